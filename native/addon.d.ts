@@ -1,0 +1,136 @@
+/**
+ * Every function and handle of the native addon, in the order of the C++ (native/src/binding/).
+ * Only opaque handles, flat option objects, typed arrays and promises cross. `null` means absent, never `undefined`.
+ * Thrown errors and rejections carry `code`, one of shared/errors; native/index.ts turns them into OdmoeError.
+ * Every handle's `dispose()` is idempotent; a disposed handle's methods throw INTERNAL. Promises keep their inputs alive.
+ */
+
+import type {
+  DenseRole,
+  ExpertSource,
+  ModelShape,
+  Split,
+  TensorSource,
+  WeightFormat,
+} from '../shared/model/tensor-source.js';
+
+export interface DeviceOptions {
+  backend: 'cpu';
+  /** 'auto' takes the widest that the processor has; ODMOE_INSTRUCTION_SET in the environment overrides it. */
+  instructionSet: 'auto' | 'avx512' | 'avx2' | 'neon' | 'scalar';
+  /** 0: as many as the process may use. */
+  threads: number;
+  /** 0: no limit. */
+  budgetBytes: number;
+}
+
+export interface DeviceInfo {
+  backend: string;
+  instructionSet: string;
+  threads: number;
+  budgetBytes: number;
+  usedBytes: number;
+  highWaterBytes: number;
+}
+
+export interface Device {
+  info(): DeviceInfo;
+  dispose(): void;
+}
+
+/** Weights on a device. Dense tensors and experts are loaded one by one; a main node loads no experts. */
+export interface Model {
+  readonly shape: ModelShape;
+  /** `layer` is 0 for roles that have none. Norms are always kept as FP32. With tied embeddings lmHead need not be loaded. */
+  loadDense(role: DenseRole, layer: number, source: TensorSource, format: WeightFormat): Promise<void>;
+  loadResidentExpert(layer: number, expert: number, source: ExpertSource, format: WeightFormat): Promise<void>;
+  /** Creates an empty KV cache. Memory is taken from the device in blocks of 256 positions as positions are used. */
+  createSequence(): Sequence;
+  /** Scratch for passes of up to maxRows rows. */
+  createPass(maxRows: number): Pass;
+  dispose(): void;
+}
+
+export interface Sequence {
+  /** F32 rows of one layer, rows x keyValueHeads x headDim, little-endian; positions must have been written by a pass. */
+  readKeyValues(layer: number, position: number, rows: number): { keys: Uint8Array; values: Uint8Array };
+  /** Overwrites rows (alignment); positions at most one past the highest written. */
+  writeKeyValues(layer: number, position: number, rows: number, keys: Uint8Array, values: Uint8Array): void;
+  /** Forgets positions >= length. */
+  truncate(length: number): void;
+  readonly length: number;
+  dispose(): void;
+}
+
+export interface GateChoice {
+  /** rows x expertsPerToken, by rank. */
+  experts: Int32Array;
+  weights: Float32Array;
+}
+
+/**
+ * One forward pass of a few rows (tokens), possibly of several sequences. Layer by layer for main:
+ * begin, then for each layer attend -> (experts elsewhere) -> combine, then logits; or all in one for a model with resident experts:
+ * begin, forward, logits. One call at a time per pass.
+ */
+export interface Pass {
+  /** Embeds the tokens. Row i belongs to sequences[rowSequence[i]] at positions[i]; a sequence's rows come in rising position. */
+  begin(sequences: Sequence[], rowSequence: Int32Array, positions: Int32Array, tokenIds: Int32Array): Promise<void>;
+  /**
+   * Norm, attention over the cache (rows' keys and values are stored first), residual, norm, gate.
+   * `hidden` receives what the experts take: rows x hiddenSize FP32 little-endian.
+   */
+  attend(layer: number, hidden: Uint8Array): Promise<GateChoice>;
+  /** Weighted sum of the experts' outputs in rank order, added to the residual. outputs: rows x k x hiddenSize FP32. */
+  combine(layer: number, outputs: Uint8Array, weights: Float32Array): Promise<void>;
+  /** All layers with resident experts. onGate is called for each layer as its gate has decided, in order. */
+  forward(onGate: ((layer: number, choice: GateChoice) => void) | null): Promise<void>;
+  /** Final norm and LM head for the rows named: rows.length x vocabSize. */
+  logits(rows: Int32Array): Promise<Float32Array>;
+  dispose(): void;
+}
+
+export interface ExpertShape {
+  hiddenSize: number;
+  intermediateSize: number;
+  format: WeightFormat;
+}
+
+export interface LoadOutcome {
+  /** False when cancel() came first; the slot is then empty. */
+  loaded: boolean;
+  readBytes: number;
+  loadMs: number;
+}
+
+/** A worker's few places for experts, all memory taken from the device when the pool is made. */
+export interface ExpertSlots {
+  readonly count: number;
+  readonly slotBytes: number;
+  /** One load at a time per slot; loads of several slots queue on the addon's I/O thread in the order asked. */
+  load(slot: number, source: ExpertSource): Promise<LoadOutcome>;
+  /** Asks a running or queued load of the slot to stop; its promise settles soon with loaded: false. */
+  cancel(slot: number): void;
+  /** Runs the expert in the slot on rows hidden states (rows x hiddenSize FP32) and fills output likewise. */
+  execute(slot: number, rows: number, hidden: Uint8Array, output: Uint8Array): Promise<{ executeMs: number }>;
+  dispose(): void;
+}
+
+export interface Addon {
+  readonly version: string;
+  /** Instruction sets usable here, widest first. */
+  instructionSets(): string[];
+  openDevice(options: DeviceOptions): Device;
+  createModel(device: Device, shape: ModelShape): Model;
+  /** maxRows: rows of the largest execute. Rejects with DEVICE_OUT_OF_MEMORY when the budget does not hold the slots. */
+  createExpertSlots(device: Device, shape: ExpertShape, count: number, maxRows: number): ExpertSlots;
+  /** Device bytes of one slot, and of what slots share (staging, activations) for a given maxRows. */
+  expertSlotBytes(shape: ExpertShape, maxRows: number): { slotBytes: number; sharedBytes: number };
+  /** Cuts row-major values into planes (packing). */
+  splitPlanes(values: Uint8Array, split: Split): Uint8Array[];
+  crc32c(bytes: Uint8Array, seed: number): number;
+  /** Linux: the process gets SIGKILL when its parent dies, so that a demo leaves nothing behind; elsewhere nothing. */
+  exitWithParent(): void;
+  /** Single-thread and all-thread memory read bandwidth and FP32 FMA peak of this machine, measured for `milliseconds` each. */
+  measureMachine(device: Device, milliseconds: number): Promise<{ readBytesPerS: number; fmaFlopPerS: number }>;
+}

@@ -1,0 +1,123 @@
+// What a device must be able to do. One implementation per kind of device (cpu now; cuda and emulated later).
+// Pointers to float buffers and matrices are device memory: only a backend dereferences them.
+// Threading: operators are called from one thread at a time (the device's executor); allocate, release, the copies and
+// the writing of weights may be called from any thread at any time.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace odmoe {
+
+// Value types of weights outside the device (row-major, little-endian).
+enum class ValueType : uint8_t { bf16, fp16, fp32 };
+
+// Forms in which a backend keeps a matrix. The layout inside is the backend's own.
+enum class WeightFormat : uint8_t { bf16, fp16, fp32, int8, nf4 };
+
+// How values are cut into byte planes in a pack (docs/pack-format.md).
+//  bf16_e8_sm8: plane 0 exponent byte, plane 1 sign (bit 7) and mantissa (bits 0-6)
+//  fp16_hi8_lo8: plane 0 high byte, plane 1 low byte
+//  fp32_e8_sm8_r16: plane 0 exponent byte, plane 1 sign and mantissa bits 22-16, plane 2 the low 16 bits
+enum class Split : uint8_t { none_bf16, none_fp16, none_fp32, bf16_e8_sm8, fp16_hi8_lo8, fp32_e8_sm8_r16 };
+
+struct DeviceInfo {
+  std::string backend;          // "cpu"
+  std::string instruction_set;  // "avx512", "avx2", "neon", "scalar"
+  int threads = 0;
+  uint64_t budget_bytes = 0;  // 0: no limit
+  uint64_t used_bytes = 0;
+  uint64_t high_water_bytes = 0;
+};
+
+struct DeviceBuffer {
+  void* data = nullptr;
+  uint64_t bytes = 0;
+};
+
+// rows x columns weights in a device buffer; y = W x. The buffer is owned elsewhere (a slot is reused for many matrices).
+struct Matrix {
+  WeightFormat format = WeightFormat::bf16;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  DeviceBuffer storage;
+};
+
+// Keys and values of one layer of one sequence: blocks of kAttentionChunk positions, each block
+// [kv_heads][kAttentionChunk][head_dim] floats, for keys and for values.
+struct KeyValueLayer {
+  float* const* key_blocks = nullptr;
+  float* const* value_blocks = nullptr;
+};
+
+struct AttentionShape {
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  int sliding_window = 0;  // 0: none; else position p sees (p - sliding_window, p]
+};
+
+// One row of a pass: which sequence's cache it reads, and its position (it sees positions <= position).
+struct AttentionRow {
+  KeyValueLayer cache;
+  int32_t position = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual DeviceInfo info() const = 0;
+
+  // Memory. allocate throws Error("DEVICE_OUT_OF_MEMORY") when the budget does not hold it; 64-byte aligned, zeroed.
+  virtual DeviceBuffer allocate(uint64_t bytes) = 0;
+  virtual void release(DeviceBuffer& buffer) noexcept = 0;
+  virtual void copy_to_device(void* device, const void* host, uint64_t bytes) = 0;
+  virtual void copy_to_host(void* host, const void* device, uint64_t bytes) = 0;
+
+  // Weights. matrix_bytes: size of the storage for a matrix. write_rows: rows [first_row, first_row + rows) from planes of
+  // row-major values (the rows' own bytes start at planes[i]); converts and quantizes to the matrix's format. Loading FP32 into
+  // bf16 or fp16 rounds to nearest even; the caller chooses a lossless format when exactness is asked for.
+  virtual uint64_t matrix_bytes(WeightFormat format, int64_t rows, int64_t columns) const = 0;
+  virtual void write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split,
+                          const uint8_t* const* planes) = 0;
+
+  // Operators. n: number of rows (tokens) of the batch; every row's result is independent of n.
+  // out[n][columns] from rows ids[i] of a matrix (embedding lookup; bf16, fp16 or fp32 only).
+  virtual void embed(float* out, const Matrix& embedding, const int32_t* host_ids, int n) = 0;
+  // out = (in / sqrt(mean(in^2) + epsilon)) * weight, mean by the dot product above.
+  virtual void rms_norm(float* out, const float* in, const float* weight, int n, int size, float epsilon) = 0;
+  // out[i][r] = dot(weights[r], in[i]); out row stride is out_stride floats.
+  virtual void matmul(float* out, int64_t out_stride, const Matrix& weights, const float* in, int64_t in_stride,
+                      int n) = 0;
+  // Rotates pairs (i, i + head_dim / 2) of each head in place; cos and sin are [n][head_dim / 2] in device memory.
+  virtual void rope(float* heads, int64_t stride, const float* cos, const float* sin, int n, int head_count,
+                    int head_dim) = 0;
+  // Writes row i's key and value (kv_heads x head_dim each) at rows[i].position of its cache.
+  virtual void store_key_values(const AttentionRow* host_rows, const float* keys, const float* values, int64_t stride,
+                                int n, const AttentionShape& shape) = 0;
+  // out[i] = heads x head_dim.
+  virtual void attention(float* out, const AttentionRow* host_rows, const float* queries, int64_t stride, int n,
+                         const AttentionShape& shape) = 0;
+  // experts and weights are host memory: n x k, by falling weight, ties to the lower expert; weights as the softmax over all
+  // experts gives them, divided by their sum over the k if normalize.
+  virtual void gate(int32_t* host_experts, float* host_weights, const float* logits, int n, int experts, int k,
+                    bool normalize) = 0;
+  // out[i][j] = silu(gate_up[i][j]) * gate_up[i][size + j].
+  virtual void swiglu(float* out, const float* gate_up, int n, int size) = 0;
+  // x += y.
+  virtual void add(float* x, const float* y, int64_t count) = 0;
+  // hidden[i] += sum over rank r in order of weights[i][r] * outputs[i][r]: s = w0 * o0; s = fma(wr, or, s); hidden = hidden + s.
+  // outputs is device memory [n][k][size]; weights host memory [n][k].
+  virtual void combine(float* hidden, const float* outputs, const float* host_weights, int n, int k, int size) = 0;
+};
+
+struct CpuOptions {
+  int threads = 0;                       // 0: as many as the process may use
+  uint64_t budget_bytes = 0;             // 0: no limit
+  std::string instruction_set = "auto";  // "auto", "avx512", "avx2", "neon", "scalar"
+};
+
+std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options);
+
+}  // namespace odmoe

@@ -1,0 +1,73 @@
+/** What one daemon runs with: cluster.yaml and the flags, resolved and checked. Nothing past this point is optional. */
+export type RoleSetting = 'main' | 'shadow' | 'worker';
+
+export interface KnownPeer {
+  role: RoleSetting;
+  /** Empty when the configuration gives none. */
+  id: string;
+  /** "host:port". */
+  address: string;
+}
+
+export interface NodeSettings {
+  role: RoleSetting;
+  id: string;
+  cluster: string;
+  /** Directory of the pack. */
+  modelPath: string;
+  /** Address to listen on, and port (0: any free one). */
+  listenHost: string;
+  listenPort: number;
+  /** What peers are told to dial; null: worked out from listenHost or the interface. */
+  advertiseHost: string | null;
+  discovery: {
+    provider: 'mdns' | 'static';
+    /** IPv4 address of the interface multicast goes through; null: the system's choice. */
+    interfaceAddress: string | null;
+    /** The other daemons of cluster.yaml; empty under mdns unless listed. */
+    peers: KnownPeer[];
+  };
+  /** Address of main to announce oneself to (workers and shadow); null: wait to be found. */
+  mainAddress: string | null;
+  device: {
+    backend: 'cpu';
+    instructionSet: 'auto' | 'avx512' | 'avx2' | 'neon' | 'scalar';
+    /** 0: as many as the process may use. */
+    threads: number;
+    /** 0: no limit. */
+    memoryBudgetBytes: number;
+  };
+  main: {
+    maxActiveSequences: number;
+    maxQueuedRequests: number;
+    /** Positions of prompt and answer together; 0: the model's own limit. */
+    maxContextPositions: number;
+    /** Rows of one prefill pass. */
+    prefillRows: number;
+    /** Rows of one prefill message to a worker. */
+    miniBatchRows: number;
+    /** How long a request waits for a worker when none is left. */
+    workerGraceMs: number;
+  };
+  /** 0: never. */
+  align: { tokenPeriod: number; keyValuePeriod: number };
+  placement: { groupSize: number | 'auto' };
+  shadow: { precision: 'int8' | 'fp16' | 'nf4' };
+  worker: { slots: number };
+  network: {
+    keepaliveIntervalMs: number;
+    keepaliveTimeoutMs: number;
+    /** A worker that has not answered an execute by then counts as lost. */
+    executeTimeoutMs: number;
+    reconnectDelayMs: number;
+  };
+  log: { level: 'error' | 'warn' | 'info' | 'debug'; format: 'text' | 'json' };
+}
+
+/** Handle of a running daemon, in its own process or in a test's. */
+export interface RunningNode {
+  /** "host:port" it listens on. */
+  readonly address: string;
+  /** Idempotent; resolves when everything is closed and disposed. */
+  stop(): Promise<void>;
+}

@@ -1,0 +1,29 @@
+import { ERROR_KINDS, type ErrorCode, type ErrorKind } from './registry.js';
+
+/** The only error class that odmoe throws on purpose. `message` says what happened, to what, and what to do. */
+export class OdmoeError extends Error {
+  override readonly name = 'OdmoeError';
+
+  constructor(
+    readonly code: ErrorCode,
+    message: string,
+    options?: { cause?: unknown },
+  ) {
+    super(message, options);
+  }
+
+  get kind(): ErrorKind {
+    return ERROR_KINDS[this.code];
+  }
+}
+
+export function isErrorCode(value: unknown): value is ErrorCode {
+  return typeof value === 'string' && Object.hasOwn(ERROR_KINDS, value);
+}
+
+/** Anything thrown, as an OdmoeError; what is not one already is a defect and becomes INTERNAL. */
+export function toOdmoeError(thrown: unknown): OdmoeError {
+  if (thrown instanceof OdmoeError) return thrown;
+  const message = thrown instanceof Error ? thrown.message : String(thrown);
+  return new OdmoeError('INTERNAL', message, { cause: thrown });
+}

@@ -1,0 +1,61 @@
+/**
+ * The one registry of errors: each code with the exit status, gRPC status and HTTP status it maps to.
+ * `docs/errors.md` documents the same codes; a test keeps the two in step.
+ * Exit status: 2 bad usage or bad configuration, 3 the cluster or a model file is unusable, 1 anything else.
+ */
+export interface ErrorKind {
+  readonly exitStatus: 1 | 2 | 3;
+  /** Name of a grpc-js `status` member. */
+  readonly grpcStatus:
+    | 'INVALID_ARGUMENT'
+    | 'FAILED_PRECONDITION'
+    | 'RESOURCE_EXHAUSTED'
+    | 'UNAVAILABLE'
+    | 'DEADLINE_EXCEEDED'
+    | 'DATA_LOSS'
+    | 'ABORTED'
+    | 'CANCELLED'
+    | 'UNIMPLEMENTED'
+    | 'INTERNAL';
+  readonly httpStatus: number;
+  /** What it means, in one line, for the documentation. */
+  readonly meaning: string;
+}
+
+const kind = (
+  exitStatus: ErrorKind['exitStatus'],
+  grpcStatus: ErrorKind['grpcStatus'],
+  httpStatus: number,
+  meaning: string,
+): ErrorKind => ({ exitStatus, grpcStatus, httpStatus, meaning });
+
+export const ERROR_KINDS = {
+  USAGE: kind(2, 'INVALID_ARGUMENT', 400, 'a command-line flag or argument is wrong'),
+  CONFIG_INVALID: kind(2, 'INVALID_ARGUMENT', 400, 'cluster.yaml or a flag that overrides it does not hold together'),
+  REQUEST_INVALID: kind(2, 'INVALID_ARGUMENT', 400, 'a generation request has a value out of range'),
+  PROMPT_TOO_LONG: kind(2, 'INVALID_ARGUMENT', 400, 'the prompt, with the tokens asked for, exceeds the context'),
+  PORT_UNAVAILABLE: kind(2, 'UNAVAILABLE', 503, 'the address to listen on is taken or not of this machine'),
+  MODEL_NOT_FOUND: kind(3, 'FAILED_PRECONDITION', 503, 'no model, or an incomplete one, stands at the path given'),
+  MODEL_UNSUPPORTED: kind(3, 'UNIMPLEMENTED', 501, 'the architecture, dtype or an option of it is not supported'),
+  MODEL_CORRUPT: kind(3, 'DATA_LOSS', 500, 'a model file is truncated, corrupt or contradicts itself'),
+  PACK_INCOMPLETE: kind(3, 'FAILED_PRECONDITION', 503, 'packing was interrupted; the directory is not a whole pack'),
+  PACK_CORRUPT: kind(3, 'DATA_LOSS', 500, 'a chunk or file of a pack fails its checksum or its manifest is wrong'),
+  TOKENIZER_INVALID: kind(3, 'FAILED_PRECONDITION', 503, 'tokenizer.json or the chat template cannot be used'),
+  STORAGE_FULL: kind(3, 'RESOURCE_EXHAUSTED', 507, 'the disk is full'),
+  STORAGE_FAILED: kind(3, 'UNAVAILABLE', 503, 'reading or writing a file failed'),
+  DEVICE_UNAVAILABLE: kind(3, 'FAILED_PRECONDITION', 503, 'the native library or the device asked for cannot be used'),
+  DEVICE_OUT_OF_MEMORY: kind(3, 'RESOURCE_EXHAUSTED', 507, 'the device memory budget does not hold what was asked'),
+  NODE_REFUSED: kind(3, 'FAILED_PRECONDITION', 503, 'a peer has another cluster, protocol, model or pack'),
+  NO_MAIN: kind(3, 'UNAVAILABLE', 503, 'no main node was found or it does not answer'),
+  NO_WORKERS: kind(3, 'UNAVAILABLE', 503, 'no worker is connected to main'),
+  WORKER_LOST: kind(3, 'UNAVAILABLE', 503, 'the connection to a worker broke while it had work'),
+  SHADOW_LOST: kind(3, 'UNAVAILABLE', 503, 'the connection to the shadow broke'),
+  STALE_EPOCH: kind(1, 'ABORTED', 409, 'a message belongs to an older placement epoch'),
+  PROTOCOL_VIOLATION: kind(1, 'INVALID_ARGUMENT', 400, 'a peer sent a message that the protocol does not allow'),
+  QUEUE_FULL: kind(3, 'RESOURCE_EXHAUSTED', 429, 'too many requests are queued already'),
+  TIMEOUT: kind(3, 'DEADLINE_EXCEEDED', 504, 'something did not happen within its bound'),
+  CANCELLED: kind(1, 'CANCELLED', 499, 'the caller went away or interrupted'),
+  INTERNAL: kind(1, 'INTERNAL', 500, 'a defect in odmoe'),
+} as const satisfies Record<string, ErrorKind>;
+
+export type ErrorCode = keyof typeof ERROR_KINDS;

@@ -1,0 +1,279 @@
+/**
+ * The messages of proto/odmoe/v1 as TypeScript sees them (proto-loader options: camelCase, longs as number, enums as
+ * string, bytes as Buffer, defaults filled in, `kind` names the member of a oneof that is set). A test holds these
+ * against the .proto files.
+ */
+export type RoleName = 'ROLE_UNSPECIFIED' | 'ROLE_MAIN' | 'ROLE_SHADOW' | 'ROLE_WORKER';
+
+export interface NodeIdentity {
+  id: string;
+  role: RoleName;
+  cluster: string;
+  protocolVersion: number;
+  modelName: string;
+  packDigest: string;
+  bootId: string;
+  address: string;
+  device: string;
+}
+
+export interface Refusal {
+  code: string;
+  message: string;
+}
+
+export interface Welcome {
+  identity: NodeIdentity;
+}
+
+export interface StreamError {
+  code: string;
+  message: string;
+  requestId: number;
+  epoch: number;
+}
+
+export interface NodeStatus {
+  identity: NodeIdentity;
+  epoch: number;
+  uptimeMs: number;
+  residentMemoryBytes: number;
+  deviceMemoryUsedBytes: number;
+  deviceMemoryHighWaterBytes: number;
+  deviceMemoryBudgetBytes: number;
+  slots: number;
+  slotsInUse: number;
+  slotBytes: number;
+  loads: number;
+  reloads: number;
+  evictions: number;
+  executions: number;
+  storageReadBytes: number;
+  loadMsMean: number;
+  executeMsMean: number;
+  staleMessages: number;
+  latePredictions: number;
+  droppedPredictions: number;
+  predictedPositions: number;
+  alignedTokens: number;
+  alignedKvRows: number;
+}
+
+export interface PlacedWorker {
+  id: string;
+  address: string;
+  slots: number;
+}
+
+export interface WorkerGroup {
+  workerIds: string[];
+}
+
+/** Layer l is served by groups[l mod groups.length]. */
+export interface Placement {
+  epoch: number;
+  workers: PlacedWorker[];
+  groups: WorkerGroup[];
+  layers: number;
+  experts: number;
+  expertsPerToken: number;
+}
+
+export interface Prediction {
+  epoch: number;
+  sequence: number;
+  position: number;
+  layer: number;
+  experts: number[];
+}
+
+export type TensorType = 'TENSOR_TYPE_UNSPECIFIED' | 'TENSOR_TYPE_F32' | 'TENSOR_TYPE_BF16';
+
+export interface Execute {
+  requestId: number;
+  epoch: number;
+  sequence: number;
+  position: number;
+  layer: number;
+  expert: number;
+  rows: number;
+  hiddenSize: number;
+  dtype: TensorType;
+  hidden: Uint8Array;
+  last: boolean;
+}
+
+export interface Release {
+  epoch: number;
+  sequence: number;
+  position: number;
+  layer: number;
+  experts: number[];
+}
+
+export interface ExecuteResult {
+  requestId: number;
+  epoch: number;
+  rows: number;
+  hiddenSize: number;
+  dtype: TensorType;
+  output: Uint8Array;
+  wasLoaded: boolean;
+  stallUs: number;
+  executeUs: number;
+}
+
+export type WorkerRequest =
+  | { kind: 'hello'; hello: NodeIdentity }
+  | { kind: 'placement'; placement: Placement }
+  | { kind: 'prediction'; prediction: Prediction }
+  | { kind: 'execute'; execute: Execute }
+  | { kind: 'release'; release: Release };
+
+export type WorkerReply =
+  | { kind: 'welcome'; welcome: Welcome }
+  | { kind: 'refusal'; refusal: Refusal }
+  | { kind: 'result'; result: ExecuteResult }
+  | { kind: 'error'; error: StreamError }
+  | { kind: 'status'; status: NodeStatus };
+
+export interface BeginSequence {
+  epoch: number;
+  sequence: number;
+  tokenIds: number[];
+  alignTokenPeriod: number;
+  alignKvPeriod: number;
+  promptTokens: number;
+  maxPositions: number;
+}
+
+export interface AlignToken {
+  epoch: number;
+  sequence: number;
+  position: number;
+  tokenId: number;
+}
+
+export interface AlignKeyValueRows {
+  epoch: number;
+  sequence: number;
+  layer: number;
+  position: number;
+  rows: number;
+  keys: Uint8Array;
+  values: Uint8Array;
+}
+
+export interface EndSequence {
+  sequence: number;
+}
+
+export type ShadowRequest =
+  | { kind: 'hello'; hello: NodeIdentity }
+  | { kind: 'placement'; placement: Placement }
+  | { kind: 'begin'; begin: BeginSequence }
+  | { kind: 'token'; token: AlignToken }
+  | { kind: 'kvRows'; kvRows: AlignKeyValueRows }
+  | { kind: 'end'; end: EndSequence };
+
+export type ShadowReply =
+  | { kind: 'welcome'; welcome: Welcome }
+  | { kind: 'refusal'; refusal: Refusal }
+  | { kind: 'prediction'; prediction: Prediction }
+  | { kind: 'error'; error: StreamError }
+  | { kind: 'status'; status: NodeStatus };
+
+export interface ChatMessage {
+  role: string;
+  content: string;
+}
+
+export interface SamplingMessage {
+  temperature: number;
+  topK: number;
+  topP: number;
+  minP: number;
+  repetitionPenalty: number;
+  /** Absent when the caller leaves the choice to main. */
+  seed?: number;
+}
+
+export interface GenerateRequest {
+  text: string;
+  messages: ChatMessage[];
+  promptTokenIds: number[];
+  raw: boolean;
+  maxTokens: number;
+  sampling: SamplingMessage | null;
+  stop: string[];
+  ignoreEos: boolean;
+  logprobs: number;
+}
+
+export interface Started {
+  promptTokenIds: number[];
+  seed: number;
+}
+
+export interface TokenLogprob {
+  tokenId: number;
+  logprob: number;
+}
+
+export interface TokenReply {
+  tokenId: number;
+  text: string;
+  logprob: number;
+  top: TokenLogprob[];
+}
+
+export interface Timing {
+  ttftMs: number;
+  tpotMs: number;
+  decodeTokensPerS: number;
+  outputTokensPerS: number;
+  queuedMs: number;
+  ioStallMs: number;
+}
+
+export interface SepMetrics {
+  recall: number;
+  activated: number;
+  predictedCorrectly: number;
+  late: number;
+  correctByIteration: number[];
+  activatedByIteration: number[];
+}
+
+export interface Finished {
+  finishReason: string;
+  text: string;
+  timing: Timing | null;
+  sep: SepMetrics | null;
+  reloads: number;
+  nodes: NodeStatus[];
+}
+
+export type GenerateReply =
+  | { kind: 'started'; started: Started }
+  | { kind: 'token'; token: TokenReply }
+  | { kind: 'finished'; finished: Finished };
+
+export type JoinReply = { kind: 'welcome'; welcome: Welcome } | { kind: 'refusal'; refusal: Refusal };
+
+export interface PeerProblem {
+  address: string;
+  id: string;
+  code: string;
+  message: string;
+}
+
+export interface StatusReply {
+  nodes: NodeStatus[];
+  placement: Placement | null;
+  activeSequences: number;
+  queuedRequests: number;
+  problems: PeerProblem[];
+  requests: number;
+  tokens: number;
+}
