@@ -1,0 +1,168 @@
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { Logger } from '../../shared/log/logger.js';
+import type { ModelShape } from '../../shared/model/tensor-source.js';
+import { planPlacement } from '../../shared/placement/index.js';
+import type { Placement } from '../../shared/rpc/messages.js';
+import type { ShadowLink } from './shadow-link.js';
+import type { WorkerLink } from './worker-link.js';
+
+/** Workers that come at about the same time make one new placement. */
+export const JOIN_BATCH_MS = 20;
+
+const DEFAULT_SLOTS = 1;
+
+/**
+ * The daemons that are connected, and the placement that follows from them. Every change of the set of workers makes a
+ * placement of a new epoch, announced to all before anything of that epoch is sent.
+ */
+export class Roster {
+  private readonly workers = new Map<string, WorkerLink>();
+  private readonly shadows: ShadowLink[] = [];
+  private readonly waiting = new Set<() => void>();
+  private current: Placement | null = null;
+  private joinTimer: NodeJS.Timeout | null = null;
+  private epoch: number;
+
+  constructor(
+    private readonly shape: Pick<ModelShape, 'layers' | 'experts' | 'expertsPerToken'>,
+    private readonly groupSize: number | 'auto',
+    firstEpoch: number,
+    private readonly log: Logger,
+  ) {
+    this.epoch = firstEpoch;
+  }
+
+  /** null: no worker is connected. */
+  get placement(): Placement | null {
+    return this.current;
+  }
+
+  /** The shadow in use; others stand by. */
+  get shadow(): ShadowLink | null {
+    return this.shadows[0] ?? null;
+  }
+
+  worker(id: string): WorkerLink | null {
+    return this.workers.get(id) ?? null;
+  }
+
+  connectedWorkers(): WorkerLink[] {
+    return [...this.workers.values()];
+  }
+
+  connectedShadows(): readonly ShadowLink[] {
+    return this.shadows;
+  }
+
+  /** Boot id of the connected daemon of that id; null: none is connected. */
+  connectedBootId(id: string): string | null {
+    const link = this.workers.get(id) ?? this.shadows.find((shadow) => shadow.id === id);
+    return link?.identity.bootId ?? null;
+  }
+
+  /** Unanswered executes by worker. */
+  outstanding(): Map<string, number> {
+    return new Map(this.connectedWorkers().map((link) => [link.id, link.outstanding]));
+  }
+
+  addWorker(link: WorkerLink): void {
+    this.workers.set(link.id, link);
+    this.log.info('worker-joined', { worker: link.id, address: link.address, device: link.identity.device });
+    this.joinTimer ??= setTimeout(() => {
+      this.replan();
+    }, JOIN_BATCH_MS);
+  }
+
+  removeWorker(link: WorkerLink, reason: string): void {
+    if (this.workers.get(link.id) !== link) return;
+    this.workers.delete(link.id);
+    this.log.warn('worker-lost', { worker: link.id, address: link.address, reason, left: this.workers.size });
+    this.replan();
+  }
+
+  addShadow(link: ShadowLink): void {
+    this.shadows.push(link);
+    const used = this.shadow === link;
+    this.log.info('shadow-joined', { shadow: link.id, address: link.address, standby: !used });
+    if (used) this.announceToShadow();
+  }
+
+  removeShadow(link: ShadowLink, reason: string): void {
+    const index = this.shadows.indexOf(link);
+    if (index < 0) return;
+    this.shadows.splice(index, 1);
+    this.log.warn('shadow-lost', { shadow: link.id, address: link.address, reason });
+    if (index === 0) this.announceToShadow();
+  }
+
+  /** The placement, waiting up to graceMs for a worker to come; rejects with NO_WORKERS or CANCELLED. */
+  async waitForPlacement(graceMs: number, signal: AbortSignal): Promise<Placement> {
+    if (this.current === null) await this.waitForChange(graceMs, signal);
+    if (signal.aborted) throw new OdmoeError('CANCELLED', 'the request was cancelled while it waited for a worker');
+    if (this.current !== null) return this.current;
+    throw new OdmoeError(
+      'NO_WORKERS',
+      `no worker has been connected for ${String(graceMs)} ms; start one ("odmoe worker") or see "odmoe status" for ` +
+        'the peers that do not answer or were refused, then ask again',
+    );
+  }
+
+  /** Nobody waits and no timer runs any more. */
+  stop(): void {
+    if (this.joinTimer !== null) clearTimeout(this.joinTimer);
+    this.joinTimer = null;
+    this.wake();
+  }
+
+  private waitForChange(graceMs: number, signal: AbortSignal): Promise<void> {
+    return new Promise((resolve) => {
+      const done = (): void => {
+        clearTimeout(timer);
+        signal.removeEventListener('abort', done);
+        this.waiting.delete(done);
+        resolve();
+      };
+      const timer = setTimeout(done, graceMs);
+      signal.addEventListener('abort', done);
+      this.waiting.add(done);
+      if (signal.aborted) done();
+    });
+  }
+
+  private wake(): void {
+    for (const done of [...this.waiting]) done();
+  }
+
+  private replan(): void {
+    if (this.joinTimer !== null) clearTimeout(this.joinTimer);
+    this.joinTimer = null;
+    this.epoch += 1;
+    this.current = this.workers.size === 0 ? null : this.plan();
+    if (this.current === null) return;
+    for (const link of this.workers.values()) link.sendPlacement(this.current);
+    this.announceToShadow();
+    this.log.info('placement', {
+      epoch: this.epoch,
+      groups: this.current.groups.map((group) => group.workerIds.join(' ')),
+    });
+    this.wake();
+  }
+
+  private plan(): Placement {
+    const workers = this.connectedWorkers()
+      .map((link) => ({ id: link.id, address: link.address, slots: link.status?.slots ?? DEFAULT_SLOTS }))
+      .sort((a, b) => (a.id < b.id ? -1 : 1));
+    return planPlacement({
+      epoch: this.epoch,
+      workers,
+      layers: this.shape.layers,
+      experts: this.shape.experts,
+      expertsPerToken: this.shape.expertsPerToken,
+      groupSize: this.groupSize,
+    });
+  }
+
+  private announceToShadow(): void {
+    if (this.current !== null) this.shadow?.send({ kind: 'placement', placement: this.current });
+  }
+}

@@ -1,0 +1,83 @@
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { Logger } from '../../shared/log/logger.js';
+import type { NodeIdentity, NodeStatus, Prediction, ShadowReply, ShadowRequest } from '../../shared/rpc/messages.js';
+import type { PeerStream } from '../../shared/rpc/index.js';
+
+/** main's side of the stream to one shadow that has said welcome. */
+export class ShadowLink {
+  readonly id: string;
+  private latestStatus: NodeStatus | null = null;
+  private closed = false;
+
+  constructor(
+    readonly identity: NodeIdentity,
+    readonly address: string,
+    private readonly stream: PeerStream<ShadowRequest, ShadowReply>,
+    private readonly shape: { layers: number; experts: number },
+    private readonly onPrediction: (prediction: Prediction) => void,
+    private readonly log: Logger,
+  ) {
+    this.id = identity.id;
+  }
+
+  get status(): NodeStatus | null {
+    return this.latestStatus;
+  }
+
+  /** False once the stream has ended; nothing sent then arrives. */
+  get alive(): boolean {
+    return !this.closed;
+  }
+
+  get backlogBytes(): number {
+    return this.stream.backlogBytes;
+  }
+
+  send(request: ShadowRequest): void {
+    if (!this.closed) this.stream.send(request);
+  }
+
+  /** Takes what the shadow says after its welcome. */
+  receive(reply: ShadowReply): void {
+    switch (reply.kind) {
+      case 'prediction':
+        this.takePrediction(reply.prediction);
+        return;
+      case 'error':
+        this.log.warn('shadow-error', { shadow: this.id, code: reply.error.code, message: reply.error.message });
+        return;
+      case 'status':
+        this.latestStatus = reply.status;
+        return;
+      case 'welcome':
+      case 'refusal':
+        this.close(new OdmoeError('PROTOCOL_VIOLATION', `shadow ${this.id} sent a second ${reply.kind}`));
+    }
+  }
+
+  streamClosed(): void {
+    this.closed = true;
+  }
+
+  close(error?: OdmoeError): void {
+    this.stream.close(error);
+  }
+
+  private takePrediction(prediction: Prediction): void {
+    const { experts, layer } = prediction;
+    const wellFormed =
+      layer < this.shape.layers &&
+      new Set(experts).size === experts.length &&
+      experts.every((expert) => expert < this.shape.experts);
+    if (wellFormed) {
+      this.onPrediction(prediction);
+      return;
+    }
+    this.close(
+      new OdmoeError(
+        'PROTOCOL_VIOLATION',
+        `shadow ${this.id} predicted experts [${experts.join(', ')}] for layer ${String(layer)}, which the model has not`,
+      ),
+    );
+  }
+}

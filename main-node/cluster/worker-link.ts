@@ -1,0 +1,166 @@
+import { OdmoeError, isErrorCode } from '../../shared/errors/index.js';
+import type { Logger } from '../../shared/log/logger.js';
+import type {
+  ExecuteResult,
+  NodeIdentity,
+  NodeStatus,
+  Placement,
+  Prediction,
+  Release,
+  WorkerReply,
+  WorkerRequest,
+} from '../../shared/rpc/messages.js';
+import type { PeerStream } from '../../shared/rpc/index.js';
+
+/** One expert to run on some hidden states (rows x hiddenSize FP32, little-endian). */
+export interface ExpertWork {
+  sequence: number;
+  position: number;
+  layer: number;
+  expert: number;
+  rows: number;
+  hidden: Uint8Array;
+  /** No further mini-batch for this expert in this pass. */
+  last: boolean;
+}
+
+interface PendingExecute {
+  rows: number;
+  timer: NodeJS.Timeout;
+  resolve(result: ExecuteResult): void;
+  reject(error: OdmoeError): void;
+}
+
+const FLOAT_BYTES = 4;
+
+/** main's side of the stream to one worker that has said welcome. */
+export class WorkerLink {
+  readonly id: string;
+  private latestStatus: NodeStatus | null = null;
+  private readonly pending = new Map<number, PendingExecute>();
+  private nextRequestId = 1;
+  private closed = false;
+
+  constructor(
+    readonly identity: NodeIdentity,
+    readonly address: string,
+    private readonly stream: PeerStream<WorkerRequest, WorkerReply>,
+    private readonly settings: { hiddenSize: number; executeTimeoutMs: number },
+    private readonly log: Logger,
+  ) {
+    this.id = identity.id;
+  }
+
+  get status(): NodeStatus | null {
+    return this.latestStatus;
+  }
+
+  /** Executes that have not been answered. */
+  get outstanding(): number {
+    return this.pending.size;
+  }
+
+  /** Rejects with WORKER_LOST when the stream ends or the time is up, else with the code the worker answered. */
+  execute(work: ExpertWork, epoch: number): Promise<ExecuteResult> {
+    if (this.closed) return Promise.reject(this.lostError('the stream is closed'));
+    const requestId = this.nextRequestId++;
+    return new Promise((resolve, reject) => {
+      const timer = setTimeout(() => {
+        this.close(this.lostError(`no answer to an execute within ${String(this.settings.executeTimeoutMs)} ms`));
+      }, this.settings.executeTimeoutMs);
+      this.pending.set(requestId, { rows: work.rows, timer, resolve, reject });
+      this.stream.send({
+        kind: 'execute',
+        execute: { requestId, epoch, hiddenSize: this.settings.hiddenSize, dtype: 'TENSOR_TYPE_F32', ...work },
+      });
+    });
+  }
+
+  sendPlacement(placement: Placement): void {
+    if (!this.closed) this.stream.send({ kind: 'placement', placement });
+  }
+
+  sendPrediction(prediction: Prediction): void {
+    if (!this.closed) this.stream.send({ kind: 'prediction', prediction });
+  }
+
+  sendRelease(release: Release): void {
+    if (!this.closed) this.stream.send({ kind: 'release', release });
+  }
+
+  /** Takes what the worker says after its welcome. */
+  receive(reply: WorkerReply): void {
+    switch (reply.kind) {
+      case 'result':
+        this.settle(reply.result);
+        return;
+      case 'error':
+        this.fail(reply.error.requestId, reply.error.code, reply.error.message);
+        return;
+      case 'status':
+        this.latestStatus = reply.status;
+        return;
+      case 'welcome':
+      case 'refusal':
+        this.close(new OdmoeError('PROTOCOL_VIOLATION', `worker ${this.id} sent a second ${reply.kind}`));
+    }
+  }
+
+  /** The stream has ended: everything pending fails with WORKER_LOST. Called once by whoever owns the stream. */
+  streamClosed(error: OdmoeError | null): void {
+    this.closed = true;
+    const lost = this.lostError(error?.message ?? 'the worker ended the stream');
+    for (const request of this.pending.values()) {
+      clearTimeout(request.timer);
+      request.reject(lost);
+    }
+    this.pending.clear();
+  }
+
+  close(error?: OdmoeError): void {
+    this.stream.close(error);
+  }
+
+  private settle(result: ExecuteResult): void {
+    const request = this.pending.get(result.requestId);
+    if (request === undefined) return;
+    const expectedBytes = request.rows * this.settings.hiddenSize * FLOAT_BYTES;
+    if (
+      result.rows !== request.rows ||
+      result.hiddenSize !== this.settings.hiddenSize ||
+      result.dtype !== 'TENSOR_TYPE_F32' ||
+      result.output.byteLength !== expectedBytes
+    ) {
+      this.close(
+        new OdmoeError(
+          'PROTOCOL_VIOLATION',
+          `worker ${this.id} answered ${String(request.rows)} rows of ${String(this.settings.hiddenSize)} with ` +
+            `${String(result.rows)} rows of ${String(result.hiddenSize)} ${result.dtype} in ` +
+            `${String(result.output.byteLength)} bytes; the stream is closed`,
+        ),
+      );
+      return;
+    }
+    this.forget(result.requestId, request);
+    request.resolve(result);
+  }
+
+  private fail(requestId: number, code: string, message: string): void {
+    const request = this.pending.get(requestId);
+    if (request === undefined) {
+      this.log.warn('worker-error', { worker: this.id, code, message });
+      return;
+    }
+    this.forget(requestId, request);
+    request.reject(new OdmoeError(isErrorCode(code) ? code : 'INTERNAL', `worker ${this.id}: ${message}`));
+  }
+
+  private forget(requestId: number, request: PendingExecute): void {
+    clearTimeout(request.timer);
+    this.pending.delete(requestId);
+  }
+
+  private lostError(why: string): OdmoeError {
+    return new OdmoeError('WORKER_LOST', `worker ${this.id} at ${this.address} is lost: ${why}`);
+  }
+}

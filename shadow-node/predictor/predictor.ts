@@ -1,0 +1,171 @@
+import type { Model, Pass } from '../../native/index.js';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
+import type { AlignKeyValueRows, AlignToken, BeginSequence } from '../../shared/rpc/messages.js';
+import type { AlignmentStep } from './alignment.js';
+import { ShadowSequence, type LayerPrediction } from './shadow-sequence.js';
+
+/** Sequences that main may have open at once. */
+export const MAX_SEQUENCES = 256;
+
+export interface PredictorEvents {
+  /** `late`: main is past the position, so that only its count of recall can use the prediction. */
+  onPrediction(sequence: number, prediction: LayerPrediction, late: boolean): void;
+  /** The sequence has been dropped. */
+  onFailure(sequence: number, error: OdmoeError): void;
+}
+
+export interface PredictorCounts {
+  predictedPositions: number;
+  alignedTokens: number;
+  alignedKeyValueRows: number;
+  droppedKeyValueRows: number;
+}
+
+type RunnableStep = Extract<AlignmentStep, { kind: 'prefill' | 'iterate' }>;
+
+/**
+ * Runs the shadow model for main's sequences, one pass at a time; sequences that can go on take turns, first come first
+ * served, a prefill in pieces. What main tells is taken in at once and acted on between passes.
+ */
+export class Predictor {
+  private readonly sequences = new Map<number, ShadowSequence>();
+  /** Ids in the order of their turns. */
+  private turns: number[] = [];
+  private running: ShadowSequence | null = null;
+  private loop: Promise<void> | null = null;
+  private stopped = false;
+  private predictedPositions = 0;
+  private readonly ended = { tokens: 0, keyValueRows: 0, droppedKeyValueRows: 0 };
+
+  /** maxRows: rows of the pass. */
+  constructor(
+    private readonly model: Model,
+    private readonly pass: Pass,
+    private readonly maxRows: number,
+    private readonly events: PredictorEvents,
+  ) {}
+
+  counts(): PredictorCounts {
+    const counts = { ...this.ended };
+    for (const sequence of this.sequences.values()) addCounts(counts, sequence);
+    return {
+      predictedPositions: this.predictedPositions,
+      alignedTokens: counts.tokens,
+      alignedKeyValueRows: counts.keyValueRows,
+      droppedKeyValueRows: counts.droppedKeyValueRows,
+    };
+  }
+
+  /** Begins a sequence, or begins it again. Throws PROTOCOL_VIOLATION, QUEUE_FULL or DEVICE_OUT_OF_MEMORY. */
+  begin(begin: BeginSequence): void {
+    this.end(begin.sequence);
+    if (this.sequences.size >= MAX_SEQUENCES) {
+      throw new OdmoeError('QUEUE_FULL', `the shadow holds ${MAX_SEQUENCES} sequences already: end some first`);
+    }
+    this.sequences.set(begin.sequence, new ShadowSequence(this.model, begin));
+    this.turns.push(begin.sequence);
+    this.wake();
+  }
+
+  /** A token of a sequence that is not open (dropped after a failure, say) is of no use and ignored. */
+  announceToken(token: AlignToken): void {
+    this.sequences.get(token.sequence)?.announceToken(token.position, token.tokenId);
+    this.wake();
+  }
+
+  addKeyValueRows(rows: AlignKeyValueRows): void {
+    this.sequences.get(rows.sequence)?.addKeyValueRows(rows);
+    this.wake();
+  }
+
+  end(id: number): void {
+    const sequence = this.sequences.get(id);
+    if (sequence === undefined) return;
+    this.sequences.delete(id);
+    this.turns = this.turns.filter((turn) => turn !== id);
+    addCounts(this.ended, sequence);
+    if (sequence !== this.running) sequence.dispose();
+  }
+
+  /** Ends every sequence. */
+  clear(): void {
+    for (const id of [...this.sequences.keys()]) this.end(id);
+  }
+
+  /** Ends everything and resolves when no pass runs any more; the pass and the model may then be disposed. */
+  async stop(): Promise<void> {
+    this.stopped = true;
+    this.clear();
+    await this.loop;
+  }
+
+  private wake(): void {
+    if (this.loop !== null || this.stopped) return;
+    this.loop = this.runReady().finally(() => {
+      this.loop = null;
+    });
+  }
+
+  private async runReady(): Promise<void> {
+    // Messages that have arrived together are all taken in before the first decision.
+    await Promise.resolve();
+    for (let next = this.takeTurn(); next !== null; next = this.takeTurn()) {
+      await this.runStep(next.id, next.sequence, next.step);
+    }
+  }
+
+  /** The next sequence in turn that can run, moved to the end of the turns; null when all of them wait. */
+  private takeTurn(): { id: number; sequence: ShadowSequence; step: RunnableStep } | null {
+    for (const id of [...this.turns]) {
+      const sequence = this.sequences.get(id);
+      if (sequence === undefined) continue;
+      const step = sequence.nextStep(this.maxRows);
+      if (step.kind === 'prefill' || step.kind === 'iterate') {
+        this.turns = [...this.turns.filter((turn) => turn !== id), id];
+        return { id, sequence, step };
+      }
+      // While it waits for the token the rows that came before it can be written already.
+      this.guard(id, () => sequence.writeDueKeyValues());
+    }
+    return null;
+  }
+
+  private async runStep(id: number, sequence: ShadowSequence, step: RunnableStep): Promise<void> {
+    this.running = sequence;
+    const open = () => this.sequences.get(id) === sequence;
+    try {
+      await sequence.run(step, this.pass, (prediction) => {
+        if (!open()) return;
+        if (prediction.layer === 0) this.predictedPositions += 1;
+        this.events.onPrediction(id, prediction, prediction.position < sequence.announcedPosition);
+      });
+    } catch (error) {
+      if (open()) this.fail(id, error);
+    } finally {
+      this.running = null;
+      if (!open()) sequence.dispose();
+    }
+  }
+
+  private guard(id: number, action: () => void): void {
+    try {
+      action();
+    } catch (error) {
+      this.fail(id, error);
+    }
+  }
+
+  private fail(id: number, error: unknown): void {
+    this.end(id);
+    this.events.onFailure(id, toOdmoeError(error));
+  }
+}
+
+function addCounts(
+  sum: { tokens: number; keyValueRows: number; droppedKeyValueRows: number },
+  { counts }: ShadowSequence,
+): void {
+  sum.tokens += counts.tokens;
+  sum.keyValueRows += counts.keyValueRows;
+  sum.droppedKeyValueRows += counts.droppedKeyValueRows;
+}

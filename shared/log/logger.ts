@@ -1,0 +1,86 @@
+import winston from 'winston';
+import type { NodeSettings } from '../config/node-settings.js';
+
+/**
+ * One line an event on stderr. `event` is a short phrase that does not change with its data; the data go into `fields`.
+ * Prompts, answers and tokens do not belong into a log.
+ */
+export interface Logger {
+  error(event: string, fields?: Record<string, unknown>): void;
+  warn(event: string, fields?: Record<string, unknown>): void;
+  info(event: string, fields?: Record<string, unknown>): void;
+  debug(event: string, fields?: Record<string, unknown>): void;
+}
+
+const LEVELS = { error: 0, warn: 1, info: 2, debug: 3 } as const;
+
+/** Longest value of one field; what is longer is cut, so that a peer's text cannot flood the log. */
+const FIELD_LENGTH_LIMIT = 2000;
+
+/** `bound` stands in every line. `stream` is where lines go; stderr unless a test wants them. */
+export function createLogger(
+  settings: NodeSettings['log'],
+  bound: { role: string; id: string },
+  stream: NodeJS.WritableStream = process.stderr,
+): Logger {
+  const render = settings.format === 'json' ? jsonLine : textLine;
+  const inner = winston.createLogger({
+    levels: LEVELS,
+    level: settings.level,
+    format: winston.format.printf((info) => render(info as LogRecord)),
+    transports: [new winston.transports.Stream({ stream, eol: '\n' })],
+  });
+  const write =
+    (level: keyof typeof LEVELS) =>
+    (event: string, fields: Record<string, unknown> = {}): void => {
+      inner.log({ level, message: event, time: new Date().toISOString(), bound, fields });
+    };
+  return { error: write('error'), warn: write('warn'), info: write('info'), debug: write('debug') };
+}
+
+interface LogRecord {
+  level: string;
+  message: string;
+  time: string;
+  bound: { role: string; id: string };
+  fields: Record<string, unknown>;
+}
+
+function jsonLine({ level, message, time, bound, fields }: LogRecord): string {
+  const entries = Object.entries(fields).map(([name, value]) => [name, plainValue(value)] as const);
+  return JSON.stringify({ ...Object.fromEntries(entries), time, level, ...bound, event: message });
+}
+
+function textLine({ level, message, time, bound, fields }: LogRecord): string {
+  const pairs = Object.entries(fields).map(([name, value]) => ` ${name}=${quoted(plainValue(value))}`);
+  return `${time} ${level.padEnd(5)} ${bound.role} ${bound.id}: ${oneLine(message)}${pairs.join('')}`;
+}
+
+function plainValue(value: unknown): unknown {
+  if (value instanceof Error) {
+    const code: unknown = 'code' in value ? value.code : undefined;
+    return cut(typeof code === 'string' ? `${code}: ${value.message}` : value.message);
+  }
+  if (typeof value === 'bigint') return value.toString();
+  if (typeof value === 'string') return cut(value);
+  if (typeof value !== 'object' || value === null) return value;
+  try {
+    const text = JSON.stringify(value);
+    return text.length > FIELD_LENGTH_LIMIT ? cut(text) : (JSON.parse(text) as unknown);
+  } catch {
+    return `[${typeof value} that JSON cannot hold]`;
+  }
+}
+
+function cut(text: string): string {
+  return text.length > FIELD_LENGTH_LIMIT ? `${text.slice(0, FIELD_LENGTH_LIMIT)}…` : text;
+}
+
+function quoted(value: unknown): string {
+  if (typeof value === 'string') return /^[\w.:/@+-]+$/.test(value) ? value : JSON.stringify(value);
+  return JSON.stringify(value) ?? 'undefined';
+}
+
+function oneLine(text: string): string {
+  return text.replace(/\s*[\r\n]+\s*/g, ' ');
+}

@@ -1,0 +1,92 @@
+import type { Placement } from '../rpc/messages.js';
+import { assignPredictedExperts } from './assign-predicted-experts.js';
+import { groupForLayer } from './plan-placement.js';
+
+export interface ExpertAssignment {
+  expert: number;
+  workerId: string;
+  /** The worker was told by a prediction to load this expert. */
+  predicted: boolean;
+}
+
+export interface ExpertRelease {
+  workerId: string;
+  experts: number[];
+}
+
+export interface ExpertMatch {
+  /** One per activated expert, in the order given. */
+  assignments: ExpertAssignment[];
+  /** Predicted experts that the gate did not choose, by the worker that was told to load them. */
+  releases: ExpertRelease[];
+  /** Number of activated experts that had been predicted (the summand of OD-MoE equation 2). */
+  correct: number;
+}
+
+/**
+ * Compares the gate's choice with the prediction (OD-MoE section 3; docs/architecture.md). A predicted expert runs where it is
+ * being loaded; a missed one on a worker whose prediction was wrong, else on the least loaded of the group. Without a
+ * prediction (null) the experts fall where assignPredictedExperts puts them, so that a prediction which main has not heard of
+ * still serves.
+ */
+export function matchExperts(
+  placement: Placement,
+  layer: number,
+  position: number,
+  predicted: readonly number[] | null,
+  activated: readonly number[],
+): ExpertMatch {
+  if (predicted === null) {
+    const fallen = assignPredictedExperts(placement, layer, position, activated);
+    const assignments = activated.map((expert) => ({
+      expert,
+      workerId: fallen.get(expert) as string,
+      predicted: false,
+    }));
+    return { assignments, releases: [], correct: 0 };
+  }
+  const told = assignPredictedExperts(placement, layer, position, predicted);
+  const chosen = new Set(activated);
+  const wrong = [...told].filter(([expert]) => !chosen.has(expert));
+  const missed = placeMissedExperts(placement, layer, told, wrong, activated);
+  const assignments = activated.map((expert) => {
+    const hit = told.get(expert);
+    return { expert, workerId: hit ?? (missed.get(expert) as string), predicted: hit !== undefined };
+  });
+  const releases = new Map<string, number[]>();
+  for (const [expert, workerId] of wrong) releases.set(workerId, [...(releases.get(workerId) ?? []), expert]);
+  return {
+    assignments,
+    releases: [...releases].map(([workerId, experts]) => ({ workerId, experts })),
+    correct: assignments.filter((assignment) => assignment.predicted).length,
+  };
+}
+
+/** missed expert -> worker id, by rising expert id so that the gate's order of ranks does not matter. */
+function placeMissedExperts(
+  placement: Placement,
+  layer: number,
+  told: ReadonlyMap<number, string>,
+  wrong: readonly (readonly [number, string])[],
+  activated: readonly number[],
+): Map<number, string> {
+  const load = new Map(groupForLayer(placement, layer).map((id) => [id, 0]));
+  const add = (id: string) => load.set(id, (load.get(id) ?? 0) + 1);
+  for (const expert of activated) {
+    const worker = told.get(expert);
+    if (worker !== undefined) add(worker);
+  }
+  const freedPlaces = wrong.map(([, workerId]) => workerId);
+  const placed = new Map<number, string>();
+  for (const expert of activated.filter((id) => !told.has(id)).sort((left, right) => left - right)) {
+    const worker = leastLoaded(freedPlaces.length > 0 ? freedPlaces : [...load.keys()], load);
+    if (freedPlaces.length > 0) freedPlaces.splice(freedPlaces.indexOf(worker), 1);
+    add(worker);
+    placed.set(expert, worker);
+  }
+  return placed;
+}
+
+function leastLoaded(candidates: readonly string[], load: ReadonlyMap<string, number>): string {
+  return candidates.reduce((best, id) => ((load.get(id) ?? 0) < (load.get(best) ?? 0) ? id : best));
+}

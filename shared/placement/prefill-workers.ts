@@ -1,0 +1,22 @@
+import { OdmoeError } from '../errors/index.js';
+import type { Placement } from '../rpc/messages.js';
+
+/**
+ * The workers that run an expert of a layer in prefill. All workers share a layer's experts evenly, rotated by layer, and
+ * nothing else decides: the next layer can be loaded before its gate has spoken. With more workers than experts an expert has
+ * several, and its mini-batches alternate among them.
+ */
+export function workersForPrefillExpert(placement: Placement, layer: number, expert: number): readonly string[] {
+  const workers = placement.workers;
+  if (workers.length === 0) {
+    throw new OdmoeError(
+      'NO_WORKERS',
+      `Placement epoch ${placement.epoch} has no worker for a prefill of layer ${layer}.`,
+    );
+  }
+  const holders: string[] = [];
+  for (let place = expert; place === expert || place < workers.length; place += placement.experts) {
+    holders.push(workers[(place + layer) % workers.length]?.id as string);
+  }
+  return holders;
+}

@@ -1,0 +1,156 @@
+/** Every message of the wire as bytes and back: proto/odmoe/v1 loaded once, decoded messages validated. */
+import { loadSync, type ServiceDefinition } from '@grpc/proto-loader';
+import { join } from 'node:path';
+import { packageRoot } from '../config/package-root.js';
+import { OdmoeError, toOdmoeError } from '../errors/index.js';
+import { validateGenerateRequest } from './generate-validation.js';
+import { validateShadowReply, validateShadowRequest } from './message-validation.js';
+import { validateIdentity, validateRefusal, validateWorkerReply, validateWorkerRequest } from './message-validation.js';
+import type {
+  GenerateReply,
+  GenerateRequest,
+  JoinReply,
+  NodeIdentity,
+  ShadowReply,
+  ShadowRequest,
+  StatusReply,
+  WorkerReply,
+  WorkerRequest,
+} from './messages.js';
+import { decodeExecuteRequest, decodeResultReply, encodeExecuteRequest, encodeResultReply } from './tensor-messages.js';
+
+/** `decode` throws OdmoeError: PROTOCOL_VIOLATION, or REQUEST_INVALID for what a user asked. */
+export interface MessageCodec<T> {
+  encode(message: T): Buffer;
+  decode(bytes: Buffer): T;
+}
+
+/** One method of a service: where it is and what it carries. */
+export interface RpcMethod<Request, Reply> {
+  readonly path: string;
+  readonly request: MessageCodec<Request>;
+  readonly reply: MessageCodec<Reply>;
+}
+
+const PROTO_FILES = ['node', 'placement', 'worker', 'shadow', 'inference'].map((name) => `odmoe/v1/${name}.proto`);
+
+const definitions = loadSync(PROTO_FILES, {
+  includeDirs: [join(packageRoot(), 'proto')],
+  keepCase: false,
+  longs: Number,
+  enums: String,
+  defaults: true,
+  arrays: true,
+  oneofs: true,
+});
+
+const serveWorker = methodOf('odmoe.v1.Worker', 'Serve');
+const serveShadow = methodOf('odmoe.v1.Shadow', 'Serve');
+const identify = methodOf('odmoe.v1.Node', 'Identify');
+const joinCluster = methodOf('odmoe.v1.Cluster', 'Join');
+const status = methodOf('odmoe.v1.Cluster', 'Status');
+const generate = methodOf('odmoe.v1.Inference', 'Generate');
+
+const workerRequestCodec = codec<WorkerRequest>(
+  serveWorker.requestSerialize,
+  serveWorker.requestDeserialize,
+  validateWorkerRequest,
+);
+const workerReplyCodec = codec<WorkerReply>(
+  serveWorker.responseSerialize,
+  serveWorker.responseDeserialize,
+  validateWorkerReply,
+);
+
+export const WORKER_SERVE: RpcMethod<WorkerRequest, WorkerReply> = {
+  path: serveWorker.path,
+  request: {
+    encode: (message) =>
+      message.kind === 'execute' ? encodeExecuteRequest(message.execute) : workerRequestCodec.encode(message),
+    decode: (bytes) => {
+      const execute = decodeExecuteRequest(bytes);
+      return execute === null ? workerRequestCodec.decode(bytes) : validateWorkerRequest({ kind: 'execute', execute });
+    },
+  },
+  reply: {
+    encode: (message) =>
+      message.kind === 'result' ? encodeResultReply(message.result) : workerReplyCodec.encode(message),
+    decode: (bytes) => {
+      const result = decodeResultReply(bytes);
+      return result === null ? workerReplyCodec.decode(bytes) : validateWorkerReply({ kind: 'result', result });
+    },
+  },
+};
+
+export const SHADOW_SERVE: RpcMethod<ShadowRequest, ShadowReply> = {
+  path: serveShadow.path,
+  request: codec(serveShadow.requestSerialize, serveShadow.requestDeserialize, validateShadowRequest),
+  reply: codec(serveShadow.responseSerialize, serveShadow.responseDeserialize, validateShadowReply),
+};
+
+export const NODE_IDENTIFY: RpcMethod<Record<string, never>, NodeIdentity> = {
+  path: identify.path,
+  request: codec(identify.requestSerialize, identify.requestDeserialize, unchanged),
+  reply: codec(identify.responseSerialize, identify.responseDeserialize, validateIdentity),
+};
+
+export const CLUSTER_JOIN: RpcMethod<{ identity: NodeIdentity }, JoinReply> = {
+  path: joinCluster.path,
+  request: codec(joinCluster.requestSerialize, joinCluster.requestDeserialize, (message: { identity: NodeIdentity }) => {
+    validateIdentity(message.identity);
+    return message;
+  }),
+  reply: codec(joinCluster.responseSerialize, joinCluster.responseDeserialize, validateJoinReply),
+};
+
+export const CLUSTER_STATUS: RpcMethod<Record<string, never>, StatusReply> = {
+  path: status.path,
+  request: codec(status.requestSerialize, status.requestDeserialize, unchanged),
+  reply: codec(status.responseSerialize, status.responseDeserialize, unchanged<StatusReply>),
+};
+
+export const INFERENCE_GENERATE: RpcMethod<GenerateRequest, GenerateReply> = {
+  path: generate.path,
+  request: codec(generate.requestSerialize, generate.requestDeserialize, validateGenerateRequest),
+  reply: codec(generate.responseSerialize, generate.responseDeserialize, (reply: GenerateReply) => {
+    if (reply.kind === undefined) throw new OdmoeError('PROTOCOL_VIOLATION', 'a reply to Generate holds nothing');
+    return reply;
+  }),
+};
+
+function validateJoinReply(reply: JoinReply): JoinReply {
+  if (reply.kind === 'welcome') validateIdentity(reply.welcome.identity);
+  else if (reply.kind === 'refusal') validateRefusal(reply.refusal);
+  else throw new OdmoeError('PROTOCOL_VIOLATION', 'a reply to Join is neither a welcome nor a refusal');
+  return reply;
+}
+
+function unchanged<T>(message: T): T {
+  return message;
+}
+
+function codec<T>(
+  encode: (message: object) => Buffer,
+  decode: (bytes: Buffer) => object,
+  validate: (message: T) => T,
+): MessageCodec<T> {
+  return {
+    encode: (message) => encode(message as object),
+    decode: (bytes) => validate(decodeOrExplain(decode, bytes) as T),
+  };
+}
+
+function decodeOrExplain(decode: (bytes: Buffer) => object, bytes: Buffer): object {
+  try {
+    return decode(bytes);
+  } catch (thrown) {
+    const { message } = toOdmoeError(thrown);
+    throw new OdmoeError('PROTOCOL_VIOLATION', `${bytes.length} bytes came that are no message of odmoe.v1: ${message}`);
+  }
+}
+
+function methodOf(service: string, method: string): ServiceDefinition[string] {
+  const found = (definitions[service] as ServiceDefinition | undefined)?.[method];
+  if (found === undefined) throw new OdmoeError('INTERNAL', `proto/odmoe/v1 has no ${service}.${method}`);
+  return found;
+}

@@ -1,0 +1,20 @@
+/** Version of proto/odmoe/v1 and of the rules around it. Peers of another version are refused. */
+export const PROTOCOL_VERSION = 1;
+
+/** Largest gRPC message either way. Tensors that need more go in several messages; callers cut them. */
+export const MESSAGE_SIZE_LIMIT_BYTES = 64 * 1024 * 1024;
+
+/** What a PeerStream may hold unsent before it gives its peer up. */
+export const STREAM_BACKLOG_LIMIT_BYTES = 256 * 1024 * 1024;
+
+/** How long the orderly end of a stream or a server may take before it is forced. */
+export const CLOSE_GRACE_MS = 2000;
+
+/** HTTP/2 window of a client: what a peer may have on the way to us before it waits. */
+export const FLOW_CONTROL_WINDOW_BYTES = 1024 * 1024;
+
+/** Most rows of hidden states or of keys and values in one message. */
+export const ROWS_LIMIT = 65_536;
+
+/** Longest text in one message that is not a prompt: ids, names, addresses, error messages. */
+export const TEXT_LENGTH_LIMIT = 4096;

@@ -1,0 +1,202 @@
+/** What a received message must hold before a handler sees it. Each throws PROTOCOL_VIOLATION (or REQUEST_INVALID). */
+import { OdmoeError, type ErrorCode } from '../errors/index.js';
+import { ROWS_LIMIT, TEXT_LENGTH_LIMIT } from './limits.js';
+import type {
+  AlignKeyValueRows,
+  Execute,
+  ExecuteResult,
+  NodeIdentity,
+  Placement,
+  Refusal,
+  ShadowReply,
+  ShadowRequest,
+  StreamError,
+  TensorType,
+  WorkerReply,
+  WorkerRequest,
+} from './messages.js';
+
+const VALUE_BYTES: Record<TensorType, number> = {
+  TENSOR_TYPE_UNSPECIFIED: 0,
+  TENSOR_TYPE_F32: 4,
+  TENSOR_TYPE_BF16: 2,
+};
+
+/** A message as the decoder left it: any member, a nested message too, may be missing. */
+type Unchecked<T> = { [Name in keyof T]?: T[Name] | null };
+
+export function validateWorkerRequest(message: WorkerRequest): WorkerRequest {
+  switch (message.kind) {
+    case 'hello':
+      validateIdentity(message.hello);
+      return message;
+    case 'placement':
+      validatePlacement(message.placement);
+      return message;
+    case 'prediction':
+      requireCounts('prediction', message.prediction, ['epoch', 'sequence']);
+      return message;
+    case 'execute':
+      validateExecute(message.execute);
+      return message;
+    case 'release':
+      requireCounts('release', message.release, ['epoch', 'sequence']);
+      return message;
+    default:
+      throw noKind('WorkerRequest');
+  }
+}
+
+export function validateWorkerReply(message: WorkerReply): WorkerReply {
+  switch (message.kind) {
+    case 'welcome':
+      validateIdentity(message.welcome.identity);
+      return message;
+    case 'refusal':
+      validateRefusal(message.refusal);
+      return message;
+    case 'result':
+      validateResult(message.result);
+      return message;
+    case 'error':
+      validateStreamError(message.error);
+      return message;
+    case 'status':
+      validateIdentity(message.status.identity);
+      return message;
+    default:
+      throw noKind('WorkerReply');
+  }
+}
+
+export function validateShadowRequest(message: ShadowRequest): ShadowRequest {
+  switch (message.kind) {
+    case 'hello':
+      validateIdentity(message.hello);
+      return message;
+    case 'placement':
+      validatePlacement(message.placement);
+      return message;
+    case 'begin':
+      requireCounts('begin', message.begin, ['epoch', 'sequence']);
+      if (message.begin.promptTokens > message.begin.tokenIds.length) {
+        throw violation(
+          `begin says that ${message.begin.promptTokens} of ${message.begin.tokenIds.length} tokens are the prompt`,
+        );
+      }
+      return message;
+    case 'token':
+      requireCounts('token', message.token, ['epoch', 'sequence']);
+      return message;
+    case 'kvRows':
+      validateKeyValueRows(message.kvRows);
+      return message;
+    case 'end':
+      requireCounts('end', message.end, ['sequence']);
+      return message;
+    default:
+      throw noKind('ShadowRequest');
+  }
+}
+
+export function validateShadowReply(message: ShadowReply): ShadowReply {
+  switch (message.kind) {
+    case 'welcome':
+      validateIdentity(message.welcome.identity);
+      return message;
+    case 'refusal':
+      validateRefusal(message.refusal);
+      return message;
+    case 'prediction':
+      requireCounts('prediction', message.prediction, ['epoch', 'sequence']);
+      return message;
+    case 'error':
+      validateStreamError(message.error);
+      return message;
+    case 'status':
+      validateIdentity(message.status.identity);
+      return message;
+    default:
+      throw noKind('ShadowReply');
+  }
+}
+
+/** Texts of bounded length and a role. A null identity is what a missing nested message decodes to. */
+export function validateIdentity(identity: NodeIdentity | null | undefined): NodeIdentity {
+  if (identity === null || identity === undefined) throw violation('an identity is missing');
+  const texts = ['id', 'cluster', 'modelName', 'packDigest', 'bootId', 'address', 'device'] as const;
+  for (const name of texts) {
+    if (identity[name].length > TEXT_LENGTH_LIMIT) throw violation(`${name} of an identity is too long`);
+  }
+  if (identity.id === '') throw violation('an identity has no id');
+  const known = ['ROLE_MAIN', 'ROLE_SHADOW', 'ROLE_WORKER'].includes(identity.role);
+  if (!known) throw violation(`the identity of ${identity.id} has the unknown role ${identity.role}`);
+  return identity;
+}
+
+export function validateRefusal(refusal: Refusal): void {
+  if (refusal.message.length > TEXT_LENGTH_LIMIT) throw violation('the message of a refusal is too long');
+}
+
+function validateStreamError(error: StreamError): void {
+  requireCounts('error', error, ['requestId', 'epoch']);
+  if (error.message.length > TEXT_LENGTH_LIMIT) throw violation('the message of an error is too long');
+}
+
+function validateExecute(execute: Execute): void {
+  requireCounts('execute', execute, ['requestId', 'epoch', 'sequence']);
+  validateTensor('execute', execute.rows, execute.hiddenSize, execute.dtype, execute.hidden);
+}
+
+function validateResult(result: ExecuteResult): void {
+  requireCounts('result', result, ['requestId', 'epoch']);
+  validateTensor('result', result.rows, result.hiddenSize, result.dtype, result.output);
+}
+
+function validateTensor(name: string, rows: number, columns: number, dtype: TensorType, bytes: Uint8Array): void {
+  if (rows < 1 || rows > ROWS_LIMIT) throw violation(`${name} has ${rows} rows: 1 to ${ROWS_LIMIT} are allowed`);
+  if (columns < 1) throw violation(`${name} has rows of ${columns} values`);
+  const valueBytes = VALUE_BYTES[dtype];
+  if (!(valueBytes > 0)) throw violation(`${name} has a tensor of unknown type ${dtype}`);
+  const expected = rows * columns * valueBytes;
+  if (bytes.length !== expected) {
+    throw violation(
+      `${name} has ${bytes.length} bytes of tensor where ${rows} x ${columns} of ${dtype} take ${expected}`,
+    );
+  }
+}
+
+function validateKeyValueRows(message: AlignKeyValueRows): void {
+  requireCounts('kv_rows', message, ['epoch', 'sequence']);
+  const { rows, keys, values } = message;
+  if (rows < 1 || rows > ROWS_LIMIT) throw violation(`kv_rows has ${rows} rows: 1 to ${ROWS_LIMIT} are allowed`);
+  if (keys.length === 0 || keys.length !== values.length || keys.length % (rows * 4) !== 0) {
+    throw violation(`kv_rows has ${keys.length} bytes of keys and ${values.length} of values for ${rows} rows of F32`);
+  }
+}
+
+function validatePlacement(placement: Placement): void {
+  requireCounts('placement', placement, ['epoch']);
+  const ids = new Set(placement.workers.map((worker) => worker.id));
+  if (ids.size !== placement.workers.length) throw violation('a placement names one worker twice');
+  for (const group of placement.groups) {
+    const stranger = group.workerIds.find((id) => !ids.has(id));
+    if (stranger !== undefined) throw violation(`a group of a placement names ${stranger}, who is not among its workers`);
+  }
+}
+
+/** uint64 fields come as numbers: above 2^53 they would silently be others. */
+function requireCounts<T>(name: string, message: Unchecked<T>, fields: readonly (keyof T & string)[]): void {
+  for (const field of fields) {
+    const value = message[field];
+    if (!Number.isSafeInteger(value)) throw violation(`${field} of ${name} is ${String(value)}, beyond 2^53`);
+  }
+}
+
+function noKind(message: string): OdmoeError {
+  return violation(`a ${message} came with nothing in it that this version knows`);
+}
+
+function violation(message: string, code: ErrorCode = 'PROTOCOL_VIOLATION'): OdmoeError {
+  return new OdmoeError(code, message);
+}

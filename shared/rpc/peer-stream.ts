@@ -1,0 +1,143 @@
+import type { Duplex } from 'node:stream';
+import { OdmoeError, toOdmoeError } from '../errors/index.js';
+import type { MessageCodec } from './codecs.js';
+import { MESSAGE_SIZE_LIMIT_BYTES, STREAM_BACKLOG_LIMIT_BYTES } from './limits.js';
+
+/** One side of a bidirectional stream, server or client. */
+export interface PeerStream<Out, In> {
+  /** Never throws; after the stream's end it does nothing. Over STREAM_BACKLOG_LIMIT_BYTES unsent the stream is closed. */
+  send(message: Out): void;
+  /** Bytes given to send() that have not left for the network yet. */
+  readonly backlogBytes: number;
+  /** Messages wait until a handler is set. What the handler throws closes the stream. */
+  onMessage(handler: (message: In) => void): void;
+  /** Called exactly once, whichever side or fault ends the stream; null: an orderly end. Also when set after the end. */
+  onClose(handler: (error: OdmoeError | null) => void): void;
+  /** Without error: what was sent still goes out, then the stream ends. With one: the peer is told its code and message. */
+  close(error?: OdmoeError): void;
+}
+
+/** What differs between the two sides of a gRPC stream. */
+export interface StreamEnding {
+  /** Ends our side in order; what was written goes out first. */
+  finish(): void;
+  /** Ends the stream at once, telling the peer why where the side can. */
+  fail(error: OdmoeError): void;
+}
+
+/**
+ * PeerStream over the Duplex that grpc-js gives either side, carrying raw messages as Buffers. Encoding is done here so that
+ * the size of what waits is known, decoding so that garbage ends one stream and nothing else.
+ */
+export class GrpcPeerStream<Out, In> implements PeerStream<Out, In> {
+  private unsentBytes = 0;
+  private closed: { error: OdmoeError | null } | null = null;
+  private messageHandler: ((message: In) => void) | null = null;
+  private closeHandler: ((error: OdmoeError | null) => void) | null = null;
+
+  constructor(
+    private readonly call: Duplex,
+    private readonly outgoing: MessageCodec<Out>,
+    private readonly incoming: MessageCodec<In>,
+    private readonly ending: StreamEnding,
+  ) {}
+
+  get backlogBytes(): number {
+    return this.unsentBytes;
+  }
+
+  send(message: Out): void {
+    if (this.closed !== null) return;
+    let bytes: Buffer;
+    try {
+      bytes = this.outgoing.encode(message);
+    } catch (thrown) {
+      this.close(toOdmoeError(thrown));
+      return;
+    }
+    const fault = this.sendFault(bytes.length);
+    if (fault !== null) {
+      this.close(fault);
+      return;
+    }
+    this.unsentBytes += bytes.length;
+    this.call.write(bytes, () => {
+      this.unsentBytes -= bytes.length;
+    });
+  }
+
+  onMessage(handler: (message: In) => void): void {
+    const first = this.messageHandler === null;
+    this.messageHandler = handler;
+    if (first) {
+      this.call.on('data', (bytes: Buffer) => {
+        this.deliver(bytes);
+      });
+    }
+  }
+
+  onClose(handler: (error: OdmoeError | null) => void): void {
+    this.closeHandler = handler;
+    const closed = this.closed;
+    if (closed !== null) {
+      queueMicrotask(() => {
+        this.notifyClosed(closed.error);
+      });
+    }
+  }
+
+  close(error?: OdmoeError): void {
+    if (this.closed !== null) return;
+    if (error === undefined) this.ending.finish();
+    else this.ending.fail(error);
+    this.ended(error ?? null);
+  }
+
+  /** Reports an end that came from the peer or the network. */
+  ended(error: OdmoeError | null): void {
+    if (this.closed !== null) return;
+    this.closed = { error };
+    this.notifyClosed(error);
+  }
+
+  /** Whether messages that have arrived still wait to be handled. */
+  get delivering(): boolean {
+    return this.closed === null && this.messageHandler !== null && !this.call.readableEnded;
+  }
+
+  private notifyClosed(error: OdmoeError | null): void {
+    const handler = this.closeHandler;
+    this.closeHandler = null;
+    handler?.(error);
+  }
+
+  private sendFault(bytes: number): OdmoeError | null {
+    if (bytes > MESSAGE_SIZE_LIMIT_BYTES) {
+      return new OdmoeError(
+        'INTERNAL',
+        `a message of ${bytes} bytes exceeds the limit of ${MESSAGE_SIZE_LIMIT_BYTES}: cut its tensor into several`,
+      );
+    }
+    if (this.unsentBytes + bytes > STREAM_BACKLOG_LIMIT_BYTES) {
+      return new OdmoeError(
+        'TIMEOUT',
+        `a peer does not take what it is sent: ${this.unsentBytes} bytes wait, ${STREAM_BACKLOG_LIMIT_BYTES} are allowed`,
+      );
+    }
+    return null;
+  }
+
+  private deliver(bytes: Buffer): void {
+    if (this.closed !== null) return;
+    try {
+      const result: unknown = this.messageHandler?.(this.incoming.decode(bytes));
+      if (result instanceof Promise) {
+        result.catch((thrown: unknown) => {
+          this.close(toOdmoeError(thrown));
+        });
+      }
+    } catch (thrown) {
+      this.close(toOdmoeError(thrown));
+    }
+  }
+}

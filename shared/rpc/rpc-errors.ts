@@ -1,0 +1,43 @@
+import { Metadata, status, type ServiceError } from '@grpc/grpc-js';
+import { OdmoeError, isErrorCode, toOdmoeError, type ErrorCode } from '../errors/index.js';
+
+/** Trailing metadata that carries an OdmoeError's code across RPC. */
+export const ERROR_CODE_METADATA = 'odmoe-code';
+
+/** Longest message sent as a gRPC status: trailers have a size limit of their own. */
+const STATUS_MESSAGE_LIMIT = 2000;
+
+/** What a handler gives grpc-js so that the caller gets the same OdmoeError. */
+export function toServiceError(thrown: unknown): ServiceError {
+  const error = toOdmoeError(thrown);
+  const metadata = new Metadata();
+  metadata.set(ERROR_CODE_METADATA, error.code);
+  // Through bytes and back: a lone surrogate (the cut may leave one) would make grpc-js throw while it sends the status.
+  const details = Buffer.from(error.message.slice(0, STATUS_MESSAGE_LIMIT)).toString();
+  return Object.assign(new Error(details), { code: status[error.kind.grpcStatus], details, metadata });
+}
+
+/** What the other side meant; `lostCode` names what it means that the connection failed, `peer` whom it was to. */
+export function fromServiceError(thrown: unknown, lostCode: ErrorCode, peer: string): OdmoeError {
+  if (!isServiceError(thrown)) return toOdmoeError(thrown);
+  const [code] = thrown.metadata.get(ERROR_CODE_METADATA);
+  if (isErrorCode(code)) return new OdmoeError(code, thrown.details, { cause: thrown });
+  switch (thrown.code) {
+    case status.CANCELLED:
+      return new OdmoeError('CANCELLED', `the call to ${peer} was cancelled`, { cause: thrown });
+    case status.DEADLINE_EXCEEDED:
+      return new OdmoeError('TIMEOUT', `${peer} did not answer in time: is it running, and reachable from here?`, {
+        cause: thrown,
+      });
+    case status.UNIMPLEMENTED:
+      return new OdmoeError('PROTOCOL_VIOLATION', `${peer} does not serve this call: ${thrown.details}`, {
+        cause: thrown,
+      });
+    default:
+      return new OdmoeError(lostCode, `the connection to ${peer} failed: ${thrown.details}`, { cause: thrown });
+  }
+}
+
+function isServiceError(thrown: unknown): thrown is ServiceError {
+  return thrown instanceof Error && 'code' in thrown && 'details' in thrown && 'metadata' in thrown;
+}

@@ -1,0 +1,193 @@
+import assert from 'node:assert/strict';
+import { execFileSync, spawn, type ChildProcess } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { namespacesUnavailable, TestNetwork, type TestHost } from './network-namespaces.js';
+
+const packageRoot = resolve(dirname(fileURLToPath(import.meta.url)), '..', '..', '..', '..');
+const odmoe = join(packageRoot, 'bin', 'odmoe');
+const START_LIMIT_MS = 30_000;
+const ROSTER_LIMIT_MS = 30_000;
+const ANSWER_LIMIT_MS = 60_000;
+
+interface Answer {
+  text: string;
+  token_ids: number[];
+  sep: { recall: number } | null;
+}
+
+interface Roster {
+  nodes: { id: string; role: string }[];
+}
+
+function runOdmoe(args: readonly string[], host?: TestHost): string {
+  const command = [process.execPath, odmoe, ...args];
+  const [file = '', ...rest] = host ? host.commandLine(command) : command;
+  return execFileSync(file, rest, { encoding: 'utf8', timeout: ANSWER_LIMIT_MS });
+}
+
+class HostDaemon {
+  readonly logs: string[] = [];
+  private readonly process: ChildProcess;
+  private readonly ended: Promise<void>;
+  readonly listening: Promise<void>;
+
+  constructor(
+    readonly role: string,
+    readonly host: TestHost,
+    flags: readonly string[],
+  ) {
+    const [file = '', ...args] = host.commandLine([process.execPath, odmoe, role, ...flags]);
+    this.process = spawn(file, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+    this.ended = new Promise((settle) => this.process.once('exit', () => settle()));
+    this.process.stderr?.on('data', (data: Buffer) => this.logs.push(data.toString()));
+    this.listening = new Promise((settle, fail) => {
+      const timer = setTimeout(() => fail(new Error(`${role} did not start in time`)), START_LIMIT_MS);
+      this.process.stdout?.on('data', (data: Buffer) => {
+        this.logs.push(data.toString());
+        if (data.toString().includes('listening on')) {
+          clearTimeout(timer);
+          settle();
+        }
+      });
+      this.process.once('exit', (status) => {
+        clearTimeout(timer);
+        fail(new Error(`${role} ended with status ${status}: ${this.logs.join('')}`));
+      });
+    });
+    this.listening.catch(() => undefined);
+  }
+
+  kill(signal: NodeJS.Signals): void {
+    this.process.kill(signal);
+  }
+
+  async end(): Promise<void> {
+    this.process.kill('SIGKILL');
+    await this.ended;
+  }
+}
+
+describe('two hosts and more, found by multicast', function () {
+  this.timeout(240_000);
+  const prompt = 'Tell me a story about a fox.';
+  const cluster = `hosts-${process.pid}`;
+  let directory: string;
+  let pack: string;
+  let reference: Answer;
+  let network: TestNetwork | undefined;
+  let daemons: HostDaemon[] = [];
+
+  before(function () {
+    const reason = namespacesUnavailable();
+    if (reason !== null) {
+      console.log(`      skipped: ${reason}`);
+      this.skip();
+    }
+    directory = mkdtempSync(join(tmpdir(), 'odmoe-hosts-'));
+    pack = join(directory, 'pack');
+    runOdmoe(['pack', join(packageRoot, 'models', 'demo'), pack]);
+    reference = JSON.parse(
+      runOdmoe(['generate', pack, prompt, '--max-tokens', '200', '--ignore-eos', '--json']),
+    ) as Answer;
+  });
+
+  beforeEach(() => {
+    network = new TestNetwork(`odmoe-${process.pid}`);
+  });
+
+  afterEach(async function () {
+    if (this.currentTest?.state === 'failed') {
+      for (const daemon of daemons)
+        console.log(`--- ${daemon.role} on ${daemon.host.address}\n${daemon.logs.join('')}`);
+    }
+    await Promise.all(daemons.map((daemon) => daemon.end()));
+    daemons = [];
+    network?.remove();
+  });
+
+  after(() => {
+    if (directory) rmSync(directory, { recursive: true, force: true });
+  });
+
+  function start(role: string, host: TestHost, clusterName = cluster, flags: readonly string[] = []): HostDaemon {
+    const daemon = new HostDaemon(role, host, [
+      ...['--cluster', clusterName, '--model', pack, '--interface', host.address, '--threads', '1'],
+      ...['--log-level', 'info', ...flags],
+    ]);
+    daemons.push(daemon);
+    return daemon;
+  }
+
+  async function waitForRoster(client: TestHost, main: TestHost, ids: readonly string[]): Promise<void> {
+    const deadline = Date.now() + ROSTER_LIMIT_MS;
+    let seen: string[] = [];
+    while (Date.now() < deadline) {
+      const roster = JSON.parse(runOdmoe(['status', '--main', `${main.address}:7600`, '--json'], client)) as Roster;
+      seen = roster.nodes.map((node) => node.id).sort();
+      if (ids.every((id) => seen.includes(id))) return;
+      await new Promise((settle) => setTimeout(settle, 200));
+    }
+    assert.fail(`the roster holds ${seen.join(', ')}, expected ${ids.join(', ')}`);
+  }
+
+  it('main, shadow and workers on hosts of their own find each other and answer as one process does', async () => {
+    assert.ok(network);
+    const hosts = Array.from({ length: 4 }, () => network!.addHost()) as [TestHost, TestHost, TestHost, TestHost];
+    const started = [
+      start('main', hosts[0], cluster, ['--id', 'm']),
+      start('shadow', hosts[1], cluster, ['--id', 's']),
+      start('worker', hosts[2], cluster, ['--id', 'w1']),
+      start('worker', hosts[3], cluster, ['--id', 'w2']),
+      start('worker', hosts[3], `${cluster}-stranger`, ['--id', 'stranger', '--port', '0']),
+    ];
+    await Promise.all(started.map((daemon) => daemon.listening));
+    await waitForRoster(hosts[1], hosts[0], ['m', 's', 'w1', 'w2']);
+
+    const args = ['prompt', prompt, '--cluster', cluster, '--max-tokens', '200', '--ignore-eos', '--json'];
+    const answer = JSON.parse(runOdmoe(args, hosts[2])) as Answer;
+    assert.deepEqual(answer.token_ids, reference.token_ids);
+    assert.ok(answer.sep !== null && answer.sep.recall > 0.9, `recall ${answer.sep?.recall}`);
+
+    const roster = JSON.parse(runOdmoe(['status', '--main', `${hosts[0].address}:7600`, '--json'], hosts[2])) as Roster;
+    assert.ok(!roster.nodes.some((node) => node.id === 'stranger'), 'a node of another cluster is in the roster');
+  });
+
+  it('a cable pulled in the middle of an answer changes nothing in it, and the worker is used again afterwards', async () => {
+    assert.ok(network);
+    const hosts = Array.from({ length: 3 }, () => network!.addHost()) as [TestHost, TestHost, TestHost];
+    const started = [
+      start('main', hosts[0], cluster, ['--id', 'm']),
+      start('worker', hosts[1], cluster, ['--id', 'w1']),
+      start('worker', hosts[2], cluster, ['--id', 'w2']),
+    ];
+    await Promise.all(started.map((daemon) => daemon.listening));
+    await waitForRoster(hosts[0], hosts[0], ['m', 'w1', 'w2']);
+
+    const command = [process.execPath, odmoe, 'prompt', prompt, '--main', `${hosts[0].address}:7600`];
+    const [file = '', ...args] = hosts[0].commandLine([
+      ...command,
+      '--max-tokens',
+      '200',
+      '--ignore-eos',
+      '--json',
+      '--logprobs',
+      '1',
+    ]);
+    const client = spawn(file, args, { stdio: ['ignore', 'pipe', 'inherit'], timeout: ANSWER_LIMIT_MS });
+    const output: Buffer[] = [];
+    client.stdout.on('data', (data: Buffer) => output.push(data));
+    const done = new Promise<number | null>((settle) => client.once('exit', (status) => settle(status)));
+    // Long enough for the answer to be under way, short of its end: 200 tokens of 8 layers are 1,600 round trips.
+    await new Promise((settle) => setTimeout(settle, 600));
+    hosts[2].pullCable();
+    assert.equal(await done, 0);
+    const answer = JSON.parse(Buffer.concat(output).toString()) as Answer;
+    assert.deepEqual(answer.token_ids, reference.token_ids);
+
+    hosts[2].plugCable();
+    await waitForRoster(hosts[0], hosts[0], ['m', 'w1', 'w2']);
+  });
+});

@@ -1,0 +1,123 @@
+import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
+import { dirname, join, relative, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const packageRoot = resolve(dirname(fileURLToPath(import.meta.url)), '..', '..', '..');
+
+/** docs/architecture.md, "Rooms, and which way imports run". */
+const MAY_IMPORT: Record<string, readonly string[]> = {
+  shared: ['shared'],
+  native: ['native', 'shared'],
+  engine: ['engine', 'native', 'shared'],
+  'main-node': ['main-node', 'engine', 'native', 'shared'],
+  'shadow-node': ['shadow-node', 'engine', 'native', 'shared'],
+  'worker-node': ['worker-node', 'engine', 'native', 'shared'],
+  cli: ['cli', 'engine', 'native', 'shared'],
+  bench: ['bench', 'cli', 'main-node', 'shadow-node', 'worker-node', 'engine', 'native', 'shared'],
+};
+/** The native door knows the shared vocabulary and the errors, nothing else of shared. */
+const NATIVE_MAY_IMPORT_OF_SHARED = ['shared/model', 'shared/errors'];
+const BANNED_NAMES = /(^|[/.-])(utils?|helpers?|common|misc|managers?)([/.-]|$)/;
+
+function filesBelow(folder: string, pattern: RegExp): string[] {
+  return readdirSync(join(packageRoot, folder), { recursive: true, encoding: 'utf8' })
+    .filter((path) => pattern.test(path) && !path.includes('node_modules'))
+    .map((path) => join(folder, path));
+}
+
+function importsOf(path: string): string[] {
+  const text = readFileSync(join(packageRoot, path), 'utf8');
+  const found = text.matchAll(/(?:from\s+|import\s*\(\s*|import\s+)['"](\.{1,2}\/[^'"]+)['"]/g);
+  return [...found].map((match) => relative(packageRoot, resolve(packageRoot, dirname(path), match[1] ?? '')));
+}
+
+function includesOf(path: string): string[] {
+  const text = readFileSync(join(packageRoot, path), 'utf8');
+  return [...text.matchAll(/^\s*#\s*include\s+["<]([^">]+)[">]/gm)].map((match) => match[1] ?? '');
+}
+
+describe('imports run one way', () => {
+  for (const [room, allowed] of Object.entries(MAY_IMPORT)) {
+    it(`${room} imports only ${allowed.join(', ')}`, () => {
+      const files = filesBelow(room, /\.ts$/);
+      assert.ok(files.length > 0, `no TypeScript file found in ${room}`);
+      const wrong = files.flatMap((file) =>
+        importsOf(file)
+          .filter((target) => !allowed.includes(target.split('/')[0] ?? ''))
+          .map((target) => `${file} -> ${target}`),
+      );
+      assert.deepEqual(wrong, []);
+    });
+  }
+
+  it('native imports of shared only the model vocabulary and the errors', () => {
+    const wrong = filesBelow('native', /\.ts$/).flatMap((file) =>
+      importsOf(file)
+        .filter((target) => target.startsWith('shared/'))
+        .filter((target) => !NATIVE_MAY_IMPORT_OF_SHARED.some((folder) => target.startsWith(`${folder}/`)))
+        .map((target) => `${file} -> ${target}`),
+    );
+    assert.deepEqual(wrong, []);
+  });
+
+  it('the native addon is reached through native/index.ts only', () => {
+    const rooms = Object.keys(MAY_IMPORT).filter((room) => room !== 'native');
+    const wrong = rooms
+      .flatMap((room) => filesBelow(room, /\.ts$/))
+      .flatMap((file) =>
+        importsOf(file)
+          .filter((target) => target.startsWith('native/') && target !== 'native/index.js')
+          .map((target) => `${file} -> ${target}`),
+      );
+    assert.deepEqual(wrong, []);
+  });
+});
+
+describe('C++ includes run one way', () => {
+  const sources = filesBelow('native/src', /\.(cc|h|cu|cuh|inc)$/);
+
+  it('only the binding includes napi.h', () => {
+    const wrong = sources.filter(
+      (file) => !file.startsWith('native/src/binding/') && includesOf(file).includes('napi.h'),
+    );
+    assert.deepEqual(wrong, []);
+    assert.ok(
+      sources.some((file) => includesOf(file).includes('napi.h')),
+      'no file includes napi.h: the test looks in the wrong place',
+    );
+  });
+
+  it('backends include no other backend, nor runtime, store or binding', () => {
+    const wrong = sources
+      .filter((file) => file.startsWith('native/src/backends/'))
+      .flatMap((file) => {
+        const own = file.split('/')[3] ?? '';
+        return includesOf(file)
+          .filter(
+            (target) => /(^|\/)(backends|runtime|store|binding)\//.test(target) && !target.includes(`backends/${own}/`),
+          )
+          .map((target) => `${file} -> ${target}`);
+      });
+    assert.deepEqual(wrong, []);
+  });
+
+  it('runtime and store include no backend and no binding', () => {
+    const wrong = sources
+      .filter((file) => /^native\/src\/(runtime|store)\//.test(file))
+      .flatMap((file) =>
+        includesOf(file)
+          .filter((target) => /(^|\/)(backends|binding)\//.test(target))
+          .map((target) => `${file} -> ${target}`),
+      );
+    assert.deepEqual(wrong, []);
+  });
+});
+
+describe('names say something', () => {
+  it('no file or folder is called after a junk drawer', () => {
+    const rooms = [...Object.keys(MAY_IMPORT), 'scripts', 'test', 'docs', 'proto'];
+    const wrong = rooms.flatMap((room) => filesBelow(room, /./)).filter((path) => BANNED_NAMES.test(path));
+    assert.deepEqual(wrong, []);
+  });
+});

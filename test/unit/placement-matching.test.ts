@@ -1,0 +1,152 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { assignPredictedExperts, groupForLayer, matchExperts, planPlacement } from '../../shared/placement/index.js';
+import type { Placement } from '../../shared/rpc/messages.js';
+
+const EXPERTS = 12;
+const place = (count: number, expertsPerToken: number, groupSize: number | 'auto' = 'auto'): Placement =>
+  planPlacement({
+    epoch: 1,
+    workers: Array.from({ length: count }, (_, index) => ({ id: `w${index}`, address: '', slots: 1 })),
+    layers: 9,
+    experts: EXPERTS,
+    expertsPerToken,
+    groupSize,
+  });
+const situations = fc.record({
+  placement: fc
+    .tuple(
+      fc.integer({ min: 1, max: 17 }),
+      fc.integer({ min: 1, max: 6 }),
+      fc.oneof(fc.constant('auto' as const), fc.integer({ min: 1, max: 8 })),
+    )
+    .map(([count, expertsPerToken, groupSize]) => place(count, expertsPerToken, groupSize)),
+  layer: fc.nat(8),
+  position: fc.nat(4000),
+});
+const expertSets = fc.uniqueArray(fc.nat(EXPERTS - 1), { maxLength: 6 });
+
+describe('placement: assignment of predicted experts', () => {
+  it('depends on the set only, stays in the group and is even', () => {
+    fc.assert(
+      fc.property(situations, expertSets, ({ placement, layer, position }, experts) => {
+        const assignment = assignPredictedExperts(placement, layer, position, experts);
+        assert.deepEqual(assignPredictedExperts(placement, layer, position, [...experts].reverse()), assignment);
+        assert.deepEqual(assignPredictedExperts(placement, layer, position, [...experts, ...experts]), assignment);
+        assert.deepEqual([...assignment.keys()].sort(), [...experts].sort());
+        const group = groupForLayer(placement, layer);
+        const loads = group.map((id) => [...assignment.values()].filter((assigned) => assigned === id).length);
+        assert.equal(
+          loads.reduce((sum, load) => sum + load, 0),
+          experts.length,
+        );
+        assert.ok(Math.max(...loads) <= Math.ceil(experts.length / group.length));
+      }),
+    );
+  });
+
+  it('lets every worker of a group with a spare take its turn, across layers and positions', () => {
+    const placement = place(5, 2);
+    const loads = new Map(placement.workers.map(({ id }) => [id, 0]));
+    for (let position = 0; position < 6; position++) {
+      for (let layer = 0; layer < placement.layers; layer++) {
+        for (const id of assignPredictedExperts(placement, layer, position, [1, 4]).values()) {
+          loads.set(id, (loads.get(id) ?? 0) + 1);
+        }
+      }
+    }
+    for (const group of placement.groups) {
+      const ofGroup = group.workerIds.map((id) => loads.get(id) ?? 0);
+      assert.ok(Math.max(...ofGroup) - Math.min(...ofGroup) <= 1, `loads ${ofGroup.join(' ')}`);
+    }
+  });
+
+  it('has no answer without workers', () => {
+    assert.throws(() => assignPredictedExperts(place(0, 2), 0, 0, [1]), { code: 'NO_WORKERS' });
+  });
+});
+
+describe('placement: matching of gate and prediction', () => {
+  it('runs hits where they load, misses in the group, and releases exactly the wrong ones where they load', () => {
+    fc.assert(
+      fc.property(situations, expertSets, expertSets, ({ placement, layer, position }, predicted, activated) => {
+        const told = assignPredictedExperts(placement, layer, position, predicted);
+        const match = matchExperts(placement, layer, position, predicted, activated);
+        assert.deepEqual(
+          match.assignments.map(({ expert }) => expert),
+          activated,
+        );
+        const group = groupForLayer(placement, layer);
+        for (const { expert, workerId, predicted: hit } of match.assignments) {
+          assert.equal(hit, told.has(expert));
+          if (hit) assert.equal(workerId, told.get(expert));
+          assert.ok(group.includes(workerId));
+        }
+        assert.equal(match.correct, predicted.filter((expert) => activated.includes(expert)).length);
+        const released = match.releases.flatMap(({ workerId, experts }) => experts.map((expert) => [expert, workerId]));
+        const wrong = [...told].filter(([expert]) => !activated.includes(expert));
+        assert.deepEqual(new Map(released as [number, string][]), new Map(wrong));
+        assert.equal(released.length, wrong.length);
+      }),
+    );
+  });
+
+  it('never gives a worker more missed experts than it had wrong predictions while others have wrong ones left', () => {
+    fc.assert(
+      fc.property(situations, expertSets, expertSets, ({ placement, layer, position }, predicted, activated) => {
+        const match = matchExperts(placement, layer, position, predicted, activated);
+        const wrong = match.releases.flatMap(({ workerId, experts }) => experts.map(() => workerId));
+        const missed = match.assignments.filter((assignment) => !assignment.predicted).map(({ workerId }) => workerId);
+        const left = [...wrong];
+        let onFreedPlaces = 0;
+        for (const id of missed) {
+          const place = left.indexOf(id);
+          if (place < 0) continue;
+          left.splice(place, 1);
+          onFreedPlaces++;
+        }
+        assert.equal(onFreedPlaces, Math.min(wrong.length, missed.length));
+      }),
+    );
+  });
+
+  it('does not depend on the order of ranks', () => {
+    fc.assert(
+      fc.property(situations, expertSets, expertSets, ({ placement, layer, position }, predicted, activated) => {
+        const forwards = matchExperts(placement, layer, position, predicted, activated);
+        const backwards = matchExperts(placement, layer, position, [...predicted].reverse(), [...activated].reverse());
+        assert.deepEqual(backwards.assignments.reverse(), forwards.assignments);
+        assert.equal(backwards.correct, forwards.correct);
+      }),
+    );
+  });
+
+  it('without a prediction chooses the workers that a right prediction would have chosen', () => {
+    fc.assert(
+      fc.property(situations, expertSets, ({ placement, layer, position }, activated) => {
+        const unheard = matchExperts(placement, layer, position, null, activated);
+        const heard = matchExperts(placement, layer, position, activated, activated);
+        assert.deepEqual(
+          unheard.assignments,
+          heard.assignments.map((assignment) => ({ ...assignment, predicted: false })),
+        );
+        assert.deepEqual([unheard.correct, unheard.releases], [0, []]);
+        assert.equal(heard.correct, activated.length);
+      }),
+    );
+  });
+
+  it('sends a missed expert to the worker whose prediction was wrong', () => {
+    const placement = place(8, 2);
+    const told = assignPredictedExperts(placement, 3, 7, [2, 5]);
+    const match = matchExperts(placement, 3, 7, [5, 2], [5, 9]);
+    assert.deepEqual(match, {
+      assignments: [
+        { expert: 5, workerId: told.get(5), predicted: true },
+        { expert: 9, workerId: told.get(2), predicted: false },
+      ],
+      releases: [{ workerId: told.get(2), experts: [2] }],
+      correct: 1,
+    });
+  });
+});
