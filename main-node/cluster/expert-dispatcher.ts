@@ -44,7 +44,8 @@ export class ExpertDispatcher {
     let target: string | null = workerId;
     let failure: OdmoeError | null = null;
     for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
-      const placement = await this.placement(signal);
+      // With a placement at hand the work leaves in this very turn of the event loop.
+      const placement = this.directory.placement ?? (await this.placement(signal));
       if (signal.aborted) throw new OdmoeError('CANCELLED', 'the request was cancelled');
       if (target === null || barred.has(target) || this.directory.worker(target) === null) {
         target = chooseReplacement(placement, work.layer, barred, this.directory.outstanding());

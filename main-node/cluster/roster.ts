@@ -102,7 +102,7 @@ export class Roster {
     if (this.current !== null) return this.current;
     throw new OdmoeError(
       'NO_WORKERS',
-      `no worker has been connected for ${String(graceMs)} ms; start one ("odmoe worker") or see "odmoe status" for ` +
+      `no worker has been connected for ${graceMs} ms; start one ("odmoe worker") or see "odmoe status" for ` +
         'the peers that do not answer or were refused, then ask again',
     );
   }
@@ -137,14 +137,17 @@ export class Roster {
     if (this.joinTimer !== null) clearTimeout(this.joinTimer);
     this.joinTimer = null;
     this.epoch += 1;
-    this.current = this.workers.size === 0 ? null : this.plan();
-    if (this.current === null) return;
-    for (const link of this.workers.values()) link.sendPlacement(this.current);
+    const placement = this.workers.size === 0 ? null : this.plan();
+    this.current = placement;
+    if (placement === null) return;
+    const groups = placement.groups.map((group) => group.workerIds.join(' '));
+    this.log.info('placement', { epoch: placement.epoch, groups });
+    for (const link of this.connectedWorkers()) {
+      link.sendPlacement(placement);
+      // A stream that breaks while it is written to has made a newer placement already.
+      if (this.current !== placement) return;
+    }
     this.announceToShadow();
-    this.log.info('placement', {
-      epoch: this.epoch,
-      groups: this.current.groups.map((group) => group.workerIds.join(' ')),
-    });
     this.wake();
   }
 

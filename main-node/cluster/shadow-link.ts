@@ -76,7 +76,7 @@ export class ShadowLink {
     this.close(
       new OdmoeError(
         'PROTOCOL_VIOLATION',
-        `shadow ${this.id} predicted experts [${experts.join(', ')}] for layer ${String(layer)}, which the model has not`,
+        `shadow ${this.id} predicted experts [${experts.join(', ')}] for layer ${layer}, which the model has not`,
       ),
     );
   }

@@ -66,7 +66,7 @@ export class WorkerLink {
     const requestId = this.nextRequestId++;
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => {
-        this.close(this.lostError(`no answer to an execute within ${String(this.settings.executeTimeoutMs)} ms`));
+        this.close(this.lostError(`no answer to an execute within ${this.settings.executeTimeoutMs} ms`));
       }, this.settings.executeTimeoutMs);
       this.pending.set(requestId, { rows: work.rows, timer, resolve, reject });
       this.stream.send({
@@ -134,9 +134,9 @@ export class WorkerLink {
       this.close(
         new OdmoeError(
           'PROTOCOL_VIOLATION',
-          `worker ${this.id} answered ${String(request.rows)} rows of ${String(this.settings.hiddenSize)} with ` +
-            `${String(result.rows)} rows of ${String(result.hiddenSize)} ${result.dtype} in ` +
-            `${String(result.output.byteLength)} bytes; the stream is closed`,
+          `worker ${this.id} answered ${request.rows} rows of ${this.settings.hiddenSize} with ` +
+            `${result.rows} rows of ${result.hiddenSize} ${result.dtype} in ` +
+            `${result.output.byteLength} bytes; the stream is closed`,
         ),
       );
       return;

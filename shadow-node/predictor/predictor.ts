@@ -101,9 +101,7 @@ export class Predictor {
 
   private wake(): void {
     if (this.loop !== null || this.stopped) return;
-    this.loop = this.runReady().finally(() => {
-      this.loop = null;
-    });
+    this.loop = this.runReady();
   }
 
   private async runReady(): Promise<void> {
@@ -112,6 +110,8 @@ export class Predictor {
     for (let next = this.takeTurn(); next !== null; next = this.takeTurn()) {
       await this.runStep(next.id, next.sequence, next.step);
     }
+    // In the same turn of the event loop as the last look for work, so that no wake is lost.
+    this.loop = null;
   }
 
   /** The next sequence in turn that can run, moved to the end of the turns; null when all of them wait. */

@@ -27,33 +27,34 @@ export function createLogger(
   const inner = winston.createLogger({
     levels: LEVELS,
     level: settings.level,
-    format: winston.format.printf((info) => render(info as LogRecord)),
+    format: winston.format.printf((info) => String(info.message)),
     transports: [new winston.transports.Stream({ stream, eol: '\n' })],
   });
   const write =
     (level: keyof typeof LEVELS) =>
     (event: string, fields: Record<string, unknown> = {}): void => {
-      inner.log({ level, message: event, time: new Date().toISOString(), bound, fields });
+      if (LEVELS[level] > LEVELS[settings.level]) return;
+      inner.log(level, render({ level, event, time: new Date().toISOString(), bound, fields }));
     };
   return { error: write('error'), warn: write('warn'), info: write('info'), debug: write('debug') };
 }
 
 interface LogRecord {
   level: string;
-  message: string;
+  event: string;
   time: string;
   bound: { role: string; id: string };
   fields: Record<string, unknown>;
 }
 
-function jsonLine({ level, message, time, bound, fields }: LogRecord): string {
+function jsonLine({ level, event, time, bound, fields }: LogRecord): string {
   const entries = Object.entries(fields).map(([name, value]) => [name, plainValue(value)] as const);
-  return JSON.stringify({ ...Object.fromEntries(entries), time, level, ...bound, event: message });
+  return JSON.stringify({ ...Object.fromEntries(entries), time, level, ...bound, event });
 }
 
-function textLine({ level, message, time, bound, fields }: LogRecord): string {
+function textLine({ level, event, time, bound, fields }: LogRecord): string {
   const pairs = Object.entries(fields).map(([name, value]) => ` ${name}=${quoted(plainValue(value))}`);
-  return `${time} ${level.padEnd(5)} ${bound.role} ${bound.id}: ${oneLine(message)}${pairs.join('')}`;
+  return `${time} ${level.padEnd(5)} ${bound.role} ${bound.id}: ${oneLine(event)}${pairs.join('')}`;
 }
 
 function plainValue(value: unknown): unknown {

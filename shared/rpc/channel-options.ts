@@ -1,6 +1,6 @@
 import type { ChannelOptions } from '@grpc/grpc-js';
 import type { NodeSettings } from '../config/node-settings.js';
-import { FLOW_CONTROL_WINDOW_BYTES, MESSAGE_SIZE_LIMIT_BYTES } from './limits.js';
+import { CONCURRENT_STREAMS_LIMIT, FLOW_CONTROL_WINDOW_BYTES, MESSAGE_SIZE_LIMIT_BYTES } from './limits.js';
 
 const MESSAGE_SIZES = {
   'grpc.max_send_message_length': MESSAGE_SIZE_LIMIT_BYTES,
@@ -25,7 +25,12 @@ export function clientChannelOptions(network: NodeSettings['network'] | null): C
 }
 
 export function serverOptions(network: NodeSettings['network']): ChannelOptions {
-  return { ...MESSAGE_SIZES, 'grpc.enable_channelz': 0, ...keepalive(network) };
+  return {
+    ...MESSAGE_SIZES,
+    'grpc.enable_channelz': 0,
+    'grpc.max_concurrent_streams': CONCURRENT_STREAMS_LIMIT,
+    ...keepalive(network),
+  };
 }
 
 /** A peer that does not answer a ping within the timeout counts as gone: HTTP/2 alone never notices a stopped one. */

@@ -18,3 +18,9 @@ export const ROWS_LIMIT = 65_536;
 
 /** Longest text in one message that is not a prompt: ids, names, addresses, error messages. */
 export const TEXT_LENGTH_LIMIT = 4096;
+
+/** How long a connection may take to come about. */
+export const CONNECT_TIMEOUT_MS = 3000;
+
+/** Most streams and calls that one connection may have open. */
+export const CONCURRENT_STREAMS_LIMIT = 1024;

@@ -35,7 +35,7 @@ function firstDifference(own: NodeIdentity, peer: NodeIdentity): Difference | nu
       what: 'the cluster name',
       ownValue: own.cluster,
       peerValue: peer.cluster,
-      advice: 'give both the same cluster.name in cluster.yaml (or --cluster), or keep them apart',
+      advice: 'give both the same `cluster:` in cluster.yaml (or --cluster), or keep them apart',
     },
     {
       what: 'the model',

@@ -1,4 +1,3 @@
-import type { Duplex } from 'node:stream';
 import { OdmoeError, toOdmoeError } from '../errors/index.js';
 import type { MessageCodec } from './codecs.js';
 import { MESSAGE_SIZE_LIMIT_BYTES, STREAM_BACKLOG_LIMIT_BYTES } from './limits.js';
@@ -15,6 +14,13 @@ export interface PeerStream<Out, In> {
   onClose(handler: (error: OdmoeError | null) => void): void;
   /** Without error: what was sent still goes out, then the stream ends. With one: the peer is told its code and message. */
   close(error?: OdmoeError): void;
+}
+
+/** What PeerStream uses of the streams that grpc-js gives the two sides. */
+export interface MessageDuplex {
+  write(bytes: Buffer, written: () => void): unknown;
+  on(event: 'data', handler: (bytes: Buffer) => void): unknown;
+  readonly readableEnded: boolean;
 }
 
 /** What differs between the two sides of a gRPC stream. */
@@ -36,7 +42,7 @@ export class GrpcPeerStream<Out, In> implements PeerStream<Out, In> {
   private closeHandler: ((error: OdmoeError | null) => void) | null = null;
 
   constructor(
-    private readonly call: Duplex,
+    private readonly call: MessageDuplex,
     private readonly outgoing: MessageCodec<Out>,
     private readonly incoming: MessageCodec<In>,
     private readonly ending: StreamEnding,

@@ -7,7 +7,6 @@ import type { Execute, ExecuteResult, TensorType } from './messages.js';
 import {
   FieldReader,
   WIRE_LENGTH_DELIMITED,
-  WIRE_VARINT,
   varintBytes,
   varintFieldBytes,
   writeVarint,

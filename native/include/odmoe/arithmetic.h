@@ -2,10 +2,24 @@
 //  - dot(x, w) over K: K is padded with zeros to a multiple of kLanes; lane = k mod kLanes;
 //    partial[lane] = fma(x[k], w[k], partial[lane]) in increasing k, from +0; then partial sums are added by a binary tree:
 //    p[i] + p[i + 16] for i < 16, then 8, 4, 2, 1 apart (left operand is always the lower lane).
+//    sum(x) is the same with additions in place of the fma.
 //  - INT8: the integer, converted to FP32, is the weight; the finished dot is multiplied by the row's scale.
-//    NF4: weight = code_value * block_scale, rounded to FP32, then as above.
-//  - no contraction but the fma written down, denormals kept, IEEE division and square root;
-//  - attention works in chunks of kAttentionChunk positions counted from position 0 of the sequence.
+//    scale = absmax / 127, integer = round to nearest even of w / scale, within +-127; scale 0: all integers 0.
+//    NF4: weight = code_value * block_scale, rounded to FP32, then as above. block_scale = absmax of the block, code = number of
+//    kNf4Midpoints below w / block_scale; block_scale 0 and columns beyond the matrix: kNf4Zero. NaN is left out of absmax and
+//    becomes the integer 0 or kNf4Zero.
+//  - no contraction but the fma written down, denormals kept, IEEE division and square root; which NaN is not specified;
+//  - exp(x): x limited to [kExpLowest, kExpHighest]; t = fma(x, kLog2E, kRoundMagic); n = t - kRoundMagic;
+//    r = fma(n, -kLn2High, x); r = fma(n, -kLn2Low, r); q by Horner's rule with fma from kExpCoefficients (highest last);
+//    y = fma(fma(q, r, 1), r, 1) where q already holds one factor r: q = q * r; then y * 2^(n >> 1) * 2^(n - (n >> 1)).
+//  - silu(x) = x / (1 + exp(-x)); swiglu = silu(gate) * up;
+//  - RMS norm: (x / sqrt(dot(x, x) / size + epsilon)) * weight;
+//  - RoPE: a' = fma(-b, sin, a * cos), b' = fma(a, sin, b * cos) for the pair (a, b) = (i, i + head_dim / 2);
+//  - gate: p = exp(logit - max), weight = p / sum(p); normalized: weight / (sum of the k weights, added by rank);
+//  - attention works in chunks of kAttentionChunk positions counted from position 0 of the sequence. For one row and head:
+//    s = dot(q, k) * (1 / sqrt(head_dim)); p = exp(s - max of all visible s). Each chunk that has visible positions gives a
+//    denominator, sum(p) with lane = index in the chunk mod kLanes, and per dimension a value sum, fma(p, v, sum) in increasing
+//    position from +0. Both are added chunk by chunk, from +0; the result is value sum / denominator.
 #pragma once
 #include <cstdint>
 
@@ -14,5 +28,42 @@ namespace odmoe {
 inline constexpr int kLanes = 32;
 inline constexpr int kAttentionChunk = 256;
 inline constexpr int kNf4Block = 64;
+
+inline constexpr float kExpLowest = -104.0f;
+inline constexpr float kExpHighest = 89.0f;
+inline constexpr float kLog2E = 0x1.715476p+0f;
+inline constexpr float kRoundMagic = 0x1.8p+23f;
+inline constexpr float kLn2High = 0x1.62e4p-1f;  // 15 bits, so that n * kLn2High is exact
+inline constexpr float kLn2Low = 0x1.7f7d1cp-20f;
+// exp(r) = 1 + r + r^2 * polynomial(r), minimax in relative error on |r| <= ln(2) / 2 (3.1e-9 before rounding).
+inline constexpr float kExpCoefficients[5] = {0x1.fffffcp-2f, 0x1.555492p-3f, 0x1.5558f2p-5f, 0x1.123a2p-7f,
+                                              0x1.6a23ccp-10f};
+
+// The 16 values of NormalFloat4 (QLoRA, appendix E).
+inline constexpr float kNf4Values[16] = {-1.0f,
+                                         -0.6961928009986877f,
+                                         -0.5250730514526367f,
+                                         -0.39491748809814453f,
+                                         -0.28444138169288635f,
+                                         -0.18477343022823334f,
+                                         -0.09105003625154495f,
+                                         0.0f,
+                                         0.07958029955625534f,
+                                         0.16093020141124725f,
+                                         0.24611230194568634f,
+                                         0.33791524171829224f,
+                                         0.44070982933044434f,
+                                         0.5626170039176941f,
+                                         0.7229568362236023f,
+                                         1.0f};
+inline constexpr int kNf4Zero = 7;
+// Halfway between neighbours; a value on a midpoint takes the lower code.
+constexpr float nf4_midpoint(int i) {
+  return static_cast<float>((static_cast<double>(kNf4Values[i]) + static_cast<double>(kNf4Values[i + 1])) * 0.5);
+}
+inline constexpr float kNf4Midpoints[15] = {
+    nf4_midpoint(0),  nf4_midpoint(1),  nf4_midpoint(2), nf4_midpoint(3),  nf4_midpoint(4),
+    nf4_midpoint(5),  nf4_midpoint(6),  nf4_midpoint(7), nf4_midpoint(8),  nf4_midpoint(9),
+    nf4_midpoint(10), nf4_midpoint(11), nf4_midpoint(12), nf4_midpoint(13), nf4_midpoint(14)};
 
 }  // namespace odmoe

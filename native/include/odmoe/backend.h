@@ -5,6 +5,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 
@@ -74,6 +75,10 @@ class Backend {
   virtual void release(DeviceBuffer& buffer) noexcept = 0;
   virtual void copy_to_device(void* device, const void* host, uint64_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* device, uint64_t bytes) = 0;
+  // Host memory that files are read into and write_rows takes its planes from (pinned, where that helps). It counts against the
+  // budget where device memory is host memory, which is what these two say unless a backend says otherwise.
+  virtual DeviceBuffer allocate_staging(uint64_t bytes) { return allocate(bytes); }
+  virtual void release_staging(DeviceBuffer& buffer) noexcept { release(buffer); }
 
   // Weights. matrix_bytes: size of the storage for a matrix. write_rows: rows [first_row, first_row + rows) from planes of
   // row-major values (the rows' own bytes start at planes[i]); converts and quantizes to the matrix's format. Loading FP32 into
@@ -105,6 +110,16 @@ class Backend {
                     bool normalize) = 0;
   // out[i][j] = silu(gate_up[i][j]) * gate_up[i][size + j].
   virtual void swiglu(float* out, const float* gate_up, int n, int size) = 0;
+  // out row out_rows[i] = in row in_rows[i], for n rows of `size` floats; a null list stands for 0, 1, ... n - 1. Gathers an expert's
+  // rows and puts its outputs in their places; unless a backend says otherwise, device memory is host memory.
+  virtual void copy_rows(float* out, const int32_t* host_out_rows, const float* in, const int32_t* host_in_rows, int n,
+                         int size) {
+    for (int i = 0; i < n; i++) {
+      const int64_t to = host_out_rows != nullptr ? host_out_rows[i] : i;
+      const int64_t from = host_in_rows != nullptr ? host_in_rows[i] : i;
+      std::memcpy(out + to * size, in + from * size, static_cast<size_t>(size) * sizeof(float));
+    }
+  }
   // x += y.
   virtual void add(float* x, const float* y, int64_t count) = 0;
   // hidden[i] += sum over rank r in order of weights[i][r] * outputs[i][r]: s = w0 * o0; s = fma(wr, or, s); hidden = hidden + s.

@@ -1,0 +1,2 @@
+export { loadDenseWeights, loadResidentExperts, type LoadProgress } from './load-weights.js';
+export { openModelSource } from './open-model-source.js';

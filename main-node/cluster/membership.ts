@@ -1,0 +1,248 @@
+import type { NodeSettings, RoleSetting } from '../../shared/config/node-settings.js';
+import type { DiscoveredPeer } from '../../shared/discovery/index.js';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
+import type { Logger } from '../../shared/log/logger.js';
+import type { ModelShape } from '../../shared/model/tensor-source.js';
+import {
+  checkPeer,
+  formatAddress,
+  identifyPeer,
+  openShadowStream,
+  openWorkerStream,
+} from '../../shared/rpc/index.js';
+import type { JoinReply, NodeIdentity, PeerProblem, Prediction } from '../../shared/rpc/messages.js';
+import { IDENTIFY_TIMEOUT_MS, PeerDial, serveStream } from './peer-dial.js';
+import type { Roster } from './roster.js';
+import { ShadowLink } from './shadow-link.js';
+import { WorkerLink } from './worker-link.js';
+
+/** Addresses that are dialled; more are not taken up. */
+export const MAX_KNOWN_ADDRESSES = 1024;
+/** A peer that announced itself and then does not answer for so long must announce itself again. */
+export const FORGET_JOINED_AFTER_MS = 60_000;
+
+const ANY_HOSTS: ReadonlySet<string> = new Set(['', '0.0.0.0', '::', '[::]']);
+
+/** How main came to know an address. */
+type Origin = 'configured' | 'discovered' | 'joined';
+
+interface KnownAddress {
+  address: string;
+  /** Empty until the peer has said it. */
+  id: string;
+  origin: Origin;
+  dial: PeerDial;
+  /** null: connected, or not tried yet. */
+  problem: OdmoeError | null;
+}
+
+export interface MembershipOptions {
+  identity: () => NodeIdentity;
+  network: NodeSettings['network'];
+  shape: ModelShape;
+  roster: Roster;
+  onPrediction: (prediction: Prediction) => void;
+  log: Logger;
+  now: () => number;
+}
+
+/** Finds the other daemons of the cluster, opens one stream to each and keeps it open. */
+export class Membership {
+  private readonly known = new Map<string, KnownAddress>();
+  /** Why peers that asked to join were turned away, by their address. */
+  private readonly turnedAway = new Map<string, PeerProblem>();
+  private stopped = false;
+
+  constructor(private readonly options: MembershipOptions) {}
+
+  addConfigured(peers: readonly { role: RoleSetting; id: string; address: string }[]): void {
+    for (const peer of peers) if (peer.role !== 'main') this.add(peer.address, peer.id, 'configured');
+  }
+
+  /** Daemons of other clusters on the same network are none of ours. */
+  addDiscovered(peer: DiscoveredPeer): void {
+    if (peer.role === 'main' || peer.cluster !== this.options.identity().cluster) return;
+    this.add(peer.address, peer.id, 'discovered');
+  }
+
+  /** Cluster.Join. `peerHost` is used where the peer cannot know its own. */
+  join(peer: NodeIdentity, peerHost: string): JoinReply {
+    const own = this.options.identity();
+    const address = dialAddress(peer.address, peerHost);
+    const refusal = peer.role === 'ROLE_MAIN' ? secondMain(own, peer) : checkPeer(own, peer);
+    if (refusal !== null) {
+      this.turnAway({ address, id: peer.id, ...refusal });
+      return { kind: 'refusal', refusal };
+    }
+    this.turnedAway.delete(address);
+    this.add(address, peer.id, 'joined');
+    return { kind: 'welcome', welcome: { identity: own } };
+  }
+
+  /** Peers that were refused or do not answer. */
+  problems(): PeerProblem[] {
+    const failing = [...this.known.values()].flatMap(({ address, id, problem }) =>
+      problem === null ? [] : [{ address, id, code: problem.code as string, message: problem.message }],
+    );
+    return [...failing, ...this.turnedAway.values()];
+  }
+
+  /** Closes every stream and resolves when no dial runs any more. */
+  async stop(): Promise<void> {
+    this.stopped = true;
+    const dials = [...this.known.values()].map(({ dial }) => dial);
+    for (const dial of dials) dial.stop();
+    for (const link of this.options.roster.connectedWorkers()) link.close();
+    for (const link of [...this.options.roster.connectedShadows()]) link.close();
+    await Promise.all(dials.map((dial) => dial.finished));
+  }
+
+  private add(address: string, id: string, origin: Origin): void {
+    if (this.stopped) return;
+    const known = this.known.get(address);
+    if (known !== undefined) {
+      known.dial.wake();
+      return;
+    }
+    if (this.known.size >= MAX_KNOWN_ADDRESSES) {
+      this.options.log.warn('peer-ignored', { address, id, reason: `${MAX_KNOWN_ADDRESSES} addresses are known` });
+      return;
+    }
+    this.forgetOldAddress(id);
+    const entry: KnownAddress = { address, id, origin, problem: null, dial: this.dial(address, origin) };
+    this.known.set(address, entry);
+  }
+
+  /** A daemon found at a new address has left the one it was found at before, unless it is connected there. */
+  private forgetOldAddress(id: string): void {
+    for (const old of this.known.values()) {
+      const moved = old.id === id && old.origin !== 'configured' && old.problem !== null;
+      if (!moved) continue;
+      old.dial.stop();
+      this.known.delete(old.address);
+    }
+  }
+
+  private dial(address: string, origin: Origin): PeerDial {
+    return new PeerDial({
+      address,
+      reconnectDelayMs: this.options.network.reconnectDelayMs,
+      forgetAfterMs: origin === 'joined' ? FORGET_JOINED_AFTER_MS : null,
+      now: this.options.now,
+      attempt: (connected) => this.connect(address, connected),
+      onFailure: (error) => {
+        this.setProblem(address, error);
+      },
+      onForgotten: () => {
+        this.known.delete(address);
+        this.options.log.info('peer-forgotten', { address });
+      },
+    });
+  }
+
+  private async connect(address: string, connected: () => void): Promise<void> {
+    // Asked first, so that a daemon known by two addresses does not get two streams.
+    const peer = await identifyPeer(address, IDENTIFY_TIMEOUT_MS);
+    const entry = this.known.get(address);
+    if (entry === undefined || this.stopped) return;
+    entry.id = peer.id;
+    const connectedBootId = this.options.roster.connectedBootId(peer.id);
+    if (connectedBootId === peer.bootId) return;
+    if (connectedBootId !== null) throw sameId(peer, address);
+    const welcome = (): void => {
+      connected();
+      entry.problem = null;
+    };
+    if (peer.role === 'ROLE_WORKER') await this.serveWorker(address, welcome);
+    else if (peer.role === 'ROLE_SHADOW') await this.serveShadow(address, welcome);
+    else throw new OdmoeError('NODE_REFUSED', `${address} is ${peer.id}, neither a worker nor a shadow`);
+  }
+
+  private serveWorker(address: string, connected: () => void): Promise<void> {
+    const { network, shape, roster, log } = this.options;
+    const own = this.options.identity();
+    const stream = openWorkerStream(address, network);
+    const limits = { hiddenSize: shape.hiddenSize, executeTimeoutMs: network.executeTimeoutMs };
+    return serveStream(stream, { kind: 'hello', hello: own }, own, (peer) => {
+      if (roster.connectedBootId(peer.id) !== null) throw sameId(peer, address);
+      const link = new WorkerLink(peer, address, stream, limits, log);
+      roster.addWorker(link);
+      connected();
+      return {
+        receive: (reply) => {
+          link.receive(reply);
+        },
+        streamClosed: (error) => {
+          roster.removeWorker(link, reasonOf(error));
+          link.streamClosed(error);
+        },
+      };
+    });
+  }
+
+  private serveShadow(address: string, connected: () => void): Promise<void> {
+    const { network, shape, roster, log, onPrediction } = this.options;
+    const own = this.options.identity();
+    const stream = openShadowStream(address, network);
+    return serveStream(stream, { kind: 'hello', hello: own }, own, (peer) => {
+      if (roster.connectedBootId(peer.id) !== null) throw sameId(peer, address);
+      const link = new ShadowLink(peer, address, stream, shape, onPrediction, log);
+      roster.addShadow(link);
+      connected();
+      return {
+        receive: (reply) => {
+          link.receive(reply);
+        },
+        streamClosed: (error) => {
+          link.streamClosed();
+          roster.removeShadow(link, reasonOf(error));
+        },
+      };
+    });
+  }
+
+  private setProblem(address: string, thrown: unknown): void {
+    const entry = this.known.get(address);
+    if (entry === undefined) return;
+    const error = toOdmoeError(thrown);
+    const news = entry.problem?.message !== error.message;
+    entry.problem = error;
+    if (news) this.options.log.warn('peer-unusable', { address, id: entry.id, code: error.code, message: error.message });
+  }
+
+  private turnAway(problem: PeerProblem): void {
+    const news = this.turnedAway.get(problem.address)?.message !== problem.message;
+    if (news) this.options.log.warn('peer-refused', { ...problem });
+    // Oldest first out.
+    this.turnedAway.delete(problem.address);
+    this.turnedAway.set(problem.address, problem);
+    if (this.turnedAway.size <= MAX_KNOWN_ADDRESSES) return;
+    const oldest = this.turnedAway.keys().next();
+    if (oldest.done !== true) this.turnedAway.delete(oldest.value);
+  }
+}
+
+/** Where to dial a peer that says `address` of itself and came from `peerHost`. */
+export function dialAddress(address: string, peerHost: string): string {
+  const colon = address.lastIndexOf(':');
+  const host = address.slice(0, Math.max(0, colon));
+  return ANY_HOSTS.has(host) ? formatAddress(peerHost, Number(address.slice(colon + 1))) : address;
+}
+
+function reasonOf(error: OdmoeError | null): string {
+  return error?.message ?? 'it ended the stream';
+}
+
+function sameId(peer: NodeIdentity, address: string): OdmoeError {
+  return new OdmoeError(
+    'NODE_REFUSED',
+    `the daemon at ${address} has the id ${peer.id}, as one has that is connected already; give each its own --id`,
+  );
+}
+
+function secondMain(own: NodeIdentity, peer: NodeIdentity): { code: string; message: string } {
+  return {
+    code: 'NODE_REFUSED',
+    message: `${peer.id} is a main and so is ${own.id}: a cluster has one; give one of them another cluster name`,
+  };
+}

@@ -1,0 +1,185 @@
+import { OdmoeError, isErrorCode, toOdmoeError } from '../../shared/errors/index.js';
+import type { NodeIdentity, Refusal, Welcome } from '../../shared/rpc/messages.js';
+import { checkPeer, type PeerStream } from '../../shared/rpc/index.js';
+
+/** How long a peer may take to say who it is, and to answer hello. */
+export const IDENTIFY_TIMEOUT_MS = 2000;
+export const WELCOME_TIMEOUT_MS = 5000;
+/** Longest pause between two attempts. */
+export const MAX_RECONNECT_DELAY_MS = 2000;
+
+/** What every reply stream begins with. */
+export type FirstReply = { kind: 'welcome'; welcome: Welcome } | { kind: 'refusal'; refusal: Refusal } | { kind: string };
+
+/** A link that has taken over a stream. */
+export interface ServedLink<Reply> {
+  receive(reply: Reply): void;
+  streamClosed(error: OdmoeError | null): void;
+}
+
+/**
+ * hello, welcome, and then the stream belongs to the link that `serve` makes; resolves when it has ended. Rejects when the
+ * two do not belong together or the peer does not answer.
+ */
+export async function serveStream<Request, Reply extends FirstReply>(
+  stream: PeerStream<Request, Reply>,
+  hello: Request,
+  own: NodeIdentity,
+  serve: (peer: NodeIdentity) => ServedLink<Reply>,
+): Promise<void> {
+  const { promise: ended, settle } = closing(stream);
+  const welcome = await firstReply(stream, hello, ended);
+  const refusal = checkPeer(own, welcome);
+  if (refusal !== null) {
+    const error = refusalError(refusal);
+    stream.close(error);
+    throw error;
+  }
+  const link = serve(welcome);
+  stream.onMessage((reply) => {
+    link.receive(reply);
+  });
+  settle((error) => {
+    link.streamClosed(error);
+  });
+  await ended;
+}
+
+/** The end of a stream, told to one listener at once (also when it comes late) and to who awaits the promise. */
+function closing(stream: PeerStream<never, unknown>): {
+  promise: Promise<OdmoeError | null>;
+  settle: (listener: (error: OdmoeError | null) => void) => void;
+} {
+  let outcome: { error: OdmoeError | null } | null = null;
+  let listener: ((error: OdmoeError | null) => void) | null = null;
+  const promise = new Promise<OdmoeError | null>((resolve) => {
+    stream.onClose((error) => {
+      outcome = { error };
+      listener?.(error);
+      resolve(error);
+    });
+  });
+  return {
+    promise,
+    settle: (added) => {
+      listener = added;
+      if (outcome !== null) added(outcome.error);
+    },
+  };
+}
+
+async function firstReply<Request, Reply extends FirstReply>(
+  stream: PeerStream<Request, Reply>,
+  hello: Request,
+  ended: Promise<OdmoeError | null>,
+): Promise<NodeIdentity> {
+  let timer: NodeJS.Timeout | undefined;
+  const reply = await Promise.race([
+    new Promise<FirstReply>((resolve) => {
+      stream.onMessage(resolve);
+      stream.send(hello);
+    }),
+    ended.then((error): FirstReply => {
+      throw error ?? new OdmoeError('NODE_REFUSED', 'the peer ended the stream without a word');
+    }),
+    new Promise<FirstReply>((_, reject) => {
+      timer = setTimeout(() => {
+        const error = new OdmoeError('TIMEOUT', `no welcome within ${WELCOME_TIMEOUT_MS} ms`);
+        reject(error);
+        stream.close(error);
+      }, WELCOME_TIMEOUT_MS);
+    }),
+  ]).finally(() => {
+    clearTimeout(timer);
+  });
+  if ('welcome' in reply) return reply.welcome.identity;
+  const error =
+    'refusal' in reply
+      ? refusalError(reply.refusal)
+      : new OdmoeError('PROTOCOL_VIOLATION', `the peer answered hello with ${reply.kind}`);
+  stream.close(error);
+  throw error;
+}
+
+export function refusalError(refusal: Refusal): OdmoeError {
+  return new OdmoeError(isErrorCode(refusal.code) ? refusal.code : 'NODE_REFUSED', refusal.message);
+}
+
+export interface PeerDialOptions {
+  address: string;
+  reconnectDelayMs: number;
+  /** Forgets the address when nobody has answered there for so long; null: never. */
+  forgetAfterMs: number | null;
+  /** Connects and serves until the stream has ended; `connected` is called once the peer is welcome. Rejects on failure. */
+  attempt(connected: () => void): Promise<void>;
+  onFailure(error: OdmoeError): void;
+  onForgotten(): void;
+  now(): number;
+}
+
+/** Keeps one address connected: dials, serves, and dials again with pauses that grow up to a bound. */
+export class PeerDial {
+  private stopped = false;
+  private endPause: (() => void) | null = null;
+  private lastConnectedMs: number;
+  private delayMs: number;
+  readonly finished: Promise<void>;
+
+  constructor(private readonly options: PeerDialOptions) {
+    this.lastConnectedMs = options.now();
+    this.delayMs = options.reconnectDelayMs;
+    this.finished = this.run();
+  }
+
+  /** The peer has shown itself again: tries at once. */
+  wake(): void {
+    this.delayMs = this.options.reconnectDelayMs;
+    this.endPause?.();
+  }
+
+  /** No further attempt; one that runs ends with its stream. */
+  stop(): void {
+    this.stopped = true;
+    this.endPause?.();
+  }
+
+  private async run(): Promise<void> {
+    while (!this.stopped) {
+      try {
+        await this.options.attempt(() => {
+          this.delayMs = this.options.reconnectDelayMs;
+        });
+        this.lastConnectedMs = this.options.now();
+      } catch (thrown) {
+        if (this.isStopped()) return;
+        this.options.onFailure(toOdmoeError(thrown));
+      }
+      if (this.isStopped()) return;
+      const { forgetAfterMs } = this.options;
+      if (forgetAfterMs !== null && this.options.now() - this.lastConnectedMs > forgetAfterMs) {
+        this.options.onForgotten();
+        return;
+      }
+      await this.pause();
+    }
+  }
+
+  /** Read anew after an await, where the compiler would take the loop's condition as still true. */
+  private isStopped(): boolean {
+    return this.stopped;
+  }
+
+  private pause(): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = setTimeout(() => {
+        this.endPause?.();
+      }, this.delayMs);
+      this.delayMs = Math.min(MAX_RECONNECT_DELAY_MS, this.delayMs * 2);
+      this.endPause = (): void => {
+        clearTimeout(timer);
+        this.endPause = null;
+        resolve();
+      };
+    });
+  }
+}

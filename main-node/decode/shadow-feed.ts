@@ -1,0 +1,124 @@
+import type { ShadowRequest } from '../../shared/rpc/messages.js';
+
+/** What the feed needs of a link to a shadow. */
+export interface FedShadow {
+  readonly id: string;
+  readonly alive: boolean;
+  readonly backlogBytes: number;
+  send(request: ShadowRequest): void;
+}
+
+/** Reads key and value rows of one layer; the positions have been written. */
+export type ReadKeyValues = (
+  layer: number,
+  position: number,
+  rows: number,
+) => { keys: Uint8Array; values: Uint8Array };
+
+export interface ShadowFeedOptions {
+  sequence: number;
+  promptTokens: number;
+  maxPositions: number;
+  layers: number;
+  /** Bytes of the keys of one position in one layer. */
+  keyRowBytes: number;
+  align: { tokenPeriod: number; keyValuePeriod: number };
+}
+
+/** Key and value rows go out while less than this is unsent; the rest waits for the next layer. */
+export const KEY_VALUE_BACKLOG_BYTES = 8 * 1024 * 1024;
+/** Largest message of key and value rows. */
+const KEY_VALUE_MESSAGE_BYTES = 1024 * 1024;
+
+/**
+ * Keeps shadow's copy of one sequence aligned with main's (OD-MoE section 3.2: token and KV-cache alignment). A shadow that
+ * comes in the middle is told the tokens so far and then gets all key and value rows so far. Holds no queue of its own: per
+ * layer it remembers up to which position rows are due and sent.
+ */
+export class ShadowFeed {
+  private shadow: FedShadow | null = null;
+  private everFed = false;
+  private readonly due: number[];
+  private readonly sent: number[];
+
+  constructor(
+    private readonly options: ShadowFeedOptions,
+    private readonly currentShadow: () => FedShadow | null,
+    private readonly currentEpoch: () => number,
+    private readonly readKeyValues: ReadKeyValues,
+  ) {
+    this.due = new Array<number>(options.layers).fill(0);
+    this.sent = new Array<number>(options.layers).fill(0);
+  }
+
+  /** A shadow has been told of this sequence at some time. */
+  get tookPart(): boolean {
+    return this.everFed;
+  }
+
+  /**
+   * Before a pass. `tokenIds`: prompt and answer so far, which the pass after `written` positions continues; a shadow that does not
+   * know the sequence is told of it.
+   */
+  followShadow(tokenIds: readonly number[], written: number): void {
+    const shadow = this.currentShadow();
+    if (shadow === null || !shadow.alive) {
+      this.shadow = null;
+      return;
+    }
+    if (shadow === this.shadow) return;
+    this.shadow = shadow;
+    this.everFed = true;
+    shadow.send({
+      kind: 'begin',
+      begin: {
+        epoch: this.currentEpoch(),
+        sequence: this.options.sequence,
+        tokenIds: [...tokenIds],
+        alignTokenPeriod: this.options.align.tokenPeriod,
+        alignKvPeriod: this.options.align.keyValuePeriod,
+        promptTokens: this.options.promptTokens,
+        maxPositions: this.options.maxPositions,
+      },
+    });
+    this.sent.fill(0);
+    this.due.fill(this.options.align.keyValuePeriod > 0 ? written : 0);
+  }
+
+  /** main runs `tokenId` at `position` now. */
+  token(position: number, tokenId: number): void {
+    const token = { epoch: this.currentEpoch(), sequence: this.options.sequence, position, tokenId };
+    this.shadow?.send({ kind: 'token', token });
+  }
+
+  /**
+   * The layer's rows up to position `written` exist. Sends those that are due: all of the prompt's, and of the answer's at
+   * iterations that the period names. Called when no pass runs on the sequence.
+   */
+  layerWritten(layer: number, written: number): void {
+    const period = this.options.align.keyValuePeriod;
+    if (this.shadow === null || period === 0) return;
+    const iteration = written - this.options.promptTokens;
+    if (iteration <= 0 || iteration % period === 0) this.due[layer] = written;
+    this.sendDueRows(this.shadow, layer);
+  }
+
+  end(): void {
+    this.shadow?.send({ kind: 'end', end: { sequence: this.options.sequence } });
+    this.shadow = null;
+  }
+
+  private sendDueRows(shadow: FedShadow, layer: number): void {
+    const rowsPerMessage = Math.max(1, Math.floor(KEY_VALUE_MESSAGE_BYTES / (2 * this.options.keyRowBytes)));
+    const due = this.due[layer] ?? 0;
+    let position = this.sent[layer] ?? 0;
+    while (position < due && shadow.alive && shadow.backlogBytes < KEY_VALUE_BACKLOG_BYTES) {
+      const rows = Math.min(rowsPerMessage, due - position);
+      const { keys, values } = this.readKeyValues(layer, position, rows);
+      const { sequence } = this.options;
+      shadow.send({ kind: 'kvRows', kvRows: { epoch: this.currentEpoch(), sequence, layer, position, rows, keys, values } });
+      position += rows;
+    }
+    this.sent[layer] = position;
+  }
+}

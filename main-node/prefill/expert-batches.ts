@@ -1,0 +1,48 @@
+/** Some rows of a pass that one worker runs through one expert in one message. */
+export interface ExpertBatch {
+  workerId: string;
+  expert: number;
+  /** Row of the pass, and the rank (0..k-1) that the expert has for it. */
+  rows: readonly { row: number; rank: number }[];
+  /** The worker's final batch for this expert. */
+  last: boolean;
+}
+
+export interface ExpertBatchPlan {
+  /** By rising expert, as the workers were told to expect them. */
+  batches: ExpertBatch[];
+  /** Experts that workers were told to expect and that fall to them with no row. */
+  unused: { workerId: string; expert: number }[];
+}
+
+/**
+ * Groups the rows of a pass by expert and cuts them into mini-batches (OD-MoE section 3.3). An expert with several workers has its
+ * batches alternate among them. `experts` is the gate's choice, rows x k by rank.
+ */
+export function planExpertBatches(
+  experts: Int32Array,
+  expertsPerToken: number,
+  expertCount: number,
+  miniBatchRows: number,
+  workersFor: (expert: number) => readonly string[],
+): ExpertBatchPlan {
+  const plan: ExpertBatchPlan = { batches: [], unused: [] };
+  const rowsByExpert = Array.from({ length: expertCount }, (): { row: number; rank: number }[] => []);
+  experts.forEach((expert, index) => {
+    rowsByExpert[expert]?.push({ row: Math.floor(index / expertsPerToken), rank: index % expertsPerToken });
+  });
+  rowsByExpert.forEach((rows, expert) => {
+    const workers = workersFor(expert);
+    const batchCount = Math.ceil(rows.length / miniBatchRows);
+    for (let batch = 0; batch < batchCount; batch++) {
+      plan.batches.push({
+        workerId: workers[batch % workers.length] as string,
+        expert,
+        rows: rows.slice(batch * miniBatchRows, (batch + 1) * miniBatchRows),
+        last: batch + workers.length >= batchCount,
+      });
+    }
+    for (const workerId of workers.slice(batchCount)) plan.unused.push({ workerId, expert });
+  });
+  return plan;
+}

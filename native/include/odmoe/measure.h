@@ -1,0 +1,11 @@
+// What this machine's memory and processor give at best, the yardsticks that decode and prefill speeds are reported against.
+#pragma once
+
+namespace odmoe {
+
+// Measures for about `seconds` each, with `threads` threads (0: as many as the process may use) of the widest instruction set:
+// bytes per second read from a buffer far larger than the caches, and FP32 operations per second (a fused multiply-add is two).
+// Throws Error("DEVICE_OUT_OF_MEMORY") when the machine has no room for the buffer.
+void measure_machine(int threads, double seconds, double* read_bytes_per_s, double* fma_flop_per_s);
+
+}  // namespace odmoe

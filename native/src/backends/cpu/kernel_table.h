@@ -1,0 +1,80 @@
+// What is compiled once per instruction set. Kernels run on the calling thread; cpu_backend.cc spreads them over threads.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "odmoe/backend.h"
+
+namespace odmoe::cpu {
+
+// Scratch of one thread for KernelTable::matmul and gate, in floats.
+inline constexpr int kGroupTiles = 16;
+inline constexpr int kTokensAtOnce = 3;
+inline constexpr size_t kThreadScratch = size_t{kGroupTiles} * 4 * kTokensAtOnce * 32;
+inline constexpr int kMaxExperts = static_cast<int>(kThreadScratch);
+
+// Heads (of one or several rows) that attend together over one key-value head.
+inline constexpr int kMaxQueries = 12;
+
+struct MatmulJob {
+  WeightFormat format;
+  const uint8_t* weights;
+  int64_t rows;
+  int64_t columns;
+  const float* in;
+  int64_t in_stride;
+  float* out;
+  int64_t out_stride;
+  int n;
+};
+
+struct AttentionJob {
+  float* out;
+  const AttentionRow* rows;
+  const float* queries;
+  int64_t stride;
+  AttentionShape shape;
+};
+
+// Floats of scratch that KernelTable::attention needs for rows that see up to `positions` positions.
+constexpr size_t attention_scratch(const AttentionShape& shape, int64_t positions) {
+  const int64_t padded_dim = (shape.head_dim + kLanes - 1) / kLanes * kLanes;
+  const int64_t chunks = (positions + kAttentionChunk - 1) / kAttentionChunk + 1;
+  return static_cast<size_t>(kMaxQueries * (chunks * kAttentionChunk + 2 * padded_dim) + 4 * padded_dim);
+}
+
+struct KernelTable {
+  const char* instruction_set;
+
+  void (*matmul)(const MatmulJob& job, int64_t first_tile, int64_t tiles, float* scratch);
+  void (*rms_norm)(float* out, const float* in, const float* weight, int size, float epsilon);
+  void (*rope)(float* head, const float* cos, const float* sin, int half);
+  // Rows [first_row, first_row + rows) for one key-value head.
+  void (*attention)(const AttentionJob& job, int kv_head, int first_row, int rows, float* scratch);
+  void (*gate)(int32_t* experts, float* weights, const float* logits, int expert_count, int k, bool normalize,
+               float* scratch);
+  void (*swiglu)(float* out, const float* gate, const float* up, int64_t count);
+  void (*add)(float* x, const float* y, int64_t count);
+  // Elements [begin, end) of one row.
+  void (*combine)(float* hidden, const float* outputs, const float* weights, int k, int64_t size, int64_t begin,
+                  int64_t end);
+
+  // One row of a bf16, fp16 or fp32 matrix, as FP32.
+  void (*read_row)(float* out, const Matrix& matrix, int64_t row);
+  void (*write_rows)(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes);
+
+  // For measure_machine: reads all bytes (a multiple of 4096) and returns something that depends on them; runs independent
+  // fused multiply-adds and returns how many operations that were (their result goes to sink).
+  uint64_t (*read_bytes)(const uint8_t* data, uint64_t bytes);
+  double (*multiply_add)(int64_t iterations, float* sink);
+};
+
+// The instruction sets that this build and this processor have, widest first; the last is always "scalar". Null-terminated.
+const KernelTable* const* usable_kernels();
+
+extern const KernelTable kAvx512Kernels;
+extern const KernelTable kAvx2Kernels;
+extern const KernelTable kNeonKernels;
+extern const KernelTable kScalarKernels;
+
+}  // namespace odmoe::cpu

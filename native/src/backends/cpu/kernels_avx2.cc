@@ -1,0 +1,89 @@
+// The kernels for AVX2 with FMA and F16C. Nothing outside kernels_*.h may be shared with other instruction sets' objects.
+#include <immintrin.h>
+
+#include "kernels_base.h"
+
+namespace odmoe::cpu {
+namespace {
+
+struct Simd {
+  using Vector = __m256;
+  static constexpr const char* kName = "avx2";
+  static constexpr int kWidth = 8;
+  // Rows of a tile whose sums fit the 16 registers together with `tokens` tokens.
+  static constexpr int rows_at_once(int tokens) { return tokens == 1 ? kTileRows : 2; }
+
+  static Vector zero() { return _mm256_setzero_ps(); }
+  static Vector broadcast(float x) { return _mm256_set1_ps(x); }
+  static Vector load(const float* p) { return _mm256_loadu_ps(p); }
+  static void store(float* p, Vector v) { _mm256_storeu_ps(p, v); }
+  static __m256i first(int64_t count) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+  static Vector load_first(const float* p, int64_t count) { return _mm256_maskload_ps(p, first(count)); }
+  static void store_first(float* p, Vector v, int64_t count) { _mm256_maskstore_ps(p, first(count), v); }
+
+  static Vector fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
+  static Vector add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
+  static Vector subtract(Vector a, Vector b) { return _mm256_sub_ps(a, b); }
+  static Vector multiply(Vector a, Vector b) { return _mm256_mul_ps(a, b); }
+  static Vector divide(Vector a, Vector b) { return _mm256_div_ps(a, b); }
+  // a > b ? a : b, and a < b ? a : b: b when either is NaN.
+  static Vector greater(Vector a, Vector b) { return _mm256_max_ps(a, b); }
+  static Vector lesser(Vector a, Vector b) { return _mm256_min_ps(a, b); }
+
+  // y * 2^(n >> 1) * 2^(n - (n >> 1)) for the integer n that rounded = kRoundMagic + n holds in its low bits.
+  static Vector scale_by_power(Vector y, Vector rounded) {
+    const __m256i n = _mm256_sub_epi32(_mm256_castps_si256(rounded), _mm256_castps_si256(broadcast(kRoundMagic)));
+    const __m256i half = _mm256_srai_epi32(n, 1);
+    return _mm256_mul_ps(_mm256_mul_ps(y, power_of_two(half)), power_of_two(_mm256_sub_epi32(n, half)));
+  }
+
+  static void expand_bf16(const uint8_t* p, Vector& low, Vector& high) {
+    const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    low = _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
+    high = _mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
+  static Vector load_fp16(const uint8_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static Vector load_int8(const uint8_t* p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  }
+  static void expand_nf4(const uint8_t* p, Vector& low, Vector& high) {
+    const __m256i codes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    low = nf4_values(codes);
+    high = nf4_values(_mm256_srli_epi32(codes, 4));
+  }
+
+  // The tree over 32 partial sums of each of four rows.
+  static void fold_rows(const Vector (&sums)[4][4], float* out) {
+    for (int r = 0; r < 4; ++r) out[r] = fold(sums[r]);
+  }
+  static float fold(const Vector (&sums)[4]) {
+    const __m256 by8 = _mm256_add_ps(_mm256_add_ps(sums[0], sums[2]), _mm256_add_ps(sums[1], sums[3]));
+    const __m128 by4 = _mm_add_ps(_mm256_castps256_ps128(by8), _mm256_extractf128_ps(by8, 1));
+    const __m128 by2 = _mm_add_ps(by4, _mm_movehl_ps(by4, by4));
+    return _mm_cvtss_f32(_mm_add_ss(by2, _mm_movehdup_ps(by2)));
+  }
+
+ private:
+  static Vector power_of_two(__m256i n) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
+  }
+  // Looks up the low four bits of each index: two permutations by bits 0-2, chosen by bit 3.
+  static Vector nf4_values(__m256i codes) {
+    const __m256 below = _mm256_permutevar8x32_ps(_mm256_loadu_ps(kNf4Values), codes);
+    const __m256 above = _mm256_permutevar8x32_ps(_mm256_loadu_ps(kNf4Values + 8), codes);
+    return _mm256_blendv_ps(below, above, _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28)));
+  }
+};
+
+}  // namespace
+}  // namespace odmoe::cpu
+
+#include "kernels_all.h"
+
+namespace odmoe::cpu {
+const KernelTable kAvx2Kernels = make_table();
+}

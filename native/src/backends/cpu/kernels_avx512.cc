@@ -1,0 +1,92 @@
+// The kernels for AVX-512 (F, BW, VL, DQ). Nothing outside kernels_*.h may be shared with other instruction sets' objects.
+#include <immintrin.h>
+
+#include "kernels_base.h"
+
+namespace odmoe::cpu {
+namespace {
+
+struct Simd {
+  using Vector = __m512;
+  static constexpr const char* kName = "avx512";
+  static constexpr int kWidth = 16;
+  // Rows of a tile whose sums fit the registers together with `tokens` tokens.
+  static constexpr int rows_at_once(int) { return kTileRows; }
+
+  static Vector zero() { return _mm512_setzero_ps(); }
+  static Vector broadcast(float x) { return _mm512_set1_ps(x); }
+  static Vector load(const float* p) { return _mm512_loadu_ps(p); }
+  static void store(float* p, Vector v) { _mm512_storeu_ps(p, v); }
+  static __mmask16 first(int64_t count) { return static_cast<__mmask16>((1u << count) - 1u); }
+  static Vector load_first(const float* p, int64_t count) { return _mm512_maskz_loadu_ps(first(count), p); }
+  static void store_first(float* p, Vector v, int64_t count) { _mm512_mask_storeu_ps(p, first(count), v); }
+
+  static Vector fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
+  static Vector add(Vector a, Vector b) { return _mm512_add_ps(a, b); }
+  static Vector subtract(Vector a, Vector b) { return _mm512_sub_ps(a, b); }
+  static Vector multiply(Vector a, Vector b) { return _mm512_mul_ps(a, b); }
+  static Vector divide(Vector a, Vector b) { return _mm512_div_ps(a, b); }
+  // a > b ? a : b, and a < b ? a : b: b when either is NaN.
+  static Vector greater(Vector a, Vector b) { return _mm512_max_ps(a, b); }
+  static Vector lesser(Vector a, Vector b) { return _mm512_min_ps(a, b); }
+
+  // y * 2^(n >> 1) * 2^(n - (n >> 1)) for the integer n that rounded = kRoundMagic + n holds in its low bits.
+  static Vector scale_by_power(Vector y, Vector rounded) {
+    const __m512i n = _mm512_sub_epi32(_mm512_castps_si512(rounded), _mm512_castps_si512(broadcast(kRoundMagic)));
+    const __m512i half = _mm512_srai_epi32(n, 1);
+    return _mm512_mul_ps(_mm512_mul_ps(y, power_of_two(half)), power_of_two(_mm512_sub_epi32(n, half)));
+  }
+
+  static void expand_bf16(const uint8_t* p, Vector& low, Vector& high) {
+    const __m512i words = _mm512_loadu_si512(p);
+    low = _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+    high = _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
+  static Vector load_fp16(const uint8_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static Vector load_int8(const uint8_t* p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
+  static void expand_nf4(const uint8_t* p, Vector& low, Vector& high) {
+    const __m512i codes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    const __m512 values = _mm512_loadu_ps(kNf4Values);
+    low = _mm512_permutexvar_ps(codes, values);  // uses the low four bits of each index
+    high = _mm512_permutexvar_ps(_mm512_srli_epi32(codes, 4), values);
+  }
+
+  // The tree over 32 partial sums of each of four rows.
+  static void fold_rows(const Vector (&sums)[4][2], float* out) {
+    __m512 row[4];
+    for (int r = 0; r < 4; ++r) row[r] = _mm512_add_ps(sums[r][0], sums[r][1]);
+    // 8 apart, two rows to a vector; then 4 apart, four rows to a vector.
+    const __m512 by8_01 = _mm512_add_ps(_mm512_shuffle_f32x4(row[0], row[1], 0x44), _mm512_shuffle_f32x4(row[0], row[1], 0xee));
+    const __m512 by8_23 = _mm512_add_ps(_mm512_shuffle_f32x4(row[2], row[3], 0x44), _mm512_shuffle_f32x4(row[2], row[3], 0xee));
+    const __m512 by4 = _mm512_add_ps(_mm512_shuffle_f32x4(by8_01, by8_23, 0x88), _mm512_shuffle_f32x4(by8_01, by8_23, 0xdd));
+    const __m512 by2 = _mm512_add_ps(by4, _mm512_permute_ps(by4, 0x4e));
+    const __m512 by1 = _mm512_add_ps(by2, _mm512_permute_ps(by2, 0xb1));
+    const __m512i pick = _mm512_castsi128_si512(_mm_setr_epi32(0, 4, 8, 12));
+    _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_permutexvar_ps(pick, by1)));
+  }
+  static float fold(const Vector (&sums)[2]) {
+    const __m512 by16 = _mm512_add_ps(sums[0], sums[1]);
+    const __m256 by8 = _mm256_add_ps(_mm512_castps512_ps256(by16), _mm512_extractf32x8_ps(by16, 1));
+    const __m128 by4 = _mm_add_ps(_mm256_castps256_ps128(by8), _mm256_extractf128_ps(by8, 1));
+    const __m128 by2 = _mm_add_ps(by4, _mm_movehl_ps(by4, by4));
+    return _mm_cvtss_f32(_mm_add_ss(by2, _mm_movehdup_ps(by2)));
+  }
+
+ private:
+  static Vector power_of_two(__m512i n) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
+  }
+};
+
+}  // namespace
+}  // namespace odmoe::cpu
+
+#include "kernels_all.h"
+
+namespace odmoe::cpu {
+const KernelTable kAvx512Kernels = make_table();
+}

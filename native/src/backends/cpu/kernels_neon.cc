@@ -1,0 +1,100 @@
+// The kernels for NEON (aarch64).
+#include <arm_neon.h>
+
+#include "kernels_base.h"
+
+namespace odmoe::cpu {
+namespace {
+
+struct Simd {
+  using Vector = float32x4_t;
+  static constexpr const char* kName = "neon";
+  static constexpr int kWidth = 4;
+  // Rows of a tile whose sums fit the 32 registers together with `tokens` tokens.
+  static constexpr int rows_at_once(int) { return kTileRows; }
+
+  static Vector zero() { return vdupq_n_f32(0.0f); }
+  static Vector broadcast(float x) { return vdupq_n_f32(x); }
+  static Vector load(const float* p) { return vld1q_f32(p); }
+  static void store(float* p, Vector v) { vst1q_f32(p, v); }
+  static Vector load_first(const float* p, int64_t count) {
+    float lanes[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    for (int64_t i = 0; i < count; ++i) lanes[i] = p[i];
+    return vld1q_f32(lanes);
+  }
+  static void store_first(float* p, Vector v, int64_t count) {
+    float lanes[4];
+    vst1q_f32(lanes, v);
+    for (int64_t i = 0; i < count; ++i) p[i] = lanes[i];
+  }
+
+  static Vector fma(Vector a, Vector b, Vector c) { return vfmaq_f32(c, a, b); }
+  static Vector add(Vector a, Vector b) { return vaddq_f32(a, b); }
+  static Vector subtract(Vector a, Vector b) { return vsubq_f32(a, b); }
+  static Vector multiply(Vector a, Vector b) { return vmulq_f32(a, b); }
+  static Vector divide(Vector a, Vector b) { return vdivq_f32(a, b); }
+  // a > b ? a : b, and a < b ? a : b: b when either is NaN (FMAX and FMIN would answer NaN).
+  static Vector greater(Vector a, Vector b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
+  static Vector lesser(Vector a, Vector b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
+
+  // y * 2^(n >> 1) * 2^(n - (n >> 1)) for the integer n that rounded = kRoundMagic + n holds in its low bits.
+  static Vector scale_by_power(Vector y, Vector rounded) {
+    const int32x4_t n = vsubq_s32(vreinterpretq_s32_f32(rounded), vreinterpretq_s32_f32(broadcast(kRoundMagic)));
+    const int32x4_t half = vshrq_n_s32(n, 1);
+    return vmulq_f32(vmulq_f32(y, power_of_two(half)), power_of_two(vsubq_s32(n, half)));
+  }
+
+  static void expand_bf16(const uint8_t* p, Vector& low, Vector& high) {
+    const uint32x4_t words = vreinterpretq_u32_u8(vld1q_u8(p));
+    low = vreinterpretq_f32_u32(vshlq_n_u32(words, 16));
+    high = vreinterpretq_f32_u32(vandq_u32(words, vdupq_n_u32(0xffff0000u)));
+  }
+  static Vector load_fp16(const uint8_t* p) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p))); }
+  static Vector load_int8(const uint8_t* p) {
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(four_bytes(p))))));
+  }
+  static void expand_nf4(const uint8_t* p, Vector& low, Vector& high) {
+    const uint16x8_t halves = vmovl_u8(vreinterpret_u8_u32(four_bytes(p)));
+    const uint32x4_t codes = vmovl_u16(vget_low_u16(halves));
+    low = nf4_values(vandq_u32(codes, vdupq_n_u32(15)));
+    high = nf4_values(vshrq_n_u32(codes, 4));
+  }
+
+  // The tree over 32 partial sums of each of four rows.
+  static void fold_rows(const Vector (&sums)[4][8], float* out) {
+    for (int r = 0; r < 4; ++r) out[r] = fold(sums[r]);
+  }
+  static float fold(const Vector (&sums)[8]) {
+    const Vector low = vaddq_f32(vaddq_f32(sums[0], sums[4]), vaddq_f32(sums[2], sums[6]));
+    const Vector high = vaddq_f32(vaddq_f32(sums[1], sums[5]), vaddq_f32(sums[3], sums[7]));
+    const Vector by4 = vaddq_f32(low, high);
+    const float32x2_t by2 = vadd_f32(vget_low_f32(by4), vget_high_f32(by4));
+    return vget_lane_f32(by2, 0) + vget_lane_f32(by2, 1);
+  }
+
+ private:
+  static Vector power_of_two(int32x4_t n) {
+    return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127)), 23));
+  }
+  static uint32x2_t four_bytes(const uint8_t* p) {
+    uint32_t word;
+    __builtin_memcpy(&word, p, 4);
+    return vdup_n_u32(word);
+  }
+  // Each value is fetched as four bytes of the 64-byte table.
+  static Vector nf4_values(uint32x4_t codes) {
+    const uint8_t* table = reinterpret_cast<const uint8_t*>(kNf4Values);
+    const uint8x16x4_t bytes = {{vld1q_u8(table), vld1q_u8(table + 16), vld1q_u8(table + 32), vld1q_u8(table + 48)}};
+    const uint32x4_t at = vaddq_u32(vmulq_n_u32(codes, 0x04040404u), vdupq_n_u32(0x03020100u));
+    return vreinterpretq_f32_u8(vqtbl4q_u8(bytes, vreinterpretq_u8_u32(at)));
+  }
+};
+
+}  // namespace
+}  // namespace odmoe::cpu
+
+#include "kernels_all.h"
+
+namespace odmoe::cpu {
+const KernelTable kNeonKernels = make_table();
+}

@@ -1,0 +1,78 @@
+// The kernels for any processor: one lane, the C library's fused multiply-add.
+#include "kernels_base.h"
+
+namespace odmoe::cpu {
+namespace {
+
+struct Simd {
+  using Vector = float;
+  static constexpr const char* kName = "scalar";
+  static constexpr int kWidth = 1;
+  static constexpr int rows_at_once(int) { return 1; }
+
+  static float zero() { return 0.0f; }
+  static float broadcast(float x) { return x; }
+  static float load(const float* p) { return *p; }
+  static void store(float* p, float v) { *p = v; }
+  static float load_first(const float* p, int64_t count) { return count > 0 ? *p : 0.0f; }
+  static void store_first(float* p, float v, int64_t count) {
+    if (count > 0) *p = v;
+  }
+
+  static float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+  static float add(float a, float b) { return a + b; }
+  static float subtract(float a, float b) { return a - b; }
+  static float multiply(float a, float b) { return a * b; }
+  static float divide(float a, float b) { return a / b; }
+  static float greater(float a, float b) { return a > b ? a : b; }
+  static float lesser(float a, float b) { return a < b ? a : b; }
+
+  // y * 2^(n >> 1) * 2^(n - (n >> 1)) for the integer n that rounded = kRoundMagic + n holds in its low bits.
+  static float scale_by_power(float y, float rounded) {
+    // Wraps around, as vectors do, for the bits of a NaN.
+    const int32_t n = static_cast<int32_t>(float_bits(rounded) - float_bits(kRoundMagic));
+    const int32_t half = n >> 1;
+    return y * power_of_two(half) * power_of_two(n - half);
+  }
+
+  static void expand_bf16(const uint8_t* p, float& low, float& high) {
+    uint32_t word;
+    __builtin_memcpy(&word, p, 4);
+    low = float_of_bits(word << 16);
+    high = float_of_bits(word & 0xffff0000u);
+  }
+  static float load_fp16(const uint8_t* p) {
+    uint16_t half;
+    __builtin_memcpy(&half, p, 2);
+    return float_of_half(half);
+  }
+  static float load_int8(const uint8_t* p) { return static_cast<float>(static_cast<int8_t>(*p)); }
+  static void expand_nf4(const uint8_t* p, float& low, float& high) {
+    low = kNf4Values[*p & 15];
+    high = kNf4Values[*p >> 4];
+  }
+
+  static void fold_rows(const float (&sums)[4][32], float* out) {
+    for (int r = 0; r < 4; ++r) out[r] = fold(sums[r]);
+  }
+  static float fold(const float (&sums)[32]) {
+    float tree[32];
+    for (int i = 0; i < 32; ++i) tree[i] = sums[i];
+    for (int apart = 16; apart > 0; apart /= 2) {
+      for (int i = 0; i < apart; ++i) tree[i] = tree[i] + tree[i + apart];
+    }
+    return tree[0];
+  }
+
+ private:
+  static float power_of_two(int32_t n) { return float_of_bits((static_cast<uint32_t>(n) + 127u) << 23); }
+};
+
+}  // namespace
+}  // namespace odmoe::cpu
+
+#include "kernels_all.h"
+
+namespace odmoe::cpu {
+const KernelTable kScalarKernels = make_table();
+}

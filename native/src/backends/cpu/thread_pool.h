@@ -1,0 +1,57 @@
+// Threads of one device. run() hands out numbered tasks to the calling thread and the pool's own; nothing is allocated per call.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace odmoe::cpu {
+
+// As many threads as the process may use (its affinity mask where the system has one).
+int usable_threads();
+
+class ThreadPool {
+ public:
+  // threads >= 1, the caller of run() included.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls body(task, thread) for every task in [0, tasks), 0 <= thread < threads(); returns when all are done. One caller at a
+  // time; body must not throw and must not call run().
+  template <class Body>
+  void run(int64_t tasks, Body&& body) {
+    using Plain = std::remove_reference_t<Body>;
+    if (workers_.empty() || tasks <= 1) {
+      for (int64_t task = 0; task < tasks; ++task) body(task, 0);
+      return;
+    }
+    start(tasks, [](void* context, int64_t task, int thread) { (*static_cast<Plain*>(context))(task, thread); },
+          const_cast<std::remove_const_t<Plain>*>(&body));
+  }
+
+ private:
+  using Function = void (*)(void* context, int64_t task, int thread);
+  void start(int64_t tasks, Function function, void* context);
+  void work(int thread);
+  // Takes tasks of the generation `generation` until none is left.
+  void take_tasks(uint32_t generation, int thread);
+
+  // A ticket is generation << 32 | next task. A thread that wakes up late holds an old generation, so its exchange fails and
+  // it takes nothing: run() need not wait for sleepers.
+  alignas(64) std::atomic<uint64_t> ticket_{0};
+  alignas(64) std::atomic<uint32_t> generation_{0};
+  std::atomic<uint32_t> tasks_{0};
+  std::atomic<Function> function_{nullptr};
+  std::atomic<void*> context_{nullptr};
+  alignas(64) std::atomic<uint32_t> done_{0};
+  std::atomic<int> sleepers_{0};
+  std::atomic<bool> stopping_{false};
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace odmoe::cpu

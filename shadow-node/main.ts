@@ -1,0 +1,159 @@
+import { randomUUID } from 'node:crypto';
+import { realpathSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { openModelSource } from '../engine/loading/index.js';
+import { exitWithParent, openDevice, type Device, type Model, type Pass } from '../native/index.js';
+import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
+import { runDaemon } from '../shared/daemon/run-daemon.js';
+import { advertise } from '../shared/discovery/index.js';
+import { OdmoeError } from '../shared/errors/index.js';
+import type { Logger } from '../shared/log/logger.js';
+import type { ModelSource } from '../shared/model/tensor-source.js';
+import { formatAddress, joinMain, openWorkerStream, PROTOCOL_VERSION, startRpcServer } from '../shared/rpc/index.js';
+import type { NodeIdentity } from '../shared/rpc/messages.js';
+import { Predictor } from './predictor/predictor.js';
+import { loadShadowModel, SHADOW_PASS_ROWS } from './predictor/shadow-model.js';
+import { JOIN_TIMEOUT_MS, JoinLoop } from './rpc/join-loop.js';
+import { ShadowService } from './rpc/shadow-service.js';
+import { shadowStatus } from './rpc/shadow-status.js';
+import { WorkerLinks } from './rpc/worker-links.js';
+
+interface LoadedShadow {
+  source: ModelSource & { packDigest: string };
+  device: Device;
+  model: Model;
+  pass: Pass;
+  dispose(): void;
+}
+
+/**
+ * Starts a shadow in this process: loads the quantized model, serves one main, announces itself. What cannot be opened,
+ * loaded or listened on is thrown.
+ */
+export async function startShadow(settings: NodeSettings, log: Logger): Promise<RunningNode> {
+  const loaded = await loadShadow(settings, log);
+  try {
+    return await serveShadow(settings, loaded, log);
+  } catch (error) {
+    loaded.dispose();
+    throw error;
+  }
+}
+
+/** The daemon `odmoe shadow`. */
+export async function runShadow(): Promise<never> {
+  return runDaemon('shadow', startShadow, exitWithParent);
+}
+
+async function loadShadow(settings: NodeSettings, log: Logger): Promise<LoadedShadow> {
+  const source = await openModelSource(settings.modelPath);
+  const { packDigest } = source;
+  if (packDigest === null) {
+    throw new OdmoeError(
+      'MODEL_NOT_FOUND',
+      `${settings.modelPath} is a checkpoint; daemons serve packs: make one with "odmoe pack ${settings.modelPath} PACK_DIR"`,
+    );
+  }
+  const { memoryBudgetBytes: budgetBytes, ...deviceSettings } = settings.device;
+  const device = openDevice({ ...deviceSettings, budgetBytes });
+  try {
+    const { precision } = settings.shadow;
+    const model = await loadShadowModel(device, source, precision);
+    log.info('model loaded', { model: source.name, precision, deviceMemoryBytes: device.info().usedBytes });
+    const pass = model.createPass(SHADOW_PASS_ROWS);
+    const dispose = () => {
+      pass.dispose();
+      model.dispose();
+      device.dispose();
+    };
+    return { source: Object.assign(source, { packDigest }), device, model, pass, dispose };
+  } catch (error) {
+    device.dispose();
+    throw error;
+  }
+}
+
+async function serveShadow(settings: NodeSettings, loaded: LoadedShadow, log: Logger): Promise<RunningNode> {
+  const { model, device, pass } = loaded;
+  const startedMs = performance.now();
+  const identity = shadowIdentity(settings, loaded);
+  const workers = new WorkerLinks({
+    open: (address) => openWorkerStream(address, settings.network),
+    identity: () => identity,
+    reconnectDelayMs: settings.network.reconnectDelayMs,
+    log,
+  });
+  const service: ShadowService = new ShadowService({
+    identity: () => identity,
+    status: (epoch) =>
+      shadowStatus({
+        identity,
+        epoch,
+        uptimeMs: performance.now() - startedMs,
+        residentMemoryBytes: process.memoryUsage.rss(),
+        device: device.info(),
+        predictor: service.predictor.counts(),
+        workers: workers.counts,
+      }),
+    shape: model.shape,
+    createPredictor: (events) => new Predictor(model, pass, SHADOW_PASS_ROWS, events),
+    workers,
+    log,
+  });
+  const server = await startRpcServer({
+    host: settings.listenHost,
+    port: settings.listenPort,
+    network: settings.network,
+    log,
+    identity: () => identity,
+    shadow: (stream) => service.accept(stream),
+  });
+  identity.address = formatAddress(settings.advertiseHost ?? settings.listenHost, server.port);
+  const advertisement = await advertise(settings, identity, log).catch(async (error: unknown) => {
+    await server.stop();
+    throw error;
+  });
+  const joining = startJoining(settings, identity, service, log);
+  let stopping: Promise<void> | null = null;
+  const stop = async (): Promise<void> => {
+    await Promise.all([joining?.stop(), advertisement.stop(), service.stop()]);
+    await server.stop();
+    loaded.dispose();
+  };
+  return { address: server.address, stop: () => (stopping ??= stop()) };
+}
+
+function shadowIdentity(settings: NodeSettings, { source, device }: LoadedShadow): NodeIdentity {
+  const { backend, instructionSet, threads } = device.info();
+  return {
+    id: settings.id,
+    role: 'ROLE_SHADOW',
+    cluster: settings.cluster,
+    protocolVersion: PROTOCOL_VERSION,
+    modelName: source.name,
+    packDigest: source.packDigest,
+    bootId: randomUUID(),
+    address: '',
+    device: `${backend} ${instructionSet}, ${threads} threads`,
+  };
+}
+
+function startJoining(
+  settings: NodeSettings,
+  identity: NodeIdentity,
+  service: ShadowService,
+  log: Logger,
+): JoinLoop | null {
+  const { mainAddress } = settings;
+  if (mainAddress === null) return null;
+  return new JoinLoop({
+    mainAddress,
+    join: () => joinMain(mainAddress, identity, JOIN_TIMEOUT_MS),
+    isServed: () => service.hasMain,
+    retryDelayMs: settings.network.reconnectDelayMs,
+    log,
+  });
+}
+
+const entry = process.argv[1];
+if (entry !== undefined && realpathSync(entry) === fileURLToPath(import.meta.url)) await runShadow();

@@ -1,0 +1,31 @@
+import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/index.js';
+import { createModel, type Device, type Model } from '../../native/index.js';
+import type { NodeSettings } from '../../shared/config/node-settings.js';
+import type { ModelSource } from '../../shared/model/tensor-source.js';
+
+/** Rows of one pass of the shadow: of a piece of a prefill, and of positions caught up with at once. */
+export const SHADOW_PASS_ROWS = 128;
+
+export type ShadowPrecision = NodeSettings['shadow']['precision'];
+
+/**
+ * Loads the whole model, quantized as it is loaded: attention projections and experts in `precision`; gates, norms, embedding and
+ * LM head as shipped (OD-MoE section 3.2 quantizes the model; the gates are what is emulated, so they stay exact).
+ * @throws DEVICE_OUT_OF_MEMORY when the device's budget does not hold it, and what reading the model throws
+ */
+export async function loadShadowModel(
+  device: Device,
+  source: ModelSource,
+  precision: ShadowPrecision,
+  onProgress?: (doneBytes: number, totalBytes: number) => void,
+): Promise<Model> {
+  const model = createModel(device, source.shape);
+  try {
+    await loadDenseWeights(model, source, precision);
+    await loadResidentExperts(model, source, precision, onProgress);
+    return model;
+  } catch (error) {
+    model.dispose();
+    throw error;
+  }
+}

@@ -1,0 +1,210 @@
+import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
+import type { Logger } from '../../shared/log/logger.js';
+import type { ModelShape } from '../../shared/model/tensor-source.js';
+import { assignPredictedExperts, groupForLayer } from '../../shared/placement/index.js';
+import { checkPeer, type PeerStream } from '../../shared/rpc/index.js';
+import type {
+  BeginSequence,
+  NodeIdentity,
+  NodeStatus,
+  Placement,
+  Prediction,
+  Refusal,
+  ShadowReply,
+  ShadowRequest,
+} from '../../shared/rpc/messages.js';
+import type { Predictor, PredictorEvents } from '../predictor/predictor.js';
+import type { LayerPrediction } from '../predictor/shadow-sequence.js';
+import { HELLO_TIMEOUT_MS, type WorkerLinks } from './worker-links.js';
+
+export const STATUS_INTERVAL_MS = 1_000;
+
+type MainStream = PeerStream<ShadowReply, ShadowRequest>;
+
+export interface ShadowServiceOptions {
+  identity(): NodeIdentity;
+  /** Counters of the daemon, for status. */
+  status(epoch: number): NodeStatus;
+  shape: ModelShape;
+  createPredictor(events: PredictorEvents): Predictor;
+  workers: WorkerLinks;
+  log: Logger;
+}
+
+/** Serves one main at a time: takes its sequences, tells it and the workers what will be activated. */
+export class ShadowService implements PredictorEvents {
+  readonly predictor: Predictor;
+  private main: { stream: MainStream; identity: NodeIdentity; statusTimer: NodeJS.Timeout } | null = null;
+  private placement: Placement | null = null;
+  private stopped = false;
+  private readonly streams = new Set<MainStream>();
+
+  constructor(private readonly options: ShadowServiceOptions) {
+    this.predictor = options.createPredictor(this);
+  }
+
+  get hasMain(): boolean {
+    return this.main !== null;
+  }
+
+  /** Takes a stream that somebody opened to this daemon. */
+  accept(stream: MainStream): void {
+    if (this.stopped) {
+      stream.close(new OdmoeError('SHADOW_LOST', 'the shadow is stopping'));
+      return;
+    }
+    this.streams.add(stream);
+    const timer = setTimeout(() => {
+      stream.close(new OdmoeError('TIMEOUT', `no hello within ${HELLO_TIMEOUT_MS} ms`));
+    }, HELLO_TIMEOUT_MS);
+    stream.onClose((error) => {
+      clearTimeout(timer);
+      this.streams.delete(stream);
+      if (this.main?.stream === stream) this.mainGone(error);
+    });
+    stream.onMessage((request) => {
+      clearTimeout(timer);
+      if (this.main?.stream === stream) this.receive(request);
+      else this.greet(stream, request);
+    });
+  }
+
+  onPrediction(sequence: number, prediction: LayerPrediction, late: boolean): void {
+    if (this.main === null) return;
+    const { placement } = this;
+    const message = { epoch: placement?.epoch ?? 0, sequence, ...prediction };
+    if (!late && placement !== null) this.tellWorkers(placement, message);
+    this.main.stream.send({ kind: 'prediction', prediction: message });
+  }
+
+  onFailure(sequence: number, error: OdmoeError): void {
+    this.options.log.error('sequence dropped', { sequence, error });
+    this.answerError(error, sequence, this.placement?.epoch ?? 0);
+  }
+
+  /** Idempotent; resolves when no pass runs any more. */
+  async stop(): Promise<void> {
+    this.stopped = true;
+    for (const stream of [...this.streams]) stream.close();
+    this.options.workers.place([]);
+    await this.predictor.stop();
+  }
+
+  private greet(stream: MainStream, request: ShadowRequest): void {
+    if (request.kind !== 'hello') {
+      throw new OdmoeError('PROTOCOL_VIOLATION', `the first message to a shadow is ${request.kind}, not hello`);
+    }
+    const peer = request.hello;
+    const refusal = checkPeer(this.options.identity(), peer) ?? this.refuseMain(peer);
+    if (refusal !== null) {
+      this.options.log.warn('refused a peer', { peer: peer.id, code: refusal.code, reason: refusal.message });
+      stream.send({ kind: 'refusal', refusal });
+      stream.close();
+      return;
+    }
+    // The same main again: its old stream is dead, we have only not noticed yet.
+    this.main?.stream.close(new OdmoeError('PROTOCOL_VIOLATION', `main ${peer.id} has opened a newer stream`));
+    stream.send({ kind: 'welcome', welcome: { identity: this.options.identity() } });
+    const statusTimer = setInterval(() => this.sendStatus(), STATUS_INTERVAL_MS);
+    this.main = { stream, identity: peer, statusTimer };
+    this.sendStatus();
+    this.options.log.info('serving main', { main: peer.id, address: peer.address });
+  }
+
+  private refuseMain(peer: NodeIdentity): Refusal | null {
+    const own = this.options.identity();
+    if (peer.role !== 'ROLE_MAIN') {
+      return { code: 'NODE_REFUSED', message: `shadow ${own.id} serves a main; ${peer.id} is ${peer.role}` };
+    }
+    if (this.main === null || this.main.identity.id === peer.id) return null;
+    const message =
+      `shadow ${own.id} serves main ${this.main.identity.id} already and takes no other: ` +
+      `stop that one, or start another shadow for ${peer.id}`;
+    return { code: 'NODE_REFUSED', message };
+  }
+
+  private mainGone(error: OdmoeError | null): void {
+    if (this.main !== null) clearInterval(this.main.statusTimer);
+    this.options.log.warn('main is gone', {
+      main: this.main?.identity.id,
+      reason: error?.message ?? 'it ended the stream',
+    });
+    this.main = null;
+    this.placement = null;
+    this.predictor.clear();
+    this.options.workers.place([]);
+  }
+
+  private receive(request: ShadowRequest): void {
+    switch (request.kind) {
+      case 'hello':
+        throw new OdmoeError('PROTOCOL_VIOLATION', 'a second hello on one stream');
+      case 'placement':
+        this.takePlacement(request.placement);
+        return;
+      case 'begin':
+        if (this.isCurrent(request.begin)) this.begin(request.begin);
+        return;
+      case 'token':
+        if (this.isCurrent(request.token)) this.predictor.announceToken(request.token);
+        return;
+      case 'kvRows':
+        if (this.isCurrent(request.kvRows)) this.predictor.addKeyValueRows(request.kvRows);
+        return;
+      case 'end':
+        this.predictor.end(request.end.sequence);
+        return;
+    }
+  }
+
+  private takePlacement(placement: Placement): void {
+    if (!this.isCurrent({ ...placement, sequence: 0 })) return;
+    const { shape } = this.options;
+    if (placement.layers !== shape.layers || placement.experts !== shape.experts) {
+      throw new OdmoeError(
+        'PROTOCOL_VIOLATION',
+        `a placement of ${placement.layers} layers with ${placement.experts} experts for a model of ${shape.layers} with ` +
+          `${shape.experts}: start main and shadow with the same pack`,
+      );
+    }
+    this.placement = placement;
+    this.options.workers.place(placement.workers);
+  }
+
+  private begin(begin: BeginSequence): void {
+    try {
+      this.predictor.begin(begin);
+    } catch (error) {
+      this.onFailure(begin.sequence, toOdmoeError(error));
+    }
+  }
+
+  /** False, and main is told, when the message belongs to an older placement. */
+  private isCurrent(message: { epoch: number; sequence: number }): boolean {
+    const current = this.placement?.epoch ?? 0;
+    if (message.epoch >= current) return true;
+    const text = `a message of placement epoch ${message.epoch} came when epoch ${current} holds; it was not acted on`;
+    this.answerError(new OdmoeError('STALE_EPOCH', text), message.sequence, message.epoch);
+    return false;
+  }
+
+  private tellWorkers(placement: Placement, prediction: Prediction): void {
+    const { layer, position, experts } = prediction;
+    if (groupForLayer(placement, layer).length === 0) return;
+    const byWorker = new Map<string, number[]>();
+    for (const [expert, workerId] of assignPredictedExperts(placement, layer, position, experts)) {
+      byWorker.set(workerId, [...(byWorker.get(workerId) ?? []), expert]);
+    }
+    for (const [workerId, own] of byWorker) this.options.workers.send(workerId, { ...prediction, experts: own });
+  }
+
+  private sendStatus(): void {
+    this.main?.stream.send({ kind: 'status', status: this.options.status(this.placement?.epoch ?? 0) });
+  }
+
+  /** `sequence` stands as the request that the error answers. */
+  private answerError(error: OdmoeError, sequence: number, epoch: number): void {
+    const { code, message } = error;
+    this.main?.stream.send({ kind: 'error', error: { code, message, requestId: sequence, epoch } });
+  }
+}

@@ -1,0 +1,138 @@
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { Logger } from '../../shared/log/logger.js';
+import type { PeerStream } from '../../shared/rpc/index.js';
+import type { NodeIdentity, PlacedWorker, Prediction, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
+
+/** How long a worker may take to answer a hello. */
+export const HELLO_TIMEOUT_MS = 5_000;
+
+/** Unsent bytes to one worker above which predictions to it are dropped: it could not use them in time anyway. */
+export const PREDICTION_BACKLOG_LIMIT_BYTES = 64 * 1024;
+
+export interface WorkerLinksOptions {
+  open(address: string): PeerStream<WorkerRequest, WorkerReply>;
+  identity(): NodeIdentity;
+  reconnectDelayMs: number;
+  log: Logger;
+}
+
+export interface WorkerLinkCounts {
+  sent: number;
+  /** For want of a connection, or of a worker that takes them. */
+  dropped: number;
+  /** Answered with STALE_EPOCH. */
+  stale: number;
+}
+
+/** Shadow's streams to the workers of the current placement. One that cannot be reached is tried again while it is placed. */
+export class WorkerLinks {
+  readonly counts: WorkerLinkCounts = { sent: 0, dropped: 0, stale: 0 };
+  private readonly links = new Map<string, WorkerLink>();
+
+  constructor(private readonly options: WorkerLinksOptions) {}
+
+  /** Opens streams to workers that are new, closes those to workers that have gone or moved. */
+  place(workers: readonly PlacedWorker[]): void {
+    const addresses = new Map(workers.map(({ id, address }) => [id, address]));
+    for (const [id, link] of this.links) {
+      if (addresses.get(id) === link.address) continue;
+      link.close();
+      this.links.delete(id);
+    }
+    for (const [id, address] of addresses) {
+      if (!this.links.has(id)) this.links.set(id, new WorkerLink(id, address, this.options, this.counts));
+    }
+  }
+
+  /** Drops the prediction, and counts it, when the worker cannot be told now. */
+  send(workerId: string, prediction: Prediction): void {
+    const link = this.links.get(workerId);
+    if (link?.send(prediction) === true) this.counts.sent += 1;
+    else this.counts.dropped += 1;
+  }
+}
+
+class WorkerLink {
+  private stream: PeerStream<WorkerRequest, WorkerReply> | null = null;
+  private welcome = false;
+  private timer: NodeJS.Timeout | null = null;
+  private closed = false;
+  /** So that a worker that stays away is logged once, not at every attempt. */
+  private reported = false;
+
+  constructor(
+    private readonly id: string,
+    readonly address: string,
+    private readonly options: WorkerLinksOptions,
+    private readonly counts: WorkerLinkCounts,
+  ) {
+    this.connect();
+  }
+
+  send(prediction: Prediction): boolean {
+    if (this.stream === null || !this.welcome) return false;
+    if (this.stream.backlogBytes > PREDICTION_BACKLOG_LIMIT_BYTES) return false;
+    this.stream.send({ kind: 'prediction', prediction });
+    return true;
+  }
+
+  close(): void {
+    this.closed = true;
+    this.clearTimer();
+    this.stream?.close();
+  }
+
+  private connect(): void {
+    const stream = this.options.open(this.address);
+    this.stream = stream;
+    stream.onMessage((reply) => this.receive(stream, reply));
+    stream.onClose((error) => this.streamClosed(error));
+    stream.send({ kind: 'hello', hello: this.options.identity() });
+    this.timer = setTimeout(() => {
+      stream.close(new OdmoeError('TIMEOUT', `worker ${this.id} did not answer hello within ${HELLO_TIMEOUT_MS} ms`));
+    }, HELLO_TIMEOUT_MS);
+  }
+
+  private receive(stream: PeerStream<WorkerRequest, WorkerReply>, reply: WorkerReply): void {
+    const worker = this.id;
+    switch (reply.kind) {
+      case 'welcome':
+        this.clearTimer();
+        this.welcome = true;
+        this.reported = false;
+        this.options.log.info('connected to worker', { worker, address: this.address });
+        return;
+      case 'refusal':
+        this.report('refused by worker', { code: reply.refusal.code, reason: reply.refusal.message });
+        stream.close();
+        return;
+      case 'error':
+        if (reply.error.code === 'STALE_EPOCH') this.counts.stale += 1;
+        else this.options.log.warn('worker error', { worker, code: reply.error.code, reason: reply.error.message });
+        return;
+      case 'result':
+      case 'status':
+        return;
+    }
+  }
+
+  private streamClosed(error: OdmoeError | null): void {
+    this.clearTimer();
+    this.stream = null;
+    this.welcome = false;
+    if (this.closed) return;
+    this.report('no connection to worker', { reason: error?.message ?? 'the worker ended the stream' });
+    this.timer = setTimeout(() => this.connect(), this.options.reconnectDelayMs);
+  }
+
+  private report(event: string, fields: Record<string, unknown>): void {
+    if (this.reported) return;
+    this.reported = true;
+    this.options.log.warn(event, { worker: this.id, address: this.address, ...fields });
+  }
+
+  private clearTimer(): void {
+    if (this.timer !== null) clearTimeout(this.timer);
+    this.timer = null;
+  }
+}

@@ -1,0 +1,137 @@
+/** What cluster.yaml may hold: the schema, its defaults, and the types that follow from it. */
+import { z } from 'zod';
+import { parseByteSize } from './byte-size.js';
+
+export const DEFAULT_CLUSTER = 'odmoe';
+export const WORKER_BUDGET_DEFAULT_BYTES = 1024 ** 3;
+
+const MILLISECONDS_LIMIT = 3_600_000;
+
+function wholeNumber(least: number, most: number) {
+  const error = `a whole number from ${least} to ${most}`;
+  return z.number({ error }).int({ error }).min(least, { error }).max(most, { error });
+}
+
+function text(what: string) {
+  const error = `${what} (a text, not empty)`;
+  return z.string({ error }).trim().min(1, { error }).max(1024, { error });
+}
+
+function choice<const T extends readonly [string, ...string[]]>(values: T) {
+  return z.enum(values, { error: `one of ${values.join(', ')}` });
+}
+
+const SIZE_ERROR = 'a size such as "1 GiB", "512 MiB" or a number of bytes; 0: no limit';
+const byteSize = z.union([z.string(), z.number()], { error: SIZE_ERROR }).transform((value, context) => {
+  const bytes = parseByteSize(value);
+  if (bytes !== null) return bytes;
+  context.addIssue({ code: 'custom', message: SIZE_ERROR, input: value });
+  return z.NEVER;
+});
+
+const ID_ERROR = 'letters, digits, ".", "_" and "-", at most 63 of them';
+export const ID_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
+const identifier = z.string({ error: ID_ERROR }).regex(ID_PATTERN, { error: ID_ERROR });
+
+const HOST_ERROR = 'a host name or an IP address without a port';
+export const HOST_PATTERN = /^([A-Za-z0-9][A-Za-z0-9._-]*|[0-9a-fA-F:]+(%\w+)?)$/;
+const host = z.string({ error: HOST_ERROR }).regex(HOST_PATTERN, { error: HOST_ERROR });
+
+const IPV4_ERROR = 'the IPv4 address of a network interface of this machine, as in 192.168.1.20';
+const interfaceAddress = z.ipv4({ error: IPV4_ERROR });
+
+export const INSTRUCTION_SETS = ['auto', 'avx512', 'avx2', 'neon', 'scalar'] as const;
+export const PRECISIONS = ['int8', 'fp16', 'nf4'] as const;
+export const LOG_LEVELS = ['error', 'warn', 'info', 'debug'] as const;
+export const LOG_FORMATS = ['text', 'json'] as const;
+export const PROVIDERS = ['mdns', 'static'] as const;
+
+const GROUP_SIZE_ERROR = 'auto or a whole number from 1 to 1024';
+export const groupSize = z.union(
+  [z.literal('auto'), z.number().int().min(1).max(1024)],
+  { error: GROUP_SIZE_ERROR },
+);
+
+export const alignPeriod = wholeNumber(0, 1_000_000);
+export const port = wholeNumber(1, 65_535);
+export const threads = wholeNumber(0, 1024);
+export const slots = wholeNumber(1, 1024);
+export const maxActiveSequences = wholeNumber(1, 1024);
+
+const nodeSchema = z.strictObject({
+  id: identifier,
+  role: choice(['main', 'shadow', 'worker']),
+  host: host.optional(),
+  port: port.optional(),
+  listen: host.optional(),
+  model: text('the directory of a pack').optional(),
+  threads: threads.optional(),
+  memory_budget: byteSize.optional(),
+  slots: slots.optional(),
+  instruction_set: choice(INSTRUCTION_SETS).optional(),
+});
+
+export const clusterConfigSchema = z.strictObject({
+  cluster: identifier.default(DEFAULT_CLUSTER),
+  model: text('the directory of a pack').optional(),
+  discovery: z
+    .strictObject({ provider: choice(PROVIDERS).default('mdns'), interface: interfaceAddress.optional() })
+    .prefault({}),
+  nodes: z.array(nodeSchema, { error: 'a list of nodes' }).max(1024).default([]),
+  align: z.strictObject({ token: alignPeriod.default(1), kv: alignPeriod.default(1) }).prefault({}),
+  placement: z.strictObject({ group_size: groupSize.default('auto') }).prefault({}),
+  shadow: z.strictObject({ precision: choice(PRECISIONS).default('int8') }).prefault({}),
+  main: z
+    .strictObject({
+      max_active_sequences: maxActiveSequences.default(4),
+      max_queued_requests: wholeNumber(0, 1_000_000).default(64),
+      max_context_positions: wholeNumber(0, 2 ** 31 - 1).default(0),
+      prefill_rows: wholeNumber(1, 16_384).default(256),
+      mini_batch_rows: wholeNumber(1, 16_384).default(32),
+      worker_grace_ms: wholeNumber(0, MILLISECONDS_LIMIT).default(2000),
+    })
+    .prefault({}),
+  worker: z
+    .strictObject({ slots: slots.default(2), memory_budget: byteSize.default(WORKER_BUDGET_DEFAULT_BYTES) })
+    .prefault({}),
+  network: z
+    .strictObject({
+      keepalive_interval_ms: wholeNumber(50, MILLISECONDS_LIMIT).default(500),
+      keepalive_timeout_ms: wholeNumber(50, MILLISECONDS_LIMIT).default(700),
+      execute_timeout_ms: wholeNumber(1, MILLISECONDS_LIMIT).default(30_000),
+      reconnect_delay_ms: wholeNumber(1, MILLISECONDS_LIMIT).default(500),
+    })
+    .prefault({}),
+  log: z
+    .strictObject({ level: choice(LOG_LEVELS).default('warn'), format: choice(LOG_FORMATS).default('text') })
+    .prefault({}),
+});
+
+/** cluster.yaml as parsed and checked; `directory` is where relative model paths start. */
+export type ClusterConfig = z.infer<typeof clusterConfigSchema> & {
+  readonly path: string | null;
+  readonly nodes: readonly ConfiguredNode[];
+};
+
+export type NodeEntry = z.infer<typeof nodeSchema>;
+
+/** A node of the list with its address filled in. */
+export type ConfiguredNode = NodeEntry & { readonly address: { host: string; port: number }; readonly hostGiven: boolean };
+
+const DEFAULT_PORTS = { main: 7600, shadow: 7601, worker: 7602 } as const;
+
+export function defaultPort(role: NodeEntry['role']): number {
+  return DEFAULT_PORTS[role];
+}
+
+/** Gives each node its address: the default port of its role, or for a further worker of a host the next one that is free. */
+export function addressNodes(entries: readonly NodeEntry[]): ConfiguredNode[] {
+  const taken = new Set(entries.map((entry) => `${entry.host ?? 'localhost'}:${entry.port ?? ''}`));
+  return entries.map((entry) => {
+    const nodeHost = entry.host ?? 'localhost';
+    let nodePort = entry.port ?? defaultPort(entry.role);
+    while (entry.port === undefined && taken.has(`${nodeHost}:${nodePort}`)) nodePort += 1;
+    taken.add(`${nodeHost}:${nodePort}`);
+    return { ...entry, address: { host: nodeHost, port: nodePort }, hostGiven: entry.host !== undefined };
+  });
+}

@@ -1,0 +1,75 @@
+import type { ClusterConfig } from './cluster-config.js';
+
+/** Something that each value alone does not show: where, and what is wrong with it. */
+export interface Contradiction {
+  path: (string | number)[];
+  message: string;
+}
+
+/** Combinations of valid values that cannot work. Pure. */
+export function findContradictions(config: ClusterConfig): Contradiction[] {
+  return [
+    ...duplicateIds(config),
+    ...sharedAddresses(config),
+    ...surplusMains(config),
+    ...misplacedKeys(config),
+    ...staticWithoutNodes(config),
+    ...oversizedValues(config),
+  ];
+}
+
+function duplicateIds({ nodes }: ClusterConfig): Contradiction[] {
+  return nodes.flatMap((node, index) => {
+    const first = nodes.findIndex((other) => other.id === node.id);
+    if (first === index) return [];
+    return [{ path: ['nodes', index, 'id'], message: `"${node.id}" is already the id of nodes[${first}]` }];
+  });
+}
+
+function sharedAddresses({ nodes }: ClusterConfig): Contradiction[] {
+  const address = (index: number) => `${nodes[index]?.address.host}:${nodes[index]?.address.port}`;
+  return nodes.flatMap((node, index) => {
+    const first = nodes.findIndex((_, other) => address(other) === address(index));
+    if (first === index) return [];
+    const key = node.port === undefined ? [] : ['port'];
+    const message = `${address(index)} is already the address of nodes[${first}] (${nodes[first]?.id}): give each its own port`;
+    return [{ path: ['nodes', index, ...key], message }];
+  });
+}
+
+function surplusMains({ nodes }: ClusterConfig): Contradiction[] {
+  return (['main', 'shadow'] as const).flatMap((role) => {
+    const first = nodes.findIndex((node) => node.role === role);
+    return nodes.flatMap((node, index) =>
+      node.role === role && index !== first
+        ? [{ path: ['nodes', index, 'role'], message: `a cluster has one ${role}, and nodes[${first}] is it` }]
+        : [],
+    );
+  });
+}
+
+function misplacedKeys({ nodes }: ClusterConfig): Contradiction[] {
+  return nodes.flatMap((node, index) =>
+    node.slots !== undefined && node.role !== 'worker'
+      ? [{ path: ['nodes', index, 'slots'], message: `only a worker has slots, and ${node.id} is a ${node.role}` }]
+      : [],
+  );
+}
+
+function staticWithoutNodes({ discovery, nodes }: ClusterConfig): Contradiction[] {
+  if (discovery.provider !== 'static') return [];
+  const path = ['discovery', 'provider'];
+  if (nodes.length === 0) {
+    return [{ path, message: 'static discovery finds only the nodes listed, and none is: list them under nodes' }];
+  }
+  if (!nodes.some((node) => node.role === 'main')) {
+    return [{ path: ['nodes'], message: 'static discovery needs the main node among the nodes, and none has role main' }];
+  }
+  return [];
+}
+
+function oversizedValues({ main }: ClusterConfig): Contradiction[] {
+  if (main.mini_batch_rows <= main.prefill_rows) return [];
+  const message = `a mini-batch of ${main.mini_batch_rows} rows is more than a prefill pass has (main.prefill_rows: ${main.prefill_rows})`;
+  return [{ path: ['main', 'mini_batch_rows'], message }];
+}

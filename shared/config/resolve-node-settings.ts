@@ -1,0 +1,206 @@
+import { isIP } from 'node:net';
+import { hostname, networkInterfaces } from 'node:os';
+import { dirname, resolve } from 'node:path';
+import { OdmoeError } from '../errors/index.js';
+import { defaultPort, type ClusterConfig, type ConfiguredNode } from './cluster-config.js';
+import type { KnownPeer, NodeSettings, RoleSetting } from './node-settings.js';
+
+/** What flags say; what is absent is the configuration's or the default's to say. */
+export interface DaemonFlags {
+  cluster?: string;
+  id?: string;
+  model?: string;
+  host?: string;
+  port?: number;
+  advertiseHost?: string;
+  main?: string;
+  discovery?: 'mdns' | 'static';
+  interfaceAddress?: string;
+  threads?: number;
+  memoryBudgetBytes?: number;
+  instructionSet?: NodeSettings['device']['instructionSet'];
+  slots?: number;
+  groupSize?: number | 'auto';
+  alignToken?: number;
+  alignKv?: number;
+  precision?: NodeSettings['shadow']['precision'];
+  maxActive?: number;
+  maxContext?: number;
+  executeTimeoutMs?: number;
+  logLevel?: NodeSettings['log']['level'];
+  logFormat?: NodeSettings['log']['format'];
+}
+
+/** Which machine this is. Handed in, so that resolving is pure. */
+export interface ThisHost {
+  hostname: string;
+  addresses: readonly string[];
+  processId: number;
+}
+
+export function thisHost(): ThisHost {
+  const addresses = Object.values(networkInterfaces()).flatMap((list) => (list ?? []).map(({ address }) => address));
+  return { hostname: hostname(), addresses, processId: process.pid };
+}
+
+/** The nodes that `odmoe up` starts here: those whose host is this machine's name or one of its addresses. */
+export function nodesOfThisHost(config: ClusterConfig, host: ThisHost = thisHost()): ConfiguredNode[] {
+  return config.nodes.filter((node) => isThisHost(node.address.host, host));
+}
+
+function isThisHost(name: string, host: ThisHost): boolean {
+  const wanted = name.toLowerCase();
+  const own = host.hostname.toLowerCase();
+  const names = ['localhost', own, own.split('.')[0] ?? own, `${own.split('.')[0] ?? own}.local`];
+  return names.includes(wanted) || wanted === '::1' || wanted.startsWith('127.') || host.addresses.includes(wanted);
+}
+
+/**
+ * What one daemon runs with: defaults, then cluster.yaml, then the node's own entry in it, then flags. Throws CONFIG_INVALID
+ * when the node cannot be told from the configuration or has no model.
+ */
+export function resolveNodeSettings(
+  role: RoleSetting,
+  config: ClusterConfig,
+  flags: DaemonFlags,
+  host: ThisHost = thisHost(),
+): NodeSettings {
+  const entry = findEntry(role, config, flags, host);
+  const provider = flags.discovery ?? config.discovery.provider;
+  const listenPort = flags.port ?? entry?.address.port ?? defaultPort(role);
+  const id = flags.id ?? entry?.id ?? defaultId(role, listenPort, host);
+  return {
+    role,
+    id,
+    cluster: flags.cluster ?? config.cluster,
+    modelPath: modelPath(role, config, entry, flags),
+    listenHost: flags.host ?? entry?.listen ?? defaultListenHost(provider, entry),
+    listenPort,
+    advertiseHost: flags.advertiseHost ?? advertisedHost(entry),
+    discovery: {
+      provider,
+      interfaceAddress: flags.interfaceAddress ?? config.discovery.interface ?? null,
+      peers: knownPeers(config, id, provider),
+    },
+    mainAddress: role === 'main' ? null : (flags.main ?? configuredMain(config, provider)),
+    ...tuning(role, config, entry, flags),
+  };
+}
+
+type Tuning = Omit<
+  NodeSettings,
+  'role' | 'id' | 'cluster' | 'modelPath' | 'listenHost' | 'listenPort' | 'advertiseHost' | 'discovery' | 'mainAddress'
+>;
+
+function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode | null, flags: DaemonFlags): Tuning {
+  const { main, network } = config;
+  const budgetBytes = role === 'worker' ? config.worker.memory_budget : 0;
+  return {
+    device: {
+      backend: 'cpu',
+      instructionSet: flags.instructionSet ?? entry?.instruction_set ?? 'auto',
+      threads: flags.threads ?? entry?.threads ?? 0,
+      memoryBudgetBytes: flags.memoryBudgetBytes ?? entry?.memory_budget ?? budgetBytes,
+    },
+    main: {
+      maxActiveSequences: flags.maxActive ?? main.max_active_sequences,
+      maxQueuedRequests: main.max_queued_requests,
+      maxContextPositions: flags.maxContext ?? main.max_context_positions,
+      prefillRows: main.prefill_rows,
+      miniBatchRows: main.mini_batch_rows,
+      workerGraceMs: main.worker_grace_ms,
+    },
+    align: { tokenPeriod: flags.alignToken ?? config.align.token, keyValuePeriod: flags.alignKv ?? config.align.kv },
+    placement: { groupSize: flags.groupSize ?? config.placement.group_size },
+    shadow: { precision: flags.precision ?? config.shadow.precision },
+    worker: { slots: flags.slots ?? entry?.slots ?? config.worker.slots },
+    network: {
+      keepaliveIntervalMs: network.keepalive_interval_ms,
+      keepaliveTimeoutMs: network.keepalive_timeout_ms,
+      executeTimeoutMs: flags.executeTimeoutMs ?? network.execute_timeout_ms,
+      reconnectDelayMs: network.reconnect_delay_ms,
+    },
+    log: { level: flags.logLevel ?? config.log.level, format: flags.logFormat ?? config.log.format },
+  };
+}
+
+/** The node's own entry: by --id, else the only one of the role on this host; null when the configuration lists none. */
+function findEntry(
+  role: RoleSetting,
+  config: ClusterConfig,
+  flags: DaemonFlags,
+  host: ThisHost,
+): ConfiguredNode | null {
+  const ofRole = config.nodes.filter((node) => node.role === role);
+  if (flags.id !== undefined) {
+    const named = config.nodes.find((node) => node.id === flags.id);
+    if (named !== undefined && named.role !== role) {
+      throw invalid(config, `"${named.id}" is a ${named.role} and not a ${role}: start it by \`odmoe ${named.role}\``);
+    }
+    return named ?? null;
+  }
+  const here = ofRole.filter((node) => isThisHost(node.address.host, host));
+  if (here.length > 1) {
+    const ids = here.map((node) => node.id).join(', ');
+    throw invalid(config, `this host has several nodes of role ${role} (${ids}): choose one by --id`);
+  }
+  return here[0] ?? null;
+}
+
+function modelPath(
+  role: RoleSetting,
+  config: ClusterConfig,
+  entry: ConfiguredNode | null,
+  flags: DaemonFlags,
+): string {
+  if (flags.model !== undefined) return resolve(flags.model);
+  const configured = entry?.model ?? config.model;
+  if (configured === undefined) {
+    throw invalid(config, `the ${role} has no model: give the directory of a pack by --model, or \`model:\` in cluster.yaml`);
+  }
+  return resolve(config.path === null ? '.' : dirname(config.path), configured);
+}
+
+function defaultId(role: RoleSetting, listenPort: number, host: ThisHost): string {
+  const name = (host.hostname.split('.')[0] ?? '').replaceAll(/[^A-Za-z0-9-]/g, '-').slice(0, 40) || 'host';
+  if (role !== 'worker') return `${role}-${name}`;
+  return `worker-${name}-${listenPort === 0 ? `p${host.processId}` : listenPort}`;
+}
+
+/** Under mDNS every interface; under static discovery what the node's address asks for, and this machine only by default. */
+function defaultListenHost(provider: NodeSettings['discovery']['provider'], entry: ConfiguredNode | null): string {
+  if (provider === 'mdns') return '0.0.0.0';
+  const configured = entry?.address.host ?? 'localhost';
+  if (configured === 'localhost') return '127.0.0.1';
+  return isIP(configured) === 0 ? '0.0.0.0' : configured;
+}
+
+function advertisedHost(entry: ConfiguredNode | null): string | null {
+  if (entry === null || !entry.hostGiven || entry.address.host === 'localhost') return null;
+  return entry.address.host;
+}
+
+/** Under mDNS only those listed with a host: an address that nobody wrote is not to be dialled. */
+function knownPeers(
+  config: ClusterConfig,
+  ownId: string,
+  provider: NodeSettings['discovery']['provider'],
+): KnownPeer[] {
+  return config.nodes
+    .filter((node) => node.id !== ownId && (provider === 'static' || node.hostGiven))
+    .map((node) => ({ role: node.role, id: node.id, address: dialAddress(node) }));
+}
+
+function configuredMain(config: ClusterConfig, provider: NodeSettings['discovery']['provider']): string | null {
+  const main = config.nodes.find((node) => node.role === 'main' && (provider === 'static' || node.hostGiven));
+  return main === undefined ? null : dialAddress(main);
+}
+
+function dialAddress({ address }: ConfiguredNode): string {
+  const host = address.host === 'localhost' ? '127.0.0.1' : address.host;
+  return host.includes(':') ? `[${host}]:${address.port}` : `${host}:${address.port}`;
+}
+
+function invalid(config: ClusterConfig, message: string): OdmoeError {
+  return new OdmoeError('CONFIG_INVALID', config.path === null ? message : `${config.path}: ${message}`);
+}

@@ -1,0 +1,72 @@
+import { access, open } from 'node:fs/promises';
+import { OdmoeError, type ErrorCode } from '../errors/index.js';
+
+/** What to report about a file that must be read whole: a checkpoint's and a pack's files differ in it. */
+export interface FileErrors {
+  missing: ErrorCode;
+  invalid: ErrorCode;
+  /** Ends the message when the file is missing or invalid: what to do. */
+  remedy: string;
+}
+
+/** System error code ("ENOENT") of something thrown by node:fs; empty when it is something else. */
+export function systemErrorCode(thrown: unknown): string {
+  return thrown instanceof Error && 'code' in thrown && typeof thrown.code === 'string' ? thrown.code : '';
+}
+
+/** A failed read of a file, as the error to throw: absent, or present and unreadable. */
+export function readFailure(thrown: unknown, path: string, errors: FileErrors): OdmoeError {
+  if (thrown instanceof OdmoeError) return thrown;
+  const code = systemErrorCode(thrown);
+  if (code === 'ENOENT' || code === 'ENOTDIR') {
+    return new OdmoeError(errors.missing, `${path}: no such file; ${errors.remedy}`, { cause: thrown });
+  }
+  const reason = thrown instanceof Error ? thrown.message : String(thrown);
+  return new OdmoeError('STORAGE_FAILED', `${path}: cannot be read (${reason}); check its permissions and the disk`, {
+    cause: thrown,
+  });
+}
+
+/** Bytes of a file of at most limitBytes. */
+export async function readBoundedFile(path: string, limitBytes: number, errors: FileErrors): Promise<Buffer> {
+  try {
+    const handle = await open(path, 'r');
+    try {
+      const { size } = await handle.stat();
+      if (size > limitBytes) {
+        throw new OdmoeError(
+          errors.invalid,
+          `${path}: ${size} bytes, expected at most ${limitBytes}; ${errors.remedy}`,
+        );
+      }
+      return await handle.readFile();
+    } finally {
+      await handle.close();
+    }
+  } catch (thrown) {
+    throw readFailure(thrown, path, errors);
+  }
+}
+
+/** Parses UTF-8 JSON. */
+export function parseJson(bytes: Uint8Array, path: string, errors: FileErrors): unknown {
+  try {
+    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes)) as unknown;
+  } catch (thrown) {
+    const reason = thrown instanceof Error ? thrown.message : String(thrown);
+    throw new OdmoeError(errors.invalid, `${path}: not valid JSON (${reason}); ${errors.remedy}`, { cause: thrown });
+  }
+}
+
+/** Reads and parses a JSON file of at most limitBytes. */
+export async function readJsonFile(path: string, limitBytes: number, errors: FileErrors): Promise<unknown> {
+  return parseJson(await readBoundedFile(path, limitBytes, errors), path, errors);
+}
+
+/** Whether something stands at the path, readable or not. */
+export async function fileExists(path: string): Promise<boolean> {
+  return access(path).then(
+    () => true,
+    () => false,
+  );
+}

@@ -1,0 +1,54 @@
+import { OdmoeError } from '../errors/index.js';
+import type { ExpertPart, TensorPlace } from './model-family.js';
+import type { DenseRole, ExpertSource, ModelShape, TensorSource } from './tensor-source.js';
+import { EXACT_FORMAT, type ExactFormat, type WeightDtype } from './weight-dtype.js';
+
+/** The tensors of an opened model by what they are for. */
+export class SourceTable {
+  private readonly denseTensors = new Map<string, TensorSource>();
+  private readonly expertTensors = new Map<string, Partial<Record<ExpertPart, TensorSource>>>();
+
+  constructor(
+    private readonly shape: ModelShape,
+    private readonly tiedEmbeddings: boolean,
+    private readonly directory: string,
+  ) {}
+
+  add(place: TensorPlace, source: TensorSource): void {
+    if (place.kind === 'dense') {
+      this.denseTensors.set(`${place.role} ${place.layer}`, source);
+      return;
+    }
+    const key = `${place.layer} ${place.expert}`;
+    this.expertTensors.set(key, { ...this.expertTensors.get(key), [place.part]: source });
+  }
+
+  dense(role: DenseRole, layer: number): TensorSource {
+    const source = this.denseTensors.get(`${role} ${layer}`);
+    if (source !== undefined) return source;
+    const hint = role === 'lmHead' && this.tiedEmbeddings ? ' (its embeddings are tied)' : '';
+    throw new OdmoeError(
+      'INTERNAL',
+      `${this.directory}: asked for ${role} of layer ${layer}, which the model lacks${hint}`,
+    );
+  }
+
+  expert(layer: number, expert: number): ExpertSource {
+    const { gate, up, down } = this.expertTensors.get(`${layer} ${expert}`) ?? {};
+    if (gate === undefined || up === undefined || down === undefined) {
+      throw new OdmoeError(
+        'INTERNAL',
+        `${this.directory}: asked for expert ${expert} of layer ${layer}; the model has ${this.shape.layers} layers of ` +
+          `${this.shape.experts} experts`,
+      );
+    }
+    return { gate, up, down };
+  }
+}
+
+/** Format that keeps every one of the tensors exactly: theirs if they agree, else FP32, which holds BF16 and FP16. */
+export function shippedFormatOf(tensors: readonly { dtype: WeightDtype }[]): ExactFormat {
+  const formats = new Set(tensors.map((tensor) => EXACT_FORMAT[tensor.dtype]));
+  const [only] = formats;
+  return formats.size === 1 && only !== undefined ? only : 'fp32';
+}

@@ -1,0 +1,59 @@
+import type { Split } from './tensor-source.js';
+
+/** Value types of weights, as safetensors names them. */
+export const WEIGHT_DTYPES = ['BF16', 'F16', 'F32'] as const;
+export type WeightDtype = (typeof WEIGHT_DTYPES)[number];
+
+export function isWeightDtype(dtype: string): dtype is WeightDtype {
+  return (WEIGHT_DTYPES as readonly string[]).includes(dtype);
+}
+
+/** Device format that keeps values of the type exactly. */
+export type ExactFormat = 'bf16' | 'fp16' | 'fp32';
+
+export const EXACT_FORMAT: Readonly<Record<WeightDtype, ExactFormat>> = { BF16: 'bf16', F16: 'fp16', F32: 'fp32' };
+
+/** Bytes of one value in each plane of a split, by plane. */
+export const PLANE_BYTES_PER_VALUE: Readonly<Record<Split, readonly number[]>> = {
+  'none-bf16': [2],
+  'none-fp16': [2],
+  'none-fp32': [4],
+  'bf16-e8-sm8': [1, 1],
+  'fp16-hi8-lo8': [1, 1],
+  'fp32-e8-sm8-r16': [1, 1, 2],
+};
+
+const SPLIT_FORMAT: Readonly<Record<Split, ExactFormat>> = {
+  'none-bf16': 'bf16',
+  'none-fp16': 'fp16',
+  'none-fp32': 'fp32',
+  'bf16-e8-sm8': 'bf16',
+  'fp16-hi8-lo8': 'fp16',
+  'fp32-e8-sm8-r16': 'fp32',
+};
+
+/** Device format that keeps the values of a tensor with this split exactly. */
+export function exactFormatOf(split: Split): ExactFormat {
+  return SPLIT_FORMAT[split];
+}
+
+/** Values as a safetensors file holds them. */
+export function plainSplit(dtype: WeightDtype): Split {
+  return `none-${EXACT_FORMAT[dtype]}`;
+}
+
+const PLANE_SPLIT: Readonly<Record<WeightDtype, Split>> = {
+  BF16: 'bf16-e8-sm8',
+  F16: 'fp16-hi8-lo8',
+  F32: 'fp32-e8-sm8-r16',
+};
+
+/** Values as the expert files of a pack hold them. */
+export function planeSplit(dtype: WeightDtype): Split {
+  return PLANE_SPLIT[dtype];
+}
+
+/** Bytes of one value. */
+export function valueBytes(dtype: WeightDtype): number {
+  return dtype === 'F32' ? 4 : 2;
+}

@@ -1,0 +1,202 @@
+import { Server, type ServerDuplexStream, type UntypedServiceImplementation } from '@grpc/grpc-js';
+import { HealthImplementation } from 'grpc-health-check';
+import type { NodeSettings } from '../config/node-settings.js';
+import { OdmoeError } from '../errors/index.js';
+import type { Logger } from '../log/index.js';
+import { formatAddress, parseAddress } from './addresses.js';
+import { serverOptions } from './channel-options.js';
+import {
+  CLUSTER_JOIN,
+  CLUSTER_STATUS,
+  INFERENCE_GENERATE,
+  NODE_IDENTIFY,
+  SHADOW_SERVE,
+  WORKER_SERVE,
+  type RpcMethod,
+} from './codecs.js';
+import { serverCredentials, unprotectedWarning } from './credentials.js';
+import { CLOSE_GRACE_MS } from './limits.js';
+import type {
+  GenerateReply,
+  GenerateRequest,
+  JoinReply,
+  NodeIdentity,
+  ShadowReply,
+  ShadowRequest,
+  StatusReply,
+  WorkerReply,
+  WorkerRequest,
+} from './messages.js';
+import { GrpcPeerStream, type PeerStream } from './peer-stream.js';
+import { toServiceError } from './rpc-errors.js';
+import { answerOnce, answerStreaming, type RawServerStream } from './server-handlers.js';
+
+export interface RpcServerOptions {
+  host: string;
+  /** 0: any free one. */
+  port: number;
+  network: NodeSettings['network'];
+  log: Logger;
+  identity: () => NodeIdentity;
+  worker?: (stream: PeerStream<WorkerReply, WorkerRequest>) => void;
+  shadow?: (stream: PeerStream<ShadowReply, ShadowRequest>) => void;
+  cluster?: {
+    /** `peerHost` is the address that the caller came from. */
+    join(identity: NodeIdentity, peerHost: string): Promise<JoinReply>;
+    status(): Promise<StatusReply>;
+  };
+  /** `signal` aborts when the client goes away. */
+  inference?: (request: GenerateRequest, signal: AbortSignal) => AsyncIterable<GenerateReply>;
+}
+
+export interface RpcServer {
+  /** "host:port" it listens on. */
+  readonly address: string;
+  readonly port: number;
+  /** Ends open streams in order, waits CLOSE_GRACE_MS, then forces. Idempotent. */
+  stop(): Promise<void>;
+}
+
+/**
+ * A daemon's server: what the options name, and always Node.Identify and grpc.health.v1.Health. Throws PORT_UNAVAILABLE.
+ * Logs one warning when others than this machine can reach it.
+ */
+export async function startRpcServer(options: RpcServerOptions): Promise<RpcServer> {
+  const server = new Server(serverOptions(options.network));
+  const openStreams = new Set<PeerStream<never, unknown>>();
+  addServices(server, options, openStreams);
+  const health = new HealthImplementation({ '': 'SERVING' });
+  health.addToServer(server);
+  const port = await bind(server, options);
+  const warning = unprotectedWarning(options.host);
+  if (warning !== null) options.log.warn(warning, { address: formatAddress(options.host, port) });
+  let stopping: Promise<void> | null = null;
+  return {
+    address: formatAddress(options.host, port),
+    port,
+    stop: () => {
+      stopping ??= stopServer(server, openStreams, health);
+      return stopping;
+    },
+  };
+}
+
+function addServices(server: Server, options: RpcServerOptions, openStreams: Set<PeerStream<never, unknown>>): void {
+  const { worker, shadow, cluster, inference, log } = options;
+  addMethod(server, NODE_IDENTIFY, {
+    handler: answerOnce(NODE_IDENTIFY, log, async () => options.identity()),
+    streams: 'none',
+  });
+  if (worker !== undefined) {
+    addMethod(server, WORKER_SERVE, { handler: serveStreams(WORKER_SERVE, worker, openStreams, log), streams: 'both' });
+  }
+  if (shadow !== undefined) {
+    addMethod(server, SHADOW_SERVE, { handler: serveStreams(SHADOW_SERVE, shadow, openStreams, log), streams: 'both' });
+  }
+  if (cluster !== undefined) {
+    const join = answerOnce(CLUSTER_JOIN, log, ({ identity }, peer) => cluster.join(identity, parseAddress(peer).host));
+    addMethod(server, CLUSTER_JOIN, { handler: join, streams: 'none' });
+    const status = answerOnce(CLUSTER_STATUS, log, () => cluster.status());
+    addMethod(server, CLUSTER_STATUS, { handler: status, streams: 'none' });
+  }
+  if (inference !== undefined) {
+    const handler = answerStreaming(INFERENCE_GENERATE, log, inference);
+    addMethod(server, INFERENCE_GENERATE, { handler, streams: 'reply' });
+  }
+}
+
+interface MethodBinding {
+  handler: UntypedServiceImplementation[string];
+  streams: 'none' | 'reply' | 'both';
+}
+
+const raw = (bytes: Buffer): Buffer => bytes;
+
+/** Registers one method as a service of its own; messages stay bytes, so that decoding faults are ours to answer. */
+function addMethod<Request, Reply>(server: Server, method: RpcMethod<Request, Reply>, binding: MethodBinding): void {
+  const definition = {
+    path: method.path,
+    requestStream: binding.streams === 'both',
+    responseStream: binding.streams !== 'none',
+    requestSerialize: raw,
+    requestDeserialize: raw,
+    responseSerialize: raw,
+    responseDeserialize: raw,
+  };
+  server.addService({ Method: definition }, { Method: binding.handler });
+}
+
+function serveStreams<Request, Reply>(
+  method: RpcMethod<Request, Reply>,
+  serve: (stream: PeerStream<Reply, Request>) => void,
+  openStreams: Set<PeerStream<never, unknown>>,
+  log: Logger,
+): (call: RawServerStream) => void {
+  return (call) => {
+    const peer = call.getPeer();
+    const stream = new GrpcPeerStream(call, method.reply, method.request, {
+      finish: () => {
+        endInTime(call);
+      },
+      fail: (error) => {
+        log.warn('a peer stream was closed', { peer, method: method.path, error });
+        call.emit('error', toServiceError(error));
+        endInTime(call);
+      },
+    });
+    openStreams.add(stream);
+    call.on('end', () => {
+      endInTime(call);
+      stream.ended(null);
+    });
+    call.on('cancelled', () => {
+      stream.ended(new OdmoeError('CANCELLED', `the peer at ${peer} went away`));
+    });
+    call.on('close', () => openStreams.delete(stream));
+    serve(stream);
+  };
+}
+
+/** Ends the reply side; what a peer has not taken after the grace time is dropped. */
+function endInTime(call: ServerDuplexStream<Buffer, Buffer>): void {
+  call.end();
+  const timer = setTimeout(() => call.destroy(), CLOSE_GRACE_MS);
+  timer.unref();
+  call.once('close', () => {
+    clearTimeout(timer);
+  });
+}
+
+async function bind(server: Server, options: RpcServerOptions): Promise<number> {
+  const address = formatAddress(options.host, options.port);
+  return new Promise((resolve, reject) => {
+    server.bindAsync(address, serverCredentials(), (error, port) => {
+      if (error === null) {
+        resolve(port);
+        return;
+      }
+      server.forceShutdown();
+      const message = `cannot listen on ${address} (${error.message}): is another daemon running there? choose another --port or --host`;
+      reject(new OdmoeError('PORT_UNAVAILABLE', message, { cause: error }));
+    });
+  });
+}
+
+async function stopServer(
+  server: Server,
+  openStreams: ReadonlySet<PeerStream<never, unknown>>,
+  health: HealthImplementation,
+): Promise<void> {
+  health.setStatus('', 'NOT_SERVING');
+  for (const stream of openStreams) stream.close();
+  await new Promise<void>((resolve) => {
+    const timer = setTimeout(() => {
+      server.forceShutdown();
+      resolve();
+    }, CLOSE_GRACE_MS);
+    server.tryShutdown(() => {
+      clearTimeout(timer);
+      resolve();
+    });
+  });
+}

@@ -1,0 +1,80 @@
+/** Handlers of single calls for grpc-js: decode, run, encode, and every fault answered as an OdmoeError. */
+import type { ServerDuplexStream, ServerUnaryCall, ServerWritableStream, sendUnaryData } from '@grpc/grpc-js';
+import { toOdmoeError } from '../errors/index.js';
+import type { Logger } from '../log/index.js';
+import type { RpcMethod } from './codecs.js';
+import { toServiceError } from './rpc-errors.js';
+
+export type RawServerStream = ServerDuplexStream<Buffer, Buffer>;
+
+/** One request, one reply. `run` also gets the caller's "host:port". */
+export function answerOnce<Request, Reply>(
+  method: RpcMethod<Request, Reply>,
+  log: Logger,
+  run: (request: Request, peer: string) => Promise<Reply>,
+): (call: ServerUnaryCall<Buffer, Buffer>, callback: sendUnaryData<Buffer>) => void {
+  const answer = async (call: ServerUnaryCall<Buffer, Buffer>): Promise<Buffer> =>
+    method.reply.encode(await run(method.request.decode(call.request), call.getPeer()));
+  return (call, callback) => {
+    answer(call).then(
+      (reply) => {
+        callback(null, reply);
+      },
+      (thrown: unknown) => {
+        logFault(log, method.path, call.getPeer(), thrown);
+        callback(toServiceError(thrown));
+      },
+    );
+  };
+}
+
+/** One request, many replies at the client's pace. The signal aborts when the client goes away. */
+export function answerStreaming<Request, Reply>(
+  method: RpcMethod<Request, Reply>,
+  log: Logger,
+  run: (request: Request, signal: AbortSignal) => AsyncIterable<Reply>,
+): (call: ServerWritableStream<Buffer, Buffer>) => void {
+  const answer = async (call: ServerWritableStream<Buffer, Buffer>, signal: AbortSignal): Promise<void> => {
+    for await (const reply of run(method.request.decode(call.request), signal)) {
+      if (signal.aborted) return;
+      if (!call.write(method.reply.encode(reply))) await drained(call, signal);
+    }
+  };
+  return (call) => {
+    const gone = new AbortController();
+    call.on('cancelled', () => {
+      gone.abort();
+    });
+    answer(call, gone.signal).then(
+      () => {
+        call.end();
+      },
+      (thrown: unknown) => {
+        if (gone.signal.aborted) return;
+        logFault(log, method.path, call.getPeer(), thrown);
+        call.emit('error', toServiceError(thrown));
+      },
+    );
+  };
+}
+
+async function drained(call: ServerWritableStream<Buffer, Buffer>, signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return;
+  await new Promise<void>((resolve) => {
+    const go = (): void => {
+      call.removeListener('drain', go);
+      signal.removeEventListener('abort', go);
+      resolve();
+    };
+    call.once('drain', go);
+    signal.addEventListener('abort', go, { once: true });
+  });
+}
+
+/** A defect of ours is an error; what the caller did wrong is a warning. */
+function logFault(log: Logger, method: string, peer: string, thrown: unknown): void {
+  const error = toOdmoeError(thrown);
+  const fields = { method, peer, error };
+  if (error.code === 'INTERNAL') log.error('a call failed', { ...fields, stack: error.stack });
+  else log.warn('a call was answered with an error', fields);
+}

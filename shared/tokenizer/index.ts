@@ -1,0 +1,3 @@
+export { loadTokenizer, openTokenizer } from './load-tokenizer.js';
+export { StreamingDetokenizer } from './streaming-detokenizer.js';
+export type { Tokenizer } from './tokenizer.js';

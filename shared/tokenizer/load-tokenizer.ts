@@ -1,0 +1,117 @@
+import { join } from 'node:path';
+import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
+import { z } from 'zod';
+import { OdmoeError } from '../errors/index.js';
+import { readBoundedFile } from '../model/json-file.js';
+import type { ChatMessage } from '../rpc/messages.js';
+import { chatTemplateFrom, type ChatTemplate } from './chat-template.js';
+import type { Tokenizer } from './tokenizer.js';
+
+const TOKENIZER_FILE = 'tokenizer.json';
+const CONFIG_FILE = 'tokenizer_config.json';
+const TEMPLATE_FILE = 'chat_template.jinja';
+/** The largest published tokenizer.json are some 35 MB. */
+const TOKENIZER_LIMIT_BYTES = 256 * 1024 * 1024;
+const CONFIG_LIMIT_BYTES = 64 * 1024 * 1024;
+const TEMPLATE_LIMIT_BYTES = 1024 * 1024;
+const REMEDY = "copy it from the model's repository, or give the prompt as token ids (--prompt-token-ids)";
+
+const tokenizerFileSchema = z.looseObject({ model: z.looseObject({}), added_tokens: z.array(z.looseObject({})).default([]) });
+const configSchema = z.looseObject({});
+
+/**
+ * Reads tokenizer.json, tokenizer_config.json and chat_template.jinja of a checkpoint or pack; only the first must be there.
+ * Throws TOKENIZER_INVALID when a file is missing, not what it should be, or the chat template does not parse.
+ */
+export async function loadTokenizer(directory: string): Promise<Tokenizer> {
+  const tokenizer = await openTokenizer(directory);
+  if (tokenizer === null) {
+    throw new OdmoeError('TOKENIZER_INVALID', `${join(directory, TOKENIZER_FILE)}: no such file; ${REMEDY}`);
+  }
+  return tokenizer;
+}
+
+/** As loadTokenizer, but null for a model that has no tokenizer.json: it can be asked by token ids only. */
+export async function openTokenizer(directory: string): Promise<Tokenizer | null> {
+  const file = await readTextIfPresent(join(directory, TOKENIZER_FILE), TOKENIZER_LIMIT_BYTES);
+  if (file === null) return null;
+  const configText = await readTextIfPresent(join(directory, CONFIG_FILE), CONFIG_LIMIT_BYTES);
+  const templateText = await readTextIfPresent(join(directory, TEMPLATE_FILE), TEMPLATE_LIMIT_BYTES);
+  const config = configText === null ? {} : parseJson(configText, join(directory, CONFIG_FILE), configSchema);
+  const definition = parseJson(file, join(directory, TOKENIZER_FILE), tokenizerFileSchema);
+  const template = chatTemplateFrom(config, templateText, directory);
+  return tokenizerFrom(definition, config, template, directory);
+}
+
+function tokenizerFrom(definition: object, config: object, template: ChatTemplate | null, directory: string): Tokenizer {
+  const engine = createEngine(definition, config, directory);
+  let vocabularySize = 0;
+  for (const id of engine.get_vocab().values()) vocabularySize = Math.max(vocabularySize, id + 1);
+  const special = new Set<number>();
+  for (const [id, token] of engine.get_added_tokens_decoder()) if (token.special) special.add(id);
+
+  const encodeWith = (text: string, addSpecialTokens: boolean): number[] => {
+    if (text === '') return [];
+    const ids: (number | undefined)[] = engine.encode(text, { add_special_tokens: addSpecialTokens }).ids;
+    return ids.map((id) => {
+      if (id !== undefined) return id;
+      throw new OdmoeError('REQUEST_INVALID', `the tokenizer of ${directory} has no token for a part of the text`);
+    });
+  };
+
+  return {
+    encode: (text) => encodeWith(text, true),
+    encodeRendered: (text) => encodeWith(text, false),
+    decode(tokenIds) {
+      const shown = tokenIds.filter((id) => !special.has(id) && engine.id_to_token(id) !== undefined);
+      return shown.length === 0 ? '' : engine.decode(shown, { clean_up_tokenization_spaces: false });
+    },
+    renderChat(messages: readonly ChatMessage[]) {
+      if (template !== null) return template.render(messages);
+      throw new OdmoeError(
+        'REQUEST_INVALID',
+        `the model in ${directory} has no chat template, so it cannot take chat messages; send plain text instead`,
+      );
+    },
+    isSpecial: (tokenId) => special.has(tokenId),
+    hasChatTemplate: template !== null,
+    vocabularySize,
+  };
+}
+
+function createEngine(definition: object, config: object, directory: string): HuggingFaceTokenizer {
+  try {
+    return new HuggingFaceTokenizer(definition, config);
+  } catch (thrown) {
+    const reason = thrown instanceof Error ? thrown.message : String(thrown);
+    throw new OdmoeError(
+      'TOKENIZER_INVALID',
+      `${join(directory, TOKENIZER_FILE)}: not a tokenizer that can be used (${reason}); ${REMEDY}`,
+      { cause: thrown },
+    );
+  }
+}
+
+async function readTextIfPresent(path: string, limitBytes: number): Promise<string | null> {
+  try {
+    const errors = { missing: 'MODEL_NOT_FOUND', invalid: 'TOKENIZER_INVALID', remedy: REMEDY } as const;
+    return (await readBoundedFile(path, limitBytes, errors)).toString('utf8');
+  } catch (thrown) {
+    if (thrown instanceof OdmoeError && thrown.code === 'MODEL_NOT_FOUND') return null;
+    throw thrown;
+  }
+}
+
+function parseJson<Shape extends z.ZodType>(text: string, path: string, schema: Shape): z.infer<Shape> {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (thrown) {
+    throw new OdmoeError('TOKENIZER_INVALID', `${path}: not JSON (is it truncated?); ${REMEDY}`, { cause: thrown });
+  }
+  const parsed = schema.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const issue = parsed.error.issues[0];
+  const where = issue === undefined ? '' : `${issue.path.join('.')}: ${issue.message}`;
+  throw new OdmoeError('TOKENIZER_INVALID', `${path}: not a tokenizer file (${where}); ${REMEDY}`);
+}

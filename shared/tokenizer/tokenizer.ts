@@ -1,0 +1,18 @@
+import type { ChatMessage } from '../rpc/messages.js';
+
+/** Text to token ids and back, with the chat template that the model ships. */
+export interface Tokenizer {
+  /** Ids of a text, with the special tokens (usually a leading BOS) that tokenizer.json's post-processor adds. */
+  encode(text: string): number[];
+  /** Ids of a text that already holds its special tokens, as a rendered chat template does: none is added. */
+  encodeRendered(text: string): number[];
+  /** Text of the ids. Special tokens and ids without a token have none; spaces are left as the tokens have them. */
+  decode(tokenIds: readonly number[]): string;
+  /** The chat template applied to the messages, up to where the assistant's answer begins. */
+  renderChat(messages: readonly ChatMessage[]): string;
+  /** Whether decode leaves the id out of the text. */
+  isSpecial(tokenId: number): boolean;
+  readonly hasChatTemplate: boolean;
+  /** One more than the highest id. */
+  readonly vocabularySize: number;
+}

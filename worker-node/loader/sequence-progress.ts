@@ -1,0 +1,83 @@
+import { compareProgress } from './expectations.js';
+
+/** Sequences whose progress is remembered; the one not heard of for longest is forgotten first. */
+export const MAX_SEQUENCES = 256;
+
+/** A sequence without an execute while this many came for others has probably ended: its predictions give up their slots. */
+export const IDLE_SEQUENCE_EXECUTES = 64;
+
+interface Progress {
+  /** Layer at which main's gate spoke last; null before the first execute. */
+  passed: { position: number; layer: number } | null;
+  ended: boolean;
+  /** Value of the execute counter at the last sign of life. */
+  lastExecute: number;
+}
+
+/** How far main is in each sequence: the watermark that tells a prediction in time from a late one. */
+export class SequenceProgress {
+  /** In order of last use. */
+  readonly #sequences = new Map<number, Progress>();
+  #executes = 0;
+
+  /** Main executes here now, wherever that is. */
+  executed(sequence: number, position: number, layer: number): void {
+    const progress = this.#touch(sequence);
+    progress.passed = { position, layer };
+    progress.ended = false;
+    progress.lastExecute = ++this.#executes;
+  }
+
+  /** Main's gate has spoken for this layer. */
+  released(sequence: number, position: number, layer: number): void {
+    const progress = this.#touch(sequence);
+    const here = { position, layer };
+    if (progress.passed === null || compareProgress(here, progress.passed) > 0) progress.passed = here;
+  }
+
+  end(sequence: number): void {
+    this.#touch(sequence).ended = true;
+  }
+
+  /** Whether a prediction comes too late to be of use. Main may add experts to a layer under way, shadow may not. */
+  isLate(source: 'main' | 'shadow', sequence: number, position: number, layer: number): boolean {
+    const progress = this.#touch(sequence);
+    if (progress.ended) return true;
+    if (progress.passed === null) return false;
+    const ahead = compareProgress({ position, layer }, progress.passed);
+    return source === 'main' ? ahead < 0 : ahead <= 0;
+  }
+
+  /** Larger for sequences that executed more recently. */
+  lastExecute(sequence: number): number {
+    return this.#sequences.get(sequence)?.lastExecute ?? 0;
+  }
+
+  idleSequences(): number[] {
+    const limit = this.#executes - IDLE_SEQUENCE_EXECUTES;
+    return [...this.#sequences].filter(([, progress]) => progress.lastExecute < limit).map(([sequence]) => sequence);
+  }
+
+  /** Forgets and names the sequences beyond MAX_SEQUENCES, except those in use. */
+  forgetOldest(isInUse: (sequence: number) => boolean): number[] {
+    const forgotten: number[] = [];
+    for (const sequence of this.#sequences.keys()) {
+      if (this.#sequences.size <= MAX_SEQUENCES) break;
+      if (isInUse(sequence)) continue;
+      this.#sequences.delete(sequence);
+      forgotten.push(sequence);
+    }
+    return forgotten;
+  }
+
+  clear(): void {
+    this.#sequences.clear();
+  }
+
+  #touch(sequence: number): Progress {
+    const progress = this.#sequences.get(sequence) ?? { passed: null, ended: false, lastExecute: this.#executes };
+    this.#sequences.delete(sequence);
+    this.#sequences.set(sequence, progress);
+    return progress;
+  }
+}
