@@ -1,2 +1,3 @@
 export { loadDenseWeights, loadResidentExperts, type LoadProgress } from './load-weights.js';
 export { openModelSource } from './open-model-source.js';
+export { packForServing } from './pack-for-serving.js';

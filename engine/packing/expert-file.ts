@@ -1,8 +1,15 @@
+import { OdmoeError } from '../../shared/errors/index.js';
 import type { ModelTensor } from '../../shared/model/checkpoint.js';
 import { EXPERT_PARTS, type ExpertPart } from '../../shared/model/model-family.js';
-import { PLANE_BYTES_PER_VALUE, planeSplit, valueBytes } from '../../shared/model/weight-dtype.js';
+import { planeSplit, valueBytes, type PlaneSplit } from '../../shared/model/weight-dtype.js';
 import type { FinishedFile, ManifestChunk, ManifestExpert, ManifestExpertTensor } from '../../shared/pack/manifest.js';
-import { alignUp, expertFileName, placeRawPlanes, shardRanges, type ShardRange } from '../../shared/pack/pack-layout.js';
+import {
+  alignUp,
+  expertFileName,
+  placeRawPlanes,
+  shardRanges,
+  type ShardRange,
+} from '../../shared/pack/pack-layout.js';
 import { PackFile } from './pack-file.js';
 import type { PackingContext } from './packing-context.js';
 
@@ -31,10 +38,12 @@ export async function writeExpertFile(
   return { dense: [], experts: entries };
 }
 
-/** Streams one matrix through the splitting into planes: raw planes to their known places, plane 0 shard by shard through the codec. */
+/** Streams one matrix into planes: plane 0 shard by shard through the codec, the others raw to places known from the start. */
 class ExpertTensorWriter {
   /** Where the next tensor may begin, once write() is done. */
   endBytes: number;
+  private readonly values: number;
+  private readonly split: PlaneSplit;
   private readonly rawChunks: ManifestChunk[];
   private readonly shardChunks: ManifestChunk[] = [];
   private sourceCrc32c = 0;
@@ -45,8 +54,9 @@ class ExpertTensorWriter {
     private readonly file: PackFile,
     private readonly context: PackingContext,
   ) {
-    const values = tensor.sizeBytes / valueBytes(tensor.dtype);
-    const { rawPlanes, shardsOffsetBytes } = placeRawPlanes(planeSplit(tensor.dtype), values, extentBytes);
+    this.values = tensor.sizeBytes / valueBytes(tensor.dtype);
+    this.split = planeSplit(tensor.dtype);
+    const { rawPlanes, shardsOffsetBytes } = placeRawPlanes(this.split, this.values, extentBytes);
     this.rawChunks = rawPlanes.map(({ plane, offsetBytes, plainBytes }) => ({
       plane,
       codec: 'raw',
@@ -66,7 +76,7 @@ class ExpertTensorWriter {
       dtype: this.tensor.dtype,
       rows,
       columns,
-      split: planeSplit(this.tensor.dtype) as ManifestExpertTensor['split'],
+      split: this.split,
       source_crc32c: this.sourceCrc32c,
       chunks: [...this.shardChunks, ...this.rawChunks],
     };
@@ -88,9 +98,9 @@ class ExpertTensorWriter {
     let value = range.firstValue;
     for await (const piece of context.reader.pieces(tensor.path, sourceOffset, range.values * bytesPerValue)) {
       this.sourceCrc32c = context.tools.crc32c(piece, this.sourceCrc32c);
-      const [exponents = new Uint8Array(0), ...raw] = context.tools.splitPlanes(piece, planeSplit(tensor.dtype));
-      for (const [index, plane] of raw.entries()) await this.writeRawPlane(index, value, plane);
-      await this.append(chunk, await encoder.push(exponents));
+      const planes = context.tools.splitPlanes(piece, this.split);
+      for (const rawChunk of this.rawChunks) await this.writeRaw(rawChunk, value, planeOf(planes, rawChunk.plane));
+      await this.append(chunk, await encoder.push(planeOf(planes, 0)));
       value += piece.length / bytesPerValue;
       context.onBytes(piece.length);
     }
@@ -99,10 +109,8 @@ class ExpertTensorWriter {
     this.endBytes = alignUp(chunk.offset_bytes + chunk.stored_bytes);
   }
 
-  private async writeRawPlane(index: number, firstValue: number, bytes: Uint8Array): Promise<void> {
-    const chunk = this.rawChunks[index];
-    const bytesPerValue = PLANE_BYTES_PER_VALUE[planeSplit(this.tensor.dtype)][index + 1];
-    if (chunk === undefined || bytesPerValue === undefined) return;
+  private async writeRaw(chunk: ManifestChunk, firstValue: number, bytes: Uint8Array): Promise<void> {
+    const bytesPerValue = chunk.plain_bytes / this.values;
     await this.file.writeAt(chunk.offset_bytes + firstValue * bytesPerValue, bytes);
     chunk.crc32c = this.context.tools.crc32c(bytes, chunk.crc32c);
   }
@@ -112,4 +120,11 @@ class ExpertTensorWriter {
     chunk.crc32c = this.context.tools.crc32c(bytes, chunk.crc32c);
     chunk.stored_bytes += bytes.length;
   }
+}
+
+function planeOf(planes: Uint8Array[], plane: number): Uint8Array {
+  const bytes = planes[plane];
+  if (bytes === undefined)
+    throw new OdmoeError('INTERNAL', `splitting gave ${planes.length} planes, plane ${plane} is needed`);
+  return bytes;
 }

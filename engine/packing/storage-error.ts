@@ -1,12 +1,9 @@
 import { statfs } from 'node:fs/promises';
+import { formatByteSize } from '../../shared/config/byte-size.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import { systemErrorCode } from '../../shared/model/read-file.js';
 
 const FULL_CODES: ReadonlySet<string> = new Set(['ENOSPC', 'EDQUOT', 'EFBIG']);
-
-function gibibytes(bytes: number): string {
-  return bytes >= 2 ** 30 ? `${(bytes / 2 ** 30).toFixed(1)} GiB` : `${(bytes / 2 ** 20).toFixed(1)} MiB`;
-}
 
 /** Bytes that may still be written to the file system of the path; null where it does not tell. */
 export async function freeBytes(path: string): Promise<number | null> {
@@ -14,21 +11,25 @@ export async function freeBytes(path: string): Promise<number | null> {
   return status.blocks === 0 ? null : status.bavail * status.bsize;
 }
 
-/** A failed write of a file, as the error to throw. `missingBytes`: what is still to be written to the directory. */
-export function writeFailure(thrown: unknown, path: string, missingBytes: number): OdmoeError {
+/** A failed write of a file, as the error to throw. `missingBytes`: what is still to be written there, where known. */
+export function writeFailure(thrown: unknown, path: string, missingBytes: number | null): OdmoeError {
   if (thrown instanceof OdmoeError) return thrown;
   const reason = thrown instanceof Error ? thrown.message : String(thrown);
   if (FULL_CODES.has(systemErrorCode(thrown))) {
+    const needed = missingBytes === null ? '' : `about ${formatByteSize(missingBytes)} more are needed there: `;
     return new OdmoeError(
       'STORAGE_FULL',
-      `${path}: the disk is full (${reason}); about ${gibibytes(missingBytes)} more are needed there: ` +
-        'free them and run the same command again, which continues where this one stopped',
+      `${path}: the disk is full (${reason}); ${needed}free some space and run the same command again, which continues where this one stopped`,
       { cause: thrown },
     );
   }
-  return new OdmoeError('STORAGE_FAILED', `${path}: cannot be written (${reason}); check its permissions and the disk`, {
-    cause: thrown,
-  });
+  return new OdmoeError(
+    'STORAGE_FAILED',
+    `${path}: cannot be written (${reason}); check its permissions and the disk`,
+    {
+      cause: thrown,
+    },
+  );
 }
 
 /** Refuses to begin what the disk cannot hold. @throws STORAGE_FULL */
@@ -37,7 +38,7 @@ export async function requireFreeBytes(directory: string, neededBytes: number): 
   if (free !== null && free < neededBytes) {
     throw new OdmoeError(
       'STORAGE_FULL',
-      `${directory}: ${gibibytes(neededBytes)} are needed and ${gibibytes(free)} are free; ` +
+      `${directory}: ${formatByteSize(neededBytes)} are needed and ${formatByteSize(free)} are free; ` +
         'free some space or choose another directory',
     );
   }

@@ -23,7 +23,10 @@ export class TensorReader {
   async *pieces(path: string, offsetBytes: number, sizeBytes: number): AsyncGenerator<Uint8Array> {
     for (let done = 0; done < sizeBytes; done += PIECE_BYTES) {
       if (this.signal?.aborted === true) {
-        throw new OdmoeError('CANCELLED', 'packing was interrupted; run the same command again to continue where it stopped');
+        throw new OdmoeError(
+          'CANCELLED',
+          'packing was interrupted; run the same command again to continue where it stopped',
+        );
       }
       const bytes = this.piece.subarray(0, Math.min(PIECE_BYTES, sizeBytes - done));
       try {

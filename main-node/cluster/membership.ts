@@ -9,6 +9,7 @@ import {
   identifyPeer,
   openShadowStream,
   openWorkerStream,
+  type PeerStream,
 } from '../../shared/rpc/index.js';
 import type { JoinReply, NodeIdentity, PeerProblem, Prediction } from '../../shared/rpc/messages.js';
 import { IDENTIFY_TIMEOUT_MS, PeerDial, serveStream } from './peer-dial.js';
@@ -51,6 +52,9 @@ export class Membership {
   private readonly known = new Map<string, KnownAddress>();
   /** Why peers that asked to join were turned away, by their address. */
   private readonly turnedAway = new Map<string, PeerProblem>();
+  private readonly streams = new Set<PeerStream<never, unknown>>();
+  /** Boot ids of peers that hello is being said to: one known by two addresses gets one stream. */
+  private readonly greeting = new Set<string>();
   private stopped = false;
 
   constructor(private readonly options: MembershipOptions) {}
@@ -92,8 +96,7 @@ export class Membership {
     this.stopped = true;
     const dials = [...this.known.values()].map(({ dial }) => dial);
     for (const dial of dials) dial.stop();
-    for (const link of this.options.roster.connectedWorkers()) link.close();
-    for (const link of [...this.options.roster.connectedShadows()]) link.close();
+    for (const stream of [...this.streams]) stream.close();
     await Promise.all(dials.map((dial) => dial.finished));
   }
 
@@ -115,6 +118,7 @@ export class Membership {
 
   /** A daemon found at a new address has left the one it was found at before, unless it is connected there. */
   private forgetOldAddress(id: string): void {
+    if (id === '') return;
     for (const old of this.known.values()) {
       const moved = old.id === id && old.origin !== 'configured' && old.problem !== null;
       if (!moved) continue;
@@ -147,15 +151,43 @@ export class Membership {
     if (entry === undefined || this.stopped) return;
     entry.id = peer.id;
     const connectedBootId = this.options.roster.connectedBootId(peer.id);
-    if (connectedBootId === peer.bootId) return;
-    if (connectedBootId !== null) throw sameId(peer, address);
-    const welcome = (): void => {
-      connected();
+    if (connectedBootId === peer.bootId || this.greeting.has(peer.bootId)) {
       entry.problem = null;
-    };
-    if (peer.role === 'ROLE_WORKER') await this.serveWorker(address, welcome);
-    else if (peer.role === 'ROLE_SHADOW') await this.serveShadow(address, welcome);
-    else throw new OdmoeError('NODE_REFUSED', `${address} is ${peer.id}, neither a worker nor a shadow`);
+      return;
+    }
+    if (connectedBootId !== null) throw sameId(peer, address);
+    this.greeting.add(peer.bootId);
+    try {
+      await this.greet(peer, address, () => {
+        this.greeting.delete(peer.bootId);
+        entry.problem = null;
+        connected();
+      });
+    } finally {
+      this.greeting.delete(peer.bootId);
+    }
+  }
+
+  /** Says hello and serves the stream until it ends. */
+  private greet(peer: NodeIdentity, address: string, connected: () => void): Promise<void> {
+    switch (peer.role) {
+      case 'ROLE_WORKER':
+        return this.serveWorker(address, connected);
+      case 'ROLE_SHADOW':
+        return this.serveShadow(address, connected);
+      case 'ROLE_MAIN':
+      case 'ROLE_UNSPECIFIED':
+        throw new OdmoeError('NODE_REFUSED', `${address} is ${peer.id}, neither a worker nor a shadow`);
+    }
+  }
+
+  private async tracked(stream: PeerStream<never, unknown>, served: Promise<void>): Promise<void> {
+    this.streams.add(stream);
+    try {
+      await served;
+    } finally {
+      this.streams.delete(stream);
+    }
   }
 
   private serveWorker(address: string, connected: () => void): Promise<void> {
@@ -163,7 +195,7 @@ export class Membership {
     const own = this.options.identity();
     const stream = openWorkerStream(address, network);
     const limits = { hiddenSize: shape.hiddenSize, executeTimeoutMs: network.executeTimeoutMs };
-    return serveStream(stream, { kind: 'hello', hello: own }, own, (peer) => {
+    const served = serveStream(stream, { kind: 'hello', hello: own }, own, (peer) => {
       if (roster.connectedBootId(peer.id) !== null) throw sameId(peer, address);
       const link = new WorkerLink(peer, address, stream, limits, log);
       roster.addWorker(link);
@@ -178,13 +210,14 @@ export class Membership {
         },
       };
     });
+    return this.tracked(stream, served);
   }
 
   private serveShadow(address: string, connected: () => void): Promise<void> {
     const { network, shape, roster, log, onPrediction } = this.options;
     const own = this.options.identity();
     const stream = openShadowStream(address, network);
-    return serveStream(stream, { kind: 'hello', hello: own }, own, (peer) => {
+    const served = serveStream(stream, { kind: 'hello', hello: own }, own, (peer) => {
       if (roster.connectedBootId(peer.id) !== null) throw sameId(peer, address);
       const link = new ShadowLink(peer, address, stream, shape, onPrediction, log);
       roster.addShadow(link);
@@ -199,6 +232,7 @@ export class Membership {
         },
       };
     });
+    return this.tracked(stream, served);
   }
 
   private setProblem(address: string, thrown: unknown): void {

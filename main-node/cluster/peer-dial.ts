@@ -35,7 +35,7 @@ export async function serveStream<Request, Reply extends FirstReply>(
     stream.close(error);
     throw error;
   }
-  const link = serve(welcome);
+  const link = makeLink(stream, () => serve(welcome));
   stream.onMessage((reply) => {
     link.receive(reply);
   });
@@ -43,6 +43,16 @@ export async function serveStream<Request, Reply extends FirstReply>(
     link.streamClosed(error);
   });
   await ended;
+}
+
+/** A stream whose link cannot be made is of no use. */
+function makeLink<Link>(stream: PeerStream<never, unknown>, make: () => Link): Link {
+  try {
+    return make();
+  } catch (thrown) {
+    stream.close(toOdmoeError(thrown));
+    throw thrown;
+  }
 }
 
 /** The end of a stream, told to one listener at once (also when it comes late) and to who awaits the promise. */

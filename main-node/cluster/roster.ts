@@ -17,11 +17,13 @@ const DEFAULT_SLOTS = 1;
  */
 export class Roster {
   private readonly workers = new Map<string, WorkerLink>();
+  /** Those that the current placement has been announced to. */
+  private placed: ReadonlyMap<string, WorkerLink> = new Map();
   private readonly shadows: ShadowLink[] = [];
   private readonly waiting = new Set<() => void>();
   private current: Placement | null = null;
   private joinTimer: NodeJS.Timeout | null = null;
-  private epoch: number;
+  private latestEpoch: number;
 
   constructor(
     private readonly shape: Pick<ModelShape, 'layers' | 'experts' | 'expertsPerToken'>,
@@ -29,7 +31,7 @@ export class Roster {
     firstEpoch: number,
     private readonly log: Logger,
   ) {
-    this.epoch = firstEpoch;
+    this.latestEpoch = firstEpoch;
   }
 
   /** null: no worker is connected. */
@@ -37,13 +39,19 @@ export class Roster {
     return this.current;
   }
 
+  /** Of the latest placement, also when no worker is left. */
+  get epoch(): number {
+    return this.latestEpoch;
+  }
+
   /** The shadow in use; others stand by. */
   get shadow(): ShadowLink | null {
     return this.shadows[0] ?? null;
   }
 
+  /** A worker of the current placement. */
   worker(id: string): WorkerLink | null {
-    return this.workers.get(id) ?? null;
+    return this.placed.get(id) ?? null;
   }
 
   connectedWorkers(): WorkerLink[] {
@@ -136,9 +144,10 @@ export class Roster {
   private replan(): void {
     if (this.joinTimer !== null) clearTimeout(this.joinTimer);
     this.joinTimer = null;
-    this.epoch += 1;
+    this.latestEpoch += 1;
     const placement = this.workers.size === 0 ? null : this.plan();
     this.current = placement;
+    this.placed = new Map(this.workers);
     if (placement === null) return;
     const groups = placement.groups.map((group) => group.workerIds.join(' '));
     this.log.info('placement', { epoch: placement.epoch, groups });
@@ -156,7 +165,7 @@ export class Roster {
       .map((link) => ({ id: link.id, address: link.address, slots: link.status?.slots ?? DEFAULT_SLOTS }))
       .sort((a, b) => (a.id < b.id ? -1 : 1));
     return planPlacement({
-      epoch: this.epoch,
+      epoch: this.latestEpoch,
       workers,
       layers: this.shape.layers,
       experts: this.shape.experts,

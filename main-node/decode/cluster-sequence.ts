@@ -35,7 +35,7 @@ export class ClusterSequence implements SequenceRunner {
     this.feed = new ShadowFeed(
       { sequence: id, promptTokens, maxPositions, layers: shape.layers, keyRowBytes, align },
       () => roster.shadow,
-      () => roster.placement?.epoch ?? 0,
+      () => roster.epoch,
       (layer, position, rows) => sequence.readKeyValues(layer, position, rows),
     );
     const { predictions, feed, counters } = this;

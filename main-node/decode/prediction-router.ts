@@ -8,10 +8,7 @@ export interface ReleaseTargets {
   worker(id: string): { sendRelease(release: Release): void } | null;
 }
 
-/**
- * Brings shadow's predictions to the sequences they are for. What main cannot use (late, doubled, of a sequence that has
- * ended) is released at the workers that shadow has told to load it, so that no slot waits for an execute that never comes.
- */
+/** Brings shadow's predictions to the sequences they are for. */
 export class PredictionRouter {
   private readonly sequences = new Map<number, SequencePredictions>();
 
@@ -21,19 +18,25 @@ export class PredictionRouter {
     this.sequences.set(sequence, predictions);
   }
 
-  /** The sequence has ended: releases what it had been promised. */
+  /** The sequence has ended: no worker need load or keep anything for it, also what shadow is still telling them. */
   close(sequence: number): void {
-    const left = this.sequences.get(sequence)?.takeKept() ?? [];
     this.sequences.delete(sequence);
-    for (const prediction of left) this.release(prediction);
+    const placement = this.targets.placement;
+    if (placement === null) return;
+    for (const { id } of placement.workers) {
+      this.targets.worker(id)?.sendRelease({ epoch: placement.epoch, sequence, position: 0, layer: 0, experts: [] });
+    }
   }
 
   arrive(prediction: Prediction): void {
-    const arrival = this.sequences.get(prediction.sequence)?.arrive(prediction) ?? 'unusable';
-    if (arrival !== 'kept') this.release(prediction);
+    const arrival = this.sequences.get(prediction.sequence)?.arrive(prediction);
+    if (arrival === 'late') this.release(prediction);
   }
 
-  /** Of another epoch there is nothing to release: a worker forgets what it was told under an older placement. */
+  /**
+   * A late prediction's experts are not asked for at the workers that shadow has told to load them: no slot is to wait for them.
+   * Of another epoch there is nothing to release: a worker forgets what it was told under an older placement.
+   */
   private release(prediction: Prediction): void {
     const { epoch, sequence, position, layer } = prediction;
     const placement = this.targets.placement;

@@ -1,3 +1,4 @@
+import { ExpertRecall } from '../../engine/generation/expert-recall.js';
 import type { Prediction, SepMetrics } from '../../shared/rpc/messages.js';
 
 /** Predictions that main has not come to yet; a shadow that is further ahead than this is not listened to. */
@@ -5,8 +6,8 @@ export const MAX_KEPT_PREDICTIONS = 8192;
 /** Gate choices remembered for a prediction that comes late. */
 export const MAX_REMEMBERED_CHOICES = 8192;
 
-/** 'kept': main will look at it. 'late': main's gate has decided already. 'unusable': a second one, too far ahead or too old. */
-export type PredictionArrival = 'kept' | 'late' | 'unusable';
+/** 'kept': main will look at it. 'late': main's gate has decided already. 'ignored': of the prompt, or too far ahead. */
+export type PredictionArrival = 'kept' | 'late' | 'ignored';
 
 /**
  * What shadow has predicted for one sequence, and how well: OD-MoE equations 2 (recall of iteration n) and 3 (recall), decode
@@ -15,9 +16,7 @@ export type PredictionArrival = 'kept' | 'late' | 'unusable';
 export class SequencePredictions {
   private readonly kept = new Map<number, Prediction>();
   private readonly choices = new Map<number, readonly number[]>();
-  private readonly correctByIteration: number[] = [];
-  private readonly activatedByIteration: number[] = [];
-  private late = 0;
+  private readonly recall = new ExpertRecall();
   private lastDecided = -1;
 
   constructor(
@@ -25,17 +24,15 @@ export class SequencePredictions {
     private readonly layers: number,
   ) {}
 
+  /** A later prediction for the same layer replaces an earlier one, as it does at the workers. */
   arrive(prediction: Prediction): PredictionArrival {
+    if (prediction.position < this.promptTokens) return 'ignored';
     const place = this.place(prediction.position, prediction.layer);
-    const choice = this.choices.get(place);
-    if (choice !== undefined) {
-      this.choices.delete(place);
-      this.late += 1;
-      this.count(prediction.position, prediction.experts, choice);
+    if (place <= this.lastDecided) {
+      this.countLate(place, prediction);
       return 'late';
     }
-    const wanted = prediction.position >= this.promptTokens && place > this.lastDecided && !this.kept.has(place);
-    if (!wanted || this.kept.size >= MAX_KEPT_PREDICTIONS) return 'unusable';
+    if (this.kept.size >= MAX_KEPT_PREDICTIONS && !this.kept.has(place)) return 'ignored';
     this.kept.set(place, prediction);
     return 'kept';
   }
@@ -44,9 +41,7 @@ export class SequencePredictions {
   decide(position: number, layer: number, activated: readonly number[]): Prediction | null {
     const place = this.place(position, layer);
     this.lastDecided = place;
-    const iteration = position - this.promptTokens;
-    this.activatedByIteration[iteration] = (this.activatedByIteration[iteration] ?? 0) + activated.length;
-    this.correctByIteration[iteration] ??= 0;
+    this.recall.add(position - this.promptTokens, activated.length, 0);
     const prediction = this.kept.get(place);
     if (prediction === undefined) {
       this.remember(place, activated);
@@ -57,34 +52,26 @@ export class SequencePredictions {
     return prediction;
   }
 
-  /** Takes out what main will not come to any more. */
-  takeKept(): Prediction[] {
-    const left = [...this.kept.values()];
-    this.kept.clear();
-    return left;
-  }
-
   metrics(): SepMetrics {
-    const activated = sum(this.activatedByIteration);
-    const predictedCorrectly = sum(this.correctByIteration);
-    return {
-      recall: activated === 0 ? 0 : predictedCorrectly / activated,
-      activated,
-      predictedCorrectly,
-      late: this.late,
-      correctByIteration: [...this.correctByIteration],
-      activatedByIteration: [...this.activatedByIteration],
-    };
+    return this.recall.result();
   }
 
   private place(position: number, layer: number): number {
     return position * this.layers + layer;
   }
 
+  /** Once per layer, and only where no earlier prediction has been counted. */
+  private countLate(place: number, prediction: Prediction): void {
+    const choice = this.choices.get(place);
+    if (choice === undefined) return;
+    this.choices.delete(place);
+    this.recall.addLate();
+    this.count(prediction.position, prediction.experts, choice);
+  }
+
   private count(position: number, predicted: readonly number[], activated: readonly number[]): void {
-    const iteration = position - this.promptTokens;
     const correct = activated.filter((expert) => predicted.includes(expert)).length;
-    this.correctByIteration[iteration] = (this.correctByIteration[iteration] ?? 0) + correct;
+    this.recall.add(position - this.promptTokens, 0, correct);
   }
 
   private remember(place: number, activated: readonly number[]): void {
@@ -95,8 +82,4 @@ export class SequencePredictions {
       return;
     }
   }
-}
-
-function sum(values: readonly number[]): number {
-  return values.reduce((total, value) => total + value, 0);
 }

@@ -15,11 +15,10 @@ interface Expectation {
 
 /**
  * What a prefill has told the workers to load before a gate has spoken: every expert of a layer, at the workers that
- * the placement fixes for it. At most one layer ahead; what is not used in the end is released.
+ * the placement fixes for it, one layer ahead. What falls to them with no row is released.
  */
 export class PrefillExpectations {
   private ahead: Expectation | null = null;
-  private inUse: Expectation | null = null;
 
   constructor(
     private readonly sequence: number,
@@ -42,20 +41,10 @@ export class PrefillExpectations {
     const told = this.ahead;
     if (told?.position !== position || told.layer !== layer) return;
     this.ahead = null;
-    this.inUse = told;
     if (told.placement.epoch !== placement.epoch) return;
     const byWorker = new Map<string, number[]>();
     for (const { workerId, expert } of unused) byWorker.set(workerId, [...(byWorker.get(workerId) ?? []), expert]);
     this.release(told, byWorker);
-  }
-
-  /** The prefill has ended early. */
-  abandon(): void {
-    for (const told of [this.inUse, this.ahead]) {
-      if (told !== null) this.release(told, expertsByWorker(told.placement, told.layer));
-    }
-    this.inUse = null;
-    this.ahead = null;
   }
 
   private release({ placement, position, layer }: Expectation, byWorker: ReadonlyMap<string, number[]>): void {

@@ -35,13 +35,8 @@ export class PromptPrefill {
     this.expectations = new PrefillExpectations(context.id, engine.roster);
   }
 
-  async run(tokenIds: readonly number[]): Promise<Float32Array> {
-    try {
-      return await this.engine.prefillPasses.use((slot) => this.runPasses(slot, tokenIds));
-    } catch (thrown) {
-      this.expectations.abandon();
-      throw thrown;
-    }
+  run(tokenIds: readonly number[]): Promise<Float32Array> {
+    return this.engine.prefillPasses.use((slot) => this.runPasses(slot, tokenIds));
   }
 
   private async runPasses(slot: PassSlot, tokenIds: readonly number[]): Promise<Float32Array> {

@@ -2,6 +2,7 @@ import type { GateChoice, Model, Pass, Sequence } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import type { AlignKeyValueRows, BeginSequence } from '../../shared/rpc/messages.js';
+import { resolveSampling, sampleToken } from '../../shared/sampling/index.js';
 import {
   keyValuesDueBelow,
   nextStep,
@@ -11,6 +12,9 @@ import {
   type SequenceProgress,
 } from './alignment.js';
 import { KeyValueInbox } from './key-value-inbox.js';
+
+/** Shadow's own tokens: whatever main samples with, the likeliest is the best guess at it. */
+const GREEDY = resolveSampling(null, () => 0);
 
 export type SequenceStart = Omit<BeginSequence, 'epoch' | 'sequence'>;
 
@@ -30,6 +34,7 @@ export interface AlignmentCounts {
 
 /** One answer that main is decoding, as the shadow model lives it. Knows nothing of the network. */
 export class ShadowSequence {
+  private readonly shape: ModelShape;
   readonly counts: AlignmentCounts = { tokens: 0, keyValueRows: 0, droppedKeyValueRows: 0 };
   private readonly cache: Sequence;
   private readonly periods: AlignmentPeriods;
@@ -39,6 +44,7 @@ export class ShadowSequence {
   private nextPosition = 0;
   private disposed = false;
 
+  /** Throws PROTOCOL_VIOLATION when the start does not fit the model. */
   constructor(
     model: Model,
     private readonly start: SequenceStart,
@@ -51,8 +57,6 @@ export class ShadowSequence {
     this.inbox = new KeyValueInbox(keyValueRowBytes(shape));
     this.cache = model.createSequence();
   }
-
-  private readonly shape: ModelShape;
 
   /** The last position whose token main has told: what main is running now. */
   get announcedPosition(): number {
@@ -105,13 +109,19 @@ export class ShadowSequence {
     const rows = step.tokenIds.length;
     const positions = Int32Array.from(step.tokenIds, (_, row) => step.position + row);
     await pass.begin([this.cache], new Int32Array(rows), positions, Int32Array.from(step.tokenIds));
-    await pass.forward(
-      step.kind === 'prefill'
-        ? null
-        : (layer, choice) => this.emit(layer, positions, choice, onPrediction),
-    );
+    let failure: { error: unknown } | null = null;
+    // What a callback throws would reach nobody.
+    const onGate = (layer: number, choice: GateChoice): void => {
+      try {
+        this.emit(layer, positions, choice, onPrediction);
+      } catch (error) {
+        failure ??= { error };
+      }
+    };
+    await pass.forward(step.kind === 'prefill' ? null : onGate);
+    if (failure !== null) throw (failure as { error: unknown }).error;
     const end = step.position + rows;
-    this.ownToken = this.needsOwnToken(end) ? argmax(await pass.logits(Int32Array.of(rows - 1))) : null;
+    this.ownToken = this.needsOwnToken(end) ? await this.guessToken(pass, rows - 1, end) : null;
     this.nextPosition = end;
     if (step.kind === 'iterate' && step.tokenFrom === 'main') this.counts.tokens += rows;
   }
@@ -133,6 +143,10 @@ export class ShadowSequence {
     positions.forEach((position, row) => {
       onPrediction({ position, layer, experts: [...choice.experts.subarray(row * perRow, (row + 1) * perRow)] });
     });
+  }
+
+  private async guessToken(pass: Pass, row: number, position: number): Promise<number> {
+    return sampleToken(await pass.logits(Int32Array.of(row)), [], position, GREEDY);
   }
 
   private needsOwnToken(position: number): boolean {
@@ -159,15 +173,6 @@ export class ShadowSequence {
 /** Bytes of one position's keys (or values) in one layer on the wire and in writeKeyValues: FP32. */
 export function keyValueRowBytes(shape: ModelShape): number {
   return shape.keyValueHeads * shape.headDim * Float32Array.BYTES_PER_ELEMENT;
-}
-
-/** The greedy choice: of equal logits the lowest id. */
-export function argmax(logits: Float32Array): number {
-  let best = 0;
-  for (let id = 1; id < logits.length; id += 1) {
-    if ((logits[id] as number) > (logits[best] as number)) best = id;
-  }
-  return best;
 }
 
 function checkStart(start: SequenceStart, shape: ModelShape): void {

@@ -108,7 +108,7 @@ export const clusterConfigSchema = z.strictObject({
 });
 
 /** cluster.yaml as parsed and checked; `directory` is where relative model paths start. */
-export type ClusterConfig = z.infer<typeof clusterConfigSchema> & {
+export type ClusterConfig = Omit<z.infer<typeof clusterConfigSchema>, 'nodes'> & {
   readonly path: string | null;
   readonly nodes: readonly ConfiguredNode[];
 };

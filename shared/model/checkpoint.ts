@@ -123,10 +123,8 @@ function checkTensor(expected: ExpectedTensor, tensor: CheckpointTensor): ModelT
 }
 
 function plainSource(tensor: ModelTensor): TensorSource {
-  const [first = 1, second] = tensor.dimensions;
   return {
-    rows: second === undefined ? 1 : first,
-    columns: second ?? first,
+    ...matrixOf(tensor.dimensions),
     split: plainSplit(tensor.dtype),
     chunks: [
       {
@@ -140,4 +138,10 @@ function plainSource(tensor: ModelTensor): TensorSource {
       },
     ],
   };
+}
+
+/** Rows and columns; a vector is one row. */
+export function matrixOf(dimensions: readonly number[]): { rows: number; columns: number } {
+  const [first = 1, second] = dimensions;
+  return second === undefined ? { rows: 1, columns: first } : { rows: first, columns: second };
 }

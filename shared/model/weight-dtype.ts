@@ -42,14 +42,17 @@ export function plainSplit(dtype: WeightDtype): Split {
   return `none-${EXACT_FORMAT[dtype]}`;
 }
 
-const PLANE_SPLIT: Readonly<Record<WeightDtype, Split>> = {
+/** Splits that cut values into several planes. */
+export type PlaneSplit = Exclude<Split, `none-${string}`>;
+
+const PLANE_SPLIT: Readonly<Record<WeightDtype, PlaneSplit>> = {
   BF16: 'bf16-e8-sm8',
   F16: 'fp16-hi8-lo8',
   F32: 'fp32-e8-sm8-r16',
 };
 
 /** Values as the expert files of a pack hold them. */
-export function planeSplit(dtype: WeightDtype): Split {
+export function planeSplit(dtype: WeightDtype): PlaneSplit {
   return PLANE_SPLIT[dtype];
 }
 

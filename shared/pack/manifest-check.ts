@@ -47,13 +47,22 @@ export function manifestProblems(manifest: Manifest): string[] {
   if (impossible !== null) return [impossible];
   const matrices = manifest.experts.flatMap((expert) => EXPERT_PARTS.map((part) => expert[part]));
   const exactFormat = shippedFormatOf(matrices);
-  const formats = exactFormat === shippedFormat ? [] : [`shipped_format is ${shippedFormat}, the experts need ${exactFormat}`];
-  return [...formats, ...fileProblems(manifest), ...denseProblems(manifest), ...expertProblems(manifest), ...extentProblems(manifest)];
+  const formats =
+    exactFormat === shippedFormat ? [] : [`shipped_format is ${shippedFormat}, the experts need ${exactFormat}`];
+  return [
+    ...formats,
+    ...fileProblems(manifest),
+    ...denseProblems(manifest),
+    ...expertProblems(manifest),
+    ...extentProblems(manifest),
+  ];
 }
 
 function fileProblems(manifest: Manifest): string[] {
   const names = manifest.files.map((file) => file.name);
-  const problems = names.filter((name, index) => names.indexOf(name) !== index).map((name) => `${name} is listed twice`);
+  const problems = names
+    .filter((name, index) => names.indexOf(name) !== index)
+    .map((name) => `${name} is listed twice`);
   const needed = ['config.json', DENSE_FILE];
   for (let layer = 0; layer < manifest.model.shape.layers; layer += 1) needed.push(expertFileName(layer));
   const listed = new Set(names);
@@ -76,9 +85,13 @@ function denseProblems(manifest: Manifest): string[] {
     const dimensions = denseDimensions(role, shape);
     const rows = dimensions.length === 1 ? 1 : dimensions[0];
     if (tensor.rows !== rows || tensor.columns !== dimensions.at(-1)) {
-      problems.push(`dense tensor ${tensor.name} is ${tensor.rows} x ${tensor.columns}, expected ${dimensions.join(' x ')}`);
+      problems.push(
+        `dense tensor ${tensor.name} is ${tensor.rows} x ${tensor.columns}, expected ${dimensions.join(' x ')}`,
+      );
     } else if (tensor.stored_bytes !== tensor.rows * tensor.columns * valueBytes(tensor.dtype)) {
-      problems.push(`dense tensor ${tensor.name} has ${tensor.stored_bytes} bytes, which its shape and dtype do not take`);
+      problems.push(
+        `dense tensor ${tensor.name} has ${tensor.stored_bytes} bytes, which its shape and dtype do not take`,
+      );
     }
   }
   if (manifest.dense.length !== expected) problems.push(`${manifest.dense.length} dense tensors, expected ${expected}`);
@@ -99,7 +112,8 @@ function expertProblems(manifest: Manifest): string[] {
     if (entry.layer !== layer || entry.expert !== expert) {
       problems.push(`layer ${entry.layer} expert ${entry.expert} stands where ${where} is expected`);
     }
-    if (entry.file !== expertFileName(layer)) problems.push(`${where} is in ${entry.file}, expected ${expertFileName(layer)}`);
+    if (entry.file !== expertFileName(layer))
+      problems.push(`${where} is in ${entry.file}, expected ${expertFileName(layer)}`);
     for (const part of EXPERT_PARTS) {
       const problem = expertTensorProblem(entry[part], expertDimensions(part, shape));
       if (problem !== null) problems.push(`${where} ${part} ${problem}`);
@@ -112,7 +126,8 @@ function expertTensorProblem(tensor: ManifestExpertTensor, dimensions: readonly 
   if (tensor.rows !== dimensions[0] || tensor.columns !== dimensions[1]) {
     return `is ${tensor.rows} x ${tensor.columns}, expected ${dimensions.join(' x ')}`;
   }
-  if (tensor.split !== planeSplit(tensor.dtype)) return `has split ${tensor.split}, which is not that of ${tensor.dtype}`;
+  if (tensor.split !== planeSplit(tensor.dtype))
+    return `has split ${tensor.split}, which is not that of ${tensor.dtype}`;
   const planeBytes = PLANE_BYTES_PER_VALUE[tensor.split].map((bytes) => bytes * tensor.rows * tensor.columns);
   const found = planeBytes.map(() => 0);
   for (const chunk of tensor.chunks) {

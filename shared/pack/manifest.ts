@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import type { ModelShape } from '../model/tensor-source.js';
+import type { ChunkCodec, ModelShape } from '../model/tensor-source.js';
 import { WEIGHT_DTYPES } from '../model/weight-dtype.js';
 import { isPackFileName, PACK_FORMAT, PACK_FORMAT_VERSION, SHARDS_LIMIT } from './pack-layout.js';
 
@@ -28,9 +28,12 @@ const shapeSchema = z.strictObject({
   max_positions: positive,
 });
 
+/** Codecs of format version 1: ChunkCodec as a schema. */
+export const codecSchema = z.enum(['raw']) satisfies z.ZodType<ChunkCodec>;
+
 const chunkSchema = z.strictObject({
   plane: z.int().min(0).max(2),
-  codec: z.literal('raw'),
+  codec: codecSchema,
   offset_bytes: bytes,
   stored_bytes: positive,
   plain_bytes: positive,
@@ -96,7 +99,7 @@ export const manifestSchema = z.strictObject({
     shipped_format: z.enum(['bf16', 'fp16', 'fp32']),
   }),
   source: z.strictObject({ fingerprint: sha256 }),
-  codec: z.literal('raw'),
+  codec: codecSchema,
   shards: positive.max(SHARDS_LIMIT),
   files: z.array(fileSchema),
   dense: z.array(denseTensorSchema),

@@ -4,7 +4,14 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { OdmoeError } from '../errors/index.js';
 import { EXPERT_PARTS } from '../model/model-family.js';
-import { fileExists, parseJson, readBoundedFile, readFailure, systemErrorCode, type FileErrors } from '../model/read-file.js';
+import {
+  fileExists,
+  parseJson,
+  readBoundedFile,
+  readFailure,
+  systemErrorCode,
+  type FileErrors,
+} from '../model/read-file.js';
 import { SourceTable } from '../model/source-table.js';
 import type { ModelSource, TensorSource } from '../model/tensor-source.js';
 import { plainSplit } from '../model/weight-dtype.js';
@@ -67,7 +74,8 @@ export function parseManifest(value: unknown, path: string): Manifest {
   const corrupt = (problem: string): OdmoeError =>
     new OdmoeError('PACK_CORRUPT', `${path}: ${problem}; ${MANIFEST_ERRORS.remedy}`);
   const head = manifestHeadSchema.safeParse(value);
-  if (!head.success || head.data.format !== PACK_FORMAT) throw corrupt(`not a manifest of a pack ("format" is not "${PACK_FORMAT}")`);
+  if (!head.success || head.data.format !== PACK_FORMAT)
+    throw corrupt(`not a manifest of a pack ("format" is not "${PACK_FORMAT}")`);
   if (head.data.format_version !== PACK_FORMAT_VERSION) {
     throw new OdmoeError(
       'MODEL_UNSUPPORTED',
@@ -76,7 +84,10 @@ export function parseManifest(value: unknown, path: string): Manifest {
     );
   }
   const parsed = manifestSchema.safeParse(value);
-  if (!parsed.success) throw corrupt(firstProblems(parsed.error.issues.map((issue) => `${z.core.toDotPath(issue.path)}: ${issue.message}`)));
+  if (!parsed.success)
+    throw corrupt(
+      firstProblems(parsed.error.issues.map((issue) => `${z.core.toDotPath(issue.path)}: ${issue.message}`)),
+    );
   const problems = manifestProblems(parsed.data);
   if (problems.length > 0) throw corrupt(firstProblems(problems));
   return parsed.data;
@@ -115,7 +126,10 @@ function packOf(directory: string, manifest: Manifest, digest: string): Pack {
   for (const entry of manifest.experts) {
     const path = join(directory, entry.file);
     for (const part of EXPERT_PARTS) {
-      table.add({ kind: 'expert', part, layer: entry.layer, expert: entry.expert }, expertTensorSource(entry[part], path));
+      table.add(
+        { kind: 'expert', part, layer: entry.layer, expert: entry.expert },
+        expertTensorSource(entry[part], path),
+      );
     }
   }
   return {

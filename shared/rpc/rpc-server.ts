@@ -1,5 +1,6 @@
-import { Server, type ServerDuplexStream, type UntypedServiceImplementation } from '@grpc/grpc-js';
+import { Server, logVerbosity, setLogVerbosity, type ServerDuplexStream, type UntypedServiceImplementation } from '@grpc/grpc-js';
 import { HealthImplementation } from 'grpc-health-check';
+import { createServer } from 'node:net';
 import type { NodeSettings } from '../config/node-settings.js';
 import { OdmoeError } from '../errors/index.js';
 import type { Logger } from '../log/index.js';
@@ -62,6 +63,8 @@ export interface RpcServer {
  * Logs one warning when others than this machine can reach it.
  */
 export async function startRpcServer(options: RpcServerOptions): Promise<RpcServer> {
+  // What goes wrong comes to us as errors; grpc-js would print it past our log.
+  setLogVerbosity(logVerbosity.NONE);
   const server = new Server(serverOptions(options.network));
   const openStreams = new Set<PeerStream<never, unknown>>();
   addServices(server, options, openStreams);
@@ -145,12 +148,16 @@ function serveStreams<Request, Reply>(
       },
     });
     openStreams.add(stream);
-    call.on('end', () => {
-      endInTime(call);
-      stream.ended(null);
-    });
-    call.on('cancelled', () => {
+    const gone = (): void => {
       stream.ended(new OdmoeError('CANCELLED', `the peer at ${peer} went away`));
+    };
+    call.on('cancelled', gone);
+    call.on('end', () => {
+      // A reset of the stream, too, first looks like an orderly end.
+      setImmediate(() => {
+        if (call.cancelled) gone();
+        else stream.close();
+      });
     });
     call.on('close', () => openStreams.delete(stream));
     serve(stream);
@@ -176,10 +183,37 @@ async function bind(server: Server, options: RpcServerOptions): Promise<number> 
         return;
       }
       server.forceShutdown();
-      const message = `cannot listen on ${address} (${error.message}): is another daemon running there? choose another --port or --host`;
-      reject(new OdmoeError('PORT_UNAVAILABLE', message, { cause: error }));
+      explainBindFailure(options.host, options.port).then((reason) => {
+        reject(new OdmoeError('PORT_UNAVAILABLE', `cannot listen on ${address}: ${reason}`, { cause: error }));
+      }, reject);
     });
   });
+}
+
+/** grpc-js does not say why it could not bind; a plain listener does. */
+async function explainBindFailure(host: string, port: number): Promise<string> {
+  const probe = createServer();
+  const code = await new Promise<string>((resolve) => {
+    probe.once('error', (error: NodeJS.ErrnoException) => {
+      resolve(error.code ?? error.message);
+    });
+    probe.listen({ host, port, exclusive: true }, () => {
+      probe.close(() => {
+        resolve('free by now');
+      });
+    });
+  });
+  switch (code) {
+    case 'EADDRINUSE':
+      return 'the port is in use; is another daemon running? stop it, or choose another --port';
+    case 'EADDRNOTAVAIL':
+    case 'ENOTFOUND':
+      return 'this machine has no such address; give one of its own as --host, or 0.0.0.0 for all of them';
+    case 'EACCES':
+      return 'ports below 1024 need more rights; choose a higher --port';
+    default:
+      return `${code}; try again, or choose another --port or --host`;
+  }
 }
 
 async function stopServer(

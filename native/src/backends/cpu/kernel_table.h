@@ -37,7 +37,7 @@ struct AttentionJob {
 };
 
 // Floats of scratch that KernelTable::attention needs for rows that see up to `positions` positions.
-constexpr size_t attention_scratch(const AttentionShape& shape, int64_t positions) {
+static constexpr size_t attention_scratch(const AttentionShape& shape, int64_t positions) {
   const int64_t padded_dim = (shape.head_dim + kLanes - 1) / kLanes * kLanes;
   const int64_t chunks = (positions + kAttentionChunk - 1) / kAttentionChunk + 1;
   return static_cast<size_t>(kMaxQueries * (chunks * kAttentionChunk + 2 * padded_dim) + 4 * padded_dim);

@@ -5,6 +5,7 @@
 //  nf4: per 64 columns, a float scale for each row of the tile, then twice (for 32 columns each) 16 bytes a row; byte i holds the
 //       code of column i in its low half, of column 16 + i in its high half
 // int8 has one float scale per row behind the last tile.
+// The functions are static: the linker must not share one instruction set's copy with another's object.
 #pragma once
 #include <cstdint>
 
@@ -16,10 +17,10 @@ namespace odmoe::cpu {
 inline constexpr int kTileRows = 4;
 inline constexpr int64_t kNf4PairBytes = kTileRows * 4 + 2 * kTileRows * 16;
 
-constexpr int64_t column_blocks(int64_t columns) { return (columns + kLanes - 1) / kLanes; }
-constexpr int64_t row_tiles(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
+static constexpr int64_t column_blocks(int64_t columns) { return (columns + kLanes - 1) / kLanes; }
+static constexpr int64_t row_tiles(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
 
-constexpr int64_t tile_bytes(WeightFormat format, int64_t columns) {
+static constexpr int64_t tile_bytes(WeightFormat format, int64_t columns) {
   const int64_t blocks = column_blocks(columns);
   switch (format) {
     case WeightFormat::bf16:
@@ -35,11 +36,11 @@ constexpr int64_t tile_bytes(WeightFormat format, int64_t columns) {
   return 0;
 }
 
-constexpr int64_t scales_offset(WeightFormat format, int64_t rows, int64_t columns) {
+static constexpr int64_t scales_offset(WeightFormat format, int64_t rows, int64_t columns) {
   return row_tiles(rows) * tile_bytes(format, columns);
 }
 
-constexpr uint64_t storage_bytes(WeightFormat format, int64_t rows, int64_t columns) {
+static constexpr uint64_t storage_bytes(WeightFormat format, int64_t rows, int64_t columns) {
   const int64_t scales = format == WeightFormat::int8 ? row_tiles(rows) * kTileRows * 4 : 0;
   return static_cast<uint64_t>(scales_offset(format, rows, columns) + scales);
 }

@@ -1,0 +1,46 @@
+/**
+ * The far side of `odmoe bench hop`, a process of its own: a worker's server that answers each Execute with its own hidden
+ * states, and a plain TCP echo. Prints both ports as one line of JSON; ends when standard input does.
+ */
+import { avoidMarkingPauses } from '../../shared/daemon/index.js';
+import { createLogger } from '../../shared/log/index.js';
+import { PROTOCOL_VERSION, startRpcServer, type PeerStream } from '../../shared/rpc/index.js';
+import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/index.js';
+import { HOP_NETWORK } from './hop-network.js';
+import { startTcpEcho } from './tcp-frames.js';
+
+const identity: NodeIdentity = {
+  id: 'echo',
+  role: 'ROLE_WORKER',
+  cluster: 'bench',
+  protocolVersion: PROTOCOL_VERSION,
+  modelName: '',
+  packDigest: '',
+  bootId: String(process.pid),
+  address: '',
+  device: '',
+};
+
+function echo(stream: PeerStream<WorkerReply, WorkerRequest>): void {
+  stream.onMessage((message) => {
+    if (message.kind !== 'execute') return;
+    const { requestId, epoch, rows, hiddenSize, dtype, hidden } = message.execute;
+    const times = { wasLoaded: true, stallUs: 0, executeUs: 0 };
+    stream.send({ kind: 'result', result: { requestId, epoch, rows, hiddenSize, dtype, output: hidden, ...times } });
+  });
+}
+
+avoidMarkingPauses();
+const log = createLogger({ level: 'warn', format: 'text' }, { role: 'echo', id: identity.bootId });
+const tcp = await startTcpEcho();
+const rpc = await startRpcServer({
+  host: '127.0.0.1',
+  port: 0,
+  network: HOP_NETWORK,
+  log,
+  identity: () => identity,
+  worker: echo,
+});
+process.stdout.write(`${JSON.stringify({ tcpPort: tcp.port, rpcAddress: rpc.address })}\n`);
+process.stdin.on('end', () => process.exit(0));
+process.stdin.resume();

@@ -1,0 +1,9 @@
+import type { NodeSettings } from '../../shared/config/index.js';
+
+/** The daemons' defaults, so that keepalive costs here what it costs there. */
+export const HOP_NETWORK: NodeSettings['network'] = {
+  keepaliveIntervalMs: 500,
+  keepaliveTimeoutMs: 700,
+  executeTimeoutMs: 30_000,
+  reconnectDelayMs: 500,
+};

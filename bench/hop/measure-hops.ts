@@ -1,0 +1,130 @@
+/** Round trips main -> worker -> main of hidden states, by gRPC and by plain TCP, interleaved in one run. */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
+import { openWorkerStream, type PeerStream, type WorkerReply, type WorkerRequest } from '../../shared/rpc/index.js';
+import { HOP_NETWORK } from './hop-network.js';
+import { summarizeHops, type HopTimes } from './hop-statistics.js';
+import { connectTcp, type TcpPeer } from './tcp-frames.js';
+
+export interface HopRow {
+  name: string;
+  bytes: number;
+  workers: number;
+  tcp: HopTimes;
+  grpc: HopTimes;
+  /** Median by gRPC over median by TCP. */
+  ratio: number;
+}
+
+const CASES = [
+  { name: '1 KB', bytes: 1024, workers: 1 },
+  { name: '8 KB', bytes: 8192, workers: 1 },
+  { name: '16 KB', bytes: 16_384, workers: 1 },
+  { name: '16 KB to 2 workers', bytes: 16_384, workers: 2 },
+] as const;
+
+/** Round trips by one transport before it is the other's turn. */
+const TURN_ROUND_TRIPS = 50;
+const WARM_UP_ROUND_TRIPS = 1000;
+const START_TIMEOUT_MS = 10_000;
+
+/** Measures every case for its share of `seconds`. Starts two echo processes and ends them. */
+export async function measureHops(seconds: number): Promise<HopRow[]> {
+  const echoes: EchoProcess[] = [];
+  try {
+    for (let index = 0; index < 2; index += 1) echoes.push(await startEchoProcess());
+    const rows: HopRow[] = [];
+    for (const hop of CASES) rows.push(await measureCase(hop, echoes, (seconds * 1000) / CASES.length));
+    return rows;
+  } finally {
+    for (const echo of echoes) echo.stop();
+  }
+}
+
+async function measureCase(
+  hop: (typeof CASES)[number],
+  echoes: readonly EchoProcess[],
+  durationMs: number,
+): Promise<HopRow> {
+  const peers = echoes.slice(0, hop.workers);
+  const payload = new Uint8Array(hop.bytes).map((_, index) => index & 255);
+  const byTcp = (): Promise<unknown> => both(peers, (peer) => peer.tcp.roundTrip(payload));
+  const byGrpc = (): Promise<unknown> => both(peers, (peer) => peer.grpc.roundTrip(payload));
+  await turn(byTcp, WARM_UP_ROUND_TRIPS);
+  await turn(byGrpc, WARM_UP_ROUND_TRIPS);
+  const tcpUs: number[] = [];
+  const grpcUs: number[] = [];
+  const end = performance.now() + durationMs;
+  while (performance.now() < end) {
+    tcpUs.push(...(await turn(byTcp, TURN_ROUND_TRIPS)));
+    grpcUs.push(...(await turn(byGrpc, TURN_ROUND_TRIPS)));
+  }
+  const tcp = summarizeHops(tcpUs);
+  const grpc = summarizeHops(grpcUs);
+  return { name: hop.name, bytes: hop.bytes, workers: hop.workers, tcp, grpc, ratio: grpc.medianUs / tcp.medianUs };
+}
+
+function both(peers: readonly EchoProcess[], roundTrip: (peer: EchoProcess) => Promise<void>): Promise<unknown> {
+  const [first] = peers;
+  return peers.length === 1 && first !== undefined ? roundTrip(first) : Promise.all(peers.map(roundTrip));
+}
+
+async function turn(roundTrip: () => Promise<unknown>, count: number): Promise<number[]> {
+  const durationsUs: number[] = [];
+  for (let index = 0; index < count; index += 1) {
+    const start = performance.now();
+    await roundTrip();
+    durationsUs.push((performance.now() - start) * 1000);
+  }
+  return durationsUs;
+}
+
+interface EchoProcess {
+  tcp: TcpPeer;
+  grpc: { roundTrip(payload: Uint8Array): Promise<void> };
+  stop(): void;
+}
+
+async function startEchoProcess(): Promise<EchoProcess> {
+  const script = fileURLToPath(new URL('./echo-process.js', import.meta.url));
+  const child = spawn(process.execPath, [script], { stdio: ['pipe', 'pipe', 'inherit'] });
+  const { tcpPort, rpcAddress } = await readPorts(child);
+  const tcp = await connectTcp(tcpPort);
+  const stream = openWorkerStream(rpcAddress, HOP_NETWORK);
+  return {
+    tcp,
+    grpc: grpcPeer(stream),
+    stop: () => {
+      tcp.close();
+      stream.close();
+      child.kill('SIGKILL');
+    },
+  };
+}
+
+async function readPorts(child: ChildProcess): Promise<{ tcpPort: number; rpcAddress: string }> {
+  if (child.stdout === null) throw new Error('the echo process has no output');
+  const signal = AbortSignal.timeout(START_TIMEOUT_MS);
+  const [line] = (await once(child.stdout, 'data', { signal })) as [Buffer];
+  return JSON.parse(line.toString()) as { tcpPort: number; rpcAddress: string };
+}
+
+function grpcPeer(stream: PeerStream<WorkerRequest, WorkerReply>): EchoProcess['grpc'] {
+  let requestId = 0;
+  let settle: { resolve: () => void; reject: (error: Error) => void } | null = null;
+  stream.onMessage((reply) => {
+    if (reply.kind === 'result' && reply.result.requestId === requestId) settle?.resolve();
+  });
+  stream.onClose((error) => settle?.reject(error ?? new Error('the echo process ended the stream')));
+  return {
+    roundTrip: (payload) =>
+      new Promise((resolve, reject) => {
+        settle = { resolve, reject };
+        requestId += 1;
+        const place = { epoch: 1, sequence: 1, position: requestId, layer: 1, expert: 1 };
+        const tensor = { rows: 1, hiddenSize: payload.length / 4, dtype: 'TENSOR_TYPE_F32' as const, hidden: payload };
+        stream.send({ kind: 'execute', execute: { requestId, ...place, ...tensor, last: true } });
+      }),
+  };
+}

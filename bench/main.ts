@@ -1,0 +1,15 @@
+/** `odmoe bench`: started by bin/odmoe, as the command line itself imports no benchmark. */
+import { createProgram, runCommandLine } from '../cli/run-command-line.js';
+import { registerBenchGenerate } from './generate/index.js';
+import { registerBenchHop } from './hop/index.js';
+import { registerBenchRecall } from './recall/index.js';
+import { registerBenchSynth } from './synth/index.js';
+
+const program = createProgram('odmoe bench').description('Benchmarks; docs/results.md has results with their commands.');
+
+registerBenchGenerate(program);
+registerBenchHop(program);
+registerBenchRecall(program);
+registerBenchSynth(program);
+
+await runCommandLine(program, process.argv.slice(2));

@@ -1,0 +1,69 @@
+import type { ExpertRecall } from '../../engine/generation/index.js';
+import type { Model, Pass } from '../../native/index.js';
+import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
+import { SHADOW_PASS_ROWS } from '../../shadow-node/predictor/shadow-model.js';
+import { ShadowSequence } from '../../shadow-node/predictor/shadow-sequence.js';
+import type { MainTrace } from './main-trace.js';
+
+/**
+ * Lets a shadow follow a trace as the daemon follows main, by the daemon's own code, and adds to `recall` how well it predicted
+ * (OD-MoE equations 2 and 3).
+ */
+export async function replayTrace(
+  trace: MainTrace,
+  shadow: { model: Model; pass: Pass },
+  periods: AlignmentPeriods,
+  recall: ExpertRecall,
+): Promise<void> {
+  const { promptIds, tokenIds } = trace;
+  const sequence = new ShadowSequence(shadow.model, {
+    tokenIds: [...promptIds],
+    alignTokenPeriod: periods.token,
+    alignKvPeriod: periods.keyValue,
+    promptTokens: promptIds.length,
+    maxPositions: promptIds.length + tokenIds.length,
+  });
+  const predicted: number[][][] = [];
+  try {
+    await runReady(sequence, shadow.pass, promptIds.length, predicted);
+    for (const [index, tokenId] of tokenIds.entries()) {
+      const position = promptIds.length + index;
+      // The prompt's rows come with the first token, then each iteration's with the next.
+      if (periods.keyValue > 0) sendKeyValues(trace, sequence, shadow.model, index === 0 ? 0 : position - 1, position);
+      sequence.announceToken(position, tokenId);
+      await runReady(sequence, shadow.pass, promptIds.length, predicted);
+    }
+  } finally {
+    sequence.dispose();
+  }
+  for (const [iteration, layers] of trace.experts.entries()) {
+    for (const [layer, activated] of layers.entries()) {
+      const correct = activated.filter((expert) => predicted[iteration]?.[layer]?.includes(expert)).length;
+      recall.add(iteration, activated.length, correct);
+    }
+  }
+}
+
+/** Runs the sequence until it waits for main. */
+async function runReady(
+  sequence: ShadowSequence,
+  pass: Pass,
+  promptTokens: number,
+  predicted: number[][][],
+): Promise<void> {
+  for (;;) {
+    const step = sequence.nextStep(SHADOW_PASS_ROWS);
+    if (step.kind === 'wait' || step.kind === 'full') return;
+    await sequence.run(step, pass, ({ position, layer, experts }) => {
+      (predicted[position - promptTokens] ??= [])[layer] = experts;
+    });
+  }
+}
+
+function sendKeyValues(trace: MainTrace, to: ShadowSequence, model: Model, from: number, end: number): void {
+  const rows = end - from;
+  for (let layer = 0; layer < model.shape.layers; layer += 1) {
+    const { keys, values } = trace.sequence.cache.readKeyValues(layer, from, rows);
+    to.addKeyValueRows({ epoch: 0, sequence: 0, layer, position: from, rows, keys, values });
+  }
+}

@@ -1,0 +1,79 @@
+import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { homedir } from 'node:os';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { OdmoeError } from '../../shared/errors/index.js';
+
+const recordSchema = z.strictObject({
+  id: z.string(),
+  role: z.enum(['main', 'shadow', 'worker']),
+  pid: z.number().int().positive(),
+  started_at: z.string(),
+  command_line: z.string(),
+});
+
+/** What `odmoe up` notes about a daemon, so that `odmoe down` finds it again and nobody else. */
+export type ProcessRecord = z.infer<typeof recordSchema>;
+
+const RECORD_SUFFIX = '.pid';
+
+/** $XDG_STATE_HOME/odmoe/CLUSTER, or ~/.local/state/odmoe/CLUSTER: a directory for a cluster's records and logs. */
+export function stateDirectory(cluster: string, environment: NodeJS.ProcessEnv = process.env): string {
+  const configured = environment['XDG_STATE_HOME'];
+  // The XDG specification: a relative path there is to be ignored.
+  const base = configured?.startsWith('/') === true ? configured : join(homedir(), '.local', 'state');
+  return join(base, 'odmoe', cluster);
+}
+
+export function logPath(directory: string, id: string): string {
+  return join(directory, `${id}.log`);
+}
+
+/** Records of a cluster, by the id of their node; a file that is none is reported and left out. */
+export async function readRecords(
+  directory: string,
+  onUnreadable: (path: string, reason: string) => void,
+): Promise<Map<string, ProcessRecord>> {
+  const records = new Map<string, ProcessRecord>();
+  for (const name of await listOrNone(directory)) {
+    if (!name.endsWith(RECORD_SUFFIX)) continue;
+    const path = join(directory, name);
+    try {
+      const record = recordSchema.parse(JSON.parse(await readFile(path, 'utf8')));
+      records.set(record.id, record);
+    } catch (error) {
+      onUnreadable(path, error instanceof Error ? error.message : String(error));
+    }
+  }
+  return records;
+}
+
+/** Written whole or not at all. */
+export async function writeRecord(directory: string, record: ProcessRecord): Promise<void> {
+  const path = recordPath(directory, record.id);
+  try {
+    await mkdir(directory, { recursive: true, mode: 0o700 });
+    await writeFile(`${path}.new`, `${JSON.stringify(record)}\n`, { mode: 0o600 });
+    await rename(`${path}.new`, path);
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new OdmoeError('STORAGE_FAILED', `cannot write ${path}: ${reason}`, { cause: error });
+  }
+}
+
+export async function removeRecord(directory: string, id: string): Promise<void> {
+  await rm(recordPath(directory, id), { force: true });
+}
+
+function recordPath(directory: string, id: string): string {
+  return join(directory, `${id}${RECORD_SUFFIX}`);
+}
+
+async function listOrNone(directory: string): Promise<string[]> {
+  try {
+    return (await readdir(directory)).sort();
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return [];
+    throw error;
+  }
+}

@@ -1,0 +1,137 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { constants } from 'node:fs';
+import { mkdir, open, stat, rename, type FileHandle } from 'node:fs/promises';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { RoleSetting } from '../../shared/config/node-settings.js';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
+import { LOST_CODES, listeningAddress, odmoeCommand } from '../demo/daemon-process.js';
+import { identifyProcess, isRunning } from './process-identity.js';
+import { logPath, removeRecord, writeRecord, type ProcessRecord } from './process-records.js';
+
+/** A log larger than this is set aside (as ID.log.1) when its daemon is started. */
+export const LOG_KEPT_BYTES = 16 * 1024 * 1024;
+
+const LOG_POLL_MS = 25;
+
+/** How much of the end of a log is shown when a daemon fails to start. */
+const LOG_TAIL_BYTES = 4_096;
+
+export interface NodeToStart {
+  role: RoleSetting;
+  id: string;
+}
+
+export type StartOutcome =
+  | { kind: 'started'; id: string; address: string; pid: number }
+  | { kind: 'alreadyRunning'; id: string; pid: number }
+  | { kind: 'failed'; id: string; error: OdmoeError };
+
+export interface BackgroundOptions {
+  directory: string;
+  /** cluster.yaml, as an absolute path. */
+  configPath: string;
+  timeoutMs: number;
+}
+
+/** Starts one daemon of the configuration that outlives this process, unless it runs already, and waits until it is ready. */
+export async function startInBackground(
+  node: NodeToStart,
+  record: ProcessRecord | undefined,
+  options: BackgroundOptions,
+): Promise<StartOutcome> {
+  if (record !== undefined && (await isRunning(identityOf(record)))) {
+    return { kind: 'alreadyRunning', id: node.id, pid: record.pid };
+  }
+  try {
+    const { address, pid } = await launch(node, options);
+    return { kind: 'started', id: node.id, address, pid };
+  } catch (error) {
+    return { kind: 'failed', id: node.id, error: toOdmoeError(error) };
+  }
+}
+
+export function identityOf(record: ProcessRecord): { pid: number; startedAt: string; commandLine: string } {
+  return { pid: record.pid, startedAt: record.started_at, commandLine: record.command_line };
+}
+
+async function launch(node: NodeToStart, options: BackgroundOptions): Promise<{ address: string; pid: number }> {
+  const log = await openLog(options.directory, node.id);
+  try {
+    const from = (await log.stat()).size;
+    const [executable, ...rest] = odmoeCommand([node.role, '--config', options.configPath, '--id', node.id]);
+    const child = spawn(executable, rest, { detached: true, stdio: ['ignore', log.fd, log.fd] });
+    const ended = endOf(child);
+    const pid = child.pid;
+    const identity = pid === undefined ? null : await identifyProcess(pid);
+    if (pid !== undefined && identity !== null) {
+      const { startedAt, commandLine } = identity;
+      await writeRecord(options.directory, { ...node, pid, started_at: startedAt, command_line: commandLine });
+    }
+    const address = await listening(log, from, ended, node, options);
+    child.unref();
+    return { address, pid: pid ?? 0 };
+  } finally {
+    await log.close();
+  }
+}
+
+async function openLog(directory: string, id: string): Promise<FileHandle> {
+  const path = logPath(directory, id);
+  try {
+    await mkdir(directory, { recursive: true, mode: 0o700 });
+    const size = await stat(path).then(
+      (found) => found.size,
+      () => 0,
+    );
+    if (size > LOG_KEPT_BYTES) await rename(path, `${path}.1`);
+    return await open(path, constants.O_RDWR | constants.O_CREAT | constants.O_APPEND, 0o600);
+  } catch (error) {
+    throw new OdmoeError('STORAGE_FAILED', `cannot write the log ${path}: ${toOdmoeError(error).message}`);
+  }
+}
+
+function endOf(child: ChildProcess): { reason: string | null } {
+  const end: { reason: string | null } = { reason: null };
+  child.once('error', (error) => (end.reason = `could not be started: ${error.message}`));
+  child.once('exit', (status, signal) => (end.reason = signal === null ? `ended with status ${status}` : `got ${signal}`));
+  return end;
+}
+
+async function listening(
+  log: FileHandle,
+  from: number,
+  end: { reason: string | null },
+  node: NodeToStart,
+  options: BackgroundOptions,
+): Promise<string> {
+  const deadlineMs = performance.now() + options.timeoutMs;
+  const path = logPath(options.directory, node.id);
+  for (;;) {
+    // Read after the end was looked at, so that what it wrote last is seen.
+    const { reason } = end;
+    const written = await readFrom(log, from);
+    const address = listeningAddress(written);
+    if (address !== null) return address;
+    if (reason !== null) {
+      await removeRecord(options.directory, node.id);
+      const tail = written.slice(-LOG_TAIL_BYTES).trim();
+      throw new OdmoeError(
+        LOST_CODES[node.role],
+        `${node.role} ${node.id} ${reason}${tail === '' ? '' : `; its log says:\n${tail}`}\n(${path})`,
+      );
+    }
+    if (performance.now() > deadlineMs) {
+      const seconds = options.timeoutMs / 1000;
+      throw new OdmoeError('TIMEOUT', `${node.role} ${node.id} is not ready after ${seconds} s; it goes on starting: ${path}`);
+    }
+    await delay(LOG_POLL_MS);
+  }
+}
+
+async function readFrom(log: FileHandle, from: number): Promise<string> {
+  const { size } = await log.stat();
+  const length = Math.max(0, Math.min(size - from, 64 * 1024));
+  const buffer = Buffer.alloc(length);
+  const { bytesRead } = await log.read(buffer, 0, length, from);
+  return buffer.toString('utf8', 0, bytesRead);
+}

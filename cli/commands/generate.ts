@@ -1,0 +1,74 @@
+import { randomInt } from 'node:crypto';
+import { Option, type Command } from 'commander';
+import { LocalEngine } from '../../engine/generation/index.js';
+import { addGenerationFlags, generationRequestFrom, parseWhole, type GenerationFlags } from '../generation-flags.js';
+import { withInterrupt } from '../interrupt.js';
+import { generationSummary, renderGeneration } from '../output/generation-output.js';
+import { createProgressBar } from '../output/progress-bar.js';
+
+interface GenerateFlags extends GenerationFlags {
+  shadow?: 'int8' | 'nf4' | 'fp16';
+  threads: number;
+}
+
+/** Rows of one prefill pass: enough for every expert to see many tokens at once; a larger pass takes memory and gains little. */
+const PREFILL_ROWS = 256;
+const SEED_LIMIT = 2 ** 47;
+
+/** `odmoe generate`: the single-process engine. */
+export function registerGenerateCommand(program: Command): void {
+  const command = program
+    .command('generate')
+    .description('answer a prompt in this process, with all experts in memory')
+    .argument('<model>', 'a pack, or a Hugging Face checkpoint directory')
+    .argument('[text]', 'the prompt');
+  addGenerationFlags(command)
+    .addOption(
+      new Option('--shadow <precision>', 'also run a quantized shadow, and report how well it predicts the experts').choices([
+        'int8',
+        'nf4',
+        'fp16',
+      ]),
+    )
+    .option('--threads <n>', 'threads to compute with (0: as many as there are)', parseWhole, 0)
+    .addHelpText(
+      'after',
+      `
+The model must fit into this machine's memory: this is the reference that a cluster equals to the bit, and what it is
+measured against.
+
+Examples:
+  odmoe generate models/demo "Tell me a story about a fox."
+  odmoe generate models/demo "What is 17 plus 25?" --json
+  odmoe generate ~/mixtral-pack "Write a haiku." --temperature 0.8 --top-p 0.95 --seed 1
+  odmoe generate models/demo "Sort these numbers: 7 2 9 4" --shadow nf4
+  odmoe generate ~/model --prompt-token-ids 1,15,7 --max-tokens 20 --json`,
+    )
+    .action(async (model: string, text: string | undefined, flags: GenerateFlags) => generate(model, text, flags));
+}
+
+async function generate(directory: string, text: string | undefined, flags: GenerateFlags): Promise<void> {
+  const request = generationRequestFrom(flags, text);
+  const bar = createProgressBar('loading the model');
+  try {
+    const engine = await LocalEngine.open(directory, {
+      device: { backend: 'cpu', instructionSet: 'auto', threads: flags.threads, budgetBytes: 0 },
+      shadow: flags.shadow ?? null,
+      prefillRows: PREFILL_ROWS,
+      chooseSeed: () => randomInt(SEED_LIMIT),
+      nowMs: () => performance.now(),
+      onProgress: bar.update,
+    });
+    bar.stop();
+    try {
+      const result = await withInterrupt((signal) =>
+        renderGeneration(engine.generate(request, signal), { json: flags.json, stream: !flags.json }),
+      );
+      if (!flags.json && process.stderr.isTTY) process.stderr.write(`${generationSummary(result)}\n`);
+    } finally {
+      engine.dispose();
+    }
+  } finally {
+    bar.stop();
+  }
+}

@@ -1,0 +1,34 @@
+import type { Command } from 'commander';
+import { generate } from '../../shared/rpc/index.js';
+import { addMainFlags, resolveMainAddress, type MainFlags } from '../find-main.js';
+import { addGenerationFlags, generationRequestFrom, type GenerationFlags } from '../generation-flags.js';
+import { withInterrupt } from '../interrupt.js';
+import { generationSummary, renderGeneration } from '../output/generation-output.js';
+
+/** `odmoe prompt`: asks a running cluster. */
+export function registerPromptCommand(program: Command): void {
+  const command = program
+    .command('prompt')
+    .description('ask a running cluster; the answer is printed as it comes')
+    .argument('[text]', 'the prompt');
+  addGenerationFlags(addMainFlags(command))
+    .addHelpText(
+      'after',
+      `
+Without --main the cluster is found by mDNS. Ctrl-C cancels the request on the cluster too.
+
+Examples:
+  odmoe prompt "Tell me a story about a fox."
+  odmoe prompt "What is 17 plus 25?" --main 192.168.1.10:7070 --json
+  odmoe prompt "Write a haiku." --temperature 0.8 --top-p 0.95 --max-tokens 60
+  odmoe prompt "Once upon a time" --raw --stop "."`,
+    )
+    .action(async (text: string | undefined, flags: GenerationFlags & MainFlags) => {
+      const request = generationRequestFrom(flags, text);
+      const address = await resolveMainAddress(flags);
+      const result = await withInterrupt((signal) =>
+        renderGeneration(generate(address, request, signal), { json: flags.json, stream: !flags.json }),
+      );
+      if (!flags.json && process.stderr.isTTY) process.stderr.write(`${generationSummary(result)}\n`);
+    });
+}

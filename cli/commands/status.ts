@@ -1,0 +1,26 @@
+import type { Command } from 'commander';
+import { fetchStatus } from '../../shared/rpc/index.js';
+import { addMainFlags, resolveMainAddress, type MainFlags } from '../find-main.js';
+import { statusJson, statusLines } from '../output/status-view.js';
+
+export const STATUS_TIMEOUT_MS = 5000;
+
+/** `odmoe status`: one look at a running cluster. */
+export function registerStatusCommand(program: Command): void {
+  const command = program.command('status').description("a running cluster's nodes, memory, placement and problems");
+  addMainFlags(command)
+    .option('--json', 'print one JSON object and nothing else', false)
+    .addHelpText(
+      'after',
+      `
+Examples:
+  odmoe status
+  odmoe status --main 192.168.1.10:7070
+  odmoe status --json`,
+    )
+    .action(async (flags: MainFlags & { json: boolean }) => {
+      const status = await fetchStatus(await resolveMainAddress(flags), STATUS_TIMEOUT_MS);
+      const text = flags.json ? JSON.stringify(statusJson(status)) : statusLines(status, null).join('\n');
+      process.stdout.write(`${text}\n`);
+    });
+}

@@ -1,0 +1,91 @@
+import type { Command } from 'commander';
+import { fetchStatus, type StatusReply } from '../../shared/rpc/index.js';
+import { addMainFlags, resolveMainAddress, type MainFlags } from '../find-main.js';
+import { statusLines } from '../output/status-view.js';
+import { STATUS_TIMEOUT_MS } from './status.js';
+
+const REFRESH_MS = 1000;
+/** Alternate screen with the cursor hidden, and back. */
+const ENTER_SCREEN = '\u001b[?1049h\u001b[?25l';
+const LEAVE_SCREEN = '\u001b[?25h\u001b[?1049l';
+const TO_TOP = '\u001b[H';
+const CLEAR_LINE_END = '\u001b[K';
+const CLEAR_BELOW = '\u001b[J';
+const CONTROL_C = '\u0003';
+
+/** `odmoe top`: status with rates, once a second. */
+export function registerTopCommand(program: Command): void {
+  const command = program.command('top').description('watch a running cluster, once a second; q ends');
+  addMainFlags(command)
+    .addHelpText('after', '\nWithout a terminal it prints one look and ends.\n\nExample:\n  odmoe top --main 192.168.1.10:7070')
+    .action(async (flags: MainFlags) => {
+      const address = await resolveMainAddress(flags);
+      const first = await fetchStatus(address, STATUS_TIMEOUT_MS);
+      if (process.stdout.isTTY && process.stdin.isTTY) await watch(address, first);
+      else process.stdout.write(`${statusLines(first, null).join('\n')}\n`);
+    });
+}
+
+async function watch(address: string, first: StatusReply): Promise<void> {
+  const quit = new QuitKey();
+  process.stdout.write(ENTER_SCREEN);
+  try {
+    let before = first;
+    let beforeAtMs = performance.now();
+    draw(statusLines(first, null));
+    while (await quit.waitUnlessPressed(REFRESH_MS)) {
+      const status = await fetchStatus(address, STATUS_TIMEOUT_MS);
+      const nowMs = performance.now();
+      draw(statusLines(status, { status: before, elapsedMs: nowMs - beforeAtMs }));
+      before = status;
+      beforeAtMs = nowMs;
+    }
+  } finally {
+    process.stdout.write(LEAVE_SCREEN);
+    quit.stop();
+  }
+}
+
+function draw(lines: readonly string[]): void {
+  const width = process.stdout.columns;
+  const shown = lines.slice(0, process.stdout.rows - 1).map((line) => `${line.slice(0, width)}${CLEAR_LINE_END}`);
+  process.stdout.write(`${TO_TOP}${shown.join('\r\n')}${CLEAR_BELOW}`);
+}
+
+/** Reads single keys from the terminal until q or Ctrl-C. */
+class QuitKey {
+  private pressed = false;
+  private wake: () => void = () => undefined;
+  private readonly onData = (data: Buffer): void => {
+    const keys = data.toString('latin1');
+    if (!keys.includes('q') && !keys.includes(CONTROL_C)) return;
+    this.pressed = true;
+    this.wake();
+  };
+
+  constructor() {
+    process.stdin.setRawMode(true);
+    process.stdin.on('data', this.onData);
+    process.stdin.resume();
+  }
+
+  /** False as soon as the key is pressed, true when the time has passed without. */
+  async waitUnlessPressed(timeMs: number): Promise<boolean> {
+    if (!this.pressed) {
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, timeMs);
+        this.wake = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+      });
+    }
+    return !this.pressed;
+  }
+
+  stop(): void {
+    process.stdin.off('data', this.onData);
+    process.stdin.setRawMode(false);
+    process.stdin.pause();
+  }
+}

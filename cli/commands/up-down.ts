@@ -1,0 +1,121 @@
+import { InvalidArgumentError, type Command } from 'commander';
+import { loadClusterConfig } from '../../shared/config/load-cluster-config.js';
+import type { ClusterConfig, ConfiguredNode } from '../../shared/config/cluster-config.js';
+import { nodesOfThisHost } from '../../shared/config/resolve-node-settings.js';
+import { OdmoeError } from '../../shared/errors/index.js';
+import { readRecords, stateDirectory } from '../background/process-records.js';
+import { startInBackground, type StartOutcome } from '../background/start-in-background.js';
+import { stopInBackground, type StopOutcome } from '../background/stop-in-background.js';
+
+const DEFAULT_CONFIG_PATH = 'cluster.yaml';
+
+/** Loading a shadow of a large model takes minutes. */
+const DEFAULT_TIMEOUT_S = 300;
+const TIMEOUT_LIMIT_S = 86_400;
+
+/** `odmoe up` and `odmoe down`: the daemons that the configuration gives this host, in the background. */
+export function registerUpCommands(program: Command): void {
+  program
+    .command('up')
+    .description('start the daemons that cluster.yaml gives this host, in the background')
+    .option('--config <file>', 'the configuration of the cluster', DEFAULT_CONFIG_PATH)
+    .option('--timeout <seconds>', 'how long a daemon may take to be ready', timeoutSeconds, DEFAULT_TIMEOUT_S)
+    .addHelpText(
+      'after',
+      '\nDaemons that run already are left alone. A node belongs to this host when its host in cluster.yaml is this\n' +
+        "machine's name or one of its addresses (or is left out). Logs and process records are kept in\n" +
+        '$XDG_STATE_HOME/odmoe/CLUSTER (by default ~/.local/state/odmoe/CLUSTER).\n' +
+        '\nExamples:\n  odmoe up\n  odmoe up --config /etc/odmoe/cluster.yaml\n  odmoe status\n  odmoe down\n',
+    )
+    .action(async (options: { config: string; timeout: number }) => up(options.config, options.timeout * 1000));
+  program
+    .command('down')
+    .description('stop what `odmoe up` has started on this host')
+    .option('--config <file>', 'the configuration of the cluster', DEFAULT_CONFIG_PATH)
+    .addHelpText(
+      'after',
+      '\nA daemon gets SIGTERM, and SIGKILL if it does not stop. Only processes that `odmoe up` recorded and that still are\n' +
+        'the same are touched; daemons started in the foreground are not.\n\nExample:\n  odmoe down\n',
+    )
+    .action(async (options: { config: string }) => down(options.config));
+}
+
+async function up(configPath: string, timeoutMs: number): Promise<void> {
+  const config = loadClusterConfig(configPath);
+  const nodes = nodesOfThisHost(config);
+  if (nodes.length === 0) throw noNodes(config);
+  const directory = stateDirectory(config.cluster);
+  const records = await readRecords(directory, warnUnreadable);
+  process.stdout.write(`cluster ${config.cluster}: logs and process records in ${directory}\n`);
+  const options = { directory, configPath: config.path ?? configPath, timeoutMs };
+  const outcomes = await Promise.all(
+    nodes.map(async (node) => {
+      const outcome = await startInBackground(node, records.get(node.id), options);
+      process.stdout.write(`${describeStart(node, outcome)}\n`);
+      return outcome;
+    }),
+  );
+  const failures = outcomes.flatMap((outcome) => (outcome.kind === 'failed' ? [outcome.error] : []));
+  const [first] = failures;
+  if (first === undefined) return;
+  const rest = failures.length < nodes.length ? '; the others run, `odmoe down` stops them' : '';
+  throw new OdmoeError(first.code, `${failures.length} of ${nodes.length} daemons did not start${rest}`, { cause: first });
+}
+
+async function down(configPath: string): Promise<void> {
+  const { cluster } = loadClusterConfig(configPath);
+  const directory = stateDirectory(cluster);
+  const records = await readRecords(directory, warnUnreadable);
+  if (records.size === 0) {
+    process.stdout.write(`cluster ${cluster}: nothing was started by \`odmoe up\` on this host\n`);
+    return;
+  }
+  const stopped = await Promise.allSettled(
+    [...records.values()].map(async (record) => {
+      const outcome = await stopInBackground(directory, record);
+      process.stdout.write(`${describeStop(outcome)}\n`);
+    }),
+  );
+  for (const outcome of stopped) if (outcome.status === 'rejected') throw outcome.reason;
+}
+
+function describeStart(node: ConfiguredNode, outcome: StartOutcome): string {
+  switch (outcome.kind) {
+    case 'started':
+      return `${node.role} ${outcome.id} listens on ${outcome.address} (process ${outcome.pid})`;
+    case 'alreadyRunning':
+      return `${node.role} ${outcome.id} runs already (process ${outcome.pid})`;
+    case 'failed':
+      return `failed: ${outcome.error.message}`;
+  }
+}
+
+function describeStop({ kind, id, pid }: StopOutcome): string {
+  switch (kind) {
+    case 'stopped':
+      return `${id} stopped (process ${pid})`;
+    case 'killed':
+      return `${id} did not stop and was killed (process ${pid})`;
+    case 'wasNotRunning':
+      return `${id} was not running any more; its record is removed`;
+  }
+}
+
+function noNodes(config: ClusterConfig): OdmoeError {
+  const hosts = [...new Set(config.nodes.map((node) => node.address.host))].join(', ');
+  const known = hosts === '' ? 'it lists no nodes' : `its nodes are on ${hosts}`;
+  return new OdmoeError(
+    'CONFIG_INVALID',
+    `${config.path ?? 'the configuration'} gives this host nothing to run: ${known}; add this machine's name or address`,
+  );
+}
+
+function warnUnreadable(path: string, reason: string): void {
+  process.stderr.write(`odmoe: ${path} is no process record and is ignored: ${reason}\n`);
+}
+
+function timeoutSeconds(text: string): number {
+  const seconds = Number(text);
+  if (seconds > 0 && seconds <= TIMEOUT_LIMIT_S) return seconds;
+  throw new InvalidArgumentError(`expected seconds, more than 0 and at most ${TIMEOUT_LIMIT_S}`);
+}

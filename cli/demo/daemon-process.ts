@@ -1,0 +1,101 @@
+import { spawn, type ChildProcessByStdio } from 'node:child_process';
+import { join } from 'node:path';
+import type { Readable, Writable } from 'node:stream';
+import { packageRoot } from '../../shared/config/package-root.js';
+import type { RoleSetting } from '../../shared/config/node-settings.js';
+import { OdmoeError, type ErrorCode } from '../../shared/errors/index.js';
+
+/** How much of what a daemon writes to stderr is kept, to be shown if it fails. */
+export const STDERR_TAIL_BYTES = 16 * 1024;
+
+/** How long daemons get to stop by themselves before they are killed. */
+export const STOP_GRACE_MS = 5_000;
+
+/** Failures of a daemon, by its role: what its loss is called everywhere else. */
+export const LOST_CODES: Record<RoleSetting, ErrorCode> = { main: 'NO_MAIN', shadow: 'SHADOW_LOST', worker: 'WORKER_LOST' };
+
+/** The line that a daemon prints when it is ready; shared/daemon writes it. */
+const LISTENING = /^odmoe (?:main|shadow|worker) \S+ listening on (\S+)$/m;
+
+/** The address that a daemon says it listens on, in what it has printed so far; null while it has not. */
+export function listeningAddress(printed: string): string | null {
+  return LISTENING.exec(printed)?.[1] ?? null;
+}
+
+/** The command line of `odmoe ARGUMENTS`, for spawning. */
+export function odmoeCommand(commandArguments: readonly string[]): [executable: string, ...rest: string[]] {
+  return [process.execPath, join(packageRoot(), 'bin', 'odmoe'), ...commandArguments];
+}
+
+/** One daemon as a child process. It ends with this process, whatever ends this one: its stdin is a pipe that then closes. */
+export class DaemonProcess {
+  /** "host:port" it listens on; rejects when it ends before. */
+  readonly listening: Promise<string>;
+  /** Why it ended, as an error; resolves when it has. */
+  readonly ended: Promise<OdmoeError>;
+  private readonly child: ChildProcessByStdio<Writable, Readable, Readable>;
+  private stderrTail = '';
+  private running = true;
+
+  constructor(
+    readonly role: RoleSetting,
+    readonly id: string,
+    flags: readonly string[],
+  ) {
+    const [executable, ...rest] = odmoeCommand([role, '--id', id, ...flags, '--exit-with-parent']);
+    // A group of its own: Ctrl-C is for the command, which then stops its daemons in order.
+    this.child = spawn(executable, rest, { stdio: ['pipe', 'pipe', 'pipe'], detached: true });
+    this.child.stdin.on('error', () => undefined);
+    this.child.stderr.setEncoding('utf8').on('data', (text: string) => {
+      this.stderrTail = (this.stderrTail + text).slice(-STDERR_TAIL_BYTES);
+    });
+    this.ended = this.watchEnd();
+    this.listening = this.watchListening();
+    // Whoever waits for neither is told by the other.
+    this.listening.catch(() => undefined);
+  }
+
+  get pid(): number | undefined {
+    return this.child.pid;
+  }
+
+  /** SIGTERM, and SIGKILL after the grace time. Resolves when the process has ended. */
+  async stop(graceMs: number = STOP_GRACE_MS): Promise<void> {
+    if (this.running) this.child.kill('SIGTERM');
+    const timer = setTimeout(() => this.child.kill('SIGKILL'), graceMs);
+    await this.ended;
+    clearTimeout(timer);
+  }
+
+  private watchEnd(): Promise<OdmoeError> {
+    return new Promise((resolve) => {
+      this.child.once('error', (error) => {
+        this.running = false;
+        resolve(this.failure(`could not be started (${error.message})`));
+      });
+      this.child.once('close', (status, signal) => {
+        this.running = false;
+        resolve(this.failure(signal === null ? `ended with status ${status ?? 'unknown'}` : `was ended by ${signal}`));
+      });
+    });
+  }
+
+  private watchListening(): Promise<string> {
+    return new Promise((resolve, reject) => {
+      let printed = '';
+      this.child.stdout.setEncoding('utf8').on('data', (text: string) => {
+        // Only the beginning matters; what follows is read so that the daemon never blocks on it.
+        if (printed.length < STDERR_TAIL_BYTES) printed += text;
+        const address = listeningAddress(printed);
+        if (address !== null) resolve(address);
+      });
+      void this.ended.then(reject);
+    });
+  }
+
+  private failure(what: string): OdmoeError {
+    const said = this.stderrTail.trim();
+    const rest = said === '' ? '; it wrote nothing to stderr' : `; it wrote:\n${said}`;
+    return new OdmoeError(LOST_CODES[this.role], `${this.role} ${this.id} ${what}${rest}`);
+  }
+}

@@ -1,0 +1,140 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import type { RoleSetting } from '../../shared/config/node-settings.js';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
+import { fetchStatus } from '../../shared/rpc/index.js';
+import type { StatusReply } from '../../shared/rpc/messages.js';
+import { DaemonProcess } from './daemon-process.js';
+
+export interface DemoClusterOptions {
+  /** Directory of the pack. */
+  packPath: string;
+  workers: number;
+  shadow: 'none' | 'int8' | 'fp16' | 'nf4';
+  groupSize: number | 'auto';
+  /** Periods in iterations; 0: never. */
+  alignTokenPeriod: number;
+  alignKeyValuePeriod: number;
+  /** How long the daemons may take until all have found each other. */
+  startTimeoutMs: number;
+}
+
+const STATUS_POLL_MS = 20;
+const STATUS_TIMEOUT_MS = 2_000;
+
+/** Main, shadow and workers as processes on this machine, over loopback, that live no longer than this process. */
+export class DemoCluster {
+  private readonly daemons: DaemonProcess[] = [];
+  private address: string | null = null;
+  private stopping = false;
+
+  constructor(private readonly options: DemoClusterOptions) {}
+
+  /** "host:port" of main. */
+  get mainAddress(): string {
+    if (this.address === null) throw new OdmoeError('INTERNAL', 'the demo cluster has not been started');
+    return this.address;
+  }
+
+  /**
+   * Starts all daemons and waits until main has them all. Throws the failure of a daemon that ends, with what it wrote; TIMEOUT,
+   * naming who is missing, when time runs out; CANCELLED when the signal aborts. stop() is the caller's to call, also then.
+   */
+  async start(signal: AbortSignal): Promise<void> {
+    const timeout = AbortSignal.timeout(this.options.startTimeoutMs);
+    const main = this.launch('main', 'main', this.mainFlags());
+    this.address = await this.orEnd(main.listening, signal, timeout, () => 'main is still starting');
+    const join = ['--main', this.address];
+    if (this.options.shadow !== 'none') {
+      this.launch('shadow', 'shadow', [...join, '--precision', this.options.shadow]);
+    }
+    for (let worker = 1; worker <= this.options.workers; worker += 1) this.launch('worker', `worker-${worker}`, join);
+    let missing = 'main does not answer';
+    await this.orEnd(
+      this.allJoined(timeout, (what) => {
+        missing = what;
+      }),
+      signal,
+      timeout,
+      () => missing,
+    );
+  }
+
+  /** Ends every daemon; resolves when none runs any more. */
+  async stop(): Promise<void> {
+    this.stopping = true;
+    await Promise.all(this.daemons.map((daemon) => daemon.stop()));
+  }
+
+  private launch(role: RoleSetting, id: string, flags: readonly string[]): DaemonProcess {
+    const daemon = new DaemonProcess(role, id, [...this.sharedFlags(), ...flags]);
+    this.daemons.push(daemon);
+    return daemon;
+  }
+
+  private sharedFlags(): string[] {
+    const place = ['--cluster', `demo-${process.pid}`, '--discovery', 'static', '--host', '127.0.0.1', '--port', '0'];
+    return [...place, '--model', this.options.packPath, '--threads', '1', '--log-level', 'warn'];
+  }
+
+  private mainFlags(): string[] {
+    const { alignTokenPeriod, alignKeyValuePeriod, groupSize } = this.options;
+    const align = ['--align-token', String(alignTokenPeriod), '--align-kv', String(alignKeyValuePeriod)];
+    return [...align, '--group-size', String(groupSize)];
+  }
+
+  /** The promise's outcome, unless a daemon ends, the caller gives up or time runs out before. */
+  private async orEnd<T>(
+    promise: Promise<T>,
+    signal: AbortSignal,
+    timeout: AbortSignal,
+    missing: () => string,
+  ): Promise<T> {
+    const listeners = new AbortController();
+    const failed = new Promise<never>((_, reject) => {
+      for (const daemon of this.daemons) void daemon.ended.then(reject);
+      const cancelled = () => reject(new OdmoeError('CANCELLED', 'interrupted while the daemons were starting'));
+      signal.addEventListener('abort', cancelled, { signal: listeners.signal });
+      if (signal.aborted) cancelled();
+      const late = () => reject(this.timeoutError(missing()));
+      timeout.addEventListener('abort', late, { signal: listeners.signal });
+    });
+    try {
+      return await Promise.race([promise, failed]);
+    } finally {
+      listeners.abort();
+    }
+  }
+
+  private async allJoined(timeout: AbortSignal, onMissing: (missing: string) => void): Promise<void> {
+    while (!this.stopping && !timeout.aborted) {
+      try {
+        const missing = missingNodes(await fetchStatus(this.mainAddress, STATUS_TIMEOUT_MS), this.daemons);
+        if (missing.length === 0) return;
+        onMissing(missing.join('; '));
+      } catch (error) {
+        onMissing(`main does not answer: ${toOdmoeError(error).message}`);
+      }
+      await delay(STATUS_POLL_MS);
+    }
+  }
+
+  private timeoutError(missing: string): OdmoeError {
+    const seconds = this.options.startTimeoutMs / 1000;
+    return new OdmoeError('TIMEOUT', `the demo's daemons were not ready after ${seconds} s: ${missing}`);
+  }
+}
+
+/** Which daemons main does not work with yet, and why where main can tell; empty when all are there. */
+export function missingNodes(
+  status: StatusReply,
+  daemons: readonly { role: RoleSetting; id: string }[],
+): string[] {
+  const known = new Set(status.nodes.map(({ identity }) => identity.id));
+  const placed = new Set(status.placement?.workers.map(({ id }) => id) ?? []);
+  return daemons
+    .filter(({ role, id }) => !(known.has(id) && (role !== 'worker' || placed.has(id))))
+    .map(({ role, id }) => {
+      const problem = status.problems.find((candidate) => candidate.id === id);
+      return `${role} ${id} has not joined${problem === undefined ? '' : ` (${problem.message})`}`;
+    });
+}

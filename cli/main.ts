@@ -1,0 +1,51 @@
+/** The `odmoe` command, but for the daemons (main, shadow, worker) and `bench`, which bin/odmoe starts itself. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { packageRoot } from '../shared/config/package-root.js';
+import { registerDemoCommand } from './commands/demo.js';
+import { registerDoctorCommand } from './commands/doctor.js';
+import { registerGenerateCommand } from './commands/generate.js';
+import { registerInspectCommand } from './commands/inspect.js';
+import { registerPackCommand } from './commands/pack.js';
+import { registerPromptCommand } from './commands/prompt.js';
+import { registerStatusCommand } from './commands/status.js';
+import { registerTopCommand } from './commands/top.js';
+import { registerUpCommands } from './commands/up-down.js';
+import { createProgram, runCommandLine } from './run-command-line.js';
+
+const packageSchema = z.object({ version: z.string() });
+
+const program = createProgram('odmoe')
+  .description('Run a Mixture-of-Experts language model at full precision on a handful of small machines.')
+  .version(packageSchema.parse(JSON.parse(readFileSync(join(packageRoot(), 'package.json'), 'utf8'))).version);
+
+registerDemoCommand(program);
+registerPackCommand(program);
+registerInspectCommand(program);
+registerUpCommands(program);
+registerPromptCommand(program);
+registerGenerateCommand(program);
+registerStatusCommand(program);
+registerTopCommand(program);
+registerDoctorCommand(program);
+
+program.addHelpText(
+  'after',
+  `
+Daemons, in the foreground:
+  main|shadow|worker [flags]       one node of a cluster (odmoe worker --help)
+
+Measuring:
+  bench generate|hop|recall|synth  benchmarks (odmoe bench --help)
+
+First steps:
+  odmoe demo                                    a whole cluster on this machine answers a prompt
+  odmoe pack ~/Mixtral-8x7B ~/mixtral-pack      prepare a model for a cluster
+  odmoe up                                      start the nodes that cluster.yaml gives this host
+  odmoe prompt "Tell me a story about a fox."   ask the cluster
+
+Exit status: 0 done, 2 bad usage or configuration, 3 the cluster or a model file is unusable, 1 anything else.`,
+);
+
+await runCommandLine(program, process.argv.slice(2));

@@ -1,0 +1,115 @@
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { Finished, GenerateReply, Started, TokenReply } from '../../shared/rpc/messages.js';
+import { nodeJson } from './node-json.js';
+
+export interface RenderOptions {
+  /** Print one JSON object when the answer is complete. */
+  json: boolean;
+  /** Print the text as it comes. Not both. */
+  stream: boolean;
+}
+
+/** A complete answer. */
+export interface GenerationResult {
+  started: Started;
+  tokens: TokenReply[];
+  finished: Finished;
+}
+
+/** Prints an answer on stdout as asked and returns it whole. Throws what the replies throw; with json, stdout then stays empty. */
+export async function renderGeneration(
+  replies: AsyncIterable<GenerateReply>,
+  options: RenderOptions,
+): Promise<GenerationResult> {
+  let started: Started | null = null;
+  let finished: Finished | null = null;
+  let endsInNewline = true;
+  const tokens: TokenReply[] = [];
+  const print = (text: string): void => {
+    if (!options.stream || text === '') return;
+    process.stdout.write(text);
+    endsInNewline = text.endsWith('\n');
+  };
+  try {
+    for await (const reply of replies) {
+      switch (reply.kind) {
+        case 'started':
+          started = reply.started;
+          break;
+        case 'token':
+          tokens.push(reply.token);
+          print(reply.token.text);
+          break;
+        case 'finished':
+          finished = reply.finished;
+      }
+    }
+  } finally {
+    if (!endsInNewline) process.stdout.write('\n');
+  }
+  if (started === null || finished === null) {
+    throw new OdmoeError('PROTOCOL_VIOLATION', 'the answer ended without its last message; ask again');
+  }
+  const result = { started, tokens, finished };
+  if (options.json) process.stdout.write(`${JSON.stringify(generationJson(result))}\n`);
+  return result;
+}
+
+/** The object that --json prints for an answer. "logprobs" is there when they were asked for. */
+export function generationJson({ started, tokens, finished }: GenerationResult): Record<string, unknown> {
+  const { timing, sep } = finished;
+  const logprobs = tokens.some((token) => token.top.length > 0) ? { logprobs: tokens.map(tokenLogprobsJson) } : {};
+  return {
+    text: finished.text,
+    prompt_token_ids: started.promptTokenIds,
+    token_ids: tokens.map((token) => token.tokenId),
+    finish_reason: finished.finishReason,
+    ...logprobs,
+    seed: started.seed,
+    timing: timing && {
+      ttft_ms: microseconds(timing.ttftMs),
+      tpot_ms: microseconds(timing.tpotMs),
+      decode_tokens_per_s: microseconds(timing.decodeTokensPerS),
+      output_tokens_per_s: microseconds(timing.outputTokensPerS),
+      queued_ms: microseconds(timing.queuedMs),
+      io_stall_ms: microseconds(timing.ioStallMs),
+    },
+    sep: sep && {
+      recall: sep.recall,
+      activated: sep.activated,
+      predicted_correctly: sep.predictedCorrectly,
+      late: sep.late,
+      correct_by_iteration: sep.correctByIteration,
+      activated_by_iteration: sep.activatedByIteration,
+    },
+    reloads: finished.reloads,
+    nodes: finished.nodes.map(nodeJson),
+  };
+}
+
+/** For people, on one line: tokens, times, recall. */
+export function generationSummary({ tokens, finished }: GenerationResult): string {
+  const parts = [`${tokens.length} tokens (${finished.finishReason})`];
+  if (finished.timing !== null) {
+    parts.push(`first after ${finished.timing.ttftMs.toFixed(0)} ms`);
+    if (finished.timing.decodeTokensPerS > 0) {
+      parts.push(`then ${finished.timing.decodeTokensPerS.toFixed(1)} tokens/s`);
+    }
+  }
+  if (finished.sep !== null) {
+    const { recall, predictedCorrectly, activated } = finished.sep;
+    parts.push(`experts predicted ${(recall * 100).toFixed(2)} % (${predictedCorrectly} of ${activated})`);
+    parts.push(`${finished.reloads} reloads`);
+  }
+  return parts.join(', ');
+}
+
+function tokenLogprobsJson(token: TokenReply): unknown {
+  const top = token.top.map(({ tokenId, logprob }) => ({ token_id: tokenId, logprob }));
+  return { token_id: token.tokenId, logprob: token.logprob, top };
+}
+
+/** Milliseconds or rates with three decimals. */
+function microseconds(value: number): number {
+  return Math.round(value * 1000) / 1000;
+}

@@ -1,0 +1,167 @@
+import type { NodeStatus, Placement, StatusReply } from '../../shared/rpc/messages.js';
+import { nodeJson, shortRole } from './node-json.js';
+import { snakeCaseKeys } from './snake-case.js';
+import { tableLines, type TableColumn } from './table.js';
+import { formatBytes, formatDuration } from './units.js';
+
+/** Two looks at a cluster, some time apart, from which rates follow. */
+export interface EarlierStatus {
+  status: StatusReply;
+  elapsedMs: number;
+}
+
+const ROSTER_COLUMNS: readonly TableColumn[] = [
+  { title: 'node', align: 'left' },
+  { title: 'role', align: 'left' },
+  { title: 'address', align: 'left' },
+  { title: 'up', align: 'right' },
+  { title: 'device memory', align: 'right' },
+  { title: 'peak', align: 'right' },
+  { title: 'budget', align: 'right' },
+  { title: 'process', align: 'right' },
+  { title: 'device', align: 'left' },
+];
+
+const WORKER_COLUMNS: readonly TableColumn[] = [
+  { title: 'worker', align: 'left' },
+  { title: 'slots', align: 'right' },
+  { title: 'slot size', align: 'right' },
+  { title: 'loads', align: 'right' },
+  { title: 'reloads', align: 'right' },
+  { title: 'evictions', align: 'right' },
+  { title: 'executions', align: 'right' },
+  { title: 'read', align: 'right' },
+  { title: 'load', align: 'right' },
+  { title: 'execute', align: 'right' },
+];
+
+const RATE_COLUMNS: readonly TableColumn[] = [
+  { title: 'loads/s', align: 'right' },
+  { title: 'executions/s', align: 'right' },
+  { title: 'read/s', align: 'right' },
+];
+
+/** The roster, the placement and what is wrong, for people. With an earlier look: rates since then. */
+export function statusLines(status: StatusReply, earlier: EarlierStatus | null): string[] {
+  return [
+    headline(status, earlier),
+    '',
+    ...tableLines(ROSTER_COLUMNS, status.nodes.map(rosterRow)),
+    ...workerLines(status, earlier),
+    ...shadowLines(status.nodes),
+    ...placementLines(status.placement),
+    ...problemLines(status),
+  ];
+}
+
+/** What `odmoe status --json` prints. */
+export function statusJson(status: StatusReply): Record<string, unknown> {
+  return {
+    nodes: status.nodes.map(nodeJson),
+    placement: snakeCaseKeys(status.placement),
+    active_sequences: status.activeSequences,
+    queued_requests: status.queuedRequests,
+    requests: status.requests,
+    tokens: status.tokens,
+    problems: snakeCaseKeys(status.problems),
+  };
+}
+
+function headline(status: StatusReply, earlier: EarlierStatus | null): string {
+  const main = status.nodes.find((node) => node.identity.role === 'ROLE_MAIN')?.identity;
+  const parts = [
+    `cluster ${main?.cluster ?? '?'}, model ${main?.modelName ?? '?'}`,
+    `${status.activeSequences} answers running`,
+    `${status.queuedRequests} waiting`,
+    `${status.requests} requests and ${status.tokens} tokens so far`,
+  ];
+  if (earlier !== null) parts.push(`${perSecond(status.tokens - earlier.status.tokens, earlier.elapsedMs)} tokens/s`);
+  return parts.join(', ');
+}
+
+function rosterRow(node: NodeStatus): string[] {
+  return [
+    node.identity.id,
+    shortRole(node.identity.role),
+    node.identity.address,
+    formatDuration(node.uptimeMs),
+    formatBytes(node.deviceMemoryUsedBytes),
+    formatBytes(node.deviceMemoryHighWaterBytes),
+    node.deviceMemoryBudgetBytes === 0 ? 'none' : formatBytes(node.deviceMemoryBudgetBytes),
+    formatBytes(node.residentMemoryBytes),
+    node.identity.device,
+  ];
+}
+
+function workerLines(status: StatusReply, earlier: EarlierStatus | null): string[] {
+  const workers = status.nodes.filter((node) => node.identity.role === 'ROLE_WORKER');
+  if (workers.length === 0) return ['', 'no worker is connected'];
+  const columns = earlier === null ? WORKER_COLUMNS : [...WORKER_COLUMNS, ...RATE_COLUMNS];
+  const rows = workers.map((node) => (earlier === null ? workerRow(node) : [...workerRow(node), ...rateRow(node, earlier)]));
+  return ['', ...tableLines(columns, rows)];
+}
+
+function workerRow(node: NodeStatus): string[] {
+  return [
+    node.identity.id,
+    `${node.slotsInUse}/${node.slots}`,
+    formatBytes(node.slotBytes),
+    String(node.loads),
+    String(node.reloads),
+    String(node.evictions),
+    String(node.executions),
+    formatBytes(node.storageReadBytes),
+    `${node.loadMsMean.toFixed(2)} ms`,
+    `${node.executeMsMean.toFixed(2)} ms`,
+  ];
+}
+
+/** A worker that was restarted in between (or is new) has counted from zero. */
+function rateRow(node: NodeStatus, { status, elapsedMs }: EarlierStatus): string[] {
+  const before = status.nodes.find((earlier) => earlier.identity.bootId === node.identity.bootId) ?? null;
+  const rate = (count: (status: NodeStatus) => number): number =>
+    ((count(node) - (before === null ? 0 : count(before))) * 1000) / elapsedMs;
+  return [
+    rate((worker) => worker.loads).toFixed(1),
+    rate((worker) => worker.executions).toFixed(1),
+    formatBytes(rate((worker) => worker.storageReadBytes)),
+  ];
+}
+
+function shadowLines(nodes: readonly NodeStatus[]): string[] {
+  const shadow = nodes.find((node) => node.identity.role === 'ROLE_SHADOW');
+  if (shadow === undefined) return ['', 'no shadow is connected: experts are loaded without prediction'];
+  const { predictedPositions, alignedTokens, alignedKvRows } = shadow;
+  return [
+    '',
+    `shadow: predicted ${predictedPositions} positions, aligned ${alignedTokens} tokens and ${alignedKvRows} KV rows`,
+  ];
+}
+
+function placementLines(placement: Placement | null): string[] {
+  if (placement === null || placement.groups.length === 0) return [];
+  const { epoch, groups, layers } = placement;
+  const lines = groups.map((group, index) => {
+    const served = layersOfGroup(index, groups.length, layers);
+    return `  group ${index}: ${group.workerIds.join(', ')}  (layers ${served})`;
+  });
+  return ['', `placement ${epoch}:`, ...lines];
+}
+
+function layersOfGroup(group: number, groups: number, layers: number): string {
+  const served = Array.from({ length: layers }, (_, layer) => layer).filter((layer) => layer % groups === group);
+  const shown = served.slice(0, 4).join(', ');
+  return served.length > 4 ? `${shown}, ... ${served[served.length - 1] ?? ''}` : shown;
+}
+
+function problemLines(status: StatusReply): string[] {
+  if (status.problems.length === 0) return [];
+  const lines = status.problems.map(({ address, id, code, message }) => {
+    return `  ${[id, address].filter((part) => part !== '').join(' at ')}: ${message} [${code}]`;
+  });
+  return ['', 'problems:', ...lines];
+}
+
+function perSecond(count: number, elapsedMs: number): string {
+  return ((count * 1000) / elapsedMs).toFixed(1);
+}

@@ -1,0 +1,172 @@
+import { createModel, openDevice, type Device, type DeviceOptions, type Model } from '../../native/index.js';
+import type { ModelSource, WeightFormat } from '../../shared/model/tensor-source.js';
+import type { GenerateReply, GenerateRequest, NodeStatus, RoleName } from '../../shared/rpc/messages.js';
+import { openTokenizer, type Tokenizer } from '../../shared/tokenizer/index.js';
+import { loadDenseWeights, loadResidentExperts, openModelSource } from '../loading/index.js';
+import { generateTokens } from './generate-tokens.js';
+import { GenerationTiming } from './generation-timing.js';
+import { createLocalRunner } from './local-runner.js';
+import { resolveGeneration } from './resolve-generation.js';
+import type { SequenceRunner } from './sequence-runner.js';
+import { ShadowedRunner } from './shadowed-runner.js';
+
+export interface LocalEngineOptions {
+  device: DeviceOptions;
+  /** Weights of a shadow that predicts beside the model; null: none. */
+  shadow: 'int8' | 'nf4' | 'fp16' | null;
+  /** Rows of one pass of the prompt. */
+  prefillRows: number;
+  chooseSeed: () => number;
+  nowMs: () => number;
+  /** Loading: bytes done and in all; the total grows when the next stage begins. */
+  onProgress: ((doneBytes: number, totalBytes: number) => void) | null;
+}
+
+/** A model with all its experts on one device of this process. */
+interface ResidentModel {
+  role: RoleName;
+  device: Device;
+  model: Model;
+}
+
+/**
+ * The single-process engine, all experts resident: the reference that a cluster must equal to the bit, and the fully cached
+ * baseline. Answers one request at a time.
+ */
+export class LocalEngine {
+  private constructor(
+    readonly source: ModelSource,
+    readonly tokenizer: Tokenizer | null,
+    private readonly options: LocalEngineOptions,
+    private readonly main: ResidentModel,
+    private readonly shadow: ResidentModel | null,
+  ) {}
+
+  /** Opens and loads the pack or checkpoint in `directory`. Throws what opening and loading throw; then nothing stays open. */
+  static async open(directory: string, options: LocalEngineOptions): Promise<LocalEngine> {
+    const source = await openModelSource(directory);
+    const tokenizer = await openTokenizer(source.directory);
+    const main = await loadResident('ROLE_MAIN', source, source.shippedFormat, options);
+    if (options.shadow === null) return new LocalEngine(source, tokenizer, options, main, null);
+    try {
+      const shadow = await loadResident('ROLE_SHADOW', source, options.shadow, options);
+      return new LocalEngine(source, tokenizer, options, main, shadow);
+    } catch (thrown) {
+      disposeResident(main);
+      throw thrown;
+    }
+  }
+
+  get device(): Device {
+    return this.main.device;
+  }
+
+  /** Answers as main does over a cluster: started, tokens, finished. Throws CANCELLED when `signal` aborts. */
+  async *generate(request: GenerateRequest, signal: AbortSignal): AsyncGenerator<GenerateReply, void> {
+    const timing = new GenerationTiming(this.options.nowMs);
+    const { shape, eosTokenIds } = this.source;
+    const limits = { vocabSize: shape.vocabSize, maxPositions: shape.maxPositions, eosTokenIds };
+    const { promptIds, options } = resolveGeneration(request, this.tokenizer, limits, this.options.chooseSeed);
+    yield { kind: 'started', started: { promptTokenIds: promptIds, seed: options.sampling.seed } };
+    const runner = this.createRunner();
+    try {
+      const tokens = generateTokens(runner, promptIds, options, this.tokenizer, signal);
+      let step = await tokens.next();
+      for (; step.done !== true; step = await tokens.next()) {
+        timing.token();
+        yield { kind: 'token', token: step.value };
+      }
+      const { finishReason, text } = step.value;
+      const sep = runner instanceof ShadowedRunner ? runner.sep : null;
+      const finished = { finishReason, text, timing: timing.result(), sep, reloads: 0, nodes: this.nodes() };
+      yield { kind: 'finished', finished };
+    } finally {
+      // A caller may leave before the last token, and then the token loop does not come to its own end.
+      await runner.end();
+    }
+  }
+
+  /** A sequence of this model to run by hand (benchmarks). */
+  createRunner(): SequenceRunner {
+    const { shape } = this.source;
+    if (this.shadow === null) return createLocalRunner(this.main.model, shape, this.options.prefillRows);
+    return new ShadowedRunner(this.main.model, this.shadow.model, shape, this.options.prefillRows);
+  }
+
+  /** Idempotent. */
+  dispose(): void {
+    disposeResident(this.main);
+    if (this.shadow !== null) disposeResident(this.shadow);
+  }
+
+  private nodes(): NodeStatus[] {
+    const residents = this.shadow === null ? [this.main] : [this.main, this.shadow];
+    return residents.map((resident) => localNodeStatus(resident, this.source));
+  }
+}
+
+async function loadResident(
+  role: RoleName,
+  source: ModelSource,
+  format: WeightFormat,
+  options: LocalEngineOptions,
+): Promise<ResidentModel> {
+  const device = openDevice(options.device);
+  let model: Model | null = null;
+  try {
+    model = createModel(device, source.shape);
+    const onProgress = options.onProgress ?? undefined;
+    await loadDenseWeights(model, source, format, onProgress);
+    await loadResidentExperts(model, source, format, onProgress);
+    return { role, device, model };
+  } catch (thrown) {
+    model?.dispose();
+    device.dispose();
+    throw thrown;
+  }
+}
+
+function disposeResident(resident: ResidentModel): void {
+  resident.model.dispose();
+  resident.device.dispose();
+}
+
+/** The process's own entry in an answer's list of nodes. */
+function localNodeStatus({ role, device }: ResidentModel, source: ModelSource): NodeStatus {
+  const info = device.info();
+  return {
+    identity: {
+      id: role === 'ROLE_MAIN' ? 'local' : 'local-shadow',
+      role,
+      cluster: '',
+      protocolVersion: 0,
+      modelName: source.name,
+      packDigest: source.packDigest ?? '',
+      bootId: '',
+      address: '',
+      device: `${info.backend} ${info.instructionSet}, ${info.threads} threads`,
+    },
+    epoch: 0,
+    uptimeMs: Math.round(process.uptime() * 1000),
+    residentMemoryBytes: process.memoryUsage.rss(),
+    deviceMemoryUsedBytes: info.usedBytes,
+    deviceMemoryHighWaterBytes: info.highWaterBytes,
+    deviceMemoryBudgetBytes: info.budgetBytes,
+    slots: 0,
+    slotsInUse: 0,
+    slotBytes: 0,
+    loads: 0,
+    reloads: 0,
+    evictions: 0,
+    executions: 0,
+    storageReadBytes: 0,
+    loadMsMean: 0,
+    executeMsMean: 0,
+    staleMessages: 0,
+    latePredictions: 0,
+    droppedPredictions: 0,
+    predictedPositions: 0,
+    alignedTokens: 0,
+    alignedKvRows: 0,
+  };
+}

@@ -1,0 +1,76 @@
+import type { GateChoice, Model, Pass, Sequence } from '../../native/index.js';
+import type { ModelShape } from '../../shared/model/tensor-source.js';
+import type { SequenceRunner } from './sequence-runner.js';
+
+/** Told of the experts each layer's gate chose for the token at `position`, by rank, as they are chosen. */
+export type ExpertObserver = (position: number, layer: number, experts: Int32Array) => void;
+
+/** One sequence of a model whose experts are all resident: the single-process engine. */
+export class LocalSequence implements SequenceRunner {
+  readonly cache: Sequence;
+  private readonly prefillPass: Pass;
+  private readonly decodePass: Pass;
+
+  constructor(
+    model: Model,
+    private readonly shape: ModelShape,
+    private readonly prefillRows: number,
+    private readonly onExperts: ExpertObserver | null,
+  ) {
+    this.cache = model.createSequence();
+    this.prefillPass = model.createPass(prefillRows);
+    this.decodePass = model.createPass(1);
+  }
+
+  /** In passes of prefillRows rows; how the prompt is cut changes no bit of the result. */
+  async prefill(tokenIds: readonly number[]): Promise<Float32Array> {
+    let rows = 0;
+    for (let start = 0; start < tokenIds.length; start += rows) {
+      const piece = tokenIds.slice(start, start + this.prefillRows);
+      rows = piece.length;
+      await this.forward(this.prefillPass, piece);
+    }
+    return this.prefillPass.logits(Int32Array.of(rows - 1));
+  }
+
+  async decode(tokenId: number): Promise<Float32Array> {
+    await this.advance(tokenId);
+    return this.decodePass.logits(Int32Array.of(0));
+  }
+
+  /** Runs one token for its keys, values and experts alone: no logits. */
+  async advance(tokenId: number): Promise<void> {
+    await this.forward(this.decodePass, [tokenId]);
+  }
+
+  async end(): Promise<void> {
+    this.prefillPass.dispose();
+    this.decodePass.dispose();
+    this.cache.dispose();
+  }
+
+  private async forward(pass: Pass, tokenIds: readonly number[]): Promise<void> {
+    const position = this.cache.length;
+    const positions = Int32Array.from(tokenIds, (_, row) => position + row);
+    await pass.begin([this.cache], new Int32Array(tokenIds.length), positions, Int32Array.from(tokenIds));
+    const observer = this.onExperts;
+    await pass.forward(observer === null ? null : (layer, choice) => this.report(observer, position, layer, choice));
+  }
+
+  private report(observer: ExpertObserver, firstPosition: number, layer: number, choice: GateChoice): void {
+    const k = this.shape.expertsPerToken;
+    for (let row = 0; row * k < choice.experts.length; row++) {
+      observer(firstPosition + row, layer, choice.experts.subarray(row * k, (row + 1) * k));
+    }
+  }
+}
+
+/** The single-process engine as a SequenceRunner. `prefillRows`: rows of one pass of the prompt. */
+export function createLocalRunner(
+  model: Model,
+  shape: ModelShape,
+  prefillRows: number,
+  onExperts: ExpertObserver | null = null,
+): SequenceRunner {
+  return new LocalSequence(model, shape, prefillRows, onExperts);
+}

@@ -1,0 +1,102 @@
+import { access, constants, mkdir, rm } from 'node:fs/promises';
+import { homedir, tmpdir, userInfo } from 'node:os';
+import { join, resolve } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { crc32c, splitPlanes } from '../../native/index.js';
+import { OdmoeError } from '../../shared/errors/index.js';
+import { openCheckpoint, type Checkpoint } from '../../shared/model/checkpoint.js';
+import { fileExists } from '../../shared/model/read-file.js';
+import { isPackDirectory, openPack } from '../../shared/pack/open-pack.js';
+import { odmoeVersion } from '../../shared/pack/odmoe-version.js';
+import { MANIFEST_FILE } from '../../shared/pack/pack-layout.js';
+import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../packing/pack-checkpoint.js';
+import { openOnDisk } from '../packing/pack-file.js';
+import { DirectoryLockedError } from '../packing/packing-lock.js';
+import { sourceIdentity } from '../packing/source-identity.js';
+
+/** How long to wait for another process that packs the same checkpoint into the cache. */
+const OTHER_PACKER_WAIT_MS = 30 * 60 * 1000;
+const OTHER_PACKER_POLL_MS = 200;
+/** Hexadecimal digits of the key in a cached pack's directory name. */
+const KEY_DIGITS = 16;
+
+/**
+ * The directory of a pack of the model: the one given if it is a pack, else one packed from the checkpoint into a cache, which
+ * later calls find again as long as the checkpoint's files do not change.
+ * @param cacheDirectory null: $XDG_CACHE_HOME/odmoe/packs, ~/.cache/odmoe/packs, or the temporary directory, the first that can be written
+ * @throws as openModelSource and packCheckpoint
+ */
+export async function packForServing(
+  directory: string,
+  cacheDirectory: string | null,
+  onProgress?: (doneBytes: number, totalBytes: number) => void,
+): Promise<string> {
+  const absolute = resolve(directory);
+  if (await isPackDirectory(absolute)) return (await openPack(absolute)).directory;
+  const checkpoint = await openCheckpoint(absolute);
+  const target = join(await usableCache(cacheDirectory), await cacheName(checkpoint));
+  const deadlineMs = Date.now() + OTHER_PACKER_WAIT_MS;
+  for (;;) {
+    if (await isWholePack(target)) return target;
+    try {
+      await packCheckpoint(
+        absolute,
+        target,
+        { codec: DEFAULT_CODEC, shards: DEFAULT_SHARDS, name: checkpoint.name, ...(onProgress && { onProgress }) },
+        { splitPlanes, crc32c, openFile: openOnDisk },
+      );
+      return target;
+    } catch (thrown) {
+      if (!(thrown instanceof DirectoryLockedError) || Date.now() >= deadlineMs) throw thrown;
+      await sleep(OTHER_PACKER_POLL_MS);
+    }
+  }
+}
+
+/** A cached pack that is damaged is dropped, to be packed again: nobody but the cache owns it. */
+async function isWholePack(target: string): Promise<boolean> {
+  if (!(await fileExists(join(target, MANIFEST_FILE)))) return false;
+  try {
+    await openPack(target);
+    return true;
+  } catch (thrown) {
+    if (!(thrown instanceof OdmoeError) || thrown.code !== 'PACK_CORRUPT') throw thrown;
+    await rm(join(target, MANIFEST_FILE), { force: true });
+    await rm(target, { recursive: true, force: true });
+    return false;
+  }
+}
+
+async function cacheName(checkpoint: Checkpoint): Promise<string> {
+  const name = checkpoint.name.replaceAll(/[^\w.-]/g, '_');
+  const version = odmoeVersion();
+  return `${name}-${(await sourceIdentity(checkpoint)).slice(0, KEY_DIGITS)}-${version}`;
+}
+
+/** The first candidate that can be made; the error of the last one when none can. */
+async function usableCache(cacheDirectory: string | null): Promise<string> {
+  const candidates = cacheDirectory === null ? defaultCaches() : [resolve(cacheDirectory)];
+  let failure: unknown = null;
+  for (const candidate of candidates) {
+    try {
+      await mkdir(candidate, { recursive: true, mode: 0o700 });
+      await access(candidate, constants.W_OK);
+      return candidate;
+    } catch (thrown) {
+      failure = thrown;
+    }
+  }
+  const reason = failure instanceof Error ? failure.message : String(failure);
+  throw new OdmoeError(
+    'STORAGE_FAILED',
+    `no directory for packed models can be written (${candidates.join(', ')}: ${reason}); set XDG_CACHE_HOME to one that can`,
+  );
+}
+
+function defaultCaches(): string[] {
+  const base = process.env.XDG_CACHE_HOME;
+  // Named for the user, because the temporary directory is everybody's.
+  const temporary = join(tmpdir(), `odmoe-${userInfo().uid}`, 'packs');
+  const home = base !== undefined && base.startsWith('/') ? base : join(homedir(), '.cache');
+  return [join(home, 'odmoe', 'packs'), temporary];
+}

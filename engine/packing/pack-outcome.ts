@@ -1,0 +1,13 @@
+/** What packing has done. */
+export interface PackOutcome {
+  directory: string;
+  name: string;
+  digest: string;
+  sourceBytes: number;
+  packBytes: number;
+  files: number;
+  /** Files that an earlier, interrupted run had finished. */
+  resumedFiles: number;
+  /** The directory already held the whole pack of this checkpoint. */
+  alreadyWhole: boolean;
+}

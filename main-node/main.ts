@@ -1,0 +1,211 @@
+import { randomInt, randomUUID } from 'node:crypto';
+import { realpathSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { loadDenseWeights, openModelSource } from '../engine/loading/index.js';
+import { createModel, exitWithParent, openDevice, type Device, type Model } from '../native/index.js';
+import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
+import { runDaemon } from '../shared/daemon/index.js';
+import { advertise, watchPeers } from '../shared/discovery/index.js';
+import { OdmoeError } from '../shared/errors/index.js';
+import type { Logger } from '../shared/log/logger.js';
+import type { ModelSource } from '../shared/model/tensor-source.js';
+import { PROTOCOL_VERSION, formatAddress, startRpcServer, type RpcServer } from '../shared/rpc/index.js';
+import type { NodeIdentity, StatusReply } from '../shared/rpc/messages.js';
+import { openTokenizer, type Tokenizer } from '../shared/tokenizer/index.js';
+import { ExpertDispatcher } from './cluster/expert-dispatcher.js';
+import { firstEpoch } from './cluster/first-epoch.js';
+import { Membership } from './cluster/membership.js';
+import { Roster } from './cluster/roster.js';
+import type { ClusterEngine } from './decode/cluster-engine.js';
+import { PassPool } from './decode/pass-pool.js';
+import { PredictionRouter } from './decode/prediction-router.js';
+import { InferenceService } from './rpc/inference-service.js';
+import { nodeStatuses } from './rpc/node-statuses.js';
+
+/** Prompts go through one at a time; answers go on meanwhile. */
+const PREFILL_PASSES = 1;
+const RANDOM_SEED_LIMIT = 2 ** 48 - 1;
+
+interface LoadedMain {
+  source: ModelSource;
+  packDigest: string;
+  tokenizer: Tokenizer | null;
+  device: Device;
+  model: Model;
+}
+
+interface MainParts {
+  engine: ClusterEngine;
+  membership: Membership;
+  inference: InferenceService;
+  status(): StatusReply;
+}
+
+/**
+ * Starts a main in this process: loads all but the experts, serves users and gathers the cluster. What cannot be opened, loaded or
+ * listened on is thrown.
+ */
+export async function startMain(settings: NodeSettings, log: Logger): Promise<RunningNode> {
+  const loaded = await loadMain(settings, log);
+  try {
+    return await serveMain(settings, loaded, log);
+  } catch (thrown) {
+    disposeLoaded(loaded);
+    throw thrown;
+  }
+}
+
+/** The daemon `odmoe main`. */
+export async function runMain(): Promise<never> {
+  return runDaemon('main', startMain, exitWithParent);
+}
+
+async function loadMain(settings: NodeSettings, log: Logger): Promise<LoadedMain> {
+  const source = await openModelSource(settings.modelPath);
+  const { packDigest } = source;
+  if (packDigest === null) {
+    throw new OdmoeError(
+      'MODEL_NOT_FOUND',
+      `${settings.modelPath} is a checkpoint; daemons serve packs: make one with "odmoe pack ${settings.modelPath} PACK_DIR"`,
+    );
+  }
+  const tokenizer = await openTokenizer(source.directory);
+  const { memoryBudgetBytes: budgetBytes, ...deviceSettings } = settings.device;
+  const device = openDevice({ ...deviceSettings, budgetBytes });
+  try {
+    const model = createModel(device, source.shape);
+    await loadDenseWeights(model, source, source.shippedFormat);
+    log.info('model-loaded', { model: source.name, deviceMemoryBytes: device.info().usedBytes });
+    return { source, packDigest, tokenizer, device, model };
+  } catch (thrown) {
+    device.dispose();
+    throw thrown;
+  }
+}
+
+function disposeLoaded({ model, device }: LoadedMain): void {
+  model.dispose();
+  device.dispose();
+}
+
+async function serveMain(settings: NodeSettings, loaded: LoadedMain, log: Logger): Promise<RunningNode> {
+  const identity = mainIdentity(settings, loaded);
+  const parts = assemble(settings, loaded, identity, log);
+  const { membership, inference } = parts;
+  const server = await startRpcServer({
+    host: settings.listenHost,
+    port: settings.listenPort,
+    network: settings.network,
+    log,
+    identity: () => identity,
+    cluster: {
+      join: async (peer, peerHost) => membership.join(peer, peerHost),
+      status: async () => parts.status(),
+    },
+    inference: (request, signal) => inference.generate(request, signal),
+  });
+  identity.address = formatAddress(settings.advertiseHost ?? settings.listenHost, server.port);
+  const discovery: { stop(): Promise<void> }[] = [];
+  let stopping: Promise<void> | null = null;
+  const stop = (): Promise<void> => (stopping ??= stopMain(parts, discovery, server, loaded));
+  try {
+    membership.addConfigured(settings.discovery.peers);
+    discovery.push(await watchPeers(settings, (peer) => membership.addDiscovered(peer), log));
+    discovery.push(await advertise(settings, identity, log));
+  } catch (thrown) {
+    await stop();
+    throw thrown;
+  }
+  log.info('main-ready', { address: server.address, model: loaded.source.name });
+  return { address: server.address, stop };
+}
+
+/** Answers end first, so that their sequences are freed at the workers and the shadow while the streams stand. */
+async function stopMain(
+  parts: MainParts,
+  discovery: { stop(): Promise<void> }[],
+  server: RpcServer,
+  loaded: LoadedMain,
+): Promise<void> {
+  const { engine, membership, inference } = parts;
+  await Promise.all([inference.stop(), ...discovery.map((part) => part.stop())]);
+  await Promise.all([membership.stop(), server.stop()]);
+  engine.roster.stop();
+  engine.decodePasses.dispose();
+  engine.prefillPasses.dispose();
+  disposeLoaded(loaded);
+}
+
+function mainIdentity(settings: NodeSettings, { source, packDigest, device }: LoadedMain): NodeIdentity {
+  const { backend, instructionSet, threads } = device.info();
+  return {
+    id: settings.id,
+    role: 'ROLE_MAIN',
+    cluster: settings.cluster,
+    protocolVersion: PROTOCOL_VERSION,
+    modelName: source.name,
+    packDigest,
+    bootId: randomUUID(),
+    address: '',
+    device: `${backend} ${instructionSet}, ${threads} threads`,
+  };
+}
+
+function createEngine(settings: NodeSettings, { source, model }: LoadedMain, epoch: number, log: Logger): ClusterEngine {
+  const { shape } = source;
+  const { maxActiveSequences, prefillRows, miniBatchRows, workerGraceMs } = settings.main;
+  const roster = new Roster(shape, settings.placement.groupSize, epoch, log);
+  return {
+    model,
+    shape,
+    roster,
+    dispatcher: new ExpertDispatcher(roster, workerGraceMs, log),
+    router: new PredictionRouter(roster),
+    decodePasses: new PassPool(model, shape, 1, maxActiveSequences),
+    prefillPasses: new PassPool(model, shape, prefillRows, PREFILL_PASSES),
+    prefillRows,
+    miniBatchRows,
+    align: settings.align,
+    log,
+  };
+}
+
+function assemble(settings: NodeSettings, loaded: LoadedMain, identity: NodeIdentity, log: Logger): MainParts {
+  const startedMs = performance.now();
+  const now = (): number => performance.now();
+  const epoch = firstEpoch(Date.now());
+  const engine = createEngine(settings, loaded, epoch, log);
+  const { roster, router, shape } = engine;
+  const membership = new Membership({
+    identity: () => identity,
+    network: settings.network,
+    shape,
+    roster,
+    onPrediction: (prediction) => {
+      router.arrive(prediction);
+    },
+    log,
+    now,
+  });
+  const statuses = () => nodeStatuses(identity, loaded.device, roster, startedMs);
+  const inference = new InferenceService({
+    engine,
+    tokenizer: loaded.tokenizer,
+    eosTokenIds: loaded.source.eosTokenIds,
+    limits: settings.main,
+    firstSequence: epoch,
+    nodeStatuses: statuses,
+    now,
+    randomSeed: () => randomInt(RANDOM_SEED_LIMIT),
+  });
+  const status = (): StatusReply => ({
+    nodes: statuses(),
+    placement: roster.placement,
+    problems: membership.problems(),
+    ...inference.counts(),
+  });
+  return { engine, membership, inference, status };
+}
+
+const entry = process.argv[1];
+if (entry !== undefined && realpathSync(entry) === fileURLToPath(import.meta.url)) await runMain();

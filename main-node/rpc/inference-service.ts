@@ -1,0 +1,144 @@
+import type { NodeSettings } from '../../shared/config/node-settings.js';
+import {
+  GenerationTiming,
+  generateTokens,
+  resolveGeneration,
+  type GenerationOutcome,
+  type ResolvedGeneration,
+} from '../../engine/generation/index.js';
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { GenerateReply, GenerateRequest, NodeStatus } from '../../shared/rpc/messages.js';
+import type { Tokenizer } from '../../shared/tokenizer/index.js';
+import type { ClusterEngine } from '../decode/cluster-engine.js';
+import { ClusterSequence } from '../decode/cluster-sequence.js';
+import { AdmissionQueue } from './admission-queue.js';
+
+export interface InferenceOptions {
+  engine: ClusterEngine;
+  /** null: the model has none; prompts then come as token ids. */
+  tokenizer: Tokenizer | null;
+  eosTokenIds: readonly number[];
+  limits: NodeSettings['main'];
+  /** Sequence ids start above this, so that those of a restarted main are new. */
+  firstSequence: number;
+  nodeStatuses: () => NodeStatus[];
+  /** Monotonic, in milliseconds. */
+  now: () => number;
+  /** A seed for requests that name none. */
+  randomSeed: () => number;
+}
+
+/** Inference.Generate: checks, queues and runs requests; several at a time, each a loop of its own. */
+export class InferenceService {
+  private readonly admission: AdmissionQueue;
+  private readonly running = new Set<{ abort: AbortController; ended: Promise<void> }>();
+  private nextSequence: number;
+  private requestCount = 0;
+  private tokenCount = 0;
+  private stopping = false;
+
+  constructor(private readonly options: InferenceOptions) {
+    this.admission = new AdmissionQueue(options.limits.maxActiveSequences, options.limits.maxQueuedRequests);
+    this.nextSequence = options.firstSequence;
+  }
+
+  counts(): { activeSequences: number; queuedRequests: number; requests: number; tokens: number } {
+    const { active, queued } = this.admission;
+    return { activeSequences: active, queuedRequests: queued, requests: this.requestCount, tokens: this.tokenCount };
+  }
+
+  /** Most positions of prompt and answer together. */
+  get contextPositions(): number {
+    const { maxContextPositions } = this.options.limits;
+    const { maxPositions } = this.options.engine.shape;
+    return maxContextPositions === 0 ? maxPositions : Math.min(maxPositions, maxContextPositions);
+  }
+
+  /** Everything a request holds is freed when the loop over the replies ends, however it ends. */
+  async *generate(request: GenerateRequest, clientGone: AbortSignal): AsyncGenerator<GenerateReply, void, undefined> {
+    if (this.stopping) throw stoppingError();
+    const timing = new GenerationTiming(this.options.now);
+    const resolved = this.resolve(request);
+    this.requestCount += 1;
+    const abort = new AbortController();
+    const onGone = (): void => {
+      abort.abort();
+    };
+    clientGone.addEventListener('abort', onGone, { once: true });
+    if (clientGone.aborted) onGone();
+    let markEnded: () => void = () => undefined;
+    const entry = { abort, ended: new Promise<void>((resolve) => (markEnded = resolve)) };
+    this.running.add(entry);
+    try {
+      await this.admission.enter(abort.signal);
+      try {
+        timing.start();
+        yield* this.answer(resolved, timing, abort.signal);
+      } finally {
+        this.admission.leave();
+      }
+    } catch (thrown) {
+      throw this.stopping ? stoppingError() : thrown;
+    } finally {
+      clientGone.removeEventListener('abort', onGone);
+      this.running.delete(entry);
+      markEnded();
+    }
+  }
+
+  /** Ends what runs and waits, and resolves when all of it is freed. */
+  async stop(): Promise<void> {
+    this.stopping = true;
+    const ended = [...this.running].map((entry) => entry.ended);
+    for (const { abort } of this.running) abort.abort();
+    await Promise.all(ended);
+  }
+
+  private resolve(request: GenerateRequest): ResolvedGeneration {
+    const { engine, tokenizer, eosTokenIds, randomSeed } = this.options;
+    const limits = { vocabSize: engine.shape.vocabSize, maxPositions: this.contextPositions, eosTokenIds };
+    return resolveGeneration(request, tokenizer, limits, randomSeed);
+  }
+
+  private async *answer(
+    { promptIds, options }: ResolvedGeneration,
+    timing: GenerationTiming,
+    signal: AbortSignal,
+  ): AsyncGenerator<GenerateReply, void, undefined> {
+    yield { kind: 'started', started: { promptTokenIds: promptIds, seed: options.sampling.seed } };
+    const { engine, tokenizer } = this.options;
+    const maxPositions = promptIds.length + options.maxTokens;
+    const sequence = new ClusterSequence(engine, this.nextSequence++, promptIds.length, maxPositions, signal);
+    try {
+      const tokens = generateTokens(sequence, promptIds, options, tokenizer, signal);
+      let next = await tokens.next();
+      for (; next.done !== true; next = await tokens.next()) {
+        timing.token();
+        this.tokenCount += 1;
+        yield { kind: 'token', token: next.value };
+      }
+      yield this.finished(sequence, next.value, timing);
+    } finally {
+      await sequence.end();
+    }
+  }
+
+  private finished(sequence: ClusterSequence, outcome: GenerationOutcome, timing: GenerationTiming): GenerateReply {
+    timing.stall(sequence.counters.ioStallUs / 1000);
+    return {
+      kind: 'finished',
+      finished: {
+        finishReason: outcome.finishReason,
+        text: outcome.text,
+        timing: timing.result(),
+        sep: sequence.sepMetrics(),
+        reloads: sequence.counters.reloads,
+        nodes: this.options.nodeStatuses(),
+      },
+    };
+  }
+}
+
+function stoppingError(): OdmoeError {
+  return new OdmoeError('NO_MAIN', 'main is being stopped; ask again when it is back');
+}

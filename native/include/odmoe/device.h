@@ -1,0 +1,85 @@
+// A device in use: its backend and the two threads that work on it.
+#pragma once
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "odmoe/backend.h"
+
+namespace odmoe {
+
+class Job {
+ public:
+  virtual ~Job() = default;
+  // Called once, on the queue's thread; the job owns itself and may go on to another thread.
+  virtual void run(std::unique_ptr<Job> self) noexcept = 0;
+};
+
+inline constexpr size_t kQueuedJobLimit = 65536;
+
+// One thread that runs jobs in the order they were posted. Destroying it waits for all of them.
+class JobQueue {
+ public:
+  JobQueue();
+  ~JobQueue();
+  JobQueue(const JobQueue&) = delete;
+  JobQueue& operator=(const JobQueue&) = delete;
+  // From any thread. Throws QUEUE_FULL.
+  void post(std::unique_ptr<Job> job);
+
+ private:
+  void run();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::unique_ptr<Job>> jobs_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+class Device {
+ public:
+  explicit Device(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {}
+  const std::shared_ptr<Backend>& backend() const { return backend_; }
+  // Operators run here, one job at a time.
+  JobQueue& executor() { return executor_; }
+  // Weights are read and written to the device here, while the executor works.
+  JobQueue& storage() { return storage_; }
+
+ private:
+  std::shared_ptr<Backend> backend_;
+  JobQueue executor_;
+  JobQueue storage_;
+};
+
+// Device memory that is released when it goes. Contents: zero at first. Throws DEVICE_OUT_OF_MEMORY.
+class DeviceMemory {
+ public:
+  enum class Kind : uint8_t { device, staging };
+
+  DeviceMemory() = default;
+  DeviceMemory(std::shared_ptr<Backend> backend, uint64_t bytes, Kind kind = Kind::device);
+  ~DeviceMemory() { reset(); }
+  DeviceMemory(DeviceMemory&& other) noexcept;
+  DeviceMemory& operator=(DeviceMemory&& other) noexcept;
+  void reset() noexcept;
+
+  bool empty() const { return backend_ == nullptr; }
+  const DeviceBuffer& buffer() const { return buffer_; }
+  float* floats() const { return static_cast<float*>(buffer_.data); }
+  uint8_t* bytes() const { return static_cast<uint8_t*>(buffer_.data); }
+
+ private:
+  std::shared_ptr<Backend> backend_;
+  DeviceBuffer buffer_;
+  Kind kind_ = Kind::device;
+};
+
+inline uint64_t float_bytes(int64_t count) { return static_cast<uint64_t>(count) * sizeof(float); }
+
+}  // namespace odmoe

@@ -1,0 +1,77 @@
+// One SwiGLU expert on a device: down(silu(gate x) * (up x)). The same code runs it in a worker's slot and in a whole model.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "odmoe/device.h"
+#include "odmoe/store.h"
+
+namespace odmoe {
+
+// A matrix and the device memory that holds it.
+struct StoredMatrix {
+  Matrix matrix;
+  DeviceMemory memory;
+
+  StoredMatrix() = default;
+  StoredMatrix(const std::shared_ptr<Backend>& backend, WeightFormat format, int64_t rows, int64_t columns);
+};
+
+// The three matrices outside the device.
+struct ExpertSource {
+  TensorSource gate;
+  TensorSource up;
+  TensorSource down;
+};
+
+struct ExpertShape {
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  WeightFormat format = WeightFormat::bf16;
+};
+
+// gate and up stand in one matrix of 2 x intermediate rows, so that one product gives both.
+struct ExpertMatrices {
+  StoredMatrix gate_up;
+  StoredMatrix down;
+
+  ExpertMatrices() = default;
+  ExpertMatrices(const std::shared_ptr<Backend>& backend, const ExpertShape& shape);
+};
+
+// Rows that an expert takes at a time; more come in tiles of so many. Bounds the activations' memory.
+inline constexpr int kExpertTileRows = 128;
+
+// Room for one tile's activations.
+struct ExpertActivations {
+  int rows = 0;
+  DeviceMemory input;       // rows x hidden
+  DeviceMemory gate_up;     // rows x 2 intermediate
+  DeviceMemory activation;  // rows x intermediate
+  DeviceMemory output;      // rows x hidden
+
+  ExpertActivations() = default;
+  ExpertActivations(const std::shared_ptr<Backend>& backend, const ExpertShape& shape, int max_rows);
+};
+
+// out[i] = expert(in[i]) for n rows of hidden_size floats, n at most the activations' rows.
+void run_expert(Backend& backend, const ExpertMatrices& expert, const ExpertActivations& activations, float* out,
+                const float* in, int n);
+
+// Staging for reading one tensor by row pieces.
+inline constexpr uint64_t kStagingBytes = 1024 * 1024;
+uint64_t staging_size(int64_t rows, int64_t columns);
+
+// Reads a tensor into rows [first_row, first_row + source.rows) of a matrix, piece by piece through the staging memory.
+// Returns false, with part of the rows written, when `cancelled` was set meanwhile. Adds to `read_bytes` what storage gave.
+bool load_rows(Backend& backend, Matrix& matrix, int64_t first_row, const TensorSource& source,
+               const DeviceMemory& staging, const std::atomic<bool>& cancelled, uint64_t& read_bytes);
+bool load_expert(Backend& backend, ExpertMatrices& expert, const ExpertSource& source, const DeviceMemory& staging,
+                 const std::atomic<bool>& cancelled, uint64_t& read_bytes);
+
+// Throws MODEL_CORRUPT unless the source has these sizes.
+void check_source(const TensorSource& source, int64_t rows, int64_t columns, const std::string& what);
+void check_expert_source(const ExpertSource& source, const ExpertShape& shape, const std::string& what);
+
+}  // namespace odmoe

@@ -1,0 +1,77 @@
+// Weights outside the device: where their bytes lie, how they are cut into planes, and how they are read row by row.
+// Nothing here knows a device; staging is host memory that the caller owns.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "odmoe/backend.h"
+
+namespace odmoe {
+
+enum class CodecKind : uint8_t { raw };
+
+// Where a stretch of bytes of one plane lies. The chunks of a plane follow one another in the plane.
+struct ChunkLocation {
+  int plane = 0;
+  std::string path;
+  uint64_t offset_bytes = 0;
+  uint64_t stored_bytes = 0;
+  uint64_t plain_bytes = 0;
+  CodecKind codec = CodecKind::raw;
+  std::optional<uint32_t> crc32c;  // of the stored bytes; absent: not checked (a checkpoint has none)
+};
+
+// rows x columns values, row-major within each plane. A vector has one row.
+struct TensorSource {
+  int64_t rows = 0;
+  int64_t columns = 0;
+  Split split = Split::none_bf16;
+  std::vector<ChunkLocation> chunks;
+};
+
+// CRC-32C (Castagnoli). `seed` is the CRC of what came before, 0 at the start.
+uint32_t crc32c(uint32_t seed, const uint8_t* bytes, uint64_t count);
+
+inline constexpr int kMaxPlanes = 3;
+int plane_count(Split split);
+// Bytes of one value in one plane, and in all of them.
+int plane_value_bytes(Split split, int plane);
+int value_bytes(Split split);
+
+// Cuts row-major values into planes. Throws INTERNAL when `bytes` is not a whole number of values.
+std::vector<std::vector<uint8_t>> split_planes(const uint8_t* values, uint64_t bytes, Split split);
+// `count` values put together from their planes, as FP32 (exact for all three value types).
+void planes_to_floats(float* out, const uint8_t* const* planes, Split split, int64_t count);
+
+// Staging that `rows` rows of `columns` values take: the planes one after another, each from a 64-byte boundary.
+uint64_t staging_bytes(Split split, int64_t rows, int64_t columns);
+
+class PlaneCursor;
+
+// Reads a tensor from its first row to its last. Checks each chunk's checksum when its last byte has been read.
+// Throws STORAGE_FAILED (the operating system refused), PACK_CORRUPT or, for chunks without checksum, MODEL_CORRUPT
+// (truncated file, wrong checksum, sizes that contradict each other).
+class TensorReader {
+ public:
+  explicit TensorReader(const TensorSource& source);
+  ~TensorReader();
+  TensorReader(const TensorReader&) = delete;
+  TensorReader& operator=(const TensorReader&) = delete;
+
+  // The next `rows` rows into staging (staging_bytes() of them); planes[i] then points at plane i's part.
+  void read_rows(int64_t rows, uint8_t* staging, const uint8_t** planes);
+  int64_t rows_left() const { return rows_left_; }
+  // Bytes read from storage so far.
+  uint64_t stored_bytes_read() const;
+
+ private:
+  Split split_;
+  int64_t columns_;
+  int64_t rows_left_;
+  std::vector<std::unique_ptr<PlaneCursor>> planes_;
+};
+
+}  // namespace odmoe

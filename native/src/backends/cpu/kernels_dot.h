@@ -1,0 +1,305 @@
+// Dot products of a tile of four rows with up to three tokens, and the matrix product made of them.
+//
+// A vector of W lanes takes lanes j..j+W-1 of the 32 partial sums, so a dot needs 32 / W of them. They are worked through in
+// pairs (lanes W*pair.. and 16 + W*pair..), one pass over the weights per pair: with 16 lanes one pass does it and the sums never
+// leave the registers; with fewer, a pass covers a short run of columns, so that the next one finds the weights in the first cache.
+#pragma once
+#include "kernels_base.h"
+
+namespace odmoe::cpu {
+namespace {
+
+using Vector = Simd::Vector;
+constexpr int kWidth = Simd::kWidth;
+constexpr int kVectors = kLanes / kWidth;
+constexpr int kPairs = kWidth >= 16 ? 1 : 16 / kWidth;
+
+// Columns (in blocks) that a run covers when sums are parked between runs: three tokens' inputs stay in the first cache.
+constexpr int64_t kRunBlocks = kPairs == 1 ? 64 : 16;
+// How far ahead of a stream of weights to fetch, in bytes.
+constexpr int64_t kStreamAhead = 4096;
+// Weights kept in the second cache while all tokens pass over them, in bytes.
+constexpr int64_t kGroupBytes = 192 << 10;
+
+// Weights of one tile, seen from some block of columns on. expand gives columns W*pair.. and 16 + W*pair.. of a row.
+struct Bf16Tile {
+  static constexpr int64_t kBlockBytes = kTileRows * kLanes * 2;
+  const uint8_t* data;
+  Bf16Tile(const uint8_t* tile, int64_t block) : data(tile + block * kBlockBytes) {}
+  ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
+    Simd::expand_bf16(data + block * kBlockBytes + row * 64 + pair * kWidth * 4, low, high);
+  }
+};
+
+struct Fp16Tile {
+  static constexpr int64_t kBlockBytes = kTileRows * kLanes * 2;
+  const uint8_t* data;
+  Fp16Tile(const uint8_t* tile, int64_t block) : data(tile + block * kBlockBytes) {}
+  ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
+    const uint8_t* at = data + block * kBlockBytes + row * 64 + pair * kWidth * 2;
+    low = Simd::load_fp16(at);
+    high = Simd::load_fp16(at + 32);
+  }
+};
+
+struct Fp32Tile {
+  static constexpr int64_t kBlockBytes = kTileRows * kLanes * 4;
+  const uint8_t* data;
+  Fp32Tile(const uint8_t* tile, int64_t block) : data(tile + block * kBlockBytes) {}
+  ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
+    const float* at = reinterpret_cast<const float*>(data + block * kBlockBytes) + row * kLanes + pair * kWidth;
+    low = Simd::load(at);
+    high = Simd::load(at + 16);
+  }
+};
+
+struct Int8Tile {
+  static constexpr int64_t kBlockBytes = kTileRows * kLanes;
+  const uint8_t* data;
+  Int8Tile(const uint8_t* tile, int64_t block) : data(tile + block * kBlockBytes) {}
+  ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
+    const uint8_t* at = data + block * kBlockBytes + row * kLanes + pair * kWidth;
+    low = Simd::load_int8(at);
+    high = Simd::load_int8(at + 16);
+  }
+};
+
+struct Nf4Tile {
+  static constexpr int64_t kBlockBytes = kNf4PairBytes / 2;  // on average: two blocks of columns share their scales
+  const uint8_t* data;
+  int64_t first;
+  Nf4Tile(const uint8_t* tile, int64_t block) : data(tile), first(block) {}
+  ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
+    const int64_t at = first + block;
+    const uint8_t* scales = data + (at >> 1) * kNf4PairBytes;
+    const Vector scale = Simd::broadcast(reinterpret_cast<const float*>(scales)[row]);
+    Simd::expand_nf4(scales + 16 + (at & 1) * 64 + row * 16 + pair * kWidth, low, high);
+    low = Simd::multiply(low, scale);
+    high = Simd::multiply(high, scale);
+  }
+};
+
+// Rows of FP32 `step` floats apart (keys of one head).
+struct Fp32Rows {
+  static constexpr int64_t kBlockBytes = kLanes * 4;
+  const float* data;
+  int64_t step;
+  ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
+    const float* at = data + row * step + block * kLanes + pair * kWidth;
+    low = Simd::load(at);
+    high = Simd::load(at + 16);
+  }
+};
+
+// sums += weights * x over `blocks` blocks, for kRows rows from row0 and one pair of vectors; fetches kLines lines a block
+// from `ahead` on.
+template <int kRows, int kTokens, int kLines, class Tile>
+ODMOE_INLINE void accumulate(const Tile& tile, int row0, int pair, const float* const* x, int64_t blocks,
+                             const uint8_t* ahead, Vector (&sums)[kRows][kTokens][2]) {
+  for (int64_t block = 0; block < blocks; ++block) {
+#pragma GCC unroll 8
+    for (int line = 0; line < kLines; ++line) __builtin_prefetch(ahead + block * Tile::kBlockBytes + line * 64);
+    const int64_t column = block * kLanes + pair * kWidth;
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      Vector low, high;
+      tile.expand(block, row0 + r, pair, low, high);
+#pragma GCC unroll 3
+      for (int t = 0; t < kTokens; ++t) {
+        sums[r][t][0] = Simd::fma(Simd::load(x[t] + column), low, sums[r][t][0]);
+        sums[r][t][1] = Simd::fma(Simd::load(x[t] + column + 16), high, sums[r][t][1]);
+      }
+    }
+  }
+}
+
+// One run over a tile. parked holds [4 rows][tokens][32] partial sums between runs: they are read if resume, and written unless
+// finish; finish puts the dots into dots[token][row].
+struct Run {
+  const float* x[kTokensAtOnce];
+  int64_t blocks;
+  float* parked;
+  bool resume;
+  bool finish;
+  const uint8_t* ahead;
+};
+
+template <int kTokens, int kLines, class Tile>
+ODMOE_INLINE void run_in_registers(const Tile& tile, const Run& run, float (*dots)[kTileRows]) {
+  Vector sums[kTileRows][kTokens][2];
+  for (int r = 0; r < kTileRows; ++r) {
+    for (int t = 0; t < kTokens; ++t) {
+      const float* parked = run.parked + (r * kTokens + t) * kLanes;
+      sums[r][t][0] = run.resume ? Simd::load(parked) : Simd::zero();
+      sums[r][t][1] = run.resume ? Simd::load(parked + 16) : Simd::zero();
+    }
+  }
+  accumulate<kTileRows, kTokens, kLines>(tile, 0, 0, run.x, run.blocks, run.ahead, sums);
+  if (run.finish) {
+    for (int t = 0; t < kTokens; ++t) {
+      const Vector rows[kTileRows][2] = {{sums[0][t][0], sums[0][t][1]},
+                                         {sums[1][t][0], sums[1][t][1]},
+                                         {sums[2][t][0], sums[2][t][1]},
+                                         {sums[3][t][0], sums[3][t][1]}};
+      Simd::fold_rows(rows, dots[t]);
+    }
+    return;
+  }
+  for (int r = 0; r < kTileRows; ++r) {
+    for (int t = 0; t < kTokens; ++t) {
+      float* parked = run.parked + (r * kTokens + t) * kLanes;
+      Simd::store(parked, sums[r][t][0]);
+      Simd::store(parked + 16, sums[r][t][1]);
+    }
+  }
+}
+
+template <int kTokens, int kLines, class Tile>
+ODMOE_INLINE void run_in_passes(const Tile& tile, const Run& run, float (*dots)[kTileRows]) {
+  constexpr int kRows = Simd::rows_at_once(kTokens);
+  for (int row0 = 0; row0 < kTileRows; row0 += kRows) {
+    for (int pair = 0; pair < kPairs; ++pair) {
+      float* parked = run.parked + row0 * kTokens * kLanes + pair * kWidth;
+      Vector sums[kRows][kTokens][2];
+      for (int i = 0; i < kRows * kTokens; ++i) {
+        sums[i / kTokens][i % kTokens][0] = run.resume ? Simd::load(parked + i * kLanes) : Simd::zero();
+        sums[i / kTokens][i % kTokens][1] = run.resume ? Simd::load(parked + i * kLanes + 16) : Simd::zero();
+      }
+      accumulate<kRows, kTokens, kLines>(tile, row0, pair, run.x, run.blocks, run.ahead, sums);
+      for (int i = 0; i < kRows * kTokens; ++i) {
+        Simd::store(parked + i * kLanes, sums[i / kTokens][i % kTokens][0]);
+        Simd::store(parked + i * kLanes + 16, sums[i / kTokens][i % kTokens][1]);
+      }
+    }
+  }
+  if (!run.finish) return;
+  for (int t = 0; t < kTokens; ++t) {
+    Vector rows[kTileRows][kVectors];
+    for (int i = 0; i < kTileRows * kVectors; ++i) {
+      const int r = i / kVectors;
+      rows[r][i % kVectors] = Simd::load(run.parked + (r * kTokens + t) * kLanes + (i % kVectors) * kWidth);
+    }
+    Simd::fold_rows(rows, dots[t]);
+  }
+}
+
+template <int kTokens, int kLines, class Tile>
+ODMOE_INLINE void run_tile(const Tile& tile, const Run& run, float (*dots)[kTileRows]) {
+  if constexpr (kPairs == 1) {
+    run_in_registers<kTokens, kLines>(tile, run, dots);
+  } else {
+    run_in_passes<kTokens, kLines>(tile, run, dots);
+  }
+}
+
+// A few tiles times a few tokens, all columns.
+struct Panel {
+  int64_t first_tile;
+  int64_t tiles;
+  int first_token;
+  int64_t run_blocks;
+  int64_t ahead;  // bytes from the weights in use to those to fetch
+};
+
+template <int kTokens>
+void store_dots(const MatmulJob& job, int64_t tile, int first_token, const float (*dots)[kTileRows]) {
+  const int64_t row = tile * kTileRows;
+  const int64_t rows = job.rows - row < kTileRows ? job.rows - row : kTileRows;
+  const float* scales = nullptr;
+  if (job.format == WeightFormat::int8) {
+    scales = reinterpret_cast<const float*>(job.weights + scales_offset(job.format, job.rows, job.columns)) + row;
+  }
+  for (int t = 0; t < kTokens; ++t) {
+    float* out = job.out + (first_token + t) * job.out_stride + row;
+    for (int64_t r = 0; r < rows; ++r) out[r] = scales == nullptr ? dots[t][r] : dots[t][r] * scales[r];
+  }
+}
+
+template <class Tile, int kTokens, int kLines>
+void multiply_panel(const MatmulJob& job, const Panel& panel, float* scratch) {
+  const int64_t bytes = tile_bytes(job.format, job.columns);
+  const int64_t whole = job.columns / kLanes;
+  const int64_t rest = job.columns % kLanes;
+  const float* x[kTokens];
+  alignas(64) float tails[kTokens][kLanes] = {};
+  for (int t = 0; t < kTokens; ++t) {
+    x[t] = job.in + (panel.first_token + t) * job.in_stride;
+    for (int64_t i = 0; i < rest; ++i) tails[t][i] = x[t][whole * kLanes + i];
+  }
+  const int64_t end = whole + (rest != 0 ? 1 : 0);
+  for (int64_t block = 0; block < end;) {
+    const bool tail = block == whole;
+    Run run;
+    run.blocks = tail ? 1 : whole - block < panel.run_blocks ? whole - block : panel.run_blocks;
+    for (int t = 0; t < kTokens; ++t) run.x[t] = tail ? tails[t] : x[t] + block * kLanes;
+    run.resume = block != 0;
+    run.finish = block + run.blocks == end;
+    for (int64_t tile = 0; tile < panel.tiles; ++tile) {
+      const uint8_t* weights = job.weights + (panel.first_tile + tile) * bytes;
+      float dots[kTokens][kTileRows];
+      run.parked = scratch + tile * (kTileRows * kTokens * kLanes);
+      run.ahead = weights + block * Tile::kBlockBytes + panel.ahead;
+      run_tile<kTokens, kLines>(Tile(weights, block), run, dots);
+      if (run.finish) store_dots<kTokens>(job, panel.first_tile + tile, panel.first_token, dots);
+    }
+    block += run.blocks;
+  }
+}
+
+template <class Tile, int kLines>
+void multiply_tokens(const MatmulJob& job, const Panel& panel, int tokens, float* scratch) {
+  if (tokens == 1) multiply_panel<Tile, 1, kLines>(job, panel, scratch);
+  if (tokens == 2) multiply_panel<Tile, 2, kLines>(job, panel, scratch);
+  if (tokens == 3) multiply_panel<Tile, 3, kLines>(job, panel, scratch);
+}
+
+template <class Tile>
+void multiply_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles, float* scratch) {
+  // Lines to fetch per block: all in one pass over the weights, or half in each of the first two passes.
+  constexpr int kBlockLines = static_cast<int>((Tile::kBlockBytes + 63) / 64);
+  constexpr int kAllLines = kPairs > 4 ? 0 : (kBlockLines + kPairs - 1) / kPairs;
+  constexpr int kHalfLines = (kAllLines + 1) / 2;
+  const int64_t bytes = tile_bytes(job.format, job.columns);
+  const int passes = (job.n + kTokensAtOnce - 1) / kTokensAtOnce;
+  int64_t group = 1;
+  if (passes > 1) group = kGroupBytes / bytes < 1 ? 1 : kGroupBytes / bytes > kGroupTiles ? kGroupTiles : kGroupBytes / bytes;
+  for (int64_t done = 0; done < tiles; done += group) {
+    Panel panel;
+    panel.first_tile = first_tile + done;
+    panel.tiles = tiles - done < group ? tiles - done : group;
+    panel.run_blocks = passes == 1 && kPairs == 1 ? INT64_MAX : kRunBlocks;
+    const bool more = done + group < tiles;
+    for (int pass = 0; pass < passes; ++pass) {
+      // Tokens are spread evenly over the passes: 4 are 2 and 2, not 3 and 1.
+      panel.first_token = static_cast<int>(int64_t{pass} * job.n / passes);
+      const int tokens = static_cast<int>(int64_t{pass + 1} * job.n / passes) - panel.first_token;
+      if (passes == 1) {
+        panel.ahead = kStreamAhead;
+        multiply_tokens<Tile, kAllLines>(job, panel, tokens, scratch);
+      } else if (pass < 2 && more) {
+        panel.ahead = group * bytes + pass * kHalfLines * 64;
+        multiply_tokens<Tile, kHalfLines>(job, panel, tokens, scratch);
+      } else {
+        multiply_tokens<Tile, 0>(job, panel, tokens, scratch);
+      }
+    }
+  }
+}
+
+void matmul(const MatmulJob& job, int64_t first_tile, int64_t tiles, float* scratch) {
+  switch (job.format) {
+    case WeightFormat::bf16:
+      return multiply_tiles<Bf16Tile>(job, first_tile, tiles, scratch);
+    case WeightFormat::fp16:
+      return multiply_tiles<Fp16Tile>(job, first_tile, tiles, scratch);
+    case WeightFormat::fp32:
+      return multiply_tiles<Fp32Tile>(job, first_tile, tiles, scratch);
+    case WeightFormat::int8:
+      return multiply_tiles<Int8Tile>(job, first_tile, tiles, scratch);
+    case WeightFormat::nf4:
+      return multiply_tiles<Nf4Tile>(job, first_tile, tiles, scratch);
+  }
+}
+
+}  // namespace
+}  // namespace odmoe::cpu

@@ -1,0 +1,72 @@
+#include "odmoe/device.h"
+
+#include <utility>
+
+#include "odmoe/error.h"
+
+namespace odmoe {
+
+JobQueue::JobQueue() : thread_([this] { run(); }) {}
+
+JobQueue::~JobQueue() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+void JobQueue::post(std::unique_ptr<Job> job) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (jobs_.size() >= kQueuedJobLimit) {
+      throw Error("QUEUE_FULL", std::to_string(kQueuedJobLimit) + " calls are queued on the device already");
+    }
+    jobs_.push_back(std::move(job));
+  }
+  changed_.notify_one();
+}
+
+void JobQueue::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    std::unique_ptr<Job> job = std::move(jobs_.front());
+    jobs_.pop_front();
+    lock.unlock();
+    Job& running = *job;
+    running.run(std::move(job));
+    lock.lock();
+  }
+}
+
+DeviceMemory::DeviceMemory(std::shared_ptr<Backend> backend, uint64_t bytes, Kind kind)
+    : backend_(std::move(backend)), kind_(kind) {
+  buffer_ = kind == Kind::staging ? backend_->allocate_staging(bytes) : backend_->allocate(bytes);
+}
+
+DeviceMemory::DeviceMemory(DeviceMemory&& other) noexcept
+    : backend_(std::move(other.backend_)), buffer_(std::exchange(other.buffer_, {})), kind_(other.kind_) {}
+
+DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
+  if (this == &other) return *this;
+  reset();
+  backend_ = std::move(other.backend_);
+  buffer_ = std::exchange(other.buffer_, {});
+  kind_ = other.kind_;
+  return *this;
+}
+
+void DeviceMemory::reset() noexcept {
+  if (backend_ == nullptr) return;
+  if (kind_ == Kind::staging) {
+    backend_->release_staging(buffer_);
+  } else {
+    backend_->release(buffer_);
+  }
+  backend_.reset();
+}
+
+}  // namespace odmoe

@@ -1,0 +1,90 @@
+#include "odmoe/expert.h"
+
+#include <algorithm>
+
+#include "odmoe/error.h"
+
+namespace odmoe {
+namespace {
+
+// Backends keep rows interleaved; pieces of whole groups spare them half-filled ones.
+constexpr int64_t kPieceRowMultiple = 16;
+
+int64_t rows_per_piece(const TensorSource& source, uint64_t staging) {
+  int64_t rows = std::max<int64_t>(1, static_cast<int64_t>(staging / staging_bytes(source.split, 1, source.columns)));
+  while (rows > 1 && staging_bytes(source.split, rows, source.columns) > staging) rows--;
+  return rows > kPieceRowMultiple ? rows / kPieceRowMultiple * kPieceRowMultiple : rows;
+}
+
+}  // namespace
+
+StoredMatrix::StoredMatrix(const std::shared_ptr<Backend>& backend, WeightFormat format, int64_t rows, int64_t columns)
+    : memory(backend, backend->matrix_bytes(format, rows, columns)) {
+  matrix = {format, rows, columns, memory.buffer()};
+}
+
+ExpertMatrices::ExpertMatrices(const std::shared_ptr<Backend>& backend, const ExpertShape& shape)
+    : gate_up(backend, shape.format, 2 * shape.intermediate_size, shape.hidden_size),
+      down(backend, shape.format, shape.hidden_size, shape.intermediate_size) {}
+
+ExpertActivations::ExpertActivations(const std::shared_ptr<Backend>& backend, const ExpertShape& shape, int max_rows)
+    : rows(std::min(max_rows, kExpertTileRows)),
+      input(backend, float_bytes(rows * shape.hidden_size)),
+      gate_up(backend, float_bytes(rows * 2 * shape.intermediate_size)),
+      activation(backend, float_bytes(rows * shape.intermediate_size)),
+      output(backend, float_bytes(rows * shape.hidden_size)) {}
+
+void run_expert(Backend& backend, const ExpertMatrices& expert, const ExpertActivations& activations, float* out,
+                const float* in, int n) {
+  const int64_t hidden = expert.down.matrix.rows;
+  const int64_t intermediate = expert.down.matrix.columns;
+  backend.matmul(activations.gate_up.floats(), 2 * intermediate, expert.gate_up.matrix, in, hidden, n);
+  backend.swiglu(activations.activation.floats(), activations.gate_up.floats(), n, static_cast<int>(intermediate));
+  backend.matmul(out, hidden, expert.down.matrix, activations.activation.floats(), intermediate, n);
+}
+
+uint64_t staging_size(int64_t rows, int64_t columns) {
+  // The widest values, four bytes in three planes, so that any source of this size fits.
+  const uint64_t whole = staging_bytes(Split::fp32_e8_sm8_r16, rows, columns);
+  const uint64_t one_row = staging_bytes(Split::fp32_e8_sm8_r16, 1, columns);
+  return std::max(std::min(whole, kStagingBytes), one_row);
+}
+
+bool load_rows(Backend& backend, Matrix& matrix, int64_t first_row, const TensorSource& source,
+               const DeviceMemory& staging, const std::atomic<bool>& cancelled, uint64_t& read_bytes) {
+  TensorReader reader(source);
+  const int64_t piece_rows = rows_per_piece(source, staging.buffer().bytes);
+  const uint8_t* planes[kMaxPlanes] = {};
+  while (reader.rows_left() > 0) {
+    if (cancelled.load(std::memory_order_relaxed)) return false;
+    const int64_t rows = std::min(piece_rows, reader.rows_left());
+    const uint64_t before = reader.stored_bytes_read();
+    reader.read_rows(rows, staging.bytes(), planes);
+    read_bytes += reader.stored_bytes_read() - before;
+    backend.write_rows(matrix, first_row, rows, source.split, planes);
+    first_row += rows;
+  }
+  return true;
+}
+
+bool load_expert(Backend& backend, ExpertMatrices& expert, const ExpertSource& source, const DeviceMemory& staging,
+                 const std::atomic<bool>& cancelled, uint64_t& read_bytes) {
+  return load_rows(backend, expert.gate_up.matrix, 0, source.gate, staging, cancelled, read_bytes) &&
+         load_rows(backend, expert.gate_up.matrix, source.gate.rows, source.up, staging, cancelled, read_bytes) &&
+         load_rows(backend, expert.down.matrix, 0, source.down, staging, cancelled, read_bytes);
+}
+
+void check_source(const TensorSource& source, int64_t rows, int64_t columns, const std::string& what) {
+  if (source.rows == rows && source.columns == columns) return;
+  throw Error("MODEL_CORRUPT", what + " is " + std::to_string(source.rows) + " x " + std::to_string(source.columns) +
+                                   ", the model's configuration asks for " + std::to_string(rows) + " x " +
+                                   std::to_string(columns));
+}
+
+void check_expert_source(const ExpertSource& source, const ExpertShape& shape, const std::string& what) {
+  check_source(source.gate, shape.intermediate_size, shape.hidden_size, "the gate matrix of " + what);
+  check_source(source.up, shape.intermediate_size, shape.hidden_size, "the up matrix of " + what);
+  check_source(source.down, shape.hidden_size, shape.intermediate_size, "the down matrix of " + what);
+}
+
+}  // namespace odmoe

@@ -1,0 +1,144 @@
+// Byte planes: exponents apart from signs and mantissas, so that each can be compressed for what it is (ZipMoE section 3).
+#include <bit>
+#include <cstring>
+
+#include "odmoe/error.h"
+#include "odmoe/store.h"
+
+namespace odmoe {
+namespace {
+
+uint16_t load_u16(const uint8_t* bytes) { return static_cast<uint16_t>(bytes[0] | bytes[1] << 8); }
+
+uint32_t load_u32(const uint8_t* bytes) {
+  return static_cast<uint32_t>(load_u16(bytes)) | static_cast<uint32_t>(load_u16(bytes + 2)) << 16;
+}
+
+float bf16_to_float(uint16_t value) { return std::bit_cast<float>(static_cast<uint32_t>(value) << 16); }
+
+float fp16_to_float(uint16_t value) {
+  const uint32_t sign = static_cast<uint32_t>(value & 0x8000u) << 16;
+  const uint32_t exponent = (value >> 10) & 0x1Fu;
+  const uint32_t mantissa = value & 0x3FFu;
+  if (exponent == 0x1F) return std::bit_cast<float>(sign | 0x7F800000u | mantissa << 13);
+  if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
+  const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+  return sign != 0 ? -magnitude : magnitude;
+}
+
+// The sign of the exponent/sign-mantissa splits sits in bit 7 of the second plane, above the mantissa's seven highest bits.
+uint16_t high_half(uint8_t exponent, uint8_t sign_mantissa) {
+  return static_cast<uint16_t>((sign_mantissa & 0x80u) << 8 | exponent << 7 | (sign_mantissa & 0x7Fu));
+}
+
+void split_high_half(uint16_t value, uint8_t* exponent, uint8_t* sign_mantissa) {
+  *exponent = static_cast<uint8_t>(value >> 7);
+  *sign_mantissa = static_cast<uint8_t>((value >> 8 & 0x80) | (value & 0x7F));
+}
+
+}  // namespace
+
+int plane_count(Split split) {
+  switch (split) {
+    case Split::none_bf16:
+    case Split::none_fp16:
+    case Split::none_fp32:
+      return 1;
+    case Split::bf16_e8_sm8:
+    case Split::fp16_hi8_lo8:
+      return 2;
+    case Split::fp32_e8_sm8_r16:
+      return 3;
+  }
+  throw Error("INTERNAL", "unknown split");
+}
+
+int value_bytes(Split split) {
+  switch (split) {
+    case Split::none_bf16:
+    case Split::none_fp16:
+    case Split::bf16_e8_sm8:
+    case Split::fp16_hi8_lo8:
+      return 2;
+    case Split::none_fp32:
+    case Split::fp32_e8_sm8_r16:
+      return 4;
+  }
+  throw Error("INTERNAL", "unknown split");
+}
+
+int plane_value_bytes(Split split, int plane) {
+  if (plane_count(split) == 1) return value_bytes(split);
+  return plane == 2 ? 2 : 1;
+}
+
+uint64_t staging_bytes(Split split, int64_t rows, int64_t columns) {
+  uint64_t total = 0;
+  for (int plane = 0; plane < plane_count(split); plane++) {
+    const auto bytes = static_cast<uint64_t>(rows * columns) * static_cast<uint64_t>(plane_value_bytes(split, plane));
+    total += (bytes + 63) / 64 * 64;
+  }
+  return total;
+}
+
+std::vector<std::vector<uint8_t>> split_planes(const uint8_t* values, uint64_t bytes, Split split) {
+  const auto width = static_cast<uint64_t>(value_bytes(split));
+  if (bytes % width != 0) {
+    throw Error("INTERNAL", std::to_string(bytes) + " bytes are not a whole number of " + std::to_string(width) +
+                                "-byte values");
+  }
+  const uint64_t count = bytes / width;
+  std::vector<std::vector<uint8_t>> planes(static_cast<size_t>(plane_count(split)));
+  if (planes.size() == 1) {
+    planes[0].assign(values, values + bytes);
+    return planes;
+  }
+  for (size_t i = 0; i < planes.size(); i++) {
+    planes[i].resize(count * static_cast<uint64_t>(plane_value_bytes(split, static_cast<int>(i))));
+  }
+  for (uint64_t i = 0; i < count; i++) {
+    const uint8_t* value = values + i * width;
+    switch (split) {
+      case Split::fp16_hi8_lo8:
+        planes[0][i] = value[1];
+        planes[1][i] = value[0];
+        break;
+      case Split::fp32_e8_sm8_r16:
+        split_high_half(load_u16(value + 2), &planes[0][i], &planes[1][i]);
+        planes[2][2 * i] = value[0];
+        planes[2][2 * i + 1] = value[1];
+        break;
+      default:
+        split_high_half(load_u16(value), &planes[0][i], &planes[1][i]);
+    }
+  }
+  return planes;
+}
+
+void planes_to_floats(float* out, const uint8_t* const* planes, Split split, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    switch (split) {
+      case Split::none_bf16:
+        out[i] = bf16_to_float(load_u16(planes[0] + 2 * i));
+        break;
+      case Split::none_fp16:
+        out[i] = fp16_to_float(load_u16(planes[0] + 2 * i));
+        break;
+      case Split::none_fp32:
+        out[i] = std::bit_cast<float>(load_u32(planes[0] + 4 * i));
+        break;
+      case Split::bf16_e8_sm8:
+        out[i] = bf16_to_float(high_half(planes[0][i], planes[1][i]));
+        break;
+      case Split::fp16_hi8_lo8:
+        out[i] = fp16_to_float(static_cast<uint16_t>(planes[0][i] << 8 | planes[1][i]));
+        break;
+      case Split::fp32_e8_sm8_r16:
+        out[i] = std::bit_cast<float>(static_cast<uint32_t>(high_half(planes[0][i], planes[1][i])) << 16 |
+                                      load_u16(planes[2] + 2 * i));
+        break;
+    }
+  }
+}
+
+}  // namespace odmoe

@@ -1,0 +1,46 @@
+// The stored bytes of one chunk, read from its file in order and summed up on the way.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "odmoe/store.h"
+
+namespace odmoe {
+
+// Throws PACK_CORRUPT, or MODEL_CORRUPT for a chunk that has no checksum and so is no pack's.
+[[noreturn]] void throw_corrupt(const ChunkLocation& chunk, const std::string& what);
+
+// An open file; closed when it goes.
+class File {
+ public:
+  explicit File(const std::string& path);
+  ~File();
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  // Up to `count` bytes at `offset`; fewer only at the end of the file. Throws STORAGE_FAILED.
+  uint64_t read_at(uint64_t offset, uint8_t* out, uint64_t count) const;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  int descriptor_;
+};
+
+class StoredChunk {
+ public:
+  StoredChunk(const File& file, const ChunkLocation& chunk) : file_(file), chunk_(chunk) {}
+  // The next `count` stored bytes. Throws corrupt when the chunk or its file has fewer, STORAGE_FAILED.
+  void read(uint8_t* out, uint64_t count);
+  // Reads what is left and compares the checksum.
+  void finish();
+  uint64_t read_bytes() const { return done_; }
+  const ChunkLocation& location() const { return chunk_; }
+
+ private:
+  const File& file_;
+  const ChunkLocation& chunk_;
+  uint64_t done_ = 0;
+  uint32_t crc_ = 0;
+};
+
+}  // namespace odmoe

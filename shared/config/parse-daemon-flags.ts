@@ -1,0 +1,166 @@
+import { Command, CommanderError, InvalidArgumentError, Option } from 'commander';
+import { isIPv4 } from 'node:net';
+import { OdmoeError } from '../errors/index.js';
+import { parseByteSize } from './byte-size.js';
+import { HOST_PATTERN, ID_PATTERN, INSTRUCTION_SETS, LOG_FORMATS, LOG_LEVELS } from './cluster-config.js';
+import { PRECISIONS, PROVIDERS } from './cluster-config.js';
+import { defaultClusterConfig, loadClusterConfig } from './load-cluster-config.js';
+import type { NodeSettings, RoleSetting } from './node-settings.js';
+import { resolveNodeSettings, type DaemonFlags } from './resolve-node-settings.js';
+
+/** What a daemon was asked to do: run, or only to explain itself. */
+export type DaemonRequest =
+  | { kind: 'run'; settings: NodeSettings; exitWithParent: boolean }
+  | { kind: 'help'; text: string };
+
+/**
+ * Reads a daemon's arguments (without the interpreter and script) and the configuration they name. Throws USAGE for a wrong
+ * flag, CONFIG_INVALID for what does not hold together.
+ */
+export function parseDaemonFlags(role: RoleSetting, argv: readonly string[]): DaemonRequest {
+  let help = '';
+  const command = daemonCommand(role).configureOutput({
+    writeOut: (text) => {
+      help += text;
+    },
+    writeErr: () => undefined,
+  });
+  try {
+    command.parse([...argv], { from: 'user' });
+  } catch (thrown) {
+    if (!(thrown instanceof CommanderError)) throw thrown;
+    if (thrown.exitCode === 0) return { kind: 'help', text: help };
+    const reason = thrown.message.replace(/^error: /, '');
+    throw new OdmoeError('USAGE', `${reason}\n\`odmoe ${role} --help\` tells what there is`, { cause: thrown });
+  }
+  const { config: path, exitWithParent, interface: interfaceAddress, memoryBudget, executeTimeout, ...named } =
+    command.opts<ParsedFlags>();
+  const flags: DaemonFlags = {
+    ...named,
+    ...(interfaceAddress === undefined ? {} : { interfaceAddress }),
+    ...(memoryBudget === undefined ? {} : { memoryBudgetBytes: memoryBudget }),
+    ...(executeTimeout === undefined ? {} : { executeTimeoutMs: executeTimeout }),
+  };
+  const config = path === undefined ? defaultClusterConfig() : loadClusterConfig(path);
+  return {
+    kind: 'run',
+    settings: resolveNodeSettings(role, config, flags),
+    exitWithParent: exitWithParent === true,
+  };
+}
+
+/** Flags under the names commander gives them. */
+type ParsedFlags = Omit<DaemonFlags, 'interfaceAddress' | 'memoryBudgetBytes' | 'executeTimeoutMs'> & {
+  config?: string;
+  exitWithParent?: boolean;
+  interface?: string;
+  memoryBudget?: number;
+  executeTimeout?: number;
+};
+
+const SUMMARIES: Record<RoleSetting, string> = {
+  main: 'The daemon that answers: attention, gates and the KV cache are here; experts run on the workers.',
+  shadow: 'The daemon that predicts: a quantized copy of the model runs ahead and tells workers what to load.',
+  worker: 'A daemon that loads experts just in time, runs them and drops them again.',
+};
+
+function daemonCommand(role: RoleSetting): Command {
+  const command = new Command(`odmoe ${role}`)
+    .description(`${SUMMARIES[role]} Runs in the foreground; Ctrl-C stops it.`)
+    .exitOverride()
+    .allowExcessArguments(false)
+    .option('--config <file>', 'cluster.yaml to start from; flags override what it says')
+    .option('--model <directory>', 'the pack (made by `odmoe pack`)')
+    .option('--cluster <name>', 'only nodes of the same cluster name work together', identifier)
+    .option('--id <name>', "this node's name; must differ from every other's", identifier);
+  addNetworkFlags(command, role);
+  addDeviceFlags(command);
+  if (role === 'main') addMainFlags(command);
+  if (role === 'worker') command.option('--slots <count>', 'experts held at a time', wholeNumber(1, 1024));
+  if (role === 'shadow') {
+    command.addOption(new Option('--precision <format>', 'how the copy is quantized').choices(PRECISIONS));
+  }
+  return command
+    .addOption(new Option('--log-level <level>', 'info: one line an event; the default is warn').choices(LOG_LEVELS))
+    .addOption(new Option('--log-format <format>', 'lines for people or for programs').choices(LOG_FORMATS))
+    .option('--exit-with-parent', 'stop when standard input ends or the starting process dies')
+    .addHelpText('after', examples(role));
+}
+
+function addNetworkFlags(command: Command, role: RoleSetting): void {
+  command
+    .option('--host <address>', 'address to listen on; 0.0.0.0: every interface', host)
+    .option('--port <number>', 'port to listen on; 0: any free one', wholeNumber(0, 65_535))
+    .option('--advertise-host <address>', 'address that peers are told to dial', host)
+    .addOption(new Option('--discovery <provider>', 'how nodes find each other').choices(PROVIDERS))
+    .option('--interface <address>', 'IPv4 address of the interface that multicast goes through', ipv4);
+  if (role !== 'main') command.option('--main <host:port>', 'where main is, when it is not to be discovered', address);
+}
+
+function addDeviceFlags(command: Command): void {
+  command
+    .option('--threads <count>', 'processor threads; 0: as many as the process may use', wholeNumber(0, 1024))
+    .option('--memory-budget <size>', 'device memory it may take, such as "512 MiB"; 0: no limit', byteSize)
+    .addOption(new Option('--instruction-set <name>', 'vector instructions').choices(INSTRUCTION_SETS));
+}
+
+function addMainFlags(command: Command): void {
+  command
+    .option('--group-size <count>', 'workers that serve a layer; auto: top-k where they allow it', groupSize)
+    .option('--align-token <period>', 'iterations between token alignments; 0: never', wholeNumber(0, 1_000_000))
+    .option('--align-kv <period>', 'iterations between KV alignments; 0: never', wholeNumber(0, 1_000_000))
+    .option('--max-active <count>', 'answers in progress at a time', wholeNumber(1, 1024))
+    .option('--max-context <positions>', "prompt and answer together; 0: the model's own limit", wholeNumber(0, 2 ** 31 - 1))
+    .option('--execute-timeout <ms>', 'a worker that has not answered by then is lost', wholeNumber(1, 3_600_000));
+}
+
+function examples(role: RoleSetting): string {
+  const pack = '--model mixtral-pack';
+  const lines: Record<RoleSetting, string[]> = {
+    main: [`odmoe main ${pack}`, `odmoe main ${pack} --discovery static --config cluster.yaml --id main`],
+    shadow: [`odmoe shadow ${pack} --precision nf4`, `odmoe shadow ${pack} --main 192.168.1.20:7600`],
+    worker: [
+      `odmoe worker ${pack} --memory-budget "2 GiB" --slots 2`,
+      `odmoe worker ${pack} --main 192.168.1.20:7600 --port 7610`,
+    ],
+  };
+  return `\nExamples:\n${lines[role].map((line) => `  ${line}\n`).join('')}`;
+}
+
+function wholeNumber(least: number, most: number): (value: string) => number {
+  return (value) => {
+    const number = /^\d+$/.test(value) ? Number(value) : NaN;
+    if (number >= least && number <= most) return number;
+    throw new InvalidArgumentError(`Give a whole number from ${least} to ${most}.`);
+  };
+}
+
+function groupSize(value: string): number | 'auto' {
+  return value === 'auto' ? 'auto' : wholeNumber(1, 1024)(value);
+}
+
+function byteSize(value: string): number {
+  const bytes = parseByteSize(value);
+  if (bytes === null) throw new InvalidArgumentError('Give a size such as "512 MiB" or a number of bytes.');
+  return bytes;
+}
+
+function identifier(value: string): string {
+  if (ID_PATTERN.test(value)) return value;
+  throw new InvalidArgumentError('Use letters, digits, ".", "_" and "-", at most 63 of them.');
+}
+
+function host(value: string): string {
+  if (HOST_PATTERN.test(value)) return value;
+  throw new InvalidArgumentError('Give a host name or an IP address, without a port.');
+}
+
+function ipv4(value: string): string {
+  if (isIPv4(value)) return value;
+  throw new InvalidArgumentError('Give an IPv4 address of this machine, as in 192.168.1.20.');
+}
+
+function address(value: string): string {
+  if (/^(\[[0-9a-fA-F:.%\w]+\]|[^:[\]\s/]+):\d{1,5}$/.test(value)) return value;
+  throw new InvalidArgumentError('Give HOST:PORT, as in 192.168.1.20:7600.');
+}

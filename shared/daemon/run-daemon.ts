@@ -1,0 +1,108 @@
+import type { NodeSettings, RoleSetting, RunningNode } from '../config/node-settings.js';
+import { parseDaemonFlags } from '../config/parse-daemon-flags.js';
+import { toOdmoeError } from '../errors/index.js';
+import { createLogger, type Logger } from '../log/index.js';
+import { avoidMarkingPauses } from './collection-pauses.js';
+
+/** How long a daemon may take to stop before its process ends anyway. */
+export const STOP_TIMEOUT_MS = 5000;
+
+/** What a daemon's start may end with: a handle, or an OdmoeError that says what to do. */
+export type StartNode = (settings: NodeSettings, log: Logger) => Promise<RunningNode>;
+
+/**
+ * The life of a daemon's process: arguments, start, one line on stdout when it is ready, stop on SIGINT, SIGTERM or (with
+ * --exit-with-parent) the end of stdin; a second signal ends it at once. Exit status: that of the error, else 0.
+ */
+export async function runDaemon(role: RoleSetting, start: StartNode, exitWithParent: () => void): Promise<never> {
+  avoidMarkingPauses();
+  const request = parseOrExit(role);
+  if (request.kind === 'help') {
+    process.stdout.write(request.text);
+    process.exit(0);
+  }
+  const { settings } = request;
+  const log = createLogger(settings.log, { role, id: settings.id });
+  const ending = new Ending(role, log);
+  if (request.exitWithParent) {
+    exitWithParent();
+    process.stdin.on('end', () => {
+      ending.begin('standard input ended', 0);
+    });
+    process.stdin.on('error', () => {
+      ending.begin('standard input failed', 0);
+    });
+    process.stdin.resume();
+  }
+  try {
+    const node = await start(settings, log);
+    ending.started(node);
+    process.stdout.write(`odmoe ${role} ${settings.id} listening on ${node.address}\n`);
+  } catch (thrown) {
+    exitWithError(role, thrown);
+  }
+  return new Promise<never>(() => undefined);
+}
+
+function parseOrExit(role: RoleSetting): ReturnType<typeof parseDaemonFlags> {
+  try {
+    return parseDaemonFlags(role, process.argv.slice(2));
+  } catch (thrown) {
+    exitWithError(role, thrown);
+  }
+}
+
+function exitWithError(role: RoleSetting, thrown: unknown): never {
+  const error = toOdmoeError(thrown);
+  const detail = error.code === 'INTERNAL' && thrown instanceof Error ? `\n${thrown.stack ?? ''}` : '';
+  process.stderr.write(`odmoe ${role}: ${error.message} [${error.code}]${detail}\n`);
+  process.exit(error.kind.exitStatus);
+}
+
+/** Stops the node once, whatever asks for it first, and ends the process in bounded time. */
+class Ending {
+  private node: RunningNode | null = null;
+  private begun = false;
+
+  constructor(
+    private readonly role: RoleSetting,
+    private readonly log: Logger,
+  ) {
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+      process.on(signal, () => {
+        if (this.begun) process.exit(1);
+        this.begin(`${signal} received`, 0);
+      });
+    }
+    const fatal = (thrown: unknown): void => {
+      const error = toOdmoeError(thrown);
+      this.log.error('a defect ends the daemon', { error, stack: thrown instanceof Error ? thrown.stack : undefined });
+      this.begin('defect', error.kind.exitStatus);
+    };
+    process.on('uncaughtException', fatal);
+    process.on('unhandledRejection', fatal);
+  }
+
+  started(node: RunningNode): void {
+    this.node = node;
+  }
+
+  begin(reason: string, exitStatus: number): void {
+    if (this.begun) return;
+    this.begun = true;
+    this.log.info('stopping', { reason });
+    setTimeout(() => {
+      process.stderr.write(`odmoe ${this.role}: did not stop within ${STOP_TIMEOUT_MS} ms; ending anyway\n`);
+      process.exit(1);
+    }, STOP_TIMEOUT_MS).unref();
+    // A node that is still starting holds nothing that the end of the process would not free.
+    const stopped = this.node === null ? Promise.resolve() : this.node.stop();
+    stopped.then(
+      () => process.exit(exitStatus),
+      (thrown: unknown) => {
+        this.log.error('stopping failed', { error: toOdmoeError(thrown) });
+        process.exit(1);
+      },
+    );
+  }
+}

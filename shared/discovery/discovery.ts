@@ -1,0 +1,99 @@
+import type { NodeSettings } from '../config/node-settings.js';
+import type { Logger } from '../log/index.js';
+import { parseAddress } from '../rpc/addresses.js';
+import type { NodeIdentity } from '../rpc/messages.js';
+import { SERVICE_TYPE, closeMulticast, listen, openMulticast } from './multicast.js';
+import { encodeTxt, type DiscoveredPeer } from './txt-record.js';
+
+export interface Stoppable {
+  /** Idempotent. */
+  stop(): Promise<void>;
+}
+
+const NOTHING: Stoppable = { stop: async () => undefined };
+
+/**
+ * Announces this daemon by mDNS until stopped; does nothing under static discovery. The port is taken from
+ * `identity.address`. That peers are alive is never mDNS's to say: a killed daemon's announcement outlives it by hours.
+ */
+export async function advertise(settings: NodeSettings, identity: NodeIdentity, log: Logger): Promise<Stoppable> {
+  if (settings.discovery.provider !== 'mdns') return NOTHING;
+  const multicast = openMulticast(settings.discovery.interfaceAddress, (error) => {
+    log.warn('multicast failed: other nodes may not find this one', { error });
+  });
+  multicast.publish({
+    // Clusters of different names may use the same ids on one LAN.
+    name: `${identity.cluster}-${identity.id}`.slice(0, SERVICE_NAME_LIMIT),
+    type: SERVICE_TYPE,
+    port: parseAddress(`host:${identity.address.split(':').at(-1)}`).port,
+    txt: encodeTxt(identity),
+    // Probing for the name costs a second and would only find ourselves of the boot before.
+    probe: false,
+  });
+  return stopOnce(() => closeMulticast(multicast));
+}
+
+/** A DNS label. */
+const SERVICE_NAME_LIMIT = 63;
+
+/** Reports the cluster's daemons as they are heard (again at another boot), but not this one. Static: reports none. */
+export async function watchPeers(
+  settings: NodeSettings,
+  onPeer: (peer: DiscoveredPeer) => void,
+  log: Logger,
+): Promise<Stoppable> {
+  if (settings.discovery.provider !== 'mdns') return NOTHING;
+  const multicast = openMulticast(settings.discovery.interfaceAddress, (error) => {
+    log.warn('multicast failed: this node may not find others', { error });
+  });
+  const stopListening = listen(
+    multicast,
+    (peer) => {
+      if (peer.cluster !== settings.cluster) {
+        log.debug('ignored a node of another cluster', { peer: peer.id, cluster: peer.cluster, address: peer.address });
+      } else if (peer.id !== settings.id) {
+        onPeer(peer);
+      }
+    },
+    log,
+  );
+  return stopOnce(async () => {
+    stopListening();
+    await closeMulticast(multicast);
+  });
+}
+
+/** The mains heard within the time, for the command line; of every cluster when `cluster` is null. */
+export async function findMains(
+  cluster: string | null,
+  timeoutMs: number,
+  interfaceAddress: string | null = null,
+): Promise<DiscoveredPeer[]> {
+  const found = await findPeers(timeoutMs, interfaceAddress);
+  return found.filter((peer) => peer.role === 'main' && (cluster === null || peer.cluster === cluster));
+}
+
+/** Everyone heard within the time, by cluster and id; the last announcement counts. */
+export async function findPeers(timeoutMs: number, interfaceAddress: string | null = null): Promise<DiscoveredPeer[]> {
+  const peers = new Map<string, DiscoveredPeer>();
+  let fault: unknown = null;
+  const multicast = openMulticast(interfaceAddress, (error) => {
+    fault = error;
+  });
+  const stopListening = listen(multicast, (peer) => peers.set(`${peer.cluster}/${peer.id}`, peer), null);
+  await new Promise((resolve) => setTimeout(resolve, timeoutMs));
+  stopListening();
+  await closeMulticast(multicast);
+  if (fault !== null && peers.size === 0) throw fault;
+  return [...peers.values()];
+}
+
+function stopOnce(stop: () => Promise<void>): Stoppable {
+  let stopping: Promise<void> | null = null;
+  return {
+    stop: () => {
+      stopping ??= stop();
+      return stopping;
+    },
+  };
+}

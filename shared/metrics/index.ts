@@ -1,0 +1,1 @@
+export { RunningMean } from './running-mean.js';

@@ -1,0 +1,10 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { packageRoot } from '../config/package-root.js';
+
+/** Version of this odmoe, as its package.json gives it. */
+export function odmoeVersion(): string {
+  const content: unknown = JSON.parse(readFileSync(join(packageRoot(), 'package.json'), 'utf8'));
+  return z.object({ version: z.string() }).parse(content).version;
+}

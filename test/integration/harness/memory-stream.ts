@@ -1,0 +1,37 @@
+import type { OdmoeError } from '../../../shared/errors/index.js';
+import type { PeerStream } from '../../../shared/rpc/index.js';
+
+/** One side of a stream without a network: what is sent is kept, what arrives is told by the test. */
+export class MemoryStream<Out, In> implements PeerStream<Out, In> {
+  readonly sent: Out[] = [];
+  backlogBytes = 0;
+  closedWith: OdmoeError | null | undefined = undefined;
+  private messageHandler: ((message: In) => void) | null = null;
+  private closeHandler: ((error: OdmoeError | null) => void) | null = null;
+  private readonly early: In[] = [];
+
+  send(message: Out): void {
+    if (this.closedWith === undefined) this.sent.push(message);
+  }
+
+  onMessage(handler: (message: In) => void): void {
+    this.messageHandler = handler;
+    for (const message of this.early.splice(0)) handler(message);
+  }
+
+  onClose(handler: (error: OdmoeError | null) => void): void {
+    this.closeHandler = handler;
+  }
+
+  close(error?: OdmoeError): void {
+    if (this.closedWith !== undefined) return;
+    this.closedWith = error ?? null;
+    this.closeHandler?.(this.closedWith);
+  }
+
+  /** A message from the other side. */
+  arrive(message: In): void {
+    if (this.messageHandler === null) this.early.push(message);
+    else this.messageHandler(message);
+  }
+}

@@ -1,0 +1,106 @@
+import assert from 'node:assert/strict';
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { identifyProcess, isRunning } from '../../cli/background/process-identity.js';
+import {
+  readRecords,
+  stateDirectory,
+  writeRecord,
+  type ProcessRecord,
+} from '../../cli/background/process-records.js';
+import { stopInBackground } from '../../cli/background/stop-in-background.js';
+
+const KEEPS_RUNNING = 'console.log("ready"); setInterval(() => undefined, 1000)';
+const IGNORES_SIGTERM = `process.on("SIGTERM", () => undefined); ${KEEPS_RUNNING}`;
+
+describe('up and down: the processes of a host', () => {
+  let directory: string;
+  const children: ChildProcess[] = [];
+
+  beforeEach(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'odmoe-up-down-'));
+  });
+
+  afterEach(async () => {
+    for (const child of children.splice(0)) child.kill('SIGKILL');
+    await rm(directory, { recursive: true, force: true });
+  });
+
+  async function startRecorded(id: string, script: string): Promise<ProcessRecord> {
+    const child = spawn(process.execPath, ['-e', script], { stdio: ['ignore', 'pipe', 'inherit'] });
+    children.push(child);
+    await once(child.stdout, 'data');
+    const identity = await identifyProcess(child.pid ?? 0);
+    assert.ok(identity !== null, 'a running process is found');
+    const { pid, startedAt, commandLine } = identity;
+    const record: ProcessRecord = { id, role: 'worker', pid, started_at: startedAt, command_line: commandLine };
+    await writeRecord(directory, record);
+    return record;
+  }
+
+  const read = () => readRecords(directory, (path, reason) => assert.fail(`${path}: ${reason}`));
+  const identity = (record: ProcessRecord) => ({
+    pid: record.pid,
+    startedAt: record.started_at,
+    commandLine: record.command_line,
+  });
+
+  it('stops a process that it recorded, and forgets it', async () => {
+    const record = await startRecorded('worker-1', KEEPS_RUNNING);
+    assert.deepEqual([...(await read()).values()], [record]);
+    assert.equal((await stopInBackground(directory, record)).kind, 'stopped');
+    assert.equal(await isRunning(identity(record)), false);
+    assert.deepEqual(await readdir(directory), []);
+  });
+
+  it('kills a process that does not stop', async () => {
+    const record = await startRecorded('worker-1', IGNORES_SIGTERM);
+    assert.equal((await stopInBackground(directory, record, 100)).kind, 'killed');
+    assert.equal(await isRunning(identity(record)), false);
+  });
+
+  it('sends nothing to a process that only has the recorded number', async () => {
+    const record = await startRecorded('worker-1', KEEPS_RUNNING);
+    for (const other of [
+      { ...record, started_at: 'another time' },
+      { ...record, command_line: 'something else' },
+    ]) {
+      await writeRecord(directory, other);
+      assert.equal((await stopInBackground(directory, other)).kind, 'wasNotRunning');
+      assert.equal(await isRunning(identity(record)), true, 'the stranger lives');
+      assert.deepEqual(await readdir(directory), [], 'the stale record is removed');
+    }
+  });
+
+  it('counts a process that has ended as not running, even before its parent has looked', async () => {
+    const record = await startRecorded('worker-1', KEEPS_RUNNING);
+    const child = children[0];
+    assert.ok(child !== undefined);
+    const exited = once(child, 'exit');
+    child.kill('SIGKILL');
+    await exited;
+    assert.equal((await stopInBackground(directory, record)).kind, 'wasNotRunning');
+  });
+
+  it('leaves out, and names, files that are no records', async () => {
+    await writeFile(join(directory, 'worker-9.pid'), '12345\n');
+    await writeFile(join(directory, 'worker-9.log'), 'not a record either');
+    const unreadable: string[] = [];
+    const records = await readRecords(directory, (path) => unreadable.push(path));
+    assert.equal(records.size, 0);
+    assert.deepEqual(unreadable, [join(directory, 'worker-9.pid')]);
+  });
+
+  it('a cluster that was never up has no records', async () => {
+    assert.equal((await readRecords(join(directory, 'none'), () => undefined)).size, 0);
+  });
+
+  it('keeps its state where the XDG specification says', () => {
+    assert.equal(stateDirectory('home', { XDG_STATE_HOME: '/var/state' }), '/var/state/odmoe/home');
+    const fallback = stateDirectory('home', { XDG_STATE_HOME: 'relative' });
+    assert.ok(fallback.endsWith('/.local/state/odmoe/home'), fallback);
+  });
+});

@@ -1,0 +1,120 @@
+import assert from 'node:assert/strict';
+import { listeningAddress } from '../../cli/demo/daemon-process.js';
+import { missingNodes } from '../../cli/demo/demo-cluster.js';
+import { demoTable, formatBytes } from '../../cli/demo/demo-table.js';
+import type { Finished, NodeIdentity, NodeStatus, StatusReply } from '../../shared/rpc/messages.js';
+
+function identity(id: string, role: NodeIdentity['role']): NodeIdentity {
+  const names = { cluster: 'demo', modelName: 'demo', packDigest: 'ab', bootId: 'boot', device: 'cpu scalar, 1 threads' };
+  return { id, role, protocolVersion: 1, address: '127.0.0.1:1', ...names };
+}
+
+function nodeStatus(id: string, role: NodeIdentity['role'], highWaterBytes: number): NodeStatus {
+  return {
+    identity: identity(id, role),
+    epoch: 1,
+    uptimeMs: 0,
+    residentMemoryBytes: 0,
+    deviceMemoryUsedBytes: 0,
+    deviceMemoryHighWaterBytes: highWaterBytes,
+    deviceMemoryBudgetBytes: 0,
+    slots: role === 'ROLE_WORKER' ? 2 : 0,
+    slotsInUse: 0,
+    slotBytes: role === 'ROLE_WORKER' ? 1024 : 0,
+    loads: 0,
+    reloads: 0,
+    evictions: 0,
+    executions: 0,
+    storageReadBytes: 0,
+    loadMsMean: 0,
+    executeMsMean: 0,
+    staleMessages: 0,
+    latePredictions: 0,
+    droppedPredictions: 0,
+    predictedPositions: 0,
+    alignedTokens: 0,
+    alignedKvRows: 0,
+  };
+}
+
+function status(known: string[], placed: string[], problems: StatusReply['problems'] = []): StatusReply {
+  const role = (id: string) => (id === 'main' ? 'ROLE_MAIN' : id === 'shadow' ? 'ROLE_SHADOW' : 'ROLE_WORKER');
+  return {
+    nodes: known.map((id) => nodeStatus(id, role(id), 0)),
+    placement: {
+      epoch: 1,
+      workers: placed.map((id) => ({ id, address: '127.0.0.1:1', slots: 2 })),
+      groups: [{ workerIds: placed }],
+      layers: 1,
+      experts: 2,
+      expertsPerToken: 1,
+    },
+    activeSequences: 0,
+    queuedRequests: 0,
+    problems,
+    requests: 0,
+    tokens: 0,
+  };
+}
+
+const DAEMONS = [
+  { role: 'main', id: 'main' },
+  { role: 'shadow', id: 'shadow' },
+  { role: 'worker', id: 'worker-1' },
+  { role: 'worker', id: 'worker-2' },
+] as const;
+
+describe('demo orchestration', () => {
+  it('reads a daemon’s address from its one line, and nothing else that is printed', () => {
+    assert.equal(listeningAddress('odmoe worker worker-3 listening on 127.0.0.1:40001\n'), '127.0.0.1:40001');
+    assert.equal(listeningAddress('odmoe main m listening on [::1]:7600\nmore\n'), '[::1]:7600');
+    assert.equal(listeningAddress('odmoe worker worker-3 listening on'), null);
+    assert.equal(listeningAddress('starting; nothing listening on 127.0.0.1:1\n'), null);
+  });
+
+  it('a cluster is whole when main knows every daemon and has placed every worker', () => {
+    const everyone = DAEMONS.map(({ id }) => id);
+    assert.deepEqual(missingNodes(status(everyone, ['worker-1', 'worker-2']), DAEMONS), []);
+  });
+
+  it('names who is missing, and why where main knows', () => {
+    const refused = { address: '127.0.0.1:5', id: 'worker-2', code: 'NODE_REFUSED', message: 'another pack' };
+    const missing = missingNodes(status(['main', 'worker-1', 'worker-2'], ['worker-1'], [refused]), DAEMONS);
+    assert.deepEqual(missing, ['shadow shadow has not joined', 'worker worker-2 has not joined (another pack)']);
+  });
+
+  it('the table shows recall, reloads, speed and every node’s memory beside the model’s experts', () => {
+    const finished: Finished = {
+      finishReason: 'length',
+      text: '',
+      timing: {
+        ttftMs: 12.34,
+        tpotMs: 5,
+        decodeTokensPerS: 200,
+        outputTokensPerS: 180,
+        queuedMs: 0,
+        ioStallMs: 0,
+      },
+      sep: { recall: 0.9975, activated: 400, predictedCorrectly: 399, late: 0, correctByIteration: [], activatedByIteration: [] },
+      reloads: 7,
+      nodes: [
+        nodeStatus('main', 'ROLE_MAIN', 1024 * 1024),
+        nodeStatus('worker-1', 'ROLE_WORKER', 3 * 1024),
+        nodeStatus('worker-2', 'ROLE_WORKER', 4 * 1024),
+      ],
+    };
+    const table = demoTable(finished, 12 * 1024 * 1024);
+    for (const part of ['99.75 %', '399 of 400', '12.3 ms', '200.0 tokens/s', '1.00 MiB', '7.00 KiB', '12.0 MiB']) {
+      assert.ok(table.includes(part), `${part} is not in\n${table}`);
+    }
+    assert.match(table, /reloads\s+7\n/);
+    assert.match(demoTable({ ...finished, sep: null }, 1), /no shadow/);
+  });
+
+  it('writes sizes in binary units', () => {
+    assert.equal(formatBytes(0), '0 B');
+    assert.equal(formatBytes(1536), '1.50 KiB');
+    assert.equal(formatBytes(1023 * 1024), '1023 KiB');
+    assert.equal(formatBytes(13_900_000), '13.3 MiB');
+  });
+});

@@ -1,0 +1,44 @@
+import assert from 'node:assert/strict';
+import { AdmissionQueue } from '../../main-node/rpc/admission-queue.js';
+
+const never = new AbortController().signal;
+
+describe('main: the admission queue', () => {
+  it('admits in the order of arrival as places get free', async () => {
+    const queue = new AdmissionQueue(1, 8);
+    const admitted: number[] = [];
+    await queue.enter(never);
+    const waits = [1, 2, 3].map((id) => queue.enter(never).then(() => admitted.push(id)));
+    assert.deepEqual([queue.active, queue.queued], [1, 3]);
+    for (const wait of waits) {
+      queue.leave();
+      await wait;
+    }
+    assert.deepEqual(admitted, [1, 2, 3]);
+    queue.leave();
+    assert.deepEqual([queue.active, queue.queued], [0, 0]);
+  });
+
+  it('refuses what exceeds the bound with QUEUE_FULL', async () => {
+    const queue = new AdmissionQueue(1, 1);
+    await queue.enter(never);
+    const waiting = queue.enter(never);
+    await assert.rejects(queue.enter(never), { code: 'QUEUE_FULL' });
+    queue.leave();
+    await waiting;
+  });
+
+  it('forgets a request that is cancelled while it waits', async () => {
+    const queue = new AdmissionQueue(1, 2);
+    await queue.enter(never);
+    const gone = new AbortController();
+    const cancelled = queue.enter(gone.signal);
+    const patient = queue.enter(never);
+    gone.abort();
+    await assert.rejects(cancelled, { code: 'CANCELLED' });
+    assert.equal(queue.queued, 1);
+    queue.leave();
+    await patient;
+    await assert.rejects(queue.enter(gone.signal), { code: 'CANCELLED' });
+  });
+});

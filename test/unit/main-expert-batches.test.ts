@@ -1,0 +1,74 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { planExpertBatches } from '../../main-node/prefill/expert-batches.js';
+
+interface Case {
+  rows: number;
+  k: number;
+  experts: number;
+  workers: number;
+  miniBatchRows: number;
+  choice: Int32Array;
+}
+
+const cases = fc
+  .record({
+    rows: fc.integer({ min: 1, max: 40 }),
+    experts: fc.integer({ min: 1, max: 9 }),
+    workers: fc.integer({ min: 1, max: 20 }),
+    miniBatchRows: fc.integer({ min: 1, max: 8 }),
+  })
+  .chain((shape) => {
+    const k = Math.min(2, shape.experts);
+    const row = fc.shuffledSubarray([...Array(shape.experts).keys()], { minLength: k, maxLength: k });
+    return fc
+      .array(row, { minLength: shape.rows, maxLength: shape.rows })
+      .map((choice): Case => ({ ...shape, k, choice: Int32Array.from(choice.flat()) }));
+  });
+
+/** Expert e belongs to workers e, e + experts, ... of `workers`. */
+function workersFor({ experts, workers }: Case, expert: number): string[] {
+  const ids = [...Array(workers).keys()].filter((worker) => worker % experts === expert);
+  return (ids.length === 0 ? [expert % workers] : ids).map((worker) => `worker-${worker}`);
+}
+
+const plan = (input: Case) =>
+  planExpertBatches(input.choice, input.k, input.experts, input.miniBatchRows, (expert) => workersFor(input, expert));
+
+describe('main: prefill batches', () => {
+  it('send every row to each of its experts once, at its rank, in mini-batches of bounded size', () => {
+    fc.assert(
+      fc.property(cases, (input) => {
+        const seen = new Map<string, number>();
+        for (const batch of plan(input).batches) {
+          assert.ok(batch.rows.length >= 1 && batch.rows.length <= input.miniBatchRows);
+          assert.ok(workersFor(input, batch.expert).includes(batch.workerId));
+          for (const { row, rank } of batch.rows) seen.set(`${row} ${rank}`, batch.expert);
+        }
+        assert.equal(seen.size, input.choice.length);
+        input.choice.forEach((expert, index) => {
+          assert.equal(seen.get(`${Math.floor(index / input.k)} ${index % input.k}`), expert);
+        });
+      }),
+    );
+  });
+
+  it('mark the last batch of each worker and expert, and name the workers an expert gives nothing', () => {
+    fc.assert(
+      fc.property(cases, (input) => {
+        const { batches, unused } = plan(input);
+        for (let expert = 0; expert < input.experts; expert++) {
+          for (const workerId of workersFor(input, expert)) {
+            const own = batches.filter((batch) => batch.workerId === workerId && batch.expert === expert);
+            assert.deepEqual(
+              own.map((batch) => batch.last),
+              own.map((_, index) => index === own.length - 1),
+            );
+            const named = unused.some((item) => item.workerId === workerId && item.expert === expert);
+            assert.equal(named, own.length === 0);
+          }
+        }
+      }),
+    );
+  });
+});

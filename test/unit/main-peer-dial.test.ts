@@ -1,0 +1,131 @@
+import assert from 'node:assert/strict';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { dialAddress } from '../../main-node/cluster/membership.js';
+import { PeerDial, serveStream } from '../../main-node/cluster/peer-dial.js';
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
+import { MemoryStream } from '../integration/harness/memory-stream.js';
+
+const identity = (id: string, packDigest = 'digest'): NodeIdentity => ({
+  id,
+  role: 'ROLE_WORKER',
+  cluster: 'test',
+  protocolVersion: 1,
+  modelName: 'm',
+  packDigest,
+  bootId: 'b',
+  address: '127.0.0.1:1',
+  device: 'cpu',
+});
+
+const OWN = identity('main');
+
+function greet(stream: MemoryStream<WorkerRequest, WorkerReply>, received: WorkerReply[] = []) {
+  const ends: (OdmoeError | null)[] = [];
+  const served = serveStream(stream, { kind: 'hello', hello: OWN }, OWN, () => ({
+    receive: (reply) => received.push(reply),
+    streamClosed: (error) => ends.push(error),
+  }));
+  return { served, ends };
+}
+
+describe('main: greeting a peer', () => {
+  it('says hello, takes the welcome, and hands the rest to the link until the stream ends', async () => {
+    const stream = new MemoryStream<WorkerRequest, WorkerReply>();
+    const received: WorkerReply[] = [];
+    const { served, ends } = greet(stream, received);
+    assert.equal(stream.sent[0]?.kind, 'hello');
+    stream.arrive({ kind: 'welcome', welcome: { identity: identity('worker') } });
+    await sleep(1);
+    stream.arrive({ kind: 'error', error: { code: 'INTERNAL', message: 'x', requestId: 0, epoch: 0 } });
+    stream.close();
+    await served;
+    assert.deepEqual(
+      received.map(({ kind }) => kind),
+      ['error'],
+    );
+    assert.deepEqual(ends, [null]);
+  });
+
+  it('rejects with the reason of a refusal', async () => {
+    const stream = new MemoryStream<WorkerRequest, WorkerReply>();
+    const { served, ends } = greet(stream);
+    stream.arrive({ kind: 'refusal', refusal: { code: 'NODE_REFUSED', message: 'another pack' } });
+    await assert.rejects(served, { code: 'NODE_REFUSED', message: 'another pack' });
+    assert.deepEqual(ends, []);
+  });
+
+  it('refuses a peer that does not belong, though it said welcome', async () => {
+    const stream = new MemoryStream<WorkerRequest, WorkerReply>();
+    const { served } = greet(stream);
+    stream.arrive({ kind: 'welcome', welcome: { identity: identity('worker', 'other digest') } });
+    await assert.rejects(served, { code: 'NODE_REFUSED' });
+    assert.equal(stream.closedWith?.code, 'NODE_REFUSED');
+  });
+
+  it('rejects an answer that is no welcome, and a stream that ends first', async () => {
+    const talkative = new MemoryStream<WorkerRequest, WorkerReply>();
+    const first = greet(talkative);
+    talkative.arrive({ kind: 'error', error: { code: 'INTERNAL', message: 'x', requestId: 0, epoch: 0 } });
+    await assert.rejects(first.served, { code: 'PROTOCOL_VIOLATION' });
+    const silent = new MemoryStream<WorkerRequest, WorkerReply>();
+    const second = greet(silent);
+    silent.close(new OdmoeError('WORKER_LOST', 'reset'));
+    await assert.rejects(second.served, { code: 'WORKER_LOST' });
+  });
+});
+
+describe('main: dialling a peer', () => {
+  it('dials again after a failure and after an end', async () => {
+    const events: string[] = [];
+    let dial: PeerDial | null = null;
+    await new Promise<void>((resolve) => {
+      dial = new PeerDial({
+        address: 'x:1',
+        reconnectDelayMs: 1,
+        forgetAfterMs: null,
+        now: () => 0,
+        attempt: async (connected) => {
+          events.push('attempt');
+          if (events.length === 1) throw new OdmoeError('TIMEOUT', 'none there');
+          connected();
+          if (events.filter((event) => event === 'attempt').length === 3) resolve();
+        },
+        onFailure: (error) => events.push(error.code),
+        onForgotten: () => events.push('forgotten'),
+      });
+    });
+    const running = dial as unknown as PeerDial;
+    running.stop();
+    await running.finished;
+    assert.deepEqual(events, ['attempt', 'TIMEOUT', 'attempt', 'attempt']);
+  });
+
+  it('forgets an address that has been dead for too long', async () => {
+    let nowMs = 0;
+    const events: string[] = [];
+    const dial = new PeerDial({
+      address: 'x:1',
+      reconnectDelayMs: 1,
+      forgetAfterMs: 60_000,
+      now: () => nowMs,
+      attempt: async () => {
+        nowMs += 30_000;
+        throw new OdmoeError('TIMEOUT', 'none there');
+      },
+      onFailure: () => events.push('failure'),
+      onForgotten: () => events.push('forgotten'),
+    });
+    await dial.finished;
+    assert.deepEqual(events, ['failure', 'failure', 'failure', 'forgotten']);
+  });
+});
+
+describe('main: the address of a peer that joins', () => {
+  it('is its own, with the host it came from where it cannot know one', () => {
+    assert.equal(dialAddress('10.0.0.5:7601', '10.0.0.9'), '10.0.0.5:7601');
+    assert.equal(dialAddress('0.0.0.0:7601', '10.0.0.9'), '10.0.0.9:7601');
+    assert.equal(dialAddress(':7601', '10.0.0.9'), '10.0.0.9:7601');
+    assert.equal(dialAddress('[::]:7601', 'fe80::1'), '[fe80::1]:7601');
+  });
+});

@@ -1,0 +1,128 @@
+import assert from 'node:assert/strict';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { firstEpoch } from '../../main-node/cluster/first-epoch.js';
+import { JOIN_BATCH_MS, Roster } from '../../main-node/cluster/roster.js';
+import { ShadowLink } from '../../main-node/cluster/shadow-link.js';
+import { WorkerLink } from '../../main-node/cluster/worker-link.js';
+import type {
+  NodeIdentity,
+  ShadowReply,
+  ShadowRequest,
+  WorkerReply,
+  WorkerRequest,
+} from '../../shared/rpc/messages.js';
+import { MemoryStream } from '../integration/harness/memory-stream.js';
+
+const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
+const never = new AbortController().signal;
+
+const identity = (id: string): NodeIdentity => ({
+  id,
+  role: 'ROLE_WORKER',
+  cluster: 'test',
+  protocolVersion: 1,
+  modelName: 'm',
+  packDigest: 'd',
+  bootId: `boot of ${id}`,
+  address: '',
+  device: 'cpu',
+});
+
+function worker(id: string): { link: WorkerLink; stream: MemoryStream<WorkerRequest, WorkerReply> } {
+  const stream = new MemoryStream<WorkerRequest, WorkerReply>();
+  const link = new WorkerLink(identity(id), `${id}:1`, stream, { hiddenSize: 4, executeTimeoutMs: 1000 }, SILENT);
+  return { link, stream };
+}
+
+function shadow(id: string): { link: ShadowLink; stream: MemoryStream<ShadowRequest, ShadowReply> } {
+  const stream = new MemoryStream<ShadowRequest, ShadowReply>();
+  const link = new ShadowLink(identity(id), `${id}:1`, stream, { layers: 4, experts: 8 }, () => undefined, SILENT);
+  return { link, stream };
+}
+
+function epochs(stream: MemoryStream<WorkerRequest, WorkerReply> | MemoryStream<ShadowRequest, ShadowReply>): number[] {
+  return stream.sent.flatMap((message) => (message.kind === 'placement' ? [message.placement.epoch] : []));
+}
+
+const newRoster = () => new Roster({ layers: 4, experts: 8, expertsPerToken: 2 }, 'auto', 100, SILENT);
+
+describe('main: the roster', () => {
+  it('makes one placement of workers that come together, and tells them and the shadow', async () => {
+    const roster = newRoster();
+    const [a, b, s] = [worker('a'), worker('b'), shadow('s')];
+    roster.addShadow(s.link);
+    roster.addWorker(a.link);
+    roster.addWorker(b.link);
+    await roster.waitForPlacement(1000, never);
+    assert.deepEqual([epochs(a.stream), epochs(b.stream), epochs(s.stream)], [[101], [101], [101]]);
+    assert.deepEqual(roster.placement?.groups, [{ workerIds: ['a', 'b'] }]);
+    roster.stop();
+  });
+
+  it('places anew at once when a worker is lost', async () => {
+    const roster = newRoster();
+    const [a, b] = [worker('a'), worker('b')];
+    roster.addWorker(a.link);
+    roster.addWorker(b.link);
+    await roster.waitForPlacement(1000, never);
+    roster.removeWorker(a.link, 'test');
+    assert.equal(roster.placement?.epoch, 102);
+    assert.deepEqual(epochs(b.stream), [101, 102]);
+    roster.removeWorker(b.link, 'test');
+    assert.equal(roster.placement, null);
+    assert.equal(roster.epoch, 103);
+    roster.stop();
+  });
+
+  it('announces no older placement after a newer one when a stream breaks under the announcement', async () => {
+    const roster = newRoster();
+    const [a, b] = [worker('a'), worker('b')];
+    a.stream.send = () => roster.removeWorker(a.link, 'broke');
+    roster.addWorker(a.link);
+    roster.addWorker(b.link);
+    await roster.waitForPlacement(1000, never);
+    await sleep(2 * JOIN_BATCH_MS);
+    assert.deepEqual(epochs(b.stream), [102]);
+    roster.stop();
+  });
+
+  it('waits for a worker as long as it is told to, then fails with NO_WORKERS', async () => {
+    const roster = newRoster();
+    await assert.rejects(roster.waitForPlacement(5, never), { code: 'NO_WORKERS' });
+    const waiting = roster.waitForPlacement(5000, never);
+    roster.addWorker(worker('a').link);
+    assert.equal((await waiting).epoch, 101);
+    roster.stop();
+  });
+
+  it('stops waiting when the request is cancelled', async () => {
+    const roster = newRoster();
+    const gone = new AbortController();
+    const waiting = roster.waitForPlacement(60_000, gone.signal);
+    gone.abort();
+    await assert.rejects(waiting, { code: 'CANCELLED' });
+  });
+
+  it('uses one shadow, and the one that stands by when that is lost', async () => {
+    const roster = newRoster();
+    const [first, second, a] = [shadow('s1'), shadow('s2'), worker('a')];
+    roster.addShadow(first.link);
+    roster.addShadow(second.link);
+    roster.addWorker(a.link);
+    await roster.waitForPlacement(1000, never);
+    assert.equal(roster.shadow, first.link);
+    assert.deepEqual(epochs(second.stream), []);
+    roster.removeShadow(first.link, 'test');
+    assert.equal(roster.shadow, second.link);
+    assert.deepEqual(epochs(second.stream), [101]);
+    roster.stop();
+  });
+});
+
+describe('main: the first epoch', () => {
+  it('grows from one start to the next and leaves room for epochs in between', () => {
+    const start = Date.UTC(2026, 5, 1);
+    assert.equal(firstEpoch(start + 1000) - firstEpoch(start), 65_536);
+    assert.ok(Number.isSafeInteger(firstEpoch(Date.UTC(2500, 0, 1))));
+  });
+});

@@ -1,0 +1,117 @@
+import assert from 'node:assert/strict';
+import { PredictionRouter } from '../../main-node/decode/prediction-router.js';
+import { MAX_KEPT_PREDICTIONS, SequencePredictions } from '../../main-node/decode/sequence-predictions.js';
+import { assignPredictedExperts, planPlacement } from '../../shared/placement/index.js';
+import type { Prediction, Release } from '../../shared/rpc/messages.js';
+
+const LAYERS = 2;
+const PROMPT_TOKENS = 10;
+
+const predicted = (position: number, layer: number, experts: number[], epoch = 1): Prediction => ({
+  epoch,
+  sequence: 7,
+  position,
+  layer,
+  experts,
+});
+
+describe('main: predictions of a sequence', () => {
+  it('are handed out at their layer and counted per OD-MoE equations 2 and 3', () => {
+    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
+    assert.equal(predictions.arrive(predicted(10, 0, [1, 2])), 'kept');
+    assert.equal(predictions.arrive(predicted(10, 1, [3, 4])), 'kept');
+    assert.deepEqual(predictions.decide(10, 0, [2, 1])?.experts, [1, 2]);
+    assert.deepEqual(predictions.decide(10, 1, [4, 5])?.experts, [3, 4]);
+    assert.equal(predictions.decide(11, 0, [1, 2]), null);
+    assert.equal(predictions.decide(11, 1, [1, 2]), null);
+    assert.deepEqual(predictions.metrics(), {
+      recall: 3 / 8,
+      activated: 8,
+      predictedCorrectly: 3,
+      late: 0,
+      correctByIteration: [3, 0],
+      activatedByIteration: [4, 4],
+    });
+  });
+
+  it('count by content when they come late, once', () => {
+    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
+    assert.equal(predictions.decide(10, 0, [1, 2]), null);
+    assert.equal(predictions.arrive(predicted(10, 0, [2, 3])), 'late');
+    assert.equal(predictions.arrive(predicted(10, 0, [1, 2])), 'late');
+    const { late, predictedCorrectly, activated } = predictions.metrics();
+    assert.deepEqual({ late, predictedCorrectly, activated }, { late: 1, predictedCorrectly: 1, activated: 2 });
+  });
+
+  it('replace an earlier one for the same layer while there is time', () => {
+    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
+    predictions.arrive(predicted(10, 0, [1, 2]));
+    predictions.arrive(predicted(10, 0, [3, 4]));
+    assert.deepEqual(predictions.decide(10, 0, [3, 4])?.experts, [3, 4]);
+    assert.equal(predictions.metrics().predictedCorrectly, 2);
+  });
+
+  it('are not kept for the prompt, nor without bound', () => {
+    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
+    assert.equal(predictions.arrive(predicted(PROMPT_TOKENS - 1, 0, [1])), 'ignored');
+    for (let index = 0; index < MAX_KEPT_PREDICTIONS; index++) {
+      assert.equal(predictions.arrive(predicted(PROMPT_TOKENS + index, 0, [1])), 'kept');
+    }
+    assert.equal(predictions.arrive(predicted(PROMPT_TOKENS + MAX_KEPT_PREDICTIONS, 0, [1])), 'ignored');
+  });
+});
+
+describe('main: the prediction router', () => {
+  const placement = planPlacement({
+    epoch: 1,
+    workers: ['a', 'b', 'c', 'd'].map((id) => ({ id, address: '', slots: 1 })),
+    layers: LAYERS,
+    experts: 8,
+    expertsPerToken: 2,
+    groupSize: 'auto',
+  });
+
+  function routerWithReleases(): { router: PredictionRouter; releases: [string, Release][] } {
+    const releases: [string, Release][] = [];
+    const target = (id: string) => ({ sendRelease: (release: Release) => void releases.push([id, release]) });
+    const router = new PredictionRouter({ placement, worker: target });
+    return { router, releases };
+  }
+
+  it('releases a late prediction at the workers that were told of it', () => {
+    const { router, releases } = routerWithReleases();
+    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
+    router.open(7, predictions);
+    predictions.decide(10, 0, [1, 2]);
+    router.arrive(predicted(10, 0, [2, 3]));
+    const told = assignPredictedExperts(placement, 0, 10, [2, 3]);
+    assert.deepEqual(new Map(releases.map(([id, release]) => [release.experts[0], id])), told);
+    assert.deepEqual(
+      releases.map(([, { sequence, position, layer, epoch }]) => [sequence, position, layer, epoch]),
+      [
+        [7, 10, 0, 1],
+        [7, 10, 0, 1],
+      ],
+    );
+  });
+
+  it('releases nothing of an older epoch, and nothing that is in time', () => {
+    const { router, releases } = routerWithReleases();
+    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
+    router.open(7, predictions);
+    predictions.decide(10, 0, [1, 2]);
+    router.arrive(predicted(10, 0, [2, 3], 0));
+    router.arrive(predicted(10, 1, [2, 3]));
+    assert.deepEqual(releases, []);
+  });
+
+  it('tells every worker when a sequence has ended', () => {
+    const { router, releases } = routerWithReleases();
+    router.open(7, new SequencePredictions(PROMPT_TOKENS, LAYERS));
+    router.close(7);
+    assert.deepEqual(
+      releases.map(([id, { sequence, experts }]) => [id, sequence, experts]),
+      ['a', 'b', 'c', 'd'].map((id) => [id, 7, []]),
+    );
+  });
+});

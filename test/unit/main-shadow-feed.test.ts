@@ -1,0 +1,134 @@
+import assert from 'node:assert/strict';
+import { KEY_VALUE_BACKLOG_BYTES, ShadowFeed, type FedShadow } from '../../main-node/decode/shadow-feed.js';
+import type { ShadowRequest } from '../../shared/rpc/messages.js';
+
+const LAYERS = 2;
+const ROW_BYTES = 4;
+const PROMPT = [5, 6, 7];
+
+class RecordingShadow implements FedShadow {
+  readonly sent: ShadowRequest[] = [];
+  alive = true;
+  backlogBytes = 0;
+
+  constructor(readonly id: string) {}
+
+  send(request: ShadowRequest): void {
+    this.sent.push(request);
+  }
+
+  /** "layer:from-to" of the rows that were sent. */
+  rows(): string[] {
+    return this.sent.flatMap((request) => {
+      if (request.kind !== 'kvRows') return [];
+      const { layer, position, rows, keys } = request.kvRows;
+      assert.equal(keys.byteLength, rows * ROW_BYTES);
+      return [`${layer}:${position}-${position + rows}`];
+    });
+  }
+}
+
+function feedFor(shadow: { current: FedShadow | null }, tokenPeriod: number, keyValuePeriod: number): ShadowFeed {
+  const rows = (count: number) => ({ keys: new Uint8Array(count * ROW_BYTES), values: new Uint8Array(count * ROW_BYTES) });
+  return new ShadowFeed(
+    {
+      sequence: 9,
+      promptTokens: PROMPT.length,
+      maxPositions: 20,
+      layers: LAYERS,
+      keyRowBytes: ROW_BYTES,
+      align: { tokenPeriod, keyValuePeriod },
+    },
+    () => shadow.current,
+    () => 3,
+    (_layer, _position, count) => rows(count),
+  );
+}
+
+function passOver(feed: ShadowFeed, written: number): void {
+  for (let layer = 0; layer < LAYERS; layer++) feed.layerWritten(layer, written);
+}
+
+describe('main: what shadow is fed', () => {
+  it('begins with the prompt, then gets its rows and every token', () => {
+    const shadow = new RecordingShadow('s');
+    const feed = feedFor({ current: shadow }, 1, 1);
+    feed.followShadow(PROMPT, 0);
+    passOver(feed, 3);
+    feed.followShadow(PROMPT, 3);
+    feed.token(3, 40);
+    passOver(feed, 4);
+    feed.end();
+    assert.deepEqual(
+      shadow.sent.map(({ kind }) => kind),
+      ['begin', 'kvRows', 'kvRows', 'token', 'kvRows', 'kvRows', 'end'],
+    );
+    assert.deepEqual(shadow.rows(), ['0:0-3', '1:0-3', '0:3-4', '1:3-4']);
+    const begin = shadow.sent[0];
+    assert.ok(begin?.kind === 'begin');
+    assert.deepEqual(begin.begin.tokenIds, PROMPT);
+    assert.equal(begin.begin.promptTokens, 3);
+  });
+
+  it('gets the rows of several iterations together when the period says so', () => {
+    const shadow = new RecordingShadow('s');
+    const feed = feedFor({ current: shadow }, 4, 2);
+    feed.followShadow(PROMPT, 0);
+    for (let written = 3; written <= 7; written++) passOver(feed, written);
+    assert.deepEqual(
+      shadow.rows().filter((rows) => rows.startsWith('1:')),
+      ['1:0-3', '1:3-5', '1:5-7'],
+    );
+  });
+
+  it('gets no rows without key-value alignment', () => {
+    const shadow = new RecordingShadow('s');
+    const feed = feedFor({ current: shadow }, 0, 0);
+    feed.followShadow(PROMPT, 0);
+    passOver(feed, 3);
+    assert.deepEqual(shadow.rows(), []);
+  });
+
+  it('tells a shadow that comes in the middle all that was so far', () => {
+    const shadow: { current: RecordingShadow | null } = { current: null };
+    const feed = feedFor(shadow, 1, 1);
+    feed.followShadow(PROMPT, 0);
+    passOver(feed, 3);
+    feed.token(3, 40);
+    assert.equal(feed.tookPart, false);
+    shadow.current = new RecordingShadow('late');
+    const soFar = [...PROMPT, 40];
+    feed.followShadow(soFar, 4);
+    feed.token(4, 41);
+    passOver(feed, 5);
+    const begin = shadow.current.sent[0];
+    assert.ok(begin?.kind === 'begin');
+    assert.deepEqual(begin.begin.tokenIds, soFar);
+    assert.deepEqual(shadow.current.rows(), ['0:0-5', '1:0-5']);
+    assert.equal(feed.tookPart, true);
+  });
+
+  it('holds rows back while too much is unsent, and sends them when there is room', () => {
+    const shadow = new RecordingShadow('s');
+    const feed = feedFor({ current: shadow }, 1, 1);
+    feed.followShadow(PROMPT, 0);
+    shadow.backlogBytes = KEY_VALUE_BACKLOG_BYTES;
+    passOver(feed, 3);
+    assert.deepEqual(shadow.rows(), []);
+    shadow.backlogBytes = 0;
+    passOver(feed, 4);
+    assert.deepEqual(shadow.rows(), ['0:0-4', '1:0-4']);
+  });
+
+  it('goes on without a shadow that is lost', () => {
+    const shadow = new RecordingShadow('s');
+    const feed = feedFor({ current: shadow }, 1, 1);
+    feed.followShadow(PROMPT, 0);
+    shadow.alive = false;
+    feed.followShadow(PROMPT, 3);
+    const sent = shadow.sent.length;
+    feed.token(3, 40);
+    passOver(feed, 4);
+    assert.equal(shadow.sent.length, sent);
+  });
+});

@@ -1,0 +1,69 @@
+import type { Split } from '../../shared/model/tensor-source.js';
+
+/** Planes and checksums written out from docs/pack-format.md, a value at a time: what the native ones are held against. */
+
+export function referenceSplitPlanes(values: Uint8Array, split: Split): Uint8Array[] {
+  const view = new DataView(values.buffer, values.byteOffset, values.byteLength);
+  switch (split) {
+    case 'none-bf16':
+    case 'none-fp16':
+    case 'none-fp32':
+      return [values.slice()];
+    case 'bf16-e8-sm8':
+      return perValue(values.length / 2, (i) => {
+        const bits = view.getUint16(i * 2, true);
+        return [[(bits >> 7) & 0xff], [((bits >> 8) & 0x80) | (bits & 0x7f)]];
+      });
+    case 'fp16-hi8-lo8':
+      return perValue(values.length / 2, (i) => {
+        const bits = view.getUint16(i * 2, true);
+        return [[bits >> 8], [bits & 0xff]];
+      });
+    case 'fp32-e8-sm8-r16':
+      return perValue(values.length / 4, (i) => {
+        const bits = view.getUint32(i * 4, true);
+        return [
+          [(bits >>> 23) & 0xff],
+          [((bits >>> 24) & 0x80) | ((bits >>> 16) & 0x7f)],
+          [bits & 0xff, (bits >>> 8) & 0xff],
+        ];
+      });
+  }
+}
+
+function perValue(values: number, cut: (index: number) => number[][]): Uint8Array[] {
+  const planes: number[][] = [];
+  for (let index = 0; index < values; index += 1) {
+    cut(index).forEach((bytes, plane) => (planes[plane] ??= []).push(...bytes));
+  }
+  return planes.map((plane) => Uint8Array.from(plane));
+}
+
+/** The values again, from their planes. */
+export function referenceMergePlanes(planes: readonly Uint8Array[], split: Split): Uint8Array {
+  const [first = new Uint8Array(0), second = new Uint8Array(0), third = new Uint8Array(0)] = planes;
+  if (split === 'none-bf16' || split === 'none-fp16' || split === 'none-fp32') return first.slice();
+  const merged = Buffer.alloc(first.length * (split === 'fp32-e8-sm8-r16' ? 4 : 2));
+  first.forEach((high, i) => {
+    const low = second[i] ?? 0;
+    const signExponentMantissa = ((low & 0x80) << 8) | (high << 7) | (low & 0x7f);
+    if (split === 'bf16-e8-sm8') merged.writeUInt16LE(signExponentMantissa, i * 2);
+    else if (split === 'fp16-hi8-lo8') merged.writeUInt16LE((high << 8) | low, i * 2);
+    else {
+      merged.writeUInt16LE(signExponentMantissa, i * 4 + 2);
+      merged.writeUInt8(third[i * 2] ?? 0, i * 4);
+      merged.writeUInt8(third[i * 2 + 1] ?? 0, i * 4 + 1);
+    }
+  });
+  return merged;
+}
+
+/** CRC-32C (Castagnoli), a bit at a time; `seed` is the checksum of what came before. */
+export function referenceCrc32c(bytes: Uint8Array, seed: number): number {
+  let crc = ~seed;
+  for (const byte of bytes) {
+    crc ^= byte;
+    for (let bit = 0; bit < 8; bit += 1) crc = (crc >>> 1) ^ (crc & 1 ? 0x82f63b78 : 0);
+  }
+  return ~crc >>> 0;
+}

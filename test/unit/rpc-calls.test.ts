@@ -1,0 +1,334 @@
+import assert from 'node:assert/strict';
+import { createServer } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import { Client, ChannelCredentials } from '@grpc/grpc-js';
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { Logger } from '../../shared/log/index.js';
+import {
+  checkPeer,
+  fetchStatus,
+  generate,
+  identifyPeer,
+  isLoopbackHost,
+  joinMain,
+  parseAddress,
+  startRpcServer,
+} from '../../shared/rpc/index.js';
+import type {
+  GenerateReply,
+  GenerateRequest,
+  NodeIdentity,
+  RpcServer,
+  RpcServerOptions,
+  StatusReply,
+} from '../../shared/rpc/index.js';
+
+const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
+const SILENT: Logger = {
+  error: () => undefined,
+  warn: () => undefined,
+  info: () => undefined,
+  debug: () => undefined,
+};
+const MAIN: NodeIdentity = {
+  id: 'main',
+  role: 'ROLE_MAIN',
+  cluster: 'test',
+  protocolVersion: 1,
+  modelName: 'demo',
+  packDigest: 'abc',
+  bootId: 'boot',
+  address: '127.0.0.1:1',
+  device: 'cpu avx2, 2 threads',
+};
+const STATUS: StatusReply = {
+  nodes: [],
+  placement: null,
+  activeSequences: 1,
+  queuedRequests: 2,
+  problems: [{ address: 'a:1', id: 'w', code: 'NODE_REFUSED', message: 'why' }],
+  requests: 3,
+  tokens: 4,
+};
+const REQUEST: GenerateRequest = {
+  text: 'hello',
+  messages: [],
+  promptTokenIds: [],
+  raw: false,
+  maxTokens: 5,
+  sampling: null,
+  stop: [],
+  ignoreEos: false,
+  logprobs: 0,
+};
+
+function token(tokenId: number): GenerateReply {
+  return { kind: 'token', token: { tokenId, text: `t${tokenId}`, logprob: -1, top: [] } };
+}
+
+const FINISHED: GenerateReply = {
+  kind: 'finished',
+  finished: { finishReason: 'length', text: 'all', timing: null, sep: null, reloads: 0, nodes: [] },
+};
+
+describe('calls', function () {
+  this.timeout(20_000);
+  let server: RpcServer | null = null;
+
+  async function serve(options: Partial<RpcServerOptions>): Promise<string> {
+    const fixed = { host: '127.0.0.1', port: 0, network: NETWORK, log: SILENT, identity: () => MAIN };
+    server = await startRpcServer({ ...fixed, ...options });
+    return server.address;
+  }
+
+  async function collect(address: string, signal?: AbortSignal): Promise<{ replies: GenerateReply[]; error: unknown }> {
+    const replies: GenerateReply[] = [];
+    try {
+      for await (const reply of generate(address, REQUEST, signal)) replies.push(reply);
+      return { replies, error: null };
+    } catch (error) {
+      return { replies, error };
+    }
+  }
+
+  afterEach(async () => {
+    await server?.stop();
+    server = null;
+  });
+
+  it('tell who answers', async () => {
+    assert.deepEqual(await identifyPeer(await serve({}), 2000), MAIN);
+  });
+
+  it('serve the standard health check', async () => {
+    const address = await serve({});
+    const client = new Client(address, ChannelCredentials.createInsecure());
+    const raw = (bytes: Buffer): Buffer => bytes;
+    const reply = await new Promise<Buffer | undefined>((resolve, reject) => {
+      client.makeUnaryRequest('/grpc.health.v1.Health/Check', raw, raw, Buffer.alloc(0), (error, bytes) => {
+        if (error === null) resolve(bytes);
+        else reject(error);
+      });
+    });
+    client.close();
+    // HealthCheckResponse{status: SERVING}
+    assert.deepEqual(Buffer.from(reply ?? []), Buffer.from([8, 1]));
+  });
+
+  it('join main, which learns from where, and ask for its status', async () => {
+    const joined: [string, string][] = [];
+    const address = await serve({
+      cluster: {
+        join: async (identity, peerHost) => {
+          joined.push([identity.id, peerHost]);
+          if (identity.cluster !== MAIN.cluster) {
+            return { kind: 'refusal', refusal: { code: 'NODE_REFUSED', message: 'other cluster' } };
+          }
+          return { kind: 'welcome', welcome: { identity: MAIN } };
+        },
+        status: async () => STATUS,
+      },
+    });
+    const worker: NodeIdentity = { ...MAIN, id: 'w', role: 'ROLE_WORKER' };
+    assert.deepEqual(await joinMain(address, worker, 2000), { kind: 'welcome', welcome: { identity: MAIN } });
+    const refused = await joinMain(address, { ...worker, cluster: 'x' }, 2000);
+    assert.equal(refused.kind, 'refusal');
+    assert.deepEqual(joined, [
+      ['w', '127.0.0.1'],
+      ['w', '127.0.0.1'],
+    ]);
+    assert.deepEqual(await fetchStatus(address, 2000), STATUS);
+  });
+
+  it('bring a handler\'s OdmoeError across and turn a defect into INTERNAL', async () => {
+    const address = await serve({
+      cluster: {
+        join: async () => {
+          throw new OdmoeError('QUEUE_FULL', 'no room');
+        },
+        status: async () => {
+          throw new TypeError('broken');
+        },
+      },
+    });
+    await assert.rejects(joinMain(address, MAIN, 2000), { code: 'QUEUE_FULL', message: 'no room' });
+    await assert.rejects(fetchStatus(address, 2000), { code: 'INTERNAL' });
+    await assert.rejects(joinMain(address, { ...MAIN, id: '' }, 2000), { code: 'PROTOCOL_VIOLATION' });
+  });
+
+  it('fail by NO_MAIN where nobody listens, TIMEOUT where nobody answers, PROTOCOL_VIOLATION where it is not main', async () => {
+    const address = await serve({});
+    await assert.rejects(fetchStatus(address, 2000), { code: 'PROTOCOL_VIOLATION' });
+    await server?.stop();
+    await assert.rejects(fetchStatus(address, 2000), { code: 'NO_MAIN' });
+    const silent = createServer();
+    await new Promise<void>((resolve) => {
+      silent.listen(0, '127.0.0.1', resolve);
+    });
+    const bound = silent.address();
+    assert.ok(bound !== null && typeof bound === 'object');
+    await assert.rejects(fetchStatus(`127.0.0.1:${bound.port}`, 300), { code: 'TIMEOUT' });
+    silent.close();
+  });
+
+  it('stream an answer in order to its end', async () => {
+    const address = await serve({
+      inference: async function* (request) {
+        assert.equal(request.text, 'hello');
+        yield { kind: 'started', started: { promptTokenIds: [1, 2], seed: 9 } };
+        for (let id = 0; id < 2000; id += 1) yield token(id);
+        yield FINISHED;
+      },
+    });
+    const { replies, error } = await collect(address);
+    assert.equal(error, null);
+    assert.deepEqual(replies[0], { kind: 'started', started: { promptTokenIds: [1, 2], seed: 9 } });
+    assert.deepEqual(
+      replies.slice(1, -1).map((reply) => reply.kind === 'token' && reply.token.tokenId),
+      Array.from({ length: 2000 }, (_, id) => id),
+    );
+    assert.deepEqual(replies.at(-1), FINISHED);
+  });
+
+  it('deliver what came before an error, then the error with its code', async () => {
+    const address = await serve({
+      inference: async function* () {
+        yield token(1);
+        yield token(2);
+        throw new OdmoeError('NO_WORKERS', 'all gone');
+      },
+    });
+    const { replies, error } = await collect(address);
+    assert.equal(replies.length, 2);
+    assert.ok(error instanceof OdmoeError);
+    assert.equal(error.code, 'NO_WORKERS');
+    assert.equal(error.message, 'all gone');
+  });
+
+  it('tell main when the client aborts, and the client that it was cancelled', async () => {
+    let aborted: Promise<unknown> | null = null;
+    const address = await serve({
+      inference: async function* (_request, signal) {
+        aborted = new Promise((resolve) => {
+          signal.addEventListener('abort', resolve, { once: true });
+        });
+        yield token(1);
+        await aborted;
+      },
+    });
+    const controller = new AbortController();
+    const answer = collect(address, controller.signal);
+    while (aborted === null) await delay(5);
+    controller.abort();
+    const { error } = await answer;
+    assert.ok(error instanceof OdmoeError);
+    assert.equal(error.code, 'CANCELLED');
+    await aborted;
+  });
+
+  it('tell main when the client stops reading early', async () => {
+    let stopped = (): void => undefined;
+    const aborted = new Promise<void>((resolve) => {
+      stopped = resolve;
+    });
+    const address = await serve({
+      inference: async function* (_request, signal) {
+        signal.addEventListener('abort', stopped, { once: true });
+        for (let id = 0; !signal.aborted; id += 1) {
+          yield token(id);
+          await delay(1);
+        }
+      },
+    });
+    for await (const reply of generate(address, REQUEST)) {
+      assert.equal(reply.kind, 'token');
+      break;
+    }
+    await aborted;
+  });
+
+  it('make main wait for a slow client instead of holding the whole answer', async () => {
+    let produced = 0;
+    const text = 'x'.repeat(100_000);
+    const address = await serve({
+      inference: async function* (_request, signal) {
+        for (; produced < 5000 && !signal.aborted; produced += 1) {
+          yield { kind: 'token', token: { tokenId: produced, text, logprob: 0, top: [] } };
+        }
+        yield FINISHED;
+      },
+    });
+    let read = 0;
+    for await (const reply of generate(address, REQUEST)) {
+      assert.ok(reply.kind === 'token');
+      read += 1;
+      if (read === 1) await delay(300);
+      if (read === 3) break;
+    }
+    assert.ok(produced < 2000, `${produced} messages of 100 KB were produced for a client that read ${read}`);
+  });
+
+  it('report an answer that ends without having finished', async () => {
+    const address = await serve({
+      inference: async function* () {
+        yield token(1);
+      },
+    });
+    const { replies, error } = await collect(address);
+    assert.equal(replies.length, 1);
+    assert.ok(error instanceof OdmoeError && error.code === 'NO_MAIN');
+  });
+
+  it('refuse a request out of range before the handler sees it', async () => {
+    let called = false;
+    const address = await serve({
+      inference: async function* () {
+        called = true;
+        yield FINISHED;
+      },
+    });
+    const answer = generate(address, { ...REQUEST, maxTokens: 0 });
+    await assert.rejects(answer.next(), { code: 'REQUEST_INVALID', message: /max_tokens/ });
+    assert.equal(called, false);
+  });
+});
+
+describe('checkPeer', () => {
+  it('accepts equals, whatever their role and id', () => {
+    assert.equal(checkPeer(MAIN, { ...MAIN, id: 'w', role: 'ROLE_WORKER', bootId: 'other', address: 'x:2' }), null);
+  });
+
+  const differences: [Partial<NodeIdentity>, RegExp][] = [
+    [{ protocolVersion: 2 }, /protocol version is "2" there and "1" here.*same version/],
+    [{ cluster: 'lab' }, /cluster name is "lab" there and "test" here/],
+    [{ modelName: 'mixtral' }, /model is "mixtral" there and "demo" here.*same pack/],
+    [{ packDigest: '' }, /pack digest is \(none\) there and "abc" here/],
+  ];
+  for (const [difference, message] of differences) {
+    it(`refuses another ${Object.keys(difference).join()}, saying both values`, () => {
+      const refusal = checkPeer(MAIN, { ...MAIN, id: 'w7', role: 'ROLE_WORKER', ...difference });
+      assert.equal(refusal?.code, 'NODE_REFUSED');
+      assert.match(refusal.message, message);
+      assert.match(refusal.message, /worker "w7" and main "main"/);
+    });
+  }
+});
+
+describe('addresses', () => {
+  it('are split into host and port', () => {
+    assert.deepEqual(parseAddress('box-1.local:7600'), { host: 'box-1.local', port: 7600 });
+    assert.deepEqual(parseAddress('[fe80::1%eth0]:1'), { host: 'fe80::1%eth0', port: 1 });
+    for (const wrong of ['', 'host', 'host:', ':7600', 'host:0', 'host:65536', 'http://h:1', '::1:7600', 'h:1x']) {
+      assert.throws(() => parseAddress(wrong), { code: 'USAGE' }, wrong);
+    }
+  });
+
+  it('are known to be loopback or not', () => {
+    for (const host of ['127.0.0.1', '127.8.9.1', 'localhost', '::1', '[::1]', '::ffff:127.0.0.1']) {
+      assert.equal(isLoopbackHost(host), true, host);
+    }
+    for (const host of ['0.0.0.0', '::', '192.168.1.1', '127.0.0.1.example.org', 'example.org', '']) {
+      assert.equal(isLoopbackHost(host), false, host);
+    }
+  });
+});

@@ -1,0 +1,353 @@
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import protobuf from 'protobufjs';
+import { packageRoot } from '../../shared/config/index.js';
+import { alignedFloats, type Execute, type ExecuteResult, type TensorType } from '../../shared/rpc/index.js';
+import { CLUSTER_STATUS, INFERENCE_GENERATE, SHADOW_SERVE, WORKER_SERVE } from '../../shared/rpc/codecs.js';
+import type { GenerateRequest, NodeIdentity, ShadowRequest, WorkerReply, WorkerRequest } from '../../shared/rpc/index.js';
+import {
+  decodeExecuteRequest,
+  decodeResultReply,
+  encodeExecuteRequest,
+  encodeResultReply,
+} from '../../shared/rpc/tensor-messages.js';
+
+const root = new protobuf.Root();
+root.resolvePath = (_origin, target) => join(packageRoot(), 'proto', target);
+root.loadSync(['odmoe/v1/worker.proto', 'odmoe/v1/shadow.proto', 'odmoe/v1/inference.proto']);
+const WorkerRequestType = root.lookupType('odmoe.v1.WorkerRequest');
+const WorkerReplyType = root.lookupType('odmoe.v1.WorkerReply');
+
+const AS_OURS = { longs: Number, enums: String, defaults: true, arrays: true } as const;
+
+const uint32 = fc.nat({ max: 2 ** 32 - 1 });
+const safe = fc.maxSafeNat();
+const tensorType = fc.constantFrom<TensorType>('TENSOR_TYPE_UNSPECIFIED', 'TENSOR_TYPE_F32', 'TENSOR_TYPE_BF16');
+const bytes = fc.uint8Array({ maxLength: 700 });
+const executes: fc.Arbitrary<Execute> = fc.record({
+  requestId: safe,
+  epoch: safe,
+  sequence: safe,
+  position: uint32,
+  layer: uint32,
+  expert: uint32,
+  rows: uint32,
+  hiddenSize: uint32,
+  dtype: tensorType,
+  hidden: bytes,
+  last: fc.boolean(),
+});
+const results: fc.Arbitrary<ExecuteResult> = fc.record({
+  requestId: safe,
+  epoch: safe,
+  rows: uint32,
+  hiddenSize: uint32,
+  dtype: tensorType,
+  output: bytes,
+  wasLoaded: fc.boolean(),
+  stallUs: uint32,
+  executeUs: uint32,
+});
+
+/** A tensor's bytes as a plain array, so that views of different kinds compare. */
+function comparable(message: object | null | undefined): object {
+  const entries = Object.entries(message ?? {});
+  return Object.fromEntries(entries.map(([k, v]) => [k, v instanceof Uint8Array ? Array.from(v) : (v as unknown)]));
+}
+
+function member(type: protobuf.Type, encoded: Uint8Array, name: string): object {
+  const object = type.toObject(type.decode(encoded), AS_OURS) as Record<string, object>;
+  return comparable(object[name]);
+}
+
+const identity: NodeIdentity = {
+  id: 'main-1',
+  role: 'ROLE_MAIN',
+  cluster: 'c',
+  protocolVersion: 1,
+  modelName: 'm',
+  packDigest: 'd',
+  bootId: 'b',
+  address: 'h:1',
+  device: 'cpu',
+};
+
+function violates(decode: () => unknown, pattern: RegExp): void {
+  assert.throws(decode, (error: unknown) => {
+    assert.ok(error instanceof Error && 'code' in error);
+    assert.equal(error.code, 'PROTOCOL_VIOLATION');
+    assert.match(error.message, pattern);
+    return true;
+  });
+}
+
+describe('hand-written encoding of Execute and ExecuteResult', () => {
+  it('is read by protobufjs as what was written', () => {
+    fc.assert(
+      fc.property(executes, (execute) => {
+        assert.deepEqual(member(WorkerRequestType, encodeExecuteRequest(execute), 'execute'), comparable(execute));
+      }),
+    );
+    fc.assert(
+      fc.property(results, (result) => {
+        assert.deepEqual(member(WorkerReplyType, encodeResultReply(result), 'result'), comparable(result));
+      }),
+    );
+  });
+
+  it('reads what protobufjs wrote', () => {
+    fc.assert(
+      fc.property(executes, (execute) => {
+        const encoded = WorkerRequestType.encode(WorkerRequestType.fromObject({ execute })).finish();
+        assert.deepEqual(comparable(decodeExecuteRequest(Buffer.from(encoded))), comparable(execute));
+      }),
+    );
+    fc.assert(
+      fc.property(results, (result) => {
+        const encoded = WorkerReplyType.encode(WorkerReplyType.fromObject({ result })).finish();
+        assert.deepEqual(comparable(decodeResultReply(Buffer.from(encoded))), comparable(result));
+      }),
+    );
+  });
+
+  it('takes no more bytes than the encoding of protobufjs', () => {
+    const execute: Execute = {
+      requestId: 300,
+      epoch: 2,
+      sequence: 2 ** 40,
+      position: 4,
+      layer: 5,
+      expert: 6,
+      rows: 7,
+      hiddenSize: 128,
+      dtype: 'TENSOR_TYPE_BF16',
+      hidden: Uint8Array.of(1, 2, 3),
+      last: true,
+    };
+    const theirs = WorkerRequestType.decode(encodeExecuteRequest(execute));
+    const reencoded = WorkerRequestType.encode(theirs).finish();
+    const ours = encodeExecuteRequest(execute);
+    assert.equal(ours.length, reencoded.length);
+    assert.deepEqual(comparable(decodeExecuteRequest(Buffer.from(reencoded))), comparable(execute));
+  });
+
+  it('skips fields of a later version and takes the last of a repeated one', () => {
+    const plain = encodeExecuteRequest({
+      requestId: 1,
+      epoch: 1,
+      sequence: 1,
+      position: 1,
+      layer: 1,
+      expert: 1,
+      rows: 1,
+      hiddenSize: 1,
+      dtype: 'TENSOR_TYPE_F32',
+      hidden: Uint8Array.of(0, 0, 128, 63),
+      last: false,
+    });
+    // Field 15 in each wire type, then request_id again.
+    const extra = [0x78, 0x96, 0x01, 0x79, 1, 2, 3, 4, 5, 6, 7, 8, 0x7a, 2, 9, 9, 0x7d, 1, 2, 3, 4, 0x08, 42];
+    const message = Buffer.concat([plain, Buffer.from(extra)]);
+    message[1] = message.length - 2;
+    assert.equal(decodeExecuteRequest(message)?.requestId, 42);
+    assert.equal(decodeExecuteRequest(message)?.expert, 1);
+  });
+
+  it('refuses numbers that the wire cannot hold', () => {
+    const [sample] = fc.sample(results, 1);
+    assert.ok(sample);
+    for (const requestId of [-1, 0.5, Number.NaN, 2 ** 60]) {
+      assert.throws(() => encodeResultReply({ ...sample, requestId }), { code: 'INTERNAL' });
+    }
+  });
+});
+
+describe('decoding of a peer\'s messages', () => {
+  const anyDecoder = fc.constantFrom(
+    WORKER_SERVE.request,
+    WORKER_SERVE.reply,
+    SHADOW_SERVE.request,
+    SHADOW_SERVE.reply,
+    INFERENCE_GENERATE.request,
+    CLUSTER_STATUS.reply,
+  );
+
+  it('answers arbitrary bytes with an OdmoeError or a message, never another exception', () => {
+    const allowed = ['PROTOCOL_VIOLATION', 'REQUEST_INVALID'];
+    fc.assert(
+      fc.property(anyDecoder, fc.uint8Array({ maxLength: 200 }), (codec, garbage) => {
+        try {
+          codec.decode(Buffer.from(garbage));
+        } catch (error) {
+          assert.ok(error instanceof Error && 'code' in error && allowed.includes(String(error.code)), String(error));
+        }
+      }),
+      { numRuns: 2000 },
+    );
+  });
+
+  it('answers every truncation and bit flip of a real Execute so', () => {
+    const message = WORKER_SERVE.request.encode({
+      kind: 'execute',
+      execute: { ...(fc.sample(executes, 1)[0] as Execute), rows: 2, hiddenSize: 3, hidden: new Uint8Array(24) },
+    });
+    for (let length = 0; length < message.length; length += 1) {
+      assert.throws(() => WORKER_SERVE.request.decode(message.subarray(0, length)), { code: 'PROTOCOL_VIOLATION' });
+    }
+    for (let bit = 0; bit < message.length * 8; bit += 1) {
+      const flipped = Buffer.from(message);
+      flipped[bit >> 3] = (flipped[bit >> 3] ?? 0) ^ (1 << (bit & 7));
+      try {
+        WORKER_SERVE.request.decode(flipped);
+      } catch (error) {
+        assert.ok(error instanceof Error && 'code' in error && error.code === 'PROTOCOL_VIOLATION', String(error));
+      }
+    }
+  });
+
+  it('brings every kind of message through unchanged', () => {
+    const requests: WorkerRequest[] = [
+      { kind: 'hello', hello: identity },
+      {
+        kind: 'placement',
+        placement: {
+          epoch: 4,
+          workers: [{ id: 'w', address: 'h:2', slots: 2 }],
+          groups: [{ workerIds: ['w'] }],
+          layers: 8,
+          experts: 8,
+          expertsPerToken: 2,
+        },
+      },
+      { kind: 'prediction', prediction: { epoch: 4, sequence: 9, position: 3, layer: 0, experts: [0, 7] } },
+      { kind: 'release', release: { epoch: 4, sequence: 9, position: 3, layer: 0, experts: [] } },
+    ];
+    for (const request of requests) {
+      assert.deepEqual(WORKER_SERVE.request.decode(WORKER_SERVE.request.encode(request)), request);
+    }
+    const shadowRequests: ShadowRequest[] = [
+      {
+        kind: 'begin',
+        begin: {
+          epoch: 1,
+          sequence: 2,
+          tokenIds: [1, 2, 3],
+          alignTokenPeriod: 1,
+          alignKvPeriod: 0,
+          promptTokens: 2,
+          maxPositions: 100,
+        },
+      },
+      { kind: 'token', token: { epoch: 1, sequence: 2, position: 0, tokenId: 65_000 } },
+      {
+        kind: 'kvRows',
+        kvRows: { epoch: 1, sequence: 2, layer: 3, position: 4, rows: 1, keys: Buffer.alloc(8, 1), values: Buffer.alloc(8, 2) },
+      },
+      { kind: 'end', end: { sequence: 2 } },
+    ];
+    for (const request of shadowRequests) {
+      assert.deepEqual(SHADOW_SERVE.request.decode(SHADOW_SERVE.request.encode(request)), request);
+    }
+    const refusal: WorkerReply = { kind: 'refusal', refusal: { code: 'NODE_REFUSED', message: 'no' } };
+    assert.deepEqual(WORKER_SERVE.reply.decode(WORKER_SERVE.reply.encode(refusal)), refusal);
+  });
+
+  it('refuses what the fields contradict', () => {
+    const encode = (request: WorkerRequest) => WORKER_SERVE.request.encode(request);
+    const execute: Execute = {
+      requestId: 1,
+      epoch: 1,
+      sequence: 1,
+      position: 0,
+      layer: 0,
+      expert: 0,
+      rows: 1,
+      hiddenSize: 2,
+      dtype: 'TENSOR_TYPE_F32',
+      hidden: new Uint8Array(8),
+      last: false,
+    };
+    assert.equal(WORKER_SERVE.request.decode(encode({ kind: 'execute', execute })).kind, 'execute');
+    const broken: [Partial<Execute>, RegExp][] = [
+      [{ rows: 0 }, /0 rows/],
+      [{ rows: 2 }, /8 bytes .* take 16/],
+      [{ hiddenSize: 0, hidden: new Uint8Array() }, /rows of 0 values/],
+      [{ dtype: 'TENSOR_TYPE_UNSPECIFIED' }, /unknown type/],
+      [{ dtype: 'TENSOR_TYPE_BF16' }, /take 4/],
+      [{ rows: 2 ** 31 }, /rows/],
+    ];
+    for (const [change, pattern] of broken) {
+      const bytes = encode({ kind: 'execute', execute: { ...execute, ...change } });
+      violates(() => WORKER_SERVE.request.decode(bytes), pattern);
+    }
+    violates(() => WORKER_SERVE.request.decode(Buffer.alloc(0)), /nothing in it/);
+    violates(() => WORKER_SERVE.request.decode(encode({ kind: 'hello', hello: { ...identity, id: '' } })), /no id/);
+    violates(
+      () => WORKER_SERVE.request.decode(encode({ kind: 'hello', hello: { ...identity, role: 'ROLE_UNSPECIFIED' } })),
+      /unknown role/,
+    );
+    violates(
+      () => WORKER_SERVE.request.decode(encode({ kind: 'hello', hello: { ...identity, device: 'x'.repeat(5000) } })),
+      /device .* too long/,
+    );
+    const welcome = Buffer.from(WorkerReplyType.encode(WorkerReplyType.fromObject({ welcome: {} })).finish());
+    violates(() => WORKER_SERVE.reply.decode(welcome), /identity is missing/);
+  });
+});
+
+describe('a request for an answer', () => {
+  const request: GenerateRequest = {
+    text: 'hello',
+    messages: [],
+    promptTokenIds: [],
+    raw: false,
+    maxTokens: 10,
+    sampling: { temperature: 0.5, topK: 40, topP: 0.9, minP: 0, repetitionPenalty: 1.1 },
+    stop: ['\n'],
+    ignoreEos: false,
+    logprobs: 3,
+  };
+  const through = (change: object): GenerateRequest =>
+    INFERENCE_GENERATE.request.decode(INFERENCE_GENERATE.request.encode({ ...request, ...change }));
+
+  it('keeps its values; a seed that is not given stays absent', () => {
+    const received = through({});
+    assert.equal(received.text, 'hello');
+    assert.deepEqual({ ...received.sampling }, request.sampling);
+    assert.equal(received.sampling?.seed, undefined);
+    assert.equal(through({ sampling: { ...request.sampling, seed: 0 } }).sampling?.seed, 0);
+    assert.equal(through({ sampling: null }).sampling, null);
+  });
+
+  it('is refused by REQUEST_INVALID naming the field when out of range', () => {
+    const sampling = (change: object) => ({ sampling: { ...request.sampling, ...change } });
+    const broken: [object, RegExp][] = [
+      [{ text: '' }, /exactly one/],
+      [{ promptTokenIds: [1] }, /exactly one/],
+      [{ maxTokens: 0 }, /max_tokens/],
+      [{ stop: [''] }, /stop string is empty/],
+      [{ stop: Array.from({ length: 65 }, () => 'x') }, /65 stop strings/],
+      [{ logprobs: 5000 }, /logprobs/],
+      [sampling({ temperature: -1 }), /temperature/],
+      [sampling({ temperature: Number.NaN }), /temperature/],
+      [sampling({ topP: 1.5 }), /top_p/],
+      [sampling({ minP: -0.1 }), /min_p/],
+      [sampling({ repetitionPenalty: Infinity }), /repetition_penalty/],
+    ];
+    for (const [change, message] of broken) {
+      assert.throws(() => through(change), { code: 'REQUEST_INVALID', message }, JSON.stringify(change));
+    }
+  });
+});
+
+describe('alignedFloats', () => {
+  it('reads the same values at every offset', () => {
+    const values = Float32Array.of(1.5, -2, 3e-39);
+    for (let offset = 0; offset < 8; offset += 1) {
+      const buffer = new Uint8Array(offset + values.byteLength);
+      buffer.set(new Uint8Array(values.buffer), offset);
+      assert.deepEqual(alignedFloats(buffer.subarray(offset)), values);
+    }
+  });
+});

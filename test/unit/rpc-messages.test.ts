@@ -1,0 +1,241 @@
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import protobuf from 'protobufjs';
+import { packageRoot } from '../../shared/config/index.js';
+import type * as Messages from '../../shared/rpc/index.js';
+
+const root = new protobuf.Root();
+root.resolvePath = (_origin, target) => join(packageRoot(), 'proto', target);
+root.loadSync(['odmoe/v1/worker.proto', 'odmoe/v1/shadow.proto', 'odmoe/v1/inference.proto']);
+
+/** The names of T's members: complete, because the compiler asks for each. */
+type Names<T> = Record<keyof Required<T>, true>;
+
+/** TypeScript's members of each message, by the message's name in the .proto files. */
+const MEMBERS: Record<string, Record<string, true>> = {
+  NodeIdentity: {
+    id: true,
+    role: true,
+    cluster: true,
+    protocolVersion: true,
+    modelName: true,
+    packDigest: true,
+    bootId: true,
+    address: true,
+    device: true,
+  } satisfies Names<Messages.NodeIdentity>,
+  Refusal: { code: true, message: true } satisfies Names<Messages.Refusal>,
+  Welcome: { identity: true } satisfies Names<Messages.Welcome>,
+  StreamError: { code: true, message: true, requestId: true, epoch: true } satisfies Names<Messages.StreamError>,
+  NodeStatus: {
+    identity: true,
+    epoch: true,
+    uptimeMs: true,
+    residentMemoryBytes: true,
+    deviceMemoryUsedBytes: true,
+    deviceMemoryHighWaterBytes: true,
+    deviceMemoryBudgetBytes: true,
+    slots: true,
+    slotsInUse: true,
+    slotBytes: true,
+    loads: true,
+    reloads: true,
+    evictions: true,
+    executions: true,
+    storageReadBytes: true,
+    loadMsMean: true,
+    executeMsMean: true,
+    staleMessages: true,
+    latePredictions: true,
+    droppedPredictions: true,
+    predictedPositions: true,
+    alignedTokens: true,
+    alignedKvRows: true,
+  } satisfies Names<Messages.NodeStatus>,
+  PlacedWorker: { id: true, address: true, slots: true } satisfies Names<Messages.PlacedWorker>,
+  WorkerGroup: { workerIds: true } satisfies Names<Messages.WorkerGroup>,
+  Placement: {
+    epoch: true,
+    workers: true,
+    groups: true,
+    layers: true,
+    experts: true,
+    expertsPerToken: true,
+  } satisfies Names<Messages.Placement>,
+  Prediction: {
+    epoch: true,
+    sequence: true,
+    position: true,
+    layer: true,
+    experts: true,
+  } satisfies Names<Messages.Prediction>,
+  Execute: {
+    requestId: true,
+    epoch: true,
+    sequence: true,
+    position: true,
+    layer: true,
+    expert: true,
+    rows: true,
+    hiddenSize: true,
+    dtype: true,
+    hidden: true,
+    last: true,
+  } satisfies Names<Messages.Execute>,
+  Release: {
+    epoch: true,
+    sequence: true,
+    position: true,
+    layer: true,
+    experts: true,
+  } satisfies Names<Messages.Release>,
+  ExecuteResult: {
+    requestId: true,
+    epoch: true,
+    rows: true,
+    hiddenSize: true,
+    dtype: true,
+    output: true,
+    wasLoaded: true,
+    stallUs: true,
+    executeUs: true,
+  } satisfies Names<Messages.ExecuteResult>,
+  BeginSequence: {
+    epoch: true,
+    sequence: true,
+    tokenIds: true,
+    alignTokenPeriod: true,
+    alignKvPeriod: true,
+    promptTokens: true,
+    maxPositions: true,
+  } satisfies Names<Messages.BeginSequence>,
+  AlignToken: { epoch: true, sequence: true, position: true, tokenId: true } satisfies Names<Messages.AlignToken>,
+  AlignKeyValueRows: {
+    epoch: true,
+    sequence: true,
+    layer: true,
+    position: true,
+    rows: true,
+    keys: true,
+    values: true,
+  } satisfies Names<Messages.AlignKeyValueRows>,
+  EndSequence: { sequence: true } satisfies Names<Messages.EndSequence>,
+  ChatMessage: { role: true, content: true } satisfies Names<Messages.ChatMessage>,
+  SamplingOptions: {
+    temperature: true,
+    topK: true,
+    topP: true,
+    minP: true,
+    repetitionPenalty: true,
+    seed: true,
+  } satisfies Names<Messages.SamplingMessage>,
+  GenerateRequest: {
+    text: true,
+    messages: true,
+    promptTokenIds: true,
+    raw: true,
+    maxTokens: true,
+    sampling: true,
+    stop: true,
+    ignoreEos: true,
+    logprobs: true,
+  } satisfies Names<Messages.GenerateRequest>,
+  Started: { promptTokenIds: true, seed: true } satisfies Names<Messages.Started>,
+  TokenLogprob: { tokenId: true, logprob: true } satisfies Names<Messages.TokenLogprob>,
+  Token: { tokenId: true, text: true, logprob: true, top: true } satisfies Names<Messages.TokenReply>,
+  Timing: {
+    ttftMs: true,
+    tpotMs: true,
+    decodeTokensPerS: true,
+    outputTokensPerS: true,
+    queuedMs: true,
+    ioStallMs: true,
+  } satisfies Names<Messages.Timing>,
+  SepMetrics: {
+    recall: true,
+    activated: true,
+    predictedCorrectly: true,
+    late: true,
+    correctByIteration: true,
+    activatedByIteration: true,
+  } satisfies Names<Messages.SepMetrics>,
+  Finished: {
+    finishReason: true,
+    text: true,
+    timing: true,
+    sep: true,
+    reloads: true,
+    nodes: true,
+  } satisfies Names<Messages.Finished>,
+  PeerProblem: { address: true, id: true, code: true, message: true } satisfies Names<Messages.PeerProblem>,
+  StatusReply: {
+    nodes: true,
+    placement: true,
+    activeSequences: true,
+    queuedRequests: true,
+    problems: true,
+    requests: true,
+    tokens: true,
+  } satisfies Names<Messages.StatusReply>,
+};
+
+/** Members of each union, by the message's name in the .proto files: all fields of its oneof `kind`. */
+const KINDS: Record<string, Record<string, true>> = {
+  WorkerRequest: { hello: true, placement: true, prediction: true, execute: true, release: true } satisfies Kinds<
+    Messages.WorkerRequest['kind']
+  >,
+  WorkerReply: { welcome: true, refusal: true, result: true, error: true, status: true } satisfies Kinds<
+    Messages.WorkerReply['kind']
+  >,
+  ShadowRequest: { hello: true, placement: true, begin: true, token: true, kvRows: true, end: true } satisfies Kinds<
+    Messages.ShadowRequest['kind']
+  >,
+  ShadowReply: { welcome: true, refusal: true, prediction: true, error: true, status: true } satisfies Kinds<
+    Messages.ShadowReply['kind']
+  >,
+  GenerateReply: { started: true, token: true, finished: true } satisfies Kinds<Messages.GenerateReply['kind']>,
+  JoinReply: { welcome: true, refusal: true } satisfies Kinds<Messages.JoinReply['kind']>,
+};
+type Kinds<K extends string> = Record<K, true>;
+
+/** Requests with nothing in them, or only an identity, that TypeScript names no interface for. */
+const WITHOUT_INTERFACE = ['IdentifyRequest', 'StatusRequest', 'JoinRequest'];
+
+const declared = root.lookup('odmoe.v1') as protobuf.Namespace;
+const types = declared.nestedArray.filter((nested): nested is protobuf.Type => nested instanceof protobuf.Type);
+
+describe('messages.ts and proto/odmoe/v1', () => {
+  it('have the same messages', () => {
+    const ours = [...Object.keys(MEMBERS), ...Object.keys(KINDS), ...WITHOUT_INTERFACE].sort();
+    assert.deepEqual(types.map(({ name }) => name).sort(), ours);
+  });
+
+  for (const type of types.filter(({ name }) => !WITHOUT_INTERFACE.includes(name))) {
+    it(`agree on the members of ${type.name}`, () => {
+      const ours = MEMBERS[type.name] ?? KINDS[type.name] ?? {};
+      assert.deepEqual(type.fieldsArray.map(({ name }) => name).sort(), Object.keys(ours).sort());
+      if (type.name in KINDS) {
+        assert.deepEqual(
+          type.oneofsArray.map(({ name }) => name),
+          ['kind'],
+        );
+      }
+    });
+  }
+
+  it('agree on the names of enums', () => {
+    const roles: Kinds<Messages.NodeIdentity['role']> = {
+      ROLE_UNSPECIFIED: true,
+      ROLE_MAIN: true,
+      ROLE_SHADOW: true,
+      ROLE_WORKER: true,
+    };
+    const tensors: Kinds<Messages.TensorType> = {
+      TENSOR_TYPE_UNSPECIFIED: true,
+      TENSOR_TYPE_F32: true,
+      TENSOR_TYPE_BF16: true,
+    };
+    assert.deepEqual(Object.keys(declared.lookupEnum('Role').values), Object.keys(roles));
+    assert.deepEqual(Object.keys(declared.lookupEnum('TensorType').values), Object.keys(tensors));
+  });
+});

@@ -1,0 +1,321 @@
+import assert from 'node:assert/strict';
+import { connect } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { Logger } from '../../shared/log/index.js';
+import { identifyPeer, openShadowStream, openWorkerStream, startRpcServer } from '../../shared/rpc/index.js';
+import type { NodeIdentity, PeerStream, RpcServer, RpcServerOptions } from '../../shared/rpc/index.js';
+import type { Execute, WorkerReply, WorkerRequest } from '../../shared/rpc/index.js';
+
+const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
+const IDENTITY: NodeIdentity = {
+  id: 'worker-1',
+  role: 'ROLE_WORKER',
+  cluster: 'test',
+  protocolVersion: 1,
+  modelName: 'demo',
+  packDigest: 'abc',
+  bootId: 'boot',
+  address: '127.0.0.1:1',
+  device: 'cpu',
+};
+const WAIT_LIMIT_MS = 8000;
+
+interface LogLine {
+  level: string;
+  event: string;
+  fields: Record<string, unknown>;
+}
+
+function recordingLog(): { log: Logger; lines: LogLine[] } {
+  const lines: LogLine[] = [];
+  const write =
+    (level: string) =>
+    (event: string, fields: Record<string, unknown> = {}) => {
+      lines.push({ level, event, fields });
+    };
+  return { log: { error: write('error'), warn: write('warn'), info: write('info'), debug: write('debug') }, lines };
+}
+
+function execute(requestId: number, rows: number, hiddenSize = 16): Execute {
+  return {
+    requestId,
+    epoch: 3,
+    sequence: 7,
+    position: 11,
+    layer: 2,
+    expert: 5,
+    rows,
+    hiddenSize,
+    dtype: 'TENSOR_TYPE_F32',
+    hidden: new Uint8Array(rows * hiddenSize * 4).map((_, index) => (index * 31 + requestId) & 255),
+    last: true,
+  };
+}
+
+function echo(stream: PeerStream<WorkerReply, WorkerRequest>): void {
+  stream.onMessage((message) => {
+    if (message.kind === 'hello') {
+      stream.send({ kind: 'welcome', welcome: { identity: IDENTITY } });
+      return;
+    }
+    if (message.kind !== 'execute') return;
+    const { requestId, epoch, rows, hiddenSize, dtype, hidden } = message.execute;
+    const result = { requestId, epoch, rows, hiddenSize, dtype, wasLoaded: true, stallUs: 0, executeUs: 1 };
+    stream.send({ kind: 'result', result: { ...result, output: hidden } });
+  });
+}
+
+function closing(stream: { onClose(handler: (error: OdmoeError | null) => void): void }): Promise<OdmoeError | null> {
+  return Promise.race([
+    new Promise<OdmoeError | null>((resolve) => {
+      stream.onClose(resolve);
+    }),
+    delay(WAIT_LIMIT_MS, undefined, { ref: false }).then(() => {
+      throw new Error('the stream did not close');
+    }),
+  ]);
+}
+
+describe('streams between peers', function () {
+  this.timeout(20_000);
+  let server: RpcServer | null = null;
+  let recorded = recordingLog();
+
+  async function serve(options: Partial<RpcServerOptions>): Promise<string> {
+    recorded = recordingLog();
+    server = await startRpcServer({
+      host: '127.0.0.1',
+      port: 0,
+      network: NETWORK,
+      log: recorded.log,
+      identity: () => IDENTITY,
+      ...options,
+    });
+    return server.address;
+  }
+
+  afterEach(async () => {
+    await server?.stop();
+    server = null;
+  });
+
+  it('carry requests and results both ways in order, to the byte', async () => {
+    const address = await serve({ worker: echo });
+    const stream = openWorkerStream(address, NETWORK);
+    const replies: WorkerReply[] = [];
+    const done = new Promise<void>((resolve) => {
+      stream.onMessage((reply) => {
+        replies.push(reply);
+        if (replies.length === 51) resolve();
+      });
+    });
+    stream.send({ kind: 'hello', hello: { ...IDENTITY, role: 'ROLE_MAIN', id: 'main' } });
+    const sent = Array.from({ length: 50 }, (_, index) => execute(index + 1, index + 1));
+    for (const request of sent) stream.send({ kind: 'execute', execute: request });
+    await done;
+    assert.deepEqual(replies[0], { kind: 'welcome', welcome: { identity: IDENTITY } });
+    for (const [index, reply] of replies.slice(1).entries()) {
+      assert.equal(reply.kind, 'result');
+      assert.equal(reply.result.requestId, index + 1);
+      assert.deepEqual(Buffer.from(reply.result.output), Buffer.from(sent[index]?.hidden ?? []));
+    }
+    assert.equal(stream.backlogBytes, 0);
+    const closed = closing(stream);
+    stream.close();
+    assert.equal(await closed, null);
+  });
+
+  it('carry a message of 32 MiB', async () => {
+    const address = await serve({ worker: echo });
+    const stream = openWorkerStream(address, NETWORK);
+    const reply = new Promise<WorkerReply>((resolve) => {
+      stream.onMessage(resolve);
+    });
+    const big = execute(1, 2048, 4096);
+    stream.send({ kind: 'execute', execute: big });
+    const received = await reply;
+    assert.equal(received.kind, 'result');
+    assert.equal(Buffer.compare(received.result.output, big.hidden), 0);
+    stream.close();
+  });
+
+  it('deliver a last message before the end that follows it', async () => {
+    const address = await serve({
+      worker: (stream) => {
+        stream.onMessage(() => {
+          stream.send({ kind: 'refusal', refusal: { code: 'NODE_REFUSED', message: 'not you' } });
+          stream.close();
+        });
+      },
+    });
+    const stream = openWorkerStream(address, NETWORK);
+    const events: string[] = [];
+    stream.onMessage((reply) => events.push(reply.kind));
+    const closed = closing(stream).then((error) => events.push(`closed ${error?.code ?? 'in order'}`));
+    stream.send({ kind: 'hello', hello: IDENTITY });
+    await closed;
+    assert.deepEqual(events, ['refusal', 'closed in order']);
+  });
+
+  it('bring the code and message of an OdmoeError across', async () => {
+    const address = await serve({
+      worker: (stream) => {
+        stream.onMessage(() => {
+          stream.close(new OdmoeError('STALE_EPOCH', 'epoch 1 is over \ud800 ünïcode'));
+        });
+      },
+    });
+    const stream = openWorkerStream(address, NETWORK);
+    stream.onMessage(() => undefined);
+    stream.send({ kind: 'hello', hello: IDENTITY });
+    const error = await closing(stream);
+    assert.equal(error?.code, 'STALE_EPOCH');
+    assert.match(error?.message ?? '', /^epoch 1 is over .* ünïcode$/);
+  });
+
+  it('end with an INTERNAL error and a log line when a handler throws, and the server serves on', async () => {
+    const address = await serve({
+      worker: (stream) => {
+        stream.onMessage(() => {
+          throw new Error('handler broke');
+        });
+      },
+    });
+    const stream = openWorkerStream(address, NETWORK);
+    stream.send({ kind: 'hello', hello: IDENTITY });
+    assert.equal((await closing(stream))?.code, 'INTERNAL');
+    assert.ok(recorded.lines.some(({ level }) => level === 'warn'));
+    assert.equal((await identifyPeer(address, 2000)).id, 'worker-1');
+  });
+
+  it('end with PROTOCOL_VIOLATION on a tensor whose size lies', async () => {
+    const handled: WorkerRequest[] = [];
+    const address = await serve({
+      worker: (stream) => {
+        stream.onMessage((message) => handled.push(message));
+      },
+    });
+    const stream = openWorkerStream(address, NETWORK);
+    stream.send({ kind: 'execute', execute: { ...execute(1, 2), rows: 3 } });
+    const error = await closing(stream);
+    assert.equal(error?.code, 'PROTOCOL_VIOLATION');
+    assert.match(error?.message ?? '', /128 bytes .* 3 x 16/);
+    assert.deepEqual(handled, []);
+  });
+
+  it('report SHADOW_LOST or WORKER_LOST when nobody listens', async () => {
+    const address = await serve({});
+    await server?.stop();
+    assert.equal((await closing(openWorkerStream(address, NETWORK)))?.code, 'WORKER_LOST');
+    assert.equal((await closing(openShadowStream(address, NETWORK)))?.code, 'SHADOW_LOST');
+  });
+
+  it('report the loss once when the connection breaks', async () => {
+    const address = await serve({ worker: echo });
+    const stream = openWorkerStream(address, NETWORK);
+    const first = new Promise((resolve) => {
+      stream.onMessage(resolve);
+    });
+    stream.send({ kind: 'hello', hello: IDENTITY });
+    await first;
+    let calls = 0;
+    const closed = new Promise<OdmoeError | null>((resolve) => {
+      stream.onClose((error) => {
+        calls += 1;
+        resolve(error);
+      });
+    });
+    await server?.stop();
+    await closed;
+    stream.close();
+    stream.send({ kind: 'execute', execute: execute(1, 1) });
+    await delay(20);
+    assert.equal(calls, 1);
+  });
+
+  it('tell the server that its client went away', async () => {
+    let serverClosed: Promise<OdmoeError | null> | null = null;
+    const address = await serve({
+      worker: (stream) => {
+        serverClosed = closing(stream);
+        echo(stream);
+      },
+    });
+    const stream = openWorkerStream(address, NETWORK);
+    const first = new Promise((resolve) => {
+      stream.onMessage(resolve);
+    });
+    stream.send({ kind: 'hello', hello: IDENTITY });
+    await first;
+    stream.close(new OdmoeError('CANCELLED', 'enough'));
+    assert.equal((await (serverClosed as Promise<OdmoeError | null> | null))?.code, 'CANCELLED');
+  });
+
+  it('give up a peer that takes nothing once the backlog limit is reached', async () => {
+    const address = await serve({ worker: () => undefined });
+    const stream = openWorkerStream(address, NETWORK);
+    const message: WorkerRequest = { kind: 'execute', execute: execute(1, 2048, 4096) };
+    const closed = closing(stream);
+    for (let sent = 0; sent < 10; sent += 1) stream.send(message);
+    assert.ok(stream.backlogBytes <= 256 * 1024 * 1024);
+    const error = await closed;
+    assert.equal(error?.code, 'TIMEOUT');
+    assert.match(error?.message ?? '', /does not take/);
+  });
+
+  it('refuse to send a message over the size limit', async () => {
+    const address = await serve({ worker: echo });
+    const stream = openWorkerStream(address, NETWORK);
+    stream.send({ kind: 'execute', execute: execute(1, 4097, 4096) });
+    assert.equal((await closing(stream))?.code, 'INTERNAL');
+  });
+
+  it('stop in bounded time although a client holds its stream open', async () => {
+    const address = await serve({ worker: echo });
+    const stream = openWorkerStream(address, NETWORK);
+    const first = new Promise((resolve) => {
+      stream.onMessage(resolve);
+    });
+    stream.send({ kind: 'hello', hello: IDENTITY });
+    await first;
+    const closed = closing(stream);
+    await Promise.all([server?.stop(), server?.stop()]);
+    assert.equal(await closed, null);
+  });
+
+  it('are not hurt by garbage, an HTTP/1 client or a connection that says nothing', async () => {
+    const address = await serve({ worker: echo });
+    const port = server?.port ?? 0;
+    const idle = connect(port, '127.0.0.1');
+    const garbage = Buffer.from(Array.from({ length: 4096 }, (_, index) => (index * 7919) & 255));
+    for (const bytes of [garbage, Buffer.from('GET / HTTP/1.1\r\nHost: x\r\n\r\n'), Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nxxxxxxxxxxxxxxxxxx')]) {
+      const socket = connect(port, '127.0.0.1');
+      socket.on('error', () => undefined);
+      socket.write(bytes);
+      await Promise.race([new Promise((resolve) => socket.once('close', resolve)), delay(300)]);
+      socket.destroy();
+    }
+    assert.equal((await identifyPeer(address, 2000)).id, 'worker-1');
+    idle.destroy();
+  });
+
+  it('fail with PORT_UNAVAILABLE on a port in use or an address of another machine', async () => {
+    await serve({});
+    const options = { network: NETWORK, log: recorded.log, identity: () => IDENTITY };
+    await assert.rejects(startRpcServer({ ...options, host: '127.0.0.1', port: server?.port ?? 0 }), {
+      code: 'PORT_UNAVAILABLE',
+    });
+    await assert.rejects(startRpcServer({ ...options, host: '192.0.2.1', port: 0 }), { code: 'PORT_UNAVAILABLE' });
+  });
+
+  it('warn exactly once when listening where others can reach', async () => {
+    await serve({ host: '0.0.0.0' });
+    const warnings = recorded.lines.filter(({ level }) => level === 'warn');
+    assert.equal(warnings.length, 1);
+    assert.match(warnings[0]?.event ?? '', /not yet protected/);
+    await server?.stop();
+    await serve({ host: '127.0.0.1' });
+    assert.deepEqual(recorded.lines, []);
+  });
+});

@@ -1,0 +1,108 @@
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseModelConfig } from '../../shared/model/model-config.js';
+import type { ExpectedTensor } from '../../shared/model/model-family.js';
+import type { WeightDtype } from '../../shared/model/weight-dtype.js';
+
+/** A temporary directory for one test; removed after it. */
+export async function withTemporaryDirectory(use: (directory: string) => Promise<void>): Promise<void> {
+  const directory = await mkdtemp(join(tmpdir(), 'odmoe-test-'));
+  try {
+    await use(directory);
+  } finally {
+    await rm(directory, { recursive: true, force: true });
+  }
+}
+
+export const TINY_CONFIG: Readonly<Record<string, unknown>> = {
+  architectures: ['MixtralForCausalLM'],
+  model_type: 'mixtral',
+  vocab_size: 24,
+  hidden_size: 16,
+  intermediate_size: 20,
+  num_hidden_layers: 2,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  num_local_experts: 3,
+  num_experts_per_tok: 2,
+  max_position_embeddings: 64,
+  rope_theta: 10000,
+  eos_token_id: 2,
+};
+
+export interface TinyTensor {
+  name: string;
+  dtype: string;
+  shape: readonly number[];
+  data: Uint8Array;
+}
+
+/** Bytes of a safetensors file. */
+export function safetensorsBytes(tensors: readonly TinyTensor[], metadata: Record<string, string> = {}): Buffer {
+  const header: Record<string, unknown> = { __metadata__: metadata };
+  let offset = 0;
+  for (const { name, dtype, shape, data } of tensors) {
+    header[name] = { dtype, shape, data_offsets: [offset, offset + data.length] };
+    offset += data.length;
+  }
+  return withHeader(Buffer.from(JSON.stringify(header)), tensors.map(({ data }) => data));
+}
+
+/** A length field, the header as given, and the data. */
+export function withHeader(header: Uint8Array, data: readonly Uint8Array[]): Buffer {
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(header.length));
+  return Buffer.concat([length, header, ...data]);
+}
+
+/** Deterministic bytes, different for each seed. */
+export function noise(sizeBytes: number, seed: number): Uint8Array {
+  let state = (seed * 2654435761) >>> 0 || 1;
+  return Uint8Array.from({ length: sizeBytes }, () => {
+    state ^= state << 13;
+    state >>>= 0;
+    state ^= state >>> 17;
+    state ^= state << 5;
+    state >>>= 0;
+    return state & 0xff;
+  });
+}
+
+const VALUE_BYTES: Readonly<Record<WeightDtype, number>> = { BF16: 2, F16: 2, F32: 4 };
+
+/** Every tensor of a checkpoint with this config.json, filled with noise (any bit pattern may come). */
+export function tinyTensors(
+  config: Readonly<Record<string, unknown>> = TINY_CONFIG,
+  dtypeOf: (expected: ExpectedTensor) => WeightDtype = () => 'BF16',
+): TinyTensor[] {
+  const { family, config: parsed } = parseModelConfig(config, 'config.json');
+  return [...family.expectedTensors(parsed)].map((expected, index) => {
+    const dtype = dtypeOf(expected);
+    const values = expected.dimensions.reduce((product, size) => product * size, 1);
+    return { name: expected.name, dtype, shape: expected.dimensions, data: noise(values * VALUE_BYTES[dtype], index + 1) };
+  });
+}
+
+/** Writes a checkpoint of one file, or of `shards` files with an index. */
+export async function writeTinyCheckpoint(
+  directory: string,
+  tensors: readonly TinyTensor[] = tinyTensors(),
+  options: { config?: Readonly<Record<string, unknown>>; shards?: number } = {},
+): Promise<void> {
+  await mkdir(directory, { recursive: true });
+  await writeFile(join(directory, 'config.json'), JSON.stringify(options.config ?? TINY_CONFIG));
+  const shards = options.shards ?? 1;
+  if (shards === 1) {
+    await writeFile(join(directory, 'model.safetensors'), safetensorsBytes(tensors));
+    return;
+  }
+  const weightMap: Record<string, string> = {};
+  for (let shard = 0; shard < shards; shard += 1) {
+    const name = `model-${String(shard + 1).padStart(5, '0')}-of-${String(shards).padStart(5, '0')}.safetensors`;
+    const own = tensors.filter((_, index) => index % shards === shard);
+    for (const tensor of own) weightMap[tensor.name] = name;
+    await writeFile(join(directory, name), safetensorsBytes(own));
+  }
+  await writeFile(join(directory, 'model.safetensors.index.json'), JSON.stringify({ weight_map: weightMap }));
+}

@@ -1,0 +1,56 @@
+import assert from 'node:assert/strict';
+import type { Prediction } from '../../shared/rpc/messages.js';
+import { MAX_EARLY_PREDICTIONS, PlacementEpoch } from '../../worker-node/rpc/placement-epoch.js';
+
+const prediction = (epoch: number, position = 0): Prediction => ({
+  epoch,
+  sequence: 1,
+  position,
+  layer: 0,
+  experts: [1, 2],
+});
+
+describe('worker placement epoch', () => {
+  it('admits what belongs to the placement announced and refuses and counts what is older', () => {
+    const epoch = new PlacementEpoch();
+    epoch.advance(3);
+    assert.equal(epoch.admit(prediction(3)), true);
+    assert.throws(() => epoch.admit(prediction(2)), { code: 'STALE_EPOCH', message: /epoch 2 .* epoch 3/ });
+    assert.throws(() => epoch.requireCurrent(1), { code: 'STALE_EPOCH' });
+    assert.equal(epoch.staleMessages, 2);
+  });
+
+  it('takes no request of main ahead of its placement', () => {
+    const epoch = new PlacementEpoch();
+    assert.throws(() => epoch.requireCurrent(0), { code: 'PROTOCOL_VIOLATION' });
+    assert.throws(() => epoch.requireCurrent(1), { code: 'PROTOCOL_VIOLATION' });
+    epoch.advance(1);
+    epoch.requireCurrent(1);
+  });
+
+  it('keeps predictions that come ahead of their placement until it comes', () => {
+    const epoch = new PlacementEpoch();
+    epoch.advance(1);
+    assert.equal(epoch.admit(prediction(2, 7)), false);
+    assert.equal(epoch.admit(prediction(3, 8)), false);
+    assert.deepEqual(epoch.advance(2), [prediction(2, 7)]);
+    assert.deepEqual(epoch.advance(4), []);
+    assert.equal(epoch.droppedPredictions, 2);
+  });
+
+  it('keeps a bounded number of them, the newest', () => {
+    const epoch = new PlacementEpoch();
+    for (let position = 0; position < MAX_EARLY_PREDICTIONS + 3; position++) epoch.admit(prediction(1, position));
+    assert.equal(epoch.droppedPredictions, 6);
+    assert.equal(epoch.advance(1)[0]?.position, 3);
+  });
+
+  it('starts anew after main was lost', () => {
+    const epoch = new PlacementEpoch();
+    epoch.advance(9);
+    epoch.reset();
+    assert.equal(epoch.current, 0);
+    assert.equal(epoch.admit(prediction(1)), false);
+    assert.deepEqual(epoch.advance(1), [prediction(1)]);
+  });
+});

@@ -1,0 +1,47 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { planSlots } from '../../worker-node/loader/plan-slots.js';
+
+const bytesFor = (maxRows: number) => ({ slotBytes: 1000, sharedBytes: 10 * maxRows });
+
+describe('worker slots within a memory budget', () => {
+  it('are as many as wanted where they fit or nothing limits them', () => {
+    assert.deepEqual(planSlots({ slots: 4, maxRows: 64 }, null, bytesFor), { slots: 4, maxRows: 64 });
+    assert.deepEqual(planSlots({ slots: 4, maxRows: 64 }, 4640, bytesFor), { slots: 4, maxRows: 64 });
+  });
+
+  it('are fewer where the budget is smaller', () => {
+    assert.deepEqual(planSlots({ slots: 4, maxRows: 64 }, 4639, bytesFor), { slots: 3, maxRows: 64 });
+  });
+
+  it('take shorter native calls rather than none', () => {
+    assert.deepEqual(planSlots({ slots: 4, maxRows: 64 }, 1100, bytesFor), { slots: 1, maxRows: 8 });
+  });
+
+  it('say how much is missing when not one fits', () => {
+    assert.throws(() => planSlots({ slots: 4, maxRows: 64 }, 1009, bytesFor), {
+      code: 'DEVICE_OUT_OF_MEMORY',
+      message: /takes 1010 bytes .* has 1009 left/,
+    });
+  });
+
+  it('never exceed the budget and never the wish', () => {
+    const numbers = fc.record({
+      slots: fc.integer({ min: 1, max: 20 }),
+      maxRows: fc.integer({ min: 1, max: 500 }),
+      freeBytes: fc.integer({ min: 0, max: 40_000 }),
+    });
+    fc.assert(
+      fc.property(numbers, ({ slots, maxRows, freeBytes }) => {
+        if (freeBytes < 1010) {
+          assert.throws(() => planSlots({ slots, maxRows }, freeBytes, bytesFor), { code: 'DEVICE_OUT_OF_MEMORY' });
+          return;
+        }
+        const plan = planSlots({ slots, maxRows }, freeBytes, bytesFor);
+        const { slotBytes, sharedBytes } = bytesFor(plan.maxRows);
+        assert.ok(plan.slots >= 1 && plan.slots <= slots && plan.maxRows <= maxRows);
+        assert.ok(plan.slots * slotBytes + sharedBytes <= freeBytes);
+      }),
+    );
+  });
+});

@@ -1,0 +1,269 @@
+import assert from 'node:assert/strict';
+import { IDLE_SEQUENCE_EXECUTES, MAX_SEQUENCES } from '../../worker-node/loader/sequence-progress.js';
+import { MAX_QUEUED_PREDICTIONS, SlotSchedule, type SlotAction } from '../../worker-node/loader/slot-schedule.js';
+
+const predict = (schedule: SlotSchedule, layer: number, experts: number[], position = 5, sequence = 1): SlotAction[] =>
+  schedule.handle({ kind: 'predict', source: 'shadow', sequence, position, layer, experts });
+const announce = (schedule: SlotSchedule, layer: number, experts: number[], position = 5): SlotAction[] =>
+  schedule.handle({ kind: 'predict', source: 'main', sequence: 1, position, layer, experts });
+const release = (schedule: SlotSchedule, layer: number, experts: number[], sequence = 1): SlotAction[] =>
+  schedule.handle({ kind: 'release', sequence, position: 5, layer, experts });
+const loaded = (schedule: SlotSchedule, slot = 0): SlotAction[] =>
+  schedule.handle({ kind: 'loadSettled', slot, outcome: 'loaded' });
+const ran = (schedule: SlotSchedule, slot = 0): SlotAction[] => schedule.handle({ kind: 'executeSettled', slot });
+const endTurn = (schedule: SlotSchedule): SlotAction[] => {
+  assert.ok(schedule.wantsTurnEnd);
+  return schedule.handle({ kind: 'turnEnded' });
+};
+let tickets = 0;
+const execute = (
+  schedule: SlotSchedule,
+  layer: number,
+  expert: number,
+  { last = true, position = 5, sequence = 1 } = {},
+): [ticket: number, actions: SlotAction[]] => {
+  const ticket = ++tickets;
+  return [ticket, schedule.handle({ kind: 'execute', ticket, sequence, position, layer, expert, last })];
+};
+const load = (layer: number, expert: number, slot = 0): SlotAction => ({ kind: 'load', slot, layer, expert });
+const evict = (slot = 0): SlotAction => ({ kind: 'evict', slot });
+const start = (ticket: number, wasLoaded: boolean, slot = 0): SlotAction => ({
+  kind: 'execute',
+  slot,
+  ticket,
+  wasLoaded,
+});
+
+describe('worker slot schedule: decode', () => {
+  it('loads a prediction, runs it, evicts it at once and takes up the next one', () => {
+    const schedule = new SlotSchedule(1);
+    assert.deepEqual(predict(schedule, 0, [3]), [load(0, 3)]);
+    assert.deepEqual(predict(schedule, 4, [6]), []);
+    assert.deepEqual(loaded(schedule), []);
+    const [ticket, actions] = execute(schedule, 0, 3);
+    assert.deepEqual(actions, [start(ticket, true)]);
+    assert.deepEqual(ran(schedule), [evict(), load(4, 6)]);
+    assert.equal(schedule.counters.reloads, 0);
+  });
+
+  it('says that an execute which came during the load had to wait', () => {
+    const schedule = new SlotSchedule(1);
+    predict(schedule, 0, [3]);
+    const [ticket, actions] = execute(schedule, 0, 3);
+    assert.deepEqual(actions, []);
+    assert.equal(schedule.wantsTurnEnd, false);
+    assert.deepEqual(loaded(schedule), [start(ticket, false)]);
+  });
+
+  it('on a misprediction that main released cancels the load and loads what main asks for', () => {
+    const schedule = new SlotSchedule(1);
+    predict(schedule, 0, [3]);
+    const [ticket] = execute(schedule, 0, 7);
+    assert.deepEqual(release(schedule, 0, [3]), [{ kind: 'cancelLoad', slot: 0 }]);
+    assert.equal(schedule.wantsTurnEnd, false);
+    assert.deepEqual(schedule.handle({ kind: 'loadSettled', slot: 0, outcome: 'cancelled' }), [load(0, 7)]);
+    assert.deepEqual(loaded(schedule), [start(ticket, false)]);
+    assert.equal(schedule.counters.reloads, 1);
+  });
+
+  it('makes room for an execute: the prediction that main reaches latest goes, and comes back afterwards', () => {
+    const schedule = new SlotSchedule(2);
+    predict(schedule, 4, [6]);
+    predict(schedule, 2, [1]);
+    loaded(schedule, 0);
+    loaded(schedule, 1);
+    const [ticket, actions] = execute(schedule, 0, 5);
+    assert.deepEqual(actions, []);
+    assert.deepEqual(endTurn(schedule), [evict(0), load(0, 5, 0)]);
+    assert.deepEqual(loaded(schedule, 0), [start(ticket, false)]);
+    assert.deepEqual(ran(schedule, 0), [evict(0), load(4, 6, 0)]);
+  });
+
+  it('runs two experts of one layer in one slot, in the order in which they are there', () => {
+    const schedule = new SlotSchedule(1);
+    assert.deepEqual(predict(schedule, 0, [3, 4]), [load(0, 3)]);
+    loaded(schedule);
+    const [fourth, none] = execute(schedule, 0, 4);
+    const [third, actions] = execute(schedule, 0, 3);
+    assert.deepEqual(none, []);
+    assert.deepEqual(actions, [start(third, true)]);
+    assert.equal(
+      schedule.wantsTurnEnd,
+      false,
+      'expert 3 was asked for in the same turn and is not dropped for expert 4',
+    );
+    assert.deepEqual(ran(schedule), [evict(), load(0, 4)]);
+    assert.deepEqual(loaded(schedule), [start(fourth, false)]);
+    assert.equal(schedule.counters.reloads, 0);
+  });
+
+  it('keeps the other expert of a layer when main releases one, and drops what main has passed', () => {
+    const schedule = new SlotSchedule(3);
+    predict(schedule, 0, [3, 4]);
+    predict(schedule, 2, [1]);
+    assert.deepEqual(release(schedule, 0, [3]), [{ kind: 'cancelLoad', slot: 0 }]);
+    loaded(schedule, 1);
+    loaded(schedule, 2);
+    assert.deepEqual(execute(schedule, 2, 1)[1], [evict(1), start(tickets, true, 2)]);
+  });
+});
+
+describe('worker slot schedule: predictions', () => {
+  it('discards and counts those for a layer that main has reached or left', () => {
+    const schedule = new SlotSchedule(2);
+    const [ticket, actions] = execute(schedule, 3, 0);
+    assert.deepEqual(actions, [load(3, 0)]);
+    assert.deepEqual(predict(schedule, 3, [1, 2]), []);
+    assert.deepEqual(predict(schedule, 1, [1]), []);
+    assert.equal(schedule.counters.latePredictions, 3);
+    assert.deepEqual(predict(schedule, 1, [1], 6), [load(1, 1, 1)], 'an earlier layer of a later position is not late');
+    assert.deepEqual(loaded(schedule), [start(ticket, false)]);
+  });
+
+  it('discards one that comes after main released that layer', () => {
+    const schedule = new SlotSchedule(1);
+    release(schedule, 2, [4]);
+    assert.deepEqual(predict(schedule, 2, [4]), []);
+    assert.equal(schedule.counters.latePredictions, 1);
+  });
+
+  it('keeps the progress of sequences apart', () => {
+    const schedule = new SlotSchedule(2);
+    execute(schedule, 3, 0);
+    assert.deepEqual(predict(schedule, 0, [2], 0, 2), [load(0, 2, 1)]);
+  });
+
+  it('lets a later prediction of shadow replace its earlier one for the layer', () => {
+    const schedule = new SlotSchedule(1);
+    predict(schedule, 0, [3]);
+    loaded(schedule);
+    assert.deepEqual(predict(schedule, 0, [5]), [evict(), load(0, 5)]);
+    assert.deepEqual(predict(schedule, 0, [5]), []);
+    assert.deepEqual(predict(schedule, 0, []), [{ kind: 'cancelLoad', slot: 0 }]);
+  });
+
+  it('drops the oldest beyond the bound of the queue', () => {
+    const schedule = new SlotSchedule(1);
+    predict(schedule, 0, [0]);
+    for (let position = 0; position < MAX_QUEUED_PREDICTIONS + 2; position++) predict(schedule, 1, [1], 10 + position);
+    assert.equal(schedule.counters.droppedPredictions, 2);
+    loaded(schedule);
+    const [, actions] = execute(schedule, 0, 0, { position: 5 });
+    assert.equal(actions[0]?.kind, 'execute');
+    assert.deepEqual(ran(schedule), [evict(), load(1, 1)]);
+    loaded(schedule);
+    const [, first] = execute(schedule, 1, 1, { position: 12 });
+    assert.equal(first[0]?.kind, 'execute', 'positions 10 and 11 were dropped, 12 is the oldest left');
+  });
+
+  it('forgets a sequence that has ended, late predictions included', () => {
+    const schedule = new SlotSchedule(1);
+    predict(schedule, 0, [3], 8);
+    assert.deepEqual(release(schedule, 0, []), [{ kind: 'cancelLoad', slot: 0 }]);
+    schedule.handle({ kind: 'loadSettled', slot: 0, outcome: 'cancelled' });
+    assert.deepEqual(predict(schedule, 0, [3], 99), []);
+    assert.equal(schedule.slotsInUse, 0);
+  });
+
+  it('takes the slots back from a sequence that main does not execute any more', () => {
+    const schedule = new SlotSchedule(2);
+    predict(schedule, 0, [3], 8, 7);
+    loaded(schedule);
+    for (let step = 0; step < IDLE_SEQUENCE_EXECUTES; step++) {
+      execute(schedule, 0, 1, { position: step });
+      loaded(schedule, 1);
+      ran(schedule, 1);
+    }
+    assert.equal(schedule.slotsInUse, 1);
+    assert.deepEqual(execute(schedule, 0, 1, { position: 1000 })[1], [evict(0), load(0, 1, 0)]);
+  });
+
+  it('remembers a bounded number of sequences', () => {
+    const schedule = new SlotSchedule(1);
+    predict(schedule, 0, [3], 0, 1);
+    loaded(schedule);
+    const last = MAX_SEQUENCES + 1;
+    for (let sequence = 2; sequence < last; sequence++) predict(schedule, 0, [3], 0, sequence);
+    const actions = predict(schedule, 0, [3], 0, last);
+    assert.deepEqual(actions, [evict(), load(0, 3)]);
+  });
+
+  it('are void under another placement, unlike the expert in use', () => {
+    const schedule = new SlotSchedule(2);
+    predict(schedule, 0, [3]);
+    predict(schedule, 2, [1]);
+    loaded(schedule, 0);
+    execute(schedule, 0, 3, { last: false });
+    assert.deepEqual(schedule.handle({ kind: 'epochChanged' }), [{ kind: 'cancelLoad', slot: 1 }]);
+  });
+});
+
+describe('worker slot schedule: prefill', () => {
+  it('keeps an expert from mini-batch to mini-batch and evicts it after the last one', () => {
+    const schedule = new SlotSchedule(1);
+    announce(schedule, 0, [2]);
+    loaded(schedule);
+    const [first, startFirst] = execute(schedule, 0, 2, { last: false });
+    assert.deepEqual(startFirst, [start(first, true)]);
+    assert.deepEqual(announce(schedule, 1, [4]), []);
+    assert.deepEqual(ran(schedule), [], 'the next layer waits while mini-batches may follow');
+    const [second] = execute(schedule, 0, 2, { last: false });
+    const [third, startThird] = execute(schedule, 0, 2);
+    assert.deepEqual(startThird, [start(third, true)]);
+    assert.ok(second < third);
+    assert.deepEqual(ran(schedule), []);
+    assert.deepEqual(ran(schedule), [evict(), load(1, 4)]);
+  });
+
+  it('runs an expert whose slot is held by another one between two mini-batches', () => {
+    const schedule = new SlotSchedule(1);
+    announce(schedule, 0, [2]);
+    loaded(schedule);
+    execute(schedule, 0, 2, { last: false });
+    const [other, actions] = execute(schedule, 0, 6);
+    assert.deepEqual(actions, []);
+    assert.equal(schedule.wantsTurnEnd, false, 'a running expert cannot make room');
+    assert.deepEqual(ran(schedule), []);
+    assert.deepEqual(endTurn(schedule), [evict(), load(0, 6)]);
+    assert.deepEqual(loaded(schedule), [start(other, false)]);
+    assert.deepEqual(ran(schedule), [evict(), load(0, 2)], 'its next mini-batch will come');
+  });
+
+  it('takes experts that main adds to the layer under way, but none of a layer behind', () => {
+    const schedule = new SlotSchedule(2);
+    announce(schedule, 1, [2]);
+    loaded(schedule);
+    execute(schedule, 1, 2, { last: false });
+    assert.deepEqual(announce(schedule, 1, [3]), [load(1, 3, 1)]);
+    assert.deepEqual(announce(schedule, 0, [3]), []);
+    assert.equal(schedule.counters.latePredictions, 1);
+  });
+});
+
+describe('worker slot schedule: failures', () => {
+  it('fails every execute that waits for a load that fails, and goes on', () => {
+    const schedule = new SlotSchedule(1);
+    predict(schedule, 0, [3]);
+    predict(schedule, 4, [1]);
+    const [first] = execute(schedule, 0, 3, { last: false });
+    const [second] = execute(schedule, 0, 3);
+    assert.deepEqual(schedule.handle({ kind: 'loadSettled', slot: 0, outcome: 'failed' }), [
+      { kind: 'fail', slot: 0, ticket: first },
+      { kind: 'fail', slot: 0, ticket: second },
+      load(4, 1),
+    ]);
+  });
+
+  it('frees everything when main is lost, after what runs has run', () => {
+    const schedule = new SlotSchedule(2);
+    predict(schedule, 0, [3]);
+    predict(schedule, 2, [1]);
+    loaded(schedule, 0);
+    execute(schedule, 0, 3);
+    assert.deepEqual(schedule.handle({ kind: 'mainLost' }), [{ kind: 'cancelLoad', slot: 1 }]);
+    assert.deepEqual(ran(schedule, 0), [evict(0)]);
+    assert.deepEqual(schedule.handle({ kind: 'loadSettled', slot: 1, outcome: 'cancelled' }), []);
+    assert.equal(schedule.slotsInUse, 0);
+    assert.deepEqual(predict(schedule, 0, [3], 0), [load(0, 3)], 'progress is forgotten with the main that made it');
+  });
+});

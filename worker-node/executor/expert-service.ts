@@ -1,0 +1,151 @@
+import type { ExpertSlots } from '../../native/index.js';
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { Logger } from '../../shared/log/index.js';
+import type { ModelSource } from '../../shared/model/tensor-source.js';
+import type { Execute, Prediction, Release, WorkerReply } from '../../shared/rpc/messages.js';
+import { ExpertLoader, type LoadResult } from '../loader/expert-loader.js';
+import { SlotSchedule, type SlotAction, type SlotEvent } from '../loader/slot-schedule.js';
+import { ExpertExecutor } from './expert-executor.js';
+
+export interface ExpertCounters {
+  slots: number;
+  slotsInUse: number;
+  slotBytes: number;
+  loads: number;
+  reloads: number;
+  evictions: number;
+  executions: number;
+  storageReadBytes: number;
+  loadMsMean: number;
+  executeMsMean: number;
+  latePredictions: number;
+  droppedPredictions: number;
+}
+
+/**
+ * The experts of a worker: asks the schedule what to do about each message, and has the loader and the executor do it.
+ * Requests are valid when they come here; their epoch is the current one.
+ */
+export class ExpertService {
+  readonly #slots: ExpertSlots;
+  readonly #schedule: SlotSchedule;
+  readonly #loader: ExpertLoader;
+  readonly #executor: ExpertExecutor;
+  readonly #nowMs: () => number;
+  readonly #loadedMs: number[];
+  readonly #underWay = new Set<Promise<void>>();
+  readonly #events: { event: SlotEvent; loadError: OdmoeError | null }[] = [];
+  #lastTicket = 0;
+  #evictions = 0;
+  #turnEnd: NodeJS.Immediate | null = null;
+
+  constructor(slots: ExpertSlots, maxRows: number, source: ModelSource, nowMs: () => number, log: Logger) {
+    this.#slots = slots;
+    this.#schedule = new SlotSchedule(slots.count);
+    this.#loader = new ExpertLoader(slots, source, log);
+    this.#executor = new ExpertExecutor(slots, maxRows, nowMs, log);
+    this.#nowMs = nowMs;
+    this.#loadedMs = new Array<number>(slots.count).fill(0);
+  }
+
+  get counters(): ExpertCounters {
+    return {
+      slots: this.#slots.count,
+      slotsInUse: this.#schedule.slotsInUse,
+      slotBytes: this.#slots.slotBytes,
+      evictions: this.#evictions,
+      loads: this.#loader.loads,
+      storageReadBytes: this.#loader.storageReadBytes,
+      loadMsMean: this.#loader.loadMsMean,
+      executions: this.#executor.executions,
+      executeMsMean: this.#executor.executeMsMean,
+      ...this.#schedule.counters,
+    };
+  }
+
+  predict(source: 'main' | 'shadow', { sequence, position, layer, experts }: Prediction): void {
+    this.#handle({ kind: 'predict', source, sequence, position, layer, experts });
+  }
+
+  /** Answers by `reply`, once, with a result or an error. Throws QUEUE_FULL. */
+  execute(request: Execute, reply: (reply: WorkerReply) => void): void {
+    const ticket = ++this.#lastTicket;
+    this.#executor.hold(ticket, request, reply);
+    const { sequence, position, layer, expert, last } = request;
+    this.#handle({ kind: 'execute', ticket, sequence, position, layer, expert, last });
+  }
+
+  release({ sequence, position, layer, experts }: Release): void {
+    this.#handle({ kind: 'release', sequence, position, layer, experts });
+  }
+
+  changeEpoch(): void {
+    this.#handle({ kind: 'epochChanged' });
+  }
+
+  loseMain(): void {
+    this.#executor.abandonAll();
+    this.#handle({ kind: 'mainLost' });
+  }
+
+  /** Stops what is under way, waits until nothing uses the slots any more, and disposes of them. */
+  async close(): Promise<void> {
+    this.loseMain();
+    while (this.#underWay.size > 0) await Promise.all(this.#underWay);
+    this.#slots.dispose();
+  }
+
+  /** One event after the other: answering main may end its stream, which is an event of its own. */
+  #handle(event: SlotEvent, loadError: OdmoeError | null = null): void {
+    this.#events.push({ event, loadError });
+    if (this.#events.length > 1) return;
+    for (let next = this.#events[0]; next !== undefined; next = this.#events[0]) {
+      for (const action of this.#schedule.handle(next.event)) this.#carryOut(action, next.loadError);
+      this.#events.shift();
+    }
+    if (this.#schedule.wantsTurnEnd && this.#turnEnd === null) {
+      this.#turnEnd = setImmediate(() => {
+        this.#turnEnd = null;
+        if (this.#schedule.wantsTurnEnd) this.#handle({ kind: 'turnEnded' });
+      });
+    }
+  }
+
+  #carryOut(action: SlotAction, loadError: OdmoeError | null): void {
+    switch (action.kind) {
+      case 'load':
+        return this.#track(this.#load(action.slot, action.layer, action.expert));
+      case 'cancelLoad':
+        return this.#loader.cancel(action.slot);
+      case 'evict':
+        this.#evictions += 1;
+        return;
+      case 'execute':
+        return this.#track(this.#execute(action.slot, action.ticket, action.wasLoaded));
+      case 'fail':
+        return this.#executor.fail(
+          action.ticket,
+          loadError ?? new OdmoeError('INTERNAL', 'A load failed without saying why.'),
+        );
+    }
+  }
+
+  async #load(slot: number, layer: number, expert: number): Promise<void> {
+    const result: LoadResult = await this.#loader.load(slot, layer, expert);
+    this.#loadedMs[slot] = this.#nowMs();
+    this.#handle(
+      { kind: 'loadSettled', slot, outcome: result.outcome },
+      result.outcome === 'failed' ? result.error : null,
+    );
+  }
+
+  async #execute(slot: number, ticket: number, wasLoaded: boolean): Promise<void> {
+    await this.#executor.run(ticket, slot, wasLoaded, this.#loadedMs[slot] ?? 0);
+    this.#handle({ kind: 'executeSettled', slot });
+  }
+
+  #track(work: Promise<void>): void {
+    this.#underWay.add(work);
+    void work.finally(() => this.#underWay.delete(work));
+  }
+}

@@ -1,0 +1,165 @@
+import { randomUUID } from 'node:crypto';
+import { realpathSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { openModelSource } from '../engine/loading/index.js';
+import {
+  createExpertSlots,
+  exitWithParent,
+  expertSlotBytes,
+  openDevice,
+  type Device,
+  type ExpertShape,
+  type ExpertSlots,
+} from '../native/index.js';
+import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
+import { runDaemon } from '../shared/daemon/index.js';
+import { advertise } from '../shared/discovery/index.js';
+import { OdmoeError } from '../shared/errors/index.js';
+import type { Logger } from '../shared/log/index.js';
+import type { ModelSource } from '../shared/model/tensor-source.js';
+import { PROTOCOL_VERSION, formatAddress, startRpcServer, type NodeIdentity } from '../shared/rpc/index.js';
+import { ExpertService } from './executor/expert-service.js';
+import { planSlots, type SlotPlan } from './loader/plan-slots.js';
+import { MainAnnouncer } from './rpc/main-announcer.js';
+import { WorkerSessions } from './rpc/worker-sessions.js';
+import { workerStatus } from './worker-status.js';
+
+/** How often main is told this worker's figures. */
+export const STATUS_INTERVAL_MS = 1000;
+
+/**
+ * A worker in this process: opens its pack, makes its slots, listens. Throws MODEL_NOT_FOUND and its like,
+ * DEVICE_OUT_OF_MEMORY when the budget does not hold one expert, PORT_UNAVAILABLE.
+ */
+export async function startWorker(settings: NodeSettings, log: Logger): Promise<RunningNode> {
+  const opened: Closer[] = [];
+  const close = async (): Promise<void> => {
+    for (const closer of opened.splice(0).reverse()) await closer();
+  };
+  try {
+    const address = await openWorker(settings, log, opened);
+    let stopping: Promise<void> | null = null;
+    return { address, stop: () => (stopping ??= close()) };
+  } catch (thrown) {
+    await close();
+    throw thrown;
+  }
+}
+
+/** Undoes one step of a start. Steps are undone in reverse order. */
+type Closer = () => Promise<void> | void;
+
+/** The worker as a process of its own: `odmoe worker`. */
+export function runWorker(): Promise<never> {
+  return runDaemon('worker', startWorker, exitWithParent);
+}
+
+/** Returns the address that the worker listens on; adds to `opened` what a stop has to close. */
+async function openWorker(settings: NodeSettings, log: Logger, opened: Closer[]): Promise<string> {
+  const startedMs = performance.now();
+  const source = await openWorkerPack(settings.modelPath);
+  const { backend, instructionSet, threads, memoryBudgetBytes } = settings.device;
+  const device = openDevice({ backend, instructionSet, threads, budgetBytes: memoryBudgetBytes });
+  opened.push(() => {
+    device.dispose();
+  });
+  const { slots, maxRows } = makeSlots(device, source, settings, log);
+  const experts = new ExpertService(slots, maxRows, source, () => performance.now(), log);
+  opened.push(() => experts.close());
+  const identity = describeWorker(settings, source, device);
+  const sendStatus = (): void => {
+    const uptimeMs = Math.round(performance.now() - startedMs);
+    sessions.sendToMain({ kind: 'status', status: workerStatus(identity, uptimeMs, device, experts, sessions) });
+  };
+  const sessions = new WorkerSessions(experts, source.shape, () => identity, sendStatus, log);
+  const address = await listen(settings, identity, sessions, log, opened);
+  const statusTimer = setInterval(sendStatus, STATUS_INTERVAL_MS);
+  opened.push(() => {
+    clearInterval(statusTimer);
+  });
+  log.info('worker is ready', { address, model: source.name, device: identity.device, slots: slots.count });
+  return address;
+}
+
+async function openWorkerPack(directory: string): Promise<ModelSource> {
+  const source = await openModelSource(directory);
+  if (source.kind === 'pack') return source;
+  throw new OdmoeError(
+    'MODEL_NOT_FOUND',
+    `${directory} holds a checkpoint, and a worker loads experts from a pack: run "odmoe pack ${directory} OUT_DIR" once ` +
+      `and give the worker OUT_DIR.`,
+  );
+}
+
+function makeSlots(
+  device: Device,
+  source: ModelSource,
+  settings: NodeSettings,
+  log: Logger,
+): { slots: ExpertSlots; maxRows: number } {
+  const { hiddenSize, intermediateSize } = source.shape;
+  const shape: ExpertShape = { hiddenSize, intermediateSize, format: source.shippedFormat };
+  const { budgetBytes, usedBytes } = device.info();
+  const wanted: SlotPlan = { slots: settings.worker.slots, maxRows: settings.main.miniBatchRows };
+  const freeBytes = budgetBytes === 0 ? null : budgetBytes - usedBytes;
+  const plan = planSlots(wanted, freeBytes, (maxRows) => expertSlotBytes(shape, maxRows));
+  if (plan.slots < wanted.slots || plan.maxRows < wanted.maxRows) {
+    log.warn('the memory budget holds less than was asked for', { budgetBytes, wanted, plan });
+  }
+  return { slots: createExpertSlots(device, shape, plan.slots, plan.maxRows), maxRows: plan.maxRows };
+}
+
+async function listen(
+  settings: NodeSettings,
+  identity: NodeIdentity,
+  sessions: WorkerSessions,
+  log: Logger,
+  opened: Closer[],
+): Promise<string> {
+  const server = await startRpcServer({
+    ...{ host: settings.listenHost, port: settings.listenPort, network: settings.network, log },
+    identity: () => identity,
+    worker: (stream) => {
+      sessions.serve(stream);
+    },
+  });
+  opened.push(() => server.stop());
+  identity.address = formatAddress(advertisedHost(settings), server.port);
+  if (settings.mainAddress !== null) {
+    const announcer = new MainAnnouncer(
+      settings.mainAddress,
+      () => identity,
+      () => sessions.hasMain,
+      log,
+    );
+    opened.push(() => announcer.stop());
+    announcer.start();
+  }
+  const advertisement = await advertise(settings, identity, log);
+  opened.push(() => advertisement.stop());
+  return server.address;
+}
+
+function describeWorker(settings: NodeSettings, source: ModelSource, device: Device): NodeIdentity {
+  const { backend, instructionSet, threads } = device.info();
+  return {
+    id: settings.id,
+    role: 'ROLE_WORKER',
+    cluster: settings.cluster,
+    protocolVersion: PROTOCOL_VERSION,
+    modelName: source.name,
+    packDigest: source.packDigest ?? '',
+    bootId: randomUUID(),
+    address: '',
+    device: `${backend} ${instructionSet}, ${threads} threads`,
+  };
+}
+
+/** Empty, for peers to fill in with the address they see, when this worker listens on every interface. */
+function advertisedHost({ advertiseHost, listenHost }: NodeSettings): string {
+  if (advertiseHost !== null) return advertiseHost;
+  return listenHost === '0.0.0.0' || listenHost === '::' ? '' : listenHost;
+}
+
+const entry = process.argv[1];
+if (entry !== undefined && realpathSync(entry) === fileURLToPath(import.meta.url)) await runWorker();

@@ -1,0 +1,71 @@
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { Prediction } from '../../shared/rpc/messages.js';
+
+/** Predictions that may wait for the placement they belong to; beyond it the oldest is dropped. */
+export const MAX_EARLY_PREDICTIONS = 256;
+
+/**
+ * The placement epoch that main announced last, 0 before any. Shadow may hear of a placement before this worker does: its
+ * predictions for a newer epoch wait here until main announces it.
+ */
+export class PlacementEpoch {
+  #epoch = 0;
+  #early: Prediction[] = [];
+  #staleMessages = 0;
+  #droppedPredictions = 0;
+
+  get current(): number {
+    return this.#epoch;
+  }
+
+  get staleMessages(): number {
+    return this.#staleMessages;
+  }
+
+  get droppedPredictions(): number {
+    return this.#droppedPredictions;
+  }
+
+  /** Throws STALE_EPOCH, and counts it, when the message belongs to an earlier placement. */
+  requireNotStale(epoch: number): void {
+    if (epoch >= this.#epoch) return;
+    this.#staleMessages += 1;
+    throw new OdmoeError('STALE_EPOCH', `A message of placement epoch ${epoch} came under epoch ${this.#epoch}.`);
+  }
+
+  /** Of main, whose placements travel before what belongs to them. Throws STALE_EPOCH or PROTOCOL_VIOLATION. */
+  requireCurrent(epoch: number): void {
+    this.requireNotStale(epoch);
+    if (epoch > this.#epoch || epoch === 0) {
+      throw new OdmoeError(
+        'PROTOCOL_VIOLATION',
+        `A message of placement epoch ${epoch} came before that placement; the last one announced is ${this.#epoch}.`,
+      );
+    }
+  }
+
+  /** True: act on it now. False: it waits for its placement. Throws STALE_EPOCH. */
+  admit(prediction: Prediction): boolean {
+    this.requireNotStale(prediction.epoch);
+    if (prediction.epoch === this.#epoch && this.#epoch > 0) return true;
+    this.#early.push(prediction);
+    if (this.#early.length > MAX_EARLY_PREDICTIONS)
+      this.#droppedPredictions += this.#early.shift()?.experts.length ?? 0;
+    return false;
+  }
+
+  /** Takes up a newer placement; returns the predictions that waited for it. Those for earlier ones are dropped. */
+  advance(epoch: number): Prediction[] {
+    this.#epoch = epoch;
+    const due = this.#early.filter((prediction) => prediction.epoch === epoch);
+    const stale = this.#early.filter((prediction) => prediction.epoch < epoch);
+    this.#droppedPredictions += stale.reduce((sum, prediction) => sum + prediction.experts.length, 0);
+    this.#early = this.#early.filter((prediction) => prediction.epoch > epoch);
+    return due;
+  }
+
+  /** Main is gone; the next one counts from where it likes. */
+  reset(): void {
+    this.#epoch = 0;
+  }
+}

@@ -1,0 +1,37 @@
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { ModelShape } from '../../shared/model/tensor-source.js';
+import type { Execute } from '../../shared/rpc/messages.js';
+
+/** What the decoder cannot know: whether a request fits the model that this worker serves. Throw PROTOCOL_VIOLATION. */
+export function checkExecute(execute: Execute, shape: ModelShape): void {
+  checkLayer(execute.layer, shape);
+  checkExpert(execute.expert, shape);
+  if (execute.hiddenSize !== shape.hiddenSize) {
+    throw violation(`hidden states of ${execute.hiddenSize} values, and this model's have ${shape.hiddenSize}`);
+  }
+  if (execute.dtype !== 'TENSOR_TYPE_F32') {
+    throw violation(`wire: bf16 is not yet supported (${execute.dtype} came): set wire to f32`);
+  }
+}
+
+export function checkExpectedExperts(
+  { layer, experts }: { layer: number; experts: readonly number[] },
+  shape: ModelShape,
+): void {
+  checkLayer(layer, shape);
+  if (experts.length > shape.experts) throw violation(`${experts.length} experts, and a layer has ${shape.experts}`);
+  for (const expert of experts) checkExpert(expert, shape);
+}
+
+function checkLayer(layer: number, shape: ModelShape): void {
+  if (layer >= shape.layers) throw violation(`layer ${layer}, and this model has layers 0 to ${shape.layers - 1}`);
+}
+
+function checkExpert(expert: number, shape: ModelShape): void {
+  if (expert >= shape.experts)
+    throw violation(`expert ${expert}, and this model has experts 0 to ${shape.experts - 1}`);
+}
+
+function violation(what: string): OdmoeError {
+  return new OdmoeError('PROTOCOL_VIOLATION', `A request to this worker names ${what}.`);
+}

@@ -1,0 +1,231 @@
+import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
+import type { Logger } from '../../shared/log/index.js';
+import type { ModelShape } from '../../shared/model/tensor-source.js';
+import {
+  checkPeer,
+  type NodeIdentity,
+  type Placement,
+  type Prediction,
+  type PeerStream,
+  type Refusal,
+  type StreamError,
+  type WorkerReply,
+  type WorkerRequest,
+} from '../../shared/rpc/index.js';
+import type { ExpertService } from '../executor/expert-service.js';
+import { PlacementEpoch } from './placement-epoch.js';
+import { checkExecute, checkExpectedExperts } from './request-checks.js';
+
+/** Bad requests that one stream may send before it is ended. */
+export const MAX_VIOLATIONS = 100;
+
+/** How long a stream may stand without saying who it is. */
+export const HELLO_TIMEOUT_MS = 5000;
+
+type WorkerStream = PeerStream<WorkerReply, WorkerRequest>;
+
+interface Session {
+  readonly stream: WorkerStream;
+  readonly helloTimer: NodeJS.Timeout;
+  peer: NodeIdentity | null;
+  violations: number;
+}
+
+/**
+ * The streams of this worker's peers: one main, any number of shadows. Main's requests are served; a peer that does not
+ * belong here is refused; a request that cannot be served is answered with an error and harms nobody else.
+ */
+export class WorkerSessions {
+  readonly #experts: ExpertService;
+  readonly #shape: ModelShape;
+  readonly #identity: () => NodeIdentity;
+  readonly #log: Logger;
+  readonly #epoch = new PlacementEpoch();
+  readonly #onMainWelcome: () => void;
+  #main: Session | null = null;
+
+  /** `onMainWelcome`: main's stream stands, a status can be sent. */
+  constructor(
+    experts: ExpertService,
+    shape: ModelShape,
+    identity: () => NodeIdentity,
+    onMainWelcome: () => void,
+    log: Logger,
+  ) {
+    this.#experts = experts;
+    this.#shape = shape;
+    this.#identity = identity;
+    this.#onMainWelcome = onMainWelcome;
+    this.#log = log;
+  }
+
+  get hasMain(): boolean {
+    return this.#main !== null;
+  }
+
+  get counters(): { epoch: number; staleMessages: number; droppedPredictions: number } {
+    const { current, staleMessages, droppedPredictions } = this.#epoch;
+    return { epoch: current, staleMessages, droppedPredictions };
+  }
+
+  serve(stream: WorkerStream): void {
+    const helloTimer = setTimeout(() => {
+      stream.close(violation(`No hello came within ${HELLO_TIMEOUT_MS} ms.`));
+    }, HELLO_TIMEOUT_MS);
+    const session: Session = { stream, helloTimer, peer: null, violations: 0 };
+    stream.onClose((error) => {
+      this.#closed(session, error);
+    });
+    stream.onMessage((message) => {
+      try {
+        this.#receive(session, message);
+      } catch (thrown) {
+        this.#answerFault(session, message, toOdmoeError(thrown));
+      }
+    });
+  }
+
+  sendToMain(reply: WorkerReply): void {
+    this.#main?.stream.send(reply);
+  }
+
+  #receive(session: Session, message: WorkerRequest): void {
+    if (session.peer === null) {
+      if (message.kind !== 'hello') throw violation(`The first message must be hello, and ${message.kind} came.`);
+      this.#greet(session, message.hello);
+      return;
+    }
+    if (message.kind === 'prediction') {
+      this.#predict(session.peer.role === 'ROLE_MAIN' ? 'main' : 'shadow', message.prediction);
+      return;
+    }
+    if (session.peer.role !== 'ROLE_MAIN') throw violation(`Only main may send ${message.kind}.`);
+    switch (message.kind) {
+      case 'placement':
+        return this.#place(message.placement);
+      case 'execute':
+        this.#epoch.requireCurrent(message.execute.epoch);
+        checkExecute(message.execute, this.#shape);
+        return this.#experts.execute(message.execute, (reply) => {
+          session.stream.send(reply);
+        });
+      case 'release':
+        this.#epoch.requireCurrent(message.release.epoch);
+        checkExpectedExperts(message.release, this.#shape);
+        return this.#experts.release(message.release);
+      case 'hello':
+        throw violation('A second hello came.');
+    }
+  }
+
+  #greet(session: Session, peer: NodeIdentity): void {
+    clearTimeout(session.helloTimer);
+    const refusal = checkPeer(this.#identity(), peer) ?? this.#refuseRole(peer);
+    if (refusal !== null) {
+      this.#log.warn('refused a peer', { peer: peer.id, reason: refusal.message });
+      session.stream.send({ kind: 'refusal', refusal });
+      session.stream.close();
+      return;
+    }
+    if (peer.role === 'ROLE_MAIN') this.#takeMain(session, peer);
+    session.peer = peer;
+    this.#log.info('serving a peer', { peer: peer.id, role: peer.role, address: peer.address });
+    session.stream.send({ kind: 'welcome', welcome: { identity: this.#identity() } });
+    if (peer.role === 'ROLE_MAIN') this.#onMainWelcome();
+  }
+
+  #refuseRole(peer: NodeIdentity): Refusal | null {
+    const own = this.#identity().id;
+    const served = this.#main?.peer;
+    if (peer.role === 'ROLE_MAIN' && served !== undefined && served !== null && served.id !== peer.id) {
+      const message =
+        `worker "${own}" serves main "${served.id}" at ${served.address} and takes no other: stop one of the two mains, ` +
+        `or give them clusters of different names`;
+      return { code: 'NODE_REFUSED', message };
+    }
+    if (peer.role === 'ROLE_MAIN' || peer.role === 'ROLE_SHADOW') return null;
+    return {
+      code: 'NODE_REFUSED',
+      message: `worker "${own}" serves main and shadow nodes, and "${peer.id}" is neither`,
+    };
+  }
+
+  /** A main of the same id is the same main come back: what it had here before is void. */
+  #takeMain(session: Session, peer: NodeIdentity): void {
+    const former = this.#main;
+    if (former !== null) {
+      this.#forgetMain();
+      former.stream.close(new OdmoeError('CANCELLED', `main "${peer.id}" opened another stream to this worker`));
+    }
+    this.#main = session;
+  }
+
+  #place(placement: Placement): void {
+    this.#epoch.requireNotStale(placement.epoch);
+    if (placement.epoch === this.#epoch.current) return;
+    if (placement.layers !== this.#shape.layers || placement.experts !== this.#shape.experts) {
+      throw violation(
+        `A placement of ${placement.layers} layers of ${placement.experts} experts came, and this model has ` +
+          `${this.#shape.layers} of ${this.#shape.experts}.`,
+      );
+    }
+    const due = this.#epoch.advance(placement.epoch);
+    this.#experts.changeEpoch();
+    for (const prediction of due) this.#experts.predict('shadow', prediction);
+  }
+
+  #predict(source: 'main' | 'shadow', prediction: Prediction): void {
+    checkExpectedExperts(prediction, this.#shape);
+    if (source === 'main') this.#epoch.requireCurrent(prediction.epoch);
+    else if (!this.#epoch.admit(prediction)) return;
+    this.#experts.predict(source, prediction);
+  }
+
+  #answerFault(session: Session, message: WorkerRequest, fault: OdmoeError): void {
+    const peer = session.peer?.id ?? null;
+    const { requestId, epoch } = requestOf(message);
+    const error: StreamError = { code: fault.code, message: fault.message, requestId, epoch };
+    // Messages under way while the placement changes are no fault of anybody's.
+    if (fault.code === 'STALE_EPOCH') this.#log.debug('a stale message came', { peer, epoch });
+    else this.#log.warn('a request could not be served', { peer, kind: message.kind, error: fault });
+    session.stream.send({ kind: 'error', error });
+    if (fault.code === 'PROTOCOL_VIOLATION') session.violations += 1;
+    if (session.peer === null || session.violations >= MAX_VIOLATIONS) session.stream.close(fault);
+  }
+
+  #closed(session: Session, error: OdmoeError | null): void {
+    clearTimeout(session.helloTimer);
+    if (session.peer === null) return;
+    this.#log.info('a peer is gone', {
+      peer: session.peer.id,
+      role: session.peer.role,
+      ...(error === null ? {} : { error }),
+    });
+    if (this.#main === session) this.#forgetMain();
+  }
+
+  #forgetMain(): void {
+    this.#main = null;
+    this.#epoch.reset();
+    this.#experts.loseMain();
+  }
+}
+
+function requestOf(message: WorkerRequest): { requestId: number; epoch: number } {
+  switch (message.kind) {
+    case 'execute':
+      return message.execute;
+    case 'prediction':
+      return { requestId: 0, epoch: message.prediction.epoch };
+    case 'release':
+      return { requestId: 0, epoch: message.release.epoch };
+    case 'placement':
+      return { requestId: 0, epoch: message.placement.epoch };
+    case 'hello':
+      return { requestId: 0, epoch: 0 };
+  }
+}
+
+function violation(message: string): OdmoeError {
+  return new OdmoeError('PROTOCOL_VIOLATION', message);
+}
