@@ -151,7 +151,12 @@ function mainIdentity(settings: NodeSettings, { source, packDigest, device }: Lo
   };
 }
 
-function createEngine(settings: NodeSettings, { source, model }: LoadedMain, epoch: number, log: Logger): ClusterEngine {
+function createEngine(
+  settings: NodeSettings,
+  { source, model }: LoadedMain,
+  epoch: number,
+  log: Logger,
+): ClusterEngine {
   const { shape } = source;
   const { maxActiveSequences, prefillRows, miniBatchRows, workerGraceMs } = settings.main;
   const roster = new Roster(shape, settings.placement.groupSize, epoch, log);

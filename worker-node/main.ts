@@ -14,7 +14,7 @@ import {
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { runDaemon } from '../shared/daemon/index.js';
 import { advertise } from '../shared/discovery/index.js';
-import { OdmoeError } from '../shared/errors/index.js';
+import { OdmoeError, toOdmoeError } from '../shared/errors/index.js';
 import type { Logger } from '../shared/log/index.js';
 import type { ModelSource } from '../shared/model/tensor-source.js';
 import { PROTOCOL_VERSION, formatAddress, startRpcServer, type NodeIdentity } from '../shared/rpc/index.js';
@@ -34,7 +34,13 @@ export const STATUS_INTERVAL_MS = 1000;
 export async function startWorker(settings: NodeSettings, log: Logger): Promise<RunningNode> {
   const opened: Closer[] = [];
   const close = async (): Promise<void> => {
-    for (const closer of opened.splice(0).reverse()) await closer();
+    const faults: unknown[] = [];
+    for (const closer of opened.splice(0).reverse()) {
+      await Promise.resolve()
+        .then(closer)
+        .catch((thrown: unknown) => faults.push(thrown));
+    }
+    if (faults.length > 0) throw toOdmoeError(faults[0]);
   };
   try {
     const address = await openWorker(settings, log, opened);
@@ -126,12 +132,9 @@ async function listen(
   opened.push(() => server.stop());
   identity.address = formatAddress(advertisedHost(settings), server.port);
   if (settings.mainAddress !== null) {
-    const announcer = new MainAnnouncer(
-      settings.mainAddress,
-      () => identity,
-      () => sessions.hasMain,
-      log,
-    );
+    const hasMain = (): boolean => sessions.hasMain;
+    const { reconnectDelayMs } = settings.network;
+    const announcer = new MainAnnouncer(settings.mainAddress, reconnectDelayMs, () => identity, hasMain, log);
     opened.push(() => announcer.stop());
     announcer.start();
   }

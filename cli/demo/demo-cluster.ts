@@ -21,6 +21,9 @@ export interface DemoClusterOptions {
 const STATUS_POLL_MS = 20;
 const STATUS_TIMEOUT_MS = 2_000;
 
+/** How long after its connection a process that has died may be noticed. */
+const EXIT_NOTICE_MS = 500;
+
 /** Main, shadow and workers as processes on this machine, over loopback, that live no longer than this process. */
 export class DemoCluster {
   private readonly daemons: DaemonProcess[] = [];
@@ -57,6 +60,22 @@ export class DemoCluster {
       timeout,
       () => missing,
     );
+  }
+
+  /** The promise's outcome; when main's process ends before, its failure, with what it wrote. Other daemons may be lost. */
+  async whileMainRuns<T>(promise: Promise<T>): Promise<T> {
+    const main = this.daemons.find(({ role }) => role === 'main');
+    if (main === undefined) throw new OdmoeError('INTERNAL', 'the demo cluster has not been started');
+    const mainFailure = main.ended.then((error) => Promise.reject(error));
+    mainFailure.catch(() => undefined);
+    try {
+      return await Promise.race([promise, mainFailure]);
+    } catch (error) {
+      // The broken connection is often noticed before the process's end, which says more.
+      const connectionLost = error instanceof OdmoeError && error.code === 'NO_MAIN';
+      if (connectionLost) await Promise.race([mainFailure, delay(EXIT_NOTICE_MS)]);
+      throw error;
+    }
   }
 
   /** Ends every daemon; resolves when none runs any more. */

@@ -1,5 +1,7 @@
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { Finished, NodeStatus } from '../../shared/rpc/messages.js';
+import { tableLines } from '../output/table.js';
+import { formatBytes } from '../output/units.js';
 
 /** Bytes of all experts as the model ships them: what nodes with all experts resident would hold. */
 export function allExpertsBytes(source: ModelSource): number {
@@ -16,7 +18,7 @@ export function allExpertsBytes(source: ModelSource): number {
 
 /** What `odmoe demo` shows under the story: how well experts were predicted, how fast it was, and who held how much. */
 export function demoTable(finished: Finished, expertsBytes: number): string {
-  const lines = [...speedLines(finished), '', 'device memory, at most', ...memoryLines(finished.nodes, expertsBytes)];
+  const lines = [...speedLines(finished), '', ...memoryLines(finished.nodes, expertsBytes)];
   return `${lines.join('\n')}\n`;
 }
 
@@ -35,28 +37,25 @@ function speedLines({ sep, timing, reloads }: Finished): string[] {
 }
 
 function memoryLines(nodes: readonly NodeStatus[], expertsBytes: number): string[] {
-  const lines = nodes.map((node) => {
-    const slots = node.slots === 0 ? '' : `  ${node.slots} expert slots of ${formatBytes(node.slotBytes)}`;
-    return row(`  ${node.identity.id}`, `${formatBytes(node.deviceMemoryHighWaterBytes).padStart(10)}${slots}`);
-  });
+  const columns = [
+    { title: 'node', align: 'left' },
+    { title: 'device memory', align: 'right' },
+    { title: 'experts at a time', align: 'left' },
+  ] as const;
+  const rows = nodes.map((node) => [
+    node.identity.id,
+    formatBytes(node.deviceMemoryHighWaterBytes),
+    node.slots === 0 ? '' : `${node.slots} of ${formatBytes(node.slotBytes)}`,
+  ]);
   const workers = nodes.filter(({ identity }) => identity.role === 'ROLE_WORKER');
   const held = workers.reduce((sum, node) => sum + node.deviceMemoryHighWaterBytes, 0);
-  const workersTogether = `the ${workers.length} workers together ${formatBytes(held)}`;
-  return [...lines, `  ${workersTogether}; the experts of the whole model ${formatBytes(expertsBytes)}`];
+  const count = workers.length === 1 ? 'the worker has' : `the ${workers.length} workers have`;
+  return [
+    ...tableLines(columns, rows),
+    `${count} taken ${formatBytes(held)} at most; all experts of the model weigh ${formatBytes(expertsBytes)}`,
+  ];
 }
 
 function row(name: string, value: string): string {
   return `${name.padEnd(14)}${value}`;
-}
-
-/** Binary units, three digits: "1.25 MiB". */
-export function formatBytes(bytes: number): string {
-  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
-  let value = bytes;
-  let unit = 0;
-  while (value >= 1024 && unit < units.length - 1) {
-    value /= 1024;
-    unit += 1;
-  }
-  return `${unit === 0 ? value : value.toPrecision(value >= 1000 ? 4 : 3)} ${units[unit] as string}`;
 }

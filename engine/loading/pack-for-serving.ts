@@ -1,4 +1,4 @@
-import { access, constants, mkdir, rm } from 'node:fs/promises';
+import { access, constants, mkdir } from 'node:fs/promises';
 import { homedir, tmpdir, userInfo } from 'node:os';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -42,7 +42,13 @@ export async function packForServing(
       await packCheckpoint(
         absolute,
         target,
-        { codec: DEFAULT_CODEC, shards: DEFAULT_SHARDS, name: checkpoint.name, ...(onProgress && { onProgress }) },
+        {
+          codec: DEFAULT_CODEC,
+          shards: DEFAULT_SHARDS,
+          name: checkpoint.name,
+          onDamagedPack: 'replace',
+          ...(onProgress && { onProgress }),
+        },
         { splitPlanes, crc32c, openFile: openOnDisk },
       );
       return target;
@@ -53,17 +59,15 @@ export async function packForServing(
   }
 }
 
-/** A cached pack that is damaged is dropped, to be packed again: nobody but the cache owns it. */
+/** A damaged pack in the cache is as good as none: nobody but the cache owns it, and it is packed again. */
 async function isWholePack(target: string): Promise<boolean> {
   if (!(await fileExists(join(target, MANIFEST_FILE)))) return false;
   try {
     await openPack(target);
     return true;
   } catch (thrown) {
-    if (!(thrown instanceof OdmoeError) || thrown.code !== 'PACK_CORRUPT') throw thrown;
-    await rm(join(target, MANIFEST_FILE), { force: true });
-    await rm(target, { recursive: true, force: true });
-    return false;
+    if (thrown instanceof OdmoeError && thrown.code === 'PACK_CORRUPT') return false;
+    throw thrown;
   }
 }
 

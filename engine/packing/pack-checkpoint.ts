@@ -34,6 +34,8 @@ export interface PackOptions {
   shards: number;
   /** Name that the pack records; null: the checkpoint's. */
   name: string | null;
+  /** What to do with a whole pack in the output directory that turns out to be damaged; 'refuse' leaves it to its owner. */
+  onDamagedPack: 'refuse' | 'replace';
   onProgress?: (doneBytes: number, totalBytes: number) => void;
   signal?: AbortSignal;
 }
@@ -89,11 +91,28 @@ export async function packCheckpoint(
       shards: options.shards,
       source_identity: await sourceIdentity(checkpoint),
     };
-    if (await fileExists(join(directory, MANIFEST_FILE))) return await matchWholePack(checkpoint, plan, context);
-    return await writePack(checkpoint, plan, lock, context);
+    const whole = await wholePackOutcome(checkpoint, plan, options.onDamagedPack, context);
+    return whole ?? (await writePack(checkpoint, plan, lock, context));
   } finally {
     await reader.close();
     await lock.release();
+  }
+}
+
+/** Null when there is no whole pack in the output directory, or none that is to be kept. */
+async function wholePackOutcome(
+  checkpoint: Checkpoint,
+  plan: PackingPlan,
+  onDamagedPack: PackOptions['onDamagedPack'],
+  context: PackingContext,
+): Promise<PackOutcome | null> {
+  if (!(await fileExists(join(context.outputDirectory, MANIFEST_FILE)))) return null;
+  try {
+    return await matchWholePack(checkpoint, plan, context);
+  } catch (thrown) {
+    const isDamaged = thrown instanceof OdmoeError && thrown.code === 'PACK_CORRUPT';
+    if (isDamaged && onDamagedPack === 'replace') return null;
+    throw thrown;
   }
 }
 

@@ -32,7 +32,8 @@ export async function verifyPack(
 ): Promise<PackDamage[]> {
   const { files } = pack.manifest;
   const totalBytes = files.reduce((sum, file) => sum + file.size_bytes, 0);
-  const extents = Map.groupBy(packExtents(pack.manifest), (extent) => extent.file);
+  const extents = new Map<string, PackExtent[]>(files.map((file) => [file.name, []]));
+  for (const extent of packExtents(pack.manifest)) extents.get(extent.file)?.push(extent);
   const damages: PackDamage[] = [];
   let doneBytes = 0;
   for (const file of files) {
@@ -52,7 +53,10 @@ export function requireUndamaged(pack: Pack, damages: readonly PackDamage[]): vo
   if (damages.length === 0) return;
   const lines = damages
     .slice(0, DAMAGES_NAMED)
-    .map(({ file, place, expected, found }) => `  ${file}${place === null ? '' : `: ${place}`}: ${found}, expected ${expected}`);
+    .map(
+      ({ file, place, expected, found }) =>
+        `  ${file}${place === null ? '' : `: ${place}`}: ${found}, expected ${expected}`,
+    );
   const more = damages.length - DAMAGES_NAMED;
   if (more > 0) lines.push(`  and ${more} more`);
   throw new OdmoeError(
@@ -123,7 +127,11 @@ async function* filePieces(path: string): AsyncGenerator<Uint8Array> {
       yield piece.subarray(0, bytesRead);
     }
   } catch (thrown) {
-    throw readFailure(thrown, path, { missing: 'PACK_CORRUPT', invalid: 'PACK_CORRUPT', remedy: 'copy the pack again' });
+    throw readFailure(thrown, path, {
+      missing: 'PACK_CORRUPT',
+      invalid: 'PACK_CORRUPT',
+      remedy: 'copy the pack again',
+    });
   } finally {
     await handle?.close();
   }

@@ -86,7 +86,7 @@ export class Membership {
   /** Peers that were refused or do not answer. */
   problems(): PeerProblem[] {
     const failing = [...this.known.values()].flatMap(({ address, id, problem }) =>
-      problem === null ? [] : [{ address, id, code: problem.code as string, message: problem.message }],
+      problem === null ? [] : [{ address, id, code: problem.code, message: problem.message }],
     );
     return [...failing, ...this.turnedAway.values()];
   }
@@ -241,7 +241,8 @@ export class Membership {
     const error = toOdmoeError(thrown);
     const news = entry.problem?.message !== error.message;
     entry.problem = error;
-    if (news) this.options.log.warn('peer-unusable', { address, id: entry.id, code: error.code, message: error.message });
+    if (news)
+      this.options.log.warn('peer-unusable', { address, id: entry.id, code: error.code, message: error.message });
   }
 
   private turnAway(problem: PeerProblem): void {

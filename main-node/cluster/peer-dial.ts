@@ -9,7 +9,8 @@ export const WELCOME_TIMEOUT_MS = 5000;
 export const MAX_RECONNECT_DELAY_MS = 2000;
 
 /** What every reply stream begins with. */
-export type FirstReply = { kind: 'welcome'; welcome: Welcome } | { kind: 'refusal'; refusal: Refusal } | { kind: string };
+export type FirstReply =
+  { kind: 'welcome'; welcome: Welcome } | { kind: 'refusal'; refusal: Refusal } | { kind: string };
 
 /** A link that has taken over a stream. */
 export interface ServedLink<Reply> {

@@ -9,11 +9,7 @@ export interface FedShadow {
 }
 
 /** Reads key and value rows of one layer; the positions have been written. */
-export type ReadKeyValues = (
-  layer: number,
-  position: number,
-  rows: number,
-) => { keys: Uint8Array; values: Uint8Array };
+export type ReadKeyValues = (layer: number, position: number, rows: number) => { keys: Uint8Array; values: Uint8Array };
 
 export interface ShadowFeedOptions {
   sequence: number;
@@ -116,7 +112,10 @@ export class ShadowFeed {
       const rows = Math.min(rowsPerMessage, due - position);
       const { keys, values } = this.readKeyValues(layer, position, rows);
       const { sequence } = this.options;
-      shadow.send({ kind: 'kvRows', kvRows: { epoch: this.currentEpoch(), sequence, layer, position, rows, keys, values } });
+      shadow.send({
+        kind: 'kvRows',
+        kvRows: { epoch: this.currentEpoch(), sequence, layer, position, rows, keys, values },
+      });
       position += rows;
     }
     this.sent[layer] = position;

@@ -28,7 +28,7 @@ import { DENSE_FILE, JOURNAL_FILE, MANIFEST_FILE, PACK_FORMAT, PACK_FORMAT_VERSI
 
 const MANIFEST_LIMIT_BYTES = 512 * 1024 * 1024;
 /** Contradictions named in one message. */
-const PROBLEMS_NAMED = 5;
+const PROBLEMS_NAMED = 20;
 
 const MANIFEST_ERRORS: FileErrors = {
   missing: 'MODEL_NOT_FOUND',

@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
 import { z } from 'zod';
 import { OdmoeError } from '../errors/index.js';
-import { readBoundedFile } from '../model/json-file.js';
+import { fileExists, readBoundedFile, readJsonFile, type FileErrors } from '../model/read-file.js';
 import type { ChatMessage } from '../rpc/messages.js';
 import { chatTemplateFrom, type ChatTemplate } from './chat-template.js';
 import type { Tokenizer } from './tokenizer.js';
@@ -16,6 +16,8 @@ const CONFIG_LIMIT_BYTES = 64 * 1024 * 1024;
 const TEMPLATE_LIMIT_BYTES = 1024 * 1024;
 const REMEDY = "copy it from the model's repository, or give the prompt as token ids (--prompt-token-ids)";
 
+const FILE_ERRORS: FileErrors = { missing: 'TOKENIZER_INVALID', invalid: 'TOKENIZER_INVALID', remedy: REMEDY };
+
 const tokenizerFileSchema = z.looseObject({ model: z.looseObject({}), added_tokens: z.array(z.looseObject({})).default([]) });
 const configSchema = z.looseObject({});
 
@@ -24,23 +26,19 @@ const configSchema = z.looseObject({});
  * Throws TOKENIZER_INVALID when a file is missing, not what it should be, or the chat template does not parse.
  */
 export async function loadTokenizer(directory: string): Promise<Tokenizer> {
-  const tokenizer = await openTokenizer(directory);
-  if (tokenizer === null) {
-    throw new OdmoeError('TOKENIZER_INVALID', `${join(directory, TOKENIZER_FILE)}: no such file; ${REMEDY}`);
-  }
-  return tokenizer;
+  const definition = await readObject(join(directory, TOKENIZER_FILE), TOKENIZER_LIMIT_BYTES, tokenizerFileSchema);
+  const configPath = join(directory, CONFIG_FILE);
+  const config = (await fileExists(configPath)) ? await readObject(configPath, CONFIG_LIMIT_BYTES, configSchema) : {};
+  const templatePath = join(directory, TEMPLATE_FILE);
+  const templateText = (await fileExists(templatePath))
+    ? (await readBoundedFile(templatePath, TEMPLATE_LIMIT_BYTES, FILE_ERRORS)).toString('utf8')
+    : null;
+  return tokenizerFrom(definition, config, chatTemplateFrom(config, templateText, directory), directory);
 }
 
 /** As loadTokenizer, but null for a model that has no tokenizer.json: it can be asked by token ids only. */
 export async function openTokenizer(directory: string): Promise<Tokenizer | null> {
-  const file = await readTextIfPresent(join(directory, TOKENIZER_FILE), TOKENIZER_LIMIT_BYTES);
-  if (file === null) return null;
-  const configText = await readTextIfPresent(join(directory, CONFIG_FILE), CONFIG_LIMIT_BYTES);
-  const templateText = await readTextIfPresent(join(directory, TEMPLATE_FILE), TEMPLATE_LIMIT_BYTES);
-  const config = configText === null ? {} : parseJson(configText, join(directory, CONFIG_FILE), configSchema);
-  const definition = parseJson(file, join(directory, TOKENIZER_FILE), tokenizerFileSchema);
-  const template = chatTemplateFrom(config, templateText, directory);
-  return tokenizerFrom(definition, config, template, directory);
+  return (await fileExists(join(directory, TOKENIZER_FILE))) ? loadTokenizer(directory) : null;
 }
 
 function tokenizerFrom(definition: object, config: object, template: ChatTemplate | null, directory: string): Tokenizer {
@@ -92,24 +90,8 @@ function createEngine(definition: object, config: object, directory: string): Hu
   }
 }
 
-async function readTextIfPresent(path: string, limitBytes: number): Promise<string | null> {
-  try {
-    const errors = { missing: 'MODEL_NOT_FOUND', invalid: 'TOKENIZER_INVALID', remedy: REMEDY } as const;
-    return (await readBoundedFile(path, limitBytes, errors)).toString('utf8');
-  } catch (thrown) {
-    if (thrown instanceof OdmoeError && thrown.code === 'MODEL_NOT_FOUND') return null;
-    throw thrown;
-  }
-}
-
-function parseJson<Shape extends z.ZodType>(text: string, path: string, schema: Shape): z.infer<Shape> {
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch (thrown) {
-    throw new OdmoeError('TOKENIZER_INVALID', `${path}: not JSON (is it truncated?); ${REMEDY}`, { cause: thrown });
-  }
-  const parsed = schema.safeParse(value);
+async function readObject<Shape extends z.ZodType>(path: string, limitBytes: number, schema: Shape): Promise<z.infer<Shape>> {
+  const parsed = schema.safeParse(await readJsonFile(path, limitBytes, FILE_ERRORS));
   if (parsed.success) return parsed.data;
   const issue = parsed.error.issues[0];
   const where = issue === undefined ? '' : `${issue.path.join('.')}: ${issue.message}`;

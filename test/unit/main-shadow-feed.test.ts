@@ -29,7 +29,10 @@ class RecordingShadow implements FedShadow {
 }
 
 function feedFor(shadow: { current: FedShadow | null }, tokenPeriod: number, keyValuePeriod: number): ShadowFeed {
-  const rows = (count: number) => ({ keys: new Uint8Array(count * ROW_BYTES), values: new Uint8Array(count * ROW_BYTES) });
+  const rows = (count: number) => ({
+    keys: new Uint8Array(count * ROW_BYTES),
+    values: new Uint8Array(count * ROW_BYTES),
+  });
   return new ShadowFeed(
     {
       sequence: 9,

@@ -21,7 +21,13 @@ const IDENTITY: NodeIdentity = {
 
 function openLink(executeTimeoutMs = 1000) {
   const stream = new MemoryStream<WorkerRequest, WorkerReply>();
-  const link = new WorkerLink(IDENTITY, IDENTITY.address, stream, { hiddenSize: HIDDEN_SIZE, executeTimeoutMs }, SILENT);
+  const link = new WorkerLink(
+    IDENTITY,
+    IDENTITY.address,
+    stream,
+    { hiddenSize: HIDDEN_SIZE, executeTimeoutMs },
+    SILENT,
+  );
   stream.onMessage((reply) => link.receive(reply));
   stream.onClose((error) => link.streamClosed(error));
   return { stream, link };

@@ -46,7 +46,10 @@ export function safetensorsBytes(tensors: readonly TinyTensor[], metadata: Recor
     header[name] = { dtype, shape, data_offsets: [offset, offset + data.length] };
     offset += data.length;
   }
-  return withHeader(Buffer.from(JSON.stringify(header)), tensors.map(({ data }) => data));
+  return withHeader(
+    Buffer.from(JSON.stringify(header)),
+    tensors.map(({ data }) => data),
+  );
 }
 
 /** A length field, the header as given, and the data. */
@@ -80,7 +83,12 @@ export function tinyTensors(
   return [...family.expectedTensors(parsed)].map((expected, index) => {
     const dtype = dtypeOf(expected);
     const values = expected.dimensions.reduce((product, size) => product * size, 1);
-    return { name: expected.name, dtype, shape: expected.dimensions, data: noise(values * VALUE_BYTES[dtype], index + 1) };
+    return {
+      name: expected.name,
+      dtype,
+      shape: expected.dimensions,
+      data: noise(values * VALUE_BYTES[dtype], index + 1),
+    };
   });
 }
 

@@ -2,8 +2,8 @@ import { toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import { joinMain, type NodeIdentity } from '../../shared/rpc/index.js';
 
-/** How often a worker knocks at a main that does not answer or has not opened its stream yet. */
-export const JOIN_INTERVAL_MS = 2000;
+/** After a welcome main opens its stream; how long to wait for it before knocking again. */
+export const WELCOME_INTERVAL_MS = 2000;
 
 /** How often after a refusal, which only a restart of one of the two is likely to lift. */
 export const REFUSED_INTERVAL_MS = 15_000;
@@ -14,6 +14,7 @@ export const JOIN_TIMEOUT_MS = 2000;
 /** Makes this worker known to the main it was given the address of, whenever no stream of main's stands. */
 export class MainAnnouncer {
   readonly #address: string;
+  readonly #retryDelayMs: number;
   readonly #identity: () => NodeIdentity;
   readonly #hasMain: () => boolean;
   readonly #log: Logger;
@@ -22,8 +23,16 @@ export class MainAnnouncer {
   #stopped = false;
   #lastComplaint: string | null = null;
 
-  constructor(address: string, identity: () => NodeIdentity, hasMain: () => boolean, log: Logger) {
+  /** `retryDelayMs`: between two knocks that nobody answers, and between two looks whether main's stream still stands. */
+  constructor(
+    address: string,
+    retryDelayMs: number,
+    identity: () => NodeIdentity,
+    hasMain: () => boolean,
+    log: Logger,
+  ) {
     this.#address = address;
+    this.#retryDelayMs = retryDelayMs;
     this.#identity = identity;
     this.#hasMain = hasMain;
     this.#log = log;
@@ -53,16 +62,16 @@ export class MainAnnouncer {
   async #knockOnce(): Promise<number> {
     if (this.#hasMain()) {
       this.#lastComplaint = null;
-      return JOIN_INTERVAL_MS;
+      return this.#retryDelayMs;
     }
     try {
       const reply = await joinMain(this.#address, this.#identity(), JOIN_TIMEOUT_MS);
-      if (reply.kind === 'welcome') return JOIN_INTERVAL_MS;
+      if (reply.kind === 'welcome') return WELCOME_INTERVAL_MS;
       this.#complain('main refused this worker', reply.refusal.message);
       return REFUSED_INTERVAL_MS;
     } catch (thrown) {
       this.#complain('main does not answer', toOdmoeError(thrown).message);
-      return JOIN_INTERVAL_MS;
+      return this.#retryDelayMs;
     }
   }
 

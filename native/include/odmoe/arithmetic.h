@@ -11,7 +11,7 @@
 //  - no contraction but the fma written down, denormals kept, IEEE division and square root; which NaN is not specified;
 //  - exp(x): x limited to [kExpLowest, kExpHighest]; t = fma(x, kLog2E, kRoundMagic); n = t - kRoundMagic;
 //    r = fma(n, -kLn2High, x); r = fma(n, -kLn2Low, r); q by Horner's rule with fma from kExpCoefficients (highest last);
-//    y = fma(fma(q, r, 1), r, 1) where q already holds one factor r: q = q * r; then y * 2^(n >> 1) * 2^(n - (n >> 1)).
+//    y = 1 + fma(q * r, r, r); then y * 2^(n >> 1) * 2^(n - (n >> 1)), each product rounded;
 //  - silu(x) = x / (1 + exp(-x)); swiglu = silu(gate) * up;
 //  - RMS norm: (x / sqrt(dot(x, x) / size + epsilon)) * weight;
 //  - RoPE: a' = fma(-b, sin, a * cos), b' = fma(a, sin, b * cos) for the pair (a, b) = (i, i + head_dim / 2);

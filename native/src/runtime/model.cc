@@ -71,6 +71,11 @@ Model::Model(std::shared_ptr<Device> device, const ModelShape& shape)
       inverse_frequencies_(rope_inverse_frequencies(shape.rope_theta, shape.head_dim)),
       layers_(static_cast<size_t>(shape.layers)),
       loaded_(static_cast<size_t>(shape.layers) + 1) {
+  if (shape.max_positions > kMaxRopePosition) {
+    throw Error("MODEL_UNSUPPORTED", "a context of " + std::to_string(shape.max_positions) +
+                                         " positions; the rotary embedding is exact up to " +
+                                         std::to_string(kMaxRopePosition));
+  }
   for (LayerWeights& layer : layers_) layer.experts = std::vector<ResidentExpert>(static_cast<size_t>(shape.experts));
 }
 

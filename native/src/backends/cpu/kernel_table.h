@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "odmoe/arithmetic.h"
 #include "odmoe/backend.h"
 
 namespace odmoe::cpu {

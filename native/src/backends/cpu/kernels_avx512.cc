@@ -1,4 +1,9 @@
 // The kernels for AVX-512 (F, BW, VL, DQ). Nothing outside kernels_*.h may be shared with other instruction sets' objects.
+#if defined(__GNUC__) && !defined(__clang__)
+// GCC's own header starts many intrinsics from a register that it leaves undefined on purpose, and warns about it.
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
 
 #include "kernels_base.h"

@@ -137,10 +137,8 @@ ODMOE_INLINE void run_in_registers(const Tile& tile, const Run& run, float (*dot
   accumulate<kTileRows, kTokens, kLines>(tile, 0, 0, run.x, run.blocks, run.ahead, sums);
   if (run.finish) {
     for (int t = 0; t < kTokens; ++t) {
-      const Vector rows[kTileRows][2] = {{sums[0][t][0], sums[0][t][1]},
-                                         {sums[1][t][0], sums[1][t][1]},
-                                         {sums[2][t][0], sums[2][t][1]},
-                                         {sums[3][t][0], sums[3][t][1]}};
+      Vector rows[kTileRows][kVectors];
+      for (int i = 0; i < kTileRows * kVectors; ++i) rows[i / kVectors][i % kVectors] = sums[i / kVectors][t][i % kVectors];
       Simd::fold_rows(rows, dots[t]);
     }
     return;

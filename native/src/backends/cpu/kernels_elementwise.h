@@ -14,9 +14,7 @@ ODMOE_INLINE Vector exponential(Vector x) {
   r = Simd::fma(n, Simd::broadcast(-kLn2Low), r);
   Vector q = Simd::broadcast(kExpCoefficients[4]);
   for (int i = 3; i >= 0; --i) q = Simd::fma(q, r, Simd::broadcast(kExpCoefficients[i]));
-  q = Simd::multiply(q, r);
-  const Vector one = Simd::broadcast(1.0f);
-  const Vector y = Simd::fma(Simd::fma(q, r, r), one, one);
+  const Vector y = Simd::add(Simd::broadcast(1.0f), Simd::fma(Simd::multiply(q, r), r, r));
   return Simd::scale_by_power(y, rounded);
 }
 

@@ -1,0 +1,111 @@
+import { InvalidArgumentError, type Command } from 'commander';
+import { parseWhole } from '../../cli/generation-flags.js';
+import { snakeCaseKeys } from '../../cli/output/snake-case.js';
+import { tableLines } from '../../cli/output/table.js';
+import { measureGenerate, type GenerateBenchRound } from './measure-generate.js';
+
+interface BenchGenerateFlags {
+  tokens: number;
+  prompt: number;
+  rounds: number;
+  threads: number;
+  prefillRows: number;
+  json: boolean;
+}
+
+/** Adds `odmoe bench generate`. */
+export function registerBenchGenerate(bench: Command): void {
+  bench
+    .command('generate')
+    .description('speed of the single-process engine, beside what the machine gives in the same run')
+    .argument('<model>', 'a pack, or a Hugging Face checkpoint directory')
+    .option('--tokens <n>', 'tokens to decode', parseAnswerTokens, 64)
+    .option('--prompt <n>', 'tokens to prefill', parsePositive, 128)
+    .option('--rounds <n>', 'rounds of machine and engine', parsePositive, 5)
+    .option('--threads <n>', 'threads to compute with (0: as many as there are)', parseWhole, 0)
+    .option('--prefill-rows <n>', 'rows of one prefill pass', parsePositive, 256)
+    .option('--json', 'print one JSON object and nothing else', false)
+    .addHelpText(
+      'after',
+      `
+Decode is told as a share of the memory read bandwidth (bytes of all weights that a token meets, and of the KV cache), prefill
+as a share of the FP32 fused multiply-add peak; both are measured in each round. Medians count.
+
+Examples:
+  odmoe bench synth /tmp/mixtral-small
+  odmoe bench generate /tmp/mixtral-small --prompt 128 --tokens 64`,
+    )
+    .action(async (directory: string, flags: BenchGenerateFlags) => {
+      const rounds = await measureGenerate(directory, {
+        promptTokens: flags.prompt,
+        answerTokens: flags.tokens,
+        rounds: flags.rounds,
+        threads: flags.threads,
+        prefillRows: flags.prefillRows,
+      });
+      const text = flags.json ? JSON.stringify(snakeCaseKeys({ median: median(rounds), rounds })) : asTable(rounds);
+      process.stdout.write(`${text}\n`);
+    });
+}
+
+function asTable(rounds: readonly GenerateBenchRound[]): string {
+  const columns = [
+    'round',
+    'read GB/s',
+    'decode tok/s',
+    'decode GB/s',
+    'share',
+    'FMA GFLOP/s',
+    'prefill tok/s',
+    'prefill GFLOP/s',
+    'share',
+  ].map((title) => ({ title, align: 'right' as const }));
+  const rows = rounds.map((round, index) => [String(index + 1), ...cells(round)]);
+  return tableLines(columns, [...rows, ['median', ...cells(median(rounds))]]).join('\n');
+}
+
+function cells(round: GenerateBenchRound): string[] {
+  const billions = (value: number): string => (value / 1e9).toFixed(2);
+  const percent = (share: number): string => `${(share * 100).toFixed(1)} %`;
+  return [
+    billions(round.readBytesPerS),
+    round.decodeTokensPerS.toFixed(2),
+    billions(round.decodeBytesPerS),
+    percent(round.decodeShare),
+    billions(round.fmaFlopPerS),
+    round.prefillTokensPerS.toFixed(1),
+    billions(round.prefillFlopPerS),
+    percent(round.prefillShare),
+  ];
+}
+
+/** Each figure's own median. */
+function median(rounds: readonly GenerateBenchRound[]): GenerateBenchRound {
+  const of = (figure: keyof GenerateBenchRound): number => {
+    const values = rounds.map((round) => round[figure]).sort((left, right) => left - right);
+    return values[Math.floor(values.length / 2)] ?? 0;
+  };
+  return {
+    readBytesPerS: of('readBytesPerS'),
+    fmaFlopPerS: of('fmaFlopPerS'),
+    decodeTokensPerS: of('decodeTokensPerS'),
+    decodeBytesPerS: of('decodeBytesPerS'),
+    prefillTokensPerS: of('prefillTokensPerS'),
+    prefillFlopPerS: of('prefillFlopPerS'),
+    decodeShare: of('decodeShare'),
+    prefillShare: of('prefillShare'),
+  };
+}
+
+function parsePositive(value: string): number {
+  const number = parseWhole(value);
+  if (number > 0) return number;
+  throw new InvalidArgumentError('It must be 1 or more.');
+}
+
+/** TPOT needs a second token. */
+function parseAnswerTokens(value: string): number {
+  const number = parsePositive(value);
+  if (number > 1) return number;
+  throw new InvalidArgumentError('It must be 2 or more.');
+}

@@ -1,0 +1,91 @@
+import { LocalEngine } from '../../engine/generation/index.js';
+import { measureMachine } from '../../native/index.js';
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { GenerateRequest, Timing } from '../../shared/rpc/messages.js';
+import { counterRandom } from '../../shared/sampling/index.js';
+import { decodeBytesPerToken, prefillFlop } from './model-cost.js';
+
+export interface GenerateBenchOptions {
+  promptTokens: number;
+  answerTokens: number;
+  rounds: number;
+  threads: number;
+  prefillRows: number;
+}
+
+/** One round: the machine and the engine measured right after one another. */
+export interface GenerateBenchRound {
+  readBytesPerS: number;
+  fmaFlopPerS: number;
+  decodeTokensPerS: number;
+  decodeBytesPerS: number;
+  prefillTokensPerS: number;
+  prefillFlopPerS: number;
+  /** Share of the memory read bandwidth, and of the FP32 FMA peak. */
+  decodeShare: number;
+  prefillShare: number;
+}
+
+/** How long each of the machine's two figures is measured in a round. */
+const MACHINE_MS = 400;
+const BYTES_PER_WEIGHT = { bf16: 2, fp16: 2, fp32: 4 } as const;
+
+/** Rounds of (machine, prefill, decode), interleaved, so that a machine shared with others changes both sides alike. */
+export async function measureGenerate(directory: string, options: GenerateBenchOptions): Promise<GenerateBenchRound[]> {
+  const engine = await LocalEngine.open(directory, {
+    device: { backend: 'cpu', instructionSet: 'auto', threads: options.threads, budgetBytes: 0 },
+    shadow: null,
+    prefillRows: options.prefillRows,
+    chooseSeed: () => 0,
+    nowMs: () => performance.now(),
+    onProgress: null,
+  });
+  try {
+    const rounds: GenerateBenchRound[] = [];
+    // The first answer touches the weights' pages and the code for the first time.
+    await timeAnswer(engine, options);
+    for (let round = 0; round < options.rounds; round++) rounds.push(await measureRound(engine, options));
+    return rounds;
+  } finally {
+    engine.dispose();
+  }
+}
+
+async function measureRound(engine: LocalEngine, options: GenerateBenchOptions): Promise<GenerateBenchRound> {
+  const { shape, shippedFormat } = engine.source;
+  const { readBytesPerS, fmaFlopPerS } = await measureMachine(engine.device, MACHINE_MS);
+  const timing = await timeAnswer(engine, options);
+  const meanPositions = options.promptTokens + options.answerTokens / 2;
+  const bytesPerToken = decodeBytesPerToken(shape, BYTES_PER_WEIGHT[shippedFormat], meanPositions);
+  const decodeBytesPerS = timing.decodeTokensPerS * bytesPerToken;
+  const prefillFlopPerS = (prefillFlop(shape, options.promptTokens) * 1000) / timing.ttftMs;
+  return {
+    readBytesPerS,
+    fmaFlopPerS,
+    decodeTokensPerS: timing.decodeTokensPerS,
+    decodeBytesPerS,
+    prefillTokensPerS: (options.promptTokens * 1000) / timing.ttftMs,
+    prefillFlopPerS,
+    decodeShare: decodeBytesPerS / readBytesPerS,
+    prefillShare: prefillFlopPerS / fmaFlopPerS,
+  };
+}
+
+async function timeAnswer(engine: LocalEngine, options: GenerateBenchOptions): Promise<Timing> {
+  const { vocabSize } = engine.source.shape;
+  const request: GenerateRequest = {
+    text: '',
+    messages: [],
+    promptTokenIds: Array.from({ length: options.promptTokens }, (_, n) => Math.floor(counterRandom(0, n) * vocabSize)),
+    raw: true,
+    maxTokens: options.answerTokens,
+    sampling: null,
+    stop: [],
+    ignoreEos: true,
+    logprobs: 0,
+  };
+  for await (const reply of engine.generate(request, new AbortController().signal)) {
+    if (reply.kind === 'finished' && reply.finished.timing !== null) return reply.finished.timing;
+  }
+  throw new OdmoeError('INTERNAL', 'an answer ended without its timing');
+}

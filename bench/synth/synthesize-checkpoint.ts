@@ -1,0 +1,211 @@
+import { mkdir, open, readdir, rename, rm, writeFile, type FileHandle } from 'node:fs/promises';
+import { endianness } from 'node:os';
+import { join } from 'node:path';
+import { requireFreeBytes, writeFailure } from '../../engine/packing/storage-error.js';
+import { OdmoeError } from '../../shared/errors/index.js';
+import { parseModelConfig } from '../../shared/model/model-config.js';
+import { HEADER_LENGTH_BYTES } from '../../shared/model/safetensors-header.js';
+import { EXACT_FORMAT, valueBytes, type WeightDtype } from '../../shared/model/weight-dtype.js';
+import { bfloat16Bits, GaussianFiller, halfBits, RandomBits, singleBits } from './gaussian-values.js';
+
+/** Shape of a random Mixtral, under the names of config.json. */
+export interface SynthShape {
+  hidden_size: number;
+  intermediate_size: number;
+  num_hidden_layers: number;
+  num_local_experts: number;
+  num_experts_per_tok: number;
+  num_attention_heads: number;
+  num_key_value_heads: number;
+  head_dim: number;
+  vocab_size: number;
+  max_position_embeddings: number;
+}
+
+export interface SynthOptions {
+  dtype: WeightDtype;
+  seed: number;
+  onProgress?: (doneBytes: number, totalBytes: number) => void;
+  signal?: AbortSignal;
+}
+
+export interface SynthOutcome {
+  files: string[];
+  weightBytes: number;
+  parameters: number;
+}
+
+/** Weights of a file when there are several. */
+const SHARD_LIMIT_BYTES = 2_000_000_000;
+const PIECE_BYTES = 4 * 1024 * 1024;
+/** Deviation of the weights: transformers' initializer_range, which keeps activations finite in models of any depth. */
+const WEIGHT_DEVIATION = 0.02;
+const TORCH_DTYPE: Readonly<Record<WeightDtype, string>> = { BF16: 'bfloat16', F16: 'float16', F32: 'float32' };
+
+interface SynthTensor {
+  name: string;
+  shape: readonly number[];
+  sizeBytes: number;
+  /** Number of the tensor's own stream of random bits. */
+  stream: number;
+}
+
+/**
+ * Writes a Mixtral checkpoint with Gaussian weights (norms are ones), the same for the same shape, type and seed. It holds a few
+ * megabytes of memory, whatever the size; config.json comes last, so that an unfinished directory is no checkpoint.
+ * @throws USAGE, STORAGE_FULL, STORAGE_FAILED, CANCELLED
+ */
+export async function synthesizeCheckpoint(
+  directory: string,
+  shape: SynthShape,
+  options: SynthOptions,
+): Promise<SynthOutcome> {
+  const config = configOf(shape, options.dtype);
+  const tensors = tensorsOf(config, options.dtype);
+  const weightBytes = tensors.reduce((sum, tensor) => sum + tensor.sizeBytes, 0);
+  await prepareDirectory(directory, weightBytes);
+  const shards = shardTensors(tensors);
+  const names = shards.map((_, index) => shardName(index, shards.length));
+  const writer = new WeightWriter(options, weightBytes);
+  try {
+    for (const [index, shard] of shards.entries()) await writer.writeFile(join(directory, names[index] ?? ''), shard);
+    if (shards.length > 1) {
+      const weightMap = Object.fromEntries(shards.flatMap((shard, i) => shard.map(({ name }) => [name, names[i]])));
+      const index = { metadata: { total_size: weightBytes }, weight_map: weightMap };
+      await writeFile(join(directory, 'model.safetensors.index.json'), JSON.stringify(index, null, 2));
+    }
+    await writeFile(join(directory, 'generation_config.json'), JSON.stringify({ bos_token_id: 1, eos_token_id: 2 }));
+    await writeFile(join(directory, 'config.json'), JSON.stringify(config, null, 2));
+  } catch (thrown) {
+    throw writeFailure(thrown, directory, weightBytes - writer.doneBytes);
+  }
+  return { files: names, weightBytes, parameters: weightBytes / valueBytes(options.dtype) };
+}
+
+function configOf(shape: SynthShape, dtype: WeightDtype): Record<string, unknown> {
+  return {
+    architectures: ['MixtralForCausalLM'],
+    model_type: 'mixtral',
+    ...shape,
+    hidden_act: 'silu',
+    rms_norm_eps: 1e-5,
+    rope_theta: 1e6,
+    sliding_window: null,
+    tie_word_embeddings: false,
+    bos_token_id: 1,
+    eos_token_id: 2,
+    torch_dtype: TORCH_DTYPE[dtype],
+  };
+}
+
+function tensorsOf(config: Record<string, unknown>, dtype: WeightDtype): SynthTensor[] {
+  try {
+    const { family, config: parsed } = parseModelConfig(config, 'the shape asked for');
+    return [...family.expectedTensors(parsed)].map(({ name, dimensions }, stream) => ({
+      name,
+      shape: dimensions,
+      sizeBytes: dimensions.reduce((product, size) => product * size, valueBytes(dtype)),
+      stream,
+    }));
+  } catch (thrown) {
+    if (thrown instanceof OdmoeError) throw new OdmoeError('USAGE', thrown.message, { cause: thrown });
+    throw thrown;
+  }
+}
+
+async function prepareDirectory(directory: string, weightBytes: number): Promise<void> {
+  try {
+    await mkdir(directory, { recursive: true });
+    const [found] = await readdir(directory);
+    if (found !== undefined) {
+      throw new OdmoeError('USAGE', `${directory}: holds ${found} and more; choose an empty or new directory`);
+    }
+  } catch (thrown) {
+    throw writeFailure(thrown, directory, weightBytes);
+  }
+  await requireFreeBytes(directory, weightBytes);
+}
+
+function shardTensors(tensors: readonly SynthTensor[]): SynthTensor[][] {
+  const shards: SynthTensor[][] = [];
+  let shardBytes = Infinity;
+  for (const tensor of tensors) {
+    if (shardBytes + tensor.sizeBytes > SHARD_LIMIT_BYTES) {
+      shards.push([]);
+      shardBytes = 0;
+    }
+    shards.at(-1)?.push(tensor);
+    shardBytes += tensor.sizeBytes;
+  }
+  return shards;
+}
+
+function shardName(index: number, count: number): string {
+  if (count === 1) return 'model.safetensors';
+  const number = (value: number): string => String(value).padStart(5, '0');
+  return `model-${number(index + 1)}-of-${number(count)}.safetensors`;
+}
+
+class WeightWriter {
+  doneBytes = 0;
+  private readonly filler: GaussianFiller;
+  private readonly piece = new Uint8Array(PIECE_BYTES);
+
+  constructor(
+    private readonly options: SynthOptions,
+    private readonly totalBytes: number,
+  ) {
+    if (endianness() !== 'LE')
+      throw new OdmoeError('MODEL_UNSUPPORTED', 'this machine is big-endian; synthesize elsewhere');
+    this.filler = new GaussianFiller(options.dtype, WEIGHT_DEVIATION);
+  }
+
+  async writeFile(path: string, tensors: readonly SynthTensor[]): Promise<void> {
+    const partial = `${path}.partial`;
+    const handle = await open(partial, 'w');
+    try {
+      await handle.writeFile(headerBytes(tensors, this.options.dtype));
+      for (const tensor of tensors) await this.writeTensor(handle, tensor);
+    } catch (thrown) {
+      await rm(partial, { force: true });
+      throw thrown;
+    } finally {
+      await handle.close();
+    }
+    await rename(partial, path);
+  }
+
+  private async writeTensor(handle: FileHandle, tensor: SynthTensor): Promise<void> {
+    const random = new RandomBits(this.options.seed, tensor.stream);
+    for (let done = 0; done < tensor.sizeBytes; done += PIECE_BYTES) {
+      if (this.options.signal?.aborted === true)
+        throw new OdmoeError('CANCELLED', 'interrupted; remove the directory and start again');
+      const bytes = this.piece.subarray(0, Math.min(PIECE_BYTES, tensor.sizeBytes - done));
+      if (tensor.shape.length === 1) fillOnes(bytes, this.options.dtype);
+      else this.filler.fill(bytes, random);
+      await handle.writeFile(bytes);
+      this.doneBytes += bytes.length;
+      this.options.onProgress?.(this.doneBytes, this.totalBytes);
+    }
+  }
+}
+
+function fillOnes(bytes: Uint8Array, dtype: WeightDtype): void {
+  const one = { bf16: bfloat16Bits, fp16: halfBits, fp32: singleBits }[EXACT_FORMAT[dtype]](1);
+  if (dtype === 'F32') new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4).fill(one);
+  else new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2).fill(one);
+}
+
+function headerBytes(tensors: readonly SynthTensor[], dtype: WeightDtype): Buffer {
+  const header: Record<string, unknown> = { __metadata__: { format: 'pt' } };
+  let offset = 0;
+  for (const { name, shape, sizeBytes } of tensors) {
+    header[name] = { dtype, shape, data_offsets: [offset, offset + sizeBytes] };
+    offset += sizeBytes;
+  }
+  const json = JSON.stringify(header);
+  const padded = Buffer.from(json.padEnd(Math.ceil(json.length / 8) * 8));
+  const length = Buffer.alloc(HEADER_LENGTH_BYTES);
+  length.writeBigUInt64LE(BigInt(padded.length));
+  return Buffer.concat([length, padded]);
+}

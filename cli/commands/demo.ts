@@ -1,0 +1,125 @@
+import { InvalidArgumentError, Option, type Command } from 'commander';
+import { join } from 'node:path';
+import { openModelSource, packForServing } from '../../engine/loading/index.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import { generate } from '../../shared/rpc/index.js';
+import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import { DemoCluster, type DemoClusterOptions } from '../demo/demo-cluster.js';
+import { allExpertsBytes, demoTable } from '../demo/demo-table.js';
+import { addGenerationFlags, generationRequestFrom, parseWhole, type GenerationFlags } from '../generation-flags.js';
+import { withInterrupt } from '../interrupt.js';
+import { renderGeneration } from '../output/generation-output.js';
+import { createProgressBar } from '../output/progress-bar.js';
+
+const DEFAULT_PROMPT = 'Tell me a story about a fox.';
+const DEFAULT_WORKERS = 8;
+const MOST_WORKERS = 64;
+const MOST_GROUP_WORKERS = 1024;
+
+/** How long the daemons may take to find each other, and how fast a model is loaded at the least. */
+const START_TIMEOUT_MS = 60_000;
+const SLOWEST_LOAD_BYTES_PER_S = 20e6;
+
+interface DemoFlags extends GenerationFlags {
+  workers: number;
+  model: string;
+  groupSize: number | 'auto';
+  shadow: DemoClusterOptions['shadow'];
+  alignToken: number;
+  alignKv: number;
+}
+
+/** `odmoe demo`: a whole cluster on this machine, for one answer. */
+export function registerDemoCommand(program: Command): void {
+  const command = program
+    .command('demo')
+    .description('start main, shadow and workers on this machine, answer a prompt, show how well it went, stop everything')
+    .argument('[text]', `the prompt (default: "${DEFAULT_PROMPT}")`)
+    .option('--workers <n>', 'worker daemons', workerCount, DEFAULT_WORKERS)
+    .option('--model <directory>', 'a pack or a checkpoint (default: the demo model)', join(packageRoot(), 'models', 'demo'))
+    .option('--group-size <n>', 'workers that serve a layer; auto: as many as it activates experts', groupSize, 'auto')
+    .addOption(
+      new Option('--shadow <precision>', 'how the shadow is quantized; none: no predictions')
+        .choices(['none', 'fp16', 'int8', 'nf4'])
+        .default('int8'),
+    )
+    .option('--align-token <n>', "iterations between alignments with main's tokens (0: never)", parseWhole, 1)
+    .option('--align-kv <n>', "iterations between alignments with main's keys and values (0: never)", parseWhole, 1);
+  addGenerationFlags(command)
+    .addHelpText(
+      'after',
+      `
+Each daemon is a process of its own, as it would be on a machine of its own; they talk over loopback. None of them is
+left when the command ends, however it ends.
+
+Examples:
+  odmoe demo
+  odmoe demo "What is 17 plus 25?" --workers 3
+  odmoe demo --shadow nf4 --align-token 4 --align-kv 4
+  odmoe demo --shadow none
+  odmoe demo --model ~/mixtral-pack --workers 4 --max-tokens 32 --json`,
+    )
+    .action(async (text: string | undefined, flags: DemoFlags) => demo(text, flags));
+}
+
+async function demo(text: string | undefined, flags: DemoFlags): Promise<void> {
+  const prompt = text ?? (flags.promptTokenIds === undefined ? DEFAULT_PROMPT : undefined);
+  const request = generationRequestFrom(flags, prompt);
+  await withInterrupt(async (signal) => {
+    const packPath = await servedPack(flags.model);
+    const expertsBytes = allExpertsBytes(await openModelSource(packPath));
+    const cluster = new DemoCluster({
+      packPath,
+      workers: flags.workers,
+      shadow: flags.shadow,
+      groupSize: flags.groupSize,
+      alignTokenPeriod: flags.alignToken,
+      alignKeyValuePeriod: flags.alignKv,
+      startTimeoutMs: START_TIMEOUT_MS + (1000 * expertsBytes) / SLOWEST_LOAD_BYTES_PER_S,
+    });
+    try {
+      await answer(cluster, request, { flags, prompt, expertsBytes }, signal);
+    } finally {
+      await cluster.stop();
+    }
+  });
+}
+
+async function answer(
+  cluster: DemoCluster,
+  request: GenerateRequest,
+  shown: { flags: DemoFlags; prompt: string | undefined; expertsBytes: number },
+  signal: AbortSignal,
+): Promise<void> {
+  const { json, shadow, workers } = shown.flags;
+  const withShadow = shadow === 'none' ? 'no shadow' : `a shadow (${shadow})`;
+  if (!json) process.stderr.write(`starting main, ${withShadow} and ${workers} workers on this machine\n`);
+  await cluster.start(signal);
+  if (!json && shown.prompt !== undefined) process.stdout.write(`\n> ${shown.prompt}\n\n`);
+  const replies = generate(cluster.mainAddress, request, signal);
+  const { finished } = await cluster.whileMainRuns(renderGeneration(replies, { json, stream: !json }));
+  if (!json) process.stdout.write(`\n${demoTable(finished, shown.expertsBytes)}`);
+}
+
+/** The pack to serve: the one given, or one made of the checkpoint given and kept for the next time. */
+async function servedPack(directory: string): Promise<string> {
+  const bar = createProgressBar('packing the model');
+  try {
+    return await packForServing(directory, null, bar.update);
+  } finally {
+    bar.stop();
+  }
+}
+
+function workerCount(text: string): number {
+  const workers = parseWhole(text);
+  if (workers >= 1 && workers <= MOST_WORKERS) return workers;
+  throw new InvalidArgumentError(`It must be from 1 to ${MOST_WORKERS}.`);
+}
+
+function groupSize(text: string): number | 'auto' {
+  if (text === 'auto') return text;
+  const size = parseWhole(text);
+  if (size >= 1 && size <= MOST_GROUP_WORKERS) return size;
+  throw new InvalidArgumentError(`It must be auto or a number from 1 to ${MOST_GROUP_WORKERS}.`);
+}

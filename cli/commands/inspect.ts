@@ -1,0 +1,94 @@
+import type { Command } from 'commander';
+import { describeModel, type ModelDescription } from '../../engine/loading/describe-model.js';
+import { openModelSource } from '../../engine/loading/open-model-source.js';
+import { requireUndamaged, verifyPack, type PackDamage } from '../../engine/packing/verify-pack.js';
+import { crc32c, expertSlotBytes } from '../../native/index.js';
+import { createProgressBar } from '../output/progress-bar.js';
+import { snakeCaseKeys } from '../output/snake-case.js';
+import { formatBytes } from '../output/units.js';
+import type { Pack } from '../../shared/pack/open-pack.js';
+
+interface InspectFlags {
+  verify: boolean;
+  json: boolean;
+}
+
+/** A slot's own memory does not depend on the rows of an execute; what slots share does. */
+const SLOT_ROWS = 1;
+
+/** `odmoe inspect`: what a pack or a checkpoint holds, and whether it is whole. */
+export function registerInspectCommand(program: Command): void {
+  program
+    .command('inspect')
+    .description('show what is in a pack (or a checkpoint); --verify checks every checksum')
+    .argument('<directory>', 'a pack, or a Hugging Face checkpoint directory')
+    .option('--verify', 'read the whole pack and compare every size and checksum', false)
+    .option('--json', 'print one JSON object', false)
+    .addHelpText(
+      'after',
+      `
+With --verify every damaged file and chunk is named, and the exit status is 3 if there is any.
+
+Examples:
+  odmoe inspect /data/mixtral-pack
+  odmoe inspect /data/mixtral-pack --verify
+  odmoe inspect models/demo --json`,
+    )
+    .action(async (directory: string, flags: InspectFlags) => inspect(directory, flags));
+}
+
+async function inspect(directory: string, flags: InspectFlags): Promise<void> {
+  const source = await openModelSource(directory);
+  const { hiddenSize, intermediateSize } = source.shape;
+  const { slotBytes } = expertSlotBytes({ hiddenSize, intermediateSize, format: source.shippedFormat }, SLOT_ROWS);
+  const description = describeModel(source, slotBytes);
+  const damages = flags.verify && source.kind === 'pack' ? await verifyWithProgress(source) : null;
+  if (flags.json) process.stdout.write(`${JSON.stringify(snakeCaseKeys({ ...description, damages }))}\n`);
+  else process.stdout.write(`${descriptionLines(description, flags.verify, damages).join('\n')}\n`);
+  if (source.kind === 'pack' && damages !== null) requireUndamaged(source, damages);
+}
+
+async function verifyWithProgress(pack: Pack): Promise<PackDamage[]> {
+  const bar = createProgressBar('verifying');
+  try {
+    return await verifyPack(pack, crc32c, bar.update);
+  } finally {
+    bar.stop();
+  }
+}
+
+function descriptionLines(model: ModelDescription, verify: boolean, damages: PackDamage[] | null): string[] {
+  const { shape, pack } = model;
+  const millions = (parameters: number): string => `${Math.round(parameters / 1e6).toLocaleString('en')} M`;
+  const lines = [
+    `${model.directory}: ${pack === null ? 'a Hugging Face checkpoint (not a pack)' : 'a pack'}`,
+    `  model       ${model.name}, ${model.family}, ${model.shippedFormat}`,
+    `  parameters  ${millions(model.parameters)}, ${millions(model.parametersPerToken)} for each token`,
+    `  shape       ${shape.layers} layers, hidden ${shape.hiddenSize}, ${shape.heads} heads of ${shape.headDim} ` +
+      `(${shape.keyValueHeads} key-value), ${shape.experts} experts, top ${shape.expertsPerToken}, expert size ` +
+      `${shape.intermediateSize}, vocabulary ${shape.vocabSize}, context ${shape.maxPositions}`,
+    `  on disk     ${formatBytes(model.totalBytes)} in ${model.files.length} files: ${formatBytes(model.expertBytes)} of experts ` +
+      `(${layerBytes(model.bytesPerLayer)} a layer), ${formatBytes(model.denseBytes)} of everything else`,
+    `  worker slot ${formatBytes(model.slotBytes)} of device memory for one expert`,
+  ];
+  if (pack === null) {
+    if (verify)
+      lines.push(
+        '  verified    headers and shapes only: a checkpoint has no checksums; "odmoe pack" makes a pack, which has',
+      );
+    return lines;
+  }
+  lines.push(
+    `  format      version ${pack.formatVersion}, odmoe ${pack.odmoeVersion}, codec ${pack.codec}, ${pack.shards} shards`,
+  );
+  lines.push(`  digest      ${pack.digest}`);
+  if (damages?.length === 0) lines.push('  verified    every file and chunk is as the manifest says');
+  return lines;
+}
+
+/** "1.57 MB", or "1.41 MB to 1.57 MB" where layers differ. */
+function layerBytes(bytesPerLayer: number[]): string {
+  const least = formatBytes(Math.min(...bytesPerLayer));
+  const most = formatBytes(Math.max(...bytesPerLayer));
+  return least === most ? least : `${least} to ${most}`;
+}

@@ -1,0 +1,81 @@
+import type { Command } from 'commander';
+import { openOnDisk } from '../../engine/packing/pack-file.js';
+import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../../engine/packing/pack-checkpoint.js';
+import type { PackOutcome } from '../../engine/packing/pack-outcome.js';
+import { CODEC_NAMES } from '../../engine/packing/chunk-codec.js';
+import { crc32c, splitPlanes } from '../../native/index.js';
+import { parseWhole } from '../generation-flags.js';
+import { withInterrupt } from '../interrupt.js';
+import { createProgressBar } from '../output/progress-bar.js';
+import { snakeCaseKeys } from '../output/snake-case.js';
+import { formatBytes, formatDuration } from '../output/units.js';
+
+interface PackFlags {
+  codec: string;
+  shards: number;
+  name?: string;
+  json: boolean;
+}
+
+/** `odmoe pack`: a Hugging Face checkpoint becomes what the daemons serve from. */
+export function registerPackCommand(program: Command): void {
+  program
+    .command('pack')
+    .description('convert a Hugging Face checkpoint into a pack, which workers load experts from')
+    .argument('<checkpoint>', 'directory with config.json and *.safetensors')
+    .argument('<output>', 'directory for the pack; new, empty, or with an unfinished pack of the same checkpoint')
+    .option('--codec <name>', `how exponents are stored: ${CODEC_NAMES.join(', ')}`, DEFAULT_CODEC)
+    .option('--shards <n>', 'chunks that each exponent plane is cut into', parseWhole, DEFAULT_SHARDS)
+    .option('--name <name>', "name that the pack records and the cluster's nodes compare (default: the checkpoint's)")
+    .option('--json', 'print one JSON object', false)
+    .addHelpText(
+      'after',
+      `
+Packing loses nothing: every weight comes back bit for bit. It needs little memory, whatever the size of the model, and about
+the checkpoint's size on the disk. After an interruption run the same command again: it continues with the files that were not
+finished. Until it is done the directory cannot be served by mistake. The same checkpoint gives the same pack, so
+machines may each pack their own copy: the digests agree.
+
+Examples:
+  odmoe pack ~/models/Mixtral-8x7B-v0.1 /data/mixtral-pack
+  odmoe pack models/demo /tmp/demo-pack --shards 2 --json`,
+    )
+    .action(async (checkpoint: string, output: string, flags: PackFlags) => pack(checkpoint, output, flags));
+}
+
+async function pack(checkpoint: string, output: string, flags: PackFlags): Promise<void> {
+  const startedMs = performance.now();
+  const bar = createProgressBar('packing');
+  let outcome: PackOutcome;
+  try {
+    outcome = await withInterrupt((signal) =>
+      packCheckpoint(
+        checkpoint,
+        output,
+        {
+          codec: flags.codec,
+          shards: flags.shards,
+          name: flags.name ?? null,
+          onDamagedPack: 'refuse',
+          onProgress: bar.update,
+          signal,
+        },
+        { splitPlanes, crc32c, openFile: openOnDisk },
+      ),
+    );
+  } finally {
+    bar.stop();
+  }
+  const elapsedMs = Math.round(performance.now() - startedMs);
+  if (flags.json) process.stdout.write(`${JSON.stringify(snakeCaseKeys({ ...outcome, elapsedMs }))}\n`);
+  else process.stdout.write(`${packSummary(outcome, elapsedMs).join('\n')}\n`);
+}
+
+function packSummary(outcome: PackOutcome, elapsedMs: number): string[] {
+  const { directory, name, digest, sourceBytes, packBytes, files, resumedFiles } = outcome;
+  const resumed = resumedFiles > 0 ? `, ${resumedFiles} of them from an earlier run` : '';
+  const first = outcome.alreadyWhole
+    ? `${directory} already holds the whole pack of this checkpoint; its weights were compared in ${formatDuration(elapsedMs)}`
+    : `packed ${formatBytes(sourceBytes)} of weights into ${directory} in ${formatDuration(elapsedMs)}`;
+  return [first, `  ${name}: ${files} files${resumed}, ${formatBytes(packBytes)}`, `  digest ${digest}`];
+}

@@ -1,0 +1,97 @@
+// One forward pass of a few rows (tokens), possibly of several sequences.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "odmoe/model.h"
+#include "odmoe/sequence.h"
+
+namespace odmoe {
+
+// rows x experts_per_token, by rank.
+struct GateChoice {
+  std::vector<int32_t> experts;
+  std::vector<float> weights;
+};
+
+struct PassRows {
+  std::vector<std::shared_ptr<Sequence>> sequences;
+  std::vector<int32_t> row_sequence;  // row i belongs to sequences[row_sequence[i]]
+  std::vector<int32_t> positions;
+  std::vector<int32_t> token_ids;
+};
+
+// Rows whose logits are computed at a time; bounds the scratch.
+inline constexpr int kLogitRows = 8;
+
+// begin, then for each layer attend and combine, or forward for all layers, then logits: all on the executor's thread.
+// Out of order, out of range or with a failed call before: INTERNAL, and begin starts anew.
+class Pass {
+ public:
+  Pass(std::shared_ptr<Model> model, int max_rows);
+
+  void begin(PassRows rows);
+  // hidden: rows x hidden_size floats, what the experts take.
+  GateChoice attend(int layer, std::span<uint8_t> hidden);
+  // outputs: rows x k x hidden_size floats; weights: rows x k.
+  void combine(int layer, std::span<const uint8_t> outputs, std::span<const float> weights);
+  void forward(const std::function<void(int layer, const GateChoice&)>& on_gate);
+  // rows.size() x vocab_size.
+  std::vector<float> logits(std::span<const int32_t> rows);
+
+  const std::shared_ptr<Model>& model() const { return model_; }
+
+  // One call, from being asked for until done. While it lasts, another throws INTERNAL and the sequences are in use.
+  class Call {
+   public:
+    // begin works on the sequences it is given; the calls after it on the same.
+    Call(std::shared_ptr<Pass> pass, const std::vector<std::shared_ptr<Sequence>>& sequences);
+    explicit Call(std::shared_ptr<Pass> pass);
+    ~Call();
+    Call(Call&&) noexcept = default;
+    Call& operator=(Call&&) = delete;
+
+   private:
+    std::shared_ptr<Pass> pass_;
+    std::vector<Sequence::Use> uses_;
+  };
+
+ private:
+  enum class Stage : uint8_t { idle, attend, combine, done };
+
+  void check_rows(const PassRows& rows) const;
+  void expect(Stage stage, int layer);
+  void attention_block(int layer, const LayerWeights& weights);
+  GateChoice choose_experts(const LayerWeights& weights);
+  void run_experts(int layer, const GateChoice& choice);
+  void run_expert_rows(int layer, int expert, std::span<const int32_t> places);
+  void end_layer(int layer);
+  int count() const { return static_cast<int>(rows_.positions.size()); }
+  Backend& backend() const { return model_->backend(); }
+
+  std::shared_ptr<Model> model_;
+  int max_rows_;
+  DeviceMemory residual_;       // rows x hidden
+  DeviceMemory normed_;         // rows x hidden
+  DeviceMemory qkv_;            // rows x qkv
+  DeviceMemory attended_;       // rows x query
+  DeviceMemory projected_;      // rows x hidden
+  DeviceMemory cos_;            // rows x head_dim / 2
+  DeviceMemory sin_;
+  DeviceMemory gate_logits_;    // rows x experts
+  DeviceMemory expert_outputs_;  // rows x k x hidden
+  DeviceMemory logits_;         // kLogitRows x vocab
+  ExpertActivations activations_;  // made by the first forward: passes without resident experts do without
+
+  PassRows rows_;
+  std::vector<AttentionRow> attention_rows_;
+  Stage stage_ = Stage::idle;
+  int layer_ = 0;
+  std::atomic<bool> busy_ = false;
+};
+
+}  // namespace odmoe

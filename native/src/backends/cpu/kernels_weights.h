@@ -1,0 +1,224 @@
+// Turning values as they are shipped into the layouts of weight_layout.h, and a row back into FP32.
+#pragma once
+#include "kernels_dot.h"
+
+namespace odmoe::cpu {
+namespace {
+
+// Value i of the planes, as FP32 (exactly), and as the 16 bits of a BF16 or FP16.
+template <Split kSplit>
+struct Source {
+  static constexpr int kPlanes = kSplit == Split::fp32_e8_sm8_r16                                         ? 3
+                                 : kSplit == Split::bf16_e8_sm8 || kSplit == Split::fp16_hi8_lo8 ? 2
+                                                                                                 : 1;
+  static constexpr bool kBf16 = kSplit == Split::none_bf16 || kSplit == Split::bf16_e8_sm8;
+  static constexpr bool kFp16 = kSplit == Split::none_fp16 || kSplit == Split::fp16_hi8_lo8;
+  const uint8_t* planes[3];
+
+  ODMOE_INLINE uint16_t bits16(int64_t i) const {
+    if constexpr (kSplit == Split::bf16_e8_sm8) {
+      const uint32_t rest = planes[1][i];
+      return static_cast<uint16_t>((rest & 0x80u) << 8 | static_cast<uint32_t>(planes[0][i]) << 7 | (rest & 0x7fu));
+    } else if constexpr (kSplit == Split::fp16_hi8_lo8) {
+      return static_cast<uint16_t>(static_cast<uint32_t>(planes[0][i]) << 8 | planes[1][i]);
+    } else {
+      uint16_t bits;
+      __builtin_memcpy(&bits, planes[0] + 2 * i, 2);
+      return bits;
+    }
+  }
+
+  ODMOE_INLINE float value(int64_t i) const {
+    if constexpr (kBf16) {
+      return float_of_bits(static_cast<uint32_t>(bits16(i)) << 16);
+    } else if constexpr (kFp16) {
+      return float_of_half(bits16(i));
+    } else if constexpr (kSplit == Split::fp32_e8_sm8_r16) {
+      uint16_t rest;
+      __builtin_memcpy(&rest, planes[2] + 2 * i, 2);
+      const uint32_t middle = planes[1][i];
+      return float_of_bits((middle & 0x80u) << 24 | static_cast<uint32_t>(planes[0][i]) << 23 | (middle & 0x7fu) << 16 |
+                           rest);
+    } else {
+      float x;
+      __builtin_memcpy(&x, planes[0] + 4 * i, 4);
+      return x;
+    }
+  }
+};
+
+// Magnitude as ordered bits; NaN counts as zero.
+ODMOE_INLINE uint32_t magnitude_bits(float x) {
+  const uint32_t bits = float_bits(x) & 0x7fffffffu;
+  return bits > 0x7f800000u ? 0u : bits;
+}
+
+template <class Values>
+ODMOE_INLINE float greatest_magnitude(const Values& values, int64_t begin, int64_t end) {
+  uint32_t most = 0;
+  for (int64_t i = begin; i < end; ++i) {
+    const uint32_t bits = magnitude_bits(values.value(i));
+    most = bits > most ? bits : most;
+  }
+  return float_of_bits(most);
+}
+
+// Where a row's data of one format goes. write(block, values...) fills one block of 32 columns; `row` is the row in the tile.
+template <class Values>
+void write_bf16_row(const Values& values, int64_t begin, int64_t columns, uint8_t* tile, int row) {
+  for (int64_t block = 0; block < column_blocks(columns); ++block) {
+    alignas(64) uint16_t bits[kLanes] = {};
+    const int64_t count = columns - block * kLanes < kLanes ? columns - block * kLanes : kLanes;
+    for (int64_t i = 0; i < count; ++i) {
+      if constexpr (Values::kBf16) {
+        bits[i] = values.bits16(begin + block * kLanes + i);
+      } else {
+        bits[i] = bf16_of_float(values.value(begin + block * kLanes + i));
+      }
+    }
+    uint32_t words[16];
+    for (int i = 0; i < 16; ++i) words[i] = bits[i] | static_cast<uint32_t>(bits[16 + i]) << 16;
+    __builtin_memcpy(tile + block * Bf16Tile::kBlockBytes + row * 64, words, sizeof words);
+  }
+}
+
+template <class Values>
+void write_fp16_row(const Values& values, int64_t begin, int64_t columns, uint8_t* tile, int row) {
+  for (int64_t block = 0; block < column_blocks(columns); ++block) {
+    alignas(64) uint16_t bits[kLanes] = {};
+    const int64_t count = columns - block * kLanes < kLanes ? columns - block * kLanes : kLanes;
+    for (int64_t i = 0; i < count; ++i) {
+      if constexpr (Values::kFp16) {
+        bits[i] = values.bits16(begin + block * kLanes + i);
+      } else {
+        bits[i] = half_of_float(values.value(begin + block * kLanes + i));
+      }
+    }
+    __builtin_memcpy(tile + block * Fp16Tile::kBlockBytes + row * 64, bits, sizeof bits);
+  }
+}
+
+template <class Values>
+void write_fp32_row(const Values& values, int64_t begin, int64_t columns, uint8_t* tile, int row) {
+  for (int64_t block = 0; block < column_blocks(columns); ++block) {
+    alignas(64) float block_values[kLanes] = {};
+    const int64_t count = columns - block * kLanes < kLanes ? columns - block * kLanes : kLanes;
+    for (int64_t i = 0; i < count; ++i) block_values[i] = values.value(begin + block * kLanes + i);
+    __builtin_memcpy(tile + block * Fp32Tile::kBlockBytes + row * 128, block_values, sizeof block_values);
+  }
+}
+
+template <class Values>
+void write_int8_row(const Values& values, int64_t begin, int64_t columns, uint8_t* tile, int row, float* scale) {
+  *scale = greatest_magnitude(values, begin, begin + columns) / 127.0f;
+  for (int64_t block = 0; block < column_blocks(columns); ++block) {
+    alignas(64) int8_t integers[kLanes] = {};
+    const int64_t count = columns - block * kLanes < kLanes ? columns - block * kLanes : kLanes;
+    for (int64_t i = 0; i < count && *scale != 0.0f; ++i) {
+      float x = values.value(begin + block * kLanes + i) / *scale;
+      x = x > 127.0f ? 127.0f : x;
+      x = x < -127.0f ? -127.0f : x;
+      x = x == x ? x : 0.0f;
+      integers[i] = static_cast<int8_t>(float_bits(x + kRoundMagic) - float_bits(kRoundMagic));
+    }
+    __builtin_memcpy(tile + block * Int8Tile::kBlockBytes + row * kLanes, integers, sizeof integers);
+  }
+}
+
+template <class Values>
+void write_nf4_row(const Values& values, int64_t begin, int64_t columns, uint8_t* tile, int row) {
+  for (int64_t first = 0; first < columns; first += kNf4Block) {
+    uint8_t* pair = tile + first / kNf4Block * kNf4PairBytes;
+    const int64_t count = columns - first < kNf4Block ? columns - first : kNf4Block;
+    const float scale = greatest_magnitude(values, begin + first, begin + first + count);
+    __builtin_memcpy(pair + row * 4, &scale, 4);
+    alignas(64) uint8_t codes[kNf4Block];
+    for (int i = 0; i < kNf4Block; ++i) codes[i] = kNf4Zero;
+    for (int64_t i = 0; i < count && scale != 0.0f; ++i) {
+      const float x = values.value(begin + first + i) / scale;
+      uint32_t code = 0;
+      for (int m = 0; m < 15; ++m) code += x > kNf4Midpoints[m] ? 1u : 0u;
+      codes[i] = static_cast<uint8_t>(x == x ? code : static_cast<uint32_t>(kNf4Zero));
+    }
+    for (int half = 0; half < 2; ++half) {
+      uint8_t* out = pair + 16 + half * 64 + row * 16;
+      for (int i = 0; i < 16; ++i) {
+        out[i] = static_cast<uint8_t>(codes[half * 32 + i] | codes[half * 32 + 16 + i] << 4);
+      }
+    }
+  }
+}
+
+template <Split kSplit>
+void write_rows_from(Matrix& matrix, int64_t first_row, int64_t rows, const uint8_t* const* planes) {
+  Source<kSplit> source{};
+  for (int i = 0; i < Source<kSplit>::kPlanes; ++i) source.planes[i] = planes[i];
+  uint8_t* const storage = static_cast<uint8_t*>(matrix.storage.data);
+  float* const scales = reinterpret_cast<float*>(storage + scales_offset(matrix.format, matrix.rows, matrix.columns));
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t row = first_row + i;
+    const int in_tile = static_cast<int>(row % kTileRows);
+    uint8_t* const tile = storage + row / kTileRows * tile_bytes(matrix.format, matrix.columns);
+    const int64_t begin = i * matrix.columns;
+    switch (matrix.format) {
+      case WeightFormat::bf16:
+        write_bf16_row(source, begin, matrix.columns, tile, in_tile);
+        break;
+      case WeightFormat::fp16:
+        write_fp16_row(source, begin, matrix.columns, tile, in_tile);
+        break;
+      case WeightFormat::fp32:
+        write_fp32_row(source, begin, matrix.columns, tile, in_tile);
+        break;
+      case WeightFormat::int8:
+        write_int8_row(source, begin, matrix.columns, tile, in_tile, scales + row);
+        break;
+      case WeightFormat::nf4:
+        write_nf4_row(source, begin, matrix.columns, tile, in_tile);
+        break;
+    }
+  }
+}
+
+void write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes) {
+  switch (split) {
+    case Split::none_bf16:
+      return write_rows_from<Split::none_bf16>(matrix, first_row, rows, planes);
+    case Split::none_fp16:
+      return write_rows_from<Split::none_fp16>(matrix, first_row, rows, planes);
+    case Split::none_fp32:
+      return write_rows_from<Split::none_fp32>(matrix, first_row, rows, planes);
+    case Split::bf16_e8_sm8:
+      return write_rows_from<Split::bf16_e8_sm8>(matrix, first_row, rows, planes);
+    case Split::fp16_hi8_lo8:
+      return write_rows_from<Split::fp16_hi8_lo8>(matrix, first_row, rows, planes);
+    case Split::fp32_e8_sm8_r16:
+      return write_rows_from<Split::fp32_e8_sm8_r16>(matrix, first_row, rows, planes);
+  }
+}
+
+template <class Tile>
+void read_tile_row(float* out, const Matrix& matrix, int64_t row) {
+  const uint8_t* storage = static_cast<const uint8_t*>(matrix.storage.data);
+  const Tile tile(storage + row / kTileRows * tile_bytes(matrix.format, matrix.columns), 0);
+  for (int64_t column = 0; column < matrix.columns; column += kLanes) {
+    alignas(64) float values[kLanes];
+    for (int pair = 0; pair < kPairs; ++pair) {
+      Vector low, high;
+      tile.expand(column / kLanes, static_cast<int>(row % kTileRows), pair, low, high);
+      Simd::store(values + pair * kWidth, low);
+      Simd::store(values + 16 + pair * kWidth, high);
+    }
+    const int64_t count = matrix.columns - column < kLanes ? matrix.columns - column : kLanes;
+    for (int64_t i = 0; i < count; ++i) out[column + i] = values[i];
+  }
+}
+
+void read_row(float* out, const Matrix& matrix, int64_t row) {
+  if (matrix.format == WeightFormat::bf16) read_tile_row<Bf16Tile>(out, matrix, row);
+  if (matrix.format == WeightFormat::fp16) read_tile_row<Fp16Tile>(out, matrix, row);
+  if (matrix.format == WeightFormat::fp32) read_tile_row<Fp32Tile>(out, matrix, row);
+}
+
+}  // namespace
+}  // namespace odmoe::cpu

@@ -1,0 +1,149 @@
+// The addon's functions, in the order of native/addon.d.ts.
+#include <napi.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "addon_data.h"
+#include "arguments.h"
+#include "async_call.h"
+#include "handles.h"
+#include "odmoe/error.h"
+#include "odmoe/measure.h"
+#include "parent_process.h"
+
+#ifndef ODMOE_VERSION
+#error "ODMOE_VERSION comes from the build"
+#endif
+
+namespace odmoe {
+namespace {
+
+// A set is usable if a backend opens with it.
+bool is_usable(const std::string& instruction_set) {
+  try {
+    make_cpu_backend({.threads = 1, .budget_bytes = 0, .instruction_set = instruction_set});
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+Napi::Value instruction_sets(const Napi::CallbackInfo& info) {
+  Napi::Array sets = Napi::Array::New(info.Env());
+  for (const char* name : {"avx512", "avx2", "neon", "scalar"}) {
+    if (is_usable(name)) sets.Set(sets.Length(), name);
+  }
+  return sets;
+}
+
+Napi::Value open_device(const Napi::CallbackInfo& info) {
+  auto device = std::make_shared<Device>(make_cpu_backend(to_cpu_options(info[0].As<Napi::Object>())));
+  return DeviceHandle::create(info.Env(), AddonData::of(info.Env()).device, std::move(device));
+}
+
+Napi::Value create_model(const Napi::CallbackInfo& info) {
+  auto model = std::make_shared<Model>(DeviceHandle::of(info[0]), to_model_shape(info[1].As<Napi::Object>()));
+  return ModelHandle::create(info.Env(), AddonData::of(info.Env()).model, std::move(model));
+}
+
+Napi::Value create_expert_slots(const Napi::CallbackInfo& info) {
+  auto slots = std::make_shared<ExpertSlots>(DeviceHandle::of(info[0]), to_expert_shape(info[1].As<Napi::Object>()),
+                                             to_int(info[2]), to_int(info[3]));
+  return ExpertSlotsHandle::create(info.Env(), AddonData::of(info.Env()).expert_slots, std::move(slots));
+}
+
+Napi::Value expert_slot_bytes_of(const Napi::CallbackInfo& info) {
+  static const std::unique_ptr<Backend> sizes = make_cpu_backend({.threads = 1, .budget_bytes = 0, .instruction_set = "auto"});
+  const ExpertSlotBytes bytes = expert_slot_bytes(*sizes, to_expert_shape(info[0].As<Napi::Object>()), to_int(info[1]));
+  Napi::Object object = Napi::Object::New(info.Env());
+  object.Set("slotBytes", static_cast<double>(bytes.slot_bytes));
+  object.Set("sharedBytes", static_cast<double>(bytes.shared_bytes));
+  return object;
+}
+
+Napi::Value split_values(const Napi::CallbackInfo& info) {
+  const std::span<const uint8_t> values = bytes_of(info[0]);
+  const auto planes = split_planes(values.data(), values.size(), to_split(info[1]));
+  Napi::Array arrays = Napi::Array::New(info.Env(), planes.size());
+  for (uint32_t i = 0; i < planes.size(); i++) {
+    Napi::Uint8Array array = Napi::Uint8Array::New(info.Env(), planes[i].size());
+    std::copy(planes[i].begin(), planes[i].end(), array.Data());
+    arrays.Set(i, array);
+  }
+  return arrays;
+}
+
+Napi::Value crc32c_of(const Napi::CallbackInfo& info) {
+  const std::span<const uint8_t> bytes = bytes_of(info[0]);
+  return Napi::Number::New(info.Env(), crc32c(info[1].As<Napi::Number>().Uint32Value(), bytes.data(), bytes.size()));
+}
+
+Napi::Value exit_with_parent_of(const Napi::CallbackInfo& info) {
+  exit_with_parent();
+  return info.Env().Undefined();
+}
+
+struct MachineSpeed {
+  double read_bytes_per_s = 0;
+  double fma_flop_per_s = 0;
+};
+
+Napi::Value measure_machine_of(const Napi::CallbackInfo& info) {
+  const std::shared_ptr<Device> device = DeviceHandle::of(info[0]);
+  return call_async(
+      info.Env(), device, Thread::executor, {},
+      [threads = device->backend()->info().threads, seconds = info[1].As<Napi::Number>().DoubleValue() / 1000.0] {
+        MachineSpeed speed;
+        measure_machine(threads, seconds, &speed.read_bytes_per_s, &speed.fma_flop_per_s);
+        return speed;
+      },
+      [](Napi::Env env, const MachineSpeed& speed) -> Napi::Value {
+        Napi::Object object = Napi::Object::New(env);
+        object.Set("readBytesPerS", speed.read_bytes_per_s);
+        object.Set("fmaFlopPerS", speed.fma_flop_per_s);
+        return object;
+      });
+}
+
+template <Napi::Value (*function)(const Napi::CallbackInfo&)>
+Napi::Value translated(const Napi::CallbackInfo& info) {
+  return translating_errors(info.Env(), [&] { return function(info); });
+}
+
+template <Napi::Value (*function)(const Napi::CallbackInfo&)>
+void add(Napi::Object& exports, const char* name) {
+  exports.Set(name, Napi::Function::New<translated<function>>(exports.Env(), name));
+}
+
+Napi::Object initialize(Napi::Env env, Napi::Object exports) {
+  remember_parent();
+  auto data = std::make_unique<AddonData>();
+  data->completions = std::make_shared<Completions>(env);
+  data->device = Napi::Persistent(DeviceHandle::define(env));
+  data->model = Napi::Persistent(ModelHandle::define(env));
+  data->sequence = Napi::Persistent(SequenceHandle::define(env));
+  data->pass = Napi::Persistent(PassHandle::define(env));
+  data->expert_slots = Napi::Persistent(ExpertSlotsHandle::define(env));
+  env.SetInstanceData(data.release());
+
+  exports.Set("version", ODMOE_VERSION);
+  add<instruction_sets>(exports, "instructionSets");
+  add<open_device>(exports, "openDevice");
+  add<create_model>(exports, "createModel");
+  add<create_expert_slots>(exports, "createExpertSlots");
+  add<expert_slot_bytes_of>(exports, "expertSlotBytes");
+  add<split_values>(exports, "splitPlanes");
+  add<crc32c_of>(exports, "crc32c");
+  add<exit_with_parent_of>(exports, "exitWithParent");
+  add<measure_machine_of>(exports, "measureMachine");
+  return exports;
+}
+
+}  // namespace
+}  // namespace odmoe
+
+static Napi::Object initialize_addon(Napi::Env env, Napi::Object exports) { return odmoe::initialize(env, exports); }
+
+NODE_API_MODULE(odmoe, initialize_addon)

@@ -1,0 +1,163 @@
+#include "arguments.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <string_view>
+
+#include "odmoe/error.h"
+
+namespace odmoe {
+namespace {
+
+int64_t get_integer(const Napi::Object& object, const char* name) {
+  return object.Get(name).As<Napi::Number>().Int64Value();
+}
+
+int get_int(const Napi::Object& object, const char* name) { return static_cast<int>(get_integer(object, name)); }
+
+std::string get_string(const Napi::Object& object, const char* name) {
+  return object.Get(name).As<Napi::String>().Utf8Value();
+}
+
+// The index of a name in a list that stands in the order of an enumeration.
+template <typename Enumeration, size_t Count>
+Enumeration to_enumeration(const Napi::Value& value, const std::array<std::string_view, Count>& names) {
+  const std::string name = value.As<Napi::String>().Utf8Value();
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) throw Error("INTERNAL", "'" + name + "' is none of the names allowed here");
+  return static_cast<Enumeration>(std::distance(names.begin(), found));
+}
+
+ChunkLocation to_chunk_location(const Napi::Object& object) {
+  static constexpr std::array<std::string_view, 1> kCodecs = {"raw"};
+  ChunkLocation chunk;
+  chunk.plane = get_int(object, "plane");
+  chunk.path = get_string(object, "path");
+  chunk.offset_bytes = static_cast<uint64_t>(get_integer(object, "offsetBytes"));
+  chunk.stored_bytes = static_cast<uint64_t>(get_integer(object, "storedBytes"));
+  chunk.plain_bytes = static_cast<uint64_t>(get_integer(object, "plainBytes"));
+  chunk.codec = to_enumeration<CodecKind>(object.Get("codec"), kCodecs);
+  const Napi::Value crc = object.Get("crc32c");
+  if (crc.IsNumber()) chunk.crc32c = crc.As<Napi::Number>().Uint32Value();
+  return chunk;
+}
+
+}  // namespace
+
+int to_int(const Napi::Value& value) { return value.As<Napi::Number>().Int32Value(); }
+
+WeightFormat to_weight_format(const Napi::Value& value) {
+  static constexpr std::array<std::string_view, 5> kNames = {"bf16", "fp16", "fp32", "int8", "nf4"};
+  return to_enumeration<WeightFormat>(value, kNames);
+}
+
+Split to_split(const Napi::Value& value) {
+  static constexpr std::array<std::string_view, 6> kNames = {"none-bf16",   "none-fp16",    "none-fp32",
+                                                             "bf16-e8-sm8", "fp16-hi8-lo8", "fp32-e8-sm8-r16"};
+  return to_enumeration<Split>(value, kNames);
+}
+
+DenseRole to_dense_role(const Napi::Value& value) {
+  static constexpr std::array<std::string_view, 10> kNames = {
+      "embedding", "finalNorm", "lmHead", "attentionNorm", "query", "key", "value", "attentionOutput", "expertNorm",
+      "gate"};
+  return to_enumeration<DenseRole>(value, kNames);
+}
+
+ModelShape to_model_shape(const Napi::Object& object) {
+  ModelShape shape;
+  shape.vocab_size = get_integer(object, "vocabSize");
+  shape.hidden_size = get_integer(object, "hiddenSize");
+  shape.intermediate_size = get_integer(object, "intermediateSize");
+  shape.layers = get_int(object, "layers");
+  shape.heads = get_int(object, "heads");
+  shape.kv_heads = get_int(object, "keyValueHeads");
+  shape.head_dim = get_int(object, "headDim");
+  shape.experts = get_int(object, "experts");
+  shape.experts_per_token = get_int(object, "expertsPerToken");
+  shape.normalize_top_k = object.Get("normalizeTopK").As<Napi::Boolean>().Value();
+  shape.rms_norm_epsilon = object.Get("rmsNormEpsilon").As<Napi::Number>().DoubleValue();
+  shape.rope_theta = object.Get("ropeTheta").As<Napi::Number>().DoubleValue();
+  shape.sliding_window = get_int(object, "slidingWindow");
+  shape.max_positions = get_int(object, "maxPositions");
+  return shape;
+}
+
+Napi::Object from_model_shape(Napi::Env env, const ModelShape& shape) {
+  Napi::Object object = Napi::Object::New(env);
+  object.Set("vocabSize", static_cast<double>(shape.vocab_size));
+  object.Set("hiddenSize", static_cast<double>(shape.hidden_size));
+  object.Set("intermediateSize", static_cast<double>(shape.intermediate_size));
+  object.Set("layers", shape.layers);
+  object.Set("heads", shape.heads);
+  object.Set("keyValueHeads", shape.kv_heads);
+  object.Set("headDim", shape.head_dim);
+  object.Set("experts", shape.experts);
+  object.Set("expertsPerToken", shape.experts_per_token);
+  object.Set("normalizeTopK", shape.normalize_top_k);
+  object.Set("rmsNormEpsilon", shape.rms_norm_epsilon);
+  object.Set("ropeTheta", shape.rope_theta);
+  object.Set("slidingWindow", shape.sliding_window);
+  object.Set("maxPositions", shape.max_positions);
+  return object;
+}
+
+ExpertShape to_expert_shape(const Napi::Object& object) {
+  return {get_integer(object, "hiddenSize"), get_integer(object, "intermediateSize"),
+          to_weight_format(object.Get("format"))};
+}
+
+TensorSource to_tensor_source(const Napi::Object& object) {
+  TensorSource source;
+  source.rows = get_integer(object, "rows");
+  source.columns = get_integer(object, "columns");
+  source.split = to_split(object.Get("split"));
+  const auto chunks = object.Get("chunks").As<Napi::Array>();
+  for (uint32_t i = 0; i < chunks.Length(); i++) {
+    source.chunks.push_back(to_chunk_location(chunks.Get(i).As<Napi::Object>()));
+  }
+  return source;
+}
+
+ExpertSource to_expert_source(const Napi::Object& object) {
+  return {to_tensor_source(object.Get("gate").As<Napi::Object>()), to_tensor_source(object.Get("up").As<Napi::Object>()),
+          to_tensor_source(object.Get("down").As<Napi::Object>())};
+}
+
+CpuOptions to_cpu_options(const Napi::Object& object) {
+  return {get_int(object, "threads"), static_cast<uint64_t>(get_integer(object, "budgetBytes")),
+          get_string(object, "instructionSet")};
+}
+
+std::span<uint8_t> bytes_of(const Napi::Value& value) {
+  const auto array = value.As<Napi::Uint8Array>();
+  return {array.Data(), array.ElementLength()};
+}
+
+std::span<const float> floats_of(const Napi::Value& value) {
+  const auto array = value.As<Napi::Float32Array>();
+  return {array.Data(), array.ElementLength()};
+}
+
+std::vector<int32_t> integers_of(const Napi::Value& value) {
+  const auto array = value.As<Napi::Int32Array>();
+  return {array.Data(), array.Data() + array.ElementLength()};
+}
+
+Napi::Value from_floats(Napi::Env env, const std::vector<float>& values) {
+  Napi::Float32Array array = Napi::Float32Array::New(env, values.size());
+  std::copy(values.begin(), values.end(), array.Data());
+  return array;
+}
+
+Napi::Value from_gate_choice(Napi::Env env, const GateChoice& choice) {
+  Napi::Int32Array experts = Napi::Int32Array::New(env, choice.experts.size());
+  std::copy(choice.experts.begin(), choice.experts.end(), experts.Data());
+  Napi::Object object = Napi::Object::New(env);
+  object.Set("experts", experts);
+  object.Set("weights", from_floats(env, choice.weights));
+  return object;
+}
+
+}  // namespace odmoe

@@ -1,0 +1,37 @@
+// JavaScript values as the runtime's types and back. native/index.ts has checked them; what does not fit still throws.
+#pragma once
+#include <napi.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "odmoe/backend.h"
+#include "odmoe/expert.h"
+#include "odmoe/model.h"
+#include "odmoe/pass.h"
+#include "odmoe/store.h"
+
+namespace odmoe {
+
+int to_int(const Napi::Value& value);
+WeightFormat to_weight_format(const Napi::Value& value);
+Split to_split(const Napi::Value& value);
+DenseRole to_dense_role(const Napi::Value& value);
+ModelShape to_model_shape(const Napi::Object& object);
+Napi::Object from_model_shape(Napi::Env env, const ModelShape& shape);
+ExpertShape to_expert_shape(const Napi::Object& object);
+TensorSource to_tensor_source(const Napi::Object& object);
+ExpertSource to_expert_source(const Napi::Object& object);
+CpuOptions to_cpu_options(const Napi::Object& object);
+
+// Views that are good as long as the array is alive.
+std::span<uint8_t> bytes_of(const Napi::Value& value);
+std::span<const float> floats_of(const Napi::Value& value);
+std::vector<int32_t> integers_of(const Napi::Value& value);
+
+Napi::Value from_gate_choice(Napi::Env env, const GateChoice& choice);
+Napi::Value from_floats(Napi::Env env, const std::vector<float>& values);
+
+}  // namespace odmoe

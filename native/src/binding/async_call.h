@@ -1,0 +1,88 @@
+// The one way in which a method runs on an addon thread and settles a promise.
+#pragma once
+#include <napi.h>
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "addon_data.h"
+#include "completions.h"
+#include "errors.h"
+#include "odmoe/device.h"
+
+namespace odmoe {
+
+// Work: on the addon's thread, no JavaScript; gives a value. Convert(env, value): on the JavaScript thread.
+// What Work captures goes before the promise settles; retained values and the device stay until then.
+template <typename Work, typename Convert>
+class AsyncCall : public Job, public Completion {
+ public:
+  using Value = decltype(std::declval<Work&>()());
+
+  AsyncCall(Napi::Env env, std::shared_ptr<Device> device, Work work, Convert convert,
+            std::vector<Napi::Object> retained)
+      : completions_(AddonData::of(env).completions),
+        deferred_(Napi::Promise::Deferred::New(env)),
+        device_(std::move(device)),
+        work_(std::move(work)),
+        convert_(std::move(convert)) {
+    for (const Napi::Object& object : retained) retained_.push_back(Napi::Persistent(object));
+  }
+
+  Napi::Promise promise() const { return deferred_.Promise(); }
+
+  void run(std::unique_ptr<Job> self) noexcept override {
+    try {
+      value_.emplace((*work_)());
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    work_.reset();
+    const std::shared_ptr<Completions> completions = completions_;
+    self.release();
+    completions->deliver(std::unique_ptr<Completion>(this));
+  }
+
+  void settle(Napi::Env env) noexcept override {
+    try {
+      if (error_) std::rethrow_exception(error_);
+      deferred_.Resolve(convert_(env, *value_));
+    } catch (...) {
+      deferred_.Reject(to_javascript_error(env, std::current_exception()).Value());
+    }
+    completions_->call_ended(env);
+  }
+
+ private:
+  std::shared_ptr<Completions> completions_;
+  Napi::Promise::Deferred deferred_;
+  std::shared_ptr<Device> device_;
+  std::vector<Napi::ObjectReference> retained_;
+  std::optional<Work> work_;
+  Convert convert_;
+  std::optional<Value> value_;
+  std::exception_ptr error_;
+};
+
+enum class Thread : uint8_t { executor, storage };
+
+// `retained`: buffers and typed arrays that the work reads or writes.
+template <typename Work, typename Convert>
+Napi::Value call_async(Napi::Env env, const std::shared_ptr<Device>& device, Thread thread,
+                       std::vector<Napi::Object> retained, Work work, Convert convert) {
+  auto call = std::make_unique<AsyncCall<Work, Convert>>(env, device, std::move(work), std::move(convert),
+                                                         std::move(retained));
+  const Napi::Promise promise = call->promise();
+  (thread == Thread::executor ? device->executor() : device->storage()).post(std::move(call));
+  AddonData::of(env).completions->call_began(env);
+  return promise;
+}
+
+// What a call without a result gives.
+struct Nothing {};
+inline Napi::Value to_undefined(Napi::Env env, Nothing&) { return env.Undefined(); }
+
+}  // namespace odmoe

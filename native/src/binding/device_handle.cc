@@ -1,0 +1,22 @@
+#include "handles.h"
+
+namespace odmoe {
+
+Napi::Function DeviceHandle::define(Napi::Env env) {
+  return DefineClass(env, "Device",
+                     {method_named<&DeviceHandle::info>("info"), method_named<&DeviceHandle::dispose>("dispose")});
+}
+
+Napi::Value DeviceHandle::info(const Napi::CallbackInfo& info) {
+  const DeviceInfo device = runtime()->backend()->info();
+  Napi::Object object = Napi::Object::New(info.Env());
+  object.Set("backend", device.backend);
+  object.Set("instructionSet", device.instruction_set);
+  object.Set("threads", device.threads);
+  object.Set("budgetBytes", static_cast<double>(device.budget_bytes));
+  object.Set("usedBytes", static_cast<double>(device.used_bytes));
+  object.Set("highWaterBytes", static_cast<double>(device.high_water_bytes));
+  return object;
+}
+
+}  // namespace odmoe

@@ -1,0 +1,33 @@
+#include "errors.h"
+
+#include <new>
+#include <string>
+
+#include "odmoe/error.h"
+
+namespace odmoe {
+namespace {
+
+Napi::Error with_code(Napi::Env env, const std::string& code, const std::string& message) {
+  Napi::Error error = Napi::Error::New(env, message);
+  error.Value().Set("code", code);
+  return error;
+}
+
+}  // namespace
+
+Napi::Error to_javascript_error(Napi::Env env, const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const Napi::Error& error) {
+    return error;
+  } catch (const Error& error) {
+    return with_code(env, error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return with_code(env, "DEVICE_OUT_OF_MEMORY", "this machine has no memory left; stop something, or use a smaller model");
+  } catch (const std::exception& error) {
+    return with_code(env, "INTERNAL", error.what());
+  }
+}
+
+}  // namespace odmoe

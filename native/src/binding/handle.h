@@ -1,0 +1,65 @@
+// What the addon's five handles have in common: a JavaScript object that owns a share of a runtime object, until dispose() or
+// until it is collected. Calls that still run hold their own share.
+#pragma once
+#include <napi.h>
+
+#include <memory>
+#include <utility>
+
+#include "errors.h"
+#include "odmoe/error.h"
+
+namespace odmoe {
+
+template <typename Self, typename Runtime>
+class Handle : public Napi::ObjectWrap<Self> {
+ public:
+  // Made by create() only, which hands the runtime object over in an External.
+  explicit Handle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Self>(info) {
+    if (info.Length() != 1 || !info[0].IsExternal()) throw Napi::TypeError::New(info.Env(), "not to be constructed");
+    runtime_ = std::move(*info[0].As<Napi::External<std::shared_ptr<Runtime>>>().Data());
+  }
+
+  static Napi::Value create(Napi::Env env, const Napi::FunctionReference& constructor,
+                            std::shared_ptr<Runtime> runtime) {
+    return constructor.New({Napi::External<std::shared_ptr<Runtime>>::New(env, &runtime)});
+  }
+
+  // Throws INTERNAL once disposed.
+  static const std::shared_ptr<Runtime>& of(const Napi::Value& value) {
+    return Napi::ObjectWrap<Self>::Unwrap(value.As<Napi::Object>())->runtime();
+  }
+
+ protected:
+  using Method = Napi::Value (Self::*)(const Napi::CallbackInfo&);
+
+  const std::shared_ptr<Runtime>& runtime() const {
+    if (runtime_ == nullptr) throw Error("INTERNAL", "the handle has been disposed of");
+    return runtime_;
+  }
+
+  template <Method method>
+  static Napi::ClassPropertyDescriptor<Self> method_named(const char* name) {
+    return Self::InstanceMethod(name, static_cast<Method>(&Handle::template translated<method>));
+  }
+
+  template <Method method>
+  static Napi::ClassPropertyDescriptor<Self> property_named(const char* name) {
+    return Self::InstanceAccessor(name, static_cast<Method>(&Handle::template translated<method>), nullptr);
+  }
+
+  Napi::Value dispose(const Napi::CallbackInfo& info) {
+    runtime_.reset();
+    return info.Env().Undefined();
+  }
+
+ private:
+  template <Method method>
+  Napi::Value translated(const Napi::CallbackInfo& info) {
+    return translating_errors(info.Env(), [&] { return (static_cast<Self*>(this)->*method)(info); });
+  }
+
+  std::shared_ptr<Runtime> runtime_;
+};
+
+}  // namespace odmoe

@@ -1,0 +1,74 @@
+// The five handles of native/addon.d.ts.
+#pragma once
+#include <napi.h>
+
+#include "handle.h"
+#include "odmoe/device.h"
+#include "odmoe/expert_slots.h"
+#include "odmoe/model.h"
+#include "odmoe/pass.h"
+#include "odmoe/sequence.h"
+
+namespace odmoe {
+
+class DeviceHandle : public Handle<DeviceHandle, Device> {
+ public:
+  using Handle::Handle;
+  static Napi::Function define(Napi::Env env);
+
+ private:
+  Napi::Value info(const Napi::CallbackInfo& info);
+};
+
+class ModelHandle : public Handle<ModelHandle, Model> {
+ public:
+  using Handle::Handle;
+  static Napi::Function define(Napi::Env env);
+
+ private:
+  Napi::Value shape(const Napi::CallbackInfo& info);
+  Napi::Value load_dense(const Napi::CallbackInfo& info);
+  Napi::Value load_resident_expert(const Napi::CallbackInfo& info);
+  Napi::Value create_sequence(const Napi::CallbackInfo& info);
+  Napi::Value create_pass(const Napi::CallbackInfo& info);
+};
+
+class SequenceHandle : public Handle<SequenceHandle, Sequence> {
+ public:
+  using Handle::Handle;
+  static Napi::Function define(Napi::Env env);
+
+ private:
+  Napi::Value read_key_values(const Napi::CallbackInfo& info);
+  Napi::Value write_key_values(const Napi::CallbackInfo& info);
+  Napi::Value truncate(const Napi::CallbackInfo& info);
+  Napi::Value length(const Napi::CallbackInfo& info);
+};
+
+class PassHandle : public Handle<PassHandle, Pass> {
+ public:
+  using Handle::Handle;
+  static Napi::Function define(Napi::Env env);
+
+ private:
+  Napi::Value begin(const Napi::CallbackInfo& info);
+  Napi::Value attend(const Napi::CallbackInfo& info);
+  Napi::Value combine(const Napi::CallbackInfo& info);
+  Napi::Value forward(const Napi::CallbackInfo& info);
+  Napi::Value logits(const Napi::CallbackInfo& info);
+};
+
+class ExpertSlotsHandle : public Handle<ExpertSlotsHandle, ExpertSlots> {
+ public:
+  using Handle::Handle;
+  static Napi::Function define(Napi::Env env);
+
+ private:
+  Napi::Value count(const Napi::CallbackInfo& info);
+  Napi::Value slot_bytes(const Napi::CallbackInfo& info);
+  Napi::Value load(const Napi::CallbackInfo& info);
+  Napi::Value cancel(const Napi::CallbackInfo& info);
+  Napi::Value execute(const Napi::CallbackInfo& info);
+};
+
+}  // namespace odmoe

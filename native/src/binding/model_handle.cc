@@ -1,0 +1,52 @@
+#include "addon_data.h"
+#include "arguments.h"
+#include "async_call.h"
+#include "handles.h"
+
+namespace odmoe {
+
+Napi::Function ModelHandle::define(Napi::Env env) {
+  return DefineClass(env, "Model",
+                     {property_named<&ModelHandle::shape>("shape"), method_named<&ModelHandle::load_dense>("loadDense"),
+                      method_named<&ModelHandle::load_resident_expert>("loadResidentExpert"),
+                      method_named<&ModelHandle::create_sequence>("createSequence"),
+                      method_named<&ModelHandle::create_pass>("createPass"),
+                      method_named<&ModelHandle::dispose>("dispose")});
+}
+
+Napi::Value ModelHandle::shape(const Napi::CallbackInfo& info) {
+  return from_model_shape(info.Env(), runtime()->shape());
+}
+
+Napi::Value ModelHandle::load_dense(const Napi::CallbackInfo& info) {
+  return call_async(
+      info.Env(), runtime()->device(), Thread::storage, {},
+      [model = runtime(), role = to_dense_role(info[0]), layer = to_int(info[1]),
+       source = to_tensor_source(info[2].As<Napi::Object>()), format = to_weight_format(info[3])] {
+        model->load_dense(role, layer, source, format);
+        return Nothing{};
+      },
+      to_undefined);
+}
+
+Napi::Value ModelHandle::load_resident_expert(const Napi::CallbackInfo& info) {
+  return call_async(
+      info.Env(), runtime()->device(), Thread::storage, {},
+      [model = runtime(), layer = to_int(info[0]), expert = to_int(info[1]),
+       source = to_expert_source(info[2].As<Napi::Object>()), format = to_weight_format(info[3])] {
+        model->load_resident_expert(layer, expert, source, format);
+        return Nothing{};
+      },
+      to_undefined);
+}
+
+Napi::Value ModelHandle::create_sequence(const Napi::CallbackInfo& info) {
+  return SequenceHandle::create(info.Env(), AddonData::of(info.Env()).sequence, std::make_shared<Sequence>(runtime()));
+}
+
+Napi::Value ModelHandle::create_pass(const Napi::CallbackInfo& info) {
+  return PassHandle::create(info.Env(), AddonData::of(info.Env()).pass,
+                            std::make_shared<Pass>(runtime(), to_int(info[0])));
+}
+
+}  // namespace odmoe

@@ -1,0 +1,111 @@
+#include "arguments.h"
+#include "async_call.h"
+#include "handles.h"
+
+namespace odmoe {
+namespace {
+
+// onGate and the first error it threw. Lives on the JavaScript thread, as long as the call that it belongs to.
+struct GateListener {
+  Napi::FunctionReference function;
+  std::exception_ptr thrown;
+};
+
+class GateDecided : public Completion {
+ public:
+  GateDecided(GateListener& listener, int layer, GateChoice choice)
+      : listener_(listener), layer_(layer), choice_(std::move(choice)) {}
+
+  void settle(Napi::Env env) noexcept override {
+    if (listener_.thrown) return;
+    try {
+      listener_.function.Call({Napi::Number::New(env, layer_), from_gate_choice(env, choice_)});
+    } catch (...) {
+      listener_.thrown = std::current_exception();
+    }
+  }
+
+ private:
+  GateListener& listener_;  // the call, whose completion comes after this one, keeps it
+  int layer_;
+  GateChoice choice_;
+};
+
+}  // namespace
+
+Napi::Function PassHandle::define(Napi::Env env) {
+  return DefineClass(env, "Pass",
+                     {method_named<&PassHandle::begin>("begin"), method_named<&PassHandle::attend>("attend"),
+                      method_named<&PassHandle::combine>("combine"), method_named<&PassHandle::forward>("forward"),
+                      method_named<&PassHandle::logits>("logits"), method_named<&PassHandle::dispose>("dispose")});
+}
+
+Napi::Value PassHandle::begin(const Napi::CallbackInfo& info) {
+  PassRows rows;
+  const auto sequences = info[0].As<Napi::Array>();
+  for (uint32_t i = 0; i < sequences.Length(); i++) rows.sequences.push_back(SequenceHandle::of(sequences.Get(i)));
+  rows.row_sequence = integers_of(info[1]);
+  rows.positions = integers_of(info[2]);
+  rows.token_ids = integers_of(info[3]);
+  Pass::Call call(runtime(), rows.sequences);
+  return call_async(
+      info.Env(), runtime()->model()->device(), Thread::executor, {},
+      [pass = runtime(), call = std::move(call), rows = std::move(rows)]() mutable {
+        pass->begin(std::move(rows));
+        return Nothing{};
+      },
+      to_undefined);
+}
+
+Napi::Value PassHandle::attend(const Napi::CallbackInfo& info) {
+  return call_async(
+      info.Env(), runtime()->model()->device(), Thread::executor, {info[1].As<Napi::Object>()},
+      [pass = runtime(), call = Pass::Call(runtime()), layer = to_int(info[0]), hidden = bytes_of(info[1])] {
+        return pass->attend(layer, hidden);
+      },
+      from_gate_choice);
+}
+
+Napi::Value PassHandle::combine(const Napi::CallbackInfo& info) {
+  return call_async(
+      info.Env(), runtime()->model()->device(), Thread::executor,
+      {info[1].As<Napi::Object>(), info[2].As<Napi::Object>()},
+      [pass = runtime(), call = Pass::Call(runtime()), layer = to_int(info[0]), outputs = bytes_of(info[1]),
+       weights = floats_of(info[2])] {
+        pass->combine(layer, outputs, weights);
+        return Nothing{};
+      },
+      to_undefined);
+}
+
+Napi::Value PassHandle::forward(const Napi::CallbackInfo& info) {
+  std::unique_ptr<GateListener> listener;
+  if (info[0].IsFunction()) {
+    listener = std::make_unique<GateListener>();
+    listener->function = Napi::Persistent(info[0].As<Napi::Function>());
+  }
+  return call_async(
+      info.Env(), runtime()->model()->device(), Thread::executor, {},
+      [pass = runtime(), call = Pass::Call(runtime()), completions = AddonData::of(info.Env()).completions,
+       listener = listener.get()] {
+        pass->forward([&](int layer, const GateChoice& choice) {
+          if (listener != nullptr) {
+            completions->deliver(std::make_unique<GateDecided>(*listener, layer, choice));
+          }
+        });
+        return Nothing{};
+      },
+      [listener = std::move(listener)](Napi::Env env, Nothing& nothing) {
+        if (listener != nullptr && listener->thrown) std::rethrow_exception(listener->thrown);
+        return to_undefined(env, nothing);
+      });
+}
+
+Napi::Value PassHandle::logits(const Napi::CallbackInfo& info) {
+  return call_async(
+      info.Env(), runtime()->model()->device(), Thread::executor, {},
+      [pass = runtime(), call = Pass::Call(runtime()), rows = integers_of(info[0])] { return pass->logits(rows); },
+      from_floats);
+}
+
+}  // namespace odmoe

@@ -1,0 +1,111 @@
+#include "odmoe/expert_slots.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "odmoe/error.h"
+
+namespace odmoe {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double milliseconds_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+ExpertSlotBytes expert_slot_bytes(const Backend& backend, const ExpertShape& shape, int max_rows) {
+  const int64_t rows = std::min(max_rows, kExpertTileRows);
+  return {backend.matrix_bytes(shape.format, 2 * shape.intermediate_size, shape.hidden_size) +
+              backend.matrix_bytes(shape.format, shape.hidden_size, shape.intermediate_size),
+          staging_size(shape.intermediate_size, shape.hidden_size) +
+              float_bytes(rows * (2 * shape.hidden_size + 3 * shape.intermediate_size))};
+}
+
+ExpertSlots::ExpertSlots(std::shared_ptr<Device> device, const ExpertShape& shape, int count, int max_rows)
+    : device_(std::move(device)),
+      shape_(shape),
+      max_rows_(max_rows),
+      slot_bytes_(expert_slot_bytes(*device_->backend(), shape, max_rows).slot_bytes),
+      staging_(device_->backend(), staging_size(shape.intermediate_size, shape.hidden_size), DeviceMemory::Kind::staging),
+      activations_(device_->backend(), shape, max_rows),
+      slots_(static_cast<size_t>(count)) {
+  for (Slot& slot : slots_) slot.matrices = ExpertMatrices(device_->backend(), shape);
+}
+
+ExpertSlots::Slot& ExpertSlots::slot_at(int slot) {
+  if (slot >= 0 && slot < count()) return slots_[static_cast<size_t>(slot)];
+  throw Error("INTERNAL", "slot " + std::to_string(slot) + " of " + std::to_string(count()));
+}
+
+ExpertSlots::Call::Call(std::shared_ptr<ExpertSlots> slots, int index, Kind kind) : slot_(index), kind_(kind) {
+  Slot& slot = slots->slot_at(index);
+  const std::lock_guard lock(slots->mutex_);
+  if (slot.loading) {
+    throw Error("INTERNAL", "slot " + std::to_string(index) + " is being loaded; await the load, or cancel and await it");
+  }
+  if (kind == Kind::execute) {
+    if (!slot.loaded) throw Error("INTERNAL", "slot " + std::to_string(index) + " holds no expert to execute");
+    slot.executing++;
+  } else {
+    if (slot.executing > 0) {
+      throw Error("INTERNAL", "slot " + std::to_string(index) + " is executing; await that before loading over it");
+    }
+    slot.loading = true;
+    slot.loaded = false;
+    slot.cancelled = false;
+  }
+  slots_ = std::move(slots);
+}
+
+ExpertSlots::Call::~Call() {
+  if (slots_ == nullptr) return;
+  Slot& slot = slots_->slot_at(slot_);
+  const std::lock_guard lock(slots_->mutex_);
+  if (kind_ == Kind::load) {
+    slot.loading = false;
+  } else {
+    slot.executing--;
+  }
+}
+
+LoadOutcome ExpertSlots::load(int index, const ExpertSource& source) {
+  Slot& slot = slot_at(index);
+  LoadOutcome outcome;
+  const auto start = Clock::now();
+  check_expert_source(source, shape_, "the expert for slot " + std::to_string(index));
+  outcome.loaded = load_expert(*device_->backend(), slot.matrices, source, staging_, slot.cancelled, outcome.read_bytes);
+  outcome.load_ms = milliseconds_since(start);
+  const std::lock_guard lock(mutex_);
+  slot.loaded = outcome.loaded;
+  return outcome;
+}
+
+void ExpertSlots::cancel(int index) { slot_at(index).cancelled = true; }
+
+double ExpertSlots::execute(int index, int rows, std::span<const uint8_t> hidden, std::span<uint8_t> output) {
+  Slot& slot = slot_at(index);
+  const uint64_t row_bytes = float_bytes(shape_.hidden_size);
+  if (rows < 1 || rows > max_rows_ || hidden.size() != static_cast<uint64_t>(rows) * row_bytes ||
+      output.size() != hidden.size()) {
+    throw Error("INTERNAL", std::to_string(rows) + " rows for slots of at most " + std::to_string(max_rows_) +
+                                ", or buffers that do not fit them");
+  }
+  const auto start = Clock::now();
+  Backend& backend = *device_->backend();
+  for (int done = 0; done < rows; done += activations_.rows) {
+    const int n = std::min(activations_.rows, rows - done);
+    const uint64_t offset = static_cast<uint64_t>(done) * row_bytes;
+    const uint64_t bytes = static_cast<uint64_t>(n) * row_bytes;
+    backend.copy_to_device(activations_.input.floats(), hidden.data() + offset, bytes);
+    run_expert(backend, slot.matrices, activations_, activations_.output.floats(), activations_.input.floats(), n);
+    backend.copy_to_host(output.data() + offset, activations_.output.floats(), bytes);
+  }
+  return milliseconds_since(start);
+}
+
+}  // namespace odmoe

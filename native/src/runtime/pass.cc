@@ -1,0 +1,258 @@
+#include "odmoe/pass.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "odmoe/error.h"
+#include "rope.h"
+
+namespace odmoe {
+Pass::Pass(std::shared_ptr<Model> model, int max_rows) : model_(std::move(model)), max_rows_(max_rows) {
+  const ModelShape& shape = model_->shape();
+  const auto floats = [&](int64_t rows, int64_t columns) {
+    return DeviceMemory(model_->device()->backend(), float_bytes(rows * columns));
+  };
+  residual_ = floats(max_rows, shape.hidden_size);
+  normed_ = floats(max_rows, shape.hidden_size);
+  qkv_ = floats(max_rows, shape.qkv_size());
+  attended_ = floats(max_rows, shape.query_size());
+  projected_ = floats(max_rows, shape.hidden_size);
+  cos_ = floats(max_rows, shape.head_dim / 2);
+  sin_ = floats(max_rows, shape.head_dim / 2);
+  gate_logits_ = floats(max_rows, shape.experts);
+  expert_outputs_ = floats(static_cast<int64_t>(max_rows) * shape.experts_per_token, shape.hidden_size);
+  logits_ = floats(std::min(max_rows, kLogitRows), shape.vocab_size);
+}
+
+Pass::Call::Call(std::shared_ptr<Pass> pass) {
+  if (pass->busy_.exchange(true)) throw Error("INTERNAL", "a call of the pass is still running; await it first");
+  pass_ = std::move(pass);
+  for (const auto& sequence : pass_->rows_.sequences) uses_.emplace_back(sequence);
+}
+
+Pass::Call::Call(std::shared_ptr<Pass> pass, const std::vector<std::shared_ptr<Sequence>>& sequences)
+    : Call(std::move(pass)) {
+  uses_.clear();
+  for (const auto& sequence : sequences) uses_.emplace_back(sequence);
+}
+
+Pass::Call::~Call() {
+  uses_.clear();
+  if (pass_ != nullptr) pass_->busy_ = false;
+}
+
+void Pass::check_rows(const PassRows& rows) const {
+  const ModelShape& shape = model_->shape();
+  const size_t n = rows.positions.size();
+  if (n == 0 || n > static_cast<size_t>(max_rows_)) {
+    throw Error("INTERNAL", std::to_string(n) + " rows in a pass of 1 to " + std::to_string(max_rows_));
+  }
+  if (rows.row_sequence.size() != n || rows.token_ids.size() != n) {
+    throw Error("INTERNAL", "a pass needs a sequence, a position and a token for every row");
+  }
+  for (size_t i = 0; i < rows.sequences.size(); i++) {
+    if (rows.sequences[i]->model() != model_.get()) throw Error("INTERNAL", "a sequence of another model");
+    if (std::count(rows.sequences.begin(), rows.sequences.end(), rows.sequences[i]) > 1) {
+      throw Error("INTERNAL", "a sequence is listed twice");
+    }
+  }
+  constexpr int32_t kNone = -1;
+  std::vector<int32_t> last(rows.sequences.size(), kNone);
+  for (size_t i = 0; i < n; i++) {
+    const int32_t sequence = rows.row_sequence[i];
+    if (sequence < 0 || static_cast<size_t>(sequence) >= rows.sequences.size()) {
+      throw Error("INTERNAL", "row " + std::to_string(i) + " belongs to no sequence of the pass");
+    }
+    int32_t& before = last[static_cast<size_t>(sequence)];
+    const int32_t position = rows.positions[i];
+    const bool follows = before == kNone
+                             ? position >= 0 && position <= rows.sequences[static_cast<size_t>(sequence)]->length()
+                             : position == before + 1;
+    if (!follows || position >= shape.max_positions) {
+      throw Error("INTERNAL", "row " + std::to_string(i) + " stands at position " + std::to_string(position) +
+                                  "; rows of a sequence follow one another, at most right behind the positions written, " +
+                                  "and within the model's " + std::to_string(shape.max_positions));
+    }
+    before = position;
+    if (rows.token_ids[i] < 0 || rows.token_ids[i] >= shape.vocab_size) {
+      throw Error("INTERNAL", "token id " + std::to_string(rows.token_ids[i]) + " in a vocabulary of " +
+                                  std::to_string(shape.vocab_size));
+    }
+  }
+}
+
+void Pass::begin(PassRows rows) {
+  stage_ = Stage::idle;
+  check_rows(rows);
+  const ModelShape& shape = model_->shape();
+  const size_t half = static_cast<size_t>(shape.head_dim / 2);
+  const size_t n = rows.positions.size();
+  std::vector<float> cos(n * half);
+  std::vector<float> sin(n * half);
+  for (size_t i = 0; i < n; i++) {
+    rows.sequences[static_cast<size_t>(rows.row_sequence[i])]->reserve(rows.positions[i] + 1);
+    rope_row(rows.positions[i], model_->inverse_frequencies(), &cos[i * half], &sin[i * half]);
+  }
+  backend().copy_to_device(cos_.floats(), cos.data(), cos.size() * sizeof(float));
+  backend().copy_to_device(sin_.floats(), sin.data(), sin.size() * sizeof(float));
+  backend().embed(residual_.floats(), model_->embedding(), rows.token_ids.data(), static_cast<int>(n));
+  rows_ = std::move(rows);
+  attention_rows_.resize(n);
+  layer_ = 0;
+  stage_ = Stage::attend;
+}
+
+// Whatever fails after this leaves the pass idle.
+void Pass::expect(Stage stage, int layer) {
+  const Stage found = std::exchange(stage_, Stage::idle);
+  if (found == stage && layer == layer_) return;
+  throw Error("INTERNAL", "a pass goes begin, then attend and combine for each layer in order (or forward), then logits; "
+                          "it was asked for something else at layer " + std::to_string(layer));
+}
+
+void Pass::attention_block(int layer, const LayerWeights& weights) {
+  const ModelShape& shape = model_->shape();
+  const auto epsilon = static_cast<float>(shape.rms_norm_epsilon);
+  const auto hidden = static_cast<int>(shape.hidden_size);
+  const int n = count();
+  float* const qkv = qkv_.floats();
+  const AttentionShape attention{shape.heads, shape.kv_heads, shape.head_dim, shape.sliding_window};
+  for (size_t i = 0; i < attention_rows_.size(); i++) {
+    const Sequence& sequence = *rows_.sequences[static_cast<size_t>(rows_.row_sequence[i])];
+    attention_rows_[i] = {sequence.cache(layer), rows_.positions[i]};
+  }
+  backend().rms_norm(normed_.floats(), residual_.floats(), weights.attention_norm.floats(), n, hidden, epsilon);
+  backend().matmul(qkv, shape.qkv_size(), weights.qkv.matrix, normed_.floats(), shape.hidden_size, n);
+  backend().rope(qkv, shape.qkv_size(), cos_.floats(), sin_.floats(), n, shape.heads + shape.kv_heads, shape.head_dim);
+  backend().store_key_values(attention_rows_.data(), qkv + shape.query_size(),
+                             qkv + shape.query_size() + shape.kv_size(), shape.qkv_size(), n, attention);
+  backend().attention(attended_.floats(), attention_rows_.data(), qkv, shape.qkv_size(), n, attention);
+  backend().matmul(projected_.floats(), shape.hidden_size, weights.attention_output.matrix, attended_.floats(),
+                   shape.query_size(), n);
+  backend().add(residual_.floats(), projected_.floats(), n * shape.hidden_size);
+  backend().rms_norm(normed_.floats(), residual_.floats(), weights.expert_norm.floats(), n, hidden, epsilon);
+  for (size_t i = 0; i < attention_rows_.size(); i++) {
+    rows_.sequences[static_cast<size_t>(rows_.row_sequence[i])]->written(layer, rows_.positions[i] + 1);
+  }
+}
+
+GateChoice Pass::choose_experts(const LayerWeights& weights) {
+  const ModelShape& shape = model_->shape();
+  const int n = count();
+  const size_t places = static_cast<size_t>(n) * static_cast<size_t>(shape.experts_per_token);
+  GateChoice choice{std::vector<int32_t>(places), std::vector<float>(places)};
+  backend().matmul(gate_logits_.floats(), shape.experts, weights.gate.matrix, normed_.floats(), shape.hidden_size, n);
+  backend().gate(choice.experts.data(), choice.weights.data(), gate_logits_.floats(), n, shape.experts,
+                 shape.experts_per_token, shape.normalize_top_k);
+  return choice;
+}
+
+GateChoice Pass::attend(int layer, std::span<uint8_t> hidden) {
+  expect(Stage::attend, layer);
+  if (hidden.size() != float_bytes(count() * model_->shape().hidden_size)) {
+    throw Error("INTERNAL", "the buffer for hidden states does not fit the pass's " + std::to_string(count()) + " rows");
+  }
+  const LayerWeights& weights = model_->layer(layer);
+  attention_block(layer, weights);
+  GateChoice choice = choose_experts(weights);
+  backend().copy_to_host(hidden.data(), normed_.floats(), hidden.size());
+  stage_ = Stage::combine;
+  return choice;
+}
+
+void Pass::end_layer(int layer) {
+  layer_ = layer + 1;
+  stage_ = layer_ == model_->shape().layers ? Stage::done : Stage::attend;
+}
+
+void Pass::combine(int layer, std::span<const uint8_t> outputs, std::span<const float> weights) {
+  expect(Stage::combine, layer);
+  const ModelShape& shape = model_->shape();
+  const size_t places = static_cast<size_t>(count()) * static_cast<size_t>(shape.experts_per_token);
+  if (weights.size() != places || outputs.size() != float_bytes(static_cast<int64_t>(places) * shape.hidden_size)) {
+    throw Error("INTERNAL", "expert outputs or weights do not fit the pass's " + std::to_string(count()) + " rows");
+  }
+  backend().copy_to_device(expert_outputs_.floats(), outputs.data(), outputs.size());
+  backend().combine(residual_.floats(), expert_outputs_.floats(), weights.data(), count(), shape.experts_per_token,
+                    static_cast<int>(shape.hidden_size));
+  end_layer(layer);
+}
+
+void Pass::forward(const std::function<void(int, const GateChoice&)>& on_gate) {
+  expect(Stage::attend, 0);
+  const ModelShape& shape = model_->shape();
+  if (activations_.rows == 0) {
+    const ExpertShape expert{shape.hidden_size, shape.intermediate_size, WeightFormat::fp32};
+    activations_ = ExpertActivations(model_->device()->backend(), expert, max_rows_);
+  }
+  for (int layer = 0; layer < shape.layers; layer++) {
+    const LayerWeights& weights = model_->layer(layer);
+    attention_block(layer, weights);
+    const GateChoice choice = choose_experts(weights);
+    if (on_gate) on_gate(layer, choice);
+    run_experts(layer, choice);
+    backend().combine(residual_.floats(), expert_outputs_.floats(), choice.weights.data(), count(),
+                      shape.experts_per_token, static_cast<int>(shape.hidden_size));
+  }
+  end_layer(shape.layers - 1);
+}
+
+// Rows are grouped by expert, so that its weights are read once; where an output goes says only which row and rank it has.
+void Pass::run_experts(int layer, const GateChoice& choice) {
+  const ModelShape& shape = model_->shape();
+  std::vector<std::vector<int32_t>> places_by_expert(static_cast<size_t>(shape.experts));
+  for (size_t place = 0; place < choice.experts.size(); place++) {
+    places_by_expert[static_cast<size_t>(choice.experts[place])].push_back(static_cast<int32_t>(place));
+  }
+  for (int expert = 0; expert < shape.experts; expert++) {
+    const std::span<const int32_t> places = places_by_expert[static_cast<size_t>(expert)];
+    for (size_t done = 0; done < places.size(); done += kExpertTileRows) {
+      run_expert_rows(layer, expert, places.subspan(done, std::min<size_t>(kExpertTileRows, places.size() - done)));
+    }
+  }
+}
+
+void Pass::run_expert_rows(int layer, int expert, std::span<const int32_t> places) {
+  const ModelShape& shape = model_->shape();
+  const ExpertMatrices& matrices = model_->resident_expert(layer, expert);
+  const auto hidden = static_cast<int>(shape.hidden_size);
+  if (places.size() == 1) {
+    const int64_t row = places[0] / shape.experts_per_token;
+    run_expert(backend(), matrices, activations_, expert_outputs_.floats() + places[0] * shape.hidden_size,
+               normed_.floats() + row * shape.hidden_size, 1);
+    return;
+  }
+  std::vector<int32_t> rows(places.size());
+  for (size_t i = 0; i < places.size(); i++) rows[i] = places[i] / shape.experts_per_token;
+  const int n = static_cast<int>(places.size());
+  backend().copy_rows(activations_.input.floats(), nullptr, normed_.floats(), rows.data(), n, hidden);
+  run_expert(backend(), matrices, activations_, activations_.output.floats(), activations_.input.floats(), n);
+  backend().copy_rows(expert_outputs_.floats(), places.data(), activations_.output.floats(), nullptr, n, hidden);
+}
+
+std::vector<float> Pass::logits(std::span<const int32_t> rows) {
+  const ModelShape& shape = model_->shape();
+  if (stage_ != Stage::done) throw Error("INTERNAL", "logits before the last layer");
+  for (const int32_t row : rows) {
+    if (row < 0 || row >= count()) {
+      throw Error("INTERNAL", "logits of row " + std::to_string(row) + " of " + std::to_string(count()));
+    }
+  }
+  const Matrix& lm_head = model_->lm_head();
+  std::vector<float> result(rows.size() * static_cast<size_t>(shape.vocab_size));
+  const auto tile = static_cast<size_t>(std::min(max_rows_, kLogitRows));
+  for (size_t done = 0; done < rows.size(); done += tile) {
+    const auto n = static_cast<int>(std::min(tile, rows.size() - done));
+    backend().copy_rows(projected_.floats(), nullptr, residual_.floats(), rows.data() + done, n,
+                        static_cast<int>(shape.hidden_size));
+    backend().rms_norm(normed_.floats(), projected_.floats(), model_->final_norm(), n, static_cast<int>(shape.hidden_size),
+                       static_cast<float>(shape.rms_norm_epsilon));
+    backend().matmul(logits_.floats(), shape.vocab_size, lm_head, normed_.floats(), shape.hidden_size, n);
+    backend().copy_to_host(result.data() + done * static_cast<size_t>(shape.vocab_size), logits_.floats(),
+                           float_bytes(n * shape.vocab_size));
+  }
+  return result;
+}
+
+}  // namespace odmoe

@@ -1,0 +1,178 @@
+// Attention against the one arithmetic: grouped heads, chunks, sliding windows, several sequences in one batch.
+#include <cmath>
+#include <cstring>
+
+#include "native_tests.h"
+#include "odmoe/arithmetic.h"
+#include "reference_arithmetic.h"
+
+namespace odmoe::test {
+namespace {
+
+// One sequence's cache of one layer, filled through store_key_values, with the plain rows beside it.
+class SequenceCache {
+ public:
+  SequenceCache(Backend& backend, const AttentionShape& shape, int positions, uint32_t seed)
+      : backend_(backend), shape_(shape), positions_(positions) {
+    const int64_t block = int64_t{shape.kv_heads} * kAttentionChunk * shape.head_dim;
+    for (int start = 0; start < positions; start += kAttentionChunk) {
+      keys_.push_back(std::make_unique<DeviceFloats>(backend, std::vector<float>(static_cast<size_t>(block), NAN)));
+      values_.push_back(std::make_unique<DeviceFloats>(backend, std::vector<float>(static_cast<size_t>(block), NAN)));
+      key_blocks_.push_back(keys_.back()->data());
+      value_blocks_.push_back(values_.back()->data());
+    }
+    const size_t width = static_cast<size_t>(shape.kv_heads * shape.head_dim);
+    plain_keys_ = random_values(static_cast<size_t>(positions) * width, seed);
+    plain_values_ = random_values(static_cast<size_t>(positions) * width, seed + 1);
+    DeviceFloats device_keys(backend, plain_keys_);
+    DeviceFloats device_values(backend, plain_values_);
+    std::vector<AttentionRow> rows;
+    for (int p = 0; p < positions; ++p) rows.push_back({layer(), p});
+    backend.store_key_values(rows.data(), device_keys.data(), device_values.data(), static_cast<int64_t>(width), positions, shape);
+  }
+
+  KeyValueLayer layer() const { return {key_blocks_.data(), value_blocks_.data()}; }
+  int positions() const { return positions_; }
+
+  std::vector<float> expected(const std::vector<float>& query, int kv_head, int position) const {
+    const int begin = shape_.sliding_window > 0 ? std::max(0, position + 1 - shape_.sliding_window) : 0;
+    return reference_attention(query, head_rows(plain_keys_, kv_head), head_rows(plain_values_, kv_head), begin, position + 1);
+  }
+
+ private:
+  std::vector<std::vector<float>> head_rows(const std::vector<float>& plain, int kv_head) const {
+    std::vector<std::vector<float>> rows;
+    for (int p = 0; p < positions_; ++p) {
+      const auto start = plain.begin() + (p * shape_.kv_heads + kv_head) * shape_.head_dim;
+      rows.emplace_back(start, start + shape_.head_dim);
+    }
+    return rows;
+  }
+
+  Backend& backend_;
+  AttentionShape shape_;
+  int positions_;
+  std::vector<std::unique_ptr<DeviceFloats>> keys_;
+  std::vector<std::unique_ptr<DeviceFloats>> values_;
+  std::vector<float*> key_blocks_;
+  std::vector<float*> value_blocks_;
+  std::vector<float> plain_keys_;
+  std::vector<float> plain_values_;
+};
+
+void compare(Backend& backend, const AttentionShape& shape, const std::vector<const SequenceCache*>& caches,
+             const std::vector<int>& positions, const std::string& what) {
+  const int n = static_cast<int>(positions.size());
+  const int64_t width = int64_t{shape.heads} * shape.head_dim;
+  const int64_t stride = width + 3;
+  const auto queries = random_values(static_cast<size_t>(n * stride), 77);
+  std::vector<AttentionRow> rows;
+  for (int i = 0; i < n; ++i) rows.push_back({caches[static_cast<size_t>(i)]->layer(), positions[static_cast<size_t>(i)]});
+  DeviceFloats device_queries(backend, queries);
+  DeviceFloats out(backend, static_cast<size_t>(n * width));
+  backend.attention(out.data(), rows.data(), device_queries.data(), stride, n, shape);
+  const auto got = out.read();
+  for (int i = 0; i < n; ++i) {
+    for (int head = 0; head < shape.heads; ++head) {
+      const auto start = queries.begin() + i * stride + head * shape.head_dim;
+      const std::vector<float> query(start, start + shape.head_dim);
+      const auto expected = caches[static_cast<size_t>(i)]->expected(query, head / (shape.heads / shape.kv_heads), positions[static_cast<size_t>(i)]);
+      check_same(got.data() + i * width + head * shape.head_dim, expected.data(), expected.size(),
+                 what + ", row " + std::to_string(i) + ", head " + std::to_string(head));
+    }
+  }
+}
+
+void attends(const std::string& set, int threads) {
+  auto backend = open_backend(set, threads);
+  for (const AttentionShape shape : {AttentionShape{4, 2, 16, 0}, AttentionShape{6, 2, 64, 0}, AttentionShape{4, 4, 80, 0},
+                                     AttentionShape{16, 1, 20, 0}, AttentionShape{2, 1, 128, 0}, AttentionShape{4, 2, 32, 5},
+                                     AttentionShape{4, 2, 32, 300}}) {
+    const SequenceCache cache(*backend, shape, 530, 21);
+    const std::string what = "head dimension " + std::to_string(shape.head_dim) + ", window " + std::to_string(shape.sliding_window);
+    for (const int position : {0, 1, 4, 255, 256, 529}) compare(*backend, shape, {&cache}, {position}, what + ", alone");
+    std::vector<int> positions;
+    for (int p = 250; p < 263; ++p) positions.push_back(p);
+    compare(*backend, shape, std::vector<const SequenceCache*>(positions.size(), &cache), positions, what + ", in a batch");
+    const SequenceCache other(*backend, shape, 40, 23);
+    compare(*backend, shape, {&cache, &cache, &other, &cache, &other}, {511, 512, 3, 7, 39}, what + ", of two sequences");
+  }
+}
+
+// What stands at later positions, NaN even, does not matter to a row, alone or beside a row that sees it.
+void ignores_the_future(const std::string& set) {
+  auto backend = open_backend(set);
+  const AttentionShape shape{2, 1, 32, 0};
+  const SequenceCache cache(*backend, shape, 8, 31);
+  const float poison[32] = {NAN, INFINITY};
+  DeviceFloats bad(*backend, std::vector<float>(poison, poison + 32));
+  const AttentionRow last{cache.layer(), 7};
+  backend->store_key_values(&last, bad.data(), bad.data(), 32, 1, shape);
+  const auto queries = random_values(2 * 64, 32);
+  DeviceFloats device_queries(*backend, queries);
+  DeviceFloats out(*backend, 128);
+  const AttentionRow rows[2] = {{cache.layer(), 6}, last};
+  backend->attention(out.data(), rows, device_queries.data(), 64, 2, shape);
+  const auto got = out.read();
+  const auto expected = cache.expected({queries.begin(), queries.begin() + 32}, 0, 6);
+  check_same(got.data(), expected.data(), 32, "row before a poisoned one");
+  check(std::isnan(got[64]), "the poisoned row itself");
+}
+
+void close_to_double(const std::string& set) {
+  auto backend = open_backend(set);
+  const AttentionShape shape{1, 1, 64, 0};
+  const int positions = 300;
+  const SequenceCache cache(*backend, shape, positions, 41);
+  const auto keys = random_values(static_cast<size_t>(positions) * 64, 41);
+  const auto values = random_values(static_cast<size_t>(positions) * 64, 42);
+  const auto query = random_values(64, 43);
+  DeviceFloats device_query(*backend, query);
+  DeviceFloats out(*backend, 64);
+  const AttentionRow row{cache.layer(), positions - 1};
+  backend->attention(out.data(), &row, device_query.data(), 64, 1, shape);
+  std::vector<double> scores;
+  double denominator = 0;
+  for (size_t p = 0; p < static_cast<size_t>(positions); ++p) {
+    double score = 0;
+    for (size_t d = 0; d < 64; ++d) score += double{query[d]} * keys[p * 64 + d];
+    scores.push_back(std::exp(score / 8));
+    denominator += scores.back();
+  }
+  const auto got = out.read();
+  for (size_t d = 0; d < 64; ++d) {
+    double exact = 0;
+    for (size_t p = 0; p < static_cast<size_t>(positions); ++p) exact += scores[p] / denominator * values[p * 64 + d];
+    check(std::fabs(got[d] - exact) < 1e-5, "dimension " + std::to_string(d) + " is off by " + std::to_string(got[d] - exact));
+  }
+}
+
+void counts_scratch(const std::string& set) {
+  auto backend = open_backend(set);
+  const AttentionShape shape{2, 1, 32, 0};
+  const SequenceCache cache(*backend, shape, 600, 51);
+  DeviceFloats queries(*backend, 64);
+  DeviceFloats out(*backend, 64);
+  const uint64_t before = backend->info().used_bytes;
+  const AttentionRow row{cache.layer(), 599};
+  backend->attention(out.data(), &row, queries.data(), 64, 1, shape);
+  const uint64_t after = backend->info().used_bytes;
+  check(after > before, "scratch is counted");
+  backend->attention(out.data(), &row, queries.data(), 64, 1, shape);
+  check(backend->info().used_bytes == after, "a second call takes no more");
+}
+
+}  // namespace
+
+void add_attention_cases(std::vector<Case>& cases) {
+  for (const std::string& set : instruction_sets()) {
+    for (const int threads : {1, 2}) {
+      cases.push_back({"attention " + set + ": equals the one arithmetic, " + std::to_string(threads) + " threads", [=] { attends(set, threads); }});
+    }
+    cases.push_back({"attention " + set + ": ignores the future", [=] { ignores_the_future(set); }});
+    cases.push_back({"attention " + set + ": close to double precision", [=] { close_to_double(set); }});
+    cases.push_back({"attention " + set + ": counts its scratch", [=] { counts_scratch(set); }});
+  }
+}
+
+}  // namespace odmoe::test

@@ -1,0 +1,94 @@
+// Speeds of matrix products as shares of what the machine gives, measured in turns because machines drift.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "native_tests.h"
+#include "odmoe/measure.h"
+
+namespace odmoe::test {
+namespace {
+
+struct Shape {
+  int64_t rows;
+  int64_t columns;
+};
+
+double seconds_per_call(const std::function<void()>& body, double least_seconds) {
+  body();
+  double best = 1e9;
+  const auto begin = std::chrono::steady_clock::now();
+  for (;;) {
+    const auto start = std::chrono::steady_clock::now();
+    body();
+    const auto now = std::chrono::steady_clock::now();
+    best = std::min(best, std::chrono::duration<double>(now - start).count());
+    if (std::chrono::duration<double>(now - begin).count() > least_seconds) return best;
+  }
+}
+
+// Enough copies of a matrix that none is still in a cache when its turn comes again.
+class MatrixSet {
+ public:
+  MatrixSet(Backend& backend, WeightFormat format, Shape shape) : backend_(backend), shape_(shape) {
+    const auto values = random_values(static_cast<size_t>(shape.rows * shape.columns), 1, 0.02f);
+    const uint64_t bytes = backend.matrix_bytes(format, shape.rows, shape.columns);
+    const uint64_t copies = std::max<uint64_t>(1, (uint64_t{320} << 20) / bytes);
+    for (uint64_t i = 0; i < copies; ++i) {
+      matrices_.push_back(std::make_unique<DeviceMatrix>(backend, format, shape.rows, shape.columns, Split::none_fp32, values.data()));
+    }
+    bytes_ = bytes * copies;
+  }
+  double bytes() const { return static_cast<double>(bytes_); }
+  double flops(int n) const {
+    return 2.0 * n * static_cast<double>(shape_.rows * shape_.columns) * static_cast<double>(matrices_.size());
+  }
+  void multiply(float* out, const float* in, int n) {
+    for (const auto& matrix : matrices_) backend_.matmul(out, shape_.rows, matrix->matrix, in, shape_.columns, n);
+  }
+
+ private:
+  Backend& backend_;
+  Shape shape_;
+  std::vector<std::unique_ptr<DeviceMatrix>> matrices_;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace
+
+void run_benchmark(const std::string& instruction_set, int threads) {
+  auto backend = open_backend(instruction_set, threads);
+  const int used_threads = backend->info().threads;
+  std::printf("%s, %d threads\n%-6s %-12s %4s %10s %10s %6s %12s %12s %6s\n", backend->info().instruction_set.c_str(),
+              used_threads, "format", "shape", "n", "GB/s", "read GB/s", "share", "GFLOP/s", "peak", "share");
+  const WeightFormat formats[] = {WeightFormat::bf16, WeightFormat::int8, WeightFormat::nf4, WeightFormat::fp16, WeightFormat::fp32};
+  const char* const names[] = {"bf16", "int8", "nf4", "fp16", "fp32"};
+  for (int f = 0; f < 5; ++f) {
+    for (const Shape shape : {Shape{4096, 1024}, Shape{1024, 3584}, Shape{4096, 4096}}) {
+      MatrixSet matrices(*backend, formats[f], shape);
+      for (const int n : {1, 2, 3, 4, 8, 16, 128}) {
+        DeviceFloats in(*backend, random_values(static_cast<size_t>(n * shape.columns), 2));
+        DeviceFloats out(*backend, static_cast<size_t>(n * shape.rows));
+        double read = 0;
+        double peak = 0;
+        double seconds = 1e9;
+        for (int turn = 0; turn < 3; ++turn) {
+          double read_now = 0;
+          double peak_now = 0;
+          measure_machine(used_threads, 0.05, &read_now, &peak_now);
+          read = std::max(read, read_now);
+          peak = std::max(peak, peak_now);
+          seconds = std::min(seconds, seconds_per_call([&] { matrices.multiply(out.data(), in.data(), n); }, 0.1));
+        }
+        const double rate = matrices.bytes() / seconds;
+        const double flops = matrices.flops(n) / seconds;
+        std::printf("%-6s %5lldx%-6lld %4d %10.1f %10.1f %5.0f%% %12.1f %12.1f %5.0f%%\n", names[f],
+                    static_cast<long long>(shape.rows), static_cast<long long>(shape.columns), n, rate * 1e-9, read * 1e-9,
+                    100 * rate / read, flops * 1e-9, peak * 1e-9, 100 * flops / peak);
+        std::fflush(stdout);
+      }
+    }
+  }
+}
+
+}  // namespace odmoe::test

@@ -1,0 +1,34 @@
+// The one arithmetic of arithmetic.h written down as plainly as possible, one value at a time: what every kernel must equal to the
+// bit. It shares no code with the backends.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "odmoe/backend.h"
+
+namespace odmoe::test {
+
+float reference_fold(const std::vector<float>& partial);
+// K of the two vectors must agree.
+float reference_dot(const std::vector<float>& x, const std::vector<float>& w);
+float reference_sum(const std::vector<float>& x);
+float reference_exp(float x);
+float reference_silu(float x);
+
+float reference_of_half(uint16_t half);
+uint16_t reference_to_half(float x);
+uint16_t reference_to_bf16(float x);
+float reference_of_bf16(uint16_t bits);
+
+// What a row of weights becomes in a format: the values that enter the dot, and the factor of the finished dot.
+struct StoredRow {
+  std::vector<float> values;  // padded with what padding is worth
+  float scale = 1.0f;
+};
+StoredRow reference_store(WeightFormat format, const std::vector<float>& row);
+
+// Attention of one query of head_dim over keys and values of the positions [begin, end): keys[position][head_dim].
+std::vector<float> reference_attention(const std::vector<float>& query, const std::vector<std::vector<float>>& keys,
+                                       const std::vector<std::vector<float>>& values, int begin, int end);
+
+}  // namespace odmoe::test

@@ -1,0 +1,39 @@
+// The thread pool: every task exactly once, whatever the number of threads, and sleeping workers wake up.
+#include "../src/backends/cpu/thread_pool.h"
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "native_tests.h"
+
+namespace odmoe::test {
+namespace {
+
+void runs_every_task_once(int threads) {
+  cpu::ThreadPool pool(threads);
+  check(pool.threads() == threads, "threads");
+  for (int round = 0; round < 300; ++round) {
+    const int64_t tasks = round % 37;
+    std::vector<std::atomic<int>> runs(static_cast<size_t>(tasks));
+    std::atomic<bool> thread_in_range{true};
+    pool.run(tasks, [&](int64_t task, int thread) {
+      runs[static_cast<size_t>(task)].fetch_add(1);
+      if (thread < 0 || thread >= threads) thread_in_range = false;
+    });
+    for (const std::atomic<int>& count : runs) check(count.load() == 1, "a task ran " + std::to_string(count.load()) + " times");
+    check(thread_in_range.load(), "thread index");
+    // Long enough, now and then, for the workers to fall asleep.
+    if (round % 50 == 49) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+}  // namespace
+
+void add_thread_pool_cases(std::vector<Case>& cases) {
+  for (const int threads : {1, 2, 3, 8}) {
+    cases.push_back({"thread pool: every task once, " + std::to_string(threads) + " threads", [threads] { runs_every_task_once(threads); }});
+  }
+}
+
+}  // namespace odmoe::test

@@ -1,0 +1,140 @@
+import assert from 'node:assert/strict';
+import { instructionSets } from '../../native/index.js';
+import type { LocalEngine } from '../../engine/generation/index.js';
+import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from './harness/answers.js';
+import { TestCluster, stopCluster, type ClusterPlan } from './harness/test-cluster.js';
+import { openReference } from './harness/test-models.js';
+
+const TINY_VOCABULARY = 300;
+const WORKER_COUNTS = [1, 2, 3, 5, 8];
+const PERIODS = [1, 4, 0];
+
+const REQUESTS: GenerateRequest[] = [
+  requestFor([1, 17, 250, 3, 88], { maxTokens: 14, logprobs: TINY_VOCABULARY }),
+  requestFor([1, 5, 9, 13, 200, 201, 202, 7, 7, 7, 42], {
+    maxTokens: 9,
+    logprobs: TINY_VOCABULARY,
+    sampling: { temperature: 0.9, topK: 0, topP: 0.95, minP: 0, repetitionPenalty: 1.1, seed: 11 },
+  }),
+];
+
+describe('a cluster answers as the single-process engine does, to the bit', () => {
+  let reference: LocalEngine;
+  let expected: CollectedAnswer[];
+  let cluster: TestCluster | null = null;
+
+  before(async () => {
+    reference = await openReference('tiny');
+    expected = [];
+    for (const request of REQUESTS) expected.push(await answerOf(request));
+  });
+
+  after(() => {
+    reference.dispose();
+  });
+
+  afterEach(async function () {
+    await stopCluster(this, cluster);
+    cluster = null;
+  });
+
+  function answerOf(request: GenerateRequest): Promise<CollectedAnswer> {
+    return collect(reference.generate(request, new AbortController().signal));
+  }
+
+  async function holds(plan: ClusterPlan): Promise<CollectedAnswer[]> {
+    cluster = await TestCluster.start(plan);
+    const answers: CollectedAnswer[] = [];
+    for (const request of REQUESTS) answers.push(await cluster.ask(request));
+    answers.forEach((answer, index) => {
+      assertSameAnswer(answer, expected[index] as CollectedAnswer);
+    });
+    return answers;
+  }
+
+  it('covers every logit: the vocabulary comes with each token', () => {
+    assert.equal(expected[0]?.tokens[0]?.top.length, TINY_VOCABULARY);
+  });
+
+  for (const workers of WORKER_COUNTS) {
+    it(`with ${workers} workers and no shadow`, async () => {
+      const answers = await holds({ workers });
+      for (const { finished } of answers) assert.equal(finished.sep, null);
+    });
+
+    for (const shadow of ['int8', 'nf4'] as const) {
+      for (const period of PERIODS) {
+        it(`with ${workers} workers and an ${shadow} shadow aligned every ${period} iterations`, async () => {
+          const align = { tokenPeriod: period, keyValuePeriod: period };
+          const answers = await holds({ workers, shadow, main: { align } });
+          for (const { finished, tokens } of answers) {
+            const { sep } = finished;
+            assert.ok(sep !== null, 'a shadow took part');
+            // Of n tokens n - 1 are decoded, each through 4 layers of 2 experts.
+            assert.equal(sep.activated, (tokens.length - 1) * 4 * 2);
+            assert.deepEqual(sep.activatedByIteration, new Array(tokens.length - 1).fill(8));
+          }
+        });
+      }
+    }
+  }
+
+  for (const groupSize of [1, 2, 4] as const) {
+    it(`with groups of ${groupSize} among 5 workers`, async () => {
+      await holds({ workers: 5, shadow: 'int8', main: { groupSize } });
+      const groups = (await (cluster as TestCluster).status()).placement?.groups ?? [];
+      assert.equal(groups.length, Math.floor(5 / groupSize));
+    });
+  }
+
+  it('with workers of every instruction set that this machine has', async () => {
+    const sets = instructionSets() as ('avx512' | 'avx2' | 'neon' | 'scalar')[];
+    assert.ok(sets.length >= 2, `only ${sets.join()} here`);
+    await holds({
+      workers: 4,
+      shadow: 'int8',
+      main: { device: { instructionSet: 'scalar' } },
+      worker: (index) => ({ device: { instructionSet: sets[index % sets.length] ?? 'scalar' } }),
+    });
+  });
+
+  it('with prompts that are prefilled in several passes and mini-batches', async () => {
+    const prompt = Array.from({ length: 150 }, (_, index) => (index * 37 + 3) % TINY_VOCABULARY);
+    const request = requestFor(prompt, { maxTokens: 6, logprobs: TINY_VOCABULARY });
+    const wanted = await answerOf(request);
+    for (const [prefillRows, miniBatchRows] of [
+      [32, 4],
+      [150, 7],
+      [1, 1],
+    ] as const) {
+      cluster = await TestCluster.start({ workers: 3, shadow: 'int8', main: { main: { prefillRows, miniBatchRows } } });
+      assertSameAnswer(await cluster.ask(request), wanted);
+      await cluster.stop();
+    }
+  });
+
+  it('with more workers than experts', async () => {
+    await holds({ workers: 11, main: { main: { miniBatchRows: 2 } } });
+  });
+
+  it('with the demo model, in words', async () => {
+    const demo = await openReference('demo');
+    try {
+      const request = requestFor([], {
+        text: 'Tell me a story about a fox.',
+        raw: false,
+        maxTokens: 40,
+        ignoreEos: false,
+      });
+      const wanted = await collect(demo.generate(request, new AbortController().signal));
+      cluster = await TestCluster.start({ model: 'demo', workers: 8, shadow: 'int8' });
+      const answer = await cluster.ask(request);
+      assertSameAnswer(answer, wanted);
+      assert.ok(answer.finished.text.length > 20, answer.finished.text);
+      assert.ok((answer.finished.sep?.recall ?? 0) > 0.8, `recall ${answer.finished.sep?.recall}`);
+    } finally {
+      demo.dispose();
+    }
+  });
+});

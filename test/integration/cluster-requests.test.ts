@@ -1,0 +1,128 @@
+import assert from 'node:assert/strict';
+import type { LocalEngine } from '../../engine/generation/index.js';
+import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import { assertSameAnswer, collect, requestFor } from './harness/answers.js';
+import { TestCluster } from './harness/test-cluster.js';
+import { openReference } from './harness/test-models.js';
+import { waitUntil } from './harness/wait-until.js';
+
+const TINY_CONTEXT = 512;
+
+const sampled = (seed: number): Partial<GenerateRequest> => ({
+  sampling: { temperature: 1, topK: 40, topP: 0, minP: 0, repetitionPenalty: 0, seed },
+});
+
+describe('a cluster and its requests', () => {
+  let reference: LocalEngine;
+  let cluster: TestCluster;
+
+  before(async () => {
+    reference = await openReference('tiny');
+    const main = { maxActiveSequences: 2, maxQueuedRequests: 2 };
+    cluster = await TestCluster.start({ workers: 3, shadow: 'int8', main: { main } });
+  });
+
+  after(async () => {
+    await cluster.stop();
+    reference.dispose();
+  });
+
+  afterEach(async function () {
+    if (this.currentTest?.state === 'failed') cluster.log.print();
+    await waitUntil('no request is left', async () => {
+      const { activeSequences, queuedRequests } = await cluster.status();
+      return activeSequences === 0 && queuedRequests === 0;
+    });
+  });
+
+  it('answers several at once as it answers each alone', async () => {
+    const requests = [3, 50, 120, 299].map((token, index) =>
+      requestFor([1, token, index + 2, 9], { maxTokens: 20, logprobs: 5, ...sampled(index) }),
+    );
+    const answers = await Promise.all(requests.map((request) => cluster.ask(request)));
+    for (const [index, request] of requests.entries()) {
+      const alone = await collect(reference.generate(request, new AbortController().signal));
+      const answer = answers[index];
+      assert.ok(answer !== undefined);
+      assertSameAnswer(answer, alone);
+    }
+    assert.equal(new Set(answers.map(({ tokens }) => tokens.map(({ tokenId }) => tokenId).join())).size, 4);
+  });
+
+  it('turns away what exceeds the queue, and serves those in it', async () => {
+    const request = requestFor([1, 2, 3], { maxTokens: 30 });
+    const outcomes = await Promise.allSettled(Array.from({ length: 7 }, () => cluster.ask(request)));
+    const refused = outcomes.filter((outcome) => outcome.status === 'rejected');
+    assert.equal(refused.length, 3);
+    for (const { reason } of refused) assert.equal((reason as { code?: string }).code, 'QUEUE_FULL');
+  });
+
+  it('tells the seed it chose, which gives the same answer again', async () => {
+    const sampling = { temperature: 1, topK: 0, topP: 0, minP: 0, repetitionPenalty: 0 };
+    const first = await cluster.ask(requestFor([1, 9, 8], { sampling }));
+    const again = await cluster.ask(requestFor([1, 9, 8], sampled(0)));
+    const same = await cluster.ask(requestFor([1, 9, 8], { sampling: { ...sampling, seed: first.started.seed } }));
+    assert.deepEqual(first.tokens, same.tokens);
+    assert.equal(again.started.seed, 0);
+  });
+
+  it('frees everything when a client goes away in the middle of an answer', async () => {
+    const gone = new AbortController();
+    const asking = cluster.ask(requestFor([1, 2, 3, 4], { maxTokens: 400 }), gone.signal, (count) => {
+      if (count === 5) gone.abort();
+    });
+    await assert.rejects(asking, { code: 'CANCELLED' });
+    await waitUntil('the sequence is freed', async () => (await cluster.status()).activeSequences === 0);
+    const request = requestFor([1, 2, 3, 4]);
+    const expected = await collect(reference.generate(request, new AbortController().signal));
+    assertSameAnswer(await cluster.ask(request), expected);
+  });
+
+  it('forgets a request whose client goes away while it waits', async () => {
+    const long = [1, 2].map((token) => cluster.ask(requestFor([1, token], { maxTokens: 200 })));
+    await waitUntil('two are active', async () => (await cluster.status()).activeSequences === 2);
+    const gone = new AbortController();
+    const waiting = cluster.ask(requestFor([1, 3]), gone.signal);
+    await waitUntil('one waits', async () => (await cluster.status()).queuedRequests === 1);
+    gone.abort();
+    await assert.rejects(waiting, { code: 'CANCELLED' });
+    await waitUntil('none waits', async () => (await cluster.status()).queuedRequests === 0);
+    await Promise.all(long);
+  });
+
+  it('gives device memory back when answers end', async () => {
+    const used = async (): Promise<number | undefined> => (await cluster.status()).nodes[0]?.deviceMemoryUsedBytes;
+    await cluster.ask(requestFor([1, 2, 3]));
+    const before = await used();
+    for (let round = 0; round < 3; round++) await cluster.ask(requestFor([1, 2, 3], { maxTokens: 20 }));
+    assert.equal(await used(), before);
+  });
+
+  for (const [what, changes, code] of [
+    ['a token that is not in the vocabulary', { promptTokenIds: [1, 300] }, 'REQUEST_INVALID'],
+    ['a prompt beyond the context', { promptTokenIds: new Array<number>(TINY_CONTEXT).fill(5) }, 'PROMPT_TOO_LONG'],
+    ['more tokens than the context holds', { maxTokens: TINY_CONTEXT }, 'PROMPT_TOO_LONG'],
+    ['no prompt at all', { promptTokenIds: [] }, 'REQUEST_INVALID'],
+    ['text for a model without a tokenizer', { promptTokenIds: [], text: 'hello' }, 'TOKENIZER_INVALID'],
+    ['a temperature below zero', { sampling: { ...sampled(1).sampling, temperature: -1 } }, 'REQUEST_INVALID'],
+  ] as [string, Partial<GenerateRequest>, string][]) {
+    it(`answers ${what} with ${code} and goes on serving`, async () => {
+      await assert.rejects(cluster.ask(requestFor([1, 2], changes)), { code });
+      assert.equal((await cluster.ask(requestFor([1, 2]))).tokens.length, 12);
+    });
+  }
+
+  it('reports times, nodes and how much it had to load again', async () => {
+    const { finished } = await cluster.ask(requestFor([1, 2, 3], { maxTokens: 10 }));
+    const { timing, sep, nodes, reloads } = finished;
+    assert.ok(timing !== null && sep !== null);
+    assert.ok(timing.ttftMs > 0 && timing.tpotMs > 0 && timing.outputTokensPerS > 0);
+    assert.ok(Math.abs(timing.decodeTokensPerS * timing.tpotMs - 1000) < 1e-6);
+    assert.ok(Math.abs(sep.recall - sep.predictedCorrectly / sep.activated) < 1e-12);
+    assert.ok(reloads <= sep.activated);
+    assert.deepEqual(
+      nodes.map(({ identity }) => identity.role),
+      ['ROLE_MAIN', 'ROLE_SHADOW', 'ROLE_WORKER', 'ROLE_WORKER', 'ROLE_WORKER'],
+    );
+  });
+});

@@ -1,0 +1,57 @@
+import assert from 'node:assert/strict';
+import type { Finished, GenerateReply, GenerateRequest, Started, TokenReply } from '../../../shared/rpc/messages.js';
+
+export interface CollectedAnswer {
+  started: Started;
+  tokens: TokenReply[];
+  finished: Finished;
+}
+
+/** A greedy request for so many tokens after these prompt tokens, with the log-probabilities of the whole vocabulary. */
+export function requestFor(promptTokenIds: number[], changes: Partial<GenerateRequest> = {}): GenerateRequest {
+  return {
+    text: '',
+    messages: [],
+    promptTokenIds,
+    raw: true,
+    maxTokens: 12,
+    sampling: null,
+    stop: [],
+    ignoreEos: true,
+    logprobs: 0,
+    ...changes,
+  };
+}
+
+/** Reads an answer to its end. `onToken` may hold the answer up or do mischief meanwhile. */
+export async function collect(
+  replies: AsyncIterable<GenerateReply>,
+  onToken: (count: number) => void | Promise<void> = () => undefined,
+): Promise<CollectedAnswer> {
+  let started: Started | null = null;
+  let finished: Finished | null = null;
+  const tokens: TokenReply[] = [];
+  for await (const reply of replies) {
+    if (reply.kind === 'started') started = reply.started;
+    else if (reply.kind === 'finished') finished = reply.finished;
+    else {
+      tokens.push(reply.token);
+      await onToken(tokens.length);
+    }
+  }
+  assert.ok(started !== null && finished !== null, 'an answer begins with started and ends with finished');
+  return { started, tokens, finished };
+}
+
+/** Tokens, text and every log-probability that was asked for are the same to the bit. */
+export function assertSameAnswer(actual: CollectedAnswer, expected: CollectedAnswer): void {
+  assert.deepEqual(
+    actual.tokens.map(({ tokenId }) => tokenId),
+    expected.tokens.map(({ tokenId }) => tokenId),
+  );
+  actual.tokens.forEach((token, index) => {
+    assert.deepEqual(token, expected.tokens[index], `token ${index} differs`);
+  });
+  assert.equal(actual.finished.text, expected.finished.text);
+  assert.equal(actual.finished.finishReason, expected.finished.finishReason);
+}

@@ -1,0 +1,99 @@
+import { randomInt } from 'node:crypto';
+import type { Context } from 'mocha';
+import { fetchStatus, generate } from '../../../shared/rpc/index.js';
+import type { GenerateRequest, StatusReply } from '../../../shared/rpc/messages.js';
+import { collect, type CollectedAnswer } from './answers.js';
+import { DaemonProcess } from './daemon-process.js';
+import { TestLog } from './test-log.js';
+import { packOf, type TestModel } from './test-models.js';
+import { waitUntil } from './wait-until.js';
+
+const STATUS_TIMEOUT_MS = 5000;
+
+/** A cluster of real processes on this machine, to be killed and stopped. */
+export class ProcessCluster {
+  private readonly daemons = new Map<string, DaemonProcess>();
+
+  private constructor(
+    private readonly commonFlags: readonly string[],
+    readonly main: DaemonProcess,
+    private readonly log: TestLog,
+  ) {
+    this.daemons.set(main.name, main);
+  }
+
+  static async start(model: TestModel, workers: number, shadow: boolean): Promise<ProcessCluster> {
+    const log = new TestLog();
+    const flags = [
+      ...['--model', await packOf(model), '--cluster', `faults-${process.pid}-${randomInt(1_000_000)}`],
+      ...['--discovery', 'static', '--host', '127.0.0.1', '--port', '0', '--threads', '1', '--log-level', 'info'],
+    ];
+    const cluster = new ProcessCluster(flags, await DaemonProcess.start('main', flags, 'main', log), log);
+    try {
+      await Promise.all(Array.from({ length: workers }, (_, index) => cluster.startWorker(`worker-${index}`)));
+      if (shadow) await cluster.startShadow('shadow');
+      await cluster.waitForRoster(workers, shadow ? 1 : 0);
+      return cluster;
+    } catch (thrown) {
+      log.print();
+      await cluster.end();
+      throw thrown;
+    }
+  }
+
+  startWorker(id: string): Promise<DaemonProcess> {
+    return this.startPeer('worker', id);
+  }
+
+  startShadow(id: string): Promise<DaemonProcess> {
+    return this.startPeer('shadow', id);
+  }
+
+  daemon(id: string): DaemonProcess {
+    const daemon = this.daemons.get(id);
+    if (daemon === undefined) throw new Error(`no daemon ${id} in this cluster`);
+    return daemon;
+  }
+
+  status(): Promise<StatusReply> {
+    return fetchStatus(this.main.address, STATUS_TIMEOUT_MS);
+  }
+
+  async waitForRoster(workers: number, shadows: number): Promise<void> {
+    await waitUntil(`${workers} workers and ${shadows} shadows are connected`, async () => {
+      const { nodes, placement } = await this.status();
+      const connected = nodes.filter(({ identity }) => identity.role === 'ROLE_SHADOW').length;
+      return (placement?.workers.length ?? 0) === workers && connected === shadows;
+    });
+  }
+
+  ask(
+    request: GenerateRequest,
+    onToken?: (count: number) => void | Promise<void>,
+    signal?: AbortSignal,
+  ): Promise<CollectedAnswer> {
+    return collect(generate(this.main.address, request, signal), onToken);
+  }
+
+  printLog(): void {
+    this.log.print();
+  }
+
+  async end(): Promise<void> {
+    await Promise.all([...this.daemons.values()].map((daemon) => daemon.end()));
+    this.daemons.clear();
+  }
+
+  private async startPeer(role: 'worker' | 'shadow', id: string): Promise<DaemonProcess> {
+    const flags = [...this.commonFlags, '--main', this.main.address];
+    const daemon = await DaemonProcess.start(role, flags, id, this.log);
+    this.daemons.set(id, daemon);
+    return daemon;
+  }
+}
+
+/** For afterEach. */
+export async function endCluster(context: Context, cluster: ProcessCluster | null): Promise<void> {
+  if (context.currentTest?.state === 'failed') cluster?.printLog();
+  await cluster?.end();
+}

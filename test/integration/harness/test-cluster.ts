@@ -1,0 +1,103 @@
+import type { Context } from 'mocha';
+import { startMain } from '../../../main-node/main.js';
+import type { RunningNode } from '../../../shared/config/index.js';
+import { fetchStatus, generate } from '../../../shared/rpc/index.js';
+import type { GenerateRequest, StatusReply } from '../../../shared/rpc/messages.js';
+import { startShadow } from '../../../shadow-node/main.js';
+import { startWorker } from '../../../worker-node/main.js';
+import { collect, type CollectedAnswer } from './answers.js';
+import { TestLog } from './test-log.js';
+import { packOf, type TestModel } from './test-models.js';
+import { testSettings, type SettingsChanges } from './test-settings.js';
+import { waitUntil } from './wait-until.js';
+
+const STATUS_TIMEOUT_MS = 5000;
+
+export interface ClusterPlan {
+  model?: TestModel;
+  workers: number;
+  /** Absent: none. */
+  shadow?: 'int8' | 'nf4' | 'fp16';
+  main?: SettingsChanges;
+  /** Changes for worker number i. */
+  worker?: (index: number) => SettingsChanges;
+}
+
+/** A whole cluster in this process, over real sockets. */
+export class TestCluster {
+  private readonly nodes = new Map<string, RunningNode>();
+
+  private constructor(
+    private readonly packDirectory: string,
+    readonly mainAddress: string,
+    readonly log: TestLog,
+  ) {}
+
+  static async start(plan: ClusterPlan): Promise<TestCluster> {
+    const pack = await packOf(plan.model ?? 'tiny');
+    const log = new TestLog();
+    const main = await startMain(testSettings('main', pack, plan.main), log.logger('main'));
+    const cluster = new TestCluster(pack, main.address, log);
+    cluster.nodes.set('main', main);
+    try {
+      for (let index = 0; index < plan.workers; index++) {
+        await cluster.addWorker(`worker-${index}`, plan.worker?.(index));
+      }
+      if (plan.shadow !== undefined) await cluster.addShadow('shadow', { precision: plan.shadow });
+      await cluster.waitForRoster(plan.workers, plan.shadow === undefined ? 0 : 1);
+      return cluster;
+    } catch (thrown) {
+      log.print();
+      await cluster.stop();
+      throw thrown;
+    }
+  }
+
+  async addWorker(id: string, changes: SettingsChanges = {}): Promise<void> {
+    const settings = testSettings('worker', this.packDirectory, { mainAddress: this.mainAddress, ...changes, id });
+    this.nodes.set(id, await startWorker(settings, this.log.logger(id)));
+  }
+
+  async addShadow(id: string, changes: SettingsChanges = {}): Promise<void> {
+    const settings = testSettings('shadow', this.packDirectory, { mainAddress: this.mainAddress, ...changes, id });
+    this.nodes.set(id, await startShadow(settings, this.log.logger(id)));
+  }
+
+  async stopNode(id: string): Promise<void> {
+    await this.nodes.get(id)?.stop();
+    this.nodes.delete(id);
+  }
+
+  status(): Promise<StatusReply> {
+    return fetchStatus(this.mainAddress, STATUS_TIMEOUT_MS);
+  }
+
+  async waitForRoster(workers: number, shadows: number): Promise<void> {
+    await waitUntil(`${workers} workers and ${shadows} shadows are connected`, async () => {
+      const { nodes, placement } = await this.status();
+      const connected = nodes.filter(({ identity }) => identity.role === 'ROLE_SHADOW').length;
+      return (placement?.workers.length ?? 0) === workers && connected === shadows;
+    });
+  }
+
+  ask(
+    request: GenerateRequest,
+    signal?: AbortSignal,
+    onToken?: (count: number) => void | Promise<void>,
+  ): Promise<CollectedAnswer> {
+    return collect(generate(this.mainAddress, request, signal), onToken);
+  }
+
+  /** Stops everything, shadow and workers after main; idempotent. */
+  async stop(): Promise<void> {
+    const nodes = [...this.nodes.values()];
+    this.nodes.clear();
+    for (const node of nodes) await node.stop();
+  }
+}
+
+/** For afterEach: what was logged helps only when the test has failed. */
+export async function stopCluster(context: Context, cluster: TestCluster | null): Promise<void> {
+  if (context.currentTest?.state === 'failed') cluster?.log.print();
+  await cluster?.stop();
+}

@@ -1,0 +1,48 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { LocalEngine } from '../../../engine/generation/index.js';
+import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../../../engine/packing/pack-checkpoint.js';
+import { openOnDisk } from '../../../engine/packing/pack-file.js';
+import { crc32c, splitPlanes } from '../../../native/index.js';
+import { packageRoot } from '../../../shared/config/index.js';
+
+/** The trained model that ships with odmoe, and a random one that is quicker to run. */
+const CHECKPOINTS = { demo: 'models/demo', tiny: 'test/fixtures/mixtral' } as const;
+export type TestModel = keyof typeof CHECKPOINTS;
+
+const packs = new Map<TestModel, Promise<string>>();
+
+/** Directory of the model's pack, made once in a test process and removed at its end. */
+export function packOf(model: TestModel): Promise<string> {
+  let pack = packs.get(model);
+  if (pack === undefined) {
+    pack = makePack(model);
+    packs.set(model, pack);
+  }
+  return pack;
+}
+
+async function makePack(model: TestModel): Promise<string> {
+  const parent = mkdtempSync(join(tmpdir(), 'odmoe-test-'));
+  process.once('exit', () => {
+    rmSync(parent, { recursive: true, force: true });
+  });
+  const directory = join(parent, model);
+  const options = { codec: DEFAULT_CODEC, shards: DEFAULT_SHARDS, name: null };
+  const tools = { splitPlanes, crc32c, openFile: openOnDisk };
+  await packCheckpoint(join(packageRoot(), CHECKPOINTS[model]), directory, options, tools);
+  return directory;
+}
+
+/** The single-process engine on the model: what every cluster must equal. */
+export async function openReference(model: TestModel, prefillRows = 256): Promise<LocalEngine> {
+  return LocalEngine.open(await packOf(model), {
+    device: { backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 },
+    shadow: null,
+    prefillRows,
+    chooseSeed: () => 0,
+    nowMs: () => performance.now(),
+    onProgress: null,
+  });
+}

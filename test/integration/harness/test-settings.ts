@@ -1,0 +1,47 @@
+import { randomInt } from 'node:crypto';
+import { defaultClusterConfig, resolveNodeSettings } from '../../../shared/config/index.js';
+import type { NodeSettings, RoleSetting } from '../../../shared/config/index.js';
+
+/** Changes to the settings that a daemon would have by default on this machine alone. */
+export interface SettingsChanges {
+  id?: string;
+  cluster?: string;
+  mainAddress?: string;
+  device?: Partial<NodeSettings['device']>;
+  main?: Partial<NodeSettings['main']>;
+  align?: NodeSettings['align'];
+  groupSize?: number | 'auto';
+  precision?: NodeSettings['shadow']['precision'];
+  slots?: number;
+  network?: Partial<NodeSettings['network']>;
+  peers?: NodeSettings['discovery']['peers'];
+}
+
+/** One cluster name a test process, so that two test runs on one machine never mix. */
+const CLUSTER = `test-${process.pid}-${randomInt(1_000_000)}`;
+
+/** Settings of a daemon on the loopback interface, on any free port, one thread, no multicast. */
+export function testSettings(role: RoleSetting, packDirectory: string, changes: SettingsChanges = {}): NodeSettings {
+  const defaults = resolveNodeSettings(role, defaultClusterConfig(), {
+    discovery: 'static',
+    model: packDirectory,
+    host: '127.0.0.1',
+    port: 0,
+    threads: 1,
+    logLevel: 'debug',
+    id: changes.id ?? role,
+    cluster: changes.cluster ?? CLUSTER,
+  });
+  return {
+    ...defaults,
+    mainAddress: changes.mainAddress ?? null,
+    discovery: { ...defaults.discovery, peers: changes.peers ?? [] },
+    device: { ...defaults.device, ...changes.device },
+    main: { ...defaults.main, ...changes.main },
+    align: changes.align ?? defaults.align,
+    placement: { groupSize: changes.groupSize ?? defaults.placement.groupSize },
+    shadow: { precision: changes.precision ?? defaults.shadow.precision },
+    worker: { slots: changes.slots ?? 1 },
+    network: { ...defaults.network, reconnectDelayMs: 50, ...changes.network },
+  };
+}

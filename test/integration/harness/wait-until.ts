@@ -1,0 +1,18 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+
+const POLL_MS = 10;
+/** How long anything may take before a test gives it up. */
+export const WAIT_LIMIT_MS = 20_000;
+
+/** Resolves when `condition` holds; rejects, naming it, when it never does. */
+export async function waitUntil(
+  what: string,
+  condition: () => boolean | Promise<boolean>,
+  limitMs: number = WAIT_LIMIT_MS,
+): Promise<void> {
+  const deadline = performance.now() + limitMs;
+  while (!(await condition())) {
+    if (performance.now() > deadline) throw new Error(`waited ${limitMs} ms in vain until ${what}`);
+    await sleep(POLL_MS);
+  }
+}

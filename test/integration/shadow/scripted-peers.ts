@@ -1,0 +1,172 @@
+import assert from 'node:assert/strict';
+import {
+  identifyPeer,
+  openShadowStream,
+  startRpcServer,
+  type PeerStream,
+  type RpcServer,
+} from '../../../shared/rpc/index.js';
+import type {
+  NodeIdentity,
+  Placement,
+  Prediction,
+  Refusal,
+  ShadowReply,
+  ShadowRequest,
+  StreamError,
+  WorkerReply,
+  WorkerRequest,
+} from '../../../shared/rpc/messages.js';
+import type { Logger } from '../../../shared/log/index.js';
+import type { NodeSettings } from '../../../shared/config/index.js';
+import type { OdmoeError } from '../../../shared/errors/index.js';
+import { waitUntil } from '../harness/wait-until.js';
+
+const IDENTIFY_TIMEOUT_MS = 5_000;
+
+/** Key of one prediction: what it is for. */
+export function place({ sequence, position, layer }: Pick<Prediction, 'sequence' | 'position' | 'layer'>): string {
+  return `${sequence}@${position}/${layer}`;
+}
+
+/** A main that does what the test says, over a real connection to a shadow. */
+export class ScriptedMain {
+  readonly predictions: Prediction[] = [];
+  readonly errors: StreamError[] = [];
+  readonly statuses: Extract<ShadowReply, { kind: 'status' }>['status'][] = [];
+  refusal: Refusal | null = null;
+  welcomed = false;
+  closed: { error: OdmoeError | null } | null = null;
+
+  private constructor(
+    readonly identity: NodeIdentity,
+    readonly stream: PeerStream<ShadowRequest, ShadowReply>,
+  ) {
+    stream.onClose((error) => (this.closed = { error }));
+    stream.onMessage((reply) => this.receive(reply));
+  }
+
+  /** Connects without saying hello. The identity is what the shadow itself says, as a main, with the changes. */
+  static async connect(
+    address: string,
+    network: NodeSettings['network'],
+    changes: Partial<NodeIdentity> = {},
+  ): Promise<ScriptedMain> {
+    const shadow = await identifyPeer(address, IDENTIFY_TIMEOUT_MS);
+    const identity: NodeIdentity = { ...shadow, id: 'main', role: 'ROLE_MAIN', bootId: 'boot', ...changes };
+    return new ScriptedMain(identity, openShadowStream(address, network));
+  }
+
+  hello(): void {
+    this.send({ kind: 'hello', hello: this.identity });
+  }
+
+  async greet(): Promise<void> {
+    this.hello();
+    await waitUntil('the shadow answers hello', () => this.welcomed || this.refusal !== null || this.closed !== null);
+  }
+
+  send(request: ShadowRequest): void {
+    this.stream.send(request);
+  }
+
+  /** Experts of a layer at a position; fails when they were never predicted. */
+  expertsAt(sequence: number, position: number, layer: number): number[] {
+    const found = this.predictions.filter((prediction) => place(prediction) === place({ sequence, position, layer }));
+    assert.equal(found.length, 1, `one prediction for ${place({ sequence, position, layer })}`);
+    return found[0]?.experts ?? [];
+  }
+
+  async waitForPosition(sequence: number, position: number, layers: number): Promise<void> {
+    const last = place({ sequence, position, layer: layers - 1 });
+    await waitUntil(`the prediction for ${last} arrives`, () =>
+      this.predictions.some((prediction) => place(prediction) === last),
+    );
+  }
+
+  private receive(reply: ShadowReply): void {
+    switch (reply.kind) {
+      case 'welcome':
+        this.welcomed = true;
+        return;
+      case 'refusal':
+        this.refusal = reply.refusal;
+        return;
+      case 'prediction':
+        this.predictions.push(reply.prediction);
+        return;
+      case 'error':
+        this.errors.push(reply.error);
+        return;
+      case 'status':
+        this.statuses.push(reply.status);
+        return;
+    }
+  }
+}
+
+/** The listening side of a worker, which notes the predictions that it is sent. */
+export class PredictionListener {
+  readonly predictions: Prediction[] = [];
+  openStreams = 0;
+  /** Answers every prediction as of an older placement. */
+  staleAnswers = false;
+  private server: RpcServer | null = null;
+
+  constructor(readonly id: string) {}
+
+  get address(): string {
+    return this.server?.address ?? '';
+  }
+
+  async start(network: NodeSettings['network'], log: Logger, port = 0): Promise<void> {
+    const identity: NodeIdentity = {
+      id: this.id,
+      role: 'ROLE_WORKER',
+      cluster: 'any',
+      protocolVersion: 1,
+      modelName: '',
+      packDigest: '',
+      bootId: this.id,
+      address: '',
+      device: 'none',
+    };
+    const worker = (stream: PeerStream<WorkerReply, WorkerRequest>) => this.serve(stream, identity);
+    this.server = await startRpcServer({ host: '127.0.0.1', port, network, log, identity: () => identity, worker });
+  }
+
+  async stop(): Promise<void> {
+    await this.server?.stop();
+    this.server = null;
+  }
+
+  private serve(stream: PeerStream<WorkerReply, WorkerRequest>, identity: NodeIdentity): void {
+    this.openStreams += 1;
+    stream.onClose(() => (this.openStreams -= 1));
+    stream.onMessage((request) => {
+      if (request.kind === 'hello') stream.send({ kind: 'welcome', welcome: { identity } });
+      if (request.kind !== 'prediction') return;
+      this.predictions.push(request.prediction);
+      const { epoch } = request.prediction;
+      const error = { code: 'STALE_EPOCH', message: 'an older placement', requestId: 0, epoch };
+      if (this.staleAnswers) stream.send({ kind: 'error', error });
+    });
+  }
+}
+
+/** A placement of these workers, all of them one group. */
+export function placementOf(
+  workers: readonly { id: string; address: string }[],
+  shape: { layers: number; experts: number; expertsPerToken: number },
+  epoch: number,
+): Placement {
+  const { layers, experts, expertsPerToken } = shape;
+  return {
+    epoch,
+    workers: workers.map(({ id, address }) => ({ id, address, slots: 2 })),
+    groups: workers.length === 0 ? [] : [{ workerIds: workers.map(({ id }) => id) }],
+    layers,
+    experts,
+    expertsPerToken,
+  };
+}

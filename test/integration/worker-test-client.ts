@@ -1,0 +1,140 @@
+import assert from 'node:assert/strict';
+import type { NodeSettings } from '../../shared/config/index.js';
+import type { OdmoeError } from '../../shared/errors/index.js';
+import {
+  identifyPeer,
+  openWorkerStream,
+  type Execute,
+  type ExecuteResult,
+  type NodeIdentity,
+  type NodeStatus,
+  type PeerStream,
+  type Placement,
+  type Prediction,
+  type StreamError,
+  type WorkerReply,
+  type WorkerRequest,
+} from '../../shared/rpc/index.js';
+import { waitUntil } from './harness/wait-until.js';
+
+export type Outcome = { result: ExecuteResult } | { error: StreamError };
+
+/** A peer of a worker, as main or as shadow, on a real stream. */
+export class WorkerTestClient {
+  readonly statuses: NodeStatus[] = [];
+  readonly errors: StreamError[] = [];
+  welcome: NodeIdentity | null = null;
+  refusal: string | null = null;
+  closed: { error: OdmoeError | null } | null = null;
+  readonly #stream: PeerStream<WorkerRequest, WorkerReply>;
+  readonly #pending = new Map<number, (outcome: Outcome) => void>();
+  #lastRequestId = 0;
+
+  private constructor(
+    address: string,
+    network: NodeSettings['network'],
+    readonly own: NodeIdentity,
+  ) {
+    this.#stream = openWorkerStream(address, network);
+    this.#stream.onMessage((reply) => this.#receive(reply));
+    this.#stream.onClose((error) => (this.closed = { error }));
+    this.send({ kind: 'hello', hello: own });
+  }
+
+  /** Says hello as someone who fits the worker, but for the changes, and waits for the answer. */
+  static async connect(
+    address: string,
+    network: NodeSettings['network'],
+    changes: Partial<NodeIdentity> = {},
+  ): Promise<WorkerTestClient> {
+    const worker = await identifyPeer(address, 5000);
+    const own: NodeIdentity = {
+      ...worker,
+      id: 'main',
+      role: 'ROLE_MAIN',
+      bootId: 'test',
+      address: 'test:1',
+      ...changes,
+    };
+    const client = new WorkerTestClient(address, network, own);
+    await waitUntil('the worker answers hello', () => client.welcome !== null || client.refusal !== null);
+    return client;
+  }
+
+  send(message: WorkerRequest): void {
+    this.#stream.send(message);
+  }
+
+  place(placement: Placement): void {
+    this.send({ kind: 'placement', placement });
+  }
+
+  predict(prediction: Partial<Prediction> & { layer: number; experts: number[] }): void {
+    this.send({ kind: 'prediction', prediction: { epoch: 1, sequence: 1, position: 0, ...prediction } });
+  }
+
+  execute(
+    request: Partial<Execute> & { layer: number; expert: number; hiddenSize: number; hidden: Uint8Array },
+  ): Promise<Outcome> {
+    const requestId = ++this.#lastRequestId;
+    const defaults = { epoch: 1, sequence: 1, position: 0, dtype: 'TENSOR_TYPE_F32', last: true } as const;
+    const rows = request.hidden.length / (request.hiddenSize * 4);
+    return new Promise((resolve) => {
+      this.#pending.set(requestId, resolve);
+      this.send({ kind: 'execute', execute: { requestId, rows, ...defaults, ...request } });
+    });
+  }
+
+  async result(request: Parameters<WorkerTestClient['execute']>[0]): Promise<ExecuteResult> {
+    const outcome = await this.execute(request);
+    if ('error' in outcome) assert.fail(`${outcome.error.code}: ${outcome.error.message}`);
+    return outcome.result;
+  }
+
+  async error(request: Parameters<WorkerTestClient['execute']>[0]): Promise<StreamError> {
+    const outcome = await this.execute(request);
+    assert.ok('error' in outcome, 'the worker answered with a result');
+    return outcome.error;
+  }
+
+  /** A status that holds the condition. */
+  async status(what: string, condition: (status: NodeStatus) => boolean = () => true): Promise<NodeStatus> {
+    this.statuses.length = 0;
+    let found: NodeStatus | undefined;
+    await waitUntil(what, () => {
+      found = this.statuses.find(condition);
+      return found !== undefined;
+    });
+    return found as NodeStatus;
+  }
+
+  /** Ends the stream in order, or (`abruptly`) as when the process is killed. */
+  async close(abruptly: OdmoeError | undefined = undefined): Promise<void> {
+    this.#stream.close(abruptly);
+    await waitUntil('the stream has ended', () => this.closed !== null);
+  }
+
+  #receive(reply: WorkerReply): void {
+    switch (reply.kind) {
+      case 'welcome':
+        this.welcome = reply.welcome.identity;
+        return;
+      case 'refusal':
+        this.refusal = reply.refusal.message;
+        return;
+      case 'result':
+        return this.#settle(reply.result.requestId, { result: reply.result });
+      case 'error':
+        if (reply.error.requestId === 0) this.errors.push(reply.error);
+        return this.#settle(reply.error.requestId, { error: reply.error });
+      case 'status':
+        this.statuses.push(reply.status);
+        return;
+    }
+  }
+
+  #settle(requestId: number, outcome: Outcome): void {
+    this.#pending.get(requestId)?.(outcome);
+    this.#pending.delete(requestId);
+  }
+}

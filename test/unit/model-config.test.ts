@@ -1,0 +1,106 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { OdmoeError, type ErrorCode } from '../../shared/errors/index.js';
+import { parseModelConfig } from '../../shared/model/model-config.js';
+import { TINY_CONFIG } from './tiny-checkpoint.js';
+
+function parse(change: Record<string, unknown>): ReturnType<typeof parseModelConfig>['config'] {
+  return parseModelConfig({ ...TINY_CONFIG, ...change }, 'config.json').config;
+}
+
+function refuses(change: Record<string, unknown>, code: ErrorCode, message: RegExp): void {
+  assert.throws(
+    () => parse(change),
+    (thrown: unknown) => thrown instanceof OdmoeError && thrown.code === code && message.test(thrown.message),
+    JSON.stringify(change),
+  );
+}
+
+describe('config.json of Mixtral', () => {
+  it('reads the older form', () => {
+    const { shape } = parse({ rope_theta: 12345, torch_dtype: 'bfloat16' });
+    assert.equal(shape.ropeTheta, 12345);
+    assert.equal(shape.headDim, 4);
+  });
+
+  it('reads the newer form', () => {
+    const { shape } = parse({
+      rope_theta: undefined,
+      rope_parameters: { rope_theta: 777, rope_type: 'default' },
+      dtype: 'bfloat16',
+      head_dim: 8,
+    });
+    assert.equal(shape.ropeTheta, 777);
+    assert.equal(shape.headDim, 8);
+  });
+
+  it('fills in what transformers fills in', () => {
+    const { shape, tiedEmbeddings } = parse({
+      rope_theta: undefined,
+      head_dim: null,
+      num_key_value_heads: undefined,
+      sliding_window: null,
+    });
+    assert.equal(shape.ropeTheta, 1e6);
+    assert.equal(shape.headDim, 4);
+    assert.equal(shape.keyValueHeads, 4);
+    assert.equal(shape.slidingWindow, 0);
+    assert.equal(shape.rmsNormEpsilon, 1e-5);
+    assert.equal(shape.normalizeTopK, true);
+    assert.equal(tiedEmbeddings, false);
+  });
+
+  it('reads one end-of-sequence token, several, or none', () => {
+    assert.deepEqual(parse({ eos_token_id: 7 }).eosTokenIds, [7]);
+    assert.deepEqual(parse({ eos_token_id: [7, 9] }).eosTokenIds, [7, 9]);
+    assert.deepEqual(parse({ eos_token_id: null }).eosTokenIds, []);
+  });
+
+  it('takes sliding window and tied embeddings', () => {
+    assert.equal(parse({ sliding_window: 32 }).shape.slidingWindow, 32);
+    assert.equal(parse({ tie_word_embeddings: true }).tiedEmbeddings, true);
+  });
+
+  it('refuses what it cannot compute, naming what it can', () => {
+    refuses({ architectures: ['LlamaForCausalLM'] }, 'MODEL_UNSUPPORTED', /LlamaForCausalLM.*supported: Mixtral/);
+    refuses({ architectures: undefined, model_type: 'llama' }, 'MODEL_UNSUPPORTED', /llama/);
+    refuses({ architectures: [], model_type: null }, 'MODEL_UNSUPPORTED', /none named/);
+    refuses({ hidden_act: 'gelu' }, 'MODEL_UNSUPPORTED', /"gelu"/);
+    refuses({ rope_scaling: { type: 'linear', factor: 2 } }, 'MODEL_UNSUPPORTED', /rope_scaling.*"linear"/);
+    refuses({ rope_parameters: { rope_type: 'yarn' } }, 'MODEL_UNSUPPORTED', /rope_parameters.*"yarn"/);
+    refuses({ quantization_config: { quant_method: 'gptq' } }, 'MODEL_UNSUPPORTED', /quantized/);
+  });
+
+  it('falls back on model_type where no architecture is named', () => {
+    assert.equal(parse({ architectures: null }).shape.layers, 2);
+  });
+
+  it('refuses values that are missing, of the wrong type, or contradict one another', () => {
+    refuses({ hidden_size: undefined }, 'MODEL_CORRUPT', /hidden_size/);
+    refuses({ num_hidden_layers: '2' }, 'MODEL_CORRUPT', /num_hidden_layers/);
+    refuses({ vocab_size: 0 }, 'MODEL_CORRUPT', /vocab_size/);
+    refuses({ vocab_size: 2 ** 60 }, 'MODEL_CORRUPT', /vocab_size/);
+    refuses({ rms_norm_eps: -1 }, 'MODEL_CORRUPT', /rms_norm_eps/);
+    refuses({ num_experts_per_tok: 4 }, 'MODEL_CORRUPT', /4 experts per token are more than the 3/);
+    refuses({ num_key_value_heads: 3 }, 'MODEL_CORRUPT', /not a multiple of 3/);
+    refuses({ head_dim: 5 }, 'MODEL_CORRUPT', /odd/);
+    refuses({ hidden_size: 18 }, 'MODEL_CORRUPT', /no head_dim/);
+    refuses({ architectures: 'MixtralForCausalLM' }, 'MODEL_CORRUPT', /architectures/);
+    refuses({ eos_token_id: -1 }, 'MODEL_CORRUPT', /eos_token_id/);
+  });
+
+  it('throws nothing but its own errors on arbitrary JSON', () => {
+    const key = fc.constantFrom(...Object.keys(TINY_CONFIG));
+    fc.assert(
+      fc.property(key, fc.jsonValue(), fc.jsonValue(), (name, value, whole) => {
+        for (const config of [{ ...TINY_CONFIG, [name]: value }, whole]) {
+          try {
+            parseModelConfig(config, 'config.json');
+          } catch (thrown) {
+            assert.ok(thrown instanceof OdmoeError && thrown.code.startsWith('MODEL_'), String(thrown));
+          }
+        }
+      }),
+    );
+  });
+});

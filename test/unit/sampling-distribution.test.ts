@@ -1,0 +1,195 @@
+import assert from 'node:assert/strict';
+import * as fc from 'fast-check';
+import { OdmoeError } from '../../shared/errors/index.js';
+import { resolveSampling, sampleToken, samplingDistribution, type SamplingOptions } from '../../shared/sampling/index.js';
+
+const GREEDY: SamplingOptions = { temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1, seed: 1 };
+const PLAIN: SamplingOptions = { ...GREEDY, temperature: 1 };
+
+const logitsArbitrary = fc
+  .array(fc.float({ min: -20, max: 20, noNaN: true }), { minLength: 1, maxLength: 60 })
+  .map((values) => Float32Array.from(values));
+
+const optionsArbitrary = fc.record({
+  temperature: fc.double({ min: 0.05, max: 5, noNaN: true }),
+  topK: fc.integer({ min: 0, max: 70 }),
+  topP: fc.double({ min: 0.01, max: 1, noNaN: true }),
+  minP: fc.double({ min: 0, max: 1, noNaN: true }),
+  repetitionPenalty: fc.double({ min: 0.5, max: 2, noNaN: true }),
+  seed: fc.maxSafeNat(),
+});
+
+/** Probabilities computed the slow and plain way. */
+function softmax(logits: Float32Array, temperature: number): number[] {
+  const highest = Math.max(...logits);
+  const weights = [...logits].map((logit) => Math.exp((logit - highest) / temperature));
+  const sum = weights.reduce((total, weight) => total + weight, 0);
+  return weights.map((weight) => weight / sum);
+}
+
+function byProbability(probabilities: number[]): number[] {
+  return probabilities.map((_, id) => id).sort((a, b) => (probabilities[b] ?? 0) - (probabilities[a] ?? 0) || a - b);
+}
+
+describe('greedy sampling', () => {
+  it('takes the highest logit, the lowest id among equals', () => {
+    assert.equal(sampleToken(Float32Array.of(1, 3, 2), [], 0, GREEDY), 1);
+    assert.equal(sampleToken(Float32Array.of(1, 3, 3, 3), [], 0, GREEDY), 1);
+    assert.equal(sampleToken(Float32Array.of(-Infinity, -5), [], 0, GREEDY), 1);
+  });
+
+  it('does not depend on seed and position', () => {
+    fc.assert(
+      fc.property(logitsArbitrary, fc.maxSafeNat(), fc.nat(), (logits, seed, position) => {
+        const highest = Math.max(...logits);
+        assert.equal(sampleToken(logits, [], position, { ...GREEDY, seed }), logits.indexOf(highest));
+      }),
+    );
+  });
+});
+
+describe('the sampling distribution', () => {
+  it('holds exactly the k most likely tokens, ties to the lower id', () => {
+    const logits = Float32Array.of(1, 2, 2, 2, 0);
+    assert.deepEqual([...samplingDistribution(logits, { ...PLAIN, topK: 2 }).ids].sort(), [1, 2]);
+    assert.deepEqual([...samplingDistribution(logits, { ...PLAIN, topK: 0 }).ids], [0, 1, 2, 3, 4]);
+    assert.deepEqual([...samplingDistribution(logits, { ...PLAIN, topK: 9 }).ids], [0, 1, 2, 3, 4]);
+  });
+
+  it('with top-p holds the fewest tokens with that much probability', () => {
+    fc.assert(
+      fc.property(logitsArbitrary, fc.double({ min: 0.01, max: 0.99, noNaN: true }), (logits, topP) => {
+        const probabilities = softmax(logits, 1);
+        const ids = [...samplingDistribution(logits, { ...PLAIN, topP }).ids];
+        assert.deepEqual(ids, byProbability(probabilities).slice(0, ids.length));
+        const mass = (count: number): number => ids.slice(0, count).reduce((sum, id) => sum + (probabilities[id] ?? 0), 0);
+        assert.ok(mass(ids.length) >= topP - 1e-9, 'too few');
+        assert.ok(ids.length === 1 || mass(ids.length - 1) < topP + 1e-9, 'too many');
+      }),
+    );
+  });
+
+  it('with min-p holds the tokens that are likely enough beside the likeliest', () => {
+    fc.assert(
+      fc.property(logitsArbitrary, fc.double({ min: 0, max: 1, noNaN: true }), (logits, minP) => {
+        const probabilities = softmax(logits, 1);
+        const highest = Math.max(...probabilities);
+        const kept = new Set(samplingDistribution(logits, { ...PLAIN, minP }).ids);
+        for (const [id, probability] of probabilities.entries()) {
+          if (probability > minP * highest + 1e-12) assert.ok(kept.has(id), `${id} is missing`);
+          if (probability < minP * highest - 1e-12) assert.ok(!kept.has(id), `${id} should be out`);
+        }
+      }),
+    );
+  });
+
+  it('is never empty, and a token comes from it', () => {
+    fc.assert(
+      fc.property(logitsArbitrary, optionsArbitrary, fc.nat({ max: 100_000 }), (logits, options, position) => {
+        const { ids } = samplingDistribution(logits, options);
+        assert.ok(ids.length > 0);
+        assert.ok(ids.includes(sampleToken(logits, [], position, { ...options, repetitionPenalty: 1 })));
+      }),
+    );
+  });
+
+  it('agrees with a vocabulary-sized list, where candidates are picked before they are sorted', () => {
+    const logits = Float32Array.from({ length: 30_000 }, (_, id) => ((id * 7919) % 30_011) / 1500);
+    const probabilities = softmax(logits, 1);
+    const ids = [...samplingDistribution(logits, { ...PLAIN, topP: 0.9 }).ids];
+    assert.deepEqual(ids, byProbability(probabilities).slice(0, ids.length));
+    const topK = [...samplingDistribution(logits, { ...PLAIN, topK: 1000 }).ids];
+    assert.deepEqual(topK, byProbability(probabilities).slice(0, 1000));
+  });
+
+  it('survives the smallest and the greatest temperature', () => {
+    const logits = Float32Array.of(1, 5, -1e30, 4.9999);
+    assert.equal(sampleToken(logits, [], 3, { ...PLAIN, temperature: Number.MIN_VALUE }), 1);
+    assert.equal(samplingDistribution(logits, { ...PLAIN, temperature: 1000 }).ids.length, 3);
+  });
+});
+
+describe('drawing', () => {
+  it('depends on seed and position, and on nothing else', () => {
+    const logits = Float32Array.from({ length: 50 }, (_, id) => Math.sin(id));
+    const run = (seed: number): number[] =>
+      Array.from({ length: 64 }, (_, position) => sampleToken(logits, [], position, { ...PLAIN, seed }));
+    assert.deepEqual(run(7), run(7));
+    assert.notDeepEqual(run(7), run(8));
+    assert.equal(run(7)[40], sampleToken(logits, [], 40, { ...PLAIN, seed: 7 }));
+  });
+
+  it('follows the distribution', () => {
+    const draws = 20_000;
+    const logits = Float32Array.of(0, 1, 2, -1, 0.5);
+    const counts = [0, 0, 0, 0, 0];
+    for (let position = 0; position < draws; position++) {
+      const id = sampleToken(logits, [], position, { ...PLAIN, temperature: 1.3, seed: 42 });
+      counts[id] = (counts[id] ?? 0) + 1;
+    }
+    const chiSquare = softmax(logits, 1.3).reduce((sum, probability, id) => {
+      const expected = probability * draws;
+      return sum + ((counts[id] ?? 0) - expected) ** 2 / expected;
+    }, 0);
+    // Four degrees of freedom: above 18.5 once in a thousand seeds; the seed is fixed.
+    assert.ok(chiSquare < 18.5, `chi-square ${chiSquare}`);
+  });
+});
+
+describe('repetition penalty', () => {
+  it('divides positive logits and multiplies negative ones, once per token', () => {
+    const logits = Float32Array.of(4, 3, -1, -1.5);
+    const penalty = { ...GREEDY, repetitionPenalty: 1.5 };
+    assert.equal(sampleToken(logits, [0, 0, 0], 0, penalty), 1);
+    assert.equal(sampleToken(logits, [0, 1], 0, penalty), 0);
+    assert.equal(sampleToken(Float32Array.of(-1, -1.4), [0], 0, penalty), 1);
+    assert.deepEqual([...logits], [4, 3, -1, -1.5], 'the logits themselves are left as they are');
+  });
+});
+
+describe('logits without a meaning', () => {
+  const wrong = [[NaN, 1], [1, NaN], [Infinity, 1], [-Infinity, -Infinity], []];
+  for (const values of wrong) {
+    for (const temperature of [0, 1]) {
+      it(`[${values.join(', ')}] at temperature ${temperature} is an error, never a token`, () => {
+        assert.throws(
+          () => sampleToken(Float32Array.from(values), [], 0, { ...PLAIN, temperature }),
+          (error) => error instanceof OdmoeError && error.code === 'INTERNAL',
+        );
+      });
+    }
+  }
+});
+
+describe('sampling options of a request', () => {
+  const given = { temperature: 0.5, topK: 3, topP: 0, minP: 0, repetitionPenalty: 0 };
+
+  it('are made whole', () => {
+    assert.deepEqual(resolveSampling(null, () => 9), { ...GREEDY, seed: 9 });
+    assert.deepEqual(resolveSampling(given, () => 9), { ...GREEDY, temperature: 0.5, topK: 3, seed: 9 });
+    assert.equal(resolveSampling({ ...given, seed: 0 }, () => 9).seed, 0);
+  });
+
+  const wrong = [
+    { temperature: -1 },
+    { temperature: NaN },
+    { temperature: 1001 },
+    { topK: -1 },
+    { topK: 1.5 },
+    { topP: -0.1 },
+    { topP: 1.1 },
+    { minP: 2 },
+    { repetitionPenalty: -1 },
+    { repetitionPenalty: Infinity },
+    { seed: -1 },
+    { seed: 2 ** 60 },
+  ];
+  for (const change of wrong) {
+    it(`${Object.keys(change)[0]} of ${Object.values(change)[0]} is refused`, () => {
+      assert.throws(
+        () => resolveSampling({ ...given, ...change }, () => 0),
+        (error) => error instanceof OdmoeError && error.code === 'REQUEST_INVALID' && / is .*; it must be/.test(error.message),
+      );
+    });
+  }
+});

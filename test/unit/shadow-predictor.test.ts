@@ -1,0 +1,285 @@
+import assert from 'node:assert/strict';
+import type { GateChoice, Model, Pass, Sequence } from '../../native/index.js';
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { ModelShape } from '../../shared/model/tensor-source.js';
+import type { BeginSequence } from '../../shared/rpc/messages.js';
+import { MAX_SEQUENCES, Predictor } from '../../shadow-node/predictor/predictor.js';
+
+const SHAPE: ModelShape = {
+  vocabSize: 50,
+  hiddenSize: 8,
+  intermediateSize: 8,
+  layers: 2,
+  heads: 1,
+  keyValueHeads: 1,
+  headDim: 2,
+  experts: 4,
+  expertsPerToken: 2,
+  normalizeTopK: true,
+  rmsNormEpsilon: 1e-5,
+  ropeTheta: 10000,
+  slidingWindow: 0,
+  maxPositions: 64,
+};
+
+const PASS_ROWS = 4;
+
+/** A model whose passes wait for the test, choose experts by position, and note what was asked of them. */
+class ScriptedModel implements Model {
+  readonly shape = SHAPE;
+  /** "id:positions" of each pass, in order. */
+  readonly passes: string[] = [];
+  readonly written: string[] = [];
+  readonly disposed: number[] = [];
+  /** While set, passes wait for release(). */
+  held = false;
+  failure: OdmoeError | null = null;
+  private sequences = 0;
+  private waiting: (() => void)[] = [];
+
+  async loadDense(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  async loadResidentExpert(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  createSequence(): Sequence {
+    const id = this.sequences++;
+    return {
+      id,
+      length: 0,
+      readKeyValues: () => ({ keys: new Uint8Array(), values: new Uint8Array() }),
+      writeKeyValues: (layer: number, position: number, rows: number) => {
+        this.written.push(`${id}:${layer}:${position}+${rows}`);
+      },
+      truncate: () => undefined,
+      dispose: () => this.disposed.push(id),
+    } as Sequence & { id: number };
+  }
+
+  createPass(): Pass {
+    let positions = new Int32Array();
+    return {
+      begin: async (sequences, _rowSequence, rowPositions) => {
+        const { id } = sequences[0] as Sequence & { id: number };
+        positions = rowPositions;
+        this.passes.push(`${id}:${positions.join(',')}`);
+        if (this.held) await new Promise<void>((resolve) => this.waiting.push(resolve));
+        if (this.failure !== null) throw this.failure;
+      },
+      attend: () => Promise.reject(new Error('a shadow does not attend layer by layer')),
+      combine: () => Promise.reject(new Error('a shadow does not combine')),
+      forward: async (onGate) => {
+        for (let layer = 0; layer < SHAPE.layers; layer += 1) onGate?.(layer, choiceFor(positions, layer));
+      },
+      logits: async () => Float32Array.from({ length: SHAPE.vocabSize }, (_, id) => (id === 7 ? 1 : 0)),
+      dispose: () => undefined,
+    };
+  }
+
+  dispose(): void {
+    this.release();
+  }
+
+  release(): void {
+    this.held = false;
+    for (const resolve of this.waiting.splice(0)) resolve();
+  }
+}
+
+function choiceFor(positions: Int32Array, layer: number): GateChoice {
+  const experts = [...positions].flatMap((position) => [(position + layer) % 4, (position + layer + 1) % 4]);
+  return { experts: Int32Array.from(experts), weights: new Float32Array(experts.length) };
+}
+
+function begin(sequence: number, changes: Partial<BeginSequence> = {}): BeginSequence {
+  return {
+    epoch: 1,
+    sequence,
+    tokenIds: [1, 2, 3],
+    alignTokenPeriod: 1,
+    alignKvPeriod: 0,
+    promptTokens: 3,
+    maxPositions: 20,
+    ...changes,
+  };
+}
+
+function kvRows(sequence: number, layer: number, position: number, rows: number) {
+  const bytes = new Uint8Array(rows * SHAPE.keyValueHeads * SHAPE.headDim * 4);
+  return { epoch: 1, sequence, layer, position, rows, keys: bytes, values: bytes };
+}
+
+const settled = () => new Promise((resolve) => setImmediate(resolve));
+
+function createPredictor() {
+  const model = new ScriptedModel();
+  const predictions: string[] = [];
+  const failures: { sequence: number; error: OdmoeError }[] = [];
+  const predictor = new Predictor(model, model.createPass(), PASS_ROWS, {
+    onPrediction: (sequence, { position, layer, experts }, late) =>
+      predictions.push(`${sequence}@${position}/${layer}: ${experts.join(',')}${late ? ' late' : ''}`),
+    onFailure: (sequence, error) => failures.push({ sequence, error }),
+  });
+  return { model, predictor, predictions, failures };
+}
+
+describe('shadow predictor', () => {
+  it('predicts nothing for the prompt, then each layer of each iteration', async () => {
+    const { model, predictor, predictions } = createPredictor();
+    predictor.begin(begin(9));
+    await settled();
+    assert.deepEqual(model.passes, ['0:0,1,2']);
+    assert.deepEqual(predictions, []);
+    predictor.announceToken({ epoch: 1, sequence: 9, position: 3, tokenId: 4 });
+    await settled();
+    assert.deepEqual(model.passes, ['0:0,1,2', '0:3']);
+    assert.deepEqual(predictions, ['9@3/0: 3,0', '9@3/1: 0,1']);
+    assert.equal(predictor.counts().predictedPositions, 1);
+    assert.equal(predictor.counts().alignedTokens, 1);
+  });
+
+  it('sequences that can go on take turns, a long prompt in pieces', async () => {
+    const { model, predictor } = createPredictor();
+    model.held = true;
+    predictor.begin(begin(1, { tokenIds: Array.from({ length: 12 }, () => 1), promptTokens: 12 }));
+    predictor.begin(begin(2));
+    predictor.announceToken({ epoch: 1, sequence: 2, position: 3, tokenId: 4 });
+    await settled();
+    model.release();
+    await settled();
+    assert.deepEqual(model.passes, ['0:0,1,2,3', '1:0,1,2', '0:4,5,6,7', '1:3', '0:8,9,10,11']);
+  });
+
+  it('says which predictions are late: those of positions that main has passed', async () => {
+    const { predictor, predictions } = createPredictor();
+    predictor.begin(begin(1));
+    for (const position of [3, 4, 5]) predictor.announceToken({ epoch: 1, sequence: 1, position, tokenId: 4 });
+    await settled();
+    const late = predictions.filter((prediction) => prediction.endsWith(' late'));
+    assert.deepEqual(late.map((prediction) => prediction.slice(0, 5)), ['1@3/0', '1@4/0', '1@3/1', '1@4/1']);
+    assert.equal(predictions.length, 6);
+  });
+
+  it('writes main’s rows between passes, as soon as they are due', async () => {
+    const { model, predictor } = createPredictor();
+    predictor.begin(begin(1, { alignKvPeriod: 1 }));
+    await settled();
+    for (const layer of [0, 1]) predictor.addKeyValueRows(kvRows(1, layer, 0, 3));
+    await settled();
+    assert.deepEqual(model.written, ['0:0:0+3', '0:1:0+3'], 'the prompt’s rows need not wait for the first token');
+    predictor.announceToken({ epoch: 1, sequence: 1, position: 3, tokenId: 4 });
+    await settled();
+    predictor.addKeyValueRows(kvRows(1, 0, 3, 1));
+    await settled();
+    assert.deepEqual(model.written.slice(2), ['0:0:3+1']);
+    assert.equal(predictor.counts().alignedKeyValueRows, 3, 'a row counts once, with its last layer');
+  });
+
+  it('never writes rows while a pass of the sequence runs', async () => {
+    const { model, predictor } = createPredictor();
+    predictor.begin(begin(1, { alignKvPeriod: 1 }));
+    await settled();
+    predictor.announceToken({ epoch: 1, sequence: 1, position: 3, tokenId: 4 });
+    model.held = true;
+    await settled();
+    predictor.addKeyValueRows(kvRows(1, 0, 3, 1));
+    await settled();
+    assert.deepEqual(model.written, []);
+    model.release();
+    await settled();
+    assert.deepEqual(model.written, ['0:0:3+1']);
+  });
+
+  it('a sequence that ends while its pass runs is freed after it, and says nothing more', async () => {
+    const { model, predictor, predictions } = createPredictor();
+    predictor.begin(begin(1));
+    await settled();
+    model.held = true;
+    predictor.announceToken({ epoch: 1, sequence: 1, position: 3, tokenId: 4 });
+    await settled();
+    predictor.end(1);
+    assert.deepEqual(model.disposed, []);
+    model.release();
+    await settled();
+    assert.deepEqual(model.disposed, [0]);
+    assert.deepEqual(predictions, []);
+  });
+
+  it('a failure of the device drops that sequence only', async () => {
+    const { model, predictor, predictions, failures } = createPredictor();
+    model.failure = new OdmoeError('DEVICE_OUT_OF_MEMORY', 'full');
+    predictor.begin(begin(1));
+    await settled();
+    assert.deepEqual(
+      failures.map(({ sequence, error }) => [sequence, error.code]),
+      [[1, 'DEVICE_OUT_OF_MEMORY']],
+    );
+    assert.deepEqual(model.disposed, [0]);
+    model.failure = null;
+    predictor.announceToken({ epoch: 1, sequence: 1, position: 3, tokenId: 4 });
+    predictor.begin(begin(2));
+    predictor.announceToken({ epoch: 1, sequence: 2, position: 3, tokenId: 4 });
+    await settled();
+    assert.deepEqual(predictions, ['2@3/0: 3,0', '2@3/1: 0,1']);
+  });
+
+  it('an event handler that throws fails the sequence and nothing else', async () => {
+    const model = new ScriptedModel();
+    const failures: number[] = [];
+    const predictor = new Predictor(model, model.createPass(), PASS_ROWS, {
+      onPrediction: () => {
+        throw new Error('no use for it');
+      },
+      onFailure: (sequence) => failures.push(sequence),
+    });
+    predictor.begin(begin(1));
+    predictor.announceToken({ epoch: 1, sequence: 1, position: 3, tokenId: 4 });
+    await settled();
+    assert.deepEqual(failures, [1]);
+  });
+
+  it('begins a sequence again from the start', async () => {
+    const { model, predictor } = createPredictor();
+    predictor.begin(begin(1));
+    await settled();
+    predictor.begin(begin(1, { tokenIds: [1, 2, 3, 4, 5] }));
+    await settled();
+    assert.deepEqual(model.disposed, [0]);
+    assert.deepEqual(model.passes.slice(1), ['1:0,1,2,3', '1:4']);
+  });
+
+  it('refuses what does not fit: tokens, positions, gaps, rows, too many sequences', () => {
+    const { predictor } = createPredictor();
+    const violation = { code: 'PROTOCOL_VIOLATION' };
+    assert.throws(() => predictor.begin(begin(1, { tokenIds: [1, 99, 3] })), violation);
+    assert.throws(() => predictor.begin(begin(1, { tokenIds: [], promptTokens: 0 })), violation);
+    assert.throws(() => predictor.begin(begin(1, { maxPositions: 65 })), violation);
+    assert.throws(() => predictor.begin(begin(1, { maxPositions: 2 })), violation);
+    predictor.begin(begin(1, { alignKvPeriod: 1 }));
+    assert.throws(() => predictor.announceToken({ epoch: 1, sequence: 1, position: 5, tokenId: 1 }), violation);
+    assert.throws(() => predictor.announceToken({ epoch: 1, sequence: 1, position: 3, tokenId: 50 }), violation);
+    assert.throws(() => predictor.addKeyValueRows(kvRows(1, 2, 0, 1)), violation);
+    assert.throws(() => predictor.addKeyValueRows(kvRows(1, 0, 19, 2)), violation);
+    assert.throws(() => predictor.addKeyValueRows({ ...kvRows(1, 0, 0, 2), rows: 3 }), violation);
+    for (let sequence = 2; sequence <= MAX_SEQUENCES; sequence += 1) predictor.begin(begin(sequence));
+    assert.throws(() => predictor.begin(begin(0)), { code: 'QUEUE_FULL' });
+  });
+
+  it('stops after the pass that runs, and does nothing afterwards', async () => {
+    const { model, predictor } = createPredictor();
+    model.held = true;
+    predictor.begin(begin(1));
+    await settled();
+    let stopped = false;
+    const stopping = predictor.stop().then(() => (stopped = true));
+    await settled();
+    assert.equal(stopped, false);
+    model.release();
+    await stopping;
+    assert.deepEqual(model.disposed, [0]);
+    assert.deepEqual(model.passes, ['0:0,1,2']);
+  });
+});

@@ -1,0 +1,156 @@
+import assert from 'node:assert/strict';
+import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import * as fc from 'fast-check';
+import { packageRoot } from '../../shared/config/package-root.js';
+import { OdmoeError } from '../../shared/errors/index.js';
+import { StreamingDetokenizer, loadTokenizer, openTokenizer, type Tokenizer } from '../../shared/tokenizer/index.js';
+
+const demoModel = join(packageRoot(), 'models', 'demo');
+
+describe('reading a tokenizer from files', () => {
+  let directory: string;
+  beforeEach(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'odmoe-tokenizer-'));
+    for (const name of ['tokenizer.json', 'tokenizer_config.json']) await cp(join(demoModel, name), join(directory, name));
+  });
+  afterEach(async () => {
+    await rm(directory, { recursive: true, force: true });
+  });
+
+  async function writeConfig(change: Record<string, unknown>): Promise<void> {
+    const config = JSON.parse(await readFile(join(demoModel, 'tokenizer_config.json'), 'utf8')) as object;
+    await writeFile(join(directory, 'tokenizer_config.json'), JSON.stringify({ ...config, ...change }));
+  }
+
+  async function refusal(code: string, words: RegExp, act: () => unknown = () => loadTokenizer(directory)): Promise<void> {
+    await assert.rejects(
+      async () => act(),
+      (error) => error instanceof OdmoeError && error.code === code && words.test(error.message),
+    );
+  }
+
+  const hello = [{ role: 'user', content: 'hello' }];
+
+  it('says which file is missing and what to do', async () => {
+    await rm(join(directory, 'tokenizer.json'));
+    await refusal('TOKENIZER_INVALID', /tokenizer\.json: no such file.*--prompt-token-ids/);
+    assert.equal(await openTokenizer(directory), null);
+  });
+
+  it('refuses a truncated tokenizer.json', async () => {
+    const whole = await readFile(join(directory, 'tokenizer.json'), 'utf8');
+    await writeFile(join(directory, 'tokenizer.json'), whole.slice(0, whole.length / 2));
+    await refusal('TOKENIZER_INVALID', /tokenizer\.json: not valid JSON/);
+    await refusal('TOKENIZER_INVALID', /not valid JSON/, () => openTokenizer(directory));
+  });
+
+  for (const content of ['[]', '{}', '{"model": 3}', '{"model": {"type": "BPE"}}', '{"model": {"type": "Nonsense", "vocab": {}}}']) {
+    it(`refuses a tokenizer.json of ${content}`, async () => {
+      await writeFile(join(directory, 'tokenizer.json'), content);
+      await refusal('TOKENIZER_INVALID', /tokenizer\.json: not a tokenizer/);
+    });
+  }
+
+  it('refuses a chat template that does not parse, or is no text', async () => {
+    await writeConfig({ chat_template: '{% for message in %}' });
+    await refusal('TOKENIZER_INVALID', /chat template .* cannot be parsed/);
+    await writeConfig({ chat_template: 7 });
+    await refusal('TOKENIZER_INVALID', /chat_template/);
+  });
+
+  it('takes the template named default from a list', async () => {
+    const named = [
+      { name: 'tool_use', template: 'tools' },
+      { name: 'default', template: '[{{ messages[0].content }}]{{ eos_token }}' },
+    ];
+    await writeConfig({ chat_template: named });
+    assert.equal((await loadTokenizer(directory)).renderChat(hello), '[hello]<|end|>');
+  });
+
+  it('prefers chat_template.jinja, and passes tokens that are objects', async () => {
+    await writeConfig({ bos_token: { content: '<|bos|>', lstrip: false } });
+    await writeFile(join(directory, 'chat_template.jinja'), '{{ bos_token }}jinja {{ messages[0]["content"] }}');
+    assert.equal((await loadTokenizer(directory)).renderChat(hello), '<|bos|>jinja hello');
+  });
+
+  it('does without tokenizer_config.json, and then has no chat template', async () => {
+    await rm(join(directory, 'tokenizer_config.json'));
+    const tokenizer = await loadTokenizer(directory);
+    assert.equal(tokenizer.hasChatTemplate, false);
+    assert.equal(tokenizer.decode(tokenizer.encode('a small fox')), 'a small fox');
+    await refusal('REQUEST_INVALID', /no chat template/, () => tokenizer.renderChat(hello));
+  });
+
+  it('reports what a template says against the messages', async () => {
+    await writeConfig({ chat_template: "{{ raise_exception('roles must alternate') }}" });
+    const tokenizer = await loadTokenizer(directory);
+    await refusal('REQUEST_INVALID', /roles must alternate/, () => tokenizer.renderChat(hello));
+  });
+});
+
+describe('a SentencePiece-like tokenizer with byte fallback', () => {
+  let directory: string;
+  let tokenizer: Tokenizer;
+  before(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'odmoe-tokenizer-'));
+    await writeFile(join(directory, 'tokenizer.json'), JSON.stringify(byteFallbackTokenizer()));
+    tokenizer = await loadTokenizer(directory);
+  });
+  after(async () => {
+    await rm(directory, { recursive: true, force: true });
+  });
+
+  it('adds the leading special token to a plain text, and none to a rendered one', () => {
+    assert.equal(tokenizer.encode('ab')[0], 1);
+    assert.notEqual(tokenizer.encodeRendered('ab')[0], 1);
+    assert.equal(tokenizer.decode(tokenizer.encode('ab ba€')), 'ab ba€');
+  });
+
+  it('streams pieces that together are the text of all tokens, for any ids', () => {
+    fc.assert(
+      fc.property(fc.array(fc.integer({ min: 0, max: tokenizer.vocabularySize }), { maxLength: 120 }), (tokenIds) => {
+        const detokenizer = new StreamingDetokenizer(tokenizer);
+        const pieces = tokenIds.map((id) => detokenizer.push(id));
+        assert.equal(pieces.join('') + detokenizer.flush(), tokenizer.decode(tokenIds));
+      }),
+    );
+  });
+});
+
+/** Llama's and Mixtral's form: spaces as U+2581, unknown characters as bytes, a leading space cut off the text. */
+function byteFallbackTokenizer(): unknown {
+  const pieces = ['<unk>', '<s>', '</s>'];
+  for (let byte = 0; byte < 256; byte++) pieces.push(`<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`);
+  pieces.push('\u2581', 'a', 'b', '\u2581a', 'ab');
+  const vocab = Object.fromEntries(pieces.map((piece, id) => [piece, id]));
+  return {
+    version: '1.0',
+    added_tokens: [0, 1, 2].map((id) => ({ id, content: pieces[id], special: true, normalized: false })),
+    normalizer: {
+      type: 'Sequence',
+      normalizers: [
+        { type: 'Prepend', prepend: '\u2581' },
+        { type: 'Replace', pattern: { String: ' ' }, content: '\u2581' },
+      ],
+    },
+    pre_tokenizer: null,
+    post_processor: {
+      type: 'TemplateProcessing',
+      single: [{ SpecialToken: { id: '<s>', type_id: 0 } }, { Sequence: { id: 'A', type_id: 0 } }],
+      pair: [{ Sequence: { id: 'A', type_id: 0 } }, { Sequence: { id: 'B', type_id: 1 } }],
+      special_tokens: { '<s>': { id: '<s>', ids: [1], tokens: ['<s>'] } },
+    },
+    decoder: {
+      type: 'Sequence',
+      decoders: [
+        { type: 'Replace', pattern: { String: '\u2581' }, content: ' ' },
+        { type: 'ByteFallback' },
+        { type: 'Fuse' },
+        { type: 'Strip', content: ' ', start: 1, stop: 0 },
+      ],
+    },
+    model: { type: 'BPE', unk_token: '<unk>', byte_fallback: true, fuse_unk: true, ignore_merges: false, vocab, merges: ['\u2581 a', 'a b'] },
+  };
+}

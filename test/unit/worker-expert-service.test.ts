@@ -1,0 +1,171 @@
+import assert from 'node:assert/strict';
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { Execute, WorkerReply } from '../../shared/rpc/messages.js';
+import { MAX_HELD_EXECUTES } from '../../worker-node/executor/expert-executor.js';
+import { ExpertService } from '../../worker-node/executor/expert-service.js';
+import { TestSlots, settle, silentLog, testSource } from './worker-test-slots.js';
+
+interface Setting {
+  slots: TestSlots;
+  service: ExpertService;
+  replies: WorkerReply[];
+  clock: { ms: number };
+}
+
+const setting = (slotCount: number, maxRows = 4): Setting => {
+  const slots = new TestSlots(slotCount);
+  const clock = { ms: 0 };
+  return {
+    slots,
+    clock,
+    service: new ExpertService(slots, maxRows, testSource, () => clock.ms, silentLog),
+    replies: [],
+  };
+};
+
+const request = (requestId: number, layer: number, expert: number, fields: Partial<Execute> = {}): Execute => ({
+  ...{ requestId, epoch: 3, sequence: 1, position: 0, layer, expert, rows: 1, hiddenSize: 1 },
+  ...{ dtype: 'TENSOR_TYPE_F32', hidden: Buffer.from([1, 2, 3, 4]), last: true },
+  ...fields,
+});
+const run = ({ service, replies }: Setting, execute: Execute): void =>
+  service.execute(execute, (reply) => replies.push(reply));
+const predict = ({ service }: Setting, layer: number, experts: number[]): void =>
+  service.predict('shadow', { epoch: 3, sequence: 1, position: 0, layer, experts });
+
+describe('worker expert service', () => {
+  it('answers with the output, whether the expert was there, and how long the load made it wait', async () => {
+    const here = setting(1);
+    predict(here, 0, [5]);
+    here.clock.ms = 10;
+    run(here, request(77, 0, 5));
+    here.clock.ms = 25;
+    await here.slots.endLoad(0);
+    assert.deepEqual(here.replies, [
+      {
+        kind: 'result',
+        result: {
+          ...{ requestId: 77, epoch: 3, rows: 1, hiddenSize: 1, dtype: 'TENSOR_TYPE_F32' },
+          ...{ output: Buffer.from([6, 7, 8, 9]), wasLoaded: false, stallUs: 15_000, executeUs: 1000 },
+        },
+      },
+    ]);
+    predict(here, 1, [2]);
+    await here.slots.endLoad(0);
+    run(here, request(78, 1, 2));
+    await settle();
+    const second = here.replies[1];
+    assert.ok(second?.kind === 'result');
+    assert.deepEqual([second.result.wasLoaded, second.result.stallUs], [true, 0]);
+    const { loads, executions, evictions, reloads, storageReadBytes, loadMsMean, slotsInUse } = here.service.counters;
+    assert.deepEqual(
+      { loads, executions, evictions, reloads, storageReadBytes, loadMsMean, slotsInUse },
+      { loads: 2, executions: 2, evictions: 2, reloads: 0, storageReadBytes: 14, loadMsMean: 2, slotsInUse: 0 },
+    );
+  });
+
+  it('runs more rows than the slots take at once in pieces, with the same output', async () => {
+    const here = setting(1, 2);
+    const hidden = Buffer.from(Array.from({ length: 20 }, (_, index) => index));
+    run(here, request(1, 0, 3, { rows: 5, hidden }));
+    await here.slots.endLoad(0);
+    assert.deepEqual(here.slots.calls.slice(1), ['execute 0 2', 'execute 0 2', 'execute 0 1']);
+    const reply = here.replies[0];
+    assert.ok(reply?.kind === 'result');
+    assert.deepEqual(
+      [...reply.result.output],
+      [...hidden].map((value) => value + 3),
+    );
+  });
+
+  it('preempts a wrong prediction only after all messages of the turn are in', async () => {
+    const here = setting(1);
+    predict(here, 0, [1, 2]);
+    await here.slots.endLoad(0);
+    run(here, request(1, 0, 2));
+    run(here, request(2, 0, 1));
+    await settle();
+    await here.slots.endLoad(0);
+    assert.deepEqual(here.slots.calls, ['load 0 1', 'execute 0 1', 'load 0 2', 'execute 0 1']);
+    run(here, request(3, 2, 7));
+    predict(here, 4, [1]);
+    await settle();
+    assert.equal(here.slots.calls.at(-1), 'load 0 207');
+  });
+
+  it('gives an execute the slot of a prediction that nobody withdrew', async () => {
+    const here = setting(1);
+    predict(here, 3, [6]);
+    run(here, request(1, 0, 2));
+    assert.deepEqual(here.slots.calls, ['load 0 306']);
+    await settle();
+    assert.deepEqual(here.slots.calls, ['load 0 306', 'cancel 0', 'load 0 2']);
+    await here.slots.endLoad(0);
+    assert.equal(here.replies[0]?.kind, 'result');
+    assert.equal(here.slots.calls.at(-1), 'load 0 306');
+  });
+
+  it('answers a failed load with its code and serves the next request', async () => {
+    const here = setting(1);
+    run(here, request(5, 0, 2));
+    await here.slots.endLoad(0, new OdmoeError('PACK_CORRUPT', 'chunk 3 of experts.bin fails its checksum'));
+    const reply = here.replies[0];
+    assert.ok(reply?.kind === 'error');
+    assert.deepEqual([reply.error.code, reply.error.requestId, reply.error.epoch], ['PACK_CORRUPT', 5, 3]);
+    assert.match(reply.error.message, /Expert 2 of layer 0 .* chunk 3 of experts\.bin/);
+    run(here, request(6, 0, 2));
+    await here.slots.endLoad(0);
+    assert.equal(here.replies[1]?.kind, 'result');
+  });
+
+  it('answers a failed execution and frees the slot', async () => {
+    const here = setting(1);
+    here.slots.executeFault = new Error('device lost');
+    run(here, request(5, 0, 2));
+    await here.slots.endLoad(0);
+    const reply = here.replies[0];
+    assert.ok(reply?.kind === 'error');
+    assert.deepEqual([reply.error.code, reply.error.message], ['INTERNAL', 'device lost']);
+    assert.equal(here.service.counters.slotsInUse, 0);
+  });
+
+  it('refuses more executes than it may hold', async () => {
+    const here = setting(1);
+    for (let id = 1; id <= MAX_HELD_EXECUTES; id++) run(here, request(id, 0, 2, { last: false }));
+    assert.throws(() => run(here, request(9999, 0, 2)), { code: 'QUEUE_FULL' });
+    await here.slots.endLoad(0);
+    assert.equal(here.replies.length, MAX_HELD_EXECUTES);
+    run(here, request(10_000, 0, 2));
+    await settle();
+    assert.equal(here.replies.length, MAX_HELD_EXECUTES + 1);
+  });
+
+  it('survives that answering ends the stream it answers on', async () => {
+    const here = setting(2);
+    predict(here, 4, [1]);
+    here.service.execute(request(1, 0, 2), () => here.service.loseMain());
+    await here.slots.endLoad(1, new OdmoeError('STORAGE_FAILED', 'unplugged'));
+    await settle();
+    assert.equal(here.service.counters.slotsInUse, 0);
+    assert.equal(here.slots.pending.size, 0);
+  });
+
+  it('drops what main waited for when main is lost, and is as new for the next main', async () => {
+    const here = setting(1);
+    run(here, request(1, 0, 2));
+    here.service.loseMain();
+    await settle();
+    assert.equal(here.service.counters.slotsInUse, 0);
+    assert.deepEqual(here.replies, []);
+    run(here, request(1, 0, 2));
+    await here.slots.endLoad(0);
+    assert.equal(here.replies.length, 1);
+  });
+
+  it('disposes of the slots only when nothing is under way', async () => {
+    const here = setting(2);
+    predict(here, 0, [1, 2]);
+    await here.service.close();
+    assert.deepEqual(here.slots.calls, ['load 0 1', 'load 1 2', 'cancel 0', 'cancel 1', 'dispose']);
+  });
+});

@@ -1,0 +1,233 @@
+import assert from 'node:assert/strict';
+import type { ModelShape } from '../../shared/model/tensor-source.js';
+import type {
+  Execute,
+  NodeIdentity,
+  Placement,
+  Prediction,
+  WorkerReply,
+  WorkerRequest,
+} from '../../shared/rpc/index.js';
+import { ExpertService } from '../../worker-node/executor/expert-service.js';
+import { MAX_VIOLATIONS, WorkerSessions } from '../../worker-node/rpc/worker-sessions.js';
+import { MemoryStream } from '../integration/harness/memory-stream.js';
+import { TestSlots, settle, silentLog, testSource } from './worker-test-slots.js';
+
+const shape = { layers: 4, experts: 8, hiddenSize: 1, expertsPerToken: 2 } as ModelShape;
+const identity = (role: NodeIdentity['role'], id: string, changes: Partial<NodeIdentity> = {}): NodeIdentity => ({
+  ...{ id, role, cluster: 'home', protocolVersion: 1, modelName: 'tiny', packDigest: 'abc' },
+  ...{ bootId: 'boot', address: `${id}:1`, device: 'cpu' },
+  ...changes,
+});
+const placement = (epoch: number): Placement => ({
+  ...{ epoch, layers: 4, experts: 8, expertsPerToken: 2 },
+  workers: [{ id: 'w', address: 'w:1', slots: 1 }],
+  groups: [{ workerIds: ['w'] }],
+});
+const prediction = (epoch: number, layer: number, experts: number[]): Prediction => ({
+  ...{ epoch, sequence: 1, position: 0, layer, experts },
+});
+const execute = (requestId: number, epoch: number, changes: Partial<Execute> = {}): WorkerRequest => ({
+  kind: 'execute',
+  execute: {
+    ...{ requestId, epoch, sequence: 1, position: 0, layer: 0, expert: 3, rows: 1, hiddenSize: 1 },
+    ...{ dtype: 'TENSOR_TYPE_F32', hidden: Buffer.from([1, 2, 3, 4]), last: true },
+    ...changes,
+  },
+});
+
+type Peer = MemoryStream<WorkerReply, WorkerRequest>;
+
+class Setting {
+  readonly slots = new TestSlots(1);
+  readonly experts = new ExpertService(this.slots, 8, testSource, () => 0, silentLog);
+  mainWelcomes = 0;
+  readonly sessions = new WorkerSessions(
+    this.experts,
+    shape,
+    () => identity('ROLE_WORKER', 'w'),
+    () => (this.mainWelcomes += 1),
+    silentLog,
+  );
+
+  connect(peer: NodeIdentity | null): Peer {
+    const stream: Peer = new MemoryStream();
+    this.sessions.serve(stream);
+    if (peer !== null) stream.arrive({ kind: 'hello', hello: peer });
+    return stream;
+  }
+
+  main(epoch = 1): Peer {
+    const stream = this.connect(identity('ROLE_MAIN', 'main'));
+    stream.arrive({ kind: 'placement', placement: placement(epoch) });
+    return stream;
+  }
+}
+
+const closeCode = (peer: Peer): string | undefined => peer.closedWith?.code;
+const kinds = (peer: Peer): string[] => peer.sent.map((reply) => reply.kind);
+const lastError = (peer: Peer) => {
+  const reply = peer.sent.at(-1);
+  assert.ok(reply?.kind === 'error', `the last reply is ${reply?.kind}`);
+  return reply.error;
+};
+const refusal = (peer: Peer): string => {
+  const reply = peer.sent.at(-1);
+  assert.ok(reply?.kind === 'refusal', `the last reply is ${reply?.kind}`);
+  assert.equal(reply.refusal.code, 'NODE_REFUSED');
+  assert.equal(peer.closedWith, null, 'the stream ends in order after a refusal');
+  return reply.refusal.message;
+};
+
+describe('worker sessions: handshake', () => {
+  it('welcomes main and shadows of its own cluster', () => {
+    const here = new Setting();
+    assert.deepEqual(kinds(here.connect(identity('ROLE_MAIN', 'main'))), ['welcome']);
+    assert.equal(here.mainWelcomes, 1);
+    assert.equal(here.sessions.hasMain, true);
+    assert.deepEqual(kinds(here.connect(identity('ROLE_SHADOW', 's1'))), ['welcome']);
+    assert.deepEqual(kinds(here.connect(identity('ROLE_SHADOW', 's2'))), ['welcome']);
+    assert.equal(here.mainWelcomes, 1);
+  });
+
+  it('refuses other clusters, models, packs and protocols, naming both values', () => {
+    const here = new Setting();
+    assert.match(refusal(here.connect(identity('ROLE_MAIN', 'm', { cluster: 'lab' }))), /"lab".*"home"/);
+    assert.match(refusal(here.connect(identity('ROLE_SHADOW', 's', { packDigest: 'xyz' }))), /"xyz".*"abc"/);
+    assert.match(refusal(here.connect(identity('ROLE_MAIN', 'm', { modelName: 'big' }))), /"big".*"tiny"/);
+    assert.match(refusal(here.connect(identity('ROLE_MAIN', 'm', { protocolVersion: 9 }))), /"9".*"1"/);
+    assert.match(refusal(here.connect(identity('ROLE_WORKER', 'v'))), /neither/);
+    assert.equal(here.sessions.hasMain, false);
+  });
+
+  it('serves one main: refuses another, naming it, and takes the same one back', async () => {
+    const here = new Setting();
+    const first = here.main(5);
+    assert.match(refusal(here.connect(identity('ROLE_MAIN', 'other'))), /serves main "main" at main:1/);
+    first.arrive(execute(1, 5));
+    const again = here.connect(identity('ROLE_MAIN', 'main', { bootId: 'later' }));
+    assert.equal(first.closedWith?.code, 'CANCELLED');
+    assert.equal(here.sessions.hasMain, true, 'the end of the former stream does not end the new one');
+    await settle();
+    assert.equal(here.experts.counters.slotsInUse, 0);
+    again.arrive({ kind: 'placement', placement: placement(1) });
+    again.arrive(execute(1, 1));
+    await here.slots.endLoad(0);
+    assert.deepEqual(kinds(again), ['welcome', 'result']);
+    assert.deepEqual(kinds(first), ['welcome']);
+    again.close();
+    assert.deepEqual(kinds(here.connect(identity('ROLE_MAIN', 'other'))), ['welcome']);
+  });
+
+  it('ends a stream that does not begin with hello', () => {
+    const here = new Setting();
+    const stranger = here.connect(null);
+    stranger.arrive(execute(4, 1));
+    assert.deepEqual([lastError(stranger).code, lastError(stranger).requestId], ['PROTOCOL_VIOLATION', 4]);
+    assert.equal(stranger.closedWith?.code, 'PROTOCOL_VIOLATION');
+  });
+});
+
+describe('worker sessions: requests', () => {
+  it('answers what does not fit the model, with the request it answers, and serves on', async () => {
+    const here = new Setting();
+    const main = here.main();
+    const bad: [Partial<Execute>, RegExp][] = [
+      [{ layer: 4 }, /layer 4, .* layers 0 to 3/],
+      [{ expert: 8 }, /expert 8, .* experts 0 to 7/],
+      [{ hiddenSize: 2 }, /2 values, .* have 1/],
+      [{ dtype: 'TENSOR_TYPE_BF16' }, /bf16 is not yet supported/],
+      [{ epoch: 2 }, /epoch 2 came before/],
+    ];
+    for (const [index, [changes, message]] of bad.entries()) {
+      main.arrive(execute(100 + index, 1, changes));
+      assert.equal(lastError(main).code, 'PROTOCOL_VIOLATION');
+      assert.equal(lastError(main).requestId, 100 + index);
+      assert.match(lastError(main).message, message);
+    }
+    main.arrive({ kind: 'prediction', prediction: prediction(1, 0, [8]) });
+    assert.equal(lastError(main).code, 'PROTOCOL_VIOLATION');
+    main.arrive({ kind: 'placement', placement: { ...placement(2), layers: 5 } });
+    assert.match(lastError(main).message, /5 layers of 8 experts/);
+    main.arrive(execute(1, 1));
+    await here.slots.endLoad(0);
+    assert.equal(main.sent.at(-1)?.kind, 'result');
+  });
+
+  it('gives up a peer that goes on sending what it may not', () => {
+    const here = new Setting();
+    const shadow = here.connect(identity('ROLE_SHADOW', 's'));
+    for (let count = 1; count < MAX_VIOLATIONS; count++) shadow.arrive(execute(1, 1));
+    assert.match(lastError(shadow).message, /Only main may send execute/);
+    assert.equal(closeCode(shadow), undefined);
+    shadow.arrive(execute(1, 1));
+    assert.equal(closeCode(shadow), 'PROTOCOL_VIOLATION');
+  });
+
+  it('never acts on a message of an older placement', () => {
+    const here = new Setting();
+    const main = here.main(7);
+    const shadow = here.connect(identity('ROLE_SHADOW', 's'));
+    main.arrive(execute(9, 6));
+    assert.deepEqual([lastError(main).code, lastError(main).requestId, lastError(main).epoch], ['STALE_EPOCH', 9, 6]);
+    main.arrive({ kind: 'release', release: prediction(6, 0, [1]) });
+    main.arrive({ kind: 'placement', placement: placement(6) });
+    shadow.arrive({ kind: 'prediction', prediction: prediction(6, 0, [1]) });
+    assert.equal(lastError(shadow).code, 'STALE_EPOCH');
+    assert.deepEqual(here.slots.calls, []);
+    assert.deepEqual(here.sessions.counters, { epoch: 7, staleMessages: 4, droppedPredictions: 0 });
+  });
+
+  it('keeps a prediction of shadow that is ahead of main until main announces its placement', () => {
+    const here = new Setting();
+    const main = here.main(7);
+    const shadow = here.connect(identity('ROLE_SHADOW', 's'));
+    shadow.arrive({ kind: 'prediction', prediction: prediction(8, 0, [1]) });
+    assert.deepEqual(here.slots.calls, []);
+    main.arrive({ kind: 'placement', placement: placement(8) });
+    assert.deepEqual(here.slots.calls, ['load 0 1']);
+    assert.deepEqual(kinds(shadow), ['welcome']);
+  });
+
+  it('drops what an older placement predicted when a new one comes', async () => {
+    const here = new Setting();
+    const main = here.main(7);
+    main.arrive({ kind: 'prediction', prediction: prediction(7, 0, [1]) });
+    main.arrive({ kind: 'placement', placement: placement(8) });
+    await settle();
+    assert.deepEqual(here.slots.calls, ['load 0 1', 'cancel 0']);
+    assert.equal(here.experts.counters.slotsInUse, 0);
+  });
+
+  it('frees everything when main goes in the middle of a load, and keeps the shadow', async () => {
+    const here = new Setting();
+    const main = here.main();
+    const shadow = here.connect(identity('ROLE_SHADOW', 's'));
+    shadow.arrive({ kind: 'prediction', prediction: prediction(1, 2, [4]) });
+    main.arrive(execute(1, 1));
+    main.close();
+    await settle();
+    assert.equal(here.sessions.hasMain, false);
+    assert.equal(here.experts.counters.slotsInUse, 0);
+    assert.equal(shadow.closedWith, undefined);
+    shadow.arrive({ kind: 'prediction', prediction: prediction(1, 2, [4]) });
+    assert.equal(here.experts.counters.slotsInUse, 0, 'without a placement nothing is loaded');
+    here.main(1);
+    assert.equal(here.slots.calls.at(-1), 'load 0 204');
+  });
+
+  it('releases what main names, and everything of a sequence that has ended', async () => {
+    const here = new Setting();
+    const main = here.main();
+    const shadow = here.connect(identity('ROLE_SHADOW', 's'));
+    shadow.arrive({ kind: 'prediction', prediction: prediction(1, 1, [4]) });
+    main.arrive({ kind: 'release', release: prediction(1, 1, [4]) });
+    await settle();
+    assert.deepEqual(here.slots.calls, ['load 0 104', 'cancel 0']);
+    shadow.arrive({ kind: 'prediction', prediction: prediction(1, 2, [4]) });
+    main.arrive({ kind: 'release', release: prediction(1, 0, []) });
+    shadow.arrive({ kind: 'prediction', prediction: prediction(1, 3, [4]) });
+    await settle();
+    assert.deepEqual(here.slots.calls.slice(2), ['load 0 204', 'cancel 0']);
+  });
+});

@@ -1,0 +1,67 @@
+import assert from 'node:assert/strict';
+import type { ExpertSlots, LoadOutcome } from '../../native/index.js';
+import type { Logger } from '../../shared/log/index.js';
+import type { ModelSource } from '../../shared/model/tensor-source.js';
+
+/** Slots whose loads end when the test says so; "experts" that add their number (layer x 100 + expert) to every byte. */
+export class TestSlots implements ExpertSlots {
+  readonly slotBytes = 10;
+  readonly calls: string[] = [];
+  readonly pending = new Map<
+    number,
+    { expert: number; resolve: (outcome: LoadOutcome) => void; reject: (e: Error) => void }
+  >();
+  readonly #contents = new Map<number, number>();
+  executeFault: Error | null = null;
+
+  constructor(readonly count: number) {}
+
+  load(slot: number, source: unknown): Promise<LoadOutcome> {
+    const { expert } = source as { expert: number };
+    this.calls.push(`load ${slot} ${expert}`);
+    assert.ok(!this.pending.has(slot), 'two loads of one slot at a time');
+    this.#contents.delete(slot);
+    return new Promise((resolve, reject) => this.pending.set(slot, { expert, resolve, reject }));
+  }
+
+  async endLoad(slot: number, fault: Error | null = null): Promise<void> {
+    const load = this.pending.get(slot);
+    assert.ok(load, `no load of slot ${slot} is under way`);
+    this.pending.delete(slot);
+    if (fault === null) {
+      this.#contents.set(slot, load.expert);
+      load.resolve({ loaded: true, readBytes: 7, loadMs: 2 });
+    } else {
+      load.reject(fault);
+    }
+    await settle();
+  }
+
+  cancel(slot: number): void {
+    this.calls.push(`cancel ${slot}`);
+    this.pending.get(slot)?.resolve({ loaded: false, readBytes: 3, loadMs: 1 });
+    this.pending.delete(slot);
+  }
+
+  async execute(slot: number, rows: number, hidden: Uint8Array, output: Uint8Array): Promise<{ executeMs: number }> {
+    this.calls.push(`execute ${slot} ${rows}`);
+    if (this.executeFault !== null) throw this.executeFault;
+    const expert = this.#contents.get(slot);
+    assert.ok(expert !== undefined, 'an empty slot is executed');
+    output.set(hidden.map((value) => value + expert));
+    return { executeMs: 1 };
+  }
+
+  dispose(): void {
+    this.calls.push('dispose');
+  }
+}
+
+/** Lets all that is due happen. */
+export const settle = (): Promise<void> => new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
+/** Experts that TestSlots knows by number. */
+export const testSource = {
+  expert: (layer: number, expert: number) => ({ expert: layer * 100 + expert }),
+} as unknown as ModelSource;
+
+export const silentLog: Logger = { error: () => {}, warn: () => {}, info: () => {}, debug: () => {} };
