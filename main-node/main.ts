@@ -75,7 +75,7 @@ async function loadMain(settings: NodeSettings, log: Logger): Promise<LoadedMain
   try {
     const model = createModel(device, source.shape);
     await loadDenseWeights(model, source, source.shippedFormat);
-    log.info('model-loaded', { model: source.name, deviceMemoryBytes: device.info().usedBytes });
+    log.info('model loaded', { model: source.name, deviceMemoryBytes: device.info().usedBytes });
     return { source, packDigest, tokenizer, device, model };
   } catch (thrown) {
     device.dispose();
@@ -116,7 +116,7 @@ async function serveMain(settings: NodeSettings, loaded: LoadedMain, log: Logger
     await stop();
     throw thrown;
   }
-  log.info('main-ready', { address: server.address, model: loaded.source.name });
+  log.info('main is ready', { address: server.address, model: loaded.source.name });
   return { address: server.address, stop };
 }
 
@@ -128,8 +128,8 @@ async function stopMain(
   loaded: LoadedMain,
 ): Promise<void> {
   const { engine, membership, inference } = parts;
-  await Promise.all([inference.stop(), ...discovery.map((part) => part.stop())]);
-  await Promise.all([membership.stop(), server.stop()]);
+  await Promise.all([inference.stop(), server.stop(), ...discovery.map((part) => part.stop())]);
+  await membership.stop();
   engine.roster.stop();
   engine.decodePasses.dispose();
   engine.prefillPasses.dispose();

@@ -4,13 +4,11 @@
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { availableParallelism } from 'node:os';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const packageRoot = dirname(dirname(fileURLToPath(import.meta.url)));
-const require = createRequire(import.meta.url);
 
 const TOOLS = [
   { commands: ['c++', 'g++', 'clang++'], purpose: 'a C++20 compiler (GCC 11 or newer, or Clang 14)', package: 'g++' },
@@ -135,11 +133,11 @@ function buildAddon(stamp, odmoeVersion) {
     say('building the addon');
     dropForeignBuild(buildFolder, packageRoot);
     mkdirSync(buildFolder, { recursive: true });
-    // cmake-js takes node-api-headers, and downloads nothing, because this directory's package.json has binary.napi_versions.
+    // cmake-js takes node-api-headers and node-addon-api from node_modules, and downloads nothing, because the package.json of
+    // its --directory has binary.napi_versions.
     const cmakeJs = [
       join(packageRoot, 'node_modules', 'cmake-js', 'bin', 'cmake-js'),
       ...['--directory', packageRoot, '--out', buildFolder, '--config', 'Release', '--log-level', 'warn'],
-      `--CDODMOE_NODE_ADDON_API=${require('node-addon-api').include_dir}`,
       `--CDODMOE_VERSION=${odmoeVersion}`,
     ];
     run(process.execPath, [...cmakeJs, 'configure']);
@@ -162,7 +160,9 @@ function main() {
   const unknown = process.argv.slice(2).filter((argument) => argument !== '--sanitize');
   if (unknown.length > 0) throw new BuildError(`unknown argument ${unknown.join(' ')}; the only one is --sanitize`);
   if (!existsSync(join(packageRoot, 'node_modules', 'cmake-js'))) {
-    throw new BuildError('the npm packages are not installed; run `npm ci` (or `npm run setup`, which does everything)');
+    throw new BuildError(
+      'the npm packages are not installed; run `npm ci` (or `npm run setup`, which does everything)',
+    );
   }
   const { version } = JSON.parse(readFileSync(join(packageRoot, 'package.json'), 'utf8'));
   const stamp = sourceStamp(version);

@@ -32,7 +32,11 @@ export function registerBenchRecall(bench: Command): void {
   bench
     .command('recall')
     .description('how well a quantized shadow predicts the experts, by precision and alignment (OD-MoE eq. 2 and 3)')
-    .option('--model <directory>', 'a pack or a checkpoint (default: the demo model)', join(packageRoot(), 'models', 'demo'))
+    .option(
+      '--model <directory>',
+      'a pack or a checkpoint (default: the demo model)',
+      join(packageRoot(), 'models', 'demo'),
+    )
     .option('--prompts <count>', `story prompts, at most ${MOST_PROMPTS}`, wholeNumber(1, MOST_PROMPTS), 12)
     .option('--tokens <count>', 'decode iterations of a prompt', wholeNumber(1, MOST_ITERATIONS), 128)
     .option('--precision <list>', 'of int8, nf4, fp16', precisions, [...PRECISIONS])
@@ -50,7 +54,9 @@ export function registerBenchRecall(bench: Command): void {
 }
 
 async function run(flags: RecallFlags): Promise<void> {
-  const bar = process.stderr.isTTY ? new SingleBar({ format: 'recall {bar} {value}/{total} prompt runs, {eta_formatted}' }) : null;
+  const bar = process.stderr.isTTY
+    ? new SingleBar({ format: 'recall {bar} {value}/{total} prompt runs, {eta_formatted}' })
+    : null;
   let started = false;
   const onProgress: RecallProgress = (done, total) => {
     if (!started) bar?.start(total, done);

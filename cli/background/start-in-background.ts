@@ -4,7 +4,7 @@ import { mkdir, open, stat, rename, type FileHandle } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { RoleSetting } from '../../shared/config/node-settings.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
-import { LOST_CODES, listeningAddress, odmoeCommand } from '../demo/daemon-process.js';
+import { daemonName, LOST_CODES, listeningAddress, odmoeCommand } from '../demo/daemon-process.js';
 import { identifyProcess, isRunning } from './process-identity.js';
 import { logPath, removeRecord, writeRecord, type ProcessRecord } from './process-records.js';
 
@@ -65,7 +65,13 @@ async function launch(node: NodeToStart, options: BackgroundOptions): Promise<{ 
     const identity = pid === undefined ? null : await identifyProcess(pid);
     if (pid !== undefined && identity !== null) {
       const { startedAt, commandLine } = identity;
-      await writeRecord(options.directory, { ...node, pid, started_at: startedAt, command_line: commandLine });
+      await writeRecord(options.directory, {
+        id: node.id,
+        role: node.role,
+        pid,
+        started_at: startedAt,
+        command_line: commandLine,
+      });
     }
     const address = await listening(log, from, ended, node, options);
     child.unref();
@@ -93,7 +99,10 @@ async function openLog(directory: string, id: string): Promise<FileHandle> {
 function endOf(child: ChildProcess): { reason: string | null } {
   const end: { reason: string | null } = { reason: null };
   child.once('error', (error) => (end.reason = `could not be started: ${error.message}`));
-  child.once('exit', (status, signal) => (end.reason = signal === null ? `ended with status ${status}` : `got ${signal}`));
+  child.once(
+    'exit',
+    (status, signal) => (end.reason = signal === null ? `ended with status ${status}` : `got ${signal}`),
+  );
   return end;
 }
 
@@ -117,12 +126,15 @@ async function listening(
       const tail = written.slice(-LOG_TAIL_BYTES).trim();
       throw new OdmoeError(
         LOST_CODES[node.role],
-        `${node.role} ${node.id} ${reason}${tail === '' ? '' : `; its log says:\n${tail}`}\n(${path})`,
+        `${daemonName(node)} ${reason}${tail === '' ? '' : `; its log says:\n${tail}`}\n(${path})`,
       );
     }
     if (performance.now() > deadlineMs) {
       const seconds = options.timeoutMs / 1000;
-      throw new OdmoeError('TIMEOUT', `${node.role} ${node.id} is not ready after ${seconds} s; it goes on starting: ${path}`);
+      throw new OdmoeError(
+        'TIMEOUT',
+        `${daemonName(node)} is not ready after ${seconds} s; it goes on starting: ${path}`,
+      );
     }
     await delay(LOG_POLL_MS);
   }

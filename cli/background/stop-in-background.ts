@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { OdmoeError } from '../../shared/errors/index.js';
+import { daemonName } from '../demo/daemon-process.js';
 import { isRunning } from './process-identity.js';
 import { removeRecord, type ProcessRecord } from './process-records.js';
 import { identityOf } from './start-in-background.js';
@@ -32,7 +33,7 @@ export async function stopInBackground(
       kind = 'killed';
       signal(pid, 'SIGKILL');
       if (!(await goneWithin(record, KILL_GRACE_MS))) {
-        throw new OdmoeError('TIMEOUT', `${record.role} ${id} (process ${pid}) cannot be killed: look at it with ps`);
+        throw new OdmoeError('TIMEOUT', `${daemonName(record)} (process ${pid}) cannot be killed: look at it with ps`);
       }
     }
   }

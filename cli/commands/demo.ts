@@ -33,10 +33,16 @@ interface DemoFlags extends GenerationFlags {
 export function registerDemoCommand(program: Command): void {
   const command = program
     .command('demo')
-    .description('start main, shadow and workers on this machine, answer a prompt, show how well it went, stop everything')
+    .description(
+      'start main, shadow and workers on this machine, answer a prompt, show how well it went, stop everything',
+    )
     .argument('[text]', `the prompt (default: "${DEFAULT_PROMPT}")`)
     .option('--workers <n>', 'worker daemons', workerCount, DEFAULT_WORKERS)
-    .option('--model <directory>', 'a pack or a checkpoint (default: the demo model)', join(packageRoot(), 'models', 'demo'))
+    .option(
+      '--model <directory>',
+      'a pack or a checkpoint (default: the demo model)',
+      join(packageRoot(), 'models', 'demo'),
+    )
     .option('--group-size <n>', 'workers that serve a layer; auto: as many as it activates experts', groupSize, 'auto')
     .addOption(
       new Option('--shadow <precision>', 'how the shadow is quantized; none: no predictions')

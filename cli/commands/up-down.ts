@@ -3,6 +3,7 @@ import { loadClusterConfig } from '../../shared/config/load-cluster-config.js';
 import type { ClusterConfig, ConfiguredNode } from '../../shared/config/cluster-config.js';
 import { nodesOfThisHost } from '../../shared/config/resolve-node-settings.js';
 import { OdmoeError } from '../../shared/errors/index.js';
+import { daemonName } from '../demo/daemon-process.js';
 import { readRecords, stateDirectory } from '../background/process-records.js';
 import { startInBackground, type StartOutcome } from '../background/start-in-background.js';
 import { stopInBackground, type StopOutcome } from '../background/stop-in-background.js';
@@ -59,7 +60,9 @@ async function up(configPath: string, timeoutMs: number): Promise<void> {
   const [first] = failures;
   if (first === undefined) return;
   const rest = failures.length < nodes.length ? '; the others run, `odmoe down` stops them' : '';
-  throw new OdmoeError(first.code, `${failures.length} of ${nodes.length} daemons did not start${rest}`, { cause: first });
+  throw new OdmoeError(first.code, `${failures.length} of ${nodes.length} daemons did not start${rest}`, {
+    cause: first,
+  });
 }
 
 async function down(configPath: string): Promise<void> {
@@ -82,9 +85,9 @@ async function down(configPath: string): Promise<void> {
 function describeStart(node: ConfiguredNode, outcome: StartOutcome): string {
   switch (outcome.kind) {
     case 'started':
-      return `${node.role} ${outcome.id} listens on ${outcome.address} (process ${outcome.pid})`;
+      return `${daemonName(node)} listens on ${outcome.address} (process ${outcome.pid})`;
     case 'alreadyRunning':
-      return `${node.role} ${outcome.id} runs already (process ${outcome.pid})`;
+      return `${daemonName(node)} runs already (process ${outcome.pid})`;
     case 'failed':
       return `failed: ${outcome.error.message}`;
   }

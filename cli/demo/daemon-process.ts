@@ -12,7 +12,11 @@ export const STDERR_TAIL_BYTES = 16 * 1024;
 export const STOP_GRACE_MS = 5_000;
 
 /** Failures of a daemon, by its role: what its loss is called everywhere else. */
-export const LOST_CODES: Record<RoleSetting, ErrorCode> = { main: 'NO_MAIN', shadow: 'SHADOW_LOST', worker: 'WORKER_LOST' };
+export const LOST_CODES: Record<RoleSetting, ErrorCode> = {
+  main: 'NO_MAIN',
+  shadow: 'SHADOW_LOST',
+  worker: 'WORKER_LOST',
+};
 
 /** The line that a daemon prints when it is ready; shared/daemon writes it. */
 const LISTENING = /^odmoe (?:main|shadow|worker) \S+ listening on (\S+)$/m;
@@ -20,6 +24,11 @@ const LISTENING = /^odmoe (?:main|shadow|worker) \S+ listening on (\S+)$/m;
 /** The address that a daemon says it listens on, in what it has printed so far; null while it has not. */
 export function listeningAddress(printed: string): string | null {
   return LISTENING.exec(printed)?.[1] ?? null;
+}
+
+/** "worker-3", or "worker bench" where the id does not say the role. */
+export function daemonName({ role, id }: { role: RoleSetting; id: string }): string {
+  return id.startsWith(role) ? id : `${role} ${id}`;
 }
 
 /** The command line of `odmoe ARGUMENTS`, for spawning. */
@@ -96,6 +105,6 @@ export class DaemonProcess {
   private failure(what: string): OdmoeError {
     const said = this.stderrTail.trim();
     const rest = said === '' ? '; it wrote nothing to stderr' : `; it wrote:\n${said}`;
-    return new OdmoeError(LOST_CODES[this.role], `${this.role} ${this.id} ${what}${rest}`);
+    return new OdmoeError(LOST_CODES[this.role], `${daemonName(this)} ${what}${rest}`);
   }
 }

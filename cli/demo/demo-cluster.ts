@@ -3,7 +3,7 @@ import type { RoleSetting } from '../../shared/config/node-settings.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import { fetchStatus } from '../../shared/rpc/index.js';
 import type { StatusReply } from '../../shared/rpc/messages.js';
-import { DaemonProcess } from './daemon-process.js';
+import { daemonName, DaemonProcess } from './daemon-process.js';
 
 export interface DemoClusterOptions {
   /** Directory of the pack. */
@@ -144,16 +144,13 @@ export class DemoCluster {
 }
 
 /** Which daemons main does not work with yet, and why where main can tell; empty when all are there. */
-export function missingNodes(
-  status: StatusReply,
-  daemons: readonly { role: RoleSetting; id: string }[],
-): string[] {
+export function missingNodes(status: StatusReply, daemons: readonly { role: RoleSetting; id: string }[]): string[] {
   const known = new Set(status.nodes.map(({ identity }) => identity.id));
   const placed = new Set(status.placement?.workers.map(({ id }) => id) ?? []);
   return daemons
     .filter(({ role, id }) => !(known.has(id) && (role !== 'worker' || placed.has(id))))
-    .map(({ role, id }) => {
-      const problem = status.problems.find((candidate) => candidate.id === id);
-      return `${role} ${id} has not joined${problem === undefined ? '' : ` (${problem.message})`}`;
+    .map((daemon) => {
+      const problem = status.problems.find((candidate) => candidate.id === daemon.id);
+      return `${daemonName(daemon)} has not joined${problem === undefined ? '' : ` (${problem.message})`}`;
     });
 }

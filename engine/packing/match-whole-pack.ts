@@ -95,5 +95,5 @@ async function weightDifference(
   }
   return sourceFingerprint(tensors) === manifest.source.fingerprint
     ? null
-    : 'its weights are not the those of the checkpoint';
+    : 'its weights are not those of the checkpoint';
 }

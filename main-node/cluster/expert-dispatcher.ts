@@ -74,7 +74,7 @@ export class ExpertDispatcher {
   ): void {
     const overtaken = failure.code === 'STALE_EPOCH' && this.directory.placement?.epoch !== epoch;
     if (failure.code !== 'WORKER_LOST' && !overtaken) barred.add(workerId);
-    this.log.warn('expert-resent', {
+    this.log.warn('expert is sent again', {
       worker: workerId,
       layer: work.layer,
       expert: work.expert,

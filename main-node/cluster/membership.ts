@@ -56,6 +56,12 @@ export class Membership {
   /** Boot ids of peers that hello is being said to: one known by two addresses gets one stream. */
   private readonly greeting = new Set<string>();
   private stopped = false;
+  private halt: () => void = () => undefined;
+  private readonly halted = new Promise<null>((resolve) => {
+    this.halt = () => {
+      resolve(null);
+    };
+  });
 
   constructor(private readonly options: MembershipOptions) {}
 
@@ -94,6 +100,7 @@ export class Membership {
   /** Closes every stream and resolves when no dial runs any more. */
   async stop(): Promise<void> {
     this.stopped = true;
+    this.halt();
     const dials = [...this.known.values()].map(({ dial }) => dial);
     for (const dial of dials) dial.stop();
     for (const stream of [...this.streams]) stream.close();
@@ -108,7 +115,7 @@ export class Membership {
       return;
     }
     if (this.known.size >= MAX_KNOWN_ADDRESSES) {
-      this.options.log.warn('peer-ignored', { address, id, reason: `${MAX_KNOWN_ADDRESSES} addresses are known` });
+      this.options.log.warn('peer ignored', { address, id, reason: `${MAX_KNOWN_ADDRESSES} addresses are known` });
       return;
     }
     this.forgetOldAddress(id);
@@ -139,16 +146,16 @@ export class Membership {
       },
       onForgotten: () => {
         this.known.delete(address);
-        this.options.log.info('peer-forgotten', { address });
+        this.options.log.info('peer forgotten', { address });
       },
     });
   }
 
   private async connect(address: string, connected: () => void): Promise<void> {
     // Asked first, so that a daemon known by two addresses does not get two streams.
-    const peer = await identifyPeer(address, IDENTIFY_TIMEOUT_MS);
+    const peer = await Promise.race([identify(address), this.halted]);
     const entry = this.known.get(address);
-    if (entry === undefined || this.stopped) return;
+    if (entry === undefined || peer === null) return;
     entry.id = peer.id;
     const connectedBootId = this.options.roster.connectedBootId(peer.id);
     if (connectedBootId === peer.bootId || this.greeting.has(peer.bootId)) {
@@ -242,12 +249,12 @@ export class Membership {
     const news = entry.problem?.message !== error.message;
     entry.problem = error;
     if (news)
-      this.options.log.warn('peer-unusable', { address, id: entry.id, code: error.code, message: error.message });
+      this.options.log.warn('peer cannot be used', { address, id: entry.id, code: error.code, message: error.message });
   }
 
   private turnAway(problem: PeerProblem): void {
     const news = this.turnedAway.get(problem.address)?.message !== problem.message;
-    if (news) this.options.log.warn('peer-refused', { ...problem });
+    if (news) this.options.log.warn('peer refused', { ...problem });
     // Oldest first out.
     this.turnedAway.delete(problem.address);
     this.turnedAway.set(problem.address, problem);
@@ -262,6 +269,15 @@ export function dialAddress(address: string, peerHost: string): string {
   const colon = address.lastIndexOf(':');
   const host = address.slice(0, Math.max(0, colon));
   return ANY_HOSTS.has(host) ? formatAddress(peerHost, Number(address.slice(colon + 1))) : address;
+}
+
+async function identify(address: string): Promise<NodeIdentity> {
+  try {
+    return await identifyPeer(address, IDENTIFY_TIMEOUT_MS);
+  } catch (thrown) {
+    const { message } = toOdmoeError(thrown);
+    throw new OdmoeError('TIMEOUT', `no daemon answers at ${address} (${message}); start it, or correct the address`);
+  }
 }
 
 function reasonOf(error: OdmoeError | null): string {

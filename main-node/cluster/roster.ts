@@ -75,7 +75,7 @@ export class Roster {
 
   addWorker(link: WorkerLink): void {
     this.workers.set(link.id, link);
-    this.log.info('worker-joined', { worker: link.id, address: link.address, device: link.identity.device });
+    this.log.info('worker joined', { worker: link.id, address: link.address, device: link.identity.device });
     this.joinTimer ??= setTimeout(() => {
       this.replan();
     }, JOIN_BATCH_MS);
@@ -84,14 +84,14 @@ export class Roster {
   removeWorker(link: WorkerLink, reason: string): void {
     if (this.workers.get(link.id) !== link) return;
     this.workers.delete(link.id);
-    this.log.warn('worker-lost', { worker: link.id, address: link.address, reason, left: this.workers.size });
+    this.log.warn('worker lost', { worker: link.id, address: link.address, reason, left: this.workers.size });
     this.replan();
   }
 
   addShadow(link: ShadowLink): void {
     this.shadows.push(link);
     const used = this.shadow === link;
-    this.log.info('shadow-joined', { shadow: link.id, address: link.address, standby: !used });
+    this.log.info('shadow joined', { shadow: link.id, address: link.address, standby: !used });
     if (used) this.announceToShadow();
   }
 
@@ -99,7 +99,7 @@ export class Roster {
     const index = this.shadows.indexOf(link);
     if (index < 0) return;
     this.shadows.splice(index, 1);
-    this.log.warn('shadow-lost', { shadow: link.id, address: link.address, reason });
+    this.log.warn('shadow lost', { shadow: link.id, address: link.address, reason });
     if (index === 0) this.announceToShadow();
   }
 
@@ -150,7 +150,7 @@ export class Roster {
     this.placed = new Map(this.workers);
     if (placement === null) return;
     const groups = placement.groups.map((group) => group.workerIds.join(' '));
-    this.log.info('placement', { epoch: placement.epoch, groups });
+    this.log.info('placement announced', { epoch: placement.epoch, groups });
     for (const link of this.connectedWorkers()) {
       link.sendPlacement(placement);
       // A stream that breaks while it is written to has made a newer placement already.

@@ -44,7 +44,11 @@ export class ShadowLink {
         this.takePrediction(reply.prediction);
         return;
       case 'error':
-        this.log.warn('shadow-error', { shadow: this.id, code: reply.error.code, message: reply.error.message });
+        this.log.warn('shadow sent an error', {
+          shadow: this.id,
+          code: reply.error.code,
+          message: reply.error.message,
+        });
         return;
       case 'status':
         this.latestStatus = reply.status;

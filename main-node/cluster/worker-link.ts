@@ -148,7 +148,7 @@ export class WorkerLink {
   private fail(requestId: number, code: string, message: string): void {
     const request = this.pending.get(requestId);
     if (request === undefined) {
-      this.log.warn('worker-error', { worker: this.id, code, message });
+      this.log.warn('worker sent an error', { worker: this.id, code, message });
       return;
     }
     this.forget(requestId, request);

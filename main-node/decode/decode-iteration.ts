@@ -37,12 +37,18 @@ export async function runDecodeIteration(
     const choice = await slot.pass.attend(layer, slot.hidden);
     const activated = Array.from(choice.experts);
     const prediction = context.predictions.decide(position, layer, activated);
-    const running = runLayerExperts(engine, context, slot, { position, layer, activated, prediction });
-    context.feed.layerWritten(layer, position + 1);
-    await running;
+    // The experts' messages leave first; while the workers compute, shadow gets this layer's rows.
+    await settleAll([
+      runLayerExperts(engine, context, slot, { position, layer, activated, prediction }),
+      writtenForShadow(context.feed, layer, position + 1),
+    ]);
     await slot.pass.combine(layer, slot.outputs, choice.weights);
   }
   return slot.pass.logits(ROW_ZERO);
+}
+
+async function writtenForShadow(feed: ShadowFeed, layer: number, written: number): Promise<void> {
+  feed.layerWritten(layer, written);
 }
 
 interface DecodeLayer {

@@ -70,13 +70,23 @@ export class PromptPrefill {
     for (let layer = 0; layer < layers; layer++) {
       if (this.context.signal.aborted) throw new OdmoeError('CANCELLED', 'the request was cancelled');
       const choice = await slot.pass.attend(layer, hidden);
-      const running = this.runLayerExperts(choice, { hidden, outputs, position, layer });
-      if (layer + 1 < layers) this.expectations.announce(position, layer + 1);
-      else if (nextPosition !== null) this.expectations.announce(nextPosition, 0);
-      this.context.feed.layerWritten(layer, position + 1);
-      await running;
+      const next = layer + 1 < layers ? { position, layer: layer + 1 } : { position: nextPosition, layer: 0 };
+      // The first batches leave first; then the workers learn of the next layer, and shadow gets this one's rows.
+      await settleAll([
+        this.runLayerExperts(choice, { hidden, outputs, position, layer }),
+        this.whileExpertsRun(layer, position, next),
+      ]);
       await slot.pass.combine(layer, outputs, choice.weights);
     }
+  }
+
+  private async whileExpertsRun(
+    layer: number,
+    position: number,
+    next: { position: number | null; layer: number },
+  ): Promise<void> {
+    if (next.position !== null) this.expectations.announce(next.position, next.layer);
+    this.context.feed.layerWritten(layer, position + 1);
   }
 
   /** Sends the first batches before it returns its promise, when there is a placement. */

@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import {
   GenerationTiming,
@@ -61,6 +62,8 @@ export class InferenceService {
     const resolved = this.resolve(request);
     this.requestCount += 1;
     const abort = new AbortController();
+    // While no worker is left, every batch of a prefill waits on it.
+    setMaxListeners(0, abort.signal);
     const onGone = (): void => {
       abort.abort();
     };

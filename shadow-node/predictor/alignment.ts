@@ -83,12 +83,7 @@ export function nextStep(progress: SequenceProgress, periods: AlignmentPeriods, 
 }
 
 /** How many positions one pass runs: those that main has passed, so that a shadow that fell behind catches up; else one. */
-function passedRows(
-  progress: SequenceProgress,
-  periods: AlignmentPeriods,
-  announced: number,
-  maxRows: number,
-): number {
+function passedRows(progress: SequenceProgress, periods: AlignmentPeriods, announced: number, maxRows: number): number {
   const { nextPosition, promptTokens } = progress;
   let rows = 1;
   while (

@@ -31,7 +31,7 @@ export class WorkerLinks {
 
   constructor(private readonly options: WorkerLinksOptions) {}
 
-  /** Opens streams to workers that are new, closes those to workers that have gone or moved. */
+  /** Opens streams to workers that are new (or back), closes those to workers that have gone or moved. */
   place(workers: readonly PlacedWorker[]): void {
     const addresses = new Map(workers.map(({ id, address }) => [id, address]));
     for (const [id, link] of this.links) {
@@ -40,7 +40,9 @@ export class WorkerLinks {
       this.links.delete(id);
     }
     for (const [id, address] of addresses) {
-      if (!this.links.has(id)) this.links.set(id, new WorkerLink(id, address, this.options, this.counts));
+      const link = this.links.get(id);
+      if (link === undefined) this.links.set(id, new WorkerLink(id, address, this.options, this.counts));
+      else link.retryNow();
     }
   }
 
@@ -74,6 +76,13 @@ class WorkerLink {
     if (this.stream.backlogBytes > PREDICTION_BACKLOG_LIMIT_BYTES) return false;
     this.stream.send({ kind: 'prediction', prediction });
     return true;
+  }
+
+  /** Main reaches the worker: there is no reason to wait any longer. */
+  retryNow(): void {
+    if (this.stream !== null || this.closed) return;
+    this.clearTimer();
+    this.connect();
   }
 
   close(): void {

@@ -47,16 +47,23 @@ export const LOG_FORMATS = ['text', 'json'] as const;
 export const PROVIDERS = ['mdns', 'static'] as const;
 
 const GROUP_SIZE_ERROR = 'auto or a whole number from 1 to 1024';
-export const groupSize = z.union(
-  [z.literal('auto'), z.number().int().min(1).max(1024)],
+const groupSize = z.union(
+  [
+    z.literal('auto', { error: GROUP_SIZE_ERROR }),
+    z
+      .number({ error: GROUP_SIZE_ERROR })
+      .int({ error: GROUP_SIZE_ERROR })
+      .min(1, { error: GROUP_SIZE_ERROR })
+      .max(1024, { error: GROUP_SIZE_ERROR }),
+  ],
   { error: GROUP_SIZE_ERROR },
 );
 
-export const alignPeriod = wholeNumber(0, 1_000_000);
-export const port = wholeNumber(1, 65_535);
-export const threads = wholeNumber(0, 1024);
-export const slots = wholeNumber(1, 1024);
-export const maxActiveSequences = wholeNumber(1, 1024);
+const alignPeriod = wholeNumber(0, 1_000_000);
+const port = wholeNumber(1, 65_535);
+const threads = wholeNumber(0, 1024);
+const slots = wholeNumber(1, 1024);
+const maxActiveSequences = wholeNumber(1, 1024);
 
 const nodeSchema = z.strictObject({
   id: identifier,

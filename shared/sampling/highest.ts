@@ -2,7 +2,7 @@
 const INSERTION_LIMIT = 512;
 
 /** Ids of the `count` highest values, highest first, equal values by rising id. */
-export function highestIds(values: Float32Array | Float64Array, count: number): number[] {
+export function highestIds(values: Float32Array, count: number): number[] {
   if (count <= 0) return [];
   if (count > INSERTION_LIMIT) return sortedByValue(values, [...values.keys()]).slice(0, count);
   const ids: number[] = [];
@@ -20,6 +20,6 @@ export function highestIds(values: Float32Array | Float64Array, count: number): 
 }
 
 /** The ids by falling value, equal values by rising id. Sorts in place. */
-export function sortedByValue(values: Float32Array | Float64Array, ids: number[]): number[] {
+export function sortedByValue(values: Float32Array, ids: number[]): number[] {
   return ids.sort((left, right) => (values[right] ?? 0) - (values[left] ?? 0) || left - right);
 }

@@ -48,24 +48,25 @@ export function samplingDistribution(logits: Float32Array, options: SamplingOpti
   const weights = new Float64Array(logits.length);
   // The highest weighs 1, so that no temperature, however small, overflows.
   for (let id = 0; id < weights.length; id++) weights[id] = Math.exp(((logits[id] ?? 0) - highest) / options.temperature);
-  let ids: readonly number[] = topK(weights, options.topK);
-  if (options.topP < 1) ids = topP(weights, ids, options.topP);
+  let ids: readonly number[] = topK(logits, options.topK);
+  if (options.topP < 1) ids = topP(logits, weights, ids, options.topP);
   const ratio = options.minP;
   return { ids: ids.filter((id) => (weights[id] ?? 0) > 0 && (weights[id] ?? 0) >= ratio), weights };
 }
 
-function topK(weights: Float64Array, count: number): number[] {
-  return count === 0 || count >= weights.length ? [...weights.keys()] : highestIds(weights, count);
+function topK(logits: Float32Array, count: number): number[] {
+  return count === 0 || count >= logits.length ? [...logits.keys()] : highestIds(logits, count);
 }
 
 /** The fewest most likely tokens that together hold at least `mass` of the candidates' probability; at least one. */
-function topP(weights: Float64Array, ids: readonly number[], mass: number): number[] {
+function topP(logits: Float32Array, weights: Float64Array, ids: readonly number[], mass: number): number[] {
   const needed = mass * sumOf(weights, ids);
   for (let cut = TOP_P_CUT_STEP; ; cut *= TOP_P_CUT_STEP) {
     // Few tokens hold most of the mass: sorting those above a cut is much less work than sorting the vocabulary.
     const candidates = ids.filter((id) => (weights[id] ?? 0) >= cut);
-    const sorted = candidates.length < ids.length && sumOf(weights, candidates) < needed ? null : candidates;
-    if (sorted !== null) return shortestPrefix(weights, sortedByValue(weights, sorted), needed);
+    if (candidates.length === ids.length || sumOf(weights, candidates) >= needed) {
+      return shortestPrefix(weights, sortedByValue(logits, candidates), needed);
+    }
   }
 }
 

@@ -60,7 +60,14 @@ describe('shadow and its peers', () => {
 
   function begin(main: ScriptedMain, changes: Partial<BeginSequence> = {}): void {
     const periods = { alignTokenPeriod: 1, alignKvPeriod: 0 };
-    const message = { epoch: 1, sequence: 1, tokenIds: PROMPT, promptTokens: PROMPT.length, maxPositions: 60, ...periods };
+    const message = {
+      epoch: 1,
+      sequence: 1,
+      tokenIds: PROMPT,
+      promptTokens: PROMPT.length,
+      maxPositions: 60,
+      ...periods,
+    };
     main.send({ kind: 'begin', begin: { ...message, ...changes } });
   }
 
@@ -86,7 +93,10 @@ describe('shadow and its peers', () => {
       assert.equal(main.refusal?.code, 'NODE_REFUSED');
       assert.ok(main.refusal.message.includes(named), main.refusal.message);
       await waitUntil('the stream is closed', () => main.closed !== null);
-      assert.ok(log.matching('refused a peer').some((line) => line.includes(named)), 'it is logged here as well');
+      assert.ok(
+        log.matching('refused a peer').some((line) => line.includes(named)),
+        'it is logged here as well',
+      );
     }
   });
 
@@ -121,7 +131,7 @@ describe('shadow and its peers', () => {
 
   it('answers a sequence that does not fit the model, and goes on', async () => {
     const main = await connectAsOnlyMain();
-    begin(main, { tokenIds: [1, 2, 60_000] , promptTokens: 3 });
+    begin(main, { tokenIds: [1, 2, 60_000], promptTokens: 3 });
     await waitUntil('the error arrives', () => main.errors.length > 0);
     assert.equal(main.errors[0]?.code, 'PROTOCOL_VIOLATION');
     assert.equal(main.errors[0]?.requestId, 1, 'the error names the sequence');
@@ -232,7 +242,10 @@ describe('shadow and its peers', () => {
     const probe = await startRpcServer({ ...listen, port: 0 });
     const { port } = parseAddress(probe.address);
     await probe.stop();
-    const joining = await startShadow({ ...settings, id: 'joiner', mainAddress: `127.0.0.1:${port}` }, log.logger('joiner'));
+    const joining = await startShadow(
+      { ...settings, id: 'joiner', mainAddress: `127.0.0.1:${port}` },
+      log.logger('joiner'),
+    );
     await waitUntil('it has tried in vain', () => log.matching('main does not answer').length > 0);
     const main = await startRpcServer({ ...listen, port, cluster });
     await waitUntil('it has joined', () => joins > 0);

@@ -27,7 +27,11 @@ describe('shadow predictions', () => {
   let main: ScriptedMain;
   let promptIds: number[];
   let tokenIds: number[];
-  const workers = [new PredictionListener('worker-1'), new PredictionListener('worker-2'), new PredictionListener('worker-3')];
+  const workers = [
+    new PredictionListener('worker-1'),
+    new PredictionListener('worker-2'),
+    new PredictionListener('worker-3'),
+  ];
 
   before(async () => {
     const pack = await packOf('demo');
@@ -54,7 +58,9 @@ describe('shadow predictions', () => {
     await main.greet();
     assert.ok(main.welcomed, main.refusal?.message);
     main.send({ kind: 'placement', placement: placementOf(workers, local.shape, EPOCH) });
-    await waitUntil('the shadow is connected to every worker', () => workers.every(({ openStreams }) => openStreams === 1));
+    await waitUntil('the shadow is connected to every worker', () =>
+      workers.every(({ openStreams }) => openStreams === 1),
+    );
   });
 
   afterEach(async function () {

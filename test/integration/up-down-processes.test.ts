@@ -5,12 +5,7 @@ import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { identifyProcess, isRunning } from '../../cli/background/process-identity.js';
-import {
-  readRecords,
-  stateDirectory,
-  writeRecord,
-  type ProcessRecord,
-} from '../../cli/background/process-records.js';
+import { readRecords, stateDirectory, writeRecord, type ProcessRecord } from '../../cli/background/process-records.js';
 import { stopInBackground } from '../../cli/background/stop-in-background.js';
 
 const KEEPS_RUNNING = 'console.log("ready"); setInterval(() => undefined, 1000)';

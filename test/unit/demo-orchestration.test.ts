@@ -5,7 +5,13 @@ import { demoTable } from '../../cli/demo/demo-table.js';
 import type { Finished, NodeIdentity, NodeStatus, StatusReply } from '../../shared/rpc/messages.js';
 
 function identity(id: string, role: NodeIdentity['role']): NodeIdentity {
-  const names = { cluster: 'demo', modelName: 'demo', packDigest: 'ab', bootId: 'boot', device: 'cpu scalar, 1 threads' };
+  const names = {
+    cluster: 'demo',
+    modelName: 'demo',
+    packDigest: 'ab',
+    bootId: 'boot',
+    device: 'cpu scalar, 1 threads',
+  };
   return { id, role, protocolVersion: 1, address: '127.0.0.1:1', ...names };
 }
 
@@ -80,7 +86,7 @@ describe('demo orchestration', () => {
   it('names who is missing, and why where main knows', () => {
     const refused = { address: '127.0.0.1:5', id: 'worker-2', code: 'NODE_REFUSED', message: 'another pack' };
     const missing = missingNodes(status(['main', 'worker-1', 'worker-2'], ['worker-1'], [refused]), DAEMONS);
-    assert.deepEqual(missing, ['shadow shadow has not joined', 'worker worker-2 has not joined (another pack)']);
+    assert.deepEqual(missing, ['shadow has not joined', 'worker-2 has not joined (another pack)']);
   });
 
   it('the table shows recall, reloads, speed and every node’s memory beside the model’s experts', () => {
@@ -95,7 +101,14 @@ describe('demo orchestration', () => {
         queuedMs: 0,
         ioStallMs: 0,
       },
-      sep: { recall: 0.9975, activated: 400, predictedCorrectly: 399, late: 0, correctByIteration: [], activatedByIteration: [] },
+      sep: {
+        recall: 0.9975,
+        activated: 400,
+        predictedCorrectly: 399,
+        late: 0,
+        correctByIteration: [],
+        activatedByIteration: [],
+      },
       reloads: 7,
       nodes: [
         nodeStatus('main', 'ROLE_MAIN', 1024 * 1024),

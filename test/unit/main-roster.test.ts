@@ -122,7 +122,7 @@ describe('main: the roster', () => {
 describe('main: the first epoch', () => {
   it('grows from one start to the next and leaves room for epochs in between', () => {
     const start = Date.UTC(2026, 5, 1);
-    assert.equal(firstEpoch(start + 1000) - firstEpoch(start), 65_536);
-    assert.ok(Number.isSafeInteger(firstEpoch(Date.UTC(2500, 0, 1))));
+    assert.ok(firstEpoch(start + 1) - firstEpoch(start) >= 1000);
+    assert.ok(Number.isSafeInteger(firstEpoch(Date.UTC(2290, 0, 1)) + 1_000_000));
   });
 });

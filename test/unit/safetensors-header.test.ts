@@ -133,12 +133,6 @@ describe('safetensors header', () => {
 
   const lies: [string, unknown, number, RegExp][] = [
     ['not JSON', '{"a":', 0, /not JSON/],
-    [
-      'not UTF-8',
-      Buffer.from([0x7b, 0xff, 0x7d]).toString('latin1').replace('ÿ', '\ud800'),
-      0,
-      /not JSON|not an object/,
-    ],
     ['a list', [], 0, /not a JSON object/],
     ['a tensor that is no object', { a: 1 }, 0, /"a": entry is not an object/],
     ['an unknown dtype', { a: { dtype: 'BF17', shape: [2], data_offsets: [0, 4] } }, 4, /"BF17" is unknown/],
@@ -186,6 +180,11 @@ describe('safetensors header', () => {
     it(`refuses ${name}`, () => assert.throws(() => parse(fileWith(header, dataBytes)), corrupt(message)));
   }
 
+  it('refuses a header that is not UTF-8', () => {
+    const header = Buffer.concat([Buffer.from('{"'), Buffer.from([0xff]), Buffer.from('":{}}')]);
+    assert.throws(() => parse(withHeader(header, [])), corrupt(/not JSON/));
+  });
+
   it('takes a header padded with spaces, and a tensor named __proto__', () => {
     const entry = { dtype: 'U8', shape: [1], data_offsets: [0, 1] };
     const found = parse(fileWith(`{"__proto__":${JSON.stringify(entry)}}     `, 1));
@@ -221,7 +220,7 @@ describe('safetensors file', () => {
     for (let size = 0; size < whole.length; size += 1) {
       assert.ok(corrupt(/m\.safetensors: /)(await read(whole.subarray(0, size))), `accepted at ${size} bytes`);
     }
-    assert.ok(!(await read(whole)) || !((await read(whole)) instanceof Error));
+    assert.ok(!((await read(whole)) instanceof Error));
   });
 
   it('is refused when its header is announced longer than the file or than any header may be', async () => {

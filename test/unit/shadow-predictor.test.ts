@@ -159,7 +159,10 @@ describe('shadow predictor', () => {
     for (const position of [3, 4, 5]) predictor.announceToken({ epoch: 1, sequence: 1, position, tokenId: 4 });
     await settled();
     const late = predictions.filter((prediction) => prediction.endsWith(' late'));
-    assert.deepEqual(late.map((prediction) => prediction.slice(0, 5)), ['1@3/0', '1@4/0', '1@3/1', '1@4/1']);
+    assert.deepEqual(
+      late.map((prediction) => prediction.slice(0, 5)),
+      ['1@3/0', '1@4/0', '1@3/1', '1@4/1'],
+    );
     assert.equal(predictions.length, 6);
   });
 

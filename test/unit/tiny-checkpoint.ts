@@ -40,12 +40,15 @@ export interface TinyTensor {
 
 /** Bytes of a safetensors file. */
 export function safetensorsBytes(tensors: readonly TinyTensor[], metadata: Record<string, string> = {}): Buffer {
-  const header: Record<string, unknown> = { __metadata__: metadata };
   let offset = 0;
-  for (const { name, dtype, shape, data } of tensors) {
-    header[name] = { dtype, shape, data_offsets: [offset, offset + data.length] };
-    offset += data.length;
-  }
+  // fromEntries, so that a tensor may even be named __proto__.
+  const header = Object.fromEntries<unknown>([
+    ['__metadata__', metadata],
+    ...tensors.map(({ name, dtype, shape, data }): [string, unknown] => {
+      offset += data.length;
+      return [name, { dtype, shape, data_offsets: [offset - data.length, offset] }];
+    }),
+  ]);
   return withHeader(
     Buffer.from(JSON.stringify(header)),
     tensors.map(({ data }) => data),
@@ -74,10 +77,11 @@ export function noise(sizeBytes: number, seed: number): Uint8Array {
 
 const VALUE_BYTES: Readonly<Record<WeightDtype, number>> = { BF16: 2, F16: 2, F32: 4 };
 
-/** Every tensor of a checkpoint with this config.json, filled with noise (any bit pattern may come). */
+/** Every tensor of a checkpoint with this config.json, filled with noise: any bit pattern may come. */
 export function tinyTensors(
   config: Readonly<Record<string, unknown>> = TINY_CONFIG,
   dtypeOf: (expected: ExpectedTensor) => WeightDtype = () => 'BF16',
+  dataOf: (sizeBytes: number, seed: number) => Uint8Array = noise,
 ): TinyTensor[] {
   const { family, config: parsed } = parseModelConfig(config, 'config.json');
   return [...family.expectedTensors(parsed)].map((expected, index) => {
@@ -87,7 +91,7 @@ export function tinyTensors(
       name: expected.name,
       dtype,
       shape: expected.dimensions,
-      data: noise(values * VALUE_BYTES[dtype], index + 1),
+      data: dataOf(values * VALUE_BYTES[dtype], index + 1),
     };
   });
 }

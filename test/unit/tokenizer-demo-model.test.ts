@@ -74,9 +74,9 @@ describe("the demo model's tokenizer", () => {
   });
 
   it('streams a character of several tokens only when it is whole', () => {
-    const text = 'né 🦊 fox';
+    const text = 'é🦊é🦊';
     const tokenIds = tokenizer.encode(text);
-    assert.ok(tokenIds.length > text.length, 'the text has characters of several tokens');
+    assert.ok(tokenIds.length > [...text].length, 'the text has characters of several tokens');
     const detokenizer = new StreamingDetokenizer(tokenizer);
     let shown = '';
     for (const id of tokenIds) {

@@ -79,6 +79,19 @@ describe('worker slot schedule: decode', () => {
     assert.deepEqual(ran(schedule, 0), [evict(0), load(4, 6, 0)]);
   });
 
+  it('lets a sequence that executed longer ago make room, and come back after the one it made room for', () => {
+    const schedule = new SlotSchedule(2);
+    predict(schedule, 3, [1], 0, 2);
+    predict(schedule, 3, [4], 9, 1);
+    predict(schedule, 3, [7], 10, 1);
+    loaded(schedule, 0);
+    loaded(schedule, 1);
+    const [ticket] = execute(schedule, 0, 5);
+    assert.deepEqual(endTurn(schedule), [evict(0), load(0, 5, 0)]);
+    assert.deepEqual(loaded(schedule, 0), [start(ticket, false)]);
+    assert.deepEqual(ran(schedule, 0), [evict(0), load(3, 7, 0)]);
+  });
+
   it('runs two experts of one layer in one slot, in the order in which they are there', () => {
     const schedule = new SlotSchedule(1);
     assert.deepEqual(predict(schedule, 0, [3, 4]), [load(0, 3)]);
@@ -105,6 +118,12 @@ describe('worker slot schedule: decode', () => {
     loaded(schedule, 1);
     loaded(schedule, 2);
     assert.deepEqual(execute(schedule, 2, 1)[1], [evict(1), start(tickets, true, 2)]);
+    predict(schedule, 3, [0]);
+    assert.deepEqual(
+      release(schedule, 4, [5]),
+      [{ kind: 'cancelLoad', slot: 1 }],
+      'a release, too, tells where main is',
+    );
   });
 });
 
@@ -194,7 +213,10 @@ describe('worker slot schedule: predictions', () => {
     predict(schedule, 2, [1]);
     loaded(schedule, 0);
     execute(schedule, 0, 3, { last: false });
+    ran(schedule, 0);
     assert.deepEqual(schedule.handle({ kind: 'epochChanged' }), [{ kind: 'cancelLoad', slot: 1 }]);
+    const [ticket, actions] = execute(schedule, 0, 3);
+    assert.deepEqual(actions, [start(ticket, true)], 'between two mini-batches it is in use too');
   });
 });
 
@@ -213,6 +235,17 @@ describe('worker slot schedule: prefill', () => {
     assert.ok(second < third);
     assert.deepEqual(ran(schedule), []);
     assert.deepEqual(ran(schedule), [evict(), load(1, 4)]);
+  });
+
+  it('rather takes the slot of a prediction than of an expert between two mini-batches', () => {
+    const schedule = new SlotSchedule(2);
+    announce(schedule, 0, [3, 2]);
+    loaded(schedule, 0);
+    loaded(schedule, 1);
+    execute(schedule, 0, 2, { last: false });
+    ran(schedule, 1);
+    execute(schedule, 0, 6);
+    assert.deepEqual(endTurn(schedule), [evict(0), load(0, 6, 0)]);
   });
 
   it('runs an expert whose slot is held by another one between two mini-batches', () => {

@@ -64,4 +64,6 @@ export const testSource = {
   expert: (layer: number, expert: number) => ({ expert: layer * 100 + expert }),
 } as unknown as ModelSource;
 
-export const silentLog: Logger = { error: () => {}, warn: () => {}, info: () => {}, debug: () => {} };
+const nothing = (): void => undefined;
+
+export const silentLog: Logger = { error: nothing, warn: nothing, info: nothing, debug: nothing };

@@ -9,7 +9,7 @@ export const WELCOME_INTERVAL_MS = 2000;
 export const REFUSED_INTERVAL_MS = 15_000;
 
 /** How long one knock may take. */
-export const JOIN_TIMEOUT_MS = 2000;
+export const JOIN_TIMEOUT_MS = 1500;
 
 /** Makes this worker known to the main it was given the address of, whenever no stream of main's stands. */
 export class MainAnnouncer {

@@ -131,7 +131,7 @@ CpuOptions to_cpu_options(const Napi::Object& object) {
 }
 
 std::span<uint8_t> bytes_of(const Napi::Value& value) {
-  const auto array = value.As<Napi::Uint8Array>();
+  auto array = value.As<Napi::Uint8Array>();
   return {array.Data(), array.ElementLength()};
 }
 
@@ -142,7 +142,7 @@ std::span<const float> floats_of(const Napi::Value& value) {
 
 std::vector<int32_t> integers_of(const Napi::Value& value) {
   const auto array = value.As<Napi::Int32Array>();
-  return {array.Data(), array.Data() + array.ElementLength()};
+  return std::vector<int32_t>(array.Data(), array.Data() + array.ElementLength());
 }
 
 Napi::Value from_floats(Napi::Env env, const std::vector<float>& values) {

@@ -4,7 +4,7 @@ namespace odmoe {
 
 Napi::Function DeviceHandle::define(Napi::Env env) {
   return DefineClass(env, "Device",
-                     {method_named<&DeviceHandle::info>("info"), method_named<&DeviceHandle::dispose>("dispose")});
+                     {method_named<&DeviceHandle::info>("info"), dispose_method()});
 }
 
 Napi::Value DeviceHandle::info(const Napi::CallbackInfo& info) {

@@ -9,7 +9,7 @@ Napi::Function ExpertSlotsHandle::define(Napi::Env env) {
       env, "ExpertSlots",
       {property_named<&ExpertSlotsHandle::count>("count"), property_named<&ExpertSlotsHandle::slot_bytes>("slotBytes"),
        method_named<&ExpertSlotsHandle::load>("load"), method_named<&ExpertSlotsHandle::cancel>("cancel"),
-       method_named<&ExpertSlotsHandle::execute>("execute"), method_named<&ExpertSlotsHandle::dispose>("dispose")});
+       method_named<&ExpertSlotsHandle::execute>("execute"), dispose_method()});
 }
 
 Napi::Value ExpertSlotsHandle::count(const Napi::CallbackInfo& info) {

@@ -48,12 +48,16 @@ class Handle : public Napi::ObjectWrap<Self> {
     return Self::InstanceAccessor(name, static_cast<Method>(&Handle::template translated<method>), nullptr);
   }
 
+  static Napi::ClassPropertyDescriptor<Self> dispose_method() {
+    return Self::InstanceMethod("dispose", static_cast<Method>(&Handle::dispose));
+  }
+
+ private:
   Napi::Value dispose(const Napi::CallbackInfo& info) {
     runtime_.reset();
     return info.Env().Undefined();
   }
 
- private:
   template <Method method>
   Napi::Value translated(const Napi::CallbackInfo& info) {
     return translating_errors(info.Env(), [&] { return (static_cast<Self*>(this)->*method)(info); });

@@ -11,7 +11,7 @@ Napi::Function ModelHandle::define(Napi::Env env) {
                       method_named<&ModelHandle::load_resident_expert>("loadResidentExpert"),
                       method_named<&ModelHandle::create_sequence>("createSequence"),
                       method_named<&ModelHandle::create_pass>("createPass"),
-                      method_named<&ModelHandle::dispose>("dispose")});
+                      dispose_method()});
 }
 
 Napi::Value ModelHandle::shape(const Napi::CallbackInfo& info) {

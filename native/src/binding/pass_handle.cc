@@ -37,7 +37,7 @@ Napi::Function PassHandle::define(Napi::Env env) {
   return DefineClass(env, "Pass",
                      {method_named<&PassHandle::begin>("begin"), method_named<&PassHandle::attend>("attend"),
                       method_named<&PassHandle::combine>("combine"), method_named<&PassHandle::forward>("forward"),
-                      method_named<&PassHandle::logits>("logits"), method_named<&PassHandle::dispose>("dispose")});
+                      method_named<&PassHandle::logits>("logits"), dispose_method()});
 }
 
 Napi::Value PassHandle::begin(const Napi::CallbackInfo& info) {
@@ -84,14 +84,12 @@ Napi::Value PassHandle::forward(const Napi::CallbackInfo& info) {
     listener = std::make_unique<GateListener>();
     listener->function = Napi::Persistent(info[0].As<Napi::Function>());
   }
+  GateListener* const listening = listener.get();
   return call_async(
       info.Env(), runtime()->model()->device(), Thread::executor, {},
-      [pass = runtime(), call = Pass::Call(runtime()), completions = AddonData::of(info.Env()).completions,
-       listener = listener.get()] {
+      [pass = runtime(), call = Pass::Call(runtime()), completions = AddonData::of(info.Env()).completions, listening] {
         pass->forward([&](int layer, const GateChoice& choice) {
-          if (listener != nullptr) {
-            completions->deliver(std::make_unique<GateDecided>(*listener, layer, choice));
-          }
+          if (listening != nullptr) completions->deliver(std::make_unique<GateDecided>(*listening, layer, choice));
         });
         return Nothing{};
       },

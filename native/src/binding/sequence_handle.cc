@@ -8,7 +8,7 @@ Napi::Function SequenceHandle::define(Napi::Env env) {
                      {method_named<&SequenceHandle::read_key_values>("readKeyValues"),
                       method_named<&SequenceHandle::write_key_values>("writeKeyValues"),
                       method_named<&SequenceHandle::truncate>("truncate"), property_named<&SequenceHandle::length>("length"),
-                      method_named<&SequenceHandle::dispose>("dispose")});
+                      dispose_method()});
 }
 
 Napi::Value SequenceHandle::read_key_values(const Napi::CallbackInfo& info) {

@@ -29,7 +29,7 @@ async function makePack(model: TestModel): Promise<string> {
     rmSync(parent, { recursive: true, force: true });
   });
   const directory = join(parent, model);
-  const options = { codec: DEFAULT_CODEC, shards: DEFAULT_SHARDS, name: null };
+  const options = { codec: DEFAULT_CODEC, shards: DEFAULT_SHARDS, name: null, onDamagedPack: 'replace' } as const;
   const tools = { splitPlanes, crc32c, openFile: openOnDisk };
   await packCheckpoint(join(packageRoot(), CHECKPOINTS[model]), directory, options, tools);
   return directory;

@@ -40,7 +40,7 @@ export class SteppedSequence {
   /** The likeliest next token. */
   next = 0;
 
-  private constructor(private readonly model: Model) {
+  private constructor(model: Model) {
     this.sequence = new LocalSequence(model, model.shape, 64, (position, layer, experts) => {
       this.chosen.set(`${position}/${layer}`, [...experts]);
     });

@@ -50,7 +50,7 @@ void score_quad(const QueryBatch& batch, int first, const Fp32Rows& keys, int64_
   run.resume = false;
   run.finish = true;
   run.ahead = nullptr;
-  run_tile<kQueries, 0>(keys, run, dots);
+  run_tile<kQueries, FetchNothing>(keys, run, dots);
   for (int q = 0; q < kQueries; ++q) {
     for (int r = 0; r < kTileRows; ++r) batch.queries[first + q].scores[index + r] = dots[q][r] * batch.scale;
   }

@@ -19,7 +19,7 @@ constexpr int64_t kRunBlocks = kPairs == 1 ? 64 : 16;
 // How far ahead of a stream of weights to fetch, in bytes.
 constexpr int64_t kStreamAhead = 4096;
 // Weights kept in the second cache while all tokens pass over them, in bytes.
-constexpr int64_t kGroupBytes = 192 << 10;
+constexpr int64_t kGroupBytes = 64 << 10;
 
 // Weights of one tile, seen from some block of columns on. expand gives columns W*pair.. and 16 + W*pair.. of a row.
 struct Bf16Tile {
@@ -91,14 +91,25 @@ struct Fp32Rows {
   }
 };
 
-// sums += weights * x over `blocks` blocks, for kRows rows from row0 and one pair of vectors; fetches kLines lines a block
-// from `ahead` on.
-template <int kRows, int kTokens, int kLines, class Tile>
+// What to fetch from memory while computing: kLines cache lines for each block of columns, kStep bytes further each time. A stream
+// goes to the first cache, what a later group of tiles needs only to the second.
+template <int kLinesOf, int64_t kStepOf, int kLocalityOf>
+struct Fetch {
+  static constexpr int kLines = kLinesOf;
+  static constexpr int64_t kStep = kStepOf;
+  static constexpr int kLocality = kLocalityOf;
+};
+using FetchNothing = Fetch<0, 0, 2>;
+
+// sums += weights * x over `blocks` blocks, for kRows rows from row0 and one pair of vectors.
+template <int kRows, int kTokens, class Ahead, class Tile>
 ODMOE_INLINE void accumulate(const Tile& tile, int row0, int pair, const float* const* x, int64_t blocks,
                              const uint8_t* ahead, Vector (&sums)[kRows][kTokens][2]) {
   for (int64_t block = 0; block < blocks; ++block) {
 #pragma GCC unroll 8
-    for (int line = 0; line < kLines; ++line) __builtin_prefetch(ahead + block * Tile::kBlockBytes + line * 64);
+    for (int line = 0; line < Ahead::kLines; ++line) {
+      __builtin_prefetch(ahead + block * Ahead::kStep + line * 64, 0, Ahead::kLocality);
+    }
     const int64_t column = block * kLanes + pair * kWidth;
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
@@ -124,7 +135,7 @@ struct Run {
   const uint8_t* ahead;
 };
 
-template <int kTokens, int kLines, class Tile>
+template <int kTokens, class Ahead, class Tile>
 ODMOE_INLINE void run_in_registers(const Tile& tile, const Run& run, float (*dots)[kTileRows]) {
   Vector sums[kTileRows][kTokens][2];
   for (int r = 0; r < kTileRows; ++r) {
@@ -134,7 +145,7 @@ ODMOE_INLINE void run_in_registers(const Tile& tile, const Run& run, float (*dot
       sums[r][t][1] = run.resume ? Simd::load(parked + 16) : Simd::zero();
     }
   }
-  accumulate<kTileRows, kTokens, kLines>(tile, 0, 0, run.x, run.blocks, run.ahead, sums);
+  accumulate<kTileRows, kTokens, Ahead>(tile, 0, 0, run.x, run.blocks, run.ahead, sums);
   if (run.finish) {
     for (int t = 0; t < kTokens; ++t) {
       Vector rows[kTileRows][kVectors];
@@ -152,7 +163,7 @@ ODMOE_INLINE void run_in_registers(const Tile& tile, const Run& run, float (*dot
   }
 }
 
-template <int kTokens, int kLines, class Tile>
+template <int kTokens, class Ahead, class Tile>
 ODMOE_INLINE void run_in_passes(const Tile& tile, const Run& run, float (*dots)[kTileRows]) {
   constexpr int kRows = Simd::rows_at_once(kTokens);
   for (int row0 = 0; row0 < kTileRows; row0 += kRows) {
@@ -163,7 +174,11 @@ ODMOE_INLINE void run_in_passes(const Tile& tile, const Run& run, float (*dots)[
         sums[i / kTokens][i % kTokens][0] = run.resume ? Simd::load(parked + i * kLanes) : Simd::zero();
         sums[i / kTokens][i % kTokens][1] = run.resume ? Simd::load(parked + i * kLanes + 16) : Simd::zero();
       }
-      accumulate<kRows, kTokens, kLines>(tile, row0, pair, run.x, run.blocks, run.ahead, sums);
+      if (row0 == 0 && pair == 0) {
+        accumulate<kRows, kTokens, Ahead>(tile, row0, pair, run.x, run.blocks, run.ahead, sums);
+      } else {
+        accumulate<kRows, kTokens, FetchNothing>(tile, row0, pair, run.x, run.blocks, nullptr, sums);
+      }
       for (int i = 0; i < kRows * kTokens; ++i) {
         Simd::store(parked + i * kLanes, sums[i / kTokens][i % kTokens][0]);
         Simd::store(parked + i * kLanes + 16, sums[i / kTokens][i % kTokens][1]);
@@ -181,12 +196,12 @@ ODMOE_INLINE void run_in_passes(const Tile& tile, const Run& run, float (*dots)[
   }
 }
 
-template <int kTokens, int kLines, class Tile>
+template <int kTokens, class Ahead, class Tile>
 ODMOE_INLINE void run_tile(const Tile& tile, const Run& run, float (*dots)[kTileRows]) {
   if constexpr (kPairs == 1) {
-    run_in_registers<kTokens, kLines>(tile, run, dots);
+    run_in_registers<kTokens, Ahead>(tile, run, dots);
   } else {
-    run_in_passes<kTokens, kLines>(tile, run, dots);
+    run_in_passes<kTokens, Ahead>(tile, run, dots);
   }
 }
 
@@ -196,7 +211,7 @@ struct Panel {
   int64_t tiles;
   int first_token;
   int64_t run_blocks;
-  int64_t ahead;  // bytes from the weights in use to those to fetch
+  const uint8_t* ahead;  // what to fetch while the first block of the first tile is in work
 };
 
 template <int kTokens>
@@ -213,7 +228,7 @@ void store_dots(const MatmulJob& job, int64_t tile, int first_token, const float
   }
 }
 
-template <class Tile, int kTokens, int kLines>
+template <class Tile, int kTokens, class Ahead>
 void multiply_panel(const MatmulJob& job, const Panel& panel, float* scratch) {
   const int64_t bytes = tile_bytes(job.format, job.columns);
   const int64_t whole = job.columns / kLanes;
@@ -236,51 +251,78 @@ void multiply_panel(const MatmulJob& job, const Panel& panel, float* scratch) {
       const uint8_t* weights = job.weights + (panel.first_tile + tile) * bytes;
       float dots[kTokens][kTileRows];
       run.parked = scratch + tile * (kTileRows * kTokens * kLanes);
-      run.ahead = weights + block * Tile::kBlockBytes + panel.ahead;
-      run_tile<kTokens, kLines>(Tile(weights, block), run, dots);
+      run.ahead = panel.ahead + (tile * end + block) * Ahead::kStep;
+      run_tile<kTokens, Ahead>(Tile(weights, block), run, dots);
       if (run.finish) store_dots<kTokens>(job, panel.first_tile + tile, panel.first_token, dots);
     }
     block += run.blocks;
   }
 }
 
-template <class Tile, int kLines>
+template <class Tile, class Ahead>
 void multiply_tokens(const MatmulJob& job, const Panel& panel, int tokens, float* scratch) {
-  if (tokens == 1) multiply_panel<Tile, 1, kLines>(job, panel, scratch);
-  if (tokens == 2) multiply_panel<Tile, 2, kLines>(job, panel, scratch);
-  if (tokens == 3) multiply_panel<Tile, 3, kLines>(job, panel, scratch);
+  if (tokens == 1) multiply_panel<Tile, 1, Ahead>(job, panel, scratch);
+  if (tokens == 2) multiply_panel<Tile, 2, Ahead>(job, panel, scratch);
+  if (tokens == 3) multiply_panel<Tile, 3, Ahead>(job, panel, scratch);
 }
 
+// One pass of all tokens over the weights as they stream in from memory.
 template <class Tile>
-void multiply_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles, float* scratch) {
-  // Lines to fetch per block: all in one pass over the weights, or half in each of the first two passes.
-  constexpr int kBlockLines = static_cast<int>((Tile::kBlockBytes + 63) / 64);
-  constexpr int kAllLines = kPairs > 4 ? 0 : (kBlockLines + kPairs - 1) / kPairs;
-  constexpr int kHalfLines = (kAllLines + 1) / 2;
+void multiply_stream(const MatmulJob& job, int64_t first_tile, int64_t tiles, float* scratch) {
+  using Stream = Fetch<static_cast<int>((Tile::kBlockBytes + 63) / 64), Tile::kBlockBytes, 3>;
   const int64_t bytes = tile_bytes(job.format, job.columns);
+  Panel panel;
+  panel.tiles = 1;
+  panel.first_token = 0;
+  panel.run_blocks = kPairs == 1 ? INT64_MAX : kRunBlocks;
+  for (int64_t tile = first_tile; tile < first_tile + tiles; ++tile) {
+    panel.first_tile = tile;
+    panel.ahead = job.weights + tile * bytes + kStreamAhead;
+    multiply_tokens<Tile, Stream>(job, panel, job.n, scratch);
+  }
+}
+
+// Several passes over a group of tiles in the second cache; the first of them fetch the next group, in equal parts.
+template <class Tile>
+void multiply_groups(const MatmulJob& job, int64_t first_tile, int64_t tiles, float* scratch) {
+  constexpr int kBlockLines = static_cast<int>((Tile::kBlockBytes + 63) / 64);
+  constexpr int kHalf = (kBlockLines + 1) / 2;
+  constexpr int kQuarter = (kBlockLines + 3) / 4;
+  const int64_t bytes = tile_bytes(job.format, job.columns);
+  const int64_t wanted = kGroupBytes / bytes;
+  const int64_t group = wanted < 1 ? 1 : wanted > kGroupTiles ? kGroupTiles : wanted;
   const int passes = (job.n + kTokensAtOnce - 1) / kTokensAtOnce;
-  int64_t group = 1;
-  if (passes > 1) group = kGroupBytes / bytes < 1 ? 1 : kGroupBytes / bytes > kGroupTiles ? kGroupTiles : kGroupBytes / bytes;
+  const int lines = passes < 4 ? kHalf : kQuarter;
   for (int64_t done = 0; done < tiles; done += group) {
     Panel panel;
     panel.first_tile = first_tile + done;
     panel.tiles = tiles - done < group ? tiles - done : group;
-    panel.run_blocks = passes == 1 && kPairs == 1 ? INT64_MAX : kRunBlocks;
-    const bool more = done + group < tiles;
+    panel.run_blocks = kRunBlocks;
+    const uint8_t* const next = job.weights + (panel.first_tile + group) * bytes;
+    const int64_t part = panel.tiles * column_blocks(job.columns) * lines * 64;
+    const int64_t left = (tiles - done - group) * bytes;
     for (int pass = 0; pass < passes; ++pass) {
       // Tokens are spread evenly over the passes: 4 are 2 and 2, not 3 and 1.
       panel.first_token = static_cast<int>(int64_t{pass} * job.n / passes);
       const int tokens = static_cast<int>(int64_t{pass + 1} * job.n / passes) - panel.first_token;
-      if (passes == 1) {
-        panel.ahead = kStreamAhead;
-        multiply_tokens<Tile, kAllLines>(job, panel, tokens, scratch);
-      } else if (pass < 2 && more) {
-        panel.ahead = group * bytes + pass * kHalfLines * 64;
-        multiply_tokens<Tile, kHalfLines>(job, panel, tokens, scratch);
+      panel.ahead = next + pass * part;
+      if (pass * part >= (left < group * bytes ? left : group * bytes)) {
+        multiply_tokens<Tile, FetchNothing>(job, panel, tokens, scratch);
+      } else if (lines == kHalf) {
+        multiply_tokens<Tile, Fetch<kHalf, kHalf * 64, 2>>(job, panel, tokens, scratch);
       } else {
-        multiply_tokens<Tile, 0>(job, panel, tokens, scratch);
+        multiply_tokens<Tile, Fetch<kQuarter, kQuarter * 64, 2>>(job, panel, tokens, scratch);
       }
     }
+  }
+}
+
+template <class Tile>
+void multiply_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles, float* scratch) {
+  if (job.n <= kTokensAtOnce) {
+    multiply_stream<Tile>(job, first_tile, tiles, scratch);
+  } else {
+    multiply_groups<Tile>(job, first_tile, tiles, scratch);
   }
 }
 

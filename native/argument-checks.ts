@@ -1,0 +1,127 @@
+/** What the addon's arguments must be, beyond what the compiler can see. A caller that breaks these has a defect: INTERNAL. */
+import { OdmoeError } from '../shared/errors/index.js';
+import type {
+  ChunkLocation,
+  DenseRole,
+  ExpertSource,
+  ModelShape,
+  Split,
+  TensorSource,
+  WeightFormat,
+} from '../shared/model/tensor-source.js';
+import type { ExpertShape } from './addon.d.ts';
+
+const LARGEST_INT32 = 2 ** 31 - 1;
+/** Limits of the kernels' scratch memory. */
+const LARGEST_EXPERTS = 4096;
+const LARGEST_HEAD_DIM = 1024;
+
+const FORMATS: readonly WeightFormat[] = ['bf16', 'fp16', 'fp32', 'int8', 'nf4'];
+const SPLITS: readonly Split[] = [
+  'none-bf16',
+  'none-fp16',
+  'none-fp32',
+  'bf16-e8-sm8',
+  'fp16-hi8-lo8',
+  'fp32-e8-sm8-r16',
+];
+const ROLES: readonly DenseRole[] = [
+  'embedding',
+  'finalNorm',
+  'lmHead',
+  'attentionNorm',
+  'query',
+  'key',
+  'value',
+  'attentionOutput',
+  'expertNorm',
+  'gate',
+];
+
+function refuse(name: string, value: unknown, wanted: string): never {
+  throw new OdmoeError('INTERNAL', `native call: ${name} is ${String(value)}, but must be ${wanted}`);
+}
+
+export function checkInteger(name: string, value: number, lowest: number, highest = LARGEST_INT32): void {
+  if (!Number.isInteger(value) || value < lowest || value > highest) {
+    refuse(name, value, `an integer from ${lowest} to ${highest}`);
+  }
+}
+
+function checkOneOf(name: string, value: string, allowed: readonly string[]): void {
+  if (!allowed.includes(value)) refuse(name, value, `one of ${allowed.join(', ')}`);
+}
+
+export function checkFormat(format: WeightFormat): void {
+  checkOneOf('format', format, FORMATS);
+}
+
+export function checkSplit(split: Split): void {
+  checkOneOf('split', split, SPLITS);
+}
+
+export function checkRole(role: DenseRole): void {
+  checkOneOf('role', role, ROLES);
+}
+
+/** Node's Buffer is a Uint8Array. */
+export function checkBytes(name: string, value: Uint8Array): void {
+  if (!(value instanceof Uint8Array)) refuse(name, value, 'a Uint8Array');
+}
+
+export function checkFloats(name: string, value: Float32Array): void {
+  if (!(value instanceof Float32Array)) refuse(name, value, 'a Float32Array');
+}
+
+export function checkInt32s(name: string, value: Int32Array): void {
+  if (!(value instanceof Int32Array)) refuse(name, value, 'an Int32Array');
+}
+
+function checkChunk(chunk: ChunkLocation): void {
+  checkInteger('chunk.plane', chunk.plane, 0);
+  if (typeof chunk.path !== 'string') refuse('chunk.path', chunk.path, 'a string');
+  checkInteger('chunk.offsetBytes', chunk.offsetBytes, 0, Number.MAX_SAFE_INTEGER);
+  checkInteger('chunk.storedBytes', chunk.storedBytes, 0, Number.MAX_SAFE_INTEGER);
+  checkInteger('chunk.plainBytes', chunk.plainBytes, 0, Number.MAX_SAFE_INTEGER);
+  checkOneOf('chunk.codec', chunk.codec, ['raw']);
+  if (chunk.crc32c !== null) checkInteger('chunk.crc32c', chunk.crc32c, 0, 2 ** 32 - 1);
+}
+
+export function checkTensorSource(source: TensorSource): void {
+  checkInteger('source.rows', source.rows, 1);
+  checkInteger('source.columns', source.columns, 1);
+  checkSplit(source.split);
+  source.chunks.forEach(checkChunk);
+}
+
+export function checkExpertSource(source: ExpertSource): void {
+  checkTensorSource(source.gate);
+  checkTensorSource(source.up);
+  checkTensorSource(source.down);
+}
+
+export function checkExpertShape(shape: ExpertShape): void {
+  checkInteger('shape.hiddenSize', shape.hiddenSize, 1);
+  checkInteger('shape.intermediateSize', shape.intermediateSize, 1);
+  checkFormat(shape.format);
+}
+
+/** Throws MODEL_UNSUPPORTED for a model that the kernels cannot run, whoever described it. */
+export function checkModelShape(shape: ModelShape): void {
+  const require = (holds: boolean, what: string): void => {
+    if (!holds) throw new OdmoeError('MODEL_UNSUPPORTED', `the model has ${what}; this build cannot run it`);
+  };
+  const sizes = [shape.vocabSize, shape.hiddenSize, shape.intermediateSize, shape.layers, shape.heads];
+  const isSize = (value: number): boolean => Number.isInteger(value) && value >= 1 && value <= LARGEST_INT32;
+  require([...sizes, shape.keyValueHeads, shape.headDim, shape.maxPositions].every(
+    isSize,
+  ), `sizes ${sizes.join(', ')}`);
+  require(shape.heads % shape.keyValueHeads === 0, `${shape.heads} heads for ${shape.keyValueHeads} key-value heads`);
+  require(shape.headDim % 2 === 0 && shape.headDim <= LARGEST_HEAD_DIM, `heads of ${shape.headDim} dimensions`);
+  require(isSize(shape.experts) && shape.experts <= LARGEST_EXPERTS, `${shape.experts} experts`);
+  require(isSize(shape.expertsPerToken) &&
+    shape.expertsPerToken <= shape.experts, `${shape.expertsPerToken} of ${shape.experts} experts per token`);
+  require(shape.rmsNormEpsilon >= 0 && shape.rmsNormEpsilon < 1, `an RMS norm epsilon of ${shape.rmsNormEpsilon}`);
+  require(shape.ropeTheta >= 1 && shape.ropeTheta < 1e30, `a RoPE theta of ${shape.ropeTheta}`);
+  require(shape.slidingWindow === 0 || isSize(shape.slidingWindow), `a sliding window of ${shape.slidingWindow}`);
+}

@@ -1,0 +1,217 @@
+import assert from 'node:assert/strict';
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { readdirSync, readFileSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { packageRoot } from '../../shared/config/package-root.js';
+import { waitUntil } from './harness/wait-until.js';
+
+const DEMO_TIME_LIMIT_MS = 60_000;
+
+interface DemoOutcome {
+  status: number | null;
+  signal: NodeJS.Signals | null;
+  stdout: string;
+  stderr: string;
+}
+
+class RunningDemo {
+  readonly child: ChildProcess;
+  readonly outcome: Promise<DemoOutcome>;
+
+  constructor(flags: readonly string[], environment: NodeJS.ProcessEnv = {}) {
+    const command = [join(packageRoot(), 'bin', 'odmoe'), 'demo', ...flags];
+    this.child = spawn(process.execPath, command, { env: { ...process.env, ...environment }, stdio: 'pipe' });
+    this.outcome = this.collect();
+  }
+
+  /** Daemons of this demo that run, by their command lines: they carry the demo's own cluster name. */
+  daemons(): string[] {
+    const marker = `demo-${this.child.pid ?? 0}`;
+    return readdirSync('/proc')
+      .filter((name) => /^\d+$/.test(name))
+      .map((pid) => commandLine(pid))
+      .filter((words) => words.includes(marker))
+      .map((words) => words.join(' '));
+  }
+
+  async assertNothingLeft(): Promise<void> {
+    await waitUntil('no daemon of the demo is left', () => this.daemons().length === 0);
+  }
+
+  private async collect(): Promise<DemoOutcome> {
+    const outcome = { stdout: '', stderr: '' };
+    this.child.stdout?.on('data', (data: Buffer) => (outcome.stdout += data.toString()));
+    this.child.stderr?.on('data', (data: Buffer) => (outcome.stderr += data.toString()));
+    const timer = setTimeout(() => this.child.kill('SIGKILL'), DEMO_TIME_LIMIT_MS);
+    const [status, signal] = (await once(this.child, 'close')) as [number | null, NodeJS.Signals | null];
+    clearTimeout(timer);
+    return { status, signal, ...outcome };
+  }
+}
+
+/** Words of a process's command line; none when it has ended. */
+function commandLine(pid: string): string[] {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
+  } catch {
+    return [];
+  }
+}
+
+interface DemoJson {
+  text: string;
+  prompt_token_ids: number[];
+  token_ids: number[];
+  finish_reason: string;
+  sep: { recall: number; activated: number } | null;
+  nodes: { id: string; role: string; slots: number; device_memory_high_water_bytes: number; pack_digest: string }[];
+}
+
+describe('odmoe demo', () => {
+  let demo: RunningDemo | null = null;
+
+  before(function () {
+    if (process.platform !== 'linux') this.skip();
+  });
+
+  afterEach(async function () {
+    demo?.child.kill('SIGKILL');
+    const outcome = await demo?.outcome;
+    if (this.currentTest?.state === 'failed') process.stderr.write(`${outcome?.stdout}\n${outcome?.stderr}\n`);
+    demo = null;
+  });
+
+  async function firstReference(): Promise<{ prompt: string; prompt_token_ids: number[]; token_ids: number[] }> {
+    const text = await readFile(join(packageRoot(), 'models', 'demo', 'reference.json'), 'utf8');
+    const { references } = JSON.parse(text) as { references: Awaited<ReturnType<typeof firstReference>>[] };
+    assert.ok(references[0] !== undefined);
+    return references[0];
+  }
+
+  it('answers with eight workers as transformers does, with nearly every expert predicted', async () => {
+    const reference = await firstReference();
+    demo = new RunningDemo([reference.prompt, '--json', '--max-tokens', '16']);
+    const { status, stdout, stderr } = await demo.outcome;
+    assert.equal(status, 0, stderr);
+    const answer = JSON.parse(stdout) as DemoJson;
+    assert.deepEqual(answer.prompt_token_ids, reference.prompt_token_ids);
+    assert.deepEqual(answer.token_ids, reference.token_ids.slice(0, 16));
+    assert.equal(answer.finish_reason, 'length');
+    assert.ok(answer.sep !== null && answer.sep.recall > 0.9, `recall ${answer.sep?.recall}`);
+    assert.equal(answer.sep.activated, 15 * 8 * 2, 'iterations x layers x top-k');
+    assert.equal(answer.nodes.length, 10);
+    const workers = answer.nodes.filter(({ role }) => role === 'worker');
+    assert.equal(workers.length, 8);
+    const expertBytes = 3 * 128 * 256 * 2;
+    for (const worker of workers) {
+      assert.ok(worker.device_memory_high_water_bytes >= expertBytes, 'an expert was on the device');
+      assert.ok(worker.device_memory_high_water_bytes < 8 * expertBytes, 'no worker holds even one layer’s experts');
+    }
+    await demo.assertNothingLeft();
+  });
+
+  it('streams the text and shows recall, reloads, speed and memory', async () => {
+    const reference = await firstReference();
+    demo = new RunningDemo([
+      '--workers',
+      '2',
+      '--max-tokens',
+      '8',
+      '--shadow',
+      'nf4',
+      '--align-token',
+      '2',
+      '--align-kv',
+      '2',
+    ]);
+    const { status, stdout, stderr } = await demo.outcome;
+    assert.equal(status, 0, stderr);
+    assert.ok(stdout.includes(`> ${reference.prompt}`), stdout);
+    for (const part of [
+      'recall',
+      'reloads',
+      'first token',
+      'tokens/s',
+      'shadow',
+      'worker-2',
+      'all experts of the model',
+    ]) {
+      assert.ok(stdout.includes(part), `${part} is not in\n${stdout}`);
+    }
+    await demo.assertNothingLeft();
+  });
+
+  it('answers alike without a shadow and with one worker', async () => {
+    const reference = await firstReference();
+    const ids = reference.prompt_token_ids.join(',');
+    const flags = ['--workers', '1', '--shadow', 'none', '--max-tokens', '6', '--json', '--prompt-token-ids', ids];
+    demo = new RunningDemo(flags);
+    const { status, stdout, stderr } = await demo.outcome;
+    assert.equal(status, 0, stderr);
+    const answer = JSON.parse(stdout) as DemoJson;
+    assert.deepEqual(answer.token_ids, reference.token_ids.slice(0, 6));
+    assert.equal(answer.sep, null);
+    assert.equal(answer.nodes.length, 2);
+  });
+
+  const LONG = ['--workers', '2', '--max-tokens', '1900', '--ignore-eos'];
+
+  it('leaves no process behind when it is killed in the middle of an answer', async () => {
+    demo = new RunningDemo(LONG);
+    const { child } = demo;
+    assert.ok(child.stdout !== null);
+    await once(child.stdout, 'data');
+    assert.equal(demo.daemons().length, 4);
+    child.kill('SIGKILL');
+    assert.equal((await demo.outcome).signal, 'SIGKILL');
+    await demo.assertNothingLeft();
+  });
+
+  it('leaves no process behind when it is killed while the daemons start', async () => {
+    demo = new RunningDemo(LONG);
+    await waitUntil('a first daemon is there', () => (demo?.daemons().length ?? 0) > 0);
+    demo.child.kill('SIGKILL');
+    await demo.outcome;
+    await demo.assertNothingLeft();
+  });
+
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    it(`stops its daemons in order on ${signal}`, async () => {
+      demo = new RunningDemo(LONG);
+      const { child } = demo;
+      assert.ok(child.stdout !== null);
+      await once(child.stdout, 'data');
+      child.kill(signal);
+      const { status, stderr } = await demo.outcome;
+      assert.notEqual(status, 0);
+      assert.notEqual(status, null, 'it ended by itself');
+      assert.ok(!stderr.includes('at '), `no stack trace:\n${stderr}`);
+      assert.deepEqual(demo.daemons(), [], 'they had stopped before it ended');
+    });
+  }
+
+  it('shows what a daemon wrote that cannot start, and stops the others', async () => {
+    demo = new RunningDemo(['--workers', '1'], { ODMOE_INSTRUCTION_SET: 'abacus' });
+    const { status, stderr } = await demo.outcome;
+    assert.equal(status, 3);
+    assert.match(stderr, /abacus/);
+    assert.match(stderr, /main ended with status/);
+    assert.deepEqual(demo.daemons(), []);
+  });
+
+  it('refuses flags that make no sense', async () => {
+    for (const flags of [
+      ['--workers', '0'],
+      ['--shadow', 'int3'],
+      ['--group-size', 'many'],
+      ['a', '--prompt-token-ids', '1'],
+    ]) {
+      demo = new RunningDemo(flags);
+      const { status, stdout } = await demo.outcome;
+      assert.equal(status, 2, flags.join(' '));
+      assert.equal(stdout, '');
+    }
+  });
+});

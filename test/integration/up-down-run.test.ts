@@ -1,0 +1,114 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { createServer, type AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { packageRoot } from '../../shared/config/package-root.js';
+import { fetchStatus } from '../../shared/rpc/index.js';
+import { packOf } from './harness/test-models.js';
+import { waitUntil } from './harness/wait-until.js';
+
+const STATUS_TIMEOUT_MS = 5_000;
+
+async function freePorts(count: number): Promise<number[]> {
+  const servers = await Promise.all(
+    Array.from({ length: count }, async () => {
+      const server = createServer().listen(0, '127.0.0.1');
+      await once(server, 'listening');
+      return server;
+    }),
+  );
+  const ports = servers.map((server) => (server.address() as AddressInfo).port);
+  await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))));
+  return ports;
+}
+
+describe('odmoe up and odmoe down', () => {
+  let directory: string;
+  let configPath: string;
+  let ports: number[];
+
+  beforeEach(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'odmoe-up-'));
+    ports = await freePorts(3);
+    configPath = join(directory, 'cluster.yaml');
+    const nodes = [`{ id: head, role: main, port: ${ports[0]} }`];
+    nodes.push(`{ id: first, role: worker, port: ${ports[1]} }`, `{ id: second, role: worker, port: ${ports[2]} }`);
+    const lines = [
+      'cluster: up-down-test',
+      `model: ${await packOf('tiny')}`,
+      'discovery: { provider: static }',
+      'nodes:',
+    ];
+    await writeFile(configPath, `${[...lines, ...nodes.map((node) => `  - ${node}`)].join('\n')}\n`);
+  });
+
+  afterEach(async () => {
+    await odmoe('down');
+    await rm(directory, { recursive: true, force: true });
+  });
+
+  const stateFiles = () => readdir(join(directory, 'odmoe', 'up-down-test'));
+
+  async function odmoe(
+    command: string,
+    ...flags: string[]
+  ): Promise<{ status: number; stdout: string; stderr: string }> {
+    const words = [join(packageRoot(), 'bin', 'odmoe'), command, '--config', configPath, ...flags];
+    const child = spawn(process.execPath, words, { env: { ...process.env, XDG_STATE_HOME: directory }, stdio: 'pipe' });
+    const result = { stdout: '', stderr: '' };
+    child.stdout.on('data', (data: Buffer) => (result.stdout += data.toString()));
+    child.stderr.on('data', (data: Buffer) => (result.stderr += data.toString()));
+    const [status] = (await once(child, 'close')) as [number];
+    return { status, ...result };
+  }
+
+  it('start this host’s daemons once, and stop them', async () => {
+    const up = await odmoe('up');
+    assert.equal(up.status, 0, up.stderr);
+    for (const [index, id] of ['head', 'first', 'second'].entries()) {
+      assert.match(up.stdout, new RegExp(`${id} listens on 127\\.0\\.0\\.1:${ports[index]} `));
+    }
+    await waitUntil('main has both workers', async () => {
+      const status = await fetchStatus(`127.0.0.1:${ports[0]}`, STATUS_TIMEOUT_MS);
+      return status.placement?.workers.length === 2;
+    });
+    const again = await odmoe('up');
+    assert.equal(again.status, 0, again.stderr);
+    assert.equal(again.stdout.match(/runs already/g)?.length, 3, again.stdout);
+
+    const down = await odmoe('down');
+    assert.equal(down.status, 0, down.stderr);
+    assert.equal(down.stdout.match(/stopped/g)?.length, 3, down.stdout);
+    await assert.rejects(fetchStatus(`127.0.0.1:${ports[0]}`, STATUS_TIMEOUT_MS));
+    assert.deepEqual(
+      (await stateFiles()).filter((name) => !name.endsWith('.log')),
+      [],
+    );
+    assert.match((await odmoe('down')).stdout, /nothing was started/);
+  });
+
+  it('tell why a daemon did not start, and leave the others running', async () => {
+    const taken = createServer().listen(ports[2], '127.0.0.1');
+    await once(taken, 'listening');
+    const up = await odmoe('up');
+    taken.close();
+    assert.notEqual(up.status, 0);
+    assert.match(up.stdout, /failed: worker second ended with status 2; its log says:\n.*cannot listen/);
+    assert.match(up.stderr, /1 of 3 daemons did not start/);
+    assert.deepEqual((await stateFiles()).filter((name) => name.endsWith('.pid')).sort(), ['first.pid', 'head.pid']);
+    const second = await odmoe('up');
+    assert.equal(second.status, 0, second.stderr);
+    assert.equal(second.stdout.match(/runs already/g)?.length, 2, second.stdout);
+    assert.match(await readFile(join(directory, 'odmoe', 'up-down-test', 'second.log'), 'utf8'), /cannot listen/);
+  });
+
+  it('refuse a configuration that gives this host nothing', async () => {
+    await writeFile(configPath, 'cluster: up-down-test\nnodes:\n  - { id: far, role: worker, host: far.example }\n');
+    const up = await odmoe('up');
+    assert.equal(up.status, 2);
+    assert.match(up.stderr, /far\.example/);
+  });
+});

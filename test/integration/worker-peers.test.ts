@@ -1,0 +1,119 @@
+import assert from 'node:assert/strict';
+import { connect as connectSocket } from 'node:net';
+import { join } from 'node:path';
+import { Client, Metadata, credentials } from '@grpc/grpc-js';
+import { OdmoeError } from '../../shared/errors/index.js';
+import { parseAddress, startRpcServer } from '../../shared/rpc/index.js';
+import { waitUntil } from './harness/wait-until.js';
+import { CHECKPOINT, MAX_ROWS, WorkerSetting, hiddenStates } from './worker-test-setting.js';
+
+describe('worker daemon: its start and its peers', () => {
+  const setting = new WorkerSetting();
+
+  it('survives garbage on its port and serves on', async () => {
+    const node = await setting.start();
+    const { host, port } = parseAddress(node.address);
+    const socket = connectSocket(port, host);
+    socket.on('error', () => undefined);
+    socket.write(Buffer.from('GET / HTTP/1.1\r\n\r\n'.repeat(100)));
+    const client = new Client(node.address, credentials.createInsecure());
+    const raw = (bytes: Buffer): Buffer => bytes;
+    const call = client.makeBidiStreamRequest('/odmoe.v1.Worker/Serve', raw, raw, new Metadata());
+    let failure: string | null = null;
+    call.on('data', () => undefined);
+    call.on('error', (error: Error) => (failure = error.message));
+    call.write(Buffer.from([0xff, 0xff, 0xff, 0xff, 0x0f, 0x01]));
+    await waitUntil('the stream is ended', () => failure !== null);
+    assert.match(failure ?? '', /INVALID_ARGUMENT/);
+    client.close();
+    socket.destroy();
+    const main = await setting.connectMain(node);
+    const { hiddenSize } = setting.shape;
+    await main.result({ layer: 0, expert: 0, hiddenSize, hidden: hiddenStates(1, hiddenSize) });
+  });
+
+  it('refuses a peer with another pack, on both sides with the reason, and a second main', async () => {
+    const node = await setting.start();
+    const stranger = await setting.connect(node, { packDigest: 'ffff' });
+    assert.match(stranger.refusal ?? '', /pack digest is "ffff"/);
+    assert.equal(setting.log.matching('ffff').length, 1);
+    await setting.connectMain(node);
+    const second = await setting.connect(node, { id: 'main-2' });
+    assert.match(second.refusal ?? '', /serves main "main"/);
+    await waitUntil('the refused streams have ended', () => stranger.closed !== null && second.closed !== null);
+  });
+
+  it('survives main vanishing while it loads and executes, and serves the next one from free slots', async () => {
+    const node = await setting.start({ slots: 2 });
+    const { hiddenSize } = setting.shape;
+    const hidden = hiddenStates(MAX_ROWS, hiddenSize);
+    for (let round = 0; round < 5; round++) {
+      const main = await setting.connectMain(node);
+      main.predict({ layer: 1, experts: [1, 2, 3, 4] });
+      for (let expert = 0; expert < 8; expert++) void main.execute({ layer: 0, expert, hiddenSize, hidden });
+      await new Promise((resolve) => setImmediate(resolve));
+      await main.close(new OdmoeError('CANCELLED', 'the test takes main away'));
+    }
+    const main = await setting.connectMain(node);
+    await main.status('every slot is free', ({ slotsInUse }) => slotsInUse === 0);
+    const result = await main.result({ layer: 2, expert: 3, hiddenSize, hidden });
+    assert.deepEqual(Buffer.from(result.output), await setting.reference.run(2, 3, hidden));
+  });
+
+  it('does not start when the budget does not hold one expert, or on a checkpoint, and says what to do', async () => {
+    await assert.rejects(setting.start({ device: { memoryBudgetBytes: 1000 } }), {
+      code: 'DEVICE_OUT_OF_MEMORY',
+      message: /1000 left/,
+    });
+    await assert.rejects(setting.start({}, CHECKPOINT), { code: 'MODEL_NOT_FOUND', message: /odmoe pack/ });
+    await assert.rejects(setting.start({}, join(CHECKPOINT, 'nothing')), { code: 'MODEL_NOT_FOUND' });
+  });
+
+  it('knocks at the main it was given until main opens its stream, and again when that is lost', async () => {
+    const knocks: string[] = [];
+    const main = await startRpcServer({
+      ...{ host: '127.0.0.1', port: 0, network: setting.network, log: setting.log.logger('main') },
+      identity: () => assert.fail('nobody asks'),
+      cluster: {
+        join: async (identity) => {
+          knocks.push(identity.address);
+          return { kind: 'welcome', welcome: { identity: { ...identity, id: 'main', role: 'ROLE_MAIN' } } };
+        },
+        status: () => assert.fail('nobody asks'),
+      },
+    });
+    try {
+      const node = await setting.start({ mainAddress: main.address });
+      await waitUntil('the worker knocks', () => knocks.length > 0);
+      assert.deepEqual(new Set(knocks), new Set([node.address]));
+      const client = await setting.connectMain(node);
+      await client.close();
+      const before = knocks.length;
+      await waitUntil('the worker knocks again', () => knocks.length > before);
+    } finally {
+      await main.stop();
+    }
+  });
+
+  it('logs once why main refuses it', async () => {
+    let knocks = 0;
+    const main = await startRpcServer({
+      ...{ host: '127.0.0.1', port: 0, network: setting.network, log: setting.log.logger('main') },
+      identity: () => assert.fail('nobody asks'),
+      cluster: {
+        join: async () => {
+          knocks += 1;
+          return { kind: 'refusal', refusal: { code: 'NODE_REFUSED', message: 'another model' } };
+        },
+        status: () => assert.fail('nobody asks'),
+      },
+    });
+    try {
+      await setting.start({ mainAddress: main.address });
+      await waitUntil('main has refused', () => knocks > 0 && setting.log.matching('another model').length > 0);
+      assert.equal(setting.log.matching('another model').length, 1);
+    } finally {
+      await main.stop();
+    }
+  });
+});

@@ -1,0 +1,115 @@
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { openModelSource } from '../../engine/loading/index.js';
+import { createExpertSlots, openDevice, type Device, type ExpertSlots } from '../../native/index.js';
+import { packageRoot, type RunningNode } from '../../shared/config/index.js';
+import type { ModelShape, ModelSource } from '../../shared/model/tensor-source.js';
+import type { NodeIdentity, Placement } from '../../shared/rpc/index.js';
+import { startWorker } from '../../worker-node/main.js';
+import { TestLog } from './harness/test-log.js';
+import { packOf } from './harness/test-models.js';
+import { testSettings, type SettingsChanges } from './harness/test-settings.js';
+import { WorkerTestClient } from './worker-test-client.js';
+
+export const MAX_ROWS = 64;
+export const CHECKPOINT = join(packageRoot(), 'test/fixtures/mixtral');
+export const placement = (epoch: number): Placement => ({
+  ...{ epoch, layers: 4, experts: 8, expertsPerToken: 2 },
+  workers: [{ id: 'worker', address: 'worker:1', slots: 1 }],
+  groups: [{ workerIds: ['worker'] }],
+});
+
+/** Hidden states that differ from row to row. */
+export function hiddenStates(rows: number, hiddenSize: number, seed = 1): Uint8Array {
+  const values = Float32Array.from({ length: rows * hiddenSize }, (_, index) => Math.sin(seed + index * 0.37));
+  return new Uint8Array(values.buffer);
+}
+
+/** The experts of the checkpoint, not of the pack, run on a device of our own: what a worker must equal to the bit. */
+export class ReferenceExperts {
+  private constructor(
+    readonly source: ModelSource,
+    private readonly device: Device,
+    private readonly slots: ExpertSlots,
+  ) {}
+
+  static async open(): Promise<ReferenceExperts> {
+    const source = await openModelSource(CHECKPOINT);
+    const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 });
+    const { hiddenSize, intermediateSize } = source.shape;
+    const shape = { hiddenSize, intermediateSize, format: source.shippedFormat };
+    return new ReferenceExperts(source, device, createExpertSlots(device, shape, 1, MAX_ROWS));
+  }
+
+  async run(layer: number, expert: number, hidden: Uint8Array): Promise<Buffer> {
+    await this.slots.load(0, this.source.expert(layer, expert));
+    const output = Buffer.alloc(hidden.length);
+    await this.slots.execute(0, hidden.length / (this.source.shape.hiddenSize * 4), hidden, output);
+    return output;
+  }
+
+  close(): void {
+    this.slots.dispose();
+    this.device.dispose();
+  }
+}
+
+/** Workers, their peers and a reference for the tests of one describe block; everything is closed after each test. */
+export class WorkerSetting {
+  readonly network = testSettings('worker', '/nowhere').network;
+  log = new TestLog();
+  pack = '';
+  readonly #nodes: RunningNode[] = [];
+  readonly #clients: WorkerTestClient[] = [];
+  #reference: ReferenceExperts | null = null;
+
+  /** Called in a describe block. */
+  constructor() {
+    before(async () => {
+      this.pack = await packOf('tiny');
+      this.#reference = await ReferenceExperts.open();
+    });
+    after(() => this.#reference?.close());
+    beforeEach(() => (this.log = new TestLog()));
+    const closeAll = async (failed: boolean): Promise<void> => {
+      for (const client of this.#clients.splice(0)) await client.close();
+      for (const node of this.#nodes.splice(0)) await node.stop();
+      if (failed) this.log.print();
+    };
+    afterEach(function () {
+      return closeAll(this.currentTest?.state === 'failed');
+    });
+  }
+
+  get reference(): ReferenceExperts {
+    return this.#reference ?? assert.fail('the reference is there only while a test runs');
+  }
+
+  get shape(): ModelShape {
+    return this.reference.source.shape;
+  }
+
+  async start(changes: SettingsChanges = {}, directory = this.pack): Promise<RunningNode> {
+    const settings = testSettings('worker', directory, { id: 'worker', ...changes });
+    const node = await startWorker(settings, this.log.logger('worker'));
+    this.#nodes.push(node);
+    return node;
+  }
+
+  async connect(node: RunningNode, changes: Partial<NodeIdentity> = {}): Promise<WorkerTestClient> {
+    const client = await WorkerTestClient.connect(node.address, this.network, changes);
+    this.#clients.push(client);
+    return client;
+  }
+
+  connectShadow(node: RunningNode): Promise<WorkerTestClient> {
+    return this.connect(node, { id: 'shadow', role: 'ROLE_SHADOW' });
+  }
+
+  /** A main that has announced placement epoch 1. */
+  async connectMain(node: RunningNode): Promise<WorkerTestClient> {
+    const main = await this.connect(node);
+    main.place(placement(1));
+    return main;
+  }
+}

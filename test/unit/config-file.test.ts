@@ -1,0 +1,145 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { defaultClusterConfig, loadClusterConfig, packageRoot, parseByteSize } from '../../shared/config/index.js';
+import { formatByteSize, parseClusterConfig } from '../../shared/config/index.js';
+import { OdmoeError } from '../../shared/errors/index.js';
+
+const EXAMPLE = join(packageRoot(), 'cluster.yaml');
+
+function faultsOf(source: string): string[] {
+  try {
+    parseClusterConfig(source, 'c.yaml');
+  } catch (error) {
+    assert.ok(error instanceof OdmoeError, String(error));
+    assert.equal(error.code, 'CONFIG_INVALID');
+    return error.message.split('\n');
+  }
+  return [];
+}
+
+describe('cluster.yaml at the root', () => {
+  const source = readFileSync(EXAMPLE, 'utf8');
+
+  it('is valid', () => {
+    const config = loadClusterConfig(EXAMPLE);
+    assert.deepEqual(
+      config.nodes.map(({ id, address }) => [id, address.host, address.port]),
+      [
+        ['main', 'localhost', 7600],
+        ['shadow', 'localhost', 7601],
+        ['worker-1', 'localhost', 7602],
+        ['worker-2', 'localhost', 7603],
+      ],
+    );
+  });
+
+  it('shows in its comments every key of every section, with the true default', () => {
+    const shown = source.replaceAll(/^ {2}# ([a-z_]+: \S.*)$/gm, '  $1').replace('static # default: ', '');
+    const { path: _path, nodes: _nodes, model: _model, discovery, ...config } = parseClusterConfig(shown, 'c.yaml');
+    const { path: _none, nodes: _empty, model: _absent, discovery: defaults, ...expected } = defaultClusterConfig();
+    assert.deepEqual(config, expected);
+    assert.equal(discovery.provider, defaults.provider);
+    for (const [section, keys] of Object.entries(expected)) {
+      if (typeof keys !== 'object') continue;
+      for (const key of Object.keys(keys)) assert.match(shown, new RegExp(`^  ${key}: `, 'm'), `${section}.${key}`);
+    }
+    const nodeKeys = 'id role host port listen model threads memory_budget slots instruction_set'.split(' ');
+    for (const key of nodeKeys) assert.match(source, new RegExp(`^#   ${key} `, 'm'), key);
+  });
+});
+
+describe('a configuration file', () => {
+  it('may be empty, or have sections of which all is commented out', () => {
+    const expected = { ...defaultClusterConfig(), path: null };
+    for (const source of ['', '# nothing\n', 'align:\n  # token: 1\nlog:\n', '{}']) {
+      assert.deepEqual({ ...parseClusterConfig(source, 'c.yaml'), path: null }, expected);
+    }
+  });
+
+  const wrong: [string, string, RegExp[]][] = [
+    ['an unknown key', 'cluster: a\nalgin:\n  token: 1\n', [/^c\.yaml:2:1: algin: unknown key; did you mean "align"\?$/]],
+    ['an unknown key of a section', 'align:\n  kv: 1\n  tokens: 1\n', [/^c\.yaml:3:3: align\.tokens: .*"token"/]],
+    [
+      'an unknown key of a node',
+      'nodes:\n  - id: a\n    role: main\n    memory-budget: 1\n',
+      [/^c\.yaml:4:5: nodes\[0\]\.memory-budget: .*"memory_budget"/],
+    ],
+    ['an unknown key near none', 'zzzzzzzz: 1\n', [/^c\.yaml:1:1: zzzzzzzz: unknown key; the keys here are cluster, model/]],
+    ['a wrong type', 'align:\n  token: soon\n', [/^c\.yaml:2:10: align\.token: expected a whole number from 0 to/]],
+    ['a negative period', 'align: {token: -1, kv: 1.5}', [/:1:16: align\.token: exp/, /:1:24: align\.kv: exp/]],
+    ['a section that is a list', 'align: [1]', [/^c\.yaml:1:8: align: expected /]],
+    ['a document that is a list', '- 1\n', [/^c\.yaml:1:1: expected a mapping/]],
+    ['a value out of a choice', 'log:\n  level: loud\n', [/^c\.yaml:2:10: log\.level: expected one of error, warn, info, debug$/]],
+    ['a size that is none', 'worker: {memory_budget: lots}', [/memory_budget: expected a size such as "1 GiB"/]],
+    ['a group size', 'placement: {group_size: 0}', [/group_size: expected auto or a whole number/]],
+    ['a missing key', 'nodes:\n  - role: worker\n', [/^c\.yaml:2:5: nodes\[0\]\.id: expected letters/]],
+    ['a port out of range', 'nodes: [{id: a, role: main, port: 70000}]', [/port: expected a whole number from 1 to 65535/]],
+    ['a host with a port', 'nodes: [{id: a, role: main, host: "h:7600"}]', [/host: expected a host name/]],
+    ['a key given twice', 'cluster: a\ncluster: b\n', [/^c\.yaml:2:1: .*unique/i]],
+    ['no YAML', 'cluster: [a\nb: c: d\n', [/^c\.yaml:\d+:\d+: /]],
+    [
+      'two nodes of one id',
+      'nodes:\n  - {id: a, role: worker}\n  - {id: a, role: worker}\n',
+      [/^c\.yaml:3:10: nodes\[1\]\.id: "a" is already the id of nodes\[0\]$/],
+    ],
+    [
+      'two nodes at one port',
+      'nodes:\n  - {id: a, role: main, port: 7602}\n  - {id: b, role: worker, port: 7602}\n',
+      [/^c\.yaml:3:33: nodes\[1\]\.port: localhost:7602 is already the address of nodes\[0\] \(a\)/],
+    ],
+    [
+      'two mains',
+      'nodes:\n  - {id: a, role: main}\n  - {id: b, role: main, port: 1}\n',
+      [/^c\.yaml:3:19: nodes\[1\]\.role: a cluster has one main/],
+    ],
+    ['slots of a main', 'nodes: [{id: a, role: main, slots: 1}]', [/only a worker has slots/]],
+    ['static discovery of nobody', 'discovery:\n  provider: static\n', [/^c\.yaml:2:13: discovery\.provider: static/]],
+    [
+      'static discovery without a main',
+      'discovery: {provider: static}\nnodes: [{id: a, role: worker}]\n',
+      [/^c\.yaml:2:8: nodes: .*main/],
+    ],
+    ['mini-batches above a pass', 'main: {prefill_rows: 8, mini_batch_rows: 9}', [/mini_batch_rows: .*more than/]],
+  ];
+  for (const [what, source, patterns] of wrong) {
+    it(`is refused for ${what}, naming the place`, () => {
+      const faults = faultsOf(source);
+      assert.equal(faults.length, patterns.length, faults.join('\n'));
+      for (const [index, pattern] of patterns.entries()) assert.match(faults[index] ?? '', pattern);
+    });
+  }
+
+  it('that cannot be read is named', () => {
+    assert.throws(() => loadClusterConfig('/nowhere/cluster.yaml'), {
+      code: 'CONFIG_INVALID',
+      message: /\/nowhere\/cluster\.yaml.*ENOENT/,
+    });
+  });
+
+  it('never leads to anything but a configuration or CONFIG_INVALID', () => {
+    const line = fc.constantFrom('cluster: a', 'nodes:', '  - id: a', '    role: main', 'align:', '  token: 1', '- x', ': :');
+    fc.assert(fc.property(fc.array(fc.oneof(line, fc.string()), { maxLength: 8 }), (lines) => {
+      faultsOf(lines.join('\n'));
+    }));
+  });
+});
+
+describe('sizes', () => {
+  it('are read with their unit', () => {
+    const sizes: [string | number, number | null][] = [
+      ['1 GiB', 2 ** 30],
+      ['512MiB', 2 ** 29],
+      ['1.5 kb', 1500],
+      [4096, 4096],
+      ['0', 0],
+      ['', null],
+      ['-1', null],
+      ['1 parsec', null],
+      ['1e99', null],
+    ];
+    for (const [text, bytes] of sizes) assert.equal(parseByteSize(text), bytes, String(text));
+    assert.equal(formatByteSize(1.5 * 2 ** 30), '1.5 GiB');
+  });
+});

@@ -1,0 +1,194 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { nodesOfThisHost, parseClusterConfig, parseDaemonFlags } from '../../shared/config/index.js';
+import { resolveNodeSettings, type NodeSettings, type RoleSetting } from '../../shared/config/index.js';
+
+const HOST = { hostname: 'box1.lan', addresses: ['192.168.1.20', '127.0.0.1'], processId: 42 };
+
+const STATIC = `
+cluster: lab
+model: packs/mixtral
+discovery: {provider: static}
+worker: {slots: 3}
+nodes:
+  - {id: m, role: main, host: 192.168.1.20}
+  - {id: s, role: shadow, host: box2}
+  - {id: w1, role: worker, host: box1, memory_budget: 2 GiB, threads: 4, slots: 1}
+  - {id: w2, role: worker, host: 192.168.1.22, model: /data/pack}
+`;
+
+function settle(role: RoleSetting, flags: Parameters<typeof resolveNodeSettings>[2], source = STATIC): NodeSettings {
+  return resolveNodeSettings(role, parseClusterConfig(source, '/etc/odmoe/cluster.yaml'), flags, HOST);
+}
+
+describe('settings of a daemon', () => {
+  it('come from defaults when nothing else speaks', () => {
+    const settings = settle('worker', { model: '/packs/demo' }, '');
+    assert.deepEqual(settings, {
+      role: 'worker',
+      id: 'worker-box1-7602',
+      cluster: 'odmoe',
+      modelPath: '/packs/demo',
+      listenHost: '0.0.0.0',
+      listenPort: 7602,
+      advertiseHost: null,
+      discovery: { provider: 'mdns', interfaceAddress: null, peers: [] },
+      mainAddress: null,
+      device: { backend: 'cpu', instructionSet: 'auto', threads: 0, memoryBudgetBytes: 2 ** 30 },
+      main: {
+        maxActiveSequences: 4,
+        maxQueuedRequests: 64,
+        maxContextPositions: 0,
+        prefillRows: 256,
+        miniBatchRows: 32,
+        workerGraceMs: 2000,
+      },
+      align: { tokenPeriod: 1, keyValuePeriod: 1 },
+      placement: { groupSize: 'auto' },
+      shadow: { precision: 'int8' },
+      worker: { slots: 2 },
+      network: { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 30_000, reconnectDelayMs: 500 },
+      log: { level: 'warn', format: 'text' },
+    });
+    assert.equal(settle('main', { model: 'p' }, '').device.memoryBudgetBytes, 0);
+    assert.equal(settle('worker', { model: 'p', port: 0 }, '').id, 'worker-box1-p42');
+    assert.equal(settle('main', { model: 'p', discovery: 'static' }, '').listenHost, '127.0.0.1');
+  });
+
+  it("come from the node's own entry, found by this host's name", () => {
+    const settings = settle('worker', {});
+    assert.equal(settings.id, 'w1');
+    assert.equal(settings.modelPath, '/etc/odmoe/packs/mixtral');
+    assert.equal(settings.listenHost, '0.0.0.0');
+    assert.equal(settings.advertiseHost, 'box1');
+    assert.equal(settings.mainAddress, '192.168.1.20:7600');
+    assert.deepEqual(settings.device, { backend: 'cpu', instructionSet: 'auto', threads: 4, memoryBudgetBytes: 2 ** 31 });
+    assert.equal(settings.worker.slots, 1);
+    assert.deepEqual(settings.discovery.peers, [
+      { role: 'main', id: 'm', address: '192.168.1.20:7600' },
+      { role: 'shadow', id: 's', address: 'box2:7601' },
+      { role: 'worker', id: 'w2', address: '192.168.1.22:7602' },
+    ]);
+    const main = settle('main', {});
+    assert.equal(main.listenHost, '192.168.1.20');
+    assert.equal(main.mainAddress, null);
+  });
+
+  it('come from the entry named by --id, and from flags before all', () => {
+    const settings = settle('worker', { id: 'w2', slots: 9, port: 9000, host: '::', cluster: 'x', main: 'h:1' });
+    assert.equal(settings.modelPath, '/data/pack');
+    assert.equal(settings.worker.slots, 9);
+    assert.equal(settings.listenPort, 9000);
+    assert.equal(settings.listenHost, '::');
+    assert.equal(settings.cluster, 'x');
+    assert.equal(settings.mainAddress, 'h:1');
+    assert.equal(settle('worker', { id: 'stranger', model: '/p' }).id, 'stranger');
+  });
+
+  it('are refused when the node cannot be told, has another role or no model', () => {
+    assert.throws(() => settle('worker', { id: 'm' }), { code: 'CONFIG_INVALID', message: /"m" is a main/ });
+    const two = 'nodes: [{id: a, role: worker}, {id: b, role: worker}]';
+    assert.throws(() => settle('worker', { model: 'p' }, two), { code: 'CONFIG_INVALID', message: /a, b.*--id/ });
+    assert.throws(() => settle('main', {}, ''), { code: 'CONFIG_INVALID', message: /no model.*--model/ });
+  });
+
+  it('under mDNS know only peers whose host is written down', () => {
+    const source = 'nodes: [{id: m, role: main}, {id: w, role: worker, host: 10.0.0.9}, {id: s, role: shadow}]';
+    const settings = settle('shadow', { model: 'p' }, source);
+    assert.deepEqual(settings.discovery.peers, [{ role: 'worker', id: 'w', address: '10.0.0.9:7602' }]);
+    assert.equal(settings.mainAddress, null);
+  });
+});
+
+describe('nodesOfThisHost', () => {
+  it('takes those whose host is a name or an address of this machine', () => {
+    const ids = nodesOfThisHost(parseClusterConfig(STATIC, 'c.yaml'), HOST).map(({ id }) => id);
+    assert.deepEqual(ids, ['m', 'w1']);
+    const hosts = ['localhost', '127.0.0.1', 'BOX1', 'box1.lan', 'box1.local', '192.168.1.21', 'box10'];
+    const nodes = hosts.map((host, index) => `{id: n${index}, role: worker, port: ${9000 + index}, host: ${host}}`);
+    const here = nodesOfThisHost(parseClusterConfig(`nodes: [${nodes.join(', ')}]`, 'c.yaml'), HOST);
+    assert.deepEqual(
+      here.map(({ host }) => host),
+      hosts.slice(0, 5),
+    );
+  });
+});
+
+describe('flags of a daemon', () => {
+  it('are read, by role', () => {
+    const request = parseDaemonFlags('worker', [
+      ...['--model', '/p', '--host', '127.0.0.1', '--port', '0', '--id', 'w', '--main', '127.0.0.1:7600'],
+      ...['--discovery', 'static', '--memory-budget', '8 MiB', '--slots', '1', '--threads', '2', '--cluster', 'demo'],
+      ...['--instruction-set', 'scalar', '--log-level', 'debug', '--log-format', 'json', '--exit-with-parent'],
+      ...['--advertise-host', 'me', '--interface', '10.0.0.1'],
+    ]);
+    assert.ok(request.kind === 'run');
+    assert.equal(request.exitWithParent, true);
+    const { settings } = request;
+    assert.equal(settings.cluster, 'demo');
+    assert.deepEqual([settings.id, settings.listenHost, settings.listenPort], ['w', '127.0.0.1', 0]);
+    assert.deepEqual(settings.discovery, { provider: 'static', interfaceAddress: '10.0.0.1', peers: [] });
+    assert.deepEqual(settings.device, { backend: 'cpu', instructionSet: 'scalar', threads: 2, memoryBudgetBytes: 2 ** 23 });
+    assert.deepEqual(settings.log, { level: 'debug', format: 'json' });
+    assert.equal(settings.advertiseHost, 'me');
+    assert.equal(settings.mainAddress, '127.0.0.1:7600');
+
+    const main = parseDaemonFlags('main', [
+      ...['--model', '/p', '--group-size', '3', '--align-token', '4', '--align-kv', '0', '--max-active', '2'],
+      ...['--max-context', '99', '--execute-timeout', '1500'],
+    ]);
+    assert.ok(main.kind === 'run');
+    assert.equal(main.settings.placement.groupSize, 3);
+    assert.deepEqual(main.settings.align, { tokenPeriod: 4, keyValuePeriod: 0 });
+    assert.deepEqual([main.settings.main.maxActiveSequences, main.settings.main.maxContextPositions], [2, 99]);
+    assert.equal(main.settings.network.executeTimeoutMs, 1500);
+
+    const shadow = parseDaemonFlags('shadow', ['--model', '/p', '--precision', 'nf4']);
+    assert.ok(shadow.kind === 'run' && shadow.settings.shadow.precision === 'nf4' && !shadow.exitWithParent);
+  });
+
+  it('override the file that --config names', () => {
+    const directory = mkdtempSync(join(tmpdir(), 'odmoe-config-'));
+    try {
+      const path = join(directory, 'cluster.yaml');
+      writeFileSync(path, 'cluster: filed\nmodel: pack\nalign: {token: 7}\n');
+      const request = parseDaemonFlags('main', ['--config', path, '--cluster', 'flagged']);
+      assert.ok(request.kind === 'run');
+      assert.equal(request.settings.cluster, 'flagged');
+      assert.equal(request.settings.modelPath, join(directory, 'pack'));
+      assert.equal(request.settings.align.tokenPeriod, 7);
+    } finally {
+      rmSync(directory, { recursive: true });
+    }
+  });
+
+  it('are explained by --help, those of other roles left out', () => {
+    const help = parseDaemonFlags('worker', ['--help']);
+    assert.ok(help.kind === 'help');
+    assert.match(help.text, /Usage: odmoe worker/);
+    assert.match(help.text, /--slots <count>/);
+    assert.match(help.text, /Examples:/);
+    assert.doesNotMatch(help.text, /--align-token/);
+  });
+
+  const wrong: [RoleSetting, string[], RegExp][] = [
+    ['worker', ['--slot', '1'], /unknown option '--slot'/],
+    ['worker', ['--slots', 'many'], /whole number from 1/],
+    ['main', ['--slots', '1'], /unknown option/],
+    ['main', ['--port', '70000'], /65535/],
+    ['main', ['--main', 'h:1'], /unknown option/],
+    ['worker', ['--main', 'h'], /HOST:PORT/],
+    ['worker', ['--memory-budget', 'lots'], /size such as/],
+    ['shadow', ['--precision', 'int4'], /int8, fp16, nf4/],
+    ['main', ['--id', 'no spaces'], /letters, digits/],
+    ['main', ['--interface', 'eth0'], /IPv4/],
+    ['main', ['extra'], /argument/],
+  ];
+  for (const [role, argv, message] of wrong) {
+    it(`are refused: ${role} ${argv.join(' ')}`, () => {
+      assert.throws(() => parseDaemonFlags(role, argv), { code: 'USAGE', message });
+    });
+  }
+});

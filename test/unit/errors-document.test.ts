@@ -1,0 +1,58 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { status } from '@grpc/grpc-js';
+import { packageRoot } from '../../shared/config/index.js';
+import { ERROR_KINDS, OdmoeError, isErrorCode, toOdmoeError, type ErrorCode } from '../../shared/errors/index.js';
+import { fromServiceError, toServiceError } from '../../shared/rpc/rpc-errors.js';
+
+const documented = readFileSync(join(packageRoot(), 'docs', 'errors.md'), 'utf8');
+const codes = Object.keys(ERROR_KINDS) as ErrorCode[];
+
+describe('docs/errors.md', () => {
+  it('has one row for each code of the registry, with its mappings, in its order', () => {
+    const rows = [...documented.matchAll(/^\| *`(\w+)` *\| *(\d) *\| *(\w+) *\| *(\d+) *\| *(.*?) *\|$/gm)];
+    const told = rows.map(([, code, exitStatus, grpcStatus, httpStatus, meaning]) => ({
+      code,
+      exitStatus: Number(exitStatus),
+      grpcStatus,
+      httpStatus: Number(httpStatus),
+      meaning,
+    }));
+    assert.deepEqual(
+      told,
+      Object.entries(ERROR_KINDS).map(([code, kind]) => ({ code, ...kind })),
+    );
+  });
+
+  it('says for each code what to do', () => {
+    const advised = [...documented.matchAll(/^- `(\w+)`: \S/gm)].map(([, code]) => code);
+    assert.deepEqual(advised, codes);
+  });
+});
+
+describe('OdmoeError', () => {
+  it('crosses RPC with its code, its message and the gRPC status of its kind', () => {
+    for (const code of codes) {
+      const sent = toServiceError(new OdmoeError(code, `about ${code}`));
+      assert.equal(sent.code, status[ERROR_KINDS[code].grpcStatus], code);
+      const received = fromServiceError(sent, 'NO_MAIN', 'peer');
+      assert.equal(received.code, code);
+      assert.equal(received.message, `about ${code}`);
+    }
+  });
+
+  it('is made of anything thrown, as INTERNAL unless it is one already', () => {
+    const own = new OdmoeError('TIMEOUT', 'late');
+    assert.equal(toOdmoeError(own), own);
+    const cause = new TypeError('x is not a function');
+    assert.equal(toOdmoeError(cause).code, 'INTERNAL');
+    assert.equal(toOdmoeError(cause).cause, cause);
+    assert.equal(toOdmoeError('text').message, 'text');
+  });
+
+  it('knows its codes from other words', () => {
+    assert.equal(isErrorCode('NO_MAIN'), true);
+    for (const word of ['toString', 'NO_SUCH', '', null, 3]) assert.equal(isErrorCode(word), false);
+  });
+});

@@ -1,0 +1,134 @@
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { ExpertRecall, GenerationTiming, resolveGeneration, type ResolvedGeneration } from '../../engine/generation/index.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import { OdmoeError, type ErrorCode } from '../../shared/errors/index.js';
+import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import { loadTokenizer, type Tokenizer } from '../../shared/tokenizer/index.js';
+
+const EMPTY: GenerateRequest = {
+  text: '',
+  messages: [],
+  promptTokenIds: [],
+  raw: false,
+  maxTokens: 10,
+  sampling: null,
+  stop: [],
+  ignoreEos: false,
+  logprobs: 0,
+};
+const LIMITS = { vocabSize: 1024, maxPositions: 64, eosTokenIds: [1] };
+
+describe('resolving a generation request', () => {
+  let tokenizer: Tokenizer;
+  before(async () => {
+    tokenizer = await loadTokenizer(join(packageRoot(), 'models', 'demo'));
+  });
+
+  function resolve(change: Partial<GenerateRequest>, withTokenizer = true): ResolvedGeneration {
+    return resolveGeneration({ ...EMPTY, ...change }, withTokenizer ? tokenizer : null, LIMITS, () => 77);
+  }
+
+  function refused(code: ErrorCode, words: RegExp, change: Partial<GenerateRequest>, withTokenizer = true): void {
+    assert.throws(
+      () => resolve(change, withTokenizer),
+      (error) => error instanceof OdmoeError && error.code === code && words.test(error.message),
+    );
+  }
+
+  it('puts a text through the chat template, unless it is raw', () => {
+    const templated = resolve({ text: 'What is 17 plus 25?' }).promptIds;
+    assert.deepEqual(templated, [0, 2, 14, 364, 315, 36, 53, 59, 447, 36, 54, 57, 67, 1, 14, 3, 14]);
+    assert.deepEqual(resolve({ messages: [{ role: 'user', content: 'What is 17 plus 25?' }] }).promptIds, templated);
+    assert.deepEqual(resolve({ text: 'What is 17 plus 25?', raw: true }).promptIds, templated.slice(3, -4));
+  });
+
+  it('takes ids as they are, without a tokenizer too', () => {
+    assert.deepEqual(resolve({ promptTokenIds: [3, 0, 1023] }, false).promptIds, [3, 0, 1023]);
+  });
+
+  it('makes the options whole', () => {
+    const { options } = resolve({ text: 'a', logprobs: 5, stop: ['.'] });
+    assert.equal(options.sampling.seed, 77);
+    assert.equal(options.sampling.temperature, 0);
+    assert.deepEqual(options.eosTokenIds, [1]);
+    assert.equal(options.logprobs, 5);
+  });
+
+  it('refuses no prompt and more than one', () => {
+    refused('REQUEST_INVALID', /none of them/, {});
+    refused('REQUEST_INVALID', /more than one/, { text: 'a', promptTokenIds: [1] });
+  });
+
+  it('refuses ids outside the vocabulary', () => {
+    refused('REQUEST_INVALID', /1024 is not in the vocabulary.*0 to 1023/, { promptTokenIds: [5, 1024] });
+    refused('REQUEST_INVALID', /-1/, { promptTokenIds: [-1] });
+  });
+
+  it('refuses a prompt that does not fit, with the numbers', () => {
+    const promptTokenIds = new Array<number>(55).fill(5);
+    refused('PROMPT_TOO_LONG', /55 tokens.*10, together 65.*64/, { promptTokenIds });
+    assert.equal(resolve({ promptTokenIds, maxTokens: 9 }).promptIds.length, 55);
+  });
+
+  it('refuses text and stop strings when there is no tokenizer', () => {
+    refused('TOKENIZER_INVALID', /--prompt-token-ids/, { text: 'a' }, false);
+    refused('REQUEST_INVALID', /stop strings/, { promptTokenIds: [5], stop: ['.'] }, false);
+  });
+
+  it('refuses values out of range', () => {
+    refused('REQUEST_INVALID', /max_tokens is 0/, { text: 'a', maxTokens: 0 });
+    refused('REQUEST_INVALID', /logprobs/, { text: 'a', logprobs: 1_000_000 });
+    refused('REQUEST_INVALID', /stop string/, { text: 'a', stop: [''] });
+    refused('REQUEST_INVALID', /stop strings/, { text: 'a', stop: new Array<string>(1000).fill('x') });
+    refused('REQUEST_INVALID', /stop string of/, { text: 'a', stop: ['x'.repeat(100_000)] });
+  });
+});
+
+describe('the times of an answer', () => {
+  it('are those of DESIGN: TTFT from arrival, TPOT over the later tokens', () => {
+    let nowMs = 1000;
+    const timing = new GenerationTiming(() => nowMs);
+    nowMs = 1010;
+    timing.start();
+    for (const atMs of [1110, 1130, 1170]) {
+      nowMs = atMs;
+      timing.token();
+    }
+    timing.stall(7);
+    assert.deepEqual(timing.result(), {
+      ttftMs: 110,
+      tpotMs: 30,
+      decodeTokensPerS: 1000 / 30,
+      outputTokensPerS: 3000 / 170,
+      queuedMs: 10,
+      ioStallMs: 7,
+    });
+  });
+
+  it('of one token or none have no rate', () => {
+    const timing = new GenerationTiming(() => 5);
+    assert.equal(timing.result().ttftMs, 0);
+    timing.token();
+    assert.equal(timing.result().decodeTokensPerS, 0);
+    assert.equal(timing.result().outputTokensPerS, 0);
+  });
+});
+
+describe('recall', () => {
+  it('is correct over activated experts, per iteration and in all (OD-MoE eq. 2 and 3)', () => {
+    const recall = new ExpertRecall();
+    recall.add(0, 2, 2);
+    recall.add(0, 2, 1);
+    recall.add(2, 2, 0);
+    recall.addLate();
+    assert.deepEqual(recall.result(), {
+      recall: 0.5,
+      activated: 6,
+      predictedCorrectly: 3,
+      late: 1,
+      correctByIteration: [3, 0, 0],
+      activatedByIteration: [4, 0, 2],
+    });
+  });
+});

@@ -1,0 +1,178 @@
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import * as fc from 'fast-check';
+import { generateTokens, type GenerationOptions, type GenerationOutcome, type SequenceRunner } from '../../engine/generation/index.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { TokenReply } from '../../shared/rpc/messages.js';
+import { loadTokenizer, type Tokenizer } from '../../shared/tokenizer/index.js';
+
+const VOCABULARY = 1024;
+const EOS = 1;
+
+/** A sequence that wants to say the given tokens, one after another, and records what it is asked. */
+class ScriptedRunner implements SequenceRunner {
+  readonly calls: string[] = [];
+  private next = 0;
+
+  constructor(
+    private readonly script: readonly number[],
+    private readonly onDecode: (count: number) => void = () => undefined,
+  ) {}
+
+  async prefill(tokenIds: readonly number[]): Promise<Float32Array> {
+    this.calls.push(`prefill ${tokenIds.join(',')}`);
+    return this.logits();
+  }
+
+  async decode(tokenId: number): Promise<Float32Array> {
+    this.calls.push(`decode ${tokenId}`);
+    this.onDecode(this.next);
+    return this.logits();
+  }
+
+  async end(): Promise<void> {
+    this.calls.push('end');
+  }
+
+  private logits(): Float32Array {
+    const logits = new Float32Array(VOCABULARY);
+    logits[this.script[this.next++] ?? EOS] = 10;
+    return logits;
+  }
+}
+
+const OPTIONS: GenerationOptions = {
+  maxTokens: 100,
+  sampling: { temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1, seed: 0 },
+  stop: [],
+  ignoreEos: false,
+  eosTokenIds: [EOS],
+  logprobs: 0,
+};
+
+async function collect(
+  runner: SequenceRunner,
+  options: Partial<GenerationOptions>,
+  tokenizer: Tokenizer | null,
+  signal: AbortSignal = new AbortController().signal,
+): Promise<{ tokens: TokenReply[]; outcome: GenerationOutcome }> {
+  const generation = generateTokens(runner, [7, 8], { ...OPTIONS, ...options }, tokenizer, signal);
+  const tokens: TokenReply[] = [];
+  let step = await generation.next();
+  for (; step.done !== true; step = await generation.next()) tokens.push(step.value);
+  return { tokens, outcome: step.value };
+}
+
+describe('the token loop', () => {
+  let tokenizer: Tokenizer;
+  before(async () => {
+    tokenizer = await loadTokenizer(join(packageRoot(), 'models', 'demo'));
+  });
+
+  it('prefills, decodes each token but the last, and ends the sequence', async () => {
+    const runner = new ScriptedRunner([50, 51, EOS]);
+    const { outcome } = await collect(runner, {}, null);
+    assert.deepEqual(runner.calls, ['prefill 7,8', 'decode 50', 'decode 51', 'end']);
+    assert.deepEqual(outcome, { finishReason: 'stop', text: '', tokenIds: [50, 51, EOS] });
+  });
+
+  it('ends with "length" after maxTokens', async () => {
+    const runner = new ScriptedRunner([50, 51, 52, 53]);
+    const { outcome } = await collect(runner, { maxTokens: 3 }, null);
+    assert.deepEqual(outcome.tokenIds, [50, 51, 52]);
+    assert.equal(outcome.finishReason, 'length');
+    assert.equal(runner.calls.length, 4);
+  });
+
+  it('goes on after the end-of-sequence token when told to', async () => {
+    const { outcome } = await collect(new ScriptedRunner([EOS, 50, EOS]), { maxTokens: 4, ignoreEos: true }, tokenizer);
+    assert.deepEqual(outcome.tokenIds, [EOS, 50, EOS, EOS]);
+    assert.equal(outcome.finishReason, 'length');
+  });
+
+  it('gives log-probabilities of the raw logits', async () => {
+    const sampling = { ...OPTIONS.sampling, temperature: 0.01, repetitionPenalty: 3 };
+    const { tokens } = await collect(new ScriptedRunner([50]), { maxTokens: 1, logprobs: 2, sampling }, null);
+    const expected = 10 - Math.log(Math.exp(10) + VOCABULARY - 1);
+    assert.ok(Math.abs((tokens[0]?.logprob ?? 0) - expected) < 1e-12);
+    assert.deepEqual(tokens[0]?.top.map((entry) => entry.tokenId), [50, 0]);
+  });
+
+  it('shows the same text piece by piece as in the end, whatever the tokens', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(fc.integer({ min: 2, max: VOCABULARY - 1 }), { maxLength: 40 }), async (script) => {
+        const { tokens, outcome } = await collect(new ScriptedRunner(script), {}, tokenizer);
+        assert.equal(tokens.map((token) => token.text).join(''), outcome.text);
+        assert.equal(outcome.text, tokenizer.decode(script));
+      }),
+    );
+  });
+
+  it('cuts the text before a stop string, wherever tokens divide it', async () => {
+    const text = 'There was a small fox. She lived near the beach.';
+    for (const stop of ['fox', 'all fo', '. She', 'x', 'There', 'beach.', 'll f']) {
+      const { tokens, outcome } = await collect(new ScriptedRunner(tokenizer.encode(text)), { stop: [stop] }, tokenizer);
+      assert.equal(outcome.text, text.slice(0, text.indexOf(stop)), stop);
+      assert.equal(tokens.map((token) => token.text).join(''), outcome.text);
+      assert.equal(outcome.finishReason, 'stop');
+      assert.ok(tokenizer.decode(outcome.tokenIds).includes(stop), 'the tokens hold the stop string');
+    }
+  });
+
+  it('with several stop strings cuts before the first', async () => {
+    const script = tokenizer.encode('one two three');
+    const { outcome } = await collect(new ScriptedRunner(script), { stop: ['three', 'two', 'wo t'] }, tokenizer);
+    assert.equal(outcome.text, 'one ');
+  });
+
+  it('gives back what looked like the start of a stop string but was not', async () => {
+    const text = 'a fox and a fog';
+    const { outcome } = await collect(new ScriptedRunner(tokenizer.encode(text)), { stop: ['fog horn', 'zz'] }, tokenizer);
+    assert.equal(outcome.text, text);
+    assert.equal(outcome.finishReason, 'stop');
+  });
+
+  it('never shows text that a stop string later cuts off', async () => {
+    const word = fc.constantFrom('ab', 'ba', 'a', 'b', ' ', 'abab');
+    await fc.assert(
+      fc.asyncProperty(fc.array(word, { maxLength: 12 }), fc.array(word, { minLength: 1, maxLength: 3 }), async (words, stops) => {
+        const text = words.join('');
+        const stop = [stops.join('')];
+        const { tokens, outcome } = await collect(new ScriptedRunner(tokenizer.encode(text)), { stop }, tokenizer);
+        const cut = text.indexOf(stop[0] ?? '');
+        assert.equal(outcome.text, cut < 0 ? text : text.slice(0, cut));
+        assert.equal(tokens.map((token) => token.text).join(''), outcome.text);
+      }),
+    );
+  });
+
+  it('stops with CANCELLED when the signal aborts, and ends the sequence', async () => {
+    const controller = new AbortController();
+    const runner = new ScriptedRunner([50, 51, 52, 53], (count) => {
+      if (count === 2) controller.abort();
+    });
+    await assert.rejects(
+      collect(runner, {}, null, controller.signal),
+      (error) => error instanceof OdmoeError && error.code === 'CANCELLED',
+    );
+    assert.deepEqual(runner.calls, ['prefill 7,8', 'decode 50', 'decode 51', 'end']);
+  });
+
+  it('ends the sequence after an error, which is passed on', async () => {
+    const runner = new ScriptedRunner([50, 51], () => {
+      throw new OdmoeError('NO_WORKERS', 'all gone');
+    });
+    await assert.rejects(collect(runner, {}, null), /all gone/);
+    assert.equal(runner.calls.at(-1), 'end');
+  });
+
+  it('ends the sequence when the reader stops early', async () => {
+    const runner = new ScriptedRunner([50, 51, 52]);
+    for await (const token of generateTokens(runner, [7, 8], OPTIONS, null, new AbortController().signal)) {
+      assert.equal(token.tokenId, 50);
+      break;
+    }
+    assert.deepEqual(runner.calls, ['prefill 7,8', 'end']);
+  });
+});

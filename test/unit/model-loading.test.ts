@@ -1,0 +1,115 @@
+import assert from 'node:assert/strict';
+import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load-weights.js';
+import { openModelSource } from '../../engine/loading/open-model-source.js';
+import type { Model } from '../../native/index.js';
+import type { ExpectedTensor } from '../../shared/model/model-family.js';
+import type { ModelSource, WeightFormat } from '../../shared/model/tensor-source.js';
+import type { WeightDtype } from '../../shared/model/weight-dtype.js';
+import { TINY_CONFIG, tinyTensors, withTemporaryDirectory, writeTinyCheckpoint } from './tiny-checkpoint.js';
+
+/** Writes down what is loaded instead of loading it. */
+class RecordingModel implements Model {
+  readonly loads: string[] = [];
+
+  constructor(readonly shape: Model['shape']) {}
+
+  async loadDense(role: string, layer: number, _source: unknown, format: WeightFormat): Promise<void> {
+    this.loads.push(`${role} ${layer} ${format}`);
+  }
+
+  async loadResidentExpert(layer: number, expert: number, _source: unknown, format: WeightFormat): Promise<void> {
+    this.loads.push(`expert ${layer}.${expert} ${format}`);
+  }
+
+  createSequence(): never {
+    throw new Error('not part of this test');
+  }
+
+  createPass(): never {
+    throw new Error('not part of this test');
+  }
+
+  dispose(): void {
+    this.loads.length = 0;
+  }
+}
+
+async function withSource(
+  config: Readonly<Record<string, unknown>>,
+  dtypeOf: (expected: ExpectedTensor) => WeightDtype,
+  use: (source: ModelSource, model: RecordingModel) => Promise<void>,
+): Promise<void> {
+  await withTemporaryDirectory(async (directory) => {
+    await writeTinyCheckpoint(directory, tinyTensors(config, dtypeOf), { config });
+    const source = await openModelSource(directory);
+    await use(source, new RecordingModel(source.shape));
+  });
+}
+
+describe('loading weights', () => {
+  it('loads all but the experts: projections as asked for, norms as FP32, the rest as shipped', async () => {
+    await withSource(
+      TINY_CONFIG,
+      () => 'BF16',
+      async (source, model) => {
+        const progress: [number, number][] = [];
+        await loadDenseWeights(model, source, 'int8', (done, total) => progress.push([done, total]));
+        const layer = (index: number): string[] => [
+          `attentionNorm ${index} fp32`,
+          `query ${index} int8`,
+          `key ${index} int8`,
+          `value ${index} int8`,
+          `attentionOutput ${index} int8`,
+          `expertNorm ${index} fp32`,
+          `gate ${index} bf16`,
+        ];
+        assert.deepEqual(model.loads, [
+          'embedding 0 bf16',
+          ...layer(0),
+          ...layer(1),
+          'finalNorm 0 fp32',
+          'lmHead 0 bf16',
+        ]);
+        assert.equal(progress.length, model.loads.length);
+        assert.deepEqual(progress.at(-1)?.[0], progress.at(-1)?.[1]);
+      },
+    );
+  });
+
+  it('rounds nothing of a checkpoint of mixed types when its own format is asked for', async () => {
+    const dtypeOf = ({ name }: ExpectedTensor): WeightDtype => (/gate|q_proj|norm/.test(name) ? 'F32' : 'BF16');
+    await withSource(TINY_CONFIG, dtypeOf, async (source, model) => {
+      assert.equal(source.shippedFormat, 'bf16');
+      await loadDenseWeights(model, source, source.shippedFormat);
+      for (const load of ['query 1 fp32', 'key 1 bf16', 'gate 0 fp32', 'embedding 0 bf16'])
+        assert.ok(model.loads.includes(load), load);
+    });
+  });
+
+  it('loads no LM head with tied embeddings', async () => {
+    await withSource(
+      { ...TINY_CONFIG, tie_word_embeddings: true },
+      () => 'F16',
+      async (source, model) => {
+        await loadDenseWeights(model, source, 'fp16');
+        assert.ok(!model.loads.some((load) => load.startsWith('lmHead')));
+      },
+    );
+  });
+
+  it('loads every expert, reporting progress to the end', async () => {
+    await withSource(
+      TINY_CONFIG,
+      () => 'BF16',
+      async (source, model) => {
+        const progress: [number, number][] = [];
+        await loadResidentExperts(model, source, 'nf4', (done, total) => progress.push([done, total]));
+        assert.deepEqual(
+          model.loads,
+          ['0.0', '0.1', '0.2', '1.0', '1.1', '1.2'].map((place) => `expert ${place} nf4`),
+        );
+        assert.deepEqual(progress.at(-1), [6 * 3 * 320 * 2, 6 * 3 * 320 * 2]);
+      },
+    );
+  });
+});

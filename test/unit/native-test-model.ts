@@ -1,0 +1,153 @@
+/** The Mixtral fixture on a device, read by hand so that these tests need nothing but the native core. */
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { createModel, openDevice, type Device, type Model } from '../../native/index.js';
+import type {
+  DenseRole,
+  ExpertSource,
+  ModelShape,
+  TensorSource,
+  WeightFormat,
+} from '../../shared/model/tensor-source.js';
+
+const FIXTURE_DIRECTORY = fileURLToPath(new URL('../../../test/fixtures/mixtral/', import.meta.url));
+const FIXTURE_PATH = `${FIXTURE_DIRECTORY}model.safetensors`;
+
+export const FIXTURE_SHAPE: ModelShape = {
+  vocabSize: 300,
+  hiddenSize: 64,
+  intermediateSize: 96,
+  layers: 4,
+  heads: 4,
+  keyValueHeads: 2,
+  headDim: 16,
+  experts: 8,
+  expertsPerToken: 2,
+  normalizeTopK: true,
+  rmsNormEpsilon: 1e-5,
+  ropeTheta: 1e6,
+  slidingWindow: 0,
+  maxPositions: 512,
+};
+
+interface HeaderEntry {
+  dtype: string;
+  shape: number[];
+  data_offsets: [number, number];
+}
+
+interface FixtureReference {
+  references: { prompt_token_ids: number[]; token_ids: number[]; first_logits: number[]; experts: number[][][] }[];
+}
+
+const fileBytes = readFileSync(FIXTURE_PATH);
+const headerBytes = Number(fileBytes.readBigUInt64LE(0));
+const header = JSON.parse(fileBytes.toString('utf8', 8, 8 + headerBytes)) as Record<string, HeaderEntry>;
+
+export const fixtureReference = JSON.parse(
+  readFileSync(`${FIXTURE_DIRECTORY}reference.json`, 'utf8'),
+) as FixtureReference;
+
+function entry(name: string): HeaderEntry {
+  const found = header[name];
+  if (found === undefined) throw new Error(`the fixture has no tensor ${name}`);
+  return found;
+}
+
+export function sourceOf(name: string): TensorSource {
+  const { shape, data_offsets: offsets } = entry(name);
+  const bytes = offsets[1] - offsets[0];
+  return {
+    rows: shape.length === 2 ? (shape[0] ?? 0) : 1,
+    columns: shape.at(-1) ?? 0,
+    split: 'none-bf16',
+    chunks: [
+      {
+        plane: 0,
+        path: FIXTURE_PATH,
+        offsetBytes: 8 + headerBytes + offsets[0],
+        storedBytes: bytes,
+        plainBytes: bytes,
+        codec: 'raw',
+        crc32c: null,
+      },
+    ],
+  };
+}
+
+/** The tensor's bytes as they lie in the file: BF16, row-major. */
+export function bytesOf(name: string): Uint8Array {
+  const [begin, end] = entry(name).data_offsets;
+  return fileBytes.subarray(8 + headerBytes + begin, 8 + headerBytes + end);
+}
+
+export function valuesOf(name: string): Float64Array {
+  const bytes = bytesOf(name);
+  const view = new DataView(new ArrayBuffer(4));
+  return Float64Array.from({ length: bytes.length / 2 }, (_, i) => {
+    view.setUint32(0, ((bytes[2 * i + 1] ?? 0) << 24) | ((bytes[2 * i] ?? 0) << 16));
+    return view.getFloat32(0);
+  });
+}
+
+const LAYER_NAMES: Partial<Record<DenseRole, string>> = {
+  attentionNorm: 'input_layernorm',
+  query: 'self_attn.q_proj',
+  key: 'self_attn.k_proj',
+  value: 'self_attn.v_proj',
+  attentionOutput: 'self_attn.o_proj',
+  expertNorm: 'post_attention_layernorm',
+  gate: 'block_sparse_moe.gate',
+};
+
+export function denseName(role: DenseRole, layer: number): string {
+  if (role === 'embedding') return 'model.embed_tokens.weight';
+  if (role === 'lmHead') return 'lm_head.weight';
+  if (role === 'finalNorm') return 'model.norm.weight';
+  return `model.layers.${layer}.${LAYER_NAMES[role]}.weight`;
+}
+
+export function expertName(layer: number, expert: number, matrix: 'gate' | 'up' | 'down'): string {
+  const file = { gate: 'w1', up: 'w3', down: 'w2' }[matrix];
+  return `model.layers.${layer}.block_sparse_moe.experts.${expert}.${file}.weight`;
+}
+
+export function expertSource(layer: number, expert: number): ExpertSource {
+  return {
+    gate: sourceOf(expertName(layer, expert, 'gate')),
+    up: sourceOf(expertName(layer, expert, 'up')),
+    down: sourceOf(expertName(layer, expert, 'down')),
+  };
+}
+
+export async function loadFixture(
+  device: Device,
+  options: { experts: boolean; lmHead?: boolean; format?: WeightFormat; shape?: Partial<ModelShape> },
+): Promise<Model> {
+  const model = createModel(device, { ...FIXTURE_SHAPE, ...options.shape });
+  const load = (role: DenseRole, layer: number, format: WeightFormat): Promise<void> =>
+    model.loadDense(role, layer, sourceOf(denseName(role, layer)), format);
+  const format = options.format ?? 'bf16';
+  await load('embedding', 0, 'bf16');
+  await load('finalNorm', 0, 'fp32');
+  if (options.lmHead !== false) await load('lmHead', 0, 'bf16');
+  for (let layer = 0; layer < model.shape.layers; layer++) {
+    await load('attentionNorm', layer, 'fp32');
+    await load('expertNorm', layer, 'fp32');
+    await load('gate', layer, 'bf16');
+    for (const role of ['query', 'key', 'value', 'attentionOutput'] as const) await load(role, layer, format);
+    for (let expert = 0; options.experts && expert < model.shape.experts; expert++) {
+      await model.loadResidentExpert(layer, expert, expertSource(layer, expert), format);
+    }
+  }
+  return model;
+}
+
+export function openTestDevice(options: Partial<Parameters<typeof openDevice>[0]> = {}): Device {
+  return openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 2, budgetBytes: 0, ...options });
+}
+
+/** Bit patterns, so that a comparison tells -0 from 0 and shows what differs. */
+export function bits(values: Float32Array | Uint8Array): Uint32Array {
+  return new Uint32Array(values.slice().buffer);
+}

@@ -1,0 +1,85 @@
+import assert from 'node:assert/strict';
+import { mkdir, readdir, rm, utimes, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { openPack } from '../../shared/pack/open-pack.js';
+import { tinyTensors, writeTinyCheckpoint } from './tiny-checkpoint.js';
+import { directoryDigests, pack, refusal, withCheckpoint } from './tiny-pack.js';
+
+describe('packing into a directory', () => {
+  it('finds a whole pack of the same checkpoint done already', async () => {
+    await withCheckpoint(async (checkpoint, output) => {
+      const first = await pack(checkpoint, output);
+      const before = await directoryDigests(output);
+      await utimes(join(checkpoint, 'model.safetensors'), 1, 1);
+      const second = await pack(checkpoint, output);
+      assert.equal(second.alreadyWhole, true);
+      assert.equal(second.digest, first.digest);
+      assert.deepEqual(await directoryDigests(output), before);
+    });
+  });
+
+  it('does not overwrite a whole pack of anything else', async () => {
+    const tensors = tinyTensors();
+    await withCheckpoint(async (checkpoint, output) => {
+      await pack(checkpoint, output);
+      await assert.rejects(pack(checkpoint, output, { shards: 3 }), refusal('USAGE', /has 4 shards, not 3/));
+      await assert.rejects(pack(checkpoint, output, { name: 'x' }), refusal('USAGE', /its name is "tiny", not "x"/));
+      await writeFile(join(checkpoint, 'tokenizer.json'), '{}');
+      await assert.rejects(pack(checkpoint, output), refusal('USAGE', /its tokenizer\.json is not the checkpoint's/));
+      await rm(join(checkpoint, 'tokenizer.json'));
+      tensors[5]?.data.fill(0, 0, 2);
+      await writeTinyCheckpoint(checkpoint, tensors);
+      await assert.rejects(pack(checkpoint, output), refusal('USAGE', /its weights are not those of the checkpoint/));
+      await openPack(output);
+    }, tensors);
+  });
+
+  it('leaves a damaged pack to its owner, or replaces it when told to', async () => {
+    await withCheckpoint(async (checkpoint, output) => {
+      const { digest } = await pack(checkpoint, output);
+      await rm(join(output, 'experts-00001.bin'));
+      await assert.rejects(pack(checkpoint, output), refusal('PACK_CORRUPT', /experts-00001\.bin is missing/));
+      const replaced = await pack(checkpoint, output, { onDamagedPack: 'replace' });
+      assert.equal(replaced.digest, digest);
+      await openPack(output);
+    });
+  });
+
+  it('refuses directories that hold anything else, and touches nothing in them', async () => {
+    await withCheckpoint(async (checkpoint, output) => {
+      await assert.rejects(pack(checkpoint, checkpoint), refusal('USAGE', /is the checkpoint itself/));
+      await assert.rejects(pack(checkpoint, `${checkpoint}/../tiny`), refusal('USAGE', /is the checkpoint itself/));
+      await mkdir(output);
+      await writeFile(join(output, 'thesis.doc'), 'x');
+      await assert.rejects(pack(checkpoint, output), refusal('USAGE', /no pack's \(thesis\.doc\)/));
+      assert.deepEqual(await readdir(output), ['thesis.doc']);
+      await rm(join(output, 'thesis.doc'));
+      await writeFile(join(output, 'config.json'), '{}');
+      await assert.rejects(pack(checkpoint, output), refusal('USAGE', /config\.json of something else/));
+      await assert.rejects(pack(checkpoint, join(output, 'config.json')), refusal('USAGE', /not a directory/));
+    });
+  });
+
+  it('refuses unknown codecs and impossible numbers of shards', async () => {
+    await withCheckpoint(async (checkpoint, output) => {
+      await assert.rejects(
+        pack(checkpoint, output, { codec: 'zip' }),
+        refusal('USAGE', /codec "zip" is not known; known: raw/),
+      );
+      for (const shards of [0, -1, 1.5, 65, NaN]) {
+        await assert.rejects(
+          pack(checkpoint, output, { shards }),
+          refusal('USAGE', /expected a whole number from 1 to 64/),
+        );
+      }
+      await assert.rejects(readdir(output), { code: 'ENOENT' });
+    });
+  });
+
+  it('refuses to pack a pack', async () => {
+    await withCheckpoint(async (checkpoint, output) => {
+      await pack(checkpoint, output);
+      await assert.rejects(pack(output, `${output}-2`), refusal('USAGE', /is a pack already/));
+    });
+  });
+});

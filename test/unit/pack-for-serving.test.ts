@@ -1,0 +1,79 @@
+import assert from 'node:assert/strict';
+import { readdir, utimes, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { packForServing } from '../../engine/loading/pack-for-serving.js';
+import { openPack } from '../../shared/pack/open-pack.js';
+import { tinyTensors, withTemporaryDirectory, writeTinyCheckpoint } from './tiny-checkpoint.js';
+import { directoryDigests, pack, refusal } from './tiny-pack.js';
+
+async function withCheckpointAndCache(use: (checkpoint: string, cache: string) => Promise<void>): Promise<void> {
+  await withTemporaryDirectory(async (directory) => {
+    await writeTinyCheckpoint(join(directory, 'tiny'));
+    await use(join(directory, 'tiny'), join(directory, 'cache', 'packs'));
+  });
+}
+
+describe('a pack for serving', () => {
+  it('is the pack itself where one is given', async () => {
+    await withCheckpointAndCache(async (checkpoint, cache) => {
+      const output = join(cache, '..', '..', 'pack');
+      await pack(checkpoint, output);
+      assert.equal(await packForServing(output, cache), (await openPack(output)).directory);
+    });
+  });
+
+  it('is packed once and found again, with the bytes that odmoe pack gives', async () => {
+    await withCheckpointAndCache(async (checkpoint, cache) => {
+      const calls: number[] = [];
+      const first = await packForServing(checkpoint, cache, (done) => calls.push(done));
+      assert.ok(calls.length > 0);
+      const again = await packForServing(checkpoint, cache, () => assert.fail('packed again'));
+      assert.equal(again, first);
+      await pack(checkpoint, join(cache, 'reference'));
+      assert.deepEqual(await directoryDigests(first), await directoryDigests(join(cache, 'reference')));
+    });
+  });
+
+  it('is packed anew for a checkpoint that has changed', async () => {
+    await withCheckpointAndCache(async (checkpoint, cache) => {
+      const first = await packForServing(checkpoint, cache);
+      const tensors = tinyTensors();
+      tensors[0]?.data.fill(1);
+      await writeTinyCheckpoint(checkpoint, tensors);
+      await utimes(join(checkpoint, 'model.safetensors'), 100, 100);
+      const second = await packForServing(checkpoint, cache);
+      assert.notEqual(second, first);
+      assert.notEqual((await openPack(second)).packDigest, (await openPack(first)).packDigest);
+    });
+  });
+
+  it('is made once by many that want it at the same time', async () => {
+    await withCheckpointAndCache(async (checkpoint, cache) => {
+      const places = await Promise.all(Array.from({ length: 4 }, () => packForServing(checkpoint, cache)));
+      assert.equal(new Set(places).size, 1);
+      assert.equal((await readdir(cache)).length, 1);
+      await openPack(places[0] ?? '');
+    });
+  });
+
+  it('is packed again where the cached one is damaged', async () => {
+    await withCheckpointAndCache(async (checkpoint, cache) => {
+      const first = await packForServing(checkpoint, cache);
+      const { packDigest } = await openPack(first);
+      await writeFile(join(first, 'experts-00000.bin'), 'damage');
+      assert.equal(await packForServing(checkpoint, cache), first);
+      assert.equal((await openPack(first)).packDigest, packDigest);
+    });
+  });
+
+  it('is refused where the cache cannot be made, and where there is no model', async () => {
+    await withCheckpointAndCache(async (checkpoint) => {
+      const file = join(checkpoint, 'config.json');
+      await assert.rejects(
+        packForServing(checkpoint, join(file, 'cache')),
+        refusal('STORAGE_FAILED', /set XDG_CACHE_HOME/),
+      );
+      await assert.rejects(packForServing(join(checkpoint, 'nothing'), null), refusal('MODEL_NOT_FOUND', /nothing/));
+    });
+  });
+});

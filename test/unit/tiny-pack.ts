@@ -1,0 +1,100 @@
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { packCheckpoint, type PackOptions } from '../../engine/packing/pack-checkpoint.js';
+import { openOnDisk, type OpenFile } from '../../engine/packing/pack-file.js';
+import type { PackOutcome } from '../../engine/packing/pack-outcome.js';
+import type { PackingTools } from '../../engine/packing/packing-context.js';
+import { OdmoeError, type ErrorCode } from '../../shared/errors/index.js';
+import { referenceCrc32c, referenceSplitPlanes } from './reference-planes.js';
+import {
+  TINY_CONFIG,
+  tinyTensors,
+  type TinyTensor,
+  withTemporaryDirectory,
+  writeTinyCheckpoint,
+} from './tiny-checkpoint.js';
+
+export const TOOLS: PackingTools = { splitPlanes: referenceSplitPlanes, crc32c: referenceCrc32c, openFile: openOnDisk };
+
+export async function pack(
+  source: string,
+  output: string,
+  change: Partial<PackOptions> & { openFile?: OpenFile } = {},
+): Promise<PackOutcome> {
+  const { openFile, ...options } = change;
+  return packCheckpoint(
+    source,
+    output,
+    { codec: 'raw', shards: 4, name: null, onDamagedPack: 'refuse', ...options },
+    { ...TOOLS, openFile: openFile ?? openOnDisk },
+  );
+}
+
+/** A checkpoint and an empty place for its pack. */
+export async function withCheckpoint(
+  use: (checkpoint: string, output: string) => Promise<void>,
+  tensors: readonly TinyTensor[] = tinyTensors(),
+  config: Readonly<Record<string, unknown>> = TINY_CONFIG,
+): Promise<void> {
+  await withTemporaryDirectory(async (directory) => {
+    const checkpoint = join(directory, 'tiny');
+    await writeTinyCheckpoint(checkpoint, tensors, { config });
+    await use(checkpoint, join(directory, 'pack'));
+  });
+}
+
+export function refusal(code: ErrorCode, message: RegExp): (thrown: unknown) => boolean {
+  return (thrown) => {
+    assert.ok(thrown instanceof OdmoeError, String(thrown));
+    assert.equal(thrown.code, code, thrown.message);
+    assert.match(thrown.message, message);
+    return true;
+  };
+}
+
+const hash = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
+
+export async function directoryDigests(directory: string): Promise<Record<string, string>> {
+  const names = (await readdir(directory)).sort();
+  return Object.fromEntries(
+    await Promise.all(names.map(async (name) => [name, hash(await readFile(join(directory, name)))] as const)),
+  );
+}
+
+/** Files that count what is written, and fail with a system error beyond a limit. */
+class MeteredFiles {
+  writtenBytes = 0;
+
+  constructor(
+    private readonly limitBytes = Infinity,
+    private readonly code = 'EIO',
+  ) {}
+
+  readonly open: OpenFile = async (path) => {
+    const file = await openOnDisk(path);
+    return {
+      read: (...place) => file.read(...place),
+      truncate: (size) => file.truncate(size),
+      sync: () => file.sync(),
+      close: () => file.close(),
+      write: async (bytes, offset, length, position) => {
+        if (this.writtenBytes + length > this.limitBytes) {
+          throw Object.assign(new Error(`${this.code}: injected`), { code: this.code });
+        }
+        this.writtenBytes += length;
+        return file.write(bytes, offset, length, position);
+      },
+    };
+  };
+}
+
+/** Files that fail after a share of what the whole pack of the tiny checkpoint writes. */
+export async function failingAt(share: number, checkpoint: string, code = 'EIO'): Promise<OpenFile> {
+  const meter = new MeteredFiles();
+  await withTemporaryDirectory(async (directory) => {
+    await pack(checkpoint, join(directory, 'measured'), { openFile: meter.open });
+  });
+  return new MeteredFiles(Math.floor(meter.writtenBytes * share), code).open;
+}
