@@ -7,7 +7,7 @@ const USAGE_EXIT_STATUS = 2;
 export function createProgram(name: string): Command {
   return new Command(name)
     .exitOverride()
-    .showHelpAfterError(`Try: ${name} --help`)
+    .showHelpAfterError('Run it with --help to see how it is used.')
     .configureHelp({ showGlobalOptions: false, helpWidth: 110 })
     .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, 'odmoe: ')) });
 }

@@ -70,7 +70,7 @@ async function synthesize(output: string, flags: SynthFlags): Promise<void> {
       synthesizeCheckpoint(output, shape, {
         dtype: DTYPES[flags.dtype] ?? 'BF16',
         seed: flags.seed,
-        onProgress: bar.update,
+        onProgress: (done, total) => bar.update(done, total),
         signal,
       }),
     );

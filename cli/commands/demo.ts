@@ -81,7 +81,7 @@ async function demo(text: string | undefined, flags: DemoFlags): Promise<void> {
       groupSize: flags.groupSize,
       alignTokenPeriod: flags.alignToken,
       alignKeyValuePeriod: flags.alignKv,
-      startTimeoutMs: START_TIMEOUT_MS + (1000 * expertsBytes) / SLOWEST_LOAD_BYTES_PER_S,
+      startTimeoutMs: START_TIMEOUT_MS + Math.ceil((1000 * expertsBytes) / SLOWEST_LOAD_BYTES_PER_S),
     });
     try {
       await answer(cluster, request, { flags, prompt, expertsBytes }, signal);

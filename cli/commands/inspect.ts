@@ -51,7 +51,7 @@ async function inspect(directory: string, flags: InspectFlags): Promise<void> {
 async function verifyWithProgress(pack: Pack): Promise<PackDamage[]> {
   const bar = createProgressBar('verifying');
   try {
-    return await verifyPack(pack, crc32c, bar.update);
+    return await verifyPack(pack, crc32c, (done, total) => bar.update(done, total));
   } finally {
     bar.stop();
   }
@@ -67,7 +67,7 @@ function descriptionLines(model: ModelDescription, verify: boolean, damages: Pac
     `  shape       ${shape.layers} layers, hidden ${shape.hiddenSize}, ${shape.heads} heads of ${shape.headDim} ` +
       `(${shape.keyValueHeads} key-value), ${shape.experts} experts, top ${shape.expertsPerToken}, expert size ` +
       `${shape.intermediateSize}, vocabulary ${shape.vocabSize}, context ${shape.maxPositions}`,
-    `  on disk     ${formatBytes(model.totalBytes)} in ${model.files.length} files: ${formatBytes(model.expertBytes)} of experts ` +
+    `  on disk     ${formatBytes(model.totalBytes)} in ${model.files.length} ${model.files.length === 1 ? 'file' : 'files'}: ${formatBytes(model.expertBytes)} of experts ` +
       `(${layerBytes(model.bytesPerLayer)} a layer), ${formatBytes(model.denseBytes)} of everything else`,
     `  worker slot ${formatBytes(model.slotBytes)} of device memory for one expert`,
   ];

@@ -34,7 +34,7 @@ export function registerPackCommand(program: Command): void {
 Packing loses nothing: every weight comes back bit for bit. It needs little memory, whatever the size of the model, and about
 the checkpoint's size on the disk. After an interruption run the same command again: it continues with the files that were not
 finished. Until it is done the directory cannot be served by mistake. The same checkpoint gives the same pack, so
-machines may each pack their own copy: the digests agree.
+machines may each pack their own copy: under the same name and with the same odmoe the digests agree.
 
 Examples:
   odmoe pack ~/models/Mixtral-8x7B-v0.1 /data/mixtral-pack
@@ -57,7 +57,7 @@ async function pack(checkpoint: string, output: string, flags: PackFlags): Promi
           shards: flags.shards,
           name: flags.name ?? null,
           onDamagedPack: 'refuse',
-          onProgress: bar.update,
+          onProgress: (done, total) => bar.update(done, total),
           signal,
         },
         { splitPlanes, crc32c, openFile: openOnDisk },
@@ -73,7 +73,7 @@ async function pack(checkpoint: string, output: string, flags: PackFlags): Promi
 
 function packSummary(outcome: PackOutcome, elapsedMs: number): string[] {
   const { directory, name, digest, sourceBytes, packBytes, files, resumedFiles } = outcome;
-  const resumed = resumedFiles > 0 ? `, ${resumedFiles} of them from an earlier run` : '';
+  const resumed = resumedFiles > 0 && !outcome.alreadyWhole ? `, ${resumedFiles} of them from an earlier run` : '';
   const first = outcome.alreadyWhole
     ? `${directory} already holds the whole pack of this checkpoint; its weights were compared in ${formatDuration(elapsedMs)}`
     : `packed ${formatBytes(sourceBytes)} of weights into ${directory} in ${formatDuration(elapsedMs)}`;

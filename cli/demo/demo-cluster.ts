@@ -138,7 +138,7 @@ export class DemoCluster {
   }
 
   private timeoutError(missing: string): OdmoeError {
-    const seconds = this.options.startTimeoutMs / 1000;
+    const seconds = Math.round(this.options.startTimeoutMs / 1000);
     return new OdmoeError('TIMEOUT', `the demo's daemons were not ready after ${seconds} s: ${missing}`);
   }
 }

@@ -50,7 +50,8 @@ export async function matchWholePack(
 
 function planDifference(manifest: Manifest, plan: PackingPlan, checkpoint: Checkpoint): string | null {
   if (manifest.model.name !== plan.name) return `its name is "${manifest.model.name}", not "${plan.name}"`;
-  if (manifest.codec !== plan.codec) return `its codec is ${manifest.codec}, not ${plan.codec}`;
+  const [packedCodec, codec]: [string, string] = [manifest.codec, plan.codec];
+  if (packedCodec !== codec) return `its codec is ${packedCodec}, not ${codec}`;
   if (manifest.shards !== plan.shards) return `it has ${manifest.shards} shards, not ${plan.shards}`;
   if (JSON.stringify(manifest.model.shape) !== JSON.stringify(shapeToManifest(checkpoint.shape))) {
     return 'its model has another shape';

@@ -6,7 +6,14 @@ import { type Checkpoint, openCheckpoint } from '../../shared/model/checkpoint.j
 import { fileExists } from '../../shared/model/read-file.js';
 import { isPackDirectory } from '../../shared/pack/open-pack.js';
 import { odmoeVersion } from '../../shared/pack/odmoe-version.js';
-import { type FinishedFile, type Manifest, serializeManifest, shapeToManifest } from '../../shared/pack/manifest.js';
+import {
+  type FinishedFile,
+  isModelName,
+  type Manifest,
+  MODEL_NAME_LIMIT,
+  serializeManifest,
+  shapeToManifest,
+} from '../../shared/pack/manifest.js';
 import {
   JOURNAL_FILE,
   MANIFEST_FILE,
@@ -59,6 +66,12 @@ export async function packCheckpoint(
   if (!Number.isInteger(options.shards) || options.shards < 1 || options.shards > SHARDS_LIMIT) {
     throw new OdmoeError('USAGE', `shards ${options.shards}: expected a whole number from 1 to ${SHARDS_LIMIT}`);
   }
+  if (options.name !== null && !isModelName(options.name)) {
+    throw new OdmoeError(
+      'USAGE',
+      `name ${JSON.stringify(options.name)}: expected 1 to ${MODEL_NAME_LIMIT} printable characters`,
+    );
+  }
   if (await isPackDirectory(checkpointDirectory)) {
     throw new OdmoeError(
       'USAGE',
@@ -86,7 +99,7 @@ export async function packCheckpoint(
     const plan: PackingPlan = {
       format: 'odmoe-packing',
       odmoe_version: odmoeVersion(),
-      name: options.name ?? checkpoint.name,
+      name: options.name ?? recordedName(checkpoint.name),
       codec: codec.name,
       shards: options.shards,
       source_identity: await sourceIdentity(checkpoint),
@@ -97,6 +110,11 @@ export async function packCheckpoint(
     await reader.close();
     await lock.release();
   }
+}
+
+/** A directory may have a name that a pack cannot record. */
+function recordedName(name: string): string {
+  return name.replaceAll(/\p{Control}/gu, '_').slice(0, MODEL_NAME_LIMIT);
 }
 
 /** Null when there is no whole pack in the output directory, or none that is to be kept. */

@@ -22,6 +22,9 @@ export const MAX_KNOWN_ADDRESSES = 1024;
 /** A peer that announced itself and then does not answer for so long must announce itself again. */
 export const FORGET_JOINED_AFTER_MS = 60_000;
 
+/** A worker that let an execute run out of time hangs: it is not used for so long, unless it is restarted. */
+export const UNRESPONSIVE_PAUSE_MS = 60_000;
+
 const ANY_HOSTS: ReadonlySet<string> = new Set(['', '0.0.0.0', '::', '[::]']);
 
 /** How main came to know an address. */
@@ -55,6 +58,8 @@ export class Membership {
   private readonly streams = new Set<PeerStream<never, unknown>>();
   /** Boot ids of peers that hello is being said to: one known by two addresses gets one stream. */
   private readonly greeting = new Set<string>();
+  /** Boot ids of workers that hang, and until when they are not used. */
+  private readonly unresponsive = new Map<string, number>();
   private stopped = false;
   private halt: () => void = () => undefined;
   private readonly halted = new Promise<null>((resolve) => {
@@ -163,6 +168,7 @@ export class Membership {
       return;
     }
     if (connectedBootId !== null) throw sameId(peer, address);
+    this.requireResponsive(peer, address);
     this.greeting.add(peer.bootId);
     try {
       await this.greet(peer, address, () => {
@@ -214,10 +220,22 @@ export class Membership {
         streamClosed: (error) => {
           roster.removeWorker(link, reasonOf(error));
           link.streamClosed(error);
+          if (link.unresponsive) this.unresponsive.set(peer.bootId, this.options.now() + UNRESPONSIVE_PAUSE_MS);
         },
       };
     });
     return this.tracked(stream, served);
+  }
+
+  private requireResponsive(peer: NodeIdentity, address: string): void {
+    const now = this.options.now();
+    for (const [bootId, untilMs] of this.unresponsive) if (untilMs <= now) this.unresponsive.delete(bootId);
+    if (!this.unresponsive.has(peer.bootId)) return;
+    throw new OdmoeError(
+      'TIMEOUT',
+      `worker ${peer.id} at ${address} let an execute run out of time and is left alone for ` +
+        `${UNRESPONSIVE_PAUSE_MS / 1000} s; restart it if it hangs`,
+    );
   }
 
   private serveShadow(address: string, connected: () => void): Promise<void> {

@@ -40,6 +40,7 @@ export class WorkerLink {
   private readonly pending = new Map<number, PendingExecute>();
   private nextRequestId = 1;
   private closed = false;
+  private late = false;
 
   constructor(
     readonly identity: NodeIdentity,
@@ -60,12 +61,18 @@ export class WorkerLink {
     return this.pending.size;
   }
 
+  /** It was given up because an execute had no answer in time, though its connection stood. */
+  get unresponsive(): boolean {
+    return this.late;
+  }
+
   /** Rejects with WORKER_LOST when the stream ends or the time is up, else with the code the worker answered. */
   execute(work: ExpertWork, epoch: number): Promise<ExecuteResult> {
     if (this.closed) return Promise.reject(this.lostError('the stream is closed'));
     const requestId = this.nextRequestId++;
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => {
+        this.late = true;
         this.close(this.lostError(`no answer to an execute within ${this.settings.executeTimeoutMs} ms`));
       }, this.settings.executeTimeoutMs);
       this.pending.set(requestId, { rows: work.rows, timer, resolve, reject });

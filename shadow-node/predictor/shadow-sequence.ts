@@ -109,17 +109,8 @@ export class ShadowSequence {
     const rows = step.tokenIds.length;
     const positions = Int32Array.from(step.tokenIds, (_, row) => step.position + row);
     await pass.begin([this.cache], new Int32Array(rows), positions, Int32Array.from(step.tokenIds));
-    let failure: { error: unknown } | null = null;
-    // What a callback throws would reach nobody.
-    const onGate = (layer: number, choice: GateChoice): void => {
-      try {
-        this.emit(layer, positions, choice, onPrediction);
-      } catch (error) {
-        failure ??= { error };
-      }
-    };
+    const onGate = (layer: number, choice: GateChoice): void => this.emit(layer, positions, choice, onPrediction);
     await pass.forward(step.kind === 'prefill' ? null : onGate);
-    if (failure !== null) throw (failure as { error: unknown }).error;
     const end = step.position + rows;
     this.ownToken = this.needsOwnToken(end) ? await this.guessToken(pass, rows - 1, end) : null;
     this.nextPosition = end;

@@ -1,2 +1,3 @@
 export { advertise, findMains, findPeers, watchPeers, type Stoppable } from './discovery.js';
+export { probeMulticast, type MulticastProbe } from './probe-multicast.js';
 export type { DiscoveredPeer } from './txt-record.js';

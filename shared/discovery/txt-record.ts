@@ -25,8 +25,8 @@ const txtSchema = z.object({
   role: z.enum(['main', 'shadow', 'worker']),
   id: value.min(1),
   protocol: z.string().regex(/^\d{1,9}$/),
-  model: value,
-  digest: value,
+  model: value.default(''),
+  digest: value.default(''),
   boot: value.min(1),
 });
 
@@ -37,8 +37,9 @@ const ROLE_SETTINGS: Record<NodeIdentity['role'], RoleSetting | null> = {
   ROLE_WORKER: 'worker',
 };
 
+/** Empty values are left out: bonjour-service does not bring them through as such. */
 export function encodeTxt(identity: NodeIdentity): Record<string, string> {
-  return {
+  const entries = {
     cluster: identity.cluster,
     role: ROLE_SETTINGS[identity.role] ?? 'unspecified',
     id: identity.id,
@@ -47,6 +48,7 @@ export function encodeTxt(identity: NodeIdentity): Record<string, string> {
     digest: identity.packDigest,
     boot: identity.bootId,
   };
+  return Object.fromEntries(Object.entries(entries).filter(([, text]) => text !== ''));
 }
 
 function cutToBytes(text: string): string {

@@ -67,7 +67,7 @@ export function checkpointName(absolute: string): string {
   if (basename(snapshots) === 'snapshots' && repository.startsWith('models--')) {
     return repository.slice('models--'.length).replaceAll('--', '/');
   }
-  return basename(absolute);
+  return basename(absolute) || 'model';
 }
 
 function selectTensors(

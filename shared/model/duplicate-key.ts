@@ -6,7 +6,7 @@ export function findDuplicateKey(text: string): string | null {
   const open: (Set<string> | null)[] = [];
   let expectKey = false;
   for (let index = 0; index < text.length; index += 1) {
-    switch (text[index]) {
+    switch (text.charAt(index)) {
       case '{':
         open.push(new Set());
         expectKey = true;
@@ -35,6 +35,8 @@ export function findDuplicateKey(text: string): string | null {
         index = end;
         break;
       }
+      default:
+        break;
     }
   }
   return null;

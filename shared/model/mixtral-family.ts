@@ -123,7 +123,7 @@ function readShape(config: MixtralConfig, path: string): ModelShape {
   const contradiction = (problem: string): OdmoeError =>
     new OdmoeError('MODEL_CORRUPT', `${path}: ${problem}; download config.json again`);
   const heads = config.num_attention_heads;
-  if (config.head_dim == null && config.hidden_size % heads !== 0) {
+  if ((config.head_dim ?? null) === null && config.hidden_size % heads !== 0) {
     throw contradiction(
       `hidden_size ${config.hidden_size} is not a multiple of num_attention_heads ${heads} and there is no head_dim`,
     );

@@ -43,7 +43,7 @@ export function parseModelConfig(value: unknown, path: string): { family: ModelF
       `${path}: architecture ${found} is not supported; supported: ${supported}`,
     );
   }
-  if (head.quantization_config != null) {
+  if ((head.quantization_config ?? null) !== null) {
     throw new OdmoeError(
       'MODEL_UNSUPPORTED',
       `${path}: the checkpoint is quantized (quantization_config); use the original one in BF16, FP16 or FP32`,

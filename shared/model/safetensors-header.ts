@@ -122,12 +122,12 @@ function parseTensor(name: string, entry: unknown, dataStart: number, file: stri
   }
   const [begin, end] = offsets as [number, number];
   if (end < begin) throw fail(`data_offsets ${begin} to ${end} run backwards`);
-  const expectedBits = (shape as number[]).reduce((bitsSoFar, size) => bitsSoFar * BigInt(size), BigInt(bits));
+  const expectedBits = shape.reduce((bitsSoFar, size) => bitsSoFar * BigInt(size), BigInt(bits));
   if (expectedBits !== BigInt(end - begin) * 8n) {
     const expected = expectedBits % 8n === 0n ? `${expectedBits / 8n} bytes` : `${expectedBits} bits`;
     throw fail(`${dtype} of shape [${shape.join(', ')}] takes ${expected}, but data_offsets hold ${end - begin} bytes`);
   }
-  return { name, dtype, shape: shape as number[], offsetBytes: dataStart + begin, sizeBytes: end - begin };
+  return { name, dtype, shape, offsetBytes: dataStart + begin, sizeBytes: end - begin };
 }
 
 function checkCoverage(tensors: SafetensorsTensor[], dataStart: number, fileBytes: number, file: string): void {

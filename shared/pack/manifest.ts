@@ -11,6 +11,13 @@ const sha256 = z.string().regex(/^[0-9a-f]{64}$/, 'expected 64 lower-case hexade
 const crc32c = z.int().min(0).max(0xffffffff);
 const fileName = z.string().refine(isPackFileName, 'expected the name of a file of a pack');
 
+/** Longest name of a model: it travels in a DNS record of at most 255 bytes. */
+export const MODEL_NAME_LIMIT = 100;
+
+export function isModelName(name: string): boolean {
+  return name.length >= 1 && name.length <= MODEL_NAME_LIMIT && !/\p{Control}/u.test(name);
+}
+
 const shapeSchema = z.strictObject({
   vocab_size: positive,
   hidden_size: positive,
@@ -91,7 +98,7 @@ export const manifestSchema = z.strictObject({
   format_version: z.literal(PACK_FORMAT_VERSION),
   odmoe_version: z.string(),
   model: z.strictObject({
-    name: z.string().min(1),
+    name: z.string().refine(isModelName, `expected 1 to ${MODEL_NAME_LIMIT} printable characters`),
     family: z.string().min(1),
     shape: shapeSchema,
     tied_embeddings: z.boolean(),

@@ -47,6 +47,6 @@ export function resolveSampling(message: SamplingMessage | null, chooseSeed: () 
 function requireRange(name: string, value: number, lowest: number, highest: number, whole: boolean): void {
   if (value >= lowest && value <= highest && (!whole || Number.isSafeInteger(value))) return;
   const kind = whole ? 'a whole number' : 'a number';
-  const from = lowest === Number.MIN_VALUE ? 'above 0' : `from ${lowest}`;
-  throw new OdmoeError('REQUEST_INVALID', `${name} is ${value}; it must be ${kind} ${from} and at most ${highest}`);
+  const range = lowest === Number.MIN_VALUE ? `above 0 and at most ${highest}` : `from ${lowest} to ${highest}`;
+  throw new OdmoeError('REQUEST_INVALID', `${name} is ${value}; it must be ${kind} ${range}`);
 }

@@ -76,6 +76,15 @@ describe('packing into a directory', () => {
     });
   });
 
+  it('records the name it is given, and refuses impossible ones', async () => {
+    await withCheckpoint(async (checkpoint, output) => {
+      await assert.rejects(pack(checkpoint, output, { name: '' }), refusal('USAGE', /name "": expected 1 to 100/));
+      await assert.rejects(pack(checkpoint, output, { name: 'a\nb' }), refusal('USAGE', /printable/));
+      assert.equal((await pack(checkpoint, output, { name: 'Mixtral' })).name, 'Mixtral');
+      assert.equal((await openPack(output)).name, 'Mixtral');
+    });
+  });
+
   it('refuses to pack a pack', async () => {
     await withCheckpoint(async (checkpoint, output) => {
       await pack(checkpoint, output);

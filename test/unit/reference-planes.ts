@@ -10,17 +10,17 @@ export function referenceSplitPlanes(values: Uint8Array, split: Split): Uint8Arr
     case 'none-fp32':
       return [values.slice()];
     case 'bf16-e8-sm8':
-      return perValue(values.length / 2, (i) => {
+      return perValue(values.length / 2, 2, (i) => {
         const bits = view.getUint16(i * 2, true);
         return [[(bits >> 7) & 0xff], [((bits >> 8) & 0x80) | (bits & 0x7f)]];
       });
     case 'fp16-hi8-lo8':
-      return perValue(values.length / 2, (i) => {
+      return perValue(values.length / 2, 2, (i) => {
         const bits = view.getUint16(i * 2, true);
         return [[bits >> 8], [bits & 0xff]];
       });
     case 'fp32-e8-sm8-r16':
-      return perValue(values.length / 4, (i) => {
+      return perValue(values.length / 4, 3, (i) => {
         const bits = view.getUint32(i * 4, true);
         return [
           [(bits >>> 23) & 0xff],
@@ -31,10 +31,11 @@ export function referenceSplitPlanes(values: Uint8Array, split: Split): Uint8Arr
   }
 }
 
-function perValue(values: number, cut: (index: number) => number[][]): Uint8Array[] {
-  const planes: number[][] = [];
+function perValue(values: number, planeCount: number, cut: (index: number) => number[][]): Uint8Array[] {
+  const planes = Array.from({ length: planeCount }, (): number[] => []);
   for (let index = 0; index < values; index += 1) {
-    cut(index).forEach((bytes, plane) => (planes[plane] ??= []).push(...bytes));
+    const bytes = cut(index);
+    planes.forEach((plane, number) => plane.push(...(bytes[number] ?? [])));
   }
   return planes.map((plane) => Uint8Array.from(plane));
 }

@@ -8,6 +8,12 @@ import { readSafetensorsFile } from '../../shared/model/safetensors-file.js';
 import { parseSafetensorsHeader } from '../../shared/model/safetensors-header.js';
 import { noise, safetensorsBytes, withHeader, withTemporaryDirectory, type TinyTensor } from './tiny-checkpoint.js';
 
+interface HeaderEntry {
+  dtype: string;
+  shape: number[];
+  data_offsets: [number, number];
+}
+
 const DTYPE_BYTES: Readonly<Record<string, number>> = { BF16: 2, F16: 2, F32: 4, I64: 8, U8: 1, F8_E4M3: 1 };
 
 const arbitraryTensors: fc.Arbitrary<TinyTensor[]> = fc
@@ -83,8 +89,7 @@ describe('safetensors header', () => {
       fc.property(arbitraryTensors, change, (tensors, { pick, field, by }) => {
         const file = safetensorsBytes(tensors);
         const headerEnd = 8 + Number(file.readBigUInt64LE(0));
-        type Entry = { dtype: string; shape: number[]; data_offsets: [number, number] };
-        const header = JSON.parse(file.toString('utf8', 8, headerEnd)) as Record<string, Entry>;
+        const header = JSON.parse(file.toString('utf8', 8, headerEnd)) as Record<string, HeaderEntry>;
         const names = tensors.map(({ name }) => name);
         const entry = header[names[pick % Math.max(1, names.length)] ?? ''];
         if (entry === undefined) return;

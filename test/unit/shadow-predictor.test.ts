@@ -60,7 +60,7 @@ class ScriptedModel implements Model {
   }
 
   createPass(): Pass {
-    let positions = new Int32Array();
+    let positions: Int32Array = new Int32Array();
     return {
       begin: async (sequences, _rowSequence, rowPositions) => {
         const { id } = sequences[0] as Sequence & { id: number };

@@ -54,9 +54,14 @@ class ModelDevice {
     if (this.schedule.wantsTurnEnd) this.send({ kind: 'turnEnded' });
   }
 
+  endGrace(): void {
+    if (this.schedule.wantsGraceEnd) this.send({ kind: 'graceEnded' });
+  }
+
   drain(): void {
     for (let step = 0; step < 10_000; step++) {
       this.endTurn();
+      this.endGrace();
       if (!this.settle(step, false)) return;
     }
     assert.fail('the schedule does not come to rest');
@@ -163,6 +168,7 @@ const steps: fc.Arbitrary<Step> = fc.oneof(
     ),
   },
   { weight: 5, arbitrary: fc.constant<Step>((device) => device.endTurn()) },
+  { weight: 2, arbitrary: fc.constant<Step>((device) => device.endGrace()) },
   { weight: 1, arbitrary: fc.constant<Step>((device) => device.send({ kind: 'epochChanged' })) },
   { weight: 1, arbitrary: fc.constant<Step>((device) => device.abandon()) },
 );

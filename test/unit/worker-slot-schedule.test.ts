@@ -15,6 +15,10 @@ const endTurn = (schedule: SlotSchedule): SlotAction[] => {
   assert.ok(schedule.wantsTurnEnd);
   return schedule.handle({ kind: 'turnEnded' });
 };
+const endGrace = (schedule: SlotSchedule): SlotAction[] => {
+  assert.ok(schedule.wantsGraceEnd && !schedule.wantsTurnEnd);
+  return schedule.handle({ kind: 'graceEnded' });
+};
 let tickets = 0;
 const execute = (
   schedule: SlotSchedule,
@@ -97,17 +101,29 @@ describe('worker slot schedule: decode', () => {
     assert.deepEqual(predict(schedule, 0, [3, 4]), [load(0, 3)]);
     loaded(schedule);
     const [fourth, none] = execute(schedule, 0, 4);
+    assert.equal(schedule.wantsTurnEnd, false);
+    assert.equal(schedule.wantsGraceEnd, true);
     const [third, actions] = execute(schedule, 0, 3);
     assert.deepEqual(none, []);
     assert.deepEqual(actions, [start(third, true)]);
     assert.equal(
-      schedule.wantsTurnEnd,
+      schedule.wantsGraceEnd,
       false,
       'expert 3 was asked for in the same turn and is not dropped for expert 4',
     );
     assert.deepEqual(ran(schedule), [evict(), load(0, 4)]);
     assert.deepEqual(loaded(schedule), [start(fourth, false)]);
     assert.equal(schedule.counters.reloads, 0);
+  });
+
+  it('drops an expert of the layer main is at only when main had time to ask for it', () => {
+    const schedule = new SlotSchedule(1);
+    predict(schedule, 0, [3]);
+    loaded(schedule);
+    const [ticket] = execute(schedule, 0, 4);
+    assert.deepEqual(schedule.handle({ kind: 'turnEnded' }), []);
+    assert.deepEqual(endGrace(schedule), [evict(), load(0, 4)]);
+    assert.deepEqual(loaded(schedule), [start(ticket, false)]);
   });
 
   it('keeps the other expert of a layer when main releases one, and drops what main has passed', () => {
@@ -245,7 +261,7 @@ describe('worker slot schedule: prefill', () => {
     execute(schedule, 0, 2, { last: false });
     ran(schedule, 1);
     execute(schedule, 0, 6);
-    assert.deepEqual(endTurn(schedule), [evict(0), load(0, 6, 0)]);
+    assert.deepEqual(endGrace(schedule), [evict(0), load(0, 6, 0)]);
   });
 
   it('runs an expert whose slot is held by another one between two mini-batches', () => {
@@ -255,9 +271,9 @@ describe('worker slot schedule: prefill', () => {
     execute(schedule, 0, 2, { last: false });
     const [other, actions] = execute(schedule, 0, 6);
     assert.deepEqual(actions, []);
-    assert.equal(schedule.wantsTurnEnd, false, 'a running expert cannot make room');
+    assert.equal(schedule.wantsGraceEnd, false, 'a running expert cannot make room');
     assert.deepEqual(ran(schedule), []);
-    assert.deepEqual(endTurn(schedule), [evict(), load(0, 6)]);
+    assert.deepEqual(endGrace(schedule), [evict(), load(0, 6)]);
     assert.deepEqual(loaded(schedule), [start(other, false)]);
     assert.deepEqual(ran(schedule), [evict(), load(0, 2)], 'its next mini-batch will come');
   });

@@ -7,6 +7,9 @@ import { ExpertLoader, type LoadResult } from '../loader/expert-loader.js';
 import { SlotSchedule, type SlotAction, type SlotEvent } from '../loader/slot-schedule.js';
 import { ExpertExecutor } from './expert-executor.js';
 
+/** How long an expert of the layer that main is at is kept for main's word on it while another one waits for its slot. */
+export const SAME_LAYER_GRACE_MS = 2;
+
 export interface ExpertCounters {
   slots: number;
   slotsInUse: number;
@@ -38,6 +41,7 @@ export class ExpertService {
   #lastTicket = 0;
   #evictions = 0;
   #turnEnd: NodeJS.Immediate | null = null;
+  #graceEnd: NodeJS.Timeout | null = null;
 
   constructor(slots: ExpertSlots, maxRows: number, source: ModelSource, nowMs: () => number, log: Logger) {
     this.#slots = slots;
@@ -92,6 +96,8 @@ export class ExpertService {
   async close(): Promise<void> {
     this.loseMain();
     while (this.#underWay.size > 0) await Promise.all(this.#underWay);
+    if (this.#turnEnd !== null) clearImmediate(this.#turnEnd);
+    if (this.#graceEnd !== null) clearTimeout(this.#graceEnd);
     this.#slots.dispose();
   }
 
@@ -103,11 +109,21 @@ export class ExpertService {
       for (const action of this.#schedule.handle(next.event)) this.#carryOut(action, next.loadError);
       this.#events.shift();
     }
+    this.#awaitMoreMessages();
+  }
+
+  #awaitMoreMessages(): void {
     if (this.#schedule.wantsTurnEnd && this.#turnEnd === null) {
       this.#turnEnd = setImmediate(() => {
         this.#turnEnd = null;
         if (this.#schedule.wantsTurnEnd) this.#handle({ kind: 'turnEnded' });
       });
+    }
+    if (this.#schedule.wantsGraceEnd && this.#graceEnd === null) {
+      this.#graceEnd = setTimeout(() => {
+        this.#graceEnd = null;
+        if (this.#schedule.wantsGraceEnd) this.#handle({ kind: 'graceEnded' });
+      }, SAME_LAYER_GRACE_MS);
     }
   }
 

@@ -48,6 +48,12 @@ export class SequenceProgress {
     return source === 'main' ? ahead < 0 : ahead <= 0;
   }
 
+  /** Whether this is the layer at which main is now: it is about to say which of its experts it wants and which not. */
+  isAtMain({ sequence, position, layer }: { sequence: number; position: number; layer: number }): boolean {
+    const passed = this.#sequences.get(sequence)?.passed ?? null;
+    return passed !== null && compareProgress({ position, layer }, passed) === 0;
+  }
+
   /** Larger for sequences that executed more recently. */
   lastExecute(sequence: number): number {
     return this.#sequences.get(sequence)?.lastExecute ?? 0;

@@ -37,6 +37,8 @@ export type SlotEvent =
   | { kind: 'executeSettled'; slot: number }
   /** All messages that had come together are in; sent when `wantsTurnEnd`. */
   | { kind: 'turnEnded' }
+  /** What main may still have had to say about the layer it is at has had time to come; sent when `wantsGraceEnd`. */
+  | { kind: 'graceEnded' }
   /** Another placement: what was predicted under the old one is void. */
   | { kind: 'epochChanged' }
   /** Main is gone: nobody waits for anything any more. */
@@ -83,10 +85,18 @@ export class SlotSchedule {
 
   /**
    * An execute needs a prediction to make room. Choosing waits for 'turnEnded', because messages that came together may still
-   * say which prediction was wrong, or that an expert in a slot is wanted after all.
+   * say which prediction was wrong.
    */
   get wantsTurnEnd(): boolean {
-    return this.#missingSlots() > 0 && this.#victims().length > 0;
+    return this.#missingSlots() > 0 && this.#victims('of other layers').length > 0;
+  }
+
+  /**
+   * An execute needs an expert of the very layer that main is at to make room. Main is sending its word on that one, too: to
+   * drop it now would most often mean to load it twice.
+   */
+  get wantsGraceEnd(): boolean {
+    return this.#missingSlots() > 0 && this.#victims('all').length > 0;
   }
 
   handle(event: SlotEvent): SlotAction[] {
@@ -109,7 +119,9 @@ export class SlotSchedule {
       case 'executeSettled':
         return this.#executeSettled(event.slot);
       case 'turnEnded':
-        return this.#makeRoom();
+        return this.#makeRoom(this.#victims('of other layers'));
+      case 'graceEnded':
+        return this.#makeRoom(this.#victims('all'));
       case 'epochChanged':
         return this.#dropWhere((expectation) => expectation.claim === 'none');
       case 'mainLost':
@@ -224,8 +236,7 @@ export class SlotSchedule {
     this.#progress.clear();
   }
 
-  #makeRoom(): void {
-    const victims = this.#victims();
+  #makeRoom(victims: Expectation[]): void {
     while (this.#missingSlots() > 0) {
       const victim = victims.shift();
       if (victim === undefined) return;
@@ -244,12 +255,12 @@ export class SlotSchedule {
    * Expectations in slots that may make room, best first: predictions before experts between two mini-batches; sequences that
    * have not executed for longest; then the layer that main reaches latest.
    */
-  #victims(): Expectation[] {
+  #victims(which: 'all' | 'of other layers'): Expectation[] {
     const recency = (expectation: Expectation): number => this.#progress.lastExecute(expectation.sequence);
     const held = (expectation: Expectation): number => (expectation.claim === 'held' ? 1 : 0);
     return this.#slots
       .flatMap((slot) => slot.expectation ?? [])
-      .filter((expectation) => !isPinned(expectation))
+      .filter((expectation) => !isPinned(expectation) && (which === 'all' || !this.#progress.isAtMain(expectation)))
       .sort(
         (left, right) =>
           held(left) - held(right) ||

@@ -28,8 +28,8 @@ struct PassRows {
 // Rows whose logits are computed at a time; bounds the scratch.
 inline constexpr int kLogitRows = 8;
 
-// begin, then for each layer attend and combine, or forward for all layers, then logits: all on the executor's thread.
-// Out of order, out of range or with a failed call before: INTERNAL, and begin starts anew.
+// begin, then for each layer attend and combine, or forward for all layers, then logits: each within a Call, all on the
+// executor's thread. Out of order, out of range or with a failed call before: INTERNAL, and begin starts anew.
 class Pass {
  public:
   Pass(std::shared_ptr<Model> model, int max_rows);
@@ -45,7 +45,8 @@ class Pass {
 
   const std::shared_ptr<Model>& model() const { return model_; }
 
-  // One call, from being asked for until done. While it lasts, another throws INTERNAL and the sequences are in use.
+  // One call, from being asked for until done. While it lasts, another throws INTERNAL and the sequences are in use. Between calls
+  // the pass has no share in its sequences, so that disposing of one frees its memory; the next call then throws INTERNAL.
   class Call {
    public:
     // begin works on the sequences it is given; the calls after it on the same.
@@ -70,7 +71,7 @@ class Pass {
   void run_experts(int layer, const GateChoice& choice);
   void run_expert_rows(int layer, int expert, std::span<const int32_t> places);
   void end_layer(int layer);
-  int count() const { return static_cast<int>(rows_.positions.size()); }
+  int count() const { return static_cast<int>(positions_.size()); }
   Backend& backend() const { return model_->backend(); }
 
   std::shared_ptr<Model> model_;
@@ -87,7 +88,9 @@ class Pass {
   DeviceMemory logits_;         // kLogitRows x vocab
   ExpertActivations activations_;  // made by the first forward: passes without resident experts do without
 
-  PassRows rows_;
+  std::vector<std::weak_ptr<Sequence>> sequences_;
+  std::vector<Sequence*> row_sequences_;  // alive while a Call lasts
+  std::vector<int32_t> positions_;
   std::vector<AttentionRow> attention_rows_;
   Stage stage_ = Stage::idle;
   int layer_ = 0;

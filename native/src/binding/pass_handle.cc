@@ -48,6 +48,7 @@ Napi::Value PassHandle::begin(const Napi::CallbackInfo& info) {
   rows.positions = integers_of(info[2]);
   rows.token_ids = integers_of(info[3]);
   Pass::Call call(runtime(), rows.sequences);
+  sequences_ = Napi::Persistent(info[0].As<Napi::Object>());
   return call_async(
       info.Env(), runtime()->model()->device(), Thread::executor, {},
       [pass = runtime(), call = std::move(call), rows = std::move(rows)]() mutable {

@@ -25,16 +25,18 @@ Pass::Pass(std::shared_ptr<Model> model, int max_rows) : model_(std::move(model)
   logits_ = floats(std::min(max_rows, kLogitRows), shape.vocab_size);
 }
 
-Pass::Call::Call(std::shared_ptr<Pass> pass) {
+Pass::Call::Call(std::shared_ptr<Pass> pass, const std::vector<std::shared_ptr<Sequence>>& sequences) {
   if (pass->busy_.exchange(true)) throw Error("INTERNAL", "a call of the pass is still running; await it first");
   pass_ = std::move(pass);
-  for (const auto& sequence : pass_->rows_.sequences) uses_.emplace_back(sequence);
+  for (const auto& sequence : sequences) uses_.emplace_back(sequence);
 }
 
-Pass::Call::Call(std::shared_ptr<Pass> pass, const std::vector<std::shared_ptr<Sequence>>& sequences)
-    : Call(std::move(pass)) {
-  uses_.clear();
-  for (const auto& sequence : sequences) uses_.emplace_back(sequence);
+Pass::Call::Call(std::shared_ptr<Pass> pass) : Call(std::move(pass), {}) {
+  for (const auto& sequence : pass_->sequences_) {
+    std::shared_ptr<Sequence> alive = sequence.lock();
+    if (alive == nullptr) throw Error("INTERNAL", "a sequence of the pass has been disposed of; begin anew");
+    uses_.emplace_back(std::move(alive));
+  }
 }
 
 Pass::Call::~Call() {
@@ -97,7 +99,10 @@ void Pass::begin(PassRows rows) {
   backend().copy_to_device(cos_.floats(), cos.data(), cos.size() * sizeof(float));
   backend().copy_to_device(sin_.floats(), sin.data(), sin.size() * sizeof(float));
   backend().embed(residual_.floats(), model_->embedding(), rows.token_ids.data(), static_cast<int>(n));
-  rows_ = std::move(rows);
+  sequences_.assign(rows.sequences.begin(), rows.sequences.end());
+  row_sequences_.resize(n);
+  for (size_t i = 0; i < n; i++) row_sequences_[i] = rows.sequences[static_cast<size_t>(rows.row_sequence[i])].get();
+  positions_ = std::move(rows.positions);
   attention_rows_.resize(n);
   layer_ = 0;
   stage_ = Stage::attend;
@@ -118,10 +123,7 @@ void Pass::attention_block(int layer, const LayerWeights& weights) {
   const int n = count();
   float* const qkv = qkv_.floats();
   const AttentionShape attention{shape.heads, shape.kv_heads, shape.head_dim, shape.sliding_window};
-  for (size_t i = 0; i < attention_rows_.size(); i++) {
-    const Sequence& sequence = *rows_.sequences[static_cast<size_t>(rows_.row_sequence[i])];
-    attention_rows_[i] = {sequence.cache(layer), rows_.positions[i]};
-  }
+  for (size_t i = 0; i < attention_rows_.size(); i++) attention_rows_[i] = {row_sequences_[i]->cache(layer), positions_[i]};
   backend().rms_norm(normed_.floats(), residual_.floats(), weights.attention_norm.floats(), n, hidden, epsilon);
   backend().matmul(qkv, shape.qkv_size(), weights.qkv.matrix, normed_.floats(), shape.hidden_size, n);
   backend().rope(qkv, shape.qkv_size(), cos_.floats(), sin_.floats(), n, shape.heads + shape.kv_heads, shape.head_dim);
@@ -132,9 +134,7 @@ void Pass::attention_block(int layer, const LayerWeights& weights) {
                    shape.query_size(), n);
   backend().add(residual_.floats(), projected_.floats(), n * shape.hidden_size);
   backend().rms_norm(normed_.floats(), residual_.floats(), weights.expert_norm.floats(), n, hidden, epsilon);
-  for (size_t i = 0; i < attention_rows_.size(); i++) {
-    rows_.sequences[static_cast<size_t>(rows_.row_sequence[i])]->written(layer, rows_.positions[i] + 1);
-  }
+  for (size_t i = 0; i < row_sequences_.size(); i++) row_sequences_[i]->written(layer, positions_[i] + 1);
 }
 
 GateChoice Pass::choose_experts(const LayerWeights& weights) {

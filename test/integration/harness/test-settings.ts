@@ -7,6 +7,7 @@ export interface SettingsChanges {
   id?: string;
   cluster?: string;
   mainAddress?: string;
+  packDirectory?: string;
   device?: Partial<NodeSettings['device']>;
   main?: Partial<NodeSettings['main']>;
   align?: NodeSettings['align'];
@@ -24,7 +25,7 @@ const CLUSTER = `test-${process.pid}-${randomInt(1_000_000)}`;
 export function testSettings(role: RoleSetting, packDirectory: string, changes: SettingsChanges = {}): NodeSettings {
   const defaults = resolveNodeSettings(role, defaultClusterConfig(), {
     discovery: 'static',
-    model: packDirectory,
+    model: changes.packDirectory ?? packDirectory,
     host: '127.0.0.1',
     port: 0,
     threads: 1,

@@ -19,7 +19,7 @@ constexpr int64_t kRunBlocks = kPairs == 1 ? 64 : 16;
 // How far ahead of a stream of weights to fetch, in bytes.
 constexpr int64_t kStreamAhead = 4096;
 // Weights kept in the second cache while all tokens pass over them, in bytes.
-constexpr int64_t kGroupBytes = 64 << 10;
+constexpr int64_t kGroupBytes = 192 << 10;
 
 // Weights of one tile, seen from some block of columns on. expand gives columns W*pair.. and 16 + W*pair.. of a row.
 struct Bf16Tile {

@@ -1,0 +1,95 @@
+import { InvalidArgumentError, type Command } from 'commander';
+import { defaultClusterConfig, loadClusterConfig, type ClusterConfig } from '../../shared/config/index.js';
+import { toOdmoeError } from '../../shared/errors/index.js';
+import { parseAddress } from '../../shared/rpc/index.js';
+import { fail, ok, type Check } from '../doctor/check.js';
+import { checkCluster } from '../doctor/cluster-checks.js';
+import { checkMachine } from '../doctor/machine-checks.js';
+
+const UNUSABLE_EXIT_STATUS = 3;
+const TIMEOUT_LIMIT_MS = 60_000;
+
+interface DoctorFlags {
+  config?: string;
+  cluster?: string;
+  main?: string;
+  interface?: string;
+  timeout: number;
+  json: boolean;
+}
+
+/** `odmoe doctor`: what usually goes wrong, and what to do about it. Exit status 0 when nothing fails, else 3. */
+export function registerDoctorCommand(program: Command): void {
+  program
+    .command('doctor')
+    .description('check what usually goes wrong on this machine and in the cluster, and say what to do')
+    .option('--config <file>', 'cluster.yaml whose nodes to look for')
+    .option('--cluster <name>', 'the cluster that peers should belong to')
+    .option('--main <host:port>', 'address of the main node', mainAddress)
+    .option('--interface <ip>', 'the network interface for multicast, by its IPv4 address')
+    .option('--timeout <ms>', 'how long to wait for each answer', timeout, 2000)
+    .option('--json', 'print one JSON object and nothing else', false)
+    .addHelpText(
+      'after',
+      `
+Examples:
+  odmoe doctor
+  odmoe doctor --config cluster.yaml
+  odmoe doctor --main 192.168.1.20:7600 --json`,
+    )
+    .action(async (flags: DoctorFlags) => {
+      const checks = await examine(flags);
+      process.stdout.write(flags.json ? `${JSON.stringify({ checks })}\n` : report(checks));
+      if (checks.some(({ status }) => status === 'fail')) process.exitCode = UNUSABLE_EXIT_STATUS;
+    });
+}
+
+async function examine(flags: DoctorFlags): Promise<Check[]> {
+  const { config, check } = readConfig(flags.config);
+  const question = {
+    config,
+    cluster: flags.cluster ?? (flags.config === undefined ? null : config.cluster),
+    mainAddress: flags.main ?? null,
+    interfaceAddress: flags.interface ?? config.discovery.interface ?? null,
+    timeoutMs: flags.timeout,
+  };
+  return [...(check === null ? [] : [check]), ...checkMachine(config), ...(await checkCluster(question))];
+}
+
+/** A configuration with faults is a finding like others: the rest is looked at with the defaults. */
+function readConfig(path: string | undefined): { config: ClusterConfig; check: Check | null } {
+  if (path === undefined) return { config: defaultClusterConfig(), check: null };
+  try {
+    const config = loadClusterConfig(path);
+    return { config, check: ok('configuration', `${path} names ${config.nodes.length} nodes`) };
+  } catch (thrown) {
+    const found = toOdmoeError(thrown).message;
+    return { config: defaultClusterConfig(), check: fail('configuration', found, 'correct the lines named') };
+  }
+}
+
+function report(checks: readonly Check[]): string {
+  const width = Math.max(...checks.map(({ name }) => name.length));
+  const lines = checks.flatMap(({ name, status, found, advice }) => {
+    const indent = ' '.repeat(width + 8);
+    const body = found.replaceAll('\n', `\n${indent}`);
+    return [`${status.padEnd(4)}  ${name.padEnd(width)}  ${body}`, ...(advice === '' ? [] : [`${indent}-> ${advice}`])];
+  });
+  const count = (status: Check['status']): number => checks.filter((check) => check.status === status).length;
+  return `${lines.join('\n')}\n\n${count('ok')} ok, ${count('warn')} to look at, ${count('fail')} failed\n`;
+}
+
+function mainAddress(value: string): string {
+  try {
+    parseAddress(value);
+  } catch {
+    throw new InvalidArgumentError('Give HOST:PORT, as in 192.168.1.20:7600.');
+  }
+  return value;
+}
+
+function timeout(value: string): number {
+  const milliseconds = /^\d+$/.test(value) ? Number(value) : NaN;
+  if (milliseconds >= 1 && milliseconds <= TIMEOUT_LIMIT_MS) return milliseconds;
+  throw new InvalidArgumentError(`Give a whole number of milliseconds up to ${TIMEOUT_LIMIT_MS}.`);
+}

@@ -1,0 +1,178 @@
+/** What the network brings: ports, multicast, and who answers or does not. */
+import { nodesOfThisHost, type ClusterConfig } from '../../shared/config/index.js';
+import { probeMulticast, type DiscoveredPeer } from '../../shared/discovery/index.js';
+import { toOdmoeError } from '../../shared/errors/index.js';
+import { PROTOCOL_VERSION, checkPeer, fetchStatus, formatAddress, type NodeIdentity } from '../../shared/rpc/index.js';
+import { fail, ok, warn, type Check } from './check.js';
+import { diagnosePeer, type PeerDiagnosis } from './peer-diagnosis.js';
+
+export interface ClusterQuestion {
+  config: ClusterConfig;
+  /** Cluster that peers should belong to; null: any. */
+  cluster: string | null;
+  mainAddress: string | null;
+  interfaceAddress: string | null;
+  timeoutMs: number;
+}
+
+/** Ports looked at when no configuration names any: those that daemons take by default. */
+const DEFAULT_PORTS = [7600, 7601, 7602];
+
+export async function checkCluster(question: ClusterQuestion): Promise<Check[]> {
+  const ports = await checkPorts(question);
+  const { check, peers } = await checkMulticast(question);
+  return [...ports, check, ...(await checkPeers(question, peers))];
+}
+
+async function checkPorts({ config, timeoutMs }: ClusterQuestion): Promise<Check[]> {
+  const own = nodesOfThisHost(config).map(({ id, address }) => ({ id, port: address.port }));
+  const ports = own.length > 0 ? own : DEFAULT_PORTS.map((port) => ({ id: null, port }));
+  return Promise.all(
+    ports.map(async ({ id, port }) => portCheck(port, id, await diagnosePeer(`127.0.0.1:${port}`, timeoutMs))),
+  );
+}
+
+/** `expectedId`: whom the configuration puts there; null: anyone. */
+export function portCheck(port: number, expectedId: string | null, found: PeerDiagnosis): Check {
+  const name = `port ${port}`;
+  const choose = 'stop it, or choose another port';
+  switch (found.kind) {
+    case 'odmoe': {
+      const who = `${describe(found.identity)} listens`;
+      const expected = expectedId === null || found.identity.id === expectedId;
+      return expected ? ok(name, who) : fail(name, `${who}, but the configuration gives the port to ${expectedId}`, choose);
+    }
+    case 'refused':
+      return ok(name, 'free');
+    case 'silent':
+    case 'unreachable':
+      return warn(name, 'cannot be looked at: a firewall may drop connections to it', 'allow it in the firewall');
+    case 'stranger':
+      return fail(name, 'another program than odmoe listens', choose);
+  }
+}
+
+async function checkMulticast(question: ClusterQuestion): Promise<{ check: Check; peers: DiscoveredPeer[] }> {
+  const name = 'multicast';
+  const { heardOneself, peers, fault } = await probeMulticast(question.interfaceAddress, question.timeoutMs);
+  const where = question.interfaceAddress ?? 'the default interface';
+  if (heardOneself) {
+    return { check: ok(name, `reaches ${where}; ${peers.length} nodes of all clusters announce themselves`), peers };
+  }
+  const found = `our own announcement did not come back from ${where}${fault === null ? '' : ` (${fault})`}`;
+  const advice =
+    'choose the interface (discovery.interface, --interface), allow UDP port 5353 in the firewall, ' +
+    'or list the nodes under static discovery';
+  const needed = question.config.discovery.provider === 'mdns' && question.mainAddress === null;
+  return { check: needed ? fail(name, found, advice) : warn(name, found, advice), peers };
+}
+
+interface Candidate {
+  address: string;
+  /** Whom the configuration names there; null: found or given by address. */
+  expectedId: string | null;
+  /** Heard by mDNS only: nobody promised that it is there. */
+  heardOnly: boolean;
+}
+
+async function checkPeers(question: ClusterQuestion, heard: readonly DiscoveredPeer[]): Promise<Check[]> {
+  const candidates = candidatesOf(question, heard);
+  const diagnoses = await Promise.all(
+    candidates.map(async (candidate) => ({ candidate, diagnosis: await diagnosePeer(candidate.address, question.timeoutMs) })),
+  );
+  const main = diagnoses.find(({ candidate, diagnosis }) => isMain(diagnosis, question, candidate));
+  const mainIdentity = main?.diagnosis.kind === 'odmoe' ? main.diagnosis.identity : null;
+  const checks = diagnoses.map(({ candidate, diagnosis }) => peerCheck(candidate, diagnosis, question.cluster, mainIdentity));
+  if (main === undefined) {
+    const advice = 'start it (`odmoe main`, `odmoe up`) or give its address by --main HOST:PORT';
+    return [...checks, warn('main node', 'none answers', advice)];
+  }
+  return [...checks, ...(await problemsOfMain(main.candidate.address, question.timeoutMs))];
+}
+
+function isMain(diagnosis: PeerDiagnosis, question: ClusterQuestion, { address }: Candidate): boolean {
+  if (diagnosis.kind !== 'odmoe' || diagnosis.identity.role !== 'ROLE_MAIN') return false;
+  if (question.mainAddress !== null) return address === question.mainAddress;
+  return question.cluster === null || diagnosis.identity.cluster === question.cluster;
+}
+
+function candidatesOf(question: ClusterQuestion, heard: readonly DiscoveredPeer[]): Candidate[] {
+  const candidates = new Map<string, Candidate>();
+  for (const { address } of heard) candidates.set(address, { address, expectedId: null, heardOnly: true });
+  for (const node of question.config.nodes) {
+    const host = node.address.host === 'localhost' ? '127.0.0.1' : node.address.host;
+    const address = formatAddress(host, node.address.port);
+    candidates.set(address, { address, expectedId: node.id, heardOnly: false });
+  }
+  const { mainAddress } = question;
+  if (mainAddress !== null && !candidates.has(mainAddress)) {
+    candidates.set(mainAddress, { address: mainAddress, expectedId: null, heardOnly: false });
+  }
+  return [...candidates.values()];
+}
+
+/** `main`: the identity that peers must agree with; null when no main answers. */
+export function peerCheck(
+  { address, expectedId, heardOnly }: Candidate,
+  diagnosis: PeerDiagnosis,
+  cluster: string | null,
+  main: NodeIdentity | null,
+): Check {
+  const name = `peer ${address}`;
+  const who = expectedId === null ? '' : `${expectedId}: `;
+  const absent = heardOnly ? warn : fail;
+  switch (diagnosis.kind) {
+    case 'odmoe':
+      return answeringPeer(name, expectedId, diagnosis.identity, cluster, main);
+    case 'refused':
+      return absent(name, `${who}the host is there, but nothing listens at the port`, 'start the daemon there');
+    case 'silent':
+      return absent(name, `${who}no answer`, 'is the host on, the address right, and no firewall between?');
+    case 'unreachable':
+      return absent(name, `${who}cannot be reached (${diagnosis.reason})`, 'check the name or address and the network');
+    case 'stranger':
+      return fail(name, `${who}something listens that is not odmoe (${diagnosis.reason})`, 'check the port');
+  }
+}
+
+function answeringPeer(
+  name: string,
+  expectedId: string | null,
+  identity: NodeIdentity,
+  cluster: string | null,
+  main: NodeIdentity | null,
+): Check {
+  const found = `${describe(identity)} answers`;
+  if (expectedId !== null && identity.id !== expectedId) {
+    return fail(name, `${found}, not ${expectedId}`, 'correct the address in cluster.yaml, or the id of the daemon');
+  }
+  if (identity.protocolVersion !== PROTOCOL_VERSION) {
+    const versions = `protocol ${identity.protocolVersion} there and ${PROTOCOL_VERSION} here`;
+    return fail(name, `${found}: ${versions}`, 'install the same version of odmoe on both');
+  }
+  if (cluster !== null && identity.cluster !== cluster && expectedId === null) {
+    return ok(name, `${found}; it is of another cluster and left alone`);
+  }
+  const refusal = main === null ? null : checkPeer(main, identity);
+  if (refusal === null) return ok(name, found);
+  return fail(name, found, refusal.message);
+}
+
+/** What main itself says of peers that it cannot use. */
+async function problemsOfMain(address: string, timeoutMs: number): Promise<Check[]> {
+  const name = `main node ${address}`;
+  try {
+    const status = await fetchStatus(address, timeoutMs);
+    const workers = status.nodes.filter(({ identity }) => identity.role === 'ROLE_WORKER').length;
+    const found = `serves with ${workers} workers`;
+    const summary = workers > 0 ? ok(name, found) : warn(name, found, 'start workers: without one it cannot answer');
+    return [summary, ...status.problems.map((problem) => warn(name, `${problem.id || problem.address}: ${problem.code}`, problem.message))];
+  } catch (thrown) {
+    return [fail(name, 'does not tell its status', toOdmoeError(thrown).message)];
+  }
+}
+
+function describe(identity: NodeIdentity): string {
+  const role = identity.role.replace('ROLE_', '').toLowerCase();
+  return `${role} "${identity.id}" of cluster "${identity.cluster}", model ${identity.modelName || '(none)'}`;
+}

@@ -1,0 +1,91 @@
+/** What this machine brings: Node, the native library, memory, disk, limits, clock. */
+import { existsSync, readFileSync, statfsSync } from 'node:fs';
+import { freemem, totalmem } from 'node:os';
+import { dirname, join } from 'node:path';
+import { nativeStatus } from '../../native/index.js';
+import { formatByteSize, nodesOfThisHost, packageRoot, type ClusterConfig } from '../../shared/config/index.js';
+import { fail, ok, warn, type Check } from './check.js';
+
+const DISK_FREE_WARN_BYTES = 1024 ** 3;
+const OPEN_FILES_WARN = 1024;
+/** No machine that runs this can be in an earlier year. */
+const EARLIEST_YEAR = 2025;
+
+export function checkMachine(config: ClusterConfig): Check[] {
+  return [
+    checkNodeVersion(process.versions.node, requiredNodeVersion()),
+    checkNativeLibrary(),
+    checkMemory(config, { totalBytes: usableMemoryBytes(), freeBytes: freemem() }),
+    checkDisk(config),
+    checkOpenFiles(),
+    checkClock(new Date()),
+  ];
+}
+
+function requiredNodeVersion(): string {
+  const manifest = JSON.parse(readFileSync(join(packageRoot(), 'package.json'), 'utf8')) as { engines: { node: string } };
+  return manifest.engines.node.replace('>=', '');
+}
+
+export function checkNodeVersion(version: string, required: string): Check {
+  const numbers = (text: string): number[] => text.split('.').map(Number);
+  const [major = 0, minor = 0] = numbers(version);
+  const [requiredMajor = 0, requiredMinor = 0] = numbers(required);
+  const enough = major > requiredMajor || (major === requiredMajor && minor >= requiredMinor);
+  if (enough) return ok('node version', version);
+  return fail('node version', version, `install Node ${required} or newer`);
+}
+
+function checkNativeLibrary(): Check {
+  const { loaded, path, reason, instructionSets } = nativeStatus();
+  if (!loaded) return fail('native library', reason ?? `${path} cannot be loaded`, 'run `npm run setup`');
+  return ok('native library', `${path}; cpu with ${instructionSets.join(', ')}`);
+}
+
+function usableMemoryBytes(): number {
+  const constrained = process.constrainedMemory();
+  return constrained > 0 ? Math.min(constrained, totalmem()) : totalmem();
+}
+
+export function checkMemory(config: ClusterConfig, memory: { totalBytes: number; freeBytes: number }): Check {
+  const found = `${formatByteSize(memory.freeBytes)} free of ${formatByteSize(memory.totalBytes)}`;
+  const budgets = nodesOfThisHost(config).map(
+    (node) => node.memory_budget ?? (node.role === 'worker' ? config.worker.memory_budget : 0),
+  );
+  const promisedBytes = budgets.reduce((sum, bytes) => sum + bytes, 0);
+  const promised = `the nodes of this host may take ${formatByteSize(promisedBytes)}`;
+  if (promisedBytes > memory.totalBytes) {
+    return fail('memory', `${found}; ${promised}`, 'lower memory_budget, or run fewer nodes here');
+  }
+  if (promisedBytes > memory.freeBytes) {
+    return warn('memory', `${found}; ${promised}`, 'end what else takes memory, or lower memory_budget');
+  }
+  return ok('memory', promisedBytes === 0 ? found : `${found}; ${promised}`);
+}
+
+/** Free space where the model lies (or the nearest folder above that exists). */
+function checkDisk(config: ClusterConfig): Check {
+  const base = config.path === null ? process.cwd() : dirname(config.path);
+  let directory = config.model === undefined ? base : join(base, config.model);
+  if (config.model?.startsWith('/') === true) directory = config.model;
+  while (!existsSync(directory)) directory = dirname(directory);
+  const { bavail, bsize } = statfsSync(directory);
+  const freeBytes = bavail * bsize;
+  const found = `${formatByteSize(freeBytes)} free at ${directory}`;
+  if (freeBytes >= DISK_FREE_WARN_BYTES) return ok('disk', found);
+  return warn('disk', found, 'free some space: packs and logs need it');
+}
+
+function checkOpenFiles(): Check {
+  const path = '/proc/self/limits';
+  if (!existsSync(path)) return ok('open files', 'this system does not tell its limit');
+  const limit = /^Max open files\s+(\d+|unlimited)/m.exec(readFileSync(path, 'utf8'))?.[1] ?? 'unlimited';
+  if (limit === 'unlimited' || Number(limit) >= OPEN_FILES_WARN) return ok('open files', `${limit} allowed`);
+  return warn('open files', `${limit} allowed`, `raise the limit to ${OPEN_FILES_WARN} or more: \`ulimit -n\``);
+}
+
+export function checkClock(now: Date): Check {
+  const found = now.toISOString();
+  if (now.getUTCFullYear() >= EARLIEST_YEAR) return ok('clock', found);
+  return warn('clock', found, 'set the clock (NTP): times in logs and answers would be wrong');
+}

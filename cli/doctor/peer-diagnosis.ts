@@ -1,0 +1,47 @@
+/** Who answers at an address, and if nobody does, why. */
+import { connect } from 'node:net';
+import { toOdmoeError } from '../../shared/errors/index.js';
+import { identifyPeer, parseAddress, type NodeIdentity } from '../../shared/rpc/index.js';
+
+export type PeerDiagnosis =
+  | { kind: 'odmoe'; identity: NodeIdentity }
+  /** A machine is there, but nothing listens at the port. */
+  | { kind: 'refused' }
+  /** Nothing came back at all. */
+  | { kind: 'silent' }
+  | { kind: 'unreachable'; reason: string }
+  /** Something listens, and it is not odmoe. */
+  | { kind: 'stranger'; reason: string };
+
+export async function diagnosePeer(address: string, timeoutMs: number): Promise<PeerDiagnosis> {
+  const { host, port } = parseAddress(address);
+  const failure = await tryConnect(host, port, timeoutMs);
+  if (failure === 'ECONNREFUSED') return { kind: 'refused' };
+  if (failure === 'timeout' || failure === 'ETIMEDOUT') return { kind: 'silent' };
+  if (failure !== null) return { kind: 'unreachable', reason: failure };
+  try {
+    return { kind: 'odmoe', identity: await identifyPeer(address, timeoutMs) };
+  } catch (thrown) {
+    return { kind: 'stranger', reason: toOdmoeError(thrown).message };
+  }
+}
+
+/** Null when a TCP connection comes about, else the system's word for why not. */
+async function tryConnect(host: string, port: number, timeoutMs: number): Promise<string | null> {
+  const socket = connect({ host, port });
+  try {
+    return await new Promise<string | null>((resolve) => {
+      socket.setTimeout(timeoutMs, () => {
+        resolve('timeout');
+      });
+      socket.once('connect', () => {
+        resolve(null);
+      });
+      socket.once('error', (error: NodeJS.ErrnoException) => {
+        resolve(error.code ?? error.message);
+      });
+    });
+  } finally {
+    socket.destroy();
+  }
+}

@@ -1,0 +1,47 @@
+import { randomUUID } from 'node:crypto';
+import { toOdmoeError } from '../errors/index.js';
+import { PROTOCOL_VERSION } from '../rpc/limits.js';
+import { SERVICE_TYPE, closeMulticast, listen, openMulticast } from './multicast.js';
+import { encodeTxt, type DiscoveredPeer } from './txt-record.js';
+
+/** Cluster name of the probe: no real cluster has it, because a name begins with a letter or digit. */
+const PROBE_CLUSTER = '_probe';
+/** The discard port: nobody is to dial a probe. */
+const PROBE_PORT = 9;
+
+export interface MulticastProbe {
+  /** Our own announcement came back from the interface. */
+  heardOneself: boolean;
+  /** Everyone else heard meanwhile, by cluster and id. */
+  peers: DiscoveredPeer[];
+  /** What the socket said, when it failed. */
+  fault: string | null;
+}
+
+/** Announces a service of its own, listens on a second socket for `timeoutMs`, and says what was heard. */
+export async function probeMulticast(interfaceAddress: string | null, timeoutMs: number): Promise<MulticastProbe> {
+  const id = randomUUID();
+  const peers = new Map<string, DiscoveredPeer>();
+  let heardOneself = false;
+  let fault: string | null = null;
+  const failed = (error: unknown): void => {
+    fault = toOdmoeError(error).message;
+  };
+  const listener = openMulticast(interfaceAddress, failed);
+  const stopListening = listen(
+    listener,
+    (peer) => {
+      if (peer.cluster === PROBE_CLUSTER) heardOneself ||= peer.id === id;
+      else peers.set(`${peer.cluster}/${peer.id}`, peer);
+    },
+    null,
+  );
+  const announcer = openMulticast(interfaceAddress, failed);
+  const identity = { id, role: 'ROLE_WORKER', cluster: PROBE_CLUSTER, protocolVersion: PROTOCOL_VERSION } as const;
+  const txt = encodeTxt({ ...identity, modelName: '', packDigest: '', bootId: id, address: '', device: '' });
+  announcer.publish({ name: `probe-${id}`, type: SERVICE_TYPE, port: PROBE_PORT, txt, probe: false });
+  await new Promise((resolve) => setTimeout(resolve, timeoutMs));
+  stopListening();
+  await Promise.all([closeMulticast(announcer), closeMulticast(listener)]);
+  return { heardOneself, peers: [...peers.values()], fault };
+}

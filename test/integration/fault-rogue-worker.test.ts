@@ -1,0 +1,120 @@
+import assert from 'node:assert/strict';
+import type { LocalEngine } from '../../engine/generation/index.js';
+import { PROTOCOL_VERSION, joinMain, startRpcServer, type PeerStream, type RpcServer } from '../../shared/rpc/index.js';
+import type { Execute, NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
+import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from './harness/answers.js';
+import { TestCluster, stopCluster } from './harness/test-cluster.js';
+import { openReference } from './harness/test-models.js';
+import { testSettings } from './harness/test-settings.js';
+import { waitUntil } from './harness/wait-until.js';
+
+const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], { maxTokens: 20, logprobs: 300 });
+const EXECUTE_TIMEOUT_MS = 300;
+
+type RogueStream = PeerStream<WorkerReply, WorkerRequest>;
+
+const errorReply = (execute: Execute, code: string): WorkerReply => ({
+  kind: 'error',
+  error: { code, message: 'scripted', requestId: execute.requestId, epoch: execute.epoch },
+});
+
+/** What a rogue does with an execute. */
+const MANNERS: Record<string, (stream: RogueStream, execute: Execute) => void> = {
+  'never answers': () => undefined,
+  'always says that the epoch is old': (stream, execute) => {
+    stream.send(errorReply(execute, 'STALE_EPOCH'));
+  },
+  'always says that it is full': (stream, execute) => {
+    stream.send(errorReply(execute, 'QUEUE_FULL'));
+  },
+  'answers with a code that does not exist': (stream, execute) => {
+    stream.send(errorReply(execute, 'MADE_UP'));
+  },
+  'ends its stream at every execute': (stream) => {
+    stream.close();
+  },
+  'answers with rows of another size': (stream, execute) => {
+    const { requestId, epoch } = execute;
+    const shape = { rows: 1, hiddenSize: 2, dtype: 'TENSOR_TYPE_F32' as const, output: new Uint8Array(8) };
+    stream.send({
+      kind: 'result',
+      result: { requestId, epoch, ...shape, wasLoaded: true, stallUs: 0, executeUs: 0 },
+    });
+  },
+};
+
+describe('a worker that does not behave', () => {
+  let reference: LocalEngine;
+  let expected: CollectedAnswer;
+  let cluster: TestCluster | null = null;
+  let rogue: RpcServer | null = null;
+
+  before(async () => {
+    reference = await openReference('tiny');
+    expected = await collect(reference.generate(REQUEST, new AbortController().signal));
+  });
+
+  after(() => {
+    reference.dispose();
+  });
+
+  afterEach(async function () {
+    await stopCluster(this, cluster);
+    await rogue?.stop();
+    cluster = null;
+    rogue = null;
+  });
+
+  async function startRogue(
+    running: TestCluster,
+    onExecute: (stream: RogueStream, execute: Execute) => void,
+  ): Promise<void> {
+    const main = (await running.status()).nodes[0]?.identity;
+    assert.ok(main !== undefined);
+    const { cluster: name, modelName, packDigest } = main;
+    const identity: NodeIdentity = {
+      ...{ id: 'rogue', role: 'ROLE_WORKER', cluster: name, protocolVersion: PROTOCOL_VERSION, modelName, packDigest },
+      ...{ bootId: 'rogue boot', address: '', device: 'none' },
+    };
+    const { network } = testSettings('worker', '');
+    rogue = await startRpcServer({
+      ...{ host: '127.0.0.1', port: 0, network, log: running.log.logger('rogue'), identity: () => identity },
+      worker: (stream) => {
+        stream.onClose(() => undefined);
+        stream.onMessage((message) => {
+          if (message.kind === 'hello') stream.send({ kind: 'welcome', welcome: { identity } });
+          if (message.kind === 'execute') onExecute(stream, message.execute);
+        });
+      },
+    });
+    identity.address = rogue.address;
+    await joinMain(running.mainAddress, identity, 1000);
+  }
+
+  for (const [manner, onExecute] of Object.entries(MANNERS)) {
+    it(`${manner}: the answer is as without it`, async () => {
+      const network = { executeTimeoutMs: EXECUTE_TIMEOUT_MS };
+      cluster = await TestCluster.start({ workers: 2, main: { network } });
+      let executes = 0;
+      await startRogue(cluster, (stream, execute) => {
+        executes += 1;
+        onExecute(stream, execute);
+      });
+      await cluster.waitForRoster(3, 0);
+      assertSameAnswer(await cluster.ask(REQUEST), expected);
+      assert.ok(executes > 0, 'it was asked');
+    });
+  }
+
+  it('that hangs is left alone, and status says so', async () => {
+    const network = { executeTimeoutMs: EXECUTE_TIMEOUT_MS };
+    const running = (cluster = await TestCluster.start({ workers: 1, main: { network } }));
+    await startRogue(running, () => undefined);
+    await running.waitForRoster(2, 0);
+    assertSameAnswer(await running.ask(REQUEST), expected);
+    await waitUntil('the problem is told', async () => {
+      const { problems } = await running.status();
+      return problems.some(({ id, message }) => id === 'rogue' && message.includes('run out of time'));
+    });
+  });
+});

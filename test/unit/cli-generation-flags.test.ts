@@ -1,0 +1,77 @@
+import assert from 'node:assert/strict';
+import { CommanderError } from 'commander';
+import { addGenerationFlags, generationRequestFrom, type GenerationFlags } from '../../cli/generation-flags.js';
+import { createProgram } from '../../cli/run-command-line.js';
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { GenerateRequest } from '../../shared/rpc/messages.js';
+
+function parse(...args: string[]): GenerateRequest {
+  const program = createProgram('odmoe').configureOutput({ writeErr: () => undefined });
+  let request: GenerateRequest | null = null;
+  const command = addGenerationFlags(program.command('ask').argument('[text]'));
+  command.action((text: string | undefined, flags: GenerationFlags) => {
+    request = generationRequestFrom(flags, text);
+  });
+  program.parse(['ask', ...args], { from: 'user' });
+  assert.ok(request !== null);
+  return request;
+}
+
+describe('the flags of generate, prompt and demo', () => {
+  it('give a greedy request by default', () => {
+    assert.deepEqual(parse('hello'), {
+      text: 'hello',
+      messages: [],
+      promptTokenIds: [],
+      raw: false,
+      maxTokens: 256,
+      sampling: { temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1 },
+      stop: [],
+      ignoreEos: false,
+      logprobs: 0,
+    });
+  });
+
+  it('are all carried over', () => {
+    const sampling = '--temperature 0.5 --top-k 40 --top-p 0.9 --min-p 0.05 --repetition-penalty 1.1 --seed 9';
+    const rest = '--prompt-token-ids 1,2,3 --max-tokens 7 --stop a --stop b --raw --ignore-eos --json --logprobs 3';
+    assert.deepEqual(parse(...sampling.split(' '), ...rest.split(' ')), {
+      text: '',
+      messages: [],
+      promptTokenIds: [1, 2, 3],
+      raw: true,
+      maxTokens: 7,
+      sampling: { temperature: 0.5, topK: 40, topP: 0.9, minP: 0.05, repetitionPenalty: 1.1, seed: 9 },
+      stop: ['a', 'b'],
+      ignoreEos: true,
+      logprobs: 3,
+    });
+  });
+
+  const wrongUsage: string[][] = [[], ['hello', '--prompt-token-ids', '1'], [''], ['hello', '--logprobs', '2']];
+  for (const args of wrongUsage) {
+    it(`refuse [${args.join(' ')}]`, () => {
+      assert.throws(
+        () => parse(...args),
+        (error) => error instanceof OdmoeError && error.code === 'USAGE',
+      );
+    });
+  }
+
+  const wrongValues = [
+    ['--prompt-token-ids', '1,x'],
+    ['--prompt-token-ids', ''],
+    ['--prompt-token-ids', '-1'],
+    ['--max-tokens', '1.5'],
+    ['--max-tokens', '-3'],
+    ['--temperature', 'warm'],
+    ['--temperature', ''],
+    ['--seed', '99999999999999999999'],
+    ['--no-such-flag', '1'],
+  ];
+  for (const [flag = '', value = ''] of wrongValues) {
+    it(`refuse ${flag} "${value}"`, () => {
+      assert.throws(() => parse('hello', flag, value), CommanderError);
+    });
+  }
+});

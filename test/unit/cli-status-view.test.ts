@@ -1,0 +1,140 @@
+import assert from 'node:assert/strict';
+import { statusJson, statusLines } from '../../cli/output/status-view.js';
+import { tableLines } from '../../cli/output/table.js';
+import { formatBytes, formatDuration } from '../../cli/output/units.js';
+import type { NodeStatus, RoleName, StatusReply } from '../../shared/rpc/messages.js';
+
+function node(role: RoleName, id: string, counters: Partial<NodeStatus> = {}): NodeStatus {
+  return {
+    identity: {
+      id,
+      role,
+      cluster: 'home',
+      protocolVersion: 1,
+      modelName: 'storyteller',
+      packDigest: 'abc',
+      bootId: `boot-${id}`,
+      address: '10.0.0.1:7000',
+      device: 'cpu avx2, 2 threads',
+    },
+    epoch: 3,
+    uptimeMs: 61_000,
+    residentMemoryBytes: 150e6,
+    deviceMemoryUsedBytes: 2e6,
+    deviceMemoryHighWaterBytes: 3e6,
+    deviceMemoryBudgetBytes: 4e6,
+    slots: 0,
+    slotsInUse: 0,
+    slotBytes: 0,
+    loads: 0,
+    reloads: 0,
+    evictions: 0,
+    executions: 0,
+    storageReadBytes: 0,
+    loadMsMean: 0,
+    executeMsMean: 0,
+    staleMessages: 0,
+    latePredictions: 0,
+    droppedPredictions: 0,
+    predictedPositions: 0,
+    alignedTokens: 0,
+    alignedKvRows: 0,
+    ...counters,
+  };
+}
+
+const STATUS: StatusReply = {
+  nodes: [
+    node('ROLE_MAIN', 'main'),
+    node('ROLE_WORKER', 'w1', { slots: 2, slotsInUse: 1, slotBytes: 196_608, loads: 30, executions: 50, loadMsMean: 0.5 }),
+    node('ROLE_WORKER', 'w2', { slots: 2, loads: 10 }),
+  ],
+  placement: {
+    epoch: 3,
+    workers: [],
+    groups: [{ workerIds: ['w1'] }, { workerIds: ['w2'] }],
+    layers: 8,
+    experts: 8,
+    expertsPerToken: 2,
+  },
+  activeSequences: 1,
+  queuedRequests: 2,
+  problems: [{ address: '10.0.0.9:7000', id: 'w3', code: 'NODE_REFUSED', message: 'has another pack' }],
+  requests: 5,
+  tokens: 120,
+};
+
+describe('the status of a cluster', () => {
+  it('shows roster, workers, placement and problems', () => {
+    const text = statusLines(STATUS, null).join('\n');
+    assert.match(text, /cluster home, model storyteller, 1 answers running, 2 waiting, 5 requests and 120 tokens/);
+    assert.match(text, /^w1 +worker +10\.0\.0\.1:7000 +1 min 1 s +2\.00 MB +3\.00 MB +4\.00 MB +150 MB +cpu avx2, 2 threads$/m);
+    assert.match(text, /^w1 +1\/2 +197 KB +30 +0 +0 +50 /m);
+    assert.match(text, /no shadow is connected/);
+    assert.match(text, /group 1: w2 {2}\(layers 1, 3, 5, 7\)/);
+    assert.match(text, /w3 at 10\.0\.0\.9:7000: has another pack \[NODE_REFUSED\]/);
+    assert.doesNotMatch(text, /tokens\/s/);
+  });
+
+  it('shows rates since an earlier look; a worker that was started since has counted from zero', () => {
+    const earlier: StatusReply = {
+      ...STATUS,
+      tokens: 100,
+      nodes: [node('ROLE_WORKER', 'w1', { loads: 10, executions: 10 }), { ...node('ROLE_WORKER', 'w2', { loads: 500 }) }],
+    };
+    const restarted = earlier.nodes[1];
+    if (restarted !== undefined) restarted.identity.bootId = 'an older boot';
+    const text = statusLines(STATUS, { status: earlier, elapsedMs: 2000 }).join('\n');
+    assert.match(text, /10\.0 tokens\/s/);
+    assert.match(text, /^w1 .* 10\.0 +20\.0 +0 B$/m);
+    assert.match(text, /^w2 .* 5\.0 +0\.0 +0 B$/m);
+  });
+
+  it('shows an empty cluster', () => {
+    const empty: StatusReply = { ...STATUS, nodes: [node('ROLE_MAIN', 'main')], placement: null, problems: [] };
+    assert.match(statusLines(empty, null).join('\n'), /no worker is connected/);
+  });
+
+  it('is JSON with snake_case keys', () => {
+    const json = JSON.parse(JSON.stringify(statusJson(STATUS))) as Record<string, unknown>;
+    assert.deepEqual(json['placement'], {
+      epoch: 3,
+      workers: [],
+      groups: [{ worker_ids: ['w1'] }, { worker_ids: ['w2'] }],
+      layers: 8,
+      experts: 8,
+      experts_per_token: 2,
+    });
+    const [main] = json['nodes'] as Record<string, unknown>[];
+    assert.equal(main?.['role'], 'main');
+    assert.equal(main?.['device_memory_high_water_bytes'], 3e6);
+  });
+});
+
+describe('tables and units', () => {
+  it('align columns', () => {
+    const columns = [
+      { title: 'a', align: 'left' as const },
+      { title: 'bb', align: 'right' as const },
+    ];
+    assert.deepEqual(tableLines(columns, [['xyz', '1'], ['', '100']]), ['a     bb', 'xyz    1', '     100']);
+  });
+
+  it('are written for people', () => {
+    assert.deepEqual([0, 999, 1000, 13_944_336, 999_600, 1e18].map(formatBytes), [
+      '0 B',
+      '999 B',
+      '1.00 KB',
+      '13.9 MB',
+      '1.00 MB',
+      '1000 PB',
+    ]);
+    assert.deepEqual([5.4, 12_300, 185_000, 7_800_000, 97 * 3_600_000].map(formatDuration), [
+      '5 ms',
+      '12 s',
+      '3 min 5 s',
+      '2 h 10 min',
+      '4 d 1 h',
+    ]);
+  });
+});

@@ -1,0 +1,147 @@
+import assert from 'node:assert/strict';
+import { setTimeout as delay } from 'node:timers/promises';
+import { defaultClusterConfig, resolveNodeSettings, type NodeSettings } from '../../shared/config/index.js';
+import { advertise, findMains, probeMulticast, watchPeers, type DiscoveredPeer } from '../../shared/discovery/index.js';
+import { decodeTxt, encodeTxt } from '../../shared/discovery/txt-record.js';
+import type { Logger } from '../../shared/log/index.js';
+import type { NodeIdentity } from '../../shared/rpc/index.js';
+
+const SILENT: Logger = {
+  error: () => undefined,
+  warn: () => undefined,
+  info: () => undefined,
+  debug: () => undefined,
+};
+const LOOPBACK = '127.0.0.1';
+const FOUND_LIMIT_MS = 8000;
+
+function settings(id: string, cluster: string, provider: 'mdns' | 'static' = 'mdns'): NodeSettings {
+  const flags = { id, cluster, model: '/nowhere', discovery: provider, interfaceAddress: LOOPBACK };
+  return resolveNodeSettings('main', defaultClusterConfig(), flags);
+}
+
+function identity(id: string, cluster: string, change: Partial<NodeIdentity> = {}): NodeIdentity {
+  return {
+    id,
+    role: 'ROLE_MAIN',
+    cluster,
+    protocolVersion: 1,
+    modelName: 'demo',
+    packDigest: 'd'.repeat(64),
+    bootId: 'boot-1',
+    address: '127.0.0.1:7600',
+    device: 'cpu',
+    ...change,
+  };
+}
+
+describe('the TXT record', () => {
+  it('comes back as it was, empty values too', () => {
+    for (const change of [{}, { modelName: '', packDigest: '' }, { role: 'ROLE_WORKER' as const }]) {
+      const said = identity('n1', 'lab', change);
+      assert.deepEqual(decodeTxt(encodeTxt(said), '10.0.0.1:7600'), {
+        id: 'n1',
+        role: said.role === 'ROLE_MAIN' ? 'main' : 'worker',
+        cluster: 'lab',
+        protocolVersion: 1,
+        modelName: said.modelName,
+        packDigest: said.packDigest,
+        bootId: 'boot-1',
+        address: '10.0.0.1:7600',
+      });
+    }
+  });
+
+  it('of another program or a broken one is malformed, with the reason', () => {
+    const good = encodeTxt(identity('n1', 'lab'));
+    const broken: unknown[] = [
+      undefined,
+      null,
+      'text',
+      {},
+      { ...good, role: 'king' },
+      { ...good, protocol: 'one' },
+      { ...good, id: 7 },
+      { ...good, cluster: '' },
+      { ...good, model: 'x'.repeat(300) },
+    ];
+    for (const txt of broken) {
+      const result = decodeTxt(txt, 'h:1');
+      assert.ok('malformed' in result && result.malformed !== '', JSON.stringify(txt));
+    }
+  });
+});
+
+describe('discovery under static addresses', () => {
+  it('announces nothing and reports nobody', async () => {
+    const own = settings('a', 'lab', 'static');
+    const advertising = await advertise(own, identity('a', 'lab'), SILENT);
+    const watching = await watchPeers(own, () => assert.fail('nobody is to be found'), SILENT);
+    await Promise.all([advertising.stop(), watching.stop(), watching.stop()]);
+  });
+});
+
+describe('discovery by multicast on the loopback interface', function () {
+  this.timeout(30_000);
+  const cluster = `test-${process.pid}`;
+  const running: { stop(): Promise<void> }[] = [];
+
+  before(async function () {
+    const { heardOneself } = await probeMulticast(LOOPBACK, 700);
+    if (!heardOneself) {
+      console.log('      (multicast does not work on the loopback interface here: skipped)');
+      this.skip();
+    }
+  });
+
+  afterEach(async () => {
+    await Promise.all(running.splice(0).map((node) => node.stop()));
+  });
+
+  async function until(condition: () => boolean): Promise<void> {
+    for (let waitedMs = 0; !condition(); waitedMs += 20) {
+      assert.ok(waitedMs < FOUND_LIMIT_MS, 'nothing was found');
+      await delay(20);
+    }
+  }
+
+  it('finds those of the same cluster, whoever starts first, and neither itself nor other clusters', async () => {
+    const heard: DiscoveredPeer[] = [];
+    running.push(await advertise(settings('early', cluster), identity('early', cluster), SILENT));
+    running.push(await watchPeers(settings('me', cluster), (peer) => heard.push(peer), SILENT));
+    running.push(await advertise(settings('me', cluster), identity('me', cluster), SILENT));
+    running.push(await advertise(settings('x', `${cluster}-other`), identity('x', `${cluster}-other`), SILENT));
+    running.push(await advertise(settings('late', cluster), identity('late', cluster), SILENT));
+    await until(() => heard.length >= 2);
+    await delay(300);
+    assert.deepEqual(heard.map(({ id }) => id).sort(), ['early', 'late']);
+    assert.equal(heard[0]?.address, '127.0.0.1:7600');
+    assert.equal(heard[0]?.packDigest, 'd'.repeat(64));
+  });
+
+  it('reports a node again when it has started anew', async () => {
+    const boots: string[] = [];
+    running.push(await watchPeers(settings('me', cluster), (peer) => boots.push(peer.bootId), SILENT));
+    const first = await advertise(settings('n', cluster), identity('n', cluster), SILENT);
+    await until(() => boots.length === 1);
+    await first.stop();
+    running.push(await advertise(settings('n', cluster), identity('n', cluster, { bootId: 'boot-2' }), SILENT));
+    await until(() => boots.length === 2);
+    assert.deepEqual(boots, ['boot-1', 'boot-2']);
+  });
+
+  it('finds the mains of one cluster or of all', async () => {
+    running.push(await advertise(settings('m1', cluster), identity('m1', cluster), SILENT));
+    const other = `${cluster}-b`;
+    running.push(await advertise(settings('m2', other), identity('m2', other), SILENT));
+    const worker = identity('w', cluster, { role: 'ROLE_WORKER' });
+    running.push(await advertise(settings('w', cluster), worker, SILENT));
+    const [ofOne, ofAll] = await Promise.all([findMains(cluster, 1000, LOOPBACK), findMains(null, 1000, LOOPBACK)]);
+    assert.deepEqual(
+      ofOne.map(({ id }) => id),
+      ['m1'],
+    );
+    const ids = ofAll.map(({ id }) => id);
+    assert.ok(ids.includes('m1') && ids.includes('m2') && !ids.includes('w'), ids.join());
+  });
+});

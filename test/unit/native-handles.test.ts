@@ -1,0 +1,274 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import {
+  createExpertSlots,
+  createModel,
+  expertSlotBytes,
+  measureMachine,
+  nativeStatus,
+  type Device,
+  type Pass,
+} from '../../native/index.js';
+import { OdmoeError, type ErrorCode } from '../../shared/errors/index.js';
+import { FIXTURE_SHAPE, expertSource, loadFixture, openTestDevice } from './native-test-model.js';
+
+const { hiddenSize, intermediateSize, layers } = FIXTURE_SHAPE;
+const EXPERT_SHAPE = { hiddenSize, intermediateSize, format: 'bf16' } as const;
+const INDEX_URL = new URL('../../native/index.js', import.meta.url).href;
+const COLLECTIONS_LIMIT = 50;
+
+const codeIs =
+  (code: ErrorCode) =>
+  (error: unknown): boolean => {
+    assert.ok(error instanceof OdmoeError, String(error));
+    assert.equal(error.code, code, error.message);
+    return true;
+  };
+
+function runScript(script: string): { status: number | null; stdout: string; stderr: string } {
+  const result = spawnSync(process.execPath, ['--input-type=module', '--eval', script], {
+    encoding: 'utf8',
+    timeout: 30_000,
+    cwd: fileURLToPath(new URL('../../..', import.meta.url)),
+  });
+  return { status: result.status, stdout: result.stdout, stderr: result.stderr };
+}
+
+async function beginOne(pass: Pass, sequence: ReturnType<Awaited<ReturnType<typeof loadFixture>>['createSequence']>) {
+  await pass.begin([sequence], Int32Array.of(0), Int32Array.of(0), Int32Array.of(7));
+}
+
+describe('native handles', () => {
+  let device: Device;
+
+  beforeEach(() => {
+    device = openTestDevice();
+  });
+
+  afterEach(() => {
+    device.dispose();
+  });
+
+  it('reports the library', () => {
+    const status = nativeStatus();
+    assert.equal(status.loaded, true, status.reason ?? '');
+    assert.equal(status.instructionSets.at(-1), 'scalar');
+  });
+
+  it('accounts for what slots take, to the byte, and gives it back', () => {
+    const { slotBytes, sharedBytes } = expertSlotBytes(EXPERT_SHAPE, 16);
+    const slots = createExpertSlots(device, EXPERT_SHAPE, 3, 16);
+    assert.equal(slots.count, 3);
+    assert.equal(slots.slotBytes, slotBytes);
+    assert.equal(device.info().usedBytes, 3 * slotBytes + sharedBytes);
+    slots.dispose();
+    slots.dispose();
+    assert.equal(device.info().usedBytes, 0);
+    assert.equal(device.info().highWaterBytes, 3 * slotBytes + sharedBytes);
+  });
+
+  it('refuses slots beyond the budget and leaks nothing', () => {
+    const { slotBytes, sharedBytes } = expertSlotBytes(EXPERT_SHAPE, 16);
+    const tight = openTestDevice({ budgetBytes: 2 * slotBytes + sharedBytes });
+    assert.throws(() => createExpertSlots(tight, EXPERT_SHAPE, 3, 16), codeIs('DEVICE_OUT_OF_MEMORY'));
+    assert.equal(tight.info().usedBytes, 0);
+    createExpertSlots(tight, EXPERT_SHAPE, 2, 16).dispose();
+    tight.dispose();
+  });
+
+  it('refuses weights and KV blocks beyond the budget and leaks nothing', async () => {
+    const roomy = await loadFixture(device, { experts: false });
+    const weightBytes = device.info().usedBytes;
+    roomy.dispose();
+    const tight = openTestDevice({ budgetBytes: weightBytes + 400_000 });
+    const model = await loadFixture(tight, { experts: false });
+    await assert.rejects(
+      (async () => {
+        for (let layer = 0; layer < layers; layer++) {
+          for (let expert = 0; expert < 8; expert++) {
+            await model.loadResidentExpert(layer, expert, expertSource(layer, expert), 'fp32');
+          }
+        }
+      })(),
+      codeIs('DEVICE_OUT_OF_MEMORY'),
+    );
+    model.dispose();
+    const again = await loadFixture(tight, { experts: false });
+    const pass = again.createPass(1);
+    const first = again.createSequence();
+    await beginOne(pass, first);
+    const used = tight.info().usedBytes;
+    const second = again.createSequence();
+    await assert.rejects(beginOne(pass, second), codeIs('DEVICE_OUT_OF_MEMORY'));
+    assert.equal(tight.info().usedBytes, used);
+    tight.dispose();
+  });
+
+  it('throws after dispose, which may come twice and in any order', async () => {
+    const model = await loadFixture(device, { experts: true });
+    const sequence = model.createSequence();
+    const pass = model.createPass(2);
+    device.dispose();
+    model.dispose();
+    model.dispose();
+    await beginOne(pass, sequence);
+    await pass.forward(null);
+    pass.dispose();
+    sequence.dispose();
+    assert.throws(() => sequence.length, codeIs('INTERNAL'));
+    assert.throws(() => model.createSequence(), codeIs('INTERNAL'));
+    assert.throws(() => device.info(), codeIs('INTERNAL'));
+    await assert.rejects(pass.forward(null), codeIs('INTERNAL'));
+  });
+
+  it('finishes calls that run while everything is disposed of', async () => {
+    const observer = openTestDevice();
+    const model = await loadFixture(observer, { experts: true });
+    const sequence = model.createSequence();
+    const pass = model.createPass(256);
+    const rows = Int32Array.from({ length: 256 }, (_, i) => i);
+    const began = pass.begin([sequence], new Int32Array(256), rows, rows);
+    for (const handle of [pass, sequence, model]) handle.dispose();
+    await began;
+    const slots = createExpertSlots(observer, EXPERT_SHAPE, 1, 1);
+    const loading = slots.load(0, expertSource(0, 0));
+    slots.dispose();
+    assert.equal((await loading).loaded, true);
+    observer.dispose();
+  });
+
+  it('takes one call at a time per pass and keeps the order of calls', async () => {
+    const model = await loadFixture(device, { experts: true });
+    const sequence = model.createSequence();
+    const pass = model.createPass(2);
+    const hidden = new Uint8Array(hiddenSize * 4);
+    const first = beginOne(pass, sequence);
+    await assert.rejects(pass.attend(0, hidden), codeIs('INTERNAL'));
+    await first;
+    await assert.rejects(pass.logits(Int32Array.of(0)), codeIs('INTERNAL'));
+    await assert.rejects(pass.attend(1, hidden), codeIs('INTERNAL'));
+    await assert.rejects(pass.attend(0, hidden), codeIs('INTERNAL'), 'a failed call leaves the pass to a new begin');
+    await beginOne(pass, sequence);
+    await assert.rejects(pass.attend(0, new Uint8Array(3)), codeIs('INTERNAL'));
+    model.dispose();
+  });
+
+  it('delivers every gate decision before it settles, and rejects with what the listener threw', async () => {
+    const model = await loadFixture(device, { experts: true });
+    const sequence = model.createSequence();
+    const pass = model.createPass(1);
+    await beginOne(pass, sequence);
+    const seen: number[] = [];
+    await pass.forward((layer) => seen.push(layer));
+    assert.deepEqual(seen, [0, 1, 2, 3]);
+    await beginOne(pass, sequence);
+    const thrown = new OdmoeError('CANCELLED', 'enough');
+    await assert.rejects(
+      pass.forward((layer) => {
+        if (layer === 1) throw thrown;
+      }),
+      (error) => error === thrown,
+    );
+    model.dispose();
+  });
+
+  it('says which weights are missing', async () => {
+    const model = createModel(device, FIXTURE_SHAPE);
+    const pass = model.createPass(1);
+    await assert.rejects(beginOne(pass, model.createSequence()), /embedding has not been loaded/);
+    model.dispose();
+    const main = await loadFixture(device, { experts: false });
+    const other = main.createPass(1);
+    await beginOne(other, main.createSequence());
+    await assert.rejects(other.forward(null), /expert \d of layer 0 is not resident/);
+    main.dispose();
+  });
+
+  it('refuses arguments of the wrong kind', async () => {
+    assert.throws(() => openTestDevice({ threads: -1 }), codeIs('INTERNAL'));
+    assert.throws(() => openTestDevice({ instructionSet: 'sse9' as 'avx2' }), codeIs('DEVICE_UNAVAILABLE'));
+    assert.throws(() => createModel(device, { ...FIXTURE_SHAPE, headDim: 15 }), codeIs('MODEL_UNSUPPORTED'));
+    assert.throws(() => createModel(device, { ...FIXTURE_SHAPE, maxPositions: 2 ** 21 }), codeIs('MODEL_UNSUPPORTED'));
+    assert.throws(() => createExpertSlots({} as Device, EXPERT_SHAPE, 1, 1), codeIs('INTERNAL'));
+    const model = await loadFixture(device, { experts: false });
+    const pass = model.createPass(4);
+    const ones = (...values: number[]): Int32Array => Int32Array.from(values);
+    const sequence = model.createSequence();
+    await assert.rejects(pass.begin([sequence], ones(0), ones(0), ones(300)), codeIs('INTERNAL'));
+    await assert.rejects(pass.begin([sequence], ones(1), ones(0), ones(1)), codeIs('INTERNAL'));
+    await assert.rejects(pass.begin([sequence], ones(0, 0), ones(0), ones(1)), codeIs('INTERNAL'));
+    await assert.rejects(pass.begin([sequence, sequence], ones(0), ones(0), ones(1)), codeIs('INTERNAL'));
+    await assert.rejects(pass.begin([], ones(), ones(), ones()), codeIs('INTERNAL'));
+    await assert.rejects(model.loadResidentExpert(0, 8, expertSource(0, 0), 'bf16'), codeIs('INTERNAL'));
+    await assert.rejects(model.loadResidentExpert(4, 0, expertSource(0, 0), 'bf16'), codeIs('INTERNAL'));
+    model.dispose();
+  });
+
+  it('cancels a load that waits and leaves the slot empty', async () => {
+    const slots = createExpertSlots(device, EXPERT_SHAPE, 2, 1);
+    const queued = Array.from({ length: 2 }, (_, slot) => slots.load(slot, expertSource(0, slot)));
+    await assert.rejects(slots.load(1, expertSource(0, 0)), codeIs('INTERNAL'));
+    slots.cancel(1);
+    const [first, second] = await Promise.all(queued);
+    assert.equal(first?.loaded, true);
+    if (second?.loaded === false) {
+      const buffer = new Uint8Array(hiddenSize * 4);
+      await assert.rejects(slots.execute(1, 1, buffer, buffer.slice()), codeIs('INTERNAL'));
+    }
+    assert.equal((await slots.load(1, expertSource(0, 1))).loaded, true);
+    assert.throws(() => {
+      slots.cancel(2);
+    }, codeIs('INTERNAL'));
+    slots.dispose();
+  });
+
+  it('does not load over a slot that executes', async () => {
+    const slots = createExpertSlots(device, EXPERT_SHAPE, 1, 64);
+    await slots.load(0, expertSource(0, 0));
+    const hidden = new Uint8Array(64 * hiddenSize * 4);
+    const executing = slots.execute(0, 64, hidden, new Uint8Array(hidden.length));
+    await assert.rejects(slots.load(0, expertSource(0, 1)), codeIs('INTERNAL'));
+    assert.ok((await executing).executeMs >= 0);
+    await slots.load(0, expertSource(0, 1));
+    await assert.rejects(slots.execute(0, 65, hidden, hidden.slice()), codeIs('INTERNAL'));
+    slots.dispose();
+  });
+
+  it('frees what was never disposed of once it is garbage', async () => {
+    setFlagsFromString('--expose-gc');
+    const collect = runInNewContext('gc') as () => void;
+    await (async () => {
+      const model = await loadFixture(device, { experts: true });
+      const pass = model.createPass(4);
+      await beginOne(pass, model.createSequence());
+      await pass.forward(null);
+      createExpertSlots(device, EXPERT_SHAPE, 2, 2);
+    })();
+    assert.ok(device.info().usedBytes > 0);
+    // The CPU backend's own scratch for attention stays with the device.
+    const settled = (): boolean => device.info().usedBytes < 100_000;
+    for (let i = 0; i < COLLECTIONS_LIMIT && !settled(); i++) {
+      collect();
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    assert.ok(settled(), `${device.info().usedBytes} bytes are still in use`);
+  });
+
+  it('measures the machine', async () => {
+    const speed = await measureMachine(device, 20);
+    assert.ok(speed.readBytesPerS > 0 && speed.fmaFlopPerS > 0);
+  });
+
+  it('lets the process end with handles open, and exit in the middle of a call', () => {
+    const open = `import { openDevice, measureMachine } from '${INDEX_URL}';
+      const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 2, budgetBytes: 0 });`;
+    assert.deepEqual(runScript(`${open} console.log('open');`), { status: 0, stdout: 'open\n', stderr: '' });
+    const waiting = `${open} measureMachine(device, 50).then(() => console.log('measured'));`;
+    assert.deepEqual(runScript(waiting), { status: 0, stdout: 'measured\n', stderr: '' });
+    const leaving = `${open} void measureMachine(device, 5000); setTimeout(() => process.exit(3), 20);`;
+    assert.deepEqual(runScript(leaving), { status: 3, stdout: '', stderr: '' });
+  });
+});

@@ -1,0 +1,151 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import type { Device, Model, Pass, Sequence } from '../../native/index.js';
+import { OdmoeError } from '../../shared/errors/index.js';
+import { FIXTURE_SHAPE, bits, loadFixture, openTestDevice } from './native-test-model.js';
+
+const ROW_BYTES = FIXTURE_SHAPE.keyValueHeads * FIXTURE_SHAPE.headDim * 4;
+const BLOCK_POSITIONS = 256;
+
+const isInternal = (error: unknown): boolean => error instanceof OdmoeError && error.code === 'INTERNAL';
+
+describe('native sequence', () => {
+  let device: Device;
+  let model: Model;
+  let sequence: Sequence;
+  let pass: Pass;
+
+  const begin = (positions: number[], of = sequence): Promise<void> =>
+    pass.begin(
+      [of],
+      new Int32Array(positions.length),
+      Int32Array.from(positions),
+      Int32Array.from(positions, (p) => (p * 5 + 1) % 300),
+    );
+
+  const positions = (from: number, to: number): number[] => Array.from({ length: to - from }, (_, i) => from + i);
+
+  const fill = async (from: number, to: number, of = sequence): Promise<Float32Array> => {
+    await begin(positions(from, to), of);
+    await pass.forward(null);
+    return await pass.logits(Int32Array.of(to - from - 1));
+  };
+
+  before(async () => {
+    device = openTestDevice();
+    model = await loadFixture(device, { experts: true });
+    pass = model.createPass(300);
+  });
+
+  after(() => {
+    pass.dispose();
+    model.dispose();
+    device.dispose();
+  });
+
+  beforeEach(() => {
+    sequence = model.createSequence();
+  });
+
+  afterEach(() => {
+    sequence.dispose();
+  });
+
+  it('takes memory in blocks of positions, for all layers', async () => {
+    const before = device.info().usedBytes;
+    const blockBytes = 2 * ROW_BYTES * BLOCK_POSITIONS * FIXTURE_SHAPE.layers;
+    for (const [end, blocks] of [
+      [10, 1],
+      [256, 1],
+      [257, 2],
+    ] as const) {
+      await begin(positions(0, end));
+      assert.equal(device.info().usedBytes - before, blocks * blockBytes, `${end} positions`);
+    }
+    sequence.dispose();
+    assert.equal(device.info().usedBytes, before);
+    await assert.rejects(pass.forward(null), isInternal);
+  });
+
+  it('gives back the rows that were written, across blocks', async () => {
+    await fill(0, 280);
+    const random = (seed: number, rows: number): Uint8Array =>
+      new Uint8Array(Float32Array.from({ length: (rows * ROW_BYTES) / 4 }, (_, i) => Math.sin(i * seed)).buffer);
+    fc.assert(
+      fc.property(fc.nat(279), fc.integer({ min: 1, max: 40 }), fc.nat(3), (position, rows, layer) => {
+        const keys = random(position + 2, rows);
+        const values = random(position + 3, rows);
+        sequence.writeKeyValues(layer, position, rows, keys, values);
+        const read = sequence.readKeyValues(layer, position, rows);
+        assert.deepEqual(read, { keys, values });
+      }),
+      { numRuns: 50 },
+    );
+  });
+
+  it('runs on with copied rows as with its own', async () => {
+    await fill(0, 270);
+    const copy = model.createSequence();
+    for (let layer = 0; layer < FIXTURE_SHAPE.layers; layer++) {
+      // An odd offset, as rows arrive in a message.
+      const { keys, values } = sequence.readKeyValues(layer, 0, 270);
+      const message = new Uint8Array(keys.length + values.length + 1);
+      message.set(keys, 1);
+      message.set(values, 1 + keys.length);
+      copy.writeKeyValues(layer, 0, 270, message.subarray(1, 1 + keys.length), message.subarray(1 + keys.length));
+    }
+    assert.equal(copy.length, 270);
+    assert.deepEqual(bits(await fill(270, 275, copy)), bits(await fill(270, 275)));
+    copy.dispose();
+  });
+
+  it('forgets what lies behind a truncation and does the same again', async () => {
+    await fill(0, 20);
+    const once = await fill(20, 30);
+    sequence.truncate(20);
+    assert.equal(sequence.length, 20);
+    assert.throws(() => sequence.readKeyValues(0, 15, 6), isInternal);
+    assert.deepEqual(bits(await fill(20, 30)), bits(once));
+    sequence.truncate(100);
+    assert.equal(sequence.length, 30);
+  });
+
+  it('refuses gaps, positions outside the model and rows never written', async () => {
+    await fill(0, 5);
+    const rows = new Uint8Array(ROW_BYTES);
+    assert.throws(() => sequence.writeKeyValues(0, 6, 1, rows, rows), isInternal);
+    assert.throws(() => sequence.writeKeyValues(4, 0, 1, rows, rows), isInternal);
+    assert.throws(() => sequence.writeKeyValues(0, 0, 2, rows, rows), isInternal);
+    assert.throws(() => sequence.readKeyValues(0, 5, 1), isInternal);
+    assert.throws(() => sequence.readKeyValues(0, 0, 1000), isInternal);
+    assert.throws(() => sequence.readKeyValues(-1, 0, 1), isInternal);
+    await assert.rejects(begin([6]), isInternal);
+    await assert.rejects(begin([5, 7]), isInternal);
+    await assert.rejects(begin([512]), isInternal);
+    sequence.writeKeyValues(0, 5, 1, rows, rows);
+    assert.equal(sequence.length, 5);
+  });
+
+  it('is not changed under a running pass', async () => {
+    await fill(0, 5);
+    await begin(positions(5, 200));
+    const running = pass.forward(null);
+    const rows = new Uint8Array(ROW_BYTES);
+    assert.throws(() => sequence.writeKeyValues(0, 0, 1, rows, rows), isInternal);
+    assert.throws(() => {
+      sequence.truncate(0);
+    }, isInternal);
+    assert.equal(sequence.readKeyValues(0, 0, 5).keys.length, 5 * ROW_BYTES);
+    await running;
+    sequence.writeKeyValues(0, 0, 1, rows, rows);
+  });
+
+  it('keeps rows already written readable while later layers run', async () => {
+    await begin([0, 1, 2]);
+    const hidden = new Uint8Array(3 * FIXTURE_SHAPE.hiddenSize * 4);
+    await pass.attend(0, hidden);
+    assert.equal(sequence.readKeyValues(0, 0, 3).values.length, 3 * ROW_BYTES);
+    assert.throws(() => sequence.readKeyValues(1, 0, 3), isInternal);
+    assert.equal(sequence.length, 0);
+  });
+});
