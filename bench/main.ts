@@ -5,7 +5,9 @@ import { registerBenchHop } from './hop/index.js';
 import { registerBenchRecall } from './recall/index.js';
 import { registerBenchSynth } from './synth/index.js';
 
-const program = createProgram('odmoe bench').description('Benchmarks; docs/results.md has results with their commands.');
+const program = createProgram('odmoe bench').description(
+  'Benchmarks; docs/results.md has results with their commands.',
+);
 
 registerBenchGenerate(program);
 registerBenchHop(program);

@@ -33,6 +33,8 @@ export async function resolveMainAddress(flags: MainFlags): Promise<string> {
     );
   }
   if (others.length === 0) return only.address;
-  const list = mains.map((peer) => `\n  --main ${peer.address}   (cluster "${peer.cluster}", ${peer.id}, ${peer.modelName})`);
+  const list = mains.map(
+    (peer) => `\n  --main ${peer.address}   (cluster "${peer.cluster}", ${peer.id}, ${peer.modelName})`,
+  );
   throw new OdmoeError('USAGE', `${mains.length} main nodes answered; say which one:${list.join('')}`);
 }

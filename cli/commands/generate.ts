@@ -24,11 +24,10 @@ export function registerGenerateCommand(program: Command): void {
     .argument('[text]', 'the prompt');
   addGenerationFlags(command)
     .addOption(
-      new Option('--shadow <precision>', 'also run a quantized shadow, and report how well it predicts the experts').choices([
-        'int8',
-        'nf4',
-        'fp16',
-      ]),
+      new Option(
+        '--shadow <precision>',
+        'also run a quantized shadow, and report how well it predicts the experts',
+      ).choices(['int8', 'nf4', 'fp16']),
     )
     .option('--threads <n>', 'threads to compute with (0: as many as there are)', parseWhole, 0)
     .addHelpText(

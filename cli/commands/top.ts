@@ -17,7 +17,10 @@ const CONTROL_C = '\u0003';
 export function registerTopCommand(program: Command): void {
   const command = program.command('top').description('watch a running cluster, once a second; q ends');
   addMainFlags(command)
-    .addHelpText('after', '\nWithout a terminal it prints one look and ends.\n\nExample:\n  odmoe top --main 192.168.1.10:7070')
+    .addHelpText(
+      'after',
+      '\nWithout a terminal it prints one look and ends.\n\nExample:\n  odmoe top --main 192.168.1.10:7070',
+    )
     .action(async (flags: MainFlags) => {
       const address = await resolveMainAddress(flags);
       const first = await fetchStatus(address, STATUS_TIMEOUT_MS);

@@ -18,7 +18,7 @@ export interface DemoClusterOptions {
   startTimeoutMs: number;
 }
 
-const STATUS_POLL_MS = 20;
+const STATUS_POLL_MS = 50;
 const STATUS_TIMEOUT_MS = 2_000;
 
 /** How long after its connection a process that has died may be noticed. */

@@ -40,7 +40,9 @@ export function portCheck(port: number, expectedId: string | null, found: PeerDi
     case 'odmoe': {
       const who = `${describe(found.identity)} listens`;
       const expected = expectedId === null || found.identity.id === expectedId;
-      return expected ? ok(name, who) : fail(name, `${who}, but the configuration gives the port to ${expectedId}`, choose);
+      return expected
+        ? ok(name, who)
+        : fail(name, `${who}, but the configuration gives the port to ${expectedId}`, choose);
     }
     case 'refused':
       return ok(name, 'free');
@@ -78,11 +80,16 @@ interface Candidate {
 async function checkPeers(question: ClusterQuestion, heard: readonly DiscoveredPeer[]): Promise<Check[]> {
   const candidates = candidatesOf(question, heard);
   const diagnoses = await Promise.all(
-    candidates.map(async (candidate) => ({ candidate, diagnosis: await diagnosePeer(candidate.address, question.timeoutMs) })),
+    candidates.map(async (candidate) => ({
+      candidate,
+      diagnosis: await diagnosePeer(candidate.address, question.timeoutMs),
+    })),
   );
   const main = diagnoses.find(({ candidate, diagnosis }) => isMain(diagnosis, question, candidate));
   const mainIdentity = main?.diagnosis.kind === 'odmoe' ? main.diagnosis.identity : null;
-  const checks = diagnoses.map(({ candidate, diagnosis }) => peerCheck(candidate, diagnosis, question.cluster, mainIdentity));
+  const checks = diagnoses.map(({ candidate, diagnosis }) =>
+    peerCheck(candidate, diagnosis, question.cluster, mainIdentity),
+  );
   if (main === undefined) {
     const advice = 'start it (`odmoe main`, `odmoe up`) or give its address by --main HOST:PORT';
     return [...checks, warn('main node', 'none answers', advice)];
@@ -166,7 +173,12 @@ async function problemsOfMain(address: string, timeoutMs: number): Promise<Check
     const workers = status.nodes.filter(({ identity }) => identity.role === 'ROLE_WORKER').length;
     const found = `serves with ${workers} workers`;
     const summary = workers > 0 ? ok(name, found) : warn(name, found, 'start workers: without one it cannot answer');
-    return [summary, ...status.problems.map((problem) => warn(name, `${problem.id || problem.address}: ${problem.code}`, problem.message))];
+    return [
+      summary,
+      ...status.problems.map((problem) =>
+        warn(name, `${problem.id || problem.address}: ${problem.code}`, problem.message),
+      ),
+    ];
   } catch (thrown) {
     return [fail(name, 'does not tell its status', toOdmoeError(thrown).message)];
   }

@@ -23,7 +23,9 @@ export function checkMachine(config: ClusterConfig): Check[] {
 }
 
 function requiredNodeVersion(): string {
-  const manifest = JSON.parse(readFileSync(join(packageRoot(), 'package.json'), 'utf8')) as { engines: { node: string } };
+  const manifest = JSON.parse(readFileSync(join(packageRoot(), 'package.json'), 'utf8')) as {
+    engines: { node: string };
+  };
   return manifest.engines.node.replace('>=', '');
 }
 

@@ -2,9 +2,10 @@ import { SingleBar } from 'cli-progress';
 import { formatBytes } from './units.js';
 
 export interface ProgressBar {
-  update(doneBytes: number, totalBytes: number): void;
+  /** Both can be passed on as functions. */
+  update: (doneBytes: number, totalBytes: number) => void;
   /** Removes the bar. Idempotent. */
-  stop(): void;
+  stop: () => void;
 }
 
 const SILENT: ProgressBar = { update: () => undefined, stop: () => undefined };

@@ -97,7 +97,9 @@ function workerLines(status: StatusReply, earlier: EarlierStatus | null): string
   const workers = status.nodes.filter((node) => node.identity.role === 'ROLE_WORKER');
   if (workers.length === 0) return ['', 'no worker is connected'];
   const columns = earlier === null ? WORKER_COLUMNS : [...WORKER_COLUMNS, ...RATE_COLUMNS];
-  const rows = workers.map((node) => (earlier === null ? workerRow(node) : [...workerRow(node), ...rateRow(node, earlier)]));
+  const rows = workers.map((node) =>
+    earlier === null ? workerRow(node) : [...workerRow(node), ...rateRow(node, earlier)],
+  );
   return ['', ...tableLines(columns, rows)];
 }
 

@@ -4,6 +4,11 @@ export { generateTokens, type GenerationOptions, type GenerationOutcome } from '
 export { GenerationTiming } from './generation-timing.js';
 export { LocalEngine, type LocalEngineOptions } from './local-engine.js';
 export { LocalSequence, createLocalRunner, type ExpertObserver } from './local-runner.js';
-export { promptTokenIds, resolveGeneration, type GenerationLimits, type ResolvedGeneration } from './resolve-generation.js';
+export {
+  promptTokenIds,
+  resolveGeneration,
+  type GenerationLimits,
+  type ResolvedGeneration,
+} from './resolve-generation.js';
 export type { SequenceRunner } from './sequence-runner.js';
 export { ShadowedRunner } from './shadowed-runner.js';

@@ -98,7 +98,10 @@ function requireRoom(promptTokens: number, maxTokens: number, maxPositions: numb
 
 function requireStopStrings(stop: readonly string[], tokenizer: Tokenizer | null): void {
   if (stop.length > STOP_STRINGS_LIMIT) {
-    throw new OdmoeError('REQUEST_INVALID', `${stop.length} stop strings were given; at most ${STOP_STRINGS_LIMIT} are taken`);
+    throw new OdmoeError(
+      'REQUEST_INVALID',
+      `${stop.length} stop strings were given; at most ${STOP_STRINGS_LIMIT} are taken`,
+    );
   }
   for (const text of stop) {
     if (text.length > 0 && text.length <= STOP_STRING_LENGTH_LIMIT) continue;
@@ -108,11 +111,17 @@ function requireStopStrings(stop: readonly string[], tokenizer: Tokenizer | null
     );
   }
   if (stop.length > 0 && tokenizer === null) {
-    throw new OdmoeError('REQUEST_INVALID', 'stop strings need text, but the model has no tokenizer.json; leave them out');
+    throw new OdmoeError(
+      'REQUEST_INVALID',
+      'stop strings need text, but the model has no tokenizer.json; leave them out',
+    );
   }
 }
 
 function requireWhole(name: string, value: number, lowest: number, highest: number): void {
   if (Number.isInteger(value) && value >= lowest && value <= highest) return;
-  throw new OdmoeError('REQUEST_INVALID', `${name} is ${value}; it must be a whole number from ${lowest} to ${highest}`);
+  throw new OdmoeError(
+    'REQUEST_INVALID',
+    `${name} is ${value}; it must be a whole number from ${lowest} to ${highest}`,
+  );
 }

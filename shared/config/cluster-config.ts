@@ -123,7 +123,10 @@ export type ClusterConfig = Omit<z.infer<typeof clusterConfigSchema>, 'nodes'> &
 export type NodeEntry = z.infer<typeof nodeSchema>;
 
 /** A node of the list with its address filled in. */
-export type ConfiguredNode = NodeEntry & { readonly address: { host: string; port: number }; readonly hostGiven: boolean };
+export type ConfiguredNode = NodeEntry & {
+  readonly address: { host: string; port: number };
+  readonly hostGiven: boolean;
+};
 
 const DEFAULT_PORTS = { main: 7600, shadow: 7601, worker: 7602 } as const;
 

@@ -63,7 +63,9 @@ function staticWithoutNodes({ discovery, nodes }: ClusterConfig): Contradiction[
     return [{ path, message: 'static discovery finds only the nodes listed, and none is: list them under nodes' }];
   }
   if (!nodes.some((node) => node.role === 'main')) {
-    return [{ path: ['nodes'], message: 'static discovery needs the main node among the nodes, and none has role main' }];
+    return [
+      { path: ['nodes'], message: 'static discovery needs the main node among the nodes, and none has role main' },
+    ];
   }
   return [];
 }

@@ -85,7 +85,8 @@ function faultsOfIssue(issue: z.core.$ZodIssue): Fault[] {
 function expectation(issue: z.core.$ZodIssue, path: Path): string {
   if (issue.code === 'too_big' && issue.origin === 'array') return 'expected at most 1024 entries';
   if (path.length === 0) return 'expected a mapping of keys to values';
-  if (issue.message.startsWith('Invalid input')) return `expected ${issue.message.replace(/^Invalid input: expected /, '')}`;
+  if (issue.message.startsWith('Invalid input'))
+    return `expected ${issue.message.replace(/^Invalid input: expected /, '')}`;
   return `expected ${issue.message}`;
 }
 
@@ -129,7 +130,9 @@ function offsetOf(fault: Fault, document: Document): number {
     const key = path.at(-1);
     if (fault.atKey && length === fault.path.length) {
       const parent = length === 1 ? document.contents : document.getIn(path.slice(0, -1), true);
-      const pair = isMap(parent) ? parent.items.find((item) => isScalar(item.key) && item.key.value === key) : undefined;
+      const pair = isMap(parent)
+        ? parent.items.find((item) => isScalar(item.key) && item.key.value === key)
+        : undefined;
       if (isScalar(pair?.key) && pair.key.range) return pair.key.range[0];
     }
     const node = length === 0 ? document.contents : document.getIn(path, true);

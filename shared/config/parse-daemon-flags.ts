@@ -10,8 +10,7 @@ import { resolveNodeSettings, type DaemonFlags } from './resolve-node-settings.j
 
 /** What a daemon was asked to do: run, or only to explain itself. */
 export type DaemonRequest =
-  | { kind: 'run'; settings: NodeSettings; exitWithParent: boolean }
-  | { kind: 'help'; text: string };
+  { kind: 'run'; settings: NodeSettings; exitWithParent: boolean } | { kind: 'help'; text: string };
 
 /**
  * Reads a daemon's arguments (without the interpreter and script) and the configuration they name. Throws USAGE for a wrong
@@ -33,8 +32,14 @@ export function parseDaemonFlags(role: RoleSetting, argv: readonly string[]): Da
     const reason = thrown.message.replace(/^error: /, '');
     throw new OdmoeError('USAGE', `${reason}\n\`odmoe ${role} --help\` tells what there is`, { cause: thrown });
   }
-  const { config: path, exitWithParent, interface: interfaceAddress, memoryBudget, executeTimeout, ...named } =
-    command.opts<ParsedFlags>();
+  const {
+    config: path,
+    exitWithParent,
+    interface: interfaceAddress,
+    memoryBudget,
+    executeTimeout,
+    ...named
+  } = command.opts<ParsedFlags>();
   const flags: DaemonFlags = {
     ...named,
     ...(interfaceAddress === undefined ? {} : { interfaceAddress }),
@@ -110,7 +115,11 @@ function addMainFlags(command: Command): void {
     .option('--align-token <period>', 'iterations between token alignments; 0: never', wholeNumber(0, 1_000_000))
     .option('--align-kv <period>', 'iterations between KV alignments; 0: never', wholeNumber(0, 1_000_000))
     .option('--max-active <count>', 'answers in progress at a time', wholeNumber(1, 1024))
-    .option('--max-context <positions>', "prompt and answer together; 0: the model's own limit", wholeNumber(0, 2 ** 31 - 1))
+    .option(
+      '--max-context <positions>',
+      "prompt and answer together; 0: the model's own limit",
+      wholeNumber(0, 2 ** 31 - 1),
+    )
     .option('--execute-timeout <ms>', 'a worker that has not answered by then is lost', wholeNumber(1, 3_600_000));
 }
 

@@ -147,16 +147,14 @@ function findEntry(
   return here[0] ?? null;
 }
 
-function modelPath(
-  role: RoleSetting,
-  config: ClusterConfig,
-  entry: ConfiguredNode | null,
-  flags: DaemonFlags,
-): string {
+function modelPath(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode | null, flags: DaemonFlags): string {
   if (flags.model !== undefined) return resolve(flags.model);
   const configured = entry?.model ?? config.model;
   if (configured === undefined) {
-    throw invalid(config, `the ${role} has no model: give the directory of a pack by --model, or \`model:\` in cluster.yaml`);
+    throw invalid(
+      config,
+      `the ${role} has no model: give the directory of a pack by --model, or \`model:\` in cluster.yaml`,
+    );
   }
   return resolve(config.path === null ? '.' : dirname(config.path), configured);
 }

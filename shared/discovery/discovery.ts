@@ -1,4 +1,5 @@
 import type { NodeSettings } from '../config/node-settings.js';
+import { OdmoeError, toOdmoeError } from '../errors/index.js';
 import type { Logger } from '../log/index.js';
 import { parseAddress } from '../rpc/addresses.js';
 import type { NodeIdentity } from '../rpc/messages.js';
@@ -73,18 +74,20 @@ export async function findMains(
   return found.filter((peer) => peer.role === 'main' && (cluster === null || peer.cluster === cluster));
 }
 
-/** Everyone heard within the time, by cluster and id; the last announcement counts. */
-export async function findPeers(timeoutMs: number, interfaceAddress: string | null = null): Promise<DiscoveredPeer[]> {
+/** Everyone heard within the time, by cluster and id; the last announcement counts. Throws NO_MAIN when multicast fails. */
+async function findPeers(timeoutMs: number, interfaceAddress: string | null = null): Promise<DiscoveredPeer[]> {
   const peers = new Map<string, DiscoveredPeer>();
-  let fault: unknown = null;
+  let fault: string | null = null;
   const multicast = openMulticast(interfaceAddress, (error) => {
-    fault = error;
+    fault = toOdmoeError(error).message;
   });
   const stopListening = listen(multicast, (peer) => peers.set(`${peer.cluster}/${peer.id}`, peer), null);
   await new Promise((resolve) => setTimeout(resolve, timeoutMs));
   stopListening();
   await closeMulticast(multicast);
-  if (fault !== null && peers.size === 0) throw fault;
+  if (fault !== null && peers.size === 0) {
+    throw new OdmoeError('NO_MAIN', `multicast failed (${String(fault)}): give an address, or run \`odmoe doctor\``);
+  }
   return [...peers.values()];
 }
 

@@ -1,3 +1,3 @@
-export { advertise, findMains, findPeers, watchPeers, type Stoppable } from './discovery.js';
+export { advertise, findMains, watchPeers, type Stoppable } from './discovery.js';
 export { probeMulticast, type MulticastProbe } from './probe-multicast.js';
 export type { DiscoveredPeer } from './txt-record.js';

@@ -96,10 +96,14 @@ export const NODE_IDENTIFY: RpcMethod<Record<string, never>, NodeIdentity> = {
 
 export const CLUSTER_JOIN: RpcMethod<{ identity: NodeIdentity }, JoinReply> = {
   path: joinCluster.path,
-  request: codec(joinCluster.requestSerialize, joinCluster.requestDeserialize, (message: { identity: NodeIdentity }) => {
-    validateIdentity(message.identity);
-    return message;
-  }),
+  request: codec(
+    joinCluster.requestSerialize,
+    joinCluster.requestDeserialize,
+    (message: { identity: NodeIdentity }) => {
+      validateIdentity(message.identity);
+      return message;
+    },
+  ),
   reply: codec(joinCluster.responseSerialize, joinCluster.responseDeserialize, validateJoinReply),
 };
 
@@ -145,7 +149,10 @@ function decodeOrExplain(decode: (bytes: Buffer) => object, bytes: Buffer): obje
     return decode(bytes);
   } catch (thrown) {
     const { message } = toOdmoeError(thrown);
-    throw new OdmoeError('PROTOCOL_VIOLATION', `${bytes.length} bytes came that are no message of odmoe.v1: ${message}`);
+    throw new OdmoeError(
+      'PROTOCOL_VIOLATION',
+      `${bytes.length} bytes came that are no message of odmoe.v1: ${message}`,
+    );
   }
 }
 

@@ -181,7 +181,8 @@ function validatePlacement(placement: Placement): void {
   if (ids.size !== placement.workers.length) throw violation('a placement names one worker twice');
   for (const group of placement.groups) {
     const stranger = group.workerIds.find((id) => !ids.has(id));
-    if (stranger !== undefined) throw violation(`a group of a placement names ${stranger}, who is not among its workers`);
+    if (stranger !== undefined)
+      throw violation(`a group of a placement names ${stranger}, who is not among its workers`);
   }
 }
 

@@ -22,20 +22,15 @@ export function fromServiceError(thrown: unknown, lostCode: ErrorCode, peer: str
   if (!isServiceError(thrown)) return toOdmoeError(thrown);
   const [code] = thrown.metadata.get(ERROR_CODE_METADATA);
   if (isErrorCode(code)) return new OdmoeError(code, thrown.details, { cause: thrown });
-  switch (thrown.code) {
-    case status.CANCELLED:
-      return new OdmoeError('CANCELLED', `the call to ${peer} was cancelled`, { cause: thrown });
-    case status.DEADLINE_EXCEEDED:
-      return new OdmoeError('TIMEOUT', `${peer} did not answer in time: is it running, and reachable from here?`, {
-        cause: thrown,
-      });
-    case status.UNIMPLEMENTED:
-      return new OdmoeError('PROTOCOL_VIOLATION', `${peer} does not serve this call: ${thrown.details}`, {
-        cause: thrown,
-      });
-    default:
-      return new OdmoeError(lostCode, `the connection to ${peer} failed: ${thrown.details}`, { cause: thrown });
+  const cause = { cause: thrown };
+  if (thrown.code === status.CANCELLED) return new OdmoeError('CANCELLED', `the call to ${peer} was cancelled`, cause);
+  if (thrown.code === status.DEADLINE_EXCEEDED) {
+    return new OdmoeError('TIMEOUT', `${peer} did not answer in time: is it running, and reachable from here?`, cause);
   }
+  if (thrown.code === status.UNIMPLEMENTED) {
+    return new OdmoeError('PROTOCOL_VIOLATION', `${peer} does not serve this call: ${thrown.details}`, cause);
+  }
+  return new OdmoeError(lostCode, `the connection to ${peer} failed: ${thrown.details}`, cause);
 }
 
 function isServiceError(thrown: unknown): thrown is ServiceError {

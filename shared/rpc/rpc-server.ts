@@ -1,4 +1,10 @@
-import { Server, logVerbosity, setLogVerbosity, type ServerDuplexStream, type UntypedServiceImplementation } from '@grpc/grpc-js';
+import {
+  Server,
+  logVerbosity,
+  setLogVerbosity,
+  type ServerDuplexStream,
+  type UntypedServiceImplementation,
+} from '@grpc/grpc-js';
 import { HealthImplementation } from 'grpc-health-check';
 import { createServer } from 'node:net';
 import type { NodeSettings } from '../config/node-settings.js';

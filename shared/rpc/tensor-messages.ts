@@ -239,6 +239,7 @@ function onlyMember(bytes: Buffer, tag: number): FieldReader | null {
 
 function tensorType(value: number): TensorType {
   const type = TENSOR_TYPES[value];
-  if (type === undefined) throw new OdmoeError('PROTOCOL_VIOLATION', `a message holds a tensor of unknown type ${value}`);
+  if (type === undefined)
+    throw new OdmoeError('PROTOCOL_VIOLATION', `a message holds a tensor of unknown type ${value}`);
   return type;
 }

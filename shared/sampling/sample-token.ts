@@ -47,7 +47,8 @@ export function samplingDistribution(logits: Float32Array, options: SamplingOpti
   const highest = requireUsableLogits(logits);
   const weights = new Float64Array(logits.length);
   // The highest weighs 1, so that no temperature, however small, overflows.
-  for (let id = 0; id < weights.length; id++) weights[id] = Math.exp(((logits[id] ?? 0) - highest) / options.temperature);
+  for (let id = 0; id < weights.length; id++)
+    weights[id] = Math.exp(((logits[id] ?? 0) - highest) / options.temperature);
   let ids: readonly number[] = topK(logits, options.topK);
   if (options.topP < 1) ids = topP(logits, weights, ids, options.topP);
   const ratio = options.minP;

@@ -1,11 +1,24 @@
 import { join } from 'node:path';
-import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
+import * as tokenizersPackage from '@huggingface/tokenizers';
 import { z } from 'zod';
 import { OdmoeError } from '../errors/index.js';
 import { fileExists, readBoundedFile, readJsonFile, type FileErrors } from '../model/read-file.js';
 import type { ChatMessage } from '../rpc/messages.js';
 import { chatTemplateFrom, type ChatTemplate } from './chat-template.js';
 import type { Tokenizer } from './tokenizer.js';
+
+/** What is used of @huggingface/tokenizers, whose own declarations (0.2.0) name modules that TypeScript does not find. */
+interface TokenizerEngine {
+  encode(text: string, options: { add_special_tokens: boolean }): { ids: (number | undefined)[] };
+  /** At least one id. */
+  decode(tokenIds: number[], options: { clean_up_tokenization_spaces: boolean }): string;
+  id_to_token(tokenId: number): string | undefined;
+  get_vocab(): Map<string, number>;
+  get_added_tokens_decoder(): Map<number, { special: boolean }>;
+}
+const { Tokenizer: EngineConstructor } = tokenizersPackage as unknown as {
+  Tokenizer: new (definition: object, config: object) => TokenizerEngine;
+};
 
 const TOKENIZER_FILE = 'tokenizer.json';
 const CONFIG_FILE = 'tokenizer_config.json';
@@ -18,7 +31,10 @@ const REMEDY = "copy it from the model's repository, or give the prompt as token
 
 const FILE_ERRORS: FileErrors = { missing: 'TOKENIZER_INVALID', invalid: 'TOKENIZER_INVALID', remedy: REMEDY };
 
-const tokenizerFileSchema = z.looseObject({ model: z.looseObject({}), added_tokens: z.array(z.looseObject({})).default([]) });
+const tokenizerFileSchema = z.looseObject({
+  model: z.looseObject({}),
+  added_tokens: z.array(z.looseObject({})).default([]),
+});
 const configSchema = z.looseObject({});
 
 /**
@@ -41,7 +57,12 @@ export async function openTokenizer(directory: string): Promise<Tokenizer | null
   return (await fileExists(join(directory, TOKENIZER_FILE))) ? loadTokenizer(directory) : null;
 }
 
-function tokenizerFrom(definition: object, config: object, template: ChatTemplate | null, directory: string): Tokenizer {
+function tokenizerFrom(
+  definition: object,
+  config: object,
+  template: ChatTemplate | null,
+  directory: string,
+): Tokenizer {
   const engine = createEngine(definition, config, directory);
   let vocabularySize = 0;
   for (const id of engine.get_vocab().values()) vocabularySize = Math.max(vocabularySize, id + 1);
@@ -50,7 +71,7 @@ function tokenizerFrom(definition: object, config: object, template: ChatTemplat
 
   const encodeWith = (text: string, addSpecialTokens: boolean): number[] => {
     if (text === '') return [];
-    const ids: (number | undefined)[] = engine.encode(text, { add_special_tokens: addSpecialTokens }).ids;
+    const { ids } = engine.encode(text, { add_special_tokens: addSpecialTokens });
     return ids.map((id) => {
       if (id !== undefined) return id;
       throw new OdmoeError('REQUEST_INVALID', `the tokenizer of ${directory} has no token for a part of the text`);
@@ -77,9 +98,9 @@ function tokenizerFrom(definition: object, config: object, template: ChatTemplat
   };
 }
 
-function createEngine(definition: object, config: object, directory: string): HuggingFaceTokenizer {
+function createEngine(definition: object, config: object, directory: string): TokenizerEngine {
   try {
-    return new HuggingFaceTokenizer(definition, config);
+    return new EngineConstructor(definition, config);
   } catch (thrown) {
     const reason = thrown instanceof Error ? thrown.message : String(thrown);
     throw new OdmoeError(
@@ -90,7 +111,11 @@ function createEngine(definition: object, config: object, directory: string): Hu
   }
 }
 
-async function readObject<Shape extends z.ZodType>(path: string, limitBytes: number, schema: Shape): Promise<z.infer<Shape>> {
+async function readObject<Shape extends z.ZodType>(
+  path: string,
+  limitBytes: number,
+  schema: Shape,
+): Promise<z.infer<Shape>> {
   const parsed = schema.safeParse(await readJsonFile(path, limitBytes, FILE_ERRORS));
   if (parsed.success) return parsed.data;
   const issue = parsed.error.issues[0];

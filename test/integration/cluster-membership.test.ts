@@ -7,7 +7,7 @@ import { TestCluster, stopCluster } from './harness/test-cluster.js';
 import { TestLog } from './harness/test-log.js';
 import { packOf } from './harness/test-models.js';
 import { testSettings } from './harness/test-settings.js';
-import { waitUntil } from './harness/wait-until.js';
+import { WAIT_LIMIT_MS, waitUntil } from './harness/wait-until.js';
 
 describe('membership of a cluster', () => {
   let cluster: TestCluster | null = null;
@@ -65,7 +65,7 @@ describe('membership of a cluster', () => {
     const main = await startMain(testSettings('main', pack, { peers }), log.logger('main'));
     try {
       await waitUntil('the worker is placed and the other one is told', async () => {
-        const { placement, problems } = await fetchStatus(main.address, 1000);
+        const { placement, problems } = await fetchStatus(main.address, WAIT_LIMIT_MS);
         return placement?.workers.length === 1 && problems.some(({ id }) => id === 'absent');
       });
     } finally {
@@ -125,7 +125,7 @@ describe('membership of a cluster', () => {
     assert.ok((await cluster.ask(requestFor([1, 2]))).finished.sep !== null);
     await cluster.stopNode('shadow');
     await cluster.waitForRoster(2, 1);
-    const { sep } = (await cluster.ask(requestFor([1, 2]))).finished;
+    const { sep } = (await cluster.ask(requestFor([1, 2], { maxTokens: 200 }))).finished;
     assert.ok((sep?.predictedCorrectly ?? 0) > 0);
   });
 
@@ -139,7 +139,7 @@ describe('membership of a cluster', () => {
     try {
       await cluster.waitForRoster(2, 1);
       assert.ok(((await cluster.status()).placement?.epoch ?? 0) > before);
-      const { finished } = await cluster.ask(requestFor([1, 2]));
+      const { finished } = await cluster.ask(requestFor([1, 2], { maxTokens: 200 }));
       assert.ok((finished.sep?.predictedCorrectly ?? 0) > 0);
     } finally {
       await main.stop();

@@ -6,7 +6,7 @@ import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from './h
 import { TestCluster, stopCluster } from './harness/test-cluster.js';
 import { openReference } from './harness/test-models.js';
 import { testSettings } from './harness/test-settings.js';
-import { waitUntil } from './harness/wait-until.js';
+import { WAIT_LIMIT_MS, waitUntil } from './harness/wait-until.js';
 
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], { maxTokens: 20, logprobs: 300 });
 const EXECUTE_TIMEOUT_MS = 300;
@@ -88,7 +88,7 @@ describe('a worker that does not behave', () => {
       },
     });
     identity.address = rogue.address;
-    await joinMain(running.mainAddress, identity, 1000);
+    await joinMain(running.mainAddress, identity, WAIT_LIMIT_MS);
   }
 
   for (const [manner, onExecute] of Object.entries(MANNERS)) {

@@ -51,7 +51,11 @@ describe('odmoe generate', () => {
   assert.ok(sum !== undefined);
 
   it('prints the answer', async () => {
-    assert.deepEqual(await odmoe(['generate', demoModel, sum.prompt]), { status: 0, stdout: `${sum.text}\n`, stderr: '' });
+    assert.deepEqual(await odmoe(['generate', demoModel, sum.prompt]), {
+      status: 0,
+      stdout: `${sum.text}\n`,
+      stderr: '',
+    });
   });
 
   it('--json prints one object with the documented keys', async () => {
@@ -66,7 +70,9 @@ describe('odmoe generate', () => {
     assert.equal(answer.sep, null);
     assert.equal(answer.reloads, 0);
     assert.deepEqual(
-      ['ttft_ms', 'tpot_ms', 'decode_tokens_per_s', 'output_tokens_per_s'].filter((key) => !((answer.timing[key] ?? 0) > 0)),
+      ['ttft_ms', 'tpot_ms', 'decode_tokens_per_s', 'output_tokens_per_s'].filter(
+        (key) => !((answer.timing[key] ?? 0) > 0),
+      ),
       [],
     );
     assert.deepEqual(
@@ -125,7 +131,12 @@ describe('odmoe generate', () => {
     const help = await odmoe(['--help']);
     assert.equal(help.status, 0);
     assert.match(help.stdout, /main\|shadow\|worker/);
-    for (const args of [['help', 'worker'], ['bench', '--help'], ['help', 'bench'], ['prompt', '--help']]) {
+    for (const args of [
+      ['help', 'worker'],
+      ['bench', '--help'],
+      ['help', 'bench'],
+      ['prompt', '--help'],
+    ]) {
       const run = await odmoe(args);
       assert.equal(run.status, 0, run.stderr);
       assert.match(run.stdout, /Usage: odmoe/);

@@ -11,7 +11,11 @@ const fixture = join(packageRoot(), 'test', 'fixtures', 'mixtral');
 const PROMPT = Array.from({ length: 300 }, (_, n) => (n * 37 + 11) % 300);
 const FURTHER = [5, 17, 290, 0, 123];
 
-async function bitsFor(directory: string, prefillRows: number, device: Partial<DeviceOptions> = {}): Promise<Uint32Array[]> {
+async function bitsFor(
+  directory: string,
+  prefillRows: number,
+  device: Partial<DeviceOptions> = {},
+): Promise<Uint32Array[]> {
   const model = await openResidentModel(directory, device);
   try {
     return await logitBits(model, PROMPT, FURTHER, prefillRows);
@@ -24,7 +28,10 @@ describe('one arithmetic: the logits are the same to the bit', () => {
   let expected: Uint32Array[];
   before(async () => {
     expected = await bitsFor(fixture, 64);
-    assert.ok(new Set(expected.map((bits) => bits.join(','))).size === expected.length, 'each token has logits of its own');
+    assert.ok(
+      new Set(expected.map((bits) => bits.join(','))).size === expected.length,
+      'each token has logits of its own',
+    );
   });
 
   for (const prefillRows of [1, 7, 300]) {

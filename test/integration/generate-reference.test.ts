@@ -40,7 +40,10 @@ function assertLogprobs(tokens: readonly TokenReply[], expected: readonly number
   assert.equal(tokens.length, expected.length);
   for (const [index, { logprob }] of tokens.entries()) {
     const difference = Math.abs(logprob - (expected[index] ?? NaN));
-    assert.ok(difference < LOGPROB_TOLERANCE, `token ${index}: log-probability ${logprob}, expected ${expected[index]}`);
+    assert.ok(
+      difference < LOGPROB_TOLERANCE,
+      `token ${index}: log-probability ${logprob}, expected ${expected[index]}`,
+    );
   }
 }
 
@@ -70,7 +73,13 @@ describe("the single-process engine reproduces transformers' references", () => 
         logprobs: 0,
       };
       const tokens: TokenReply[] = [];
-      const generation = generateTokens(runner, reference.prompt_token_ids, options, null, new AbortController().signal);
+      const generation = generateTokens(
+        runner,
+        reference.prompt_token_ids,
+        options,
+        null,
+        new AbortController().signal,
+      );
       for await (const token of generation) tokens.push(token);
       assert.deepEqual(
         tokens.map((token) => token.tokenId),
@@ -114,7 +123,9 @@ describe('the demo model in the single-process engine', () => {
     return { ...empty, maxTokens: 64, ignoreEos: false, logprobs: 0, ...change };
   }
 
-  async function answer(change: Partial<GenerateRequest>): Promise<{ replies: GenerateReply[]; tokens: TokenReply[]; finished: Finished }> {
+  async function answer(
+    change: Partial<GenerateRequest>,
+  ): Promise<{ replies: GenerateReply[]; tokens: TokenReply[]; finished: Finished }> {
     const replies: GenerateReply[] = [];
     for await (const reply of engine.generate(request(change), new AbortController().signal)) replies.push(reply);
     const last = replies.at(-1);
@@ -126,7 +137,10 @@ describe('the demo model in the single-process engine', () => {
   for (const reference of referencesIn<DemoReference>(demoModel)) {
     it(`answers "${reference.prompt}" as transformers does`, async () => {
       const { replies, tokens, finished } = await answer({ text: reference.prompt });
-      assert.deepEqual(replies[0], { kind: 'started', started: { promptTokenIds: reference.prompt_token_ids, seed: 5 } });
+      assert.deepEqual(replies[0], {
+        kind: 'started',
+        started: { promptTokenIds: reference.prompt_token_ids, seed: 5 },
+      });
       assert.deepEqual(
         tokens.map((token) => token.tokenId),
         reference.token_ids,

@@ -6,7 +6,10 @@ import type { ModelSource } from '../../shared/model/tensor-source.js';
 /** A model with all its experts, to run sequences of and look at their logits and experts. */
 export interface ResidentTestModel {
   readonly source: ModelSource;
-  createRunner(prefillRows: number, onExperts?: (position: number, layer: number, experts: number[]) => void): SequenceRunner;
+  createRunner(
+    prefillRows: number,
+    onExperts?: (position: number, layer: number, experts: number[]) => void,
+  ): SequenceRunner;
   dispose(): void;
 }
 

@@ -46,7 +46,14 @@ function node(role: RoleName, id: string, counters: Partial<NodeStatus> = {}): N
 const STATUS: StatusReply = {
   nodes: [
     node('ROLE_MAIN', 'main'),
-    node('ROLE_WORKER', 'w1', { slots: 2, slotsInUse: 1, slotBytes: 196_608, loads: 30, executions: 50, loadMsMean: 0.5 }),
+    node('ROLE_WORKER', 'w1', {
+      slots: 2,
+      slotsInUse: 1,
+      slotBytes: 196_608,
+      loads: 30,
+      executions: 50,
+      loadMsMean: 0.5,
+    }),
     node('ROLE_WORKER', 'w2', { slots: 2, loads: 10 }),
   ],
   placement: {
@@ -68,7 +75,10 @@ describe('the status of a cluster', () => {
   it('shows roster, workers, placement and problems', () => {
     const text = statusLines(STATUS, null).join('\n');
     assert.match(text, /cluster home, model storyteller, 1 answers running, 2 waiting, 5 requests and 120 tokens/);
-    assert.match(text, /^w1 +worker +10\.0\.0\.1:7000 +1 min 1 s +2\.00 MB +3\.00 MB +4\.00 MB +150 MB +cpu avx2, 2 threads$/m);
+    assert.match(
+      text,
+      /^w1 +worker +10\.0\.0\.1:7000 +1 min 1 s +2\.00 MB +3\.00 MB +4\.00 MB +150 MB +cpu avx2, 2 threads$/m,
+    );
     assert.match(text, /^w1 +1\/2 +197 KB +30 +0 +0 +50 /m);
     assert.match(text, /no shadow is connected/);
     assert.match(text, /group 1: w2 {2}\(layers 1, 3, 5, 7\)/);
@@ -80,7 +90,10 @@ describe('the status of a cluster', () => {
     const earlier: StatusReply = {
       ...STATUS,
       tokens: 100,
-      nodes: [node('ROLE_WORKER', 'w1', { loads: 10, executions: 10 }), { ...node('ROLE_WORKER', 'w2', { loads: 500 }) }],
+      nodes: [
+        node('ROLE_WORKER', 'w1', { loads: 10, executions: 10 }),
+        { ...node('ROLE_WORKER', 'w2', { loads: 500 }) },
+      ],
     };
     const restarted = earlier.nodes[1];
     if (restarted !== undefined) restarted.identity.bootId = 'an older boot';
@@ -117,7 +130,13 @@ describe('tables and units', () => {
       { title: 'a', align: 'left' as const },
       { title: 'bb', align: 'right' as const },
     ];
-    assert.deepEqual(tableLines(columns, [['xyz', '1'], ['', '100']]), ['a     bb', 'xyz    1', '     100']);
+    assert.deepEqual(
+      tableLines(columns, [
+        ['xyz', '1'],
+        ['', '100'],
+      ]),
+      ['a     bb', 'xyz    1', '     100'],
+    );
   });
 
   it('are written for people', () => {

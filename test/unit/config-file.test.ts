@@ -37,10 +37,16 @@ describe('cluster.yaml at the root', () => {
 
   it('shows in its comments every key of every section, with the true default', () => {
     const shown = source.replaceAll(/^ {2}# ([a-z_]+: \S.*)$/gm, '  $1').replace('static # default: ', '');
-    const { path: _path, nodes: _nodes, model: _model, discovery, ...config } = parseClusterConfig(shown, 'c.yaml');
-    const { path: _none, nodes: _empty, model: _absent, discovery: defaults, ...expected } = defaultClusterConfig();
-    assert.deepEqual(config, expected);
-    assert.equal(discovery.provider, defaults.provider);
+    const parsed = parseClusterConfig(shown, 'c.yaml');
+    const { path, nodes, ...expected } = defaultClusterConfig();
+    assert.deepEqual([path, nodes], [null, []]);
+    const { interface: interfaceAddress, ...discovery } = parsed.discovery;
+    assert.equal(interfaceAddress, '192.168.1.20');
+    assert.deepEqual(
+      { ...parsed, discovery },
+      { ...expected, discovery, model: parsed.model, path: parsed.path, nodes: parsed.nodes },
+    );
+    assert.deepEqual(discovery, expected.discovery);
     for (const [section, keys] of Object.entries(expected)) {
       if (typeof keys !== 'object') continue;
       for (const key of Object.keys(keys)) assert.match(shown, new RegExp(`^  ${key}: `, 'm'), `${section}.${key}`);
@@ -59,23 +65,39 @@ describe('a configuration file', () => {
   });
 
   const wrong: [string, string, RegExp[]][] = [
-    ['an unknown key', 'cluster: a\nalgin:\n  token: 1\n', [/^c\.yaml:2:1: algin: unknown key; did you mean "align"\?$/]],
+    [
+      'an unknown key',
+      'cluster: a\nalgin:\n  token: 1\n',
+      [/^c\.yaml:2:1: algin: unknown key; did you mean "align"\?$/],
+    ],
     ['an unknown key of a section', 'align:\n  kv: 1\n  tokens: 1\n', [/^c\.yaml:3:3: align\.tokens: .*"token"/]],
     [
       'an unknown key of a node',
       'nodes:\n  - id: a\n    role: main\n    memory-budget: 1\n',
       [/^c\.yaml:4:5: nodes\[0\]\.memory-budget: .*"memory_budget"/],
     ],
-    ['an unknown key near none', 'zzzzzzzz: 1\n', [/^c\.yaml:1:1: zzzzzzzz: unknown key; the keys here are cluster, model/]],
+    [
+      'an unknown key near none',
+      'zzzzzzzz: 1\n',
+      [/^c\.yaml:1:1: zzzzzzzz: unknown key; the keys here are cluster, model/],
+    ],
     ['a wrong type', 'align:\n  token: soon\n', [/^c\.yaml:2:10: align\.token: expected a whole number from 0 to/]],
     ['a negative period', 'align: {token: -1, kv: 1.5}', [/:1:16: align\.token: exp/, /:1:24: align\.kv: exp/]],
     ['a section that is a list', 'align: [1]', [/^c\.yaml:1:8: align: expected /]],
     ['a document that is a list', '- 1\n', [/^c\.yaml:1:1: expected a mapping/]],
-    ['a value out of a choice', 'log:\n  level: loud\n', [/^c\.yaml:2:10: log\.level: expected one of error, warn, info, debug$/]],
+    [
+      'a value out of a choice',
+      'log:\n  level: loud\n',
+      [/^c\.yaml:2:10: log\.level: expected one of error, warn, info, debug$/],
+    ],
     ['a size that is none', 'worker: {memory_budget: lots}', [/memory_budget: expected a size such as "1 GiB"/]],
     ['a group size', 'placement: {group_size: 0}', [/group_size: expected auto or a whole number/]],
     ['a missing key', 'nodes:\n  - role: worker\n', [/^c\.yaml:2:5: nodes\[0\]\.id: expected letters/]],
-    ['a port out of range', 'nodes: [{id: a, role: main, port: 70000}]', [/port: expected a whole number from 1 to 65535/]],
+    [
+      'a port out of range',
+      'nodes: [{id: a, role: main, port: 70000}]',
+      [/port: expected a whole number from 1 to 65535/],
+    ],
     ['a host with a port', 'nodes: [{id: a, role: main, host: "h:7600"}]', [/host: expected a host name/]],
     ['a key given twice', 'cluster: a\ncluster: b\n', [/^c\.yaml:2:1: .*unique/i]],
     ['no YAML', 'cluster: [a\nb: c: d\n', [/^c\.yaml:\d+:\d+: /]],
@@ -119,10 +141,21 @@ describe('a configuration file', () => {
   });
 
   it('never leads to anything but a configuration or CONFIG_INVALID', () => {
-    const line = fc.constantFrom('cluster: a', 'nodes:', '  - id: a', '    role: main', 'align:', '  token: 1', '- x', ': :');
-    fc.assert(fc.property(fc.array(fc.oneof(line, fc.string()), { maxLength: 8 }), (lines) => {
-      faultsOf(lines.join('\n'));
-    }));
+    const line = fc.constantFrom(
+      'cluster: a',
+      'nodes:',
+      '  - id: a',
+      '    role: main',
+      'align:',
+      '  token: 1',
+      '- x',
+      ': :',
+    );
+    fc.assert(
+      fc.property(fc.array(fc.oneof(line, fc.string()), { maxLength: 8 }), (lines) => {
+        faultsOf(lines.join('\n'));
+      }),
+    );
   });
 });
 

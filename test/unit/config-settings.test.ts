@@ -64,7 +64,12 @@ describe('settings of a daemon', () => {
     assert.equal(settings.listenHost, '0.0.0.0');
     assert.equal(settings.advertiseHost, 'box1');
     assert.equal(settings.mainAddress, '192.168.1.20:7600');
-    assert.deepEqual(settings.device, { backend: 'cpu', instructionSet: 'auto', threads: 4, memoryBudgetBytes: 2 ** 31 });
+    assert.deepEqual(settings.device, {
+      backend: 'cpu',
+      instructionSet: 'auto',
+      threads: 4,
+      memoryBudgetBytes: 2 ** 31,
+    });
     assert.equal(settings.worker.slots, 1);
     assert.deepEqual(settings.discovery.peers, [
       { role: 'main', id: 'm', address: '192.168.1.20:7600' },
@@ -130,7 +135,12 @@ describe('flags of a daemon', () => {
     assert.equal(settings.cluster, 'demo');
     assert.deepEqual([settings.id, settings.listenHost, settings.listenPort], ['w', '127.0.0.1', 0]);
     assert.deepEqual(settings.discovery, { provider: 'static', interfaceAddress: '10.0.0.1', peers: [] });
-    assert.deepEqual(settings.device, { backend: 'cpu', instructionSet: 'scalar', threads: 2, memoryBudgetBytes: 2 ** 23 });
+    assert.deepEqual(settings.device, {
+      backend: 'cpu',
+      instructionSet: 'scalar',
+      threads: 2,
+      memoryBudgetBytes: 2 ** 23,
+    });
     assert.deepEqual(settings.log, { level: 'debug', format: 'json' });
     assert.equal(settings.advertiseHost, 'me');
     assert.equal(settings.mainAddress, '127.0.0.1:7600');

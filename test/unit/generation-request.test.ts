@@ -1,6 +1,11 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
-import { ExpertRecall, GenerationTiming, resolveGeneration, type ResolvedGeneration } from '../../engine/generation/index.js';
+import {
+  ExpertRecall,
+  GenerationTiming,
+  resolveGeneration,
+  type ResolvedGeneration,
+} from '../../engine/generation/index.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 import { OdmoeError, type ErrorCode } from '../../shared/errors/index.js';
 import type { GenerateRequest } from '../../shared/rpc/messages.js';

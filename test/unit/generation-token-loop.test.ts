@@ -1,7 +1,12 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import * as fc from 'fast-check';
-import { generateTokens, type GenerationOptions, type GenerationOutcome, type SequenceRunner } from '../../engine/generation/index.js';
+import {
+  generateTokens,
+  type GenerationOptions,
+  type GenerationOutcome,
+  type SequenceRunner,
+} from '../../engine/generation/index.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { TokenReply } from '../../shared/rpc/messages.js';
@@ -96,7 +101,10 @@ describe('the token loop', () => {
     const { tokens } = await collect(new ScriptedRunner([50]), { maxTokens: 1, logprobs: 2, sampling }, null);
     const expected = 10 - Math.log(Math.exp(10) + VOCABULARY - 1);
     assert.ok(Math.abs((tokens[0]?.logprob ?? 0) - expected) < 1e-12);
-    assert.deepEqual(tokens[0]?.top.map((entry) => entry.tokenId), [50, 0]);
+    assert.deepEqual(
+      tokens[0]?.top.map((entry) => entry.tokenId),
+      [50, 0],
+    );
   });
 
   it('shows the same text piece by piece as in the end, whatever the tokens', async () => {
@@ -112,7 +120,11 @@ describe('the token loop', () => {
   it('cuts the text before a stop string, wherever tokens divide it', async () => {
     const text = 'There was a small fox. She lived near the beach.';
     for (const stop of ['fox', 'all fo', '. She', 'x', 'There', 'beach.', 'll f']) {
-      const { tokens, outcome } = await collect(new ScriptedRunner(tokenizer.encode(text)), { stop: [stop] }, tokenizer);
+      const { tokens, outcome } = await collect(
+        new ScriptedRunner(tokenizer.encode(text)),
+        { stop: [stop] },
+        tokenizer,
+      );
       assert.equal(outcome.text, text.slice(0, text.indexOf(stop)), stop);
       assert.equal(tokens.map((token) => token.text).join(''), outcome.text);
       assert.equal(outcome.finishReason, 'stop');
@@ -128,7 +140,11 @@ describe('the token loop', () => {
 
   it('gives back what looked like the start of a stop string but was not', async () => {
     const text = 'a fox and a fog';
-    const { outcome } = await collect(new ScriptedRunner(tokenizer.encode(text)), { stop: ['fog horn', 'zz'] }, tokenizer);
+    const { outcome } = await collect(
+      new ScriptedRunner(tokenizer.encode(text)),
+      { stop: ['fog horn', 'zz'] },
+      tokenizer,
+    );
     assert.equal(outcome.text, text);
     assert.equal(outcome.finishReason, 'stop');
   });
@@ -136,14 +152,18 @@ describe('the token loop', () => {
   it('never shows text that a stop string later cuts off', async () => {
     const word = fc.constantFrom('ab', 'ba', 'a', 'b', ' ', 'abab');
     await fc.assert(
-      fc.asyncProperty(fc.array(word, { maxLength: 12 }), fc.array(word, { minLength: 1, maxLength: 3 }), async (words, stops) => {
-        const text = words.join('');
-        const stop = [stops.join('')];
-        const { tokens, outcome } = await collect(new ScriptedRunner(tokenizer.encode(text)), { stop }, tokenizer);
-        const cut = text.indexOf(stop[0] ?? '');
-        assert.equal(outcome.text, cut < 0 ? text : text.slice(0, cut));
-        assert.equal(tokens.map((token) => token.text).join(''), outcome.text);
-      }),
+      fc.asyncProperty(
+        fc.array(word, { maxLength: 12 }),
+        fc.array(word, { minLength: 1, maxLength: 3 }),
+        async (words, stops) => {
+          const text = words.join('');
+          const stop = [stops.join('')];
+          const { tokens, outcome } = await collect(new ScriptedRunner(tokenizer.encode(text)), { stop }, tokenizer);
+          const cut = text.indexOf(stop[0] ?? '');
+          assert.equal(outcome.text, cut < 0 ? text : text.slice(0, cut));
+          assert.equal(tokens.map((token) => token.text).join(''), outcome.text);
+        },
+      ),
     );
   });
 

@@ -35,7 +35,7 @@ describe('log lines', () => {
     assert.match(lines[1] ?? '', /warn {2}worker w1: first second error="TIMEOUT: late"$/);
   });
 
-  it('are one JSON object an event, in which fields cannot take the place of the line\'s own', async () => {
+  it("are one JSON object an event, in which fields cannot take the place of the line's own", async () => {
     const [line] = await linesOf({ level: 'info', format: 'json' }, (log) => {
       log.error('broke', { id: 'forged', level: 'forged', event: 'forged', size: 12n, list: [1, 2] });
     });

@@ -32,7 +32,8 @@ describe('native operators (C++)', () => {
   }
   const names = execFileSync(program, ['--list'], { timeout: LIST_LIMIT_MS, encoding: 'utf8' }).trim().split('\n');
   let lines: string[] = [];
-  before(async () => {
+  before(async function () {
+    this.timeout(RUN_LIMIT_MS + LIST_LIMIT_MS);
     lines = await runCases();
   });
   for (const name of names) {

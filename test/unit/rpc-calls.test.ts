@@ -140,7 +140,7 @@ describe('calls', function () {
     assert.deepEqual(await fetchStatus(address, 2000), STATUS);
   });
 
-  it('bring a handler\'s OdmoeError across and turn a defect into INTERNAL', async () => {
+  it("bring a handler's OdmoeError across and turn a defect into INTERNAL", async () => {
     const address = await serve({
       cluster: {
         join: async () => {
@@ -208,19 +208,22 @@ describe('calls', function () {
   });
 
   it('tell main when the client aborts, and the client that it was cancelled', async () => {
-    let aborted: Promise<unknown> | null = null;
+    let begun = false;
+    let heardAbort = (): void => undefined;
+    const aborted = new Promise<void>((resolve) => {
+      heardAbort = resolve;
+    });
     const address = await serve({
       inference: async function* (_request, signal) {
-        aborted = new Promise((resolve) => {
-          signal.addEventListener('abort', resolve, { once: true });
-        });
+        signal.addEventListener('abort', heardAbort, { once: true });
+        begun = true;
         yield token(1);
         await aborted;
       },
     });
     const controller = new AbortController();
     const answer = collect(address, controller.signal);
-    while (aborted === null) await delay(5);
+    while (!begun) await delay(5);
     controller.abort();
     const { error } = await answer;
     assert.ok(error instanceof OdmoeError);

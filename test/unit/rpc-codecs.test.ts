@@ -5,7 +5,13 @@ import protobuf from 'protobufjs';
 import { packageRoot } from '../../shared/config/index.js';
 import { alignedFloats, type Execute, type ExecuteResult, type TensorType } from '../../shared/rpc/index.js';
 import { CLUSTER_STATUS, INFERENCE_GENERATE, SHADOW_SERVE, WORKER_SERVE } from '../../shared/rpc/codecs.js';
-import type { GenerateRequest, NodeIdentity, ShadowRequest, WorkerReply, WorkerRequest } from '../../shared/rpc/index.js';
+import type {
+  GenerateRequest,
+  NodeIdentity,
+  ShadowRequest,
+  WorkerReply,
+  WorkerRequest,
+} from '../../shared/rpc/index.js';
 import {
   decodeExecuteRequest,
   decodeResultReply,
@@ -163,7 +169,7 @@ describe('hand-written encoding of Execute and ExecuteResult', () => {
   });
 });
 
-describe('decoding of a peer\'s messages', () => {
+describe("decoding of a peer's messages", () => {
   const anyDecoder = fc.constantFrom(
     WORKER_SERVE.request,
     WORKER_SERVE.reply,
@@ -242,7 +248,15 @@ describe('decoding of a peer\'s messages', () => {
       { kind: 'token', token: { epoch: 1, sequence: 2, position: 0, tokenId: 65_000 } },
       {
         kind: 'kvRows',
-        kvRows: { epoch: 1, sequence: 2, layer: 3, position: 4, rows: 1, keys: Buffer.alloc(8, 1), values: Buffer.alloc(8, 2) },
+        kvRows: {
+          epoch: 1,
+          sequence: 2,
+          layer: 3,
+          position: 4,
+          rows: 1,
+          keys: Buffer.alloc(8, 1),
+          values: Buffer.alloc(8, 2),
+        },
       },
       { kind: 'end', end: { sequence: 2 } },
     ];

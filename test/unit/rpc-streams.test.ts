@@ -1,6 +1,9 @@
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { connect } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import { identifyPeer, openShadowStream, openWorkerStream, startRpcServer } from '../../shared/rpc/index.js';
@@ -289,7 +292,11 @@ describe('streams between peers', function () {
     const port = server?.port ?? 0;
     const idle = connect(port, '127.0.0.1');
     const garbage = Buffer.from(Array.from({ length: 4096 }, (_, index) => (index * 7919) & 255));
-    for (const bytes of [garbage, Buffer.from('GET / HTTP/1.1\r\nHost: x\r\n\r\n'), Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nxxxxxxxxxxxxxxxxxx')]) {
+    for (const bytes of [
+      garbage,
+      Buffer.from('GET / HTTP/1.1\r\nHost: x\r\n\r\n'),
+      Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nxxxxxxxxxxxxxxxxxx'),
+    ]) {
       const socket = connect(port, '127.0.0.1');
       socket.on('error', () => undefined);
       socket.write(bytes);
@@ -298,6 +305,28 @@ describe('streams between peers', function () {
     }
     assert.equal((await identifyPeer(address, 2000)).id, 'worker-1');
     idle.destroy();
+  });
+
+  it('report a peer that is stopped, and one that is killed', async () => {
+    for (const signal of ['SIGSTOP', 'SIGKILL'] as const) {
+      const script = fileURLToPath(new URL('../../bench/hop/echo-process.js', import.meta.url));
+      const child = spawn(process.execPath, [script], { stdio: ['pipe', 'pipe', 'inherit'] });
+      try {
+        const [line] = (await once(child.stdout, 'data')) as [Buffer];
+        const { rpcAddress } = JSON.parse(line.toString()) as { rpcAddress: string };
+        const stream = openWorkerStream(rpcAddress, NETWORK);
+        const first = new Promise((resolve) => {
+          stream.onMessage(resolve);
+        });
+        stream.send({ kind: 'execute', execute: execute(1, 1) });
+        await first;
+        const closed = closing(stream);
+        child.kill(signal);
+        assert.equal((await closed)?.code, 'WORKER_LOST', signal);
+      } finally {
+        child.kill('SIGKILL');
+      }
+    }
   });
 
   it('fail with PORT_UNAVAILABLE on a port in use or an address of another machine', async () => {

@@ -1,7 +1,12 @@
 import assert from 'node:assert/strict';
 import * as fc from 'fast-check';
 import { OdmoeError } from '../../shared/errors/index.js';
-import { resolveSampling, sampleToken, samplingDistribution, type SamplingOptions } from '../../shared/sampling/index.js';
+import {
+  resolveSampling,
+  sampleToken,
+  samplingDistribution,
+  type SamplingOptions,
+} from '../../shared/sampling/index.js';
 
 const GREEDY: SamplingOptions = { temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1, seed: 1 };
 const PLAIN: SamplingOptions = { ...GREEDY, temperature: 1 };
@@ -62,7 +67,8 @@ describe('the sampling distribution', () => {
         const probabilities = softmax(logits, 1);
         const ids = [...samplingDistribution(logits, { ...PLAIN, topP }).ids];
         assert.deepEqual(ids, byLogit(logits).slice(0, ids.length));
-        const mass = (count: number): number => ids.slice(0, count).reduce((sum, id) => sum + (probabilities[id] ?? 0), 0);
+        const mass = (count: number): number =>
+          ids.slice(0, count).reduce((sum, id) => sum + (probabilities[id] ?? 0), 0);
         assert.ok(mass(ids.length) >= topP - 1e-9, 'too few');
         assert.ok(ids.length === 1 || mass(ids.length - 1) < topP + 1e-9, 'too many');
       }),
@@ -165,8 +171,14 @@ describe('sampling options of a request', () => {
   const given = { temperature: 0.5, topK: 3, topP: 0, minP: 0, repetitionPenalty: 0 };
 
   it('are made whole', () => {
-    assert.deepEqual(resolveSampling(null, () => 9), { ...GREEDY, seed: 9 });
-    assert.deepEqual(resolveSampling(given, () => 9), { ...GREEDY, temperature: 0.5, topK: 3, seed: 9 });
+    assert.deepEqual(
+      resolveSampling(null, () => 9),
+      { ...GREEDY, seed: 9 },
+    );
+    assert.deepEqual(
+      resolveSampling(given, () => 9),
+      { ...GREEDY, temperature: 0.5, topK: 3, seed: 9 },
+    );
     assert.equal(resolveSampling({ ...given, seed: 0 }, () => 9).seed, 0);
   });
 
@@ -188,7 +200,8 @@ describe('sampling options of a request', () => {
     it(`${Object.keys(change)[0]} of ${Object.values(change)[0]} is refused`, () => {
       assert.throws(
         () => resolveSampling({ ...given, ...change }, () => 0),
-        (error) => error instanceof OdmoeError && error.code === 'REQUEST_INVALID' && / is .*; it must be/.test(error.message),
+        (error) =>
+          error instanceof OdmoeError && error.code === 'REQUEST_INVALID' && / is .*; it must be/.test(error.message),
       );
     });
   }

@@ -28,7 +28,10 @@ describe('log-probabilities', () => {
         const top = topLogprobs(logits, count);
         assert.equal(top.length, Math.min(count, logits.length));
         const sorted = [...logits.keys()].sort((a, b) => (logits[b] ?? 0) - (logits[a] ?? 0) || a - b);
-        assert.deepEqual(top.map(({ tokenId }) => tokenId), sorted.slice(0, count));
+        assert.deepEqual(
+          top.map(({ tokenId }) => tokenId),
+          sorted.slice(0, count),
+        );
         for (const { tokenId, logprob } of top) assert.equal(logprob, logprobOf(logits, tokenId));
       }),
     );
@@ -54,7 +57,8 @@ describe('counter-based random numbers', () => {
 
   it('differ between positions, and between seeds that lie side by side', () => {
     const values = new Set<number>();
-    for (let seed = 0; seed < 100; seed++) for (let position = 0; position < 100; position++) values.add(counterRandom(seed, position));
+    for (let seed = 0; seed < 100; seed++)
+      for (let position = 0; position < 100; position++) values.add(counterRandom(seed, position));
     assert.equal(values.size, 10_000);
   });
 

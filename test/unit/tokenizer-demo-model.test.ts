@@ -14,7 +14,9 @@ interface Reference {
   text: string;
 }
 
-const { references } = JSON.parse(readFileSync(join(demoModel, 'reference.json'), 'utf8')) as { references: Reference[] };
+const { references } = JSON.parse(readFileSync(join(demoModel, 'reference.json'), 'utf8')) as {
+  references: Reference[];
+};
 
 describe("the demo model's tokenizer", () => {
   let tokenizer: Tokenizer;

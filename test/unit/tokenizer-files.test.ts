@@ -13,7 +13,8 @@ describe('reading a tokenizer from files', () => {
   let directory: string;
   beforeEach(async () => {
     directory = await mkdtemp(join(tmpdir(), 'odmoe-tokenizer-'));
-    for (const name of ['tokenizer.json', 'tokenizer_config.json']) await cp(join(demoModel, name), join(directory, name));
+    for (const name of ['tokenizer.json', 'tokenizer_config.json'])
+      await cp(join(demoModel, name), join(directory, name));
   });
   afterEach(async () => {
     await rm(directory, { recursive: true, force: true });
@@ -24,7 +25,11 @@ describe('reading a tokenizer from files', () => {
     await writeFile(join(directory, 'tokenizer_config.json'), JSON.stringify({ ...config, ...change }));
   }
 
-  async function refusal(code: string, words: RegExp, act: () => unknown = () => loadTokenizer(directory)): Promise<void> {
+  async function refusal(
+    code: string,
+    words: RegExp,
+    act: () => unknown = () => loadTokenizer(directory),
+  ): Promise<void> {
     await assert.rejects(
       async () => act(),
       (error) => error instanceof OdmoeError && error.code === code && words.test(error.message),
@@ -46,7 +51,13 @@ describe('reading a tokenizer from files', () => {
     await refusal('TOKENIZER_INVALID', /not valid JSON/, () => openTokenizer(directory));
   });
 
-  for (const content of ['[]', '{}', '{"model": 3}', '{"model": {"type": "BPE"}}', '{"model": {"type": "Nonsense", "vocab": {}}}']) {
+  for (const content of [
+    '[]',
+    '{}',
+    '{"model": 3}',
+    '{"model": {"type": "BPE"}}',
+    '{"model": {"type": "Nonsense", "vocab": {}}}',
+  ]) {
     it(`refuses a tokenizer.json of ${content}`, async () => {
       await writeFile(join(directory, 'tokenizer.json'), content);
       await refusal('TOKENIZER_INVALID', /tokenizer\.json: not a tokenizer/);
@@ -151,6 +162,14 @@ function byteFallbackTokenizer(): unknown {
         { type: 'Strip', content: ' ', start: 1, stop: 0 },
       ],
     },
-    model: { type: 'BPE', unk_token: '<unk>', byte_fallback: true, fuse_unk: true, ignore_merges: false, vocab, merges: ['\u2581 a', 'a b'] },
+    model: {
+      type: 'BPE',
+      unk_token: '<unk>',
+      byte_fallback: true,
+      fuse_unk: true,
+      ignore_merges: false,
+      vocab,
+      merges: ['\u2581 a', 'a b'],
+    },
   };
 }

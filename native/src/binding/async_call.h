@@ -16,7 +16,8 @@
 namespace odmoe {
 
 // Work: on the addon's thread, no JavaScript; gives a value. Convert(env, value): on the JavaScript thread.
-// What Work captures goes before the promise settles; retained values and the device stay until then.
+// What Work captures is let go on the JavaScript thread, just before the promise settles; retained values and the device stay
+// until then too.
 template <typename Work, typename Convert>
 class AsyncCall : public Job, public Completion {
  public:
@@ -40,13 +41,13 @@ class AsyncCall : public Job, public Completion {
     } catch (...) {
       error_ = std::current_exception();
     }
-    work_.reset();
     const std::shared_ptr<Completions> completions = completions_;
     self.release();
     completions->deliver(std::unique_ptr<Completion>(this));
   }
 
   void settle(Napi::Env env) noexcept override {
+    work_.reset();
     try {
       if (error_) std::rethrow_exception(error_);
       deferred_.Resolve(convert_(env, *value_));

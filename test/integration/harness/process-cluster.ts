@@ -8,7 +8,7 @@ import { TestLog } from './test-log.js';
 import { packOf, type TestModel } from './test-models.js';
 import { waitUntil } from './wait-until.js';
 
-const STATUS_TIMEOUT_MS = 5000;
+const STATUS_TIMEOUT_MS = 20_000;
 
 /** A cluster of real processes on this machine, to be killed and stopped. */
 export class ProcessCluster {

@@ -11,7 +11,7 @@ import { packOf, type TestModel } from './test-models.js';
 import { testSettings, type SettingsChanges } from './test-settings.js';
 import { waitUntil } from './wait-until.js';
 
-const STATUS_TIMEOUT_MS = 5000;
+const STATUS_TIMEOUT_MS = 20_000;
 
 export interface ClusterPlan {
   model?: TestModel;

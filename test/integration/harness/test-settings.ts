@@ -21,6 +21,9 @@ export interface SettingsChanges {
 /** One cluster name a test process, so that two test runs on one machine never mix. */
 const CLUSTER = `test-${process.pid}-${randomInt(1_000_000)}`;
 
+/** A whole cluster shares one event loop, which a busy machine may hold up for seconds: nobody is to be given up for that. */
+const PATIENT_NETWORK = { reconnectDelayMs: 50, keepaliveIntervalMs: 5000, keepaliveTimeoutMs: 20_000 };
+
 /** Settings of a daemon on the loopback interface, on any free port, one thread, no multicast. */
 export function testSettings(role: RoleSetting, packDirectory: string, changes: SettingsChanges = {}): NodeSettings {
   const defaults = resolveNodeSettings(role, defaultClusterConfig(), {
@@ -43,6 +46,6 @@ export function testSettings(role: RoleSetting, packDirectory: string, changes: 
     placement: { groupSize: changes.groupSize ?? defaults.placement.groupSize },
     shadow: { precision: changes.precision ?? defaults.shadow.precision },
     worker: { slots: changes.slots ?? 1 },
-    network: { ...defaults.network, reconnectDelayMs: 50, ...changes.network },
+    network: { ...defaults.network, ...PATIENT_NETWORK, ...changes.network },
   };
 }

@@ -1,0 +1,116 @@
+import assert from 'node:assert/strict';
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
+
+const DAEMON_MODULE = fileURLToPath(new URL('../../shared/daemon/index.js', import.meta.url));
+const ERRORS_MODULE = fileURLToPath(new URL('../../shared/errors/index.js', import.meta.url));
+
+/** Bodies of `start` for the daemons of these tests; "serving" keeps the process alive as a server's socket would. */
+const STARTS = {
+  good: `const serving = setInterval(() => undefined, 1000);
+    return { address: '127.0.0.1:1', stop: async () => { process.stdout.write('stopped\\n'); } };`,
+  stuck: `const serving = setInterval(() => undefined, 1000);
+    return { address: '127.0.0.1:1', stop: () => new Promise(() => undefined) };`,
+  refused: `throw new OdmoeError('MODEL_NOT_FOUND', 'no model at ' + settings.modelPath);`,
+  broken: `throw new TypeError('a defect');`,
+  crashing: `setTimeout(() => { throw new Error('later defect'); }, 50);
+    return { address: '127.0.0.1:1', stop: async () => { process.stdout.write('stopped\\n'); } };`,
+} as const;
+
+describe("a daemon's process", function () {
+  this.timeout(20_000);
+  let children: ChildProcess[] = [];
+
+  afterEach(() => {
+    for (const child of children) child.kill('SIGKILL');
+    children = [];
+  });
+
+  function start(
+    kind: keyof typeof STARTS,
+    args: string[],
+  ): { child: ChildProcess; output: () => string; errors: () => string } {
+    const source = `
+      import { runDaemon } from ${JSON.stringify(DAEMON_MODULE)};
+      import { OdmoeError } from ${JSON.stringify(ERRORS_MODULE)};
+      await runDaemon('worker', async (settings, log) => { ${STARTS[kind]} }, () => process.stdout.write('bound to parent\\n'));`;
+    // With -e there is no script path; the daemon's arguments start where they would behind one.
+    const child = spawn(process.execPath, ['--input-type=module', '-e', source, 'script', ...args], { stdio: 'pipe' });
+    children.push(child);
+    let out = '';
+    let err = '';
+    child.stdout.on('data', (bytes: Buffer) => (out += bytes.toString()));
+    child.stderr.on('data', (bytes: Buffer) => (err += bytes.toString()));
+    return { child, output: () => out, errors: () => err };
+  }
+
+  async function ready(daemon: { child: ChildProcess; output: () => string }): Promise<void> {
+    while (!daemon.output().includes('listening')) await once(daemon.child.stdout ?? daemon.child, 'data');
+  }
+
+  async function ended({ child }: { child: ChildProcess }): Promise<number | null> {
+    if (child.exitCode === null) await once(child, 'close');
+    return child.exitCode;
+  }
+
+  const model = ['--model', '/packs/demo', '--id', 'w1'];
+
+  it('says where it listens, and stops cleanly on SIGTERM and on SIGINT', async () => {
+    for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+      const daemon = start('good', model);
+      await ready(daemon);
+      daemon.child.kill(signal);
+      assert.equal(await ended(daemon), 0);
+      assert.equal(daemon.output(), 'odmoe worker w1 listening on 127.0.0.1:1\nstopped\n');
+      assert.equal(daemon.errors(), '');
+    }
+  });
+
+  it('ends at a second signal although its stop hangs', async () => {
+    const daemon = start('stuck', [...model, '--log-level', 'info']);
+    await ready(daemon);
+    daemon.child.kill('SIGTERM');
+    while (!daemon.errors().includes('stopping')) await once(daemon.child.stderr ?? daemon.child, 'data');
+    daemon.child.kill('SIGTERM');
+    assert.equal(await ended(daemon), 1);
+  });
+
+  it('stops when standard input ends, with --exit-with-parent only', async () => {
+    const bound = start('good', [...model, '--exit-with-parent']);
+    await ready(bound);
+    bound.child.stdin?.end();
+    assert.equal(await ended(bound), 0);
+    assert.match(bound.output(), /^bound to parent\n.*listening.*\nstopped\n$/);
+
+    const free = start('good', model);
+    free.child.stdin?.end();
+    await ready(free);
+    assert.equal(free.child.exitCode, null);
+  });
+
+  it("ends with the error's exit status and message when it cannot start", async () => {
+    const daemon = start('refused', model);
+    assert.equal(await ended(daemon), 3);
+    assert.equal(daemon.errors(), 'odmoe worker: no model at /packs/demo [MODEL_NOT_FOUND]\n');
+    const broken = start('broken', model);
+    assert.equal(await ended(broken), 1);
+    assert.match(broken.errors(), /a defect \[INTERNAL\]\n.*TypeError/);
+  });
+
+  it('ends with status 2 on a wrong flag and 0 after --help', async () => {
+    const wrong = start('good', ['--modle', 'x']);
+    assert.equal(await ended(wrong), 2);
+    assert.match(wrong.errors(), /unknown option '--modle'[^]*--help/);
+    const help = start('good', ['--help']);
+    assert.equal(await ended(help), 0);
+    assert.match(help.output(), /Usage: odmoe worker/);
+  });
+
+  it('logs a defect, stops and ends with status 1', async () => {
+    const daemon = start('crashing', model);
+    assert.equal(await ended(daemon), 1);
+    assert.match(daemon.errors(), /a defect ends the daemon.*later defect/);
+    assert.match(daemon.output(), /stopped/);
+  });
+});
