@@ -54,9 +54,12 @@ export interface Model {
 export interface Sequence {
   /** F32 rows of one layer, rows x keyValueHeads x headDim, little-endian; positions must have been written by a pass. */
   readKeyValues(layer: number, position: number, rows: number): { keys: Uint8Array; values: Uint8Array };
-  /** Overwrites rows (alignment); positions at most one past the highest written. */
+  /**
+   * Overwrites rows (alignment); positions at most one past the highest written. This and truncate throw INTERNAL while a call of a
+   * pass that works on the sequence has not settled; reading does not.
+   */
   writeKeyValues(layer: number, position: number, rows: number, keys: Uint8Array, values: Uint8Array): void;
-  /** Forgets positions >= length. */
+  /** Forgets positions >= length; their memory stays with the sequence. */
   truncate(length: number): void;
   readonly length: number;
   dispose(): void;
@@ -107,7 +110,10 @@ export interface LoadOutcome {
 export interface ExpertSlots {
   readonly count: number;
   readonly slotBytes: number;
-  /** One load at a time per slot; loads of several slots queue on the addon's I/O thread in the order asked. */
+  /**
+   * One load at a time per slot, and none while it executes; loads of several slots queue on the addon's I/O thread in the order
+   * asked. What was in the slot is gone at once, whether or not the load succeeds.
+   */
   load(slot: number, source: ExpertSource): Promise<LoadOutcome>;
   /** Asks a running or queued load of the slot to stop; its promise settles soon with loaded: false. */
   cancel(slot: number): void;

@@ -13,7 +13,11 @@ const KILL_GRACE_MS = 2_000;
 
 const POLL_MS = 20;
 
-export type StopOutcome = { kind: 'stopped' | 'killed' | 'wasNotRunning'; id: string; pid: number };
+export interface StopOutcome {
+  kind: 'stopped' | 'killed' | 'wasNotRunning';
+  id: string;
+  pid: number;
+}
 
 /**
  * Stops the daemon recorded: SIGTERM, then SIGKILL. A record whose process has ended, or whose number another process has now, is

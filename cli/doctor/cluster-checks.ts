@@ -57,7 +57,7 @@ export function portCheck(port: number, expectedId: string | null, found: PeerDi
 async function checkMulticast(question: ClusterQuestion): Promise<{ check: Check; peers: DiscoveredPeer[] }> {
   const name = 'multicast';
   const { heardOneself, peers, fault } = await probeMulticast(question.interfaceAddress, question.timeoutMs);
-  const where = question.interfaceAddress ?? 'the default interface';
+  const where = question.interfaceAddress ?? 'the networks of this machine';
   if (heardOneself) {
     return { check: ok(name, `reaches ${where}; ${peers.length} nodes of all clusters announce themselves`), peers };
   }

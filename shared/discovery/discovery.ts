@@ -3,7 +3,7 @@ import { OdmoeError, toOdmoeError } from '../errors/index.js';
 import type { Logger } from '../log/index.js';
 import { parseAddress } from '../rpc/addresses.js';
 import type { NodeIdentity } from '../rpc/messages.js';
-import { SERVICE_TYPE, closeMulticast, listen, openMulticast } from './multicast.js';
+import { SERVICE_TYPE, closeMulticast, listen, openMulticast, publish } from './multicast.js';
 import { encodeTxt, type DiscoveredPeer } from './txt-record.js';
 
 export interface Stoppable {
@@ -22,7 +22,7 @@ export async function advertise(settings: NodeSettings, identity: NodeIdentity, 
   const multicast = openMulticast(settings.discovery.interfaceAddress, (error) => {
     log.warn('multicast failed: other nodes may not find this one', { error });
   });
-  multicast.publish({
+  publish(multicast, {
     // Clusters of different names may use the same ids on one LAN.
     name: `${identity.cluster}-${identity.id}`.slice(0, SERVICE_NAME_LIMIT),
     type: SERVICE_TYPE,

@@ -1,4 +1,5 @@
 /** The one place that touches bonjour-service. */
+import { networkInterfaces } from 'node:os';
 import bonjourService, { type Service } from 'bonjour-service';
 import type { Logger } from '../log/index.js';
 import { formatAddress } from '../rpc/addresses.js';
@@ -13,30 +14,59 @@ export const QUERY_INTERVAL_MS = 5000;
 /** How long saying goodbye may take. */
 const GOODBYE_TIMEOUT_MS = 500;
 
-type Multicast = InstanceType<typeof bonjourService.Bonjour>;
+type Responder = InstanceType<typeof bonjourService.Bonjour>;
+type Announcement = Parameters<Responder['publish']>[0];
+
+/** One responder per network of this host. */
+export interface Multicast {
+  readonly responders: readonly Responder[];
+}
+
+/**
+ * The IPv4 addresses whose networks are spoken to: the one given, else every network of this host (a host without a default
+ * route has no "system's choice"), else, without any network, loopback.
+ */
+function interfaceAddresses(given: string | null): string[] {
+  if (given !== null) return [given];
+  const external = Object.values(networkInterfaces())
+    .flatMap((addresses) => addresses ?? [])
+    .filter((address) => address.family === 'IPv4' && !address.internal)
+    .map((address) => address.address);
+  return external.length > 0 ? external : ['127.0.0.1'];
+}
 
 /** `onFault` gets socket errors: without it they would be thrown from a timer. */
 export function openMulticast(interfaceAddress: string | null, onFault: (error: unknown) => void): Multicast {
-  // `interface` alone binds to that address and then hears no multicast.
-  const options = interfaceAddress === null ? {} : { interface: interfaceAddress, bind: '0.0.0.0' };
-  return new bonjourService.Bonjour(options as ConstructorParameters<typeof bonjourService.Bonjour>[0], onFault);
+  const responders = interfaceAddresses(interfaceAddress).map((address) => {
+    // `interface` alone binds to that address and then hears no multicast.
+    const options = { interface: address, bind: '0.0.0.0' };
+    return new bonjourService.Bonjour(options as ConstructorParameters<typeof bonjourService.Bonjour>[0], onFault);
+  });
+  return { responders };
 }
 
-/** Says goodbye and closes the socket. */
+export function publish(multicast: Multicast, announcement: Announcement): void {
+  for (const responder of multicast.responders) responder.publish({ ...announcement });
+}
+
+/** Says goodbye and closes the sockets. */
 export async function closeMulticast(multicast: Multicast): Promise<void> {
+  await Promise.all(multicast.responders.map(closeResponder));
+}
+
+async function closeResponder(responder: Responder): Promise<void> {
   await new Promise<void>((resolve) => {
     const timer = setTimeout(resolve, GOODBYE_TIMEOUT_MS);
-    multicast.unpublishAll(() => {
+    responder.unpublishAll(() => {
       clearTimeout(timer);
       resolve();
     });
   });
-  multicast.destroy();
+  responder.destroy();
 }
 
 /** Calls back for each well-formed announcement, again when a known one changes (another boot). Returns how to stop. */
 export function listen(multicast: Multicast, onPeer: (peer: DiscoveredPeer) => void, log: Logger | null): () => void {
-  const browser = multicast.find({ type: SERVICE_TYPE });
   const heard = (service: Service): void => {
     const host = service.referer?.address;
     if (host === undefined || !(service.port > 0)) return;
@@ -48,14 +78,17 @@ export function listen(multicast: Multicast, onPeer: (peer: DiscoveredPeer) => v
       onPeer(peer);
     }
   };
-  browser.on('up', heard);
-  browser.on('txt-update', heard);
-  browser.on('srv-update', heard);
+  const browsers = multicast.responders.map((responder) => responder.find({ type: SERVICE_TYPE }));
+  for (const browser of browsers) {
+    browser.on('up', heard);
+    browser.on('txt-update', heard);
+    browser.on('srv-update', heard);
+  }
   const timer = setInterval(() => {
-    browser.update();
+    for (const browser of browsers) browser.update();
   }, QUERY_INTERVAL_MS);
   return () => {
     clearInterval(timer);
-    browser.stop();
+    for (const browser of browsers) browser.stop();
   };
 }

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { toOdmoeError } from '../errors/index.js';
 import { PROTOCOL_VERSION } from '../rpc/limits.js';
-import { SERVICE_TYPE, closeMulticast, listen, openMulticast } from './multicast.js';
+import { SERVICE_TYPE, closeMulticast, listen, openMulticast, publish } from './multicast.js';
 import { encodeTxt, type DiscoveredPeer } from './txt-record.js';
 
 /** Cluster name of the probe: no real cluster has it, because a name begins with a letter or digit. */
@@ -39,7 +39,7 @@ export async function probeMulticast(interfaceAddress: string | null, timeoutMs:
   const announcer = openMulticast(interfaceAddress, failed);
   const identity = { id, role: 'ROLE_WORKER', cluster: PROBE_CLUSTER, protocolVersion: PROTOCOL_VERSION } as const;
   const txt = encodeTxt({ ...identity, modelName: '', packDigest: '', bootId: id, address: '', device: '' });
-  announcer.publish({ name: `probe-${id}`, type: SERVICE_TYPE, port: PROBE_PORT, txt, probe: false });
+  publish(announcer, { name: `probe-${id}`, type: SERVICE_TYPE, port: PROBE_PORT, txt, probe: false });
   await new Promise((resolve) => setTimeout(resolve, timeoutMs));
   stopListening();
   await Promise.all([closeMulticast(announcer), closeMulticast(listener)]);

@@ -1,9 +1,8 @@
 /** Single calls: who is there, joining, status, and a generation. */
-import { Client, Metadata, type ClientReadableStream } from '@grpc/grpc-js';
+import { Metadata, type ClientReadableStream } from '@grpc/grpc-js';
 import { OdmoeError, type ErrorCode } from '../errors/index.js';
-import { clientChannelOptions } from './channel-options.js';
+import { openChannel } from './channel.js';
 import { CLUSTER_JOIN, CLUSTER_STATUS, INFERENCE_GENERATE, NODE_IDENTIFY, type RpcMethod } from './codecs.js';
-import { channelCredentials } from './credentials.js';
 import type { GenerateReply, GenerateRequest, JoinReply, NodeIdentity, StatusReply } from './messages.js';
 import { fromServiceError } from './rpc-errors.js';
 
@@ -35,20 +34,27 @@ async function callOnce<Request, Reply>(
   timeoutMs: number,
   lostCode: ErrorCode,
 ): Promise<Reply> {
-  const client = new Client(address, channelCredentials(), clientChannelOptions(null));
+  const channel = openChannel(address, null);
   try {
     const bytes = await new Promise<Buffer>((resolve, reject) => {
       const options = { deadline: Date.now() + timeoutMs };
-      client.makeUnaryRequest(method.path, raw, raw, method.request.encode(request), options, (error, reply) => {
-        if (error !== null) reject(error);
-        else resolve(reply ?? Buffer.alloc(0));
-      });
+      channel.client.makeUnaryRequest(
+        method.path,
+        raw,
+        raw,
+        method.request.encode(request),
+        options,
+        (error, reply) => {
+          if (error !== null) reject(error);
+          else resolve(reply ?? Buffer.alloc(0));
+        },
+      );
     });
     return method.reply.decode(bytes);
   } catch (thrown) {
     throw fromServiceError(thrown, lostCode, address);
   } finally {
-    client.close();
+    channel.close();
   }
 }
 
@@ -62,9 +68,9 @@ export async function* generate(
   signal?: AbortSignal,
 ): AsyncGenerator<GenerateReply, void, undefined> {
   const network = { ...GENERATE_KEEPALIVE, executeTimeoutMs: 0, reconnectDelayMs: 0 };
-  const client = new Client(address, channelCredentials(), clientChannelOptions(network));
+  const channel = openChannel(address, network);
   const { path, request: requestCodec, reply: replyCodec } = INFERENCE_GENERATE;
-  const call = client.makeServerStreamRequest(path, raw, raw, requestCodec.encode(request), new Metadata());
+  const call = channel.client.makeServerStreamRequest(path, raw, raw, requestCodec.encode(request), new Metadata());
   const cancel = (): void => {
     call.cancel();
   };
@@ -81,7 +87,7 @@ export async function* generate(
   } finally {
     signal?.removeEventListener('abort', cancel);
     call.cancel();
-    client.close();
+    channel.close();
   }
 }
 

@@ -1,10 +1,9 @@
 /** Streams that main and shadow open to their peers. */
-import { Client, Metadata, status, type ClientDuplexStream } from '@grpc/grpc-js';
+import { Metadata, status, type ClientDuplexStream } from '@grpc/grpc-js';
 import type { NodeSettings } from '../config/node-settings.js';
 import { OdmoeError, type ErrorCode } from '../errors/index.js';
-import { clientChannelOptions } from './channel-options.js';
+import { openChannel } from './channel.js';
 import { SHADOW_SERVE, WORKER_SERVE, type RpcMethod } from './codecs.js';
-import { channelCredentials } from './credentials.js';
 import { CLOSE_GRACE_MS, CONNECT_TIMEOUT_MS } from './limits.js';
 import type { ShadowReply, ShadowRequest, WorkerReply, WorkerRequest } from './messages.js';
 import { GrpcPeerStream, type PeerStream } from './peer-stream.js';
@@ -36,7 +35,8 @@ function openStream<Out, In>(
   method: RpcMethod<Out, In>,
   lostCode: ErrorCode,
 ): PeerStream<Out, In> {
-  const client = new Client(address, channelCredentials(), clientChannelOptions(network));
+  const channel = openChannel(address, network);
+  const { client } = channel;
   const call: RawStream = client.makeBidiStreamRequest(method.path, raw, raw, new Metadata());
   let forceTimer: NodeJS.Timeout | null = null;
   const stream = new GrpcPeerStream(call, method.request, method.reply, {
@@ -53,7 +53,7 @@ function openStream<Out, In>(
   });
   const settle = (error: OdmoeError | null): void => {
     if (forceTimer !== null) clearTimeout(forceTimer);
-    client.close();
+    channel.close();
     // Messages that arrived before the status are still to be delivered.
     if (stream.delivering) call.once('end', () => stream.ended(error));
     else stream.ended(error);

@@ -182,7 +182,7 @@ describe('shadow predictions', () => {
     await unaligned.end();
   });
 
-  it('of positions that main has passed go to main only', async () => {
+  it('reach main for positions that it has passed as well', async () => {
     const expected = await local.start(promptIds);
     // All announced at once: the shadow starts behind, and catches up.
     begin();
@@ -191,10 +191,6 @@ describe('shadow predictions', () => {
     const last = promptIds.length + tokenIds.length - 1;
     await lastArrived(last);
     for (let position = promptIds.length; position <= last; position += 1) assertPredicted(expected, position);
-    await waitUntil('the workers are told of the last position', () =>
-      workers.some(({ predictions }) => predictions.some(({ position }) => position === last)),
-    );
-    for (const { predictions } of workers) for (const { position } of predictions) assert.equal(position, last);
     await expected.end();
   });
 

@@ -271,4 +271,19 @@ describe('native handles', () => {
     const leaving = `${open} void measureMachine(device, 5000); setTimeout(() => process.exit(3), 20);`;
     assert.deepEqual(runScript(leaving), { status: 3, stdout: '', stderr: '' });
   });
+
+  it('survives the end of a worker thread in the middle of a call', () => {
+    const inWorker = `import('${INDEX_URL}').then(({ openDevice, measureMachine }) => {
+      const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 });
+      void measureMachine(device, 100);
+      require('node:worker_threads').parentPort.postMessage('measuring');
+    });`;
+    const script = `import { Worker } from 'node:worker_threads';
+      const worker = new Worker(${JSON.stringify(inWorker)}, { eval: true });
+      worker.on('message', async () => {
+        await worker.terminate();
+        setTimeout(() => console.log('alive'), 400);
+      });`;
+    assert.deepEqual(runScript(script), { status: 0, stdout: 'alive\n', stderr: '' });
+  });
 });

@@ -148,4 +148,37 @@ describe('native sequence', () => {
     assert.throws(() => sequence.readKeyValues(1, 0, 3), isInternal);
     assert.equal(sequence.length, 0);
   });
+
+  it('rotates keys by exact angles far into a context', async () => {
+    const position = 20_000;
+    const long = await loadFixture(device, { experts: true, shape: { maxPositions: 32_768 } });
+    const onePass = long.createPass(1);
+    const keyAt = async (at: number): Promise<Float32Array> => {
+      const of = long.createSequence();
+      const zeros = new Uint8Array(at * ROW_BYTES);
+      for (let layer = 0; layer < FIXTURE_SHAPE.layers; layer++) of.writeKeyValues(layer, 0, at, zeros, zeros);
+      await onePass.begin([of], Int32Array.of(0), Int32Array.of(at), Int32Array.of(42));
+      await onePass.forward(null);
+      const { keys } = of.readKeyValues(0, at, 1);
+      of.dispose();
+      return new Float32Array(keys.buffer);
+    };
+    const plain = await keyAt(0);
+    const rotated = await keyAt(position);
+    const half = FIXTURE_SHAPE.headDim / 2;
+    for (let head = 0; head < FIXTURE_SHAPE.keyValueHeads; head++) {
+      for (let i = 0; i < half; i++) {
+        const frequency = Math.fround(FIXTURE_SHAPE.ropeTheta ** ((-2 * i) / FIXTURE_SHAPE.headDim));
+        const angle = Math.fround(position * frequency);
+        const low = plain[head * 2 * half + i] ?? Number.NaN;
+        const high = plain[head * 2 * half + i + half] ?? Number.NaN;
+        const tolerance = 4 * 2 ** -24 * (Math.abs(low) + Math.abs(high));
+        const difference =
+          (rotated[head * 2 * half + i] ?? Number.NaN) - (low * Math.cos(angle) - high * Math.sin(angle));
+        assert.ok(Math.abs(difference) <= tolerance, `head ${head}, pair ${i}: off by ${difference}`);
+      }
+    }
+    onePass.dispose();
+    long.dispose();
+  });
 });

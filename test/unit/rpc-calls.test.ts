@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { createServer, type Socket } from 'node:net';
+import { createServer } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Client, ChannelCredentials } from '@grpc/grpc-js';
 import { OdmoeError } from '../../shared/errors/index.js';
@@ -161,16 +161,20 @@ describe('calls', function () {
     await assert.rejects(fetchStatus(address, 2000), { code: 'PROTOCOL_VIOLATION' });
     await server?.stop();
     await assert.rejects(fetchStatus(address, 2000), { code: 'NO_MAIN' });
-    const sockets: Socket[] = [];
-    const silent = createServer((socket) => sockets.push(socket.resume()));
+    let connections = 0;
+    const silent = createServer((socket) => {
+      connections += 1;
+      socket.on('close', () => (connections -= 1)).resume();
+    });
     await new Promise<void>((resolve) => {
       silent.listen(0, '127.0.0.1', resolve);
     });
     const bound = silent.address();
     assert.ok(bound !== null && typeof bound === 'object');
     await assert.rejects(fetchStatus(`127.0.0.1:${bound.port}`, 300), { code: 'TIMEOUT' });
+    // grpc-js alone would keep the connection for ever.
+    while (connections > 0) await delay(50);
     silent.close();
-    for (const socket of sockets) socket.destroy();
   });
 
   it('stream an answer in order to its end', async () => {

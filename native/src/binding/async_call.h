@@ -46,15 +46,15 @@ class AsyncCall : public Job, public Completion {
     completions->deliver(std::unique_ptr<Completion>(this));
   }
 
-  void settle(Napi::Env env) noexcept override {
+  void settle(Napi::Env env) override {
     work_.reset();
+    completions_->call_ended(env);
     try {
       if (error_) std::rethrow_exception(error_);
       deferred_.Resolve(convert_(env, *value_));
     } catch (...) {
       deferred_.Reject(to_javascript_error(env, std::current_exception()).Value());
     }
-    completions_->call_ended(env);
   }
 
  private:

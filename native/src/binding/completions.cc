@@ -34,9 +34,9 @@ void Completions::deliver(std::unique_ptr<Completion> completion) {
 }
 
 void Completions::settle(Napi::Env env, Napi::Function, Completions*, Completion* completion) {
-  if (static_cast<napi_env>(env) == nullptr) return;
+  if (static_cast<napi_env>(env) == nullptr) return;  // shut down: given up
+  const std::unique_ptr<Completion> owned(completion);
   completion->settle(env);
-  delete completion;
 }
 
 }  // namespace odmoe

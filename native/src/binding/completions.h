@@ -11,7 +11,7 @@ namespace odmoe {
 class Completion {
  public:
   virtual ~Completion() = default;
-  virtual void settle(Napi::Env env) noexcept = 0;
+  virtual void settle(Napi::Env env) = 0;
 };
 
 // Completions arrive in the order delivered. The process stays alive while calls are pending, and only then.

@@ -16,7 +16,7 @@ class GateDecided : public Completion {
   GateDecided(GateListener& listener, int layer, GateChoice choice)
       : listener_(listener), layer_(layer), choice_(std::move(choice)) {}
 
-  void settle(Napi::Env env) noexcept override {
+  void settle(Napi::Env env) override {
     if (listener_.thrown) return;
     try {
       listener_.function.Call({Napi::Number::New(env, layer_), from_gate_choice(env, choice_)});

@@ -1,0 +1,77 @@
+import { ChannelCredentials, Client } from '@grpc/grpc-js';
+import type { Socket } from 'node:net';
+import type { NodeSettings } from '../config/node-settings.js';
+import { clientChannelOptions } from './channel-options.js';
+import { channelCredentials } from './credentials.js';
+import { CLOSE_GRACE_MS } from './limits.js';
+
+export interface Channel {
+  readonly client: Client;
+  /** Calls that still run may end in order; what holds a socket after CLOSE_GRACE_MS loses it. */
+  close(): void;
+}
+
+/**
+ * A channel of its own to one peer. grpc-js never gives up a connection whose peer accepts it and then says nothing (a
+ * stopped process does), not even when the client is closed; redialling would pile them up. So the sockets are kept here.
+ */
+export function openChannel(address: string, network: NodeSettings['network'] | null): Channel {
+  const credentials = new SocketKeepingCredentials(channelCredentials());
+  const client = new Client(address, credentials, clientChannelOptions(network));
+  return {
+    client,
+    close: () => {
+      client.close();
+      setTimeout(() => {
+        credentials.destroySockets();
+      }, CLOSE_GRACE_MS).unref();
+    },
+  };
+}
+
+type SecureConnector = ReturnType<ChannelCredentials['_createSecureConnector']>;
+
+/** Passes everything on to other credentials and remembers the sockets that go by. */
+class SocketKeepingCredentials extends ChannelCredentials {
+  private readonly sockets = new Set<Socket>();
+  private destroyed = false;
+
+  constructor(private readonly inner: ChannelCredentials) {
+    super();
+  }
+
+  destroySockets(): void {
+    this.destroyed = true;
+    for (const socket of this.sockets) socket.destroy();
+  }
+
+  override _isSecure(): boolean {
+    return this.inner._isSecure();
+  }
+
+  override _equals(other: ChannelCredentials): boolean {
+    return this === other;
+  }
+
+  override _createSecureConnector(...args: Parameters<ChannelCredentials['_createSecureConnector']>): SecureConnector {
+    const connector = this.inner._createSecureConnector(...args);
+    return {
+      connect: (socket) => {
+        this.keep(socket);
+        return connector.connect(socket);
+      },
+      waitForReady: () => connector.waitForReady(),
+      getCallCredentials: () => connector.getCallCredentials(),
+      destroy: () => {
+        connector.destroy();
+      },
+    };
+  }
+
+  private keep(socket: Socket): void {
+    this.sockets.add(socket);
+    socket.once('close', () => this.sockets.delete(socket));
+    // The connection came about after all, when nobody wanted it any more.
+    if (this.destroyed) socket.destroy();
+  }
+}

@@ -1,0 +1,152 @@
+import assert from 'node:assert/strict';
+import type { Model, Pass } from '../../native/index.js';
+import type {
+  NodeIdentity,
+  NodeStatus,
+  Prediction,
+  ShadowReply,
+  ShadowRequest,
+  WorkerReply,
+  WorkerRequest,
+} from '../../shared/rpc/messages.js';
+import { Predictor } from '../../shadow-node/predictor/predictor.js';
+import { ShadowService } from '../../shadow-node/rpc/shadow-service.js';
+import { PREDICTION_BACKLOG_LIMIT_BYTES, WorkerLinks } from '../../shadow-node/rpc/worker-links.js';
+import { MemoryStream } from '../integration/harness/memory-stream.js';
+import { TestLog } from '../integration/harness/test-log.js';
+
+const SHAPE = { layers: 2, experts: 4, expertsPerToken: 2 };
+
+function identity(id: string, role: NodeIdentity['role']): NodeIdentity {
+  const names = { cluster: 'c', modelName: 'm', packDigest: 'd', bootId: 'b', address: '', device: '' };
+  return { id, role, protocolVersion: 1, ...names };
+}
+
+type WorkerStream = MemoryStream<WorkerRequest, WorkerReply>;
+
+/** A shadow whose connections the test holds in its hands. The model is never run: the test predicts. */
+function createShadow() {
+  const log = new TestLog();
+  const opened = new Map<string, WorkerStream[]>();
+  const own = identity('shadow', 'ROLE_SHADOW');
+  const workers = new WorkerLinks({
+    open: (address) => {
+      const stream: WorkerStream = new MemoryStream();
+      opened.set(address, [...(opened.get(address) ?? []), stream]);
+      return stream;
+    },
+    identity: () => own,
+    reconnectDelayMs: 60_000,
+    log: log.logger('shadow'),
+  });
+  const service = new ShadowService({
+    identity: () => own,
+    status: (epoch) => ({ identity: own, epoch }) as NodeStatus,
+    shape: SHAPE as Model['shape'],
+    createPredictor: (events) => new Predictor({} as Model, {} as Pass, 4, events),
+    workers,
+    log: log.logger('shadow'),
+  });
+  const main = new MemoryStream<ShadowReply, ShadowRequest>();
+  service.accept(main);
+  main.arrive({ kind: 'hello', hello: identity('main', 'ROLE_MAIN') });
+  const place = (epoch: number, ids: string[]) => {
+    const placed = ids.map((id) => ({ id, address: `${id}:1`, slots: 1 }));
+    const groups = ids.length === 0 ? [] : [{ workerIds: ids }];
+    main.arrive({ kind: 'placement', placement: { ...SHAPE, epoch, workers: placed, groups } });
+  };
+  const stream = (id: string): WorkerStream => {
+    const last = opened.get(`${id}:1`)?.at(-1);
+    assert.ok(last !== undefined, `a stream to ${id}`);
+    return last;
+  };
+  const welcome = (id: string) =>
+    stream(id).arrive({ kind: 'welcome', welcome: { identity: identity(id, 'ROLE_WORKER') } });
+  return { service, workers, main, place, stream, welcome, opened };
+}
+
+const toldWorker = (stream: WorkerStream): Prediction[] =>
+  stream.sent.flatMap((request) => (request.kind === 'prediction' ? [request.prediction] : []));
+
+const toldMain = (stream: MemoryStream<ShadowReply, ShadowRequest>): Prediction[] =>
+  stream.sent.flatMap((reply) => (reply.kind === 'prediction' ? [reply.prediction] : []));
+
+describe('shadow service', () => {
+  let shadow: ReturnType<typeof createShadow>;
+
+  beforeEach(() => {
+    shadow = createShadow();
+  });
+
+  afterEach(() => shadow.service.stop());
+
+  it('tells main and workers of a coming layer, and main alone of one that main has passed', () => {
+    const { service, main, place, stream, welcome } = shadow;
+    place(1, ['a']);
+    welcome('a');
+    service.onPrediction(5, { position: 9, layer: 0, experts: [3, 1] }, true);
+    assert.equal(toldWorker(stream('a')).length, 0);
+    service.onPrediction(5, { position: 10, layer: 0, experts: [3, 1] }, false);
+    assert.deepEqual(
+      toldMain(main).map(({ position, experts }) => [position, experts]),
+      [
+        [9, [3, 1]],
+        [10, [3, 1]],
+      ],
+    );
+    assert.deepEqual(toldWorker(stream('a')), [{ epoch: 1, sequence: 5, position: 10, layer: 0, experts: [1, 3] }]);
+  });
+
+  it('predicts for main alone while there is no worker', () => {
+    const { service, main, place } = shadow;
+    service.onPrediction(5, { position: 9, layer: 0, experts: [3, 1] }, false);
+    place(4, []);
+    service.onPrediction(5, { position: 9, layer: 1, experts: [0, 1] }, false);
+    assert.deepEqual(
+      toldMain(main).map(({ epoch }) => epoch),
+      [0, 4],
+    );
+  });
+
+  it('drops, and counts, predictions to a worker that has not said welcome or does not take them', () => {
+    const { service, workers, place, stream, welcome } = shadow;
+    place(1, ['a']);
+    service.onPrediction(1, { position: 9, layer: 0, experts: [3, 1] }, false);
+    assert.deepEqual([toldWorker(stream('a')).length, workers.counts.dropped], [0, 1]);
+    welcome('a');
+    stream('a').backlogBytes = PREDICTION_BACKLOG_LIMIT_BYTES + 1;
+    service.onPrediction(1, { position: 9, layer: 1, experts: [3, 1] }, false);
+    assert.deepEqual([toldWorker(stream('a')).length, workers.counts.dropped], [0, 2]);
+    stream('a').backlogBytes = 0;
+    service.onPrediction(1, { position: 10, layer: 0, experts: [3, 1] }, false);
+    assert.deepEqual([toldWorker(stream('a')).length, workers.counts.sent], [1, 1]);
+  });
+
+  it('goes back to a lost worker at once when main places it again', () => {
+    const { place, stream, opened } = shadow;
+    place(1, ['a', 'b']);
+    stream('a').close();
+    assert.equal(opened.get('a:1')?.length, 1, 'it would wait');
+    place(2, ['b']);
+    place(3, ['a', 'b']);
+    assert.equal(opened.get('a:1')?.length, 2);
+    stream('a').close();
+    place(4, ['a', 'b']);
+    assert.equal(opened.get('a:1')?.length, 3);
+    assert.equal(opened.get('b:1')?.length, 1, 'one that is connected is left alone');
+  });
+
+  it('leaves every worker when main goes', () => {
+    const { main, place, stream, service } = shadow;
+    place(1, ['a']);
+    main.close();
+    assert.equal(stream('a').closedWith, null);
+    assert.equal(service.hasMain, false);
+  });
+
+  it('refuses a placement for another model', () => {
+    const { main } = shadow;
+    const placement = { ...SHAPE, layers: 3, epoch: 1, workers: [], groups: [] };
+    assert.throws(() => main.arrive({ kind: 'placement', placement }), { code: 'PROTOCOL_VIOLATION' });
+  });
+});
