@@ -8,6 +8,8 @@ import { SequencePredictions } from './sequence-predictions.js';
 import { ShadowFeed } from './shadow-feed.js';
 
 const FLOAT_BYTES = 4;
+/** How long the end of an answer waits for shadow's last predictions, so that recall counts them too. */
+const LAST_PREDICTIONS_LIMIT_MS = 250;
 
 /** One answer in the making on the cluster: what engine/generation's token loop runs on. */
 export class ClusterSequence implements SequenceRunner {
@@ -70,6 +72,9 @@ export class ClusterSequence implements SequenceRunner {
   async end(): Promise<void> {
     if (this.ended) return;
     this.ended = true;
+    if (this.feed.fed && !this.context.signal.aborted) {
+      await this.predictions.waitUntilCaughtUp(LAST_PREDICTIONS_LIMIT_MS);
+    }
     this.feed.end();
     this.engine.router.close(this.id);
     this.sequence.dispose();

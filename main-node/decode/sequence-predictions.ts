@@ -18,6 +18,7 @@ export class SequencePredictions {
   private readonly choices = new Map<number, readonly number[]>();
   private readonly recall = new ExpertRecall();
   private lastDecided = -1;
+  private onCaughtUp: (() => void) | null = null;
 
   constructor(
     private readonly promptTokens: number,
@@ -30,6 +31,7 @@ export class SequencePredictions {
     const place = this.place(prediction.position, prediction.layer);
     if (place <= this.lastDecided) {
       this.countLate(place, prediction);
+      if (this.caughtUp) this.onCaughtUp?.();
       return 'late';
     }
     if (this.kept.size >= MAX_KEPT_PREDICTIONS && !this.kept.has(place)) return 'ignored';
@@ -50,6 +52,23 @@ export class SequencePredictions {
     this.kept.delete(place);
     this.count(position, prediction.experts, activated);
     return prediction;
+  }
+
+  /** Resolves when the prediction for the last layer decided has come, or after limitMs. Shadow predicts in main's order. */
+  async waitUntilCaughtUp(limitMs: number): Promise<void> {
+    if (this.caughtUp) return;
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, limitMs);
+      this.onCaughtUp = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+    this.onCaughtUp = null;
+  }
+
+  private get caughtUp(): boolean {
+    return !this.choices.has(this.lastDecided);
   }
 
   metrics(): SepMetrics {

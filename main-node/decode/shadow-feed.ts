@@ -52,6 +52,11 @@ export class ShadowFeed {
     return this.everFed;
   }
 
+  /** A shadow follows the sequence now. */
+  get fed(): boolean {
+    return this.shadow?.alive === true;
+  }
+
   /**
    * Before a pass. `tokenIds`: prompt and answer so far, which the pass after `written` positions continues; a shadow that does not
    * know the sequence is told of it.

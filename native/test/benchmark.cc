@@ -23,7 +23,8 @@ class MatrixSet {
     const uint64_t bytes = backend.matrix_bytes(format, shape.rows, shape.columns);
     const uint64_t copies = std::max<uint64_t>(1, (uint64_t{320} << 20) / bytes);
     for (uint64_t i = 0; i < copies; ++i) {
-      matrices_.push_back(std::make_unique<DeviceMatrix>(backend, format, shape.rows, shape.columns, Split::none_fp32, values.data()));
+      matrices_.push_back(
+          std::make_unique<DeviceMatrix>(backend, format, shape.rows, shape.columns, Split::none_fp32, values.data()));
     }
     bytes_ = bytes * copies;
   }
@@ -61,7 +62,8 @@ void run_benchmark(const std::string& instruction_set, int threads) {
   const int used_threads = backend->info().threads;
   std::printf("%s, %d threads\n%-6s %-12s %4s %10s %10s %6s %12s %12s %6s\n", backend->info().instruction_set.c_str(),
               used_threads, "format", "shape", "n", "GB/s", "read GB/s", "share", "GFLOP/s", "peak", "share");
-  const WeightFormat formats[] = {WeightFormat::bf16, WeightFormat::int8, WeightFormat::nf4, WeightFormat::fp16, WeightFormat::fp32};
+  const WeightFormat formats[] = {WeightFormat::bf16, WeightFormat::int8, WeightFormat::nf4, WeightFormat::fp16,
+                                  WeightFormat::fp32};
   const char* const names[] = {"bf16", "int8", "nf4", "fp16", "fp32"};
   for (int f = 0; f < 5; ++f) {
     for (const Shape shape : {Shape{7168, 1024}, Shape{1024, 3584}, Shape{4096, 4096}}) {
@@ -83,8 +85,8 @@ void run_benchmark(const std::string& instruction_set, int threads) {
         const double rate = matrices.bytes() / seconds;
         const double flops = matrices.flops(n) / seconds;
         std::printf("%-6s %5lldx%-6lld %4d %10.1f %10.1f %5.0f%% %12.1f %12.1f %5.0f%%\n", names[f],
-                    static_cast<long long>(shape.rows), static_cast<long long>(shape.columns), n, rate * 1e-9, read * 1e-9,
-                    100 * rate / read, flops * 1e-9, peak * 1e-9, 100 * flops / peak);
+                    static_cast<long long>(shape.rows), static_cast<long long>(shape.columns), n, rate * 1e-9,
+                    read * 1e-9, 100 * rate / read, flops * 1e-9, peak * 1e-9, 100 * flops / peak);
         std::fflush(stdout);
       }
     }

@@ -25,7 +25,8 @@ void norms(const std::string& set) {
       for (int i = 0; i < n; ++i) {
         const std::vector<float> row(x.begin() + i * size, x.begin() + (i + 1) * size);
         const float root = std::sqrt(reference_dot(row, row) / static_cast<float>(size) + 1e-5f);
-        for (int j = 0; j < size; ++j) expected.push_back(row[static_cast<size_t>(j)] / root * weight[static_cast<size_t>(j)]);
+        for (int j = 0; j < size; ++j)
+          expected.push_back(row[static_cast<size_t>(j)] / root * weight[static_cast<size_t>(j)]);
       }
       check_same(out.read(), expected, "rms norm of " + std::to_string(size));
     }
@@ -65,8 +66,8 @@ void rotates(const std::string& set) {
 // Values over the whole range of exp, its limits and specials.
 std::vector<float> gate_inputs(size_t count) {
   const float infinity = std::numeric_limits<float>::infinity();
-  std::vector<float> x = {0.0f,  -0.0f,  infinity, -infinity, std::nanf(""), 88.7f,  88.8f,  89.1f, -87.3f,
-                          -88.0f, -103.9f, -104.1f, 1e-40f,    -1e-40f,       3e38f, -3e38f, 1.0f,  -1.0f};
+  std::vector<float> x = {0.0f,   -0.0f,   infinity, -infinity, std::nanf(""), 88.7f, 88.8f,  89.1f, -87.3f,
+                          -88.0f, -103.9f, -104.1f,  1e-40f,    -1e-40f,       3e38f, -3e38f, 1.0f,  -1.0f};
   const auto random = random_values(count, 6, 20.0f);
   x.insert(x.end(), random.begin(), random.end());
   return x;
@@ -140,7 +141,8 @@ void gates(const std::string& set) {
             }
             taken[best] = true;
             expected.push_back(share[best]);
-            check(chosen[static_cast<size_t>(i * k + rank)] == static_cast<int32_t>(best), "expert of rank " + std::to_string(rank));
+            check(chosen[static_cast<size_t>(i * k + rank)] == static_cast<int32_t>(best),
+                  "expert of rank " + std::to_string(rank));
           }
           float total = expected[0];
           for (int rank = 1; rank < k; ++rank) total = total + expected[static_cast<size_t>(rank)];
@@ -178,7 +180,8 @@ void adds(const std::string& set) {
         for (int j = 0; j < size; ++j) {
           const auto output = [&](int rank) { return outputs[static_cast<size_t>((i * k + rank) * size + j)]; };
           float sum = weights[static_cast<size_t>(i * k)] * output(0);
-          for (int rank = 1; rank < k; ++rank) sum = std::fma(weights[static_cast<size_t>(i * k + rank)], output(rank), sum);
+          for (int rank = 1; rank < k; ++rank)
+            sum = std::fma(weights[static_cast<size_t>(i * k + rank)], output(rank), sum);
           float& value = expected[static_cast<size_t>(i * size + j)];
           value = value + sum;
           value = value + more[static_cast<size_t>(i * size + j)];

@@ -74,7 +74,8 @@ void ignores_batch(const std::string& set, const FormatName& format) {
   DeviceMatrix matrix(*backend, format.format, size.rows, size.columns, Split::none_fp32, weights.data());
   std::vector<float> alone;
   for (int i = 0; i < most; ++i) {
-    const auto one = product(*backend, matrix.matrix, {x.begin() + i * size.columns, x.begin() + (i + 1) * size.columns}, 1);
+    const auto one =
+        product(*backend, matrix.matrix, {x.begin() + i * size.columns, x.begin() + (i + 1) * size.columns}, 1);
     alone.insert(alone.end(), one.begin(), one.end());
   }
   for (const int n : {2, 3, 4, 5, 6, 7, 16, 50}) {
@@ -89,8 +90,10 @@ void ignores_batch(const std::string& set, const FormatName& format) {
   backend->matmul(out.data(), out_stride, matrix.matrix, in.data(), in_stride, n);
   const auto strided = out.read();
   for (int i = 0; i < n; ++i) {
-    check_same(strided.data() + i * out_stride, alone.data() + 2 * i * size.rows, static_cast<size_t>(size.rows), "strided row");
-    for (int64_t pad = size.rows; pad < out_stride; ++pad) check(strided[static_cast<size_t>(i * out_stride + pad)] == 123.0f, "wrote past a row");
+    check_same(strided.data() + i * out_stride, alone.data() + 2 * i * size.rows, static_cast<size_t>(size.rows),
+               "strided row");
+    for (int64_t pad = size.rows; pad < out_stride; ++pad)
+      check(strided[static_cast<size_t>(i * out_stride + pad)] == 123.0f, "wrote past a row");
   }
 }
 
@@ -98,7 +101,8 @@ void ignores_batch(const std::string& set, const FormatName& format) {
 void keeps_specials(const std::string& set, const FormatName& format) {
   auto backend = open_backend(set);
   const float infinity = std::numeric_limits<float>::infinity();
-  const float specials[] = {0.0f, -0.0f, infinity, -infinity, std::nanf(""), 1e-40f, -1e-45f, 3e38f, -3e38f, 1.0f, 6e-8f, 65504.0f};
+  const float specials[] = {0.0f,    -0.0f, infinity, -infinity, std::nanf(""), 1e-40f,
+                            -1e-45f, 3e38f, -3e38f,   1.0f,      6e-8f,         65504.0f};
   const Size size{12, 40};
   std::vector<float> weights(static_cast<size_t>(size.rows * size.columns), 1e-39f);
   for (int64_t r = 0; r < size.rows; ++r) weights[static_cast<size_t>(r * size.columns + r * 3)] = specials[r];
@@ -140,7 +144,8 @@ void close_to_double(const std::string& set, const FormatName& format) {
     // 128 additions per lane and five in the tree, each within half a unit of the sum of magnitudes.
     const double bound = magnitude * 140 * 0x1p-24 + step * (quantized ? greatest * inputs : magnitude);
     const double error = std::fabs(out[static_cast<size_t>(r)] - exact);
-    check(error <= bound, "row " + std::to_string(r) + " is off by " + std::to_string(error) + ", more than " + std::to_string(bound));
+    check(error <= bound,
+          "row " + std::to_string(r) + " is off by " + std::to_string(error) + ", more than " + std::to_string(bound));
   }
 }
 

@@ -21,8 +21,8 @@ void check_same(const float* actual, const float* expected, size_t count, const 
     std::memcpy(&e, expected + i, 4);
     if (a == e || (actual[i] != actual[i] && expected[i] != expected[i])) continue;
     char text[160];
-    std::snprintf(text, sizeof text, ": element %zu is %a (0x%08x), expected %a (0x%08x)", i, static_cast<double>(actual[i]),
-                  a, static_cast<double>(expected[i]), e);
+    std::snprintf(text, sizeof text, ": element %zu is %a (0x%08x), expected %a (0x%08x)", i,
+                  static_cast<double>(actual[i]), a, static_cast<double>(expected[i]), e);
     throw std::runtime_error(what + text);
   }
 }

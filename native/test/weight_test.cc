@@ -15,9 +15,9 @@ struct Planes {
   std::vector<const uint8_t*> at(size_t from, Split split) const {
     std::vector<const uint8_t*> pointers;
     for (size_t i = 0; i < bytes.size(); ++i) {
-      const size_t width = split == Split::none_fp32                              ? 4
+      const size_t width = split == Split::none_fp32                                          ? 4
                            : split == Split::none_bf16 || split == Split::none_fp16 || i == 2 ? 2
-                                                                                    : 1;
+                                                                                              : 1;
       pointers.push_back(bytes[i].data() + from * width);
     }
     return pointers;
@@ -94,7 +94,8 @@ void converts(const std::string& set) {
   for (const Split split : kSplits) {
     const bool wide = split == Split::none_fp32 || split == Split::fp32_e8_sm8_r16;
     std::vector<uint32_t> values;
-    for (uint32_t i = 0; i < rows * columns; ++i) values.push_back(wide ? static_cast<uint32_t>(generator()) : i % 65536);
+    for (uint32_t i = 0; i < rows * columns; ++i)
+      values.push_back(wide ? static_cast<uint32_t>(generator()) : i % 65536);
     // Values near the edges of FP16: denormal, halfway cases, overflow.
     for (uint32_t i = 0; wide && i < 20000; ++i) values[i] = 0x33000000u + i * 0x1a3d + (i % 3 == 0 ? 0 : 0x80000000u);
     const Planes planes = cut(values, split);
@@ -103,8 +104,9 @@ void converts(const std::string& set) {
       write_all(*backend, matrix.matrix, planes, split, 7);
       std::vector<float> expected;
       for (const uint32_t bits : values) expected.push_back(reference_store(format, {value_of(bits, split)}).values[0]);
-      check_same(read_all(*backend, matrix.matrix), expected,
-                 "split " + std::to_string(static_cast<int>(split)) + " format " + std::to_string(static_cast<int>(format)));
+      check_same(
+          read_all(*backend, matrix.matrix), expected,
+          "split " + std::to_string(static_cast<int>(split)) + " format " + std::to_string(static_cast<int>(format)));
     }
   }
 }

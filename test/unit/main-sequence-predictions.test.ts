@@ -51,6 +51,23 @@ describe('main: predictions of a sequence', () => {
     assert.equal(predictions.metrics().predictedCorrectly, 2);
   });
 
+  it('are waited for at the end until the last layer decided is predicted, or the limit', async () => {
+    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
+    predictions.decide(10, 0, [1, 2]);
+    predictions.decide(10, 1, [3, 4]);
+    let over = false;
+    const waiting = predictions.waitUntilCaughtUp(60_000).then(() => (over = true));
+    predictions.arrive(predicted(10, 0, [1, 2]));
+    await Promise.resolve();
+    assert.equal(over, false);
+    predictions.arrive(predicted(10, 1, [3, 4]));
+    await waiting;
+    assert.equal(predictions.metrics().recall, 1);
+    await predictions.waitUntilCaughtUp(60_000);
+    predictions.decide(11, 0, [1, 2]);
+    await predictions.waitUntilCaughtUp(1);
+  });
+
   it('are not kept for the prompt, nor without bound', () => {
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
     assert.equal(predictions.arrive(predicted(PROMPT_TOKENS - 1, 0, [1])), 'ignored');

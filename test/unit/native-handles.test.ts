@@ -273,13 +273,14 @@ describe('native handles', () => {
   });
 
   it('survives the end of a worker thread in the middle of a call', () => {
-    const inWorker = `import('${INDEX_URL}').then(({ openDevice, measureMachine }) => {
+    const inWorker = `import { parentPort } from 'node:worker_threads';
+      import('${INDEX_URL}').then(({ openDevice, measureMachine }) => {
       const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 });
       void measureMachine(device, 100);
-      require('node:worker_threads').parentPort.postMessage('measuring');
+      parentPort.postMessage('measuring');
     });`;
     const script = `import { Worker } from 'node:worker_threads';
-      const worker = new Worker(${JSON.stringify(inWorker)}, { eval: true });
+      const worker = new Worker(new URL(${JSON.stringify(`data:text/javascript,${encodeURIComponent(inWorker)}`)}));
       worker.on('message', async () => {
         await worker.terminate();
         setTimeout(() => console.log('alive'), 400);

@@ -33,11 +33,10 @@ void* map_huge(uint64_t bytes) {
   return reinterpret_cast<void*>(aligned);
 }
 
-constexpr uint64_t kPage = 4096;
-uint64_t mapped_bytes(uint64_t bytes) {
-  const uint64_t granule = std::max<uint64_t>(kPage, 65536);  // every page size in use divides 64 KiB
-  return (bytes + granule - 1) / granule * granule;
-}
+// Every page size in use divides 64 KiB.
+constexpr uint64_t kPageMultiple = 64 << 10;
+
+uint64_t mapped_bytes(uint64_t bytes) { return (bytes + kPageMultiple - 1) / kPageMultiple * kPageMultiple; }
 
 void* take(uint64_t bytes) {
   if (bytes >= kHugePage) return map_huge(mapped_bytes(bytes));
@@ -70,8 +69,9 @@ DeviceBuffer Arena::allocate(uint64_t bytes) {
   if (data == nullptr) {
     const std::lock_guard lock(mutex_);
     used_bytes_ -= bytes;
-    throw Error("DEVICE_OUT_OF_MEMORY", "the operating system has no " + mebibytes(bytes) +
-                                            " of memory for the cpu device; free memory on this machine or give the node less to hold");
+    throw Error("DEVICE_OUT_OF_MEMORY",
+                "the operating system has no " + mebibytes(bytes) +
+                    " of memory for the cpu device; free memory on this machine or give the node less to hold");
   }
   return {data, bytes};
 }

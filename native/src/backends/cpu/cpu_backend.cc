@@ -92,13 +92,21 @@ class CpuBackend final : public Backend {
   }
 
   void rms_norm(float* out, const float* in, const float* weight, int n, int size, float epsilon) override {
-    for_rows(n, size, [=, this](int64_t i) { kernels_.rms_norm(out + i * size, in + i * size, weight, size, epsilon); });
+    for_rows(n, size,
+             [=, this](int64_t i) { kernels_.rms_norm(out + i * size, in + i * size, weight, size, epsilon); });
   }
 
   void matmul(float* out, int64_t out_stride, const Matrix& weights, const float* in, int64_t in_stride,
               int n) override {
-    const MatmulJob job{weights.format, static_cast<const uint8_t*>(weights.storage.data), weights.rows, weights.columns, in,
-                        in_stride,      out, out_stride, n};
+    const MatmulJob job{weights.format,
+                        static_cast<const uint8_t*>(weights.storage.data),
+                        weights.rows,
+                        weights.columns,
+                        in,
+                        in_stride,
+                        out,
+                        out_stride,
+                        n};
     if (n <= 0) return;
     const int64_t tiles = row_tiles(weights.rows);
     const int64_t bytes = tile_bytes(weights.format, weights.columns);
@@ -181,7 +189,8 @@ class CpuBackend final : public Backend {
   }
 
   void add(float* x, const float* y, int64_t count) override {
-    for_pieces(1, count, [=, this](int64_t, int64_t begin, int64_t end) { kernels_.add(x + begin, y + begin, end - begin); });
+    for_pieces(1, count,
+               [=, this](int64_t, int64_t begin, int64_t end) { kernels_.add(x + begin, y + begin, end - begin); });
   }
 
   void combine(float* hidden, const float* outputs, const float* host_weights, int n, int k, int size) override {
@@ -241,6 +250,8 @@ class CpuBackend final : public Backend {
 }  // namespace
 }  // namespace cpu
 
-std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) { return std::make_unique<cpu::CpuBackend>(options); }
+std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
+  return std::make_unique<cpu::CpuBackend>(options);
+}
 
 }  // namespace odmoe

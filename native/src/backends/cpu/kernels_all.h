@@ -10,7 +10,7 @@ namespace odmoe::cpu {
 namespace {
 
 constexpr KernelTable make_table() {
-  return {Simd::kName, &matmul, &rms_norm, &rope,     &attention,  &gate,       &swiglu,
+  return {Simd::kName, &matmul,  &rms_norm, &rope,       &attention,  &gate,        &swiglu,
           &add,        &combine, &read_row, &write_rows, &read_bytes, &multiply_add};
 }
 

@@ -59,8 +59,8 @@ void score_quad(const QueryBatch& batch, int first, const Fp32Rows& keys, int64_
 // Four positions at a time. Positions of a quad or chunk that a query does not see are computed and later ignored.
 void score_positions(const QueryBatch& batch) {
   for (int64_t position = batch.begin / kTileRows * kTileRows; position < batch.end; position += kTileRows) {
-    const float* key = batch.block(batch.cache.key_blocks, position / kAttentionChunk) +
-                       position % kAttentionChunk * batch.head_dim;
+    const float* key =
+        batch.block(batch.cache.key_blocks, position / kAttentionChunk) + position % kAttentionChunk * batch.head_dim;
     Fp32Rows keys{key, batch.head_dim};
     if (batch.padded_dim != batch.head_dim) {
       for (int r = 0; r < kTileRows; ++r) {

@@ -65,9 +65,12 @@ struct Simd {
     __m512 row[4];
     for (int r = 0; r < 4; ++r) row[r] = _mm512_add_ps(sums[r][0], sums[r][1]);
     // 8 apart, two rows to a vector; then 4 apart, four rows to a vector.
-    const __m512 by8_01 = _mm512_add_ps(_mm512_shuffle_f32x4(row[0], row[1], 0x44), _mm512_shuffle_f32x4(row[0], row[1], 0xee));
-    const __m512 by8_23 = _mm512_add_ps(_mm512_shuffle_f32x4(row[2], row[3], 0x44), _mm512_shuffle_f32x4(row[2], row[3], 0xee));
-    const __m512 by4 = _mm512_add_ps(_mm512_shuffle_f32x4(by8_01, by8_23, 0x88), _mm512_shuffle_f32x4(by8_01, by8_23, 0xdd));
+    const __m512 by8_01 =
+        _mm512_add_ps(_mm512_shuffle_f32x4(row[0], row[1], 0x44), _mm512_shuffle_f32x4(row[0], row[1], 0xee));
+    const __m512 by8_23 =
+        _mm512_add_ps(_mm512_shuffle_f32x4(row[2], row[3], 0x44), _mm512_shuffle_f32x4(row[2], row[3], 0xee));
+    const __m512 by4 =
+        _mm512_add_ps(_mm512_shuffle_f32x4(by8_01, by8_23, 0x88), _mm512_shuffle_f32x4(by8_01, by8_23, 0xdd));
     const __m512 by2 = _mm512_add_ps(by4, _mm512_permute_ps(by4, 0x4e));
     const __m512 by1 = _mm512_add_ps(by2, _mm512_permute_ps(by2, 0xb1));
     const __m512i pick = _mm512_castsi128_si512(_mm_setr_epi32(0, 4, 8, 12));

@@ -149,7 +149,8 @@ ODMOE_INLINE void run_in_registers(const Tile& tile, const Run& run, float (*dot
   if (run.finish) {
     for (int t = 0; t < kTokens; ++t) {
       Vector rows[kTileRows][kVectors];
-      for (int i = 0; i < kTileRows * kVectors; ++i) rows[i / kVectors][i % kVectors] = sums[i / kVectors][t][i % kVectors];
+      for (int i = 0; i < kTileRows * kVectors; ++i)
+        rows[i / kVectors][i % kVectors] = sums[i / kVectors][t][i % kVectors];
       Simd::fold_rows(rows, dots[t]);
     }
     return;

@@ -27,8 +27,9 @@ ODMOE_INLINE void for_each_vector(int64_t count, Body&& body) {
   }
   if (i < count) {
     const int64_t rest = count - i;
-    body(i, [rest](const float* p) { return Simd::load_first(p, rest); },
-         [rest](float* p, Vector v) { Simd::store_first(p, v, rest); });
+    body(
+        i, [rest](const float* p) { return Simd::load_first(p, rest); },
+        [rest](float* p, Vector v) { Simd::store_first(p, v, rest); });
   }
 }
 
@@ -87,7 +88,8 @@ void add(float* x, const float* y, int64_t count) {
   for_each_vector(count, [=](int64_t i, auto load, auto store) { store(x + i, Simd::add(load(x + i), load(y + i))); });
 }
 
-void combine(float* hidden, const float* outputs, const float* weights, int k, int64_t size, int64_t begin, int64_t end) {
+void combine(float* hidden, const float* outputs, const float* weights, int k, int64_t size, int64_t begin,
+             int64_t end) {
   for_each_vector(end - begin, [=](int64_t i, auto load, auto store) {
     const int64_t at = begin + i;
     Vector sum = Simd::multiply(Simd::broadcast(weights[0]), load(outputs + at));
@@ -98,7 +100,7 @@ void combine(float* hidden, const float* outputs, const float* weights, int k, i
   });
 }
 
-// Turns values into exp(value - greatest), with the greatest that is a number; returns nothing else.
+// Turns values into exp(value - greatest) in place; NaN is never the greatest.
 ODMOE_INLINE void exponentials_below_greatest(float* values, int64_t count) {
   float greatest = -__builtin_inff();
   for (int64_t i = 0; i < count; ++i) greatest = values[i] > greatest ? values[i] : greatest;
@@ -111,7 +113,8 @@ ODMOE_INLINE float fold_values(const float* values, int64_t count) {
   return fold_terms(count, [values](Vector sum, int64_t i, auto load) { return Simd::add(sum, load(values + i)); });
 }
 
-void gate(int32_t* experts, float* weights, const float* logits, int expert_count, int k, bool normalize, float* scratch) {
+void gate(int32_t* experts, float* weights, const float* logits, int expert_count, int k, bool normalize,
+          float* scratch) {
   for (int e = 0; e < expert_count; ++e) scratch[e] = logits[e];
   exponentials_below_greatest(scratch, expert_count);
   const float sum = fold_values(scratch, expert_count);

@@ -8,7 +8,7 @@ namespace {
 // Value i of the planes, as FP32 (exactly), and as the 16 bits of a BF16 or FP16.
 template <Split kSplit>
 struct Source {
-  static constexpr int kPlanes = kSplit == Split::fp32_e8_sm8_r16                                         ? 3
+  static constexpr int kPlanes = kSplit == Split::fp32_e8_sm8_r16                                ? 3
                                  : kSplit == Split::bf16_e8_sm8 || kSplit == Split::fp16_hi8_lo8 ? 2
                                                                                                  : 1;
   static constexpr bool kBf16 = kSplit == Split::none_bf16 || kSplit == Split::bf16_e8_sm8;
@@ -63,7 +63,7 @@ ODMOE_INLINE float greatest_magnitude(const Values& values, int64_t begin, int64
   return float_of_bits(most);
 }
 
-// Where a row's data of one format goes. write(block, values...) fills one block of 32 columns; `row` is the row in the tile.
+// One row (values from `begin` on) into its places in the tile, block by block of columns; `row` is its number in the tile.
 template <class Values>
 void write_bf16_row(const Values& values, int64_t begin, int64_t columns, uint8_t* tile, int row) {
   for (int64_t block = 0; block < column_blocks(columns); ++block) {

@@ -30,8 +30,9 @@ class ThreadPool {
       for (int64_t task = 0; task < tasks; ++task) body(task, 0);
       return;
     }
-    start(tasks, [](void* context, int64_t task, int thread) { (*static_cast<Plain*>(context))(task, thread); },
-          const_cast<std::remove_const_t<Plain>*>(&body));
+    start(
+        tasks, [](void* context, int64_t task, int thread) { (*static_cast<Plain*>(context))(task, thread); },
+        const_cast<std::remove_const_t<Plain>*>(&body));
   }
 
  private:
