@@ -1,15 +1,14 @@
-import { randomInt, randomUUID } from 'node:crypto';
+import { randomInt } from 'node:crypto';
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { loadDenseWeights, openModelSource } from '../engine/loading/index.js';
+import { loadDenseWeights, openServedPack } from '../engine/loading/index.js';
 import { createModel, exitWithParent, openDevice, type Device, type Model } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
-import { runDaemon } from '../shared/daemon/index.js';
+import { createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
 import { advertise, watchPeers } from '../shared/discovery/index.js';
-import { OdmoeError } from '../shared/errors/index.js';
 import type { Logger } from '../shared/log/logger.js';
-import type { ModelSource } from '../shared/model/tensor-source.js';
-import { PROTOCOL_VERSION, formatAddress, startRpcServer, type RpcServer } from '../shared/rpc/index.js';
+import type { Pack } from '../shared/pack/open-pack.js';
+import { formatAddress, startRpcServer, type RpcServer } from '../shared/rpc/index.js';
 import type { NodeIdentity, StatusReply } from '../shared/rpc/messages.js';
 import { openTokenizer, type Tokenizer } from '../shared/tokenizer/index.js';
 import { ExpertDispatcher } from './cluster/expert-dispatcher.js';
@@ -28,8 +27,7 @@ const PREFILL_PASSES = 1;
 const RANDOM_SEED_LIMIT = 2 ** 48 - 1;
 
 interface LoadedMain {
-  source: ModelSource;
-  packDigest: string;
+  source: Pack;
   tokenizer: Tokenizer | null;
   device: Device;
   model: Model;
@@ -62,14 +60,7 @@ export async function runMain(): Promise<never> {
 }
 
 async function loadMain(settings: NodeSettings, log: Logger): Promise<LoadedMain> {
-  const source = await openModelSource(settings.modelPath);
-  const { packDigest } = source;
-  if (packDigest === null) {
-    throw new OdmoeError(
-      'MODEL_NOT_FOUND',
-      `${settings.modelPath} is a checkpoint; daemons serve packs: make one with "odmoe pack ${settings.modelPath} PACK_DIR"`,
-    );
-  }
+  const source = await openServedPack(settings.modelPath);
   const tokenizer = await openTokenizer(source.directory);
   const { memoryBudgetBytes: budgetBytes, ...deviceSettings } = settings.device;
   const device = openDevice({ ...deviceSettings, budgetBytes });
@@ -77,7 +68,7 @@ async function loadMain(settings: NodeSettings, log: Logger): Promise<LoadedMain
     const model = createModel(device, source.shape);
     await loadDenseWeights(model, source, source.shippedFormat);
     log.info('model loaded', { model: source.name, deviceMemoryBytes: device.info().usedBytes });
-    return { source, packDigest, tokenizer, device, model };
+    return { source, tokenizer, device, model };
   } catch (thrown) {
     device.dispose();
     throw thrown;
@@ -90,7 +81,7 @@ function disposeLoaded({ model, device }: LoadedMain): void {
 }
 
 async function serveMain(settings: NodeSettings, loaded: LoadedMain, log: Logger): Promise<RunningNode> {
-  const identity = mainIdentity(settings, loaded);
+  const identity = createNodeIdentity(settings, loaded.source, loaded.device.info());
   const parts = assemble(settings, loaded, identity, log);
   const { membership, inference } = parts;
   const server = await startRpcServer({
@@ -135,21 +126,6 @@ async function stopMain(
   engine.decodePasses.dispose();
   engine.prefillPasses.dispose();
   disposeLoaded(loaded);
-}
-
-function mainIdentity(settings: NodeSettings, { source, packDigest, device }: LoadedMain): NodeIdentity {
-  const { backend, instructionSet, threads } = device.info();
-  return {
-    id: settings.id,
-    role: 'ROLE_MAIN',
-    cluster: settings.cluster,
-    protocolVersion: PROTOCOL_VERSION,
-    modelName: source.name,
-    packDigest,
-    bootId: randomUUID(),
-    address: '',
-    device: `${backend} ${instructionSet}, ${threads} threads`,
-  };
 }
 
 function createEngine(

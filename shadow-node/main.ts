@@ -1,15 +1,13 @@
-import { randomUUID } from 'node:crypto';
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { openModelSource } from '../engine/loading/index.js';
+import { openServedPack } from '../engine/loading/index.js';
 import { exitWithParent, openDevice, type Device, type Model, type Pass } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
-import { runDaemon } from '../shared/daemon/run-daemon.js';
+import { createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
 import { advertise, JoinLoop } from '../shared/discovery/index.js';
-import { OdmoeError } from '../shared/errors/index.js';
 import type { Logger } from '../shared/log/logger.js';
-import type { ModelSource } from '../shared/model/tensor-source.js';
-import { formatAddress, openWorkerStream, PROTOCOL_VERSION, startRpcServer } from '../shared/rpc/index.js';
+import type { Pack } from '../shared/pack/open-pack.js';
+import { formatAddress, openWorkerStream, startRpcServer } from '../shared/rpc/index.js';
 import type { NodeIdentity } from '../shared/rpc/messages.js';
 import { Predictor } from './predictor/predictor.js';
 import { loadShadowModel, SHADOW_PASS_ROWS } from './predictor/shadow-model.js';
@@ -18,7 +16,7 @@ import { shadowStatus } from './rpc/shadow-status.js';
 import { WorkerLinks } from './rpc/worker-links.js';
 
 interface LoadedShadow {
-  source: ModelSource & { packDigest: string };
+  source: Pack;
   device: Device;
   model: Model;
   pass: Pass;
@@ -45,14 +43,7 @@ export async function runShadow(): Promise<never> {
 }
 
 async function loadShadow(settings: NodeSettings, log: Logger): Promise<LoadedShadow> {
-  const source = await openModelSource(settings.modelPath);
-  const { packDigest } = source;
-  if (packDigest === null) {
-    throw new OdmoeError(
-      'MODEL_NOT_FOUND',
-      `${settings.modelPath} is a checkpoint; daemons serve packs: make one with "odmoe pack ${settings.modelPath} PACK_DIR"`,
-    );
-  }
+  const source = await openServedPack(settings.modelPath);
   const { memoryBudgetBytes: budgetBytes, ...deviceSettings } = settings.device;
   const device = openDevice({ ...deviceSettings, budgetBytes });
   try {
@@ -65,7 +56,7 @@ async function loadShadow(settings: NodeSettings, log: Logger): Promise<LoadedSh
       model.dispose();
       device.dispose();
     };
-    return { source: Object.assign(source, { packDigest }), device, model, pass, dispose };
+    return { source, device, model, pass, dispose };
   } catch (error) {
     device.dispose();
     throw error;
@@ -75,7 +66,7 @@ async function loadShadow(settings: NodeSettings, log: Logger): Promise<LoadedSh
 async function serveShadow(settings: NodeSettings, loaded: LoadedShadow, log: Logger): Promise<RunningNode> {
   const { model, device, pass } = loaded;
   const startedMs = performance.now();
-  const identity = shadowIdentity(settings, loaded);
+  const identity = createNodeIdentity(settings, loaded.source, loaded.device.info());
   const workers = new WorkerLinks({
     open: (address) => openWorkerStream(address, settings.network),
     identity: () => identity,
@@ -89,7 +80,6 @@ async function serveShadow(settings: NodeSettings, loaded: LoadedShadow, log: Lo
         identity,
         epoch,
         uptimeMs: performance.now() - startedMs,
-        residentMemoryBytes: process.memoryUsage.rss(),
         device: device.info(),
         predictor: service.predictor.counts(),
         workers: workers.counts,
@@ -121,21 +111,6 @@ async function serveShadow(settings: NodeSettings, loaded: LoadedShadow, log: Lo
     loaded.dispose();
   };
   return { address: server.address, stop: () => (stopping ??= stop()) };
-}
-
-function shadowIdentity(settings: NodeSettings, { source, device }: LoadedShadow): NodeIdentity {
-  const { backend, instructionSet, threads } = device.info();
-  return {
-    id: settings.id,
-    role: 'ROLE_SHADOW',
-    cluster: settings.cluster,
-    protocolVersion: PROTOCOL_VERSION,
-    modelName: source.name,
-    packDigest: source.packDigest,
-    bootId: randomUUID(),
-    address: '',
-    device: `${backend} ${instructionSet}, ${threads} threads`,
-  };
 }
 
 function startJoining(

@@ -1,7 +1,6 @@
-import { randomUUID } from 'node:crypto';
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { openModelSource } from '../engine/loading/index.js';
+import { openServedPack } from '../engine/loading/index.js';
 import {
   createExpertSlots,
   exitWithParent,
@@ -12,12 +11,12 @@ import {
   type ExpertSlots,
 } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
-import { runDaemon } from '../shared/daemon/index.js';
+import { createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
 import { advertise, JoinLoop } from '../shared/discovery/index.js';
-import { OdmoeError, toOdmoeError } from '../shared/errors/index.js';
+import { toOdmoeError } from '../shared/errors/index.js';
 import type { Logger } from '../shared/log/index.js';
 import type { ModelSource } from '../shared/model/tensor-source.js';
-import { PROTOCOL_VERSION, formatAddress, startRpcServer, type NodeIdentity } from '../shared/rpc/index.js';
+import { formatAddress, startRpcServer, type NodeIdentity } from '../shared/rpc/index.js';
 import { ExpertService } from './executor/expert-service.js';
 import { planSlots, type SlotPlan } from './loader/plan-slots.js';
 import { WorkerSessions } from './rpc/worker-sessions.js';
@@ -62,7 +61,7 @@ export function runWorker(): Promise<never> {
 /** Returns the address that the worker listens on; adds to `opened` what a stop has to close. */
 async function openWorker(settings: NodeSettings, log: Logger, opened: Closer[]): Promise<string> {
   const startedMs = performance.now();
-  const source = await openWorkerPack(settings.modelPath);
+  const source = await openServedPack(settings.modelPath);
   const { backend, instructionSet, threads, memoryBudgetBytes } = settings.device;
   const device = openDevice({ backend, instructionSet, threads, budgetBytes: memoryBudgetBytes });
   opened.push(() => {
@@ -71,9 +70,9 @@ async function openWorker(settings: NodeSettings, log: Logger, opened: Closer[])
   const { slots, maxRows } = makeSlots(device, source, settings, log);
   const experts = new ExpertService(slots, maxRows, source, () => performance.now(), log);
   opened.push(() => experts.close());
-  const identity = describeWorker(settings, source, device);
+  const identity = createNodeIdentity(settings, source, device.info());
   const sendStatus = (): void => {
-    const uptimeMs = Math.round(performance.now() - startedMs);
+    const uptimeMs = performance.now() - startedMs;
     sessions.sendToMain({ kind: 'status', status: workerStatus(identity, uptimeMs, device, experts, sessions) });
   };
   const sessions = new WorkerSessions(experts, source.shape, () => identity, sendStatus, log);
@@ -84,16 +83,6 @@ async function openWorker(settings: NodeSettings, log: Logger, opened: Closer[])
   });
   log.info('worker is ready', { address, model: source.name, device: identity.device, slots: slots.count });
   return address;
-}
-
-async function openWorkerPack(directory: string): Promise<ModelSource> {
-  const source = await openModelSource(directory);
-  if (source.kind === 'pack') return source;
-  throw new OdmoeError(
-    'MODEL_NOT_FOUND',
-    `${directory} holds a checkpoint, and a worker loads experts from a pack: run "odmoe pack ${directory} OUT_DIR" once ` +
-      `and give the worker OUT_DIR.`,
-  );
 }
 
 function makeSlots(
@@ -143,21 +132,6 @@ async function listen(
   const advertisement = await advertise(settings, identity, log);
   opened.push(() => advertisement.stop());
   return server.address;
-}
-
-function describeWorker(settings: NodeSettings, source: ModelSource, device: Device): NodeIdentity {
-  const { backend, instructionSet, threads } = device.info();
-  return {
-    id: settings.id,
-    role: 'ROLE_WORKER',
-    cluster: settings.cluster,
-    protocolVersion: PROTOCOL_VERSION,
-    modelName: source.name,
-    packDigest: source.packDigest ?? '',
-    bootId: randomUUID(),
-    address: '',
-    device: `${backend} ${instructionSet}, ${threads} threads`,
-  };
 }
 
 /** Empty, for peers to fill in with the address they see, when this worker listens on every interface. */

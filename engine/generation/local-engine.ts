@@ -1,6 +1,8 @@
 import { createModel, openDevice, type Device, type DeviceOptions, type Model } from '../../native/index.js';
 import type { ModelSource, WeightFormat } from '../../shared/model/tensor-source.js';
-import type { GenerateReply, GenerateRequest, NodeStatus, RoleName } from '../../shared/rpc/messages.js';
+import { describeDevice } from '../../shared/daemon/node-identity.js';
+import type { GenerateReply, GenerateRequest, NodeIdentity, NodeStatus, RoleName } from '../../shared/rpc/messages.js';
+import { ownNodeStatus } from '../../shared/rpc/node-status.js';
 import { openTokenizer, type Tokenizer } from '../../shared/tokenizer/index.js';
 import { loadDenseWeights, loadResidentExperts, openModelSource } from '../loading/index.js';
 import { generateTokens } from './generate-tokens.js';
@@ -134,39 +136,16 @@ function disposeResident(resident: ResidentModel): void {
 /** The process's own entry in an answer's list of nodes. */
 function localNodeStatus({ role, device }: ResidentModel, source: ModelSource): NodeStatus {
   const info = device.info();
-  return {
-    identity: {
-      id: role === 'ROLE_MAIN' ? 'local' : 'local-shadow',
-      role,
-      cluster: '',
-      protocolVersion: 0,
-      modelName: source.name,
-      packDigest: source.packDigest ?? '',
-      bootId: '',
-      address: '',
-      device: `${info.backend} ${info.instructionSet}, ${info.threads} threads`,
-    },
-    epoch: 0,
-    uptimeMs: Math.round(process.uptime() * 1000),
-    residentMemoryBytes: process.memoryUsage.rss(),
-    deviceMemoryUsedBytes: info.usedBytes,
-    deviceMemoryHighWaterBytes: info.highWaterBytes,
-    deviceMemoryBudgetBytes: info.budgetBytes,
-    slots: 0,
-    slotsInUse: 0,
-    slotBytes: 0,
-    loads: 0,
-    reloads: 0,
-    evictions: 0,
-    executions: 0,
-    storageReadBytes: 0,
-    loadMsMean: 0,
-    executeMsMean: 0,
-    staleMessages: 0,
-    latePredictions: 0,
-    droppedPredictions: 0,
-    predictedPositions: 0,
-    alignedTokens: 0,
-    alignedKvRows: 0,
+  const identity: NodeIdentity = {
+    id: role === 'ROLE_MAIN' ? 'local' : 'local-shadow',
+    role,
+    cluster: '',
+    protocolVersion: 0,
+    modelName: source.name,
+    packDigest: source.packDigest ?? '',
+    bootId: '',
+    address: '',
+    device: describeDevice(info),
   };
+  return ownNodeStatus(identity, process.uptime() * 1000, info);
 }

@@ -1,5 +1,5 @@
 import type { DeviceInfo } from '../../native/index.js';
-import type { NodeIdentity, NodeStatus } from '../../shared/rpc/messages.js';
+import { ownNodeStatus, type NodeIdentity, type NodeStatus } from '../../shared/rpc/index.js';
 import type { PredictorCounts } from '../predictor/predictor.js';
 import type { WorkerLinkCounts } from './worker-links.js';
 
@@ -8,32 +8,15 @@ export function shadowStatus(input: {
   identity: NodeIdentity;
   epoch: number;
   uptimeMs: number;
-  residentMemoryBytes: number;
   device: DeviceInfo;
   predictor: PredictorCounts;
   workers: WorkerLinkCounts;
 }): NodeStatus {
   const { device, predictor, workers } = input;
   return {
-    identity: input.identity,
+    ...ownNodeStatus(input.identity, input.uptimeMs, device),
     epoch: input.epoch,
-    uptimeMs: Math.round(input.uptimeMs),
-    residentMemoryBytes: input.residentMemoryBytes,
-    deviceMemoryUsedBytes: device.usedBytes,
-    deviceMemoryHighWaterBytes: device.highWaterBytes,
-    deviceMemoryBudgetBytes: device.budgetBytes,
-    slots: 0,
-    slotsInUse: 0,
-    slotBytes: 0,
-    loads: 0,
-    reloads: 0,
-    evictions: 0,
-    executions: 0,
-    storageReadBytes: 0,
-    loadMsMean: 0,
-    executeMsMean: 0,
     staleMessages: workers.stale,
-    latePredictions: 0,
     droppedPredictions: workers.dropped,
     predictedPositions: predictor.predictedPositions,
     alignedTokens: predictor.alignedTokens,

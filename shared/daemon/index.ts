@@ -1,2 +1,3 @@
 export { avoidMarkingPauses } from './collection-pauses.js';
+export { createNodeIdentity, describeDevice } from './node-identity.js';
 export { runDaemon, STOP_TIMEOUT_MS, type StartNode } from './run-daemon.js';

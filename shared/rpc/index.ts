@@ -7,4 +7,5 @@ export type { PeerStream } from './peer-stream.js';
 export { openShadowStream, openWorkerStream } from './peer-client.js';
 export { fetchStatus, generate, identifyPeer, joinMain } from './calls.js';
 export { startRpcServer, type RpcServer, type RpcServerOptions } from './rpc-server.js';
+export { emptyNodeStatus, ownNodeStatus } from './node-status.js';
 export type * from './messages.js';

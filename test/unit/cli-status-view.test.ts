@@ -2,43 +2,34 @@ import assert from 'node:assert/strict';
 import { statusJson, statusLines } from '../../cli/output/status-view.js';
 import { tableLines } from '../../cli/output/table.js';
 import { formatBytes, formatDuration } from '../../cli/output/units.js';
-import type { NodeStatus, RoleName, StatusReply } from '../../shared/rpc/messages.js';
+import {
+  emptyNodeStatus,
+  type NodeIdentity,
+  type NodeStatus,
+  type RoleName,
+  type StatusReply,
+} from '../../shared/rpc/index.js';
 
 function node(role: RoleName, id: string, counters: Partial<NodeStatus> = {}): NodeStatus {
+  const identity: NodeIdentity = {
+    id,
+    role,
+    cluster: 'home',
+    protocolVersion: 1,
+    modelName: 'storyteller',
+    packDigest: 'abc',
+    bootId: `boot-${id}`,
+    address: '10.0.0.1:7000',
+    device: 'cpu avx2, 2 threads',
+  };
   return {
-    identity: {
-      id,
-      role,
-      cluster: 'home',
-      protocolVersion: 1,
-      modelName: 'storyteller',
-      packDigest: 'abc',
-      bootId: `boot-${id}`,
-      address: '10.0.0.1:7000',
-      device: 'cpu avx2, 2 threads',
-    },
+    ...emptyNodeStatus(identity),
     epoch: 3,
     uptimeMs: 61_000,
     residentMemoryBytes: 150e6,
     deviceMemoryUsedBytes: 2e6,
     deviceMemoryHighWaterBytes: 3e6,
     deviceMemoryBudgetBytes: 4e6,
-    slots: 0,
-    slotsInUse: 0,
-    slotBytes: 0,
-    loads: 0,
-    reloads: 0,
-    evictions: 0,
-    executions: 0,
-    storageReadBytes: 0,
-    loadMsMean: 0,
-    executeMsMean: 0,
-    staleMessages: 0,
-    latePredictions: 0,
-    droppedPredictions: 0,
-    predictedPositions: 0,
-    alignedTokens: 0,
-    alignedKvRows: 0,
     ...counters,
   };
 }

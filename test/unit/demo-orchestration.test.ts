@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { listeningAddress } from '../../cli/demo/daemon-process.js';
 import { missingNodes } from '../../cli/demo/demo-cluster.js';
 import { demoTable } from '../../cli/demo/demo-table.js';
+import { emptyNodeStatus } from '../../shared/rpc/index.js';
 import type { Finished, NodeIdentity, NodeStatus, StatusReply } from '../../shared/rpc/messages.js';
 
 function identity(id: string, role: NodeIdentity['role']): NodeIdentity {
@@ -17,29 +18,10 @@ function identity(id: string, role: NodeIdentity['role']): NodeIdentity {
 
 function nodeStatus(id: string, role: NodeIdentity['role'], highWaterBytes: number): NodeStatus {
   return {
-    identity: identity(id, role),
-    epoch: 1,
-    uptimeMs: 0,
-    residentMemoryBytes: 0,
-    deviceMemoryUsedBytes: 0,
+    ...emptyNodeStatus(identity(id, role)),
     deviceMemoryHighWaterBytes: highWaterBytes,
-    deviceMemoryBudgetBytes: 0,
     slots: role === 'ROLE_WORKER' ? 2 : 0,
-    slotsInUse: 0,
     slotBytes: role === 'ROLE_WORKER' ? 1024 : 0,
-    loads: 0,
-    reloads: 0,
-    evictions: 0,
-    executions: 0,
-    storageReadBytes: 0,
-    loadMsMean: 0,
-    executeMsMean: 0,
-    staleMessages: 0,
-    latePredictions: 0,
-    droppedPredictions: 0,
-    predictedPositions: 0,
-    alignedTokens: 0,
-    alignedKvRows: 0,
   };
 }
 

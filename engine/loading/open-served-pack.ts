@@ -1,0 +1,13 @@
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { Pack } from '../../shared/pack/open-pack.js';
+import { openModelSource } from './open-model-source.js';
+
+/** Opens the pack that a daemon serves. @throws MODEL_NOT_FOUND on a checkpoint, else as openModelSource */
+export async function openServedPack(directory: string): Promise<Pack> {
+  const source = await openModelSource(directory);
+  if (source.kind === 'pack') return source;
+  throw new OdmoeError(
+    'MODEL_NOT_FOUND',
+    `${directory} is a checkpoint; daemons serve packs: make one with "odmoe pack ${directory} PACK_DIR"`,
+  );
+}

@@ -1,0 +1,30 @@
+import { randomUUID } from 'node:crypto';
+import type { NodeSettings } from '../config/node-settings.js';
+import { PROTOCOL_VERSION } from '../rpc/limits.js';
+import type { NodeIdentity } from '../rpc/messages.js';
+
+/** The identity of a daemon that starts now; its address is filled in when it listens. `deviceInfo`: as the device tells it. */
+export function createNodeIdentity(
+  settings: NodeSettings,
+  model: { name: string; packDigest: string },
+  deviceInfo: { backend: string; instructionSet: string; threads: number },
+): NodeIdentity {
+  return {
+    id: settings.id,
+    role: ROLES[settings.role],
+    cluster: settings.cluster,
+    protocolVersion: PROTOCOL_VERSION,
+    modelName: model.name,
+    packDigest: model.packDigest,
+    bootId: randomUUID(),
+    address: '',
+    device: describeDevice(deviceInfo),
+  };
+}
+
+/** "cpu avx2, 4 threads". */
+export function describeDevice(info: { backend: string; instructionSet: string; threads: number }): string {
+  return `${info.backend} ${info.instructionSet}, ${info.threads} threads`;
+}
+
+const ROLES = { main: 'ROLE_MAIN', shadow: 'ROLE_SHADOW', worker: 'ROLE_WORKER' } as const;

@@ -1,0 +1,46 @@
+import type { NodeIdentity, NodeStatus } from './messages.js';
+
+/** What is known of a daemon that has told nothing of itself yet. */
+export function emptyNodeStatus(identity: NodeIdentity): NodeStatus {
+  return {
+    identity,
+    epoch: 0,
+    uptimeMs: 0,
+    residentMemoryBytes: 0,
+    deviceMemoryUsedBytes: 0,
+    deviceMemoryHighWaterBytes: 0,
+    deviceMemoryBudgetBytes: 0,
+    slots: 0,
+    slotsInUse: 0,
+    slotBytes: 0,
+    loads: 0,
+    reloads: 0,
+    evictions: 0,
+    executions: 0,
+    storageReadBytes: 0,
+    loadMsMean: 0,
+    executeMsMean: 0,
+    staleMessages: 0,
+    latePredictions: 0,
+    droppedPredictions: 0,
+    predictedPositions: 0,
+    alignedTokens: 0,
+    alignedKvRows: 0,
+  };
+}
+
+/** This process's status as far as every role has it; what only one role counts is 0. */
+export function ownNodeStatus(
+  identity: NodeIdentity,
+  uptimeMs: number,
+  device: { usedBytes: number; highWaterBytes: number; budgetBytes: number },
+): NodeStatus {
+  return {
+    ...emptyNodeStatus(identity),
+    uptimeMs: Math.round(uptimeMs),
+    residentMemoryBytes: process.memoryUsage.rss(),
+    deviceMemoryUsedBytes: device.usedBytes,
+    deviceMemoryHighWaterBytes: device.highWaterBytes,
+    deviceMemoryBudgetBytes: device.budgetBytes,
+  };
+}
