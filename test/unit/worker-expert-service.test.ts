@@ -64,6 +64,19 @@ describe('worker expert service', () => {
     );
   });
 
+  it('goes on with the next message after one that failed', async () => {
+    const here = setting(1);
+    predict(here, 0, [5]);
+    here.slots.cancelFault = new Error('the device does not cancel');
+    const release = { epoch: 3, sequence: 1, position: 0, layer: 0, experts: [5] };
+    assert.throws(() => here.service.release(release), /does not cancel/);
+    here.slots.cancelFault = null;
+    await here.slots.endLoad(0);
+    run(here, request(7, 1, 2));
+    await here.slots.endLoad(0);
+    assert.equal(here.replies[0]?.kind, 'result');
+  });
+
   it('runs more rows than the slots take at once in pieces, with the same output', async () => {
     const here = setting(1, 2);
     const hidden = Buffer.from(Array.from({ length: 20 }, (_, index) => index));

@@ -13,6 +13,7 @@ export class TestSlots implements ExpertSlots {
   >();
   readonly #contents = new Map<number, number>();
   executeFault: Error | null = null;
+  cancelFault: Error | null = null;
 
   constructor(readonly count: number) {}
 
@@ -39,6 +40,7 @@ export class TestSlots implements ExpertSlots {
 
   cancel(slot: number): void {
     this.calls.push(`cancel ${slot}`);
+    if (this.cancelFault !== null) throw this.cancelFault;
     this.pending.get(slot)?.resolve({ loaded: false, readBytes: 3, loadMs: 1 });
     this.pending.delete(slot);
   }

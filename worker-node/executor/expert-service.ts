@@ -38,6 +38,7 @@ export class ExpertService {
   readonly #loadedMs: number[];
   readonly #underWay = new Set<Promise<void>>();
   readonly #events: { event: SlotEvent; loadError: OdmoeError | null }[] = [];
+  #handling = false;
   #lastTicket = 0;
   #evictions = 0;
   #turnEnd: NodeJS.Immediate | null = null;
@@ -101,13 +102,20 @@ export class ExpertService {
     this.#slots.dispose();
   }
 
-  /** One event after the other: answering main may end its stream, which is an event of its own. */
+  /**
+   * One event after the other: answering main may end its stream, which is an event of its own. What is thrown goes to whoever
+   * brought the event; the next one is handled all the same.
+   */
   #handle(event: SlotEvent, loadError: OdmoeError | null = null): void {
     this.#events.push({ event, loadError });
-    if (this.#events.length > 1) return;
-    for (let next = this.#events[0]; next !== undefined; next = this.#events[0]) {
-      for (const action of this.#schedule.handle(next.event)) this.#carryOut(action, next.loadError);
-      this.#events.shift();
+    if (this.#handling) return;
+    this.#handling = true;
+    try {
+      for (let next = this.#events.shift(); next !== undefined; next = this.#events.shift()) {
+        for (const action of this.#schedule.handle(next.event)) this.#carryOut(action, next.loadError);
+      }
+    } finally {
+      this.#handling = false;
     }
     this.#awaitMoreMessages();
   }
