@@ -2,7 +2,7 @@ import { denseDimensions, densePlaces, EXPERT_PARTS, expertDimensions } from '..
 import { shapeProblem } from '../model/model-shape.js';
 import { shippedFormatOf } from '../model/source-table.js';
 import { PLANE_BYTES_PER_VALUE, planeSplit, valueBytes } from '../model/weight-dtype.js';
-import { type Manifest, type ManifestChunk, type ManifestExpertTensor, shapeFromManifest } from './manifest.js';
+import { type Manifest, type ManifestExpertTensor, shapeFromManifest } from './manifest.js';
 import { CHUNK_ALIGNMENT_BYTES, DENSE_FILE, expertFileName } from './pack-layout.js';
 
 /** A stretch of a pack's file that carries a checksum. */
@@ -157,10 +157,4 @@ function extentProblems(manifest: Manifest): string[] {
     previous = extent;
   }
   return problems;
-}
-
-/** Stored bytes of one expert, over its three matrices. */
-export function expertStoredBytes(expert: Manifest['experts'][number]): number {
-  const sum = (chunks: ManifestChunk[]): number => chunks.reduce((total, chunk) => total + chunk.stored_bytes, 0);
-  return EXPERT_PARTS.reduce((total, part) => total + sum(expert[part].chunks), 0);
 }
