@@ -19,7 +19,7 @@ Without --main the cluster is found by mDNS. Ctrl-C cancels the request on the c
 
 Examples:
   odmoe prompt "Tell me a story about a fox."
-  odmoe prompt "What is 17 plus 25?" --main 192.168.1.10:7070 --json
+  odmoe prompt "What is 17 plus 25?" --main 192.168.1.10:7600 --json
   odmoe prompt "Write a haiku." --temperature 0.8 --top-p 0.95 --max-tokens 60
   odmoe prompt "Once upon a time" --raw --stop "."`,
     )
