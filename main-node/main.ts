@@ -19,6 +19,7 @@ import { Roster } from './cluster/roster.js';
 import type { ClusterEngine } from './decode/cluster-engine.js';
 import { PassPool } from './decode/pass-pool.js';
 import { PredictionRouter } from './decode/prediction-router.js';
+import { miniBatchRowsFor } from './prefill/expert-batches.js';
 import { InferenceService } from './rpc/inference-service.js';
 import { nodeStatuses } from './rpc/node-statuses.js';
 
@@ -169,7 +170,7 @@ function createEngine(
     decodePasses: new PassPool(model, shape, 1, maxActiveSequences),
     prefillPasses: new PassPool(model, shape, prefillRows, PREFILL_PASSES),
     prefillRows,
-    miniBatchRows,
+    miniBatchRows: miniBatchRowsFor(miniBatchRows, shape.hiddenSize),
     align: settings.align,
     log,
   };

@@ -5,15 +5,14 @@ import { openModelSource } from '../engine/loading/index.js';
 import { exitWithParent, openDevice, type Device, type Model, type Pass } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { runDaemon } from '../shared/daemon/run-daemon.js';
-import { advertise } from '../shared/discovery/index.js';
+import { advertise, JoinLoop } from '../shared/discovery/index.js';
 import { OdmoeError } from '../shared/errors/index.js';
 import type { Logger } from '../shared/log/logger.js';
 import type { ModelSource } from '../shared/model/tensor-source.js';
-import { formatAddress, joinMain, openWorkerStream, PROTOCOL_VERSION, startRpcServer } from '../shared/rpc/index.js';
+import { formatAddress, openWorkerStream, PROTOCOL_VERSION, startRpcServer } from '../shared/rpc/index.js';
 import type { NodeIdentity } from '../shared/rpc/messages.js';
 import { Predictor } from './predictor/predictor.js';
 import { loadShadowModel, SHADOW_PASS_ROWS } from './predictor/shadow-model.js';
-import { JOIN_TIMEOUT_MS, JoinLoop } from './rpc/join-loop.js';
 import { ShadowService } from './rpc/shadow-service.js';
 import { shadowStatus } from './rpc/shadow-status.js';
 import { WorkerLinks } from './rpc/worker-links.js';
@@ -110,6 +109,7 @@ async function serveShadow(settings: NodeSettings, loaded: LoadedShadow, log: Lo
   });
   identity.address = formatAddress(settings.advertiseHost ?? settings.listenHost, server.port);
   const advertisement = await advertise(settings, identity, log).catch(async (error: unknown) => {
+    await service.stop();
     await server.stop();
     throw error;
   });
@@ -148,7 +148,7 @@ function startJoining(
   if (mainAddress === null) return null;
   return new JoinLoop({
     mainAddress,
-    join: () => joinMain(mainAddress, identity, JOIN_TIMEOUT_MS),
+    identity: () => identity,
     isServed: () => service.hasMain,
     retryDelayMs: settings.network.reconnectDelayMs,
     log,

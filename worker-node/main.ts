@@ -13,14 +13,13 @@ import {
 } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { runDaemon } from '../shared/daemon/index.js';
-import { advertise } from '../shared/discovery/index.js';
+import { advertise, JoinLoop } from '../shared/discovery/index.js';
 import { OdmoeError, toOdmoeError } from '../shared/errors/index.js';
 import type { Logger } from '../shared/log/index.js';
 import type { ModelSource } from '../shared/model/tensor-source.js';
 import { PROTOCOL_VERSION, formatAddress, startRpcServer, type NodeIdentity } from '../shared/rpc/index.js';
 import { ExpertService } from './executor/expert-service.js';
 import { planSlots, type SlotPlan } from './loader/plan-slots.js';
-import { MainAnnouncer } from './rpc/main-announcer.js';
 import { WorkerSessions } from './rpc/worker-sessions.js';
 import { workerStatus } from './worker-status.js';
 
@@ -132,11 +131,14 @@ async function listen(
   opened.push(() => server.stop());
   identity.address = formatAddress(advertisedHost(settings), server.port);
   if (settings.mainAddress !== null) {
-    const hasMain = (): boolean => sessions.hasMain;
-    const { reconnectDelayMs } = settings.network;
-    const announcer = new MainAnnouncer(settings.mainAddress, reconnectDelayMs, () => identity, hasMain, log);
-    opened.push(() => announcer.stop());
-    announcer.start();
+    const joining = new JoinLoop({
+      mainAddress: settings.mainAddress,
+      identity: () => identity,
+      isServed: () => sessions.hasMain,
+      retryDelayMs: settings.network.reconnectDelayMs,
+      log,
+    });
+    opened.push(() => joining.stop());
   }
   const advertisement = await advertise(settings, identity, log);
   opened.push(() => advertisement.stop());

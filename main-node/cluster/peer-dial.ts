@@ -29,7 +29,9 @@ export async function serveStream<Request, Reply extends FirstReply>(
   serve: (peer: NodeIdentity) => ServedLink<Reply>,
 ): Promise<void> {
   const { promise: ended, settle } = closing(stream);
-  const welcome = await firstReply(stream, hello, ended);
+  // A peer may say more right behind its welcome; that waits here for the link.
+  const early: Reply[] = [];
+  const welcome = await firstReply(stream, hello, ended, early);
   const refusal = checkPeer(own, welcome);
   if (refusal !== null) {
     const error = refusalError(refusal);
@@ -37,6 +39,7 @@ export async function serveStream<Request, Reply extends FirstReply>(
     throw error;
   }
   const link = makeLink(stream, () => serve(welcome));
+  for (const reply of early) link.receive(reply);
   stream.onMessage((reply) => {
     link.receive(reply);
   });
@@ -79,15 +82,20 @@ function closing(stream: PeerStream<never, unknown>): {
   };
 }
 
+/** `early` takes what comes after the first reply. */
 async function firstReply<Request, Reply extends FirstReply>(
   stream: PeerStream<Request, Reply>,
   hello: Request,
   ended: Promise<OdmoeError | null>,
+  early: Reply[],
 ): Promise<NodeIdentity> {
   let timer: NodeJS.Timeout | undefined;
   const reply = await Promise.race([
     new Promise<FirstReply>((resolve) => {
-      stream.onMessage(resolve);
+      stream.onMessage((first) => {
+        stream.onMessage((reply) => early.push(reply));
+        resolve(first);
+      });
       stream.send(hello);
     }),
     ended.then((error): FirstReply => {

@@ -26,7 +26,6 @@ export interface ExpertWork {
 
 interface PendingExecute {
   rows: number;
-  timer: NodeJS.Timeout;
   resolve(result: ExecuteResult): void;
   reject(error: OdmoeError): void;
 }
@@ -39,6 +38,8 @@ export class WorkerLink {
   private latestStatus: NodeStatus | null = null;
   private readonly pending = new Map<number, PendingExecute>();
   private nextRequestId = 1;
+  /** Runs while executes are pending. */
+  private silence: NodeJS.Timeout | null = null;
   private closed = false;
   private late = false;
 
@@ -61,21 +62,21 @@ export class WorkerLink {
     return this.pending.size;
   }
 
-  /** It was given up because an execute had no answer in time, though its connection stood. */
+  /** It was given up because it answered no execute in time, though its connection stood. */
   get unresponsive(): boolean {
     return this.late;
   }
 
-  /** Rejects with WORKER_LOST when the stream ends or the time is up, else with the code the worker answered. */
+  /**
+   * Rejects with WORKER_LOST when the stream ends, or when the worker has answered none of its executes for executeTimeoutMs: one
+   * that works off a queue of slow loads is not lost. Else rejects with the code the worker answered.
+   */
   execute(work: ExpertWork, epoch: number): Promise<ExecuteResult> {
     if (this.closed) return Promise.reject(this.lostError('the stream is closed'));
     const requestId = this.nextRequestId++;
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => {
-        this.late = true;
-        this.close(this.lostError(`no answer to an execute within ${this.settings.executeTimeoutMs} ms`));
-      }, this.settings.executeTimeoutMs);
-      this.pending.set(requestId, { rows: work.rows, timer, resolve, reject });
+      this.pending.set(requestId, { rows: work.rows, resolve, reject });
+      if (this.silence === null) this.awaitAnswer();
       this.stream.send({
         kind: 'execute',
         execute: { requestId, epoch, hiddenSize: this.settings.hiddenSize, dtype: 'TENSOR_TYPE_F32', ...work },
@@ -117,11 +118,9 @@ export class WorkerLink {
   streamClosed(error: OdmoeError | null): void {
     this.closed = true;
     const lost = this.lostError(error?.message ?? 'the worker ended the stream');
-    for (const request of this.pending.values()) {
-      clearTimeout(request.timer);
-      request.reject(lost);
-    }
+    for (const request of this.pending.values()) request.reject(lost);
     this.pending.clear();
+    this.awaitAnswer();
   }
 
   close(error?: OdmoeError): void {
@@ -148,7 +147,7 @@ export class WorkerLink {
       );
       return;
     }
-    this.forget(result.requestId, request);
+    this.forget(result.requestId);
     request.resolve(result);
   }
 
@@ -158,13 +157,24 @@ export class WorkerLink {
       this.log.warn('worker sent an error', { worker: this.id, code, message });
       return;
     }
-    this.forget(requestId, request);
+    this.forget(requestId);
     request.reject(new OdmoeError(isErrorCode(code) ? code : 'INTERNAL', `worker ${this.id}: ${message}`));
   }
 
-  private forget(requestId: number, request: PendingExecute): void {
-    clearTimeout(request.timer);
+  private forget(requestId: number): void {
     this.pending.delete(requestId);
+    this.awaitAnswer();
+  }
+
+  /** Gives the worker the whole time anew, if it owes an answer. */
+  private awaitAnswer(): void {
+    if (this.silence !== null) clearTimeout(this.silence);
+    this.silence = null;
+    if (this.pending.size === 0) return;
+    this.silence = setTimeout(() => {
+      this.late = true;
+      this.close(this.lostError(`no answer to an execute within ${this.settings.executeTimeoutMs} ms`));
+    }, this.settings.executeTimeoutMs);
   }
 
   private lostError(why: string): OdmoeError {

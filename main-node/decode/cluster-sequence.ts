@@ -63,7 +63,7 @@ export class ClusterSequence implements SequenceRunner {
     this.feed.followShadow(this.tokenIds, position);
     this.feed.token(position, tokenId);
     this.tokenIds.push(tokenId);
-    return this.engine.decodePasses.use((slot) =>
+    return this.engine.decodePasses.use(this.context.signal, (slot) =>
       runDecodeIteration(this.engine, this.context, slot, position, tokenId),
     );
   }

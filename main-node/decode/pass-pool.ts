@@ -1,4 +1,5 @@
 import type { Model, Pass } from '../../native/index.js';
+import { OdmoeError } from '../../shared/errors/index.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 
 /** A native pass with the buffers that go in and out of it. */
@@ -15,7 +16,7 @@ const FLOAT_BYTES = 4;
 /** Passes of one size, made when first needed and used again; at most `count` at a time, further takers wait in turn. */
 export class PassPool {
   private readonly idle: PassSlot[] = [];
-  private readonly waiting: (() => void)[] = [];
+  private readonly waiting = new Set<() => void>();
   private taken = 0;
   private disposed = false;
 
@@ -26,9 +27,9 @@ export class PassPool {
     private readonly count: number,
   ) {}
 
-  /** Runs `use` with a pass of its own. A pass that saw an error is thrown away. */
-  async use<T>(use: (slot: PassSlot) => Promise<T>): Promise<T> {
-    while (this.taken >= this.count) await new Promise<void>((resolve) => this.waiting.push(resolve));
+  /** Runs `use` with a pass of its own. A pass that saw an error is thrown away. Rejects with CANCELLED while it waits. */
+  async use<T>(signal: AbortSignal, use: (slot: PassSlot) => Promise<T>): Promise<T> {
+    while (this.taken >= this.count) await this.turn(signal);
     this.taken += 1;
     try {
       const slot = this.idle.pop() ?? this.create();
@@ -43,8 +44,30 @@ export class PassPool {
       }
     } finally {
       this.taken -= 1;
-      this.waiting.shift()?.();
+      this.wakeNext();
     }
+  }
+
+  private wakeNext(): void {
+    const next = this.waiting.values().next();
+    if (next.done !== true) next.value();
+  }
+
+  private async turn(signal: AbortSignal): Promise<void> {
+    await new Promise<void>((resolve) => {
+      const wake = (): void => {
+        this.waiting.delete(wake);
+        signal.removeEventListener('abort', wake);
+        resolve();
+      };
+      this.waiting.add(wake);
+      signal.addEventListener('abort', wake);
+      if (signal.aborted) wake();
+    });
+    if (!signal.aborted) return;
+    // It may have been this one's turn already.
+    this.wakeNext();
+    throw new OdmoeError('CANCELLED', 'the request was cancelled while it waited for a pass');
   }
 
   dispose(): void {

@@ -1,3 +1,15 @@
+import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/rpc/index.js';
+
+const FLOAT_BYTES = 4;
+/** Room in a message beside its tensor. */
+const OTHER_FIELDS_BYTES = 1024;
+
+/** Rows of a mini-batch: as many as wanted, but no more than one message holds. */
+export function miniBatchRowsFor(wantedRows: number, hiddenSize: number): number {
+  const fittingRows = Math.floor((MESSAGE_SIZE_LIMIT_BYTES - OTHER_FIELDS_BYTES) / (hiddenSize * FLOAT_BYTES));
+  return Math.max(1, Math.min(wantedRows, fittingRows));
+}
+
 /** Some rows of a pass that one worker runs through one expert in one message. */
 export interface ExpertBatch {
   workerId: string;

@@ -36,7 +36,7 @@ export class PromptPrefill {
   }
 
   run(tokenIds: readonly number[]): Promise<Float32Array> {
-    return this.engine.prefillPasses.use((slot) => this.runPasses(slot, tokenIds));
+    return this.engine.prefillPasses.use(this.context.signal, (slot) => this.runPasses(slot, tokenIds));
   }
 
   private async runPasses(slot: PassSlot, tokenIds: readonly number[]): Promise<Float32Array> {

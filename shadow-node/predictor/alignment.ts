@@ -52,10 +52,12 @@ export function takesMainToken(position: number, promptTokens: number, periods: 
 
 /**
  * Main's rows of positions below the result belong in the cache before `position` runs: that of the last aligned
- * iteration up to it. 0: none.
+ * iteration up to it. In the prompt all rows so far may be taken over at once, so that those of a long one need not be kept
+ * until it is through. 0: none.
  */
 export function keyValuesDueBelow(position: number, promptTokens: number, periods: AlignmentPeriods): number {
-  if (periods.keyValue === 0 || position < promptTokens) return 0;
+  if (periods.keyValue === 0) return 0;
+  if (position < promptTokens) return position;
   return position - ((position - promptTokens) % periods.keyValue);
 }
 

@@ -57,7 +57,7 @@ export interface NodeSettings {
   network: {
     keepaliveIntervalMs: number;
     keepaliveTimeoutMs: number;
-    /** A worker that has not answered an execute by then counts as lost. */
+    /** A worker that owes answers to executes and has given none for so long counts as lost. */
     executeTimeoutMs: number;
     reconnectDelayMs: number;
   };

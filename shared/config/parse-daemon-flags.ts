@@ -120,7 +120,11 @@ function addMainFlags(command: Command): void {
       "prompt and answer together; 0: the model's own limit",
       wholeNumber(0, 2 ** 31 - 1),
     )
-    .option('--execute-timeout <ms>', 'a worker that has not answered by then is lost', wholeNumber(1, 3_600_000));
+    .option(
+      '--execute-timeout <ms>',
+      'a worker that owes answers and gives none for so long is lost',
+      wholeNumber(1, 3_600_000),
+    );
 }
 
 function examples(role: RoleSetting): string {

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { planExpertBatches } from '../../main-node/prefill/expert-batches.js';
+import { miniBatchRowsFor, planExpertBatches } from '../../main-node/prefill/expert-batches.js';
+import { WORKER_SERVE } from '../../shared/rpc/codecs.js';
+import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/rpc/index.js';
 
 interface Case {
   rows: number;
@@ -51,6 +53,18 @@ describe('main: prefill batches', () => {
         });
       }),
     );
+  });
+
+  it('are no larger than one message, however many rows are wanted', () => {
+    assert.equal(miniBatchRowsFor(32, 4096), 32);
+    const hiddenSize = 4096;
+    const rows = miniBatchRowsFor(16_384, hiddenSize);
+    const hidden = new Uint8Array(rows * hiddenSize * 4);
+    const place = { sequence: 2 ** 50, position: 2 ** 31, layer: 100, expert: 100, last: true };
+    const execute = { requestId: 2 ** 50, epoch: 2 ** 50, ...place, rows, hiddenSize, hidden };
+    const bytes = WORKER_SERVE.request.encode({ kind: 'execute', execute: { ...execute, dtype: 'TENSOR_TYPE_F32' } });
+    assert.ok(bytes.length <= MESSAGE_SIZE_LIMIT_BYTES);
+    assert.ok(bytes.length + 2 * hiddenSize * 4 > MESSAGE_SIZE_LIMIT_BYTES);
   });
 
   it('mark the last batch of each worker and expert, and name the workers an expert gives nothing', () => {

@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { dialAddress } from '../../main-node/cluster/membership.js';
 import { PeerDial, serveStream } from '../../main-node/cluster/peer-dial.js';
 import { OdmoeError } from '../../shared/errors/index.js';
@@ -36,7 +35,7 @@ describe('main: greeting a peer', () => {
     const { served, ends } = greet(stream, received);
     assert.equal(stream.sent[0]?.kind, 'hello');
     stream.arrive({ kind: 'welcome', welcome: { identity: identity('worker') } });
-    await sleep(1);
+    await new Promise((resolve) => setImmediate(resolve));
     stream.arrive({ kind: 'error', error: { code: 'INTERNAL', message: 'x', requestId: 0, epoch: 0 } });
     stream.close();
     await served;
@@ -45,6 +44,23 @@ describe('main: greeting a peer', () => {
       ['error'],
     );
     assert.deepEqual(ends, [null]);
+  });
+
+  it('hands over what came together with the welcome', async () => {
+    const stream = new MemoryStream<WorkerRequest, WorkerReply>();
+    const received: WorkerReply[] = [];
+    const { served } = greet(stream, received);
+    stream.arrive({ kind: 'welcome', welcome: { identity: identity('worker') } });
+    for (const code of ['first', 'second']) {
+      stream.arrive({ kind: 'error', error: { code, message: 'x', requestId: 0, epoch: 0 } });
+    }
+    await new Promise((resolve) => setImmediate(resolve));
+    stream.close();
+    await served;
+    assert.deepEqual(
+      received.map((reply) => reply.kind === 'error' && reply.error.code),
+      ['first', 'second'],
+    );
   });
 
   it('rejects with the reason of a refusal', async () => {

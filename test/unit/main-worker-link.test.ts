@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { mock } from 'node:test';
 import { WorkerLink, type ExpertWork } from '../../main-node/cluster/worker-link.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { ExecuteResult, NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
@@ -97,6 +98,26 @@ describe('main: the link to a worker', () => {
     const { stream, link } = openLink(5);
     await assert.rejects(link.execute(work(1), 1), { code: 'WORKER_LOST', message: /within 5 ms/ });
     assert.equal(stream.closedWith?.code, 'WORKER_LOST');
+  });
+
+  it('waits on for a worker that works off what it holds, however long the last answer takes', async () => {
+    mock.timers.enable({ apis: ['setTimeout'] });
+    try {
+      const { stream, link } = openLink(1000);
+      const executes = Array.from({ length: 4 }, (_, expert) => link.execute(work(expert), 1));
+      for (const requestId of requestIds(stream)) {
+        mock.timers.tick(900);
+        stream.arrive(result(requestId));
+      }
+      assert.equal((await Promise.all(executes)).length, 4);
+      mock.timers.tick(5000);
+      assert.equal(stream.closedWith, undefined, 'a worker that owes nothing was given up');
+      const unanswered = link.execute(work(9), 1);
+      mock.timers.tick(1000);
+      await assert.rejects(unanswered, { code: 'WORKER_LOST', message: /within 1000 ms/ });
+    } finally {
+      mock.timers.reset();
+    }
   });
 
   for (const [what, changes] of [

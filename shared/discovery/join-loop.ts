@@ -1,0 +1,74 @@
+import { toOdmoeError } from '../errors/index.js';
+import type { Logger } from '../log/index.js';
+import { joinMain } from '../rpc/calls.js';
+import type { NodeIdentity } from '../rpc/messages.js';
+
+/** How long one Join may take: less than a daemon has to stop, which waits for it. */
+export const JOIN_TIMEOUT_MS = 1500;
+
+/** Pause after a refusal, which lasts until somebody changes one of the two. */
+export const REFUSED_DELAY_MS = 5000;
+
+/** After a welcome main opens its stream; how long it has for that before it is asked again. */
+export const WELCOME_DELAY_MS = 1000;
+
+export interface JoinLoopOptions {
+  mainAddress: string;
+  identity(): NodeIdentity;
+  /** While main's stream to this daemon stands there is nothing to ask for. */
+  isServed(): boolean;
+  retryDelayMs: number;
+  log: Logger;
+}
+
+/** Makes this daemon known to the main it was given the address of, at start and whenever main is lost, until it is stopped. */
+export class JoinLoop {
+  private timer: NodeJS.Timeout | null = null;
+  private attempt: Promise<void>;
+  private stopped = false;
+  /** So that a lasting condition is logged once. */
+  private reported = '';
+
+  constructor(private readonly options: JoinLoopOptions) {
+    this.attempt = this.tryOnce();
+  }
+
+  /** Resolves when no Join is under way any more. */
+  async stop(): Promise<void> {
+    this.stopped = true;
+    if (this.timer !== null) clearTimeout(this.timer);
+    await this.attempt;
+  }
+
+  private async tryOnce(): Promise<void> {
+    const delayMs = this.options.isServed() ? this.whileServed() : await this.ask();
+    if (this.stopped) return;
+    this.timer = setTimeout(() => {
+      this.attempt = this.tryOnce();
+    }, delayMs);
+  }
+
+  private whileServed(): number {
+    this.reported = '';
+    return this.options.retryDelayMs;
+  }
+
+  private async ask(): Promise<number> {
+    const { mainAddress, retryDelayMs } = this.options;
+    try {
+      const reply = await joinMain(mainAddress, this.options.identity(), JOIN_TIMEOUT_MS);
+      if (reply.kind === 'welcome') return Math.max(retryDelayMs, WELCOME_DELAY_MS);
+      this.report('refused by main', reply.refusal.message, { code: reply.refusal.code });
+      return REFUSED_DELAY_MS;
+    } catch (thrown) {
+      this.report('main does not answer', toOdmoeError(thrown).message, {});
+      return retryDelayMs;
+    }
+  }
+
+  private report(event: string, reason: string, fields: Record<string, unknown>): void {
+    if (this.stopped || this.reported === reason) return;
+    this.reported = reason;
+    this.options.log.warn(event, { main: this.options.mainAddress, ...fields, reason });
+  }
+}

@@ -1,0 +1,82 @@
+import assert from 'node:assert/strict';
+import { createServer, type AddressInfo, type Socket } from 'node:net';
+import { STOP_TIMEOUT_MS } from '../../shared/daemon/index.js';
+import { JoinLoop } from '../../shared/discovery/index.js';
+import { startRpcServer, type NodeIdentity } from '../../shared/rpc/index.js';
+import { waitUntil } from '../integration/harness/wait-until.js';
+
+const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 1 };
+
+const IDENTITY: NodeIdentity = {
+  id: 'worker-1',
+  role: 'ROLE_WORKER',
+  cluster: 'test',
+  protocolVersion: 1,
+  modelName: 'm',
+  packDigest: 'd',
+  bootId: 'b',
+  address: '127.0.0.1:1',
+  device: 'cpu',
+};
+
+function loop(mainAddress: string, isServed: () => boolean = () => false) {
+  const warnings: string[] = [];
+  const silent = () => undefined;
+  const log = { error: silent, info: silent, debug: silent, warn: (event: string) => void warnings.push(event) };
+  const options = { mainAddress, identity: () => IDENTITY, isServed, retryDelayMs: 1, log };
+  return { joining: new JoinLoop(options), warnings };
+}
+
+describe('joining a main', () => {
+  it('says once that main does not answer, and asks on', async () => {
+    let looks = 0;
+    const { joining, warnings } = loop('127.0.0.1:1', () => {
+      looks += 1;
+      return false;
+    });
+    await waitUntil('it has asked again', () => looks > 2);
+    await joining.stop();
+    assert.deepEqual(warnings, ['main does not answer']);
+  });
+
+  it('asks only while no stream of main stands', async () => {
+    let joins = 0;
+    let looks = 0;
+    let served = true;
+    const silent = () => undefined;
+    const main = await startRpcServer({
+      ...{ host: '127.0.0.1', port: 0, network: NETWORK, identity: () => IDENTITY },
+      log: { error: silent, warn: silent, info: silent, debug: silent },
+      cluster: {
+        join: async (identity) => {
+          joins += 1;
+          return { kind: 'welcome', welcome: { identity } };
+        },
+        status: () => assert.fail('nobody asks'),
+      },
+    });
+    const { joining } = loop(main.address, () => {
+      looks += 1;
+      return served;
+    });
+    await waitUntil('it has looked', () => looks > 3);
+    assert.equal(joins, 0);
+    served = false;
+    await waitUntil('it has joined', () => joins > 0);
+    await joining.stop();
+    await main.stop();
+  });
+
+  it('ends before its daemon must have stopped, also where main takes the connection and says nothing', async () => {
+    const sockets: Socket[] = [];
+    const mute = createServer((socket) => sockets.push(socket));
+    await new Promise<void>((resolve) => mute.listen(0, '127.0.0.1', resolve));
+    const { joining } = loop(`127.0.0.1:${(mute.address() as AddressInfo).port}`);
+    await waitUntil('it has connected', () => sockets.length > 0);
+    const startedMs = performance.now();
+    await joining.stop();
+    assert.ok(performance.now() - startedMs < STOP_TIMEOUT_MS / 2);
+    for (const socket of sockets) socket.destroy();
+    mute.close();
+  });
+});

@@ -1,0 +1,101 @@
+import assert from 'node:assert/strict';
+import { PassPool, type PassSlot } from '../../main-node/decode/pass-pool.js';
+import type { Pass } from '../../native/index.js';
+
+const SHAPE = { hiddenSize: 4, expertsPerToken: 2 };
+
+function poolOf(count: number) {
+  const events: string[] = [];
+  const pool = new PassPool(
+    {
+      createPass: () => {
+        events.push('created');
+        return { dispose: () => events.push('disposed') } as unknown as Pass;
+      },
+    },
+    SHAPE,
+    1,
+    count,
+  );
+  return { pool, events };
+}
+
+/** A use of the pool that holds its pass until it is let go. */
+function hold(pool: PassPool, signal = new AbortController().signal) {
+  let letGo: (failure?: Error) => void = () => undefined;
+  let slot: PassSlot | null = null;
+  const done = pool.use(signal, (given) => {
+    slot = given;
+    return new Promise<void>((resolve, reject) => {
+      letGo = (failure) => (failure === undefined ? resolve() : reject(failure));
+    });
+  });
+  return { done, slot: () => slot, letGo: (failure?: Error) => letGo(failure) };
+}
+
+const turn = () => new Promise((resolve) => setImmediate(resolve));
+
+describe('main: the pool of passes', () => {
+  it('gives a pass to one taker at a time, and the same one again', async () => {
+    const { pool, events } = poolOf(1);
+    const first = hold(pool);
+    const second = hold(pool);
+    await turn();
+    assert.ok(first.slot() !== null);
+    assert.equal(second.slot(), null);
+    first.letGo();
+    await first.done;
+    await turn();
+    assert.equal(second.slot(), first.slot());
+    second.letGo();
+    await second.done;
+    assert.deepEqual(events, ['created']);
+  });
+
+  it('throws a pass away that saw an error, and makes another', async () => {
+    const { pool, events } = poolOf(1);
+    const failing = hold(pool);
+    await turn();
+    failing.letGo(new Error('broken'));
+    await assert.rejects(failing.done, /broken/);
+    await pool.use(new AbortController().signal, async () => undefined);
+    assert.deepEqual(events, ['created', 'disposed', 'created']);
+  });
+
+  it('lets a taker go that is cancelled while it waits, before any pass is free', async () => {
+    const { pool } = poolOf(1);
+    const first = hold(pool);
+    const cancelled = new AbortController();
+    const waiting = hold(pool, cancelled.signal);
+    await turn();
+    cancelled.abort();
+    await assert.rejects(waiting.done, { code: 'CANCELLED' });
+    first.letGo();
+    await first.done;
+  });
+
+  it('passes on the turn of a taker that is cancelled when its turn has just come', async () => {
+    // The turn comes some microtasks after the pass is let go; the cancellation is tried before, between and after.
+    for (let microtasks = 0; microtasks < 8; microtasks++) {
+      const { pool } = poolOf(1);
+      const first = hold(pool);
+      const cancelled = new AbortController();
+      const second = hold(pool, cancelled.signal);
+      second.done.catch(() => undefined);
+      const third = hold(pool);
+      await turn();
+      first.letGo();
+      for (let passed = 0; passed < microtasks; passed++) await Promise.resolve();
+      cancelled.abort();
+      await turn();
+      second.letGo();
+      await turn();
+      assert.ok(
+        third.slot() !== null,
+        `cancelled after ${microtasks} microtasks, the third waits though no pass is taken`,
+      );
+      third.letGo();
+      await third.done;
+    }
+  });
+});
