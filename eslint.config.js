@@ -1,7 +1,7 @@
 import tseslint from 'typescript-eslint';
 
 export default tseslint.config(
-  { ignores: ['dist/**', 'build/**', 'node_modules/**', 'models/**', 'test/fixtures/**'] },
+  { ignores: ['dist/**', 'build/**', 'build-sanitize/**', 'node_modules/**', 'models/**', 'test/fixtures/**'] },
   {
     files: ['**/*.ts'],
     ignores: ['**/*.d.ts'],

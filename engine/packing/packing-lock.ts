@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { link, open, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { link, open, readFile, rm, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { z } from 'zod';
@@ -18,7 +18,9 @@ const holderSchema = z.object({
 type Holder = z.infer<typeof holderSchema>;
 
 /** Times a dead process's lock may turn up before giving up: each means that others crash on the directory too. */
-const TAKEOVER_ATTEMPTS = 5;
+const TAKEOVER_ATTEMPTS = 20;
+/** Pause while another process removes a dead one's lock. */
+const TAKEOVER_WAIT_MS = 25;
 
 /** What link() fails with where there are no hard links. */
 const NO_LINK_CODES: ReadonlySet<string> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']);
@@ -50,7 +52,7 @@ export async function acquirePackingLock(directory: string): Promise<PackingLock
   try {
     for (let attempt = 0; attempt < TAKEOVER_ATTEMPTS; attempt += 1) {
       if (await createIfAbsent(ownPath, path)) return heldLock(path, directory, token);
-      await removeIfDead(path, directory);
+      await removeIfDead(path, directory, ownPath);
     }
   } finally {
     await rm(ownPath, { force: true });
@@ -92,7 +94,7 @@ async function createIfAbsent(contentPath: string, path: string): Promise<boolea
   }
 }
 
-async function removeIfDead(path: string, directory: string): Promise<void> {
+async function removeIfDead(path: string, directory: string, ownPath: string): Promise<void> {
   const text = await readLock(path);
   if (text === null) return;
   const holder = parseHolder(text);
@@ -103,16 +105,31 @@ async function removeIfDead(path: string, directory: string): Promise<void> {
       `${directory}: process ${holder.pid}${where} is packing into it; wait for it, or, if it is gone, remove ${path}`,
     );
   }
-  // Two processes may see the same dead holder: whoever moves away the wrong (newer) lock puts it back.
-  const aside = `${path}.${randomBytes(8).toString('hex')}`;
-  try {
-    await rename(path, aside);
-  } catch (thrown) {
-    if (systemErrorCode(thrown) === 'ENOENT') return;
-    throw writeFailure(thrown, path, null);
+  await removeDead(path, text, ownPath);
+}
+
+/**
+ * Removes a dead process's lock. Several processes may have seen it die; one at a time may remove, and it looks again first: the
+ * lock it finds may be a living one by then. Nobody else can replace a lock that stands.
+ */
+async function removeDead(path: string, deadText: string, ownPath: string): Promise<void> {
+  const removalPath = `${path}.removal`;
+  if (!(await createIfAbsent(ownPath, removalPath))) {
+    const remover = parseHolder(await readLock(removalPath));
+    if (remover !== null && !(await isAlive(remover))) {
+      throw new DirectoryLockedError(
+        'STORAGE_FAILED',
+        `${removalPath}: left by process ${remover.pid}, which has died; remove it and run odmoe pack again`,
+      );
+    }
+    await new Promise((resolve) => setTimeout(resolve, TAKEOVER_WAIT_MS));
+    return;
   }
-  if ((await readLock(aside)) !== text) await createIfAbsent(aside, path);
-  await rm(aside, { force: true });
+  try {
+    if ((await readLock(path)) === deadText) await rm(path, { force: true });
+  } finally {
+    await rm(removalPath, { force: true });
+  }
 }
 
 /** Content of the lock; null when there is none. */
