@@ -15,7 +15,7 @@ export function registerStatusCommand(program: Command): void {
       `
 Examples:
   odmoe status
-  odmoe status --main 192.168.1.10:7070
+  odmoe status --main 192.168.1.10:7600
   odmoe status --json`,
     )
     .action(async (flags: MainFlags & { json: boolean }) => {

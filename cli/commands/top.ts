@@ -19,7 +19,7 @@ export function registerTopCommand(program: Command): void {
   addMainFlags(command)
     .addHelpText(
       'after',
-      '\nWithout a terminal it prints one look and ends.\n\nExample:\n  odmoe top --main 192.168.1.10:7070',
+      '\nWithout a terminal it prints one look and ends.\n\nExample:\n  odmoe top --main 192.168.1.10:7600',
     )
     .action(async (flags: MainFlags) => {
       const address = await resolveMainAddress(flags);
