@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import { defaultPort } from '../shared/config/index.js';
 import { findMains } from '../shared/discovery/index.js';
 import { OdmoeError } from '../shared/errors/index.js';
-import { identifyPeer } from '../shared/rpc/index.js';
+import { identifyPeer, parseAddress } from '../shared/rpc/index.js';
 
 /** What addMainFlags gives a command's action. */
 export interface MainFlags {
@@ -27,10 +27,13 @@ export function addMainFlags(command: Command): Command {
 
 /**
  * Address of the main that is meant: the one given, else the one that mDNS finds, else one on this machine that does not announce
- * itself. Throws NO_MAIN when there is none, USAGE when mDNS finds several.
+ * itself. Throws NO_MAIN when there is none, USAGE when mDNS finds several or --main is malformed.
  */
 export async function resolveMainAddress(flags: MainFlags): Promise<string> {
-  if (flags.main !== undefined) return flags.main;
+  if (flags.main !== undefined) {
+    parseAddress(flags.main);
+    return flags.main;
+  }
   const mains = await findMains(flags.cluster ?? null, DISCOVERY_TIMEOUT_MS, flags.interface ?? null);
   const [only, ...others] = mains;
   if (only === undefined) {
@@ -45,7 +48,10 @@ export async function resolveMainAddress(flags: MainFlags): Promise<string> {
   const list = mains.map(
     (peer) => `\n  --main ${peer.address}   (cluster "${peer.cluster}", ${peer.id}, ${peer.modelName})`,
   );
-  throw new OdmoeError('USAGE', `${mains.length} main nodes answered; say which one, by --main or --cluster:${list.join('')}`);
+  throw new OdmoeError(
+    'USAGE',
+    `${mains.length} main nodes answered; say which one, by --main or --cluster:${list.join('')}`,
+  );
 }
 
 /** Whether a main node (of the cluster, unless null) answers at the address. */

@@ -160,7 +160,10 @@ describe('calls', function () {
     const address = await serve({});
     await assert.rejects(fetchStatus(address, 2000), { code: 'PROTOCOL_VIOLATION' });
     await server?.stop();
-    await assert.rejects(fetchStatus(address, 2000), { code: 'NO_MAIN' });
+    await assert.rejects(fetchStatus(address, 2000), {
+      code: 'NO_MAIN',
+      message: /failed: connect ECONNREFUSED 127\.0\.0\.1:\d+; is main running there/,
+    });
     let connections = 0;
     const silent = createServer((socket) => {
       connections += 1;
