@@ -15,3 +15,13 @@ export function parseAddress(address: string): { host: string; port: number } {
   }
   return { host, port };
 }
+
+/** Whether it is "host:port" or "[v6]:port". */
+export function isAddress(address: string): boolean {
+  try {
+    parseAddress(address);
+    return true;
+  } catch {
+    return false;
+  }
+}
