@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import { defaultPort } from '../shared/config/index.js';
 import { findMains } from '../shared/discovery/index.js';
 import { OdmoeError } from '../shared/errors/index.js';
-import { identifyPeer, parseAddress } from '../shared/rpc/index.js';
+import { formatAddress, identifyPeer, parseAddress } from '../shared/rpc/index.js';
 
 /** What addMainFlags gives a command's action. */
 export interface MainFlags {
@@ -31,8 +31,8 @@ export function addMainFlags(command: Command): Command {
  */
 export async function resolveMainAddress(flags: MainFlags): Promise<string> {
   if (flags.main !== undefined) {
-    parseAddress(flags.main);
-    return flags.main;
+    const { host, port } = parseAddress(flags.main);
+    return formatAddress(host, port);
   }
   const mains = await findMains(flags.cluster ?? null, DISCOVERY_TIMEOUT_MS, flags.interface ?? null);
   const [only, ...others] = mains;
