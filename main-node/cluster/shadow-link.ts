@@ -2,11 +2,12 @@ import { OdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { NodeIdentity, NodeStatus, Prediction, ShadowReply, ShadowRequest } from '../../shared/rpc/messages.js';
 import type { PeerStream } from '../../shared/rpc/index.js';
+import { LatestStatus } from './latest-status.js';
 
 /** main's side of the stream to one shadow that has said welcome. */
 export class ShadowLink {
   readonly id: string;
-  private latestStatus: NodeStatus | null = null;
+  readonly latestStatus = new LatestStatus();
   private closed = false;
 
   constructor(
@@ -21,7 +22,7 @@ export class ShadowLink {
   }
 
   get status(): NodeStatus | null {
-    return this.latestStatus;
+    return this.latestStatus.value;
   }
 
   /** False once the stream has ended; nothing sent then arrives. */
@@ -51,7 +52,7 @@ export class ShadowLink {
         });
         return;
       case 'status':
-        this.latestStatus = reply.status;
+        this.latestStatus.take(reply.status);
         return;
       case 'welcome':
       case 'refusal':
@@ -61,6 +62,7 @@ export class ShadowLink {
 
   streamClosed(): void {
     this.closed = true;
+    this.latestStatus.end();
   }
 
   close(error?: OdmoeError): void {
