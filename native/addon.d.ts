@@ -137,6 +137,6 @@ export interface Addon {
   crc32c(bytes: Uint8Array, seed: number): number;
   /** Linux: the process gets SIGKILL when its parent dies, so that a demo leaves nothing behind; elsewhere nothing. */
   exitWithParent(): void;
-  /** Single-thread and all-thread memory read bandwidth and FP32 FMA peak of this machine, measured for `milliseconds` each. */
+  /** Memory read bandwidth and FP32 FMA peak of this machine with the device's number of threads, measured for `milliseconds` each. */
   measureMachine(device: Device, milliseconds: number): Promise<{ readBytesPerS: number; fmaFlopPerS: number }>;
 }

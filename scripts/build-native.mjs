@@ -90,6 +90,16 @@ function isAlive(pid) {
   }
 }
 
+/** Owner 0: not written yet, or gone since. */
+function readLock(lock) {
+  try {
+    return { owner: Number(readFileSync(lock, 'utf8')), ageMs: Date.now() - statSync(lock).mtimeMs };
+  } catch (error) {
+    if (error.code !== 'ENOENT') throw error;
+    return { owner: 0, ageMs: 0 };
+  }
+}
+
 /** Two builds at a time would break each other's files: the second waits. */
 function withLock(folder, task) {
   const lock = join(packageRoot, 'node_modules', `.odmoe-native-${folder}.lock`);
@@ -101,9 +111,8 @@ function withLock(folder, task) {
     } catch (error) {
       if (error.code !== 'EEXIST') throw error;
     }
-    const owner = Number(existsSync(lock) ? readFileSync(lock, 'utf8') : '');
-    const written = existsSync(lock) ? statSync(lock).mtimeMs : Date.now();
-    if (owner > 0 ? !isAlive(owner) : Date.now() - written > LOCK_POLL_MS) rmSync(lock, { force: true });
+    const { owner, ageMs } = readLock(lock);
+    if (owner > 0 ? !isAlive(owner) : ageMs > LOCK_POLL_MS) rmSync(lock, { force: true });
     if (Date.now() > deadline) throw new BuildError(`process ${owner} has been building for too long; remove ${lock}`);
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LOCK_POLL_MS);
   }

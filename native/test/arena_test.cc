@@ -30,6 +30,7 @@ void refuses_what_the_system_lacks() {
     check_refused("DEVICE_OUT_OF_MEMORY", [&] { backend->allocate(bytes); });
   }
   check(backend->info().used_bytes == 0, "a refusal takes nothing");
+  check(backend->info().high_water_bytes == 0, "a refusal leaves no high water");
 }
 
 void gives_zeroed_aligned_memory() {

@@ -172,9 +172,35 @@ void counts_scratch(const std::string& set) {
   check(backend->info().used_bytes == after, "a second call takes no more");
 }
 
+// Bytes of scratch after attending from each position in turn, on a device that has `room_bytes` left for it.
+uint64_t scratch_after(uint64_t room_bytes, const std::vector<int>& positions) {
+  const uint64_t budget_bytes = uint64_t{16} << 20;
+  auto backend = open_backend("scalar", 1, budget_bytes);
+  const AttentionShape shape{2, 1, 32, 0};
+  const SequenceCache cache(*backend, shape, 1100, 52);
+  DeviceFloats queries(*backend, 64);
+  DeviceFloats out(*backend, 64);
+  const DeviceFloats others(*backend, (budget_bytes - backend->info().used_bytes - room_bytes) / sizeof(float));
+  const uint64_t before = backend->info().used_bytes;
+  for (const int position : positions) {
+    const AttentionRow row{cache.layer(), position};
+    backend->attention(out.data(), &row, queries.data(), 64, 1, shape);
+  }
+  return backend->info().used_bytes - before;
+}
+
+void grows_scratch_within_the_budget() {
+  const uint64_t room_bytes = uint64_t{1} << 20;
+  const uint64_t needed = scratch_after(room_bytes, {1099});
+  check(scratch_after(room_bytes, {900, 1099}) > needed, "where there is room it grows for what comes later too");
+  check(scratch_after(needed, {900, 1099}) == needed, "in a tight budget it grows to what is needed");
+  check_refused("DEVICE_OUT_OF_MEMORY", [&] { scratch_after(needed - 4, {900, 1099}); });
+}
+
 }  // namespace
 
 void add_attention_cases(std::vector<Case>& cases) {
+  cases.push_back({"attention: grows its scratch within the budget", grows_scratch_within_the_budget});
   for (const std::string& set : instruction_sets()) {
     for (const int threads : {1, 2}) {
       cases.push_back({"attention " + set + ": equals the one arithmetic, " + std::to_string(threads) + " threads",

@@ -122,6 +122,7 @@ int main(int argc, char** argv) {
   std::vector<odmoe::test::Case> cases;
   odmoe::test::add_arena_cases(cases);
   odmoe::test::add_thread_pool_cases(cases);
+  odmoe::test::add_device_cases(cases);
   odmoe::test::add_weight_cases(cases);
   odmoe::test::add_matmul_cases(cases);
   odmoe::test::add_elementwise_cases(cases);

@@ -22,6 +22,7 @@ void add_weight_cases(std::vector<Case>& cases);
 void add_elementwise_cases(std::vector<Case>& cases);
 void add_attention_cases(std::vector<Case>& cases);
 void add_thread_pool_cases(std::vector<Case>& cases);
+void add_device_cases(std::vector<Case>& cases);
 
 // Prints speeds beside the machine's own; not a test.
 void run_benchmark(const std::string& instruction_set, int threads);

@@ -58,6 +58,18 @@ describe('native checksums and planes', () => {
     );
   });
 
+  it('computes CRC-32C of long stretches, wherever they begin', () => {
+    const bytes = Uint8Array.from({ length: 7000 }, (_, i) => (i * i * 7 + (i >> 3)) & 0xff);
+    for (const begin of [0, 1, 7]) {
+      for (const length of [1023, 1024, 3071, 3072, 3073, 3080, 6143, 6144, 6500]) {
+        const part = bytes.subarray(begin, begin + length);
+        assert.equal(crc32c(part, 0), slowCrc32c(part), `${length} bytes from ${begin}`);
+        const cut = part.length - 3072;
+        if (cut > 0) assert.equal(crc32c(part.subarray(cut), crc32c(part.subarray(0, cut), 0)), slowCrc32c(part));
+      }
+    }
+  });
+
   it('cuts values into planes that make the same bytes again, whatever the bit pattern', () => {
     const splits: Split[] = ['none-bf16', 'none-fp16', 'none-fp32', 'bf16-e8-sm8', 'fp16-hi8-lo8', 'fp32-e8-sm8-r16'];
     fc.assert(

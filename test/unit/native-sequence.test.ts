@@ -118,6 +118,7 @@ describe('native sequence', () => {
     assert.throws(() => sequence.writeKeyValues(0, 0, 2, rows, rows), isInternal);
     assert.throws(() => sequence.readKeyValues(0, 5, 1), isInternal);
     assert.throws(() => sequence.readKeyValues(0, 0, 1000), isInternal);
+    assert.throws(() => sequence.readKeyValues(0, 0, 2 ** 31 - 1), isInternal);
     assert.throws(() => sequence.readKeyValues(-1, 0, 1), isInternal);
     await assert.rejects(begin([6]), isInternal);
     await assert.rejects(begin([5, 7]), isInternal);

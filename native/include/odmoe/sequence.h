@@ -17,6 +17,8 @@ class Sequence {
 
   // Positions written in every layer.
   int length() const;
+  // Throws INTERNAL for what the model has no layer or no positions for.
+  void check_range(int layer, int position, int rows) const;
   // F32 rows [position, position + rows) of one layer, each kv_heads x head_dim. Throws INTERNAL for positions not written.
   void read_key_values(int layer, int position, int rows, std::span<uint8_t> keys, std::span<uint8_t> values) const;
   // Overwrites rows, or appends right behind the highest written one. Throws INTERNAL for a gap, or while a pass that works on
@@ -56,7 +58,6 @@ class Sequence {
   };
 
   int64_t block_floats() const;
-  void check_range(int layer, int position, int rows) const;
   void check_unused(const char* what) const;
   void reserve_block(Layer& layer, size_t block);
   // Positions of one block that a range covers, as [first, end).

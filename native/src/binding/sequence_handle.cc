@@ -13,7 +13,8 @@ Napi::Function SequenceHandle::define(Napi::Env env) {
 
 Napi::Value SequenceHandle::read_key_values(const Napi::CallbackInfo& info) {
   const int rows = to_int(info[2]);
-  if (rows < 0) throw Error("INTERNAL", "a negative number of rows");
+  // Before the arrays are made: one that does not fit in memory ends the process.
+  runtime()->check_range(to_int(info[0]), to_int(info[1]), rows);
   const uint64_t bytes = float_bytes(rows * runtime()->model()->shape().kv_size());
   const Napi::Uint8Array keys = Napi::Uint8Array::New(info.Env(), bytes);
   const Napi::Uint8Array values = Napi::Uint8Array::New(info.Env(), bytes);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "odmoe/error.h"
+#include "odmoe/float_environment.h"
 
 namespace odmoe {
 
@@ -29,6 +30,7 @@ void JobQueue::post(std::unique_ptr<Job> job) {
 }
 
 void JobQueue::run() {
+  use_exact_float_environment();
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });

@@ -92,8 +92,10 @@ void Pass::begin(PassRows rows) {
   const size_t n = rows.positions.size();
   std::vector<float> cos(n * half);
   std::vector<float> sin(n * half);
+  std::vector<int> ends(rows.sequences.size());
+  for (size_t i = 0; i < n; i++) ends[static_cast<size_t>(rows.row_sequence[i])] = rows.positions[i] + 1;
+  for (size_t i = 0; i < ends.size(); i++) rows.sequences[i]->reserve(ends[i]);
   for (size_t i = 0; i < n; i++) {
-    rows.sequences[static_cast<size_t>(rows.row_sequence[i])]->reserve(rows.positions[i] + 1);
     rope_row(rows.positions[i], model_->inverse_frequencies(), &cos[i * half], &sin[i * half]);
   }
   backend().copy_to_device(cos_.floats(), cos.data(), cos.size() * sizeof(float));

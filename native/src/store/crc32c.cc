@@ -49,29 +49,68 @@ uint32_t crc_by_table(uint32_t crc, const uint8_t* bytes, uint64_t count) {
 }
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) uint32_t crc_by_instruction(uint32_t crc, const uint8_t* bytes, uint64_t count) {
-  uint64_t wide = crc;
-  for (; count >= 8; bytes += 8, count -= 8) {
-    uint64_t word;
-    std::memcpy(&word, bytes, 8);
-    wide = _mm_crc32_u64(wide, word);
-  }
-  crc = static_cast<uint32_t>(wide);
-  for (; count > 0; bytes++, count--) crc = _mm_crc32_u8(crc, *bytes);
-  return crc;
+#define ODMOE_CRC_TARGET __attribute__((target("sse4.2")))
+ODMOE_CRC_TARGET inline uint32_t add_word(uint32_t crc, uint64_t word) {
+  return static_cast<uint32_t>(_mm_crc32_u64(crc, word));
 }
-Crc choose() { return __builtin_cpu_supports("sse4.2") != 0 ? crc_by_instruction : crc_by_table; }
+ODMOE_CRC_TARGET inline uint32_t add_byte(uint32_t crc, uint8_t byte) { return _mm_crc32_u8(crc, byte); }
+bool has_instruction() { return __builtin_cpu_supports("sse4.2") != 0; }
 #elif defined(__aarch64__) && defined(__linux__)
-__attribute__((target("+crc"))) uint32_t crc_by_instruction(uint32_t crc, const uint8_t* bytes, uint64_t count) {
-  for (; count >= 8; bytes += 8, count -= 8) {
-    uint64_t word;
-    std::memcpy(&word, bytes, 8);
-    crc = __crc32cd(crc, word);
+#define ODMOE_CRC_TARGET __attribute__((target("+crc")))
+ODMOE_CRC_TARGET inline uint32_t add_word(uint32_t crc, uint64_t word) { return __crc32cd(crc, word); }
+ODMOE_CRC_TARGET inline uint32_t add_byte(uint32_t crc, uint8_t byte) { return __crc32cb(crc, byte); }
+bool has_instruction() { return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0; }
+#endif
+
+#if defined(ODMOE_CRC_TARGET)
+// The instruction gives its result after three cycles but can start in each: three stretches are summed up side by side.
+constexpr uint64_t kStretch = 1024;
+
+// Entry [i][b]: what byte i of a CRC, of value b, has become kStretch zero bytes later.
+constexpr std::array<std::array<uint32_t, 256>, 4> make_shifts() {
+  const std::array<uint32_t, 256> by_byte = make_tables()[0];
+  std::array<uint32_t, 32> by_bit{};
+  for (size_t bit = 0; bit < 32; bit++) {
+    uint32_t crc = 1u << bit;
+    for (uint64_t i = 0; i < kStretch; i++) crc = (crc >> 8) ^ by_byte[crc & 0xFF];
+    by_bit[bit] = crc;
   }
-  for (; count > 0; bytes++, count--) crc = __crc32cb(crc, *bytes);
+  std::array<std::array<uint32_t, 256>, 4> shifts{};
+  for (size_t at = 0; at < 4; at++) {
+    for (size_t byte = 0; byte < 256; byte++) {
+      for (size_t bit = 0; bit < 8; bit++) shifts[at][byte] ^= (byte >> bit & 1) != 0 ? by_bit[8 * at + bit] : 0;
+    }
+  }
+  return shifts;
+}
+
+uint32_t shift_by_stretch(uint32_t crc) {
+  static constexpr auto shifts = make_shifts();
+  return shifts[0][crc & 0xFF] ^ shifts[1][(crc >> 8) & 0xFF] ^ shifts[2][(crc >> 16) & 0xFF] ^ shifts[3][crc >> 24];
+}
+
+uint64_t word_at(const uint8_t* bytes) {
+  uint64_t word;
+  std::memcpy(&word, bytes, 8);
+  return word;
+}
+
+ODMOE_CRC_TARGET uint32_t crc_by_instruction(uint32_t crc, const uint8_t* bytes, uint64_t count) {
+  for (; count >= 3 * kStretch; bytes += 3 * kStretch, count -= 3 * kStretch) {
+    uint32_t second = 0;
+    uint32_t third = 0;
+    for (uint64_t i = 0; i < kStretch; i += 8) {
+      crc = add_word(crc, word_at(bytes + i));
+      second = add_word(second, word_at(bytes + kStretch + i));
+      third = add_word(third, word_at(bytes + 2 * kStretch + i));
+    }
+    crc = shift_by_stretch(shift_by_stretch(crc) ^ second) ^ third;
+  }
+  for (; count >= 8; bytes += 8, count -= 8) crc = add_word(crc, word_at(bytes));
+  for (; count > 0; bytes++, count--) crc = add_byte(crc, *bytes);
   return crc;
 }
-Crc choose() { return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0 ? crc_by_instruction : crc_by_table; }
+Crc choose() { return has_instruction() ? crc_by_instruction : crc_by_table; }
 #else
 Crc choose() { return crc_by_table; }
 #endif

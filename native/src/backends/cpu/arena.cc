@@ -62,17 +62,17 @@ DeviceBuffer Arena::allocate(uint64_t bytes) {
                                               " are in use; raise the node's memory budget or give it less to hold");
     }
     used_bytes_ += bytes;
-    high_water_bytes_ = std::max(high_water_bytes_, used_bytes_);
   }
   // A size near 2^64 would wrap around when rounded up.
   void* data = bytes > UINT64_MAX - 4 * kHugePage ? nullptr : take(bytes);
+  const std::lock_guard lock(mutex_);
   if (data == nullptr) {
-    const std::lock_guard lock(mutex_);
     used_bytes_ -= bytes;
     throw Error("DEVICE_OUT_OF_MEMORY",
                 "the operating system has no " + mebibytes(bytes) +
                     " of memory for the cpu device; free memory on this machine or give the node less to hold");
   }
+  high_water_bytes_ = std::max(high_water_bytes_, used_bytes_);
   return {data, bytes};
 }
 

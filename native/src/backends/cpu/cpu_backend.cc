@@ -211,7 +211,12 @@ class CpuBackend final : public Backend {
     if (attention_scratch_.bytes >= bytes) return;
     const uint64_t doubled = std::max(bytes, 2 * attention_scratch_.bytes);
     arena_.release(attention_scratch_);
-    attention_scratch_ = arena_.allocate(doubled);
+    try {
+      attention_scratch_ = arena_.allocate(doubled);
+    } catch (const Error&) {
+      // A budget that is nearly used up may still hold what is needed now.
+      attention_scratch_ = arena_.allocate(bytes);
+    }
   }
 
   // body(row) or body(row, thread) for n rows of `elements` each.

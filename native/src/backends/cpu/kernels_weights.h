@@ -108,18 +108,33 @@ void write_fp32_row(const Values& values, int64_t begin, int64_t columns, uint8_
   }
 }
 
+// The kCount values from `begin` on; zeros behind the first `count`.
+template <int kCount, class Values>
+ODMOE_INLINE void take_values(float (&out)[kCount], const Values& values, int64_t begin, int64_t count) {
+  if (count >= kCount) {
+    // Apart from the other case, because a loop of fixed length becomes vectors.
+    for (int i = 0; i < kCount; ++i) out[i] = values.value(begin + i);
+  } else {
+    for (int i = 0; i < kCount; ++i) out[i] = i < count ? values.value(begin + i) : 0.0f;
+  }
+}
+
 template <class Values>
-void write_int8_row(const Values& values, int64_t begin, int64_t columns, uint8_t* tile, int row, float* scale) {
-  *scale = greatest_magnitude(values, begin, begin + columns) / 127.0f;
+void write_int8_row(const Values& values, int64_t begin, int64_t columns, uint8_t* tile, int row, float* row_scale) {
+  const float scale = greatest_magnitude(values, begin, begin + columns) / 127.0f;
+  *row_scale = scale;
   for (int64_t block = 0; block < column_blocks(columns); ++block) {
     alignas(64) int8_t integers[kLanes] = {};
-    const int64_t count = columns - block * kLanes < kLanes ? columns - block * kLanes : kLanes;
-    for (int64_t i = 0; i < count && *scale != 0.0f; ++i) {
-      float x = values.value(begin + block * kLanes + i) / *scale;
-      x = x > 127.0f ? 127.0f : x;
-      x = x < -127.0f ? -127.0f : x;
-      x = x == x ? x : 0.0f;
-      integers[i] = static_cast<int8_t>(float_bits(x + kRoundMagic) - float_bits(kRoundMagic));
+    if (scale != 0.0f) {
+      alignas(64) float x[kLanes];
+      take_values(x, values, begin + block * kLanes, columns - block * kLanes);
+      for (int i = 0; i < kLanes; ++i) {
+        x[i] = x[i] / scale;
+        x[i] = x[i] > 127.0f ? 127.0f : x[i];
+        x[i] = x[i] < -127.0f ? -127.0f : x[i];
+        x[i] = x[i] == x[i] ? x[i] : 0.0f;
+        integers[i] = static_cast<int8_t>(float_bits(x[i] + kRoundMagic) - float_bits(kRoundMagic));
+      }
     }
     __builtin_memcpy(tile + block * Int8Tile::kBlockBytes + row * kLanes, integers, sizeof integers);
   }
@@ -132,13 +147,16 @@ void write_nf4_row(const Values& values, int64_t begin, int64_t columns, uint8_t
     const int64_t count = columns - first < kNf4Block ? columns - first : kNf4Block;
     const float scale = greatest_magnitude(values, begin + first, begin + first + count);
     __builtin_memcpy(pair + row * 4, &scale, 4);
-    alignas(64) uint8_t codes[kNf4Block];
-    for (int i = 0; i < kNf4Block; ++i) codes[i] = kNf4Zero;
-    for (int64_t i = 0; i < count && scale != 0.0f; ++i) {
-      const float x = values.value(begin + first + i) / scale;
-      uint32_t code = 0;
-      for (int m = 0; m < 15; ++m) code += x > kNf4Midpoints[m] ? 1u : 0u;
-      codes[i] = static_cast<uint8_t>(x == x ? code : static_cast<uint32_t>(kNf4Zero));
+    // 0 / 0 is NaN, which becomes kNf4Zero like every NaN; so does a zero behind the last column.
+    alignas(64) float x[kNf4Block];
+    take_values(x, values, begin + first, count);
+    alignas(64) uint32_t codes[kNf4Block];
+    for (int i = 0; i < kNf4Block; ++i) {
+      x[i] = x[i] / scale;
+      codes[i] = x[i] == x[i] ? 0u : static_cast<uint32_t>(kNf4Zero);
+    }
+    for (int m = 0; m < 15; ++m) {
+      for (int i = 0; i < kNf4Block; ++i) codes[i] += x[i] > kNf4Midpoints[m] ? 1u : 0u;
     }
     for (int half = 0; half < 2; ++half) {
       uint8_t* out = pair + 16 + half * 64 + row * 16;

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "odmoe/float_environment.h"
+
 namespace odmoe::cpu {
 namespace {
 
@@ -81,6 +83,7 @@ void ThreadPool::take_tasks(uint32_t generation, int thread) {
 }
 
 void ThreadPool::work(int thread) {
+  use_exact_float_environment();
   uint32_t seen = 0;
   for (;;) {
     uint32_t generation = generation_.load(std::memory_order_acquire);
