@@ -163,8 +163,13 @@ function assemble(settings: NodeSettings, loaded: LoadedMain, identity: NodeIden
     network: settings.network,
     shape,
     roster,
-    onPrediction: (prediction) => {
-      router.arrive(prediction);
+    shadowListener: {
+      onPrediction: (prediction) => {
+        router.arrive(prediction);
+      },
+      onSequenceDropped: (sequence, by) => {
+        router.dropped(sequence, by);
+      },
     },
     log,
     now,

@@ -11,10 +11,10 @@ import {
   openWorkerStream,
   type PeerStream,
 } from '../../shared/rpc/index.js';
-import type { JoinReply, NodeIdentity, PeerProblem, Prediction } from '../../shared/rpc/messages.js';
+import type { JoinReply, NodeIdentity, PeerProblem } from '../../shared/rpc/messages.js';
 import { IDENTIFY_TIMEOUT_MS, PeerDial, serveStream } from './peer-dial.js';
 import type { Roster } from './roster.js';
-import { ShadowLink } from './shadow-link.js';
+import { ShadowLink, type ShadowListener } from './shadow-link.js';
 import { WorkerLink } from './worker-link.js';
 
 /** Addresses that are dialled; more are not taken up. */
@@ -45,7 +45,7 @@ export interface MembershipOptions {
   network: NodeSettings['network'];
   shape: ModelShape;
   roster: Roster;
-  onPrediction: (prediction: Prediction) => void;
+  shadowListener: ShadowListener;
   log: Logger;
   now: () => number;
 }
@@ -239,12 +239,12 @@ export class Membership {
   }
 
   private serveShadow(address: string, connected: () => void): Promise<void> {
-    const { network, shape, roster, log, onPrediction } = this.options;
+    const { network, shape, roster, log, shadowListener } = this.options;
     const own = this.options.identity();
     const stream = openShadowStream(address, network);
     const served = serveStream(stream, { kind: 'hello', hello: own }, own, (peer) => {
       if (roster.connectedBootId(peer.id) !== null) throw sameId(peer, address);
-      const link = new ShadowLink(peer, address, stream, shape, onPrediction, log);
+      const link = new ShadowLink(peer, address, stream, shape, shadowListener, log);
       roster.addShadow(link);
       connected();
       return {

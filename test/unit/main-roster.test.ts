@@ -36,7 +36,8 @@ function worker(id: string): { link: WorkerLink; stream: MemoryStream<WorkerRequ
 
 function shadow(id: string): { link: ShadowLink; stream: MemoryStream<ShadowRequest, ShadowReply> } {
   const stream = new MemoryStream<ShadowRequest, ShadowReply>();
-  const link = new ShadowLink(identity(id), `${id}:1`, stream, { layers: 4, experts: 8 }, () => undefined, SILENT);
+  const listener = { onPrediction: () => undefined, onSequenceDropped: () => undefined };
+  const link = new ShadowLink(identity(id), `${id}:1`, stream, { layers: 4, experts: 8 }, listener, SILENT);
   return { link, stream };
 }
 
