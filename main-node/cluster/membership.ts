@@ -5,7 +5,7 @@ import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import {
   checkPeer,
-  formatAddress,
+  dialAddress,
   identifyPeer,
   openShadowStream,
   openWorkerStream,
@@ -27,8 +27,6 @@ export const FORGET_DISCOVERED_AFTER_MS = 60 * 60_000;
 
 /** A worker that let an execute run out of time hangs: it is not used for so long, unless it is restarted. */
 export const UNRESPONSIVE_PAUSE_MS = 60_000;
-
-const ANY_HOSTS: ReadonlySet<string> = new Set(['', '0.0.0.0', '::', '[::]']);
 
 /** How main came to know an address. */
 type Origin = 'configured' | 'discovered' | 'joined';
@@ -328,13 +326,6 @@ export class Membership {
     if (news)
       this.options.log.warn('peer cannot be used', { address, id: entry.id, code: error.code, message: error.message });
   }
-}
-
-/** Where to dial a peer that says `address` of itself and came from `peerHost`. */
-export function dialAddress(address: string, peerHost: string): string {
-  const colon = address.lastIndexOf(':');
-  const host = address.slice(0, Math.max(0, colon));
-  return ANY_HOSTS.has(host) ? formatAddress(peerHost, Number(address.slice(colon + 1))) : address;
 }
 
 async function identify(address: string): Promise<NodeIdentity> {
