@@ -38,10 +38,11 @@ export function registerDemoCommand(program: Command): void {
     )
     .argument('[text]', `the prompt (default: "${DEFAULT_PROMPT}")`)
     .option('--workers <n>', 'worker daemons', workerCount, DEFAULT_WORKERS)
-    .option(
-      '--model <directory>',
-      'a pack or a checkpoint (default: the demo model)',
-      join(packageRoot(), 'models', 'demo'),
+    .addOption(
+      new Option('--model <directory>', 'a pack or a checkpoint').default(
+        join(packageRoot(), 'models', 'demo'),
+        'the demo model',
+      ),
     )
     .option('--group-size <n>', 'workers that serve a layer; auto: as many as it activates experts', groupSize, 'auto')
     .addOption(

@@ -27,7 +27,9 @@ function speedLines({ sep, timing, reloads }: Finished): string[] {
     sep === null
       ? 'none: no shadow'
       : `${(100 * sep.recall).toFixed(2)} % (${sep.predictedCorrectly} of ${sep.activated} experts predicted)`;
-  const lines = [row('recall', recall), row('reloads', String(reloads))];
+  const late =
+    sep === null ? '' : ` (loaded on the gate's word; of the predictions, ${sep.late} layers' came too late)`;
+  const lines = [row('recall', recall), row('reloads', `${reloads}${late}`)];
   if (timing === null) return lines;
   return [
     ...lines,

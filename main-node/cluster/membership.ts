@@ -7,6 +7,7 @@ import {
   checkPeer,
   dialAddress,
   identifyPeer,
+  isAddress,
   openShadowStream,
   openWorkerStream,
   type PeerStream,
@@ -97,6 +98,7 @@ export class Membership {
   join(peer: NodeIdentity, peerHost: string): JoinReply {
     const own = this.options.identity();
     const address = dialAddress(peer.address, peerHost);
+    if (!isAddress(address)) return { kind: 'refusal', refusal: badAddress(peer) };
     const refusal = peer.role === 'ROLE_MAIN' ? secondMain(own, peer) : checkPeer(own, peer);
     if (refusal !== null) {
       const problem = { address, id: peer.id, ...refusal };
@@ -346,6 +348,13 @@ function sameId(peer: NodeIdentity, address: string): OdmoeError {
     'NODE_REFUSED',
     `the daemon at ${address} has the id ${peer.id}, as one has that is connected already; give each its own --id`,
   );
+}
+
+function badAddress(peer: NodeIdentity): { code: string; message: string } {
+  return {
+    code: 'PROTOCOL_VIOLATION',
+    message: `${peer.id} says that it is reached at "${peer.address}", which is not HOST:PORT: nothing can be dialled there`,
+  };
 }
 
 function secondMain(own: NodeIdentity, peer: NodeIdentity): { code: string; message: string } {

@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
@@ -63,6 +64,17 @@ export class Roster {
 
   connectedShadows(): readonly ShadowLink[] {
     return this.shadows;
+  }
+
+  /** Resolves when every connected daemon has told its status anew, or after limitMs. */
+  async nextStatuses(limitMs: number): Promise<void> {
+    const told = [...this.workers.values(), ...this.shadows].map((link) => link.latestStatus.next());
+    const limit = new AbortController();
+    try {
+      await Promise.race([Promise.all(told), delay(limitMs, undefined, { signal: limit.signal })]);
+    } finally {
+      limit.abort();
+    }
   }
 
   /** Boot id of the connected daemon of that id; null: none is connected. */

@@ -2,6 +2,7 @@ import { OdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { NodeIdentity, NodeStatus, Prediction, ShadowReply, ShadowRequest } from '../../shared/rpc/messages.js';
 import type { PeerStream } from '../../shared/rpc/index.js';
+import { LatestStatus } from './latest-status.js';
 
 /** Who is told what a shadow says. */
 export interface ShadowListener {
@@ -13,7 +14,7 @@ export interface ShadowListener {
 /** main's side of the stream to one shadow that has said welcome. */
 export class ShadowLink {
   readonly id: string;
-  private latestStatus: NodeStatus | null = null;
+  readonly latestStatus = new LatestStatus();
   private closed = false;
 
   constructor(
@@ -28,7 +29,7 @@ export class ShadowLink {
   }
 
   get status(): NodeStatus | null {
-    return this.latestStatus;
+    return this.latestStatus.value;
   }
 
   /** False once the stream has ended; nothing sent then arrives. */
@@ -60,7 +61,7 @@ export class ShadowLink {
         if (reply.error.code !== 'STALE_EPOCH') this.listener.onSequenceDropped(reply.error.requestId, this);
         return;
       case 'status':
-        this.latestStatus = reply.status;
+        this.latestStatus.take(reply.status);
         return;
       case 'welcome':
       case 'refusal':
@@ -70,6 +71,7 @@ export class ShadowLink {
 
   streamClosed(): void {
     this.closed = true;
+    this.latestStatus.end();
   }
 
   close(error?: OdmoeError): void {

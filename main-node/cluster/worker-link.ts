@@ -11,6 +11,7 @@ import type {
   WorkerRequest,
 } from '../../shared/rpc/messages.js';
 import type { PeerStream } from '../../shared/rpc/index.js';
+import { LatestStatus } from './latest-status.js';
 
 /** One expert to run on some hidden states (rows x hiddenSize FP32, little-endian). */
 export interface ExpertWork {
@@ -35,7 +36,7 @@ const FLOAT_BYTES = 4;
 /** main's side of the stream to one worker that has said welcome. */
 export class WorkerLink {
   readonly id: string;
-  private latestStatus: NodeStatus | null = null;
+  readonly latestStatus = new LatestStatus();
   private readonly pending = new Map<number, PendingExecute>();
   private nextRequestId = 1;
   /** Runs while executes are pending. */
@@ -54,7 +55,7 @@ export class WorkerLink {
   }
 
   get status(): NodeStatus | null {
-    return this.latestStatus;
+    return this.latestStatus.value;
   }
 
   /** Executes that have not been answered. */
@@ -106,7 +107,7 @@ export class WorkerLink {
         this.fail(reply.error.requestId, reply.error.code, reply.error.message);
         return;
       case 'status':
-        this.latestStatus = reply.status;
+        this.latestStatus.take(reply.status);
         return;
       case 'welcome':
       case 'refusal':
@@ -117,6 +118,7 @@ export class WorkerLink {
   /** The stream has ended: everything pending fails with WORKER_LOST. Called once by whoever owns the stream. */
   streamClosed(error: OdmoeError | null): void {
     this.closed = true;
+    this.latestStatus.end();
     const lost = this.lostError(error?.message ?? 'the worker ended the stream');
     for (const request of this.pending.values()) request.reject(lost);
     this.pending.clear();

@@ -10,6 +10,8 @@ import { ShadowFeed } from './shadow-feed.js';
 const FLOAT_BYTES = 4;
 /** How long the end of an answer waits for shadow's last predictions, so that recall counts them too. */
 const LAST_PREDICTIONS_LIMIT_MS = 250;
+/** How long the end of an answer waits for the other nodes' counters, so that they include it. */
+const LAST_STATUSES_LIMIT_MS = 100;
 
 /** One answer in the making on the cluster: what engine/generation's token loop runs on. */
 export class ClusterSequence implements SequenceRunner {
@@ -75,8 +77,12 @@ export class ClusterSequence implements SequenceRunner {
     if (this.feed.fed && !this.context.signal.aborted) {
       await this.predictions.waitUntilCaughtUp(LAST_PREDICTIONS_LIMIT_MS);
     }
+    const statuses = this.context.signal.aborted
+      ? Promise.resolve()
+      : this.engine.roster.nextStatuses(LAST_STATUSES_LIMIT_MS);
     this.feed.end();
     this.engine.router.close(this.id);
     this.sequence.dispose();
+    await statuses;
   }
 }

@@ -153,6 +153,7 @@ export class ShadowService implements PredictorEvents {
         return;
       case 'end':
         this.predictor.end(request.end.sequence);
+        this.sendStatus();
         return;
     }
   }

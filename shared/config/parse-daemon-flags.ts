@@ -8,6 +8,8 @@ import { defaultClusterConfig, loadClusterConfig } from './load-cluster-config.j
 import type { NodeSettings, RoleSetting } from './node-settings.js';
 import { resolveNodeSettings, type DaemonFlags } from './resolve-node-settings.js';
 
+const HIGHEST_PORT = 65_535;
+
 /** What a daemon was asked to do: run, or only to explain itself. */
 export type DaemonRequest =
   { kind: 'run'; settings: NodeSettings; exitWithParent: boolean } | { kind: 'help'; text: string };
@@ -95,7 +97,7 @@ function daemonCommand(role: RoleSetting): Command {
 function addNetworkFlags(command: Command, role: RoleSetting): void {
   command
     .option('--host <address>', 'address to listen on; 0.0.0.0: every interface', host)
-    .option('--port <number>', 'port to listen on; 0: any free one', wholeNumber(0, 65_535))
+    .option('--port <number>', 'port to listen on; 0: any free one', wholeNumber(0, HIGHEST_PORT))
     .option('--advertise-host <address>', 'address that peers are told to dial', host)
     .addOption(new Option('--discovery <provider>', 'how nodes find each other').choices(PROVIDERS))
     .option('--interface <address>', 'IPv4 address of the interface that multicast goes through', ipv4);
@@ -174,6 +176,7 @@ function ipv4(value: string): string {
 }
 
 function address(value: string): string {
-  if (/^(\[[0-9a-fA-F:.%\w]+\]|[^:[\]\s/]+):\d{1,5}$/.test(value)) return value;
+  const port = /^(?:\[[0-9a-fA-F:.%\w]+\]|[^:[\]\s/]+):(\d{1,5})$/.exec(value)?.[1];
+  if (port !== undefined && Number(port) >= 1 && Number(port) <= HIGHEST_PORT) return value;
   throw new InvalidArgumentError('Give HOST:PORT, as in 192.168.1.20:7600.');
 }

@@ -33,3 +33,13 @@ export function dialAddress(address: string, peerHost: string): string {
   const port = Number(address.slice(address.lastIndexOf(':') + 1));
   return isWildcardHost(hostOf(address)) ? formatAddress(peerHost, port) : address;
 }
+
+/** Whether it is "host:port" or "[v6]:port". */
+export function isAddress(address: string): boolean {
+  try {
+    parseAddress(address);
+    return true;
+  } catch {
+    return false;
+  }
+}

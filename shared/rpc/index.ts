@@ -1,5 +1,5 @@
 export { PROTOCOL_VERSION, MESSAGE_SIZE_LIMIT_BYTES, ROWS_LIMIT, STREAM_BACKLOG_LIMIT_BYTES } from './limits.js';
-export { dialAddress, formatAddress, hostOf, isWildcardHost, parseAddress } from './addresses.js';
+export { dialAddress, formatAddress, hostOf, isAddress, isWildcardHost, parseAddress } from './addresses.js';
 export { alignedFloats } from './aligned-floats.js';
 export { isLoopbackHost } from './credentials.js';
 export { checkPeer } from './peer-check.js';

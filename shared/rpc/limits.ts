@@ -22,5 +22,8 @@ export const TEXT_LENGTH_LIMIT = 4096;
 /** How long a connection may take to come about. */
 export const CONNECT_TIMEOUT_MS = 3000;
 
+/** How long a client may leave the replies to its call untaken before the call is given up, and what it holds freed. */
+export const SLOW_READER_LIMIT_MS = 60_000;
+
 /** Most streams and calls that one connection may have open. */
 export const CONCURRENT_STREAMS_LIMIT = 1024;

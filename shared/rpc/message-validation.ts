@@ -22,6 +22,9 @@ const VALUE_BYTES: Record<TensorType, number> = {
   TENSOR_TYPE_BF16: 2,
 };
 
+/** What names and addresses must not hold: they are shown on terminals and in logs. */
+const CONTROL_CHARACTER = /\p{Cc}/u;
+
 /** A message as the decoder left it: any member, a nested message too, may be missing. */
 type Unchecked<T> = { [Name in keyof T]?: T[Name] | null };
 
@@ -127,6 +130,7 @@ export function validateIdentity(identity: NodeIdentity | null | undefined): Nod
   const texts = ['id', 'cluster', 'modelName', 'packDigest', 'bootId', 'address', 'device'] as const;
   for (const name of texts) {
     if (identity[name].length > TEXT_LENGTH_LIMIT) throw violation(`${name} of an identity is too long`);
+    if (CONTROL_CHARACTER.test(identity[name])) throw violation(`${name} of an identity holds control characters`);
   }
   if (identity.id === '') throw violation('an identity has no id');
   const known = ['ROLE_MAIN', 'ROLE_SHADOW', 'ROLE_WORKER'].includes(identity.role);

@@ -30,7 +30,16 @@ export function fromServiceError(thrown: unknown, lostCode: ErrorCode, peer: str
   if (thrown.code === status.UNIMPLEMENTED) {
     return new OdmoeError('PROTOCOL_VIOLATION', `${peer} does not serve this call: ${thrown.details}`, cause);
   }
-  return new OdmoeError(lostCode, `the connection to ${peer} failed: ${thrown.details}`, cause);
+  const advice = lostCode === 'NO_MAIN' ? '; is main running there? odmoe doctor says what answers' : '';
+  return new OdmoeError(lostCode, `the connection to ${peer} failed: ${plainDetails(thrown.details)}${advice}`, cause);
+}
+
+/** What the system said, without what grpc-js wraps around it. */
+function plainDetails(details: string): string {
+  return details
+    .replace(/^No connection established\. Last error: (?:Error: )?/, '')
+    .replace(/\.? Resolution note: $/, '')
+    .replace(/^Name resolution failed for target dns:.*/, 'its host name is not known here');
 }
 
 function isServiceError(thrown: unknown): thrown is ServiceError {

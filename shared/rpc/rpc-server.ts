@@ -22,7 +22,7 @@ import {
   type RpcMethod,
 } from './codecs.js';
 import { serverCredentials, unprotectedWarning } from './credentials.js';
-import { CLOSE_GRACE_MS } from './limits.js';
+import { CLOSE_GRACE_MS, SLOW_READER_LIMIT_MS } from './limits.js';
 import type {
   GenerateReply,
   GenerateRequest,
@@ -54,6 +54,8 @@ export interface RpcServerOptions {
   };
   /** `signal` aborts when the client goes away. */
   inference?: (request: GenerateRequest, signal: AbortSignal) => AsyncIterable<GenerateReply>;
+  /** How long a client may leave replies untaken; default SLOW_READER_LIMIT_MS. */
+  slowReaderLimitMs?: number;
 }
 
 export interface RpcServer {
@@ -109,7 +111,12 @@ function addServices(server: Server, options: RpcServerOptions, openStreams: Set
     addMethod(server, CLUSTER_STATUS, { handler: status, streams: 'none' });
   }
   if (inference !== undefined) {
-    const handler = answerStreaming(INFERENCE_GENERATE, log, inference);
+    const handler = answerStreaming(
+      INFERENCE_GENERATE,
+      log,
+      inference,
+      options.slowReaderLimitMs ?? SLOW_READER_LIMIT_MS,
+    );
     addMethod(server, INFERENCE_GENERATE, { handler, streams: 'reply' });
   }
 }

@@ -1,6 +1,6 @@
 /** Handlers of single calls for grpc-js: decode, run, encode, and every fault answered as an OdmoeError. */
 import type { ServerDuplexStream, ServerUnaryCall, ServerWritableStream, sendUnaryData } from '@grpc/grpc-js';
-import { toOdmoeError } from '../errors/index.js';
+import { OdmoeError, toOdmoeError } from '../errors/index.js';
 import type { Logger } from '../log/index.js';
 import type { RpcMethod } from './codecs.js';
 import { toServiceError } from './rpc-errors.js';
@@ -28,16 +28,20 @@ export function answerOnce<Request, Reply>(
   };
 }
 
-/** One request, many replies at the client's pace. The signal aborts when the client goes away. */
+/**
+ * One request, many replies at the client's pace; a client that takes none for slowReaderLimitMs is given up. The signal aborts
+ * when the client goes away.
+ */
 export function answerStreaming<Request, Reply>(
   method: RpcMethod<Request, Reply>,
   log: Logger,
   run: (request: Request, signal: AbortSignal) => AsyncIterable<Reply>,
+  slowReaderLimitMs: number,
 ): (call: ServerWritableStream<Buffer, Buffer>) => void {
   const answer = async (call: ServerWritableStream<Buffer, Buffer>, signal: AbortSignal): Promise<void> => {
     for await (const reply of run(method.request.decode(call.request), signal)) {
       if (signal.aborted) return;
-      if (!call.write(method.reply.encode(reply))) await drained(call, signal);
+      if (!call.write(method.reply.encode(reply))) await drained(call, signal, slowReaderLimitMs);
     }
   };
   return (call) => {
@@ -58,14 +62,28 @@ export function answerStreaming<Request, Reply>(
   };
 }
 
-async function drained(call: ServerWritableStream<Buffer, Buffer>, signal: AbortSignal): Promise<void> {
+/** Resolves when there is room again or the client is gone. Throws TIMEOUT after limitMs without either. */
+async function drained(
+  call: ServerWritableStream<Buffer, Buffer>,
+  signal: AbortSignal,
+  limitMs: number,
+): Promise<void> {
   if (signal.aborted) return;
-  await new Promise<void>((resolve) => {
-    const go = (): void => {
+  await new Promise<void>((resolve, reject) => {
+    const settle = (error: OdmoeError | null): void => {
+      clearTimeout(timer);
       call.removeListener('drain', go);
       signal.removeEventListener('abort', go);
-      resolve();
+      if (error === null) resolve();
+      else reject(error);
     };
+    const go = (): void => {
+      settle(null);
+    };
+    const timer = setTimeout(() => {
+      const what = `the client has taken none of the replies that wait for it for ${limitMs} ms, so its call was ended`;
+      settle(new OdmoeError('TIMEOUT', `${what}: ask again and read the answer as it comes`));
+    }, limitMs);
     call.once('drain', go);
     signal.addEventListener('abort', go, { once: true });
   });

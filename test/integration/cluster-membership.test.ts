@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { startMain } from '../../main-node/main.js';
-import { fetchStatus } from '../../shared/rpc/index.js';
+import { fetchStatus, joinMain } from '../../shared/rpc/index.js';
 import { startWorker } from '../../worker-node/main.js';
 import { requestFor } from './harness/answers.js';
 import { TestCluster, stopCluster } from './harness/test-cluster.js';
@@ -101,6 +101,22 @@ describe('membership of a cluster', () => {
       await other.stop();
       await foreign.stop();
     }
+  });
+
+  it('takes up no address that cannot be dialled', async () => {
+    cluster = await TestCluster.start({ workers: 1 });
+    const { placement, nodes } = await cluster.status();
+    const identity = nodes.find((node) => node.identity.id === placement?.workers[0]?.id)?.identity;
+    assert.ok(identity !== undefined);
+    for (const address of ['unix:/run/some.sock:1', '127.0.0.1:99999', '127.0.0.1:port', ':', '']) {
+      const reply = await joinMain(
+        cluster.mainAddress,
+        { ...identity, id: 'stray', bootId: 'b', address },
+        WAIT_LIMIT_MS,
+      );
+      assert.equal(reply.kind, 'refusal', address);
+    }
+    assert.deepEqual((await cluster.status()).problems, []);
   });
 
   it('gives a second daemon of the same id no place, and says so', async () => {

@@ -111,6 +111,8 @@ describe('odmoe generate', () => {
     ['an unknown command', ['conjure'], 2, /unknown command 'conjure'/],
     ['a value out of range', ['generate', demoModel, 'a', '--top-p', '3'], 2, /top_p is 3/],
     ['a prompt too long', ['generate', demoModel, 'a', '--max-tokens', '5000'], 2, /5000.*2048/],
+    ['more threads than can be', ['generate', demoModel, 'a', '--threads', '100000'], 2, /from 0 to 1024/],
+    ['an address that is none', ['prompt', 'a', '--main', '127.0.0.1:99999'], 2, /HOST:PORT/],
     ['no model', ['generate', join(demoModel, 'nowhere'), 'a'], 3, /no model/],
     ['text without a tokenizer', ['generate', fixture, 'a', '--max-tokens', '4'], 3, /--prompt-token-ids/],
     ['nobody there', ['prompt', 'a', '--main', '127.0.0.1:1'], 3, /127\.0\.0\.1:1/],

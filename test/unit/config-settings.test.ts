@@ -190,6 +190,8 @@ describe('flags of a daemon', () => {
     ['main', ['--port', '70000'], /65535/],
     ['main', ['--main', 'h:1'], /unknown option/],
     ['worker', ['--main', 'h'], /HOST:PORT/],
+    ['worker', ['--main', 'h:0'], /HOST:PORT/],
+    ['shadow', ['--main', 'h:99999'], /HOST:PORT/],
     ['worker', ['--memory-budget', 'lots'], /size such as/],
     ['shadow', ['--precision', 'int4'], /int8, fp16, nf4/],
     ['main', ['--id', 'no spaces'], /letters, digits/],

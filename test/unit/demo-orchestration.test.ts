@@ -87,7 +87,7 @@ describe('demo orchestration', () => {
         recall: 0.9975,
         activated: 400,
         predictedCorrectly: 399,
-        late: 0,
+        late: 5,
         correctByIteration: [],
         activatedByIteration: [],
       },
@@ -102,7 +102,8 @@ describe('demo orchestration', () => {
     for (const part of ['99.75 %', '399 of 400', '12.3 ms', '200.0 tokens/s', '1.05 MB', '7.17 KB', '12.6 MB']) {
       assert.ok(table.includes(part), `${part} is not in\n${table}`);
     }
-    assert.match(table, /reloads\s+7\n/);
+    assert.match(table, /reloads\s+7 \(.*5 layers' came too late\)\n/);
+    assert.match(demoTable({ ...finished, sep: null }, 1), /reloads\s+7\n/);
     assert.match(demoTable({ ...finished, sep: null }, 1), /no shadow/);
   });
 });

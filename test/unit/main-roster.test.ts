@@ -13,6 +13,7 @@ import type {
   WorkerReply,
   WorkerRequest,
 } from '../../shared/rpc/messages.js';
+import { emptyNodeStatus } from '../../shared/rpc/index.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 
 const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
@@ -117,6 +118,23 @@ describe('main: the roster', () => {
     const waiting = roster.waitForPlacement(60_000, gone.signal);
     gone.abort();
     await assert.rejects(waiting, { code: 'CANCELLED' });
+  });
+
+  it('waits until all have told their status anew, are gone, or the limit is over', async () => {
+    const roster = newRoster();
+    const [a, b] = [worker('a'), worker('b')];
+    roster.addWorker(a.link);
+    roster.addWorker(b.link);
+    let over = false;
+    const told = roster.nextStatuses(60_000).then(() => (over = true));
+    a.link.receive({ kind: 'status', status: { ...emptyNodeStatus(identity('a')), executions: 5 } });
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.equal(over, false);
+    b.link.streamClosed(null);
+    await told;
+    assert.equal(a.link.status?.executions, 5);
+    await roster.nextStatuses(1);
+    roster.stop();
   });
 
   it('uses one shadow, and the one that stands by when that is lost', async () => {

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { connect, type ClientHttp2Session } from 'node:http2';
 import { createServer } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Client, ChannelCredentials } from '@grpc/grpc-js';
@@ -71,6 +72,22 @@ const FINISHED: GenerateReply = {
   finished: { finishReason: 'length', text: 'all', timing: null, sep: null, reloads: 0, nodes: [] },
 };
 
+/** A client whose HTTP/2 window is closed from the start: nothing that it is sent can leave. */
+function generateWithoutReading(address: string): ClientHttp2Session {
+  const session = connect(`http://${address}`, { settings: { initialWindowSize: 0 } });
+  session.on('error', () => undefined);
+  const call = session.request({
+    ':method': 'POST',
+    ':path': '/odmoe.v1.Inference/Generate',
+    'content-type': 'application/grpc',
+    te: 'trailers',
+  });
+  call.on('error', () => undefined);
+  // GenerateRequest{text: "a", max_tokens: 1} behind gRPC's five bytes: not compressed, and the length.
+  call.end(Buffer.from([0, 0, 0, 0, 5, 0x0a, 1, 0x61, 0x28, 1]));
+  return session;
+}
+
 describe('calls', function () {
   this.timeout(20_000);
   let server: RpcServer | null = null;
@@ -98,6 +115,28 @@ describe('calls', function () {
 
   it('tell who answers', async () => {
     assert.deepEqual(await identifyPeer(await serve({}), 2000), MAIN);
+  });
+
+  it('are given up when their client takes no replies, which frees what they hold', async () => {
+    let freed: () => void = () => undefined;
+    const ended = new Promise<void>((resolve) => (freed = resolve));
+    const endless = async function* (): AsyncGenerator<GenerateReply> {
+      try {
+        for (let id = 0; ; id++) {
+          await delay(1);
+          yield token(id);
+        }
+      } finally {
+        freed();
+      }
+    };
+    const client = generateWithoutReading(await serve({ inference: endless, slowReaderLimitMs: 200 }));
+    try {
+      const outcome = await Promise.race([ended.then(() => 'freed'), delay(5000, 'still held')]);
+      assert.equal(outcome, 'freed');
+    } finally {
+      client.destroy();
+    }
   });
 
   it('serve the standard health check', async () => {
@@ -160,7 +199,10 @@ describe('calls', function () {
     const address = await serve({});
     await assert.rejects(fetchStatus(address, 2000), { code: 'PROTOCOL_VIOLATION' });
     await server?.stop();
-    await assert.rejects(fetchStatus(address, 2000), { code: 'NO_MAIN' });
+    await assert.rejects(fetchStatus(address, 2000), {
+      code: 'NO_MAIN',
+      message: /failed: connect ECONNREFUSED 127\.0\.0\.1:\d+; is main running there/,
+    });
     let connections = 0;
     const silent = createServer((socket) => {
       connections += 1;

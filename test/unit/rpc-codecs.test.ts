@@ -4,7 +4,13 @@ import fc from 'fast-check';
 import protobuf from 'protobufjs';
 import { packageRoot } from '../../shared/config/index.js';
 import { alignedFloats, type Execute, type ExecuteResult, type TensorType } from '../../shared/rpc/index.js';
-import { CLUSTER_STATUS, INFERENCE_GENERATE, SHADOW_SERVE, WORKER_SERVE } from '../../shared/rpc/codecs.js';
+import {
+  CLUSTER_JOIN,
+  CLUSTER_STATUS,
+  INFERENCE_GENERATE,
+  SHADOW_SERVE,
+  WORKER_SERVE,
+} from '../../shared/rpc/codecs.js';
 import type {
   GenerateRequest,
   NodeIdentity,
@@ -265,6 +271,14 @@ describe("decoding of a peer's messages", () => {
     }
     const refusal: WorkerReply = { kind: 'refusal', refusal: { code: 'NODE_REFUSED', message: 'no' } };
     assert.deepEqual(WORKER_SERVE.reply.decode(WORKER_SERVE.reply.encode(refusal)), refusal);
+  });
+
+  it('refuses names that would steer the terminal they are shown on', () => {
+    const bytes = CLUSTER_JOIN.request.encode({ identity: { ...identity, id: 'w\u001b[31m\n' } });
+    assert.throws(() => CLUSTER_JOIN.request.decode(bytes), {
+      code: 'PROTOCOL_VIOLATION',
+      message: /control characters/,
+    });
   });
 
   it('refuses what the fields contradict', () => {

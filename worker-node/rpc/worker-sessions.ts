@@ -41,21 +41,21 @@ export class WorkerSessions {
   readonly #identity: () => NodeIdentity;
   readonly #log: Logger;
   readonly #epoch = new PlacementEpoch();
-  readonly #onMainWelcome: () => void;
+  readonly #tellStatus: () => void;
   #main: Session | null = null;
 
-  /** `onMainWelcome`: main's stream stands, a status can be sent. */
+  /** `tellStatus`: main's stream stands, a status can be sent. */
   constructor(
     experts: ExpertService,
     shape: ModelShape,
     identity: () => NodeIdentity,
-    onMainWelcome: () => void,
+    tellStatus: () => void,
     log: Logger,
   ) {
     this.#experts = experts;
     this.#shape = shape;
     this.#identity = identity;
-    this.#onMainWelcome = onMainWelcome;
+    this.#tellStatus = tellStatus;
     this.#log = log;
   }
 
@@ -112,7 +112,9 @@ export class WorkerSessions {
       case 'release':
         this.#epoch.requireCurrent(message.release.epoch);
         checkExpectedExperts(message.release, this.#shape);
-        return this.#experts.release(message.release);
+        this.#experts.release(message.release);
+        if (message.release.experts.length === 0) this.#tellStatus();
+        return;
       case 'hello':
         throw violation('A second hello came.');
     }
@@ -131,7 +133,7 @@ export class WorkerSessions {
     session.peer = peer;
     this.#log.info('serving a peer', { peer: peer.id, role: peer.role, address: peer.address });
     session.stream.send({ kind: 'welcome', welcome: { identity: this.#identity() } });
-    if (peer.role === 'ROLE_MAIN') this.#onMainWelcome();
+    if (peer.role === 'ROLE_MAIN') this.#tellStatus();
   }
 
   #refuseRole(peer: NodeIdentity): Refusal | null {

@@ -1,0 +1,31 @@
+import type { NodeStatus } from '../../shared/rpc/messages.js';
+
+/** What a daemon last told of itself. Daemons tell it each second and when a sequence ends. */
+export class LatestStatus {
+  private latest: NodeStatus | null = null;
+  private readonly waiting = new Set<() => void>();
+
+  get value(): NodeStatus | null {
+    return this.latest;
+  }
+
+  take(status: NodeStatus): void {
+    this.latest = status;
+    this.wake();
+  }
+
+  /** Resolves when the next status has come, or none can come any more. */
+  next(): Promise<void> {
+    return new Promise((resolve) => this.waiting.add(resolve));
+  }
+
+  /** The daemon is gone. */
+  end(): void {
+    this.wake();
+  }
+
+  private wake(): void {
+    for (const resolve of this.waiting) resolve();
+    this.waiting.clear();
+  }
+}
