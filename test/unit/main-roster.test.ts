@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { firstEpoch } from '../../main-node/cluster/first-epoch.js';
-import { isBeyondShadow } from '../../main-node/cluster/placed-address.js';
+import { isBeyondShadow, placedAddress } from '../../main-node/cluster/placed-address.js';
 import { JOIN_BATCH_MS, Roster } from '../../main-node/cluster/roster.js';
 import { ShadowLink } from '../../main-node/cluster/shadow-link.js';
 import { WorkerLink } from '../../main-node/cluster/worker-link.js';
@@ -180,6 +180,11 @@ describe('main: where shadow is told that the workers are', () => {
 
   it('is not the loopback address that main dialled, where the worker has named a better one', async () => {
     assert.deepEqual(await announced('127.0.0.1:7700'), { addresses: ADDRESSES, unreachable: [] });
+  });
+
+  it('is where main dialled the worker when that names no address', () => {
+    const own = { ...identity('w'), address: 'somewhere:far' };
+    assert.equal(placedAddress({ address: '127.0.0.1:7601', identity: own }), '127.0.0.1:7601');
   });
 
   it('is warned of once where a shadow on another machine cannot reach it', async () => {
