@@ -4,11 +4,11 @@ import { fileURLToPath } from 'node:url';
 import { loadDenseWeights, openServedPack } from '../engine/loading/index.js';
 import { createModel, exitWithParent, openDevice, type Device, type Model } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
-import { createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
+import { advertisedAddress, createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
 import { advertise, watchPeers } from '../shared/discovery/index.js';
 import type { Logger } from '../shared/log/logger.js';
 import type { Pack } from '../shared/pack/open-pack.js';
-import { formatAddress, startRpcServer, type RpcServer } from '../shared/rpc/index.js';
+import { startRpcServer, type RpcServer } from '../shared/rpc/index.js';
 import type { NodeIdentity, StatusReply } from '../shared/rpc/messages.js';
 import { openTokenizer, type Tokenizer } from '../shared/tokenizer/index.js';
 import { ExpertDispatcher } from './cluster/expert-dispatcher.js';
@@ -96,7 +96,7 @@ async function serveMain(settings: NodeSettings, loaded: LoadedMain, log: Logger
     },
     inference: (request, signal) => inference.generate(request, signal),
   });
-  identity.address = formatAddress(settings.advertiseHost ?? settings.listenHost, server.port);
+  identity.address = advertisedAddress(settings, server.port);
   const discovery: { stop(): Promise<void> }[] = [];
   let stopping: Promise<void> | null = null;
   const stop = (): Promise<void> => (stopping ??= stopMain(parts, discovery, server, loaded));
@@ -163,8 +163,13 @@ function assemble(settings: NodeSettings, loaded: LoadedMain, identity: NodeIden
     network: settings.network,
     shape,
     roster,
-    onPrediction: (prediction) => {
-      router.arrive(prediction);
+    shadowListener: {
+      onPrediction: (prediction) => {
+        router.arrive(prediction);
+      },
+      onSequenceDropped: (sequence, by) => {
+        router.dropped(sequence, by);
+      },
     },
     log,
     now,

@@ -3,11 +3,11 @@ import { fileURLToPath } from 'node:url';
 import { openServedPack } from '../engine/loading/index.js';
 import { exitWithParent, openDevice, type Device, type Model, type Pass } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
-import { createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
+import { advertisedAddress, createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
 import { advertise, JoinLoop } from '../shared/discovery/index.js';
 import type { Logger } from '../shared/log/logger.js';
 import type { Pack } from '../shared/pack/open-pack.js';
-import { formatAddress, openWorkerStream, startRpcServer } from '../shared/rpc/index.js';
+import { openWorkerStream, startRpcServer } from '../shared/rpc/index.js';
 import type { NodeIdentity } from '../shared/rpc/messages.js';
 import { Predictor } from './predictor/predictor.js';
 import { loadShadowModel, SHADOW_PASS_ROWS } from './predictor/shadow-model.js';
@@ -97,7 +97,7 @@ async function serveShadow(settings: NodeSettings, loaded: LoadedShadow, log: Lo
     identity: () => identity,
     shadow: (stream) => service.accept(stream),
   });
-  identity.address = formatAddress(settings.advertiseHost ?? settings.listenHost, server.port);
+  identity.address = advertisedAddress(settings, server.port);
   const advertisement = await advertise(settings, identity, log).catch(async (error: unknown) => {
     await service.stop();
     await server.stop();

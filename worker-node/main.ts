@@ -11,12 +11,12 @@ import {
   type ExpertSlots,
 } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
-import { createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
+import { advertisedAddress, createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
 import { advertise, JoinLoop } from '../shared/discovery/index.js';
 import { toOdmoeError } from '../shared/errors/index.js';
 import type { Logger } from '../shared/log/index.js';
 import type { ModelSource } from '../shared/model/tensor-source.js';
-import { formatAddress, startRpcServer, type NodeIdentity } from '../shared/rpc/index.js';
+import { startRpcServer, type NodeIdentity } from '../shared/rpc/index.js';
 import { ExpertService } from './executor/expert-service.js';
 import { planSlots, type SlotPlan } from './loader/plan-slots.js';
 import { WorkerSessions } from './rpc/worker-sessions.js';
@@ -118,7 +118,7 @@ async function listen(
     },
   });
   opened.push(() => server.stop());
-  identity.address = formatAddress(advertisedHost(settings), server.port);
+  identity.address = advertisedAddress(settings, server.port);
   if (settings.mainAddress !== null) {
     const joining = new JoinLoop({
       mainAddress: settings.mainAddress,
@@ -132,12 +132,6 @@ async function listen(
   const advertisement = await advertise(settings, identity, log);
   opened.push(() => advertisement.stop());
   return server.address;
-}
-
-/** Empty, for peers to fill in with the address they see, when this worker listens on every interface. */
-function advertisedHost({ advertiseHost, listenHost }: NodeSettings): string {
-  if (advertiseHost !== null) return advertiseHost;
-  return listenHost === '0.0.0.0' || listenHost === '::' ? '' : listenHost;
 }
 
 const entry = process.argv[1];

@@ -1,7 +1,7 @@
 import { mkdir, open, readdir, rename, rm, writeFile, type FileHandle } from 'node:fs/promises';
 import { endianness } from 'node:os';
 import { join } from 'node:path';
-import { requireFreeBytes, writeFailure } from '../../engine/packing/storage-error.js';
+import { requireFreeBytes, writeFailure } from '../../shared/storage/storage-error.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import { parseModelConfig } from '../../shared/model/model-config.js';
 import { HEADER_LENGTH_BYTES } from '../../shared/model/safetensors-header.js';

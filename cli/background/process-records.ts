@@ -39,7 +39,7 @@ export async function readRecords(
     if (!name.endsWith(RECORD_SUFFIX)) continue;
     const path = join(directory, name);
     try {
-      const record = recordSchema.parse(JSON.parse(await readFile(path, 'utf8')));
+      const record = await readRecord(path);
       records.set(record.id, record);
     } catch (error) {
       onUnreadable(path, error instanceof Error ? error.message : String(error));
@@ -61,8 +61,14 @@ export async function writeRecord(directory: string, record: ProcessRecord): Pro
   }
 }
 
-export async function removeRecord(directory: string, id: string): Promise<void> {
-  await rm(recordPath(directory, id), { force: true });
+/** Removes the record of that node if it is of that process: another one's stays. */
+export async function removeRecord(directory: string, id: string, pid: number): Promise<void> {
+  const path = recordPath(directory, id);
+  if ((await readRecord(path).catch(() => null))?.pid === pid) await rm(path, { force: true });
+}
+
+async function readRecord(path: string): Promise<ProcessRecord> {
+  return recordSchema.parse(JSON.parse(await readFile(path, 'utf8')));
 }
 
 function recordPath(directory: string, id: string): string {

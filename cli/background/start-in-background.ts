@@ -60,8 +60,8 @@ async function launch(node: NodeToStart, options: BackgroundOptions): Promise<{ 
     const from = (await log.stat()).size;
     const [executable, ...rest] = odmoeCommand([node.role, '--config', options.configPath, '--id', node.id]);
     const child = spawn(executable, rest, { detached: true, stdio: ['ignore', log.fd, log.fd] });
-    const ended = endOf(child);
     const pid = child.pid;
+    const launched = { pid, end: endOf(child) };
     const identity = pid === undefined ? null : await identifyProcess(pid);
     if (pid !== undefined && identity !== null) {
       const { startedAt, commandLine } = identity;
@@ -73,7 +73,7 @@ async function launch(node: NodeToStart, options: BackgroundOptions): Promise<{ 
         command_line: commandLine,
       });
     }
-    const address = await listening(log, from, ended, node, options);
+    const address = await listening(log, from, launched, node, options);
     child.unref();
     return { address, pid: pid ?? 0 };
   } finally {
@@ -109,7 +109,7 @@ function endOf(child: ChildProcess): { reason: string | null } {
 async function listening(
   log: FileHandle,
   from: number,
-  end: { reason: string | null },
+  { pid, end }: { pid: number | undefined; end: { reason: string | null } },
   node: NodeToStart,
   options: BackgroundOptions,
 ): Promise<string> {
@@ -122,7 +122,7 @@ async function listening(
     const address = listeningAddress(written);
     if (address !== null) return address;
     if (reason !== null) {
-      await removeRecord(options.directory, node.id);
+      if (pid !== undefined) await removeRecord(options.directory, node.id, pid);
       const tail = written.slice(-LOG_TAIL_BYTES).trim();
       throw new OdmoeError(
         LOST_CODES[node.role],

@@ -41,7 +41,7 @@ export async function stopInBackground(
       }
     }
   }
-  await removeRecord(directory, id);
+  await removeRecord(directory, id, pid);
   return { kind, id, pid };
 }
 

@@ -4,6 +4,7 @@ import type { ClusterConfig, ConfiguredNode } from '../../shared/config/cluster-
 import { nodesOfThisHost } from '../../shared/config/resolve-node-settings.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import { daemonName } from '../demo/daemon-process.js';
+import { withHostLock } from '../background/host-lock.js';
 import { readRecords, stateDirectory } from '../background/process-records.js';
 import { startInBackground, type StartOutcome } from '../background/start-in-background.js';
 import { stopInBackground, type StopOutcome } from '../background/stop-in-background.js';
@@ -13,6 +14,9 @@ const DEFAULT_CONFIG_PATH = 'cluster.yaml';
 /** Loading a shadow of a large model takes minutes. */
 const DEFAULT_TIMEOUT_S = 300;
 const TIMEOUT_LIMIT_S = 86_400;
+
+/** How long `odmoe down` waits for another one, or for an `odmoe up`, to end: longer than a `down` takes. */
+const DOWN_WAIT_MS = 15_000;
 
 /** `odmoe up` and `odmoe down`: the daemons that the configuration gives this host, in the background. */
 export function registerUpCommands(program: Command): void {
@@ -46,6 +50,18 @@ async function up(configPath: string, timeoutMs: number): Promise<void> {
   const nodes = nodesOfThisHost(config);
   if (nodes.length === 0) throw noNodes(config);
   const directory = stateDirectory(config.cluster);
+  await withHostLock(directory, timeoutMs, sayWaiting, () =>
+    startNodes(config, nodes, directory, configPath, timeoutMs),
+  );
+}
+
+async function startNodes(
+  config: ClusterConfig,
+  nodes: readonly ConfiguredNode[],
+  directory: string,
+  configPath: string,
+  timeoutMs: number,
+): Promise<void> {
   const records = await readRecords(directory, warnUnreadable);
   process.stdout.write(`cluster ${config.cluster}: logs and process records in ${directory}\n`);
   const options = { directory, configPath: config.path ?? configPath, timeoutMs };
@@ -68,6 +84,10 @@ async function up(configPath: string, timeoutMs: number): Promise<void> {
 async function down(configPath: string): Promise<void> {
   const { cluster } = loadClusterConfig(configPath);
   const directory = stateDirectory(cluster);
+  await withHostLock(directory, DOWN_WAIT_MS, sayWaiting, () => stopRecorded(cluster, directory));
+}
+
+async function stopRecorded(cluster: string, directory: string): Promise<void> {
   const records = await readRecords(directory, warnUnreadable);
   if (records.size === 0) {
     process.stdout.write(`cluster ${cluster}: nothing was started by \`odmoe up\` on this host\n`);
@@ -111,6 +131,10 @@ function noNodes(config: ClusterConfig): OdmoeError {
     'CONFIG_INVALID',
     `${config.path ?? 'the configuration'} gives this host nothing to run: ${known}; add this machine's name or address`,
   );
+}
+
+function sayWaiting(reason: string): void {
+  process.stderr.write(`odmoe: waiting: ${reason}\n`);
 }
 
 function warnUnreadable(path: string, reason: string): void {

@@ -11,7 +11,7 @@ import { odmoeVersion } from '../../shared/pack/odmoe-version.js';
 import { MANIFEST_FILE } from '../../shared/pack/pack-layout.js';
 import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../packing/pack-checkpoint.js';
 import { openOnDisk } from '../packing/pack-file.js';
-import { DirectoryLockedError } from '../packing/packing-lock.js';
+import { LockHeldError } from '../../shared/storage/process-lock.js';
 import { sourceIdentity } from '../packing/source-identity.js';
 
 /** How long to wait for another process that packs the same checkpoint into the cache. */
@@ -53,7 +53,7 @@ export async function packForServing(
       );
       return target;
     } catch (thrown) {
-      if (!(thrown instanceof DirectoryLockedError) || Date.now() >= deadlineMs) throw thrown;
+      if (!(thrown instanceof LockHeldError) || Date.now() >= deadlineMs) throw thrown;
       await sleep(OTHER_PACKER_POLL_MS);
     }
   }

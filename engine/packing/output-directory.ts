@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { OdmoeError } from '../../shared/errors/index.js';
 import { systemErrorCode } from '../../shared/model/read-file.js';
 import { isPackEntry, JOURNAL_FILE, LOCK_FILE, MANIFEST_FILE, PARTIAL_SUFFIX } from '../../shared/pack/pack-layout.js';
-import { writeFailure } from './storage-error.js';
+import { writeFailure } from '../../shared/storage/storage-error.js';
 
 /** Foreign files named in one message. */
 const FOREIGN_NAMED = 3;

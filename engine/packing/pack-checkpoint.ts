@@ -29,10 +29,11 @@ import { PackFile, syncDirectory } from './pack-file.js';
 import type { PackOutcome } from './pack-outcome.js';
 import type { PackingContext, PackingTools } from './packing-context.js';
 import { PackingJournal, type PackingPlan } from './packing-journal.js';
-import { acquirePackingLock, type PackingLock } from './packing-lock.js';
+import { acquirePackingLock } from './packing-lock.js';
 import { planFiles, type PlannedFile } from './planned-files.js';
 import { packedTensors, sourceFingerprint, sourceIdentity } from './source-identity.js';
-import { requireFreeBytes, writeFailure } from './storage-error.js';
+import type { ProcessLock } from '../../shared/storage/process-lock.js';
+import { requireFreeBytes, writeFailure } from '../../shared/storage/storage-error.js';
 import { TensorReader } from './tensor-reader.js';
 
 export interface PackOptions {
@@ -54,7 +55,7 @@ export const DEFAULT_SHARDS = 4;
  * Packs a Hugging Face checkpoint (docs/pack-format.md), piece by piece: memory does not grow with the model. An interrupted run is
  * continued by the next one with the same arguments; until the end the directory does not open as a pack.
  * @throws USAGE, MODEL_NOT_FOUND, MODEL_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FULL, STORAGE_FAILED, CANCELLED,
- *   DirectoryLockedError
+ *   LockHeldError
  */
 export async function packCheckpoint(
   checkpointDirectory: string,
@@ -137,7 +138,7 @@ async function wholePackOutcome(
 async function writePack(
   checkpoint: Checkpoint,
   plan: PackingPlan,
-  lock: PackingLock,
+  lock: ProcessLock,
   context: PackingContext,
 ): Promise<PackOutcome> {
   const { outputDirectory: directory } = context;
@@ -190,7 +191,7 @@ async function openJournal(directory: string, plan: PackingPlan): Promise<Packin
 
 async function writePlannedFile(
   planned: PlannedFile,
-  lock: PackingLock,
+  lock: ProcessLock,
   context: PackingContext,
 ): Promise<FinishedFile> {
   const file = await PackFile.create(context.outputDirectory, planned.name, context.tools.openFile);

@@ -5,31 +5,39 @@ import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import {
   checkPeer,
-  formatAddress,
+  dialAddress,
   identifyPeer,
   isAddress,
   openShadowStream,
   openWorkerStream,
   type PeerStream,
 } from '../../shared/rpc/index.js';
-import type { JoinReply, NodeIdentity, PeerProblem, Prediction } from '../../shared/rpc/messages.js';
+import type { JoinReply, NodeIdentity, PeerProblem } from '../../shared/rpc/messages.js';
 import { IDENTIFY_TIMEOUT_MS, PeerDial, serveStream } from './peer-dial.js';
+import { RefusedPeers } from './refused-peers.js';
 import type { Roster } from './roster.js';
-import { ShadowLink } from './shadow-link.js';
+import { ShadowLink, type ShadowListener } from './shadow-link.js';
 import { WorkerLink } from './worker-link.js';
 
-/** Addresses that are dialled; more are not taken up. */
+/** Addresses that are dialled; for more, those that have failed for longest are given up. */
 export const MAX_KNOWN_ADDRESSES = 1024;
 /** A peer that announced itself and then does not answer for so long must announce itself again. */
 export const FORGET_JOINED_AFTER_MS = 60_000;
+/** The same for one that was found by mDNS, where it is heard of again if it lives. */
+export const FORGET_DISCOVERED_AFTER_MS = 60 * 60_000;
 
 /** A worker that let an execute run out of time hangs: it is not used for so long, unless it is restarted. */
 export const UNRESPONSIVE_PAUSE_MS = 60_000;
 
-const ANY_HOSTS: ReadonlySet<string> = new Set(['', '0.0.0.0', '::', '[::]']);
-
 /** How main came to know an address. */
 type Origin = 'configured' | 'discovered' | 'joined';
+
+/** null: never. */
+const FORGET_AFTER_MS: Readonly<Record<Origin, number | null>> = {
+  configured: null,
+  discovered: FORGET_DISCOVERED_AFTER_MS,
+  joined: FORGET_JOINED_AFTER_MS,
+};
 
 interface KnownAddress {
   address: string;
@@ -39,6 +47,8 @@ interface KnownAddress {
   dial: PeerDial;
   /** null: connected, or not tried yet. */
   problem: OdmoeError | null;
+  /** Since when there has been a problem; null: there is none. */
+  failingSinceMs: number | null;
 }
 
 export interface MembershipOptions {
@@ -46,16 +56,17 @@ export interface MembershipOptions {
   network: NodeSettings['network'];
   shape: ModelShape;
   roster: Roster;
-  onPrediction: (prediction: Prediction) => void;
+  shadowListener: ShadowListener;
   log: Logger;
   now: () => number;
+  /** MAX_KNOWN_ADDRESSES if left out. */
+  maxKnownAddresses?: number;
 }
 
 /** Finds the other daemons of the cluster, opens one stream to each and keeps it open. */
 export class Membership {
   private readonly known = new Map<string, KnownAddress>();
-  /** Why peers that asked to join were turned away, by their address. */
-  private readonly turnedAway = new Map<string, PeerProblem>();
+  private readonly refused: RefusedPeers;
   private readonly streams = new Set<PeerStream<never, unknown>>();
   /** Boot ids of peers that hello is being said to: one known by two addresses gets one stream. */
   private readonly greeting = new Set<string>();
@@ -69,7 +80,9 @@ export class Membership {
     };
   });
 
-  constructor(private readonly options: MembershipOptions) {}
+  constructor(private readonly options: MembershipOptions) {
+    this.refused = new RefusedPeers(options.now);
+  }
 
   addConfigured(peers: readonly { role: RoleSetting; id: string; address: string }[]): void {
     for (const peer of peers) if (peer.role !== 'main') this.add(peer.address, peer.id, 'configured');
@@ -88,10 +101,11 @@ export class Membership {
     if (!isAddress(address)) return { kind: 'refusal', refusal: badAddress(peer) };
     const refusal = peer.role === 'ROLE_MAIN' ? secondMain(own, peer) : checkPeer(own, peer);
     if (refusal !== null) {
-      this.turnAway({ address, id: peer.id, ...refusal });
+      const problem = { address, id: peer.id, ...refusal };
+      if (this.refused.add(problem)) this.options.log.warn('peer refused', problem);
       return { kind: 'refusal', refusal };
     }
-    this.turnedAway.delete(address);
+    this.refused.delete(address);
     this.add(address, peer.id, 'joined');
     return { kind: 'welcome', welcome: { identity: own } };
   }
@@ -101,7 +115,7 @@ export class Membership {
     const failing = [...this.known.values()].flatMap(({ address, id, problem }) =>
       problem === null ? [] : [{ address, id, code: problem.code, message: problem.message }],
     );
-    return [...failing, ...this.turnedAway.values()];
+    return [...failing, ...this.refused.problems()];
   }
 
   /** Closes every stream and resolves when no dial runs any more. */
@@ -121,12 +135,17 @@ export class Membership {
       known.dial.wake();
       return;
     }
-    if (this.known.size >= MAX_KNOWN_ADDRESSES) {
-      this.options.log.warn('peer ignored', { address, id, reason: `${MAX_KNOWN_ADDRESSES} addresses are known` });
+    this.forgetOldAddress(id);
+    if (!this.makeRoom()) {
+      this.options.log.warn('peer ignored', {
+        address,
+        id,
+        reason: `${this.known.size} addresses are known and none fails`,
+      });
       return;
     }
-    this.forgetOldAddress(id);
-    const entry: KnownAddress = { address, id, origin, problem: null, dial: this.dial(address, origin) };
+    const dial = this.dial(address, origin);
+    const entry: KnownAddress = { address, id, origin, problem: null, failingSinceMs: null, dial };
     this.known.set(address, entry);
   }
 
@@ -134,26 +153,53 @@ export class Membership {
   private forgetOldAddress(id: string): void {
     if (id === '') return;
     for (const old of this.known.values()) {
-      const moved = old.id === id && old.origin !== 'configured' && old.problem !== null;
-      if (!moved) continue;
-      old.dial.stop();
-      this.known.delete(old.address);
+      if (old.id === id && old.origin !== 'configured' && old.problem !== null) this.forget(old);
     }
+  }
+
+  /** Nobody answers there any more, and the daemon that did is connected at another address. */
+  private isLeft({ id, origin, problem }: KnownAddress): boolean {
+    if (id === '' || origin === 'configured' || problem === null) return false;
+    // Another daemon of the same id is a problem that lasts.
+    return problem.code !== 'NODE_REFUSED' && this.options.roster.connectedBootId(id) !== null;
+  }
+
+  private forgetLeftAddresses(): void {
+    for (const entry of this.known.values()) if (this.isLeft(entry)) this.forget(entry);
+  }
+
+  /** False when as many addresses are known as may be, and none of those that came by themselves fails. */
+  private makeRoom(): boolean {
+    if (this.known.size < (this.options.maxKnownAddresses ?? MAX_KNOWN_ADDRESSES)) return true;
+    let longest: KnownAddress | null = null;
+    for (const entry of this.known.values()) {
+      if (entry.origin === 'configured' || entry.failingSinceMs === null) continue;
+      if (entry.failingSinceMs < (longest?.failingSinceMs ?? Infinity)) longest = entry;
+    }
+    if (longest === null) return false;
+    this.forget(longest);
+    return true;
+  }
+
+  private forget(entry: KnownAddress): void {
+    entry.dial.stop();
+    this.known.delete(entry.address);
+    this.options.log.info('peer forgotten', { address: entry.address, id: entry.id });
   }
 
   private dial(address: string, origin: Origin): PeerDial {
     return new PeerDial({
       address,
       reconnectDelayMs: this.options.network.reconnectDelayMs,
-      forgetAfterMs: origin === 'joined' ? FORGET_JOINED_AFTER_MS : null,
+      forgetAfterMs: FORGET_AFTER_MS[origin],
       now: this.options.now,
       attempt: (connected) => this.connect(address, connected),
       onFailure: (error) => {
         this.setProblem(address, error);
       },
       onForgotten: () => {
-        this.known.delete(address);
-        this.options.log.info('peer forgotten', { address });
+        const entry = this.known.get(address);
+        if (entry !== undefined) this.forget(entry);
       },
     });
   }
@@ -166,7 +212,7 @@ export class Membership {
     entry.id = peer.id;
     const connectedBootId = this.options.roster.connectedBootId(peer.id);
     if (connectedBootId === peer.bootId || this.greeting.has(peer.bootId)) {
-      entry.problem = null;
+      this.recovered(entry);
       return;
     }
     if (connectedBootId !== null) throw sameId(peer, address);
@@ -175,7 +221,7 @@ export class Membership {
     try {
       await this.greet(peer, address, () => {
         this.greeting.delete(peer.bootId);
-        entry.problem = null;
+        this.recovered(entry);
         connected();
       });
     } finally {
@@ -241,12 +287,12 @@ export class Membership {
   }
 
   private serveShadow(address: string, connected: () => void): Promise<void> {
-    const { network, shape, roster, log, onPrediction } = this.options;
+    const { network, shape, roster, log, shadowListener } = this.options;
     const own = this.options.identity();
     const stream = openShadowStream(address, network);
     const served = serveStream(stream, { kind: 'hello', hello: own }, own, (peer) => {
       if (roster.connectedBootId(peer.id) !== null) throw sameId(peer, address);
-      const link = new ShadowLink(peer, address, stream, shape, onPrediction, log);
+      const link = new ShadowLink(peer, address, stream, shape, shadowListener, log);
       roster.addShadow(link);
       connected();
       return {
@@ -262,33 +308,26 @@ export class Membership {
     return this.tracked(stream, served);
   }
 
+  private recovered(entry: KnownAddress): void {
+    entry.problem = null;
+    entry.failingSinceMs = null;
+    this.forgetLeftAddresses();
+  }
+
   private setProblem(address: string, thrown: unknown): void {
     const entry = this.known.get(address);
     if (entry === undefined) return;
     const error = toOdmoeError(thrown);
     const news = entry.problem?.message !== error.message;
     entry.problem = error;
+    entry.failingSinceMs ??= this.options.now();
+    if (this.isLeft(entry)) {
+      this.forget(entry);
+      return;
+    }
     if (news)
       this.options.log.warn('peer cannot be used', { address, id: entry.id, code: error.code, message: error.message });
   }
-
-  private turnAway(problem: PeerProblem): void {
-    const news = this.turnedAway.get(problem.address)?.message !== problem.message;
-    if (news) this.options.log.warn('peer refused', { ...problem });
-    // Oldest first out.
-    this.turnedAway.delete(problem.address);
-    this.turnedAway.set(problem.address, problem);
-    if (this.turnedAway.size <= MAX_KNOWN_ADDRESSES) return;
-    const oldest = this.turnedAway.keys().next();
-    if (oldest.done !== true) this.turnedAway.delete(oldest.value);
-  }
-}
-
-/** Where to dial a peer that says `address` of itself and came from `peerHost`. */
-export function dialAddress(address: string, peerHost: string): string {
-  const colon = address.lastIndexOf(':');
-  const host = address.slice(0, Math.max(0, colon));
-  return ANY_HOSTS.has(host) ? formatAddress(peerHost, Number(address.slice(colon + 1))) : address;
 }
 
 async function identify(address: string): Promise<NodeIdentity> {

@@ -4,6 +4,7 @@ import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import { planPlacement } from '../../shared/placement/index.js';
 import type { Placement } from '../../shared/rpc/messages.js';
+import { isBeyondShadow, placedAddress } from './placed-address.js';
 import type { ShadowLink } from './shadow-link.js';
 import type { WorkerLink } from './worker-link.js';
 
@@ -25,6 +26,8 @@ export class Roster {
   private current: Placement | null = null;
   private joinTimer: NodeJS.Timeout | null = null;
   private latestEpoch: number;
+  /** Workers that it has been said of that the shadow in use cannot reach them. */
+  private beyondShadow: { shadow: ShadowLink; workers: WeakSet<WorkerLink> } | null = null;
 
   constructor(
     private readonly shape: Pick<ModelShape, 'layers' | 'experts' | 'expertsPerToken'>,
@@ -174,7 +177,7 @@ export class Roster {
 
   private plan(): Placement {
     const workers = this.connectedWorkers()
-      .map((link) => ({ id: link.id, address: link.address, slots: link.status?.slots ?? DEFAULT_SLOTS }))
+      .map((link) => ({ id: link.id, address: placedAddress(link), slots: link.status?.slots ?? DEFAULT_SLOTS }))
       .sort((a, b) => (a.id < b.id ? -1 : 1));
     return planPlacement({
       epoch: this.latestEpoch,
@@ -187,6 +190,26 @@ export class Roster {
   }
 
   private announceToShadow(): void {
-    if (this.current !== null) this.shadow?.send({ kind: 'placement', placement: this.current });
+    const { shadow, current } = this;
+    if (shadow === null || current === null) return;
+    shadow.send({ kind: 'placement', placement: current });
+    this.warnOfUnreachable(shadow, current);
+  }
+
+  /** Once for each worker: shadow's predictions will not come to it. */
+  private warnOfUnreachable(shadow: ShadowLink, placement: Placement): void {
+    if (this.beyondShadow?.shadow !== shadow) this.beyondShadow = { shadow, workers: new WeakSet() };
+    const { workers } = this.beyondShadow;
+    for (const { id, address } of placement.workers) {
+      const link = this.placed.get(id);
+      if (link === undefined || workers.has(link) || !isBeyondShadow(shadow.address, address)) continue;
+      workers.add(link);
+      this.log.warn('shadow cannot reach worker', {
+        ...{ shadow: shadow.id, worker: id, address },
+        reason:
+          'main knows the worker by a loopback address, and the shadow is on another machine: start the worker with ' +
+          "--advertise-host and its machine's address (host in cluster.yaml)",
+      });
+    }
   }
 }

@@ -4,6 +4,13 @@ import type { NodeIdentity, NodeStatus, Prediction, ShadowReply, ShadowRequest }
 import type { PeerStream } from '../../shared/rpc/index.js';
 import { LatestStatus } from './latest-status.js';
 
+/** Who is told what a shadow says. */
+export interface ShadowListener {
+  onPrediction(prediction: Prediction): void;
+  /** The shadow follows that sequence no longer. */
+  onSequenceDropped(sequence: number, by: ShadowLink): void;
+}
+
 /** main's side of the stream to one shadow that has said welcome. */
 export class ShadowLink {
   readonly id: string;
@@ -15,7 +22,7 @@ export class ShadowLink {
     readonly address: string,
     private readonly stream: PeerStream<ShadowRequest, ShadowReply>,
     private readonly shape: { layers: number; experts: number },
-    private readonly onPrediction: (prediction: Prediction) => void,
+    private readonly listener: ShadowListener,
     private readonly log: Logger,
   ) {
     this.id = identity.id;
@@ -50,6 +57,8 @@ export class ShadowLink {
           code: reply.error.code,
           message: reply.error.message,
         });
+        // One message came too late; the sequence it was of goes on.
+        if (reply.error.code !== 'STALE_EPOCH') this.listener.onSequenceDropped(reply.error.requestId, this);
         return;
       case 'status':
         this.latestStatus.take(reply.status);
@@ -76,7 +85,7 @@ export class ShadowLink {
       new Set(experts).size === experts.length &&
       experts.every((expert) => expert < this.shape.experts);
     if (wellFormed) {
-      this.onPrediction(prediction);
+      this.listener.onPrediction(prediction);
       return;
     }
     this.close(

@@ -44,7 +44,7 @@ export class ClusterSequence implements SequenceRunner {
     );
     const { predictions, feed, counters } = this;
     this.context = { id, sequence, predictions, feed, counters, signal };
-    engine.router.open(id, predictions);
+    engine.router.open(id, { predictions, feed });
   }
 
   /** How well shadow predicted; null when none took part. */

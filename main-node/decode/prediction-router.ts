@@ -1,6 +1,7 @@
 import { assignPredictedExperts } from '../../shared/placement/index.js';
 import type { Placement, Prediction, Release } from '../../shared/rpc/messages.js';
 import type { SequencePredictions } from './sequence-predictions.js';
+import type { FedShadow, ShadowFeed } from './shadow-feed.js';
 
 /** What the router needs of a roster and its links. */
 export interface ReleaseTargets {
@@ -8,14 +9,19 @@ export interface ReleaseTargets {
   worker(id: string): { sendRelease(release: Release): void } | null;
 }
 
-/** Brings shadow's predictions to the sequences they are for. */
+interface RoutedSequence {
+  predictions: Pick<SequencePredictions, 'arrive'>;
+  feed: Pick<ShadowFeed, 'dropped'>;
+}
+
+/** Brings what shadow says, its predictions above all, to the sequences it is about. */
 export class PredictionRouter {
-  private readonly sequences = new Map<number, SequencePredictions>();
+  private readonly sequences = new Map<number, RoutedSequence>();
 
   constructor(private readonly targets: ReleaseTargets) {}
 
-  open(sequence: number, predictions: SequencePredictions): void {
-    this.sequences.set(sequence, predictions);
+  open(sequence: number, routed: RoutedSequence): void {
+    this.sequences.set(sequence, routed);
   }
 
   /** The sequence has ended: no worker need load or keep anything for it, also what shadow is still telling them. */
@@ -29,8 +35,13 @@ export class PredictionRouter {
   }
 
   arrive(prediction: Prediction): void {
-    const arrival = this.sequences.get(prediction.sequence)?.arrive(prediction);
+    const arrival = this.sequences.get(prediction.sequence)?.predictions.arrive(prediction);
     if (arrival === 'late') this.release(prediction);
+  }
+
+  /** That shadow follows the sequence no longer. */
+  dropped(sequence: number, by: FedShadow): void {
+    this.sequences.get(sequence)?.feed.dropped(by);
   }
 
   /**

@@ -23,6 +23,8 @@ export interface ShadowFeedOptions {
 
 /** Key and value rows go out while less than this is unsent; the rest waits for the next layer. */
 export const KEY_VALUE_BACKLOG_BYTES = 8 * 1024 * 1024;
+/** A shadow that keeps dropping a sequence is told of it so often, and then left without it. */
+export const MAX_SHADOW_BEGINS = 4;
 /** Largest message of key and value rows. */
 const KEY_VALUE_MESSAGE_BYTES = 1024 * 1024;
 
@@ -33,6 +35,8 @@ const KEY_VALUE_MESSAGE_BYTES = 1024 * 1024;
  */
 export class ShadowFeed {
   private shadow: FedShadow | null = null;
+  /** The one that was told of the sequence last, and how often. */
+  private lastBegun: { shadow: FedShadow; times: number } | null = null;
   private everFed = false;
   private readonly due: number[];
   private readonly sent: number[];
@@ -59,7 +63,7 @@ export class ShadowFeed {
 
   /**
    * Before a pass. `tokenIds`: prompt and answer so far, which the pass after `written` positions continues; a shadow that does not
-   * know the sequence is told of it.
+   * know the sequence, or has dropped it, is told of it.
    */
   followShadow(tokenIds: readonly number[], written: number): void {
     const shadow = this.currentShadow();
@@ -68,6 +72,9 @@ export class ShadowFeed {
       return;
     }
     if (shadow === this.shadow) return;
+    const times = this.lastBegun?.shadow === shadow ? this.lastBegun.times : 0;
+    if (times >= MAX_SHADOW_BEGINS) return;
+    this.lastBegun = { shadow, times: times + 1 };
     this.shadow = shadow;
     this.everFed = true;
     shadow.send({
@@ -84,6 +91,11 @@ export class ShadowFeed {
     });
     this.sent.fill(0);
     this.due.fill(this.options.align.keyValuePeriod > 0 ? written : 0);
+  }
+
+  /** That shadow has dropped the sequence: it is told of it again before the next pass. */
+  dropped(by: FedShadow): void {
+    if (by === this.shadow) this.shadow = null;
   }
 
   /** main runs `tokenId` at `position` now. */

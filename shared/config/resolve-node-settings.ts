@@ -48,7 +48,8 @@ export function nodesOfThisHost(config: ClusterConfig, host: ThisHost = thisHost
   return config.nodes.filter((node) => isThisHost(node.address.host, host));
 }
 
-function isThisHost(name: string, host: ThisHost): boolean {
+/** Whether a name or an address is this machine's. */
+export function isThisHost(name: string, host: ThisHost): boolean {
   const wanted = name.toLowerCase();
   const own = host.hostname.toLowerCase();
   const names = ['localhost', own, own.split('.')[0] ?? own, `${own.split('.')[0] ?? own}.local`];

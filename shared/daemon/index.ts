@@ -1,3 +1,4 @@
+export { advertisedAddress } from './advertised-address.js';
 export { avoidMarkingPauses } from './collection-pauses.js';
 export { createNodeIdentity, describeDevice } from './node-identity.js';
 export { runDaemon, STOP_TIMEOUT_MS, type StartNode } from './run-daemon.js';

@@ -11,10 +11,14 @@ export const SERVICE_TYPE = 'odmoe';
 /** A late starter is found within this time even if its announcement was lost. */
 export const QUERY_INTERVAL_MS = 5000;
 
+/** Who lives is told again this often, to those that have forgotten it. */
+export const LISTEN_AFRESH_MS = 10 * 60_000;
+
 /** How long saying goodbye may take. */
 const GOODBYE_TIMEOUT_MS = 500;
 
 type Responder = InstanceType<typeof bonjourService.Bonjour>;
+type Browser = ReturnType<Responder['find']>;
 type Announcement = Parameters<Responder['publish']>[0];
 
 /** One responder per network of this host. */
@@ -65,8 +69,16 @@ async function closeResponder(responder: Responder): Promise<void> {
   responder.destroy();
 }
 
-/** Calls back for each well-formed announcement, again when a known one changes (another boot). Returns how to stop. */
-export function listen(multicast: Multicast, onPeer: (peer: DiscoveredPeer) => void, log: Logger | null): () => void {
+/**
+ * Calls back for each well-formed announcement, again when a known one changes (another boot) and, of those that live, every
+ * afreshMs. Returns how to stop.
+ */
+export function listen(
+  multicast: Multicast,
+  onPeer: (peer: DiscoveredPeer) => void,
+  log: Logger | null,
+  afreshMs: number = LISTEN_AFRESH_MS,
+): () => void {
   const heard = (service: Service): void => {
     const host = service.referer?.address;
     if (host === undefined || !(service.port > 0)) return;
@@ -78,17 +90,24 @@ export function listen(multicast: Multicast, onPeer: (peer: DiscoveredPeer) => v
       onPeer(peer);
     }
   };
-  const browsers = multicast.responders.map((responder) => responder.find({ type: SERVICE_TYPE }));
-  for (const browser of browsers) {
-    browser.on('up', heard);
-    browser.on('txt-update', heard);
-    browser.on('srv-update', heard);
-  }
+  const browse = (): Browser[] =>
+    multicast.responders.map((responder) => {
+      const browser = responder.find({ type: SERVICE_TYPE });
+      for (const event of ['up', 'txt-update', 'srv-update'] as const) browser.on(event, heard);
+      return browser;
+    });
+  let browsers = browse();
+  // A browser tells of an unchanged announcement once; a new one asks and tells again.
+  const afreshTimer = setInterval(() => {
+    for (const browser of browsers) browser.stop();
+    browsers = browse();
+  }, afreshMs);
   const timer = setInterval(() => {
     for (const browser of browsers) browser.update();
   }, QUERY_INTERVAL_MS);
   return () => {
     clearInterval(timer);
+    clearInterval(afreshTimer);
     for (const browser of browsers) browser.stop();
   };
 }

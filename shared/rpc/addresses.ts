@@ -16,6 +16,24 @@ export function parseAddress(address: string): { host: string; port: number } {
   return { host, port };
 }
 
+const WILDCARD_HOSTS: ReadonlySet<string> = new Set(['', '0.0.0.0', '::', '[::]']);
+
+/** Whether the host stands for every interface of a machine, so that nobody can dial it. */
+export function isWildcardHost(host: string): boolean {
+  return WILDCARD_HOSTS.has(host);
+}
+
+/** The host of an address that may have an empty one (":7600"); an IPv6 host without its brackets. */
+export function hostOf(address: string): string {
+  return address.slice(0, Math.max(0, address.lastIndexOf(':'))).replace(/^\[(.*)\]$/, '$1');
+}
+
+/** Where to dial a peer that says `address` of itself and came from `peerHost`. */
+export function dialAddress(address: string, peerHost: string): string {
+  const port = Number(address.slice(address.lastIndexOf(':') + 1));
+  return isWildcardHost(hostOf(address)) ? formatAddress(peerHost, port) : address;
+}
+
 /** Whether it is "host:port" or "[v6]:port". */
 export function isAddress(address: string): boolean {
   try {

@@ -4,6 +4,7 @@ import { OdmoeError, type ErrorCode } from '../errors/index.js';
 import { openChannel } from './channel.js';
 import { CLUSTER_JOIN, CLUSTER_STATUS, INFERENCE_GENERATE, NODE_IDENTIFY, type RpcMethod } from './codecs.js';
 import type { GenerateReply, GenerateRequest, JoinReply, NodeIdentity, StatusReply } from './messages.js';
+import { atDialledAddress } from './node-status.js';
 import { fromServiceError } from './rpc-errors.js';
 
 /** A main that answers no ping for so long counts as gone while an answer is awaited. */
@@ -21,8 +22,13 @@ export function joinMain(address: string, identity: NodeIdentity, timeoutMs: num
   return callOnce(address, CLUSTER_JOIN, { identity }, timeoutMs, 'NO_MAIN');
 }
 
-export function fetchStatus(address: string, timeoutMs: number): Promise<StatusReply> {
-  return callOnce(address, CLUSTER_STATUS, {}, timeoutMs, 'NO_MAIN');
+/** `address`: main's, which it may not know itself. */
+export async function fetchStatus(address: string, timeoutMs: number): Promise<StatusReply> {
+  const status = await callOnce(address, CLUSTER_STATUS, {}, timeoutMs, 'NO_MAIN');
+  const nodes = status.nodes.map((node) =>
+    node.identity.role === 'ROLE_MAIN' ? atDialledAddress(node, address) : node,
+  );
+  return { ...status, nodes };
 }
 
 const raw = (bytes: Buffer): Buffer => bytes;

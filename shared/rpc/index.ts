@@ -1,5 +1,5 @@
 export { PROTOCOL_VERSION, MESSAGE_SIZE_LIMIT_BYTES, ROWS_LIMIT, STREAM_BACKLOG_LIMIT_BYTES } from './limits.js';
-export { formatAddress, isAddress, parseAddress } from './addresses.js';
+export { dialAddress, formatAddress, hostOf, isAddress, isWildcardHost, parseAddress } from './addresses.js';
 export { alignedFloats } from './aligned-floats.js';
 export { isLoopbackHost } from './credentials.js';
 export { checkPeer } from './peer-check.js';
@@ -7,5 +7,5 @@ export type { PeerStream } from './peer-stream.js';
 export { openShadowStream, openWorkerStream } from './peer-client.js';
 export { fetchStatus, generate, identifyPeer, joinMain } from './calls.js';
 export { startRpcServer, type RpcServer, type RpcServerOptions } from './rpc-server.js';
-export { emptyNodeStatus, ownNodeStatus } from './node-status.js';
+export { atDialledAddress, emptyNodeStatus, ownNodeStatus } from './node-status.js';
 export type * from './messages.js';

@@ -1,3 +1,4 @@
+import { hostOf, isWildcardHost } from './addresses.js';
 import type { NodeIdentity, NodeStatus } from './messages.js';
 
 /** What is known of a daemon that has told nothing of itself yet. */
@@ -27,6 +28,12 @@ export function emptyNodeStatus(identity: NodeIdentity): NodeStatus {
     alignedTokens: 0,
     alignedKvRows: 0,
   };
+}
+
+/** With the address that the daemon was reached at, where it cannot know its own. */
+export function atDialledAddress(status: NodeStatus, dialled: string): NodeStatus {
+  const { identity } = status;
+  return isWildcardHost(hostOf(identity.address)) ? { ...status, identity: { ...identity, address: dialled } } : status;
 }
 
 /** This process's status as far as every role has it; what only one role counts is 0. */

@@ -5,8 +5,16 @@ import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { identifyProcess, isRunning } from '../../cli/background/process-identity.js';
-import { readRecords, stateDirectory, writeRecord, type ProcessRecord } from '../../cli/background/process-records.js';
+import { withHostLock } from '../../cli/background/host-lock.js';
+import {
+  readRecords,
+  removeRecord,
+  stateDirectory,
+  writeRecord,
+  type ProcessRecord,
+} from '../../cli/background/process-records.js';
 import { stopInBackground } from '../../cli/background/stop-in-background.js';
+import { OdmoeError } from '../../shared/errors/index.js';
 
 const KEEPS_RUNNING = 'console.log("ready"); setInterval(() => undefined, 1000)';
 const IGNORES_SIGTERM = `process.on("SIGTERM", () => undefined); ${KEEPS_RUNNING}`;
@@ -91,6 +99,44 @@ describe('up and down: the processes of a host', () => {
 
   it('a cluster that was never up has no records', async () => {
     assert.equal((await readRecords(join(directory, 'none'), () => undefined)).size, 0);
+  });
+
+  it('leaves the record of another process alone', async () => {
+    const record = await startRecorded('worker-1', KEEPS_RUNNING);
+    await removeRecord(directory, 'worker-1', record.pid + 1);
+    assert.equal((await read()).size, 1);
+    await removeRecord(directory, 'worker-1', record.pid);
+    assert.equal((await read()).size, 0);
+  });
+
+  it('one command at a time works on a host’s daemons; another waits, or names the process in its way', async () => {
+    const order: string[] = [];
+    let end: () => void = () => undefined;
+    const ended = new Promise<void>((resolve) => (end = resolve));
+    const first = withHostLock(directory, 0, assert.fail, async () => {
+      await assert.rejects(
+        withHostLock(directory, 0, assert.fail, async () => undefined),
+        (thrown: unknown) =>
+          thrown instanceof OdmoeError && thrown.code === 'TIMEOUT' && thrown.message.includes(`${process.pid}`),
+      );
+      await ended;
+      order.push('first');
+    });
+    while (!(await readdir(directory)).includes('up-down.lock')) await new Promise(setImmediate);
+    const waits: string[] = [];
+    const second = withHostLock(
+      directory,
+      10_000,
+      (reason) => {
+        waits.push(reason);
+        end();
+      },
+      async () => order.push('second'),
+    );
+    await Promise.all([first, second]);
+    assert.deepEqual(order, ['first', 'second']);
+    assert.equal(waits.length, 1);
+    assert.deepEqual(await readdir(directory), []);
   });
 
   it('keeps its state where the XDG specification says', () => {

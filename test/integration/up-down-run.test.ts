@@ -90,6 +90,17 @@ describe('odmoe up and odmoe down', () => {
     assert.match((await odmoe('down')).stdout, /nothing was started/);
   });
 
+  it('take turns: of two that start at once, one starts the daemons and the other finds them', async () => {
+    const both = await Promise.all([odmoe('up'), odmoe('up')]);
+    for (const { status, stderr } of both) assert.equal(status, 0, stderr);
+    const said = both.map(({ stdout }) => stdout).join('');
+    assert.equal(said.match(/ listens on /g)?.length, 3, said);
+    assert.equal(said.match(/runs already/g)?.length, 3, said);
+    const down = await odmoe('down');
+    assert.equal(down.stdout.match(/stopped/g)?.length, 3, down.stdout);
+    await assert.rejects(fetchStatus(`127.0.0.1:${ports[0]}`, STATUS_TIMEOUT_MS));
+  });
+
   it('tell why a daemon did not start, and leave the others running', async () => {
     const taken = createServer().listen(ports[2], '127.0.0.1');
     await once(taken, 'listening');

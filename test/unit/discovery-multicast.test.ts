@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import { defaultClusterConfig, resolveNodeSettings, type NodeSettings } from '../../shared/config/index.js';
 import { advertise, findMains, probeMulticast, watchPeers, type DiscoveredPeer } from '../../shared/discovery/index.js';
+import { closeMulticast, listen, openMulticast } from '../../shared/discovery/multicast.js';
 import { decodeTxt, encodeTxt } from '../../shared/discovery/txt-record.js';
 import type { Logger } from '../../shared/log/index.js';
 import type { NodeIdentity } from '../../shared/rpc/index.js';
@@ -117,6 +118,17 @@ describe('discovery by multicast on the loopback interface', function () {
     assert.deepEqual(heard.map(({ id }) => id).sort(), ['early', 'late']);
     assert.equal(heard[0]?.address, '127.0.0.1:7600');
     assert.equal(heard[0]?.packDigest, 'd'.repeat(64));
+  });
+
+  it('tells again of a node that lives and has not changed', async () => {
+    let heard = 0;
+    running.push(await advertise(settings('n', cluster), identity('n', cluster), SILENT));
+    const multicast = openMulticast(LOOPBACK, (error) => assert.fail(String(error)));
+    const count = (peer: DiscoveredPeer): void => void (heard += peer.cluster === cluster ? 1 : 0);
+    const stopListening = listen(multicast, count, null, 100);
+    await until(() => heard >= 3);
+    stopListening();
+    await closeMulticast(multicast);
   });
 
   it('reports a node again when it has started anew', async () => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { dialAddress } from '../../main-node/cluster/membership.js';
 import { PeerDial, serveStream } from '../../main-node/cluster/peer-dial.js';
 import { OdmoeError } from '../../shared/errors/index.js';
+import { dialAddress } from '../../shared/rpc/index.js';
 import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 

@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { firstEpoch } from '../../main-node/cluster/first-epoch.js';
+import { isBeyondShadow, placedAddress } from '../../main-node/cluster/placed-address.js';
 import { JOIN_BATCH_MS, Roster } from '../../main-node/cluster/roster.js';
 import { ShadowLink } from '../../main-node/cluster/shadow-link.js';
 import { WorkerLink } from '../../main-node/cluster/worker-link.js';
+import type { Logger } from '../../shared/log/index.js';
 import type {
   NodeIdentity,
   ShadowReply,
@@ -29,15 +31,29 @@ const identity = (id: string): NodeIdentity => ({
   device: 'cpu',
 });
 
-function worker(id: string): { link: WorkerLink; stream: MemoryStream<WorkerRequest, WorkerReply> } {
+function worker(
+  id: string,
+  dialled = `${id}:1`,
+  advertised = '',
+): { link: WorkerLink; stream: MemoryStream<WorkerRequest, WorkerReply> } {
   const stream = new MemoryStream<WorkerRequest, WorkerReply>();
-  const link = new WorkerLink(identity(id), `${id}:1`, stream, { hiddenSize: 4, executeTimeoutMs: 1000 }, SILENT);
+  const link = new WorkerLink(
+    { ...identity(id), address: advertised },
+    dialled,
+    stream,
+    { hiddenSize: 4, executeTimeoutMs: 1000 },
+    SILENT,
+  );
   return { link, stream };
 }
 
-function shadow(id: string): { link: ShadowLink; stream: MemoryStream<ShadowRequest, ShadowReply> } {
+function shadow(
+  id: string,
+  address = `${id}:1`,
+): { link: ShadowLink; stream: MemoryStream<ShadowRequest, ShadowReply> } {
   const stream = new MemoryStream<ShadowRequest, ShadowReply>();
-  const link = new ShadowLink(identity(id), `${id}:1`, stream, { layers: 4, experts: 8 }, () => undefined, SILENT);
+  const listener = { onPrediction: () => undefined, onSequenceDropped: () => undefined };
+  const link = new ShadowLink(identity(id), address, stream, { layers: 4, experts: 8 }, listener, SILENT);
   return { link, stream };
 }
 
@@ -45,7 +61,7 @@ function epochs(stream: MemoryStream<WorkerRequest, WorkerReply> | MemoryStream<
   return stream.sent.flatMap((message) => (message.kind === 'placement' ? [message.placement.epoch] : []));
 }
 
-const newRoster = () => new Roster({ layers: 4, experts: 8, expertsPerToken: 2 }, 'auto', 100, SILENT);
+const newRoster = (log: Logger = SILENT) => new Roster({ layers: 4, experts: 8, expertsPerToken: 2 }, 'auto', 100, log);
 
 describe('main: the roster', () => {
   it('makes one placement of workers that come together, and tells them and the shadow', async () => {
@@ -134,6 +150,52 @@ describe('main: the roster', () => {
     assert.equal(roster.shadow, second.link);
     assert.deepEqual(epochs(second.stream), [101]);
     roster.stop();
+  });
+});
+
+describe('main: where shadow is told that the workers are', () => {
+  async function announced(shadowAddress: string): Promise<{ addresses: string[]; unreachable: unknown[] }> {
+    const unreachable: unknown[] = [];
+    const roster = newRoster({
+      ...SILENT,
+      warn: (event, fields) => {
+        if (event === 'shadow cannot reach worker') unreachable.push(fields?.['worker']);
+      },
+    });
+    const s = shadow('s', shadowAddress);
+    roster.addShadow(s.link);
+    roster.addWorker(worker('a', '127.0.0.1:7601', '192.0.2.5:7601').link);
+    roster.addWorker(worker('b', '127.0.0.1:7602', ':7602').link);
+    roster.addWorker(worker('c', '192.0.2.6:7601', '127.0.0.1:7601').link);
+    await roster.waitForPlacement(1000, never);
+    roster.addWorker(worker('d', '[::1]:7603', '[fe80::1]:7603').link);
+    await sleep(2 * JOIN_BATCH_MS);
+    roster.stop();
+    const last = s.stream.sent.at(-1);
+    assert.ok(last?.kind === 'placement');
+    return { addresses: last.placement.workers.map(({ address }) => address), unreachable };
+  }
+
+  const ADDRESSES = ['192.0.2.5:7601', '127.0.0.1:7602', '192.0.2.6:7601', '[fe80::1]:7603'];
+
+  it('is not the loopback address that main dialled, where the worker has named a better one', async () => {
+    assert.deepEqual(await announced('127.0.0.1:7700'), { addresses: ADDRESSES, unreachable: [] });
+  });
+
+  it('is where main dialled the worker when that names no address', () => {
+    const own = { ...identity('w'), address: 'somewhere:far' };
+    assert.equal(placedAddress({ address: '127.0.0.1:7601', identity: own }), '127.0.0.1:7601');
+  });
+
+  it('is warned of once where a shadow on another machine cannot reach it', async () => {
+    assert.deepEqual(await announced('192.0.2.9:7700'), { addresses: ADDRESSES, unreachable: ['b'] });
+  });
+
+  it('is not warned of when main knows a shadow of its own machine by an outer address', () => {
+    const host = { hostname: 'box', addresses: ['192.0.2.9'], processId: 1 };
+    assert.equal(isBeyondShadow('192.0.2.9:7700', '127.0.0.1:7602', host), false);
+    assert.equal(isBeyondShadow('192.0.2.8:7700', '127.0.0.1:7602', host), true);
+    assert.equal(isBeyondShadow('192.0.2.8:7700', '192.0.2.9:7602', host), false);
   });
 });
 

@@ -15,6 +15,8 @@ const predicted = (position: number, layer: number, experts: number[], epoch = 1
   experts,
 });
 
+const NO_FEED = { dropped: () => undefined };
+
 describe('main: predictions of a sequence', () => {
   it('are handed out at their layer and counted per OD-MoE equations 2 and 3', () => {
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
@@ -98,7 +100,7 @@ describe('main: the prediction router', () => {
   it('releases a late prediction at the workers that were told of it', () => {
     const { router, releases } = routerWithReleases();
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
-    router.open(7, predictions);
+    router.open(7, { predictions, feed: NO_FEED });
     predictions.decide(10, 0, [1, 2]);
     router.arrive(predicted(10, 0, [2, 3]));
     const told = assignPredictedExperts(placement, 0, 10, [2, 3]);
@@ -115,7 +117,7 @@ describe('main: the prediction router', () => {
   it('releases nothing of an older epoch, and nothing that is in time', () => {
     const { router, releases } = routerWithReleases();
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
-    router.open(7, predictions);
+    router.open(7, { predictions, feed: NO_FEED });
     predictions.decide(10, 0, [1, 2]);
     router.arrive(predicted(10, 0, [2, 3], 0));
     router.arrive(predicted(10, 1, [2, 3]));
@@ -124,7 +126,7 @@ describe('main: the prediction router', () => {
 
   it('tells every worker when a sequence has ended', () => {
     const { router, releases } = routerWithReleases();
-    router.open(7, new SequencePredictions(PROMPT_TOKENS, LAYERS));
+    router.open(7, { predictions: new SequencePredictions(PROMPT_TOKENS, LAYERS), feed: NO_FEED });
     router.close(7);
     assert.deepEqual(
       releases.map(([id, { sequence, experts }]) => [id, sequence, experts]),

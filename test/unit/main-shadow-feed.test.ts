@@ -1,10 +1,30 @@
 import assert from 'node:assert/strict';
-import { KEY_VALUE_BACKLOG_BYTES, ShadowFeed, type FedShadow } from '../../main-node/decode/shadow-feed.js';
-import type { ShadowRequest } from '../../shared/rpc/messages.js';
+import { ShadowLink } from '../../main-node/cluster/shadow-link.js';
+import { PredictionRouter } from '../../main-node/decode/prediction-router.js';
+import {
+  KEY_VALUE_BACKLOG_BYTES,
+  MAX_SHADOW_BEGINS,
+  ShadowFeed,
+  type FedShadow,
+} from '../../main-node/decode/shadow-feed.js';
+import type { NodeIdentity, ShadowReply, ShadowRequest } from '../../shared/rpc/messages.js';
+import { MemoryStream } from '../integration/harness/memory-stream.js';
 
 const LAYERS = 2;
 const ROW_BYTES = 4;
 const PROMPT = [5, 6, 7];
+const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
+const IDENTITY: NodeIdentity = {
+  id: 's',
+  role: 'ROLE_SHADOW',
+  cluster: 'test',
+  protocolVersion: 1,
+  modelName: 'm',
+  packDigest: 'd',
+  bootId: 'b',
+  address: '',
+  device: 'cpu',
+};
 
 class RecordingShadow implements FedShadow {
   readonly sent: ShadowRequest[] = [];
@@ -123,6 +143,29 @@ describe('main: what shadow is fed', () => {
     assert.deepEqual(shadow.rows(), ['0:0-4', '1:0-4']);
   });
 
+  it('begins again at a shadow that has dropped the sequence, a few times', () => {
+    const shadow = new RecordingShadow('s');
+    const current: { current: FedShadow } = { current: shadow };
+    const feed = feedFor(current, 1, 1);
+    feed.followShadow(PROMPT, 0);
+    feed.dropped(new RecordingShadow('another'));
+    assert.equal(feed.fed, true);
+    const soFar = [...PROMPT];
+    for (let iteration = 0; iteration < 2 * MAX_SHADOW_BEGINS; iteration++) {
+      feed.dropped(shadow);
+      assert.equal(feed.fed, false);
+      feed.token(soFar.length, 40);
+      soFar.push(40);
+      feed.followShadow(soFar, soFar.length);
+    }
+    const begins = shadow.sent.flatMap((request) => (request.kind === 'begin' ? [request.begin.tokenIds.length] : []));
+    assert.deepEqual(begins, [3, 4, 5, 6]);
+    assert.equal(shadow.sent.length, MAX_SHADOW_BEGINS, 'a shadow without the sequence is told nothing of it');
+    current.current = new RecordingShadow('next');
+    feed.followShadow(soFar, soFar.length);
+    assert.equal(feed.fed, true);
+  });
+
   it('goes on without a shadow that is lost', () => {
     const shadow = new RecordingShadow('s');
     const feed = feedFor({ current: shadow }, 1, 1);
@@ -133,5 +176,26 @@ describe('main: what shadow is fed', () => {
     feed.token(3, 40);
     passOver(feed, 4);
     assert.equal(shadow.sent.length, sent);
+  });
+
+  it('hears of it when shadow says that it has dropped the sequence', () => {
+    const router = new PredictionRouter({ placement: null, worker: () => null });
+    const listener = {
+      onPrediction: () => undefined,
+      onSequenceDropped: (sequence: number, by: ShadowLink) => router.dropped(sequence, by),
+    };
+    const stream = new MemoryStream<ShadowRequest, ShadowReply>();
+    const link = new ShadowLink(IDENTITY, 's:1', stream, { layers: LAYERS, experts: 8 }, listener, SILENT);
+    const feed = feedFor({ current: link }, 1, 1);
+    router.open(9, { predictions: { arrive: () => 'ignored' }, feed });
+    feed.followShadow(PROMPT, 0);
+    for (const [code, requestId, fed] of [
+      ['QUEUE_FULL', 8, true],
+      ['STALE_EPOCH', 9, true],
+      ['QUEUE_FULL', 9, false],
+    ] as const) {
+      link.receive({ kind: 'error', error: { code, message: '', requestId, epoch: 3 } });
+      assert.equal(feed.fed, fed, `${code} of ${requestId}`);
+    }
   });
 });

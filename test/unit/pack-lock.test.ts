@@ -4,8 +4,9 @@ import { once } from 'node:events';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
-import { acquirePackingLock, DirectoryLockedError } from '../../engine/packing/packing-lock.js';
+import { acquirePackingLock } from '../../engine/packing/packing-lock.js';
 import { OdmoeError } from '../../shared/errors/index.js';
+import { LockHeldError } from '../../shared/storage/process-lock.js';
 import { withTemporaryDirectory } from './tiny-checkpoint.js';
 
 const LOCK = 'packing.lock';
@@ -16,7 +17,7 @@ describe('the lock of a directory that is packed into', () => {
       const lock = await acquirePackingLock(directory);
       await lock.assertHeld();
       await assert.rejects(acquirePackingLock(directory), (thrown: unknown) => {
-        assert.ok(thrown instanceof DirectoryLockedError);
+        assert.ok(thrown instanceof LockHeldError);
         assert.match(thrown.message, new RegExp(`process ${process.pid} is packing into it; wait for it`));
         return true;
       });

@@ -1,7 +1,7 @@
 import { statfs } from 'node:fs/promises';
-import { formatByteSize } from '../../shared/config/byte-size.js';
-import { OdmoeError } from '../../shared/errors/index.js';
-import { systemErrorCode } from '../../shared/model/read-file.js';
+import { formatByteSize } from '../config/byte-size.js';
+import { OdmoeError } from '../errors/index.js';
+import { systemErrorCode } from '../model/read-file.js';
 
 const FULL_CODES: ReadonlySet<string> = new Set(['ENOSPC', 'EDQUOT', 'EFBIG']);
 

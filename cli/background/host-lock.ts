@@ -1,0 +1,67 @@
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
+import { acquireProcessLock, LockHeldError, type LockMessages } from '../../shared/storage/process-lock.js';
+
+const LOCK_FILE = 'up-down.lock';
+
+const POLL_MS = 100;
+
+/**
+ * Runs `work` while no other `odmoe up` or `odmoe down` of the cluster runs on this host: what one records the other reads.
+ * Waits up to waitMs for another to end, which `onWait` is told of once.
+ * @throws TIMEOUT, which names the other process
+ */
+export async function withHostLock<Result>(
+  directory: string,
+  waitMs: number,
+  onWait: (reason: string) => void,
+  work: () => Promise<Result>,
+): Promise<Result> {
+  const lock = await waitForLock(directory, waitMs, onWait);
+  try {
+    return await work();
+  } finally {
+    await lock.release();
+  }
+}
+
+async function waitForLock(
+  directory: string,
+  waitMs: number,
+  onWait: (reason: string) => void,
+): ReturnType<typeof acquireProcessLock> {
+  const deadlineMs = performance.now() + waitMs;
+  await makeDirectory(directory);
+  for (let told = false; ; told = true) {
+    try {
+      return await acquireProcessLock(join(directory, LOCK_FILE), MESSAGES);
+    } catch (thrown) {
+      if (!(thrown instanceof LockHeldError)) throw thrown;
+      if (performance.now() >= deadlineMs) {
+        throw new OdmoeError('TIMEOUT', `${thrown.message} (waited ${waitMs / 1000} s)`, { cause: thrown });
+      }
+      if (!told) onWait(thrown.message);
+    }
+    await delay(POLL_MS);
+  }
+}
+
+async function makeDirectory(directory: string): Promise<void> {
+  try {
+    await mkdir(directory, { recursive: true, mode: 0o700 });
+  } catch (thrown) {
+    throw new OdmoeError('STORAGE_FAILED', `cannot make ${directory}: ${toOdmoeError(thrown).message}`, {
+      cause: thrown,
+    });
+  }
+}
+
+const MESSAGES: LockMessages = {
+  held: (holder, path) =>
+    `${holder} runs \`odmoe up\` or \`odmoe down\` of this cluster; wait for it or end it, or, if it is gone, remove ${path}`,
+  keepsComingBack: (path) => `${path}: keeps coming back; remove it when no \`odmoe up\` or \`odmoe down\` runs`,
+  takenAway: 'another `odmoe up` or `odmoe down` has taken the lock away; run the command again',
+  again: 'run the command again',
+};

@@ -1,0 +1,78 @@
+import assert from 'node:assert/strict';
+import { nodeStatuses } from '../../main-node/rpc/node-statuses.js';
+import { advertisedAddress } from '../../shared/daemon/index.js';
+import { emptyNodeStatus, fetchStatus, startRpcServer, type NodeIdentity } from '../../shared/rpc/index.js';
+import { testSettings } from '../integration/harness/test-settings.js';
+
+const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
+
+const identity = (id: string, role: NodeIdentity['role'], address: string): NodeIdentity => ({
+  id,
+  role,
+  cluster: 'test',
+  protocolVersion: 1,
+  modelName: 'm',
+  packDigest: 'd',
+  bootId: 'b',
+  address,
+  device: 'cpu',
+});
+
+describe('the address that a daemon advertises', () => {
+  it('names a host that can be dialled, or none', () => {
+    for (const [advertiseHost, listenHost, expected] of [
+      ['box1', '0.0.0.0', 'box1:7600'],
+      [null, '192.168.1.20', '192.168.1.20:7600'],
+      [null, 'fe80::1', '[fe80::1]:7600'],
+      [null, '0.0.0.0', ':7600'],
+      [null, '::', ':7600'],
+      ['0.0.0.0', '0.0.0.0', ':7600'],
+    ] as const) {
+      assert.equal(advertisedAddress({ advertiseHost, listenHost }, 7600), expected);
+    }
+  });
+
+  it('is completed in the status by where main dialled the peer', () => {
+    const link = (id: string, advertised: string, address: string, told: boolean) => {
+      const own = identity(id, 'ROLE_WORKER', advertised);
+      return { id, identity: own, address, status: told ? emptyNodeStatus(own) : null };
+    };
+    const statuses = nodeStatuses(
+      identity('main', 'ROLE_MAIN', ':7600'),
+      { info: () => ({ usedBytes: 0, highWaterBytes: 0, budgetBytes: 0 }) },
+      {
+        epoch: 1,
+        connectedShadows: () => [],
+        connectedWorkers: () => [
+          link('a', ':7601', '10.0.0.5:7601', true),
+          link('b', ':7601', '10.0.0.6:7601', false),
+          link('c', 'box:7601', '10.0.0.7:7601', true),
+        ],
+      },
+      0,
+    );
+    assert.deepEqual(
+      statuses.map((status) => status.identity.address),
+      [':7600', '10.0.0.5:7601', '10.0.0.6:7601', 'box:7601'],
+    );
+  });
+
+  it('of main is completed by where it was asked for its status', async () => {
+    const own = identity('main', 'ROLE_MAIN', ':7600');
+    const nothing = { placement: null, problems: [], activeSequences: 0, queuedRequests: 0, requests: 0, tokens: 0 };
+    const server = await startRpcServer({
+      ...{ host: '127.0.0.1', port: 0, network: testSettings('main', '/nowhere').network, log: SILENT },
+      identity: () => own,
+      cluster: {
+        join: async () => ({ kind: 'welcome', welcome: { identity: own } }),
+        status: async () => ({ nodes: [emptyNodeStatus(own)], ...nothing }),
+      },
+    });
+    try {
+      const status = await fetchStatus(server.address, 5000);
+      assert.equal(status.nodes[0]?.identity.address, server.address);
+    } finally {
+      await server.stop();
+    }
+  });
+});

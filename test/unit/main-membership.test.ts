@@ -1,0 +1,120 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type AddressInfo } from 'node:net';
+import { FORGET_DISCOVERED_AFTER_MS, Membership, type MembershipOptions } from '../../main-node/cluster/membership.js';
+import { FORGET_REFUSED_AFTER_MS } from '../../main-node/cluster/refused-peers.js';
+import { Roster } from '../../main-node/cluster/roster.js';
+import { WorkerLink } from '../../main-node/cluster/worker-link.js';
+import type { ModelShape } from '../../shared/model/tensor-source.js';
+import type { NodeIdentity, RoleName, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
+import { MemoryStream } from '../integration/harness/memory-stream.js';
+import { testSettings } from '../integration/harness/test-settings.js';
+import { waitUntil } from '../integration/harness/wait-until.js';
+
+const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
+
+const identity = (id: string, role: RoleName = 'ROLE_WORKER', address = ''): NodeIdentity => ({
+  id,
+  role,
+  cluster: 'test',
+  protocolVersion: 1,
+  modelName: 'm',
+  packDigest: 'd',
+  bootId: `boot of ${id}`,
+  address,
+  device: 'cpu',
+});
+
+/** Addresses at which nobody answers. */
+async function deadAddresses(count: number): Promise<string[]> {
+  const servers = Array.from({ length: count }, () => createServer().listen(0, '127.0.0.1'));
+  await Promise.all(servers.map((server) => once(server, 'listening')));
+  const ports = servers.map((server) => (server.address() as AddressInfo).port);
+  await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))));
+  return ports.map((port) => `127.0.0.1:${port}`);
+}
+
+describe('main: the addresses that it knows', () => {
+  let nowMs: number;
+  let roster: Roster;
+  let membership: Membership;
+
+  function create(changes: Partial<MembershipOptions> = {}): void {
+    nowMs = 1000;
+    const shape = { layers: 4, experts: 8, expertsPerToken: 2, hiddenSize: 4 } as ModelShape;
+    roster = new Roster(shape, 'auto', 100, SILENT);
+    const { network } = testSettings('main', '/nowhere');
+    membership = new Membership({
+      identity: () => identity('main', 'ROLE_MAIN'),
+      network: { ...network, reconnectDelayMs: 5 },
+      shape,
+      roster,
+      shadowListener: { onPrediction: () => undefined, onSequenceDropped: () => undefined },
+      log: SILENT,
+      now: () => nowMs,
+      ...changes,
+    });
+  }
+
+  afterEach(async () => {
+    await membership.stop();
+    roster.stop();
+  });
+
+  const discover = (id: string, address: string): void => {
+    membership.addDiscovered({ ...identity(id), role: 'worker', address });
+  };
+  const failing = (): string[] => membership.problems().map(({ address }) => address);
+
+  it('are forgotten when nobody has answered for an hour at one that was discovered, not at a configured one', async () => {
+    create();
+    const [found = '', configured = ''] = await deadAddresses(2);
+    discover('w1', found);
+    membership.addConfigured([{ role: 'worker', id: 'w2', address: configured }]);
+    await waitUntil('both fail', () => failing().length === 2);
+    nowMs += FORGET_DISCOVERED_AFTER_MS + 1;
+    await waitUntil('one is forgotten', () => failing().length < 2);
+    assert.deepEqual(failing(), [configured]);
+  });
+
+  it('make room for a new one where one that was discovered has failed for longest', async () => {
+    create({ maxKnownAddresses: 3 });
+    const [configured = '', old = '', newer = '', last = ''] = await deadAddresses(4);
+    membership.addConfigured([{ role: 'worker', id: 'w0', address: configured }]);
+    discover('w1', old);
+    await waitUntil('two fail', () => failing().length === 2);
+    nowMs += 10;
+    discover('w2', newer);
+    await waitUntil('three fail', () => failing().length === 3);
+    discover('w3', last);
+    await waitUntil('the new one is tried', () => failing().includes(last));
+    assert.deepEqual(failing().sort(), [configured, newer, last].sort());
+  });
+
+  it('are forgotten at once when the daemon is connected elsewhere', async () => {
+    create();
+    const [left = '', other = ''] = await deadAddresses(2);
+    const limits = { hiddenSize: 4, executeTimeoutMs: 1000 };
+    const stream = new MemoryStream<WorkerRequest, WorkerReply>();
+    roster.addWorker(new WorkerLink(identity('w1'), 'elsewhere:1', stream, limits, SILENT));
+    discover('w1', left);
+    discover('w2', other);
+    await waitUntil('the other one fails', () => failing().includes(other));
+    await waitUntil('the one that was left is forgotten', () => !failing().includes(left));
+    nowMs += 1;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    assert.deepEqual(failing(), [other]);
+  });
+
+  it('of a peer that was refused are forgotten when it does not ask any more', () => {
+    create();
+    const stranger = { ...identity('w1', 'ROLE_WORKER', '10.0.0.5:7601'), cluster: 'another' };
+    assert.equal(membership.join(stranger, '10.0.0.5').kind, 'refusal');
+    nowMs += FORGET_REFUSED_AFTER_MS - 1;
+    membership.join(stranger, '10.0.0.5');
+    nowMs += FORGET_REFUSED_AFTER_MS - 1;
+    assert.deepEqual(failing(), ['10.0.0.5:7601']);
+    nowMs += 1;
+    assert.deepEqual(failing(), []);
+  });
+});
