@@ -29,12 +29,30 @@ void runs_every_task_once(int threads) {
   }
 }
 
+// Workers that finish late while the next, larger run begins: none may take its tasks with a ticket of the run before.
+void runs_follow_closely(int threads) {
+  cpu::ThreadPool pool(threads);
+  std::vector<std::atomic<int>> runs(8);
+  for (int round = 0; round < 200000; ++round) {
+    const int64_t tasks = 2 + round % 7;
+    for (std::atomic<int>& count : runs) count.store(0, std::memory_order_relaxed);
+    pool.run(tasks, [&](int64_t task, int) { runs[static_cast<size_t>(task)].fetch_add(1); });
+    for (int64_t task = 0; task < 8; ++task) {
+      const int count = runs[static_cast<size_t>(task)].load();
+      check(count == (task < tasks ? 1 : 0), "task " + std::to_string(task) + " of " + std::to_string(tasks) + " ran " +
+                                                 std::to_string(count) + " times in round " + std::to_string(round));
+    }
+  }
+}
+
 }  // namespace
 
 void add_thread_pool_cases(std::vector<Case>& cases) {
   for (const int threads : {1, 2, 3, 8}) {
     cases.push_back({"thread pool: every task once, " + std::to_string(threads) + " threads",
                      [threads] { runs_every_task_once(threads); }});
+    cases.push_back({"thread pool: close runs, " + std::to_string(threads) + " threads",
+                     [threads] { runs_follow_closely(threads); }});
   }
 }
 

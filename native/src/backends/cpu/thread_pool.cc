@@ -14,6 +14,9 @@ namespace {
 // About 20 microseconds: longer than the gap between two operators of a layer, shorter than a wake-up saves.
 constexpr int kSpins = 1000;
 
+// Beyond every number of tasks.
+constexpr uint32_t kNoTask = UINT32_MAX;
+
 void pause_briefly() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -48,9 +51,12 @@ ThreadPool::~ThreadPool() {
 void ThreadPool::start(int64_t tasks, Function function, void* context) {
   const uint32_t count = static_cast<uint32_t>(tasks);
   const uint32_t generation = generation_.load(std::memory_order_relaxed) + 1;
-  function_.store(function, std::memory_order_relaxed);
-  context_.store(context, std::memory_order_relaxed);
-  tasks_.store(count, std::memory_order_relaxed);
+  // The new generation first, with no task to take: a worker that is still looking for work of the old one must not find the new
+  // number of tasks with a ticket that is still valid. Release and acquire on what follows make its exchange fail.
+  ticket_.store(uint64_t{generation} << 32 | kNoTask, std::memory_order_relaxed);
+  function_.store(function, std::memory_order_release);
+  context_.store(context, std::memory_order_release);
+  tasks_.store(count, std::memory_order_release);
   done_.store(0, std::memory_order_relaxed);
   ticket_.store(uint64_t{generation} << 32, std::memory_order_release);
   generation_.store(generation);
@@ -70,9 +76,9 @@ void ThreadPool::start(int64_t tasks, Function function, void* context) {
 void ThreadPool::take_tasks(uint32_t generation, int thread) {
   uint64_t ticket = ticket_.load(std::memory_order_acquire);
   while (static_cast<uint32_t>(ticket >> 32) == generation) {
-    const Function function = function_.load(std::memory_order_relaxed);
-    void* const context = context_.load(std::memory_order_relaxed);
-    const uint32_t count = tasks_.load(std::memory_order_relaxed);
+    const Function function = function_.load(std::memory_order_acquire);
+    void* const context = context_.load(std::memory_order_acquire);
+    const uint32_t count = tasks_.load(std::memory_order_acquire);
     const uint32_t task = static_cast<uint32_t>(ticket);
     if (task >= count) return;
     if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel)) continue;
