@@ -3,6 +3,7 @@ import type { Logger } from '../../shared/log/index.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import {
   checkPeer,
+  RefusalLog,
   type NodeIdentity,
   type Placement,
   type Prediction,
@@ -42,6 +43,7 @@ export class WorkerSessions {
   readonly #log: Logger;
   readonly #epoch = new PlacementEpoch();
   readonly #onMainWelcome: () => void;
+  readonly #refusals: RefusalLog;
   #main: Session | null = null;
 
   /** `onMainWelcome`: main's stream stands, a status can be sent. */
@@ -57,6 +59,7 @@ export class WorkerSessions {
     this.#identity = identity;
     this.#onMainWelcome = onMainWelcome;
     this.#log = log;
+    this.#refusals = new RefusalLog(log);
   }
 
   get hasMain(): boolean {
@@ -122,11 +125,12 @@ export class WorkerSessions {
     clearTimeout(session.helloTimer);
     const refusal = checkPeer(this.#identity(), peer) ?? this.#refuseRole(peer);
     if (refusal !== null) {
-      this.#log.warn('refused a peer', { peer: peer.id, reason: refusal.message });
+      this.#refusals.refused(peer, refusal);
       session.stream.send({ kind: 'refusal', refusal });
       session.stream.close();
       return;
     }
+    this.#refusals.welcomed(peer);
     if (peer.role === 'ROLE_MAIN') this.#takeMain(session, peer);
     session.peer = peer;
     this.#log.info('serving a peer', { peer: peer.id, role: peer.role, address: peer.address });
