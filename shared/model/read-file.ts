@@ -1,4 +1,4 @@
-import { access, open } from 'node:fs/promises';
+import { access, constants, open, type FileHandle } from 'node:fs/promises';
 import { OdmoeError, type ErrorCode } from '../errors/index.js';
 
 /** What to report about a file that must be read whole: a checkpoint's and a pack's files differ in it. */
@@ -27,10 +27,36 @@ export function readFailure(thrown: unknown, path: string, errors: FileErrors): 
   });
 }
 
+/**
+ * Opens a file to read it. A pipe, which would be waited for, and a device, which may have no end, are refused.
+ * @throws STORAGE_FAILED, the system's error
+ */
+export async function openFile(path: string): Promise<FileHandle> {
+  // Without O_NONBLOCK a pipe that nobody writes to is waited for before it can be seen to be one.
+  const handle = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  try {
+    if ((await handle.stat()).isFile()) return handle;
+    throw new OdmoeError('STORAGE_FAILED', `${path}: cannot be read (not a regular file); put the file itself there`);
+  } catch (thrown) {
+    await handle.close();
+    throw thrown;
+  }
+}
+
+/** All bytes of a file, which openFile opens. */
+export async function readWholeFile(path: string): Promise<Buffer> {
+  const handle = await openFile(path);
+  try {
+    return await handle.readFile();
+  } finally {
+    await handle.close();
+  }
+}
+
 /** Bytes of a file of at most limitBytes. */
 export async function readBoundedFile(path: string, limitBytes: number, errors: FileErrors): Promise<Buffer> {
   try {
-    const handle = await open(path, 'r');
+    const handle = await openFile(path);
     try {
       const { size } = await handle.stat();
       if (size > limitBytes) {
