@@ -1,4 +1,4 @@
-import { access, constants, open, type FileHandle } from 'node:fs/promises';
+import { constants, lstat, open, type FileHandle } from 'node:fs/promises';
 import { OdmoeError, type ErrorCode } from '../errors/index.js';
 
 /** What to report about a file that must be read whole: a checkpoint's and a pack's files differ in it. */
@@ -8,6 +8,9 @@ export interface FileErrors {
   /** Ends the message when the file is missing or invalid: what to do. */
   remedy: string;
 }
+
+/** What the system says of a path where nothing stands. */
+const ABSENT: ReadonlySet<string> = new Set(['ENOENT', 'ENOTDIR', 'ENAMETOOLONG']);
 
 /** System error code ("ENOENT") of something thrown by node:fs; empty when it is something else. */
 export function systemErrorCode(thrown: unknown): string {
@@ -89,10 +92,10 @@ export async function readJsonFile(path: string, limitBytes: number, errors: Fil
   return parseJson(await readBoundedFile(path, limitBytes, errors), path, errors);
 }
 
-/** Whether something stands at the path, readable or not. */
+/** Whether something stands at the path, readable or not; also where the system does not let us look. */
 export async function fileExists(path: string): Promise<boolean> {
-  return access(path).then(
+  return lstat(path).then(
     () => true,
-    () => false,
+    (thrown: unknown) => !ABSENT.has(systemErrorCode(thrown)),
   );
 }

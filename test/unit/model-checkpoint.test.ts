@@ -161,6 +161,14 @@ describe('opening a Hugging Face checkpoint', () => {
     }
   });
 
+  it('refuses a link that leads nowhere in the place of a file', async () => {
+    await withTemporaryDirectory(async (directory) => {
+      await writeTinyCheckpoint(directory);
+      await symlink('nowhere', join(directory, 'generation_config.json'));
+      await refuses(directory, 'MODEL_NOT_FOUND', /generation_config\.json: no such file/);
+    });
+  });
+
   it('refuses tensors that are missing, misshapen, of another type, or unknown', async () => {
     const w1 = /experts\.1\.w1\.weight$/;
     const cases: [TinyTensor[], ErrorCode, RegExp][] = [
