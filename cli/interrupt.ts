@@ -1,16 +1,24 @@
+const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
+
 /**
- * Runs something that Ctrl-C (or SIGTERM) cancels through the signal it is given. A second Ctrl-C ends the process at once, as
- * without this.
+ * Runs something that Ctrl-C (or SIGTERM) cancels through the signal it is given. A second one of either kind ends the process at
+ * once, by that signal, whatever still runs: a shell sees status 130 or 143.
  */
 export async function withInterrupt<Result>(run: (signal: AbortSignal) => Promise<Result>): Promise<Result> {
   const controller = new AbortController();
-  const interrupt = (): void => controller.abort();
-  process.once('SIGINT', interrupt);
-  process.once('SIGTERM', interrupt);
+  const interrupt = (signal: NodeJS.Signals): void => {
+    if (!controller.signal.aborted) {
+      controller.abort();
+      return;
+    }
+    // Not process.exit(), which waits for work that hangs in the system.
+    for (const each of SIGNALS) process.removeAllListeners(each);
+    process.kill(process.pid, signal);
+  };
+  for (const each of SIGNALS) process.on(each, interrupt);
   try {
     return await run(controller.signal);
   } finally {
-    process.off('SIGINT', interrupt);
-    process.off('SIGTERM', interrupt);
+    for (const each of SIGNALS) process.off(each, interrupt);
   }
 }

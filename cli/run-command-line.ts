@@ -2,6 +2,7 @@ import { Command, CommanderError } from 'commander';
 import { toOdmoeError } from '../shared/errors/index.js';
 
 const USAGE_EXIT_STATUS = 2;
+const OUTPUT_LOST_EXIT_STATUS = 3;
 
 /** A program whose errors end as runCommandLine says. Its subcommands inherit that, if they are made by program.command(). */
 export function createProgram(name: string): Command {
@@ -19,7 +20,8 @@ export function createProgram(name: string): Command {
 export async function runCommandLine(program: Command, args: readonly string[]): Promise<never> {
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
     if (error.code === 'EPIPE') process.exit(0);
-    throw error;
+    process.stderr.write(`odmoe: standard output cannot be written (${error.message})\n`);
+    process.exit(OUTPUT_LOST_EXIT_STATUS);
   });
   const status = await statusOf(program, args);
   // What is written to a pipe is not there yet; the process ends when it is.

@@ -1,8 +1,9 @@
-import { mkdir, open, readdir, rename, rm, writeFile, type FileHandle } from 'node:fs/promises';
+import { open, readdir, rename, rm, writeFile, type FileHandle } from 'node:fs/promises';
 import { endianness } from 'node:os';
 import { join } from 'node:path';
 import { requireFreeBytes, writeFailure } from '../../shared/storage/storage-error.js';
 import { OdmoeError } from '../../shared/errors/index.js';
+import { makeDirectories } from '../../shared/files/make-directories.js';
 import { parseModelConfig } from '../../shared/model/model-config.js';
 import { HEADER_LENGTH_BYTES } from '../../shared/model/safetensors-header.js';
 import { EXACT_FORMAT, valueBytes, type WeightDtype } from '../../shared/model/weight-dtype.js';
@@ -115,7 +116,7 @@ function tensorsOf(config: Record<string, unknown>, dtype: WeightDtype): SynthTe
 
 async function prepareDirectory(directory: string, weightBytes: number): Promise<void> {
   try {
-    await mkdir(directory, { recursive: true });
+    await makeDirectories(directory);
     const [found] = await readdir(directory);
     if (found !== undefined) {
       throw new OdmoeError('USAGE', `${directory}: holds ${found} and more; choose an empty or new directory`);

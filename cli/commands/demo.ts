@@ -73,7 +73,7 @@ async function demo(text: string | undefined, flags: DemoFlags): Promise<void> {
   const prompt = text ?? (flags.promptTokenIds === undefined ? DEFAULT_PROMPT : undefined);
   const request = generationRequestFrom(flags, prompt);
   await withInterrupt(async (signal) => {
-    const packPath = await servedPack(flags.model);
+    const packPath = await servedPack(flags.model, signal);
     const expertsBytes = allExpertsBytes(await openModelSource(packPath));
     const cluster = new DemoCluster({
       packPath,
@@ -109,10 +109,10 @@ async function answer(
 }
 
 /** The pack to serve: the one given, or one made of the checkpoint given and kept for the next time. */
-async function servedPack(directory: string): Promise<string> {
+async function servedPack(directory: string, signal: AbortSignal): Promise<string> {
   const bar = createProgressBar('packing the model');
   try {
-    return await packForServing(directory, null, bar.update);
+    return await packForServing(directory, null, bar.update, signal);
   } finally {
     bar.stop();
   }

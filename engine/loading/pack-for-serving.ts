@@ -1,9 +1,10 @@
-import { access, constants, mkdir } from 'node:fs/promises';
+import { access, constants } from 'node:fs/promises';
 import { homedir, tmpdir, userInfo } from 'node:os';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { crc32c, splitPlanes } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
+import { makeDirectories } from '../../shared/files/make-directories.js';
 import { openCheckpoint, type Checkpoint } from '../../shared/model/checkpoint.js';
 import { fileExists } from '../../shared/model/read-file.js';
 import { isPackDirectory, openPack } from '../../shared/pack/open-pack.js';
@@ -24,12 +25,14 @@ const KEY_DIGITS = 16;
  * The directory of a pack of the model: the one given if it is a pack, else one packed from the checkpoint into a cache, which
  * later calls find again as long as the checkpoint's files do not change.
  * @param cacheDirectory null: $XDG_CACHE_HOME/odmoe/packs, ~/.cache/odmoe/packs, or the temporary directory, the first that can be written
+ * @param signal cancels the packing, which the next call continues
  * @throws as openModelSource and packCheckpoint
  */
 export async function packForServing(
   directory: string,
   cacheDirectory: string | null,
   onProgress?: (doneBytes: number, totalBytes: number) => void,
+  signal?: AbortSignal,
 ): Promise<string> {
   const absolute = resolve(directory);
   if (await isPackDirectory(absolute)) return (await openPack(absolute)).directory;
@@ -48,6 +51,7 @@ export async function packForServing(
           name: checkpoint.name,
           onDamagedPack: 'replace',
           ...(onProgress && { onProgress }),
+          ...(signal && { signal }),
         },
         { splitPlanes, crc32c, openFile: openOnDisk },
       );
@@ -55,6 +59,8 @@ export async function packForServing(
     } catch (thrown) {
       if (!(thrown instanceof LockHeldError) || Date.now() >= deadlineMs) throw thrown;
       await sleep(OTHER_PACKER_POLL_MS);
+      if (signal?.aborted === true)
+        throw new OdmoeError('CANCELLED', 'interrupted while another process packs the model');
     }
   }
 }
@@ -83,7 +89,7 @@ async function usableCache(cacheDirectory: string | null): Promise<string> {
   let failure: unknown = null;
   for (const candidate of candidates) {
     try {
-      await mkdir(candidate, { recursive: true, mode: 0o700 });
+      await makeDirectories(candidate, 0o700);
       await access(candidate, constants.W_OK);
       return candidate;
     } catch (thrown) {

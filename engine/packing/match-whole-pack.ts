@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto';
-import { readFile, rm } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { Checkpoint } from '../../shared/model/checkpoint.js';
-import { readFailure } from '../../shared/model/read-file.js';
+import { readFailure, readWholeFile } from '../../shared/model/read-file.js';
 import { CHECKPOINT_FILE_ERRORS } from '../../shared/model/safetensors-file.js';
 import { shapeToManifest, type Manifest } from '../../shared/pack/manifest.js';
 import { openPack } from '../../shared/pack/open-pack.js';
@@ -63,7 +63,7 @@ async function copiedFileDifference(manifest: Manifest, checkpoint: Checkpoint):
   const packed = new Map(manifest.files.map((file) => [file.name, file.sha256]));
   for (const name of COPIED_FILES) {
     const path = join(checkpoint.directory, name);
-    const content = await readFile(path).catch((thrown: unknown) => {
+    const content = await readWholeFile(path).catch((thrown: unknown) => {
       const failure = readFailure(thrown, path, CHECKPOINT_FILE_ERRORS);
       if (failure.code === CHECKPOINT_FILE_ERRORS.missing) return null;
       throw failure;

@@ -1,6 +1,7 @@
-import { mkdir, readdir, realpath, rm } from 'node:fs/promises';
+import { readdir, realpath, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { OdmoeError } from '../../shared/errors/index.js';
+import { makeDirectories } from '../../shared/files/make-directories.js';
 import { systemErrorCode } from '../../shared/model/read-file.js';
 import { isPackEntry, JOURNAL_FILE, LOCK_FILE, MANIFEST_FILE, PARTIAL_SUFFIX } from '../../shared/pack/pack-layout.js';
 import { writeFailure } from '../../shared/storage/storage-error.js';
@@ -11,7 +12,7 @@ const FOREIGN_NAMED = 3;
 /** Creates the directory, or checks that what is in it was left by packing. @throws USAGE, STORAGE_FULL, STORAGE_FAILED */
 export async function prepareOutputDirectory(checkpointDirectory: string, outputDirectory: string): Promise<string> {
   try {
-    await mkdir(outputDirectory, { recursive: true });
+    await makeDirectories(outputDirectory);
   } catch (thrown) {
     if (systemErrorCode(thrown) === 'EEXIST' || systemErrorCode(thrown) === 'ENOTDIR') {
       throw new OdmoeError('USAGE', `${outputDirectory}: not a directory; choose another place for the pack`);

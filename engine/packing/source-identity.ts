@@ -1,8 +1,7 @@
 import { createHash } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import type { Checkpoint } from '../../shared/model/checkpoint.js';
-import { fileExists, readFailure } from '../../shared/model/read-file.js';
+import { fileExists, readFailure, readWholeFile } from '../../shared/model/read-file.js';
 import { CHECKPOINT_FILE_ERRORS } from '../../shared/model/safetensors-file.js';
 import { COPIED_FILES } from '../../shared/pack/pack-layout.js';
 import type { ManifestDenseTensor, ManifestExpert } from '../../shared/pack/manifest.js';
@@ -17,7 +16,7 @@ export async function sourceIdentity(checkpoint: Checkpoint): Promise<string> {
   for (const name of COPIED_FILES) {
     const path = join(checkpoint.directory, name);
     if (!(await fileExists(path))) continue;
-    const content = await readFile(path).catch((thrown: unknown) => {
+    const content = await readWholeFile(path).catch((thrown: unknown) => {
       throw readFailure(thrown, path, CHECKPOINT_FILE_ERRORS);
     });
     hash.update(`${name} ${content.length}\n`).update(content);

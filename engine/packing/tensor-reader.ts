@@ -1,7 +1,7 @@
-import { open, type FileHandle } from 'node:fs/promises';
+import type { FileHandle } from 'node:fs/promises';
 import { OdmoeError } from '../../shared/errors/index.js';
 import { CHECKPOINT_FILE_ERRORS, readInto } from '../../shared/model/safetensors-file.js';
-import { readFailure } from '../../shared/model/read-file.js';
+import { openFile, readFailure } from '../../shared/model/read-file.js';
 
 /** Bytes read, split and written at a time; packing holds a small multiple of it, whatever the size of the model. */
 export const PIECE_BYTES = 8 * 1024 * 1024;
@@ -41,7 +41,7 @@ export class TensorReader {
   private async fileAt(path: string): Promise<FileHandle> {
     if (this.handle !== null && this.path === path) return this.handle;
     await this.close();
-    this.handle = await open(path, 'r');
+    this.handle = await openFile(path);
     this.path = path;
     return this.handle;
   }

@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
-import { open, type FileHandle } from 'node:fs/promises';
+import type { FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import { OdmoeError } from '../../shared/errors/index.js';
-import { readFailure } from '../../shared/model/read-file.js';
+import { openFile, readFailure } from '../../shared/model/read-file.js';
 import type { ManifestFile } from '../../shared/pack/manifest.js';
 import { packExtents, type PackExtent } from '../../shared/pack/manifest-check.js';
 import type { Pack } from '../../shared/pack/open-pack.js';
@@ -120,7 +120,7 @@ async function* filePieces(path: string): AsyncGenerator<Uint8Array> {
   const piece = new Uint8Array(PIECE_BYTES);
   let handle: FileHandle | null = null;
   try {
-    handle = await open(path, 'r');
+    handle = await openFile(path);
     for (;;) {
       const { bytesRead } = await handle.read(piece, 0, piece.length, null);
       if (bytesRead === 0) return;

@@ -21,11 +21,17 @@ export interface ExpertOutcome {
 /** A piece of work that has failed on so many connections is itself the likely cause. */
 export const MAX_ATTEMPTS = 32;
 
+/** Failures that are remembered as logged. */
+const MAX_REPORTED = 4096;
+
 /**
  * Sends expert work to a worker and, when that worker is lost or cannot do it, to another one, under the current epoch,
  * until it is done. The result's bits do not depend on who computed it.
  */
 export class ExpertDispatcher {
+  /** Failures logged, by worker, expert and code; the oldest are forgotten. */
+  private readonly reported = new Set<string>();
+
   constructor(
     private readonly directory: WorkerDirectory,
     private readonly workerGraceMs: number,
@@ -74,7 +80,17 @@ export class ExpertDispatcher {
   ): void {
     const overtaken = failure.code === 'STALE_EPOCH' && this.directory.placement?.epoch !== epoch;
     if (failure.code !== 'WORKER_LOST' && !overtaken) barred.add(workerId);
-    this.log.warn('expert is sent again', {
+    this.report(failure, work, workerId);
+  }
+
+  /** A failure that comes back at every token, as of a damaged pack, is a warning once. */
+  private report(failure: OdmoeError, work: ExpertWork, workerId: string): void {
+    const key = JSON.stringify([workerId, work.layer, work.expert, failure.code]);
+    const level = this.reported.has(key) && failure.code !== 'WORKER_LOST' ? 'debug' : 'warn';
+    this.reported.add(key);
+    const [oldest] = this.reported;
+    if (this.reported.size > MAX_REPORTED && oldest !== undefined) this.reported.delete(oldest);
+    this.log[level]('expert is sent again', {
       worker: workerId,
       layer: work.layer,
       expert: work.expert,

@@ -2,7 +2,7 @@ import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import { assignPredictedExperts, groupForLayer } from '../../shared/placement/index.js';
-import { checkPeer, type PeerStream } from '../../shared/rpc/index.js';
+import { checkPeer, RefusalLog, type PeerStream } from '../../shared/rpc/index.js';
 import type {
   BeginSequence,
   NodeIdentity,
@@ -37,10 +37,12 @@ export class ShadowService implements PredictorEvents {
   private main: { stream: MainStream; identity: NodeIdentity; statusTimer: NodeJS.Timeout } | null = null;
   private placement: Placement | null = null;
   private stopped = false;
+  private readonly refusals: RefusalLog;
   private readonly streams = new Set<MainStream>();
 
   constructor(private readonly options: ShadowServiceOptions) {
     this.predictor = options.createPredictor(this);
+    this.refusals = new RefusalLog(options.log);
   }
 
   get hasMain(): boolean {
@@ -97,11 +99,12 @@ export class ShadowService implements PredictorEvents {
     const peer = request.hello;
     const refusal = checkPeer(this.options.identity(), peer) ?? this.refuseMain(peer);
     if (refusal !== null) {
-      this.options.log.warn('refused a peer', { peer: peer.id, code: refusal.code, reason: refusal.message });
+      this.refusals.refused(peer, refusal);
       stream.send({ kind: 'refusal', refusal });
       stream.close();
       return;
     }
+    this.refusals.welcomed(peer);
     // The same main again: its old stream is dead, we have only not noticed yet.
     this.main?.stream.close(new OdmoeError('PROTOCOL_VIOLATION', `main ${peer.id} has opened a newer stream`));
     stream.send({ kind: 'welcome', welcome: { identity: this.options.identity() } });

@@ -24,6 +24,11 @@ export async function runDaemon(role: RoleSetting, start: StartNode, exitWithPar
   const { settings } = request;
   const log = createLogger(settings.log, { role, id: settings.id });
   const ending = new Ending(role, log);
+  // Whoever read it has gone; the node serves others.
+  process.stdout.on('error', (error: Error) =>
+    log.warn('standard output cannot be written', { reason: error.message }),
+  );
+  process.stderr.on('error', () => undefined);
   if (request.exitWithParent) {
     exitWithParent();
     process.stdin.on('end', () => {

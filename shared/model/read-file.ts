@@ -1,4 +1,4 @@
-import { access, open } from 'node:fs/promises';
+import { constants, lstat, open, type FileHandle } from 'node:fs/promises';
 import { OdmoeError, type ErrorCode } from '../errors/index.js';
 
 /** What to report about a file that must be read whole: a checkpoint's and a pack's files differ in it. */
@@ -8,6 +8,9 @@ export interface FileErrors {
   /** Ends the message when the file is missing or invalid: what to do. */
   remedy: string;
 }
+
+/** What the system says of a path where nothing stands. */
+const ABSENT: ReadonlySet<string> = new Set(['ENOENT', 'ENOTDIR', 'ENAMETOOLONG']);
 
 /** System error code ("ENOENT") of something thrown by node:fs; empty when it is something else. */
 export function systemErrorCode(thrown: unknown): string {
@@ -27,10 +30,36 @@ export function readFailure(thrown: unknown, path: string, errors: FileErrors): 
   });
 }
 
+/**
+ * Opens a file to read it. A pipe, which would be waited for, and a device, which may have no end, are refused.
+ * @throws STORAGE_FAILED, the system's error
+ */
+export async function openFile(path: string): Promise<FileHandle> {
+  // Without O_NONBLOCK a pipe that nobody writes to is waited for before it can be seen to be one.
+  const handle = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  try {
+    if ((await handle.stat()).isFile()) return handle;
+    throw new OdmoeError('STORAGE_FAILED', `${path}: cannot be read (not a regular file); put the file itself there`);
+  } catch (thrown) {
+    await handle.close();
+    throw thrown;
+  }
+}
+
+/** All bytes of a file, which openFile opens. */
+export async function readWholeFile(path: string): Promise<Buffer> {
+  const handle = await openFile(path);
+  try {
+    return await handle.readFile();
+  } finally {
+    await handle.close();
+  }
+}
+
 /** Bytes of a file of at most limitBytes. */
 export async function readBoundedFile(path: string, limitBytes: number, errors: FileErrors): Promise<Buffer> {
   try {
-    const handle = await open(path, 'r');
+    const handle = await openFile(path);
     try {
       const { size } = await handle.stat();
       if (size > limitBytes) {
@@ -63,10 +92,10 @@ export async function readJsonFile(path: string, limitBytes: number, errors: Fil
   return parseJson(await readBoundedFile(path, limitBytes, errors), path, errors);
 }
 
-/** Whether something stands at the path, readable or not. */
+/** Whether something stands at the path, readable or not; also where the system does not let us look. */
 export async function fileExists(path: string): Promise<boolean> {
-  return access(path).then(
+  return lstat(path).then(
     () => true,
-    () => false,
+    (thrown: unknown) => !ABSENT.has(systemErrorCode(thrown)),
   );
 }

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
-import { open, type FileHandle } from 'node:fs/promises';
+import type { FileHandle } from 'node:fs/promises';
 import { OdmoeError } from '../errors/index.js';
-import { readFailure, type FileErrors } from './read-file.js';
+import { openFile, readFailure, type FileErrors } from './read-file.js';
 import {
   checkHeaderLength,
   HEADER_LENGTH_BYTES,
@@ -30,7 +30,7 @@ export const CHECKPOINT_FILE_ERRORS: FileErrors = {
  */
 export async function readSafetensorsFile(path: string): Promise<SafetensorsFile> {
   try {
-    const handle = await open(path, 'r');
+    const handle = await openFile(path);
     try {
       return await readHeader(handle, path);
     } finally {

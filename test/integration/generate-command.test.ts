@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { spawn, spawnSync } from 'node:child_process';
+import { closeSync, openSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { packageRoot } from '../../shared/config/package-root.js';
 
@@ -49,6 +49,17 @@ describe('odmoe generate', () => {
   };
   const sum = references.find((reference) => reference.prompt.startsWith('What is'));
   assert.ok(sum !== undefined);
+
+  it('says that its output cannot be written', () => {
+    const command = [join(packageRoot(), 'bin', 'odmoe'), 'generate', demoModel, sum.prompt];
+    const full = openSync('/dev/full', 'w');
+    const { status, stderr } = spawnSync(process.execPath, command, {
+      ...{ stdio: ['ignore', full, 'pipe'], encoding: 'utf8', timeout: RUN_TIMEOUT_MS },
+    });
+    closeSync(full);
+    assert.equal(status, 3);
+    assert.match(stderr, /^odmoe: standard output cannot be written \(ENOSPC[^\n]*\)\n$/);
+  });
 
   it('prints the answer', async () => {
     assert.deepEqual(await odmoe(['generate', demoModel, sum.prompt]), {

@@ -56,6 +56,19 @@ describe("a daemon's process", function () {
 
   const model = ['--model', '/packs/demo', '--id', 'w1'];
 
+  it('serves on where nobody reads what it prints', async () => {
+    const daemon = start('good', model);
+    daemon.child.stdout?.destroy();
+    while (!daemon.errors().includes('standard output cannot be written')) {
+      await once(daemon.child.stderr ?? daemon.child, 'data');
+    }
+    assert.equal(daemon.child.exitCode, null);
+    daemon.child.kill('SIGKILL');
+    await ended(daemon);
+    assert.equal(daemon.child.signalCode, 'SIGKILL');
+    assert.doesNotMatch(daemon.errors(), /a defect/);
+  });
+
   it('says where it listens, and stops cleanly on SIGTERM and on SIGINT', async () => {
     for (const signal of ['SIGTERM', 'SIGINT'] as const) {
       const daemon = start('good', model);

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { TestLog } from '../integration/harness/test-log.js';
 import { ExpertDispatcher, MAX_ATTEMPTS, type WorkerDirectory } from '../../main-node/cluster/expert-dispatcher.js';
 import type { ExpertWork } from '../../main-node/cluster/worker-link.js';
 import { OdmoeError, type ErrorCode } from '../../shared/errors/index.js';
@@ -98,6 +99,16 @@ describe('main: the expert dispatcher', () => {
       { workerId: 'b', epoch: 2, last: false },
       { workerId: 'a', epoch: 3, last: true },
     ]);
+  });
+
+  it('logs a failure that comes back once for each worker and expert', async () => {
+    const cluster = new ScriptedCluster(['a', 'b'], (id) => (id === 'b' ? 'PACK_CORRUPT' : null));
+    const log = new TestLog();
+    const dispatching = new ExpertDispatcher(cluster, 10, log.logger('main'));
+    for (let token = 0; token < 5; token++) await dispatching.run(WORK, 'b', never);
+    assert.equal(log.matching('warn expert is sent again').length, 1);
+    await dispatching.run({ ...WORK, expert: WORK.expert + 1 }, 'b', never);
+    assert.equal(log.matching('warn expert is sent again').length, 2);
   });
 
   it('goes to another worker at once when the one asked for has left', async () => {

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { mkdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import { execFileSync } from 'node:child_process';
+import { mkdir, readFile, rm, symlink, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { openModelSource } from '../../engine/loading/open-model-source.js';
 import { OdmoeError, type ErrorCode } from '../../shared/errors/index.js';
@@ -142,6 +143,29 @@ describe('opening a Hugging Face checkpoint', () => {
       await rm(join(directory, 'config.json'));
       await mkdir(join(directory, 'config.json'));
       await refuses(directory, 'STORAGE_FAILED', /config\.json: cannot be read/);
+    });
+  });
+
+  it('refuses pipes and devices in the place of files, and waits for none', async () => {
+    for (const name of ['config.json', 'model.safetensors', 'model.safetensors.index.json']) {
+      await withTemporaryDirectory(async (directory) => {
+        await writeTinyCheckpoint(directory);
+        const path = join(directory, name);
+        await rm(path, { force: true });
+        execFileSync('mkfifo', [path]);
+        await refuses(directory, 'STORAGE_FAILED', new RegExp(`${name}: cannot be read .not a regular file`));
+        await rm(path);
+        await symlink('/dev/zero', path);
+        await refuses(directory, 'STORAGE_FAILED', new RegExp(`${name}: cannot be read .not a regular file`));
+      });
+    }
+  });
+
+  it('refuses a link that leads nowhere in the place of a file', async () => {
+    await withTemporaryDirectory(async (directory) => {
+      await writeTinyCheckpoint(directory);
+      await symlink('nowhere', join(directory, 'generation_config.json'));
+      await refuses(directory, 'MODEL_NOT_FOUND', /generation_config\.json: no such file/);
     });
   });
 

@@ -45,6 +45,15 @@ describe('packing into a directory', () => {
     });
   });
 
+  it('makes the missing directories above, and says where none can be made', async () => {
+    await withCheckpoint(async (checkpoint, output) => {
+      await pack(checkpoint, join(output, 'above', 'it'));
+      await openPack(join(output, 'above', 'it'));
+      // The existing /proc answers that it does not exist.
+      await assert.rejects(pack(checkpoint, '/proc/odmoe/pack'), refusal('STORAGE_FAILED', /\/proc\/odmoe.*ENOENT/));
+    });
+  });
+
   it('refuses directories that hold anything else, and touches nothing in them', async () => {
     await withCheckpoint(async (checkpoint, output) => {
       await assert.rejects(pack(checkpoint, checkpoint), refusal('USAGE', /is the checkpoint itself/));

@@ -56,6 +56,15 @@ describe('a pack for serving', () => {
     });
   });
 
+  it('is not packed to its end when it is cancelled, and then continued', async () => {
+    await withCheckpointAndCache(async (checkpoint, cache) => {
+      const caller = new AbortController();
+      const cancelled = packForServing(checkpoint, cache, () => caller.abort(), caller.signal);
+      await assert.rejects(cancelled, refusal('CANCELLED', /interrupted/));
+      await openPack(await packForServing(checkpoint, cache));
+    });
+  });
+
   it('is packed again where the cached one is damaged', async () => {
     await withCheckpointAndCache(async (checkpoint, cache) => {
       const first = await packForServing(checkpoint, cache);

@@ -10,6 +10,7 @@ import type {
 } from '../../shared/rpc/index.js';
 import { ExpertService } from '../../worker-node/executor/expert-service.js';
 import { MAX_VIOLATIONS, WorkerSessions } from '../../worker-node/rpc/worker-sessions.js';
+import { TestLog } from '../integration/harness/test-log.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { TestSlots, settle, silentLog, testSource } from './worker-test-slots.js';
 
@@ -41,13 +42,14 @@ type Peer = MemoryStream<WorkerReply, WorkerRequest>;
 class Setting {
   readonly slots = new TestSlots(1);
   readonly experts = new ExpertService(this.slots, 8, testSource, () => 0, silentLog);
+  readonly log = new TestLog();
   mainWelcomes = 0;
   readonly sessions = new WorkerSessions(
     this.experts,
     shape,
     () => identity('ROLE_WORKER', 'w'),
     () => (this.mainWelcomes += 1),
-    silentLog,
+    this.log.logger('worker'),
   );
 
   connect(peer: NodeIdentity | null): Peer {
@@ -98,6 +100,19 @@ describe('worker sessions: handshake', () => {
     assert.match(refusal(here.connect(identity('ROLE_MAIN', 'm', { protocolVersion: 9 }))), /"9".*"1"/);
     assert.match(refusal(here.connect(identity('ROLE_WORKER', 'v'))), /neither/);
     assert.equal(here.sessions.hasMain, false);
+  });
+
+  it('logs a refusal once a peer and reason, and again after the peer was welcome', () => {
+    const here = new Setting();
+    const refused = () => here.log.matching('refused a peer').length;
+    for (let again = 0; again < 5; again++) here.connect(identity('ROLE_MAIN', 'm', { cluster: 'lab' }));
+    assert.equal(refused(), 1);
+    here.connect(identity('ROLE_SHADOW', 's', { cluster: 'lab' }));
+    here.connect(identity('ROLE_MAIN', 'm', { packDigest: 'xyz' }));
+    assert.equal(refused(), 3);
+    here.connect(identity('ROLE_MAIN', 'm')).close();
+    here.connect(identity('ROLE_MAIN', 'm', { cluster: 'lab' }));
+    assert.equal(refused(), 4);
   });
 
   it('serves one main: refuses another, naming it, and takes the same one back', async () => {

@@ -14,6 +14,8 @@ export class ExpertLoader {
   readonly #loadMs = new RunningMean();
   #loads = 0;
   #readBytes = 0;
+  /** Code of the failure that each expert not loaded since has been logged with. */
+  readonly #failures = new Map<string, string>();
 
   constructor(slots: ExpertSlots, source: ModelSource, log: Logger) {
     this.#slots = slots;
@@ -40,6 +42,7 @@ export class ExpertLoader {
       this.#readBytes += readBytes;
       if (!loaded) return { outcome: 'cancelled' };
       this.#loads += 1;
+      this.#failures.delete(`${layer} ${expert}`);
       this.#loadMs.add(loadMs);
       return { outcome: 'loaded' };
     } catch (thrown) {
@@ -47,9 +50,17 @@ export class ExpertLoader {
       const error = new OdmoeError(code, `Expert ${expert} of layer ${layer} could not be loaded: ${message}`, {
         cause: thrown,
       });
-      this.#log.error('loading an expert failed', { layer, expert, error });
+      this.#report(layer, expert, error);
       return { outcome: 'failed', error };
     }
+  }
+
+  /** Once until the expert can be loaded again: a damaged pack fails at every token. */
+  #report(layer: number, expert: number, error: OdmoeError): void {
+    const key = `${layer} ${expert}`;
+    if (this.#failures.get(key) === error.code) return;
+    this.#failures.set(key, error.code);
+    this.#log.error('loading an expert failed', { layer, expert, error });
   }
 
   cancel(slot: number): void {

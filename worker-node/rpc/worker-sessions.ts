@@ -3,6 +3,7 @@ import type { Logger } from '../../shared/log/index.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import {
   checkPeer,
+  RefusalLog,
   type NodeIdentity,
   type Placement,
   type Prediction,
@@ -42,9 +43,10 @@ export class WorkerSessions {
   readonly #log: Logger;
   readonly #epoch = new PlacementEpoch();
   readonly #tellStatus: () => void;
+  readonly #refusals: RefusalLog;
   #main: Session | null = null;
 
-  /** `tellStatus`: main's stream stands, a status can be sent. */
+  /** `tellStatus`: main's stream stands or a sequence has ended, and main wants the counters. */
   constructor(
     experts: ExpertService,
     shape: ModelShape,
@@ -57,6 +59,7 @@ export class WorkerSessions {
     this.#identity = identity;
     this.#tellStatus = tellStatus;
     this.#log = log;
+    this.#refusals = new RefusalLog(log);
   }
 
   get hasMain(): boolean {
@@ -124,11 +127,12 @@ export class WorkerSessions {
     clearTimeout(session.helloTimer);
     const refusal = checkPeer(this.#identity(), peer) ?? this.#refuseRole(peer);
     if (refusal !== null) {
-      this.#log.warn('refused a peer', { peer: peer.id, reason: refusal.message });
+      this.#refusals.refused(peer, refusal);
       session.stream.send({ kind: 'refusal', refusal });
       session.stream.close();
       return;
     }
+    this.#refusals.welcomed(peer);
     if (peer.role === 'ROLE_MAIN') this.#takeMain(session, peer);
     session.peer = peer;
     this.#log.info('serving a peer', { peer: peer.id, role: peer.role, address: peer.address });

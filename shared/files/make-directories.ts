@@ -1,0 +1,30 @@
+import { mkdir, stat } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { systemErrorCode } from '../model/read-file.js';
+
+/**
+ * Makes the directory and what is missing above it, one by one; nothing where it stands already. Node's own recursive mkdir never
+ * ends where a directory that exists answers that it does not (/proc). Throws the system's error.
+ */
+export async function makeDirectories(path: string, mode = 0o777): Promise<void> {
+  try {
+    await makeOne(path, mode);
+  } catch (thrown) {
+    const parent = dirname(path);
+    if (systemErrorCode(thrown) !== 'ENOENT' || parent === path) throw thrown;
+    await makeDirectories(parent, mode);
+    await makeOne(path, mode);
+  }
+}
+
+async function makeOne(path: string, mode: number): Promise<void> {
+  try {
+    await mkdir(path, { mode });
+  } catch (thrown) {
+    const isDirectory = await stat(path).then(
+      (found) => found.isDirectory(),
+      () => false,
+    );
+    if (!isDirectory) throw thrown;
+  }
+}

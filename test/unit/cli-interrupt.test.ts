@@ -1,0 +1,43 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { packageRoot } from '../../shared/config/package-root.js';
+
+const MODULE = pathToFileURL(join(packageRoot(), 'dist', 'cli', 'interrupt.js')).href;
+const DEAF = `
+  import { withInterrupt } from '${MODULE}';
+  setInterval(() => undefined, 1000);
+  await withInterrupt((signal) => {
+    signal.addEventListener('abort', () => process.stdout.write('cancelled\\n'));
+    process.stdout.write('running\\n');
+    return new Promise(() => undefined);
+  });`;
+
+describe('a command that does not end when it is cancelled', () => {
+  for (const [first, second] of [
+    ['SIGINT', 'SIGINT'],
+    ['SIGTERM', 'SIGTERM'],
+    ['SIGINT', 'SIGTERM'],
+    ['SIGTERM', 'SIGINT'],
+  ] as const) {
+    it(`is ended by ${second} after ${first}`, async () => {
+      const child = spawn(process.execPath, ['--input-type=module', '-e', DEAF], {
+        stdio: ['ignore', 'pipe', 'inherit'],
+      });
+      const timer = setTimeout(() => child.kill('SIGKILL'), 10_000);
+      const closed = once(child, 'close');
+      let printed = '';
+      child.stdout.setEncoding('utf8').on('data', (text: string) => {
+        printed += text;
+        if (text.includes('running')) child.kill(first);
+        if (text.includes('cancelled')) child.kill(second);
+      });
+      const [, signal] = (await closed) as [number | null, NodeJS.Signals | null];
+      clearTimeout(timer);
+      assert.equal(printed, 'running\ncancelled\n');
+      assert.equal(signal, second);
+    });
+  }
+});
