@@ -1,7 +1,7 @@
-import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
+import { makeDirectories } from '../../shared/files/make-directories.js';
 import { acquireProcessLock, LockHeldError, type LockMessages } from '../../shared/storage/process-lock.js';
 
 const LOCK_FILE = 'up-down.lock';
@@ -50,7 +50,7 @@ async function waitForLock(
 
 async function makeDirectory(directory: string): Promise<void> {
   try {
-    await mkdir(directory, { recursive: true, mode: 0o700 });
+    await makeDirectories(directory, 0o700);
   } catch (thrown) {
     throw new OdmoeError('STORAGE_FAILED', `cannot make ${directory}: ${toOdmoeError(thrown).message}`, {
       cause: thrown,

@@ -1,8 +1,9 @@
-import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { OdmoeError } from '../../shared/errors/index.js';
+import { makeDirectories } from '../../shared/files/make-directories.js';
 
 const recordSchema = z.strictObject({
   id: z.string(),
@@ -52,7 +53,7 @@ export async function readRecords(
 export async function writeRecord(directory: string, record: ProcessRecord): Promise<void> {
   const path = recordPath(directory, record.id);
   try {
-    await mkdir(directory, { recursive: true, mode: 0o700 });
+    await makeDirectories(directory, 0o700);
     await writeFile(`${path}.new`, `${JSON.stringify(record)}\n`, { mode: 0o600 });
     await rename(`${path}.new`, path);
   } catch (error) {

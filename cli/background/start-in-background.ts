@@ -1,9 +1,10 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { constants } from 'node:fs';
-import { mkdir, open, stat, rename, type FileHandle } from 'node:fs/promises';
+import { open, stat, rename, type FileHandle } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { RoleSetting } from '../../shared/config/node-settings.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
+import { makeDirectories } from '../../shared/files/make-directories.js';
 import { daemonName, LOST_CODES, listeningAddress, odmoeCommand } from '../demo/daemon-process.js';
 import { identifyProcess, isRunning } from './process-identity.js';
 import { logPath, removeRecord, writeRecord, type ProcessRecord } from './process-records.js';
@@ -84,7 +85,7 @@ async function launch(node: NodeToStart, options: BackgroundOptions): Promise<{ 
 async function openLog(directory: string, id: string): Promise<FileHandle> {
   const path = logPath(directory, id);
   try {
-    await mkdir(directory, { recursive: true, mode: 0o700 });
+    await makeDirectories(directory, 0o700);
     const size = await stat(path).then(
       (found) => found.size,
       () => 0,
