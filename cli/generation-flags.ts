@@ -77,15 +77,6 @@ export function parseWhole(value: string): number {
   throw new InvalidArgumentError('It must be a whole number, 0 or more.');
 }
 
-/** As parseWhole, for values with an upper limit. */
-export function parseWholeUpTo(limit: number): (value: string) => number {
-  return (value) => {
-    const number = parseWhole(value);
-    if (number <= limit) return number;
-    throw new InvalidArgumentError(`It must be a whole number from 0 to ${limit}.`);
-  };
-}
-
 export function parseNumber(value: string): number {
   const number = Number(value);
   if (value.trim() !== '' && Number.isFinite(number)) return number;

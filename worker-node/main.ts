@@ -16,14 +16,11 @@ import { advertise, JoinLoop } from '../shared/discovery/index.js';
 import { toOdmoeError } from '../shared/errors/index.js';
 import type { Logger } from '../shared/log/index.js';
 import type { ModelSource } from '../shared/model/tensor-source.js';
-import { startRpcServer, type NodeIdentity } from '../shared/rpc/index.js';
+import { startRpcServer, STATUS_INTERVAL_MS, type NodeIdentity } from '../shared/rpc/index.js';
 import { ExpertService } from './executor/expert-service.js';
 import { planSlots, type SlotPlan } from './loader/plan-slots.js';
 import { WorkerSessions } from './rpc/worker-sessions.js';
 import { workerStatus } from './worker-status.js';
-
-/** How often main is told this worker's figures. */
-export const STATUS_INTERVAL_MS = 1000;
 
 /**
  * A worker in this process: opens its pack, makes its slots, listens. Throws MODEL_NOT_FOUND and its like,

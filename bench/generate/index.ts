@@ -1,5 +1,6 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import { parseWhole } from '../../cli/generation-flags.js';
+import { THREADS_LIMIT, wholeNumberFlag } from '../../shared/config/index.js';
 import { snakeCaseKeys } from '../../cli/output/snake-case.js';
 import { tableLines } from '../../cli/output/table.js';
 import { measureGenerate, type GenerateBenchRound } from './measure-generate.js';
@@ -22,7 +23,7 @@ export function registerBenchGenerate(bench: Command): void {
     .option('--tokens <n>', 'tokens to decode', parseAnswerTokens, 64)
     .option('--prompt <n>', 'tokens to prefill', parsePositive, 128)
     .option('--rounds <n>', 'rounds of machine and engine', parsePositive, 5)
-    .option('--threads <n>', 'threads to compute with (0: as many as there are)', parseWhole, 0)
+    .option('--threads <n>', 'threads to compute with (0: as many as there are)', wholeNumberFlag(0, THREADS_LIMIT), 0)
     .option('--prefill-rows <n>', 'rows of one prefill pass', parsePositive, 256)
     .option('--json', 'print one JSON object and nothing else', false)
     .addHelpText(

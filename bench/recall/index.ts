@@ -1,7 +1,7 @@
 import { SingleBar } from 'cli-progress';
 import { InvalidArgumentError, type Command } from 'commander';
 import { join } from 'node:path';
-import { packageRoot } from '../../shared/config/package-root.js';
+import { packageRoot, THREADS_LIMIT, wholeNumberFlag } from '../../shared/config/index.js';
 import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
 import type { ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
 import { measureRecall, type RecallProgress, type RecallReport, type RecallResult } from './measure-recall.js';
@@ -15,7 +15,6 @@ const DEFAULT_ALIGNMENTS: readonly AlignmentPeriods[] = [
   { token: 0, keyValue: 0 },
 ];
 const MOST_ITERATIONS = 65_536;
-const MOST_THREADS = 1024;
 
 interface RecallFlags {
   model: string;
@@ -37,13 +36,13 @@ export function registerBenchRecall(bench: Command): void {
       'a pack or a checkpoint (default: the demo model)',
       join(packageRoot(), 'models', 'demo'),
     )
-    .option('--prompts <count>', `story prompts, at most ${MOST_PROMPTS}`, wholeNumber(1, MOST_PROMPTS), 12)
-    .option('--tokens <count>', 'decode iterations of a prompt', wholeNumber(1, MOST_ITERATIONS), 128)
+    .option('--prompts <count>', `story prompts, at most ${MOST_PROMPTS}`, wholeNumberFlag(1, MOST_PROMPTS), 12)
+    .option('--tokens <count>', 'decode iterations of a prompt', wholeNumberFlag(1, MOST_ITERATIONS), 128)
     .option('--precision <list>', 'of int8, nf4, fp16', precisions, [...PRECISIONS])
     .option('--align <list>', 'periods TOKEN/KV in iterations, 0: never (default: 1/1,1/0,0/1,0/0)', alignments, [
       ...DEFAULT_ALIGNMENTS,
     ])
-    .option('--threads <count>', '0: as many as the process may use', wholeNumber(0, MOST_THREADS), 0)
+    .option('--threads <count>', '0: as many as the process may use', wholeNumberFlag(0, THREADS_LIMIT), 0)
     .option('--json', 'one JSON object on stdout, with recall by iteration')
     .addHelpText(
       'after',
@@ -135,12 +134,4 @@ function alignments(text: string): AlignmentPeriods[] {
     if (match === null) throw new InvalidArgumentError('expected periods such as 1/1,4/4,0/0');
     return { token: Number(match[1]), keyValue: Number(match[2]) };
   });
-}
-
-function wholeNumber(least: number, most: number): (text: string) => number {
-  return (text) => {
-    const value = Number(text);
-    if (Number.isInteger(value) && value >= least && value <= most) return value;
-    throw new InvalidArgumentError(`expected a whole number from ${least} to ${most}`);
-  };
 }

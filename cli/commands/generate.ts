@@ -1,12 +1,8 @@
 import { randomInt } from 'node:crypto';
 import { Option, type Command } from 'commander';
 import { LocalEngine } from '../../engine/generation/index.js';
-import {
-  addGenerationFlags,
-  generationRequestFrom,
-  parseWholeUpTo,
-  type GenerationFlags,
-} from '../generation-flags.js';
+import { THREADS_LIMIT, wholeNumberFlag } from '../../shared/config/index.js';
+import { addGenerationFlags, generationRequestFrom, type GenerationFlags } from '../generation-flags.js';
 import { withInterrupt } from '../interrupt.js';
 import { generationSummary, renderGeneration } from '../output/generation-output.js';
 import { createProgressBar } from '../output/progress-bar.js';
@@ -18,8 +14,6 @@ interface GenerateFlags extends GenerationFlags {
 
 /** Rows of one prefill pass: enough for every expert to see many tokens at once; a larger pass takes memory and gains little. */
 const PREFILL_ROWS = 256;
-/** What the native library takes. */
-const MAX_THREADS = 1024;
 const SEED_LIMIT = 2 ** 47;
 
 /** `odmoe generate`: the single-process engine. */
@@ -36,7 +30,7 @@ export function registerGenerateCommand(program: Command): void {
         'also run a quantized shadow, and report how well it predicts the experts',
       ).choices(['int8', 'nf4', 'fp16']),
     )
-    .option('--threads <n>', 'threads to compute with (0: as many as there are)', parseWholeUpTo(MAX_THREADS), 0)
+    .option('--threads <n>', 'threads to compute with (0: as many as there are)', wholeNumberFlag(0, THREADS_LIMIT), 0)
     .addHelpText(
       'after',
       `

@@ -1,10 +1,9 @@
 import { OdmoeError, isErrorCode, toOdmoeError } from '../../shared/errors/index.js';
 import type { NodeIdentity, Refusal, Welcome } from '../../shared/rpc/messages.js';
-import { checkPeer, type PeerStream } from '../../shared/rpc/index.js';
+import { checkPeer, HANDSHAKE_TIMEOUT_MS, type PeerStream } from '../../shared/rpc/index.js';
 
-/** How long a peer may take to say who it is, and to answer hello. */
+/** How long a peer may take to say who it is. */
 export const IDENTIFY_TIMEOUT_MS = 2000;
-export const WELCOME_TIMEOUT_MS = 5000;
 /** Longest pause between two attempts. */
 export const MAX_RECONNECT_DELAY_MS = 2000;
 
@@ -103,10 +102,10 @@ async function firstReply<Request, Reply extends FirstReply>(
     }),
     new Promise<FirstReply>((_, reject) => {
       timer = setTimeout(() => {
-        const error = new OdmoeError('TIMEOUT', `no welcome within ${WELCOME_TIMEOUT_MS} ms`);
+        const error = new OdmoeError('TIMEOUT', `no welcome within ${HANDSHAKE_TIMEOUT_MS} ms`);
         reject(error);
         stream.close(error);
-      }, WELCOME_TIMEOUT_MS);
+      }, HANDSHAKE_TIMEOUT_MS);
     }),
   ]).finally(() => {
     clearTimeout(timer);

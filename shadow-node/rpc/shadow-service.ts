@@ -2,7 +2,13 @@ import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import { assignPredictedExperts, groupForLayer } from '../../shared/placement/index.js';
-import { checkPeer, RefusalLog, type PeerStream } from '../../shared/rpc/index.js';
+import {
+  checkPeer,
+  HANDSHAKE_TIMEOUT_MS,
+  RefusalLog,
+  STATUS_INTERVAL_MS,
+  type PeerStream,
+} from '../../shared/rpc/index.js';
 import type {
   BeginSequence,
   NodeIdentity,
@@ -15,9 +21,7 @@ import type {
 } from '../../shared/rpc/messages.js';
 import type { Predictor, PredictorEvents } from '../predictor/predictor.js';
 import type { LayerPrediction } from '../predictor/shadow-sequence.js';
-import { HELLO_TIMEOUT_MS, type WorkerLinks } from './worker-links.js';
-
-export const STATUS_INTERVAL_MS = 1_000;
+import type { WorkerLinks } from './worker-links.js';
 
 type MainStream = PeerStream<ShadowReply, ShadowRequest>;
 
@@ -57,8 +61,8 @@ export class ShadowService implements PredictorEvents {
     }
     this.streams.add(stream);
     const timer = setTimeout(() => {
-      stream.close(new OdmoeError('TIMEOUT', `no hello within ${HELLO_TIMEOUT_MS} ms`));
-    }, HELLO_TIMEOUT_MS);
+      stream.close(new OdmoeError('TIMEOUT', `no hello within ${HANDSHAKE_TIMEOUT_MS} ms`));
+    }, HANDSHAKE_TIMEOUT_MS);
     stream.onClose((error) => {
       clearTimeout(timer);
       this.streams.delete(stream);

@@ -1,10 +1,7 @@
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/logger.js';
-import type { PeerStream } from '../../shared/rpc/index.js';
+import { HANDSHAKE_TIMEOUT_MS, type PeerStream } from '../../shared/rpc/index.js';
 import type { NodeIdentity, PlacedWorker, Prediction, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
-
-/** How long a worker may take to answer a hello. */
-export const HELLO_TIMEOUT_MS = 5_000;
 
 /** Unsent bytes to one worker above which predictions to it are dropped: it could not use them in time anyway. */
 export const PREDICTION_BACKLOG_LIMIT_BYTES = 64 * 1024;
@@ -98,8 +95,10 @@ class WorkerLink {
     stream.onClose((error) => this.streamClosed(error));
     stream.send({ kind: 'hello', hello: this.options.identity() });
     this.timer = setTimeout(() => {
-      stream.close(new OdmoeError('TIMEOUT', `worker ${this.id} did not answer hello within ${HELLO_TIMEOUT_MS} ms`));
-    }, HELLO_TIMEOUT_MS);
+      stream.close(
+        new OdmoeError('TIMEOUT', `worker ${this.id} did not answer hello within ${HANDSHAKE_TIMEOUT_MS} ms`),
+      );
+    }, HANDSHAKE_TIMEOUT_MS);
   }
 
   private receive(stream: PeerStream<WorkerRequest, WorkerReply>, reply: WorkerReply): void {

@@ -1,5 +1,6 @@
 /** What cluster.yaml may hold: the schema, its defaults, and the types that follow from it. */
 import { z } from 'zod';
+import { THREADS_LIMIT } from './whole-number-flag.js';
 import { parseByteSize } from './byte-size.js';
 
 export const DEFAULT_CLUSTER = 'odmoe';
@@ -61,7 +62,7 @@ const groupSize = z.union(
 
 const alignPeriod = wholeNumber(0, 1_000_000);
 const port = wholeNumber(1, 65_535);
-const threads = wholeNumber(0, 1024);
+const threads = wholeNumber(0, THREADS_LIMIT);
 const slots = wholeNumber(1, 1024);
 const maxActiveSequences = wholeNumber(1, 1024);
 

@@ -5,3 +5,4 @@ export { defaultPort, type ClusterConfig, type ConfiguredNode } from './cluster-
 export { defaultClusterConfig, loadClusterConfig, parseClusterConfig } from './load-cluster-config.js';
 export { nodesOfThisHost, resolveNodeSettings, type DaemonFlags } from './resolve-node-settings.js';
 export { parseDaemonFlags, type DaemonRequest } from './parse-daemon-flags.js';
+export { THREADS_LIMIT, wholeNumberFlag } from './whole-number-flag.js';

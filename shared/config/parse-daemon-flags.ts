@@ -7,6 +7,7 @@ import { PRECISIONS, PROVIDERS } from './cluster-config.js';
 import { defaultClusterConfig, loadClusterConfig } from './load-cluster-config.js';
 import type { NodeSettings, RoleSetting } from './node-settings.js';
 import { resolveNodeSettings, type DaemonFlags } from './resolve-node-settings.js';
+import { THREADS_LIMIT, wholeNumberFlag } from './whole-number-flag.js';
 
 const HIGHEST_PORT = 65_535;
 
@@ -83,7 +84,7 @@ function daemonCommand(role: RoleSetting): Command {
   addNetworkFlags(command, role);
   addDeviceFlags(command);
   if (role === 'main') addMainFlags(command);
-  if (role === 'worker') command.option('--slots <count>', 'experts held at a time', wholeNumber(1, 1024));
+  if (role === 'worker') command.option('--slots <count>', 'experts held at a time', wholeNumberFlag(1, 1024));
   if (role === 'shadow') {
     command.addOption(new Option('--precision <format>', 'how the copy is quantized').choices(PRECISIONS));
   }
@@ -97,7 +98,7 @@ function daemonCommand(role: RoleSetting): Command {
 function addNetworkFlags(command: Command, role: RoleSetting): void {
   command
     .option('--host <address>', 'address to listen on; 0.0.0.0: every interface', host)
-    .option('--port <number>', 'port to listen on; 0: any free one', wholeNumber(0, HIGHEST_PORT))
+    .option('--port <number>', 'port to listen on; 0: any free one', wholeNumberFlag(0, HIGHEST_PORT))
     .option('--advertise-host <address>', 'address that peers are told to dial', host)
     .addOption(new Option('--discovery <provider>', 'how nodes find each other').choices(PROVIDERS))
     .option('--interface <address>', 'IPv4 address of the interface that multicast goes through', ipv4);
@@ -106,7 +107,11 @@ function addNetworkFlags(command: Command, role: RoleSetting): void {
 
 function addDeviceFlags(command: Command): void {
   command
-    .option('--threads <count>', 'processor threads; 0: as many as the process may use', wholeNumber(0, 1024))
+    .option(
+      '--threads <count>',
+      'processor threads; 0: as many as the process may use',
+      wholeNumberFlag(0, THREADS_LIMIT),
+    )
     .option('--memory-budget <size>', 'device memory it may take, such as "512 MiB"; 0: no limit', byteSize)
     .addOption(new Option('--instruction-set <name>', 'vector instructions').choices(INSTRUCTION_SETS));
 }
@@ -114,18 +119,18 @@ function addDeviceFlags(command: Command): void {
 function addMainFlags(command: Command): void {
   command
     .option('--group-size <count>', 'workers that serve a layer; auto: top-k where they allow it', groupSize)
-    .option('--align-token <period>', 'iterations between token alignments; 0: never', wholeNumber(0, 1_000_000))
-    .option('--align-kv <period>', 'iterations between KV alignments; 0: never', wholeNumber(0, 1_000_000))
-    .option('--max-active <count>', 'answers in progress at a time', wholeNumber(1, 1024))
+    .option('--align-token <period>', 'iterations between token alignments; 0: never', wholeNumberFlag(0, 1_000_000))
+    .option('--align-kv <period>', 'iterations between KV alignments; 0: never', wholeNumberFlag(0, 1_000_000))
+    .option('--max-active <count>', 'answers in progress at a time', wholeNumberFlag(1, 1024))
     .option(
       '--max-context <positions>',
       "prompt and answer together; 0: the model's own limit",
-      wholeNumber(0, 2 ** 31 - 1),
+      wholeNumberFlag(0, 2 ** 31 - 1),
     )
     .option(
       '--execute-timeout <ms>',
       'a worker that owes answers and gives none for so long is lost',
-      wholeNumber(1, 3_600_000),
+      wholeNumberFlag(1, 3_600_000),
     );
 }
 
@@ -142,16 +147,8 @@ function examples(role: RoleSetting): string {
   return `\nExamples:\n${lines[role].map((line) => `  ${line}\n`).join('')}`;
 }
 
-function wholeNumber(least: number, most: number): (value: string) => number {
-  return (value) => {
-    const number = /^\d+$/.test(value) ? Number(value) : NaN;
-    if (number >= least && number <= most) return number;
-    throw new InvalidArgumentError(`Give a whole number from ${least} to ${most}.`);
-  };
-}
-
 function groupSize(value: string): number | 'auto' {
-  return value === 'auto' ? 'auto' : wholeNumber(1, 1024)(value);
+  return value === 'auto' ? 'auto' : wholeNumberFlag(1, 1024)(value);
 }
 
 function byteSize(value: string): number {

@@ -1,4 +1,10 @@
-export { PROTOCOL_VERSION, MESSAGE_SIZE_LIMIT_BYTES, ROWS_LIMIT, STREAM_BACKLOG_LIMIT_BYTES } from './limits.js';
+export {
+  HANDSHAKE_TIMEOUT_MS,
+  PROTOCOL_VERSION,
+  MESSAGE_SIZE_LIMIT_BYTES,
+  ROWS_LIMIT,
+  STREAM_BACKLOG_LIMIT_BYTES,
+} from './limits.js';
 export { dialAddress, formatAddress, hostOf, isAddress, isWildcardHost, parseAddress } from './addresses.js';
 export { alignedFloats } from './aligned-floats.js';
 export { isLoopbackHost } from './credentials.js';
@@ -8,5 +14,5 @@ export type { PeerStream } from './peer-stream.js';
 export { openShadowStream, openWorkerStream } from './peer-client.js';
 export { fetchStatus, generate, identifyPeer, joinMain } from './calls.js';
 export { startRpcServer, type RpcServer, type RpcServerOptions } from './rpc-server.js';
-export { atDialledAddress, emptyNodeStatus, ownNodeStatus } from './node-status.js';
+export { atDialledAddress, emptyNodeStatus, ownNodeStatus, STATUS_INTERVAL_MS } from './node-status.js';
 export type * from './messages.js';

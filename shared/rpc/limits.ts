@@ -22,6 +22,9 @@ export const TEXT_LENGTH_LIMIT = 4096;
 /** How long a connection may take to come about. */
 export const CONNECT_TIMEOUT_MS = 3000;
 
+/** How long a stream's first message may take: hello from its opener, the answer from the other side. */
+export const HANDSHAKE_TIMEOUT_MS = 5000;
+
 /** How long a client may leave the replies to its call untaken before the call is given up, and what it holds freed. */
 export const SLOW_READER_LIMIT_MS = 60_000;
 

@@ -1,6 +1,9 @@
 import { hostOf, isWildcardHost } from './addresses.js';
 import type { NodeIdentity, NodeStatus } from './messages.js';
 
+/** How often shadow and workers tell main their status, beside the moments that call for it. */
+export const STATUS_INTERVAL_MS = 1000;
+
 /** What is known of a daemon that has told nothing of itself yet. */
 export function emptyNodeStatus(identity: NodeIdentity): NodeStatus {
   return {

@@ -3,6 +3,7 @@ import type { Logger } from '../../shared/log/index.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import {
   checkPeer,
+  HANDSHAKE_TIMEOUT_MS,
   RefusalLog,
   type NodeIdentity,
   type Placement,
@@ -19,9 +20,6 @@ import { checkExecute, checkExpectedExperts } from './request-checks.js';
 
 /** Bad requests that one stream may send before it is ended. */
 export const MAX_VIOLATIONS = 100;
-
-/** How long a stream may stand without saying who it is. */
-export const HELLO_TIMEOUT_MS = 5000;
 
 type WorkerStream = PeerStream<WorkerReply, WorkerRequest>;
 
@@ -73,8 +71,8 @@ export class WorkerSessions {
 
   serve(stream: WorkerStream): void {
     const helloTimer = setTimeout(() => {
-      stream.close(violation(`No hello came within ${HELLO_TIMEOUT_MS} ms.`));
-    }, HELLO_TIMEOUT_MS);
+      stream.close(violation(`No hello came within ${HANDSHAKE_TIMEOUT_MS} ms.`));
+    }, HANDSHAKE_TIMEOUT_MS);
     const session: Session = { stream, helloTimer, peer: null, violations: 0 };
     stream.onClose((error) => {
       this.#closed(session, error);
