@@ -134,6 +134,8 @@ export interface Addon {
   expertSlotBytes(shape: ExpertShape, maxRows: number): { slotBytes: number; sharedBytes: number };
   /** Cuts row-major values into planes (packing). */
   splitPlanes(values: Uint8Array, split: Split): Uint8Array[];
+  /** The values again, from all planes of the split (verifying). */
+  joinPlanes(planes: Uint8Array[], split: Split): Uint8Array;
   crc32c(bytes: Uint8Array, seed: number): number;
   /** Linux: the process gets SIGKILL when its parent dies, so that a demo leaves nothing behind; elsewhere nothing. */
   exitWithParent(): void;

@@ -24,6 +24,7 @@ const SPLITS: readonly Split[] = [
   'bf16-e8-sm8',
   'fp16-hi8-lo8',
   'fp32-e8-sm8-r16',
+  'fp16-e5-lo8-s1m2',
 ];
 const ROLES: readonly DenseRole[] = [
   'embedding',
