@@ -35,8 +35,15 @@ const shapeSchema = z.strictObject({
   max_positions: positive,
 });
 
-/** Codecs of format version 1: ChunkCodec as a schema. */
-export const codecSchema = z.enum(['raw']) satisfies z.ZodType<ChunkCodec>;
+/** ChunkCodec as a schema. */
+export const codecSchema = z.enum([
+  'raw',
+  'zstd',
+  'lz4hc',
+  'fixed4',
+  'huffman',
+  'packed3',
+]) satisfies z.ZodType<ChunkCodec>;
 
 const chunkSchema = z.strictObject({
   plane: z.int().min(0).max(2),

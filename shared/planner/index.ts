@@ -5,10 +5,12 @@ export {
   type CachePolicy,
   type CachePoolsOptions,
   type CacheUse,
-  type KeptExpert,
   type KeptPart,
+  type PlacedExpert,
+  type Readiness,
   type UseLoaded,
-} from './cache-pools.js';
+} from './cache-decisions.js';
+export { CachePools } from './cache-pools.js';
 export { PARTS_IN_MEMORY, type CompressionState, type LoadProfile } from './load-profile.js';
 export {
   addCapacities,

@@ -8,6 +8,7 @@
 #include "addon_data.h"
 #include "arguments.h"
 #include "async_call.h"
+#include "codec_calls.h"
 #include "handles.h"
 #include "odmoe/error.h"
 #include "odmoe/measure.h"
@@ -136,6 +137,8 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   add<expert_slot_bytes_of>(exports, "expertSlotBytes");
   add<split_values>(exports, "splitPlanes");
   add<crc32c_of>(exports, "crc32c");
+  add<encode_chunk_of>(exports, "encodeChunk");
+  add<decode_chunk_of>(exports, "decodeChunk");
   add<exit_with_parent_of>(exports, "exitWithParent");
   add<measure_machine_of>(exports, "measureMachine");
   return exports;
