@@ -110,8 +110,7 @@ void tells_what_the_layout_shows() {
     const auto refused = [&](CodecKind asked, std::vector<uint8_t> bytes, uint64_t plain_bytes) {
       check_refused("PACK_CORRUPT", [&] { decode_all(decoder, asked, bytes, plain_bytes, 1000); });
     };
-    auto shorter = stored;
-    shorter.resize(shorter.size() - 16);
+    const std::vector<uint8_t> shorter(stored.begin(), stored.end() - 16);
     auto longer = stored;
     longer.resize(longer.size() + 16);
     auto other_version = stored;
