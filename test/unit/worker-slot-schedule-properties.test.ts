@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import type { SlotAction, SlotEvent } from '../../worker-node/loader/slot-events.js';
+import type { LoadEnd, SlotAction, SlotEvent } from '../../worker-node/loader/slot-events.js';
 import { SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
 import type { ExpertPlace } from '../../worker-node/loader/expectations.js';
 
@@ -43,10 +43,10 @@ class ModelDevice {
       // A load may have been through before the cancellation reached it.
       const through = choice % 2 === 0;
       slot.phase = through ? 'loaded' : 'empty';
-      this.send({ kind: 'loadSettled', slot: index, outcome: through ? 'loaded' : 'cancelled' });
+      this.send(loadEnd(index, through ? 'loaded' : 'cancelled'));
     } else {
       slot.phase = loadFails ? 'empty' : 'loaded';
-      this.send({ kind: 'loadSettled', slot: index, outcome: loadFails ? 'failed' : 'loaded' });
+      this.send(loadEnd(index, loadFails ? 'failed' : 'loaded'));
     }
     return true;
   }
@@ -88,6 +88,9 @@ class ModelDevice {
         return;
       case 'execute':
         return this.#start(action.ticket, slot);
+      case 'prioritize':
+        assert.equal(slot.phase, 'loading');
+        return;
       case 'fail':
         assert.equal(this.answered.has(action.ticket), false);
         this.answered.set(action.ticket, 'failed');
@@ -115,6 +118,10 @@ class ModelDevice {
     this.send({ kind: 'mainLost' });
   }
 }
+
+const loadEnd = (slot: number, outcome: LoadEnd['outcome']): SlotEvent => ({
+  ...{ kind: 'loadSettled', slot, outcome, exponentsKept: false, signMantissaKept: false },
+});
 
 const sameExpert = (left: ExpertPlace | undefined, right: ExpertPlace): boolean =>
   JSON.stringify(left) === JSON.stringify(right);
