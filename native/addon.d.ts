@@ -135,6 +135,8 @@ export interface Addon {
   expertSlotBytes(shape: ExpertShape, maxRows: number): { slotBytes: number; sharedBytes: number };
   /** Cuts row-major values into planes (packing). */
   splitPlanes(values: Uint8Array, split: Split): Uint8Array[];
+  /** The values again, from all planes of the split (verifying). */
+  joinPlanes(planes: Uint8Array[], split: Split): Uint8Array;
   crc32c(bytes: Uint8Array, seed: number): number;
   /** Stored bytes of a chunk, in blocks of blockBytes. These three run on threads of the addon's own, as many as there are cores. */
   encodeChunk(codec: ChunkCodec, level: number, plain: Uint8Array, blockBytes: number): Promise<Uint8Array>;

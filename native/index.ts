@@ -26,6 +26,13 @@ export function splitPlanes(values: Uint8Array, split: Split): Uint8Array[] {
   return calling(() => addon().splitPlanes(values, split));
 }
 
+/** The row-major values again, from all planes of the split. */
+export function joinPlanes(planes: Uint8Array[], split: Split): Uint8Array {
+  planes.forEach((plane) => checkBytes('plane', plane));
+  checkSplit(split);
+  return calling(() => addon().joinPlanes(planes, split));
+}
+
 /** CRC-32C. `seed`: the CRC of the bytes before these, 0 at the start. */
 export function crc32c(bytes: Uint8Array, seed: number): number {
   checkBytes('bytes', bytes);
