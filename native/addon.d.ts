@@ -6,6 +6,7 @@
  */
 
 import type {
+  ChunkCodec,
   DenseRole,
   ExpertSource,
   ModelShape,
@@ -137,6 +138,10 @@ export interface Addon {
   /** The values again, from all planes of the split (verifying). */
   joinPlanes(planes: Uint8Array[], split: Split): Uint8Array;
   crc32c(bytes: Uint8Array, seed: number): number;
+  /** Stored bytes of a chunk, in blocks of blockBytes. These three run on threads of the addon's own, as many as there are cores. */
+  encodeChunk(codec: ChunkCodec, level: number, plain: Uint8Array, blockBytes: number): Promise<Uint8Array>;
+  /** Rejects with PACK_CORRUPT. blockBytes matters for raw chunks only. */
+  decodeChunk(codec: ChunkCodec, stored: Uint8Array, plainBytes: number, blockBytes: number): Promise<Uint8Array>;
   /** Linux: the process gets SIGKILL when its parent dies, so that a demo leaves nothing behind; elsewhere nothing. */
   exitWithParent(): void;
   /** Memory read bandwidth and FP32 FMA peak of this machine with the device's number of threads, measured for `milliseconds` each. */

@@ -1,6 +1,7 @@
 /** What the addon's arguments must be, beyond what the compiler can see. A caller that breaks these has a defect: INTERNAL. */
 import { OdmoeError } from '../shared/errors/index.js';
 import type {
+  ChunkCodec,
   ChunkLocation,
   DenseRole,
   ExpertSource,
@@ -26,6 +27,7 @@ const SPLITS: readonly Split[] = [
   'fp32-e8-sm8-r16',
   'fp16-e5-lo8-s1m2',
 ];
+const CODECS: readonly ChunkCodec[] = ['raw', 'zstd', 'lz4hc', 'fixed4', 'huffman', 'packed3'];
 const ROLES: readonly DenseRole[] = [
   'embedding',
   'finalNorm',
@@ -61,6 +63,10 @@ export function checkSplit(split: Split): void {
   checkOneOf('split', split, SPLITS);
 }
 
+export function checkCodec(codec: ChunkCodec): void {
+  checkOneOf('codec', codec, CODECS);
+}
+
 export function checkRole(role: DenseRole): void {
   checkOneOf('role', role, ROLES);
 }
@@ -84,7 +90,7 @@ function checkChunk(chunk: ChunkLocation): void {
   checkInteger('chunk.offsetBytes', chunk.offsetBytes, 0, Number.MAX_SAFE_INTEGER);
   checkInteger('chunk.storedBytes', chunk.storedBytes, 0, Number.MAX_SAFE_INTEGER);
   checkInteger('chunk.plainBytes', chunk.plainBytes, 0, Number.MAX_SAFE_INTEGER);
-  checkOneOf('chunk.codec', chunk.codec, ['raw']);
+  checkCodec(chunk.codec);
   if (chunk.crc32c !== null) checkInteger('chunk.crc32c', chunk.crc32c, 0, 2 ** 32 - 1);
 }
 

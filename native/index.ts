@@ -1,8 +1,8 @@
 /** The only door to the native core. Everything thrown or rejected here is an OdmoeError. */
-import type { Split } from '../shared/model/tensor-source.js';
-import { calling } from './addon-errors.js';
+import type { ChunkCodec, Split } from '../shared/model/tensor-source.js';
+import { awaiting, calling } from './addon-errors.js';
 import { addon } from './addon-loader.js';
-import { checkBytes, checkInteger, checkSplit } from './argument-checks.js';
+import { checkBytes, checkCodec, checkInteger, checkSplit } from './argument-checks.js';
 
 export type {
   Device,
@@ -38,6 +38,47 @@ export function crc32c(bytes: Uint8Array, seed: number): number {
   checkBytes('bytes', bytes);
   checkInteger('seed', seed, 0, 2 ** 32 - 1);
   return calling(() => addon().crc32c(bytes, seed));
+}
+
+/** Plain bytes of one chunk and of one block, at most (docs/pack-format.md, "Codecs"). */
+const LARGEST_CHUNK_BYTES = 2 ** 31;
+const LARGEST_BLOCK_BYTES = 2 ** 24;
+const HIGHEST_LEVEL = 22;
+
+/**
+ * Stored bytes of one chunk of a plane, cut into blocks of `blockBytes` (whole rows of the tensor). Several calls run at a time, on
+ * threads of the addon's own; `plain` is not to be changed meanwhile.
+ * `level`: 1 to 22 for zstd, 1 to 12 for lz4hc; the other codecs have none and take 0.
+ */
+export async function encodeChunk(
+  codec: ChunkCodec,
+  level: number,
+  plain: Uint8Array,
+  blockBytes: number,
+): Promise<Uint8Array> {
+  checkCodec(codec);
+  checkInteger('level', level, 0, HIGHEST_LEVEL);
+  checkBytes('plain', plain);
+  checkInteger('blockBytes', blockBytes, 1, LARGEST_BLOCK_BYTES);
+  return await awaiting(() => addon().encodeChunk(codec, level, plain, blockBytes));
+}
+
+/**
+ * Plain bytes of one chunk. `blockBytes` matters for raw chunks only: others know their own.
+ * @throws PACK_CORRUPT when the bytes cannot be a chunk of that codec and size; damage that the layout does not show gives wrong
+ * bytes, so the checksum is to be compared first
+ */
+export async function decodeChunk(
+  codec: ChunkCodec,
+  stored: Uint8Array,
+  plainBytes: number,
+  blockBytes: number,
+): Promise<Uint8Array> {
+  checkCodec(codec);
+  checkBytes('stored', stored);
+  checkInteger('plainBytes', plainBytes, 1, LARGEST_CHUNK_BYTES);
+  checkInteger('blockBytes', blockBytes, 1, LARGEST_BLOCK_BYTES);
+  return await awaiting(() => addon().decodeChunk(codec, stored, plainBytes, blockBytes));
 }
 
 /** Linux: the process is killed when its parent dies. Elsewhere nothing. */

@@ -8,10 +8,9 @@
 #include <vector>
 
 #include "odmoe/backend.h"
+#include "odmoe/codec.h"
 
 namespace odmoe {
-
-enum class CodecKind : uint8_t { raw };
 
 // Where a stretch of bytes of one plane lies. The chunks of a plane follow one another in the plane.
 struct ChunkLocation {

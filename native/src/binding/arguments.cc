@@ -30,14 +30,13 @@ Enumeration to_enumeration(const Napi::Value& value, const std::array<std::strin
 }
 
 ChunkLocation to_chunk_location(const Napi::Object& object) {
-  static constexpr std::array<std::string_view, 1> kCodecs = {"raw"};
   ChunkLocation chunk;
   chunk.plane = get_int(object, "plane");
   chunk.path = get_string(object, "path");
   chunk.offset_bytes = static_cast<uint64_t>(get_integer(object, "offsetBytes"));
   chunk.stored_bytes = static_cast<uint64_t>(get_integer(object, "storedBytes"));
   chunk.plain_bytes = static_cast<uint64_t>(get_integer(object, "plainBytes"));
-  chunk.codec = to_enumeration<CodecKind>(object.Get("codec"), kCodecs);
+  chunk.codec = to_codec(object.Get("codec"));
   const Napi::Value crc = object.Get("crc32c");
   if (crc.IsNumber()) chunk.crc32c = crc.As<Napi::Number>().Uint32Value();
   return chunk;
@@ -45,7 +44,14 @@ ChunkLocation to_chunk_location(const Napi::Object& object) {
 
 }  // namespace
 
+CodecKind to_codec(const Napi::Value& value) {
+  static constexpr std::array<std::string_view, 6> kNames = {"raw", "zstd", "lz4hc", "fixed4", "huffman", "packed3"};
+  return to_enumeration<CodecKind>(value, kNames);
+}
+
 int to_int(const Napi::Value& value) { return value.As<Napi::Number>().Int32Value(); }
+
+uint64_t to_uint64(const Napi::Value& value) { return static_cast<uint64_t>(value.As<Napi::Number>().Int64Value()); }
 
 WeightFormat to_weight_format(const Napi::Value& value) {
   static constexpr std::array<std::string_view, 5> kNames = {"bf16", "fp16", "fp32", "int8", "nf4"};

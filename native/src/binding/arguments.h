@@ -16,7 +16,9 @@
 namespace odmoe {
 
 int to_int(const Napi::Value& value);
+uint64_t to_uint64(const Napi::Value& value);
 WeightFormat to_weight_format(const Napi::Value& value);
+CodecKind to_codec(const Napi::Value& value);
 Split to_split(const Napi::Value& value);
 DenseRole to_dense_role(const Napi::Value& value);
 ModelShape to_model_shape(const Napi::Object& object);

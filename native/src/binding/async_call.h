@@ -16,18 +16,18 @@
 namespace odmoe {
 
 // Work: on the addon's thread, no JavaScript; gives a value. Convert(env, value): on the JavaScript thread.
-// What Work captures is let go on the JavaScript thread, just before the promise settles; retained values and the device stay
-// until then too.
+// What Work captures is let go on the JavaScript thread, just before the promise settles; retained values and the owner of the
+// threads stay until then too.
 template <typename Work, typename Convert>
 class AsyncCall : public Job, public Completion {
  public:
   using Value = decltype(std::declval<Work&>()());
 
-  AsyncCall(Napi::Env env, std::shared_ptr<Device> device, Work work, Convert convert,
+  AsyncCall(Napi::Env env, std::shared_ptr<void> owner, Work work, Convert convert,
             std::vector<Napi::Object> retained)
       : completions_(AddonData::of(env).completions),
         deferred_(Napi::Promise::Deferred::New(env)),
-        device_(std::move(device)),
+        owner_(std::move(owner)),
         work_(std::move(work)),
         convert_(std::move(convert)) {
     for (const Napi::Object& object : retained) retained_.push_back(Napi::Persistent(object));
@@ -60,7 +60,7 @@ class AsyncCall : public Job, public Completion {
  private:
   std::shared_ptr<Completions> completions_;
   Napi::Promise::Deferred deferred_;
-  std::shared_ptr<Device> device_;
+  std::shared_ptr<void> owner_;
   std::vector<Napi::ObjectReference> retained_;
   std::optional<Work> work_;
   Convert convert_;
@@ -68,18 +68,25 @@ class AsyncCall : public Job, public Completion {
   std::exception_ptr error_;
 };
 
+// `owner` keeps `queue` alive. `retained`: buffers and typed arrays that the work reads or writes.
+template <typename Work, typename Convert>
+Napi::Value call_async(Napi::Env env, JobQueue& queue, std::shared_ptr<void> owner, std::vector<Napi::Object> retained,
+                       Work work, Convert convert) {
+  auto call = std::make_unique<AsyncCall<Work, Convert>>(env, std::move(owner), std::move(work), std::move(convert),
+                                                         std::move(retained));
+  const Napi::Promise promise = call->promise();
+  queue.post(std::move(call));
+  AddonData::of(env).completions->call_began(env);
+  return promise;
+}
+
 enum class Thread : uint8_t { executor, storage };
 
-// `retained`: buffers and typed arrays that the work reads or writes.
 template <typename Work, typename Convert>
 Napi::Value call_async(Napi::Env env, const std::shared_ptr<Device>& device, Thread thread,
                        std::vector<Napi::Object> retained, Work work, Convert convert) {
-  auto call = std::make_unique<AsyncCall<Work, Convert>>(env, device, std::move(work), std::move(convert),
-                                                         std::move(retained));
-  const Napi::Promise promise = call->promise();
-  (thread == Thread::executor ? device->executor() : device->storage()).post(std::move(call));
-  AddonData::of(env).completions->call_began(env);
-  return promise;
+  JobQueue& queue = thread == Thread::executor ? device->executor() : device->storage();
+  return call_async(env, queue, device, std::move(retained), std::move(work), std::move(convert));
 }
 
 // What a call without a result gives.
