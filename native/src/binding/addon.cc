@@ -160,6 +160,7 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   add<crc32c_of>(exports, "crc32c");
   add<encode_chunk_of>(exports, "encodeChunk");
   add<decode_chunk_of>(exports, "decodeChunk");
+  add<measure_codec_of>(exports, "measureCodec");
   add<exit_with_parent_of>(exports, "exitWithParent");
   add<measure_machine_of>(exports, "measureMachine");
   return exports;
