@@ -25,10 +25,10 @@ export class EncodeQueue {
 
   constructor(private readonly chunksAtOnce: number) {}
 
-  /** Waits, and writes what is done, until a chunk of so many plain bytes may be added. */
-  async makeRoom(plainBytes: number): Promise<void> {
+  /** Waits, and writes what is done, until so many chunks of so many plain bytes together may be added, or nothing else is there. */
+  async makeRoom(chunks: number, plainBytes: number): Promise<void> {
     const isFull = (): boolean =>
-      this.queued.length >= this.chunksAtOnce || this.queuedBytes + plainBytes > QUEUED_PLAIN_BYTES;
+      this.queued.length + chunks > this.chunksAtOnce || this.queuedBytes + plainBytes > QUEUED_PLAIN_BYTES;
     while (this.queued.length > 0 && isFull()) await this.writeOldest();
   }
 

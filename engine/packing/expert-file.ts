@@ -99,7 +99,7 @@ class ExpertWriter {
   private async writeMatrix(matrix: MatrixInWork): Promise<void> {
     for (const range of shardRanges(matrix.rows, matrix.columns, this.context.shards)) {
       const sharded = shardedPlanes(matrix.split);
-      await this.queue.makeRoom(range.values * sharded.length);
+      await this.queue.makeRoom(sharded.length, range.values * sharded.length);
       const plain = await this.readShard(matrix, range, sharded);
       for (const [index, plane] of sharded.entries()) this.encode(matrix, plane, plain[index] ?? new Uint8Array(0));
     }

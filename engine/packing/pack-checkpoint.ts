@@ -52,7 +52,7 @@ export interface PackOptions {
  * A third less to read than raw, at a speed that a core or two keep up with a disk, and bytes that depend on odmoe alone, so that
  * machines may each pack their own copy.
  */
-export const DEFAULT_CODEC: CodecSetting = { codec: 'zstd', level: 9 };
+export const DEFAULT_CODEC: CodecSetting = { codec: 'huffman', level: null };
 export const DEFAULT_SHARDS = 4;
 
 /**
