@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import { describeModel, type ModelDescription } from '../../engine/loading/describe-model.js';
 import { openModelSource } from '../../engine/loading/open-model-source.js';
 import { requireUndamaged, verifyPack, type PackDamage } from '../../engine/packing/verify-pack.js';
-import { crc32c, expertSlotBytes } from '../../native/index.js';
+import { PLAIN_LOADER, crc32c, expertSlotBytes } from '../../native/index.js';
 import { createProgressBar } from '../output/progress-bar.js';
 import { snakeCaseKeys } from '../output/snake-case.js';
 import { formatBytes } from '../output/units.js';
@@ -40,7 +40,11 @@ Examples:
 async function inspect(directory: string, flags: InspectFlags): Promise<void> {
   const source = await openModelSource(directory);
   const { hiddenSize, intermediateSize } = source.shape;
-  const { slotBytes } = expertSlotBytes({ hiddenSize, intermediateSize, format: source.shippedFormat }, SLOT_ROWS);
+  const { slotBytes } = expertSlotBytes(
+    { hiddenSize, intermediateSize, format: source.shippedFormat },
+    SLOT_ROWS,
+    PLAIN_LOADER,
+  );
   const description = describeModel(source, slotBytes);
   const damages = flags.verify && source.kind === 'pack' ? await verifyWithProgress(source) : null;
   if (flags.json) process.stdout.write(`${JSON.stringify(snakeCaseKeys({ ...description, damages }))}\n`);
