@@ -37,32 +37,51 @@ class Fixed4Encoder : public BlockEncoder {
   std::vector<uint8_t> table() const override { return {values_.begin(), values_.end()}; }
 
   void encode(std::span<const uint8_t> plain, std::vector<uint8_t>& out) override {
-    const size_t codes = out.size();
+    const size_t block = out.size();
     const uint64_t code_bytes = groups_of(plain.size()) * kGroupCodeBytes;
-    out.resize(codes + code_bytes + windows_of(plain.size()) * kWindowEntryBytes);
+    out.resize(block + code_bytes + windows_of(plain.size()) * kWindowEntryBytes);
     std::vector<uint8_t> positions;
     std::vector<uint8_t> symbols;
-    for (uint64_t i = 0; i < plain.size(); i++) {
-      const uint8_t code = codes_[plain[i]];
-      const uint64_t within = i % kGroupValues;
-      uint8_t& byte = out[codes + i / kGroupValues * kGroupCodeBytes + within % kGroupCodeBytes];
-      byte = static_cast<uint8_t>(byte | (within < kGroupCodeBytes ? code : code << 4));
-      if (code == kEscape) {
-        const uint64_t position = i % kWindowValues;
-        positions.push_back(static_cast<uint8_t>(position));
-        positions.push_back(static_cast<uint8_t>(position >> 8));
-        symbols.push_back(plain[i]);
+    for (uint64_t group = 0; group < groups_of(plain.size()); group++) {
+      const uint64_t first = group * kGroupValues;
+      const std::span<const uint8_t> values = plain.subspan(first, std::min(kGroupValues, plain.size() - first));
+      if (encode_group(values, out.data() + block + group * kGroupCodeBytes)) {
+        list_escapes(values, first % kWindowValues, positions, symbols);
       }
-      if (i % kWindowValues == kWindowValues - 1 || i + 1 == plain.size()) {
-        store_number(out.data() + codes + code_bytes + i / kWindowValues * kWindowEntryBytes,
-                     static_cast<uint32_t>(symbols.size()));
-      }
+      // Windows are whole groups: after a window's last one, this is its last word.
+      store_number(out.data() + block + code_bytes + first / kWindowValues * kWindowEntryBytes,
+                   static_cast<uint32_t>(symbols.size()));
     }
     out.insert(out.end(), positions.begin(), positions.end());
     out.insert(out.end(), symbols.begin(), symbols.end());
   }
 
  private:
+  // Whether there is an escape among the values. Codes past the last value are 0.
+  bool encode_group(std::span<const uint8_t> values, uint8_t* out) const {
+    std::array<uint8_t, kGroupValues> codes{};
+    bool escaped = false;
+    for (size_t i = 0; i < values.size(); i++) {
+      codes[i] = codes_[values[i]];
+      escaped |= codes[i] == kEscape;
+    }
+    for (size_t j = 0; j < kGroupCodeBytes; j++) {
+      out[j] = static_cast<uint8_t>(codes[j] | codes[kGroupCodeBytes + j] << 4);
+    }
+    return escaped;
+  }
+
+  void list_escapes(std::span<const uint8_t> values, uint64_t first_position, std::vector<uint8_t>& positions,
+                    std::vector<uint8_t>& symbols) const {
+    for (size_t i = 0; i < values.size(); i++) {
+      if (codes_[values[i]] != kEscape) continue;
+      const uint64_t position = first_position + i;
+      positions.push_back(static_cast<uint8_t>(position));
+      positions.push_back(static_cast<uint8_t>(position >> 8));
+      symbols.push_back(values[i]);
+    }
+  }
+
   std::array<uint8_t, kTableBytes> values_{};  // by code; the escape's is unused
   std::array<uint8_t, 256> codes_;
 };

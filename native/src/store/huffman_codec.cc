@@ -14,7 +14,8 @@ constexpr uint64_t kTableBytes = 128;  // a code length in four bits for each va
 constexpr uint64_t kGroupStreams = 32;
 constexpr uint64_t kGroupOffsetBytes = 4;
 constexpr uint64_t kMostLookupValues = 6;
-static_assert(kStreamValues * kLongestCode / 8 <= UINT8_MAX, "a stream's length is one byte");
+constexpr uint64_t kLongestStream = kStreamValues * kLongestCode / 8;
+static_assert(kLongestStream <= UINT8_MAX, "a stream's length is one byte");
 
 uint64_t streams_of(uint64_t values) { return (values + kStreamValues - 1) / kStreamValues; }
 uint64_t stream_groups_of(uint64_t values) { return (streams_of(values) + kGroupStreams - 1) / kGroupStreams; }
@@ -34,30 +35,40 @@ class HuffmanEncoder : public BlockEncoder {
 
   void encode(std::span<const uint8_t> plain, std::vector<uint8_t>& out) override {
     const size_t block = out.size();
+    const uint64_t streams = streams_of(plain.size());
     const size_t stream_lengths = block + stream_groups_of(plain.size()) * kGroupOffsetBytes;
-    out.resize(stream_lengths + streams_of(plain.size()));
-    for (uint64_t stream = 0; stream < streams_of(plain.size()); stream++) {
+    size_t end = stream_lengths + streams;
+    out.resize(end + streams * kLongestStream + sizeof(uint64_t));
+    for (uint64_t stream = 0; stream < streams; stream++) {
       if (stream % kGroupStreams == 0) {
-        store_number(out.data() + block + stream / kGroupStreams * kGroupOffsetBytes,
-                     static_cast<uint32_t>(out.size() - block));
+        store_number(out.data() + block + stream / kGroupStreams * kGroupOffsetBytes, static_cast<uint32_t>(end - block));
       }
-      const size_t start = out.size();
       const uint64_t first = stream * kStreamValues;
-      write_stream(plain.subspan(first, std::min(kStreamValues, plain.size() - first)), out);
-      out[stream_lengths + stream] = static_cast<uint8_t>(out.size() - start);
+      const uint64_t bytes =
+          write_stream(plain.subspan(first, std::min(kStreamValues, plain.size() - first)), out.data() + end);
+      out[stream_lengths + stream] = static_cast<uint8_t>(bytes);
+      end += bytes;
     }
+    out.resize(end);
   }
 
  private:
-  void write_stream(std::span<const uint8_t> values, std::vector<uint8_t>& out) const {
+  // Returns the stream's bytes; writes up to seven more.
+  uint64_t write_stream(std::span<const uint8_t> values, uint8_t* out) const {
     uint64_t bits = 0;
-    int filled = 0;
+    uint64_t filled = 0;
+    uint8_t* next = out;
     for (const uint8_t value : values) {
       bits |= static_cast<uint64_t>(codes_[value]) << filled;
       filled += lengths_[value];
-      for (; filled >= 8; filled -= 8, bits >>= 8) out.push_back(static_cast<uint8_t>(bits));
+      if (filled < 64 - kLongestCode) continue;
+      store_number(next, bits);
+      next += filled / 8;
+      bits >>= filled / 8 * 8;
+      filled %= 8;
     }
-    if (filled > 0) out.push_back(static_cast<uint8_t>(bits));
+    store_number(next, bits);
+    return static_cast<uint64_t>(next - out) + (filled + 7) / 8;
   }
 
   CodeLengths lengths_;

@@ -24,19 +24,25 @@ struct StreamCursor {
   uint64_t taken_bits;
 };
 
-inline __attribute__((always_inline)) void look_up(const uint64_t* lookup, uint64_t& bits, StreamCursor& cursor) {
-  const uint64_t entry = lookup[bits & (kLookupEntries - 1)];
-  std::memcpy(cursor.out + cursor.values, &entry, 8);
-  cursor.values += entry >> 48 & 0xFF;
-  const uint64_t length = entry >> 56;
-  cursor.taken_bits += length;
-  bits >>= length;
-}
-
 inline __attribute__((always_inline)) uint64_t refill(const StreamCursor& cursor) {
   uint64_t bits;
   std::memcpy(&bits, cursor.stream + cursor.taken_bits / 8, 8);
   return bits >> cursor.taken_bits % 8;
+}
+
+// `since_refill`: the sums of the entries' upper halves, values in byte 0, bits in byte 1; neither leaves its byte.
+inline __attribute__((always_inline)) void look_up(const uint64_t* lookup, uint64_t& bits, uint8_t* out,
+                                                   uint64_t& since_refill) {
+  const uint64_t entry = lookup[bits & (kLookupEntries - 1)];
+  std::memcpy(out + (since_refill & 0xFF), &entry, 8);
+  since_refill += entry >> 48;
+  bits >>= entry >> 56;
+}
+static_assert(kLookupsPerRefill * kMostValuesPerLookup <= 0xFF);
+
+inline __attribute__((always_inline)) void advance(StreamCursor& cursor, uint64_t since_refill) {
+  cursor.values += since_refill & 0xFF;
+  cursor.taken_bits += since_refill >> 8;
 }
 
 void decode_streams_portable(const uint64_t* lookup, const uint8_t* const* streams, uint8_t* out) {
@@ -46,16 +52,18 @@ void decode_streams_portable(const uint64_t* lookup, const uint8_t* const* strea
   StreamCursor c{streams[2], scratch[2], 0, 0};
   StreamCursor d{streams[3], scratch[3], 0, 0};
   do {
-    uint64_t a_bits = refill(a);
-    uint64_t b_bits = refill(b);
-    uint64_t c_bits = refill(c);
-    uint64_t d_bits = refill(d);
+    uint64_t bits[kStreamsAtOnce] = {refill(a), refill(b), refill(c), refill(d)};
+    uint64_t since[kStreamsAtOnce] = {};
     for (int i = 0; i < kLookupsPerRefill; i++) {
-      look_up(lookup, a_bits, a);
-      look_up(lookup, b_bits, b);
-      look_up(lookup, c_bits, c);
-      look_up(lookup, d_bits, d);
+      look_up(lookup, bits[0], a.out + a.values, since[0]);
+      look_up(lookup, bits[1], b.out + b.values, since[1]);
+      look_up(lookup, bits[2], c.out + c.values, since[2]);
+      look_up(lookup, bits[3], d.out + d.values, since[3]);
     }
+    advance(a, since[0]);
+    advance(b, since[1]);
+    advance(c, since[2]);
+    advance(d, since[3]);
   } while (a.values < kStreamValues || b.values < kStreamValues || c.values < kStreamValues || d.values < kStreamValues);
   for (int i = 0; i < kStreamsAtOnce; i++) {
     std::memcpy(out + static_cast<uint64_t>(i) * kStreamValues, scratch[i], kStreamValues);
