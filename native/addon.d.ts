@@ -123,6 +123,15 @@ export interface ExpertSlots {
   dispose(): void;
 }
 
+export interface CodecSpeed {
+  /** Stored bytes (coded exponents, signs and mantissas as they are) over the bytes of the BF16 tensor. */
+  ratio: number;
+  /** Of BF16 taken or given; the fastest round counts. */
+  encodeBytesPerS: number;
+  decodeBytesPerS: number;
+  memcpyBytesPerS: number;
+}
+
 export interface Addon {
   readonly version: string;
   /** Instruction sets usable here, widest first. */
@@ -142,6 +151,14 @@ export interface Addon {
   encodeChunk(codec: ChunkCodec, level: number, plain: Uint8Array, blockBytes: number): Promise<Uint8Array>;
   /** Rejects with PACK_CORRUPT. blockBytes matters for raw chunks only. */
   decodeChunk(codec: ChunkCodec, stored: Uint8Array, plainBytes: number, blockBytes: number): Promise<Uint8Array>;
+  /** Of row-major BF16 values, on one thread; decoding and memcpy take turns for `milliseconds`. */
+  measureCodec(
+    codec: ChunkCodec,
+    level: number,
+    bf16Values: Uint8Array,
+    columns: number,
+    milliseconds: number,
+  ): Promise<CodecSpeed>;
   /** Linux: the process gets SIGKILL when its parent dies, so that a demo leaves nothing behind; elsewhere nothing. */
   exitWithParent(): void;
   /** Memory read bandwidth and FP32 FMA peak of this machine with the device's number of threads, measured for `milliseconds` each. */
