@@ -6,6 +6,7 @@ import type {
   Execute,
   ExecuteResult,
   NodeIdentity,
+  NodeStatus,
   Placement,
   Refusal,
   ShadowReply,
@@ -65,7 +66,7 @@ export function validateWorkerReply(message: WorkerReply): WorkerReply {
       validateStreamError(message.error);
       return message;
     case 'status':
-      validateIdentity(message.status.identity);
+      validateNodeStatus(message.status);
       return message;
     default:
       throw noKind('WorkerReply');
@@ -117,11 +118,20 @@ export function validateShadowReply(message: ShadowReply): ShadowReply {
       validateStreamError(message.error);
       return message;
     case 'status':
-      validateIdentity(message.status.identity);
+      validateNodeStatus(message.status);
       return message;
     default:
       throw noKind('ShadowReply');
   }
+}
+
+function validateNodeStatus({ identity, cache }: NodeStatus): void {
+  validateIdentity(identity);
+  if (cache === null) return;
+  const counts: unknown[] = [cache.capacities, cache.kept, cache.hits];
+  if (counts.includes(null)) throw violation(`the status of ${identity.id} tells of a cache without its pools`);
+  if (cache.policy.length > TEXT_LENGTH_LIMIT || CONTROL_CHARACTER.test(cache.policy))
+    throw violation(`the status of ${identity.id} names no cache policy`);
 }
 
 /** Texts of bounded length and a role. A null identity is what a missing nested message decodes to. */

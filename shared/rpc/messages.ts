@@ -33,6 +33,22 @@ export interface StreamError {
   epoch: number;
 }
 
+export interface PoolCounts {
+  full: number;
+  compressed: number;
+  signMantissa: number;
+  exponent: number;
+}
+
+export interface CacheStatus {
+  policy: string;
+  bytes: number;
+  capacities: PoolCounts;
+  kept: PoolCounts;
+  hits: PoolCounts;
+  misses: number;
+}
+
 export interface NodeStatus {
   identity: NodeIdentity;
   epoch: number;
@@ -57,6 +73,7 @@ export interface NodeStatus {
   predictedPositions: number;
   alignedTokens: number;
   alignedKvRows: number;
+  cache: CacheStatus | null;
 }
 
 export interface PlacedWorker {

@@ -51,7 +51,22 @@ const MEMBERS: Record<string, Record<string, true>> = {
     predictedPositions: true,
     alignedTokens: true,
     alignedKvRows: true,
+    cache: true,
   } satisfies Names<Messages.NodeStatus>,
+  CacheStatus: {
+    policy: true,
+    bytes: true,
+    capacities: true,
+    kept: true,
+    hits: true,
+    misses: true,
+  } satisfies Names<Messages.CacheStatus>,
+  PoolCounts: {
+    full: true,
+    compressed: true,
+    signMantissa: true,
+    exponent: true,
+  } satisfies Names<Messages.PoolCounts>,
   PlacedWorker: { id: true, address: true, slots: true } satisfies Names<Messages.PlacedWorker>,
   WorkerGroup: { workerIds: true } satisfies Names<Messages.WorkerGroup>,
   Placement: {
