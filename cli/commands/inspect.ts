@@ -3,9 +3,9 @@ import { describeModel, type ModelDescription } from '../../engine/loading/descr
 import { openModelSource } from '../../engine/loading/open-model-source.js';
 import { requireUndamaged, verifyPack, type PackDamage } from '../../engine/packing/verify-pack.js';
 import { crc32c, expertSlotBytes } from '../../native/index.js';
-import { createProgressBar } from '../output/progress-bar.js';
+import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { snakeCaseKeys } from '../output/snake-case.js';
-import { formatBytes } from '../output/units.js';
+import { formatBytes } from '../../shared/terminal/units.js';
 import type { Pack } from '../../shared/pack/open-pack.js';
 
 interface InspectFlags {

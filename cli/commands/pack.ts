@@ -6,9 +6,9 @@ import { CODEC_NAMES } from '../../engine/packing/chunk-codec.js';
 import { crc32c, splitPlanes } from '../../native/index.js';
 import { parseWhole } from '../generation-flags.js';
 import { withInterrupt } from '../interrupt.js';
-import { createProgressBar } from '../output/progress-bar.js';
+import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { snakeCaseKeys } from '../output/snake-case.js';
-import { formatBytes, formatDuration } from '../output/units.js';
+import { formatBytes, formatDuration } from '../../shared/terminal/units.js';
 
 interface PackFlags {
   codec: string;
