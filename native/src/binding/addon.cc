@@ -52,16 +52,20 @@ Napi::Value create_model(const Napi::CallbackInfo& info) {
 
 Napi::Value create_expert_slots(const Napi::CallbackInfo& info) {
   auto slots = std::make_shared<ExpertSlots>(DeviceHandle::of(info[0]), to_expert_shape(info[1].As<Napi::Object>()),
-                                             to_int(info[2]), to_int(info[3]));
+                                             to_int(info[2]), to_int(info[3]),
+                                             to_loader_options(info[4].As<Napi::Object>()));
   return ExpertSlotsHandle::create(info.Env(), AddonData::of(info.Env()).expert_slots, std::move(slots));
 }
 
 Napi::Value expert_slot_bytes_of(const Napi::CallbackInfo& info) {
   static const std::unique_ptr<Backend> sizes = make_cpu_backend({.threads = 1, .budget_bytes = 0, .instruction_set = "auto"});
-  const ExpertSlotBytes bytes = expert_slot_bytes(*sizes, to_expert_shape(info[0].As<Napi::Object>()), to_int(info[1]));
+  const ExpertSlotBytes bytes = expert_slot_bytes(*sizes, to_expert_shape(info[0].As<Napi::Object>()), to_int(info[1]),
+                                                  to_loader_options(info[2].As<Napi::Object>()));
   Napi::Object object = Napi::Object::New(info.Env());
   object.Set("slotBytes", static_cast<double>(bytes.slot_bytes));
   object.Set("sharedBytes", static_cast<double>(bytes.shared_bytes));
+  object.Set("exponentEntryBytes", static_cast<double>(bytes.exponent_entry_bytes));
+  object.Set("signMantissaEntryBytes", static_cast<double>(bytes.sign_mantissa_entry_bytes));
   return object;
 }
 
@@ -81,15 +85,16 @@ Napi::Value join_values(const Napi::CallbackInfo& info) {
   const auto arrays = info[0].As<Napi::Array>();
   const Split split = to_split(info[1]);
   const auto count = static_cast<uint32_t>(plane_count(split));
-  const uint64_t values = count == arrays.Length() ? bytes_of(arrays.Get(0u)).size() / plane_value_bytes(split, 0) : 0;
+  const auto width = [split](uint32_t plane) { return static_cast<uint64_t>(plane_value_bytes(split, static_cast<int>(plane))); };
+  bool fit = arrays.Length() == count;
+  const uint64_t values = fit ? bytes_of(arrays.Get(0u)).size() / width(0) : 0;
   std::array<const uint8_t*, kMaxPlanes> planes{};
-  for (uint32_t i = 0; i < arrays.Length(); i++) {
+  for (uint32_t i = 0; fit && i < count; i++) {
     const std::span<const uint8_t> plane = bytes_of(arrays.Get(i));
-    if (arrays.Length() != count || plane.size() != values * plane_value_bytes(split, static_cast<int>(i))) {
-      throw Error("INTERNAL", "the planes to join do not belong together");
-    }
+    fit = plane.size() == values * width(i);
     planes[i] = plane.data();
   }
+  if (!fit) throw Error("INTERNAL", "the planes to join do not belong together");
   Napi::Uint8Array joined = Napi::Uint8Array::New(info.Env(), values * static_cast<uint64_t>(value_bytes(split)));
   join_planes(joined.Data(), planes.data(), split, values);
   return joined;
