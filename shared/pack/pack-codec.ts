@@ -16,7 +16,7 @@ export interface LevelRange {
 /** Levels by codec; null where a codec has none. */
 export const CODEC_LEVELS: Readonly<Record<PackCodec, LevelRange | null>> = {
   raw: null,
-  zstd: { lowest: 1, highest: 22, usual: 9 },
+  zstd: { lowest: 1, highest: 22, usual: 1 },
   lz4hc: { lowest: 1, highest: 12, usual: 9 },
   fixed4: null,
   huffman: null,
