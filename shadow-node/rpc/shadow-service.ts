@@ -111,7 +111,7 @@ export class ShadowService implements PredictorEvents {
     this.refusals.welcomed(peer);
     // The same main again: its old stream is dead, we have only not noticed yet.
     this.main?.stream.close(new OdmoeError('PROTOCOL_VIOLATION', `main ${peer.id} has opened a newer stream`));
-    stream.send({ kind: 'welcome', welcome: { identity: this.options.identity() } });
+    stream.send({ kind: 'welcome', welcome: { identity: this.options.identity(), partialPack: false } });
     const statusTimer = setInterval(() => this.sendStatus(), STATUS_INTERVAL_MS);
     this.main = { stream, identity: peer, statusTimer };
     this.sendStatus();
@@ -197,10 +197,10 @@ export class ShadowService implements PredictorEvents {
   }
 
   private tellWorkers(placement: Placement, prediction: Prediction): void {
-    const { layer, position, experts } = prediction;
+    const { layer, experts } = prediction;
     if (groupForLayer(placement, layer).length === 0) return;
     const byWorker = new Map<string, number[]>();
-    for (const [expert, workerId] of assignPredictedExperts(placement, layer, position, experts)) {
+    for (const [expert, workerId] of assignPredictedExperts(placement, layer, experts)) {
       byWorker.set(workerId, [...(byWorker.get(workerId) ?? []), expert]);
     }
     for (const [workerId, own] of byWorker) this.options.workers.send(workerId, { ...prediction, experts: own });
