@@ -195,6 +195,15 @@ export interface ExpertSlots {
   dispose(): void;
 }
 
+export interface CodecSpeed {
+  /** Stored bytes (coded exponents, signs and mantissas as they are) over the bytes of the BF16 tensor. */
+  ratio: number;
+  /** Of BF16 taken or given; the fastest round counts. */
+  encodeBytesPerS: number;
+  decodeBytesPerS: number;
+  memcpyBytesPerS: number;
+}
+
 export interface Addon {
   readonly version: string;
   /** Instruction sets usable here, widest first. */
@@ -213,11 +222,21 @@ export interface Addon {
   expertSlotBytes(shape: ExpertShape, maxRows: number, loader: LoaderOptions): ExpertSlotBytes;
   /** Cuts row-major values into planes (packing). */
   splitPlanes(values: Uint8Array, split: Split): Uint8Array[];
+  /** The values again, from all planes of the split (verifying). */
+  joinPlanes(planes: Uint8Array[], split: Split): Uint8Array;
   crc32c(bytes: Uint8Array, seed: number): number;
   /** Stored bytes of a chunk, in blocks of blockBytes. These three run on threads of the addon's own, as many as there are cores. */
   encodeChunk(codec: ChunkCodec, level: number, plain: Uint8Array, blockBytes: number): Promise<Uint8Array>;
   /** Rejects with PACK_CORRUPT. blockBytes matters for raw chunks only. */
   decodeChunk(codec: ChunkCodec, stored: Uint8Array, plainBytes: number, blockBytes: number): Promise<Uint8Array>;
+  /** Of row-major BF16 values, on one thread; decoding and memcpy take turns for `milliseconds`. */
+  measureCodec(
+    codec: ChunkCodec,
+    level: number,
+    bf16Values: Uint8Array,
+    columns: number,
+    milliseconds: number,
+  ): Promise<CodecSpeed>;
   /** Linux: the process gets SIGKILL when its parent dies, so that a demo leaves nothing behind; elsewhere nothing. */
   exitWithParent(): void;
   /** Memory read bandwidth and FP32 FMA peak of this machine with the device's number of threads, measured for `milliseconds` each. */

@@ -25,6 +25,7 @@ const SPLITS: readonly Split[] = [
   'bf16-e8-sm8',
   'fp16-hi8-lo8',
   'fp32-e8-sm8-r16',
+  'fp16-e5-lo8-s1m2',
 ];
 const CODECS: readonly ChunkCodec[] = ['raw', 'zstd', 'lz4hc', 'fixed4', 'huffman', 'packed3'];
 const ROLES: readonly DenseRole[] = [

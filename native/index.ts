@@ -1,10 +1,12 @@
 /** The only door to the native core. Everything thrown or rejected here is an OdmoeError. */
 import type { ChunkCodec, Split } from '../shared/model/tensor-source.js';
+import type { CodecSpeed } from './addon.d.ts';
 import { awaiting, calling } from './addon-errors.js';
 import { addon } from './addon-loader.js';
 import { checkBytes, checkCodec, checkInteger, checkSplit } from './argument-checks.js';
 
 export type {
+  CodecSpeed,
   Device,
   DeviceInfo,
   DeviceOptions,
@@ -31,6 +33,13 @@ export function splitPlanes(values: Uint8Array, split: Split): Uint8Array[] {
   checkBytes('values', values);
   checkSplit(split);
   return calling(() => addon().splitPlanes(values, split));
+}
+
+/** The row-major values again, from all planes of the split. */
+export function joinPlanes(planes: Uint8Array[], split: Split): Uint8Array {
+  planes.forEach((plane) => checkBytes('plane', plane));
+  checkSplit(split);
+  return calling(() => addon().joinPlanes(planes, split));
 }
 
 /** CRC-32C. `seed`: the CRC of the bytes before these, 0 at the start. */
@@ -79,6 +88,25 @@ export async function decodeChunk(
   checkInteger('plainBytes', plainBytes, 1, LARGEST_CHUNK_BYTES);
   checkInteger('blockBytes', blockBytes, 1, LARGEST_BLOCK_BYTES);
   return await awaiting(() => addon().decodeChunk(codec, stored, plainBytes, blockBytes));
+}
+
+/**
+ * Size and speed of a codec on one core, for a tensor of BF16 values in rows of `columns`: exponents coded, signs and mantissas raw,
+ * decoding ended in row-major values again. Decoding and memcpy take turns for `milliseconds`.
+ */
+export async function measureCodec(
+  codec: ChunkCodec,
+  level: number,
+  bf16Values: Uint8Array,
+  columns: number,
+  milliseconds: number,
+): Promise<CodecSpeed> {
+  checkCodec(codec);
+  checkInteger('level', level, 0, HIGHEST_LEVEL);
+  checkBytes('bf16Values', bf16Values);
+  checkInteger('columns', columns, 1, LARGEST_BLOCK_BYTES);
+  checkInteger('milliseconds', milliseconds, 1);
+  return await awaiting(() => addon().measureCodec(codec, level, bf16Values, columns, milliseconds));
 }
 
 /** Linux: the process is killed when its parent dies. Elsewhere nothing. */

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { SlotSchedule, type SlotAction, type SlotEvent } from '../../worker-node/loader/slot-schedule.js';
+import type { SlotAction, SlotEvent } from '../../worker-node/loader/slot-events.js';
+import { SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
 import type { ExpertPlace } from '../../worker-node/loader/expectations.js';
 
 /** Carries a schedule's actions out in a model of the device, and fails on the first that a device could not bear. */
@@ -21,7 +22,7 @@ class ModelDevice {
   execute(place: ExpertPlace, last: boolean): void {
     const ticket = ++this.#ticket;
     this.asked.set(ticket, place);
-    this.send({ kind: 'execute', ticket, last, ...place });
+    this.send({ kind: 'execute', ticket, rows: 1, last, ...place });
   }
 
   send(event: SlotEvent): void {

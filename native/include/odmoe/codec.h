@@ -24,6 +24,7 @@ inline constexpr int kHighestLz4hcLevel = 12;
 std::vector<uint8_t> encode_chunk(CodecKind codec, int level, std::span<const uint8_t> plain, uint64_t block_bytes);
 
 class BlockDecoder;
+struct PlaneKernels;
 
 // Decodes chunks, one at a time, on one thread. All memory it ever needs is taken in the constructor.
 class ChunkDecoder {
@@ -32,6 +33,8 @@ class ChunkDecoder {
   static constexpr uint64_t kScratchSlack = 64;
 
   ChunkDecoder();
+  // With the inner loops of one instruction set.
+  explicit ChunkDecoder(const PlaneKernels& kernels);
   ~ChunkDecoder();
   ChunkDecoder(const ChunkDecoder&) = delete;
   ChunkDecoder& operator=(const ChunkDecoder&) = delete;

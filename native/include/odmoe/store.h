@@ -47,6 +47,8 @@ int value_bytes(Split split);
 
 // Cuts row-major values into planes. Throws INTERNAL when `bytes` is not a whole number of values.
 std::vector<std::vector<uint8_t>> split_planes(const uint8_t* values, uint64_t bytes, Split split);
+// Row-major values put together from their planes, each plane holding `count` values; `out` takes count * value_bytes(split).
+void join_planes(uint8_t* out, const uint8_t* const* planes, Split split, uint64_t count);
 // `count` values put together from their planes, as FP32 (exact for all three value types).
 void planes_to_floats(float* out, const uint8_t* const* planes, Split split, int64_t count);
 

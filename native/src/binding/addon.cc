@@ -2,6 +2,7 @@
 #include <napi.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <string>
 
@@ -80,6 +81,24 @@ Napi::Value split_values(const Napi::CallbackInfo& info) {
   return arrays;
 }
 
+Napi::Value join_values(const Napi::CallbackInfo& info) {
+  const auto arrays = info[0].As<Napi::Array>();
+  const Split split = to_split(info[1]);
+  const auto count = static_cast<uint32_t>(plane_count(split));
+  const uint64_t values = count == arrays.Length() ? bytes_of(arrays.Get(0u)).size() / plane_value_bytes(split, 0) : 0;
+  std::array<const uint8_t*, kMaxPlanes> planes{};
+  for (uint32_t i = 0; i < arrays.Length(); i++) {
+    const std::span<const uint8_t> plane = bytes_of(arrays.Get(i));
+    if (arrays.Length() != count || plane.size() != values * plane_value_bytes(split, static_cast<int>(i))) {
+      throw Error("INTERNAL", "the planes to join do not belong together");
+    }
+    planes[i] = plane.data();
+  }
+  Napi::Uint8Array joined = Napi::Uint8Array::New(info.Env(), values * static_cast<uint64_t>(value_bytes(split)));
+  join_planes(joined.Data(), planes.data(), split, values);
+  return joined;
+}
+
 Napi::Value crc32c_of(const Napi::CallbackInfo& info) {
   const std::span<const uint8_t> bytes = bytes_of(info[0]);
   return Napi::Number::New(info.Env(), crc32c(info[1].As<Napi::Number>().Uint32Value(), bytes.data(), bytes.size()));
@@ -140,9 +159,11 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   add<create_expert_slots>(exports, "createExpertSlots");
   add<expert_slot_bytes_of>(exports, "expertSlotBytes");
   add<split_values>(exports, "splitPlanes");
+  add<join_values>(exports, "joinPlanes");
   add<crc32c_of>(exports, "crc32c");
   add<encode_chunk_of>(exports, "encodeChunk");
   add<decode_chunk_of>(exports, "decodeChunk");
+  add<measure_codec_of>(exports, "measureCodec");
   add<exit_with_parent_of>(exports, "exitWithParent");
   add<measure_machine_of>(exports, "measureMachine");
   return exports;

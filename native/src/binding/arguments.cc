@@ -59,8 +59,8 @@ WeightFormat to_weight_format(const Napi::Value& value) {
 }
 
 Split to_split(const Napi::Value& value) {
-  static constexpr std::array<std::string_view, 6> kNames = {"none-bf16",   "none-fp16",    "none-fp32",
-                                                             "bf16-e8-sm8", "fp16-hi8-lo8", "fp32-e8-sm8-r16"};
+  static constexpr std::array<std::string_view, 7> kNames = {
+      "none-bf16", "none-fp16", "none-fp32", "bf16-e8-sm8", "fp16-hi8-lo8", "fp32-e8-sm8-r16", "fp16-e5-lo8-s1m2"};
   return to_enumeration<Split>(value, kNames);
 }
 

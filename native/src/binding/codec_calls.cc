@@ -10,6 +10,7 @@
 #include "arguments.h"
 #include "async_call.h"
 #include "odmoe/codec.h"
+#include "odmoe/codec_speed.h"
 
 namespace odmoe {
 namespace {
@@ -64,6 +65,24 @@ Napi::Value decode_chunk_of(const Napi::CallbackInfo& info) {
       info, info[1],
       [codec = to_codec(info[0]), stored = bytes_of(info[1]), plain = to_uint64(info[2]), block = to_uint64(info[3])] {
         return decode_chunk(codec, stored, plain, block);
+      });
+}
+
+Napi::Value measure_codec_of(const Napi::CallbackInfo& info) {
+  const std::shared_ptr<JobQueue>& threads = codec_threads(info.Env());
+  return call_async(
+      info.Env(), *threads, threads, {info[2].As<Napi::Object>()},
+      [codec = to_codec(info[0]), level = to_int(info[1]), values = bytes_of(info[2]), columns = to_uint64(info[3]),
+       seconds = info[4].As<Napi::Number>().DoubleValue() / 1000.0] {
+        return measure_codec(codec, level, values, columns, seconds);
+      },
+      [](Napi::Env env, const CodecSpeed& speed) -> Napi::Value {
+        Napi::Object object = Napi::Object::New(env);
+        object.Set("ratio", speed.ratio);
+        object.Set("encodeBytesPerS", speed.encode_bytes_per_s);
+        object.Set("decodeBytesPerS", speed.decode_bytes_per_s);
+        object.Set("memcpyBytesPerS", speed.memcpy_bytes_per_s);
+        return object;
       });
 }
 

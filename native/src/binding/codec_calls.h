@@ -6,5 +6,6 @@ namespace odmoe {
 
 Napi::Value encode_chunk_of(const Napi::CallbackInfo& info);
 Napi::Value decode_chunk_of(const Napi::CallbackInfo& info);
+Napi::Value measure_codec_of(const Napi::CallbackInfo& info);
 
 }  // namespace odmoe

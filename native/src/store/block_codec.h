@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "odmoe/codec.h"
+#include "plane_kernels.h"
 
 namespace odmoe {
 
@@ -36,6 +37,6 @@ class BlockDecoder {
 // `plain`: the whole chunk. Throws INTERNAL for a level that the codec has not got.
 std::unique_ptr<BlockEncoder> make_block_encoder(CodecKind codec, int level, std::span<const uint8_t> plain);
 // Null for raw.
-std::unique_ptr<BlockDecoder> make_block_decoder(CodecKind codec);
+std::unique_ptr<BlockDecoder> make_block_decoder(CodecKind codec, const PlaneKernels& kernels);
 
 }  // namespace odmoe

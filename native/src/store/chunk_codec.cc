@@ -71,9 +71,11 @@ std::vector<uint8_t> encode_chunk(CodecKind codec, int level, std::span<const ui
   return stored;
 }
 
-ChunkDecoder::ChunkDecoder() {
+ChunkDecoder::ChunkDecoder() : ChunkDecoder(plane_kernels()) {}
+
+ChunkDecoder::ChunkDecoder(const PlaneKernels& kernels) {
   for (int codec = 0; codec <= static_cast<int>(CodecKind::packed3); codec++) {
-    decoders_.push_back(make_block_decoder(static_cast<CodecKind>(codec)));
+    decoders_.push_back(make_block_decoder(static_cast<CodecKind>(codec), kernels));
   }
 }
 
@@ -137,6 +139,10 @@ const uint8_t* ChunkDecoder::decode_block(uint64_t index, uint8_t* scratch) {
   if (coded.size() > plain_bytes) throw_corrupt_chunk("a block is larger coded than plain");
   decoder_->decode(coded, {scratch, plain_bytes});
   return scratch;
+}
+
+void merge_bf16(const uint8_t* exponents, const uint8_t* sign_mantissas, uint8_t* out, uint64_t count, bool streaming) {
+  plane_kernels().merge_bf16(exponents, sign_mantissas, out, count, streaming);
 }
 
 }  // namespace odmoe

@@ -8,11 +8,12 @@ namespace {
 // Value i of the planes, as FP32 (exactly), and as the 16 bits of a BF16 or FP16.
 template <Split kSplit>
 struct Source {
-  static constexpr int kPlanes = kSplit == Split::fp32_e8_sm8_r16                                ? 3
-                                 : kSplit == Split::bf16_e8_sm8 || kSplit == Split::fp16_hi8_lo8 ? 2
-                                                                                                 : 1;
+  static constexpr int kPlanes = kSplit == Split::fp32_e8_sm8_r16 || kSplit == Split::fp16_e5_lo8_s1m2 ? 3
+                                 : kSplit == Split::bf16_e8_sm8 || kSplit == Split::fp16_hi8_lo8       ? 2
+                                                                                                       : 1;
   static constexpr bool kBf16 = kSplit == Split::none_bf16 || kSplit == Split::bf16_e8_sm8;
-  static constexpr bool kFp16 = kSplit == Split::none_fp16 || kSplit == Split::fp16_hi8_lo8;
+  static constexpr bool kFp16 = kSplit == Split::none_fp16 || kSplit == Split::fp16_hi8_lo8 ||
+                                kSplit == Split::fp16_e5_lo8_s1m2;
   const uint8_t* planes[3];
 
   ODMOE_INLINE uint16_t bits16(int64_t i) const {
@@ -21,6 +22,9 @@ struct Source {
       return static_cast<uint16_t>((rest & 0x80u) << 8 | static_cast<uint32_t>(planes[0][i]) << 7 | (rest & 0x7fu));
     } else if constexpr (kSplit == Split::fp16_hi8_lo8) {
       return static_cast<uint16_t>(static_cast<uint32_t>(planes[0][i]) << 8 | planes[1][i]);
+    } else if constexpr (kSplit == Split::fp16_e5_lo8_s1m2) {
+      const uint32_t top = planes[2][i];
+      return static_cast<uint16_t>((top & 4u) << 13 | (planes[0][i] & 0x1fu) << 10 | (top & 3u) << 8 | planes[1][i]);
     } else {
       uint16_t bits;
       __builtin_memcpy(&bits, planes[0] + 2 * i, 2);
@@ -212,6 +216,8 @@ void write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, co
       return write_rows_from<Split::fp16_hi8_lo8>(matrix, first_row, rows, planes);
     case Split::fp32_e8_sm8_r16:
       return write_rows_from<Split::fp32_e8_sm8_r16>(matrix, first_row, rows, planes);
+    case Split::fp16_e5_lo8_s1m2:
+      return write_rows_from<Split::fp16_e5_lo8_s1m2>(matrix, first_row, rows, planes);
   }
 }
 
