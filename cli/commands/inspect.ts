@@ -1,11 +1,12 @@
 import type { Command } from 'commander';
 import { describeModel, type ModelDescription } from '../../engine/loading/describe-model.js';
 import { openModelSource } from '../../engine/loading/open-model-source.js';
+import { NATIVE_BYTE_TOOLS } from '../../engine/packing/native-tools.js';
 import { requireUndamaged, verifyPack, type PackDamage } from '../../engine/packing/verify-pack.js';
-import { PLAIN_LOADER, crc32c, expertSlotBytes } from '../../native/index.js';
-import { createProgressBar } from '../output/progress-bar.js';
+import { PLAIN_LOADER, expertSlotBytes } from '../../native/index.js';
+import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { snakeCaseKeys } from '../output/snake-case.js';
-import { formatBytes } from '../output/units.js';
+import { formatBytes } from '../../shared/terminal/units.js';
 import type { Pack } from '../../shared/pack/open-pack.js';
 
 interface InspectFlags {
@@ -55,7 +56,7 @@ async function inspect(directory: string, flags: InspectFlags): Promise<void> {
 async function verifyWithProgress(pack: Pack): Promise<PackDamage[]> {
   const bar = createProgressBar('verifying');
   try {
-    return await verifyPack(pack, crc32c, (done, total) => bar.update(done, total));
+    return await verifyPack(pack, NATIVE_BYTE_TOOLS, (done, total) => bar.update(done, total));
   } finally {
     bar.stop();
   }

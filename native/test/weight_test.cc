@@ -80,7 +80,8 @@ constexpr WeightFormat kFloatFormats[] = {WeightFormat::bf16, WeightFormat::fp16
 void write_all(Backend& backend, Matrix& matrix, const Planes& planes, Split split, int64_t piece) {
   for (int64_t row = 0; row < matrix.rows; row += piece) {
     const auto pointers = planes.at(static_cast<size_t>(row * matrix.columns), split);
-    backend.write_rows(matrix, row, std::min(piece, matrix.rows - row), split, pointers.data());
+    check(backend.write_rows(matrix, row, std::min(piece, matrix.rows - row), split, pointers.data()),
+          "the format cannot hold the rows from " + std::to_string(row) + " on");
   }
 }
 
@@ -151,7 +152,8 @@ void stores_the_same_bytes(const std::string& set) {
   values[5] = 0x7fc0;
   values[static_cast<size_t>(columns)] = 0x7f80;
   for (const WeightFormat format :
-       {WeightFormat::bf16, WeightFormat::fp16, WeightFormat::fp32, WeightFormat::int8, WeightFormat::nf4}) {
+       {WeightFormat::bf16, WeightFormat::fp16, WeightFormat::fp32, WeightFormat::int8, WeightFormat::nf4,
+        WeightFormat::fixed4}) {
     DeviceMatrix whole(*plain, format, rows, columns);
     DeviceMatrix pieces(*backend, format, rows, columns);
     std::memset(pieces.matrix.storage.data, 0xff, pieces.matrix.storage.bytes);

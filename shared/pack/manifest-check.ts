@@ -1,8 +1,14 @@
-import { denseDimensions, densePlaces, EXPERT_PARTS, expertDimensions } from '../model/model-family.js';
+import {
+  denseDimensions,
+  densePlaces,
+  EXPERT_PARTS,
+  expertDimensions,
+  type ExpertPart,
+} from '../model/model-family.js';
 import { shapeProblem } from '../model/model-shape.js';
 import { shippedFormatOf } from '../model/source-table.js';
 import { PLANE_BYTES_PER_VALUE, planeSplit, valueBytes } from '../model/weight-dtype.js';
-import { type Manifest, type ManifestExpertTensor, shapeFromManifest } from './manifest.js';
+import { type Manifest, type ManifestExpert, type ManifestExpertTensor, shapeFromManifest } from './manifest.js';
 import { levelProblem } from './pack-codec.js';
 import { CHUNK_ALIGNMENT_BYTES, DENSE_FILE, expertFileName, shardCodec, shardRanges } from './pack-layout.js';
 
@@ -14,6 +20,11 @@ export interface PackExtent {
   offsetBytes: number;
   storedBytes: number;
   crc32c: number;
+}
+
+/** For people: "layer 3 expert 1 gate". */
+export function matrixLabel(expert: ManifestExpert, part: ExpertPart): string {
+  return `layer ${expert.layer} expert ${expert.expert} ${part}`;
 }
 
 /** Every checksummed stretch of a pack, by file and offset. */
@@ -30,7 +41,7 @@ export function packExtents(manifest: Manifest): PackExtent[] {
       expert[part].chunks.forEach((chunk, index) =>
         extents.push({
           file: expert.file,
-          label: `layer ${expert.layer} expert ${expert.expert} ${part}, plane ${chunk.plane}, chunk ${index}`,
+          label: `${matrixLabel(expert, part)}, plane ${chunk.plane}, chunk ${index}`,
           offsetBytes: chunk.offset_bytes,
           storedBytes: chunk.stored_bytes,
           crc32c: chunk.crc32c,
@@ -168,7 +179,8 @@ function planeProblem(
     if (chunk.codec === 'raw') {
       if (chunk.stored_bytes !== chunk.plain_bytes) return 'has a raw chunk of two sizes';
     } else if (chunk.codec !== codec) {
-      return `has a chunk of codec ${chunk.codec} in plane ${plane}, expected ${codec ?? 'raw'} or raw`;
+      const expectedCodecs = codec === null || codec === 'raw' ? 'raw' : `${codec} or raw`;
+      return `has a chunk of codec ${chunk.codec} in plane ${plane}, expected ${expectedCodecs}`;
     } else if (chunk.stored_bytes >= chunk.plain_bytes) {
       return `has a chunk of codec ${chunk.codec} that is no smaller than its contents`;
     }

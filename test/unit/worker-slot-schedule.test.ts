@@ -61,7 +61,7 @@ describe('worker slot schedule: decode', () => {
     const schedule = new SlotSchedule(1);
     predict(schedule, 0, [3]);
     const [ticket, actions] = execute(schedule, 0, 3);
-    assert.deepEqual(actions, []);
+    assert.deepEqual(actions, [prioritize()], 'main waits for it from now on');
     assert.equal(schedule.wantsTurnEnd, false);
     assert.deepEqual(loaded(schedule), [start(ticket, false)]);
   });
@@ -72,7 +72,7 @@ describe('worker slot schedule: decode', () => {
     const [ticket] = execute(schedule, 0, 7);
     assert.deepEqual(release(schedule, 0, [3]), [{ kind: 'cancelLoad', slot: 0 }]);
     assert.equal(schedule.wantsTurnEnd, false);
-    assert.deepEqual(settled(schedule, 0, 'cancelled'), [load(0, 7)]);
+    assert.deepEqual(settled(schedule, 0, 'cancelled'), [urgentLoad(0, 7)]);
     assert.deepEqual(loaded(schedule), [start(ticket, false)]);
     assert.equal(schedule.counters.reloads, 1);
   });
@@ -85,7 +85,7 @@ describe('worker slot schedule: decode', () => {
     loaded(schedule, 1);
     const [ticket, actions] = execute(schedule, 0, 5);
     assert.deepEqual(actions, []);
-    assert.deepEqual(endTurn(schedule), [evict(0), load(0, 5, 0)]);
+    assert.deepEqual(endTurn(schedule), [evict(0), urgentLoad(0, 5, 0)]);
     assert.deepEqual(loaded(schedule, 0), [start(ticket, false)]);
     assert.deepEqual(ran(schedule, 0), [evict(0), load(4, 6, 0)]);
   });
@@ -98,7 +98,7 @@ describe('worker slot schedule: decode', () => {
     loaded(schedule, 0);
     loaded(schedule, 1);
     const [ticket] = execute(schedule, 0, 5);
-    assert.deepEqual(endTurn(schedule), [evict(0), load(0, 5, 0)]);
+    assert.deepEqual(endTurn(schedule), [evict(0), urgentLoad(0, 5, 0)]);
     assert.deepEqual(loaded(schedule, 0), [start(ticket, false)]);
     assert.deepEqual(ran(schedule, 0), [evict(0), load(3, 7, 0)]);
   });
@@ -118,7 +118,7 @@ describe('worker slot schedule: decode', () => {
       false,
       'expert 3 was asked for in the same turn and is not dropped for expert 4',
     );
-    assert.deepEqual(ran(schedule), [evict(), load(0, 4)]);
+    assert.deepEqual(ran(schedule), [evict(), urgentLoad(0, 4)]);
     assert.deepEqual(loaded(schedule), [start(fourth, false)]);
     assert.equal(schedule.counters.reloads, 0);
   });
@@ -129,7 +129,7 @@ describe('worker slot schedule: decode', () => {
     loaded(schedule);
     const [ticket] = execute(schedule, 0, 4);
     assert.deepEqual(schedule.handle({ kind: 'turnEnded' }), []);
-    assert.deepEqual(endGrace(schedule), [evict(), load(0, 4)]);
+    assert.deepEqual(endGrace(schedule), [evict(), urgentLoad(0, 4)]);
     assert.deepEqual(loaded(schedule), [start(ticket, false)]);
   });
 
@@ -154,7 +154,7 @@ describe('worker slot schedule: predictions', () => {
   it('discards and counts those for a layer that main has reached or left', () => {
     const schedule = new SlotSchedule(2);
     const [ticket, actions] = execute(schedule, 3, 0);
-    assert.deepEqual(actions, [load(3, 0)]);
+    assert.deepEqual(actions, [urgentLoad(3, 0)]);
     assert.deepEqual(predict(schedule, 3, [1, 2]), []);
     assert.deepEqual(predict(schedule, 1, [1]), []);
     assert.equal(schedule.counters.latePredictions, 3);
@@ -217,7 +217,7 @@ describe('worker slot schedule: predictions', () => {
       ran(schedule, 1);
     }
     assert.equal(schedule.slotsInUse, 1);
-    assert.deepEqual(execute(schedule, 0, 1, { position: 1000 })[1], [evict(0), load(0, 1, 0)]);
+    assert.deepEqual(execute(schedule, 0, 1, { position: 1000 })[1], [evict(0), urgentLoad(0, 1, 0)]);
   });
 
   it('remembers a bounded number of sequences', () => {
@@ -268,7 +268,7 @@ describe('worker slot schedule: prefill', () => {
     execute(schedule, 0, 2, { last: false });
     ran(schedule, 1);
     execute(schedule, 0, 6);
-    assert.deepEqual(endGrace(schedule), [evict(0), load(0, 6, 0)]);
+    assert.deepEqual(endGrace(schedule), [evict(0), urgentLoad(0, 6, 0)]);
   });
 
   it('runs an expert whose slot is held by another one between two mini-batches', () => {
@@ -280,7 +280,7 @@ describe('worker slot schedule: prefill', () => {
     assert.deepEqual(actions, []);
     assert.equal(schedule.wantsGraceEnd, false, 'a running expert cannot make room');
     assert.deepEqual(ran(schedule), []);
-    assert.deepEqual(endGrace(schedule), [evict(), load(0, 6)]);
+    assert.deepEqual(endGrace(schedule), [evict(), urgentLoad(0, 6)]);
     assert.deepEqual(loaded(schedule), [start(other, false)]);
     assert.deepEqual(ran(schedule), [evict(), load(0, 2)], 'its next mini-batch will come');
   });

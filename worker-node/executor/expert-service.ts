@@ -3,8 +3,9 @@ import { OdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { Execute, Prediction, Release, WorkerReply } from '../../shared/rpc/messages.js';
-import { ExpertLoader, type LoadResult } from '../loader/expert-loader.js';
-import { SlotSchedule, type SlotAction, type SlotEvent } from '../loader/slot-schedule.js';
+import { ExpertLoader, type ExpertSupply, type LoadResult } from '../loader/expert-loader.js';
+import type { SlotAction, SlotEvent } from '../loader/slot-events.js';
+import { SlotSchedule } from '../loader/slot-schedule.js';
 import { ExpertExecutor } from './expert-executor.js';
 
 /** How long an expert of the layer that main is at is kept for main's word on it while another one waits for its slot. */
@@ -44,16 +45,24 @@ export class ExpertService {
   #turnEnd: NodeJS.Immediate | null = null;
   #graceEnd: NodeJS.Timeout | null = null;
 
-  constructor(slots: ExpertSlots, maxRows: number, source: ModelSource, nowMs: () => number, log: Logger) {
+  constructor(
+    slots: ExpertSlots,
+    maxRows: number,
+    source: ModelSource,
+    nowMs: () => number,
+    log: Logger,
+    supply: ExpertSupply | null = null,
+  ) {
     this.#slots = slots;
     this.#schedule = new SlotSchedule(slots.count);
-    this.#loader = new ExpertLoader(slots, source, log);
+    this.#loader = new ExpertLoader(slots, source, log, supply);
     this.#executor = new ExpertExecutor(slots, maxRows, nowMs, log);
     this.#nowMs = nowMs;
     this.#loadedMs = new Array<number>(slots.count).fill(0);
   }
 
   get counters(): ExpertCounters {
+    const { latePredictions, droppedPredictions, reloads } = this.#schedule.counters;
     return {
       slots: this.#slots.count,
       slotsInUse: this.#schedule.slotsInUse,
@@ -64,7 +73,9 @@ export class ExpertService {
       loadMsMean: this.#loader.loadMsMean,
       executions: this.#executor.executions,
       executeMsMean: this.#executor.executeMsMean,
-      ...this.#schedule.counters,
+      latePredictions,
+      droppedPredictions,
+      reloads,
     };
   }
 
@@ -76,8 +87,8 @@ export class ExpertService {
   execute(request: Execute, reply: (reply: WorkerReply) => void): void {
     const ticket = ++this.#lastTicket;
     this.#executor.hold(ticket, request, reply);
-    const { sequence, position, layer, expert, last } = request;
-    this.#handle({ kind: 'execute', ticket, sequence, position, layer, expert, last });
+    const { sequence, position, layer, expert, rows, last } = request;
+    this.#handle({ kind: 'execute', ticket, rows, sequence, position, layer, expert, last });
   }
 
   release({ sequence, position, layer, experts }: Release): void {
@@ -139,6 +150,8 @@ export class ExpertService {
     switch (action.kind) {
       case 'load':
         return this.#track(this.#load(action.slot, action.layer, action.expert));
+      case 'prioritize':
+        return;
       case 'cancelLoad':
         return this.#loader.cancel(action.slot);
       case 'evict':
@@ -158,7 +171,7 @@ export class ExpertService {
     const result: LoadResult = await this.#loader.load(slot, layer, expert);
     this.#loadedMs[slot] = this.#nowMs();
     this.#handle(
-      { kind: 'loadSettled', slot, outcome: result.outcome },
+      { kind: 'loadSettled', slot, outcome: result.outcome, exponentsKept: false, signMantissaKept: false },
       result.outcome === 'failed' ? result.error : null,
     );
   }

@@ -85,15 +85,16 @@ Napi::Value join_values(const Napi::CallbackInfo& info) {
   const auto arrays = info[0].As<Napi::Array>();
   const Split split = to_split(info[1]);
   const auto count = static_cast<uint32_t>(plane_count(split));
-  const uint64_t values = count == arrays.Length() ? bytes_of(arrays.Get(0u)).size() / plane_value_bytes(split, 0) : 0;
+  const auto width = [split](uint32_t plane) { return static_cast<uint64_t>(plane_value_bytes(split, static_cast<int>(plane))); };
+  bool fit = arrays.Length() == count;
+  const uint64_t values = fit ? bytes_of(arrays.Get(0u)).size() / width(0) : 0;
   std::array<const uint8_t*, kMaxPlanes> planes{};
-  for (uint32_t i = 0; i < arrays.Length(); i++) {
+  for (uint32_t i = 0; fit && i < count; i++) {
     const std::span<const uint8_t> plane = bytes_of(arrays.Get(i));
-    if (arrays.Length() != count || plane.size() != values * plane_value_bytes(split, static_cast<int>(i))) {
-      throw Error("INTERNAL", "the planes to join do not belong together");
-    }
+    fit = plane.size() == values * width(i);
     planes[i] = plane.data();
   }
+  if (!fit) throw Error("INTERNAL", "the planes to join do not belong together");
   Napi::Uint8Array joined = Napi::Uint8Array::New(info.Env(), values * static_cast<uint64_t>(value_bytes(split)));
   join_planes(joined.Data(), planes.data(), split, values);
   return joined;
