@@ -1,6 +1,7 @@
 /** What the addon's arguments must be, beyond what the compiler can see. A caller that breaks these has a defect: INTERNAL. */
 import { OdmoeError } from '../shared/errors/index.js';
 import type {
+  ChunkCodec,
   ChunkLocation,
   DenseRole,
   ExpertSource,
@@ -9,7 +10,7 @@ import type {
   TensorSource,
   WeightFormat,
 } from '../shared/model/tensor-source.js';
-import type { ExpertShape } from './addon.d.ts';
+import type { ExpertOrder, ExpertShape, LoaderOptions, LoadRequest, PartPlan } from './addon.d.ts';
 
 const LARGEST_INT32 = 2 ** 31 - 1;
 /** Limits of the kernels' scratch memory. */
@@ -24,7 +25,9 @@ const SPLITS: readonly Split[] = [
   'bf16-e8-sm8',
   'fp16-hi8-lo8',
   'fp32-e8-sm8-r16',
+  'fp16-e5-lo8-s1m2',
 ];
+const CODECS: readonly ChunkCodec[] = ['raw', 'zstd', 'lz4hc', 'fixed4', 'huffman', 'packed3'];
 const ROLES: readonly DenseRole[] = [
   'embedding',
   'finalNorm',
@@ -60,6 +63,10 @@ export function checkSplit(split: Split): void {
   checkOneOf('split', split, SPLITS);
 }
 
+export function checkCodec(codec: ChunkCodec): void {
+  checkOneOf('codec', codec, CODECS);
+}
+
 export function checkRole(role: DenseRole): void {
   checkOneOf('role', role, ROLES);
 }
@@ -83,7 +90,7 @@ function checkChunk(chunk: ChunkLocation): void {
   checkInteger('chunk.offsetBytes', chunk.offsetBytes, 0, Number.MAX_SAFE_INTEGER);
   checkInteger('chunk.storedBytes', chunk.storedBytes, 0, Number.MAX_SAFE_INTEGER);
   checkInteger('chunk.plainBytes', chunk.plainBytes, 0, Number.MAX_SAFE_INTEGER);
-  checkOneOf('chunk.codec', chunk.codec, ['raw']);
+  checkCodec(chunk.codec);
   if (chunk.crc32c !== null) checkInteger('chunk.crc32c', chunk.crc32c, 0, 2 ** 32 - 1);
 }
 
@@ -104,6 +111,43 @@ export function checkExpertShape(shape: ExpertShape): void {
   checkInteger('shape.hiddenSize', shape.hiddenSize, 1);
   checkInteger('shape.intermediateSize', shape.intermediateSize, 1);
   checkFormat(shape.format);
+}
+
+const LARGEST_DECOMPRESSION_THREADS = 64;
+const LARGEST_ENTRIES = 2 ** 20;
+
+export function checkLoaderOptions(options: LoaderOptions): void {
+  const checkBytesOf = (name: keyof LoaderOptions): void => {
+    checkInteger(`loader.${name}`, Number(options[name]), 0, Number.MAX_SAFE_INTEGER);
+  };
+  checkInteger('loader.decompressionThreads', options.decompressionThreads, 0, LARGEST_DECOMPRESSION_THREADS);
+  checkInteger('loader.exponentEntries', options.exponentEntries, 0, LARGEST_ENTRIES);
+  checkInteger('loader.signMantissaEntries', options.signMantissaEntries, 0, LARGEST_ENTRIES);
+  checkBytesOf('storageBytesPerS');
+  checkBytesOf('expertExponentBytes');
+  checkBytesOf('expertSignMantissaBytes');
+  checkBytesOf('shardExponentBytes');
+  checkBytesOf('shardSignMantissaBytes');
+}
+
+export function checkOrder(order: ExpertOrder | null): void {
+  if (order === null) return;
+  if (!Array.isArray(order) || order.length !== 3) refuse('order', order, 'null or three places');
+  for (const { block, position } of order) {
+    checkInteger('order.block', block, 0);
+    checkInteger('order.position', position, 0);
+  }
+}
+
+function checkPartPlan(name: string, plan: PartPlan): void {
+  checkOneOf(`${name}.from`, plan.from, ['storage', 'entry']);
+  checkInteger(`${name}.entry`, plan.entry, plan.from === 'entry' ? 0 : -1);
+}
+
+export function checkLoadRequest(request: LoadRequest): void {
+  checkPartPlan('exponents', request.exponents);
+  checkPartPlan('signMantissa', request.signMantissa);
+  checkOrder(request.order);
 }
 
 /** Throws MODEL_UNSUPPORTED for a model that the kernels cannot run, whoever described it. */

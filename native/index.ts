@@ -1,22 +1,31 @@
 /** The only door to the native core. Everything thrown or rejected here is an OdmoeError. */
-import type { Split } from '../shared/model/tensor-source.js';
-import { calling } from './addon-errors.js';
+import type { ChunkCodec, Split } from '../shared/model/tensor-source.js';
+import type { CodecSpeed } from './addon.d.ts';
+import { awaiting, calling } from './addon-errors.js';
 import { addon } from './addon-loader.js';
-import { checkBytes, checkInteger, checkSplit } from './argument-checks.js';
+import { checkBytes, checkCodec, checkInteger, checkSplit } from './argument-checks.js';
 
 export type {
+  CodecSpeed,
   Device,
   DeviceInfo,
   DeviceOptions,
+  ExpertOrder,
   ExpertShape,
+  ExpertSlotBytes,
   ExpertSlots,
   GateChoice,
+  LoaderOptions,
   LoadOutcome,
+  LoadRequest,
   Model,
+  PartPlan,
   Pass,
   Sequence,
+  TaskOrder,
 } from './addon.d.ts';
 export { nativeStatus, type NativeStatus } from './addon-loader.js';
+export { FROM_STORAGE, PLAIN_LOADER } from './loader-defaults.js';
 export { createExpertSlots, createModel, expertSlotBytes, measureMachine, openDevice } from './handles.js';
 
 /** Cuts row-major values into byte planes (docs/pack-format.md). */
@@ -26,11 +35,78 @@ export function splitPlanes(values: Uint8Array, split: Split): Uint8Array[] {
   return calling(() => addon().splitPlanes(values, split));
 }
 
+/** The row-major values again, from all planes of the split. */
+export function joinPlanes(planes: Uint8Array[], split: Split): Uint8Array {
+  planes.forEach((plane) => checkBytes('plane', plane));
+  checkSplit(split);
+  return calling(() => addon().joinPlanes(planes, split));
+}
+
 /** CRC-32C. `seed`: the CRC of the bytes before these, 0 at the start. */
 export function crc32c(bytes: Uint8Array, seed: number): number {
   checkBytes('bytes', bytes);
   checkInteger('seed', seed, 0, 2 ** 32 - 1);
   return calling(() => addon().crc32c(bytes, seed));
+}
+
+/** Plain bytes of one chunk and of one block, at most (docs/pack-format.md, "Codecs"). */
+const LARGEST_CHUNK_BYTES = 2 ** 31;
+const LARGEST_BLOCK_BYTES = 2 ** 24;
+const HIGHEST_LEVEL = 22;
+
+/**
+ * Stored bytes of one chunk of a plane, cut into blocks of `blockBytes` (whole rows of the tensor). Several calls run at a time, on
+ * threads of the addon's own; `plain` is not to be changed meanwhile.
+ * `level`: 1 to 22 for zstd, 1 to 12 for lz4hc; the other codecs have none and take 0.
+ */
+export async function encodeChunk(
+  codec: ChunkCodec,
+  level: number,
+  plain: Uint8Array,
+  blockBytes: number,
+): Promise<Uint8Array> {
+  checkCodec(codec);
+  checkInteger('level', level, 0, HIGHEST_LEVEL);
+  checkBytes('plain', plain);
+  checkInteger('blockBytes', blockBytes, 1, LARGEST_BLOCK_BYTES);
+  return await awaiting(() => addon().encodeChunk(codec, level, plain, blockBytes));
+}
+
+/**
+ * Plain bytes of one chunk. `blockBytes` matters for raw chunks only: others know their own.
+ * @throws PACK_CORRUPT when the bytes cannot be a chunk of that codec and size; damage that the layout does not show gives wrong
+ * bytes, so the checksum is to be compared first
+ */
+export async function decodeChunk(
+  codec: ChunkCodec,
+  stored: Uint8Array,
+  plainBytes: number,
+  blockBytes: number,
+): Promise<Uint8Array> {
+  checkCodec(codec);
+  checkBytes('stored', stored);
+  checkInteger('plainBytes', plainBytes, 1, LARGEST_CHUNK_BYTES);
+  checkInteger('blockBytes', blockBytes, 1, LARGEST_BLOCK_BYTES);
+  return await awaiting(() => addon().decodeChunk(codec, stored, plainBytes, blockBytes));
+}
+
+/**
+ * Size and speed of a codec on one core, for a tensor of BF16 values in rows of `columns`: exponents coded, signs and mantissas raw,
+ * decoding ended in row-major values again. Decoding and memcpy take turns for `milliseconds`.
+ */
+export async function measureCodec(
+  codec: ChunkCodec,
+  level: number,
+  bf16Values: Uint8Array,
+  columns: number,
+  milliseconds: number,
+): Promise<CodecSpeed> {
+  checkCodec(codec);
+  checkInteger('level', level, 0, HIGHEST_LEVEL);
+  checkBytes('bf16Values', bf16Values);
+  checkInteger('columns', columns, 1, LARGEST_BLOCK_BYTES);
+  checkInteger('milliseconds', milliseconds, 1);
+  return await awaiting(() => addon().measureCodec(codec, level, bf16Values, columns, milliseconds));
 }
 
 /** Linux: the process is killed when its parent dies. Elsewhere nothing. */

@@ -2,7 +2,8 @@
 // Each step is skipped when its result already stands. Plain Node, because nothing is installed yet.
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -13,6 +14,11 @@ const SYSTEM_TOOLS = [
   { commands: ['c++', 'g++', 'clang++'], aptPackage: 'g++', purpose: 'a C++20 compiler' },
   { commands: ['cmake'], aptPackage: 'cmake', purpose: 'CMake 3.18 or newer' },
   { commands: ['make', 'ninja'], aptPackage: 'make', purpose: 'make or ninja' },
+];
+/** Found by the compiler itself, wherever the system keeps its headers. */
+const SYSTEM_LIBRARIES = [
+  { header: 'zstd.h', library: 'zstd', aptPackage: 'libzstd-dev', purpose: 'libzstd with its header' },
+  { header: 'lz4hc.h', library: 'lz4', aptPackage: 'liblz4-dev', purpose: 'liblz4 with its headers' },
 ];
 const TYPESCRIPT_ROOMS = [
   'shared',
@@ -51,15 +57,40 @@ function checkNode() {
   );
 }
 
-function missingTools() {
-  return SYSTEM_TOOLS.filter((tool) => !tool.commands.some((command) => works(command, ['--version'])));
+/** Links an empty program with the library. Where there is no compiler yet, nothing can be found. */
+function linksWith({ header, library }) {
+  const compiler = SYSTEM_TOOLS[0].commands.find((command) => works(command, ['--version']));
+  if (compiler === undefined) return false;
+  const folder = mkdtempSync(join(tmpdir(), 'odmoe-setup-'));
+  try {
+    const source = join(folder, 'links.cc');
+    writeFileSync(source, `#include <${header}>\nint main() { return 0; }\n`);
+    return works(compiler, [...librarySearchFlags(), source, '-o', join(folder, 'links'), `-l${library}`]);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** Where CMake looks and a compiler does not. */
+function librarySearchFlags() {
+  const prefixes = ['/usr/local', '/opt/homebrew', '/opt/local', ...(process.env.CMAKE_PREFIX_PATH ?? '').split(':')];
+  return prefixes
+    .filter((prefix) => prefix !== '' && existsSync(join(prefix, 'include')))
+    .flatMap((prefix) => [`-I${join(prefix, 'include')}`, `-L${join(prefix, 'lib')}`]);
+}
+
+function missingPackages() {
+  return [
+    ...SYSTEM_TOOLS.filter((tool) => !tool.commands.some((command) => works(command, ['--version']))),
+    ...SYSTEM_LIBRARIES.filter((library) => !linksWith(library)),
+  ];
 }
 
 function installSystemPackages() {
-  const missing = missingTools();
+  const missing = missingPackages();
   if (missing.length === 0) return;
-  const packages = missing.map((tool) => tool.aptPackage);
-  const list = missing.map((tool) => `  ${tool.purpose} (Debian, Ubuntu: ${tool.aptPackage})`).join('\n');
+  const packages = missing.map(({ aptPackage }) => aptPackage);
+  const list = missing.map(({ purpose, aptPackage }) => `  ${purpose} (Debian, Ubuntu: ${aptPackage})`).join('\n');
   const isRoot = process.getuid?.() === 0;
   const prefix = isRoot ? [] : ['sudo', '-n'];
   const mayInstall = works('apt-get', ['--version']) && (isRoot || works('sudo', ['-n', 'true']));
@@ -69,7 +100,7 @@ function installSystemPackages() {
   const aptGet = (...args) => run([...prefix, 'apt-get'][0], [...[...prefix, 'apt-get'].slice(1), ...args], { env });
   aptGet('update');
   aptGet('install', '--yes', '--no-install-recommends', ...packages);
-  if (missingTools().length > 0) throw new SetupError(`still missing after the installation:\n${list}`);
+  if (missingPackages().length > 0) throw new SetupError(`still missing after the installation:\n${list}`);
 }
 
 function hashFiles(paths) {

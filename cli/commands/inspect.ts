@@ -1,8 +1,9 @@
 import type { Command } from 'commander';
 import { describeModel, type ModelDescription } from '../../engine/loading/describe-model.js';
 import { openModelSource } from '../../engine/loading/open-model-source.js';
+import { NATIVE_BYTE_TOOLS } from '../../engine/packing/native-tools.js';
 import { requireUndamaged, verifyPack, type PackDamage } from '../../engine/packing/verify-pack.js';
-import { crc32c, expertSlotBytes } from '../../native/index.js';
+import { PLAIN_LOADER, expertSlotBytes } from '../../native/index.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { snakeCaseKeys } from '../output/snake-case.js';
 import { formatBytes } from '../../shared/terminal/units.js';
@@ -40,7 +41,11 @@ Examples:
 async function inspect(directory: string, flags: InspectFlags): Promise<void> {
   const source = await openModelSource(directory);
   const { hiddenSize, intermediateSize } = source.shape;
-  const { slotBytes } = expertSlotBytes({ hiddenSize, intermediateSize, format: source.shippedFormat }, SLOT_ROWS);
+  const { slotBytes } = expertSlotBytes(
+    { hiddenSize, intermediateSize, format: source.shippedFormat },
+    SLOT_ROWS,
+    PLAIN_LOADER,
+  );
   const description = describeModel(source, slotBytes);
   const damages = flags.verify && source.kind === 'pack' ? await verifyWithProgress(source) : null;
   if (flags.json) process.stdout.write(`${JSON.stringify(snakeCaseKeys({ ...description, damages }))}\n`);
@@ -51,7 +56,7 @@ async function inspect(directory: string, flags: InspectFlags): Promise<void> {
 async function verifyWithProgress(pack: Pack): Promise<PackDamage[]> {
   const bar = createProgressBar('verifying');
   try {
-    return await verifyPack(pack, crc32c, (done, total) => bar.update(done, total));
+    return await verifyPack(pack, NATIVE_BYTE_TOOLS, (done, total) => bar.update(done, total));
   } finally {
     bar.stop();
   }

@@ -1,9 +1,8 @@
 import type { Command } from 'commander';
-import { openOnDisk } from '../../engine/packing/pack-file.js';
+import { NATIVE_PACKING_TOOLS } from '../../engine/packing/native-tools.js';
 import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../../engine/packing/pack-checkpoint.js';
 import type { PackOutcome } from '../../engine/packing/pack-outcome.js';
-import { CODEC_NAMES } from '../../engine/packing/chunk-codec.js';
-import { crc32c, splitPlanes } from '../../native/index.js';
+import { CODEC_LEVELS, codecSetting, PACK_CODECS } from '../../shared/pack/pack-codec.js';
 import { parseWhole } from '../generation-flags.js';
 import { withInterrupt } from '../interrupt.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
@@ -12,6 +11,7 @@ import { formatBytes, formatDuration } from '../../shared/terminal/units.js';
 
 interface PackFlags {
   codec: string;
+  level?: number;
   shards: number;
   name?: string;
   json: boolean;
@@ -24,8 +24,9 @@ export function registerPackCommand(program: Command): void {
     .description('convert a Hugging Face checkpoint into a pack, which workers load experts from')
     .argument('<checkpoint>', 'directory with config.json and *.safetensors')
     .argument('<output>', 'directory for the pack; new, empty, or with an unfinished pack of the same checkpoint')
-    .option('--codec <name>', `how exponents are stored: ${CODEC_NAMES.join(', ')}`, DEFAULT_CODEC)
-    .option('--shards <n>', 'chunks that each exponent plane is cut into', parseWhole, DEFAULT_SHARDS)
+    .option('--codec <name>', `how exponents are stored: ${PACK_CODECS.join(', ')}`, DEFAULT_CODEC.codec)
+    .option('--level <n>', `level of the codec: ${levelRanges()}`, parseWhole)
+    .option('--shards <n>', 'chunks that the exponents of a matrix are cut into', parseWhole, DEFAULT_SHARDS)
     .option('--name <name>', "name that the pack records and the cluster's nodes compare (default: the checkpoint's)")
     .option('--json', 'print one JSON object', false)
     .addHelpText(
@@ -43,6 +44,15 @@ Examples:
     .action(async (checkpoint: string, output: string, flags: PackFlags) => pack(checkpoint, output, flags));
 }
 
+/** "zstd 1 to 22 (9), lz4hc ...". */
+function levelRanges(): string {
+  const ranges = PACK_CODECS.flatMap((codec) => {
+    const range = CODEC_LEVELS[codec];
+    return range === null ? [] : `${codec} ${range.lowest} to ${range.highest} (default ${range.usual})`;
+  });
+  return `${ranges.join(', ')}; the others have none`;
+}
+
 async function pack(checkpoint: string, output: string, flags: PackFlags): Promise<void> {
   const startedMs = performance.now();
   const bar = createProgressBar('packing');
@@ -53,14 +63,14 @@ async function pack(checkpoint: string, output: string, flags: PackFlags): Promi
         checkpoint,
         output,
         {
-          codec: flags.codec,
+          codec: codecSetting(flags.codec, flags.level ?? null),
           shards: flags.shards,
           name: flags.name ?? null,
           onDamagedPack: 'refuse',
           onProgress: (done, total) => bar.update(done, total),
           signal,
         },
-        { splitPlanes, crc32c, openFile: openOnDisk },
+        NATIVE_PACKING_TOOLS,
       ),
     );
   } finally {

@@ -1,4 +1,4 @@
-import type { NodeStatus, Placement, StatusReply } from '../../shared/rpc/messages.js';
+import type { CacheStatus, NodeStatus, Placement, PoolCounts, StatusReply } from '../../shared/rpc/messages.js';
 import { nodeJson, shortRole } from './node-json.js';
 import { snakeCaseKeys } from './snake-case.js';
 import { tableLines, type TableColumn } from './table.js';
@@ -35,6 +35,19 @@ const WORKER_COLUMNS: readonly TableColumn[] = [
   { title: 'execute', align: 'right' },
 ];
 
+const CACHE_COLUMNS: readonly TableColumn[] = [
+  { title: 'cache', align: 'left' },
+  { title: 'policy', align: 'left' },
+  { title: 'size', align: 'right' },
+  { title: 'full', align: 'right' },
+  { title: 'compressed', align: 'right' },
+  { title: 'sign-mantissa', align: 'right' },
+  { title: 'exponent', align: 'right' },
+  { title: 'full hits', align: 'right' },
+  { title: 'partial hits', align: 'right' },
+  { title: 'misses', align: 'right' },
+];
+
 const RATE_COLUMNS: readonly TableColumn[] = [
   { title: 'loads/s', align: 'right' },
   { title: 'executions/s', align: 'right' },
@@ -48,6 +61,7 @@ export function statusLines(status: StatusReply, earlier: EarlierStatus | null):
     '',
     ...tableLines(ROSTER_COLUMNS, status.nodes.map(rosterRow)),
     ...workerLines(status, earlier),
+    ...cacheLines(status.nodes),
     ...fetchLines(status),
     ...shadowLines(status.nodes),
     ...placementLines(status.placement),
@@ -116,6 +130,21 @@ function workerRow(node: NodeStatus): string[] {
     formatBytes(node.storageReadBytes),
     `${node.loadMsMean.toFixed(2)} ms`,
     `${node.executeMsMean.toFixed(2)} ms`,
+  ];
+}
+
+function cacheLines(nodes: readonly NodeStatus[]): string[] {
+  const rows = nodes.flatMap(({ identity, cache }) => (cache === null ? [] : [[identity.id, ...cacheRow(cache)]]));
+  return rows.length === 0 ? [] : ['', ...tableLines(CACHE_COLUMNS, rows)];
+}
+
+function cacheRow({ policy, bytes, capacities, kept, hits, misses }: CacheStatus): string[] {
+  const held = (pool: keyof PoolCounts): string => `${kept[pool]}/${capacities[pool]}`;
+  return [
+    policy,
+    formatBytes(bytes),
+    ...[held('full'), held('compressed'), held('signMantissa'), held('exponent')],
+    ...[hits.full, hits.compressed + hits.signMantissa + hits.exponent, misses].map(String),
   ];
 }
 

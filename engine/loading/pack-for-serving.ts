@@ -2,16 +2,15 @@ import { access, constants } from 'node:fs/promises';
 import { homedir, tmpdir, userInfo } from 'node:os';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { crc32c, splitPlanes } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import { makeDirectories } from '../../shared/files/make-directories.js';
 import { openCheckpoint, type Checkpoint } from '../../shared/model/checkpoint.js';
 import { fileExists } from '../../shared/model/read-file.js';
 import { isPackDirectory, openPack } from '../../shared/pack/open-pack.js';
 import { odmoeVersion } from '../../shared/pack/odmoe-version.js';
-import { MANIFEST_FILE } from '../../shared/pack/pack-layout.js';
+import { MANIFEST_FILE, PACK_FORMAT_VERSION } from '../../shared/pack/pack-layout.js';
 import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../packing/pack-checkpoint.js';
-import { openOnDisk } from '../packing/pack-file.js';
+import { NATIVE_PACKING_TOOLS } from '../packing/native-tools.js';
 import { LockHeldError } from '../../shared/storage/process-lock.js';
 import { sourceIdentity } from '../packing/source-identity.js';
 
@@ -53,7 +52,7 @@ export async function packForServing(
           ...(onProgress && { onProgress }),
           ...(signal && { signal }),
         },
-        { splitPlanes, crc32c, openFile: openOnDisk },
+        NATIVE_PACKING_TOOLS,
       );
       return target;
     } catch (thrown) {
@@ -80,7 +79,8 @@ async function isWholePack(target: string): Promise<boolean> {
 async function cacheName(checkpoint: Checkpoint): Promise<string> {
   const name = checkpoint.name.replaceAll(/[^\w.-]/g, '_');
   const version = odmoeVersion();
-  return `${name}-${(await sourceIdentity(checkpoint)).slice(0, KEY_DIGITS)}-${version}`;
+  const { codec } = DEFAULT_CODEC;
+  return `${name}-${(await sourceIdentity(checkpoint)).slice(0, KEY_DIGITS)}-${version}-v${PACK_FORMAT_VERSION}-${codec}`;
 }
 
 /** The first candidate that can be made; the error of the last one when none can. */

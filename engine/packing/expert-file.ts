@@ -1,21 +1,26 @@
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { ModelTensor } from '../../shared/model/checkpoint.js';
 import { EXPERT_PARTS, type ExpertPart } from '../../shared/model/model-family.js';
-import { planeSplit, valueBytes, type PlaneSplit } from '../../shared/model/weight-dtype.js';
+import type { ChunkCodec } from '../../shared/model/tensor-source.js';
+import { PLANE_BYTES_PER_VALUE, planeSplit, valueBytes, type PlaneSplit } from '../../shared/model/weight-dtype.js';
 import type { FinishedFile, ManifestChunk, ManifestExpert, ManifestExpertTensor } from '../../shared/pack/manifest.js';
 import {
   alignUp,
+  blockRows,
   expertFileName,
   placeRawPlanes,
+  shardCodec,
+  shardedPlanes,
   shardRanges,
   type ShardRange,
 } from '../../shared/pack/pack-layout.js';
-import { PackFile } from './pack-file.js';
+import { type EncodedChunk, EncodeQueue } from './encode-queue.js';
+import type { PackFile } from './pack-file.js';
 import type { PackingContext } from './packing-context.js';
 
 export type ExpertTensors = Readonly<Record<ExpertPart, ModelTensor>>;
 
-/** Writes experts-LAYER.bin: the experts in order, of each gate, up and down, of each its planes cut into chunks. */
+/** Writes experts-LAYER.bin: the experts in order, of each its raw planes and then its shards. */
 export async function writeExpertFile(
   layer: number,
   experts: readonly ExpertTensors[],
@@ -25,101 +30,156 @@ export async function writeExpertFile(
   const entries: ManifestExpert[] = [];
   let offsetBytes = 0;
   for (const [expert, tensors] of experts.entries()) {
-    const written: Partial<Record<ExpertPart, ManifestExpertTensor>> = {};
-    for (const part of EXPERT_PARTS) {
-      const writer = new ExpertTensorWriter(tensors[part], offsetBytes, file, context);
-      written[part] = await writer.write();
-      offsetBytes = writer.endBytes;
-      await file.completeThrough(offsetBytes);
-    }
-    const { gate, up, down } = written as Record<ExpertPart, ManifestExpertTensor>;
+    const writer = new ExpertWriter(tensors, offsetBytes, file, context);
+    const { gate, up, down } = await writer.write();
+    offsetBytes = writer.endBytes;
+    await file.completeThrough(offsetBytes);
     entries.push({ layer, expert, file: expertFileName(layer), gate, up, down });
   }
   return { dense: [], experts: entries };
 }
 
-/** Streams one matrix into planes: plane 0 shard by shard through the codec, the others raw to places known from the start. */
-class ExpertTensorWriter {
-  /** Where the next tensor may begin, once write() is done. */
+/** A matrix that is being written. */
+interface MatrixInWork {
+  tensor: ModelTensor;
+  rows: number;
+  columns: number;
+  split: PlaneSplit;
+  rawChunks: ManifestChunk[];
+  shardChunks: ManifestChunk[];
+  sourceCrc32c: number;
+}
+
+/**
+ * Streams one expert into its chunks. Raw planes go to places known from the start; the shards of all three matrices go through the
+ * encoders side by side and follow in order.
+ */
+class ExpertWriter {
+  /** Where the next expert may begin, once write() is done. */
   endBytes: number;
-  private readonly values: number;
-  private readonly split: PlaneSplit;
-  private readonly rawChunks: ManifestChunk[];
-  private readonly shardChunks: ManifestChunk[] = [];
-  private sourceCrc32c = 0;
+  private readonly matrices: Readonly<Record<ExpertPart, MatrixInWork>>;
+  private readonly queue: EncodeQueue;
 
   constructor(
-    private readonly tensor: ModelTensor,
-    extentBytes: number,
+    tensors: ExpertTensors,
+    beginBytes: number,
     private readonly file: PackFile,
     private readonly context: PackingContext,
   ) {
-    this.values = tensor.sizeBytes / valueBytes(tensor.dtype);
-    this.split = planeSplit(tensor.dtype);
-    const { rawPlanes, shardsOffsetBytes } = placeRawPlanes(this.split, this.values, extentBytes);
-    this.rawChunks = rawPlanes.map(({ plane, offsetBytes, plainBytes }) => ({
-      plane,
-      codec: 'raw',
-      offset_bytes: offsetBytes,
-      stored_bytes: plainBytes,
-      plain_bytes: plainBytes,
-      crc32c: 0,
-    }));
-    this.endBytes = shardsOffsetBytes;
+    this.endBytes = beginBytes;
+    const begin = (part: ExpertPart): MatrixInWork => this.beginMatrix(tensors[part]);
+    this.matrices = { gate: begin('gate'), up: begin('up'), down: begin('down') };
+    this.queue = new EncodeQueue(context.tools.encodesAtOnce);
   }
 
-  async write(): Promise<ManifestExpertTensor> {
-    const [rows = 1, columns = 1] = this.tensor.dimensions;
-    for (const range of shardRanges(rows, columns, this.context.shards)) await this.writeShard(range);
-    return {
-      name: this.tensor.name,
-      dtype: this.tensor.dtype,
-      rows,
-      columns,
-      split: this.split,
-      source_crc32c: this.sourceCrc32c,
-      chunks: [...this.shardChunks, ...this.rawChunks],
-    };
-  }
-
-  private async writeShard(range: ShardRange): Promise<void> {
-    const { context, tensor } = this;
-    const bytesPerValue = valueBytes(tensor.dtype);
-    const encoder = context.codec.startChunk();
-    const chunk: ManifestChunk = {
-      plane: 0,
-      codec: context.codec.name,
-      offset_bytes: this.endBytes,
-      stored_bytes: 0,
-      plain_bytes: range.values,
-      crc32c: 0,
-    };
-    const sourceOffset = tensor.offsetBytes + range.firstValue * bytesPerValue;
-    let value = range.firstValue;
-    for await (const piece of context.reader.pieces(tensor.path, sourceOffset, range.values * bytesPerValue)) {
-      this.sourceCrc32c = context.tools.crc32c(piece, this.sourceCrc32c);
-      const planes = context.tools.splitPlanes(piece, this.split);
-      for (const rawChunk of this.rawChunks) await this.writeRaw(rawChunk, value, planeOf(planes, rawChunk.plane));
-      await this.append(chunk, await encoder.push(planeOf(planes, 0)));
-      value += piece.length / bytesPerValue;
-      context.onBytes(piece.length);
+  async write(): Promise<Readonly<Record<ExpertPart, ManifestExpertTensor>>> {
+    try {
+      for (const part of EXPERT_PARTS) await this.writeMatrix(this.matrices[part]);
+      await this.queue.drain();
+    } catch (thrown) {
+      await this.queue.abandon();
+      throw thrown;
     }
-    await this.append(chunk, await encoder.finish());
-    this.shardChunks.push(chunk);
-    this.endBytes = alignUp(chunk.offset_bytes + chunk.stored_bytes);
+    const { gate, up, down } = this.matrices;
+    return { gate: manifestEntry(gate), up: manifestEntry(up), down: manifestEntry(down) };
   }
 
-  private async writeRaw(chunk: ManifestChunk, firstValue: number, bytes: Uint8Array): Promise<void> {
-    const bytesPerValue = chunk.plain_bytes / this.values;
+  private beginMatrix(tensor: ModelTensor): MatrixInWork {
+    const [rows = 1, columns = 1] = tensor.dimensions;
+    const split = planeSplit(tensor.dtype, this.context.codec.codec);
+    const { rawPlanes, endBytes } = placeRawPlanes(split, rows * columns, this.endBytes);
+    this.endBytes = endBytes;
+    const rawChunks = rawPlanes.map(({ plane, offsetBytes, plainBytes }): ManifestChunk => {
+      const bytes = { offset_bytes: offsetBytes, stored_bytes: plainBytes, plain_bytes: plainBytes };
+      return { plane, codec: 'raw', ...bytes, crc32c: 0 };
+    });
+    return { tensor, rows, columns, split, rawChunks, shardChunks: [], sourceCrc32c: 0 };
+  }
+
+  private async writeMatrix(matrix: MatrixInWork): Promise<void> {
+    for (const range of shardRanges(matrix.rows, matrix.columns, this.context.shards)) {
+      const sharded = shardedPlanes(matrix.split);
+      await this.queue.makeRoom(sharded.length, range.values * sharded.length);
+      const plain = await this.readShard(matrix, range, sharded);
+      for (const [index, plane] of sharded.entries()) this.encode(matrix, plane, plain[index] ?? new Uint8Array(0));
+    }
+  }
+
+  /** Reads a shard's values, writes their raw planes, and gives its plain bytes of the planes that are cut into shards. */
+  private async readShard(matrix: MatrixInWork, range: ShardRange, sharded: number[]): Promise<Uint8Array[]> {
+    const { tensor, split } = matrix;
+    const { reader, tools } = this.context;
+    const bytesPerValue = valueBytes(tensor.dtype);
+    const plain = sharded.map(() => new Uint8Array(range.values));
+    const sourceOffset = tensor.offsetBytes + range.firstValue * bytesPerValue;
+    let value = 0;
+    for await (const piece of reader.pieces(tensor.path, sourceOffset, range.values * bytesPerValue)) {
+      matrix.sourceCrc32c = tools.crc32c(piece, matrix.sourceCrc32c);
+      const planes = tools.splitPlanes(piece, split);
+      for (const chunk of matrix.rawChunks) {
+        await this.writeRaw(matrix, chunk, range.firstValue + value, planeOf(planes, chunk.plane));
+      }
+      for (const [index, plane] of sharded.entries()) plain[index]?.set(planeOf(planes, plane), value);
+      value += piece.length / bytesPerValue;
+      this.context.onBytes(piece.length);
+    }
+    return plain;
+  }
+
+  private async writeRaw(
+    matrix: MatrixInWork,
+    chunk: ManifestChunk,
+    firstValue: number,
+    bytes: Uint8Array,
+  ): Promise<void> {
+    const bytesPerValue = PLANE_BYTES_PER_VALUE[matrix.split][chunk.plane] ?? 1;
     await this.file.writeAt(chunk.offset_bytes + firstValue * bytesPerValue, bytes);
     chunk.crc32c = this.context.tools.crc32c(bytes, chunk.crc32c);
   }
 
-  private async append(chunk: ManifestChunk, bytes: Uint8Array): Promise<void> {
-    await this.file.writeAt(chunk.offset_bytes + chunk.stored_bytes, bytes);
-    chunk.crc32c = this.context.tools.crc32c(bytes, chunk.crc32c);
-    chunk.stored_bytes += bytes.length;
+  private encode(matrix: MatrixInWork, plane: number, plain: Uint8Array): void {
+    const codec = shardCodec(matrix.split, plane, this.context.codec.codec) ?? 'raw';
+    const blockBytes = blockRows(matrix.rows, matrix.columns) * matrix.columns;
+    this.queue.add(plain.length, encodeShard(codec, plain, blockBytes, this.context), async (encoded) => {
+      await this.file.writeAt(this.endBytes, encoded.stored);
+      matrix.shardChunks.push({
+        plane,
+        codec: encoded.codec,
+        offset_bytes: this.endBytes,
+        stored_bytes: encoded.stored.length,
+        plain_bytes: plain.length,
+        crc32c: this.context.tools.crc32c(encoded.stored, 0),
+      });
+      this.endBytes = alignUp(this.endBytes + encoded.stored.length);
+    });
   }
+}
+
+/** A shard that its codec does not make smaller is stored raw. */
+async function encodeShard(
+  codec: ChunkCodec,
+  plain: Uint8Array,
+  blockBytes: number,
+  { codec: setting, tools }: PackingContext,
+): Promise<EncodedChunk> {
+  if (codec === 'raw') return { codec, stored: plain };
+  const level = codec === setting.codec ? (setting.level ?? 0) : 0;
+  const stored = await tools.encodeChunk(codec, level, plain, blockBytes);
+  return stored.length < plain.length ? { codec, stored } : { codec: 'raw', stored: plain };
+}
+
+function manifestEntry(matrix: MatrixInWork): ManifestExpertTensor {
+  const { tensor, rows, columns, split } = matrix;
+  return {
+    name: tensor.name,
+    dtype: tensor.dtype,
+    rows,
+    columns,
+    split,
+    source_crc32c: matrix.sourceCrc32c,
+    // Sorting keeps the shards of a plane in order.
+    chunks: [...matrix.shardChunks, ...matrix.rawChunks].sort((a, b) => a.plane - b.plane),
+  };
 }
 
 function planeOf(planes: Uint8Array[], plane: number): Uint8Array {

@@ -8,14 +8,16 @@ import { CHECKPOINT_FILE_ERRORS } from '../../shared/model/safetensors-file.js';
 import { shapeToManifest, type Manifest } from '../../shared/pack/manifest.js';
 import { openPack } from '../../shared/pack/open-pack.js';
 import { COPIED_FILES, JOURNAL_FILE } from '../../shared/pack/pack-layout.js';
+import { describeCodec } from '../../shared/pack/pack-codec.js';
 import type { PackOutcome } from './pack-outcome.js';
 import type { PackingContext } from './packing-context.js';
 import type { PackingPlan } from './packing-journal.js';
 import { type FingerprintedTensor, packedTensors, sourceFingerprint } from './source-identity.js';
+import { requireUndamaged, verifyPack } from './verify-pack.js';
 
 /**
  * Packing into a directory that holds a whole pack: done already if it is the pack of this checkpoint, which is found out by reading
- * the weights; never overwritten if it is another.
+ * the weights of both; never overwritten if it is another.
  * @throws USAGE when it is another, PACK_CORRUPT when it is damaged
  */
 export async function matchWholePack(
@@ -35,6 +37,7 @@ export async function matchWholePack(
       `${pack.directory}: holds a whole pack already, and ${difference}; remove it or choose another directory`,
     );
   }
+  requireUndamaged(pack, await verifyPack(pack, context.tools));
   await rm(join(pack.directory, JOURNAL_FILE), { force: true });
   return {
     directory: pack.directory,
@@ -50,8 +53,9 @@ export async function matchWholePack(
 
 function planDifference(manifest: Manifest, plan: PackingPlan, checkpoint: Checkpoint): string | null {
   if (manifest.model.name !== plan.name) return `its name is "${manifest.model.name}", not "${plan.name}"`;
-  const [packedCodec, codec]: [string, string] = [manifest.codec, plan.codec];
-  if (packedCodec !== codec) return `its codec is ${packedCodec}, not ${codec}`;
+  const packed = describeCodec({ codec: manifest.codec, level: manifest.codec_level });
+  const wanted = describeCodec({ codec: plan.codec, level: plan.codec_level });
+  if (packed !== wanted) return `its codec is ${packed}, not ${wanted}`;
   if (manifest.shards !== plan.shards) return `it has ${manifest.shards} shards, not ${plan.shards}`;
   if (JSON.stringify(manifest.model.shape) !== JSON.stringify(shapeToManifest(checkpoint.shape))) {
     return 'its model has another shape';

@@ -1,19 +1,28 @@
-import type { Split } from '../../shared/model/tensor-source.js';
-import type { PlaneCodec } from './chunk-codec.js';
+import type { ChunkCodec, Split } from '../../shared/model/tensor-source.js';
+import type { CodecSetting } from '../../shared/pack/pack-codec.js';
 import type { OpenFile } from './pack-file.js';
 import type { TensorReader } from './tensor-reader.js';
 
-/** What packing takes from outside: the native addon's byte work, and the opening of output files. */
-export interface PackingTools {
+/** What making and checking packs takes of the native addon. */
+export interface ByteTools {
   splitPlanes(values: Uint8Array, split: Split): Uint8Array[];
+  joinPlanes(planes: Uint8Array[], split: Split): Uint8Array;
   crc32c(bytes: Uint8Array, seed: number): number;
+  encodeChunk(codec: ChunkCodec, level: number, plain: Uint8Array, blockBytes: number): Promise<Uint8Array>;
+  decodeChunk(codec: ChunkCodec, stored: Uint8Array, plainBytes: number, blockBytes: number): Promise<Uint8Array>;
+}
+
+/** What packing takes from outside. */
+export interface PackingTools extends ByteTools {
   openFile: OpenFile;
+  /** Chunks that are encoded side by side; the bytes of the pack do not depend on it. */
+  encodesAtOnce: number;
 }
 
 /** What writing any one file of a pack needs. */
 export interface PackingContext {
   outputDirectory: string;
-  codec: PlaneCodec;
+  codec: CodecSetting;
   shards: number;
   tools: PackingTools;
   reader: TensorReader;

@@ -2,7 +2,7 @@ import { appendFile, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { systemErrorCode } from '../../shared/model/read-file.js';
-import { codecSchema, finishedFileSchema, type FinishedFile } from '../../shared/pack/manifest.js';
+import { codecLevelSchema, codecSchema, finishedFileSchema, type FinishedFile } from '../../shared/pack/manifest.js';
 import { JOURNAL_FILE } from '../../shared/pack/pack-layout.js';
 import { syncDirectory } from './pack-file.js';
 
@@ -12,6 +12,7 @@ export const packingPlanSchema = z.strictObject({
   odmoe_version: z.string(),
   name: z.string(),
   codec: codecSchema,
+  codec_level: codecLevelSchema,
   shards: z.int(),
   /** Of the checkpoint's files: their names, sizes, times of change, headers. */
   source_identity: z.string(),

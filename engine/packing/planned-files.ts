@@ -5,7 +5,8 @@ import type { Checkpoint, ModelTensor } from '../../shared/model/checkpoint.js';
 import { EXPERT_PARTS, type ExpertPart } from '../../shared/model/model-family.js';
 import { fileExists, readFailure } from '../../shared/model/read-file.js';
 import { CHECKPOINT_FILE_ERRORS } from '../../shared/model/safetensors-file.js';
-import { planeSplit, valueBytes } from '../../shared/model/weight-dtype.js';
+import { planeSplit } from '../../shared/model/weight-dtype.js';
+import type { ChunkCodec } from '../../shared/model/tensor-source.js';
 import type { FinishedFile } from '../../shared/pack/manifest.js';
 import {
   alignUp,
@@ -13,6 +14,8 @@ import {
   DENSE_FILE,
   expertFileName,
   placeRawPlanes,
+  shardCodec,
+  shardedPlanes,
   shardRanges,
 } from '../../shared/pack/pack-layout.js';
 import { denseLayout, writeDenseFile } from './dense-file.js';
@@ -96,14 +99,28 @@ function wholeExpert(gate?: ModelTensor, up?: ModelTensor, down?: ModelTensor): 
   return { gate, up, down };
 }
 
-function expectedExtentBytes(tensor: ModelTensor, context: PackingContext): number {
+/**
+ * Stored bytes of a plain byte of a plane, about: trained weights have some 2.6 bits of information in an exponent. For the check of
+ * free space, which should refuse only what cannot fit.
+ */
+const EXPECTED_RATIO: Readonly<Record<ChunkCodec, number>> = {
+  raw: 1,
+  zstd: 0.37,
+  lz4hc: 0.6,
+  fixed4: 0.52,
+  huffman: 0.35,
+  packed3: 0.375,
+};
+
+function expectedExtentBytes(tensor: ModelTensor, { codec, shards }: PackingContext): number {
   const [rows = 1, columns = 1] = tensor.dimensions;
-  const values = tensor.sizeBytes / valueBytes(tensor.dtype);
-  const { shardsOffsetBytes } = placeRawPlanes(planeSplit(tensor.dtype), values, 0);
-  return shardRanges(rows, columns, context.shards).reduce(
-    (offset, shard) => alignUp(offset + context.codec.expectedStoredBytes(shard.values)),
-    shardsOffsetBytes,
-  );
+  const split = planeSplit(tensor.dtype, codec.codec);
+  let bytes = placeRawPlanes(split, rows * columns, 0).endBytes;
+  for (const plane of shardedPlanes(split)) {
+    const ratio = EXPECTED_RATIO[shardCodec(split, plane, codec.codec) ?? 'raw'];
+    for (const { values } of shardRanges(rows, columns, shards)) bytes = alignUp(bytes + values * ratio);
+  }
+  return bytes;
 }
 
 function sumBytes(tensors: readonly ModelTensor[]): number {

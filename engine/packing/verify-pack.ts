@@ -2,11 +2,21 @@ import { createHash } from 'node:crypto';
 import type { FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import { OdmoeError } from '../../shared/errors/index.js';
-import { openFile, readFailure } from '../../shared/model/read-file.js';
-import type { ManifestFile } from '../../shared/pack/manifest.js';
-import { packExtents, type PackExtent } from '../../shared/pack/manifest-check.js';
+import { EXPERT_PARTS } from '../../shared/model/model-family.js';
+import { type FileErrors, openFile, readFailure } from '../../shared/model/read-file.js';
+import { readExactly } from '../../shared/model/safetensors-file.js';
+import type { ManifestExpert, ManifestExpertTensor, ManifestFile } from '../../shared/pack/manifest.js';
+import { matrixLabel, packExtents, type PackExtent } from '../../shared/pack/manifest-check.js';
 import type { Pack } from '../../shared/pack/open-pack.js';
+import { matrixValues } from './matrix-values.js';
+import type { ByteTools } from './packing-context.js';
 import { PIECE_BYTES } from './tensor-reader.js';
+
+const PACK_FILE_ERRORS: FileErrors = {
+  missing: 'PACK_CORRUPT',
+  invalid: 'PACK_CORRUPT',
+  remedy: 'copy the pack again',
+};
 
 /** Damages named in the message of one error; all are in the report. */
 const DAMAGES_NAMED = 20;
@@ -21,31 +31,102 @@ export interface PackDamage {
 }
 
 /**
- * Reads a whole pack once and compares every file's size and SHA-256 and every chunk's CRC-32C.
- * @returns every damage found, in the order of files and offsets
+ * Reads a whole pack and compares every file's size and SHA-256 and every chunk's CRC-32C; then recovers the values of every expert
+ * whose chunks are sound and compares their CRC-32C with that of the values that were packed.
+ * @returns every damage found, in the order of files
  * @throws STORAGE_FAILED when a file cannot be read
  */
 export async function verifyPack(
   pack: Pack,
-  crc32c: (bytes: Uint8Array, seed: number) => number,
+  tools: ByteTools,
   onProgress?: (doneBytes: number, totalBytes: number) => void,
 ): Promise<PackDamage[]> {
-  const { files } = pack.manifest;
-  const totalBytes = files.reduce((sum, file) => sum + file.size_bytes, 0);
-  const extents = new Map<string, PackExtent[]>(files.map((file) => [file.name, []]));
-  for (const extent of packExtents(pack.manifest)) extents.get(extent.file)?.push(extent);
-  const damages: PackDamage[] = [];
+  const { files, experts } = pack.manifest;
+  const all = packExtents(pack.manifest);
+  const fileBytes = files.reduce((sum, file) => sum + file.size_bytes, 0);
+  const valueBytes = experts.reduce((sum, expert) => sum + expertBytes(expert), 0);
   let doneBytes = 0;
+  const progress = (bytes: number): void => {
+    doneBytes += bytes;
+    onProgress?.(doneBytes, fileBytes + valueBytes);
+  };
+  const damages: PackDamage[] = [];
   for (const file of files) {
-    const verifier = new FileVerifier(file, extents.get(file.name) ?? [], crc32c);
+    const extents = all.filter((extent) => extent.file === file.name);
+    const verifier = new FileVerifier(file, extents, tools);
     for await (const piece of filePieces(join(pack.directory, file.name))) {
       verifier.push(piece);
-      doneBytes += piece.length;
-      onProgress?.(doneBytes, totalBytes);
+      progress(piece.length);
     }
-    damages.push(...verifier.finish());
+    const found = verifier.finish();
+    const values = await verifyValues(pack, file.name, found, tools, progress);
+    damages.push(...found, ...values);
   }
   return damages;
+}
+
+/** Recovers the values of a file's experts; matrices of which a chunk is known to be damaged are left out. */
+async function verifyValues(
+  pack: Pack,
+  fileName: string,
+  known: readonly PackDamage[],
+  tools: ByteTools,
+  progress: (bytes: number) => void,
+): Promise<PackDamage[]> {
+  const experts = pack.manifest.experts.filter((expert) => expert.file === fileName);
+  if (experts.length === 0) return [];
+  const path = join(pack.directory, fileName);
+  const damages: PackDamage[] = [];
+  const handle = await openFile(path).catch((thrown: unknown) => {
+    throw readFailure(thrown, path, PACK_FILE_ERRORS);
+  });
+  try {
+    for (const expert of experts) {
+      for (const part of EXPERT_PARTS) {
+        const place = matrixLabel(expert, part);
+        const isKnown = known.some((damage) => damage.place?.startsWith(place) === true);
+        const damage = isKnown ? null : await valueDamage(expert[part], handle, path, tools);
+        if (damage !== null) damages.push({ file: fileName, place, ...damage });
+        progress(matrixBytes(expert[part]));
+      }
+    }
+  } finally {
+    await handle.close();
+  }
+  return damages;
+}
+
+async function valueDamage(
+  matrix: ManifestExpertTensor,
+  handle: FileHandle,
+  path: string,
+  tools: ByteTools,
+): Promise<Pick<PackDamage, 'expected' | 'found'> | null> {
+  const expected = `values of ${checksum(matrix.source_crc32c)}`;
+  const read = async (offsetBytes: number, sizeBytes: number): Promise<Uint8Array> =>
+    readExactly(handle, path, offsetBytes, sizeBytes);
+  try {
+    let crc = 0;
+    for await (const values of matrixValues(matrix, read, tools)) crc = tools.crc32c(values, crc);
+    return crc === matrix.source_crc32c ? null : { expected, found: `values of ${checksum(crc)}` };
+  } catch (thrown) {
+    const failure = readFailure(thrown, path, PACK_FILE_ERRORS);
+    if (failure.code === 'PACK_CORRUPT') return { expected, found: failure.message };
+    if (failure.code === 'MODEL_CORRUPT') return { expected, found: 'a file that ends before them' };
+    throw failure;
+  }
+}
+
+function expertBytes(expert: ManifestExpert): number {
+  return EXPERT_PARTS.reduce((sum, part) => sum + matrixBytes(expert[part]), 0);
+}
+
+function matrixBytes(matrix: ManifestExpertTensor): number {
+  return matrix.chunks.reduce((sum, chunk) => sum + chunk.stored_bytes, 0);
+}
+
+function checksum(crc: number): string {
+  return `crc32c ${crc.toString(16).padStart(8, '0')}`;
 }
 
 /** @throws PACK_CORRUPT naming what is damaged, unless nothing is */
@@ -76,7 +157,7 @@ class FileVerifier {
   constructor(
     private readonly file: ManifestFile,
     private readonly extents: readonly PackExtent[],
-    private readonly crc32c: (bytes: Uint8Array, seed: number) => number,
+    private readonly tools: Pick<ByteTools, 'crc32c'>,
   ) {}
 
   push(piece: Uint8Array): void {
@@ -87,7 +168,7 @@ class FileVerifier {
       if (extent.offsetBytes >= end) break;
       const from = Math.max(0, extent.offsetBytes - this.offsetBytes);
       const to = Math.min(piece.length, extentEnd - this.offsetBytes);
-      this.crc = this.crc32c(piece.subarray(from, to), this.crc);
+      this.crc = this.tools.crc32c(piece.subarray(from, to), this.crc);
       if (extentEnd > end) break;
       this.closeExtent(extent);
     }
@@ -108,8 +189,8 @@ class FileVerifier {
 
   private closeExtent(extent: PackExtent): void {
     if (this.crc !== extent.crc32c) {
-      const hex = (crc: number): string => `crc32c ${crc.toString(16).padStart(8, '0')}`;
-      this.damages.push({ file: extent.file, place: extent.label, expected: hex(extent.crc32c), found: hex(this.crc) });
+      const [expected, found] = [checksum(extent.crc32c), checksum(this.crc)];
+      this.damages.push({ file: extent.file, place: extent.label, expected, found });
     }
     this.crc = 0;
     this.current += 1;
@@ -127,11 +208,7 @@ async function* filePieces(path: string): AsyncGenerator<Uint8Array> {
       yield piece.subarray(0, bytesRead);
     }
   } catch (thrown) {
-    throw readFailure(thrown, path, {
-      missing: 'PACK_CORRUPT',
-      invalid: 'PACK_CORRUPT',
-      remedy: 'copy the pack again',
-    });
+    throw readFailure(thrown, path, PACK_FILE_ERRORS);
   } finally {
     await handle?.close();
   }

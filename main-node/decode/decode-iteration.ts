@@ -68,7 +68,7 @@ async function runLayerExperts(
   const placement = engine.roster.placement ?? (await engine.dispatcher.placement(context.signal));
   // What shadow predicted under another placement, the workers have forgotten.
   const inForce = step.prediction?.epoch === placement.epoch ? step.prediction.experts : null;
-  const match = matchExperts(placement, step.layer, step.position, inForce, step.activated);
+  const match = matchExperts(placement, step.layer, inForce, step.activated);
   let longestStallUs = 0;
   const runs = match.assignments.map(async (assignment, rank) => {
     const stallUs = await runExpert(engine, context, slot, step, assignment, rank);

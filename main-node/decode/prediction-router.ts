@@ -53,7 +53,7 @@ export class PredictionRouter {
     const placement = this.targets.placement;
     if (placement?.epoch !== epoch) return;
     const byWorker = new Map<string, number[]>();
-    for (const [expert, workerId] of assignPredictedExperts(placement, layer, position, prediction.experts)) {
+    for (const [expert, workerId] of assignPredictedExperts(placement, layer, prediction.experts)) {
       byWorker.set(workerId, [...(byWorker.get(workerId) ?? []), expert]);
     }
     for (const [workerId, experts] of byWorker) {

@@ -6,6 +6,7 @@
 
 #include "native_tests.h"
 #include "odmoe/measure.h"
+#include "reference_arithmetic.h"
 
 namespace odmoe::test {
 namespace {
@@ -19,7 +20,8 @@ struct Shape {
 class MatrixSet {
  public:
   MatrixSet(Backend& backend, WeightFormat format, Shape shape) : backend_(backend), shape_(shape) {
-    const auto values = random_values(static_cast<size_t>(shape.rows * shape.columns), 1, 0.02f);
+    std::vector<float> values = random_values(static_cast<size_t>(shape.rows * shape.columns), 1, 0.02f);
+    for (float& value : values) value = reference_of_bf16(reference_to_bf16(value));
     const uint64_t bytes = backend.matrix_bytes(format, shape.rows, shape.columns);
     const uint64_t copies = std::max<uint64_t>(1, (uint64_t{320} << 20) / bytes);
     for (uint64_t i = 0; i < copies; ++i) {
@@ -62,10 +64,10 @@ void run_benchmark(const std::string& instruction_set, int threads) {
   const int used_threads = backend->info().threads;
   std::printf("%s, %d threads\n%-6s %-12s %4s %10s %10s %6s %12s %12s %6s\n", backend->info().instruction_set.c_str(),
               used_threads, "format", "shape", "n", "GB/s", "read GB/s", "share", "GFLOP/s", "peak", "share");
-  const WeightFormat formats[] = {WeightFormat::bf16, WeightFormat::int8, WeightFormat::nf4, WeightFormat::fp16,
-                                  WeightFormat::fp32};
-  const char* const names[] = {"bf16", "int8", "nf4", "fp16", "fp32"};
-  for (int f = 0; f < 5; ++f) {
+  const WeightFormat formats[] = {WeightFormat::bf16, WeightFormat::fixed4, WeightFormat::int8,
+                                  WeightFormat::nf4,  WeightFormat::fp16,   WeightFormat::fp32};
+  const char* const names[] = {"bf16", "fixed4", "int8", "nf4", "fp16", "fp32"};
+  for (int f = 0; f < 6; ++f) {
     for (const Shape shape : {Shape{7168, 1024}, Shape{1024, 3584}, Shape{4096, 4096}}) {
       MatrixSet matrices(*backend, formats[f], shape);
       for (const int n : {1, 2, 4, 8, 16, 128}) {

@@ -16,12 +16,20 @@ constexpr FormatName kFormats[] = {{WeightFormat::bf16, "bf16"},
                                    {WeightFormat::fp16, "fp16"},
                                    {WeightFormat::fp32, "fp32"},
                                    {WeightFormat::int8, "int8"},
-                                   {WeightFormat::nf4, "nf4"}};
+                                   {WeightFormat::nf4, "nf4"},
+                                   {WeightFormat::fixed4, "fixed4"}};
 
 struct Size {
   int64_t rows;
   int64_t columns;
 };
+
+// What the format can be given: fixed4 rounds nothing.
+std::vector<float> weights_for(WeightFormat format, std::vector<float> values) {
+  if (format != WeightFormat::fixed4) return values;
+  for (float& value : values) value = reference_of_bf16(reference_to_bf16(value));
+  return values;
+}
 
 // The product of n rows of x with every row of the weights, one naive dot at a time.
 std::vector<float> reference_product(WeightFormat format, const std::vector<float>& weights, Size size,
@@ -52,9 +60,10 @@ void equals_reference(const std::string& set, const FormatName& format) {
     auto backend = open_backend(set, threads);
     for (const Size size : {Size{1, 1}, Size{3, 31}, Size{4, 32}, Size{5, 33}, Size{9, 64}, Size{70, 97}, Size{33, 160},
                             Size{6, 2081}, Size{258, 224}}) {
-      const auto weights = random_values(static_cast<size_t>(size.rows * size.columns), 1, 0.05f);
+      const auto weights =
+          weights_for(format.format, random_values(static_cast<size_t>(size.rows * size.columns), 1, 0.05f));
       DeviceMatrix matrix(*backend, format.format, size.rows, size.columns, Split::none_fp32, weights.data());
-      for (const int n : {1, 2, 3, 4, 7}) {
+      for (const int n : {1, 2, 3, 4, 5, 6, 7, 13}) {
         const auto x = random_values(static_cast<size_t>(n * size.columns), 2);
         check_same(product(*backend, matrix.matrix, x, n), reference_product(format.format, weights, size, x, n),
                    std::string(format.name) + " " + std::to_string(size.rows) + "x" + std::to_string(size.columns) +
@@ -68,7 +77,8 @@ void equals_reference(const std::string& set, const FormatName& format) {
 void ignores_batch(const std::string& set, const FormatName& format) {
   const Size size{131, 2112};
   const int most = 50;
-  const auto weights = random_values(static_cast<size_t>(size.rows * size.columns), 3, 0.05f);
+  const auto weights =
+      weights_for(format.format, random_values(static_cast<size_t>(size.rows * size.columns), 3, 0.05f));
   const auto x = random_values(static_cast<size_t>(most * size.columns), 4);
   auto backend = open_backend(set, 2);
   DeviceMatrix matrix(*backend, format.format, size.rows, size.columns, Split::none_fp32, weights.data());
@@ -78,7 +88,7 @@ void ignores_batch(const std::string& set, const FormatName& format) {
         product(*backend, matrix.matrix, {x.begin() + i * size.columns, x.begin() + (i + 1) * size.columns}, 1);
     alone.insert(alone.end(), one.begin(), one.end());
   }
-  for (const int n : {2, 3, 4, 5, 6, 7, 16, 50}) {
+  for (const int n : {2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 25, 50}) {
     const auto together = product(*backend, matrix.matrix, {x.begin(), x.begin() + n * size.columns}, n);
     check_same(together.data(), alone.data(), together.size(), "batch of " + std::to_string(n));
   }
@@ -106,6 +116,7 @@ void keeps_specials(const std::string& set, const FormatName& format) {
   const Size size{12, 40};
   std::vector<float> weights(static_cast<size_t>(size.rows * size.columns), 1e-39f);
   for (int64_t r = 0; r < size.rows; ++r) weights[static_cast<size_t>(r * size.columns + r * 3)] = specials[r];
+  weights = weights_for(format.format, weights);
   DeviceMatrix matrix(*backend, format.format, size.rows, size.columns, Split::none_fp32, weights.data());
   for (const float value : {1.0f, 1e-38f, -0.0f, 1e38f}) {
     const std::vector<float> x(static_cast<size_t>(2 * size.columns), value);
@@ -117,7 +128,8 @@ void keeps_specials(const std::string& set, const FormatName& format) {
 void close_to_double(const std::string& set, const FormatName& format) {
   auto backend = open_backend(set);
   const Size size{20, 4096};
-  const auto weights = random_values(static_cast<size_t>(size.rows * size.columns), 5, 0.02f);
+  const auto weights =
+      weights_for(format.format, random_values(static_cast<size_t>(size.rows * size.columns), 5, 0.02f));
   const auto x = random_values(static_cast<size_t>(size.columns), 6);
   DeviceMatrix matrix(*backend, format.format, size.rows, size.columns, Split::none_fp32, weights.data());
   const auto out = product(*backend, matrix.matrix, x, 1);
@@ -125,6 +137,7 @@ void close_to_double(const std::string& set, const FormatName& format) {
   const double step = format.format == WeightFormat::bf16   ? 0x1p-9
                       : format.format == WeightFormat::fp16 ? 0x1p-11
                       : format.format == WeightFormat::fp32 ? 0
+                      : format.format == WeightFormat::fixed4 ? 0
                       : format.format == WeightFormat::int8 ? 0.5 / 127
                                                             : 0.152;
   const bool quantized = format.format == WeightFormat::int8 || format.format == WeightFormat::nf4;

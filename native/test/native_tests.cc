@@ -88,7 +88,7 @@ DeviceMatrix::DeviceMatrix(Backend& backend, WeightFormat format, int64_t rows, 
                            const void* values)
     : DeviceMatrix(backend, format, rows, columns) {
   const uint8_t* const planes[1] = {static_cast<const uint8_t*>(values)};
-  backend.write_rows(matrix, 0, rows, split, planes);
+  check(backend.write_rows(matrix, 0, rows, split, planes), "the format cannot hold the values");
 }
 
 }  // namespace odmoe::test

@@ -15,9 +15,10 @@ struct Planes {
   std::vector<const uint8_t*> at(size_t from, Split split) const {
     std::vector<const uint8_t*> pointers;
     for (size_t i = 0; i < bytes.size(); ++i) {
-      const size_t width = split == Split::none_fp32                                          ? 4
-                           : split == Split::none_bf16 || split == Split::none_fp16 || i == 2 ? 2
-                                                                                              : 1;
+      const bool whole = split == Split::none_bf16 || split == Split::none_fp16;
+      const size_t width = split == Split::none_fp32                                ? 4
+                           : whole || (split == Split::fp32_e8_sm8_r16 && i == 2) ? 2
+                                                                                    : 1;
       pointers.push_back(bytes[i].data() + from * width);
     }
     return pointers;
@@ -53,6 +54,11 @@ Planes cut(const std::vector<uint32_t>& values, Split split) {
         put(1, (v >> 31) << 7 | (v >> 16 & 127), 1);
         put(2, v & 65535, 2);
         break;
+      case Split::fp16_e5_lo8_s1m2:
+        put(0, v >> 10 & 31, 1);
+        put(1, v & 255, 1);
+        put(2, (v >> 15 & 1) << 2 | (v >> 8 & 3), 1);
+        break;
     }
   }
   return planes;
@@ -60,20 +66,22 @@ Planes cut(const std::vector<uint32_t>& values, Split split) {
 
 float value_of(uint32_t bits, Split split) {
   if (split == Split::none_bf16 || split == Split::bf16_e8_sm8) return reference_of_bf16(static_cast<uint16_t>(bits));
-  if (split == Split::none_fp16 || split == Split::fp16_hi8_lo8) return reference_of_half(static_cast<uint16_t>(bits));
+  if (split == Split::none_fp16 || split == Split::fp16_hi8_lo8 || split == Split::fp16_e5_lo8_s1m2)
+    return reference_of_half(static_cast<uint16_t>(bits));
   float x;
   std::memcpy(&x, &bits, 4);
   return x;
 }
 
-constexpr Split kSplits[] = {Split::none_bf16,   Split::none_fp16,    Split::none_fp32,
-                             Split::bf16_e8_sm8, Split::fp16_hi8_lo8, Split::fp32_e8_sm8_r16};
+constexpr Split kSplits[] = {Split::none_bf16,    Split::none_fp16,       Split::none_fp32,       Split::bf16_e8_sm8,
+                             Split::fp16_hi8_lo8, Split::fp32_e8_sm8_r16, Split::fp16_e5_lo8_s1m2};
 constexpr WeightFormat kFloatFormats[] = {WeightFormat::bf16, WeightFormat::fp16, WeightFormat::fp32};
 
 void write_all(Backend& backend, Matrix& matrix, const Planes& planes, Split split, int64_t piece) {
   for (int64_t row = 0; row < matrix.rows; row += piece) {
     const auto pointers = planes.at(static_cast<size_t>(row * matrix.columns), split);
-    backend.write_rows(matrix, row, std::min(piece, matrix.rows - row), split, pointers.data());
+    check(backend.write_rows(matrix, row, std::min(piece, matrix.rows - row), split, pointers.data()),
+          "the format cannot hold the rows from " + std::to_string(row) + " on");
   }
 }
 
@@ -144,7 +152,8 @@ void stores_the_same_bytes(const std::string& set) {
   values[5] = 0x7fc0;
   values[static_cast<size_t>(columns)] = 0x7f80;
   for (const WeightFormat format :
-       {WeightFormat::bf16, WeightFormat::fp16, WeightFormat::fp32, WeightFormat::int8, WeightFormat::nf4}) {
+       {WeightFormat::bf16, WeightFormat::fp16, WeightFormat::fp32, WeightFormat::int8, WeightFormat::nf4,
+        WeightFormat::fixed4}) {
     DeviceMatrix whole(*plain, format, rows, columns);
     DeviceMatrix pieces(*backend, format, rows, columns);
     std::memset(pieces.matrix.storage.data, 0xff, pieces.matrix.storage.bytes);

@@ -197,10 +197,10 @@ export class ShadowService implements PredictorEvents {
   }
 
   private tellWorkers(placement: Placement, prediction: Prediction): void {
-    const { layer, position, experts } = prediction;
+    const { layer, experts } = prediction;
     if (groupForLayer(placement, layer).length === 0) return;
     const byWorker = new Map<string, number[]>();
-    for (const [expert, workerId] of assignPredictedExperts(placement, layer, position, experts)) {
+    for (const [expert, workerId] of assignPredictedExperts(placement, layer, experts)) {
       byWorker.set(workerId, [...(byWorker.get(workerId) ?? []), expert]);
     }
     for (const [workerId, own] of byWorker) this.options.workers.send(workerId, { ...prediction, experts: own });

@@ -23,9 +23,17 @@ export interface ModelShape {
 export type WeightFormat = 'bf16' | 'fp16' | 'fp32' | 'int8' | 'nf4';
 
 /** How values are cut into byte planes (docs/pack-format.md); `none-*`: plain row-major values in plane 0. */
-export type Split = 'none-bf16' | 'none-fp16' | 'none-fp32' | 'bf16-e8-sm8' | 'fp16-hi8-lo8' | 'fp32-e8-sm8-r16';
+export type Split =
+  | 'none-bf16'
+  | 'none-fp16'
+  | 'none-fp32'
+  | 'bf16-e8-sm8'
+  | 'fp16-hi8-lo8'
+  | 'fp32-e8-sm8-r16'
+  | 'fp16-e5-lo8-s1m2';
 
-export type ChunkCodec = 'raw';
+/** How a chunk's bytes are stored (docs/pack-format.md, "Codecs"). */
+export type ChunkCodec = 'raw' | 'zstd' | 'lz4hc' | 'fixed4' | 'huffman' | 'packed3';
 
 /** Where a stretch of bytes of one plane lies. The chunks of a plane follow one another in the plane. */
 export interface ChunkLocation {

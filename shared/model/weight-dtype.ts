@@ -1,4 +1,4 @@
-import type { Split } from './tensor-source.js';
+import type { ChunkCodec, Split } from './tensor-source.js';
 
 /** Value types of weights, as safetensors names them. */
 export const WEIGHT_DTYPES = ['BF16', 'F16', 'F32'] as const;
@@ -21,6 +21,7 @@ export const PLANE_BYTES_PER_VALUE: Readonly<Record<Split, readonly number[]>> =
   'bf16-e8-sm8': [1, 1],
   'fp16-hi8-lo8': [1, 1],
   'fp32-e8-sm8-r16': [1, 1, 2],
+  'fp16-e5-lo8-s1m2': [1, 1, 1],
 };
 
 const SPLIT_FORMAT: Readonly<Record<Split, ExactFormat>> = {
@@ -30,6 +31,7 @@ const SPLIT_FORMAT: Readonly<Record<Split, ExactFormat>> = {
   'bf16-e8-sm8': 'bf16',
   'fp16-hi8-lo8': 'fp16',
   'fp32-e8-sm8-r16': 'fp32',
+  'fp16-e5-lo8-s1m2': 'fp16',
 };
 
 /** Device format that keeps the values of a tensor with this split exactly. */
@@ -45,15 +47,14 @@ export function plainSplit(dtype: WeightDtype): Split {
 /** Splits that cut values into several planes. */
 export type PlaneSplit = Exclude<Split, `none-${string}`>;
 
-const PLANE_SPLIT: Readonly<Record<WeightDtype, PlaneSplit>> = {
-  BF16: 'bf16-e8-sm8',
-  F16: 'fp16-hi8-lo8',
-  F32: 'fp32-e8-sm8-r16',
-};
-
-/** Values as the expert files of a pack hold them. */
-export function planeSplit(dtype: WeightDtype): PlaneSplit {
-  return PLANE_SPLIT[dtype];
+/**
+ * How the expert files of a pack with this codec of exponents cut values. The five exponent bits of FP16 are set apart only where a
+ * codec gains by it: apart they take a byte and a half for what is one byte.
+ */
+export function planeSplit(dtype: WeightDtype, codec: ChunkCodec): PlaneSplit {
+  if (dtype === 'BF16') return 'bf16-e8-sm8';
+  if (dtype === 'F32') return 'fp32-e8-sm8-r16';
+  return codec === 'raw' ? 'fp16-hi8-lo8' : 'fp16-e5-lo8-s1m2';
 }
 
 /** Bytes of one value. */

@@ -1,9 +1,16 @@
-import { denseDimensions, densePlaces, EXPERT_PARTS, expertDimensions } from '../model/model-family.js';
+import {
+  denseDimensions,
+  densePlaces,
+  EXPERT_PARTS,
+  expertDimensions,
+  type ExpertPart,
+} from '../model/model-family.js';
 import { shapeProblem } from '../model/model-shape.js';
 import { shippedFormatOf } from '../model/source-table.js';
 import { PLANE_BYTES_PER_VALUE, planeSplit, valueBytes } from '../model/weight-dtype.js';
-import { type Manifest, type ManifestExpertTensor, shapeFromManifest } from './manifest.js';
-import { CHUNK_ALIGNMENT_BYTES, DENSE_FILE, expertFileName } from './pack-layout.js';
+import { type Manifest, type ManifestExpert, type ManifestExpertTensor, shapeFromManifest } from './manifest.js';
+import { levelProblem } from './pack-codec.js';
+import { CHUNK_ALIGNMENT_BYTES, DENSE_FILE, expertFileName, shardCodec, shardRanges } from './pack-layout.js';
 
 /** A stretch of a pack's file that carries a checksum. */
 export interface PackExtent {
@@ -13,6 +20,11 @@ export interface PackExtent {
   offsetBytes: number;
   storedBytes: number;
   crc32c: number;
+}
+
+/** For people: "layer 3 expert 1 gate". */
+export function matrixLabel(expert: ManifestExpert, part: ExpertPart): string {
+  return `layer ${expert.layer} expert ${expert.expert} ${part}`;
 }
 
 /** Every checksummed stretch of a pack, by file and offset. */
@@ -29,7 +41,7 @@ export function packExtents(manifest: Manifest): PackExtent[] {
       expert[part].chunks.forEach((chunk, index) =>
         extents.push({
           file: expert.file,
-          label: `layer ${expert.layer} expert ${expert.expert} ${part}, plane ${chunk.plane}, chunk ${index}`,
+          label: `${matrixLabel(expert, part)}, plane ${chunk.plane}, chunk ${index}`,
           offsetBytes: chunk.offset_bytes,
           storedBytes: chunk.stored_bytes,
           crc32c: chunk.crc32c,
@@ -49,8 +61,10 @@ export function manifestProblems(manifest: Manifest): string[] {
   const exactFormat = shippedFormatOf(matrices);
   const formats =
     exactFormat === shippedFormat ? [] : [`shipped_format is ${shippedFormat}, the experts need ${exactFormat}`];
+  const level = levelProblem({ codec: manifest.codec, level: manifest.codec_level });
   return [
     ...formats,
+    ...(level === null ? [] : [`codec_level is ${manifest.codec_level}, ${level}`]),
     ...fileProblems(manifest),
     ...denseProblems(manifest),
     ...expertProblems(manifest),
@@ -115,29 +129,63 @@ function expertProblems(manifest: Manifest): string[] {
     if (entry.file !== expertFileName(layer))
       problems.push(`${where} is in ${entry.file}, expected ${expertFileName(layer)}`);
     for (const part of EXPERT_PARTS) {
-      const problem = expertTensorProblem(entry[part], expertDimensions(part, shape));
+      const problem = expertTensorProblem(entry[part], expertDimensions(part, shape), manifest);
       if (problem !== null) problems.push(`${where} ${part} ${problem}`);
     }
   });
   return problems;
 }
 
-function expertTensorProblem(tensor: ManifestExpertTensor, dimensions: readonly [number, number]): string | null {
+function expertTensorProblem(
+  tensor: ManifestExpertTensor,
+  dimensions: readonly [number, number],
+  pack: Pick<Manifest, 'codec' | 'shards'>,
+): string | null {
   if (tensor.rows !== dimensions[0] || tensor.columns !== dimensions[1]) {
     return `is ${tensor.rows} x ${tensor.columns}, expected ${dimensions.join(' x ')}`;
   }
-  if (tensor.split !== planeSplit(tensor.dtype))
-    return `has split ${tensor.split}, which is not that of ${tensor.dtype}`;
-  const planeBytes = PLANE_BYTES_PER_VALUE[tensor.split].map((bytes) => bytes * tensor.rows * tensor.columns);
-  const found = planeBytes.map(() => 0);
-  for (const chunk of tensor.chunks) {
-    const soFar = found[chunk.plane];
-    if (soFar === undefined) return `has a chunk of plane ${chunk.plane}, expected planes below ${planeBytes.length}`;
-    if (chunk.codec === 'raw' && chunk.stored_bytes !== chunk.plain_bytes) return 'has a raw chunk of two sizes';
-    found[chunk.plane] = soFar + chunk.plain_bytes;
+  if (tensor.split !== planeSplit(tensor.dtype, pack.codec)) {
+    return `has split ${tensor.split}, which is not that of ${tensor.dtype} with codec ${pack.codec}`;
   }
-  const wrong = planeBytes.findIndex((bytes, plane) => found[plane] !== bytes);
-  return wrong < 0 ? null : `has ${found[wrong]} bytes in plane ${wrong}, expected ${planeBytes[wrong]}`;
+  const planes = PLANE_BYTES_PER_VALUE[tensor.split].length;
+  const foreign = tensor.chunks.find((chunk) => chunk.plane >= planes);
+  if (foreign !== undefined) return `has a chunk of plane ${foreign.plane}, expected planes below ${planes}`;
+  for (let plane = 0; plane < planes; plane += 1) {
+    const problem = planeProblem(tensor, plane, pack);
+    if (problem !== null) return problem;
+  }
+  return null;
+}
+
+/** A plane must be cut as docs/pack-format.md says, and each chunk stored by its codec or raw. */
+function planeProblem(
+  tensor: ManifestExpertTensor,
+  plane: number,
+  pack: Pick<Manifest, 'codec' | 'shards'>,
+): string | null {
+  const { rows, columns, split } = tensor;
+  const codec = shardCodec(split, plane, pack.codec);
+  const bytesPerValue = PLANE_BYTES_PER_VALUE[split][plane] ?? 0;
+  const expected = shardRanges(rows, columns, codec === null ? 1 : pack.shards);
+  const chunks = tensor.chunks.filter((chunk) => chunk.plane === plane);
+  if (chunks.length !== expected.length) {
+    return `has ${chunks.length} chunks in plane ${plane}, expected ${expected.length}`;
+  }
+  for (const [index, chunk] of chunks.entries()) {
+    const plainBytes = (expected[index]?.values ?? 0) * bytesPerValue;
+    if (chunk.plain_bytes !== plainBytes) {
+      return `has ${chunk.plain_bytes} bytes in chunk ${index} of plane ${plane}, expected ${plainBytes}`;
+    }
+    if (chunk.codec === 'raw') {
+      if (chunk.stored_bytes !== chunk.plain_bytes) return 'has a raw chunk of two sizes';
+    } else if (chunk.codec !== codec) {
+      const expectedCodecs = codec === null || codec === 'raw' ? 'raw' : `${codec} or raw`;
+      return `has a chunk of codec ${chunk.codec} in plane ${plane}, expected ${expectedCodecs}`;
+    } else if (chunk.stored_bytes >= chunk.plain_bytes) {
+      return `has a chunk of codec ${chunk.codec} that is no smaller than its contents`;
+    }
+  }
+  return null;
 }
 
 function extentProblems(manifest: Manifest): string[] {

@@ -1,9 +1,10 @@
 import { z } from 'zod';
 import type { ChunkCodec, ModelShape } from '../model/tensor-source.js';
 import { WEIGHT_DTYPES } from '../model/weight-dtype.js';
+import { PACK_CODECS } from './pack-codec.js';
 import { isPackFileName, PACK_FORMAT, PACK_FORMAT_VERSION, SHARDS_LIMIT } from './pack-layout.js';
 
-/** manifest.json, format version 1 (docs/pack-format.md). */
+/** manifest.json, format version 2 (docs/pack-format.md). */
 
 const bytes = z.int().min(0);
 const positive = z.int().min(1);
@@ -35,12 +36,15 @@ const shapeSchema = z.strictObject({
   max_positions: positive,
 });
 
-/** Codecs of format version 1: ChunkCodec as a schema. */
-export const codecSchema = z.enum(['raw']) satisfies z.ZodType<ChunkCodec>;
+/** Codecs of exponents. */
+export const codecSchema = z.enum(PACK_CODECS);
+export const codecLevelSchema = z.int().nullable();
+
+const chunkCodecSchema = z.enum([...PACK_CODECS, 'packed3']) satisfies z.ZodType<ChunkCodec>;
 
 const chunkSchema = z.strictObject({
   plane: z.int().min(0).max(2),
-  codec: codecSchema,
+  codec: chunkCodecSchema,
   offset_bytes: bytes,
   stored_bytes: positive,
   plain_bytes: positive,
@@ -54,7 +58,7 @@ const expertTensorSchema = z.strictObject({
   dtype,
   rows: positive,
   columns: positive,
-  split: z.enum(['bf16-e8-sm8', 'fp16-hi8-lo8', 'fp32-e8-sm8-r16']),
+  split: z.enum(['bf16-e8-sm8', 'fp16-hi8-lo8', 'fp32-e8-sm8-r16', 'fp16-e5-lo8-s1m2']),
   source_crc32c: crc32c,
   chunks: z.array(chunkSchema).min(1),
 });
@@ -107,6 +111,7 @@ export const manifestSchema = z.strictObject({
   }),
   source: z.strictObject({ fingerprint: sha256 }),
   codec: codecSchema,
+  codec_level: codecLevelSchema,
   shards: positive.max(SHARDS_LIMIT),
   files: z.array(fileSchema),
   dense: z.array(denseTensorSchema),

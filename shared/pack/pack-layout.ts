@@ -1,9 +1,9 @@
 /** Names, alignment and the cutting of tensors into chunks: docs/pack-format.md in code. Pure. */
-import type { Split } from '../model/tensor-source.js';
+import type { ChunkCodec, Split } from '../model/tensor-source.js';
 import { PLANE_BYTES_PER_VALUE } from '../model/weight-dtype.js';
 
 export const PACK_FORMAT = 'odmoe-pack';
-export const PACK_FORMAT_VERSION = 1;
+export const PACK_FORMAT_VERSION = 2;
 
 export const MANIFEST_FILE = 'manifest.json';
 export const DENSE_FILE = 'dense.safetensors';
@@ -30,7 +30,7 @@ export const COPIED_FILES: readonly string[] = [
 /** Every chunk begins at a multiple of it, so that it can be read past the page cache (direct I/O). */
 export const CHUNK_ALIGNMENT_BYTES = 4096;
 
-/** Largest number of shards of an exponent plane. */
+/** Largest number of shards of a coded plane. */
 export const SHARDS_LIMIT = 64;
 
 export function expertFileName(layer: number): string {
@@ -56,7 +56,7 @@ export function alignUp(offsetBytes: number): number {
   return Math.ceil(offsetBytes / CHUNK_ALIGNMENT_BYTES) * CHUNK_ALIGNMENT_BYTES;
 }
 
-/** Values [firstValue, firstValue + values) of a tensor: what one shard of its exponent plane holds. */
+/** Values [firstValue, firstValue + values) of a tensor: what one shard of a coded plane holds. */
 export interface ShardRange {
   firstValue: number;
   values: number;
@@ -72,26 +72,58 @@ export function shardRanges(rows: number, columns: number, shards: number): Shar
   });
 }
 
-/** A plane that is stored as one raw chunk, from the beginning of the tensor's extent. */
+/** Plain bytes of a coded block, about: large enough for a good ratio, small enough for a core's cache. */
+const BLOCK_BYTES = 128 * 1024;
+/** Devices keep rows in groups; a block of whole groups can be put in its place by itself. */
+const BLOCK_ROW_MULTIPLE = 16;
+/** Plain bytes that no block exceeds. */
+const BLOCK_LIMIT_BYTES = 16 * 1024 * 1024;
+
+/**
+ * Rows of one block of a coded chunk of a plane with one byte a value: a multiple of 16 near 128 KiB, or as many as the tensor has.
+ * Whoever cuts a raw chunk into blocks cuts it likewise.
+ */
+export function blockRows(rows: number, columns: number): number {
+  const groups = Math.max(1, Math.round(BLOCK_BYTES / columns / BLOCK_ROW_MULTIPLE));
+  const most = Math.max(1, Math.floor(BLOCK_LIMIT_BYTES / columns));
+  return Math.min(rows, most, groups * BLOCK_ROW_MULTIPLE);
+}
+
+/**
+ * Codec of the shards that a plane is cut into, in a pack with this codec of exponents; null for a plane that is one raw chunk.
+ * Exponents are always cut, so that a raw pack too is loaded shard by shard.
+ */
+export function shardCodec(split: Split, plane: number, codec: ChunkCodec): ChunkCodec | null {
+  if (plane === 0) return codec;
+  return split === 'fp16-e5-lo8-s1m2' && plane === 2 ? 'packed3' : null;
+}
+
+/** Planes of a split that are cut into shards. */
+export function shardedPlanes(split: Split): number[] {
+  return [...PLANE_BYTES_PER_VALUE[split].keys()].filter((plane) => shardCodec(split, plane, 'raw') !== null);
+}
+
+/** A plane that is stored as one raw chunk. */
 export interface RawPlane {
   plane: number;
   offsetBytes: number;
   plainBytes: number;
 }
 
-/** Where the raw planes (all but the first) of a tensor go, and where its exponent shards begin. */
+/** Where the raw planes of a tensor go, one after another from `beginBytes`, and where the next thing may begin. */
 export function placeRawPlanes(
   split: Split,
   values: number,
-  extentBytes: number,
-): { rawPlanes: RawPlane[]; shardsOffsetBytes: number } {
+  beginBytes: number,
+): { rawPlanes: RawPlane[]; endBytes: number } {
   const rawPlanes: RawPlane[] = [];
-  let offsetBytes = extentBytes;
+  const sharded = shardedPlanes(split);
+  let offsetBytes = beginBytes;
   PLANE_BYTES_PER_VALUE[split].forEach((bytesPerValue, plane) => {
-    if (plane === 0) return;
+    if (sharded.includes(plane)) return;
     const plainBytes = values * bytesPerValue;
     rawPlanes.push({ plane, offsetBytes, plainBytes });
     offsetBytes = alignUp(offsetBytes + plainBytes);
   });
-  return { rawPlanes, shardsOffsetBytes: offsetBytes };
+  return { rawPlanes, endBytes: offsetBytes };
 }

@@ -5,30 +5,46 @@ import { groupForLayer } from './plan-placement.js';
 /**
  * Which worker of the layer's group loads which expert. Depends on the set of experts only, so that shadow (which predicts)
  * and main (which knows the gate's choice) come to the same answer without asking each other. No worker gets more than
- * ceil(experts / group size). Each visit of the group starts where the previous one stopped dealing, so that in a group with
- * spares every worker rests equally long between two loads.
+ * ceil(experts / group size).
+ *
+ * Every expert of a layer has a home in the group, the same at every token, so that what a worker keeps of an expert is found
+ * again. Where more experts have one home than it may get, those with the higher ids go to the next workers with room, in the
+ * order of the group. Homes are rotated from layer to layer: in a group with spares by as many places as a layer deals experts,
+ * so that a layer starts to deal where the one before stopped. That keeps what matters to a cacheless cluster, where a worker
+ * that rests has a head start on its next load: a spare is home to as many experts as any other and works as much, and the
+ * workers rest in turn but for the chance in which experts the gate picks. With no spare everybody has a turn at every layer,
+ * and homes move by one place, which spreads experts that are popular at every layer.
  */
 export function assignPredictedExperts(
   placement: Placement,
   layer: number,
-  position: number,
   experts: readonly number[],
 ): Map<number, string> {
   const group = groupForLayer(placement, layer);
   if (group.length === 0 && experts.length > 0) {
     throw new OdmoeError('NO_WORKERS', `Placement epoch ${placement.epoch} has no worker for layer ${layer}.`);
   }
-  const start = groupVisit(placement, layer, position) * placement.expertsPerToken;
+  const sorted = [...new Set(experts)].sort((left, right) => left - right);
+  const room = new Map(group.map((id) => [id, Math.ceil(sorted.length / group.length)]));
   const assignment = new Map<number, string>();
-  for (const expert of [...new Set(experts)].sort((left, right) => left - right)) {
-    assignment.set(expert, group[(start + assignment.size) % group.length] as string);
+  const assign = (expert: number, candidates: readonly string[]): void => {
+    const worker = candidates.find((id) => (room.get(id) ?? 0) > 0);
+    if (worker === undefined) return;
+    room.set(worker, (room.get(worker) ?? 0) - 1);
+    assignment.set(expert, worker);
+  };
+  for (const expert of sorted) assign(expert, workersFromHome(placement, layer, expert).slice(0, 1));
+  for (const expert of sorted) {
+    if (!assignment.has(expert)) assign(expert, workersFromHome(placement, layer, expert));
   }
   return assignment;
 }
 
-/** How often the layer's group has had a turn before this layer of this position. */
-function groupVisit(placement: Placement, layer: number, position: number): number {
-  const groups = Math.max(1, placement.groups.length);
-  const visitsPerPosition = Math.ceil((placement.layers - (layer % groups)) / groups);
-  return position * visitsPerPosition + Math.floor(layer / groups);
+/** The layer's group in the order in which its workers are asked to take an expert: its home first. */
+export function workersFromHome(placement: Placement, layer: number, expert: number): string[] {
+  const group = groupForLayer(placement, layer);
+  const visit = Math.floor(layer / Math.max(1, placement.groups.length));
+  const step = group.length > placement.expertsPerToken ? placement.expertsPerToken : 1;
+  const home = (expert + visit * step) % Math.max(1, group.length);
+  return [...group.slice(home), ...group.slice(0, home)];
 }

@@ -1,5 +1,5 @@
 import type { Placement } from '../rpc/messages.js';
-import { assignPredictedExperts } from './assign-predicted-experts.js';
+import { assignPredictedExperts, workersFromHome } from './assign-predicted-experts.js';
 import { groupForLayer } from './plan-placement.js';
 
 export interface ExpertAssignment {
@@ -25,19 +25,18 @@ export interface ExpertMatch {
 
 /**
  * Compares the gate's choice with the prediction (OD-MoE section 3; docs/architecture.md). A predicted expert runs where it is
- * being loaded; a missed one on a worker whose prediction was wrong, else on the least loaded of the group. Without a
+ * being loaded; a missed one on a worker whose prediction was wrong, else on the least loaded of the group, its home where that is one of them. Without a
  * prediction (null) the experts fall where assignPredictedExperts puts them, so that a prediction which main has not heard of
  * still serves.
  */
 export function matchExperts(
   placement: Placement,
   layer: number,
-  position: number,
   predicted: readonly number[] | null,
   activated: readonly number[],
 ): ExpertMatch {
   if (predicted === null) {
-    const fallen = assignPredictedExperts(placement, layer, position, activated);
+    const fallen = assignPredictedExperts(placement, layer, activated);
     const assignments = activated.map((expert) => ({
       expert,
       workerId: fallen.get(expert) as string,
@@ -45,7 +44,7 @@ export function matchExperts(
     }));
     return { assignments, releases: [], correct: 0 };
   }
-  const told = assignPredictedExperts(placement, layer, position, predicted);
+  const told = assignPredictedExperts(placement, layer, predicted);
   const chosen = new Set(activated);
   const wrong = [...told].filter(([expert]) => !chosen.has(expert));
   const missed = placeMissedExperts(placement, layer, told, wrong, activated);
@@ -79,14 +78,17 @@ function placeMissedExperts(
   const freedPlaces = wrong.map(([, workerId]) => workerId);
   const placed = new Map<number, string>();
   for (const expert of activated.filter((id) => !told.has(id)).sort((left, right) => left - right)) {
-    const worker = leastLoaded(freedPlaces.length > 0 ? freedPlaces : [...load.keys()], load);
-    if (freedPlaces.length > 0) freedPlaces.splice(freedPlaces.indexOf(worker), 1);
+    const fromHome = workersFromHome(placement, layer, expert);
+    const freed = fromHome.filter((id) => freedPlaces.includes(id));
+    const worker = leastLoaded(freed.length > 0 ? freed : fromHome, load);
+    if (freed.length > 0) freedPlaces.splice(freedPlaces.indexOf(worker), 1);
     add(worker);
     placed.set(expert, worker);
   }
   return placed;
 }
 
+/** The first of those with the least. */
 function leastLoaded(candidates: readonly string[], load: ReadonlyMap<string, number>): string {
   return candidates.reduce((best, id) => ((load.get(id) ?? 0) < (load.get(best) ?? 0) ? id : best));
 }

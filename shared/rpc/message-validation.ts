@@ -7,6 +7,7 @@ import type {
   Execute,
   ExecuteResult,
   NodeIdentity,
+  NodeStatus,
   Placement,
   Prospect,
   Refusal,
@@ -71,8 +72,7 @@ export function validateWorkerReply(message: WorkerReply): WorkerReply {
       validateStreamError(message.error);
       return message;
     case 'status':
-      validateIdentity(message.status.identity);
-      validateShownText('fetch_problem of a status', message.status.fetchProblem);
+      validateNodeStatus(message.status);
       return message;
     default:
       throw noKind('WorkerReply');
@@ -124,11 +124,20 @@ export function validateShadowReply(message: ShadowReply): ShadowReply {
       validateStreamError(message.error);
       return message;
     case 'status':
-      validateIdentity(message.status.identity);
+      validateNodeStatus(message.status);
       return message;
     default:
       throw noKind('ShadowReply');
   }
+}
+
+function validateNodeStatus({ identity, cache, fetchProblem }: NodeStatus): void {
+  validateIdentity(identity);
+  validateShownText('fetch_problem of a status', fetchProblem);
+  if (cache === null) return;
+  const counts: unknown[] = [cache.capacities, cache.kept, cache.hits];
+  if (counts.includes(null)) throw violation(`the status of ${identity.id} tells of a cache without its pools`);
+  validateShownText('cache policy of a status', cache.policy);
 }
 
 /** Texts of bounded length and a role. A null identity is what a missing nested message decodes to. */

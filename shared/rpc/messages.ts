@@ -34,6 +34,22 @@ export interface StreamError {
   epoch: number;
 }
 
+export interface PoolCounts {
+  full: number;
+  compressed: number;
+  signMantissa: number;
+  exponent: number;
+}
+
+export interface CacheStatus {
+  policy: string;
+  bytes: number;
+  capacities: PoolCounts;
+  kept: PoolCounts;
+  hits: PoolCounts;
+  misses: number;
+}
+
 export interface NodeStatus {
   identity: NodeIdentity;
   epoch: number;
@@ -58,6 +74,7 @@ export interface NodeStatus {
   predictedPositions: number;
   alignedTokens: number;
   alignedKvRows: number;
+  cache: CacheStatus | null;
   fetchNeededBytes: number;
   fetchHeldBytes: number;
   fetchReceivedBytes: number;

@@ -30,6 +30,7 @@ export function emptyNodeStatus(identity: NodeIdentity): NodeStatus {
     predictedPositions: 0,
     alignedTokens: 0,
     alignedKvRows: 0,
+    cache: null,
     fetchNeededBytes: 0,
     fetchHeldBytes: 0,
     fetchReceivedBytes: 0,

@@ -117,7 +117,7 @@ describe('shadow predictions', () => {
     for (const worker of workers) {
       for (const { epoch, sequence, position, layer, experts } of worker.predictions) {
         assert.deepEqual({ epoch, sequence }, { epoch: EPOCH, sequence: SEQUENCE });
-        const assignment = assignPredictedExperts(placement, layer, position, expected.expertsAt(position, layer));
+        const assignment = assignPredictedExperts(placement, layer, expected.expertsAt(position, layer));
         const own = [...assignment].filter(([, workerId]) => workerId === worker.id).map(([expert]) => expert);
         assert.deepEqual(experts.sort(), own.sort());
       }

@@ -103,7 +103,7 @@ describe('main: the prediction router', () => {
     router.open(7, { predictions, feed: NO_FEED });
     predictions.decide(10, 0, [1, 2]);
     router.arrive(predicted(10, 0, [2, 3]));
-    const told = assignPredictedExperts(placement, 0, 10, [2, 3]);
+    const told = assignPredictedExperts(placement, 0, [2, 3]);
     assert.deepEqual(new Map(releases.map(([id, release]) => [release.experts[0], id])), told);
     assert.deepEqual(
       releases.map(([, { sequence, position, layer, epoch }]) => [sequence, position, layer, epoch]),

@@ -3,7 +3,6 @@ import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { openModelSource } from '../../engine/loading/open-model-source.js';
 import { packCheckpoint, type PackOptions } from '../../engine/packing/pack-checkpoint.js';
-import { openOnDisk } from '../../engine/packing/pack-file.js';
 import type { PackingTools } from '../../engine/packing/packing-context.js';
 import type { ExpertPart } from '../../shared/model/model-family.js';
 import { readSafetensorsFile } from '../../shared/model/safetensors-file.js';
@@ -12,7 +11,7 @@ import { openPack } from '../../shared/pack/open-pack.js';
 import { CHUNK_ALIGNMENT_BYTES } from '../../shared/pack/pack-layout.js';
 import { referenceCrc32c, referenceMergePlanes } from './reference-planes.js';
 import { noise, TINY_CONFIG, tinyTensors, withTemporaryDirectory, writeTinyCheckpoint } from './tiny-checkpoint.js';
-import { directoryDigests, pack, withCheckpoint } from './tiny-pack.js';
+import { directoryDigests, pack, TOOLS, withCheckpoint } from './tiny-pack.js';
 
 /** The row-major values of a tensor, put together from its chunks as docs/pack-format.md says. */
 async function valuesOf(tensor: TensorSource): Promise<Uint8Array> {
@@ -178,11 +177,16 @@ describe('packing a checkpoint', () => {
     const sum = (bytes: Uint8Array, seed: number): number => (seed * 31 + bytes.length) >>> 0;
     await withCheckpoint(
       async (checkpoint, output) => {
-        const options: PackOptions = { codec: 'raw', shards: 1, name: null, onDamagedPack: 'refuse' };
+        const options: PackOptions = {
+          codec: { codec: 'raw', level: null },
+          shards: 1,
+          name: null,
+          onDamagedPack: 'refuse',
+        };
         await packCheckpoint(checkpoint, output, options, {
+          ...TOOLS,
           splitPlanes: plainSplit,
           crc32c: sum,
-          openFile: openOnDisk,
         });
         const { up } = (await openPack(output)).expert(0, 0);
         const file = await readFile(up.chunks[0]?.path ?? '');

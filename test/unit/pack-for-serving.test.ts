@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { readdir, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { packForServing } from '../../engine/loading/pack-for-serving.js';
+import { DEFAULT_CODEC } from '../../engine/packing/pack-checkpoint.js';
 import { openPack } from '../../shared/pack/open-pack.js';
 import { tinyTensors, withTemporaryDirectory, writeTinyCheckpoint } from './tiny-checkpoint.js';
 import { directoryDigests, pack, refusal } from './tiny-pack.js';
@@ -29,7 +30,7 @@ describe('a pack for serving', () => {
       assert.ok(calls.length > 0);
       const again = await packForServing(checkpoint, cache, () => assert.fail('packed again'));
       assert.equal(again, first);
-      await pack(checkpoint, join(cache, 'reference'));
+      await pack(checkpoint, join(cache, 'reference'), { codec: DEFAULT_CODEC });
       assert.deepEqual(await directoryDigests(first), await directoryDigests(join(cache, 'reference')));
     });
   });

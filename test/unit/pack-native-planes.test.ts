@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { crc32c, splitPlanes } from '../../native/index.js';
+import { crc32c, joinPlanes, splitPlanes } from '../../native/index.js';
 import type { Split } from '../../shared/model/tensor-source.js';
+import { refusal } from './tiny-pack.js';
 import { referenceCrc32c, referenceMergePlanes, referenceSplitPlanes } from './reference-planes.js';
 
 const SPLITS: readonly [Split, number][] = [
@@ -11,6 +12,7 @@ const SPLITS: readonly [Split, number][] = [
   ['bf16-e8-sm8', 2],
   ['fp16-hi8-lo8', 2],
   ['fp32-e8-sm8-r16', 4],
+  ['fp16-e5-lo8-s1m2', 2],
 ];
 
 describe('native planes and checksums', () => {
@@ -29,10 +31,24 @@ describe('native planes and checksums', () => {
             referenceSplitPlanes(bytes, split).map((plane) => Buffer.from(plane)),
           );
           assert.deepEqual(Buffer.from(referenceMergePlanes(planes, split)), Buffer.from(bytes));
+          assert.deepEqual(Buffer.from(joinPlanes(planes, split)), Buffer.from(bytes));
         }),
       );
     });
+
+    it(`keep all 65,536 patterns of two bytes in ${split}`, () => {
+      const patterns = new Uint8Array(Uint16Array.from({ length: 65536 }, (_, index) => index).buffer);
+      assert.deepEqual(Buffer.from(joinPlanes(splitPlanes(patterns, split), split)), Buffer.from(patterns));
+    });
   }
+
+  it('are refused where they do not belong together', () => {
+    const plane = (size: number): Uint8Array => new Uint8Array(size);
+    for (const planes of [[], [plane(2)], [plane(2), plane(1)], [plane(2), plane(2), plane(2)]]) {
+      assert.throws(() => joinPlanes(planes, 'bf16-e8-sm8'), refusal('INTERNAL', /do not belong together/));
+    }
+    assert.throws(() => joinPlanes([plane(2), plane(2), plane(2)], 'fp32-e8-sm8-r16'), refusal('INTERNAL', /together/));
+  });
 
   it('sum bytes as CRC-32C does, in one go or in parts', () => {
     assert.equal(crc32c(Buffer.from('123456789'), 0), 0xe3069283);

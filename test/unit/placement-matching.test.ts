@@ -22,17 +22,18 @@ const situations = fc.record({
     )
     .map(([count, expertsPerToken, groupSize]) => place(count, expertsPerToken, groupSize)),
   layer: fc.nat(8),
-  position: fc.nat(4000),
 });
+const homeOf = (placement: Placement, layer: number, expert: number): string | undefined =>
+  assignPredictedExperts(placement, layer, [expert]).get(expert);
 const expertSets = fc.uniqueArray(fc.nat(EXPERTS - 1), { maxLength: 6 });
 
 describe('placement: assignment of predicted experts', () => {
   it('depends on the set only, stays in the group and is even', () => {
     fc.assert(
-      fc.property(situations, expertSets, ({ placement, layer, position }, experts) => {
-        const assignment = assignPredictedExperts(placement, layer, position, experts);
-        assert.deepEqual(assignPredictedExperts(placement, layer, position, [...experts].reverse()), assignment);
-        assert.deepEqual(assignPredictedExperts(placement, layer, position, [...experts, ...experts]), assignment);
+      fc.property(situations, expertSets, ({ placement, layer }, experts) => {
+        const assignment = assignPredictedExperts(placement, layer, experts);
+        assert.deepEqual(assignPredictedExperts(placement, layer, [...experts].reverse()), assignment);
+        assert.deepEqual(assignPredictedExperts(placement, layer, [...experts, ...experts]), assignment);
         assert.deepEqual([...assignment.keys()].sort(), [...experts].sort());
         const group = groupForLayer(placement, layer);
         const loads = group.map((id) => [...assignment.values()].filter((assigned) => assigned === id).length);
@@ -45,33 +46,71 @@ describe('placement: assignment of predicted experts', () => {
     );
   });
 
-  it('lets every worker of a group with a spare take its turn, across layers and positions', () => {
+  it('gives an expert the same worker whatever else is expected, unless that one has its share already', () => {
+    fc.assert(
+      fc.property(situations, expertSets, ({ placement, layer }, experts) => {
+        const assignment = assignPredictedExperts(placement, layer, experts);
+        const share = Math.ceil(experts.length / Math.max(1, groupForLayer(placement, layer).length));
+        for (const [expert, worker] of assignment) {
+          const home = homeOf(placement, layer, expert);
+          if (worker === home) continue;
+          const atHome = [...assignment].filter(([, id]) => id === home).map(([other]) => other);
+          assert.equal(atHome.length, share);
+          assert.ok(atHome.every((other) => other < expert && homeOf(placement, layer, other) === home));
+        }
+      }),
+    );
+  });
+
+  it('makes every worker of a group, spares too, home to as many experts', () => {
+    for (const placement of [place(5, 2), place(7, 3), place(8, 2), place(1, 2), place(3, 4)]) {
+      for (let layer = 0; layer < placement.layers; layer++) {
+        const homes = Array.from({ length: EXPERTS }, (_, expert) => homeOf(placement, layer, expert));
+        const counts = groupForLayer(placement, layer).map((id) => homes.filter((home) => home === id).length);
+        assert.ok(Math.max(...counts) - Math.min(...counts) <= 1, `homes ${counts.join(' ')}`);
+      }
+    }
+  });
+
+  it('lets the workers of a group with a spare rest in turn, layer after layer', () => {
+    const placement = place(3, 2);
+    const loads = new Map(placement.workers.map(({ id }) => [id, 0]));
+    for (let layer = 0; layer < placement.layers; layer++) {
+      for (const id of assignPredictedExperts(placement, layer, [1, 5]).values())
+        loads.set(id, (loads.get(id) ?? 0) + 1);
+    }
+    assert.deepEqual([...loads.values()], [6, 6, 6], '9 layers of 2 experts on 3 workers');
+  });
+
+  it('uses every worker of a group with a spare about as much, whichever experts are chosen', () => {
     const placement = place(5, 2);
     const loads = new Map(placement.workers.map(({ id }) => [id, 0]));
-    for (let position = 0; position < 6; position++) {
-      for (let layer = 0; layer < placement.layers; layer++) {
-        for (const id of assignPredictedExperts(placement, layer, position, [1, 4]).values()) {
-          loads.set(id, (loads.get(id) ?? 0) + 1);
+    for (let layer = 0; layer < placement.layers; layer++) {
+      for (let first = 0; first < EXPERTS; first++) {
+        for (let second = first + 1; second < EXPERTS; second++) {
+          for (const id of assignPredictedExperts(placement, layer, [first, second]).values()) {
+            loads.set(id, (loads.get(id) ?? 0) + 1);
+          }
         }
       }
     }
-    for (const group of placement.groups) {
-      const ofGroup = group.workerIds.map((id) => loads.get(id) ?? 0);
-      assert.ok(Math.max(...ofGroup) - Math.min(...ofGroup) <= 1, `loads ${ofGroup.join(' ')}`);
+    for (const { workerIds } of placement.groups) {
+      const ofGroup = workerIds.map((id) => loads.get(id) ?? 0);
+      assert.ok(Math.max(...ofGroup) <= 1.05 * Math.min(...ofGroup), `loads ${ofGroup.join(' ')}`);
     }
   });
 
   it('has no answer without workers', () => {
-    assert.throws(() => assignPredictedExperts(place(0, 2), 0, 0, [1]), { code: 'NO_WORKERS' });
+    assert.throws(() => assignPredictedExperts(place(0, 2), 0, [1]), { code: 'NO_WORKERS' });
   });
 });
 
 describe('placement: matching of gate and prediction', () => {
   it('runs hits where they load, misses in the group, and releases exactly the wrong ones where they load', () => {
     fc.assert(
-      fc.property(situations, expertSets, expertSets, ({ placement, layer, position }, predicted, activated) => {
-        const told = assignPredictedExperts(placement, layer, position, predicted);
-        const match = matchExperts(placement, layer, position, predicted, activated);
+      fc.property(situations, expertSets, expertSets, ({ placement, layer }, predicted, activated) => {
+        const told = assignPredictedExperts(placement, layer, predicted);
+        const match = matchExperts(placement, layer, predicted, activated);
         assert.deepEqual(
           match.assignments.map(({ expert }) => expert),
           activated,
@@ -93,8 +132,8 @@ describe('placement: matching of gate and prediction', () => {
 
   it('never gives a worker more missed experts than it had wrong predictions while others have wrong ones left', () => {
     fc.assert(
-      fc.property(situations, expertSets, expertSets, ({ placement, layer, position }, predicted, activated) => {
-        const match = matchExperts(placement, layer, position, predicted, activated);
+      fc.property(situations, expertSets, expertSets, ({ placement, layer }, predicted, activated) => {
+        const match = matchExperts(placement, layer, predicted, activated);
         const wrong = match.releases.flatMap(({ workerId, experts }) => experts.map(() => workerId));
         const missed = match.assignments.filter((assignment) => !assignment.predicted).map(({ workerId }) => workerId);
         const left = [...wrong];
@@ -112,9 +151,9 @@ describe('placement: matching of gate and prediction', () => {
 
   it('does not depend on the order of ranks', () => {
     fc.assert(
-      fc.property(situations, expertSets, expertSets, ({ placement, layer, position }, predicted, activated) => {
-        const forwards = matchExperts(placement, layer, position, predicted, activated);
-        const backwards = matchExperts(placement, layer, position, [...predicted].reverse(), [...activated].reverse());
+      fc.property(situations, expertSets, expertSets, ({ placement, layer }, predicted, activated) => {
+        const forwards = matchExperts(placement, layer, predicted, activated);
+        const backwards = matchExperts(placement, layer, [...predicted].reverse(), [...activated].reverse());
         assert.deepEqual(backwards.assignments.reverse(), forwards.assignments);
         assert.equal(backwards.correct, forwards.correct);
       }),
@@ -123,9 +162,9 @@ describe('placement: matching of gate and prediction', () => {
 
   it('without a prediction chooses the workers that a right prediction would have chosen', () => {
     fc.assert(
-      fc.property(situations, expertSets, ({ placement, layer, position }, activated) => {
-        const unheard = matchExperts(placement, layer, position, null, activated);
-        const heard = matchExperts(placement, layer, position, activated, activated);
+      fc.property(situations, expertSets, ({ placement, layer }, activated) => {
+        const unheard = matchExperts(placement, layer, null, activated);
+        const heard = matchExperts(placement, layer, activated, activated);
         assert.deepEqual(
           unheard.assignments,
           heard.assignments.map((assignment) => ({ ...assignment, predicted: false })),
@@ -138,8 +177,8 @@ describe('placement: matching of gate and prediction', () => {
 
   it('sends a missed expert to the worker whose prediction was wrong', () => {
     const placement = place(8, 2);
-    const told = assignPredictedExperts(placement, 3, 7, [2, 5]);
-    const match = matchExperts(placement, 3, 7, [5, 2], [5, 9]);
+    const told = assignPredictedExperts(placement, 3, [2, 5]);
+    const match = matchExperts(placement, 3, [5, 2], [5, 9]);
     assert.deepEqual(match, {
       assignments: [
         { expert: 5, workerId: told.get(5), predicted: true },

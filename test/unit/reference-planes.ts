@@ -19,6 +19,11 @@ export function referenceSplitPlanes(values: Uint8Array, split: Split): Uint8Arr
         const bits = view.getUint16(i * 2, true);
         return [[bits >> 8], [bits & 0xff]];
       });
+    case 'fp16-e5-lo8-s1m2':
+      return perValue(values.length / 2, 3, (i) => {
+        const bits = view.getUint16(i * 2, true);
+        return [[(bits >> 10) & 0x1f], [bits & 0xff], [((bits >> 15) << 2) | ((bits >> 8) & 3)]];
+      });
     case 'fp32-e8-sm8-r16':
       return perValue(values.length / 4, 3, (i) => {
         const bits = view.getUint32(i * 4, true);
@@ -49,7 +54,10 @@ export function referenceMergePlanes(planes: readonly Uint8Array[], split: Split
     const low = second[i] ?? 0;
     const signExponentMantissa = ((low & 0x80) << 8) | (high << 7) | (low & 0x7f);
     if (split === 'bf16-e8-sm8') merged.writeUInt16LE(signExponentMantissa, i * 2);
-    else if (split === 'fp16-hi8-lo8') merged.writeUInt16LE((high << 8) | low, i * 2);
+    else if (split === 'fp16-e5-lo8-s1m2') {
+      const top = third[i] ?? 0;
+      merged.writeUInt16LE(((top >> 2) << 15) | (high << 10) | ((top & 3) << 8) | low, i * 2);
+    } else if (split === 'fp16-hi8-lo8') merged.writeUInt16LE((high << 8) | low, i * 2);
     else {
       merged.writeUInt16LE(signExponentMantissa, i * 4 + 2);
       merged.writeUInt8(third[i * 2] ?? 0, i * 4);

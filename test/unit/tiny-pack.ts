@@ -6,8 +6,9 @@ import { packCheckpoint, type PackOptions } from '../../engine/packing/pack-chec
 import { openOnDisk, type OpenFile } from '../../engine/packing/pack-file.js';
 import type { PackOutcome } from '../../engine/packing/pack-outcome.js';
 import type { PackingTools } from '../../engine/packing/packing-context.js';
+import { decodeChunk, encodeChunk } from '../../native/index.js';
 import { OdmoeError, type ErrorCode } from '../../shared/errors/index.js';
-import { referenceCrc32c, referenceSplitPlanes } from './reference-planes.js';
+import { referenceCrc32c, referenceMergePlanes, referenceSplitPlanes } from './reference-planes.js';
 import {
   TINY_CONFIG,
   tinyTensors,
@@ -16,19 +17,28 @@ import {
   writeTinyCheckpoint,
 } from './tiny-checkpoint.js';
 
-export const TOOLS: PackingTools = { splitPlanes: referenceSplitPlanes, crc32c: referenceCrc32c, openFile: openOnDisk };
+/** Byte work by the reference where there is one. */
+export const TOOLS: PackingTools = {
+  splitPlanes: referenceSplitPlanes,
+  joinPlanes: referenceMergePlanes,
+  crc32c: referenceCrc32c,
+  encodeChunk,
+  decodeChunk,
+  openFile: openOnDisk,
+  encodesAtOnce: 3,
+};
 
 export async function pack(
   source: string,
   output: string,
-  change: Partial<PackOptions> & { openFile?: OpenFile } = {},
+  change: Partial<PackOptions> & { tools?: Partial<PackingTools>; openFile?: OpenFile } = {},
 ): Promise<PackOutcome> {
-  const { openFile, ...options } = change;
+  const { openFile, tools, ...options } = change;
   return packCheckpoint(
     source,
     output,
-    { codec: 'raw', shards: 4, name: null, onDamagedPack: 'refuse', ...options },
-    { ...TOOLS, openFile: openFile ?? openOnDisk },
+    { codec: { codec: 'raw', level: null }, shards: 4, name: null, onDamagedPack: 'refuse', ...options },
+    { ...TOOLS, ...tools, openFile: openFile ?? openOnDisk },
   );
 }
 

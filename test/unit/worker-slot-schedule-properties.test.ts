@@ -1,122 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { SlotSchedule, type SlotAction, type SlotEvent } from '../../worker-node/loader/slot-schedule.js';
-import type { ExpertPlace } from '../../worker-node/loader/expectations.js';
-
-/** Carries a schedule's actions out in a model of the device, and fails on the first that a device could not bear. */
-class ModelDevice {
-  readonly schedule: SlotSchedule;
-  readonly slots: { content: string | null; phase: 'empty' | 'loading' | 'cancelling' | 'loaded'; running: number[] }[];
-  readonly asked = new Map<number, ExpertPlace>();
-  readonly answered = new Map<number, 'ran' | 'failed'>();
-  abandoned = new Set<number>();
-  #ticket = 0;
-  #started: number[] = [];
-
-  constructor(slotCount: number) {
-    this.schedule = new SlotSchedule(slotCount);
-    this.slots = Array.from({ length: slotCount }, () => ({ content: null, phase: 'empty', running: [] }));
-  }
-
-  execute(place: ExpertPlace, last: boolean): void {
-    const ticket = ++this.#ticket;
-    this.asked.set(ticket, place);
-    this.send({ kind: 'execute', ticket, last, ...place });
-  }
-
-  send(event: SlotEvent): void {
-    for (const action of this.schedule.handle(event)) this.#carryOut(action);
-  }
-
-  /** Lets one thing under way end; false when nothing is. */
-  settle(choice: number, loadFails: boolean): boolean {
-    const busy = [...this.slots.entries()].filter(
-      ([, slot]) => slot.phase === 'loading' || slot.phase === 'cancelling' || slot.running.length > 0,
-    );
-    const [index, slot] = busy[choice % Math.max(1, busy.length)] ?? [];
-    if (index === undefined || slot === undefined) return false;
-    if (slot.running.length > 0) {
-      this.answered.set(slot.running.shift() as number, 'ran');
-      this.send({ kind: 'executeSettled', slot: index });
-    } else if (slot.phase === 'cancelling') {
-      // A load may have been through before the cancellation reached it.
-      const through = choice % 2 === 0;
-      slot.phase = through ? 'loaded' : 'empty';
-      this.send({ kind: 'loadSettled', slot: index, outcome: through ? 'loaded' : 'cancelled' });
-    } else {
-      slot.phase = loadFails ? 'empty' : 'loaded';
-      this.send({ kind: 'loadSettled', slot: index, outcome: loadFails ? 'failed' : 'loaded' });
-    }
-    return true;
-  }
-
-  endTurn(): void {
-    if (this.schedule.wantsTurnEnd) this.send({ kind: 'turnEnded' });
-  }
-
-  endGrace(): void {
-    if (this.schedule.wantsGraceEnd) this.send({ kind: 'graceEnded' });
-  }
-
-  drain(): void {
-    for (let step = 0; step < 10_000; step++) {
-      this.endTurn();
-      this.endGrace();
-      if (!this.settle(step, false)) return;
-    }
-    assert.fail('the schedule does not come to rest');
-  }
-
-  #carryOut(action: SlotAction): void {
-    const slot = this.slots[action.slot];
-    assert.ok(slot);
-    switch (action.kind) {
-      case 'load':
-        assert.equal(slot.phase, 'empty', 'a load overwrites a slot');
-        slot.phase = 'loading';
-        slot.content = `${action.layer} ${action.expert}`;
-        return;
-      case 'cancelLoad':
-        assert.equal(slot.phase, 'loading');
-        slot.phase = 'cancelling';
-        return;
-      case 'evict':
-        assert.equal(slot.phase, 'loaded');
-        assert.deepEqual(slot.running, [], 'an expert in use is evicted');
-        slot.phase = 'empty';
-        return;
-      case 'execute':
-        return this.#start(action.ticket, slot);
-      case 'fail':
-        assert.equal(this.answered.has(action.ticket), false);
-        this.answered.set(action.ticket, 'failed');
-        return;
-    }
-  }
-
-  #start(ticket: number, slot: ModelDevice['slots'][number]): void {
-    const place = this.asked.get(ticket);
-    assert.ok(place);
-    assert.equal(slot.phase, 'loaded');
-    assert.equal(slot.content, `${place.layer} ${place.expert}`, 'another expert than the one asked for runs');
-    assert.ok(!this.#started.includes(ticket) && !this.abandoned.has(ticket));
-    const earlier = this.#started.filter((other) => sameExpert(this.asked.get(other), place));
-    assert.ok(
-      earlier.every((other) => other < ticket),
-      'mini-batches of an expert run out of order',
-    );
-    this.#started.push(ticket);
-    slot.running.push(ticket);
-  }
-
-  abandon(): void {
-    for (const ticket of this.asked.keys()) if (!this.#started.includes(ticket)) this.abandoned.add(ticket);
-    this.send({ kind: 'mainLost' });
-  }
-}
-
-const sameExpert = (left: ExpertPlace | undefined, right: ExpertPlace): boolean =>
-  JSON.stringify(left) === JSON.stringify(right);
+import { CACHE_POLICIES } from '../../shared/planner/index.js';
+import { ModelDevice, type ModelCache } from './worker-model-device.js';
 
 const places = fc.record({ sequence: fc.nat(2), position: fc.nat(2), layer: fc.nat(3), expert: fc.nat(3) });
 const layers = fc.record({
@@ -171,16 +56,36 @@ const steps: fc.Arbitrary<Step> = fc.oneof(
   { weight: 2, arbitrary: fc.constant<Step>((device) => device.endGrace()) },
   { weight: 1, arbitrary: fc.constant<Step>((device) => device.send({ kind: 'epochChanged' })) },
   { weight: 1, arbitrary: fc.constant<Step>((device) => device.abandon()) },
+  {
+    weight: 1,
+    arbitrary: fc.subarray([0, 1, 2, 3]).map(
+      (layers): Step =>
+        (device) =>
+          device.serve(layers),
+    ),
+  },
+);
+
+const pool = fc.nat(2);
+const caches: fc.Arbitrary<ModelCache | null> = fc.option(
+  fc.record({
+    policy: fc.constantFrom(...CACHE_POLICIES),
+    layers: fc.constant(4),
+    experts: fc.constant(4),
+    each: fc.record({ full: pool, compressed: pool, signMantissa: pool, exponent: pool }),
+  }),
+  { freq: 3 },
 );
 
 describe('worker slot schedule: whatever happens in whatever order', () => {
-  it('never overwrites or evicts an expert in use, runs every execute once and in order, and frees every slot', () => {
+  it('never overwrites or evicts an expert in use, nor loads one that is there, and runs every execute once and in order', () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 1, max: 4 }),
+        caches,
         fc.array(steps, { maxLength: 120, size: 'max' }),
-        (slotCount, script) => {
-          const device = new ModelDevice(slotCount);
+        (slotCount, cache, script) => {
+          const device = new ModelDevice(slotCount, cache);
           for (const step of script) step(device);
           device.drain();
           for (const ticket of device.asked.keys()) {
@@ -192,46 +97,58 @@ describe('worker slot schedule: whatever happens in whatever order', () => {
           for (const sequence of [0, 1, 2])
             device.send({ kind: 'release', sequence, position: 0, layer: 0, experts: [] });
           device.drain();
-          assert.equal(device.schedule.slotsInUse, 0);
-          assert.ok(device.slots.every((slot) => slot.phase === 'empty'));
+          assertAtRest(device);
         },
       ),
-      { numRuns: 400 },
+      { numRuns: 800 },
     );
   });
 
-  it('holds no slot after main is lost, however much was under way', () => {
+  it('holds no slot after main is lost, however much was under way, but what the cache keeps', () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 1, max: 3 }),
+        caches,
         fc.array(steps, { maxLength: 60, size: 'max' }),
-        (slotCount, script) => {
-          const device = new ModelDevice(slotCount);
+        (slotCount, cache, script) => {
+          const device = new ModelDevice(slotCount, cache);
           for (const step of script) step(device);
           device.abandon();
           device.drain();
-          assert.equal(device.schedule.slotsInUse, 0);
+          assertAtRest(device);
         },
       ),
-      { numRuns: 200 },
+      { numRuns: 300 },
     );
   });
 
   it('decides the same for the same events', () => {
-    const run = (slotCount: number, script: Step[]): string => {
-      const device = new ModelDevice(slotCount);
+    const run = (slotCount: number, cache: ModelCache | null, script: Step[]): string => {
+      const device = new ModelDevice(slotCount, cache);
       for (const step of script) step(device);
       return JSON.stringify([device.slots, [...device.answered], device.schedule.counters]);
     };
     fc.assert(
       fc.property(
         fc.integer({ min: 1, max: 3 }),
+        caches,
         fc.array(steps, { maxLength: 60, size: 'max' }),
-        (slotCount, script) => {
-          assert.equal(run(slotCount, script), run(slotCount, script));
+        (slotCount, cache, script) => {
+          assert.equal(run(slotCount, cache, script), run(slotCount, cache, script));
         },
       ),
       { numRuns: 50 },
     );
   });
 });
+
+/** Working slots are free, and the slots of the cache hold what the pools think they do. */
+function assertAtRest(device: ModelDevice): void {
+  assert.equal(device.schedule.slotsInUse, 0);
+  assert.ok(device.working.every((slot) => slot.phase === 'empty'));
+  const kept = (device.decisions?.kept() ?? []).filter(({ state }) => state === 'full');
+  assert.deepEqual(
+    device.cached.flatMap(({ phase, content }) => (phase === 'loaded' ? [content] : [])).sort(),
+    kept.map(({ layer, expert }) => `${layer} ${expert}`).sort(),
+  );
+}

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { IDLE_SEQUENCE_EXECUTES, MAX_SEQUENCES } from '../../worker-node/loader/sequence-progress.js';
-import { MAX_QUEUED_PREDICTIONS, SlotSchedule, type SlotAction } from '../../worker-node/loader/slot-schedule.js';
+import type { LoadEnd, SlotAction } from '../../worker-node/loader/slot-events.js';
+import { MAX_QUEUED_PREDICTIONS, SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
 
 const predict = (schedule: SlotSchedule, layer: number, experts: number[], position = 5, sequence = 1): SlotAction[] =>
   schedule.handle({ kind: 'predict', source: 'shadow', sequence, position, layer, experts });
@@ -8,8 +9,9 @@ const announce = (schedule: SlotSchedule, layer: number, experts: number[], posi
   schedule.handle({ kind: 'predict', source: 'main', sequence: 1, position, layer, experts });
 const release = (schedule: SlotSchedule, layer: number, experts: number[], sequence = 1): SlotAction[] =>
   schedule.handle({ kind: 'release', sequence, position: 5, layer, experts });
-const loaded = (schedule: SlotSchedule, slot = 0): SlotAction[] =>
-  schedule.handle({ kind: 'loadSettled', slot, outcome: 'loaded' });
+const settled = (schedule: SlotSchedule, slot: number, outcome: LoadEnd['outcome']): SlotAction[] =>
+  schedule.handle({ kind: 'loadSettled', slot, outcome, exponentsKept: false, signMantissaKept: false });
+const loaded = (schedule: SlotSchedule, slot = 0): SlotAction[] => settled(schedule, slot, 'loaded');
 const ran = (schedule: SlotSchedule, slot = 0): SlotAction[] => schedule.handle({ kind: 'executeSettled', slot });
 const endTurn = (schedule: SlotSchedule): SlotAction[] => {
   assert.ok(schedule.wantsTurnEnd);
@@ -27,9 +29,14 @@ const execute = (
   { last = true, position = 5, sequence = 1 } = {},
 ): [ticket: number, actions: SlotAction[]] => {
   const ticket = ++tickets;
-  return [ticket, schedule.handle({ kind: 'execute', ticket, sequence, position, layer, expert, last })];
+  return [ticket, schedule.handle({ kind: 'execute', ticket, rows: 1, sequence, position, layer, expert, last })];
 };
-const load = (layer: number, expert: number, slot = 0): SlotAction => ({ kind: 'load', slot, layer, expert });
+const load = (layer: number, expert: number, slot = 0, urgent = false): SlotAction => ({
+  ...{ kind: 'load', slot, layer, expert, urgent },
+  ...{ exponents: { from: 'storage', entry: -1 }, signMantissa: { from: 'storage', entry: -1 } },
+});
+const urgentLoad = (layer: number, expert: number, slot = 0): SlotAction => load(layer, expert, slot, true);
+const prioritize = (slot = 0): SlotAction => ({ kind: 'prioritize', slot });
 const evict = (slot = 0): SlotAction => ({ kind: 'evict', slot });
 const start = (ticket: number, wasLoaded: boolean, slot = 0): SlotAction => ({
   kind: 'execute',
@@ -54,7 +61,7 @@ describe('worker slot schedule: decode', () => {
     const schedule = new SlotSchedule(1);
     predict(schedule, 0, [3]);
     const [ticket, actions] = execute(schedule, 0, 3);
-    assert.deepEqual(actions, []);
+    assert.deepEqual(actions, [prioritize()], 'main waits for it from now on');
     assert.equal(schedule.wantsTurnEnd, false);
     assert.deepEqual(loaded(schedule), [start(ticket, false)]);
   });
@@ -65,7 +72,7 @@ describe('worker slot schedule: decode', () => {
     const [ticket] = execute(schedule, 0, 7);
     assert.deepEqual(release(schedule, 0, [3]), [{ kind: 'cancelLoad', slot: 0 }]);
     assert.equal(schedule.wantsTurnEnd, false);
-    assert.deepEqual(schedule.handle({ kind: 'loadSettled', slot: 0, outcome: 'cancelled' }), [load(0, 7)]);
+    assert.deepEqual(settled(schedule, 0, 'cancelled'), [urgentLoad(0, 7)]);
     assert.deepEqual(loaded(schedule), [start(ticket, false)]);
     assert.equal(schedule.counters.reloads, 1);
   });
@@ -78,7 +85,7 @@ describe('worker slot schedule: decode', () => {
     loaded(schedule, 1);
     const [ticket, actions] = execute(schedule, 0, 5);
     assert.deepEqual(actions, []);
-    assert.deepEqual(endTurn(schedule), [evict(0), load(0, 5, 0)]);
+    assert.deepEqual(endTurn(schedule), [evict(0), urgentLoad(0, 5, 0)]);
     assert.deepEqual(loaded(schedule, 0), [start(ticket, false)]);
     assert.deepEqual(ran(schedule, 0), [evict(0), load(4, 6, 0)]);
   });
@@ -91,7 +98,7 @@ describe('worker slot schedule: decode', () => {
     loaded(schedule, 0);
     loaded(schedule, 1);
     const [ticket] = execute(schedule, 0, 5);
-    assert.deepEqual(endTurn(schedule), [evict(0), load(0, 5, 0)]);
+    assert.deepEqual(endTurn(schedule), [evict(0), urgentLoad(0, 5, 0)]);
     assert.deepEqual(loaded(schedule, 0), [start(ticket, false)]);
     assert.deepEqual(ran(schedule, 0), [evict(0), load(3, 7, 0)]);
   });
@@ -111,7 +118,7 @@ describe('worker slot schedule: decode', () => {
       false,
       'expert 3 was asked for in the same turn and is not dropped for expert 4',
     );
-    assert.deepEqual(ran(schedule), [evict(), load(0, 4)]);
+    assert.deepEqual(ran(schedule), [evict(), urgentLoad(0, 4)]);
     assert.deepEqual(loaded(schedule), [start(fourth, false)]);
     assert.equal(schedule.counters.reloads, 0);
   });
@@ -122,7 +129,7 @@ describe('worker slot schedule: decode', () => {
     loaded(schedule);
     const [ticket] = execute(schedule, 0, 4);
     assert.deepEqual(schedule.handle({ kind: 'turnEnded' }), []);
-    assert.deepEqual(endGrace(schedule), [evict(), load(0, 4)]);
+    assert.deepEqual(endGrace(schedule), [evict(), urgentLoad(0, 4)]);
     assert.deepEqual(loaded(schedule), [start(ticket, false)]);
   });
 
@@ -147,7 +154,7 @@ describe('worker slot schedule: predictions', () => {
   it('discards and counts those for a layer that main has reached or left', () => {
     const schedule = new SlotSchedule(2);
     const [ticket, actions] = execute(schedule, 3, 0);
-    assert.deepEqual(actions, [load(3, 0)]);
+    assert.deepEqual(actions, [urgentLoad(3, 0)]);
     assert.deepEqual(predict(schedule, 3, [1, 2]), []);
     assert.deepEqual(predict(schedule, 1, [1]), []);
     assert.equal(schedule.counters.latePredictions, 3);
@@ -195,7 +202,7 @@ describe('worker slot schedule: predictions', () => {
     const schedule = new SlotSchedule(1);
     predict(schedule, 0, [3], 8);
     assert.deepEqual(release(schedule, 0, []), [{ kind: 'cancelLoad', slot: 0 }]);
-    schedule.handle({ kind: 'loadSettled', slot: 0, outcome: 'cancelled' });
+    settled(schedule, 0, 'cancelled');
     assert.deepEqual(predict(schedule, 0, [3], 99), []);
     assert.equal(schedule.slotsInUse, 0);
   });
@@ -210,7 +217,7 @@ describe('worker slot schedule: predictions', () => {
       ran(schedule, 1);
     }
     assert.equal(schedule.slotsInUse, 1);
-    assert.deepEqual(execute(schedule, 0, 1, { position: 1000 })[1], [evict(0), load(0, 1, 0)]);
+    assert.deepEqual(execute(schedule, 0, 1, { position: 1000 })[1], [evict(0), urgentLoad(0, 1, 0)]);
   });
 
   it('remembers a bounded number of sequences', () => {
@@ -261,7 +268,7 @@ describe('worker slot schedule: prefill', () => {
     execute(schedule, 0, 2, { last: false });
     ran(schedule, 1);
     execute(schedule, 0, 6);
-    assert.deepEqual(endGrace(schedule), [evict(0), load(0, 6, 0)]);
+    assert.deepEqual(endGrace(schedule), [evict(0), urgentLoad(0, 6, 0)]);
   });
 
   it('runs an expert whose slot is held by another one between two mini-batches', () => {
@@ -273,7 +280,7 @@ describe('worker slot schedule: prefill', () => {
     assert.deepEqual(actions, []);
     assert.equal(schedule.wantsGraceEnd, false, 'a running expert cannot make room');
     assert.deepEqual(ran(schedule), []);
-    assert.deepEqual(endGrace(schedule), [evict(), load(0, 6)]);
+    assert.deepEqual(endGrace(schedule), [evict(), urgentLoad(0, 6)]);
     assert.deepEqual(loaded(schedule), [start(other, false)]);
     assert.deepEqual(ran(schedule), [evict(), load(0, 2)], 'its next mini-batch will come');
   });
@@ -296,7 +303,7 @@ describe('worker slot schedule: failures', () => {
     predict(schedule, 4, [1]);
     const [first] = execute(schedule, 0, 3, { last: false });
     const [second] = execute(schedule, 0, 3);
-    assert.deepEqual(schedule.handle({ kind: 'loadSettled', slot: 0, outcome: 'failed' }), [
+    assert.deepEqual(settled(schedule, 0, 'failed'), [
       { kind: 'fail', slot: 0, ticket: first },
       { kind: 'fail', slot: 0, ticket: second },
       load(4, 1),
@@ -311,7 +318,7 @@ describe('worker slot schedule: failures', () => {
     execute(schedule, 0, 3);
     assert.deepEqual(schedule.handle({ kind: 'mainLost' }), [{ kind: 'cancelLoad', slot: 1 }]);
     assert.deepEqual(ran(schedule, 0), [evict(0)]);
-    assert.deepEqual(schedule.handle({ kind: 'loadSettled', slot: 1, outcome: 'cancelled' }), []);
+    assert.deepEqual(settled(schedule, 1, 'cancelled'), []);
     assert.equal(schedule.slotsInUse, 0);
     assert.deepEqual(predict(schedule, 0, [3], 0), [load(0, 3)], 'progress is forgotten with the main that made it');
   });

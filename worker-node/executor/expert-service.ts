@@ -4,7 +4,8 @@ import type { Logger } from '../../shared/log/index.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { Execute, Prediction, Release, WorkerReply } from '../../shared/rpc/messages.js';
 import { ExpertLoader, type ExpertSupply, type LoadResult } from '../loader/expert-loader.js';
-import { SlotSchedule, type SlotAction, type SlotEvent } from '../loader/slot-schedule.js';
+import type { SlotAction, SlotEvent } from '../loader/slot-events.js';
+import { SlotSchedule } from '../loader/slot-schedule.js';
 import { ExpertExecutor } from './expert-executor.js';
 
 /** How long an expert of the layer that main is at is kept for main's word on it while another one waits for its slot. */
@@ -61,6 +62,7 @@ export class ExpertService {
   }
 
   get counters(): ExpertCounters {
+    const { latePredictions, droppedPredictions, reloads } = this.#schedule.counters;
     return {
       slots: this.#slots.count,
       slotsInUse: this.#schedule.slotsInUse,
@@ -71,7 +73,9 @@ export class ExpertService {
       loadMsMean: this.#loader.loadMsMean,
       executions: this.#executor.executions,
       executeMsMean: this.#executor.executeMsMean,
-      ...this.#schedule.counters,
+      latePredictions,
+      droppedPredictions,
+      reloads,
     };
   }
 
@@ -83,8 +87,8 @@ export class ExpertService {
   execute(request: Execute, reply: (reply: WorkerReply) => void): void {
     const ticket = ++this.#lastTicket;
     this.#executor.hold(ticket, request, reply);
-    const { sequence, position, layer, expert, last } = request;
-    this.#handle({ kind: 'execute', ticket, sequence, position, layer, expert, last });
+    const { sequence, position, layer, expert, rows, last } = request;
+    this.#handle({ kind: 'execute', ticket, rows, sequence, position, layer, expert, last });
   }
 
   release({ sequence, position, layer, experts }: Release): void {
@@ -146,6 +150,8 @@ export class ExpertService {
     switch (action.kind) {
       case 'load':
         return this.#track(this.#load(action.slot, action.layer, action.expert));
+      case 'prioritize':
+        return;
       case 'cancelLoad':
         return this.#loader.cancel(action.slot);
       case 'evict':
@@ -165,7 +171,7 @@ export class ExpertService {
     const result: LoadResult = await this.#loader.load(slot, layer, expert);
     this.#loadedMs[slot] = this.#nowMs();
     this.#handle(
-      { kind: 'loadSettled', slot, outcome: result.outcome },
+      { kind: 'loadSettled', slot, outcome: result.outcome, exponentsKept: false, signMantissaKept: false },
       result.outcome === 'failed' ? result.error : null,
     );
   }

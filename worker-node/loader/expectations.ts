@@ -12,9 +12,12 @@ export interface WaitingExecute {
   wasLoaded: boolean;
 }
 
-/** An expert that this worker was told to expect or to execute, until it has run for the last time or is dropped. */
-export interface Expectation extends ExpertPlace {
-  source: 'main' | 'shadow';
+/**
+ * An expert that this worker was told to expect or to execute, until it has run for the last time or is dropped. Slot and waiting
+ * executes are changed by `Expectations` only, whose indexes follow them.
+ */
+export interface Expectation extends Readonly<ExpertPlace> {
+  readonly source: 'main' | 'shadow';
   /** Rises with arrival; an expectation that made room for another sequence goes to the end. */
   order: number;
   slot: number | null;
@@ -38,21 +41,61 @@ export function compareProgress(
   return left.position - right.position || left.layer - right.layer;
 }
 
-/** All expectations of a worker, and the order in which they are loaded or make room. */
+export function expertKey({ layer, expert }: { layer: number; expert: number }): string {
+  return `${layer} ${expert}`;
+}
+
+/**
+ * All expectations of a worker, and the order in which they are loaded. Every look-up is by an index: a peer that predicts without
+ * end costs no more at each message than one that does not. What has no slot is bounded by its caller: by `dropOldest`, and by
+ * the executes that it takes.
+ */
 export class Expectations {
-  readonly #byKey = new Map<string, Expectation>();
+  /** By sequence, then by position and layer, then by expert. */
+  readonly #bySequence = new Map<number, Map<string, Map<number, Expectation>>>();
+  /** Executes that wait and have no slot, the longest waiting first. */
+  readonly #needy = new Set<Expectation>();
+  /** Predictions without a slot, the longest without one first. */
+  readonly #queued = new Set<Expectation>();
+  /** Both of these, by expert. */
+  readonly #unslotted = new Map<string, Set<Expectation>>();
   #order = 0;
 
-  get all(): readonly Expectation[] {
-    return [...this.#byKey.values()];
+  get needyCount(): number {
+    return this.#needy.size;
   }
 
-  find(place: ExpertPlace): Expectation | undefined {
-    return this.#byKey.get(keyOf(place));
+  get queuedCount(): number {
+    return this.#queued.size;
+  }
+
+  /** A copy: it may be dropped from. */
+  all(): Expectation[] {
+    return [...this.#bySequence.keys()].flatMap((sequence) => this.ofSequence(sequence));
+  }
+
+  find({ sequence, position, layer, expert }: ExpertPlace): Expectation | undefined {
+    return this.#bySequence.get(sequence)?.get(layerKey(position, layer))?.get(expert);
   }
 
   ofSequence(sequence: number): Expectation[] {
-    return this.all.filter((expectation) => expectation.sequence === sequence);
+    return [...(this.#bySequence.get(sequence)?.values() ?? [])].flatMap((layer) => [...layer.values()]);
+  }
+
+  ofLayer(sequence: number, position: number, layer: number): Expectation[] {
+    return [...(this.#bySequence.get(sequence)?.get(layerKey(position, layer))?.values() ?? [])];
+  }
+
+  /** Those of the sequence at earlier layers and positions. */
+  before(here: { sequence: number; position: number; layer: number }): Expectation[] {
+    const passed: Expectation[] = [];
+    for (const layer of this.#bySequence.get(here.sequence)?.values() ?? []) {
+      for (const expectation of layer.values()) {
+        if (compareProgress(expectation, here) >= 0) break;
+        passed.push(expectation);
+      }
+    }
+    return passed;
   }
 
   add(place: ExpertPlace, source: Expectation['source']): Expectation {
@@ -62,49 +105,102 @@ export class Expectations {
       ...{ sequence, position, layer, expert, source, order },
       ...{ slot: null, waiting: [], running: 0, claim: 'none' },
     };
-    this.#byKey.set(keyOf(place), expectation);
+    const layers = entryOf(this.#bySequence, sequence, () => new Map<string, Map<number, Expectation>>());
+    entryOf(layers, layerKey(position, layer), () => new Map<number, Expectation>()).set(expert, expectation);
+    this.#index(expectation);
     return expectation;
   }
 
   remove(expectation: Expectation): void {
-    this.#byKey.delete(keyOf(expectation));
+    const { sequence, position, layer, expert } = expectation;
+    const layers = this.#bySequence.get(sequence);
+    const experts = layers?.get(layerKey(position, layer));
+    experts?.delete(expert);
+    if (experts?.size === 0) layers?.delete(layerKey(position, layer));
+    if (layers?.size === 0) this.#bySequence.delete(sequence);
+    this.#unindex(expectation);
+  }
+
+  /** Tickets rise from call to call. */
+  wait(expectation: Expectation, waiting: WaitingExecute): void {
+    expectation.waiting.push(waiting);
+    if (expectation.slot !== null || this.#needy.has(expectation)) return;
+    this.#queued.delete(expectation);
+    this.#needy.add(expectation);
+  }
+
+  takeWaiting(expectation: Expectation): WaitingExecute[] {
+    const taken = expectation.waiting.splice(0);
+    if (this.#needy.delete(expectation)) this.#queued.add(expectation);
+    return taken;
+  }
+
+  giveSlot(expectation: Expectation, slot: number): void {
+    this.#unindex(expectation);
+    expectation.slot = slot;
+  }
+
+  takeSlot(expectation: Expectation): void {
+    expectation.slot = null;
+    this.#index(expectation);
   }
 
   moveToEnd(expectation: Expectation): void {
     expectation.order = ++this.#order;
   }
 
-  /** Executes that wait and have no slot, the longest waiting first. */
-  needy(): Expectation[] {
-    return this.all
-      .filter((expectation) => expectation.slot === null && expectation.waiting.length > 0)
-      .sort((left, right) => firstTicket(left) - firstTicket(right));
+  /** Of the predictions without a slot. */
+  dropOldest(): void {
+    const [oldest] = this.#queued;
+    if (oldest !== undefined) this.remove(oldest);
   }
 
-  /** Predictions that have no slot yet. */
-  queuedPredictions(): Expectation[] {
-    return this.all.filter((expectation) => expectation.slot === null && !isPinned(expectation));
+  longestWaiting(): Expectation | undefined {
+    const [first] = this.#needy;
+    return first;
+  }
+
+  /** Everything without a slot that wants this expert. */
+  wanting(expert: { layer: number; expert: number }): Expectation[] {
+    return [...(this.#unslotted.get(expertKey(expert)) ?? [])];
   }
 
   /** What a free slot takes up next: an execute that waits; else, of the sequence that has waited longest, its next prediction. */
   nextToLoad(): Expectation | undefined {
-    const needy = this.needy()[0];
+    const needy = this.longestWaiting();
     if (needy !== undefined) return needy;
-    const queued = this.queuedPredictions();
-    const oldest = queued.reduce<Expectation | undefined>(
-      (best, expectation) => (best === undefined || expectation.order < best.order ? expectation : best),
-      undefined,
-    );
-    return queued
-      .filter((expectation) => expectation.sequence === oldest?.sequence)
-      .sort((left, right) => compareProgress(left, right) || left.order - right.order)[0];
+    let oldest: Expectation | undefined;
+    for (const expectation of this.#queued) {
+      if (oldest === undefined || expectation.order < oldest.order) oldest = expectation;
+    }
+    let next = oldest;
+    for (const expectation of this.#queued) {
+      if (next === undefined || expectation.sequence !== next.sequence) continue;
+      if ((compareProgress(expectation, next) || expectation.order - next.order) < 0) next = expectation;
+    }
+    return next;
+  }
+
+  #index(expectation: Expectation): void {
+    (expectation.waiting.length > 0 ? this.#needy : this.#queued).add(expectation);
+    entryOf(this.#unslotted, expertKey(expectation), () => new Set<Expectation>()).add(expectation);
+  }
+
+  #unindex(expectation: Expectation): void {
+    this.#needy.delete(expectation);
+    this.#queued.delete(expectation);
+    const alike = this.#unslotted.get(expertKey(expectation));
+    alike?.delete(expectation);
+    if (alike?.size === 0) this.#unslotted.delete(expertKey(expectation));
   }
 }
 
-function keyOf(place: ExpertPlace): string {
-  return `${place.sequence} ${place.position} ${place.layer} ${place.expert}`;
+function layerKey(position: number, layer: number): string {
+  return `${position} ${layer}`;
 }
 
-function firstTicket(expectation: Expectation): number {
-  return expectation.waiting[0]?.ticket ?? Number.POSITIVE_INFINITY;
+function entryOf<Key, Value>(map: Map<Key, Value>, key: Key, create: () => Value): Value {
+  let value = map.get(key);
+  if (value === undefined) map.set(key, (value = create()));
+  return value;
 }

@@ -1,4 +1,4 @@
-import type { ExpertSlots } from '../../native/index.js';
+import { FROM_STORAGE, type ExpertSlots } from '../../native/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import { RunningMean } from '../../shared/metrics/index.js';
@@ -51,7 +51,11 @@ export class ExpertLoader {
     try {
       const arrival = this.#arrival(slot, layer, expert);
       if (arrival !== null && !(await arrival)) return { outcome: 'cancelled' };
-      const { loaded, readBytes, loadMs } = await this.#slots.load(slot, this.#source.expert(layer, expert));
+      const { loaded, readBytes, loadMs } = await this.#slots.load(
+        slot,
+        this.#source.expert(layer, expert),
+        FROM_STORAGE,
+      );
       this.#readBytes += readBytes;
       if (!loaded) return { outcome: 'cancelled' };
       this.#loads += 1;

@@ -1,86 +1,75 @@
 /**
- * Decides what each expert slot of a worker loads, runs and drops (OD-MoE section 3: load just before use, evict right after).
- * Pure: events in, actions out. Its caller carries the actions out and reports how they ended.
+ * Decides what each expert slot of a worker loads, runs, keeps and drops (OD-MoE section 3: load just before use, evict right after;
+ * ZipMoE section 3.4: keep what is used often). Pure: events in, actions out. Its caller carries the actions out and reports how they
+ * ended.
  *
  * - An execute always gets its turn: if no slot is free, a prediction makes room, the one needed latest first.
- * - An expert with work on it is never dropped; after its last mini-batch it is dropped at once.
+ * - An expert with work on it is never dropped; after its last mini-batch it is dropped at once, unless the cache keeps it.
  * - Predictions at or behind main's progress in their sequence are late and are not loaded.
+ * - With a cache, no expert is in two slots: whatever expects one that a slot has or loads shares it. Full experts of the cache have
+ *   slots of their own, so that the working slots never run short.
  */
-import {
-  Expectations,
-  compareProgress,
-  isPinned,
-  type Expectation,
-  type ExpertPlace,
-  type WaitingExecute,
-} from './expectations.js';
+import type {
+  CacheDecisions,
+  CacheUse,
+  CompressionState,
+  KeptPart,
+  PoolCapacities,
+} from '../../shared/planner/index.js';
+import { Expectations, compareProgress, isPinned, type Expectation, type ExpertPlace } from './expectations.js';
 import { SequenceProgress } from './sequence-progress.js';
+import type { LoadEnd, PredictedExperts, SlotAction, SlotCounters, SlotEvent } from './slot-events.js';
+import { isSlotPinned, SlotTable, type Slot, type WaitedLoad } from './slot-table.js';
 
 /** Predictions that wait for a slot; beyond it the oldest is dropped. */
 export const MAX_QUEUED_PREDICTIONS = 1024;
 
-export interface PredictedExperts {
-  sequence: number;
-  position: number;
-  layer: number;
-  experts: readonly number[];
-}
+const FROM_STORAGE: KeptPart = { from: 'storage', entry: -1 };
 
-export type SlotEvent =
-  /** Of shadow, a later prediction for the same layer replaces an earlier one; of main, it adds. */
-  | ({ kind: 'predict'; source: 'main' | 'shadow' } & PredictedExperts)
-  /** Tickets rise from event to event. `last`: no mini-batch for this expert follows. */
-  | ({ kind: 'execute'; ticket: number; last: boolean } & ExpertPlace)
-  /** No experts: the sequence has ended. */
-  | ({ kind: 'release' } & PredictedExperts)
-  | { kind: 'loadSettled'; slot: number; outcome: 'loaded' | 'cancelled' | 'failed' }
-  | { kind: 'executeSettled'; slot: number }
-  /** All messages that had come together are in; sent when `wantsTurnEnd`. */
-  | { kind: 'turnEnded' }
-  /** What main may still have had to say about the layer it is at has had time to come; sent when `wantsGraceEnd`. */
-  | { kind: 'graceEnded' }
-  /** Another placement: what was predicted under the old one is void. */
-  | { kind: 'epochChanged' }
-  /** Main is gone: nobody waits for anything any more. */
-  | { kind: 'mainLost' };
-
-export type SlotAction =
-  | { kind: 'load'; slot: number; layer: number; expert: number }
-  | { kind: 'cancelLoad'; slot: number }
-  | { kind: 'evict'; slot: number }
-  | { kind: 'execute'; slot: number; ticket: number; wasLoaded: boolean }
-  /** The expert could not be loaded into the slot. */
-  | { kind: 'fail'; slot: number; ticket: number };
-
-interface Slot {
-  phase: 'empty' | 'loading' | 'cancelling' | 'loaded';
-  expectation: Expectation | null;
+/** Slots that are there only for full experts of the cache, and what decides about them. */
+export interface SlotCache {
+  readonly slots: number;
+  readonly decisions: CacheDecisions;
 }
 
 export class SlotSchedule {
-  readonly #slots: Slot[];
+  readonly #slots: SlotTable;
+  readonly #cache: CacheDecisions | null;
   readonly #expectations = new Expectations();
   readonly #progress = new SequenceProgress();
+  /** Slots in which something may have become ready to run or superfluous. */
+  readonly #touched = new Set<number>();
+  readonly #uses: Record<CompressionState, number> = {
+    ...{ missing: 0, exponent: 0, signMantissa: 0, compressed: 0, full: 0 },
+  };
   #actions: SlotAction[] = [];
   #latePredictions = 0;
   #droppedPredictions = 0;
   #reloads = 0;
 
-  constructor(slotCount: number) {
-    this.#slots = Array.from({ length: slotCount }, () => ({ phase: 'empty', expectation: null }));
+  /** Without `cache`: cacheless. Its slots are numbered after the working ones. */
+  constructor(workingSlots: number, cache: SlotCache | null = null) {
+    this.#slots = new SlotTable(workingSlots, cache?.slots ?? 0);
+    this.#cache = cache?.decisions ?? null;
   }
 
-  /** Experts that came too late to be loaded; that were dropped for want of room; that no prediction had announced. */
-  get counters(): { latePredictions: number; droppedPredictions: number; reloads: number } {
+  get counters(): SlotCounters {
     return {
       latePredictions: this.#latePredictions,
       droppedPredictions: this.#droppedPredictions,
       reloads: this.#reloads,
+      uses: { ...this.#uses },
     };
   }
 
+  /** Of the working ones. */
   get slotsInUse(): number {
-    return this.#slots.filter((slot) => slot.phase !== 'empty').length;
+    return this.#slots.working.length - this.#slots.workingIn('empty');
+  }
+
+  /** Loads under way that main waits for. */
+  get waitedLoads(): WaitedLoad[] {
+    return this.#slots.waitedLoads();
   }
 
   /**
@@ -102,7 +91,10 @@ export class SlotSchedule {
   handle(event: SlotEvent): SlotAction[] {
     this.#actions = [];
     this.#apply(event);
-    this.#schedule();
+    do {
+      this.#runLoaded();
+      this.#startLoads();
+    } while (this.#touched.size > 0);
     return this.#actions;
   }
 
@@ -111,19 +103,21 @@ export class SlotSchedule {
       case 'predict':
         return this.#predict(event.source, event);
       case 'execute':
-        return this.#execute(event, event.ticket, event.last);
+        return this.#execute(event, event);
       case 'release':
         return this.#release(event);
       case 'loadSettled':
-        return this.#loadSettled(event.slot, event.outcome);
+        return this.#loadSettled(this.#slots.at(event.slot), event);
       case 'executeSettled':
-        return this.#executeSettled(event.slot);
+        return this.#executeSettled(this.#slots.at(event.slot));
       case 'turnEnded':
         return this.#makeRoom(this.#victims('of other layers'));
       case 'graceEnded':
         return this.#makeRoom(this.#victims('all'));
       case 'epochChanged':
-        return this.#dropWhere((expectation) => expectation.claim === 'none');
+        return this.#dropAll(this.#expectations.all().filter(({ claim }) => claim === 'none'));
+      case 'capacitiesChanged':
+        return this.#changeCapacities(event.capacities);
       case 'mainLost':
         return this.#abandonAll();
     }
@@ -141,180 +135,261 @@ export class SlotSchedule {
     for (const expert of experts) {
       const place = { sequence, position, layer, expert };
       if (this.#expectations.find(place) !== undefined) continue;
-      this.#expectations.add(place, source);
-      this.#boundQueue();
+      if (this.#shareSlot(this.#expectations.add(place, source))) continue;
+      if (this.#expectations.queuedCount <= MAX_QUEUED_PREDICTIONS) continue;
+      this.#expectations.dropOldest();
+      this.#droppedPredictions += 1;
     }
   }
 
   #dropReplaced({ sequence, position, layer, experts }: PredictedExperts): void {
-    const isReplaced = (old: Expectation): boolean =>
-      old.sequence === sequence &&
-      old.position === position &&
-      old.layer === layer &&
-      old.source === 'shadow' &&
-      old.claim === 'none' &&
-      !experts.includes(old.expert);
-    this.#dropWhere(isReplaced);
+    const earlier = this.#expectations.ofLayer(sequence, position, layer);
+    this.#dropAll(
+      earlier.filter((old) => old.source === 'shadow' && old.claim === 'none' && !experts.includes(old.expert)),
+    );
   }
 
-  #boundQueue(): void {
-    const queued = this.#expectations.queuedPredictions();
-    if (queued.length <= MAX_QUEUED_PREDICTIONS) return;
-    const oldest = queued.reduce((best, expectation) => (expectation.order < best.order ? expectation : best));
-    this.#expectations.remove(oldest);
-    this.#droppedPredictions += 1;
-  }
-
-  #execute(place: ExpertPlace, ticket: number, last: boolean): void {
+  #execute(place: ExpertPlace, { ticket, rows, last }: { ticket: number; rows: number; last: boolean }): void {
     this.#progress.executed(place.sequence, place.position, place.layer);
-    this.#dropPassed(place);
+    this.#dropAll(this.#expectations.before(place));
+    this.#cache?.activated(place.layer, place.expert, rows);
     let expectation = this.#expectations.find(place);
     if (expectation === undefined) {
       expectation = this.#expectations.add(place, 'main');
-      this.#reloads += 1;
+      if (!this.#shareSlot(expectation)) this.#reloads += 1;
     }
-    const wasLoaded = expectation.slot !== null && this.#slots[expectation.slot]?.phase === 'loaded';
-    expectation.waiting.push({ ticket, wasLoaded });
+    const slot = expectation.slot === null ? null : this.#slots.at(expectation.slot);
+    this.#expectations.wait(expectation, { ticket, wasLoaded: slot?.phase === 'loaded' });
     expectation.claim = last ? 'last' : 'held';
-    const idle = new Set(this.#progress.idleSequences());
-    if (idle.size > 0) this.#dropWhere((other) => idle.has(other.sequence));
+    if (slot !== null) this.#touched.add(slot.index);
+    for (const sequence of this.#progress.idleSequences()) this.#dropAll(this.#expectations.ofSequence(sequence));
     this.#forgetOldSequences();
   }
 
   #release({ sequence, position, layer, experts }: PredictedExperts): void {
     if (experts.length === 0) {
       this.#progress.end(sequence);
-      this.#dropWhere((expectation) => expectation.sequence === sequence);
+      this.#dropAll(this.#expectations.ofSequence(sequence));
     } else {
       this.#progress.released(sequence, position, layer);
-      this.#dropPassed({ sequence, position, layer });
+      // Main is at this layer: what its sequence expected of earlier ones will not be asked for.
+      this.#dropAll(this.#expectations.before({ sequence, position, layer }));
       for (const expert of experts) {
         const expectation = this.#expectations.find({ sequence, position, layer, expert });
-        if (expectation !== undefined && !isPinned(expectation)) this.#drop(expectation);
+        if (expectation !== undefined) this.#dropAll([expectation]);
       }
     }
     this.#forgetOldSequences();
   }
 
-  /** Main is at this layer: what its sequence expected of earlier ones will not be asked for. */
-  #dropPassed(here: { sequence: number; position: number; layer: number }): void {
-    this.#dropWhere((expectation) => expectation.sequence === here.sequence && compareProgress(expectation, here) < 0);
-  }
-
   #forgetOldSequences(): void {
     const inUse = (sequence: number): boolean => this.#expectations.ofSequence(sequence).some(isPinned);
-    const forgotten = new Set(this.#progress.forgetOldest(inUse));
-    if (forgotten.size > 0) this.#dropWhere((expectation) => forgotten.has(expectation.sequence));
+    for (const sequence of this.#progress.forgetOldest(inUse)) this.#dropAll(this.#expectations.ofSequence(sequence));
   }
 
-  #loadSettled(index: number, outcome: 'loaded' | 'cancelled' | 'failed'): void {
-    const slot = this.#slot(index);
-    const expectation = slot.expectation;
-    if (expectation !== null && outcome === 'loaded') {
-      slot.phase = 'loaded';
+  #loadSettled(slot: Slot, { outcome, exponentsKept, signMantissaKept }: LoadEnd): void {
+    const wasCancelled = slot.phase === 'cancelling';
+    if (slot.use !== null)
+      this.#cache?.loaded(slot.use, { loaded: outcome === 'loaded', exponentsKept, signMantissaKept });
+    if (outcome === 'loaded') {
+      this.#slots.enter(slot, 'loaded');
+      this.#touched.add(slot.index);
+      if (slot.attached.size === 0) this.#endUse(slot);
       return;
     }
-    if (outcome === 'loaded') this.#actions.push({ kind: 'evict', slot: index });
-    slot.phase = 'empty';
-    if (expectation === null) return;
-    for (const { ticket } of expectation.waiting) this.#actions.push({ kind: 'fail', slot: index, ticket });
-    slot.expectation = null;
-    this.#expectations.remove(expectation);
+    const attached = [...slot.attached];
+    slot.attached.clear();
+    this.#endUse(slot);
+    for (const expectation of attached) {
+      if (wasCancelled) {
+        this.#expectations.takeSlot(expectation);
+        continue;
+      }
+      for (const { ticket } of expectation.waiting) this.#actions.push({ kind: 'fail', slot: slot.index, ticket });
+      this.#expectations.remove(expectation);
+    }
   }
 
-  #executeSettled(index: number): void {
-    const expectation = this.#slot(index).expectation;
-    if (expectation !== null) expectation.running -= 1;
+  #executeSettled(slot: Slot): void {
+    const expectation = slot.running.shift();
+    if (expectation === undefined) return;
+    expectation.running -= 1;
+    this.#touched.add(slot.index);
+  }
+
+  #changeCapacities(capacities: ReadonlyMap<number, PoolCapacities>): void {
+    this.#cache?.setCapacities(capacities);
+    for (const slot of this.#slots.slots) {
+      if (slot.phase === 'loaded' && slot.attached.size === 0 && !this.#isKept(slot)) this.#empty(slot);
+    }
   }
 
   #abandonAll(): void {
-    for (const expectation of this.#expectations.all) {
-      expectation.waiting = [];
+    for (const expectation of this.#expectations.all()) {
+      this.#expectations.takeWaiting(expectation);
       expectation.claim = 'last';
     }
-    this.#dropWhere(() => true);
+    this.#dropAll(this.#expectations.all());
     this.#progress.clear();
   }
 
-  #makeRoom(victims: Expectation[]): void {
+  #makeRoom(victims: Slot[]): void {
     while (this.#missingSlots() > 0) {
       const victim = victims.shift();
       if (victim === undefined) return;
-      this.#vacate(victim);
-      if (victim.sequence !== this.#expectations.needy()[0]?.sequence) this.#expectations.moveToEnd(victim);
+      const displaced = [...victim.attached];
+      victim.attached.clear();
+      this.#abandon(victim);
+      const winner = this.#expectations.longestWaiting()?.sequence;
+      for (const expectation of displaced) {
+        this.#expectations.takeSlot(expectation);
+        if (expectation.sequence !== winner) this.#expectations.moveToEnd(expectation);
+      }
     }
   }
 
   /** Executes without a slot, beyond those that a free slot or one being emptied will serve. */
   #missingSlots(): number {
-    const coming = this.#slots.filter((slot) => slot.phase === 'empty' || slot.phase === 'cancelling').length;
-    return this.#expectations.needy().length - coming;
+    return this.#expectations.needyCount - this.#slots.workingIn('empty') - this.#slots.workingIn('cancelling');
+  }
+
+  /** Working slots whose expectations may make room, best first. */
+  #victims(which: 'all' | 'of other layers'): Slot[] {
+    const mayGo = (expectation: Expectation): boolean =>
+      !isPinned(expectation) && (which === 'all' || !this.#progress.isAtMain(expectation));
+    return this.#slots.working
+      .filter(({ phase, attached }) => phase !== 'cancelling' && attached.size > 0 && [...attached].every(mayGo))
+      .map((slot) => ({ slot, reason: [...slot.attached].sort((left, right) => this.#compareNeed(left, right))[0] }))
+      .sort((left, right) => this.#compareNeed(right.reason as Expectation, left.reason as Expectation))
+      .map(({ slot }) => slot);
   }
 
   /**
-   * Expectations in slots that may make room, best first: predictions before experts between two mini-batches; sequences that
-   * have not executed for longest; then the layer that main reaches latest.
+   * What is to keep its slot comes first: experts between two mini-batches before predictions; sequences that have executed more
+   * recently; then the layer that main reaches next.
    */
-  #victims(which: 'all' | 'of other layers'): Expectation[] {
-    const recency = (expectation: Expectation): number => this.#progress.lastExecute(expectation.sequence);
+  #compareNeed(left: Expectation, right: Expectation): number {
     const held = (expectation: Expectation): number => (expectation.claim === 'held' ? 1 : 0);
-    return this.#slots
-      .flatMap((slot) => slot.expectation ?? [])
-      .filter((expectation) => !isPinned(expectation) && (which === 'all' || !this.#progress.isAtMain(expectation)))
-      .sort(
-        (left, right) =>
-          held(left) - held(right) ||
-          recency(left) - recency(right) ||
-          compareProgress(right, left) ||
-          right.order - left.order,
-      );
+    return (
+      held(right) - held(left) ||
+      this.#progress.lastExecute(right.sequence) - this.#progress.lastExecute(left.sequence) ||
+      compareProgress(left, right) ||
+      left.order - right.order
+    );
   }
 
-  #schedule(): void {
-    for (const [index, slot] of this.#slots.entries()) {
-      const expectation = slot.expectation;
-      if (slot.phase !== 'loaded' || expectation === null) continue;
-      const waiting: WaitingExecute[] = expectation.waiting.splice(0);
-      for (const { ticket, wasLoaded } of waiting)
-        this.#actions.push({ kind: 'execute', slot: index, ticket, wasLoaded });
-      expectation.running += waiting.length;
-      if (expectation.running === 0 && expectation.claim === 'last') this.#drop(expectation);
+  #runLoaded(): void {
+    for (const index of [...this.#touched].sort((left, right) => left - right)) {
+      const slot = this.#slots.at(index);
+      if (slot.phase === 'loading' && !slot.urgent && isSlotPinned(slot)) {
+        slot.urgent = true;
+        this.#actions.push({ kind: 'prioritize', slot: index });
+      }
+      if (slot.phase === 'loaded') this.#run(slot);
     }
-    for (const [index, slot] of this.#slots.entries()) {
-      if (slot.phase !== 'empty') continue;
+    this.#touched.clear();
+  }
+
+  #run(slot: Slot): void {
+    const started = [...slot.attached].flatMap((expectation) =>
+      this.#expectations.takeWaiting(expectation).map((waiting) => ({ expectation, ...waiting })),
+    );
+    for (const { expectation, ticket, wasLoaded } of started.sort((left, right) => left.ticket - right.ticket)) {
+      this.#actions.push({ kind: 'execute', slot: slot.index, ticket, wasLoaded });
+      expectation.running += 1;
+      slot.running.push(expectation);
+    }
+    this.#dropAll([...slot.attached].filter(({ claim }) => claim === 'last'));
+  }
+
+  #startLoads(): void {
+    for (let empty = this.#slots.firstEmpty(); empty !== undefined; empty = this.#slots.firstEmpty()) {
       const next = this.#expectations.nextToLoad();
       if (next === undefined) return;
-      slot.phase = 'loading';
-      slot.expectation = next;
-      next.slot = index;
-      this.#actions.push({ kind: 'load', slot: index, layer: next.layer, expert: next.expert });
+      if (!this.#shareSlot(next)) this.#load(next, empty);
     }
   }
 
-  #dropWhere(condition: (expectation: Expectation) => boolean): void {
-    for (const expectation of this.#expectations.all) {
-      if (!isPinned(expectation) && condition(expectation)) this.#drop(expectation);
+  #load(next: Expectation, empty: Slot): void {
+    const { layer, expert } = next;
+    const use = this.#cache?.acquire(layer, [expert])[0] ?? null;
+    const fullEntry = use?.fullEntry ?? null;
+    const slot = fullEntry === null ? empty : this.#slots.ofCache(fullEntry);
+    if (slot.phase === 'loaded') this.#empty(slot);
+    this.#slots.enter(slot, 'loading', next);
+    this.#beginUse(slot, use);
+    const sharing = this.#cache === null ? [next] : this.#expectations.wanting(next);
+    for (const expectation of sharing) this.#attach(expectation, slot);
+    slot.urgent = isSlotPinned(slot);
+    const { exponents, signMantissa } = use ?? { exponents: FROM_STORAGE, signMantissa: FROM_STORAGE };
+    const { index, urgent } = slot;
+    this.#actions.push({ kind: 'load', slot: index, layer, expert, exponents, signMantissa, urgent });
+  }
+
+  /** With a cache: gives the expectation the slot that has its expert already, or will have it. False: there is none. */
+  #shareSlot(expectation: Expectation): boolean {
+    if (this.#cache === null) return false;
+    let slot = this.#slots.holding(expectation);
+    if (slot === undefined) {
+      const { layer, expert } = expectation;
+      if (this.#cache.stateOf(layer, expert) !== 'full') return false;
+      const use = this.#cache.acquire(layer, [expert])[0] ?? null;
+      slot = this.#slots.ofCache(use?.fullEntry ?? 0);
+      this.#beginUse(slot, use);
+    }
+    this.#attach(expectation, slot);
+    return true;
+  }
+
+  #attach(expectation: Expectation, slot: Slot): void {
+    this.#expectations.giveSlot(expectation, slot.index);
+    slot.attached.add(expectation);
+    this.#touched.add(slot.index);
+  }
+
+  #beginUse(slot: Slot, use: CacheUse | null): void {
+    slot.use = use;
+    this.#uses[use?.state ?? 'missing'] += 1;
+    this.#slots.markInUse(slot, true);
+  }
+
+  /** Nothing wants what is in the slot, or it could not be loaded. */
+  #endUse(slot: Slot): void {
+    this.#slots.markInUse(slot, false);
+    if (slot.use !== null) this.#cache?.release(slot.use);
+    slot.use = null;
+    if (slot.phase !== 'loaded') this.#slots.enter(slot, 'empty');
+    else if (!this.#isKept(slot)) this.#empty(slot);
+  }
+
+  #isKept(slot: Slot): boolean {
+    return !this.#slots.isWorking(slot) && this.#cache?.stateOf(slot.layer, slot.expert) === 'full';
+  }
+
+  #empty(slot: Slot): void {
+    this.#actions.push({ kind: 'evict', slot: slot.index });
+    this.#slots.enter(slot, 'empty');
+  }
+
+  /** Nothing is attached to the slot any more. */
+  #abandon(slot: Slot): void {
+    if (slot.phase === 'loading') {
+      this.#actions.push({ kind: 'cancelLoad', slot: slot.index });
+      this.#slots.enter(slot, 'cancelling');
+    } else if (slot.phase === 'loaded') {
+      this.#endUse(slot);
     }
   }
 
-  #drop(expectation: Expectation): void {
-    this.#vacate(expectation);
-    this.#expectations.remove(expectation);
-  }
-
-  #vacate(expectation: Expectation): void {
-    const index = expectation.slot;
-    if (index === null) return;
-    const slot = this.#slot(index);
-    this.#actions.push({ kind: slot.phase === 'loading' ? 'cancelLoad' : 'evict', slot: index });
-    slot.phase = slot.phase === 'loading' ? 'cancelling' : 'empty';
-    slot.expectation = null;
-    expectation.slot = null;
-  }
-
-  #slot(index: number): Slot {
-    const slot = this.#slots[index];
-    if (slot === undefined) throw new RangeError(`slot ${index} of ${this.#slots.length}`);
-    return slot;
+  /** Those on which work stands stay. */
+  #dropAll(expectations: readonly Expectation[]): void {
+    for (const expectation of expectations) {
+      if (isPinned(expectation)) continue;
+      this.#expectations.remove(expectation);
+      if (expectation.slot === null) continue;
+      const slot = this.#slots.at(expectation.slot);
+      slot.attached.delete(expectation);
+      if (slot.attached.size === 0) this.#abandon(slot);
+    }
   }
 }

@@ -14,14 +14,24 @@ namespace odmoe {
 // Value types of weights outside the device (row-major, little-endian).
 enum class ValueType : uint8_t { bf16, fp16, fp32 };
 
-// Forms in which a backend keeps a matrix. The layout inside is the backend's own.
-enum class WeightFormat : uint8_t { bf16, fp16, fp32, int8, nf4 };
+// Forms in which a backend keeps a matrix. The layout inside is the backend's own. fixed4 holds BF16 values exactly in about 0.77 of
+// their size: exponents as codes of 4 bits, the few that have no code apart. Not every matrix fits it (write_rows says so).
+enum class WeightFormat : uint8_t { bf16, fp16, fp32, int8, nf4, fixed4 };
 
 // How values are cut into byte planes in a pack (docs/pack-format.md).
 //  bf16_e8_sm8: plane 0 exponent byte, plane 1 sign (bit 7) and mantissa (bits 0-6)
 //  fp16_hi8_lo8: plane 0 high byte, plane 1 low byte
 //  fp32_e8_sm8_r16: plane 0 exponent byte, plane 1 sign and mantissa bits 22-16, plane 2 the low 16 bits
-enum class Split : uint8_t { none_bf16, none_fp16, none_fp32, bf16_e8_sm8, fp16_hi8_lo8, fp32_e8_sm8_r16 };
+//  fp16_e5_lo8_s1m2: plane 0 exponent (bits 0-4), plane 1 low byte, plane 2 sign (bit 2) and mantissa bits 9 and 8
+enum class Split : uint8_t {
+  none_bf16,
+  none_fp16,
+  none_fp32,
+  bf16_e8_sm8,
+  fp16_hi8_lo8,
+  fp32_e8_sm8_r16,
+  fp16_e5_lo8_s1m2
+};
 
 struct DeviceInfo {
   std::string backend;          // "cpu"
@@ -83,12 +93,14 @@ class Backend {
   // Weights. matrix_bytes: size of the storage for a matrix. write_rows: rows [first_row, first_row + rows) from planes of
   // row-major values (the rows' own bytes start at planes[i]); converts and quantizes to the matrix's format. Loading FP32 into
   // bf16 or fp16 rounds to nearest even; the caller chooses a lossless format when exactness is asked for.
+  // fixed4 alone rounds nothing and may be unable to hold the rows (values that are no BF16, exponents too varied): write_rows then
+  // returns false, and the matrix holds nothing. Its rows are written in rising order by one call at a time.
   virtual uint64_t matrix_bytes(WeightFormat format, int64_t rows, int64_t columns) const = 0;
-  virtual void write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split,
+  virtual bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split,
                           const uint8_t* const* planes) = 0;
 
   // Operators. n: number of rows (tokens) of the batch; every row's result is independent of n.
-  // out[n][columns] from rows ids[i] of a matrix (embedding lookup; bf16, fp16 or fp32 only).
+  // out[n][columns] from rows ids[i] of a matrix (embedding lookup; neither int8 nor nf4).
   virtual void embed(float* out, const Matrix& embedding, const int32_t* host_ids, int n) = 0;
   // out = (in / sqrt(mean(in^2) + epsilon)) * weight, mean by the dot product above.
   virtual void rms_norm(float* out, const float* in, const float* weight, int n, int size, float epsilon) = 0;

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "odmoe/backend.h"
 
@@ -22,10 +23,10 @@ class Job {
 
 inline constexpr size_t kQueuedJobLimit = 65536;
 
-// One thread that runs jobs in the order they were posted. Destroying it waits for all of them.
+// Threads that take jobs in the order they were posted; one thread runs them one by one. Destroying it waits for all of them.
 class JobQueue {
  public:
-  JobQueue();
+  explicit JobQueue(int threads = 1);
   ~JobQueue();
   JobQueue(const JobQueue&) = delete;
   JobQueue& operator=(const JobQueue&) = delete;
@@ -39,7 +40,7 @@ class JobQueue {
   std::condition_variable changed_;
   std::deque<std::unique_ptr<Job>> jobs_;
   bool stopping_ = false;
-  std::thread thread_;
+  std::vector<std::thread> threads_;
 };
 
 class Device {

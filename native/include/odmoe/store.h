@@ -8,10 +8,9 @@
 #include <vector>
 
 #include "odmoe/backend.h"
+#include "odmoe/codec.h"
 
 namespace odmoe {
-
-enum class CodecKind : uint8_t { raw };
 
 // Where a stretch of bytes of one plane lies. The chunks of a plane follow one another in the plane.
 struct ChunkLocation {
@@ -32,8 +31,13 @@ struct TensorSource {
   std::vector<ChunkLocation> chunks;
 };
 
+// Throws PACK_CORRUPT or, for a checkpoint's, MODEL_CORRUPT unless the chunks make up the tensor, by what is said of their sizes.
+void check_chunks(const TensorSource& source);
+
 // CRC-32C (Castagnoli). `seed` is the CRC of what came before, 0 at the start.
 uint32_t crc32c(uint32_t seed, const uint8_t* bytes, uint64_t count);
+// The CRC of what has crc_a followed by `length_b` bytes that have crc_b.
+uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b);
 
 inline constexpr int kMaxPlanes = 3;
 int plane_count(Split split);
@@ -43,6 +47,8 @@ int value_bytes(Split split);
 
 // Cuts row-major values into planes. Throws INTERNAL when `bytes` is not a whole number of values.
 std::vector<std::vector<uint8_t>> split_planes(const uint8_t* values, uint64_t bytes, Split split);
+// Row-major values put together from their planes, each plane holding `count` values; `out` takes count * value_bytes(split).
+void join_planes(uint8_t* out, const uint8_t* const* planes, Split split, uint64_t count);
 // `count` values put together from their planes, as FP32 (exact for all three value types).
 void planes_to_floats(float* out, const uint8_t* const* planes, Split split, int64_t count);
 

@@ -2,12 +2,14 @@
 #include <napi.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <string>
 
 #include "addon_data.h"
 #include "arguments.h"
 #include "async_call.h"
+#include "codec_calls.h"
 #include "handles.h"
 #include "odmoe/error.h"
 #include "odmoe/measure.h"
@@ -50,16 +52,20 @@ Napi::Value create_model(const Napi::CallbackInfo& info) {
 
 Napi::Value create_expert_slots(const Napi::CallbackInfo& info) {
   auto slots = std::make_shared<ExpertSlots>(DeviceHandle::of(info[0]), to_expert_shape(info[1].As<Napi::Object>()),
-                                             to_int(info[2]), to_int(info[3]));
+                                             to_int(info[2]), to_int(info[3]),
+                                             to_loader_options(info[4].As<Napi::Object>()));
   return ExpertSlotsHandle::create(info.Env(), AddonData::of(info.Env()).expert_slots, std::move(slots));
 }
 
 Napi::Value expert_slot_bytes_of(const Napi::CallbackInfo& info) {
   static const std::unique_ptr<Backend> sizes = make_cpu_backend({.threads = 1, .budget_bytes = 0, .instruction_set = "auto"});
-  const ExpertSlotBytes bytes = expert_slot_bytes(*sizes, to_expert_shape(info[0].As<Napi::Object>()), to_int(info[1]));
+  const ExpertSlotBytes bytes = expert_slot_bytes(*sizes, to_expert_shape(info[0].As<Napi::Object>()), to_int(info[1]),
+                                                  to_loader_options(info[2].As<Napi::Object>()));
   Napi::Object object = Napi::Object::New(info.Env());
   object.Set("slotBytes", static_cast<double>(bytes.slot_bytes));
   object.Set("sharedBytes", static_cast<double>(bytes.shared_bytes));
+  object.Set("exponentEntryBytes", static_cast<double>(bytes.exponent_entry_bytes));
+  object.Set("signMantissaEntryBytes", static_cast<double>(bytes.sign_mantissa_entry_bytes));
   return object;
 }
 
@@ -73,6 +79,25 @@ Napi::Value split_values(const Napi::CallbackInfo& info) {
     arrays.Set(i, array);
   }
   return arrays;
+}
+
+Napi::Value join_values(const Napi::CallbackInfo& info) {
+  const auto arrays = info[0].As<Napi::Array>();
+  const Split split = to_split(info[1]);
+  const auto count = static_cast<uint32_t>(plane_count(split));
+  const auto width = [split](uint32_t plane) { return static_cast<uint64_t>(plane_value_bytes(split, static_cast<int>(plane))); };
+  bool fit = arrays.Length() == count;
+  const uint64_t values = fit ? bytes_of(arrays.Get(0u)).size() / width(0) : 0;
+  std::array<const uint8_t*, kMaxPlanes> planes{};
+  for (uint32_t i = 0; fit && i < count; i++) {
+    const std::span<const uint8_t> plane = bytes_of(arrays.Get(i));
+    fit = plane.size() == values * width(i);
+    planes[i] = plane.data();
+  }
+  if (!fit) throw Error("INTERNAL", "the planes to join do not belong together");
+  Napi::Uint8Array joined = Napi::Uint8Array::New(info.Env(), values * static_cast<uint64_t>(value_bytes(split)));
+  join_planes(joined.Data(), planes.data(), split, values);
+  return joined;
 }
 
 Napi::Value crc32c_of(const Napi::CallbackInfo& info) {
@@ -135,7 +160,11 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   add<create_expert_slots>(exports, "createExpertSlots");
   add<expert_slot_bytes_of>(exports, "expertSlotBytes");
   add<split_values>(exports, "splitPlanes");
+  add<join_values>(exports, "joinPlanes");
   add<crc32c_of>(exports, "crc32c");
+  add<encode_chunk_of>(exports, "encodeChunk");
+  add<decode_chunk_of>(exports, "decodeChunk");
+  add<measure_codec_of>(exports, "measureCodec");
   add<exit_with_parent_of>(exports, "exitWithParent");
   add<measure_machine_of>(exports, "measureMachine");
   return exports;

@@ -5,11 +5,13 @@
 #include <memory>
 
 #include "completions.h"
+#include "odmoe/device.h"
 
 namespace odmoe {
 
 struct AddonData {
   std::shared_ptr<Completions> completions;
+  std::shared_ptr<JobQueue> codec_threads;  // made when first asked for
   Napi::FunctionReference device;
   Napi::FunctionReference model;
   Napi::FunctionReference sequence;

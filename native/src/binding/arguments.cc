@@ -30,14 +30,13 @@ Enumeration to_enumeration(const Napi::Value& value, const std::array<std::strin
 }
 
 ChunkLocation to_chunk_location(const Napi::Object& object) {
-  static constexpr std::array<std::string_view, 1> kCodecs = {"raw"};
   ChunkLocation chunk;
   chunk.plane = get_int(object, "plane");
   chunk.path = get_string(object, "path");
   chunk.offset_bytes = static_cast<uint64_t>(get_integer(object, "offsetBytes"));
   chunk.stored_bytes = static_cast<uint64_t>(get_integer(object, "storedBytes"));
   chunk.plain_bytes = static_cast<uint64_t>(get_integer(object, "plainBytes"));
-  chunk.codec = to_enumeration<CodecKind>(object.Get("codec"), kCodecs);
+  chunk.codec = to_codec(object.Get("codec"));
   const Napi::Value crc = object.Get("crc32c");
   if (crc.IsNumber()) chunk.crc32c = crc.As<Napi::Number>().Uint32Value();
   return chunk;
@@ -45,7 +44,14 @@ ChunkLocation to_chunk_location(const Napi::Object& object) {
 
 }  // namespace
 
+CodecKind to_codec(const Napi::Value& value) {
+  static constexpr std::array<std::string_view, 6> kNames = {"raw", "zstd", "lz4hc", "fixed4", "huffman", "packed3"};
+  return to_enumeration<CodecKind>(value, kNames);
+}
+
 int to_int(const Napi::Value& value) { return value.As<Napi::Number>().Int32Value(); }
+
+uint64_t to_uint64(const Napi::Value& value) { return static_cast<uint64_t>(value.As<Napi::Number>().Int64Value()); }
 
 WeightFormat to_weight_format(const Napi::Value& value) {
   static constexpr std::array<std::string_view, 5> kNames = {"bf16", "fp16", "fp32", "int8", "nf4"};
@@ -53,8 +59,8 @@ WeightFormat to_weight_format(const Napi::Value& value) {
 }
 
 Split to_split(const Napi::Value& value) {
-  static constexpr std::array<std::string_view, 6> kNames = {"none-bf16",   "none-fp16",    "none-fp32",
-                                                             "bf16-e8-sm8", "fp16-hi8-lo8", "fp32-e8-sm8-r16"};
+  static constexpr std::array<std::string_view, 7> kNames = {
+      "none-bf16", "none-fp16", "none-fp32", "bf16-e8-sm8", "fp16-hi8-lo8", "fp32-e8-sm8-r16", "fp16-e5-lo8-s1m2"};
   return to_enumeration<Split>(value, kNames);
 }
 
@@ -123,6 +129,44 @@ TensorSource to_tensor_source(const Napi::Object& object) {
 ExpertSource to_expert_source(const Napi::Object& object) {
   return {to_tensor_source(object.Get("gate").As<Napi::Object>()), to_tensor_source(object.Get("up").As<Napi::Object>()),
           to_tensor_source(object.Get("down").As<Napi::Object>())};
+}
+
+LoaderOptions to_loader_options(const Napi::Object& object) {
+  LoaderOptions options;
+  options.decompression_threads = get_int(object, "decompressionThreads");
+  options.direct_io = object.Get("directIo").As<Napi::Boolean>().Value();
+  options.storage_bytes_per_s = object.Get("storageBytesPerS").As<Napi::Number>().DoubleValue();
+  options.exponent_entries = get_int(object, "exponentEntries");
+  options.sign_mantissa_entries = get_int(object, "signMantissaEntries");
+  options.expert_exponent_bytes = static_cast<uint64_t>(get_integer(object, "expertExponentBytes"));
+  options.expert_sign_mantissa_bytes = static_cast<uint64_t>(get_integer(object, "expertSignMantissaBytes"));
+  options.shard_exponent_bytes = static_cast<uint64_t>(get_integer(object, "shardExponentBytes"));
+  options.shard_sign_mantissa_bytes = static_cast<uint64_t>(get_integer(object, "shardSignMantissaBytes"));
+  return options;
+}
+
+std::optional<ExpertOrder> to_expert_order(const Napi::Value& value) {
+  if (!value.IsArray()) return std::nullopt;
+  const auto array = value.As<Napi::Array>();
+  ExpertOrder order;
+  for (uint32_t i = 0; i < order.size(); i++) {
+    const auto task = array.Get(i).As<Napi::Object>();
+    order[i] = {get_integer(task, "block"), get_integer(task, "position")};
+  }
+  return order;
+}
+
+LoadRequest to_load_request(const Napi::Object& object) {
+  const auto to_part_plan = [](const Napi::Object& plan) {
+    static constexpr std::array<std::string_view, 2> kOrigins = {"storage", "entry"};
+    return PartPlan{to_enumeration<PartOrigin>(plan.Get("from"), kOrigins), get_int(plan, "entry")};
+  };
+  LoadRequest request;
+  request.exponents = to_part_plan(object.Get("exponents").As<Napi::Object>());
+  request.sign_mantissa = to_part_plan(object.Get("signMantissa").As<Napi::Object>());
+  request.order = to_expert_order(object.Get("order"));
+  request.urgent = object.Get("urgent").As<Napi::Boolean>().Value();
+  return request;
 }
 
 CpuOptions to_cpu_options(const Napi::Object& object) {

@@ -15,39 +15,21 @@
 
 namespace odmoe {
 
-// Work: on the addon's thread, no JavaScript; gives a value. Convert(env, value): on the JavaScript thread.
-// What Work captures is let go on the JavaScript thread, just before the promise settles; retained values and the device stay
-// until then too.
-template <typename Work, typename Convert>
-class AsyncCall : public Job, public Completion {
+// A promise that an addon thread settles. Convert(env, value): on the JavaScript thread. Retained values stay until then.
+template <typename Value, typename Convert>
+class PromisedCall : public Completion {
  public:
-  using Value = decltype(std::declval<Work&>()());
-
-  AsyncCall(Napi::Env env, std::shared_ptr<Device> device, Work work, Convert convert,
-            std::vector<Napi::Object> retained)
+  PromisedCall(Napi::Env env, Convert convert, std::vector<Napi::Object> retained)
       : completions_(AddonData::of(env).completions),
         deferred_(Napi::Promise::Deferred::New(env)),
-        device_(std::move(device)),
-        work_(std::move(work)),
         convert_(std::move(convert)) {
     for (const Napi::Object& object : retained) retained_.push_back(Napi::Persistent(object));
   }
 
   Napi::Promise promise() const { return deferred_.Promise(); }
 
-  void run(std::unique_ptr<Job> self) noexcept override {
-    try {
-      value_.emplace((*work_)());
-    } catch (...) {
-      error_ = std::current_exception();
-    }
-    const std::shared_ptr<Completions> completions = completions_;
-    self.release();
-    completions->deliver(std::unique_ptr<Completion>(this));
-  }
-
   void settle(Napi::Env env) override {
-    work_.reset();
+    let_go();
     completions_->call_ended(env);
     try {
       if (error_) std::rethrow_exception(error_);
@@ -57,29 +39,72 @@ class AsyncCall : public Job, public Completion {
     }
   }
 
+ protected:
+  // On the JavaScript thread, just before the promise settles: what the call used is given back.
+  virtual void let_go() = 0;
+
+  // From any thread, once, with the value or the error set: the call, which owns itself, goes to the JavaScript thread.
+  void deliver() noexcept {
+    const std::shared_ptr<Completions> completions = completions_;
+    completions->deliver(std::unique_ptr<Completion>(this));
+  }
+
+  std::optional<Value> value_;
+  std::exception_ptr error_;
+
  private:
   std::shared_ptr<Completions> completions_;
   Napi::Promise::Deferred deferred_;
-  std::shared_ptr<Device> device_;
-  std::vector<Napi::ObjectReference> retained_;
-  std::optional<Work> work_;
   Convert convert_;
-  std::optional<Value> value_;
-  std::exception_ptr error_;
+  std::vector<Napi::ObjectReference> retained_;
 };
+
+// Work: on the addon's thread, no JavaScript; gives a value. What Work captures is let go on the JavaScript thread; the owner of
+// its queue stays until then too.
+template <typename Work, typename Convert>
+class AsyncCall : public Job, public PromisedCall<decltype(std::declval<Work&>()()), Convert> {
+ public:
+  AsyncCall(Napi::Env env, std::shared_ptr<void> owner, Work work, Convert convert, std::vector<Napi::Object> retained)
+      : PromisedCall<decltype(std::declval<Work&>()()), Convert>(env, std::move(convert), std::move(retained)),
+        owner_(std::move(owner)),
+        work_(std::move(work)) {}
+
+  void run(std::unique_ptr<Job> self) noexcept override {
+    try {
+      this->value_.emplace((*work_)());
+    } catch (...) {
+      this->error_ = std::current_exception();
+    }
+    self.release();
+    this->deliver();
+  }
+
+ private:
+  void let_go() override { work_.reset(); }
+
+  std::shared_ptr<void> owner_;
+  std::optional<Work> work_;
+};
+
+// `owner` keeps `queue` alive. `retained`: buffers and typed arrays that the work reads or writes.
+template <typename Work, typename Convert>
+Napi::Value call_async(Napi::Env env, JobQueue& queue, std::shared_ptr<void> owner, std::vector<Napi::Object> retained,
+                       Work work, Convert convert) {
+  auto call = std::make_unique<AsyncCall<Work, Convert>>(env, std::move(owner), std::move(work), std::move(convert),
+                                                         std::move(retained));
+  const Napi::Promise promise = call->promise();
+  queue.post(std::move(call));
+  AddonData::of(env).completions->call_began(env);
+  return promise;
+}
 
 enum class Thread : uint8_t { executor, storage };
 
-// `retained`: buffers and typed arrays that the work reads or writes.
 template <typename Work, typename Convert>
 Napi::Value call_async(Napi::Env env, const std::shared_ptr<Device>& device, Thread thread,
                        std::vector<Napi::Object> retained, Work work, Convert convert) {
-  auto call = std::make_unique<AsyncCall<Work, Convert>>(env, device, std::move(work), std::move(convert),
-                                                         std::move(retained));
-  const Napi::Promise promise = call->promise();
-  (thread == Thread::executor ? device->executor() : device->storage()).post(std::move(call));
-  AddonData::of(env).completions->call_began(env);
-  return promise;
+  JobQueue& queue = thread == Thread::executor ? device->executor() : device->storage();
+  return call_async(env, queue, device, std::move(retained), std::move(work), std::move(convert));
 }
 
 // What a call without a result gives.

@@ -7,15 +7,17 @@
 
 namespace odmoe {
 
-JobQueue::JobQueue() : thread_([this] { run(); }) {}
+JobQueue::JobQueue(int threads) {
+  for (int i = 0; i < threads; i++) threads_.emplace_back([this] { run(); });
+}
 
 JobQueue::~JobQueue() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_one();
-  thread_.join();
+  changed_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
 }
 
 void JobQueue::post(std::unique_ptr<Job> job) {

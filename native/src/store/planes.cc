@@ -1,4 +1,5 @@
 // Byte planes: exponents apart from signs and mantissas, so that each can be compressed for what it is (ZipMoE section 3).
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -31,6 +32,10 @@ uint16_t high_half(uint8_t exponent, uint8_t sign_mantissa) {
   return static_cast<uint16_t>((sign_mantissa & 0x80u) << 8 | exponent << 7 | (sign_mantissa & 0x7Fu));
 }
 
+uint16_t fp16_of(uint8_t exponent, uint8_t low, uint8_t sign_high) {
+  return static_cast<uint16_t>((sign_high & 4u) << 13 | (exponent & 0x1Fu) << 10 | (sign_high & 3u) << 8 | low);
+}
+
 void split_high_half(uint16_t value, uint8_t* exponent, uint8_t* sign_mantissa) {
   *exponent = static_cast<uint8_t>(value >> 7);
   *sign_mantissa = static_cast<uint8_t>((value >> 8 & 0x80) | (value & 0x7F));
@@ -48,6 +53,7 @@ int plane_count(Split split) {
     case Split::fp16_hi8_lo8:
       return 2;
     case Split::fp32_e8_sm8_r16:
+    case Split::fp16_e5_lo8_s1m2:
       return 3;
   }
   throw Error("INTERNAL", "unknown split");
@@ -59,6 +65,7 @@ int value_bytes(Split split) {
     case Split::none_fp16:
     case Split::bf16_e8_sm8:
     case Split::fp16_hi8_lo8:
+    case Split::fp16_e5_lo8_s1m2:
       return 2;
     case Split::none_fp32:
     case Split::fp32_e8_sm8_r16:
@@ -69,7 +76,7 @@ int value_bytes(Split split) {
 
 int plane_value_bytes(Split split, int plane) {
   if (plane_count(split) == 1) return value_bytes(split);
-  return plane == 2 ? 2 : 1;
+  return plane == 2 && split == Split::fp32_e8_sm8_r16 ? 2 : 1;
 }
 
 uint64_t staging_bytes(Split split, int64_t rows, int64_t columns) {
@@ -108,11 +115,43 @@ std::vector<std::vector<uint8_t>> split_planes(const uint8_t* values, uint64_t b
         planes[2][2 * i] = value[0];
         planes[2][2 * i + 1] = value[1];
         break;
+      case Split::fp16_e5_lo8_s1m2:
+        planes[0][i] = value[1] >> 2 & 0x1F;
+        planes[1][i] = value[0];
+        planes[2][i] = static_cast<uint8_t>((value[1] >> 5 & 4) | (value[1] & 3));
+        break;
       default:
         split_high_half(load_u16(value), &planes[0][i], &planes[1][i]);
     }
   }
   return planes;
+}
+
+void join_planes(uint8_t* out, const uint8_t* const* planes, Split split, uint64_t count) {
+  if (plane_count(split) == 1) {
+    std::copy_n(planes[0], count * static_cast<uint64_t>(value_bytes(split)), out);
+    return;
+  }
+  for (uint64_t i = 0; i < count; i++) {
+    uint16_t half = 0;
+    switch (split) {
+      case Split::fp16_hi8_lo8:
+        half = static_cast<uint16_t>(planes[0][i] << 8 | planes[1][i]);
+        break;
+      case Split::fp16_e5_lo8_s1m2:
+        half = fp16_of(planes[0][i], planes[1][i], planes[2][i]);
+        break;
+      case Split::fp32_e8_sm8_r16:
+        *out++ = planes[2][2 * i];
+        *out++ = planes[2][2 * i + 1];
+        half = high_half(planes[0][i], planes[1][i]);
+        break;
+      default:
+        half = high_half(planes[0][i], planes[1][i]);
+    }
+    *out++ = static_cast<uint8_t>(half & 0xFF);
+    *out++ = static_cast<uint8_t>(half >> 8);
+  }
 }
 
 void planes_to_floats(float* out, const uint8_t* const* planes, Split split, int64_t count) {
@@ -132,6 +171,9 @@ void planes_to_floats(float* out, const uint8_t* const* planes, Split split, int
         break;
       case Split::fp16_hi8_lo8:
         out[i] = fp16_to_float(static_cast<uint16_t>(planes[0][i] << 8 | planes[1][i]));
+        break;
+      case Split::fp16_e5_lo8_s1m2:
+        out[i] = fp16_to_float(fp16_of(planes[0][i], planes[1][i], planes[2][i]));
         break;
       case Split::fp32_e8_sm8_r16:
         out[i] = std::bit_cast<float>(static_cast<uint32_t>(high_half(planes[0][i], planes[1][i])) << 16 |

@@ -1,37 +1,102 @@
 #include <algorithm>
+#include <cstring>
 
-#include "codec.h"
 #include "odmoe/error.h"
 #include "odmoe/store.h"
 #include "stored_chunk.h"
 
 namespace odmoe {
 
+// The plain bytes of one chunk, in order.
+class PlainChunk {
+ public:
+  virtual ~PlainChunk() = default;
+  virtual void read(uint8_t* out, uint64_t count) = 0;
+  // After the last byte: compares the checksum where that has not been done.
+  virtual void finish() = 0;
+  virtual uint64_t stored_bytes_read() const = 0;
+};
+
+// Read as it is asked for.
+class RawChunk : public PlainChunk {
+ public:
+  RawChunk(const File& file, const ChunkLocation& chunk) : stored_(file, chunk) {}
+  void read(uint8_t* out, uint64_t count) override { stored_.read(out, count); }
+  void finish() override { stored_.finish(); }
+  uint64_t stored_bytes_read() const override { return stored_.read_bytes(); }
+
+ private:
+  StoredChunk stored_;
+};
+
+// Read whole and checked, then decoded block by block.
+class CodedChunk : public PlainChunk {
+ public:
+  CodedChunk(const File& file, const ChunkLocation& chunk, ChunkDecoder& decoder)
+      : location_(chunk), decoder_(decoder), stored_(stored_size(chunk)) {
+    StoredChunk reading(file, chunk);
+    reading.read(stored_.data(), stored_.size());
+    reading.finish();
+    naming_the_chunk([&] { decoder_.open(chunk.codec, stored_, chunk.plain_bytes, 0); });
+    scratch_.resize(std::min(decoder_.block_bytes(), chunk.plain_bytes) + ChunkDecoder::kScratchSlack);
+  }
+
+  void read(uint8_t* out, uint64_t count) override {
+    while (count > 0) {
+      if (block_left_ == 0) next_block();
+      const uint64_t piece = std::min(count, block_left_);
+      std::memcpy(out, block_, piece);
+      out += piece;
+      block_ += piece;
+      count -= piece;
+      block_left_ -= piece;
+    }
+  }
+
+  void finish() override {}
+  uint64_t stored_bytes_read() const override { return stored_.size(); }
+
+ private:
+  static uint64_t stored_size(const ChunkLocation& chunk) {
+    if (chunk.stored_bytes <= UINT32_MAX) return chunk.stored_bytes;
+    throw_corrupt(chunk, "a coded chunk stores " + std::to_string(chunk.stored_bytes) + " bytes");
+  }
+
+  template <typename Decoding>
+  void naming_the_chunk(Decoding decoding) {
+    try {
+      decoding();
+    } catch (const Error& error) {
+      throw_corrupt(location_, error.what());
+    }
+  }
+
+  void next_block() {
+    naming_the_chunk([&] {
+      block_left_ = decoder_.plain_bytes_of(next_block_);
+      block_ = decoder_.decode_block(next_block_++, scratch_.data());
+    });
+  }
+
+  const ChunkLocation& location_;
+  ChunkDecoder& decoder_;
+  std::vector<uint8_t> stored_;
+  std::vector<uint8_t> scratch_;
+  const uint8_t* block_ = nullptr;
+  uint64_t next_block_ = 0;
+  uint64_t block_left_ = 0;
+};
+
 // Reads one plane through its chunks, whatever stretches are asked for.
 class PlaneCursor {
  public:
   void add(const ChunkLocation& chunk) { chunks_.push_back(chunk); }
 
-  // Throws corrupt unless the chunks make up exactly `bytes`.
-  void check_size(uint64_t bytes, int plane) const {
-    uint64_t total = 0;
-    for (const ChunkLocation& chunk : chunks_) {
-      if (chunk.plain_bytes > bytes - total) total = bytes + 1;
-      if (total > bytes) break;
-      total += chunk.plain_bytes;
-    }
-    if (total == bytes) return;
-    const std::string what = "the chunks of plane " + std::to_string(plane) + " do not make up the tensor's " +
-                             std::to_string(bytes) + " bytes";
-    if (chunks_.empty()) throw Error("PACK_CORRUPT", what + "; there are none; pack the model again");
-    throw_corrupt(chunks_.front(), what);
-  }
-
   void read(uint8_t* out, uint64_t count) {
     while (count > 0) {
-      if (stream_ == nullptr) open_next();
+      if (chunk_ == nullptr) open_next();
       const uint64_t piece = std::min(count, plain_left_);
-      stream_->read(out, piece);
+      chunk_->read(out, piece);
       out += piece;
       count -= piece;
       plain_left_ -= piece;
@@ -39,47 +104,41 @@ class PlaneCursor {
     }
   }
 
-  uint64_t stored_bytes_read() const { return closed_bytes_ + (stored_ == nullptr ? 0 : stored_->read_bytes()); }
+  uint64_t stored_bytes_read() const { return closed_bytes_ + (chunk_ == nullptr ? 0 : chunk_->stored_bytes_read()); }
 
  private:
   void open_next() {
     const ChunkLocation& chunk = chunks_.at(next_++);
     if (file_ == nullptr || file_->path() != chunk.path) file_ = std::make_unique<File>(chunk.path);
-    stored_ = std::make_unique<StoredChunk>(*file_, chunk);
-    stream_ = codec_for(chunk.codec).decode(*stored_);
+    if (chunk.codec == CodecKind::raw) {
+      chunk_ = std::make_unique<RawChunk>(*file_, chunk);
+    } else {
+      if (decoder_ == nullptr) decoder_ = std::make_unique<ChunkDecoder>();
+      chunk_ = std::make_unique<CodedChunk>(*file_, chunk, *decoder_);
+    }
     plain_left_ = chunk.plain_bytes;
   }
 
   void close() {
-    stored_->finish();
-    closed_bytes_ += stored_->read_bytes();
-    stream_.reset();
-    stored_.reset();
+    chunk_->finish();
+    closed_bytes_ += chunk_->stored_bytes_read();
+    chunk_.reset();
   }
 
   std::vector<ChunkLocation> chunks_;
   size_t next_ = 0;
   std::unique_ptr<File> file_;
-  std::unique_ptr<StoredChunk> stored_;
-  std::unique_ptr<PlainStream> stream_;
+  std::unique_ptr<ChunkDecoder> decoder_;
+  std::unique_ptr<PlainChunk> chunk_;
   uint64_t plain_left_ = 0;
   uint64_t closed_bytes_ = 0;
 };
 
 TensorReader::TensorReader(const TensorSource& source)
     : split_(source.split), columns_(source.columns), rows_left_(source.rows) {
+  check_chunks(source);
   for (int i = 0; i < plane_count(split_); i++) planes_.push_back(std::make_unique<PlaneCursor>());
-  for (const ChunkLocation& chunk : source.chunks) {
-    if (chunk.plane < 0 || chunk.plane >= plane_count(split_)) {
-      throw_corrupt(chunk, "a chunk belongs to plane " + std::to_string(chunk.plane) + ", which the tensor has not got");
-    }
-    if (chunk.plain_bytes == 0) throw_corrupt(chunk, "the chunk is empty");
-    planes_[static_cast<size_t>(chunk.plane)]->add(chunk);
-  }
-  const auto values = static_cast<uint64_t>(source.rows) * static_cast<uint64_t>(source.columns);
-  for (int i = 0; i < plane_count(split_); i++) {
-    planes_[static_cast<size_t>(i)]->check_size(values * static_cast<uint64_t>(plane_value_bytes(split_, i)), i);
-  }
+  for (const ChunkLocation& chunk : source.chunks) planes_[static_cast<size_t>(chunk.plane)]->add(chunk);
 }
 
 TensorReader::~TensorReader() = default;

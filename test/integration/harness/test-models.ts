@@ -3,8 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { LocalEngine } from '../../../engine/generation/index.js';
 import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../../../engine/packing/pack-checkpoint.js';
-import { openOnDisk } from '../../../engine/packing/pack-file.js';
-import { crc32c, splitPlanes } from '../../../native/index.js';
+import { NATIVE_PACKING_TOOLS } from '../../../engine/packing/native-tools.js';
 import { packageRoot } from '../../../shared/config/index.js';
 
 /** The trained model that ships with odmoe, and a random one that is quicker to run. */
@@ -30,8 +29,7 @@ async function makePack(model: TestModel): Promise<string> {
   });
   const directory = join(parent, model);
   const options = { codec: DEFAULT_CODEC, shards: DEFAULT_SHARDS, name: null, onDamagedPack: 'replace' } as const;
-  const tools = { splitPlanes, crc32c, openFile: openOnDisk };
-  await packCheckpoint(join(packageRoot(), CHECKPOINTS[model]), directory, options, tools);
+  await packCheckpoint(join(packageRoot(), CHECKPOINTS[model]), directory, options, NATIVE_PACKING_TOOLS);
   return directory;
 }
 

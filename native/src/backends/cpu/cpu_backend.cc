@@ -46,7 +46,10 @@ class CpuBackend final : public Backend {
         pool_(options.threads > 0 ? options.threads : usable_threads()),
         scratch_(kThreadScratch * static_cast<size_t>(pool_.threads())) {}
 
-  ~CpuBackend() override { arena_.release(attention_scratch_); }
+  ~CpuBackend() override {
+    arena_.release(attention_scratch_);
+    arena_.release(expansion_scratch_);
+  }
 
   DeviceInfo info() const override {
     DeviceInfo info;
@@ -68,19 +71,20 @@ class CpuBackend final : public Backend {
     return storage_bytes(format, rows, columns);
   }
 
-  void write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes) override {
+  bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes) override {
     if (first_row < 0 || rows < 0 || first_row + rows > matrix.rows ||
         matrix.storage.bytes < storage_bytes(matrix.format, matrix.rows, matrix.columns)) {
       throw Error("INTERNAL", "rows " + std::to_string(first_row) + " to " + std::to_string(first_row + rows) +
                                   " do not fit a matrix of " + std::to_string(matrix.rows) + " rows in " +
                                   std::to_string(matrix.storage.bytes) + " bytes");
     }
-    kernels_.write_rows(matrix, first_row, rows, split, planes);
+    std::vector<uint8_t> scratch(write_scratch_bytes(matrix.format, matrix.columns));
+    return kernels_.write_rows(matrix, first_row, rows, split, planes, scratch.data());
   }
 
   void embed(float* out, const Matrix& embedding, const int32_t* host_ids, int n) override {
     if (embedding.format == WeightFormat::int8 || embedding.format == WeightFormat::nf4) {
-      throw Error("INTERNAL", "an embedding must be kept as bf16, fp16 or fp32");
+      throw Error("INTERNAL", "an embedding must not be quantized");
     }
     for (int i = 0; i < n; ++i) {
       if (host_ids[i] < 0 || host_ids[i] >= embedding.rows) {
@@ -110,13 +114,17 @@ class CpuBackend final : public Backend {
     if (n <= 0) return;
     const int64_t tiles = row_tiles(weights.rows);
     const int64_t bytes = tile_bytes(weights.format, weights.columns);
-    // Tiles of one task: enough to be worth the hand-over (a token counts as one more pass over the weights).
+    const uint64_t expansion = expansion_bytes(weights.format, weights.columns, n);
+    reserve(expansion_scratch_, expansion * static_cast<uint64_t>(pool_.threads()));
+    uint8_t* const expanded = static_cast<uint8_t*>(expansion_scratch_.data);
+    // Tiles of one task: enough to be worth the hand-over (three more tokens count as one more pass over the weights).
     const int64_t worthwhile = std::max<int64_t>(1, kTaskBytes / (bytes * ((n + 2) / 3)));
     const int64_t fair = tiles / (pool_.threads() * kTasksPerThread);
     const int64_t task_tiles = std::max(worthwhile, fair);
     pool_.run((tiles + task_tiles - 1) / task_tiles, [=, this](int64_t task, int thread) {
       const int64_t first = task * task_tiles;
-      kernels_.matmul(job, first, std::min(task_tiles, tiles - first), thread_scratch(thread));
+      kernels_.matmul(job, first, std::min(task_tiles, tiles - first),
+                      {thread_scratch(thread), expanded + expansion * static_cast<uint64_t>(thread)});
     });
   }
 
@@ -152,7 +160,7 @@ class CpuBackend final : public Backend {
     int64_t positions = 0;
     for (int i = 0; i < n; ++i) positions = std::max<int64_t>(positions, int64_t{host_rows[i].position} + 1);
     const size_t floats = cpu::attention_scratch(shape, positions);
-    reserve_attention_scratch(floats * sizeof(float) * static_cast<size_t>(pool_.threads()));
+    reserve(attention_scratch_, floats * sizeof(float) * static_cast<size_t>(pool_.threads()));
     float* const scratch = static_cast<float*>(attention_scratch_.data);
     const AttentionJob job{out, host_rows, queries, stride, shape};
     // Rows taken together: as many as share a register tile, unless that would leave threads idle.
@@ -207,15 +215,15 @@ class CpuBackend final : public Backend {
   float* thread_scratch(int thread) { return scratch_.data() + kThreadScratch * static_cast<size_t>(thread); }
 
   // Grows by doubling, so that a sequence that gets longer makes few allocations; counted in the budget.
-  void reserve_attention_scratch(uint64_t bytes) {
-    if (attention_scratch_.bytes >= bytes) return;
-    const uint64_t doubled = std::max(bytes, 2 * attention_scratch_.bytes);
-    arena_.release(attention_scratch_);
+  void reserve(DeviceBuffer& buffer, uint64_t bytes) {
+    if (buffer.bytes >= bytes) return;
+    const uint64_t doubled = std::max(bytes, 2 * buffer.bytes);
+    arena_.release(buffer);
     try {
-      attention_scratch_ = arena_.allocate(doubled);
+      buffer = arena_.allocate(doubled);
     } catch (const Error&) {
       // A budget that is nearly used up may still hold what is needed now.
-      attention_scratch_ = arena_.allocate(bytes);
+      buffer = arena_.allocate(bytes);
     }
   }
 
@@ -250,6 +258,7 @@ class CpuBackend final : public Backend {
   // A few kilobytes a thread that do not grow; like stacks and code they are outside the budget.
   std::vector<float> scratch_;
   DeviceBuffer attention_scratch_;
+  DeviceBuffer expansion_scratch_;
 };
 
 }  // namespace

@@ -5,14 +5,25 @@
 
 #include "odmoe/arithmetic.h"
 #include "odmoe/backend.h"
+#include "weight_layout.h"
 
 namespace odmoe::cpu {
 
-// Scratch of one thread for KernelTable::matmul and gate, in floats.
+// Tiles and tokens that one pass over the weights multiplies, at most.
 inline constexpr int kGroupTiles = 16;
-inline constexpr int kTokensAtOnce = 3;
+inline constexpr int kTokensAtOnce = 6;
+
+// Scratch of one thread for KernelTable::matmul (its sums) and gate, in floats.
 inline constexpr size_t kThreadScratch = size_t{kGroupTiles} * 4 * kTokensAtOnce * 32;
 inline constexpr int kMaxExperts = static_cast<int>(kThreadScratch);
+
+// Weights that stay in the second cache while all tokens pass over them, in bytes, and how many tiles that is (at least one).
+inline constexpr int64_t kGroupBytes = 192 << 10;
+static constexpr int64_t group_tiles(WeightFormat format, int64_t columns) {
+  const WeightFormat cached = format == WeightFormat::fixed4 ? WeightFormat::bf16 : format;
+  const int64_t wanted = kGroupBytes / tile_bytes(cached, columns);
+  return wanted < 1 ? 1 : wanted > kGroupTiles ? kGroupTiles : wanted;
+}
 
 // Heads (of one or several rows) that attend together over one key-value head.
 inline constexpr int kMaxQueries = 12;
@@ -28,6 +39,22 @@ struct MatmulJob {
   int64_t out_stride;
   int n;
 };
+
+struct MatmulScratch {
+  float* sums;        // kThreadScratch floats
+  uint8_t* expanded;  // expansion_bytes()
+};
+
+// Where more tokens than one pass takes multiply fixed4 weights, a group of tiles is expanded first.
+static constexpr uint64_t expansion_bytes(WeightFormat format, int64_t columns, int n) {
+  if (format != WeightFormat::fixed4 || n <= kTokensAtOnce) return 0;
+  return static_cast<uint64_t>(group_tiles(format, columns) * tile_bytes(WeightFormat::bf16, columns));
+}
+
+// Scratch of KernelTable::write_rows.
+static constexpr size_t write_scratch_bytes(WeightFormat format, int64_t columns) {
+  return format == WeightFormat::fixed4 ? static_cast<size_t>(2 * kTileRows * column_blocks(columns) * kLanes) : 0;
+}
 
 struct AttentionJob {
   float* out;
@@ -47,7 +74,7 @@ static constexpr size_t attention_scratch(const AttentionShape& shape, int64_t p
 struct KernelTable {
   const char* instruction_set;
 
-  void (*matmul)(const MatmulJob& job, int64_t first_tile, int64_t tiles, float* scratch);
+  void (*matmul)(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch);
   void (*rms_norm)(float* out, const float* in, const float* weight, int size, float epsilon);
   void (*rope)(float* head, const float* cos, const float* sin, int half);
   // Rows [first_row, first_row + rows) for one key-value head.
@@ -60,9 +87,11 @@ struct KernelTable {
   void (*combine)(float* hidden, const float* outputs, const float* weights, int k, int64_t size, int64_t begin,
                   int64_t end);
 
-  // One row of a bf16, fp16 or fp32 matrix, as FP32.
+  // One row of a bf16, fp16, fp32 or fixed4 matrix, as FP32.
   void (*read_row)(float* out, const Matrix& matrix, int64_t row);
-  void (*write_rows)(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes);
+  // As Backend::write_rows; scratch: write_scratch_bytes().
+  bool (*write_rows)(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes,
+                     uint8_t* scratch);
 
   // For measure_machine: reads all bytes (a multiple of 4096) and returns something that depends on them; runs independent
   // fused multiply-adds and returns how many operations that were (their result goes to sink).

@@ -11,7 +11,7 @@ struct Simd {
   static constexpr const char* kName = "avx2";
   static constexpr int kWidth = 8;
   // Rows of a tile whose sums fit the 16 registers together with `tokens` tokens.
-  static constexpr int rows_at_once(int tokens) { return tokens == 1 ? kTileRows : 2; }
+  static constexpr int rows_at_once(int tokens) { return tokens == 1 ? kTileRows : tokens <= 3 ? 2 : 1; }
 
   static Vector zero() { return _mm256_setzero_ps(); }
   static Vector broadcast(float x) { return _mm256_set1_ps(x); }
@@ -54,6 +54,36 @@ struct Simd {
     const __m256i codes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
     low = nf4_values(codes);
     high = nf4_values(_mm256_srli_epi32(codes, 4));
+  }
+
+  // `count` blocks of a fixed4 tile with these tables as blocks of the bf16 layout, escapes left as they come out.
+  template <int64_t kAhead>
+  static void expand_fixed4(const uint8_t* tables, const uint8_t* block, int64_t count, uint8_t* bf16) {
+    const __m256i high_table = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tables)));
+    const __m256i low_table = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tables + 16)));
+    const __m256i sign = _mm256_set1_epi8(static_cast<char>(0x80));
+    for (const uint8_t* const end = block + count * kFixed4BlockBytes; block != end;
+         block += kFixed4BlockBytes, bf16 += 256) {
+      if constexpr (kAhead != 0) {
+        for (int line = 0; line < 3; ++line) __builtin_prefetch(block + kAhead + line * 64);
+      }
+      for (int part = 0; part < 64; part += 32) {
+        const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + part));
+        for (int half = 0; half < 2; ++half) {
+          const __m256i index =
+              _mm256_and_si256(half == 0 ? codes : _mm256_srli_epi16(codes, 4), _mm256_set1_epi8(15));
+          const __m256i rest =
+              _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + kFixed4CodeBytes + half * 64 + part));
+          const __m256i high =
+              _mm256_or_si256(_mm256_and_si256(rest, sign), _mm256_shuffle_epi8(high_table, index));
+          const __m256i low =
+              _mm256_or_si256(_mm256_andnot_si256(sign, rest), _mm256_shuffle_epi8(low_table, index));
+          uint8_t* const rows = bf16 + half * 128 + part;
+          _mm256_storeu_si256(reinterpret_cast<__m256i*>(rows), _mm256_unpacklo_epi8(low, high));
+          _mm256_storeu_si256(reinterpret_cast<__m256i*>(rows + 64), _mm256_unpackhi_epi8(low, high));
+        }
+      }
+    }
   }
 
   // The tree over 32 partial sums of each of four rows.

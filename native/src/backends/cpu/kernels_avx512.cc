@@ -16,7 +16,7 @@ struct Simd {
   static constexpr const char* kName = "avx512";
   static constexpr int kWidth = 16;
   // Rows of a tile whose sums fit the registers together with `tokens` tokens.
-  static constexpr int rows_at_once(int) { return kTileRows; }
+  static constexpr int rows_at_once(int tokens) { return tokens <= 3 ? kTileRows : 2; }
 
   static Vector zero() { return _mm512_setzero_ps(); }
   static Vector broadcast(float x) { return _mm512_set1_ps(x); }
@@ -58,6 +58,31 @@ struct Simd {
     const __m512 values = _mm512_loadu_ps(kNf4Values);
     low = _mm512_permutexvar_ps(codes, values);  // uses the low four bits of each index
     high = _mm512_permutexvar_ps(_mm512_srli_epi32(codes, 4), values);
+  }
+
+  // `count` blocks of a fixed4 tile with these tables as blocks of the bf16 layout, escapes left as they come out.
+  template <int64_t kAhead>
+  static void expand_fixed4(const uint8_t* tables, const uint8_t* block, int64_t count, uint8_t* bf16) {
+    const __m512i high_table = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tables)));
+    const __m512i low_table = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tables + 16)));
+    for (const uint8_t* const end = block + count * kFixed4BlockBytes; block != end; block += kFixed4BlockBytes) {
+      if constexpr (kAhead != 0) {
+        for (int line = 0; line < 3; ++line) __builtin_prefetch(block + kAhead + line * 64);
+      }
+      const __m512i codes = _mm512_loadu_si512(block);
+      for (int half = 0; half < 2; ++half, bf16 += 128) {
+        const __m512i index =
+            _mm512_and_si512(half == 0 ? codes : _mm512_srli_epi16(codes, 4), _mm512_set1_epi8(15));
+        const __m512i rest = _mm512_loadu_si512(block + kFixed4CodeBytes + half * 64);
+        // (rest & mask) | table
+        const __m512i high = _mm512_ternarylogic_epi32(rest, _mm512_set1_epi8(static_cast<char>(0x80)),
+                                                       _mm512_shuffle_epi8(high_table, index), 0xea);
+        const __m512i low =
+            _mm512_ternarylogic_epi32(rest, _mm512_set1_epi8(0x7f), _mm512_shuffle_epi8(low_table, index), 0xea);
+        _mm512_storeu_si512(bf16, _mm512_unpacklo_epi8(low, high));
+        _mm512_storeu_si512(bf16 + 64, _mm512_unpackhi_epi8(low, high));
+      }
+    }
   }
 
   // The tree over 32 partial sums of each of four rows.

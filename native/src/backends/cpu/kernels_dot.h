@@ -4,92 +4,22 @@
 // pairs (lanes W*pair.. and 16 + W*pair..), one pass over the weights per pair: with 16 lanes one pass does it and the sums never
 // leave the registers; with fewer, a pass covers a short run of columns, so that the next one finds the weights in the first cache.
 #pragma once
-#include "kernels_base.h"
+#include "kernels_fixed4.h"
+#include "kernels_tiles.h"
 
 namespace odmoe::cpu {
 namespace {
 
-using Vector = Simd::Vector;
-constexpr int kWidth = Simd::kWidth;
-constexpr int kVectors = kLanes / kWidth;
-constexpr int kPairs = kWidth >= 16 ? 1 : 16 / kWidth;
-
-// Columns (in blocks) that a run covers when sums are parked between runs: three tokens' inputs stay in the first cache.
-constexpr int64_t kRunBlocks = kPairs == 1 ? 64 : 16;
+// Columns (in blocks) that a run covers when sums are parked between runs, or a tile is expanded run by run: the tokens' inputs and
+// the weights stay in the first cache.
+constexpr int64_t kRunBlocks = 16;
 // How far ahead of a stream of weights to fetch, in bytes.
 constexpr int64_t kStreamAhead = 4096;
-// Weights kept in the second cache while all tokens pass over them, in bytes.
-constexpr int64_t kGroupBytes = 192 << 10;
 
-// Weights of one tile, seen from some block of columns on. expand gives columns W*pair.. and 16 + W*pair.. of a row.
-struct Bf16Tile {
-  static constexpr int64_t kBlockBytes = kTileRows * kLanes * 2;
-  const uint8_t* data;
-  Bf16Tile(const uint8_t* tile, int64_t block) : data(tile + block * kBlockBytes) {}
-  ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
-    Simd::expand_bf16(data + block * kBlockBytes + row * 64 + pair * kWidth * 4, low, high);
-  }
-};
-
-struct Fp16Tile {
-  static constexpr int64_t kBlockBytes = kTileRows * kLanes * 2;
-  const uint8_t* data;
-  Fp16Tile(const uint8_t* tile, int64_t block) : data(tile + block * kBlockBytes) {}
-  ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
-    const uint8_t* at = data + block * kBlockBytes + row * 64 + pair * kWidth * 2;
-    low = Simd::load_fp16(at);
-    high = Simd::load_fp16(at + 32);
-  }
-};
-
-struct Fp32Tile {
-  static constexpr int64_t kBlockBytes = kTileRows * kLanes * 4;
-  const uint8_t* data;
-  Fp32Tile(const uint8_t* tile, int64_t block) : data(tile + block * kBlockBytes) {}
-  ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
-    const float* at = reinterpret_cast<const float*>(data + block * kBlockBytes) + row * kLanes + pair * kWidth;
-    low = Simd::load(at);
-    high = Simd::load(at + 16);
-  }
-};
-
-struct Int8Tile {
-  static constexpr int64_t kBlockBytes = kTileRows * kLanes;
-  const uint8_t* data;
-  Int8Tile(const uint8_t* tile, int64_t block) : data(tile + block * kBlockBytes) {}
-  ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
-    const uint8_t* at = data + block * kBlockBytes + row * kLanes + pair * kWidth;
-    low = Simd::load_int8(at);
-    high = Simd::load_int8(at + 16);
-  }
-};
-
-struct Nf4Tile {
-  static constexpr int64_t kBlockBytes = kNf4PairBytes / 2;  // on average: two blocks of columns share their scales
-  const uint8_t* data;
-  int64_t first;
-  Nf4Tile(const uint8_t* tile, int64_t block) : data(tile), first(block) {}
-  ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
-    const int64_t at = first + block;
-    const uint8_t* scales = data + (at >> 1) * kNf4PairBytes;
-    const Vector scale = Simd::broadcast(reinterpret_cast<const float*>(scales)[row]);
-    Simd::expand_nf4(scales + 16 + (at & 1) * 64 + row * 16 + pair * kWidth, low, high);
-    low = Simd::multiply(low, scale);
-    high = Simd::multiply(high, scale);
-  }
-};
-
-// Rows of FP32 `step` floats apart (keys of one head).
-struct Fp32Rows {
-  static constexpr int64_t kBlockBytes = kLanes * 4;
-  const float* data;
-  int64_t step;
-  ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
-    const float* at = data + row * step + block * kLanes + pair * kWidth;
-    low = Simd::load(at);
-    high = Simd::load(at + 16);
-  }
-};
+// Tokens whose sums with all rows of a tile stay in the registers.
+constexpr int kRegisterTokens = 3;
+template <int kTokens>
+constexpr bool kInRegisters = kPairs == 1 && Simd::rows_at_once(kTokens) == kTileRows;
 
 // What to fetch from memory while computing: kLines cache lines for each block of columns, kStep bytes further each time. A stream
 // goes to the first cache, what a later group of tiles needs only to the second.
@@ -199,7 +129,7 @@ ODMOE_INLINE void run_in_passes(const Tile& tile, const Run& run, float (*dots)[
 
 template <int kTokens, class Ahead, class Tile>
 ODMOE_INLINE void run_tile(const Tile& tile, const Run& run, float (*dots)[kTileRows]) {
-  if constexpr (kPairs == 1) {
+  if constexpr (kInRegisters<kTokens>) {
     run_in_registers<kTokens, Ahead>(tile, run, dots);
   } else {
     run_in_passes<kTokens, Ahead>(tile, run, dots);
@@ -213,6 +143,26 @@ struct Panel {
   int first_token;
   int64_t run_blocks;
   const uint8_t* ahead;  // what to fetch while the first block of the first tile is in work
+};
+
+// Tiles that stand one after another; at() gives the weights of some blocks of one.
+template <class TileOf>
+struct StoredTiles {
+  using Tile = TileOf;
+  const uint8_t* data;
+  int64_t bytes;
+  ODMOE_INLINE Tile at(int64_t tile, int64_t block, int64_t) { return Tile(data + tile * bytes, block); }
+};
+
+// One fixed4 tile, a run of blocks at a time.
+struct Fixed4Stream {
+  using Tile = Bf16Tile;
+  Fixed4Reader reader;
+  alignas(64) uint8_t run[kRunBlocks * kBf16BlockBytes];
+  ODMOE_INLINE Tile at(int64_t, int64_t block, int64_t blocks) {
+    reader.expand<kStreamAhead>(block, blocks, run);
+    return Tile(run, 0);
+  }
 };
 
 template <int kTokens>
@@ -229,9 +179,8 @@ void store_dots(const MatmulJob& job, int64_t tile, int first_token, const float
   }
 }
 
-template <class Tile, int kTokens, class Ahead>
-void multiply_panel(const MatmulJob& job, const Panel& panel, float* scratch) {
-  const int64_t bytes = tile_bytes(job.format, job.columns);
+template <int kTokens, class Ahead, class Tiles>
+void multiply_panel(const MatmulJob& job, const Panel& panel, Tiles& tiles, float* scratch) {
   const int64_t whole = job.columns / kLanes;
   const int64_t rest = job.columns % kLanes;
   const float* x[kTokens];
@@ -249,22 +198,25 @@ void multiply_panel(const MatmulJob& job, const Panel& panel, float* scratch) {
     run.resume = block != 0;
     run.finish = block + run.blocks == end;
     for (int64_t tile = 0; tile < panel.tiles; ++tile) {
-      const uint8_t* weights = job.weights + (panel.first_tile + tile) * bytes;
       float dots[kTokens][kTileRows];
       run.parked = scratch + tile * (kTileRows * kTokens * kLanes);
       run.ahead = panel.ahead + (tile * end + block) * Ahead::kStep;
-      run_tile<kTokens, Ahead>(Tile(weights, block), run, dots);
+      run_tile<kTokens, Ahead>(tiles.at(tile, block, run.blocks), run, dots);
       if (run.finish) store_dots<kTokens>(job, panel.first_tile + tile, panel.first_token, dots);
     }
     block += run.blocks;
   }
 }
 
-template <class Tile, class Ahead>
-void multiply_tokens(const MatmulJob& job, const Panel& panel, int tokens, float* scratch) {
-  if (tokens == 1) multiply_panel<Tile, 1, Ahead>(job, panel, scratch);
-  if (tokens == 2) multiply_panel<Tile, 2, Ahead>(job, panel, scratch);
-  if (tokens == 3) multiply_panel<Tile, 3, Ahead>(job, panel, scratch);
+template <class Ahead, class Tiles>
+void multiply_tokens(const MatmulJob& job, const Panel& panel, int tokens, Tiles& tiles, float* scratch) {
+  static_assert(kTokensAtOnce == 6);
+  if (tokens == 1) multiply_panel<1, Ahead>(job, panel, tiles, scratch);
+  if (tokens == 2) multiply_panel<2, Ahead>(job, panel, tiles, scratch);
+  if (tokens == 3) multiply_panel<3, Ahead>(job, panel, tiles, scratch);
+  if (tokens == 4) multiply_panel<4, Ahead>(job, panel, tiles, scratch);
+  if (tokens == 5) multiply_panel<5, Ahead>(job, panel, tiles, scratch);
+  if (tokens == 6) multiply_panel<6, Ahead>(job, panel, tiles, scratch);
 }
 
 // One pass of all tokens over the weights as they stream in from memory.
@@ -275,23 +227,39 @@ void multiply_stream(const MatmulJob& job, int64_t first_tile, int64_t tiles, fl
   Panel panel;
   panel.tiles = 1;
   panel.first_token = 0;
-  panel.run_blocks = kPairs == 1 ? INT64_MAX : kRunBlocks;
+  panel.run_blocks = kPairs == 1 && job.n <= kRegisterTokens ? INT64_MAX : kRunBlocks;
   for (int64_t tile = first_tile; tile < first_tile + tiles; ++tile) {
+    StoredTiles<Tile> weights{job.weights + tile * bytes, bytes};
     panel.first_tile = tile;
-    panel.ahead = job.weights + tile * bytes + kStreamAhead;
-    multiply_tokens<Tile, Stream>(job, panel, job.n, scratch);
+    panel.ahead = weights.data + kStreamAhead;
+    multiply_tokens<Stream>(job, panel, job.n, weights, scratch);
   }
 }
 
-// Several passes over a group of tiles in the second cache; the first of them fetch the next group, in equal parts.
-template <class Tile>
-void multiply_groups(const MatmulJob& job, int64_t first_tile, int64_t tiles, float* scratch) {
-  constexpr int kBlockLines = static_cast<int>((Tile::kBlockBytes + 63) / 64);
+void multiply_fixed4_stream(const MatmulJob& job, int64_t first_tile, int64_t tiles, float* scratch) {
+  const int64_t bytes = tile_bytes(job.format, job.columns);
+  Panel panel;
+  panel.tiles = 1;
+  panel.first_token = 0;
+  panel.run_blocks = kRunBlocks;
+  panel.ahead = nullptr;
+  Fixed4Stream weights;
+  for (int64_t tile = first_tile; tile < first_tile + tiles; ++tile) {
+    weights.reader = Fixed4Reader(job.weights + tile * bytes, job.columns);
+    panel.first_tile = tile;
+    multiply_tokens<FetchNothing>(job, panel, job.n, weights, scratch);
+  }
+}
+
+// Several passes over a group of tiles in the second cache; the first of them fetch the next group, in equal parts. The group's tiles
+// are what prepare(first tile, count) gives; kBlockBytes: bytes of a block of columns in memory.
+template <int64_t kBlockBytes, class Prepare>
+void multiply_groups(const MatmulJob& job, int64_t first_tile, int64_t tiles, float* scratch, Prepare&& prepare) {
+  constexpr int kBlockLines = static_cast<int>((kBlockBytes + 63) / 64);
   constexpr int kHalf = (kBlockLines + 1) / 2;
   constexpr int kQuarter = (kBlockLines + 3) / 4;
   const int64_t bytes = tile_bytes(job.format, job.columns);
-  const int64_t wanted = kGroupBytes / bytes;
-  const int64_t group = wanted < 1 ? 1 : wanted > kGroupTiles ? kGroupTiles : wanted;
+  const int64_t group = group_tiles(job.format, job.columns);
   const int passes = (job.n + kTokensAtOnce - 1) / kTokensAtOnce;
   const int lines = passes < 4 ? kHalf : kQuarter;
   for (int64_t done = 0; done < tiles; done += group) {
@@ -302,32 +270,47 @@ void multiply_groups(const MatmulJob& job, int64_t first_tile, int64_t tiles, fl
     const uint8_t* const next = job.weights + (panel.first_tile + group) * bytes;
     const int64_t part = panel.tiles * column_blocks(job.columns) * lines * 64;
     const int64_t left = (tiles - done - group) * bytes;
+    auto weights = prepare(panel.first_tile, panel.tiles);
     for (int pass = 0; pass < passes; ++pass) {
-      // Tokens are spread evenly over the passes: 4 are 2 and 2, not 3 and 1.
+      // Tokens are spread evenly over the passes: 8 are 4 and 4, not 6 and 2.
       panel.first_token = static_cast<int>(int64_t{pass} * job.n / passes);
       const int tokens = static_cast<int>(int64_t{pass + 1} * job.n / passes) - panel.first_token;
       panel.ahead = next + pass * part;
       if (pass * part >= (left < group * bytes ? left : group * bytes)) {
-        multiply_tokens<Tile, FetchNothing>(job, panel, tokens, scratch);
+        multiply_tokens<FetchNothing>(job, panel, tokens, weights, scratch);
       } else if (lines == kHalf) {
-        multiply_tokens<Tile, Fetch<kHalf, kHalf * 64, 2>>(job, panel, tokens, scratch);
+        multiply_tokens<Fetch<kHalf, kHalf * 64, 2>>(job, panel, tokens, weights, scratch);
       } else {
-        multiply_tokens<Tile, Fetch<kQuarter, kQuarter * 64, 2>>(job, panel, tokens, scratch);
+        multiply_tokens<Fetch<kQuarter, kQuarter * 64, 2>>(job, panel, tokens, weights, scratch);
       }
     }
   }
 }
 
 template <class Tile>
-void multiply_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles, float* scratch) {
-  if (job.n <= kTokensAtOnce) {
-    multiply_stream<Tile>(job, first_tile, tiles, scratch);
-  } else {
-    multiply_groups<Tile>(job, first_tile, tiles, scratch);
-  }
+void multiply_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
+  if (job.n <= kTokensAtOnce) return multiply_stream<Tile>(job, first_tile, tiles, scratch.sums);
+  const int64_t bytes = tile_bytes(job.format, job.columns);
+  multiply_groups<Tile::kBlockBytes>(job, first_tile, tiles, scratch.sums, [&](int64_t first, int64_t) {
+    return StoredTiles<Tile>{job.weights + first * bytes, bytes};
+  });
 }
 
-void matmul(const MatmulJob& job, int64_t first_tile, int64_t tiles, float* scratch) {
+// A group is expanded once, for all tokens.
+void multiply_fixed4_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
+  if (job.n <= kTokensAtOnce) return multiply_fixed4_stream(job, first_tile, tiles, scratch.sums);
+  const int64_t bytes = tile_bytes(job.format, job.columns);
+  const int64_t blocks = column_blocks(job.columns);
+  multiply_groups<kFixed4BlockBytes>(job, first_tile, tiles, scratch.sums, [&](int64_t first, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      Fixed4Reader reader(job.weights + (first + i) * bytes, job.columns);
+      reader.expand<0>(0, blocks, scratch.expanded + i * blocks * kBf16BlockBytes);
+    }
+    return StoredTiles<Bf16Tile>{scratch.expanded, blocks * kBf16BlockBytes};
+  });
+}
+
+void matmul(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
   switch (job.format) {
     case WeightFormat::bf16:
       return multiply_tiles<Bf16Tile>(job, first_tile, tiles, scratch);
@@ -339,6 +322,8 @@ void matmul(const MatmulJob& job, int64_t first_tile, int64_t tiles, float* scra
       return multiply_tiles<Int8Tile>(job, first_tile, tiles, scratch);
     case WeightFormat::nf4:
       return multiply_tiles<Nf4Tile>(job, first_tile, tiles, scratch);
+    case WeightFormat::fixed4:
+      return multiply_fixed4_tiles(job, first_tile, tiles, scratch);
   }
 }
 

@@ -11,7 +11,7 @@ struct Simd {
   static constexpr const char* kName = "neon";
   static constexpr int kWidth = 4;
   // Rows of a tile whose sums fit the 32 registers together with `tokens` tokens.
-  static constexpr int rows_at_once(int) { return kTileRows; }
+  static constexpr int rows_at_once(int tokens) { return tokens <= 3 ? kTileRows : 2; }
 
   static Vector zero() { return vdupq_n_f32(0.0f); }
   static Vector broadcast(float x) { return vdupq_n_f32(x); }
@@ -58,6 +58,31 @@ struct Simd {
     const uint32x4_t codes = vmovl_u16(vget_low_u16(halves));
     low = nf4_values(vandq_u32(codes, vdupq_n_u32(15)));
     high = nf4_values(vshrq_n_u32(codes, 4));
+  }
+
+  // `count` blocks of a fixed4 tile with these tables as blocks of the bf16 layout, escapes left as they come out.
+  template <int64_t kAhead>
+  static void expand_fixed4(const uint8_t* tables, const uint8_t* block, int64_t count, uint8_t* bf16) {
+    const uint8x16_t high_table = vld1q_u8(tables);
+    const uint8x16_t low_table = vld1q_u8(tables + 16);
+    for (const uint8_t* const end = block + count * kFixed4BlockBytes; block != end;
+         block += kFixed4BlockBytes, bf16 += 256) {
+      if constexpr (kAhead != 0) {
+        for (int line = 0; line < 3; ++line) __builtin_prefetch(block + kAhead + line * 64);
+      }
+      for (int part = 0; part < 64; part += 16) {
+        const uint8x16_t codes = vld1q_u8(block + part);
+        for (int half = 0; half < 2; ++half) {
+          const uint8x16_t index = half == 0 ? vandq_u8(codes, vdupq_n_u8(15)) : vshrq_n_u8(codes, 4);
+          const uint8x16_t rest = vld1q_u8(block + kFixed4CodeBytes + half * 64 + part);
+          const uint8x16_t high = vbslq_u8(vdupq_n_u8(0x80), rest, vqtbl1q_u8(high_table, index));
+          const uint8x16_t low = vbslq_u8(vdupq_n_u8(0x7f), rest, vqtbl1q_u8(low_table, index));
+          uint8_t* const rows = bf16 + half * 128 + part;
+          vst1q_u8(rows, vzip1q_u8(low, high));
+          vst1q_u8(rows + 64, vzip2q_u8(low, high));
+        }
+      }
+    }
   }
 
   // The tree over 32 partial sums of each of four rows.

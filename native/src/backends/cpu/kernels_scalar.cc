@@ -52,6 +52,26 @@ struct Simd {
     high = kNf4Values[*p >> 4];
   }
 
+  // `count` blocks of a fixed4 tile with these tables as blocks of the bf16 layout, escapes left as they come out.
+  template <int64_t kAhead>
+  static void expand_fixed4(const uint8_t* tables, const uint8_t* block, int64_t count, uint8_t* bf16) {
+    for (const uint8_t* const end = block + count * kFixed4BlockBytes; block != end;
+         block += kFixed4BlockBytes, bf16 += 256) {
+      if constexpr (kAhead != 0) {
+        for (int line = 0; line < 3; ++line) __builtin_prefetch(block + kAhead + line * 64);
+      }
+      for (int half = 0; half < 2; ++half) {
+        for (int i = 0; i < 64; ++i) {
+          const int code = half == 0 ? block[i] & 15 : block[i] >> 4;
+          const uint32_t rest = block[kFixed4CodeBytes + half * 64 + i];
+          uint8_t* const word = bf16 + (2 * half + (i >> 3 & 1)) * 64 + (i >> 4) * 16 + (i & 7) * 2;
+          word[0] = static_cast<uint8_t>((rest & 0x7f) | tables[16 + code]);
+          word[1] = static_cast<uint8_t>((rest & 0x80) | tables[code]);
+        }
+      }
+    }
+  }
+
   static void fold_rows(const float (&sums)[4][32], float* out) {
     for (int r = 0; r < 4; ++r) out[r] = fold(sums[r]);
   }

@@ -8,11 +8,12 @@ namespace {
 // Value i of the planes, as FP32 (exactly), and as the 16 bits of a BF16 or FP16.
 template <Split kSplit>
 struct Source {
-  static constexpr int kPlanes = kSplit == Split::fp32_e8_sm8_r16                                ? 3
-                                 : kSplit == Split::bf16_e8_sm8 || kSplit == Split::fp16_hi8_lo8 ? 2
-                                                                                                 : 1;
+  static constexpr int kPlanes = kSplit == Split::fp32_e8_sm8_r16 || kSplit == Split::fp16_e5_lo8_s1m2 ? 3
+                                 : kSplit == Split::bf16_e8_sm8 || kSplit == Split::fp16_hi8_lo8       ? 2
+                                                                                                       : 1;
   static constexpr bool kBf16 = kSplit == Split::none_bf16 || kSplit == Split::bf16_e8_sm8;
-  static constexpr bool kFp16 = kSplit == Split::none_fp16 || kSplit == Split::fp16_hi8_lo8;
+  static constexpr bool kFp16 = kSplit == Split::none_fp16 || kSplit == Split::fp16_hi8_lo8 ||
+                                kSplit == Split::fp16_e5_lo8_s1m2;
   const uint8_t* planes[3];
 
   ODMOE_INLINE uint16_t bits16(int64_t i) const {
@@ -21,6 +22,9 @@ struct Source {
       return static_cast<uint16_t>((rest & 0x80u) << 8 | static_cast<uint32_t>(planes[0][i]) << 7 | (rest & 0x7fu));
     } else if constexpr (kSplit == Split::fp16_hi8_lo8) {
       return static_cast<uint16_t>(static_cast<uint32_t>(planes[0][i]) << 8 | planes[1][i]);
+    } else if constexpr (kSplit == Split::fp16_e5_lo8_s1m2) {
+      const uint32_t top = planes[2][i];
+      return static_cast<uint16_t>((top & 4u) << 13 | (planes[0][i] & 0x1fu) << 10 | (top & 3u) << 8 | planes[1][i]);
     } else {
       uint16_t bits;
       __builtin_memcpy(&bits, planes[0] + 2 * i, 2);
@@ -63,23 +67,29 @@ ODMOE_INLINE float greatest_magnitude(const Values& values, int64_t begin, int64
   return float_of_bits(most);
 }
 
+template <class Values>
+ODMOE_INLINE uint32_t bf16_bits(const Values& values, int64_t i) {
+  if constexpr (Values::kBf16) {
+    return values.bits16(i);
+  } else {
+    return bf16_of_float(values.value(i));
+  }
+}
+
 // One row (values from `begin` on) into its places in the tile, block by block of columns; `row` is its number in the tile.
 template <class Values>
 void write_bf16_row(const Values& values, int64_t begin, int64_t columns, uint8_t* tile, int row) {
-  for (int64_t block = 0; block < column_blocks(columns); ++block) {
-    alignas(64) uint16_t bits[kLanes] = {};
-    const int64_t count = columns - block * kLanes < kLanes ? columns - block * kLanes : kLanes;
-    for (int64_t i = 0; i < count; ++i) {
-      if constexpr (Values::kBf16) {
-        bits[i] = values.bits16(begin + block * kLanes + i);
-      } else {
-        bits[i] = bf16_of_float(values.value(begin + block * kLanes + i));
-      }
-    }
-    uint32_t words[16];
-    for (int i = 0; i < 16; ++i) words[i] = bits[i] | static_cast<uint32_t>(bits[16 + i]) << 16;
-    __builtin_memcpy(tile + block * Bf16Tile::kBlockBytes + row * 64, words, sizeof words);
+  uint8_t* out = tile + row * 64;
+  const int64_t end = begin + columns;
+  for (; begin + kLanes <= end; begin += kLanes, out += Bf16Tile::kBlockBytes) {
+    alignas(64) uint32_t words[16];
+    for (int i = 0; i < 16; ++i) words[i] = bf16_bits(values, begin + i) | bf16_bits(values, begin + 16 + i) << 16;
+    __builtin_memcpy(out, words, sizeof words);
   }
+  if (begin == end) return;
+  alignas(64) uint32_t words[16] = {};
+  for (int64_t i = 0; i < end - begin; ++i) words[i % 16] |= bf16_bits(values, begin + i) << (i < 16 ? 0 : 16);
+  __builtin_memcpy(out, words, sizeof words);
 }
 
 template <class Values>
@@ -167,10 +177,53 @@ void write_nf4_row(const Values& values, int64_t begin, int64_t columns, uint8_t
   }
 }
 
+// One row as planes of bytes; false where a value is no BF16.
+template <class Values>
+bool take_fixed4_row(const Values& values, int64_t begin, int64_t columns, uint8_t* exponents, uint8_t* sign_mantissas) {
+  uint32_t lost = 0;
+  for (int64_t i = 0; i < columns; ++i) {
+    uint32_t bits;
+    if constexpr (Values::kBf16) {
+      bits = static_cast<uint32_t>(values.bits16(begin + i)) << 16;
+    } else {
+      bits = float_bits(values.value(begin + i));
+      lost |= bits & 0xffffu;
+    }
+    exponents[i] = static_cast<uint8_t>(bits >> 23);
+    sign_mantissas[i] = static_cast<uint8_t>((bits >> 24 & 0x80u) | (bits >> 16 & 0x7fu));
+  }
+  return lost == 0;
+}
+
+// Tile by tile. Rows of the first tile that earlier calls wrote are kept.
+template <class Values>
+bool write_fixed4_rows(const Values& values, Matrix& matrix, int64_t first_row, int64_t rows, uint8_t* scratch) {
+  // An escape names its block in 16 bits.
+  if (column_blocks(matrix.columns) > 65536) return false;
+  const Fixed4Planes planes(scratch, matrix.columns);
+  const int64_t end = first_row + rows;
+  for (int64_t row = first_row; row < end;) {
+    const int64_t tile = row / kTileRows;
+    uint8_t* const data = static_cast<uint8_t*>(matrix.storage.data) + tile * tile_bytes(matrix.format, matrix.columns);
+    int in_tile = static_cast<int>(row % kTileRows);
+    read_fixed4_planes(planes, data, matrix.columns, in_tile);
+    for (; in_tile < kTileRows && row < end; ++in_tile, ++row) {
+      const int64_t to = in_tile * planes.row_bytes;
+      if (!take_fixed4_row(values, (row - first_row) * matrix.columns, matrix.columns, planes.exponents + to,
+                           planes.sign_mantissas + to)) {
+        return false;
+      }
+    }
+    if (!write_fixed4_tile(data, planes, matrix.columns, in_tile)) return false;
+  }
+  return true;
+}
+
 template <Split kSplit>
-void write_rows_from(Matrix& matrix, int64_t first_row, int64_t rows, const uint8_t* const* planes) {
+bool write_rows_from(Matrix& matrix, int64_t first_row, int64_t rows, const uint8_t* const* planes, uint8_t* scratch) {
   Source<kSplit> source{};
   for (int i = 0; i < Source<kSplit>::kPlanes; ++i) source.planes[i] = planes[i];
+  if (matrix.format == WeightFormat::fixed4) return write_fixed4_rows(source, matrix, first_row, rows, scratch);
   uint8_t* const storage = static_cast<uint8_t*>(matrix.storage.data);
   float* const scales = reinterpret_cast<float*>(storage + scales_offset(matrix.format, matrix.rows, matrix.columns));
   for (int64_t i = 0; i < rows; ++i) {
@@ -194,25 +247,32 @@ void write_rows_from(Matrix& matrix, int64_t first_row, int64_t rows, const uint
       case WeightFormat::nf4:
         write_nf4_row(source, begin, matrix.columns, tile, in_tile);
         break;
+      case WeightFormat::fixed4:
+        break;
     }
   }
+  return true;
 }
 
-void write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes) {
+bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes,
+                uint8_t* scratch) {
   switch (split) {
     case Split::none_bf16:
-      return write_rows_from<Split::none_bf16>(matrix, first_row, rows, planes);
+      return write_rows_from<Split::none_bf16>(matrix, first_row, rows, planes, scratch);
     case Split::none_fp16:
-      return write_rows_from<Split::none_fp16>(matrix, first_row, rows, planes);
+      return write_rows_from<Split::none_fp16>(matrix, first_row, rows, planes, scratch);
     case Split::none_fp32:
-      return write_rows_from<Split::none_fp32>(matrix, first_row, rows, planes);
+      return write_rows_from<Split::none_fp32>(matrix, first_row, rows, planes, scratch);
     case Split::bf16_e8_sm8:
-      return write_rows_from<Split::bf16_e8_sm8>(matrix, first_row, rows, planes);
+      return write_rows_from<Split::bf16_e8_sm8>(matrix, first_row, rows, planes, scratch);
     case Split::fp16_hi8_lo8:
-      return write_rows_from<Split::fp16_hi8_lo8>(matrix, first_row, rows, planes);
+      return write_rows_from<Split::fp16_hi8_lo8>(matrix, first_row, rows, planes, scratch);
     case Split::fp32_e8_sm8_r16:
-      return write_rows_from<Split::fp32_e8_sm8_r16>(matrix, first_row, rows, planes);
+      return write_rows_from<Split::fp32_e8_sm8_r16>(matrix, first_row, rows, planes, scratch);
+    case Split::fp16_e5_lo8_s1m2:
+      return write_rows_from<Split::fp16_e5_lo8_s1m2>(matrix, first_row, rows, planes, scratch);
   }
+  return false;
 }
 
 template <class Tile>
@@ -232,7 +292,21 @@ void read_tile_row(float* out, const Matrix& matrix, int64_t row) {
   }
 }
 
+void read_fixed4_row(float* out, const Matrix& matrix, int64_t row) {
+  const uint8_t* storage = static_cast<const uint8_t*>(matrix.storage.data);
+  Fixed4Reader reader(storage + row / kTileRows * tile_bytes(matrix.format, matrix.columns), matrix.columns);
+  for (int64_t column = 0; column < matrix.columns; column += kLanes) {
+    alignas(64) uint16_t bits[kTileRows][kLanes];
+    reader.expand<0>(column / kLanes, 1, reinterpret_cast<uint8_t*>(bits));
+    const int64_t count = matrix.columns - column < kLanes ? matrix.columns - column : kLanes;
+    for (int64_t i = 0; i < count; ++i) {
+      out[column + i] = float_of_bits(static_cast<uint32_t>(bits[row % kTileRows][i % 16 * 2 + i / 16]) << 16);
+    }
+  }
+}
+
 void read_row(float* out, const Matrix& matrix, int64_t row) {
+  if (matrix.format == WeightFormat::fixed4) read_fixed4_row(out, matrix, row);
   if (matrix.format == WeightFormat::bf16) read_tile_row<Bf16Tile>(out, matrix, row);
   if (matrix.format == WeightFormat::fp16) read_tile_row<Fp16Tile>(out, matrix, row);
   if (matrix.format == WeightFormat::fp32) read_tile_row<Fp32Tile>(out, matrix, row);

@@ -4,7 +4,16 @@
 //  fp16, fp32: 32 values a row; int8: 32 bytes a row
 //  nf4: per 64 columns, a float scale for each row of the tile, then twice (for 32 columns each) 16 bytes a row; byte i holds the
 //       code of column i in its low half, of column 16 + i in its high half
+//  fixed4: BF16 with its exponent as a code of 4 bits, see below
 // int8 has one float scale per row behind the last tile.
+//
+// A fixed4 tile begins with a prefix: two tables of 16 bytes, which give the bits that the code's exponent e has in the high byte of a
+// BF16 (e >> 1) and in the low one ((e & 1) << 7); the number of escapes; the escapes, 4 bytes each, in rising order. An escape is a
+// weight whose exponent is none of the tile's 16: block << 16 | place << 8 | exponent, place being the number of its 16-bit word in the
+// bf16 layout's block (its code means nothing). Then 192 bytes for each block of columns: 64 of codes, 128 of sign (bit 7) and
+// mantissa. Byte i of the codes holds the code of byte i of the sign-mantissa bytes' first half in its low half, of their second half in
+// its high half. Byte 16 q + 8 r + j of half h belongs to row 2 h + r, word 8 q + j (of the bf16 layout's row): joining high and low
+// bytes by an interleave of the lower and one of the upper eight bytes of each 16 gives words in the bf16 layout's order.
 // The functions are static: the linker must not share one instruction set's copy with another's object.
 #pragma once
 #include <cstdint>
@@ -17,8 +26,22 @@ namespace odmoe::cpu {
 inline constexpr int kTileRows = 4;
 inline constexpr int64_t kNf4PairBytes = kTileRows * 4 + 2 * kTileRows * 16;
 
+inline constexpr int64_t kFixed4Codes = 16;
+inline constexpr int64_t kFixed4CountOffset = 2 * kFixed4Codes;
+inline constexpr int64_t kFixed4EscapesOffset = kFixed4CountOffset + 4;
+inline constexpr int64_t kFixed4CodeBytes = kTileRows * kLanes / 2;
+inline constexpr int64_t kFixed4BlockBytes = kFixed4CodeBytes + kTileRows * kLanes;
+
 static constexpr int64_t column_blocks(int64_t columns) { return (columns + kLanes - 1) / kLanes; }
 static constexpr int64_t row_tiles(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
+
+// Room for an escape in every 256 weights, and what rounding up to a cache line gives.
+static constexpr int64_t fixed4_prefix_bytes(int64_t columns) {
+  return (kFixed4EscapesOffset + columns * kTileRows / 256 * 4 + 63) / 64 * 64;
+}
+static constexpr int64_t fixed4_capacity(int64_t columns) {
+  return (fixed4_prefix_bytes(columns) - kFixed4EscapesOffset) / 4;
+}
 
 static constexpr int64_t tile_bytes(WeightFormat format, int64_t columns) {
   const int64_t blocks = column_blocks(columns);
@@ -32,6 +55,8 @@ static constexpr int64_t tile_bytes(WeightFormat format, int64_t columns) {
       return blocks * kTileRows * kLanes;
     case WeightFormat::nf4:
       return (blocks + 1) / 2 * kNf4PairBytes;
+    case WeightFormat::fixed4:
+      return fixed4_prefix_bytes(columns) + blocks * kFixed4BlockBytes;
   }
   return 0;
 }

@@ -1,0 +1,13 @@
+import { availableParallelism } from 'node:os';
+import { crc32c, decodeChunk, encodeChunk, joinPlanes, splitPlanes } from '../../native/index.js';
+import { openOnDisk } from './pack-file.js';
+import type { ByteTools, PackingTools } from './packing-context.js';
+
+export const NATIVE_BYTE_TOOLS: ByteTools = { splitPlanes, joinPlanes, crc32c, encodeChunk, decodeChunk };
+
+/** Packing on this machine: the native addon, its disk, all its cores. */
+export const NATIVE_PACKING_TOOLS: PackingTools = {
+  ...NATIVE_BYTE_TOOLS,
+  openFile: openOnDisk,
+  encodesAtOnce: availableParallelism(),
+};

@@ -1,0 +1,84 @@
+// Weights of one tile as vectors of FP32, one type for each layout of weight_layout.h.
+#pragma once
+#include "kernels_base.h"
+
+namespace odmoe::cpu {
+namespace {
+
+using Vector = Simd::Vector;
+constexpr int kWidth = Simd::kWidth;
+constexpr int kVectors = kLanes / kWidth;
+constexpr int kPairs = kWidth >= 16 ? 1 : 16 / kWidth;
+
+// Weights of one tile, seen from some block of columns on. expand gives columns W*pair.. and 16 + W*pair.. of a row.
+struct Bf16Tile {
+  static constexpr int64_t kBlockBytes = kTileRows * kLanes * 2;
+  const uint8_t* data;
+  Bf16Tile(const uint8_t* tile, int64_t block) : data(tile + block * kBlockBytes) {}
+  ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
+    Simd::expand_bf16(data + block * kBlockBytes + row * 64 + pair * kWidth * 4, low, high);
+  }
+};
+
+struct Fp16Tile {
+  static constexpr int64_t kBlockBytes = kTileRows * kLanes * 2;
+  const uint8_t* data;
+  Fp16Tile(const uint8_t* tile, int64_t block) : data(tile + block * kBlockBytes) {}
+  ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
+    const uint8_t* at = data + block * kBlockBytes + row * 64 + pair * kWidth * 2;
+    low = Simd::load_fp16(at);
+    high = Simd::load_fp16(at + 32);
+  }
+};
+
+struct Fp32Tile {
+  static constexpr int64_t kBlockBytes = kTileRows * kLanes * 4;
+  const uint8_t* data;
+  Fp32Tile(const uint8_t* tile, int64_t block) : data(tile + block * kBlockBytes) {}
+  ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
+    const float* at = reinterpret_cast<const float*>(data + block * kBlockBytes) + row * kLanes + pair * kWidth;
+    low = Simd::load(at);
+    high = Simd::load(at + 16);
+  }
+};
+
+struct Int8Tile {
+  static constexpr int64_t kBlockBytes = kTileRows * kLanes;
+  const uint8_t* data;
+  Int8Tile(const uint8_t* tile, int64_t block) : data(tile + block * kBlockBytes) {}
+  ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
+    const uint8_t* at = data + block * kBlockBytes + row * kLanes + pair * kWidth;
+    low = Simd::load_int8(at);
+    high = Simd::load_int8(at + 16);
+  }
+};
+
+struct Nf4Tile {
+  static constexpr int64_t kBlockBytes = kNf4PairBytes / 2;  // on average: two blocks of columns share their scales
+  const uint8_t* data;
+  int64_t first;
+  Nf4Tile(const uint8_t* tile, int64_t block) : data(tile), first(block) {}
+  ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
+    const int64_t at = first + block;
+    const uint8_t* scales = data + (at >> 1) * kNf4PairBytes;
+    const Vector scale = Simd::broadcast(reinterpret_cast<const float*>(scales)[row]);
+    Simd::expand_nf4(scales + 16 + (at & 1) * 64 + row * 16 + pair * kWidth, low, high);
+    low = Simd::multiply(low, scale);
+    high = Simd::multiply(high, scale);
+  }
+};
+
+// Rows of FP32 `step` floats apart (keys of one head).
+struct Fp32Rows {
+  static constexpr int64_t kBlockBytes = kLanes * 4;
+  const float* data;
+  int64_t step;
+  ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
+    const float* at = data + row * step + block * kLanes + pair * kWidth;
+    low = Simd::load(at);
+    high = Simd::load(at + 16);
+  }
+};
+
+}  // namespace
+}  // namespace odmoe::cpu

@@ -1,0 +1,89 @@
+#include "codec_calls.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "arguments.h"
+#include "async_call.h"
+#include "odmoe/codec.h"
+#include "odmoe/codec_speed.h"
+
+namespace odmoe {
+namespace {
+
+const std::shared_ptr<JobQueue>& codec_threads(Napi::Env env) {
+  std::shared_ptr<JobQueue>& threads = AddonData::of(env).codec_threads;
+  if (threads == nullptr) {
+    threads = std::make_shared<JobQueue>(std::max(1, static_cast<int>(std::thread::hardware_concurrency())));
+  }
+  return threads;
+}
+
+// The bytes themselves, not a copy: chunks are large and this is the JavaScript thread.
+Napi::Value from_bytes(Napi::Env env, std::vector<uint8_t>& bytes) {
+  auto* const owned = new std::vector<uint8_t>(std::move(bytes));
+  const auto buffer = Napi::ArrayBuffer::New(env, owned->data(), owned->size(),
+                                             [](Napi::Env, void*, std::vector<uint8_t>* held) { delete held; }, owned);
+  return Napi::Uint8Array::New(env, owned->size(), buffer, 0);
+}
+
+std::vector<uint8_t> decode_chunk(CodecKind codec, std::span<const uint8_t> stored, uint64_t plain_bytes,
+                                  uint64_t block_bytes) {
+  ChunkDecoder decoder;
+  decoder.open(codec, stored, plain_bytes, block_bytes);
+  std::vector<uint8_t> plain(plain_bytes);
+  std::vector<uint8_t> scratch(std::min(decoder.block_bytes(), plain_bytes) + ChunkDecoder::kScratchSlack);
+  for (uint64_t i = 0; i < decoder.block_count(); i++) {
+    std::memcpy(plain.data() + i * decoder.block_bytes(), decoder.decode_block(i, scratch.data()),
+                decoder.plain_bytes_of(i));
+  }
+  return plain;
+}
+
+template <typename Work>
+Napi::Value bytes_on_codec_threads(const Napi::CallbackInfo& info, const Napi::Value& input, Work work) {
+  const std::shared_ptr<JobQueue>& threads = codec_threads(info.Env());
+  return call_async(info.Env(), *threads, threads, {input.As<Napi::Object>()}, std::move(work), from_bytes);
+}
+
+}  // namespace
+
+Napi::Value encode_chunk_of(const Napi::CallbackInfo& info) {
+  return bytes_on_codec_threads(
+      info, info[2],
+      [codec = to_codec(info[0]), level = to_int(info[1]), plain = bytes_of(info[2]), block = to_uint64(info[3])] {
+        return encode_chunk(codec, level, plain, block);
+      });
+}
+
+Napi::Value decode_chunk_of(const Napi::CallbackInfo& info) {
+  return bytes_on_codec_threads(
+      info, info[1],
+      [codec = to_codec(info[0]), stored = bytes_of(info[1]), plain = to_uint64(info[2]), block = to_uint64(info[3])] {
+        return decode_chunk(codec, stored, plain, block);
+      });
+}
+
+Napi::Value measure_codec_of(const Napi::CallbackInfo& info) {
+  const std::shared_ptr<JobQueue>& threads = codec_threads(info.Env());
+  return call_async(
+      info.Env(), *threads, threads, {info[2].As<Napi::Object>()},
+      [codec = to_codec(info[0]), level = to_int(info[1]), values = bytes_of(info[2]), columns = to_uint64(info[3]),
+       seconds = info[4].As<Napi::Number>().DoubleValue() / 1000.0] {
+        return measure_codec(codec, level, values, columns, seconds);
+      },
+      [](Napi::Env env, const CodecSpeed& speed) -> Napi::Value {
+        Napi::Object object = Napi::Object::New(env);
+        object.Set("ratio", speed.ratio);
+        object.Set("encodeBytesPerS", speed.encode_bytes_per_s);
+        object.Set("decodeBytesPerS", speed.decode_bytes_per_s);
+        object.Set("memcpyBytesPerS", speed.memcpy_bytes_per_s);
+        return object;
+      });
+}
+
+}  // namespace odmoe

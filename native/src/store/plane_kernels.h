@@ -1,0 +1,44 @@
+// The inner loops of the codecs, once for each instruction set. All give the same bytes.
+#pragma once
+#include <cstdint>
+
+namespace odmoe {
+
+// fixed4: values come in groups of 32, whose codes are 16 bytes: byte j holds the code of value j below that of value 16 + j.
+inline constexpr uint64_t kGroupValues = 32;
+inline constexpr uint64_t kGroupCodeBytes = 16;
+
+// huffman: a stream holds the codes of 128 values; four streams are decoded side by side.
+inline constexpr uint64_t kStreamValues = 128;
+inline constexpr int kStreamsAtOnce = 4;
+inline constexpr int kLongestCode = 11;
+inline constexpr uint64_t kLookupEntries = uint64_t{1} << kLongestCode;
+// What decoding a stream may read from its first byte on, whatever is there.
+inline constexpr uint64_t kStreamReadBytes = 192;
+
+struct PlaneKernels {
+  const char* name;
+
+  // Looks codes up in a table of 16 values: `groups` groups of 32 values.
+  void (*expand_codes)(const uint8_t* codes, const uint8_t* table, uint8_t* out, uint64_t groups);
+
+  // Decodes four whole streams into 4 * 128 bytes. lookup[bits] for the next kLongestCode bits: up to six values in the low bytes,
+  // their count in byte 6 (1 to 6), the bits that their codes take in byte 7 (1 to kLongestCode).
+  void (*decode_streams)(const uint64_t* lookup, const uint8_t* const* streams, uint8_t* out);
+
+  // As merge_bf16 in odmoe/codec.h.
+  void (*merge_bf16)(const uint8_t* exponents, const uint8_t* sign_mantissas, uint8_t* out, uint64_t count,
+                     bool streaming);
+};
+
+extern const PlaneKernels kAvx512PlaneKernels;
+extern const PlaneKernels kAvx2PlaneKernels;
+extern const PlaneKernels kNeonPlaneKernels;
+extern const PlaneKernels kScalarPlaneKernels;
+
+// Usable on this processor, widest first; a null pointer ends the list.
+const PlaneKernels* const* usable_plane_kernels();
+// The widest, or what ODMOE_INSTRUCTION_SET names where that is usable.
+const PlaneKernels& plane_kernels();
+
+}  // namespace odmoe

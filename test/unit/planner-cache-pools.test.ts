@@ -1,0 +1,368 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import {
+  CACHE_POLICIES,
+  CachePools,
+  entriesOf,
+  type CachePolicy,
+  type CacheUse,
+  type CompressionState,
+  type PoolCapacities,
+} from '../../shared/planner/index.js';
+
+const EXPERTS = 6;
+const LAYERS = 2;
+const ALL_LOADED = { loaded: true, exponentsKept: true, signMantissaKept: true };
+
+function poolsOf(capacities: PoolCapacities, policy: CachePolicy = 'planned', toleranceMargin = 0): CachePools {
+  const pools = new CachePools({
+    ...{ policy, experts: EXPERTS, entries: entriesOf(capacities), toleranceMargin, random: () => 0 },
+  });
+  pools.setCapacities(new Map([[0, capacities]]));
+  return pools;
+}
+
+function useOnce(pools: CachePools, expert: number, layer = 0): CompressionState {
+  pools.activated(layer, expert, 1);
+  const [use] = pools.acquire(layer, [expert]);
+  assert.ok(use !== undefined);
+  if (use.state !== 'full') pools.loaded(use, ALL_LOADED);
+  pools.release(use);
+  return use.state;
+}
+
+function states(pools: CachePools, layer = 0): CompressionState[] {
+  return Array.from({ length: EXPERTS }, (_, expert) => pools.stateOf(layer, expert));
+}
+
+describe('cache pools', () => {
+  it('dispatches by rank: the most frequent whole, then compressed, signs and mantissas, exponents', () => {
+    const pools = poolsOf({ full: 1, compressed: 1, signMantissa: 1, exponent: 1 });
+    pools.seedCounts(0, [60, 50, 40, 30, 20, 10]);
+    for (let round = 0; round < 3; round += 1) for (let expert = 5; expert >= 0; expert -= 1) useOnce(pools, expert);
+    assert.deepEqual(states(pools), ['full', 'compressed', 'signMantissa', 'exponent', 'missing', 'missing']);
+  });
+
+  it('says which parts are in entries and gives entries to what is to be kept', () => {
+    const pools = poolsOf({ full: 0, compressed: 0, signMantissa: 1, exponent: 0 });
+    const [first] = pools.acquire(0, [3]);
+    assert.ok(first !== undefined);
+    assert.equal(first.state, 'missing');
+    assert.equal(first.fullEntry, null);
+    assert.deepEqual(first.exponents, { from: 'storage', entry: -1 });
+    assert.deepEqual(first.signMantissa, { from: 'storage', entry: 0 });
+    pools.loaded(first, ALL_LOADED);
+    pools.release(first);
+    const [second] = pools.acquire(0, [3]);
+    assert.deepEqual(second?.signMantissa, { from: 'entry', entry: 0 });
+    assert.equal(second.state, 'signMantissa');
+  });
+
+  it('demotes what overflows C to S, and drops what overflows S', () => {
+    const pools = poolsOf({ full: 0, compressed: 1, signMantissa: 1, exponent: 0 });
+    useOnce(pools, 0);
+    for (let use = 0; use < 2; use += 1) useOnce(pools, 1);
+    assert.deepEqual(states(pools).slice(0, 2), ['signMantissa', 'compressed']);
+    for (let use = 0; use < 3; use += 1) useOnce(pools, 2);
+    assert.deepEqual(states(pools).slice(0, 3), ['missing', 'signMantissa', 'compressed']);
+  });
+
+  it('moves an expert up when it becomes more frequent, and gives its entries to others', () => {
+    const pools = poolsOf({ full: 1, compressed: 1, signMantissa: 0, exponent: 0 });
+    useOnce(pools, 0);
+    useOnce(pools, 1);
+    assert.deepEqual(states(pools).slice(0, 2), ['full', 'compressed']);
+    useOnce(pools, 1);
+    assert.deepEqual(states(pools).slice(0, 2), ['missing', 'full']);
+    useOnce(pools, 2);
+    assert.equal(pools.stateOf(0, 2), 'compressed');
+  });
+
+  it('does not keep an expert whose rank exceeds all thresholds, even where there is room', () => {
+    const pools = poolsOf({ full: 2, compressed: 0, signMantissa: 0, exponent: 0 });
+    pools.seedCounts(0, [9, 8, 7, 1, 1, 1]);
+    useOnce(pools, 5);
+    assert.equal(pools.stateOf(0, 5), 'missing');
+    useOnce(pools, 0);
+    assert.equal(pools.stateOf(0, 0), 'full');
+  });
+
+  it('lets an expert within the tolerance margin use room that is left', () => {
+    const pools = poolsOf({ full: 2, compressed: 0, signMantissa: 0, exponent: 0 }, 'planned', 1);
+    pools.seedCounts(0, [9, 8, 7, 1, 1, 1]);
+    useOnce(pools, 2);
+    assert.equal(pools.stateOf(0, 2), 'full');
+  });
+
+  it('never evicts an expert in use', () => {
+    const pools = poolsOf({ full: 1, compressed: 0, signMantissa: 0, exponent: 0 });
+    const [first] = pools.acquire(0, [0]);
+    assert.ok(first !== undefined);
+    pools.loaded(first, ALL_LOADED);
+    pools.activated(0, 1, 10);
+    const [second] = pools.acquire(0, [1]);
+    assert.equal(second?.fullEntry, null);
+    assert.equal(pools.stateOf(0, 0), 'full');
+  });
+
+  it('does not let experts that are needed together make room for one another', () => {
+    for (const policy of CACHE_POLICIES) {
+      const pools = poolsOf({ full: 2, compressed: 0, signMantissa: 0, exponent: 0 }, policy);
+      useOnce(pools, 0);
+      useOnce(pools, 1);
+      pools.activated(0, 2, 5);
+      pools.activated(0, 3, 5);
+      const together = pools.acquire(0, [2, 0, 3]);
+      assert.equal(together[1]?.state, 'full', policy);
+    }
+  });
+
+  it('a second use of an expert that is being loaded waits for that load', () => {
+    const pools = poolsOf({ full: 1, compressed: 0, signMantissa: 0, exponent: 0 });
+    const [first, second] = pools.acquire(0, [4, 4]);
+    assert.ok(first !== undefined && second !== undefined);
+    assert.deepEqual([first.state, second.state], ['missing', 'full']);
+    assert.equal(second.fullEntry, first.fullEntry);
+    assert.equal(pools.readiness(second), 'loading');
+    pools.loaded(first, ALL_LOADED);
+    assert.equal(pools.readiness(second), 'ready');
+  });
+
+  it('a use whose load another one cancelled is told so', () => {
+    const pools = poolsOf({ full: 1, compressed: 0, signMantissa: 0, exponent: 0 });
+    const [first, second] = pools.acquire(0, [4, 4]);
+    assert.ok(first !== undefined && second !== undefined);
+    pools.loaded(first, { loaded: false, exponentsKept: false, signMantissaKept: false });
+    assert.equal(pools.readiness(second), 'lost');
+    pools.release(second);
+    pools.release(first);
+    assert.deepEqual(pools.kept(), []);
+    assert.equal(useOnce(pools, 4), 'missing');
+    assert.equal(pools.stateOf(0, 4), 'full');
+  });
+
+  it('keeps what a cancelled load completed', () => {
+    const pools = poolsOf({ full: 0, compressed: 1, signMantissa: 0, exponent: 0 });
+    const [use] = pools.acquire(0, [2]);
+    assert.ok(use !== undefined);
+    pools.loaded(use, { loaded: false, exponentsKept: true, signMantissaKept: false });
+    pools.release(use);
+    assert.equal(pools.stateOf(0, 2), 'exponent');
+    const [again] = pools.acquire(0, [2]);
+    assert.deepEqual(again?.exponents.from, 'entry');
+    assert.deepEqual(again.signMantissa, { from: 'storage', entry: 0 });
+  });
+
+  it('drops what new capacities do not hold, in use when it is released', () => {
+    const capacities = { full: 2, compressed: 0, signMantissa: 0, exponent: 0 };
+    const pools = poolsOf(capacities);
+    useOnce(pools, 0);
+    const [busy] = pools.acquire(0, [1]);
+    assert.ok(busy !== undefined);
+    pools.loaded(busy, ALL_LOADED);
+    pools.setCapacities(new Map([[1, capacities]]));
+    assert.deepEqual(states(pools).slice(0, 2), ['missing', 'full']);
+    pools.release(busy);
+    assert.equal(pools.stateOf(0, 1), 'missing');
+    useOnce(pools, 0, 1);
+    useOnce(pools, 1, 1);
+    assert.deepEqual(states(pools, 1).slice(0, 2), ['full', 'full']);
+  });
+
+  it('refuses what is out of order or does not fit', () => {
+    const pools = poolsOf({ full: 1, compressed: 0, signMantissa: 0, exponent: 0 });
+    const [use] = pools.acquire(0, [0]);
+    assert.ok(use !== undefined);
+    assert.throws(() => pools.release(use), /it is loading, expected loaded/);
+    pools.loaded(use, ALL_LOADED);
+    assert.throws(() => pools.loaded(use, ALL_LOADED), /it is loaded, expected loading/);
+    pools.release(use);
+    assert.throws(() => pools.release(use), /it is released/);
+    const two = { full: 2, compressed: 0, signMantissa: 0, exponent: 0 };
+    assert.throws(() => pools.setCapacities(new Map([[0, two]])), /2 full entries, there are 1/);
+  });
+});
+
+describe('cache policies to compare with', () => {
+  const room = { full: 2, compressed: 0, signMantissa: 0, exponent: 0 };
+
+  it('LRU drops the one not used for longest', () => {
+    const pools = poolsOf(room, 'lru');
+    for (const expert of [0, 1, 0, 2]) useOnce(pools, expert);
+    assert.deepEqual(states(pools).slice(0, 3), ['full', 'missing', 'full']);
+  });
+
+  it('FIFO drops the one that came first', () => {
+    const pools = poolsOf(room, 'fifo');
+    for (const expert of [0, 1, 0, 2]) useOnce(pools, expert);
+    assert.deepEqual(states(pools).slice(0, 3), ['missing', 'full', 'full']);
+  });
+
+  it('Marking drops one that was not used in the phase', () => {
+    const pools = poolsOf(room, 'marking');
+    for (const expert of [0, 1, 2, 2, 3]) useOnce(pools, expert);
+    // 2 began a phase and took 0's place; 1 is unmarked and makes room for 3.
+    assert.deepEqual(states(pools).slice(0, 4), ['missing', 'missing', 'full', 'full']);
+  });
+});
+
+/** What a test knows of the memory behind the entries: which expert's bytes each one holds. */
+class Memory {
+  readonly content = new Map<string, string>();
+  readonly writing = new Map<string, CacheUse>();
+  readonly reading = new Map<CacheUse, string[]>();
+
+  begin(use: CacheUse): void {
+    const reads: string[] = [];
+    const writes: string[] = [];
+    if (use.fullEntry !== null) (use.state === 'full' ? reads : writes).push(`full ${use.fullEntry}`);
+    if (use.state !== 'full') {
+      for (const kind of ['exponents', 'signMantissa'] as const) {
+        const part = use[kind];
+        if (part.entry >= 0) (part.from === 'entry' ? reads : writes).push(`${kind} ${part.entry}`);
+      }
+    }
+    for (const entry of writes) {
+      assert.ok(!this.writing.has(entry), `two loads write ${entry}`);
+      for (const others of this.reading.values()) assert.ok(!others.includes(entry), `${entry} is overwritten in use`);
+      this.content.delete(entry);
+      this.writing.set(entry, use);
+    }
+    for (const entry of reads) {
+      if (this.writing.has(entry)) assert.equal(use.state, 'full', `${entry} is read before it is complete`);
+      else assert.equal(this.content.get(entry), `${use.layer} ${use.expert}`, `${entry} holds another expert`);
+    }
+    this.reading.set(use, [...reads, ...writes.filter((entry) => entry.startsWith('full'))]);
+  }
+
+  settle(use: CacheUse, outcome: { loaded: boolean; exponentsKept: boolean; signMantissaKept: boolean }): void {
+    const kept = { full: outcome.loaded, exponents: outcome.exponentsKept, signMantissa: outcome.signMantissaKept };
+    for (const [entry, writer] of this.writing) {
+      if (writer !== use) continue;
+      this.writing.delete(entry);
+      const kind = entry.split(' ')[0] as keyof typeof kept;
+      if (kept[kind]) this.content.set(entry, `${use.layer} ${use.expert}`);
+    }
+    const reads = this.reading.get(use) ?? [];
+    this.reading.set(use, outcome.loaded ? reads.filter((entry) => entry.startsWith('full')) : []);
+  }
+
+  end(use: CacheUse): void {
+    this.reading.delete(use);
+  }
+}
+
+const capacitiesArbitrary = fc.record({
+  full: fc.nat(2),
+  compressed: fc.nat(2),
+  signMantissa: fc.nat(2),
+  exponent: fc.nat(2),
+});
+const steps = fc.array(
+  fc.oneof(
+    fc.record({
+      kind: fc.constant('acquire' as const),
+      layer: fc.nat(LAYERS - 1),
+      experts: fc.array(fc.nat(EXPERTS - 1), { minLength: 1, maxLength: 3 }),
+      activate: fc.boolean(),
+    }),
+    fc.record({
+      kind: fc.constant('load' as const),
+      which: fc.nat(20),
+      outcome: fc.record({ loaded: fc.boolean(), exponentsKept: fc.boolean(), signMantissaKept: fc.boolean() }),
+    }),
+    fc.record({ kind: fc.constant('release' as const), which: fc.nat(20) }),
+    fc.record({ kind: fc.constant('capacities' as const), swap: fc.boolean() }),
+  ),
+  { maxLength: 120 },
+);
+
+describe('cache pools under any interleaving', () => {
+  it('never exceed a capacity, evict what is in use, or hand out an entry twice', () => {
+    fc.assert(
+      fc.property(
+        fc.constantFrom(...CACHE_POLICIES),
+        capacitiesArbitrary,
+        fc.nat(3),
+        steps,
+        fc.infiniteStream(fc.double({ min: 0, max: 0.999 })),
+        (policy, capacities, toleranceMargin, events, draws) => {
+          const entries = entriesOf(capacities);
+          const random = (): number => draws.next().value as number;
+          const pools = new CachePools({ policy, experts: EXPERTS, entries, toleranceMargin, random });
+          let caps = new Map([[0, capacities]]);
+          pools.setCapacities(caps);
+          const memory = new Memory();
+          const loading: CacheUse[] = [];
+          const held: CacheUse[] = [];
+          for (const event of events) {
+            if (event.kind === 'acquire') {
+              if (event.activate) for (const expert of event.experts) pools.activated(event.layer, expert, 1);
+              const before = event.experts.map((expert) => pools.stateOf(event.layer, expert));
+              for (const [index, use] of pools.acquire(event.layer, event.experts).entries()) {
+                if (before[index] === 'full') assert.equal(use.state, 'full');
+                memory.begin(use);
+                (use.state === 'full' ? held : loading).push(use);
+              }
+            } else if (event.kind === 'load') {
+              const [use] = loading.splice(event.which % Math.max(1, loading.length), 1);
+              if (use === undefined) continue;
+              memory.settle(use, event.outcome);
+              pools.loaded(use, event.outcome);
+              held.push(use);
+            } else if (event.kind === 'release') {
+              const [use] = held.splice(event.which % Math.max(1, held.length), 1);
+              if (use === undefined) continue;
+              memory.end(use);
+              pools.release(use);
+            } else {
+              caps = new Map([[event.swap ? 1 : 0, capacities]]);
+              pools.setCapacities(caps);
+            }
+            checkPools(pools, caps, held, entries);
+          }
+          for (const use of loading) pools.loaded(use, ALL_LOADED);
+          for (const use of [...loading, ...held]) pools.release(use);
+          pools.setCapacities(new Map());
+          assert.deepEqual(pools.kept(), []);
+          assertAllEntriesFree(pools, policy, capacities);
+        },
+      ),
+      { numRuns: 400 },
+    );
+  });
+});
+
+function checkPools(
+  pools: CachePools,
+  capacities: ReadonlyMap<number, PoolCapacities>,
+  held: readonly CacheUse[],
+  entries: { full: number },
+): void {
+  const occupied = new Map<string, number>();
+  for (const { layer, pool } of pools.kept()) {
+    const key = `${layer} ${pool}`;
+    occupied.set(key, (occupied.get(key) ?? 0) + 1);
+    assert.ok((occupied.get(key) ?? 0) <= (capacities.get(layer)?.[pool] ?? 0), `${key} exceeds its capacity`);
+  }
+  const ready = held.filter((use) => use.fullEntry !== null && pools.readiness(use) === 'ready');
+  for (const use of ready) assert.equal(pools.stateOf(use.layer, use.expert), 'full');
+  const whole = new Map(ready.map((use) => [use.fullEntry, `${use.layer} ${use.expert}`]));
+  for (const use of ready) assert.equal(whole.get(use.fullEntry), `${use.layer} ${use.expert}`);
+  assert.ok(whole.size <= entries.full);
+}
+
+/** After everything was dropped, every pool can be filled to its capacity again. */
+function assertAllEntriesFree(pools: CachePools, policy: CachePolicy, capacities: PoolCapacities): void {
+  const layer = LAYERS;
+  pools.setCapacities(new Map([[layer, capacities]]));
+  const total = capacities.full + capacities.compressed + capacities.signMantissa + capacities.exponent;
+  const wanted = Math.min(EXPERTS, total);
+  pools.seedCounts(
+    layer,
+    Array.from({ length: EXPERTS }, (_, expert) => EXPERTS - expert),
+  );
+  for (let expert = 0; expert < EXPERTS; expert += 1) useOnce(pools, expert, layer);
+  const fitting = policy === 'planned' ? wanted : Math.min(EXPERTS, capacities.full);
+  assert.equal(pools.kept().length, fitting);
+}

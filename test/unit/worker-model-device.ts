@@ -1,0 +1,227 @@
+import assert from 'node:assert/strict';
+import { CachePools, type CachePolicy, type KeptPart, type PoolCapacities } from '../../shared/planner/index.js';
+import type { ExpertPlace } from '../../worker-node/loader/expectations.js';
+import type { LoadEnd, SlotAction, SlotEvent, SlotLoad } from '../../worker-node/loader/slot-events.js';
+import { SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
+
+/** Pools of a model device: so many experts of each layer in each pool. */
+export interface ModelCache {
+  policy: CachePolicy;
+  layers: number;
+  experts: number;
+  each: PoolCapacities;
+}
+
+interface ModelSlot {
+  content: string | null;
+  phase: 'empty' | 'loading' | 'cancelling' | 'loaded';
+  running: number[];
+  load: SlotLoad | null;
+}
+
+/** An entry for one part of an expert. */
+interface ModelEntry {
+  content: string | null;
+  /** Slots whose loads fill it, or read it. */
+  filledBy: number | null;
+  readers: Set<number>;
+}
+
+/** Carries a schedule's actions out in a model of the device, and fails on the first that a device could not bear. */
+export class ModelDevice {
+  readonly schedule: SlotSchedule;
+  readonly slots: ModelSlot[];
+  readonly asked = new Map<number, ExpertPlace>();
+  readonly answered = new Map<number, 'ran' | 'failed'>();
+  readonly decisions: CachePools | null;
+  readonly abandoned = new Set<number>();
+  readonly #workingSlots: number;
+  readonly #cache: ModelCache | null;
+  readonly #entries: Record<'exponents' | 'signMantissa', ModelEntry[]>;
+  readonly #started: number[] = [];
+  #ticket = 0;
+
+  constructor(workingSlots: number, cache: ModelCache | null = null) {
+    const { full, compressed, signMantissa, exponent } = cache?.each ?? NONE;
+    const layers = cache?.layers ?? 0;
+    const entries = {
+      full: layers * full,
+      exponent: layers * (compressed + exponent),
+      signMantissa: layers * (compressed + signMantissa),
+    };
+    const { policy, experts } = cache ?? { policy: 'lru', experts: 1 };
+    const options = { policy, experts, entries, toleranceMargin: 1, random: () => 0.5 };
+    this.decisions = cache === null ? null : new CachePools(options);
+    const slotCache = this.decisions === null ? null : { slots: entries.full, decisions: this.decisions };
+    this.schedule = new SlotSchedule(workingSlots, slotCache);
+    this.slots = times(workingSlots + entries.full, () => ({ content: null, phase: 'empty', running: [], load: null }));
+    const entry = (): ModelEntry => ({ content: null, filledBy: null, readers: new Set() });
+    this.#entries = { exponents: times(entries.exponent, entry), signMantissa: times(entries.signMantissa, entry) };
+    this.#workingSlots = workingSlots;
+    this.#cache = cache;
+    this.serve(times(layers, (_, layer) => layer));
+  }
+
+  get working(): ModelSlot[] {
+    return this.slots.slice(0, this.#workingSlots);
+  }
+
+  get cached(): ModelSlot[] {
+    return this.slots.slice(this.#workingSlots);
+  }
+
+  /** From now on the pools are those of these layers. */
+  serve(layers: readonly number[]): void {
+    const each = this.#cache?.each ?? NONE;
+    this.send({ kind: 'capacitiesChanged', capacities: new Map(layers.map((layer) => [layer, each])) });
+  }
+
+  execute(place: ExpertPlace, last: boolean): void {
+    const ticket = ++this.#ticket;
+    this.asked.set(ticket, place);
+    this.send({ kind: 'execute', ticket, rows: 1, last, ...place });
+  }
+
+  send(event: SlotEvent): void {
+    for (const action of this.schedule.handle(event)) this.#carryOut(action);
+  }
+
+  /** Lets one thing under way end; false when nothing is. */
+  settle(choice: number, loadFails: boolean): boolean {
+    const busy = [...this.slots.entries()].filter(
+      ([, slot]) => slot.phase === 'loading' || slot.phase === 'cancelling' || slot.running.length > 0,
+    );
+    const [index, slot] = busy[choice % Math.max(1, busy.length)] ?? [];
+    if (index === undefined || slot === undefined) return false;
+    if (slot.running.length > 0) {
+      this.answered.set(slot.running.shift() as number, 'ran');
+      this.send({ kind: 'executeSettled', slot: index });
+    } else if (slot.phase === 'cancelling') {
+      // A load may have been through before the cancellation reached it.
+      this.#endLoad(index, choice % 2 === 0 ? 'loaded' : 'cancelled', choice);
+    } else {
+      this.#endLoad(index, loadFails ? 'failed' : 'loaded', choice);
+    }
+    return true;
+  }
+
+  endTurn(): void {
+    if (this.schedule.wantsTurnEnd) this.send({ kind: 'turnEnded' });
+  }
+
+  endGrace(): void {
+    if (this.schedule.wantsGraceEnd) this.send({ kind: 'graceEnded' });
+  }
+
+  drain(): void {
+    for (let step = 0; step < 10_000; step++) {
+      this.endTurn();
+      this.endGrace();
+      if (!this.settle(step, false)) return;
+    }
+    assert.fail('the schedule does not come to rest');
+  }
+
+  abandon(): void {
+    for (const ticket of this.asked.keys()) if (!this.#started.includes(ticket)) this.abandoned.add(ticket);
+    this.send({ kind: 'mainLost' });
+  }
+
+  #carryOut(action: SlotAction): void {
+    const slot = this.slots[action.slot];
+    assert.ok(slot);
+    switch (action.kind) {
+      case 'load':
+        return this.#beginLoad(action, slot);
+      case 'cancelLoad':
+        assert.equal(slot.phase, 'loading');
+        slot.phase = 'cancelling';
+        return;
+      case 'evict':
+        assert.equal(slot.phase, 'loaded');
+        assert.deepEqual(slot.running, [], 'an expert in use is evicted');
+        slot.phase = 'empty';
+        return;
+      case 'execute':
+        return this.#start(action.ticket, slot);
+      case 'prioritize':
+        assert.equal(slot.phase, 'loading');
+        return;
+      case 'fail':
+        assert.equal(this.answered.has(action.ticket), false);
+        this.answered.set(action.ticket, 'failed');
+        return;
+    }
+  }
+
+  #beginLoad(load: SlotLoad, slot: ModelSlot): void {
+    assert.equal(slot.phase, 'empty', 'a load overwrites a slot');
+    const content = `${load.layer} ${load.expert}`;
+    if (this.#cache !== null) {
+      const twin = this.slots.findIndex((other) => other.phase !== 'empty' && other.content === content);
+      assert.equal(twin, -1, `expert ${content} is loaded, and slot ${twin} has it`);
+    }
+    slot.phase = 'loading';
+    slot.content = content;
+    slot.load = load;
+    for (const part of ['exponents', 'signMantissa'] as const) this.#usePart(part, load[part], load.slot, content);
+  }
+
+  #usePart(part: 'exponents' | 'signMantissa', plan: KeptPart, slot: number, content: string): void {
+    if (plan.entry < 0) return assert.equal(plan.from, 'storage');
+    const entry = this.#entries[part][plan.entry] ?? assert.fail(`there is no entry ${plan.entry} for ${part}`);
+    assert.equal(entry.filledBy, null, 'an entry is used while a load fills it');
+    if (plan.from === 'entry') {
+      assert.equal(entry.content, content, 'an entry has not what is to be taken from it');
+      entry.readers.add(slot);
+      return;
+    }
+    assert.equal(entry.readers.size, 0, 'an entry is filled while a load reads it');
+    entry.filledBy = slot;
+    entry.content = null;
+  }
+
+  #endLoad(index: number, outcome: LoadEnd['outcome'], choice: number): void {
+    const slot = this.slots[index];
+    assert.ok(slot?.load);
+    slot.phase = outcome === 'loaded' ? 'loaded' : 'empty';
+    const isKept = (part: 'exponents' | 'signMantissa', chance: number): boolean => {
+      const plan = slot.load?.[part];
+      const entry = plan === undefined ? undefined : this.#entries[part][plan.entry];
+      if (entry === undefined) return false;
+      entry.readers.delete(index);
+      if (entry.filledBy !== index) return false;
+      entry.filledBy = null;
+      const kept = outcome === 'loaded' || chance % 2 === 0;
+      if (kept) entry.content = slot.content;
+      return kept;
+    };
+    const [exponentsKept, signMantissaKept] = [isKept('exponents', choice >> 1), isKept('signMantissa', choice >> 2)];
+    this.send({ kind: 'loadSettled', slot: index, outcome, exponentsKept, signMantissaKept });
+  }
+
+  #start(ticket: number, slot: ModelSlot): void {
+    const place = this.asked.get(ticket);
+    assert.ok(place);
+    assert.equal(slot.phase, 'loaded');
+    assert.equal(slot.content, `${place.layer} ${place.expert}`, 'another expert than the one asked for runs');
+    assert.ok(!this.#started.includes(ticket) && !this.abandoned.has(ticket));
+    const earlier = this.#started.filter((other) => samePlace(this.asked.get(other), place));
+    assert.ok(
+      earlier.every((other) => other < ticket),
+      'mini-batches of an expert run out of order',
+    );
+    this.#started.push(ticket);
+    slot.running.push(ticket);
+  }
+}
+
+const NONE: PoolCapacities = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
+
+function times<T>(count: number, make: (value: undefined, index: number) => T): T[] {
+  return Array.from({ length: count }, make);
+}
+
+function samePlace(left: ExpertPlace | undefined, right: ExpertPlace): boolean {
+  return JSON.stringify(left) === JSON.stringify(right);
+}

@@ -1,0 +1,216 @@
+import assert from 'node:assert/strict';
+import { CachePools, NO_CAPACITIES, type CachePolicy, type PoolCapacities } from '../../shared/planner/index.js';
+import type { LoadEnd, SlotAction } from '../../worker-node/loader/slot-events.js';
+import { SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
+
+/** A schedule with one working slot and pools in layers 0 and 1, and the events of one sequence at position 5. */
+class CachedSchedule {
+  readonly schedule: SlotSchedule;
+  #ticket = 0;
+
+  constructor(capacities: Partial<PoolCapacities>, policy: CachePolicy = 'lru', workingSlots = 1) {
+    const each = { ...NO_CAPACITIES, ...capacities };
+    const entries = {
+      full: 2 * each.full,
+      exponent: 2 * (each.exponent + each.compressed),
+      signMantissa: 2 * (each.signMantissa + each.compressed),
+    };
+    const decisions = new CachePools({ policy, experts: 8, entries, toleranceMargin: 0, random: () => 0 });
+    this.schedule = new SlotSchedule(workingSlots, { slots: entries.full, decisions });
+    this.share([0, 1], each);
+  }
+
+  share(layers: number[], each: PoolCapacities): SlotAction[] {
+    return this.schedule.handle({
+      kind: 'capacitiesChanged',
+      capacities: new Map(layers.map((layer) => [layer, each])),
+    });
+  }
+
+  predict(layer: number, experts: number[], sequence = 1, position = 5): SlotAction[] {
+    return this.schedule.handle({ kind: 'predict', source: 'shadow', sequence, position, layer, experts });
+  }
+
+  execute(layer: number, expert: number, { sequence = 1, position = 5, last = true } = {}): SlotAction[] {
+    const ticket = ++this.#ticket;
+    return this.schedule.handle({ kind: 'execute', ticket, rows: 1, sequence, position, layer, expert, last });
+  }
+
+  settle(slot: number, outcome: LoadEnd['outcome'] = 'loaded', kept = true): SlotAction[] {
+    return this.schedule.handle({ kind: 'loadSettled', slot, outcome, exponentsKept: kept, signMantissaKept: kept });
+  }
+
+  ran(slot: number): SlotAction[] {
+    return this.schedule.handle({ kind: 'executeSettled', slot });
+  }
+
+  release(layer: number, experts: number[], sequence = 1): SlotAction[] {
+    return this.schedule.handle({ kind: 'release', sequence, position: 5, layer, experts });
+  }
+
+  /** Loads, runs and ends one use of the expert, wherever the pools put it. */
+  use(layer: number, expert: number, position: number): SlotAction[] {
+    const actions = this.execute(layer, expert, { position });
+    for (const action of actions) {
+      if (action.kind === 'load') actions.push(...this.settle(action.slot));
+      if (action.kind === 'execute') actions.push(...this.ran(action.slot));
+    }
+    return actions;
+  }
+}
+
+const kinds = (actions: SlotAction[]): string[] => actions.map(({ kind, slot }) => `${kind} ${slot}`);
+
+describe('worker slot schedule: with full experts cached', () => {
+  it('keeps an expert after its last mini-batch and runs it again without a load', () => {
+    const cached = new CachedSchedule({ full: 1 });
+    assert.deepEqual(kinds(cached.execute(0, 3)), ['load 1'], 'into a slot of the cache');
+    assert.deepEqual(kinds(cached.settle(1)), ['execute 1']);
+    assert.deepEqual(cached.ran(1), []);
+    assert.equal(cached.schedule.slotsInUse, 0);
+    assert.deepEqual(cached.execute(0, 3, { position: 6 }), [{ kind: 'execute', slot: 1, ticket: 2, wasLoaded: true }]);
+    const { uses, reloads } = cached.schedule.counters;
+    assert.deepEqual(uses, { missing: 1, exponent: 0, signMantissa: 0, compressed: 0, full: 1 });
+    assert.equal(reloads, 1, 'what is there need not be loaded again');
+  });
+
+  it('answers a prediction for a kept expert without a load, and keeps it for that one', () => {
+    const cached = new CachedSchedule({ full: 1 });
+    cached.use(0, 3, 5);
+    assert.deepEqual(cached.predict(0, [3], 1, 6), []);
+    assert.deepEqual(
+      kinds(cached.execute(0, 4, { position: 5, sequence: 2 })),
+      ['load 0'],
+      'the other one is expected',
+    );
+    assert.deepEqual(kinds(cached.execute(0, 3, { position: 6 })), ['execute 1']);
+  });
+
+  it('evicts for another expert, and says so', () => {
+    const cached = new CachedSchedule({ full: 1 });
+    cached.use(0, 3, 5);
+    assert.deepEqual(kinds(cached.use(0, 4, 6)), ['evict 1', 'load 1', 'execute 1']);
+  });
+
+  it('never evicts an expert that runs: the other one takes a working slot', () => {
+    const cached = new CachedSchedule({ full: 1 });
+    cached.execute(0, 3);
+    assert.deepEqual(kinds(cached.settle(1)), ['execute 1']);
+    assert.deepEqual(kinds(cached.execute(0, 4, { sequence: 2 })), ['load 0']);
+    assert.deepEqual(kinds(cached.settle(0)), ['execute 0']);
+    assert.deepEqual(kinds(cached.ran(0)), ['evict 0'], 'what has no place in the cache goes at once');
+  });
+
+  it('shares one load among all that wait for the expert', () => {
+    const cached = new CachedSchedule({ full: 1 });
+    assert.deepEqual(kinds(cached.predict(0, [3], 1)), ['load 1']);
+    assert.deepEqual(cached.predict(0, [3], 2), []);
+    assert.deepEqual(kinds(cached.execute(0, 3, { sequence: 1 })), ['prioritize 1']);
+    assert.deepEqual(cached.execute(0, 3, { sequence: 2 }), []);
+    assert.deepEqual(kinds(cached.settle(1)), ['execute 1', 'execute 1']);
+    cached.ran(1);
+    cached.ran(1);
+    assert.deepEqual(kinds(cached.execute(0, 3, { position: 6 })), ['execute 1']);
+  });
+
+  it('goes on loading while any of those who share the load wants it, and cancels after', () => {
+    const cached = new CachedSchedule({ full: 1 });
+    cached.predict(0, [3], 1);
+    cached.predict(0, [3], 2);
+    assert.deepEqual(cached.release(0, [3], 1), []);
+    assert.deepEqual(kinds(cached.release(0, [3], 2)), ['cancelLoad 1']);
+  });
+
+  it('loads anew what was wanted again while its load was being cancelled', () => {
+    const cached = new CachedSchedule({ full: 1 });
+    cached.predict(0, [3], 1);
+    cached.release(0, [3], 1);
+    assert.deepEqual(cached.execute(0, 3, { sequence: 2 }), [], 'not into a second slot');
+    assert.deepEqual(kinds(cached.settle(1, 'cancelled', false)), ['load 1']);
+    assert.deepEqual(kinds(cached.settle(1)), ['execute 1']);
+  });
+
+  it('runs what a cancelled load had brought all the same', () => {
+    const cached = new CachedSchedule({ full: 1 });
+    cached.predict(0, [3], 1);
+    cached.release(0, [3], 1);
+    cached.execute(0, 3, { sequence: 2 });
+    assert.deepEqual(kinds(cached.settle(1)), ['execute 1']);
+  });
+
+  it('fails all who wait for a load that fails, and does not take its slot for a full expert', () => {
+    const cached = new CachedSchedule({ full: 1 });
+    cached.execute(0, 3, { sequence: 1 });
+    cached.execute(0, 3, { sequence: 2 });
+    assert.deepEqual(kinds(cached.settle(1, 'failed', false)), ['fail 1', 'fail 1']);
+    assert.deepEqual(kinds(cached.execute(0, 3, { position: 6 })), ['load 1']);
+  });
+
+  it('drops what a layer keeps when the worker does not serve it any more, what runs after it has run', () => {
+    const cached = new CachedSchedule({ full: 1 });
+    cached.use(0, 3, 5);
+    cached.execute(1, 2, { position: 5, last: false });
+    cached.settle(2);
+    assert.deepEqual(kinds(cached.share([2], { ...NO_CAPACITIES, full: 2 })), ['evict 1']);
+    assert.deepEqual(cached.ran(2), []);
+    cached.execute(1, 2, { position: 5 });
+    assert.deepEqual(kinds(cached.ran(2)), ['evict 2']);
+  });
+
+  it('keeps its experts when main is lost', () => {
+    const cached = new CachedSchedule({ full: 1 });
+    cached.use(0, 3, 5);
+    cached.execute(1, 2);
+    assert.deepEqual(kinds(cached.schedule.handle({ kind: 'mainLost' })), ['cancelLoad 2']);
+    cached.settle(2, 'cancelled', false);
+    assert.deepEqual(kinds(cached.execute(0, 3)), ['execute 1']);
+  });
+});
+
+describe('worker slot schedule: with parts cached', () => {
+  const load = (actions: SlotAction[]): unknown[] =>
+    actions.flatMap((action) => (action.kind === 'load' ? [[action.exponents, action.signMantissa]] : []));
+
+  for (const [pool, exponents, signMantissa] of [
+    ['compressed', 0, 0],
+    ['signMantissa', -1, 0],
+    ['exponent', 0, -1],
+  ] as const) {
+    it(`keeps what the ${pool} pool holds and uses it at the next load`, () => {
+      const cached = new CachedSchedule({ [pool]: 1 }, 'planned');
+      assert.deepEqual(load(cached.use(0, 3, 5)), [
+        [
+          { from: 'storage', entry: exponents },
+          { from: 'storage', entry: signMantissa },
+        ],
+      ]);
+      assert.deepEqual(load(cached.use(0, 3, 6)), [
+        [
+          { from: exponents < 0 ? 'storage' : 'entry', entry: exponents },
+          { from: signMantissa < 0 ? 'storage' : 'entry', entry: signMantissa },
+        ],
+      ]);
+      assert.deepEqual(
+        { ...cached.schedule.counters.uses, [pool]: 0 },
+        {
+          ...{ missing: 1, exponent: 0, signMantissa: 0, compressed: 0, full: 0 },
+        },
+      );
+      assert.equal(cached.schedule.counters.uses[pool], 1);
+    });
+  }
+
+  it('reads again what the load could not keep', () => {
+    const cached = new CachedSchedule({ compressed: 1 }, 'planned');
+    cached.execute(0, 3);
+    cached.settle(0, 'failed', false);
+    const [[exponents, signMantissa]] = load(cached.execute(0, 3, { position: 6 })) as [[object, object]];
+    assert.deepEqual(
+      [exponents, signMantissa],
+      [
+        { from: 'storage', entry: 0 },
+        { from: 'storage', entry: 0 },
+      ],
+    );
+  });
+});

@@ -1,0 +1,119 @@
+import type { CacheUse, CompressionState } from '../../shared/planner/index.js';
+import { expertKey, isPinned, type Expectation } from './expectations.js';
+
+export type SlotPhase = 'empty' | 'loading' | 'cancelling' | 'loaded';
+
+/** One expert at a time. */
+export interface Slot {
+  readonly index: number;
+  phase: SlotPhase;
+  layer: number;
+  expert: number;
+  /** What has a claim on its expert. A loaded expert without any is one that the cache keeps. */
+  readonly attached: Set<Expectation>;
+  /** Executions under way, in the order in which they were started. */
+  readonly running: Expectation[];
+  /** The cache's part in this use of the expert; null without a cache, and when nothing is attached to it. */
+  use: CacheUse | null;
+  /** The load was told that main waits for it. */
+  urgent: boolean;
+}
+
+/** The parts that a load has to bring, and whom main waits for at it. */
+export interface WaitedLoad {
+  slot: number;
+  layer: number;
+  expert: number;
+  state: CompressionState;
+  tickets: number[];
+}
+
+/**
+ * The slots of a worker: those that it works with, any expert in any of them, and behind them those of the cache's full experts.
+ * Keeps count of what is in which phase; what may be done when is SlotSchedule's to know.
+ */
+export class SlotTable {
+  readonly slots: readonly Slot[];
+  readonly #workingCount: number;
+  readonly #phases: Record<SlotPhase, number>;
+  readonly #loading = new Set<Slot>();
+  /** Slots in use, by their expert. Without a cache two slots may hold the same one: then the last. */
+  readonly #holding = new Map<string, Slot>();
+
+  constructor(workingCount: number, cacheCount: number) {
+    this.#workingCount = workingCount;
+    this.#phases = { empty: workingCount, loading: 0, cancelling: 0, loaded: 0 };
+    this.slots = Array.from({ length: workingCount + cacheCount }, (_, index) => ({
+      ...{ index, phase: 'empty', layer: 0, expert: 0, use: null, urgent: false },
+      ...{ attached: new Set<Expectation>(), running: [] },
+    }));
+  }
+
+  /** Working slots in so many phases. */
+  workingIn(phase: SlotPhase): number {
+    return this.#phases[phase];
+  }
+
+  get working(): readonly Slot[] {
+    return this.slots.slice(0, this.#workingCount);
+  }
+
+  at(index: number): Slot {
+    const slot = this.slots[index];
+    if (slot === undefined) throw new RangeError(`slot ${index} of ${this.slots.length}`);
+    return slot;
+  }
+
+  /** The slot of the cache's full expert number `fullEntry`. */
+  ofCache(fullEntry: number): Slot {
+    return this.at(this.#workingCount + fullEntry);
+  }
+
+  isWorking(slot: Slot): boolean {
+    return slot.index < this.#workingCount;
+  }
+
+  firstEmpty(): Slot | undefined {
+    return this.#phases.empty === 0 ? undefined : this.slots.find((slot) => slot.phase === 'empty');
+  }
+
+  /** The slot in which the expert is being loaded, executed or kept from being so, if there is one. */
+  holding(expert: { layer: number; expert: number }): Slot | undefined {
+    return this.#holding.get(expertKey(expert));
+  }
+
+  /** Moves the slot into the phase; `content`: with this expert. */
+  enter(slot: Slot, phase: SlotPhase, content: { layer: number; expert: number } = slot): void {
+    if (this.isWorking(slot)) {
+      this.#phases[slot.phase] -= 1;
+      this.#phases[phase] += 1;
+    }
+    slot.phase = phase;
+    slot.layer = content.layer;
+    slot.expert = content.expert;
+    if (phase === 'loading') this.#loading.add(slot);
+    else this.#loading.delete(slot);
+  }
+
+  /** The expert in the slot is in use from now on, or no more. */
+  markInUse(slot: Slot, inUse: boolean): void {
+    const key = expertKey(slot);
+    if (inUse) this.#holding.set(key, slot);
+    else if (this.#holding.get(key) === slot) this.#holding.delete(key);
+  }
+
+  waitedLoads(): WaitedLoad[] {
+    return [...this.#loading].flatMap((slot) => {
+      const tickets = [...slot.attached].flatMap(({ waiting }) => waiting.map(({ ticket }) => ticket));
+      if (tickets.length === 0) return [];
+      const { index, layer, expert, use } = slot;
+      return [{ slot: index, layer, expert, state: use?.state ?? 'missing', tickets }];
+    });
+  }
+}
+
+/** Work stands on what is in the slot. */
+export function isSlotPinned(slot: Slot): boolean {
+  for (const expectation of slot.attached) if (isPinned(expectation)) return true;
+  return false;
+}
