@@ -43,6 +43,7 @@ export async function matchWholePack(
     directory: pack.directory,
     name: pack.name,
     digest: pack.packDigest,
+    codec: context.codec,
     sourceBytes: checkpoint.tensors.reduce((sum, tensor) => sum + tensor.sizeBytes, 0),
     packBytes: manifest.files.reduce((sum, file) => sum + file.size_bytes, 0),
     files: manifest.files.length,

