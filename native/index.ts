@@ -21,6 +21,7 @@ export type {
   Model,
   PartPlan,
   Pass,
+  ResidentWeights,
   Sequence,
   TaskOrder,
 } from './addon.d.ts';
