@@ -17,9 +17,9 @@ import { isPackDirectory } from '../../shared/pack/open-pack.js';
 import { parseWhole } from '../generation-flags.js';
 import { withInterrupt } from '../interrupt.js';
 import { codecChoiceLines, codecChoiceObject } from '../output/codec-choice-view.js';
-import { createProgressBar } from '../output/progress-bar.js';
+import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { snakeCaseKeys } from '../output/snake-case.js';
-import { formatBytes, formatDuration } from '../output/units.js';
+import { formatBytes, formatDuration } from '../../shared/terminal/units.js';
 
 interface PackFlags {
   codec: string;

@@ -1,7 +1,7 @@
 import type { MeasuredChoice } from '../../engine/packing/measure-codecs.js';
 import { describeCodec } from '../../shared/pack/pack-codec.js';
 import { tableLines } from './table.js';
-import { formatBytes } from './units.js';
+import { formatBytes } from '../../shared/terminal/units.js';
 
 /** What `odmoe pack --codec auto` measured, what it chose and why. */
 export function codecChoiceLines(choice: MeasuredChoice): string[] {

@@ -1,8 +1,8 @@
-import type { NodeStatus, Placement, StatusReply } from '../../shared/rpc/messages.js';
+import type { CacheStatus, NodeStatus, Placement, PoolCounts, StatusReply } from '../../shared/rpc/messages.js';
 import { nodeJson, shortRole } from './node-json.js';
 import { snakeCaseKeys } from './snake-case.js';
 import { tableLines, type TableColumn } from './table.js';
-import { formatBytes, formatDuration } from './units.js';
+import { formatBytes, formatDuration } from '../../shared/terminal/units.js';
 
 /** Two looks at a cluster, some time apart, from which rates follow. */
 export interface EarlierStatus {
@@ -35,6 +35,19 @@ const WORKER_COLUMNS: readonly TableColumn[] = [
   { title: 'execute', align: 'right' },
 ];
 
+const CACHE_COLUMNS: readonly TableColumn[] = [
+  { title: 'cache', align: 'left' },
+  { title: 'policy', align: 'left' },
+  { title: 'size', align: 'right' },
+  { title: 'full', align: 'right' },
+  { title: 'compressed', align: 'right' },
+  { title: 'sign-mantissa', align: 'right' },
+  { title: 'exponent', align: 'right' },
+  { title: 'full hits', align: 'right' },
+  { title: 'partial hits', align: 'right' },
+  { title: 'misses', align: 'right' },
+];
+
 const RATE_COLUMNS: readonly TableColumn[] = [
   { title: 'loads/s', align: 'right' },
   { title: 'executions/s', align: 'right' },
@@ -48,6 +61,8 @@ export function statusLines(status: StatusReply, earlier: EarlierStatus | null):
     '',
     ...tableLines(ROSTER_COLUMNS, status.nodes.map(rosterRow)),
     ...workerLines(status, earlier),
+    ...cacheLines(status.nodes),
+    ...fetchLines(status),
     ...shadowLines(status.nodes),
     ...placementLines(status.placement),
     ...problemLines(status),
@@ -118,6 +133,21 @@ function workerRow(node: NodeStatus): string[] {
   ];
 }
 
+function cacheLines(nodes: readonly NodeStatus[]): string[] {
+  const rows = nodes.flatMap(({ identity, cache }) => (cache === null ? [] : [[identity.id, ...cacheRow(cache)]]));
+  return rows.length === 0 ? [] : ['', ...tableLines(CACHE_COLUMNS, rows)];
+}
+
+function cacheRow({ policy, bytes, capacities, kept, hits, misses }: CacheStatus): string[] {
+  const held = (pool: keyof PoolCounts): string => `${kept[pool]}/${capacities[pool]}`;
+  return [
+    policy,
+    formatBytes(bytes),
+    ...[held('full'), held('compressed'), held('signMantissa'), held('exponent')],
+    ...[hits.full, hits.compressed + hits.signMantissa + hits.exponent, misses].map(String),
+  ];
+}
+
 /** A worker that was restarted in between (or is new) has counted from zero. */
 function rateRow(node: NodeStatus, { status, elapsedMs }: EarlierStatus): string[] {
   const before = status.nodes.find((earlier) => earlier.identity.bootId === node.identity.bootId) ?? null;
@@ -128,6 +158,20 @@ function rateRow(node: NodeStatus, { status, elapsedMs }: EarlierStatus): string
     rate((worker) => worker.executions).toFixed(1),
     formatBytes(rate((worker) => worker.storageReadBytes)),
   ];
+}
+
+/** Workers that fetch their experts, until they have them. */
+function fetchLines({ nodes, placement }: StatusReply): string[] {
+  const placed = new Set(placement?.workers.map(({ id }) => id));
+  const lines = nodes
+    .filter(({ fetchNeededBytes, fetchHeldBytes, fetchProblem }) => fetchHeldBytes < fetchNeededBytes || fetchProblem)
+    .map(({ identity, fetchNeededBytes, fetchHeldBytes, fetchProblem }) => {
+      const percent = fetchNeededBytes === 0 ? 100 : Math.floor((100 * fetchHeldBytes) / fetchNeededBytes);
+      const done = `${formatBytes(fetchHeldBytes)} of ${formatBytes(fetchNeededBytes)} (${percent} %)`;
+      const waits = placed.has(identity.id) ? '' : ', not placed yet';
+      return `  ${identity.id}: ${done}${waits}${fetchProblem === '' ? '' : `; held up: ${fetchProblem}`}`;
+    });
+  return lines.length === 0 ? [] : ['', 'fetching experts:', ...lines];
 }
 
 function shadowLines(nodes: readonly NodeStatus[]): string[] {

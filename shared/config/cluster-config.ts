@@ -1,6 +1,7 @@
 /** What cluster.yaml may hold: the schema, its defaults, and the types that follow from it. */
 import { z } from 'zod';
 import { THREADS_LIMIT } from './whole-number-flag.js';
+import { CACHE_POLICIES } from '../planner/index.js';
 import { parseByteSize } from './byte-size.js';
 
 export const DEFAULT_CLUSTER = 'odmoe';
@@ -64,6 +65,8 @@ const alignPeriod = wholeNumber(0, 1_000_000);
 const port = wholeNumber(1, 65_535);
 const threads = wholeNumber(0, THREADS_LIMIT);
 const slots = wholeNumber(1, 1024);
+const SWITCH_ERROR = 'true or false';
+const poolSize = wholeNumber(0, 65_536);
 const maxActiveSequences = wholeNumber(1, 1024);
 
 const nodeSchema = z.strictObject({
@@ -76,6 +79,7 @@ const nodeSchema = z.strictObject({
   threads: threads.optional(),
   memory_budget: byteSize.optional(),
   slots: slots.optional(),
+  cache: byteSize.optional(),
   instruction_set: choice(INSTRUCTION_SETS).optional(),
 });
 
@@ -100,7 +104,22 @@ export const clusterConfigSchema = z.strictObject({
     })
     .prefault({}),
   worker: z
-    .strictObject({ slots: slots.default(2), memory_budget: byteSize.default(WORKER_BUDGET_DEFAULT_BYTES) })
+    .strictObject({
+      slots: slots.default(2),
+      memory_budget: byteSize.default(WORKER_BUDGET_DEFAULT_BYTES),
+      cache: byteSize.default(0),
+      cache_policy: choice(CACHE_POLICIES).default('planned'),
+      pools: z
+        .strictObject({
+          full: poolSize.default(0),
+          compressed: poolSize.default(0),
+          sign_mantissa: poolSize.default(0),
+          exponent: poolSize.default(0),
+        })
+        .optional(),
+      decompression_threads: threads.default(0),
+      direct_io: z.boolean({ error: SWITCH_ERROR }).default(false),
+    })
     .prefault({}),
   network: z
     .strictObject({

@@ -15,6 +15,7 @@ export function findContradictions(config: ClusterConfig): Contradiction[] {
     ...misplacedKeys(config),
     ...staticWithoutNodes(config),
     ...oversizedValues(config),
+    ...contradictoryPools(config),
   ];
 }
 
@@ -50,9 +51,14 @@ function surplusMains({ nodes }: ClusterConfig): Contradiction[] {
 
 function misplacedKeys({ nodes }: ClusterConfig): Contradiction[] {
   return nodes.flatMap((node, index) =>
-    node.slots !== undefined && node.role !== 'worker'
-      ? [{ path: ['nodes', index, 'slots'], message: `only a worker has slots, and ${node.id} is a ${node.role}` }]
-      : [],
+    node.role === 'worker'
+      ? []
+      : (['slots', 'cache'] as const)
+          .filter((key) => node[key] !== undefined)
+          .map((key) => ({
+            path: ['nodes', index, key],
+            message: `only a worker has ${key === 'cache' ? 'a cache' : key}, and ${node.id} is a ${node.role}`,
+          })),
   );
 }
 
@@ -74,4 +80,22 @@ function oversizedValues({ main }: ClusterConfig): Contradiction[] {
   if (main.mini_batch_rows <= main.prefill_rows) return [];
   const message = `a mini-batch of ${main.mini_batch_rows} rows is more than a prefill pass has (main.prefill_rows: ${main.prefill_rows})`;
   return [{ path: ['main', 'mini_batch_rows'], message }];
+}
+
+function contradictoryPools({ worker, nodes }: ClusterConfig): Contradiction[] {
+  const { pools, cache, cache_policy: policy } = worker;
+  if (pools === undefined) return [];
+  const path = ['worker', 'pools'];
+  const cacheOf = nodes.find((node) => (node.cache ?? 0) > 0);
+  if (cache > 0 || cacheOf !== undefined) {
+    const where = cache > 0 ? 'worker.cache' : `the cache of ${cacheOf?.id ?? ''}`;
+    return [{ path, message: `pools say how much is cached, and so does ${where}: leave one out` }];
+  }
+  if (policy === 'planned') return [];
+  const parts = (['compressed', 'sign_mantissa', 'exponent'] as const).filter((pool) => pools[pool] > 0);
+  const message = `cache_policy ${policy} keeps full experts only`;
+  return parts.map((pool) => ({
+    path: [...path, pool],
+    message: `${message}: set this to 0 or the policy to planned`,
+  }));
 }

@@ -1,3 +1,5 @@
+import type { CachePolicy, PoolCapacities } from '../planner/index.js';
+
 /** What one daemon runs with: cluster.yaml and the flags, resolved and checked. Nothing past this point is optional. */
 export type RoleSetting = 'main' | 'shadow' | 'worker';
 
@@ -13,8 +15,8 @@ export interface NodeSettings {
   role: RoleSetting;
   id: string;
   cluster: string;
-  /** Directory of the pack. */
-  modelPath: string;
+  /** Directory of the pack; null: a worker's own, into which it fetches main's. */
+  modelPath: string | null;
   /** Address to listen on, and port (0: any free one). */
   listenHost: string;
   listenPort: number;
@@ -53,7 +55,19 @@ export interface NodeSettings {
   align: { tokenPeriod: number; keyValuePeriod: number };
   placement: { groupSize: number | 'auto' };
   shadow: { precision: 'int8' | 'fp16' | 'nf4' };
-  worker: { slots: number };
+  worker: {
+    /** Working slots: experts that may be loaded or executed at a time. */
+    slots: number;
+    /** Device memory for experts and parts of them that are kept; 0: none, the worker is cacheless. */
+    cacheBytes: number;
+    cachePolicy: CachePolicy;
+    /** Experts that each pool keeps, in place of a plan for cacheBytes; null: plan. */
+    pools: PoolCapacities | null;
+    /** 0: by the machine. */
+    decompressionThreads: number;
+    /** Read past the page cache where the file system can. */
+    directIo: boolean;
+  };
   network: {
     keepaliveIntervalMs: number;
     keepaliveTimeoutMs: number;

@@ -1,6 +1,7 @@
 import { Command, CommanderError, InvalidArgumentError, Option } from 'commander';
 import { isIPv4 } from 'node:net';
 import { OdmoeError } from '../errors/index.js';
+import { CACHE_POLICIES } from '../planner/index.js';
 import { parseByteSize } from './byte-size.js';
 import { HOST_PATTERN, ID_PATTERN, INSTRUCTION_SETS, LOG_FORMATS, LOG_LEVELS } from './cluster-config.js';
 import { PRECISIONS, PROVIDERS } from './cluster-config.js';
@@ -41,6 +42,7 @@ export function parseDaemonFlags(role: RoleSetting, argv: readonly string[]): Da
     interface: interfaceAddress,
     memoryBudget,
     executeTimeout,
+    cache,
     ...named
   } = command.opts<ParsedFlags>();
   const flags: DaemonFlags = {
@@ -48,6 +50,7 @@ export function parseDaemonFlags(role: RoleSetting, argv: readonly string[]): Da
     ...(interfaceAddress === undefined ? {} : { interfaceAddress }),
     ...(memoryBudget === undefined ? {} : { memoryBudgetBytes: memoryBudget }),
     ...(executeTimeout === undefined ? {} : { executeTimeoutMs: executeTimeout }),
+    ...(cache === undefined ? {} : { cacheBytes: cache }),
   };
   const config = path === undefined ? defaultClusterConfig() : loadClusterConfig(path);
   return {
@@ -58,7 +61,8 @@ export function parseDaemonFlags(role: RoleSetting, argv: readonly string[]): Da
 }
 
 /** Flags under the names commander gives them. */
-type ParsedFlags = Omit<DaemonFlags, 'interfaceAddress' | 'memoryBudgetBytes' | 'executeTimeoutMs'> & {
+type ParsedFlags = Omit<DaemonFlags, 'interfaceAddress' | 'memoryBudgetBytes' | 'executeTimeoutMs' | 'cacheBytes'> & {
+  cache?: number;
   config?: string;
   exitWithParent?: boolean;
   interface?: string;
@@ -84,7 +88,7 @@ function daemonCommand(role: RoleSetting): Command {
   addNetworkFlags(command, role);
   addDeviceFlags(command);
   if (role === 'main') addMainFlags(command);
-  if (role === 'worker') command.option('--slots <count>', 'experts held at a time', wholeNumberFlag(1, 1024));
+  if (role === 'worker') addWorkerFlags(command);
   if (role === 'shadow') {
     command.addOption(new Option('--precision <format>', 'how the copy is quantized').choices(PRECISIONS));
   }
@@ -134,6 +138,19 @@ function addMainFlags(command: Command): void {
     );
 }
 
+function addWorkerFlags(command: Command): void {
+  command
+    .option('--slots <count>', 'experts loaded or executed at a time', wholeNumberFlag(1, 1024))
+    .option('--cache <size>', 'memory for experts that are used often, of the budget; 0: none (default)', byteSize)
+    .addOption(new Option('--cache-policy <name>', 'what is kept').choices(CACHE_POLICIES))
+    .option(
+      '--decompression-threads <count>',
+      'threads that decompress experts; 0: by the machine',
+      wholeNumberFlag(0, THREADS_LIMIT),
+    )
+    .option('--direct-io', 'read experts past the page cache where possible');
+}
+
 function examples(role: RoleSetting): string {
   const pack = '--model mixtral-pack';
   const lines: Record<RoleSetting, string[]> = {
@@ -141,6 +158,7 @@ function examples(role: RoleSetting): string {
     shadow: [`odmoe shadow ${pack} --precision nf4`, `odmoe shadow ${pack} --main 192.168.1.20:7600`],
     worker: [
       `odmoe worker ${pack} --memory-budget "2 GiB" --slots 2`,
+      `odmoe worker ${pack} --memory-budget "8 GiB" --cache "6 GiB"`,
       `odmoe worker ${pack} --main 192.168.1.20:7600 --port 7610`,
     ],
   };

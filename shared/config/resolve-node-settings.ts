@@ -20,6 +20,10 @@ export interface DaemonFlags {
   memoryBudgetBytes?: number;
   instructionSet?: NodeSettings['device']['instructionSet'];
   slots?: number;
+  cacheBytes?: number;
+  cachePolicy?: NodeSettings['worker']['cachePolicy'];
+  decompressionThreads?: number;
+  directIo?: boolean;
   groupSize?: number | 'auto';
   alignToken?: number;
   alignKv?: number;
@@ -58,7 +62,7 @@ export function isThisHost(name: string, host: ThisHost): boolean {
 
 /**
  * What one daemon runs with: defaults, then cluster.yaml, then the node's own entry in it, then flags. Throws CONFIG_INVALID
- * when the node cannot be told from the configuration or has no model.
+ * when the node cannot be told from the configuration, or is main or shadow and has no model.
  */
 export function resolveNodeSettings(
   role: RoleSetting,
@@ -114,7 +118,7 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
     align: { tokenPeriod: flags.alignToken ?? config.align.token, keyValuePeriod: flags.alignKv ?? config.align.kv },
     placement: { groupSize: flags.groupSize ?? config.placement.group_size },
     shadow: { precision: flags.precision ?? config.shadow.precision },
-    worker: { slots: flags.slots ?? entry?.slots ?? config.worker.slots },
+    worker: workerTuning(config, entry, flags),
     network: {
       keepaliveIntervalMs: network.keepalive_interval_ms,
       keepaliveTimeoutMs: network.keepalive_timeout_ms,
@@ -122,6 +126,28 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
       reconnectDelayMs: network.reconnect_delay_ms,
     },
     log: { level: flags.logLevel ?? config.log.level, format: flags.logFormat ?? config.log.format },
+  };
+}
+
+function workerTuning(
+  { worker }: ClusterConfig,
+  entry: ConfiguredNode | null,
+  flags: DaemonFlags,
+): NodeSettings['worker'] {
+  const { pools } = worker;
+  return {
+    slots: flags.slots ?? entry?.slots ?? worker.slots,
+    cacheBytes: flags.cacheBytes ?? entry?.cache ?? worker.cache,
+    cachePolicy: flags.cachePolicy ?? worker.cache_policy,
+    pools:
+      pools === undefined || flags.cacheBytes !== undefined
+        ? null
+        : {
+            ...{ full: pools.full, compressed: pools.compressed },
+            ...{ signMantissa: pools.sign_mantissa, exponent: pools.exponent },
+          },
+    decompressionThreads: flags.decompressionThreads ?? worker.decompression_threads,
+    directIo: flags.directIo ?? worker.direct_io,
   };
 }
 
@@ -148,10 +174,16 @@ function findEntry(
   return here[0] ?? null;
 }
 
-function modelPath(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode | null, flags: DaemonFlags): string {
+function modelPath(
+  role: RoleSetting,
+  config: ClusterConfig,
+  entry: ConfiguredNode | null,
+  flags: DaemonFlags,
+): string | null {
   if (flags.model !== undefined) return resolve(flags.model);
   const configured = entry?.model ?? config.model;
   if (configured === undefined) {
+    if (role === 'worker') return null;
     throw invalid(
       config,
       `the ${role} has no model: give the directory of a pack by --model, or \`model:\` in cluster.yaml`,

@@ -24,6 +24,7 @@ export interface Refusal {
 
 export interface Welcome {
   identity: NodeIdentity;
+  partialPack: boolean;
 }
 
 export interface StreamError {
@@ -31,6 +32,22 @@ export interface StreamError {
   message: string;
   requestId: number;
   epoch: number;
+}
+
+export interface PoolCounts {
+  full: number;
+  compressed: number;
+  signMantissa: number;
+  exponent: number;
+}
+
+export interface CacheStatus {
+  policy: string;
+  bytes: number;
+  capacities: PoolCounts;
+  kept: PoolCounts;
+  hits: PoolCounts;
+  misses: number;
 }
 
 export interface NodeStatus {
@@ -57,6 +74,12 @@ export interface NodeStatus {
   predictedPositions: number;
   alignedTokens: number;
   alignedKvRows: number;
+  cache: CacheStatus | null;
+  fetchNeededBytes: number;
+  fetchHeldBytes: number;
+  fetchReceivedBytes: number;
+  fetchReadyFor: number;
+  fetchProblem: string;
 }
 
 export interface PlacedWorker {
@@ -77,6 +100,12 @@ export interface Placement {
   layers: number;
   experts: number;
   expertsPerToken: number;
+}
+
+export interface Prospect {
+  number: number;
+  placement: Placement;
+  sources: string[];
 }
 
 export interface Prediction {
@@ -128,7 +157,8 @@ export type WorkerRequest =
   | { kind: 'placement'; placement: Placement }
   | { kind: 'prediction'; prediction: Prediction }
   | { kind: 'execute'; execute: Execute }
-  | { kind: 'release'; release: Release };
+  | { kind: 'release'; release: Release }
+  | { kind: 'prospect'; prospect: Prospect };
 
 export type WorkerReply =
   | { kind: 'welcome'; welcome: Welcome }
@@ -260,6 +290,30 @@ export type GenerateReply =
   | { kind: 'finished'; finished: Finished };
 
 export type JoinReply = { kind: 'welcome'; welcome: Welcome } | { kind: 'refusal'; refusal: Refusal };
+
+export interface PackDescription {
+  packDigest: string;
+  layers: number;
+  experts: number;
+  /** Bit layer * experts + expert, the lowest of a byte first. */
+  heldExperts: Uint8Array;
+  whole: boolean;
+}
+
+export interface ReadManifestRequest {
+  packDigest: string;
+}
+
+export interface ReadPackRequest {
+  packDigest: string;
+  file: string;
+  offsetBytes: number;
+  lengthBytes: number;
+}
+
+export interface PackPiece {
+  bytes: Uint8Array;
+}
 
 export interface PeerProblem {
   address: string;

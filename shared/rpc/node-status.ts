@@ -30,6 +30,12 @@ export function emptyNodeStatus(identity: NodeIdentity): NodeStatus {
     predictedPositions: 0,
     alignedTokens: 0,
     alignedKvRows: 0,
+    cache: null,
+    fetchNeededBytes: 0,
+    fetchHeldBytes: 0,
+    fetchReceivedBytes: 0,
+    fetchReadyFor: 0,
+    fetchProblem: '',
   };
 }
 

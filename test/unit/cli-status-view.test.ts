@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { statusJson, statusLines } from '../../cli/output/status-view.js';
 import { tableLines } from '../../cli/output/table.js';
-import { formatBytes, formatDuration } from '../../cli/output/units.js';
+import { formatBytes, formatDuration } from '../../shared/terminal/units.js';
 import {
   emptyNodeStatus,
   type NodeIdentity,
@@ -75,6 +75,27 @@ describe('the status of a cluster', () => {
     assert.match(text, /group 1: w2 {2}\(layers 1, 3, 5, 7\)/);
     assert.match(text, /w3 at 10\.0\.0\.9:7000: has another pack \[NODE_REFUSED\]/);
     assert.doesNotMatch(text, /tokens\/s/);
+  });
+
+  it('shows what a worker caches, and nothing of those that do not', () => {
+    const counts = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
+    const cache = {
+      ...{ policy: 'planned', bytes: 5e6, misses: 7 },
+      capacities: { ...counts, full: 4, signMantissa: 6 },
+      kept: { ...counts, full: 3, signMantissa: 6 },
+      hits: { full: 20, compressed: 1, signMantissa: 2, exponent: 3 },
+    };
+    const nodes = [node('ROLE_WORKER', 'w1', { cache }), node('ROLE_WORKER', 'w2')];
+    const lines = statusLines({ ...STATUS, nodes }, null);
+    const table = lines.slice(
+      lines.findIndex((line) => line.startsWith('cache ')),
+      -1,
+    );
+    assert.match(table[1] ?? '', /^w1 +planned +5\.00 MB +3\/4 +0\/0 +6\/6 +0\/0 +20 +6 +7$/);
+    assert.doesNotMatch(table.slice(1, 3).join('\n'), /w2/);
+    const [first] = statusJson({ ...STATUS, nodes }).nodes as { cache: { hits: unknown } }[];
+    assert.deepEqual(first?.cache.hits, { full: 20, compressed: 1, sign_mantissa: 2, exponent: 3 });
+    assert.ok(!statusLines(STATUS, null).some((line) => line.startsWith('cache ')));
   });
 
   it('shows rates since an earlier look; a worker that was started since has counted from zero', () => {

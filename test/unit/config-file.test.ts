@@ -51,7 +51,7 @@ describe('cluster.yaml at the root', () => {
       if (typeof keys !== 'object') continue;
       for (const key of Object.keys(keys)) assert.match(shown, new RegExp(`^  ${key}: `, 'm'), `${section}.${key}`);
     }
-    const nodeKeys = 'id role host port listen model threads memory_budget slots instruction_set'.split(' ');
+    const nodeKeys = 'id role host port listen model threads memory_budget slots cache instruction_set'.split(' ');
     for (const key of nodeKeys) assert.match(source, new RegExp(`^#   ${key} `, 'm'), key);
   });
 });
@@ -117,6 +117,23 @@ describe('a configuration file', () => {
       [/^c\.yaml:3:19: nodes\[1\]\.role: a cluster has one main/],
     ],
     ['slots of a main', 'nodes: [{id: a, role: main, slots: 1}]', [/only a worker has slots/]],
+    ['a cache of a main', 'nodes: [{id: a, role: main, cache: 1 MiB}]', [/only a worker has a cache, and a is a main/]],
+    [
+      'pools beside a cache',
+      'worker: {cache: 1 GiB, pools: {full: 3}}',
+      [/^c\.yaml:1:\d+: worker\.pools: .*so does worker\.cache/],
+    ],
+    [
+      'pools beside the cache of a node',
+      'worker: {pools: {full: 3}}\nnodes: [{id: a, role: worker, cache: 1 GiB}]',
+      [/worker\.pools: .*the cache of a/],
+    ],
+    [
+      'parts of experts under a policy of whole ones',
+      'worker: {cache_policy: lru, pools: {full: 3, compressed: 1, exponent: 2}}',
+      [/worker\.pools\.compressed: cache_policy lru keeps full/, /worker\.pools\.exponent: /],
+    ],
+    ['a policy that there is not', 'worker: {cache_policy: random}', [/one of planned, lru, fifo, marking/]],
     ['static discovery of nobody', 'discovery:\n  provider: static\n', [/^c\.yaml:2:13: discovery\.provider: static/]],
     [
       'static discovery without a main',

@@ -48,7 +48,10 @@ describe('settings of a daemon', () => {
       align: { tokenPeriod: 1, keyValuePeriod: 1 },
       placement: { groupSize: 'auto' },
       shadow: { precision: 'int8' },
-      worker: { slots: 2 },
+      worker: {
+        ...{ slots: 2, cacheBytes: 0, cachePolicy: 'planned', pools: null },
+        ...{ decompressionThreads: 0, directIo: false },
+      },
       network: { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 30_000, reconnectDelayMs: 500 },
       log: { level: 'warn', format: 'text' },
     });
@@ -92,6 +95,25 @@ describe('settings of a daemon', () => {
     assert.equal(settle('worker', { id: 'stranger', model: '/p' }).id, 'stranger');
   });
 
+  it('say what a worker caches: of all workers, of one, and by flags', () => {
+    const cached = `worker: {cache: 1 MiB, cache_policy: lru, decompression_threads: 3, direct_io: true}
+nodes: [{id: a, role: worker}, {id: b, role: worker, cache: 2 MiB}]`;
+    assert.deepEqual(settle('worker', { model: 'p', id: 'a' }, cached).worker, {
+      ...{ slots: 2, cacheBytes: 2 ** 20, cachePolicy: 'lru', pools: null },
+      ...{ decompressionThreads: 3, directIo: true },
+    });
+    assert.equal(settle('worker', { model: 'p', id: 'b' }, cached).worker.cacheBytes, 2 ** 21);
+    assert.equal(settle('worker', { model: 'p', id: 'b', cacheBytes: 7 }, cached).worker.cacheBytes, 7);
+    const pools = 'worker: {pools: {full: 1, sign_mantissa: 2}}';
+    const expected = { full: 1, compressed: 0, signMantissa: 2, exponent: 0 };
+    assert.deepEqual(settle('worker', { model: 'p' }, pools).worker.pools, expected);
+    assert.equal(
+      settle('worker', { model: 'p', cacheBytes: 9 }, pools).worker.pools,
+      null,
+      'a flag goes before the file',
+    );
+  });
+
   it('are refused when the node cannot be told, has another role or no model', () => {
     assert.throws(() => settle('worker', { id: 'm' }), { code: 'CONFIG_INVALID', message: /"m" is a main/ });
     const two = 'nodes: [{id: a, role: worker}, {id: b, role: worker}]';
@@ -127,12 +149,17 @@ describe('flags of a daemon', () => {
       ...['--model', '/p', '--host', '127.0.0.1', '--port', '0', '--id', 'w', '--main', '127.0.0.1:7600'],
       ...['--discovery', 'static', '--memory-budget', '8 MiB', '--slots', '1', '--threads', '2', '--cluster', 'demo'],
       ...['--instruction-set', 'scalar', '--log-level', 'debug', '--log-format', 'json', '--exit-with-parent'],
-      ...['--advertise-host', 'me', '--interface', '10.0.0.1'],
+      ...['--advertise-host', 'me', '--interface', '10.0.0.1', '--cache', '4 MiB', '--cache-policy', 'fifo'],
+      ...['--decompression-threads', '2', '--direct-io'],
     ]);
     assert.ok(request.kind === 'run');
     assert.equal(request.exitWithParent, true);
     const { settings } = request;
     assert.equal(settings.cluster, 'demo');
+    assert.deepEqual(settings.worker, {
+      ...{ slots: 1, cacheBytes: 4 * 2 ** 20, cachePolicy: 'fifo', pools: null },
+      ...{ decompressionThreads: 2, directIo: true },
+    });
     assert.deepEqual([settings.id, settings.listenHost, settings.listenPort], ['w', '127.0.0.1', 0]);
     assert.deepEqual(settings.discovery, { provider: 'static', interfaceAddress: '10.0.0.1', peers: [] });
     assert.deepEqual(settings.device, {
@@ -187,6 +214,8 @@ describe('flags of a daemon', () => {
     ['worker', ['--slot', '1'], /unknown option '--slot'/],
     ['worker', ['--slots', 'many'], /whole number from 1/],
     ['main', ['--slots', '1'], /unknown option/],
+    ['shadow', ['--cache', '1 GiB'], /unknown option/],
+    ['worker', ['--cache', 'much'], /size such as/],
     ['main', ['--port', '70000'], /65535/],
     ['main', ['--main', 'h:1'], /unknown option/],
     ['worker', ['--main', 'h'], /HOST:PORT/],

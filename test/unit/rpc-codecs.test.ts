@@ -3,7 +3,13 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import protobuf from 'protobufjs';
 import { packageRoot } from '../../shared/config/index.js';
-import { alignedFloats, type Execute, type ExecuteResult, type TensorType } from '../../shared/rpc/index.js';
+import {
+  alignedFloats,
+  emptyNodeStatus,
+  type Execute,
+  type ExecuteResult,
+  type TensorType,
+} from '../../shared/rpc/index.js';
 import {
   CLUSTER_JOIN,
   CLUSTER_STATUS,
@@ -271,6 +277,12 @@ describe("decoding of a peer's messages", () => {
     }
     const refusal: WorkerReply = { kind: 'refusal', refusal: { code: 'NODE_REFUSED', message: 'no' } };
     assert.deepEqual(WORKER_SERVE.reply.decode(WORKER_SERVE.reply.encode(refusal)), refusal);
+    const counts = { full: 1, compressed: 2, signMantissa: 3, exponent: 4 };
+    const cache = { policy: 'lru', bytes: 5, capacities: counts, kept: counts, hits: counts, misses: 6 };
+    for (const kept of [cache, null]) {
+      const status: WorkerReply = { kind: 'status', status: { ...emptyNodeStatus(identity), cache: kept } };
+      assert.deepEqual(WORKER_SERVE.reply.decode(WORKER_SERVE.reply.encode(status)), status);
+    }
   });
 
   it('refuses names that would steer the terminal they are shown on', () => {
@@ -319,6 +331,9 @@ describe("decoding of a peer's messages", () => {
       () => WORKER_SERVE.request.decode(encode({ kind: 'hello', hello: { ...identity, device: 'x'.repeat(5000) } })),
       /device .* too long/,
     );
+    const told = { status: { identity: { ...identity, role: 3 }, cache: { policy: 'lru', kept: {}, hits: {} } } };
+    const poolless = Buffer.from(WorkerReplyType.encode(WorkerReplyType.fromObject(told)).finish());
+    violates(() => WORKER_SERVE.reply.decode(poolless), /a cache without its pools/);
     const welcome = Buffer.from(WorkerReplyType.encode(WorkerReplyType.fromObject({ welcome: {} })).finish());
     violates(() => WORKER_SERVE.reply.decode(welcome), /identity is missing/);
   });

@@ -14,6 +14,8 @@ export interface SettingsChanges {
   groupSize?: number | 'auto';
   precision?: NodeSettings['shadow']['precision'];
   slots?: number;
+  /** Cache, policy, pools and loader; working slots are `slots`. */
+  worker?: Partial<NodeSettings['worker']>;
   network?: Partial<NodeSettings['network']>;
   peers?: NodeSettings['discovery']['peers'];
 }
@@ -45,7 +47,7 @@ export function testSettings(role: RoleSetting, packDirectory: string, changes: 
     align: changes.align ?? defaults.align,
     placement: { groupSize: changes.groupSize ?? defaults.placement.groupSize },
     shadow: { precision: changes.precision ?? defaults.shadow.precision },
-    worker: { slots: changes.slots ?? 1 },
+    worker: { ...defaults.worker, ...changes.worker, slots: changes.slots ?? 1 },
     network: { ...defaults.network, ...PATIENT_NETWORK, ...changes.network },
   };
 }
