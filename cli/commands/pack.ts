@@ -62,7 +62,7 @@ of their libraries, so pack once and copy.
 Examples:
   odmoe pack ~/models/Mixtral-8x7B-v0.1 /data/mixtral-pack
   odmoe pack ~/models/Mixtral-8x7B-v0.1 /data/mixtral-pack --codec auto
-  odmoe pack models/demo /tmp/demo-pack --codec zstd --level 15 --shards 2 --json`,
+  odmoe pack models/demo /tmp/demo-pack --codec zstd --level 19 --shards 2 --json`,
     )
     .action(async (checkpoint: string, output: string, flags: PackFlags) => pack(checkpoint, output, flags));
 }
