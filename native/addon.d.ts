@@ -100,24 +100,96 @@ export interface ExpertShape {
   format: WeightFormat;
 }
 
+/** What slots take: each slot, what they share (staging, activations), and each entry. */
+export interface ExpertSlotBytes {
+  slotBytes: number;
+  sharedBytes: number;
+  exponentEntryBytes: number;
+  signMantissaEntryBytes: number;
+}
+
+/** How the expert loader works, and what it is made for. PLAIN_LOADER of native/index.ts is the plainest. */
+export interface LoaderOptions {
+  /** 0: as many as leave the processor to those who execute. */
+  decompressionThreads: number;
+  /** Past the page cache, where the file system can. */
+  directIo: boolean;
+  /** Reads are held back to this rate, for measurements; 0: they are not. */
+  storageBytesPerS: number;
+  /** Entries keep parts of experts from one load to another: memory of the device, taken when the slots are made. */
+  exponentEntries: number;
+  signMantissaEntries: number;
+  /**
+   * The largest over all experts that will be loaded: the bytes of all chunks of the part, and those of one chunk of it that is
+   * coded (0 where the part is stored raw). A chunk counts from and to the multiples of 4096 around it.
+   * shared/model/part-sizes.ts finds them. The first two matter only where there are entries.
+   */
+  expertExponentBytes: number;
+  expertSignMantissaBytes: number;
+  shardExponentBytes: number;
+  shardSignMantissaBytes: number;
+}
+
+/** Where a part of an expert (exponents: plane 0; signs and mantissas: the other planes) comes from. */
+export interface PartPlan {
+  from: 'storage' | 'entry';
+  /** The entry that holds it, or is to keep it; -1: it is not kept. */
+  entry: number;
+}
+
+/** Place of one matrix in the order of all that are to be loaded (ZipMoE, Algorithm 1); smaller first. Integers. */
+export interface TaskOrder {
+  block: number;
+  position: number;
+}
+
+/** gate, up, down. */
+export type ExpertOrder = [TaskOrder, TaskOrder, TaskOrder];
+
+export interface LoadRequest {
+  exponents: PartPlan;
+  signMantissa: PartPlan;
+  /** null: after all loads that have an order, in the order asked for. */
+  order: ExpertOrder | null;
+  /** Before all that are not urgent. */
+  urgent: boolean;
+}
+
 export interface LoadOutcome {
   /** False when cancel() came first; the slot is then empty. */
   loaded: boolean;
   readBytes: number;
+  /** From being asked for. */
   loadMs: number;
+  /** Time of the I/O thread. */
+  exponentReadMs: number;
+  signMantissaReadMs: number;
+  /** Time of all decompression threads: checking, decoding, writing to the slot. */
+  decompressMs: number;
+  /** The entry named in the request holds the whole part, checked. After a rejection an entry that was to be filled does not. */
+  exponentsKept: boolean;
+  signMantissaKept: boolean;
 }
 
 /** A worker's few places for experts, all memory taken from the device when the pool is made. */
 export interface ExpertSlots {
   readonly count: number;
   readonly slotBytes: number;
+  /** Direct I/O was asked for, and a file system refused it: files there are read through the page cache. */
+  readonly directIoRefused: boolean;
   /**
-   * One load at a time per slot, and none while it executes; loads of several slots queue on the addon's I/O thread in the order
-   * asked. What was in the slot is gone at once, whether or not the load succeeds.
+   * One load at a time per slot, and none while it executes. Loads of several slots share one I/O thread and the decompression
+   * threads; the request's order says whose operations come first. What was in the slot is gone at once, whether or not the load
+   * succeeds. Rejects with PACK_CORRUPT, MODEL_CORRUPT or STORAGE_FAILED; INTERNAL for an entry that is being written, is to be
+   * written while it is read, or does not hold the expert's part.
    */
-  load(slot: number, source: ExpertSource): Promise<LoadOutcome>;
-  /** Asks a running or queued load of the slot to stop; its promise settles soon with loaded: false. */
+  load(slot: number, source: ExpertSource, request: LoadRequest): Promise<LoadOutcome>;
+  /** Stops the slot's load, if one is under way: its promise settles at once or after the operation in work, with loaded: false. */
   cancel(slot: number): void;
+  /** Main waits for it: the operations of the slot's load come first from now on. */
+  prioritize(slot: number): void;
+  /** Another place in the order for the slot's load, if one is under way. */
+  reorder(slot: number, order: ExpertOrder | null): void;
   /** Runs the expert in the slot on rows hidden states (rows x hiddenSize FP32) and fills output likewise. */
   execute(slot: number, rows: number, hidden: Uint8Array, output: Uint8Array): Promise<{ executeMs: number }>;
   dispose(): void;
@@ -139,9 +211,15 @@ export interface Addon {
   openDevice(options: DeviceOptions): Device;
   createModel(device: Device, shape: ModelShape): Model;
   /** maxRows: rows of the largest execute. Rejects with DEVICE_OUT_OF_MEMORY when the budget does not hold the slots. */
-  createExpertSlots(device: Device, shape: ExpertShape, count: number, maxRows: number): ExpertSlots;
-  /** Device bytes of one slot, and of what slots share (staging, activations) for a given maxRows. */
-  expertSlotBytes(shape: ExpertShape, maxRows: number): { slotBytes: number; sharedBytes: number };
+  createExpertSlots(
+    device: Device,
+    shape: ExpertShape,
+    count: number,
+    maxRows: number,
+    loader: LoaderOptions,
+  ): ExpertSlots;
+  /** Device bytes that slots for a given maxRows and loader take. */
+  expertSlotBytes(shape: ExpertShape, maxRows: number, loader: LoaderOptions): ExpertSlotBytes;
   /** Cuts row-major values into planes (packing). */
   splitPlanes(values: Uint8Array, split: Split): Uint8Array[];
   /** The values again, from all planes of the split (verifying). */

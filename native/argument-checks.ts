@@ -10,7 +10,7 @@ import type {
   TensorSource,
   WeightFormat,
 } from '../shared/model/tensor-source.js';
-import type { ExpertShape } from './addon.d.ts';
+import type { ExpertOrder, ExpertShape, LoaderOptions, LoadRequest, PartPlan } from './addon.d.ts';
 
 const LARGEST_INT32 = 2 ** 31 - 1;
 /** Limits of the kernels' scratch memory. */
@@ -111,6 +111,43 @@ export function checkExpertShape(shape: ExpertShape): void {
   checkInteger('shape.hiddenSize', shape.hiddenSize, 1);
   checkInteger('shape.intermediateSize', shape.intermediateSize, 1);
   checkFormat(shape.format);
+}
+
+const LARGEST_DECOMPRESSION_THREADS = 64;
+const LARGEST_ENTRIES = 2 ** 20;
+
+export function checkLoaderOptions(options: LoaderOptions): void {
+  const checkBytesOf = (name: keyof LoaderOptions): void => {
+    checkInteger(`loader.${name}`, Number(options[name]), 0, Number.MAX_SAFE_INTEGER);
+  };
+  checkInteger('loader.decompressionThreads', options.decompressionThreads, 0, LARGEST_DECOMPRESSION_THREADS);
+  checkInteger('loader.exponentEntries', options.exponentEntries, 0, LARGEST_ENTRIES);
+  checkInteger('loader.signMantissaEntries', options.signMantissaEntries, 0, LARGEST_ENTRIES);
+  checkBytesOf('storageBytesPerS');
+  checkBytesOf('expertExponentBytes');
+  checkBytesOf('expertSignMantissaBytes');
+  checkBytesOf('shardExponentBytes');
+  checkBytesOf('shardSignMantissaBytes');
+}
+
+export function checkOrder(order: ExpertOrder | null): void {
+  if (order === null) return;
+  if (!Array.isArray(order) || order.length !== 3) refuse('order', order, 'null or three places');
+  for (const { block, position } of order) {
+    checkInteger('order.block', block, 0);
+    checkInteger('order.position', position, 0);
+  }
+}
+
+function checkPartPlan(name: string, plan: PartPlan): void {
+  checkOneOf(`${name}.from`, plan.from, ['storage', 'entry']);
+  checkInteger(`${name}.entry`, plan.entry, plan.from === 'entry' ? 0 : -1);
+}
+
+export function checkLoadRequest(request: LoadRequest): void {
+  checkPartPlan('exponents', request.exponents);
+  checkPartPlan('signMantissa', request.signMantissa);
+  checkOrder(request.order);
 }
 
 /** Throws MODEL_UNSUPPORTED for a model that the kernels cannot run, whoever described it. */

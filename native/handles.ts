@@ -5,10 +5,14 @@ import type {
   Device,
   DeviceInfo,
   DeviceOptions,
+  ExpertOrder,
   ExpertShape,
+  ExpertSlotBytes,
   ExpertSlots,
   GateChoice,
   LoadOutcome,
+  LoadRequest,
+  LoaderOptions,
   Model,
   Pass,
   Sequence,
@@ -23,7 +27,10 @@ import {
   checkFormat,
   checkInt32s,
   checkInteger,
+  checkLoaderOptions,
+  checkLoadRequest,
   checkModelShape,
+  checkOrder,
   checkRole,
   checkTensorSource,
 } from './argument-checks.js';
@@ -169,16 +176,36 @@ class CheckedExpertSlots implements ExpertSlots {
     this.slotBytes = handle.slotBytes;
   }
 
-  async load(slot: number, source: ExpertSource): Promise<LoadOutcome> {
+  get directIoRefused(): boolean {
+    return calling(() => this.handle.directIoRefused);
+  }
+
+  async load(slot: number, source: ExpertSource, request: LoadRequest): Promise<LoadOutcome> {
     checkInteger('slot', slot, 0);
     checkExpertSource(source);
-    return await awaiting(() => this.handle.load(slot, source));
+    checkLoadRequest(request);
+    return await awaiting(() => this.handle.load(slot, source, request));
   }
 
   cancel(slot: number): void {
     checkInteger('slot', slot, 0);
     calling(() => {
       this.handle.cancel(slot);
+    });
+  }
+
+  prioritize(slot: number): void {
+    checkInteger('slot', slot, 0);
+    calling(() => {
+      this.handle.prioritize(slot);
+    });
+  }
+
+  reorder(slot: number, order: ExpertOrder | null): void {
+    checkInteger('slot', slot, 0);
+    checkOrder(order);
+    calling(() => {
+      this.handle.reorder(slot, order);
     });
   }
 
@@ -214,11 +241,20 @@ export function createModel(device: Device, shape: ModelShape): Model {
 }
 
 /** Takes all memory at once. Throws DEVICE_OUT_OF_MEMORY. */
-export function createExpertSlots(device: Device, shape: ExpertShape, count: number, maxRows: number): ExpertSlots {
+export function createExpertSlots(
+  device: Device,
+  shape: ExpertShape,
+  count: number,
+  maxRows: number,
+  loader: LoaderOptions,
+): ExpertSlots {
   checkExpertShape(shape);
   checkInteger('count', count, 1, LARGEST_SLOTS);
   checkInteger('maxRows', maxRows, 1, LARGEST_PASS_ROWS);
-  return new CheckedExpertSlots(calling(() => addon().createExpertSlots(handleOf(device), shape, count, maxRows)));
+  checkLoaderOptions(loader);
+  return new CheckedExpertSlots(
+    calling(() => addon().createExpertSlots(handleOf(device), shape, count, maxRows, loader)),
+  );
 }
 
 /** Memory read bandwidth and FP32 fused-multiply-add peak of this machine, each measured for `milliseconds`. */
@@ -230,9 +266,10 @@ export async function measureMachine(
   return await awaiting(() => addon().measureMachine(handleOf(device), milliseconds));
 }
 
-/** Device bytes of one slot, and of what a pool's slots share. */
-export function expertSlotBytes(shape: ExpertShape, maxRows: number): { slotBytes: number; sharedBytes: number } {
+/** Device bytes of one slot, of what a pool's slots share, and of one entry of each kind. */
+export function expertSlotBytes(shape: ExpertShape, maxRows: number, loader: LoaderOptions): ExpertSlotBytes {
   checkExpertShape(shape);
   checkInteger('maxRows', maxRows, 1, LARGEST_PASS_ROWS);
-  return calling(() => addon().expertSlotBytes(shape, maxRows));
+  checkLoaderOptions(loader);
+  return calling(() => addon().expertSlotBytes(shape, maxRows, loader));
 }

@@ -10,15 +10,22 @@ export type {
   Device,
   DeviceInfo,
   DeviceOptions,
+  ExpertOrder,
   ExpertShape,
+  ExpertSlotBytes,
   ExpertSlots,
   GateChoice,
+  LoaderOptions,
   LoadOutcome,
+  LoadRequest,
   Model,
+  PartPlan,
   Pass,
   Sequence,
+  TaskOrder,
 } from './addon.d.ts';
 export { nativeStatus, type NativeStatus } from './addon-loader.js';
+export { FROM_STORAGE, PLAIN_LOADER } from './loader-defaults.js';
 export { createExpertSlots, createModel, expertSlotBytes, measureMachine, openDevice } from './handles.js';
 
 /** Cuts row-major values into byte planes (docs/pack-format.md). */

@@ -2,6 +2,7 @@ import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { openServedPack } from '../engine/loading/index.js';
 import {
+  PLAIN_LOADER,
   createExpertSlots,
   exitWithParent,
   expertSlotBytes,
@@ -9,12 +10,14 @@ import {
   type Device,
   type ExpertShape,
   type ExpertSlots,
+  type LoaderOptions,
 } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress, createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
 import { advertise, JoinLoop } from '../shared/discovery/index.js';
 import { toOdmoeError } from '../shared/errors/index.js';
 import type { Logger } from '../shared/log/index.js';
+import { allExperts, partSizes } from '../shared/model/part-sizes.js';
 import type { ModelSource } from '../shared/model/tensor-source.js';
 import { startRpcServer, STATUS_INTERVAL_MS, type NodeIdentity } from '../shared/rpc/index.js';
 import { ExpertService } from './executor/expert-service.js';
@@ -90,14 +93,15 @@ function makeSlots(
 ): { slots: ExpertSlots; maxRows: number } {
   const { hiddenSize, intermediateSize } = source.shape;
   const shape: ExpertShape = { hiddenSize, intermediateSize, format: source.shippedFormat };
+  const loader: LoaderOptions = { ...PLAIN_LOADER, ...partSizes(allExperts(source)) };
   const { budgetBytes, usedBytes } = device.info();
   const wanted: SlotPlan = { slots: settings.worker.slots, maxRows: settings.main.miniBatchRows };
   const freeBytes = budgetBytes === 0 ? null : budgetBytes - usedBytes;
-  const plan = planSlots(wanted, freeBytes, (maxRows) => expertSlotBytes(shape, maxRows));
+  const plan = planSlots(wanted, freeBytes, (maxRows) => expertSlotBytes(shape, maxRows, loader));
   if (plan.slots < wanted.slots || plan.maxRows < wanted.maxRows) {
     log.warn('the memory budget holds less than was asked for', { budgetBytes, wanted, plan });
   }
-  return { slots: createExpertSlots(device, shape, plan.slots, plan.maxRows), maxRows: plan.maxRows };
+  return { slots: createExpertSlots(device, shape, plan.slots, plan.maxRows, loader), maxRows: plan.maxRows };
 }
 
 async function listen(

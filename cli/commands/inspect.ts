@@ -3,7 +3,7 @@ import { describeModel, type ModelDescription } from '../../engine/loading/descr
 import { openModelSource } from '../../engine/loading/open-model-source.js';
 import { NATIVE_BYTE_TOOLS } from '../../engine/packing/native-tools.js';
 import { requireUndamaged, verifyPack, type PackDamage } from '../../engine/packing/verify-pack.js';
-import { expertSlotBytes } from '../../native/index.js';
+import { PLAIN_LOADER, expertSlotBytes } from '../../native/index.js';
 import { createProgressBar } from '../output/progress-bar.js';
 import { snakeCaseKeys } from '../output/snake-case.js';
 import { formatBytes } from '../output/units.js';
@@ -41,7 +41,11 @@ Examples:
 async function inspect(directory: string, flags: InspectFlags): Promise<void> {
   const source = await openModelSource(directory);
   const { hiddenSize, intermediateSize } = source.shape;
-  const { slotBytes } = expertSlotBytes({ hiddenSize, intermediateSize, format: source.shippedFormat }, SLOT_ROWS);
+  const { slotBytes } = expertSlotBytes(
+    { hiddenSize, intermediateSize, format: source.shippedFormat },
+    SLOT_ROWS,
+    PLAIN_LOADER,
+  );
   const description = describeModel(source, slotBytes);
   const damages = flags.verify && source.kind === 'pack' ? await verifyWithProgress(source) : null;
   if (flags.json) process.stdout.write(`${JSON.stringify(snakeCaseKeys({ ...description, damages }))}\n`);

@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
 import {
+  FROM_STORAGE,
+  PLAIN_LOADER,
   createExpertSlots,
   instructionSets,
   type Device,
@@ -64,7 +66,7 @@ async function logitsInPieces(
 async function logitsLayerwise(device: Device, model: Model, tokens: readonly number[]): Promise<Float32Array> {
   const sequence = model.createSequence();
   const pass = model.createPass(tokens.length);
-  const slots = createExpertSlots(device, { hiddenSize, intermediateSize: 96, format: 'bf16' }, 1, 1);
+  const slots = createExpertSlots(device, { hiddenSize, intermediateSize: 96, format: 'bf16' }, 1, 1, PLAIN_LOADER);
   const hidden = new Uint8Array(tokens.length * hiddenSize * 4);
   const rowBytes = hiddenSize * 4;
   await beginRows(pass, sequence, tokens, 0);
@@ -72,7 +74,7 @@ async function logitsLayerwise(device: Device, model: Model, tokens: readonly nu
     const choice = await pass.attend(layer, hidden);
     const outputs = new Uint8Array(tokens.length * expertsPerToken * rowBytes);
     for (const [place, expert] of choice.experts.entries()) {
-      await slots.load(0, expertSource(layer, expert));
+      await slots.load(0, expertSource(layer, expert), FROM_STORAGE);
       const row = Math.floor(place / expertsPerToken);
       const input = hidden.subarray(row * rowBytes, (row + 1) * rowBytes);
       await slots.execute(0, 1, input, outputs.subarray(place * rowBytes, (place + 1) * rowBytes));

@@ -4,6 +4,8 @@ import { fileURLToPath } from 'node:url';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import {
+  FROM_STORAGE,
+  PLAIN_LOADER,
   createExpertSlots,
   createModel,
   expertSlotBytes,
@@ -59,8 +61,8 @@ describe('native handles', () => {
   });
 
   it('accounts for what slots take, to the byte, and gives it back', () => {
-    const { slotBytes, sharedBytes } = expertSlotBytes(EXPERT_SHAPE, 16);
-    const slots = createExpertSlots(device, EXPERT_SHAPE, 3, 16);
+    const { slotBytes, sharedBytes } = expertSlotBytes(EXPERT_SHAPE, 16, PLAIN_LOADER);
+    const slots = createExpertSlots(device, EXPERT_SHAPE, 3, 16, PLAIN_LOADER);
     assert.equal(slots.count, 3);
     assert.equal(slots.slotBytes, slotBytes);
     assert.equal(device.info().usedBytes, 3 * slotBytes + sharedBytes);
@@ -71,11 +73,11 @@ describe('native handles', () => {
   });
 
   it('refuses slots beyond the budget and leaks nothing', () => {
-    const { slotBytes, sharedBytes } = expertSlotBytes(EXPERT_SHAPE, 16);
+    const { slotBytes, sharedBytes } = expertSlotBytes(EXPERT_SHAPE, 16, PLAIN_LOADER);
     const tight = openTestDevice({ budgetBytes: 2 * slotBytes + sharedBytes });
-    assert.throws(() => createExpertSlots(tight, EXPERT_SHAPE, 3, 16), codeIs('DEVICE_OUT_OF_MEMORY'));
+    assert.throws(() => createExpertSlots(tight, EXPERT_SHAPE, 3, 16, PLAIN_LOADER), codeIs('DEVICE_OUT_OF_MEMORY'));
     assert.equal(tight.info().usedBytes, 0);
-    createExpertSlots(tight, EXPERT_SHAPE, 2, 16).dispose();
+    createExpertSlots(tight, EXPERT_SHAPE, 2, 16, PLAIN_LOADER).dispose();
     tight.dispose();
   });
 
@@ -133,8 +135,8 @@ describe('native handles', () => {
     const began = pass.begin([sequence], new Int32Array(256), rows, rows);
     for (const handle of [pass, sequence, model]) handle.dispose();
     await began;
-    const slots = createExpertSlots(observer, EXPERT_SHAPE, 1, 1);
-    const loading = slots.load(0, expertSource(0, 0));
+    const slots = createExpertSlots(observer, EXPERT_SHAPE, 1, 1, PLAIN_LOADER);
+    const loading = slots.load(0, expertSource(0, 0), FROM_STORAGE);
     slots.dispose();
     assert.equal((await loading).loaded, true);
     observer.dispose();
@@ -192,7 +194,7 @@ describe('native handles', () => {
     assert.throws(() => openTestDevice({ instructionSet: 'sse9' as 'avx2' }), codeIs('DEVICE_UNAVAILABLE'));
     assert.throws(() => createModel(device, { ...FIXTURE_SHAPE, headDim: 15 }), codeIs('MODEL_UNSUPPORTED'));
     assert.throws(() => createModel(device, { ...FIXTURE_SHAPE, maxPositions: 2 ** 21 }), codeIs('MODEL_UNSUPPORTED'));
-    assert.throws(() => createExpertSlots({} as Device, EXPERT_SHAPE, 1, 1), codeIs('INTERNAL'));
+    assert.throws(() => createExpertSlots({} as Device, EXPERT_SHAPE, 1, 1, PLAIN_LOADER), codeIs('INTERNAL'));
     const model = await loadFixture(device, { experts: false });
     const pass = model.createPass(4);
     const ones = (...values: number[]): Int32Array => Int32Array.from(values);
@@ -208,9 +210,9 @@ describe('native handles', () => {
   });
 
   it('cancels a load that waits and leaves the slot empty', async () => {
-    const slots = createExpertSlots(device, EXPERT_SHAPE, 2, 1);
-    const queued = Array.from({ length: 2 }, (_, slot) => slots.load(slot, expertSource(0, slot)));
-    await assert.rejects(slots.load(1, expertSource(0, 0)), codeIs('INTERNAL'));
+    const slots = createExpertSlots(device, EXPERT_SHAPE, 2, 1, PLAIN_LOADER);
+    const queued = Array.from({ length: 2 }, (_, slot) => slots.load(slot, expertSource(0, slot), FROM_STORAGE));
+    await assert.rejects(slots.load(1, expertSource(0, 0), FROM_STORAGE), codeIs('INTERNAL'));
     slots.cancel(1);
     const [first, second] = await Promise.all(queued);
     assert.equal(first?.loaded, true);
@@ -218,7 +220,7 @@ describe('native handles', () => {
       const buffer = new Uint8Array(hiddenSize * 4);
       await assert.rejects(slots.execute(1, 1, buffer, buffer.slice()), codeIs('INTERNAL'));
     }
-    assert.equal((await slots.load(1, expertSource(0, 1))).loaded, true);
+    assert.equal((await slots.load(1, expertSource(0, 1), FROM_STORAGE)).loaded, true);
     assert.throws(() => {
       slots.cancel(2);
     }, codeIs('INTERNAL'));
@@ -226,13 +228,13 @@ describe('native handles', () => {
   });
 
   it('does not load over a slot that executes', async () => {
-    const slots = createExpertSlots(device, EXPERT_SHAPE, 1, 64);
-    await slots.load(0, expertSource(0, 0));
+    const slots = createExpertSlots(device, EXPERT_SHAPE, 1, 64, PLAIN_LOADER);
+    await slots.load(0, expertSource(0, 0), FROM_STORAGE);
     const hidden = new Uint8Array(64 * hiddenSize * 4);
     const executing = slots.execute(0, 64, hidden, new Uint8Array(hidden.length));
-    await assert.rejects(slots.load(0, expertSource(0, 1)), codeIs('INTERNAL'));
+    await assert.rejects(slots.load(0, expertSource(0, 1), FROM_STORAGE), codeIs('INTERNAL'));
     assert.ok((await executing).executeMs >= 0);
-    await slots.load(0, expertSource(0, 1));
+    await slots.load(0, expertSource(0, 1), FROM_STORAGE);
     await assert.rejects(slots.execute(0, 65, hidden, hidden.slice()), codeIs('INTERNAL'));
     slots.dispose();
   });
@@ -245,7 +247,7 @@ describe('native handles', () => {
       const pass = model.createPass(4);
       await beginOne(pass, model.createSequence());
       await pass.forward(null);
-      createExpertSlots(device, EXPERT_SHAPE, 2, 2);
+      createExpertSlots(device, EXPERT_SHAPE, 2, 2, PLAIN_LOADER);
     })();
     assert.ok(device.info().usedBytes > 0);
     // The CPU backend's own scratch for attention stays with the device.

@@ -3,7 +3,15 @@ import { mkdtempSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { crc32c, createExpertSlots, splitPlanes, type Device, type ExpertSlots } from '../../native/index.js';
+import {
+  FROM_STORAGE,
+  PLAIN_LOADER,
+  crc32c,
+  createExpertSlots,
+  splitPlanes,
+  type Device,
+  type ExpertSlots,
+} from '../../native/index.js';
 import { OdmoeError, type ErrorCode } from '../../shared/errors/index.js';
 import type { ChunkLocation, ExpertSource, Split, TensorSource } from '../../shared/model/tensor-source.js';
 import { FIXTURE_SHAPE, bits, bytesOf, expertName, expertSource, openTestDevice } from './native-test-model.js';
@@ -94,7 +102,7 @@ describe('native loading of experts', () => {
   let expected: Uint32Array;
 
   const run = async (source: ExpertSource): Promise<Uint32Array> => {
-    const outcome = await slots.load(0, source);
+    const outcome = await slots.load(0, source, FROM_STORAGE);
     assert.equal(outcome.loaded, true);
     const output = new Uint8Array(hiddenSize * 4);
     await slots.execute(0, 1, HIDDEN, output);
@@ -154,7 +162,7 @@ describe('native loading of experts', () => {
   before(async () => {
     directory = mkdtempSync(join(tmpdir(), 'odmoe-native-loading-'));
     device = openTestDevice();
-    slots = createExpertSlots(device, { hiddenSize, intermediateSize, format: 'bf16' }, 1, 4);
+    slots = createExpertSlots(device, { hiddenSize, intermediateSize, format: 'bf16' }, 1, 4, PLAIN_LOADER);
     expected = await run(expertSource(1, 3));
   });
 
@@ -177,7 +185,7 @@ describe('native loading of experts', () => {
   });
 
   it('counts the bytes it reads', async () => {
-    const outcome = await slots.load(0, storeExpert('counted', 'bf16-e8-sm8', 1000));
+    const outcome = await slots.load(0, storeExpert('counted', 'bf16-e8-sm8', 1000), FROM_STORAGE);
     assert.equal(outcome.readBytes, 3 * hiddenSize * intermediateSize * 2);
     assert.ok(outcome.loadMs >= 0);
   });
@@ -187,7 +195,7 @@ describe('native loading of experts', () => {
       crc32c: (chunk.crc32c ?? 0) ^ 1,
     }));
     await assert.rejects(
-      slots.load(0, source),
+      slots.load(0, source, FROM_STORAGE),
       codeIs('PACK_CORRUPT', 'flipped-up at offset 1007', 'checksum', 'odmoe inspect --verify'),
     );
     await assert.rejects(slots.execute(0, 1, HIDDEN, new Uint8Array(hiddenSize * 4)), codeIs('INTERNAL', 'no expert'));
@@ -197,21 +205,24 @@ describe('native loading of experts', () => {
   it('refuses a truncated file, a missing one and sizes that contradict each other', async () => {
     const truncated = storeExpert('truncated', 'bf16-e8-sm8', 1000);
     truncateSync(join(directory, 'truncated-up'), 1500);
-    await assert.rejects(slots.load(0, truncated), codeIs('PACK_CORRUPT', 'truncated-up', 'the file ends', 'inspect'));
+    await assert.rejects(
+      slots.load(0, truncated, FROM_STORAGE),
+      codeIs('PACK_CORRUPT', 'truncated-up', 'the file ends', 'inspect'),
+    );
 
-    const missing = withChunk(storeExpert('there', 'bf16-e8-sm8', 1000), () => ({
+    const missing = withChunk(storeExpert('there', 'bf16-e8-sm8', 15 * hiddenSize), () => ({
       path: join(directory, 'not-there'),
     }));
-    await assert.rejects(slots.load(0, missing), codeIs('STORAGE_FAILED', 'not-there', 'No such file'));
+    await assert.rejects(slots.load(0, missing, FROM_STORAGE), codeIs('STORAGE_FAILED', 'not-there', 'No such file'));
 
     const short = withChunk(storeExpert('short', 'bf16-e8-sm8', 1000), () => ({ plainBytes: 999, storedBytes: 999 }));
-    await assert.rejects(slots.load(0, short), codeIs('PACK_CORRUPT', 'do not make up'));
+    await assert.rejects(slots.load(0, short, FROM_STORAGE), codeIs('PACK_CORRUPT', 'do not make up'));
 
     const lying = withChunk(storeExpert('lying', 'bf16-e8-sm8', 1000), () => ({ storedBytes: 1001 }));
-    await assert.rejects(slots.load(0, lying), codeIs('PACK_CORRUPT', '1001 bytes for 1000'));
+    await assert.rejects(slots.load(0, lying, FROM_STORAGE), codeIs('PACK_CORRUPT', '1001 bytes for 1000'));
 
     const foreign = withChunk(storeExpert('foreign', 'bf16-e8-sm8', 1000), () => ({ plane: 2 }));
-    await assert.rejects(slots.load(0, foreign), codeIs('PACK_CORRUPT', 'plane 2'));
+    await assert.rejects(slots.load(0, foreign, FROM_STORAGE), codeIs('PACK_CORRUPT', 'plane 2'));
   });
 
   it('says MODEL_CORRUPT where a checkpoint, which has no checksums, is to blame', async () => {
@@ -220,16 +231,19 @@ describe('native loading of experts', () => {
       ...checkpoint.down,
       chunks: checkpoint.down.chunks.map((c) => ({ ...c, offsetBytes: c.offsetBytes + 2e9 })),
     };
-    await assert.rejects(slots.load(0, { ...checkpoint, down: beyond }), codeIs('MODEL_CORRUPT', 'the file ends'));
+    await assert.rejects(
+      slots.load(0, { ...checkpoint, down: beyond }, FROM_STORAGE),
+      codeIs('MODEL_CORRUPT', 'the file ends'),
+    );
     const { gate, up, down } = checkpoint;
     await assert.rejects(
-      slots.load(0, { gate, up: down, down: up }),
+      slots.load(0, { gate, up: down, down: up }, FROM_STORAGE),
       codeIs('MODEL_CORRUPT', 'the up matrix', '64 x 96'),
     );
   });
 
   it('refuses values that are no numbers of bytes', async () => {
     const bad = withChunk(storeExpert('bad', 'bf16-e8-sm8', 1000), () => ({ offsetBytes: -1 }));
-    await assert.rejects(slots.load(0, bad), codeIs('INTERNAL', 'chunk.offsetBytes is -1'));
+    await assert.rejects(slots.load(0, bad, FROM_STORAGE), codeIs('INTERNAL', 'chunk.offsetBytes is -1'));
   });
 });

@@ -3,9 +3,15 @@ import type { ExpertSlots, LoadOutcome } from '../../native/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 
+const OUTCOME = {
+  ...{ exponentReadMs: 0, signMantissaReadMs: 0, decompressMs: 0 },
+  ...{ exponentsKept: false, signMantissaKept: false },
+};
+
 /** Slots whose loads end when the test says so; "experts" that add their number (layer x 100 + expert) to every byte. */
 export class TestSlots implements ExpertSlots {
   readonly slotBytes = 10;
+  readonly directIoRefused = false;
   readonly calls: string[] = [];
   readonly pending = new Map<
     number,
@@ -31,7 +37,7 @@ export class TestSlots implements ExpertSlots {
     this.pending.delete(slot);
     if (fault === null) {
       this.#contents.set(slot, load.expert);
-      load.resolve({ loaded: true, readBytes: 7, loadMs: 2 });
+      load.resolve({ ...OUTCOME, loaded: true, readBytes: 7, loadMs: 2 });
     } else {
       load.reject(fault);
     }
@@ -41,8 +47,16 @@ export class TestSlots implements ExpertSlots {
   cancel(slot: number): void {
     this.calls.push(`cancel ${slot}`);
     if (this.cancelFault !== null) throw this.cancelFault;
-    this.pending.get(slot)?.resolve({ loaded: false, readBytes: 3, loadMs: 1 });
+    this.pending.get(slot)?.resolve({ ...OUTCOME, loaded: false, readBytes: 3, loadMs: 1 });
     this.pending.delete(slot);
+  }
+
+  prioritize(slot: number): void {
+    this.calls.push(`prioritize ${slot}`);
+  }
+
+  reorder(slot: number): void {
+    this.calls.push(`reorder ${slot}`);
   }
 
   async execute(slot: number, rows: number, hidden: Uint8Array, output: Uint8Array): Promise<{ executeMs: number }> {

@@ -1,4 +1,4 @@
-import type { ExpertSlots } from '../../native/index.js';
+import { FROM_STORAGE, type ExpertSlots } from '../../native/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import { RunningMean } from '../../shared/metrics/index.js';
@@ -38,7 +38,11 @@ export class ExpertLoader {
   /** Never rejects: a failure is a result. */
   async load(slot: number, layer: number, expert: number): Promise<LoadResult> {
     try {
-      const { loaded, readBytes, loadMs } = await this.#slots.load(slot, this.#source.expert(layer, expert));
+      const { loaded, readBytes, loadMs } = await this.#slots.load(
+        slot,
+        this.#source.expert(layer, expert),
+        FROM_STORAGE,
+      );
       this.#readBytes += readBytes;
       if (!loaded) return { outcome: 'cancelled' };
       this.#loads += 1;

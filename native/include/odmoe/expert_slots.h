@@ -1,7 +1,6 @@
 // A worker's few places for experts. All memory is taken from the device when the pool is made, so that a worker's memory is a
-// fact: slots for the weights, one staging area and one tile of activations that all slots share.
+// fact: slots for the weights; staging, entries for kept parts and one tile of activations that all slots share.
 #pragma once
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -10,28 +9,31 @@
 
 #include "odmoe/device.h"
 #include "odmoe/expert.h"
+#include "odmoe/expert_load.h"
 
 namespace odmoe {
 
-struct LoadOutcome {
-  bool loaded = false;  // false: cancelled; the slot is empty
-  uint64_t read_bytes = 0;
-  double load_ms = 0;
-};
+class ExpertLoader;
 
 struct ExpertSlotBytes {
   uint64_t slot_bytes = 0;
   uint64_t shared_bytes = 0;
+  uint64_t exponent_entry_bytes = 0;
+  uint64_t sign_mantissa_entry_bytes = 0;
 };
 
-ExpertSlotBytes expert_slot_bytes(const Backend& backend, const ExpertShape& shape, int max_rows);
+ExpertSlotBytes expert_slot_bytes(const Backend& backend, const ExpertShape& shape, int max_rows,
+                                  const LoaderOptions& loader);
 
 // A slot is loaded or executed, never both: a call of either kind is announced when it is asked for, and while it lasts a call
 // of the other kind throws INTERNAL.
 class ExpertSlots {
  public:
   // Throws DEVICE_OUT_OF_MEMORY.
-  ExpertSlots(std::shared_ptr<Device> device, const ExpertShape& shape, int count, int max_rows);
+  ExpertSlots(std::shared_ptr<Device> device, const ExpertShape& shape, int count, int max_rows,
+              const LoaderOptions& loader);
+  // Not on a thread that a listener is called on. Cancels what is being loaded and waits for it.
+  ~ExpertSlots();
 
   int count() const { return static_cast<int>(slots_.size()); }
   uint64_t slot_bytes() const { return slot_bytes_; }
@@ -52,20 +54,30 @@ class ExpertSlots {
     Kind kind_;
   };
 
-  // On the storage thread, within a Call. Throws what reading throws, MODEL_CORRUPT for wrong sizes; the slot is then empty.
-  LoadOutcome load(int slot, const ExpertSource& source);
-  // Stops the slot's load, if one is asked for or running. From any thread.
+  // Within a Call, which lasts until the listener has been told. Throws what can be told before anything is read: MODEL_CORRUPT or
+  // PACK_CORRUPT for wrong sizes, INTERNAL for an entry that cannot be used. The listener is told of the rest: STORAGE_FAILED,
+  // PACK_CORRUPT, MODEL_CORRUPT. The slot is empty unless it is told that the expert is loaded.
+  void load(int slot, const ExpertSource& source, const LoadRequest& request, LoadListener& listener);
+  // Of the slot's load, where one is under way; from any thread. Cancel settles it at once or after the operations being done for it.
   void cancel(int slot);
+  void prioritize(int slot);
+  void reorder(int slot, const std::optional<ExpertOrder>& order);
+  // Direct I/O was asked for, and some file was read through the page cache nevertheless because its file system refused.
+  bool direct_io_refused() const;
+
   // On the executor, within a Call. hidden and output: rows x hidden_size floats. Returns milliseconds.
   double execute(int slot, int rows, std::span<const uint8_t> hidden, std::span<uint8_t> output);
 
  private:
-  struct Slot {
+  struct Slot : LoadListener {
+    void settled(const LoadOutcome& outcome, std::exception_ptr error) noexcept override;
+
+    std::mutex* mutex = nullptr;
+    LoadListener* listener = nullptr;
     ExpertMatrices matrices;
     bool loaded = false;
     bool loading = false;
     int executing = 0;
-    std::atomic<bool> cancelled = false;
   };
 
   Slot& slot_at(int slot);
@@ -74,10 +86,10 @@ class ExpertSlots {
   ExpertShape shape_;
   int max_rows_;
   uint64_t slot_bytes_;
-  DeviceMemory staging_;
   ExpertActivations activations_;
   std::mutex mutex_;  // guards the slots' flags
   std::vector<Slot> slots_;
+  std::unique_ptr<ExpertLoader> loader_;  // last, because it writes to the slots until it is gone
 };
 
 }  // namespace odmoe

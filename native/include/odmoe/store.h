@@ -31,8 +31,13 @@ struct TensorSource {
   std::vector<ChunkLocation> chunks;
 };
 
+// Throws PACK_CORRUPT or, for a checkpoint's, MODEL_CORRUPT unless the chunks make up the tensor, by what is said of their sizes.
+void check_chunks(const TensorSource& source);
+
 // CRC-32C (Castagnoli). `seed` is the CRC of what came before, 0 at the start.
 uint32_t crc32c(uint32_t seed, const uint8_t* bytes, uint64_t count);
+// The CRC of what has crc_a followed by `length_b` bytes that have crc_b.
+uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b);
 
 inline constexpr int kMaxPlanes = 3;
 int plane_count(Split split);

@@ -52,16 +52,20 @@ Napi::Value create_model(const Napi::CallbackInfo& info) {
 
 Napi::Value create_expert_slots(const Napi::CallbackInfo& info) {
   auto slots = std::make_shared<ExpertSlots>(DeviceHandle::of(info[0]), to_expert_shape(info[1].As<Napi::Object>()),
-                                             to_int(info[2]), to_int(info[3]));
+                                             to_int(info[2]), to_int(info[3]),
+                                             to_loader_options(info[4].As<Napi::Object>()));
   return ExpertSlotsHandle::create(info.Env(), AddonData::of(info.Env()).expert_slots, std::move(slots));
 }
 
 Napi::Value expert_slot_bytes_of(const Napi::CallbackInfo& info) {
   static const std::unique_ptr<Backend> sizes = make_cpu_backend({.threads = 1, .budget_bytes = 0, .instruction_set = "auto"});
-  const ExpertSlotBytes bytes = expert_slot_bytes(*sizes, to_expert_shape(info[0].As<Napi::Object>()), to_int(info[1]));
+  const ExpertSlotBytes bytes = expert_slot_bytes(*sizes, to_expert_shape(info[0].As<Napi::Object>()), to_int(info[1]),
+                                                  to_loader_options(info[2].As<Napi::Object>()));
   Napi::Object object = Napi::Object::New(info.Env());
   object.Set("slotBytes", static_cast<double>(bytes.slot_bytes));
   object.Set("sharedBytes", static_cast<double>(bytes.shared_bytes));
+  object.Set("exponentEntryBytes", static_cast<double>(bytes.exponent_entry_bytes));
+  object.Set("signMantissaEntryBytes", static_cast<double>(bytes.sign_mantissa_entry_bytes));
   return object;
 }
 

@@ -131,6 +131,44 @@ ExpertSource to_expert_source(const Napi::Object& object) {
           to_tensor_source(object.Get("down").As<Napi::Object>())};
 }
 
+LoaderOptions to_loader_options(const Napi::Object& object) {
+  LoaderOptions options;
+  options.decompression_threads = get_int(object, "decompressionThreads");
+  options.direct_io = object.Get("directIo").As<Napi::Boolean>().Value();
+  options.storage_bytes_per_s = object.Get("storageBytesPerS").As<Napi::Number>().DoubleValue();
+  options.exponent_entries = get_int(object, "exponentEntries");
+  options.sign_mantissa_entries = get_int(object, "signMantissaEntries");
+  options.expert_exponent_bytes = static_cast<uint64_t>(get_integer(object, "expertExponentBytes"));
+  options.expert_sign_mantissa_bytes = static_cast<uint64_t>(get_integer(object, "expertSignMantissaBytes"));
+  options.shard_exponent_bytes = static_cast<uint64_t>(get_integer(object, "shardExponentBytes"));
+  options.shard_sign_mantissa_bytes = static_cast<uint64_t>(get_integer(object, "shardSignMantissaBytes"));
+  return options;
+}
+
+std::optional<ExpertOrder> to_expert_order(const Napi::Value& value) {
+  if (!value.IsArray()) return std::nullopt;
+  const auto array = value.As<Napi::Array>();
+  ExpertOrder order;
+  for (uint32_t i = 0; i < order.size(); i++) {
+    const auto task = array.Get(i).As<Napi::Object>();
+    order[i] = {get_integer(task, "block"), get_integer(task, "position")};
+  }
+  return order;
+}
+
+LoadRequest to_load_request(const Napi::Object& object) {
+  const auto to_part_plan = [](const Napi::Object& plan) {
+    static constexpr std::array<std::string_view, 2> kOrigins = {"storage", "entry"};
+    return PartPlan{to_enumeration<PartOrigin>(plan.Get("from"), kOrigins), get_int(plan, "entry")};
+  };
+  LoadRequest request;
+  request.exponents = to_part_plan(object.Get("exponents").As<Napi::Object>());
+  request.sign_mantissa = to_part_plan(object.Get("signMantissa").As<Napi::Object>());
+  request.order = to_expert_order(object.Get("order"));
+  request.urgent = object.Get("urgent").As<Napi::Boolean>().Value();
+  return request;
+}
+
 CpuOptions to_cpu_options(const Napi::Object& object) {
   return {get_int(object, "threads"), static_cast<uint64_t>(get_integer(object, "budgetBytes")),
           get_string(object, "instructionSet")};

@@ -3,12 +3,14 @@
 #include <napi.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "odmoe/backend.h"
 #include "odmoe/expert.h"
+#include "odmoe/expert_load.h"
 #include "odmoe/model.h"
 #include "odmoe/pass.h"
 #include "odmoe/store.h"
@@ -26,6 +28,10 @@ Napi::Object from_model_shape(Napi::Env env, const ModelShape& shape);
 ExpertShape to_expert_shape(const Napi::Object& object);
 TensorSource to_tensor_source(const Napi::Object& object);
 ExpertSource to_expert_source(const Napi::Object& object);
+LoaderOptions to_loader_options(const Napi::Object& object);
+LoadRequest to_load_request(const Napi::Object& object);
+// null: none.
+std::optional<ExpertOrder> to_expert_order(const Napi::Value& value);
 CpuOptions to_cpu_options(const Napi::Object& object);
 
 // Views that are good as long as the array is alive.

@@ -15,39 +15,21 @@
 
 namespace odmoe {
 
-// Work: on the addon's thread, no JavaScript; gives a value. Convert(env, value): on the JavaScript thread.
-// What Work captures is let go on the JavaScript thread, just before the promise settles; retained values and the owner of the
-// threads stay until then too.
-template <typename Work, typename Convert>
-class AsyncCall : public Job, public Completion {
+// A promise that an addon thread settles. Convert(env, value): on the JavaScript thread. Retained values stay until then.
+template <typename Value, typename Convert>
+class PromisedCall : public Completion {
  public:
-  using Value = decltype(std::declval<Work&>()());
-
-  AsyncCall(Napi::Env env, std::shared_ptr<void> owner, Work work, Convert convert,
-            std::vector<Napi::Object> retained)
+  PromisedCall(Napi::Env env, Convert convert, std::vector<Napi::Object> retained)
       : completions_(AddonData::of(env).completions),
         deferred_(Napi::Promise::Deferred::New(env)),
-        owner_(std::move(owner)),
-        work_(std::move(work)),
         convert_(std::move(convert)) {
     for (const Napi::Object& object : retained) retained_.push_back(Napi::Persistent(object));
   }
 
   Napi::Promise promise() const { return deferred_.Promise(); }
 
-  void run(std::unique_ptr<Job> self) noexcept override {
-    try {
-      value_.emplace((*work_)());
-    } catch (...) {
-      error_ = std::current_exception();
-    }
-    const std::shared_ptr<Completions> completions = completions_;
-    self.release();
-    completions->deliver(std::unique_ptr<Completion>(this));
-  }
-
   void settle(Napi::Env env) override {
-    work_.reset();
+    let_go();
     completions_->call_ended(env);
     try {
       if (error_) std::rethrow_exception(error_);
@@ -57,15 +39,51 @@ class AsyncCall : public Job, public Completion {
     }
   }
 
+ protected:
+  // On the JavaScript thread, just before the promise settles: what the call used is given back.
+  virtual void let_go() = 0;
+
+  // From any thread, once, with the value or the error set: the call, which owns itself, goes to the JavaScript thread.
+  void deliver() noexcept {
+    const std::shared_ptr<Completions> completions = completions_;
+    completions->deliver(std::unique_ptr<Completion>(this));
+  }
+
+  std::optional<Value> value_;
+  std::exception_ptr error_;
+
  private:
   std::shared_ptr<Completions> completions_;
   Napi::Promise::Deferred deferred_;
-  std::shared_ptr<void> owner_;
-  std::vector<Napi::ObjectReference> retained_;
-  std::optional<Work> work_;
   Convert convert_;
-  std::optional<Value> value_;
-  std::exception_ptr error_;
+  std::vector<Napi::ObjectReference> retained_;
+};
+
+// Work: on the addon's thread, no JavaScript; gives a value. What Work captures is let go on the JavaScript thread; the owner of
+// its queue stays until then too.
+template <typename Work, typename Convert>
+class AsyncCall : public Job, public PromisedCall<decltype(std::declval<Work&>()()), Convert> {
+ public:
+  AsyncCall(Napi::Env env, std::shared_ptr<void> owner, Work work, Convert convert, std::vector<Napi::Object> retained)
+      : PromisedCall<decltype(std::declval<Work&>()()), Convert>(env, std::move(convert), std::move(retained)),
+        owner_(std::move(owner)),
+        work_(std::move(work)) {}
+
+  void run(std::unique_ptr<Job> self) noexcept override {
+    try {
+      this->value_.emplace((*work_)());
+    } catch (...) {
+      this->error_ = std::current_exception();
+    }
+    self.release();
+    this->deliver();
+  }
+
+ private:
+  void let_go() override { work_.reset(); }
+
+  std::shared_ptr<void> owner_;
+  std::optional<Work> work_;
 };
 
 // `owner` keeps `queue` alive. `retained`: buffers and typed arrays that the work reads or writes.

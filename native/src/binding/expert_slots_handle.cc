@@ -3,12 +3,50 @@
 #include "handles.h"
 
 namespace odmoe {
+namespace {
+
+Napi::Value from_load_outcome(Napi::Env env, const LoadOutcome& outcome) {
+  Napi::Object object = Napi::Object::New(env);
+  object.Set("loaded", outcome.loaded);
+  object.Set("readBytes", static_cast<double>(outcome.read_bytes));
+  object.Set("loadMs", outcome.load_ms);
+  object.Set("exponentReadMs", outcome.exponent_read_ms);
+  object.Set("signMantissaReadMs", outcome.sign_mantissa_read_ms);
+  object.Set("decompressMs", outcome.decompress_ms);
+  object.Set("exponentsKept", outcome.exponents_kept);
+  object.Set("signMantissaKept", outcome.sign_mantissa_kept);
+  return object;
+}
+
+// A load under way: holds the slots and its slot until its promise settles.
+class LoadCall : public PromisedCall<LoadOutcome, decltype(&from_load_outcome)>, public LoadListener {
+ public:
+  LoadCall(Napi::Env env, std::shared_ptr<ExpertSlots> slots, int slot)
+      : PromisedCall(env, &from_load_outcome, {}), call_(ExpertSlots::Call(std::move(slots), slot, Kind::load)) {}
+
+  void settled(const LoadOutcome& outcome, std::exception_ptr error) noexcept override {
+    value_ = outcome;
+    error_ = std::move(error);
+    deliver();
+  }
+
+ private:
+  using Kind = ExpertSlots::Call::Kind;
+
+  void let_go() override { call_.reset(); }
+
+  std::optional<ExpertSlots::Call> call_;
+};
+
+}  // namespace
 
 Napi::Function ExpertSlotsHandle::define(Napi::Env env) {
   return DefineClass(
       env, "ExpertSlots",
       {property_named<&ExpertSlotsHandle::count>("count"), property_named<&ExpertSlotsHandle::slot_bytes>("slotBytes"),
+       property_named<&ExpertSlotsHandle::direct_io_refused>("directIoRefused"),
        method_named<&ExpertSlotsHandle::load>("load"), method_named<&ExpertSlotsHandle::cancel>("cancel"),
+       method_named<&ExpertSlotsHandle::prioritize>("prioritize"), method_named<&ExpertSlotsHandle::reorder>("reorder"),
        method_named<&ExpertSlotsHandle::execute>("execute"), dispose_method()});
 }
 
@@ -20,24 +58,38 @@ Napi::Value ExpertSlotsHandle::slot_bytes(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), static_cast<double>(runtime()->slot_bytes()));
 }
 
+Napi::Value ExpertSlotsHandle::direct_io_refused(const Napi::CallbackInfo& info) {
+  return Napi::Boolean::New(info.Env(), runtime()->direct_io_refused());
+}
+
 Napi::Value ExpertSlotsHandle::load(const Napi::CallbackInfo& info) {
   const int slot = to_int(info[0]);
-  ExpertSource source = to_expert_source(info[1].As<Napi::Object>());
-  return call_async(
-      info.Env(), runtime()->device(), Thread::storage, {},
-      [slots = runtime(), call = ExpertSlots::Call(runtime(), slot, ExpertSlots::Call::Kind::load), slot,
-       source = std::move(source)] { return slots->load(slot, source); },
-      [](Napi::Env env, const LoadOutcome& outcome) -> Napi::Value {
-        Napi::Object object = Napi::Object::New(env);
-        object.Set("loaded", outcome.loaded);
-        object.Set("readBytes", static_cast<double>(outcome.read_bytes));
-        object.Set("loadMs", outcome.load_ms);
-        return object;
-      });
+  const ExpertSource source = to_expert_source(info[1].As<Napi::Object>());
+  const LoadRequest request = to_load_request(info[2].As<Napi::Object>());
+  auto call = std::make_unique<LoadCall>(info.Env(), runtime(), slot);
+  const Napi::Promise promise = call->promise();
+  AddonData::of(info.Env()).completions->call_began(info.Env());
+  LoadCall& listener = *call.release();  // owns itself until it is told
+  try {
+    runtime()->load(slot, source, request, listener);
+  } catch (...) {
+    listener.settled({}, std::current_exception());
+  }
+  return promise;
 }
 
 Napi::Value ExpertSlotsHandle::cancel(const Napi::CallbackInfo& info) {
   runtime()->cancel(to_int(info[0]));
+  return info.Env().Undefined();
+}
+
+Napi::Value ExpertSlotsHandle::prioritize(const Napi::CallbackInfo& info) {
+  runtime()->prioritize(to_int(info[0]));
+  return info.Env().Undefined();
+}
+
+Napi::Value ExpertSlotsHandle::reorder(const Napi::CallbackInfo& info) {
+  runtime()->reorder(to_int(info[0]), to_expert_order(info[1]));
   return info.Env().Undefined();
 }
 

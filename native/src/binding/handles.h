@@ -69,8 +69,11 @@ class ExpertSlotsHandle : public Handle<ExpertSlotsHandle, ExpertSlots> {
  private:
   Napi::Value count(const Napi::CallbackInfo& info);
   Napi::Value slot_bytes(const Napi::CallbackInfo& info);
+  Napi::Value direct_io_refused(const Napi::CallbackInfo& info);
   Napi::Value load(const Napi::CallbackInfo& info);
   Napi::Value cancel(const Napi::CallbackInfo& info);
+  Napi::Value prioritize(const Napi::CallbackInfo& info);
+  Napi::Value reorder(const Napi::CallbackInfo& info);
   Napi::Value execute(const Napi::CallbackInfo& info);
 };
 

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "expert_loader.h"
+#include "load_memory.h"
 #include "odmoe/error.h"
 
 namespace odmoe {
@@ -18,24 +20,33 @@ double milliseconds_since(Clock::time_point start) {
 
 }  // namespace
 
-ExpertSlotBytes expert_slot_bytes(const Backend& backend, const ExpertShape& shape, int max_rows) {
+ExpertSlotBytes expert_slot_bytes(const Backend& backend, const ExpertShape& shape, int max_rows,
+                                  const LoaderOptions& loader) {
   const int64_t rows = std::min(max_rows, kExpertTileRows);
-  return {backend.matrix_bytes(shape.format, 2 * shape.intermediate_size, shape.hidden_size) +
-              backend.matrix_bytes(shape.format, shape.hidden_size, shape.intermediate_size),
-          staging_size(shape.intermediate_size, shape.hidden_size) +
-              float_bytes(rows * (2 * shape.hidden_size + 3 * shape.intermediate_size))};
+  const LoadMemoryLayout layout = load_memory_layout(shape, loader);
+  return {.slot_bytes = backend.matrix_bytes(shape.format, 2 * shape.intermediate_size, shape.hidden_size) +
+                        backend.matrix_bytes(shape.format, shape.hidden_size, shape.intermediate_size),
+          .shared_bytes = layout.shared_bytes + float_bytes(rows * (2 * shape.hidden_size + 3 * shape.intermediate_size)),
+          .exponent_entry_bytes = layout.limits.entry_bytes[index_of(Part::exponents)],
+          .sign_mantissa_entry_bytes = layout.limits.entry_bytes[index_of(Part::sign_mantissa)]};
 }
 
-ExpertSlots::ExpertSlots(std::shared_ptr<Device> device, const ExpertShape& shape, int count, int max_rows)
+ExpertSlots::ExpertSlots(std::shared_ptr<Device> device, const ExpertShape& shape, int count, int max_rows,
+                         const LoaderOptions& loader)
     : device_(std::move(device)),
       shape_(shape),
       max_rows_(max_rows),
-      slot_bytes_(expert_slot_bytes(*device_->backend(), shape, max_rows).slot_bytes),
-      staging_(device_->backend(), staging_size(shape.intermediate_size, shape.hidden_size), DeviceMemory::Kind::staging),
+      slot_bytes_(expert_slot_bytes(*device_->backend(), shape, max_rows, loader).slot_bytes),
       activations_(device_->backend(), shape, max_rows),
       slots_(static_cast<size_t>(count)) {
-  for (Slot& slot : slots_) slot.matrices = ExpertMatrices(device_->backend(), shape);
+  for (Slot& slot : slots_) {
+    slot.mutex = &mutex_;
+    slot.matrices = ExpertMatrices(device_->backend(), shape);
+  }
+  loader_ = std::make_unique<ExpertLoader>(device_->backend(), shape, count, loader);
 }
+
+ExpertSlots::~ExpertSlots() = default;
 
 ExpertSlots::Slot& ExpertSlots::slot_at(int slot) {
   if (slot >= 0 && slot < count()) return slots_[static_cast<size_t>(slot)];
@@ -57,7 +68,6 @@ ExpertSlots::Call::Call(std::shared_ptr<ExpertSlots> slots, int index, Kind kind
     }
     slot.loading = true;
     slot.loaded = false;
-    slot.cancelled = false;
   }
   slots_ = std::move(slots);
 }
@@ -73,19 +83,28 @@ ExpertSlots::Call::~Call() {
   }
 }
 
-LoadOutcome ExpertSlots::load(int index, const ExpertSource& source) {
-  Slot& slot = slot_at(index);
-  LoadOutcome outcome;
-  const auto start = Clock::now();
-  check_expert_source(source, shape_, "the expert for slot " + std::to_string(index));
-  outcome.loaded = load_expert(*device_->backend(), slot.matrices, source, staging_, slot.cancelled, outcome.read_bytes);
-  outcome.load_ms = milliseconds_since(start);
-  const std::lock_guard lock(mutex_);
-  slot.loaded = outcome.loaded;
-  return outcome;
+void ExpertSlots::Slot::settled(const LoadOutcome& outcome, std::exception_ptr error) noexcept {
+  {
+    const std::lock_guard lock(*mutex);
+    loaded = outcome.loaded;
+  }
+  listener->settled(outcome, std::move(error));
 }
 
-void ExpertSlots::cancel(int index) { slot_at(index).cancelled = true; }
+void ExpertSlots::load(int index, const ExpertSource& source, const LoadRequest& request, LoadListener& listener) {
+  Slot& slot = slot_at(index);
+  check_expert_source(source, shape_, "the expert for slot " + std::to_string(index));
+  slot.listener = &listener;
+  loader_->load(index, slot.matrices, source, request, slot);
+}
+
+void ExpertSlots::cancel(int index) { loader_->cancel(index); }
+
+void ExpertSlots::prioritize(int index) { loader_->prioritize(index); }
+
+void ExpertSlots::reorder(int index, const std::optional<ExpertOrder>& order) { loader_->reorder(index, order); }
+
+bool ExpertSlots::direct_io_refused() const { return loader_->direct_io_refused(); }
 
 double ExpertSlots::execute(int index, int rows, std::span<const uint8_t> hidden, std::span<uint8_t> output) {
   Slot& slot = slot_at(index);

@@ -1,6 +1,7 @@
 #include "stored_chunk.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +17,12 @@ namespace {
 
 // Small enough that the checksum finds in the cache what the read has just put there.
 constexpr uint64_t kReadPieceBytes = 256 * 1024;
+
+#if defined(O_DIRECT)
+constexpr int kDirectFlag = O_DIRECT;
+#else
+constexpr int kDirectFlag = 0;
+#endif
 
 [[noreturn]] void throw_storage_failed(const std::string& path, const std::string& doing) {
   throw Error("STORAGE_FAILED", doing + " " + path + " failed: " + std::strerror(errno) +
@@ -38,17 +45,49 @@ void throw_corrupt(const ChunkLocation& chunk, const std::string& what) {
   throw Error("MODEL_CORRUPT", where + "; download the checkpoint again");
 }
 
-File::File(const std::string& path) : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+void throw_truncated(const ChunkLocation& chunk, uint64_t bytes) {
+  throw_corrupt(chunk, "the file ends after " + std::to_string(bytes) + " of the " +
+                           std::to_string(chunk.stored_bytes) + " bytes that should be there");
+}
+
+void check_crc(const ChunkLocation& chunk, uint32_t crc) {
+  if (!chunk.crc32c.has_value() || crc == *chunk.crc32c) return;
+  throw_corrupt(chunk, "the checksum of " + std::to_string(chunk.stored_bytes) + " bytes is " + hexadecimal(crc) +
+                           ", the manifest says " + hexadecimal(*chunk.crc32c));
+}
+
+File::File(const std::string& path, bool direct) : path_(path), direct_(direct && kDirectFlag != 0) {
+  const int flags = O_RDONLY | O_CLOEXEC;
+  descriptor_ = ::open(path.c_str(), direct_ ? flags | kDirectFlag : flags);
+  if (descriptor_ < 0 && direct_ && errno == EINVAL) {
+    direct_ = false;
+    descriptor_ = ::open(path.c_str(), flags);
+  }
   if (descriptor_ < 0) throw_storage_failed(path, "opening");
 }
 
 File::~File() { ::close(descriptor_); }
+
+bool File::is_current() const {
+  struct stat opened{};
+  struct stat named{};
+  return ::fstat(descriptor_, &opened) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+bool File::leave_direct() const {
+  if (!direct_) return false;
+  direct_ = false;
+  const int flags = ::fcntl(descriptor_, F_GETFL);
+  return flags >= 0 && ::fcntl(descriptor_, F_SETFL, flags & ~kDirectFlag) == 0;
+}
 
 uint64_t File::read_at(uint64_t offset, uint8_t* out, uint64_t count) const {
   uint64_t done = 0;
   while (done < count) {
     const ssize_t got = ::pread(descriptor_, out + done, count - done, static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EINVAL && leave_direct()) continue;
     if (got < 0) throw_storage_failed(path_, "reading");
     if (got == 0) break;
     done += static_cast<uint64_t>(got);
@@ -61,10 +100,7 @@ void StoredChunk::read(uint8_t* out, uint64_t count) {
   while (count > 0) {
     const uint64_t piece = std::min(count, kReadPieceBytes);
     const uint64_t got = file_.read_at(chunk_.offset_bytes + done_, out, piece);
-    if (got < piece) {
-      throw_corrupt(chunk_, "the file ends after " + std::to_string(done_ + got) + " of the " +
-                                std::to_string(chunk_.stored_bytes) + " bytes that should be there");
-    }
+    if (got < piece) throw_truncated(chunk_, done_ + got);
     if (chunk_.crc32c.has_value()) crc_ = crc32c(crc_, out, piece);
     done_ += piece;
     out += piece;
@@ -77,10 +113,7 @@ void StoredChunk::finish() {
   while (done_ < chunk_.stored_bytes) {
     read(rest.data(), std::min<uint64_t>(rest.size(), chunk_.stored_bytes - done_));
   }
-  if (chunk_.crc32c.has_value() && crc_ != *chunk_.crc32c) {
-    throw_corrupt(chunk_, "the checksum of " + std::to_string(chunk_.stored_bytes) + " bytes is " + hexadecimal(crc_) +
-                              ", the manifest says " + hexadecimal(*chunk_.crc32c));
-  }
+  check_crc(chunk_, crc_);
 }
 
 }  // namespace odmoe

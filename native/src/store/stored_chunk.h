@@ -10,19 +10,32 @@ namespace odmoe {
 // Throws PACK_CORRUPT, or MODEL_CORRUPT for a chunk that has no checksum and so is no pack's.
 [[noreturn]] void throw_corrupt(const ChunkLocation& chunk, const std::string& what);
 
+// Throws PACK_CORRUPT or MODEL_CORRUPT where the checksum of the stored bytes is not the one that the chunk has.
+void check_crc(const ChunkLocation& chunk, uint32_t crc);
+// The file has only so many of the chunk's bytes.
+[[noreturn]] void throw_truncated(const ChunkLocation& chunk, uint64_t bytes);
+
 // An open file; closed when it goes.
 class File {
  public:
-  explicit File(const std::string& path);
+  // `direct`: reads go past the page cache, as long as the file system agrees; their offsets, lengths and addresses are then
+  // multiples of 4096. Throws STORAGE_FAILED.
+  explicit File(const std::string& path, bool direct = false);
   ~File();
   File(const File&) = delete;
   File& operator=(const File&) = delete;
   // Up to `count` bytes at `offset`; fewer only at the end of the file. Throws STORAGE_FAILED.
   uint64_t read_at(uint64_t offset, uint8_t* out, uint64_t count) const;
   const std::string& path() const { return path_; }
+  bool is_direct() const { return direct_; }
+  // Whether the path still leads to this file, and not to another that has taken its place.
+  bool is_current() const;
 
  private:
+  bool leave_direct() const;
+
   std::string path_;
+  mutable bool direct_;  // some file systems refuse only at the first read
   int descriptor_;
 };
 

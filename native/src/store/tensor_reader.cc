@@ -20,11 +20,7 @@ class PlainChunk {
 // Read as it is asked for.
 class RawChunk : public PlainChunk {
  public:
-  RawChunk(const File& file, const ChunkLocation& chunk) : stored_(file, chunk) {
-    if (chunk.stored_bytes == chunk.plain_bytes) return;
-    throw_corrupt(chunk, "an uncompressed chunk stores " + std::to_string(chunk.stored_bytes) + " bytes for " +
-                             std::to_string(chunk.plain_bytes));
-  }
+  RawChunk(const File& file, const ChunkLocation& chunk) : stored_(file, chunk) {}
   void read(uint8_t* out, uint64_t count) override { stored_.read(out, count); }
   void finish() override { stored_.finish(); }
   uint64_t stored_bytes_read() const override { return stored_.read_bytes(); }
@@ -96,21 +92,6 @@ class PlaneCursor {
  public:
   void add(const ChunkLocation& chunk) { chunks_.push_back(chunk); }
 
-  // Throws corrupt unless the chunks make up exactly `bytes`.
-  void check_size(uint64_t bytes, int plane) const {
-    uint64_t total = 0;
-    for (const ChunkLocation& chunk : chunks_) {
-      if (chunk.plain_bytes > bytes - total) total = bytes + 1;
-      if (total > bytes) break;
-      total += chunk.plain_bytes;
-    }
-    if (total == bytes) return;
-    const std::string what = "the chunks of plane " + std::to_string(plane) + " do not make up the tensor's " +
-                             std::to_string(bytes) + " bytes";
-    if (chunks_.empty()) throw Error("PACK_CORRUPT", what + "; there are none; pack the model again");
-    throw_corrupt(chunks_.front(), what);
-  }
-
   void read(uint8_t* out, uint64_t count) {
     while (count > 0) {
       if (chunk_ == nullptr) open_next();
@@ -155,18 +136,9 @@ class PlaneCursor {
 
 TensorReader::TensorReader(const TensorSource& source)
     : split_(source.split), columns_(source.columns), rows_left_(source.rows) {
+  check_chunks(source);
   for (int i = 0; i < plane_count(split_); i++) planes_.push_back(std::make_unique<PlaneCursor>());
-  for (const ChunkLocation& chunk : source.chunks) {
-    if (chunk.plane < 0 || chunk.plane >= plane_count(split_)) {
-      throw_corrupt(chunk, "a chunk belongs to plane " + std::to_string(chunk.plane) + ", which the tensor has not got");
-    }
-    if (chunk.plain_bytes == 0) throw_corrupt(chunk, "the chunk is empty");
-    planes_[static_cast<size_t>(chunk.plane)]->add(chunk);
-  }
-  const auto values = static_cast<uint64_t>(source.rows) * static_cast<uint64_t>(source.columns);
-  for (int i = 0; i < plane_count(split_); i++) {
-    planes_[static_cast<size_t>(i)]->check_size(values * static_cast<uint64_t>(plane_value_bytes(split_, i)), i);
-  }
+  for (const ChunkLocation& chunk : source.chunks) planes_[static_cast<size_t>(chunk.plane)]->add(chunk);
 }
 
 TensorReader::~TensorReader() = default;

@@ -1,0 +1,69 @@
+// What is asked of the expert loader, and what it answers (ZipMoE, sections 3.2 and 3.3).
+// An expert has two parts: its exponents (E, plane 0 of each matrix) and its signs and mantissas (SM, all other planes). Each is
+// read from storage, or taken from an entry that an earlier load has left it in.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <exception>
+#include <optional>
+
+namespace odmoe {
+
+struct LoaderOptions {
+  int decompression_threads = 0;   // 0: by the machine
+  bool direct_io = false;          // past the page cache, where the file system can
+  double storage_bytes_per_s = 0;  // reads are held back to this rate; 0: not
+  int exponent_entries = 0;
+  int sign_mantissa_entries = 0;
+  // The largest over all experts. Of an expert: the bytes of all chunks of the part. Of a shard: those of its one chunk of the
+  // part that is coded; 0 where the part is stored raw. Each chunk counts from and to the 4096-byte boundaries around it.
+  uint64_t expert_exponent_bytes = 0;
+  uint64_t expert_sign_mantissa_bytes = 0;
+  uint64_t shard_exponent_bytes = 0;
+  uint64_t shard_sign_mantissa_bytes = 0;
+};
+
+enum class PartOrigin : uint8_t { storage, entry };
+
+struct PartPlan {
+  PartOrigin from = PartOrigin::storage;
+  int entry = -1;  // that holds the part, or is to keep it; -1: not kept
+};
+
+// Place of one matrix among all that are to be loaded (ZipMoE, Algorithm 1); smaller first.
+struct TaskOrder {
+  int64_t block = 0;
+  int64_t position = 0;
+};
+
+inline constexpr size_t kExpertTensors = 3;  // gate, up, down
+using ExpertOrder = std::array<TaskOrder, kExpertTensors>;
+
+struct LoadRequest {
+  PartPlan exponents;
+  PartPlan sign_mantissa;
+  std::optional<ExpertOrder> order;  // absent: after all that have one, in the order asked for
+  bool urgent = false;               // before all that are not
+};
+
+struct LoadOutcome {
+  bool loaded = false;  // false: cancelled; the slot is empty
+  uint64_t read_bytes = 0;
+  double load_ms = 0;           // from being asked for
+  double exponent_read_ms = 0;  // of the I/O thread
+  double sign_mantissa_read_ms = 0;
+  double decompress_ms = 0;  // of all decompression threads: checking, decoding, writing to the slot
+  // The entry named in the request holds the whole part, checked.
+  bool exponents_kept = false;
+  bool sign_mantissa_kept = false;
+};
+
+class LoadListener {
+ public:
+  virtual ~LoadListener() = default;
+  // Called once, from any thread, possibly before load() or cancel() has returned; not used afterwards. With an error nothing was
+  // kept and the outcome's other figures say nothing.
+  virtual void settled(const LoadOutcome& outcome, std::exception_ptr error) noexcept = 0;
+};
+
+}  // namespace odmoe

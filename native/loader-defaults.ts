@@ -1,0 +1,22 @@
+import type { LoaderOptions, LoadRequest } from './addon.d.ts';
+
+/** A loader without entries, for experts that are stored raw; with the sizes of shared/model/part-sizes.ts for any. */
+export const PLAIN_LOADER: LoaderOptions = {
+  decompressionThreads: 0,
+  directIo: false,
+  storageBytesPerS: 0,
+  exponentEntries: 0,
+  signMantissaEntries: 0,
+  expertExponentBytes: 0,
+  expertSignMantissaBytes: 0,
+  shardExponentBytes: 0,
+  shardSignMantissaBytes: 0,
+};
+
+/** Both parts from storage, neither kept. */
+export const FROM_STORAGE: LoadRequest = {
+  exponents: { from: 'storage', entry: -1 },
+  signMantissa: { from: 'storage', entry: -1 },
+  order: null,
+  urgent: false,
+};

@@ -1,0 +1,319 @@
+#include "expert_loader.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "odmoe/error.h"
+#include "odmoe/float_environment.h"
+
+namespace odmoe {
+namespace {
+
+const TensorSource& tensor_of(const ExpertSource& source, size_t tensor) {
+  return tensor == 0 ? source.gate : tensor == 1 ? source.up : source.down;
+}
+
+uint64_t fingerprint_of(const ExpertSource& source, Part part) {
+  const TensorSource* const tensors[] = {&source.gate, &source.up, &source.down};
+  return part_fingerprint(tensors, kExpertTensors, part);
+}
+
+double milliseconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+ExpertLoader::ExpertLoader(std::shared_ptr<Backend> backend, const ExpertShape& shape, int slots,
+                           const LoaderOptions& options)
+    : backend_(std::move(backend)),
+      layout_(load_memory_layout(shape, options)),
+      memory_(backend_, layout_, options),
+      shard_buffers_(memory_.shard_buffers(), layout_.buffers, layout_.limits.shard_buffer_bytes),
+      piece_buffers_(memory_.piece_buffers(), layout_.buffers, layout_.limits.piece_buffer_bytes),
+      entries_{PartEntries(Part::exponents, memory_.entries(Part::exponents), options.exponent_entries,
+                           layout_.limits.entry_bytes[index_of(Part::exponents)]),
+               PartEntries(Part::sign_mantissa, memory_.entries(Part::sign_mantissa), options.sign_mantissa_entries,
+                           layout_.limits.entry_bytes[index_of(Part::sign_mantissa)])},
+      loads_(static_cast<size_t>(slots)),
+      reader_(options.direct_io, options.storage_bytes_per_s) {
+  active_.reserve(loads_.size());
+  try {
+    start_threads();
+  } catch (...) {
+    stop_threads();
+    throw;
+  }
+}
+
+ExpertLoader::~ExpertLoader() { stop_threads(); }
+
+void ExpertLoader::start_threads() {
+  threads_.emplace_back([this] { read_loop(); });
+  for (int i = 0; i < layout_.threads; i++) {
+    threads_.emplace_back([this, i] { recover_loop(i); });
+  }
+}
+
+void ExpertLoader::stop_threads() {
+  {
+    Lock lock(mutex_);
+    stopping_ = true;
+    for (Load& load : loads_) {
+      if (!load.active) continue;
+      stop(load, nullptr);
+      settle_if_over(load, lock);
+    }
+  }
+  reads_changed_.notify_all();
+  pieces_changed_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+ExpertLoader::Load& ExpertLoader::load_at(int slot) {
+  if (slot >= 0 && static_cast<size_t>(slot) < loads_.size()) return loads_[static_cast<size_t>(slot)];
+  throw Error("INTERNAL", "slot " + std::to_string(slot) + " of " + std::to_string(loads_.size()));
+}
+
+void ExpertLoader::load(int slot, ExpertMatrices& matrices, const ExpertSource& source, const LoadRequest& request,
+                        LoadListener& listener) {
+  Load& load = load_at(slot);
+  {
+    const std::lock_guard lock(mutex_);
+    if (load.active) throw Error("INTERNAL", "slot " + std::to_string(slot) + " is being loaded");
+  }
+  // Nobody else looks at a load that is not active.
+  load.source = source;
+  load.request = request;
+  load.matrices = &matrices;
+  load.listener = &listener;
+  load.start = Clock::now();
+  load.outcome = {};
+  load.error = nullptr;
+  std::array<uint64_t, kParts> entry_used = {};
+  for (size_t i = 0; i < kExpertTensors; i++) {
+    plan_tensor(tensor_of(load.source, i), request, layout_.limits, entry_used, load.plans[i]);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    begin_entries(load);
+    load.begin(arrivals_++);
+    load.active = true;
+    active_.push_back(&load);
+  }
+  reads_changed_.notify_one();
+  pieces_changed_.notify_all();
+}
+
+void ExpertLoader::cancel(int slot) {
+  Load& load = load_at(slot);
+  Lock lock(mutex_);
+  if (!load.active) return;
+  stop(load, nullptr);
+  settle_if_over(load, lock);
+  lock.unlock();
+  reads_changed_.notify_one();
+}
+
+void ExpertLoader::prioritize(int slot) {
+  Load& load = load_at(slot);
+  {
+    const std::lock_guard lock(mutex_);
+    load.request.urgent = load.request.urgent || load.active;
+  }
+  // The staging that is kept for urgent loads is free to it now.
+  reads_changed_.notify_one();
+}
+
+void ExpertLoader::reorder(int slot, const std::optional<ExpertOrder>& order) {
+  Load& load = load_at(slot);
+  const std::lock_guard lock(mutex_);
+  if (load.active) load.request.order = order;
+}
+
+bool ExpertLoader::direct_io_refused() const {
+  const std::lock_guard lock(mutex_);
+  return direct_io_refused_;
+}
+
+void ExpertLoader::read_loop() {
+  bool after_idle = true;
+  Lock lock(mutex_);
+  while (true) {
+    const std::optional<ReadOperation> read = next_read(active_, shard_buffers_, piece_buffers_);
+    if (read.has_value()) {
+      do_read(*read, after_idle, lock);
+      after_idle = false;
+      continue;
+    }
+    if (stopping_) return;
+    after_idle = true;
+    reads_changed_.wait(lock);
+  }
+}
+
+void ExpertLoader::recover_loop(int thread) {
+  use_exact_float_environment();
+  PieceRecovery recovery(*backend_, memory_.scratch(thread), layout_.scratch_bytes);
+  Lock lock(mutex_);
+  while (true) {
+    const std::optional<PieceOperation> piece = next_piece(active_);
+    if (piece.has_value()) {
+      do_piece(*piece, recovery, lock);
+      continue;
+    }
+    if (stopping_) return;
+    pieces_changed_.wait(lock);
+  }
+}
+
+HolderMemory ExpertLoader::memory_of(const Load& load, size_t tensor, uint32_t piece) const {
+  const TensorProgress& progress = load.progress[tensor];
+  const int shard_buffer = progress.shard_buffers[load.plans[tensor].pieces[piece].shard];
+  const int piece_buffer = progress.piece_buffers[piece];
+  HolderMemory memory = {};
+  if (shard_buffer != kNoBuffer) memory[static_cast<size_t>(Holder::shard_buffer)] = shard_buffers_.bytes(shard_buffer);
+  if (piece_buffer != kNoBuffer) memory[static_cast<size_t>(Holder::piece_buffer)] = piece_buffers_.bytes(piece_buffer);
+  const auto set_entry = [&](Part part, Holder holder) {
+    const int entry = part_plan(load.request, part).entry;
+    if (entry >= 0) memory[static_cast<size_t>(holder)] = entries_[index_of(part)].bytes(entry);
+  };
+  set_entry(Part::exponents, Holder::exponent_entry);
+  set_entry(Part::sign_mantissa, Holder::sign_mantissa_entry);
+  return memory;
+}
+
+void ExpertLoader::do_read(const ReadOperation& read, bool after_idle, Lock& lock) {
+  take_buffers(read, shard_buffers_, piece_buffers_);
+  Load& load = static_cast<Load&>(*read.task);
+  TensorProgress& progress = load.progress[read.tensor];
+  TensorProgress::Position& position = progress.reading[index_of(read.part)];
+  const ReadWork work{&tensor_of(load.source, read.tensor), &load.plans[read.tensor], read.piece, read.part,
+                      memory_of(load, read.tensor, read.piece), position};
+  load.running++;
+  lock.unlock();
+  ReadGo go;
+  std::exception_ptr error;
+  try {
+    go = reader_.read(work, after_idle);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  load.running--;
+  direct_io_refused_ = reader_.direct_refused();
+  load.outcome.read_bytes += go.useful_bytes;
+  (read.part == Part::exponents ? load.outcome.exponent_read_ms : load.outcome.sign_mantissa_read_ms) += go.ms;
+  if (error != nullptr) {
+    stop(load, error);
+  } else if (go.finished) {
+    progress.read_done(load.plans[read.tensor], read.part);
+    if (progress.piece_ready()) pieces_changed_.notify_all();
+  } else {
+    position = go.position;
+  }
+  settle_if_over(load, lock);
+}
+
+void ExpertLoader::do_piece(const PieceOperation& operation, PieceRecovery& recovery, Lock& lock) {
+  Load& load = static_cast<Load&>(*operation.task);
+  const size_t tensor = operation.tensor;
+  TensorProgress& progress = load.progress[tensor];
+  StoredMatrix& stored = tensor == 2 ? load.matrices->down : load.matrices->gate_up;
+  const PieceWork work{.source = &tensor_of(load.source, tensor),
+                       .plan = &load.plans[tensor],
+                       .piece = operation.piece,
+                       .serial = load.arrival * kExpertTensors + tensor,
+                       .memory = memory_of(load, tensor, operation.piece),
+                       .matrix = &stored.matrix,
+                       .first_row = tensor == 1 ? load.source.gate.rows : 0,
+                       .slice_crcs = progress.slice_crcs,
+                       .slices_left = progress.slices_left};
+  load.running++;
+  lock.unlock();
+  const auto start = Clock::now();
+  std::exception_ptr error;
+  try {
+    recovery.recover(work);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  const double taken_ms = milliseconds_since(start);
+  lock.lock();
+  load.running--;
+  load.outcome.decompress_ms += taken_ms;
+  finish_piece(operation, shard_buffers_, piece_buffers_);
+  reads_changed_.notify_one();
+  if (error != nullptr) stop(load, error);
+  settle_if_over(load, lock);
+}
+
+void ExpertLoader::begin_entries(Load& load) {
+  begin_entry(load, Part::exponents);
+  try {
+    begin_entry(load, Part::sign_mantissa);
+  } catch (...) {
+    end_entry(load, Part::exponents, false);
+    throw;
+  }
+}
+
+void ExpertLoader::begin_entry(Load& load, Part part) {
+  const PartPlan& plan = part_plan(load.request, part);
+  if (plan.from == PartOrigin::entry) {
+    entries(part).begin_read(plan.entry, fingerprint_of(load.source, part));
+  } else if (plan.entry >= 0) {
+    entries(part).begin_write(plan.entry, fingerprint_of(load.source, part));
+  }
+}
+
+void ExpertLoader::end_entry(Load& load, Part part, bool complete) {
+  const PartPlan& plan = part_plan(load.request, part);
+  if (plan.from == PartOrigin::entry) {
+    entries(part).end_read(plan.entry);
+  } else if (plan.entry >= 0) {
+    entries(part).end_write(plan.entry, complete);
+  }
+}
+
+bool ExpertLoader::is_whole(const Load& load, Part part) {
+  for (size_t tensor = 0; tensor < kExpertTensors; tensor++) {
+    if (load.progress[tensor].reads_left(part)) return false;
+    const TensorSource& source = tensor_of(load.source, tensor);
+    for (size_t i = 0; i < source.chunks.size(); i++) {
+      const bool of_part = (source.chunks[i].plane == 0) == (part == Part::exponents);
+      if (of_part && load.progress[tensor].slices_left[i] > 0) return false;
+    }
+  }
+  return true;
+}
+
+void ExpertLoader::stop(Load& load, std::exception_ptr error) {
+  load.stopping = true;
+  if (load.error == nullptr) load.error = std::move(error);
+}
+
+void ExpertLoader::settle_if_over(Load& load, Lock& lock) {
+  if (!load.active || load.running > 0 || !(load.stopping || load.all_done())) return;
+  give_back_all(load, shard_buffers_, piece_buffers_);
+  LoadOutcome& outcome = load.outcome;
+  outcome.loaded = !load.stopping;
+  for (const Part part : kBothParts) {
+    const bool whole = load.error == nullptr && is_whole(load, part);
+    const bool kept = whole && part_plan(load.request, part).entry >= 0;
+    (part == Part::exponents ? outcome.exponents_kept : outcome.sign_mantissa_kept) = kept;
+    end_entry(load, part, whole);
+  }
+  active_.erase(std::find(active_.begin(), active_.end(), &load));
+  load.active = false;
+  outcome.load_ms = milliseconds_since(load.start);
+  const LoadOutcome told = outcome;
+  const std::exception_ptr error = std::exchange(load.error, nullptr);
+  LoadListener& listener = *load.listener;
+  lock.unlock();
+  listener.settled(told, error);
+  lock.lock();
+}
+
+}  // namespace odmoe

@@ -1,0 +1,45 @@
+// All memory of a loader besides the slots: staging, the decompression threads' scratch, entries. Taken from the device at once.
+#pragma once
+#include <array>
+#include <cstdint>
+
+#include "load_plan.h"
+#include "odmoe/device.h"
+#include "odmoe/expert.h"
+
+namespace odmoe {
+
+// Sizes and counts, from what a loader is made for.
+struct LoadMemoryLayout {
+  int threads = 1;
+  int buffers = 0;  // of each kind
+  PlanLimits limits;
+  uint64_t scratch_bytes = 0;  // of one coded plane, of one thread; 0: nothing is coded
+  uint64_t shared_bytes = 0;   // all but the entries
+  uint64_t total_bytes = 0;
+};
+
+// As many as the options say; else what leaves the processor to those who execute.
+int decompression_threads(const LoaderOptions& options);
+LoadMemoryLayout load_memory_layout(const ExpertShape& shape, const LoaderOptions& options);
+
+class LoadMemory {
+ public:
+  // Throws DEVICE_OUT_OF_MEMORY.
+  LoadMemory(const std::shared_ptr<Backend>& backend, const LoadMemoryLayout& layout, const LoaderOptions& options);
+
+  uint8_t* shard_buffers() const { return shard_buffers_; }
+  uint8_t* piece_buffers() const { return piece_buffers_; }
+  uint8_t* scratch(int thread) const { return scratch_ + static_cast<uint64_t>(thread) * thread_scratch_bytes_; }
+  uint8_t* entries(Part part) const { return entries_[index_of(part)]; }
+
+ private:
+  DeviceMemory memory_;
+  uint8_t* shard_buffers_ = nullptr;
+  uint8_t* piece_buffers_ = nullptr;
+  uint8_t* scratch_ = nullptr;
+  uint64_t thread_scratch_bytes_ = 0;
+  std::array<uint8_t*, kParts> entries_ = {};
+};
+
+}  // namespace odmoe

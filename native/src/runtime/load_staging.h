@@ -1,0 +1,36 @@
+// The buffers between storage and slot, a fixed number of each kind. Not synchronized: the loader's lock guards them.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "load_plan.h"
+
+namespace odmoe {
+
+inline constexpr int kNoBuffer = -1;
+
+// Equal buffers in one stretch of memory. The last free one is kept for urgent loads, so that what main waits for never waits
+// until a load of lower priority has been read to the end of its shard.
+class BufferRing {
+ public:
+  // `memory`: count x bytes_each, on a boundary of kReadAlignment.
+  BufferRing(uint8_t* memory, int count, uint64_t bytes_each);
+
+  bool has_free(bool urgent) const { return free_.size() > (urgent ? 0u : 1u); }
+  int take();
+  void give_back(int& buffer);
+  uint8_t* bytes(int buffer) const { return memory_ + static_cast<uint64_t>(buffer) * bytes_each_; }
+  int count() const { return count_; }
+  int free_count() const { return static_cast<int>(free_.size()); }
+
+ private:
+  uint8_t* memory_;
+  int count_;
+  uint64_t bytes_each_;
+  std::vector<int> free_;
+};
+
+// One buffer more than each decompression thread works on, one that is being read, and one for urgent loads.
+inline int staging_buffers(int decompression_threads) { return decompression_threads + 3; }
+
+}  // namespace odmoe

@@ -1,0 +1,69 @@
+// What a decompression thread does with a piece: sums up its stored bytes, decodes its rows block by block and writes them to the
+// slot.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "load_plan.h"
+#include "odmoe/codec.h"
+#include "odmoe/store.h"
+
+namespace odmoe {
+
+// Planes of a matrix that are stored coded: exponents, and one more of FP16.
+inline constexpr size_t kCodedPlanes = 2;
+// Memory for a decoded block of each. A pack's blocks are near 128 KiB, or 16 rows where those are more.
+uint64_t decoded_block_bytes(int64_t columns);
+
+// The memory that places of a plan lie in, while one piece is worked on.
+using HolderMemory = std::array<uint8_t*, kHolders>;
+inline uint8_t* address(const HolderMemory& memory, const Place& place) {
+  return memory[static_cast<size_t>(place.holder)] + place.offset;
+}
+
+struct PieceWork {
+  const TensorSource* source = nullptr;
+  const TensorPlan* plan = nullptr;
+  uint32_t piece = 0;
+  uint64_t serial = 0;  // tells matrices of different loads apart
+  HolderMemory memory = {};
+  Matrix* matrix = nullptr;
+  int64_t first_row = 0;  // of the matrix that is loaded, in `matrix`
+  std::span<uint32_t> slice_crcs;
+  std::span<uint32_t> slices_left;  // by chunk, shared by all threads
+};
+
+// Of one thread. All memory is taken beforehand.
+class PieceRecovery {
+ public:
+  // `scratch`: kCodedPlanes x scratch_bytes.
+  PieceRecovery(Backend& backend, uint8_t* scratch, uint64_t scratch_bytes)
+      : backend_(backend), scratch_(scratch), scratch_bytes_(scratch_bytes) {}
+
+  // Throws PACK_CORRUPT, also where the checksum of a chunk whose last slice this is does not match.
+  void recover(const PieceWork& work);
+
+ private:
+  // A coded chunk that is open, and the block of it that has been decoded last.
+  struct OpenChunk {
+    ChunkDecoder decoder;
+    uint64_t serial = 0;
+    uint32_t chunk = 0;
+    bool open = false;
+    int64_t first_row = 0;  // of the block, in the matrix
+    int64_t end_row = 0;
+    const uint8_t* rows = nullptr;
+  };
+
+  void check_slices(const PieceWork& work);
+  void open_chunk(const PieceWork& work, const CodedChunk& coded, OpenChunk& open);
+  void decode_rows(const PieceWork& work, int plane, int64_t row, OpenChunk& open, uint8_t* scratch);
+
+  Backend& backend_;
+  uint8_t* scratch_;
+  uint64_t scratch_bytes_;
+  std::array<OpenChunk, kCodedPlanes> open_;
+};
+
+}  // namespace odmoe

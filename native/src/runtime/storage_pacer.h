@@ -1,0 +1,35 @@
+// Slower storage than there is, for measurements: says when a read would be over at a given rate. Pure: time comes in.
+#pragma once
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+namespace odmoe {
+
+class StoragePacer {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // 0: as fast as the storage is.
+  explicit StoragePacer(double bytes_per_s) : bytes_per_s_(bytes_per_s) {}
+
+  bool is_on() const { return bytes_per_s_ > 0; }
+
+  // The end of a read that begins now. One that was there to be begun earlier (not `after_idle`) counts from where the read before
+  // it ended, so that a thread that sleeps a little too long each time still reads at the rate.
+  Clock::time_point end_of_read(uint64_t bytes, Clock::time_point now, bool after_idle) {
+    const std::chrono::duration<double> taken(static_cast<double>(bytes) / bytes_per_s_);
+    const Clock::time_point earliest = after_idle ? now : now - kMakeUpLimit;
+    free_at_ = std::max(free_at_, earliest) + std::chrono::duration_cast<Clock::duration>(taken);
+    return free_at_;
+  }
+
+ private:
+  // Real storage that is slower than the rate is not given its time back.
+  static constexpr std::chrono::milliseconds kMakeUpLimit{20};
+
+  double bytes_per_s_;
+  Clock::time_point free_at_{};
+};
+
+}  // namespace odmoe

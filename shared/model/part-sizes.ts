@@ -1,0 +1,51 @@
+import type { ChunkLocation, ExpertSource, ModelSource } from './tensor-source.js';
+
+/** Bytes that an expert loader needs room for, the largest over all experts; as native/addon.d.ts says of LoaderOptions. */
+export interface PartSizes {
+  expertExponentBytes: number;
+  expertSignMantissaBytes: number;
+  shardExponentBytes: number;
+  shardSignMantissaBytes: number;
+}
+
+/** Direct I/O reads from and to multiples of it. */
+const READ_ALIGNMENT_BYTES = 4096;
+
+/** Sizes for a loader of these experts. */
+export function partSizes(experts: Iterable<ExpertSource>): PartSizes {
+  const sizes = {
+    expertExponentBytes: 0,
+    expertSignMantissaBytes: 0,
+    shardExponentBytes: 0,
+    shardSignMantissaBytes: 0,
+  };
+  for (const { gate, up, down } of experts) {
+    let exponentBytes = 0;
+    let signMantissaBytes = 0;
+    for (const chunk of [...gate.chunks, ...up.chunks, ...down.chunks]) {
+      const bytes = bytesAround(chunk);
+      const codedBytes = chunk.codec === 'raw' ? 0 : bytes;
+      if (chunk.plane === 0) {
+        exponentBytes += bytes;
+        sizes.shardExponentBytes = Math.max(sizes.shardExponentBytes, codedBytes);
+      } else {
+        signMantissaBytes += bytes;
+        sizes.shardSignMantissaBytes = Math.max(sizes.shardSignMantissaBytes, codedBytes);
+      }
+    }
+    sizes.expertExponentBytes = Math.max(sizes.expertExponentBytes, exponentBytes);
+    sizes.expertSignMantissaBytes = Math.max(sizes.expertSignMantissaBytes, signMantissaBytes);
+  }
+  return sizes;
+}
+
+export function* allExperts(source: ModelSource): Generator<ExpertSource> {
+  for (let layer = 0; layer < source.shape.layers; layer += 1) {
+    for (let expert = 0; expert < source.shape.experts; expert += 1) yield source.expert(layer, expert);
+  }
+}
+
+function bytesAround({ offsetBytes, storedBytes }: ChunkLocation): number {
+  const begin = Math.floor(offsetBytes / READ_ALIGNMENT_BYTES);
+  return (Math.ceil((offsetBytes + storedBytes) / READ_ALIGNMENT_BYTES) - begin) * READ_ALIGNMENT_BYTES;
+}
