@@ -1,6 +1,7 @@
 import { randomInt } from 'node:crypto';
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import { PackShare } from '../engine/fetching/index.js';
 import { loadDenseWeights, openServedPack } from '../engine/loading/index.js';
 import { createModel, exitWithParent, openDevice, type Device, type Model } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
@@ -95,6 +96,7 @@ async function serveMain(settings: NodeSettings, loaded: LoadedMain, log: Logger
       status: async () => parts.status(),
     },
     inference: (request, signal) => inference.generate(request, signal),
+    pack: new PackShare(loaded.source),
   });
   identity.address = advertisedAddress(settings, server.port);
   const discovery: { stop(): Promise<void> }[] = [];

@@ -1,5 +1,6 @@
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import { PackShare } from '../engine/fetching/index.js';
 import { openServedPack } from '../engine/loading/index.js';
 import { exitWithParent, openDevice, type Device, type Model, type Pass } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
@@ -96,6 +97,7 @@ async function serveShadow(settings: NodeSettings, loaded: LoadedShadow, log: Lo
     log,
     identity: () => identity,
     shadow: (stream) => service.accept(stream),
+    pack: new PackShare(loaded.source),
   });
   identity.address = advertisedAddress(settings, server.port);
   const advertisement = await advertise(settings, identity, log).catch(async (error: unknown) => {

@@ -1,6 +1,6 @@
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { openServedPack } from '../engine/loading/index.js';
+import { PackShare } from '../engine/fetching/index.js';
 import {
   PLAIN_LOADER,
   createExpertSlots,
@@ -21,13 +21,16 @@ import { allExperts, partSizes } from '../shared/model/part-sizes.js';
 import type { ModelSource } from '../shared/model/tensor-source.js';
 import { startRpcServer, STATUS_INTERVAL_MS, type NodeIdentity } from '../shared/rpc/index.js';
 import { ExpertService } from './executor/expert-service.js';
+import { reportFetch } from './fetching/fetch-report.js';
+import { openWorkerPack } from './fetching/open-worker-pack.js';
+import { PackFetch } from './fetching/pack-fetch.js';
 import { planSlots, type SlotPlan } from './loader/plan-slots.js';
 import { WorkerSessions } from './rpc/worker-sessions.js';
 import { workerStatus } from './worker-status.js';
 
 /**
- * A worker in this process: opens its pack, makes its slots, listens. Throws MODEL_NOT_FOUND and its like,
- * DEVICE_OUT_OF_MEMORY when the budget does not hold one expert, PORT_UNAVAILABLE.
+ * A worker in this process: opens its pack, or waits for main's to fetch from, makes its slots, listens. Throws MODEL_NOT_FOUND and
+ * its like, DEVICE_OUT_OF_MEMORY when the budget does not hold one expert, PORT_UNAVAILABLE.
  */
 export async function startWorker(settings: NodeSettings, log: Logger): Promise<RunningNode> {
   const opened: Closer[] = [];
@@ -61,22 +64,25 @@ export function runWorker(): Promise<never> {
 /** Returns the address that the worker listens on; adds to `opened` what a stop has to close. */
 async function openWorker(settings: NodeSettings, log: Logger, opened: Closer[]): Promise<string> {
   const startedMs = performance.now();
-  const source = await openServedPack(settings.modelPath);
+  const { source, partial } = await openWorkerPack(settings, log);
+  const fetch = partial === null ? null : new PackFetch(partial, settings, () => sendStatus(), log);
+  if (fetch !== null) opened.push(reportFetch(fetch, log), () => fetch.close());
   const { backend, instructionSet, threads, memoryBudgetBytes } = settings.device;
   const device = openDevice({ backend, instructionSet, threads, budgetBytes: memoryBudgetBytes });
   opened.push(() => {
     device.dispose();
   });
   const { slots, maxRows } = makeSlots(device, source, settings, log);
-  const experts = new ExpertService(slots, maxRows, source, () => performance.now(), log);
+  const experts = new ExpertService(slots, maxRows, source, () => performance.now(), log, fetch);
   opened.push(() => experts.close());
   const identity = createNodeIdentity(settings, source, device.info());
   const sendStatus = (): void => {
     const uptimeMs = performance.now() - startedMs;
-    sessions.sendToMain({ kind: 'status', status: workerStatus(identity, uptimeMs, device, experts, sessions) });
+    sessions.sendToMain({ kind: 'status', status: workerStatus(identity, uptimeMs, device, experts, sessions, fetch) });
   };
-  const sessions = new WorkerSessions(experts, source.shape, () => identity, sendStatus, log);
-  const address = await listen(settings, identity, sessions, log, opened);
+  const sessions = new WorkerSessions(experts, source.shape, () => identity, sendStatus, log, fetch);
+  const share = new PackShare(source, () => (partial === null || partial.isWhole ? null : partial.held));
+  const address = await listen(settings, identity, { sessions, share }, log, opened);
   const statusTimer = setInterval(sendStatus, STATUS_INTERVAL_MS);
   opened.push(() => {
     clearInterval(statusTimer);
@@ -107,15 +113,16 @@ function makeSlots(
 async function listen(
   settings: NodeSettings,
   identity: NodeIdentity,
-  sessions: WorkerSessions,
+  { sessions, share }: { sessions: WorkerSessions; share: PackShare },
   log: Logger,
   opened: Closer[],
 ): Promise<string> {
   const server = await startRpcServer({
     ...{ host: settings.listenHost, port: settings.listenPort, network: settings.network, log },
     identity: () => identity,
-    worker: (stream) => {
-      sessions.serve(stream);
+    pack: share,
+    worker: (stream, peerHost) => {
+      sessions.serve(stream, peerHost);
     },
   });
   opened.push(() => server.stop());

@@ -1,5 +1,6 @@
 import type { Device } from '../native/index.js';
 import { ownNodeStatus, type NodeIdentity, type NodeStatus } from '../shared/rpc/index.js';
+import type { PackFetch } from './fetching/pack-fetch.js';
 import type { ExpertService } from './executor/expert-service.js';
 import type { WorkerSessions } from './rpc/worker-sessions.js';
 
@@ -10,12 +11,14 @@ export function workerStatus(
   device: Device,
   experts: ExpertService,
   sessions: WorkerSessions,
+  fetch: PackFetch | null,
 ): NodeStatus {
   const { droppedPredictions, ...counters } = experts.counters;
   const { epoch, staleMessages, droppedPredictions: droppedEarly } = sessions.counters;
   return {
     ...ownNodeStatus(identity, uptimeMs, device.info()),
     ...counters,
+    ...fetch?.status,
     epoch,
     staleMessages,
     droppedPredictions: droppedPredictions + droppedEarly,

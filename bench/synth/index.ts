@@ -1,9 +1,9 @@
 import { Option, type Command } from 'commander';
 import { parseWhole } from '../../cli/generation-flags.js';
 import { withInterrupt } from '../../cli/interrupt.js';
-import { createProgressBar } from '../../cli/output/progress-bar.js';
+import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { snakeCaseKeys } from '../../cli/output/snake-case.js';
-import { formatBytes } from '../../cli/output/units.js';
+import { formatBytes } from '../../shared/terminal/units.js';
 import type { WeightDtype } from '../../shared/model/weight-dtype.js';
 import { synthesizeCheckpoint } from './synthesize-checkpoint.js';
 

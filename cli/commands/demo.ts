@@ -9,7 +9,7 @@ import { allExpertsBytes, demoTable } from '../demo/demo-table.js';
 import { addGenerationFlags, generationRequestFrom, parseWhole, type GenerationFlags } from '../generation-flags.js';
 import { withInterrupt } from '../interrupt.js';
 import { renderGeneration } from '../output/generation-output.js';
-import { createProgressBar } from '../output/progress-bar.js';
+import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 
 const DEFAULT_PROMPT = 'Tell me a story about a fox.';
 const DEFAULT_WORKERS = 8;

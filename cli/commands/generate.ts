@@ -5,7 +5,7 @@ import { THREADS_LIMIT, wholeNumberFlag } from '../../shared/config/index.js';
 import { addGenerationFlags, generationRequestFrom, type GenerationFlags } from '../generation-flags.js';
 import { withInterrupt } from '../interrupt.js';
 import { generationSummary, renderGeneration } from '../output/generation-output.js';
-import { createProgressBar } from '../output/progress-bar.js';
+import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 
 interface GenerateFlags extends GenerationFlags {
   shadow?: 'int8' | 'nf4' | 'fp16';

@@ -4,9 +4,9 @@ import { openModelSource } from '../../engine/loading/open-model-source.js';
 import { NATIVE_BYTE_TOOLS } from '../../engine/packing/native-tools.js';
 import { requireUndamaged, verifyPack, type PackDamage } from '../../engine/packing/verify-pack.js';
 import { PLAIN_LOADER, expertSlotBytes } from '../../native/index.js';
-import { createProgressBar } from '../output/progress-bar.js';
+import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { snakeCaseKeys } from '../output/snake-case.js';
-import { formatBytes } from '../output/units.js';
+import { formatBytes } from '../../shared/terminal/units.js';
 import type { Pack } from '../../shared/pack/open-pack.js';
 
 interface InspectFlags {

@@ -5,9 +5,9 @@ import type { PackOutcome } from '../../engine/packing/pack-outcome.js';
 import { CODEC_LEVELS, codecSetting, PACK_CODECS } from '../../shared/pack/pack-codec.js';
 import { parseWhole } from '../generation-flags.js';
 import { withInterrupt } from '../interrupt.js';
-import { createProgressBar } from '../output/progress-bar.js';
+import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { snakeCaseKeys } from '../output/snake-case.js';
-import { formatBytes, formatDuration } from '../output/units.js';
+import { formatBytes, formatDuration } from '../../shared/terminal/units.js';
 
 interface PackFlags {
   codec: string;

@@ -1,8 +1,15 @@
 /** What the network brings: ports, multicast, and who answers or does not. */
-import { nodesOfThisHost, type ClusterConfig } from '../../shared/config/index.js';
+import { formatByteSize, nodesOfThisHost, type ClusterConfig } from '../../shared/config/index.js';
 import { probeMulticast, type DiscoveredPeer } from '../../shared/discovery/index.js';
 import { toOdmoeError } from '../../shared/errors/index.js';
-import { PROTOCOL_VERSION, checkPeer, fetchStatus, formatAddress, type NodeIdentity } from '../../shared/rpc/index.js';
+import {
+  PROTOCOL_VERSION,
+  checkPeer,
+  fetchStatus,
+  formatAddress,
+  type NodeIdentity,
+  type NodeStatus,
+} from '../../shared/rpc/index.js';
 import { fail, ok, warn, type Check } from './check.js';
 import { diagnosePeer, type PeerDiagnosis } from './peer-diagnosis.js';
 
@@ -175,6 +182,7 @@ async function problemsOfMain(address: string, timeoutMs: number): Promise<Check
     const summary = workers > 0 ? ok(name, found) : warn(name, found, 'start workers: without one it cannot answer');
     return [
       summary,
+      ...status.nodes.flatMap((node) => fetchCheck(name, node)),
       ...status.problems.map((problem) =>
         warn(name, `${problem.id || problem.address}: ${problem.code}`, problem.message),
       ),
@@ -182,6 +190,14 @@ async function problemsOfMain(address: string, timeoutMs: number): Promise<Check
   } catch (thrown) {
     return [fail(name, 'does not tell its status', toOdmoeError(thrown).message)];
   }
+}
+
+/** A worker without a copy of the pack, as long as it has not fetched what it needs. */
+export function fetchCheck(name: string, node: NodeStatus): Check[] {
+  const { identity, fetchNeededBytes, fetchHeldBytes, fetchProblem } = node;
+  const found = `${identity.id} has fetched ${formatByteSize(fetchHeldBytes)} of ${formatByteSize(fetchNeededBytes)}`;
+  if (fetchProblem !== '') return [warn(name, found, fetchProblem)];
+  return fetchHeldBytes < fetchNeededBytes ? [ok(name, `${found} that it needs of the pack`)] : [];
 }
 
 function describe(identity: NodeIdentity): string {

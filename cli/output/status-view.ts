@@ -2,7 +2,7 @@ import type { CacheStatus, NodeStatus, Placement, PoolCounts, StatusReply } from
 import { nodeJson, shortRole } from './node-json.js';
 import { snakeCaseKeys } from './snake-case.js';
 import { tableLines, type TableColumn } from './table.js';
-import { formatBytes, formatDuration } from './units.js';
+import { formatBytes, formatDuration } from '../../shared/terminal/units.js';
 
 /** Two looks at a cluster, some time apart, from which rates follow. */
 export interface EarlierStatus {
@@ -62,6 +62,7 @@ export function statusLines(status: StatusReply, earlier: EarlierStatus | null):
     ...tableLines(ROSTER_COLUMNS, status.nodes.map(rosterRow)),
     ...workerLines(status, earlier),
     ...cacheLines(status.nodes),
+    ...fetchLines(status),
     ...shadowLines(status.nodes),
     ...placementLines(status.placement),
     ...problemLines(status),
@@ -157,6 +158,20 @@ function rateRow(node: NodeStatus, { status, elapsedMs }: EarlierStatus): string
     rate((worker) => worker.executions).toFixed(1),
     formatBytes(rate((worker) => worker.storageReadBytes)),
   ];
+}
+
+/** Workers that fetch their experts, until they have them. */
+function fetchLines({ nodes, placement }: StatusReply): string[] {
+  const placed = new Set(placement?.workers.map(({ id }) => id));
+  const lines = nodes
+    .filter(({ fetchNeededBytes, fetchHeldBytes, fetchProblem }) => fetchHeldBytes < fetchNeededBytes || fetchProblem)
+    .map(({ identity, fetchNeededBytes, fetchHeldBytes, fetchProblem }) => {
+      const percent = fetchNeededBytes === 0 ? 100 : Math.floor((100 * fetchHeldBytes) / fetchNeededBytes);
+      const done = `${formatBytes(fetchHeldBytes)} of ${formatBytes(fetchNeededBytes)} (${percent} %)`;
+      const waits = placed.has(identity.id) ? '' : ', not placed yet';
+      return `  ${identity.id}: ${done}${waits}${fetchProblem === '' ? '' : `; held up: ${fetchProblem}`}`;
+    });
+  return lines.length === 0 ? [] : ['', 'fetching experts:', ...lines];
 }
 
 function shadowLines(nodes: readonly NodeStatus[]): string[] {

@@ -2,8 +2,9 @@ import { OdmoeError } from '../../shared/errors/index.js';
 import type { Pack } from '../../shared/pack/open-pack.js';
 import { openModelSource } from './open-model-source.js';
 
-/** Opens the pack that a daemon serves. @throws MODEL_NOT_FOUND on a checkpoint, else as openModelSource */
-export async function openServedPack(directory: string): Promise<Pack> {
+/** Opens the pack that a daemon serves. @throws MODEL_NOT_FOUND on a checkpoint or without a directory, else as openModelSource */
+export async function openServedPack(directory: string | null): Promise<Pack> {
+  if (directory === null) throw new OdmoeError('MODEL_NOT_FOUND', 'no model: give the directory of a pack by --model');
   const source = await openModelSource(directory);
   if (source.kind === 'pack') return source;
   throw new OdmoeError(

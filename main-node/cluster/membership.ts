@@ -107,7 +107,7 @@ export class Membership {
     }
     this.refused.delete(address);
     this.add(address, peer.id, 'joined');
-    return { kind: 'welcome', welcome: { identity: own } };
+    return { kind: 'welcome', welcome: { identity: own, partialPack: false } };
   }
 
   /** Peers that were refused or do not answer. */
@@ -256,14 +256,15 @@ export class Membership {
     const own = this.options.identity();
     const stream = openWorkerStream(address, network);
     const limits = { hiddenSize: shape.hiddenSize, executeTimeoutMs: network.executeTimeoutMs };
-    const served = serveStream(stream, { kind: 'hello', hello: own }, own, (peer) => {
+    const served = serveStream(stream, { kind: 'hello', hello: own }, own, (peer, { partialPack }) => {
       if (roster.connectedBootId(peer.id) !== null) throw sameId(peer, address);
-      const link = new WorkerLink(peer, address, stream, limits, log);
+      const link = new WorkerLink(peer, address, stream, limits, log, partialPack);
       roster.addWorker(link);
       connected();
       return {
         receive: (reply) => {
           link.receive(reply);
+          if (reply.kind === 'status') roster.workerTold(link);
         },
         streamClosed: (error) => {
           roster.removeWorker(link, reasonOf(error));

@@ -25,19 +25,19 @@ export async function serveStream<Request, Reply extends FirstReply>(
   stream: PeerStream<Request, Reply>,
   hello: Request,
   own: NodeIdentity,
-  serve: (peer: NodeIdentity) => ServedLink<Reply>,
+  serve: (peer: NodeIdentity, welcome: Welcome) => ServedLink<Reply>,
 ): Promise<void> {
   const { promise: ended, settle } = closing(stream);
   // A peer may say more right behind its welcome; that waits here for the link.
   const early: Reply[] = [];
   const welcome = await firstReply(stream, hello, ended, early);
-  const refusal = checkPeer(own, welcome);
+  const refusal = checkPeer(own, welcome.identity);
   if (refusal !== null) {
     const error = refusalError(refusal);
     stream.close(error);
     throw error;
   }
-  const link = makeLink(stream, () => serve(welcome));
+  const link = makeLink(stream, () => serve(welcome.identity, welcome));
   for (const reply of early) link.receive(reply);
   stream.onMessage((reply) => {
     link.receive(reply);
@@ -87,7 +87,7 @@ async function firstReply<Request, Reply extends FirstReply>(
   hello: Request,
   ended: Promise<OdmoeError | null>,
   early: Reply[],
-): Promise<NodeIdentity> {
+): Promise<Welcome> {
   let timer: NodeJS.Timeout | undefined;
   const reply = await Promise.race([
     new Promise<FirstReply>((resolve) => {
@@ -110,7 +110,7 @@ async function firstReply<Request, Reply extends FirstReply>(
   ]).finally(() => {
     clearTimeout(timer);
   });
-  if ('welcome' in reply) return reply.welcome.identity;
+  if ('welcome' in reply) return reply.welcome;
   const error =
     'refusal' in reply
       ? refusalError(reply.refusal)

@@ -4,6 +4,7 @@ import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import { planPlacement } from '../../shared/placement/index.js';
 import type { Placement } from '../../shared/rpc/messages.js';
+import { FetchingWorkers } from './fetching-workers.js';
 import { isBeyondShadow, placedAddress } from './placed-address.js';
 import type { ShadowLink } from './shadow-link.js';
 import type { WorkerLink } from './worker-link.js';
@@ -12,13 +13,17 @@ import type { WorkerLink } from './worker-link.js';
 export const JOIN_BATCH_MS = 20;
 
 const DEFAULT_SLOTS = 1;
+/** Of placements that are not announced as such. */
+const PROSPECT_EPOCH = 0;
 
 /**
  * The daemons that are connected, and the placement that follows from them. Every change of the set of workers makes a
  * placement of a new epoch, announced to all before anything of that epoch is sent.
  */
 export class Roster {
+  /** Those that have what they need to be placed. */
   private readonly workers = new Map<string, WorkerLink>();
+  private readonly fetching: FetchingWorkers;
   /** Those that the current placement has been announced to. */
   private placed: ReadonlyMap<string, WorkerLink> = new Map();
   private readonly shadows: ShadowLink[] = [];
@@ -36,6 +41,15 @@ export class Roster {
     private readonly log: Logger,
   ) {
     this.latestEpoch = firstEpoch;
+    this.fetching = new FetchingWorkers({
+      plan: (links) => this.plan(links, PROSPECT_EPOCH),
+      placed: () => [...this.workers.values()],
+      shadows: () => this.shadows,
+      onReady: (links) => {
+        for (const link of links) this.place(link);
+      },
+      log,
+    });
   }
 
   /** null: no worker is connected. */
@@ -59,7 +73,7 @@ export class Roster {
   }
 
   connectedWorkers(): WorkerLink[] {
-    return [...this.workers.values()];
+    return [...this.workers.values(), ...this.fetching.unplaced];
   }
 
   connectedShadows(): readonly ShadowLink[] {
@@ -68,7 +82,7 @@ export class Roster {
 
   /** Resolves when every connected daemon has told its status anew, or after limitMs. */
   async nextStatuses(limitMs: number): Promise<void> {
-    const told = [...this.workers.values(), ...this.shadows].map((link) => link.latestStatus.next());
+    const told = [...this.connectedWorkers(), ...this.shadows].map((link) => link.latestStatus.next());
     const limit = new AbortController();
     try {
       await Promise.race([Promise.all(told), delay(limitMs, undefined, { signal: limit.signal })]);
@@ -79,7 +93,8 @@ export class Roster {
 
   /** Boot id of the connected daemon of that id; null: none is connected. */
   connectedBootId(id: string): string | null {
-    const link = this.workers.get(id) ?? this.shadows.find((shadow) => shadow.id === id);
+    const link =
+      this.connectedWorkers().find((worker) => worker.id === id) ?? this.shadows.find((shadow) => shadow.id === id);
     return link?.identity.bootId ?? null;
   }
 
@@ -89,18 +104,28 @@ export class Roster {
   }
 
   addWorker(link: WorkerLink): void {
-    this.workers.set(link.id, link);
-    this.log.info('worker joined', { worker: link.id, address: link.address, device: link.identity.device });
-    this.joinTimer ??= setTimeout(() => {
-      this.replan();
-    }, JOIN_BATCH_MS);
+    const { id, address, identity, partialPack } = link;
+    this.log.info('worker joined', {
+      worker: id,
+      address,
+      device: identity.device,
+      ...(partialPack && { partialPack }),
+    });
+    if (partialPack) this.fetching.add(link);
+    else this.place(link);
+  }
+
+  /** A worker has told its status. */
+  workerTold(link: WorkerLink): void {
+    if (link.partialPack) this.fetching.told(link);
   }
 
   removeWorker(link: WorkerLink, reason: string): void {
-    if (this.workers.get(link.id) !== link) return;
-    this.workers.delete(link.id);
+    const isFetching = this.fetching.remove(link);
+    if (!isFetching && this.workers.get(link.id) !== link) return;
+    if (!isFetching) this.workers.delete(link.id);
     this.log.warn('worker lost', { worker: link.id, address: link.address, reason, left: this.workers.size });
-    this.replan();
+    if (!isFetching) this.replan();
   }
 
   addShadow(link: ShadowLink): void {
@@ -108,6 +133,7 @@ export class Roster {
     const used = this.shadow === link;
     this.log.info('shadow joined', { shadow: link.id, address: link.address, standby: !used });
     if (used) this.announceToShadow();
+    this.fetching.announce();
   }
 
   removeShadow(link: ShadowLink, reason: string): void {
@@ -116,6 +142,7 @@ export class Roster {
     this.shadows.splice(index, 1);
     this.log.warn('shadow lost', { shadow: link.id, address: link.address, reason });
     if (index === 0) this.announceToShadow();
+    this.fetching.announce();
   }
 
   /** The placement, waiting up to graceMs for a worker to come; rejects with NO_WORKERS or CANCELLED. */
@@ -123,6 +150,8 @@ export class Roster {
     if (this.current === null) await this.waitForChange(graceMs, signal);
     if (signal.aborted) throw new OdmoeError('CANCELLED', 'the request was cancelled while it waited for a worker');
     if (this.current !== null) return this.current;
+    const fetching = this.fetching.describe();
+    if (fetching !== '') throw new OdmoeError('NO_WORKERS', `no worker is ready yet: ${fetching}; ask again later`);
     throw new OdmoeError(
       'NO_WORKERS',
       `no worker has been connected for ${graceMs} ms; start one ("odmoe worker") or see "odmoe status" for ` +
@@ -134,7 +163,15 @@ export class Roster {
   stop(): void {
     if (this.joinTimer !== null) clearTimeout(this.joinTimer);
     this.joinTimer = null;
+    this.fetching.stop();
     this.wake();
+  }
+
+  private place(link: WorkerLink): void {
+    this.workers.set(link.id, link);
+    this.joinTimer ??= setTimeout(() => {
+      this.replan();
+    }, JOIN_BATCH_MS);
   }
 
   private waitForChange(graceMs: number, signal: AbortSignal): Promise<void> {
@@ -160,27 +197,32 @@ export class Roster {
     if (this.joinTimer !== null) clearTimeout(this.joinTimer);
     this.joinTimer = null;
     this.latestEpoch += 1;
-    const placement = this.workers.size === 0 ? null : this.plan();
+    const links = [...this.workers.values()];
+    const placement = links.length === 0 ? null : this.plan(links, this.latestEpoch);
     this.current = placement;
     this.placed = new Map(this.workers);
-    if (placement === null) return;
+    if (placement === null) {
+      this.fetching.announce();
+      return;
+    }
     const groups = placement.groups.map((group) => group.workerIds.join(' '));
     this.log.info('placement announced', { epoch: placement.epoch, groups });
-    for (const link of this.connectedWorkers()) {
+    for (const link of links) {
       link.sendPlacement(placement);
       // A stream that breaks while it is written to has made a newer placement already.
       if (this.current !== placement) return;
     }
     this.announceToShadow();
+    this.fetching.announce();
     this.wake();
   }
 
-  private plan(): Placement {
-    const workers = this.connectedWorkers()
+  private plan(links: readonly WorkerLink[], epoch: number): Placement {
+    const workers = links
       .map((link) => ({ id: link.id, address: placedAddress(link), slots: link.status?.slots ?? DEFAULT_SLOTS }))
       .sort((a, b) => (a.id < b.id ? -1 : 1));
     return planPlacement({
-      epoch: this.latestEpoch,
+      epoch,
       workers,
       layers: this.shape.layers,
       experts: this.shape.experts,

@@ -6,6 +6,7 @@ import type {
   NodeStatus,
   Placement,
   Prediction,
+  Prospect,
   Release,
   WorkerReply,
   WorkerRequest,
@@ -50,6 +51,8 @@ export class WorkerLink {
     private readonly stream: PeerStream<WorkerRequest, WorkerReply>,
     private readonly settings: { hiddenSize: number; executeTimeoutMs: number },
     private readonly log: Logger,
+    /** It holds only some of the pack and fetches what it needs. */
+    readonly partialPack = false,
   ) {
     this.id = identity.id;
   }
@@ -89,6 +92,10 @@ export class WorkerLink {
     if (!this.closed) this.stream.send({ kind: 'placement', placement });
   }
 
+  sendProspect(prospect: Prospect): void {
+    if (!this.closed) this.stream.send({ kind: 'prospect', prospect });
+  }
+
   sendPrediction(prediction: Prediction): void {
     if (!this.closed) this.stream.send({ kind: 'prediction', prediction });
   }
@@ -107,6 +114,7 @@ export class WorkerLink {
         this.fail(reply.error.requestId, reply.error.code, reply.error.message);
         return;
       case 'status':
+        this.noteFetched(reply.status);
         this.latestStatus.take(reply.status);
         return;
       case 'welcome':
@@ -166,6 +174,11 @@ export class WorkerLink {
   private forget(requestId: number): void {
     this.pending.delete(requestId);
     this.awaitAnswer();
+  }
+
+  /** Executes may wait for experts that are on their way: while those come, the worker is not silent. */
+  private noteFetched(status: NodeStatus): void {
+    if (status.fetchReceivedBytes > (this.status?.fetchReceivedBytes ?? 0)) this.awaitAnswer();
   }
 
   /** Gives the worker the whole time anew, if it owes an answer. */

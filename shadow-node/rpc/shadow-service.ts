@@ -111,7 +111,7 @@ export class ShadowService implements PredictorEvents {
     this.refusals.welcomed(peer);
     // The same main again: its old stream is dead, we have only not noticed yet.
     this.main?.stream.close(new OdmoeError('PROTOCOL_VIOLATION', `main ${peer.id} has opened a newer stream`));
-    stream.send({ kind: 'welcome', welcome: { identity: this.options.identity() } });
+    stream.send({ kind: 'welcome', welcome: { identity: this.options.identity(), partialPack: false } });
     const statusTimer = setInterval(() => this.sendStatus(), STATUS_INTERVAL_MS);
     this.main = { stream, identity: peer, statusTimer };
     this.sendStatus();

@@ -15,8 +15,8 @@ export interface NodeSettings {
   role: RoleSetting;
   id: string;
   cluster: string;
-  /** Directory of the pack. */
-  modelPath: string;
+  /** Directory of the pack; null: a worker's own, into which it fetches main's. */
+  modelPath: string | null;
   /** Address to listen on, and port (0: any free one). */
   listenHost: string;
   listenPort: number;

@@ -62,7 +62,7 @@ export function isThisHost(name: string, host: ThisHost): boolean {
 
 /**
  * What one daemon runs with: defaults, then cluster.yaml, then the node's own entry in it, then flags. Throws CONFIG_INVALID
- * when the node cannot be told from the configuration or has no model.
+ * when the node cannot be told from the configuration, or is main or shadow and has no model.
  */
 export function resolveNodeSettings(
   role: RoleSetting,
@@ -174,10 +174,16 @@ function findEntry(
   return here[0] ?? null;
 }
 
-function modelPath(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode | null, flags: DaemonFlags): string {
+function modelPath(
+  role: RoleSetting,
+  config: ClusterConfig,
+  entry: ConfiguredNode | null,
+  flags: DaemonFlags,
+): string | null {
   if (flags.model !== undefined) return resolve(flags.model);
   const configured = entry?.model ?? config.model;
   if (configured === undefined) {
+    if (role === 'worker') return null;
     throw invalid(
       config,
       `the ${role} has no model: give the directory of a pack by --model, or \`model:\` in cluster.yaml`,

@@ -179,7 +179,8 @@ function planeProblem(
     if (chunk.codec === 'raw') {
       if (chunk.stored_bytes !== chunk.plain_bytes) return 'has a raw chunk of two sizes';
     } else if (chunk.codec !== codec) {
-      return `has a chunk of codec ${chunk.codec} in plane ${plane}, expected ${codec ?? 'raw'} or raw`;
+      const expectedCodecs = codec === null || codec === 'raw' ? 'raw' : `${codec} or raw`;
+      return `has a chunk of codec ${chunk.codec} in plane ${plane}, expected ${expectedCodecs}`;
     } else if (chunk.stored_bytes >= chunk.plain_bytes) {
       return `has a chunk of codec ${chunk.codec} that is no smaller than its contents`;
     }

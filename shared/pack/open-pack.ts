@@ -24,9 +24,17 @@ import {
   manifestSchema,
   shapeFromManifest,
 } from './manifest.js';
-import { DENSE_FILE, JOURNAL_FILE, MANIFEST_FILE, PACK_FORMAT, PACK_FORMAT_VERSION } from './pack-layout.js';
+import {
+  DENSE_FILE,
+  FETCH_JOURNAL_FILE,
+  JOURNAL_FILE,
+  MANIFEST_FILE,
+  PACK_FORMAT,
+  PACK_FORMAT_VERSION,
+} from './pack-layout.js';
 
-const MANIFEST_LIMIT_BYTES = 512 * 1024 * 1024;
+/** No manifest is larger. */
+export const MANIFEST_LIMIT_BYTES = 512 * 1024 * 1024;
 /** Contradictions named in one message. */
 const PROBLEMS_NAMED = 20;
 
@@ -45,7 +53,10 @@ export interface Pack extends ModelSource {
 
 /** Whether the directory holds a pack, whole or not. */
 export async function isPackDirectory(directory: string): Promise<boolean> {
-  return (await fileExists(join(directory, MANIFEST_FILE))) || (await fileExists(join(directory, JOURNAL_FILE)));
+  for (const name of [MANIFEST_FILE, JOURNAL_FILE, FETCH_JOURNAL_FILE]) {
+    if (await fileExists(join(directory, name))) return true;
+  }
+  return false;
 }
 
 /**
@@ -57,16 +68,33 @@ export async function openPack(directory: string): Promise<Pack> {
     throw readFailure(thrown, directory, { ...MANIFEST_ERRORS, remedy: 'give the directory of a pack' });
   });
   const path = join(absolute, MANIFEST_FILE);
-  if (!(await fileExists(path)) && (await fileExists(join(absolute, JOURNAL_FILE)))) {
+  if (!(await fileExists(path))) await requireNotBegun(absolute);
+  const bytes = await readBoundedFile(path, MANIFEST_LIMIT_BYTES, MANIFEST_ERRORS);
+  const pack = packOfManifest(absolute, bytes, path);
+  await checkFileSizes(absolute, pack.manifest);
+  return pack;
+}
+
+/** The pack that the bytes of a manifest describe; its files are not looked at. `path`: where the bytes are from. @throws as parseManifest */
+export function packOfManifest(directory: string, bytes: Uint8Array, path: string): Pack {
+  const manifest = parseManifest(parseJson(bytes, path, MANIFEST_ERRORS), path);
+  return packOf(directory, manifest, createHash('sha256').update(bytes).digest('hex'));
+}
+
+async function requireNotBegun(directory: string): Promise<void> {
+  if (await fileExists(join(directory, JOURNAL_FILE))) {
     throw new OdmoeError(
       'PACK_INCOMPLETE',
-      `${absolute}: the pack is not finished; run odmoe pack again with the same directories to finish it`,
+      `${directory}: the pack is not finished; run odmoe pack again with the same directories to finish it`,
     );
   }
-  const bytes = await readBoundedFile(path, MANIFEST_LIMIT_BYTES, MANIFEST_ERRORS);
-  const manifest = parseManifest(parseJson(bytes, path, MANIFEST_ERRORS), path);
-  await checkFileSizes(absolute, manifest);
-  return packOf(absolute, manifest, createHash('sha256').update(bytes).digest('hex'));
+  if (await fileExists(join(directory, FETCH_JOURNAL_FILE))) {
+    throw new OdmoeError(
+      'PACK_INCOMPLETE',
+      `${directory}: holds only what a worker has fetched of the pack; "odmoe worker --model ${directory}" goes on with it, ` +
+        'for anything else copy the whole pack',
+    );
+  }
 }
 
 /** Validates manifest.json in itself. @throws PACK_CORRUPT, MODEL_UNSUPPORTED */

@@ -11,6 +11,10 @@ export const DENSE_FILE = 'dense.safetensors';
 export const JOURNAL_FILE = 'packing.jsonl';
 /** Held by the process that is packing. */
 export const LOCK_FILE = 'packing.lock';
+/** Of a pack of which a worker fetches what it needs: experts that are here, the manifest to be, and who writes. */
+export const FETCH_JOURNAL_FILE = 'fetching.jsonl';
+export const FETCH_MANIFEST_FILE = 'fetching-manifest.json';
+export const FETCH_LOCK_FILE = 'fetching.lock';
 /** Ends the name of a file that is being written. */
 export const PARTIAL_SUFFIX = '.partial';
 

@@ -3,3 +3,4 @@ export { assignPredictedExperts } from './assign-predicted-experts.js';
 export { matchExperts, type ExpertAssignment, type ExpertMatch, type ExpertRelease } from './match-experts.js';
 export { workersForPrefillExpert } from './prefill-workers.js';
 export { chooseReplacement } from './choose-replacement.js';
+export { neededExperts, type ExpertPlace } from './needed-experts.js';

@@ -11,7 +11,12 @@ export {
   type UseLoaded,
 } from './cache-decisions.js';
 export { CachePools } from './cache-pools.js';
-export { PARTS_IN_MEMORY, type CompressionState, type LoadProfile } from './load-profile.js';
+export type { ScheduledOperation } from './block-timeline.js';
+export { PARTS_IN_MEMORY, type CompressionState, type LoadProfile, type PartlyLoadedState } from './load-profile.js';
+export type { LoadBlock, LoadTask, Recovery } from './load-task.js';
+export { fifoBlocks, lowerBound } from './schedule-bounds.js';
+export { scheduleBlocks, taskPlaces, type TaskPlace } from './schedule-blocks.js';
+export { blocksMakespanMs, simulateBlocks, type BlockSchedule } from './simulate-blocks.js';
 export {
   addCapacities,
   checkCapacities,

@@ -19,7 +19,9 @@ export interface LoadProfile {
 /** Which parts of an expert are in memory: none, its E-chunks, its SM-chunks, both, or the expert as it is executed. */
 export type CompressionState = 'missing' | 'exponent' | 'signMantissa' | 'compressed' | 'full';
 
-/** Sum over what is in memory, for each compression state. */
+/** States from which an expert must be reconstructed. */
+export type PartlyLoadedState = Exclude<CompressionState, 'full'>;
+
 export const PARTS_IN_MEMORY: Readonly<Record<CompressionState, { exponents: boolean; signMantissa: boolean }>> = {
   missing: { exponents: false, signMantissa: false },
   exponent: { exponents: true, signMantissa: false },

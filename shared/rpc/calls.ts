@@ -1,17 +1,18 @@
 /** Single calls: who is there, joining, status, and a generation. */
-import { Metadata, type ClientReadableStream } from '@grpc/grpc-js';
+import { Metadata } from '@grpc/grpc-js';
 import { OdmoeError, type ErrorCode } from '../errors/index.js';
-import { openChannel } from './channel.js';
+import { openChannel, type Channel } from './channel.js';
 import { CLUSTER_JOIN, CLUSTER_STATUS, INFERENCE_GENERATE, NODE_IDENTIFY, type RpcMethod } from './codecs.js';
 import type { GenerateReply, GenerateRequest, JoinReply, NodeIdentity, StatusReply } from './messages.js';
 import { atDialledAddress } from './node-status.js';
+import { readReplies } from './reply-reader.js';
 import { fromServiceError } from './rpc-errors.js';
 
 /** A main that answers no ping for so long counts as gone while an answer is awaited. */
 const GENERATE_KEEPALIVE = { keepaliveIntervalMs: 5000, keepaliveTimeoutMs: 5000 };
 
 /** Replies held for a slow reader before the sender is made to wait. */
-const REPLIES_HELD_LIMIT = 256;
+const ANSWER_REPLIES_LIMIT = 256;
 
 /** Who answers at the address. TIMEOUT when nobody does in time, NO_MAIN when the connection fails. */
 export function identifyPeer(address: string, timeoutMs: number): Promise<NodeIdentity> {
@@ -42,26 +43,29 @@ async function callOnce<Request, Reply>(
 ): Promise<Reply> {
   const channel = openChannel(address, null);
   try {
-    const bytes = await new Promise<Buffer>((resolve, reject) => {
-      const options = { deadline: Date.now() + timeoutMs };
-      channel.client.makeUnaryRequest(
-        method.path,
-        raw,
-        raw,
-        method.request.encode(request),
-        options,
-        (error, reply) => {
-          if (error !== null) reject(error);
-          else resolve(reply ?? Buffer.alloc(0));
-        },
-      );
-    });
-    return method.reply.decode(bytes);
+    return await callOver(channel, method, request, timeoutMs);
   } catch (thrown) {
     throw fromServiceError(thrown, lostCode, address);
   } finally {
     channel.close();
   }
+}
+
+/** One call over a channel that stands; rejects with what grpc-js gives. */
+export async function callOver<Request, Reply>(
+  { client }: Channel,
+  method: RpcMethod<Request, Reply>,
+  request: Request,
+  timeoutMs: number,
+): Promise<Reply> {
+  const bytes = await new Promise<Buffer>((resolve, reject) => {
+    const options = { deadline: Date.now() + timeoutMs };
+    client.makeUnaryRequest(method.path, raw, raw, method.request.encode(request), options, (error, reply) => {
+      if (error !== null) reject(error);
+      else resolve(reply ?? Buffer.alloc(0));
+    });
+  });
+  return method.reply.decode(bytes);
 }
 
 /**
@@ -84,7 +88,7 @@ export async function* generate(
   if (signal?.aborted === true) cancel();
   let finished = false;
   try {
-    for await (const bytes of readReplies(call, address)) {
+    for await (const bytes of readReplies(call, address, 'NO_MAIN', ANSWER_REPLIES_LIMIT)) {
       const reply = replyCodec.decode(bytes);
       finished ||= reply.kind === 'finished';
       yield reply;
@@ -94,41 +98,5 @@ export async function* generate(
     signal?.removeEventListener('abort', cancel);
     call.cancel();
     channel.close();
-  }
-}
-
-/** The call's messages in order, all of them even when an error follows; then the error is thrown. */
-async function* readReplies(call: ClientReadableStream<Buffer>, peer: string): AsyncGenerator<Buffer, void, undefined> {
-  const arrived: Buffer[] = [];
-  let error: OdmoeError | null = null;
-  let ended = false;
-  let wake: () => void = () => undefined;
-  call.on('data', (bytes: Buffer) => {
-    arrived.push(bytes);
-    if (arrived.length >= REPLIES_HELD_LIMIT) call.pause();
-    wake();
-  });
-  call.on('error', (thrown: unknown) => {
-    error = fromServiceError(thrown, 'NO_MAIN', peer);
-  });
-  call.on('end', () => {
-    ended = true;
-    wake();
-  });
-  for (;;) {
-    const next = arrived.shift();
-    if (next !== undefined) {
-      if (call.isPaused() && arrived.length < REPLIES_HELD_LIMIT / 2) call.resume();
-      yield next;
-    } else if (ended) {
-      // Lets an 'error' that grpc-js emits beside 'end' arrive first.
-      await new Promise((resolve) => setImmediate(resolve));
-      if (error !== null) throw error as OdmoeError;
-      return;
-    } else {
-      await new Promise<void>((resolve) => {
-        wake = resolve;
-      });
-    }
   }
 }

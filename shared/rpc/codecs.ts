@@ -11,12 +11,17 @@ import type {
   GenerateRequest,
   JoinReply,
   NodeIdentity,
+  PackDescription,
+  PackPiece,
+  ReadManifestRequest,
+  ReadPackRequest,
   ShadowReply,
   ShadowRequest,
   StatusReply,
   WorkerReply,
   WorkerRequest,
 } from './messages.js';
+import { validatePackDescription, validatePackPiece, validateReadPackRequest } from './pack-validation.js';
 import { decodeExecuteRequest, decodeResultReply, encodeExecuteRequest, encodeResultReply } from './tensor-messages.js';
 
 /** `decode` throws OdmoeError: PROTOCOL_VIOLATION, or REQUEST_INVALID for what a user asked. */
@@ -32,7 +37,9 @@ export interface RpcMethod<Request, Reply> {
   readonly reply: MessageCodec<Reply>;
 }
 
-const PROTO_FILES = ['node', 'placement', 'worker', 'shadow', 'inference'].map((name) => `odmoe/v1/${name}.proto`);
+const PROTO_FILES = ['node', 'placement', 'worker', 'shadow', 'inference', 'pack'].map(
+  (name) => `odmoe/v1/${name}.proto`,
+);
 
 const definitions = loadSync(PROTO_FILES, {
   includeDirs: [join(packageRoot(), 'proto')],
@@ -50,6 +57,9 @@ const identify = methodOf('odmoe.v1.Node', 'Identify');
 const joinCluster = methodOf('odmoe.v1.Cluster', 'Join');
 const status = methodOf('odmoe.v1.Cluster', 'Status');
 const generate = methodOf('odmoe.v1.Inference', 'Generate');
+const describePack = methodOf('odmoe.v1.Pack', 'Describe');
+const readManifest = methodOf('odmoe.v1.Pack', 'Manifest');
+const readPack = methodOf('odmoe.v1.Pack', 'Read');
 
 const workerRequestCodec = codec<WorkerRequest>(
   serveWorker.requestSerialize,
@@ -120,6 +130,24 @@ export const INFERENCE_GENERATE: RpcMethod<GenerateRequest, GenerateReply> = {
     if (reply.kind === undefined) throw new OdmoeError('PROTOCOL_VIOLATION', 'a reply to Generate holds nothing');
     return reply;
   }),
+};
+
+export const PACK_DESCRIBE: RpcMethod<Record<string, never>, PackDescription> = {
+  path: describePack.path,
+  request: codec(describePack.requestSerialize, describePack.requestDeserialize, unchanged),
+  reply: codec(describePack.responseSerialize, describePack.responseDeserialize, validatePackDescription),
+};
+
+export const PACK_MANIFEST: RpcMethod<ReadManifestRequest, PackPiece> = {
+  path: readManifest.path,
+  request: codec(readManifest.requestSerialize, readManifest.requestDeserialize, unchanged<ReadManifestRequest>),
+  reply: codec(readManifest.responseSerialize, readManifest.responseDeserialize, validatePackPiece),
+};
+
+export const PACK_READ: RpcMethod<ReadPackRequest, PackPiece> = {
+  path: readPack.path,
+  request: codec(readPack.requestSerialize, readPack.requestDeserialize, validateReadPackRequest),
+  reply: codec(readPack.responseSerialize, readPack.responseDeserialize, validatePackPiece),
 };
 
 function validateJoinReply(reply: JoinReply): JoinReply {

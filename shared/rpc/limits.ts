@@ -25,6 +25,16 @@ export const CONNECT_TIMEOUT_MS = 3000;
 /** How long a stream's first message may take: hello from its opener, the answer from the other side. */
 export const HANDSHAKE_TIMEOUT_MS = 5000;
 
+/** Largest piece of a pack in one message, and how many of them one stream holds for a reader before it waits for it. */
+export const PACK_PIECE_BYTES = 256 * 1024;
+export const PACK_PIECES_HELD_LIMIT = 4;
+
+/** Replies of a stream that wait for their reader before the next one is made. */
+export const REPLIES_HELD_LIMIT = 16;
+
+/** Daemons that a worker asks for what it lacks. */
+export const PACK_SOURCES_LIMIT = 64;
+
 /** How long a client may leave the replies to its call untaken before the call is given up, and what it holds freed. */
 export const SLOW_READER_LIMIT_MS = 60_000;
 

@@ -1,6 +1,7 @@
 /** What a received message must hold before a handler sees it. Each throws PROTOCOL_VIOLATION (or REQUEST_INVALID). */
 import { OdmoeError, type ErrorCode } from '../errors/index.js';
-import { ROWS_LIMIT, TEXT_LENGTH_LIMIT } from './limits.js';
+import { isAddress } from './addresses.js';
+import { PACK_SOURCES_LIMIT, ROWS_LIMIT, TEXT_LENGTH_LIMIT } from './limits.js';
 import type {
   AlignKeyValueRows,
   Execute,
@@ -8,6 +9,7 @@ import type {
   NodeIdentity,
   NodeStatus,
   Placement,
+  Prospect,
   Refusal,
   ShadowReply,
   ShadowRequest,
@@ -45,6 +47,10 @@ export function validateWorkerRequest(message: WorkerRequest): WorkerRequest {
       return message;
     case 'release':
       requireCounts('release', message.release, ['epoch', 'sequence']);
+      return message;
+    case 'prospect':
+      requireCounts('prospect', message.prospect, ['number']);
+      validateProspect(message.prospect);
       return message;
     default:
       throw noKind('WorkerRequest');
@@ -125,13 +131,13 @@ export function validateShadowReply(message: ShadowReply): ShadowReply {
   }
 }
 
-function validateNodeStatus({ identity, cache }: NodeStatus): void {
+function validateNodeStatus({ identity, cache, fetchProblem }: NodeStatus): void {
   validateIdentity(identity);
+  validateShownText('fetch_problem of a status', fetchProblem);
   if (cache === null) return;
   const counts: unknown[] = [cache.capacities, cache.kept, cache.hits];
   if (counts.includes(null)) throw violation(`the status of ${identity.id} tells of a cache without its pools`);
-  if (cache.policy.length > TEXT_LENGTH_LIMIT || CONTROL_CHARACTER.test(cache.policy))
-    throw violation(`the status of ${identity.id} names no cache policy`);
+  validateShownText('cache policy of a status', cache.policy);
 }
 
 /** Texts of bounded length and a role. A null identity is what a missing nested message decodes to. */
@@ -139,13 +145,18 @@ export function validateIdentity(identity: NodeIdentity | null | undefined): Nod
   if (identity === null || identity === undefined) throw violation('an identity is missing');
   const texts = ['id', 'cluster', 'modelName', 'packDigest', 'bootId', 'address', 'device'] as const;
   for (const name of texts) {
-    if (identity[name].length > TEXT_LENGTH_LIMIT) throw violation(`${name} of an identity is too long`);
-    if (CONTROL_CHARACTER.test(identity[name])) throw violation(`${name} of an identity holds control characters`);
+    validateShownText(`${name} of an identity`, identity[name]);
   }
   if (identity.id === '') throw violation('an identity has no id');
   const known = ['ROLE_MAIN', 'ROLE_SHADOW', 'ROLE_WORKER'].includes(identity.role);
   if (!known) throw violation(`the identity of ${identity.id} has the unknown role ${identity.role}`);
   return identity;
+}
+
+/** Of bounded length, and nothing in it that a terminal would act on. */
+function validateShownText(name: string, text: string): void {
+  if (text.length > TEXT_LENGTH_LIMIT) throw violation(`${name} is too long`);
+  if (CONTROL_CHARACTER.test(text)) throw violation(`${name} holds control characters`);
 }
 
 export function validateRefusal(refusal: Refusal): void {
@@ -198,6 +209,15 @@ function validatePlacement(placement: Placement): void {
     if (stranger !== undefined)
       throw violation(`a group of a placement names ${stranger}, who is not among its workers`);
   }
+}
+
+function validateProspect({ placement, sources }: Unchecked<Prospect>): void {
+  if (placement === null || placement === undefined) throw violation('a prospect has no placement');
+  validatePlacement(placement);
+  if (sources === null || sources === undefined || sources.length > PACK_SOURCES_LIMIT) {
+    throw violation(`a prospect names more than ${PACK_SOURCES_LIMIT} sources`);
+  }
+  for (const source of sources) if (!isAddress(source)) throw violation('a source of a prospect is not HOST:PORT');
 }
 
 /** uint64 fields come as numbers: above 2^53 they would silently be others. */

@@ -24,6 +24,7 @@ export interface Refusal {
 
 export interface Welcome {
   identity: NodeIdentity;
+  partialPack: boolean;
 }
 
 export interface StreamError {
@@ -74,6 +75,11 @@ export interface NodeStatus {
   alignedTokens: number;
   alignedKvRows: number;
   cache: CacheStatus | null;
+  fetchNeededBytes: number;
+  fetchHeldBytes: number;
+  fetchReceivedBytes: number;
+  fetchReadyFor: number;
+  fetchProblem: string;
 }
 
 export interface PlacedWorker {
@@ -94,6 +100,12 @@ export interface Placement {
   layers: number;
   experts: number;
   expertsPerToken: number;
+}
+
+export interface Prospect {
+  number: number;
+  placement: Placement;
+  sources: string[];
 }
 
 export interface Prediction {
@@ -145,7 +157,8 @@ export type WorkerRequest =
   | { kind: 'placement'; placement: Placement }
   | { kind: 'prediction'; prediction: Prediction }
   | { kind: 'execute'; execute: Execute }
-  | { kind: 'release'; release: Release };
+  | { kind: 'release'; release: Release }
+  | { kind: 'prospect'; prospect: Prospect };
 
 export type WorkerReply =
   | { kind: 'welcome'; welcome: Welcome }
@@ -277,6 +290,30 @@ export type GenerateReply =
   | { kind: 'finished'; finished: Finished };
 
 export type JoinReply = { kind: 'welcome'; welcome: Welcome } | { kind: 'refusal'; refusal: Refusal };
+
+export interface PackDescription {
+  packDigest: string;
+  layers: number;
+  experts: number;
+  /** Bit layer * experts + expert, the lowest of a byte first. */
+  heldExperts: Uint8Array;
+  whole: boolean;
+}
+
+export interface ReadManifestRequest {
+  packDigest: string;
+}
+
+export interface ReadPackRequest {
+  packDigest: string;
+  file: string;
+  offsetBytes: number;
+  lengthBytes: number;
+}
+
+export interface PackPiece {
+  bytes: Uint8Array;
+}
 
 export interface PeerProblem {
   address: string;

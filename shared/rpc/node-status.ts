@@ -31,6 +31,11 @@ export function emptyNodeStatus(identity: NodeIdentity): NodeStatus {
     alignedTokens: 0,
     alignedKvRows: 0,
     cache: null,
+    fetchNeededBytes: 0,
+    fetchHeldBytes: 0,
+    fetchReceivedBytes: 0,
+    fetchReadyFor: 0,
+    fetchProblem: '',
   };
 }
 

@@ -8,7 +8,7 @@ import {
 import { HealthImplementation } from 'grpc-health-check';
 import { createServer } from 'node:net';
 import type { NodeSettings } from '../config/node-settings.js';
-import { OdmoeError } from '../errors/index.js';
+import { OdmoeError, type ErrorCode } from '../errors/index.js';
 import type { Logger } from '../log/index.js';
 import { formatAddress, parseAddress } from './addresses.js';
 import { serverOptions } from './channel-options.js';
@@ -17,17 +17,24 @@ import {
   CLUSTER_STATUS,
   INFERENCE_GENERATE,
   NODE_IDENTIFY,
+  PACK_DESCRIBE,
+  PACK_MANIFEST,
+  PACK_READ,
   SHADOW_SERVE,
   WORKER_SERVE,
   type RpcMethod,
 } from './codecs.js';
 import { serverCredentials, unprotectedWarning } from './credentials.js';
-import { CLOSE_GRACE_MS, SLOW_READER_LIMIT_MS } from './limits.js';
+import { CLOSE_GRACE_MS, PACK_PIECES_HELD_LIMIT, REPLIES_HELD_LIMIT, SLOW_READER_LIMIT_MS } from './limits.js';
 import type {
   GenerateReply,
   GenerateRequest,
   JoinReply,
   NodeIdentity,
+  PackDescription,
+  PackPiece,
+  ReadManifestRequest,
+  ReadPackRequest,
   ShadowReply,
   ShadowRequest,
   StatusReply,
@@ -36,7 +43,7 @@ import type {
 } from './messages.js';
 import { GrpcPeerStream, type PeerStream } from './peer-stream.js';
 import { toServiceError } from './rpc-errors.js';
-import { answerOnce, answerStreaming, type RawServerStream } from './server-handlers.js';
+import { answerOnce, answerStreaming, type RawServerStream, type StreamingLimits } from './server-handlers.js';
 
 export interface RpcServerOptions {
   host: string;
@@ -45,7 +52,8 @@ export interface RpcServerOptions {
   network: NodeSettings['network'];
   log: Logger;
   identity: () => NodeIdentity;
-  worker?: (stream: PeerStream<WorkerReply, WorkerRequest>) => void;
+  /** `peerHost` is the address that the peer came from. */
+  worker?: (stream: PeerStream<WorkerReply, WorkerRequest>, peerHost: string) => void;
   shadow?: (stream: PeerStream<ShadowReply, ShadowRequest>) => void;
   cluster?: {
     /** `peerHost` is the address that the caller came from. */
@@ -54,6 +62,12 @@ export interface RpcServerOptions {
   };
   /** `signal` aborts when the client goes away. */
   inference?: (request: GenerateRequest, signal: AbortSignal) => AsyncIterable<GenerateReply>;
+  /** What this daemon holds of its pack; each signal aborts when the reader goes away. */
+  pack?: {
+    describe(): PackDescription;
+    manifest(request: ReadManifestRequest, signal: AbortSignal): AsyncIterable<PackPiece>;
+    read(request: ReadPackRequest, signal: AbortSignal): AsyncIterable<PackPiece>;
+  };
   /** How long a client may leave replies untaken; default SLOW_READER_LIMIT_MS. */
   slowReaderLimitMs?: number;
 }
@@ -94,6 +108,7 @@ export async function startRpcServer(options: RpcServerOptions): Promise<RpcServ
 
 function addServices(server: Server, options: RpcServerOptions, openStreams: Set<PeerStream<never, unknown>>): void {
   const { worker, shadow, cluster, inference, log } = options;
+  const slowReaderLimitMs = options.slowReaderLimitMs ?? SLOW_READER_LIMIT_MS;
   addMethod(server, NODE_IDENTIFY, {
     handler: answerOnce(NODE_IDENTIFY, log, async () => options.identity()),
     streams: 'none',
@@ -111,14 +126,36 @@ function addServices(server: Server, options: RpcServerOptions, openStreams: Set
     addMethod(server, CLUSTER_STATUS, { handler: status, streams: 'none' });
   }
   if (inference !== undefined) {
-    const handler = answerStreaming(
-      INFERENCE_GENERATE,
-      log,
-      inference,
-      options.slowReaderLimitMs ?? SLOW_READER_LIMIT_MS,
-    );
+    const limits = { slowReaderLimitMs, repliesHeld: REPLIES_HELD_LIMIT, everyday: NOTHING_EVERYDAY };
+    const handler = answerStreaming(INFERENCE_GENERATE, log, inference, limits);
     addMethod(server, INFERENCE_GENERATE, { handler, streams: 'reply' });
   }
+  if (options.pack !== undefined) addPackService(server, options.pack, slowReaderLimitMs, log);
+}
+
+const NOTHING_EVERYDAY: ReadonlySet<ErrorCode> = new Set();
+/** A reader that hears that a node is busy, or has not got an expert, asks another one. */
+const EVERYDAY_OF_PACK: ReadonlySet<ErrorCode> = new Set(['QUEUE_FULL', 'PACK_INCOMPLETE']);
+
+function addPackService(
+  server: Server,
+  pack: NonNullable<RpcServerOptions['pack']>,
+  slowReaderLimitMs: number,
+  log: Logger,
+): void {
+  addMethod(server, PACK_DESCRIBE, {
+    handler: answerOnce(PACK_DESCRIBE, log, async () => pack.describe()),
+    streams: 'none',
+  });
+  const limits: StreamingLimits = {
+    slowReaderLimitMs,
+    repliesHeld: PACK_PIECES_HELD_LIMIT,
+    everyday: EVERYDAY_OF_PACK,
+  };
+  const manifest = answerStreaming(PACK_MANIFEST, log, (request, signal) => pack.manifest(request, signal), limits);
+  addMethod(server, PACK_MANIFEST, { handler: manifest, streams: 'reply' });
+  const read = answerStreaming(PACK_READ, log, (request, signal) => pack.read(request, signal), limits);
+  addMethod(server, PACK_READ, { handler: read, streams: 'reply' });
 }
 
 interface MethodBinding {
@@ -144,7 +181,7 @@ function addMethod<Request, Reply>(server: Server, method: RpcMethod<Request, Re
 
 function serveStreams<Request, Reply>(
   method: RpcMethod<Request, Reply>,
-  serve: (stream: PeerStream<Reply, Request>) => void,
+  serve: (stream: PeerStream<Reply, Request>, peerHost: string) => void,
   openStreams: Set<PeerStream<never, unknown>>,
   log: Logger,
 ): (call: RawServerStream) => void {
@@ -173,7 +210,7 @@ function serveStreams<Request, Reply>(
       });
     });
     call.on('close', () => openStreams.delete(stream));
-    serve(stream);
+    serve(stream, parseAddress(peer).host);
   };
 }
 

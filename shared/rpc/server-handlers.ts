@@ -1,6 +1,6 @@
 /** Handlers of single calls for grpc-js: decode, run, encode, and every fault answered as an OdmoeError. */
 import type { ServerDuplexStream, ServerUnaryCall, ServerWritableStream, sendUnaryData } from '@grpc/grpc-js';
-import { OdmoeError, toOdmoeError } from '../errors/index.js';
+import { OdmoeError, toOdmoeError, type ErrorCode } from '../errors/index.js';
 import type { Logger } from '../log/index.js';
 import type { RpcMethod } from './codecs.js';
 import { toServiceError } from './rpc-errors.js';
@@ -28,20 +28,33 @@ export function answerOnce<Request, Reply>(
   };
 }
 
-/**
- * One request, many replies at the client's pace; a client that takes none for slowReaderLimitMs is given up. The signal aborts
- * when the client goes away.
- */
+export interface StreamingLimits {
+  /** A client that takes no reply for so long is given up. */
+  slowReaderLimitMs: number;
+  /** Replies that wait for the client before the next one is made. */
+  repliesHeld: number;
+  /** Errors that are nothing to warn of here. */
+  everyday: ReadonlySet<ErrorCode>;
+}
+
+/** One request, many replies at the client's pace. The signal aborts when the client goes away. */
 export function answerStreaming<Request, Reply>(
   method: RpcMethod<Request, Reply>,
   log: Logger,
   run: (request: Request, signal: AbortSignal) => AsyncIterable<Reply>,
-  slowReaderLimitMs: number,
+  limits: StreamingLimits,
 ): (call: ServerWritableStream<Buffer, Buffer>) => void {
   const answer = async (call: ServerWritableStream<Buffer, Buffer>, signal: AbortSignal): Promise<void> => {
+    let taken: () => void = () => undefined;
     for await (const reply of run(method.request.decode(call.request), signal)) {
       if (signal.aborted) return;
-      if (!call.write(method.reply.encode(reply))) await drained(call, signal, slowReaderLimitMs);
+      call.write(method.reply.encode(reply), () => {
+        taken();
+      });
+      while (call.writableLength >= limits.repliesHeld && !signal.aborted) {
+        const room = new Promise<void>((resolve) => (taken = resolve));
+        await withinLimit(room, signal, limits.slowReaderLimitMs);
+      }
     }
   };
   return (call) => {
@@ -55,24 +68,18 @@ export function answerStreaming<Request, Reply>(
       },
       (thrown: unknown) => {
         if (gone.signal.aborted) return;
-        logFault(log, method.path, call.getPeer(), thrown);
+        logFault(log, method.path, call.getPeer(), thrown, limits.everyday);
         call.emit('error', toServiceError(thrown));
       },
     );
   };
 }
 
-/** Resolves when there is room again or the client is gone. Throws TIMEOUT after limitMs without either. */
-async function drained(
-  call: ServerWritableStream<Buffer, Buffer>,
-  signal: AbortSignal,
-  limitMs: number,
-): Promise<void> {
-  if (signal.aborted) return;
+/** Resolves when a reply has been taken or the client is gone. Throws TIMEOUT after limitMs without either. */
+async function withinLimit(taken: Promise<void>, signal: AbortSignal, limitMs: number): Promise<void> {
   await new Promise<void>((resolve, reject) => {
     const settle = (error: OdmoeError | null): void => {
       clearTimeout(timer);
-      call.removeListener('drain', go);
       signal.removeEventListener('abort', go);
       if (error === null) resolve();
       else reject(error);
@@ -84,15 +91,24 @@ async function drained(
       const what = `the client has taken none of the replies that wait for it for ${limitMs} ms, so its call was ended`;
       settle(new OdmoeError('TIMEOUT', `${what}: ask again and read the answer as it comes`));
     }, limitMs);
-    call.once('drain', go);
+    void taken.then(go);
     signal.addEventListener('abort', go, { once: true });
   });
 }
 
+const NONE: ReadonlySet<ErrorCode> = new Set();
+
 /** A defect of ours is an error; what the caller did wrong is a warning. */
-function logFault(log: Logger, method: string, peer: string, thrown: unknown): void {
+function logFault(
+  log: Logger,
+  method: string,
+  peer: string,
+  thrown: unknown,
+  everyday: ReadonlySet<ErrorCode> = NONE,
+): void {
   const error = toOdmoeError(thrown);
   const fields = { method, peer, error };
   if (error.code === 'INTERNAL') log.error('a call failed', { ...fields, stack: error.stack });
+  else if (everyday.has(error.code)) log.debug('a call was answered with an error', fields);
   else log.warn('a call was answered with an error', fields);
 }

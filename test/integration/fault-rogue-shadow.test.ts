@@ -51,7 +51,7 @@ describe('a shadow that does not behave', () => {
       shadow: (stream) => {
         stream.onClose(() => undefined);
         stream.onMessage((message) => {
-          if (message.kind === 'hello') stream.send({ kind: 'welcome', welcome: { identity } });
+          if (message.kind === 'hello') stream.send({ kind: 'welcome', welcome: { identity, partialPack: false } });
           if (message.kind === 'token') onToken(stream, message.token);
         });
       },

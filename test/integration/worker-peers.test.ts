@@ -77,7 +77,10 @@ describe('worker daemon: its start and its peers', () => {
       cluster: {
         join: async (identity) => {
           knocks.push(identity.address);
-          return { kind: 'welcome', welcome: { identity: { ...identity, id: 'main', role: 'ROLE_MAIN' } } };
+          return {
+            kind: 'welcome',
+            welcome: { identity: { ...identity, id: 'main', role: 'ROLE_MAIN' }, partialPack: false },
+          };
         },
         status: () => assert.fail('nobody asks'),
       },

@@ -64,7 +64,7 @@ describe('the address that a daemon advertises', () => {
       ...{ host: '127.0.0.1', port: 0, network: testSettings('main', '/nowhere').network, log: SILENT },
       identity: () => own,
       cluster: {
-        join: async () => ({ kind: 'welcome', welcome: { identity: own } }),
+        join: async () => ({ kind: 'welcome', welcome: { identity: own, partialPack: false } }),
         status: async () => ({ nodes: [emptyNodeStatus(own)], ...nothing }),
       },
     });

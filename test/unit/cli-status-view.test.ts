@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { statusJson, statusLines } from '../../cli/output/status-view.js';
 import { tableLines } from '../../cli/output/table.js';
-import { formatBytes, formatDuration } from '../../cli/output/units.js';
+import { formatBytes, formatDuration } from '../../shared/terminal/units.js';
 import {
   emptyNodeStatus,
   type NodeIdentity,

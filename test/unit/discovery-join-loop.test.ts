@@ -50,7 +50,7 @@ describe('joining a main', () => {
       cluster: {
         join: async (identity) => {
           joins += 1;
-          return { kind: 'welcome', welcome: { identity } };
+          return { kind: 'welcome', welcome: { identity, partialPack: false } };
         },
         status: () => assert.fail('nobody asks'),
       },

@@ -6,41 +6,13 @@ import { matrixValues } from '../../engine/packing/matrix-values.js';
 import { verifyPack } from '../../engine/packing/verify-pack.js';
 import { EXPERT_PARTS } from '../../shared/model/model-family.js';
 import type { TensorSource } from '../../shared/model/tensor-source.js';
-import type { WeightDtype } from '../../shared/model/weight-dtype.js';
 import type { ManifestExpertTensor } from '../../shared/pack/manifest.js';
 import { openPack } from '../../shared/pack/open-pack.js';
 import { codecSetting, PACK_CODECS, type PackCodec } from '../../shared/pack/pack-codec.js';
 import { CHUNK_ALIGNMENT_BYTES } from '../../shared/pack/pack-layout.js';
-import { noise, TINY_CONFIG, tinyTensors, type TinyTensor } from './tiny-checkpoint.js';
+import { MEDIUM_CONFIG, weightTensors } from './medium-checkpoint.js';
+import { TINY_CONFIG, tinyTensors, type TinyTensor } from './tiny-checkpoint.js';
 import { directoryDigests, pack, refusal, TOOLS, withCheckpoint } from './tiny-pack.js';
-
-/** Matrices large enough that codecs gain on them. */
-const MEDIUM_CONFIG = { ...TINY_CONFIG, hidden_size: 64, intermediate_size: 80, num_local_experts: 2 };
-
-/** Values spread like trained weights: a normal distribution, rounded toward zero to the type. */
-function weights(dtype: WeightDtype): (sizeBytes: number, seed: number) => Uint8Array {
-  return (sizeBytes, seed) => {
-    const random = new DataView(noise(sizeBytes * 8 + 64, seed).buffer);
-    const bytes = new Uint8Array(sizeBytes);
-    const view = new DataView(bytes.buffer);
-    const width = dtype === 'F32' ? 4 : 2;
-    for (let at = 0; at < sizeBytes; at += width) {
-      const uniform = (offset: number): number => (random.getUint32(at * 8 + offset) + 0.5) / 2 ** 32;
-      const value = 0.02 * Math.sqrt(-2 * Math.log(uniform(0))) * Math.cos(2 * Math.PI * uniform(4));
-      const bits = new Uint32Array(Float32Array.of(value).buffer)[0] ?? 0;
-      if (dtype === 'F32') view.setUint32(at, bits, true);
-      else view.setUint16(at, dtype === 'BF16' ? bits >>> 16 : halfOf(bits), true);
-    }
-    return bytes;
-  };
-}
-
-/** FP16 bits of a small normal FP32, rounded toward zero; what is below FP16's normal numbers becomes a zero. */
-function halfOf(bits: number): number {
-  const exponent = ((bits >>> 23) & 0xff) - 112;
-  const sign = (bits >>> 16) & 0x8000;
-  return exponent < 1 ? sign : sign | (exponent << 10) | ((bits >>> 13) & 0x3ff);
-}
 
 async function shippedValues(tensor: TensorSource): Promise<Buffer> {
   const [chunk] = tensor.chunks;
@@ -85,7 +57,7 @@ async function packAndCompare(
 /** The 65,536 patterns in the first matrix of a checkpoint with 256 x 256 experts, weights everywhere else. */
 function withAllPatterns(dtype: 'BF16' | 'F16', config: Readonly<Record<string, unknown>>): TinyTensor[] {
   const patterns = new Uint8Array(Uint16Array.from({ length: 65536 }, (_, index) => index).buffer);
-  return tinyTensors(config, () => dtype, weights(dtype)).map((tensor) =>
+  return weightTensors(dtype, config).map((tensor) =>
     tensor.name.endsWith('layers.0.block_sparse_moe.experts.0.w1.weight') ? { ...tensor, data: patterns } : tensor,
   );
 }
@@ -94,7 +66,7 @@ describe('packing with every codec', () => {
   for (const dtype of ['BF16', 'F16', 'F32'] as const) {
     for (const codec of PACK_CODECS) {
       it(`gives back ${dtype} weights bit for bit (${codec})`, async () => {
-        const tensors = tinyTensors(MEDIUM_CONFIG, () => dtype, weights(dtype));
+        const tensors = weightTensors(dtype);
         await withCheckpoint(
           async (checkpoint, output) => {
             for (const shards of [1, 3]) {
@@ -149,7 +121,7 @@ describe('packing with every codec', () => {
           );
         }
       },
-      tinyTensors(MEDIUM_CONFIG, () => 'F16', weights('F16')),
+      weightTensors('F16'),
       MEDIUM_CONFIG,
     );
   });
@@ -178,7 +150,7 @@ describe('packing with every codec', () => {
         assert.ok(resumed.resumedFiles > 0);
         assert.deepEqual(await verifyPack(await openPack(output), TOOLS), []);
       },
-      tinyTensors(MEDIUM_CONFIG, () => 'BF16', weights('BF16')),
+      weightTensors('BF16'),
       MEDIUM_CONFIG,
     );
   });

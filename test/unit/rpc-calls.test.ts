@@ -163,13 +163,16 @@ describe('calls', function () {
           if (identity.cluster !== MAIN.cluster) {
             return { kind: 'refusal', refusal: { code: 'NODE_REFUSED', message: 'other cluster' } };
           }
-          return { kind: 'welcome', welcome: { identity: MAIN } };
+          return { kind: 'welcome', welcome: { identity: MAIN, partialPack: false } };
         },
         status: async () => STATUS,
       },
     });
     const worker: NodeIdentity = { ...MAIN, id: 'w', role: 'ROLE_WORKER' };
-    assert.deepEqual(await joinMain(address, worker, 2000), { kind: 'welcome', welcome: { identity: MAIN } });
+    assert.deepEqual(await joinMain(address, worker, 2000), {
+      kind: 'welcome',
+      welcome: { identity: MAIN, partialPack: false },
+    });
     const refused = await joinMain(address, { ...worker, cluster: 'x' }, 2000);
     assert.equal(refused.kind, 'refusal');
     assert.deepEqual(joined, [

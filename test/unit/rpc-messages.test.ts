@@ -6,7 +6,7 @@ import type * as Messages from '../../shared/rpc/index.js';
 
 const root = new protobuf.Root();
 root.resolvePath = (_origin, target) => join(packageRoot(), 'proto', target);
-root.loadSync(['odmoe/v1/worker.proto', 'odmoe/v1/shadow.proto', 'odmoe/v1/inference.proto']);
+root.loadSync(['worker', 'shadow', 'inference', 'pack'].map((name) => `odmoe/v1/${name}.proto`));
 
 /** The names of T's members: complete, because the compiler asks for each. */
 type Names<T> = Record<keyof Required<T>, true>;
@@ -25,7 +25,7 @@ const MEMBERS: Record<string, Record<string, true>> = {
     device: true,
   } satisfies Names<Messages.NodeIdentity>,
   Refusal: { code: true, message: true } satisfies Names<Messages.Refusal>,
-  Welcome: { identity: true } satisfies Names<Messages.Welcome>,
+  Welcome: { identity: true, partialPack: true } satisfies Names<Messages.Welcome>,
   StreamError: { code: true, message: true, requestId: true, epoch: true } satisfies Names<Messages.StreamError>,
   NodeStatus: {
     identity: true,
@@ -52,6 +52,11 @@ const MEMBERS: Record<string, Record<string, true>> = {
     alignedTokens: true,
     alignedKvRows: true,
     cache: true,
+    fetchNeededBytes: true,
+    fetchHeldBytes: true,
+    fetchReceivedBytes: true,
+    fetchReadyFor: true,
+    fetchProblem: true,
   } satisfies Names<Messages.NodeStatus>,
   CacheStatus: {
     policy: true,
@@ -77,6 +82,7 @@ const MEMBERS: Record<string, Record<string, true>> = {
     experts: true,
     expertsPerToken: true,
   } satisfies Names<Messages.Placement>,
+  Prospect: { number: true, placement: true, sources: true } satisfies Names<Messages.Prospect>,
   Prediction: {
     epoch: true,
     sequence: true,
@@ -182,6 +188,21 @@ const MEMBERS: Record<string, Record<string, true>> = {
     reloads: true,
     nodes: true,
   } satisfies Names<Messages.Finished>,
+  PackDescription: {
+    packDigest: true,
+    layers: true,
+    experts: true,
+    heldExperts: true,
+    whole: true,
+  } satisfies Names<Messages.PackDescription>,
+  ReadManifestRequest: { packDigest: true } satisfies Names<Messages.ReadManifestRequest>,
+  ReadPackRequest: {
+    packDigest: true,
+    file: true,
+    offsetBytes: true,
+    lengthBytes: true,
+  } satisfies Names<Messages.ReadPackRequest>,
+  PackPiece: { bytes: true } satisfies Names<Messages.PackPiece>,
   PeerProblem: { address: true, id: true, code: true, message: true } satisfies Names<Messages.PeerProblem>,
   StatusReply: {
     nodes: true,
@@ -196,9 +217,14 @@ const MEMBERS: Record<string, Record<string, true>> = {
 
 /** Members of each union, by the message's name in the .proto files: all fields of its oneof `kind`. */
 const KINDS: Record<string, Record<string, true>> = {
-  WorkerRequest: { hello: true, placement: true, prediction: true, execute: true, release: true } satisfies Kinds<
-    Messages.WorkerRequest['kind']
-  >,
+  WorkerRequest: {
+    hello: true,
+    placement: true,
+    prediction: true,
+    execute: true,
+    release: true,
+    prospect: true,
+  } satisfies Kinds<Messages.WorkerRequest['kind']>,
   WorkerReply: { welcome: true, refusal: true, result: true, error: true, status: true } satisfies Kinds<
     Messages.WorkerReply['kind']
   >,
@@ -214,7 +240,7 @@ const KINDS: Record<string, Record<string, true>> = {
 type Kinds<K extends string> = Record<K, true>;
 
 /** Requests with nothing in them, or only an identity, that TypeScript names no interface for. */
-const WITHOUT_INTERFACE = ['IdentifyRequest', 'StatusRequest', 'JoinRequest'];
+const WITHOUT_INTERFACE = ['IdentifyRequest', 'StatusRequest', 'JoinRequest', 'DescribePackRequest'];
 
 const declared = root.lookup('odmoe.v1') as protobuf.Namespace;
 const types = declared.nestedArray.filter((nested): nested is protobuf.Type => nested instanceof protobuf.Type);

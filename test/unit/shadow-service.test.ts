@@ -61,7 +61,7 @@ function createShadow() {
     return last;
   };
   const welcome = (id: string) =>
-    stream(id).arrive({ kind: 'welcome', welcome: { identity: identity(id, 'ROLE_WORKER') } });
+    stream(id).arrive({ kind: 'welcome', welcome: { identity: identity(id, 'ROLE_WORKER'), partialPack: false } });
   return { service, workers, main, place, stream, welcome, opened };
 }
 

@@ -3,7 +3,7 @@ import { OdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { Execute, Prediction, Release, WorkerReply } from '../../shared/rpc/messages.js';
-import { ExpertLoader, type LoadResult } from '../loader/expert-loader.js';
+import { ExpertLoader, type ExpertSupply, type LoadResult } from '../loader/expert-loader.js';
 import type { SlotAction, SlotEvent } from '../loader/slot-events.js';
 import { SlotSchedule } from '../loader/slot-schedule.js';
 import { ExpertExecutor } from './expert-executor.js';
@@ -45,10 +45,17 @@ export class ExpertService {
   #turnEnd: NodeJS.Immediate | null = null;
   #graceEnd: NodeJS.Timeout | null = null;
 
-  constructor(slots: ExpertSlots, maxRows: number, source: ModelSource, nowMs: () => number, log: Logger) {
+  constructor(
+    slots: ExpertSlots,
+    maxRows: number,
+    source: ModelSource,
+    nowMs: () => number,
+    log: Logger,
+    supply: ExpertSupply | null = null,
+  ) {
     this.#slots = slots;
     this.#schedule = new SlotSchedule(slots.count);
-    this.#loader = new ExpertLoader(slots, source, log);
+    this.#loader = new ExpertLoader(slots, source, log, supply);
     this.#executor = new ExpertExecutor(slots, maxRows, nowMs, log);
     this.#nowMs = nowMs;
     this.#loadedMs = new Array<number>(slots.count).fill(0);

@@ -3,11 +3,13 @@ import type { Logger } from '../../shared/log/index.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import {
   checkPeer,
+  dialAddress,
   HANDSHAKE_TIMEOUT_MS,
   RefusalLog,
   type NodeIdentity,
   type Placement,
   type Prediction,
+  type Prospect,
   type PeerStream,
   type Refusal,
   type StreamError,
@@ -21,11 +23,19 @@ import { checkExecute, checkExpectedExperts } from './request-checks.js';
 /** Bad requests that one stream may send before it is ended. */
 export const MAX_VIOLATIONS = 100;
 
+/** A worker that fetches what it needs of its pack. */
+export interface ProspectTaker {
+  readonly isPartial: boolean;
+  takeProspect(prospect: Prospect, mainAddress: string): void;
+}
+
 type WorkerStream = PeerStream<WorkerReply, WorkerRequest>;
 
 interface Session {
   readonly stream: WorkerStream;
   readonly helloTimer: NodeJS.Timeout;
+  /** Where the peer came from. */
+  readonly peerHost: string;
   peer: NodeIdentity | null;
   violations: number;
 }
@@ -42,6 +52,7 @@ export class WorkerSessions {
   readonly #epoch = new PlacementEpoch();
   readonly #tellStatus: () => void;
   readonly #refusals: RefusalLog;
+  readonly #fetch: ProspectTaker | null;
   #main: Session | null = null;
 
   /** `tellStatus`: main's stream stands or a sequence has ended, and main wants the counters. */
@@ -51,12 +62,14 @@ export class WorkerSessions {
     identity: () => NodeIdentity,
     tellStatus: () => void,
     log: Logger,
+    fetch: ProspectTaker | null = null,
   ) {
     this.#experts = experts;
     this.#shape = shape;
     this.#identity = identity;
     this.#tellStatus = tellStatus;
     this.#log = log;
+    this.#fetch = fetch;
     this.#refusals = new RefusalLog(log);
   }
 
@@ -69,11 +82,11 @@ export class WorkerSessions {
     return { epoch: current, staleMessages, droppedPredictions };
   }
 
-  serve(stream: WorkerStream): void {
+  serve(stream: WorkerStream, peerHost: string): void {
     const helloTimer = setTimeout(() => {
       stream.close(violation(`No hello came within ${HANDSHAKE_TIMEOUT_MS} ms.`));
     }, HANDSHAKE_TIMEOUT_MS);
-    const session: Session = { stream, helloTimer, peer: null, violations: 0 };
+    const session: Session = { stream, helloTimer, peerHost, peer: null, violations: 0 };
     stream.onClose((error) => {
       this.#closed(session, error);
     });
@@ -116,6 +129,9 @@ export class WorkerSessions {
         this.#experts.release(message.release);
         if (message.release.experts.length === 0) this.#tellStatus();
         return;
+      case 'prospect':
+        this.#requireShape(message.prospect.placement);
+        return this.#fetch?.takeProspect(message.prospect, dialAddress(session.peer.address, session.peerHost));
       case 'hello':
         throw violation('A second hello came.');
     }
@@ -134,7 +150,8 @@ export class WorkerSessions {
     if (peer.role === 'ROLE_MAIN') this.#takeMain(session, peer);
     session.peer = peer;
     this.#log.info('serving a peer', { peer: peer.id, role: peer.role, address: peer.address });
-    session.stream.send({ kind: 'welcome', welcome: { identity: this.#identity() } });
+    const welcome = { identity: this.#identity(), partialPack: this.#fetch?.isPartial ?? false };
+    session.stream.send({ kind: 'welcome', welcome });
     if (peer.role === 'ROLE_MAIN') this.#tellStatus();
   }
 
@@ -167,15 +184,18 @@ export class WorkerSessions {
   #place(placement: Placement): void {
     this.#epoch.requireNotStale(placement.epoch);
     if (placement.epoch === this.#epoch.current) return;
-    if (placement.layers !== this.#shape.layers || placement.experts !== this.#shape.experts) {
-      throw violation(
-        `A placement of ${placement.layers} layers of ${placement.experts} experts came, and this model has ` +
-          `${this.#shape.layers} of ${this.#shape.experts}.`,
-      );
-    }
+    this.#requireShape(placement);
     const due = this.#epoch.advance(placement.epoch);
     this.#experts.changeEpoch();
     for (const prediction of due) this.#experts.predict('shadow', prediction);
+  }
+
+  #requireShape({ layers, experts }: Placement): void {
+    if (layers === this.#shape.layers && experts === this.#shape.experts) return;
+    throw violation(
+      `A placement of ${layers} layers of ${experts} experts came, and this model has ` +
+        `${this.#shape.layers} of ${this.#shape.experts}.`,
+    );
   }
 
   #predict(source: 'main' | 'shadow', prediction: Prediction): void {
@@ -226,6 +246,7 @@ function requestOf(message: WorkerRequest): { requestId: number; epoch: number }
     case 'placement':
       return { requestId: 0, epoch: message.placement.epoch };
     case 'hello':
+    case 'prospect':
       return { requestId: 0, epoch: 0 };
   }
 }

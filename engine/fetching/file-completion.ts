@@ -1,0 +1,96 @@
+import { createHash } from 'node:crypto';
+import { open, rename, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
+import type { Logger } from '../../shared/log/index.js';
+import type { ManifestFile } from '../../shared/pack/manifest.js';
+import { PARTIAL_SUFFIX } from '../../shared/pack/pack-layout.js';
+import type { PackSource } from '../../shared/rpc/index.js';
+import { writeFailure } from '../../shared/storage/storage-error.js';
+import { DamagedChunkError } from './download-expert.js';
+import type { PackPeers } from './pack-peers.js';
+import type { PartialPack } from './partial-pack.js';
+
+/** Pause after a failure: nobody waits for these files. */
+const RETRY_MS = 10_000;
+
+/** Fetches the files beside the experts once every expert is here, and makes the directory an ordinary pack. */
+export class FileCompletion {
+  #dueMs = 0;
+
+  constructor(
+    private readonly partial: PartialPack,
+    private readonly peers: PackPeers,
+    private readonly log: Logger,
+  ) {}
+
+  /** Every expert is here, and the pack is not whole. */
+  get isPending(): boolean {
+    return this.partial.held.isComplete && !this.partial.isWhole;
+  }
+
+  isDue(nowMs: number): boolean {
+    return this.isPending && nowMs >= this.#dueMs;
+  }
+
+  /** True when the pack is whole now. Never rejects: what fails is tried again later. */
+  async run(signal: AbortSignal, nowMs: number): Promise<boolean> {
+    this.#dueMs = nowMs + RETRY_MS;
+    try {
+      for (const file of await this.partial.missingFiles()) await this.#fetch(file, signal);
+      if (signal.aborted) return false;
+      await this.partial.promote();
+      this.log.info('the pack is whole', { directory: this.partial.pack.directory });
+      return true;
+    } catch (thrown) {
+      if (!signal.aborted) this.log.info('the pack cannot be completed yet', { error: toOdmoeError(thrown) });
+      return false;
+    }
+  }
+
+  async #fetch(file: ManifestFile, signal: AbortSignal): Promise<void> {
+    const peer = this.peers.chooseWhole();
+    const source = peer?.source ?? null;
+    if (peer === null || source === null)
+      throw new OdmoeError('PACK_INCOMPLETE', 'no peer that has the whole pack answers at present');
+    peer.streams += 1;
+    try {
+      await this.#receive(source, file, signal);
+    } catch (thrown) {
+      const error = toOdmoeError(thrown);
+      if (!error.code.startsWith('STORAGE') && !signal.aborted) this.peers.failed(peer, error);
+      throw error;
+    } finally {
+      peer.streams -= 1;
+    }
+  }
+
+  async #receive(source: PackSource, { name, size_bytes, sha256 }: ManifestFile, signal: AbortSignal): Promise<void> {
+    const { directory, packDigest } = this.partial.pack;
+    const path = join(directory, name);
+    const hash = createHash('sha256');
+    const handle = await open(path + PARTIAL_SUFFIX, 'w').catch((thrown: unknown) => {
+      throw writeFailure(thrown, path, size_bytes);
+    });
+    let received = 0;
+    try {
+      const request = { packDigest, file: name, offsetBytes: 0, lengthBytes: size_bytes };
+      // Nothing can be read of an empty file.
+      for await (const piece of size_bytes === 0 ? [] : source.read(request, signal)) {
+        hash.update(piece);
+        received += piece.length;
+        await handle.writeFile(piece).catch((thrown: unknown) => {
+          throw writeFailure(thrown, path, size_bytes - received);
+        });
+      }
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+    if (received !== size_bytes || hash.digest('hex') !== sha256) {
+      await rm(path + PARTIAL_SUFFIX, { force: true });
+      throw new DamagedChunkError('PACK_CORRUPT', `${name} came with other bytes than the manifest names`);
+    }
+    await rename(path + PARTIAL_SUFFIX, path);
+  }
+}

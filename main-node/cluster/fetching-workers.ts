@@ -1,0 +1,147 @@
+import { formatByteSize } from '../../shared/config/byte-size.js';
+import type { Logger } from '../../shared/log/logger.js';
+import { PACK_SOURCES_LIMIT, type Placement } from '../../shared/rpc/index.js';
+import { admitted, cohort, isWaiting, type FetchingMember } from './fetch-cohort.js';
+import { placedAddress } from './placed-address.js';
+import type { ShadowLink } from './shadow-link.js';
+import type { WorkerLink } from './worker-link.js';
+
+/** How long workers that are ready wait for others that are still fetching, so as to be placed together. */
+export const COHORT_WAIT_MS = 30_000;
+
+interface Announced {
+  number: number;
+  /** What the needs follow from, and whom to ask: nothing is announced twice. */
+  groups: string;
+  sources: string;
+}
+
+export interface FetchingWorkersOptions {
+  plan(workers: readonly WorkerLink[]): Placement;
+  /** The workers of the placement. */
+  placed(): readonly WorkerLink[];
+  shadows(): readonly ShadowLink[];
+  /** These have what they need: they are out of here, and are to be placed. */
+  onReady(workers: readonly WorkerLink[]): void;
+  log: Logger;
+}
+
+/**
+ * Workers that hold only some of the pack: tells each, placed or not, what it is going to need, and when those that are not placed
+ * have it.
+ */
+export class FetchingWorkers {
+  private readonly waiting = new Set<WorkerLink>();
+  private readonly late = new WeakSet<WorkerLink>();
+  private readonly announced = new WeakMap<WorkerLink, Announced>();
+  private nextNumber = 1;
+  private timer: NodeJS.Timeout | null = null;
+
+  constructor(private readonly options: FetchingWorkersOptions) {}
+
+  /** Connected and not placed. */
+  get unplaced(): WorkerLink[] {
+    return [...this.waiting];
+  }
+
+  add(link: WorkerLink): void {
+    this.waiting.add(link);
+    this.announce();
+  }
+
+  /** False when it is none of those that wait. */
+  remove(link: WorkerLink): boolean {
+    if (!this.waiting.delete(link)) return false;
+    this.announce();
+    this.takeIn();
+    return true;
+  }
+
+  /** A worker has told its status. */
+  told(link: WorkerLink): void {
+    if (!this.waiting.has(link)) return;
+    this.announce();
+    this.takeIn();
+  }
+
+  /** Tells each worker that fetches what it is going to need, if that is news. */
+  announce(): void {
+    const placed = this.options.placed();
+    const together = cohort(this.members()).map(({ link }) => link);
+    for (const link of [...placed.filter(({ partialPack }) => partialPack), ...this.waiting]) {
+      const workers = [...new Set([...placed, ...together, link])];
+      this.announceTo(link, this.options.plan(workers));
+    }
+  }
+
+  /** "2 workers are fetching ...": for whoever waits for a worker; empty when none fetches. */
+  describe(): string {
+    if (this.waiting.size === 0) return '';
+    const parts = [...this.waiting].map(({ id, status }) => {
+      if (status === null || status.fetchNeededBytes === 0) return id;
+      const done = `${formatByteSize(status.fetchHeldBytes)} of ${formatByteSize(status.fetchNeededBytes)}`;
+      return `${id}: ${done}${status.fetchProblem === '' ? '' : `, held up: ${status.fetchProblem}`}`;
+    });
+    const what = this.waiting.size === 1 ? '1 worker is' : `${this.waiting.size} workers are`;
+    return `${what} still fetching the experts that they need (${parts.join('; ')})`;
+  }
+
+  stop(): void {
+    if (this.timer !== null) clearTimeout(this.timer);
+    this.timer = null;
+  }
+
+  private members(): (FetchingMember & { link: WorkerLink })[] {
+    return [...this.waiting].map((link) => ({
+      link,
+      id: link.id,
+      ready: this.isReady(link),
+      late: this.late.has(link),
+      troubled: (link.status?.fetchProblem ?? '') !== '',
+    }));
+  }
+
+  private isReady(link: WorkerLink): boolean {
+    const number = this.announced.get(link)?.number;
+    return number !== undefined && link.status?.fetchReadyFor === number;
+  }
+
+  private takeIn(): void {
+    const ready = admitted(this.members()).map(({ link }) => link);
+    for (const link of ready) this.waiting.delete(link);
+    this.watchWaiting();
+    if (ready.length > 0) this.options.onReady(ready);
+  }
+
+  private watchWaiting(): void {
+    if (!isWaiting(this.members())) {
+      this.stop();
+      return;
+    }
+    this.timer ??= setTimeout(() => {
+      this.timer = null;
+      const slow = this.members().filter(({ ready }) => !ready);
+      for (const { link } of slow) this.late.add(link);
+      this.options.log.info('workers that are ready wait no longer', { for: slow.map(({ id }) => id) });
+      this.announce();
+      this.takeIn();
+    }, COHORT_WAIT_MS);
+  }
+
+  private announceTo(link: WorkerLink, placement: Placement): void {
+    const sources = this.sourcesFor(link);
+    const groups = JSON.stringify([placement.workers.map(({ id }) => id), placement.groups]);
+    const before = this.announced.get(link);
+    const isSame = before?.groups === groups;
+    if (isSame && before.sources === sources.join(' ')) return;
+    const number = isSame ? before.number : this.nextNumber++;
+    this.announced.set(link, { number, groups, sources: sources.join(' ') });
+    link.sendProspect({ number, placement, sources });
+  }
+
+  private sourcesFor(link: WorkerLink): string[] {
+    const workers = [...this.options.placed(), ...this.waiting].filter((other) => other !== link);
+    const addresses = [...this.options.shadows().map(({ address }) => address), ...workers.map(placedAddress)];
+    return [...new Set(addresses)].slice(0, PACK_SOURCES_LIMIT - 1);
+  }
+}

@@ -1,0 +1,164 @@
+import type { LoadProfile } from './load-profile.js';
+import { needsExponents, needsSignMantissa, type LoadBlock, type LoadTask, type Recovery } from './load-task.js';
+import { SmallestFirst } from './smallest-first.js';
+
+/** One operation of a schedule. `shard` is -1 for what has none, `thread` for what runs on the I/O thread or the executor. */
+export interface ScheduledOperation {
+  kind: 'readExponents' | 'readSignMantissa' | 'decompress' | 'execute';
+  expert: number;
+  tensor: number;
+  shard: number;
+  thread: number;
+  startMs: number;
+  endMs: number;
+}
+
+export type RecordOperation = (operation: ScheduledOperation) => void;
+
+/** Decompression operations of all tasks, numbered in order of priority: operation i belongs to task floor(i / K). */
+interface Releases {
+  /** When the operation's input has been read. */
+  releasedMs: Float64Array;
+  /** All operations in that order. */
+  byRelease: Int32Array;
+  /** When a task's signs and mantissas are in memory. */
+  signMantissaMs: Float64Array;
+  readEndMs: number;
+}
+
+/** When the decompression threads are done, ascending. */
+export interface ThreadEnds {
+  threadEndMs: Float64Array;
+  readEndMs: number;
+}
+
+/** The I/O thread reads without a pause: block after block, in a block E-chunks before SM-chunks, each in order of tasks. */
+class Reading implements Releases {
+  readonly releasedMs: Float64Array;
+  readonly byRelease: Int32Array;
+  readonly signMantissaMs: Float64Array;
+  readEndMs = 0;
+  #released = 0;
+
+  constructor(
+    private readonly profile: LoadProfile,
+    private readonly recovery: Recovery,
+    private readonly record: RecordOperation | null,
+    blocks: readonly LoadBlock[],
+  ) {
+    const tasks = blocks.reduce((sum, block) => sum + block.length, 0);
+    this.releasedMs = new Float64Array(tasks * profile.shards);
+    this.byRelease = new Int32Array(tasks * profile.shards);
+    this.signMantissaMs = new Float64Array(tasks);
+    forEachTask(blocks, (task, index) => {
+      if (!needsExponents(task) && !this.#waitsForSignMantissa(task)) this.#releaseAll(index);
+    });
+    let first = 0;
+    for (const block of blocks) {
+      block.forEach((task, index) => this.#readExponents(task, first + index));
+      block.forEach((task, index) => this.#readSignMantissa(task, first + index));
+      first += block.length;
+    }
+  }
+
+  #waitsForSignMantissa(task: LoadTask): boolean {
+    return this.recovery === 'with' && needsSignMantissa(task);
+  }
+
+  #readExponents(task: LoadTask, index: number): void {
+    if (!needsExponents(task)) return;
+    for (let shard = 0; shard < this.profile.shards; shard += 1) {
+      const startMs = this.readEndMs;
+      this.readEndMs += this.profile.exponentReadMs;
+      if (!this.#waitsForSignMantissa(task)) this.#release(index, shard, this.readEndMs);
+      this.record?.({ ...named('readExponents', task), shard, startMs, endMs: this.readEndMs });
+    }
+  }
+
+  #readSignMantissa(task: LoadTask, index: number): void {
+    if (!needsSignMantissa(task)) return;
+    const { shards, signMantissaReadMs } = this.profile;
+    const startMs = this.readEndMs;
+    this.readEndMs += signMantissaReadMs;
+    this.signMantissaMs[index] = this.readEndMs;
+    this.record?.({ ...named('readSignMantissa', task), startMs, endMs: this.readEndMs });
+    if (!this.#waitsForSignMantissa(task)) return;
+    for (let shard = 0; shard < shards; shard += 1) {
+      this.#release(index, shard, startMs + (signMantissaReadMs * (shard + 1)) / shards);
+    }
+  }
+
+  #releaseAll(index: number): void {
+    for (let shard = 0; shard < this.profile.shards; shard += 1) this.#release(index, shard, 0);
+  }
+
+  #release(index: number, shard: number, atMs: number): void {
+    const operation = index * this.profile.shards + shard;
+    this.releasedMs[operation] = atMs;
+    this.byRelease[this.#released++] = operation;
+  }
+}
+
+/**
+ * When each task is recovered: L threads take the operation of highest priority that has been read, and none is idle while there
+ * is one.
+ */
+export function loadBlocks(
+  blocks: readonly LoadBlock[],
+  profile: LoadProfile,
+  recovery: Recovery,
+  record: RecordOperation | null,
+): Float64Array {
+  const reading = new Reading(profile, recovery, record, blocks);
+  const { releasedMs, byRelease } = reading;
+  const tasks = record === null ? [] : blocks.flat();
+  const ready = new SmallestFirst(releasedMs.length);
+  const threadEndMs = new Float64Array(profile.threads);
+  const recoveredMs = reading.signMantissaMs;
+  let released = 0;
+  while (released < byRelease.length || ready.size > 0) {
+    const thread = indexOfLeast(threadEndMs);
+    let startMs = threadEndMs[thread] ?? 0;
+    if (ready.size === 0) startMs = Math.max(startMs, releasedMs[byRelease[released] ?? 0] ?? 0);
+    while (released < byRelease.length && (releasedMs[byRelease[released] ?? 0] ?? 0) <= startMs) {
+      ready.push(byRelease[released++] ?? 0);
+    }
+    const operation = ready.pop();
+    const index = Math.floor(operation / profile.shards);
+    const endMs = startMs + profile.decompressMs;
+    threadEndMs[thread] = endMs;
+    recoveredMs[index] = Math.max(recoveredMs[index] ?? 0, endMs);
+    const task = tasks[index];
+    const shard = operation % profile.shards;
+    if (task !== undefined) record?.({ ...named('decompress', task), shard, thread, startMs, endMs });
+  }
+  return recoveredMs;
+}
+
+/** When the threads of loadBlocks are done. As all operations take the same time, that is the same in whatever order they run. */
+export function threadEnds(blocks: readonly LoadBlock[], profile: LoadProfile, recovery: Recovery): ThreadEnds {
+  const { releasedMs, byRelease, readEndMs } = new Reading(profile, recovery, null, blocks);
+  const threadEndMs = new Float64Array(profile.threads);
+  for (const operation of byRelease) {
+    const thread = indexOfLeast(threadEndMs);
+    threadEndMs[thread] = Math.max(threadEndMs[thread] ?? 0, releasedMs[operation] ?? 0) + profile.decompressMs;
+  }
+  return { threadEndMs: threadEndMs.sort(), readEndMs };
+}
+
+function forEachTask(blocks: readonly LoadBlock[], visit: (task: LoadTask, index: number) => void): void {
+  let index = 0;
+  for (const block of blocks) for (const task of block) visit(task, index++);
+}
+
+export function named(kind: ScheduledOperation['kind'], { expert, tensor }: LoadTask): ScheduledOperation {
+  return { kind, expert, tensor, shard: -1, thread: -1, startMs: 0, endMs: 0 };
+}
+
+function indexOfLeast(values: Float64Array): number {
+  let least = 0;
+  for (let index = 1; index < values.length; index += 1) {
+    if ((values[index] ?? 0) < (values[least] ?? 0)) least = index;
+  }
+  return least;
+}

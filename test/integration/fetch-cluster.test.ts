@@ -1,0 +1,109 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { LocalEngine } from '../../engine/generation/index.js';
+import { openServedPack } from '../../engine/loading/index.js';
+import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from './harness/answers.js';
+import { TestCluster, stopCluster } from './harness/test-cluster.js';
+import { openReference, packOf } from './harness/test-models.js';
+import { waitUntil } from './harness/wait-until.js';
+
+const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9, 33, 60], { maxTokens: 200, logprobs: 300 });
+
+describe('workers without the pack', () => {
+  let reference: LocalEngine;
+  let expected: CollectedAnswer;
+  let parent: string;
+  let cluster: TestCluster | null = null;
+
+  before(async () => {
+    reference = await openReference('tiny');
+    expected = await collect(reference.generate(REQUEST, new AbortController().signal));
+  });
+
+  after(() => reference.dispose());
+
+  beforeEach(() => {
+    parent = mkdtempSync(join(tmpdir(), 'odmoe-fetch-'));
+  });
+
+  afterEach(async function () {
+    await stopCluster(this, cluster);
+    cluster = null;
+    rmSync(parent, { recursive: true, force: true });
+  });
+
+  const directory = (index: number | string): string => join(parent, `worker-${index}`);
+
+  it('fetch what they need from main, and answer as one process does', async () => {
+    cluster = await TestCluster.start({
+      workers: 4,
+      shadow: 'int8',
+      main: { groupSize: 1 },
+      worker: (index) => ({ packDirectory: directory(index) }),
+    });
+    assertSameAnswer(await cluster.ask(REQUEST), expected);
+    const { nodes } = await cluster.status();
+    const workers = nodes.filter(({ identity }) => identity.role === 'ROLE_WORKER');
+    assert.deepEqual(
+      workers.map(
+        ({ fetchNeededBytes, fetchHeldBytes }) => fetchNeededBytes > 0 && fetchNeededBytes === fetchHeldBytes,
+      ),
+      [true, true, true, true],
+    );
+    const whole = (await openServedPack(await packOf('tiny'))).manifest.experts.length;
+    for (let index = 0; index < 4; index += 1) {
+      const lines = readFileSync(join(directory(index), 'fetching.jsonl'), 'utf8')
+        .split('\n')
+        .filter(Boolean);
+      assert.ok(lines.length - 1 < whole, `worker ${index} has fetched ${lines.length - 1} of ${whole} experts`);
+      await assert.rejects(openServedPack(directory(index)), { code: 'PACK_INCOMPLETE' });
+    }
+  });
+
+  it('come into a running cluster in the middle of an answer', async () => {
+    const running = (cluster = await TestCluster.start({ workers: 1 }));
+    let joined: Promise<void> = Promise.resolve();
+    const answer = await running.ask(REQUEST, undefined, (count) => {
+      if (count === 10) joined = running.addWorker('fresh', { packDirectory: directory('fresh') });
+    });
+    await joined;
+    assertSameAnswer(answer, expected);
+    await running.waitForRoster(2, 0);
+    assertSameAnswer(await running.ask(REQUEST), expected);
+    await waitUntil('the fresh worker has executed something', async () => {
+      const fresh = (await running.status()).nodes.find(({ identity }) => identity.id === 'fresh');
+      return (fresh?.executions ?? 0) > 0;
+    });
+  });
+
+  it('that end up with everything have an ordinary pack, the same as main has', async () => {
+    cluster = await TestCluster.start({ workers: 1, worker: () => ({ packDirectory: directory(0) }) });
+    await waitUntil('the pack is whole', () => readdirSync(directory(0)).includes('manifest.json'));
+    await cluster.stop();
+    const original = await packOf('tiny');
+    const names = readdirSync(original).sort();
+    assert.deepEqual(readdirSync(directory(0)).sort(), names);
+    for (const name of names) {
+      assert.ok(readFileSync(join(original, name)).equals(readFileSync(join(directory(0), name))), name);
+    }
+  });
+
+  it('fetch on demand what a placement needs after a worker is lost', async () => {
+    cluster = await TestCluster.start({
+      workers: 4,
+      main: { groupSize: 1 },
+      worker: (index) => ({ packDirectory: directory(index) }),
+    });
+    const running = cluster;
+    let gone: Promise<unknown> = Promise.resolve();
+    const answer = await running.ask(REQUEST, undefined, (count) => {
+      if (count === 10) gone = Promise.all(['worker-0', 'worker-1', 'worker-2'].map((id) => running.stopNode(id)));
+    });
+    await gone;
+    assertSameAnswer(answer, expected);
+    await running.waitForRoster(1, 0);
+    assertSameAnswer(await running.ask(REQUEST), expected);
+  });
+});

@@ -1,0 +1,56 @@
+import type { FetchProgress } from '../../engine/fetching/index.js';
+import { formatByteSize } from '../../shared/config/byte-size.js';
+import type { Logger } from '../../shared/log/index.js';
+import { createProgressBar, type ProgressBar } from '../../shared/terminal/progress-bar.js';
+
+/** A line about a fetch comes at most so often. */
+export const REPORT_INTERVAL_MS = 10_000;
+const BAR_INTERVAL_MS = 200;
+
+/** Tells how far a fetch is: lines in the log, and a bar where stderr is a terminal. Returns how to stop. */
+export function reportFetch(fetch: { readonly progress: FetchProgress }, log: Logger): () => void {
+  const report = new FetchReport(log);
+  let bar: ProgressBar | null = null;
+  const tick = (): void => {
+    const { progress } = fetch;
+    report.take(progress, performance.now());
+    if (progress.ready) {
+      bar?.stop();
+      bar = null;
+    } else {
+      bar ??= createProgressBar('fetching experts');
+      bar.update(progress.heldBytes, progress.neededBytes);
+    }
+  };
+  const timer = setInterval(tick, BAR_INTERVAL_MS);
+  timer.unref();
+  return () => {
+    clearInterval(timer);
+    bar?.stop();
+  };
+}
+
+/** Which lines a fetch is worth: that it goes on, now and then; that something hinders it; that it is done. */
+export class FetchReport {
+  #saidMs = -Infinity;
+  #said = '';
+  #problem = '';
+  #wasReady = true;
+
+  constructor(private readonly log: Logger) {}
+
+  take({ neededBytes, heldBytes, ready, problem }: FetchProgress, nowMs: number): void {
+    if (problem !== '' && problem !== this.#problem) this.log.warn('fetching experts is held up', { reason: problem });
+    this.#problem = problem;
+    const text = `${formatByteSize(heldBytes)} of ${formatByteSize(neededBytes)}`;
+    if (ready) {
+      if (!this.#wasReady) this.log.info('all experts that are needed are here', { bytes: neededBytes });
+      this.#saidMs = -Infinity;
+    } else if (text !== this.#said && nowMs - this.#saidMs >= REPORT_INTERVAL_MS) {
+      this.log.info('fetching experts', { done: text, percent: Math.floor((100 * heldBytes) / neededBytes) });
+      this.#said = text;
+      this.#saidMs = nowMs;
+    }
+    this.#wasReady = ready;
+  }
+}

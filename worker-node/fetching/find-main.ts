@@ -1,0 +1,67 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import type { NodeSettings } from '../../shared/config/node-settings.js';
+import { watchPeers } from '../../shared/discovery/index.js';
+import { toOdmoeError } from '../../shared/errors/index.js';
+import type { Logger } from '../../shared/log/index.js';
+import { identifyPeer, PROTOCOL_VERSION, type NodeIdentity } from '../../shared/rpc/index.js';
+
+const IDENTIFY_TIMEOUT_MS = 2000;
+
+export interface FoundMain {
+  address: string;
+  identity: NodeIdentity;
+}
+
+/**
+ * Waits for the main of the worker's cluster to answer, at the address that the settings name or wherever it is announced by mDNS.
+ * What hinders is logged once.
+ */
+export async function findMain(settings: NodeSettings, log: Logger): Promise<FoundMain> {
+  const announced = new Set<string>();
+  const watch = await watchPeers(
+    settings,
+    (peer) => {
+      if (peer.role === 'main') announced.add(peer.address);
+    },
+    log,
+  );
+  const where = settings.mainAddress ?? `mDNS (cluster ${settings.cluster})`;
+  log.info('looking for main', { where });
+  let reported = '';
+  try {
+    for (;;) {
+      const addresses = settings.mainAddress === null ? announced : [settings.mainAddress];
+      for (const address of addresses) {
+        const answer = await askMain(address, settings);
+        if ('identity' in answer) return answer;
+        if (answer.problem !== reported) log.warn('main cannot be used yet', { main: address, reason: answer.problem });
+        reported = answer.problem;
+      }
+      await delay(settings.network.reconnectDelayMs);
+    }
+  } finally {
+    await watch.stop();
+  }
+}
+
+async function askMain(address: string, settings: NodeSettings): Promise<FoundMain | { problem: string }> {
+  try {
+    const identity = await identifyPeer(address, IDENTIFY_TIMEOUT_MS);
+    const problem = problemOf(identity, settings);
+    return problem === null ? { address, identity } : { problem };
+  } catch (thrown) {
+    return { problem: toOdmoeError(thrown).message };
+  }
+}
+
+/** Why that daemon cannot tell this worker which pack to fetch; null when it can. Pure. */
+export function problemOf(identity: NodeIdentity, settings: Pick<NodeSettings, 'cluster'>): string | null {
+  if (identity.role !== 'ROLE_MAIN') return `${identity.id} is no main: give main's address`;
+  if (identity.cluster !== settings.cluster) {
+    return `main ${identity.id} is of cluster "${identity.cluster}", this worker of "${settings.cluster}": give both one name (--cluster)`;
+  }
+  if (identity.protocolVersion !== PROTOCOL_VERSION) {
+    return `main ${identity.id} speaks protocol ${identity.protocolVersion}, this worker ${PROTOCOL_VERSION}: install the same version of odmoe on both`;
+  }
+  return null;
+}

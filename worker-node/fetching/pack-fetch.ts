@@ -1,0 +1,101 @@
+import { ExpertFetcher, PackPeers, type FetchProgress, type PartialPack } from '../../engine/fetching/index.js';
+import { crc32c } from '../../native/index.js';
+import type { NodeSettings } from '../../shared/config/node-settings.js';
+import type { Logger } from '../../shared/log/index.js';
+import { neededExperts, type ExpertPlace } from '../../shared/placement/index.js';
+import { openPackSource, type NodeStatus, type Placement, type Prospect } from '../../shared/rpc/index.js';
+import type { ExpertSupply } from '../loader/expert-loader.js';
+
+/** Longest reason that a status carries. */
+const PROBLEM_LENGTH_LIMIT = 1000;
+
+type FetchStatus = Pick<
+  NodeStatus,
+  'fetchNeededBytes' | 'fetchHeldBytes' | 'fetchReceivedBytes' | 'fetchReadyFor' | 'fetchProblem'
+>;
+
+/** A worker's fetching of what it needs of main's pack: main says what, and is told how far it is. */
+export class PackFetch implements ExpertSupply {
+  readonly #partial: PartialPack;
+  readonly #peers: PackPeers;
+  readonly #fetcher: ExpertFetcher;
+  readonly #workerId: string;
+  readonly #onReady: () => void;
+  #prospect: Prospect | null = null;
+  #wasReady = false;
+
+  /** `onReady`: all that the prospect needs is here, and main waits to hear of it. */
+  constructor(partial: PartialPack, settings: NodeSettings, onReady: () => void, log: Logger) {
+    this.#partial = partial;
+    this.#workerId = settings.id;
+    this.#onReady = onReady;
+    const { packDigest, shape } = partial.pack;
+    const now = (): number => performance.now();
+    this.#peers = new PackPeers({
+      ...{ packDigest, layers: shape.layers, experts: shape.experts, now, log },
+      connect: (address) => openPackSource(address, settings.network),
+      onDescribed: () => {
+        this.#fetcher.peersChanged();
+      },
+    });
+    this.#fetcher = new ExpertFetcher({
+      ...{ partial, peers: this.#peers, crc32c, now, log },
+      onFetched: () => {
+        this.#fetched();
+      },
+    });
+  }
+
+  /** Not every expert and file is here. */
+  get isPartial(): boolean {
+    return !this.#partial.isWhole;
+  }
+
+  get progress(): FetchProgress {
+    return this.#fetcher.progress;
+  }
+
+  get status(): FetchStatus {
+    const { neededBytes, heldBytes, receivedBytes, ready, problem } = this.#fetcher.progress;
+    return {
+      fetchNeededBytes: neededBytes,
+      fetchHeldBytes: heldBytes,
+      fetchReceivedBytes: receivedBytes,
+      fetchReadyFor: ready ? (this.#prospect?.number ?? 0) : 0,
+      fetchProblem: problem.replaceAll(/\p{Cc}+/gu, ' ').slice(0, PROBLEM_LENGTH_LIMIT),
+    };
+  }
+
+  awaitExpert(layer: number, expert: number, signal: AbortSignal): Promise<void> | null {
+    return this.#fetcher.awaitExpert(layer, expert, signal);
+  }
+
+  takeProspect(prospect: Prospect, mainAddress: string): void {
+    this.#prospect = prospect;
+    this.#wasReady = false;
+    this.#peers.setAddresses(mainAddress, prospect.sources);
+    this.#fetcher.need(inTurn(prospect.placement, this.#workerId));
+    this.#fetched();
+  }
+
+  close(): Promise<void> {
+    return this.#fetcher.close();
+  }
+
+  #fetched(): void {
+    if (this.#wasReady || this.#prospect === null || !this.#fetcher.progress.ready) return;
+    this.#wasReady = true;
+    this.#onReady();
+  }
+}
+
+/**
+ * What the worker needs, each worker from another point on: those that fetch at the same time fetch different experts first, and then can
+ * give them to one another. Pure.
+ */
+export function inTurn(placement: Placement, workerId: string): ExpertPlace[] {
+  const needed = neededExperts(placement, workerId);
+  const index = placement.workers.findIndex(({ id }) => id === workerId);
+  const start = Math.floor((needed.length * Math.max(0, index)) / Math.max(1, placement.workers.length));
+  return [...needed.slice(start), ...needed.slice(0, start)];
+}
