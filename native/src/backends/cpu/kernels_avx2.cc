@@ -17,6 +17,7 @@ struct Simd {
   static Vector broadcast(float x) { return _mm256_set1_ps(x); }
   static Vector load(const float* p) { return _mm256_loadu_ps(p); }
   static void store(float* p, Vector v) { _mm256_storeu_ps(p, v); }
+  static void keep_in_register(Vector& v) { asm("" : "+x"(v)); }
   static __m256i first(int64_t count) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }

@@ -22,6 +22,7 @@ struct Simd {
   static Vector broadcast(float x) { return _mm512_set1_ps(x); }
   static Vector load(const float* p) { return _mm512_loadu_ps(p); }
   static void store(float* p, Vector v) { _mm512_storeu_ps(p, v); }
+  static void keep_in_register(Vector& v) { asm("" : "+v"(v)); }
   static __mmask16 first(int64_t count) { return static_cast<__mmask16>((1u << count) - 1u); }
   static Vector load_first(const float* p, int64_t count) { return _mm512_maskz_loadu_ps(first(count), p); }
   static void store_first(float* p, Vector v, int64_t count) { _mm512_mask_storeu_ps(p, first(count), v); }

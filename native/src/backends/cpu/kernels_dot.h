@@ -12,22 +12,25 @@ namespace {
 
 // Columns (in blocks) that a run covers when sums are parked between runs, or a tile is expanded run by run: the tokens' inputs and
 // the weights stay in the first cache.
-constexpr int64_t kRunBlocks = 16;
+constexpr int64_t kRunBlocks = 32;
 // How far ahead of a stream of weights to fetch, in bytes.
 constexpr int64_t kStreamAhead = 4096;
 
-// Tokens whose sums with all rows of a tile stay in the registers.
-constexpr int kRegisterTokens = 3;
 template <int kTokens>
 constexpr bool kInRegisters = kPairs == 1 && Simd::rows_at_once(kTokens) == kTileRows;
 
 // What to fetch from memory while computing: kLines cache lines for each block of columns, kStep bytes further each time. A stream
 // goes to the first cache, what a later group of tiles needs only to the second.
-template <int kLinesOf, int64_t kStepOf, int kLocalityOf>
+template <int kLinesOf, int64_t kStepOf, int kLocalityOf, int kFirstOf = 0, int kEveryOf = 1>
 struct Fetch {
   static constexpr int kLines = kLinesOf;
   static constexpr int64_t kStep = kStepOf;
   static constexpr int kLocality = kLocalityOf;
+  static constexpr int kFirst = kFirstOf;
+  static constexpr int kEvery = kEveryOf;
+  // Every kParts-th of the lines, so that fetching is spread over as many passes.
+  template <int kPart, int kParts>
+  using Part = Fetch<kLinesOf, kStepOf, kLocalityOf, kPart, kParts>;
 };
 using FetchNothing = Fetch<0, 0, 2>;
 
@@ -37,15 +40,33 @@ ODMOE_INLINE void accumulate(const Tile& tile, int row0, int pair, const float* 
                              const uint8_t* ahead, Vector (&sums)[kRows][kTokens][2]) {
   for (int64_t block = 0; block < blocks; ++block) {
 #pragma GCC unroll 8
-    for (int line = 0; line < Ahead::kLines; ++line) {
+    for (int line = Ahead::kFirst; line < Ahead::kLines; line += Ahead::kEvery) {
       __builtin_prefetch(ahead + block * Ahead::kStep + line * 64, 0, Ahead::kLocality);
     }
     const int64_t column = block * kLanes + pair * kWidth;
+    if constexpr (kRows == 2 && kTokens > 3) {
+      // Every input is loaded once for both rows; compilers left alone load it with each product.
+      Vector low[2];
+      Vector high[2];
+      for (int r = 0; r < 2; ++r) tile.expand(block, row0 + r, pair, low[r], high[r]);
+#pragma GCC unroll 6
+      for (int t = 0; t < kTokens; ++t) {
+        Vector x_low = Simd::load(x[t] + column);
+        Vector x_high = Simd::load(x[t] + column + 16);
+        Simd::keep_in_register(x_low);
+        Simd::keep_in_register(x_high);
+        sums[0][t][0] = Simd::fma(x_low, low[0], sums[0][t][0]);
+        sums[1][t][0] = Simd::fma(x_low, low[1], sums[1][t][0]);
+        sums[0][t][1] = Simd::fma(x_high, high[0], sums[0][t][1]);
+        sums[1][t][1] = Simd::fma(x_high, high[1], sums[1][t][1]);
+      }
+      continue;
+    }
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
       Vector low, high;
       tile.expand(block, row0 + r, pair, low, high);
-#pragma GCC unroll 3
+#pragma GCC unroll 6
       for (int t = 0; t < kTokens; ++t) {
         sums[r][t][0] = Simd::fma(Simd::load(x[t] + column), low, sums[r][t][0]);
         sums[r][t][1] = Simd::fma(Simd::load(x[t] + column + 16), high, sums[r][t][1]);
@@ -97,19 +118,26 @@ ODMOE_INLINE void run_in_registers(const Tile& tile, const Run& run, float (*dot
 template <int kTokens, class Ahead, class Tile>
 ODMOE_INLINE void run_in_passes(const Tile& tile, const Run& run, float (*dots)[kTileRows]) {
   constexpr int kRows = Simd::rows_at_once(kTokens);
+  constexpr int kParts = kRows == 2 ? 2 : 1;
   for (int row0 = 0; row0 < kTileRows; row0 += kRows) {
     for (int pair = 0; pair < kPairs; ++pair) {
       float* parked = run.parked + row0 * kTokens * kLanes + pair * kWidth;
       Vector sums[kRows][kTokens][2];
+#pragma GCC unroll 12
       for (int i = 0; i < kRows * kTokens; ++i) {
         sums[i / kTokens][i % kTokens][0] = run.resume ? Simd::load(parked + i * kLanes) : Simd::zero();
         sums[i / kTokens][i % kTokens][1] = run.resume ? Simd::load(parked + i * kLanes + 16) : Simd::zero();
       }
       if (row0 == 0 && pair == 0) {
-        accumulate<kRows, kTokens, Ahead>(tile, row0, pair, run.x, run.blocks, run.ahead, sums);
+        using Part = typename Ahead::template Part<0, kParts>;
+        accumulate<kRows, kTokens, Part>(tile, row0, pair, run.x, run.blocks, run.ahead, sums);
+      } else if (kParts == 2 && pair == 0) {
+        using Part = typename Ahead::template Part<1, kParts>;
+        accumulate<kRows, kTokens, Part>(tile, row0, pair, run.x, run.blocks, run.ahead, sums);
       } else {
         accumulate<kRows, kTokens, FetchNothing>(tile, row0, pair, run.x, run.blocks, nullptr, sums);
       }
+#pragma GCC unroll 12
       for (int i = 0; i < kRows * kTokens; ++i) {
         Simd::store(parked + i * kLanes, sums[i / kTokens][i % kTokens][0]);
         Simd::store(parked + i * kLanes + 16, sums[i / kTokens][i % kTokens][1]);
@@ -227,7 +255,7 @@ void multiply_stream(const MatmulJob& job, int64_t first_tile, int64_t tiles, fl
   Panel panel;
   panel.tiles = 1;
   panel.first_token = 0;
-  panel.run_blocks = kPairs == 1 && job.n <= kRegisterTokens ? INT64_MAX : kRunBlocks;
+  panel.run_blocks = kPairs == 1 && job.n <= 3 ? INT64_MAX : kRunBlocks;
   for (int64_t tile = first_tile; tile < first_tile + tiles; ++tile) {
     StoredTiles<Tile> weights{job.weights + tile * bytes, bytes};
     panel.first_tile = tile;
@@ -261,14 +289,14 @@ void multiply_groups(const MatmulJob& job, int64_t first_tile, int64_t tiles, fl
   const int64_t bytes = tile_bytes(job.format, job.columns);
   const int64_t group = group_tiles(job.format, job.columns);
   const int passes = (job.n + kTokensAtOnce - 1) / kTokensAtOnce;
-  const int lines = passes < 4 ? kHalf : kQuarter;
+  const int lines = passes == 1 ? kBlockLines : passes < 4 ? kHalf : kQuarter;
   for (int64_t done = 0; done < tiles; done += group) {
     Panel panel;
     panel.first_tile = first_tile + done;
     panel.tiles = tiles - done < group ? tiles - done : group;
     panel.run_blocks = kRunBlocks;
     const uint8_t* const next = job.weights + (panel.first_tile + group) * bytes;
-    const int64_t part = panel.tiles * column_blocks(job.columns) * lines * 64;
+    const int64_t part = panel.tiles * column_blocks(job.columns) * (passes == 1 ? kBlockBytes : lines * 64);
     const int64_t left = (tiles - done - group) * bytes;
     auto weights = prepare(panel.first_tile, panel.tiles);
     for (int pass = 0; pass < passes; ++pass) {
@@ -278,6 +306,8 @@ void multiply_groups(const MatmulJob& job, int64_t first_tile, int64_t tiles, fl
       panel.ahead = next + pass * part;
       if (pass * part >= (left < group * bytes ? left : group * bytes)) {
         multiply_tokens<FetchNothing>(job, panel, tokens, weights, scratch);
+      } else if (lines == kBlockLines) {
+        multiply_tokens<Fetch<kBlockLines, kBlockBytes, 2>>(job, panel, tokens, weights, scratch);
       } else if (lines == kHalf) {
         multiply_tokens<Fetch<kHalf, kHalf * 64, 2>>(job, panel, tokens, weights, scratch);
       } else {
@@ -289,7 +319,7 @@ void multiply_groups(const MatmulJob& job, int64_t first_tile, int64_t tiles, fl
 
 template <class Tile>
 void multiply_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
-  if (job.n <= kTokensAtOnce) return multiply_stream<Tile>(job, first_tile, tiles, scratch.sums);
+  if (job.n <= kStreamTokens) return multiply_stream<Tile>(job, first_tile, tiles, scratch.sums);
   const int64_t bytes = tile_bytes(job.format, job.columns);
   multiply_groups<Tile::kBlockBytes>(job, first_tile, tiles, scratch.sums, [&](int64_t first, int64_t) {
     return StoredTiles<Tile>{job.weights + first * bytes, bytes};
@@ -298,7 +328,7 @@ void multiply_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles, con
 
 // A group is expanded once, for all tokens.
 void multiply_fixed4_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
-  if (job.n <= kTokensAtOnce) return multiply_fixed4_stream(job, first_tile, tiles, scratch.sums);
+  if (job.n <= kStreamTokens) return multiply_fixed4_stream(job, first_tile, tiles, scratch.sums);
   const int64_t bytes = tile_bytes(job.format, job.columns);
   const int64_t blocks = column_blocks(job.columns);
   multiply_groups<kFixed4BlockBytes>(job, first_tile, tiles, scratch.sums, [&](int64_t first, int64_t count) {

@@ -17,6 +17,7 @@ struct Simd {
   static Vector broadcast(float x) { return vdupq_n_f32(x); }
   static Vector load(const float* p) { return vld1q_f32(p); }
   static void store(float* p, Vector v) { vst1q_f32(p, v); }
+  static void keep_in_register(Vector& v) { asm("" : "+w"(v)); }
   static Vector load_first(const float* p, int64_t count) {
     float lanes[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     for (int64_t i = 0; i < count; ++i) lanes[i] = p[i];

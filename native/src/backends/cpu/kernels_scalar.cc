@@ -14,6 +14,7 @@ struct Simd {
   static float broadcast(float x) { return x; }
   static float load(const float* p) { return *p; }
   static void store(float* p, float v) { *p = v; }
+  static void keep_in_register(float&) {}
   static float load_first(const float* p, int64_t count) { return count > 0 ? *p : 0.0f; }
   static void store_first(float* p, float v, int64_t count) {
     if (count > 0) *p = v;
