@@ -124,6 +124,7 @@ int main(int argc, char** argv) {
   odmoe::test::add_thread_pool_cases(cases);
   odmoe::test::add_device_cases(cases);
   odmoe::test::add_weight_cases(cases);
+  odmoe::test::add_fixed4_cases(cases);
   odmoe::test::add_matmul_cases(cases);
   odmoe::test::add_elementwise_cases(cases);
   odmoe::test::add_attention_cases(cases);
