@@ -19,6 +19,7 @@ struct Case {
 void add_arena_cases(std::vector<Case>& cases);
 void add_matmul_cases(std::vector<Case>& cases);
 void add_weight_cases(std::vector<Case>& cases);
+void add_fixed4_cases(std::vector<Case>& cases);
 void add_elementwise_cases(std::vector<Case>& cases);
 void add_attention_cases(std::vector<Case>& cases);
 void add_thread_pool_cases(std::vector<Case>& cases);

@@ -124,7 +124,8 @@ double ExpertSlots::execute(int index, int rows, std::span<const uint8_t> hidden
     const uint64_t offset = static_cast<uint64_t>(done) * row_bytes;
     const uint64_t bytes = static_cast<uint64_t>(n) * row_bytes;
     backend.copy_to_device(activations_.input.floats(), hidden.data() + offset, bytes);
-    run_expert(backend, slot.matrices, activations_, activations_.output.floats(), activations_.input.floats(), n);
+    const ExpertRows run{&slot.matrices, n};
+    run_experts(backend, {&run, 1}, activations_, activations_.output.floats(), activations_.input.floats());
     backend.copy_to_host(output.data() + offset, activations_.output.floats(), bytes);
   }
   return milliseconds_since(start);
