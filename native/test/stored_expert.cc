@@ -1,6 +1,7 @@
 #include "stored_expert.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +14,8 @@
 
 namespace odmoe::test {
 namespace {
+
+std::atomic<int> next_turn = 0;
 
 struct MatrixSize {
   int64_t rows;
@@ -195,6 +198,7 @@ void AwaitedLoad::settled(const LoadOutcome& outcome, std::exception_ptr error) 
   const std::lock_guard lock(mutex_);
   if (settled_) std::abort();
   settled_ = true;
+  turn_ = next_turn++;
   outcome_ = outcome;
   error_ = std::move(error);
   changed_.notify_all();
@@ -210,6 +214,11 @@ LoadOutcome AwaitedLoad::wait() {
 bool AwaitedLoad::is_settled() {
   const std::lock_guard lock(mutex_);
   return settled_;
+}
+
+int AwaitedLoad::turn() {
+  const std::lock_guard lock(mutex_);
+  return turn_;
 }
 
 void AwaitedLoad::reuse() {

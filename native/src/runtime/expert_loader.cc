@@ -193,6 +193,7 @@ void ExpertLoader::do_read(const ReadOperation& read, bool after_idle, Lock& loc
                       memory_of(load, read.tensor, read.piece), position};
   load.running++;
   lock.unlock();
+  const auto start = Clock::now();
   ReadGo go;
   std::exception_ptr error;
   try {
@@ -201,10 +202,12 @@ void ExpertLoader::do_read(const ReadOperation& read, bool after_idle, Lock& loc
     error = std::current_exception();
   }
   lock.lock();
+  if (go.end > Clock::time_point{}) reads_changed_.wait_until(lock, go.end, [&load] { return load.stopping; });
   load.running--;
   direct_io_refused_ = reader_.direct_refused();
   load.outcome.read_bytes += go.useful_bytes;
-  (read.part == Part::exponents ? load.outcome.exponent_read_ms : load.outcome.sign_mantissa_read_ms) += go.ms;
+  (read.part == Part::exponents ? load.outcome.exponent_read_ms : load.outcome.sign_mantissa_read_ms) +=
+      milliseconds_since(start);
   if (error != nullptr) {
     stop(load, error);
   } else if (go.finished) {
