@@ -2,6 +2,7 @@
 import { createProgram, runCommandLine } from '../cli/run-command-line.js';
 import { registerBenchGenerate } from './generate/index.js';
 import { registerBenchHop } from './hop/index.js';
+import { registerBenchPools } from './pools/index.js';
 import { registerBenchRecall } from './recall/index.js';
 import { registerBenchSynth } from './synth/index.js';
 
@@ -11,6 +12,7 @@ const program = createProgram('odmoe bench').description(
 
 registerBenchGenerate(program);
 registerBenchHop(program);
+registerBenchPools(program);
 registerBenchRecall(program);
 registerBenchSynth(program);
 
