@@ -16,8 +16,8 @@ import {
 import { isPackDirectory } from '../../shared/pack/open-pack.js';
 import { parseWhole } from '../generation-flags.js';
 import { withInterrupt } from '../interrupt.js';
-import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { codecChoiceLines, codecChoiceObject } from '../output/codec-choice-view.js';
+import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { snakeCaseKeys } from '../output/snake-case.js';
 import { formatBytes, formatDuration } from '../../shared/terminal/units.js';
 
@@ -62,7 +62,7 @@ of their libraries, so pack once and copy.
 Examples:
   odmoe pack ~/models/Mixtral-8x7B-v0.1 /data/mixtral-pack
   odmoe pack ~/models/Mixtral-8x7B-v0.1 /data/mixtral-pack --codec auto
-  odmoe pack models/demo /tmp/demo-pack --codec zstd --level 15 --shards 2 --json`,
+  odmoe pack models/demo /tmp/demo-pack --codec zstd --level 19 --shards 2 --json`,
     )
     .action(async (checkpoint: string, output: string, flags: PackFlags) => pack(checkpoint, output, flags));
 }

@@ -1,5 +1,5 @@
 /** Which codec loads an expert fastest on a machine: `odmoe pack --codec auto`. Pure. */
-import type { CodecSetting } from '../../shared/pack/pack-codec.js';
+import { type CodecSetting, REPRODUCIBLE_CODECS } from '../../shared/pack/pack-codec.js';
 
 /** What a codec did with a sample of a model on one core. Bytes are those of the weights as shipped. */
 export interface CodecMeasurement extends CodecSetting {
@@ -41,7 +41,8 @@ export function usualDecompressionThreads(cores: number): number {
 }
 
 /**
- * Takes the codec with the fastest load; of equally fast ones the smallest; of equally small ones the one that packs fastest.
+ * Takes the codec with the fastest load; of equally fast ones the smallest; of equally small ones one that gives the same pack on every
+ * machine, and else the one that packs fastest.
  * @param measurements at least one
  * @param expertBytes of one expert as shipped
  */
@@ -55,7 +56,9 @@ export function chooseCodec(
   const fast = estimates.filter((estimate) => estimate.loadMs <= fastest * (1 + LOAD_TOLERANCE));
   const smallest = Math.min(...fast.map((estimate) => estimate.ratio));
   const small = fast.filter((estimate) => estimate.ratio <= smallest + RATIO_TOLERANCE);
-  const chosen = small.reduce((best, estimate) => (estimate.encodeBytesPerS > best.encodeBytesPerS ? estimate : best));
+  const reproducible = small.filter((estimate) => REPRODUCIBLE_CODECS.has(estimate.codec));
+  const last = reproducible.length > 0 ? reproducible : small;
+  const chosen = last.reduce((best, estimate) => (estimate.encodeBytesPerS > best.encodeBytesPerS ? estimate : best));
   return { chosen, estimates, reason: reasonFor(chosen, fast.length, small.length) };
 }
 
@@ -76,5 +79,6 @@ function reasonFor(chosen: LoadEstimate, fast: number, small: number): string {
       : 'an expert is loaded as fast as the cores decompress it';
   if (fast === 1) return `fastest load: ${bound}`;
   if (small === 1) return `smallest of ${fast} that load about equally fast: ${bound}`;
-  return `packs fastest of ${small} that load about equally fast and are about equally small: ${bound}`;
+  const merit = REPRODUCIBLE_CODECS.has(chosen.codec) ? 'gives the same pack on every machine' : 'packs fastest';
+  return `of ${small} that load about equally fast and are about equally small, it ${merit}: ${bound}`;
 }

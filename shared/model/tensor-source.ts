@@ -19,18 +19,15 @@ export interface ModelShape {
   maxPositions: number;
 }
 
-/** Forms in which a device keeps weights. */
-export type WeightFormat = 'bf16' | 'fp16' | 'fp32' | 'int8' | 'nf4';
+/**
+ * Forms in which a device keeps weights. `fixed4` holds BF16 values exactly in about 0.77 of their size: exponents as codes of 4 bits
+ * (docs/architecture.md); a matrix that it cannot hold is kept in its exact form instead.
+ */
+export type WeightFormat = 'bf16' | 'fp16' | 'fp32' | 'int8' | 'nf4' | 'fixed4';
 
 /** How values are cut into byte planes (docs/pack-format.md); `none-*`: plain row-major values in plane 0. */
 export type Split =
-  | 'none-bf16'
-  | 'none-fp16'
-  | 'none-fp32'
-  | 'bf16-e8-sm8'
-  | 'fp16-hi8-lo8'
-  | 'fp32-e8-sm8-r16'
-  | 'fp16-e5-lo8-s1m2';
+  'none-bf16' | 'none-fp16' | 'none-fp32' | 'bf16-e8-sm8' | 'fp16-hi8-lo8' | 'fp32-e8-sm8-r16' | 'fp16-e5-lo8-s1m2';
 
 /** How a chunk's bytes are stored (docs/pack-format.md, "Codecs"). */
 export type ChunkCodec = 'raw' | 'zstd' | 'lz4hc' | 'fixed4' | 'huffman' | 'packed3';
