@@ -3,6 +3,7 @@ import { createProgram, runCommandLine } from '../cli/run-command-line.js';
 import { registerBenchCodec } from './codec/index.js';
 import { registerBenchGenerate } from './generate/index.js';
 import { registerBenchHop } from './hop/index.js';
+import { registerBenchPools } from './pools/index.js';
 import { registerBenchRecall } from './recall/index.js';
 import { registerBenchSynth } from './synth/index.js';
 
@@ -13,6 +14,7 @@ const program = createProgram('odmoe bench').description(
 registerBenchCodec(program);
 registerBenchGenerate(program);
 registerBenchHop(program);
+registerBenchPools(program);
 registerBenchRecall(program);
 registerBenchSynth(program);
 
