@@ -4,6 +4,7 @@ import { registerBenchCodec } from './codec/index.js';
 import { registerBenchExpert } from './expert/index.js';
 import { registerBenchGenerate } from './generate/index.js';
 import { registerBenchHop } from './hop/index.js';
+import { registerBenchPools } from './pools/index.js';
 import { registerBenchRecall } from './recall/index.js';
 import { registerBenchSynth } from './synth/index.js';
 
@@ -15,6 +16,7 @@ registerBenchCodec(program);
 registerBenchExpert(program);
 registerBenchGenerate(program);
 registerBenchHop(program);
+registerBenchPools(program);
 registerBenchRecall(program);
 registerBenchSynth(program);
 
