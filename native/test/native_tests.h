@@ -26,6 +26,7 @@ void add_device_cases(std::vector<Case>& cases);
 void add_codec_cases(std::vector<Case>& cases);
 void add_codec_kernel_cases(std::vector<Case>& cases);
 void add_codec_damage_cases(std::vector<Case>& cases);
+void add_plane_cases(std::vector<Case>& cases);
 
 // Prints speeds beside the machine's own; not a test.
 void run_benchmark(const std::string& instruction_set, int threads);

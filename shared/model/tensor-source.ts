@@ -24,13 +24,7 @@ export type WeightFormat = 'bf16' | 'fp16' | 'fp32' | 'int8' | 'nf4';
 
 /** How values are cut into byte planes (docs/pack-format.md); `none-*`: plain row-major values in plane 0. */
 export type Split =
-  | 'none-bf16'
-  | 'none-fp16'
-  | 'none-fp32'
-  | 'bf16-e8-sm8'
-  | 'fp16-hi8-lo8'
-  | 'fp32-e8-sm8-r16'
-  | 'fp16-e5-lo8-s1m2';
+  'none-bf16' | 'none-fp16' | 'none-fp32' | 'bf16-e8-sm8' | 'fp16-hi8-lo8' | 'fp32-e8-sm8-r16' | 'fp16-e5-lo8-s1m2';
 
 /** How a chunk's bytes are stored (docs/pack-format.md, "Codecs"). */
 export type ChunkCodec = 'raw' | 'zstd' | 'lz4hc' | 'fixed4' | 'huffman' | 'packed3';
