@@ -1,5 +1,6 @@
 /** `odmoe bench`: started by bin/odmoe, as the command line itself imports no benchmark. */
 import { createProgram, runCommandLine } from '../cli/run-command-line.js';
+import { registerBenchCodec } from './codec/index.js';
 import { registerBenchGenerate } from './generate/index.js';
 import { registerBenchHop } from './hop/index.js';
 import { registerBenchRecall } from './recall/index.js';
@@ -9,6 +10,7 @@ const program = createProgram('odmoe bench').description(
   'Benchmarks; docs/results.md has results with their commands.',
 );
 
+registerBenchCodec(program);
 registerBenchGenerate(program);
 registerBenchHop(program);
 registerBenchRecall(program);

@@ -39,12 +39,24 @@ export interface Device {
   dispose(): void;
 }
 
+/** The matrices of a model on its device. */
+export interface ResidentWeights {
+  kinds: { format: WeightFormat; matrices: number; bytes: number }[];
+  /** Matrices that were to be fixed4, cannot be held so, and are kept in their exact format. */
+  fellBack: number;
+}
+
 /** Weights on a device. Dense tensors and experts are loaded one by one; a main node loads no experts. */
 export interface Model {
   readonly shape: ModelShape;
-  /** `layer` is 0 for roles that have none. Norms are always kept as FP32. With tied embeddings lmHead need not be loaded. */
+  /**
+   * A matrix that fixed4 cannot hold is kept in its exact format. Query, key and value are read when the last of them is loaded.
+   * `layer` is 0 for roles that have none. Norms are always kept as FP32. With tied embeddings lmHead need not be loaded.
+   */
   loadDense(role: DenseRole, layer: number, source: TensorSource, format: WeightFormat): Promise<void>;
   loadResidentExpert(layer: number, expert: number, source: ExpertSource, format: WeightFormat): Promise<void>;
+  /** What has been loaded so far; norms are not matrices. */
+  residentWeights(): ResidentWeights;
   /** Creates an empty KV cache. Memory is taken from the device in blocks of 256 positions as positions are used. */
   createSequence(): Sequence;
   /** Scratch for passes of up to maxRows rows. */

@@ -17,7 +17,7 @@ const LARGEST_INT32 = 2 ** 31 - 1;
 const LARGEST_EXPERTS = 4096;
 const LARGEST_HEAD_DIM = 1024;
 
-const FORMATS: readonly WeightFormat[] = ['bf16', 'fp16', 'fp32', 'int8', 'nf4'];
+const FORMATS: readonly WeightFormat[] = ['bf16', 'fp16', 'fp32', 'int8', 'nf4', 'fixed4'];
 const SPLITS: readonly Split[] = [
   'none-bf16',
   'none-fp16',
@@ -107,10 +107,12 @@ export function checkExpertSource(source: ExpertSource): void {
   checkTensorSource(source.down);
 }
 
+/** Slots take any expert of the model, and fixed4 cannot hold every one. */
 export function checkExpertShape(shape: ExpertShape): void {
   checkInteger('shape.hiddenSize', shape.hiddenSize, 1);
   checkInteger('shape.intermediateSize', shape.intermediateSize, 1);
   checkFormat(shape.format);
+  if (shape.format === 'fixed4') refuse('shape.format', shape.format, 'a format that holds every expert');
 }
 
 const LARGEST_DECOMPRESSION_THREADS = 64;

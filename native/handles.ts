@@ -15,6 +15,7 @@ import type {
   LoaderOptions,
   Model,
   Pass,
+  ResidentWeights,
   Sequence,
 } from './addon.d.ts';
 import { awaiting, calling } from './addon-errors.js';
@@ -151,6 +152,10 @@ class CheckedModel implements Model {
     checkExpertSource(source);
     checkFormat(format);
     await awaiting(() => this.handle.loadResidentExpert(layer, expert, source, format));
+  }
+
+  residentWeights(): ResidentWeights {
+    return calling(() => this.handle.residentWeights());
   }
 
   createSequence(): Sequence {

@@ -22,6 +22,7 @@ export type {
   PartPlan,
   Pass,
   ReadSpeed,
+  ResidentWeights,
   Sequence,
   TaskOrder,
 } from './addon.d.ts';

@@ -3,7 +3,7 @@ import { parseWhole } from '../../cli/generation-flags.js';
 import { THREADS_LIMIT, wholeNumberFlag } from '../../shared/config/index.js';
 import { snakeCaseKeys } from '../../cli/output/snake-case.js';
 import { tableLines } from '../../cli/output/table.js';
-import { measureGenerate, type GenerateBenchRound } from './measure-generate.js';
+import { measureGenerate, type GenerateBenchRound, type Resident } from './measure-generate.js';
 
 interface BenchGenerateFlags {
   tokens: number;
@@ -11,6 +11,7 @@ interface BenchGenerateFlags {
   rounds: number;
   threads: number;
   prefillRows: number;
+  resident: Resident[];
   json: boolean;
 }
 
@@ -25,6 +26,7 @@ export function registerBenchGenerate(bench: Command): void {
     .option('--rounds <n>', 'rounds of machine and engine', parsePositive, 5)
     .option('--threads <n>', 'threads to compute with (0: as many as there are)', wholeNumberFlag(0, THREADS_LIMIT), 0)
     .option('--prefill-rows <n>', 'rows of one prefill pass', parsePositive, 256)
+    .option('--resident <formats>', 'compare engines: bf16,fixed4 (default: one, as shipped)', parseResidents, [null])
     .option('--json', 'print one JSON object and nothing else', false)
     .addHelpText(
       'after',
@@ -32,21 +34,49 @@ export function registerBenchGenerate(bench: Command): void {
 Decode is told as a share of the memory read bandwidth (bytes of all weights that a token meets, and of the KV cache), prefill
 as a share of the FP32 fused multiply-add peak; both are measured in each round. Medians count.
 
+--resident bf16,fixed4 loads the model once in each form and lets them take turns in every round; "decode speed-up" is the median
+over the rounds of the last one's decode speed divided by the first one's. --json then gives {"engines": [{"resident", "median",
+"rounds"}], "decode_speedup"}.
+
 Examples:
   odmoe bench synth /tmp/mixtral-small
   odmoe bench generate /tmp/mixtral-small --prompt 128 --tokens 64`,
     )
     .action(async (directory: string, flags: BenchGenerateFlags) => {
-      const rounds = await measureGenerate(directory, {
+      const engines = await measureGenerate(directory, {
+        residents: flags.resident,
         promptTokens: flags.prompt,
         answerTokens: flags.tokens,
         rounds: flags.rounds,
         threads: flags.threads,
         prefillRows: flags.prefillRows,
       });
-      const text = flags.json ? JSON.stringify(snakeCaseKeys({ median: median(rounds), rounds })) : asTable(rounds);
+      const text = flags.json ? JSON.stringify(snakeCaseKeys(asJson(engines, flags))) : asText(engines, flags);
       process.stdout.write(`${text}\n`);
     });
+}
+
+type EngineRounds = readonly (readonly GenerateBenchRound[])[];
+
+function asJson(engines: EngineRounds, { resident }: BenchGenerateFlags): Record<string, unknown> {
+  const one = (rounds: readonly GenerateBenchRound[]): Record<string, unknown> => ({ median: median(rounds), rounds });
+  if (engines.length === 1) return one(engines[0] ?? []);
+  return {
+    engines: engines.map((rounds, index) => ({ resident: resident[index], ...one(rounds) })),
+    decodeSpeedup: decodeSpeedup(engines),
+  };
+}
+
+function asText(engines: EngineRounds, { resident }: BenchGenerateFlags): string {
+  if (engines.length === 1) return asTable(engines[0] ?? []);
+  const tables = engines.map((rounds, index) => `${resident[index]}\n${asTable(rounds)}\n`);
+  return `${tables.join('\n')}\ndecode speed-up: ${decodeSpeedup(engines).toFixed(3)}`;
+}
+
+/** Of the last engine over the first, round by round. */
+function decodeSpeedup(engines: EngineRounds): number {
+  const [first = [], last = []] = [engines[0], engines.at(-1)];
+  return middle(last.map((round, index) => round.decodeTokensPerS / (first[index]?.decodeTokensPerS ?? 0)));
 }
 
 function asTable(rounds: readonly GenerateBenchRound[]): string {
@@ -82,10 +112,7 @@ function cells(round: GenerateBenchRound): string[] {
 
 /** Each figure's own median. */
 function median(rounds: readonly GenerateBenchRound[]): GenerateBenchRound {
-  const of = (figure: keyof GenerateBenchRound): number => {
-    const values = rounds.map((round) => round[figure]).sort((left, right) => left - right);
-    return values[Math.floor(values.length / 2)] ?? 0;
-  };
+  const of = (figure: keyof GenerateBenchRound): number => middle(rounds.map((round) => round[figure]));
   return {
     readBytesPerS: of('readBytesPerS'),
     fmaFlopPerS: of('fmaFlopPerS'),
@@ -96,6 +123,17 @@ function median(rounds: readonly GenerateBenchRound[]): GenerateBenchRound {
     decodeShare: of('decodeShare'),
     prefillShare: of('prefillShare'),
   };
+}
+
+function middle(values: readonly number[]): number {
+  return [...values].sort((left, right) => left - right)[Math.floor(values.length / 2)] ?? 0;
+}
+
+function parseResidents(value: string): Resident[] {
+  return value.split(',').map((name) => {
+    if (name === 'bf16' || name === 'fixed4') return name;
+    throw new InvalidArgumentError('It must be bf16, fixed4, or both with a comma between.');
+  });
 }
 
 function parsePositive(value: string): number {

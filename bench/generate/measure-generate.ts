@@ -3,9 +3,14 @@ import { measureMachine } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { GenerateRequest, Timing } from '../../shared/rpc/messages.js';
 import { counterRandom } from '../../shared/sampling/index.js';
-import { decodeBytesPerToken, prefillFlop } from './model-cost.js';
+import { decodeBytesPerToken, multipliedWeights, prefillFlop } from './model-cost.js';
+
+/** How an engine keeps its weights; null: as shipped. */
+export type Resident = 'bf16' | 'fixed4' | null;
 
 export interface GenerateBenchOptions {
+  /** One engine for each, all loaded at once. */
+  residents: readonly Resident[];
   promptTokens: number;
   answerTokens: number;
   rounds: number;
@@ -28,35 +33,51 @@ export interface GenerateBenchRound {
 
 /** How long each of the machine's two figures is measured in a round. */
 const MACHINE_MS = 400;
-const BYTES_PER_WEIGHT = { bf16: 2, fp16: 2, fp32: 4 } as const;
+const EXACT_BYTES_PER_WEIGHT = { bf16: 2, fp16: 2, fp32: 4 } as const;
 
-/** Rounds of (machine, prefill, decode), interleaved, so that a machine shared with others changes both sides alike. */
-export async function measureGenerate(directory: string, options: GenerateBenchOptions): Promise<GenerateBenchRound[]> {
-  const engine = await LocalEngine.open(directory, {
+/**
+ * Rounds of (machine, prefill, decode) for each engine in turn, interleaved, so that a machine shared with others changes all sides
+ * alike. Gives each engine's rounds, in the order of options.residents.
+ */
+export async function measureGenerate(
+  directory: string,
+  options: GenerateBenchOptions,
+): Promise<GenerateBenchRound[][]> {
+  const engines: LocalEngine[] = [];
+  try {
+    for (const resident of options.residents) engines.push(await openEngine(directory, resident, options));
+    // The first answer touches the weights' pages and the code for the first time.
+    for (const engine of engines) await timeAnswer(engine, options);
+    const rounds = engines.map((): GenerateBenchRound[] => []);
+    for (let round = 0; round < options.rounds; round++) {
+      for (const [index, engine] of engines.entries()) rounds[index]?.push(await measureRound(engine, options));
+    }
+    return rounds;
+  } finally {
+    engines.forEach((engine) => {
+      engine.dispose();
+    });
+  }
+}
+
+async function openEngine(directory: string, resident: Resident, options: GenerateBenchOptions): Promise<LocalEngine> {
+  return await LocalEngine.open(directory, {
     device: { backend: 'cpu', instructionSet: 'auto', threads: options.threads, budgetBytes: 0 },
+    resident,
     shadow: null,
     prefillRows: options.prefillRows,
     chooseSeed: () => 0,
     nowMs: () => performance.now(),
     onProgress: null,
   });
-  try {
-    const rounds: GenerateBenchRound[] = [];
-    // The first answer touches the weights' pages and the code for the first time.
-    await timeAnswer(engine, options);
-    for (let round = 0; round < options.rounds; round++) rounds.push(await measureRound(engine, options));
-    return rounds;
-  } finally {
-    engine.dispose();
-  }
 }
 
 async function measureRound(engine: LocalEngine, options: GenerateBenchOptions): Promise<GenerateBenchRound> {
-  const { shape, shippedFormat } = engine.source;
+  const { shape } = engine.source;
   const { readBytesPerS, fmaFlopPerS } = await measureMachine(engine.device, MACHINE_MS);
   const timing = await timeAnswer(engine, options);
   const meanPositions = options.promptTokens + options.answerTokens / 2;
-  const bytesPerToken = decodeBytesPerToken(shape, BYTES_PER_WEIGHT[shippedFormat], meanPositions);
+  const bytesPerToken = decodeBytesPerToken(shape, meanWeightBytes(engine), meanPositions);
   const decodeBytesPerS = timing.decodeTokensPerS * bytesPerToken;
   const prefillFlopPerS = (prefillFlop(shape, options.promptTokens) * 1000) / timing.ttftMs;
   return {
@@ -69,6 +90,14 @@ async function measureRound(engine: LocalEngine, options: GenerateBenchOptions):
     decodeShare: decodeBytesPerS / readBytesPerS,
     prefillShare: prefillFlopPerS / fmaFlopPerS,
   };
+}
+
+/** Bytes that a weight takes in memory, on average; an embedding that is only looked up is left out. */
+function meanWeightBytes(engine: LocalEngine): number {
+  const { shape, shippedFormat, tiedEmbeddings } = engine.source;
+  const bytes = engine.residentWeights().kinds.reduce((sum, kind) => sum + kind.bytes, 0);
+  const lookedUp = tiedEmbeddings ? 0 : shape.vocabSize * shape.hiddenSize * EXACT_BYTES_PER_WEIGHT[shippedFormat];
+  return (bytes - lookedUp) / multipliedWeights(shape);
 }
 
 async function timeAnswer(engine: LocalEngine, options: GenerateBenchOptions): Promise<Timing> {

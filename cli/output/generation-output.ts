@@ -1,5 +1,7 @@
 import { OdmoeError } from '../../shared/errors/index.js';
+import type { ResidentWeights } from '../../native/index.js';
 import type { Finished, GenerateReply, Started, TokenReply } from '../../shared/rpc/messages.js';
+import { formatBytes } from '../../shared/terminal/units.js';
 import { nodeJson } from './node-json.js';
 
 export interface RenderOptions {
@@ -7,6 +9,8 @@ export interface RenderOptions {
   json: boolean;
   /** Print the text as it comes. Not both. */
   stream: boolean;
+  /** What the answering process holds; with json, printed too. */
+  resident?: ResidentWeights;
 }
 
 /** A complete answer. */
@@ -51,7 +55,11 @@ export async function renderGeneration(
     throw new OdmoeError('PROTOCOL_VIOLATION', 'the answer ended without its last message; ask again');
   }
   const result = { started, tokens, finished };
-  if (options.json) process.stdout.write(`${JSON.stringify(generationJson(result))}\n`);
+  const { resident } = options;
+  if (options.json) {
+    const json = { ...generationJson(result), ...(resident && { resident: residentJson(resident) }) };
+    process.stdout.write(`${JSON.stringify(json)}\n`);
+  }
   return result;
 }
 
@@ -85,6 +93,16 @@ export function generationJson({ started, tokens, finished }: GenerationResult):
     reloads: finished.reloads,
     nodes: finished.nodes.map(nodeJson),
   };
+}
+
+function residentJson({ kinds, fellBack }: ResidentWeights): Record<string, unknown> {
+  return { weights: kinds, fell_back: fellBack };
+}
+
+/** For people: the matrices' bytes by form. */
+export function residentSummary({ kinds, fellBack }: ResidentWeights): string {
+  const parts = kinds.map(({ format, bytes }) => `${formatBytes(bytes)} as ${format}`).join(' and ');
+  return fellBack === 0 ? `weights: ${parts}` : `weights: ${parts} (${fellBack} matrices cannot be fixed4)`;
 }
 
 /** For people, on one line: tokens, times, recall. */

@@ -1,4 +1,12 @@
-import { createModel, openDevice, type Device, type DeviceOptions, type Model } from '../../native/index.js';
+import {
+  createModel,
+  openDevice,
+  type Device,
+  type DeviceOptions,
+  type Model,
+  type ResidentWeights,
+} from '../../native/index.js';
+import { OdmoeError } from '../../shared/errors/index.js';
 import type { ModelSource, WeightFormat } from '../../shared/model/tensor-source.js';
 import { describeDevice } from '../../shared/daemon/node-identity.js';
 import type { GenerateReply, GenerateRequest, NodeIdentity, NodeStatus, RoleName } from '../../shared/rpc/messages.js';
@@ -14,6 +22,11 @@ import { ShadowedRunner } from './shadowed-runner.js';
 
 export interface LocalEngineOptions {
   device: DeviceOptions;
+  /**
+   * How the model's own weights are kept: as shipped (null, or 'bf16' for a model shipped so), or as 'fixed4', which computes the same
+   * bits from three quarters of the bytes.
+   */
+  resident: 'bf16' | 'fixed4' | null;
   /** Weights of a shadow that predicts beside the model; null: none. */
   shadow: 'int8' | 'nf4' | 'fp16' | null;
   /** Rows of one pass of the prompt. */
@@ -48,7 +61,7 @@ export class LocalEngine {
   static async open(directory: string, options: LocalEngineOptions): Promise<LocalEngine> {
     const source = await openModelSource(directory);
     const tokenizer = await openTokenizer(source.directory);
-    const main = await loadResident('ROLE_MAIN', source, source.shippedFormat, options);
+    const main = await loadResident('ROLE_MAIN', source, residentFormat(source, options.resident), options);
     if (options.shadow === null) return new LocalEngine(source, tokenizer, options, main, null);
     try {
       const shadow = await loadResident('ROLE_SHADOW', source, options.shadow, options);
@@ -61,6 +74,11 @@ export class LocalEngine {
 
   get device(): Device {
     return this.main.device;
+  }
+
+  /** What the model's matrices take; the shadow's are not counted. */
+  residentWeights(): ResidentWeights {
+    return this.main.model.residentWeights();
   }
 
   /** Answers as main does over a cluster: started, tokens, finished. Throws CANCELLED when `signal` aborts. */
@@ -105,6 +123,15 @@ export class LocalEngine {
     const residents = this.shadow === null ? [this.main] : [this.main, this.shadow];
     return residents.map((resident) => localNodeStatus(resident, this.source));
   }
+}
+
+/** Throws USAGE where the format would round the model's values. */
+function residentFormat(source: ModelSource, resident: LocalEngineOptions['resident']): WeightFormat {
+  if (resident !== 'bf16' || source.shippedFormat === 'bf16') return resident ?? source.shippedFormat;
+  throw new OdmoeError(
+    'USAGE',
+    `${source.name} is shipped as ${source.shippedFormat}, which bf16 would round; leave --resident out to keep it as shipped`,
+  );
 }
 
 async function loadResident(

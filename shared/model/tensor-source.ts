@@ -19,8 +19,11 @@ export interface ModelShape {
   maxPositions: number;
 }
 
-/** Forms in which a device keeps weights. */
-export type WeightFormat = 'bf16' | 'fp16' | 'fp32' | 'int8' | 'nf4';
+/**
+ * Forms in which a device keeps weights. `fixed4` holds BF16 values exactly in about 0.77 of their size: exponents as codes of 4 bits
+ * (docs/architecture.md); a matrix that it cannot hold is kept in its exact form instead.
+ */
+export type WeightFormat = 'bf16' | 'fp16' | 'fp32' | 'int8' | 'nf4' | 'fixed4';
 
 /** How values are cut into byte planes (docs/pack-format.md); `none-*`: plain row-major values in plane 0. */
 export type Split =

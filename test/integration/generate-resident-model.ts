@@ -1,11 +1,12 @@
 import { createLocalRunner, type SequenceRunner } from '../../engine/generation/index.js';
 import { loadDenseWeights, loadResidentExperts, openModelSource } from '../../engine/loading/index.js';
-import { createModel, openDevice, type DeviceOptions } from '../../native/index.js';
+import { createModel, openDevice, type DeviceOptions, type ResidentWeights } from '../../native/index.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 
 /** A model with all its experts, to run sequences of and look at their logits and experts. */
 export interface ResidentTestModel {
   readonly source: ModelSource;
+  readonly weights: ResidentWeights;
   createRunner(
     prefillRows: number,
     onExperts?: (position: number, layer: number, experts: number[]) => void,
@@ -16,14 +17,17 @@ export interface ResidentTestModel {
 export async function openResidentModel(
   directory: string,
   device: Partial<DeviceOptions> = {},
+  resident: 'fixed4' | null = null,
 ): Promise<ResidentTestModel> {
   const source = await openModelSource(directory);
   const opened = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 2, budgetBytes: 0, ...device });
   const model = createModel(opened, source.shape);
-  await loadDenseWeights(model, source, source.shippedFormat);
-  await loadResidentExperts(model, source, source.shippedFormat);
+  const format = resident ?? source.shippedFormat;
+  await loadDenseWeights(model, source, format);
+  await loadResidentExperts(model, source, format);
   return {
     source,
+    weights: model.residentWeights(),
     createRunner: (prefillRows, onExperts) =>
       createLocalRunner(model, source.shape, prefillRows, (position, layer, experts) =>
         onExperts?.(position, layer, [...experts]),

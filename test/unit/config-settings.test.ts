@@ -114,6 +114,11 @@ nodes: [{id: a, role: worker}, {id: b, role: worker, cache: 2 MiB}]`;
     );
   });
 
+  it('leave the model of a worker open where none is given: it fetches one', () => {
+    assert.equal(settle('worker', {}, '').modelPath, null);
+    assert.equal(settle('worker', {}, 'model: /packs/demo').modelPath, '/packs/demo');
+  });
+
   it('are refused when the node cannot be told, has another role or no model', () => {
     assert.throws(() => settle('worker', { id: 'm' }), { code: 'CONFIG_INVALID', message: /"m" is a main/ });
     const two = 'nodes: [{id: a, role: worker}, {id: b, role: worker}]';

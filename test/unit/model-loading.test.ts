@@ -21,6 +21,10 @@ class RecordingModel implements Model {
     this.loads.push(`expert ${layer}.${expert} ${format}`);
   }
 
+  residentWeights(): never {
+    throw new Error('not part of this test');
+  }
+
   createSequence(): never {
     throw new Error('not part of this test');
   }
@@ -74,6 +78,24 @@ describe('loading weights', () => {
         assert.deepEqual(progress.at(-1)?.[0], progress.at(-1)?.[1]);
       },
     );
+  });
+
+  it('keeps the LM head as fixed4 with the projections, or the embedding that stands for it', async () => {
+    const fixed4 = async (config: Readonly<Record<string, unknown>>): Promise<string[]> => {
+      let loads: string[] = [];
+      await withSource(
+        config,
+        () => 'BF16',
+        async (source, model) => {
+          await loadDenseWeights(model, source, 'fixed4');
+          loads = model.loads.filter((load) => load.endsWith('fixed4')).map((load) => load.split(' ')[0] ?? '');
+        },
+      );
+      return [...new Set(loads)];
+    };
+    const projections = ['query', 'key', 'value', 'attentionOutput'];
+    assert.deepEqual(await fixed4(TINY_CONFIG), [...projections, 'lmHead']);
+    assert.deepEqual(await fixed4({ ...TINY_CONFIG, tie_word_embeddings: true }), ['embedding', ...projections]);
   });
 
   it('rounds nothing of a checkpoint of mixed types when its own format is asked for', async () => {

@@ -45,6 +45,10 @@ class ScriptedModel implements Model {
     return Promise.resolve();
   }
 
+  residentWeights(): never {
+    throw new Error('not part of this test');
+  }
+
   createSequence(): Sequence {
     const id = this.sequences++;
     return {

@@ -26,7 +26,7 @@ export const MAX_VIOLATIONS = 100;
 /** A worker that fetches what it needs of its pack. */
 export interface ProspectTaker {
   readonly isPartial: boolean;
-  takeProspect(prospect: Prospect, mainAddress: string): void;
+  takeProspect(prospect: Prospect, toldAddress: string): void;
 }
 
 type WorkerStream = PeerStream<WorkerReply, WorkerRequest>;

@@ -1,8 +1,9 @@
 // One SwiGLU expert on a device: down(silu(gate x) * (up x)). The same code runs it in a worker's slot and in a whole model.
 #pragma once
-#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 
 #include "odmoe/device.h"
 #include "odmoe/store.h"
@@ -63,12 +64,13 @@ void run_expert(Backend& backend, const ExpertMatrices& expert, const ExpertActi
 inline constexpr uint64_t kStagingBytes = 1024 * 1024;
 uint64_t staging_size(int64_t rows, int64_t columns);
 
-// Reads a tensor into rows [first_row, first_row + source.rows) of a matrix, piece by piece through the staging memory.
-// Returns false, with part of the rows written, when `cancelled` was set meanwhile. Adds to `read_bytes` what storage gave.
-bool load_rows(Backend& backend, Matrix& matrix, int64_t first_row, const TensorSource& source,
-               const DeviceMemory& staging, const std::atomic<bool>& cancelled, uint64_t& read_bytes);
-bool load_expert(Backend& backend, ExpertMatrices& expert, const ExpertSource& source, const DeviceMemory& staging,
-                 const std::atomic<bool>& cancelled, uint64_t& read_bytes);
+// The format that holds the values of all these sources exactly and takes the fewest bytes of those that hold every value.
+WeightFormat exact_format(std::span<const TensorSource* const> sources);
+// One matrix of the sources' rows, one source below another; all have the same number of columns. It is kept in `format`, or, where
+// that is fixed4 and cannot hold these values, in their exact format. Throws what reading throws, DEVICE_OUT_OF_MEMORY.
+StoredMatrix load_matrix(const std::shared_ptr<Backend>& backend, WeightFormat format,
+                         std::span<const TensorSource* const> sources);
+ExpertMatrices load_expert(const std::shared_ptr<Backend>& backend, WeightFormat format, const ExpertSource& source);
 
 // Throws MODEL_CORRUPT unless the source has these sizes.
 void check_source(const TensorSource& source, int64_t rows, int64_t columns, const std::string& what);

@@ -1,8 +1,11 @@
 // A model's weights on a device.
 #pragma once
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,7 +57,14 @@ struct ResidentExpert {
   std::atomic<bool> loaded = false;
 };
 
+// What of query, key and value is known of a layer, until all three are.
+struct Projections {
+  std::array<std::optional<TensorSource>, 3> sources;
+  std::array<WeightFormat, 3> formats = {};
+};
+
 struct LayerWeights {
+  Projections projections;
   StoredMatrix qkv;  // query, key and value rows in one matrix
   StoredMatrix attention_output;
   StoredMatrix gate;
@@ -63,15 +73,31 @@ struct LayerWeights {
   std::vector<ResidentExpert> experts;
 };
 
+// What a model's matrices take on the device.
+struct ResidentWeights {
+  struct Kind {
+    WeightFormat format;
+    int64_t matrices = 0;
+    uint64_t bytes = 0;
+  };
+  std::vector<Kind> kinds;  // in the order of their first matrix
+  int64_t fell_back = 0;    // matrices that were to be fixed4 and are kept in their exact format
+};
+
 // Loading happens on the storage thread, use on the executor; a weight is seen by the executor once it is whole.
 class Model {
  public:
   Model(std::shared_ptr<Device> device, const ModelShape& shape);
 
+  // What cannot be kept as fixed4 is kept in its exact format. Query, key and value stand in one matrix and are read when the last
+  // of them is loaded; where their exact formats differ it is FP32.
   // Throws INTERNAL (no such layer, loaded already, a format the role cannot have), MODEL_CORRUPT (sizes), what reading throws,
   // DEVICE_OUT_OF_MEMORY.
   void load_dense(DenseRole role, int layer, const TensorSource& source, WeightFormat format);
   void load_resident_expert(int layer, int expert, const ExpertSource& source, WeightFormat format);
+
+  // From any thread.
+  ResidentWeights resident_weights() const;
 
   const std::shared_ptr<Device>& device() const { return device_; }
   Backend& backend() const { return *device_->backend(); }
@@ -90,7 +116,9 @@ class Model {
  private:
   StoredMatrix& matrix_of(DenseRole role, int layer);
   DeviceMemory& vector_of(DenseRole role, int layer);
-  void load_matrix(DenseRole role, int layer, const TensorSource& source, WeightFormat format);
+  void load_projection(DenseRole role, int layer, const TensorSource& source, WeightFormat format);
+  void load_dense_matrix(DenseRole role, int layer, const TensorSource& source, WeightFormat format);
+  void count(const StoredMatrix& stored, WeightFormat wanted);
   void load_vector(DenseRole role, int layer, const TensorSource& source);
   std::atomic<uint32_t>& loaded_roles(DenseRole role, int layer) const;
   void check_layer(int layer) const;
@@ -105,6 +133,8 @@ class Model {
   std::vector<LayerWeights> layers_;
   // Bit r: role r is loaded. One word a layer, and the last for what has no layer.
   mutable std::vector<std::atomic<uint32_t>> loaded_;
+  mutable std::mutex counting_;
+  ResidentWeights resident_;
 };
 
 }  // namespace odmoe

@@ -10,6 +10,8 @@
 namespace odmoe {
 namespace {
 
+constexpr std::array<std::string_view, 6> kWeightFormats = {"bf16", "fp16", "fp32", "int8", "nf4", "fixed4"};
+
 int64_t get_integer(const Napi::Object& object, const char* name) {
   return object.Get(name).As<Napi::Number>().Int64Value();
 }
@@ -54,8 +56,22 @@ int to_int(const Napi::Value& value) { return value.As<Napi::Number>().Int32Valu
 uint64_t to_uint64(const Napi::Value& value) { return static_cast<uint64_t>(value.As<Napi::Number>().Int64Value()); }
 
 WeightFormat to_weight_format(const Napi::Value& value) {
-  static constexpr std::array<std::string_view, 5> kNames = {"bf16", "fp16", "fp32", "int8", "nf4"};
-  return to_enumeration<WeightFormat>(value, kNames);
+  return to_enumeration<WeightFormat>(value, kWeightFormats);
+}
+
+Napi::Object from_resident_weights(Napi::Env env, const ResidentWeights& weights) {
+  Napi::Array kinds = Napi::Array::New(env);
+  for (const ResidentWeights::Kind& kind : weights.kinds) {
+    Napi::Object object = Napi::Object::New(env);
+    object.Set("format", std::string(kWeightFormats[static_cast<size_t>(kind.format)]));
+    object.Set("matrices", static_cast<double>(kind.matrices));
+    object.Set("bytes", static_cast<double>(kind.bytes));
+    kinds.Set(kinds.Length(), object);
+  }
+  Napi::Object object = Napi::Object::New(env);
+  object.Set("kinds", kinds);
+  object.Set("fellBack", static_cast<double>(weights.fell_back));
+  return object;
 }
 
 Split to_split(const Napi::Value& value) {

@@ -24,6 +24,7 @@ CodecKind to_codec(const Napi::Value& value);
 Split to_split(const Napi::Value& value);
 DenseRole to_dense_role(const Napi::Value& value);
 ModelShape to_model_shape(const Napi::Object& object);
+Napi::Object from_resident_weights(Napi::Env env, const ResidentWeights& weights);
 Napi::Object from_model_shape(Napi::Env env, const ModelShape& shape);
 ExpertShape to_expert_shape(const Napi::Object& object);
 TensorSource to_tensor_source(const Napi::Object& object);

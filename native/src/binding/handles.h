@@ -29,6 +29,7 @@ class ModelHandle : public Handle<ModelHandle, Model> {
   Napi::Value shape(const Napi::CallbackInfo& info);
   Napi::Value load_dense(const Napi::CallbackInfo& info);
   Napi::Value load_resident_expert(const Napi::CallbackInfo& info);
+  Napi::Value resident_weights(const Napi::CallbackInfo& info);
   Napi::Value create_sequence(const Napi::CallbackInfo& info);
   Napi::Value create_pass(const Napi::CallbackInfo& info);
 };

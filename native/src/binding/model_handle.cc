@@ -9,6 +9,7 @@ Napi::Function ModelHandle::define(Napi::Env env) {
   return DefineClass(env, "Model",
                      {property_named<&ModelHandle::shape>("shape"), method_named<&ModelHandle::load_dense>("loadDense"),
                       method_named<&ModelHandle::load_resident_expert>("loadResidentExpert"),
+                      method_named<&ModelHandle::resident_weights>("residentWeights"),
                       method_named<&ModelHandle::create_sequence>("createSequence"),
                       method_named<&ModelHandle::create_pass>("createPass"),
                       dispose_method()});
@@ -38,6 +39,10 @@ Napi::Value ModelHandle::load_resident_expert(const Napi::CallbackInfo& info) {
         return Nothing{};
       },
       to_undefined);
+}
+
+Napi::Value ModelHandle::resident_weights(const Napi::CallbackInfo& info) {
+  return from_resident_weights(info.Env(), runtime()->resident_weights());
 }
 
 Napi::Value ModelHandle::create_sequence(const Napi::CallbackInfo& info) {

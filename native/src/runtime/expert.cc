@@ -16,6 +16,22 @@ int64_t rows_per_piece(const TensorSource& source, uint64_t staging) {
   return rows > kPieceRowMultiple ? rows / kPieceRowMultiple * kPieceRowMultiple : rows;
 }
 
+// Reads a tensor into rows [first_row, first_row + source.rows) of a matrix, piece by piece through the staging memory. False where
+// the matrix's format cannot hold it.
+bool load_rows(Backend& backend, Matrix& matrix, int64_t first_row, const TensorSource& source,
+               const DeviceMemory& staging) {
+  TensorReader reader(source);
+  const int64_t piece_rows = rows_per_piece(source, staging.buffer().bytes);
+  const uint8_t* planes[kMaxPlanes] = {};
+  while (reader.rows_left() > 0) {
+    const int64_t rows = std::min(piece_rows, reader.rows_left());
+    reader.read_rows(rows, staging.bytes(), planes);
+    if (!backend.write_rows(matrix, first_row, rows, source.split, planes)) return false;
+    first_row += rows;
+  }
+  return true;
+}
+
 }  // namespace
 
 StoredMatrix::StoredMatrix(const std::shared_ptr<Backend>& backend, WeightFormat format, int64_t rows, int64_t columns)
@@ -50,28 +66,56 @@ uint64_t staging_size(int64_t rows, int64_t columns) {
   return std::max(std::min(whole, kStagingBytes), one_row);
 }
 
-bool load_rows(Backend& backend, Matrix& matrix, int64_t first_row, const TensorSource& source,
-               const DeviceMemory& staging, const std::atomic<bool>& cancelled, uint64_t& read_bytes) {
-  TensorReader reader(source);
-  const int64_t piece_rows = rows_per_piece(source, staging.buffer().bytes);
-  const uint8_t* planes[kMaxPlanes] = {};
-  while (reader.rows_left() > 0) {
-    if (cancelled.load(std::memory_order_relaxed)) return false;
-    const int64_t rows = std::min(piece_rows, reader.rows_left());
-    const uint64_t before = reader.stored_bytes_read();
-    reader.read_rows(rows, staging.bytes(), planes);
-    read_bytes += reader.stored_bytes_read() - before;
-    backend.write_rows(matrix, first_row, rows, source.split, planes);
-    first_row += rows;
-  }
-  return true;
+WeightFormat exact_format(std::span<const TensorSource* const> sources) {
+  const auto format_of = [](Split split) {
+    switch (split) {
+      case Split::none_bf16:
+      case Split::bf16_e8_sm8:
+        return WeightFormat::bf16;
+      case Split::none_fp16:
+      case Split::fp16_hi8_lo8:
+      case Split::fp16_e5_lo8_s1m2:
+        return WeightFormat::fp16;
+      case Split::none_fp32:
+      case Split::fp32_e8_sm8_r16:
+        return WeightFormat::fp32;
+    }
+    return WeightFormat::fp32;
+  };
+  const WeightFormat first = format_of(sources[0]->split);
+  const bool alike = std::all_of(sources.begin(), sources.end(),
+                                 [&](const TensorSource* source) { return format_of(source->split) == first; });
+  return alike ? first : WeightFormat::fp32;
 }
 
-bool load_expert(Backend& backend, ExpertMatrices& expert, const ExpertSource& source, const DeviceMemory& staging,
-                 const std::atomic<bool>& cancelled, uint64_t& read_bytes) {
-  return load_rows(backend, expert.gate_up.matrix, 0, source.gate, staging, cancelled, read_bytes) &&
-         load_rows(backend, expert.gate_up.matrix, source.gate.rows, source.up, staging, cancelled, read_bytes) &&
-         load_rows(backend, expert.down.matrix, 0, source.down, staging, cancelled, read_bytes);
+StoredMatrix load_matrix(const std::shared_ptr<Backend>& backend, WeightFormat format,
+                         std::span<const TensorSource* const> sources) {
+  int64_t rows = 0;
+  uint64_t staging_bytes = 0;
+  for (const TensorSource* source : sources) {
+    rows += source->rows;
+    staging_bytes = std::max(staging_bytes, staging_size(source->rows, source->columns));
+  }
+  StoredMatrix stored(backend, format, rows, sources[0]->columns);
+  const DeviceMemory staging(backend, staging_bytes, DeviceMemory::Kind::staging);
+  int64_t first_row = 0;
+  for (const TensorSource* source : sources) {
+    if (!load_rows(*backend, stored.matrix, first_row, *source, staging)) {
+      stored = {};
+      return load_matrix(backend, exact_format(sources), sources);
+    }
+    first_row += source->rows;
+  }
+  return stored;
+}
+
+ExpertMatrices load_expert(const std::shared_ptr<Backend>& backend, WeightFormat format, const ExpertSource& source) {
+  ExpertMatrices expert;
+  const TensorSource* const gate_up[] = {&source.gate, &source.up};
+  const TensorSource* const down[] = {&source.down};
+  expert.gate_up = load_matrix(backend, format, gate_up);
+  expert.down = load_matrix(backend, format, down);
+  return expert;
 }
 
 void check_source(const TensorSource& source, int64_t rows, int64_t columns, const std::string& what) {

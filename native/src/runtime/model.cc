@@ -1,5 +1,6 @@
 #include "odmoe/model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "odmoe/error.h"
@@ -7,8 +8,6 @@
 
 namespace odmoe {
 namespace {
-
-const std::atomic<bool> kNeverCancelled = false;
 
 bool has_layer(DenseRole role) {
   return role != DenseRole::embedding && role != DenseRole::lm_head && role != DenseRole::final_norm;
@@ -25,34 +24,38 @@ std::string describe(DenseRole role, int layer) {
   return has_layer(role) ? name + " of layer " + std::to_string(layer) : name;
 }
 
-// Where a role's rows stand in its matrix, and how large both are.
-struct RolePlace {
-  int64_t first_row;
+bool is_quantized(WeightFormat format) { return format == WeightFormat::int8 || format == WeightFormat::nf4; }
+
+// Query, key and value, whose rows stand in this order.
+bool is_projection(DenseRole role) {
+  return role == DenseRole::query || role == DenseRole::key || role == DenseRole::value;
+}
+size_t projection_index(DenseRole role) { return static_cast<size_t>(role) - static_cast<size_t>(DenseRole::query); }
+
+struct RoleSize {
   int64_t rows;
   int64_t columns;
-  int64_t matrix_rows;
 };
 
-RolePlace place_of(DenseRole role, const ModelShape& shape) {
+RoleSize size_of(DenseRole role, const ModelShape& shape) {
   const int64_t hidden = shape.hidden_size;
   switch (role) {
     case DenseRole::embedding:
     case DenseRole::lm_head:
-      return {0, shape.vocab_size, hidden, shape.vocab_size};
+      return {shape.vocab_size, hidden};
     case DenseRole::query:
-      return {0, shape.query_size(), hidden, shape.qkv_size()};
+      return {shape.query_size(), hidden};
     case DenseRole::key:
-      return {shape.query_size(), shape.kv_size(), hidden, shape.qkv_size()};
     case DenseRole::value:
-      return {shape.query_size() + shape.kv_size(), shape.kv_size(), hidden, shape.qkv_size()};
+      return {shape.kv_size(), hidden};
     case DenseRole::attention_output:
-      return {0, hidden, shape.query_size(), hidden};
+      return {hidden, shape.query_size()};
     case DenseRole::gate:
-      return {0, shape.experts, hidden, shape.experts};
+      return {shape.experts, hidden};
     case DenseRole::final_norm:
     case DenseRole::attention_norm:
     case DenseRole::expert_norm:
-      return {0, 1, hidden, 1};
+      return {1, hidden};
   }
   throw Error("INTERNAL", "unknown role");
 }
@@ -98,7 +101,7 @@ StoredMatrix& Model::matrix_of(DenseRole role, int layer) {
   if (role == DenseRole::lm_head) return lm_head_;
   LayerWeights& weights = layers_[static_cast<size_t>(layer)];
   if (role == DenseRole::attention_output) return weights.attention_output;
-  return role == DenseRole::gate ? weights.gate : weights.qkv;
+  return weights.gate;
 }
 
 DeviceMemory& Model::vector_of(DenseRole role, int layer) {
@@ -109,33 +112,67 @@ DeviceMemory& Model::vector_of(DenseRole role, int layer) {
 
 void Model::load_dense(DenseRole role, int layer, const TensorSource& source, WeightFormat format) {
   if (has_layer(role)) check_layer(layer);
-  const RolePlace place = place_of(role, shape_);
-  check_source(source, place.rows, place.columns, describe(role, layer));
+  const RoleSize size = size_of(role, shape_);
+  check_source(source, size.rows, size.columns, describe(role, layer));
   std::atomic<uint32_t>& loaded = loaded_roles(role, layer);
   if ((loaded.load(std::memory_order_relaxed) & bit(role)) != 0) {
     throw Error("INTERNAL", describe(role, layer) + " has been loaded already");
   }
   if (is_norm(role)) {
     load_vector(role, layer, source);
+  } else if (is_projection(role)) {
+    load_projection(role, layer, source, format);
   } else {
-    load_matrix(role, layer, source, format);
+    load_dense_matrix(role, layer, source, format);
   }
   loaded.fetch_or(bit(role), std::memory_order_release);
 }
 
-void Model::load_matrix(DenseRole role, int layer, const TensorSource& source, WeightFormat format) {
-  if (role == DenseRole::embedding && (format == WeightFormat::int8 || format == WeightFormat::nf4)) {
+void Model::load_projection(DenseRole role, int layer, const TensorSource& source, WeightFormat format) {
+  LayerWeights& weights = layers_[static_cast<size_t>(layer)];
+  Projections& known = weights.projections;
+  known.sources[projection_index(role)] = source;
+  known.formats[projection_index(role)] = format;
+  std::array<const TensorSource*, 3> sources;
+  for (size_t i = 0; i < sources.size(); i++) {
+    if (!known.sources[i]) return;
+    sources[i] = &*known.sources[i];
+  }
+  if (known.formats[1] != known.formats[0] || known.formats[2] != known.formats[0]) {
+    if (std::any_of(known.formats.begin(), known.formats.end(), is_quantized)) {
+      throw Error("INTERNAL", "query, key and value of a layer stand in one matrix and are quantized together or not at all");
+    }
+    format = exact_format(sources);
+  }
+  weights.qkv = load_matrix(device_->backend(), format, sources);
+  count(weights.qkv, format);
+  known = {};
+}
+
+void Model::load_dense_matrix(DenseRole role, int layer, const TensorSource& source, WeightFormat format) {
+  if (role == DenseRole::embedding && is_quantized(format)) {
     throw Error("INTERNAL", "the embedding is looked up by rows and cannot be quantized");
   }
-  const RolePlace place = place_of(role, shape_);
+  const TensorSource* const sources[] = {&source};
   StoredMatrix& stored = matrix_of(role, layer);
-  if (stored.memory.empty()) stored = StoredMatrix(device_->backend(), format, place.matrix_rows, place.columns);
-  if (stored.matrix.format != format) {
-    throw Error("INTERNAL", "query, key and value of a layer stand in one matrix and must have one format");
-  }
-  const DeviceMemory staging(device_->backend(), staging_size(place.rows, place.columns), DeviceMemory::Kind::staging);
-  uint64_t read_bytes = 0;
-  load_rows(backend(), stored.matrix, place.first_row, source, staging, kNeverCancelled, read_bytes);
+  stored = load_matrix(device_->backend(), format, sources);
+  count(stored, format);
+}
+
+void Model::count(const StoredMatrix& stored, WeightFormat wanted) {
+  const std::lock_guard lock(counting_);
+  const WeightFormat format = stored.matrix.format;
+  auto kind = std::find_if(resident_.kinds.begin(), resident_.kinds.end(),
+                           [&](const ResidentWeights::Kind& one) { return one.format == format; });
+  if (kind == resident_.kinds.end()) kind = resident_.kinds.insert(kind, ResidentWeights::Kind{format});
+  kind->matrices++;
+  kind->bytes += stored.memory.buffer().bytes;
+  if (format != wanted) resident_.fell_back++;
+}
+
+ResidentWeights Model::resident_weights() const {
+  const std::lock_guard lock(counting_);
+  return resident_;
 }
 
 void Model::load_vector(DenseRole role, int layer, const TensorSource& source) {
@@ -160,12 +197,9 @@ void Model::load_resident_expert(int layer, int expert, const ExpertSource& sour
   check_expert_source(source, shape, what);
   ResidentExpert& resident = layers_[static_cast<size_t>(layer)].experts[static_cast<size_t>(expert)];
   if (resident.loaded.load(std::memory_order_relaxed)) throw Error("INTERNAL", what + " has been loaded already");
-  const DeviceMemory staging(device_->backend(), staging_size(shape_.intermediate_size, shape_.hidden_size),
-                             DeviceMemory::Kind::staging);
-  ExpertMatrices matrices(device_->backend(), shape);
-  uint64_t read_bytes = 0;
-  load_expert(backend(), matrices, source, staging, kNeverCancelled, read_bytes);
-  resident.matrices = std::move(matrices);
+  resident.matrices = load_expert(device_->backend(), format, source);
+  count(resident.matrices.gate_up, format);
+  count(resident.matrices.down, format);
   resident.loaded.store(true, std::memory_order_release);
 }
 

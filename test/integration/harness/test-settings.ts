@@ -7,7 +7,8 @@ export interface SettingsChanges {
   id?: string;
   cluster?: string;
   mainAddress?: string;
-  packDirectory?: string;
+  /** null: a worker's own. */
+  packDirectory?: string | null;
   device?: Partial<NodeSettings['device']>;
   main?: Partial<NodeSettings['main']>;
   align?: NodeSettings['align'];
@@ -28,9 +29,10 @@ const PATIENT_NETWORK = { reconnectDelayMs: 50, keepaliveIntervalMs: 5000, keepa
 
 /** Settings of a daemon on the loopback interface, on any free port, one thread, no multicast. */
 export function testSettings(role: RoleSetting, packDirectory: string, changes: SettingsChanges = {}): NodeSettings {
+  const model = changes.packDirectory === undefined ? packDirectory : changes.packDirectory;
   const defaults = resolveNodeSettings(role, defaultClusterConfig(), {
     discovery: 'static',
-    model: changes.packDirectory ?? packDirectory,
+    ...(model === null ? {} : { model }),
     host: '127.0.0.1',
     port: 0,
     threads: 1,
