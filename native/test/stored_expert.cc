@@ -27,7 +27,10 @@ MatrixSize size_of(const ExpertShape& shape, size_t tensor) {
 int64_t width_of(const ExpertShape& shape) { return shape.format == WeightFormat::fp32 ? 4 : 2; }
 
 // Which planes are cut into shards and coded, and how.
-CodecKind codec_of(const StoredForm& form, int plane) { return plane == 0 ? form.codec : CodecKind::raw; }
+CodecKind codec_of(const StoredForm& form, int plane) {
+  if (plane == 0) return form.codec;
+  return plane == 2 && form.split == Split::fp16_e5_lo8_s1m2 ? CodecKind::packed3 : CodecKind::raw;
+}
 
 class ExpertFile {
  public:

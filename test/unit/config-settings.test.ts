@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { nodesOfThisHost, parseClusterConfig, parseDaemonFlags } from '../../shared/config/index.js';
 import { resolveNodeSettings, type NodeSettings, type RoleSetting } from '../../shared/config/index.js';
 
-const HOST = { hostname: 'box1.lan', addresses: ['192.168.1.20', '127.0.0.1'], processId: 42 };
+const HOST = { hostname: 'box1.lan', addresses: ['192.168.1.20', '127.0.0.1'], processId: 42, stateHome: '/state' };
 
 const STATIC = `
 cluster: lab
@@ -30,6 +30,7 @@ describe('settings of a daemon', () => {
       role: 'worker',
       id: 'worker-box1-7602',
       cluster: 'odmoe',
+      stateDirectory: '/state/odmoe/odmoe',
       modelPath: '/packs/demo',
       listenHost: '0.0.0.0',
       listenPort: 7602,

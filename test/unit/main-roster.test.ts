@@ -330,7 +330,7 @@ describe('main: where shadow is told that the workers are', () => {
   });
 
   it('is not warned of when main knows a shadow of its own machine by an outer address', () => {
-    const host = { hostname: 'box', addresses: ['192.0.2.9'], processId: 1 };
+    const host = { hostname: 'box', addresses: ['192.0.2.9'], processId: 1, stateHome: '/state' };
     assert.equal(isBeyondShadow('192.0.2.9:7700', '127.0.0.1:7602', host), false);
     assert.equal(isBeyondShadow('192.0.2.8:7700', '127.0.0.1:7602', host), true);
     assert.equal(isBeyondShadow('192.0.2.8:7700', '192.0.2.9:7602', host), false);
