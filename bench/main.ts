@@ -1,8 +1,10 @@
 /** `odmoe bench`: started by bin/odmoe, as the command line itself imports no benchmark. */
 import { createProgram, runCommandLine } from '../cli/run-command-line.js';
+import { registerBenchCodec } from './codec/index.js';
 import { registerBenchExpert } from './expert/index.js';
 import { registerBenchGenerate } from './generate/index.js';
 import { registerBenchHop } from './hop/index.js';
+import { registerBenchPools } from './pools/index.js';
 import { registerBenchRecall } from './recall/index.js';
 import { registerBenchSynth } from './synth/index.js';
 
@@ -10,9 +12,11 @@ const program = createProgram('odmoe bench').description(
   'Benchmarks; docs/results.md has results with their commands.',
 );
 
+registerBenchCodec(program);
 registerBenchExpert(program);
 registerBenchGenerate(program);
 registerBenchHop(program);
+registerBenchPools(program);
 registerBenchRecall(program);
 registerBenchSynth(program);
 

@@ -216,6 +216,13 @@ export interface CodecSpeed {
   memcpyBytesPerS: number;
 }
 
+export interface ReadSpeed {
+  bytesPerS: number;
+  readBytes: number;
+  /** Past the page cache; otherwise it may be a speed of memory. */
+  direct: boolean;
+}
+
 export interface ExpertBenchOptions {
   hiddenSize: number;
   intermediateSize: number;
@@ -270,6 +277,8 @@ export interface Addon {
     columns: number,
     milliseconds: number,
   ): Promise<CodecSpeed>;
+  /** How fast the first `bytes` of a file are read, one read after another, for about so long. */
+  measureReads(path: string, bytes: number, milliseconds: number): Promise<ReadSpeed>;
   /** Linux: the process gets SIGKILL when its parent dies, so that a demo leaves nothing behind; elsewhere nothing. */
   exitWithParent(): void;
   /** Memory read bandwidth and FP32 FMA peak of this machine with the device's number of threads, measured for `milliseconds` each. */

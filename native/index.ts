@@ -1,6 +1,6 @@
 /** The only door to the native core. Everything thrown or rejected here is an OdmoeError. */
 import type { ChunkCodec, Split } from '../shared/model/tensor-source.js';
-import type { CodecSpeed } from './addon.d.ts';
+import type { CodecSpeed, ReadSpeed } from './addon.d.ts';
 import { awaiting, calling } from './addon-errors.js';
 import { addon } from './addon-loader.js';
 import { checkBytes, checkCodec, checkInteger, checkSplit } from './argument-checks.js';
@@ -22,6 +22,7 @@ export type {
   Model,
   PartPlan,
   Pass,
+  ReadSpeed,
   ResidentWeights,
   Sequence,
   TaskOrder,
@@ -116,6 +117,16 @@ export async function measureCodec(
   checkInteger('columns', columns, 1, LARGEST_BLOCK_BYTES);
   checkInteger('milliseconds', milliseconds, 1);
   return await awaiting(() => addon().measureCodec(codec, level, bf16Values, columns, milliseconds));
+}
+
+/**
+ * How fast a file's first `bytes` (4096 or more) are read, in order, one read after another, for about `milliseconds`; past the page cache
+ * where the file system allows that.
+ */
+export async function measureReads(path: string, bytes: number, milliseconds: number): Promise<ReadSpeed> {
+  checkInteger('bytes', bytes, 4096, Number.MAX_SAFE_INTEGER);
+  checkInteger('milliseconds', milliseconds, 1);
+  return await awaiting(() => addon().measureReads(path, bytes, milliseconds));
 }
 
 /** Linux: the process is killed when its parent dies. Elsewhere nothing. */

@@ -1,30 +1,21 @@
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { PackShare } from '../engine/fetching/index.js';
-import {
-  PLAIN_LOADER,
-  createExpertSlots,
-  exitWithParent,
-  expertSlotBytes,
-  openDevice,
-  type Device,
-  type ExpertShape,
-  type ExpertSlots,
-  type LoaderOptions,
-} from '../native/index.js';
+import { exitWithParent, openDevice } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress, createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
 import { advertise, JoinLoop } from '../shared/discovery/index.js';
 import { toOdmoeError } from '../shared/errors/index.js';
 import type { Logger } from '../shared/log/index.js';
-import { allExperts, partSizes } from '../shared/model/part-sizes.js';
-import type { ModelSource } from '../shared/model/tensor-source.js';
+import { activationCountsPath } from '../shared/files/state-directory.js';
+import type { Pack } from '../shared/pack/open-pack.js';
 import { startRpcServer, STATUS_INTERVAL_MS, type NodeIdentity } from '../shared/rpc/index.js';
+import { ActivationRecord } from './cache/activation-record.js';
+import { makeWorkerSlots } from './cache/make-slots.js';
 import { ExpertService } from './executor/expert-service.js';
 import { reportFetch } from './fetching/fetch-report.js';
 import { openWorkerPack } from './fetching/open-worker-pack.js';
 import { PackFetch } from './fetching/pack-fetch.js';
-import { planSlots, type SlotPlan } from './loader/plan-slots.js';
 import { WorkerSessions } from './rpc/worker-sessions.js';
 import { workerStatus } from './worker-status.js';
 
@@ -72,8 +63,10 @@ async function openWorker(settings: NodeSettings, log: Logger, opened: Closer[])
   opened.push(() => {
     device.dispose();
   });
-  const { slots, maxRows } = makeSlots(device, source, settings, log);
-  const experts = new ExpertService(slots, maxRows, source, () => performance.now(), log, fetch);
+  const record = await openRecord(settings, source, log);
+  if (record !== null) opened.push(() => record.close());
+  const slots = await makeWorkerSlots({ device, source, settings, counts: record?.counts ?? null, log });
+  const experts = new ExpertService(slots, { source, nowMs: () => performance.now(), log, supply: fetch });
   opened.push(() => experts.close());
   const identity = createNodeIdentity(settings, source, device.info());
   const sendStatus = (): void => {
@@ -87,27 +80,19 @@ async function openWorker(settings: NodeSettings, log: Logger, opened: Closer[])
   opened.push(() => {
     clearInterval(statusTimer);
   });
-  log.info('worker is ready', { address, model: source.name, device: identity.device, slots: slots.count });
+  log.info('worker is ready', { address, model: source.name, device: identity.device, slots: experts.counters.slots });
   return address;
 }
 
-function makeSlots(
-  device: Device,
-  source: ModelSource,
-  settings: NodeSettings,
+/** The record of what this worker is asked for; null for one that keeps nothing. */
+async function openRecord(
+  { stateDirectory, id, worker }: NodeSettings,
+  { packDigest, shape }: Pack,
   log: Logger,
-): { slots: ExpertSlots; maxRows: number } {
-  const { hiddenSize, intermediateSize } = source.shape;
-  const shape: ExpertShape = { hiddenSize, intermediateSize, format: source.shippedFormat };
-  const loader: LoaderOptions = { ...PLAIN_LOADER, ...partSizes(allExperts(source)) };
-  const { budgetBytes, usedBytes } = device.info();
-  const wanted: SlotPlan = { slots: settings.worker.slots, maxRows: settings.main.miniBatchRows };
-  const freeBytes = budgetBytes === 0 ? null : budgetBytes - usedBytes;
-  const plan = planSlots(wanted, freeBytes, (maxRows) => expertSlotBytes(shape, maxRows, loader));
-  if (plan.slots < wanted.slots || plan.maxRows < wanted.maxRows) {
-    log.warn('the memory budget holds less than was asked for', { budgetBytes, wanted, plan });
-  }
-  return { slots: createExpertSlots(device, shape, plan.slots, plan.maxRows, loader), maxRows: plan.maxRows };
+): Promise<ActivationRecord | null> {
+  if (worker.cacheBytes === 0 && worker.pools === null) return null;
+  const path = activationCountsPath(stateDirectory, packDigest, id);
+  return ActivationRecord.open(path, { packDigest, experts: shape.experts }, log);
 }
 
 async function listen(

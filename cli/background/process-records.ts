@@ -1,5 +1,4 @@
 import { readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
-import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { OdmoeError } from '../../shared/errors/index.js';
@@ -17,14 +16,6 @@ const recordSchema = z.strictObject({
 export type ProcessRecord = z.infer<typeof recordSchema>;
 
 const RECORD_SUFFIX = '.pid';
-
-/** $XDG_STATE_HOME/odmoe/CLUSTER, or ~/.local/state/odmoe/CLUSTER: a directory for a cluster's records and logs. */
-export function stateDirectory(cluster: string, environment: NodeJS.ProcessEnv = process.env): string {
-  const configured = environment['XDG_STATE_HOME'];
-  // The XDG specification: a relative path there is to be ignored.
-  const base = configured?.startsWith('/') === true ? configured : join(homedir(), '.local', 'state');
-  return join(base, 'odmoe', cluster);
-}
 
 export function logPath(directory: string, id: string): string {
   return join(directory, `${id}.log`);

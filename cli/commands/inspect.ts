@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import { describeModel, type ModelDescription } from '../../engine/loading/describe-model.js';
+import type { PackCompression } from '../../engine/loading/pack-compression.js';
 import { openModelSource } from '../../engine/loading/open-model-source.js';
 import { NATIVE_BYTE_TOOLS } from '../../engine/packing/native-tools.js';
 import { requireUndamaged, verifyPack, type PackDamage } from '../../engine/packing/verify-pack.js';
@@ -8,6 +9,7 @@ import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { snakeCaseKeys } from '../output/snake-case.js';
 import { formatBytes } from '../../shared/terminal/units.js';
 import type { Pack } from '../../shared/pack/open-pack.js';
+import { describeCodec } from '../../shared/pack/pack-codec.js';
 
 interface InspectFlags {
   verify: boolean;
@@ -84,11 +86,26 @@ function descriptionLines(model: ModelDescription, verify: boolean, damages: Pac
     return lines;
   }
   lines.push(
-    `  format      version ${pack.formatVersion}, odmoe ${pack.odmoeVersion}, codec ${pack.codec}, ${pack.shards} shards`,
+    `  format      version ${pack.formatVersion}, odmoe ${pack.odmoeVersion}, ` +
+      `codec ${describeCodec({ codec: pack.codec, level: pack.codecLevel })}, ${pack.shards} shards`,
+    ...compressionLines(pack.compression),
   );
   lines.push(`  digest      ${pack.digest}`);
   if (damages?.length === 0) lines.push('  verified    every file and chunk is as the manifest says');
   return lines;
+}
+
+/** The experts' size against what was shipped, and plane by plane. */
+function compressionLines({ shippedBytes, storedBytes, ratio, planes }: PackCompression): string[] {
+  const percent = (share: number): string => `${(share * 100).toFixed(1)} %`;
+  return [
+    `  experts     ${formatBytes(storedBytes)} for ${formatBytes(shippedBytes)} as shipped: ${percent(ratio)}`,
+    ...planes.map((plane) => {
+      const left = plane.chunksLeftRaw > 0 ? `, ${plane.chunksLeftRaw} of ${plane.chunks} chunks left raw` : '';
+      const bytes = `${formatBytes(plane.storedBytes)} for ${formatBytes(plane.plainBytes)}`;
+      return `              ${plane.split} plane ${plane.plane}: ${plane.codec}, ${bytes}: ${percent(plane.ratio)}${left}`;
+    }),
+  ];
 }
 
 /** "1.57 MB", or "1.41 MB to 1.57 MB" where layers differ. */

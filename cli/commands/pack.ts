@@ -1,10 +1,22 @@
 import type { Command } from 'commander';
-import { NATIVE_PACKING_TOOLS } from '../../engine/packing/native-tools.js';
+import { earlierCodec } from '../../engine/packing/earlier-codec.js';
+import { type MeasuredChoice, measureAndChoose } from '../../engine/packing/measure-codecs.js';
+import { NATIVE_MEASURING_TOOLS, NATIVE_PACKING_TOOLS } from '../../engine/packing/native-tools.js';
 import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../../engine/packing/pack-checkpoint.js';
 import type { PackOutcome } from '../../engine/packing/pack-outcome.js';
-import { CODEC_LEVELS, codecSetting, PACK_CODECS } from '../../shared/pack/pack-codec.js';
+import { OdmoeError } from '../../shared/errors/index.js';
+import { openCheckpoint } from '../../shared/model/checkpoint.js';
+import {
+  CODEC_LEVELS,
+  type CodecSetting,
+  codecSetting,
+  describeCodec,
+  PACK_CODECS,
+} from '../../shared/pack/pack-codec.js';
+import { isPackDirectory } from '../../shared/pack/open-pack.js';
 import { parseWhole } from '../generation-flags.js';
 import { withInterrupt } from '../interrupt.js';
+import { codecChoiceLines, codecChoiceObject } from '../output/codec-choice-view.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { snakeCaseKeys } from '../output/snake-case.js';
 import { formatBytes, formatDuration } from '../../shared/terminal/units.js';
@@ -17,6 +29,8 @@ interface PackFlags {
   json: boolean;
 }
 
+const AUTO = 'auto';
+
 /** `odmoe pack`: a Hugging Face checkpoint becomes what the daemons serve from. */
 export function registerPackCommand(program: Command): void {
   program
@@ -24,7 +38,11 @@ export function registerPackCommand(program: Command): void {
     .description('convert a Hugging Face checkpoint into a pack, which workers load experts from')
     .argument('<checkpoint>', 'directory with config.json and *.safetensors')
     .argument('<output>', 'directory for the pack; new, empty, or with an unfinished pack of the same checkpoint')
-    .option('--codec <name>', `how exponents are stored: ${PACK_CODECS.join(', ')}`, DEFAULT_CODEC.codec)
+    .option(
+      '--codec <name>',
+      `how the exponents of experts are stored: ${[...PACK_CODECS, AUTO].join(', ')}`,
+      DEFAULT_CODEC.codec,
+    )
     .option('--level <n>', `level of the codec: ${levelRanges()}`, parseWhole)
     .option('--shards <n>', 'chunks that the exponents of a matrix are cut into', parseWhole, DEFAULT_SHARDS)
     .option('--name <name>', "name that the pack records and the cluster's nodes compare (default: the checkpoint's)")
@@ -32,19 +50,24 @@ export function registerPackCommand(program: Command): void {
     .addHelpText(
       'after',
       `
-Packing loses nothing: every weight comes back bit for bit. It needs little memory, whatever the size of the model, and about
-the checkpoint's size on the disk. After an interruption run the same command again: it continues with the files that were not
-finished. Until it is done the directory cannot be served by mistake. The same checkpoint gives the same pack, so
-machines may each pack their own copy: under the same name and with the same odmoe the digests agree.
+Packing loses nothing: every weight comes back bit for bit, whatever the codec. It needs little memory, whatever the size of the
+model. After an interruption run the same command again: it continues with the files that were not finished. Until it is done the
+directory cannot be served by mistake.
+
+--codec auto measures every codec on a sample of the checkpoint, and the storage that the checkpoint lies on, and takes the one
+that an expert is loaded fastest with on this machine. Run it on a machine that is like the workers. raw, fixed4 and huffman give
+the same pack wherever the checkpoint is packed under the same name with the same odmoe; zstd and lz4hc only with the same versions
+of their libraries, so pack once and copy.
 
 Examples:
   odmoe pack ~/models/Mixtral-8x7B-v0.1 /data/mixtral-pack
-  odmoe pack models/demo /tmp/demo-pack --shards 2 --json`,
+  odmoe pack ~/models/Mixtral-8x7B-v0.1 /data/mixtral-pack --codec auto
+  odmoe pack models/demo /tmp/demo-pack --codec zstd --level 19 --shards 2 --json`,
     )
     .action(async (checkpoint: string, output: string, flags: PackFlags) => pack(checkpoint, output, flags));
 }
 
-/** "zstd 1 to 22 (9), lz4hc ...". */
+/** "zstd 1 to 22 (default 1), ...". */
 function levelRanges(): string {
   const ranges = PACK_CODECS.flatMap((codec) => {
     const range = CODEC_LEVELS[codec];
@@ -56,14 +79,15 @@ function levelRanges(): string {
 async function pack(checkpoint: string, output: string, flags: PackFlags): Promise<void> {
   const startedMs = performance.now();
   const bar = createProgressBar('packing');
-  let outcome: PackOutcome;
-  try {
-    outcome = await withInterrupt((signal) =>
-      packCheckpoint(
+  const { outcome, choice } = await withInterrupt(async (signal) => {
+    try {
+      const { setting, measured } = await settingFor(checkpoint, output, flags, signal);
+      if (measured !== null && !flags.json) process.stdout.write(`${codecChoiceLines(measured).join('\n')}\n`);
+      const packed = await packCheckpoint(
         checkpoint,
         output,
         {
-          codec: codecSetting(flags.codec, flags.level ?? null),
+          codec: setting,
           shards: flags.shards,
           name: flags.name ?? null,
           onDamagedPack: 'refuse',
@@ -71,14 +95,40 @@ async function pack(checkpoint: string, output: string, flags: PackFlags): Promi
           signal,
         },
         NATIVE_PACKING_TOOLS,
-      ),
-    );
-  } finally {
-    bar.stop();
-  }
+      );
+      return { outcome: packed, choice: measured };
+    } finally {
+      bar.stop();
+    }
+  });
   const elapsedMs = Math.round(performance.now() - startedMs);
-  if (flags.json) process.stdout.write(`${JSON.stringify(snakeCaseKeys({ ...outcome, elapsedMs }))}\n`);
+  const codecChoice = choice === null ? null : codecChoiceObject(choice);
+  if (flags.json) process.stdout.write(`${JSON.stringify(snakeCaseKeys({ ...outcome, elapsedMs, codecChoice }))}\n`);
   else process.stdout.write(`${packSummary(outcome, elapsedMs).join('\n')}\n`);
+}
+
+/** The codec of the flags; `measured` where it was chosen by measuring. */
+async function settingFor(
+  directory: string,
+  output: string,
+  flags: PackFlags,
+  signal: AbortSignal,
+): Promise<{ setting: CodecSetting; measured: MeasuredChoice | null }> {
+  if (flags.codec !== AUTO) return { setting: codecSetting(flags.codec, flags.level ?? null), measured: null };
+  if (flags.level !== undefined) {
+    throw new OdmoeError('USAGE', `--level ${flags.level}: --codec ${AUTO} chooses the level too; name a codec`);
+  }
+  // What packing refuses need not be measured first.
+  if (await isPackDirectory(directory)) return { setting: DEFAULT_CODEC, measured: null };
+  const checkpoint = await openCheckpoint(directory);
+  const earlier = await earlierCodec(checkpoint, output);
+  if (earlier !== null) {
+    if (!flags.json) process.stdout.write(`${output} was begun with ${describeCodec(earlier)}, and goes on with it\n`);
+    return { setting: earlier, measured: null };
+  }
+  const measured = await measureAndChoose(checkpoint, NATIVE_MEASURING_TOOLS, signal);
+  const { codec, level } = measured.chosen;
+  return { setting: { codec, level }, measured };
 }
 
 function packSummary(outcome: PackOutcome, elapsedMs: number): string[] {
@@ -87,5 +137,6 @@ function packSummary(outcome: PackOutcome, elapsedMs: number): string[] {
   const first = outcome.alreadyWhole
     ? `${directory} already holds the whole pack of this checkpoint; its weights were compared in ${formatDuration(elapsedMs)}`
     : `packed ${formatBytes(sourceBytes)} of weights into ${directory} in ${formatDuration(elapsedMs)}`;
-  return [first, `  ${name}: ${files} files${resumed}, ${formatBytes(packBytes)}`, `  digest ${digest}`];
+  const codec = describeCodec(outcome.codec);
+  return [first, `  ${name}: ${files} files${resumed}, ${formatBytes(packBytes)}, ${codec}`, `  digest ${digest}`];
 }

@@ -5,7 +5,8 @@ import { nodesOfThisHost } from '../../shared/config/resolve-node-settings.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import { daemonName } from '../demo/daemon-process.js';
 import { withHostLock } from '../background/host-lock.js';
-import { readRecords, stateDirectory } from '../background/process-records.js';
+import { stateDirectory } from '../../shared/files/state-directory.js';
+import { readRecords } from '../background/process-records.js';
 import { startInBackground, type StartOutcome } from '../background/start-in-background.js';
 import { stopInBackground, type StopOutcome } from '../background/stop-in-background.js';
 

@@ -1,13 +1,14 @@
 import type { FileHandle } from 'node:fs/promises';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { ChunkExtent, ExpertExtent } from '../../shared/pack/expert-extent.js';
+import { fromPeer, PeerFailure } from './peer-failure.js';
 import type { PackSource } from '../../shared/rpc/index.js';
 import { writeFailure } from '../../shared/storage/storage-error.js';
 
 export type Crc32c = (bytes: Uint8Array, seed: number) => number;
 
 /** The peer's bytes are not those that the manifest names. */
-export class DamagedChunkError extends OdmoeError {}
+export class DamagedBytesError extends PeerFailure {}
 
 /** How far one expert has come; a later attempt, at another peer, goes on from there. */
 export interface DownloadState {
@@ -32,7 +33,7 @@ export interface DownloadOptions {
 /**
  * Fetches the chunks of an expert that are missing from one peer and writes each where it belongs, piece by piece; bytes between
  * chunks are not written. Resolves when all chunks are written and had the right checksum; they are not synced.
- * @throws DamagedChunkError (PACK_CORRUPT), PROTOCOL_VIOLATION, STORAGE_FULL, STORAGE_FAILED, what the source rejects with
+ * @throws DamagedBytesError (PACK_CORRUPT), PeerFailure, STORAGE_FULL, STORAGE_FAILED, CANCELLED
  */
 export async function downloadExpert(options: DownloadOptions): Promise<void> {
   const { extent, packDigest, source, state, signal } = options;
@@ -41,7 +42,8 @@ export async function downloadExpert(options: DownloadOptions): Promise<void> {
   const writer = new ChunkWriter(options);
   let offsetBytes = first.offsetBytes;
   const lengthBytes = extent.endBytes - offsetBytes;
-  for await (const piece of source.read({ packDigest, file: extent.file, offsetBytes, lengthBytes }, signal)) {
+  const pieces = source.read({ packDigest, file: extent.file, offsetBytes, lengthBytes }, signal);
+  for await (const piece of fromPeer(pieces)) {
     if (offsetBytes + piece.length > extent.endBytes) throw wrongLength(extent, 'more');
     options.onReceived(piece.length);
     await writer.take(piece, offsetBytes);
@@ -77,7 +79,7 @@ class ChunkWriter {
   #finish(chunk: ChunkExtent): void {
     const { extent, state } = this.options;
     if (this.#crc !== chunk.crc32c) {
-      throw new DamagedChunkError(
+      throw new DamagedBytesError(
         'PACK_CORRUPT',
         `expert ${extent.expert} of layer ${extent.layer} came with wrong bytes at ${chunk.offsetBytes} of ${extent.file}`,
       );
@@ -99,8 +101,8 @@ class ChunkWriter {
   }
 }
 
-function wrongLength({ layer, expert }: ExpertExtent, what: 'more' | 'fewer'): OdmoeError {
-  return new OdmoeError(
+function wrongLength({ layer, expert }: ExpertExtent, what: 'more' | 'fewer'): PeerFailure {
+  return new PeerFailure(
     'PROTOCOL_VIOLATION',
     `expert ${expert} of layer ${layer} came with ${what} bytes than were asked for`,
   );

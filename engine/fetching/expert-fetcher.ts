@@ -2,9 +2,10 @@ import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import type { ExpertPlace } from '../../shared/placement/index.js';
 import { requireFreeBytes } from '../../shared/storage/storage-error.js';
-import { DamagedChunkError, downloadExpert, type Crc32c, type DownloadState } from './download-expert.js';
+import { DamagedBytesError, downloadExpert, type Crc32c, type DownloadState } from './download-expert.js';
 import { FileCompletion } from './file-completion.js';
 import type { PackPeer, PackPeers } from './pack-peers.js';
+import { PeerFailure } from './peer-failure.js';
 import type { PartialPack } from './partial-pack.js';
 
 /** Experts fetched at a time, and how many more when a load waits for them. */
@@ -238,7 +239,7 @@ export class ExpertFetcher {
   async #download(task: Task, peer: PackPeer): Promise<void> {
     const { layer, expert, state } = task;
     const { source } = peer;
-    if (source === null) throw new OdmoeError('WORKER_LOST', `the connection to ${peer.address} is gone`);
+    if (source === null) throw new PeerFailure('WORKER_LOST', `the connection to ${peer.address} is gone`);
     const { pack } = this.#partial;
     const extent = this.#partial.extent(layer, expert);
     await (this.#options.requireRoom ?? requireFreeBytes)(pack.directory, extent.storedBytes);
@@ -264,14 +265,14 @@ export class ExpertFetcher {
   #failed(task: Task, peer: PackPeer, error: OdmoeError): void {
     if (this.#stop.signal.aborted) return;
     const { peers, log } = this.#options;
-    if (error instanceof DamagedChunkError) {
+    if (error instanceof DamagedBytesError) {
       peers.damaged(peer, task.layer, task.expert, error);
-    } else if (error.code === 'STORAGE_FULL' || error.code === 'STORAGE_FAILED') {
+    } else if (error instanceof PeerFailure) {
+      peers.failed(peer, error);
+    } else {
       if (this.#storage?.error.message !== error.message) log.error('experts cannot be kept', { error });
       this.#storage = { error, untilMs: this.#options.now() + STORAGE_PAUSE_MS };
       for (const { waiters } of this.#tasks.values()) for (const waiter of waiters) waiter.reject(error);
-    } else {
-      peers.failed(peer, error);
     }
   }
 
@@ -297,7 +298,7 @@ export class ExpertFetcher {
       if (!isUrgent(task) || nowMs - Math.max(task.urgentSinceMs, this.#movedMs) < AWAIT_LIMIT_MS) continue;
       const error = new OdmoeError(
         'PACK_INCOMPLETE',
-        `expert ${task.expert} of layer ${task.layer} is not here and does not come: ${this.#options.peers.problem()}`,
+        `expert ${task.expert} of layer ${task.layer} is not here and does not come: ${this.#options.peers.problem(task)}`,
       );
       for (const waiter of task.waiters) waiter.reject(error);
     }
@@ -306,7 +307,9 @@ export class ExpertFetcher {
   #problem(): string {
     if (this.#storage !== null) return this.#storage.error.message;
     const stuck = this.#tasks.size > 0 && this.#running.size === 0;
-    return stuck && this.#options.now() - this.#movedMs > PROBLEM_AFTER_MS ? this.#options.peers.problem() : '';
+    const [missing] = this.#tasks.values();
+    if (missing === undefined || !stuck || this.#options.now() - this.#movedMs < PROBLEM_AFTER_MS) return '';
+    return this.#options.peers.problem(missing);
   }
 
   #bytesOf(places: readonly ExpertPlace[]): number {

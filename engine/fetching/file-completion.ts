@@ -7,7 +7,8 @@ import type { ManifestFile } from '../../shared/pack/manifest.js';
 import { PARTIAL_SUFFIX } from '../../shared/pack/pack-layout.js';
 import type { PackSource } from '../../shared/rpc/index.js';
 import { writeFailure } from '../../shared/storage/storage-error.js';
-import { DamagedChunkError } from './download-expert.js';
+import { DamagedBytesError } from './download-expert.js';
+import { fromPeer, PeerFailure } from './peer-failure.js';
 import type { PackPeers } from './pack-peers.js';
 import type { PartialPack } from './partial-pack.js';
 
@@ -57,9 +58,8 @@ export class FileCompletion {
     try {
       await this.#receive(source, file, signal);
     } catch (thrown) {
-      const error = toOdmoeError(thrown);
-      if (!error.code.startsWith('STORAGE') && !signal.aborted) this.peers.failed(peer, error);
-      throw error;
+      if (thrown instanceof PeerFailure && !signal.aborted) this.peers.failed(peer, thrown);
+      throw thrown;
     } finally {
       peer.streams -= 1;
     }
@@ -76,7 +76,7 @@ export class FileCompletion {
     try {
       const request = { packDigest, file: name, offsetBytes: 0, lengthBytes: size_bytes };
       // Nothing can be read of an empty file.
-      for await (const piece of size_bytes === 0 ? [] : source.read(request, signal)) {
+      for await (const piece of size_bytes === 0 ? [] : fromPeer(source.read(request, signal))) {
         hash.update(piece);
         received += piece.length;
         await handle.writeFile(piece).catch((thrown: unknown) => {
@@ -89,7 +89,7 @@ export class FileCompletion {
     }
     if (received !== size_bytes || hash.digest('hex') !== sha256) {
       await rm(path + PARTIAL_SUFFIX, { force: true });
-      throw new DamagedChunkError('PACK_CORRUPT', `${name} came with other bytes than the manifest names`);
+      throw new DamagedBytesError('PACK_CORRUPT', `${name} came with other bytes than the manifest names`);
     }
     await rename(path + PARTIAL_SUFFIX, path);
   }

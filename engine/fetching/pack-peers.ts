@@ -1,6 +1,7 @@
 import { OdmoeError, toOdmoeError, type ErrorCode } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import { HeldExperts } from '../../shared/pack/held-experts.js';
+import type { ExpertPlace } from '../../shared/placement/index.js';
 import { PACK_SOURCES_LIMIT, type PackSource } from '../../shared/rpc/index.js';
 
 /** Experts that are fetched from one peer at a time. */
@@ -43,7 +44,8 @@ export class PackPeer {
   pausedUntilMs = 0;
   failures = 0;
   damages = 0;
-  readonly damagedUntilMs = new Map<number, number>();
+  /** Experts that came with wrong bytes, and until when they are not asked for again. */
+  readonly damagedExperts = new Map<number, { error: OdmoeError; untilMs: number }>();
   problem: OdmoeError | null = null;
 
   constructor(
@@ -97,7 +99,7 @@ export class PackPeers {
     const nowMs = this.#options.now();
     const place = layer * this.#options.experts + expert;
     return this.#best(
-      (peer) => peer.held?.has(layer, expert) === true && (peer.damagedUntilMs.get(place) ?? 0) <= nowMs,
+      (peer) => peer.held?.has(layer, expert) === true && (peer.damagedExperts.get(place)?.untilMs ?? 0) <= nowMs,
       nowMs,
     );
   }
@@ -133,20 +135,21 @@ export class PackPeers {
   /** The peer sent other bytes than the manifest names. */
   damaged(peer: PackPeer, layer: number, expert: number, error: OdmoeError): void {
     const untilMs = this.#options.now() + DAMAGED_PAUSE_MS;
-    peer.problem = error;
     peer.damages += 1;
-    peer.damagedUntilMs.set(layer * this.#options.experts + expert, untilMs);
+    peer.damagedExperts.set(layer * this.#options.experts + expert, { error, untilMs });
     if (peer.damages >= DAMAGES_LIMIT) peer.pausedUntilMs = untilMs;
     const advice = 'run "odmoe inspect --verify" on its pack';
     this.#options.log.warn('a peer sent a damaged expert', { peer: peer.address, layer, expert, error, advice });
   }
 
-  /** Why nobody can be asked, for people. */
-  problem(): string {
+  /** Why nobody gives that expert, for people. */
+  problem({ layer, expert }: ExpertPlace): string {
     if (this.#peers.size === 0) return 'no daemon is known that could be asked for experts';
-    const reasons = [...this.#peers.values()].map(
-      ({ address, problem }) => `${address}: ${problem?.message ?? 'has not what is needed'}`,
-    );
+    const place = layer * this.#options.experts + expert;
+    const reasons = [...this.#peers.values()].map(({ address, problem, damagedExperts }) => {
+      const reason = damagedExperts.get(place)?.error ?? problem;
+      return `${address}: ${reason?.message ?? 'has not got it'}`;
+    });
     return `nobody gives what is missing (${reasons.join('; ')})`;
   }
 

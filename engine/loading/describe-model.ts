@@ -3,7 +3,9 @@ import type { Checkpoint } from '../../shared/model/checkpoint.js';
 import { densePlaces } from '../../shared/model/model-family.js';
 import type { ExactFormat } from '../../shared/model/weight-dtype.js';
 import type { ExpertSource, ModelShape, TensorSource } from '../../shared/model/tensor-source.js';
+import type { CodecSetting } from '../../shared/pack/pack-codec.js';
 import type { Pack } from '../../shared/pack/open-pack.js';
+import { type PackCompression, packCompression } from './pack-compression.js';
 
 export interface DescribedFile {
   name: string;
@@ -34,8 +36,10 @@ export interface ModelDescription {
     digest: string;
     formatVersion: number;
     odmoeVersion: string;
-    codec: string;
+    codec: CodecSetting['codec'];
+    codecLevel: number | null;
     shards: number;
+    compression: PackCompression;
     sourceFingerprint: string;
   } | null;
 }
@@ -82,7 +86,9 @@ function packFacts(source: Pack | Checkpoint): ModelDescription['pack'] {
     formatVersion: manifest.format_version,
     odmoeVersion: manifest.odmoe_version,
     codec: manifest.codec,
+    codecLevel: manifest.codec_level,
     shards: manifest.shards,
+    compression: packCompression(manifest),
     sourceFingerprint: manifest.source.fingerprint,
   };
 }

@@ -37,17 +37,30 @@ export async function matchWholePack(
       `${pack.directory}: holds a whole pack already, and ${difference}; remove it or choose another directory`,
     );
   }
-  requireUndamaged(pack, await verifyPack(pack, context.tools));
+  requireUndamaged(pack, await verifyPack(pack, context.tools, halfOfProgress(checkpoint, context)));
   await rm(join(pack.directory, JOURNAL_FILE), { force: true });
   return {
     directory: pack.directory,
     name: pack.name,
     digest: pack.packDigest,
+    codec: context.codec,
     sourceBytes: checkpoint.tensors.reduce((sum, tensor) => sum + tensor.sizeBytes, 0),
     packBytes: manifest.files.reduce((sum, file) => sum + file.size_bytes, 0),
     files: manifest.files.length,
     resumedFiles: manifest.files.length,
     alreadyWhole: true,
+  };
+}
+
+/** Reports reading the pack as one half of the work, in bytes of the checkpoint; reading the checkpoint is the other. @throws CANCELLED */
+function halfOfProgress(checkpoint: Checkpoint, context: PackingContext): (done: number, total: number) => void {
+  const halfBytes = checkpoint.tensors.reduce((sum, tensor) => sum + tensor.sizeBytes, 0) / 2;
+  let reportedBytes = 0;
+  return (done, total) => {
+    context.reader.assertWanted();
+    const bytes = (done / total) * halfBytes;
+    context.onBytes(bytes - reportedBytes);
+    reportedBytes = bytes;
   };
 }
 
@@ -88,7 +101,7 @@ async function weightDifference(
     let crc32c = 0;
     for await (const piece of context.reader.pieces(path, offsetBytes, sizeBytes)) {
       crc32c = context.tools.crc32c(piece, crc32c);
-      context.onBytes(piece.length);
+      context.onBytes(piece.length / 2);
     }
     tensors.push({ name, dtype, crc32c });
   }

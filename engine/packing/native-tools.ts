@@ -1,9 +1,20 @@
 import { availableParallelism } from 'node:os';
-import { crc32c, decodeChunk, encodeChunk, joinPlanes, splitPlanes } from '../../native/index.js';
+import {
+  crc32c,
+  decodeChunk,
+  encodeChunk,
+  joinPlanes,
+  measureCodec,
+  measureReads,
+  splitPlanes,
+} from '../../native/index.js';
+import type { MeasuringTools } from './measure-codecs.js';
 import { openOnDisk } from './pack-file.js';
 import type { ByteTools, PackingTools } from './packing-context.js';
 
 export const NATIVE_BYTE_TOOLS: ByteTools = { splitPlanes, joinPlanes, crc32c, encodeChunk, decodeChunk };
+
+export const NATIVE_MEASURING_TOOLS: MeasuringTools = { splitPlanes, joinPlanes, measureCodec, measureReads };
 
 /** Packing on this machine: the native addon, its disk, all its cores. */
 export const NATIVE_PACKING_TOOLS: PackingTools = {

@@ -179,6 +179,7 @@ async function writePack(
     directory,
     name: plan.name,
     digest,
+    codec: context.codec,
     sourceBytes: checkpoint.tensors.reduce((sum, tensor) => sum + tensor.sizeBytes, 0),
     packBytes: manifest.files.reduce((sum, file) => sum + file.size_bytes, 0),
     files: manifest.files.length,

@@ -1,8 +1,11 @@
+import type { CodecSetting } from '../../shared/pack/pack-codec.js';
+
 /** What packing has done. */
 export interface PackOutcome {
   directory: string;
   name: string;
   digest: string;
+  codec: CodecSetting;
   sourceBytes: number;
   packBytes: number;
   files: number;

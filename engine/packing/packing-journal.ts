@@ -48,6 +48,12 @@ export class PackingJournal {
     return new PackingJournal(directory, finished);
   }
 
+  /** What an unfinished pack in the directory is made with; null where there is none. */
+  static async planIn(directory: string): Promise<PackingPlan | null> {
+    const [line] = await readLines(join(directory, JOURNAL_FILE));
+    return packingPlanSchema.safeParse(parseLine(line)).data ?? null;
+  }
+
   /** Begins a journal in place of any other. */
   static async begin(directory: string, plan: PackingPlan): Promise<PackingJournal> {
     await writeFile(join(directory, JOURNAL_FILE), `${JSON.stringify(plan)}\n`, { flush: true });

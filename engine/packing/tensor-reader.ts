@@ -22,12 +22,7 @@ export class TensorReader {
    */
   async *pieces(path: string, offsetBytes: number, sizeBytes: number): AsyncGenerator<Uint8Array> {
     for (let done = 0; done < sizeBytes; done += PIECE_BYTES) {
-      if (this.signal?.aborted === true) {
-        throw new OdmoeError(
-          'CANCELLED',
-          'packing was interrupted; run the same command again to continue where it stopped',
-        );
-      }
+      this.assertWanted();
       const bytes = this.piece.subarray(0, Math.min(PIECE_BYTES, sizeBytes - done));
       try {
         await readInto(await this.fileAt(path), path, offsetBytes + done, bytes);
@@ -36,6 +31,15 @@ export class TensorReader {
       }
       yield bytes;
     }
+  }
+
+  /** @throws CANCELLED once the signal says so */
+  assertWanted(): void {
+    if (this.signal?.aborted !== true) return;
+    throw new OdmoeError(
+      'CANCELLED',
+      'packing was interrupted; run the same command again to continue where it stopped',
+    );
   }
 
   private async fileAt(path: string): Promise<FileHandle> {

@@ -96,7 +96,7 @@ DeviceMatrix::DeviceMatrix(Backend& backend, WeightFormat format, int64_t rows, 
 namespace {
 
 const char kUsage[] =
-    "usage: odmoe_native_tests [--list | --bench [INSTRUCTION_SET [THREADS]] | NAME_PART]\n"
+    "usage: odmoe_native_tests [--list | --bench [INSTRUCTION_SET [THREADS]] | --bench-load | NAME_PART]\n"
     "Runs the cases whose names contain NAME_PART (all without one), one line each: pass NAME, or fail NAME: why.\n";
 
 int run_cases(const std::vector<odmoe::test::Case>& cases, const std::string& part) {
@@ -123,14 +123,25 @@ int main(int argc, char** argv) {
   odmoe::test::add_arena_cases(cases);
   odmoe::test::add_thread_pool_cases(cases);
   odmoe::test::add_device_cases(cases);
+  odmoe::test::add_codec_cases(cases);
+  odmoe::test::add_codec_kernel_cases(cases);
+  odmoe::test::add_codec_damage_cases(cases);
+  odmoe::test::add_plane_cases(cases);
   odmoe::test::add_weight_cases(cases);
   odmoe::test::add_fixed4_cases(cases);
   odmoe::test::add_matmul_cases(cases);
   odmoe::test::add_elementwise_cases(cases);
   odmoe::test::add_attention_cases(cases);
+  odmoe::test::add_load_schedule_cases(cases);
+  odmoe::test::add_expert_loader_cases(cases);
+  odmoe::test::add_expert_loader_fault_cases(cases);
   const std::string first = argc > 1 ? argv[1] : "";
   if (first == "--list") {
     for (const odmoe::test::Case& test : cases) std::printf("%s\n", test.name.c_str());
+    return 0;
+  }
+  if (first == "--bench-load") {
+    odmoe::test::run_load_benchmark();
     return 0;
   }
   if (first == "--bench") {

@@ -24,9 +24,17 @@ void add_elementwise_cases(std::vector<Case>& cases);
 void add_attention_cases(std::vector<Case>& cases);
 void add_thread_pool_cases(std::vector<Case>& cases);
 void add_device_cases(std::vector<Case>& cases);
+void add_codec_cases(std::vector<Case>& cases);
+void add_codec_kernel_cases(std::vector<Case>& cases);
+void add_codec_damage_cases(std::vector<Case>& cases);
+void add_plane_cases(std::vector<Case>& cases);
+void add_load_schedule_cases(std::vector<Case>& cases);
+void add_expert_loader_cases(std::vector<Case>& cases);
+void add_expert_loader_fault_cases(std::vector<Case>& cases);
 
 // Prints speeds beside the machine's own; not a test.
 void run_benchmark(const std::string& instruction_set, int threads);
+void run_load_benchmark();
 
 // Throws with the message unless the condition holds.
 void check(bool condition, const std::string& message);

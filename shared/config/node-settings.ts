@@ -15,6 +15,8 @@ export interface NodeSettings {
   role: RoleSetting;
   id: string;
   cluster: string;
+  /** Where records go that outlast the daemon. */
+  stateDirectory: string;
   /** Directory of the pack; null: a worker's own, into which it fetches main's. */
   modelPath: string | null;
   /** Address to listen on, and port (0: any free one). */

@@ -76,13 +76,20 @@ const SUMMARIES: Record<RoleSetting, string> = {
   worker: 'A daemon that loads experts just in time, runs them and drops them again.',
 };
 
+const PACK_FLAG = 'the pack (made by `odmoe pack`)';
+const MODEL_FLAGS: Record<RoleSetting, string> = {
+  main: PACK_FLAG,
+  shadow: PACK_FLAG,
+  worker: "the pack, or where to fetch what is needed of main's (by default into the user's data directory)",
+};
+
 function daemonCommand(role: RoleSetting): Command {
   const command = new Command(`odmoe ${role}`)
     .description(`${SUMMARIES[role]} Runs in the foreground; Ctrl-C stops it.`)
     .exitOverride()
     .allowExcessArguments(false)
     .option('--config <file>', 'cluster.yaml to start from; flags override what it says')
-    .option('--model <directory>', 'the pack (made by `odmoe pack`)')
+    .option('--model <directory>', MODEL_FLAGS[role])
     .option('--cluster <name>', 'only nodes of the same cluster name work together', identifier)
     .option('--id <name>', "this node's name; must differ from every other's", identifier);
   addNetworkFlags(command, role);
@@ -159,7 +166,7 @@ function examples(role: RoleSetting): string {
     worker: [
       `odmoe worker ${pack} --memory-budget "2 GiB" --slots 2`,
       `odmoe worker ${pack} --memory-budget "8 GiB" --cache "6 GiB"`,
-      `odmoe worker ${pack} --main 192.168.1.20:7600 --port 7610`,
+      `odmoe worker --main 192.168.1.20:7600 --port 7610`,
     ],
   };
   return `\nExamples:\n${lines[role].map((line) => `  ${line}\n`).join('')}`;

@@ -2,6 +2,7 @@ import { isIP } from 'node:net';
 import { hostname, networkInterfaces } from 'node:os';
 import { dirname, resolve } from 'node:path';
 import { OdmoeError } from '../errors/index.js';
+import { stateDirectory, stateHome } from '../files/state-directory.js';
 import { defaultPort, type ClusterConfig, type ConfiguredNode } from './cluster-config.js';
 import type { KnownPeer, NodeSettings, RoleSetting } from './node-settings.js';
 
@@ -40,11 +41,13 @@ export interface ThisHost {
   hostname: string;
   addresses: readonly string[];
   processId: number;
+  /** Where programs keep their state. */
+  stateHome: string;
 }
 
 export function thisHost(): ThisHost {
   const addresses = Object.values(networkInterfaces()).flatMap((list) => (list ?? []).map(({ address }) => address));
-  return { hostname: hostname(), addresses, processId: process.pid };
+  return { hostname: hostname(), addresses, processId: process.pid, stateHome: stateHome() };
 }
 
 /** The nodes that `odmoe up` starts here: those whose host is this machine's name or one of its addresses. */
@@ -74,10 +77,12 @@ export function resolveNodeSettings(
   const provider = flags.discovery ?? config.discovery.provider;
   const listenPort = flags.port ?? entry?.address.port ?? defaultPort(role);
   const id = flags.id ?? entry?.id ?? defaultId(role, listenPort, host);
+  const cluster = flags.cluster ?? config.cluster;
   return {
     role,
     id,
-    cluster: flags.cluster ?? config.cluster,
+    cluster,
+    stateDirectory: stateDirectory(cluster, host.stateHome),
     modelPath: modelPath(role, config, entry, flags),
     listenHost: flags.host ?? entry?.listen ?? defaultListenHost(provider, entry),
     listenPort,
@@ -94,7 +99,16 @@ export function resolveNodeSettings(
 
 type Tuning = Omit<
   NodeSettings,
-  'role' | 'id' | 'cluster' | 'modelPath' | 'listenHost' | 'listenPort' | 'advertiseHost' | 'discovery' | 'mainAddress'
+  | 'role'
+  | 'id'
+  | 'cluster'
+  | 'stateDirectory'
+  | 'modelPath'
+  | 'listenHost'
+  | 'listenPort'
+  | 'advertiseHost'
+  | 'discovery'
+  | 'mainAddress'
 >;
 
 function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode | null, flags: DaemonFlags): Tuning {

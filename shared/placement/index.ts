@@ -1,4 +1,4 @@
-export { groupForLayer, planPlacement, type PlacementInput } from './plan-placement.js';
+export { groupForLayer, layersOfWorker, planPlacement, type PlacementInput } from './plan-placement.js';
 export { assignPredictedExperts } from './assign-predicted-experts.js';
 export { matchExperts, type ExpertAssignment, type ExpertMatch, type ExpertRelease } from './match-experts.js';
 export { workersForPrefillExpert } from './prefill-workers.js';

@@ -36,6 +36,12 @@ export function planPlacement(input: PlacementInput): Placement {
   };
 }
 
+/** Layers that a worker's group serves; none for a worker that is not placed. */
+export function layersOfWorker(placement: Placement, workerId: string): number[] {
+  const layers = Array.from({ length: placement.layers }, (_, layer) => layer);
+  return layers.filter((layer) => groupForLayer(placement, layer).includes(workerId));
+}
+
 /** Ids of the workers that serve a layer; empty only when the placement has no workers. */
 export function groupForLayer(placement: Placement, layer: number): readonly string[] {
   return placement.groups[layer % placement.groups.length]?.workerIds ?? [];

@@ -1,3 +1,4 @@
+export { ActivationCounts, parseActivationCounts } from './activation-counts.js';
 export {
   CACHE_POLICIES,
   type CacheCounters,
@@ -11,6 +12,16 @@ export {
   type UseLoaded,
 } from './cache-decisions.js';
 export { CachePools } from './cache-pools.js';
+export { ExpectedMakespan } from './expected-makespan.js';
+export { hitDistribution } from './hit-distribution.js';
+export { estimateMakespan, patternMakespans, type HitPattern, type PatternMakespan } from './makespan-estimate.js';
+export { planPools, type EntryBytes, type PlanRequest, type PoolPlan, type PoolPlans } from './plan-pools.js';
+export {
+  assumedInclusionProbabilities,
+  fitSelectionProbabilities,
+  inclusionGiven,
+  inclusionProbabilities,
+} from './selection-model.js';
 export type { ScheduledOperation } from './block-timeline.js';
 export { PARTS_IN_MEMORY, type CompressionState, type LoadProfile, type PartlyLoadedState } from './load-profile.js';
 export type { LoadBlock, LoadTask, Recovery } from './load-task.js';

@@ -41,13 +41,15 @@ function firstDifference(own: NodeIdentity, peer: NodeIdentity): Difference | nu
       what: 'the model',
       ownValue: own.modelName,
       peerValue: peer.modelName,
-      advice: 'start both with a copy of the same pack (--model)',
+      advice: "start both with a copy of the same pack (--model); a worker without --model fetches main's",
     },
     {
       what: 'the pack digest',
       ownValue: own.packDigest,
       peerValue: peer.packDigest,
-      advice: 'the packs were made differently: copy one pack to both, or pack again with the same options',
+      advice:
+        'the packs were made differently: copy one pack to both, or pack again with the same options; ' +
+        "a worker without --model fetches main's when it is restarted",
     },
   ];
   return comparisons.find(({ ownValue, peerValue }) => ownValue !== peerValue) ?? null;

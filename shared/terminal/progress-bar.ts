@@ -3,15 +3,18 @@ import { formatBytes } from './units.js';
 
 export interface ProgressBar {
   /** Both can be passed on as functions. */
-  update: (doneBytes: number, totalBytes: number) => void;
+  update: (done: number, total: number) => void;
   /** Removes the bar. Idempotent. */
   stop: () => void;
 }
 
 const SILENT: ProgressBar = { update: () => undefined, stop: () => undefined };
 
-/** A bar on stderr for work counted in bytes; shows nothing when stderr is no terminal. `label`: "loading the model". */
-export function createProgressBar(label: string): ProgressBar {
+/**
+ * A bar on stderr; shows nothing when stderr is no terminal. `label`: "loading the model"; `describe`: how an amount is written, as
+ * bytes where it is left out.
+ */
+export function createProgressBar(label: string, describe: (amount: number) => string = formatBytes): ProgressBar {
   if (!process.stderr.isTTY) return SILENT;
   const bar = new SingleBar({
     format: `${label} [{bar}] {percentage} %  {done} of {all}`,
@@ -21,12 +24,12 @@ export function createProgressBar(label: string): ProgressBar {
     barCompleteChar: '#',
     barIncompleteChar: '.',
   });
-  bar.start(1, 0, { done: formatBytes(0), all: '?' });
+  bar.start(1, 0, { done: describe(0), all: '?' });
   let running = true;
   return {
-    update(doneBytes, totalBytes) {
-      bar.setTotal(totalBytes);
-      bar.update(doneBytes, { done: formatBytes(doneBytes), all: formatBytes(totalBytes) });
+    update(done, total) {
+      bar.setTotal(total);
+      bar.update(done, { done: describe(done), all: describe(total) });
     },
     stop() {
       if (running) bar.stop();

@@ -6,15 +6,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { identifyProcess, isRunning } from '../../cli/background/process-identity.js';
 import { withHostLock } from '../../cli/background/host-lock.js';
-import {
-  readRecords,
-  removeRecord,
-  stateDirectory,
-  writeRecord,
-  type ProcessRecord,
-} from '../../cli/background/process-records.js';
+import { readRecords, removeRecord, writeRecord, type ProcessRecord } from '../../cli/background/process-records.js';
 import { stopInBackground } from '../../cli/background/stop-in-background.js';
 import { OdmoeError } from '../../shared/errors/index.js';
+import { stateDirectory, stateHome } from '../../shared/files/state-directory.js';
 
 const KEEPS_RUNNING = 'console.log("ready"); setInterval(() => undefined, 1000)';
 const IGNORES_SIGTERM = `process.on("SIGTERM", () => undefined); ${KEEPS_RUNNING}`;
@@ -140,8 +135,8 @@ describe('up and down: the processes of a host', () => {
   });
 
   it('keeps its state where the XDG specification says', () => {
-    assert.equal(stateDirectory('home', { XDG_STATE_HOME: '/var/state' }), '/var/state/odmoe/home');
-    const fallback = stateDirectory('home', { XDG_STATE_HOME: 'relative' });
+    assert.equal(stateDirectory('home', stateHome({ XDG_STATE_HOME: '/var/state' })), '/var/state/odmoe/home');
+    const fallback = stateDirectory('home', stateHome({ XDG_STATE_HOME: 'relative' }));
     assert.ok(fallback.endsWith('/.local/state/odmoe/home'), fallback);
   });
 });

@@ -63,6 +63,21 @@ const STATUS: StatusReply = {
 };
 
 describe('the status of a cluster', () => {
+  it('shows how far workers are that fetch their experts, and what hinders them', () => {
+    const fetching = (id: string, fetchHeldBytes: number, fetchProblem = ''): NodeStatus =>
+      node('ROLE_WORKER', id, { fetchNeededBytes: 8e9, fetchHeldBytes, fetchProblem });
+    const nodes = [...STATUS.nodes, fetching('w4', 2e9), fetching('w5', 1e9, 'the disk is full'), fetching('w6', 8e9)];
+    const lines = statusLines({ ...STATUS, nodes }, null);
+    const from = lines.indexOf('fetching experts:');
+    assert.deepEqual(lines.slice(from, from + 4), [
+      'fetching experts:',
+      '  w4: 2.00 GB of 8.00 GB (25 %), not placed yet',
+      '  w5: 1.00 GB of 8.00 GB (12 %), not placed yet; held up: the disk is full',
+      '',
+    ]);
+    assert.ok(!statusLines(STATUS, null).includes('fetching experts:'));
+  });
+
   it('shows roster, workers, placement and problems', () => {
     const text = statusLines(STATUS, null).join('\n');
     assert.match(text, /cluster home, model storyteller, 1 answers running, 2 waiting, 5 requests and 120 tokens/);

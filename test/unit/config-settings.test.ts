@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { nodesOfThisHost, parseClusterConfig, parseDaemonFlags } from '../../shared/config/index.js';
 import { resolveNodeSettings, type NodeSettings, type RoleSetting } from '../../shared/config/index.js';
 
-const HOST = { hostname: 'box1.lan', addresses: ['192.168.1.20', '127.0.0.1'], processId: 42 };
+const HOST = { hostname: 'box1.lan', addresses: ['192.168.1.20', '127.0.0.1'], processId: 42, stateHome: '/state' };
 
 const STATIC = `
 cluster: lab
@@ -30,6 +30,7 @@ describe('settings of a daemon', () => {
       role: 'worker',
       id: 'worker-box1-7602',
       cluster: 'odmoe',
+      stateDirectory: '/state/odmoe/odmoe',
       modelPath: '/packs/demo',
       listenHost: '0.0.0.0',
       listenPort: 7602,
@@ -112,6 +113,11 @@ nodes: [{id: a, role: worker}, {id: b, role: worker, cache: 2 MiB}]`;
       null,
       'a flag goes before the file',
     );
+  });
+
+  it('leave the model of a worker open where none is given: it fetches one', () => {
+    assert.equal(settle('worker', {}, '').modelPath, null);
+    assert.equal(settle('worker', {}, 'model: /packs/demo').modelPath, '/packs/demo');
   });
 
   it('are refused when the node cannot be told, has another role or no model', () => {

@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
+import { mock } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { COHORT_WAIT_MS } from '../../main-node/cluster/fetching-workers.js';
 import { firstEpoch } from '../../main-node/cluster/first-epoch.js';
 import { isBeyondShadow, placedAddress } from '../../main-node/cluster/placed-address.js';
 import { JOIN_BATCH_MS, Roster } from '../../main-node/cluster/roster.js';
@@ -8,6 +10,8 @@ import { WorkerLink } from '../../main-node/cluster/worker-link.js';
 import type { Logger } from '../../shared/log/index.js';
 import type {
   NodeIdentity,
+  NodeStatus,
+  Prospect,
   ShadowReply,
   ShadowRequest,
   WorkerReply,
@@ -35,6 +39,7 @@ function worker(
   id: string,
   dialled = `${id}:1`,
   advertised = '',
+  partialPack = false,
 ): { link: WorkerLink; stream: MemoryStream<WorkerRequest, WorkerReply> } {
   const stream = new MemoryStream<WorkerRequest, WorkerReply>();
   const link = new WorkerLink(
@@ -43,6 +48,7 @@ function worker(
     stream,
     { hiddenSize: 4, executeTimeoutMs: 1000 },
     SILENT,
+    partialPack,
   );
   return { link, stream };
 }
@@ -153,6 +159,138 @@ describe('main: the roster', () => {
   });
 });
 
+describe('main: workers that fetch their experts', () => {
+  let roster: Roster;
+
+  beforeEach(() => {
+    roster = newRoster();
+  });
+
+  afterEach(() => roster.stop());
+
+  const fetching = (id: string): ReturnType<typeof worker> => worker(id, `${id}:1`, '', true);
+  type Fetching = ReturnType<typeof worker>;
+
+  function prospects({ stream }: Fetching): Prospect[] {
+    return stream.sent.flatMap((message) => (message.kind === 'prospect' ? [message.prospect] : []));
+  }
+
+  function latest(member: Fetching): Prospect {
+    return prospects(member).at(-1) ?? assert.fail(`nothing was announced to ${member.link.id}`);
+  }
+
+  function tell(member: Fetching, status: Partial<NodeStatus>): void {
+    member.link.receive({ kind: 'status', status: { ...emptyNodeStatus(identity(member.link.id)), ...status } });
+    roster.workerTold(member.link);
+  }
+
+  const ready = (member: Fetching): void => tell(member, { fetchReadyFor: latest(member).number });
+  const placedIds = (): string[] | undefined => roster.placement?.workers.map(({ id }) => id);
+
+  it('are connected and not placed before they have what they need, and then at once', async () => {
+    const [whole, fresh] = [worker('a'), fetching('b')];
+    roster.addWorker(whole.link);
+    roster.addWorker(fresh.link);
+    await roster.waitForPlacement(1000, never);
+    assert.deepEqual(placedIds(), ['a']);
+    assert.deepEqual(
+      roster.connectedWorkers().map(({ id }) => id),
+      ['a', 'b'],
+    );
+    assert.equal(roster.connectedBootId('b'), 'boot of b');
+    assert.deepEqual(epochs(fresh.stream), []);
+    assert.deepEqual(latest(fresh).placement.groups, [{ workerIds: ['a', 'b'] }]);
+    assert.deepEqual(latest(fresh).sources, ['a:1']);
+    tell(fresh, { fetchNeededBytes: 100, fetchHeldBytes: 50 });
+    tell(fresh, { fetchReadyFor: latest(fresh).number - 1 });
+    await sleep(2 * JOIN_BATCH_MS);
+    assert.deepEqual(placedIds(), ['a']);
+    ready(fresh);
+    await sleep(2 * JOIN_BATCH_MS);
+    assert.deepEqual(placedIds(), ['a', 'b']);
+    assert.equal(roster.worker('b'), fresh.link);
+    assert.equal(prospects(whole).length, 0, 'a worker with the whole pack is told of a prospect');
+  });
+
+  it('come together, each told what all of them will be', async () => {
+    const members = ['a', 'b', 'c', 'd'].map(fetching);
+    for (const { link } of members) roster.addWorker(link);
+    const groups = [{ workerIds: ['a', 'b'] }, { workerIds: ['c', 'd'] }];
+    for (const member of members) assert.deepEqual(latest(member).placement.groups, groups);
+    for (const member of members.slice(1)) ready(member);
+    await sleep(2 * JOIN_BATCH_MS);
+    assert.equal(roster.placement, null);
+    ready(members[0] as Fetching);
+    await sleep(2 * JOIN_BATCH_MS);
+    assert.deepEqual(placedIds(), ['a', 'b', 'c', 'd']);
+    const announcements = members.map((member) => prospects(member).length);
+    ready(members[0] as Fetching);
+    assert.deepEqual(
+      members.map((member) => prospects(member).length),
+      announcements,
+    );
+  });
+
+  it('do not wait for one that cannot go on or is gone', async () => {
+    const [a, b, c] = [fetching('a'), fetching('b'), fetching('c')];
+    for (const { link } of [a, b, c]) roster.addWorker(link);
+    tell(b, { fetchProblem: 'the disk is full' });
+    assert.deepEqual(latest(a).placement.groups, [{ workerIds: ['a', 'c'] }]);
+    assert.deepEqual(latest(b).placement.groups, [{ workerIds: ['a', 'b', 'c'] }]);
+    ready(a);
+    roster.removeWorker(c.link, 'test');
+    assert.deepEqual(latest(a).placement.groups, [{ workerIds: ['a'] }]);
+    ready(a);
+    await sleep(2 * JOIN_BATCH_MS);
+    assert.deepEqual(placedIds(), ['a']);
+    ready(b);
+    await sleep(2 * JOIN_BATCH_MS);
+    assert.deepEqual(placedIds(), ['a', 'b']);
+  });
+
+  it('do not wait for ever for one that is slow', () => {
+    mock.timers.enable({ apis: ['setTimeout'] });
+    try {
+      const [fast, slow] = [fetching('a'), fetching('b')];
+      for (const { link } of [fast, slow]) roster.addWorker(link);
+      ready(fast);
+      mock.timers.tick(COHORT_WAIT_MS);
+      assert.deepEqual(latest(fast).placement.groups, [{ workerIds: ['a'] }]);
+      ready(fast);
+      mock.timers.tick(JOIN_BATCH_MS);
+      assert.deepEqual(placedIds(), ['a']);
+      ready(slow);
+      mock.timers.tick(JOIN_BATCH_MS);
+      assert.deepEqual(placedIds(), ['a', 'b']);
+    } finally {
+      mock.timers.reset();
+    }
+  });
+
+  it('are named, with how far they are, when nobody else is there', async () => {
+    const fresh = fetching('a');
+    roster.addWorker(fresh.link);
+    tell(fresh, { fetchNeededBytes: 4096, fetchHeldBytes: 1024, fetchProblem: 'the disk is full' });
+    await assert.rejects(roster.waitForPlacement(5, never), {
+      code: 'NO_WORKERS',
+      message: /1 worker is still fetching.*a: 1 KiB of 4 KiB, held up: the disk is full/,
+    });
+  });
+
+  it('are told of what to come when a worker is lost, and what they have stays theirs', async () => {
+    const [a, b] = [fetching('a'), fetching('b')];
+    for (const { link } of [a, b]) roster.addWorker(link);
+    ready(a);
+    ready(b);
+    await roster.waitForPlacement(1000, never);
+    const before = latest(a).number;
+    roster.removeWorker(b.link, 'test');
+    assert.deepEqual(placedIds(), ['a']);
+    assert.ok(latest(a).number > before);
+    assert.deepEqual(latest(a).placement.groups, [{ workerIds: ['a'] }]);
+  });
+});
+
 describe('main: where shadow is told that the workers are', () => {
   async function announced(shadowAddress: string): Promise<{ addresses: string[]; unreachable: unknown[] }> {
     const unreachable: unknown[] = [];
@@ -192,7 +330,7 @@ describe('main: where shadow is told that the workers are', () => {
   });
 
   it('is not warned of when main knows a shadow of its own machine by an outer address', () => {
-    const host = { hostname: 'box', addresses: ['192.0.2.9'], processId: 1 };
+    const host = { hostname: 'box', addresses: ['192.0.2.9'], processId: 1, stateHome: '/state' };
     assert.equal(isBeyondShadow('192.0.2.9:7700', '127.0.0.1:7602', host), false);
     assert.equal(isBeyondShadow('192.0.2.8:7700', '127.0.0.1:7602', host), true);
     assert.equal(isBeyondShadow('192.0.2.8:7700', '192.0.2.9:7602', host), false);

@@ -129,6 +129,13 @@ describe('verifying a coded pack', () => {
   it('is part of finding a whole pack done already', async () => {
     await withCodedPack(async (output, checkpoint) => {
       assert.equal((await pack(checkpoint, output, { codec: HUFFMAN })).alreadyWhole, true);
+      const controller = new AbortController();
+      const stopped = pack(checkpoint, output, {
+        codec: HUFFMAN,
+        signal: controller.signal,
+        onProgress: () => controller.abort(),
+      });
+      await assert.rejects(stopped, refusal('CANCELLED', /interrupted/));
       await assert.rejects(
         pack(checkpoint, output, { codec: codecSetting('zstd', 5) }),
         refusal('USAGE', /its codec is huffman, not zstd level 5/),

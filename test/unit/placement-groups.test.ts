@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import {
   chooseReplacement,
   groupForLayer,
+  layersOfWorker,
   planPlacement,
   workersForPrefillExpert,
 } from '../../shared/placement/index.js';
@@ -62,6 +63,9 @@ describe('placement: groups', () => {
     for (let layer = 0; layer < 32; layer++) {
       assert.deepEqual(groupForLayer(placement, layer), placement.groups[layer % 4]?.workerIds);
     }
+    const [, second] = groupForLayer(placement, 3);
+    assert.deepEqual(layersOfWorker(placement, second as string), [3, 7, 11, 15, 19, 23, 27, 31]);
+    assert.deepEqual(layersOfWorker(placement, 'stranger'), []);
   });
 });
 

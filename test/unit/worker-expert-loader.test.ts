@@ -4,13 +4,22 @@ import { ExpertLoader } from '../../worker-node/loader/expert-loader.js';
 import { TestLog } from '../integration/harness/test-log.js';
 import { TestSlots, testSource } from './worker-test-slots.js';
 
+const STORAGE = { from: 'storage', entry: -1 } as const;
+
 describe('worker: the expert loader', () => {
   it('logs an expert that cannot be loaded once, and again after it could be', async () => {
     const slots = new TestSlots(1);
     const log = new TestLog();
-    const loader = new ExpertLoader(slots, testSource, log.logger('worker'));
+    const loader = new ExpertLoader(slots, testSource, 1, log.logger('worker'));
     const load = async (expert: number, fault: Error | null): Promise<string> => {
-      const result = loader.load(0, 2, expert);
+      const result = loader.load({
+        slot: 0,
+        layer: 2,
+        expert,
+        exponents: STORAGE,
+        signMantissa: STORAGE,
+        urgent: false,
+      });
       await slots.endLoad(0, fault);
       return (await result).outcome;
     };

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { Execute, WorkerReply } from '../../shared/rpc/messages.js';
 import { MAX_HELD_EXECUTES } from '../../worker-node/executor/expert-executor.js';
-import { ExpertService } from '../../worker-node/executor/expert-service.js';
-import { TestSlots, settle, silentLog, testSource } from './worker-test-slots.js';
+import type { ExpertService } from '../../worker-node/executor/expert-service.js';
+import { TestSlots, settle, testService } from './worker-test-slots.js';
 
 interface Setting {
   slots: TestSlots;
@@ -18,7 +18,7 @@ const setting = (slotCount: number, maxRows = 4): Setting => {
   return {
     slots,
     clock,
-    service: new ExpertService(slots, maxRows, testSource, () => clock.ms, silentLog),
+    service: testService(slots, maxRows, () => clock.ms),
     replies: [],
   };
 };

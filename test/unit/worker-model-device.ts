@@ -79,7 +79,7 @@ export class ModelDevice {
   execute(place: ExpertPlace, last: boolean): void {
     const ticket = ++this.#ticket;
     this.asked.set(ticket, place);
-    this.send({ kind: 'execute', ticket, rows: 1, last, ...place });
+    this.send({ kind: 'execute', ticket, last, ...place });
   }
 
   send(event: SlotEvent): void {

@@ -8,11 +8,10 @@ import type {
   WorkerReply,
   WorkerRequest,
 } from '../../shared/rpc/index.js';
-import { ExpertService } from '../../worker-node/executor/expert-service.js';
 import { MAX_VIOLATIONS, WorkerSessions } from '../../worker-node/rpc/worker-sessions.js';
 import { TestLog } from '../integration/harness/test-log.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
-import { TestSlots, settle, silentLog, testSource } from './worker-test-slots.js';
+import { TestSlots, settle, testService } from './worker-test-slots.js';
 
 const shape = { layers: 4, experts: 8, hiddenSize: 1, expertsPerToken: 2 } as ModelShape;
 const identity = (role: NodeIdentity['role'], id: string, changes: Partial<NodeIdentity> = {}): NodeIdentity => ({
@@ -41,7 +40,7 @@ type Peer = MemoryStream<WorkerReply, WorkerRequest>;
 
 class Setting {
   readonly slots = new TestSlots(1);
-  readonly experts = new ExpertService(this.slots, 8, testSource, () => 0, silentLog);
+  readonly experts = testService(this.slots, 8);
   readonly log = new TestLog();
   mainWelcomes = 0;
   readonly sessions = new WorkerSessions(

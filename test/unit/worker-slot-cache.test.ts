@@ -33,7 +33,7 @@ class CachedSchedule {
 
   execute(layer: number, expert: number, { sequence = 1, position = 5, last = true } = {}): SlotAction[] {
     const ticket = ++this.#ticket;
-    return this.schedule.handle({ kind: 'execute', ticket, rows: 1, sequence, position, layer, expert, last });
+    return this.schedule.handle({ kind: 'execute', ticket, sequence, position, layer, expert, last });
   }
 
   settle(slot: number, outcome: LoadEnd['outcome'] = 'loaded', kept = true): SlotAction[] {

@@ -29,7 +29,7 @@ const execute = (
   { last = true, position = 5, sequence = 1 } = {},
 ): [ticket: number, actions: SlotAction[]] => {
   const ticket = ++tickets;
-  return [ticket, schedule.handle({ kind: 'execute', ticket, rows: 1, sequence, position, layer, expert, last })];
+  return [ticket, schedule.handle({ kind: 'execute', ticket, sequence, position, layer, expert, last })];
 };
 const load = (layer: number, expert: number, slot = 0, urgent = false): SlotAction => ({
   ...{ kind: 'load', slot, layer, expert, urgent },

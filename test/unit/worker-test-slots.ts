@@ -2,6 +2,8 @@ import assert from 'node:assert/strict';
 import type { ExpertSlots, LoadOutcome } from '../../native/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
+import type { ExpertCache } from '../../worker-node/cache/expert-cache.js';
+import { ExpertService } from '../../worker-node/executor/expert-service.js';
 
 const OUTCOME = {
   ...{ exponentReadMs: 0, signMantissaReadMs: 0, decompressMs: 0 },
@@ -75,11 +77,29 @@ export class TestSlots implements ExpertSlots {
 
 /** Lets all that is due happen. */
 export const settle = (): Promise<void> => new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
+const NO_CHUNKS = { chunks: [] };
+
 /** Experts that TestSlots knows by number. */
 export const testSource = {
-  expert: (layer: number, expert: number) => ({ expert: layer * 100 + expert }),
+  expert: (layer: number, expert: number) => ({
+    expert: layer * 100 + expert,
+    gate: NO_CHUNKS,
+    up: NO_CHUNKS,
+    down: NO_CHUNKS,
+  }),
 } as unknown as ModelSource;
 
 const nothing = (): void => undefined;
+
+/** A worker's experts in these slots, those of the cache at the end of them. */
+export function testService(
+  slots: TestSlots,
+  maxRows: number,
+  nowMs = (): number => 0,
+  cache: ExpertCache | null = null,
+): ExpertService {
+  const workerSlots = { slots, maxRows, decompressionThreads: 1, cache };
+  return new ExpertService(workerSlots, { source: testSource, nowMs, log: silentLog, supply: null });
+}
 
 export const silentLog: Logger = { error: nothing, warn: nothing, info: nothing, debug: nothing };

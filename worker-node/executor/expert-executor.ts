@@ -24,6 +24,7 @@ export class ExpertExecutor {
   readonly #log: Logger;
   readonly #held = new Map<number, HeldExecute>();
   readonly #executeMs = new RunningMean();
+  readonly #rowMs = new RunningMean();
   #heldBytes = 0;
   #executions = 0;
 
@@ -41,6 +42,11 @@ export class ExpertExecutor {
 
   get executeMsMean(): number {
     return this.#executeMs.mean;
+  }
+
+  /** What running the executes of these tickets will take, as far as one can tell. */
+  expectedMs(tickets: readonly number[]): number {
+    return tickets.reduce((sum, ticket) => sum + (this.#held.get(ticket)?.request.rows ?? 0) * this.#rowMs.mean, 0);
   }
 
   /** Throws QUEUE_FULL. */
@@ -65,6 +71,7 @@ export class ExpertExecutor {
       const executeMs = await this.#execute(slot, request, output);
       this.#executions += 1;
       this.#executeMs.add(executeMs);
+      this.#rowMs.add(executeMs / request.rows);
       const result = {
         ...{ requestId: request.requestId, epoch: request.epoch, rows: request.rows, hiddenSize: request.hiddenSize },
         ...{ dtype: request.dtype, output, wasLoaded },

@@ -2,9 +2,10 @@ import type { ExpertSlots } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
-import type { Execute, Prediction, Release, WorkerReply } from '../../shared/rpc/messages.js';
-import { ExpertLoader, type ExpertSupply, type LoadResult } from '../loader/expert-loader.js';
-import type { SlotAction, SlotEvent } from '../loader/slot-events.js';
+import type { CacheStatus, Execute, Prediction, Release, WorkerReply } from '../../shared/rpc/messages.js';
+import type { ExpertCache } from '../cache/expert-cache.js';
+import { ExpertLoader, type ExpertSupply } from '../loader/expert-loader.js';
+import type { SlotAction, SlotEvent, SlotLoad } from '../loader/slot-events.js';
 import { SlotSchedule } from '../loader/slot-schedule.js';
 import { ExpertExecutor } from './expert-executor.js';
 
@@ -24,6 +25,26 @@ export interface ExpertCounters {
   executeMsMean: number;
   latePredictions: number;
   droppedPredictions: number;
+  cache: CacheStatus | null;
+}
+
+/** The slots of a worker and what is kept in them. */
+export interface WorkerSlots {
+  /** Working slots, and behind them those of the cache. */
+  slots: ExpertSlots;
+  /** Rows of one native call. */
+  maxRows: number;
+  decompressionThreads: number;
+  /** Null: cacheless. */
+  cache: ExpertCache | null;
+}
+
+export interface ExpertServiceOptions {
+  source: ModelSource;
+  nowMs: () => number;
+  log: Logger;
+  /** Null where every expert is on the disk. */
+  supply: ExpertSupply | null;
 }
 
 /**
@@ -32,6 +53,7 @@ export interface ExpertCounters {
  */
 export class ExpertService {
   readonly #slots: ExpertSlots;
+  readonly #cache: ExpertCache | null;
   readonly #schedule: SlotSchedule;
   readonly #loader: ExpertLoader;
   readonly #executor: ExpertExecutor;
@@ -44,27 +66,23 @@ export class ExpertService {
   #evictions = 0;
   #turnEnd: NodeJS.Immediate | null = null;
   #graceEnd: NodeJS.Timeout | null = null;
+  #ordering: NodeJS.Immediate | null = null;
 
-  constructor(
-    slots: ExpertSlots,
-    maxRows: number,
-    source: ModelSource,
-    nowMs: () => number,
-    log: Logger,
-    supply: ExpertSupply | null = null,
-  ) {
+  constructor({ slots, maxRows, cache, decompressionThreads }: WorkerSlots, options: ExpertServiceOptions) {
+    const { source, nowMs, log, supply } = options;
     this.#slots = slots;
-    this.#schedule = new SlotSchedule(slots.count);
-    this.#loader = new ExpertLoader(slots, source, log, supply);
+    this.#cache = cache;
+    this.#schedule = new SlotSchedule(slots.count - (cache?.slots ?? 0), cache);
+    this.#loader = new ExpertLoader(slots, source, decompressionThreads, log, supply);
     this.#executor = new ExpertExecutor(slots, maxRows, nowMs, log);
     this.#nowMs = nowMs;
     this.#loadedMs = new Array<number>(slots.count).fill(0);
   }
 
   get counters(): ExpertCounters {
-    const { latePredictions, droppedPredictions, reloads } = this.#schedule.counters;
+    const { latePredictions, droppedPredictions, reloads, uses } = this.#schedule.counters;
     return {
-      slots: this.#slots.count,
+      slots: this.#slots.count - (this.#cache?.slots ?? 0),
       slotsInUse: this.#schedule.slotsInUse,
       slotBytes: this.#slots.slotBytes,
       evictions: this.#evictions,
@@ -76,6 +94,7 @@ export class ExpertService {
       latePredictions,
       droppedPredictions,
       reloads,
+      cache: this.#cache?.status(uses) ?? null,
     };
   }
 
@@ -87,16 +106,19 @@ export class ExpertService {
   execute(request: Execute, reply: (reply: WorkerReply) => void): void {
     const ticket = ++this.#lastTicket;
     this.#executor.hold(ticket, request, reply);
-    const { sequence, position, layer, expert, rows, last } = request;
-    this.#handle({ kind: 'execute', ticket, rows, sequence, position, layer, expert, last });
+    const { sequence, position, layer, expert, last } = request;
+    this.#handle({ kind: 'execute', ticket, sequence, position, layer, expert, last });
   }
 
   release({ sequence, position, layer, experts }: Release): void {
     this.#handle({ kind: 'release', sequence, position, layer, experts });
   }
 
-  changeEpoch(): void {
+  /** Another placement, in which the worker's group serves these layers. */
+  changeEpoch(layers: readonly number[]): void {
     this.#handle({ kind: 'epochChanged' });
+    const capacities = this.#cache?.capacitiesFor(layers);
+    if (capacities !== undefined) this.#handle({ kind: 'capacitiesChanged', capacities });
   }
 
   loseMain(): void {
@@ -110,6 +132,7 @@ export class ExpertService {
     while (this.#underWay.size > 0) await Promise.all(this.#underWay);
     if (this.#turnEnd !== null) clearImmediate(this.#turnEnd);
     if (this.#graceEnd !== null) clearTimeout(this.#graceEnd);
+    if (this.#ordering !== null) clearImmediate(this.#ordering);
     this.#slots.dispose();
   }
 
@@ -124,11 +147,25 @@ export class ExpertService {
     try {
       for (let next = this.#events.shift(); next !== undefined; next = this.#events.shift()) {
         for (const action of this.#schedule.handle(next.event)) this.#carryOut(action, next.loadError);
+        if (next.event.kind === 'execute') this.#orderSoon();
       }
     } finally {
       this.#handling = false;
     }
     this.#awaitMoreMessages();
+  }
+
+  /** Once all executes that came together are in. */
+  #orderSoon(): void {
+    this.#ordering ??= setImmediate(() => {
+      this.#ordering = null;
+      this.#loader.order(
+        this.#schedule.waitedLoads.map(({ slot, state, tickets }) => ({
+          ...{ slot, state },
+          executeMs: this.#executor.expectedMs(tickets),
+        })),
+      );
+    });
   }
 
   #awaitMoreMessages(): void {
@@ -149,9 +186,9 @@ export class ExpertService {
   #carryOut(action: SlotAction, loadError: OdmoeError | null): void {
     switch (action.kind) {
       case 'load':
-        return this.#track(this.#load(action.slot, action.layer, action.expert));
+        return this.#track(this.#load(action));
       case 'prioritize':
-        return;
+        return this.#loader.prioritize(action.slot);
       case 'cancelLoad':
         return this.#loader.cancel(action.slot);
       case 'evict':
@@ -167,13 +204,10 @@ export class ExpertService {
     }
   }
 
-  async #load(slot: number, layer: number, expert: number): Promise<void> {
-    const result: LoadResult = await this.#loader.load(slot, layer, expert);
-    this.#loadedMs[slot] = this.#nowMs();
-    this.#handle(
-      { kind: 'loadSettled', slot, outcome: result.outcome, exponentsKept: false, signMantissaKept: false },
-      result.outcome === 'failed' ? result.error : null,
-    );
+  async #load(load: SlotLoad): Promise<void> {
+    const { error, ...end } = await this.#loader.load(load);
+    this.#loadedMs[load.slot] = this.#nowMs();
+    this.#handle({ kind: 'loadSettled', slot: load.slot, ...end }, error);
   }
 
   async #execute(slot: number, ticket: number, wasLoaded: boolean): Promise<void> {

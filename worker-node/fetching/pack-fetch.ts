@@ -20,6 +20,7 @@ export class PackFetch implements ExpertSupply {
   readonly #peers: PackPeers;
   readonly #fetcher: ExpertFetcher;
   readonly #workerId: string;
+  readonly #mainAddress: string | null;
   readonly #onReady: () => void;
   #prospect: Prospect | null = null;
   #wasReady = false;
@@ -28,6 +29,7 @@ export class PackFetch implements ExpertSupply {
   constructor(partial: PartialPack, settings: NodeSettings, onReady: () => void, log: Logger) {
     this.#partial = partial;
     this.#workerId = settings.id;
+    this.#mainAddress = settings.mainAddress;
     this.#onReady = onReady;
     const { packDigest, shape } = partial.pack;
     const now = (): number => performance.now();
@@ -70,10 +72,11 @@ export class PackFetch implements ExpertSupply {
     return this.#fetcher.awaitExpert(layer, expert, signal);
   }
 
-  takeProspect(prospect: Prospect, mainAddress: string): void {
+  /** `toldAddress`: where main says that it is, used where the settings do not say it. */
+  takeProspect(prospect: Prospect, toldAddress: string): void {
     this.#prospect = prospect;
     this.#wasReady = false;
-    this.#peers.setAddresses(mainAddress, prospect.sources);
+    this.#peers.setAddresses(this.#mainAddress ?? toldAddress, prospect.sources);
     this.#fetcher.need(inTurn(prospect.placement, this.#workerId));
     this.#fetched();
   }

@@ -1,8 +1,11 @@
-import { FROM_STORAGE, type ExpertSlots } from '../../native/index.js';
+import type { ExpertSlots, LoadOutcome, LoadRequest } from '../../native/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import { RunningMean } from '../../shared/metrics/index.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
+import { LoadCosts } from './load-costs.js';
+import { orderLoads, type PendingLoad } from './load-order.js';
+import type { LoadEnd, SlotLoad } from './slot-events.js';
 
 /** Brings experts to the disk that are not there yet. */
 export interface ExpertSupply {
@@ -10,27 +13,44 @@ export interface ExpertSupply {
   awaitExpert(layer: number, expert: number, signal: AbortSignal): Promise<void> | null;
 }
 
-export type LoadResult = { outcome: 'loaded' | 'cancelled' } | { outcome: 'failed'; error: OdmoeError };
+/** `error`: why a load failed; null otherwise. */
+export type LoadResult = LoadEnd & { error: OdmoeError | null };
 
-/** Carries out the loads that the schedule orders, and counts them. */
+/** A load under way. Until its expert is on the disk it is only here, and then the loader's too. */
+interface LoadUnderWay {
+  readonly cancelled: AbortController;
+  request: LoadRequest;
+  begun: boolean;
+}
+
+const NOTHING_KEPT = { exponentsKept: false, signMantissaKept: false };
+
+/** Carries out the loads that the schedule orders, in the order that is best for all of them, and counts them. */
 export class ExpertLoader {
   readonly #slots: ExpertSlots;
   readonly #source: ModelSource;
   readonly #supply: ExpertSupply | null;
   readonly #log: Logger;
-  /** Slots whose load waits for its expert to come. */
-  readonly #awaiting = new Map<number, AbortController>();
+  readonly #underWay = new Map<number, LoadUnderWay>();
   readonly #loadMs = new RunningMean();
+  readonly #costs: LoadCosts;
   #loads = 0;
   #readBytes = 0;
   /** Code of the failure that each expert not loaded since has been logged with. */
   readonly #failures = new Map<string, string>();
 
-  /** `supply`: null where every expert is on the disk. */
-  constructor(slots: ExpertSlots, source: ModelSource, log: Logger, supply: ExpertSupply | null = null) {
+  /** `threads`: that decompress. `supply`: null where every expert is on the disk. */
+  constructor(
+    slots: ExpertSlots,
+    source: ModelSource,
+    threads: number,
+    log: Logger,
+    supply: ExpertSupply | null = null,
+  ) {
     this.#slots = slots;
     this.#source = source;
     this.#supply = supply;
+    this.#costs = new LoadCosts(source.expert(0, 0), threads);
     this.#log = log;
   }
 
@@ -47,46 +67,74 @@ export class ExpertLoader {
   }
 
   /** Never rejects: a failure is a result. */
-  async load(slot: number, layer: number, expert: number): Promise<LoadResult> {
+  async load({ slot, layer, expert, exponents, signMantissa, urgent }: SlotLoad): Promise<LoadResult> {
+    const request: LoadRequest = { exponents, signMantissa, order: null, urgent };
+    const load: LoadUnderWay = { cancelled: new AbortController(), request, begun: false };
+    this.#underWay.set(slot, load);
     try {
-      const arrival = this.#arrival(slot, layer, expert);
-      if (arrival !== null && !(await arrival)) return { outcome: 'cancelled' };
-      const { loaded, readBytes, loadMs } = await this.#slots.load(
-        slot,
-        this.#source.expert(layer, expert),
-        FROM_STORAGE,
-      );
-      this.#readBytes += readBytes;
-      if (!loaded) return { outcome: 'cancelled' };
-      this.#loads += 1;
-      this.#failures.delete(`${layer} ${expert}`);
-      this.#loadMs.add(loadMs);
-      return { outcome: 'loaded' };
+      const outcome = await this.#carryOut(slot, layer, expert, load);
+      if (outcome === null) return { outcome: 'cancelled', ...NOTHING_KEPT, error: null };
+      const { loaded, exponentsKept, signMantissaKept } = outcome;
+      this.#costs.add(request, outcome);
+      this.#readBytes += outcome.readBytes;
+      if (loaded) this.#succeeded(layer, expert, outcome);
+      return { outcome: loaded ? 'loaded' : 'cancelled', exponentsKept, signMantissaKept, error: null };
     } catch (thrown) {
       const { code, message } = toOdmoeError(thrown);
       const error = new OdmoeError(code, `Expert ${expert} of layer ${layer} could not be loaded: ${message}`, {
         cause: thrown,
       });
       this.#report(layer, expert, error);
-      return { outcome: 'failed', error };
+      return { outcome: 'failed', ...NOTHING_KEPT, error };
+    } finally {
+      this.#underWay.delete(slot);
     }
   }
 
-  /** Null when the expert is there; else resolves when it is, to false when the load was cancelled before. */
-  #arrival(slot: number, layer: number, expert: number): Promise<boolean> | null {
-    const cancelled = new AbortController();
-    const arrival = this.#supply?.awaitExpert(layer, expert, cancelled.signal) ?? null;
-    if (arrival === null) return null;
-    this.#awaiting.set(slot, cancelled);
-    return arrival
-      .then(
-        () => !cancelled.signal.aborted,
-        (thrown: unknown) => {
-          if (cancelled.signal.aborted) return false;
-          throw thrown;
-        },
-      )
-      .finally(() => this.#awaiting.delete(slot));
+  cancel(slot: number): void {
+    const load = this.#underWay.get(slot);
+    if (load?.begun === true) this.#slots.cancel(slot);
+    else load?.cancelled.abort();
+  }
+
+  /** Main waits for it: it goes before all that main does not wait for. */
+  prioritize(slot: number): void {
+    const load = this.#underWay.get(slot);
+    if (load === undefined) return;
+    load.request = { ...load.request, urgent: true };
+    if (load.begun) this.#slots.prioritize(slot);
+  }
+
+  /** Puts loads that are wanted together in order. */
+  order(loads: readonly PendingLoad[]): void {
+    for (const [slot, order] of orderLoads(loads, this.#costs.profile)) {
+      const load = this.#underWay.get(slot);
+      if (load === undefined) continue;
+      load.request = { ...load.request, order };
+      if (load.begun) this.#slots.reorder(slot, order);
+    }
+  }
+
+  /** Null: it was cancelled before its expert had come. */
+  async #carryOut(slot: number, layer: number, expert: number, load: LoadUnderWay): Promise<LoadOutcome | null> {
+    const { signal } = load.cancelled;
+    const arrival = this.#supply?.awaitExpert(layer, expert, signal) ?? null;
+    if (arrival !== null) {
+      try {
+        await arrival;
+      } catch (thrown) {
+        if (!signal.aborted) throw thrown;
+      }
+      if (signal.aborted) return null;
+    }
+    load.begun = true;
+    return await this.#slots.load(slot, this.#source.expert(layer, expert), load.request);
+  }
+
+  #succeeded(layer: number, expert: number, { loadMs }: LoadOutcome): void {
+    this.#loads += 1;
+    this.#failures.delete(`${layer} ${expert}`);
+    this.#loadMs.add(loadMs);
   }
 
   /** Once until the expert can be loaded again: a damaged pack fails at every token. */
@@ -95,11 +143,5 @@ export class ExpertLoader {
     if (this.#failures.get(key) === error.code) return;
     this.#failures.set(key, error.code);
     this.#log.error('loading an expert failed', { layer, expert, error });
-  }
-
-  cancel(slot: number): void {
-    const awaiting = this.#awaiting.get(slot);
-    if (awaiting === undefined) this.#slots.cancel(slot);
-    else awaiting.abort();
   }
 }

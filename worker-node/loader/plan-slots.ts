@@ -4,11 +4,14 @@ export interface SlotPlan {
   slots: number;
   /** Rows of one native call; longer executes are run in pieces. */
   maxRows: number;
+  /** Of what is kept of experts between their uses. */
+  cacheBytes: number;
 }
 
 /**
- * How many slots a memory budget holds: as many as wanted, else as many as fit, with shorter native calls where that makes
- * room for the first slot. `freeBytes` null: no limit. Throws DEVICE_OUT_OF_MEMORY when not even one slot fits.
+ * How much a memory budget holds: as many slots as wanted, else as many as fit, with shorter native calls where that makes room
+ * for the first slot; and of the cache what is left. `freeBytes` null: no limit. Throws DEVICE_OUT_OF_MEMORY when not even one slot
+ * fits.
  */
 export function planSlots(
   wanted: SlotPlan,
@@ -18,8 +21,10 @@ export function planSlots(
   if (freeBytes === null) return wanted;
   for (let maxRows = wanted.maxRows; ; maxRows = Math.ceil(maxRows / 2)) {
     const { slotBytes, sharedBytes } = bytesFor(maxRows);
-    const fitting = Math.floor((freeBytes - sharedBytes) / slotBytes);
-    if (fitting >= 1) return { slots: Math.min(wanted.slots, fitting), maxRows };
+    const slots = Math.min(wanted.slots, Math.floor((freeBytes - sharedBytes) / slotBytes));
+    if (slots >= 1) {
+      return { slots, maxRows, cacheBytes: Math.min(wanted.cacheBytes, freeBytes - sharedBytes - slots * slotBytes) };
+    }
     if (maxRows === 1) {
       throw new OdmoeError(
         'DEVICE_OUT_OF_MEMORY',

@@ -13,7 +13,7 @@ export type SlotEvent =
   /** Of shadow, a later prediction for the same layer replaces an earlier one; of main, it adds. */
   | ({ kind: 'predict'; source: 'main' | 'shadow' } & PredictedExperts)
   /** Tickets rise from event to event. `last`: no mini-batch for this expert follows. */
-  | ({ kind: 'execute'; ticket: number; rows: number; last: boolean } & ExpertPlace)
+  | ({ kind: 'execute'; ticket: number; last: boolean } & ExpertPlace)
   /** No experts: the sequence has ended. */
   | ({ kind: 'release' } & PredictedExperts)
   | ({ kind: 'loadSettled'; slot: number } & LoadEnd)

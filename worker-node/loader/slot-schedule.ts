@@ -149,15 +149,16 @@ export class SlotSchedule {
     );
   }
 
-  #execute(place: ExpertPlace, { ticket, rows, last }: { ticket: number; rows: number; last: boolean }): void {
+  #execute(place: ExpertPlace, { ticket, last }: { ticket: number; last: boolean }): void {
     this.#progress.executed(place.sequence, place.position, place.layer);
     this.#dropAll(this.#expectations.before(place));
-    this.#cache?.activated(place.layer, place.expert, rows);
     let expectation = this.#expectations.find(place);
     if (expectation === undefined) {
       expectation = this.#expectations.add(place, 'main');
       if (!this.#shareSlot(expectation)) this.#reloads += 1;
     }
+    // However many tokens and mini-batches it serves, a use costs one load.
+    if (expectation.claim === 'none') this.#cache?.activated(place.layer, place.expert, 1);
     const slot = expectation.slot === null ? null : this.#slots.at(expectation.slot);
     this.#expectations.wait(expectation, { ticket, wasLoaded: slot?.phase === 'loaded' });
     expectation.claim = last ? 'last' : 'held';

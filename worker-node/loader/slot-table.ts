@@ -1,4 +1,4 @@
-import type { CacheUse, CompressionState } from '../../shared/planner/index.js';
+import type { CacheUse, PartlyLoadedState } from '../../shared/planner/index.js';
 import { expertKey, isPinned, type Expectation } from './expectations.js';
 
 export type SlotPhase = 'empty' | 'loading' | 'cancelling' | 'loaded';
@@ -19,12 +19,10 @@ export interface Slot {
   urgent: boolean;
 }
 
-/** The parts that a load has to bring, and whom main waits for at it. */
+/** What of the expert was in memory when its load began, and the executes that wait for it. */
 export interface WaitedLoad {
   slot: number;
-  layer: number;
-  expert: number;
-  state: CompressionState;
+  state: PartlyLoadedState;
   tickets: number[];
 }
 
@@ -106,8 +104,8 @@ export class SlotTable {
     return [...this.#loading].flatMap((slot) => {
       const tickets = [...slot.attached].flatMap(({ waiting }) => waiting.map(({ ticket }) => ticket));
       if (tickets.length === 0) return [];
-      const { index, layer, expert, use } = slot;
-      return [{ slot: index, layer, expert, state: use?.state ?? 'missing', tickets }];
+      const state = slot.use?.state ?? 'missing';
+      return state === 'full' ? [] : [{ slot: slot.index, state, tickets }];
     });
   }
 }

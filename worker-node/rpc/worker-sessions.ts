@@ -1,6 +1,7 @@
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
+import { layersOfWorker } from '../../shared/placement/index.js';
 import {
   checkPeer,
   dialAddress,
@@ -26,7 +27,7 @@ export const MAX_VIOLATIONS = 100;
 /** A worker that fetches what it needs of its pack. */
 export interface ProspectTaker {
   readonly isPartial: boolean;
-  takeProspect(prospect: Prospect, mainAddress: string): void;
+  takeProspect(prospect: Prospect, toldAddress: string): void;
 }
 
 type WorkerStream = PeerStream<WorkerReply, WorkerRequest>;
@@ -186,7 +187,7 @@ export class WorkerSessions {
     if (placement.epoch === this.#epoch.current) return;
     this.#requireShape(placement);
     const due = this.#epoch.advance(placement.epoch);
-    this.#experts.changeEpoch();
+    this.#experts.changeEpoch(layersOfWorker(placement, this.#identity().id));
     for (const prediction of due) this.#experts.predict('shadow', prediction);
   }
 

@@ -104,7 +104,8 @@ class Backend {
   // row-major values (the rows' own bytes start at planes[i]); converts and quantizes to the matrix's format. Loading FP32 into
   // bf16 or fp16 rounds to nearest even; the caller chooses a lossless format when exactness is asked for.
   // fixed4 alone rounds nothing and may be unable to hold the rows (values that are no BF16, exponents too varied): write_rows then
-  // returns false, and the matrix holds nothing. Its rows are written in rising order by one call at a time.
+  // returns false, and the matrix holds nothing. Its rows are written in rising order by one call at a time; those of any other
+  // format in any order, and by several threads at a time where their rows differ, wherever the ranges begin and end.
   virtual uint64_t matrix_bytes(WeightFormat format, int64_t rows, int64_t columns) const = 0;
   virtual bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split,
                           const uint8_t* const* planes) = 0;

@@ -193,6 +193,7 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   add<encode_chunk_of>(exports, "encodeChunk");
   add<decode_chunk_of>(exports, "decodeChunk");
   add<measure_codec_of>(exports, "measureCodec");
+  add<measure_reads_of>(exports, "measureReads");
   add<exit_with_parent_of>(exports, "exitWithParent");
   add<measure_machine_of>(exports, "measureMachine");
   add<measure_experts_of>(exports, "measureExperts");

@@ -11,6 +11,7 @@
 #include "async_call.h"
 #include "odmoe/codec.h"
 #include "odmoe/codec_speed.h"
+#include "odmoe/read_speed.h"
 
 namespace odmoe {
 namespace {
@@ -82,6 +83,21 @@ Napi::Value measure_codec_of(const Napi::CallbackInfo& info) {
         object.Set("encodeBytesPerS", speed.encode_bytes_per_s);
         object.Set("decodeBytesPerS", speed.decode_bytes_per_s);
         object.Set("memcpyBytesPerS", speed.memcpy_bytes_per_s);
+        return object;
+      });
+}
+
+Napi::Value measure_reads_of(const Napi::CallbackInfo& info) {
+  const std::shared_ptr<JobQueue>& threads = codec_threads(info.Env());
+  return call_async(
+      info.Env(), *threads, threads, {},
+      [path = info[0].As<Napi::String>().Utf8Value(), bytes = to_uint64(info[1]),
+       seconds = info[2].As<Napi::Number>().DoubleValue() / 1000.0] { return measure_reads(path, bytes, seconds); },
+      [](Napi::Env env, const ReadSpeed& speed) -> Napi::Value {
+        Napi::Object object = Napi::Object::New(env);
+        object.Set("bytesPerS", speed.bytes_per_s);
+        object.Set("readBytes", static_cast<double>(speed.read_bytes));
+        object.Set("direct", speed.direct);
         return object;
       });
 }

@@ -39,6 +39,9 @@ ExpertSlots::ExpertSlots(std::shared_ptr<Device> device, const ExpertShape& shap
       slot_bytes_(expert_slot_bytes(*device_->backend(), shape, max_rows, loader).slot_bytes),
       activations_(device_->backend(), shape, max_rows),
       slots_(static_cast<size_t>(count)) {
+  if (shape.format == WeightFormat::fixed4) {
+    throw Error("INTERNAL", "slots are written in pieces, in any order and by several threads, which fixed4 cannot be");
+  }
   for (Slot& slot : slots_) {
     slot.mutex = &mutex_;
     slot.matrices = ExpertMatrices(device_->backend(), shape);

@@ -22,10 +22,11 @@ constexpr uint64_t kStreamingBytes = uint64_t{16} << 20;
 constexpr uint64_t kRoundBytes = uint64_t{4} << 20;
 constexpr std::align_val_t kAlignment{64};
 
-// Whole rows of about kBlockBytes: what packing cuts a plane into.
+// As packing cuts a plane (blockRows in shared/pack/pack-layout.ts): a multiple of 16 rows near kBlockBytes.
 uint64_t block_bytes_of(uint64_t columns) {
-  const uint64_t rows = std::max<uint64_t>(1, kBlockBytes / columns);
-  return columns * (rows > kRowMultiple ? rows / kRowMultiple * kRowMultiple : rows);
+  const uint64_t group_bytes = columns * kRowMultiple;
+  const uint64_t groups = std::max<uint64_t>(1, (kBlockBytes + group_bytes / 2) / group_bytes);
+  return columns * std::min(groups * kRowMultiple, std::max<uint64_t>(1, kLargestPlainBlock / columns));
 }
 
 struct AlignedDelete {

@@ -21,24 +21,39 @@ struct Freeing {
   void operator()(Context* context) const { free_context(context); }
 };
 
+// Up to this level zstd takes what its first guess finds. Among exponents, which hardly depend on one another, repetitions are chance,
+// and naming one costs more than its bytes do entropy-coded: so there it may guess only seldom, which also decodes fastest.
+constexpr int kHighestGuessingLevel = 2;
+constexpr int kLongestMinimalMatch = 7;
+constexpr int kSmallestHashLog = 6;
+
 class ZstdEncoder : public BlockEncoder {
  public:
-  explicit ZstdEncoder(int level) : level_(level), context_(ZSTD_createCCtx()) {
+  explicit ZstdEncoder(int level) : context_(ZSTD_createCCtx()) {
     check_level(level, kHighestZstdLevel, "zstd");
     if (context_ == nullptr) throw std::bad_alloc();
+    set(ZSTD_c_compressionLevel, level);
+    if (level > kHighestGuessingLevel) return;
+    set(ZSTD_c_minMatch, kLongestMinimalMatch);
+    set(ZSTD_c_hashLog, kSmallestHashLog);
   }
 
   void encode(std::span<const uint8_t> plain, std::vector<uint8_t>& out) override {
     const size_t start = out.size();
     out.resize(start + ZSTD_compressBound(plain.size()));
     const size_t size =
-        ZSTD_compressCCtx(context_.get(), out.data() + start, out.size() - start, plain.data(), plain.size(), level_);
-    if (ZSTD_isError(size) != 0) throw Error("INTERNAL", std::string("zstd: ") + ZSTD_getErrorName(size));
+        checked(ZSTD_compress2(context_.get(), out.data() + start, out.size() - start, plain.data(), plain.size()));
     out.resize(start + size);
   }
 
  private:
-  int level_;
+  static size_t checked(size_t result) {
+    if (ZSTD_isError(result) != 0) throw Error("INTERNAL", std::string("zstd: ") + ZSTD_getErrorName(result));
+    return result;
+  }
+
+  void set(ZSTD_cParameter parameter, int value) { checked(ZSTD_CCtx_setParameter(context_.get(), parameter, value)); }
+
   std::unique_ptr<ZSTD_CCtx, Freeing<ZSTD_CCtx, ZSTD_freeCCtx>> context_;
 };
 

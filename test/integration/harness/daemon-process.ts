@@ -28,9 +28,18 @@ export class DaemonProcess {
   ) {}
 
   /** Resolves when it says that it listens. */
-  static async start(role: RoleSetting, flags: readonly string[], name: string, log: TestLog): Promise<DaemonProcess> {
+  static async start(
+    role: RoleSetting,
+    flags: readonly string[],
+    name: string,
+    log: TestLog,
+    environment: Readonly<Record<string, string>> = {},
+  ): Promise<DaemonProcess> {
     const entry = join(packageRoot(), 'dist', `${role}-node`, 'main.js');
-    const child = spawn(process.execPath, [entry, '--id', name, ...flags], { stdio: ['ignore', 'pipe', 'pipe'] });
+    const child = spawn(process.execPath, [entry, '--id', name, ...flags], {
+      stdio: ['ignore', 'pipe', 'pipe'],
+      env: { ...process.env, ...environment },
+    });
     running.add(child);
     const exited = new Promise<DaemonExit>((resolve) => {
       child.once('exit', (code, signal) => {

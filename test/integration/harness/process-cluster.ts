@@ -10,12 +10,21 @@ import { waitUntil } from './wait-until.js';
 
 const STATUS_TIMEOUT_MS = 20_000;
 
+export interface FreshWorker {
+  flags?: readonly string[];
+  /** Another way to main than its own address. */
+  mainAddress?: string;
+  environment?: Readonly<Record<string, string>>;
+}
+
 /** A cluster of real processes on this machine, to be killed and stopped. */
 export class ProcessCluster {
   private readonly daemons = new Map<string, DaemonProcess>();
 
   private constructor(
     private readonly commonFlags: readonly string[],
+    /** Those of daemons that have a model. */
+    private readonly modelFlags: readonly string[],
     readonly main: DaemonProcess,
     private readonly log: TestLog,
   ) {
@@ -24,11 +33,13 @@ export class ProcessCluster {
 
   static async start(model: TestModel, workers: number, shadow: boolean): Promise<ProcessCluster> {
     const log = new TestLog();
+    const modelFlags = ['--model', await packOf(model)];
     const flags = [
-      ...['--model', await packOf(model), '--cluster', `faults-${process.pid}-${randomInt(1_000_000)}`],
+      ...['--cluster', `faults-${process.pid}-${randomInt(1_000_000)}`],
       ...['--discovery', 'static', '--host', '127.0.0.1', '--port', '0', '--threads', '1', '--log-level', 'info'],
     ];
-    const cluster = new ProcessCluster(flags, await DaemonProcess.start('main', flags, 'main', log), log);
+    const main = await DaemonProcess.start('main', [...modelFlags, ...flags], 'main', log);
+    const cluster = new ProcessCluster(flags, modelFlags, main, log);
     try {
       await Promise.all(Array.from({ length: workers }, (_, index) => cluster.startWorker(`worker-${index}`)));
       if (shadow) await cluster.startShadow('shadow');
@@ -47,6 +58,24 @@ export class ProcessCluster {
 
   startShadow(id: string): Promise<DaemonProcess> {
     return this.startPeer('shadow', id);
+  }
+
+  /** A worker on a box where there is no pack: it gets main's address and what `fresh` says. */
+  async startFreshWorker(id: string, fresh: FreshWorker): Promise<DaemonProcess> {
+    const join = ['--main', fresh.mainAddress ?? this.main.address];
+    const flags = [...this.commonFlags, ...join, ...(fresh.flags ?? [])];
+    const daemon = await DaemonProcess.start('worker', flags, id, this.log, fresh.environment);
+    this.daemons.set(id, daemon);
+    return daemon;
+  }
+
+  async stop(id: string): Promise<void> {
+    await this.daemon(id).end();
+    this.daemons.delete(id);
+  }
+
+  logged(text: string): boolean {
+    return this.log.matching(text).length > 0;
   }
 
   daemon(id: string): DaemonProcess {
@@ -85,7 +114,7 @@ export class ProcessCluster {
   }
 
   private async startPeer(role: 'worker' | 'shadow', id: string): Promise<DaemonProcess> {
-    const flags = [...this.commonFlags, '--main', this.main.address];
+    const flags = [...this.modelFlags, ...this.commonFlags, '--main', this.main.address];
     const daemon = await DaemonProcess.start(role, flags, id, this.log);
     this.daemons.set(id, daemon);
     return daemon;

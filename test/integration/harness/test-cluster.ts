@@ -1,6 +1,7 @@
 import type { Context } from 'mocha';
 import { startMain } from '../../../main-node/main.js';
 import type { RunningNode } from '../../../shared/config/index.js';
+import type { PackCodec } from '../../../shared/pack/pack-codec.js';
 import { fetchStatus, generate } from '../../../shared/rpc/index.js';
 import type { GenerateRequest, StatusReply } from '../../../shared/rpc/messages.js';
 import { startShadow } from '../../../shadow-node/main.js';
@@ -15,6 +16,8 @@ const STATUS_TIMEOUT_MS = 20_000;
 
 export interface ClusterPlan {
   model?: TestModel;
+  /** Of its pack. */
+  codec?: PackCodec;
   workers: number;
   /** Absent: none. */
   shadow?: 'int8' | 'nf4' | 'fp16';
@@ -34,7 +37,7 @@ export class TestCluster {
   ) {}
 
   static async start(plan: ClusterPlan): Promise<TestCluster> {
-    const pack = await packOf(plan.model ?? 'tiny');
+    const pack = await packOf(plan.model ?? 'tiny', plan.codec);
     const log = new TestLog();
     const main = await startMain(testSettings('main', pack, plan.main), log.logger('main'));
     const cluster = new TestCluster(pack, main.address, log);

@@ -5,30 +5,35 @@ import { LocalEngine } from '../../../engine/generation/index.js';
 import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../../../engine/packing/pack-checkpoint.js';
 import { NATIVE_PACKING_TOOLS } from '../../../engine/packing/native-tools.js';
 import { packageRoot } from '../../../shared/config/index.js';
+import { codecSetting, type PackCodec } from '../../../shared/pack/pack-codec.js';
 
 /** The trained model that ships with odmoe, and a random one that is quicker to run. */
 const CHECKPOINTS = { demo: 'models/demo', tiny: 'test/fixtures/mixtral' } as const;
 export type TestModel = keyof typeof CHECKPOINTS;
 
-const packs = new Map<TestModel, Promise<string>>();
+const packs = new Map<string, Promise<string>>();
 
 /** Directory of the model's pack, made once in a test process and removed at its end. */
-export function packOf(model: TestModel): Promise<string> {
-  let pack = packs.get(model);
+export function packOf(model: TestModel, codec: PackCodec = DEFAULT_CODEC.codec): Promise<string> {
+  const key = `${model} ${codec}`;
+  let pack = packs.get(key);
   if (pack === undefined) {
-    pack = makePack(model);
-    packs.set(model, pack);
+    pack = makePack(model, codec);
+    packs.set(key, pack);
   }
   return pack;
 }
 
-async function makePack(model: TestModel): Promise<string> {
+async function makePack(model: TestModel, codec: PackCodec): Promise<string> {
   const parent = mkdtempSync(join(tmpdir(), 'odmoe-test-'));
   process.once('exit', () => {
     rmSync(parent, { recursive: true, force: true });
   });
   const directory = join(parent, model);
-  const options = { codec: DEFAULT_CODEC, shards: DEFAULT_SHARDS, name: null, onDamagedPack: 'replace' } as const;
+  const options = {
+    ...{ codec: codecSetting(codec, null), shards: DEFAULT_SHARDS, name: null },
+    onDamagedPack: 'replace',
+  } as const;
   await packCheckpoint(join(packageRoot(), CHECKPOINTS[model]), directory, options, NATIVE_PACKING_TOOLS);
   return directory;
 }

@@ -1,13 +1,18 @@
 import { randomInt } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { defaultClusterConfig, resolveNodeSettings } from '../../../shared/config/index.js';
 import type { NodeSettings, RoleSetting } from '../../../shared/config/index.js';
 
 /** Changes to the settings that a daemon would have by default on this machine alone. */
 export interface SettingsChanges {
   id?: string;
+  stateDirectory?: string;
   cluster?: string;
   mainAddress?: string;
-  packDirectory?: string;
+  /** null: a worker's own. */
+  packDirectory?: string | null;
   device?: Partial<NodeSettings['device']>;
   main?: Partial<NodeSettings['main']>;
   align?: NodeSettings['align'];
@@ -23,14 +28,27 @@ export interface SettingsChanges {
 /** One cluster name a test process, so that two test runs on one machine never mix. */
 const CLUSTER = `test-${process.pid}-${randomInt(1_000_000)}`;
 
+let ownStateDirectory: string | null = null;
+
+/** Of this test process, removed at its end. */
+export function testStateDirectory(): string {
+  if (ownStateDirectory !== null) return ownStateDirectory;
+  const directory = mkdtempSync(join(tmpdir(), 'odmoe-test-state-'));
+  process.once('exit', () => {
+    rmSync(directory, { recursive: true, force: true });
+  });
+  return (ownStateDirectory = directory);
+}
+
 /** A whole cluster shares one event loop, which a busy machine may hold up for seconds: nobody is to be given up for that. */
 const PATIENT_NETWORK = { reconnectDelayMs: 50, keepaliveIntervalMs: 5000, keepaliveTimeoutMs: 20_000 };
 
 /** Settings of a daemon on the loopback interface, on any free port, one thread, no multicast. */
 export function testSettings(role: RoleSetting, packDirectory: string, changes: SettingsChanges = {}): NodeSettings {
+  const model = changes.packDirectory === undefined ? packDirectory : changes.packDirectory;
   const defaults = resolveNodeSettings(role, defaultClusterConfig(), {
     discovery: 'static',
-    model: changes.packDirectory ?? packDirectory,
+    ...(model === null ? {} : { model }),
     host: '127.0.0.1',
     port: 0,
     threads: 1,
@@ -40,6 +58,7 @@ export function testSettings(role: RoleSetting, packDirectory: string, changes: 
   });
   return {
     ...defaults,
+    stateDirectory: changes.stateDirectory ?? testStateDirectory(),
     mainAddress: changes.mainAddress ?? null,
     discovery: { ...defaults.discovery, peers: changes.peers ?? [] },
     device: { ...defaults.device, ...changes.device },

@@ -112,9 +112,15 @@ describe('two hosts and more, found by multicast', function () {
     if (directory) rmSync(directory, { recursive: true, force: true });
   });
 
-  function start(role: string, host: TestHost, clusterName = cluster, flags: readonly string[] = []): HostDaemon {
+  function start(
+    role: string,
+    host: TestHost,
+    clusterName = cluster,
+    flags: readonly string[] = [],
+    model = pack,
+  ): HostDaemon {
     const daemon = new HostDaemon(role, host, [
-      ...['--cluster', clusterName, '--model', pack, '--interface', host.address, '--threads', '1'],
+      ...['--cluster', clusterName, '--model', model, '--interface', host.address, '--threads', '1'],
       ...['--log-level', 'info', ...flags],
     ]);
     daemons.push(daemon);
@@ -153,6 +159,28 @@ describe('two hosts and more, found by multicast', function () {
 
     const roster = JSON.parse(runOdmoe(['status', '--main', `${hosts[0].address}:7600`, '--json'], hosts[2])) as Roster;
     assert.ok(!roster.nodes.some((node) => node.id === 'stranger'), 'a node of another cluster is in the roster');
+  });
+
+  it('a worker without the pack finds main by multicast and fetches what it needs', async () => {
+    assert.ok(network);
+    const hosts = Array.from({ length: 3 }, () => network!.addHost()) as [TestHost, TestHost, TestHost];
+    const fresh = ['w1', 'w2'].map((id, index) =>
+      start('worker', hosts[index + 1] ?? hosts[1], cluster, ['--id', id], join(directory, id)),
+    );
+    const main = start('main', hosts[0], cluster, ['--id', 'm']);
+    await Promise.all([main, ...fresh].map((daemon) => daemon.listening));
+    await waitForRoster(hosts[0], hosts[0], ['m', 'w1', 'w2']);
+    const args = ['prompt', prompt, '--cluster', cluster, '--max-tokens', '200', '--ignore-eos', '--json'];
+    let answer: Answer | null = null;
+    for (const deadline = Date.now() + ROSTER_LIMIT_MS; answer === null;) {
+      try {
+        answer = JSON.parse(runOdmoe(args, hosts[2])) as Answer;
+      } catch (thrown) {
+        // Until the workers have their experts the answer is NO_WORKERS.
+        if (Date.now() > deadline) throw thrown;
+      }
+    }
+    assert.deepEqual(answer.token_ids, reference.token_ids);
   });
 
   it('a cable pulled in the middle of an answer changes nothing in it, and the worker is used again afterwards', async () => {

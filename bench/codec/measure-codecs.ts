@@ -1,0 +1,64 @@
+/** Codecs on tensors, in rounds. */
+import { measureCodec, type CodecSpeed } from '../../native/index.js';
+import { CODEC_LEVELS, type PackCodec } from '../../shared/pack/pack-codec.js';
+import { GaussianFiller, RandomBits } from '../synth/gaussian-values.js';
+import type { TensorValues } from './expert-values.js';
+
+export interface CodecRow extends CodecSpeed {
+  codec: PackCodec;
+  tensor: string;
+  bytes: number;
+}
+
+/** Decoding and memcpy of one codec take turns for this long in a round. */
+const ROUND_MS = 300;
+const GAUSSIAN_COLUMNS = 4096;
+/** Of the weights of a large model. */
+const GAUSSIAN_DEVIATION = 0.02;
+
+/** The same at every call. `bytes`: a multiple of 8192. */
+export function gaussianValues(bytes: number): TensorValues {
+  const values = new Uint8Array(bytes);
+  new GaussianFiller('BF16', GAUSSIAN_DEVIATION).fill(values, new RandomBits(1, 1));
+  return { name: 'random Gaussian', columns: GAUSSIAN_COLUMNS, values };
+}
+
+/** Each codec at its usual level on each tensor. Rounds go over all codecs, so that a machine shared with others changes all alike; medians count. */
+export async function measureCodecs(
+  codecs: readonly PackCodec[],
+  tensors: readonly TensorValues[],
+  rounds: number,
+  onProgress: (done: number, total: number) => void,
+): Promise<CodecRow[]> {
+  const rows: CodecRow[] = [];
+  const total = tensors.length * rounds * codecs.length;
+  let done = 0;
+  for (const { name, columns, values } of tensors) {
+    const speeds = codecs.map((): CodecSpeed[] => []);
+    for (let round = 0; round < rounds; round += 1) {
+      for (const [index, codec] of codecs.entries()) {
+        const level = CODEC_LEVELS[codec]?.usual ?? 0;
+        speeds[index]?.push(await measureCodec(codec, level, values, columns, ROUND_MS));
+        done += 1;
+        onProgress(done, total);
+      }
+    }
+    codecs.forEach((codec, index) => {
+      rows.push({ codec, tensor: name, bytes: values.length, ...medians(speeds[index] ?? []) });
+    });
+  }
+  return rows;
+}
+
+function medians(speeds: readonly CodecSpeed[]): CodecSpeed {
+  const of = (figure: keyof CodecSpeed): number => {
+    const values = speeds.map((speed) => speed[figure]).sort((left, right) => left - right);
+    return values[Math.floor(values.length / 2)] ?? 0;
+  };
+  return {
+    ratio: of('ratio'),
+    encodeBytesPerS: of('encodeBytesPerS'),
+    decodeBytesPerS: of('decodeBytesPerS'),
+    memcpyBytesPerS: of('memcpyBytesPerS'),
+  };
+}

@@ -1,0 +1,137 @@
+/** Line plots as SVG text, several panels beside and below one another. No library: a few axes, lines and words. */
+
+export interface PlotSeries {
+  name: string;
+  /** In order of x. */
+  points: readonly { x: number; y: number }[];
+}
+
+export interface PlotPanel {
+  title: string;
+  series: readonly PlotSeries[];
+}
+
+export interface LinePlot {
+  title: string;
+  xLabel: string;
+  yLabel: string;
+  /** Rows of panels; series of one name have one colour throughout. */
+  rows: readonly (readonly PlotPanel[])[];
+}
+
+const PANEL_WIDTH = 260;
+const PANEL_HEIGHT = 200;
+const MARGIN = { left: 52, right: 12, top: 30, bottom: 40 };
+const HEADER = 34;
+const LEGEND = 28;
+/** Told apart by those who do not see all colours alike, too (Okabe and Ito); dashes help where there is no colour. */
+const COLOURS = ['#0072b2', '#d55e00', '#009e73', '#cc79a7', '#555555', '#e69f00', '#56b4e9'];
+const DASHES = ['', '6 3', '2 3', '8 3 2 3', '1 2', '10 4', '4 4'];
+const TICKS = 5;
+
+/** The plot as a file's text. */
+export function linePlotSvg(plot: LinePlot): string {
+  const columns = Math.max(1, ...plot.rows.map((row) => row.length));
+  const width = columns * PANEL_WIDTH;
+  const height = HEADER + plot.rows.length * PANEL_HEIGHT + LEGEND;
+  const names = [...new Set(plot.rows.flat().flatMap(({ series }) => series.map(({ name }) => name)))];
+  const panels = plot.rows.flatMap((row, rowIndex) =>
+    row.map((panel, column) => {
+      const place = `translate(${column * PANEL_WIDTH} ${HEADER + rowIndex * PANEL_HEIGHT})`;
+      return `<g transform="${place}">${panelSvg(panel, plot, names)}</g>`;
+    }),
+  );
+  return [
+    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" ` +
+      'font-family="sans-serif" font-size="11" fill="#222222">',
+    `<rect width="${width}" height="${height}" fill="#ffffff"/>`,
+    text(width / 2, 20, plot.title, 'font-size="14" text-anchor="middle"'),
+    ...panels,
+    legendSvg(names, width, height - LEGEND / 2),
+    '</svg>',
+    '',
+  ].join('\n');
+}
+
+function panelSvg(panel: PlotPanel, plot: LinePlot, names: readonly string[]): string {
+  const points = panel.series.flatMap(({ points: each }) => each);
+  const xTicks = ticks(Math.max(0, ...points.map(({ x }) => x)));
+  const yTicks = ticks(Math.max(0, ...points.map(({ y }) => y)));
+  const xEnd = xTicks.at(-1) ?? 1;
+  const yEnd = yTicks.at(-1) ?? 1;
+  const innerWidth = PANEL_WIDTH - MARGIN.left - MARGIN.right;
+  const innerHeight = PANEL_HEIGHT - MARGIN.top - MARGIN.bottom;
+  const toX = (x: number): number => round(MARGIN.left + (x / xEnd) * innerWidth);
+  const toY = (y: number): number => round(MARGIN.top + innerHeight - (y / yEnd) * innerHeight);
+  const bottom = toY(0);
+  const grid = [
+    ...yTicks.map((y) => line(toX(0), toY(y), toX(xEnd), toY(y), '#e0e0e0')),
+    ...yTicks.map((y) => text(toX(0) - 5, toY(y) + 4, label(y), 'text-anchor="end"')),
+    ...xTicks.map((x) => text(toX(x), bottom + 14, label(x), 'text-anchor="middle"')),
+    line(toX(0), bottom, toX(xEnd), bottom, '#222222'),
+    line(toX(0), toY(0), toX(0), toY(yEnd), '#222222'),
+  ];
+  const middle = MARGIN.top + innerHeight / 2;
+  const words = [
+    text(MARGIN.left + innerWidth / 2, MARGIN.top - 10, panel.title, 'text-anchor="middle" font-size="12"'),
+    text(MARGIN.left + innerWidth / 2, bottom + 30, plot.xLabel, 'text-anchor="middle"'),
+    text(14, middle, plot.yLabel, `text-anchor="middle" transform="rotate(-90 14 ${middle})"`),
+  ];
+  const curves = panel.series.map((series) => {
+    const path = series.points.map(({ x, y }) => `${toX(x)},${toY(y)}`).join(' ');
+    const dots = series.points.map(
+      ({ x, y }) => `<circle cx="${toX(x)}" cy="${toY(y)}" r="2.5" fill="${colour(names, series.name)}"/>`,
+    );
+    return `<polyline points="${path}" fill="none" ${stroke(names, series.name)}/>${dots.join('')}`;
+  });
+  return [...grid, ...words, ...curves].join('\n');
+}
+
+function legendSvg(names: readonly string[], width: number, y: number): string {
+  const step = width / Math.max(1, names.length);
+  return names
+    .map((name, index) => {
+      const x = round(index * step + step / 2 - 40);
+      const sample = `<line x1="${x}" y1="${y}" x2="${x + 26}" y2="${y}" ${stroke(names, name)}/>`;
+      return sample + text(x + 32, y + 4, name, '');
+    })
+    .join('\n');
+}
+
+function colour(names: readonly string[], name: string): string {
+  return COLOURS[names.indexOf(name) % COLOURS.length] ?? '#000000';
+}
+
+function stroke(names: readonly string[], name: string): string {
+  const dash = DASHES[names.indexOf(name) % DASHES.length] ?? '';
+  return `stroke="${colour(names, name)}" stroke-width="1.8"${dash === '' ? '' : ` stroke-dasharray="${dash}"`}`;
+}
+
+function line(x1: number, y1: number, x2: number, y2: number, paint: string): string {
+  return `<line x1="${x1}" y1="${y1}" x2="${x2}" y2="${y2}" stroke="${paint}"/>`;
+}
+
+function text(x: number, y: number, words: string, attributes: string): string {
+  const escaped = words.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;');
+  return `<text x="${x}" y="${y}"${attributes === '' ? '' : ` ${attributes}`}>${escaped}</text>`;
+}
+
+/** 0 and up to TICKS round numbers, the last of them not below `most`. */
+export function ticks(most: number): number[] {
+  if (!(most > 0)) return [0, 1];
+  const rough = most / TICKS;
+  const magnitude = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 2.5, 5, 10]
+    .map((factor) => factor * magnitude)
+    .find((candidate) => candidate >= rough * (1 - 1e-9));
+  const size = step ?? 10 * magnitude;
+  return Array.from({ length: Math.ceil(most / size - 1e-9) + 1 }, (_, index) => index * size);
+}
+
+function label(value: number): string {
+  return String(Number(value.toPrecision(6)));
+}
+
+function round(value: number): number {
+  return Math.round(value * 100) / 100;
+}

@@ -1,0 +1,41 @@
+import { availableParallelism } from 'node:os';
+import { PLAIN_LOADER, expertSlotBytes, type ExpertShape, type LoaderOptions } from '../../native/index.js';
+import { allExperts, partSizes } from '../../shared/model/part-sizes.js';
+import type { ModelSource } from '../../shared/model/tensor-source.js';
+import type { EntryBytes } from '../../shared/planner/index.js';
+
+/** Threads beyond these would only take the processor from those who execute. */
+const MOST_AUTOMATIC_THREADS = 8;
+
+/** What slots for a model's experts are made of. */
+export interface SlotSizes {
+  shape: ExpertShape;
+  /** Without entries. */
+  loader: LoaderOptions;
+  /** Device bytes of a slot and of an entry of each kind. */
+  entryBytes: EntryBytes;
+}
+
+export interface LoaderSettings {
+  /** 0: half of the processors, at most 8. */
+  decompressionThreads: number;
+  directIo: boolean;
+  /** 0: as fast as the storage is. */
+  storageBytesPerS: number;
+}
+
+/** Sizes of slots and of what the cache keeps, and the loader's options, for the experts of a model. */
+export function slotSizes(source: ModelSource, settings: LoaderSettings): SlotSizes {
+  const { hiddenSize, intermediateSize } = source.shape;
+  const shape: ExpertShape = { hiddenSize, intermediateSize, format: source.shippedFormat };
+  const automaticThreads = Math.min(MOST_AUTOMATIC_THREADS, Math.max(1, Math.floor(availableParallelism() / 2)));
+  const loader: LoaderOptions = {
+    ...PLAIN_LOADER,
+    ...partSizes(allExperts(source)),
+    ...settings,
+    decompressionThreads: settings.decompressionThreads === 0 ? automaticThreads : settings.decompressionThreads,
+  };
+  const { slotBytes, exponentEntryBytes, signMantissaEntryBytes } = expertSlotBytes(shape, 1, loader);
+  const entryBytes = { full: slotBytes, exponent: exponentEntryBytes, signMantissa: signMantissaEntryBytes };
+  return { shape, loader, entryBytes };
+}

@@ -1,0 +1,80 @@
+// Experts in files, as a pack holds them, and loads to wait for: what the loader's tests and benchmark share.
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "../src/runtime/expert_loader.h"
+#include "native_tests.h"
+
+namespace odmoe::test {
+
+// Removed with all that is in it.
+class TestDirectory {
+ public:
+  TestDirectory();
+  ~TestDirectory();
+  TestDirectory(const TestDirectory&) = delete;
+  TestDirectory& operator=(const TestDirectory&) = delete;
+  std::string path(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+struct StoredForm {
+  Split split = Split::bf16_e8_sm8;
+  CodecKind codec = CodecKind::raw;  // of plane 0
+  int level = 1;
+  int shards = 1;
+  bool aligned = true;  // chunks begin at multiples of 4096
+  int block_rows = 0;   // 0: as a pack has them
+};
+
+// Values of an expert: gate, up, down, row-major.
+struct ExpertValues {
+  ExpertShape shape;
+  std::vector<std::vector<uint8_t>> bytes;
+};
+
+// Random bits, with every 16-bit pattern among them where there is room.
+ExpertValues random_bits(const ExpertShape& shape, uint32_t seed);
+// BF16 weights as trained ones are distributed.
+ExpertValues gaussian_weights(const ExpertShape& shape, uint32_t seed);
+
+// Writes the expert to a file as a pack does.
+ExpertSource store_expert(const std::string& path, const ExpertValues& values, const StoredForm& form);
+uint64_t stored_bytes(const ExpertSource& source);
+
+// Options for a loader of these experts; staging as small as it can be.
+LoaderOptions options_for(const std::vector<ExpertSource>& experts);
+
+// The same matrices without the loader.
+ExpertMatrices expected_matrices(const std::shared_ptr<Backend>& backend, const ExpertValues& values, Split split);
+void check_same_matrices(const ExpertMatrices& actual, const ExpertMatrices& expected, const std::string& what);
+
+// One load's end.
+class AwaitedLoad : public LoadListener {
+ public:
+  void settled(const LoadOutcome& outcome, std::exception_ptr error) noexcept override;
+  // Throws what the load failed with.
+  LoadOutcome wait();
+  bool is_settled();
+  // Its turn among all loads that have settled; a later one has a larger number.
+  int turn();
+  void reuse();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool settled_ = false;
+  int turn_ = 0;
+  LoadOutcome outcome_;
+  std::exception_ptr error_;
+};
+
+}  // namespace odmoe::test

@@ -1,0 +1,74 @@
+import { POOLS, type PoolCapacities } from './pool-capacities.js';
+import type { CompressionState, LoadProfile } from './load-profile.js';
+import type { LoadTask } from './load-task.js';
+import { scheduleBlocks } from './schedule-blocks.js';
+import { blocksMakespanMs } from './simulate-blocks.js';
+
+/** Of the experts that a layer activates, how many each pool holds. */
+export type HitPattern = PoolCapacities;
+
+/** Expected time of a layer whose activated experts are in memory as the pattern says. */
+export type PatternMakespan = (hits: HitPattern) => number;
+
+/** Patterns whose schedules are simulated; more are estimated. */
+const SIMULATED_PATTERNS = 2000;
+
+/**
+ * Makespan of a layer without its executions (ZipMoE Algorithm 3): all reading, or all decompression over L threads, where an
+ * operation whose E-chunk must be read counts that as its own time.
+ */
+export function estimateMakespan(activated: number, hits: HitPattern, profile: LoadProfile): number {
+  const { tensors, shards, threads, signMantissaReadMs, exponentReadMs, decompressMs } = profile;
+  const { full, compressed, signMantissa, exponent } = hits;
+  const signMantissaReads = tensors * (activated - full - compressed - signMantissa);
+  const exponentReads = tensors * shards * (activated - full - compressed - exponent);
+  const readingMs = signMantissaReads * signMantissaReadMs + exponentReads * exponentReadMs;
+  const decompressions = tensors * shards * (activated - full);
+  const decompressingMs = (exponentReads * exponentReadMs + decompressions * decompressMs) / threads;
+  return Math.max(readingMs, decompressingMs);
+}
+
+/**
+ * Makespan of each pattern by carrying out its schedule, or by Algorithm 3 and the executions where there are too many patterns for
+ * that. Each pattern is computed once: how likely it is depends on the plan, how long it takes does not.
+ * @param executeMs p_n of every expert
+ */
+export function patternMakespans(activated: number, profile: LoadProfile, executeMs: number): PatternMakespan {
+  const known = new Map<number, number>();
+  const isSimulated = patternCount(activated) <= SIMULATED_PATTERNS;
+  return (hits) => {
+    const key = POOLS.reduce((number, pool) => number * (activated + 1) + hits[pool], 0);
+    let makespanMs = known.get(key);
+    if (makespanMs === undefined) {
+      makespanMs = isSimulated
+        ? simulatedMakespan(activated, hits, profile, executeMs)
+        : estimateMakespan(activated, hits, profile) + executeMs;
+      known.set(key, makespanMs);
+    }
+    return makespanMs;
+  };
+}
+
+/** Ways to spread k activated experts over the four pools and the rest: k + 4 over 4. */
+function patternCount(activated: number): number {
+  return [1, 2, 3, 4].reduce((product, i) => (product * (activated + i)) / i, 1);
+}
+
+function simulatedMakespan(activated: number, hits: HitPattern, profile: LoadProfile, executeMs: number): number {
+  const missing = activated - POOLS.reduce((sum, pool) => sum + hits[pool], 0);
+  const states: readonly (readonly [CompressionState, number])[] = [
+    ...POOLS.map((pool) => [pool, hits[pool]] as const),
+    ['missing', missing],
+  ];
+  const tasks: LoadTask[] = [];
+  let expert = 0;
+  for (const [state, count] of states) {
+    if (state === 'full') continue;
+    for (let each = 0; each < count; each += 1, expert += 1) {
+      for (let tensor = 0; tensor < profile.tensors; tensor += 1) tasks.push({ expert, tensor, state, executeMs });
+    }
+  }
+  // Full experts run while the others are being loaded.
+  const loadedMs = blocksMakespanMs(scheduleBlocks(tasks, profile), profile);
+  return Math.max(loadedMs, activated * executeMs);
+}

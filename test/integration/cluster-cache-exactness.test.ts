@@ -1,0 +1,117 @@
+import assert from 'node:assert/strict';
+import type { LocalEngine } from '../../engine/generation/index.js';
+import type { NodeSettings } from '../../shared/config/index.js';
+import { PACK_CODECS, type PackCodec } from '../../shared/pack/pack-codec.js';
+import { NO_CAPACITIES, type Pool, type PoolCapacities } from '../../shared/planner/index.js';
+import type { CacheStatus } from '../../shared/rpc/messages.js';
+import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from './harness/answers.js';
+import { TestCluster, stopCluster, type ClusterPlan } from './harness/test-cluster.js';
+import { openReference } from './harness/test-models.js';
+
+const TINY_VOCABULARY = 300;
+const REQUESTS = [
+  requestFor([1, 17, 250, 3, 88], { maxTokens: 10, logprobs: TINY_VOCABULARY }),
+  requestFor(
+    Array.from({ length: 40 }, (_, index) => (index * 37 + 3) % TINY_VOCABULARY),
+    {
+      ...{ maxTokens: 6, logprobs: TINY_VOCABULARY },
+      sampling: { temperature: 0.9, topK: 0, topP: 0.95, minP: 0, repetitionPenalty: 1.1, seed: 11 },
+    },
+  ),
+];
+
+interface Caching {
+  worker: Partial<NodeSettings['worker']>;
+  /** Pools that are hit. */
+  hits: Pool[];
+}
+
+const pools = (capacities: Partial<PoolCapacities>, policy: NodeSettings['worker']['cachePolicy'] = 'planned') => ({
+  worker: { pools: { ...NO_CAPACITIES, ...capacities }, cachePolicy: policy },
+});
+const CACHINGS: Record<string, Caching> = {
+  'no cache': { worker: {}, hits: [] },
+  'full experts': { ...pools({ full: 6 }), hits: ['full'] },
+  'compressed experts': { ...pools({ compressed: 8 }), hits: ['compressed'] },
+  'signs and mantissas': { ...pools({ signMantissa: 8 }), hits: ['signMantissa'] },
+  exponents: { ...pools({ exponent: 8 }), hits: ['exponent'] },
+  'all pools': { ...pools({ full: 4, compressed: 4, signMantissa: 4, exponent: 4 }), hits: ['full'] },
+  'a plan of its own': { worker: { cacheBytes: 512 * 1024 }, hits: [] },
+  'full experts by LRU': { ...pools({ full: 6 }, 'lru'), hits: ['full'] },
+  'full experts by FIFO': { ...pools({ full: 6 }, 'fifo'), hits: ['full'] },
+  'full experts by marking': { ...pools({ full: 6 }, 'marking'), hits: ['full'] },
+};
+
+describe('a cluster that caches answers as the single-process engine does, to the bit', () => {
+  let reference: LocalEngine;
+  let expected: CollectedAnswer[];
+  let cluster: TestCluster | null = null;
+
+  before(async () => {
+    reference = await openReference('tiny');
+    expected = [];
+    for (const request of REQUESTS) {
+      expected.push(await collect(reference.generate(request, new AbortController().signal)));
+    }
+  });
+
+  after(() => {
+    reference.dispose();
+  });
+
+  afterEach(async function () {
+    await stopCluster(this, cluster);
+    cluster = null;
+  });
+
+  /** The status of each worker's cache after both answers, twice: the second time from what the first has left. */
+  async function holds(codec: PackCodec, { worker }: Caching, plan: Partial<ClusterPlan> = {}): Promise<CacheStatus[]> {
+    const running = (cluster = await TestCluster.start({
+      ...{ codec, workers: 2, shadow: 'int8', worker: () => ({ worker }) },
+      ...plan,
+    }));
+    for (let round = 0; round < 2; round++) {
+      for (const [index, request] of REQUESTS.entries()) {
+        assertSameAnswer(await running.ask(request), expected[index] as CollectedAnswer);
+      }
+    }
+    return (await running.status()).nodes.flatMap(({ cache }) => cache ?? []);
+  }
+
+  for (const codec of PACK_CODECS) {
+    for (const [name, caching] of Object.entries(CACHINGS)) {
+      it(`with a ${codec} pack and ${name}`, async () => {
+        const caches = await holds(codec, caching);
+        assert.equal(caches.length, name === 'no cache' ? 0 : 2);
+        for (const { hits, kept, capacities } of caches) {
+          for (const pool of caching.hits) assert.ok(hits[pool] > 0, `no hit in the ${pool} pool`);
+          for (const pool of ['full', 'compressed', 'signMantissa', 'exponent'] as const)
+            assert.ok(kept[pool] <= capacities[pool], `${kept[pool]} experts in the ${pool} pool`);
+        }
+      });
+    }
+  }
+
+  it('with several answers at a time', async () => {
+    const { worker } = CACHINGS['all pools'] as Caching;
+    const running = (cluster = await TestCluster.start({ workers: 3, shadow: 'int8', worker: () => ({ worker }) }));
+    const answers = await Promise.all([...REQUESTS, ...REQUESTS].map((request) => running.ask(request)));
+    answers.forEach((answer, index) => {
+      assertSameAnswer(answer, expected[index % REQUESTS.length] as CollectedAnswer);
+    });
+  });
+
+  it('with one worker, many slots and no shadow, so that several experts load at a time', async () => {
+    const caching = CACHINGS['signs and mantissas'] as Caching;
+    await holds('zstd', caching, { workers: 1, worker: () => ({ slots: 8, worker: caching.worker }) });
+  });
+
+  it('with workers that cache differently', async () => {
+    const kinds = Object.values(CACHINGS);
+    const worker = (index: number): { worker: Caching['worker'] } => ({ worker: kinds[index]?.worker ?? {} });
+    const running = (cluster = await TestCluster.start({ workers: 6, shadow: 'nf4', worker }));
+    for (const [index, request] of REQUESTS.entries()) {
+      assertSameAnswer(await running.ask(request), expected[index] as CollectedAnswer);
+    }
+  });
+});

@@ -1,0 +1,252 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { ExpertFetcher, PackPeers, PackShare, PartialPack } from '../../engine/fetching/index.js';
+import { AWAIT_LIMIT_MS, type ExpertFetcherOptions } from '../../engine/fetching/expert-fetcher.js';
+import { crc32c } from '../../native/index.js';
+import { OdmoeError } from '../../shared/errors/index.js';
+import { HeldExperts } from '../../shared/pack/held-experts.js';
+import type { Pack } from '../../shared/pack/open-pack.js';
+import type { ExpertPlace } from '../../shared/placement/index.js';
+import { openPackSource } from '../../shared/rpc/index.js';
+import { waitUntil } from '../integration/harness/wait-until.js';
+import { FetchSetting, interruptedShare, NETWORK, SILENT, testPack } from './fetch-test-pack.js';
+
+const never = (): AbortSignal => new AbortController().signal;
+
+describe('fetching experts', function () {
+  this.timeout(60_000);
+  const setting = new FetchSetting();
+  let pack: Pack;
+  let everything: ExpertPlace[];
+  let clockOffsetMs: number;
+  let fetchers: ExpertFetcher[];
+  let partial: PartialPack;
+  let warnings: string[];
+
+  before(async () => {
+    pack = await testPack();
+    everything = pack.manifest.experts.map(({ layer, expert }) => ({ layer, expert }));
+  });
+
+  beforeEach(() => {
+    fetchers = [];
+    clockOffsetMs = 0;
+    warnings = [];
+  });
+
+  afterEach(async () => {
+    for (const fetcher of fetchers) await fetcher.close();
+  });
+
+  /** A fetcher into the setting's directory that asks these; the first is main. */
+  async function create(addresses: string[], changes: Partial<ExpertFetcherOptions> = {}): Promise<ExpertFetcher> {
+    const manifest = readFileSync(join(pack.directory, 'manifest.json'));
+    partial =
+      (await PartialPack.resume(setting.directory).catch(() => null)) ??
+      (await PartialPack.begin(setting.directory, manifest));
+    const now = (): number => performance.now() + clockOffsetMs;
+    const { layers, experts } = pack.shape;
+    const log = {
+      ...SILENT,
+      warn: (event: string) => void warnings.push(event),
+      error: (event: string) => void warnings.push(event),
+    };
+    const peers = new PackPeers({
+      ...{ packDigest: pack.packDigest, layers, experts, now, log },
+      connect: (address) => openPackSource(address, NETWORK),
+      onDescribed: () => fetcher.peersChanged(),
+    });
+    const fetcher: ExpertFetcher = new ExpertFetcher({
+      ...{ partial, peers, crc32c, now, log, onFetched: () => undefined, ...changes },
+    });
+    fetchers.push(fetcher);
+    peers.setAddresses(addresses[0] ?? null, addresses.slice(1));
+    return fetcher;
+  }
+
+  function assertFetched(places: readonly ExpertPlace[]): void {
+    for (const { layer, expert } of places) {
+      const { file, chunks } = partial.extent(layer, expert);
+      const [theirs, ours] = [pack.directory, setting.directory].map((directory) =>
+        readFileSync(join(directory, file)),
+      );
+      for (const { offsetBytes, storedBytes } of chunks) {
+        const [from, to] = [offsetBytes, offsetBytes + storedBytes];
+        assert.ok(ours?.subarray(from, to).equals(theirs?.subarray(from, to) ?? Buffer.alloc(0)), `${layer} ${expert}`);
+      }
+    }
+  }
+
+  const ready = (fetcher: ExpertFetcher): Promise<void> => waitUntil('all is fetched', () => fetcher.progress.ready);
+
+  it('brings those that are needed and no others, and tells how far it is', async () => {
+    const fetcher = await create([await setting.serve(new PackShare(pack))]);
+    const needed = everything.filter(({ layer }) => layer === 1);
+    const bytes = needed.reduce((sum, { layer, expert }) => sum + partial.extent(layer, expert).storedBytes, 0);
+    assert.deepEqual([fetcher.progress.ready, fetcher.progress.neededBytes], [true, 0]);
+    fetcher.need(needed);
+    assert.deepEqual([fetcher.progress.ready, fetcher.progress.neededBytes], [false, bytes]);
+    await ready(fetcher);
+    assert.equal(fetcher.progress.heldBytes, bytes);
+    assert.ok(fetcher.progress.receivedBytes >= bytes);
+    assertFetched(needed);
+    for (const { layer, expert } of everything) assert.equal(partial.held.has(layer, expert), layer === 1);
+  });
+
+  it('spreads over those that have it, and asks each only for what it has', async () => {
+    const pieces = [0, 0, 0];
+    const halves = [HeldExperts.none(4, 8), HeldExperts.none(4, 8)];
+    for (const { layer, expert } of everything) halves[layer % 2]?.add(layer, expert);
+    const counted = halves.map((held, index) =>
+      setting.serve(
+        interruptedShare(new PackShare(pack, () => held), () => void (pieces[index] = (pieces[index] ?? 0) + 1)),
+      ),
+    );
+    const main = setting.serve(interruptedShare(new PackShare(pack), () => void (pieces[2] = (pieces[2] ?? 0) + 1)));
+    const fetcher = await create(await Promise.all([main, ...counted]));
+    await delay(200);
+    fetcher.need(everything.filter(({ layer }) => layer < 2));
+    await ready(fetcher);
+    assert.ok((pieces[0] ?? 0) > 0 && (pieces[1] ?? 0) > 0, `pieces by peer: ${pieces.join(', ')}`);
+    assertFetched(everything.filter(({ layer }) => layer < 2));
+    assert.deepEqual(warnings, []);
+  });
+
+  it('never keeps wrong bytes, and fetches those experts from another peer', async () => {
+    const manifest = readFileSync(join(pack.directory, 'manifest.json'));
+    const scratch = await PartialPack.begin(join(setting.parent, 'scratch'), manifest);
+    const corrupt = await setting.damagedShare(({ layer }) => layer === 2, scratch.extents);
+    await scratch.close();
+    let fromGood = 0;
+    const good = setting.serve(interruptedShare(new PackShare(pack), () => void (fromGood += 1)));
+    // Main is asked last among equals, so that the other one is tried first.
+    const fetcher = await create([await good, await setting.serve(corrupt)]);
+    await delay(200);
+    fetcher.need(everything);
+    await ready(fetcher);
+    assertFetched(everything);
+    assert.ok(fromGood > 0);
+    assert.ok(warnings.includes('a peer sent a damaged expert'));
+  });
+
+  it('says so when only damaged ones are to be had, and brings the rest', async () => {
+    const manifest = readFileSync(join(pack.directory, 'manifest.json'));
+    const scratch = await PartialPack.begin(join(setting.parent, 'scratch'), manifest);
+    const corrupt = await setting.damagedShare(({ layer, expert }) => layer === 2 && expert === 3, scratch.extents);
+    await scratch.close();
+    const fetcher = await create([await setting.serve(corrupt)]);
+    fetcher.need(everything);
+    const rest = everything.filter(({ layer, expert }) => layer !== 2 || expert !== 3);
+    await waitUntil('all others are here', () => rest.every(({ layer, expert }) => partial.held.has(layer, expert)));
+    await delay(50);
+    assert.ok(!partial.held.has(2, 3));
+    const waiting = fetcher.awaitExpert(2, 3, never());
+    clockOffsetMs = AWAIT_LIMIT_MS + 1;
+    await assert.rejects(waiting ?? Promise.resolve(), { code: 'PACK_INCOMPLETE', message: /wrong bytes/ });
+    assert.match(fetcher.progress.problem, /wrong bytes/);
+  });
+
+  it('goes on at another peer, at the chunk it had come to, when one is lost', async () => {
+    let pieces = 0;
+    const share = new PackShare(pack);
+    const dying = interruptedShare(share, () => {
+      pieces += 1;
+      if (pieces > 5) throw new OdmoeError('STORAGE_FAILED', 'this peer is dying');
+    });
+    const fetcher = await create([await setting.serve(share), await setting.serve(dying)]);
+    await delay(200);
+    fetcher.need(everything);
+    await ready(fetcher);
+    assert.ok(pieces > 5, 'the dying peer was not asked');
+    assertFetched(everything);
+  });
+
+  it('does not ask peers that hold another pack', async () => {
+    let asked = false;
+    const share = new PackShare(pack);
+    const other = interruptedShare(share, () => void (asked = true));
+    const otherPack = { ...other, describe: () => ({ ...share.describe(), packDigest: 'f'.repeat(64) }) };
+    const fetcher = await create([await setting.serve(share), await setting.serve(otherPack)]);
+    fetcher.need(everything);
+    await ready(fetcher);
+    assert.equal(asked, false);
+  });
+
+  it('gives way to the expert that a load waits for', async () => {
+    const order: string[] = [];
+    const share = new PackShare(pack);
+    const slow = {
+      ...interruptedShare(share, () => delay(20)),
+    };
+    const fetcher = await create([await setting.serve(slow)], {
+      onFetched: () => void order.push('fetched'),
+    });
+    fetcher.need(everything);
+    await waitUntil('something has come', () => order.length > 0);
+    await fetcher.awaitExpert(3, 7, never());
+    assert.ok(partial.held.has(3, 7));
+    assert.ok(order.length < everything.length / 2, `${order.length} experts came before the one that was waited for`);
+    assert.equal(fetcher.awaitExpert(3, 7, never()), null);
+    await ready(fetcher);
+    assertFetched(everything);
+  });
+
+  it('brings an expert that nobody had said is needed, and stops waiting when the load is cancelled', async () => {
+    const share = new PackShare(pack);
+    const fetcher = await create([await setting.serve(interruptedShare(share, () => delay(50)))]);
+    await fetcher.awaitExpert(2, 5, never());
+    assertFetched([{ layer: 2, expert: 5 }]);
+    const cancelled = new AbortController();
+    const waiting = fetcher.awaitExpert(0, 0, cancelled.signal);
+    cancelled.abort();
+    await assert.rejects(waiting ?? Promise.resolve(), { code: 'CANCELLED' });
+  });
+
+  it('fails a load when nobody has the expert, not for ever, and serves it when somebody comes', async () => {
+    const fetcher = await create([]);
+    const waiting = fetcher.awaitExpert(0, 0, never());
+    clockOffsetMs = AWAIT_LIMIT_MS + 1;
+    await assert.rejects(waiting ?? Promise.resolve(), { code: 'PACK_INCOMPLETE', message: /no daemon is known/ });
+    assert.match(fetcher.progress.problem, /no daemon is known/);
+  });
+
+  it('stops at a full disk, says so, and goes on when there is room', async () => {
+    let isFull = true;
+    const requireRoom = async (): Promise<void> => {
+      if (isFull) throw new OdmoeError('STORAGE_FULL', 'the disk is full');
+    };
+    const fetcher = await create([await setting.serve(new PackShare(pack))], { requireRoom });
+    const waiting = fetcher.awaitExpert(0, 0, never());
+    fetcher.need(everything);
+    await assert.rejects(waiting ?? Promise.resolve(), { code: 'STORAGE_FULL' });
+    assert.equal(fetcher.progress.problem, 'the disk is full');
+    await delay(1200);
+    assert.equal(warnings.filter((event) => event === 'experts cannot be kept').length, 1);
+    isFull = false;
+    clockOffsetMs = 60_000;
+    await ready(fetcher);
+    assert.equal(fetcher.progress.problem, '');
+    assertFetched(everything);
+  });
+
+  it('makes the directory an ordinary pack when everything is there', async () => {
+    const fetcher = await create([await setting.serve(new PackShare(pack))]);
+    fetcher.need(everything);
+    await waitUntil('the pack is whole', () => partial.isWhole);
+    const { openServedPack } = await import('../../engine/loading/index.js');
+    assert.equal((await openServedPack(setting.directory)).packDigest, pack.packDigest);
+  });
+
+  it('ends at once when it is closed, whatever is under way', async () => {
+    const stuck = interruptedShare(new PackShare(pack), () => delay(60_000, undefined, { ref: false }));
+    const fetcher = await create([await setting.serve(stuck)]);
+    fetcher.need(everything);
+    const waiting = fetcher.awaitExpert(1, 1, never()) ?? Promise.resolve();
+    const failed = assert.rejects(waiting, { code: 'CANCELLED' });
+    await delay(300);
+    await fetcher.close();
+    await failed;
+  });
+});

@@ -1,0 +1,84 @@
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { PackShare } from '../../engine/fetching/index.js';
+import { openServedPack } from '../../engine/loading/index.js';
+import type { ExpertExtent } from '../../shared/pack/expert-extent.js';
+import type { Pack } from '../../shared/pack/open-pack.js';
+import { startRpcServer, type NodeIdentity, type RpcServer, type RpcServerOptions } from '../../shared/rpc/index.js';
+import { packOf } from '../integration/harness/test-models.js';
+
+export const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
+export const NETWORK = {
+  ...{ keepaliveIntervalMs: 5000, keepaliveTimeoutMs: 20_000 },
+  ...{ executeTimeoutMs: 1000, reconnectDelayMs: 50 },
+};
+
+const IDENTITY: NodeIdentity = {
+  ...{ id: 'peer', role: 'ROLE_MAIN', cluster: 'test', protocolVersion: 1, modelName: 'm', packDigest: 'd' },
+  ...{ bootId: 'b', address: '', device: 'cpu' },
+};
+
+export function testPack(): Promise<Pack> {
+  return packOf('tiny').then(openServedPack);
+}
+
+export type PackService = NonNullable<RpcServerOptions['pack']>;
+
+/** Daemons that serve packs, and directories, for the tests of one describe block; all are gone after each test. */
+export class FetchSetting {
+  parent = '';
+  readonly #servers: RpcServer[] = [];
+
+  /** Called in a describe block. */
+  constructor() {
+    beforeEach(() => {
+      this.parent = mkdtempSync(join(tmpdir(), 'odmoe-fetch-'));
+    });
+    afterEach(async () => {
+      for (const server of this.#servers.splice(0)) await server.stop();
+      rmSync(this.parent, { recursive: true, force: true });
+    });
+  }
+
+  get directory(): string {
+    return join(this.parent, 'worker');
+  }
+
+  /** Address of a daemon that serves what the service does; the whole pack by default. */
+  async serve(pack: PackService, options: Partial<RpcServerOptions> = {}): Promise<string> {
+    const fixed = { host: '127.0.0.1', port: 0, network: NETWORK, log: SILENT, identity: () => IDENTITY };
+    const server = await startRpcServer({ ...fixed, ...options, pack });
+    this.#servers.push(server);
+    return server.address;
+  }
+
+  /** Serves a copy of the pack in which the chunks of these experts have a wrong byte each. */
+  async damagedShare(damaged: (extent: ExpertExtent) => boolean, extents: readonly ExpertExtent[]): Promise<PackShare> {
+    const copy = join(this.parent, 'damaged');
+    cpSync(await packOf('tiny'), copy, { recursive: true });
+    for (const extent of extents.filter(damaged)) {
+      const path = join(copy, extent.file);
+      const bytes = readFileSync(path);
+      const last = extent.chunks.at(-1)?.offsetBytes ?? 0;
+      bytes[last + 5] = (bytes[last + 5] ?? 0) ^ 1;
+      writeFileSync(path, bytes);
+    }
+    return new PackShare(await openServedPack(copy));
+  }
+}
+
+/** A share that does something before each piece it gives. */
+export function interruptedShare(share: PackShare, beforePiece: (pieces: number) => Promise<void> | void): PackService {
+  let pieces = 0;
+  return {
+    describe: () => share.describe(),
+    manifest: (request, signal) => share.manifest(request, signal),
+    read: async function* (request, signal) {
+      for await (const piece of share.read(request, signal)) {
+        await beforePiece(++pieces);
+        yield piece;
+      }
+    },
+  };
+}

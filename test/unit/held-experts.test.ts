@@ -1,0 +1,29 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { HeldExperts } from '../../shared/pack/held-experts.js';
+
+describe('which experts are held', () => {
+  it('comes back from its bits as it was', () => {
+    const sizes = fc.tuple(fc.integer({ min: 1, max: 7 }), fc.integer({ min: 1, max: 11 }));
+    fc.assert(
+      fc.property(sizes, fc.array(fc.nat(76)), ([layers, experts], places) => {
+        const held = HeldExperts.none(layers, experts);
+        const wanted = new Set(places.filter((place) => place < layers * experts));
+        for (const place of wanted) held.add(Math.floor(place / experts), place % experts);
+        const bits = held.toBits();
+        assert.equal(bits.length, Math.ceil((layers * experts) / 8));
+        const again = HeldExperts.fromBits(layers, experts, bits);
+        for (let place = 0; place < layers * experts; place += 1) {
+          assert.equal(again.has(Math.floor(place / experts), place % experts), wanted.has(place));
+        }
+        assert.equal(again.isComplete, wanted.size === layers * experts);
+      }),
+    );
+  });
+
+  it('is complete when it is all, whatever stands in the bits behind', () => {
+    assert.ok(HeldExperts.all(3, 5).isComplete);
+    assert.ok(HeldExperts.fromBits(1, 3, Uint8Array.of(0b1111_1111)).isComplete);
+    assert.ok(!HeldExperts.fromBits(1, 3, Uint8Array.of(0b1111_1011)).isComplete);
+  });
+});

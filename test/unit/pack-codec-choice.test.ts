@@ -1,0 +1,207 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { mkdir, writeFile } from 'node:fs/promises';
+import { codecChoiceLines, codecChoiceObject } from '../../cli/output/codec-choice-view.js';
+import { chooseCodec, type CodecMeasurement, usualDecompressionThreads } from '../../engine/packing/codec-choice.js';
+import { earlierCodec } from '../../engine/packing/earlier-codec.js';
+import {
+  MEASURED_SETTINGS,
+  measureAndChoose,
+  type MeasuringTools,
+  shippedRatio,
+  spread,
+} from '../../engine/packing/measure-codecs.js';
+import { NATIVE_MEASURING_TOOLS } from '../../engine/packing/native-tools.js';
+import { openCheckpoint } from '../../shared/model/checkpoint.js';
+import { openPack } from '../../shared/pack/open-pack.js';
+import { codecSetting } from '../../shared/pack/pack-codec.js';
+import { MEDIUM_CONFIG, weightTensors } from './medium-checkpoint.js';
+import { failingAt, pack, refusal, withCheckpoint } from './tiny-pack.js';
+
+const MB = 1e6;
+const GB = 1e9;
+const measured = (codec: string, ratio: number, encodeGbS: number, decodeGbS: number): CodecMeasurement => ({
+  ...codecSetting(codec, null),
+  ratio,
+  encodeBytesPerS: encodeGbS * GB,
+  decodeBytesPerS: decodeGbS * GB,
+});
+const RAW = measured('raw', 1, 100, 20);
+const FIXED4 = measured('fixed4', 0.75, 2, 12);
+const HUFFMAN = measured('huffman', 0.667, 1, 2);
+const ZSTD = measured('zstd', 0.662, 0.01, 1.5);
+const ALL = [RAW, FIXED4, HUFFMAN, ZSTD];
+
+describe('choosing a codec', () => {
+  const choose = (storageGbS: number, threads: number): string =>
+    chooseCodec(ALL, 100 * MB, { storageBytesPerS: storageGbS * GB, decompressionThreads: threads }).chosen.codec;
+
+  it('takes what is read soonest where storage is slow, and of equals the one that is the same everywhere', () => {
+    assert.equal(choose(0.5, 2), 'huffman');
+    const { reason } = chooseCodec(ALL, MB, { storageBytesPerS: 0.5 * GB, decompressionThreads: 2 });
+    assert.match(
+      reason,
+      /^of 2 that load about equally fast.* it gives the same pack on every machine: .*as storage gives it$/,
+    );
+    const libraries = chooseCodec([ZSTD, measured('zstd', 0.66, 0.02, 1.5)], MB, {
+      storageBytesPerS: 0.5 * GB,
+      decompressionThreads: 2,
+    });
+    assert.equal(libraries.chosen.ratio, 0.66);
+    assert.match(libraries.reason, /it packs fastest/);
+  });
+
+  it('takes what decompresses fast enough where the cores are the bottleneck', () => {
+    assert.equal(choose(5, 1), 'fixed4');
+    assert.equal(choose(100, 4), 'raw');
+    const { reason } = chooseCodec([HUFFMAN, ZSTD], MB, { storageBytesPerS: 50 * GB, decompressionThreads: 1 });
+    assert.equal(reason, 'fastest load: an expert is loaded as fast as the cores decompress it');
+  });
+
+  it('estimates a load as the longer of reading and decompressing', () => {
+    const { estimates } = chooseCodec([HUFFMAN], 100 * MB, { storageBytesPerS: GB, decompressionThreads: 4 });
+    assert.deepEqual(estimates, [{ ...HUFFMAN, readMs: 66.7, decompressMs: 12.5, loadMs: 66.7 }]);
+  });
+
+  it('never takes one that loads 3 % later than another, or of equals one 2 points larger', () => {
+    const figure = fc.double({ min: 0.01, max: 100, noNaN: true });
+    const measurement = fc.record({
+      codec: fc.constant('huffman' as const),
+      level: fc.constant(null),
+      ratio: fc.double({ min: 0.5, max: 1, noNaN: true }),
+      encodeBytesPerS: figure,
+      decodeBytesPerS: figure,
+    });
+    fc.assert(
+      fc.property(fc.array(measurement, { minLength: 1, maxLength: 8 }), figure, fc.nat(7), (all, storage, threads) => {
+        const machine = { storageBytesPerS: storage, decompressionThreads: threads + 1 };
+        const { chosen, estimates } = chooseCodec(all, 1000, machine);
+        const fastest = Math.min(...estimates.map((estimate) => estimate.loadMs));
+        assert.ok(chosen.loadMs <= fastest * 1.03);
+        const smallest = Math.min(
+          ...estimates.filter((estimate) => estimate.loadMs <= fastest * 1.03).map((estimate) => estimate.ratio),
+        );
+        assert.ok(chosen.ratio <= smallest + 0.02);
+      }),
+    );
+  });
+
+  it('counts on as many threads as a loader takes by itself', () => {
+    assert.deepEqual([1, 2, 3, 4, 16, 64].map(usualDecompressionThreads), [1, 1, 1, 2, 8, 8]);
+  });
+});
+
+describe('measuring codecs on a checkpoint', () => {
+  it('samples matrices spread over the layers, different ones of an expert', () => {
+    const places = [...Array(768).keys()];
+    assert.deepEqual(spread(places, 4), [96, 289, 482, 675]);
+    assert.deepEqual(spread([7], 4), [7]);
+    assert.deepEqual(spread([], 4), []);
+  });
+
+  it('counts what further planes take', () => {
+    assert.equal(shippedRatio('BF16', 'huffman', 0.67), 0.67);
+    assert.equal(shippedRatio('F16', 'huffman', 0.67), (1.34 + 0.375) / 2);
+    assert.equal(shippedRatio('F32', 'huffman', 0.67), (1.34 + 2) / 4);
+    assert.equal(shippedRatio('F16', 'raw', 1), 1);
+  });
+
+  for (const dtype of ['BF16', 'F16', 'F32'] as const) {
+    it(`gives the ratio that packing reaches (${dtype})`, async () => {
+      const config = { ...MEDIUM_CONFIG, hidden_size: 256, intermediate_size: 192, num_hidden_layers: 1 };
+      await withCheckpoint(
+        async (directory, output) => {
+          const checkpoint = await openCheckpoint(directory);
+          const choice = await measureAndChoose(checkpoint, NATIVE_MEASURING_TOOLS, null);
+          assert.deepEqual(
+            choice.estimates.map(({ codec, level }) => ({ codec, level })),
+            MEASURED_SETTINGS,
+          );
+          const estimate = choice.estimates.find(({ codec }) => codec === 'huffman');
+          const experts = checkpoint.tensors.filter((tensor) => tensor.place.kind === 'expert');
+          const shipped = experts.reduce((sum, tensor) => sum + tensor.sizeBytes, 0);
+          assert.equal(choice.expertBytes, shipped / 2);
+          await pack(directory, output, { codec: codecSetting('huffman', null), shards: 1 });
+          const stored = await storedExpertBytes(output);
+          assert.ok(
+            Math.abs((estimate?.ratio ?? 0) - stored / shipped) < 0.01,
+            `${estimate?.ratio} ${stored / shipped}`,
+          );
+        },
+        weightTensors(dtype, config),
+        config,
+      );
+    });
+  }
+
+  it('says what it measured, what it chose and why', async () => {
+    await withCheckpoint(async (directory) => {
+      const tools: MeasuringTools = {
+        ...NATIVE_MEASURING_TOOLS,
+        measureCodec: async (codec) => ({
+          ratio: codec === 'fixed4' ? 0.75 : 0.9,
+          encodeBytesPerS: GB,
+          decodeBytesPerS: 4 * GB,
+          memcpyBytesPerS: 8 * GB,
+        }),
+        measureReads: async () => ({ bytesPerS: 2 * GB, readBytes: MB, direct: false }),
+      };
+      const choice = await measureAndChoose(await openCheckpoint(directory), tools, null);
+      const lines = codecChoiceLines(choice);
+      assert.match(lines.join('\n'), /from storage at 2\.00 GB\/s/);
+      assert.match(lines.join('\n'), /fixed4 +75\.0 % +1\.00 GB\/s +4\.00 GB\/s/);
+      assert.match(lines.join('\n'), /speed of storage may be that of the page cache/);
+      assert.match(lines.at(-1) ?? '', /^chose fixed4: fastest load/);
+      const object = codecChoiceObject(choice);
+      assert.deepEqual([object['codec'], object['level'], object['storageDirect']], ['fixed4', null, false]);
+    });
+  });
+
+  it('stops when it is interrupted', async () => {
+    await withCheckpoint(async (directory) => {
+      const controller = new AbortController();
+      const tools: MeasuringTools = {
+        ...NATIVE_MEASURING_TOOLS,
+        measureCodec: async (...call) => {
+          controller.abort();
+          return NATIVE_MEASURING_TOOLS.measureCodec(...call);
+        },
+      };
+      const choosing = measureAndChoose(await openCheckpoint(directory), tools, controller.signal);
+      await assert.rejects(choosing, refusal('CANCELLED', /interrupted/));
+    });
+  });
+});
+
+describe('the codec of a pack that is there already', () => {
+  it('is taken from a whole pack and from one that was begun from the same checkpoint', async () => {
+    await withCheckpoint(async (directory, output) => {
+      const checkpoint = await openCheckpoint(directory);
+      assert.equal(await earlierCodec(checkpoint, output), null);
+      const codec = codecSetting('lz4hc', 4);
+      await assert.rejects(pack(directory, output, { codec, openFile: await failingAt(0.5, directory) }));
+      assert.deepEqual(await earlierCodec(checkpoint, output), codec);
+      await pack(directory, output, { codec });
+      assert.deepEqual(await earlierCodec(checkpoint, output), codec);
+    });
+  });
+
+  it('is nothing where another checkpoint was begun, or a pack cannot be read', async () => {
+    await withCheckpoint(async (directory, output) => {
+      await assert.rejects(pack(directory, output, { openFile: await failingAt(0.5, directory) }));
+      const checkpoint = await openCheckpoint(directory);
+      const changed = checkpoint.files.map((file) => ({ ...file, modifiedMs: file.modifiedMs + 1 }));
+      assert.equal(await earlierCodec({ ...checkpoint, files: changed }, output), null);
+      await mkdir(`${output}-2`);
+      await writeFile(`${output}-2/manifest.json`, '{"format": "odmoe-pack", "format_version": 1}');
+      assert.equal(await earlierCodec(checkpoint, `${output}-2`), null);
+      await assert.rejects(pack(directory, `${output}-2`), refusal('USAGE', /this odmoe cannot read; remove it/));
+    });
+  });
+});
+
+async function storedExpertBytes(directory: string): Promise<number> {
+  const { manifest } = await openPack(directory);
+  const matrices = manifest.experts.flatMap(({ gate, up, down }) => [gate, up, down]);
+  return matrices.flatMap((matrix) => matrix.chunks).reduce((sum, chunk) => sum + chunk.stored_bytes, 0);
+}

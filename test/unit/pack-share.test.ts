@@ -1,0 +1,173 @@
+import assert from 'node:assert/strict';
+import { setMaxListeners } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { connect } from 'node:http2';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { fetchManifest, PackShare } from '../../engine/fetching/index.js';
+import { MAX_PACK_READERS } from '../../engine/fetching/pack-share.js';
+import { expertExtents } from '../../shared/pack/expert-extent.js';
+import { HeldExperts } from '../../shared/pack/held-experts.js';
+import type { Pack } from '../../shared/pack/open-pack.js';
+import { PACK_READ } from '../../shared/rpc/codecs.js';
+import { openPackSource, PACK_PIECE_BYTES, type PackSource, type ReadPackRequest } from '../../shared/rpc/index.js';
+import { PACK_PIECES_HELD_LIMIT } from '../../shared/rpc/limits.js';
+import { FetchSetting, interruptedShare, NETWORK, testPack, type PackService } from './fetch-test-pack.js';
+
+const never = new AbortController().signal;
+setMaxListeners(0, never);
+
+describe('a pack that peers read from', function () {
+  this.timeout(30_000);
+  const setting = new FetchSetting();
+  const sources: PackSource[] = [];
+  let pack: Pack;
+
+  before(async () => {
+    pack = await testPack();
+  });
+
+  afterEach(() => {
+    for (const source of sources.splice(0)) source.close();
+  });
+
+  async function open(service: PackService): Promise<PackSource> {
+    const source = openPackSource(await setting.serve(service), NETWORK);
+    sources.push(source);
+    return source;
+  }
+
+  async function collect(pieces: AsyncIterable<Uint8Array>): Promise<Buffer> {
+    const parts: Uint8Array[] = [];
+    for await (const piece of pieces) parts.push(piece);
+    return Buffer.concat(parts);
+  }
+
+  const request = (changes: Partial<ReadPackRequest> = {}): ReadPackRequest => ({
+    ...{ packDigest: pack.packDigest, file: 'experts-00001.bin', offsetBytes: 0, lengthBytes: 1, ...changes },
+  });
+
+  it('gives every byte of every file, in pieces of a bounded size', async () => {
+    const source = await open(new PackShare(pack));
+    for (const { name, size_bytes: lengthBytes } of pack.manifest.files) {
+      const bytes = readFileSync(join(pack.directory, name));
+      for await (const piece of source.read(request({ file: name, lengthBytes }), never)) {
+        assert.ok(piece.length <= PACK_PIECE_BYTES);
+      }
+      assert.ok((await collect(source.read(request({ file: name, lengthBytes }), never))).equals(bytes), name);
+      const part = await collect(source.read(request({ file: name, offsetBytes: 3, lengthBytes: 10 }), never));
+      assert.ok(part.equals(bytes.subarray(3, 13)), name);
+    }
+  });
+
+  it('gives the manifest that the digest is of, and no other', async () => {
+    const source = await open(new PackShare(pack));
+    const manifest = await fetchManifest(source, pack.packDigest, never);
+    assert.ok(manifest.equals(readFileSync(join(pack.directory, 'manifest.json'))));
+    await assert.rejects(fetchManifest(source, 'f'.repeat(64), never), { code: 'NODE_REFUSED' });
+    const share = new PackShare(pack);
+    const changed = await open({
+      ...interruptedShare(share, () => undefined),
+      manifest: async function* () {
+        yield { bytes: Buffer.from('{}') };
+      },
+    });
+    await assert.rejects(fetchManifest(changed, pack.packDigest, never), { code: 'PACK_CORRUPT' });
+  });
+
+  it('refuses names that the manifest does not list, and stretches beyond a file', async () => {
+    const source = await open(new PackShare(pack));
+    const size = pack.manifest.files.find(({ name }) => name === 'experts-00001.bin')?.size_bytes ?? 0;
+    const wrong: Partial<ReadPackRequest>[] = [
+      { file: 'manifest.json' },
+      { file: '../tiny/config.json' },
+      { file: '/etc/passwd' },
+      { file: '' },
+      { file: 'experts-00099.bin' },
+      { offsetBytes: size },
+      { offsetBytes: size - 4, lengthBytes: 5 },
+      { lengthBytes: 0 },
+      { offsetBytes: Number.MAX_SAFE_INTEGER, lengthBytes: Number.MAX_SAFE_INTEGER },
+    ];
+    for (const changes of wrong) {
+      await assert.rejects(collect(source.read(request(changes), never)), { code: 'PROTOCOL_VIOLATION' });
+    }
+    await assert.rejects(collect(source.read(request({ packDigest: 'x' }), never)), { code: 'NODE_REFUSED' });
+  });
+
+  it('tells and gives only the experts that are here of a pack that is being fetched', async () => {
+    const { layers, experts } = pack.shape;
+    const held = HeldExperts.none(layers, experts);
+    held.add(1, 2);
+    const source = await open(new PackShare(pack, () => held));
+    const told = await source.describe(5000);
+    assert.deepEqual(
+      [told.layers, told.experts, told.whole, told.packDigest],
+      [layers, experts, false, pack.packDigest],
+    );
+    assert.deepEqual(Buffer.from(told.heldExperts), Buffer.from(held.toBits()));
+    for (const { layer, expert, file, offsetBytes, endBytes } of expertExtents(pack.manifest)) {
+      const read = collect(source.read(request({ file, offsetBytes, lengthBytes: endBytes - offsetBytes }), never));
+      if (layer === 1 && expert === 2) await read;
+      else await assert.rejects(read, { code: 'PACK_INCOMPLETE' }, `layer ${layer} expert ${expert}`);
+    }
+    const dense = request({ file: 'dense.safetensors', lengthBytes: 1 });
+    await collect(source.read(dense, never));
+  });
+
+  it('serves a bounded number of readers, and the next one when one has gone', async () => {
+    let release: () => void = () => undefined;
+    const released = new Promise<void>((resolve) => (release = resolve));
+    const source = await open(interruptedShare(new PackShare(pack), () => released));
+    const read = (): Promise<Buffer> => collect(source.read(request(), never));
+    const held = Array.from({ length: MAX_PACK_READERS }, read);
+    await delay(200);
+    await assert.rejects(read(), { code: 'QUEUE_FULL' });
+    release();
+    await Promise.all(held);
+    await read();
+  });
+
+  it('ends a read that its reader leaves', async () => {
+    const share = new PackShare(pack);
+    const source = await open(share);
+    for (let round = 0; round < 2 * MAX_PACK_READERS; round += 1) {
+      for await (const piece of source.read(request({ lengthBytes: 100_000 }), never)) {
+        assert.ok(piece.length > 0);
+        break;
+      }
+    }
+    const stopped = new AbortController();
+    stopped.abort();
+    await assert.rejects(collect(source.read(request(), stopped.signal)), { code: 'CANCELLED' });
+  });
+
+  it('holds a few pieces for a reader that takes none, and no more', async () => {
+    let pieces = 0;
+    const share = interruptedShare(new PackShare(pack), () => void (pieces += 1));
+    const endless: PackService = {
+      ...share,
+      read: async function* (asked, signal) {
+        while (!signal.aborted) yield* share.read(asked, signal);
+      },
+    };
+    const address = await setting.serve(endless);
+    // An HTTP/2 window that is closed from the start: nothing can leave.
+    const session = connect(`http://${address}`, { settings: { initialWindowSize: 0 } });
+    session.on('error', () => undefined);
+    const headers = { ':method': 'POST', ':path': PACK_READ.path, 'content-type': 'application/grpc', te: 'trailers' };
+    const call = session.request(headers);
+    call.on('error', () => undefined);
+    const message = PACK_READ.request.encode(request({ lengthBytes: 100_000 }));
+    const prefix = Buffer.alloc(5);
+    prefix.writeUInt32BE(message.length, 1);
+    call.end(Buffer.concat([prefix, message]));
+    try {
+      while (pieces < PACK_PIECES_HELD_LIMIT) await delay(5);
+      await delay(300);
+      assert.ok(pieces <= PACK_PIECES_HELD_LIMIT + 1, `${pieces} pieces were read for a reader that took none`);
+    } finally {
+      session.destroy();
+    }
+  });
+});

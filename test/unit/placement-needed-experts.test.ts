@@ -1,0 +1,69 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import {
+  groupForLayer,
+  neededExperts,
+  planPlacement,
+  workersForPrefillExpert,
+  type PlacementInput,
+} from '../../shared/placement/index.js';
+
+const inputs = fc.record({
+  epoch: fc.nat(100),
+  workers: fc
+    .uniqueArray(fc.stringMatching(/^[a-z]{1,4}$/), { minLength: 1, maxLength: 12 })
+    .map((ids) => ids.map((id) => ({ id, address: `${id}:1`, slots: 1 }))),
+  layers: fc.integer({ min: 1, max: 9 }),
+  experts: fc.integer({ min: 1, max: 9 }),
+  expertsPerToken: fc.integer({ min: 1, max: 4 }),
+  groupSize: fc.oneof(fc.constant('auto' as const), fc.integer({ min: 1, max: 5 })),
+}) satisfies fc.Arbitrary<PlacementInput>;
+
+describe('placement: the experts that a worker needs', () => {
+  it('are those that decode or prefill may ask it for, each once, in order', () => {
+    fc.assert(
+      fc.property(inputs, (input) => {
+        const placement = planPlacement(input);
+        for (const { id } of placement.workers) {
+          const needed = neededExperts(placement, id);
+          const keys = needed.map(({ layer, expert }) => layer * placement.experts + expert);
+          assert.deepEqual(
+            keys,
+            [...new Set(keys)].sort((left, right) => left - right),
+          );
+          for (let key = 0; key < placement.layers * placement.experts; key += 1) {
+            const layer = Math.floor(key / placement.experts);
+            const asked =
+              groupForLayer(placement, layer).includes(id) ||
+              workersForPrefillExpert(placement, layer, key % placement.experts).includes(id);
+            assert.equal(keys.includes(key), asked, `worker ${id}, layer ${layer}, expert ${key % placement.experts}`);
+          }
+        }
+      }),
+    );
+  });
+
+  it('of all workers together are all', () => {
+    fc.assert(
+      fc.property(inputs, (input) => {
+        const placement = planPlacement(input);
+        const together = new Set(
+          placement.workers.flatMap(({ id }) =>
+            neededExperts(placement, id).map(({ layer, expert }) => layer * placement.experts + expert),
+          ),
+        );
+        assert.equal(together.size, placement.layers * placement.experts);
+      }),
+    );
+  });
+
+  it('are far from all where there are several groups, and none for who is not placed', () => {
+    const workers = Array.from({ length: 8 }, (_, index) => ({ id: `w${index}`, address: '', slots: 1 }));
+    const placement = planPlacement({
+      ...{ epoch: 1, workers, layers: 32, experts: 8, expertsPerToken: 2, groupSize: 'auto' as const },
+    });
+    // A quarter of the layers whole, and an eighth of the others.
+    assert.equal(neededExperts(placement, 'w3').length, 8 * 8 + 24);
+    assert.deepEqual(neededExperts(placement, 'stranger'), []);
+  });
+});

@@ -1,0 +1,75 @@
+import assert from 'node:assert/strict';
+import { FetchReport, REPORT_INTERVAL_MS } from '../../worker-node/fetching/fetch-report.js';
+import { problemOf } from '../../worker-node/fetching/find-main.js';
+import { dataDirectory } from '../../worker-node/fetching/open-worker-pack.js';
+import { inTurn } from '../../worker-node/fetching/pack-fetch.js';
+import type { FetchProgress } from '../../engine/fetching/index.js';
+import { neededExperts, planPlacement } from '../../shared/placement/index.js';
+import { PROTOCOL_VERSION, type NodeIdentity } from '../../shared/rpc/index.js';
+import { TestLog } from '../integration/harness/test-log.js';
+
+const MAIN: NodeIdentity = {
+  ...{ id: 'm', role: 'ROLE_MAIN', cluster: 'home', protocolVersion: PROTOCOL_VERSION, modelName: 'x' },
+  ...{ packDigest: 'd', bootId: 'b', address: '', device: 'cpu' },
+};
+
+describe('a worker without a pack', () => {
+  it('asks the main of its own cluster and version only', () => {
+    assert.equal(problemOf(MAIN, { cluster: 'home' }), null);
+    assert.match(problemOf(MAIN, { cluster: 'lab' }) ?? '', /"home".*"lab".*--cluster/);
+    assert.match(problemOf({ ...MAIN, role: 'ROLE_SHADOW' }, { cluster: 'home' }) ?? '', /no main/);
+    assert.match(problemOf({ ...MAIN, protocolVersion: 99 }, { cluster: 'home' }) ?? '', /protocol 99/);
+  });
+
+  it('keeps it where the user keeps data', () => {
+    assert.equal(dataDirectory({ XDG_DATA_HOME: '/data' }), '/data/odmoe');
+    assert.match(dataDirectory({ XDG_DATA_HOME: 'relative' }), /\/\.local\/share\/odmoe$/);
+    assert.match(dataDirectory({}), /\/\.local\/share\/odmoe$/);
+  });
+
+  it('fetches what it needs, beginning elsewhere than the others', () => {
+    const workers = ['a', 'b', 'c', 'd'].map((id) => ({ id, address: '', slots: 1 }));
+    const placement = planPlacement({
+      ...{ epoch: 0, workers, layers: 8, experts: 8, expertsPerToken: 2, groupSize: 4 },
+    });
+    const key = ({ layer, expert }: { layer: number; expert: number }): number => layer * 8 + expert;
+    const firsts = workers.map(({ id }) => {
+      const order = inTurn(placement, id).map(key);
+      assert.deepEqual(
+        [...order].sort((left, right) => left - right),
+        neededExperts(placement, id).map(key),
+      );
+      return order[0];
+    });
+    assert.deepEqual(firsts, [0, 16, 32, 48]);
+    assert.deepEqual(inTurn(placement, 'stranger'), []);
+  });
+
+  it('says how far it is now and then, what holds it up once, and when it is done', () => {
+    const log = new TestLog();
+    const report = new FetchReport(log.logger('w'));
+    const at = (heldBytes: number, nowMs: number, problem = ''): void => {
+      const progress: FetchProgress = {
+        ...{ neededBytes: 4096, heldBytes, receivedBytes: 0, ready: heldBytes === 4096, problem },
+      };
+      report.take(progress, nowMs);
+    };
+    at(4096, 0);
+    assert.equal(log.matching('info').length, 0);
+    at(0, 100);
+    at(1024, 200);
+    at(1024, 300, 'the disk is full');
+    at(1024, 400, 'the disk is full');
+    at(2048, REPORT_INTERVAL_MS + 100);
+    at(2048, 3 * REPORT_INTERVAL_MS);
+    at(4096, 3 * REPORT_INTERVAL_MS + 1);
+    at(4096, 5 * REPORT_INTERVAL_MS);
+    const events = log.matching(' ').map((line) => line.replace(/^\S+ w: /, ''));
+    assert.deepEqual(events, [
+      'info fetching experts {"done":"0 bytes of 4 KiB","percent":0}',
+      'warn fetching experts is held up {"reason":"the disk is full"}',
+      'info fetching experts {"done":"2 KiB of 4 KiB","percent":50}',
+      'info all experts that are needed are here {"bytes":4096}',
+    ]);
+  });
+});

@@ -1,0 +1,65 @@
+import { toOdmoeError } from '../../shared/errors/index.js';
+import type { Logger } from '../../shared/log/index.js';
+import { ActivationCounts } from '../../shared/planner/activation-counts.js';
+import { readActivationCounts, writeActivationCounts } from '../../shared/storage/activation-counts-file.js';
+
+/** How often counts that have changed are written. */
+export const RECORD_INTERVAL_MS = 30_000;
+
+/**
+ * Which experts this worker was asked for how often, over its runs: numbers by layer and expert, nothing of what was said. A file
+ * that cannot be read or written costs the record, not the service.
+ */
+export class ActivationRecord {
+  readonly #timer: NodeJS.Timeout;
+  #recorded: number;
+  #writing: Promise<void> = Promise.resolve();
+  #reported: string | null = null;
+
+  private constructor(
+    readonly counts: ActivationCounts,
+    private readonly path: string,
+    private readonly log: Logger,
+  ) {
+    this.#recorded = counts.total;
+    this.#timer = setInterval(() => void this.write(), RECORD_INTERVAL_MS);
+    this.#timer.unref();
+  }
+
+  /** `model`: what counts must be of to be taken up. */
+  static async open(
+    path: string,
+    model: { packDigest: string; experts: number },
+    log: Logger,
+  ): Promise<ActivationRecord> {
+    const { counts, problem } = await readActivationCounts(path, model);
+    if (problem !== null) log.warn('recorded activation counts are not used; counting begins anew', { problem });
+    return new ActivationRecord(counts ?? new ActivationCounts(model.packDigest, model.experts), path, log);
+  }
+
+  /** Never rejects. One write after the other; nothing is written that is on the disk already. */
+  write(): Promise<void> {
+    this.#writing = this.#writing.then(() => this.#writeChanges());
+    return this.#writing;
+  }
+
+  /** Writes what is new for the last time. */
+  async close(): Promise<void> {
+    clearInterval(this.#timer);
+    await this.write();
+  }
+
+  async #writeChanges(): Promise<void> {
+    const { total } = this.counts;
+    if (total === this.#recorded) return;
+    try {
+      await writeActivationCounts(this.path, this.counts);
+      this.#recorded = total;
+      this.#reported = null;
+    } catch (thrown) {
+      const error = toOdmoeError(thrown);
+      if (this.#reported !== error.code) this.log.warn('activation counts could not be recorded', { error });
+      this.#reported = error.code;
+    }
+  }
+}
