@@ -9,14 +9,13 @@
 
 namespace odmoe::cpu {
 
-// Tiles and tokens that one pass over the weights multiplies, at most.
+// Tiles and tokens that one pass over the weights multiplies, at most. Up to so many tokens multiply each tile as it streams in; for
+// more, a group of tiles goes through the second cache.
 inline constexpr int kGroupTiles = 16;
-inline constexpr int kTokensAtOnce = 6;
-// Up to so many tokens multiply each tile as it streams in; for more, a group of tiles goes through the second cache.
-inline constexpr int kStreamTokens = 6;
+inline constexpr int kMostTokensAtOnce = 6;
 
 // Scratch of one thread for KernelTable::matmul (its sums) and gate, in floats.
-inline constexpr size_t kThreadScratch = size_t{kGroupTiles} * 4 * kTokensAtOnce * 32;
+inline constexpr size_t kThreadScratch = size_t{kGroupTiles} * 4 * kMostTokensAtOnce * 32;
 inline constexpr int kMaxExperts = static_cast<int>(kThreadScratch);
 
 // Weights that stay in the second cache while all tokens pass over them, in bytes, and how many tiles that is (at least one).
@@ -49,7 +48,7 @@ struct MatmulScratch {
 
 // Where fixed4 weights go through the second cache, a group of tiles is expanded there.
 static constexpr uint64_t expansion_bytes(WeightFormat format, int64_t columns, int n) {
-  if (format != WeightFormat::fixed4 || n <= kStreamTokens) return 0;
+  if (format != WeightFormat::fixed4 || n <= kMostTokensAtOnce) return 0;
   return static_cast<uint64_t>(group_tiles(format, columns) * tile_bytes(WeightFormat::bf16, columns));
 }
 

@@ -57,6 +57,23 @@ struct Simd {
     high = nf4_values(_mm256_srli_epi32(codes, 4));
   }
 
+  // 32 values from their exponents and their signs and mantissas, in the order of the bf16 layout.
+  static void join_bf16(const uint8_t* exponents, const uint8_t* sign_mantissas, uint8_t* out) {
+    const __m256i sign = _mm256_set1_epi8(static_cast<char>(0x80));
+    const __m256i exponent = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(exponents));
+    const __m256i rest = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(sign_mantissas));
+    const __m256i high = _mm256_or_si256(_mm256_and_si256(rest, sign), _mm256_andnot_si256(sign, _mm256_srli_epi16(exponent, 1)));
+    const __m256i low = _mm256_or_si256(_mm256_andnot_si256(sign, rest), _mm256_and_si256(sign, _mm256_slli_epi16(exponent, 7)));
+    // Columns 0 to 7 and 16 to 23; 8 to 15 and 24 to 31.
+    const __m256i lower = _mm256_unpacklo_epi8(low, high);
+    const __m256i upper = _mm256_unpackhi_epi8(low, high);
+    const __m256i first = _mm256_permute2x128_si256(lower, upper, 0x20);
+    const __m256i second = _mm256_permute2x128_si256(lower, upper, 0x31);
+    const __m256i even = _mm256_unpacklo_epi16(first, second);
+    const __m256i odd = _mm256_unpackhi_epi16(first, second);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_permute2x128_si256(even, odd, 0x20));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + 32), _mm256_permute2x128_si256(even, odd, 0x31));
+  }
   // `count` blocks of a fixed4 tile with these tables as blocks of the bf16 layout, escapes left as they come out.
   template <int64_t kAhead>
   static void expand_fixed4(const uint8_t* tables, const uint8_t* block, int64_t count, uint8_t* bf16) {

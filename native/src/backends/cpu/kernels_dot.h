@@ -78,7 +78,7 @@ ODMOE_INLINE void accumulate(const Tile& tile, int row0, int pair, const float* 
 // One run over a tile. parked holds [4 rows][tokens][32] partial sums between runs: they are read if resume, and written unless
 // finish; finish puts the dots into dots[token][row].
 struct Run {
-  const float* x[kTokensAtOnce];
+  const float* x[kMostTokensAtOnce];
   int64_t blocks;
   float* parked;
   bool resume;
@@ -236,15 +236,18 @@ void multiply_panel(const MatmulJob& job, const Panel& panel, Tiles& tiles, floa
   }
 }
 
-template <class Ahead, class Tiles>
+// Tokens that one pass over the weights multiplies, at most. Only BF16 values are worth the code for more than three.
+template <class Tile>
+constexpr int kTokensAtOnce = 3;
+template <>
+constexpr int kTokensAtOnce<Bf16Tile> = kMostTokensAtOnce;
+
+template <class Ahead, int kTokens = 1, class Tiles>
 void multiply_tokens(const MatmulJob& job, const Panel& panel, int tokens, Tiles& tiles, float* scratch) {
-  static_assert(kTokensAtOnce == 6);
-  if (tokens == 1) multiply_panel<1, Ahead>(job, panel, tiles, scratch);
-  if (tokens == 2) multiply_panel<2, Ahead>(job, panel, tiles, scratch);
-  if (tokens == 3) multiply_panel<3, Ahead>(job, panel, tiles, scratch);
-  if (tokens == 4) multiply_panel<4, Ahead>(job, panel, tiles, scratch);
-  if (tokens == 5) multiply_panel<5, Ahead>(job, panel, tiles, scratch);
-  if (tokens == 6) multiply_panel<6, Ahead>(job, panel, tiles, scratch);
+  if (tokens == kTokens) return multiply_panel<kTokens, Ahead>(job, panel, tiles, scratch);
+  if constexpr (kTokens < kTokensAtOnce<typename Tiles::Tile>) {
+    multiply_tokens<Ahead, kTokens + 1>(job, panel, tokens, tiles, scratch);
+  }
 }
 
 // One pass of all tokens over the weights as they stream in from memory.
@@ -279,39 +282,35 @@ void multiply_fixed4_stream(const MatmulJob& job, int64_t first_tile, int64_t ti
   }
 }
 
-// Several passes over a group of tiles in the second cache; the first of them fetch the next group, in equal parts. The group's tiles
+// Several passes over a group of tiles in the second cache; the first two fetch the next group, half of it each. The group's tiles
 // are what prepare(first tile, count) gives; kBlockBytes: bytes of a block of columns in memory.
 template <int64_t kBlockBytes, class Prepare>
 void multiply_groups(const MatmulJob& job, int64_t first_tile, int64_t tiles, float* scratch, Prepare&& prepare) {
-  constexpr int kBlockLines = static_cast<int>((kBlockBytes + 63) / 64);
-  constexpr int kHalf = (kBlockLines + 1) / 2;
-  constexpr int kQuarter = (kBlockLines + 3) / 4;
+  using Tiles = decltype(prepare(first_tile, tiles));
+  constexpr int kHalfLines = static_cast<int>((kBlockBytes + 127) / 128);
+  using Half = Fetch<kHalfLines, kHalfLines * 64, 2>;
+  constexpr int kAtOnce = kTokensAtOnce<typename Tiles::Tile>;
   const int64_t bytes = tile_bytes(job.format, job.columns);
   const int64_t group = group_tiles(job.format, job.columns);
-  const int passes = (job.n + kTokensAtOnce - 1) / kTokensAtOnce;
-  const int lines = passes == 1 ? kBlockLines : passes < 4 ? kHalf : kQuarter;
+  const int passes = (job.n + kAtOnce - 1) / kAtOnce;
   for (int64_t done = 0; done < tiles; done += group) {
     Panel panel;
     panel.first_tile = first_tile + done;
     panel.tiles = tiles - done < group ? tiles - done : group;
     panel.run_blocks = kRunBlocks;
     const uint8_t* const next = job.weights + (panel.first_tile + group) * bytes;
-    const int64_t part = panel.tiles * column_blocks(job.columns) * (passes == 1 ? kBlockBytes : lines * 64);
-    const int64_t left = (tiles - done - group) * bytes;
-    auto weights = prepare(panel.first_tile, panel.tiles);
+    const int64_t half = panel.tiles * column_blocks(job.columns) * Half::kStep;
+    const bool last = tiles - done <= group;
+    Tiles weights = prepare(panel.first_tile, panel.tiles);
     for (int pass = 0; pass < passes; ++pass) {
       // Tokens are spread evenly over the passes: 8 are 4 and 4, not 6 and 2.
       panel.first_token = static_cast<int>(int64_t{pass} * job.n / passes);
       const int tokens = static_cast<int>(int64_t{pass + 1} * job.n / passes) - panel.first_token;
-      panel.ahead = next + pass * part;
-      if (pass * part >= (left < group * bytes ? left : group * bytes)) {
+      panel.ahead = next + pass * half;
+      if (last || pass > 1) {
         multiply_tokens<FetchNothing>(job, panel, tokens, weights, scratch);
-      } else if (lines == kBlockLines) {
-        multiply_tokens<Fetch<kBlockLines, kBlockBytes, 2>>(job, panel, tokens, weights, scratch);
-      } else if (lines == kHalf) {
-        multiply_tokens<Fetch<kHalf, kHalf * 64, 2>>(job, panel, tokens, weights, scratch);
       } else {
-        multiply_tokens<Fetch<kQuarter, kQuarter * 64, 2>>(job, panel, tokens, weights, scratch);
+        multiply_tokens<Half>(job, panel, tokens, weights, scratch);
       }
     }
   }
@@ -319,7 +318,7 @@ void multiply_groups(const MatmulJob& job, int64_t first_tile, int64_t tiles, fl
 
 template <class Tile>
 void multiply_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
-  if (job.n <= kStreamTokens) return multiply_stream<Tile>(job, first_tile, tiles, scratch.sums);
+  if (job.n <= kTokensAtOnce<Tile>) return multiply_stream<Tile>(job, first_tile, tiles, scratch.sums);
   const int64_t bytes = tile_bytes(job.format, job.columns);
   multiply_groups<Tile::kBlockBytes>(job, first_tile, tiles, scratch.sums, [&](int64_t first, int64_t) {
     return StoredTiles<Tile>{job.weights + first * bytes, bytes};
@@ -328,7 +327,7 @@ void multiply_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles, con
 
 // A group is expanded once, for all tokens.
 void multiply_fixed4_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
-  if (job.n <= kStreamTokens) return multiply_fixed4_stream(job, first_tile, tiles, scratch.sums);
+  if (job.n <= kMostTokensAtOnce) return multiply_fixed4_stream(job, first_tile, tiles, scratch.sums);
   const int64_t bytes = tile_bytes(job.format, job.columns);
   const int64_t blocks = column_blocks(job.columns);
   multiply_groups<kFixed4BlockBytes>(job, first_tile, tiles, scratch.sums, [&](int64_t first, int64_t count) {

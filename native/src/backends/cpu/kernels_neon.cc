@@ -61,6 +61,17 @@ struct Simd {
     high = nf4_values(vshrq_n_u32(codes, 4));
   }
 
+  // 32 values from their exponents and their signs and mantissas, in the order of the bf16 layout.
+  static void join_bf16(const uint8_t* exponents, const uint8_t* sign_mantissas, uint8_t* out) {
+    uint8x16x4_t bytes;
+    for (int half = 0; half < 2; ++half) {
+      const uint8x16_t exponent = vld1q_u8(exponents + 16 * half);
+      const uint8x16_t rest = vld1q_u8(sign_mantissas + 16 * half);
+      bytes.val[2 * half] = vsliq_n_u8(rest, exponent, 7);
+      bytes.val[2 * half + 1] = vbslq_u8(vdupq_n_u8(0x80), rest, vshrq_n_u8(exponent, 1));
+    }
+    vst4q_u8(out, bytes);
+  }
   // `count` blocks of a fixed4 tile with these tables as blocks of the bf16 layout, escapes left as they come out.
   template <int64_t kAhead>
   static void expand_fixed4(const uint8_t* tables, const uint8_t* block, int64_t count, uint8_t* bf16) {

@@ -53,6 +53,14 @@ struct Simd {
     high = kNf4Values[*p >> 4];
   }
 
+  // 32 values from their exponents and their signs and mantissas, in the order of the bf16 layout.
+  static void join_bf16(const uint8_t* exponents, const uint8_t* sign_mantissas, uint8_t* out) {
+    for (int i = 0; i < kLanes; ++i) {
+      uint8_t* const word = out + i % 16 * 4 + i / 16 * 2;
+      word[0] = static_cast<uint8_t>((sign_mantissas[i] & 0x7f) | exponents[i] << 7);
+      word[1] = static_cast<uint8_t>((sign_mantissas[i] & 0x80) | exponents[i] >> 1);
+    }
+  }
   // `count` blocks of a fixed4 tile with these tables as blocks of the bf16 layout, escapes left as they come out.
   template <int64_t kAhead>
   static void expand_fixed4(const uint8_t* tables, const uint8_t* block, int64_t count, uint8_t* bf16) {

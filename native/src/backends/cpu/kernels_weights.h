@@ -11,6 +11,7 @@ struct Source {
   static constexpr int kPlanes = kSplit == Split::fp32_e8_sm8_r16 || kSplit == Split::fp16_e5_lo8_s1m2 ? 3
                                  : kSplit == Split::bf16_e8_sm8 || kSplit == Split::fp16_hi8_lo8       ? 2
                                                                                                        : 1;
+  static constexpr bool kExponentPlane = kSplit == Split::bf16_e8_sm8;
   static constexpr bool kBf16 = kSplit == Split::none_bf16 || kSplit == Split::bf16_e8_sm8;
   static constexpr bool kFp16 = kSplit == Split::none_fp16 || kSplit == Split::fp16_hi8_lo8 ||
                                 kSplit == Split::fp16_e5_lo8_s1m2;
@@ -76,16 +77,24 @@ ODMOE_INLINE uint32_t bf16_bits(const Values& values, int64_t i) {
   }
 }
 
+// 32 values in the order of the bf16 layout.
+template <class Values>
+ODMOE_INLINE void write_bf16_block(const Values& values, int64_t begin, uint8_t* out) {
+  if constexpr (Values::kExponentPlane) {
+    Simd::join_bf16(values.planes[0] + begin, values.planes[1] + begin, out);
+  } else {
+    uint32_t words[16];
+    for (int i = 0; i < 16; ++i) words[i] = bf16_bits(values, begin + i) | bf16_bits(values, begin + 16 + i) << 16;
+    __builtin_memcpy(out, words, sizeof words);
+  }
+}
+
 // One row (values from `begin` on) into its places in the tile, block by block of columns; `row` is its number in the tile.
 template <class Values>
 void write_bf16_row(const Values& values, int64_t begin, int64_t columns, uint8_t* tile, int row) {
   uint8_t* out = tile + row * 64;
   const int64_t end = begin + columns;
-  for (; begin + kLanes <= end; begin += kLanes, out += Bf16Tile::kBlockBytes) {
-    alignas(64) uint32_t words[16];
-    for (int i = 0; i < 16; ++i) words[i] = bf16_bits(values, begin + i) | bf16_bits(values, begin + 16 + i) << 16;
-    __builtin_memcpy(out, words, sizeof words);
-  }
+  for (; begin + kLanes <= end; begin += kLanes, out += Bf16Tile::kBlockBytes) write_bf16_block(values, begin, out);
   if (begin == end) return;
   alignas(64) uint32_t words[16] = {};
   for (int64_t i = 0; i < end - begin; ++i) words[i % 16] |= bf16_bits(values, begin + i) << (i < 16 ? 0 : 16);
