@@ -69,7 +69,7 @@ export class PackShare {
     yield* this.#pieces(file, offsetBytes, lengthBytes, signal);
   }
 
-  /** `lengthBytes` null: to the file's end. */
+  /** `lengthBytes` null: to the file's end. The bytes of a piece hold until the next one is asked for. */
   async *#pieces(
     file: string,
     startBytes: number,
@@ -87,14 +87,15 @@ export class PackShare {
     try {
       const handle = await openFile(path);
       try {
+        // One buffer a reader: a piece is copied into its message before the next one is read.
+        const buffer = Buffer.allocUnsafe(PACK_PIECE_BYTES);
         const end = lengthBytes === null ? Infinity : startBytes + lengthBytes;
         for (let offset = startBytes; offset < end && !signal.aborted;) {
-          const piece = Buffer.allocUnsafe(Math.min(PACK_PIECE_BYTES, end - offset));
-          const { bytesRead } = await handle.read(piece, 0, piece.length, offset);
+          const { bytesRead } = await handle.read(buffer, 0, Math.min(buffer.length, end - offset), offset);
           if (bytesRead === 0 && lengthBytes !== null) throw shorter(path, offset);
           if (bytesRead === 0) return;
           offset += bytesRead;
-          yield { bytes: piece.subarray(0, bytesRead) };
+          yield { bytes: buffer.subarray(0, bytesRead) };
         }
       } finally {
         await handle.close();

@@ -21,7 +21,6 @@ describe('fetching experts', function () {
   let pack: Pack;
   let everything: ExpertPlace[];
   let clockOffsetMs: number;
-  let fetchers: ExpertFetcher[];
   let partial: PartialPack;
   let warnings: string[];
 
@@ -31,13 +30,8 @@ describe('fetching experts', function () {
   });
 
   beforeEach(() => {
-    fetchers = [];
     clockOffsetMs = 0;
     warnings = [];
-  });
-
-  afterEach(async () => {
-    for (const fetcher of fetchers) await fetcher.close();
   });
 
   /** A fetcher into the setting's directory that asks these; the first is main. */
@@ -61,7 +55,7 @@ describe('fetching experts', function () {
     const fetcher: ExpertFetcher = new ExpertFetcher({
       ...{ partial, peers, crc32c, now, log, onFetched: () => undefined, ...changes },
     });
-    fetchers.push(fetcher);
+    setting.users.push(fetcher);
     peers.setAddresses(addresses[0] ?? null, addresses.slice(1));
     return fetcher;
   }

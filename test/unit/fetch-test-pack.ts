@@ -28,6 +28,8 @@ export type PackService = NonNullable<RpcServerOptions['pack']>;
 /** Daemons that serve packs, and directories, for the tests of one describe block; all are gone after each test. */
 export class FetchSetting {
   parent = '';
+  /** What uses directories and servers, to be closed before they are gone. */
+  readonly users: { close(): Promise<void> }[] = [];
   readonly #servers: RpcServer[] = [];
 
   /** Called in a describe block. */
@@ -36,6 +38,7 @@ export class FetchSetting {
       this.parent = mkdtempSync(join(tmpdir(), 'odmoe-fetch-'));
     });
     afterEach(async () => {
+      for (const user of this.users.splice(0)) await user.close();
       for (const server of this.#servers.splice(0)) await server.stop();
       rmSync(this.parent, { recursive: true, force: true });
     });
