@@ -6,6 +6,7 @@ import { registerBenchGenerate } from './generate/index.js';
 import { registerBenchHop } from './hop/index.js';
 import { registerBenchPools } from './pools/index.js';
 import { registerBenchRecall } from './recall/index.js';
+import { registerBenchSchedule } from './schedule/index.js';
 import { registerBenchSynth } from './synth/index.js';
 
 const program = createProgram('odmoe bench').description(
@@ -18,6 +19,7 @@ registerBenchGenerate(program);
 registerBenchHop(program);
 registerBenchPools(program);
 registerBenchRecall(program);
+registerBenchSchedule(program);
 registerBenchSynth(program);
 
 await runCommandLine(program, process.argv.slice(2));

@@ -8,6 +8,7 @@ import { registerDoctorCommand } from './commands/doctor.js';
 import { registerGenerateCommand } from './commands/generate.js';
 import { registerInspectCommand } from './commands/inspect.js';
 import { registerPackCommand } from './commands/pack.js';
+import { registerPlanCommand } from './commands/plan.js';
 import { registerPromptCommand } from './commands/prompt.js';
 import { registerStatusCommand } from './commands/status.js';
 import { registerTopCommand } from './commands/top.js';
@@ -23,6 +24,7 @@ const program = createProgram('odmoe')
 registerDemoCommand(program);
 registerPackCommand(program);
 registerInspectCommand(program);
+registerPlanCommand(program);
 registerUpCommands(program);
 registerPromptCommand(program);
 registerGenerateCommand(program);

@@ -13,7 +13,7 @@ import {
   type LoadTask,
   type PoolCapacities,
 } from '../../shared/planner/index.js';
-import type { MachineProfile } from '../../engine/planning/profile-loading.js';
+import type { MachineProfile } from '../../engine/planning/fit-profile.js';
 import { counterRandom } from '../../shared/sampling/index.js';
 
 /** As a worker's. */

@@ -1,13 +1,13 @@
 import { CachedLayers } from './cached-layers.js';
 import { RoutingTrace, type TraceSetting } from './routing-trace.js';
-import { profileLoading, type MachineProfile } from '../../engine/planning/profile-loading.js';
+import type { MachineProfile } from '../../engine/planning/fit-profile.js';
+import { planCache } from '../../engine/planning/plan-cache.js';
+import { profileLoading } from '../../engine/planning/profile-loading.js';
 import { slotSizes, type SlotSizes } from '../../engine/planning/slot-sizes.js';
 import type { Device } from '../../native/index.js';
 import type { Pack } from '../../shared/pack/open-pack.js';
 import {
   ActivationCounts,
-  inclusionProbabilities,
-  planPools,
   POOLS,
   type CachePolicy,
   type CompressionState,
@@ -224,13 +224,9 @@ class Point {
   #plan(counts: ActivationCounts): PoolPlans {
     const { layers, experts, expertsPerToken: activated } = this.pack.shape;
     const { sizes, profile } = this.setting;
-    const recorded = counts.layers.map((layer) => counts.of(layer));
-    const inclusion =
-      inclusionProbabilities(recorded, activated) ?? new Float64Array(experts).fill(activated / experts);
-    return planPools({
-      ...{ inclusion, activated, layers, budgetBytes: this.#budgetBytes, entryBytes: sizes.entryBytes, pools: POOLS },
-      ...{ profile: profile.load, executeMs: profile.executeMs },
-    });
+    const { entryBytes } = sizes;
+    const request = { budgetBytes: this.#budgetBytes, entryBytes, layers, experts, activated, counts, pools: POOLS };
+    return planCache(request, profile);
   }
 }
 

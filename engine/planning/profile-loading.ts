@@ -1,33 +1,35 @@
-import { FROM_STORAGE, createExpertSlots, type Device, type ExpertSlots } from '../../native/index.js';
-import type { ChunkLocation, ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
-import type { LoadProfile } from '../../shared/planner/index.js';
+import {
+  createExpertSlots,
+  type Device,
+  type ExpertSlots,
+  type LoadRequest,
+  type PartPlan,
+} from '../../native/index.js';
+import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
+import type { PartlyLoadedState } from '../../shared/planner/index.js';
+import { expertBytes, fitProfile, type MachineProfile } from './fit-profile.js';
 import type { SlotSizes } from './slot-sizes.js';
 
-/** Experts that are loaded to be measured, and how long that may take before no more are begun. */
-const PROFILED_LOADS = 48;
-const PROFILE_LIMIT_MS = 3000;
+/** Rounds of loads, and how long they may take before no further one is begun. */
+const ROUNDS = 12;
+const PROFILE_LIMIT_MS = 4000;
 
-/** What loading and executing an expert costs on this machine. */
-export interface MachineProfile {
-  load: LoadProfile;
-  /** One expert on one row. */
-  executeMs: number;
-  /** Loads that were measured. */
-  loads: number;
-}
+/** In this order the entries that a load fills are there for those after it. */
+const STATES = ['missing', 'exponent', 'signMantissa', 'compressed'] as const satisfies readonly PartlyLoadedState[];
 
-/** Means over the experts that were loaded together. */
+/** One round, or the medians of several: by state, the time until all experts have run, and what the loader says of one. */
 interface ProfiledRound {
+  makespanMs: Record<PartlyLoadedState, number>;
   readMs: number;
-  decompressMs: number;
   executeMs: number;
 }
 
 /**
- * u, v, c, rho and L of ZipMoE (section 3.3, appendix C) by loading experts from all over a pack and executing them. `atOnce` of them are
- * loaded together, as a layer's are: reading, decompressing and executing then get in each other's way as they will. Each cost is the
- * median of these rounds, so that a machine that is busy for a moment does not count; the first round, which makes pages and files
- * known, counts only where it is the only one.
+ * u, v, c, rho and L of ZipMoE (section 3.3, appendix C) by loading experts from all over a pack from each of the four states that a cache
+ * can leave them in, and executing them. `atOnce` of them are loaded together, as a layer's are: reading, decompressing and
+ * executing then get in each other's way as they will. Medians of the rounds count, so that a machine that is busy for a moment
+ * does not; the first round, which makes pages and files known, counts only where it is the only one. Takes device memory for
+ * `atOnce` slots and entries of each kind.
  * @throws what loading throws: PACK_CORRUPT, STORAGE_FAILED, DEVICE_OUT_OF_MEMORY
  */
 export async function profileLoading(
@@ -37,81 +39,83 @@ export async function profileLoading(
   atOnce: number,
   nowMs: () => number,
 ): Promise<MachineProfile> {
-  const slots = createExpertSlots(device, shape, atOnce, 1, { ...loader, exponentEntries: 0, signMantissaEntries: 0 });
+  const entries = { exponentEntries: atOnce, signMantissaEntries: atOnce };
+  const slots = createExpertSlots(device, shape, atOnce, 1, { ...loader, ...entries });
   const rounds: ProfiledRound[] = [];
-  const { layers, experts } = source.shape;
   const beganMs = nowMs();
   try {
-    const count = Math.max(2, Math.round(PROFILED_LOADS / atOnce));
-    for (let round = 0; round < count && (round === 0 || nowMs() - beganMs < PROFILE_LIMIT_MS); round += 1) {
-      const sources = Array.from({ length: atOnce }, (_, index) => {
-        const place = Math.floor(((round * atOnce + index) * layers * experts) / (count * atOnce));
-        return source.expert(Math.floor(place / experts), place % experts);
-      });
-      rounds.push(await loadTogether(slots, sources, shape.hiddenSize));
+    for (let round = 0; round < ROUNDS && (round === 0 || nowMs() - beganMs < PROFILE_LIMIT_MS); round += 1) {
+      const experts = expertsOfRound(source, round, atOnce);
+      rounds.push(await runRound(slots, experts, shape.hiddenSize, nowMs));
     }
   } finally {
     slots.dispose();
   }
-  const counted = rounds.slice(-Math.max(1, rounds.length - 1));
-  return {
-    load: loadProfile(source.expert(0, 0), loader.decompressionThreads, counted),
-    executeMs: median(counted.map((round) => round.executeMs)),
-    loads: rounds.length * atOnce,
-  };
+  const { makespanMs, readMs, executeMs } = medians(rounds.slice(-Math.max(1, rounds.length - 1)));
+  const bytes = expertBytes(source.expert(0, 0));
+  return fitProfile(makespanMs, atOnce, executeMs, bytes, loader.decompressionThreads, readMs);
 }
 
-async function loadTogether(
+/** From all over the model. */
+function expertsOfRound(source: ModelSource, round: number, atOnce: number): ExpertSource[] {
+  const { layers, experts } = source.shape;
+  return Array.from({ length: atOnce }, (_, index) => {
+    const place = Math.floor(((round * atOnce + index) * layers * experts) / (ROUNDS * atOnce));
+    return source.expert(Math.floor(place / experts), place % experts);
+  });
+}
+
+async function runRound(
   slots: ExpertSlots,
-  sources: readonly ExpertSource[],
+  experts: readonly ExpertSource[],
   hiddenSize: number,
+  nowMs: () => number,
 ): Promise<ProfiledRound> {
+  const round: ProfiledRound = {
+    ...{ makespanMs: { missing: 0, exponent: 0, signMantissa: 0, compressed: 0 }, readMs: 0, executeMs: 0 },
+  };
   const hidden = new Uint8Array(hiddenSize * Float32Array.BYTES_PER_ELEMENT);
-  const loads = await Promise.allSettled(
-    sources.map(async (source, slot) => {
-      const outcome = await slots.load(slot, source, FROM_STORAGE);
-      const { executeMs } = await slots.execute(slot, 1, hidden, hidden.slice());
-      return {
-        readMs: outcome.exponentReadMs + outcome.signMantissaReadMs,
-        decompressMs: outcome.decompressMs,
-        executeMs,
-      };
-    }),
-  );
-  const mean: ProfiledRound = { readMs: 0, decompressMs: 0, executeMs: 0 };
-  for (const load of loads) {
-    if (load.status === 'rejected') throw load.reason;
-    mean.readMs += load.value.readMs / sources.length;
-    mean.decompressMs += load.value.decompressMs / sources.length;
-    mean.executeMs += load.value.executeMs / sources.length;
+  for (const state of STATES) {
+    const startMs = nowMs();
+    const settled = await Promise.allSettled(
+      experts.map(async (expert, slot) => {
+        const outcome = await slots.load(slot, expert, requestFrom(state, slot));
+        const { executeMs } = await slots.execute(slot, 1, hidden, hidden.slice());
+        if (state === 'missing') {
+          round.readMs += (outcome.exponentReadMs + outcome.signMantissaReadMs) / experts.length;
+        }
+        round.executeMs += executeMs / experts.length / STATES.length;
+      }),
+    );
+    round.makespanMs[state] = nowMs() - startMs;
+    for (const result of settled) if (result.status === 'rejected') throw result.reason;
   }
-  return mean;
+  return round;
 }
 
-/**
- * The profile that rounds of loads from storage show. All reads together are shared out by bytes: of one read alone, the system
- * (or whoever holds reads back) may charge a part to the next. `expert`: any of the model's; `threads`: L.
- */
-function loadProfile(expert: ExpertSource, threads: number, rounds: readonly ProfiledRound[]): LoadProfile {
-  const tensors = [expert.gate, expert.up, expert.down];
-  const chunks = tensors.flatMap((tensor) => tensor.chunks);
-  const exponents = chunks.filter(({ plane }) => plane === 0);
-  const exponentBytes = storedBytes(exponents);
-  const plainBytes = exponents.reduce((sum, chunk) => sum + chunk.plainBytes, 0);
-  const shards = Math.max(1, Math.round(exponents.length / tensors.length));
-  const readMs = median(rounds.map((round) => round.readMs));
-  const exponentShare = exponentBytes / storedBytes(chunks);
+/** What is read from storage is kept, in the entries of the slot's number. */
+function requestFrom(state: PartlyLoadedState, slot: number): LoadRequest {
+  const kept: PartPlan = { from: 'entry', entry: slot };
+  const read: PartPlan = { from: 'storage', entry: state === 'missing' ? slot : -1 };
   return {
-    signMantissaReadMs: (readMs * (1 - exponentShare)) / tensors.length,
-    exponentReadMs: (readMs * exponentShare) / (shards * tensors.length),
-    decompressMs: median(rounds.map((round) => round.decompressMs)) / (shards * tensors.length),
-    compressionRatio: exponentBytes / plainBytes,
-    ...{ threads, shards, tensors: tensors.length },
+    exponents: state === 'exponent' || state === 'compressed' ? kept : read,
+    signMantissa: state === 'signMantissa' || state === 'compressed' ? kept : read,
+    ...{ order: null, urgent: false },
   };
 }
 
-function storedBytes(chunks: readonly ChunkLocation[]): number {
-  return chunks.reduce((sum, chunk) => sum + chunk.storedBytes, 0);
+function medians(rounds: readonly ProfiledRound[]): ProfiledRound {
+  const of = (figure: (round: ProfiledRound) => number): number => median(rounds.map(figure));
+  return {
+    makespanMs: {
+      missing: of(({ makespanMs }) => makespanMs.missing),
+      exponent: of(({ makespanMs }) => makespanMs.exponent),
+      signMantissa: of(({ makespanMs }) => makespanMs.signMantissa),
+      compressed: of(({ makespanMs }) => makespanMs.compressed),
+    },
+    readMs: of(({ readMs }) => readMs),
+    executeMs: of(({ executeMs }) => executeMs),
+  };
 }
 
 function median(values: readonly number[]): number {

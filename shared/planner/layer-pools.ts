@@ -81,15 +81,15 @@ export class LayerPools {
   }
 
   /**
-   * Pools for which the expert's rank r is below tau_i = sum of S_j over j up to i, plus delta, best first; last the one that it is
-   * in, which it does not leave for a lower one.
+   * Pools for which the expert's rank r is below tau_i = sum of S_j over j up to i, plus delta, or that have room left, best first; last the one
+   * that it is in, which it does not leave for a lower one.
    */
   #poolsByRank(expert: number, from: Pool | null): Pool[] {
     const rank = this.frequencies.rank(expert);
     let threshold = this.setting.toleranceMargin;
     const dispatched = POOLS.filter((pool) => {
       threshold += this.#capacities[pool];
-      return rank < threshold;
+      return rank < threshold || this.#members(pool).length < this.#capacities[pool];
     });
     if (from === null) return dispatched;
     return [...dispatched.filter((pool) => POOLS.indexOf(pool) < POOLS.indexOf(from)), from];

@@ -18,31 +18,46 @@ const SIMULATED_PATTERNS = 2000;
  * operation whose E-chunk must be read counts that as its own time.
  */
 export function estimateMakespan(activated: number, hits: HitPattern, profile: LoadProfile): number {
-  const { tensors, shards, threads, signMantissaReadMs, exponentReadMs, decompressMs } = profile;
-  const { full, compressed, signMantissa, exponent } = hits;
-  const signMantissaReads = tensors * (activated - full - compressed - signMantissa);
-  const exponentReads = tensors * shards * (activated - full - compressed - exponent);
-  const readingMs = signMantissaReads * signMantissaReadMs + exponentReads * exponentReadMs;
-  const decompressions = tensors * shards * (activated - full);
-  const decompressingMs = (exponentReads * exponentReadMs + decompressions * decompressMs) / threads;
-  return Math.max(readingMs, decompressingMs);
+  const { readingMs, exponentsMs, decompressingMs } = workOf(activated, hits, profile);
+  return Math.max(readingMs, decompressingMs + exponentsMs / profile.threads);
+}
+
+/** Time of all reads, of those of exponents among them, and of all decompressions over the threads. */
+function workOf(
+  activated: number,
+  { full, compressed, signMantissa, exponent }: HitPattern,
+  { tensors, shards, threads, signMantissaReadMs, exponentReadMs, decompressMs }: LoadProfile,
+): { readingMs: number; exponentsMs: number; decompressingMs: number } {
+  const exponentsMs = tensors * shards * (activated - full - compressed - exponent) * exponentReadMs;
+  const signMantissaMs = tensors * (activated - full - compressed - signMantissa) * signMantissaReadMs;
+  const decompressingMs = (tensors * shards * (activated - full) * decompressMs) / threads;
+  return { readingMs: signMantissaMs + exponentsMs, exponentsMs, decompressingMs };
 }
 
 /**
  * Makespan of each pattern by carrying out its schedule, or by Algorithm 3 and the executions where there are too many patterns for
  * that. Each pattern is computed once: how likely it is depends on the plan, how long it takes does not.
  * @param executeMs p_n of every expert
+ * @param interference how much longer reading and decompression take when they overlap, as a share of the shorter of the two: 0
+ *   where they do not get in each other's way
  */
-export function patternMakespans(activated: number, profile: LoadProfile, executeMs: number): PatternMakespan {
+export function patternMakespans(
+  activated: number,
+  profile: LoadProfile,
+  executeMs: number,
+  interference = 0,
+): PatternMakespan {
   const known = new Map<number, number>();
   const isSimulated = patternCount(activated) <= SIMULATED_PATTERNS;
   return (hits) => {
     const key = POOLS.reduce((number, pool) => number * (activated + 1) + hits[pool], 0);
     let makespanMs = known.get(key);
     if (makespanMs === undefined) {
-      makespanMs = isSimulated
+      const { readingMs, decompressingMs } = workOf(activated, hits, profile);
+      const alone = isSimulated
         ? simulatedMakespan(activated, hits, profile, executeMs)
         : estimateMakespan(activated, hits, profile) + executeMs;
+      makespanMs = alone + interference * Math.min(readingMs, decompressingMs);
       known.set(key, makespanMs);
     }
     return makespanMs;

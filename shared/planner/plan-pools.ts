@@ -26,6 +26,8 @@ export interface PlanRequest {
   profile: LoadProfile;
   /** p_n: executing one expert. */
   executeMs: number;
+  /** As patternMakespans takes it; none where it is left out. */
+  interference?: number;
   /** Step of the pools' shares of the budget; 1/20 where it is left out. */
   step?: number;
 }
@@ -82,12 +84,16 @@ class PlanSearch {
   readonly #known = new Map<string, PoolPlan>();
 
   constructor(request: PlanRequest) {
-    const { inclusion, activated, profile, executeMs } = request;
+    const { inclusion, activated, profile, executeMs, interference } = request;
     this.#request = request;
     this.#experts = inclusion.length;
     this.#layers = Array.from({ length: request.layers }, (_, layer) => layer);
     const selection = fitSelectionProbabilities(inclusion);
-    this.#expected = new ExpectedMakespan(selection, activated, patternMakespans(activated, profile, executeMs));
+    this.#expected = new ExpectedMakespan(
+      selection,
+      activated,
+      patternMakespans(activated, profile, executeMs, interference),
+    );
   }
 
   /** As many experts of each pool as its share of the budget holds, no more in all than there are. */

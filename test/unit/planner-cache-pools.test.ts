@@ -78,20 +78,28 @@ describe('cache pools', () => {
     assert.equal(pools.stateOf(0, 2), 'compressed');
   });
 
-  it('does not keep an expert whose rank exceeds all thresholds, even where there is room', () => {
+  it('keeps an expert whose rank exceeds all thresholds only where there is room left', () => {
     const pools = poolsOf({ full: 2, compressed: 0, signMantissa: 0, exponent: 0 });
     pools.seedCounts(0, [9, 8, 7, 1, 1, 1]);
     useOnce(pools, 5);
-    assert.equal(pools.stateOf(0, 5), 'missing');
+    useOnce(pools, 2);
+    assert.deepEqual(states(pools), ['missing', 'missing', 'full', 'missing', 'missing', 'full']);
     useOnce(pools, 0);
-    assert.equal(pools.stateOf(0, 0), 'full');
+    useOnce(pools, 4);
+    assert.deepEqual(states(pools), ['full', 'missing', 'full', 'missing', 'missing', 'missing']);
   });
 
-  it('lets an expert within the tolerance margin use room that is left', () => {
-    const pools = poolsOf({ full: 2, compressed: 0, signMantissa: 0, exponent: 0 }, 'planned', 1);
-    pools.seedCounts(0, [9, 8, 7, 1, 1, 1]);
-    useOnce(pools, 2);
-    assert.equal(pools.stateOf(0, 2), 'full');
+  it('dispatches an expert to a pool when it ranks behind it by no more than the tolerance margin', () => {
+    for (const [toleranceMargin, kept] of [
+      [0, 'missing'],
+      [1, 'full'],
+    ] as const) {
+      const pools = poolsOf({ full: 1, compressed: 0, signMantissa: 0, exponent: 0 }, 'planned', toleranceMargin);
+      pools.seedCounts(0, [20, 8, 1, 1, 1, 1]);
+      useOnce(pools, 5);
+      useOnce(pools, 1);
+      assert.equal(pools.stateOf(0, 1), kept);
+    }
   });
 
   it('never evicts an expert in use', () => {
@@ -242,9 +250,19 @@ class Memory {
       this.writing.delete(entry);
       const kind = entry.split(' ')[0] as keyof typeof kept;
       if (kept[kind]) this.content.set(entry, `${use.layer} ${use.expert}`);
+      else this.lose(entry);
     }
     const reads = this.reading.get(use) ?? [];
     this.reading.set(use, outcome.loaded ? reads.filter((entry) => entry.startsWith('full')) : []);
+  }
+
+  /** Those who waited for it are told that it is lost, and execute nothing. */
+  lose(entry: string): void {
+    for (const [use, reads] of this.reading)
+      this.reading.set(
+        use,
+        reads.filter((read) => read !== entry),
+      );
   }
 
   end(use: CacheUse): void {

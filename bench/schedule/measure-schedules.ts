@@ -1,0 +1,99 @@
+import {
+  blocksMakespanMs,
+  fifoBlocks,
+  lowerBound,
+  scheduleBlocks,
+  type LoadProfile,
+  type LoadTask,
+  type PartlyLoadedState,
+  type Recovery,
+} from '../../shared/planner/index.js';
+import { counterRandom } from '../../shared/sampling/index.js';
+
+export interface ScheduleBenchSetting {
+  instances: number;
+  /** Experts of the largest instance. */
+  experts: number;
+  seed: number;
+}
+
+/** Of all instances that have something in common. Ratios of makespans. */
+export interface ScheduleBenchResult {
+  recovery: Recovery;
+  instances: number;
+  /** To Lemma B.3's bound, which no schedule undercuts. */
+  toBoundMean: number;
+  toBoundWorst: number;
+  /** The largest share of what Theorem 3.1 allows, (3 - 1/L) times that bound. */
+  ofGuaranteeWorst: number;
+  /** To FIFO order; the largest of them, and the share of instances in which FIFO was faster. */
+  toFifoMean: number;
+  toFifoWorst: number;
+  fifoFasterShare: number;
+  /** Making one schedule takes this long; mean. */
+  scheduleMs: number;
+}
+
+const STATES: readonly PartlyLoadedState[] = ['missing', 'exponent', 'signMantissa', 'compressed'];
+const TENSORS = 3;
+/** Random times lie between this and 1, relative to one another. */
+const SHORTEST = 0.02;
+
+/** Random instances: 2 experts up to the most, each of a random state and execution time; 1 to 8 threads, 1 to 8 shards. */
+export function measureSchedules(setting: ScheduleBenchSetting, nowMs: () => number): ScheduleBenchResult[] {
+  return (['after', 'with'] as const).map((recovery) => measureRecovery(recovery, setting, nowMs));
+}
+
+function measureRecovery(
+  recovery: Recovery,
+  { instances, experts, seed }: ScheduleBenchSetting,
+  nowMs: () => number,
+): ScheduleBenchResult {
+  const result: ScheduleBenchResult = {
+    ...{ recovery, instances, toBoundMean: 0, toBoundWorst: 0, ofGuaranteeWorst: 0 },
+    ...{ toFifoMean: 0, toFifoWorst: 0, fifoFasterShare: 0, scheduleMs: 0 },
+  };
+  for (let instance = 0; instance < instances; instance += 1) {
+    const { tasks, profile } = randomInstance(seed, instance, experts);
+    const startMs = nowMs();
+    const blocks = scheduleBlocks(tasks, profile, recovery);
+    result.scheduleMs += (nowMs() - startMs) / instances;
+    const makespanMs = blocksMakespanMs(blocks, profile, recovery);
+    const toBound = makespanMs / lowerBound(tasks, profile);
+    const toFifo = makespanMs / blocksMakespanMs(fifoBlocks(tasks), profile, recovery);
+    result.toBoundMean += toBound / instances;
+    result.toBoundWorst = Math.max(result.toBoundWorst, toBound);
+    result.ofGuaranteeWorst = Math.max(result.ofGuaranteeWorst, toBound / (3 - 1 / profile.threads));
+    result.toFifoMean += toFifo / instances;
+    result.toFifoWorst = Math.max(result.toFifoWorst, toFifo);
+    if (toFifo > 1 + 1e-9) result.fifoFasterShare += 1 / instances;
+  }
+  return result;
+}
+
+function randomInstance(
+  seed: number,
+  instance: number,
+  mostExperts: number,
+): { tasks: LoadTask[]; profile: LoadProfile } {
+  let draws = instance * (2 * mostExperts + 16);
+  const random = (): number => counterRandom(seed, draws++);
+  const upTo = (most: number): number => 1 + Math.floor(random() * most);
+  const duration = (): number => SHORTEST + (1 - SHORTEST) * random();
+  const [threads, shards] = [upTo(8), upTo(8)];
+  const signMantissaReadMs = duration();
+  const compressionRatio = 0.2 + 0.8 * random();
+  const profile: LoadProfile = {
+    ...{ signMantissaReadMs, compressionRatio, threads, shards, tensors: TENSORS },
+    exponentReadMs: (compressionRatio * signMantissaReadMs) / shards,
+    decompressMs: (2 * threads * duration()) / shards,
+  };
+  const experts = 1 + upTo(mostExperts - 1);
+  const tasks: LoadTask[] = [];
+  for (let expert = 0; expert < experts; expert += 1) {
+    const state = STATES[Math.floor(random() * STATES.length)] ?? 'missing';
+    const executeMs = TENSORS * duration();
+    for (let tensor = 0; tensor < TENSORS; tensor += 1) tasks.push({ expert, tensor, state, executeMs });
+  }
+  return { tasks, profile };
+}

@@ -1,0 +1,137 @@
+import { resolve } from 'node:path';
+import { InvalidArgumentError, type Command } from 'commander';
+import { openServedPack } from '../../engine/loading/index.js';
+import type { MachineProfile } from '../../engine/planning/fit-profile.js';
+import { planCache, type CachePlans } from '../../engine/planning/plan-cache.js';
+import { profileLoading } from '../../engine/planning/profile-loading.js';
+import { slotSizes, type SlotSizes } from '../../engine/planning/slot-sizes.js';
+import { openDevice } from '../../native/index.js';
+import { parseByteSize } from '../../shared/config/byte-size.js';
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { Pack } from '../../shared/pack/open-pack.js';
+import { POOLS, type ActivationCounts, type Pool } from '../../shared/planner/index.js';
+import { readActivationCounts } from '../../shared/storage/activation-counts-file.js';
+import { parseWhole } from '../generation-flags.js';
+import { planLines, planObject } from '../output/plan-view.js';
+
+interface PlanFlags {
+  memory: number;
+  counts?: string;
+  pools: Pool[];
+  threads: number;
+  topKPerWorker: number;
+  layers?: number;
+  directIo: boolean;
+  json: boolean;
+}
+
+/** What `odmoe plan` found. */
+export interface PlanOutcome {
+  pack: Pack;
+  budgetBytes: number;
+  /** Experts of a layer that one token asks the worker for, and layers that share the budget. */
+  activated: number;
+  layers: number;
+  sizes: SlotSizes;
+  profile: MachineProfile;
+  counts: ActivationCounts | null;
+  plans: CachePlans;
+}
+
+const POOL_LETTERS: Readonly<Record<string, Pool>> = { F: 'full', C: 'compressed', S: 'signMantissa', E: 'exponent' };
+
+/** `odmoe plan`: how a worker's cache is best divided on this machine, and what that is worth. */
+export function registerPlanCommand(program: Command): void {
+  program
+    .command('plan')
+    .description("measure how this machine loads experts, and plan a worker's cache for a memory budget")
+    .argument('<pack>', 'the pack that the worker serves')
+    .requiredOption('--memory <size>', 'device memory for the cache, as 4GiB', parseMemory)
+    .option('--counts <file>', 'activation counts that a worker recorded')
+    .option(
+      '--pools <letters>',
+      'pools that may be used: F whole, C compressed, S signs and mantissas, E exponents',
+      parsePools,
+      [...POOLS],
+    )
+    .option('--threads <n>', 'decompression threads (0: half of the processors)', parseWhole, 0)
+    .option('--top-k-per-worker <n>', 'experts of a layer that one token asks this worker for', parsePositive, 1)
+    .option('--layers <n>', 'layers that this worker serves (default: those counted, else all)', parsePositive)
+    .option('--direct-io', 'read past the page cache, where the file system can', false)
+    .option('--json', 'print one JSON object', false)
+    .addHelpText(
+      'after',
+      `
+Experts are loaded for a few seconds to see what that costs here. Without counts a mild skew in popularity is assumed; a worker that
+has a cache records counts as it runs. A worker started with the same budget plans by itself in the same way: this shows
+beforehand what a budget is worth.
+
+Examples:
+  odmoe plan /data/mixtral-pack --memory 8GiB
+  odmoe plan /data/mixtral-pack --memory 2GB --pools F,S --layers 8 --json`,
+    )
+    .action(async (directory: string, flags: PlanFlags) => {
+      const outcome = await plan(directory, flags);
+      const text = flags.json ? JSON.stringify(planObject(outcome)) : planLines(outcome).join('\n');
+      process.stdout.write(`${text}\n`);
+    });
+}
+
+async function plan(directory: string, flags: PlanFlags): Promise<PlanOutcome> {
+  const pack = await openServedPack(directory);
+  const { experts, layers: allLayers } = pack.shape;
+  const activated = flags.topKPerWorker;
+  if (activated > experts)
+    throw new OdmoeError('USAGE', `--top-k-per-worker ${activated}: a layer of this model has ${experts} experts`);
+  if ((flags.layers ?? 1) > allLayers)
+    throw new OdmoeError('USAGE', `--layers ${flags.layers}: this model has ${allLayers} layers`);
+  const counts = flags.counts === undefined ? null : await requireCounts(flags.counts, pack);
+  const layers = flags.layers ?? (counts === null || counts.layers.length === 0 ? allLayers : counts.layers.length);
+  const { threads: decompressionThreads, directIo } = flags;
+  const sizes = slotSizes(pack, { decompressionThreads, directIo, storageBytesPerS: 0 });
+  const profile = await measure(pack, sizes, activated);
+  const request = { budgetBytes: flags.memory, entryBytes: sizes.entryBytes, layers, experts, activated, counts };
+  const plans = planCache({ ...request, pools: flags.pools }, profile);
+  return { pack, budgetBytes: flags.memory, activated, layers, sizes, profile, counts, plans };
+}
+
+async function measure(pack: Pack, sizes: SlotSizes, activated: number): Promise<MachineProfile> {
+  const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 0, budgetBytes: 0 });
+  try {
+    return await profileLoading(device, pack, sizes, activated, () => performance.now());
+  } finally {
+    device.dispose();
+  }
+}
+
+/** Counts that were asked for must be there. */
+async function requireCounts(file: string, { packDigest, shape }: Pack): Promise<ActivationCounts> {
+  const { counts, problem } = await readActivationCounts(resolve(file), { packDigest, experts: shape.experts });
+  if (counts !== null) return counts;
+  throw new OdmoeError(
+    'USAGE',
+    `--counts: ${problem ?? `${file}: no such file`}; leave it out to plan with assumed counts`,
+  );
+}
+
+function parseMemory(value: string): number {
+  const bytes = parseByteSize(value);
+  if (bytes !== null) return bytes;
+  throw new InvalidArgumentError('It must be a size, as 512MiB or 4GB.');
+}
+
+function parsePools(value: string): Pool[] {
+  const letters = value
+    .toUpperCase()
+    .split(',')
+    .map((letter) => letter.trim());
+  const pools = letters.flatMap((letter) => POOL_LETTERS[letter] ?? []);
+  if (pools.length === letters.length) return POOLS.filter((pool) => pools.includes(pool));
+  throw new InvalidArgumentError('It must be some of F, C, S and E, separated by commas.');
+}
+
+function parsePositive(value: string): number {
+  const number = parseWhole(value);
+  if (number > 0) return number;
+  throw new InvalidArgumentError('It must be 1 or more.');
+}

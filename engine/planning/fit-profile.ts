@@ -1,0 +1,122 @@
+import type { ExpertSource } from '../../shared/model/tensor-source.js';
+import {
+  NO_CAPACITIES,
+  patternMakespans,
+  type LoadProfile,
+  type PartlyLoadedState,
+} from '../../shared/planner/index.js';
+
+/** What loading and executing an expert costs on this machine. */
+export interface MachineProfile {
+  load: LoadProfile;
+  /** One expert on one row. */
+  executeMs: number;
+  /** How much longer reading and decompressing take when they overlap, as a share of the shorter of the two. */
+  interference: number;
+}
+
+/** Time until experts that were loaded together from one state have all run. */
+export type StateMakespans = Readonly<Record<PartlyLoadedState, number>>;
+
+/** Bytes of one expert of a pack, and into how many chunks its exponents are cut. */
+export interface ExpertBytes {
+  exponent: number;
+  /** Exponents before they were coded. */
+  plainExponent: number;
+  signMantissa: number;
+  tensors: number;
+  /** K: of each tensor's exponents. */
+  shards: number;
+}
+
+const MOST_INTERFERENCE = 2;
+/** Times for reading that are tried, down from all of the time of a load from storage. */
+const READ_STEPS = 40;
+const FASTEST_SHARE = 1 / 100;
+/** Parts of that time that are tried as the reads' own, whatever their size. */
+const LATENCY_SHARES = [0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7];
+/** Where several fits are as good: reading as the loader saw it, in proportion to bytes, without interference. */
+const SEEN_RATE_WEIGHT = 1e-4;
+const LATENCY_WEIGHT = 1e-3;
+const INTERFERENCE_WEIGHT = 1e-3;
+
+/**
+ * The costs with which the simulated schedules take as long as what was measured: c from what needs no reading; u and v, of which a part
+ * goes by bytes and a part is each read's own, and the interference from the rest. What threads lose to one another, to waking
+ * up and to the processor's other work is in these costs, which the loader's own sums of operations would leave out.
+ * @param seenReadMs time of the I/O thread for one expert, as the loader saw it
+ */
+export function fitProfile(
+  measured: StateMakespans,
+  atOnce: number,
+  executeMs: number,
+  bytes: ExpertBytes,
+  threads: number,
+  seenReadMs: number,
+): MachineProfile {
+  const { tensors, shards } = bytes;
+  const operations = tensors * shards * atOnce;
+  const decompressMs = Math.max(0, measured.compressed - executeMs) / Math.ceil(operations / threads);
+  const allBytes = bytes.exponent + bytes.signMantissa;
+  const profileAt = (readMs: number, latencyShare: number): LoadProfile => {
+    const latencyMs = (readMs * latencyShare) / (tensors * (shards + 1));
+    const msPerByte = (readMs * (1 - latencyShare)) / allBytes;
+    return {
+      signMantissaReadMs: latencyMs + (msPerByte * bytes.signMantissa) / tensors,
+      exponentReadMs: latencyMs + (msPerByte * bytes.exponent) / tensors / shards,
+      ...{ decompressMs, threads, shards, tensors, compressionRatio: bytes.exponent / bytes.plainExponent },
+    };
+  };
+  let best: MachineProfile = { load: profileAt(seenReadMs, 0), executeMs, interference: 0 };
+  let least = Infinity;
+  for (let step = 0; step <= READ_STEPS; step += 1) {
+    const readMs = (measured.missing / atOnce) * FASTEST_SHARE ** (1 - step / READ_STEPS);
+    const strangeness = SEEN_RATE_WEIGHT * Math.log(readMs / Math.max(seenReadMs, Number.MIN_VALUE)) ** 2;
+    for (const latencyShare of LATENCY_SHARES) {
+      const load = profileAt(readMs, latencyShare);
+      const { interference, misfit } = fitInterference(measured, atOnce, load, executeMs);
+      const simplicity = LATENCY_WEIGHT * latencyShare + INTERFERENCE_WEIGHT * interference;
+      if (misfit + strangeness + simplicity >= least) continue;
+      least = misfit + strangeness + simplicity;
+      best = { load, executeMs, interference };
+    }
+  }
+  return best;
+}
+
+/** Least squares of the measured makespans over the simulated ones plus interference; relative errors. */
+function fitInterference(
+  measured: StateMakespans,
+  atOnce: number,
+  profile: LoadProfile,
+  executeMs: number,
+): { interference: number; misfit: number } {
+  const alone = patternMakespans(atOnce, profile, executeMs, 0);
+  const interfering = patternMakespans(atOnce, profile, executeMs, 1);
+  const states = (['missing', 'exponent', 'signMantissa'] as const).map((state) => {
+    const hits = state === 'missing' ? NO_CAPACITIES : { ...NO_CAPACITIES, [state]: atOnce };
+    const [base, more] = [alone(hits), interfering(hits)];
+    return { base: base / measured[state], slope: (more - base) / measured[state] };
+  });
+  const squares = states.reduce((sum, { slope }) => sum + slope * slope, 0);
+  const products = states.reduce((sum, { base, slope }) => sum + (1 - base) * slope, 0);
+  const interference = squares === 0 ? 0 : Math.min(MOST_INTERFERENCE, Math.max(0, products / squares));
+  const misfit = states.reduce((sum, { base, slope }) => sum + (base + interference * slope - 1) ** 2, 0);
+  return { interference, misfit };
+}
+
+/** Of one of the model's experts. */
+export function expertBytes({ gate, up, down }: ExpertSource): ExpertBytes {
+  const tensors = [gate, up, down];
+  const chunks = tensors.flatMap((tensor) => tensor.chunks);
+  const exponents = chunks.filter(({ plane }) => plane === 0);
+  const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
+  const exponent = sum(exponents.map(({ storedBytes }) => storedBytes));
+  return {
+    exponent,
+    plainExponent: sum(exponents.map(({ plainBytes }) => plainBytes)),
+    signMantissa: sum(chunks.map(({ storedBytes }) => storedBytes)) - exponent,
+    tensors: tensors.length,
+    shards: Math.max(1, Math.round(exponents.length / tensors.length)),
+  };
+}

@@ -1,0 +1,45 @@
+import {
+  assumedInclusionProbabilities,
+  inclusionProbabilities,
+  planPools,
+  type ActivationCounts,
+  type EntryBytes,
+  type Pool,
+  type PoolPlans,
+} from '../../shared/planner/index.js';
+import type { MachineProfile } from './fit-profile.js';
+
+/** Popularity of a layer's experts before anything was counted: as rank to the power of minus this. A mild skew. */
+export const ASSUMED_SKEW = 0.5;
+
+/** What a cache is to be planned for. */
+export interface CacheRequest {
+  budgetBytes: number;
+  entryBytes: EntryBytes;
+  /** Layers that share the budget. */
+  layers: number;
+  /** Experts of a layer, and how many of them one token asks this worker for. */
+  experts: number;
+  activated: number;
+  /** Null: nothing was recorded. */
+  counts: ActivationCounts | null;
+  pools: readonly Pool[];
+}
+
+export interface CachePlans extends PoolPlans {
+  /** Popularity was assumed, because nothing was counted. */
+  isAssumed: boolean;
+}
+
+/** The best division of a budget for this machine and for what was recorded (ZipMoE Algorithm 4), beside whole experts alone and no cache. */
+export function planCache(request: CacheRequest, profile: MachineProfile): CachePlans {
+  const { experts, activated, counts, layers, budgetBytes, entryBytes, pools } = request;
+  const recorded = counts === null ? [] : counts.layers.map((layer) => counts.of(layer));
+  const inclusion = inclusionProbabilities(recorded, activated);
+  const plans = planPools({
+    inclusion: inclusion ?? assumedInclusionProbabilities(experts, activated, ASSUMED_SKEW),
+    ...{ activated, layers, budgetBytes, entryBytes, pools },
+    ...{ profile: profile.load, executeMs: profile.executeMs, interference: profile.interference },
+  });
+  return { ...plans, isAssumed: inclusion === null };
+}

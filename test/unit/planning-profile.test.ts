@@ -1,0 +1,111 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { fitProfile, expertBytes, type StateMakespans } from '../../engine/planning/fit-profile.js';
+import { ASSUMED_SKEW, planCache } from '../../engine/planning/plan-cache.js';
+import {
+  ActivationCounts,
+  assumedInclusionProbabilities,
+  NO_CAPACITIES,
+  patternMakespans,
+  planPools,
+  POOLS,
+  type LoadProfile,
+} from '../../shared/planner/index.js';
+
+const BYTES = { exponent: 340_000, plainExponent: 1_000_000, signMantissa: 1_000_000, tensors: 3, shards: 4 };
+
+function makespansOf(load: LoadProfile, atOnce: number, executeMs: number, interference: number): StateMakespans {
+  const makespanOf = patternMakespans(atOnce, load, executeMs, interference);
+  return {
+    missing: makespanOf(NO_CAPACITIES),
+    exponent: makespanOf({ ...NO_CAPACITIES, exponent: atOnce }),
+    signMantissa: makespanOf({ ...NO_CAPACITIES, signMantissa: atOnce }),
+    compressed: makespanOf({ ...NO_CAPACITIES, compressed: atOnce }),
+  };
+}
+
+function loadOf(readMs: number, decompressMs: number, threads: number): LoadProfile {
+  const all = BYTES.exponent + BYTES.signMantissa;
+  return {
+    signMantissaReadMs: (readMs * BYTES.signMantissa) / all / 3,
+    exponentReadMs: (readMs * BYTES.exponent) / all / 12,
+    ...{ decompressMs, compressionRatio: 0.34, threads, shards: 4, tensors: 3 },
+  };
+}
+
+describe('fitProfile', () => {
+  it('finds costs with which the model takes as long as what was measured', () => {
+    const costs = fc.record({
+      readMs: fc.double({ min: 0.2, max: 20, noNaN: true }),
+      decompressMs: fc.double({ min: 0.02, max: 2, noNaN: true }),
+      threads: fc.integer({ min: 1, max: 4 }),
+      atOnce: fc.integer({ min: 1, max: 4 }),
+      executeMs: fc.double({ min: 0, max: 0.02, noNaN: true }),
+      interference: fc.double({ min: 0, max: 1, noNaN: true }),
+    });
+    fc.assert(
+      fc.property(costs, ({ readMs, decompressMs, threads, atOnce, executeMs, interference }) => {
+        const measured = makespansOf(loadOf(readMs, decompressMs, threads), atOnce, executeMs, interference);
+        const fitted = fitProfile(measured, atOnce, executeMs, BYTES, threads, readMs);
+        const found = makespansOf(fitted.load, atOnce, executeMs, fitted.interference);
+        for (const state of ['missing', 'exponent', 'signMantissa', 'compressed'] as const) {
+          const ratio = found[state] / measured[state];
+          assert.ok(ratio > 0.85 && ratio < 1.15, `${state}: ${found[state]} for ${measured[state]}`);
+        }
+      }),
+      { numRuns: 60 },
+    );
+  });
+
+  it('tells storage that is slow from threads that are', () => {
+    const slowStorage = makespansOf(loadOf(10, 0.05, 2), 2, 0.1, 0);
+    assert.ok(Math.abs(fitProfile(slowStorage, 2, 0.1, BYTES, 2, 10).load.signMantissaReadMs * 3 - 7.46) < 1);
+    const slowThreads = fitProfile(makespansOf(loadOf(0.5, 2, 2), 2, 0.1, 0), 2, 0.1, BYTES, 2, 0.5);
+    assert.ok(Math.abs(slowThreads.load.decompressMs - 2) < 0.1);
+  });
+
+  it('stands nonsense from a clock', () => {
+    const nothing = { missing: 0, exponent: 0, signMantissa: 0, compressed: 0 };
+    const { load } = fitProfile(nothing, 1, 0, BYTES, 1, 0);
+    for (const value of Object.values(load)) assert.ok(Number.isFinite(value) && value >= 0, String(value));
+  });
+});
+
+describe('bytes of an expert', () => {
+  it('are those of its chunks, by plane', () => {
+    const chunk = (plane: number, storedBytes: number, plainBytes: number) => ({
+      ...{ plane, storedBytes, plainBytes, path: '', offsetBytes: 0, codec: 'raw' as const, crc32c: null },
+    });
+    const chunks = [chunk(0, 10, 20), chunk(0, 11, 20), chunk(1, 40, 40)];
+    const tensor = { rows: 1, columns: 40, split: 'bf16-e8-sm8' as const, chunks };
+    assert.deepEqual(expertBytes({ gate: tensor, up: tensor, down: tensor }), {
+      ...{ exponent: 63, plainExponent: 120, signMantissa: 120, tensors: 3, shards: 2 },
+    });
+  });
+});
+
+describe('planCache', () => {
+  const profile = { load: loadOf(5, 0.1, 1), executeMs: 0.1, interference: 0.2 };
+  const entryBytes = { full: 2_000_000, exponent: 350_000, signMantissa: 1_000_000 };
+  const request = {
+    ...{ budgetBytes: 30_000_000, entryBytes, layers: 4, experts: 8, activated: 2, pools: POOLS, counts: null },
+  };
+
+  it('assumes a mild skew where nothing was recorded', () => {
+    const plans = planCache(request, profile);
+    assert.equal(plans.isAssumed, true);
+    const { load, executeMs, interference } = profile;
+    const inclusion = assumedInclusionProbabilities(8, 2, ASSUMED_SKEW);
+    const expected = planPools({ ...request, inclusion, profile: load, executeMs, interference });
+    assert.deepEqual(plans.planned, expected.planned);
+  });
+
+  it('expects more of a cache when what was recorded is skewed', () => {
+    const counts = new ActivationCounts('ab'.repeat(32), 8);
+    for (let layer = 0; layer < 4; layer += 1)
+      for (let expert = 0; expert < 8; expert += 1) counts.add(layer, expert, 4 ** expert);
+    const plans = planCache({ ...request, counts }, profile);
+    assert.equal(plans.isAssumed, false);
+    assert.ok(plans.planned.makespanMs < planCache(request, profile).planned.makespanMs);
+  });
+});
