@@ -1,6 +1,7 @@
 /** `odmoe bench`: started by bin/odmoe, as the command line itself imports no benchmark. */
 import { createProgram, runCommandLine } from '../cli/run-command-line.js';
 import { registerBenchCodec } from './codec/index.js';
+import { registerBenchExpert } from './expert/index.js';
 import { registerBenchGenerate } from './generate/index.js';
 import { registerBenchHop } from './hop/index.js';
 import { registerBenchPools } from './pools/index.js';
@@ -12,6 +13,7 @@ const program = createProgram('odmoe bench').description(
 );
 
 registerBenchCodec(program);
+registerBenchExpert(program);
 registerBenchGenerate(program);
 registerBenchHop(program);
 registerBenchPools(program);

@@ -223,6 +223,27 @@ export interface ReadSpeed {
   direct: boolean;
 }
 
+export interface ExpertBenchOptions {
+  hiddenSize: number;
+  intermediateSize: number;
+  /** Of each form; executed in turn. */
+  experts: number;
+  /** Rows that each expert is executed on: one measurement for each entry. */
+  tokens: Int32Array;
+  /** Of each measurement. */
+  milliseconds: number;
+}
+
+/** Medians over rounds in which a buffer is read, every BF16 expert executed, and every fixed4 expert. Bytes: weights as stored. */
+export interface ExpertSpeed {
+  tokens: number;
+  readBytesPerS: number;
+  bf16BytesPerS: number;
+  fixed4BytesPerS: number;
+  /** BF16's time over fixed4's. */
+  fixed4Speedup: number;
+}
+
 export interface Addon {
   readonly version: string;
   /** Instruction sets usable here, widest first. */
@@ -262,4 +283,6 @@ export interface Addon {
   exitWithParent(): void;
   /** Memory read bandwidth and FP32 FMA peak of this machine with the device's number of threads, measured for `milliseconds` each. */
   measureMachine(device: Device, milliseconds: number): Promise<{ readBytesPerS: number; fmaFlopPerS: number }>;
+  /** How fast random experts execute from BF16 and from fixed4 weights, one figure for each number of tokens. */
+  measureExperts(device: Device, options: ExpertBenchOptions): Promise<ExpertSpeed[]>;
 }

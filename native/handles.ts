@@ -5,10 +5,12 @@ import type {
   Device,
   DeviceInfo,
   DeviceOptions,
+  ExpertBenchOptions,
   ExpertOrder,
   ExpertShape,
   ExpertSlotBytes,
   ExpertSlots,
+  ExpertSpeed,
   GateChoice,
   LoadOutcome,
   LoadRequest,
@@ -38,6 +40,8 @@ import {
 
 const LARGEST_THREADS = 1024;
 const LARGEST_PASS_ROWS = 65536;
+/** Rows that an expert takes at a time. */
+const LARGEST_EXPERT_ROWS = 128;
 const LARGEST_SLOTS = 65536;
 
 class CheckedDevice implements Device {
@@ -269,6 +273,19 @@ export async function measureMachine(
 ): Promise<{ readBytesPerS: number; fmaFlopPerS: number }> {
   checkInteger('milliseconds', milliseconds, 1);
   return await awaiting(() => addon().measureMachine(handleOf(device), milliseconds));
+}
+
+/** How fast random experts execute from BF16 and from fixed4 weights, beside the read bandwidth of the same rounds. */
+export async function measureExperts(device: Device, options: ExpertBenchOptions): Promise<ExpertSpeed[]> {
+  checkInteger('hiddenSize', options.hiddenSize, 1);
+  checkInteger('intermediateSize', options.intermediateSize, 1);
+  checkInteger('experts', options.experts, 1);
+  checkInt32s('tokens', options.tokens);
+  options.tokens.forEach((tokens) => {
+    checkInteger('tokens', tokens, 1, LARGEST_EXPERT_ROWS);
+  });
+  checkInteger('milliseconds', options.milliseconds, 1);
+  return await awaiting(() => addon().measureExperts(handleOf(device), options));
 }
 
 /** Device bytes of one slot, of what a pool's slots share, and of one entry of each kind. */

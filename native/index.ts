@@ -14,6 +14,7 @@ export type {
   ExpertShape,
   ExpertSlotBytes,
   ExpertSlots,
+  ExpertSpeed,
   GateChoice,
   LoaderOptions,
   LoadOutcome,
@@ -28,7 +29,14 @@ export type {
 } from './addon.d.ts';
 export { nativeStatus, type NativeStatus } from './addon-loader.js';
 export { FROM_STORAGE, PLAIN_LOADER } from './loader-defaults.js';
-export { createExpertSlots, createModel, expertSlotBytes, measureMachine, openDevice } from './handles.js';
+export {
+  createExpertSlots,
+  createModel,
+  expertSlotBytes,
+  measureExperts,
+  measureMachine,
+  openDevice,
+} from './handles.js';
 
 /** Cuts row-major values into byte planes (docs/pack-format.md). */
 export function splitPlanes(values: Uint8Array, split: Split): Uint8Array[] {

@@ -11,7 +11,7 @@ namespace odmoe::test {
 namespace {
 
 constexpr ExpertShape kShape{.hidden_size = 160, .intermediate_size = 224, .format = WeightFormat::bf16};
-constexpr double kSlow = 1e6;  // bytes a second: a load lasts some 0.1 s
+constexpr double kSlow = 3e5;  // bytes a second: a load lasts some 0.5 s
 
 uint64_t file_bytes(const std::string& path) { return std::filesystem::file_size(path); }
 
@@ -119,7 +119,6 @@ void cancels_at_once_what_has_not_begun() {
   check(setting.loads[1].is_settled(), "a queued load settles within cancel");
   const LoadOutcome outcome = setting.loads[1].wait();
   check(!outcome.loaded && outcome.read_bytes == 0, "and has read nothing");
-  setting.check_loads(1, setting.second);
   check(setting.loads[0].wait().loaded, "the other goes on");
   setting.loader->cancel(0);  // over: nothing happens
   check_refused("INTERNAL", [&] { setting.loader->cancel(2); });
@@ -135,7 +134,7 @@ void cancels_what_runs() {
     setting.loader->cancel(0);
     check(!setting.loads[0].wait().loaded, "cancelled");
     check(setting.loads[1].wait().loaded, "the other goes on");
-    setting.check_loads(0, setting.first);
+    check_same_matrices(setting.matrices[1], setting.expected, "beside a cancelled load");
   }
 }
 

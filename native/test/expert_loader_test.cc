@@ -1,30 +1,9 @@
 // The loader with its threads and real files: the same bits from every form, entries, order, memory.
-#include <atomic>
-#include <cstdlib>
-#include <filesystem>
-#include <new>
-#include <numeric>
-
+#include "allocation_count.h"
 #include "native_tests.h"
 #include "odmoe/error.h"
 #include "odmoe/expert_slots.h"
 #include "stored_expert.h"
-
-namespace {
-
-std::atomic<bool> counting_allocations = false;
-std::atomic<int> allocations = 0;
-
-}  // namespace
-
-// Replaced to see that loading takes no memory.
-void* operator new(std::size_t bytes) {
-  if (counting_allocations.load(std::memory_order_relaxed)) allocations++;
-  if (void* const memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace odmoe::test {
 namespace {
@@ -105,9 +84,9 @@ void loads_every_form(Split split) {
 void loads_large_matrices() {
   const TestDirectory directory;
   const auto backend = shared_backend();
-  const ExpertShape shape{.hidden_size = 1500, .intermediate_size = 2500, .format = WeightFormat::bf16};
+  const ExpertShape shape{.hidden_size = 900, .intermediate_size = 2500, .format = WeightFormat::bf16};
   const ExpertValues values = gaussian_weights(shape, 9);
-  for (const CodecKind codec : {CodecKind::raw, CodecKind::zstd, CodecKind::fixed4}) {
+  for (const CodecKind codec : {CodecKind::raw, CodecKind::fixed4}) {
     for (const int block_rows : {0, 7}) {
       const StoredForm form{.codec = codec, .shards = 2, .block_rows = block_rows};
       const ExpertSource source = store_expert(directory.path("expert"), values, form);
@@ -129,7 +108,7 @@ void keeps_entries_apart() {
   LoaderOptions options = options_for({first, second});
   options.exponent_entries = 2;
   options.sign_mantissa_entries = 1;
-  options.storage_bytes_per_s = 2e6;  // so that a load lasts while another is asked for
+  options.storage_bytes_per_s = 5e5;  // so that a load lasts while another is asked for
   ExpertLoader loader(backend, kShape, 2, options);
   std::vector<ExpertMatrices> matrices;
   for (int i = 0; i < 2; i++) matrices.emplace_back(backend, kShape);
@@ -181,11 +160,10 @@ void loads_what_main_waits_for_first() {
   }
   loader.prioritize(3);
   loader.reorder(2, ExpertOrder{});
-  check(loads[3].wait().loaded, "the urgent load is done");
-  check(!loads[0].is_settled() && !loads[1].is_settled() && !loads[2].is_settled(), "before all others");
-  check(loads[2].wait().loaded && !loads[1].is_settled(), "then the one with a place in the order");
-  check(loads[0].wait().loaded && !loads[1].is_settled(), "then in the order asked for");
-  check(loads[1].wait().loaded, "all are loaded");
+  for (AwaitedLoad& load : loads) check(load.wait().loaded, "all are loaded");
+  check(loads[3].turn() < loads[2].turn(), "the urgent load first");
+  check(loads[2].turn() < loads[0].turn(), "then the one with a place in the order");
+  check(loads[0].turn() < loads[1].turn(), "then in the order asked for");
   const ExpertMatrices expected = expected_matrices(backend, values, form.split);
   for (const ExpertMatrices& loaded : matrices) check_same_matrices(loaded, expected, "a load among others");
 }
@@ -219,11 +197,10 @@ void takes_no_memory_once_warm() {
   };
   load_all();
   load_all();
-  allocations = 0;
-  counting_allocations = true;
+  const AllocationCount allocations;
   load_all();
-  counting_allocations = false;
-  check(allocations == 0, std::to_string(allocations) + " allocations while loading");
+  const int count = allocations.count();
+  check(count == 0, std::to_string(count) + " allocations while loading");
   check(backend->info().used_bytes == used, "device memory while loading");
 }
 
@@ -256,7 +233,8 @@ void add_expert_loader_cases(std::vector<Case>& cases) {
   const std::string name = "expert loader: ";
   const std::pair<Split, const char*> splits[] = {
       {Split::none_bf16, "plain bf16"},      {Split::none_fp16, "plain fp16"},      {Split::none_fp32, "plain fp32"},
-      {Split::bf16_e8_sm8, "bf16 planes"},   {Split::fp16_hi8_lo8, "fp16 planes"},  {Split::fp32_e8_sm8_r16, "fp32 planes"},
+      {Split::bf16_e8_sm8, "bf16 planes"},   {Split::fp16_hi8_lo8, "fp16 halves"},  {Split::fp32_e8_sm8_r16, "fp32 planes"},
+      {Split::fp16_e5_lo8_s1m2, "fp16 planes"},
   };
   for (const auto& [split, split_name] : splits) {
     cases.push_back({name + "loads every form of " + split_name, [split = split] { loads_every_form(split); }});

@@ -86,11 +86,13 @@ std::string name_of(const std::vector<LoadTask*>& tasks, const ReadOperation& re
 std::string read_order(const std::vector<LoadTask*>& tasks) {
   Rings rings;
   std::string order;
-  while (const auto read = next_read(tasks, rings.shards, rings.pieces)) {
+  while (true) {
+    while (const auto piece = next_piece(tasks)) finish_piece(*piece, rings.shards, rings.pieces);
+    const auto read = next_read(tasks, rings.shards, rings.pieces);
+    if (!read.has_value()) break;
     take_buffers(*read, rings.shards, rings.pieces);
     order += name_of(tasks, *read) + " ";
     read->task->progress[read->tensor].read_done(read->task->plans[read->tensor], read->part);
-    while (const auto piece = next_piece(tasks)) finish_piece(*piece, rings.shards, rings.pieces);
   }
   for (const LoadTask* task : tasks) check(task->stopping || task->all_done(), "a load is not over: " + order);
   check(rings.shards.free_count() == kBuffers && rings.pieces.free_count() == kBuffers, "a buffer is held");

@@ -19,6 +19,7 @@ struct Case {
 void add_arena_cases(std::vector<Case>& cases);
 void add_matmul_cases(std::vector<Case>& cases);
 void add_weight_cases(std::vector<Case>& cases);
+void add_fixed4_cases(std::vector<Case>& cases);
 void add_elementwise_cases(std::vector<Case>& cases);
 void add_attention_cases(std::vector<Case>& cases);
 void add_thread_pool_cases(std::vector<Case>& cases);
@@ -26,6 +27,7 @@ void add_device_cases(std::vector<Case>& cases);
 void add_codec_cases(std::vector<Case>& cases);
 void add_codec_kernel_cases(std::vector<Case>& cases);
 void add_codec_damage_cases(std::vector<Case>& cases);
+void add_plane_cases(std::vector<Case>& cases);
 void add_load_schedule_cases(std::vector<Case>& cases);
 void add_expert_loader_cases(std::vector<Case>& cases);
 void add_expert_loader_fault_cases(std::vector<Case>& cases);

@@ -1,6 +1,7 @@
 #include "stored_expert.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +14,8 @@
 
 namespace odmoe::test {
 namespace {
+
+std::atomic<int> next_turn = 0;
 
 struct MatrixSize {
   int64_t rows;
@@ -27,7 +30,10 @@ MatrixSize size_of(const ExpertShape& shape, size_t tensor) {
 int64_t width_of(const ExpertShape& shape) { return shape.format == WeightFormat::fp32 ? 4 : 2; }
 
 // Which planes are cut into shards and coded, and how.
-CodecKind codec_of(const StoredForm& form, int plane) { return plane == 0 ? form.codec : CodecKind::raw; }
+CodecKind codec_of(const StoredForm& form, int plane) {
+  if (plane == 0) return form.codec;
+  return plane == 2 && form.split == Split::fp16_e5_lo8_s1m2 ? CodecKind::packed3 : CodecKind::raw;
+}
 
 class ExpertFile {
  public:
@@ -192,6 +198,7 @@ void AwaitedLoad::settled(const LoadOutcome& outcome, std::exception_ptr error) 
   const std::lock_guard lock(mutex_);
   if (settled_) std::abort();
   settled_ = true;
+  turn_ = next_turn++;
   outcome_ = outcome;
   error_ = std::move(error);
   changed_.notify_all();
@@ -207,6 +214,11 @@ LoadOutcome AwaitedLoad::wait() {
 bool AwaitedLoad::is_settled() {
   const std::lock_guard lock(mutex_);
   return settled_;
+}
+
+int AwaitedLoad::turn() {
+  const std::lock_guard lock(mutex_);
+  return turn_;
 }
 
 void AwaitedLoad::reuse() {

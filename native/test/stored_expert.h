@@ -64,12 +64,15 @@ class AwaitedLoad : public LoadListener {
   // Throws what the load failed with.
   LoadOutcome wait();
   bool is_settled();
+  // Its turn among all loads that have settled; a later one has a larger number.
+  int turn();
   void reuse();
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   bool settled_ = false;
+  int turn_ = 0;
   LoadOutcome outcome_;
   std::exception_ptr error_;
 };

@@ -1,6 +1,6 @@
 import type { ChannelOptions } from '@grpc/grpc-js';
 import type { NodeSettings } from '../config/node-settings.js';
-import { CONCURRENT_STREAMS_LIMIT, FLOW_CONTROL_WINDOW_BYTES, MESSAGE_SIZE_LIMIT_BYTES } from './limits.js';
+import { CONCURRENT_STREAMS_LIMIT, MESSAGE_SIZE_LIMIT_BYTES } from './limits.js';
 
 const MESSAGE_SIZES = {
   'grpc.max_send_message_length': MESSAGE_SIZE_LIMIT_BYTES,
@@ -9,12 +9,12 @@ const MESSAGE_SIZES = {
 
 /**
  * Options of a channel to a peer. One connection a channel (local subchannel pool), nothing retried behind our back, no
- * look-ups beside the address. Without `network` (short calls that have a deadline) there is no keepalive.
+ * look-ups beside the address. `windowBytes`: what a peer may have on the way to us before it waits. Without `network` (short calls that have a deadline) there is no keepalive.
  */
-export function clientChannelOptions(network: NodeSettings['network'] | null): ChannelOptions {
+export function clientChannelOptions(network: NodeSettings['network'] | null, windowBytes: number): ChannelOptions {
   return {
     ...MESSAGE_SIZES,
-    'grpc-node.flow_control_window': FLOW_CONTROL_WINDOW_BYTES,
+    'grpc-node.flow_control_window': windowBytes,
     'grpc.enable_retries': 0,
     'grpc.enable_channelz': 0,
     'grpc.use_local_subchannel_pool': 1,

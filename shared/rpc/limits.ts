@@ -13,6 +13,9 @@ export const CLOSE_GRACE_MS = 2000;
 /** HTTP/2 window of a client: what a peer may have on the way to us before it waits. */
 export const FLOW_CONTROL_WINDOW_BYTES = 1024 * 1024;
 
+/** The same for pieces of a pack: a slow link must carry it before a ping's answer counts as late. */
+export const PACK_WINDOW_BYTES = 256 * 1024;
+
 /** Most rows of hidden states or of keys and values in one message. */
 export const ROWS_LIMIT = 65_536;
 

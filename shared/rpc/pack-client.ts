@@ -5,7 +5,7 @@ import type { ErrorCode } from '../errors/index.js';
 import { callOver } from './calls.js';
 import { openChannel, type Channel } from './channel.js';
 import { PACK_DESCRIBE, PACK_MANIFEST, PACK_READ, type RpcMethod } from './codecs.js';
-import { PACK_PIECES_HELD_LIMIT } from './limits.js';
+import { PACK_PIECES_HELD_LIMIT, PACK_WINDOW_BYTES } from './limits.js';
 import type { PackDescription, PackPiece, ReadPackRequest } from './messages.js';
 import { readReplies } from './reply-reader.js';
 import { fromServiceError } from './rpc-errors.js';
@@ -28,7 +28,7 @@ export interface PackSource {
 }
 
 export function openPackSource(address: string, network: NodeSettings['network']): PackSource {
-  const channel = openChannel(address, network);
+  const channel = openChannel(address, network, PACK_WINDOW_BYTES);
   return {
     describe: async (timeoutMs) => {
       try {

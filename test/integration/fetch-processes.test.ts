@@ -50,13 +50,14 @@ describe('workers on fresh boxes, as processes', () => {
   it('need nothing but the address of main', async () => {
     const running = (cluster = await ProcessCluster.start('tiny', 0, false));
     const environment = { XDG_DATA_HOME: parent };
-    for (const id of ['fresh-0', 'fresh-1']) await running.startFreshWorker(id, { environment });
+    await Promise.all(['fresh-0', 'fresh-1'].map((id) => running.startFreshWorker(id, { environment })));
     await running.waitForRoster(2, 0);
     assertSameAnswer(await running.ask(REQUEST), expected);
-    // Two workers of one box: each has its own directory, named after the digest.
+    // Workers of one box have directories of their own, named after the digest, or share a whole pack.
     const { packDigest } = await openServedPack(await packOf('tiny'));
     const name = packDigest.slice(0, 16);
-    assert.deepEqual(readdirSync(join(parent, 'odmoe', 'packs')).sort(), [name, `${name}-2`]);
+    const directories = readdirSync(join(parent, 'odmoe', 'packs'));
+    assert.ok(directories.includes(name) && directories.every((other) => [name, `${name}-2`].includes(other)));
     await running.stop('fresh-0');
     await running.startFreshWorker('fresh-0', { environment });
     await running.waitForRoster(2, 0);
@@ -68,7 +69,7 @@ describe('workers on fresh boxes, as processes', () => {
     const directory = join(parent, 'worker');
     const extents = expertExtents((await openServedPack(await packOf('tiny'))).manifest);
     const totalBytes = extents.reduce((sum, extent) => sum + extent.storedBytes, 0);
-    link = await SlowLink.open(running.main.address, totalBytes / 3);
+    link = await SlowLink.open(running.main.address, totalBytes / 2);
     const flags = ['--model', directory];
     const first = await running.startFreshWorker('fresh', { flags, mainAddress: link.address });
     await assert.rejects(running.ask(REQUEST), { code: 'NO_WORKERS', message: /1 worker is still fetching.*fresh/ });
@@ -92,8 +93,8 @@ describe('workers on fresh boxes, as processes', () => {
   });
 
   it('refuse a directory that another worker fetches into', async () => {
-    const running = (cluster = await ProcessCluster.start('tiny', 0, false));
-    link = await SlowLink.open(running.main.address, 20_000);
+    const running = (cluster = await ProcessCluster.start('demo', 0, false));
+    link = await SlowLink.open(running.main.address, 600_000);
     const flags = ['--model', join(parent, 'worker')];
     await running.startFreshWorker('first', { flags, mainAddress: link.address });
     await assert.rejects(running.startFreshWorker('second', { flags }), /code 3/);

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import { watchPeers } from '../../shared/discovery/index.js';
-import { toOdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import { identifyPeer, PROTOCOL_VERSION, type NodeIdentity } from '../../shared/rpc/index.js';
 
@@ -14,9 +14,15 @@ export interface FoundMain {
 
 /**
  * Waits for the main of the worker's cluster to answer, at the address that the settings name or wherever it is announced by mDNS.
- * What hinders is logged once.
+ * What hinders is logged once. @throws MODEL_NOT_FOUND when there is no way to find it
  */
 export async function findMain(settings: NodeSettings, log: Logger): Promise<FoundMain> {
+  if (settings.mainAddress === null && settings.discovery.provider === 'static') {
+    throw new OdmoeError(
+      'MODEL_NOT_FOUND',
+      `no pack at ${settings.modelPath ?? '(no --model)'}, and no main to fetch it from: give --main HOST:PORT, or the directory of a pack`,
+    );
+  }
   const announced = new Set<string>();
   const watch = await watchPeers(
     settings,

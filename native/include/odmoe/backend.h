@@ -55,6 +55,16 @@ struct Matrix {
   DeviceBuffer storage;
 };
 
+// out[i][r] = dot(weights[r], in[i]) for n rows of `in`; rows are out_stride and in_stride floats apart.
+struct Product {
+  float* out = nullptr;
+  int64_t out_stride = 0;
+  const Matrix* weights = nullptr;
+  const float* in = nullptr;
+  int64_t in_stride = 0;
+  int n = 0;
+};
+
 // Keys and values of one layer of one sequence: blocks of kAttentionChunk positions, each block
 // [kv_heads][kAttentionChunk][head_dim] floats, for keys and for values.
 struct KeyValueLayer {
@@ -94,7 +104,8 @@ class Backend {
   // row-major values (the rows' own bytes start at planes[i]); converts and quantizes to the matrix's format. Loading FP32 into
   // bf16 or fp16 rounds to nearest even; the caller chooses a lossless format when exactness is asked for.
   // fixed4 alone rounds nothing and may be unable to hold the rows (values that are no BF16, exponents too varied): write_rows then
-  // returns false, and the matrix holds nothing. Its rows are written in rising order by one call at a time.
+  // returns false, and the matrix holds nothing. Its rows are written in rising order by one call at a time; those of any other
+  // format in any order, and by several threads at a time where their rows differ, wherever the ranges begin and end.
   virtual uint64_t matrix_bytes(WeightFormat format, int64_t rows, int64_t columns) const = 0;
   virtual bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split,
                           const uint8_t* const* planes) = 0;
@@ -104,9 +115,12 @@ class Backend {
   virtual void embed(float* out, const Matrix& embedding, const int32_t* host_ids, int n) = 0;
   // out = (in / sqrt(mean(in^2) + epsilon)) * weight, mean by the dot product above.
   virtual void rms_norm(float* out, const float* in, const float* weight, int n, int size, float epsilon) = 0;
-  // out[i][r] = dot(weights[r], in[i]); out row stride is out_stride floats.
-  virtual void matmul(float* out, int64_t out_stride, const Matrix& weights, const float* in, int64_t in_stride,
-                      int n) = 0;
+  // Products of which none reads what another writes.
+  virtual void multiply(const Product* products, int count) = 0;
+  void matmul(float* out, int64_t out_stride, const Matrix& weights, const float* in, int64_t in_stride, int n) {
+    const Product product{out, out_stride, &weights, in, in_stride, n};
+    multiply(&product, 1);
+  }
   // Rotates pairs (i, i + head_dim / 2) of each head in place; cos and sin are [n][head_dim / 2] in device memory.
   virtual void rope(float* heads, int64_t stride, const float* cos, const float* sin, int n, int head_count,
                     int head_dim) = 0;

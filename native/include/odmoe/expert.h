@@ -56,9 +56,16 @@ struct ExpertActivations {
   ExpertActivations(const std::shared_ptr<Backend>& backend, const ExpertShape& shape, int max_rows);
 };
 
-// out[i] = expert(in[i]) for n rows of hidden_size floats, n at most the activations' rows.
-void run_expert(Backend& backend, const ExpertMatrices& expert, const ExpertActivations& activations, float* out,
-                const float* in, int n);
+// An expert and how many rows it takes.
+struct ExpertRows {
+  const ExpertMatrices* expert = nullptr;
+  int rows = 0;
+};
+
+// out[i] = expert(in[i]) for rows of hidden_size floats: those of the first expert, then those of the second, and so on; all together
+// at most the activations' rows.
+void run_experts(Backend& backend, std::span<const ExpertRows> experts, const ExpertActivations& activations, float* out,
+                 const float* in);
 
 // Staging for reading one tensor by row pieces.
 inline constexpr uint64_t kStagingBytes = 1024 * 1024;

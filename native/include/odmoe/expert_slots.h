@@ -29,7 +29,7 @@ ExpertSlotBytes expert_slot_bytes(const Backend& backend, const ExpertShape& sha
 // of the other kind throws INTERNAL.
 class ExpertSlots {
  public:
-  // Throws DEVICE_OUT_OF_MEMORY.
+  // Throws DEVICE_OUT_OF_MEMORY; INTERNAL for the format fixed4, whose rows are written in order.
   ExpertSlots(std::shared_ptr<Device> device, const ExpertShape& shape, int count, int max_rows,
               const LoaderOptions& loader);
   // Not on a thread that a listener is called on. Cancels what is being loaded and waits for it.

@@ -1,7 +1,25 @@
 // What this machine's memory and processor give at best, the yardsticks that decode and prefill speeds are reported against.
 #pragma once
+#include <cstdint>
+#include <memory>
 
 namespace odmoe {
+
+// Reads a buffer far larger than the caches with the widest instruction set.
+class ReadMeter {
+ public:
+  // threads 0: as many as the process may use. Throws Error("DEVICE_OUT_OF_MEMORY") when the machine has no room for the buffer.
+  explicit ReadMeter(int threads);
+  ~ReadMeter();
+  ReadMeter(const ReadMeter&) = delete;
+  ReadMeter& operator=(const ReadMeter&) = delete;
+  // Bytes per second of reading all of it once.
+  double read_bytes_per_s();
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
 
 // Measures for about `seconds` each, with `threads` threads (0: as many as the process may use) of the widest instruction set:
 // bytes per second read from a buffer far larger than the caches, and FP32 operations per second (a fused multiply-add is two).

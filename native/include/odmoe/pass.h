@@ -69,7 +69,7 @@ class Pass {
   void attention_block(int layer, const LayerWeights& weights);
   GateChoice choose_experts(const LayerWeights& weights);
   void run_experts(int layer, const GateChoice& choice);
-  void run_expert_rows(int layer, int expert, std::span<const int32_t> places);
+  void run_places(std::span<const int32_t> places, std::span<const ExpertRows> experts);
   void end_layer(int layer);
   int count() const { return static_cast<int>(positions_.size()); }
   Backend& backend() const { return model_->backend(); }

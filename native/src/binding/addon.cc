@@ -13,6 +13,7 @@
 #include "handles.h"
 #include "odmoe/error.h"
 #include "odmoe/measure.h"
+#include "odmoe/measure_experts.h"
 #include "parent_process.h"
 
 #ifndef ODMOE_VERSION
@@ -132,6 +133,33 @@ Napi::Value measure_machine_of(const Napi::CallbackInfo& info) {
       });
 }
 
+Napi::Value measure_experts_of(const Napi::CallbackInfo& info) {
+  const std::shared_ptr<Device> device = DeviceHandle::of(info[0]);
+  const auto object = info[1].As<Napi::Object>();
+  ExpertBenchOptions options;
+  options.hidden_size = object.Get("hiddenSize").As<Napi::Number>().Int64Value();
+  options.intermediate_size = object.Get("intermediateSize").As<Napi::Number>().Int64Value();
+  options.experts = to_int(object.Get("experts"));
+  for (const int32_t tokens : integers_of(object.Get("tokens"))) options.tokens.push_back(tokens);
+  options.seconds = object.Get("milliseconds").As<Napi::Number>().DoubleValue() / 1000.0;
+  return call_async(
+      info.Env(), device, Thread::executor, {},
+      [device, options] { return measure_experts(device->backend(), options); },
+      [](Napi::Env env, const std::vector<ExpertSpeed>& speeds) -> Napi::Value {
+        Napi::Array array = Napi::Array::New(env, speeds.size());
+        for (uint32_t i = 0; i < speeds.size(); i++) {
+          Napi::Object speed = Napi::Object::New(env);
+          speed.Set("tokens", speeds[i].tokens);
+          speed.Set("readBytesPerS", speeds[i].read_bytes_per_s);
+          speed.Set("bf16BytesPerS", speeds[i].bf16_bytes_per_s);
+          speed.Set("fixed4BytesPerS", speeds[i].fixed4_bytes_per_s);
+          speed.Set("fixed4Speedup", speeds[i].fixed4_speedup);
+          array.Set(i, speed);
+        }
+        return array;
+      });
+}
+
 template <Napi::Value (*function)(const Napi::CallbackInfo&)>
 Napi::Value translated(const Napi::CallbackInfo& info) {
   return translating_errors(info.Env(), [&] { return function(info); });
@@ -168,6 +196,7 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   add<measure_reads_of>(exports, "measureReads");
   add<exit_with_parent_of>(exports, "exitWithParent");
   add<measure_machine_of>(exports, "measureMachine");
+  add<measure_experts_of>(exports, "measureExperts");
   return exports;
 }
 

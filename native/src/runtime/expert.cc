@@ -1,6 +1,7 @@
 #include "odmoe/expert.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "odmoe/error.h"
 
@@ -50,13 +51,27 @@ ExpertActivations::ExpertActivations(const std::shared_ptr<Backend>& backend, co
       activation(backend, float_bytes(rows * shape.intermediate_size)),
       output(backend, float_bytes(rows * shape.hidden_size)) {}
 
-void run_expert(Backend& backend, const ExpertMatrices& expert, const ExpertActivations& activations, float* out,
-                const float* in, int n) {
-  const int64_t hidden = expert.down.matrix.rows;
-  const int64_t intermediate = expert.down.matrix.columns;
-  backend.matmul(activations.gate_up.floats(), 2 * intermediate, expert.gate_up.matrix, in, hidden, n);
-  backend.swiglu(activations.activation.floats(), activations.gate_up.floats(), n, static_cast<int>(intermediate));
-  backend.matmul(out, hidden, expert.down.matrix, activations.activation.floats(), intermediate, n);
+void run_experts(Backend& backend, std::span<const ExpertRows> experts, const ExpertActivations& activations, float* out,
+                 const float* in) {
+  const int64_t hidden = experts[0].expert->down.matrix.rows;
+  const int64_t intermediate = experts[0].expert->down.matrix.columns;
+  std::vector<Product> products(experts.size());
+  int64_t row = 0;
+  for (size_t i = 0; i < experts.size(); i++) {
+    products[i] = {activations.gate_up.floats() + row * 2 * intermediate, 2 * intermediate, &experts[i].expert->gate_up.matrix,
+                   in + row * hidden, hidden, experts[i].rows};
+    row += experts[i].rows;
+  }
+  backend.multiply(products.data(), static_cast<int>(products.size()));
+  backend.swiglu(activations.activation.floats(), activations.gate_up.floats(), static_cast<int>(row),
+                 static_cast<int>(intermediate));
+  row = 0;
+  for (size_t i = 0; i < experts.size(); i++) {
+    products[i] = {out + row * hidden, hidden, &experts[i].expert->down.matrix,
+                   activations.activation.floats() + row * intermediate, intermediate, experts[i].rows};
+    row += experts[i].rows;
+  }
+  backend.multiply(products.data(), static_cast<int>(products.size()));
 }
 
 uint64_t staging_size(int64_t rows, int64_t columns) {

@@ -30,8 +30,8 @@ ExpertLoader::ExpertLoader(std::shared_ptr<Backend> backend, const ExpertShape& 
     : backend_(std::move(backend)),
       layout_(load_memory_layout(shape, options)),
       memory_(backend_, layout_, options),
-      shard_buffers_(memory_.shard_buffers(), layout_.buffers, layout_.limits.shard_buffer_bytes),
-      piece_buffers_(memory_.piece_buffers(), layout_.buffers, layout_.limits.piece_buffer_bytes),
+      shard_buffers_(memory_.shard_buffers(), layout_.shard_buffers, layout_.limits.shard_buffer_bytes),
+      piece_buffers_(memory_.piece_buffers(), layout_.piece_buffers, layout_.limits.piece_buffer_bytes),
       entries_{PartEntries(Part::exponents, memory_.entries(Part::exponents), options.exponent_entries,
                            layout_.limits.entry_bytes[index_of(Part::exponents)]),
                PartEntries(Part::sign_mantissa, memory_.entries(Part::sign_mantissa), options.sign_mantissa_entries,
@@ -193,6 +193,7 @@ void ExpertLoader::do_read(const ReadOperation& read, bool after_idle, Lock& loc
                       memory_of(load, read.tensor, read.piece), position};
   load.running++;
   lock.unlock();
+  const auto start = Clock::now();
   ReadGo go;
   std::exception_ptr error;
   try {
@@ -201,10 +202,12 @@ void ExpertLoader::do_read(const ReadOperation& read, bool after_idle, Lock& loc
     error = std::current_exception();
   }
   lock.lock();
+  if (go.end > Clock::time_point{}) reads_changed_.wait_until(lock, go.end, [&load] { return load.stopping; });
   load.running--;
   direct_io_refused_ = reader_.direct_refused();
   load.outcome.read_bytes += go.useful_bytes;
-  (read.part == Part::exponents ? load.outcome.exponent_read_ms : load.outcome.sign_mantissa_read_ms) += go.ms;
+  (read.part == Part::exponents ? load.outcome.exponent_read_ms : load.outcome.sign_mantissa_read_ms) +=
+      milliseconds_since(start);
   if (error != nullptr) {
     stop(load, error);
   } else if (go.finished) {

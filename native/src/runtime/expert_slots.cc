@@ -39,6 +39,9 @@ ExpertSlots::ExpertSlots(std::shared_ptr<Device> device, const ExpertShape& shap
       slot_bytes_(expert_slot_bytes(*device_->backend(), shape, max_rows, loader).slot_bytes),
       activations_(device_->backend(), shape, max_rows),
       slots_(static_cast<size_t>(count)) {
+  if (shape.format == WeightFormat::fixed4) {
+    throw Error("INTERNAL", "slots are written in pieces, in any order and by several threads, which fixed4 cannot be");
+  }
   for (Slot& slot : slots_) {
     slot.mutex = &mutex_;
     slot.matrices = ExpertMatrices(device_->backend(), shape);
@@ -121,7 +124,8 @@ double ExpertSlots::execute(int index, int rows, std::span<const uint8_t> hidden
     const uint64_t offset = static_cast<uint64_t>(done) * row_bytes;
     const uint64_t bytes = static_cast<uint64_t>(n) * row_bytes;
     backend.copy_to_device(activations_.input.floats(), hidden.data() + offset, bytes);
-    run_expert(backend, slot.matrices, activations_, activations_.output.floats(), activations_.input.floats(), n);
+    const ExpertRows run{&slot.matrices, n};
+    run_experts(backend, {&run, 1}, activations_, activations_.output.floats(), activations_.input.floats());
     backend.copy_to_host(output.data() + offset, activations_.output.floats(), bytes);
   }
   return milliseconds_since(start);

@@ -28,14 +28,16 @@ LoadMemoryLayout load_memory_layout(const ExpertShape& shape, const LoaderOption
   const int64_t intermediate = shape.intermediate_size;
   LoadMemoryLayout layout;
   layout.threads = decompression_threads(options);
-  layout.buffers = staging_buffers(layout.threads);
   layout.limits.shard_buffer_bytes = align_up(options.shard_exponent_bytes) + align_up(options.shard_sign_mantissa_bytes);
   layout.limits.piece_buffer_bytes =
       std::max(piece_buffer_bytes(intermediate, hidden), piece_buffer_bytes(hidden, intermediate));
   layout.limits.entry_bytes = {align_up(options.expert_exponent_bytes), align_up(options.expert_sign_mantissa_bytes)};
+  layout.shard_buffers = shard_buffer_count(layout.threads);
+  layout.piece_buffers = piece_buffer_count(layout.threads);
   if (layout.limits.shard_buffer_bytes > 0) layout.scratch_bytes = decoded_block_bytes(std::max(hidden, intermediate));
   layout.shared_bytes =
-      times(layout.buffers, layout.limits.shard_buffer_bytes + layout.limits.piece_buffer_bytes) +
+      times(layout.shard_buffers, layout.limits.shard_buffer_bytes) +
+      times(layout.piece_buffers, layout.limits.piece_buffer_bytes) +
       times(layout.threads, kCodedPlanes * layout.scratch_bytes) +
       kReadAlignment;  // what the device's memory begins at may be short of a boundary
   layout.total_bytes = layout.shared_bytes + times(options.exponent_entries, layout.limits.entry_bytes[0]) +
@@ -55,8 +57,8 @@ LoadMemory::LoadMemory(const std::shared_ptr<Backend>& backend, const LoadMemory
     next += bytes;
     return taken;
   };
-  shard_buffers_ = take(times(layout.buffers, layout.limits.shard_buffer_bytes));
-  piece_buffers_ = take(times(layout.buffers, layout.limits.piece_buffer_bytes));
+  shard_buffers_ = take(times(layout.shard_buffers, layout.limits.shard_buffer_bytes));
+  piece_buffers_ = take(times(layout.piece_buffers, layout.limits.piece_buffer_bytes));
   scratch_ = take(times(layout.threads, thread_scratch_bytes_));
   entries_[index_of(Part::exponents)] = take(times(options.exponent_entries, layout.limits.entry_bytes[0]));
   entries_[index_of(Part::sign_mantissa)] = take(times(options.sign_mantissa_entries, layout.limits.entry_bytes[1]));

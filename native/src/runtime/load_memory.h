@@ -12,7 +12,8 @@ namespace odmoe {
 // Sizes and counts, from what a loader is made for.
 struct LoadMemoryLayout {
   int threads = 1;
-  int buffers = 0;  // of each kind
+  int shard_buffers = 0;
+  int piece_buffers = 0;
   PlanLimits limits;
   uint64_t scratch_bytes = 0;  // of one coded plane, of one thread; 0: nothing is coded
   uint64_t shared_bytes = 0;   // all but the entries

@@ -11,7 +11,7 @@ namespace {
 
 // Backends keep rows interleaved; pieces of whole groups spare them half-filled ones.
 constexpr int64_t kPieceRowMultiple = 16;
-constexpr uint64_t kExpectedBlockBytes = 128 * 1024;
+constexpr int64_t kExpectedBlockBytes = 128 * 1024;
 // Where a range begins and ends, up to so much may be read beside what it is for.
 constexpr uint64_t kRangeSlack = 2 * kReadAlignment;
 
@@ -317,8 +317,9 @@ void TensorPlan::clear() {
 }
 
 int64_t expected_block_rows(int64_t columns) {
-  const auto rows = static_cast<int64_t>(kExpectedBlockBytes) / columns;
-  return std::max(rows / kPieceRowMultiple * kPieceRowMultiple, kPieceRowMultiple);
+  const int64_t group_bytes = columns * kPieceRowMultiple;
+  const int64_t groups = (kExpectedBlockBytes + group_bytes / 2) / group_bytes;
+  return std::max<int64_t>(groups, 1) * kPieceRowMultiple;
 }
 
 uint64_t piece_buffer_bytes(int64_t rows, int64_t columns) {

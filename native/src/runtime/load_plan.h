@@ -16,7 +16,7 @@ namespace odmoe {
 // Offsets, lengths and addresses of all reads are multiples of it: what direct I/O asks for.
 inline constexpr uint64_t kReadAlignment = 4096;
 // Bytes of raw planes in a piece, where the rows allow it.
-inline constexpr uint64_t kPieceBytes = 1024 * 1024;
+inline constexpr uint64_t kPieceBytes = 512 * 1024;
 
 enum class Part : uint8_t { exponents, sign_mantissa };
 inline constexpr size_t kParts = 2;
@@ -105,7 +105,7 @@ struct PlanLimits {
   std::array<uint64_t, kParts> entry_bytes = {};
 };
 
-// Rows that a coded chunk's blocks most likely have (shared/pack/pack-layout.ts): pieces of whole blocks need no block twice.
+// Rows that a coded chunk's blocks have in a pack (blockRows in shared/pack/pack-layout.ts): pieces of whole blocks need none twice.
 int64_t expected_block_rows(int64_t columns);
 // What a piece's buffer must hold for any matrix of these sizes.
 uint64_t piece_buffer_bytes(int64_t rows, int64_t columns);

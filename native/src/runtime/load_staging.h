@@ -30,7 +30,9 @@ class BufferRing {
   std::vector<int> free_;
 };
 
-// One buffer more than each decompression thread works on, one that is being read, and one for urgent loads.
-inline int staging_buffers(int decompression_threads) { return decompression_threads + 3; }
+// For each decompression thread the shard it works on; one that is being read, one read ahead, and one for urgent loads.
+inline int shard_buffer_count(int decompression_threads) { return decompression_threads + 3; }
+// Some more of these small ones, so that neither side waits for the other whenever the processor is busy with something else.
+inline int piece_buffer_count(int decompression_threads) { return 2 * decompression_threads + 6; }
 
 }  // namespace odmoe

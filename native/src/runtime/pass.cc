@@ -1,6 +1,7 @@
 #include "odmoe/pass.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -186,7 +187,7 @@ void Pass::forward(const std::function<void(int, const GateChoice&)>& on_gate) {
   const ModelShape& shape = model_->shape();
   if (activations_.rows == 0) {
     const ExpertShape expert{shape.hidden_size, shape.intermediate_size, WeightFormat::fp32};
-    activations_ = ExpertActivations(model_->device()->backend(), expert, max_rows_);
+    activations_ = ExpertActivations(model_->device()->backend(), expert, max_rows_ * shape.experts_per_token);
   }
   for (int layer = 0; layer < shape.layers; layer++) {
     const LayerWeights& weights = model_->layer(layer);
@@ -200,36 +201,40 @@ void Pass::forward(const std::function<void(int, const GateChoice&)>& on_gate) {
   end_layer(shape.layers - 1);
 }
 
-// Rows are grouped by expert, so that its weights are read once; where an output goes says only which row and rank it has.
+// Rows are grouped by expert, so that its weights are read once, and experts run together as far as the activations have room; where
+// an output goes says only which row and rank it has.
 void Pass::run_experts(int layer, const GateChoice& choice) {
-  const ModelShape& shape = model_->shape();
-  std::vector<std::vector<int32_t>> places_by_expert(static_cast<size_t>(shape.experts));
-  for (size_t place = 0; place < choice.experts.size(); place++) {
-    places_by_expert[static_cast<size_t>(choice.experts[place])].push_back(static_cast<int32_t>(place));
-  }
-  for (int expert = 0; expert < shape.experts; expert++) {
-    const std::span<const int32_t> places = places_by_expert[static_cast<size_t>(expert)];
-    for (size_t done = 0; done < places.size(); done += kExpertTileRows) {
-      run_expert_rows(layer, expert, places.subspan(done, std::min<size_t>(kExpertTileRows, places.size() - done)));
+  std::vector<int32_t> places(choice.experts.size());
+  std::iota(places.begin(), places.end(), 0);
+  const auto expert_of = [&](int32_t place) { return choice.experts[static_cast<size_t>(place)]; };
+  std::stable_sort(places.begin(), places.end(),
+                   [&](int32_t left, int32_t right) { return expert_of(left) < expert_of(right); });
+  const auto most = static_cast<size_t>(activations_.rows);
+  std::vector<ExpertRows> together;
+  size_t begun = 0;  // places before it have been run
+  for (size_t place = 0; place < places.size();) {
+    const int32_t expert = expert_of(places[place]);
+    size_t end = place + 1;
+    while (end < places.size() && end - place < most && expert_of(places[end]) == expert) end++;
+    if (end - begun > most) {
+      run_places(std::span(places).subspan(begun, place - begun), together);
+      together.clear();
+      begun = place;
     }
+    together.push_back({&model_->resident_expert(layer, expert), static_cast<int>(end - place)});
+    place = end;
   }
+  run_places(std::span(places).subspan(begun), together);
 }
 
-void Pass::run_expert_rows(int layer, int expert, std::span<const int32_t> places) {
+void Pass::run_places(std::span<const int32_t> places, std::span<const ExpertRows> experts) {
   const ModelShape& shape = model_->shape();
-  const ExpertMatrices& matrices = model_->resident_expert(layer, expert);
   const auto hidden = static_cast<int>(shape.hidden_size);
-  if (places.size() == 1) {
-    const int64_t row = places[0] / shape.experts_per_token;
-    run_expert(backend(), matrices, activations_, expert_outputs_.floats() + places[0] * shape.hidden_size,
-               normed_.floats() + row * shape.hidden_size, 1);
-    return;
-  }
+  const auto n = static_cast<int>(places.size());
   std::vector<int32_t> rows(places.size());
   for (size_t i = 0; i < places.size(); i++) rows[i] = places[i] / shape.experts_per_token;
-  const int n = static_cast<int>(places.size());
   backend().copy_rows(activations_.input.floats(), nullptr, normed_.floats(), rows.data(), n, hidden);
-  run_expert(backend(), matrices, activations_, activations_.output.floats(), activations_.input.floats(), n);
+  odmoe::run_experts(backend(), experts, activations_, activations_.output.floats(), activations_.input.floats());
   backend().copy_rows(expert_outputs_.floats(), places.data(), activations_.output.floats(), nullptr, n, hidden);
 }
 

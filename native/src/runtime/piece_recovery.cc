@@ -111,7 +111,9 @@ void PieceRecovery::recover(const PieceWork& work) {
       next = std::min(next, open.end_row);
       coded_planes++;
     }
-    backend_.write_rows(*work.matrix, work.first_row + row, next - row, work.source->split, pointers);
+    if (!backend_.write_rows(*work.matrix, work.first_row + row, next - row, work.source->split, pointers)) {
+      throw Error("INTERNAL", "a slot's format cannot hold every expert");
+    }
     row = next;
   }
 }

@@ -1,8 +1,6 @@
 #include "storage_reader.h"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 
 namespace odmoe {
 namespace {
@@ -54,8 +52,7 @@ ReadGo StorageReader::read(const ReadWork& work, bool after_idle) {
     if (go.position.bytes == range.end - range.begin) go.position = {go.position.range + 1, 0};
   }
   go.finished = ranges.begin + go.position.range == ranges.end;
-  if (pacer_.is_on()) std::this_thread::sleep_until(pacer_.end_of_read(go.useful_bytes, start, after_idle));
-  go.ms = std::chrono::duration<double, std::milli>(StoragePacer::Clock::now() - start).count();
+  if (pacer_.is_on()) go.end = pacer_.end_of_read(go.useful_bytes, start, after_idle);
   return go;
 }
 

@@ -26,7 +26,8 @@ struct ReadGo {
   TensorProgress::Position position;
   bool finished = false;
   uint64_t useful_bytes = 0;
-  double ms = 0;
+  // When storage that is held back would have come to the end of it; zero where it is not held back.
+  StoragePacer::Clock::time_point end{};
 };
 
 class StorageReader {

@@ -70,7 +70,7 @@ void decode_streams_portable(const uint64_t* lookup, const uint8_t* const* strea
   }
 }
 
-void expand_codes_portable(const uint8_t* codes, const uint8_t* table, uint8_t* out, uint64_t groups) {
+[[maybe_unused]] void expand_codes_portable(const uint8_t* codes, const uint8_t* table, uint8_t* out, uint64_t groups) {
   for (uint64_t group = 0; group < groups; group++) {
     for (uint64_t j = 0; j < kGroupCodeBytes; j++) {
       out[j] = table[codes[j] & 15];

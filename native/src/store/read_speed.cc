@@ -88,11 +88,10 @@ ReadSpeed measure_reads(const std::string& path, uint64_t bytes, double seconds)
     const auto start = std::chrono::steady_clock::now();
     const uint64_t got = file.read_at(offset, buffer.get(), std::min(kReadBytes, whole - offset));
     spent += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (got == 0) break;
     speed.read_bytes += got;
-    // Direct reads begin at blocks; a file's end may cut one short.
-    offset += got / kBlockBytes * kBlockBytes;
-    if (got < kBlockBytes) break;
+    offset += got;
+    // Only a file's end cuts a block short.
+    if (got == 0 || got % kBlockBytes != 0) break;
   }
   if (speed.read_bytes == 0) throw Error("INTERNAL", path + " is too small to measure reading with");
   speed.bytes_per_s = static_cast<double>(speed.read_bytes) / std::max(spent, 1e-9);

@@ -100,30 +100,25 @@ class CpuBackend final : public Backend {
              [=, this](int64_t i) { kernels_.rms_norm(out + i * size, in + i * size, weight, size, epsilon); });
   }
 
-  void matmul(float* out, int64_t out_stride, const Matrix& weights, const float* in, int64_t in_stride,
-              int n) override {
-    const MatmulJob job{weights.format,
-                        static_cast<const uint8_t*>(weights.storage.data),
-                        weights.rows,
-                        weights.columns,
-                        in,
-                        in_stride,
-                        out,
-                        out_stride,
-                        n};
-    if (n <= 0) return;
-    const int64_t tiles = row_tiles(weights.rows);
-    const int64_t bytes = tile_bytes(weights.format, weights.columns);
-    const uint64_t expansion = expansion_bytes(weights.format, weights.columns, n);
+  // The tasks of all products follow one another, so that threads meet once for all.
+  void multiply(const Product* products, int count) override {
+    jobs_.clear();
+    uint64_t expansion = 0;
+    int64_t tasks = 0;
+    for (const Product* product = products; product != products + count; ++product) {
+      if (product->n <= 0) continue;
+      jobs_.push_back(plan(*product, tasks));
+      tasks = jobs_.back().end_task;
+      const Matrix& weights = *product->weights;
+      expansion = std::max(expansion, expansion_bytes(weights.format, weights.columns, product->n));
+    }
     reserve(expansion_scratch_, expansion * static_cast<uint64_t>(pool_.threads()));
     uint8_t* const expanded = static_cast<uint8_t*>(expansion_scratch_.data);
-    // Tiles of one task: enough to be worth the hand-over (three more tokens count as one more pass over the weights).
-    const int64_t worthwhile = std::max<int64_t>(1, kTaskBytes / (bytes * ((n + 2) / 3)));
-    const int64_t fair = tiles / (pool_.threads() * kTasksPerThread);
-    const int64_t task_tiles = std::max(worthwhile, fair);
-    pool_.run((tiles + task_tiles - 1) / task_tiles, [=, this](int64_t task, int thread) {
-      const int64_t first = task * task_tiles;
-      kernels_.matmul(job, first, std::min(task_tiles, tiles - first),
+    pool_.run(tasks, [=, this](int64_t task, int thread) {
+      const PlannedProduct* planned = jobs_.data();
+      while (task >= planned->end_task) ++planned;
+      const int64_t first = (task - planned->first_task) * planned->task_tiles;
+      kernels_.matmul(planned->job, first, std::min(planned->task_tiles, planned->tiles - first),
                       {thread_scratch(thread), expanded + expansion * static_cast<uint64_t>(thread)});
     });
   }
@@ -212,6 +207,30 @@ class CpuBackend final : public Backend {
     if (bytes != 0) std::memcpy(to, from, bytes);
   }
 
+  struct PlannedProduct {
+    MatmulJob job;
+    int64_t tiles;
+    int64_t task_tiles;
+    int64_t first_task;
+    int64_t end_task;
+  };
+
+  PlannedProduct plan(const Product& product, int64_t first_task) const {
+    const Matrix& weights = *product.weights;
+    const int64_t tiles = row_tiles(weights.rows);
+    const int64_t bytes = tile_bytes(weights.format, weights.columns);
+    // Tiles of one task: enough to be worth the hand-over (three more tokens count as one more pass over the weights).
+    const int64_t worthwhile = std::max<int64_t>(1, kTaskBytes / (bytes * ((product.n + 2) / 3)));
+    const int64_t fair = tiles / (pool_.threads() * kTasksPerThread);
+    const int64_t task_tiles = std::max(worthwhile, fair);
+    return {{weights.format, static_cast<const uint8_t*>(weights.storage.data), weights.rows, weights.columns, product.in,
+             product.in_stride, product.out, product.out_stride, product.n},
+            tiles,
+            task_tiles,
+            first_task,
+            first_task + (tiles + task_tiles - 1) / task_tiles};
+  }
+
   float* thread_scratch(int thread) { return scratch_.data() + kThreadScratch * static_cast<size_t>(thread); }
 
   // Grows by doubling, so that a sequence that gets longer makes few allocations; counted in the budget.
@@ -257,6 +276,7 @@ class CpuBackend final : public Backend {
   ThreadPool pool_;
   // A few kilobytes a thread that do not grow; like stacks and code they are outside the budget.
   std::vector<float> scratch_;
+  std::vector<PlannedProduct> jobs_;
   DeviceBuffer attention_scratch_;
   DeviceBuffer expansion_scratch_;
 };

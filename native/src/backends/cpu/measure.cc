@@ -13,25 +13,12 @@ namespace {
 
 // Far larger than the caches of any processor this is meant for.
 constexpr uint64_t kBufferBytes = uint64_t{256} << 20;
-constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
+constexpr int64_t kPieceBytes = int64_t{1} << 20;
+constexpr int64_t kPieces = static_cast<int64_t>(kBufferBytes) / kPieceBytes;
 constexpr int64_t kIterations = 20000;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-double read_rate(const cpu::KernelTable& kernels, cpu::ThreadPool& pool, uint8_t* data, double seconds) {
-  std::atomic<uint64_t> check{0};
-  double best = 0;
-  const auto begin = std::chrono::steady_clock::now();
-  do {
-    const auto start = std::chrono::steady_clock::now();
-    pool.run(static_cast<int64_t>(kBufferBytes / kPieceBytes), [&](int64_t piece, int) {
-      check.fetch_xor(kernels.read_bytes(data + static_cast<uint64_t>(piece) * kPieceBytes, kPieceBytes));
-    });
-    best = std::max(best, static_cast<double>(kBufferBytes) / seconds_since(start));
-  } while (seconds_since(begin) < seconds);
-  return best;
 }
 
 double fma_rate(const cpu::KernelTable& kernels, cpu::ThreadPool& pool, double seconds) {
@@ -52,20 +39,50 @@ double fma_rate(const cpu::KernelTable& kernels, cpu::ThreadPool& pool, double s
 
 }  // namespace
 
-void measure_machine(int threads, double seconds, double* read_bytes_per_s, double* fma_flop_per_s) {
+struct ReadMeter::Parts {
+  explicit Parts(int threads) : pool(threads), buffer(arena.allocate(kBufferBytes)) {}
+  ~Parts() { arena.release(buffer); }
+  Parts(const Parts&) = delete;
+  Parts& operator=(const Parts&) = delete;
+  uint8_t* piece(int64_t index) const { return static_cast<uint8_t*>(buffer.data) + index * kPieceBytes; }
+
   const cpu::KernelTable& kernels = **cpu::usable_kernels();
-  cpu::ThreadPool pool(threads > 0 ? threads : cpu::usable_threads());
-  cpu::Arena arena(0);
-  DeviceBuffer buffer = arena.allocate(kBufferBytes);
-  uint8_t* const data = static_cast<uint8_t*>(buffer.data);
+  cpu::ThreadPool pool;
+  cpu::Arena arena{0};
+  DeviceBuffer buffer;
+};
+
+ReadMeter::ReadMeter(int threads) : parts_(std::make_unique<Parts>(threads > 0 ? threads : cpu::usable_threads())) {
   // Pages that were never written are all one page of zeros.
-  pool.run(static_cast<int64_t>(kBufferBytes / kPieceBytes), [&](int64_t piece, int) {
-    uint8_t* const start = data + static_cast<uint64_t>(piece) * kPieceBytes;
-    for (uint64_t i = 0; i < kPieceBytes; i += 64) start[i] = static_cast<uint8_t>(i >> 6);
+  parts_->pool.run(kPieces, [this](int64_t index, int) {
+    uint8_t* const start = parts_->piece(index);
+    for (int64_t i = 0; i < kPieceBytes; i += 64) start[i] = static_cast<uint8_t>(i >> 6);
   });
-  *read_bytes_per_s = read_rate(kernels, pool, data, seconds);
-  *fma_flop_per_s = fma_rate(kernels, pool, seconds);
-  arena.release(buffer);
+}
+
+ReadMeter::~ReadMeter() = default;
+
+double ReadMeter::read_bytes_per_s() {
+  std::atomic<uint64_t> check{0};
+  const auto start = std::chrono::steady_clock::now();
+  parts_->pool.run(kPieces, [&](int64_t index, int) {
+    check.fetch_xor(parts_->kernels.read_bytes(parts_->piece(index), static_cast<uint64_t>(kPieceBytes)));
+  });
+  return static_cast<double>(kBufferBytes) / seconds_since(start);
+}
+
+void measure_machine(int threads, double seconds, double* read_bytes_per_s, double* fma_flop_per_s) {
+  {
+    ReadMeter meter(threads);
+    double best = 0;
+    const auto begin = std::chrono::steady_clock::now();
+    do {
+      best = std::max(best, meter.read_bytes_per_s());
+    } while (seconds_since(begin) < seconds);
+    *read_bytes_per_s = best;
+  }
+  cpu::ThreadPool pool(threads > 0 ? threads : cpu::usable_threads());
+  *fma_flop_per_s = fma_rate(**cpu::usable_kernels(), pool, seconds);
 }
 
 }  // namespace odmoe

@@ -1,0 +1,121 @@
+import { InvalidArgumentError, type Command } from 'commander';
+import { parseWhole } from '../../cli/generation-flags.js';
+import { snakeCaseKeys } from '../../cli/output/snake-case.js';
+import { tableLines } from '../../cli/output/table.js';
+import { measureExperts, openDevice, type ExpertSpeed } from '../../native/index.js';
+import { THREADS_LIMIT, wholeNumberFlag } from '../../shared/config/index.js';
+
+interface BenchExpertFlags {
+  hidden: number;
+  intermediate: number;
+  experts: number;
+  tokens: Int32Array;
+  milliseconds: number;
+  threads: number;
+  json: boolean;
+}
+
+/** One line of the table, one entry of --json. */
+interface ExpertFigure {
+  weights: 'bf16' | 'fixed4';
+  tokens: number;
+  gbS: number;
+  readBandwidthGbS: number;
+  speedupOverBf16: number;
+}
+
+/** Bytes of BF16 weights that the experts take together unless --experts says how many: far more than caches hold. */
+const BF16_BYTES = 512 * 2 ** 20;
+
+/** `odmoe bench expert`: compute on compressed weights beside compute on plain ones. */
+export function registerBenchExpert(bench: Command): void {
+  bench
+    .command('expert')
+    .description('speed of expert execution from BF16 and from fixed4 weights, beside the memory read bandwidth')
+    .option('--hidden <n>', 'hidden size', parseSize, 1024)
+    .option('--intermediate <n>', 'intermediate size of an expert', parseSize, 3584)
+    .option('--experts <n>', 'experts of each form (0: as many as are 512 MiB of BF16)', parseWhole, 0)
+    .option('--tokens <list>', 'tokens that an expert is executed on at once', parseTokens, Int32Array.of(1, 2, 4, 16))
+    .option('--milliseconds <n>', 'how long each number of tokens is measured', parseSize, 4000)
+    .option('--threads <n>', 'threads to compute with (0: as many as there are)', wholeNumberFlag(0, THREADS_LIMIT), 0)
+    .option('--json', 'print one JSON array and nothing else', false)
+    .addHelpText(
+      'after',
+      `
+An execution is the gate and up products, SwiGLU and the down product of one expert, on random weights. In each round a buffer of
+256 MiB is read, then every BF16 expert is executed once, then every fixed4 expert once; experts are so many that none is in a
+cache when its turn comes again. Medians over the rounds count.
+
+gb_s                 bytes of weights, as they are stored in memory (fixed4 stores about 0.77 of BF16), over the time of the
+                     execution: comparable with read_bandwidth_gb_s, and not more than it where weights come from memory
+read_bandwidth_gb_s  of the same rounds
+speedup_over_bf16    BF16's time over this form's, for the same experts and tokens
+
+Examples:
+  odmoe bench expert
+  odmoe bench expert --hidden 4096 --intermediate 14336 --tokens 1,4 --json`,
+    )
+    .action(async (flags: BenchExpertFlags) => {
+      const figures = await measure(flags);
+      process.stdout.write(`${flags.json ? JSON.stringify(snakeCaseKeys(figures)) : asTable(figures)}\n`);
+    });
+}
+
+async function measure(flags: BenchExpertFlags): Promise<ExpertFigure[]> {
+  const { hidden, intermediate, tokens, milliseconds, threads } = flags;
+  const enough = Math.ceil(BF16_BYTES / (3 * hidden * intermediate * 2));
+  const experts = flags.experts > 0 ? flags.experts : enough;
+  const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads, budgetBytes: 0 });
+  try {
+    const sizes = { hiddenSize: hidden, intermediateSize: intermediate, experts, tokens, milliseconds };
+    return (await measureExperts(device, sizes)).flatMap(figuresOf);
+  } finally {
+    device.dispose();
+  }
+}
+
+function figuresOf(speed: ExpertSpeed): ExpertFigure[] {
+  const { tokens } = speed;
+  const readBandwidthGbS = rounded(speed.readBytesPerS / 1e9);
+  const bf16 = { gbS: rounded(speed.bf16BytesPerS / 1e9), readBandwidthGbS, speedupOverBf16: 1 };
+  const fixed4 = {
+    gbS: rounded(speed.fixed4BytesPerS / 1e9),
+    readBandwidthGbS,
+    speedupOverBf16: rounded(speed.fixed4Speedup),
+  };
+  return [
+    { weights: 'bf16', tokens, ...bf16 },
+    { weights: 'fixed4', tokens, ...fixed4 },
+  ];
+}
+
+function asTable(figures: readonly ExpertFigure[]): string {
+  const columns = ['weights', 'tokens', 'GB/s', 'read GB/s', 'share', 'speed-up over bf16'].map((title, index) => ({
+    title,
+    align: index === 0 ? ('left' as const) : ('right' as const),
+  }));
+  const rows = figures.map(({ weights, tokens, gbS, readBandwidthGbS, speedupOverBf16 }) => [
+    weights,
+    String(tokens),
+    gbS.toFixed(2),
+    readBandwidthGbS.toFixed(2),
+    `${((gbS / readBandwidthGbS) * 100).toFixed(1)} %`,
+    speedupOverBf16.toFixed(3),
+  ]);
+  return tableLines(columns, rows).join('\n');
+}
+
+/** Three decimals. */
+function rounded(value: number): number {
+  return Math.round(value * 1000) / 1000;
+}
+
+function parseSize(value: string): number {
+  const number = parseWhole(value);
+  if (number > 0) return number;
+  throw new InvalidArgumentError('It must be 1 or more.');
+}
+
+function parseTokens(value: string): Int32Array {
+  return Int32Array.from(value.split(','), parseSize);
+}
