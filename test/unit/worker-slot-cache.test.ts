@@ -113,6 +113,18 @@ describe('worker slot schedule: with full experts cached', () => {
     assert.deepEqual(kinds(cached.execute(0, 3, { position: 6 })), ['execute 1']);
   });
 
+  it('shares a load with those that had to wait for a slot, too', () => {
+    const cached = new CachedSchedule({ signMantissa: 1 }, 'planned');
+    cached.execute(1, 7);
+    cached.predict(0, [3], 1, 6);
+    cached.predict(0, [3], 2, 6);
+    cached.settle(0);
+    assert.deepEqual(kinds(cached.ran(0)), ['evict 0', 'load 0']);
+    cached.execute(0, 3, { sequence: 2, position: 6 });
+    cached.execute(0, 3, { sequence: 1, position: 6 });
+    assert.deepEqual(kinds(cached.settle(0)), ['execute 0', 'execute 0']);
+  });
+
   it('goes on loading while any of those who share the load wants it, and cancels after', () => {
     const cached = new CachedSchedule({ full: 1 });
     cached.predict(0, [3], 1);

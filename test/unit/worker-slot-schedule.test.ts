@@ -198,6 +198,21 @@ describe('worker slot schedule: predictions', () => {
     assert.equal(first[0]?.kind, 'execute', 'positions 10 and 11 were dropped, 12 is the oldest left');
   });
 
+  it('of a peer that predicts without end stay within their bounds, and main is served', () => {
+    const schedule = new SlotSchedule(2);
+    const flood = 50_000;
+    for (let index = 0; index < flood; index++) predict(schedule, index % 7, [index % 8], index >> 3, index % 200);
+    const [ticket] = execute(schedule, 0, 1, { sequence: 1000 });
+    const actions = endTurn(schedule);
+    assert.deepEqual(actions, [{ kind: 'cancelLoad', slot: actions[0]?.slot ?? -1 }]);
+    const slot = actions[0]?.slot ?? -1;
+    assert.deepEqual(settled(schedule, slot, 'cancelled'), [urgentLoad(0, 1, slot)]);
+    assert.deepEqual(loaded(schedule, slot), [start(ticket, false, slot)]);
+    const { latePredictions, droppedPredictions } = schedule.counters;
+    assert.equal(latePredictions, 0);
+    assert.ok(droppedPredictions > 0 && droppedPredictions < flood);
+  });
+
   it('forgets a sequence that has ended, late predictions included', () => {
     const schedule = new SlotSchedule(1);
     predict(schedule, 0, [3], 8);

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import type { ExpertSlots, LoadOutcome } from '../../native/index.js';
+import type { ExpertSlots, LoadOutcome, LoadRequest } from '../../native/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { ExpertCache } from '../../worker-node/cache/expert-cache.js';
@@ -15,9 +15,15 @@ export class TestSlots implements ExpertSlots {
   readonly slotBytes = 10;
   readonly directIoRefused = false;
   readonly calls: string[] = [];
+  readonly requests: LoadRequest[] = [];
   readonly pending = new Map<
     number,
-    { expert: number; resolve: (outcome: LoadOutcome) => void; reject: (e: Error) => void }
+    {
+      expert: number;
+      keeps: { exponents: boolean; signMantissa: boolean };
+      resolve: (outcome: LoadOutcome) => void;
+      reject: (e: Error) => void;
+    }
   >();
   readonly #contents = new Map<number, number>();
   executeFault: Error | null = null;
@@ -25,12 +31,14 @@ export class TestSlots implements ExpertSlots {
 
   constructor(readonly count: number) {}
 
-  load(slot: number, source: unknown): Promise<LoadOutcome> {
+  load(slot: number, source: unknown, request: LoadRequest): Promise<LoadOutcome> {
     const { expert } = source as { expert: number };
     this.calls.push(`load ${slot} ${expert}`);
+    this.requests.push(request);
     assert.ok(!this.pending.has(slot), 'two loads of one slot at a time');
     this.#contents.delete(slot);
-    return new Promise((resolve, reject) => this.pending.set(slot, { expert, resolve, reject }));
+    const keeps = { exponents: request.exponents.entry >= 0, signMantissa: request.signMantissa.entry >= 0 };
+    return new Promise((resolve, reject) => this.pending.set(slot, { expert, keeps, resolve, reject }));
   }
 
   async endLoad(slot: number, fault: Error | null = null): Promise<void> {
@@ -39,7 +47,8 @@ export class TestSlots implements ExpertSlots {
     this.pending.delete(slot);
     if (fault === null) {
       this.#contents.set(slot, load.expert);
-      load.resolve({ ...OUTCOME, loaded: true, readBytes: 7, loadMs: 2 });
+      const kept = { exponentsKept: load.keeps.exponents, signMantissaKept: load.keeps.signMantissa };
+      load.resolve({ ...OUTCOME, ...kept, loaded: true, readBytes: 7, loadMs: 2 });
     } else {
       load.reject(fault);
     }

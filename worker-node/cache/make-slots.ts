@@ -1,26 +1,16 @@
-import { availableParallelism } from 'node:os';
-import {
-  PLAIN_LOADER,
-  createExpertSlots,
-  expertSlotBytes,
-  type Device,
-  type ExpertShape,
-  type LoaderOptions,
-} from '../../native/index.js';
+import { profileLoading, type MachineProfile } from '../../engine/planning/profile-loading.js';
+import { slotSizes, type SlotSizes } from '../../engine/planning/slot-sizes.js';
+import { createExpertSlots, expertSlotBytes, type Device } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
+import { toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
-import { allExperts, partSizes } from '../../shared/model/part-sizes.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { ActivationCounts } from '../../shared/planner/activation-counts.js';
-import { entriesOf, NO_CAPACITIES, type EntryBytes } from '../../shared/planner/index.js';
+import { entriesOf, NO_CAPACITIES } from '../../shared/planner/index.js';
 import type { WorkerSlots } from '../executor/expert-service.js';
 import { planSlots, type SlotPlan } from '../loader/plan-slots.js';
 import { ExpertCache } from './expert-cache.js';
 import { planForMachine, planFullExperts, poolBytes, requirePools, type CachePlan } from './plan-cache.js';
-import { profileLoading } from './profile-loading.js';
-
-/** Threads beyond these would only take the processor from those who execute. */
-const MOST_AUTOMATIC_THREADS = 8;
 
 /** What slots are made of, and for whom. */
 export interface SlotMaterial {
@@ -32,23 +22,17 @@ export interface SlotMaterial {
   log: Logger;
 }
 
-/** What a slot is for, and what it and the entries beside it take. */
-interface SlotSizes {
-  shape: ExpertShape;
-  loader: LoaderOptions;
-  entryBytes: EntryBytes;
-}
-
 /**
  * The slots of a worker and the pools of its cache, all within the device's budget. Throws DEVICE_OUT_OF_MEMORY when that holds not
  * one expert, or not the pools that were asked for.
  */
 export async function makeWorkerSlots(material: SlotMaterial): Promise<WorkerSlots> {
-  const { device, counts } = material;
-  const sizes = slotSizes(material);
+  const { device, source, settings, counts } = material;
+  const { decompressionThreads, directIo } = settings.worker;
+  const sizes = slotSizes(source, { decompressionThreads, directIo, storageBytesPerS: 0 });
   const { shape, loader } = sizes;
   const plan = planMemory(material, sizes);
-  const kept = counts === null ? null : await planCache(material, sizes, plan.cacheBytes, counts);
+  const kept = counts === null ? null : await planCache(material, sizes, plan, counts);
   const entries = entriesOf(kept?.capacities ?? NO_CAPACITIES);
   const slots = createExpertSlots(device, shape, plan.slots + entries.full, plan.maxRows, {
     ...loader,
@@ -57,22 +41,6 @@ export async function makeWorkerSlots(material: SlotMaterial): Promise<WorkerSlo
   });
   const cache = kept === null || counts === null ? null : makeCache(material, kept, counts);
   return { slots, maxRows: plan.maxRows, decompressionThreads: loader.decompressionThreads, cache };
-}
-
-function slotSizes({ source, settings }: SlotMaterial): SlotSizes {
-  const { hiddenSize, intermediateSize } = source.shape;
-  const shape: ExpertShape = { hiddenSize, intermediateSize, format: source.shippedFormat };
-  const { decompressionThreads, directIo } = settings.worker;
-  const automaticThreads = Math.min(MOST_AUTOMATIC_THREADS, Math.max(1, Math.floor(availableParallelism() / 2)));
-  const loader: LoaderOptions = {
-    ...PLAIN_LOADER,
-    ...partSizes(allExperts(source)),
-    decompressionThreads: decompressionThreads === 0 ? automaticThreads : decompressionThreads,
-    directIo,
-  };
-  const { slotBytes, exponentEntryBytes, signMantissaEntryBytes } = expertSlotBytes(shape, 1, loader);
-  const entryBytes = { full: slotBytes, exponent: exponentEntryBytes, signMantissa: signMantissaEntryBytes };
-  return { shape, loader, entryBytes };
 }
 
 function planMemory({ device, settings, log }: SlotMaterial, { shape, loader, entryBytes }: SlotSizes): SlotPlan {
@@ -93,23 +61,43 @@ function planMemory({ device, settings, log }: SlotMaterial, { shape, loader, en
 }
 
 async function planCache(
-  { device, source, settings, log }: SlotMaterial,
+  material: SlotMaterial,
   sizes: SlotSizes,
-  budgetBytes: number,
+  plan: SlotPlan,
   counts: ActivationCounts,
 ): Promise<CachePlan> {
+  const { source, settings, log } = material;
   const { cachePolicy: policy, pools } = settings.worker;
   const { groupSize } = settings.placement;
   const { layers, experts, expertsPerToken } = source.shape;
   const activated = groupSize === 'auto' ? 1 : Math.ceil(expertsPerToken / groupSize);
+  const budgetBytes = plan.cacheBytes;
   const request = { budgetBytes, entryBytes: sizes.entryBytes, layers, experts, activated, counts };
   const written = pools === null ? null : { capacities: pools, usedBytes: budgetBytes, expected: null };
-  const profile = written !== null || policy !== 'planned' ? null : await profileLoading(device, source, sizes, log);
-  const plan = written ?? (profile === null ? planFullExperts(request) : planForMachine(request, profile));
+  const profile =
+    written !== null || policy !== 'planned'
+      ? null
+      : await profileMachine(material, sizes, Math.min(activated, plan.slots));
+  const cachePlan = written ?? (profile === null ? planFullExperts(request) : planForMachine(request, profile));
   log.info('cache planned', {
-    ...{ policy, budgetBytes, ...plan, recordedActivations: counts.total, profile },
+    ...{ policy, budgetBytes, ...cachePlan, recordedActivations: counts.total, profile },
   });
-  return plan;
+  return cachePlan;
+}
+
+/** Null, with a line in the log, when experts cannot be loaded: they are still to be fetched, or the pack is damaged. */
+async function profileMachine(
+  { device, source, log }: SlotMaterial,
+  sizes: SlotSizes,
+  atOnce: number,
+): Promise<MachineProfile | null> {
+  try {
+    return await profileLoading(device, source, sizes, atOnce, () => performance.now());
+  } catch (thrown) {
+    const remedy = 'the cache keeps full experts only until the worker is started again';
+    log.warn('loading could not be measured', { remedy, error: toOdmoeError(thrown) });
+    return null;
+  }
 }
 
 function makeCache({ source, settings }: SlotMaterial, plan: CachePlan, counts: ActivationCounts): ExpertCache {

@@ -1,3 +1,4 @@
+import type { MachineProfile } from '../../engine/planning/profile-loading.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import {
   assumedInclusionProbabilities,
@@ -6,19 +7,12 @@ import {
   planPools,
   POOLS,
   type EntryBytes,
-  type LoadProfile,
   type PoolCapacities,
 } from '../../shared/planner/index.js';
 import type { ActivationCounts } from '../../shared/planner/activation-counts.js';
 
 /** Popularity of a layer's experts before anything was counted: as rank to the power of minus this. */
 const ASSUMED_SKEW = 0.5;
-
-/** What loading and executing an expert costs on this machine. */
-export interface MachineProfile {
-  load: LoadProfile;
-  executeMs: number;
-}
 
 export interface CacheRequest {
   budgetBytes: number;

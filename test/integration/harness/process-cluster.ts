@@ -74,8 +74,9 @@ export class ProcessCluster {
     this.daemons.delete(id);
   }
 
-  logged(text: string): boolean {
-    return this.log.matching(text).length > 0;
+  /** Lines that hold the text. */
+  logged(text: string): string[] {
+    return this.log.matching(text);
   }
 
   daemon(id: string): DaemonProcess {

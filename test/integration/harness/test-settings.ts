@@ -31,7 +31,7 @@ const CLUSTER = `test-${process.pid}-${randomInt(1_000_000)}`;
 let ownStateDirectory: string | null = null;
 
 /** Of this test process, removed at its end. */
-export function testStateDirectory(): string {
+function testStateDirectory(): string {
   if (ownStateDirectory !== null) return ownStateDirectory;
   const directory = mkdtempSync(join(tmpdir(), 'odmoe-test-state-'));
   process.once('exit', () => {

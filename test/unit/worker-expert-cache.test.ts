@@ -1,0 +1,207 @@
+import assert from 'node:assert/strict';
+import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { ActivationCounts } from '../../shared/planner/activation-counts.js';
+import { NO_CAPACITIES, type LoadProfile, type PoolCapacities } from '../../shared/planner/index.js';
+import type { Execute, WorkerReply } from '../../shared/rpc/messages.js';
+import { ActivationRecord } from '../../worker-node/cache/activation-record.js';
+import { ExpertCache } from '../../worker-node/cache/expert-cache.js';
+import {
+  planForMachine,
+  planFullExperts,
+  poolBytes,
+  requirePools,
+  type CacheRequest,
+} from '../../worker-node/cache/plan-cache.js';
+import { TestLog } from '../integration/harness/test-log.js';
+import { TestSlots, settle, testService } from './worker-test-slots.js';
+
+const EXPERTS = 8;
+const DIGEST = 'ab'.repeat(32);
+const emptyCounts = (): ActivationCounts => new ActivationCounts(DIGEST, EXPERTS);
+const cacheOf = (capacities: Partial<PoolCapacities>, counts = emptyCounts()): ExpertCache =>
+  new ExpertCache({
+    ...{ policy: 'planned', experts: EXPERTS, capacities: { ...NO_CAPACITIES, ...capacities } },
+    ...{ bytes: 77, counts, random: () => 0 },
+  });
+const request = (requestId: number, layer: number, expert: number, sequence = 1): Execute => ({
+  ...{ requestId, epoch: 3, sequence, position: requestId, layer, expert, rows: 1, hiddenSize: 1 },
+  ...{ dtype: 'TENSOR_TYPE_F32', hidden: Buffer.from([1, 2, 3, 4]), last: true },
+});
+
+describe('worker: the cache of experts', () => {
+  it('serves a kept expert without a load, and counts what it was asked for', async () => {
+    const counts = emptyCounts();
+    const cache = cacheOf({ full: 1, signMantissa: 1 }, counts);
+    const slots = new TestSlots(2);
+    const service = testService(slots, 4, () => 0, cache);
+    service.changeEpoch([0]);
+    const replies: WorkerReply[] = [];
+    for (const [index, [layer, expert]] of [
+      [0, 5],
+      [0, 5],
+      [0, 2],
+      [0, 2],
+      [1, 7],
+    ].entries()) {
+      service.execute(request(index, layer as number, expert as number), (reply) => replies.push(reply));
+      for (const slot of [...slots.pending.keys()]) await slots.endLoad(slot);
+      await settle();
+    }
+    assert.equal(replies.filter(({ kind }) => kind === 'result').length, 5);
+    const loads = slots.calls.filter((call) => call.startsWith('load'));
+    assert.deepEqual(loads, ['load 1 5', 'load 0 2', 'load 0 2', 'load 0 107']);
+    assert.deepEqual(
+      slots.requests.slice(1, 3).map(({ signMantissa }) => signMantissa),
+      [
+        { from: 'storage', entry: 0 },
+        { from: 'entry', entry: 0 },
+      ],
+    );
+    assert.deepEqual([...counts.of(0)], [0, 0, 2, 0, 0, 2, 0, 0]);
+    assert.deepEqual(counts.layers, [0], 'of layers that other workers serve in decode nothing is recorded');
+    const { slots: working, cache: status } = service.counters;
+    assert.equal(working, 1);
+    assert.deepEqual(status, {
+      ...{ policy: 'planned', bytes: 77, capacities: { ...NO_CAPACITIES, full: 1, signMantissa: 1 } },
+      kept: { ...NO_CAPACITIES, full: 1, signMantissa: 1 },
+      hits: { ...NO_CAPACITIES, full: 1, signMantissa: 1 },
+      misses: 3,
+    });
+    await service.close();
+  });
+
+  it('orders the loads of executes that come together', async () => {
+    const slots = new TestSlots(3);
+    const service = testService(slots, 4);
+    for (const expert of [1, 2, 3]) service.execute(request(expert, 0, expert), () => undefined);
+    await settle();
+    assert.deepEqual(slots.calls.slice(3).sort(), ['reorder 0', 'reorder 1', 'reorder 2']);
+    assert.ok(slots.requests.every(({ urgent }) => urgent));
+    await service.close();
+  });
+
+  it('spreads its pools over the layers that it serves and knows again what was counted', () => {
+    const counts = emptyCounts();
+    for (let use = 0; use < 5; use++) counts.add(3, 6, 1);
+    const cache = cacheOf({ full: 3 }, counts);
+    const capacities = cache.capacitiesFor([3, 7]);
+    assert.deepEqual([...capacities.values()].map(({ full }) => full).sort(), [1, 2]);
+    cache.decisions.setCapacities(new Map([[3, { ...NO_CAPACITIES, full: 1 }]]));
+    const use = (expert: number): number | null => {
+      const [taken] = cache.decisions.acquire(3, [expert]);
+      assert.ok(taken);
+      if (taken.state !== 'full')
+        cache.decisions.loaded(taken, { loaded: true, exponentsKept: false, signMantissaKept: false });
+      cache.decisions.release(taken);
+      return taken.fullEntry;
+    };
+    assert.notEqual(use(6), null);
+    assert.equal(use(2), null, 'less frequent than what was counted in an earlier run');
+  });
+});
+
+describe('worker: planning of the cache', () => {
+  const load: LoadProfile = {
+    ...{ signMantissaReadMs: 10, exponentReadMs: 1.5, decompressMs: 2, compressionRatio: 0.3 },
+    ...{ threads: 4, shards: 2, tensors: 3 },
+  };
+  const base: CacheRequest = {
+    ...{ budgetBytes: 4050, entryBytes: { full: 1000, exponent: 150, signMantissa: 500 } },
+    ...{ layers: 4, experts: EXPERTS, activated: 1, counts: emptyCounts() },
+  };
+
+  it('of full experts takes as many as the budget holds, and no more than there are', () => {
+    assert.deepEqual(planFullExperts(base).capacities, { ...NO_CAPACITIES, full: 4 });
+    assert.equal(planFullExperts({ ...base, budgetBytes: 1e9 }).capacities.full, 32);
+  });
+
+  it('of all pools keeps within the budget and promises what it costs without', () => {
+    const plan = planForMachine(base, { load, executeMs: 1, loads: 1 });
+    assert.ok(plan.usedBytes <= base.budgetBytes);
+    assert.equal(plan.usedBytes, poolBytes(plan.capacities, base.entryBytes));
+    assert.ok(plan.expected !== null && plan.expected.plannedMs < plan.expected.cachelessMs);
+  });
+
+  it('expects more of a cache when a few experts were counted much more often than others', () => {
+    const counts = emptyCounts();
+    for (const layer of [0, 2]) {
+      counts.add(layer, 3, 1000);
+      counts.add(layer, 5, 10);
+    }
+    const flat = planForMachine(base, { load, executeMs: 1, loads: 1 });
+    const skewed = planForMachine({ ...base, counts }, { load, executeMs: 1, loads: 1 });
+    assert.ok(flat.expected !== null && skewed.expected !== null);
+    assert.ok(skewed.expected.plannedMs < 0.5 * flat.expected.plannedMs);
+  });
+
+  it('refuses pools that were written down and do not fit', () => {
+    requirePools(100, 100, 2);
+    assert.throws(() => requirePools(101, 100, 2), {
+      code: 'DEVICE_OUT_OF_MEMORY',
+      message: /take 101 bytes .* beside 2 slots .* 100 left/,
+    });
+  });
+});
+
+describe('worker: the record of activations', () => {
+  const model = { packDigest: DIGEST, experts: EXPERTS };
+  let directory: string;
+  let log: TestLog;
+
+  beforeEach(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'odmoe-record-'));
+    log = new TestLog();
+  });
+
+  afterEach(async () => {
+    await chmod(directory, 0o700);
+    await rm(directory, { recursive: true, force: true });
+  });
+
+  const open = (path: string): Promise<ActivationRecord> => ActivationRecord.open(path, model, log.logger('worker'));
+
+  it('outlasts a run', async () => {
+    const path = join(directory, 'deeper', 'counts.json');
+    const first = await open(path);
+    first.counts.add(1, 4, 3);
+    await first.close();
+    const second = await open(path);
+    assert.deepEqual([...second.counts.of(1)], [0, 0, 0, 0, 3, 0, 0, 0]);
+    second.counts.add(1, 4, 1);
+    await second.write();
+    assert.equal((await open(path)).counts.total, 4);
+    await second.close();
+    assert.deepEqual(log.matching('warn'), []);
+  });
+
+  it('is not written when nothing was counted', async () => {
+    const path = join(directory, 'counts.json');
+    await (await open(path)).close();
+    await assert.rejects(readFile(path), { code: 'ENOENT' });
+  });
+
+  it('begins anew, saying so, where the file is damaged or of another model', async () => {
+    const path = join(directory, 'counts.json');
+    await writeFile(path, '{"format": "odmoe-activ');
+    assert.equal((await open(path)).counts.total, 0);
+    const other = new ActivationCounts('cd'.repeat(32), EXPERTS);
+    other.add(0, 1, 9);
+    await writeFile(path, JSON.stringify(other.toJson()));
+    assert.equal((await open(path)).counts.total, 0);
+    assert.equal(log.matching('counting begins anew').length, 2);
+  });
+
+  it('that cannot be written costs a line in the log, once', async () => {
+    const path = join(directory, 'a-file', 'counts.json');
+    await writeFile(join(directory, 'a-file'), 'in the way');
+    const record = await open(path);
+    for (let round = 0; round < 3; round++) {
+      record.counts.add(0, 0, 1);
+      await record.write();
+    }
+    await record.close();
+    assert.equal(log.matching('activation counts could not be recorded').length, 1);
+  });
+});

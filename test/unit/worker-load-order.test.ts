@@ -1,0 +1,87 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import type { LoadOutcome } from '../../native/index.js';
+import type { ExpertSource } from '../../shared/model/tensor-source.js';
+import type { LoadProfile } from '../../shared/planner/index.js';
+import { LoadCosts } from '../../worker-node/loader/load-costs.js';
+import { MAX_ORDERED_LOADS, orderLoads, type PendingLoad } from '../../worker-node/loader/load-order.js';
+
+const PROFILE: LoadProfile = {
+  ...{ signMantissaReadMs: 4, exponentReadMs: 0.7, decompressMs: 2, compressionRatio: 0.35 },
+  ...{ threads: 2, shards: 2, tensors: 3 },
+};
+const missing = (slot: number, executeMs: number): PendingLoad => ({ slot, state: 'missing', executeMs });
+
+describe('worker: the order of loads that main waits for together', () => {
+  it('is none for one alone', () => {
+    assert.deepEqual(orderLoads([], PROFILE), new Map());
+    assert.deepEqual(orderLoads([missing(3, 1)], PROFILE), new Map());
+  });
+
+  it('begins with the expert that will run longest', () => {
+    const orders = orderLoads([missing(0, 1), missing(5, 9), missing(2, 4)], PROFILE);
+    const firstOf = (slot: number): number => {
+      const { block, position } = orders.get(slot)?.[0] ?? assert.fail(`slot ${slot} has no order`);
+      return 100 * block + position;
+    };
+    assert.ok(firstOf(5) < firstOf(2) && firstOf(2) < firstOf(0));
+  });
+
+  it('overlaps the reads of one expert with the decompression of another whose signs and mantissas are here', () => {
+    const orders = orderLoads([missing(0, 1), { slot: 1, state: 'signMantissa', executeMs: 1 }], PROFILE);
+    const blocks = (slot: number): number[] => orders.get(slot)?.map(({ block }) => block) ?? [];
+    assert.ok(
+      blocks(1).some((block) => blocks(0).includes(block)),
+      'they share a block',
+    );
+  });
+
+  it('gives every tensor of up to so many experts its own place, whatever the costs', () => {
+    const loads = fc.uniqueArray(
+      fc.record({
+        slot: fc.nat(200),
+        state: fc.constantFrom('missing' as const, 'exponent' as const, 'signMantissa' as const, 'compressed' as const),
+        executeMs: fc.double({ min: 0, max: 50, noNaN: true }),
+      }),
+      { minLength: 2, maxLength: MAX_ORDERED_LOADS + 4, selector: ({ slot }) => slot },
+    );
+    const cost = fc.double({ min: 0, max: 20, noNaN: true });
+    fc.assert(
+      fc.property(loads, cost, cost, cost, (pending, signMantissaReadMs, exponentReadMs, decompressMs) => {
+        const orders = orderLoads(pending, { ...PROFILE, signMantissaReadMs, exponentReadMs, decompressMs });
+        const ordered = pending.slice(0, MAX_ORDERED_LOADS).map(({ slot }) => slot);
+        assert.deepEqual([...orders.keys()].sort(), ordered.sort());
+        const places = [...orders.values()].flat().map(({ block, position }) => `${block} ${position}`);
+        assert.equal(new Set(places).size, 3 * ordered.length);
+      }),
+      { numRuns: 50 },
+    );
+  });
+});
+
+describe('worker: what loading costs', () => {
+  const chunk = (plane: number, storedBytes: number, plainBytes: number) => ({ plane, storedBytes, plainBytes });
+  const tensor = { chunks: [chunk(0, 30, 100), chunk(0, 40, 100), chunk(1, 200, 200)] };
+  const expert = { gate: tensor, up: tensor, down: tensor } as unknown as ExpertSource;
+  const outcome = (fields: Partial<LoadOutcome>): LoadOutcome => ({
+    ...{ loaded: true, readBytes: 1, loadMs: 1, exponentReadMs: 0, signMantissaReadMs: 0, decompressMs: 0 },
+    ...{ exponentsKept: false, signMantissaKept: false },
+    ...fields,
+  });
+  const stored = { from: 'storage', entry: -1 } as const;
+  const kept = { from: 'entry', entry: 4 } as const;
+
+  it('is told by loads: of reads only those from storage count, and no load that was cancelled', () => {
+    const costs = new LoadCosts(expert, 5);
+    costs.add(
+      { exponents: stored, signMantissa: stored },
+      outcome({ exponentReadMs: 12, signMantissaReadMs: 30, decompressMs: 6 }),
+    );
+    costs.add({ exponents: kept, signMantissa: stored }, outcome({ signMantissaReadMs: 60, decompressMs: 18 }));
+    costs.add({ exponents: stored, signMantissa: stored }, outcome({ loaded: false, exponentReadMs: 999 }));
+    assert.deepEqual(costs.profile, {
+      ...{ signMantissaReadMs: 15, exponentReadMs: 2, decompressMs: 2, compressionRatio: 0.35 },
+      ...{ threads: 5, shards: 2, tensors: 3 },
+    });
+  });
+});
