@@ -1,4 +1,5 @@
-import { profileLoading, type MachineProfile } from '../../engine/planning/profile-loading.js';
+import type { MachineProfile } from '../../engine/planning/fit-profile.js';
+import { profileLoading } from '../../engine/planning/profile-loading.js';
 import { slotSizes, type SlotSizes } from '../../engine/planning/slot-sizes.js';
 import { createExpertSlots, expertSlotBytes, type Device } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
