@@ -38,7 +38,12 @@ export const ERROR_KINDS = {
   MODEL_NOT_FOUND: kind(3, 'FAILED_PRECONDITION', 503, 'no model, or an incomplete one, stands at the path given'),
   MODEL_UNSUPPORTED: kind(3, 'UNIMPLEMENTED', 501, 'the architecture, dtype or an option of it is not supported'),
   MODEL_CORRUPT: kind(3, 'DATA_LOSS', 500, 'a model file is truncated, corrupt or contradicts itself'),
-  PACK_INCOMPLETE: kind(3, 'FAILED_PRECONDITION', 503, 'packing or fetching is not finished: what was asked for is not there'),
+  PACK_INCOMPLETE: kind(
+    3,
+    'FAILED_PRECONDITION',
+    503,
+    'packing or fetching is not finished: what was asked for is not there',
+  ),
   PACK_CORRUPT: kind(3, 'DATA_LOSS', 500, 'a chunk or file of a pack fails its checksum or its manifest is wrong'),
   TOKENIZER_INVALID: kind(3, 'FAILED_PRECONDITION', 503, 'tokenizer.json or the chat template cannot be used'),
   STORAGE_FULL: kind(3, 'RESOURCE_EXHAUSTED', 507, 'the disk is full'),
