@@ -143,18 +143,22 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
   };
 }
 
-function workerTuning(
-  { worker }: ClusterConfig,
-  entry: ConfiguredNode | null,
-  flags: DaemonFlags,
-): NodeSettings['worker'] {
-  const { pools } = worker;
+function workerTuning(config: ClusterConfig, entry: ConfiguredNode | null, flags: DaemonFlags): NodeSettings['worker'] {
+  const { worker } = config;
+  const pools = flags.cacheBytes === undefined ? worker.pools : undefined;
+  const cachePolicy = flags.cachePolicy ?? worker.cache_policy;
+  if (cachePolicy !== 'planned' && pools !== undefined && pools.compressed + pools.sign_mantissa + pools.exponent > 0) {
+    throw invalid(
+      config,
+      `worker.pools keep parts of experts, and cache policy ${cachePolicy} only whole ones: leave one out`,
+    );
+  }
   return {
     slots: flags.slots ?? entry?.slots ?? worker.slots,
     cacheBytes: flags.cacheBytes ?? entry?.cache ?? worker.cache,
-    cachePolicy: flags.cachePolicy ?? worker.cache_policy,
+    cachePolicy,
     pools:
-      pools === undefined || flags.cacheBytes !== undefined
+      pools === undefined
         ? null
         : {
             ...{ full: pools.full, compressed: pools.compressed },
