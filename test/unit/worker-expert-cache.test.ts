@@ -12,7 +12,7 @@ import {
   planFullExperts,
   poolBytes,
   requirePools,
-  type CacheRequest,
+  type WorkerCacheRequest,
 } from '../../worker-node/cache/plan-cache.js';
 import { TestLog } from '../integration/harness/test-log.js';
 import { TestSlots, settle, testService } from './worker-test-slots.js';
@@ -107,7 +107,7 @@ describe('worker: planning of the cache', () => {
     ...{ signMantissaReadMs: 10, exponentReadMs: 1.5, decompressMs: 2, compressionRatio: 0.3 },
     ...{ threads: 4, shards: 2, tensors: 3 },
   };
-  const base: CacheRequest = {
+  const base: WorkerCacheRequest = {
     ...{ budgetBytes: 4050, entryBytes: { full: 1000, exponent: 150, signMantissa: 500 } },
     ...{ layers: 4, experts: EXPERTS, activated: 1, counts: emptyCounts() },
   };
@@ -118,7 +118,7 @@ describe('worker: planning of the cache', () => {
   });
 
   it('of all pools keeps within the budget and promises what it costs without', () => {
-    const plan = planForMachine(base, { load, executeMs: 1, loads: 1 });
+    const plan = planForMachine(base, { load, executeMs: 1, interference: 0 });
     assert.ok(plan.usedBytes <= base.budgetBytes);
     assert.equal(plan.usedBytes, poolBytes(plan.capacities, base.entryBytes));
     assert.ok(plan.expected !== null && plan.expected.plannedMs < plan.expected.cachelessMs);
@@ -130,8 +130,8 @@ describe('worker: planning of the cache', () => {
       counts.add(layer, 3, 1000);
       counts.add(layer, 5, 10);
     }
-    const flat = planForMachine(base, { load, executeMs: 1, loads: 1 });
-    const skewed = planForMachine({ ...base, counts }, { load, executeMs: 1, loads: 1 });
+    const flat = planForMachine(base, { load, executeMs: 1, interference: 0 });
+    const skewed = planForMachine({ ...base, counts }, { load, executeMs: 1, interference: 0 });
     assert.ok(flat.expected !== null && skewed.expected !== null);
     assert.ok(skewed.expected.plannedMs < 0.5 * flat.expected.plannedMs);
   });

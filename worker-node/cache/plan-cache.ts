@@ -1,28 +1,10 @@
-import type { MachineProfile } from '../../engine/planning/profile-loading.js';
+import type { MachineProfile } from '../../engine/planning/fit-profile.js';
+import { planCache, type CacheRequest } from '../../engine/planning/plan-cache.js';
 import { OdmoeError } from '../../shared/errors/index.js';
-import {
-  assumedInclusionProbabilities,
-  inclusionProbabilities,
-  NO_CAPACITIES,
-  planPools,
-  POOLS,
-  type EntryBytes,
-  type PoolCapacities,
-} from '../../shared/planner/index.js';
-import type { ActivationCounts } from '../../shared/planner/activation-counts.js';
+import { NO_CAPACITIES, POOLS, type EntryBytes, type PoolCapacities } from '../../shared/planner/index.js';
 
-/** Popularity of a layer's experts before anything was counted: as rank to the power of minus this. */
-const ASSUMED_SKEW = 0.5;
-
-export interface CacheRequest {
-  budgetBytes: number;
-  entryBytes: EntryBytes;
-  layers: number;
-  /** Experts of a layer, and how many of them one token asks this worker for. */
-  experts: number;
-  activated: number;
-  counts: ActivationCounts;
-}
+/** A worker may use all pools. */
+export type WorkerCacheRequest = Omit<CacheRequest, 'pools'>;
 
 export interface CachePlan {
   /** Of all layers together. */
@@ -33,24 +15,16 @@ export interface CachePlan {
 }
 
 /** Whole experts only: as many as the budget holds. */
-export function planFullExperts({ budgetBytes, entryBytes, layers, experts }: CacheRequest): CachePlan {
+export function planFullExperts({ budgetBytes, entryBytes, layers, experts }: WorkerCacheRequest): CachePlan {
   const full = Math.min(layers * experts, Math.floor(budgetBytes / entryBytes.full));
   return { capacities: { ...NO_CAPACITIES, full }, usedBytes: full * entryBytes.full, expected: null };
 }
 
-/** The best division of the budget for this machine (ZipMoE Algorithm 4) and what is known of the layers that it served. */
-export function planForMachine(request: CacheRequest, { load, executeMs }: MachineProfile): CachePlan {
-  const { experts, activated, counts, budgetBytes, entryBytes } = request;
-  const served = counts.layers;
-  const inclusion =
-    inclusionProbabilities(
-      served.map((layer) => counts.of(layer)),
-      activated,
-    ) ?? assumedInclusionProbabilities(experts, activated, ASSUMED_SKEW);
-  const layers = served.length === 0 ? request.layers : served.length;
-  const { planned, none } = planPools({
-    ...{ inclusion, activated, layers, budgetBytes, entryBytes, pools: POOLS, profile: load, executeMs },
-  });
+/** The best division of the budget for this machine and what is known of the layers that it served. */
+export function planForMachine(request: WorkerCacheRequest, profile: MachineProfile): CachePlan {
+  const served = request.counts?.layers.length ?? 0;
+  const layers = served === 0 ? request.layers : served;
+  const { planned, none } = planCache({ ...request, layers, pools: POOLS }, profile);
   return {
     capacities: planned.totals,
     usedBytes: planned.usedBytes,
