@@ -39,7 +39,7 @@ Daemons, in the foreground:
   main|shadow|worker [flags]       one node of a cluster (odmoe worker --help)
 
 Measuring:
-  bench generate|hop|recall|synth  benchmarks (odmoe bench --help)
+  bench generate|pools|recall|...  benchmarks (odmoe bench --help)
 
 First steps:
   odmoe demo                                    a whole cluster on this machine answers a prompt

@@ -34,7 +34,7 @@ export interface PoolsBenchSetting {
   /** Tokens that are run before measuring, and those that are measured. */
   warmTokens: number;
   tokens: number;
-  /** Of each layer of each token the median over so many runs counts: a shared machine is slow at one moment or another. */
+  /** Of each layer of each token the fastest of so many runs counts: a shared machine is slow at one moment or another. */
   rounds: number;
   /** Tokens whose activations are taken as recorded earlier. */
   recordedTokens: number;
@@ -198,7 +198,7 @@ class Point {
   }
 
   #result({ policy, plan, roundsMs, uses }: Timing): Omit<PointResult, 'expected'> {
-    const steps = roundsMs[0]?.map((_, step) => median(roundsMs.map((round) => round[step] ?? 0))) ?? [];
+    const steps = roundsMs[0]?.map((_, step) => Math.min(...roundsMs.map((round) => round[step] ?? 0))) ?? [];
     const layerMakespanMs = steps.reduce((sum, each) => sum + each, 0) / steps.length;
     const all = Object.values(uses ?? {}).reduce((sum, count) => sum + count, 0);
     return {
@@ -228,9 +228,4 @@ class Point {
     const request = { budgetBytes: this.#budgetBytes, entryBytes, layers, experts, activated, counts, pools: POOLS };
     return planCache(request, profile);
   }
-}
-
-function median(values: readonly number[]): number {
-  const sorted = [...values].sort((left, right) => left - right);
-  return sorted[Math.floor(sorted.length / 2)] ?? 0;
 }

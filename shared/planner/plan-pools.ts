@@ -52,8 +52,11 @@ const DEFAULT_STEP = 1 / 20;
 /** Best plans of the grid that are improved on, and single steps for each. */
 const CLIMBED_PLANS = 8;
 const CLIMB_STEPS = 100;
-/** A plan must promise this much over whole experts alone: below it, the model's own error decides, and whole experts need no decompression. */
-const LEAST_GAIN = 0.005;
+/**
+ * A plan with parts of experts must promise this much against whole experts alone. Below it the model's own error decides, and whole
+ * experts leave the processor to others.
+ */
+const LEAST_GAIN = 0.05;
 
 /**
  * How to divide a budget among the pools (ZipMoE Algorithm 4): a grid over the pools' shares, then steps of single experts

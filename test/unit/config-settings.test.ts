@@ -113,6 +113,10 @@ nodes: [{id: a, role: worker}, {id: b, role: worker, cache: 2 MiB}]`;
       null,
       'a flag goes before the file',
     );
+    assert.throws(() => settle('worker', { model: 'p', cachePolicy: 'lru' }, pools), {
+      code: 'CONFIG_INVALID',
+      message: /worker\.pools keep parts of experts, and cache policy lru only whole ones/,
+    });
   });
 
   it('leave the model of a worker open where none is given: it fetches one', () => {

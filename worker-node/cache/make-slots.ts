@@ -78,12 +78,19 @@ async function planCache(
   const profile =
     written !== null || policy !== 'planned'
       ? null
-      : await profileMachine(material, sizes, Math.min(activated, plan.slots));
+      : await profileMachine(material, sizes, profiledAtOnce(sizes, plan, activated));
   const cachePlan = written ?? (profile === null ? planFullExperts(request) : planForMachine(request, profile));
   log.info('cache planned', {
     ...{ policy, budgetBytes, ...cachePlan, recordedActivations: counts.total, profile },
   });
   return cachePlan;
+}
+
+/** As many as a layer asks for, within the memory that slots and cache are going to have. */
+function profiledAtOnce({ entryBytes }: SlotSizes, plan: SlotPlan, activated: number): number {
+  const { full, exponent, signMantissa } = entryBytes;
+  const fitting = Math.floor((plan.slots * full + plan.cacheBytes) / (full + exponent + signMantissa));
+  return Math.max(1, Math.min(activated, fitting));
 }
 
 /** Null, with a line in the log, when experts cannot be loaded: they are still to be fetched, or the pack is damaged. */

@@ -1,16 +1,10 @@
 import type { MachineProfile } from '../../engine/planning/fit-profile.js';
 import { planCache, type CacheRequest } from '../../engine/planning/plan-cache.js';
 import { OdmoeError } from '../../shared/errors/index.js';
-import {
-  NO_CAPACITIES,
-  POOLS,
-  type ActivationCounts,
-  type EntryBytes,
-  type PoolCapacities,
-} from '../../shared/planner/index.js';
+import { NO_CAPACITIES, POOLS, type EntryBytes, type PoolCapacities } from '../../shared/planner/index.js';
 
-/** What a worker's cache is planned for; its counts may be empty. */
-export type WorkerCacheRequest = Omit<CacheRequest, 'pools' | 'counts'> & { counts: ActivationCounts };
+/** A worker may use all pools. */
+export type WorkerCacheRequest = Omit<CacheRequest, 'pools'>;
 
 export interface CachePlan {
   /** Of all layers together. */
@@ -28,7 +22,7 @@ export function planFullExperts({ budgetBytes, entryBytes, layers, experts }: Wo
 
 /** The best division of the budget for this machine and what is known of the layers that it served. */
 export function planForMachine(request: WorkerCacheRequest, profile: MachineProfile): CachePlan {
-  const served = request.counts.layers.length;
+  const served = request.counts?.layers.length ?? 0;
   const layers = served === 0 ? request.layers : served;
   const { planned, none } = planCache({ ...request, layers, pools: POOLS }, profile);
   return {
