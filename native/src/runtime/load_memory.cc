@@ -34,7 +34,10 @@ LoadMemoryLayout load_memory_layout(const ExpertShape& shape, const LoaderOption
   layout.limits.entry_bytes = {align_up(options.expert_exponent_bytes), align_up(options.expert_sign_mantissa_bytes)};
   layout.shard_buffers = shard_buffer_count(layout.threads);
   layout.piece_buffers = piece_buffer_count(layout.threads);
-  if (layout.limits.shard_buffer_bytes > 0) layout.scratch_bytes = decoded_block_bytes(std::max(hidden, intermediate));
+  if (layout.limits.shard_buffer_bytes > 0) {
+    layout.scratch_bytes =
+        std::max(decoded_block_bytes(intermediate, hidden), decoded_block_bytes(hidden, intermediate));
+  }
   layout.shared_bytes =
       times(layout.shard_buffers, layout.limits.shard_buffer_bytes) +
       times(layout.piece_buffers, layout.limits.piece_buffer_bytes) +

@@ -323,10 +323,13 @@ int64_t expected_block_rows(int64_t columns) {
 }
 
 uint64_t piece_buffer_bytes(int64_t rows, int64_t columns) {
-  // The widest values, four bytes in three planes, so that any source of this size fits.
-  const uint64_t row_bytes = 4 * static_cast<uint64_t>(columns);
-  const uint64_t least = static_cast<uint64_t>(expected_block_rows(columns)) * row_bytes;
-  const uint64_t whole = static_cast<uint64_t>(rows) * row_bytes;
+  const auto bytes = [columns](int64_t count, uint64_t value_bytes) {
+    return static_cast<uint64_t>(count) * static_cast<uint64_t>(columns) * value_bytes;
+  };
+  // A block's rows of the widest values, four bytes in three planes. Where the whole matrix is smaller than that, its two-byte values:
+  // wider ones come in two pieces.
+  const uint64_t least = bytes(expected_block_rows(columns), 4);
+  const uint64_t whole = bytes(rows, 2);
   return align_up(std::min(whole, std::max(kPieceBytes, least)) + kMaxPlanes * kRangeSlack);
 }
 

@@ -33,8 +33,9 @@ uint32_t whole_crc(const TensorPlan& plan, const ChunkCheck& check, std::span<co
 
 }  // namespace
 
-uint64_t decoded_block_bytes(int64_t columns) {
-  const uint64_t block = std::max(kLeastDecodedBlock, kDecodedBlockRows * static_cast<uint64_t>(columns));
+uint64_t decoded_block_bytes(int64_t rows, int64_t columns) {
+  const uint64_t largest = std::max(kLeastDecodedBlock, kDecodedBlockRows * static_cast<uint64_t>(columns));
+  const uint64_t block = std::min(largest, static_cast<uint64_t>(rows * columns));
   return (block + ChunkDecoder::kScratchSlack + kReadAlignment - 1) / kReadAlignment * kReadAlignment;
 }
 

@@ -13,8 +13,8 @@ namespace odmoe {
 
 // Planes of a matrix that are stored coded: exponents, and one more of FP16.
 inline constexpr size_t kCodedPlanes = 2;
-// Memory for a decoded block of each. A pack's blocks are near 128 KiB, or 16 rows where those are more.
-uint64_t decoded_block_bytes(int64_t columns);
+// Memory for a decoded block of each. A pack's blocks are near 128 KiB, or 16 rows where those are more, or the whole matrix.
+uint64_t decoded_block_bytes(int64_t rows, int64_t columns);
 
 // The memory that places of a plan lie in, while one piece is worked on.
 using HolderMemory = std::array<uint8_t*, kHolders>;
