@@ -1,4 +1,6 @@
+import { totalmem } from 'node:os';
 import {
+  FROM_STORAGE,
   createExpertSlots,
   type Device,
   type ExpertSlots,
