@@ -1,4 +1,6 @@
+import { totalmem } from 'node:os';
 import {
+  FROM_STORAGE,
   createExpertSlots,
   type Device,
   type ExpertSlots,
@@ -6,15 +8,16 @@ import {
   type PartPlan,
 } from '../../native/index.js';
 import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
-import type { PartlyLoadedState } from '../../shared/planner/index.js';
+import { PARTS_IN_MEMORY, type PartlyLoadedState } from '../../shared/planner/index.js';
 import { expertBytes, fitProfile, type MachineProfile } from './fit-profile.js';
 import type { SlotSizes } from './slot-sizes.js';
 
 /** Rounds of loads, and how long they may take before no further one is begun. */
 const ROUNDS = 12;
 const PROFILE_LIMIT_MS = 4000;
+/** Of the machine's memory, what the page cache may hold of a model in the long run. */
+const CACHED_SHARE = 0.5;
 
-/** In this order the entries that a load fills are there for those after it. */
 const STATES = ['missing', 'exponent', 'signMantissa', 'compressed'] as const satisfies readonly PartlyLoadedState[];
 
 /** One round, or the medians of several: by state, the time until all experts have run, and what the loader says of one. */
@@ -28,8 +31,10 @@ interface ProfiledRound {
  * u, v, c, rho and L of ZipMoE (section 3.3, appendix C) by loading experts from all over a pack from each of the four states that a cache
  * can leave them in, and executing them. `atOnce` of them are loaded together, as a layer's are: reading, decompressing and
  * executing then get in each other's way as they will. Medians of the rounds count, so that a machine that is busy for a moment
- * does not; the first round, which makes pages and files known, counts only where it is the only one. Takes device memory for
- * `atOnce` slots and entries of each kind.
+ * does not; the first round counts only where it is the only one. Takes device memory for `atOnce` slots and entries of each kind.
+ *
+ * Each round's experts are loaded once before that is timed, so that all four states find their files in the same place: in the page
+ * cache where the machine's memory could hold the model's experts, otherwise in storage, past the page cache.
  * @throws what loading throws: PACK_CORRUPT, STORAGE_FAILED, DEVICE_OUT_OF_MEMORY
  */
 export async function profileLoading(
@@ -40,7 +45,10 @@ export async function profileLoading(
   nowMs: () => number,
 ): Promise<MachineProfile> {
   const entries = { exponentEntries: atOnce, signMantissaEntries: atOnce };
-  const slots = createExpertSlots(device, shape, atOnce, 1, { ...loader, ...entries });
+  const bytes = expertBytes(source.expert(0, 0));
+  const modelBytes = source.shape.layers * source.shape.experts * (bytes.exponent + bytes.signMantissa);
+  const directIo = loader.directIo || modelBytes > totalmem() * CACHED_SHARE;
+  const slots = createExpertSlots(device, shape, atOnce, 1, { ...loader, ...entries, directIo });
   const rounds: ProfiledRound[] = [];
   const beganMs = nowMs();
   try {
@@ -52,7 +60,6 @@ export async function profileLoading(
     slots.dispose();
   }
   const { makespanMs, readMs, executeMs } = medians(rounds.slice(-Math.max(1, rounds.length - 1)));
-  const bytes = expertBytes(source.expert(0, 0));
   return fitProfile(makespanMs, atOnce, executeMs, bytes, loader.decompressionThreads, readMs);
 }
 
@@ -75,9 +82,10 @@ async function runRound(
     ...{ makespanMs: { missing: 0, exponent: 0, signMantissa: 0, compressed: 0 }, readMs: 0, executeMs: 0 },
   };
   const hidden = new Uint8Array(hiddenSize * Float32Array.BYTES_PER_ELEMENT);
+  await settleAll(experts.map((expert, slot) => slots.load(slot, expert, keepAll(slot))));
   for (const state of STATES) {
     const startMs = nowMs();
-    const settled = await Promise.allSettled(
+    await settleAll(
       experts.map(async (expert, slot) => {
         const outcome = await slots.load(slot, expert, requestFrom(state, slot));
         const { executeMs } = await slots.execute(slot, 1, hidden, hidden.slice());
@@ -88,20 +96,29 @@ async function runRound(
       }),
     );
     round.makespanMs[state] = nowMs() - startMs;
-    for (const result of settled) if (result.status === 'rejected') throw result.reason;
   }
   return round;
 }
 
-/** What is read from storage is kept, in the entries of the slot's number. */
+/** Waits for all, so that nothing is under way when one has failed. */
+async function settleAll(work: readonly Promise<unknown>[]): Promise<void> {
+  for (const result of await Promise.allSettled(work)) if (result.status === 'rejected') throw result.reason;
+}
+
+/** Parts that are in memory are in the entries of the slot's number. */
 function requestFrom(state: PartlyLoadedState, slot: number): LoadRequest {
   const kept: PartPlan = { from: 'entry', entry: slot };
-  const read: PartPlan = { from: 'storage', entry: state === 'missing' ? slot : -1 };
+  const { exponents, signMantissa } = PARTS_IN_MEMORY[state];
   return {
-    exponents: state === 'exponent' || state === 'compressed' ? kept : read,
-    signMantissa: state === 'signMantissa' || state === 'compressed' ? kept : read,
+    exponents: exponents ? kept : FROM_STORAGE.exponents,
+    signMantissa: signMantissa ? kept : FROM_STORAGE.signMantissa,
     ...{ order: null, urgent: false },
   };
+}
+
+function keepAll(slot: number): LoadRequest {
+  const read: PartPlan = { from: 'storage', entry: slot };
+  return { ...FROM_STORAGE, exponents: read, signMantissa: read };
 }
 
 function medians(rounds: readonly ProfiledRound[]): ProfiledRound {
