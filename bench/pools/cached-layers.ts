@@ -95,7 +95,8 @@ export class CachedLayers {
   }
 
   #orders(uses: readonly CacheUse[]): Map<number, ExpertOrder> {
-    const { load, executeMs } = this.#profile;
+    const { load, costs } = this.#profile;
+    const { executeMs } = costs;
     const tasks = uses.flatMap(({ expert, state }): LoadTask[] =>
       state === 'full'
         ? []

@@ -56,7 +56,7 @@ export function registerBenchPools(bench: Command): void {
     .option('--budgets <shares>', 'memory budgets as shares of all experts', parseNumbers, [0.1, 0.25, 0.5, 0.75])
     .option('--skew <s>', 'popularity in the skewed trace falls as rank to the power of minus this', Number, 1)
     .option('--warm <n>', 'tokens before measuring', parseWhole, 12)
-    .option('--tokens <n>', 'tokens that are measured', parseWhole, 36)
+    .option('--tokens <n>', 'tokens that are measured, more where misses are rare', parseWhole, 20)
     .option('--rounds <n>', 'runs, of which the fastest counts for each layer of each token', parseWhole, 2)
     .option('--threads <n>', 'decompression threads (0: half of the processors)', parseWhole, 0)
     .option('--direct-io', 'read past the page cache', false)

@@ -31,7 +31,7 @@ export interface PoolsBenchSetting {
   storageRates: readonly number[];
   /** Budgets as shares of all experts' full size. */
   budgetShares: readonly number[];
-  /** Tokens that are run before measuring, and those that are measured. */
+  /** Tokens that are run before measuring, and those that are measured at least (tokensAt). */
   warmTokens: number;
   tokens: number;
   /** Of each layer of each token the fastest of so many runs counts: a shared machine is slow at one moment or another. */
@@ -78,8 +78,11 @@ export async function measurePools(
   progress: PoolsBenchProgress,
 ): Promise<PoolsBenchResult[]> {
   const results: PoolsBenchResult[] = [];
-  const points = setting.traces.length * setting.storageRates.length * setting.budgetShares.length;
-  const total = points * setting.rounds * (setting.warmTokens + setting.tokens);
+  const tokensOfPoints = setting.budgetShares.reduce(
+    (sum, share) => sum + setting.warmTokens + tokensAt(share, setting),
+    0,
+  );
+  const total = setting.traces.length * setting.storageRates.length * setting.rounds * tokensOfPoints;
   let done = 0;
   const countToken = (): void => {
     progress.signal.throwIfAborted();
@@ -100,6 +103,18 @@ export async function measurePools(
     }
   }
   return results;
+}
+
+/** Most times the tokens of a point are taken because misses are rare. */
+const MOST_REPEATS = 9;
+
+/**
+ * Tokens measured with a budget: the more it holds, the fewer misses there are, and the more tokens it takes to count them equally
+ * well.
+ */
+function tokensAt(budgetShare: number, { tokens }: PoolsBenchSetting): number {
+  const hitsForEachMiss = budgetShare / Math.max(1 - budgetShare, Number.MIN_VALUE);
+  return Math.ceil(tokens * Math.min(MOST_REPEATS, Math.max(1, MOST_REPEATS * (hitsForEachMiss / 3))));
 }
 
 interface PointSetting {
@@ -162,7 +177,7 @@ class Point {
   ): Promise<void> {
     const runners = timings.map((timing) => this.#runner(timing, counts));
     try {
-      for (let token = 0; token < bench.warmTokens + bench.tokens; token += 1) {
+      for (let token = 0; token < bench.warmTokens + tokensAt(this.setting.budgetShare, bench); token += 1) {
         countToken();
         // The one that goes first changes, as it may meet other caches of the processor than those that follow.
         for (let turn = 0; turn < runners.length; turn += 1) {
@@ -180,6 +195,8 @@ class Point {
   }
 
   async #runToken(runner: Runner, token: number, bench: PoolsBenchSetting, nowMs: () => number): Promise<void> {
+    // Without a cache a layer takes the same however many tokens went before.
+    if (runner.timing.policy === 'none' && token >= bench.warmTokens + bench.tokens) return;
     for (let layer = 0; layer < this.pack.shape.layers; layer += 1) {
       const experts = this.trace.experts(bench.recordedTokens + token, layer);
       const makespanMs = await runner.cached.run(layer, experts, nowMs);

@@ -34,7 +34,7 @@ export function planObject({
       recordedActivations: counts?.total ?? 0,
       isAssumed,
     },
-    profile: { ...profile.load, executeMs: profile.executeMs, interference: profile.interference },
+    profile: { ...profile.load, ...profile.costs },
     entryBytes: sizes.entryBytes,
     planned: planFigures(planned),
     fullOnly: planFigures(fullOnly),
@@ -69,7 +69,7 @@ function situationLines({ pack, budgetBytes, activated, layers, profile, counts,
     `${pack.name}: ${layers} layers of ${pack.shape.experts} experts, ${activated} at a time; ${formatByteSize(budgetBytes)} for the cache`,
     `  reading       u ${milliseconds(u)} signs and mantissas of a matrix, v ${milliseconds(v)} one of its ${shards} chunks of exponents`,
     `  decompressing c ${milliseconds(c)} a chunk on ${threads} ${threads === 1 ? 'thread' : 'threads'}; rho ${compressionRatio.toFixed(3)}`,
-    `  executing     ${milliseconds(profile.executeMs)} an expert`,
+    `  executing     ${milliseconds(profile.costs.executeMs)} an expert`,
     `  popularity    ${popularity}`,
   ];
 }

@@ -3,20 +3,29 @@ import {
   NO_CAPACITIES,
   patternMakespans,
   type LoadProfile,
+  type OverlapCosts,
   type PartlyLoadedState,
 } from '../../shared/planner/index.js';
 
-/** What loading and executing an expert costs on this machine. */
+/** What loading and executing experts costs on this machine. */
 export interface MachineProfile {
   load: LoadProfile;
-  /** One expert on one row. */
-  executeMs: number;
-  /** How much longer reading and decompressing take when they overlap, as a share of the shorter of the two. */
-  interference: number;
+  costs: OverlapCosts;
 }
 
-/** Time until experts that were loaded together from one state have all run. */
-export type StateMakespans = Readonly<Record<PartlyLoadedState, number>>;
+/** What was measured, all with experts that ran as soon as they were loaded. */
+export interface MeasuredLoads {
+  /** Experts that were loaded together. */
+  atOnce: number;
+  /** Until all of them had run, by the state that they were in. */
+  makespanMs: Readonly<Record<PartlyLoadedState, number>>;
+  /** Until one compressed expert, loaded alone, had run. */
+  oneCompressedMs: number;
+  /** Running one expert on one row. */
+  executeMs: number;
+  /** Time of the I/O thread for one missing expert, as the loader saw it. */
+  readMs: number;
+}
 
 /** Bytes of one expert of a pack, and into how many chunks its exponents are cut. */
 export interface ExpertBytes {
@@ -41,22 +50,15 @@ const LATENCY_WEIGHT = 1e-3;
 const INTERFERENCE_WEIGHT = 1e-3;
 
 /**
- * The costs with which the simulated schedules take as long as what was measured: c from what needs no reading; u and v, of which a part
- * goes by bytes and a part is each read's own, and the interference from the rest. What threads lose to one another, to waking
- * up and to the processor's other work is in these costs, which the loader's own sums of operations would leave out.
- * @param seenReadMs time of the I/O thread for one expert, as the loader saw it
+ * The costs with which the simulated schedules take as long as what was measured: c and the start from what needs no reading; u and v,
+ * of which a part goes by bytes and a part is each read's own, and the interference from the rest. What threads lose to one
+ * another, to waking up and to the processor's other work is in these costs; the loader's own sums of operations would leave it out.
+ * `threads`: L.
  */
-export function fitProfile(
-  measured: StateMakespans,
-  atOnce: number,
-  executeMs: number,
-  bytes: ExpertBytes,
-  threads: number,
-  seenReadMs: number,
-): MachineProfile {
+export function fitProfile(measured: MeasuredLoads, bytes: ExpertBytes, threads: number): MachineProfile {
+  const { atOnce, makespanMs, readMs: seenReadMs } = measured;
   const { tensors, shards } = bytes;
-  const operations = tensors * shards * atOnce;
-  const decompressMs = Math.max(0, measured.compressed - executeMs) / Math.ceil(operations / threads);
+  const { decompressMs, costs } = fitDecompression(measured, bytes, threads);
   const allBytes = bytes.exponent + bytes.signMantissa;
   const profileAt = (readMs: number, latencyShare: number): LoadProfile => {
     const latencyMs = (readMs * latencyShare) / (tensors * (shards + 1));
@@ -67,36 +69,53 @@ export function fitProfile(
       ...{ decompressMs, threads, shards, tensors, compressionRatio: bytes.exponent / bytes.plainExponent },
     };
   };
-  let best: MachineProfile = { load: profileAt(seenReadMs, 0), executeMs, interference: 0 };
+  let best: MachineProfile = { load: profileAt(seenReadMs, 0), costs };
   let least = Infinity;
   for (let step = 0; step <= READ_STEPS; step += 1) {
-    const readMs = (measured.missing / atOnce) * FASTEST_SHARE ** (1 - step / READ_STEPS);
+    const readMs = (makespanMs.missing / atOnce) * FASTEST_SHARE ** (1 - step / READ_STEPS);
     const strangeness = SEEN_RATE_WEIGHT * Math.log(readMs / Math.max(seenReadMs, Number.MIN_VALUE)) ** 2;
     for (const latencyShare of LATENCY_SHARES) {
       const load = profileAt(readMs, latencyShare);
-      const { interference, misfit } = fitInterference(measured, atOnce, load, executeMs);
+      const { interference, misfit } = fitInterference(measured, load, costs);
       const simplicity = LATENCY_WEIGHT * latencyShare + INTERFERENCE_WEIGHT * interference;
       if (misfit + strangeness + simplicity >= least) continue;
       least = misfit + strangeness + simplicity;
-      best = { load, executeMs, interference };
+      best = { load, costs: { ...costs, interference } };
     }
   }
   return best;
 }
 
+/** One compressed expert and several: what is there once is the start, what there is more of is decompression. */
+function fitDecompression(
+  { atOnce, makespanMs, oneCompressedMs, executeMs }: MeasuredLoads,
+  { tensors, shards }: ExpertBytes,
+  threads: number,
+): { decompressMs: number; costs: OverlapCosts } {
+  const stepsOf = (experts: number): number => Math.ceil((tensors * shards * experts) / threads);
+  const together = Math.max(0, makespanMs.compressed - executeMs);
+  const costs = { executeMs, startMs: 0, interference: 0 };
+  if (atOnce === 1) return { decompressMs: together / stepsOf(1), costs };
+  const alone = Math.max(0, oneCompressedMs - executeMs);
+  const decompressMs = Math.min(
+    together / stepsOf(atOnce),
+    Math.max(0, (together - alone) / (stepsOf(atOnce) - stepsOf(1))),
+  );
+  return { decompressMs, costs: { ...costs, startMs: together - decompressMs * stepsOf(atOnce) } };
+}
+
 /** Least squares of the measured makespans over the simulated ones plus interference; relative errors. */
 function fitInterference(
-  measured: StateMakespans,
-  atOnce: number,
+  { atOnce, makespanMs }: MeasuredLoads,
   profile: LoadProfile,
-  executeMs: number,
+  costs: OverlapCosts,
 ): { interference: number; misfit: number } {
-  const alone = patternMakespans(atOnce, profile, executeMs, 0);
-  const interfering = patternMakespans(atOnce, profile, executeMs, 1);
+  const alone = patternMakespans(atOnce, profile, costs);
+  const interfering = patternMakespans(atOnce, profile, { ...costs, interference: 1 });
   const states = (['missing', 'exponent', 'signMantissa'] as const).map((state) => {
     const hits = state === 'missing' ? NO_CAPACITIES : { ...NO_CAPACITIES, [state]: atOnce };
     const [base, more] = [alone(hits), interfering(hits)];
-    return { base: base / measured[state], slope: (more - base) / measured[state] };
+    return { base: base / makespanMs[state], slope: (more - base) / makespanMs[state] };
   });
   const squares = states.reduce((sum, { slope }) => sum + slope * slope, 0);
   const products = states.reduce((sum, { base, slope }) => sum + (1 - base) * slope, 0);

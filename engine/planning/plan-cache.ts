@@ -39,7 +39,7 @@ export function planCache(request: CacheRequest, profile: MachineProfile): Cache
   const plans = planPools({
     inclusion: inclusion ?? assumedInclusionProbabilities(experts, activated, ASSUMED_SKEW),
     ...{ activated, layers, budgetBytes, entryBytes, pools },
-    ...{ profile: profile.load, executeMs: profile.executeMs, interference: profile.interference },
+    ...{ profile: profile.load, costs: profile.costs },
   });
   return { ...plans, isAssumed: inclusion === null };
 }

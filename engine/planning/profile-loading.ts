@@ -9,7 +9,7 @@ import {
 } from '../../native/index.js';
 import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
 import { PARTS_IN_MEMORY, type PartlyLoadedState } from '../../shared/planner/index.js';
-import { expertBytes, fitProfile, type MachineProfile } from './fit-profile.js';
+import { expertBytes, fitProfile, type MachineProfile, type MeasuredLoads } from './fit-profile.js';
 import type { SlotSizes } from './slot-sizes.js';
 
 /** Rounds of loads, and how long they may take before no further one is begun. */
@@ -19,13 +19,6 @@ const PROFILE_LIMIT_MS = 4000;
 const CACHED_SHARE = 0.5;
 
 const STATES = ['missing', 'exponent', 'signMantissa', 'compressed'] as const satisfies readonly PartlyLoadedState[];
-
-/** One round, or the medians of several: by state, the time until all experts have run, and what the loader says of one. */
-interface ProfiledRound {
-  makespanMs: Record<PartlyLoadedState, number>;
-  readMs: number;
-  executeMs: number;
-}
 
 /**
  * u, v, c, rho and L of ZipMoE (section 3.3, appendix C) by loading experts from all over a pack from each of the four states that a cache
@@ -49,7 +42,7 @@ export async function profileLoading(
   const modelBytes = source.shape.layers * source.shape.experts * (bytes.exponent + bytes.signMantissa);
   const directIo = loader.directIo || modelBytes > totalmem() * CACHED_SHARE;
   const slots = createExpertSlots(device, shape, atOnce, 1, { ...loader, ...entries, directIo });
-  const rounds: ProfiledRound[] = [];
+  const rounds: MeasuredLoads[] = [];
   const beganMs = nowMs();
   try {
     for (let round = 0; round < ROUNDS && (round === 0 || nowMs() - beganMs < PROFILE_LIMIT_MS); round += 1) {
@@ -59,8 +52,7 @@ export async function profileLoading(
   } finally {
     slots.dispose();
   }
-  const { makespanMs, readMs, executeMs } = medians(rounds.slice(-Math.max(1, rounds.length - 1)));
-  return fitProfile(makespanMs, atOnce, executeMs, bytes, loader.decompressionThreads, readMs);
+  return fitProfile(medians(rounds.slice(-Math.max(1, rounds.length - 1))), bytes, loader.decompressionThreads);
 }
 
 /** From all over the model. */
@@ -77,27 +69,26 @@ async function runRound(
   experts: readonly ExpertSource[],
   hiddenSize: number,
   nowMs: () => number,
-): Promise<ProfiledRound> {
-  const round: ProfiledRound = {
-    ...{ makespanMs: { missing: 0, exponent: 0, signMantissa: 0, compressed: 0 }, readMs: 0, executeMs: 0 },
-  };
+): Promise<MeasuredLoads> {
+  const makespanMs = { missing: 0, exponent: 0, signMantissa: 0, compressed: 0 };
+  const executions: number[] = [];
+  const reads: number[] = [];
   const hidden = new Uint8Array(hiddenSize * Float32Array.BYTES_PER_ELEMENT);
-  await settleAll(experts.map((expert, slot) => slots.load(slot, expert, keepAll(slot))));
-  for (const state of STATES) {
+  const makespanOf = async (state: PartlyLoadedState, together: readonly ExpertSource[]): Promise<number> => {
     const startMs = nowMs();
     await settleAll(
-      experts.map(async (expert, slot) => {
-        const outcome = await slots.load(slot, expert, requestFrom(state, slot));
-        const { executeMs } = await slots.execute(slot, 1, hidden, hidden.slice());
-        if (state === 'missing') {
-          round.readMs += (outcome.exponentReadMs + outcome.signMantissaReadMs) / experts.length;
-        }
-        round.executeMs += executeMs / experts.length / STATES.length;
+      together.map(async (expert, slot) => {
+        const { exponentReadMs, signMantissaReadMs } = await slots.load(slot, expert, requestFrom(state, slot));
+        if (state === 'missing') reads.push(exponentReadMs + signMantissaReadMs);
+        executions.push((await slots.execute(slot, 1, hidden, hidden.slice())).executeMs);
       }),
     );
-    round.makespanMs[state] = nowMs() - startMs;
-  }
-  return round;
+    return nowMs() - startMs;
+  };
+  await settleAll(experts.map((expert, slot) => slots.load(slot, expert, keepAll(slot))));
+  for (const state of STATES) makespanMs[state] = await makespanOf(state, experts);
+  const oneCompressedMs = await makespanOf('compressed', experts.slice(0, 1));
+  return { atOnce: experts.length, makespanMs, oneCompressedMs, executeMs: mean(executions), readMs: mean(reads) };
 }
 
 /** Waits for all, so that nothing is under way when one has failed. */
@@ -121,18 +112,24 @@ function keepAll(slot: number): LoadRequest {
   return { ...FROM_STORAGE, exponents: read, signMantissa: read };
 }
 
-function medians(rounds: readonly ProfiledRound[]): ProfiledRound {
-  const of = (figure: (round: ProfiledRound) => number): number => median(rounds.map(figure));
+function medians(rounds: readonly MeasuredLoads[]): MeasuredLoads {
+  const of = (figure: (round: MeasuredLoads) => number): number => median(rounds.map(figure));
   return {
+    atOnce: rounds[0]?.atOnce ?? 1,
     makespanMs: {
       missing: of(({ makespanMs }) => makespanMs.missing),
       exponent: of(({ makespanMs }) => makespanMs.exponent),
       signMantissa: of(({ makespanMs }) => makespanMs.signMantissa),
       compressed: of(({ makespanMs }) => makespanMs.compressed),
     },
+    oneCompressedMs: of((round) => round.oneCompressedMs),
     readMs: of(({ readMs }) => readMs),
     executeMs: of(({ executeMs }) => executeMs),
   };
+}
+
+function mean(values: readonly number[]): number {
+  return values.reduce((sum, value) => sum + value, 0) / values.length;
 }
 
 function median(values: readonly number[]): number {

@@ -14,7 +14,14 @@ export {
 export { CachePools } from './cache-pools.js';
 export { ExpectedMakespan } from './expected-makespan.js';
 export { hitDistribution } from './hit-distribution.js';
-export { estimateMakespan, patternMakespans, type HitPattern, type PatternMakespan } from './makespan-estimate.js';
+export {
+  estimateMakespan,
+  NO_OVERLAP_COSTS,
+  patternMakespans,
+  type HitPattern,
+  type OverlapCosts,
+  type PatternMakespan,
+} from './makespan-estimate.js';
 export { planPools, type EntryBytes, type PlanRequest, type PoolPlan, type PoolPlans } from './plan-pools.js';
 export {
   assumedInclusionProbabilities,

@@ -10,6 +10,22 @@ export type HitPattern = PoolCapacities;
 /** Expected time of a layer whose activated experts are in memory as the pattern says. */
 export type PatternMakespan = (hits: HitPattern) => number;
 
+/** What a layer takes beside reading and decompressing, and because of both. */
+export interface OverlapCosts {
+  /** p_n of every expert. */
+  executeMs: number;
+  /** Once where anything is loaded: asking for it, waking threads, telling that it is there. */
+  startMs: number;
+  /**
+   * How much longer reading and decompression take when they overlap, as a share of the shorter of the two: 0 where they do not get in
+   * each other's way.
+   */
+  interference: number;
+}
+
+/** Only executions. */
+export const NO_OVERLAP_COSTS: OverlapCosts = { executeMs: 0, startMs: 0, interference: 0 };
+
 /** Patterns whose schedules are simulated; more are estimated. */
 const SIMULATED_PATTERNS = 2000;
 
@@ -37,18 +53,11 @@ function workOf(
 /**
  * Makespan of each pattern by carrying out its schedule, or by Algorithm 3 and the executions where there are too many patterns for
  * that. Each pattern is computed once: how likely it is depends on the plan, how long it takes does not.
- * @param executeMs p_n of every expert
- * @param interference how much longer reading and decompression take when they overlap, as a share of the shorter of the two: 0
- *   where they do not get in each other's way
  */
-export function patternMakespans(
-  activated: number,
-  profile: LoadProfile,
-  executeMs: number,
-  interference = 0,
-): PatternMakespan {
+export function patternMakespans(activated: number, profile: LoadProfile, costs: OverlapCosts): PatternMakespan {
   const known = new Map<number, number>();
   const isSimulated = patternCount(activated) <= SIMULATED_PATTERNS;
+  const { executeMs, startMs, interference } = costs;
   return (hits) => {
     const key = POOLS.reduce((number, pool) => number * (activated + 1) + hits[pool], 0);
     let makespanMs = known.get(key);
@@ -57,7 +66,8 @@ export function patternMakespans(
       const alone = isSimulated
         ? simulatedMakespan(activated, hits, profile, executeMs)
         : estimateMakespan(activated, hits, profile) + executeMs;
-      makespanMs = alone + interference * Math.min(readingMs, decompressingMs);
+      const startedMs = hits.full < activated ? startMs : 0;
+      makespanMs = alone + startedMs + interference * Math.min(readingMs, decompressingMs);
       known.set(key, makespanMs);
     }
     return makespanMs;

@@ -1,6 +1,6 @@
 import { OdmoeError } from '../errors/index.js';
 import { ExpectedMakespan } from './expected-makespan.js';
-import { patternMakespans } from './makespan-estimate.js';
+import { patternMakespans, type OverlapCosts } from './makespan-estimate.js';
 import type { LoadProfile } from './load-profile.js';
 import { NO_CAPACITIES, POOLS, spreadCapacities, type Pool, type PoolCapacities } from './pool-capacities.js';
 import { fitSelectionProbabilities } from './selection-model.js';
@@ -24,10 +24,7 @@ export interface PlanRequest {
   /** Lambda: pools that may be used. */
   pools: readonly Pool[];
   profile: LoadProfile;
-  /** p_n: executing one expert. */
-  executeMs: number;
-  /** As patternMakespans takes it; none where it is left out. */
-  interference?: number;
+  costs: OverlapCosts;
   /** Step of the pools' shares of the budget; 1/20 where it is left out. */
   step?: number;
 }
@@ -87,16 +84,12 @@ class PlanSearch {
   readonly #known = new Map<string, PoolPlan>();
 
   constructor(request: PlanRequest) {
-    const { inclusion, activated, profile, executeMs, interference } = request;
+    const { inclusion, activated, profile, costs } = request;
     this.#request = request;
     this.#experts = inclusion.length;
     this.#layers = Array.from({ length: request.layers }, (_, layer) => layer);
     const selection = fitSelectionProbabilities(inclusion);
-    this.#expected = new ExpectedMakespan(
-      selection,
-      activated,
-      patternMakespans(activated, profile, executeMs, interference),
-    );
+    this.#expected = new ExpectedMakespan(selection, activated, patternMakespans(activated, profile, costs));
   }
 
   /** As many experts of each pool as its share of the budget holds, no more in all than there are. */

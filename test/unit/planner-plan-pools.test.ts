@@ -7,6 +7,7 @@ import {
   ExpectedMakespan,
   fitSelectionProbabilities,
   NO_CAPACITIES,
+  NO_OVERLAP_COSTS,
   patternMakespans,
   planPools,
   POOLS,
@@ -23,10 +24,12 @@ const PROFILE: LoadProfile = {
 };
 const ENTRY_BYTES = { full: 6e6, exponent: 1.1e6, signMantissa: 3e6 };
 
+const EXECUTION = { ...NO_OVERLAP_COSTS, executeMs: 0.1 };
+
 function requestOf(change: Partial<PlanRequest> = {}): PlanRequest {
   return {
     ...{ inclusion: assumedInclusionProbabilities(16, 2, 0.8), activated: 2, layers: 3, budgetBytes: 60e6 },
-    ...{ entryBytes: ENTRY_BYTES, pools: POOLS, profile: PROFILE, executeMs: 0.1 },
+    ...{ entryBytes: ENTRY_BYTES, pools: POOLS, profile: PROFILE, costs: EXECUTION },
     ...change,
   };
 }
@@ -51,7 +54,7 @@ describe('estimateMakespan (Algorithm 3)', () => {
 
 describe('makespan of a pattern', () => {
   it('is no more with more in memory', () => {
-    const makespanOf = patternMakespans(4, PROFILE, 0.2);
+    const makespanOf = patternMakespans(4, PROFILE, { ...NO_OVERLAP_COSTS, executeMs: 0.2 });
     const hits = { full: 0, compressed: 0, signMantissa: 1, exponent: 1 };
     const base = makespanOf(hits);
     assert.ok(makespanOf({ ...hits, full: 1 }) <= base);
@@ -59,14 +62,26 @@ describe('makespan of a pattern', () => {
     assert.ok(makespanOf({ ...hits, signMantissa: 2 }) <= base);
   });
 
+  it('grows by the start of loading, and by what overlapping costs', () => {
+    const hits = { ...NO_CAPACITIES, full: 2, exponent: 2 };
+    const plain = patternMakespans(4, PROFILE, NO_OVERLAP_COSTS)(hits);
+    const costly = patternMakespans(4, PROFILE, { executeMs: 0, startMs: 3, interference: 0.5 });
+    const decompressingMs = (24 * 0.05) / 2;
+    assert.ok(Math.abs(costly(hits) - plain - 3 - decompressingMs / 2) < 1e-9);
+    assert.equal(costly({ ...NO_CAPACITIES, full: 4 }), 0);
+  });
+
   it('is the executions alone when everything is there', () => {
-    assert.equal(patternMakespans(4, PROFILE, 0.2)({ ...NO_CAPACITIES, full: 4 }), 0.8);
+    assert.equal(
+      patternMakespans(4, PROFILE, { ...NO_OVERLAP_COSTS, executeMs: 0.2 })({ ...NO_CAPACITIES, full: 4 }),
+      0.8,
+    );
   });
 
   it('is estimated where patterns are too many to simulate', () => {
     const hits = { ...NO_CAPACITIES, compressed: 10 };
     const expected = estimateMakespan(24, hits, PROFILE) + 0.2;
-    assert.equal(patternMakespans(24, PROFILE, 0.2)(hits), expected);
+    assert.equal(patternMakespans(24, PROFILE, { ...NO_OVERLAP_COSTS, executeMs: 0.2 })(hits), expected);
   });
 });
 
@@ -121,7 +136,7 @@ describe('planPools (Algorithm 4)', () => {
   it('finds the best of all plans where they can be enumerated', () => {
     const request = requestOf({ inclusion: assumedInclusionProbabilities(6, 2, 0.7), layers: 1, budgetBytes: 13.3e6 });
     const selection = fitSelectionProbabilities(request.inclusion);
-    const expected = new ExpectedMakespan(selection, 2, patternMakespans(2, PROFILE, 0.1));
+    const expected = new ExpectedMakespan(selection, 2, patternMakespans(2, PROFILE, EXECUTION));
     let least = Infinity;
     for (let full = 0; full <= 2; full += 1)
       for (let compressed = 0; compressed <= 3; compressed += 1)

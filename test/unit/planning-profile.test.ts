@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { fitProfile, expertBytes, type StateMakespans } from '../../engine/planning/fit-profile.js';
+import { fitProfile, expertBytes, type MeasuredLoads } from '../../engine/planning/fit-profile.js';
 import { ASSUMED_SKEW, planCache } from '../../engine/planning/plan-cache.js';
 import {
   ActivationCounts,
@@ -10,17 +10,23 @@ import {
   planPools,
   POOLS,
   type LoadProfile,
+  type OverlapCosts,
 } from '../../shared/planner/index.js';
 
 const BYTES = { exponent: 340_000, plainExponent: 1_000_000, signMantissa: 1_000_000, tensors: 3, shards: 4 };
 
-function makespansOf(load: LoadProfile, atOnce: number, executeMs: number, interference: number): StateMakespans {
-  const makespanOf = patternMakespans(atOnce, load, executeMs, interference);
+function measuredOf(load: LoadProfile, atOnce: number, costs: OverlapCosts, readMs: number): MeasuredLoads {
+  const makespanOf = patternMakespans(atOnce, load, costs);
   return {
-    missing: makespanOf(NO_CAPACITIES),
-    exponent: makespanOf({ ...NO_CAPACITIES, exponent: atOnce }),
-    signMantissa: makespanOf({ ...NO_CAPACITIES, signMantissa: atOnce }),
-    compressed: makespanOf({ ...NO_CAPACITIES, compressed: atOnce }),
+    atOnce,
+    makespanMs: {
+      missing: makespanOf(NO_CAPACITIES),
+      exponent: makespanOf({ ...NO_CAPACITIES, exponent: atOnce }),
+      signMantissa: makespanOf({ ...NO_CAPACITIES, signMantissa: atOnce }),
+      compressed: makespanOf({ ...NO_CAPACITIES, compressed: atOnce }),
+    },
+    oneCompressedMs: patternMakespans(1, load, costs)({ ...NO_CAPACITIES, compressed: 1 }),
+    ...{ executeMs: costs.executeMs, readMs },
   };
 }
 
@@ -41,32 +47,41 @@ describe('fitProfile', () => {
       threads: fc.integer({ min: 1, max: 4 }),
       atOnce: fc.integer({ min: 1, max: 4 }),
       executeMs: fc.double({ min: 0, max: 0.02, noNaN: true }),
+      startMs: fc.double({ min: 0, max: 1, noNaN: true }),
       interference: fc.double({ min: 0, max: 1, noNaN: true }),
     });
     fc.assert(
-      fc.property(costs, ({ readMs, decompressMs, threads, atOnce, executeMs, interference }) => {
-        const measured = makespansOf(loadOf(readMs, decompressMs, threads), atOnce, executeMs, interference);
-        const fitted = fitProfile(measured, atOnce, executeMs, BYTES, threads, readMs);
-        const found = makespansOf(fitted.load, atOnce, executeMs, fitted.interference);
+      fc.property(costs, ({ readMs, decompressMs, threads, atOnce, ...overlap }) => {
+        const measured = measuredOf(loadOf(readMs, decompressMs, threads), atOnce, overlap, readMs);
+        const fitted = fitProfile(measured, BYTES, threads);
+        const found = measuredOf(fitted.load, atOnce, fitted.costs, readMs);
         for (const state of ['missing', 'exponent', 'signMantissa', 'compressed'] as const) {
-          const ratio = found[state] / measured[state];
-          assert.ok(ratio > 0.85 && ratio < 1.15, `${state}: ${found[state]} for ${measured[state]}`);
+          const ratio = found.makespanMs[state] / measured.makespanMs[state];
+          assert.ok(ratio > 0.85 && ratio < 1.15, `${state}: ${ratio}`);
         }
+        const alone = found.oneCompressedMs / measured.oneCompressedMs;
+        assert.ok(alone > 0.9 && alone < 1.1, `one alone: ${alone}`);
       }),
-      { numRuns: 60 },
+      { numRuns: 25 },
     );
   });
 
   it('tells storage that is slow from threads that are', () => {
-    const slowStorage = makespansOf(loadOf(10, 0.05, 2), 2, 0.1, 0);
-    assert.ok(Math.abs(fitProfile(slowStorage, 2, 0.1, BYTES, 2, 10).load.signMantissaReadMs * 3 - 7.46) < 1);
-    const slowThreads = fitProfile(makespansOf(loadOf(0.5, 2, 2), 2, 0.1, 0), 2, 0.1, BYTES, 2, 0.5);
+    const costs = { executeMs: 0.1, startMs: 0.2, interference: 0 };
+    const slowStorage = fitProfile(measuredOf(loadOf(10, 0.05, 2), 2, costs, 10), BYTES, 2);
+    assert.ok(Math.abs(slowStorage.load.signMantissaReadMs * 3 - 7.46) < 1);
+    const slowThreads = fitProfile(measuredOf(loadOf(0.5, 2, 2), 2, costs, 0.5), BYTES, 2);
     assert.ok(Math.abs(slowThreads.load.decompressMs - 2) < 0.1);
+    assert.ok(Math.abs(slowThreads.costs.startMs - 0.2) < 0.1);
   });
 
   it('stands nonsense from a clock', () => {
     const nothing = { missing: 0, exponent: 0, signMantissa: 0, compressed: 0 };
-    const { load } = fitProfile(nothing, 1, 0, BYTES, 1, 0);
+    const { load } = fitProfile(
+      { atOnce: 2, makespanMs: nothing, oneCompressedMs: 0, executeMs: 0, readMs: 0 },
+      BYTES,
+      1,
+    );
     for (const value of Object.values(load)) assert.ok(Number.isFinite(value) && value >= 0, String(value));
   });
 });
@@ -85,7 +100,7 @@ describe('bytes of an expert', () => {
 });
 
 describe('planCache', () => {
-  const profile = { load: loadOf(5, 0.1, 1), executeMs: 0.1, interference: 0.2 };
+  const profile = { load: loadOf(5, 0.1, 1), costs: { executeMs: 0.1, startMs: 0.1, interference: 0.2 } };
   const entryBytes = { full: 2_000_000, exponent: 350_000, signMantissa: 1_000_000 };
   const request = {
     ...{ budgetBytes: 30_000_000, entryBytes, layers: 4, experts: 8, activated: 2, pools: POOLS, counts: null },
@@ -94,9 +109,8 @@ describe('planCache', () => {
   it('assumes a mild skew where nothing was recorded', () => {
     const plans = planCache(request, profile);
     assert.equal(plans.isAssumed, true);
-    const { load, executeMs, interference } = profile;
     const inclusion = assumedInclusionProbabilities(8, 2, ASSUMED_SKEW);
-    const expected = planPools({ ...request, inclusion, profile: load, executeMs, interference });
+    const expected = planPools({ ...request, inclusion, profile: profile.load, costs: profile.costs });
     assert.deepEqual(plans.planned, expected.planned);
   });
 

@@ -118,7 +118,7 @@ describe('worker: planning of the cache', () => {
   });
 
   it('of all pools keeps within the budget and promises what it costs without', () => {
-    const plan = planForMachine(base, { load, executeMs: 1, interference: 0 });
+    const plan = planForMachine(base, { load, costs: { executeMs: 1, startMs: 0, interference: 0 } });
     assert.ok(plan.usedBytes <= base.budgetBytes);
     assert.equal(plan.usedBytes, poolBytes(plan.capacities, base.entryBytes));
     assert.ok(plan.expected !== null && plan.expected.plannedMs < plan.expected.cachelessMs);
@@ -130,8 +130,8 @@ describe('worker: planning of the cache', () => {
       counts.add(layer, 3, 1000);
       counts.add(layer, 5, 10);
     }
-    const flat = planForMachine(base, { load, executeMs: 1, interference: 0 });
-    const skewed = planForMachine({ ...base, counts }, { load, executeMs: 1, interference: 0 });
+    const flat = planForMachine(base, { load, costs: { executeMs: 1, startMs: 0, interference: 0 } });
+    const skewed = planForMachine({ ...base, counts }, { load, costs: { executeMs: 1, startMs: 0, interference: 0 } });
     assert.ok(flat.expected !== null && skewed.expected !== null);
     assert.ok(skewed.expected.plannedMs < 0.5 * flat.expected.plannedMs);
   });
