@@ -62,6 +62,15 @@ describe('fitSelectionProbabilities (appendix D)', () => {
     );
   });
 
+  it('handles as many experts nearly certain as are activated', () => {
+    for (const most of [1e3, 1e4, 1e5, 1e6]) {
+      const inclusion = inclusionProbabilities([[most, most, most - 1, 0, 0, 0, 0, 0]], 3);
+      assert.ok(inclusion !== null);
+      const found = enumeratedInclusion(fitSelectionProbabilities(inclusion), 3);
+      for (const [i, wanted] of inclusion.entries()) assert.ok(near(found[i] ?? 0, wanted, 1e-9), `${most}: ${i}`);
+    }
+  });
+
   it('handles none and all', () => {
     assert.deepEqual([...fitSelectionProbabilities([0, 0, 0])], [0, 0, 0]);
     assert.deepEqual([...fitSelectionProbabilities([1, 1])], [1, 1]);

@@ -11,7 +11,14 @@ import { entriesOf, NO_CAPACITIES } from '../../shared/planner/index.js';
 import type { WorkerSlots } from '../executor/expert-service.js';
 import { planSlots, type SlotPlan } from '../loader/plan-slots.js';
 import { ExpertCache } from './expert-cache.js';
-import { planForMachine, planFullExperts, poolBytes, requirePools, type CachePlan } from './plan-cache.js';
+import {
+  planForMachine,
+  planFullExperts,
+  poolBytes,
+  requirePools,
+  type CachePlan,
+  type WorkerCacheRequest,
+} from './plan-cache.js';
 
 /** What slots are made of, and for whom. */
 export interface SlotMaterial {
@@ -79,11 +86,21 @@ async function planCache(
     written !== null || policy !== 'planned'
       ? null
       : await profileMachine(material, sizes, profiledAtOnce(sizes, plan, activated));
-  const cachePlan = written ?? (profile === null ? planFullExperts(request) : planForMachine(request, profile));
+  const cachePlan = written ?? (profile === null ? planFullExperts(request) : planMeasured(request, profile, log));
   log.info('cache planned', {
     ...{ policy, budgetBytes, ...cachePlan, recordedActivations: counts.total, profile },
   });
   return cachePlan;
+}
+
+/** A cache is a gain, no need: what its planning cannot cope with must not keep a worker from starting. */
+function planMeasured(request: WorkerCacheRequest, profile: MachineProfile, log: Logger): CachePlan {
+  try {
+    return planForMachine(request, profile);
+  } catch (thrown) {
+    log.warn('the cache could not be planned and keeps full experts only', { error: toOdmoeError(thrown) });
+    return planFullExperts(request);
+  }
 }
 
 /** As many as a layer asks for, within the memory that slots and cache are going to have. */
