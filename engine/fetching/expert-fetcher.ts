@@ -166,6 +166,8 @@ export class ExpertFetcher {
       ...{ layer, expert, state: { chunksDone: 0 }, running: false },
       ...{ waiters: new Set<Waiter>(), urgentSinceMs: 0 },
     };
+    // Nothing was to come until now.
+    if (this.#tasks.size === 0) this.#movedMs = this.#options.now();
     this.#tasks.set(key, task);
     return task;
   }
@@ -306,9 +308,8 @@ export class ExpertFetcher {
 
   #problem(): string {
     if (this.#storage !== null) return this.#storage.error.message;
-    const stuck = this.#tasks.size > 0 && this.#running.size === 0;
     const [missing] = this.#tasks.values();
-    if (missing === undefined || !stuck || this.#options.now() - this.#movedMs < PROBLEM_AFTER_MS) return '';
+    if (missing === undefined || this.#options.now() - this.#movedMs < PROBLEM_AFTER_MS) return '';
     return this.#options.peers.problem(missing);
   }
 

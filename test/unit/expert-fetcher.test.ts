@@ -35,7 +35,11 @@ describe('fetching experts', function () {
   });
 
   /** A fetcher into the setting's directory that asks these; the first is main. */
-  async function create(addresses: string[], changes: Partial<ExpertFetcherOptions> = {}): Promise<ExpertFetcher> {
+  async function create(
+    addresses: string[],
+    changes: Partial<ExpertFetcherOptions> = {},
+    idleLimitMs?: number,
+  ): Promise<ExpertFetcher> {
     const manifest = readFileSync(join(pack.directory, 'manifest.json'));
     partial =
       (await PartialPack.resume(setting.directory).catch(() => null)) ??
@@ -49,7 +53,7 @@ describe('fetching experts', function () {
     };
     const peers = new PackPeers({
       ...{ packDigest: pack.packDigest, layers, experts, now, log },
-      connect: (address) => openPackSource(address, NETWORK),
+      connect: (address) => openPackSource(address, NETWORK, idleLimitMs),
       onDescribed: () => fetcher.peersChanged(),
     });
     const fetcher: ExpertFetcher = new ExpertFetcher({
@@ -155,6 +159,35 @@ describe('fetching experts', function () {
     await ready(fetcher);
     assert.ok(pieces > 5, 'the dying peer was not asked');
     assertFetched(everything);
+  });
+
+  it('asks another peer when one takes a read and sends nothing', async () => {
+    let reads = 0;
+    const stuck = interruptedShare(new PackShare(pack), () => {
+      reads += 1;
+      return delay(60_000, undefined, { ref: false });
+    });
+    const good = new PackShare(pack);
+    const fetcher = await create([await setting.serve(good), await setting.serve(stuck)], {}, 300);
+    await delay(200);
+    fetcher.need(everything);
+    await ready(fetcher);
+    assert.ok(reads > 0, 'the silent peer was not asked');
+    assertFetched(everything);
+  });
+
+  it('says that a peer sends nothing while the read is still open', async () => {
+    let reads = 0;
+    const stuck = interruptedShare(new PackShare(pack), () => {
+      reads += 1;
+      return delay(60_000, undefined, { ref: false });
+    });
+    const fetcher = await create([await setting.serve(stuck)]);
+    fetcher.need(everything);
+    await waitUntil('the peer is asked', () => reads > 0);
+    assert.equal(fetcher.progress.problem, '');
+    clockOffsetMs = 5000;
+    assert.match(fetcher.progress.problem, /sends nothing/);
   });
 
   it('does not ask peers that hold another pack', async () => {
