@@ -81,7 +81,12 @@ export class ExpertFetcher {
     this.#options = options;
     this.#partial = options.partial;
     this.#movedMs = options.now();
-    this.#completion = new FileCompletion(options.partial, options.peers, options.log);
+    this.#completion = new FileCompletion(
+      options.partial,
+      options.peers,
+      options.log,
+      options.requireRoom ?? requireFreeBytes,
+    );
   }
 
   get progress(): FetchProgress {

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ExpertFetcher, PackPeers, PackShare, PartialPack } from '../../engine/fetching/index.js';
@@ -9,7 +9,7 @@ import { OdmoeError } from '../../shared/errors/index.js';
 import { HeldExperts } from '../../shared/pack/held-experts.js';
 import type { Pack } from '../../shared/pack/open-pack.js';
 import type { ExpertPlace } from '../../shared/placement/index.js';
-import { openPackSource } from '../../shared/rpc/index.js';
+import { openPackSource, type ReadPackRequest } from '../../shared/rpc/index.js';
 import { waitUntil } from '../integration/harness/wait-until.js';
 import { FetchSetting, interruptedShare, NETWORK, SILENT, testPack } from './fetch-test-pack.js';
 
@@ -23,6 +23,7 @@ describe('fetching experts', function () {
   let clockOffsetMs: number;
   let partial: PartialPack;
   let warnings: string[];
+  let infos: string[];
 
   before(async () => {
     pack = await testPack();
@@ -32,6 +33,7 @@ describe('fetching experts', function () {
   beforeEach(() => {
     clockOffsetMs = 0;
     warnings = [];
+    infos = [];
   });
 
   /** A fetcher into the setting's directory that asks these; the first is main. */
@@ -48,6 +50,7 @@ describe('fetching experts', function () {
     const { layers, experts } = pack.shape;
     const log = {
       ...SILENT,
+      info: (event: string) => void infos.push(event),
       warn: (event: string) => void warnings.push(event),
       error: (event: string) => void warnings.push(event),
     };
@@ -264,6 +267,33 @@ describe('fetching experts', function () {
     await waitUntil('the pack is whole', () => partial.isWhole);
     const { openServedPack } = await import('../../engine/loading/index.js');
     assert.equal((await openServedPack(setting.directory)).packDigest, pack.packDigest);
+  });
+
+  it('writes no more of a file than the manifest names, and leaves nothing of it', async () => {
+    const share = new PackShare(pack);
+    const expertFiles = new Set(pack.manifest.files.map(({ name }) => name).filter((name) => /^experts-/.test(name)));
+    let surplus = 0;
+    const flooding = {
+      ...interruptedShare(share, () => undefined),
+      read: async function* (request: ReadPackRequest, signal: AbortSignal) {
+        yield* share.read(request, signal);
+        if (expertFiles.has(request.file)) return;
+        while (!signal.aborted && surplus < 1000) {
+          surplus += 1;
+          yield Buffer.alloc(1024);
+        }
+      },
+    };
+    const fetcher = await create([await setting.serve(flooding)]);
+    fetcher.need(everything);
+    await ready(fetcher);
+    await waitUntil('a file is refused', () => surplus > 0 && infos.includes('the pack cannot be completed yet'));
+    assert.ok(surplus < 1000, 'all that the peer sent was taken');
+    assert.deepEqual(
+      readdirSync(setting.directory).filter((name) => name.endsWith('.partial')),
+      [],
+    );
+    assert.equal(partial.isWhole, false);
   });
 
   it('ends at once when it is closed, whatever is under way', async () => {
