@@ -1,7 +1,7 @@
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import type { ExpertPlace } from '../../shared/placement/index.js';
-import { requireFreeBytes } from '../../shared/storage/storage-error.js';
+import { requireFreeBytes, writeFailure } from '../../shared/storage/storage-error.js';
 import { DamagedBytesError, downloadExpert, type Crc32c, type DownloadState } from './download-expert.js';
 import { FileCompletion } from './file-completion.js';
 import type { PackPeer, PackPeers } from './pack-peers.js';
@@ -262,7 +262,9 @@ export class ExpertFetcher {
         },
         signal: this.#stop.signal,
       });
-      await file.datasync();
+      await file.datasync().catch((thrown: unknown) => {
+        throw writeFailure(thrown, `${pack.directory}/${extent.file}`, null);
+      });
     } finally {
       await file.close();
     }
@@ -277,6 +279,8 @@ export class ExpertFetcher {
     } else if (error instanceof PeerFailure) {
       peers.failed(peer, error);
     } else {
+      // What was written before may not have reached the disk.
+      task.state.chunksDone = 0;
       if (this.#storage?.error.message !== error.message) log.error('experts cannot be kept', { error });
       this.#storage = { error, untilMs: this.#options.now() + STORAGE_PAUSE_MS };
       for (const { waiters } of this.#tasks.values()) for (const waiter of waiters) waiter.reject(error);

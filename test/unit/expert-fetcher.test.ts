@@ -261,6 +261,30 @@ describe('fetching experts', function () {
     assertFetched(everything);
   });
 
+  it('fetches an expert anew that the disk may have lost', async () => {
+    const fetcher = await create([await setting.serve(new PackShare(pack))]);
+    const openFile = partial.openExpertFile.bind(partial);
+    let losses = 0;
+    partial.openExpertFile = async (name) => {
+      const handle = await openFile(name);
+      if (losses > 0) return handle;
+      losses += 1;
+      handle.datasync = async () => {
+        const { size } = await handle.stat();
+        await handle.write(Buffer.alloc(size), 0, size, 0);
+        throw Object.assign(new Error('EIO: i/o error, fdatasync'), { code: 'EIO' });
+      };
+      return handle;
+    };
+    const lost = fetcher.awaitExpert(0, 0, never()) ?? Promise.resolve();
+    await assert.rejects(lost, { code: 'STORAGE_FAILED' });
+    clockOffsetMs = 10_000;
+    fetcher.need([{ layer: 0, expert: 0 }]);
+    await ready(fetcher);
+    assert.equal(losses, 1);
+    assertFetched([{ layer: 0, expert: 0 }]);
+  });
+
   it('makes the directory an ordinary pack when everything is there', async () => {
     const fetcher = await create([await setting.serve(new PackShare(pack))]);
     fetcher.need(everything);
