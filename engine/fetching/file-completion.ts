@@ -42,11 +42,22 @@ export class FileCompletion {
       for (const file of await this.partial.missingFiles()) await this.#fetch(file, signal);
       if (signal.aborted) return false;
       await this.partial.promote();
+      await this.#cleanUp();
       this.log.info('the pack is whole', { directory: this.partial.pack.directory });
       return true;
     } catch (thrown) {
       if (!signal.aborted) this.log.info('the pack cannot be completed yet', { error: toOdmoeError(thrown) });
       return false;
+    }
+  }
+
+  /** The pack is whole, whatever of the fetch stays beside it. */
+  async #cleanUp(): Promise<void> {
+    try {
+      await this.partial.cleanUp();
+    } catch (thrown) {
+      const { directory } = this.partial.pack;
+      this.log.warn('what the fetch left cannot be removed', { directory, error: toOdmoeError(thrown) });
     }
   }
 
