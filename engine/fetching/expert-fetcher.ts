@@ -37,7 +37,7 @@ export interface ExpertFetcherOptions {
   peers: PackPeers;
   crc32c: Crc32c;
   /** Throws STORAGE_FULL when the disk of the directory has not so much room. */
-  requireRoom?(directory: string, bytes: number): Promise<void>;
+  requireRoom?: (directory: string, bytes: number) => Promise<void>;
   now(): number;
   log: Logger;
   /** An expert has come, or the directory has become a whole pack. */

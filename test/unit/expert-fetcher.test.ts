@@ -304,7 +304,7 @@ describe('fetching experts', function () {
         if (expertFiles.has(request.file)) return;
         while (!signal.aborted && surplus < 1000) {
           surplus += 1;
-          yield Buffer.alloc(1024);
+          yield { bytes: Buffer.alloc(64 * 1024) };
         }
       },
     };
