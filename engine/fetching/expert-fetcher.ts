@@ -1,7 +1,7 @@
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import type { ExpertPlace } from '../../shared/placement/index.js';
-import { requireFreeBytes } from '../../shared/storage/storage-error.js';
+import { requireFreeBytes, writeFailure } from '../../shared/storage/storage-error.js';
 import { DamagedBytesError, downloadExpert, type Crc32c, type DownloadState } from './download-expert.js';
 import { FileCompletion } from './file-completion.js';
 import type { PackPeer, PackPeers } from './pack-peers.js';
@@ -37,7 +37,7 @@ export interface ExpertFetcherOptions {
   peers: PackPeers;
   crc32c: Crc32c;
   /** Throws STORAGE_FULL when the disk of the directory has not so much room. */
-  requireRoom?(directory: string, bytes: number): Promise<void>;
+  requireRoom?: (directory: string, bytes: number) => Promise<void>;
   now(): number;
   log: Logger;
   /** An expert has come, or the directory has become a whole pack. */
@@ -81,7 +81,12 @@ export class ExpertFetcher {
     this.#options = options;
     this.#partial = options.partial;
     this.#movedMs = options.now();
-    this.#completion = new FileCompletion(options.partial, options.peers, options.log);
+    this.#completion = new FileCompletion(
+      options.partial,
+      options.peers,
+      options.log,
+      options.requireRoom ?? requireFreeBytes,
+    );
   }
 
   get progress(): FetchProgress {
@@ -166,6 +171,8 @@ export class ExpertFetcher {
       ...{ layer, expert, state: { chunksDone: 0 }, running: false },
       ...{ waiters: new Set<Waiter>(), urgentSinceMs: 0 },
     };
+    // Nothing was to come until now.
+    if (this.#tasks.size === 0) this.#movedMs = this.#options.now();
     this.#tasks.set(key, task);
     return task;
   }
@@ -255,7 +262,9 @@ export class ExpertFetcher {
         },
         signal: this.#stop.signal,
       });
-      await file.datasync();
+      await file.datasync().catch((thrown: unknown) => {
+        throw writeFailure(thrown, `${pack.directory}/${extent.file}`, null);
+      });
     } finally {
       await file.close();
     }
@@ -270,6 +279,8 @@ export class ExpertFetcher {
     } else if (error instanceof PeerFailure) {
       peers.failed(peer, error);
     } else {
+      // What was written before may not have reached the disk.
+      task.state.chunksDone = 0;
       if (this.#storage?.error.message !== error.message) log.error('experts cannot be kept', { error });
       this.#storage = { error, untilMs: this.#options.now() + STORAGE_PAUSE_MS };
       for (const { waiters } of this.#tasks.values()) for (const waiter of waiters) waiter.reject(error);
@@ -306,9 +317,8 @@ export class ExpertFetcher {
 
   #problem(): string {
     if (this.#storage !== null) return this.#storage.error.message;
-    const stuck = this.#tasks.size > 0 && this.#running.size === 0;
     const [missing] = this.#tasks.values();
-    if (missing === undefined || !stuck || this.#options.now() - this.#movedMs < PROBLEM_AFTER_MS) return '';
+    if (missing === undefined || this.#options.now() - this.#movedMs < PROBLEM_AFTER_MS) return '';
     return this.#options.peers.problem(missing);
   }
 

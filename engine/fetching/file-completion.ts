@@ -23,6 +23,7 @@ export class FileCompletion {
     private readonly partial: PartialPack,
     private readonly peers: PackPeers,
     private readonly log: Logger,
+    private readonly requireRoom: (directory: string, bytes: number) => Promise<void>,
   ) {}
 
   /** Every expert is here, and the pack is not whole. */
@@ -41,11 +42,22 @@ export class FileCompletion {
       for (const file of await this.partial.missingFiles()) await this.#fetch(file, signal);
       if (signal.aborted) return false;
       await this.partial.promote();
+      await this.#cleanUp();
       this.log.info('the pack is whole', { directory: this.partial.pack.directory });
       return true;
     } catch (thrown) {
       if (!signal.aborted) this.log.info('the pack cannot be completed yet', { error: toOdmoeError(thrown) });
       return false;
+    }
+  }
+
+  /** The pack is whole, whatever of the fetch stays beside it. */
+  async #cleanUp(): Promise<void> {
+    try {
+      await this.partial.cleanUp();
+    } catch (thrown) {
+      const { directory } = this.partial.pack;
+      this.log.warn('what the fetch left cannot be removed', { directory, error: toOdmoeError(thrown) });
     }
   }
 
@@ -65,32 +77,42 @@ export class FileCompletion {
     }
   }
 
-  async #receive(source: PackSource, { name, size_bytes, sha256 }: ManifestFile, signal: AbortSignal): Promise<void> {
-    const { directory, packDigest } = this.partial.pack;
-    const path = join(directory, name);
+  async #receive(source: PackSource, file: ManifestFile, signal: AbortSignal): Promise<void> {
+    const { directory } = this.partial.pack;
+    const path = join(directory, file.name);
+    await this.requireRoom(directory, file.size_bytes);
+    try {
+      await this.#write(source, file, path + PARTIAL_SUFFIX, signal);
+      await rename(path + PARTIAL_SUFFIX, path);
+    } catch (thrown) {
+      await rm(path + PARTIAL_SUFFIX, { force: true });
+      throw writeFailure(thrown, path, file.size_bytes);
+    }
+  }
+
+  /** Never writes more than the manifest names, whatever the peer sends. */
+  async #write(source: PackSource, file: ManifestFile, path: string, signal: AbortSignal): Promise<void> {
+    const { name, size_bytes, sha256 } = file;
+    const request = { packDigest: this.partial.pack.packDigest, file: name, offsetBytes: 0, lengthBytes: size_bytes };
     const hash = createHash('sha256');
-    const handle = await open(path + PARTIAL_SUFFIX, 'w').catch((thrown: unknown) => {
-      throw writeFailure(thrown, path, size_bytes);
-    });
+    const handle = await open(path, 'w');
     let received = 0;
     try {
-      const request = { packDigest, file: name, offsetBytes: 0, lengthBytes: size_bytes };
       // Nothing can be read of an empty file.
       for await (const piece of size_bytes === 0 ? [] : fromPeer(source.read(request, signal))) {
-        hash.update(piece);
         received += piece.length;
-        await handle.writeFile(piece).catch((thrown: unknown) => {
-          throw writeFailure(thrown, path, size_bytes - received);
-        });
+        if (received > size_bytes) {
+          throw new PeerFailure('PROTOCOL_VIOLATION', `${name} came with more bytes than were asked for`);
+        }
+        hash.update(piece);
+        await handle.writeFile(piece);
       }
       await handle.sync();
     } finally {
       await handle.close();
     }
     if (received !== size_bytes || hash.digest('hex') !== sha256) {
-      await rm(path + PARTIAL_SUFFIX, { force: true });
       throw new DamagedBytesError('PACK_CORRUPT', `${name} came with other bytes than the manifest names`);
     }
-    await rename(path + PARTIAL_SUFFIX, path);
   }
 }

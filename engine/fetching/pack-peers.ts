@@ -146,9 +146,9 @@ export class PackPeers {
   problem({ layer, expert }: ExpertPlace): string {
     if (this.#peers.size === 0) return 'no daemon is known that could be asked for experts';
     const place = layer * this.#options.experts + expert;
-    const reasons = [...this.#peers.values()].map(({ address, problem, damagedExperts }) => {
+    const reasons = [...this.#peers.values()].map(({ address, problem, damagedExperts, streams }) => {
       const reason = damagedExperts.get(place)?.error ?? problem;
-      return `${address}: ${reason?.message ?? 'has not got it'}`;
+      return `${address}: ${reason?.message ?? (streams > 0 ? 'sends nothing' : 'has not got it')}`;
     });
     return `nobody gives what is missing (${reasons.join('; ')})`;
   }

@@ -163,13 +163,24 @@ export class PartialPack {
     }
     try {
       await rename(join(directory, FETCH_MANIFEST_FILE), join(directory, MANIFEST_FILE));
-      await syncDirectory(directory);
     } catch (thrown) {
       throw writeFailure(thrown, join(directory, MANIFEST_FILE), null);
     }
-    await this.journal.remove();
-    await this.lock.release();
     this.whole = true;
+  }
+
+  /** Removes what the fetch needed from a pack that is whole; what it cannot remove does no harm. @throws STORAGE_FAILED */
+  async cleanUp(): Promise<void> {
+    const { directory } = this.pack;
+    try {
+      // The journal stays until the manifest's new name is on the disk: a crash may undo the renaming.
+      await syncDirectory(directory);
+      await this.journal.remove();
+    } catch (thrown) {
+      throw writeFailure(thrown, directory, null);
+    } finally {
+      await this.lock.release();
+    }
   }
 
   async close(): Promise<void> {

@@ -35,6 +35,9 @@ export const PACK_PIECES_HELD_LIMIT = 4;
 /** Replies of a stream that wait for their reader before the next one is made. */
 export const REPLIES_HELD_LIMIT = 16;
 
+/** How long a peer may send nothing of what it was asked for before the call is given up. */
+export const PIECE_IDLE_LIMIT_MS = 15_000;
+
 /** Daemons that a worker asks for what it lacks. */
 export const PACK_SOURCES_LIMIT = 64;
 

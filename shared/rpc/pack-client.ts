@@ -5,7 +5,7 @@ import type { ErrorCode } from '../errors/index.js';
 import { callOver } from './calls.js';
 import { openChannel, type Channel } from './channel.js';
 import { PACK_DESCRIBE, PACK_MANIFEST, PACK_READ, type RpcMethod } from './codecs.js';
-import { PACK_PIECES_HELD_LIMIT, PACK_WINDOW_BYTES } from './limits.js';
+import { PACK_PIECES_HELD_LIMIT, PACK_WINDOW_BYTES, PIECE_IDLE_LIMIT_MS } from './limits.js';
 import type { PackDescription, PackPiece, ReadPackRequest } from './messages.js';
 import { readReplies } from './reply-reader.js';
 import { fromServiceError } from './rpc-errors.js';
@@ -17,7 +17,7 @@ const raw = (bytes: Buffer): Buffer => bytes;
 
 /**
  * Whom pieces of a pack can be asked for. Rejects with the peer's code, or WORKER_LOST when the connection fails, after which it
- * is of no more use.
+ * is of no more use, or when nothing comes for the idle limit.
  */
 export interface PackSource {
   describe(timeoutMs: number): Promise<PackDescription>;
@@ -27,7 +27,12 @@ export interface PackSource {
   close(): void;
 }
 
-export function openPackSource(address: string, network: NodeSettings['network']): PackSource {
+/** `idleLimitMs`: the longest wait for a next piece. */
+export function openPackSource(
+  address: string,
+  network: NodeSettings['network'],
+  idleLimitMs = PIECE_IDLE_LIMIT_MS,
+): PackSource {
   const channel = openChannel(address, network, PACK_WINDOW_BYTES);
   return {
     describe: async (timeoutMs) => {
@@ -37,8 +42,8 @@ export function openPackSource(address: string, network: NodeSettings['network']
         throw fromServiceError(thrown, LOST, address);
       }
     },
-    read: (request, signal) => pieces(channel, address, PACK_READ, request, signal),
-    manifest: (packDigest, signal) => pieces(channel, address, PACK_MANIFEST, { packDigest }, signal),
+    read: (request, signal) => pieces(channel, address, PACK_READ, request, signal, idleLimitMs),
+    manifest: (packDigest, signal) => pieces(channel, address, PACK_MANIFEST, { packDigest }, signal, idleLimitMs),
     close: () => {
       channel.close();
     },
@@ -51,6 +56,7 @@ async function* pieces<Request>(
   method: RpcMethod<Request, PackPiece>,
   request: Request,
   signal: AbortSignal,
+  idleLimitMs: number,
 ): AsyncGenerator<Uint8Array, void, undefined> {
   const call = client.makeServerStreamRequest(method.path, raw, raw, method.request.encode(request), new Metadata());
   const cancel = (): void => {
@@ -59,7 +65,7 @@ async function* pieces<Request>(
   signal.addEventListener('abort', cancel, { once: true });
   if (signal.aborted) cancel();
   try {
-    for await (const message of readReplies(call, address, LOST, PACK_PIECES_HELD_LIMIT)) {
+    for await (const message of readReplies(call, address, LOST, PACK_PIECES_HELD_LIMIT, idleLimitMs)) {
       yield method.reply.decode(message).bytes;
     }
   } finally {

@@ -1,16 +1,18 @@
 import type { ClientReadableStream } from '@grpc/grpc-js';
-import type { ErrorCode, OdmoeError } from '../errors/index.js';
+import { OdmoeError, type ErrorCode } from '../errors/index.js';
 import { fromServiceError } from './rpc-errors.js';
 
 /**
  * The call's messages in order, all of them even when an error follows; then the error is thrown. `heldLimit`: messages held for a
- * slow reader before the sender is made to wait.
+ * slow reader before the sender is made to wait. `idleLimitMs`: the longest wait for a next message, after which the call is cancelled and
+ * fails with the lost code; the reader's own pauses do not count.
  */
 export async function* readReplies(
   call: ClientReadableStream<Buffer>,
   peer: string,
   lostCode: ErrorCode,
   heldLimit: number,
+  idleLimitMs = Infinity,
 ): AsyncGenerator<Buffer, void, undefined> {
   const arrived: Buffer[] = [];
   let error: OdmoeError | null = null;
@@ -38,10 +40,23 @@ export async function* readReplies(
       await new Promise((resolve) => setImmediate(resolve));
       if (error !== null) throw error as OdmoeError;
       return;
-    } else {
-      await new Promise<void>((resolve) => {
-        wake = resolve;
-      });
+    } else if (!(await arrives((resolve) => (wake = resolve), idleLimitMs))) {
+      call.cancel();
+      throw new OdmoeError(
+        lostCode,
+        `${peer} has sent nothing for ${idleLimitMs / 1000} s: is it overloaded or suspended?`,
+      );
     }
   }
+}
+
+/** False when the limit passes first; no limit: Infinity. */
+function arrives(listen: (resolve: () => void) => void, limitMs: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const timer = Number.isFinite(limitMs) ? setTimeout(resolve, limitMs, false) : undefined;
+    listen(() => {
+      clearTimeout(timer);
+      resolve(true);
+    });
+  });
 }

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ExpertFetcher, PackPeers, PackShare, PartialPack } from '../../engine/fetching/index.js';
@@ -9,7 +9,7 @@ import { OdmoeError } from '../../shared/errors/index.js';
 import { HeldExperts } from '../../shared/pack/held-experts.js';
 import type { Pack } from '../../shared/pack/open-pack.js';
 import type { ExpertPlace } from '../../shared/placement/index.js';
-import { openPackSource } from '../../shared/rpc/index.js';
+import { openPackSource, type ReadPackRequest } from '../../shared/rpc/index.js';
 import { waitUntil } from '../integration/harness/wait-until.js';
 import { FetchSetting, interruptedShare, NETWORK, SILENT, testPack } from './fetch-test-pack.js';
 
@@ -23,6 +23,7 @@ describe('fetching experts', function () {
   let clockOffsetMs: number;
   let partial: PartialPack;
   let warnings: string[];
+  let infos: string[];
 
   before(async () => {
     pack = await testPack();
@@ -32,10 +33,15 @@ describe('fetching experts', function () {
   beforeEach(() => {
     clockOffsetMs = 0;
     warnings = [];
+    infos = [];
   });
 
   /** A fetcher into the setting's directory that asks these; the first is main. */
-  async function create(addresses: string[], changes: Partial<ExpertFetcherOptions> = {}): Promise<ExpertFetcher> {
+  async function create(
+    addresses: string[],
+    changes: Partial<ExpertFetcherOptions> = {},
+    idleLimitMs?: number,
+  ): Promise<ExpertFetcher> {
     const manifest = readFileSync(join(pack.directory, 'manifest.json'));
     partial =
       (await PartialPack.resume(setting.directory).catch(() => null)) ??
@@ -44,12 +50,13 @@ describe('fetching experts', function () {
     const { layers, experts } = pack.shape;
     const log = {
       ...SILENT,
+      info: (event: string) => void infos.push(event),
       warn: (event: string) => void warnings.push(event),
       error: (event: string) => void warnings.push(event),
     };
     const peers = new PackPeers({
       ...{ packDigest: pack.packDigest, layers, experts, now, log },
-      connect: (address) => openPackSource(address, NETWORK),
+      connect: (address) => openPackSource(address, NETWORK, idleLimitMs),
       onDescribed: () => fetcher.peersChanged(),
     });
     const fetcher: ExpertFetcher = new ExpertFetcher({
@@ -157,6 +164,35 @@ describe('fetching experts', function () {
     assertFetched(everything);
   });
 
+  it('asks another peer when one takes a read and sends nothing', async () => {
+    let reads = 0;
+    const stuck = interruptedShare(new PackShare(pack), () => {
+      reads += 1;
+      return delay(60_000, undefined, { ref: false });
+    });
+    const good = new PackShare(pack);
+    const fetcher = await create([await setting.serve(good), await setting.serve(stuck)], {}, 300);
+    await delay(200);
+    fetcher.need(everything);
+    await ready(fetcher);
+    assert.ok(reads > 0, 'the silent peer was not asked');
+    assertFetched(everything);
+  });
+
+  it('says that a peer sends nothing while the read is still open', async () => {
+    let reads = 0;
+    const stuck = interruptedShare(new PackShare(pack), () => {
+      reads += 1;
+      return delay(60_000, undefined, { ref: false });
+    });
+    const fetcher = await create([await setting.serve(stuck)]);
+    fetcher.need(everything);
+    await waitUntil('the peer is asked', () => reads > 0);
+    assert.equal(fetcher.progress.problem, '');
+    clockOffsetMs = 5000;
+    assert.match(fetcher.progress.problem, /sends nothing/);
+  });
+
   it('does not ask peers that hold another pack', async () => {
     let asked = false;
     const share = new PackShare(pack);
@@ -225,12 +261,63 @@ describe('fetching experts', function () {
     assertFetched(everything);
   });
 
+  it('fetches an expert anew that the disk may have lost', async () => {
+    const fetcher = await create([await setting.serve(new PackShare(pack))]);
+    const openFile = partial.openExpertFile.bind(partial);
+    let losses = 0;
+    partial.openExpertFile = async (name) => {
+      const handle = await openFile(name);
+      if (losses > 0) return handle;
+      losses += 1;
+      handle.datasync = async () => {
+        const { size } = await handle.stat();
+        await handle.write(Buffer.alloc(size), 0, size, 0);
+        throw Object.assign(new Error('EIO: i/o error, fdatasync'), { code: 'EIO' });
+      };
+      return handle;
+    };
+    const lost = fetcher.awaitExpert(0, 0, never()) ?? Promise.resolve();
+    await assert.rejects(lost, { code: 'STORAGE_FAILED' });
+    clockOffsetMs = 10_000;
+    fetcher.need([{ layer: 0, expert: 0 }]);
+    await ready(fetcher);
+    assert.equal(losses, 1);
+    assertFetched([{ layer: 0, expert: 0 }]);
+  });
+
   it('makes the directory an ordinary pack when everything is there', async () => {
     const fetcher = await create([await setting.serve(new PackShare(pack))]);
     fetcher.need(everything);
     await waitUntil('the pack is whole', () => partial.isWhole);
     const { openServedPack } = await import('../../engine/loading/index.js');
     assert.equal((await openServedPack(setting.directory)).packDigest, pack.packDigest);
+  });
+
+  it('writes no more of a file than the manifest names, and leaves nothing of it', async () => {
+    const share = new PackShare(pack);
+    const expertFiles = new Set(pack.manifest.files.map(({ name }) => name).filter((name) => /^experts-/.test(name)));
+    let surplus = 0;
+    const flooding = {
+      ...interruptedShare(share, () => undefined),
+      read: async function* (request: ReadPackRequest, signal: AbortSignal) {
+        yield* share.read(request, signal);
+        if (expertFiles.has(request.file)) return;
+        while (!signal.aborted && surplus < 1000) {
+          surplus += 1;
+          yield { bytes: Buffer.alloc(64 * 1024) };
+        }
+      },
+    };
+    const fetcher = await create([await setting.serve(flooding)]);
+    fetcher.need(everything);
+    await ready(fetcher);
+    await waitUntil('a file is refused', () => surplus > 0 && infos.includes('the pack cannot be completed yet'));
+    assert.ok(surplus < 1000, 'all that the peer sent was taken');
+    assert.deepEqual(
+      readdirSync(setting.directory).filter((name) => name.endsWith('.partial')),
+      [],
+    );
+    assert.equal(partial.isWhole, false);
   });
 
   it('ends at once when it is closed, whatever is under way', async () => {

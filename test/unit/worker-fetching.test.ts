@@ -10,7 +10,7 @@ import { TestLog } from '../integration/harness/test-log.js';
 
 const MAIN: NodeIdentity = {
   ...{ id: 'm', role: 'ROLE_MAIN', cluster: 'home', protocolVersion: PROTOCOL_VERSION, modelName: 'x' },
-  ...{ packDigest: 'd', bootId: 'b', address: '', device: 'cpu' },
+  ...{ packDigest: 'd'.repeat(64), bootId: 'b', address: '', device: 'cpu' },
 };
 
 describe('a worker without a pack', () => {
@@ -19,6 +19,9 @@ describe('a worker without a pack', () => {
     assert.match(problemOf(MAIN, { cluster: 'lab' }) ?? '', /"home".*"lab".*--cluster/);
     assert.match(problemOf({ ...MAIN, role: 'ROLE_SHADOW' }, { cluster: 'home' }) ?? '', /no main/);
     assert.match(problemOf({ ...MAIN, protocolVersion: 99 }, { cluster: 'home' }) ?? '', /protocol 99/);
+    for (const packDigest of ['', '../../../etc', 'D'.repeat(64), 'd'.repeat(63), `${'d'.repeat(64)}\n`]) {
+      assert.match(problemOf({ ...MAIN, packDigest }, { cluster: 'home' }) ?? '', /SHA-256/);
+    }
   });
 
   it('keeps it where the user keeps data', () => {

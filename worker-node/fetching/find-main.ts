@@ -6,6 +6,7 @@ import type { Logger } from '../../shared/log/index.js';
 import { identifyPeer, PROTOCOL_VERSION, type NodeIdentity } from '../../shared/rpc/index.js';
 
 const IDENTIFY_TIMEOUT_MS = 2000;
+const PACK_DIGEST = /^[0-9a-f]{64}$/;
 
 export interface FoundMain {
   address: string;
@@ -68,6 +69,10 @@ export function problemOf(identity: NodeIdentity, settings: Pick<NodeSettings, '
   }
   if (identity.protocolVersion !== PROTOCOL_VERSION) {
     return `main ${identity.id} speaks protocol ${identity.protocolVersion}, this worker ${PROTOCOL_VERSION}: install the same version of odmoe on both`;
+  }
+  // It becomes the name of a directory.
+  if (!PACK_DIGEST.test(identity.packDigest)) {
+    return `main ${identity.id} names no pack by a SHA-256 digest: install the same version of odmoe on both`;
   }
   return null;
 }
