@@ -13,7 +13,7 @@ import { expertBytes, fitProfile, type MachineProfile, type MeasuredLoads } from
 import type { SlotSizes } from './slot-sizes.js';
 
 /** Rounds of loads, and how long they may take before no further one is begun. */
-const ROUNDS = 12;
+const ROUNDS = 24;
 const PROFILE_LIMIT_MS = 4000;
 /** Of the machine's memory, what the page cache may hold of a model in the long run. */
 const CACHED_SHARE = 0.5;
@@ -23,8 +23,8 @@ const STATES = ['missing', 'exponent', 'signMantissa', 'compressed'] as const sa
 /**
  * u, v, c, rho and L of ZipMoE (section 3.3, appendix C) by loading experts from all over a pack from each of the four states that a cache
  * can leave them in, and executing them. `atOnce` of them are loaded together, as a layer's are: reading, decompressing and
- * executing then get in each other's way as they will. Medians of the rounds count, so that a machine that is busy for a moment
- * does not; the first round counts only where it is the only one. Takes device memory for `atOnce` slots and entries of each kind.
+ * executing then get in each other's way as they will. The lower quartile of the rounds counts, so that a machine that is busy for a
+ * moment does not; the first round counts only where it is the only one. Takes device memory for `atOnce` slots and entries of each kind.
  *
  * Each round's experts are loaded once before that is timed, so that all four states find their files in the same place: in the page
  * cache where the machine's memory could hold the model's experts, otherwise in storage, past the page cache.
@@ -52,7 +52,7 @@ export async function profileLoading(
   } finally {
     slots.dispose();
   }
-  return fitProfile(medians(rounds.slice(-Math.max(1, rounds.length - 1))), bytes, loader.decompressionThreads);
+  return fitProfile(quietRounds(rounds.slice(-Math.max(1, rounds.length - 1))), bytes, loader.decompressionThreads);
 }
 
 /** From all over the model. */
@@ -112,8 +112,8 @@ function keepAll(slot: number): LoadRequest {
   return { ...FROM_STORAGE, exponents: read, signMantissa: read };
 }
 
-function medians(rounds: readonly MeasuredLoads[]): MeasuredLoads {
-  const of = (figure: (round: MeasuredLoads) => number): number => median(rounds.map(figure));
+function quietRounds(rounds: readonly MeasuredLoads[]): MeasuredLoads {
+  const of = (figure: (round: MeasuredLoads) => number): number => lowerQuartile(rounds.map(figure));
   return {
     atOnce: rounds[0]?.atOnce ?? 1,
     makespanMs: {
@@ -132,7 +132,7 @@ function mean(values: readonly number[]): number {
   return values.reduce((sum, value) => sum + value, 0) / values.length;
 }
 
-function median(values: readonly number[]): number {
+function lowerQuartile(values: readonly number[]): number {
   const sorted = [...values].sort((left, right) => left - right);
-  return sorted[Math.floor(sorted.length / 2)] ?? 0;
+  return sorted[Math.floor(sorted.length / 4)] ?? 0;
 }

@@ -53,7 +53,7 @@ const CLIMB_STEPS = 100;
  * A plan with parts of experts must promise this much against whole experts alone. Below it the model's own error decides, and whole
  * experts leave the processor to others.
  */
-const LEAST_GAIN = 0.05;
+const LEAST_GAIN = 0.07;
 
 /**
  * How to divide a budget among the pools (ZipMoE Algorithm 4): a grid over the pools' shares, then steps of single experts
