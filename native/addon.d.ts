@@ -21,8 +21,44 @@ export interface DeviceOptions {
   instructionSet: 'auto' | 'avx512' | 'avx2' | 'neon' | 'scalar';
   /** 0: as many as the process may use. */
   threads: number;
-  /** 0: no limit. */
+  /** 0: no limit. Under emulation: of the profiled device. */
   budgetBytes: number;
+}
+
+/** Time of an operator on some rows (tokens): overheadMs + max(weightsMs, rows * rowMs). */
+export interface OperatorTime {
+  overheadMs: number;
+  /** Reading its weights. */
+  weightsMs: number;
+  /** Multiplying one row by them. */
+  rowMs: number;
+}
+
+/**
+ * A device whose time and memory are those that a profiled device would need for a profiled model, while the arithmetic is the
+ * processor's. An operation ends when the profiled one would, or when the arithmetic is done if that takes longer. Memory
+ * is counted in bytes of the profiled model (usedBytes, highWaterBytes, budgetBytes, slotBytes): what exceeds budgetBytes is refused.
+ */
+export interface DeviceEmulation {
+  /** Attention, norms and gate of one layer: Pass.attend, and each layer of Pass.forward. */
+  denseLayer: OperatorTime;
+  /** One expert: ExpertSlots.execute, and each activated expert of each layer of Pass.forward, one after the other. */
+  expert: OperatorTime;
+  /** Pass.logits. */
+  lmHead: OperatorTime;
+  /** One expert from storage into a slot; a slot's reads share it by their bytes. Loads of one device share its link. */
+  loadMs: number;
+  /** Embedding, LM head and final norm. */
+  outerBytes: number;
+  /** All dense weights of one layer. */
+  denseLayerBytes: number;
+  /** A resident expert. */
+  expertBytes: number;
+  /** A slot for one expert, and what slots share. */
+  slotBytes: number;
+  slotSharedBytes: number;
+  /** Keys and values of one position in one layer. */
+  keyValueRowBytes: number;
 }
 
 export interface DeviceInfo {
@@ -103,6 +139,8 @@ export interface Pass {
   forward(onGate: ((layer: number, choice: GateChoice) => void) | null): Promise<void>;
   /** Final norm and LM head for the rows named: rows.length x vocabSize. */
   logits(rows: Int32Array): Promise<Float32Array>;
+  /** Ends a forward that is under way before its next layer: it rejects with CANCELLED. Nothing where none is. */
+  cancel(): void;
   dispose(): void;
 }
 
@@ -248,7 +286,8 @@ export interface Addon {
   readonly version: string;
   /** Instruction sets usable here, widest first. */
   instructionSets(): string[];
-  openDevice(options: DeviceOptions): Device;
+  /** emulation: null: the device is what it is. */
+  openDevice(options: DeviceOptions, emulation: DeviceEmulation | null): Device;
   createModel(device: Device, shape: ModelShape): Model;
   /** maxRows: rows of the largest execute. Rejects with DEVICE_OUT_OF_MEMORY when the budget does not hold the slots. */
   createExpertSlots(
@@ -279,6 +318,11 @@ export interface Addon {
   ): Promise<CodecSpeed>;
   /** How fast the first `bytes` of a file are read, one read after another, for about so long. */
   measureReads(path: string, bytes: number, milliseconds: number): Promise<ReadSpeed>;
+  /**
+   * Resolves when CLOCK_MONOTONIC (process.hrtime) has come to that time, at most about 0.1 ms later; without burning a core. Times
+   * that have passed resolve at once.
+   */
+  waitUntil(monotonicMs: number): Promise<void>;
   /** Linux: the process gets SIGKILL when its parent dies, so that a demo leaves nothing behind; elsewhere nothing. */
   exitWithParent(): void;
   /** Memory read bandwidth and FP32 FMA peak of this machine with the device's number of threads, measured for `milliseconds` each. */

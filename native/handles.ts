@@ -3,6 +3,7 @@ import { OdmoeError } from '../shared/errors/index.js';
 import type { DenseRole, ExpertSource, ModelShape, TensorSource, WeightFormat } from '../shared/model/tensor-source.js';
 import type {
   Device,
+  DeviceEmulation,
   DeviceInfo,
   DeviceOptions,
   ExpertBenchOptions,
@@ -130,6 +131,12 @@ class CheckedPass implements Pass {
     return await awaiting(() => this.handle.logits(rows));
   }
 
+  cancel(): void {
+    calling(() => {
+      this.handle.cancel();
+    });
+  }
+
   dispose(): void {
     this.handle.dispose();
   }
@@ -236,11 +243,11 @@ function handleOf(device: Device): Device {
   throw new OdmoeError('INTERNAL', 'native call: a device that openDevice did not open');
 }
 
-/** Throws DEVICE_UNAVAILABLE when the native library or the instruction set cannot be used. */
-export function openDevice(options: DeviceOptions): Device {
+/** `emulation`: null: the device is what it is. Throws DEVICE_UNAVAILABLE when the native library or the instruction set cannot be used. */
+export function openDevice(options: DeviceOptions, emulation: DeviceEmulation | null = null): Device {
   checkInteger('threads', options.threads, 0, LARGEST_THREADS);
   checkInteger('budgetBytes', options.budgetBytes, 0, Number.MAX_SAFE_INTEGER);
-  return new CheckedDevice(calling(() => addon().openDevice(options)));
+  return new CheckedDevice(calling(() => addon().openDevice(options, emulation)));
 }
 
 /** An empty model: weights are loaded one by one. Throws MODEL_UNSUPPORTED. */

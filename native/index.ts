@@ -8,6 +8,7 @@ import { checkBytes, checkCodec, checkInteger, checkSplit } from './argument-che
 export type {
   CodecSpeed,
   Device,
+  DeviceEmulation,
   DeviceInfo,
   DeviceOptions,
   ExpertOrder,
@@ -20,6 +21,7 @@ export type {
   LoadOutcome,
   LoadRequest,
   Model,
+  OperatorTime,
   PartPlan,
   Pass,
   ReadSpeed,
@@ -134,6 +136,11 @@ export function exitWithParent(): void {
   calling(() => {
     addon().exitWithParent();
   });
+}
+
+/** Resolves at that time of CLOCK_MONOTONIC (process.hrtime), about 0.1 ms later at most; a time that has passed: at once. */
+export async function waitUntil(monotonicMs: number): Promise<void> {
+  await awaiting(() => addon().waitUntil(monotonicMs));
 }
 
 /** Instruction sets usable here, widest first. */

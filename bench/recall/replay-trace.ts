@@ -22,6 +22,9 @@ export async function replayTrace(
     alignKvPeriod: periods.keyValue,
     promptTokens: promptIds.length,
     maxPositions: promptIds.length + tokenIds.length,
+    optimistic: false,
+    spread: false,
+    sampling: null,
   });
   const predicted: number[][][] = [];
   try {

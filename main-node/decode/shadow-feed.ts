@@ -87,6 +87,9 @@ export class ShadowFeed {
         alignKvPeriod: this.options.align.keyValuePeriod,
         promptTokens: this.options.promptTokens,
         maxPositions: this.options.maxPositions,
+        optimistic: false,
+        spread: false,
+        sampling: null,
       },
     });
     this.sent.fill(0);
@@ -100,7 +103,15 @@ export class ShadowFeed {
 
   /** main runs `tokenId` at `position` now. */
   token(position: number, tokenId: number): void {
-    const token = { epoch: this.currentEpoch(), sequence: this.options.sequence, position, tokenId };
+    const token = {
+      epoch: this.currentEpoch(),
+      sequence: this.options.sequence,
+      position,
+      tokenId,
+      rows: 1,
+      nextRows: 1,
+      branch: 0,
+    };
     this.shadow?.send({ kind: 'token', token });
   }
 

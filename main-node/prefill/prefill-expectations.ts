@@ -31,7 +31,8 @@ export class PrefillExpectations {
     if (placement === null) return;
     this.ahead = { placement, position, layer };
     for (const [workerId, experts] of expertsByWorker(placement, layer)) {
-      const prediction = { epoch: placement.epoch, sequence: this.sequence, position, layer, experts };
+      const place = { epoch: placement.epoch, sequence: this.sequence, position, layer };
+      const prediction = { ...place, experts, workers: [], restart: false };
       this.targets.worker(workerId)?.sendPrediction(prediction);
     }
   }

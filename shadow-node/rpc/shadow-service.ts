@@ -78,7 +78,7 @@ export class ShadowService implements PredictorEvents {
   onPrediction(sequence: number, prediction: LayerPrediction, late: boolean): void {
     if (this.main === null) return;
     const { placement } = this;
-    const message = { epoch: placement?.epoch ?? 0, sequence, ...prediction };
+    const message = { epoch: placement?.epoch ?? 0, sequence, ...prediction, workers: [], restart: false };
     if (!late && placement !== null) this.tellWorkers(placement, message);
     this.main.stream.send({ kind: 'prediction', prediction: message });
   }

@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { THREADS_LIMIT } from './whole-number-flag.js';
 import { CACHE_POLICIES } from '../planner/index.js';
 import { parseByteSize } from './byte-size.js';
+import { EXPERT_STORAGES } from './node-settings.js';
 
 export const DEFAULT_CLUSTER = 'odmoe';
 export const WORKER_BUDGET_DEFAULT_BYTES = 1024 ** 3;
@@ -47,6 +48,10 @@ export const PRECISIONS = ['int8', 'fp16', 'nf4'] as const;
 export const LOG_LEVELS = ['error', 'warn', 'info', 'debug'] as const;
 export const LOG_FORMATS = ['text', 'json'] as const;
 export const PROVIDERS = ['mdns', 'static'] as const;
+export const PREDICTION_SOURCES = ['sep', 'random', 'off'] as const;
+export const SPREADS = ['group', 'all'] as const;
+/** Most positions of one decode pass. */
+export const DRAFT_ROWS_LIMIT = 16;
 
 const GROUP_SIZE_ERROR = 'auto or a whole number from 1 to 1024';
 const groupSize = z.union(
@@ -59,6 +64,19 @@ const groupSize = z.union(
       .max(1024, { error: GROUP_SIZE_ERROR }),
   ],
   { error: GROUP_SIZE_ERROR },
+);
+
+const DRAFT_ROWS_ERROR = `auto or a whole number from 1 to ${DRAFT_ROWS_LIMIT}`;
+const draftRows = z.union(
+  [
+    z.literal('auto', { error: DRAFT_ROWS_ERROR }),
+    z
+      .number({ error: DRAFT_ROWS_ERROR })
+      .int({ error: DRAFT_ROWS_ERROR })
+      .min(1, { error: DRAFT_ROWS_ERROR })
+      .max(DRAFT_ROWS_LIMIT, { error: DRAFT_ROWS_ERROR }),
+  ],
+  { error: DRAFT_ROWS_ERROR },
 );
 
 const alignPeriod = wholeNumber(0, 1_000_000);
@@ -90,8 +108,23 @@ export const clusterConfigSchema = z.strictObject({
     .strictObject({ provider: choice(PROVIDERS).default('mdns'), interface: interfaceAddress.optional() })
     .prefault({}),
   nodes: z.array(nodeSchema, { error: 'a list of nodes' }).max(1024).default([]),
-  align: z.strictObject({ token: alignPeriod.default(1), kv: alignPeriod.default(1) }).prefault({}),
-  placement: z.strictObject({ group_size: groupSize.default('auto') }).prefault({}),
+  emulation: z
+    .strictObject({ profile: text('a device profile'), expert_storage: choice(EXPERT_STORAGES).default('fp32') })
+    .optional(),
+  prediction: z.strictObject({ source: choice(PREDICTION_SOURCES).default('sep') }).prefault({}),
+  align: z
+    .strictObject({
+      token: alignPeriod.default(1),
+      kv: alignPeriod.default(1),
+      stream_kv: z.boolean({ error: SWITCH_ERROR }).default(true),
+    })
+    .prefault({}),
+  drafting: z
+    .strictObject({ optimistic: z.boolean({ error: SWITCH_ERROR }).default(false), rows: draftRows.default(1) })
+    .prefault({}),
+  placement: z
+    .strictObject({ group_size: groupSize.default('auto'), spread: choice(SPREADS).default('group') })
+    .prefault({}),
   shadow: z.strictObject({ precision: choice(PRECISIONS).default('int8') }).prefault({}),
   main: z
     .strictObject({

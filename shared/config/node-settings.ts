@@ -53,9 +53,28 @@ export interface NodeSettings {
     /** How long a request waits for a worker when none is left. */
     workerGraceMs: number;
   };
-  /** 0: never. */
-  align: { tokenPeriod: number; keyValuePeriod: number };
-  placement: { groupSize: number | 'auto' };
+  /** The processor's arithmetic in the time and memory of profiled devices and network; null: this machine is what it is. */
+  emulation: EmulationSettings | null;
+  /** Where predictions of experts come from: shadow (sep), chance, or nowhere (experts are loaded on the gate's word). */
+  prediction: { source: 'sep' | 'random' | 'off' };
+  align: {
+    /** 0: never. */
+    tokenPeriod: number;
+    keyValuePeriod: number;
+    /** Key and value rows leave layer by layer while the iteration runs; false: at its end. */
+    streamKeyValues: boolean;
+  };
+  drafting: {
+    /** Shadow goes on from its own guess before main's token is there. */
+    optimistic: boolean;
+    /** Positions of one pass: main's token and drafts behind it. 1: no drafts; auto: as many as pay, by what is measured. */
+    rows: number | 'auto';
+  };
+  placement: {
+    groupSize: number | 'auto';
+    /** Experts go to the layer's group (group), or to whichever worker is free for them (all). */
+    spread: 'group' | 'all';
+  };
   shadow: { precision: 'int8' | 'fp16' | 'nf4' };
   worker: {
     /** Working slots: experts that may be loaded or executed at a time. */
@@ -79,6 +98,17 @@ export interface NodeSettings {
   };
   log: { level: 'error' | 'warn' | 'info' | 'debug'; format: 'text' | 'json' };
 }
+
+/** A testbed that is rehearsed on other hardware (bench/profiles). */
+export interface EmulationSettings {
+  /** YAML file of the profile. */
+  profilePath: string;
+  /** In which form the profiled worker keeps experts in its storage: as FP32, or as a pack's BF16 with that codec. */
+  expertStorage: ExpertStorage;
+}
+
+export const EXPERT_STORAGES = ['fp32', 'bf16', 'fixed4', 'huffman'] as const;
+export type ExpertStorage = (typeof EXPERT_STORAGES)[number];
 
 /** Handle of a running daemon, in its own process or in a test's. */
 export interface RunningNode {

@@ -4,9 +4,9 @@ import { OdmoeError } from '../errors/index.js';
 import { CACHE_POLICIES } from '../planner/index.js';
 import { parseByteSize } from './byte-size.js';
 import { HOST_PATTERN, ID_PATTERN, INSTRUCTION_SETS, LOG_FORMATS, LOG_LEVELS } from './cluster-config.js';
-import { PRECISIONS, PROVIDERS } from './cluster-config.js';
+import { DRAFT_ROWS_LIMIT, PRECISIONS, PREDICTION_SOURCES, PROVIDERS, SPREADS } from './cluster-config.js';
 import { defaultClusterConfig, loadClusterConfig } from './load-cluster-config.js';
-import type { NodeSettings, RoleSetting } from './node-settings.js';
+import { EXPERT_STORAGES, type NodeSettings, type RoleSetting } from './node-settings.js';
 import { resolveNodeSettings, type DaemonFlags } from './resolve-node-settings.js';
 import { THREADS_LIMIT, wholeNumberFlag } from './whole-number-flag.js';
 
@@ -43,6 +43,7 @@ export function parseDaemonFlags(role: RoleSetting, argv: readonly string[]): Da
     memoryBudget,
     executeTimeout,
     cache,
+    streamKv,
     ...named
   } = command.opts<ParsedFlags>();
   const flags: DaemonFlags = {
@@ -51,6 +52,8 @@ export function parseDaemonFlags(role: RoleSetting, argv: readonly string[]): Da
     ...(memoryBudget === undefined ? {} : { memoryBudgetBytes: memoryBudget }),
     ...(executeTimeout === undefined ? {} : { executeTimeoutMs: executeTimeout }),
     ...(cache === undefined ? {} : { cacheBytes: cache }),
+    // Commander says true where the flag is absent, which leaves the choice to the configuration.
+    ...(streamKv === false ? { streamKv } : {}),
   };
   const config = path === undefined ? defaultClusterConfig() : loadClusterConfig(path);
   return {
@@ -61,13 +64,17 @@ export function parseDaemonFlags(role: RoleSetting, argv: readonly string[]): Da
 }
 
 /** Flags under the names commander gives them. */
-type ParsedFlags = Omit<DaemonFlags, 'interfaceAddress' | 'memoryBudgetBytes' | 'executeTimeoutMs' | 'cacheBytes'> & {
+type ParsedFlags = Omit<
+  DaemonFlags,
+  'interfaceAddress' | 'memoryBudgetBytes' | 'executeTimeoutMs' | 'cacheBytes' | 'streamKv'
+> & {
   cache?: number;
   config?: string;
   exitWithParent?: boolean;
   interface?: string;
   memoryBudget?: number;
   executeTimeout?: number;
+  streamKv?: boolean;
 };
 
 const SUMMARIES: Record<RoleSetting, string> = {
@@ -124,7 +131,11 @@ function addDeviceFlags(command: Command): void {
       wholeNumberFlag(0, THREADS_LIMIT),
     )
     .option('--memory-budget <size>', 'device memory it may take, such as "512 MiB"; 0: no limit', byteSize)
-    .addOption(new Option('--instruction-set <name>', 'vector instructions').choices(INSTRUCTION_SETS));
+    .addOption(new Option('--instruction-set <name>', 'vector instructions').choices(INSTRUCTION_SETS))
+    .option('--profile <file>', 'take the time and memory of the devices and network described there (bench/profiles)')
+    .addOption(
+      new Option('--expert-storage <form>', 'how the profiled workers store experts').choices(EXPERT_STORAGES),
+    );
 }
 
 function addMainFlags(command: Command): void {
@@ -132,6 +143,13 @@ function addMainFlags(command: Command): void {
     .option('--group-size <count>', 'workers that serve a layer; auto: top-k where they allow it', groupSize)
     .option('--align-token <period>', 'iterations between token alignments; 0: never', wholeNumberFlag(0, 1_000_000))
     .option('--align-kv <period>', 'iterations between KV alignments; 0: never', wholeNumberFlag(0, 1_000_000))
+    .addOption(
+      new Option('--prediction <source>', 'where predictions of experts come from').choices(PREDICTION_SOURCES),
+    )
+    .option('--no-stream-kv', 'send key and value rows to shadow at the end of an iteration, not layer by layer')
+    .option('--optimistic', "let shadow go on from its own guess before main's token is there")
+    .option('--draft-rows <count>', 'positions of one pass, drafts included; auto: as many as pay', draftRows)
+    .addOption(new Option('--spread <range>', 'workers that an expert may go to').choices(SPREADS))
     .option('--max-active <count>', 'answers in progress at a time', wholeNumberFlag(1, 1024))
     .option(
       '--max-context <positions>',
@@ -174,6 +192,10 @@ function examples(role: RoleSetting): string {
 
 function groupSize(value: string): number | 'auto' {
   return value === 'auto' ? 'auto' : wholeNumberFlag(1, 1024)(value);
+}
+
+function draftRows(value: string): number | 'auto' {
+  return value === 'auto' ? 'auto' : wholeNumberFlag(1, DRAFT_ROWS_LIMIT)(value);
 }
 
 function byteSize(value: string): number {

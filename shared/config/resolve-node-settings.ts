@@ -4,7 +4,7 @@ import { dirname, resolve } from 'node:path';
 import { OdmoeError } from '../errors/index.js';
 import { stateDirectory, stateHome } from '../files/state-directory.js';
 import { defaultPort, type ClusterConfig, type ConfiguredNode } from './cluster-config.js';
-import type { KnownPeer, NodeSettings, RoleSetting } from './node-settings.js';
+import type { ExpertStorage, KnownPeer, NodeSettings, RoleSetting } from './node-settings.js';
 
 /** What flags say; what is absent is the configuration's or the default's to say. */
 export interface DaemonFlags {
@@ -28,6 +28,13 @@ export interface DaemonFlags {
   groupSize?: number | 'auto';
   alignToken?: number;
   alignKv?: number;
+  streamKv?: boolean;
+  prediction?: NodeSettings['prediction']['source'];
+  optimistic?: boolean;
+  draftRows?: number | 'auto';
+  spread?: NodeSettings['placement']['spread'];
+  profile?: string;
+  expertStorage?: ExpertStorage;
   precision?: NodeSettings['shadow']['precision'];
   maxActive?: number;
   maxContext?: number;
@@ -129,8 +136,21 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
       miniBatchRows: main.mini_batch_rows,
       workerGraceMs: main.worker_grace_ms,
     },
-    align: { tokenPeriod: flags.alignToken ?? config.align.token, keyValuePeriod: flags.alignKv ?? config.align.kv },
-    placement: { groupSize: flags.groupSize ?? config.placement.group_size },
+    emulation: emulationSettings(config, flags),
+    prediction: { source: flags.prediction ?? config.prediction.source },
+    align: {
+      tokenPeriod: flags.alignToken ?? config.align.token,
+      keyValuePeriod: flags.alignKv ?? config.align.kv,
+      streamKeyValues: flags.streamKv ?? config.align.stream_kv,
+    },
+    drafting: {
+      optimistic: flags.optimistic ?? config.drafting.optimistic,
+      rows: flags.draftRows ?? config.drafting.rows,
+    },
+    placement: {
+      groupSize: flags.groupSize ?? config.placement.group_size,
+      spread: flags.spread ?? config.placement.spread,
+    },
     shadow: { precision: flags.precision ?? config.shadow.precision },
     worker: workerTuning(config, entry, flags),
     network: {
@@ -141,6 +161,14 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
     },
     log: { level: flags.logLevel ?? config.log.level, format: flags.logFormat ?? config.log.format },
   };
+}
+
+function emulationSettings(config: ClusterConfig, flags: DaemonFlags): NodeSettings['emulation'] {
+  const configured = config.emulation;
+  const expertStorage = flags.expertStorage ?? configured?.expert_storage ?? 'fp32';
+  if (flags.profile !== undefined) return { profilePath: resolve(flags.profile), expertStorage };
+  if (configured === undefined) return null;
+  return { profilePath: resolve(config.path === null ? '.' : dirname(config.path), configured.profile), expertStorage };
 }
 
 function workerTuning(config: ClusterConfig, entry: ConfiguredNode | null, flags: DaemonFlags): NodeSettings['worker'] {

@@ -9,6 +9,7 @@ import type {
   NodeIdentity,
   NodeStatus,
   Placement,
+  Prediction,
   Prospect,
   Refusal,
   ShadowReply,
@@ -40,7 +41,7 @@ export function validateWorkerRequest(message: WorkerRequest): WorkerRequest {
       validatePlacement(message.placement);
       return message;
     case 'prediction':
-      requireCounts('prediction', message.prediction, ['epoch', 'sequence']);
+      validatePrediction(message.prediction);
       return message;
     case 'execute':
       validateExecute(message.execute);
@@ -118,7 +119,10 @@ export function validateShadowReply(message: ShadowReply): ShadowReply {
       validateRefusal(message.refusal);
       return message;
     case 'prediction':
-      requireCounts('prediction', message.prediction, ['epoch', 'sequence']);
+      validatePrediction(message.prediction);
+      return message;
+    case 'draft':
+      requireCounts('draft', message.draft, ['epoch', 'sequence']);
       return message;
     case 'error':
       validateStreamError(message.error);
@@ -166,6 +170,13 @@ export function validateRefusal(refusal: Refusal): void {
 function validateStreamError(error: StreamError): void {
   requireCounts('error', error, ['requestId', 'epoch']);
   if (error.message.length > TEXT_LENGTH_LIMIT) throw violation('the message of an error is too long');
+}
+
+function validatePrediction(prediction: Prediction): void {
+  requireCounts('prediction', prediction, ['epoch', 'sequence']);
+  const { experts, workers } = prediction;
+  if (workers.length === 0 || workers.length === experts.length) return;
+  throw violation(`a prediction deals ${experts.length} experts to ${workers.length} workers`);
 }
 
 function validateExecute(execute: Execute): void {

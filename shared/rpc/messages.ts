@@ -114,6 +114,10 @@ export interface Prediction {
   position: number;
   layer: number;
   experts: number[];
+  /** Places in the placement's list of workers, one for each expert; empty: who the layer's group has for it. */
+  workers: number[];
+  /** No prediction: all that shadow has predicted for this sequence from `position` on is void. */
+  restart: boolean;
 }
 
 export type TensorType = 'TENSOR_TYPE_UNSPECIFIED' | 'TENSOR_TYPE_F32' | 'TENSOR_TYPE_BF16';
@@ -175,6 +179,10 @@ export interface BeginSequence {
   alignKvPeriod: number;
   promptTokens: number;
   maxPositions: number;
+  optimistic: boolean;
+  spread: boolean;
+  /** How main samples, with its seed; null: greedy. */
+  sampling: SamplingMessage | null;
 }
 
 export interface AlignToken {
@@ -182,6 +190,22 @@ export interface AlignToken {
   sequence: number;
   position: number;
   tokenId: number;
+  /** Positions of the pass that begins here; 0: none begins. */
+  rows: number;
+  /** Positions that main wants the next pass to have. */
+  nextRows: number;
+  /** Drafts that proved wrong so far. */
+  branch: number;
+}
+
+export interface DraftToken {
+  epoch: number;
+  sequence: number;
+  position: number;
+  tokenId: number;
+  branch: number;
+  passPosition: number;
+  runUs: number;
 }
 
 export interface AlignKeyValueRows {
@@ -211,7 +235,8 @@ export type ShadowReply =
   | { kind: 'refusal'; refusal: Refusal }
   | { kind: 'prediction'; prediction: Prediction }
   | { kind: 'error'; error: StreamError }
-  | { kind: 'status'; status: NodeStatus };
+  | { kind: 'status'; status: NodeStatus }
+  | { kind: 'draft'; draft: DraftToken };
 
 export interface ChatMessage {
   role: string;

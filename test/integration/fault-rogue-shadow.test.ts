@@ -63,7 +63,10 @@ describe('a shadow that does not behave', () => {
 
   const predict = (stream: RogueStream, token: AlignToken, layer: number, experts: number[], ahead = 0): void => {
     const { epoch, sequence, position } = token;
-    stream.send({ kind: 'prediction', prediction: { epoch, sequence, position: position + ahead, layer, experts } });
+    stream.send({
+      kind: 'prediction',
+      prediction: { epoch, sequence, position: position + ahead, layer, experts, workers: [], restart: false },
+    });
   };
 
   it('predicts the same wrong experts again and again: the answer is as without it', async () => {

@@ -66,18 +66,27 @@ describe('shadow and its peers', () => {
       tokenIds: PROMPT,
       promptTokens: PROMPT.length,
       maxPositions: 60,
+      optimistic: false,
+      spread: false,
+      sampling: null,
       ...periods,
     };
     main.send({ kind: 'begin', begin: { ...message, ...changes } });
   }
 
   function announce(main: ScriptedMain, position: number, epoch = 1): void {
-    main.send({ kind: 'token', token: { epoch, sequence: 1, position, tokenId: 40 + position } });
+    main.send({
+      kind: 'token',
+      token: { epoch, sequence: 1, position, tokenId: 40 + position, rows: 1, nextRows: 1, branch: 0 },
+    });
   }
 
   async function assertServes(main: ScriptedMain): Promise<void> {
     begin(main, { sequence: 99, epoch: 1_000 });
-    main.send({ kind: 'token', token: { epoch: 1_000, sequence: 99, position: PROMPT.length, tokenId: 5 } });
+    main.send({
+      kind: 'token',
+      token: { epoch: 1_000, sequence: 99, position: PROMPT.length, tokenId: 5, rows: 1, nextRows: 1, branch: 0 },
+    });
     await main.waitForPosition(99, PROMPT.length, LAYERS);
   }
 

@@ -80,13 +80,19 @@ describe('shadow predictions', () => {
         alignKvPeriod: 0,
         promptTokens: promptIds.length,
         maxPositions: promptIds.length + 40,
+        optimistic: false,
+        spread: false,
+        sampling: null,
         ...changes,
       },
     });
   }
 
   function announce(position: number, tokenId: number): void {
-    main.send({ kind: 'token', token: { epoch: EPOCH, sequence: SEQUENCE, position, tokenId } });
+    main.send({
+      kind: 'token',
+      token: { epoch: EPOCH, sequence: SEQUENCE, position, tokenId, rows: 1, nextRows: 1, branch: 0 },
+    });
   }
 
   const lastArrived = (position: number) => main.waitForPosition(SEQUENCE, position, local.shape.layers);
@@ -219,7 +225,15 @@ describe('shadow predictions', () => {
       announce(promptIds.length + index, tokenId);
       main.send({
         kind: 'token',
-        token: { epoch: EPOCH, sequence: other, position: 9 + index, tokenId: otherToken },
+        token: {
+          epoch: EPOCH,
+          sequence: other,
+          position: 9 + index,
+          tokenId: otherToken,
+          rows: 1,
+          nextRows: 1,
+          branch: 0,
+        },
       });
       await firstExpected.step(tokenId);
       await secondExpected.step(otherToken);

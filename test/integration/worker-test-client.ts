@@ -70,7 +70,10 @@ export class WorkerTestClient {
   }
 
   predict(prediction: Partial<Prediction> & { layer: number; experts: number[] }): void {
-    this.send({ kind: 'prediction', prediction: { epoch: 1, sequence: 1, position: 0, ...prediction } });
+    this.send({
+      kind: 'prediction',
+      prediction: { epoch: 1, sequence: 1, position: 0, workers: [], restart: false, ...prediction },
+    });
   }
 
   execute(

@@ -13,6 +13,8 @@ const predicted = (position: number, layer: number, experts: number[], epoch = 1
   position,
   layer,
   experts,
+  workers: [],
+  restart: false,
 });
 
 const NO_FEED = { dropped: () => undefined };

@@ -238,7 +238,10 @@ describe("decoding of a peer's messages", () => {
           expertsPerToken: 2,
         },
       },
-      { kind: 'prediction', prediction: { epoch: 4, sequence: 9, position: 3, layer: 0, experts: [0, 7] } },
+      {
+        kind: 'prediction',
+        prediction: { epoch: 4, sequence: 9, position: 3, layer: 0, experts: [0, 7], workers: [], restart: false },
+      },
       { kind: 'release', release: { epoch: 4, sequence: 9, position: 3, layer: 0, experts: [] } },
     ];
     for (const request of requests) {
@@ -255,9 +258,15 @@ describe("decoding of a peer's messages", () => {
           alignKvPeriod: 0,
           promptTokens: 2,
           maxPositions: 100,
+          optimistic: false,
+          spread: false,
+          sampling: null,
         },
       },
-      { kind: 'token', token: { epoch: 1, sequence: 2, position: 0, tokenId: 65_000 } },
+      {
+        kind: 'token',
+        token: { epoch: 1, sequence: 2, position: 0, tokenId: 65_000, rows: 1, nextRows: 1, branch: 0 },
+      },
       {
         kind: 'kvRows',
         kvRows: {

@@ -89,6 +89,8 @@ const MEMBERS: Record<string, Record<string, true>> = {
     position: true,
     layer: true,
     experts: true,
+    workers: true,
+    restart: true,
   } satisfies Names<Messages.Prediction>,
   Execute: {
     requestId: true,
@@ -129,8 +131,28 @@ const MEMBERS: Record<string, Record<string, true>> = {
     alignKvPeriod: true,
     promptTokens: true,
     maxPositions: true,
+    optimistic: true,
+    spread: true,
+    sampling: true,
   } satisfies Names<Messages.BeginSequence>,
-  AlignToken: { epoch: true, sequence: true, position: true, tokenId: true } satisfies Names<Messages.AlignToken>,
+  AlignToken: {
+    epoch: true,
+    sequence: true,
+    position: true,
+    tokenId: true,
+    rows: true,
+    nextRows: true,
+    branch: true,
+  } satisfies Names<Messages.AlignToken>,
+  DraftToken: {
+    epoch: true,
+    sequence: true,
+    position: true,
+    tokenId: true,
+    branch: true,
+    passPosition: true,
+    runUs: true,
+  } satisfies Names<Messages.DraftToken>,
   AlignKeyValueRows: {
     epoch: true,
     sequence: true,
@@ -231,9 +253,14 @@ const KINDS: Record<string, Record<string, true>> = {
   ShadowRequest: { hello: true, placement: true, begin: true, token: true, kvRows: true, end: true } satisfies Kinds<
     Messages.ShadowRequest['kind']
   >,
-  ShadowReply: { welcome: true, refusal: true, prediction: true, error: true, status: true } satisfies Kinds<
-    Messages.ShadowReply['kind']
-  >,
+  ShadowReply: {
+    welcome: true,
+    refusal: true,
+    prediction: true,
+    error: true,
+    status: true,
+    draft: true,
+  } satisfies Kinds<Messages.ShadowReply['kind']>,
   GenerateReply: { started: true, token: true, finished: true } satisfies Kinds<Messages.GenerateReply['kind']>,
   JoinReply: { welcome: true, refusal: true } satisfies Kinds<Messages.JoinReply['kind']>,
 };

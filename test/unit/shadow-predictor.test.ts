@@ -79,6 +79,7 @@ class ScriptedModel implements Model {
         for (let layer = 0; layer < SHAPE.layers; layer += 1) onGate?.(layer, choiceFor(positions, layer));
       },
       logits: async () => Float32Array.from({ length: SHAPE.vocabSize }, (_, id) => (id === 7 ? 1 : 0)),
+      cancel: () => undefined,
       dispose: () => undefined,
     };
   }
@@ -107,6 +108,9 @@ function begin(sequence: number, changes: Partial<BeginSequence> = {}): BeginSeq
     alignKvPeriod: 0,
     promptTokens: 3,
     maxPositions: 20,
+    optimistic: false,
+    spread: false,
+    sampling: null,
     ...changes,
   };
 }
@@ -137,7 +141,7 @@ describe('shadow predictor', () => {
     await settled();
     assert.deepEqual(model.passes, ['0:0,1,2']);
     assert.deepEqual(predictions, []);
-    predictor.announceToken({ epoch: 1, sequence: 9, position: 3, tokenId: 4 });
+    predictor.announceToken({ epoch: 1, sequence: 9, position: 3, tokenId: 4, rows: 1, nextRows: 1, branch: 0 });
     await settled();
     assert.deepEqual(model.passes, ['0:0,1,2', '0:3']);
     assert.deepEqual(predictions, ['9@3/0: 3,0', '9@3/1: 0,1']);
@@ -150,7 +154,7 @@ describe('shadow predictor', () => {
     model.held = true;
     predictor.begin(begin(1, { tokenIds: Array.from({ length: 12 }, () => 1), promptTokens: 12 }));
     predictor.begin(begin(2));
-    predictor.announceToken({ epoch: 1, sequence: 2, position: 3, tokenId: 4 });
+    predictor.announceToken({ epoch: 1, sequence: 2, position: 3, tokenId: 4, rows: 1, nextRows: 1, branch: 0 });
     await settled();
     model.release();
     await settled();
@@ -160,7 +164,8 @@ describe('shadow predictor', () => {
   it('says which predictions are late: those of positions that main has passed', async () => {
     const { predictor, predictions } = createPredictor();
     predictor.begin(begin(1));
-    for (const position of [3, 4, 5]) predictor.announceToken({ epoch: 1, sequence: 1, position, tokenId: 4 });
+    for (const position of [3, 4, 5])
+      predictor.announceToken({ epoch: 1, sequence: 1, position, tokenId: 4, rows: 1, nextRows: 1, branch: 0 });
     await settled();
     const late = predictions.filter((prediction) => prediction.endsWith(' late'));
     assert.deepEqual(
@@ -177,7 +182,7 @@ describe('shadow predictor', () => {
     for (const layer of [0, 1]) predictor.addKeyValueRows(kvRows(1, layer, 0, 3));
     await settled();
     assert.deepEqual(model.written, ['0:0:0+3', '0:1:0+3'], 'the prompt’s rows need not wait for the first token');
-    predictor.announceToken({ epoch: 1, sequence: 1, position: 3, tokenId: 4 });
+    predictor.announceToken({ epoch: 1, sequence: 1, position: 3, tokenId: 4, rows: 1, nextRows: 1, branch: 0 });
     await settled();
     predictor.addKeyValueRows(kvRows(1, 0, 3, 1));
     await settled();
@@ -189,7 +194,7 @@ describe('shadow predictor', () => {
     const { model, predictor } = createPredictor();
     predictor.begin(begin(1, { alignKvPeriod: 1 }));
     await settled();
-    predictor.announceToken({ epoch: 1, sequence: 1, position: 3, tokenId: 4 });
+    predictor.announceToken({ epoch: 1, sequence: 1, position: 3, tokenId: 4, rows: 1, nextRows: 1, branch: 0 });
     model.held = true;
     await settled();
     predictor.addKeyValueRows(kvRows(1, 0, 3, 1));
@@ -205,7 +210,7 @@ describe('shadow predictor', () => {
     predictor.begin(begin(1));
     await settled();
     model.held = true;
-    predictor.announceToken({ epoch: 1, sequence: 1, position: 3, tokenId: 4 });
+    predictor.announceToken({ epoch: 1, sequence: 1, position: 3, tokenId: 4, rows: 1, nextRows: 1, branch: 0 });
     await settled();
     predictor.end(1);
     assert.deepEqual(model.disposed, []);
@@ -226,9 +231,9 @@ describe('shadow predictor', () => {
     );
     assert.deepEqual(model.disposed, [0]);
     model.failure = null;
-    predictor.announceToken({ epoch: 1, sequence: 1, position: 3, tokenId: 4 });
+    predictor.announceToken({ epoch: 1, sequence: 1, position: 3, tokenId: 4, rows: 1, nextRows: 1, branch: 0 });
     predictor.begin(begin(2));
-    predictor.announceToken({ epoch: 1, sequence: 2, position: 3, tokenId: 4 });
+    predictor.announceToken({ epoch: 1, sequence: 2, position: 3, tokenId: 4, rows: 1, nextRows: 1, branch: 0 });
     await settled();
     assert.deepEqual(predictions, ['2@3/0: 3,0', '2@3/1: 0,1']);
   });
@@ -243,7 +248,7 @@ describe('shadow predictor', () => {
       onFailure: (sequence) => failures.push(sequence),
     });
     predictor.begin(begin(1));
-    predictor.announceToken({ epoch: 1, sequence: 1, position: 3, tokenId: 4 });
+    predictor.announceToken({ epoch: 1, sequence: 1, position: 3, tokenId: 4, rows: 1, nextRows: 1, branch: 0 });
     await settled();
     assert.deepEqual(failures, [1]);
   });
@@ -266,8 +271,16 @@ describe('shadow predictor', () => {
     assert.throws(() => predictor.begin(begin(1, { maxPositions: 65 })), violation);
     assert.throws(() => predictor.begin(begin(1, { maxPositions: 2 })), violation);
     predictor.begin(begin(1, { alignKvPeriod: 1 }));
-    assert.throws(() => predictor.announceToken({ epoch: 1, sequence: 1, position: 5, tokenId: 1 }), violation);
-    assert.throws(() => predictor.announceToken({ epoch: 1, sequence: 1, position: 3, tokenId: 50 }), violation);
+    assert.throws(
+      () =>
+        predictor.announceToken({ epoch: 1, sequence: 1, position: 5, tokenId: 1, rows: 1, nextRows: 1, branch: 0 }),
+      violation,
+    );
+    assert.throws(
+      () =>
+        predictor.announceToken({ epoch: 1, sequence: 1, position: 3, tokenId: 50, rows: 1, nextRows: 1, branch: 0 }),
+      violation,
+    );
     assert.throws(() => predictor.addKeyValueRows(kvRows(1, 2, 0, 1)), violation);
     assert.throws(() => predictor.addKeyValueRows(kvRows(1, 0, 19, 2)), violation);
     assert.throws(() => predictor.addKeyValueRows({ ...kvRows(1, 0, 0, 2), rows: 3 }), violation);

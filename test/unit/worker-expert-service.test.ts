@@ -31,7 +31,7 @@ const request = (requestId: number, layer: number, expert: number, fields: Parti
 const run = ({ service, replies }: Setting, execute: Execute): void =>
   service.execute(execute, (reply) => replies.push(reply));
 const predict = ({ service }: Setting, layer: number, experts: number[]): void =>
-  service.predict('shadow', { epoch: 3, sequence: 1, position: 0, layer, experts });
+  service.predict('shadow', { epoch: 3, sequence: 1, position: 0, layer, experts, workers: [], restart: false });
 
 describe('worker expert service', () => {
   it('answers with the output, whether the expert was there, and how long the load made it wait', async () => {

@@ -8,6 +8,8 @@ const prediction = (epoch: number, position = 0): Prediction => ({
   position,
   layer: 0,
   experts: [1, 2],
+  workers: [],
+  restart: false,
 });
 
 describe('worker placement epoch', () => {

@@ -25,7 +25,7 @@ const placement = (epoch: number): Placement => ({
   groups: [{ workerIds: ['w'] }],
 });
 const prediction = (epoch: number, layer: number, experts: number[]): Prediction => ({
-  ...{ epoch, sequence: 1, position: 0, layer, experts },
+  ...{ epoch, sequence: 1, position: 0, layer, experts, workers: [], restart: false },
 });
 const execute = (requestId: number, epoch: number, changes: Partial<Execute> = {}): WorkerRequest => ({
   kind: 'execute',

@@ -15,8 +15,12 @@ export interface SettingsChanges {
   packDirectory?: string | null;
   device?: Partial<NodeSettings['device']>;
   main?: Partial<NodeSettings['main']>;
-  align?: NodeSettings['align'];
+  align?: Partial<NodeSettings['align']>;
   groupSize?: number | 'auto';
+  spread?: 'group' | 'all';
+  prediction?: NodeSettings['prediction'];
+  drafting?: Partial<NodeSettings['drafting']>;
+  emulation?: NodeSettings['emulation'];
   precision?: NodeSettings['shadow']['precision'];
   slots?: number;
   /** Cache, policy, pools and loader; working slots are `slots`. */
@@ -63,8 +67,14 @@ export function testSettings(role: RoleSetting, packDirectory: string, changes: 
     discovery: { ...defaults.discovery, peers: changes.peers ?? [] },
     device: { ...defaults.device, ...changes.device },
     main: { ...defaults.main, ...changes.main },
-    align: changes.align ?? defaults.align,
-    placement: { groupSize: changes.groupSize ?? defaults.placement.groupSize },
+    align: { ...defaults.align, ...changes.align },
+    placement: {
+      groupSize: changes.groupSize ?? defaults.placement.groupSize,
+      spread: changes.spread ?? defaults.placement.spread,
+    },
+    prediction: changes.prediction ?? defaults.prediction,
+    drafting: { ...defaults.drafting, ...changes.drafting },
+    emulation: changes.emulation ?? null,
     shadow: { precision: changes.precision ?? defaults.shadow.precision },
     worker: { ...defaults.worker, ...changes.worker, slots: changes.slots ?? 1 },
     network: { ...defaults.network, ...PATIENT_NETWORK, ...changes.network },
