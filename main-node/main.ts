@@ -137,7 +137,7 @@ function createEngine(
   log: Logger,
 ): ClusterEngine {
   const { shape } = source;
-  const { maxActiveSequences, prefillRows, miniBatchRows, workerGraceMs } = settings.main;
+  const { maxActiveSequences, prefillRows, miniBatchRows, prefillOverlap, workerGraceMs } = settings.main;
   const roster = new Roster(shape, settings.placement.groupSize, epoch, log);
   return {
     model,
@@ -149,6 +149,7 @@ function createEngine(
     prefillPasses: new PassPool(model, shape, prefillRows, PREFILL_PASSES),
     prefillRows,
     miniBatchRows: miniBatchRowsFor(miniBatchRows, shape.hiddenSize),
+    prefillOverlap,
     align: settings.align,
     log,
   };

@@ -18,6 +18,7 @@ export interface ClusterEngine {
   readonly prefillPasses: PassPool;
   readonly prefillRows: number;
   readonly miniBatchRows: number;
+  readonly prefillOverlap: boolean;
   readonly align: { tokenPeriod: number; keyValuePeriod: number };
   readonly log: Logger;
 }

@@ -44,6 +44,7 @@ export function parseDaemonFlags(role: RoleSetting, argv: readonly string[]): Da
     executeTimeout,
     cache,
     streamKv,
+    prefillOverlap,
     ...named
   } = command.opts<ParsedFlags>();
   const flags: DaemonFlags = {
@@ -52,8 +53,9 @@ export function parseDaemonFlags(role: RoleSetting, argv: readonly string[]): Da
     ...(memoryBudget === undefined ? {} : { memoryBudgetBytes: memoryBudget }),
     ...(executeTimeout === undefined ? {} : { executeTimeoutMs: executeTimeout }),
     ...(cache === undefined ? {} : { cacheBytes: cache }),
-    // Commander says true where the flag is absent, which leaves the choice to the configuration.
+    // Commander says true where such a flag is absent, which leaves the choice to the configuration.
     ...(streamKv === false ? { streamKv } : {}),
+    ...(prefillOverlap === false ? { prefillOverlap } : {}),
   };
   const config = path === undefined ? defaultClusterConfig() : loadClusterConfig(path);
   return {
@@ -66,7 +68,7 @@ export function parseDaemonFlags(role: RoleSetting, argv: readonly string[]): Da
 /** Flags under the names commander gives them. */
 type ParsedFlags = Omit<
   DaemonFlags,
-  'interfaceAddress' | 'memoryBudgetBytes' | 'executeTimeoutMs' | 'cacheBytes' | 'streamKv'
+  'interfaceAddress' | 'memoryBudgetBytes' | 'executeTimeoutMs' | 'cacheBytes' | 'streamKv' | 'prefillOverlap'
 > & {
   cache?: number;
   config?: string;
@@ -75,6 +77,7 @@ type ParsedFlags = Omit<
   memoryBudget?: number;
   executeTimeout?: number;
   streamKv?: boolean;
+  prefillOverlap?: boolean;
 };
 
 const SUMMARIES: Record<RoleSetting, string> = {
@@ -147,6 +150,10 @@ function addMainFlags(command: Command): void {
       new Option('--prediction <source>', 'where predictions of experts come from').choices(PREDICTION_SOURCES),
     )
     .option('--no-stream-kv', 'send key and value rows to shadow at the end of an iteration, not layer by layer')
+    .option(
+      '--no-prefill-overlap',
+      "load a layer's experts in prefill on the gate's word, and send rows when all are there",
+    )
     .option('--optimistic', "let shadow go on from its own guess before main's token is there")
     .option('--draft-rows <count>', 'positions of one pass, drafts included; auto: as many as pay', draftRows)
     .addOption(new Option('--spread <range>', 'workers that an expert may go to').choices(SPREADS))

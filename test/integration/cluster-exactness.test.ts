@@ -112,6 +112,8 @@ describe('a cluster answers as the single-process engine does, to the bit', () =
       assertSameAnswer(await cluster.ask(request), wanted);
       await cluster.stop();
     }
+    cluster = await TestCluster.start({ workers: 3, main: { main: { prefillOverlap: false, miniBatchRows: 4 } } });
+    assertSameAnswer(await cluster.ask(request), wanted);
   });
 
   it('with more workers than experts', async () => {

@@ -44,6 +44,7 @@ describe('settings of a daemon', () => {
         maxContextPositions: 0,
         prefillRows: 256,
         miniBatchRows: 32,
+        prefillOverlap: true,
         workerGraceMs: 2000,
       },
       align: { tokenPeriod: 1, keyValuePeriod: 1 },
