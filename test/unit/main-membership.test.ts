@@ -49,7 +49,7 @@ describe('main: the addresses that it knows', () => {
       network: { ...network, reconnectDelayMs: 5 },
       shape,
       roster,
-      shadowListener: { onPrediction: () => undefined, onSequenceDropped: () => undefined },
+      shadowListener: { onPrediction: () => undefined, onDraft: () => undefined, onSequenceDropped: () => undefined },
       log: SILENT,
       now: () => nowMs,
       ...changes,
