@@ -95,7 +95,15 @@ export class LocalEngine {
       }
       const { finishReason, text } = step.value;
       const sep = runner instanceof ShadowedRunner ? runner.sep : null;
-      const finished = { finishReason, text, timing: timing.result(), sep, reloads: 0, nodes: this.nodes() };
+      const finished = {
+        finishReason,
+        text,
+        timing: timing.result(),
+        sep,
+        reloads: 0,
+        nodes: this.nodes(),
+        drafts: null,
+      };
       yield { kind: 'finished', finished };
     } finally {
       // A caller may leave before the last token, and then the token loop does not come to its own end.
