@@ -104,7 +104,7 @@ function mapOf(results: readonly RecallResult[]): ReturnType<typeof heatMap> {
   return heatMap({
     title: `Recall by alignment periods, ${results[0]?.precision.toUpperCase() ?? ''} shadow`,
     xLabel: 'KV rows aligned every ... iterations',
-    yLabel: 'tokens every ...',
+    yLabel: 'tokens aligned every ...',
     columns: periods,
     rows: periods,
     values: FIGURE_6_PERIODS.map((token) => FIGURE_6_PERIODS.map((keyValue) => recallOf(token, keyValue))),

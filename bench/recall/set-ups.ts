@@ -3,7 +3,7 @@ import type { ShadowPrecision } from '../../shadow-node/predictor/shadow-model.j
 
 export const PRECISIONS: readonly ShadowPrecision[] = ['fp16', 'int8', 'nf4'];
 
-/** OD-MoE figure 3: tokens and key-value rows aligned at every iteration, one of them only, none. */
+/** OD-MoE figure 3: tokens and key-value rows aligned at every iteration, tokens only, none; and, beyond it, key-value rows only. */
 export const FIGURE_3_ALIGNMENTS: readonly AlignmentPeriods[] = [
   { token: 1, keyValue: 1 },
   { token: 1, keyValue: 0 },
