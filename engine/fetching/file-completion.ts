@@ -42,6 +42,7 @@ export class FileCompletion {
       for (const file of await this.partial.missingFiles()) await this.#fetch(file, signal);
       if (signal.aborted) return false;
       await this.partial.promote();
+      this.#dueMs = 0;
       await this.#cleanUp();
       this.log.info('the pack is whole', { directory: this.partial.pack.directory });
       return true;
