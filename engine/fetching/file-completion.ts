@@ -12,7 +12,7 @@ import { fromPeer, PeerFailure } from './peer-failure.js';
 import type { PackPeers } from './pack-peers.js';
 import type { PartialPack } from './partial-pack.js';
 
-/** Pause after a failure: nobody waits for these files. */
+/** Pause after a failure, and after damage, which seldom comes alone: nobody waits for these files. */
 const RETRY_MS = 10_000;
 
 /** Fetches the files beside the experts once every expert is here, and makes the directory an ordinary pack. */
@@ -35,6 +35,11 @@ export class FileCompletion {
     return this.isPending && nowMs >= this.#dueMs;
   }
 
+  /** Something of the pack has turned out damaged. */
+  postpone(nowMs: number): void {
+    this.#dueMs = nowMs + RETRY_MS;
+  }
+
   /** True when the pack is whole now. Never rejects: what fails is tried again later. */
   async run(signal: AbortSignal, nowMs: number): Promise<boolean> {
     this.#dueMs = nowMs + RETRY_MS;
@@ -42,7 +47,6 @@ export class FileCompletion {
       for (const file of await this.partial.missingFiles()) await this.#fetch(file, signal);
       if (signal.aborted) return false;
       await this.partial.promote();
-      this.#dueMs = 0;
       await this.#cleanUp();
       this.log.info('the pack is whole', { directory: this.partial.pack.directory });
       return true;

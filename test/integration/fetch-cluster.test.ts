@@ -107,23 +107,18 @@ describe('workers without the pack', () => {
     assert.deepEqual(cluster.log.matching('loading an expert failed'), []);
   });
 
-  it('fetch again what has become damaged of a whole fetched pack, also after a restart', async () => {
+  it('fetch again what has become damaged of a whole fetched pack, after a restart', async () => {
     cluster = await TestCluster.start({ workers: 1, worker: () => ({ packDirectory: directory(0) }) });
-    const isWhole = (): boolean => readdirSync(directory(0)).includes('fetched.jsonl');
-    await waitUntil('the pack is whole', isWhole);
-    for (const restarted of [false, true]) {
-      if (restarted) {
-        await cluster.stopNode('worker-0');
-        await cluster.addWorker('worker-0', { packDirectory: directory(0) });
-        await cluster.waitForRoster(1, 0);
-      }
-      const path = join(directory(0), 'experts-00001.bin');
-      writeFileSync(path, readFileSync(path).fill(0x5a), { flag: 'r+' });
-      assertSameAnswer(await cluster.ask(REQUEST), expected);
-      await waitUntil('the pack is whole again', isWhole);
-      await openServedPack(directory(0));
-    }
+    await waitUntil('the pack is whole', () => readdirSync(directory(0)).includes('fetched.jsonl'));
+    await cluster.stopNode('worker-0');
+    await cluster.addWorker('worker-0', { packDirectory: directory(0) });
+    await cluster.waitForRoster(1, 0);
+    const path = join(directory(0), 'experts-00001.bin');
+    writeFileSync(path, readFileSync(path).fill(0x5a), { flag: 'r+' });
+    assertSameAnswer(await cluster.ask(REQUEST), expected);
+    assert.ok(cluster.log.matching('an expert on the disk is damaged and is fetched again').length > 0);
     assert.deepEqual(cluster.log.matching('loading an expert failed'), []);
+    assert.ok(readdirSync(directory(0)).includes('fetching-manifest.json'), 'it is partial until it has settled');
   });
 
   it('start with a fetched pack of which a file was cut short', async () => {
