@@ -11,6 +11,7 @@ import {
   FETCH_JOURNAL_FILE,
   FETCH_LOCK_FILE,
   FETCH_MANIFEST_FILE,
+  FETCHED_JOURNAL_FILE,
   MANIFEST_FILE,
   PARTIAL_SUFFIX,
 } from '../../shared/pack/pack-layout.js';
@@ -37,6 +38,27 @@ export async function fetchPlace(directory: string): Promise<FetchPlace> {
   return foreign.length === 0 ? 'new' : 'other';
 }
 
+/** Whether a whole pack is one that a worker fetched. */
+export async function wasFetched(directory: string): Promise<boolean> {
+  const names = [FETCHED_JOURNAL_FILE, FETCH_JOURNAL_FILE].map((name) => fileExists(join(directory, name)));
+  return (await Promise.all(names)).includes(true);
+}
+
+/**
+ * Makes a pack that a worker had fetched as a whole one of which something is to be fetched again; false when it was not fetched, and
+ * stays as it is. @throws LockHeldError, STORAGE_FAILED
+ */
+export async function reopenFetch(directory: string): Promise<boolean> {
+  if (!(await wasFetched(directory))) return false;
+  const lock = await acquireFetchLock(directory);
+  try {
+    await demote(directory, new FetchJournal(directory));
+  } finally {
+    await lock.release();
+  }
+  return true;
+}
+
 /**
  * A directory into which a worker fetches the experts that it needs: the manifest, expert files of full size with holes where
  * experts are missing, and a journal of those that are there. It is this process's alone until it is closed or whole.
@@ -45,11 +67,14 @@ export class PartialPack {
   readonly held: HeldExperts;
   readonly extents: readonly ExpertExtent[];
   private whole = false;
+  /** Settles when all that was begun of what changes journal and manifest is done: one at a time. */
+  private changes: Promise<void> = Promise.resolve();
 
   private constructor(
     readonly pack: Pack,
     private readonly journal: FetchJournal,
-    private readonly lock: ProcessLock,
+    /** Null while the pack is whole. */
+    private lock: ProcessLock | null,
   ) {
     this.held = HeldExperts.none(pack.shape.layers, pack.shape.experts);
     this.extents = expertExtents(pack.manifest);
@@ -69,8 +94,8 @@ export class PartialPack {
         await lock.release();
         return null;
       }
-      const pack = packOfManifest(directory, await readBoundedFile(path, MANIFEST_LIMIT_BYTES, MANIFEST_ERRORS), path);
-      if (pack.packDigest !== begun.packDigest) {
+      const pack = await begunPack(directory, path);
+      if (pack?.packDigest !== begun.packDigest) {
         await lock.release();
         return null;
       }
@@ -111,6 +136,14 @@ export class PartialPack {
     }
   }
 
+  /** A pack that a worker had fetched and has just opened: whole, until something of it turns out damaged. */
+  static ofWhole(pack: Pack): PartialPack {
+    const partial = new PartialPack(pack, new FetchJournal(pack.directory), null);
+    for (const { layer, expert } of partial.extents) partial.held.add(layer, expert);
+    partial.whole = true;
+    return partial;
+  }
+
   /** Every file of the pack is here: it is a pack like any other. */
   get isWhole(): boolean {
     return this.whole;
@@ -139,9 +172,27 @@ export class PartialPack {
   }
 
   /** Every chunk of the expert is on the disk and had the right checksum. @throws STORAGE_FULL, STORAGE_FAILED */
-  async record(layer: number, expert: number): Promise<void> {
-    await this.journal.record({ layer, expert });
-    this.held.add(layer, expert);
+  record(layer: number, expert: number): Promise<void> {
+    return this.change(async () => {
+      await this.journal.record({ layer, expert });
+      this.held.add(layer, expert);
+    });
+  }
+
+  /**
+   * What is on the disk of the expert is wrong: it counts as not fetched. A pack that has become whole is no more.
+   * @throws LockHeldError, STORAGE_FULL, STORAGE_FAILED
+   */
+  forget(layer: number, expert: number): Promise<void> {
+    return this.change(async () => {
+      if (this.whole) {
+        this.lock ??= await acquireFetchLock(this.pack.directory);
+        await demote(this.pack.directory, this.journal);
+        this.whole = false;
+      }
+      await this.journal.forget({ layer, expert });
+      this.held.remove(layer, expert);
+    });
   }
 
   /** The files beside those with experts that are not here yet. */
@@ -156,7 +207,11 @@ export class PartialPack {
   }
 
   /** Makes it an ordinary pack: every expert and every file is here. @throws STORAGE_FULL, STORAGE_FAILED */
-  async promote(): Promise<void> {
+  promote(): Promise<void> {
+    return this.change(() => this.becomeWhole());
+  }
+
+  private async becomeWhole(): Promise<void> {
     const { directory } = this.pack;
     if (!this.held.isComplete || (await this.missingFiles()).length > 0) {
       throw new OdmoeError('INTERNAL', `${directory}: is to become a whole pack and is none yet`);
@@ -169,22 +224,40 @@ export class PartialPack {
     this.whole = true;
   }
 
-  /** Removes what the fetch needed from a pack that is whole; what it cannot remove does no harm. @throws STORAGE_FAILED */
-  async cleanUp(): Promise<void> {
+  /** Puts away what the fetch needed of a pack that is whole; what stays does no harm. @throws STORAGE_FAILED */
+  cleanUp(): Promise<void> {
+    return this.change(() => this.putAway());
+  }
+
+  private async putAway(): Promise<void> {
     const { directory } = this.pack;
+    // Something may have turned out damaged meanwhile.
+    if (!this.whole) return;
     try {
       // The journal stays until the manifest's new name is on the disk: a crash may undo the renaming.
       await syncDirectory(directory);
-      await this.journal.remove();
+      await this.journal.finish();
     } catch (thrown) {
       throw writeFailure(thrown, directory, null);
     } finally {
-      await this.lock.release();
+      await this.releaseLock();
     }
   }
 
   async close(): Promise<void> {
-    if (!this.whole) await this.lock.release();
+    await this.changes;
+    if (!this.whole) await this.releaseLock();
+  }
+
+  private change(work: () => Promise<void>): Promise<void> {
+    const done = this.changes.then(work);
+    this.changes = done.catch(() => undefined);
+    return done;
+  }
+
+  private async releaseLock(): Promise<void> {
+    await this.lock?.release();
+    this.lock = null;
   }
 
   private fileEntry(name: string): ManifestFile {
@@ -193,18 +266,40 @@ export class PartialPack {
     return entry;
   }
 
-  /** Experts of a file that has not its full size are not there, whatever the journal says. */
+  /** Experts that a file is too short for are not there, whatever the journal says; nor later, when it has its size again. */
   private async take(fetched: readonly { layer: number; expert: number }[]): Promise<void> {
     const { layers, experts } = this.pack.shape;
-    const intact = new Map<string, boolean>();
+    const sizes = new Map<string, number>();
     for (const { layer, expert } of fetched) {
       if (layer >= layers || expert >= experts) continue;
-      const { file } = this.extent(layer, expert);
-      const sized =
-        intact.get(file) ?? (await fileSize(join(this.pack.directory, file))) === this.fileEntry(file).size_bytes;
-      intact.set(file, sized);
-      if (sized) this.held.add(layer, expert);
+      const { file, endBytes } = this.extent(layer, expert);
+      const sizeBytes = sizes.get(file) ?? (await fileSize(join(this.pack.directory, file))) ?? 0;
+      sizes.set(file, sizeBytes);
+      if (endBytes <= sizeBytes) this.held.add(layer, expert);
+      else await this.journal.forget({ layer, expert });
     }
+  }
+}
+
+/** Null when the bytes of the manifest are those of none. */
+async function begunPack(directory: string, path: string): Promise<Pack | null> {
+  try {
+    return packOfManifest(directory, await readBoundedFile(path, MANIFEST_LIMIT_BYTES, MANIFEST_ERRORS), path);
+  } catch (thrown) {
+    if (thrown instanceof OdmoeError && thrown.code === 'PACK_CORRUPT') return null;
+    throw thrown;
+  }
+}
+
+/** The journal first: with it beside the manifest the directory is still a whole pack. */
+async function demote(directory: string, journal: FetchJournal): Promise<void> {
+  try {
+    await journal.reopen();
+    await syncDirectory(directory);
+    await rename(join(directory, MANIFEST_FILE), join(directory, FETCH_MANIFEST_FILE));
+    await syncDirectory(directory);
+  } catch (thrown) {
+    throw writeFailure(thrown, directory, null);
   }
 }
 

@@ -2,9 +2,10 @@ import { Command, CommanderError, InvalidArgumentError, Option } from 'commander
 import { isIPv4 } from 'node:net';
 import { OdmoeError } from '../errors/index.js';
 import { CACHE_POLICIES } from '../planner/index.js';
-import { parseByteSize } from './byte-size.js';
+import { formatByteSize, parseByteSize } from './byte-size.js';
 import { HOST_PATTERN, ID_PATTERN, INSTRUCTION_SETS, LOG_FORMATS, LOG_LEVELS } from './cluster-config.js';
 import { DRAFT_ROWS_LIMIT, PRECISIONS, PREDICTION_SOURCES, PROVIDERS, SPREADS } from './cluster-config.js';
+import { WORKER_BUDGET_DEFAULT_BYTES } from './cluster-config.js';
 import { defaultClusterConfig, loadClusterConfig } from './load-cluster-config.js';
 import { EXPERT_STORAGES, type NodeSettings, type RoleSetting } from './node-settings.js';
 import { resolveNodeSettings, type DaemonFlags } from './resolve-node-settings.js';
@@ -103,7 +104,7 @@ function daemonCommand(role: RoleSetting): Command {
     .option('--cluster <name>', 'only nodes of the same cluster name work together', identifier)
     .option('--id <name>', "this node's name; must differ from every other's", identifier);
   addNetworkFlags(command, role);
-  addDeviceFlags(command);
+  addDeviceFlags(command, role);
   if (role === 'main') addMainFlags(command);
   if (role === 'worker') addWorkerFlags(command);
   if (role === 'shadow') {
@@ -126,14 +127,16 @@ function addNetworkFlags(command: Command, role: RoleSetting): void {
   if (role !== 'main') command.option('--main <host:port>', 'where main is, when it is not to be discovered', address);
 }
 
-function addDeviceFlags(command: Command): void {
+function addDeviceFlags(command: Command, role: RoleSetting): void {
+  const budget =
+    role === 'worker' ? `no limit (default: ${formatByteSize(WORKER_BUDGET_DEFAULT_BYTES)})` : 'no limit (default)';
   command
     .option(
       '--threads <count>',
       'processor threads; 0: as many as the process may use',
       wholeNumberFlag(0, THREADS_LIMIT),
     )
-    .option('--memory-budget <size>', 'device memory it may take, such as "512 MiB"; 0: no limit', byteSize)
+    .option('--memory-budget <size>', `device memory it may take, such as "512 MiB"; 0: ${budget}`, byteSize)
     .addOption(new Option('--instruction-set <name>', 'vector instructions').choices(INSTRUCTION_SETS))
     .option('--profile <file>', 'take the time and memory of the devices and network described there (bench/profiles)')
     .addOption(

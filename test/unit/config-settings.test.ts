@@ -272,6 +272,7 @@ describe('flags of a daemon', () => {
     assert.ok(help.kind === 'help');
     assert.match(help.text, /Usage: odmoe worker/);
     assert.match(help.text, /--slots <count>/);
+    assert.match(help.text.replaceAll(/\s+/g, ' '), /--memory-budget <size> [^-]*\(default: 1 GiB\)/);
     assert.match(help.text, /Examples:/);
     assert.doesNotMatch(help.text, /--align-token/);
     assert.match(help.text, /--profile <file>/);
