@@ -131,7 +131,7 @@ async function table2(measure: Measure): Promise<Cell[]> {
     ['OD-MoE', PAPER_SET_UP],
   ];
   for (const [row, setUp] of rows) {
-    const cell = (column: string, paper: number | null, measured: number): Cell => {
+    const cell = (column: string, paper: number | null, measured: number | null): Cell => {
       return { table: 'table2', row, column, paper, measured, calibrated: CALIBRATED.has(`${row} ${column}`) };
     };
     let memoryBytes = 0;
@@ -140,7 +140,10 @@ async function table2(measure: Measure): Promise<Cell[]> {
       const lengths = `(${input}, ${output})`;
       cells.push(cell(`${DECODE} ${lengths}`, TABLE_2[row][DECODE][index] ?? null, measured.decodeTokensPerS));
       cells.push(cell(`${TTFT} ${lengths}`, TABLE_2[row][TTFT][index] ?? null, measured.ttftMs));
-      cells.push(cell(`${OUTPUT} ${lengths}`, TABLE_2[row][OUTPUT][index] ?? null, measured.outputTokensPerS));
+      // The first token's share of an answer that was cut is another one.
+      const whole = measured.tokenIds.every((tokenIds) => tokenIds.length === output);
+      const outputTokensPerS = whole ? measured.outputTokensPerS : null;
+      cells.push(cell(`${OUTPUT} ${lengths}`, TABLE_2[row][OUTPUT][index] ?? null, outputTokensPerS));
       memoryBytes = Math.max(memoryBytes, measured.memoryBytes);
     }
     cells.push(cell(MEMORY, TABLE_2[row].memoryGb, memoryBytes / BYTES_PER_GB));
