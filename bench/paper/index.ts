@@ -1,4 +1,4 @@
-import { InvalidArgumentError, type Command } from 'commander';
+import { InvalidArgumentError, Option, type Command } from 'commander';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -16,6 +16,7 @@ import { profileFile, SetUpRunner } from './measure-set-ups.js';
 import { reportJson, reportText } from './report.js';
 
 const DEMO_CHECKPOINT = join(packageRoot(), 'models', 'demo');
+const DEFAULT_PROFILE = 'rtx3090-testbed';
 const MOST_TOKENS = 256;
 const FEWEST_TOKENS = 2;
 const MOST_WORKERS = 64;
@@ -36,11 +37,18 @@ export function registerBenchPaper(bench: Command): void {
   bench
     .command('paper')
     .description("run the paper's tables again on an emulated ten-node testbed: real daemons, real gRPC, profiled time")
-    .option('--only <list>', `of ${PAPER_TABLES.join(',')}`, tables, [...PAPER_TABLES])
+    .addOption(
+      new Option('--only <list>', `of ${PAPER_TABLES.join(',')}`).argParser(tables).default([...PAPER_TABLES], 'all'),
+    )
     .option('--prompts <count>', 'prompts of each length', wholeNumberFlag(1, MOST_PROMPTS), 2)
     .option('--tokens <count>', 'longest answer, for a shorter run', wholeNumberFlag(FEWEST_TOKENS, MOST_TOKENS), 256)
     .option('--workers <count>', 'worker daemons', wholeNumberFlag(1, MOST_WORKERS), 8)
-    .option('--profile <file>', 'devices, network and model that are emulated', profileFile('rtx3090-testbed'))
+    .addOption(
+      new Option('--profile <file>', 'devices, network and model that are emulated').default(
+        profileFile(DEFAULT_PROFILE),
+        DEFAULT_PROFILE,
+      ),
+    )
     .option('--no-profile', 'emulate nothing: this machine as fast as it is, to try the command out')
     .option('--pack <directory>', 'pack to run, with as many layers as the profile (default: the demo model, deepened)')
     .option('--json', 'one JSON object on stdout', false)
