@@ -2,6 +2,7 @@
 import { createProgram, runCommandLine } from '../cli/run-command-line.js';
 import { registerBenchCodec } from './codec/index.js';
 import { registerBenchDeepen } from './deepen/index.js';
+import { registerBenchEmulation } from './emulation/index.js';
 import { registerBenchExpert } from './expert/index.js';
 import { registerBenchGenerate } from './generate/index.js';
 import { registerBenchHop } from './hop/index.js';
@@ -17,6 +18,7 @@ const program = createProgram('odmoe bench').description(
 
 registerBenchCodec(program);
 registerBenchDeepen(program);
+registerBenchEmulation(program);
 registerBenchExpert(program);
 registerBenchGenerate(program);
 registerBenchHop(program);

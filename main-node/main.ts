@@ -1,9 +1,10 @@
 import { randomInt } from 'node:crypto';
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import { openNodeDevice } from '../engine/emulation/index.js';
 import { PackShare } from '../engine/fetching/index.js';
 import { loadDenseWeights, openServedPack } from '../engine/loading/index.js';
-import { createModel, exitWithParent, openDevice, waitUntil, type Device, type Model } from '../native/index.js';
+import { createModel, exitWithParent, waitUntil, type Device, type Model } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress, createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
 import { advertise, watchPeers } from '../shared/discovery/index.js';
@@ -64,8 +65,7 @@ export async function runMain(): Promise<never> {
 async function loadMain(settings: NodeSettings, log: Logger): Promise<LoadedMain> {
   const source = await openServedPack(settings.modelPath);
   const tokenizer = await openTokenizer(source.directory);
-  const { memoryBudgetBytes: budgetBytes, ...deviceSettings } = settings.device;
-  const device = openDevice({ ...deviceSettings, budgetBytes });
+  const { device } = openNodeDevice(settings);
   try {
     const model = createModel(device, source.shape);
     await loadDenseWeights(model, source, source.shippedFormat);
