@@ -1,13 +1,15 @@
 import { randomInt } from 'node:crypto';
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import { openNodeDevice } from '../engine/emulation/index.js';
 import { PackShare } from '../engine/fetching/index.js';
 import { loadDenseWeights, openServedPack } from '../engine/loading/index.js';
-import { createModel, exitWithParent, openDevice, type Device, type Model } from '../native/index.js';
+import { createModel, exitWithParent, waitUntil, type Device, type Model } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress, createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
 import { advertise, watchPeers } from '../shared/discovery/index.js';
 import { MAX_DRAFT_ROWS } from '../shared/drafting/index.js';
+import { networkTransitOf } from '../shared/emulation/index.js';
 import type { Logger } from '../shared/log/logger.js';
 import type { Pack } from '../shared/pack/open-pack.js';
 import { startRpcServer, type RpcServer } from '../shared/rpc/index.js';
@@ -65,8 +67,7 @@ export async function runMain(): Promise<never> {
 async function loadMain(settings: NodeSettings, log: Logger): Promise<LoadedMain> {
   const source = await openServedPack(settings.modelPath);
   const tokenizer = await openTokenizer(source.directory);
-  const { memoryBudgetBytes: budgetBytes, ...deviceSettings } = settings.device;
-  const device = openDevice({ ...deviceSettings, budgetBytes });
+  const { device } = openNodeDevice(settings);
   try {
     const model = createModel(device, source.shape);
     await loadDenseWeights(model, source, source.shippedFormat);
@@ -185,6 +186,7 @@ function assemble(settings: NodeSettings, loaded: LoadedMain, identity: NodeIden
   const membership = new Membership({
     identity: () => identity,
     network: settings.network,
+    transit: networkTransitOf(settings.emulation, waitUntil),
     shape,
     roster,
     shadowListener: {
