@@ -10,7 +10,7 @@ import { loadDeviceProfile } from '../../shared/emulation/index.js';
 import { openPack } from '../../shared/pack/open-pack.js';
 import { loadTokenizer } from '../../shared/tokenizer/index.js';
 import { deepenCheckpoint } from '../deepen/deepen-checkpoint.js';
-import { MOST_PROMPTS } from '../recall/story-prompts.js';
+import { MOST_PROMPTS } from '../recall/demo-prompts.js';
 import { measureTable, PAPER_TABLES, type PaperTable, type TableResult } from './cells.js';
 import { profileFile, SetUpRunner } from './measure-set-ups.js';
 import { reportJson, reportText } from './report.js';

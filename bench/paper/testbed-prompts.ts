@@ -1,6 +1,6 @@
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { Tokenizer } from '../../shared/tokenizer/index.js';
-import { MOST_PROMPTS, storyPrompts } from '../recall/story-prompts.js';
+import { demoPrompts, MOST_PROMPTS } from '../recall/demo-prompts.js';
 
 /** Requests that one prompt is made of, at most. */
 const REQUESTS_LIMIT = 64;
@@ -16,7 +16,7 @@ export function testbedPrompts(tokenizer: Tokenizer, length: number, count: numb
 }
 
 function promptOf(tokenizer: Tokenizer, length: number, index: number): number[] {
-  const stories = storyPrompts(MOST_PROMPTS);
+  const stories = demoPrompts(MOST_PROMPTS);
   const request = (sentences: number): string =>
     Array.from({ length: sentences }, (_, place) => stories[(index + place) % stories.length] ?? '').join(' ');
   const render = (text: string): number[] =>
