@@ -6,7 +6,9 @@ import { withInterrupt } from '../../cli/interrupt.js';
 import { NATIVE_PACKING_TOOLS } from '../../engine/packing/native-tools.js';
 import { packCheckpoint } from '../../engine/packing/pack-checkpoint.js';
 import { packageRoot, wholeNumberFlag } from '../../shared/config/index.js';
-import { loadDeviceProfile } from '../../shared/emulation/index.js';
+import { loadDeviceProfile, type DeviceProfile } from '../../shared/emulation/index.js';
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { ModelShape } from '../../shared/model/tensor-source.js';
 import { openPack } from '../../shared/pack/open-pack.js';
 import { loadTokenizer } from '../../shared/tokenizer/index.js';
 import { deepenCheckpoint } from '../deepen/deepen-checkpoint.js';
@@ -70,6 +72,7 @@ async function run(flags: PaperFlags, signal: AbortSignal): Promise<void> {
   try {
     const packPath = flags.pack ?? (await makePack(directory, profile?.model.layers ?? null, signal));
     const pack = await openPack(packPath);
+    requireLikeProfile(pack.shape, profile);
     const runner = new SetUpRunner({
       ...{ packPath: pack.directory, tokenizer: await loadTokenizer(pack.directory), workers: flags.workers },
       ...{ prompts: flags.prompts, tokensLimit: flags.tokens, profilePath, signal, onProgress: printProgress },
@@ -92,6 +95,18 @@ async function run(flags: PaperFlags, signal: AbortSignal): Promise<void> {
   } finally {
     await rm(directory, { recursive: true, force: true });
   }
+}
+
+/** Another number of layers or experts would be another cluster than the profiled one. @throws USAGE */
+function requireLikeProfile(shape: ModelShape, profile: DeviceProfile | null): void {
+  if (profile === null) return;
+  const { layers, experts, expertsPerToken } = profile.model;
+  if (shape.layers === layers && shape.experts === experts && shape.expertsPerToken === expertsPerToken) return;
+  throw new OdmoeError(
+    'USAGE',
+    `the pack has ${shape.layers} layers with ${shape.expertsPerToken} of ${shape.experts} experts, and the profile's model ` +
+      `${layers} with ${expertsPerToken} of ${experts}; odmoe bench deepen adds layers`,
+  );
 }
 
 function printProgress(line: string): void {

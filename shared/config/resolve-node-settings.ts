@@ -121,8 +121,9 @@ type Tuning = Omit<
 
 function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode | null, flags: DaemonFlags): Tuning {
   const { main, network } = config;
-  const budgetBytes = role === 'worker' ? config.worker.memory_budget : 0;
   const emulation = emulationSettings(config, flags);
+  // The profile says what memory an emulated worker has.
+  const budgetBytes = role === 'worker' && emulation === null ? config.worker.memory_budget : 0;
   const worker = workerTuning(config, entry, flags);
   if (emulation !== null && (worker.cacheBytes > 0 || worker.pools !== null)) throw invalid(config, EMULATED_CACHE);
   return {

@@ -151,6 +151,8 @@ nodes: []`;
     const source = 'emulation: {profile: profiles/lab.yaml, expert_storage: fixed4}';
     const expected = { profilePath: '/etc/odmoe/profiles/lab.yaml', expertStorage: 'fixed4' };
     assert.deepEqual(settle('worker', { model: 'p' }, source).emulation, expected);
+    assert.equal(settle('worker', { model: 'p' }, source).device.memoryBudgetBytes, 0, "the profile's");
+    assert.equal(settle('worker', { model: 'p', memoryBudgetBytes: 7 }, source).device.memoryBudgetBytes, 7);
     const flags = { model: 'p', profile: '/lab/other.yaml', expertStorage: 'bf16' } as const;
     const flagged = { profilePath: '/lab/other.yaml', expertStorage: 'bf16' };
     assert.deepEqual(settle('worker', flags, source).emulation, flagged);

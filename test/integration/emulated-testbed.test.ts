@@ -1,0 +1,71 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { paperSetUp } from '../../bench/paper/set-up.js';
+import { Testbed, type TestbedAnswer } from '../../bench/paper/testbed.js';
+import { testbedPrompts } from '../../bench/paper/testbed-prompts.js';
+import { packForServing } from '../../engine/loading/index.js';
+import { packageRoot } from '../../shared/config/index.js';
+import { loadDeviceProfile, nodeTimes } from '../../shared/emulation/index.js';
+import { loadTokenizer } from '../../shared/tokenizer/index.js';
+
+const TESTBED = join(packageRoot(), 'bench', 'profiles', 'rtx3090-testbed.yaml');
+const TOKENS = 4;
+const LAYERS = 8;
+
+describe('an emulated testbed', function () {
+  this.timeout(240_000);
+  const { signal } = new AbortController();
+  let directory = '';
+  let packPath = '';
+  let prompt: number[] = [];
+
+  async function answer(profilePath: string | null): Promise<TestbedAnswer> {
+    // The model that really runs has 8 layers; those are given the profiled one's times.
+    const testbed = await Testbed.start({ packPath, workers: 2, setUp: paperSetUp({}), profilePath }, signal);
+    try {
+      return await testbed.answer(prompt, TOKENS, signal);
+    } finally {
+      await testbed.stop();
+    }
+  }
+
+  before(async () => {
+    directory = mkdtempSync(join(tmpdir(), 'odmoe-emulated-'));
+    packPath = await packForServing(join(packageRoot(), 'models', 'demo'), null);
+    prompt = testbedPrompts(await loadTokenizer(packPath), 16, 1)[0] ?? [];
+  });
+
+  after(() => {
+    rmSync(directory, { recursive: true, force: true });
+  });
+
+  it('says the same as the cluster that it is, in no less than the profiled time and in the profiled memory', async () => {
+    const [real, emulated] = [await answer(null), await answer(TESTBED)];
+    assert.deepEqual(emulated.tokenIds, real.tokenIds);
+    const profile = loadDeviceProfile(TESTBED);
+    const main = nodeTimes(profile, 'main', 'fp32');
+    const worker = nodeTimes(profile, 'worker', 'fp32');
+    const hiddenMs = (profile.model.hiddenSize * 4 * 1000) / profile.network.bytesPerS;
+    // Attention, a hidden state there, an expert, a hidden state back; with two workers one load a layer at least.
+    const dense = main.denseLayer.overheadMs + main.denseLayer.weightsMs;
+    const layerMs = Math.max(
+      dense + worker.expert.weightsMs + 2 * hiddenMs + profile.network.roundTripMs,
+      worker.loadMs,
+    );
+    assert.ok((emulated.finished.timing?.tpotMs ?? 0) > LAYERS * layerMs * 0.999, 'faster than the profiled devices');
+    const workers = emulated.finished.nodes.filter(({ identity }) => identity.role === 'ROLE_WORKER');
+    for (const { deviceMemoryHighWaterBytes } of workers) {
+      assert.equal(deviceMemoryHighWaterBytes, worker.slotBytes + worker.slotSharedBytes);
+    }
+  });
+
+  it('does not start where an expert exceeds the profiled memory', async () => {
+    const small = join(directory, 'small.yaml');
+    const source = readFileSync(TESTBED, 'utf8');
+    assert.ok(source.includes('memory_bytes: 1 GB'));
+    writeFileSync(small, source.replace('memory_bytes: 1 GB', 'memory_bytes: 0.9 GB'));
+    await assert.rejects(answer(small), /memory/);
+  });
+});
