@@ -139,7 +139,10 @@ export interface Pass {
   forward(onGate: ((layer: number, choice: GateChoice) => void) | null): Promise<void>;
   /** Final norm and LM head for the rows named: rows.length x vocabSize. */
   logits(rows: Int32Array): Promise<Float32Array>;
-  /** Ends a forward that is under way before its next layer: it rejects with CANCELLED. Nothing where none is. */
+  /**
+   * Ends a forward that is under way before its next layer: it rejects with CANCELLED, and the pass begins anew. Nothing where none is.
+   * Layers that were done keep the pass's rows until the sequence is truncated; its length does not count them.
+   */
   cancel(): void;
   dispose(): void;
 }
@@ -297,7 +300,7 @@ export interface Addon {
     maxRows: number,
     loader: LoaderOptions,
   ): ExpertSlots;
-  /** Device bytes that slots for a given maxRows and loader take. */
+  /** Device bytes that slots for a given maxRows and loader take; on an emulated device they count as its slotBytes and slotSharedBytes. */
   expertSlotBytes(shape: ExpertShape, maxRows: number, loader: LoaderOptions): ExpertSlotBytes;
   /** Cuts row-major values into planes (packing). */
   splitPlanes(values: Uint8Array, split: Split): Uint8Array[];

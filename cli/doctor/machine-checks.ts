@@ -3,7 +3,13 @@ import { existsSync, readFileSync, statfsSync } from 'node:fs';
 import { freemem, totalmem } from 'node:os';
 import { dirname, join } from 'node:path';
 import { nativeStatus } from '../../native/index.js';
-import { formatByteSize, nodesOfThisHost, packageRoot, type ClusterConfig } from '../../shared/config/index.js';
+import {
+  WORKER_BUDGET_DEFAULT_BYTES,
+  formatByteSize,
+  nodesOfThisHost,
+  packageRoot,
+  type ClusterConfig,
+} from '../../shared/config/index.js';
 import { fail, ok, warn, type Check } from './check.js';
 
 const DISK_FREE_WARN_BYTES = 1024 ** 3;
@@ -52,7 +58,8 @@ function usableMemoryBytes(): number {
 export function checkMemory(config: ClusterConfig, memory: { totalBytes: number; freeBytes: number }): Check {
   const found = `${formatByteSize(memory.freeBytes)} free of ${formatByteSize(memory.totalBytes)}`;
   const budgets = nodesOfThisHost(config).map(
-    (node) => node.memory_budget ?? (node.role === 'worker' ? config.worker.memory_budget : 0),
+    (node) =>
+      node.memory_budget ?? (node.role === 'worker' ? (config.worker.memory_budget ?? WORKER_BUDGET_DEFAULT_BYTES) : 0),
   );
   const promisedBytes = budgets.reduce((sum, bytes) => sum + bytes, 0);
   const promised = `the nodes of this host may take ${formatByteSize(promisedBytes)}`;

@@ -7,6 +7,7 @@ import { parseByteSize } from './byte-size.js';
 import { EXPERT_STORAGES } from './node-settings.js';
 
 export const DEFAULT_CLUSTER = 'odmoe';
+/** Where nothing else is said; under emulation the profile says it. */
 export const WORKER_BUDGET_DEFAULT_BYTES = 1024 ** 3;
 
 const MILLISECONDS_LIMIT = 3_600_000;
@@ -141,7 +142,7 @@ export const clusterConfigSchema = z.strictObject({
   worker: z
     .strictObject({
       slots: slots.default(2),
-      memory_budget: byteSize.default(WORKER_BUDGET_DEFAULT_BYTES),
+      memory_budget: byteSize.optional(),
       cache: byteSize.default(0),
       cache_policy: choice(CACHE_POLICIES).default('planned'),
       pools: z

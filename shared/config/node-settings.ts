@@ -38,7 +38,7 @@ export interface NodeSettings {
     instructionSet: 'auto' | 'avx512' | 'avx2' | 'neon' | 'scalar';
     /** 0: as many as the process may use. */
     threads: number;
-    /** 0: no limit; under emulation the profile's. */
+    /** 0: no limit; under emulation, what the profile gives the device. */
     memoryBudgetBytes: number;
   };
   main: {

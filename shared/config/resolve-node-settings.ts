@@ -3,7 +3,7 @@ import { hostname, networkInterfaces } from 'node:os';
 import { dirname, resolve } from 'node:path';
 import { OdmoeError } from '../errors/index.js';
 import { stateDirectory, stateHome } from '../files/state-directory.js';
-import { defaultPort, type ClusterConfig, type ConfiguredNode } from './cluster-config.js';
+import { WORKER_BUDGET_DEFAULT_BYTES, defaultPort, type ClusterConfig, type ConfiguredNode } from './cluster-config.js';
 import type { ExpertStorage, KnownPeer, NodeSettings, RoleSetting } from './node-settings.js';
 
 /** What flags say; what is absent is the configuration's or the default's to say. */
@@ -122,8 +122,8 @@ type Tuning = Omit<
 function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode | null, flags: DaemonFlags): Tuning {
   const { main, network } = config;
   const emulation = emulationSettings(config, flags);
-  // The profile says what memory an emulated worker has.
-  const budgetBytes = role === 'worker' && emulation === null ? config.worker.memory_budget : 0;
+  const workerBudgetBytes = config.worker.memory_budget ?? (emulation === null ? WORKER_BUDGET_DEFAULT_BYTES : 0);
+  const budgetBytes = role === 'worker' ? workerBudgetBytes : 0;
   const worker = workerTuning(config, entry, flags);
   if (emulation !== null && (worker.cacheBytes > 0 || worker.pools !== null)) throw invalid(config, EMULATED_CACHE);
   return {
