@@ -91,6 +91,7 @@ export class Predictor {
     this.turns = this.turns.filter((turn) => turn !== id);
     addCounts(this.ended, sequence);
     if (sequence !== this.running) sequence.dispose();
+    else sequence.cancel();
   }
 
   /** Ends every sequence. */

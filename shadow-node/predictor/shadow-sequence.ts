@@ -152,6 +152,13 @@ export class ShadowSequence {
     }
   }
 
+  /** Nothing is to come of a pass that runs: `run` resolves before its next layer. */
+  cancel(): void {
+    if (this.running === null || this.running.cancelled) return;
+    this.running.cancelled = true;
+    this.running.pass.cancel();
+  }
+
   /** Idempotent. Not while a pass of this sequence runs. */
   dispose(): void {
     if (this.disposed) return;
@@ -232,12 +239,8 @@ export class ShadowSequence {
     this.predictions.dropFrom(position);
     for (const drafted of [...this.drafts.keys()]) if (drafted >= position) this.drafts.delete(drafted);
     this.events.onRestart?.(position);
-    if (this.running === null) {
-      this.truncate();
-    } else if (!this.running.cancelled) {
-      this.running.cancelled = true;
-      this.running.pass.cancel();
-    }
+    if (this.running === null) this.truncate();
+    else this.cancel();
   }
 
   private truncate(): void {

@@ -11,8 +11,7 @@ export const REMEMBERED_PASSES = 4;
  * there before.
  */
 export class ExpertDealer {
-  /** For each worker: ordinal -> experts dealt to it under that ordinal. */
-  private readonly loads: Map<number, number>[];
+  private readonly loads: WorkerLoads[];
   /** ordinal -> expert -> place. */
   private readonly dealt = new Map<number, Map<number, number>>();
   private readonly remembered: number;
@@ -20,7 +19,7 @@ export class ExpertDealer {
 
   /** Workers are dealt to by their place, from 0. */
   constructor(workers: number, layers: number) {
-    this.loads = Array.from({ length: workers }, () => new Map<number, number>());
+    this.loads = Array.from({ length: workers }, () => new WorkerLoads());
     this.remembered = REMEMBERED_PASSES * layers + workers;
   }
 
@@ -45,8 +44,7 @@ export class ExpertDealer {
     const held = under.get(expert);
     if (held !== undefined) return held;
     under.set(expert, place);
-    const loads = this.loads[place];
-    loads?.set(ordinal, (loads.get(ordinal) ?? 0) + 1);
+    this.loads[place]?.add(ordinal);
     return place;
   }
 
@@ -57,50 +55,86 @@ export class ExpertDealer {
     }
   }
 
+  /** The nearest load farthest away, then fewer loads that near, then fewer at all, then the first in the list. */
   private mostTime(ordinal: number): number {
-    let best = { place: 0, distance: -1, near: 0, all: 0 };
-    this.loads.forEach((loads, place) => {
-      const found = { place, ...nearestLoad(loads, ordinal) };
-      if (isFreer(found, best)) best = found;
-    });
-    return best.place;
+    let best = 0;
+    let farthest = -1;
+    let fewestNear = 0;
+    let fewest = 0;
+    for (const [place, loads] of this.loads.entries()) {
+      const distance = loads.distance(ordinal);
+      if (distance < farthest) continue;
+      const near = loads.near(ordinal, distance);
+      const isFreer = near !== fewestNear ? near < fewestNear : loads.all < fewest;
+      if (distance === farthest && !isFreer) continue;
+      [best, farthest, fewestNear, fewest] = [place, distance, near, loads.all];
+    }
+    return best;
   }
 
+  /** In the order in which they were dealt first; one that was dealt late waits for those before it. */
   private forgetOld(): void {
     const oldest = this.latest - this.remembered;
-    for (const ordinal of [...this.dealt.keys()]) {
-      if (ordinal < oldest) this.forgetOrdinal(ordinal);
+    for (const ordinal of this.dealt.keys()) {
+      if (ordinal >= oldest) return;
+      this.forgetOrdinal(ordinal);
     }
   }
 
   private forgetOrdinal(ordinal: number): void {
-    for (const place of this.dealt.get(ordinal)?.values() ?? []) this.loads[place]?.delete(ordinal);
+    for (const place of this.dealt.get(ordinal)?.values() ?? []) this.loads[place]?.remove(ordinal);
     this.dealt.delete(ordinal);
   }
 }
 
-interface NearestLoad {
-  /** In ordinals; Infinity: the worker has no load. */
-  distance: number;
-  /** Loads at that distance. */
-  near: number;
-  all: number;
-}
+/** The ordinals under which a worker has loads. */
+class WorkerLoads {
+  /** Rising; one for each load. */
+  private readonly ordinals: number[] = [];
 
-function nearestLoad(loads: ReadonlyMap<number, number>, ordinal: number): NearestLoad {
-  const nearest: NearestLoad = { distance: Infinity, near: 0, all: 0 };
-  for (const [other, count] of loads) {
-    const distance = Math.abs(other - ordinal);
-    if (distance < nearest.distance) Object.assign(nearest, { distance, near: 0 });
-    if (distance === nearest.distance) nearest.near += count;
-    nearest.all += count;
+  get all(): number {
+    return this.ordinals.length;
   }
-  return nearest;
-}
 
-/** The nearest load farther away, then fewer of them that near, then fewer loads at all. */
-function isFreer(left: NearestLoad, right: NearestLoad): boolean {
-  if (left.distance !== right.distance) return left.distance > right.distance;
-  if (left.near !== right.near) return left.near < right.near;
-  return left.all < right.all;
+  add(ordinal: number): void {
+    this.ordinals.splice(this.firstFrom(ordinal), 0, ordinal);
+  }
+
+  /** All under that ordinal. */
+  remove(ordinal: number): void {
+    this.ordinals.splice(this.firstFrom(ordinal), this.count(ordinal));
+  }
+
+  /** To the nearest; Infinity: there is none. */
+  distance(ordinal: number): number {
+    const after = this.firstFrom(ordinal);
+    const next = this.ordinals[after] ?? Infinity;
+    const before = this.ordinals[after - 1] ?? -Infinity;
+    return Math.min(next - ordinal, ordinal - before);
+  }
+
+  /** Loads that far before and after. */
+  near(ordinal: number, distance: number): number {
+    if (distance === Infinity) return 0;
+    return this.count(ordinal + distance) + (distance === 0 ? 0 : this.count(ordinal - distance));
+  }
+
+  private count(ordinal: number): number {
+    const first = this.firstFrom(ordinal);
+    let end = first;
+    while (this.ordinals[end] === ordinal) end += 1;
+    return end - first;
+  }
+
+  /** Index of the first that is not smaller. */
+  private firstFrom(ordinal: number): number {
+    let low = 0;
+    let high = this.ordinals.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if ((this.ordinals[middle] as number) < ordinal) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
 }

@@ -82,6 +82,22 @@ describe('placement: dealing experts to all workers', () => {
     assert.deepEqual(dealer.deal(6, [5]), [0]);
   });
 
+  it('gives nobody an expert whose nearest load is nearer than another’s, wherever the ordinals go', () => {
+    fc.assert(
+      fc.property(fc.array(fc.nat(60), { maxLength: 60 }), fc.integer({ min: 1, max: 9 }), (ordinals, workers) => {
+        const dealer = new ExpertDealer(workers, 64);
+        const loads = Array.from({ length: workers }, (): number[] => []);
+        const nearest = (place: number, ordinal: number) =>
+          Math.min(...(loads[place] ?? []).map((load) => Math.abs(load - ordinal)));
+        for (const [expert, ordinal] of ordinals.entries()) {
+          const [given = -1] = dealer.deal(ordinal, [expert]);
+          assert.equal(nearest(given, ordinal), Math.max(...loads.map((_, place) => nearest(place, ordinal))));
+          loads[given]?.push(ordinal);
+        }
+      }),
+    );
+  });
+
   it('what was forgotten counts no more', () => {
     const dealer = new ExpertDealer(4, 8);
     dealer.deal(0, [0, 1]);

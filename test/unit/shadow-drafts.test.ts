@@ -174,6 +174,19 @@ describe('shadow drafts', () => {
     assert.deepEqual(failures, ['1: full']);
   });
 
+  it('a sequence that ends while it runs ahead keeps nobody waiting', async () => {
+    const { model, predictor, failures, announce } = createPredictor();
+    predictor.begin(begin(1, { optimistic: true }));
+    await announce(3, 5);
+    model.heldLayer = 1;
+    await announce(4, 7);
+    predictor.end(1);
+    assert.equal(model.cancelled, 1);
+    await settled();
+    assert.deepEqual(model.disposed, [0]);
+    assert.deepEqual(failures, []);
+  });
+
   it('guesses as main samples: with its random numbers, and what it has seen before', async () => {
     const { model, predictor, draftsOf, announce } = createPredictor();
     const sampling = { temperature: 100, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1, seed: 11 };
