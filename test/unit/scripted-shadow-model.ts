@@ -143,7 +143,7 @@ export class ScriptedModel implements Model {
         working(async () => {
           await Promise.resolve();
           const token = this.guess((positions.at(-1) ?? 0) + 1);
-          return Float32Array.from({ length: SHAPE.vocabSize }, (_, id) => (id === token ? 1 : 0));
+          return Float32Array.from({ length: SHAPE.vocabSize }, (_, id) => (id === token ? 1 : 0.5));
         }),
       cancel: () => {
         if (forward === null) return;
