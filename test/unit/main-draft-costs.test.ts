@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import {
   ACCEPTANCE_WINDOW,
+  FORGETTING_WINDOW,
   DraftCostMeter,
   PASS_WINDOW,
   type ClusterCosts,
