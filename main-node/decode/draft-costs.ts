@@ -18,7 +18,7 @@ export type ClusterCosts = Omit<DraftCosts, 'acceptance' | 'layerMs' | 'layerRow
 /** Measures, over all sequences, what chooseDraftRows needs. Moving averages: text and load change. */
 export class DraftCostMeter {
   private acceptance: number | null = null;
-  private shadowTokenMs: number | null = null;
+  private shadowMs: number | null = null;
   private draftedSincePass = false;
   private readonly passes: { rows: number; layerMs: number }[] = [];
 
@@ -30,7 +30,12 @@ export class DraftCostMeter {
 
   shadowRan(runUs: number): void {
     const ms = runUs / 1000;
-    this.shadowTokenMs = moved(this.shadowTokenMs ?? ms, ms, SHADOW_TOKEN_WINDOW);
+    this.shadowMs = moved(this.shadowMs ?? ms, ms, SHADOW_TOKEN_WINDOW);
+  }
+
+  /** 0: not known yet. */
+  get shadowTokenMs(): number {
+    return this.shadowMs ?? 0;
   }
 
   /** `layersMs`: its layers together, waits for loads left out. */
@@ -56,7 +61,7 @@ export class DraftCostMeter {
       ...cluster,
       ...fitLayer(this.passes),
       acceptance: this.acceptance ?? ASSUMED_ACCEPTANCE,
-      shadowTokenMs: this.shadowTokenMs ?? 0,
+      shadowTokenMs: this.shadowTokenMs,
     };
   }
 }
