@@ -4,3 +4,6 @@ export { matchExperts, type ExpertAssignment, type ExpertMatch, type ExpertRelea
 export { workersForPrefillExpert } from './prefill-workers.js';
 export { chooseReplacement } from './choose-replacement.js';
 export { neededExperts, type ExpertPlace } from './needed-experts.js';
+export { assignmentOf } from './assignment-of.js';
+export { firstLayerWorkers } from './first-layer-workers.js';
+export { ExpertDealer, REMEMBERED_PASSES } from './expert-dealer.js';

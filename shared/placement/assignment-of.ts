@@ -1,0 +1,24 @@
+import { OdmoeError } from '../errors/index.js';
+import type { Placement, Prediction } from '../rpc/messages.js';
+import { assignPredictedExperts } from './assign-predicted-experts.js';
+
+/**
+ * expert -> id of the worker that a prediction tells to load it: as its places say, or who the layer's group has for it where it
+ * gives none.
+ * @throws PROTOCOL_VIOLATION when the places are not one for each expert, or one is none of the placement's
+ */
+export function assignmentOf(
+  placement: Placement,
+  { layer, experts, workers }: Pick<Prediction, 'layer' | 'experts' | 'workers'>,
+): Map<number, string> {
+  if (workers.length === 0) return assignPredictedExperts(placement, layer, experts);
+  const ids = workers.map((place) => placement.workers[place]?.id);
+  if (workers.length !== experts.length || ids.includes(undefined)) {
+    throw new OdmoeError(
+      'PROTOCOL_VIOLATION',
+      `a prediction of ${experts.length} experts of layer ${layer} names workers ${workers.join(', ')} of the ` +
+        `${placement.workers.length} in placement epoch ${placement.epoch}: one place is needed for each expert`,
+    );
+  }
+  return new Map(experts.map((expert, index) => [expert, ids[index] as string]));
+}
