@@ -1,0 +1,8 @@
+export {
+  MAX_DRAFT_ROWS,
+  chooseDraftRows,
+  distinctExperts,
+  expectedTokens,
+  passMs,
+  type DraftCosts,
+} from './choose-draft-rows.js';
