@@ -1,0 +1,12 @@
+export { STORAGE_FORMS, operatorMs } from './device-profile.js';
+export type {
+  DeviceProfile,
+  EmulatedDevice,
+  OperatorTime,
+  ProfiledDevice,
+  ProfiledModel,
+  ProfiledNetwork,
+  ProfiledRole,
+} from './device-profile.js';
+export { loadDeviceProfile, parseDeviceProfile } from './load-device-profile.js';
+export { denseLayerParameters, expertParameters, keyValueRowBytes, nodeTimes } from './node-times.js';

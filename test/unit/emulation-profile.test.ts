@@ -1,0 +1,105 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { packageRoot } from '../../shared/config/index.js';
+import { loadDeviceProfile, nodeTimes, operatorMs, parseDeviceProfile } from '../../shared/emulation/index.js';
+import { OdmoeError } from '../../shared/errors/index.js';
+
+const PROFILES = join(packageRoot(), 'bench', 'profiles');
+const TESTBED = join(PROFILES, 'rtx3090-testbed.yaml');
+
+function near(actual: number, expected: number, tolerance: number): void {
+  assert.ok(Math.abs(actual - expected) <= tolerance, `${actual} is not within ${tolerance} of ${expected}`);
+}
+
+describe('device profiles', () => {
+  it('gives the published layer, expert and cache sizes of Mixtral-8x7B in FP32', () => {
+    const profile = loadDeviceProfile(TESTBED);
+    const main = nodeTimes(profile, 'main', 'fp32');
+    assert.equal(main.keyValueRowBytes, 8192);
+    assert.equal(main.expertBytes, 3 * 4096 * 14336 * 4);
+    near(main.denseLayer.weightsMs, 0.24, 0.002);
+    near(operatorMs(main.denseLayer, 1), 4.38, 0.01);
+    assert.equal(profile.devices.worker.memoryBytes, 1e9);
+    assert.equal(profile.devices.main.memoryBytes, 24e9);
+  });
+
+  it('counts a whole model in the memory that the paper reports', () => {
+    const profile = loadDeviceProfile(TESTBED);
+    const total = (role: 'cached' | 'shadow') => {
+      const times = nodeTimes(profile, role, 'fp32');
+      return (times.outerBytes + 32 * (times.denseLayerBytes + 8 * times.expertBytes)) / 1e9;
+    };
+    near(total('cached'), 180, 9);
+    near(total('shadow'), 45, 2.5);
+    const main = nodeTimes(profile, 'main', 'fp32');
+    near((main.outerBytes + 32 * main.denseLayerBytes) / 1e9, 7, 0.2);
+  });
+
+  it('loads as many bytes as the storage form has, and executes what stands in the slot', () => {
+    const profile = loadDeviceProfile(TESTBED);
+    const { linkBytesPerS, linkLatencyMs, weightBytesPerS } = profile.devices.worker;
+    const parameters = 3 * 4096 * 14336;
+    const forms = { fp32: [4, 4], bf16: [2, 2], fixed4: [1.5, 2], huffman: [4 / 3, 2] } as const;
+    for (const storage of ['fp32', 'bf16', 'fixed4', 'huffman'] as const) {
+      const [stored, slot] = forms[storage];
+      const times = nodeTimes(profile, 'worker', storage);
+      near(times.loadMs, linkLatencyMs + (parameters * stored * 1000) / linkBytesPerS, 1e-6);
+      assert.equal(times.slotBytes, parameters * slot);
+      near(times.expert.weightsMs, (parameters * slot * 1000) / weightBytesPerS, 1e-9);
+    }
+    assert.equal(nodeTimes(profile, 'main', 'fixed4').expertBytes, nodeTimes(profile, 'main', 'fp32').expertBytes);
+  });
+
+  it('waits for the recovery of packed experts where that is slower than the link', () => {
+    const profile = loadDeviceProfile(TESTBED);
+    profile.devices.worker.recoverBytesPerS = 10e9;
+    const parameters = 3 * 4096 * 14336;
+    const { linkLatencyMs } = profile.devices.worker;
+    near(nodeTimes(profile, 'worker', 'fixed4').loadMs, linkLatencyMs + (parameters * 2 * 1000) / 10e9, 1e-6);
+    near(nodeTimes(profile, 'worker', 'bf16').loadMs, linkLatencyMs + (parameters * 2 * 1000) / 24e9, 1e-6);
+  });
+
+  it('has two slots of packed experts in the memory of one in FP32', () => {
+    const profile = loadDeviceProfile(TESTBED);
+    const room = profile.devices.worker.memoryBytes;
+    const used = (storage: 'fp32' | 'fixed4', slots: number) => {
+      const times = nodeTimes(profile, 'worker', storage);
+      return times.slotSharedBytes + slots * times.slotBytes;
+    };
+    assert.ok(used('fp32', 1) <= room);
+    assert.ok(used('fp32', 2) > room);
+    assert.ok(used('fixed4', 2) <= room);
+  });
+
+  it('differs for RTX 3080 workers in the workers only', () => {
+    const { devices, ...rest } = loadDeviceProfile(TESTBED);
+    const { devices: other, ...otherRest } = loadDeviceProfile(join(PROFILES, 'rtx3080-workers.yaml'));
+    assert.deepEqual({ ...otherRest, name: rest.name }, rest);
+    assert.deepEqual({ ...other, worker: devices.worker }, devices);
+    near(other.worker.weightBytesPerS / devices.worker.weightBytesPerS, 760 / 936, 0.001);
+  });
+
+  it('names file, key and what is wanted', () => {
+    const source = readFileSync(TESTBED, 'utf8');
+    const faults: [string, string, RegExp][] = [
+      ['memory_bytes: 24 GB', 'memory_bytes: much', /p\.yaml: devices\.main\.memory_bytes: expected a size such as/],
+      ['duplex: half', 'duplex: both', /p\.yaml: network\.duplex: expected half or full/],
+      ['bytes_per_s: 125e6', 'bytes_per_s: 0', /p\.yaml: network\.bytes_per_s: expected bytes per second, more than 0/],
+      ['bytes_per_s: 125e6', 'speed: 1', /p\.yaml: network\.speed: unknown key/],
+      ['experts_per_token: 2', 'experts_per_token: 9', /p\.yaml: model\.experts_per_token: 9 of 8 experts/],
+      ['  layers: 32\n', '', /p\.yaml: model\.layers: expected a whole number from 1/],
+      ['name: rtx3090-testbed', 'name: [', /p\.yaml: /],
+    ];
+    for (const [from, to, expected] of faults) {
+      assert.ok(source.includes(from));
+      assert.throws(
+        () => parseDeviceProfile(source.replace(from, to), 'p.yaml'),
+        (thrown) => thrown instanceof OdmoeError && thrown.code === 'CONFIG_INVALID' && expected.test(thrown.message),
+        to,
+      );
+    }
+    assert.throws(() => loadDeviceProfile('/nowhere/profile.yaml'), /cannot read the device profile \/nowhere/);
+    assert.throws(() => parseDeviceProfile('', 'p.yaml'), /p\.yaml: expected name, model/);
+  });
+});
