@@ -1,4 +1,6 @@
-/** Line plots as SVG text, several panels beside and below one another. No library: a few axes, lines and words. */
+import { line, round, svgFile, text, type Drawing } from './drawing.js';
+
+/** Line plots, several panels beside and below one another. */
 
 export interface PlotSeries {
   name: string;
@@ -17,6 +19,8 @@ export interface LinePlot {
   yLabel: string;
   /** Rows of panels; series of one name have one colour throughout. */
   rows: readonly (readonly PlotPanel[])[];
+  /** A dot at each point; false where there are too many of them. */
+  dots?: boolean;
 }
 
 const PANEL_WIDTH = 260;
@@ -31,6 +35,11 @@ const TICKS = 5;
 
 /** The plot as a file's text. */
 export function linePlotSvg(plot: LinePlot): string {
+  return svgFile([linePlot(plot)]);
+}
+
+/** The plot, to be put into a file with others. */
+export function linePlot(plot: LinePlot): Drawing {
   const columns = Math.max(1, ...plot.rows.map((row) => row.length));
   const width = columns * PANEL_WIDTH;
   const height = HEADER + plot.rows.length * PANEL_HEIGHT + LEGEND;
@@ -41,16 +50,12 @@ export function linePlotSvg(plot: LinePlot): string {
       return `<g transform="${place}">${panelSvg(panel, plot, names)}</g>`;
     }),
   );
-  return [
-    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" ` +
-      'font-family="sans-serif" font-size="11" fill="#222222">',
-    `<rect width="${width}" height="${height}" fill="#ffffff"/>`,
+  const body = [
     text(width / 2, 20, plot.title, 'font-size="14" text-anchor="middle"'),
     ...panels,
     legendSvg(names, width, height - LEGEND / 2),
-    '</svg>',
-    '',
-  ].join('\n');
+  ];
+  return { width, height, body: body.join('\n') };
 }
 
 function panelSvg(panel: PlotPanel, plot: LinePlot, names: readonly string[]): string {
@@ -79,7 +84,7 @@ function panelSvg(panel: PlotPanel, plot: LinePlot, names: readonly string[]): s
   ];
   const curves = panel.series.map((series) => {
     const path = series.points.map(({ x, y }) => `${toX(x)},${toY(y)}`).join(' ');
-    const dots = series.points.map(
+    const dots = (plot.dots === false ? [] : series.points).map(
       ({ x, y }) => `<circle cx="${toX(x)}" cy="${toY(y)}" r="2.5" fill="${colour(names, series.name)}"/>`,
     );
     return `<polyline points="${path}" fill="none" ${stroke(names, series.name)}/>${dots.join('')}`;
@@ -107,15 +112,6 @@ function stroke(names: readonly string[], name: string): string {
   return `stroke="${colour(names, name)}" stroke-width="1.8"${dash === '' ? '' : ` stroke-dasharray="${dash}"`}`;
 }
 
-function line(x1: number, y1: number, x2: number, y2: number, paint: string): string {
-  return `<line x1="${x1}" y1="${y1}" x2="${x2}" y2="${y2}" stroke="${paint}"/>`;
-}
-
-function text(x: number, y: number, words: string, attributes: string): string {
-  const escaped = words.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;');
-  return `<text x="${x}" y="${y}"${attributes === '' ? '' : ` ${attributes}`}>${escaped}</text>`;
-}
-
 /** 0 and up to TICKS round numbers, the last of them not below `most`. */
 export function ticks(most: number): number[] {
   if (!(most > 0)) return [0, 1];
@@ -130,8 +126,4 @@ export function ticks(most: number): number[] {
 
 function label(value: number): string {
   return String(Number(value.toPrecision(6)));
-}
-
-function round(value: number): number {
-  return Math.round(value * 100) / 100;
 }

@@ -1,60 +1,97 @@
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { SingleBar } from 'cli-progress';
 import { InvalidArgumentError, type Command } from 'commander';
-import { join } from 'node:path';
+import { parseNumber, parseWhole } from '../../cli/generation-flags.js';
 import { packageRoot, THREADS_LIMIT, wholeNumberFlag } from '../../shared/config/index.js';
+import { MAX_SEED, resolveSampling, type SamplingOptions } from '../../shared/sampling/index.js';
+import { writeFailure } from '../../shared/storage/storage-error.js';
 import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
 import type { ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
-import { measureRecall, type RecallProgress, type RecallReport, type RecallResult } from './measure-recall.js';
-import { MOST_PROMPTS, storyPrompts } from './story-prompts.js';
+import { demoPrompts, MOST_PROMPTS } from './demo-prompts.js';
+import { measureRecall, type RecallProgress } from './measure-recall.js';
+import { recallJson, recallPlot, recallTable } from './recall-report.js';
+import { chooseSetUps, PRECISIONS, type RecallFigure } from './set-ups.js';
 
-const PRECISIONS: readonly ShadowPrecision[] = ['int8', 'nf4', 'fp16'];
-const DEFAULT_ALIGNMENTS: readonly AlignmentPeriods[] = [
-  { token: 1, keyValue: 1 },
-  { token: 1, keyValue: 0 },
-  { token: 0, keyValue: 1 },
-  { token: 0, keyValue: 0 },
-];
 const MOST_ITERATIONS = 65_536;
 
 interface RecallFlags {
   model: string;
   prompts: number;
   tokens: number;
-  precision: ShadowPrecision[];
-  align: AlignmentPeriods[];
+  figure?: RecallFigure;
+  precision?: ShadowPrecision[];
+  align?: AlignmentPeriods[];
+  stopAtEnd: boolean;
+  temperature: number;
+  topK: number;
+  topP: number;
+  seed: number;
   threads: number;
-  json?: boolean;
+  plot?: string;
+  json: boolean;
 }
 
 /** Adds `odmoe bench recall`. */
 export function registerBenchRecall(bench: Command): void {
+  const demoModel = join(packageRoot(), 'models', 'demo');
   bench
     .command('recall')
     .description('how well a quantized shadow predicts the experts, by precision and alignment (OD-MoE eq. 2 and 3)')
+    .option('--model <directory>', 'a pack or a checkpoint (default: the demo model)', demoModel)
+    .option('--prompts <count>', `prompts, at most ${MOST_PROMPTS}`, wholeNumberFlag(1, MOST_PROMPTS), 60)
+    .option('--tokens <count>', 'decode iterations of a prompt', wholeNumberFlag(1, MOST_ITERATIONS), 256)
+    .option('--figure <3|6>', "set-ups of one of the paper's figures (default: both)", figure)
+    .option('--precision <list>', 'of fp16, int8, nf4 (default: all for figure 3, int8 for figure 6)', precisions)
     .option(
-      '--model <directory>',
-      'a pack or a checkpoint (default: the demo model)',
-      join(packageRoot(), 'models', 'demo'),
+      '--align <list>',
+      'periods TOKEN/KV in iterations, 0: never, such as 1/1,4/0, in place of a figure',
+      alignments,
     )
-    .option('--prompts <count>', `story prompts, at most ${MOST_PROMPTS}`, wholeNumberFlag(1, MOST_PROMPTS), 12)
-    .option('--tokens <count>', 'decode iterations of a prompt', wholeNumberFlag(1, MOST_ITERATIONS), 128)
-    .option('--precision <list>', 'of int8, nf4, fp16', precisions, [...PRECISIONS])
-    .option('--align <list>', 'periods TOKEN/KV in iterations, 0: never (default: 1/1,1/0,0/1,0/0)', alignments, [
-      ...DEFAULT_ALIGNMENTS,
-    ])
+    .option('--stop-at-end', 'end answers where the model ends them; else they go on to the last iteration', false)
+    .option('--temperature <t>', '0 takes the most likely token, higher is more varied', parseNumber, 0)
+    .option('--top-k <k>', 'choose among the k most likely tokens (0: all)', parseWhole, 0)
+    .option('--top-p <p>', 'choose among the fewest tokens that hold probability p', parseNumber, 1)
+    .option(
+      '--seed <n>',
+      'of the first prompt; each next one has the next',
+      wholeNumberFlag(0, MAX_SEED - MOST_PROMPTS),
+      0,
+    )
     .option('--threads <count>', '0: as many as the process may use', wholeNumberFlag(0, THREADS_LIMIT), 0)
-    .option('--json', 'one JSON object on stdout, with recall by iteration')
+    .option('--plot <file>', 'write an SVG: recall by iteration, and by periods')
+    .option('--json', 'one JSON object on stdout, with recall by iteration', false)
     .addHelpText(
       'after',
-      '\nBoth models run in this process, by the very decisions and passes of the daemons.\n' +
-        '\nExamples:\n  odmoe bench recall\n  odmoe bench recall --precision int8 --align 1/1,2/2,4/4,8/8,16/16\n',
+      `
+Both models run in this process, by the very decisions and passes of the daemons. Figure 3: tokens and KV rows aligned at every
+iteration, one of them only, none. Figure 6: every pair of the periods 1, 2, 4, 8, 16. The demo model works to about 320 positions; its
+prompts leave room for 256 tokens. The default run takes about five minutes on two cores.
+
+Examples:
+  odmoe bench recall --plot recall.svg
+  odmoe bench recall --figure 3 --temperature 1 --seed 7
+  odmoe bench recall --precision int8 --align 1/1,2/2,4/4,8/8,16/16`,
     )
-    .action(run);
+    .action(async (flags: RecallFlags, command: Command) => {
+      if (flags.figure !== undefined && flags.align !== undefined) {
+        command.error('error: --align takes the place of a figure: give one of --align and --figure');
+      }
+      await run(flags);
+    });
 }
 
 async function run(flags: RecallFlags): Promise<void> {
+  const { model, prompts, tokens, stopAtEnd, threads, plot } = flags;
+  const sampling = samplingFrom(flags);
+  const options = {
+    ...{ modelPath: model, prompts: demoPrompts(prompts), iterations: tokens, stopAtEnd, sampling, threads },
+    setUps: chooseSetUps({
+      ...{ figure: flags.figure ?? null, precisions: flags.precision ?? null, alignments: flags.align ?? null },
+    }),
+  };
   const bar = process.stderr.isTTY
-    ? new SingleBar({ format: 'recall {bar} {value}/{total} prompt runs, {eta_formatted}' })
+    ? new SingleBar({ format: 'recall {bar} {value}/{total} prompt runs, {eta_formatted}', clearOnComplete: true })
     : null;
   let started = false;
   const onProgress: RecallProgress = (done, total) => {
@@ -62,62 +99,34 @@ async function run(flags: RecallFlags): Promise<void> {
     started = true;
     bar?.update(done);
   };
-  const options = {
-    modelPath: flags.model,
-    prompts: storyPrompts(flags.prompts),
-    iterations: flags.tokens,
-    precisions: flags.precision,
-    alignments: flags.align,
-    threads: flags.threads,
-  };
   try {
     const report = await measureRecall(options, onProgress);
     bar?.stop();
-    process.stdout.write(flags.json === true ? `${JSON.stringify(asJson(report))}\n` : asTable(report, flags));
+    const setting = { iterations: tokens, stopAtEnd, temperature: sampling.temperature, seed: sampling.seed };
+    if (plot !== undefined) await writePlot(plot, recallPlot(report));
+    const text = flags.json ? JSON.stringify(recallJson(report, setting)) : recallTable(report, setting);
+    process.stdout.write(`${text}\n`);
   } finally {
     bar?.stop();
   }
 }
 
-function asJson(report: RecallReport): object {
-  return {
-    model: report.modelName,
-    prompts: report.prompts,
-    iterations: report.iterations,
-    results: report.results.map(({ precision, alignment, metrics }) => ({
-      precision,
-      align_token: alignment.token,
-      align_kv: alignment.keyValue,
-      recall: metrics.recall,
-      activated: metrics.activated,
-      predicted_correctly: metrics.predictedCorrectly,
-      recall_by_iteration: metrics.activatedByIteration.map((activated, index) =>
-        activated === 0 ? null : (metrics.correctByIteration[index] ?? 0) / activated,
-      ),
-    })),
-  };
+function samplingFrom({ temperature, topK, topP, seed }: RecallFlags): SamplingOptions {
+  return resolveSampling({ temperature, topK, topP, minP: 0, repetitionPenalty: 1, seed }, () => seed);
 }
 
-function asTable(report: RecallReport, flags: RecallFlags): string {
-  const header = ['shadow', ...flags.align.map(alignmentName)];
-  const rows = flags.precision.map((precision) => {
-    const ofPrecision = report.results.filter((result) => result.precision === precision);
-    return [precision, ...ofPrecision.map(({ metrics }) => metrics.recall.toFixed(4))];
-  });
-  const lines = [header, ...rows].map((cells) => cells.map((cell, index) => pad(cell, index)).join(''));
-  const { modelName, prompts, iterations } = report;
-  return (
-    `${lines.join('\n')}\n(recall of ${modelName}: ${prompts} prompts, ${iterations} decode iterations in all; ` +
-    'columns are the alignment periods of tokens/KV rows in iterations, 0: never)\n'
-  );
+async function writePlot(path: string, svg: string): Promise<void> {
+  try {
+    await writeFile(path, svg);
+  } catch (thrown) {
+    throw writeFailure(thrown, path, null);
+  }
 }
 
-function pad(cell: string, column: number): string {
-  return column === 0 ? cell.padEnd(8) : cell.padStart(10);
-}
-
-function alignmentName({ token, keyValue }: RecallResult['alignment']): string {
-  return `${token}/${keyValue}`;
+function figure(text: string): RecallFigure {
+  if (text === '3') return 3;
+  if (text === '6') return 6;
+  throw new InvalidArgumentError('expected 3 or 6');
 }
 
 function precisions(text: string): ShadowPrecision[] {

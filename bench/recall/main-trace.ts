@@ -1,11 +1,9 @@
 import { LocalSequence } from '../../engine/generation/index.js';
 import type { Model } from '../../native/index.js';
-import { resolveSampling, sampleToken } from '../../shared/sampling/index.js';
+import { sampleToken, type SamplingOptions } from '../../shared/sampling/index.js';
 
 /** Rows of one pass of the prompt. */
 const PREFILL_ROWS = 256;
-
-const GREEDY = resolveSampling(null, () => 0);
 
 /** What the full-precision model did with one prompt: what a shadow is to predict, and is aligned with. */
 export interface MainTrace {
@@ -18,25 +16,39 @@ export interface MainTrace {
   sequence: LocalSequence;
 }
 
-/** Decodes greedily for up to `iterations` iterations; an end-of-sequence token ends it before it is run. */
+export interface TraceOptions {
+  /** Decode iterations at most; fewer where the model's positions end. */
+  iterations: number;
+  sampling: SamplingOptions;
+  /** Tokens that end the answer before they are run; none where it is to go on after its end. */
+  endTokenIds: readonly number[];
+}
+
+/** Lets the full-precision model answer the prompt. */
 export async function recordTrace(
   model: Model,
   promptIds: readonly number[],
-  iterations: number,
-  eosTokenIds: readonly number[],
+  { iterations, sampling, endTokenIds }: TraceOptions,
 ): Promise<MainTrace> {
   const experts: number[][][] = [];
   const sequence = new LocalSequence(model, model.shape, PREFILL_ROWS, (position, layer, chosen) => {
     if (position < promptIds.length) return;
     (experts[position - promptIds.length] ??= [])[layer] = [...chosen];
   });
+  const limit = Math.min(iterations, model.shape.maxPositions - promptIds.length);
   const tokenIds: number[] = [];
-  let logits = await sequence.prefill(promptIds);
-  while (tokenIds.length < iterations) {
-    const tokenId = sampleToken(logits, [], promptIds.length + tokenIds.length, GREEDY);
-    if (eosTokenIds.includes(tokenId)) break;
-    tokenIds.push(tokenId);
-    logits = await sequence.decode(tokenId);
+  try {
+    let logits = await sequence.prefill(promptIds);
+    while (tokenIds.length < limit) {
+      const history = [...promptIds, ...tokenIds];
+      const tokenId = sampleToken(logits, history, history.length, sampling);
+      if (endTokenIds.includes(tokenId)) break;
+      tokenIds.push(tokenId);
+      logits = await sequence.decode(tokenId);
+    }
+  } catch (thrown) {
+    await sequence.end();
+    throw thrown;
   }
   return { promptIds, tokenIds, experts, sequence };
 }

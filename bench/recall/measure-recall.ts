@@ -1,28 +1,30 @@
 import { ExpertRecall, promptTokenIds } from '../../engine/generation/index.js';
 import { loadDenseWeights, loadResidentExperts, openModelSource } from '../../engine/loading/index.js';
-import { createModel, openDevice, type Device, type Model } from '../../native/index.js';
+import { createModel, openDevice, type Device, type Model, type Pass } from '../../native/index.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { SepMetrics } from '../../shared/rpc/messages.js';
+import type { SamplingOptions } from '../../shared/sampling/index.js';
 import { openTokenizer } from '../../shared/tokenizer/index.js';
-import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
 import { loadShadowModel, SHADOW_PASS_ROWS, type ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
-import { recordTrace, type MainTrace } from './main-trace.js';
+import { recordTrace } from './main-trace.js';
 import { replayTrace } from './replay-trace.js';
+import type { RecallSetUp } from './set-ups.js';
 
 export interface RecallOptions {
   modelPath: string;
   prompts: readonly string[];
   /** Decode iterations of a prompt at most. */
   iterations: number;
-  precisions: readonly ShadowPrecision[];
-  alignments: readonly AlignmentPeriods[];
+  /** End an answer at the model's end-of-sequence token; else it goes on. */
+  stopAtEnd: boolean;
+  /** Of the first prompt; each next one has the next seed. A shadow samples its own tokens alike. */
+  sampling: SamplingOptions;
+  setUps: readonly RecallSetUp[];
   /** 0: as many as the process may use. */
   threads: number;
 }
 
-export interface RecallResult {
-  precision: ShadowPrecision;
-  alignment: AlignmentPeriods;
+export interface RecallResult extends RecallSetUp {
   /** Over all prompts. */
   metrics: SepMetrics;
 }
@@ -32,70 +34,101 @@ export interface RecallReport {
   prompts: number;
   /** Decode iterations of all prompts. */
   iterations: number;
+  /** In the order of the set-ups, those of a precision together. */
   results: RecallResult[];
 }
 
-/** Steps done and in all: one for each prompt of main and of every combination. */
+/** Runs of a prompt done and in all: for each precision one of main, and one of the shadow for every set-up. */
 export type RecallProgress = (done: number, total: number) => void;
 
+/** Both models, and what runs of them take. */
+interface Models {
+  main: Model;
+  shadow: Model;
+  pass: Pass;
+}
+
 /**
- * Recall of a quantized shadow for every combination of precision and alignment, main and shadow in this process. Throws what
- * loading the model throws.
+ * Recall of a quantized shadow for every set-up, main and shadow in this process. At any time there are main, one shadow and the keys
+ * and values of one prompt: main answers each prompt again for each precision, which changes no bit. Throws what loading the model
+ * throws.
  */
 export async function measureRecall(options: RecallOptions, onProgress: RecallProgress): Promise<RecallReport> {
   const source = await openModelSource(options.modelPath);
   const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: options.threads, budgetBytes: 0 });
-  const combinations = options.precisions.length * options.alignments.length;
-  const total = options.prompts.length * (combinations + 1);
+  const precisions = [...new Set(options.setUps.map(({ precision }) => precision))];
+  const total = options.prompts.length * (options.setUps.length + precisions.length);
   let done = 0;
   const step = () => onProgress(++done, total);
   const main = createModel(device, source.shape);
-  const traces: MainTrace[] = [];
   try {
     await loadDenseWeights(main, source, source.shippedFormat);
     await loadResidentExperts(main, source, source.shippedFormat);
-    for (const promptIds of await tokenizePrompts(source, options.prompts)) {
-      traces.push(await recordTrace(main, promptIds, options.iterations, source.eosTokenIds));
-      step();
+    const prompts = await tokenizePrompts(source, options.prompts);
+    const report: RecallReport = { modelName: source.name, prompts: prompts.length, iterations: 0, results: [] };
+    for (const precision of precisions) {
+      const setUps = options.setUps.filter((setUp) => setUp.precision === precision);
+      const follow = followPrompts(source, prompts, { ...options, setUps }, step);
+      const { iterations, results } = await withShadow(device, source, precision, main, follow);
+      report.iterations = iterations;
+      report.results.push(...results);
     }
-    const results: RecallResult[] = [];
-    for (const precision of options.precisions) {
-      results.push(...(await measurePrecision(device, source, precision, traces, options.alignments, step)));
-    }
-    const iterations = traces.reduce((sum, trace) => sum + trace.tokenIds.length, 0);
-    return { modelName: source.name, prompts: traces.length, iterations, results };
+    return report;
   } finally {
-    await Promise.all(traces.map((trace) => trace.sequence.end()));
     main.dispose();
     device.dispose();
   }
 }
 
-async function measurePrecision(
+type Followed = Pick<RecallReport, 'iterations' | 'results'>;
+
+async function withShadow(
   device: Device,
   source: ModelSource,
   precision: ShadowPrecision,
-  traces: readonly MainTrace[],
-  alignments: readonly AlignmentPeriods[],
-  step: () => void,
-): Promise<RecallResult[]> {
-  const model: Model = await loadShadowModel(device, source, precision);
-  const pass = model.createPass(SHADOW_PASS_ROWS);
+  main: Model,
+  work: (models: Models) => Promise<Followed>,
+): Promise<Followed> {
+  const shadow = await loadShadowModel(device, source, precision);
+  const pass = shadow.createPass(SHADOW_PASS_ROWS);
   try {
-    const results: RecallResult[] = [];
-    for (const alignment of alignments) {
-      const recall = new ExpertRecall();
-      for (const trace of traces) {
-        await replayTrace(trace, { model, pass }, alignment, recall);
-        step();
-      }
-      results.push({ precision, alignment, metrics: recall.result() });
-    }
-    return results;
+    return await work({ main, shadow, pass });
   } finally {
     pass.dispose();
-    model.dispose();
+    shadow.dispose();
   }
+}
+
+/** All prompts, one after another, in all set-ups of one precision. */
+function followPrompts(
+  source: ModelSource,
+  prompts: readonly (readonly number[])[],
+  { iterations, stopAtEnd, sampling, setUps }: RecallOptions,
+  step: () => void,
+): (models: Models) => Promise<Followed> {
+  const endTokenIds = stopAtEnd ? source.eosTokenIds : [];
+  return async ({ main, shadow, pass }) => {
+    const recalls = setUps.map(() => new ExpertRecall());
+    let iterationsDone = 0;
+    for (const [index, promptIds] of prompts.entries()) {
+      const own = { ...sampling, seed: sampling.seed + index };
+      const trace = await recordTrace(main, promptIds, { iterations, sampling: own, endTokenIds });
+      step();
+      try {
+        for (const [place, { alignment: periods }] of setUps.entries()) {
+          const recall = recalls[place] as ExpertRecall;
+          const ownTokens = own.temperature === 0 ? null : own;
+          await replayTrace(trace, { model: shadow, pass }, { periods, sampling: ownTokens }, recall);
+          step();
+        }
+      } finally {
+        await trace.sequence.end();
+      }
+      iterationsDone += trace.tokenIds.length;
+    }
+    const results = setUps.map((setUp, place) => ({ ...setUp, metrics: (recalls[place] as ExpertRecall).result() }));
+    return { iterations: iterationsDone, results };
+  };
 }
 
 async function tokenizePrompts(source: ModelSource, prompts: readonly string[]): Promise<number[][]> {

@@ -1,9 +1,16 @@
 import type { ExpertRecall } from '../../engine/generation/index.js';
 import type { Model, Pass } from '../../native/index.js';
+import type { SamplingOptions } from '../../shared/sampling/index.js';
 import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
 import { SHADOW_PASS_ROWS } from '../../shadow-node/predictor/shadow-model.js';
 import { ShadowSequence } from '../../shadow-node/predictor/shadow-sequence.js';
 import type { MainTrace } from './main-trace.js';
+
+export interface ReplayOptions {
+  periods: AlignmentPeriods;
+  /** How the shadow chooses tokens of its own; null: greedily. */
+  sampling: SamplingOptions | null;
+}
 
 /**
  * Lets a shadow follow a trace as the daemon follows main, by the daemon's own code, and adds to `recall` how well it predicted
@@ -12,7 +19,7 @@ import type { MainTrace } from './main-trace.js';
 export async function replayTrace(
   trace: MainTrace,
   shadow: { model: Model; pass: Pass },
-  periods: AlignmentPeriods,
+  { periods, sampling }: ReplayOptions,
   recall: ExpertRecall,
 ): Promise<void> {
   const { promptIds, tokenIds } = trace;
@@ -24,7 +31,7 @@ export async function replayTrace(
     maxPositions: promptIds.length + tokenIds.length,
     optimistic: false,
     spread: false,
-    sampling: null,
+    sampling,
   });
   const predicted: number[][][] = [];
   try {

@@ -145,6 +145,13 @@ export class ExpertFetcher {
     return arrival;
   }
 
+  /** What is on the disk of the expert is wrong: it is fetched again. @throws LockHeldError, STORAGE_FULL, STORAGE_FAILED */
+  async forget(layer: number, expert: number): Promise<void> {
+    await this.#partial.forget(layer, expert);
+    this.#task({ layer, expert });
+    this.#pump();
+  }
+
   /** Nothing is under way any more; what came is kept. */
   async close(): Promise<void> {
     this.#stop.abort();

@@ -1,26 +1,35 @@
-import { appendFile, readFile, rm, writeFile } from 'node:fs/promises';
+import { appendFile, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { systemErrorCode } from '../../shared/model/read-file.js';
-import { FETCH_JOURNAL_FILE } from '../../shared/pack/pack-layout.js';
+import { fileExists, systemErrorCode } from '../../shared/model/read-file.js';
+import { FETCH_JOURNAL_FILE, FETCHED_JOURNAL_FILE } from '../../shared/pack/pack-layout.js';
 import { writeFailure } from '../../shared/storage/storage-error.js';
 import { syncDirectory } from '../packing/pack-file.js';
 
 /** What the journal is of; the manifest beside it must be that one. */
 const headSchema = z.strictObject({ format: z.literal('odmoe-fetching'), pack_digest: z.string() });
-const recordSchema = z.strictObject({ layer: z.int().min(0), expert: z.int().min(0) });
+const recordSchema = z.strictObject({
+  layer: z.int().min(0),
+  expert: z.int().min(0),
+  lost: z.literal(true).optional(),
+});
 
-export type FetchedExpert = z.infer<typeof recordSchema>;
+export interface FetchedExpert {
+  layer: number;
+  expert: number;
+}
 
 /**
  * The journal of a pack that is being fetched: a line with the pack's digest, then a line for each expert whose chunks are on the
- * disk and had the right checksums. A last line cut short by a crash is as if never written.
+ * disk and had the right checksums; `lost` takes back what an earlier line says. A last line cut short by a crash is as if never written.
  */
 export class FetchJournal {
   private readonly path: string;
+  private readonly finishedPath: string;
 
   constructor(directory: string) {
     this.path = join(directory, FETCH_JOURNAL_FILE);
+    this.finishedPath = join(directory, FETCHED_JOURNAL_FILE);
   }
 
   /** Null when there is none, or none that says of which pack it is. */
@@ -28,11 +37,15 @@ export class FetchJournal {
     const [first, ...rest] = await this.readLines();
     const head = headSchema.safeParse(parseLine(first));
     if (!head.success) return null;
-    const records = rest.map((line) => recordSchema.safeParse(parseLine(line)));
-    return {
-      packDigest: head.data.pack_digest,
-      fetched: records.flatMap((record) => (record.success ? [record.data] : [])),
-    };
+    const fetched = new Map<string, FetchedExpert>();
+    for (const line of rest) {
+      const record = recordSchema.safeParse(parseLine(line));
+      if (!record.success) continue;
+      const { layer, expert, lost } = record.data;
+      if (lost === true) fetched.delete(`${layer} ${expert}`);
+      else fetched.set(`${layer} ${expert}`, { layer, expert });
+    }
+    return { packDigest: head.data.pack_digest, fetched: [...fetched.values()] };
   }
 
   /** Begins a journal in place of any other. @throws STORAGE_FULL, STORAGE_FAILED */
@@ -48,16 +61,31 @@ export class FetchJournal {
 
   /** @throws STORAGE_FULL, STORAGE_FAILED */
   async record({ layer, expert }: FetchedExpert): Promise<void> {
+    await this.append({ layer, expert });
+  }
+
+  /** The expert is not on the disk any more. @throws STORAGE_FULL, STORAGE_FAILED */
+  async forget({ layer, expert }: FetchedExpert): Promise<void> {
+    await this.append({ layer, expert, lost: true });
+  }
+
+  /** The fetch is over: the journal is kept under another name. */
+  async finish(): Promise<void> {
+    await rename(this.path, this.finishedPath);
+  }
+
+  /** The fetch goes on after all. */
+  async reopen(): Promise<void> {
+    if (await fileExists(this.finishedPath)) await rename(this.finishedPath, this.path);
+  }
+
+  private async append(record: z.infer<typeof recordSchema>): Promise<void> {
     try {
       // The newline in front closes a line that a crash may have cut short.
-      await appendFile(this.path, `\n${JSON.stringify({ layer, expert })}\n`, { flush: true });
+      await appendFile(this.path, `\n${JSON.stringify(record)}\n`, { flush: true });
     } catch (thrown) {
       throw writeFailure(thrown, this.path, null);
     }
-  }
-
-  async remove(): Promise<void> {
-    await rm(this.path, { force: true });
   }
 
   private async readLines(): Promise<string[]> {

@@ -11,6 +11,7 @@ import {
   FETCH_JOURNAL_FILE,
   FETCH_LOCK_FILE,
   FETCH_MANIFEST_FILE,
+  FETCHED_JOURNAL_FILE,
   MANIFEST_FILE,
   PARTIAL_SUFFIX,
 } from '../../shared/pack/pack-layout.js';
@@ -38,6 +39,22 @@ export async function fetchPlace(directory: string): Promise<FetchPlace> {
 }
 
 /**
+ * Makes a pack that a worker had fetched as a whole one of which something is to be fetched again; false when it was not fetched, and
+ * stays as it is. @throws LockHeldError, STORAGE_FAILED
+ */
+export async function reopenFetch(directory: string): Promise<boolean> {
+  const names = [FETCHED_JOURNAL_FILE, FETCH_JOURNAL_FILE].map((name) => fileExists(join(directory, name)));
+  if (!(await Promise.all(names)).includes(true)) return false;
+  const lock = await acquireFetchLock(directory);
+  try {
+    await demote(directory, new FetchJournal(directory));
+  } finally {
+    await lock.release();
+  }
+  return true;
+}
+
+/**
  * A directory into which a worker fetches the experts that it needs: the manifest, expert files of full size with holes where
  * experts are missing, and a journal of those that are there. It is this process's alone until it is closed or whole.
  */
@@ -49,7 +66,7 @@ export class PartialPack {
   private constructor(
     readonly pack: Pack,
     private readonly journal: FetchJournal,
-    private readonly lock: ProcessLock,
+    private lock: ProcessLock,
   ) {
     this.held = HeldExperts.none(pack.shape.layers, pack.shape.experts);
     this.extents = expertExtents(pack.manifest);
@@ -69,8 +86,8 @@ export class PartialPack {
         await lock.release();
         return null;
       }
-      const pack = packOfManifest(directory, await readBoundedFile(path, MANIFEST_LIMIT_BYTES, MANIFEST_ERRORS), path);
-      if (pack.packDigest !== begun.packDigest) {
+      const pack = await begunPack(directory, path);
+      if (pack?.packDigest !== begun.packDigest) {
         await lock.release();
         return null;
       }
@@ -144,6 +161,20 @@ export class PartialPack {
     this.held.add(layer, expert);
   }
 
+  /**
+   * What is on the disk of the expert is wrong: it counts as not fetched. A pack that has become whole is no more.
+   * @throws LockHeldError, STORAGE_FULL, STORAGE_FAILED
+   */
+  async forget(layer: number, expert: number): Promise<void> {
+    if (this.whole) {
+      this.lock = await acquireFetchLock(this.pack.directory);
+      await demote(this.pack.directory, this.journal);
+      this.whole = false;
+    }
+    await this.journal.forget({ layer, expert });
+    this.held.remove(layer, expert);
+  }
+
   /** The files beside those with experts that are not here yet. */
   async missingFiles(): Promise<ManifestFile[]> {
     const expertFiles = new Set(this.extents.map(({ file }) => file));
@@ -169,13 +200,13 @@ export class PartialPack {
     this.whole = true;
   }
 
-  /** Removes what the fetch needed from a pack that is whole; what it cannot remove does no harm. @throws STORAGE_FAILED */
+  /** Puts away what the fetch needed of a pack that is whole; what stays does no harm. @throws STORAGE_FAILED */
   async cleanUp(): Promise<void> {
     const { directory } = this.pack;
     try {
       // The journal stays until the manifest's new name is on the disk: a crash may undo the renaming.
       await syncDirectory(directory);
-      await this.journal.remove();
+      await this.journal.finish();
     } catch (thrown) {
       throw writeFailure(thrown, directory, null);
     } finally {
@@ -193,18 +224,40 @@ export class PartialPack {
     return entry;
   }
 
-  /** Experts of a file that has not its full size are not there, whatever the journal says. */
+  /** Experts that a file is too short for are not there, whatever the journal says; nor later, when it has its size again. */
   private async take(fetched: readonly { layer: number; expert: number }[]): Promise<void> {
     const { layers, experts } = this.pack.shape;
-    const intact = new Map<string, boolean>();
+    const sizes = new Map<string, number>();
     for (const { layer, expert } of fetched) {
       if (layer >= layers || expert >= experts) continue;
-      const { file } = this.extent(layer, expert);
-      const sized =
-        intact.get(file) ?? (await fileSize(join(this.pack.directory, file))) === this.fileEntry(file).size_bytes;
-      intact.set(file, sized);
-      if (sized) this.held.add(layer, expert);
+      const { file, endBytes } = this.extent(layer, expert);
+      const sizeBytes = sizes.get(file) ?? (await fileSize(join(this.pack.directory, file))) ?? 0;
+      sizes.set(file, sizeBytes);
+      if (endBytes <= sizeBytes) this.held.add(layer, expert);
+      else await this.journal.forget({ layer, expert });
     }
+  }
+}
+
+/** Null when the bytes of the manifest are those of none. */
+async function begunPack(directory: string, path: string): Promise<Pack | null> {
+  try {
+    return packOfManifest(directory, await readBoundedFile(path, MANIFEST_LIMIT_BYTES, MANIFEST_ERRORS), path);
+  } catch (thrown) {
+    if (thrown instanceof OdmoeError && thrown.code === 'PACK_CORRUPT') return null;
+    throw thrown;
+  }
+}
+
+/** The journal first: with it beside the manifest the directory is still a whole pack. */
+async function demote(directory: string, journal: FetchJournal): Promise<void> {
+  try {
+    await journal.reopen();
+    await syncDirectory(directory);
+    await rename(join(directory, MANIFEST_FILE), join(directory, FETCH_MANIFEST_FILE));
+    await syncDirectory(directory);
+  } catch (thrown) {
+    throw writeFailure(thrown, directory, null);
   }
 }
 

@@ -44,6 +44,13 @@ export class HeldExperts {
     this.count += 1;
   }
 
+  remove(layer: number, expert: number): void {
+    if (!this.has(layer, expert)) return;
+    const place = layer * this.experts + expert;
+    this.bits[place >> 3] = (this.bits[place >> 3] ?? 0) & ~(1 << (place & 7));
+    this.count -= 1;
+  }
+
   /** A copy: expert e of layer l is bit l * experts + e, the lowest of a byte first. */
   toBits(): Uint8Array {
     return Uint8Array.from(this.bits);

@@ -15,6 +15,8 @@ export const LOCK_FILE = 'packing.lock';
 export const FETCH_JOURNAL_FILE = 'fetching.jsonl';
 export const FETCH_MANIFEST_FILE = 'fetching-manifest.json';
 export const FETCH_LOCK_FILE = 'fetching.lock';
+/** The journal of a fetch that is over: a worker may fetch again what is damaged. */
+export const FETCHED_JOURNAL_FILE = 'fetched.jsonl';
 /** Ends the name of a file that is being written. */
 export const PARTIAL_SUFFIX = '.partial';
 

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, readdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { LocalEngine } from '../../engine/generation/index.js';
@@ -84,10 +84,41 @@ describe('workers without the pack', () => {
     await cluster.stop();
     const original = await packOf('tiny');
     const names = readdirSync(original).sort();
-    assert.deepEqual(readdirSync(directory(0)).sort(), names);
+    assert.deepEqual(readdirSync(directory(0)).sort(), [...names, 'fetched.jsonl'].sort());
     for (const name of names) {
       assert.ok(readFileSync(join(original, name)).equals(readFileSync(join(directory(0), name))), name);
     }
+  });
+
+  it('fetch again what has become damaged on their disk, and answer as before', async () => {
+    cluster = await TestCluster.start({
+      workers: 2,
+      main: { groupSize: 1 },
+      worker: (index) => ({ packDirectory: directory(index) }),
+    });
+    assertSameAnswer(await cluster.ask(REQUEST), expected);
+    const files = readdirSync(directory(0)).filter((name) => name.endsWith('.bin'));
+    for (const name of files) {
+      const path = join(directory(0), name);
+      writeFileSync(path, readFileSync(path).fill(0x5a), { flag: 'r+' });
+    }
+    assertSameAnswer(await cluster.ask(REQUEST), expected);
+    assert.ok(cluster.log.matching('an expert on the disk is damaged and is fetched again').length > 0);
+    assert.deepEqual(cluster.log.matching('loading an expert failed'), []);
+  });
+
+  it('start with a fetched pack of which a file was cut short', async () => {
+    cluster = await TestCluster.start({ workers: 1, worker: () => ({ packDirectory: directory(0) }) });
+    await waitUntil('the pack is whole', () => readdirSync(directory(0)).includes('fetched.jsonl'));
+    for (const kept of [1000, 0]) {
+      await cluster.stopNode('worker-0');
+      truncateSync(join(directory(0), 'experts-00001.bin'), kept);
+      await cluster.addWorker('worker-0', { packDirectory: directory(0) });
+      await waitUntil('the pack is whole again', () => readdirSync(directory(0)).includes('fetched.jsonl'));
+      await cluster.waitForRoster(1, 0);
+      assertSameAnswer(await cluster.ask(REQUEST), expected);
+    }
+    assert.equal(cluster.log.matching('the fetched pack is damaged').length, 2);
   });
 
   it('fetch on demand what a placement needs after a worker is lost', async () => {

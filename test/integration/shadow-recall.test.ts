@@ -1,26 +1,44 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
-import { measureRecall, type RecallReport } from '../../bench/recall/measure-recall.js';
-import { MOST_PROMPTS, storyPrompts } from '../../bench/recall/story-prompts.js';
+import { demoPrompts, MOST_PROMPTS } from '../../bench/recall/demo-prompts.js';
+import { measureRecall, type RecallOptions, type RecallReport } from '../../bench/recall/measure-recall.js';
+import { chooseSetUps } from '../../bench/recall/set-ups.js';
+import { promptTokenIds } from '../../engine/generation/index.js';
 import { packageRoot } from '../../shared/config/package-root.js';
+import { resolveSampling } from '../../shared/sampling/index.js';
+import { openTokenizer } from '../../shared/tokenizer/index.js';
+
+const DEMO_MODEL = join(packageRoot(), 'models', 'demo');
+const GREEDY = resolveSampling(null, () => 0);
+const ALIGNMENTS = [
+  { token: 1, keyValue: 1 },
+  { token: 0, keyValue: 0 },
+];
+/** Positions that the demo model works to. */
+const DEMO_CONTEXT = 320;
+const DEFAULT_TOKENS = 256;
+
+function options(changes: Partial<RecallOptions>): RecallOptions {
+  return {
+    ...{
+      modelPath: DEMO_MODEL,
+      prompts: demoPrompts(4),
+      iterations: 64,
+      stopAtEnd: false,
+      sampling: GREEDY,
+      threads: 1,
+    },
+    setUps: chooseSetUps({ figure: null, precisions: null, alignments: ALIGNMENTS }),
+    ...changes,
+  };
+}
 
 describe('recall of quantized shadows on the demo model', () => {
   let report: RecallReport;
   const progress: [number, number][] = [];
 
   before(async () => {
-    const alignments = [
-      { token: 1, keyValue: 1 },
-      { token: 0, keyValue: 0 },
-    ];
-    const options = {
-      prompts: storyPrompts(4),
-      iterations: 64,
-      precisions: ['fp16', 'int8', 'nf4'],
-      alignments,
-    } as const;
-    const modelPath = join(packageRoot(), 'models', 'demo');
-    report = await measureRecall({ ...options, modelPath, threads: 1 }, (done, total) => progress.push([done, total]));
+    report = await measureRecall(options({}), (done, total) => progress.push([done, total]));
   });
 
   function recallOf(precision: string, token: number): number {
@@ -41,16 +59,46 @@ describe('recall of quantized shadows on the demo model', () => {
     assert.ok(recallOf('nf4', 1) < recallOf('int8', 1));
   });
 
-  it('counts every activated expert of every iteration once', () => {
+  it('counts every activated expert of every iteration once, past the end of an answer too', () => {
     assert.equal(report.prompts, 4);
+    assert.equal(report.iterations, 4 * 64);
     for (const { metrics } of report.results) {
       assert.equal(metrics.activated, report.iterations * 8 * 2, 'iterations x layers x top-k');
-      assert.ok(metrics.activatedByIteration.length <= 64);
+      assert.ok(metrics.activatedByIteration.every((count) => count === 4 * 8 * 2));
     }
-    assert.deepEqual(progress.at(-1), [28, 28]);
+    assert.equal(progress.length, 36, '3 precisions x 4 prompts x (main + 2 set-ups)');
+    assert.deepEqual(progress.at(-1), [36, 36]);
   });
 
-  it('has prompts that differ', () => {
-    assert.equal(new Set(storyPrompts(MOST_PROMPTS)).size, MOST_PROMPTS);
+  it('ends answers where the model ends them, where that is asked for', async () => {
+    const setUps = chooseSetUps({ figure: null, precisions: ['int8'], alignments: [{ token: 1, keyValue: 1 }] });
+    // A sum: the third prompt.
+    const stopped = await measureRecall(
+      options({ prompts: demoPrompts(3).slice(2), stopAtEnd: true, setUps }),
+      () => undefined,
+    );
+    assert.ok(stopped.iterations > 0 && stopped.iterations < 30, `${stopped.iterations} iterations`);
+  });
+
+  it('follows sampled answers by their seed', async () => {
+    const setUps = chooseSetUps({ figure: null, precisions: ['int8'], alignments: [{ token: 1, keyValue: 1 }] });
+    const sampled = (seed: number): Promise<RecallReport> =>
+      measureRecall(options({ sampling: { ...GREEDY, temperature: 1, seed }, setUps }), () => undefined);
+    const [first, again, other] = [await sampled(7), await sampled(7), await sampled(8)];
+    assert.deepEqual(first, again);
+    assert.notDeepEqual(first, other);
+    assert.ok((first.results[0]?.metrics.recall ?? 0) > 0.985);
+  });
+
+  it('has prompts that differ and leave room for the answer', async () => {
+    assert.ok(MOST_PROMPTS >= 96);
+    const prompts = demoPrompts(MOST_PROMPTS);
+    assert.equal(new Set(prompts).size, MOST_PROMPTS);
+    const tokenizer = await openTokenizer(DEMO_MODEL);
+    for (const text of prompts) {
+      const request = { text, messages: [], promptTokenIds: [], raw: false, maxTokens: 1, sampling: null, stop: [] };
+      const { length } = promptTokenIds({ ...request, ignoreEos: false, logprobs: 0 }, tokenizer);
+      assert.ok(length + DEFAULT_TOKENS <= DEMO_CONTEXT, `${text}: ${length} tokens`);
+    }
   });
 });

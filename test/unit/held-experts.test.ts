@@ -21,6 +21,15 @@ describe('which experts are held', () => {
     );
   });
 
+  it('holds no more what was removed, once', () => {
+    const held = HeldExperts.all(2, 3);
+    held.remove(1, 2);
+    held.remove(1, 2);
+    assert.ok(!held.has(1, 2) && held.has(1, 1) && !held.isComplete);
+    held.add(1, 2);
+    assert.ok(held.isComplete);
+  });
+
   it('is complete when it is all, whatever stands in the bits behind', () => {
     assert.ok(HeldExperts.all(3, 5).isComplete);
     assert.ok(HeldExperts.fromBits(1, 3, Uint8Array.of(0b1111_1111)).isComplete);

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
-import { appendFileSync, mkdirSync, readFileSync, readdirSync, statSync, truncateSync, writeFileSync } from 'node:fs';
+import { appendFileSync, cpSync, mkdirSync, readFileSync, readdirSync } from 'node:fs';
+import { rmSync, statSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { fetchPlace, PartialPack } from '../../engine/fetching/index.js';
+import { fetchPlace, PartialPack, reopenFetch } from '../../engine/fetching/index.js';
 import { openModelSource, openServedPack } from '../../engine/loading/index.js';
 import type { Pack } from '../../shared/pack/open-pack.js';
 import { LockHeldError } from '../../shared/storage/process-lock.js';
@@ -77,6 +78,93 @@ describe('a pack that is being fetched', () => {
     assert.ok(third.held.has(0, 1) && third.held.has(1, 4) && third.held.has(0, 3));
     assert.equal(heldCount(third), 3);
     await third.close();
+  });
+
+  it('does not take for held what a file was once too short for', async () => {
+    await (await begun([2, 0], [2, 2])).close();
+    const path = join(setting.directory, 'experts-00002.bin');
+    const again = await resumed();
+    const { endBytes } = again.extent(2, 0);
+    await again.close();
+    truncateSync(path, endBytes);
+    const shorter = await resumed();
+    assert.ok(shorter.held.has(2, 0) && !shorter.held.has(2, 2));
+    await (await shorter.openExpertFile('experts-00002.bin')).close();
+    assert.ok(statSync(path).size > endBytes);
+    await shorter.close();
+    const last = await resumed();
+    assert.ok(last.held.has(2, 0) && !last.held.has(2, 2), 'a hole is taken for an expert');
+    await last.close();
+  });
+
+  it('forgets an expert for good, until it is recorded again', async () => {
+    const partial = await begun([0, 1], [1, 4]);
+    await partial.forget(0, 1);
+    assert.equal(heldCount(partial), 1);
+    await partial.close();
+    const again = await resumed();
+    assert.ok(!again.held.has(0, 1) && again.held.has(1, 4));
+    await again.record(0, 1);
+    await again.close();
+    const third = await resumed();
+    assert.equal(heldCount(third), 2);
+    await third.close();
+  });
+
+  it('is begun anew when its manifest is damaged', async () => {
+    await (await begun([0, 1])).close();
+    writeFileSync(join(setting.directory, 'fetching-manifest.json'), manifest.subarray(0, 100));
+    assert.equal(await PartialPack.resume(setting.directory), null);
+  });
+
+  describe('and has become whole', () => {
+    async function whole(): Promise<PartialPack> {
+      const partial = await begun(
+        ...original.manifest.experts.map(({ layer, expert }) => [layer, expert] as [number, number]),
+      );
+      for (const { name } of original.manifest.files) {
+        cpSync(join(original.directory, name), join(setting.directory, name));
+      }
+      await partial.promote();
+      await partial.cleanUp();
+      await openServedPack(setting.directory);
+      return partial;
+    }
+
+    it('is fetched again where files are missing or too short', async () => {
+      await whole();
+      truncateSync(join(setting.directory, 'experts-00002.bin'), 100);
+      rmSync(join(setting.directory, 'config.json'));
+      await assert.rejects(openServedPack(setting.directory), { code: 'PACK_CORRUPT' });
+      assert.equal(await reopenFetch(setting.directory), true);
+      const again = await resumed();
+      const { layers, experts } = original.shape;
+      assert.equal(heldCount(again), (layers - 1) * experts);
+      assert.deepEqual(
+        (await again.missingFiles()).map(({ name }) => name),
+        ['config.json'],
+      );
+      await again.close();
+    });
+
+    it('forgets an expert, and becomes whole again', async () => {
+      const partial = await whole();
+      await partial.forget(3, 7);
+      assert.ok(!partial.isWhole);
+      await assert.rejects(openServedPack(setting.directory), { code: 'PACK_INCOMPLETE' });
+      await assert.rejects(PartialPack.resume(setting.directory), LockHeldError);
+      await partial.record(3, 7);
+      await partial.promote();
+      await partial.cleanUp();
+      await openServedPack(setting.directory);
+    });
+
+    it('is left alone when it was not fetched', async () => {
+      cpSync(original.directory, setting.directory, { recursive: true });
+      truncateSync(join(setting.directory, 'experts-00002.bin'), 100);
+      assert.equal(await reopenFetch(setting.directory), false);
+      await assert.rejects(openServedPack(setting.directory), { code: 'PACK_CORRUPT' });
+    });
   });
 
   it('is begun anew when its journal is of nothing, or of another pack', async () => {

@@ -12,6 +12,8 @@ const loadOf = (slot: number, expert: number): SlotLoad => ({
 
 /** Experts that come when the test says so. */
 class TestSupply implements ExpertSupply {
+  readonly forgotten: number[] = [];
+  forgetFault: Error | null = null;
   readonly waiting: { resolve: () => void; reject: (error: Error) => void; signal: AbortSignal }[] = [];
 
   awaitExpert(_layer: number, _expert: number, signal: AbortSignal): Promise<void> {
@@ -19,6 +21,11 @@ class TestSupply implements ExpertSupply {
       this.waiting.push({ resolve, reject, signal });
       signal.addEventListener('abort', () => reject(new OdmoeError('CANCELLED', 'not wanted any more')));
     });
+  }
+
+  async forget(_layer: number, expert: number): Promise<void> {
+    this.forgotten.push(expert);
+    if (this.forgetFault !== null) throw this.forgetFault;
   }
 }
 
@@ -83,6 +90,66 @@ describe('worker: the expert loader', () => {
     await slots.endLoad(0);
     assert.equal((await first).outcome, 'loaded');
     assert.deepEqual(slots.calls, ['load 0 204']);
+  });
+
+  describe('with an expert on the disk that is damaged', () => {
+    const damaged = new OdmoeError('PACK_CORRUPT', 'the checksum is wrong');
+    let slots: TestSlots;
+    let supply: TestSupply;
+    let log: TestLog;
+    let loader: ExpertLoader;
+
+    beforeEach(() => {
+      slots = new TestSlots(1);
+      supply = new TestSupply();
+      log = new TestLog();
+      loader = new ExpertLoader(slots, testSource, 1, log.logger('worker'), supply);
+    });
+
+    /** The expert comes to the disk, and loading it ends so. */
+    async function comesAndLoads(fault: Error | null): Promise<void> {
+      supply.waiting.shift()?.resolve();
+      await settle();
+      await slots.endLoad(0, fault);
+    }
+
+    it('lets it come again and loads it again', async () => {
+      const load = loader.load(loadOf(0, 4));
+      await comesAndLoads(damaged);
+      assert.deepEqual(supply.forgotten, [4]);
+      await comesAndLoads(null);
+      assert.equal((await load).outcome, 'loaded');
+      assert.equal(log.matching('damaged and is fetched again').length, 1);
+      assert.equal(log.matching('loading an expert failed').length, 0);
+    });
+
+    it('fails when it is damaged again and again, or for another reason', async () => {
+      const load = loader.load(loadOf(0, 4));
+      for (let time = 0; time < 3; time += 1) await comesAndLoads(damaged);
+      const { outcome, error } = await load;
+      assert.deepEqual([outcome, error?.code], ['failed', 'PACK_CORRUPT']);
+      assert.deepEqual(supply.forgotten, [4, 4]);
+      const other = loader.load(loadOf(0, 5));
+      await comesAndLoads(new OdmoeError('STORAGE_FAILED', 'the disk is gone'));
+      assert.equal((await other).error?.code, 'STORAGE_FAILED');
+      assert.deepEqual(supply.forgotten, [4, 4]);
+    });
+
+    it('fails with the damage when it cannot be forgotten', async () => {
+      supply.forgetFault = new OdmoeError('STORAGE_FULL', 'no room for the journal');
+      const load = loader.load(loadOf(0, 4));
+      await comesAndLoads(damaged);
+      assert.equal((await load).error?.code, 'PACK_CORRUPT');
+      assert.equal(log.matching('cannot be fetched again').length, 1);
+    });
+
+    it('stops when the load is cancelled while it comes again', async () => {
+      const load = loader.load(loadOf(0, 4));
+      await comesAndLoads(damaged);
+      loader.cancel(0);
+      assert.equal((await load).outcome, 'cancelled');
+      assert.deepEqual(slots.calls, ['load 0 204']);
+    });
   });
 
   it('says why an expert does not come', async () => {

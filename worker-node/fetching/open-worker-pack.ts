@@ -1,7 +1,7 @@
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { fetchManifest, fetchPlace, PartialPack } from '../../engine/fetching/index.js';
+import { fetchManifest, fetchPlace, PartialPack, reopenFetch } from '../../engine/fetching/index.js';
 import { openServedPack } from '../../engine/loading/index.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
@@ -62,12 +62,27 @@ async function openOrBegin(
   log: Logger,
 ): Promise<WorkerPack> {
   const place = await fetchPlace(directory);
-  if (place === 'other') return { source: await openServedPack(directory), partial: null };
-  const resumed = place === 'begun' ? await PartialPack.resume(directory) : null;
+  if (place === 'other') {
+    const source = await openUndamaged(directory, log);
+    if (source !== null) return { source, partial: null };
+  }
+  const resumed = place === 'new' ? null : await PartialPack.resume(directory);
   const partial = resumed ?? (await PartialPack.begin(directory, await manifestOf(await main(), settings, log)));
   const { packDigest, name } = partial.pack;
   log.info('fetching what is needed of the pack', { directory, model: name, digest: packDigest });
   return { source: partial.pack, partial };
+}
+
+/** Null when files are missing or cut short of a pack that a worker had fetched: they are to be fetched again. */
+async function openUndamaged(directory: string, log: Logger): Promise<Pack | null> {
+  try {
+    return await openServedPack(directory);
+  } catch (thrown) {
+    const error = toOdmoeError(thrown);
+    if (error.code !== 'PACK_CORRUPT' || !(await reopenFetch(directory))) throw thrown;
+    log.warn('the fetched pack is damaged; what is missing is fetched again', { directory, error });
+    return null;
+  }
 }
 
 /** $XDG_DATA_HOME/odmoe, or ~/.local/share/odmoe. */

@@ -72,6 +72,10 @@ export class PackFetch implements ExpertSupply {
     return this.#fetcher.awaitExpert(layer, expert, signal);
   }
 
+  forget(layer: number, expert: number): Promise<void> {
+    return this.#fetcher.forget(layer, expert);
+  }
+
   /** `toldAddress`: where main says that it is, used where the settings do not say it. */
   takeProspect(prospect: Prospect, toldAddress: string): void {
     this.#prospect = prospect;

@@ -11,6 +11,8 @@ import type { LoadEnd, SlotLoad } from './slot-events.js';
 export interface ExpertSupply {
   /** Null when the expert is there. Rejects with CANCELLED when the signal aborts, else with why it does not come. */
   awaitExpert(layer: number, expert: number, signal: AbortSignal): Promise<void> | null;
+  /** What is on the disk of the expert is wrong: it is not there any more, and comes again. Rejects when that cannot be noted. */
+  forget(layer: number, expert: number): Promise<void>;
 }
 
 /** `error`: why a load failed; null otherwise. */
@@ -22,6 +24,9 @@ interface LoadUnderWay {
   request: LoadRequest;
   begun: boolean;
 }
+
+/** How often one load brings a damaged expert to the disk again. */
+const MAX_RENEWALS = 2;
 
 const NOTHING_KEPT = { exponentsKept: false, signMantissaKept: false };
 
@@ -118,17 +123,34 @@ export class ExpertLoader {
   /** Null: it was cancelled before its expert had come. */
   async #carryOut(slot: number, layer: number, expert: number, load: LoadUnderWay): Promise<LoadOutcome | null> {
     const { signal } = load.cancelled;
-    const arrival = this.#supply?.awaitExpert(layer, expert, signal) ?? null;
-    if (arrival !== null) {
+    for (let renewals = 0; ; renewals += 1) {
+      const arrival = this.#supply?.awaitExpert(layer, expert, signal) ?? null;
       try {
-        await arrival;
+        if (arrival !== null) await arrival;
       } catch (thrown) {
         if (!signal.aborted) throw thrown;
       }
       if (signal.aborted) return null;
+      load.begun = true;
+      try {
+        return await this.#slots.load(slot, this.#source.expert(layer, expert), load.request);
+      } catch (thrown) {
+        load.begun = false;
+        await this.#renew(layer, expert, toOdmoeError(thrown), renewals);
+      }
     }
-    load.begun = true;
-    return await this.#slots.load(slot, this.#source.expert(layer, expert), load.request);
+  }
+
+  /** A damaged expert that can be brought again is no failure yet. @throws the failure when it is one */
+  async #renew(layer: number, expert: number, failure: OdmoeError, renewals: number): Promise<void> {
+    if (this.#supply === null || failure.code !== 'PACK_CORRUPT' || renewals >= MAX_RENEWALS) throw failure;
+    this.#log.warn('an expert on the disk is damaged and is fetched again', { layer, expert, error: failure });
+    try {
+      await this.#supply.forget(layer, expert);
+    } catch (thrown) {
+      this.#log.warn('a damaged expert cannot be fetched again', { layer, expert, error: toOdmoeError(thrown) });
+      throw failure;
+    }
   }
 
   #succeeded(layer: number, expert: number, { loadMs }: LoadOutcome): void {

@@ -1,0 +1,117 @@
+import { tableLines } from '../../cli/output/table.js';
+import { heatMap } from '../plot/heat-map.js';
+import { svgFile } from '../plot/drawing.js';
+import { linePlot } from '../plot/line-plot.js';
+import type { RecallReport, RecallResult } from './measure-recall.js';
+import { quarterBorders, recallByIteration, recallByQuarter, smoothedRecall } from './recall-series.js';
+import { alignmentName, FIGURE_6_PERIODS, isOfFigure3, isOfFigure6, PRECISIONS } from './set-ups.js';
+
+/** What a report was made with, beside the set-ups. */
+export interface RecallSetting {
+  /** Decode iterations of a prompt at most. */
+  iterations: number;
+  stopAtEnd: boolean;
+  temperature: number;
+  seed: number;
+}
+
+/** Iterations that a point of the curves is the mean of. */
+export const SMOOTHING_WINDOW = 16;
+
+const DIGITS = 4;
+
+/** One object for JSON.stringify; recalls are null where no prompt came so far. */
+export function recallJson(report: RecallReport, setting: RecallSetting): object {
+  return {
+    model: report.modelName,
+    prompts: report.prompts,
+    tokens: setting.iterations,
+    iterations: report.iterations,
+    stop_at_end: setting.stopAtEnd,
+    temperature: setting.temperature,
+    seed: setting.temperature === 0 ? null : setting.seed,
+    results: report.results.map(({ precision, alignment, metrics }) => ({
+      precision,
+      align_token: alignment.token,
+      align_kv: alignment.keyValue,
+      recall: metrics.recall,
+      recall_by_quarter: recallByQuarter(metrics, setting.iterations),
+      activated: metrics.activated,
+      predicted_correctly: metrics.predictedCorrectly,
+      recall_by_iteration: recallByIteration(metrics),
+    })),
+  };
+}
+
+/** A row a set-up: recall, and recall by quarter of the iterations. */
+export function recallTable(report: RecallReport, setting: RecallSetting): string {
+  const borders = quarterBorders(setting.iterations);
+  const quarters = borders.slice(1).map((end, quarter) => `n ${(borders[quarter] ?? 0) + 1}-${end}`);
+  const columns = [
+    { title: 'shadow', align: 'left' as const },
+    ...['align', 'recall', ...quarters].map((title) => ({ title, align: 'right' as const })),
+  ];
+  const rows = report.results.map(({ precision, alignment, metrics }) => [
+    precision,
+    alignmentName(alignment),
+    share(metrics.recall),
+    ...recallByQuarter(metrics, setting.iterations).map(share),
+  ]);
+  const { modelName, prompts, iterations } = report;
+  const { temperature, seed } = setting;
+  const chosen = temperature === 0 ? 'greedy' : `temperature ${temperature}, seeds from ${seed}`;
+  return [
+    ...tableLines(columns, rows),
+    `(recall of ${modelName}: ${prompts} prompts, ${iterations} decode iterations in all, ${chosen}; align: periods of tokens/KV ` +
+      'rows in iterations, 0: never; n: decode iteration)',
+  ].join('\n');
+}
+
+/** Curves of recall(n), a panel a precision, and a map of recall by periods where figure 6's were run: an SVG file's text. */
+export function recallPlot(report: RecallReport): string {
+  const curves = report.results.filter((result) => isOfFigure3(result) || !isOfFigure6(result));
+  const maps = PRECISIONS.map((precision) =>
+    report.results.filter((result) => result.precision === precision && isOfFigure6(result)),
+  ).filter((results) => results.some((result) => !isOfFigure3(result)));
+  return svgFile([...(curves.length === 0 ? [] : [curvesOf(curves)]), ...maps.map(mapOf)]);
+}
+
+function curvesOf(results: readonly RecallResult[]): ReturnType<typeof linePlot> {
+  const precisions = PRECISIONS.filter((precision) => results.some((result) => result.precision === precision));
+  const panels = precisions.map((precision) => ({
+    title: precision.toUpperCase(),
+    series: results
+      .filter((result) => result.precision === precision)
+      .map(({ alignment, metrics }) => ({
+        name: `align ${alignmentName(alignment)}`,
+        points: smoothedRecall(metrics, SMOOTHING_WINDOW),
+      })),
+  }));
+  return linePlot({
+    title: `Recall by decode iteration (mean of ${SMOOTHING_WINDOW}), by alignment periods of tokens/KV rows`,
+    xLabel: 'decode iteration n',
+    yLabel: 'recall',
+    rows: [panels],
+    dots: false,
+  });
+}
+
+function mapOf(results: readonly RecallResult[]): ReturnType<typeof heatMap> {
+  const periods = FIGURE_6_PERIODS.map(String);
+  const recallOf = (token: number, keyValue: number): number | null =>
+    results.find(({ alignment }) => alignment.token === token && alignment.keyValue === keyValue)?.metrics.recall ??
+    null;
+  return heatMap({
+    title: `Recall by alignment periods, ${results[0]?.precision.toUpperCase() ?? ''} shadow`,
+    xLabel: 'KV rows aligned every ... iterations',
+    yLabel: 'tokens aligned every ...',
+    columns: periods,
+    rows: periods,
+    values: FIGURE_6_PERIODS.map((token) => FIGURE_6_PERIODS.map((keyValue) => recallOf(token, keyValue))),
+    label: share,
+  });
+}
+
+function share(recall: number | null): string {
+  return recall === null ? '-' : recall.toFixed(DIGITS);
+}
