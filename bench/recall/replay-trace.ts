@@ -2,6 +2,7 @@ import type { ExpertRecall } from '../../engine/generation/index.js';
 import type { Model, Pass } from '../../native/index.js';
 import type { SamplingOptions } from '../../shared/sampling/index.js';
 import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
+import type { PassPrediction } from '../../shadow-node/predictor/pass-predictions.js';
 import { SHADOW_PASS_ROWS } from '../../shadow-node/predictor/shadow-model.js';
 import { ShadowSequence } from '../../shadow-node/predictor/shadow-sequence.js';
 import type { MainTrace } from './main-trace.js';
@@ -23,7 +24,8 @@ export async function replayTrace(
   recall: ExpertRecall,
 ): Promise<void> {
   const { promptIds, tokenIds } = trace;
-  const sequence = new ShadowSequence(shadow.model, {
+  const predicted: number[][][] = [];
+  const start = {
     tokenIds: [...promptIds],
     alignTokenPeriod: periods.token,
     alignKvPeriod: periods.keyValue,
@@ -32,16 +34,19 @@ export async function replayTrace(
     optimistic: false,
     spread: false,
     sampling,
-  });
-  const predicted: number[][][] = [];
+  };
+  const onPrediction = ({ position, layer, experts }: PassPrediction): void => {
+    (predicted[position - promptIds.length] ??= [])[layer] = experts;
+  };
+  const sequence = new ShadowSequence(shadow.model, start, { onPrediction }, () => 0);
   try {
-    await runReady(sequence, shadow.pass, promptIds.length, predicted);
+    await runReady(sequence, shadow.pass);
     for (const [index, tokenId] of tokenIds.entries()) {
       const position = promptIds.length + index;
       // The prompt's rows come with the first token, then each iteration's with the next.
       if (periods.keyValue > 0) sendKeyValues(trace, sequence, shadow.model, index === 0 ? 0 : position - 1, position);
-      sequence.announceToken(position, tokenId);
-      await runReady(sequence, shadow.pass, promptIds.length, predicted);
+      sequence.announceToken({ position, tokenId, rows: 1, nextRows: 1, branch: 0 });
+      await runReady(sequence, shadow.pass);
     }
   } finally {
     sequence.dispose();
@@ -55,18 +60,11 @@ export async function replayTrace(
 }
 
 /** Runs the sequence until it waits for main. */
-async function runReady(
-  sequence: ShadowSequence,
-  pass: Pass,
-  promptTokens: number,
-  predicted: number[][][],
-): Promise<void> {
+async function runReady(sequence: ShadowSequence, pass: Pass): Promise<void> {
   for (;;) {
     const step = sequence.nextStep(SHADOW_PASS_ROWS);
     if (step.kind === 'wait' || step.kind === 'full') return;
-    await sequence.run(step, pass, ({ position, layer, experts }) => {
-      (predicted[position - promptTokens] ??= [])[layer] = experts;
-    });
+    await sequence.run(step, pass);
   }
 }
 

@@ -1,13 +1,27 @@
 /**
- * What a shadow sequence may do next: the alignment of OD-MoE section 3.2 as a pure decision, shared by the daemon and
- * the recall benchmark.
+ * What a shadow sequence may do next: the alignment of OD-MoE section 3.2, and past the paper drafts and optimistic departure, as
+ * pure decisions. Shared by the daemon, the recall benchmark and the simulator; imports nothing.
  *
- * Iteration n (from 1) runs position promptTokens + n - 1. With token period T > 0 it takes main's token when
- * (n - 1) mod T = 0 and else shadow's own greedy token; with T = 0 always its own. With key-value period K > 0, main's
- * rows of all earlier positions are written before iterations with (n - 1) mod K = 0.
+ * **Tokens.** Iteration n (from 1) runs position promptTokens + n - 1. With token period T > 0 main's token is *due* where
+ * (n - 1) mod T = 0; elsewhere, and everywhere with T = 0, shadow goes by its own guess, and a guess that main does not share is no
+ * reason to start again.
+ *
+ * **Passes.** main runs positions in passes (its own token and drafts after it) and tells of each where it begins, how many rows it
+ * has and how many the next should have: a `PassOutlook`. Predictions belong to passes (`passOf`).
+ *
+ * **Running ahead.** Past main's last token shadow runs on its own guesses: the drafts of the pass that begins with that token; with
+ * `optimistic` through the end of the next pass, too; else, where no token is due, MAX_LEAD_TOKENS. A due token that turns out to
+ * be another than the one that was run (`mustRestart`) makes it forget everything from there on and run main's.
+ *
+ * **Keys and values.** With key-value period K > 0 main's rows of all earlier positions are written before iterations with
+ * (n - 1) mod K = 0. Positions run past main's last token do not wait for them: rows that come for positions that have been run are
+ * written as soon as they are due for whatever runs next. So a position that is run ahead attends to shadow's own rows of the pass
+ * that main is in, and to main's rows of all earlier passes: alignment is one pass late, and recall is what it would be at
+ * iterations 2 to rows + 1 after an alignment instead of the first. Rows of drafts that main has rejected are overwritten likewise,
+ * by those of the pass that runs their positions again.
  */
 
-/** How many iterations past main's last announced token a shadow may run on tokens of its own. */
+/** How many iterations past main's last announced token a shadow may run on tokens of its own where it is not optimistic. */
 export const MAX_LEAD_TOKENS = 1;
 
 /** In iterations; 0: never. */
@@ -16,17 +30,48 @@ export interface AlignmentPeriods {
   keyValue: number;
 }
 
+/** Consecutive positions that main runs together. */
+export interface PassRange {
+  /** First position. */
+  begin: number;
+  /** At least 1. */
+  rows: number;
+}
+
+/** The pass that main is in, or begins next, as far as it has told. */
+export interface PassOutlook extends PassRange {
+  /** False: main has yet to begin it; `rows` are then those that it would like. */
+  begun: boolean;
+  /** Positions that main wants the pass after it to have. At least 1. */
+  nextRows: number;
+  /** Drafts that had proved wrong. */
+  branch: number;
+}
+
+/** Main's token at a position and what it says of its passes (AlignToken). */
+export interface TokenAnnouncement {
+  position: number;
+  tokenId: number;
+  /** Of the pass that begins here. 0: none begins now. */
+  rows: number;
+  nextRows: number;
+  branch: number;
+}
+
 export interface SequenceProgress {
-  /** Main's tokens by position, as far as main has told: the last one is what main is running now. */
+  /** Main's tokens by position, as far as main has told. */
   mainTokens: readonly number[];
   promptTokens: number;
   /** Leading positions that are prefilled without predictions: the prompt and, for a shadow that came late, what followed. */
   prefillTokens: number;
   /** Positions in shadow's own KV cache, and so the one that runs next. */
   nextPosition: number;
-  /** Shadow's own greedy token for nextPosition; null when it was not computed. */
+  /** Shadow's own guess for nextPosition; null when it was not computed. */
   ownToken: number | null;
   maxPositions: number;
+  outlook: PassOutlook;
+  /** Runs ahead through the next pass. */
+  optimistic: boolean;
 }
 
 export type AlignmentStep =
@@ -61,27 +106,97 @@ export function keyValuesDueBelow(position: number, promptTokens: number, period
   return position - ((position - promptTokens) % periods.keyValue);
 }
 
+/** Before main has told a token: the pass after the prefill is one row. */
+export function firstOutlook(prefillTokens: number): PassOutlook {
+  return { begin: prefillTokens, rows: 1, begun: false, nextRows: 1, branch: 0 };
+}
+
+/**
+ * What main's announcement says of its passes. With rows a pass begins. Without: a position inside the pass that main is in was a
+ * draft that proved right; any other is the first of a pass that main begins when it has the drafts it waits for, and so is a
+ * draft's position where the branch says that it proved wrong.
+ */
+export function outlookAfter(outlook: PassOutlook, announced: TokenAnnouncement): PassOutlook {
+  const { position: begin, rows, branch } = announced;
+  const nextRows = Math.max(1, announced.nextRows);
+  if (rows > 0) return { begin, rows, begun: true, nextRows, branch };
+  const inside = outlook.begun && begin > outlook.begin && begin < outlook.begin + outlook.rows;
+  if (inside && branch === outlook.branch) return { ...outlook, nextRows };
+  return { begin, rows: nextRows, begun: false, nextRows, branch };
+}
+
+/** The pass that a position belongs to. Those that main has finished are taken as passes of one row. */
+export function passOf({ begin, rows, nextRows }: PassOutlook, position: number): PassRange {
+  if (position < begin) return { begin: position, rows: 1 };
+  const next = begin + rows;
+  if (position < next) return { begin, rows };
+  return position < next + nextRows ? { begin: next, rows: nextRows } : { begin: next + nextRows, rows: 1 };
+}
+
+/**
+ * Whether shadow has to forget what it ran from `position` on, because main's token there is due and another one was run.
+ * `ranTokens`: by position, with those of a pass that runs now.
+ */
+export function mustRestart(
+  { position, tokenId }: { position: number; tokenId: number },
+  ranTokens: readonly number[],
+  promptTokens: number,
+  periods: AlignmentPeriods,
+): boolean {
+  return (
+    position < ranTokens.length && ranTokens[position] !== tokenId && takesMainToken(position, promptTokens, periods)
+  );
+}
+
+/** Whether shadow guesses the token of a position, having run the one before: where it may have to go on from its guess, or main drafts. */
+export function needsGuess(
+  position: number,
+  progress: Omit<SequenceProgress, 'nextPosition' | 'ownToken' | 'mainTokens'>,
+  periods: AlignmentPeriods,
+): boolean {
+  if (position < progress.prefillTokens || position >= progress.maxPositions) return false;
+  if (!takesMainToken(position, progress.promptTokens, periods)) return true;
+  if (position === progress.prefillTokens) return false;
+  return progress.optimistic || progress.outlook.rows > 1 || progress.outlook.nextRows > 1;
+}
+
 /**
  * Main sends the rows of earlier positions before the token of a position, on one ordered stream; so once the token is
  * here all the rows are.
  */
 export function nextStep(progress: SequenceProgress, periods: AlignmentPeriods, maxRows: number): AlignmentStep {
-  const { mainTokens, promptTokens, prefillTokens, nextPosition: position } = progress;
+  const { mainTokens, promptTokens, prefillTokens, nextPosition: position, ownToken } = progress;
   if (position < prefillTokens) {
     const end = Math.min(prefillTokens, position + maxRows);
     return { kind: 'prefill', position, tokenIds: mainTokens.slice(position, end) };
   }
   if (position >= progress.maxPositions) return { kind: 'full' };
   const announced = mainTokens.length - 1;
-  const useMain = progress.ownToken === null || takesMainToken(position, promptTokens, periods);
-  if (useMain && announced < position) return { kind: 'wait', reason: 'token' };
-  if (isDue(position, promptTokens, periods.keyValue) && announced < position) {
-    return { kind: 'wait', reason: 'keyValues' };
+  if (position > announced) return ahead(progress, periods, announced);
+  if (ownToken !== null && !takesMainToken(position, promptTokens, periods)) {
+    return { kind: 'iterate', position, tokenIds: [ownToken], tokenFrom: 'shadow' };
   }
-  if (position > announced + MAX_LEAD_TOKENS) return { kind: 'wait', reason: 'lead' };
-  if (!useMain) return { kind: 'iterate', position, tokenIds: [progress.ownToken ?? 0], tokenFrom: 'shadow' };
   const end = position + passedRows(progress, periods, announced, maxRows);
   return { kind: 'iterate', position, tokenIds: mainTokens.slice(position, end), tokenFrom: 'main' };
+}
+
+/** A position whose token main has not told. */
+function ahead(progress: SequenceProgress, periods: AlignmentPeriods, announced: number): AlignmentStep {
+  const { promptTokens, nextPosition: position, ownToken } = progress;
+  if (ownToken === null) return { kind: 'wait', reason: 'token' };
+  if (position >= endOfGuesses(progress, announced)) {
+    if (progress.optimistic && announced >= progress.outlook.begin) return { kind: 'wait', reason: 'lead' };
+    if (takesMainToken(position, promptTokens, periods)) return { kind: 'wait', reason: 'token' };
+    if (isDue(position, promptTokens, periods.keyValue)) return { kind: 'wait', reason: 'keyValues' };
+    if (position > announced + MAX_LEAD_TOKENS) return { kind: 'wait', reason: 'lead' };
+  }
+  return { kind: 'iterate', position, tokenIds: [ownToken], tokenFrom: 'shadow' };
+}
+
+/** The position before which guesses are run whatever is due: drafts, and with optimism the next pass. */
+function endOfGuesses({ outlook, optimistic }: SequenceProgress, announced: number): number {
+  if (announced < outlook.begin) return outlook.begin;
+  return outlook.begin + outlook.rows + (optimistic ? outlook.nextRows : 0);
 }
 
 /** How many positions one pass runs: those that main has passed, so that a shadow that fell behind catches up; else one. */

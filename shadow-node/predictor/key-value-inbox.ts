@@ -46,9 +46,23 @@ export class KeyValueInbox {
       if (count > 0) taken.push(this.cut(rows, 0, count));
       if (count < rows.rows) kept.push(this.cut(rows, count, rows.rows));
     }
+    this.keep(kept);
+    return taken;
+  }
+
+  /** Lets go of the rows of positions from `position` on; a stretch across it is cut. */
+  dropFrom(position: number): void {
+    const kept: KeyValueRows[] = [];
+    for (const rows of this.waiting) {
+      const count = Math.min(rows.rows, Math.max(0, position - rows.position));
+      if (count > 0) kept.push(this.cut(rows, 0, count));
+    }
+    this.keep(kept);
+  }
+
+  private keep(kept: KeyValueRows[]): void {
     this.waiting = kept;
     this.bytes = kept.reduce((sum, rows) => sum + rows.keys.byteLength + rows.values.byteLength, 0);
-    return taken;
   }
 
   private cut(rows: KeyValueRows, from: number, to: number): KeyValueRows {

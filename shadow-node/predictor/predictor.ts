@@ -2,14 +2,18 @@ import type { Model, Pass } from '../../native/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { AlignKeyValueRows, AlignToken, BeginSequence } from '../../shared/rpc/messages.js';
 import type { AlignmentStep } from './alignment.js';
-import { ShadowSequence, type LayerPrediction } from './shadow-sequence.js';
+import type { PassPrediction } from './pass-predictions.js';
+import { ShadowSequence, type AlignmentCounts, type Draft } from './shadow-sequence.js';
 
 /** Sequences that main may have open at once. */
 export const MAX_SEQUENCES = 256;
 
 export interface PredictorEvents {
-  /** `late`: main is past the position, so that only its count of recall can use the prediction. */
-  onPrediction(sequence: number, prediction: LayerPrediction, late: boolean): void;
+  /** `late`: main is past the pass, so that only its count of recall can use the prediction. */
+  onPrediction(sequence: number, prediction: PassPrediction, late: boolean): void;
+  onDraft(sequence: number, draft: Draft): void;
+  /** A token was guessed wrong: what was predicted and drafted from `position` on is void. */
+  onRestart(sequence: number, position: number): void;
   /** The sequence has been dropped. */
   onFailure(sequence: number, error: OdmoeError): void;
 }
@@ -34,22 +38,24 @@ export class Predictor {
   private running: ShadowSequence | null = null;
   private loop: Promise<void> | null = null;
   private stopped = false;
-  private predictedPositions = 0;
-  private readonly ended = { tokens: 0, keyValueRows: 0, droppedKeyValueRows: 0 };
+  private readonly ended: AlignmentCounts = {
+    ...{ tokens: 0, keyValueRows: 0, droppedKeyValueRows: 0, predictedPositions: 0 },
+  };
 
-  /** maxRows: rows of the pass. */
+  /** maxRows: rows of the pass. nowMs: a monotonic clock. */
   constructor(
     private readonly model: Model,
     private readonly pass: Pass,
     private readonly maxRows: number,
     private readonly events: PredictorEvents,
+    private readonly nowMs: () => number = () => performance.now(),
   ) {}
 
   counts(): PredictorCounts {
     const counts = { ...this.ended };
     for (const sequence of this.sequences.values()) addCounts(counts, sequence);
     return {
-      predictedPositions: this.predictedPositions,
+      predictedPositions: counts.predictedPositions,
       alignedTokens: counts.tokens,
       alignedKeyValueRows: counts.keyValueRows,
       droppedKeyValueRows: counts.droppedKeyValueRows,
@@ -62,14 +68,14 @@ export class Predictor {
     if (this.sequences.size >= MAX_SEQUENCES) {
       throw new OdmoeError('QUEUE_FULL', `the shadow holds ${MAX_SEQUENCES} sequences already: end some first`);
     }
-    this.sequences.set(begin.sequence, new ShadowSequence(this.model, begin));
+    this.sequences.set(begin.sequence, this.createSequence(begin));
     this.turns.push(begin.sequence);
     this.wake();
   }
 
   /** A token of a sequence that is not open (dropped after a failure, say) is of no use and ignored. */
   announceToken(token: AlignToken): void {
-    this.sequences.get(token.sequence)?.announceToken(token.position, token.tokenId);
+    this.sequences.get(token.sequence)?.announceToken(token);
     this.wake();
   }
 
@@ -97,6 +103,29 @@ export class Predictor {
     this.stopped = true;
     this.clear();
     await this.loop;
+  }
+
+  /** One that has ended says nothing more, though its pass may still run. */
+  private createSequence(begin: BeginSequence): ShadowSequence {
+    const id = begin.sequence;
+    const open = () => this.sequences.get(id) === sequence;
+    const sequence: ShadowSequence = new ShadowSequence(
+      this.model,
+      begin,
+      {
+        onPrediction: (prediction, late) => {
+          if (open()) this.events.onPrediction(id, prediction, late);
+        },
+        onDraft: (draft) => {
+          if (open()) this.events.onDraft(id, draft);
+        },
+        onRestart: (position) => {
+          if (open()) this.events.onRestart(id, position);
+        },
+      },
+      this.nowMs,
+    );
+    return sequence;
   }
 
   private wake(): void {
@@ -134,11 +163,7 @@ export class Predictor {
     this.running = sequence;
     const open = () => this.sequences.get(id) === sequence;
     try {
-      await sequence.run(step, this.pass, (prediction) => {
-        if (!open()) return;
-        if (prediction.layer === 0) this.predictedPositions += 1;
-        this.events.onPrediction(id, prediction, prediction.position < sequence.announcedPosition);
-      });
+      await sequence.run(step, this.pass);
     } catch (error) {
       if (open()) this.fail(id, error);
     } finally {
@@ -161,11 +186,9 @@ export class Predictor {
   }
 }
 
-function addCounts(
-  sum: { tokens: number; keyValueRows: number; droppedKeyValueRows: number },
-  { counts }: ShadowSequence,
-): void {
+function addCounts(sum: AlignmentCounts, { counts }: ShadowSequence): void {
   sum.tokens += counts.tokens;
   sum.keyValueRows += counts.keyValueRows;
   sum.droppedKeyValueRows += counts.droppedKeyValueRows;
+  sum.predictedPositions += counts.predictedPositions;
 }

@@ -1,78 +1,115 @@
 import type { GateChoice, Model, Pass, Sequence } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { toOdmoeError } from '../../shared/errors/index.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
-import type { AlignKeyValueRows, BeginSequence } from '../../shared/rpc/messages.js';
-import { resolveSampling, sampleToken } from '../../shared/sampling/index.js';
+import type { AlignKeyValueRows, BeginSequence, DraftToken } from '../../shared/rpc/messages.js';
+import { resolveSampling, sampleToken, type SamplingOptions } from '../../shared/sampling/index.js';
 import {
+  firstOutlook,
   keyValuesDueBelow,
+  mustRestart,
+  needsGuess,
   nextStep,
+  outlookAfter,
+  passOf,
   takesMainToken,
   type AlignmentPeriods,
   type AlignmentStep,
+  type PassOutlook,
   type SequenceProgress,
+  type TokenAnnouncement,
 } from './alignment.js';
 import { KeyValueInbox } from './key-value-inbox.js';
-
-/** Shadow's own tokens: whatever main samples with, the likeliest is the best guess at it. */
-const GREEDY = resolveSampling(null, () => 0);
+import { PassPredictions, type PassPrediction } from './pass-predictions.js';
+import { checkKeyValueRows, checkStart, checkToken, keyValueRowBytes } from './sequence-checks.js';
 
 export type SequenceStart = Omit<BeginSequence, 'epoch' | 'sequence'>;
 
-/** One layer's experts for one position, in the order of the gate's ranks. */
-export interface LayerPrediction {
-  position: number;
-  layer: number;
-  experts: number[];
+/** A guess at main's token, and the pass that it is meant for. */
+export type Draft = Omit<DraftToken, 'epoch' | 'sequence'>;
+
+export interface SequenceEvents {
+  /** `late`: main is past the pass, so that only its count of recall can use the prediction. */
+  onPrediction(prediction: PassPrediction, late: boolean): void;
+  onDraft?(draft: Draft): void;
+  /** What was predicted and drafted of passes and positions from `position` on is void. */
+  onRestart?(position: number): void;
 }
 
-/** What a sequence has taken over from main so far. */
+/** What a sequence has taken over from main so far, and how many positions it has predicted. */
 export interface AlignmentCounts {
+  /** Main's tokens where they were due, whether taken from main or guessed rightly. */
   tokens: number;
   keyValueRows: number;
   droppedKeyValueRows: number;
+  predictedPositions: number;
+}
+
+type RunnableStep = Extract<AlignmentStep, { kind: 'prefill' | 'iterate' }>;
+
+/** A pass under way; once `cancelled` nothing comes of it any more. */
+interface RunningPass {
+  readonly pass: Pass;
+  cancelled: boolean;
 }
 
 /** One answer that main is decoding, as the shadow model lives it. Knows nothing of the network. */
 export class ShadowSequence {
+  readonly counts: AlignmentCounts = { tokens: 0, keyValueRows: 0, droppedKeyValueRows: 0, predictedPositions: 0 };
   private readonly shape: ModelShape;
-  readonly counts: AlignmentCounts = { tokens: 0, keyValueRows: 0, droppedKeyValueRows: 0 };
   private readonly cache: Sequence;
   private readonly periods: AlignmentPeriods;
+  private readonly sampling: SamplingOptions;
   private readonly inbox: KeyValueInbox;
+  private readonly predictions: PassPredictions;
   private readonly mainTokens: number[];
+  /** By position, with those of a pass that runs now. */
+  private readonly ranTokens: number[] = [];
+  /** Guesses told to main, by position. */
+  private readonly drafts = new Map<number, Draft>();
   private ownToken: number | null = null;
-  private nextPosition = 0;
+  private outlook: PassOutlook;
+  private running: RunningPass | null = null;
   private disposed = false;
 
-  /** Throws PROTOCOL_VIOLATION when the start does not fit the model. */
+  /** Throws PROTOCOL_VIOLATION when the start does not fit the model, REQUEST_INVALID when its sampling makes no sense. */
   constructor(
     model: Model,
     private readonly start: SequenceStart,
+    private readonly events: SequenceEvents,
+    private readonly nowMs: () => number,
   ) {
     const { shape } = model;
     checkStart(start, shape);
     this.shape = shape;
     this.periods = { token: start.alignTokenPeriod, keyValue: start.alignKvPeriod };
+    this.sampling = resolveSampling(start.sampling, () => 0);
     this.mainTokens = [...start.tokenIds];
+    this.outlook = firstOutlook(start.tokenIds.length);
     this.inbox = new KeyValueInbox(keyValueRowBytes(shape));
+    this.predictions = new PassPredictions(shape.layers);
     this.cache = model.createSequence();
   }
 
-  /** The last position whose token main has told: what main is running now. */
-  get announcedPosition(): number {
-    return this.mainTokens.length - 1;
-  }
-
-  /** Main's token at `position`. PROTOCOL_VIOLATION when it leaves a gap or is no token of the model. */
-  announceToken(position: number, tokenId: number): void {
-    if (position !== this.mainTokens.length || position >= this.start.maxPositions || !this.isToken(tokenId)) {
-      throw new OdmoeError(
-        'PROTOCOL_VIOLATION',
-        `main announced token ${tokenId} at position ${position}; expected a token below ${this.shape.vocabSize} ` +
-          `at position ${this.mainTokens.length} of at most ${this.start.maxPositions}: begin the sequence again`,
-      );
+  /**
+   * Main's token and what it says of its passes. A pass that runs on a wrong guess is cancelled. PROTOCOL_VIOLATION when it
+   * leaves a gap or is no token of the model.
+   */
+  announceToken(announced: TokenAnnouncement): void {
+    const { position, tokenId } = announced;
+    const { mainTokens, shape } = this;
+    const { maxPositions, promptTokens } = this.start;
+    checkToken(announced, { mainTokens, prefillTokens: this.start.tokenIds.length, maxPositions, shape });
+    const before = this.outlook;
+    this.outlook = outlookAfter(before, announced);
+    if (position === mainTokens.length) {
+      mainTokens.push(tokenId);
+      if (mustRestart(announced, this.ranTokens, promptTokens, this.periods)) this.restart(position);
+      else if (position < this.ranTokens.length && takesMainToken(position, promptTokens, this.periods)) {
+        this.counts.tokens += 1;
+      }
     }
-    this.mainTokens.push(tokenId);
+    if (announced.branch > before.branch) this.inbox.dropFrom(position);
+    this.regroup(before, position);
   }
 
   /** Main's keys and values; kept until they are due, let go when the sequence never aligns them. */
@@ -82,17 +119,15 @@ export class ShadowSequence {
     if (!this.inbox.add(rows)) this.counts.droppedKeyValueRows += rows.rows;
   }
 
-  /** Decides what to do next, for passes of up to maxRows rows. */
+  /** Decides what to do next, for passes of up to maxRows rows. Not while a pass of this sequence runs. */
   nextStep(maxRows: number): AlignmentStep {
     return nextStep(this.progress(), this.periods, maxRows);
   }
 
   /** Writes main's rows that are due before the next position. Not while a pass of this sequence runs. */
   writeDueKeyValues(): void {
-    const below = Math.min(
-      keyValuesDueBelow(this.nextPosition, this.start.promptTokens, this.periods),
-      this.nextPosition,
-    );
+    const next = this.ranTokens.length;
+    const below = Math.min(keyValuesDueBelow(next, this.start.promptTokens, this.periods), next);
     for (const rows of this.inbox.takeBelow(below)) {
       this.cache.writeKeyValues(rows.layer, rows.position, rows.rows, rows.keys, rows.values);
       if (rows.layer === this.shape.layers - 1) this.counts.keyValueRows += rows.rows;
@@ -100,21 +135,20 @@ export class ShadowSequence {
   }
 
   /** Runs the step. Predictions come as each layer's gate decides; a prefill gives none. */
-  async run(
-    step: Extract<AlignmentStep, { kind: 'prefill' | 'iterate' }>,
-    pass: Pass,
-    onPrediction: (prediction: LayerPrediction) => void,
-  ): Promise<void> {
+  async run(step: RunnableStep, pass: Pass): Promise<void> {
     this.writeDueKeyValues();
-    const rows = step.tokenIds.length;
-    const positions = Int32Array.from(step.tokenIds, (_, row) => step.position + row);
-    await pass.begin([this.cache], new Int32Array(rows), positions, Int32Array.from(step.tokenIds));
-    const onGate = (layer: number, choice: GateChoice): void => this.emit(layer, positions, choice, onPrediction);
-    await pass.forward(step.kind === 'prefill' ? null : onGate);
-    const end = step.position + rows;
-    this.ownToken = this.needsOwnToken(end) ? await this.guessToken(pass, rows - 1, end) : null;
-    this.nextPosition = end;
-    if (step.kind === 'iterate' && step.tokenFrom === 'main') this.counts.tokens += rows;
+    const running: RunningPass = { pass, cancelled: false };
+    this.running = running;
+    this.ownToken = null;
+    this.ranTokens.push(...step.tokenIds);
+    try {
+      await this.runPass(step, running);
+    } catch (error) {
+      if (!running.cancelled || toOdmoeError(error).code !== 'CANCELLED') throw error;
+    } finally {
+      this.running = null;
+      if (running.cancelled) this.truncate();
+    }
   }
 
   /** Idempotent. Not while a pass of this sequence runs. */
@@ -124,29 +158,89 @@ export class ShadowSequence {
     this.cache.dispose();
   }
 
-  private emit(
-    layer: number,
-    positions: Int32Array,
-    choice: GateChoice,
-    onPrediction: (prediction: LayerPrediction) => void,
-  ): void {
+  private async runPass(step: RunnableStep, running: RunningPass): Promise<void> {
+    const { pass } = running;
+    const startedMs = this.nowMs();
+    const { branch } = this.outlook;
+    const rows = step.tokenIds.length;
+    const positions = Int32Array.from(step.tokenIds, (_, row) => step.position + row);
+    await pass.begin([this.cache], new Int32Array(rows), positions, Int32Array.from(step.tokenIds));
+    // main may have spoken meanwhile, and cancel() ends a forward only.
+    if (running.cancelled) return;
+    const onGate = (layer: number, choice: GateChoice): void => {
+      if (!running.cancelled) this.takeChoice(layer, positions, choice);
+    };
+    await pass.forward(step.kind === 'prefill' ? null : onGate);
+    if (running.cancelled) return;
+    if (step.kind === 'iterate' && step.tokenFrom === 'main') this.counts.tokens += rows;
+    const end = step.position + rows;
+    if (!needsGuess(end, this.progress(), this.periods)) return;
+    const logits = await pass.logits(Int32Array.of(rows - 1));
+    if (running.cancelled) return;
+    this.ownToken = sampleToken(logits, this.ranTokens, end, this.sampling);
+    if (step.kind === 'iterate') this.tellDraft(end, branch, ((this.nowMs() - startedMs) * 1000) / rows);
+  }
+
+  private takeChoice(layer: number, positions: Int32Array, choice: GateChoice): void {
     const perRow = this.shape.expertsPerToken;
+    if (layer === 0) this.counts.predictedPositions += positions.length;
     positions.forEach((position, row) => {
-      onPrediction({ position, layer, experts: [...choice.experts.subarray(row * perRow, (row + 1) * perRow)] });
+      this.predictions.add(position, layer, [...choice.experts.subarray(row * perRow, (row + 1) * perRow)]);
     });
+    const passes = [...positions].map((position) => passOf(this.outlook, position));
+    for (const [index, pass] of passes.entries()) {
+      if (passes[index + 1]?.begin !== pass.begin) this.tell(this.predictions.news(pass, layer));
+    }
   }
 
-  private async guessToken(pass: Pass, row: number, position: number): Promise<number> {
-    return sampleToken(await pass.logits(Int32Array.of(row)), [], position, GREEDY);
+  private tell(prediction: PassPrediction | null): void {
+    if (prediction !== null) this.events.onPrediction(prediction, prediction.position < this.outlook.begin);
   }
 
-  private needsOwnToken(position: number): boolean {
-    if (position < this.start.tokenIds.length || position >= this.start.maxPositions) return false;
-    return !takesMainToken(position, this.start.promptTokens, this.periods);
+  /** Of positions that main knows the token of there is nothing to draft. */
+  private tellDraft(position: number, branch: number, runUs: number): void {
+    if (this.ownToken === null || position < this.mainTokens.length) return;
+    const passPosition = passOf(this.outlook, position).begin;
+    const draft = { position, tokenId: this.ownToken, branch, passPosition, runUs: Math.round(runUs) };
+    this.drafts.set(position, draft);
+    this.events.onDraft?.(draft);
   }
 
-  private isToken(tokenId: number): boolean {
-    return Number.isInteger(tokenId) && tokenId >= 0 && tokenId < this.shape.vocabSize;
+  /** Tells of predictions and drafts again that belong to other passes than main had been told. */
+  private regroup(before: PassOutlook, announcedPosition: number): void {
+    this.predictions.dropBelow(this.outlook.begin);
+    for (const news of this.predictions.regroup(before, this.outlook)) this.tell(news);
+    for (const [position, draft] of this.drafts) {
+      if (position <= announcedPosition) {
+        this.drafts.delete(position);
+        continue;
+      }
+      const passPosition = passOf(this.outlook, position).begin;
+      if (passPosition === draft.passPosition) continue;
+      const moved = { ...draft, passPosition };
+      this.drafts.set(position, moved);
+      this.events.onDraft?.(moved);
+    }
+  }
+
+  /** Another token than main's was run, or runs, at `position`: forgets everything from there on. */
+  private restart(position: number): void {
+    this.ranTokens.length = position;
+    this.ownToken = null;
+    this.inbox.dropFrom(position);
+    this.predictions.dropFrom(position);
+    for (const drafted of [...this.drafts.keys()]) if (drafted >= position) this.drafts.delete(drafted);
+    this.events.onRestart?.(position);
+    if (this.running === null) {
+      this.truncate();
+    } else if (!this.running.cancelled) {
+      this.running.cancelled = true;
+      this.running.pass.cancel();
+    }
+  }
+
+  private truncate(): void {
+    if (this.cache.length > this.ranTokens.length) this.cache.truncate(this.ranTokens.length);
   }
 
   private progress(): SequenceProgress {
@@ -154,43 +248,11 @@ export class ShadowSequence {
       mainTokens: this.mainTokens,
       promptTokens: this.start.promptTokens,
       prefillTokens: this.start.tokenIds.length,
-      nextPosition: this.nextPosition,
+      nextPosition: this.ranTokens.length,
       ownToken: this.ownToken,
       maxPositions: this.start.maxPositions,
+      outlook: this.outlook,
+      optimistic: this.start.optimistic,
     };
   }
-}
-
-/** Bytes of one position's keys (or values) in one layer on the wire and in writeKeyValues: FP32. */
-export function keyValueRowBytes(shape: ModelShape): number {
-  return shape.keyValueHeads * shape.headDim * Float32Array.BYTES_PER_ELEMENT;
-}
-
-function checkStart(start: SequenceStart, shape: ModelShape): void {
-  const { tokenIds, promptTokens, maxPositions } = start;
-  const tokensFit = tokenIds.every((id) => Number.isInteger(id) && id >= 0 && id < shape.vocabSize);
-  const promptFits = promptTokens >= 1 && promptTokens <= tokenIds.length;
-  if (tokensFit && promptFits && tokenIds.length <= maxPositions && maxPositions <= shape.maxPositions) return;
-  throw new OdmoeError(
-    'PROTOCOL_VIOLATION',
-    `a sequence of ${tokenIds.length} tokens, ${promptTokens} of them prompt, for at most ${maxPositions} positions ` +
-      `does not fit a model of ${shape.maxPositions} positions and ${shape.vocabSize} tokens: start both with one pack`,
-  );
-}
-
-function checkKeyValueRows(rows: AlignKeyValueRows, shape: ModelShape, maxPositions: number): void {
-  const expectedBytes = rows.rows * keyValueRowBytes(shape);
-  const fits =
-    rows.layer < shape.layers &&
-    rows.rows > 0 &&
-    rows.position + rows.rows <= maxPositions &&
-    rows.keys.byteLength === expectedBytes &&
-    rows.values.byteLength === expectedBytes;
-  if (fits) return;
-  throw new OdmoeError(
-    'PROTOCOL_VIOLATION',
-    `keys and values of layer ${rows.layer}, positions ${rows.position} to ${rows.position + rows.rows}, with ` +
-      `${rows.keys.byteLength} and ${rows.values.byteLength} bytes do not fit: expected layers below ${shape.layers}, ` +
-      `positions below ${maxPositions} and ${expectedBytes} bytes each`,
-  );
 }

@@ -1,7 +1,7 @@
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
-import { assignPredictedExperts, groupForLayer } from '../../shared/placement/index.js';
+import { assignmentOf, groupForLayer } from '../../shared/placement/index.js';
 import {
   checkPeer,
   HANDSHAKE_TIMEOUT_MS,
@@ -20,7 +20,9 @@ import type {
   ShadowRequest,
 } from '../../shared/rpc/messages.js';
 import type { Predictor, PredictorEvents } from '../predictor/predictor.js';
-import type { LayerPrediction } from '../predictor/shadow-sequence.js';
+import type { PassPrediction } from '../predictor/pass-predictions.js';
+import type { Draft } from '../predictor/shadow-sequence.js';
+import { PredictionDealer, type SequenceDealing } from './prediction-dealer.js';
 import type { WorkerLinks } from './worker-links.js';
 
 type MainStream = PeerStream<ShadowReply, ShadowRequest>;
@@ -40,6 +42,10 @@ export class ShadowService implements PredictorEvents {
   readonly predictor: Predictor;
   private main: { stream: MainStream; identity: NodeIdentity; statusTimer: NodeJS.Timeout } | null = null;
   private placement: Placement | null = null;
+  /** Of the placement. */
+  private dealer: PredictionDealer | null = null;
+  /** Of the sequences that main has open. */
+  private readonly dealings = new Map<number, SequenceDealing>();
   private stopped = false;
   private readonly refusals: RefusalLog;
   private readonly streams = new Set<MainStream>();
@@ -75,16 +81,33 @@ export class ShadowService implements PredictorEvents {
     });
   }
 
-  onPrediction(sequence: number, prediction: LayerPrediction, late: boolean): void {
+  onPrediction(sequence: number, prediction: PassPrediction, late: boolean): void {
     if (this.main === null) return;
     const { placement } = this;
-    const message = { epoch: placement?.epoch ?? 0, sequence, ...prediction, workers: [], restart: false };
-    if (!late && placement !== null) this.tellWorkers(placement, message);
+    const { position, layer, experts } = prediction;
+    // What main is past nobody loads any more.
+    const workers = late ? [] : this.deal(sequence, prediction);
+    const message = { epoch: placement?.epoch ?? 0, sequence, position, layer, experts, workers, restart: false };
+    if (!late && placement !== null) this.tellWorkers(placement, message, prediction.again);
     this.main.stream.send({ kind: 'prediction', prediction: message });
+  }
+
+  onDraft(sequence: number, draft: Draft): void {
+    const epoch = this.placement?.epoch ?? 0;
+    this.main?.stream.send({ kind: 'draft', draft: { epoch, sequence, ...draft } });
+  }
+
+  onRestart(sequence: number, position: number): void {
+    this.dealer?.forget(sequence, position);
+    const { epoch, workers } = this.placement ?? { epoch: 0, workers: [] };
+    const message = { epoch, sequence, position, layer: 0, experts: [], workers: [], restart: true };
+    for (const { id } of workers) this.options.workers.send(id, message);
+    this.main?.stream.send({ kind: 'prediction', prediction: message });
   }
 
   onFailure(sequence: number, error: OdmoeError): void {
     this.options.log.error('sequence dropped', { sequence, error });
+    this.forgetSequence(sequence);
     this.answerError(error, sequence, this.placement?.epoch ?? 0);
   }
 
@@ -138,6 +161,8 @@ export class ShadowService implements PredictorEvents {
     });
     this.main = null;
     this.placement = null;
+    this.dealer = null;
+    this.dealings.clear();
     this.predictor.clear();
     this.options.workers.place([]);
   }
@@ -160,6 +185,7 @@ export class ShadowService implements PredictorEvents {
         return;
       case 'end':
         this.predictor.end(request.end.sequence);
+        this.forgetSequence(request.end.sequence);
         this.sendStatus();
         return;
     }
@@ -175,11 +201,16 @@ export class ShadowService implements PredictorEvents {
           `${shape.experts}: start main and shadow with the same pack`,
       );
     }
+    if (this.dealer === null || placement.epoch !== this.placement?.epoch)
+      this.dealer = new PredictionDealer(placement);
     this.placement = placement;
     this.options.workers.place(placement.workers);
   }
 
   private begin(begin: BeginSequence): void {
+    const { sequence, spread, optimistic } = begin;
+    this.forgetSequence(sequence);
+    this.dealings.set(sequence, { spread, optimistic });
     try {
       this.predictor.begin(begin);
     } catch (error) {
@@ -196,14 +227,28 @@ export class ShadowService implements PredictorEvents {
     return false;
   }
 
-  private tellWorkers(placement: Placement, prediction: Prediction): void {
-    const { layer, experts } = prediction;
-    if (groupForLayer(placement, layer).length === 0) return;
-    const byWorker = new Map<string, number[]>();
-    for (const [expert, workerId] of assignPredictedExperts(placement, layer, experts)) {
+  private deal(sequence: number, prediction: PassPrediction): number[] {
+    const dealing = this.dealings.get(sequence);
+    return dealing === undefined ? [] : (this.dealer?.deal(sequence, dealing, prediction) ?? []);
+  }
+
+  private forgetSequence(sequence: number): void {
+    this.dealings.delete(sequence);
+    this.dealer?.forget(sequence, 0);
+  }
+
+  /** Each worker is told its own. `again`: of a group also those with none, whose experts of before others may have now. */
+  private tellWorkers(placement: Placement, prediction: Prediction, again: boolean): void {
+    const { layer, workers } = prediction;
+    const group = groupForLayer(placement, layer);
+    if (group.length === 0) return;
+    const byWorker = new Map<string, number[]>(again && workers.length === 0 ? group.map((id) => [id, []]) : []);
+    for (const [expert, workerId] of assignmentOf(placement, prediction)) {
       byWorker.set(workerId, [...(byWorker.get(workerId) ?? []), expert]);
     }
-    for (const [workerId, own] of byWorker) this.options.workers.send(workerId, { ...prediction, experts: own });
+    for (const [workerId, experts] of byWorker) {
+      this.options.workers.send(workerId, { ...prediction, experts, workers: [] });
+    }
   }
 
   private sendStatus(): void {

@@ -3,6 +3,7 @@ import type { GateChoice, Model, Pass, Sequence } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import type { BeginSequence } from '../../shared/rpc/messages.js';
+import type { Draft } from '../../shadow-node/predictor/shadow-sequence.js';
 import { MAX_SEQUENCES, Predictor } from '../../shadow-node/predictor/predictor.js';
 
 const SHAPE: ModelShape = {
@@ -125,13 +126,16 @@ const settled = () => new Promise((resolve) => setImmediate(resolve));
 function createPredictor() {
   const model = new ScriptedModel();
   const predictions: string[] = [];
+  const drafts: Draft[] = [];
   const failures: { sequence: number; error: OdmoeError }[] = [];
   const predictor = new Predictor(model, model.createPass(), PASS_ROWS, {
     onPrediction: (sequence, { position, layer, experts }, late) =>
       predictions.push(`${sequence}@${position}/${layer}: ${experts.join(',')}${late ? ' late' : ''}`),
+    onDraft: (_, draft) => drafts.push(draft),
+    onRestart: (sequence, position) => predictions.push(`${sequence}@${position} restart`),
     onFailure: (sequence, error) => failures.push({ sequence, error }),
   });
-  return { model, predictor, predictions, failures };
+  return { model, predictor, predictions, drafts, failures };
 }
 
 describe('shadow predictor', () => {
@@ -245,6 +249,8 @@ describe('shadow predictor', () => {
       onPrediction: () => {
         throw new Error('no use for it');
       },
+      onDraft: () => undefined,
+      onRestart: () => undefined,
       onFailure: (sequence) => failures.push(sequence),
     });
     predictor.begin(begin(1));

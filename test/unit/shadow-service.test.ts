@@ -9,6 +9,7 @@ import type {
   WorkerReply,
   WorkerRequest,
 } from '../../shared/rpc/messages.js';
+import type { PassPrediction } from '../../shadow-node/predictor/pass-predictions.js';
 import { Predictor } from '../../shadow-node/predictor/predictor.js';
 import { ShadowService } from '../../shadow-node/rpc/shadow-service.js';
 import { PREDICTION_BACKLOG_LIMIT_BYTES, WorkerLinks } from '../../shadow-node/rpc/worker-links.js';
@@ -65,6 +66,10 @@ function createShadow() {
   return { service, workers, main, place, stream, welcome, opened };
 }
 
+const predicted = (position: number, layer: number, experts: number[], again = false, rows = 1): PassPrediction => ({
+  ...{ position, rows, layer, experts, again },
+});
+
 const toldWorker = (stream: WorkerStream): Prediction[] =>
   stream.sent.flatMap((request) => (request.kind === 'prediction' ? [request.prediction] : []));
 
@@ -84,9 +89,9 @@ describe('shadow service', () => {
     const { service, main, place, stream, welcome } = shadow;
     place(1, ['a']);
     welcome('a');
-    service.onPrediction(5, { position: 9, layer: 0, experts: [3, 1] }, true);
+    service.onPrediction(5, predicted(9, 0, [3, 1]), true);
     assert.equal(toldWorker(stream('a')).length, 0);
-    service.onPrediction(5, { position: 10, layer: 0, experts: [3, 1] }, false);
+    service.onPrediction(5, predicted(10, 0, [3, 1]), false);
     assert.deepEqual(
       toldMain(main).map(({ position, experts }) => [position, experts]),
       [
@@ -94,14 +99,16 @@ describe('shadow service', () => {
         [10, [3, 1]],
       ],
     );
-    assert.deepEqual(toldWorker(stream('a')), [{ epoch: 1, sequence: 5, position: 10, layer: 0, experts: [1, 3] }]);
+    assert.deepEqual(toldWorker(stream('a')), [
+      { epoch: 1, sequence: 5, position: 10, layer: 0, experts: [1, 3], workers: [], restart: false },
+    ]);
   });
 
   it('predicts for main alone while there is no worker', () => {
     const { service, main, place } = shadow;
-    service.onPrediction(5, { position: 9, layer: 0, experts: [3, 1] }, false);
+    service.onPrediction(5, predicted(9, 0, [3, 1]), false);
     place(4, []);
-    service.onPrediction(5, { position: 9, layer: 1, experts: [0, 1] }, false);
+    service.onPrediction(5, predicted(9, 1, [0, 1]), false);
     assert.deepEqual(
       toldMain(main).map(({ epoch }) => epoch),
       [0, 4],
@@ -111,14 +118,14 @@ describe('shadow service', () => {
   it('drops, and counts, predictions to a worker that has not said welcome or does not take them', () => {
     const { service, workers, place, stream, welcome } = shadow;
     place(1, ['a']);
-    service.onPrediction(1, { position: 9, layer: 0, experts: [3, 1] }, false);
+    service.onPrediction(1, predicted(9, 0, [3, 1]), false);
     assert.deepEqual([toldWorker(stream('a')).length, workers.counts.dropped], [0, 1]);
     welcome('a');
     stream('a').backlogBytes = PREDICTION_BACKLOG_LIMIT_BYTES + 1;
-    service.onPrediction(1, { position: 9, layer: 1, experts: [3, 1] }, false);
+    service.onPrediction(1, predicted(9, 1, [3, 1]), false);
     assert.deepEqual([toldWorker(stream('a')).length, workers.counts.dropped], [0, 2]);
     stream('a').backlogBytes = 0;
-    service.onPrediction(1, { position: 10, layer: 0, experts: [3, 1] }, false);
+    service.onPrediction(1, predicted(10, 0, [3, 1]), false);
     assert.deepEqual([toldWorker(stream('a')).length, workers.counts.sent], [1, 1]);
   });
 

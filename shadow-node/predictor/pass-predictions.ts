@@ -1,0 +1,81 @@
+import { passOf, type PassOutlook, type PassRange } from './alignment.js';
+
+/** The experts of one layer that the positions of a pass activate, as far as they have been run. */
+export interface PassPrediction {
+  /** First position of the pass. */
+  position: number;
+  /** Positions that the pass has, or is to have. */
+  rows: number;
+  layer: number;
+  /** In order of first appearance: by position, then by the gate's rank. */
+  experts: number[];
+  /** Takes the place of what was told before of this pass and layer. */
+  again: boolean;
+}
+
+/**
+ * What a sequence's gates have chosen, by position and layer, put together for the passes of main. A pass's set grows from
+ * position to position; where main begins a pass with fewer positions than planned, those left over go to the next one.
+ */
+export class PassPredictions {
+  /** position -> layer -> experts. Bounded by dropBelow: what main has run is forgotten. */
+  private readonly chosen = new Map<number, number[][]>();
+  /** First position of a pass -> layer -> set that was told last. */
+  private readonly told = new Map<number, number[][]>();
+
+  constructor(private readonly layers: number) {}
+
+  add(position: number, layer: number, experts: number[]): void {
+    const layers = this.chosen.get(position) ?? [];
+    layers[layer] = experts;
+    this.chosen.set(position, layers);
+  }
+
+  /** What is to be told now of a pass and layer; null when that is known already, or nothing is. */
+  news({ begin, rows }: PassRange, layer: number): PassPrediction | null {
+    const set = new Set<number>();
+    for (let position = begin; position < begin + rows; position += 1) {
+      const layers = this.chosen.get(position);
+      if (layers === undefined) break;
+      for (const expert of layers[layer] ?? []) set.add(expert);
+    }
+    const experts = [...set];
+    const told = this.told.get(begin) ?? [];
+    const before = told[layer];
+    if (experts.length === 0 || (before !== undefined && isSame(before, experts))) return null;
+    told[layer] = experts;
+    this.told.set(begin, told);
+    return { position: begin, rows, layer, experts: [...experts], again: before !== undefined };
+  }
+
+  /** Main has told of other passes: what is to be told of those that positions have moved to. By pass, then by layer. */
+  regroup(before: PassOutlook, after: PassOutlook): PassPrediction[] {
+    const moved = new Map<number, PassRange>();
+    for (const position of this.chosen.keys()) {
+      const pass = passOf(after, position);
+      if (pass.begin !== passOf(before, position).begin) moved.set(pass.begin, pass);
+    }
+    const passes = [...moved.values()].sort((left, right) => left.begin - right.begin);
+    return passes.flatMap((pass) =>
+      Array.from({ length: this.layers }, (_, layer) => this.news(pass, layer)).filter((news) => news !== null),
+    );
+  }
+
+  /** Positions from here on were run on a wrong token. */
+  dropFrom(position: number): void {
+    for (const map of [this.chosen, this.told]) {
+      for (const key of [...map.keys()]) if (key >= position) map.delete(key);
+    }
+  }
+
+  /** Main has passed the positions below. */
+  dropBelow(position: number): void {
+    for (const map of [this.chosen, this.told]) {
+      for (const key of [...map.keys()]) if (key < position) map.delete(key);
+    }
+  }
+}
+
+function isSame(left: readonly number[], right: readonly number[]): boolean {
+  return left.length === right.length && left.every((value, index) => value === right[index]);
+}

@@ -1,0 +1,60 @@
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { ModelShape } from '../../shared/model/tensor-source.js';
+import type { AlignKeyValueRows, BeginSequence } from '../../shared/rpc/messages.js';
+
+/** Bytes of one position's keys (or values) in one layer on the wire and in writeKeyValues: FP32. */
+export function keyValueRowBytes(shape: ModelShape): number {
+  return shape.keyValueHeads * shape.headDim * Float32Array.BYTES_PER_ELEMENT;
+}
+
+/** What the decoder cannot know: whether what main sends fits the model. These throw PROTOCOL_VIOLATION. */
+export function checkStart(
+  { tokenIds, promptTokens, maxPositions }: Pick<BeginSequence, 'tokenIds' | 'promptTokens' | 'maxPositions'>,
+  shape: ModelShape,
+): void {
+  const tokensFit = tokenIds.every((id) => isToken(id, shape));
+  const promptFits = promptTokens >= 1 && promptTokens <= tokenIds.length;
+  if (tokensFit && promptFits && tokenIds.length <= maxPositions && maxPositions <= shape.maxPositions) return;
+  throw new OdmoeError(
+    'PROTOCOL_VIOLATION',
+    `a sequence of ${tokenIds.length} tokens, ${promptTokens} of them prompt, for at most ${maxPositions} positions ` +
+      `does not fit a model of ${shape.maxPositions} positions and ${shape.vocabSize} tokens: start both with one pack`,
+  );
+}
+
+/** Positions are announced in order; the last one once more where its pass begins only then, with the same token. */
+export function checkToken(
+  { position, tokenId }: { position: number; tokenId: number },
+  known: { mainTokens: readonly number[]; prefillTokens: number; maxPositions: number; shape: ModelShape },
+): void {
+  const { mainTokens, prefillTokens, maxPositions, shape } = known;
+  const isNext = position === mainTokens.length && position < maxPositions && isToken(tokenId, shape);
+  const isAgain = position === mainTokens.length - 1 && position >= prefillTokens && tokenId === mainTokens[position];
+  if (isNext || isAgain) return;
+  throw new OdmoeError(
+    'PROTOCOL_VIOLATION',
+    `main announced token ${tokenId} at position ${position}; expected a token below ${shape.vocabSize} ` +
+      `at position ${mainTokens.length} of at most ${maxPositions}: begin the sequence again`,
+  );
+}
+
+export function checkKeyValueRows(rows: AlignKeyValueRows, shape: ModelShape, maxPositions: number): void {
+  const expectedBytes = rows.rows * keyValueRowBytes(shape);
+  const fits =
+    rows.layer < shape.layers &&
+    rows.rows > 0 &&
+    rows.position + rows.rows <= maxPositions &&
+    rows.keys.byteLength === expectedBytes &&
+    rows.values.byteLength === expectedBytes;
+  if (fits) return;
+  throw new OdmoeError(
+    'PROTOCOL_VIOLATION',
+    `keys and values of layer ${rows.layer}, positions ${rows.position} to ${rows.position + rows.rows}, with ` +
+      `${rows.keys.byteLength} and ${rows.values.byteLength} bytes do not fit: expected layers below ${shape.layers}, ` +
+      `positions below ${maxPositions} and ${expectedBytes} bytes each`,
+  );
+}
+
+function isToken(tokenId: number, shape: ModelShape): boolean {
+  return Number.isInteger(tokenId) && tokenId >= 0 && tokenId < shape.vocabSize;
+}

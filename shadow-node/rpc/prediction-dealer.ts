@@ -1,0 +1,69 @@
+import { ExpertDealer, firstLayerWorkers, REMEMBERED_PASSES } from '../../shared/placement/index.js';
+import type { Placement } from '../../shared/rpc/messages.js';
+import type { PassPrediction } from '../predictor/pass-predictions.js';
+
+/** How main wants a sequence's experts dealt (BeginSequence). */
+export interface SequenceDealing {
+  spread: boolean;
+  optimistic: boolean;
+}
+
+/** Passes whose place in the dealer's order is remembered, over all sequences. */
+const MAX_PASSES = 64 * REMEMBERED_PASSES;
+
+/**
+ * Deals the experts that shadow predicts to all workers of one placement. All sequences share the workers, so their passes are
+ * counted together, in the order in which shadow comes to predict them.
+ */
+export class PredictionDealer {
+  private readonly dealer: ExpertDealer;
+  /** expert of the first layer -> place of the worker that loads it ahead. */
+  private readonly firstLayer: ReadonlyMap<number, number>;
+  /** "sequence position" -> index of the pass, the oldest first. */
+  private readonly passes = new Map<string, { sequence: number; position: number; index: number }>();
+  private nextPass = 0;
+
+  constructor(private readonly placement: Placement) {
+    this.dealer = new ExpertDealer(placement.workers.length, placement.layers);
+    const places = new Map(placement.workers.map(({ id }, place) => [id, place]));
+    this.firstLayer = new Map([...firstLayerWorkers(placement)].map(([expert, id]) => [expert, places.get(id) ?? 0]));
+  }
+
+  /**
+   * Places in the placement's list of workers, one for each of the prediction's experts; empty: the layer's group has them. Where
+   * main has workers load the first layer's experts ahead, those stay with whom main told.
+   */
+  deal(sequence: number, { spread, optimistic }: SequenceDealing, prediction: PassPrediction): number[] {
+    if (!spread) return [];
+    const { position, rows, layer, experts } = prediction;
+    const ordinal = this.passIndex(sequence, position) * this.placement.layers + layer;
+    if (layer === 0 && rows === 1 && !optimistic) {
+      for (const expert of experts) {
+        const place = this.firstLayer.get(expert);
+        if (place !== undefined) this.dealer.give(ordinal, expert, place);
+      }
+    }
+    return this.dealer.deal(ordinal, experts);
+  }
+
+  /** The sequence's passes from `position` on are not run after all. */
+  forget(sequence: number, position: number): void {
+    const { layers } = this.placement;
+    for (const [key, pass] of this.passes) {
+      if (pass.sequence !== sequence || pass.position < position) continue;
+      this.passes.delete(key);
+      this.dealer.forget(pass.index * layers, (pass.index + 1) * layers);
+    }
+  }
+
+  private passIndex(sequence: number, position: number): number {
+    const key = `${sequence} ${position}`;
+    const known = this.passes.get(key);
+    if (known !== undefined) return known.index;
+    const index = this.nextPass++;
+    this.passes.set(key, { sequence, position, index });
+    const [oldest] = this.passes.keys();
+    if (this.passes.size > MAX_PASSES && oldest !== undefined) this.passes.delete(oldest);
+    return index;
+  }
+}
