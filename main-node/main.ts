@@ -3,10 +3,11 @@ import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { PackShare } from '../engine/fetching/index.js';
 import { loadDenseWeights, openServedPack } from '../engine/loading/index.js';
-import { createModel, exitWithParent, openDevice, type Device, type Model } from '../native/index.js';
+import { createModel, exitWithParent, openDevice, waitUntil, type Device, type Model } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress, createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
 import { advertise, watchPeers } from '../shared/discovery/index.js';
+import { networkTransitOf } from '../shared/emulation/index.js';
 import type { Logger } from '../shared/log/logger.js';
 import type { Pack } from '../shared/pack/open-pack.js';
 import { startRpcServer, type RpcServer } from '../shared/rpc/index.js';
@@ -163,6 +164,7 @@ function assemble(settings: NodeSettings, loaded: LoadedMain, identity: NodeIden
   const membership = new Membership({
     identity: () => identity,
     network: settings.network,
+    transit: networkTransitOf(settings.emulation, waitUntil),
     shape,
     roster,
     shadowListener: {

@@ -2,10 +2,11 @@ import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { PackShare } from '../engine/fetching/index.js';
 import { openServedPack } from '../engine/loading/index.js';
-import { exitWithParent, openDevice, type Device, type Model, type Pass } from '../native/index.js';
+import { exitWithParent, openDevice, waitUntil, type Device, type Model, type Pass } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress, createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
 import { advertise, JoinLoop } from '../shared/discovery/index.js';
+import { networkTransitOf } from '../shared/emulation/index.js';
 import type { Logger } from '../shared/log/logger.js';
 import type { Pack } from '../shared/pack/open-pack.js';
 import { openWorkerStream, startRpcServer } from '../shared/rpc/index.js';
@@ -68,8 +69,9 @@ async function serveShadow(settings: NodeSettings, loaded: LoadedShadow, log: Lo
   const { model, device, pass } = loaded;
   const startedMs = performance.now();
   const identity = createNodeIdentity(settings, loaded.source, loaded.device.info());
+  const transit = networkTransitOf(settings.emulation, waitUntil);
   const workers = new WorkerLinks({
-    open: (address) => openWorkerStream(address, settings.network),
+    open: (address) => openWorkerStream(address, settings.network, transit),
     identity: () => identity,
     reconnectDelayMs: settings.network.reconnectDelayMs,
     log,
@@ -94,6 +96,7 @@ async function serveShadow(settings: NodeSettings, loaded: LoadedShadow, log: Lo
     host: settings.listenHost,
     port: settings.listenPort,
     network: settings.network,
+    transit,
     log,
     identity: () => identity,
     shadow: (stream) => service.accept(stream),

@@ -1,10 +1,11 @@
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { PackShare } from '../engine/fetching/index.js';
-import { exitWithParent, openDevice } from '../native/index.js';
+import { exitWithParent, openDevice, waitUntil } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress, createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
 import { advertise, JoinLoop } from '../shared/discovery/index.js';
+import { networkTransitOf } from '../shared/emulation/index.js';
 import { toOdmoeError } from '../shared/errors/index.js';
 import type { Logger } from '../shared/log/index.js';
 import { activationCountsPath } from '../shared/files/state-directory.js';
@@ -104,6 +105,7 @@ async function listen(
 ): Promise<string> {
   const server = await startRpcServer({
     ...{ host: settings.listenHost, port: settings.listenPort, network: settings.network, log },
+    transit: networkTransitOf(settings.emulation, waitUntil),
     identity: () => identity,
     pack: share,
     worker: (stream, peerHost) => {

@@ -10,6 +10,7 @@ import {
   isAddress,
   openShadowStream,
   openWorkerStream,
+  type NetworkTransit,
   type PeerStream,
 } from '../../shared/rpc/index.js';
 import type { JoinReply, NodeIdentity, PeerProblem } from '../../shared/rpc/messages.js';
@@ -54,6 +55,8 @@ interface KnownAddress {
 export interface MembershipOptions {
   identity: () => NodeIdentity;
   network: NodeSettings['network'];
+  /** Null: the real network. */
+  transit: NetworkTransit | null;
   shape: ModelShape;
   roster: Roster;
   shadowListener: ShadowListener;
@@ -254,7 +257,7 @@ export class Membership {
   private serveWorker(address: string, connected: () => void): Promise<void> {
     const { network, shape, roster, log } = this.options;
     const own = this.options.identity();
-    const stream = openWorkerStream(address, network);
+    const stream = openWorkerStream(address, network, this.options.transit);
     const limits = { hiddenSize: shape.hiddenSize, executeTimeoutMs: network.executeTimeoutMs };
     const served = serveStream(stream, { kind: 'hello', hello: own }, own, (peer, { partialPack }) => {
       if (roster.connectedBootId(peer.id) !== null) throw sameId(peer, address);
@@ -290,7 +293,7 @@ export class Membership {
   private serveShadow(address: string, connected: () => void): Promise<void> {
     const { network, shape, roster, log, shadowListener } = this.options;
     const own = this.options.identity();
-    const stream = openShadowStream(address, network);
+    const stream = openShadowStream(address, network, this.options.transit);
     const served = serveStream(stream, { kind: 'hello', hello: own }, own, (peer) => {
       if (roster.connectedBootId(peer.id) !== null) throw sameId(peer, address);
       const link = new ShadowLink(peer, address, stream, shape, shadowListener, log);

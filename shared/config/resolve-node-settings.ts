@@ -121,6 +121,9 @@ type Tuning = Omit<
 function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode | null, flags: DaemonFlags): Tuning {
   const { main, network } = config;
   const budgetBytes = role === 'worker' ? config.worker.memory_budget : 0;
+  const emulation = emulationSettings(config, flags);
+  const worker = workerTuning(config, entry, flags);
+  if (emulation !== null && (worker.cacheBytes > 0 || worker.pools !== null)) throw invalid(config, EMULATED_CACHE);
   return {
     device: {
       backend: 'cpu',
@@ -136,23 +139,20 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
       miniBatchRows: main.mini_batch_rows,
       workerGraceMs: main.worker_grace_ms,
     },
-    emulation: emulationSettings(config, flags),
+    emulation,
     prediction: { source: flags.prediction ?? config.prediction.source },
     align: {
       tokenPeriod: flags.alignToken ?? config.align.token,
       keyValuePeriod: flags.alignKv ?? config.align.kv,
       streamKeyValues: flags.streamKv ?? config.align.stream_kv,
     },
-    drafting: {
-      optimistic: flags.optimistic ?? config.drafting.optimistic,
-      rows: flags.draftRows ?? config.drafting.rows,
-    },
+    drafting: draftingSettings(config, flags),
     placement: {
       groupSize: flags.groupSize ?? config.placement.group_size,
       spread: flags.spread ?? config.placement.spread,
     },
     shadow: { precision: flags.precision ?? config.shadow.precision },
-    worker: workerTuning(config, entry, flags),
+    worker,
     network: {
       keepaliveIntervalMs: network.keepalive_interval_ms,
       keepaliveTimeoutMs: network.keepalive_timeout_ms,
@@ -161,6 +161,20 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
     },
     log: { level: flags.logLevel ?? config.log.level, format: flags.logFormat ?? config.log.format },
   };
+}
+
+const EMULATED_CACHE =
+  'an emulated worker has no cache: leave out cache and pools, or emulation (--profile, `emulation:`)';
+
+function draftingSettings(config: ClusterConfig, flags: DaemonFlags): NodeSettings['drafting'] {
+  const source = flags.prediction ?? config.prediction.source;
+  const optimistic = flags.optimistic ?? config.drafting.optimistic;
+  const rows = flags.draftRows ?? config.drafting.rows;
+  if (source === 'sep') return { optimistic, rows };
+  const wanting = `prediction ${source} has no shadow that could draft`;
+  if (optimistic) throw invalid(config, `${wanting}: turn drafting.optimistic (--optimistic) off`);
+  if (rows !== 'auto' && rows > 1) throw invalid(config, `${wanting}: set drafting.rows (--draft-rows) to 1 or auto`);
+  return { optimistic, rows };
 }
 
 function emulationSettings(config: ClusterConfig, flags: DaemonFlags): NodeSettings['emulation'] {

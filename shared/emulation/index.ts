@@ -9,4 +9,7 @@ export type {
   ProfiledRole,
 } from './device-profile.js';
 export { loadDeviceProfile, parseDeviceProfile } from './load-device-profile.js';
+export { createNetworkTransit, networkTransitOf } from './create-network-transit.js';
+export { messageBytes } from './message-bytes.js';
+export { EmulatedNetworkCard } from './network-card.js';
 export { denseLayerParameters, expertParameters, keyValueRowBytes, nodeTimes } from './node-times.js';

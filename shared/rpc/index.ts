@@ -12,6 +12,7 @@ export { alignedFloats } from './aligned-floats.js';
 export { isLoopbackHost } from './credentials.js';
 export { checkPeer } from './peer-check.js';
 export { RefusalLog } from './refusal-log.js';
+export type { NetworkTransit, PeerMessage } from './network-transit.js';
 export type { PeerStream } from './peer-stream.js';
 export { openShadowStream, openWorkerStream } from './peer-client.js';
 export { fetchStatus, generate, identifyPeer, joinMain } from './calls.js';

@@ -6,6 +6,7 @@ import { openChannel } from './channel.js';
 import { SHADOW_SERVE, WORKER_SERVE, type RpcMethod } from './codecs.js';
 import { CLOSE_GRACE_MS, CONNECT_TIMEOUT_MS } from './limits.js';
 import type { ShadowReply, ShadowRequest, WorkerReply, WorkerRequest } from './messages.js';
+import type { NetworkTransit, PeerMessage } from './network-transit.js';
 import { GrpcPeerStream, type PeerStream } from './peer-stream.js';
 import { fromServiceError } from './rpc-errors.js';
 
@@ -13,33 +14,36 @@ import { fromServiceError } from './rpc-errors.js';
 export function openWorkerStream(
   address: string,
   network: NodeSettings['network'],
+  transit: NetworkTransit | null = null,
 ): PeerStream<WorkerRequest, WorkerReply> {
-  return openStream(address, network, WORKER_SERVE, 'WORKER_LOST');
+  return openStream(address, network, WORKER_SERVE, 'WORKER_LOST', transit);
 }
 
 /** As openWorkerStream, with SHADOW_LOST. */
 export function openShadowStream(
   address: string,
   network: NodeSettings['network'],
+  transit: NetworkTransit | null = null,
 ): PeerStream<ShadowRequest, ShadowReply> {
-  return openStream(address, network, SHADOW_SERVE, 'SHADOW_LOST');
+  return openStream(address, network, SHADOW_SERVE, 'SHADOW_LOST', transit);
 }
 
 type RawStream = ClientDuplexStream<Buffer, Buffer>;
 
 const raw = (bytes: Buffer): Buffer => bytes;
 
-function openStream<Out, In>(
+function openStream<Out extends PeerMessage, In extends PeerMessage>(
   address: string,
   network: NodeSettings['network'],
   method: RpcMethod<Out, In>,
   lostCode: ErrorCode,
+  transit: NetworkTransit | null,
 ): PeerStream<Out, In> {
   const channel = openChannel(address, network);
   const { client } = channel;
   const call: RawStream = client.makeBidiStreamRequest(method.path, raw, raw, new Metadata());
   let forceTimer: NodeJS.Timeout | null = null;
-  const stream = new GrpcPeerStream(call, method.request, method.reply, {
+  const ending = {
     finish: () => {
       call.end();
       forceTimer = setTimeout(() => {
@@ -50,7 +54,8 @@ function openStream<Out, In>(
     fail: () => {
       call.cancel();
     },
-  });
+  };
+  const stream = new GrpcPeerStream(call, method.request, method.reply, ending, transit);
   const settle = (error: OdmoeError | null): void => {
     if (forceTimer !== null) clearTimeout(forceTimer);
     channel.close();

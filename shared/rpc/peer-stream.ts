@@ -1,6 +1,8 @@
 import { OdmoeError, toOdmoeError } from '../errors/index.js';
 import type { MessageCodec } from './codecs.js';
+import { HeldMessages } from './held-messages.js';
 import { MESSAGE_SIZE_LIMIT_BYTES, STREAM_BACKLOG_LIMIT_BYTES } from './limits.js';
+import { stamped, unstamped, type NetworkTransit, type PeerMessage } from './network-transit.js';
 
 /** One side of a bidirectional stream, server or client. */
 export interface PeerStream<Out, In> {
@@ -33,30 +35,49 @@ export interface StreamEnding {
 
 /**
  * PeerStream over the Duplex that grpc-js gives either side, carrying raw messages as Buffers. Encoding is done here so that
- * the size of what waits is known, decoding so that garbage ends one stream and nothing else.
+ * the size of what waits is known, decoding so that garbage ends one stream and nothing else. With a transit, messages take the time
+ * of an emulated network.
  */
-export class GrpcPeerStream<Out, In> implements PeerStream<Out, In> {
+export class GrpcPeerStream<Out extends PeerMessage, In extends PeerMessage> implements PeerStream<Out, In> {
   private unsentBytes = 0;
   private closed: { error: OdmoeError | null } | null = null;
   private messageHandler: ((message: In) => void) | null = null;
   private closeHandler: ((error: OdmoeError | null) => void) | null = null;
+  private readonly held: HeldMessages<In> | null;
+  /** The stream is over, but for messages that are held. */
+  private over = false;
 
   constructor(
     private readonly call: MessageDuplex,
     private readonly outgoing: MessageCodec<Out>,
     private readonly incoming: MessageCodec<In>,
     private readonly ending: StreamEnding,
-  ) {}
+    private readonly transit: NetworkTransit | null,
+  ) {
+    this.held =
+      transit === null
+        ? null
+        : new HeldMessages(
+            transit,
+            (message) => {
+              this.handle(message);
+            },
+            (error) => {
+              this.close(error);
+            },
+          );
+  }
 
   get backlogBytes(): number {
     return this.unsentBytes;
   }
 
   send(message: Out): void {
-    if (this.closed !== null) return;
+    if (this.closed !== null || this.over) return;
     let bytes: Buffer;
     try {
       bytes = this.outgoing.encode(message);
+      if (this.transit !== null) bytes = stamped(bytes, this.transit.sent(message));
     } catch (thrown) {
       this.close(toOdmoeError(thrown));
       return;
@@ -96,13 +117,33 @@ export class GrpcPeerStream<Out, In> implements PeerStream<Out, In> {
     if (this.closed !== null) return;
     if (error === undefined) this.ending.finish();
     else this.ending.fail(error);
-    this.ended(error ?? null);
+    this.settle(error ?? null);
   }
 
-  /** Reports an end that came from the peer or the network. */
+  /** Reports an end that came from the peer or the network. What is held is delivered first. */
   ended(error: OdmoeError | null): void {
+    this.over = true;
+    this.afterHeld(() => {
+      this.settle(error);
+    });
+  }
+
+  /** The peer sends nothing more. What is held is delivered, then our side is ended in order, too. */
+  endedByPeer(): void {
+    this.afterHeld(() => {
+      this.close();
+    });
+  }
+
+  private afterHeld(then: () => void): void {
+    if (this.held === null) then();
+    else this.held.onceEmpty(then);
+  }
+
+  private settle(error: OdmoeError | null): void {
     if (this.closed !== null) return;
     this.closed = { error };
+    this.held?.drop();
     this.notifyClosed(error);
   }
 
@@ -135,8 +176,27 @@ export class GrpcPeerStream<Out, In> implements PeerStream<Out, In> {
 
   private deliver(bytes: Buffer): void {
     if (this.closed !== null) return;
+    const { transit, held } = this;
+    if (transit === null || held === null) {
+      this.handle(bytes);
+      return;
+    }
     try {
-      const result: unknown = this.messageHandler?.(this.incoming.decode(bytes));
+      const nowMs = transit.now();
+      const { sentMs, bytes: own } = unstamped(bytes, nowMs);
+      const message = this.incoming.decode(own);
+      held.add(message, bytes.length, transit.received(message, sentMs));
+    } catch (thrown) {
+      this.close(toOdmoeError(thrown));
+    }
+  }
+
+  /** What the handler or the decoder throws closes the stream. */
+  private handle(received: In | Buffer): void {
+    if (this.closed !== null) return;
+    try {
+      const message = Buffer.isBuffer(received) ? this.incoming.decode(received) : received;
+      const result: unknown = this.messageHandler?.(message);
       if (result instanceof Promise) {
         result.catch((thrown: unknown) => {
           this.close(toOdmoeError(thrown));

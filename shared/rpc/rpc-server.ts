@@ -41,6 +41,7 @@ import type {
   WorkerReply,
   WorkerRequest,
 } from './messages.js';
+import type { NetworkTransit, PeerMessage } from './network-transit.js';
 import { GrpcPeerStream, type PeerStream } from './peer-stream.js';
 import { toServiceError } from './rpc-errors.js';
 import { answerOnce, answerStreaming, type RawServerStream, type StreamingLimits } from './server-handlers.js';
@@ -68,6 +69,8 @@ export interface RpcServerOptions {
     manifest(request: ReadManifestRequest, signal: AbortSignal): AsyncIterable<PackPiece>;
     read(request: ReadPackRequest, signal: AbortSignal): AsyncIterable<PackPiece>;
   };
+  /** The emulated network of peer streams; left out or null: the real one. */
+  transit?: NetworkTransit | null;
   /** How long a client may leave replies untaken; default SLOW_READER_LIMIT_MS. */
   slowReaderLimitMs?: number;
 }
@@ -109,15 +112,16 @@ export async function startRpcServer(options: RpcServerOptions): Promise<RpcServ
 function addServices(server: Server, options: RpcServerOptions, openStreams: Set<PeerStream<never, unknown>>): void {
   const { worker, shadow, cluster, inference, log } = options;
   const slowReaderLimitMs = options.slowReaderLimitMs ?? SLOW_READER_LIMIT_MS;
+  const peers = { openStreams, log, transit: options.transit ?? null };
   addMethod(server, NODE_IDENTIFY, {
     handler: answerOnce(NODE_IDENTIFY, log, async () => options.identity()),
     streams: 'none',
   });
   if (worker !== undefined) {
-    addMethod(server, WORKER_SERVE, { handler: serveStreams(WORKER_SERVE, worker, openStreams, log), streams: 'both' });
+    addMethod(server, WORKER_SERVE, { handler: serveStreams(WORKER_SERVE, worker, peers), streams: 'both' });
   }
   if (shadow !== undefined) {
-    addMethod(server, SHADOW_SERVE, { handler: serveStreams(SHADOW_SERVE, shadow, openStreams, log), streams: 'both' });
+    addMethod(server, SHADOW_SERVE, { handler: serveStreams(SHADOW_SERVE, shadow, peers), streams: 'both' });
   }
   if (cluster !== undefined) {
     const join = answerOnce(CLUSTER_JOIN, log, ({ identity }, peer) => cluster.join(identity, parseAddress(peer).host));
@@ -179,24 +183,30 @@ function addMethod<Request, Reply>(server: Server, method: RpcMethod<Request, Re
   server.addService({ Method: definition }, { Method: binding.handler });
 }
 
-function serveStreams<Request, Reply>(
+interface PeerServing {
+  openStreams: Set<PeerStream<never, unknown>>;
+  log: Logger;
+  transit: NetworkTransit | null;
+}
+
+function serveStreams<Request extends PeerMessage, Reply extends PeerMessage>(
   method: RpcMethod<Request, Reply>,
   serve: (stream: PeerStream<Reply, Request>, peerHost: string) => void,
-  openStreams: Set<PeerStream<never, unknown>>,
-  log: Logger,
+  { openStreams, log, transit }: PeerServing,
 ): (call: RawServerStream) => void {
   return (call) => {
     const peer = call.getPeer();
-    const stream = new GrpcPeerStream(call, method.reply, method.request, {
+    const ending = {
       finish: () => {
         endInTime(call);
       },
-      fail: (error) => {
+      fail: (error: OdmoeError) => {
         log.warn('a peer stream was closed', { peer, method: method.path, error });
         call.emit('error', toServiceError(error));
         endInTime(call);
       },
-    });
+    };
+    const stream = new GrpcPeerStream(call, method.reply, method.request, ending, transit);
     openStreams.add(stream);
     const gone = (): void => {
       stream.ended(new OdmoeError('CANCELLED', `the peer at ${peer} went away`));
@@ -206,7 +216,7 @@ function serveStreams<Request, Reply>(
       // A reset of the stream, too, first looks like an orderly end.
       setImmediate(() => {
         if (call.cancelled) gone();
-        else stream.close();
+        else stream.endedByPeer();
       });
     });
     call.on('close', () => openStreams.delete(stream));

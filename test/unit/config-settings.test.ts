@@ -46,8 +46,11 @@ describe('settings of a daemon', () => {
         miniBatchRows: 32,
         workerGraceMs: 2000,
       },
-      align: { tokenPeriod: 1, keyValuePeriod: 1 },
-      placement: { groupSize: 'auto' },
+      emulation: null,
+      prediction: { source: 'sep' },
+      align: { tokenPeriod: 1, keyValuePeriod: 1, streamKeyValues: true },
+      drafting: { optimistic: false, rows: 1 },
+      placement: { groupSize: 'auto', spread: 'group' },
       shadow: { precision: 'int8' },
       worker: {
         ...{ slots: 2, cacheBytes: 0, cachePolicy: 'planned', pools: null },
@@ -119,6 +122,48 @@ nodes: [{id: a, role: worker}, {id: b, role: worker, cache: 2 MiB}]`;
     });
   });
 
+  it('say how drafts, predictions and alignment go: by the file, and by flags before it', () => {
+    const source = `align: {token: 2, stream_kv: false}
+drafting: {optimistic: true, rows: auto}
+placement: {spread: all}
+nodes: []`;
+    const settings = settle('main', { model: 'p' }, source);
+    assert.deepEqual(settings.align, { tokenPeriod: 2, keyValuePeriod: 1, streamKeyValues: false });
+    assert.deepEqual(settings.drafting, { optimistic: true, rows: 'auto' });
+    assert.deepEqual(settings.placement, { groupSize: 'auto', spread: 'all' });
+    const flagged = settle('main', { model: 'p', draftRows: 4, spread: 'group', streamKv: false }, source);
+    assert.deepEqual(flagged.drafting, { optimistic: true, rows: 4 });
+    assert.equal(flagged.placement.spread, 'group');
+    assert.equal(settle('main', { model: 'p', streamKv: false }, '').align.streamKeyValues, false);
+    assert.equal(settle('main', { model: 'p', prediction: 'random' }, '').prediction.source, 'random');
+    assert.throws(() => settle('main', { model: 'p', prediction: 'off' }, source), {
+      code: 'CONFIG_INVALID',
+      message: /prediction off has no shadow.*drafting\.optimistic/,
+    });
+    assert.throws(() => settle('main', { model: 'p', prediction: 'random', draftRows: 2 }, ''), {
+      code: 'CONFIG_INVALID',
+      message: /drafting\.rows/,
+    });
+  });
+
+  it('say which hardware is emulated; a profile of the file stands beside it', () => {
+    const source = 'emulation: {profile: profiles/lab.yaml, expert_storage: fixed4}';
+    const expected = { profilePath: '/etc/odmoe/profiles/lab.yaml', expertStorage: 'fixed4' };
+    assert.deepEqual(settle('worker', { model: 'p' }, source).emulation, expected);
+    const flags = { model: 'p', profile: '/lab/other.yaml', expertStorage: 'bf16' } as const;
+    const flagged = { profilePath: '/lab/other.yaml', expertStorage: 'bf16' };
+    assert.deepEqual(settle('worker', flags, source).emulation, flagged);
+    assert.equal(settle('worker', { model: 'p', expertStorage: 'bf16' }, '').emulation, null);
+    assert.throws(() => settle('worker', { model: 'p', cacheBytes: 1 }, source), {
+      code: 'CONFIG_INVALID',
+      message: /emulated worker has no cache/,
+    });
+    assert.throws(() => settle('worker', { model: 'p', profile: 'x.yaml' }, 'worker: {pools: {full: 1}}'), {
+      code: 'CONFIG_INVALID',
+      message: /emulated worker has no cache/,
+    });
+  });
+
   it('leave the model of a worker open where none is given: it fetches one', () => {
     assert.equal(settle('worker', {}, '').modelPath, null);
     assert.equal(settle('worker', {}, 'model: /packs/demo').modelPath, '/packs/demo');
@@ -184,13 +229,23 @@ describe('flags of a daemon', () => {
 
     const main = parseDaemonFlags('main', [
       ...['--model', '/p', '--group-size', '3', '--align-token', '4', '--align-kv', '0', '--max-active', '2'],
-      ...['--max-context', '99', '--execute-timeout', '1500'],
+      ...['--max-context', '99', '--execute-timeout', '1500', '--no-stream-kv', '--optimistic', '--draft-rows', '4'],
+      ...['--spread', 'all', '--profile', '/lab.yaml', '--expert-storage', 'fixed4'],
     ]);
     assert.ok(main.kind === 'run');
     assert.equal(main.settings.placement.groupSize, 3);
-    assert.deepEqual(main.settings.align, { tokenPeriod: 4, keyValuePeriod: 0 });
+    assert.deepEqual(main.settings.align, { tokenPeriod: 4, keyValuePeriod: 0, streamKeyValues: false });
+    assert.deepEqual(main.settings.drafting, { optimistic: true, rows: 4 });
+    assert.equal(main.settings.placement.spread, 'all');
+    assert.deepEqual(main.settings.emulation, { profilePath: '/lab.yaml', expertStorage: 'fixed4' });
     assert.deepEqual([main.settings.main.maxActiveSequences, main.settings.main.maxContextPositions], [2, 99]);
     assert.equal(main.settings.network.executeTimeoutMs, 1500);
+
+    const plain = parseDaemonFlags('main', ['--model', '/p', '--prediction', 'off', '--draft-rows', 'auto']);
+    assert.ok(plain.kind === 'run');
+    assert.equal(plain.settings.align.streamKeyValues, true);
+    assert.equal(plain.settings.prediction.source, 'off');
+    assert.deepEqual(plain.settings.drafting, { optimistic: false, rows: 'auto' });
 
     const shadow = parseDaemonFlags('shadow', ['--model', '/p', '--precision', 'nf4']);
     assert.ok(shadow.kind === 'run' && shadow.settings.shadow.precision === 'nf4' && !shadow.exitWithParent);
@@ -218,6 +273,13 @@ describe('flags of a daemon', () => {
     assert.match(help.text, /--slots <count>/);
     assert.match(help.text, /Examples:/);
     assert.doesNotMatch(help.text, /--align-token/);
+    assert.match(help.text, /--profile <file>/);
+    const ofMain = parseDaemonFlags('main', ['--help']);
+    assert.ok(ofMain.kind === 'help');
+    for (const flag of ['--prediction', '--no-stream-kv', '--optimistic', '--draft-rows', '--spread']) {
+      assert.ok(ofMain.text.includes(flag), flag);
+      assert.ok(!help.text.includes(flag), flag);
+    }
   });
 
   const wrong: [RoleSetting, string[], RegExp][] = [
@@ -235,6 +297,11 @@ describe('flags of a daemon', () => {
     ['shadow', ['--precision', 'int4'], /int8, fp16, nf4/],
     ['main', ['--id', 'no spaces'], /letters, digits/],
     ['main', ['--interface', 'eth0'], /IPv4/],
+    ['main', ['--draft-rows', '17'], /from 1 to 16/],
+    ['main', ['--spread', 'far'], /group, all/],
+    ['main', ['--prediction', 'oracle'], /sep, random, off/],
+    ['worker', ['--expert-storage', 'int4'], /fp32, bf16, fixed4, huffman/],
+    ['worker', ['--optimistic'], /unknown option/],
     ['main', ['extra'], /argument/],
   ];
   for (const [role, argv, message] of wrong) {

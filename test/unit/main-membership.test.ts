@@ -47,6 +47,7 @@ describe('main: the addresses that it knows', () => {
     membership = new Membership({
       identity: () => identity('main', 'ROLE_MAIN'),
       network: { ...network, reconnectDelayMs: 5 },
+      transit: null,
       shape,
       roster,
       shadowListener: { onPrediction: () => undefined, onSequenceDropped: () => undefined },

@@ -1,0 +1,25 @@
+import type { TensorType } from '../rpc/messages.js';
+import type { PeerMessage } from '../rpc/network-transit.js';
+import type { DeviceProfile } from './device-profile.js';
+import { keyValueRowBytes } from './node-times.js';
+
+const ELEMENT_BYTES: Record<TensorType, number> = {
+  TENSOR_TYPE_UNSPECIFIED: 4,
+  TENSOR_TYPE_F32: 4,
+  TENSOR_TYPE_BF16: 2,
+};
+
+/**
+ * Bytes that a message of a peer stream would have for the profiled model: hidden states of 16 KB and 8 KB of keys and values a row
+ * for Mixtral-8x7B (OD-MoE 4.2). What else there is, is small beside the overhead that every message has.
+ */
+export function messageBytes(message: PeerMessage, { model, network }: DeviceProfile): number {
+  return network.messageOverheadBytes + tensorBytes(message, model);
+}
+
+function tensorBytes(message: PeerMessage, model: DeviceProfile['model']): number {
+  const { hiddenSize } = model;
+  if (message.kind === 'execute') return message.execute.rows * hiddenSize * ELEMENT_BYTES[message.execute.dtype];
+  if (message.kind === 'result') return message.result.rows * hiddenSize * ELEMENT_BYTES[message.result.dtype];
+  return message.kind === 'kvRows' ? message.kvRows.rows * keyValueRowBytes(model) : 0;
+}

@@ -1,0 +1,78 @@
+import type { ProfiledNetwork } from './device-profile.js';
+
+/** A message that came this much later than its time still finds the card as it was then. */
+const HISTORY_MS = 100;
+const MS_PER_S = 1000;
+
+/**
+ * The network card of one node: times in, times out (ms of one clock). A card carries one message at a time, sent ones in the order in
+ * which they are given. Cut-through: the receiver takes a message's bits half a round trip after the sender's card has put them out, so
+ * that a message that meets two free cards takes bytes / bytesPerS + half a round trip.
+ * Half duplex: what is sent and what is received share the card.
+ */
+export class EmulatedNetworkCard {
+  private readonly sending = new BusyTimes();
+  private readonly receiving: BusyTimes;
+  private lastSentMs = -Infinity;
+
+  constructor(private readonly network: ProfiledNetwork) {
+    this.receiving = network.duplex === 'half' ? this.sending : new BusyTimes();
+  }
+
+  /** When the card has sent a message that is given to it now. */
+  sendEnd(bytes: number, nowMs: number): number {
+    this.forget(nowMs);
+    const takesMs = this.takesMs(bytes);
+    const startMs = this.sending.take(Math.max(nowMs, this.lastSentMs), takesMs);
+    this.lastSentMs = startMs + takesMs;
+    return this.lastSentMs;
+  }
+
+  /** When the card has received a message that the sender's card has sent at sentEndMs; heard of now. */
+  receiveEnd(bytes: number, sentEndMs: number, nowMs: number): number {
+    this.forget(nowMs);
+    const takesMs = this.takesMs(bytes);
+    const firstBitMs = sentEndMs - takesMs + this.network.roundTripMs / 2;
+    return this.receiving.take(firstBitMs, takesMs) + takesMs;
+  }
+
+  private takesMs(bytes: number): number {
+    return (bytes / this.network.bytesPerS) * MS_PER_S;
+  }
+
+  private forget(nowMs: number): void {
+    this.sending.forgetBefore(nowMs - HISTORY_MS);
+    this.receiving.forgetBefore(nowMs - HISTORY_MS);
+  }
+}
+
+interface Span {
+  startMs: number;
+  endMs: number;
+}
+
+/** Spans of time that are taken, in order, none overlapping another; as many as messages are under way. */
+class BusyTimes {
+  private spans: Span[] = [];
+
+  /** Takes the first free span of that length at or after a time; returns its start. */
+  take(fromMs: number, lengthMs: number): number {
+    let startMs = fromMs;
+    let place = 0;
+    for (const span of this.spans) {
+      if (span.endMs <= startMs) {
+        place += 1;
+        continue;
+      }
+      if (startMs + lengthMs <= span.startMs) break;
+      startMs = span.endMs;
+      place += 1;
+    }
+    if (lengthMs > 0) this.spans.splice(place, 0, { startMs, endMs: startMs + lengthMs });
+    return startMs;
+  }
+
+  forgetBefore(ms: number): void {
+    if ((this.spans[0]?.endMs ?? Infinity) <= ms) this.spans = this.spans.filter(({ endMs }) => endMs > ms);
+  }
+}
