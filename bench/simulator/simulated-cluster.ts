@@ -57,6 +57,11 @@ export class SimulatedCluster {
     }
   }
 
+  /** Main's passes may have drafts in them. */
+  get drafts(): boolean {
+    return this.setUp.drafting.rows !== 1 || this.setUp.drafting.optimistic;
+  }
+
   get hiddenRowBytes(): number {
     return this.times.hiddenSize * FLOAT_BYTES;
   }
@@ -79,12 +84,6 @@ export class SimulatedCluster {
 
   release(workerId: string, released: PredictedExperts): void {
     this.network.send(MAIN, workerId, 0, () => this.workers.get(workerId)?.release(released));
-  }
-
-  /** Shadow tells a worker; `told` are those of the prediction's experts that it is to load. */
-  predict(workerId: string, { sequence, position, layer }: Prediction, told: readonly number[]): void {
-    const predicted = { sequence, position, layer, experts: told };
-    this.network.send(SHADOW, workerId, 0, () => this.workers.get(workerId)?.predict('shadow', predicted));
   }
 
   /** Main's link to a worker, as the daemon's decisions take it. */

@@ -1,6 +1,6 @@
+import { RIGHT_TOKEN } from './simulated-shadow.js';
 import { MAIN, SHADOW, type SimulatedCluster } from './simulated-cluster.js';
 
-const TOKEN_BYTES = 4;
 /** Largest message of key and value rows, as the daemon's. */
 const KEY_VALUE_MESSAGE_BYTES = 1024 * 1024;
 
@@ -19,14 +19,14 @@ export class SimulatedFeed {
 
   begin(): void {
     const { shadow, network } = this.cluster;
-    if (shadow !== null) network.send(MAIN, SHADOW, this.promptTokens * TOKEN_BYTES, () => shadow.begin());
+    if (shadow !== null) network.send(MAIN, SHADOW, 0, () => shadow.begin());
   }
 
   /** `rows`: of the pass that begins at the position; 0: none does yet. `branch`: drafts that proved wrong so far. */
   token(position: number, rows: number, nextRows: number, branch: number): void {
     const { shadow, network } = this.cluster;
     if (shadow === null) return;
-    const token = { epoch: 1, sequence: 1, position, tokenId: 0, rows, nextRows, branch };
+    const token = { position, tokenId: RIGHT_TOKEN, rows, nextRows, branch };
     network.send(MAIN, SHADOW, 0, () => shadow.announce(token));
   }
 

@@ -64,10 +64,7 @@ export class SimulatedMain {
   run(): void {
     const { cluster, sequence, prompt } = this;
     if (cluster.setUp.prediction.source === 'sep') {
-      const start = {
-        ...{ sequence, prompt, promptTokens: this.#promptTokens, maxPositions: this.#endPosition },
-        ...{ drafting: this.#drafting, firstLayerAhead: this.#helpers.firstLayer !== null },
-      };
+      const start = { sequence, prompt, promptTokens: this.#promptTokens, maxPositions: this.#endPosition };
       cluster.shadow = new SimulatedShadow(cluster, start, {
         predicted: (prediction) => this.#predicted(prediction),
         drafted: (draft) => this.#drafted(draft),

@@ -1,9 +1,22 @@
 import { operatorMs } from '../../shared/emulation/device-profile.js';
-import type { AlignToken, DraftToken, Prediction } from '../../shared/rpc/messages.js';
-import { nextStep, takesMainToken, type AlignmentStep } from '../../shadow-node/predictor/alignment.js';
+import { assignmentOf, groupForLayer } from '../../shared/placement/index.js';
+import type { DraftToken, Prediction } from '../../shared/rpc/messages.js';
+import {
+  firstOutlook,
+  mustRestart,
+  needsGuess,
+  nextStep,
+  outlookAfter,
+  passOf,
+  type AlignmentPeriods,
+  type AlignmentStep,
+  type PassOutlook,
+  type SequenceProgress,
+  type TokenAnnouncement,
+} from '../../shadow-node/predictor/alignment.js';
+import { PassPredictions, type PassPrediction } from '../../shadow-node/predictor/pass-predictions.js';
 import { SHADOW_PASS_ROWS } from '../../shadow-node/predictor/shadow-model.js';
-import { PredictedSets } from './predicted-sets.js';
-import { lastDraftPosition, passOf, type KnownPass } from './shadow-passes.js';
+import { PredictionDealer } from '../../shadow-node/rpc/prediction-dealer.js';
 import { MAIN, SHADOW, type SimulatedCluster } from './simulated-cluster.js';
 
 /** A simulated token is right (main's) or wrong; no more is known of it. */
@@ -15,10 +28,6 @@ export interface ShadowedSequence {
   prompt: number;
   promptTokens: number;
   maxPositions: number;
-  /** Positions of a pass of main may be drafts. */
-  drafting: boolean;
-  /** Main has layer 0 loaded ahead. */
-  firstLayerAhead: boolean;
 }
 
 /** What main hears of shadow. */
@@ -27,18 +36,21 @@ export interface ShadowListener {
   drafted(draft: DraftToken): void;
 }
 
-/** Shadow: runs its quantized copy position by position, as the daemon's alignment lets it, and predicts as each gate decides. */
+/**
+ * Shadow: runs its quantized copy position by position, as the daemon's decisions let it, and predicts as each gate decides. With main's
+ * tokens not aligned it runs its own, of which a trace says the predictions, so that they all count as right.
+ */
 export class SimulatedShadow {
   readonly #mainTokens: number[];
-  readonly #sets: PredictedSets;
-  #nextPosition = 0;
+  readonly #predictions: PassPredictions;
+  readonly #dealer: PredictionDealer;
+  readonly #periods: AlignmentPeriods;
+  /** By position, with those that run now. */
+  readonly #ranTokens: number[] = [];
+  readonly #drafts = new Map<number, DraftToken>();
   #ownToken: number | null = null;
-  /** First position that was run, or is to run, on a wrong guess. */
-  #offPathFrom = Infinity;
-  #known: KnownPass;
-  #branch = 0;
+  #outlook: PassOutlook;
   #running = false;
-  /** When the last position began to run. */
   #beganMs = 0;
   /** Rises when what runs is given up. */
   #life = 0;
@@ -48,10 +60,12 @@ export class SimulatedShadow {
     private readonly start: ShadowedSequence,
     private readonly listener: ShadowListener,
   ) {
+    const { setUp, placement, trace } = cluster;
     this.#mainTokens = new Array<number>(start.promptTokens).fill(RIGHT_TOKEN);
-    const { spread } = cluster.setUp.placement;
-    this.#sets = new PredictedSets(cluster.placement, start.sequence, spread, start.firstLayerAhead);
-    this.#known = { position: start.promptTokens, rows: 1, nextRows: 1 };
+    this.#periods = { token: setUp.align.tokenPeriod, keyValue: setUp.align.keyValuePeriod };
+    this.#outlook = firstOutlook(start.promptTokens);
+    this.#predictions = new PassPredictions(trace.layers);
+    this.#dealer = new PredictionDealer(placement);
   }
 
   begin(): void {
@@ -63,124 +77,106 @@ export class SimulatedShadow {
     this.#running = true;
   }
 
-  announce(token: AlignToken): void {
-    const { position, rows, nextRows } = token;
-    this.#branch = token.branch;
-    this.#mainTokens[position] = RIGHT_TOKEN;
-    const corrected = position === this.#offPathFrom;
-    if (corrected) this.#correct(position);
-    if (rows > 0 || corrected || position >= this.#known.position + Math.max(1, this.#known.rows)) {
-      this.#known = { position, rows, nextRows };
-      this.#regroup();
+  announce(announced: TokenAnnouncement): void {
+    const { position } = announced;
+    const before = this.#outlook;
+    this.#outlook = outlookAfter(before, announced);
+    if (position === this.#mainTokens.length) {
+      this.#mainTokens.push(RIGHT_TOKEN);
+      const { promptTokens } = this.start;
+      if (mustRestart({ position, tokenId: RIGHT_TOKEN }, this.#ranTokens, promptTokens, this.#periods)) {
+        this.#restart(position);
+      }
     }
-    this.#sets.forgetBefore(this.#known.position);
+    this.#regroup(before, position);
     this.#goOn();
   }
 
-  /** Main's token is another than the guess. */
-  #correct(position: number): void {
-    this.#offPathFrom = Infinity;
-    if (this.#nextPosition < position || (this.#nextPosition === position && !this.#running)) {
-      this.#ownToken = null;
-      return;
+  #regroup(before: PassOutlook, announcedPosition: number): void {
+    this.#predictions.dropBelow(this.#outlook.begin);
+    for (const news of this.#predictions.regroup(before, this.#outlook)) this.#tell(news);
+    for (const [position, draft] of this.#drafts) {
+      const passPosition = passOf(this.#outlook, position).begin;
+      if (position <= announcedPosition) this.#drafts.delete(position);
+      else if (passPosition !== draft.passPosition) this.#draft({ ...draft, passPosition });
     }
-    this.#life += 1;
-    this.#running = false;
-    this.#nextPosition = position;
-    this.#ownToken = null;
-    this.cluster.recorder.restarts += 1;
-    const forgotten = this.#sets.forgetFrom(position);
-    const { sequence } = this.start;
-    for (const [id, worker] of this.cluster.workers) {
-      this.cluster.network.send(SHADOW, id, 0, () => {
-        for (const place of forgotten) worker.predict('shadow', { sequence, ...place, experts: [] });
-      });
-    }
-    const restart = { epoch: 1, sequence, position, layer: 0, experts: [], workers: [], restart: true };
-    this.cluster.network.send(SHADOW, MAIN, 0, () => this.listener.predicted(restart));
   }
 
-  /** Positions that were run for this pass but are not of it belong to the next one. */
-  #regroup(): void {
-    const next = this.#known.position + this.#known.rows;
-    for (let position = next; this.#known.rows > 0 && position < this.#nextPosition; position += 1) {
-      for (let layer = 0; layer < this.cluster.trace.layers; layer += 1) this.#predict(position, layer);
-    }
+  #restart(position: number): void {
+    this.#life += 1;
+    this.#running = false;
+    this.#ranTokens.length = position;
+    this.#ownToken = null;
+    this.#predictions.dropFrom(position);
+    for (const drafted of [...this.#drafts.keys()]) if (drafted >= position) this.#drafts.delete(drafted);
+    const { sequence } = this.start;
+    this.#dealer.forget(sequence, position);
+    const { network, workers, placement, recorder } = this.cluster;
+    recorder.restarts += 1;
+    for (const [id, worker] of workers) network.send(SHADOW, id, 0, () => worker.restart(sequence, position));
+    const restart = { epoch: placement.epoch, sequence, position, layer: 0, experts: [], workers: [], restart: true };
+    network.send(SHADOW, MAIN, 0, () => this.listener.predicted(restart));
   }
 
   #goOn(): void {
     if (this.#running) return;
-    const step = this.#decide();
-    if (step.kind === 'prefill') this.#prefill(step.position, step.tokenIds.length);
-    if (step.kind === 'iterate') this.#iterate(step.position, step.tokenIds.length);
+    const step = nextStep(this.#progress(), this.#periods, SHADOW_PASS_ROWS);
+    if (step.kind === 'prefill' || step.kind === 'iterate') this.#run(step);
   }
 
-  #decide(): AlignmentStep {
-    const { promptTokens, maxPositions, drafting } = this.start;
-    const { tokenPeriod: token, keyValuePeriod: keyValue } = this.cluster.setUp.align;
-    const { optimistic } = this.cluster.setUp.drafting;
-    const progress = {
-      mainTokens: this.#mainTokens,
-      promptTokens,
-      prefillTokens: promptTokens,
-      nextPosition: this.#nextPosition,
-      ownToken: this.#ownToken,
-      maxPositions,
-    };
-    const announced = this.#mainTokens.length - 1;
-    const mayDraft = (drafting || optimistic) && this.#ownToken !== null && this.#nextPosition > announced;
-    if (mayDraft && this.#nextPosition < maxPositions) {
-      const position = this.#nextPosition;
-      if (position > lastDraftPosition(this.#known, optimistic)) return { kind: 'wait', reason: 'lead' };
-      return { kind: 'iterate', position, tokenIds: [this.#ownToken ?? WRONG_TOKEN], tokenFrom: 'shadow' };
-    }
-    return nextStep(progress, { token, keyValue }, SHADOW_PASS_ROWS);
-  }
-
-  #prefill(position: number, rows: number): void {
-    const { clock, trace, times } = this.cluster;
-    let durationMs = 0;
-    for (let layer = 0; layer < trace.layers; layer += 1) {
-      durationMs += operatorMs(times.shadow.denseLayer, rows) + this.#expertsMs(position, rows, layer);
-    }
-    this.#running = true;
-    const life = this.#life;
-    clock.after(durationMs, () => {
-      if (life === this.#life) this.#finish(position + rows);
-    });
-  }
-
-  #iterate(position: number, rows: number): void {
+  #run(step: Extract<AlignmentStep, { kind: 'prefill' | 'iterate' }>): void {
     this.#running = true;
     this.#beganMs = this.cluster.clock.nowMs;
-    this.#runLayer(position, rows, 0, this.#life);
+    this.#ownToken = null;
+    this.#ranTokens.push(...step.tokenIds);
+    const { branch } = this.#outlook;
+    const life = this.#life;
+    this.#runLayer(step.kind, step.position, step.tokenIds.length, 0, () => {
+      const end = step.position + step.tokenIds.length;
+      if (!needsGuess(end, this.#progress(), this.#periods)) return this.#settle();
+      this.cluster.clock.after(operatorMs(this.cluster.times.shadow.lmHead, 1), () => {
+        if (life !== this.#life) return;
+        this.#ownToken = this.#guess(end);
+        if (step.kind === 'iterate') this.#tellDraft(end, branch, step.tokenIds.length);
+        this.#settle();
+      });
+    });
   }
 
-  #runLayer(position: number, rows: number, layer: number, life: number): void {
+  #settle(): void {
+    this.#running = false;
+    this.#goOn();
+  }
+
+  #runLayer(kind: 'prefill' | 'iterate', position: number, rows: number, layer: number, onDone: () => void): void {
     const { clock, trace, times, recorder } = this.cluster;
-    if (layer === trace.layers) return this.#finish(position + rows);
+    if (layer === trace.layers) return onDone();
+    const life = this.#life;
     const beginMs = clock.nowMs;
-    const endMs = beginMs + operatorMs(times.shadow.denseLayer, rows) + this.#expertsMs(position, rows, layer);
-    clock.after(operatorMs(times.shadow.denseLayer, rows), () => {
-      if (life !== this.#life) return;
-      for (let row = position; row < position + rows; row += 1) this.#predict(row, layer);
-    });
+    const gateMs = beginMs + operatorMs(times.shadow.denseLayer, rows);
+    const endMs = gateMs + this.#expertsMs(position, rows, layer);
+    if (kind === 'iterate') {
+      clock.at(gateMs, () => {
+        if (life === this.#life) this.#predict(position, rows, layer);
+      });
+    }
     clock.at(endMs, () => {
       if (life !== this.#life) return;
       const span = { lane: SHADOW, position, layer, expert: -1, beginMs, endMs, cancelled: false };
       recorder.span({ kind: 'S', ...span });
-      this.#runLayer(position, rows, layer + 1, life);
+      this.#runLayer(kind, position, rows, layer + 1, onDone);
     });
   }
 
   /** The activated experts of some rows of a layer, one after the other. */
   #expertsMs(position: number, rows: number, layer: number): number {
     const { trace, times } = this.cluster;
-    const { prompt, promptTokens } = this.start;
     const rowsByExpert = new Map<number, number>();
     for (let row = position; row < position + rows; row += 1) {
-      const place = { prompt, position: row, layer, onPath: row < this.#offPathFrom };
-      const experts = row < promptTokens ? trace.activated(place) : trace.predicted(place);
+      const experts =
+        row < this.start.promptTokens
+          ? trace.activated({ prompt: this.start.prompt, position: row, layer, onPath: true })
+          : this.#chosen(row, layer);
       for (const expert of experts) rowsByExpert.set(expert, (rowsByExpert.get(expert) ?? 0) + 1);
     }
     let sumMs = 0;
@@ -188,58 +184,86 @@ export class SimulatedShadow {
     return sumMs;
   }
 
-  #predict(position: number, layer: number): void {
-    const { prompt } = this.start;
-    const experts = this.cluster.trace.predicted({ prompt, position, layer, onPath: position < this.#offPathFrom });
-    const prediction = this.#sets.add(passOf(position, this.#known), layer, experts);
-    if (prediction === null) return;
-    for (const [id, told] of this.#sets.byWorker(prediction)) this.cluster.predict(id, prediction, told);
-    this.cluster.network.send(SHADOW, MAIN, 0, () => this.listener.predicted(prediction));
+  #chosen(position: number, layer: number): readonly number[] {
+    return this.cluster.trace.predicted({ prompt: this.start.prompt, position, layer, onPath: this.#isOnPath(position) });
   }
 
-  #finish(next: number): void {
-    const { clock, times } = this.cluster;
-    const life = this.#life;
-    if (!this.#needsOwnToken(next)) return this.#settle(next, null);
-    clock.after(operatorMs(times.shadow.lmHead, 1), () => {
-      if (life !== this.#life) return;
-      const right = next < this.#offPathFrom && this.cluster.trace.guessedRight(this.start.prompt, next);
-      this.#settle(next, right ? RIGHT_TOKEN : WRONG_TOKEN);
-    });
+  /** No token up to the position is wrong that main will correct. */
+  #isOnPath(position: number): boolean {
+    const wrong = this.#ranTokens.indexOf(WRONG_TOKEN, this.#mainTokens.length);
+    return wrong < 0 || wrong > position;
   }
 
-  #settle(next: number, ownToken: number | null): void {
-    this.#running = false;
-    this.#nextPosition = next;
-    this.#ownToken = ownToken;
-    const announced = this.#mainTokens.length - 1;
-    if (ownToken !== null && next > announced) {
-      if (ownToken === WRONG_TOKEN && this.#keepsToMain(next)) this.#offPathFrom = Math.min(this.#offPathFrom, next);
-      if (this.start.drafting || this.cluster.setUp.drafting.optimistic) this.#draft(next, ownToken);
-    } else if (ownToken !== null && this.#keepsToMain(next)) {
-      // Main's token is here already.
-      this.#ownToken = null;
+  /** Behind a wrong guess nothing is right; where tokens are never aligned the trace's predictions are those of shadow's own text. */
+  #guess(position: number): number {
+    if (this.#periods.token !== 1 && !this.cluster.drafts) return RIGHT_TOKEN;
+    const right = this.#isOnPath(position - 1) && this.cluster.trace.guessedRight(this.start.prompt, position);
+    return right ? RIGHT_TOKEN : WRONG_TOKEN;
+  }
+
+  #predict(position: number, rows: number, layer: number): void {
+    for (let row = position; row < position + rows; row += 1) {
+      this.#predictions.add(row, layer, [...this.#chosen(row, layer)]);
     }
-    this.#goOn();
+    const passes = Array.from({ length: rows }, (_, row) => passOf(this.#outlook, position + row));
+    for (const [index, pass] of passes.entries()) {
+      if (passes[index + 1]?.begin === pass.begin) continue;
+      const news = this.#predictions.news(pass, layer);
+      if (news !== null) this.#tell(news);
+    }
   }
 
-  #draft(position: number, tokenId: number): void {
+  /** As the daemon's service: workers hear of what main is not past yet. */
+  #tell(told: PassPrediction): void {
+    const { placement, setUp, network } = this.cluster;
     const { sequence } = this.start;
-    const passPosition = passOf(position, this.#known);
-    const runUs = 1000 * (this.cluster.clock.nowMs - this.#beganMs);
-    const draft = { epoch: 1, sequence, position, tokenId, branch: this.#branch, passPosition, runUs };
+    const { position, layer, experts } = told;
+    const late = position < this.#outlook.begin;
+    const dealing = { spread: setUp.placement.spread === 'all', optimistic: setUp.drafting.optimistic };
+    const workers = late ? [] : this.#dealer.deal(sequence, dealing, told);
+    const prediction = { epoch: placement.epoch, sequence, position, layer, experts, workers, restart: false };
+    if (!late) this.#tellWorkers(prediction, told.again);
+    network.send(SHADOW, MAIN, 0, () => this.listener.predicted(prediction));
+  }
+
+  #tellWorkers(prediction: Prediction, again: boolean): void {
+    const { placement, network, workers } = this.cluster;
+    const { sequence, position, layer } = prediction;
+    const emptied = again && prediction.workers.length === 0 ? groupForLayer(placement, layer) : [];
+    const byWorker = new Map<string, number[]>(emptied.map((id) => [id, []]));
+    for (const [expert, id] of assignmentOf(placement, prediction)) {
+      byWorker.set(id, [...(byWorker.get(id) ?? []), expert]);
+    }
+    for (const [id, experts] of byWorker) {
+      const worker = workers.get(id);
+      network.send(SHADOW, id, 0, () => worker?.predict('shadow', { sequence, position, layer, experts }));
+    }
+  }
+
+  #tellDraft(position: number, branch: number, rows: number): void {
+    if (this.#ownToken === null || position < this.#mainTokens.length) return;
+    const { sequence } = this.start;
+    const passPosition = passOf(this.#outlook, position).begin;
+    const runUs = (1000 * (this.cluster.clock.nowMs - this.#beganMs)) / rows;
+    this.#draft({ epoch: 1, sequence, position, tokenId: this.#ownToken, branch, passPosition, runUs });
+  }
+
+  #draft(draft: DraftToken): void {
+    this.#drafts.set(draft.position, draft);
     this.cluster.network.send(SHADOW, MAIN, 0, () => this.listener.drafted(draft));
   }
 
-  /** Main's token of this position is, or will be, what shadow runs in the end. */
-  #keepsToMain(position: number): boolean {
-    const { tokenPeriod: token, keyValuePeriod: keyValue } = this.cluster.setUp.align;
-    return takesMainToken(position, this.start.promptTokens, { token, keyValue });
-  }
-
-  #needsOwnToken(position: number): boolean {
-    if (position < this.start.promptTokens || position >= this.start.maxPositions) return false;
-    if (position < this.#mainTokens.length && this.#keepsToMain(position)) return false;
-    return this.start.drafting || this.cluster.setUp.drafting.optimistic || !this.#keepsToMain(position);
+  #progress(): SequenceProgress {
+    const { promptTokens, maxPositions } = this.start;
+    return {
+      mainTokens: this.#mainTokens,
+      promptTokens,
+      prefillTokens: promptTokens,
+      nextPosition: this.#ranTokens.length,
+      ownToken: this.#ownToken,
+      maxPositions,
+      outlook: this.#outlook,
+      optimistic: this.cluster.setUp.drafting.optimistic,
+    };
   }
 }

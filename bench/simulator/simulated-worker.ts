@@ -1,6 +1,6 @@
 import { operatorMs, type EmulatedDevice } from '../../shared/emulation/device-profile.js';
 import { SAME_LAYER_GRACE_MS } from '../../worker-node/executor/expert-service.js';
-import type { ExpertPlace } from '../../worker-node/loader/expectations.js';
+import { expertKey, type ExpertPlace } from '../../worker-node/loader/expectations.js';
 import { SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
 import type { PredictedExperts, SlotAction, SlotEvent, SlotLoad } from '../../worker-node/loader/slot-events.js';
 import type { TimingRecorder } from './timing-recorder.js';
@@ -34,6 +34,8 @@ interface PendingLoad extends SlotLoad {
 export class SimulatedWorker {
   readonly #schedule: SlotSchedule;
   readonly #held = new Map<number, HeldExecute>();
+  readonly #wantedFor = new Map<string, number>();
+  #byShadow: PredictedExperts[] = [];
   readonly #waitingLoads: PendingLoad[] = [];
   readonly #loadedMs: number[];
   #loading: PendingLoad | null = null;
@@ -54,7 +56,17 @@ export class SimulatedWorker {
   }
 
   predict(source: 'main' | 'shadow', prediction: PredictedExperts): void {
+    this.#remember(prediction);
+    if (source === 'shadow') this.#byShadow.push(prediction);
     this.#handle({ kind: 'predict', source, ...prediction });
+  }
+
+  /** What shadow has predicted from a position on is void. */
+  restart(sequence: number, position: number): void {
+    const isVoid = (told: PredictedExperts): boolean => told.sequence === sequence && told.position >= position;
+    const wrong = this.#byShadow.filter(isVoid);
+    this.#byShadow = this.#byShadow.filter((told) => !isVoid(told));
+    for (const told of wrong) this.#handle({ kind: 'predict', source: 'shadow', ...told, experts: [] });
   }
 
   release(released: PredictedExperts): void {
@@ -65,11 +77,13 @@ export class SimulatedWorker {
     const ticket = ++this.#lastTicket;
     this.#held.set(ticket, { request, arrivedMs: this.clock.nowMs });
     const { sequence, position, layer, expert, last } = request;
+    this.#remember({ ...request, experts: [expert] });
+    this.#byShadow = this.#byShadow.filter((told) => told.sequence === sequence && told.position >= position);
     this.#handle({ kind: 'execute', ticket, sequence, position, layer, expert, last });
   }
 
   #handle(event: SlotEvent): void {
-    for (const action of this.#schedule.handle(event)) this.#carryOut(action, event);
+    for (const action of this.#schedule.handle(event)) this.#carryOut(action);
     if (this.#schedule.wantsTurnEnd && !this.#turnEndDue) {
       this.#turnEndDue = true;
       this.clock.after(0, () => {
@@ -86,10 +100,10 @@ export class SimulatedWorker {
     }
   }
 
-  #carryOut(action: SlotAction, event: SlotEvent): void {
+  #carryOut(action: SlotAction): void {
     switch (action.kind) {
       case 'load': {
-        const position = 'position' in event ? event.position : this.#lastPosition;
+        const position = this.#wantedFor.get(expertKey(action)) ?? 0;
         this.#waitingLoads.push({ ...action, beginMs: null, settled: false, position });
         return this.#startLoad();
       }
@@ -107,8 +121,9 @@ export class SimulatedWorker {
     }
   }
 
-  get #lastPosition(): number {
-    return this.#loading?.position ?? 0;
+  /** For which position an expert was asked last, to name its load. */
+  #remember({ position, layer, experts }: PredictedExperts): void {
+    for (const expert of experts) this.#wantedFor.set(expertKey({ layer, expert }), position);
   }
 
   #startLoad(): void {
