@@ -13,6 +13,12 @@ export const MAIN = 'main';
 export const SHADOW = 'shadow';
 const FLOAT_BYTES = 4;
 
+/** In the order in which a placement has them. */
+export function workerIds(workers: number): string[] {
+  const width = String(workers).length;
+  return Array.from({ length: workers }, (_, index) => `worker-${String(index + 1).padStart(width, '0')}`);
+}
+
 /** Some rows for one expert of a layer, and what it says when its result is back at main. */
 export interface ExpertRequest {
   sequence: number;
@@ -40,8 +46,7 @@ export class SimulatedCluster {
     readonly clock: VirtualClock,
     readonly recorder: TimingRecorder,
   ) {
-    const width = String(setUp.workers).length;
-    const ids = Array.from({ length: setUp.workers }, (_, index) => `worker-${String(index + 1).padStart(width, '0')}`);
+    const ids = workerIds(setUp.workers);
     this.placement = planPlacement({
       epoch: 1,
       workers: ids.map((id) => ({ id, address: id, slots: setUp.slots })),
