@@ -1,6 +1,7 @@
 /** `odmoe bench`: started by bin/odmoe, as the command line itself imports no benchmark. */
 import { createProgram, runCommandLine } from '../cli/run-command-line.js';
 import { registerBenchCodec } from './codec/index.js';
+import { registerBenchEmulation } from './emulation/index.js';
 import { registerBenchExpert } from './expert/index.js';
 import { registerBenchGenerate } from './generate/index.js';
 import { registerBenchHop } from './hop/index.js';
@@ -15,6 +16,7 @@ const program = createProgram('odmoe bench').description(
 );
 
 registerBenchCodec(program);
+registerBenchEmulation(program);
 registerBenchExpert(program);
 registerBenchGenerate(program);
 registerBenchHop(program);

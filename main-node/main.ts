@@ -1,12 +1,14 @@
 import { randomInt } from 'node:crypto';
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import { openNodeDevice } from '../engine/emulation/index.js';
 import { PackShare } from '../engine/fetching/index.js';
 import { loadDenseWeights, openServedPack } from '../engine/loading/index.js';
-import { createModel, exitWithParent, openDevice, waitUntil, type Device, type Model } from '../native/index.js';
+import { createModel, exitWithParent, waitUntil, type Device, type Model } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress, createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
 import { advertise, watchPeers } from '../shared/discovery/index.js';
+import { MAX_DRAFT_ROWS } from '../shared/drafting/index.js';
 import { networkTransitOf } from '../shared/emulation/index.js';
 import type { Logger } from '../shared/log/logger.js';
 import type { Pack } from '../shared/pack/open-pack.js';
@@ -18,6 +20,7 @@ import { firstEpoch } from './cluster/first-epoch.js';
 import { Membership } from './cluster/membership.js';
 import { Roster } from './cluster/roster.js';
 import type { ClusterEngine } from './decode/cluster-engine.js';
+import { DraftCostMeter } from './decode/draft-costs.js';
 import { PassPool } from './decode/pass-pool.js';
 import { PredictionRouter } from './decode/prediction-router.js';
 import { miniBatchRowsFor } from './prefill/expert-batches.js';
@@ -64,8 +67,7 @@ export async function runMain(): Promise<never> {
 async function loadMain(settings: NodeSettings, log: Logger): Promise<LoadedMain> {
   const source = await openServedPack(settings.modelPath);
   const tokenizer = await openTokenizer(source.directory);
-  const { memoryBudgetBytes: budgetBytes, ...deviceSettings } = settings.device;
-  const device = openDevice({ ...deviceSettings, budgetBytes });
+  const { device } = openNodeDevice(settings);
   try {
     const model = createModel(device, source.shape);
     await loadDenseWeights(model, source, source.shippedFormat);
@@ -139,6 +141,9 @@ function createEngine(
 ): ClusterEngine {
   const { shape } = source;
   const { maxActiveSequences, prefillRows, miniBatchRows, workerGraceMs } = settings.main;
+  const { prediction, placement } = settings;
+  const { spread } = placement;
+  const drafting = usableDrafting(settings);
   const roster = new Roster(shape, settings.placement.groupSize, epoch, log);
   return {
     model,
@@ -146,13 +151,30 @@ function createEngine(
     roster,
     dispatcher: new ExpertDispatcher(roster, workerGraceMs, log),
     router: new PredictionRouter(roster),
-    decodePasses: new PassPool(model, shape, 1, maxActiveSequences),
+    decodePasses: new PassPool(
+      model,
+      shape,
+      drafting.rows === 'auto' ? MAX_DRAFT_ROWS : drafting.rows,
+      maxActiveSequences,
+    ),
     prefillPasses: new PassPool(model, shape, prefillRows, PREFILL_PASSES),
     prefillRows,
     miniBatchRows: miniBatchRowsFor(miniBatchRows, shape.hiddenSize),
     align: settings.align,
+    predictionSource: prediction.source,
+    drafting,
+    spread,
+    firstLayerAhead: prediction.source === 'sep' && spread === 'all' && !drafting.optimistic && drafting.rows === 1,
+    draftCosts: new DraftCostMeter(),
+    now: () => performance.now(),
     log,
   };
+}
+
+/** Drafts are what shadow expects behind main's tokens: there are none where it goes its own way, or predicts nothing. */
+function usableDrafting({ drafting, prediction, align }: NodeSettings): NodeSettings['drafting'] {
+  const follows = prediction.source === 'sep' && align.tokenPeriod === 1;
+  return follows ? drafting : { ...drafting, rows: 1 };
 }
 
 function assemble(settings: NodeSettings, loaded: LoadedMain, identity: NodeIdentity, log: Logger): MainParts {
@@ -170,6 +192,9 @@ function assemble(settings: NodeSettings, loaded: LoadedMain, identity: NodeIden
     shadowListener: {
       onPrediction: (prediction) => {
         router.arrive(prediction);
+      },
+      onDraft: (draft, by) => {
+        router.draft(draft, by);
       },
       onSequenceDropped: (sequence, by) => {
         router.dropped(sequence, by);

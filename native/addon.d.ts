@@ -320,7 +320,7 @@ export interface Addon {
   measureReads(path: string, bytes: number, milliseconds: number): Promise<ReadSpeed>;
   /**
    * Resolves when CLOCK_MONOTONIC (process.hrtime) has come to that time, at most about 0.1 ms later; without burning a core. Times
-   * that have passed resolve at once.
+   * that have passed resolve at once. Rejects with QUEUE_FULL when 65,536 are under way.
    */
   waitUntil(monotonicMs: number): Promise<void>;
   /** Linux: the process gets SIGKILL when its parent dies, so that a demo leaves nothing behind; elsewhere nothing. */

@@ -25,6 +25,7 @@ import { awaiting, calling } from './addon-errors.js';
 import { addon } from './addon-loader.js';
 import {
   checkBytes,
+  checkEmulation,
   checkExpertShape,
   checkExpertSource,
   checkFloats,
@@ -247,6 +248,7 @@ function handleOf(device: Device): Device {
 export function openDevice(options: DeviceOptions, emulation: DeviceEmulation | null = null): Device {
   checkInteger('threads', options.threads, 0, LARGEST_THREADS);
   checkInteger('budgetBytes', options.budgetBytes, 0, Number.MAX_SAFE_INTEGER);
+  if (emulation !== null) checkEmulation(emulation);
   return new CheckedDevice(calling(() => addon().openDevice(options, emulation)));
 }
 

@@ -3,7 +3,7 @@ import type { ChunkCodec, Split } from '../shared/model/tensor-source.js';
 import type { CodecSpeed, ReadSpeed } from './addon.d.ts';
 import { awaiting, calling } from './addon-errors.js';
 import { addon } from './addon-loader.js';
-import { checkBytes, checkCodec, checkInteger, checkSplit } from './argument-checks.js';
+import { checkBytes, checkCodec, checkInteger, checkNumber, checkSplit } from './argument-checks.js';
 
 export type {
   CodecSpeed,
@@ -138,8 +138,9 @@ export function exitWithParent(): void {
   });
 }
 
-/** Resolves at that time of CLOCK_MONOTONIC (process.hrtime), about 0.1 ms later at most; a time that has passed: at once. */
+/** Resolves at that time of CLOCK_MONOTONIC (process.hrtime), about 0.1 ms later at most; a time that has passed: at once. Rejects with QUEUE_FULL. */
 export async function waitUntil(monotonicMs: number): Promise<void> {
+  checkNumber('monotonicMs', monotonicMs, -Number.MAX_VALUE, Number.MAX_VALUE);
   await awaiting(() => addon().waitUntil(monotonicMs));
 }
 

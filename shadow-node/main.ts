@@ -1,8 +1,9 @@
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import { openNodeDevice } from '../engine/emulation/index.js';
 import { PackShare } from '../engine/fetching/index.js';
 import { openServedPack } from '../engine/loading/index.js';
-import { exitWithParent, openDevice, waitUntil, type Device, type Model, type Pass } from '../native/index.js';
+import { exitWithParent, waitUntil, type Device, type Model, type Pass } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress, createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
 import { advertise, JoinLoop } from '../shared/discovery/index.js';
@@ -46,8 +47,7 @@ export async function runShadow(): Promise<never> {
 
 async function loadShadow(settings: NodeSettings, log: Logger): Promise<LoadedShadow> {
   const source = await openServedPack(settings.modelPath);
-  const { memoryBudgetBytes: budgetBytes, ...deviceSettings } = settings.device;
-  const device = openDevice({ ...deviceSettings, budgetBytes });
+  const { device } = openNodeDevice(settings);
   try {
     const { precision } = settings.shadow;
     const model = await loadShadowModel(device, source, precision);

@@ -1,7 +1,8 @@
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import { openNodeDevice } from '../engine/emulation/index.js';
 import { PackShare } from '../engine/fetching/index.js';
-import { exitWithParent, openDevice, waitUntil } from '../native/index.js';
+import { exitWithParent, waitUntil } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress, createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
 import { advertise, JoinLoop } from '../shared/discovery/index.js';
@@ -59,14 +60,13 @@ async function openWorker(settings: NodeSettings, log: Logger, opened: Closer[])
   const { source, partial } = await openWorkerPack(settings, log);
   const fetch = partial === null ? null : new PackFetch(partial, settings, () => sendStatus(), log);
   if (fetch !== null) opened.push(reportFetch(fetch, log), () => fetch.close());
-  const { backend, instructionSet, threads, memoryBudgetBytes } = settings.device;
-  const device = openDevice({ backend, instructionSet, threads, budgetBytes: memoryBudgetBytes });
+  const { device, emulation } = openNodeDevice(settings);
   opened.push(() => {
     device.dispose();
   });
   const record = await openRecord(settings, source, log);
   if (record !== null) opened.push(() => record.close());
-  const slots = await makeWorkerSlots({ device, source, settings, counts: record?.counts ?? null, log });
+  const slots = await makeWorkerSlots({ device, emulation, source, settings, counts: record?.counts ?? null, log });
   const experts = new ExpertService(slots, { source, nowMs: () => performance.now(), log, supply: fetch });
   opened.push(() => experts.close());
   const identity = createNodeIdentity(settings, source, device.info());

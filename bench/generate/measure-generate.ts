@@ -63,6 +63,7 @@ export async function measureGenerate(
 async function openEngine(directory: string, resident: Resident, options: GenerateBenchOptions): Promise<LocalEngine> {
   return await LocalEngine.open(directory, {
     device: { backend: 'cpu', instructionSet: 'auto', threads: options.threads, budgetBytes: 0 },
+    emulation: null,
     resident,
     shadow: null,
     prefillRows: options.prefillRows,

@@ -1,9 +1,12 @@
 import { randomInt } from 'node:crypto';
+import { resolve } from 'node:path';
 import { Option, type Command } from 'commander';
 import { LocalEngine } from '../../engine/generation/index.js';
 import { THREADS_LIMIT, wholeNumberFlag } from '../../shared/config/index.js';
+import { EXPERT_STORAGES, type EmulationSettings, type ExpertStorage } from '../../shared/config/node-settings.js';
 import { addGenerationFlags, generationRequestFrom, type GenerationFlags } from '../generation-flags.js';
 import { withInterrupt } from '../interrupt.js';
+import { OdmoeError } from '../../shared/errors/index.js';
 import { generationSummary, renderGeneration, residentSummary } from '../output/generation-output.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 
@@ -11,6 +14,8 @@ interface GenerateFlags extends GenerationFlags {
   resident?: 'bf16' | 'fixed4';
   shadow?: 'int8' | 'nf4' | 'fp16';
   threads: number;
+  profile?: string;
+  expertStorage?: ExpertStorage;
 }
 
 /** Rows of one prefill pass: enough for every expert to see many tokens at once; a larger pass takes memory and gains little. */
@@ -38,6 +43,12 @@ export function registerGenerateCommand(program: Command): void {
       ).choices(['int8', 'nf4', 'fp16']),
     )
     .option('--threads <n>', 'threads to compute with (0: as many as there are)', wholeNumberFlag(0, THREADS_LIMIT), 0)
+    .option('--profile <file>', 'take the time and memory of the machine "cached" described there (bench/profiles)')
+    .addOption(
+      new Option('--expert-storage <form>', 'how the profiled testbed stores experts (default: fp32)').choices(
+        EXPERT_STORAGES,
+      ),
+    )
     .addHelpText(
       'after',
       `
@@ -48,15 +59,25 @@ measured against.
 log-probabilities, to the bit, from about 77 % of the bytes, and so faster where memory is what limits. A matrix whose exponents are
 too varied for it stays as shipped; "resident" in the --json output counts the matrices of each form, and those that stayed.
 
+--profile emulates the fully cached deployment of a testbed: the tokens are this model's, each operation takes the time that the profiled
+machine needs for the profiled model, and memory is counted in its bytes. A machine slower than the profiled one shows its own speed.
+
 Examples:
   odmoe generate models/demo "Tell me a story about a fox."
   odmoe generate models/demo "What is 17 plus 25?" --json
   odmoe generate ~/mixtral-pack "Write a haiku." --temperature 0.8 --top-p 0.95 --seed 1
   odmoe generate models/demo "Sort these numbers: 7 2 9 4" --shadow nf4
   odmoe generate ~/mixtral-pack "Write a haiku." --resident fixed4
+  odmoe generate models/demo "Tell me a story." --profile bench/profiles/rtx3090-testbed.yaml --json
   odmoe generate ~/model --prompt-token-ids 1,15,7 --max-tokens 20 --json`,
     )
     .action(async (model: string, text: string | undefined, flags: GenerateFlags) => generate(model, text, flags));
+}
+
+function emulationFrom({ profile, expertStorage }: GenerateFlags): EmulationSettings | null {
+  if (profile !== undefined) return { profilePath: resolve(profile), expertStorage: expertStorage ?? 'fp32' };
+  if (expertStorage === undefined) return null;
+  throw new OdmoeError('USAGE', '--expert-storage says how a profiled testbed stores experts: give its --profile too');
 }
 
 async function generate(directory: string, text: string | undefined, flags: GenerateFlags): Promise<void> {
@@ -65,6 +86,7 @@ async function generate(directory: string, text: string | undefined, flags: Gene
   try {
     const engine = await LocalEngine.open(directory, {
       device: { backend: 'cpu', instructionSet: 'auto', threads: flags.threads, budgetBytes: 0 },
+      emulation: emulationFrom(flags),
       resident: flags.resident ?? null,
       shadow: flags.shadow ?? null,
       prefillRows: PREFILL_ROWS,

@@ -90,6 +90,7 @@ export function generationJson({ started, tokens, finished }: GenerationResult):
       correct_by_iteration: sep.correctByIteration,
       activated_by_iteration: sep.activatedByIteration,
     },
+    drafts: finished.drafts && { proposed: finished.drafts.proposed, accepted: finished.drafts.accepted },
     reloads: finished.reloads,
     nodes: finished.nodes.map(nodeJson),
   };
@@ -118,6 +119,9 @@ export function generationSummary({ tokens, finished }: GenerationResult): strin
     const { recall, predictedCorrectly, activated } = finished.sep;
     parts.push(`experts predicted ${(recall * 100).toFixed(2)} % (${predictedCorrectly} of ${activated})`);
     parts.push(`${finished.reloads} reloads`);
+  }
+  if (finished.drafts !== null) {
+    parts.push(`${finished.drafts.accepted} of ${finished.drafts.proposed} drafts accepted`);
   }
   return parts.join(', ');
 }

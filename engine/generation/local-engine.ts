@@ -1,17 +1,12 @@
-import {
-  createModel,
-  openDevice,
-  type Device,
-  type DeviceOptions,
-  type Model,
-  type ResidentWeights,
-} from '../../native/index.js';
+import { createModel, type Device, type DeviceOptions, type Model, type ResidentWeights } from '../../native/index.js';
+import type { EmulationSettings } from '../../shared/config/node-settings.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { ModelSource, WeightFormat } from '../../shared/model/tensor-source.js';
 import { describeDevice } from '../../shared/daemon/node-identity.js';
 import type { GenerateReply, GenerateRequest, NodeIdentity, NodeStatus, RoleName } from '../../shared/rpc/messages.js';
 import { ownNodeStatus } from '../../shared/rpc/node-status.js';
 import { openTokenizer, type Tokenizer } from '../../shared/tokenizer/index.js';
+import { openRoleDevice } from '../emulation/index.js';
 import { loadDenseWeights, loadResidentExperts, openModelSource } from '../loading/index.js';
 import { generateTokens } from './generate-tokens.js';
 import { GenerationTiming } from './generation-timing.js';
@@ -22,6 +17,8 @@ import { ShadowedRunner } from './shadowed-runner.js';
 
 export interface LocalEngineOptions {
   device: DeviceOptions;
+  /** The profiled machine that holds the whole model ('cached') and, beside it, the profiled shadow; null: this machine. */
+  emulation: EmulationSettings | null;
   /**
    * How the model's own weights are kept: as shipped (null, or 'bf16' for a model shipped so), or as 'fixed4', which computes the same
    * bits from three quarters of the bytes.
@@ -98,7 +95,15 @@ export class LocalEngine {
       }
       const { finishReason, text } = step.value;
       const sep = runner instanceof ShadowedRunner ? runner.sep : null;
-      const finished = { finishReason, text, timing: timing.result(), sep, reloads: 0, nodes: this.nodes() };
+      const finished = {
+        finishReason,
+        text,
+        timing: timing.result(),
+        sep,
+        reloads: 0,
+        nodes: this.nodes(),
+        drafts: null,
+      };
       yield { kind: 'finished', finished };
     } finally {
       // A caller may leave before the last token, and then the token loop does not come to its own end.
@@ -140,7 +145,7 @@ async function loadResident(
   format: WeightFormat,
   options: LocalEngineOptions,
 ): Promise<ResidentModel> {
-  const device = openDevice(options.device);
+  const { device } = openRoleDevice(options.device, options.emulation, role === 'ROLE_MAIN' ? 'cached' : 'shadow');
   let model: Model | null = null;
   try {
     model = createModel(device, source.shape);

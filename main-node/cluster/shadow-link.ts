@@ -1,12 +1,20 @@
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/logger.js';
-import type { NodeIdentity, NodeStatus, Prediction, ShadowReply, ShadowRequest } from '../../shared/rpc/messages.js';
+import type {
+  DraftToken,
+  NodeIdentity,
+  NodeStatus,
+  Prediction,
+  ShadowReply,
+  ShadowRequest,
+} from '../../shared/rpc/messages.js';
 import type { PeerStream } from '../../shared/rpc/index.js';
 import { LatestStatus } from './latest-status.js';
 
 /** Who is told what a shadow says. */
 export interface ShadowListener {
   onPrediction(prediction: Prediction): void;
+  onDraft(draft: DraftToken, by: ShadowLink): void;
   /** The shadow follows that sequence no longer. */
   onSequenceDropped(sequence: number, by: ShadowLink): void;
 }
@@ -21,7 +29,7 @@ export class ShadowLink {
     readonly identity: NodeIdentity,
     readonly address: string,
     private readonly stream: PeerStream<ShadowRequest, ShadowReply>,
-    private readonly shape: { layers: number; experts: number },
+    private readonly shape: { layers: number; experts: number; vocabSize: number },
     private readonly listener: ShadowListener,
     private readonly log: Logger,
   ) {
@@ -51,6 +59,9 @@ export class ShadowLink {
       case 'prediction':
         this.takePrediction(reply.prediction);
         return;
+      case 'draft':
+        this.takeDraft(reply.draft);
+        return;
       case 'error':
         this.log.warn('shadow sent an error', {
           shadow: this.id,
@@ -76,6 +87,21 @@ export class ShadowLink {
 
   close(error?: OdmoeError): void {
     this.stream.close(error);
+  }
+
+  private takeDraft(draft: DraftToken): void {
+    const { tokenId, position, passPosition } = draft;
+    if (tokenId < this.shape.vocabSize && passPosition <= position) {
+      this.listener.onDraft(draft, this);
+      return;
+    }
+    this.close(
+      new OdmoeError(
+        'PROTOCOL_VIOLATION',
+        `shadow ${this.id} drafted token ${tokenId} at position ${position} of a pass that begins at ${passPosition}: a token below ` +
+          `${this.shape.vocabSize} at or behind the pass's first position is expected`,
+      ),
+    );
   }
 
   private takePrediction(prediction: Prediction): void {

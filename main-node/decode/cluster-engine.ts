@@ -1,8 +1,10 @@
 import type { Model } from '../../native/index.js';
+import type { NodeSettings } from '../../shared/config/node-settings.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import type { ExpertDispatcher } from '../cluster/expert-dispatcher.js';
 import type { Roster } from '../cluster/roster.js';
+import type { ClusterCosts, DraftCostMeter } from './draft-costs.js';
 import type { PassPool } from './pass-pool.js';
 import type { PredictionRouter } from './prediction-router.js';
 
@@ -13,12 +15,20 @@ export interface ClusterEngine {
   readonly roster: Roster;
   readonly dispatcher: ExpertDispatcher;
   readonly router: PredictionRouter;
-  /** Passes of one row, and of prefillRows. */
+  /** Passes of as many rows as a decode iteration may have, and of prefillRows. */
   readonly decodePasses: PassPool;
   readonly prefillPasses: PassPool;
   readonly prefillRows: number;
   readonly miniBatchRows: number;
-  readonly align: { tokenPeriod: number; keyValuePeriod: number };
+  readonly align: NodeSettings['align'];
+  readonly predictionSource: NodeSettings['prediction']['source'];
+  readonly drafting: NodeSettings['drafting'];
+  readonly spread: NodeSettings['placement']['spread'];
+  /** Workers that have nothing left to do for a token load the next one's first layer. */
+  readonly firstLayerAhead: boolean;
+  readonly draftCosts: DraftCostMeter;
+  /** Monotonic, in milliseconds. */
+  readonly now: () => number;
   readonly log: Logger;
 }
 
@@ -28,6 +38,22 @@ export class RequestCounters {
   reloads = 0;
   /** Per layer the longest stall of the experts that ran side by side, summed. */
   ioStallUs = 0;
+}
+
+/** What the cluster is at present, for the choice of a pass's rows. A load takes what it takes workers on the mean. */
+export function clusterCosts({ roster, shape, drafting }: ClusterEngine): ClusterCosts {
+  const statuses = roster.connectedWorkers().flatMap(({ status }) => (status === null ? [] : [status]));
+  const loadTimesMs = statuses.filter(({ loads }) => loads > 0).map(({ loadMsMean }) => loadMsMean);
+  const placed = roster.placement?.workers ?? [];
+  return {
+    loadMs: loadTimesMs.reduce((sum, ms) => sum + ms, 0) / Math.max(1, loadTimesMs.length),
+    optimistic: drafting.optimistic,
+    workers: Math.max(1, placed.length),
+    slots: Math.max(1, ...statuses.map(({ slots }) => slots)),
+    layers: shape.layers,
+    experts: shape.experts,
+    expertsPerToken: shape.expertsPerToken,
+  };
 }
 
 /** Waits for all, then throws the first failure: nothing is left running behind a caller that has given up. */

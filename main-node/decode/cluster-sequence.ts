@@ -1,9 +1,14 @@
 import type { SequenceRunner } from '../../engine/generation/index.js';
 import type { Sequence } from '../../native/index.js';
-import type { SepMetrics } from '../../shared/rpc/messages.js';
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { DraftMetrics, SepMetrics } from '../../shared/rpc/messages.js';
+import type { SamplingOptions } from '../../shared/sampling/index.js';
 import { PromptPrefill } from '../prefill/prompt-prefill.js';
-import { RequestCounters, type ClusterEngine } from './cluster-engine.js';
+import { RequestCounters, clusterCosts, type ClusterEngine } from './cluster-engine.js';
 import { runDecodeIteration, type DecodeContext } from './decode-iteration.js';
+import { FirstLayerAhead } from './first-layer-ahead.js';
+import { RandomPrefetch } from './random-prefetch.js';
+import { SequenceDrafting } from './sequence-drafting.js';
 import { SequencePredictions } from './sequence-predictions.js';
 import { ShadowFeed } from './shadow-feed.js';
 
@@ -13,43 +18,73 @@ const LAST_PREDICTIONS_LIMIT_MS = 250;
 /** How long the end of an answer waits for the other nodes' counters, so that they include it. */
 const LAST_STATUSES_LIMIT_MS = 100;
 
+/** One answer that is to be made. */
+export interface SequenceRequest {
+  id: number;
+  promptTokens: number;
+  /** Prompt and answer together. */
+  maxPositions: number;
+  /** As main samples, with the seed that it uses. */
+  sampling: SamplingOptions;
+}
+
 /** One answer in the making on the cluster: what engine/generation's token loop runs on. */
 export class ClusterSequence implements SequenceRunner {
   readonly counters = new RequestCounters();
+  private readonly id: number;
+  private readonly promptTokens: number;
   private readonly sequence: Sequence;
   private readonly predictions: SequencePredictions;
   private readonly feed: ShadowFeed;
+  private readonly drafting: SequenceDrafting;
   private readonly context: DecodeContext;
   private readonly tokenIds: number[] = [];
+  private nextRows = 1;
   private ended = false;
 
-  /** `maxPositions`: prompt and answer together. Throws DEVICE_OUT_OF_MEMORY. */
+  /** Throws DEVICE_OUT_OF_MEMORY. */
   constructor(
     private readonly engine: ClusterEngine,
-    private readonly id: number,
-    promptTokens: number,
-    maxPositions: number,
+    request: SequenceRequest,
     signal: AbortSignal,
   ) {
-    const { model, shape, roster, align } = engine;
-    const sequence = model.createSequence();
+    const { id, promptTokens, maxPositions } = request;
+    const { roster } = engine;
+    this.id = id;
+    this.promptTokens = promptTokens;
+    const sequence = engine.model.createSequence();
     this.sequence = sequence;
-    this.predictions = new SequencePredictions(promptTokens, shape.layers);
-    const keyRowBytes = shape.keyValueHeads * shape.headDim * FLOAT_BYTES;
-    this.feed = new ShadowFeed(
-      { sequence: id, promptTokens, maxPositions, layers: shape.layers, keyRowBytes, align },
-      () => roster.shadow,
-      () => roster.epoch,
-      (layer, position, rows) => sequence.readKeyValues(layer, position, rows),
+    const predictions = new SequencePredictions(promptTokens, engine.shape.layers);
+    this.predictions = predictions;
+    this.feed = createFeed(engine, request, sequence);
+    // The token sampled last is not run.
+    const lastPosition = maxPositions - 2;
+    this.drafting = new SequenceDrafting(
+      { ...engine.drafting, promptTokens, lastPosition },
+      engine.draftCosts,
+      () => engine.draftCosts.rows(clusterCosts(engine)),
+      engine.now,
     );
-    const { predictions, feed, counters } = this;
-    this.context = { id, sequence, predictions, feed, counters, signal };
-    engine.router.open(id, { predictions, feed });
+    this.context = {
+      ...{ id, sequence, predictions, feed: this.feed, counters: this.counters, signal },
+      firstLayerAhead: engine.firstLayerAhead ? new FirstLayerAhead(id, lastPosition, roster) : null,
+      randomPrefetch:
+        engine.predictionSource === 'random'
+          ? new RandomPrefetch(id, lastPosition, roster, (prediction) => predictions.arrive(prediction))
+          : null,
+    };
+    engine.router.open(id, { predictions, feed: this.feed, drafts: this.drafting });
   }
 
-  /** How well shadow predicted; null when none took part. */
+  /** How well experts were predicted; null when nobody did. */
   sepMetrics(): SepMetrics | null {
-    return this.feed.tookPart ? this.predictions.metrics() : null;
+    const isPredicted = this.feed.tookPart || this.context.randomPrefetch !== null;
+    return isPredicted ? this.predictions.metrics() : null;
+  }
+
+  /** Null: the cluster is not to draft. */
+  draftMetrics(): DraftMetrics | null {
+    return this.engine.drafting.rows === 1 ? null : { ...this.drafting.counts };
   }
 
   /** Logits of the prompt's last token (vocabSize). */
@@ -59,15 +94,25 @@ export class ClusterSequence implements SequenceRunner {
     return new PromptPrefill(this.engine, this.context).run(tokenIds);
   }
 
-  /** Runs the token at the next position; logits after it (vocabSize). */
-  decode(tokenId: number): Promise<Float32Array> {
+  /** Logits after the token at the next position (vocabSize): those that a pass has kept, or of a new pass that begins with it. */
+  async decode(tokenId: number): Promise<Float32Array> {
+    const { drafting, feed } = this;
     const position = this.tokenIds.length;
-    this.feed.followShadow(this.tokenIds, position);
-    this.feed.token(position, tokenId);
+    const kept = drafting.settle(position, tokenId);
+    if (kept !== null) {
+      this.tokenIds.push(tokenId);
+      feed.token({ position, tokenId, rows: 0, nextRows: this.nextRows, branch: drafting.branch });
+      return kept;
+    }
+    if (this.sequence.length > position) {
+      this.sequence.truncate(position);
+      feed.rewind(position);
+    }
+    if (feed.followShadow(this.tokenIds, position)) drafting.forgetDrafts();
+    if (position === this.promptTokens) this.context.randomPrefetch?.begin(position);
     this.tokenIds.push(tokenId);
-    return this.engine.decodePasses.use(this.context.signal, (slot) =>
-      runDecodeIteration(this.engine, this.context, slot, position, tokenId),
-    );
+    const tokenIds = [tokenId, ...(await this.drafts(position, tokenId))];
+    return this.runPass(position, tokenIds);
   }
 
   /** Frees everything here and on the other nodes. Idempotent; called when neither prefill nor decode runs. */
@@ -85,4 +130,48 @@ export class ClusterSequence implements SequenceRunner {
     this.sequence.dispose();
     await statuses;
   }
+
+  /** Drafts for the pass at `position`. A shadow that does not run ahead must have the token before it can draft what follows. */
+  private async drafts(position: number, tokenId: number): Promise<number[]> {
+    const { drafting, feed, context } = this;
+    const rows = drafting.rowsAt(position);
+    if (rows > 1 && feed.fed && !this.engine.drafting.optimistic) {
+      feed.token({ position, tokenId, rows: 0, nextRows: rows, branch: drafting.branch });
+      await drafting.wait(position, rows, () => feed.fed, context.signal);
+      if (context.signal.aborted) throw new OdmoeError('CANCELLED', 'the request was cancelled');
+    }
+    return drafting.following(position, rows).tokenIds;
+  }
+
+  private async runPass(position: number, tokenIds: readonly number[]): Promise<Float32Array> {
+    const { drafting, engine, context } = this;
+    const rows = tokenIds.length;
+    const [tokenId = 0] = tokenIds;
+    this.nextRows = drafting.rowsAt(position + rows);
+    this.feed.token({ position, tokenId, rows, nextRows: this.nextRows, branch: drafting.branch });
+    const logits = await engine.decodePasses.use(context.signal, (slot) =>
+      runDecodeIteration(engine, context, slot, { position, tokenIds }),
+    );
+    drafting.passed({ position, tokenIds, logits });
+    return logits[0] as Float32Array;
+  }
+}
+
+function createFeed(
+  engine: ClusterEngine,
+  { id, promptTokens, maxPositions, sampling }: SequenceRequest,
+  keyValues: Sequence,
+): ShadowFeed {
+  const { shape, roster, align, drafting } = engine;
+  return new ShadowFeed(
+    {
+      ...{ sequence: id, promptTokens, maxPositions, layers: shape.layers, align, sampling },
+      keyRowBytes: shape.keyValueHeads * shape.headDim * FLOAT_BYTES,
+      optimistic: drafting.optimistic,
+      spread: engine.spread === 'all',
+    },
+    () => (engine.predictionSource === 'sep' ? roster.shadow : null),
+    () => roster.epoch,
+    (layer, position, rows) => keyValues.readKeyValues(layer, position, rows),
+  );
 }

@@ -1,14 +1,17 @@
-import type { Sequence } from '../../native/index.js';
+import type { GateChoice, Sequence } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import { matchExperts, type ExpertAssignment } from '../../shared/placement/index.js';
 import type { Placement, Prediction } from '../../shared/rpc/messages.js';
+import { activatedExperts, type ActivatedRow } from './activated-experts.js';
 import { settleAll, type ClusterEngine, type RequestCounters } from './cluster-engine.js';
+import type { FirstLayerAhead } from './first-layer-ahead.js';
 import type { PassSlot } from './pass-pool.js';
+import type { RandomPrefetch } from './random-prefetch.js';
 import type { SequencePredictions } from './sequence-predictions.js';
 import type { ShadowFeed } from './shadow-feed.js';
+import { toldByPrediction } from './told-by-prediction.js';
 
 const FLOAT_BYTES = 4;
-const ROW_ZERO = Int32Array.of(0);
 
 /** What a decode iteration needs to know of its sequence. */
 export interface DecodeContext {
@@ -18,86 +21,149 @@ export interface DecodeContext {
   readonly feed: ShadowFeed;
   readonly counters: RequestCounters;
   readonly signal: AbortSignal;
+  /** Null: not wanted. */
+  readonly firstLayerAhead: FirstLayerAhead | null;
+  readonly randomPrefetch: RandomPrefetch | null;
+}
+
+/** main's token at `position`, and drafts of the positions behind it. */
+export interface DecodePass {
+  position: number;
+  tokenIds: readonly number[];
 }
 
 /**
- * One decode iteration (OD-MoE section 3.1): the token at `position` through all layers, attention and gate here, experts on the
- * workers of each layer's group. Returns the logits (vocabSize).
+ * One decode iteration (OD-MoE section 3.1) of one or more rows: the tokens through all layers, attention and gate here, experts on the
+ * workers. Each expert that the rows of a layer activate is loaded and executed once, for all rows that chose it. Returns the logits of
+ * every row (vocabSize each).
  */
 export async function runDecodeIteration(
   engine: ClusterEngine,
   context: DecodeContext,
   slot: PassSlot,
-  position: number,
-  tokenId: number,
-): Promise<Float32Array> {
-  await slot.pass.begin([context.sequence], ROW_ZERO, Int32Array.of(position), Int32Array.of(tokenId));
-  for (let layer = 0; layer < engine.shape.layers; layer++) {
+  { position, tokenIds }: DecodePass,
+): Promise<Float32Array[]> {
+  const { layers, hiddenSize, expertsPerToken } = engine.shape;
+  const rows = tokenIds.length;
+  const positions = Int32Array.from(tokenIds, (_, row) => position + row);
+  await slot.pass.begin([context.sequence], new Int32Array(rows), positions, Int32Array.from(tokenIds));
+  const hidden = slot.hidden.subarray(0, rows * hiddenSize * FLOAT_BYTES);
+  const outputs = slot.outputs.subarray(0, rows * expertsPerToken * hiddenSize * FLOAT_BYTES);
+  const begunMs = engine.now();
+  let stallUs = 0;
+  for (let layer = 0; layer < layers; layer++) {
     if (context.signal.aborted) throw new OdmoeError('CANCELLED', 'the request was cancelled');
-    const choice = await slot.pass.attend(layer, slot.hidden);
-    const activated = Array.from(choice.experts);
-    const prediction = context.predictions.decide(position, layer, activated);
+    const choice = await slot.pass.attend(layer, hidden);
+    const step = decideLayer(context, { hidden, outputs, position, layer }, choice, expertsPerToken);
     // The experts' messages leave first; while the workers compute, shadow gets this layer's rows.
     await settleAll([
-      runLayerExperts(engine, context, slot, { position, layer, activated, prediction }),
-      writtenForShadow(context.feed, layer, position + 1),
+      runLayerExperts(engine, context, step, (us) => (stallUs += us)),
+      writtenForShadow(context.feed, layer, position + rows),
     ]);
-    await slot.pass.combine(layer, slot.outputs, choice.weights);
+    context.randomPrefetch?.layerDone(position, layer);
+    await slot.pass.combine(layer, outputs, choice.weights);
   }
-  return slot.pass.logits(ROW_ZERO);
+  engine.draftCosts.passed(rows, layers, Math.max(0, engine.now() - begunMs - stallUs / 1000));
+  context.counters.ioStallUs += stallUs;
+  const logits = await slot.pass.logits(Int32Array.from(tokenIds.keys()));
+  context.feed.passEnded();
+  const { vocabSize } = engine.shape;
+  return tokenIds.map((_, row) => logits.slice(row * vocabSize, (row + 1) * vocabSize));
 }
 
 async function writtenForShadow(feed: ShadowFeed, layer: number, written: number): Promise<void> {
   feed.layerWritten(layer, written);
 }
 
-interface DecodeLayer {
+/** The buffers are the pass's: rows x hiddenSize, and rows x k x hiddenSize by rank, FP32. */
+interface LayerBuffers {
+  hidden: Uint8Array;
+  outputs: Uint8Array;
   position: number;
   layer: number;
-  /** By rank. */
-  activated: readonly number[];
+}
+
+interface DecodeLayer extends LayerBuffers {
+  activated: ReadonlyMap<number, readonly ActivatedRow[]>;
   prediction: Prediction | null;
 }
 
+function decideLayer(
+  context: DecodeContext,
+  buffers: LayerBuffers,
+  choice: GateChoice,
+  expertsPerToken: number,
+): DecodeLayer {
+  const activated = activatedExperts(choice.experts, expertsPerToken);
+  const prediction = context.predictions.decide(buffers.position, buffers.layer, [...activated.keys()]);
+  return { ...buffers, activated, prediction };
+}
+
+/** `onStall`: the longest that one of the layer's experts waited for its load. */
 async function runLayerExperts(
   engine: ClusterEngine,
   context: DecodeContext,
-  slot: PassSlot,
   step: DecodeLayer,
+  onStall: (stallUs: number) => void,
 ): Promise<void> {
+  const { position, layer } = step;
   const placement = engine.roster.placement ?? (await engine.dispatcher.placement(context.signal));
-  // What shadow predicted under another placement, the workers have forgotten.
-  const inForce = step.prediction?.epoch === placement.epoch ? step.prediction.experts : null;
-  const match = matchExperts(placement, step.layer, inForce, step.activated);
+  const predicted = toldByPrediction(placement, step.prediction);
+  const told = layer === 0 ? mergeAhead(context, placement, position, predicted) : predicted;
+  const match = matchExperts(placement, layer, told, [...step.activated.keys()], engine.spread);
   let longestStallUs = 0;
-  const runs = match.assignments.map(async (assignment, rank) => {
-    const stallUs = await runExpert(engine, context, slot, step, assignment, rank);
+  const runs = match.assignments.map(async (assignment) => {
+    const stallUs = await runExpert(engine, context, step, assignment);
     longestStallUs = Math.max(longestStallUs, stallUs);
   });
   releaseWrongOnes(engine, context.id, placement, step, match.releases);
+  context.firstLayerAhead?.afterGate(position, context.predictions.upcoming(position, layer));
   await settleAll(runs);
-  context.counters.ioStallUs += longestStallUs;
+  onStall(longestStallUs);
 }
 
-/** Runs one expert and puts its output at its rank; returns the time it waited for a load. */
+function mergeAhead(
+  context: DecodeContext,
+  placement: Placement,
+  position: number,
+  predicted: ReadonlyMap<number, string> | null,
+): ReadonlyMap<number, string> | null {
+  return context.firstLayerAhead?.merge(placement, position, predicted) ?? predicted;
+}
+
+/** Runs one expert on the rows that chose it and puts its outputs at their ranks; returns the time it waited for a load. */
 async function runExpert(
   engine: ClusterEngine,
   context: DecodeContext,
-  slot: PassSlot,
   step: DecodeLayer,
-  assignment: ExpertAssignment,
-  rank: number,
+  { expert, workerId, predicted }: ExpertAssignment,
 ): Promise<number> {
-  const rowBytes = engine.shape.hiddenSize * FLOAT_BYTES;
+  const { hiddenSize, expertsPerToken } = engine.shape;
+  const rowBytes = hiddenSize * FLOAT_BYTES;
   const { position, layer } = step;
+  const rows = step.activated.get(expert) ?? [];
+  const hidden = gatherRows(step.hidden, rows, rowBytes);
   const { result, resent } = await engine.dispatcher.run(
-    { sequence: context.id, position, layer, expert: assignment.expert, rows: 1, hidden: slot.hidden, last: true },
-    assignment.workerId,
+    { sequence: context.id, position, layer, expert, rows: rows.length, hidden, last: true },
+    workerId,
     context.signal,
   );
-  if (resent || (!assignment.predicted && !result.wasLoaded)) context.counters.reloads += 1;
-  slot.outputs.set(result.output, rank * rowBytes);
+  if (resent || (!predicted && !result.wasLoaded)) context.counters.reloads += 1;
+  rows.forEach(({ row, rank }, index) => {
+    const output = result.output.subarray(index * rowBytes, (index + 1) * rowBytes);
+    step.outputs.set(output, (row * expertsPerToken + rank) * rowBytes);
+  });
   return result.stallUs;
+}
+
+/** The rows behind one another; all of them, in order, need not be copied. */
+function gatherRows(hidden: Uint8Array, rows: readonly ActivatedRow[], rowBytes: number): Uint8Array {
+  if (rows.length * rowBytes === hidden.byteLength) return hidden;
+  const gathered = new Uint8Array(rows.length * rowBytes);
+  rows.forEach(({ row }, index) => {
+    gathered.set(hidden.subarray(row * rowBytes, (row + 1) * rowBytes), index * rowBytes);
+  });
+  return gathered;
 }
 
 function releaseWrongOnes(

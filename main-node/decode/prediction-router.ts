@@ -1,7 +1,7 @@
-import { assignPredictedExperts } from '../../shared/placement/index.js';
-import type { Placement, Prediction, Release } from '../../shared/rpc/messages.js';
+import type { DraftToken, Placement, Prediction, Release } from '../../shared/rpc/messages.js';
 import type { SequencePredictions } from './sequence-predictions.js';
 import type { FedShadow, ShadowFeed } from './shadow-feed.js';
+import { toldByPrediction } from './told-by-prediction.js';
 
 /** What the router needs of a roster and its links. */
 export interface ReleaseTargets {
@@ -10,8 +10,9 @@ export interface ReleaseTargets {
 }
 
 interface RoutedSequence {
-  predictions: Pick<SequencePredictions, 'arrive'>;
-  feed: Pick<ShadowFeed, 'dropped'>;
+  predictions: Pick<SequencePredictions, 'arrive' | 'restart'>;
+  feed: Pick<ShadowFeed, 'dropped' | 'isFedBy'>;
+  drafts: { arrive(draft: DraftToken): void; restart(position: number): void };
 }
 
 /** Brings what shadow says, its predictions above all, to the sequences it is about. */
@@ -35,8 +36,19 @@ export class PredictionRouter {
   }
 
   arrive(prediction: Prediction): void {
-    const arrival = this.sequences.get(prediction.sequence)?.predictions.arrive(prediction);
-    if (arrival === 'late') this.release(prediction);
+    const routed = this.sequences.get(prediction.sequence);
+    if (prediction.restart) {
+      routed?.predictions.restart(prediction.position);
+      routed?.drafts.restart(prediction.position);
+      return;
+    }
+    if (routed?.predictions.arrive(prediction) === 'late') this.release(prediction);
+  }
+
+  /** Drafts of a shadow that has dropped the sequence, or has been replaced, stand on what it knew of it. */
+  draft(draft: DraftToken, by: FedShadow): void {
+    const routed = this.sequences.get(draft.sequence);
+    if (routed?.feed.isFedBy(by) === true) routed.drafts.arrive(draft);
   }
 
   /** That shadow follows the sequence no longer. */
@@ -51,9 +63,9 @@ export class PredictionRouter {
   private release(prediction: Prediction): void {
     const { epoch, sequence, position, layer } = prediction;
     const placement = this.targets.placement;
-    if (placement?.epoch !== epoch) return;
+    if (placement === null) return;
     const byWorker = new Map<string, number[]>();
-    for (const [expert, workerId] of assignPredictedExperts(placement, layer, prediction.experts)) {
+    for (const [expert, workerId] of toldByPrediction(placement, prediction) ?? []) {
       byWorker.set(workerId, [...(byWorker.get(workerId) ?? []), expert]);
     }
     for (const [workerId, experts] of byWorker) {

@@ -9,15 +9,24 @@ export const MAX_REMEMBERED_CHOICES = 8192;
 /** 'kept': main will look at it. 'late': main's gate has decided already. 'ignored': of the prompt, or too far ahead. */
 export type PredictionArrival = 'kept' | 'late' | 'ignored';
 
+interface GateDecision {
+  /** Decode pass, from 0. */
+  pass: number;
+  activated: readonly number[];
+}
+
 /**
  * What shadow has predicted for one sequence, and how well: OD-MoE equations 2 (recall of iteration n) and 3 (recall), decode
- * stage only, by what was predicted, whether or not it came in time.
+ * stage only, by what was predicted, whether or not it came in time. An iteration is a pass, known by its first position; its layers count
+ * the distinct experts of all its rows.
  */
 export class SequencePredictions {
   private readonly kept = new Map<number, Prediction>();
-  private readonly choices = new Map<number, readonly number[]>();
+  private readonly choices = new Map<number, GateDecision>();
   private readonly recall = new ExpertRecall();
   private lastDecided = -1;
+  private passPosition = -1;
+  private pass = -1;
   private onCaughtUp: (() => void) | null = null;
 
   constructor(
@@ -39,19 +48,40 @@ export class SequencePredictions {
     return 'kept';
   }
 
-  /** main's gate has decided. Returns the prediction for this layer, if it has come. Layers come in rising order. */
+  /** Shadow starts again at `position`: what it has predicted from there on is void. */
+  restart(position: number): void {
+    this.forget((place) => place >= this.place(position, 0));
+  }
+
+  /**
+   * main's gate has decided. Returns the prediction for this layer, if it has come. `position`: the pass's first; passes and their layers
+   * come in rising order.
+   */
   decide(position: number, layer: number, activated: readonly number[]): Prediction | null {
     const place = this.place(position, layer);
     this.lastDecided = place;
-    this.recall.add(position - this.promptTokens, activated.length, 0);
+    this.enterPass(position);
+    this.recall.add(this.pass, activated.length, 0);
     const prediction = this.kept.get(place);
     if (prediction === undefined) {
-      this.remember(place, activated);
+      this.remember(place, { pass: this.pass, activated });
       return null;
     }
     this.kept.delete(place);
-    this.count(position, prediction.experts, activated);
+    this.count(this.pass, prediction.experts, activated);
     return prediction;
+  }
+
+  /** Predictions for the pass's layers behind `layer`; null when that of its last layer has not come. */
+  upcoming(position: number, layer: number): Prediction[] | null {
+    const last = this.layers - 1;
+    if (layer < last && !this.kept.has(this.place(position, last))) return null;
+    const upcoming: Prediction[] = [];
+    for (let next = layer + 1; next <= last; next++) {
+      const prediction = this.kept.get(this.place(position, next));
+      if (prediction !== undefined) upcoming.push(prediction);
+    }
+    return upcoming;
   }
 
   /** Resolves when the prediction for the last layer decided has come, or after limitMs. Shadow predicts in main's order. */
@@ -79,22 +109,34 @@ export class SequencePredictions {
     return position * this.layers + layer;
   }
 
+  /** What was predicted for passes that never began, because an earlier one had more rows, is of no use any more. */
+  private enterPass(position: number): void {
+    if (position === this.passPosition) return;
+    this.passPosition = position;
+    this.pass += 1;
+    this.forget((place) => place < this.place(position, 0));
+  }
+
+  private forget(isVoid: (place: number) => boolean): void {
+    for (const place of [...this.kept.keys()]) if (isVoid(place)) this.kept.delete(place);
+  }
+
   /** Once per layer, and only where no earlier prediction has been counted. */
   private countLate(place: number, prediction: Prediction): void {
-    const choice = this.choices.get(place);
-    if (choice === undefined) return;
+    const decision = this.choices.get(place);
+    if (decision === undefined) return;
     this.choices.delete(place);
     this.recall.addLate();
-    this.count(prediction.position, prediction.experts, choice);
+    this.count(decision.pass, prediction.experts, decision.activated);
   }
 
-  private count(position: number, predicted: readonly number[], activated: readonly number[]): void {
+  private count(pass: number, predicted: readonly number[], activated: readonly number[]): void {
     const correct = activated.filter((expert) => predicted.includes(expert)).length;
-    this.recall.add(position - this.promptTokens, 0, correct);
+    this.recall.add(pass, 0, correct);
   }
 
-  private remember(place: number, activated: readonly number[]): void {
-    this.choices.set(place, activated);
+  private remember(place: number, decision: GateDecision): void {
+    this.choices.set(place, decision);
     if (this.choices.size <= MAX_REMEMBERED_CHOICES) return;
     for (const oldest of this.choices.keys()) {
       this.choices.delete(oldest);

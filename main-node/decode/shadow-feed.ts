@@ -1,4 +1,4 @@
-import type { ShadowRequest } from '../../shared/rpc/messages.js';
+import type { SamplingMessage, ShadowRequest } from '../../shared/rpc/messages.js';
 
 /** What the feed needs of a link to a shadow. */
 export interface FedShadow {
@@ -18,7 +18,26 @@ export interface ShadowFeedOptions {
   layers: number;
   /** Bytes of the keys of one position in one layer. */
   keyRowBytes: number;
-  align: { tokenPeriod: number; keyValuePeriod: number };
+  align: {
+    tokenPeriod: number;
+    keyValuePeriod: number;
+    /** Rows of the answer leave layer by layer; false: when their pass has ended. The prompt's leave layer by layer in any case. */
+    streamKeyValues: boolean;
+  };
+  optimistic: boolean;
+  /** Shadow deals experts to all workers. */
+  spread: boolean;
+  /** With the seed that main uses. */
+  sampling: SamplingMessage;
+}
+
+/** main's token at a position, and the pass that begins there (proto/odmoe/v1/shadow.proto, AlignToken). */
+export interface FedToken {
+  position: number;
+  tokenId: number;
+  rows: number;
+  nextRows: number;
+  branch: number;
 }
 
 /** Key and value rows go out while less than this is unsent; the rest waits for the next layer. */
@@ -63,17 +82,17 @@ export class ShadowFeed {
 
   /**
    * Before a pass. `tokenIds`: prompt and answer so far, which the pass after `written` positions continues; a shadow that does not
-   * know the sequence, or has dropped it, is told of it.
+   * know the sequence, or has dropped it, is told of it. True: that was so.
    */
-  followShadow(tokenIds: readonly number[], written: number): void {
+  followShadow(tokenIds: readonly number[], written: number): boolean {
     const shadow = this.currentShadow();
     if (shadow === null || !shadow.alive) {
       this.shadow = null;
-      return;
+      return false;
     }
-    if (shadow === this.shadow) return;
+    if (shadow === this.shadow) return false;
     const times = this.lastBegun?.shadow === shadow ? this.lastBegun.times : 0;
-    if (times >= MAX_SHADOW_BEGINS) return;
+    if (times >= MAX_SHADOW_BEGINS) return false;
     this.lastBegun = { shadow, times: times + 1 };
     this.shadow = shadow;
     this.everFed = true;
@@ -87,13 +106,18 @@ export class ShadowFeed {
         alignKvPeriod: this.options.align.keyValuePeriod,
         promptTokens: this.options.promptTokens,
         maxPositions: this.options.maxPositions,
-        optimistic: false,
-        spread: false,
-        sampling: null,
+        optimistic: this.options.optimistic,
+        spread: this.options.spread,
+        sampling: this.options.sampling,
       },
     });
     this.sent.fill(0);
     this.due.fill(this.options.align.keyValuePeriod > 0 ? written : 0);
+    return true;
+  }
+
+  isFedBy(shadow: FedShadow): boolean {
+    return shadow === this.shadow;
   }
 
   /** That shadow has dropped the sequence: it is told of it again before the next pass. */
@@ -101,30 +125,37 @@ export class ShadowFeed {
     if (by === this.shadow) this.shadow = null;
   }
 
-  /** main runs `tokenId` at `position` now. */
-  token(position: number, tokenId: number): void {
-    const token = {
-      epoch: this.currentEpoch(),
-      sequence: this.options.sequence,
-      position,
-      tokenId,
-      rows: 1,
-      nextRows: 1,
-      branch: 0,
-    };
-    this.shadow?.send({ kind: 'token', token });
+  token(token: FedToken): void {
+    const { sequence } = this.options;
+    this.shadow?.send({ kind: 'token', token: { epoch: this.currentEpoch(), sequence, ...token } });
   }
 
   /**
-   * The layer's rows up to position `written` exist. Sends those that are due: all of the prompt's, and of the answer's at
-   * iterations that the period names. Called when no pass runs on the sequence.
+   * The layer's rows up to position `written` exist. Those that are due are sent, now or when the pass has ended: all of the prompt's,
+   * and of the answer's at iterations that the period names. Called when no pass runs on the sequence.
    */
   layerWritten(layer: number, written: number): void {
-    const period = this.options.align.keyValuePeriod;
+    const { align, promptTokens } = this.options;
+    const period = align.keyValuePeriod;
     if (this.shadow === null || period === 0) return;
-    const iteration = written - this.options.promptTokens;
-    if (iteration <= 0 || iteration % period === 0) this.due[layer] = written;
-    this.sendDueRows(this.shadow, layer);
+    const iterations = written - promptTokens;
+    const due = iterations <= 0 ? written : written - (iterations % period);
+    this.due[layer] = Math.max(this.due[layer] ?? 0, due);
+    if (align.streamKeyValues || iterations <= 0) this.sendDueRows(this.shadow, layer);
+  }
+
+  /** Rows that were held back until now leave, the first layer's first. */
+  passEnded(): void {
+    if (this.shadow === null || this.options.align.streamKeyValues) return;
+    for (let layer = 0; layer < this.options.layers; layer++) this.sendDueRows(this.shadow, layer);
+  }
+
+  /** What was written from `position` on was of drafts that proved wrong: later passes write it anew. */
+  rewind(position: number): void {
+    for (let layer = 0; layer < this.options.layers; layer++) {
+      this.sent[layer] = Math.min(this.sent[layer] ?? 0, position);
+      this.due[layer] = Math.min(this.due[layer] ?? 0, position);
+    }
   }
 
   end(): void {

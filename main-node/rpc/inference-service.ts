@@ -111,7 +111,9 @@ export class InferenceService {
     yield { kind: 'started', started: { promptTokenIds: promptIds, seed: options.sampling.seed } };
     const { engine, tokenizer } = this.options;
     const maxPositions = promptIds.length + options.maxTokens;
-    const sequence = new ClusterSequence(engine, this.nextSequence++, promptIds.length, maxPositions, signal);
+    const { sampling } = options;
+    const request = { id: this.nextSequence++, promptTokens: promptIds.length, maxPositions, sampling };
+    const sequence = new ClusterSequence(engine, request, signal);
     try {
       const tokens = generateTokens(sequence, promptIds, options, tokenizer, signal);
       let next = await tokens.next();
@@ -137,6 +139,7 @@ export class InferenceService {
         sep: sequence.sepMetrics(),
         reloads: sequence.counters.reloads,
         nodes: this.options.nodeStatuses(),
+        drafts: sequence.draftMetrics(),
       },
     };
   }

@@ -135,6 +135,9 @@ int main(int argc, char** argv) {
   odmoe::test::add_load_schedule_cases(cases);
   odmoe::test::add_expert_loader_cases(cases);
   odmoe::test::add_expert_loader_fault_cases(cases);
+  odmoe::test::add_emulation_cases(cases);
+  odmoe::test::add_emulated_load_cases(cases);
+  odmoe::test::add_timer_queue_cases(cases);
   const std::string first = argc > 1 ? argv[1] : "";
   if (first == "--list") {
     for (const odmoe::test::Case& test : cases) std::printf("%s\n", test.name.c_str());

@@ -31,6 +31,9 @@ void add_plane_cases(std::vector<Case>& cases);
 void add_load_schedule_cases(std::vector<Case>& cases);
 void add_expert_loader_cases(std::vector<Case>& cases);
 void add_expert_loader_fault_cases(std::vector<Case>& cases);
+void add_emulation_cases(std::vector<Case>& cases);
+void add_emulated_load_cases(std::vector<Case>& cases);
+void add_timer_queue_cases(std::vector<Case>& cases);
 
 // Prints speeds beside the machine's own; not a test.
 void run_benchmark(const std::string& instruction_set, int threads);

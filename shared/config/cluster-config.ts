@@ -1,6 +1,7 @@
 /** What cluster.yaml may hold: the schema, its defaults, and the types that follow from it. */
 import { z } from 'zod';
 import { THREADS_LIMIT } from './whole-number-flag.js';
+import { MAX_DRAFT_ROWS } from '../drafting/index.js';
 import { CACHE_POLICIES } from '../planner/index.js';
 import { parseByteSize } from './byte-size.js';
 import { EXPERT_STORAGES } from './node-settings.js';
@@ -51,7 +52,7 @@ export const PROVIDERS = ['mdns', 'static'] as const;
 export const PREDICTION_SOURCES = ['sep', 'random', 'off'] as const;
 export const SPREADS = ['group', 'all'] as const;
 /** Most positions of one decode pass. */
-export const DRAFT_ROWS_LIMIT = 16;
+export const DRAFT_ROWS_LIMIT = MAX_DRAFT_ROWS;
 
 const GROUP_SIZE_ERROR = 'auto or a whole number from 1 to 1024';
 const groupSize = z.union(

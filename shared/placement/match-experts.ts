@@ -17,26 +17,31 @@ export interface ExpertRelease {
 export interface ExpertMatch {
   /** One per activated expert, in the order given. */
   assignments: ExpertAssignment[];
-  /** Predicted experts that the gate did not choose, by the worker that was told to load them. */
+  /** Experts that the gate did not choose, by the worker that was told to load them. */
   releases: ExpertRelease[];
   /** Number of activated experts that had been predicted (the summand of OD-MoE equation 2). */
   correct: number;
 }
 
 /**
- * Compares the gate's choice with the prediction (OD-MoE section 3; docs/architecture.md). A predicted expert runs where it is
- * being loaded; a missed one on a worker whose prediction was wrong, else on the least loaded of the group, its home where that is one of them. Without a
- * prediction (null) the experts fall where assignPredictedExperts puts them, so that a prediction which main has not heard of
- * still serves.
+ * Compares the gate's choice with what workers were told to load (OD-MoE section 3; docs/architecture.md). A predicted expert runs
+ * where it is being loaded; a missed one on a worker whose prediction was wrong, else on the least loaded of the layer's group or, with
+ * spread 'all', of all workers: its home where that is one of them. Where nobody was told anything (null) the experts
+ * fall where assignPredictedExperts puts them, so that a prediction which main has not heard of still serves.
+ *
+ * @param told expert -> worker (assignmentOf)
+ * @param activated distinct experts, of all rows of the pass
  */
 export function matchExperts(
   placement: Placement,
   layer: number,
-  predicted: readonly number[] | null,
+  told: ReadonlyMap<number, string> | null,
   activated: readonly number[],
+  spread: 'group' | 'all',
 ): ExpertMatch {
-  if (predicted === null) {
-    const fallen = assignPredictedExperts(placement, layer, activated);
+  const takers = spread === 'all' ? oneGroup(placement) : placement;
+  if (told === null) {
+    const fallen = assignPredictedExperts(takers, layer, activated);
     const assignments = activated.map((expert) => ({
       expert,
       workerId: fallen.get(expert) as string,
@@ -44,10 +49,9 @@ export function matchExperts(
     }));
     return { assignments, releases: [], correct: 0 };
   }
-  const told = assignPredictedExperts(placement, layer, predicted);
   const chosen = new Set(activated);
   const wrong = [...told].filter(([expert]) => !chosen.has(expert));
-  const missed = placeMissedExperts(placement, layer, told, wrong, activated);
+  const missed = placeMissedExperts(takers, layer, told, wrong, activated);
   const assignments = activated.map((expert) => {
     const hit = told.get(expert);
     return { expert, workerId: hit ?? (missed.get(expert) as string), predicted: hit !== undefined };
@@ -59,6 +63,11 @@ export function matchExperts(
     releases: [...releases].map(([workerId, experts]) => ({ workerId, experts })),
     correct: assignments.filter((assignment) => assignment.predicted).length,
   };
+}
+
+/** The same workers, every layer served by all of them. */
+function oneGroup(placement: Placement): Placement {
+  return { ...placement, groups: [{ workerIds: placement.workers.map(({ id }) => id) }] };
 }
 
 /** missed expert -> worker id, by rising expert id so that the gate's order of ranks does not matter. */

@@ -307,6 +307,13 @@ export interface Finished {
   sep: SepMetrics | null;
   reloads: number;
   nodes: NodeStatus[];
+  /** null: main was not to use drafts. */
+  drafts: DraftMetrics | null;
+}
+
+export interface DraftMetrics {
+  proposed: number;
+  accepted: number;
 }
 
 export type GenerateReply =

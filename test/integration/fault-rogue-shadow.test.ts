@@ -1,17 +1,15 @@
 import assert from 'node:assert/strict';
 import type { LocalEngine } from '../../engine/generation/index.js';
-import { PROTOCOL_VERSION, joinMain, startRpcServer, type PeerStream, type RpcServer } from '../../shared/rpc/index.js';
-import type { AlignToken, NodeIdentity, ShadowReply, ShadowRequest } from '../../shared/rpc/messages.js';
+import type { RpcServer } from '../../shared/rpc/index.js';
+import type { AlignToken } from '../../shared/rpc/messages.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from './harness/answers.js';
 import { TestCluster, stopCluster } from './harness/test-cluster.js';
 import { openReference } from './harness/test-models.js';
-import { testSettings } from './harness/test-settings.js';
-import { WAIT_LIMIT_MS, waitUntil } from './harness/wait-until.js';
+import { waitUntil } from './harness/wait-until.js';
+import { joinScriptedShadow, type ShadowStream } from './shadow/scripted-shadow.js';
 
 const LAYERS = 4;
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], { maxTokens: 20, logprobs: 300 });
-
-type RogueStream = PeerStream<ShadowReply, ShadowRequest>;
 
 describe('a shadow that does not behave', () => {
   let reference: LocalEngine;
@@ -37,31 +35,11 @@ describe('a shadow that does not behave', () => {
     await rogue?.stop();
   });
 
-  async function startRogue(onToken: (stream: RogueStream, token: AlignToken) => void): Promise<void> {
-    const main = (await cluster.status()).nodes[0]?.identity;
-    assert.ok(main !== undefined);
-    const { cluster: name, modelName, packDigest } = main;
-    const identity: NodeIdentity = {
-      ...{ id: 'rogue', role: 'ROLE_SHADOW', cluster: name, protocolVersion: PROTOCOL_VERSION, modelName, packDigest },
-      ...{ bootId: 'rogue boot', address: '', device: 'none' },
-    };
-    const { network } = testSettings('shadow', '');
-    rogue = await startRpcServer({
-      ...{ host: '127.0.0.1', port: 0, network, log: cluster.log.logger('rogue'), identity: () => identity },
-      shadow: (stream) => {
-        stream.onClose(() => undefined);
-        stream.onMessage((message) => {
-          if (message.kind === 'hello') stream.send({ kind: 'welcome', welcome: { identity, partialPack: false } });
-          if (message.kind === 'token') onToken(stream, message.token);
-        });
-      },
-    });
-    identity.address = rogue.address;
-    await joinMain(cluster.mainAddress, identity, WAIT_LIMIT_MS);
-    await cluster.waitForRoster(3, 1);
+  async function startRogue(onToken: (stream: ShadowStream, token: AlignToken) => void): Promise<void> {
+    rogue = await joinScriptedShadow(cluster, 3, { onToken });
   }
 
-  const predict = (stream: RogueStream, token: AlignToken, layer: number, experts: number[], ahead = 0): void => {
+  const predict = (stream: ShadowStream, token: AlignToken, layer: number, experts: number[], ahead = 0): void => {
     const { epoch, sequence, position } = token;
     stream.send({
       kind: 'prediction',
@@ -103,4 +81,13 @@ describe('a shadow that does not behave', () => {
       await waitUntil('the loss is logged', () => cluster.log.matching('which the model has not').length > 0);
     });
   }
+
+  it('drafts a token that the model has not: it is dropped, and the answer is as without it', async () => {
+    await startRogue((stream, { epoch, sequence, position, branch }) => {
+      const draft = { epoch, sequence, position: position + 1, tokenId: 300, branch, passPosition: position, runUs: 1 };
+      stream.send({ kind: 'draft', draft });
+    });
+    assertSameAnswer(await cluster.ask(REQUEST), expected);
+    await waitUntil('the loss is logged', () => cluster.log.matching('drafted token 300').length > 0);
+  });
 });

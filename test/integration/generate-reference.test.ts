@@ -107,6 +107,7 @@ describe('the demo model in the single-process engine', () => {
   before(async () => {
     engine = await LocalEngine.open(demoModel, {
       device: { backend: 'cpu', instructionSet: 'auto', threads: 2, budgetBytes: 0 },
+      emulation: null,
       resident: null,
       shadow: 'int8',
       prefillRows: 64,

@@ -33,6 +33,7 @@ async function bitsFor(
 async function tokensOf(resident: 'fixed4' | null, text: string): Promise<TokenReply[]> {
   const engine = await LocalEngine.open(demoModel, {
     device: { backend: 'cpu', instructionSet: 'auto', threads: 2, budgetBytes: 0 },
+    emulation: null,
     resident,
     shadow: null,
     prefillRows: 64,
@@ -122,6 +123,7 @@ describe('weights that fixed4 cannot hold', () => {
       await assert.rejects(
         LocalEngine.open(directory, {
           device: { backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 },
+          emulation: null,
           resident: 'bf16',
           shadow: null,
           prefillRows: 8,

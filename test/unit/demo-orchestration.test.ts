@@ -83,6 +83,7 @@ describe('demo orchestration', () => {
         queuedMs: 0,
         ioStallMs: 0,
       },
+      drafts: null,
       sep: {
         recall: 0.9975,
         activated: 400,

@@ -50,7 +50,7 @@ describe('main: the addresses that it knows', () => {
       transit: null,
       shape,
       roster,
-      shadowListener: { onPrediction: () => undefined, onSequenceDropped: () => undefined },
+      shadowListener: { onPrediction: () => undefined, onDraft: () => undefined, onSequenceDropped: () => undefined },
       log: SILENT,
       now: () => nowMs,
       ...changes,

@@ -58,8 +58,15 @@ function shadow(
   address = `${id}:1`,
 ): { link: ShadowLink; stream: MemoryStream<ShadowRequest, ShadowReply> } {
   const stream = new MemoryStream<ShadowRequest, ShadowReply>();
-  const listener = { onPrediction: () => undefined, onSequenceDropped: () => undefined };
-  const link = new ShadowLink(identity(id), address, stream, { layers: 4, experts: 8 }, listener, SILENT);
+  const listener = { onPrediction: () => undefined, onDraft: () => undefined, onSequenceDropped: () => undefined };
+  const link = new ShadowLink(
+    identity(id),
+    address,
+    stream,
+    { layers: 4, experts: 8, vocabSize: 300 },
+    listener,
+    SILENT,
+  );
   return { link, stream };
 }
 

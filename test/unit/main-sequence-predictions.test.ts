@@ -17,7 +17,8 @@ const predicted = (position: number, layer: number, experts: number[], epoch = 1
   restart: false,
 });
 
-const NO_FEED = { dropped: () => undefined };
+const NO_FEED = { dropped: () => undefined, isFedBy: () => true };
+const NO_DRAFTS = { arrive: () => undefined, restart: () => undefined };
 
 describe('main: predictions of a sequence', () => {
   it('are handed out at their layer and counted per OD-MoE equations 2 and 3', () => {
@@ -72,6 +73,42 @@ describe('main: predictions of a sequence', () => {
     await predictions.waitUntilCaughtUp(1);
   });
 
+  it('are of passes, whatever positions these begin at, and those of passes that never began are forgotten', () => {
+    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
+    predictions.arrive(predicted(10, 0, [1, 2]));
+    predictions.arrive(predicted(12, 0, [1, 2]));
+    predictions.arrive(predicted(13, 0, [1, 2, 3]));
+    predictions.decide(10, 0, [1, 2]);
+    predictions.decide(10, 1, [1, 2]);
+    assert.deepEqual(predictions.decide(13, 0, [1, 2, 4])?.experts, [1, 2, 3]);
+    predictions.decide(13, 1, [5, 6, 7]);
+    assert.equal(predictions.arrive(predicted(12, 0, [1, 2])), 'late');
+    predictions.arrive(predicted(13, 1, [6, 7]));
+    assert.deepEqual(predictions.metrics().activatedByIteration, [4, 6]);
+    assert.deepEqual(predictions.metrics().correctByIteration, [2, 4]);
+    assert.equal(predictions.metrics().late, 1, 'a pass that never began was not predicted late');
+  });
+
+  it('are void from where shadow starts again', () => {
+    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
+    for (const position of [10, 11, 12]) predictions.arrive(predicted(position, 0, [1, 2]));
+    predictions.restart(11);
+    assert.deepEqual(predictions.decide(10, 0, [1, 2])?.experts, [1, 2]);
+    assert.equal(predictions.decide(11, 0, [1, 2]), null);
+  });
+
+  it('are told for the layers behind one, once the last is there', () => {
+    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
+    predictions.arrive(predicted(10, 0, [1, 2]));
+    assert.equal(predictions.upcoming(10, 0), null);
+    predictions.arrive(predicted(10, 1, [3, 4]));
+    assert.deepEqual(
+      predictions.upcoming(10, 0)?.map(({ experts }) => experts),
+      [[3, 4]],
+    );
+    assert.deepEqual(predictions.upcoming(10, 1), []);
+  });
+
   it('are not kept for the prompt, nor without bound', () => {
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
     assert.equal(predictions.arrive(predicted(PROMPT_TOKENS - 1, 0, [1])), 'ignored');
@@ -102,7 +139,7 @@ describe('main: the prediction router', () => {
   it('releases a late prediction at the workers that were told of it', () => {
     const { router, releases } = routerWithReleases();
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
-    router.open(7, { predictions, feed: NO_FEED });
+    router.open(7, { predictions, feed: NO_FEED, drafts: NO_DRAFTS });
     predictions.decide(10, 0, [1, 2]);
     router.arrive(predicted(10, 0, [2, 3]));
     const told = assignPredictedExperts(placement, 0, [2, 3]);
@@ -119,16 +156,52 @@ describe('main: the prediction router', () => {
   it('releases nothing of an older epoch, and nothing that is in time', () => {
     const { router, releases } = routerWithReleases();
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
-    router.open(7, { predictions, feed: NO_FEED });
+    router.open(7, { predictions, feed: NO_FEED, drafts: NO_DRAFTS });
     predictions.decide(10, 0, [1, 2]);
     router.arrive(predicted(10, 0, [2, 3], 0));
     router.arrive(predicted(10, 1, [2, 3]));
     assert.deepEqual(releases, []);
   });
 
+  it('releases a late prediction at the workers that it names, and nothing where it names none that is there', () => {
+    const { router, releases } = routerWithReleases();
+    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
+    router.open(7, { predictions, feed: NO_FEED, drafts: NO_DRAFTS });
+    predictions.decide(10, 0, [1, 2]);
+    router.arrive({ ...predicted(10, 0, [2, 3]), workers: [3, 1] });
+    router.arrive({ ...predicted(10, 0, [2, 3]), workers: [3, 4] });
+    assert.deepEqual(
+      releases.map(([id, { experts }]) => [id, experts]),
+      [
+        ['d', [2]],
+        ['b', [3]],
+      ],
+    );
+  });
+
+  it('brings a restart to predictions and drafts, and drafts only from the shadow that is fed', () => {
+    const { router, releases } = routerWithReleases();
+    const heard: string[] = [];
+    const fed = { id: 's', alive: true, backlogBytes: 0, send: () => undefined };
+    router.open(7, {
+      predictions: { arrive: () => 'kept', restart: (position) => void heard.push(`predictions ${position}`) },
+      feed: { dropped: () => undefined, isFedBy: (shadow) => shadow === fed },
+      drafts: {
+        arrive: ({ tokenId }) => void heard.push(`draft ${tokenId}`),
+        restart: (position) => void heard.push(`drafts ${position}`),
+      },
+    });
+    const draft = { epoch: 1, sequence: 7, position: 11, tokenId: 5, branch: 0, passPosition: 10, runUs: 1 };
+    router.arrive({ ...predicted(10, 0, []), restart: true });
+    router.draft(draft, { ...fed });
+    router.draft(draft, fed);
+    assert.deepEqual(heard, ['predictions 10', 'drafts 10', 'draft 5']);
+    assert.deepEqual(releases, []);
+  });
+
   it('tells every worker when a sequence has ended', () => {
     const { router, releases } = routerWithReleases();
-    router.open(7, { predictions: new SequencePredictions(PROMPT_TOKENS, LAYERS), feed: NO_FEED });
+    router.open(7, { predictions: new SequencePredictions(PROMPT_TOKENS, LAYERS), feed: NO_FEED, drafts: NO_DRAFTS });
     router.close(7);
     assert.deepEqual(
       releases.map(([id, { sequence, experts }]) => [id, sequence, experts]),

@@ -6,6 +6,7 @@ import {
   MAX_SHADOW_BEGINS,
   ShadowFeed,
   type FedShadow,
+  type FedToken,
 } from '../../main-node/decode/shadow-feed.js';
 import type { NodeIdentity, ShadowReply, ShadowRequest } from '../../shared/rpc/messages.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
@@ -25,6 +26,17 @@ const IDENTITY: NodeIdentity = {
   address: '',
   device: 'cpu',
 };
+
+const SAMPLING = { temperature: 1, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1.1, seed: 77 };
+const NO_DRAFTS = { arrive: () => undefined, restart: () => undefined };
+
+const tokenAt = (position: number, tokenId: number): FedToken => ({
+  position,
+  tokenId,
+  rows: 1,
+  nextRows: 1,
+  branch: 0,
+});
 
 class RecordingShadow implements FedShadow {
   readonly sent: ShadowRequest[] = [];
@@ -48,7 +60,12 @@ class RecordingShadow implements FedShadow {
   }
 }
 
-function feedFor(shadow: { current: FedShadow | null }, tokenPeriod: number, keyValuePeriod: number): ShadowFeed {
+function feedFor(
+  shadow: { current: FedShadow | null },
+  tokenPeriod: number,
+  keyValuePeriod: number,
+  streamKeyValues = true,
+): ShadowFeed {
   const rows = (count: number) => ({
     keys: new Uint8Array(count * ROW_BYTES),
     values: new Uint8Array(count * ROW_BYTES),
@@ -60,7 +77,10 @@ function feedFor(shadow: { current: FedShadow | null }, tokenPeriod: number, key
       maxPositions: 20,
       layers: LAYERS,
       keyRowBytes: ROW_BYTES,
-      align: { tokenPeriod, keyValuePeriod },
+      align: { tokenPeriod, keyValuePeriod, streamKeyValues },
+      optimistic: true,
+      spread: false,
+      sampling: SAMPLING,
     },
     () => shadow.current,
     () => 3,
@@ -79,7 +99,7 @@ describe('main: what shadow is fed', () => {
     feed.followShadow(PROMPT, 0);
     passOver(feed, 3);
     feed.followShadow(PROMPT, 3);
-    feed.token(3, 40);
+    feed.token(tokenAt(3, 40));
     passOver(feed, 4);
     feed.end();
     assert.deepEqual(
@@ -91,6 +111,7 @@ describe('main: what shadow is fed', () => {
     assert.ok(begin?.kind === 'begin');
     assert.deepEqual(begin.begin.tokenIds, PROMPT);
     assert.equal(begin.begin.promptTokens, 3);
+    assert.deepEqual([begin.begin.optimistic, begin.begin.spread, begin.begin.sampling], [true, false, SAMPLING]);
   });
 
   it('gets the rows of several iterations together when the period says so', () => {
@@ -102,6 +123,44 @@ describe('main: what shadow is fed', () => {
       shadow.rows().filter((rows) => rows.startsWith('1:')),
       ['1:0-3', '1:3-5', '1:5-7'],
     );
+  });
+
+  it('gets the rows of passes of several positions by the same periods', () => {
+    const shadow = new RecordingShadow('s');
+    const feed = feedFor({ current: shadow }, 1, 2);
+    feed.followShadow(PROMPT, 0);
+    for (const written of [3, 6, 8, 11]) passOver(feed, written);
+    assert.deepEqual(
+      shadow.rows().filter((rows) => rows.startsWith('1:')),
+      ['1:0-3', '1:3-5', '1:5-7', '1:7-11'],
+    );
+  });
+
+  it('gets rows once more that were of drafts which proved wrong', () => {
+    const shadow = new RecordingShadow('s');
+    const feed = feedFor({ current: shadow }, 1, 1);
+    feed.followShadow(PROMPT, 0);
+    passOver(feed, 3);
+    passOver(feed, 7);
+    feed.rewind(5);
+    passOver(feed, 6);
+    passOver(feed, 9);
+    assert.deepEqual(
+      shadow.rows().filter((rows) => rows.startsWith('1:')),
+      ['1:0-3', '1:3-7', '1:5-6', '1:6-9'],
+    );
+  });
+
+  it('gets the rows of an iteration at its end where they are not to be streamed, those of the prompt at once', () => {
+    const shadow = new RecordingShadow('s');
+    const feed = feedFor({ current: shadow }, 1, 1, false);
+    feed.followShadow(PROMPT, 0);
+    passOver(feed, 3);
+    assert.deepEqual(shadow.rows(), ['0:0-3', '1:0-3']);
+    passOver(feed, 5);
+    assert.equal(shadow.rows().length, 2);
+    feed.passEnded();
+    assert.deepEqual(shadow.rows().slice(2), ['0:3-5', '1:3-5']);
   });
 
   it('gets no rows without key-value alignment', () => {
@@ -117,12 +176,12 @@ describe('main: what shadow is fed', () => {
     const feed = feedFor(shadow, 1, 1);
     feed.followShadow(PROMPT, 0);
     passOver(feed, 3);
-    feed.token(3, 40);
+    feed.token(tokenAt(3, 40));
     assert.equal(feed.tookPart, false);
     shadow.current = new RecordingShadow('late');
     const soFar = [...PROMPT, 40];
     feed.followShadow(soFar, 4);
-    feed.token(4, 41);
+    feed.token(tokenAt(4, 41));
     passOver(feed, 5);
     const begin = shadow.current.sent[0];
     assert.ok(begin?.kind === 'begin');
@@ -154,7 +213,7 @@ describe('main: what shadow is fed', () => {
     for (let iteration = 0; iteration < 2 * MAX_SHADOW_BEGINS; iteration++) {
       feed.dropped(shadow);
       assert.equal(feed.fed, false);
-      feed.token(soFar.length, 40);
+      feed.token(tokenAt(soFar.length, 40));
       soFar.push(40);
       feed.followShadow(soFar, soFar.length);
     }
@@ -173,7 +232,7 @@ describe('main: what shadow is fed', () => {
     shadow.alive = false;
     feed.followShadow(PROMPT, 3);
     const sent = shadow.sent.length;
-    feed.token(3, 40);
+    feed.token(tokenAt(3, 40));
     passOver(feed, 4);
     assert.equal(shadow.sent.length, sent);
   });
@@ -182,12 +241,20 @@ describe('main: what shadow is fed', () => {
     const router = new PredictionRouter({ placement: null, worker: () => null });
     const listener = {
       onPrediction: () => undefined,
+      onDraft: () => undefined,
       onSequenceDropped: (sequence: number, by: ShadowLink) => router.dropped(sequence, by),
     };
     const stream = new MemoryStream<ShadowRequest, ShadowReply>();
-    const link = new ShadowLink(IDENTITY, 's:1', stream, { layers: LAYERS, experts: 8 }, listener, SILENT);
+    const link = new ShadowLink(
+      IDENTITY,
+      's:1',
+      stream,
+      { layers: LAYERS, experts: 8, vocabSize: 300 },
+      listener,
+      SILENT,
+    );
     const feed = feedFor({ current: link }, 1, 1);
-    router.open(9, { predictions: { arrive: () => 'ignored' }, feed });
+    router.open(9, { predictions: { arrive: () => 'ignored', restart: () => undefined }, feed, drafts: NO_DRAFTS });
     feed.followShadow(PROMPT, 0);
     for (const [code, requestId, fed] of [
       ['QUEUE_FULL', 8, true],

@@ -272,6 +272,11 @@ describe('native handles', () => {
     assert.deepEqual(runScript(waiting), { status: 0, stdout: 'measured\n', stderr: '' });
     const leaving = `${open} void measureMachine(device, 5000); setTimeout(() => process.exit(3), 20);`;
     assert.deepEqual(runScript(leaving), { status: 3, stdout: '', stderr: '' });
+    const times = `import { waitUntil } from '${INDEX_URL}'; const nowMs = Number(process.hrtime.bigint()) / 1e6;`;
+    const awaited = `${times} waitUntil(nowMs + 30).then(() => console.log('waited'));`;
+    assert.deepEqual(runScript(awaited), { status: 0, stdout: 'waited\n', stderr: '' });
+    const giving = `${times} void waitUntil(nowMs + 3.6e6); setTimeout(() => process.exit(3), 20);`;
+    assert.deepEqual(runScript(giving), { status: 3, stdout: '', stderr: '' });
   });
 
   it('survives the end of a worker thread in the middle of a call', () => {

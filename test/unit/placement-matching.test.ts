@@ -110,7 +110,7 @@ describe('placement: matching of gate and prediction', () => {
     fc.assert(
       fc.property(situations, expertSets, expertSets, ({ placement, layer }, predicted, activated) => {
         const told = assignPredictedExperts(placement, layer, predicted);
-        const match = matchExperts(placement, layer, predicted, activated);
+        const match = matchExperts(placement, layer, told, activated, 'group');
         assert.deepEqual(
           match.assignments.map(({ expert }) => expert),
           activated,
@@ -133,7 +133,8 @@ describe('placement: matching of gate and prediction', () => {
   it('never gives a worker more missed experts than it had wrong predictions while others have wrong ones left', () => {
     fc.assert(
       fc.property(situations, expertSets, expertSets, ({ placement, layer }, predicted, activated) => {
-        const match = matchExperts(placement, layer, predicted, activated);
+        const told = assignPredictedExperts(placement, layer, predicted);
+        const match = matchExperts(placement, layer, told, activated, 'group');
         const wrong = match.releases.flatMap(({ workerId, experts }) => experts.map(() => workerId));
         const missed = match.assignments.filter((assignment) => !assignment.predicted).map(({ workerId }) => workerId);
         const left = [...wrong];
@@ -152,8 +153,10 @@ describe('placement: matching of gate and prediction', () => {
   it('does not depend on the order of ranks', () => {
     fc.assert(
       fc.property(situations, expertSets, expertSets, ({ placement, layer }, predicted, activated) => {
-        const forwards = matchExperts(placement, layer, predicted, activated);
-        const backwards = matchExperts(placement, layer, [...predicted].reverse(), [...activated].reverse());
+        const told = assignPredictedExperts(placement, layer, predicted);
+        const turned = assignPredictedExperts(placement, layer, [...predicted].reverse());
+        const forwards = matchExperts(placement, layer, told, activated, 'group');
+        const backwards = matchExperts(placement, layer, turned, [...activated].reverse(), 'group');
         assert.deepEqual(backwards.assignments.reverse(), forwards.assignments);
         assert.equal(backwards.correct, forwards.correct);
       }),
@@ -163,8 +166,14 @@ describe('placement: matching of gate and prediction', () => {
   it('without a prediction chooses the workers that a right prediction would have chosen', () => {
     fc.assert(
       fc.property(situations, expertSets, ({ placement, layer }, activated) => {
-        const unheard = matchExperts(placement, layer, null, activated);
-        const heard = matchExperts(placement, layer, activated, activated);
+        const unheard = matchExperts(placement, layer, null, activated, 'group');
+        const heard = matchExperts(
+          placement,
+          layer,
+          assignPredictedExperts(placement, layer, activated),
+          activated,
+          'group',
+        );
         assert.deepEqual(
           unheard.assignments,
           heard.assignments.map((assignment) => ({ ...assignment, predicted: false })),
@@ -178,7 +187,7 @@ describe('placement: matching of gate and prediction', () => {
   it('sends a missed expert to the worker whose prediction was wrong', () => {
     const placement = place(8, 2);
     const told = assignPredictedExperts(placement, 3, [2, 5]);
-    const match = matchExperts(placement, 3, [5, 2], [5, 9]);
+    const match = matchExperts(placement, 3, told, [5, 9], 'group');
     assert.deepEqual(match, {
       assignments: [
         { expert: 5, workerId: told.get(5), predicted: true },
@@ -187,5 +196,46 @@ describe('placement: matching of gate and prediction', () => {
       releases: [{ workerId: told.get(2), experts: [2] }],
       correct: 1,
     });
+  });
+
+  it('spread over all workers, takes freed workers first, then those with the least to do, wherever they are', () => {
+    fc.assert(
+      fc.property(
+        situations,
+        expertSets,
+        expertSets,
+        fc.nat(1000),
+        ({ placement, layer }, predicted, activated, turn) => {
+          const ids = placement.workers.map(({ id }) => id);
+          const told = new Map(predicted.map((expert, index) => [expert, ids[(index + turn) % ids.length] as string]));
+          const match = matchExperts(placement, layer, told, activated, 'all');
+          const freed = match.releases.flatMap(({ workerId, experts }) => experts.map(() => workerId));
+          const missed = match.assignments
+            .filter((assignment) => !assignment.predicted)
+            .map(({ workerId }) => workerId);
+          const left = [...freed];
+          const onFreed = missed.filter((id) => left.includes(id) && left.splice(left.indexOf(id), 1).length > 0);
+          assert.equal(onFreed.length, Math.min(freed.length, missed.length));
+          if (freed.length > 0) return;
+          const loads = ids.map((id) => match.assignments.filter(({ workerId }) => workerId === id).length);
+          const most = Math.max(...ids.map((id) => [...told.values()].filter((worker) => worker === id).length));
+          assert.ok(
+            Math.max(...loads) <= Math.max(most, Math.ceil(activated.length / ids.length)),
+            `loads ${loads.join(' ')}`,
+          );
+        },
+      ),
+    );
+  });
+
+  it('spread over all workers and without a prediction, is even and moves on from layer to layer', () => {
+    const placement = place(8, 2);
+    const loads = new Map(placement.workers.map(({ id }) => [id, 0]));
+    for (let layer = 0; layer < 8; layer++) {
+      for (const { workerId } of matchExperts(placement, layer, null, [0, 1], 'all').assignments) {
+        loads.set(workerId, (loads.get(workerId) ?? 0) + 1);
+      }
+    }
+    assert.deepEqual([...loads.values()], new Array(8).fill(2));
   });
 });

@@ -69,7 +69,7 @@ function token(tokenId: number): GenerateReply {
 
 const FINISHED: GenerateReply = {
   kind: 'finished',
-  finished: { finishReason: 'length', text: 'all', timing: null, sep: null, reloads: 0, nodes: [] },
+  finished: { finishReason: 'length', text: 'all', timing: null, sep: null, reloads: 0, nodes: [], drafts: null },
 };
 
 /** A client whose HTTP/2 window is closed from the start: nothing that it is sent can leave. */

@@ -209,7 +209,9 @@ const MEMBERS: Record<string, Record<string, true>> = {
     sep: true,
     reloads: true,
     nodes: true,
+    drafts: true,
   } satisfies Names<Messages.Finished>,
+  DraftMetrics: { proposed: true, accepted: true } satisfies Names<Messages.DraftMetrics>,
   PackDescription: {
     packDigest: true,
     layers: true,

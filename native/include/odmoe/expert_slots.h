@@ -1,6 +1,7 @@
 // A worker's few places for experts. All memory is taken from the device when the pool is made, so that a worker's memory is a
 // fact: slots for the weights; staging, entries for kept parts and one tile of activations that all slots share.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -47,11 +48,13 @@ class ExpertSlots {
     ~Call();
     Call(Call&&) noexcept = default;
     Call& operator=(Call&&) = delete;
+    std::chrono::steady_clock::time_point asked() const { return asked_; }
 
    private:
     std::shared_ptr<ExpertSlots> slots_;
     int slot_;
     Kind kind_;
+    std::chrono::steady_clock::time_point asked_ = std::chrono::steady_clock::now();
   };
 
   // Within a Call, which lasts until the listener has been told. Throws what can be told before anything is read: MODEL_CORRUPT or
@@ -65,8 +68,8 @@ class ExpertSlots {
   // Direct I/O was asked for, and some file was read through the page cache nevertheless because its file system refused.
   bool direct_io_refused() const;
 
-  // On the executor, within a Call. hidden and output: rows x hidden_size floats. Returns milliseconds.
-  double execute(int slot, int rows, std::span<const uint8_t> hidden, std::span<uint8_t> output);
+  // On the executor, within this call. hidden and output: rows x hidden_size floats. Returns milliseconds.
+  double execute(const Call& call, int slot, int rows, std::span<const uint8_t> hidden, std::span<uint8_t> output);
 
  private:
   struct Slot : LoadListener {
@@ -86,6 +89,8 @@ class ExpertSlots {
   ExpertShape shape_;
   int max_rows_;
   uint64_t slot_bytes_;
+  Held held_slots_;
+  Held held_shared_;
   ExpertActivations activations_;
   std::mutex mutex_;  // guards the slots' flags
   std::vector<Slot> slots_;

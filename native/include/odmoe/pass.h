@@ -1,6 +1,7 @@
 // One forward pass of a few rows (tokens), possibly of several sequences.
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -29,7 +30,7 @@ struct PassRows {
 inline constexpr int kLogitRows = 8;
 
 // begin, then for each layer attend and combine, or forward for all layers, then logits: each within a Call, all on the
-// executor's thread. Out of order, out of range or with a failed call before: INTERNAL, and begin starts anew.
+// executor's thread. Out of order, out of range or with a failed or cancelled call before: INTERNAL, and begin starts anew.
 class Pass {
  public:
   Pass(std::shared_ptr<Model> model, int max_rows);
@@ -39,7 +40,10 @@ class Pass {
   GateChoice attend(int layer, std::span<uint8_t> hidden);
   // outputs: rows x k x hidden_size floats; weights: rows x k.
   void combine(int layer, std::span<const uint8_t> outputs, std::span<const float> weights);
+  // on_gate is called when the layer's gate has decided. Throws CANCELLED; the layers that were done have their keys and values.
   void forward(const std::function<void(int layer, const GateChoice&)>& on_gate);
+  // Ends a forward that has been asked for before its next layer; nothing where none is. Where calls are made.
+  void cancel();
   // rows.size() x vocab_size.
   std::vector<float> logits(std::span<const int32_t> rows);
 
@@ -49,9 +53,10 @@ class Pass {
   // the pass has no share in its sequences, so that disposing of one frees its memory; the next call then throws INTERNAL.
   class Call {
    public:
+    enum class Kind : uint8_t { step, forward };
     // begin works on the sequences it is given; the calls after it on the same.
     Call(std::shared_ptr<Pass> pass, const std::vector<std::shared_ptr<Sequence>>& sequences);
-    explicit Call(std::shared_ptr<Pass> pass);
+    explicit Call(std::shared_ptr<Pass> pass, Kind kind = Kind::step);
     ~Call();
     Call(Call&&) noexcept = default;
     Call& operator=(Call&&) = delete;
@@ -66,6 +71,8 @@ class Pass {
 
   void check_rows(const PassRows& rows) const;
   void expect(Stage stage, int layer);
+  void check_not_cancelled(int layer) const;
+  void await_experts(const GateChoice& choice);
   void attention_block(int layer, const LayerWeights& weights);
   GateChoice choose_experts(const LayerWeights& weights);
   void run_experts(int layer, const GateChoice& choice);
@@ -95,6 +102,9 @@ class Pass {
   Stage stage_ = Stage::idle;
   int layer_ = 0;
   std::atomic<bool> busy_ = false;
+  std::chrono::steady_clock::time_point asked_;  // the call under way
+  std::atomic<bool> forward_asked_ = false;
+  Interruption interruption_;
 };
 
 }  // namespace odmoe

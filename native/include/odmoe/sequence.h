@@ -49,9 +49,14 @@ class Sequence {
   };
 
  private:
+  struct Block {
+    DeviceMemory memory;
+    Held held;
+  };
+
   struct Layer {
     // As many entries as the model's longest sequence has blocks, so that they never move under a running pass.
-    std::vector<DeviceMemory> memory;
+    std::vector<Block> blocks;
     std::vector<float*> keys;
     std::vector<float*> values;
     int written = 0;

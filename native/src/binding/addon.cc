@@ -5,6 +5,7 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "addon_data.h"
 #include "arguments.h"
@@ -15,6 +16,7 @@
 #include "odmoe/measure.h"
 #include "odmoe/measure_experts.h"
 #include "parent_process.h"
+#include "wait_call.h"
 
 #ifndef ODMOE_VERSION
 #error "ODMOE_VERSION comes from the build"
@@ -42,7 +44,15 @@ Napi::Value instruction_sets(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value open_device(const Napi::CallbackInfo& info) {
-  auto device = std::make_shared<Device>(make_cpu_backend(to_cpu_options(info[0].As<Napi::Object>())));
+  CpuOptions options = to_cpu_options(info[0].As<Napi::Object>());
+  std::unique_ptr<Backend> backend;
+  if (info[1].IsObject()) {
+    const uint64_t budget_bytes = std::exchange(options.budget_bytes, 0);
+    backend = make_emulated_backend(make_cpu_backend(options), to_emulation(info[1].As<Napi::Object>()), budget_bytes);
+  } else {
+    backend = make_cpu_backend(options);
+  }
+  auto device = std::make_shared<Device>(std::move(backend));
   return DeviceHandle::create(info.Env(), AddonData::of(info.Env()).device, std::move(device));
 }
 
@@ -194,6 +204,7 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   add<decode_chunk_of>(exports, "decodeChunk");
   add<measure_codec_of>(exports, "measureCodec");
   add<measure_reads_of>(exports, "measureReads");
+  add<wait_until_of>(exports, "waitUntil");
   add<exit_with_parent_of>(exports, "exitWithParent");
   add<measure_machine_of>(exports, "measureMachine");
   add<measure_experts_of>(exports, "measureExperts");

@@ -6,12 +6,14 @@
 
 #include "completions.h"
 #include "odmoe/device.h"
+#include "odmoe/timer_queue.h"
 
 namespace odmoe {
 
 struct AddonData {
   std::shared_ptr<Completions> completions;
   std::shared_ptr<JobQueue> codec_threads;  // made when first asked for
+  std::unique_ptr<TimerQueue> timers;         // likewise
   Napi::FunctionReference device;
   Napi::FunctionReference model;
   Napi::FunctionReference sequence;

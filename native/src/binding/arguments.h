@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "odmoe/backend.h"
+#include "odmoe/emulation.h"
 #include "odmoe/expert.h"
 #include "odmoe/expert_load.h"
 #include "odmoe/model.h"
@@ -34,6 +35,7 @@ LoadRequest to_load_request(const Napi::Object& object);
 // null: none.
 std::optional<ExpertOrder> to_expert_order(const Napi::Value& value);
 CpuOptions to_cpu_options(const Napi::Object& object);
+Emulation to_emulation(const Napi::Object& object);
 
 // Views that are good as long as the array is alive.
 std::span<uint8_t> bytes_of(const Napi::Value& value);

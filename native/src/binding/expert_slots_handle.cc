@@ -99,7 +99,7 @@ Napi::Value ExpertSlotsHandle::execute(const Napi::CallbackInfo& info) {
       info.Env(), runtime()->device(), Thread::executor, {info[2].As<Napi::Object>(), info[3].As<Napi::Object>()},
       [slots = runtime(), call = ExpertSlots::Call(runtime(), slot, ExpertSlots::Call::Kind::execute), slot,
        rows = to_int(info[1]), hidden = bytes_of(info[2]), output = bytes_of(info[3])] {
-        return slots->execute(slot, rows, hidden, output);
+        return slots->execute(call, slot, rows, hidden, output);
       },
       [](Napi::Env env, double execute_ms) -> Napi::Value {
         Napi::Object object = Napi::Object::New(env);

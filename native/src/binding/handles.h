@@ -57,6 +57,7 @@ class PassHandle : public Handle<PassHandle, Pass> {
   Napi::Value combine(const Napi::CallbackInfo& info);
   Napi::Value forward(const Napi::CallbackInfo& info);
   Napi::Value logits(const Napi::CallbackInfo& info);
+  Napi::Value cancel(const Napi::CallbackInfo& info);
 
   // Those of the last begin: not collected while the pass may go on with them.
   Napi::ObjectReference sequences_;

@@ -37,7 +37,8 @@ Napi::Function PassHandle::define(Napi::Env env) {
   return DefineClass(env, "Pass",
                      {method_named<&PassHandle::begin>("begin"), method_named<&PassHandle::attend>("attend"),
                       method_named<&PassHandle::combine>("combine"), method_named<&PassHandle::forward>("forward"),
-                      method_named<&PassHandle::logits>("logits"), dispose_method()});
+                      method_named<&PassHandle::logits>("logits"), method_named<&PassHandle::cancel>("cancel"),
+                      dispose_method()});
 }
 
 Napi::Value PassHandle::begin(const Napi::CallbackInfo& info) {
@@ -88,7 +89,7 @@ Napi::Value PassHandle::forward(const Napi::CallbackInfo& info) {
   GateListener* const listening = listener.get();
   return call_async(
       info.Env(), runtime()->model()->device(), Thread::executor, {},
-      [pass = runtime(), call = Pass::Call(runtime()), completions = AddonData::of(info.Env()).completions, listening] {
+      [pass = runtime(), call = Pass::Call(runtime(), Pass::Call::Kind::forward), completions = AddonData::of(info.Env()).completions, listening] {
         pass->forward([&](int layer, const GateChoice& choice) {
           if (listening != nullptr) completions->deliver(std::make_unique<GateDecided>(*listening, layer, choice));
         });
@@ -105,6 +106,11 @@ Napi::Value PassHandle::logits(const Napi::CallbackInfo& info) {
       info.Env(), runtime()->model()->device(), Thread::executor, {},
       [pass = runtime(), call = Pass::Call(runtime()), rows = integers_of(info[0])] { return pass->logits(rows); },
       from_floats);
+}
+
+Napi::Value PassHandle::cancel(const Napi::CallbackInfo& info) {
+  runtime()->cancel();
+  return info.Env().Undefined();
 }
 
 }  // namespace odmoe

@@ -6,6 +6,7 @@
 
 #include "odmoe/error.h"
 #include "odmoe/float_environment.h"
+#include "odmoe/precise_timers.h"
 
 namespace odmoe {
 namespace {
@@ -17,6 +18,20 @@ const TensorSource& tensor_of(const ExpertSource& source, size_t tensor) {
 uint64_t fingerprint_of(const ExpertSource& source, Part part) {
   const TensorSource* const tensors[] = {&source.gate, &source.up, &source.down};
   return part_fingerprint(tensors, kExpertTensors, part);
+}
+
+uint64_t planned_bytes(const LoadTask& task) {
+  uint64_t bytes = 0;
+  for (const TensorPlan& plan : task.plans) {
+    for (const PlannedPiece& piece : plan.pieces) {
+      for (const Part part : kBothParts) {
+        if (part_plan(task.request, part).from == PartOrigin::entry) continue;
+        const IndexSpan ranges = piece.ranges[index_of(part)];
+        for (uint32_t i = ranges.begin; i < ranges.end; i++) bytes += plan.ranges[i].useful_end - plan.ranges[i].useful_begin;
+      }
+    }
+  }
+  return bytes;
 }
 
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
@@ -95,6 +110,7 @@ void ExpertLoader::load(int slot, ExpertMatrices& matrices, const ExpertSource& 
   for (size_t i = 0; i < kExpertTensors; i++) {
     plan_tensor(tensor_of(load.source, i), request, layout_.limits, entry_used, load.plans[i]);
   }
+  load.planned_bytes = planned_bytes(load);
   {
     const std::lock_guard lock(mutex_);
     begin_entries(load);
@@ -138,6 +154,7 @@ bool ExpertLoader::direct_io_refused() const {
 }
 
 void ExpertLoader::read_loop() {
+  use_precise_timers();
   bool after_idle = true;
   Lock lock(mutex_);
   while (true) {
@@ -203,11 +220,8 @@ void ExpertLoader::do_read(const ReadOperation& read, bool after_idle, Lock& loc
   }
   lock.lock();
   if (go.end > Clock::time_point{}) reads_changed_.wait_until(lock, go.end, [&load] { return load.stopping; });
-  load.running--;
   direct_io_refused_ = reader_.direct_refused();
   load.outcome.read_bytes += go.useful_bytes;
-  (read.part == Part::exponents ? load.outcome.exponent_read_ms : load.outcome.sign_mantissa_read_ms) +=
-      milliseconds_since(start);
   if (error != nullptr) {
     stop(load, error);
   } else if (go.finished) {
@@ -216,7 +230,19 @@ void ExpertLoader::do_read(const ReadOperation& read, bool after_idle, Lock& loc
   } else {
     position = go.position;
   }
+  if (error == nullptr) await_link(load, go.useful_bytes, lock);
+  (read.part == Part::exponents ? load.outcome.exponent_read_ms : load.outcome.sign_mantissa_read_ms) +=
+      milliseconds_since(start);
+  load.running--;
   settle_if_over(load, lock);
+}
+
+// What has been read is recovered meanwhile, as the time that a profiled device's load takes has recovering in it.
+void ExpertLoader::await_link(Load& load, uint64_t read_bytes, Lock& lock) {
+  if (read_bytes == 0) return;
+  const double share = static_cast<double>(read_bytes) / static_cast<double>(load.planned_bytes);
+  const std::optional<Clock::time_point> end = backend_->end_of_read(share, load.start);
+  if (end.has_value()) reads_changed_.wait_until(lock, *end, [&load] { return load.stopping; });
 }
 
 void ExpertLoader::do_piece(const PieceOperation& operation, PieceRecovery& recovery, Lock& lock) {

@@ -56,6 +56,7 @@ class ExpertLoader {
     LoadListener* listener = nullptr;
     Clock::time_point start;
     LoadOutcome outcome;
+    uint64_t planned_bytes = 0;  // to be read from storage
     std::exception_ptr error;
     int running = 0;  // operations
     bool active = false;
@@ -66,6 +67,7 @@ class ExpertLoader {
   void read_loop();
   void recover_loop(int thread);
   void do_read(const ReadOperation& read, bool after_idle, Lock& lock);
+  void await_link(Load& load, uint64_t read_bytes, Lock& lock);
   void do_piece(const PieceOperation& operation, PieceRecovery& recovery, Lock& lock);
 
   Load& load_at(int slot);

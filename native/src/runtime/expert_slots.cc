@@ -18,6 +18,11 @@ double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
+uint64_t counted_slot_bytes(const Backend& backend, const ExpertShape& shape, int max_rows, const LoaderOptions& loader) {
+  const uint64_t held = backend.held_bytes(Holding::slot);
+  return held > 0 ? held : expert_slot_bytes(backend, shape, max_rows, loader).slot_bytes;
+}
+
 }  // namespace
 
 ExpertSlotBytes expert_slot_bytes(const Backend& backend, const ExpertShape& shape, int max_rows,
@@ -36,7 +41,9 @@ ExpertSlots::ExpertSlots(std::shared_ptr<Device> device, const ExpertShape& shap
     : device_(std::move(device)),
       shape_(shape),
       max_rows_(max_rows),
-      slot_bytes_(expert_slot_bytes(*device_->backend(), shape, max_rows, loader).slot_bytes),
+      slot_bytes_(counted_slot_bytes(*device_->backend(), shape, max_rows, loader)),
+      held_slots_(device_->backend(), Holding::slot, count),
+      held_shared_(device_->backend(), Holding::slots_shared),
       activations_(device_->backend(), shape, max_rows),
       slots_(static_cast<size_t>(count)) {
   if (shape.format == WeightFormat::fixed4) {
@@ -109,7 +116,8 @@ void ExpertSlots::reorder(int index, const std::optional<ExpertOrder>& order) { 
 
 bool ExpertSlots::direct_io_refused() const { return loader_->direct_io_refused(); }
 
-double ExpertSlots::execute(int index, int rows, std::span<const uint8_t> hidden, std::span<uint8_t> output) {
+double ExpertSlots::execute(const Call& call, int index, int rows, std::span<const uint8_t> hidden,
+                            std::span<uint8_t> output) {
   Slot& slot = slot_at(index);
   const uint64_t row_bytes = float_bytes(shape_.hidden_size);
   if (rows < 1 || rows > max_rows_ || hidden.size() != static_cast<uint64_t>(rows) * row_bytes ||
@@ -119,6 +127,7 @@ double ExpertSlots::execute(int index, int rows, std::span<const uint8_t> hidden
   }
   const auto start = Clock::now();
   Backend& backend = *device_->backend();
+  backend.begin_work(call.asked());
   for (int done = 0; done < rows; done += activations_.rows) {
     const int n = std::min(activations_.rows, rows - done);
     const uint64_t offset = static_cast<uint64_t>(done) * row_bytes;
@@ -128,6 +137,8 @@ double ExpertSlots::execute(int index, int rows, std::span<const uint8_t> hidden
     run_experts(backend, {&run, 1}, activations_, activations_.output.floats(), activations_.input.floats());
     backend.copy_to_host(output.data() + offset, activations_.output.floats(), bytes);
   }
+  Interruption never;
+  backend.await_end(Work::expert, {&rows, 1}, never);
   return milliseconds_since(start);
 }
 

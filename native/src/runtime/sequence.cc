@@ -13,7 +13,7 @@ Sequence::Sequence(std::shared_ptr<Model> model)
     : model_(std::move(model)), layers_(static_cast<size_t>(model_->shape().layers)) {
   const auto blocks = static_cast<size_t>((model_->shape().max_positions + kAttentionChunk - 1) / kAttentionChunk);
   for (Layer& layer : layers_) {
-    layer.memory.resize(blocks);
+    layer.blocks.resize(blocks);
     layer.keys.resize(blocks);
     layer.values.resize(blocks);
   }
@@ -45,9 +45,11 @@ int Sequence::length() const {
 }
 
 void Sequence::reserve_block(Layer& layer, size_t block) {
-  if (!layer.memory[block].empty()) return;
-  layer.memory[block] = DeviceMemory(model_->device()->backend(), float_bytes(2 * block_floats()));
-  layer.keys[block] = layer.memory[block].floats();
+  if (!layer.blocks[block].memory.empty()) return;
+  const std::shared_ptr<Backend>& backend = model_->device()->backend();
+  Held held(backend, Holding::key_value_row, kAttentionChunk);
+  layer.blocks[block] = {DeviceMemory(backend, float_bytes(2 * block_floats())), std::move(held)};
+  layer.keys[block] = layer.blocks[block].memory.floats();
   layer.values[block] = layer.keys[block] + block_floats();
 }
 
@@ -58,13 +60,13 @@ void Sequence::reserve(int end) {
   try {
     for (Layer& layer : layers_) {
       for (size_t block = 0; block < blocks; block++) {
-        if (!layer.memory[block].empty()) continue;
+        if (!layer.blocks[block].memory.empty()) continue;
         reserve_block(layer, block);
         reserved.emplace_back(&layer, block);
       }
     }
   } catch (...) {
-    for (const auto& [layer, block] : reserved) layer->memory[block].reset();
+    for (const auto& [layer, block] : reserved) layer->blocks[block] = {};
     throw;
   }
 }

@@ -42,6 +42,7 @@ async function makePack(model: TestModel, codec: PackCodec): Promise<string> {
 export async function openReference(model: TestModel, prefillRows = 256): Promise<LocalEngine> {
   return LocalEngine.open(await packOf(model), {
     device: { backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 },
+    emulation: null,
     resident: null,
     shadow: null,
     prefillRows,

@@ -1,0 +1,59 @@
+import { InvalidArgumentError, type Command } from 'commander';
+import { parseWhole } from '../../cli/generation-flags.js';
+import { snakeCaseKeys } from '../../cli/output/snake-case.js';
+import { tableLines } from '../../cli/output/table.js';
+import { openModelSource } from '../../engine/loading/index.js';
+import { measureEmulation, type EmulationLateness } from './measure-emulation.js';
+
+interface BenchEmulationFlags {
+  count: number;
+  json: boolean;
+}
+
+/** `odmoe bench emulation`: how exactly this machine keeps a profiled device's time. */
+export function registerBenchEmulation(bench: Command): void {
+  bench
+    .command('emulation')
+    .description('how late waits, executes and loads of an emulated device end on this machine')
+    .argument('[model]', 'a pack, or a Hugging Face checkpoint directory, whose experts are used', 'models/demo')
+    .option('--count <n>', 'operations of each kind', parseCount, 200)
+    .option('--json', 'print one JSON array and nothing else', false)
+    .addHelpText(
+      'after',
+      `
+Each operation is timed in JavaScript, from the call until its promise has settled: lateness has the way there and back in it.
+"queued executes" are asked for together and counted together: they show whether lateness adds up. The processor's share is that of
+the whole process while the operations took their time; the arithmetic of the model is in it.
+
+Examples:
+  odmoe bench emulation
+  odmoe bench emulation ~/mixtral-pack --count 1000 --json`,
+    )
+    .action(async (model: string, flags: BenchEmulationFlags) => {
+      const lateness = await measureEmulation(await openModelSource(model), flags.count);
+      process.stdout.write(`${flags.json ? JSON.stringify(snakeCaseKeys(lateness)) : asTable(lateness)}\n`);
+    });
+}
+
+function asTable(lateness: readonly EmulationLateness[]): string {
+  const titles = ['operation', 'count', 'late p50 ms', 'p99 ms', 'worst ms', 'processor'];
+  const columns = titles.map((title, index) => ({
+    title,
+    align: index === 0 ? ('left' as const) : ('right' as const),
+  }));
+  const rows = lateness.map(({ operation, count, p50Ms, p99Ms, worstMs, processorShare }) => [
+    operation,
+    String(count),
+    p50Ms.toFixed(3),
+    p99Ms.toFixed(3),
+    worstMs.toFixed(3),
+    `${(processorShare * 100).toFixed(1)} %`,
+  ]);
+  return tableLines(columns, rows).join('\n');
+}
+
+function parseCount(value: string): number {
+  const number = parseWhole(value);
+  if (number > 0) return number;
+  throw new InvalidArgumentError('It must be 1 or more.');
+}

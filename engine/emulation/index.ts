@@ -1,0 +1,1 @@
+export { openNodeDevice, openRoleDevice, type NodeDevice } from './open-node-device.js';

@@ -1,0 +1,74 @@
+import type { DraftToken } from '../../shared/rpc/messages.js';
+
+/** Drafts kept at a time; shadow runs ahead through one pass at most. */
+export const MAX_KEPT_DRAFTS = 64;
+
+/** What a draft turned out to be once main has sampled its position; 'none': there was no draft. */
+export type DraftVerdict = 'right' | 'wrong' | 'none';
+
+/** Drafts that a pass can use. */
+export interface FollowingDrafts {
+  /** Of the positions behind the pass's first, in order, without a gap. */
+  tokenIds: number[];
+  /** Shadow plans the position behind them for a later pass: no more are to come for this one. */
+  complete: boolean;
+}
+
+/**
+ * Shadow's drafts for one sequence, by position. A draft stands on all tokens before it: when one of them proves wrong, the branch
+ * grows by one and nothing of an older branch counts any more (proto/odmoe/v1/shadow.proto).
+ */
+export class DraftBook {
+  private readonly drafts = new Map<number, DraftToken>();
+  private wrongDrafts = 0;
+
+  /** Drafts that proved wrong so far. */
+  get branch(): number {
+    return this.wrongDrafts;
+  }
+
+  /** False: it is of an older branch, of a position that main has passed, or too far ahead. `next`: the position whose token main samples next. */
+  arrive(draft: DraftToken, next: number): boolean {
+    if (draft.branch !== this.wrongDrafts) return false;
+    if (draft.position < next || draft.position >= next + MAX_KEPT_DRAFTS) return false;
+    this.drafts.set(draft.position, draft);
+    return true;
+  }
+
+  /** Main's token at `position` is known. */
+  settle(position: number, tokenId: number): DraftVerdict {
+    const draft = this.drafts.get(position);
+    for (const known of [...this.drafts.keys()]) if (known <= position) this.drafts.delete(known);
+    if (draft === undefined) return 'none';
+    if (draft.tokenId === tokenId) return 'right';
+    this.provedWrong();
+    return 'wrong';
+  }
+
+  /** A draft that a pass ran was not what main sampled: what stands on it is void. */
+  provedWrong(): void {
+    this.wrongDrafts += 1;
+    this.drafts.clear();
+  }
+
+  /** Shadow starts again at `position`. */
+  restart(position: number): void {
+    for (const known of [...this.drafts.keys()]) if (known >= position) this.drafts.delete(known);
+  }
+
+  clear(): void {
+    this.drafts.clear();
+  }
+
+  /** For a pass that begins at `position`, whose token is known; at most `limit` of them. */
+  following(position: number, limit: number): FollowingDrafts {
+    const tokenIds: number[] = [];
+    for (let next = position + 1; tokenIds.length < limit; next++) {
+      const draft = this.drafts.get(next);
+      if (draft === undefined) return { tokenIds, complete: false };
+      if (draft.passPosition > position) return { tokenIds, complete: true };
+      tokenIds.push(draft.tokenId);
+    }
+    return { tokenIds, complete: true };
+  }
+}

@@ -1,0 +1,77 @@
+import { MAX_DRAFT_ROWS, chooseDraftRows, type DraftCosts } from '../../shared/drafting/index.js';
+
+/** Drafts over which acceptance is averaged, shadow's positions over which their time is, and passes over which a layer's is. */
+export const ACCEPTANCE_WINDOW = 64;
+export const SHADOW_TOKEN_WINDOW = 32;
+export const PASS_WINDOW = 32;
+
+/** Before any draft has been verified. */
+const ASSUMED_ACCEPTANCE = 0.75;
+/** What a further row costs of a layer, while all passes had equally many rows. */
+const ASSUMED_ROW_SHARE = 1 / 8;
+
+/** What main knows of its cluster without measuring it by passes. */
+export type ClusterCosts = Omit<DraftCosts, 'acceptance' | 'layerMs' | 'layerRowMs' | 'shadowTokenMs'>;
+
+/** Measures, over all sequences, what chooseDraftRows needs. Moving averages: text and load change. */
+export class DraftCostMeter {
+  private acceptance: number | null = null;
+  private shadowTokenMs: number | null = null;
+  private readonly passes: { rows: number; layerMs: number }[] = [];
+
+  /** A draft of shadow whose position main has sampled. */
+  drafted(right: boolean): void {
+    this.acceptance = moved(this.acceptance ?? ASSUMED_ACCEPTANCE, right ? 1 : 0, ACCEPTANCE_WINDOW);
+  }
+
+  shadowRan(runUs: number): void {
+    const ms = runUs / 1000;
+    this.shadowTokenMs = moved(this.shadowTokenMs ?? ms, ms, SHADOW_TOKEN_WINDOW);
+  }
+
+  /** `layersMs`: its layers together, waits for loads left out. */
+  passed(rows: number, layers: number, layersMs: number): void {
+    this.passes.push({ rows, layerMs: layersMs / layers });
+    if (this.passes.length > PASS_WINDOW) this.passes.shift();
+  }
+
+  /** Rows that the next pass should have, at most MAX_DRAFT_ROWS; 1 until a pass has been measured. */
+  rows(cluster: ClusterCosts): number {
+    const costs = this.costs(cluster);
+    return costs === null ? 1 : chooseDraftRows(costs, MAX_DRAFT_ROWS);
+  }
+
+  /** Null: no pass has been measured. */
+  costs(cluster: ClusterCosts): DraftCosts | null {
+    if (this.passes.length === 0) return null;
+    return {
+      ...cluster,
+      ...fitLayer(this.passes),
+      acceptance: this.acceptance ?? ASSUMED_ACCEPTANCE,
+      shadowTokenMs: this.shadowTokenMs ?? 0,
+    };
+  }
+}
+
+function moved(mean: number, value: number, window: number): number {
+  return mean + (value - mean) / window;
+}
+
+/** The straight line through layers' times over rows - 1 (least squares) whose slope is not below 0. */
+function fitLayer(passes: readonly { rows: number; layerMs: number }[]): { layerMs: number; layerRowMs: number } {
+  const meanRows = passes.reduce((sum, { rows }) => sum + rows - 1, 0) / passes.length;
+  const meanMs = passes.reduce((sum, { layerMs }) => sum + layerMs, 0) / passes.length;
+  let rowsSquared = 0;
+  let product = 0;
+  for (const { rows, layerMs } of passes) {
+    rowsSquared += (rows - 1 - meanRows) ** 2;
+    product += (rows - 1 - meanRows) * (layerMs - meanMs);
+  }
+  const assumedMs = meanMs / (1 + ASSUMED_ROW_SHARE * meanRows);
+  if (rowsSquared === 0) return { layerMs: assumedMs, layerRowMs: ASSUMED_ROW_SHARE * assumedMs };
+  const slopeMs = Math.max(0, product / rowsSquared);
+  const interceptMs = meanMs - slopeMs * meanRows;
+  // A line that would make the first row free says that the passes differed in something else.
+  if (interceptMs <= 0) return { layerMs: assumedMs, layerRowMs: ASSUMED_ROW_SHARE * assumedMs };
+  return { layerMs: interceptMs, layerRowMs: slopeMs };
+}

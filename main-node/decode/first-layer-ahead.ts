@@ -1,0 +1,77 @@
+import { firstLayerWorkers } from '../../shared/placement/index.js';
+import type { Placement, Prediction, Release } from '../../shared/rpc/messages.js';
+import { toldByPrediction } from './told-by-prediction.js';
+
+/** What is needed of a roster and its links. */
+export interface AheadTargets {
+  readonly placement: Placement | null;
+  worker(id: string): { sendPrediction(prediction: Prediction): void; sendRelease(release: Release): void } | null;
+}
+
+const FIRST_LAYER = 0;
+
+/**
+ * The first layer of the next token, loaded before its token is known: towards the end of a token workers have nothing left to
+ * load, and with an expert of the first layer in each of them the next token need not wait for any (docs/architecture.md). A worker is
+ * told as soon as all predictions of the token are there and none is left for it, since its only slot may be needed until then.
+ * Used where experts are spread over all workers and shadow does not run ahead.
+ */
+export class FirstLayerAhead {
+  private told: { placement: Placement; position: number; workers: Map<number, string> } | null = null;
+
+  /** `lastPosition`: the last that this answer can run. */
+  constructor(
+    private readonly sequence: number,
+    private readonly lastPosition: number,
+    private readonly targets: AheadTargets,
+  ) {}
+
+  /** A gate of the token at `position` has spoken. `upcoming`: the predictions for all layers behind it; null: some are not there. */
+  afterGate(position: number, upcoming: readonly Prediction[] | null): void {
+    const { placement } = this.targets;
+    if (placement === null || upcoming === null || position >= this.lastPosition) return;
+    const next = position + 1;
+    if (this.told?.position !== next || this.told.placement.epoch !== placement.epoch) {
+      this.told = { placement, position: next, workers: new Map() };
+    }
+    const busy = new Set(
+      upcoming.flatMap((prediction) => [...(toldByPrediction(placement, prediction)?.values() ?? [])]),
+    );
+    for (const [expert, workerId] of firstLayerWorkers(placement)) {
+      if (busy.has(workerId) || this.told.workers.has(expert)) continue;
+      this.told.workers.set(expert, workerId);
+      this.targets.worker(workerId)?.sendPrediction({
+        ...{ epoch: placement.epoch, sequence: this.sequence, position: next, layer: FIRST_LAYER },
+        ...{ experts: [expert], workers: [], restart: false },
+      });
+    }
+  }
+
+  /**
+   * The gate of the first layer has spoken at `position`. Returns who has been told of which expert, with what shadow predicted
+   * (`predicted`), for matchExperts to release what is not wanted; where shadow has told another worker of an expert, this
+   * one's is released here. Null: nobody was told anything.
+   */
+  merge(
+    placement: Placement,
+    position: number,
+    predicted: ReadonlyMap<number, string> | null,
+  ): ReadonlyMap<number, string> | null {
+    const told = this.told;
+    if (told?.position !== position || told.placement.epoch !== placement.epoch) return predicted;
+    this.told = null;
+    const merged = new Map([...told.workers, ...(predicted ?? [])]);
+    for (const [expert, workerId] of told.workers) {
+      if (merged.get(expert) === workerId) continue;
+      const release = {
+        epoch: placement.epoch,
+        sequence: this.sequence,
+        position,
+        layer: FIRST_LAYER,
+        experts: [expert],
+      };
+      this.targets.worker(workerId)?.sendRelease(release);
+    }
+    return merged;
+  }
+}

@@ -1,0 +1,71 @@
+import { assignPredictedExperts } from '../../shared/placement/index.js';
+import type { Placement, Prediction } from '../../shared/rpc/messages.js';
+import { counterRandom } from '../../shared/sampling/index.js';
+
+/** What is needed of a roster and its links. */
+export interface PrefetchTargets {
+  readonly placement: Placement | null;
+  worker(id: string): { sendPrediction(prediction: Prediction): void } | null;
+}
+
+/** `count` distinct experts of `experts`, by (sequence, position, layer) and nothing else; at most all. Each set is as likely as any other. */
+export function randomExperts(
+  place: { sequence: number; position: number; layer: number },
+  shape: { layers: number; experts: number },
+  count: number,
+): number[] {
+  const draws = Math.min(count, shape.experts);
+  const first = (place.position * shape.layers + place.layer) * draws;
+  const left = Array.from({ length: shape.experts }, (_, expert) => expert);
+  return Array.from({ length: draws }, (_, draw) => {
+    const index = Math.floor(counterRandom(place.sequence, first + draw) * left.length);
+    return left.splice(index, 1)[0] as number;
+  });
+}
+
+/**
+ * The ablation of OD-MoE figure 8 in which nothing is predicted: as soon as a group has run its layer, it loads random experts for its
+ * next one, `groups` layers ahead, in the next token if need be.
+ */
+export class RandomPrefetch {
+  /** `lastPosition`: the last that this answer can run. `onPrediction` is told what the workers are. */
+  constructor(
+    private readonly sequence: number,
+    private readonly lastPosition: number,
+    private readonly targets: PrefetchTargets,
+    private readonly onPrediction: (prediction: Prediction) => void,
+  ) {}
+
+  /** Before the first token: each group's first layer. */
+  begin(position: number): void {
+    const groups = this.targets.placement?.groups.length ?? 0;
+    for (let layer = 0; layer < groups; layer++) this.tell(position, layer);
+  }
+
+  layerDone(position: number, layer: number): void {
+    this.tell(position, layer + (this.targets.placement?.groups.length ?? 0));
+  }
+
+  /** `layer` may lie in a later token than that of `position`. */
+  private tell(position: number, layer: number): void {
+    const { placement } = this.targets;
+    if (placement === null) return;
+    const { epoch, layers, experts, expertsPerToken } = placement;
+    const place = {
+      sequence: this.sequence,
+      position: position + Math.floor(layer / layers),
+      layer: layer % layers,
+    };
+    if (place.position > this.lastPosition) return;
+    const chosen = randomExperts(place, { layers, experts }, expertsPerToken);
+    const byWorker = new Map<string, number[]>();
+    for (const [expert, workerId] of assignPredictedExperts(placement, place.layer, chosen)) {
+      byWorker.set(workerId, [...(byWorker.get(workerId) ?? []), expert]);
+    }
+    const prediction = { ...place, epoch, workers: [], restart: false };
+    this.onPrediction({ ...prediction, experts: chosen });
+    for (const [workerId, ofWorker] of byWorker) {
+      this.targets.worker(workerId)?.sendPrediction({ ...prediction, experts: ofWorker });
+    }
+  }
+}

@@ -1,0 +1,138 @@
+import type { DraftToken } from '../../shared/rpc/messages.js';
+import { DraftBook, type FollowingDrafts } from './draft-book.js';
+import type { DraftCostMeter } from './draft-costs.js';
+import { MAX_SILENT_WAITS, draftWaitMs } from './draft-wait.js';
+
+export interface DraftingOptions {
+  /** 1: main's own token only. */
+  rows: number | 'auto';
+  optimistic: boolean;
+  promptTokens: number;
+  /** The last that the answer can run: of its last token nothing is wanted but the token. */
+  lastPosition: number;
+}
+
+/** What a finished pass leaves: its tokens, and the logits after each. */
+interface VerifiedPass {
+  position: number;
+  tokenIds: readonly number[];
+  logits: readonly Float32Array[];
+}
+
+/**
+ * Verified drafts of one sequence: which drafts a pass runs behind main's token, and which logits it has kept for tokens that prove
+ * right. main samples every position from its own logits, so drafts decide how fast an answer is and nothing else.
+ */
+export class SequenceDrafting {
+  /** Of the passes so far: rows that were drafts, and those of them that main sampled, too. */
+  readonly counts = { proposed: 0, accepted: 0 };
+  private readonly book = new DraftBook();
+  private pass: VerifiedPass | null = null;
+  private nextPosition: number;
+  private heardMs = 0;
+  private silentWaits = 0;
+  private onHeard: (() => void) | null = null;
+
+  constructor(
+    private readonly options: DraftingOptions,
+    private readonly meter: DraftCostMeter,
+    /** Asked where rows are 'auto'. */
+    private readonly rowsThatPay: () => number,
+    private readonly now: () => number,
+  ) {
+    this.nextPosition = options.promptTokens;
+  }
+
+  get branch(): number {
+    return this.book.branch;
+  }
+
+  arrive(draft: DraftToken): void {
+    this.meter.shadowRan(draft.runUs);
+    if (!this.book.arrive(draft, this.nextPosition)) return;
+    this.silentWaits = 0;
+    this.heardMs = this.now();
+    this.onHeard?.();
+  }
+
+  restart(position: number): void {
+    this.book.restart(position);
+  }
+
+  /** Another shadow has begun the sequence. */
+  forgetDrafts(): void {
+    this.book.clear();
+    this.silentWaits = 0;
+  }
+
+  /** main has sampled `tokenId` at `position`. Returns the logits after it where the last pass has run just that; null: a pass is due. */
+  settle(position: number, tokenId: number): Float32Array | null {
+    this.nextPosition = position + 1;
+    const verdict = this.book.settle(position, tokenId);
+    if (verdict !== 'none') this.meter.drafted(verdict === 'right');
+    const { pass } = this;
+    const row = position - (pass?.position ?? position);
+    const logits = pass?.tokenIds[row] === tokenId ? pass.logits[row] : undefined;
+    if (logits !== undefined) {
+      this.counts.accepted += 1;
+      return logits;
+    }
+    const wasRun = pass !== null && row < pass.tokenIds.length;
+    if (wasRun && verdict !== 'wrong') this.book.provedWrong();
+    this.pass = null;
+    return null;
+  }
+
+  /** Rows that a pass at `position` should have. */
+  rowsAt(position: number): number {
+    const { rows, optimistic, lastPosition } = this.options;
+    if (rows === 1 || (!optimistic && this.silentWaits >= MAX_SILENT_WAITS)) return 1;
+    const wanted = rows === 'auto' ? this.rowsThatPay() : rows;
+    return Math.max(1, Math.min(wanted, lastPosition - position + 1));
+  }
+
+  /** Waits until the drafts of a pass at `position` are there, or are not to be expected (draftWaitMs). */
+  async wait(position: number, wantedRows: number, shadowFollows: () => boolean, signal: AbortSignal): Promise<void> {
+    const begunMs = this.now();
+    this.heardMs = begunMs;
+    for (;;) {
+      const { tokenIds, complete } = this.book.following(position, wantedRows - 1);
+      const nowMs = this.now();
+      const limitMs = draftWaitMs({
+        ...{ wantedRows, readyRows: tokenIds.length + 1, complete, shadowFollows: shadowFollows() },
+        ...{ waitedMs: nowMs - begunMs, silentMs: nowMs - this.heardMs },
+      });
+      if (limitMs === null || signal.aborted) {
+        if (!complete && tokenIds.length === 0) this.silentWaits += 1;
+        return;
+      }
+      await this.heard(limitMs, signal);
+    }
+  }
+
+  /** Drafts for a pass at `position`, of at most `rows` rows with its own token. */
+  following(position: number, rows: number): FollowingDrafts {
+    return this.book.following(position, rows - 1);
+  }
+
+  passed(pass: VerifiedPass): void {
+    this.pass = pass;
+    this.counts.proposed += pass.tokenIds.length - 1;
+  }
+
+  /** Resolves when a draft comes, after limitMs, or on abort. */
+  private async heard(limitMs: number, signal: AbortSignal): Promise<void> {
+    await new Promise<void>((resolve) => {
+      const done = (): void => {
+        clearTimeout(timer);
+        signal.removeEventListener('abort', done);
+        this.onHeard = null;
+        resolve();
+      };
+      const timer = setTimeout(done, limitMs);
+      signal.addEventListener('abort', done);
+      this.onHeard = done;
+      if (signal.aborted) done();
+    });
+  }
+}

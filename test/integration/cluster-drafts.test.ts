@@ -1,0 +1,178 @@
+import assert from 'node:assert/strict';
+import type { LocalEngine } from '../../engine/generation/index.js';
+import type { RpcServer } from '../../shared/rpc/index.js';
+import type { AlignToken, BeginSequence, GenerateRequest } from '../../shared/rpc/messages.js';
+import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from './harness/answers.js';
+import { TestCluster, stopCluster } from './harness/test-cluster.js';
+import { openReference } from './harness/test-models.js';
+import { joinScriptedShadow, type ShadowStream } from './shadow/scripted-shadow.js';
+
+const WORKERS = 3;
+const TOKENS = 20;
+const PROMPT = [1, 17, 250, 3, 88, 120, 9];
+const REQUESTS: GenerateRequest[] = [
+  requestFor(PROMPT, { maxTokens: TOKENS, logprobs: 300 }),
+  requestFor(PROMPT, {
+    ...{ maxTokens: TOKENS, logprobs: 300 },
+    sampling: { temperature: 1, topK: 0, topP: 0.95, minP: 0, repetitionPenalty: 1.2, seed: 5 },
+  }),
+];
+
+/** The token that a draft of a position has, given the right one. */
+type Guess = (position: number, right: number) => number;
+
+describe('drafts of a shadow that is scripted', () => {
+  let reference: LocalEngine;
+  const expected: CollectedAnswer[] = [];
+  let cluster: TestCluster;
+  let shadow: RpcServer | null = null;
+
+  before(async () => {
+    reference = await openReference('tiny');
+    for (const request of REQUESTS) {
+      expected.push(await collect(reference.generate(request, new AbortController().signal)));
+    }
+  });
+
+  after(() => {
+    reference.dispose();
+  });
+
+  afterEach(async function () {
+    await stopCluster(this, cluster);
+    await shadow?.stop();
+    shadow = null;
+  });
+
+  /**
+   * A shadow that knows the answers and drafts a pass's positions: those of the next pass as soon as one begins when it is optimistic,
+   * else those behind a token that begins none yet.
+   */
+  function drafter(optimistic: boolean, guess: Guess, heard: AlignToken[]) {
+    let answer: number[] = [];
+    const draft = (stream: ShadowStream, token: AlignToken, position: number, passPosition: number): void => {
+      const right = answer[position - PROMPT.length];
+      if (right === undefined) return;
+      const { epoch, sequence, branch } = token;
+      const tokenId = guess(position, right);
+      stream.send({ kind: 'draft', draft: { epoch, sequence, position, tokenId, branch, passPosition, runUs: 100 } });
+    };
+    return {
+      onBegin: (_stream: ShadowStream, begin: BeginSequence): void => {
+        const isGreedy = begin.sampling?.temperature === 0;
+        answer = (expected[isGreedy ? 0 : 1] as CollectedAnswer).tokens.map(({ tokenId }) => tokenId);
+      },
+      onToken: (stream: ShadowStream, token: AlignToken): void => {
+        heard.push(token);
+        const { position, rows, nextRows } = token;
+        const begins = optimistic ? position + rows : position + 1;
+        if (optimistic ? rows === 0 : rows !== 0) return;
+        const passPosition = optimistic ? position + rows : position;
+        for (let next = begins; next < passPosition + nextRows; next++) draft(stream, token, next, passPosition);
+      },
+    };
+  }
+
+  async function answersWith(
+    drafting: { optimistic: boolean; rows: number | 'auto' },
+    guess: Guess,
+    heard: AlignToken[] = [],
+  ): Promise<CollectedAnswer[]> {
+    cluster = await TestCluster.start({ workers: WORKERS, main: { drafting } });
+    shadow = await joinScriptedShadow(cluster, WORKERS, drafter(drafting.optimistic, guess, heard));
+    const answers: CollectedAnswer[] = [];
+    for (const request of REQUESTS) answers.push(await cluster.ask(request));
+    answers.forEach((answer, index) => {
+      assertSameAnswer(answer, expected[index] as CollectedAnswer);
+    });
+    return answers;
+  }
+
+  for (const optimistic of [true, false]) {
+    const when = optimistic ? 'ahead of the token' : 'behind the token';
+
+    it(`${when}, always right: a pass yields all its rows, and none is beyond the answer`, async () => {
+      const heard: AlignToken[] = [];
+      const answers = await answersWith({ optimistic, rows: 4 }, (_position, right) => right, heard);
+      for (const { finished } of answers) {
+        assert.ok(finished.drafts !== null && finished.drafts.proposed > 0);
+        if (!optimistic) {
+          assert.deepEqual(finished.drafts, { proposed: 14, accepted: 14 }, '19 positions in passes of 4, 4, 4, 4, 3');
+          assert.deepEqual(finished.sep?.activatedByIteration.length, 5);
+        }
+        assert.equal(finished.drafts.accepted, finished.drafts.proposed);
+      }
+      assert.ok(heard.every(({ position, rows }) => position + rows < PROMPT.length + TOKENS));
+      assert.ok(heard.every(({ branch }) => branch === 0));
+    });
+
+    it(`${when}, wrong at every third position: these begin new passes`, async () => {
+      const heard: AlignToken[] = [];
+      const wrongThird: Guess = (position, right) => (position % 3 === 0 ? (right + 1) % 300 : right);
+      const answers = await answersWith({ optimistic, rows: 4 }, wrongThird, heard);
+      for (const { finished } of answers) {
+        assert.ok(finished.drafts !== null && finished.drafts.accepted > 0);
+        assert.ok(finished.drafts.accepted < finished.drafts.proposed);
+      }
+      assert.ok(heard.some(({ branch }) => branch > 2));
+    });
+
+    it(`${when}, nonsense: the answer is as without it`, async () => {
+      const answers = await answersWith({ optimistic, rows: 8 }, (position) => (position * 31) % 300);
+      for (const { finished } of answers) assert.ok((finished.drafts?.accepted ?? TOKENS) < TOKENS / 2);
+    });
+
+    it(`${when}, as many as pay`, async () => {
+      const answers = await answersWith({ optimistic, rows: 'auto' }, (_position, right) => right);
+      assert.ok(answers.every(({ finished }) => finished.drafts !== null));
+    });
+  }
+
+  it('never come: main waits a little, then no more', async () => {
+    cluster = await TestCluster.start({ workers: WORKERS, main: { drafting: { optimistic: false, rows: 4 } } });
+    const heard: AlignToken[] = [];
+    shadow = await joinScriptedShadow(cluster, WORKERS, { onToken: (_stream, token) => void heard.push(token) });
+    const answer = await cluster.ask(REQUESTS[0] as GenerateRequest);
+    assertSameAnswer(answer, expected[0] as CollectedAnswer);
+    assert.deepEqual(answer.finished.drafts, { proposed: 0, accepted: 0 });
+    assert.equal(heard.filter(({ rows }) => rows === 0).length, 2);
+  });
+
+  it('come out of order, twice, of other branches and passes: the answer is as without them', async () => {
+    cluster = await TestCluster.start({ workers: WORKERS, main: { drafting: { optimistic: true, rows: 8 } } });
+    shadow = await joinScriptedShadow(cluster, WORKERS, {
+      onToken: (stream, { epoch, sequence, position, branch }) => {
+        const place = { epoch, sequence, runUs: 2 ** 32 - 1 };
+        for (const ahead of [9, 1, 3, 2, 2, 1_000_000]) {
+          for (const other of [branch + 1, branch, 0]) {
+            const draft = { ...place, position: position + ahead, tokenId: (ahead * 7) % 300, branch: other };
+            stream.send({ kind: 'draft', draft: { ...draft, passPosition: position + (ahead % 3) } });
+          }
+        }
+        stream.send({
+          kind: 'prediction',
+          prediction: { epoch, sequence, position: position + 2, layer: 0, experts: [], workers: [], restart: true },
+        });
+        stream.send({
+          kind: 'prediction',
+          prediction: {
+            epoch,
+            sequence,
+            position: position + 1,
+            layer: 1,
+            experts: [1, 2],
+            workers: [0, 99],
+            restart: false,
+          },
+        });
+        stream.send({
+          kind: 'draft',
+          draft: { ...place, sequence: 4711, position, tokenId: 1, branch, passPosition: 0 },
+        });
+      },
+    });
+    for (const [index, request] of REQUESTS.entries()) {
+      assertSameAnswer(await cluster.ask(request), expected[index] as CollectedAnswer);
+    }
+  });
+});

@@ -1,0 +1,63 @@
+import assert from 'node:assert/strict';
+import { DraftBook, MAX_KEPT_DRAFTS } from '../../main-node/decode/draft-book.js';
+import type { DraftToken } from '../../shared/rpc/messages.js';
+
+const draft = (position: number, tokenId: number, changes: Partial<DraftToken> = {}): DraftToken => ({
+  ...{ epoch: 1, sequence: 7, position, tokenId, branch: 0, passPosition: 10, runUs: 1000 },
+  ...changes,
+});
+
+describe('main: the book of drafts', () => {
+  it('has the drafts behind a position, without a gap, as many as are wanted', () => {
+    const book = new DraftBook();
+    for (const position of [11, 12, 14]) assert.equal(book.arrive(draft(position, position * 10), 10), true);
+    assert.deepEqual(book.following(10, 8), { tokenIds: [110, 120], complete: false });
+    assert.deepEqual(book.following(10, 1), { tokenIds: [110], complete: true });
+    assert.deepEqual(book.following(12, 8), { tokenIds: [], complete: false });
+    book.arrive(draft(13, 130), 10);
+    assert.deepEqual(book.following(10, 8).tokenIds, [110, 120, 130, 140]);
+  });
+
+  it('leaves drafts that shadow means for a later pass to that pass', () => {
+    const book = new DraftBook();
+    book.arrive(draft(11, 1), 10);
+    book.arrive(draft(12, 2, { passPosition: 12 }), 10);
+    book.arrive(draft(13, 3, { passPosition: 12 }), 10);
+    assert.deepEqual(book.following(10, 8), { tokenIds: [1], complete: true });
+    // Main began with fewer rows: what was meant for the pass before serves this one.
+    assert.deepEqual(book.following(12, 8), { tokenIds: [3], complete: false });
+  });
+
+  it('settles each position once and forgets what stands on a wrong draft', () => {
+    const book = new DraftBook();
+    for (const position of [11, 12, 13]) book.arrive(draft(position, position), 10);
+    assert.equal(book.settle(10, 5), 'none');
+    assert.equal(book.settle(11, 11), 'right');
+    assert.equal(book.settle(11, 11), 'none');
+    assert.equal(book.branch, 0);
+    assert.equal(book.settle(12, 99), 'wrong');
+    assert.equal(book.branch, 1);
+    assert.deepEqual(book.following(12, 8).tokenIds, []);
+  });
+
+  it('does not listen to an older branch, nor to the past, nor without bound', () => {
+    const book = new DraftBook();
+    book.provedWrong();
+    assert.equal(book.arrive(draft(11, 1), 10), false);
+    assert.equal(book.arrive(draft(11, 1, { branch: 1 }), 10), true);
+    assert.equal(book.arrive(draft(9, 1, { branch: 1 }), 10), false);
+    assert.equal(book.arrive(draft(10 + MAX_KEPT_DRAFTS, 1, { branch: 1 }), 10), false);
+    assert.equal(book.arrive(draft(9 + MAX_KEPT_DRAFTS, 1, { branch: 1 }), 10), true);
+  });
+
+  it('drops what shadow takes back, and takes what it sends instead', () => {
+    const book = new DraftBook();
+    for (const position of [11, 12, 13]) book.arrive(draft(position, position), 10);
+    book.restart(12);
+    assert.deepEqual(book.following(10, 8).tokenIds, [11]);
+    book.arrive(draft(12, 50), 10);
+    assert.deepEqual(book.following(10, 8).tokenIds, [11, 50]);
+    book.clear();
+    assert.deepEqual(book.following(10, 8).tokenIds, []);
+  });
+});

@@ -1,0 +1,169 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { activatedExperts } from '../../main-node/decode/activated-experts.js';
+import { FirstLayerAhead } from '../../main-node/decode/first-layer-ahead.js';
+import { RandomPrefetch, randomExperts } from '../../main-node/decode/random-prefetch.js';
+import { toldByPrediction } from '../../main-node/decode/told-by-prediction.js';
+import { assignPredictedExperts, planPlacement } from '../../shared/placement/index.js';
+import type { Placement, Prediction, Release } from '../../shared/rpc/messages.js';
+
+const LAYERS = 4;
+const EXPERTS = 8;
+
+function placementOf(workers: number, epoch = 1): Placement {
+  return planPlacement({
+    epoch,
+    workers: Array.from({ length: workers }, (_, index) => ({ id: `w${index}`, address: '', slots: 1 })),
+    ...{ layers: LAYERS, experts: EXPERTS, expertsPerToken: 2, groupSize: 'auto' },
+  });
+}
+
+const predicted = (position: number, layer: number, experts: number[], workers: number[]): Prediction => ({
+  ...{ epoch: 1, sequence: 7, position, layer, experts, workers, restart: false },
+});
+
+/** Workers that note what they are told: "worker position/layer experts". */
+class Targets {
+  readonly predictions: string[] = [];
+  readonly releases: string[] = [];
+
+  constructor(public placement: Placement | null) {}
+
+  worker(id: string) {
+    const note = ({ position, layer, experts }: Prediction | Release) => `${id} ${position}/${layer} ${experts.join()}`;
+    return {
+      sendPrediction: (prediction: Prediction) => void this.predictions.push(note(prediction)),
+      sendRelease: (release: Release) => void this.releases.push(note(release)),
+    };
+  }
+}
+
+describe('main: experts that a pass activates', () => {
+  it('come once each, with every row and rank that chose them', () => {
+    const k = 2;
+    const rowsOf = fc.array(fc.uniqueArray(fc.nat(7), { minLength: k, maxLength: k }), { minLength: 1, maxLength: 16 });
+    fc.assert(
+      fc.property(rowsOf, (rows) => {
+        const activated = activatedExperts(Int32Array.from(rows.flat()), k);
+        assert.deepEqual([...activated.keys()], [...new Set(rows.flat())]);
+        const found = [...activated].flatMap(([expert, chosen]) =>
+          chosen.map(({ row, rank }) => [row * k + rank, expert] as const),
+        );
+        assert.deepEqual(
+          found.sort(([left], [right]) => left - right).map(([, expert]) => expert),
+          rows.flat(),
+        );
+      }),
+    );
+  });
+});
+
+describe('main: who a prediction has told', () => {
+  it('is nobody under another placement, or where it names workers that are not there', () => {
+    const placement = placementOf(4);
+    assert.deepEqual(
+      toldByPrediction(placement, predicted(3, 0, [1, 2], [3, 0])),
+      new Map([
+        [1, 'w3'],
+        [2, 'w0'],
+      ]),
+    );
+    assert.deepEqual(
+      toldByPrediction(placement, predicted(3, 0, [1, 2], [])),
+      assignPredictedExperts(placement, 0, [1, 2]),
+    );
+    assert.equal(toldByPrediction(placement, predicted(3, 0, [1, 2], [3, 4])), null);
+    assert.equal(toldByPrediction(placementOf(4, 2), predicted(3, 0, [1, 2], [3, 0])), null);
+    assert.equal(toldByPrediction(placement, null), null);
+  });
+});
+
+describe('main: the first layer ahead', () => {
+  it('tells workers one expert each, once nothing of the token is left for them', () => {
+    const targets = new Targets(placementOf(4));
+    const ahead = new FirstLayerAhead(7, 20, targets);
+    ahead.afterGate(10, null);
+    assert.deepEqual(targets.predictions, []);
+    ahead.afterGate(10, [predicted(10, 2, [4, 5], [0, 1]), predicted(10, 3, [1, 2], [2, 0])]);
+    assert.deepEqual(targets.predictions, ['w3 11/0 3']);
+    ahead.afterGate(10, [predicted(10, 3, [1, 2], [2, 0])]);
+    assert.deepEqual(targets.predictions.slice(1), ['w1 11/0 1']);
+    ahead.afterGate(10, []);
+    assert.deepEqual(targets.predictions.slice(2), ['w0 11/0 0', 'w2 11/0 2']);
+    assert.deepEqual(
+      ahead.merge(placementOf(4), 11, new Map([[6, 'w1']])),
+      new Map([
+        [0, 'w0'],
+        [1, 'w1'],
+        [2, 'w2'],
+        [3, 'w3'],
+        [6, 'w1'],
+      ]),
+    );
+    assert.deepEqual(targets.releases, []);
+  });
+
+  it('releases an expert where shadow has told another worker of it', () => {
+    const targets = new Targets(placementOf(2));
+    const ahead = new FirstLayerAhead(7, 20, targets);
+    ahead.afterGate(10, []);
+    assert.deepEqual(ahead.merge(placementOf(2), 11, new Map([[0, 'w1']]))?.get(0), 'w1');
+    assert.deepEqual(targets.releases, ['w0 11/0 0']);
+  });
+
+  it('counts for its own token and placement only, and not behind the last token', () => {
+    const targets = new Targets(placementOf(2));
+    const ahead = new FirstLayerAhead(7, 11, targets);
+    ahead.afterGate(10, []);
+    const told = new Map([[5, 'w1']]);
+    assert.equal(ahead.merge(placementOf(2, 2), 11, told), told);
+    assert.equal(ahead.merge(placementOf(2), 12, null), null);
+    const before = targets.predictions.length;
+    ahead.afterGate(11, []);
+    assert.equal(targets.predictions.length, before);
+  });
+});
+
+describe('main: random prefetch', () => {
+  const shape = { layers: LAYERS, experts: EXPERTS };
+
+  it('chooses distinct experts, always the same for a place, and all of them about as often', () => {
+    const counts = new Array<number>(EXPERTS).fill(0);
+    for (let position = 0; position < 500; position++) {
+      for (let layer = 0; layer < LAYERS; layer++) {
+        const place = { sequence: 9, position, layer };
+        const chosen = randomExperts(place, shape, 2);
+        assert.equal(new Set(chosen).size, 2);
+        assert.deepEqual(randomExperts(place, shape, 2), chosen);
+        for (const expert of chosen) counts[expert] = (counts[expert] ?? 0) + 1;
+      }
+    }
+    assert.ok(Math.min(...counts) > 400 && Math.max(...counts) < 600, `of 500 expected: ${counts.join(' ')}`);
+    assert.equal(randomExperts({ sequence: 9, position: 0, layer: 0 }, shape, 20).length, EXPERTS);
+  });
+
+  it('tells each group its next layer, into the next token, and not behind the last', () => {
+    const targets = new Targets(placementOf(6));
+    const told: Prediction[] = [];
+    const prefetch = new RandomPrefetch(7, 11, targets, (prediction) => told.push(prediction));
+    const places = (): string[] => told.splice(0).map(({ position, layer }) => `${position}/${layer}`);
+    prefetch.begin(10);
+    assert.deepEqual(places(), ['10/0', '10/1', '10/2']);
+    for (let layer = 0; layer < LAYERS; layer++) prefetch.layerDone(10, layer);
+    assert.deepEqual(places(), ['10/3', '11/0', '11/1', '11/2']);
+    for (let layer = 0; layer < LAYERS; layer++) prefetch.layerDone(11, layer);
+    assert.deepEqual(places(), ['11/3']);
+  });
+
+  it('tells workers what it tells main', () => {
+    const targets = new Targets(placementOf(4));
+    const told: Prediction[] = [];
+    new RandomPrefetch(7, 20, targets, (prediction) => told.push(prediction)).begin(10);
+    const expected = told.flatMap((prediction) =>
+      [...(toldByPrediction(placementOf(4), prediction) ?? [])].map(
+        ([expert, id]) => `${id} ${prediction.position}/${prediction.layer} ${expert}`,
+      ),
+    );
+    assert.deepEqual(targets.predictions.sort(), expected.sort());
+  });
+});

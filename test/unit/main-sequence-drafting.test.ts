@@ -1,0 +1,134 @@
+import assert from 'node:assert/strict';
+import { DraftCostMeter } from '../../main-node/decode/draft-costs.js';
+import {
+  DRAFT_SILENCE_LIMIT_MS,
+  DRAFT_WAIT_LIMIT_MS,
+  MAX_SILENT_WAITS,
+  draftWaitMs,
+} from '../../main-node/decode/draft-wait.js';
+import { SequenceDrafting } from '../../main-node/decode/sequence-drafting.js';
+import type { DraftToken } from '../../shared/rpc/messages.js';
+
+const PROMPT_TOKENS = 10;
+
+const draft = (position: number, tokenId: number, passPosition = 10, branch = 0): DraftToken => ({
+  ...{ epoch: 1, sequence: 7, position, tokenId, branch, passPosition, runUs: 1000 },
+});
+
+const logitsOf = (tokenIds: readonly number[]): Float32Array[] => tokenIds.map((id) => Float32Array.of(id));
+
+function draftingWith(rows: number | 'auto', optimistic = true, lastPosition = 100): SequenceDrafting {
+  const options = { rows, optimistic, promptTokens: PROMPT_TOKENS, lastPosition };
+  return new SequenceDrafting(
+    options,
+    new DraftCostMeter(),
+    () => 3,
+    () => 0,
+  );
+}
+
+describe('main: how long a pass waits for drafts', () => {
+  const waiting = { wantedRows: 4, readyRows: 2, complete: false, shadowFollows: true, waitedMs: 0, silentMs: 0 };
+
+  it('is not at all when it has what it wants, or nothing is to be expected', () => {
+    assert.equal(draftWaitMs({ ...waiting, readyRows: 4 }), null);
+    assert.equal(draftWaitMs({ ...waiting, complete: true }), null);
+    assert.equal(draftWaitMs({ ...waiting, shadowFollows: false }), null);
+  });
+
+  it('is bounded in all, and by how long shadow has been silent', () => {
+    assert.equal(draftWaitMs(waiting), DRAFT_SILENCE_LIMIT_MS);
+    assert.equal(draftWaitMs({ ...waiting, silentMs: DRAFT_SILENCE_LIMIT_MS }), null);
+    assert.equal(draftWaitMs({ ...waiting, waitedMs: DRAFT_WAIT_LIMIT_MS - 1 }), 1);
+    assert.equal(draftWaitMs({ ...waiting, waitedMs: DRAFT_WAIT_LIMIT_MS }), null);
+  });
+});
+
+describe('main: verified drafts of a sequence', () => {
+  it('keeps the logits of every row and gives them for tokens that prove right', () => {
+    const drafting = draftingWith(4);
+    assert.equal(drafting.settle(10, 1), null);
+    drafting.passed({ position: 10, tokenIds: [1, 2, 3], logits: logitsOf([1, 2, 3]) });
+    assert.deepEqual(drafting.settle(11, 2), Float32Array.of(2));
+    assert.deepEqual(drafting.settle(12, 3), Float32Array.of(3));
+    assert.equal(drafting.settle(13, 4), null);
+    assert.deepEqual(drafting.counts, { proposed: 2, accepted: 2 });
+    assert.equal(drafting.branch, 0);
+  });
+
+  it('gives none from the first wrong one on, even where a later one would fit', () => {
+    const drafting = draftingWith(4);
+    drafting.settle(10, 1);
+    drafting.passed({ position: 10, tokenIds: [1, 2, 3], logits: logitsOf([1, 2, 3]) });
+    assert.equal(drafting.settle(11, 9), null);
+    assert.equal(drafting.branch, 1);
+    assert.equal(drafting.settle(12, 3), null, 'its row stood on a wrong draft');
+    assert.equal(drafting.branch, 1);
+    assert.deepEqual(drafting.counts, { proposed: 2, accepted: 0 });
+  });
+
+  it('counts a wrong draft as one branch, run or not', () => {
+    const drafting = draftingWith(4);
+    drafting.arrive(draft(10, 5));
+    assert.equal(drafting.settle(10, 1), null);
+    assert.equal(drafting.branch, 1, 'what follows a wrong first position is void');
+    drafting.arrive(draft(11, 2, 10, 1));
+    assert.deepEqual(drafting.following(10, 4).tokenIds, [2]);
+    drafting.passed({ position: 10, tokenIds: [1, 2], logits: logitsOf([1, 2]) });
+    assert.equal(drafting.settle(11, 9), null);
+    assert.equal(drafting.branch, 2);
+  });
+
+  it('asks for no more rows than tokens are left, and for one without drafting', () => {
+    assert.equal(draftingWith(4).rowsAt(10), 4);
+    assert.equal(draftingWith('auto').rowsAt(10), 3);
+    assert.equal(draftingWith(1).rowsAt(10), 1);
+    assert.equal(draftingWith(4, true, 12).rowsAt(11), 2);
+    assert.equal(draftingWith(4, true, 12).rowsAt(13), 1);
+  });
+
+  it('waits for the drafts of a pass until they are there', async () => {
+    const drafting = draftingWith(3, false);
+    drafting.settle(10, 1);
+    let over = false;
+    const waiting = drafting.wait(10, 3, () => true, new AbortController().signal).then(() => (over = true));
+    drafting.arrive(draft(11, 2));
+    await new Promise(setImmediate);
+    assert.equal(over, false);
+    drafting.arrive(draft(12, 3));
+    await waiting;
+    assert.deepEqual(drafting.following(10, 3).tokenIds, [2, 3]);
+  });
+
+  it('waits no longer for a shadow that is gone, for drafts of a later pass, or when the request is cancelled', async () => {
+    const drafting = draftingWith(3, false);
+    drafting.settle(10, 1);
+    const never = new AbortController().signal;
+    await drafting.wait(10, 3, () => false, never);
+    const waiting = drafting.wait(10, 3, () => true, never);
+    drafting.arrive(draft(11, 2, 11));
+    await waiting;
+    const abort = new AbortController();
+    const cancelled = drafting.wait(11, 3, () => true, abort.signal);
+    abort.abort();
+    await cancelled;
+  });
+
+  it('stops waiting for a shadow that never drafts, until it does', async () => {
+    let nowMs = 0;
+    const options = { rows: 4, optimistic: false, promptTokens: PROMPT_TOKENS, lastPosition: 100 };
+    const drafting = new SequenceDrafting(
+      options,
+      new DraftCostMeter(),
+      () => 4,
+      () => (nowMs += DRAFT_SILENCE_LIMIT_MS),
+    );
+    for (let wait = 0; wait < MAX_SILENT_WAITS; wait++) {
+      assert.equal(drafting.rowsAt(10), 4);
+      await drafting.wait(10, 4, () => true, new AbortController().signal);
+    }
+    assert.equal(drafting.rowsAt(10), 1);
+    drafting.arrive(draft(11, 2));
+    assert.equal(drafting.rowsAt(11), 4);
+  });
+});
