@@ -1,3 +1,4 @@
+import type { ShadowFeed } from '../../main-node/decode/shadow-feed.js';
 import { operatorMs } from '../../shared/emulation/device-profile.js';
 import { activatedExperts } from '../../main-node/decode/activated-experts.js';
 import type { FirstLayerAhead } from '../../main-node/decode/first-layer-ahead.js';
@@ -6,7 +7,6 @@ import { toldByPrediction } from '../../main-node/decode/told-by-prediction.js';
 import { matchExperts } from '../../shared/placement/index.js';
 import type { Prediction } from '../../shared/rpc/messages.js';
 import { MAIN, type SimulatedCluster } from './simulated-cluster.js';
-import type { SimulatedFeed } from './simulated-feed.js';
 
 export interface DecodePassSetting {
   sequence: number;
@@ -21,7 +21,7 @@ export interface DecodePassSetting {
 export interface PassHelpers {
   /** By position and layer (predictionKey). */
   predictions: ReadonlyMap<string, Prediction>;
-  feed: SimulatedFeed;
+  feed: ShadowFeed;
   /** Null where layer 0 is not loaded ahead. */
   firstLayer: FirstLayerAhead | null;
   /** Null where experts are not loaded on chance. */

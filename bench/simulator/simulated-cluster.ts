@@ -3,7 +3,6 @@ import type { Placement, Prediction, Release } from '../../shared/rpc/messages.j
 import type { PredictedExperts } from '../../worker-node/loader/slot-events.js';
 import type { ClusterTrace } from './cluster-trace.js';
 import { SimulatedNetwork } from './simulated-network.js';
-import type { SimulatedShadow } from './simulated-shadow.js';
 import { SimulatedWorker } from './simulated-worker.js';
 import type { ClusterSetUp, ClusterTimes } from './simulation-setting.js';
 import type { TimingRecorder } from './timing-recorder.js';
@@ -35,9 +34,6 @@ export class SimulatedCluster {
   readonly placement: Placement;
   readonly network: SimulatedNetwork;
   readonly workers = new Map<string, SimulatedWorker>();
-  readonly places = new Map<string, number>();
-  /** Set once both exist; null: no shadow takes part. */
-  shadow: SimulatedShadow | null = null;
 
   constructor(
     readonly setUp: ClusterSetUp,
@@ -56,9 +52,8 @@ export class SimulatedCluster {
       groupSize: setUp.placement.groupSize,
     });
     this.network = new SimulatedNetwork(times.network, clock, recorder);
-    for (const [place, id] of ids.entries()) {
+    for (const id of ids) {
       this.workers.set(id, new SimulatedWorker(id, setUp.slots, times.worker, clock, recorder));
-      this.places.set(id, place);
     }
   }
 

@@ -1,70 +1,50 @@
-import { RIGHT_TOKEN } from './simulated-shadow.js';
+import { ShadowFeed, type FedShadow } from '../../main-node/decode/shadow-feed.js';
+import { resolveSampling } from '../../shared/sampling/index.js';
+import type { ShadowRequest } from '../../shared/rpc/messages.js';
 import { MAIN, SHADOW, type SimulatedCluster } from './simulated-cluster.js';
+import type { SimulatedShadow } from './simulated-shadow.js';
 
-/** Largest message of key and value rows, as the daemon's. */
-const KEY_VALUE_MESSAGE_BYTES = 1024 * 1024;
+const NO_BYTES = { keys: new Uint8Array(0), values: new Uint8Array(0) };
 
-/** What main tells shadow of a sequence: tokens, and the key and value rows that are due (OD-MoE section 3.2). */
-export class SimulatedFeed {
-  readonly #due: number[];
-  readonly #sent: number[];
+/** The daemon's feed of shadow for one sequence; its messages go over the simulated network. `shadow` null: it feeds nobody. */
+export function createSimulatedFeed(
+  cluster: SimulatedCluster,
+  shadow: SimulatedShadow | null,
+  { sequence, promptTokens, maxPositions }: { sequence: number; promptTokens: number; maxPositions: number },
+): ShadowFeed {
+  const { setUp, times, trace, placement } = cluster;
+  const fed = shadow === null ? null : linkTo(cluster, shadow);
+  const options = {
+    ...{ sequence, promptTokens, maxPositions, layers: trace.layers, align: setUp.align },
+    ...{ optimistic: setUp.drafting.optimistic, spread: setUp.placement.spread === 'all' },
+    keyRowBytes: times.main.keyValueRowBytes / 2,
+    sampling: resolveSampling(null, () => 0),
+  };
+  return new ShadowFeed(
+    options,
+    () => fed,
+    () => placement.epoch,
+    () => NO_BYTES,
+  );
+}
 
-  constructor(
-    private readonly cluster: SimulatedCluster,
-    private readonly promptTokens: number,
-  ) {
-    this.#due = new Array<number>(cluster.trace.layers).fill(0);
-    this.#sent = new Array<number>(cluster.trace.layers).fill(0);
-  }
+function linkTo(cluster: SimulatedCluster, shadow: SimulatedShadow): FedShadow {
+  return { id: SHADOW, alive: true, backlogBytes: 0, send: (request) => send(cluster, shadow, request) };
+}
 
-  begin(): void {
-    const { shadow, network } = this.cluster;
-    if (shadow !== null) network.send(MAIN, SHADOW, 0, () => shadow.begin());
-  }
-
-  /** `rows`: of the pass that begins at the position; 0: none does yet. `branch`: drafts that proved wrong so far. */
-  token(position: number, rows: number, nextRows: number, branch: number): void {
-    const { shadow, network } = this.cluster;
-    if (shadow === null) return;
-    const token = { position, tokenId: RIGHT_TOKEN, rows, nextRows, branch };
-    network.send(MAIN, SHADOW, 0, () => shadow.announce(token));
-  }
-
-  /** Main goes back: rows from this position on will be written again. */
-  truncated(position: number): void {
-    for (const layer of this.#sent.keys()) {
-      this.#sent[layer] = Math.min(this.#sent[layer] ?? 0, position);
-      this.#due[layer] = Math.min(this.#due[layer] ?? 0, position);
+function send(cluster: SimulatedCluster, shadow: SimulatedShadow, request: ShadowRequest): void {
+  const { network, times } = cluster;
+  switch (request.kind) {
+    case 'begin':
+      return network.send(MAIN, SHADOW, 0, () => shadow.begin());
+    case 'token':
+      return network.send(MAIN, SHADOW, 0, () => shadow.announce(request.token));
+    case 'kvRows': {
+      const { position, layer, rows } = request.kvRows;
+      const subject = { position, layer, expert: -1 };
+      return network.send(MAIN, SHADOW, rows * times.main.keyValueRowBytes, () => undefined, subject);
     }
-  }
-
-  /** The layer's rows below `written` exist: those that are due leave, at once or when the pass has ended. */
-  layerWritten(layer: number, written: number): void {
-    const { keyValuePeriod, streamKeyValues } = this.cluster.setUp.align;
-    if (this.cluster.shadow === null || keyValuePeriod === 0) return;
-    const iteration = written - this.promptTokens;
-    if (iteration <= 0) this.#due[layer] = written;
-    else this.#due[layer] = Math.max(this.#due[layer] ?? 0, written - (iteration % keyValuePeriod));
-    if (iteration <= 0 || streamKeyValues) this.#send(layer);
-  }
-
-  passEnded(): void {
-    if (this.cluster.shadow === null) return;
-    for (const layer of this.#due.keys()) this.#send(layer);
-  }
-
-  #send(layer: number): void {
-    const { times, network } = this.cluster;
-    const rowBytes = times.main.keyValueRowBytes;
-    const rowsPerMessage = Math.max(1, Math.floor(KEY_VALUE_MESSAGE_BYTES / rowBytes));
-    const due = this.#due[layer] ?? 0;
-    let position = this.#sent[layer] ?? 0;
-    while (position < due) {
-      const rows = Math.min(rowsPerMessage, due - position);
-      const subject = { position: due - 1, layer, expert: -1 };
-      network.send(MAIN, SHADOW, rows * rowBytes, () => undefined, subject);
-      position += rows;
-    }
-    this.#sent[layer] = Math.max(position, this.#sent[layer] ?? 0);
+    default:
+      return;
   }
 }

@@ -2,11 +2,12 @@ import { DraftBook } from '../../main-node/decode/draft-book.js';
 import { DraftCostMeter } from '../../main-node/decode/draft-costs.js';
 import { FirstLayerAhead } from '../../main-node/decode/first-layer-ahead.js';
 import { RandomPrefetch } from '../../main-node/decode/random-prefetch.js';
+import type { ShadowFeed } from '../../main-node/decode/shadow-feed.js';
 import { MAX_DRAFT_ROWS } from '../../shared/drafting/index.js';
 import type { DraftToken, Prediction } from '../../shared/rpc/messages.js';
 import { DecodePass, predictionKey, type PassHelpers } from './decode-pass.js';
 import type { SimulatedCluster } from './simulated-cluster.js';
-import { SimulatedFeed } from './simulated-feed.js';
+import { createSimulatedFeed } from './simulated-feed.js';
 import { SimulatedPrefill } from './simulated-prefill.js';
 import { RIGHT_TOKEN, SimulatedShadow } from './simulated-shadow.js';
 
@@ -19,7 +20,7 @@ export interface AnswerTimes {
 
 /** Main with one request: prefill, then pass after pass until the answer has its tokens. */
 export class SimulatedMain {
-  readonly #feed: SimulatedFeed;
+  readonly #feed: ShadowFeed;
   readonly #drafts = new DraftBook();
   readonly #costs = new DraftCostMeter();
   readonly #promptTokens: number;
@@ -28,9 +29,11 @@ export class SimulatedMain {
   readonly #predictions = new Map<string, Prediction>();
   readonly #helpers: PassHelpers;
   readonly #drafting: boolean;
+  readonly #shadow: SimulatedShadow | null;
   readonly #beginMs: number;
   #next: number;
   #firstTokenMs = 0;
+  #nextRows = 1;
   /** Main waits for this many drafts of the pass at this position. */
   #waiting: { position: number; drafts: number; begin: () => void } | null = null;
 
@@ -49,7 +52,13 @@ export class SimulatedMain {
     this.#next = this.#promptTokens;
     this.#endPosition = this.#promptTokens + tokens - 1;
     this.#drafting = source === 'sep' && rows !== 1;
-    this.#feed = new SimulatedFeed(cluster, this.#promptTokens);
+    const start = { sequence, prompt, promptTokens: this.#promptTokens, maxPositions: this.#promptTokens + tokens };
+    const listener = {
+      predicted: (prediction: Prediction): void => this.#predicted(prediction),
+      drafted: (draft: DraftToken): void => this.#drafted(draft),
+    };
+    this.#shadow = source === 'sep' ? new SimulatedShadow(cluster, start, listener) : null;
+    this.#feed = createSimulatedFeed(cluster, this.#shadow, start);
     this.#beginMs = cluster.clock.nowMs;
     const last = this.#endPosition - 1;
     const loadsAhead = source === 'sep' && setUp.placement.spread === 'all' && !optimistic && rows === 1;
@@ -63,14 +72,7 @@ export class SimulatedMain {
 
   run(): void {
     const { cluster, sequence, prompt } = this;
-    if (cluster.setUp.prediction.source === 'sep') {
-      const start = { sequence, prompt, promptTokens: this.#promptTokens, maxPositions: this.#endPosition };
-      cluster.shadow = new SimulatedShadow(cluster, start, {
-        predicted: (prediction) => this.#predicted(prediction),
-        drafted: (draft) => this.#drafted(draft),
-      });
-    }
-    this.#feed.begin();
+    this.#feed.followShadow(new Array<number>(this.#promptTokens).fill(RIGHT_TOKEN), 0);
     new SimulatedPrefill(cluster, sequence, prompt, this.#promptTokens, this.#feed).run(() => {
       this.#firstTokenMs = cluster.clock.nowMs;
       this.#drafts.settle(this.#promptTokens, RIGHT_TOKEN);
@@ -85,7 +87,7 @@ export class SimulatedMain {
     const begin = (): void => this.#begin(position, this.#drafts.following(position, drafts).tokenIds);
     this.#next = position + 1;
     if (drafts === 0 || this.cluster.setUp.drafting.optimistic) return begin();
-    this.#feed.token(position, 0, drafts + 1, this.#drafts.branch);
+    this.#announce(position, 0, drafts + 1);
     this.#waiting = { position, drafts, begin };
     this.#beginWhenReady();
   }
@@ -94,8 +96,8 @@ export class SimulatedMain {
     const rows = 1 + drafts.length;
     const wrong = drafts.findIndex((token) => token !== RIGHT_TOKEN);
     const rightRows = wrong < 0 ? rows : 1 + wrong;
-    const nextRows = Math.max(1, Math.min(this.#wantedRows(), this.#endPosition - position - rows));
-    this.#feed.token(position, rows, nextRows, this.#drafts.branch);
+    this.#nextRows = Math.max(1, Math.min(this.#wantedRows(), this.#endPosition - position - rows));
+    this.#announce(position, rows, this.#nextRows);
     const { sequence, prompt } = this;
     const setting = { sequence, prompt, position, rows, rightRows };
     new DecodePass(this.cluster, setting, this.#helpers).run((layersMs) => {
@@ -114,11 +116,15 @@ export class SimulatedMain {
       const verdict = this.#drafts.settle(sampled, RIGHT_TOKEN);
       if (verdict !== 'none') this.#costs.drafted(verdict === 'right');
       // Drafts that were right are main's tokens now.
-      if (sampled < next) this.#feed.token(sampled, 0, 1, this.#drafts.branch);
+      if (sampled < next) this.#announce(sampled, 0, this.#nextRows);
     }
-    if (rightRows < rows) this.#feed.truncated(next);
+    if (rightRows < rows) this.#feed.rewind(next);
     for (const [key, kept] of this.#predictions) if (kept.position < next) this.#predictions.delete(key);
     this.#decode(next);
+  }
+
+  #announce(position: number, rows: number, nextRows: number): void {
+    this.#feed.token({ position, tokenId: RIGHT_TOKEN, rows, nextRows, branch: this.#drafts.branch });
   }
 
   #wantedRows(): number {
@@ -158,8 +164,7 @@ export class SimulatedMain {
 
   #end(): void {
     const { cluster } = this;
-    cluster.shadow?.end();
-    cluster.shadow = null;
+    this.#shadow?.end();
     const released = { sequence: this.sequence, position: 0, layer: 0, experts: [] };
     for (const id of cluster.workers.keys()) cluster.release(id, released);
     this.onDone({

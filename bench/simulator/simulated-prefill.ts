@@ -1,9 +1,9 @@
 import { planExpertBatches, type ExpertBatch } from '../../main-node/prefill/expert-batches.js';
 import { BATCHES_IN_FLIGHT_PER_WORKER } from '../../main-node/prefill/prompt-prefill.js';
+import type { ShadowFeed } from '../../main-node/decode/shadow-feed.js';
 import { operatorMs } from '../../shared/emulation/device-profile.js';
 import { workersForPrefillExpert } from '../../shared/placement/index.js';
 import { MAIN, type SimulatedCluster } from './simulated-cluster.js';
-import type { SimulatedFeed } from './simulated-feed.js';
 
 /** Main's prefill of a prompt (OD-MoE section 3.3), by the daemon's plan of batches and its rules of what is sent when. */
 export class SimulatedPrefill {
@@ -15,7 +15,7 @@ export class SimulatedPrefill {
     private readonly sequence: number,
     private readonly prompt: number,
     private readonly promptTokens: number,
-    private readonly feed: SimulatedFeed,
+    private readonly feed: ShadowFeed,
   ) {}
 
   /** `onDone`: the first token's logits are there. */

@@ -10,7 +10,6 @@ export interface SimulationReport {
   model: string;
   prompts: number;
   workers: number;
-  groups: number;
   result: SimulationResult;
   memory: ClusterMemory;
   /** Of the profile's machine that holds the whole model. */
@@ -41,12 +40,12 @@ function stallMsPerToken({ recorder, answers }: SimulationResult): number {
 }
 
 /** One plain object, keys in snake case. */
-export function simulationJson(report: SimulationReport): object {
+export function simulationJson(report: SimulationReport): unknown {
   const { result, memory, cachedTokensPerS } = report;
   const { recorder } = result;
   return snakeCaseKeys({
     ...{ profile: report.profile, model: report.model, prompts: report.prompts },
-    ...{ workers: report.workers, groups: report.groups },
+    ...{ workers: report.workers },
     tokens: result.answers.reduce((sum, answer) => sum + answer.tokens, 0),
     ...{ ttftMs: result.ttftMs, tpotMs: result.tpotMs },
     ...{ decodeTokensPerS: result.decodeTokensPerS, outputTokensPerS: result.outputTokensPerS },
@@ -80,7 +79,7 @@ export function simulationLines(report: SimulationReport): string[] {
   ];
   const width = Math.max(...figures.map(([name]) => name.length));
   const title =
-    `${report.model} on ${report.profile}: ${report.workers} workers in ${report.groups} groups, ` +
+    `${report.model} on ${report.profile}: ${report.workers} workers, ` +
     `${report.prompts} prompts, up to ${Math.max(...tokens)} tokens each`;
   return [
     title,

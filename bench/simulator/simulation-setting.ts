@@ -23,7 +23,7 @@ export const PAPER_SET_UP: ClusterSetUp = {
   workers: 8,
   slots: 1,
   prefillRows: 256,
-  miniBatchRows: 16,
+  miniBatchRows: 32,
   align: { tokenPeriod: 1, keyValuePeriod: 1, streamKeyValues: true },
   drafting: { optimistic: false, rows: 1 },
   prediction: { source: 'sep' },
