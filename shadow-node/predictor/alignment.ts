@@ -38,8 +38,13 @@ export interface PassRange {
   rows: number;
 }
 
+/** Passes of several rows that main has finished and that an outlook still names: shadow may be late by fewer. */
+export const REMEMBERED_RANGES = 4;
+
 /** The pass that main is in, or begins next, as far as it has told. */
 export interface PassOutlook extends PassRange {
+  /** Finished passes of more than one row, without rejected drafts, the oldest first. */
+  passed: readonly PassRange[];
   /** False: main has yet to begin it; `rows` are then those that it would like. */
   begun: boolean;
   /** Positions that main wants the pass after it to have. At least 1. */
@@ -108,7 +113,7 @@ export function keyValuesDueBelow(position: number, promptTokens: number, period
 
 /** Before main has told a token: the pass after the prefill is one row. */
 export function firstOutlook(prefillTokens: number): PassOutlook {
-  return { begin: prefillTokens, rows: 1, begun: false, nextRows: 1, branch: 0 };
+  return { begin: prefillTokens, rows: 1, passed: [], begun: false, nextRows: 1, branch: 0 };
 }
 
 /**
@@ -119,18 +124,35 @@ export function firstOutlook(prefillTokens: number): PassOutlook {
 export function outlookAfter(outlook: PassOutlook, announced: TokenAnnouncement): PassOutlook {
   const { position: begin, rows, branch } = announced;
   const nextRows = Math.max(1, announced.nextRows);
-  if (rows > 0) return { begin, rows, begun: true, nextRows, branch };
+  const passed = passedBy(outlook, begin);
+  if (rows > 0) return { begin, rows, passed, begun: true, nextRows, branch };
   const inside = outlook.begun && begin > outlook.begin && begin < outlook.begin + outlook.rows;
   if (inside && branch === outlook.branch) return { ...outlook, nextRows };
-  return { begin, rows: nextRows, begun: false, nextRows, branch };
+  return { begin, rows: nextRows, passed, begun: false, nextRows, branch };
 }
 
-/** The pass that a position belongs to. Those that main has finished are taken as passes of one row. */
-export function passOf({ begin, rows, nextRows }: PassOutlook, position: number): PassRange {
-  if (position < begin) return { begin: position, rows: 1 };
+function passedBy({ begin, rows, begun, passed }: PassOutlook, position: number): readonly PassRange[] {
+  const ran = Math.min(rows, position - begin);
+  return begun && ran > 1 ? [...passed, { begin, rows: ran }].slice(-REMEMBERED_RANGES) : passed;
+}
+
+/**
+ * The pass that a position belongs to, up to one past those planned. One that is remembered no more, or not planned yet, is taken as a
+ * pass of one row.
+ */
+export function passOf({ begin, rows, nextRows, passed }: PassOutlook, position: number): PassRange {
+  if (position < begin) {
+    const earlier = passed.find((pass) => position >= pass.begin && position < pass.begin + pass.rows);
+    return earlier ?? { begin: position, rows: 1 };
+  }
   const next = begin + rows;
   if (position < next) return { begin, rows };
   return position < next + nextRows ? { begin: next, rows: nextRows } : { begin: next + nextRows, rows: 1 };
+}
+
+/** The first position of the passes that an outlook names. */
+export function oldestPosition({ passed, begin }: PassOutlook): number {
+  return passed[0]?.begin ?? begin;
 }
 
 /**

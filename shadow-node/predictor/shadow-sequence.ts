@@ -9,6 +9,7 @@ import {
   mustRestart,
   needsGuess,
   nextStep,
+  oldestPosition,
   outlookAfter,
   passOf,
   takesMainToken,
@@ -208,7 +209,7 @@ export class ShadowSequence {
 
   /** Tells of predictions and drafts again that belong to other passes than main had been told. */
   private regroup(before: PassOutlook, announcedPosition: number): void {
-    this.predictions.dropBelow(this.outlook.begin);
+    this.predictions.dropBelow(oldestPosition(this.outlook));
     for (const news of this.predictions.regroup(before, this.outlook)) this.tell(news);
     for (const [position, draft] of this.drafts) {
       if (position <= announcedPosition) {

@@ -1,141 +1,22 @@
 import assert from 'node:assert/strict';
-import type { GateChoice, Model, Pass, Sequence } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
-import type { ModelShape } from '../../shared/model/tensor-source.js';
-import type { BeginSequence } from '../../shared/rpc/messages.js';
-import type { Draft } from '../../shadow-node/predictor/shadow-sequence.js';
 import { MAX_SEQUENCES, Predictor } from '../../shadow-node/predictor/predictor.js';
-
-const SHAPE: ModelShape = {
-  vocabSize: 50,
-  hiddenSize: 8,
-  intermediateSize: 8,
-  layers: 2,
-  heads: 1,
-  keyValueHeads: 1,
-  headDim: 2,
-  experts: 4,
-  expertsPerToken: 2,
-  normalizeTopK: true,
-  rmsNormEpsilon: 1e-5,
-  ropeTheta: 10000,
-  slidingWindow: 0,
-  maxPositions: 64,
-};
-
-const PASS_ROWS = 4;
-
-/** A model whose passes wait for the test, choose experts by position, and note what was asked of them. */
-class ScriptedModel implements Model {
-  readonly shape = SHAPE;
-  /** "id:positions" of each pass, in order. */
-  readonly passes: string[] = [];
-  readonly written: string[] = [];
-  readonly disposed: number[] = [];
-  /** While set, passes wait for release(). */
-  held = false;
-  failure: OdmoeError | null = null;
-  private sequences = 0;
-  private waiting: (() => void)[] = [];
-
-  async loadDense(): Promise<void> {
-    return Promise.resolve();
-  }
-
-  async loadResidentExpert(): Promise<void> {
-    return Promise.resolve();
-  }
-
-  residentWeights(): never {
-    throw new Error('not part of this test');
-  }
-
-  createSequence(): Sequence {
-    const id = this.sequences++;
-    return {
-      id,
-      length: 0,
-      readKeyValues: () => ({ keys: new Uint8Array(), values: new Uint8Array() }),
-      writeKeyValues: (layer: number, position: number, rows: number) => {
-        this.written.push(`${id}:${layer}:${position}+${rows}`);
-      },
-      truncate: () => undefined,
-      dispose: () => this.disposed.push(id),
-    } as Sequence & { id: number };
-  }
-
-  createPass(): Pass {
-    let positions: Int32Array = new Int32Array();
-    return {
-      begin: async (sequences, _rowSequence, rowPositions) => {
-        const { id } = sequences[0] as Sequence & { id: number };
-        positions = rowPositions;
-        this.passes.push(`${id}:${positions.join(',')}`);
-        if (this.held) await new Promise<void>((resolve) => this.waiting.push(resolve));
-        if (this.failure !== null) throw this.failure;
-      },
-      attend: () => Promise.reject(new Error('a shadow does not attend layer by layer')),
-      combine: () => Promise.reject(new Error('a shadow does not combine')),
-      forward: async (onGate) => {
-        for (let layer = 0; layer < SHAPE.layers; layer += 1) onGate?.(layer, choiceFor(positions, layer));
-      },
-      logits: async () => Float32Array.from({ length: SHAPE.vocabSize }, (_, id) => (id === 7 ? 1 : 0)),
-      cancel: () => undefined,
-      dispose: () => undefined,
-    };
-  }
-
-  dispose(): void {
-    this.release();
-  }
-
-  release(): void {
-    this.held = false;
-    for (const resolve of this.waiting.splice(0)) resolve();
-  }
-}
-
-function choiceFor(positions: Int32Array, layer: number): GateChoice {
-  const experts = [...positions].flatMap((position) => [(position + layer) % 4, (position + layer + 1) % 4]);
-  return { experts: Int32Array.from(experts), weights: new Float32Array(experts.length) };
-}
-
-function begin(sequence: number, changes: Partial<BeginSequence> = {}): BeginSequence {
-  return {
-    epoch: 1,
-    sequence,
-    tokenIds: [1, 2, 3],
-    alignTokenPeriod: 1,
-    alignKvPeriod: 0,
-    promptTokens: 3,
-    maxPositions: 20,
-    optimistic: false,
-    spread: false,
-    sampling: null,
-    ...changes,
-  };
-}
-
-function kvRows(sequence: number, layer: number, position: number, rows: number) {
-  const bytes = new Uint8Array(rows * SHAPE.keyValueHeads * SHAPE.headDim * 4);
-  return { epoch: 1, sequence, layer, position, rows, keys: bytes, values: bytes };
-}
+import { begin, kvRows, PASS_ROWS, ScriptedModel } from './scripted-shadow-model.js';
 
 const settled = () => new Promise((resolve) => setImmediate(resolve));
 
 function createPredictor() {
   const model = new ScriptedModel();
   const predictions: string[] = [];
-  const drafts: Draft[] = [];
   const failures: { sequence: number; error: OdmoeError }[] = [];
   const predictor = new Predictor(model, model.createPass(), PASS_ROWS, {
     onPrediction: (sequence, { position, layer, experts }, late) =>
       predictions.push(`${sequence}@${position}/${layer}: ${experts.join(',')}${late ? ' late' : ''}`),
-    onDraft: (_, draft) => drafts.push(draft),
-    onRestart: (sequence, position) => predictions.push(`${sequence}@${position} restart`),
+    onDraft: () => assert.fail('nobody has asked for drafts'),
+    onRestart: () => assert.fail('nothing was guessed'),
     onFailure: (sequence, error) => failures.push({ sequence, error }),
   });
-  return { model, predictor, predictions, drafts, failures };
+  return { model, predictor, predictions, failures };
 }
 
 describe('shadow predictor', () => {

@@ -70,6 +70,13 @@ export class ModelDevice {
     return this.slots.slice(this.#workingSlots);
   }
 
+  /** "slot layer expert" of every load under way that is wanted. */
+  loading(): string[] {
+    return this.slots.flatMap(({ phase, load }, slot) =>
+      phase === 'loading' && load !== null ? [`${slot} ${load.layer} ${load.expert}`] : [],
+    );
+  }
+
   /** From now on the pools are those of these layers. */
   serve(layers: readonly number[]): void {
     const each = this.#cache?.each ?? NONE;

@@ -40,6 +40,17 @@ describe('worker placement epoch', () => {
     assert.equal(epoch.droppedPredictions, 2);
   });
 
+  it('a restart that comes ahead of its placement voids what waits for it, and does not wait itself', () => {
+    const epoch = new PlacementEpoch();
+    epoch.advance(1);
+    for (const position of [7, 8, 9]) epoch.admit(prediction(2, position));
+    const other = { ...prediction(2, 9), sequence: 4 };
+    epoch.admit(other);
+    assert.equal(epoch.admit({ ...prediction(2, 8), experts: [], restart: true }), false);
+    assert.deepEqual(epoch.advance(2), [prediction(2, 7), other]);
+    assert.equal(epoch.admit({ ...prediction(2, 8), experts: [], restart: true }), true);
+  });
+
   it('keeps a bounded number of them, the newest', () => {
     const epoch = new PlacementEpoch();
     for (let position = 0; position < MAX_EARLY_PREDICTIONS + 3; position++) epoch.admit(prediction(1, position));

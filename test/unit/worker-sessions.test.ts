@@ -203,6 +203,23 @@ describe('worker sessions: requests', () => {
     assert.deepEqual(kinds(shadow), ['welcome']);
   });
 
+  it('cancels what shadow takes back when it starts again, and lets nobody else take it back', async () => {
+    const here = new Setting();
+    const main = here.main();
+    const shadow = here.connect(identity('ROLE_SHADOW', 's'));
+    shadow.arrive({ kind: 'prediction', prediction: prediction(1, 2, [4]) });
+    const restart = { ...prediction(1, 0, []), restart: true };
+    main.arrive({ kind: 'prediction', prediction: restart });
+    assert.match(lastError(main).message, /a restart, which only shadow/);
+    shadow.arrive({ kind: 'prediction', prediction: { ...restart, experts: [4] } });
+    assert.match(lastError(shadow).message, /a restart with 1 experts/);
+    assert.deepEqual(here.slots.calls, ['load 0 204']);
+    shadow.arrive({ kind: 'prediction', prediction: restart });
+    await settle();
+    assert.deepEqual(here.slots.calls, ['load 0 204', 'cancel 0']);
+    assert.equal(here.experts.counters.slotsInUse, 0);
+  });
+
   it('drops what an older placement predicted when a new one comes', async () => {
     const here = new Setting();
     const main = here.main(7);

@@ -29,6 +29,29 @@ const steps: fc.Arbitrary<Step> = fc.oneof(
     ),
   },
   {
+    // A set that grows: what was told before, and more.
+    weight: 2,
+    arbitrary: fc.tuple(layers, fc.uniqueArray(fc.nat(3), { maxLength: 3 })).map(([layer, more]): Step => (device) => {
+      device.send({ kind: 'predict', source: 'shadow', ...layer });
+      const underWay = device.loading();
+      device.send({
+        kind: 'predict',
+        source: 'shadow',
+        ...layer,
+        experts: [...new Set([...layer.experts, ...more])],
+      });
+      for (const load of underWay) assert.ok(device.loading().includes(load), `the load ${load} was cut off`);
+    }),
+  },
+  {
+    weight: 2,
+    arbitrary: fc.tuple(fc.nat(2), fc.nat(3)).map(
+      ([sequence, position]): Step =>
+        (device) =>
+          device.send({ kind: 'restart', sequence, position }),
+    ),
+  },
+  {
     weight: 5,
     arbitrary: fc.tuple(places, fc.boolean()).map(
       ([place, last]): Step =>
@@ -119,6 +142,34 @@ describe('worker slot schedule: whatever happens in whatever order', () => {
         },
       ),
       { numRuns: 300 },
+    );
+  });
+
+  it('after a restart from the start holds nothing that only shadow has told of', () => {
+    const shadowSteps = fc.array(
+      fc.oneof(
+        layers.map(
+          (layer): Step =>
+            (device) =>
+              device.send({ kind: 'predict', source: 'shadow', ...layer }),
+        ),
+        fc.nat(7).map(
+          (choice): Step =>
+            (device) =>
+              void device.settle(choice, false),
+        ),
+      ),
+      { maxLength: 60, size: 'max' },
+    );
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 4 }), caches, shadowSteps, (slotCount, cache, script) => {
+        const device = new ModelDevice(slotCount, cache);
+        for (const step of script) step(device);
+        for (const sequence of [0, 1, 2]) device.send({ kind: 'restart', sequence, position: 0 });
+        device.drain();
+        assertAtRest(device);
+      }),
+      { numRuns: 200 },
     );
   });
 

@@ -184,6 +184,42 @@ describe('worker slot schedule: predictions', () => {
     assert.deepEqual(predict(schedule, 0, []), [{ kind: 'cancelLoad', slot: 0 }]);
   });
 
+  it('keeps what is loaded or loading of a set that grows, and loads what has come to it', () => {
+    const schedule = new SlotSchedule(3);
+    assert.deepEqual(predict(schedule, 2, [4, 6]), [load(2, 4), load(2, 6, 1)]);
+    loaded(schedule, 0);
+    assert.deepEqual(predict(schedule, 2, [4, 6, 1]), [load(2, 1, 2)]);
+    const [ticket, actions] = execute(schedule, 2, 4);
+    assert.deepEqual(actions, [start(ticket, true)]);
+  });
+
+  it('are void from the position on at which shadow starts again, and their loads are cancelled', () => {
+    const schedule = new SlotSchedule(4);
+    predict(schedule, 1, [3], 5);
+    predict(schedule, 0, [4], 6);
+    predict(schedule, 2, [5], 7);
+    predict(schedule, 0, [6], 6, 2);
+    loaded(schedule, 2);
+    assert.deepEqual(schedule.handle({ kind: 'restart', sequence: 1, position: 6 }), [
+      { kind: 'cancelLoad', slot: 1 },
+      evict(2),
+    ]);
+    assert.deepEqual(settled(schedule, 1, 'cancelled'), []);
+    assert.deepEqual(predict(schedule, 0, [7], 6), [load(0, 7, 1)], 'shadow predicts anew from there');
+  });
+
+  it('a restart takes nothing from main: neither what it asks for nor what it has told of, too', () => {
+    const schedule = new SlotSchedule(3);
+    predict(schedule, 0, [1, 2, 3]);
+    announce(schedule, 0, [2]);
+    const [ticket] = execute(schedule, 0, 1);
+    const restarted = schedule.handle({ kind: 'restart', sequence: 1, position: 0 });
+    assert.deepEqual(restarted, [{ kind: 'cancelLoad', slot: 2 }]);
+    assert.deepEqual(loaded(schedule, 0), [start(ticket, false)]);
+    assert.deepEqual(predict(schedule, 0, [7]), [], 'main is at that layer');
+    assert.deepEqual(release(schedule, 0, [2]), [{ kind: 'cancelLoad', slot: 1 }]);
+  });
+
   it('drops the oldest beyond the bound of the queue', () => {
     const schedule = new SlotSchedule(1);
     predict(schedule, 0, [0]);

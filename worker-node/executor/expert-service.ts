@@ -98,7 +98,11 @@ export class ExpertService {
     };
   }
 
-  predict(source: 'main' | 'shadow', { sequence, position, layer, experts }: Prediction): void {
+  predict(source: 'main' | 'shadow', { sequence, position, layer, experts, restart }: Prediction): void {
+    if (restart) {
+      this.#handle({ kind: 'restart', sequence, position });
+      return;
+    }
     this.#handle({ kind: 'predict', source, sequence, position, layer, experts });
   }
 

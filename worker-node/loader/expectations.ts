@@ -17,7 +17,8 @@ export interface WaitingExecute {
  * executes are changed by `Expectations` only, whose indexes follow them.
  */
 export interface Expectation extends Readonly<ExpertPlace> {
-  readonly source: 'main' | 'shadow';
+  /** Main where both have told of it. */
+  source: 'main' | 'shadow';
   /** Rises with arrival; an expectation that made room for another sequence goes to the end. */
   order: number;
   slot: number | null;
@@ -31,6 +32,11 @@ export interface Expectation extends Readonly<ExpertPlace> {
 /** Work stands on it: it must neither be dropped nor lose its slot. */
 export function isPinned(expectation: Expectation): boolean {
   return expectation.waiting.length > 0 || expectation.running > 0;
+}
+
+/** Whether it goes when shadow takes back what it told of positions from `position` on: main has neither told of it nor asked for it. */
+export function isVoid({ source, claim, position }: Expectation, from: number): boolean {
+  return source === 'shadow' && claim === 'none' && position >= from;
 }
 
 /** Before, at or after: by position, then by layer. */
@@ -84,6 +90,11 @@ export class Expectations {
 
   ofLayer(sequence: number, position: number, layer: number): Expectation[] {
     return [...(this.#bySequence.get(sequence)?.get(layerKey(position, layer))?.values() ?? [])];
+  }
+
+  /** Those that shadow takes back when it starts again. */
+  voidFrom({ sequence, position }: { sequence: number; position: number }): Expectation[] {
+    return this.ofSequence(sequence).filter((expectation) => isVoid(expectation, position));
   }
 
   /** Those of the sequence at earlier layers and positions. */

@@ -12,6 +12,8 @@ export interface PredictedExperts {
 export type SlotEvent =
   /** Of shadow, a later prediction for the same layer replaces an earlier one; of main, it adds. */
   | ({ kind: 'predict'; source: 'main' | 'shadow' } & PredictedExperts)
+  /** Shadow had guessed a token wrong: what it has predicted for the sequence from `position` on is void. */
+  | { kind: 'restart'; sequence: number; position: number }
   /** Tickets rise from event to event. `last`: no mini-batch for this expert follows. */
   | ({ kind: 'execute'; ticket: number; last: boolean } & ExpertPlace)
   /** No experts: the sequence has ended. */

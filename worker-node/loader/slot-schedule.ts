@@ -16,7 +16,7 @@ import type {
   KeptPart,
   PoolCapacities,
 } from '../../shared/planner/index.js';
-import { Expectations, compareProgress, isPinned, type Expectation, type ExpertPlace } from './expectations.js';
+import { Expectations, compareProgress, isPinned, isVoid, type Expectation, type ExpertPlace } from './expectations.js';
 import { SequenceProgress } from './sequence-progress.js';
 import type { LoadEnd, PredictedExperts, SlotAction, SlotCounters, SlotEvent } from './slot-events.js';
 import { isSlotPinned, SlotTable, type Slot, type WaitedLoad } from './slot-table.js';
@@ -102,6 +102,8 @@ export class SlotSchedule {
     switch (event.kind) {
       case 'predict':
         return this.#predict(event.source, event);
+      case 'restart':
+        return this.#dropAll(this.#expectations.voidFrom(event));
       case 'execute':
         return this.#execute(event, event);
       case 'release':
@@ -134,7 +136,11 @@ export class SlotSchedule {
     if (source === 'shadow') this.#dropReplaced(prediction);
     for (const expert of experts) {
       const place = { sequence, position, layer, expert };
-      if (this.#expectations.find(place) !== undefined) continue;
+      const known = this.#expectations.find(place);
+      if (known !== undefined) {
+        if (source === 'main') known.source = 'main';
+        continue;
+      }
       if (this.#shareSlot(this.#expectations.add(place, source))) continue;
       if (this.#expectations.queuedCount <= MAX_QUEUED_PREDICTIONS) continue;
       this.#expectations.dropOldest();
@@ -144,9 +150,7 @@ export class SlotSchedule {
 
   #dropReplaced({ sequence, position, layer, experts }: PredictedExperts): void {
     const earlier = this.#expectations.ofLayer(sequence, position, layer);
-    this.#dropAll(
-      earlier.filter((old) => old.source === 'shadow' && old.claim === 'none' && !experts.includes(old.expert)),
-    );
+    this.#dropAll(earlier.filter((old) => isVoid(old, position) && !experts.includes(old.expert)));
   }
 
   #execute(place: ExpertPlace, { ticket, last }: { ticket: number; last: boolean }): void {

@@ -44,10 +44,17 @@ export class PlacementEpoch {
     }
   }
 
-  /** True: act on it now. False: it waits for its placement. Throws STALE_EPOCH. */
+  /**
+   * True: act on it now. False: it waits for its placement, or is a restart, which voids what waits and has no more to do: what
+   * came under an earlier placement is void anyway when the new one holds. Throws STALE_EPOCH.
+   */
   admit(prediction: Prediction): boolean {
     this.requireNotStale(prediction.epoch);
     if (prediction.epoch === this.#epoch && this.#epoch > 0) return true;
+    if (prediction.restart) {
+      this.#early = this.#early.filter((waiting) => !voids(prediction, waiting));
+      return false;
+    }
     this.#early.push(prediction);
     if (this.#early.length > MAX_EARLY_PREDICTIONS)
       this.#droppedPredictions += this.#early.shift()?.experts.length ?? 0;
@@ -68,4 +75,8 @@ export class PlacementEpoch {
   reset(): void {
     this.#epoch = 0;
   }
+}
+
+function voids(restart: Prediction, waiting: Prediction): boolean {
+  return waiting.sequence === restart.sequence && waiting.position >= restart.position;
 }

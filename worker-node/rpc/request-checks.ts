@@ -1,6 +1,6 @@
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
-import type { Execute } from '../../shared/rpc/messages.js';
+import type { Execute, Prediction } from '../../shared/rpc/messages.js';
 
 /** What the decoder cannot know: whether a request fits the model that this worker serves. Throw PROTOCOL_VIOLATION. */
 export function checkExecute(execute: Execute, shape: ModelShape): void {
@@ -21,6 +21,14 @@ export function checkExpectedExperts(
   checkLayer(layer, shape);
   if (experts.length > shape.experts) throw violation(`${experts.length} experts, and a layer has ${shape.experts}`);
   for (const expert of experts) checkExpert(expert, shape);
+}
+
+/** Throws PROTOCOL_VIOLATION. Only shadow guesses tokens and so may start again; it then names no experts. */
+export function checkPrediction(source: 'main' | 'shadow', prediction: Prediction, shape: ModelShape): void {
+  checkExpectedExperts(prediction, shape);
+  if (!prediction.restart) return;
+  if (source === 'main') throw violation('a restart, which only shadow may ask for');
+  if (prediction.experts.length > 0) throw violation(`a restart with ${prediction.experts.length} experts`);
 }
 
 function checkLayer(layer: number, shape: ModelShape): void {

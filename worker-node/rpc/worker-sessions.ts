@@ -19,7 +19,7 @@ import {
 } from '../../shared/rpc/index.js';
 import type { ExpertService } from '../executor/expert-service.js';
 import { PlacementEpoch } from './placement-epoch.js';
-import { checkExecute, checkExpectedExperts } from './request-checks.js';
+import { checkExecute, checkExpectedExperts, checkPrediction } from './request-checks.js';
 
 /** Bad requests that one stream may send before it is ended. */
 export const MAX_VIOLATIONS = 100;
@@ -200,7 +200,7 @@ export class WorkerSessions {
   }
 
   #predict(source: 'main' | 'shadow', prediction: Prediction): void {
-    checkExpectedExperts(prediction, this.#shape);
+    checkPrediction(source, prediction, this.#shape);
     if (source === 'main') this.#epoch.requireCurrent(prediction.epoch);
     else if (!this.#epoch.admit(prediction)) return;
     this.#experts.predict(source, prediction);

@@ -1,0 +1,202 @@
+import assert from 'node:assert/strict';
+import type { GateChoice, Model, Pass, Sequence } from '../../native/index.js';
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { ModelShape } from '../../shared/model/tensor-source.js';
+import type { BeginSequence } from '../../shared/rpc/messages.js';
+
+export const SHAPE: ModelShape = {
+  vocabSize: 50,
+  hiddenSize: 8,
+  intermediateSize: 8,
+  layers: 2,
+  heads: 1,
+  keyValueHeads: 1,
+  headDim: 2,
+  experts: 4,
+  expertsPerToken: 2,
+  normalizeTopK: true,
+  rmsNormEpsilon: 1e-5,
+  ropeTheta: 10000,
+  slidingWindow: 0,
+  maxPositions: 64,
+};
+
+export const PASS_ROWS = 4;
+
+class ScriptedSequence implements Sequence {
+  length = 0;
+  /** A pass works on it. */
+  inPass = false;
+
+  constructor(
+    readonly id: number,
+    private readonly model: ScriptedModel,
+  ) {}
+
+  readKeyValues(): { keys: Uint8Array; values: Uint8Array } {
+    return { keys: new Uint8Array(), values: new Uint8Array() };
+  }
+
+  writeKeyValues(layer: number, position: number, rows: number): void {
+    assert.ok(!this.inPass && position + rows <= this.length, 'rows are written between passes, over what is there');
+    this.model.written.push(`${this.id}:${layer}:${position}+${rows}`);
+  }
+
+  truncate(length: number): void {
+    assert.ok(!this.inPass && length <= this.length);
+    this.model.truncated.push(`${this.id}:${length}`);
+    this.length = length;
+  }
+
+  dispose(): void {
+    this.model.disposed.push(this.id);
+  }
+}
+
+/** A model whose passes wait for the test, whose experts and guesses the test chooses, and which notes what was asked of it. */
+export class ScriptedModel implements Model {
+  readonly shape = SHAPE;
+  /** "id:positions" of each pass, in order. */
+  readonly passes: string[] = [];
+  /** Token run at each position, of the last sequence run. */
+  readonly ran: number[] = [];
+  readonly written: string[] = [];
+  readonly truncated: string[] = [];
+  readonly disposed: number[] = [];
+  /** While set, passes wait for release() as they begin. */
+  held = false;
+  /** Layer before which passes wait for release(). */
+  heldLayer: number | null = null;
+  failure: OdmoeError | null = null;
+  cancelled = 0;
+  /** The likeliest token at a position. */
+  guess: (position: number) => number = () => 7;
+  /** Experts of a position. */
+  choose = (position: number, _tokenId: number, layer: number): number[] => [
+    (position + layer) % 4,
+    (position + layer + 1) % 4,
+  ];
+  private sequences = 0;
+  private waiting: (() => void)[] = [];
+
+  async loadDense(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  async loadResidentExpert(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  residentWeights(): never {
+    throw new Error('not part of this test');
+  }
+
+  createSequence(): Sequence {
+    return new ScriptedSequence(this.sequences++, this);
+  }
+
+  createPass(): Pass {
+    let positions: Int32Array = new Int32Array();
+    let tokens: Int32Array = new Int32Array();
+    let sequence: ScriptedSequence | null = null;
+    let forward: { cancelled: boolean } | null = null;
+    const working = async <T>(action: () => Promise<T>): Promise<T> => {
+      assert.ok(sequence !== null && !sequence.inPass, 'one call at a time');
+      sequence.inPass = true;
+      try {
+        return await action();
+      } finally {
+        sequence.inPass = false;
+      }
+    };
+    return {
+      begin: async ([first], _rowSequence, rowPositions, tokenIds) => {
+        sequence = first as ScriptedSequence;
+        [positions, tokens] = [rowPositions, tokenIds];
+        await working(async () => {
+          const { id, length } = sequence as ScriptedSequence;
+          positions.forEach((position, row) => {
+            assert.equal(position, length + row, 'rows continue the cache');
+            this.ran[position] = tokenIds[row] ?? -1;
+          });
+          this.ran.length = length + positions.length;
+          this.passes.push(`${id}:${positions.join(',')}`);
+          (sequence as ScriptedSequence).length += positions.length;
+          if (this.held) await this.wait();
+          if (this.failure !== null) throw this.failure;
+        });
+      },
+      attend: () => Promise.reject(new Error('a shadow does not attend layer by layer')),
+      combine: () => Promise.reject(new Error('a shadow does not combine')),
+      forward: (onGate) =>
+        working(async () => {
+          const own = { cancelled: false };
+          forward = own;
+          for (let layer = 0; layer < SHAPE.layers; layer += 1) {
+            if (this.heldLayer === layer) await this.wait();
+            if (own.cancelled) throw new OdmoeError('CANCELLED', 'the pass was cancelled');
+            onGate?.(layer, this.choice(positions, tokens, layer));
+          }
+          forward = null;
+        }),
+      logits: () =>
+        working(async () => {
+          await Promise.resolve();
+          const token = this.guess((positions.at(-1) ?? 0) + 1);
+          return Float32Array.from({ length: SHAPE.vocabSize }, (_, id) => (id === token ? 1 : 0.5));
+        }),
+      cancel: () => {
+        if (forward === null) return;
+        forward.cancelled = true;
+        this.cancelled += 1;
+        this.resume();
+      },
+      dispose: () => undefined,
+    };
+  }
+
+  dispose(): void {
+    this.release();
+  }
+
+  release(): void {
+    this.held = false;
+    this.heldLayer = null;
+    this.resume();
+  }
+
+  /** What waits goes on, what comes waits again. */
+  resume(): void {
+    for (const resolve of this.waiting.splice(0)) resolve();
+  }
+
+  private wait(): Promise<void> {
+    return new Promise((resolve) => this.waiting.push(resolve));
+  }
+
+  private choice(positions: Int32Array, tokens: Int32Array, layer: number): GateChoice {
+    const experts = [...positions].flatMap((position, row) => this.choose(position, tokens[row] ?? 0, layer));
+    return { experts: Int32Array.from(experts), weights: new Float32Array(experts.length) };
+  }
+}
+
+export function begin(sequence: number, changes: Partial<BeginSequence> = {}): BeginSequence {
+  return {
+    epoch: 1,
+    sequence,
+    tokenIds: [1, 2, 3],
+    alignTokenPeriod: 1,
+    alignKvPeriod: 0,
+    promptTokens: 3,
+    maxPositions: 20,
+    optimistic: false,
+    spread: false,
+    sampling: null,
+    ...changes,
+  };
+}
+
+export function kvRows(sequence: number, layer: number, position: number, rows: number) {
+  const bytes = new Uint8Array(rows * SHAPE.keyValueHeads * SHAPE.headDim * 4);
+  return { epoch: 1, sequence, layer, position, rows, keys: bytes, values: bytes };
+}

@@ -1,0 +1,302 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { AlignToken } from '../../shared/rpc/messages.js';
+import { Predictor } from '../../shadow-node/predictor/predictor.js';
+import type { Draft } from '../../shadow-node/predictor/shadow-sequence.js';
+import { DraftingMain } from './drafting-main.js';
+import { begin, kvRows, PASS_ROWS, ScriptedModel, SHAPE } from './scripted-shadow-model.js';
+
+const settled = () => new Promise((resolve) => setImmediate(resolve));
+
+function createPredictor() {
+  const model = new ScriptedModel();
+  const told: string[] = [];
+  const drafts: Draft[] = [];
+  const failures: string[] = [];
+  let now = 0;
+  const predictor = new Predictor(
+    model,
+    model.createPass(),
+    PASS_ROWS,
+    {
+      onPrediction: (sequence, { position, rows, layer, experts, again }, late) =>
+        told.push(
+          `${sequence}@${position}+${rows}/${layer}: ${experts.join(',')}${again ? ' again' : ''}${late ? ' late' : ''}`,
+        ),
+      onDraft: (_, draft) => drafts.push(draft),
+      onRestart: (sequence, position) => told.push(`${sequence}@${position} restart`),
+      onFailure: (sequence, error) => failures.push(`${sequence}: ${error.message}`),
+    },
+    () => (now += 1),
+  );
+  const announce = async (position: number, tokenId: number, changes: Partial<AlignToken> = {}) => {
+    predictor.announceToken({
+      ...{ epoch: 1, sequence: 1, position, tokenId, rows: 1, nextRows: 1, branch: 0 },
+      ...changes,
+    });
+    await settled();
+  };
+  const draftsOf = () => drafts.splice(0).map((draft) => [draft.position, draft.tokenId, draft.passPosition]);
+  return { model, predictor, told, drafts, draftsOf, failures, announce };
+}
+
+describe('shadow drafts', () => {
+  it('drafts the pass that main is about to begin, its sets growing from position to position', async () => {
+    const { model, predictor, told, draftsOf, announce } = createPredictor();
+    model.guess = (position) => 10 + position;
+    predictor.begin(begin(1));
+    await announce(3, 5, { rows: 0, nextRows: 3 });
+    assert.deepEqual(model.passes, ['0:0,1,2', '0:3', '0:4', '0:5']);
+    assert.deepEqual(model.ran, [1, 2, 3, 5, 14, 15]);
+    assert.deepEqual(told, [
+      ...['1@3+3/0: 3,0', '1@3+3/1: 0,1'],
+      ...['1@3+3/0: 3,0,1 again', '1@3+3/1: 0,1,2 again'],
+      ...['1@3+3/0: 3,0,1,2 again', '1@3+3/1: 0,1,2,3 again'],
+    ]);
+    assert.deepEqual(draftsOf(), [
+      [4, 14, 3],
+      [5, 15, 3],
+      [6, 16, 6],
+    ]);
+  });
+
+  it('gives what a shorter pass leaves over to the next one, predictions and drafts', async () => {
+    const { model, predictor, told, draftsOf, announce } = createPredictor();
+    model.guess = (position) => 10 + position;
+    predictor.begin(begin(1));
+    await announce(3, 5, { rows: 0, nextRows: 3 });
+    told.length = 0;
+    draftsOf();
+    await announce(3, 5, { rows: 1, nextRows: 3 });
+    assert.deepEqual(told, ['1@4+3/0: 0,1,2', '1@4+3/1: 1,2,3'], 'positions 4 and 5 under the pass from 4 on');
+    assert.deepEqual(draftsOf(), [
+      [4, 14, 4],
+      [5, 15, 4],
+      [6, 16, 4],
+    ]);
+    assert.equal(model.passes.length, 4, 'nothing is run twice');
+  });
+
+  it('optimistic runs through the next pass, and no further', async () => {
+    const { model, predictor, draftsOf, announce } = createPredictor();
+    model.guess = (position) => 10 + position;
+    predictor.begin(begin(1, { optimistic: true }));
+    await settled();
+    assert.deepEqual(model.passes, ['0:0,1,2'], 'not before main’s first token');
+    await announce(3, 5, { nextRows: 2 });
+    assert.deepEqual(model.passes.slice(1), ['0:3', '0:4', '0:5']);
+    assert.deepEqual(draftsOf(), [
+      [4, 14, 4],
+      [5, 15, 4],
+      [6, 16, 6],
+    ]);
+    await announce(4, 14, { rows: 2, nextRows: 2 });
+    assert.deepEqual(model.passes.slice(4), ['0:6', '0:7']);
+    assert.equal(predictor.counts().alignedTokens, 2, 'one was taken, one guessed');
+  });
+
+  it('starts again from main’s token where it had run another', async () => {
+    const { model, predictor, told, drafts, announce } = createPredictor();
+    model.guess = (position) => 10 + position;
+    predictor.begin(begin(1, { optimistic: true }));
+    await announce(3, 5, { nextRows: 2 });
+    told.length = 0;
+    drafts.length = 0;
+    await announce(4, 30, { branch: 1 });
+    assert.deepEqual(model.truncated, ['0:4']);
+    assert.deepEqual(told, ['1@4 restart', '1@4+1/0: 0,1', '1@4+1/1: 1,2', '1@5+1/0: 1,2', '1@5+1/1: 2,3']);
+    assert.deepEqual(model.ran, [1, 2, 3, 5, 30, 15]);
+    assert.deepEqual(
+      drafts.map(({ position, branch, passPosition, runUs }) => [position, branch, passPosition, runUs]),
+      [
+        [5, 1, 5, 1000],
+        [6, 1, 6, 1000],
+      ],
+    );
+  });
+
+  it('cancels the pass that runs on a wrong guess, and hears nothing of it any more', async () => {
+    const { model, predictor, told, drafts, failures, announce } = createPredictor();
+    predictor.begin(begin(1, { optimistic: true }));
+    await announce(3, 5, { rows: 1, nextRows: 1 });
+    await announce(4, 7);
+    told.length = 0;
+    drafts.length = 0;
+    model.heldLayer = 1;
+    await announce(5, 7, { nextRows: 1 });
+    assert.deepEqual(told, ['1@6+1/0: 2,3'], 'position 6 is under way');
+    predictor.announceToken({ epoch: 1, sequence: 1, position: 6, tokenId: 9, rows: 1, nextRows: 1, branch: 1 });
+    assert.equal(model.cancelled, 1);
+    assert.deepEqual(model.truncated, [], 'not while the pass still runs');
+    model.heldLayer = null;
+    await settled();
+    assert.deepEqual(model.truncated, ['0:6']);
+    assert.deepEqual(failures, []);
+    assert.deepEqual(told.slice(1, 4), ['1@6 restart', '1@6+1/0: 2,3', '1@6+1/1: 3,0']);
+    assert.deepEqual(model.ran.slice(6), [9, 7]);
+    assert.deepEqual(
+      drafts.map(({ position, branch }) => [position, branch]),
+      [
+        [7, 1],
+        [8, 1],
+      ],
+    );
+  });
+
+  it('a pass that is still being begun when its guess proves wrong is not run', async () => {
+    const { model, predictor, told, failures, announce } = createPredictor();
+    predictor.begin(begin(1, { optimistic: true }));
+    await settled();
+    await announce(3, 5);
+    model.held = true;
+    await announce(4, 7);
+    told.length = 0;
+    predictor.announceToken({ epoch: 1, sequence: 1, position: 5, tokenId: 9, rows: 1, nextRows: 1, branch: 1 });
+    model.release();
+    await settled();
+    assert.equal(model.cancelled, 0);
+    assert.deepEqual(failures, []);
+    assert.deepEqual(told.slice(0, 2), ['1@5 restart', '1@5+1/0: 1,2']);
+    assert.deepEqual(model.ran.slice(5), [9, 7]);
+  });
+
+  it('a failure of a cancelled pass that is none of the cancellation is told', async () => {
+    const { model, predictor, failures, announce } = createPredictor();
+    predictor.begin(begin(1, { optimistic: true }));
+    await announce(3, 5);
+    model.held = true;
+    await announce(4, 7);
+    await announce(5, 9, { branch: 1 });
+    model.failure = new OdmoeError('DEVICE_OUT_OF_MEMORY', 'full');
+    model.release();
+    await settled();
+    assert.deepEqual(failures, ['1: full']);
+  });
+
+  it('guesses as main samples: with its random numbers, and what it has seen before', async () => {
+    const { model, predictor, draftsOf, announce } = createPredictor();
+    const sampling = { temperature: 100, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1, seed: 11 };
+    const drawn = async (id: number, seed: number) => {
+      predictor.begin(begin(id, { optimistic: true, sampling: { ...sampling, seed } }));
+      await announce(3, 5, { sequence: id, nextRows: 6 });
+      predictor.end(id);
+      return draftsOf().map(([, token]) => token);
+    };
+    const first = await drawn(1, 11);
+    assert.equal(first.length, 7);
+    assert.ok(new Set(first).size > 1);
+    assert.deepEqual(await drawn(2, 11), first);
+    assert.notDeepEqual(await drawn(3, 12), first);
+    model.guess = () => 5;
+    const penalty = { ...sampling, temperature: 0, repetitionPenalty: 1000 };
+    predictor.begin(begin(4, { optimistic: true, sampling: penalty }));
+    await announce(3, 4, { sequence: 4 });
+    assert.deepEqual(draftsOf(), [
+      [4, 5, 4],
+      [5, 0, 5],
+    ]);
+    predictor.end(4);
+  });
+
+  it('without optimism and drafts guesses nothing', async () => {
+    const { predictor, drafts, announce } = createPredictor();
+    predictor.begin(begin(1));
+    for (const position of [3, 4, 5]) await announce(position, 9);
+    assert.deepEqual(drafts, []);
+  });
+
+  it('lets go of main’s rows of a rejected draft, and writes over its own those of what it has run', async () => {
+    const { model, predictor, announce } = createPredictor();
+    predictor.begin(begin(1, { optimistic: true, alignKvPeriod: 1 }));
+    await announce(3, 5, { nextRows: 2 });
+    assert.deepEqual(model.ran.length, 6);
+    for (const layer of [0, 1]) predictor.addKeyValueRows(kvRows(1, layer, 3, 1));
+    await settled();
+    assert.deepEqual(model.written, ['0:0:3+1', '0:1:3+1'], 'though positions after it have been run');
+    model.written.length = 0;
+    await announce(4, 7, { rows: 2, nextRows: 2 });
+    predictor.addKeyValueRows(kvRows(1, 0, 4, 2));
+    await announce(5, 20, { rows: 1, nextRows: 2, branch: 1 });
+    assert.deepEqual(model.written, ['0:0:4+1'], 'the rejected position’s row is not');
+  });
+
+  it('tells of a wrong guess even when only a second token of it was drafted, with any period', async () => {
+    const { model, predictor, told, announce } = createPredictor();
+    predictor.begin(begin(1, { optimistic: true, alignTokenPeriod: 2 }));
+    await announce(3, 5, { nextRows: 3 });
+    assert.deepEqual(model.ran, [1, 2, 3, 5, 7, 7, 7]);
+    await announce(4, 9, { rows: 1, nextRows: 3, branch: 1 });
+    assert.ok(!told.some((line) => line.includes('restart')), 'position 4 is not due');
+    await announce(5, 9, { rows: 1, nextRows: 3, branch: 2 });
+    assert.ok(told.includes('1@5 restart'));
+    assert.deepEqual(model.ran.slice(3, 6), [5, 7, 9]);
+  });
+
+  const runs = fc.record({
+    optimistic: fc.boolean(),
+    rows: fc.integer({ min: 1, max: 4 }),
+    wrong: fc.array(fc.integer({ min: 0, max: 3 }), { minLength: 1, maxLength: 20 }),
+    events: fc.array(fc.constantFrom('main', 'shadow', 'shadow', 'hold', 'let'), { maxLength: 80, size: 'max' }),
+  });
+
+  it('whatever comes when, ends on main’s tokens, with every pass of main predicted', async () => {
+    await fc.assert(
+      fc.asyncProperty(runs, async ({ optimistic, rows, wrong, events }) => {
+        const maxPositions = 24;
+        const token = (position: number) => 1 + ((position * 7) % 40);
+        const chosen = (position: number, tokenId: number, layer: number) => [
+          (tokenId + layer) % 4,
+          (tokenId + position) % 4 === (tokenId + layer) % 4 ? (tokenId + layer + 1) % 4 : (tokenId + position) % 4,
+        ];
+        const main = new DraftingMain({ promptTokens: 3, maxPositions, optimistic, rows, token });
+        const model = new ScriptedModel();
+        model.choose = chosen;
+        let guesses = 0;
+        model.guess = (position) => (wrong[guesses++ % wrong.length] === 0 ? 45 : token(position));
+        const sets = new Map<string, number[]>();
+        const failures: unknown[] = [];
+        const predictor = new Predictor(model, model.createPass(), PASS_ROWS, {
+          onPrediction: (_, { position, layer, experts }) => sets.set(`${position}/${layer}`, experts),
+          onDraft: (_, draft) => main.takeDraft(draft),
+          onRestart: (_, position) => {
+            for (const key of sets.keys()) if (parseInt(key, 10) >= position) sets.delete(key);
+          },
+          onFailure: (_, error) => failures.push(error),
+        });
+        const announce = (): boolean => {
+          const announced = main.next();
+          if (announced !== null) predictor.announceToken({ epoch: 1, sequence: 1, ...announced });
+          return announced !== null;
+        };
+        predictor.begin(begin(1, { optimistic, maxPositions, tokenIds: [0, 1, 2].map(token) }));
+        for (const event of events) {
+          if (event === 'main') announce();
+          else if (event === 'hold') model.heldLayer = 1;
+          else if (event === 'let') model.resume();
+          else await settled();
+        }
+        model.release();
+        do await settled();
+        while (announce());
+        await settled();
+        assert.deepEqual(failures, []);
+        assert.deepEqual(
+          model.ran,
+          Array.from({ length: maxPositions }, (_, position) => token(position)),
+        );
+        for (const pass of main.passes) {
+          for (let position = pass.begin; position < pass.begin + pass.rows; position += 1) {
+            for (let layer = 0; layer < SHAPE.layers; layer += 1) {
+              const set = sets.get(`${pass.begin}/${layer}`) ?? [];
+              const missing = chosen(position, token(position), layer).filter((expert) => !set.includes(expert));
+              assert.deepEqual(missing, [], `pass ${pass.begin}+${pass.rows}, position ${position}, layer ${layer}`);
+            }
+          }
+        }
+        await predictor.stop();
+      }),
+      { numRuns: 300 },
+    );
+  });
+});
