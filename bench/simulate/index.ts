@@ -13,11 +13,12 @@ import { timingDiagram } from '../simulator/timing-diagram.js';
 import { addSetUpFlags, addTraceFlags, openTrace, setUpOf, type SimulateFlags } from './simulation-flags.js';
 
 const WORKERS = 8;
+const TOKENS = 64;
 const DIAGRAM_TOKEN = 5;
 
 /** `odmoe simulate`: what a cluster of a profile's devices would do, on a virtual clock. */
 export function registerSimulate(program: Command): void {
-  addSetUpFlags(addTraceFlags(program, WORKERS))
+  addSetUpFlags(addTraceFlags(program, WORKERS, TOKENS))
     .description("simulate a cluster of a profile's devices, by the daemons' own decisions, on a virtual clock")
     .option('--diagram <file>', 'write the timing diagram of a token, an SVG')
     .option('--diagram-token <n>', 'the token, from 2; the prompt gives the first one', Number, DIAGRAM_TOKEN)

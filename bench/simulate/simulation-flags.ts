@@ -48,7 +48,7 @@ export interface SimulateFlags extends TraceFlags {
   diagramToken: number;
 }
 
-export function addTraceFlags(command: Command, workers: number): Command {
+export function addTraceFlags(command: Command, workers: number, tokens: number): Command {
   return command
     .option(
       '--profile <file>',
@@ -57,7 +57,7 @@ export function addTraceFlags(command: Command, workers: number): Command {
     )
     .option('--workers <n>', 'worker nodes', wholeNumberFlag(1, MOST_WORKERS), workers)
     .option('--trace <file|synthetic>', 'a file of "odmoe bench trace", or random numbers', 'synthetic')
-    .option('--tokens <n>', 'tokens of an answer', wholeNumberFlag(1, MOST_TOKENS), 64)
+    .option('--tokens <n>', 'tokens of an answer', wholeNumberFlag(1, MOST_TOKENS), tokens)
     .option('--prompt-tokens <n>', 'tokens of a synthetic prompt', wholeNumberFlag(1, MOST_TOKENS), 16)
     .option('--recall <share>', 'experts that a synthetic trace predicts', share, 0.997)
     .option('--acceptance <share>', 'tokens that shadow guesses in a synthetic trace', share, 0.98)

@@ -52,8 +52,9 @@ export class SimulatedCluster {
       groupSize: setUp.placement.groupSize,
     });
     this.network = new SimulatedNetwork(times.network, clock, recorder);
-    for (const id of ids) {
-      this.workers.set(id, new SimulatedWorker(id, setUp.slots, times.worker, clock, recorder));
+    for (const [index, id] of ids.entries()) {
+      const device = times.workers?.[index] ?? times.worker;
+      this.workers.set(id, new SimulatedWorker(id, setUp.slots, device, clock, recorder));
     }
   }
 

@@ -35,7 +35,6 @@ export class SimulatedWorker {
   readonly #schedule: SlotSchedule;
   readonly #held = new Map<number, HeldExecute>();
   readonly #wantedFor = new Map<string, number>();
-  #byShadow: PredictedExperts[] = [];
   readonly #waitingLoads: PendingLoad[] = [];
   readonly #loadedMs: number[];
   #loading: PendingLoad | null = null;
@@ -57,16 +56,12 @@ export class SimulatedWorker {
 
   predict(source: 'main' | 'shadow', prediction: PredictedExperts): void {
     this.#remember(prediction);
-    if (source === 'shadow') this.#byShadow.push(prediction);
     this.#handle({ kind: 'predict', source, ...prediction });
   }
 
   /** What shadow has predicted from a position on is void. */
   restart(sequence: number, position: number): void {
-    const isVoid = (told: PredictedExperts): boolean => told.sequence === sequence && told.position >= position;
-    const wrong = this.#byShadow.filter(isVoid);
-    this.#byShadow = this.#byShadow.filter((told) => !isVoid(told));
-    for (const told of wrong) this.#handle({ kind: 'predict', source: 'shadow', ...told, experts: [] });
+    this.#handle({ kind: 'restart', sequence, position });
   }
 
   release(released: PredictedExperts): void {
@@ -78,7 +73,6 @@ export class SimulatedWorker {
     this.#held.set(ticket, { request, arrivedMs: this.clock.nowMs });
     const { sequence, position, layer, expert, last } = request;
     this.#remember({ ...request, experts: [expert] });
-    this.#byShadow = this.#byShadow.filter((told) => told.sequence === sequence && told.position >= position);
     this.#handle({ kind: 'execute', ticket, sequence, position, layer, expert, last });
   }
 

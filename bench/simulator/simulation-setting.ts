@@ -6,6 +6,8 @@ export interface ClusterTimes {
   main: EmulatedDevice;
   shadow: EmulatedDevice;
   worker: EmulatedDevice;
+  /** One for each worker in turn, where they are not all alike. */
+  workers?: readonly EmulatedDevice[];
   network: ProfiledNetwork;
   hiddenSize: number;
 }
