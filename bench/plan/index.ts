@@ -33,8 +33,13 @@ interface PlanFlags extends TraceFlags {
 export function registerPlanCluster(program: Command): void {
   addTraceFlags(program, WORKERS, TOKENS)
     .description('what a cluster of given boxes would do for a model, and how it is best set up')
-    .option('--box <count:link[:memory]>', 'so many workers with that link, as 4:12GB:8GiB; again for another kind', box, [])
-    .option('--model <directory>', 'a checkpoint or pack, for its shapes (default: the profile\'s model)')
+    .option(
+      '--box <count:link[:memory]>',
+      'so many workers with that link, as 4:12GB:8GiB; again for another kind',
+      box,
+      [],
+    )
+    .option('--model <directory>', "a checkpoint or pack, for its shapes (default: the profile's model)")
     .option('--link-bandwidth <bytes/s>', "of every worker's link from storage to device, as 24GB", bytes)
     .option('--memory-budget <size>', 'device memory of a worker', bytes)
     .option('--network-bandwidth <bytes/s>', 'of each network card, as 125MB', bytes)

@@ -12,8 +12,9 @@ export interface TokenBreakdown {
   mainMs: number;
   expertsMs: number;
   waitsForLoadsMs: number;
-  /** Messages, waits for drafts, and whatever else. */
-  otherMs: number;
+  waitsForDraftsMs: number;
+  /** Messages, and whatever else. */
+  networkMs: number;
 }
 
 export interface MemoryOfBoxes {
@@ -35,29 +36,30 @@ export interface ClusterPlan {
   recallNote: string;
 }
 
-export type BoundBy = 'main' | 'experts' | 'loads' | 'network';
+export type BoundBy = 'main' | 'experts' | 'loads' | 'drafts' | 'network';
 
-export function tokenBreakdown(times: ClusterTimes, { result, setUp }: Candidate, layers: number): TokenBreakdown {
+export function tokenBreakdown(times: ClusterTimes, { result }: Candidate, layers: number): TokenBreakdown {
   const { recorder } = result;
   const rows = Math.max(1, Math.round(result.rowsPerPass));
   const tokens = Math.max(1, result.tokensPerPass * recorder.passes.length);
   const passes = recorder.passes.length / tokens;
   const { denseLayer, lmHead } = times.main;
   const mainMs = passes * (layers * operatorMs(denseLayer, rows) + operatorMs(lmHead, rows));
-  const device = setUp.workers > 0 ? times.worker : times.main;
-  const expertsMs = passes * layers * operatorMs(device.expert, 1);
+  const expertsMs = passes * layers * operatorMs(times.worker.expert, 1);
   const waitsForLoadsMs = recorder.stallMs.reduce((sum, ms) => sum + ms, 0) / tokens;
-  const otherMs = Math.max(0, result.tpotMs - mainMs - expertsMs - waitsForLoadsMs);
-  return { mainMs, expertsMs, waitsForLoadsMs, otherMs };
+  const waitsForDraftsMs = recorder.draftWaitMs / tokens;
+  const networkMs = Math.max(0, result.tpotMs - mainMs - expertsMs - waitsForLoadsMs - waitsForDraftsMs);
+  return { mainMs, expertsMs, waitsForLoadsMs, waitsForDraftsMs, networkMs };
 }
 
 /** What takes the most of a token's time. */
-export function boundBy({ mainMs, expertsMs, waitsForLoadsMs, otherMs }: TokenBreakdown): BoundBy {
+export function boundBy({ mainMs, expertsMs, ...waits }: TokenBreakdown): BoundBy {
   const parts: [BoundBy, number][] = [
     ['main', mainMs],
     ['experts', expertsMs],
-    ['loads', waitsForLoadsMs],
-    ['network', otherMs],
+    ['loads', waits.waitsForLoadsMs],
+    ['drafts', waits.waitsForDraftsMs],
+    ['network', waits.networkMs],
   ];
   return parts.reduce((most, part) => (part[1] > most[1] ? part : most))[0];
 }
@@ -96,6 +98,7 @@ const BOUND_WORDS: Record<BoundBy, string> = {
   main: "main's attention and gates: a faster card there, or more positions a pass",
   experts: "the workers' computing: faster cards there",
   loads: 'loading experts: more workers, faster links, or packed experts (--expert-storage)',
+  drafts: 'waits for drafts: a faster shadow',
   network: 'messages on the network: a shorter round trip, or more positions a pass',
 };
 
@@ -111,7 +114,8 @@ export function planLines(plan: ClusterPlan): string[] {
     ...candidateLines(search, plan.cachedTokensPerS),
     '',
     `A token of the best set-up takes ${ms(search.best.result.tpotMs)}: main ${ms(breakdown.mainMs)}, experts ` +
-      `${ms(breakdown.expertsMs)}, waits for loads ${ms(breakdown.waitsForLoadsMs)}, network and the rest ${ms(breakdown.otherMs)}.`,
+      `${ms(breakdown.expertsMs)}, waits for loads ${ms(breakdown.waitsForLoadsMs)}, waits for drafts ` +
+      `${ms(breakdown.waitsForDraftsMs)}, network and the rest ${ms(breakdown.networkMs)}.`,
     `What bounds it: ${BOUND_WORDS[boundBy(breakdown)]}.`,
     '',
     ...memoryTable(plan.memory),

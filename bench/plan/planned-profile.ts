@@ -49,7 +49,10 @@ export function boxTimes(profile: DeviceProfile, boxes: readonly WorkerBoxes[], 
   return { ...times, worker: workers[0] ?? times.worker, workers };
 }
 
-function profileOfBox(profile: DeviceProfile, { linkBytesPerS, memoryBytes }: Omit<WorkerBoxes, 'count'>): DeviceProfile {
+function profileOfBox(
+  profile: DeviceProfile,
+  { linkBytesPerS, memoryBytes }: Omit<WorkerBoxes, 'count'>,
+): DeviceProfile {
   const { worker } = profile.devices;
   const changed = {
     ...worker,

@@ -80,13 +80,7 @@ export class DecodePass {
     const { placement, setUp } = this.cluster;
     const { sequence, position } = this.setting;
     const activated = activatedExperts(this.#choices(layer), placement.expertsPerToken);
-    const match = matchExperts(
-      placement,
-      layer,
-      this.#told(layer),
-      [...activated.keys()],
-      setUp.placement.spread,
-    );
+    const match = matchExperts(placement, layer, this.#told(layer), [...activated.keys()], setUp.placement.spread);
     const finished = this.#collector(layer, match.assignments.length, onDone);
     for (const { expert, workerId, predicted } of match.assignments) {
       if (!predicted) this.cluster.recorder.missed += 1;
@@ -137,7 +131,9 @@ export class DecodePass {
     const { position } = this.setting;
     const prediction = this.helpers.predictions.get(predictionKey(position, layer)) ?? null;
     const told = toldByPrediction(placement, prediction);
-    return layer > 0 || this.helpers.firstLayer === null ? told : this.helpers.firstLayer.merge(placement, position, told);
+    return layer > 0 || this.helpers.firstLayer === null
+      ? told
+      : this.helpers.firstLayer.merge(placement, position, told);
   }
 
   /** The predictions for all layers behind this one; null where one has not come. */

@@ -23,7 +23,8 @@ export function clusterMemory(
 ): ClusterMemory {
   const { model, devices } = profile;
   const main = dense(times.main, model.layers, use.positions);
-  const shadow = dense(times.shadow, model.layers, use.positions) + model.layers * model.experts * times.shadow.expertBytes;
+  const shadow =
+    dense(times.shadow, model.layers, use.positions) + model.layers * model.experts * times.shadow.expertBytes;
   const worker = times.worker.slotSharedBytes + use.slots * times.worker.slotBytes;
   return {
     main: { usedBytes: main, memoryBytes: devices.main.memoryBytes },

@@ -64,7 +64,10 @@ export function simulateCluster(
     new SimulatedMain(cluster, prompt + 1, prompt, wanted, (answer) => answers.push(answer)).run();
     clock.run();
     if (answers.length === prompt) {
-      throw new OdmoeError('INTERNAL', `the simulation of prompt ${prompt} came to rest before its answer was complete`);
+      throw new OdmoeError(
+        'INTERNAL',
+        `the simulation of prompt ${prompt} came to rest before its answer was complete`,
+      );
     }
   }
   return summarize(answers, recorder, clock.handled, setUp);

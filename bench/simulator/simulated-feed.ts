@@ -34,17 +34,11 @@ function linkTo(cluster: SimulatedCluster, shadow: SimulatedShadow): FedShadow {
 
 function send(cluster: SimulatedCluster, shadow: SimulatedShadow, request: ShadowRequest): void {
   const { network, times } = cluster;
-  switch (request.kind) {
-    case 'begin':
-      return network.send(MAIN, SHADOW, 0, () => shadow.begin());
-    case 'token':
-      return network.send(MAIN, SHADOW, 0, () => shadow.announce(request.token));
-    case 'kvRows': {
-      const { position, layer, rows } = request.kvRows;
-      const subject = { position, layer, expert: -1 };
-      return network.send(MAIN, SHADOW, rows * times.main.keyValueRowBytes, () => undefined, subject);
-    }
-    default:
-      return;
-  }
+  if (request.kind === 'begin') network.send(MAIN, SHADOW, 0, () => shadow.begin());
+  if (request.kind === 'token') network.send(MAIN, SHADOW, 0, () => shadow.announce(request.token));
+  if (request.kind !== 'kvRows') return;
+  const { position, layer, rows } = request.kvRows;
+  const subject = { position, layer, expert: -1 };
+  // Shadow decides by the tokens alone, behind which the rows have come.
+  network.send(MAIN, SHADOW, rows * times.main.keyValueRowBytes, () => undefined, subject);
 }

@@ -35,7 +35,7 @@ export class SimulatedMain {
   #firstTokenMs = 0;
   #nextRows = 1;
   /** Main waits for this many drafts of the pass at this position. */
-  #waiting: { position: number; drafts: number; begin: () => void } | null = null;
+  #waiting: { position: number; drafts: number; sinceMs: number; begin: () => void } | null = null;
 
   /** `tokens`: of the answer, at least 1. */
   constructor(
@@ -88,7 +88,7 @@ export class SimulatedMain {
     this.#next = position + 1;
     if (drafts === 0 || this.cluster.setUp.drafting.optimistic) return begin();
     this.#announce(position, 0, drafts + 1);
-    this.#waiting = { position, drafts, begin };
+    this.#waiting = { position, drafts, sinceMs: this.cluster.clock.nowMs, begin };
     this.#beginWhenReady();
   }
 
@@ -159,6 +159,7 @@ export class SimulatedMain {
     const { tokenIds, complete } = this.#drafts.following(waiting.position, waiting.drafts);
     if (tokenIds.length < waiting.drafts && !complete) return;
     this.#waiting = null;
+    this.cluster.recorder.draftWaitMs += this.cluster.clock.nowMs - waiting.sinceMs;
     waiting.begin();
   }
 

@@ -21,7 +21,13 @@ export class SimulatedNetwork {
   ) {}
 
   /** `subject`: of what a diagram shows; null: nothing. */
-  send(from: string, to: string, payloadBytes: number, deliver: () => void, subject: MessageSubject | null = null): void {
+  send(
+    from: string,
+    to: string,
+    payloadBytes: number,
+    deliver: () => void,
+    subject: MessageSubject | null = null,
+  ): void {
     const { nowMs } = this.clock;
     const bytes = payloadBytes + this.network.messageOverheadBytes;
     const sentMs = this.#card(from).sendEnd(bytes, nowMs);

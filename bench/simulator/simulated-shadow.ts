@@ -185,7 +185,12 @@ export class SimulatedShadow {
   }
 
   #chosen(position: number, layer: number): readonly number[] {
-    return this.cluster.trace.predicted({ prompt: this.start.prompt, position, layer, onPath: this.#isOnPath(position) });
+    return this.cluster.trace.predicted({
+      prompt: this.start.prompt,
+      position,
+      layer,
+      onPath: this.#isOnPath(position),
+    });
   }
 
   /** No token up to the position is wrong that main will correct. */

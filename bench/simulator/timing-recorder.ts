@@ -42,6 +42,8 @@ export class TimingRecorder {
   /** Of drafts that main ran. */
   drafts = 0;
   acceptedDrafts = 0;
+  /** Time main waited for drafts before it began passes. */
+  draftWaitMs = 0;
   restarts = 0;
   messages = 0;
   sentBytes = 0;

@@ -28,7 +28,11 @@ export function registerBenchTrace(bench: Command): void {
     .command('trace')
     .description('write down what a model and its shadow do with prompts, for "odmoe simulate --trace"')
     .argument('<out>', 'JSON file to write')
-    .option('--model <directory>', 'a pack or a checkpoint (default: the demo model)', join(packageRoot(), 'models/demo'))
+    .option(
+      '--model <directory>',
+      'a pack or a checkpoint (default: the demo model)',
+      join(packageRoot(), 'models/demo'),
+    )
     .option('--prompts <count>', `prompts, at most ${MOST_PROMPTS}`, wholeNumberFlag(1, MOST_PROMPTS), 4)
     .option('--tokens <count>', 'decode iterations of a prompt', wholeNumberFlag(1, MOST_ITERATIONS), 64)
     .option('--precision <name>', 'of the shadow: fp16, int8 or nf4', precision, 'int8')

@@ -3,11 +3,7 @@ import { loadDenseWeights, loadResidentExperts, openModelSource } from '../../en
 import { createModel, openDevice, type Model, type Pass, type Sequence } from '../../native/index.js';
 import { resolveSampling, sampleToken } from '../../shared/sampling/index.js';
 import { openTokenizer } from '../../shared/tokenizer/index.js';
-import {
-  keyValuesDueBelow,
-  takesMainToken,
-  type AlignmentPeriods,
-} from '../../shadow-node/predictor/alignment.js';
+import { keyValuesDueBelow, takesMainToken, type AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
 import { loadShadowModel, SHADOW_PASS_ROWS, type ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
 import type { TraceDocument, TracePrompt } from '../simulator/trace-file.js';
 

@@ -65,7 +65,8 @@ describe('odmoe simulate and odmoe plan cluster', () => {
 
   it('simulate prints tables for people', async () => {
     const text = await odmoe('simulate', '--tokens', '4', '--workers', '4', '--prediction', 'off');
-    for (const words of ['TTFT', 'TPOT', 'recall', 'in all', 'passes that wait']) assert.ok(text.includes(words), words);
+    for (const words of ['TTFT', 'TPOT', 'recall', 'in all', 'passes that wait'])
+      assert.ok(text.includes(words), words);
   });
 
   it('a trace is recorded from the demo model and simulated', async () => {
@@ -74,7 +75,17 @@ describe('odmoe simulate and odmoe plan cluster', () => {
     const document = readTrace(trace);
     assert.equal(document.prompts.length, 2);
     assert.ok(recordedRecall(document) > 0.9, `${recordedRecall(document)}`);
-    const text = await odmoe('simulate', '--trace', trace, '--tokens', '9', '--optimistic', '--draft-rows', '2', '--json');
+    const text = await odmoe(
+      'simulate',
+      '--trace',
+      trace,
+      '--tokens',
+      '9',
+      '--optimistic',
+      '--draft-rows',
+      '2',
+      '--json',
+    );
     const report = JSON.parse(text) as SimulationObject & { prompts: number; tokens: number };
     assert.equal(report.prompts, 2);
     assert.equal(report.tokens, 18);

@@ -29,7 +29,7 @@ export class FlatTrace implements ClusterTrace {
   constructor(
     readonly layers: number,
     private readonly answerIterations: number,
-    private readonly predictedExpert: number = 0,
+    private readonly predictedExpert = 0,
     private readonly guesses: (position: number) => boolean = () => true,
   ) {}
 

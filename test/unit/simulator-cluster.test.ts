@@ -113,20 +113,27 @@ describe('simulated cluster', () => {
 
   it('gives the same result every time', () => {
     const changes = { drafting: { optimistic: true, rows: 'auto' as const } };
-    const once = () => simulateCluster(plainTimes(LOAD_MS), setUp(changes), syntheticTrace({ recall: 0.9, seed: 3 }), 7);
+    const once = () =>
+      simulateCluster(plainTimes(LOAD_MS), setUp(changes), syntheticTrace({ recall: 0.9, seed: 3 }), 7);
     assert.equal(JSON.stringify(once()), JSON.stringify(once()));
   });
 
   it('is never slower with a faster link and perfect predictions', () => {
     const loads = fc.double({ min: 0.1, max: 80, noNaN: true });
     fc.assert(
-      fc.property(loads, loads, fc.integer({ min: 2, max: 8 }), fc.integer({ min: 0, max: 99 }), (one, other, workers, seed) => {
-        const trace = syntheticTrace({ recall: 1, seed });
-        const tpotMs = (loadMs: number): number =>
-          simulateCluster(plainTimes(loadMs), setUp({ workers }), trace, 5).tpotMs;
-        const [fast, slow] = [Math.min(one, other), Math.max(one, other)];
-        assert.ok(tpotMs(fast) <= tpotMs(slow) + 1e-9, `${tpotMs(fast)} and ${tpotMs(slow)} ms`);
-      }),
+      fc.property(
+        loads,
+        loads,
+        fc.integer({ min: 2, max: 8 }),
+        fc.integer({ min: 0, max: 99 }),
+        (one, other, workers, seed) => {
+          const trace = syntheticTrace({ recall: 1, seed });
+          const tpotMs = (loadMs: number): number =>
+            simulateCluster(plainTimes(loadMs), setUp({ workers }), trace, 5).tpotMs;
+          const [fast, slow] = [Math.min(one, other), Math.max(one, other)];
+          assert.ok(tpotMs(fast) <= tpotMs(slow) + 1e-9, `${tpotMs(fast)} and ${tpotMs(slow)} ms`);
+        },
+      ),
       { numRuns: 40 },
     );
   });

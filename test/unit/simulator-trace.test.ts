@@ -95,7 +95,10 @@ describe('traces', () => {
     const of = (token: number, keyValue: number): number => assumedRecall(model, { token, keyValue }, 256);
     assert.equal(of(1, 1).toFixed(9), '0.997000000');
     const falling = [of(1, 1), of(2, 1), of(4, 2), of(16, 16), of(0, 0)];
-    assert.deepEqual(falling, [...falling].sort((left, right) => right - left));
+    assert.deepEqual(
+      falling,
+      [...falling].sort((left, right) => right - left),
+    );
     assert.ok(of(0, 0) > 0.25 && of(0, 0) < 0.6);
     assert.ok(of(1, 0) > of(0, 1));
   });
