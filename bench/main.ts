@@ -1,10 +1,12 @@
 /** `odmoe bench`: started by bin/odmoe, as the command line itself imports no benchmark. */
 import { createProgram, runCommandLine } from '../cli/run-command-line.js';
 import { registerBenchCodec } from './codec/index.js';
+import { registerBenchDeepen } from './deepen/index.js';
 import { registerBenchEmulation } from './emulation/index.js';
 import { registerBenchExpert } from './expert/index.js';
 import { registerBenchGenerate } from './generate/index.js';
 import { registerBenchHop } from './hop/index.js';
+import { registerBenchPaper } from './paper/index.js';
 import { registerBenchPools } from './pools/index.js';
 import { registerBenchRecall } from './recall/index.js';
 import { registerBenchSchedule } from './schedule/index.js';
@@ -16,10 +18,12 @@ const program = createProgram('odmoe bench').description(
 );
 
 registerBenchCodec(program);
+registerBenchDeepen(program);
 registerBenchEmulation(program);
 registerBenchExpert(program);
 registerBenchGenerate(program);
 registerBenchHop(program);
+registerBenchPaper(program);
 registerBenchPools(program);
 registerBenchRecall(program);
 registerBenchSchedule(program);

@@ -1,5 +1,6 @@
-import { Command, CommanderError } from 'commander';
+import { Command, CommanderError, Help } from 'commander';
 import { toOdmoeError } from '../shared/errors/index.js';
+import { withReadableDefault } from './default-values.js';
 
 const USAGE_EXIT_STATUS = 2;
 const OUTPUT_LOST_EXIT_STATUS = 3;
@@ -9,7 +10,12 @@ export function createProgram(name: string): Command {
   return new Command(name)
     .exitOverride()
     .showHelpAfterError('Run it with --help to see how it is used.')
-    .configureHelp({ showGlobalOptions: false, helpWidth: 110 })
+    .configureHelp({
+      showGlobalOptions: false,
+      helpWidth: 110,
+      optionDescription: (option) => new Help().optionDescription(withReadableDefault(option)),
+      argumentDescription: (argument) => new Help().argumentDescription(withReadableDefault(argument)),
+    })
     .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, 'odmoe: ')) });
 }
 

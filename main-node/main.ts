@@ -140,7 +140,7 @@ function createEngine(
   log: Logger,
 ): ClusterEngine {
   const { shape } = source;
-  const { maxActiveSequences, prefillRows, miniBatchRows, workerGraceMs } = settings.main;
+  const { maxActiveSequences, prefillRows, miniBatchRows, prefillOverlap, workerGraceMs } = settings.main;
   const { prediction, placement } = settings;
   const { spread } = placement;
   const drafting = usableDrafting(settings);
@@ -160,6 +160,7 @@ function createEngine(
     prefillPasses: new PassPool(model, shape, prefillRows, PREFILL_PASSES),
     prefillRows,
     miniBatchRows: miniBatchRowsFor(miniBatchRows, shape.hiddenSize),
+    prefillOverlap,
     align: settings.align,
     predictionSource: prediction.source,
     drafting,

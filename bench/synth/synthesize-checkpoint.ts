@@ -1,12 +1,17 @@
-import { open, readdir, rename, rm, writeFile, type FileHandle } from 'node:fs/promises';
+import { open, rename, rm, writeFile, type FileHandle } from 'node:fs/promises';
 import { endianness } from 'node:os';
 import { join } from 'node:path';
-import { requireFreeBytes, writeFailure } from '../../shared/storage/storage-error.js';
+import { writeFailure } from '../../shared/storage/storage-error.js';
 import { OdmoeError } from '../../shared/errors/index.js';
-import { makeDirectories } from '../../shared/files/make-directories.js';
 import { parseModelConfig } from '../../shared/model/model-config.js';
-import { HEADER_LENGTH_BYTES } from '../../shared/model/safetensors-header.js';
 import { EXACT_FORMAT, valueBytes, type WeightDtype } from '../../shared/model/weight-dtype.js';
+import {
+  prepareCheckpointDirectory,
+  shardHeader,
+  shardIndex,
+  shardTensors,
+  type ShardTensor,
+} from '../checkpoint/safetensors-shards.js';
 import { bfloat16Bits, GaussianFiller, halfBits, RandomBits, singleBits } from './gaussian-values.js';
 
 /** Shape of a random Mixtral, under the names of config.json. */
@@ -36,17 +41,12 @@ export interface SynthOutcome {
   parameters: number;
 }
 
-/** Weights of a file when there are several. */
-const SHARD_LIMIT_BYTES = 2_000_000_000;
 const PIECE_BYTES = 4 * 1024 * 1024;
 /** Deviation of the weights: transformers' initializer_range, which keeps activations finite in models of any depth. */
 const WEIGHT_DEVIATION = 0.02;
 const TORCH_DTYPE: Readonly<Record<WeightDtype, string>> = { BF16: 'bfloat16', F16: 'float16', F32: 'float32' };
 
-interface SynthTensor {
-  name: string;
-  shape: readonly number[];
-  sizeBytes: number;
+interface SynthTensor extends ShardTensor {
   /** Number of the tensor's own stream of random bits. */
   stream: number;
 }
@@ -64,23 +64,19 @@ export async function synthesizeCheckpoint(
   const config = configOf(shape, options.dtype);
   const tensors = tensorsOf(config, options.dtype);
   const weightBytes = tensors.reduce((sum, tensor) => sum + tensor.sizeBytes, 0);
-  await prepareDirectory(directory, weightBytes);
+  await prepareCheckpointDirectory(directory, weightBytes);
   const shards = shardTensors(tensors);
-  const names = shards.map((_, index) => shardName(index, shards.length));
   const writer = new WeightWriter(options, weightBytes);
   try {
-    for (const [index, shard] of shards.entries()) await writer.writeFile(join(directory, names[index] ?? ''), shard);
-    if (shards.length > 1) {
-      const weightMap = Object.fromEntries(shards.flatMap((shard, i) => shard.map(({ name }) => [name, names[i]])));
-      const index = { metadata: { total_size: weightBytes }, weight_map: weightMap };
-      await writeFile(join(directory, 'model.safetensors.index.json'), JSON.stringify(index, null, 2));
-    }
+    for (const shard of shards) await writer.writeFile(join(directory, shard.name), shard.tensors);
+    const index = shardIndex(shards);
+    if (index !== null) await writeFile(join(directory, 'model.safetensors.index.json'), index);
     await writeFile(join(directory, 'generation_config.json'), JSON.stringify({ bos_token_id: 1, eos_token_id: 2 }));
     await writeFile(join(directory, 'config.json'), JSON.stringify(config, null, 2));
   } catch (thrown) {
     throw writeFailure(thrown, directory, weightBytes - writer.doneBytes);
   }
-  return { files: names, weightBytes, parameters: weightBytes / valueBytes(options.dtype) };
+  return { files: shards.map(({ name }) => name), weightBytes, parameters: weightBytes / valueBytes(options.dtype) };
 }
 
 function configOf(shape: SynthShape, dtype: WeightDtype): Record<string, unknown> {
@@ -104,6 +100,7 @@ function tensorsOf(config: Record<string, unknown>, dtype: WeightDtype): SynthTe
     const { family, config: parsed } = parseModelConfig(config, 'the shape asked for');
     return [...family.expectedTensors(parsed)].map(({ name, dimensions }, stream) => ({
       name,
+      dtype,
       shape: dimensions,
       sizeBytes: dimensions.reduce((product, size) => product * size, valueBytes(dtype)),
       stream,
@@ -112,39 +109,6 @@ function tensorsOf(config: Record<string, unknown>, dtype: WeightDtype): SynthTe
     if (thrown instanceof OdmoeError) throw new OdmoeError('USAGE', thrown.message, { cause: thrown });
     throw thrown;
   }
-}
-
-async function prepareDirectory(directory: string, weightBytes: number): Promise<void> {
-  try {
-    await makeDirectories(directory);
-    const [found] = await readdir(directory);
-    if (found !== undefined) {
-      throw new OdmoeError('USAGE', `${directory}: holds ${found} and more; choose an empty or new directory`);
-    }
-  } catch (thrown) {
-    throw writeFailure(thrown, directory, weightBytes);
-  }
-  await requireFreeBytes(directory, weightBytes);
-}
-
-function shardTensors(tensors: readonly SynthTensor[]): SynthTensor[][] {
-  const shards: SynthTensor[][] = [];
-  let shardBytes = Infinity;
-  for (const tensor of tensors) {
-    if (shardBytes + tensor.sizeBytes > SHARD_LIMIT_BYTES) {
-      shards.push([]);
-      shardBytes = 0;
-    }
-    shards.at(-1)?.push(tensor);
-    shardBytes += tensor.sizeBytes;
-  }
-  return shards;
-}
-
-function shardName(index: number, count: number): string {
-  if (count === 1) return 'model.safetensors';
-  const number = (value: number): string => String(value).padStart(5, '0');
-  return `model-${number(index + 1)}-of-${number(count)}.safetensors`;
 }
 
 class WeightWriter {
@@ -165,7 +129,7 @@ class WeightWriter {
     const partial = `${path}.partial`;
     const handle = await open(partial, 'w');
     try {
-      await handle.writeFile(headerBytes(tensors, this.options.dtype));
+      await handle.writeFile(shardHeader(tensors));
       for (const tensor of tensors) await this.writeTensor(handle, tensor);
     } catch (thrown) {
       await rm(partial, { force: true });
@@ -195,18 +159,4 @@ function fillOnes(bytes: Uint8Array, dtype: WeightDtype): void {
   const one = { bf16: bfloat16Bits, fp16: halfBits, fp32: singleBits }[EXACT_FORMAT[dtype]](1);
   if (dtype === 'F32') new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4).fill(one);
   else new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2).fill(one);
-}
-
-function headerBytes(tensors: readonly SynthTensor[], dtype: WeightDtype): Buffer {
-  const header: Record<string, unknown> = { __metadata__: { format: 'pt' } };
-  let offset = 0;
-  for (const { name, shape, sizeBytes } of tensors) {
-    header[name] = { dtype, shape, data_offsets: [offset, offset + sizeBytes] };
-    offset += sizeBytes;
-  }
-  const json = JSON.stringify(header);
-  const padded = Buffer.from(json.padEnd(Math.ceil(json.length / 8) * 8));
-  const length = Buffer.alloc(HEADER_LENGTH_BYTES);
-  length.writeBigUInt64LE(BigInt(padded.length));
-  return Buffer.concat([length, padded]);
 }

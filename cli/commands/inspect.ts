@@ -6,6 +6,7 @@ import { NATIVE_BYTE_TOOLS } from '../../engine/packing/native-tools.js';
 import { requireUndamaged, verifyPack, type PackDamage } from '../../engine/packing/verify-pack.js';
 import { PLAIN_LOADER, expertSlotBytes } from '../../native/index.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
+import { paddingLine } from '../output/padding-line.js';
 import { snakeCaseKeys } from '../output/snake-case.js';
 import { formatBytes } from '../../shared/terminal/units.js';
 import type { Pack } from '../../shared/pack/open-pack.js';
@@ -96,7 +97,9 @@ function descriptionLines(model: ModelDescription, verify: boolean, damages: Pac
 }
 
 /** The experts' size against what was shipped, and plane by plane. */
-function compressionLines({ shippedBytes, storedBytes, ratio, planes }: PackCompression): string[] {
+function compressionLines(compression: PackCompression): string[] {
+  const { shippedBytes, storedBytes, ratio, planes } = compression;
+  const padding = paddingLine(compression);
   const percent = (share: number): string => `${(share * 100).toFixed(1)} %`;
   return [
     `  experts     ${formatBytes(storedBytes)} for ${formatBytes(shippedBytes)} as shipped: ${percent(ratio)}`,
@@ -105,6 +108,7 @@ function compressionLines({ shippedBytes, storedBytes, ratio, planes }: PackComp
       const bytes = `${formatBytes(plane.storedBytes)} for ${formatBytes(plane.plainBytes)}`;
       return `              ${plane.split} plane ${plane.plane}: ${plane.codec}, ${bytes}: ${percent(plane.ratio)}${left}`;
     }),
+    ...(padding === null ? [] : [`              ${padding}`]),
   ];
 }
 

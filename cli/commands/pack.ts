@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import { packCompression } from '../../engine/loading/pack-compression.js';
 import { earlierCodec } from '../../engine/packing/earlier-codec.js';
 import { type MeasuredChoice, measureAndChoose } from '../../engine/packing/measure-codecs.js';
 import { NATIVE_MEASURING_TOOLS, NATIVE_PACKING_TOOLS } from '../../engine/packing/native-tools.js';
@@ -13,11 +14,12 @@ import {
   describeCodec,
   PACK_CODECS,
 } from '../../shared/pack/pack-codec.js';
-import { isPackDirectory } from '../../shared/pack/open-pack.js';
+import { isPackDirectory, openPack } from '../../shared/pack/open-pack.js';
 import { parseWhole } from '../generation-flags.js';
 import { withInterrupt } from '../interrupt.js';
 import { codecChoiceLines, codecChoiceObject } from '../output/codec-choice-view.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
+import { paddingLine } from '../output/padding-line.js';
 import { snakeCaseKeys } from '../output/snake-case.js';
 import { formatBytes, formatDuration } from '../../shared/terminal/units.js';
 
@@ -104,7 +106,7 @@ async function pack(checkpoint: string, output: string, flags: PackFlags): Promi
   const elapsedMs = Math.round(performance.now() - startedMs);
   const codecChoice = choice === null ? null : codecChoiceObject(choice);
   if (flags.json) process.stdout.write(`${JSON.stringify(snakeCaseKeys({ ...outcome, elapsedMs, codecChoice }))}\n`);
-  else process.stdout.write(`${packSummary(outcome, elapsedMs).join('\n')}\n`);
+  else process.stdout.write(`${(await packSummary(outcome, elapsedMs)).join('\n')}\n`);
 }
 
 /** The codec of the flags; `measured` where it was chosen by measuring. */
@@ -131,12 +133,18 @@ async function settingFor(
   return { setting: { codec, level }, measured };
 }
 
-function packSummary(outcome: PackOutcome, elapsedMs: number): string[] {
+async function packSummary(outcome: PackOutcome, elapsedMs: number): Promise<string[]> {
   const { directory, name, digest, sourceBytes, packBytes, files, resumedFiles } = outcome;
   const resumed = resumedFiles > 0 && !outcome.alreadyWhole ? `, ${resumedFiles} of them from an earlier run` : '';
   const first = outcome.alreadyWhole
     ? `${directory} already holds the whole pack of this checkpoint; its weights were compared in ${formatDuration(elapsedMs)}`
     : `packed ${formatBytes(sourceBytes)} of weights into ${directory} in ${formatDuration(elapsedMs)}`;
   const codec = describeCodec(outcome.codec);
-  return [first, `  ${name}: ${files} files${resumed}, ${formatBytes(packBytes)}, ${codec}`, `  digest ${digest}`];
+  const padding = paddingLine(packCompression((await openPack(directory)).manifest));
+  return [
+    first,
+    `  ${name}: ${files} files${resumed}, ${formatBytes(packBytes)}, ${codec}`,
+    ...(padding === null ? [] : [`  ${padding}`]),
+    `  digest ${digest}`,
+  ];
 }

@@ -16,6 +16,8 @@ export interface DemoClusterOptions {
   alignKeyValuePeriod: number;
   /** How long the daemons may take until all have found each other. */
   startTimeoutMs: number;
+  /** Further flags of each daemon of a role, which override those that follow from the rest. */
+  flags?: Readonly<Partial<Record<RoleSetting, readonly string[]>>>;
 }
 
 const STATUS_POLL_MS = 50;
@@ -85,7 +87,11 @@ export class DemoCluster {
   }
 
   private launch(role: RoleSetting, id: string, flags: readonly string[]): DaemonProcess {
-    const daemon = new DaemonProcess(role, id, [...this.sharedFlags(), ...flags]);
+    const daemon = new DaemonProcess(role, id, [
+      ...this.sharedFlags(),
+      ...flags,
+      ...(this.options.flags?.[role] ?? []),
+    ]);
     this.daemons.push(daemon);
     return daemon;
   }

@@ -147,6 +147,7 @@ export class ExpertFetcher {
 
   /** What is on the disk of the expert is wrong: it is fetched again. @throws LockHeldError, STORAGE_FULL, STORAGE_FAILED */
   async forget(layer: number, expert: number): Promise<void> {
+    this.#completion.postpone(this.#options.now());
     await this.#partial.forget(layer, expert);
     this.#task({ layer, expert });
     this.#pump();

@@ -12,7 +12,7 @@ import { fromPeer, PeerFailure } from './peer-failure.js';
 import type { PackPeers } from './pack-peers.js';
 import type { PartialPack } from './partial-pack.js';
 
-/** Pause after a failure: nobody waits for these files. */
+/** Pause after a failure, and after damage, which seldom comes alone: nobody waits for these files. */
 const RETRY_MS = 10_000;
 
 /** Fetches the files beside the experts once every expert is here, and makes the directory an ordinary pack. */
@@ -33,6 +33,11 @@ export class FileCompletion {
 
   isDue(nowMs: number): boolean {
     return this.isPending && nowMs >= this.#dueMs;
+  }
+
+  /** Something of the pack has turned out damaged. */
+  postpone(nowMs: number): void {
+    this.#dueMs = nowMs + RETRY_MS;
   }
 
   /** True when the pack is whole now. Never rejects: what fails is tried again later. */

@@ -38,13 +38,18 @@ export async function fetchPlace(directory: string): Promise<FetchPlace> {
   return foreign.length === 0 ? 'new' : 'other';
 }
 
+/** Whether a whole pack is one that a worker fetched. */
+export async function wasFetched(directory: string): Promise<boolean> {
+  const names = [FETCHED_JOURNAL_FILE, FETCH_JOURNAL_FILE].map((name) => fileExists(join(directory, name)));
+  return (await Promise.all(names)).includes(true);
+}
+
 /**
  * Makes a pack that a worker had fetched as a whole one of which something is to be fetched again; false when it was not fetched, and
  * stays as it is. @throws LockHeldError, STORAGE_FAILED
  */
 export async function reopenFetch(directory: string): Promise<boolean> {
-  const names = [FETCHED_JOURNAL_FILE, FETCH_JOURNAL_FILE].map((name) => fileExists(join(directory, name)));
-  if (!(await Promise.all(names)).includes(true)) return false;
+  if (!(await wasFetched(directory))) return false;
   const lock = await acquireFetchLock(directory);
   try {
     await demote(directory, new FetchJournal(directory));
@@ -62,11 +67,14 @@ export class PartialPack {
   readonly held: HeldExperts;
   readonly extents: readonly ExpertExtent[];
   private whole = false;
+  /** Settles when all that was begun of what changes journal and manifest is done: one at a time. */
+  private changes: Promise<void> = Promise.resolve();
 
   private constructor(
     readonly pack: Pack,
     private readonly journal: FetchJournal,
-    private lock: ProcessLock,
+    /** Null while the pack is whole. */
+    private lock: ProcessLock | null,
   ) {
     this.held = HeldExperts.none(pack.shape.layers, pack.shape.experts);
     this.extents = expertExtents(pack.manifest);
@@ -128,6 +136,14 @@ export class PartialPack {
     }
   }
 
+  /** A pack that a worker had fetched and has just opened: whole, until something of it turns out damaged. */
+  static ofWhole(pack: Pack): PartialPack {
+    const partial = new PartialPack(pack, new FetchJournal(pack.directory), null);
+    for (const { layer, expert } of partial.extents) partial.held.add(layer, expert);
+    partial.whole = true;
+    return partial;
+  }
+
   /** Every file of the pack is here: it is a pack like any other. */
   get isWhole(): boolean {
     return this.whole;
@@ -156,23 +172,27 @@ export class PartialPack {
   }
 
   /** Every chunk of the expert is on the disk and had the right checksum. @throws STORAGE_FULL, STORAGE_FAILED */
-  async record(layer: number, expert: number): Promise<void> {
-    await this.journal.record({ layer, expert });
-    this.held.add(layer, expert);
+  record(layer: number, expert: number): Promise<void> {
+    return this.change(async () => {
+      await this.journal.record({ layer, expert });
+      this.held.add(layer, expert);
+    });
   }
 
   /**
    * What is on the disk of the expert is wrong: it counts as not fetched. A pack that has become whole is no more.
    * @throws LockHeldError, STORAGE_FULL, STORAGE_FAILED
    */
-  async forget(layer: number, expert: number): Promise<void> {
-    if (this.whole) {
-      this.lock = await acquireFetchLock(this.pack.directory);
-      await demote(this.pack.directory, this.journal);
-      this.whole = false;
-    }
-    await this.journal.forget({ layer, expert });
-    this.held.remove(layer, expert);
+  forget(layer: number, expert: number): Promise<void> {
+    return this.change(async () => {
+      if (this.whole) {
+        this.lock ??= await acquireFetchLock(this.pack.directory);
+        await demote(this.pack.directory, this.journal);
+        this.whole = false;
+      }
+      await this.journal.forget({ layer, expert });
+      this.held.remove(layer, expert);
+    });
   }
 
   /** The files beside those with experts that are not here yet. */
@@ -187,7 +207,11 @@ export class PartialPack {
   }
 
   /** Makes it an ordinary pack: every expert and every file is here. @throws STORAGE_FULL, STORAGE_FAILED */
-  async promote(): Promise<void> {
+  promote(): Promise<void> {
+    return this.change(() => this.becomeWhole());
+  }
+
+  private async becomeWhole(): Promise<void> {
     const { directory } = this.pack;
     if (!this.held.isComplete || (await this.missingFiles()).length > 0) {
       throw new OdmoeError('INTERNAL', `${directory}: is to become a whole pack and is none yet`);
@@ -201,8 +225,14 @@ export class PartialPack {
   }
 
   /** Puts away what the fetch needed of a pack that is whole; what stays does no harm. @throws STORAGE_FAILED */
-  async cleanUp(): Promise<void> {
+  cleanUp(): Promise<void> {
+    return this.change(() => this.putAway());
+  }
+
+  private async putAway(): Promise<void> {
     const { directory } = this.pack;
+    // Something may have turned out damaged meanwhile.
+    if (!this.whole) return;
     try {
       // The journal stays until the manifest's new name is on the disk: a crash may undo the renaming.
       await syncDirectory(directory);
@@ -210,12 +240,24 @@ export class PartialPack {
     } catch (thrown) {
       throw writeFailure(thrown, directory, null);
     } finally {
-      await this.lock.release();
+      await this.releaseLock();
     }
   }
 
   async close(): Promise<void> {
-    if (!this.whole) await this.lock.release();
+    await this.changes;
+    if (!this.whole) await this.releaseLock();
+  }
+
+  private change(work: () => Promise<void>): Promise<void> {
+    const done = this.changes.then(work);
+    this.changes = done.catch(() => undefined);
+    return done;
+  }
+
+  private async releaseLock(): Promise<void> {
+    await this.lock?.release();
+    this.lock = null;
   }
 
   private fileEntry(name: string): ManifestFile {

@@ -1,7 +1,7 @@
 import { EXPERT_PARTS } from '../../shared/model/model-family.js';
 import { valueBytes } from '../../shared/model/weight-dtype.js';
 import type { Manifest } from '../../shared/pack/manifest.js';
-import { shardCodec } from '../../shared/pack/pack-layout.js';
+import { alignUp, shardCodec } from '../../shared/pack/pack-layout.js';
 
 /** How one plane of all expert matrices with one split is stored. */
 export interface PlaneCompression {
@@ -22,6 +22,9 @@ export interface PackCompression {
   shippedBytes: number;
   storedBytes: number;
   ratio: number;
+  /** With the padding after each chunk; and so many for a raw pack. */
+  diskBytes: number;
+  rawDiskBytes: number;
   /** By split and plane. */
   planes: PlaneCompression[];
 }
@@ -29,11 +32,13 @@ export interface PackCompression {
 /** What the codec made of a pack's experts, from the manifest alone. */
 export function packCompression(manifest: Manifest): PackCompression {
   const planes = new Map<string, PlaneCompression>();
-  let shippedBytes = 0;
+  let [shippedBytes, diskBytes, rawDiskBytes] = [0, 0, 0];
   for (const expert of manifest.experts) {
     for (const part of EXPERT_PARTS) {
       const { split, rows, columns, dtype, chunks } = expert[part];
-      shippedBytes += rows * columns * valueBytes(dtype);
+      const matrixBytes = rows * columns * valueBytes(dtype);
+      shippedBytes += matrixBytes;
+      rawDiskBytes += alignUp(matrixBytes);
       for (const chunk of chunks) {
         const codec = shardCodec(split, chunk.plane, manifest.codec) ?? 'raw';
         const key = `${split} ${chunk.plane}`;
@@ -43,13 +48,14 @@ export function packCompression(manifest: Manifest): PackCompression {
         sum.storedBytes += chunk.stored_bytes;
         sum.ratio = sum.storedBytes / sum.plainBytes;
         sum.chunks += 1;
+        diskBytes += alignUp(chunk.stored_bytes);
         if (chunk.codec !== codec) sum.chunksLeftRaw += 1;
       }
     }
   }
   const byPlane = [...planes.values()].sort((a, b) => a.split.localeCompare(b.split) || a.plane - b.plane);
   const storedBytes = byPlane.reduce((sum, plane) => sum + plane.storedBytes, 0);
-  return { shippedBytes, storedBytes, ratio: storedBytes / shippedBytes, planes: byPlane };
+  return { shippedBytes, storedBytes, ratio: storedBytes / shippedBytes, diskBytes, rawDiskBytes, planes: byPlane };
 }
 
 function emptyPlane(split: string, plane: number, codec: string): PlaneCompression {

@@ -20,6 +20,7 @@ export interface ClusterEngine {
   readonly prefillPasses: PassPool;
   readonly prefillRows: number;
   readonly miniBatchRows: number;
+  readonly prefillOverlap: boolean;
   readonly align: NodeSettings['align'];
   readonly predictionSource: NodeSettings['prediction']['source'];
   readonly drafting: NodeSettings['drafting'];

@@ -28,6 +28,27 @@ export interface ExpertBatchPlan {
 }
 
 /**
+ * The first row that each worker gets, by which it is told to load its expert, and all rows after these: sent when the first have
+ * come back, they find every worker's first expert loaded.
+ */
+export function splitLoadingRows(batches: readonly ExpertBatch[]): { loading: ExpertBatch[]; rest: ExpertBatch[] } {
+  const loading: ExpertBatch[] = [];
+  const rest: ExpertBatch[] = [];
+  const begun = new Set<string>();
+  for (const batch of batches) {
+    if (begun.has(batch.workerId)) {
+      rest.push(batch);
+      continue;
+    }
+    begun.add(batch.workerId);
+    const more = batch.rows.length > 1;
+    loading.push({ ...batch, rows: batch.rows.slice(0, 1), last: batch.last && !more });
+    if (more) rest.push({ ...batch, rows: batch.rows.slice(1) });
+  }
+  return { loading, rest };
+}
+
+/**
  * Groups the rows of a pass by expert and cuts them into mini-batches (OD-MoE section 3.3). An expert with several workers has its
  * batches alternate among them. `experts` is the gate's choice, rows x k by rank.
  */

@@ -4,7 +4,7 @@ import { workersForPrefillExpert } from '../../shared/placement/index.js';
 import { settleAll, type ClusterEngine, type RequestCounters } from '../decode/cluster-engine.js';
 import type { PassSlot } from '../decode/pass-pool.js';
 import type { ShadowFeed } from '../decode/shadow-feed.js';
-import { planExpertBatches, type ExpertBatch } from './expert-batches.js';
+import { planExpertBatches, splitLoadingRows, type ExpertBatch } from './expert-batches.js';
 import { PrefillExpectations } from './prefill-expectations.js';
 
 /** Mini-batches that a worker has at a time: it computes on one while the next is on the wire. */
@@ -22,8 +22,9 @@ export interface PrefillContext {
 
 /**
  * Runs a prompt through the cluster in passes of prefillRows rows (OD-MoE section 3.3): a layer's experts are spread over all
- * workers, rows go to them by expert in mini-batches, and the next layer's experts load meanwhile. Returns the logits of the
- * last row (vocabSize).
+ * workers, rows go to them by expert in mini-batches, and the next layer's experts load meanwhile. Without prefillOverlap a layer is
+ * one step after another, as OD-MoE's own prefill times say that it was there: all experts load, then rows go out and come back.
+ * Returns the logits of the last row (vocabSize).
  */
 export class PromptPrefill {
   private readonly expectations: PrefillExpectations;
@@ -42,7 +43,7 @@ export class PromptPrefill {
   private async runPasses(slot: PassSlot, tokenIds: readonly number[]): Promise<Float32Array> {
     const { prefillRows } = this.engine;
     await this.engine.dispatcher.placement(this.context.signal);
-    this.expectations.announce(Math.min(prefillRows, tokenIds.length) - 1, 0);
+    if (this.engine.prefillOverlap) this.expectations.announce(Math.min(prefillRows, tokenIds.length) - 1, 0);
     let rows = 0;
     for (let start = 0; start < tokenIds.length; start += prefillRows) {
       const end = Math.min(start + prefillRows, tokenIds.length);
@@ -85,7 +86,7 @@ export class PromptPrefill {
     position: number,
     next: { position: number | null; layer: number },
   ): Promise<void> {
-    if (next.position !== null) this.expectations.announce(next.position, next.layer);
+    if (next.position !== null && this.engine.prefillOverlap) this.expectations.announce(next.position, next.layer);
     this.context.feed.layerWritten(layer, position + 1);
   }
 
@@ -101,19 +102,27 @@ export class PromptPrefill {
       (expert) => workersForPrefillExpert(placement, step.layer, expert),
     );
     this.expectations.fulfil(placement, step.position, step.layer, plan.unused);
+    if (engine.prefillOverlap) return this.runLanes(plan.batches, step);
+    const { loading, rest } = splitLoadingRows(plan.batches);
+    await this.runLanes(loading, step);
+    return this.runLanes(rest, step);
+  }
+
+  /** All batches of a worker in order, those of different workers side by side. */
+  private async runLanes(batches: readonly ExpertBatch[], step: PrefillLayer): Promise<void> {
     const lanes = new Map<string, ExpertBatch[]>();
-    for (const batch of plan.batches) lanes.set(batch.workerId, [...(lanes.get(batch.workerId) ?? []), batch]);
+    for (const batch of batches) lanes.set(batch.workerId, [...(lanes.get(batch.workerId) ?? []), batch]);
     const stalls = [...lanes.values()].map(() => 0);
     await settleAll(
-      [...lanes.values()].flatMap((batches, lane) => {
-        const queue = batches.values();
+      [...lanes.values()].flatMap((queued, lane) => {
+        const queue = queued.values();
         const take = (stallUs: number): void => {
           stalls[lane] = Math.max(stalls[lane] ?? 0, stallUs);
         };
         return Array.from({ length: BATCHES_IN_FLIGHT_PER_WORKER }, () => this.runBatches(queue, step, take));
       }),
     );
-    context.counters.ioStallUs += Math.max(0, ...stalls);
+    this.context.counters.ioStallUs += Math.max(0, ...stalls);
   }
 
   /** Runs batches of one worker one after another, from a queue that several of these share. */

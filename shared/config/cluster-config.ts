@@ -134,6 +134,7 @@ export const clusterConfigSchema = z.strictObject({
       max_context_positions: wholeNumber(0, 2 ** 31 - 1).default(0),
       prefill_rows: wholeNumber(1, 16_384).default(256),
       mini_batch_rows: wholeNumber(1, 16_384).default(32),
+      prefill_overlap: z.boolean({ error: SWITCH_ERROR }).default(true),
       worker_grace_ms: wholeNumber(0, MILLISECONDS_LIMIT).default(2000),
     })
     .prefault({}),

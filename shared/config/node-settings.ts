@@ -50,6 +50,8 @@ export interface NodeSettings {
     prefillRows: number;
     /** Rows of one prefill message to a worker. */
     miniBatchRows: number;
+    /** A layer's experts load while the layer before runs; false: on the gate's word, and rows follow when all are there. */
+    prefillOverlap: boolean;
     /** How long a request waits for a worker when none is left. */
     workerGraceMs: number;
   };

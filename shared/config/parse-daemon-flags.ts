@@ -2,9 +2,10 @@ import { Command, CommanderError, InvalidArgumentError, Option } from 'commander
 import { isIPv4 } from 'node:net';
 import { OdmoeError } from '../errors/index.js';
 import { CACHE_POLICIES } from '../planner/index.js';
-import { parseByteSize } from './byte-size.js';
+import { formatByteSize, parseByteSize } from './byte-size.js';
 import { HOST_PATTERN, ID_PATTERN, INSTRUCTION_SETS, LOG_FORMATS, LOG_LEVELS } from './cluster-config.js';
 import { DRAFT_ROWS_LIMIT, PRECISIONS, PREDICTION_SOURCES, PROVIDERS, SPREADS } from './cluster-config.js';
+import { WORKER_BUDGET_DEFAULT_BYTES } from './cluster-config.js';
 import { defaultClusterConfig, loadClusterConfig } from './load-cluster-config.js';
 import { EXPERT_STORAGES, type NodeSettings, type RoleSetting } from './node-settings.js';
 import { resolveNodeSettings, type DaemonFlags } from './resolve-node-settings.js';
@@ -44,6 +45,7 @@ export function parseDaemonFlags(role: RoleSetting, argv: readonly string[]): Da
     executeTimeout,
     cache,
     streamKv,
+    prefillOverlap,
     ...named
   } = command.opts<ParsedFlags>();
   const flags: DaemonFlags = {
@@ -52,8 +54,9 @@ export function parseDaemonFlags(role: RoleSetting, argv: readonly string[]): Da
     ...(memoryBudget === undefined ? {} : { memoryBudgetBytes: memoryBudget }),
     ...(executeTimeout === undefined ? {} : { executeTimeoutMs: executeTimeout }),
     ...(cache === undefined ? {} : { cacheBytes: cache }),
-    // Commander says true where the flag is absent, which leaves the choice to the configuration.
+    // Commander says true where such a flag is absent, which leaves the choice to the configuration.
     ...(streamKv === false ? { streamKv } : {}),
+    ...(prefillOverlap === false ? { prefillOverlap } : {}),
   };
   const config = path === undefined ? defaultClusterConfig() : loadClusterConfig(path);
   return {
@@ -66,7 +69,7 @@ export function parseDaemonFlags(role: RoleSetting, argv: readonly string[]): Da
 /** Flags under the names commander gives them. */
 type ParsedFlags = Omit<
   DaemonFlags,
-  'interfaceAddress' | 'memoryBudgetBytes' | 'executeTimeoutMs' | 'cacheBytes' | 'streamKv'
+  'interfaceAddress' | 'memoryBudgetBytes' | 'executeTimeoutMs' | 'cacheBytes' | 'streamKv' | 'prefillOverlap'
 > & {
   cache?: number;
   config?: string;
@@ -75,6 +78,7 @@ type ParsedFlags = Omit<
   memoryBudget?: number;
   executeTimeout?: number;
   streamKv?: boolean;
+  prefillOverlap?: boolean;
 };
 
 const SUMMARIES: Record<RoleSetting, string> = {
@@ -100,7 +104,7 @@ function daemonCommand(role: RoleSetting): Command {
     .option('--cluster <name>', 'only nodes of the same cluster name work together', identifier)
     .option('--id <name>', "this node's name; must differ from every other's", identifier);
   addNetworkFlags(command, role);
-  addDeviceFlags(command);
+  addDeviceFlags(command, role);
   if (role === 'main') addMainFlags(command);
   if (role === 'worker') addWorkerFlags(command);
   if (role === 'shadow') {
@@ -123,14 +127,16 @@ function addNetworkFlags(command: Command, role: RoleSetting): void {
   if (role !== 'main') command.option('--main <host:port>', 'where main is, when it is not to be discovered', address);
 }
 
-function addDeviceFlags(command: Command): void {
+function addDeviceFlags(command: Command, role: RoleSetting): void {
+  const budget =
+    role === 'worker' ? `no limit (default: ${formatByteSize(WORKER_BUDGET_DEFAULT_BYTES)})` : 'no limit (default)';
   command
     .option(
       '--threads <count>',
       'processor threads; 0: as many as the process may use',
       wholeNumberFlag(0, THREADS_LIMIT),
     )
-    .option('--memory-budget <size>', 'device memory it may take, such as "512 MiB"; 0: no limit', byteSize)
+    .option('--memory-budget <size>', `device memory it may take, such as "512 MiB"; 0: ${budget}`, byteSize)
     .addOption(new Option('--instruction-set <name>', 'vector instructions').choices(INSTRUCTION_SETS))
     .option('--profile <file>', 'take the time and memory of the devices and network described there (bench/profiles)')
     .addOption(
@@ -147,6 +153,10 @@ function addMainFlags(command: Command): void {
       new Option('--prediction <source>', 'where predictions of experts come from').choices(PREDICTION_SOURCES),
     )
     .option('--no-stream-kv', 'send key and value rows to shadow at the end of an iteration, not layer by layer')
+    .option(
+      '--no-prefill-overlap',
+      "load a layer's experts in prefill on the gate's word, and send rows when all are there",
+    )
     .option('--optimistic', "let shadow go on from its own guess before main's token is there")
     .option('--draft-rows <count>', 'positions of one pass, drafts included; auto: as many as pay', draftRows)
     .addOption(new Option('--spread <range>', 'workers that an expert may go to').choices(SPREADS))

@@ -38,6 +38,7 @@ export interface DaemonFlags {
   precision?: NodeSettings['shadow']['precision'];
   maxActive?: number;
   maxContext?: number;
+  prefillOverlap?: boolean;
   executeTimeoutMs?: number;
   logLevel?: NodeSettings['log']['level'];
   logFormat?: NodeSettings['log']['format'];
@@ -137,6 +138,7 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
       maxContextPositions: flags.maxContext ?? main.max_context_positions,
       prefillRows: main.prefill_rows,
       miniBatchRows: main.mini_batch_rows,
+      prefillOverlap: flags.prefillOverlap ?? main.prefill_overlap,
       workerGraceMs: main.worker_grace_ms,
     },
     emulation,

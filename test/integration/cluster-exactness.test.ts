@@ -5,10 +5,33 @@ import type { GenerateRequest } from '../../shared/rpc/messages.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from './harness/answers.js';
 import { TestCluster, stopCluster, type ClusterPlan } from './harness/test-cluster.js';
 import { openReference } from './harness/test-models.js';
+import type { SettingsChanges } from './harness/test-settings.js';
 
 const TINY_VOCABULARY = 300;
 const WORKER_COUNTS = [1, 2, 3, 5, 8];
 const PERIODS = [1, 4, 0];
+
+/** What main may do beyond plain decoding, each alone and together. */
+const VARIANTS: [string, SettingsChanges][] = [
+  ['drafts of 2 rows', { drafting: { rows: 2 } }],
+  ['drafts of 4 rows, optimistic', { drafting: { rows: 4, optimistic: true } }],
+  ['as many drafts as pay, spread over all', { drafting: { rows: 'auto', optimistic: false }, spread: 'all' }],
+  ['as many drafts as pay, optimistic', { drafting: { rows: 'auto', optimistic: true } }],
+  ['optimistic departure', { drafting: { optimistic: true } }],
+  ['experts spread over all', { spread: 'all' }],
+  ['key and value rows at the end of an iteration', { align: { streamKeyValues: false } }],
+  [
+    'drafts of 4 rows, optimistic, spread over all, rows at the end',
+    { drafting: { rows: 4, optimistic: true }, spread: 'all', align: { streamKeyValues: false } },
+  ],
+  ['drafts of 16 rows', { drafting: { rows: 16 }, spread: 'all' }],
+  [
+    'optimistic departure, aligned every 3 iterations',
+    { drafting: { optimistic: true }, align: { tokenPeriod: 3, keyValuePeriod: 2 } },
+  ],
+  ['random prefetch', { prediction: { source: 'random' } }],
+  ['no prediction', { prediction: { source: 'off' } }],
+];
 
 const REQUESTS: GenerateRequest[] = [
   requestFor([1, 17, 250, 3, 88], { maxTokens: 14, logprobs: TINY_VOCABULARY }),
@@ -16,6 +39,11 @@ const REQUESTS: GenerateRequest[] = [
     maxTokens: 9,
     logprobs: TINY_VOCABULARY,
     sampling: { temperature: 0.9, topK: 0, topP: 0.95, minP: 0, repetitionPenalty: 1.1, seed: 11 },
+  }),
+  requestFor([299, 4, 4, 31], {
+    maxTokens: 12,
+    logprobs: TINY_VOCABULARY,
+    sampling: { temperature: 1, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1.3, seed: 4242 },
   }),
 ];
 
@@ -88,6 +116,39 @@ describe('a cluster answers as the single-process engine does, to the bit', () =
     });
   }
 
+  for (const workers of WORKER_COUNTS) {
+    const shadow = workers % 2 === 0 ? 'int8' : 'nf4';
+    for (const [what, main] of VARIANTS) {
+      it(`with ${workers} workers, an ${shadow} shadow and ${what}`, async () => {
+        const answers = await holds({ workers, shadow, main });
+        const rows = main.drafting?.rows ?? 1;
+        for (const { finished } of answers) {
+          assert.equal(finished.drafts === null, rows === 1);
+          assert.equal(finished.sep === null, main.prediction?.source === 'off');
+        }
+      });
+    }
+  }
+
+  it('with drafts that are mostly right: most tokens come out of passes that began before them', async () => {
+    for (const optimistic of [true, false]) {
+      const answers = await holds({
+        workers: 4,
+        shadow: 'fp16',
+        main: { drafting: { optimistic, rows: 4 }, spread: 'all' },
+      });
+      for (const { finished } of answers) {
+        const { proposed, accepted } = finished.drafts ?? { proposed: 0, accepted: 0 };
+        assert.ok(
+          accepted > 0 && accepted >= 0.5 * proposed,
+          `${accepted} of ${proposed} drafts, optimistic ${optimistic}`,
+        );
+        assert.ok((finished.sep?.recall ?? 0) > 0.8, `recall ${finished.sep?.recall}`);
+      }
+      await cluster?.stop();
+    }
+  });
+
   it('with workers of every instruction set that this machine has', async () => {
     const sets = instructionSets() as ('avx512' | 'avx2' | 'neon' | 'scalar')[];
     assert.ok(sets.length >= 2, `only ${sets.join()} here`);
@@ -112,6 +173,8 @@ describe('a cluster answers as the single-process engine does, to the bit', () =
       assertSameAnswer(await cluster.ask(request), wanted);
       await cluster.stop();
     }
+    cluster = await TestCluster.start({ workers: 3, main: { main: { prefillOverlap: false, miniBatchRows: 4 } } });
+    assertSameAnswer(await cluster.ask(request), wanted);
   });
 
   it('with more workers than experts', async () => {

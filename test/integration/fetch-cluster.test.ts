@@ -107,6 +107,20 @@ describe('workers without the pack', () => {
     assert.deepEqual(cluster.log.matching('loading an expert failed'), []);
   });
 
+  it('fetch again what has become damaged of a whole fetched pack, after a restart', async () => {
+    cluster = await TestCluster.start({ workers: 1, worker: () => ({ packDirectory: directory(0) }) });
+    await waitUntil('the pack is whole', () => readdirSync(directory(0)).includes('fetched.jsonl'));
+    await cluster.stopNode('worker-0');
+    await cluster.addWorker('worker-0', { packDirectory: directory(0) });
+    await cluster.waitForRoster(1, 0);
+    const path = join(directory(0), 'experts-00001.bin');
+    writeFileSync(path, readFileSync(path).fill(0x5a), { flag: 'r+' });
+    assertSameAnswer(await cluster.ask(REQUEST), expected);
+    assert.ok(cluster.log.matching('an expert on the disk is damaged and is fetched again').length > 0);
+    assert.deepEqual(cluster.log.matching('loading an expert failed'), []);
+    assert.ok(readdirSync(directory(0)).includes('fetching-manifest.json'), 'it is partial until it has settled');
+  });
+
   it('start with a fetched pack of which a file was cut short', async () => {
     cluster = await TestCluster.start({ workers: 1, worker: () => ({ packDirectory: directory(0) }) });
     await waitUntil('the pack is whole', () => readdirSync(directory(0)).includes('fetched.jsonl'));

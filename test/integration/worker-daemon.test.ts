@@ -3,7 +3,10 @@ import { closeSync, cpSync, mkdtempSync, openSync, readSync, rmSync, writeSync }
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { openModelSource } from '../../engine/loading/index.js';
+import { packageRoot } from '../../shared/config/index.js';
 import { MAX_ROWS, WorkerSetting, hiddenStates, placement } from './worker-test-setting.js';
+
+const TESTBED = join(packageRoot(), 'bench/profiles/rtx3090-testbed.yaml');
 
 describe('worker daemon: serving experts', () => {
   const setting = new WorkerSetting();
@@ -193,6 +196,22 @@ describe('worker daemon: serving experts', () => {
     assert.deepEqual([status.slots, status.deviceMemoryBudgetBytes], [3, budget]);
     assert.ok(status.deviceMemoryHighWaterBytes <= budget);
     assert.equal(setting.log.matching('holds less than was asked for').length, 1);
+  });
+
+  it('has, under emulation, as many slots as the profiled device holds experts of the profiled model', async () => {
+    // 1 GB, of which 0.25 GB are reserved; an expert of Mixtral-8x7B has 176 million weights of 4 or 2 bytes.
+    for (const [expertStorage, slots] of [
+      ['fp32', 1],
+      ['bf16', 2],
+    ] as const) {
+      await setting.start({ slots: 4, emulation: { profilePath: TESTBED, expertStorage } });
+      assert.equal(setting.log.matching(`"plan":{"slots":${slots},`).length, 1);
+    }
+    const starved = {
+      emulation: { profilePath: TESTBED, expertStorage: 'fp32' },
+      device: { memoryBudgetBytes: 5e8 },
+    } as const;
+    await assert.rejects(setting.start(starved), { code: 'DEVICE_OUT_OF_MEMORY' });
   });
 });
 

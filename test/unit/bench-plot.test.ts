@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict';
+import { svgFile } from '../../bench/plot/drawing.js';
+import { heatMap } from '../../bench/plot/heat-map.js';
 import { linePlotSvg, ticks } from '../../bench/plot/line-plot.js';
 
 const PLOT = {
@@ -49,5 +51,40 @@ describe('line plots', () => {
     assert.deepEqual(ticks(0), [0, 1]);
     assert.deepEqual(ticks(Number.NaN), [0, 1]);
     for (const most of [1e-9, 3, 99, 1234567]) assert.ok((ticks(most).at(-1) ?? 0) >= most * (1 - 1e-9));
+  });
+});
+
+describe('heat maps', () => {
+  const MAP = {
+    ...{ title: 'A <map>', xLabel: 'x', yLabel: 'y', columns: ['a', 'b'], rows: ['c', 'd'] },
+    values: [
+      [0.5, 1],
+      [null, 0.75],
+    ],
+    label: (value: number) => value.toFixed(2),
+  };
+
+  it('have a box a value, the darker the higher, with the value in it', () => {
+    const { body } = heatMap(MAP);
+    assert.deepEqual(body.match(/fill="rgb\([^)]*\)"|fill="#eeeeee"/g), [
+      'fill="rgb(255 255 255)"',
+      'fill="rgb(0 78 130)"',
+      'fill="#eeeeee"',
+      'fill="rgb(128 167 193)"',
+    ]);
+    for (const words of ['A &lt;map&gt;', '>0.50<', '>1.00<', '>0.75<', '>a<', '>d<']) {
+      assert.ok(body.includes(words), words);
+    }
+  });
+
+  it('have colours where all values are one, and none where there is none', () => {
+    for (const value of [0.5, null]) assert.doesNotMatch(heatMap({ ...MAP, values: [[value]] }).body, /NaN|Infinity/);
+  });
+
+  it('stand below other drawings in one file', () => {
+    const map = heatMap(MAP);
+    const svg = svgFile([{ width: 1000, height: 100, body: '' }, map]);
+    assert.ok(svg.includes(`viewBox="0 0 1000 ${100 + map.height}"`));
+    assert.ok(svg.includes(`<g transform="translate(${(1000 - map.width) / 2} 100)">`));
   });
 });

@@ -44,6 +44,7 @@ describe('settings of a daemon', () => {
         maxContextPositions: 0,
         prefillRows: 256,
         miniBatchRows: 32,
+        prefillOverlap: true,
         workerGraceMs: 2000,
       },
       emulation: null,
@@ -271,6 +272,7 @@ describe('flags of a daemon', () => {
     assert.ok(help.kind === 'help');
     assert.match(help.text, /Usage: odmoe worker/);
     assert.match(help.text, /--slots <count>/);
+    assert.match(help.text.replaceAll(/\s+/g, ' '), /--memory-budget <size> [^-]*\(default: 1 GiB\)/);
     assert.match(help.text, /Examples:/);
     assert.doesNotMatch(help.text, /--align-token/);
     assert.match(help.text, /--profile <file>/);

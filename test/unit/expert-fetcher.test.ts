@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ExpertFetcher, PackPeers, PackShare, PartialPack } from '../../engine/fetching/index.js';
@@ -232,6 +232,23 @@ describe('fetching experts', function () {
     const waiting = fetcher.awaitExpert(0, 0, cancelled.signal);
     cancelled.abort();
     await assert.rejects(waiting ?? Promise.resolve(), { code: 'CANCELLED' });
+  });
+
+  it('brings again what is told to be damaged, and makes the pack whole again later', async () => {
+    const fetcher = await create([await setting.serve(new PackShare(pack))]);
+    const isWhole = (): boolean => readdirSync(setting.directory).includes('fetched.jsonl');
+    fetcher.need(everything);
+    await waitUntil('the pack is whole', isWhole);
+    const { file } = partial.extent(2, 5);
+    const path = join(setting.directory, file);
+    writeFileSync(path, readFileSync(path).fill(0x5a), { flag: 'r+' });
+    for (const { layer, expert } of everything.filter(({ layer }) => layer === 2)) await fetcher.forget(layer, expert);
+    assert.ok(!isWhole() && !fetcher.progress.ready);
+    await fetcher.awaitExpert(2, 5, never());
+    await ready(fetcher);
+    assertFetched(everything);
+    clockOffsetMs = 60_000;
+    await waitUntil('the pack is whole again', isWhole);
   });
 
   it('fails a load when nobody has the expert, not for ever, and serves it when somebody comes', async () => {

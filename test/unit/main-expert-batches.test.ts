@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { miniBatchRowsFor, planExpertBatches } from '../../main-node/prefill/expert-batches.js';
+import { miniBatchRowsFor, planExpertBatches, splitLoadingRows } from '../../main-node/prefill/expert-batches.js';
 import { WORKER_SERVE } from '../../shared/rpc/codecs.js';
 import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/rpc/index.js';
 
@@ -65,6 +65,26 @@ describe('main: prefill batches', () => {
     const bytes = WORKER_SERVE.request.encode({ kind: 'execute', execute: { ...execute, dtype: 'TENSOR_TYPE_F32' } });
     assert.ok(bytes.length <= MESSAGE_SIZE_LIMIT_BYTES);
     assert.ok(bytes.length + 2 * hiddenSize * 4 > MESSAGE_SIZE_LIMIT_BYTES);
+  });
+
+  it('can begin with one row a worker, which leaves out no row, doubles none and ends no expert too early', () => {
+    fc.assert(
+      fc.property(cases, (input) => {
+        const { batches } = plan(input);
+        const { loading, rest } = splitLoadingRows(batches);
+        assert.equal(new Set(loading.map(({ workerId }) => workerId)).size, loading.length);
+        assert.ok(loading.every(({ rows }) => rows.length === 1));
+        const keys = (list: typeof batches) =>
+          list.flatMap(({ workerId, expert, rows }) =>
+            rows.map(({ row, rank }) => `${workerId} ${expert} ${row} ${rank}`),
+          );
+        assert.deepEqual(keys([...loading, ...rest]).sort(), keys(batches).sort());
+        for (const { workerId, expert, last } of loading) {
+          const later = rest.some((batch) => batch.workerId === workerId && batch.expert === expert);
+          assert.equal(last, !later);
+        }
+      }),
+    );
   });
 
   it('mark the last batch of each worker and expert, and name the workers an expert gives nothing', () => {

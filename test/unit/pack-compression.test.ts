@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { packCompression } from '../../engine/loading/pack-compression.js';
+import { paddingLine } from '../../cli/output/padding-line.js';
 import { openPack } from '../../shared/pack/open-pack.js';
 import { codecSetting } from '../../shared/pack/pack-codec.js';
 import { MEDIUM_CONFIG, weightTensors } from './medium-checkpoint.js';
@@ -47,6 +48,18 @@ describe('what a codec made of a pack', () => {
     const [exponents, low, high] = planes.map((plane) => plane.ratio);
     assert.ok((exponents ?? 1) < 0.5 && low === 1 && (high ?? 1) < 0.45, `${exponents} ${low} ${high}`);
     assert.ok(planes.every((plane) => plane.chunksLeftRaw === 0));
+  });
+
+  it('counts padding, and says where it eats the saving', async () => {
+    const tiny = await compressionOf(tinyTensors(TINY_CONFIG), TINY_CONFIG);
+    assert.ok(tiny.diskBytes % 4096 === 0 && tiny.diskBytes >= tiny.storedBytes);
+    const sizes = { ratio: 0.75, shippedBytes: 8e6, storedBytes: 6e6, rawDiskBytes: 8.1e6, planes: [] };
+    assert.match(
+      paddingLine({ ...sizes, diskBytes: 8e6 }) ?? '',
+      /padding eats the saving.*4096.*8\.0. MB.*8\.1. MB as raw/,
+    );
+    assert.equal(paddingLine({ ...sizes, diskBytes: 6.2e6 }), null);
+    assert.equal(paddingLine({ ...sizes, storedBytes: 8e6, diskBytes: 8.1e6 }), null, 'a raw pack');
   });
 
   it('tells types apart, and the chunks that the codec did not make smaller', async () => {

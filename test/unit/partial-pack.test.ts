@@ -159,6 +159,18 @@ describe('a pack that is being fetched', () => {
       await openServedPack(setting.directory);
     });
 
+    it('is partial with whatever is forgotten while it becomes whole', async () => {
+      const partial = await whole();
+      await partial.forget(0, 0);
+      await partial.record(0, 0);
+      await Promise.all([partial.promote(), partial.forget(1, 1), partial.cleanUp()]);
+      assert.ok(!partial.isWhole && !partial.held.isComplete);
+      await partial.close();
+      const again = await resumed();
+      assert.ok(!again.held.has(1, 1) && again.held.has(0, 0));
+      await again.close();
+    });
+
     it('is left alone when it was not fetched', async () => {
       cpSync(original.directory, setting.directory, { recursive: true });
       truncateSync(join(setting.directory, 'experts-00002.bin'), 100);

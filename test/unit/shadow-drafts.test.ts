@@ -221,6 +221,17 @@ describe('shadow drafts', () => {
     assert.deepEqual(model.written, ['0:0:4+1'], 'the rejected position’s row is not');
   });
 
+  it('lets go of main’s rows of a rejected draft, too, where no token is ever due', async () => {
+    const { model, predictor, told, announce } = createPredictor();
+    predictor.begin(begin(1, { alignTokenPeriod: 0, alignKvPeriod: 4 }));
+    await announce(3, 5, { rows: 2, nextRows: 2 });
+    predictor.addKeyValueRows(kvRows(1, 0, 3, 2));
+    await announce(4, 20, { rows: 1, nextRows: 2, branch: 1 });
+    for (const position of [5, 6, 7]) await announce(position, 20, { branch: 1 });
+    assert.deepEqual(model.written, ['0:0:3+1'], 'position 4 was to come again');
+    assert.ok(!told.some((line) => line.includes('restart')));
+  });
+
   it('tells of a wrong guess even when only a second token of it was drafted, with any period', async () => {
     const { model, predictor, told, announce } = createPredictor();
     predictor.begin(begin(1, { optimistic: true, alignTokenPeriod: 2 }));

@@ -49,6 +49,24 @@ describe('shadow key-value inbox', () => {
     );
   });
 
+  it('lets go of the rows from a position on, cut where a stretch lies across it', () => {
+    const inbox = new KeyValueInbox(ROW_BYTES);
+    for (const [layer, position] of [
+      [0, 2],
+      [1, 4],
+      [2, 6],
+    ] as const) {
+      inbox.add(rowsOf(layer, position, 3));
+    }
+    inbox.dropFrom(5);
+    assert.equal(inbox.waitingBytes, (3 + 1) * 2 * ROW_BYTES);
+    const left = inbox.takeBelow(100).map(({ layer, position, rows }) => [layer, position, rows]);
+    assert.deepEqual(left, [
+      [0, 2, 3],
+      [1, 4, 1],
+    ]);
+  });
+
   it('keeps no more than its limit, and has room again when rows have been taken', () => {
     const inbox = new KeyValueInbox(ROW_BYTES, 4 * 2 * ROW_BYTES);
     assert.equal(inbox.add(rowsOf(0, 0, 3)), true);

@@ -15,6 +15,7 @@ import { ShadowService } from '../../shadow-node/rpc/shadow-service.js';
 import { PREDICTION_BACKLOG_LIMIT_BYTES, WorkerLinks } from '../../shadow-node/rpc/worker-links.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { TestLog } from '../integration/harness/test-log.js';
+import { ScriptedModel } from './scripted-shadow-model.js';
 
 const SHAPE = { layers: 2, experts: 4, expertsPerToken: 2 };
 
@@ -44,7 +45,7 @@ function createShadow() {
     identity: () => own,
     status: (epoch) => ({ identity: own, epoch }) as NodeStatus,
     shape: SHAPE as Model['shape'],
-    createPredictor: (events) => new Predictor({} as Model, {} as Pass, 4, events),
+    createPredictor: (events) => new Predictor(new ScriptedModel(), {} as Pass, 4, events),
     workers,
     log: log.logger('shadow'),
   });
@@ -102,6 +103,113 @@ describe('shadow service', () => {
     assert.deepEqual(toldWorker(stream('a')), [
       { epoch: 1, sequence: 5, position: 10, layer: 0, experts: [1, 3], workers: [], restart: false },
     ]);
+  });
+
+  it('tells each worker its own of a set that grows, and those that have none any more that they have none', () => {
+    const { service, place, stream, welcome } = shadow;
+    place(1, ['a', 'b']);
+    for (const id of ['a', 'b']) welcome(id);
+    service.onPrediction(5, predicted(10, 0, [1, 3]), false);
+    const told = (id: string) => toldWorker(stream(id)).map(({ experts }) => experts);
+    assert.deepEqual([told('a'), told('b')], [[[3]], [[1]]], 'both at home with b, which has room for one');
+    service.onPrediction(5, predicted(10, 0, [1, 3, 0], true), false);
+    assert.deepEqual([told('a').at(-1), told('b').at(-1)], [[0], [1, 3]]);
+    service.onPrediction(5, predicted(10, 0, [1], true), false);
+    assert.deepEqual([told('a').at(-1), told('b').at(-1)], [[], [1]]);
+  });
+
+  it('sends drafts to main, and a restart to main and every worker', () => {
+    const { service, main, place, stream, welcome } = shadow;
+    place(3, ['a', 'b']);
+    for (const id of ['a', 'b']) welcome(id);
+    const draft = { position: 11, tokenId: 4, branch: 2, passPosition: 10, runUs: 77 };
+    service.onDraft(5, draft);
+    const sent = main.sent.at(-1);
+    assert.deepEqual(sent?.kind === 'draft' ? sent.draft : null, { epoch: 3, sequence: 5, ...draft });
+    service.onRestart(5, 11);
+    const restart = { epoch: 3, sequence: 5, position: 11, layer: 0, experts: [], workers: [], restart: true };
+    assert.deepEqual(toldMain(main).at(-1), restart);
+    for (const id of ['a', 'b']) assert.deepEqual(toldWorker(stream(id)).at(-1), restart);
+  });
+
+  describe('where experts are spread over all workers', () => {
+    const ids = ['a', 'b', 'c', 'd'];
+    const begin = (sequence: number, optimistic = true): ShadowRequest => ({
+      kind: 'begin',
+      begin: {
+        ...{ epoch: 1, sequence, tokenIds: [1], alignTokenPeriod: 1, alignKvPeriod: 1, promptTokens: 1 },
+        ...{ maxPositions: 9, optimistic, spread: true, sampling: null },
+      },
+    });
+    const dealt = () => toldMain(shadow.main).map(({ experts, workers }) => [experts, workers]);
+
+    beforeEach(() => {
+      shadow.place(1, ids);
+      for (const id of ids) shadow.welcome(id);
+    });
+
+    it('deals to whoever has most time, tells main who, and each worker its own', () => {
+      const { service, main, stream } = shadow;
+      main.arrive(begin(5));
+      service.onPrediction(5, predicted(10, 0, [3, 1]), false);
+      service.onPrediction(5, predicted(10, 1, [0, 2]), false);
+      service.onPrediction(5, predicted(10, 0, [3, 1, 2], true, 2), false);
+      assert.deepEqual(dealt(), [
+        [
+          [3, 1],
+          [0, 1],
+        ],
+        [
+          [0, 2],
+          [2, 3],
+        ],
+        [
+          [3, 1, 2],
+          [0, 1, 2],
+        ],
+      ]);
+      const toC = toldWorker(stream('c')).map(({ layer, experts, workers }) => [layer, experts, workers]);
+      assert.deepEqual(toC, [
+        [1, [0], []],
+        [0, [2], []],
+      ]);
+      assert.equal(toldWorker(stream('d')).length, 1);
+    });
+
+    it('forgets what a restart or a new placement takes back', () => {
+      const { service, main } = shadow;
+      main.arrive(begin(5));
+      service.onPrediction(5, predicted(10, 0, [3, 1]), false);
+      service.onRestart(5, 10);
+      service.onPrediction(5, predicted(10, 0, [2, 3]), false);
+      assert.deepEqual(dealt().at(-1)?.[1], [0, 1]);
+      service.onPrediction(5, predicted(10, 1, [2, 3]), false);
+      assert.deepEqual(dealt().at(-1)?.[1], [2, 3]);
+      shadow.place(2, ids);
+      service.onPrediction(5, predicted(10, 1, [2, 3]), false);
+      assert.deepEqual(dealt().at(-1)?.[1], [0, 1]);
+    });
+
+    it('leaves the first layer with whom main has it load ahead: at one position a pass, without optimism', () => {
+      const { service, main } = shadow;
+      main.arrive(begin(5, false));
+      main.arrive(begin(6, true));
+      service.onPrediction(5, predicted(10, 0, [3, 2]), false);
+      assert.deepEqual(dealt().at(-1)?.[1], [3, 2]);
+      service.onPrediction(5, predicted(10, 1, [3, 2]), false);
+      assert.deepEqual(dealt().at(-1)?.[1], [0, 1]);
+      service.onPrediction(6, predicted(30, 0, [3, 2]), false);
+      assert.deepEqual(dealt().at(-1)?.[1], [2, 3]);
+      service.onPrediction(5, predicted(11, 0, [3, 2], false, 4), false);
+      assert.notDeepEqual(dealt().at(-1)?.[1], [3, 2]);
+    });
+
+    it('deals nothing that is late', () => {
+      const { service, main } = shadow;
+      main.arrive(begin(5));
+      service.onPrediction(5, predicted(10, 0, [3, 1]), true);
+      assert.deepEqual(dealt().at(-1)?.[1], []);
+    });
   });
 
   it('predicts for main alone while there is no worker', () => {

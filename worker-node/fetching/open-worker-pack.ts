@@ -1,7 +1,7 @@
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { fetchManifest, fetchPlace, PartialPack, reopenFetch } from '../../engine/fetching/index.js';
+import { fetchManifest, fetchPlace, PartialPack, reopenFetch, wasFetched } from '../../engine/fetching/index.js';
 import { openServedPack } from '../../engine/loading/index.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
@@ -11,10 +11,10 @@ import { openPackSource } from '../../shared/rpc/index.js';
 import { LockHeldError } from '../../shared/storage/process-lock.js';
 import { findMain, type FoundMain } from './find-main.js';
 
-/** What a worker serves from: a whole pack, or one that it fetches what it needs of. */
+/** What a worker serves from: a pack, or one that it fetches what it needs of. */
 export interface WorkerPack {
   source: Pack;
-  /** null: the pack is whole. */
+  /** null: the pack was not fetched, and is whole. */
   partial: PartialPack | null;
 }
 
@@ -64,7 +64,7 @@ async function openOrBegin(
   const place = await fetchPlace(directory);
   if (place === 'other') {
     const source = await openUndamaged(directory, log);
-    if (source !== null) return { source, partial: null };
+    if (source !== null) return { source, partial: (await wasFetched(directory)) ? PartialPack.ofWhole(source) : null };
   }
   const resumed = place === 'new' ? null : await PartialPack.resume(directory);
   const partial = resumed ?? (await PartialPack.begin(directory, await manifestOf(await main(), settings, log)));

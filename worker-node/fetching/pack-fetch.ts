@@ -76,6 +76,11 @@ export class PackFetch implements ExpertSupply {
     return this.#fetcher.forget(layer, expert);
   }
 
+  /** Main, from whom damaged experts of a whole pack may come again: it is sent no prospect. `toldAddress`: as takeProspect. */
+  takeMain(toldAddress: string): void {
+    if (!this.isPartial) this.#peers.setAddresses(this.#mainAddress ?? toldAddress, []);
+  }
+
   /** `toldAddress`: where main says that it is, used where the settings do not say it. */
   takeProspect(prospect: Prospect, toldAddress: string): void {
     this.#prospect = prospect;

@@ -27,6 +27,7 @@ export const MAX_VIOLATIONS = 100;
 /** A worker that fetches what it needs of its pack. */
 export interface ProspectTaker {
   readonly isPartial: boolean;
+  takeMain(toldAddress: string): void;
   takeProspect(prospect: Prospect, toldAddress: string): void;
 }
 
@@ -153,7 +154,9 @@ export class WorkerSessions {
     this.#log.info('serving a peer', { peer: peer.id, role: peer.role, address: peer.address });
     const welcome = { identity: this.#identity(), partialPack: this.#fetch?.isPartial ?? false };
     session.stream.send({ kind: 'welcome', welcome });
-    if (peer.role === 'ROLE_MAIN') this.#tellStatus();
+    if (peer.role !== 'ROLE_MAIN') return;
+    this.#fetch?.takeMain(dialAddress(peer.address, session.peerHost));
+    this.#tellStatus();
   }
 
   #refuseRole(peer: NodeIdentity): Refusal | null {

@@ -24,6 +24,8 @@ class LoadCall : public PromisedCall<LoadOutcome, decltype(&from_load_outcome)>,
   LoadCall(Napi::Env env, std::shared_ptr<ExpertSlots> slots, int slot)
       : PromisedCall(env, &from_load_outcome, {}), call_(ExpertSlots::Call(std::move(slots), slot, Kind::load)) {}
 
+  const ExpertSlots::Call& call() const { return *call_; }
+
   void settled(const LoadOutcome& outcome, std::exception_ptr error) noexcept override {
     value_ = outcome;
     error_ = std::move(error);
@@ -64,14 +66,14 @@ Napi::Value ExpertSlotsHandle::direct_io_refused(const Napi::CallbackInfo& info)
 
 Napi::Value ExpertSlotsHandle::load(const Napi::CallbackInfo& info) {
   const int slot = to_int(info[0]);
+  auto call = std::make_unique<LoadCall>(info.Env(), runtime(), slot);
   const ExpertSource source = to_expert_source(info[1].As<Napi::Object>());
   const LoadRequest request = to_load_request(info[2].As<Napi::Object>());
-  auto call = std::make_unique<LoadCall>(info.Env(), runtime(), slot);
   const Napi::Promise promise = call->promise();
   AddonData::of(info.Env()).completions->call_began(info.Env());
   LoadCall& listener = *call.release();  // owns itself until it is told
   try {
-    runtime()->load(slot, source, request, listener);
+    runtime()->load(listener.call(), slot, source, request, listener);
   } catch (...) {
     listener.settled({}, std::current_exception());
   }

@@ -89,7 +89,8 @@ Napi::Value PassHandle::forward(const Napi::CallbackInfo& info) {
   GateListener* const listening = listener.get();
   return call_async(
       info.Env(), runtime()->model()->device(), Thread::executor, {},
-      [pass = runtime(), call = Pass::Call(runtime(), Pass::Call::Kind::forward), completions = AddonData::of(info.Env()).completions, listening] {
+      [pass = runtime(), call = Pass::Call(runtime(), Pass::Call::Kind::forward),
+       completions = AddonData::of(info.Env()).completions, listening] {
         pass->forward([&](int layer, const GateChoice& choice) {
           if (listening != nullptr) completions->deliver(std::make_unique<GateDecided>(*listening, layer, choice));
         });

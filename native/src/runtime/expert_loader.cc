@@ -92,7 +92,7 @@ ExpertLoader::Load& ExpertLoader::load_at(int slot) {
 }
 
 void ExpertLoader::load(int slot, ExpertMatrices& matrices, const ExpertSource& source, const LoadRequest& request,
-                        LoadListener& listener) {
+                        LoadListener& listener, Clock::time_point asked) {
   Load& load = load_at(slot);
   {
     const std::lock_guard lock(mutex_);
@@ -103,7 +103,7 @@ void ExpertLoader::load(int slot, ExpertMatrices& matrices, const ExpertSource& 
   load.request = request;
   load.matrices = &matrices;
   load.listener = &listener;
-  load.start = Clock::now();
+  load.start = asked;
   load.outcome = {};
   load.error = nullptr;
   std::array<uint64_t, kParts> entry_used = {};

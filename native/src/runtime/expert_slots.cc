@@ -101,11 +101,12 @@ void ExpertSlots::Slot::settled(const LoadOutcome& outcome, std::exception_ptr e
   listener->settled(outcome, std::move(error));
 }
 
-void ExpertSlots::load(int index, const ExpertSource& source, const LoadRequest& request, LoadListener& listener) {
+void ExpertSlots::load(const Call& call, int index, const ExpertSource& source, const LoadRequest& request,
+                       LoadListener& listener) {
   Slot& slot = slot_at(index);
   check_expert_source(source, shape_, "the expert for slot " + std::to_string(index));
   slot.listener = &listener;
-  loader_->load(index, slot.matrices, source, request, slot);
+  loader_->load(index, slot.matrices, source, request, slot, call.asked());
 }
 
 void ExpertSlots::cancel(int index) { loader_->cancel(index); }

@@ -31,14 +31,20 @@ export class ProcessCluster {
     this.daemons.set(main.name, main);
   }
 
-  static async start(model: TestModel, workers: number, shadow: boolean): Promise<ProcessCluster> {
+  /** `mainFlags`: of main only. */
+  static async start(
+    model: TestModel,
+    workers: number,
+    shadow: boolean,
+    mainFlags: readonly string[] = [],
+  ): Promise<ProcessCluster> {
     const log = new TestLog();
     const modelFlags = ['--model', await packOf(model)];
     const flags = [
       ...['--cluster', `faults-${process.pid}-${randomInt(1_000_000)}`],
       ...['--discovery', 'static', '--host', '127.0.0.1', '--port', '0', '--threads', '1', '--log-level', 'info'],
     ];
-    const main = await DaemonProcess.start('main', [...modelFlags, ...flags], 'main', log);
+    const main = await DaemonProcess.start('main', [...modelFlags, ...flags, ...mainFlags], 'main', log);
     const cluster = new ProcessCluster(flags, modelFlags, main, log);
     try {
       await Promise.all(Array.from({ length: workers }, (_, index) => cluster.startWorker(`worker-${index}`)));

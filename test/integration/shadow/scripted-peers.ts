@@ -7,6 +7,7 @@ import {
   type RpcServer,
 } from '../../../shared/rpc/index.js';
 import type {
+  DraftToken,
   NodeIdentity,
   Placement,
   Prediction,
@@ -31,7 +32,10 @@ export function place({ sequence, position, layer }: Pick<Prediction, 'sequence'
 
 /** A main that does what the test says, over a real connection to a shadow. */
 export class ScriptedMain {
-  readonly predictions: Prediction[] = [];
+  /** Without those that a restart has voided. */
+  predictions: Prediction[] = [];
+  readonly restarts: Prediction[] = [];
+  readonly drafts: DraftToken[] = [];
   readonly errors: StreamError[] = [];
   readonly statuses: Extract<ShadowReply, { kind: 'status' }>['status'][] = [];
   refusal: Refusal | null = null;
@@ -77,11 +81,26 @@ export class ScriptedMain {
     return found[0]?.experts ?? [];
   }
 
+  /** The last that was told of a layer of a pass, which holds all that came before. */
+  lastExpertsAt(sequence: number, position: number, layer: number): number[] {
+    return this.predictions.findLast((found) => place(found) === place({ sequence, position, layer }))?.experts ?? [];
+  }
+
   async waitForPosition(sequence: number, position: number, layers: number): Promise<void> {
     const last = place({ sequence, position, layer: layers - 1 });
     await waitUntil(`the prediction for ${last} arrives`, () =>
       this.predictions.some((prediction) => place(prediction) === last),
     );
+  }
+
+  private takePrediction(prediction: Prediction): void {
+    if (!prediction.restart) {
+      this.predictions.push(prediction);
+      return;
+    }
+    const { sequence, position } = prediction;
+    this.restarts.push(prediction);
+    this.predictions = this.predictions.filter((told) => told.sequence !== sequence || told.position < position);
   }
 
   private receive(reply: ShadowReply): void {
@@ -93,7 +112,10 @@ export class ScriptedMain {
         this.refusal = reply.refusal;
         return;
       case 'prediction':
-        this.predictions.push(reply.prediction);
+        this.takePrediction(reply.prediction);
+        return;
+      case 'draft':
+        this.drafts.push(reply.draft);
         return;
       case 'error':
         this.errors.push(reply.error);

@@ -1,0 +1,83 @@
+import { readdir } from 'node:fs/promises';
+import { OdmoeError } from '../../shared/errors/index.js';
+import { makeDirectories } from '../../shared/files/make-directories.js';
+import { HEADER_LENGTH_BYTES } from '../../shared/model/safetensors-header.js';
+import { requireFreeBytes, writeFailure } from '../../shared/storage/storage-error.js';
+
+/** Weights of a file when there are several. */
+const SHARD_LIMIT_BYTES = 2_000_000_000;
+
+/** What the header of a safetensors file says of a tensor. */
+export interface ShardTensor {
+  name: string;
+  dtype: string;
+  shape: readonly number[];
+  sizeBytes: number;
+}
+
+/** Makes a directory for a checkpoint. @throws USAGE when it holds something, STORAGE_FULL, STORAGE_FAILED */
+export async function prepareCheckpointDirectory(directory: string, weightBytes: number): Promise<void> {
+  try {
+    await makeDirectories(directory);
+    const [found] = await readdir(directory);
+    if (found !== undefined) {
+      throw new OdmoeError('USAGE', `${directory}: holds ${found} and more; choose an empty or new directory`);
+    }
+  } catch (thrown) {
+    throw writeFailure(thrown, directory, weightBytes);
+  }
+  await requireFreeBytes(directory, weightBytes);
+}
+
+export interface Shard<Tensor> {
+  /** Of the file. */
+  name: string;
+  tensors: Tensor[];
+}
+
+/** The tensors in files of SHARD_LIMIT_BYTES, in order; a larger tensor has a file to itself. */
+export function shardTensors<Tensor extends ShardTensor>(tensors: readonly Tensor[]): Shard<Tensor>[] {
+  const shards: Tensor[][] = [];
+  let shardBytes = Infinity;
+  for (const tensor of tensors) {
+    if (shardBytes + tensor.sizeBytes > SHARD_LIMIT_BYTES) {
+      shards.push([]);
+      shardBytes = 0;
+    }
+    shards.at(-1)?.push(tensor);
+    shardBytes += tensor.sizeBytes;
+  }
+  return shards.map((members, index) => ({ name: shardName(index, shards.length), tensors: members }));
+}
+
+/** Text of model.safetensors.index.json; null when one file holds all. */
+export function shardIndex(shards: readonly Shard<ShardTensor>[]): string | null {
+  if (shards.length <= 1) return null;
+  const tensors = shards.flatMap((shard) => shard.tensors);
+  const weightMap = Object.fromEntries(
+    shards.flatMap((shard) => shard.tensors.map((tensor) => [tensor.name, shard.name])),
+  );
+  const totalBytes = tensors.reduce((sum, tensor) => sum + tensor.sizeBytes, 0);
+  return JSON.stringify({ metadata: { total_size: totalBytes }, weight_map: weightMap }, null, 2);
+}
+
+function shardName(index: number, count: number): string {
+  if (count === 1) return 'model.safetensors';
+  const number = (value: number): string => String(value).padStart(5, '0');
+  return `model-${number(index + 1)}-of-${number(count)}.safetensors`;
+}
+
+/** Length and header of a file that holds the tensors one after the other. */
+export function shardHeader(tensors: readonly ShardTensor[]): Buffer {
+  const header: Record<string, unknown> = { __metadata__: { format: 'pt' } };
+  let offset = 0;
+  for (const { name, dtype, shape, sizeBytes } of tensors) {
+    header[name] = { dtype, shape, data_offsets: [offset, offset + sizeBytes] };
+    offset += sizeBytes;
+  }
+  const json = JSON.stringify(header);
+  const padded = Buffer.from(json.padEnd(Math.ceil(json.length / 8) * 8));
+  const length = Buffer.alloc(HEADER_LENGTH_BYTES);
+  length.writeBigUInt64LE(BigInt(padded.length));
+  return Buffer.concat([length, padded]);
+}

@@ -1,0 +1,167 @@
+import { copyFile, open, readFile, rename, rm, writeFile, type FileHandle } from 'node:fs/promises';
+import { join } from 'node:path';
+import { OdmoeError } from '../../shared/errors/index.js';
+import { openCheckpoint, type ModelTensor } from '../../shared/model/checkpoint.js';
+import { parseModelConfig } from '../../shared/model/model-config.js';
+import type { TensorPlace } from '../../shared/model/model-family.js';
+import { fileExists, openFile } from '../../shared/model/read-file.js';
+import { readInto } from '../../shared/model/safetensors-file.js';
+import { COPIED_FILES } from '../../shared/pack/pack-layout.js';
+import { writeFailure } from '../../shared/storage/storage-error.js';
+import {
+  prepareCheckpointDirectory,
+  shardHeader,
+  shardIndex,
+  shardTensors,
+  type ShardTensor,
+} from '../checkpoint/safetensors-shards.js';
+
+const PIECE_BYTES = 4 * 1024 * 1024;
+const CONFIG_FILE = 'config.json';
+
+export interface DeepenOptions {
+  layers: number;
+  onProgress?: (doneBytes: number, totalBytes: number) => void;
+  signal?: AbortSignal;
+}
+
+export interface DeepenOutcome {
+  files: string[];
+  layers: number;
+  weightBytes: number;
+}
+
+/** A tensor of the deeper checkpoint: where its bytes are, or that they are zeros. */
+interface DeeperTensor extends ShardTensor {
+  source: ModelTensor | null;
+}
+
+/**
+ * Writes a checkpoint of the same function with more layers: each layer is followed by copies of it whose attention output and expert
+ * down projections are zero, so that they add nothing to the hidden state. Tokens and logits stay the same to the bit. Holds a few
+ * megabytes of memory; config.json comes last, so that an unfinished directory is no checkpoint.
+ * @throws USAGE when it would have fewer layers; as openCheckpoint; STORAGE_FULL, STORAGE_FAILED, CANCELLED
+ */
+export async function deepenCheckpoint(
+  sourceDirectory: string,
+  outputDirectory: string,
+  options: DeepenOptions,
+): Promise<DeepenOutcome> {
+  const checkpoint = await openCheckpoint(sourceDirectory);
+  const { layers } = options;
+  if (layers < checkpoint.shape.layers) {
+    throw new OdmoeError(
+      'USAGE',
+      `${checkpoint.name} has ${checkpoint.shape.layers} layers and cannot be deepened to ${layers}; ask for more`,
+    );
+  }
+  const configPath = join(checkpoint.directory, CONFIG_FILE);
+  const config = {
+    ...(JSON.parse(await readFile(configPath, 'utf8')) as Record<string, unknown>),
+    num_hidden_layers: layers,
+  };
+  const tensors = deeperTensors(checkpoint.tensors, config, layerSources(checkpoint.shape.layers, layers), configPath);
+  const weightBytes = tensors.reduce((sum, tensor) => sum + tensor.sizeBytes, 0);
+  await prepareCheckpointDirectory(outputDirectory, weightBytes);
+  const shards = shardTensors(tensors);
+  const writer = new TensorWriter(options, weightBytes);
+  try {
+    for (const shard of shards) await writer.writeFile(join(outputDirectory, shard.name), shard.tensors);
+    const index = shardIndex(shards);
+    if (index !== null) await writeFile(join(outputDirectory, 'model.safetensors.index.json'), index);
+    for (const name of COPIED_FILES) {
+      const from = join(checkpoint.directory, name);
+      if (name !== CONFIG_FILE && (await fileExists(from))) await copyFile(from, join(outputDirectory, name));
+    }
+    await writeFile(join(outputDirectory, CONFIG_FILE), JSON.stringify(config, null, 2));
+  } catch (thrown) {
+    throw writeFailure(thrown, outputDirectory, weightBytes - writer.doneBytes);
+  }
+  return { files: shards.map(({ name }) => name), layers, weightBytes };
+}
+
+/** For each layer of the deeper model: which layer it is made of, and whether it is the copy that adds nothing. Copies are spread evenly. */
+export function layerSources(layers: number, deeperLayers: number): { layer: number; copy: boolean }[] {
+  return Array.from({ length: layers }, (_, layer) => {
+    const members = Math.floor(((layer + 1) * deeperLayers) / layers) - Math.floor((layer * deeperLayers) / layers);
+    return Array.from({ length: members }, (_member, index) => ({ layer, copy: index > 0 }));
+  }).flat();
+}
+
+function deeperTensors(
+  tensors: readonly ModelTensor[],
+  config: Record<string, unknown>,
+  layers: readonly { layer: number; copy: boolean }[],
+  configPath: string,
+): DeeperTensor[] {
+  const byPlace = new Map(tensors.map((tensor) => [placeKey(tensor.place, tensor.place.layer), tensor]));
+  const { family, config: deeper } = parseModelConfig(config, configPath);
+  return [...family.expectedTensors(deeper)].map(({ name, place, dimensions }) => {
+    const from = inLayer(place) ? layers[place.layer] : { layer: 0, copy: false };
+    const source = from === undefined ? undefined : byPlace.get(placeKey(place, from.layer));
+    if (from === undefined || source === undefined) {
+      throw new OdmoeError('INTERNAL', `${name} has no tensor to be made of`);
+    }
+    const { dtype, sizeBytes } = source;
+    return { name, dtype, shape: dimensions, sizeBytes, source: from.copy && addsToHidden(place) ? null : source };
+  });
+}
+
+const WHOLE_MODEL_ROLES: ReadonlySet<string> = new Set(['embedding', 'finalNorm', 'lmHead']);
+
+function inLayer(place: TensorPlace): boolean {
+  return place.kind === 'expert' || !WHOLE_MODEL_ROLES.has(place.role);
+}
+
+/** The last matrices of attention and experts, whose outputs are added to the hidden state. */
+function addsToHidden(place: TensorPlace): boolean {
+  return place.kind === 'dense' ? place.role === 'attentionOutput' : place.part === 'down';
+}
+
+function placeKey(place: TensorPlace, layer: number): string {
+  return place.kind === 'dense' ? `${place.role} ${layer}` : `${place.part} ${layer} ${place.expert}`;
+}
+
+class TensorWriter {
+  doneBytes = 0;
+  private readonly piece = Buffer.alloc(PIECE_BYTES);
+
+  constructor(
+    private readonly options: DeepenOptions,
+    private readonly totalBytes: number,
+  ) {}
+
+  async writeFile(path: string, tensors: readonly DeeperTensor[]): Promise<void> {
+    const partial = `${path}.partial`;
+    const handle = await open(partial, 'w');
+    try {
+      await handle.writeFile(shardHeader(tensors));
+      for (const tensor of tensors) await this.writeTensor(handle, tensor);
+    } catch (thrown) {
+      await rm(partial, { force: true });
+      throw thrown;
+    } finally {
+      await handle.close();
+    }
+    await rename(partial, path);
+  }
+
+  private async writeTensor(output: FileHandle, { source, sizeBytes }: DeeperTensor): Promise<void> {
+    const input = source === null ? null : await openFile(source.path);
+    try {
+      for (let done = 0; done < sizeBytes; done += PIECE_BYTES) {
+        if (this.options.signal?.aborted === true) {
+          throw new OdmoeError('CANCELLED', 'interrupted; remove the directory and start again');
+        }
+        const bytes = this.piece.subarray(0, Math.min(PIECE_BYTES, sizeBytes - done));
+        if (source === null || input === null) bytes.fill(0);
+        else await readInto(input, source.path, source.offsetBytes + done, bytes);
+        await output.writeFile(bytes);
+        this.doneBytes += bytes.length;
+        this.options.onProgress?.(this.doneBytes, this.totalBytes);
+      }
+    } finally {
+      await input?.close();
+    }
+  }
+}

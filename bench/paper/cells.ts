@@ -1,0 +1,237 @@
+import type { Measure, Measurement } from './measurement.js';
+import { paperSetUp, PAPER_SET_UP, type SetUp } from './set-up.js';
+
+/** One number of the paper beside ours. */
+export interface Cell {
+  table: PaperTable;
+  row: string;
+  column: string;
+  /** Null: the paper gives a drawing and no number. */
+  paper: number | null;
+  measured: number | null;
+  /** The profile's free constants were fitted to this cell. */
+  calibrated: boolean;
+}
+
+/** An order that the paper reports, best first. */
+export interface OrderCheck {
+  table: PaperTable;
+  expected: string;
+  measured: string;
+  holds: boolean;
+}
+
+/** One line of the ablation table. */
+export interface PastRow {
+  setUp: string;
+  decodeTokensPerS: number;
+  overFullyCached: number;
+  recall: number | null;
+  acceptance: number | null;
+  /** Every answer has the tokens of the paper's set-up. */
+  tokensEqual: boolean;
+}
+
+export interface TableResult {
+  cells: Cell[];
+  orders: OrderCheck[];
+  past: PastRow[];
+}
+
+export const PAPER_TABLES = ['table2', 'figure8', 'figure9', 'figure10', 'past'] as const;
+export type PaperTable = (typeof PAPER_TABLES)[number];
+
+const DECODE = 'decode tokens/s';
+const TTFT = 'TTFT ms';
+const OUTPUT = 'output tokens/s';
+const MEMORY = 'device memory GB';
+const LENGTHS = [
+  [16, 64],
+  [16, 256],
+  [128, 64],
+  [128, 256],
+] as const;
+/** Figures 8 to 10 are for this configuration (section 4.2). */
+const INPUT_TOKENS = 16;
+const OUTPUT_TOKENS = 256;
+const BYTES_PER_GB = 1e9;
+
+/** Table 2 of the paper, columns "Transformer" and "OD-MoE"; values in the order of LENGTHS. */
+const TABLE_2 = {
+  'fully cached': {
+    [TTFT]: [385.52, 386.86, 447.43, 448.16],
+    [DECODE]: [4.9, 4.87, 4.9, 4.89],
+    [OUTPUT]: [4.84, 4.86, 4.81, 4.86],
+    memoryGb: 180,
+  },
+  'OD-MoE': {
+    [TTFT]: [1349.78, 1340.89, 3150.87, 3135.85],
+    [DECODE]: [3.67, 3.65, 3.74, 3.71],
+    [OUTPUT]: [3.41, 3.54, 3.09, 3.44],
+    memoryGb: 60,
+  },
+} as const;
+type Table2Row = keyof typeof TABLE_2;
+
+/** What the constants of bench/profiles/rtx3090-testbed.yaml were fitted to: parts of the fully cached row, and one cell of OD-MoE. */
+const CALIBRATED: ReadonlySet<string> = new Set([
+  `fully cached ${DECODE} (16, 256)`,
+  `fully cached ${TTFT} (16, 256)`,
+  `OD-MoE ${DECODE} (16, 256)`,
+]);
+
+/** Section 4.2, the six cases of figure 8. */
+const CASES: readonly [string, SetUp][] = [
+  ['1 token and KV alignment', PAPER_SET_UP],
+  ['2 token alignment only', paperSetUp({ alignKeyValuePeriod: 0 })],
+  ['3 KV alignment only', paperSetUp({ alignTokenPeriod: 0 })],
+  ['4 no alignment', paperSetUp({ alignTokenPeriod: 0, alignKeyValuePeriod: 0 })],
+  ['5 random prefetch', paperSetUp({ prediction: 'random' })],
+  ['6 no prediction', paperSetUp({ prediction: 'off' })],
+];
+
+const PERIODS = [1, 2, 4, 8, 16];
+const KEY_VALUE_PERIODS = [1, 2, 4, 8, 16, 32];
+
+/** Each of the steps past the paper alone, then all of them. Packed experts leave room for a second slot in the same memory. */
+const PACKED: Partial<SetUp> = { expertStorage: 'fixed4', slots: 2 };
+const PAST: readonly [string, SetUp][] = [
+  ["paper's set-up", PAPER_SET_UP],
+  ['streamed KV', paperSetUp({ streamKeyValues: true })],
+  ['optimistic', paperSetUp({ optimistic: true })],
+  ['drafts', paperSetUp({ draftRows: 'auto' })],
+  ['spread over all workers', paperSetUp({ spread: 'all' })],
+  ['packed loads', paperSetUp(PACKED)],
+  [
+    'all together',
+    paperSetUp({ streamKeyValues: true, optimistic: true, draftRows: 'auto', spread: 'all', ...PACKED }),
+  ],
+];
+
+/** Measures what a table or figure of the paper shows. */
+export async function measureTable(table: PaperTable, measure: Measure): Promise<TableResult> {
+  switch (table) {
+    case 'table2':
+      return { cells: await table2(measure), orders: [], past: [] };
+    case 'figure8':
+      return figure8(measure);
+    case 'figure9':
+      return figure9(measure);
+    case 'figure10':
+      return figure10(measure);
+    case 'past':
+      return { cells: [], orders: [], past: await pastThePaper(measure) };
+  }
+}
+
+async function table2(measure: Measure): Promise<Cell[]> {
+  const cells: Cell[] = [];
+  const rows: [Table2Row, SetUp | 'cached'][] = [
+    ['fully cached', 'cached'],
+    ['OD-MoE', PAPER_SET_UP],
+  ];
+  for (const [row, setUp] of rows) {
+    const cell = (column: string, paper: number | null, measured: number | null): Cell => {
+      return { table: 'table2', row, column, paper, measured, calibrated: CALIBRATED.has(`${row} ${column}`) };
+    };
+    let memoryBytes = 0;
+    for (const [index, [input, output]] of LENGTHS.entries()) {
+      const measured = await measure(setUp, input, output);
+      const lengths = `(${input}, ${output})`;
+      cells.push(cell(`${DECODE} ${lengths}`, TABLE_2[row][DECODE][index] ?? null, measured.decodeTokensPerS));
+      cells.push(cell(`${TTFT} ${lengths}`, TABLE_2[row][TTFT][index] ?? null, measured.ttftMs));
+      // The first token's share of an answer that was cut is another one.
+      const whole = measured.tokenIds.every((tokenIds) => tokenIds.length === output);
+      const outputTokensPerS = whole ? measured.outputTokensPerS : null;
+      cells.push(cell(`${OUTPUT} ${lengths}`, TABLE_2[row][OUTPUT][index] ?? null, outputTokensPerS));
+      memoryBytes = Math.max(memoryBytes, measured.memoryBytes);
+    }
+    cells.push(cell(MEMORY, TABLE_2[row].memoryGb, memoryBytes / BYTES_PER_GB));
+  }
+  return cells;
+}
+
+async function figure8(measure: Measure): Promise<TableResult> {
+  const cells = await decodeCells('figure8', CASES, measure);
+  const names = CASES.map(([name]) => name.charAt(0));
+  const measured = [...cells].sort(fastestFirst).map(({ row }) => row.charAt(0));
+  return { cells, orders: [order('figure8', names.join(' > '), measured.join(' > '))], past: [] };
+}
+
+/** Equal periods of both, and each varied while the other is one. */
+async function figure9(measure: Measure): Promise<TableResult> {
+  const pairs = [
+    ...PERIODS.map((period) => [period, period] as const),
+    ...PERIODS.slice(1).map((period) => [1, period] as const),
+    ...PERIODS.slice(1).map((period) => [period, 1] as const),
+  ];
+  const setUps = pairs.map(([token, keyValue]): [string, SetUp] => [
+    `T${token}_KV${keyValue}`,
+    paperSetUp({ alignTokenPeriod: token, alignKeyValuePeriod: keyValue }),
+  ]);
+  return withBest('figure9', await decodeCells('figure9', setUps, measure), 'T1_KV1');
+}
+
+async function figure10(measure: Measure): Promise<TableResult> {
+  const setUps = KEY_VALUE_PERIODS.map((period): [string, SetUp] => [
+    `T1_KV${period}`,
+    paperSetUp({ profile: 'rtx3080-workers', alignKeyValuePeriod: period }),
+  ]);
+  return withBest('figure10', await decodeCells('figure10', setUps, measure), 'T1_KV4');
+}
+
+async function decodeCells(table: PaperTable, setUps: readonly [string, SetUp][], measure: Measure): Promise<Cell[]> {
+  const cells: Cell[] = [];
+  for (const [row, setUp] of setUps) {
+    const { decodeTokensPerS } = await measure(setUp, INPUT_TOKENS, OUTPUT_TOKENS);
+    cells.push({ table, row, column: DECODE, paper: null, measured: decodeTokensPerS, calibrated: false });
+  }
+  return cells;
+}
+
+function fastestFirst(left: Cell, right: Cell): number {
+  return (right.measured ?? 0) - (left.measured ?? 0);
+}
+
+function withBest(table: PaperTable, cells: Cell[], best: string): TableResult {
+  const measured = [...cells].sort(fastestFirst)[0]?.row ?? '';
+  return { cells, orders: [order(table, `${best} is best`, `${measured} is best`)], past: [] };
+}
+
+function order(table: PaperTable, expected: string, measured: string): OrderCheck {
+  return { table, expected, measured, holds: expected === measured };
+}
+
+async function pastThePaper(measure: Measure): Promise<PastRow[]> {
+  const cached = await measure('cached', INPUT_TOKENS, OUTPUT_TOKENS);
+  const baseline = await measure(PAPER_SET_UP, INPUT_TOKENS, OUTPUT_TOKENS);
+  const rows = [pastRow('fully cached', cached, cached, baseline)];
+  for (const [name, setUp] of PAST) {
+    rows.push(pastRow(name, await measure(setUp, INPUT_TOKENS, OUTPUT_TOKENS), cached, baseline));
+  }
+  return rows;
+}
+
+function pastRow(name: string, measured: Measurement, cached: Measurement, baseline: Measurement): PastRow {
+  const { decodeTokensPerS, recall, acceptance, tokenIds } = measured;
+  return {
+    setUp: name,
+    decodeTokensPerS,
+    overFullyCached: decodeTokensPerS / cached.decodeTokensPerS,
+    recall,
+    acceptance,
+    tokensEqual: JSON.stringify(tokenIds) === JSON.stringify(baseline.tokenIds),
+  };
+}
+
+/** Decode speed of the fastest set-up over that of the whole model on one device; null where either was not measured. */
+export function bestDecodeOverFullyCached({ cells, past }: TableResult): number | null {
+  const ofPast = past.filter(({ setUp }) => setUp !== 'fully cached').map(({ overFullyCached }) => overFullyCached);
+  const column = `${DECODE} (${INPUT_TOKENS}, ${OUTPUT_TOKENS})`;
+  const ofTable = (row: Table2Row): number | null =>
+    cells.find((cell) => cell.table === 'table2' && cell.row === row && cell.column === column)?.measured ?? null;
+  const cached = ofTable('fully cached');
+  const distributed = ofTable('OD-MoE');
+  const ratios = cached === null || distributed === null ? ofPast : [...ofPast, distributed / cached];
+  return ratios.length === 0 ? null : Math.max(...ratios);
+}

@@ -1,0 +1,122 @@
+import { InvalidArgumentError, Option, type Command } from 'commander';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { withInterrupt } from '../../cli/interrupt.js';
+import { NATIVE_PACKING_TOOLS } from '../../engine/packing/native-tools.js';
+import { packCheckpoint } from '../../engine/packing/pack-checkpoint.js';
+import { packageRoot, wholeNumberFlag } from '../../shared/config/index.js';
+import { loadDeviceProfile } from '../../shared/emulation/index.js';
+import { openPack } from '../../shared/pack/open-pack.js';
+import { loadTokenizer } from '../../shared/tokenizer/index.js';
+import { deepenCheckpoint } from '../deepen/deepen-checkpoint.js';
+import { MOST_PROMPTS } from '../recall/demo-prompts.js';
+import { measureTable, PAPER_TABLES, type PaperTable, type TableResult } from './cells.js';
+import { profileFile, SetUpRunner } from './measure-set-ups.js';
+import { reportJson, reportText } from './report.js';
+
+const DEMO_CHECKPOINT = join(packageRoot(), 'models', 'demo');
+const DEFAULT_PROFILE = 'rtx3090-testbed';
+const MOST_TOKENS = 256;
+const FEWEST_TOKENS = 2;
+const MOST_WORKERS = 64;
+
+interface PaperFlags {
+  only: PaperTable[];
+  prompts: number;
+  tokens: number;
+  workers: number;
+  /** False: --no-profile. */
+  profile: string | false;
+  pack?: string;
+  json: boolean;
+}
+
+/** Adds `odmoe bench paper`. */
+export function registerBenchPaper(bench: Command): void {
+  bench
+    .command('paper')
+    .description("run the paper's tables again on an emulated ten-node testbed: real daemons, real gRPC, profiled time")
+    .addOption(
+      new Option('--only <list>', `of ${PAPER_TABLES.join(',')}`).argParser(tables).default([...PAPER_TABLES], 'all'),
+    )
+    .option('--prompts <count>', 'prompts of each length', wholeNumberFlag(1, MOST_PROMPTS), 2)
+    .option('--tokens <count>', 'longest answer, for a shorter run', wholeNumberFlag(FEWEST_TOKENS, MOST_TOKENS), 256)
+    .option('--workers <count>', 'worker daemons', wholeNumberFlag(1, MOST_WORKERS), 8)
+    .addOption(
+      new Option('--profile <file>', 'devices, network and model that are emulated').default(
+        profileFile(DEFAULT_PROFILE),
+        DEFAULT_PROFILE,
+      ),
+    )
+    .option('--no-profile', 'emulate nothing: this machine as fast as it is, to try the command out')
+    .option('--pack <directory>', 'pack to run, with as many layers as the profile (default: the demo model, deepened)')
+    .option('--json', 'one JSON object on stdout', false)
+    .addHelpText(
+      'after',
+      '\nStarts main, shadow and workers on this machine, each with the times and memory of its device in the profile, and stops\n' +
+        'them at the end. One prompt of 256 tokens takes about a minute a set-up; docs/testbed.md tells more.\n' +
+        '\nExamples:\n  odmoe bench paper --only table2\n  odmoe bench paper --only past --prompts 1 --tokens 64 --json\n',
+    )
+    .action(async (flags: PaperFlags) => {
+      await withInterrupt((signal) => run(flags, signal));
+    });
+}
+
+async function run(flags: PaperFlags, signal: AbortSignal): Promise<void> {
+  const profilePath = flags.profile === false ? null : flags.profile;
+  const profile = profilePath === null ? null : loadDeviceProfile(profilePath);
+  const directory = await mkdtemp(join(tmpdir(), 'odmoe-paper-'));
+  try {
+    const packPath = flags.pack ?? (await makePack(directory, profile?.model.layers ?? null, signal));
+    const pack = await openPack(packPath);
+    const runner = new SetUpRunner({
+      ...{ packPath: pack.directory, tokenizer: await loadTokenizer(pack.directory), workers: flags.workers },
+      ...{ prompts: flags.prompts, tokensLimit: flags.tokens, profilePath, signal, onProgress: printProgress },
+    });
+    const result: TableResult = { cells: [], orders: [], past: [] };
+    try {
+      for (const table of flags.only) {
+        printProgress(`-- ${table}`);
+        const { cells, orders, past } = await measureTable(table, runner.measure);
+        result.cells.push(...cells);
+        result.orders.push(...orders);
+        result.past.push(...past);
+      }
+    } finally {
+      await runner.stop();
+    }
+    const conditions = { profile: profile?.name ?? null, workers: flags.workers, prompts: flags.prompts };
+    const report = { ...conditions, tokensLimit: flags.tokens };
+    process.stdout.write(flags.json ? `${JSON.stringify(reportJson(result, report))}\n` : reportText(result, report));
+  } finally {
+    await rm(directory, { recursive: true, force: true });
+  }
+}
+
+function printProgress(line: string): void {
+  process.stderr.write(`${line}\n`);
+}
+
+/** A pack of the demo model with that many layers (null: as it is), in the directory. Raw: what is emulated needs no codec. */
+async function makePack(directory: string, layers: number | null, signal: AbortSignal): Promise<string> {
+  const checkpoint = layers === null ? DEMO_CHECKPOINT : join(directory, 'checkpoint');
+  if (layers !== null) await deepenCheckpoint(DEMO_CHECKPOINT, checkpoint, { layers, signal });
+  const packPath = join(directory, 'pack');
+  const options = {
+    codec: { codec: 'raw', level: null },
+    shards: 1,
+    name: null,
+    onDamagedPack: 'refuse',
+    signal,
+  } as const;
+  await packCheckpoint(checkpoint, packPath, options, NATIVE_PACKING_TOOLS);
+  return packPath;
+}
+
+function tables(text: string): PaperTable[] {
+  const asked = text.split(',').map((name) => name.trim());
+  const unknown = asked.find((name) => !PAPER_TABLES.some((table) => table === name));
+  if (unknown !== undefined) throw new InvalidArgumentError(`expected a list of ${PAPER_TABLES.join(', ')}`);
+  return PAPER_TABLES.filter((table) => asked.includes(table));
+}

@@ -1,0 +1,121 @@
+import { join } from 'node:path';
+import { LocalEngine } from '../../engine/generation/index.js';
+import { packageRoot } from '../../shared/config/index.js';
+import type { EmulationSettings } from '../../shared/config/node-settings.js';
+import type { Tokenizer } from '../../shared/tokenizer/index.js';
+import { summarize, type Measure, type Measurement } from './measurement.js';
+import type { SetUp } from './set-up.js';
+import { answerRequest, collectAnswer, Testbed, type TestbedAnswer } from './testbed.js';
+import { testbedPrompts } from './testbed-prompts.js';
+
+/** Tokens of an answer that only warms up; its times are not counted. */
+const WARM_UP_TOKENS = 4;
+const PREFILL_ROWS = 256;
+
+export interface MeasureOptions {
+  packPath: string;
+  tokenizer: Tokenizer;
+  workers: number;
+  /** Prompts of each length. */
+  prompts: number;
+  /** Longest answer. */
+  tokensLimit: number;
+  /** Null: this machine as it is. */
+  profilePath: string | null;
+  signal: AbortSignal;
+  /** A line for people. */
+  onProgress: (line: string) => void;
+}
+
+type Answer = (promptIds: readonly number[], tokens: number) => Promise<TestbedAnswer>;
+
+/** The bench/profiles file of that name. */
+export function profileFile(name: string): string {
+  return join(packageRoot(), 'bench', 'profiles', `${name}.yaml`);
+}
+
+/** Runs set-ups one after the other and remembers what each gave; what was started last runs until another set-up is asked for. */
+export class SetUpRunner {
+  private readonly known = new Map<string, Measurement>();
+  private running: { key: string; answer: Answer; stop: () => Promise<void> } | null = null;
+
+  constructor(private readonly options: MeasureOptions) {}
+
+  readonly measure: Measure = async (setUp, inputTokens, outputTokens) => {
+    const { tokenizer, prompts, tokensLimit, onProgress } = this.options;
+    const tokens = Math.min(outputTokens, tokensLimit);
+    const key = JSON.stringify([setUp, inputTokens, tokens]);
+    const found = this.known.get(key);
+    if (found !== undefined) return found;
+    const answer = await this.started(setUp);
+    const answers: TestbedAnswer[] = [];
+    for (const prompt of testbedPrompts(tokenizer, inputTokens, prompts)) answers.push(await answer(prompt, tokens));
+    const measurement = summarize(answers);
+    this.known.set(key, measurement);
+    const speed = `${measurement.decodeTokensPerS.toFixed(2)} tokens/s, first after ${measurement.ttftMs.toFixed(0)} ms`;
+    onProgress(`  (${inputTokens}, ${tokens}), ${prompts} prompts: ${speed}`);
+    return measurement;
+  };
+
+  async stop(): Promise<void> {
+    const { running } = this;
+    this.running = null;
+    await running?.stop();
+  }
+
+  private async started(setUp: SetUp | 'cached'): Promise<Answer> {
+    const key = JSON.stringify(setUp);
+    if (this.running?.key === key) return this.running.answer;
+    await this.stop();
+    this.options.onProgress(setUp === 'cached' ? 'fully cached' : describe(setUp));
+    this.running = { key, ...(setUp === 'cached' ? await this.startCached() : await this.startTestbed(setUp)) };
+    const [prompt] = testbedPrompts(this.options.tokenizer, 16, 1);
+    await this.running.answer(prompt ?? [], WARM_UP_TOKENS);
+    return this.running.answer;
+  }
+
+  private async startTestbed(setUp: SetUp): Promise<{ answer: Answer; stop: () => Promise<void> }> {
+    const { packPath, workers, signal } = this.options;
+    const testbed = await Testbed.start({ packPath, workers, setUp, profilePath: this.profileOf(setUp) }, signal);
+    return {
+      answer: (promptIds, tokens) => testbed.answer(promptIds, tokens, signal),
+      stop: () => testbed.stop(),
+    };
+  }
+
+  private async startCached(): Promise<{ answer: Answer; stop: () => Promise<void> }> {
+    const { packPath, profilePath, signal } = this.options;
+    const emulation: EmulationSettings | null = profilePath === null ? null : { profilePath, expertStorage: 'fp32' };
+    const engine = await LocalEngine.open(packPath, {
+      device: { backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 },
+      ...{ resident: null, shadow: null, prefillRows: PREFILL_ROWS, onProgress: null, emulation },
+      ...{ chooseSeed: () => 0, nowMs: () => performance.now() },
+    });
+    return {
+      answer: (promptIds, tokens) => collectAnswer(engine.generate(answerRequest(promptIds, tokens), signal)),
+      stop: async () => {
+        engine.dispose();
+      },
+    };
+  }
+
+  /** Without emulation none; else the set-up's own, or the one asked for. */
+  private profileOf({ profile }: SetUp): string | null {
+    const { profilePath } = this.options;
+    return profilePath === null || profile === null ? profilePath : profileFile(profile);
+  }
+}
+
+function describe(setUp: SetUp): string {
+  const parts = [
+    `prediction ${setUp.prediction}`,
+    `align ${setUp.alignTokenPeriod}/${setUp.alignKeyValuePeriod}`,
+    ...(setUp.streamKeyValues ? ['streamed KV'] : []),
+    ...(setUp.optimistic ? ['optimistic'] : []),
+    ...(setUp.draftRows === 1 ? [] : [`drafts ${setUp.draftRows}`]),
+    ...(setUp.spread === 'all' ? ['spread over all'] : []),
+    ...(setUp.expertStorage === 'fp32' ? [] : [`${setUp.expertStorage}, ${setUp.slots} slots`]),
+    ...(setUp.profile === null ? [] : [setUp.profile]),
+  ];
+  return parts.join(', ');
+}

@@ -1,0 +1,103 @@
+import { snakeCaseKeys } from '../../cli/output/snake-case.js';
+import { tableLines } from '../../cli/output/table.js';
+import { bestDecodeOverFullyCached, type Cell, type PastRow, type TableResult } from './cells.js';
+
+/** How it was measured. */
+export interface PaperConditions {
+  /** Null: this machine as it is. */
+  profile: string | null;
+  workers: number;
+  prompts: number;
+  /** Answers were cut to so many tokens. */
+  tokensLimit: number;
+}
+
+/** Measured over the paper's, less 1; null where the paper has no number. */
+export function cellError({ paper, measured }: Cell): number | null {
+  return paper === null || measured === null ? null : measured / paper - 1;
+}
+
+/** The object of --json. */
+export function reportJson(result: TableResult, conditions: PaperConditions): unknown {
+  return snakeCaseKeys({
+    ...conditions,
+    cells: result.cells.map((cell) => ({ ...cell, error: cellError(cell) })),
+    orders: result.orders,
+    past: result.past,
+    bestDecodeOverFullyCached: bestDecodeOverFullyCached(result),
+  });
+}
+
+/** Tables for people. */
+export function reportText(result: TableResult, conditions: PaperConditions): string {
+  const sections = [cellSection(result.cells), pastSection(result.past), orderSection(result)].filter(
+    (section) => section.length > 0,
+  );
+  const best = bestDecodeOverFullyCached(result);
+  const { profile, workers, prompts, tokensLimit } = conditions;
+  const how = `${workers} workers, ${prompts} prompts of each length, answers of at most ${tokensLimit} tokens`;
+  const closing = [
+    ...(best === null ? [] : [`best decode over fully cached: ${best.toFixed(3)} (paper: 0.755)`]),
+    `(${profile === null ? 'this machine, not emulated' : `emulated: ${profile}`}; ${how})`,
+  ];
+  return `${[...sections, closing].map((lines) => lines.join('\n')).join('\n\n')}\n`;
+}
+
+function cellSection(cells: readonly Cell[]): string[] {
+  if (cells.length === 0) return [];
+  const rows = cells.map((cell) => [
+    cell.table,
+    cell.row,
+    cell.column,
+    cell.paper === null ? '-' : String(cell.paper),
+    cell.measured === null ? '-' : cell.measured.toFixed(2),
+    percent(cellError(cell)),
+    cell.calibrated ? 'calibrated' : '',
+  ]);
+  return tableLines(
+    [
+      { title: 'table', align: 'left' },
+      { title: 'row', align: 'left' },
+      { title: 'column', align: 'left' },
+      { title: 'paper', align: 'right' },
+      { title: 'measured', align: 'right' },
+      { title: 'error', align: 'right' },
+      { title: '', align: 'left' },
+    ],
+    rows,
+  );
+}
+
+function pastSection(past: readonly PastRow[]): string[] {
+  if (past.length === 0) return [];
+  const rows = past.map((row) => [
+    row.setUp,
+    row.decodeTokensPerS.toFixed(2),
+    row.overFullyCached.toFixed(3),
+    row.recall === null ? '-' : row.recall.toFixed(4),
+    row.acceptance === null ? '-' : row.acceptance.toFixed(3),
+    row.tokensEqual ? 'equal' : 'DIFFERENT',
+  ]);
+  return tableLines(
+    [
+      { title: 'past the paper', align: 'left' },
+      { title: 'tokens/s', align: 'right' },
+      { title: 'over cached', align: 'right' },
+      { title: 'recall', align: 'right' },
+      { title: 'acceptance', align: 'right' },
+      { title: 'tokens', align: 'left' },
+    ],
+    rows,
+  );
+}
+
+function orderSection({ orders }: TableResult): string[] {
+  return orders.map(
+    ({ table, expected, measured, holds }) =>
+      `${table}: ${expected}${holds ? ', as measured' : `; measured: ${measured}, which is another order`}`,
+  );
+}
+
+function percent(error: number | null): string {
+  return error === null ? '' : `${error >= 0 ? '+' : ''}${(100 * error).toFixed(1)} %`;
+}

@@ -1,0 +1,54 @@
+import type { DemoClusterOptions } from '../../cli/demo/demo-cluster.js';
+import type { ExpertStorage, NodeSettings, RoleSetting } from '../../shared/config/node-settings.js';
+
+/** How the testbed is run: what the ablations differ in. */
+export interface SetUp {
+  /** Name of a profile in bench/profiles; null: the one of --profile. */
+  profile: string | null;
+  prediction: NodeSettings['prediction']['source'];
+  /** Iterations; 0: never. */
+  alignTokenPeriod: number;
+  alignKeyValuePeriod: number;
+  streamKeyValues: boolean;
+  optimistic: boolean;
+  draftRows: number | 'auto';
+  spread: NodeSettings['placement']['spread'];
+  expertStorage: ExpertStorage;
+  slots: number;
+}
+
+/** OD-MoE as the paper ran it (sections 3 and 4.4): KV rows leave at the end of an iteration, one FP32 expert a worker, groups of 2. */
+export const PAPER_SET_UP: SetUp = {
+  profile: null,
+  prediction: 'sep',
+  alignTokenPeriod: 1,
+  alignKeyValuePeriod: 1,
+  streamKeyValues: false,
+  optimistic: false,
+  draftRows: 1,
+  spread: 'group',
+  expertStorage: 'fp32',
+  slots: 1,
+};
+
+export function paperSetUp(changes: Partial<SetUp>): SetUp {
+  return { ...PAPER_SET_UP, ...changes };
+}
+
+/** The shadow's format in the paper's runs; none where nothing is predicted by it. */
+export function shadowOf({ prediction }: SetUp): DemoClusterOptions['shadow'] {
+  return prediction === 'sep' ? 'int8' : 'none';
+}
+
+/** Flags of the daemons, by role; `profilePath` null: on this machine as it is. */
+export function daemonFlags(setUp: SetUp, profilePath: string | null): Record<RoleSetting, string[]> {
+  const emulation = profilePath === null ? [] : ['--profile', profilePath, '--expert-storage', setUp.expertStorage];
+  const main = ['--prediction', setUp.prediction, '--draft-rows', String(setUp.draftRows), '--spread', setUp.spread];
+  if (!setUp.streamKeyValues) main.push('--no-stream-kv');
+  if (setUp.optimistic) main.push('--optimistic');
+  return {
+    main: [...emulation, ...main],
+    shadow: emulation,
+    worker: [...emulation, '--slots', String(setUp.slots)],
+  };
+}

@@ -1,0 +1,25 @@
+import assert from 'node:assert/strict';
+import { generationJson, generationSummary, type GenerationResult } from '../../cli/output/generation-output.js';
+
+const ANSWER: GenerationResult = {
+  started: { promptTokenIds: [1, 2], seed: 3 },
+  tokens: [{ tokenId: 4, text: 'a', logprob: -1, top: [] }],
+  finished: { finishReason: 'length', text: 'a', timing: null, sep: null, reloads: 2, nodes: [], drafts: null },
+};
+
+const drafted = (drafts: GenerationResult['finished']['drafts']): GenerationResult => ({
+  ...ANSWER,
+  finished: { ...ANSWER.finished, drafts },
+});
+
+describe('an answer on the terminal', () => {
+  it('tells of drafts, proposed and accepted, where there were to be any', () => {
+    assert.deepEqual(generationJson(drafted({ proposed: 9, accepted: 7 }))['drafts'], { proposed: 9, accepted: 7 });
+    assert.match(generationSummary(drafted({ proposed: 9, accepted: 7 })), /7 of 9 drafts accepted/);
+  });
+
+  it('has null for drafts in its JSON, and not a word for people, where there were to be none', () => {
+    assert.equal(generationJson(ANSWER)['drafts'], null);
+    assert.doesNotMatch(generationSummary(ANSWER), /draft/);
+  });
+});
