@@ -11,6 +11,7 @@ import { registerBenchPools } from './pools/index.js';
 import { registerBenchRecall } from './recall/index.js';
 import { registerBenchSchedule } from './schedule/index.js';
 import { registerBenchSynth } from './synth/index.js';
+import { registerBenchTrace } from './trace/index.js';
 
 const program = createProgram('odmoe bench').description(
   'Benchmarks; docs/results.md has results with their commands.',
@@ -27,5 +28,6 @@ registerBenchPools(program);
 registerBenchRecall(program);
 registerBenchSchedule(program);
 registerBenchSynth(program);
+registerBenchTrace(program);
 
 await runCommandLine(program, process.argv.slice(2));

@@ -1,4 +1,4 @@
-/** The `odmoe` command, but for the daemons (main, shadow, worker) and `bench`, which bin/odmoe starts itself. */
+/** The `odmoe` command, but for the daemons (main, shadow, worker), `bench`, `simulate` and `plan cluster`, which bin/odmoe starts itself. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
@@ -40,6 +40,8 @@ Daemons, in the foreground:
 
 Measuring:
   bench generate|pools|recall|...  benchmarks (odmoe bench --help)
+  simulate [flags]                 what a cluster would do, by simulation (odmoe simulate --help)
+  plan cluster [flags]             what given boxes would do, and how to set them up (odmoe plan cluster --help)
 
 First steps:
   odmoe demo                                    a whole cluster on this machine answers a prompt

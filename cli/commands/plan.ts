@@ -64,7 +64,7 @@ export function registerPlanCommand(program: Command): void {
       `
 Experts are loaded for a few seconds to see what that costs here. Without counts a mild skew in popularity is assumed; a worker that
 has a cache records counts as it runs. A worker started with the same budget plans by itself in the same way: this shows
-beforehand what a budget is worth.
+beforehand what a budget is worth. "odmoe plan cluster" is another command: it plans whole clusters from device profiles.
 
 Examples:
   odmoe plan /data/mixtral-pack --memory 8GiB

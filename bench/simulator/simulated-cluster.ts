@@ -1,0 +1,97 @@
+import { planPlacement } from '../../shared/placement/index.js';
+import type { Placement, Prediction, Release } from '../../shared/rpc/messages.js';
+import type { PredictedExperts } from '../../worker-node/loader/slot-events.js';
+import type { ClusterTrace } from './cluster-trace.js';
+import { SimulatedNetwork } from './simulated-network.js';
+import { SimulatedWorker } from './simulated-worker.js';
+import type { ClusterSetUp, ClusterTimes } from './simulation-setting.js';
+import type { TimingRecorder } from './timing-recorder.js';
+import type { VirtualClock } from './virtual-clock.js';
+
+export const MAIN = 'main';
+export const SHADOW = 'shadow';
+const FLOAT_BYTES = 4;
+
+/** In the order in which a placement has them. */
+export function workerIds(workers: number): string[] {
+  const width = String(workers).length;
+  return Array.from({ length: workers }, (_, index) => `worker-${String(index + 1).padStart(width, '0')}`);
+}
+
+/** Some rows for one expert of a layer, and what it says when its result is back at main. */
+export interface ExpertRequest {
+  sequence: number;
+  position: number;
+  layer: number;
+  expert: number;
+  rows: number;
+  last: boolean;
+  onResult: (stallMs: number, wasLoaded: boolean) => void;
+}
+
+/** What the nodes of a simulated cluster share: time, network, workers, placement, and the messages that main sends. */
+export class SimulatedCluster {
+  readonly placement: Placement;
+  readonly network: SimulatedNetwork;
+  readonly workers = new Map<string, SimulatedWorker>();
+
+  constructor(
+    readonly setUp: ClusterSetUp,
+    readonly times: ClusterTimes,
+    readonly trace: ClusterTrace,
+    readonly clock: VirtualClock,
+    readonly recorder: TimingRecorder,
+  ) {
+    const ids = workerIds(setUp.workers);
+    this.placement = planPlacement({
+      epoch: 1,
+      workers: ids.map((id) => ({ id, address: id, slots: setUp.slots })),
+      layers: trace.layers,
+      experts: trace.experts,
+      expertsPerToken: trace.expertsPerToken,
+      groupSize: setUp.placement.groupSize,
+    });
+    this.network = new SimulatedNetwork(times.network, clock, recorder);
+    for (const [index, id] of ids.entries()) {
+      const device = times.workers?.[index] ?? times.worker;
+      this.workers.set(id, new SimulatedWorker(id, setUp.slots, device, clock, recorder));
+    }
+  }
+
+  /** Main's passes may have drafts in them. */
+  get drafts(): boolean {
+    return this.setUp.drafting.rows !== 1 || this.setUp.drafting.optimistic;
+  }
+
+  get hiddenRowBytes(): number {
+    return this.times.hiddenSize * FLOAT_BYTES;
+  }
+
+  /** Main sends rows to a worker; the answer comes back the same way. */
+  execute(workerId: string, { onResult, ...request }: ExpertRequest): void {
+    const worker = this.workers.get(workerId) as SimulatedWorker;
+    const bytes = request.rows * this.hiddenRowBytes;
+    const subject = { position: request.position, layer: request.layer, expert: request.expert };
+    const done = (stallMs: number, wasLoaded: boolean): void => {
+      this.network.send(workerId, MAIN, bytes, () => onResult(stallMs, wasLoaded), subject);
+    };
+    this.network.send(MAIN, workerId, bytes, () => worker.execute({ ...request, done }), subject);
+  }
+
+  /** Main tells a worker what to expect. */
+  expect(workerId: string, predicted: PredictedExperts): void {
+    this.network.send(MAIN, workerId, 0, () => this.workers.get(workerId)?.predict('main', predicted));
+  }
+
+  release(workerId: string, released: PredictedExperts): void {
+    this.network.send(MAIN, workerId, 0, () => this.workers.get(workerId)?.release(released));
+  }
+
+  /** Main's link to a worker, as the daemon's decisions take it. */
+  worker(id: string): { sendPrediction(prediction: Prediction): void; sendRelease(release: Release): void } {
+    return {
+      sendPrediction: (prediction) => this.expect(id, prediction),
+      sendRelease: (release) => this.release(id, release),
+    };
+  }
+}

@@ -1,0 +1,166 @@
+import { readFileSync, statSync } from 'node:fs';
+import { z } from 'zod';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
+import type { ClusterTrace, TracePlace } from './cluster-trace.js';
+import { SyntheticTrace } from './synthetic-trace.js';
+
+/** A file beyond this is no trace of ours. */
+const TRACE_LIMIT_BYTES = 512 * 1024 ** 2;
+/** Experts of layers that the trace says nothing of (wrong drafts) are drawn with this seed. */
+const OFF_PATH_SEED = 1;
+
+const count = z.int().min(1).max(65_536);
+const layersOfExperts = z.array(z.array(z.int().min(0)));
+const promptSchema = z.strictObject({
+  prompt_tokens: count,
+  activated: z.array(layersOfExperts),
+  predicted: z.array(layersOfExperts),
+  guessed_right: z.array(z.boolean()),
+});
+const traceSchema = z.strictObject({
+  format: z.literal('odmoe-trace'),
+  version: z.literal(1),
+  model: z.string(),
+  precision: z.string(),
+  align_token: z.int().min(0),
+  align_kv: z.int().min(0),
+  layers: count,
+  experts: count,
+  experts_per_token: count,
+  prompts: z.array(promptSchema).min(1),
+});
+
+/** A trace file's content (docs/simulator.md). */
+export type TraceDocument = z.infer<typeof traceSchema>;
+export type TracePrompt = z.infer<typeof promptSchema>;
+
+/** Reads and checks a trace. Throws USAGE naming the file and what is wrong. */
+export function readTrace(path: string): TraceDocument {
+  let text: string;
+  try {
+    const { size } = statSync(path);
+    if (size > TRACE_LIMIT_BYTES) throw new Error(`it has ${size} bytes, more than any trace`);
+    text = readFileSync(path, 'utf8');
+  } catch (thrown) {
+    throw new OdmoeError('USAGE', `cannot read the trace ${path}: ${toOdmoeError(thrown).message}`, { cause: thrown });
+  }
+  return parseTrace(text, path);
+}
+
+export function parseTrace(text: string, path: string): TraceDocument {
+  let plain: unknown;
+  try {
+    plain = JSON.parse(text);
+  } catch (thrown) {
+    throw invalid(path, 'it is no JSON', thrown);
+  }
+  const parsed = traceSchema.safeParse(plain);
+  if (!parsed.success) {
+    const [issue] = parsed.error.issues;
+    throw invalid(path, `${issue?.path.map(String).join('.') ?? ''}: ${issue?.message ?? ''}`, parsed.error);
+  }
+  for (const [index, prompt] of parsed.data.prompts.entries()) {
+    const problem = promptProblem(prompt, parsed.data);
+    if (problem !== null) throw invalid(path, `prompts.${index}: ${problem}`, null);
+  }
+  return parsed.data;
+}
+
+function promptProblem(prompt: TracePrompt, { layers, experts, experts_per_token }: TraceDocument): string | null {
+  const { prompt_tokens: promptTokens, activated, predicted, guessed_right: guessedRight } = prompt;
+  const iterations = activated.length - promptTokens;
+  if (iterations < 1) return `activated has ${activated.length} positions, the prompt alone ${promptTokens}`;
+  if (predicted.length !== iterations || guessedRight.length !== iterations) {
+    return `predicted and guessed_right need ${iterations} entries, one for each decode iteration`;
+  }
+  for (const position of [...activated, ...predicted]) {
+    if (position.length !== layers) return `a position has ${position.length} layers, not ${layers}`;
+    for (const chosen of position) {
+      const sound = new Set(chosen).size === experts_per_token && chosen.length === experts_per_token;
+      if (!sound || chosen.some((expert) => expert >= experts)) {
+        return `experts ${chosen.join(', ')}: expected ${experts_per_token} different ones below ${experts}`;
+      }
+    }
+  }
+  return null;
+}
+
+function invalid(path: string, problem: string, cause: unknown): OdmoeError {
+  const message = `${path} is no trace: ${problem}; write one with "odmoe bench trace"`;
+  return new OdmoeError('USAGE', message, { cause });
+}
+
+/**
+ * A recorded trace, for a model of as many experts and any number of layers: with another number than was recorded, layer l takes
+ * what the layer at the same depth did. Wrong drafts, which no trace has, activate random experts that shadow predicts as well as the
+ * rest.
+ */
+export class RecordedTrace implements ClusterTrace {
+  readonly experts: number;
+  readonly expertsPerToken: number;
+  readonly prompts: number;
+  readonly #offPath: SyntheticTrace;
+
+  constructor(
+    private readonly document: TraceDocument,
+    readonly layers: number,
+  ) {
+    this.experts = document.experts;
+    this.expertsPerToken = document.experts_per_token;
+    this.prompts = document.prompts.length;
+    this.#offPath = new SyntheticTrace({
+      ...{ layers, experts: this.experts, expertsPerToken: this.expertsPerToken, prompts: this.prompts },
+      promptTokens: Math.max(...document.prompts.map((prompt) => prompt.prompt_tokens)),
+      iterations: Math.max(...document.prompts.map((prompt) => prompt.predicted.length)),
+      ...{ recall: recordedRecall(document), acceptance: 0, seed: OFF_PATH_SEED },
+    });
+  }
+
+  promptTokens(prompt: number): number {
+    return this.#prompt(prompt).prompt_tokens;
+  }
+
+  iterations(prompt: number): number {
+    return this.#prompt(prompt).predicted.length;
+  }
+
+  activated(place: TracePlace): readonly number[] {
+    if (!place.onPath) return this.#offPath.activated(place);
+    return this.#prompt(place.prompt).activated[place.position]?.[this.#depth(place.layer)] ?? [];
+  }
+
+  predicted(place: TracePlace): readonly number[] {
+    if (!place.onPath) return this.#offPath.predicted(place);
+    const prompt = this.#prompt(place.prompt);
+    return prompt.predicted[place.position - prompt.prompt_tokens]?.[this.#depth(place.layer)] ?? [];
+  }
+
+  guessedRight(prompt: number, position: number): boolean {
+    const recorded = this.#prompt(prompt);
+    return recorded.guessed_right[position - recorded.prompt_tokens] ?? false;
+  }
+
+  #prompt(prompt: number): TracePrompt {
+    return this.document.prompts[prompt] as TracePrompt;
+  }
+
+  #depth(layer: number): number {
+    return Math.floor((layer * this.document.layers) / this.layers);
+  }
+}
+
+/** OD-MoE equation 3. */
+export function recordedRecall({ prompts }: TraceDocument): number {
+  let activatedCount = 0;
+  let correct = 0;
+  for (const { prompt_tokens: promptTokens, activated, predicted } of prompts) {
+    predicted.forEach((layers, iteration) =>
+      layers.forEach((experts, layer) => {
+        const chosen = activated[promptTokens + iteration]?.[layer] ?? [];
+        activatedCount += chosen.length;
+        correct += chosen.filter((expert) => experts.includes(expert)).length;
+      }),
+    );
+  }
+  return activatedCount === 0 ? 1 : correct / activatedCount;
+}

@@ -1,0 +1,76 @@
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { SingleBar } from 'cli-progress';
+import { InvalidArgumentError, type Command } from 'commander';
+import { packageRoot, THREADS_LIMIT, wholeNumberFlag } from '../../shared/config/index.js';
+import { writeFailure } from '../../shared/storage/storage-error.js';
+import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
+import type { ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
+import { demoPrompts, MOST_PROMPTS } from '../recall/demo-prompts.js';
+import { PRECISIONS } from '../recall/set-ups.js';
+import { recordedRecall } from '../simulator/trace-file.js';
+import { recordTraceDocument } from './record-trace.js';
+
+const MOST_ITERATIONS = 65_536;
+
+interface TraceFlags {
+  model: string;
+  prompts: number;
+  tokens: number;
+  precision: ShadowPrecision;
+  align: AlignmentPeriods;
+  threads: number;
+}
+
+/** Adds `odmoe bench trace`. */
+export function registerBenchTrace(bench: Command): void {
+  bench
+    .command('trace')
+    .description('write down what a model and its shadow do with prompts, for "odmoe simulate --trace"')
+    .argument('<out>', 'JSON file to write')
+    .option(
+      '--model <directory>',
+      'a pack or a checkpoint (default: the demo model)',
+      join(packageRoot(), 'models/demo'),
+    )
+    .option('--prompts <count>', `prompts, at most ${MOST_PROMPTS}`, wholeNumberFlag(1, MOST_PROMPTS), 4)
+    .option('--tokens <count>', 'decode iterations of a prompt', wholeNumberFlag(1, MOST_ITERATIONS), 64)
+    .option('--precision <name>', 'of the shadow: fp16, int8 or nf4', precision, 'int8')
+    .option('--align <periods>', 'TOKEN/KV in iterations, 0: never', alignment, { token: 1, keyValue: 1 })
+    .option('--threads <count>', '0: as many as the process may use', wholeNumberFlag(0, THREADS_LIMIT), 0)
+    .addHelpText('after', '\nExample:\n  odmoe bench trace demo-trace.json --prompts 8 --tokens 128')
+    .action(run);
+}
+
+async function run(out: string, flags: TraceFlags): Promise<void> {
+  const bar = process.stderr.isTTY ? new SingleBar({ format: 'trace {bar} {value}/{total} prompts' }) : null;
+  const recording = {
+    ...{ modelPath: flags.model, prompts: demoPrompts(flags.prompts), iterations: flags.tokens },
+    ...{ precision: flags.precision, alignment: flags.align, threads: flags.threads },
+  };
+  try {
+    bar?.start(flags.prompts, 0);
+    const document = await recordTraceDocument(recording, (done) => bar?.update(done));
+    try {
+      await writeFile(out, `${JSON.stringify(document)}\n`);
+    } catch (thrown) {
+      throw writeFailure(thrown, out, null);
+    }
+    bar?.stop();
+    process.stdout.write(`${out}: ${flags.prompts} prompts, recall ${recordedRecall(document).toFixed(4)}\n`);
+  } finally {
+    bar?.stop();
+  }
+}
+
+function precision(text: string): ShadowPrecision {
+  const found = PRECISIONS.find((name) => name === text);
+  if (found === undefined) throw new InvalidArgumentError(`Give one of ${PRECISIONS.join(', ')}.`);
+  return found;
+}
+
+function alignment(text: string): AlignmentPeriods {
+  const match = /^(\d{1,6})\/(\d{1,6})$/.exec(text);
+  if (match === null) throw new InvalidArgumentError('Give periods such as 1/1 or 4/0.');
+  return { token: Number(match[1]), keyValue: Number(match[2]) };
+}

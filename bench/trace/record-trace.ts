@@ -1,0 +1,150 @@
+import { LocalSequence, promptTokenIds } from '../../engine/generation/index.js';
+import { loadDenseWeights, loadResidentExperts, openModelSource } from '../../engine/loading/index.js';
+import { createModel, openDevice, type Model, type Pass, type Sequence } from '../../native/index.js';
+import { resolveSampling, sampleToken } from '../../shared/sampling/index.js';
+import { openTokenizer } from '../../shared/tokenizer/index.js';
+import { keyValuesDueBelow, takesMainToken, type AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
+import { loadShadowModel, SHADOW_PASS_ROWS, type ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
+import type { TraceDocument, TracePrompt } from '../simulator/trace-file.js';
+
+const GREEDY = resolveSampling(null, () => 0);
+const PREFILL_ROWS = 256;
+
+export interface TraceRecording {
+  modelPath: string;
+  prompts: readonly string[];
+  /** Decode iterations of a prompt. */
+  iterations: number;
+  precision: ShadowPrecision;
+  alignment: AlignmentPeriods;
+  /** 0: as many as the process may use. */
+  threads: number;
+}
+
+/** What main did with a prompt. */
+interface MainRun {
+  promptIds: readonly number[];
+  tokenIds: number[];
+  /** By position and layer. */
+  activated: number[][][];
+  cache: Sequence;
+}
+
+/**
+ * Lets a model answer prompts greedily, past the end of answers, beside a quantized shadow that is aligned with it as asked, and writes
+ * down what both activate and whether shadow's own token would have been main's. Throws what loading the model throws.
+ */
+export async function recordTraceDocument(
+  recording: TraceRecording,
+  onProgress: (done: number, total: number) => void,
+): Promise<TraceDocument> {
+  const source = await openModelSource(recording.modelPath);
+  const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: recording.threads, budgetBytes: 0 });
+  const main = createModel(device, source.shape);
+  let shadow: Model | null = null;
+  try {
+    await loadDenseWeights(main, source, source.shippedFormat);
+    await loadResidentExperts(main, source, source.shippedFormat);
+    shadow = await loadShadowModel(device, source, recording.precision);
+    const tokenizer = await openTokenizer(source.directory);
+    const request = { messages: [], promptTokenIds: [], raw: false, maxTokens: 1, sampling: null, stop: [] };
+    const prompts: TracePrompt[] = [];
+    for (const text of recording.prompts) {
+      const promptIds = promptTokenIds({ ...request, text, ignoreEos: false, logprobs: 0 }, tokenizer);
+      prompts.push(await recordPrompt({ main, shadow }, promptIds, recording));
+      onProgress(prompts.length, recording.prompts.length);
+    }
+    const { layers, experts, expertsPerToken } = source.shape;
+    return {
+      ...{ format: 'odmoe-trace', version: 1, model: source.name, precision: recording.precision },
+      ...{ align_token: recording.alignment.token, align_kv: recording.alignment.keyValue },
+      ...{ layers, experts, experts_per_token: expertsPerToken, prompts },
+    };
+  } finally {
+    shadow?.dispose();
+    main.dispose();
+    device.dispose();
+  }
+}
+
+async function recordPrompt(
+  { main, shadow }: { main: Model; shadow: Model },
+  promptIds: readonly number[],
+  { iterations, alignment }: TraceRecording,
+): Promise<TracePrompt> {
+  const activated: number[][][] = [];
+  const sequence = new LocalSequence(main, main.shape, PREFILL_ROWS, (position, layer, chosen) => {
+    (activated[position] ??= [])[layer] = [...chosen];
+  });
+  try {
+    const limit = Math.min(iterations, main.shape.maxPositions - promptIds.length);
+    const tokenIds: number[] = [];
+    let logits = await sequence.prefill(promptIds);
+    while (tokenIds.length < limit) {
+      const tokenId = sampleToken(logits, [], promptIds.length + tokenIds.length, GREEDY);
+      tokenIds.push(tokenId);
+      logits = await sequence.decode(tokenId);
+    }
+    const run = { promptIds, tokenIds, activated, cache: sequence.cache };
+    const { predicted, guessedRight } = await followRun(run, shadow, alignment);
+    return { prompt_tokens: promptIds.length, activated, predicted, guessed_right: guessedRight };
+  } finally {
+    await sequence.end();
+  }
+}
+
+/** Shadow runs each position once, aligned as the daemon's decisions say (OD-MoE section 3.2). */
+async function followRun(
+  run: MainRun,
+  shadow: Model,
+  periods: AlignmentPeriods,
+): Promise<{ predicted: number[][][]; guessedRight: boolean[] }> {
+  const { promptIds, tokenIds } = run;
+  const cache = shadow.createSequence();
+  const pass = shadow.createPass(SHADOW_PASS_ROWS);
+  const predicted: number[][][] = [];
+  const guessedRight: boolean[] = [];
+  try {
+    let guess = await prefillShadow(cache, pass, promptIds);
+    let aligned = 0;
+    for (const [index, tokenId] of tokenIds.entries()) {
+      const position = promptIds.length + index;
+      guessedRight.push(guess === tokenId);
+      const due = keyValuesDueBelow(position, promptIds.length, periods);
+      if (due > aligned) alignKeyValues(run.cache, cache, shadow.shape.layers, aligned, due);
+      aligned = Math.max(aligned, due);
+      const token = takesMainToken(position, promptIds.length, periods) ? tokenId : guess;
+      const layers: number[][] = [];
+      await pass.begin([cache], new Int32Array(1), Int32Array.of(position), Int32Array.of(token));
+      await pass.forward((layer, { experts }) => {
+        layers[layer] = [...experts];
+      });
+      predicted.push(layers);
+      guess = sampleToken(await pass.logits(Int32Array.of(0)), [], position + 1, GREEDY);
+    }
+  } finally {
+    pass.dispose();
+    cache.dispose();
+  }
+  return { predicted, guessedRight };
+}
+
+/** Returns shadow's token behind the prompt. */
+async function prefillShadow(cache: Sequence, pass: Pass, promptIds: readonly number[]): Promise<number> {
+  let rows = 0;
+  for (let start = 0; start < promptIds.length; start += rows) {
+    const piece = promptIds.slice(start, start + SHADOW_PASS_ROWS);
+    rows = piece.length;
+    const positions = Int32Array.from(piece, (_, row) => start + row);
+    await pass.begin([cache], new Int32Array(rows), positions, Int32Array.from(piece));
+    await pass.forward(null);
+  }
+  return sampleToken(await pass.logits(Int32Array.of(rows - 1)), [], promptIds.length, GREEDY);
+}
+
+function alignKeyValues(from: Sequence, to: Sequence, layers: number, begin: number, end: number): void {
+  for (let layer = 0; layer < layers; layer += 1) {
+    const { keys, values } = from.readKeyValues(layer, begin, end - begin);
+    to.writeKeyValues(layer, begin, end - begin, keys, values);
+  }
+}

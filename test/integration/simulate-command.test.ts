@@ -1,0 +1,140 @@
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { packageRoot } from '../../shared/config/package-root.js';
+import { readTrace, recordedRecall } from '../../bench/simulator/trace-file.js';
+
+const run = promisify(execFile);
+const BIN = join(packageRoot(), 'bin', 'odmoe');
+
+async function odmoe(...args: string[]): Promise<string> {
+  const { stdout } = await run(process.execPath, [BIN, ...args], { maxBuffer: 16 * 1024 * 1024 });
+  return stdout;
+}
+
+async function fails(...args: string[]): Promise<{ code: number; stderr: string }> {
+  try {
+    await odmoe(...args);
+  } catch (thrown) {
+    const { code, stderr } = thrown as { code: number; stderr: string };
+    return { code, stderr };
+  }
+  throw new Error(`odmoe ${args.join(' ')} succeeded`);
+}
+
+interface SimulationObject {
+  ttft_ms: number;
+  tpot_ms: number;
+  decode_tokens_per_s: number;
+  recall: number;
+  stalls_by_layer: { layer: number; mean_ms: number; share: number }[];
+  memory: { main: { used_bytes: number }; worker: { used_bytes: number; memory_bytes: number }; total_bytes: number };
+}
+
+describe('odmoe simulate and odmoe plan cluster', () => {
+  let directory = '';
+
+  before(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'odmoe-simulate-'));
+  });
+
+  after(async () => {
+    await rm(directory, { recursive: true, force: true });
+  });
+
+  it('simulate prints a report for programs and draws a token', async () => {
+    const diagram = join(directory, 'token.svg');
+    const text = await odmoe('simulate', '--tokens', '6', '--diagram', diagram, '--diagram-token', '3', '--json');
+    const report = JSON.parse(text) as SimulationObject;
+    assert.equal(report.stalls_by_layer.length, 32);
+    assert.ok(report.tpot_ms > 100 && report.tpot_ms < 500, `${report.tpot_ms} ms`);
+    assert.ok(report.recall > 0.98);
+    assert.ok(report.memory.worker.used_bytes <= report.memory.worker.memory_bytes);
+    const svg = await readFile(diagram, 'utf8');
+    assert.match(svg, /^<svg /);
+    for (const words of ['main', 'shadow', 'worker-8', 'token 3', ' ms']) assert.ok(svg.includes(words), words);
+    // Every layer of main, twice two experts in all four groups.
+    for (let layer = 1; layer <= 32; layer += 1) {
+      assert.match(svg, new RegExp(`>M<tspan [^>]*>${layer}</tspan>`));
+      assert.match(svg, new RegExp(`<title>EC layer ${layer},`));
+    }
+  });
+
+  it('simulate prints tables for people', async () => {
+    const text = await odmoe('simulate', '--tokens', '4', '--workers', '4', '--prediction', 'off');
+    for (const words of ['TTFT', 'TPOT', 'recall', 'in all', 'passes that wait'])
+      assert.ok(text.includes(words), words);
+  });
+
+  it('a trace is recorded from the demo model and simulated', async () => {
+    const trace = join(directory, 'trace.json');
+    await odmoe('bench', 'trace', trace, '--prompts', '2', '--tokens', '8');
+    const document = readTrace(trace);
+    assert.equal(document.prompts.length, 2);
+    assert.ok(recordedRecall(document) > 0.9, `${recordedRecall(document)}`);
+    const text = await odmoe(
+      'simulate',
+      '--trace',
+      trace,
+      '--tokens',
+      '9',
+      '--optimistic',
+      '--draft-rows',
+      '2',
+      '--json',
+    );
+    const report = JSON.parse(text) as SimulationObject & { prompts: number; tokens: number };
+    assert.equal(report.prompts, 2);
+    assert.equal(report.tokens, 18);
+  });
+
+  it('plan cluster says what bounds a cluster and how to set it up', async () => {
+    const flags = ['--workers', '4', '--tokens', '4', '--link-bandwidth', '60GB', '--json'];
+    const plan = JSON.parse(await odmoe('plan', 'cluster', ...flags)) as {
+      io_bound: boolean;
+      equation1: { groups: number; load_ms: number; max_load_ms: number };
+      best: { decode_tokens_per_s: number };
+      plain: { decode_tokens_per_s: number };
+      tried: unknown[];
+      fits: boolean;
+    };
+    const { groups, load_ms: loadMs, max_load_ms: maxLoadMs } = plan.equation1;
+    assert.equal(plan.io_bound, loadMs > maxLoadMs);
+    assert.ok(groups >= 1);
+    assert.ok(plan.best.decode_tokens_per_s >= plan.plain.decode_tokens_per_s);
+    assert.ok(plan.tried.length > 40);
+    assert.equal(plan.fits, true);
+  });
+
+  it('plan cluster takes boxes of several kinds and says when one is too small', async () => {
+    const text = await odmoe('plan', 'cluster', '--box', '2:24GB:24GB', '--box', '2:6GB:512MiB', '--tokens', '3');
+    assert.match(text, /on 4 workers .*I\/O-bound/);
+    assert.match(text, /TOO LITTLE/);
+    assert.match(text, /does NOT fit/);
+  });
+
+  it('bad usage ends with status 2 and says what is wrong', async () => {
+    const cases: [string[], RegExp][] = [
+      [['simulate', '--profile', join(directory, 'none.yaml')], /none\.yaml/],
+      [['simulate', '--recall', '2'], /from 0 to 1/],
+      [['simulate', '--prediction', 'off', '--optimistic'], /no drafts/],
+      [['simulate', '--diagram', join(directory, 'x.svg'), '--diagram-token', '1'], /from 2 to/],
+      [['simulate', '--trace', join(directory, 'none.json')], /none\.json/],
+      [['plan', 'cluster', '--box', '0:1GB'], /COUNT:LINK/],
+    ];
+    for (const [args, message] of cases) {
+      const { code, stderr } = await fails(...args);
+      assert.equal(code, 2, args.join(' '));
+      assert.match(stderr, message);
+    }
+  });
+
+  it('help is there for both', async () => {
+    assert.match(await odmoe('help', 'simulate'), /Usage: odmoe simulate/);
+    assert.match(await odmoe('help', 'plan', 'cluster'), /Usage: odmoe plan cluster/);
+    assert.match(await odmoe('plan', '--help'), /Usage: odmoe plan/);
+  });
+});

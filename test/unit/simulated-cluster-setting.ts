@@ -1,0 +1,59 @@
+import type { EmulatedDevice } from '../../shared/emulation/device-profile.js';
+import type { ClusterTrace, TracePlace } from '../../bench/simulator/cluster-trace.js';
+import { PAPER_SET_UP, type ClusterSetUp, type ClusterTimes } from '../../bench/simulator/simulation-setting.js';
+
+/** Times that are easy to add up: a round trip of 2 ms and messages that take no time beside it. */
+export function plainTimes(loadMs: number, shadowLayerMs = 5): ClusterTimes {
+  const device = (denseMs: number, expertMs: number, headMs: number): EmulatedDevice => ({
+    denseLayer: { overheadMs: denseMs, weightsMs: 0, rowMs: 0 },
+    expert: { overheadMs: expertMs, weightsMs: 0, rowMs: 0 },
+    lmHead: { overheadMs: headMs, weightsMs: 0, rowMs: 0 },
+    loadMs,
+    ...{ outerBytes: 0, denseLayerBytes: 0, expertBytes: 0, slotBytes: 0, slotSharedBytes: 0, keyValueRowBytes: 8 },
+  });
+  return {
+    main: device(10, 0, 1),
+    shadow: device(shadowLayerMs * 0.8, shadowLayerMs * 0.2, 0),
+    worker: device(0, 3, 0),
+    network: { bytesPerS: 1e30, roundTripMs: 2, duplex: 'half', messageOverheadBytes: 0 },
+    hiddenSize: 4,
+  };
+}
+
+/** One expert a token, the same everywhere, always predicted and guessed. */
+export class FlatTrace implements ClusterTrace {
+  readonly experts = 2;
+  readonly expertsPerToken = 1;
+  readonly prompts = 1;
+
+  constructor(
+    readonly layers: number,
+    private readonly answerIterations: number,
+    private readonly predictedExpert = 0,
+    private readonly guesses: (position: number) => boolean = () => true,
+  ) {}
+
+  promptTokens(): number {
+    return 1;
+  }
+
+  iterations(): number {
+    return this.answerIterations;
+  }
+
+  activated(): readonly number[] {
+    return [0];
+  }
+
+  predicted({ onPath }: TracePlace): readonly number[] {
+    return [onPath ? this.predictedExpert : 1];
+  }
+
+  guessedRight(_prompt: number, position: number): boolean {
+    return this.guesses(position);
+  }
+}
+
+export function setUp(changes: Partial<ClusterSetUp>): ClusterSetUp {
+  return { ...PAPER_SET_UP, ...changes };
+}
