@@ -42,14 +42,16 @@ export class RequestCounters {
 }
 
 /** What the cluster is at present, for the choice of a pass's rows. A load takes what it takes workers on the mean. */
-export function clusterCosts({ roster, shape, drafting }: ClusterEngine): ClusterCosts {
+export function clusterCosts({ roster, shape, drafting, spread }: ClusterEngine): ClusterCosts {
   const statuses = roster.connectedWorkers().flatMap(({ status }) => (status === null ? [] : [status]));
   const loadTimesMs = statuses.filter(({ loads }) => loads > 0).map(({ loadMsMean }) => loadMsMean);
   const placed = roster.placement?.workers ?? [];
+  const groups = roster.placement?.groups.length ?? 0;
   return {
     loadMs: loadTimesMs.reduce((sum, ms) => sum + ms, 0) / Math.max(1, loadTimesMs.length),
     optimistic: drafting.optimistic,
     workers: Math.max(1, placed.length),
+    layerWorkers: Math.max(1, spread === 'all' ? placed.length : placed.length / Math.max(1, groups)),
     slots: Math.max(1, ...statuses.map(({ slots }) => slots)),
     layers: shape.layers,
     experts: shape.experts,

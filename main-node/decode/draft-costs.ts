@@ -4,6 +4,8 @@ import { MAX_DRAFT_ROWS, chooseDraftRows, type DraftCosts } from '../../shared/d
 export const ACCEPTANCE_WINDOW = 64;
 export const SHADOW_TOKEN_WINDOW = 32;
 export const PASS_WINDOW = 32;
+/** Passes without a draft over which the acceptance drifts back to what is assumed, so that drafts are tried again. */
+export const FORGETTING_WINDOW = 256;
 
 /** Before any draft has been verified. */
 const ASSUMED_ACCEPTANCE = 0.75;
@@ -16,23 +18,34 @@ export type ClusterCosts = Omit<DraftCosts, 'acceptance' | 'layerMs' | 'layerRow
 /** Measures, over all sequences, what chooseDraftRows needs. Moving averages: text and load change. */
 export class DraftCostMeter {
   private acceptance: number | null = null;
-  private shadowTokenMs: number | null = null;
+  private shadowMs: number | null = null;
+  private draftedSincePass = false;
   private readonly passes: { rows: number; layerMs: number }[] = [];
 
   /** A draft of shadow whose position main has sampled. */
   drafted(right: boolean): void {
+    this.draftedSincePass = true;
     this.acceptance = moved(this.acceptance ?? ASSUMED_ACCEPTANCE, right ? 1 : 0, ACCEPTANCE_WINDOW);
   }
 
   shadowRan(runUs: number): void {
     const ms = runUs / 1000;
-    this.shadowTokenMs = moved(this.shadowTokenMs ?? ms, ms, SHADOW_TOKEN_WINDOW);
+    this.shadowMs = moved(this.shadowMs ?? ms, ms, SHADOW_TOKEN_WINDOW);
+  }
+
+  /** 0: not known yet. */
+  get shadowTokenMs(): number {
+    return this.shadowMs ?? 0;
   }
 
   /** `layersMs`: its layers together, waits for loads left out. */
   passed(rows: number, layers: number, layersMs: number): void {
     this.passes.push({ rows, layerMs: layersMs / layers });
     if (this.passes.length > PASS_WINDOW) this.passes.shift();
+    if (this.acceptance !== null && rows === 1 && !this.draftedSincePass) {
+      this.acceptance = moved(this.acceptance, ASSUMED_ACCEPTANCE, FORGETTING_WINDOW);
+    }
+    this.draftedSincePass = false;
   }
 
   /** Rows that the next pass should have, at most MAX_DRAFT_ROWS; 1 until a pass has been measured. */
@@ -48,7 +61,7 @@ export class DraftCostMeter {
       ...cluster,
       ...fitLayer(this.passes),
       acceptance: this.acceptance ?? ASSUMED_ACCEPTANCE,
-      shadowTokenMs: this.shadowTokenMs ?? 0,
+      shadowTokenMs: this.shadowTokenMs,
     };
   }
 }

@@ -1,7 +1,7 @@
 import type { DraftToken } from '../../shared/rpc/messages.js';
 import { DraftBook, type FollowingDrafts } from './draft-book.js';
 import type { DraftCostMeter } from './draft-costs.js';
-import { MAX_SILENT_WAITS, draftWaitMs } from './draft-wait.js';
+import { MAX_SILENT_WAITS, PASSES_UNTIL_RETRY, draftWaitMs } from './draft-wait.js';
 
 export interface DraftingOptions {
   /** 1: main's own token only. */
@@ -31,6 +31,7 @@ export class SequenceDrafting {
   private nextPosition: number;
   private heardMs = 0;
   private silentWaits = 0;
+  private passesUnwaited = 0;
   private onHeard: (() => void) | null = null;
 
   constructor(
@@ -100,6 +101,7 @@ export class SequenceDrafting {
       const nowMs = this.now();
       const limitMs = draftWaitMs({
         ...{ wantedRows, readyRows: tokenIds.length + 1, complete, shadowFollows: shadowFollows() },
+        shadowTokenMs: this.meter.shadowTokenMs,
         ...{ waitedMs: nowMs - begunMs, silentMs: nowMs - this.heardMs },
       });
       if (limitMs === null || signal.aborted) {
@@ -117,6 +119,10 @@ export class SequenceDrafting {
 
   passed(pass: VerifiedPass): void {
     this.pass = pass;
+    if (this.silentWaits >= MAX_SILENT_WAITS && ++this.passesUnwaited >= PASSES_UNTIL_RETRY) {
+      this.passesUnwaited = 0;
+      this.silentWaits = MAX_SILENT_WAITS - 1;
+    }
     this.counts.proposed += pass.tokenIds.length - 1;
   }
 

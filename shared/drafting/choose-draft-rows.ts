@@ -16,6 +16,8 @@ export interface DraftCosts {
   /** Shadow drafts a pass while main runs the one before it; else main waits for the drafts of each pass. */
   optimistic: boolean;
   workers: number;
+  /** Those among which the experts of one layer are shared: its group, or all. */
+  layerWorkers: number;
   /** Of each worker: experts that it has in memory or loads at a time. */
   slots: number;
   layers: number;
@@ -52,17 +54,18 @@ export function expectedTokens(acceptance: number, rows: number): number {
 
 /**
  * Milliseconds of a pass of so many rows. A layer takes as long as its computing or as the loads that workers make ahead of it, whichever
- * is longer (OD-MoE equation 1, with the loads of several rows); experts beyond all slots are loaded when the first have run.
+ * is longer (OD-MoE equation 1, with the loads of several rows); experts beyond the slots of the layer's workers are loaded when the first
+ * have run. Where shadow departs with main, the first layer's load delays every pass (OD-MoE section 3.2, late departure).
  */
 export function passMs(costs: DraftCosts, rows: number): number {
-  const { layerMs, layerRowMs, loadMs, shadowTokenMs, workers, slots, layers } = costs;
+  const { layerMs, layerRowMs, loadMs, shadowTokenMs, workers, layerWorkers, slots, layers } = costs;
   const distinct = distinctExperts(costs.experts, costs.expertsPerToken, rows);
-  const ahead = Math.min(distinct, workers * slots);
-  const workerLoadMs = loadMs / workers;
+  const ahead = Math.min(distinct, layerWorkers * slots);
   const eachLayerMs =
-    Math.max(layerMs + (rows - 1) * layerRowMs, ahead * workerLoadMs) + (distinct - ahead) * workerLoadMs;
+    Math.max(layerMs + (rows - 1) * layerRowMs, (ahead * loadMs) / workers) +
+    ((distinct - ahead) * loadMs) / layerWorkers;
   const mainMs = layers * eachLayerMs;
-  return costs.optimistic ? Math.max(mainMs, rows * shadowTokenMs) : mainMs + (rows - 1) * shadowTokenMs;
+  return costs.optimistic ? Math.max(mainMs, rows * shadowTokenMs) : loadMs + mainMs + (rows - 1) * shadowTokenMs;
 }
 
 /** Experts that so many rows activate in one layer, if each row's choice were uniform and independent. */

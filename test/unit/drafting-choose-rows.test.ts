@@ -11,7 +11,7 @@ import {
 
 const TESTBED: DraftCosts = {
   ...{ acceptance: 0.9, layerMs: 8, layerRowMs: 0.2, loadMs: 30, shadowTokenMs: 20, optimistic: true },
-  ...{ workers: 8, slots: 1, layers: 32, experts: 8, expertsPerToken: 2 },
+  ...{ workers: 8, layerWorkers: 8, slots: 1, layers: 32, experts: 8, expertsPerToken: 2 },
 };
 
 const milliseconds = fc.double({ min: 0.001, max: 1000, noNaN: true });
@@ -23,6 +23,7 @@ const costs = fc.record({
   shadowTokenMs: milliseconds,
   optimistic: fc.boolean(),
   workers: fc.integer({ min: 1, max: 64 }),
+  layerWorkers: fc.integer({ min: 1, max: 64 }),
   slots: fc.integer({ min: 1, max: 4 }),
   layers: fc.integer({ min: 1, max: 64 }),
   experts: fc.integer({ min: 8, max: 64 }),
@@ -78,10 +79,13 @@ describe('drafting: how many rows a pass has', () => {
     const one = { ...TESTBED, layerRowMs: 0, slots: 8, shadowTokenMs: 0 };
     assert.equal(passMs({ ...one, loadMs: 0 }, 4), 32 * 8);
     assert.equal(passMs({ ...one, loadMs: 80, workers: 2 }, 1), 32 * 80);
+    assert.equal(passMs({ ...one, loadMs: 30, optimistic: false }, 1), 32 * 8 + 30);
     assert.equal(passMs({ ...one, shadowTokenMs: 100, loadMs: 0 }, 4), 400);
     assert.equal(passMs({ ...one, shadowTokenMs: 100, loadMs: 0, optimistic: false }, 4), 256 + 300);
     // 2 workers of 1 slot: the first two of 3.5 load ahead, the rest when those have run.
-    assert.equal(passMs({ ...one, loadMs: 80, workers: 2, slots: 1, layers: 1 }, 2), 80 + 1.5 * 40);
+    assert.equal(passMs({ ...one, loadMs: 80, workers: 2, layerWorkers: 2, slots: 1, layers: 1 }, 2), 80 + 1.5 * 40);
+    // A group of 2 of the 8 workers does so, too, while the other groups have time for their own layers.
+    assert.equal(passMs({ ...one, loadMs: 80, layerWorkers: 2, slots: 1, layers: 1 }, 2), 20 + 1.5 * 40);
   });
 
   it('counts distinct experts and tokens', () => {

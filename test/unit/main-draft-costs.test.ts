@@ -1,13 +1,14 @@
 import assert from 'node:assert/strict';
 import {
   ACCEPTANCE_WINDOW,
+  FORGETTING_WINDOW,
   DraftCostMeter,
   PASS_WINDOW,
   type ClusterCosts,
 } from '../../main-node/decode/draft-costs.js';
 
 const CLUSTER: ClusterCosts = {
-  ...{ loadMs: 1, optimistic: true, workers: 8, slots: 1, layers: 4, experts: 8, expertsPerToken: 2 },
+  ...{ loadMs: 1, optimistic: true, workers: 8, layerWorkers: 8, slots: 1, layers: 4, experts: 8, expertsPerToken: 2 },
 };
 
 function close(actual: number | undefined, expected: number): void {
@@ -66,5 +67,14 @@ describe('main: what drafts cost', () => {
     for (let count = 0; count < 10 * ACCEPTANCE_WINDOW; count++) meter.drafted(false);
     assert.ok((meter.costs(CLUSTER)?.acceptance ?? 1) < 0.01);
     assert.equal(meter.rows(CLUSTER), 1);
+  });
+
+  it('tries drafts again after a while without any', () => {
+    const meter = new DraftCostMeter();
+    for (let count = 0; count < 10 * ACCEPTANCE_WINDOW; count++) meter.drafted(false);
+    meter.passed(1, 4, 40);
+    assert.equal(meter.rows(CLUSTER), 1);
+    for (let pass = 0; pass < 4 * FORGETTING_WINDOW; pass++) meter.passed(1, 4, 40);
+    assert.ok(meter.rows(CLUSTER) > 1);
   });
 });

@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict';
 import { DraftCostMeter } from '../../main-node/decode/draft-costs.js';
 import {
+  DRAFT_RECHECK_MS,
   DRAFT_SILENCE_LIMIT_MS,
   DRAFT_WAIT_LIMIT_MS,
   MAX_SILENT_WAITS,
+  PASSES_UNTIL_RETRY,
   draftWaitMs,
 } from '../../main-node/decode/draft-wait.js';
 import { SequenceDrafting } from '../../main-node/decode/sequence-drafting.js';
@@ -28,7 +30,15 @@ function draftingWith(rows: number | 'auto', optimistic = true, lastPosition = 1
 }
 
 describe('main: how long a pass waits for drafts', () => {
-  const waiting = { wantedRows: 4, readyRows: 2, complete: false, shadowFollows: true, waitedMs: 0, silentMs: 0 };
+  const waiting = {
+    wantedRows: 4,
+    readyRows: 2,
+    complete: false,
+    shadowFollows: true,
+    shadowTokenMs: 10,
+    waitedMs: 0,
+    silentMs: 0,
+  };
 
   it('is not at all when it has what it wants, or nothing is to be expected', () => {
     assert.equal(draftWaitMs({ ...waiting, readyRows: 4 }), null);
@@ -37,10 +47,14 @@ describe('main: how long a pass waits for drafts', () => {
   });
 
   it('is bounded in all, and by how long shadow has been silent', () => {
-    assert.equal(draftWaitMs(waiting), DRAFT_SILENCE_LIMIT_MS);
+    assert.equal(draftWaitMs(waiting), DRAFT_RECHECK_MS);
+    assert.equal(draftWaitMs({ ...waiting, silentMs: DRAFT_SILENCE_LIMIT_MS - 1 }), 1);
     assert.equal(draftWaitMs({ ...waiting, silentMs: DRAFT_SILENCE_LIMIT_MS }), null);
     assert.equal(draftWaitMs({ ...waiting, waitedMs: DRAFT_WAIT_LIMIT_MS - 1 }), 1);
     assert.equal(draftWaitMs({ ...waiting, waitedMs: DRAFT_WAIT_LIMIT_MS }), null);
+    const slow = { ...waiting, shadowTokenMs: 1000, silentMs: 3999 };
+    assert.equal(draftWaitMs(slow), 1);
+    assert.equal(draftWaitMs({ ...slow, silentMs: 4000 }), null);
   });
 });
 
@@ -114,7 +128,7 @@ describe('main: verified drafts of a sequence', () => {
     await cancelled;
   });
 
-  it('stops waiting for a shadow that never drafts, until it does', async () => {
+  it('stops waiting for a shadow that never drafts, until it does, and tries again after many passes', async () => {
     let nowMs = 0;
     const options = { rows: 4, optimistic: false, promptTokens: PROMPT_TOKENS, lastPosition: 100 };
     const drafting = new SequenceDrafting(
@@ -130,5 +144,13 @@ describe('main: verified drafts of a sequence', () => {
     assert.equal(drafting.rowsAt(10), 1);
     drafting.arrive(draft(11, 2));
     assert.equal(drafting.rowsAt(11), 4);
+    for (let wait = 0; wait < MAX_SILENT_WAITS; wait++) {
+      await drafting.wait(20, 4, () => true, new AbortController().signal);
+    }
+    for (let pass = 0; pass < PASSES_UNTIL_RETRY; pass++) {
+      assert.equal(drafting.rowsAt(20 + pass), 1);
+      drafting.passed({ position: 20 + pass, tokenIds: [1], logits: logitsOf([1]) });
+    }
+    assert.equal(drafting.rowsAt(60), 4);
   });
 });
