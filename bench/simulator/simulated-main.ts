@@ -129,11 +129,12 @@ export class SimulatedMain {
 
   #wantedRows(): number {
     if (!this.#drafting) return 1;
-    const { setUp, times, trace } = this.cluster;
+    const { setUp, times, trace, placement } = this.cluster;
     if (setUp.drafting.rows !== 'auto') return Math.min(setUp.drafting.rows, MAX_DRAFT_ROWS);
     return this.#costs.rows({
       ...{ loadMs: times.worker.loadMs, optimistic: setUp.drafting.optimistic },
       ...{ workers: setUp.workers, slots: setUp.slots },
+      layerWorkers: setUp.placement.spread === 'all' ? setUp.workers : setUp.workers / placement.groups.length,
       ...{ layers: trace.layers, experts: trace.experts, expertsPerToken: trace.expertsPerToken },
     });
   }

@@ -34,7 +34,9 @@ interface PendingLoad extends SlotLoad {
 export class SimulatedWorker {
   readonly #schedule: SlotSchedule;
   readonly #held = new Map<number, HeldExecute>();
-  readonly #wantedFor = new Map<string, number>();
+  readonly #wantedFor = new Map<string, number[]>();
+  /** Position of the last execute. */
+  #reached = 0;
   readonly #waitingLoads: PendingLoad[] = [];
   readonly #loadedMs: number[];
   #loading: PendingLoad | null = null;
@@ -72,6 +74,7 @@ export class SimulatedWorker {
     const ticket = ++this.#lastTicket;
     this.#held.set(ticket, { request, arrivedMs: this.clock.nowMs });
     const { sequence, position, layer, expert, last } = request;
+    this.#reached = position;
     this.#remember({ ...request, experts: [expert] });
     this.#handle({ kind: 'execute', ticket, sequence, position, layer, expert, last });
   }
@@ -97,7 +100,7 @@ export class SimulatedWorker {
   #carryOut(action: SlotAction): void {
     switch (action.kind) {
       case 'load': {
-        const position = this.#wantedFor.get(expertKey(action)) ?? 0;
+        const position = this.#positionOf(action);
         this.#waitingLoads.push({ ...action, beginMs: null, settled: false, position });
         return this.#startLoad();
       }
@@ -115,9 +118,19 @@ export class SimulatedWorker {
     }
   }
 
-  /** For which position an expert was asked last, to name its load. */
+  /** An expert is asked for at a position: kept to name its load. */
   #remember({ position, layer, experts }: PredictedExperts): void {
-    for (const expert of experts) this.#wantedFor.set(expertKey({ layer, expert }), position);
+    for (const expert of experts) {
+      const key = expertKey({ layer, expert });
+      const wanted = (this.#wantedFor.get(key) ?? []).filter((other) => other >= this.#reached && other !== position);
+      this.#wantedFor.set(key, [...wanted, position]);
+    }
+  }
+
+  /** The earliest position that an expert may be loaded for. */
+  #positionOf(load: SlotLoad): number {
+    const wanted = (this.#wantedFor.get(expertKey(load)) ?? []).filter((position) => position >= this.#reached);
+    return Math.min(...wanted, Infinity);
   }
 
   #startLoad(): void {

@@ -21,7 +21,7 @@ const HEADER_HEIGHT = 34;
 const LEGEND_HEIGHT = 30;
 /** The narrowest bar that has room for its name. */
 const NAMED_BAR_PIXELS = 30;
-const MOST_STRIPS = 12;
+const MOST_STRIPS = 8;
 /** Workers' lanes; further workers are left out and said so. */
 const MOST_LANES = 40;
 
