@@ -17,6 +17,12 @@ void* operator new(std::size_t bytes) {
   throw std::bad_alloc();
 }
 
+// The standard library's temporary buffers are asked for so; all forms must match the two below.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  if (is_counting.load(std::memory_order_relaxed)) allocations++;
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
+
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
