@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { openNodeDevice } from '../engine/emulation/index.js';
 import { PackShare } from '../engine/fetching/index.js';
 import { loadDenseWeights, openServedPack } from '../engine/loading/index.js';
-import { createModel, exitWithParent, waitUntil, type Device, type Model } from '../native/index.js';
+import { createModel, eventTimeMs, exitWithParent, waitUntil, type Device, type Model } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress, createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
 import { advertise, watchPeers } from '../shared/discovery/index.js';
@@ -187,7 +187,7 @@ function assemble(settings: NodeSettings, loaded: LoadedMain, identity: NodeIden
   const membership = new Membership({
     identity: () => identity,
     network: settings.network,
-    transit: networkTransitOf(settings.emulation, waitUntil),
+    transit: networkTransitOf(settings.emulation, { waitUntil, now: eventTimeMs }),
     shape,
     roster,
     shadowListener: {

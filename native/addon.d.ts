@@ -326,6 +326,11 @@ export interface Addon {
    * that have passed resolve at once. Rejects with QUEUE_FULL when 65,536 are under way.
    */
   waitUntil(monotonicMs: number): Promise<void>;
+  /**
+   * On the same clock: when the emulated event happened that is being handled (the end of a call on an emulated device, the time that
+   * waitUntil waited for), if that is at most 2 ms ago; else now. What follows from an event counts from then.
+   */
+  eventTimeMs(): number;
   /** Linux: the process gets SIGKILL when its parent dies, so that a demo leaves nothing behind; elsewhere nothing. */
   exitWithParent(): void;
   /** Memory read bandwidth and FP32 FMA peak of this machine with the device's number of threads, measured for `milliseconds` each. */

@@ -144,6 +144,11 @@ export async function waitUntil(monotonicMs: number): Promise<void> {
   await awaiting(() => addon().waitUntil(monotonicMs));
 }
 
+/** Under emulation: when the event happened that is being handled, on the clock of waitUntil; now, where none is. */
+export function eventTimeMs(): number {
+  return calling(() => addon().eventTimeMs());
+}
+
 /** Instruction sets usable here, widest first. */
 export function instructionSets(): string[] {
   return calling(() => addon().instructionSets());

@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { openNodeDevice } from '../engine/emulation/index.js';
 import { PackShare } from '../engine/fetching/index.js';
 import { openServedPack } from '../engine/loading/index.js';
-import { exitWithParent, waitUntil, type Device, type Model, type Pass } from '../native/index.js';
+import { eventTimeMs, exitWithParent, waitUntil, type Device, type Model, type Pass } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress, createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
 import { advertise, JoinLoop } from '../shared/discovery/index.js';
@@ -69,7 +69,7 @@ async function serveShadow(settings: NodeSettings, loaded: LoadedShadow, log: Lo
   const { model, device, pass } = loaded;
   const startedMs = performance.now();
   const identity = createNodeIdentity(settings, loaded.source, loaded.device.info());
-  const transit = networkTransitOf(settings.emulation, waitUntil);
+  const transit = networkTransitOf(settings.emulation, { waitUntil, now: eventTimeMs });
   const workers = new WorkerLinks({
     open: (address) => openWorkerStream(address, settings.network, transit),
     identity: () => identity,

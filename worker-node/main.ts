@@ -2,7 +2,7 @@ import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { openNodeDevice } from '../engine/emulation/index.js';
 import { PackShare } from '../engine/fetching/index.js';
-import { exitWithParent, waitUntil } from '../native/index.js';
+import { eventTimeMs, exitWithParent, waitUntil } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress, createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
 import { advertise, JoinLoop } from '../shared/discovery/index.js';
@@ -105,7 +105,7 @@ async function listen(
 ): Promise<string> {
   const server = await startRpcServer({
     ...{ host: settings.listenHost, port: settings.listenPort, network: settings.network, log },
-    transit: networkTransitOf(settings.emulation, waitUntil),
+    transit: networkTransitOf(settings.emulation, { waitUntil, now: eventTimeMs }),
     identity: () => identity,
     pack: share,
     worker: (stream, peerHost) => {

@@ -5,19 +5,14 @@ import { loadDeviceProfile } from './load-device-profile.js';
 import { messageBytes } from './message-bytes.js';
 import { EmulatedNetworkCard } from './network-card.js';
 
-const NS_PER_MS = 1e6;
-
-/** Ms of the clock that all processes of a machine share (CLOCK_MONOTONIC). */
-function monotonicMs(): number {
-  return Number(process.hrtime.bigint()) / NS_PER_MS;
+/** Ms of the clock that all processes of a machine share (CLOCK_MONOTONIC): native's waitUntil and eventTimeMs. */
+export interface EmulatedClock {
+  waitUntil(monotonicMs: number): Promise<void>;
+  now(): number;
 }
 
-/** The emulated network of one daemon: one card, shared by all its peer streams. `waitUntil` is native's. */
-export function createNetworkTransit(
-  profile: DeviceProfile,
-  waitUntil: (monotonicMs: number) => Promise<void>,
-  now: () => number = monotonicMs,
-): NetworkTransit {
+/** The emulated network of one daemon: one card, shared by all its peer streams. */
+export function createNetworkTransit(profile: DeviceProfile, { waitUntil, now }: EmulatedClock): NetworkTransit {
   const card = new EmulatedNetworkCard(profile.network);
   return {
     now,
@@ -30,7 +25,7 @@ export function createNetworkTransit(
 /** As createNetworkTransit, for a daemon's settings; null: its network is the real one. */
 export function networkTransitOf(
   emulation: EmulationSettings | null,
-  waitUntil: (monotonicMs: number) => Promise<void>,
+  clock: EmulatedClock,
 ): NetworkTransit | null {
-  return emulation === null ? null : createNetworkTransit(loadDeviceProfile(emulation.profilePath), waitUntil);
+  return emulation === null ? null : createNetworkTransit(loadDeviceProfile(emulation.profilePath), clock);
 }

@@ -17,7 +17,7 @@ export class HeldMessages<In> {
   private whenEmpty: (() => void) | null = null;
 
   constructor(
-    private readonly transit: Pick<NetworkTransit, 'now' | 'waitUntil'>,
+    private readonly transit: Pick<NetworkTransit, 'waitUntil'>,
     private readonly deliver: (message: In) => void,
     private readonly failed: (error: OdmoeError) => void,
   ) {}
@@ -53,7 +53,8 @@ export class HeldMessages<In> {
     this.waiting = true;
     try {
       for (let next = this.held[0]; next !== undefined; next = this.held[0]) {
-        if (next.dueMs > this.transit.now()) await this.transit.waitUntil(next.dueMs);
+        // Also where that is past: what follows from the message counts from then.
+        await this.transit.waitUntil(next.dueMs);
         if (this.dropped) break;
         this.held.shift();
         this.heldBytes -= next.bytes;

@@ -112,6 +112,8 @@ class Backend {
   virtual void await_end(Work, std::span<const int> /*rows*/, Interruption&) {}
   // A load that was asked for then has read this share of its bytes: when the other device's link would have. From any thread.
   virtual std::optional<Clock::time_point> end_of_read(double /*share*/, Clock::time_point) { return std::nullopt; }
+  // The read in hand is not waited for: the link is free from then on.
+  virtual void give_up_read(Clock::time_point) {}
   // Bytes that one counts for; 0: what is allocated counts. hold throws DEVICE_OUT_OF_MEMORY. From any thread.
   virtual uint64_t held_bytes(Holding) const { return 0; }
   virtual void hold(Holding, int64_t /*count*/) {}

@@ -3,6 +3,7 @@
 // read from storage, or taken from an entry that an earlier load has left it in.
 #pragma once
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <optional>
@@ -56,6 +57,8 @@ struct LoadOutcome {
   // The entry named in the request holds the whole part, checked.
   bool exponents_kept = false;
   bool sign_mantissa_kept = false;
+  // On the link of an emulated device.
+  std::optional<std::chrono::steady_clock::time_point> ended;
 };
 
 class LoadListener {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "odmoe/device.h"
+#include "odmoe/event_time.h"
 #include "odmoe/expert.h"
 #include "odmoe/expert_load.h"
 
@@ -54,7 +55,7 @@ class ExpertSlots {
     std::shared_ptr<ExpertSlots> slots_;
     int slot_;
     Kind kind_;
-    std::chrono::steady_clock::time_point asked_ = std::chrono::steady_clock::now();
+    std::chrono::steady_clock::time_point asked_ = event_time();
   };
 
   // Within this call, which lasts until the listener has been told. Throws what can be told before anything is read: MODEL_CORRUPT or

@@ -205,6 +205,7 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   add<measure_codec_of>(exports, "measureCodec");
   add<measure_reads_of>(exports, "measureReads");
   add<wait_until_of>(exports, "waitUntil");
+  add<event_time_ms_of>(exports, "eventTimeMs");
   add<exit_with_parent_of>(exports, "exitWithParent");
   add<measure_machine_of>(exports, "measureMachine");
   add<measure_experts_of>(exports, "measureExperts");

@@ -29,6 +29,7 @@ class LoadCall : public PromisedCall<LoadOutcome, decltype(&from_load_outcome)>,
   void settled(const LoadOutcome& outcome, std::exception_ptr error) noexcept override {
     value_ = outcome;
     error_ = std::move(error);
+    take_event(outcome.ended);
     deliver();
   }
 

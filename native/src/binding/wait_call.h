@@ -1,9 +1,10 @@
-// waitUntil of native/addon.d.ts.
+// waitUntil and eventTimeMs of native/addon.d.ts.
 #pragma once
 #include <napi.h>
 
 namespace odmoe {
 
 Napi::Value wait_until_of(const Napi::CallbackInfo& info);
+Napi::Value event_time_ms_of(const Napi::CallbackInfo& info);
 
 }  // namespace odmoe

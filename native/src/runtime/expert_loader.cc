@@ -242,7 +242,9 @@ void ExpertLoader::await_link(Load& load, uint64_t read_bytes, Lock& lock) {
   if (read_bytes == 0) return;
   const double share = static_cast<double>(read_bytes) / static_cast<double>(load.planned_bytes);
   const std::optional<Clock::time_point> end = backend_->end_of_read(share, load.start);
-  if (end.has_value()) reads_changed_.wait_until(lock, *end, [&load] { return load.stopping; });
+  if (!end.has_value()) return;
+  load.outcome.ended = end;
+  if (reads_changed_.wait_until(lock, *end, [&load] { return load.stopping; })) backend_->give_up_read(Clock::now());
 }
 
 void ExpertLoader::do_piece(const PieceOperation& operation, PieceRecovery& recovery, Lock& lock) {

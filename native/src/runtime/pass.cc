@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "odmoe/error.h"
+#include "odmoe/event_time.h"
 #include "rope.h"
 
 namespace odmoe {
@@ -29,7 +30,7 @@ Pass::Pass(std::shared_ptr<Model> model, int max_rows) : model_(std::move(model)
 Pass::Call::Call(std::shared_ptr<Pass> pass, const std::vector<std::shared_ptr<Sequence>>& sequences) {
   if (pass->busy_.exchange(true)) throw Error("INTERNAL", "a call of the pass is still running; await it first");
   pass_ = std::move(pass);
-  pass_->asked_ = std::chrono::steady_clock::now();
+  pass_->asked_ = event_time();
   for (const auto& sequence : sequences) uses_.emplace_back(sequence);
 }
 

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <utility>
 
+#include "odmoe/event_time.h"
 #include "odmoe/precise_timers.h"
 #include "profiled_memory.h"
 #include "virtual_timeline.h"
@@ -36,13 +37,23 @@ class EmulatedBackend final : public Backend {
     Milliseconds taken{0};
     for (const int n : rows) taken += Milliseconds(time.overhead_ms + std::max(time.weights_ms, n * time.row_ms));
     const Clock::time_point end = processor_.end_of(taken, Clock::now());
-    if (!interruption.wait_until(end)) processor_.give_up(Clock::now());
+    if (interruption.wait_until(end)) {
+      set_event_in_hand(end);
+    } else {
+      processor_.give_up(Clock::now());
+      set_event_in_hand(std::nullopt);
+    }
   }
 
   std::optional<Clock::time_point> end_of_read(double share, Clock::time_point asked) override {
     const std::lock_guard lock(link_mutex_);
     link_.begin(asked);
     return link_.end_of(Milliseconds(share * emulation_.load_ms), Clock::now());
+  }
+
+  void give_up_read(Clock::time_point now) override {
+    const std::lock_guard lock(link_mutex_);
+    link_.give_up(now);
   }
 
   uint64_t held_bytes(Holding what) const override { return memory_.bytes_of(what); }
