@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { withInterrupt } from '../../cli/interrupt.js';
 import { NATIVE_PACKING_TOOLS } from '../../engine/packing/native-tools.js';
 import { packCheckpoint } from '../../engine/packing/pack-checkpoint.js';
-import { packageRoot, wholeNumberFlag } from '../../shared/config/index.js';
+import { packageRoot, PRECISIONS, wholeNumberFlag } from '../../shared/config/index.js';
 import { loadDeviceProfile, type DeviceProfile } from '../../shared/emulation/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
@@ -16,6 +16,7 @@ import { MOST_PROMPTS } from '../recall/demo-prompts.js';
 import { measureTable, PAPER_TABLES, type PaperTable, type TableResult } from './cells.js';
 import { profileFile, SetUpRunner } from './measure-set-ups.js';
 import { reportJson, reportText } from './report.js';
+import type { ShadowPrecision } from './set-up.js';
 
 const DEMO_CHECKPOINT = join(packageRoot(), 'models', 'demo');
 const DEFAULT_PROFILE = 'rtx3090-testbed';
@@ -28,6 +29,7 @@ interface PaperFlags {
   prompts: number;
   tokens: number;
   workers: number;
+  precision: ShadowPrecision;
   /** False: --no-profile. */
   profile: string | false;
   pack?: string;
@@ -45,6 +47,11 @@ export function registerBenchPaper(bench: Command): void {
     .option('--prompts <count>', 'prompts of each length', wholeNumberFlag(1, MOST_PROMPTS), 2)
     .option('--tokens <count>', 'longest answer, for a shorter run', wholeNumberFlag(FEWEST_TOKENS, MOST_TOKENS), 256)
     .option('--workers <count>', 'worker daemons', wholeNumberFlag(1, MOST_WORKERS), 8)
+    .addOption(
+      new Option('--precision <format>', "of the shadow's arithmetic; its time and memory are the profile's")
+        .choices(PRECISIONS)
+        .default('int8'),
+    )
     .addOption(
       new Option('--profile <file>', 'devices, network and model that are emulated').default(
         profileFile(DEFAULT_PROFILE),
@@ -75,6 +82,7 @@ async function run(flags: PaperFlags, signal: AbortSignal): Promise<void> {
     requireLikeProfile(pack.shape, profile);
     const runner = new SetUpRunner({
       ...{ packPath: pack.directory, tokenizer: await loadTokenizer(pack.directory), workers: flags.workers },
+      precision: flags.precision,
       ...{ prompts: flags.prompts, tokensLimit: flags.tokens, profilePath, signal, onProgress: printProgress },
     });
     const result: TableResult = { cells: [], orders: [], past: [] };
@@ -90,7 +98,8 @@ async function run(flags: PaperFlags, signal: AbortSignal): Promise<void> {
       await runner.stop();
     }
     const conditions = { profile: profile?.name ?? null, workers: flags.workers, prompts: flags.prompts };
-    const report = { ...conditions, tokensLimit: flags.tokens };
+    const { precision } = flags;
+    const report = { ...conditions, precision, tokensLimit: flags.tokens };
     process.stdout.write(flags.json ? `${JSON.stringify(reportJson(result, report))}\n` : reportText(result, report));
   } finally {
     await rm(directory, { recursive: true, force: true });

@@ -4,7 +4,7 @@ import { packageRoot } from '../../shared/config/index.js';
 import type { EmulationSettings } from '../../shared/config/node-settings.js';
 import type { Tokenizer } from '../../shared/tokenizer/index.js';
 import { summarize, type Measure, type Measurement } from './measurement.js';
-import type { SetUp } from './set-up.js';
+import type { SetUp, ShadowPrecision } from './set-up.js';
 import { answerRequest, collectAnswer, Testbed, type TestbedAnswer } from './testbed.js';
 import { testbedPrompts } from './testbed-prompts.js';
 
@@ -16,6 +16,7 @@ export interface MeasureOptions {
   packPath: string;
   tokenizer: Tokenizer;
   workers: number;
+  precision: ShadowPrecision;
   /** Prompts of each length. */
   prompts: number;
   /** Longest answer. */
@@ -75,8 +76,11 @@ export class SetUpRunner {
   }
 
   private async startTestbed(setUp: SetUp): Promise<{ answer: Answer; stop: () => Promise<void> }> {
-    const { packPath, workers, signal } = this.options;
-    const testbed = await Testbed.start({ packPath, workers, setUp, profilePath: this.profileOf(setUp) }, signal);
+    const { packPath, workers, precision, signal } = this.options;
+    const testbed = await Testbed.start(
+      { packPath, workers, setUp, precision, profilePath: this.profileOf(setUp) },
+      signal,
+    );
     return {
       answer: (promptIds, tokens) => testbed.answer(promptIds, tokens, signal),
       stop: () => testbed.stop(),
@@ -113,6 +117,7 @@ function describe(setUp: SetUp): string {
     ...(setUp.streamKeyValues ? ['streamed KV'] : []),
     ...(setUp.optimistic ? ['optimistic'] : []),
     ...(setUp.draftRows === 1 ? [] : [`drafts ${setUp.draftRows}`]),
+    ...(setUp.prefillOverlap ? ['prefill overlapped'] : []),
     ...(setUp.spread === 'all' ? ['spread over all'] : []),
     ...(setUp.expertStorage === 'fp32' ? [] : [`${setUp.expertStorage}, ${setUp.slots} slots`]),
     ...(setUp.profile === null ? [] : [setUp.profile]),

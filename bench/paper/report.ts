@@ -1,6 +1,7 @@
 import { snakeCaseKeys } from '../../cli/output/snake-case.js';
 import { tableLines } from '../../cli/output/table.js';
 import { bestDecodeOverFullyCached, type Cell, type PastRow, type TableResult } from './cells.js';
+import type { ShadowPrecision } from './set-up.js';
 
 /** How it was measured. */
 export interface PaperConditions {
@@ -8,6 +9,8 @@ export interface PaperConditions {
   profile: string | null;
   workers: number;
   prompts: number;
+  /** Of the shadow's arithmetic. */
+  precision: ShadowPrecision;
   /** Answers were cut to so many tokens. */
   tokensLimit: number;
 }
@@ -34,8 +37,8 @@ export function reportText(result: TableResult, conditions: PaperConditions): st
     (section) => section.length > 0,
   );
   const best = bestDecodeOverFullyCached(result);
-  const { profile, workers, prompts, tokensLimit } = conditions;
-  const how = `${workers} workers, ${prompts} prompts of each length, answers of at most ${tokensLimit} tokens`;
+  const { profile, workers, prompts, precision, tokensLimit } = conditions;
+  const how = `${workers} workers, ${precision} shadow, ${prompts} prompts of each length, answers of at most ${tokensLimit} tokens`;
   const closing = [
     ...(best === null ? [] : [`best decode over fully cached: ${best.toFixed(3)} (paper: 0.755)`]),
     `(${profile === null ? 'this machine, not emulated' : `emulated: ${profile}`}; ${how})`,
@@ -74,6 +77,7 @@ function pastSection(past: readonly PastRow[]): string[] {
     row.setUp,
     row.decodeTokensPerS.toFixed(2),
     row.overFullyCached.toFixed(3),
+    row.ttftMs.toFixed(0),
     row.recall === null ? '-' : row.recall.toFixed(4),
     row.acceptance === null ? '-' : row.acceptance.toFixed(3),
     row.tokensEqual ? 'equal' : 'DIFFERENT',
@@ -83,6 +87,7 @@ function pastSection(past: readonly PastRow[]): string[] {
       { title: 'past the paper', align: 'left' },
       { title: 'tokens/s', align: 'right' },
       { title: 'over cached', align: 'right' },
+      { title: 'TTFT ms', align: 'right' },
       { title: 'recall', align: 'right' },
       { title: 'acceptance', align: 'right' },
       { title: 'tokens', align: 'left' },

@@ -2,7 +2,7 @@ import { DemoCluster } from '../../cli/demo/demo-cluster.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import { generate } from '../../shared/rpc/index.js';
 import type { Finished, GenerateReply, GenerateRequest } from '../../shared/rpc/messages.js';
-import { daemonFlags, shadowOf, type SetUp } from './set-up.js';
+import { daemonFlags, shadowOf, type SetUp, type ShadowPrecision } from './set-up.js';
 
 /** Ten processes start on however few cores there are, each with a model to load. */
 const START_TIMEOUT_MS = 180_000;
@@ -11,6 +11,8 @@ export interface TestbedOptions {
   packPath: string;
   workers: number;
   setUp: SetUp;
+  /** How the shadow's arithmetic is quantized; its time and memory are the profile's. */
+  precision: ShadowPrecision;
   /** Null: the daemons take the time and memory of this machine. */
   profilePath: string | null;
 }
@@ -26,9 +28,12 @@ export class Testbed {
   private constructor(private readonly cluster: DemoCluster) {}
 
   /** Returns when main has placed every worker. Throws as DemoCluster.start; then nothing runs any more. */
-  static async start({ packPath, workers, setUp, profilePath }: TestbedOptions, signal: AbortSignal): Promise<Testbed> {
+  static async start(
+    { packPath, workers, setUp, precision, profilePath }: TestbedOptions,
+    signal: AbortSignal,
+  ): Promise<Testbed> {
     const cluster = new DemoCluster({
-      ...{ packPath, workers, shadow: shadowOf(setUp), groupSize: 'auto', startTimeoutMs: START_TIMEOUT_MS },
+      ...{ packPath, workers, shadow: shadowOf(setUp, precision), groupSize: 'auto', startTimeoutMs: START_TIMEOUT_MS },
       ...{ alignTokenPeriod: setUp.alignTokenPeriod, alignKeyValuePeriod: setUp.alignKeyValuePeriod },
       flags: daemonFlags(setUp, profilePath),
     });

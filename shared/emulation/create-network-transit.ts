@@ -7,8 +7,8 @@ import { EmulatedNetworkCard } from './network-card.js';
 
 /** Ms of the clock that all processes of a machine share (CLOCK_MONOTONIC): native's waitUntil and eventTimeMs. */
 export interface EmulatedClock {
-  waitUntil(monotonicMs: number): Promise<void>;
-  now(): number;
+  readonly waitUntil: (monotonicMs: number) => Promise<void>;
+  readonly now: () => number;
 }
 
 /** The emulated network of one daemon: one card, shared by all its peer streams. */
@@ -23,9 +23,6 @@ export function createNetworkTransit(profile: DeviceProfile, { waitUntil, now }:
 }
 
 /** As createNetworkTransit, for a daemon's settings; null: its network is the real one. */
-export function networkTransitOf(
-  emulation: EmulationSettings | null,
-  clock: EmulatedClock,
-): NetworkTransit | null {
+export function networkTransitOf(emulation: EmulationSettings | null, clock: EmulatedClock): NetworkTransit | null {
   return emulation === null ? null : createNetworkTransit(loadDeviceProfile(emulation.profilePath), clock);
 }

@@ -23,7 +23,10 @@ describe('an emulated testbed', function () {
 
   async function answer(profilePath: string | null): Promise<TestbedAnswer> {
     // The model that really runs has 8 layers; those are given the profiled one's times.
-    const testbed = await Testbed.start({ packPath, workers: 2, setUp: paperSetUp({}), profilePath }, signal);
+    const testbed = await Testbed.start(
+      { packPath, workers: 2, precision: 'int8', setUp: paperSetUp({}), profilePath },
+      signal,
+    );
     try {
       return await testbed.answer(prompt, TOKENS, signal);
     } finally {

@@ -24,7 +24,10 @@ describe('the testbed of bench paper', function () {
     const signal = new AbortController().signal;
     const tokens: number[][] = [];
     for (const setUp of [PAPER_SET_UP, paperSetUp({ prediction: 'off' })]) {
-      const testbed = await Testbed.start({ packPath, workers: 2, setUp, profilePath: null }, signal);
+      const testbed = await Testbed.start(
+        { packPath, workers: 2, precision: 'int8', setUp, profilePath: null },
+        signal,
+      );
       try {
         const { tokenIds, finished } = await testbed.answer(prompt, TOKENS, signal);
         tokens.push(tokenIds);
@@ -41,14 +44,23 @@ describe('the testbed of bench paper', function () {
 
   it('ends its daemons when it is interrupted', async () => {
     const controller = new AbortController();
-    const starting = Testbed.start({ packPath, workers: 2, setUp: PAPER_SET_UP, profilePath: null }, controller.signal);
+    const starting = Testbed.start(
+      { packPath, workers: 2, precision: 'int8', setUp: PAPER_SET_UP, profilePath: null },
+      controller.signal,
+    );
     await delay(100);
     controller.abort();
     await assert.rejects(starting, { code: 'CANCELLED' });
   });
 
   it('says what a daemon said that could not start', async () => {
-    const wrong = { packPath, workers: 1, setUp: PAPER_SET_UP, profilePath: '/nowhere/profile.yaml' };
+    const wrong = {
+      packPath,
+      workers: 1,
+      precision: 'int8',
+      setUp: PAPER_SET_UP,
+      profilePath: '/nowhere/profile.yaml',
+    } as const;
     await assert.rejects(
       Testbed.start(wrong, new AbortController().signal),
       /cannot read the device profile \/nowhere\/profile\.yaml/,

@@ -10,7 +10,7 @@ import { emptyNodeStatus } from '../../shared/rpc/index.js';
 import type { Finished, NodeIdentity } from '../../shared/rpc/messages.js';
 import { loadTokenizer } from '../../shared/tokenizer/index.js';
 
-const CONDITIONS = { profile: 'rtx3090-testbed', workers: 8, prompts: 2, tokensLimit: 256 };
+const CONDITIONS = { profile: 'rtx3090-testbed', workers: 8, precision: 'int8' as const, prompts: 2, tokensLimit: 256 };
 
 function measurement(changes: Partial<Measurement>, tokens = 256): Measurement {
   return {
@@ -164,8 +164,8 @@ describe("the paper's tables", () => {
       }
     }
     assert.deepEqual(daemonFlags(PAPER_SET_UP, null).shadow, []);
-    assert.equal(shadowOf(paperSetUp({ prediction: 'off' })), 'none');
-    assert.equal(shadowOf(PAPER_SET_UP), 'int8');
+    assert.equal(shadowOf(paperSetUp({ prediction: 'off' }), 'nf4'), 'none');
+    assert.equal(shadowOf(PAPER_SET_UP, 'nf4'), 'nf4');
   });
 });
 

@@ -83,7 +83,8 @@ describe('streams on an emulated network', function () {
   this.timeout(20_000);
   let server: RpcServer | null = null;
   const clock = new TestClock();
-  const transit = (): NetworkTransit => createNetworkTransit(PROFILE, { waitUntil: clock.waitUntil, now: () => clock.nowMs });
+  const transit = (): NetworkTransit =>
+    createNetworkTransit(PROFILE, { waitUntil: clock.waitUntil, now: () => clock.nowMs });
 
   async function serve(
     worker: (stream: PeerStream<WorkerReply, WorkerRequest>) => void,
