@@ -8,7 +8,7 @@ import { createModel, eventTimeMs, exitWithParent, waitUntil, type Device, type 
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress, createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
 import { advertise, watchPeers } from '../shared/discovery/index.js';
-import { MAX_DRAFT_ROWS } from '../shared/drafting/index.js';
+import { MAX_DRAFT_ROWS, spreadForDrafts } from '../shared/drafting/index.js';
 import { networkTransitOf } from '../shared/emulation/index.js';
 import type { Logger } from '../shared/log/logger.js';
 import type { Pack } from '../shared/pack/open-pack.js';
@@ -142,8 +142,8 @@ function createEngine(
   const { shape } = source;
   const { maxActiveSequences, prefillRows, miniBatchRows, prefillOverlap, workerGraceMs } = settings.main;
   const { prediction, placement } = settings;
-  const { spread } = placement;
   const drafting = usableDrafting(settings);
+  const spread = spreadForDrafts(drafting.rows, placement.spread);
   const roster = new Roster(shape, settings.placement.groupSize, epoch, log);
   return {
     model,

@@ -37,6 +37,7 @@ export interface SimulateFlags extends TraceFlags {
   alignToken: number;
   alignKv: number;
   streamKv: boolean;
+  prefillOverlap: boolean;
   optimistic: boolean;
   draftRows: number | 'auto';
   spread: 'group' | 'all';
@@ -78,6 +79,10 @@ export function addSetUpFlags(command: Command): Command {
     .option('--align-token <n>', 'iterations from one aligned token to the next, 0: never', period, 1)
     .option('--align-kv <n>', 'the same for keys and values', period, 1)
     .option('--no-stream-kv', 'keys and values leave at the end of an iteration')
+    .option(
+      '--no-prefill-overlap',
+      "in prefill a layer's experts load on the gate's word, and rows follow when all are there",
+    )
     .option('--optimistic', 'shadow goes on from its own guess', false)
     .option('--draft-rows <n|auto>', `positions of a pass, at most ${MAX_DRAFT_ROWS}`, autoOr(1, MAX_DRAFT_ROWS), 1)
     .addOption(new Option('--spread <who>', 'who gets experts').choices(['group', 'all']).default('group'))
@@ -96,7 +101,7 @@ export function setUpOf(flags: SimulateFlags): ClusterSetUp {
   }
   return {
     ...{ workers: flags.workers, slots: flags.slots },
-    ...{ prefillRows: flags.prefillRows, miniBatchRows: flags.miniBatchRows },
+    ...{ prefillRows: flags.prefillRows, miniBatchRows: flags.miniBatchRows, prefillOverlap: flags.prefillOverlap },
     align: { tokenPeriod: flags.alignToken, keyValuePeriod: flags.alignKv, streamKeyValues: flags.streamKv },
     drafting: { optimistic: flags.optimistic, rows: flags.draftRows },
     prediction: { source: flags.prediction },

@@ -1,4 +1,5 @@
 import { planPlacement } from '../../shared/placement/index.js';
+import { spreadForDrafts } from '../../shared/drafting/index.js';
 import type { Placement, Prediction, Release } from '../../shared/rpc/messages.js';
 import type { PredictedExperts } from '../../worker-node/loader/slot-events.js';
 import type { ClusterTrace } from './cluster-trace.js';
@@ -34,14 +35,18 @@ export class SimulatedCluster {
   readonly placement: Placement;
   readonly network: SimulatedNetwork;
   readonly workers = new Map<string, SimulatedWorker>();
+  readonly setUp: ClusterSetUp;
 
   constructor(
-    readonly setUp: ClusterSetUp,
+    asked: ClusterSetUp,
     readonly times: ClusterTimes,
     readonly trace: ClusterTrace,
     readonly clock: VirtualClock,
     readonly recorder: TimingRecorder,
   ) {
+    const spread = spreadForDrafts(asked.drafting.rows, asked.placement.spread);
+    const setUp = { ...asked, placement: { ...asked.placement, spread } };
+    this.setUp = setUp;
     const ids = workerIds(setUp.workers);
     this.placement = planPlacement({
       epoch: 1,

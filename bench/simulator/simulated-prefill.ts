@@ -1,4 +1,4 @@
-import { planExpertBatches, type ExpertBatch } from '../../main-node/prefill/expert-batches.js';
+import { planExpertBatches, splitLoadingRows, type ExpertBatch } from '../../main-node/prefill/expert-batches.js';
 import { BATCHES_IN_FLIGHT_PER_WORKER } from '../../main-node/prefill/prompt-prefill.js';
 import type { ShadowFeed } from '../../main-node/decode/shadow-feed.js';
 import { operatorMs } from '../../shared/emulation/device-profile.js';
@@ -20,7 +20,8 @@ export class SimulatedPrefill {
 
   /** `onDone`: the first token's logits are there. */
   run(onDone: () => void): void {
-    this.#announce(Math.min(this.cluster.setUp.prefillRows, this.promptTokens) - 1, 0);
+    const { prefillOverlap, prefillRows } = this.cluster.setUp;
+    if (prefillOverlap) this.#announce(Math.min(prefillRows, this.promptTokens) - 1, 0);
     this.#runPass(0, onDone);
   }
 
@@ -41,7 +42,7 @@ export class SimulatedPrefill {
       const span = { lane: MAIN, position: end - 1, layer, expert: -1, beginMs, endMs, cancelled: false };
       recorder.span({ kind: 'M', ...span });
       this.#runExperts(start, end, layer, () => this.#runLayer(start, end, layer + 1, onDone));
-      this.#announceNext(end, layer);
+      if (this.cluster.setUp.prefillOverlap) this.#announceNext(end, layer);
       this.feed.layerWritten(layer, end);
     });
   }
@@ -78,13 +79,21 @@ export class SimulatedPrefill {
       (expert) => workersForPrefillExpert(placement, layer, expert),
     );
     if (this.#announced === layer) this.#releaseUnused(end - 1, layer, plan.unused);
+    const position = end - 1;
+    if (setUp.prefillOverlap) return this.#runLanes(plan.batches, position, layer, onDone);
+    const { loading, rest } = splitLoadingRows(plan.batches);
+    this.#runLanes(loading, position, layer, () => this.#runLanes(rest, position, layer, onDone));
+  }
+
+  #runLanes(batches: readonly ExpertBatch[], position: number, layer: number, onDone: () => void): void {
+    if (batches.length === 0) return onDone();
     const lanes = new Map<string, ExpertBatch[]>();
-    for (const batch of plan.batches) {
+    for (const batch of batches) {
       const lane = lanes.get(batch.workerId);
       if (lane === undefined) lanes.set(batch.workerId, [batch]);
       else lane.push(batch);
     }
-    let left = plan.batches.length;
+    let left = batches.length;
     const finished = (): void => {
       left -= 1;
       if (left === 0) onDone();
@@ -92,7 +101,7 @@ export class SimulatedPrefill {
     for (const lane of lanes.values()) {
       const queue = lane.values();
       for (let taken = 0; taken < BATCHES_IN_FLIGHT_PER_WORKER; taken += 1) {
-        this.#runNext(queue, end - 1, layer, finished);
+        this.#runNext(queue, position, layer, finished);
       }
     }
   }

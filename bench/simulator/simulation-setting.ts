@@ -18,6 +18,8 @@ export interface ClusterSetUp extends Pick<NodeSettings, 'align' | 'drafting' | 
   slots: number;
   prefillRows: number;
   miniBatchRows: number;
+  /** In prefill a layer's experts load while the layer before runs. */
+  prefillOverlap: boolean;
 }
 
 /** As the paper's testbed, with the daemons' defaults where it says nothing. */
@@ -26,6 +28,7 @@ export const PAPER_SET_UP: ClusterSetUp = {
   slots: 1,
   prefillRows: 256,
   miniBatchRows: 32,
+  prefillOverlap: true,
   align: { tokenPeriod: 1, keyValuePeriod: 1, streamKeyValues: true },
   drafting: { optimistic: false, rows: 1 },
   prediction: { source: 'sep' },

@@ -6,3 +6,4 @@ export {
   passMs,
   type DraftCosts,
 } from './choose-draft-rows.js';
+export { spreadForDrafts } from './spread-for-drafts.js';
