@@ -8,7 +8,6 @@ export {
   STREAM_BACKLOG_LIMIT_BYTES,
 } from './limits.js';
 export { dialAddress, formatAddress, hostOf, isAddress, isWildcardHost, parseAddress } from './addresses.js';
-export { alignedFloats } from './aligned-floats.js';
 export { isLoopbackHost } from './credentials.js';
 export { checkPeer } from './peer-check.js';
 export { RefusalLog } from './refusal-log.js';

@@ -103,7 +103,7 @@ function encodeTensorMessage(tag: number, fields: Field[], tensorField: number, 
 
 /**
  * The Execute of a WorkerRequest that holds nothing else; null when the message is of another form, which the general
- * decoder then takes. `hidden` is a view into `bytes`, possibly at an odd offset (alignedFloats).
+ * decoder then takes. `hidden` is a view into `bytes`, possibly at an odd offset.
  */
 export function decodeExecuteRequest(bytes: Buffer): Execute | null {
   const reader = onlyMember(bytes, EXECUTE_TAG);

@@ -4,7 +4,6 @@ import fc from 'fast-check';
 import protobuf from 'protobufjs';
 import { packageRoot } from '../../shared/config/index.js';
 import {
-  alignedFloats,
   emptyNodeStatus,
   type Execute,
   type ExecuteResult,
@@ -258,9 +257,9 @@ describe("decoding of a peer's messages", () => {
           alignKvPeriod: 0,
           promptTokens: 2,
           maxPositions: 100,
-          optimistic: false,
+          optimistic: true,
           spread: false,
-          sampling: null,
+          sampling: { temperature: 1, topK: 2, topP: 0.5, minP: 0, repetitionPenalty: 1, seed: 2 ** 40 },
         },
       },
       {
@@ -284,6 +283,9 @@ describe("decoding of a peer's messages", () => {
     for (const request of shadowRequests) {
       assert.deepEqual(SHADOW_SERVE.request.decode(SHADOW_SERVE.request.encode(request)), request);
     }
+    const drafted = { epoch: 1, sequence: 2, position: 9, tokenId: 7, branch: 3, passPosition: 8, runUs: 65_000 };
+    const draft: ShadowReply = { kind: 'draft', draft: drafted };
+    assert.deepEqual(SHADOW_SERVE.reply.decode(SHADOW_SERVE.reply.encode(draft)), draft);
     const refusal: WorkerReply = { kind: 'refusal', refusal: { code: 'NODE_REFUSED', message: 'no' } };
     assert.deepEqual(WORKER_SERVE.reply.decode(WORKER_SERVE.reply.encode(refusal)), refusal);
     const counts = { full: 1, compressed: 2, signMantissa: 3, exponent: 4 };
@@ -389,17 +391,6 @@ describe('a request for an answer', () => {
     ];
     for (const [change, message] of broken) {
       assert.throws(() => through(change), { code: 'REQUEST_INVALID', message }, JSON.stringify(change));
-    }
-  });
-});
-
-describe('alignedFloats', () => {
-  it('reads the same values at every offset', () => {
-    const values = Float32Array.of(1.5, -2, 3e-39);
-    for (let offset = 0; offset < 8; offset += 1) {
-      const buffer = new Uint8Array(offset + values.byteLength);
-      buffer.set(new Uint8Array(values.buffer), offset);
-      assert.deepEqual(alignedFloats(buffer.subarray(offset)), values);
     }
   });
 });
