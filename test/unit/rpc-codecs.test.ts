@@ -19,6 +19,7 @@ import {
 import type {
   GenerateRequest,
   NodeIdentity,
+  ShadowReply,
   ShadowRequest,
   WorkerReply,
   WorkerRequest,
