@@ -137,8 +137,8 @@ describe("the paper's tables", () => {
     );
     const json = JSON.parse(JSON.stringify(reportJson(result, CONDITIONS))) as Record<string, unknown>;
     assert.deepEqual(Object.keys(json).sort(), [
-      ...['best_decode_over_fully_cached', 'cells', 'orders', 'past', 'profile'],
-      ...['prompts', 'tokens_limit', 'workers'],
+      ...['best_decode_over_fully_cached', 'cells', 'orders', 'past', 'precision'],
+      ...['profile', 'prompts', 'tokens_limit', 'workers'],
     ]);
     assert.deepEqual((json.cells as unknown[])[0], {
       ...{ table: 'figure8', row: '1 token and KV alignment', column: 'decode tokens/s', paper: null, measured: 2 },

@@ -18,8 +18,10 @@ describe('device profiles', () => {
     const main = nodeTimes(profile, 'main', 'fp32');
     assert.equal(main.keyValueRowBytes, 8192);
     assert.equal(main.expertBytes, 3 * 4096 * 14336 * 4);
-    near(main.denseLayer.weightsMs, 0.24, 0.002);
-    near(operatorMs(main.denseLayer, 1), 4.38, 0.01);
+    const { weightBytesPerS, denseOverheadMs } = profile.devices.main;
+    const denseBytes = (2 * 4096 * 4096 + 2 * 1024 * 4096 + 8 * 4096) * 4;
+    near(main.denseLayer.weightsMs, (denseBytes * 1000) / weightBytesPerS, 0.001);
+    near(operatorMs(main.denseLayer, 1), denseOverheadMs + main.denseLayer.weightsMs, 1e-9);
     assert.equal(profile.devices.worker.memoryBytes, 1e9);
     assert.equal(profile.devices.main.memoryBytes, 24e9);
   });
@@ -55,9 +57,9 @@ describe('device profiles', () => {
     const profile = loadDeviceProfile(TESTBED);
     profile.devices.worker.recoverBytesPerS = 10e9;
     const parameters = 3 * 4096 * 14336;
-    const { linkLatencyMs } = profile.devices.worker;
+    const { linkLatencyMs, linkBytesPerS } = profile.devices.worker;
     near(nodeTimes(profile, 'worker', 'fixed4').loadMs, linkLatencyMs + (parameters * 2 * 1000) / 10e9, 1e-6);
-    near(nodeTimes(profile, 'worker', 'bf16').loadMs, linkLatencyMs + (parameters * 2 * 1000) / 24e9, 1e-6);
+    near(nodeTimes(profile, 'worker', 'bf16').loadMs, linkLatencyMs + (parameters * 2 * 1000) / linkBytesPerS, 1e-6);
   });
 
   it('has two slots of packed experts in the memory of one in FP32', () => {
