@@ -9,6 +9,8 @@ export interface Cell {
   /** Null: the paper gives a drawing and no number. */
   paper: number | null;
   measured: number | null;
+  /** The simulator's; null where it does not say. */
+  simulated: number | null;
   /** The profile's free constants were fitted to this cell. */
   calibrated: boolean;
 }
@@ -25,6 +27,7 @@ export interface OrderCheck {
 export interface PastRow {
   setUp: string;
   decodeTokensPerS: number;
+  simulatedTokensPerS: number | null;
   ttftMs: number;
   overFullyCached: number;
   recall: number | null;
@@ -134,22 +137,28 @@ async function table2(measure: Measure): Promise<Cell[]> {
     ['OD-MoE', PAPER_SET_UP],
   ];
   for (const [row, setUp] of rows) {
-    const cell = (column: string, paper: number | null, measured: number | null): Cell => {
-      return { table: 'table2', row, column, paper, measured, calibrated: CALIBRATED.has(`${row} ${column}`) };
+    const cell = (column: string, paper: number | null, measured: number | null, simulated: number | null): Cell => {
+      const calibrated = CALIBRATED.has(`${row} ${column}`);
+      return { table: 'table2', row, column, paper, measured, simulated, calibrated };
     };
     let memoryBytes = 0;
     for (const [index, [input, output]] of LENGTHS.entries()) {
       const measured = await measure(setUp, input, output);
       const lengths = `(${input}, ${output})`;
-      cells.push(cell(`${DECODE} ${lengths}`, TABLE_2[row][DECODE][index] ?? null, measured.decodeTokensPerS));
-      cells.push(cell(`${TTFT} ${lengths}`, TABLE_2[row][TTFT][index] ?? null, measured.ttftMs));
+      const paper = TABLE_2[row];
+      const { simulated } = measured;
+      const simulatedTokensPerS = simulated?.decodeTokensPerS ?? null;
+      cells.push(
+        cell(`${DECODE} ${lengths}`, paper[DECODE][index] ?? null, measured.decodeTokensPerS, simulatedTokensPerS),
+      );
+      cells.push(cell(`${TTFT} ${lengths}`, paper[TTFT][index] ?? null, measured.ttftMs, simulated?.ttftMs ?? null));
       // The first token's share of an answer that was cut is another one.
       const whole = measured.tokenIds.every((tokenIds) => tokenIds.length === output);
       const outputTokensPerS = whole ? measured.outputTokensPerS : null;
-      cells.push(cell(`${OUTPUT} ${lengths}`, TABLE_2[row][OUTPUT][index] ?? null, outputTokensPerS));
+      cells.push(cell(`${OUTPUT} ${lengths}`, paper[OUTPUT][index] ?? null, outputTokensPerS, null));
       memoryBytes = Math.max(memoryBytes, measured.memoryBytes);
     }
-    cells.push(cell(MEMORY, TABLE_2[row].memoryGb, memoryBytes / BYTES_PER_GB));
+    cells.push(cell(MEMORY, TABLE_2[row].memoryGb, memoryBytes / BYTES_PER_GB, null));
   }
   return cells;
 }
@@ -186,8 +195,9 @@ async function figure10(measure: Measure): Promise<TableResult> {
 async function decodeCells(table: PaperTable, setUps: readonly [string, SetUp][], measure: Measure): Promise<Cell[]> {
   const cells: Cell[] = [];
   for (const [row, setUp] of setUps) {
-    const { decodeTokensPerS } = await measure(setUp, INPUT_TOKENS, OUTPUT_TOKENS);
-    cells.push({ table, row, column: DECODE, paper: null, measured: decodeTokensPerS, calibrated: false });
+    const { decodeTokensPerS, simulated } = await measure(setUp, INPUT_TOKENS, OUTPUT_TOKENS);
+    const values = { measured: decodeTokensPerS, simulated: simulated?.decodeTokensPerS ?? null };
+    cells.push({ table, row, column: DECODE, paper: null, ...values, calibrated: false });
   }
   return cells;
 }
@@ -216,10 +226,11 @@ async function pastThePaper(measure: Measure): Promise<PastRow[]> {
 }
 
 function pastRow(name: string, measured: Measurement, cached: Measurement, baseline: Measurement): PastRow {
-  const { decodeTokensPerS, ttftMs, recall, acceptance, tokenIds } = measured;
+  const { decodeTokensPerS, simulated, ttftMs, recall, acceptance, tokenIds } = measured;
   return {
     setUp: name,
     decodeTokensPerS,
+    simulatedTokensPerS: simulated?.decodeTokensPerS ?? null,
     ttftMs,
     overFullyCached: decodeTokensPerS / cached.decodeTokensPerS,
     recall,

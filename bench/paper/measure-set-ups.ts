@@ -5,6 +5,7 @@ import type { EmulationSettings } from '../../shared/config/node-settings.js';
 import type { Tokenizer } from '../../shared/tokenizer/index.js';
 import { summarize, type Measure, type Measurement } from './measurement.js';
 import type { SetUp, ShadowPrecision } from './set-up.js';
+import { SetUpSimulator } from './simulate-set-up.js';
 import { answerRequest, collectAnswer, Testbed, type TestbedAnswer } from './testbed.js';
 import { testbedPrompts } from './testbed-prompts.js';
 
@@ -40,7 +41,11 @@ export class SetUpRunner {
   private readonly known = new Map<string, Measurement>();
   private running: { key: string; answer: Answer; stop: () => Promise<void> } | null = null;
 
-  constructor(private readonly options: MeasureOptions) {}
+  private readonly simulator: SetUpSimulator;
+
+  constructor(private readonly options: MeasureOptions) {
+    this.simulator = new SetUpSimulator(options);
+  }
 
   readonly measure: Measure = async (setUp, inputTokens, outputTokens) => {
     const { tokenizer, prompts, tokensLimit, onProgress } = this.options;
@@ -50,11 +55,15 @@ export class SetUpRunner {
     if (found !== undefined) return found;
     const answer = await this.started(setUp);
     const answers: TestbedAnswer[] = [];
-    for (const prompt of testbedPrompts(tokenizer, inputTokens, prompts)) answers.push(await answer(prompt, tokens));
-    const measurement = summarize(answers);
+    const asked = testbedPrompts(tokenizer, inputTokens, prompts);
+    for (const prompt of asked) answers.push(await answer(prompt, tokens));
+    const profilePath = setUp === 'cached' ? this.options.profilePath : this.profileOf(setUp);
+    const simulated = profilePath === null ? null : await this.simulator.simulate(setUp, profilePath, asked, tokens);
+    const measurement = summarize(answers, simulated);
     this.known.set(key, measurement);
     const speed = `${measurement.decodeTokensPerS.toFixed(2)} tokens/s, first after ${measurement.ttftMs.toFixed(0)} ms`;
-    onProgress(`  (${inputTokens}, ${tokens}), ${prompts} prompts: ${speed}`);
+    const said = simulated === null ? '' : ` (simulated: ${simulated.decodeTokensPerS.toFixed(2)} tokens/s)`;
+    onProgress(`  (${inputTokens}, ${tokens}), ${prompts} prompts: ${speed}${said}`);
     return measurement;
   };
 

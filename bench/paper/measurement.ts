@@ -1,6 +1,7 @@
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { Finished } from '../../shared/rpc/messages.js';
 import type { SetUp } from './set-up.js';
+import type { SimulatedTimes } from './simulate-set-up.js';
 import type { TestbedAnswer } from './testbed.js';
 
 /** What several answers of one set-up gave; means over the answers. */
@@ -16,18 +17,20 @@ export interface Measurement {
   /** High-water mark of all devices together. */
   memoryBytes: number;
   tokenIds: number[][];
+  /** What the simulator says of it; null: nothing was emulated. */
+  simulated: SimulatedTimes | null;
 }
 
 /** Measures prompts of a length with answers of a length; 'cached': the whole model on one device. */
 export type Measure = (setUp: SetUp | 'cached', inputTokens: number, outputTokens: number) => Promise<Measurement>;
 
 /** Throws PROTOCOL_VIOLATION where an answer has no times. */
-export function summarize(answers: readonly TestbedAnswer[]): Measurement {
+export function summarize(answers: readonly TestbedAnswer[], simulated: SimulatedTimes | null): Measurement {
   const mean = (of: (timing: NonNullable<Finished['timing']>) => number): number =>
     answers.reduce((sum, { finished }) => sum + of(timingOf(finished)), 0) / answers.length;
   const seps = answers.flatMap(({ finished }) => (finished.sep === null ? [] : [finished.sep]));
   const activated = sum(seps.map((sep) => sep.activated));
-  const drafts = answers.flatMap(({ finished }) => draftsOf(finished) ?? []);
+  const drafts = answers.flatMap(({ finished }) => finished.drafts ?? []);
   const proposed = sum(drafts.map((draft) => draft.proposed));
   const highWater = answers.map(({ finished }) => sum(finished.nodes.map((node) => node.deviceMemoryHighWaterBytes)));
   return {
@@ -39,22 +42,13 @@ export function summarize(answers: readonly TestbedAnswer[]): Measurement {
     reloads: sum(answers.map(({ finished }) => finished.reloads)),
     memoryBytes: Math.max(...highWater),
     tokenIds: answers.map(({ tokenIds }) => tokenIds),
+    simulated,
   };
 }
 
 function timingOf({ timing }: Finished): NonNullable<Finished['timing']> {
   if (timing === null) throw new OdmoeError('PROTOCOL_VIOLATION', 'an answer came without its times');
   return timing;
-}
-
-interface DraftCounts {
-  proposed: number;
-  accepted: number;
-}
-
-function draftsOf(finished: Finished): DraftCounts | null {
-  const { drafts } = finished as Finished & { drafts?: DraftCounts | null };
-  return drafts ?? null;
 }
 
 function sum(values: readonly number[]): number {

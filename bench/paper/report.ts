@@ -20,11 +20,20 @@ export function cellError({ paper, measured }: Cell): number | null {
   return paper === null || measured === null ? null : measured / paper - 1;
 }
 
+/** Simulated over measured, less 1; null where one of them is missing. */
+export function simulatorError(simulated: number | null, measured: number | null): number | null {
+  return simulated === null || measured === null ? null : simulated / measured - 1;
+}
+
 /** The object of --json. */
 export function reportJson(result: TableResult, conditions: PaperConditions): unknown {
   return snakeCaseKeys({
     ...conditions,
-    cells: result.cells.map((cell) => ({ ...cell, error: cellError(cell) })),
+    cells: result.cells.map((cell) => ({
+      ...cell,
+      error: cellError(cell),
+      simulatorError: simulatorError(cell.simulated, cell.measured),
+    })),
     orders: result.orders,
     past: result.past,
     bestDecodeOverFullyCached: bestDecodeOverFullyCached(result),
@@ -55,6 +64,8 @@ function cellSection(cells: readonly Cell[]): string[] {
     cell.paper === null ? '-' : String(cell.paper),
     cell.measured === null ? '-' : cell.measured.toFixed(2),
     percent(cellError(cell)),
+    cell.simulated === null ? '-' : cell.simulated.toFixed(2),
+    percent(simulatorError(cell.simulated, cell.measured)),
     cell.calibrated ? 'calibrated' : '',
   ]);
   return tableLines(
@@ -65,6 +76,8 @@ function cellSection(cells: readonly Cell[]): string[] {
       { title: 'paper', align: 'right' },
       { title: 'measured', align: 'right' },
       { title: 'error', align: 'right' },
+      { title: 'simulated', align: 'right' },
+      { title: 'of measured', align: 'right' },
       { title: '', align: 'left' },
     ],
     rows,
@@ -76,6 +89,7 @@ function pastSection(past: readonly PastRow[]): string[] {
   const rows = past.map((row) => [
     row.setUp,
     row.decodeTokensPerS.toFixed(2),
+    row.simulatedTokensPerS === null ? '-' : row.simulatedTokensPerS.toFixed(2),
     row.overFullyCached.toFixed(3),
     row.ttftMs.toFixed(0),
     row.recall === null ? '-' : row.recall.toFixed(4),
@@ -86,6 +100,7 @@ function pastSection(past: readonly PastRow[]): string[] {
     [
       { title: 'past the paper', align: 'left' },
       { title: 'tokens/s', align: 'right' },
+      { title: 'simulated', align: 'right' },
       { title: 'over cached', align: 'right' },
       { title: 'TTFT ms', align: 'right' },
       { title: 'recall', align: 'right' },

@@ -12,7 +12,8 @@ const PREFILL_ROWS = 256;
 
 export interface TraceRecording {
   modelPath: string;
-  prompts: readonly string[];
+  /** Texts, or their token ids. */
+  prompts: readonly (string | readonly number[])[];
   /** Decode iterations of a prompt. */
   iterations: number;
   precision: ShadowPrecision;
@@ -49,8 +50,11 @@ export async function recordTraceDocument(
     const tokenizer = await openTokenizer(source.directory);
     const request = { messages: [], promptTokenIds: [], raw: false, maxTokens: 1, sampling: null, stop: [] };
     const prompts: TracePrompt[] = [];
-    for (const text of recording.prompts) {
-      const promptIds = promptTokenIds({ ...request, text, ignoreEos: false, logprobs: 0 }, tokenizer);
+    for (const prompt of recording.prompts) {
+      const promptIds =
+        typeof prompt === 'string'
+          ? promptTokenIds({ ...request, text: prompt, ignoreEos: false, logprobs: 0 }, tokenizer)
+          : prompt;
       prompts.push(await recordPrompt({ main, shadow }, promptIds, recording));
       onProgress(prompts.length, recording.prompts.length);
     }

@@ -15,7 +15,11 @@ const CONDITIONS = { profile: 'rtx3090-testbed', workers: 8, precision: 'int8' a
 function measurement(changes: Partial<Measurement>, tokens = 256): Measurement {
   return {
     ...{ decodeTokensPerS: 1, ttftMs: 1000, outputTokensPerS: 1, recall: null, acceptance: null, reloads: 0 },
-    ...{ memoryBytes: 60e9, tokenIds: [Array.from({ length: tokens }, (_, index) => index)] },
+    ...{
+      memoryBytes: 60e9,
+      simulated: { decodeTokensPerS: 2, ttftMs: null },
+      tokenIds: [Array.from({ length: tokens }, (_, index) => index)],
+    },
     ...changes,
   };
 }
@@ -142,7 +146,7 @@ describe("the paper's tables", () => {
     ]);
     assert.deepEqual((json.cells as unknown[])[0], {
       ...{ table: 'figure8', row: '1 token and KV alignment', column: 'decode tokens/s', paper: null, measured: 2 },
-      ...{ calibrated: false, error: null },
+      ...{ calibrated: false, error: null, simulated: 2, simulator_error: 0 },
     });
     assert.equal(json.best_decode_over_fully_cached, null);
   });
@@ -187,15 +191,15 @@ describe('answers of the testbed', () => {
       const finished = { finishReason: 'length', text: '', timing, sep, reloads: 3, nodes, drafts };
       return { tokenIds: [correct], finished: finished as Finished };
     };
-    const summary = summarize([
-      answer(2, 90, { proposed: 10, accepted: 5 }),
-      answer(4, 100, { proposed: 30, accepted: 25 }),
-    ]);
+    const summary = summarize(
+      [answer(2, 90, { proposed: 10, accepted: 5 }), answer(4, 100, { proposed: 30, accepted: 25 })],
+      null,
+    );
     assert.deepEqual(summary, {
       ...{ decodeTokensPerS: 3, ttftMs: 100, outputTokensPerS: 3, recall: 0.95, acceptance: 0.75, reloads: 6 },
-      ...{ memoryBytes: 3, tokenIds: [[90], [100]] },
+      ...{ memoryBytes: 3, tokenIds: [[90], [100]], simulated: null },
     });
-    assert.equal(summarize([answer(2, 90, null)]).acceptance, null);
+    assert.equal(summarize([answer(2, 90, null)], null).acceptance, null);
   });
 });
 

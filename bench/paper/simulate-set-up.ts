@@ -1,0 +1,77 @@
+import { loadDeviceProfile } from '../../shared/emulation/index.js';
+import { cachedTokenMs, clusterTimes, simulateCluster } from '../simulator/simulate-cluster.js';
+import { PAPER_SET_UP as SIMULATED_SET_UP, type ClusterSetUp } from '../simulator/simulation-setting.js';
+import { RecordedTrace, type TraceDocument } from '../simulator/trace-file.js';
+import { recordTraceDocument } from '../trace/record-trace.js';
+import type { SetUp, ShadowPrecision } from './set-up.js';
+
+export interface SimulatedTimes {
+  decodeTokensPerS: number;
+  /** Null: not simulated (the fully cached machine's prompt). */
+  ttftMs: number | null;
+}
+
+export interface SimulationOptions {
+  packPath: string;
+  workers: number;
+  precision: ShadowPrecision;
+}
+
+/**
+ * Simulates what the testbed runs: same profile, set-up and prompts, with what the models really activate, predict and guess there.
+ * Traces are recorded in this process when they are first needed.
+ */
+export class SetUpSimulator {
+  private readonly traces = new Map<string, TraceDocument>();
+
+  constructor(private readonly options: SimulationOptions) {}
+
+  async simulate(
+    setUp: SetUp | 'cached',
+    profilePath: string,
+    prompts: readonly (readonly number[])[],
+    tokens: number,
+  ): Promise<SimulatedTimes> {
+    const profile = loadDeviceProfile(profilePath);
+    if (setUp === 'cached') return { decodeTokensPerS: 1000 / cachedTokenMs(profile), ttftMs: null };
+    const document = await this.traceFor(setUp, prompts, tokens);
+    const trace = new RecordedTrace(document, profile.model.layers);
+    const times = clusterTimes(profile, setUp.expertStorage);
+    return simulateCluster(times, clusterSetUp(setUp, this.options.workers), trace, tokens);
+  }
+
+  private async traceFor(
+    { alignTokenPeriod, alignKeyValuePeriod }: SetUp,
+    prompts: readonly (readonly number[])[],
+    tokens: number,
+  ): Promise<TraceDocument> {
+    const key = JSON.stringify([alignTokenPeriod, alignKeyValuePeriod, prompts, tokens]);
+    const known = this.traces.get(key);
+    if (known !== undefined) return known;
+    const document = await recordTraceDocument(
+      {
+        ...{ modelPath: this.options.packPath, prompts, iterations: tokens, precision: this.options.precision },
+        alignment: { token: alignTokenPeriod, keyValue: alignKeyValuePeriod },
+        threads: 1,
+      },
+      () => undefined,
+    );
+    this.traces.set(key, document);
+    return document;
+  }
+}
+
+/** The simulator's form of a set-up. */
+export function clusterSetUp(setUp: SetUp, workers: number): ClusterSetUp {
+  return {
+    ...SIMULATED_SET_UP,
+    ...{ workers, slots: setUp.slots, prefillOverlap: setUp.prefillOverlap },
+    align: {
+      ...{ tokenPeriod: setUp.alignTokenPeriod, keyValuePeriod: setUp.alignKeyValuePeriod },
+      streamKeyValues: setUp.streamKeyValues,
+    },
+    drafting: { optimistic: setUp.optimistic, rows: setUp.draftRows },
+    prediction: { source: setUp.prediction },
+    placement: { groupSize: 'auto', spread: setUp.spread },
+  };
+}
