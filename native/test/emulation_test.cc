@@ -10,6 +10,7 @@
 #include "native_tests.h"
 #include "odmoe/device.h"
 #include "odmoe/error.h"
+#include "odmoe/event_time.h"
 
 namespace odmoe::test {
 namespace {
@@ -151,6 +152,26 @@ void a_wait_can_be_ended() {
   backend->await_end(Work::dense_layer, {&rows, 1}, interruption);  // not after the hour that was given up
 }
 
+void what_follows_counts_from_the_event() {
+  const EventTime event = at(1000);
+  check(counts_from(event, at(1000)) == event && counts_from(event, at(3000)) == event, "noticed late, but in time");
+  check(counts_from(event, at(3001)) == at(3001), "an event that is long past is not in hand");
+  check(counts_from(event, at(999)) == at(999), "what is to come has not happened");
+  check(counts_from(std::nullopt, at(5)) == at(5), "nothing in hand");
+  // A thread of its own, as what is in hand is the thread's.
+  std::thread handling([] {
+    come_to_event(std::nullopt);
+    check(!event_in_hand().has_value(), "nothing has happened yet");
+    come_to_event(at(1000));
+    come_to_event(at(700));  // noticed last: of two results that are waited for, the later one counts
+    check(event_in_hand() == at(1000), "time goes back");
+    come_to_event(std::nullopt);
+    come_to_event(at(1200));
+    check(event_in_hand() == at(1200), "the latest event is in hand");
+  });
+  handling.join();
+}
+
 }  // namespace
 
 void add_emulation_cases(std::vector<Case>& cases) {
@@ -162,6 +183,7 @@ void add_emulation_cases(std::vector<Case>& cases) {
   cases.push_back({"emulation: held memory is given back", held_memory_is_given_back});
   cases.push_back({"emulation: waits for the profiled end", waits_for_the_profiled_end});
   cases.push_back({"emulation: a wait can be ended", a_wait_can_be_ended});
+  cases.push_back({"emulation: what follows counts from the event", what_follows_counts_from_the_event});
 }
 
 }  // namespace odmoe::test

@@ -15,8 +15,13 @@ inline constexpr std::chrono::milliseconds kEventLagLimit{2};
 // Nothing: no emulated event is being handled.
 std::optional<EventTime> event_in_hand();
 void set_event_in_hand(const std::optional<EventTime>& event);
+// The thread comes to another event. Time does not go back: where several must have happened (two results that a layer waits for), what
+// follows counts from the latest, whichever is noticed last.
+void come_to_event(const std::optional<EventTime>& event);
 
-// When what is done now counts from: the event in hand, or now.
+// What is done at `now` after the event counts from the event, or from now where there is none or it is long past. Pure.
+EventTime counts_from(const std::optional<EventTime>& event, EventTime now);
+// The same for the event in hand and the present.
 EventTime event_time();
 
 }  // namespace odmoe

@@ -33,7 +33,7 @@ class PromisedCall : public Completion {
   void settle(Napi::Env env) override {
     let_go();
     completions_->call_ended(env);
-    set_event_in_hand(event_);
+    come_to_event(event_);
     try {
       if (error_) std::rethrow_exception(error_);
       deferred_.Resolve(convert_(env, *value_));

@@ -18,7 +18,7 @@ class GateDecided : public Completion {
 
   void settle(Napi::Env env) override {
     if (listener_.thrown) return;
-    set_event_in_hand(event_);
+    come_to_event(event_);
     try {
       listener_.function.Call({Napi::Number::New(env, layer_), from_gate_choice(env, choice_)});
     } catch (...) {
