@@ -66,7 +66,7 @@ function cellSection(cells: readonly Cell[]): string[] {
     percent(cellError(cell)),
     cell.simulated === null ? '-' : cell.simulated.toFixed(2),
     percent(simulatorError(cell.simulated, cell.measured)),
-    cell.calibrated ? 'calibrated' : '',
+    cell.calibrated ? 'calibrated' : cell.structureFitted ? 'structure' : '',
   ]);
   return tableLines(
     [
@@ -114,7 +114,7 @@ function pastSection(past: readonly PastRow[]): string[] {
 function orderSection({ orders }: TableResult): string[] {
   return orders.map(
     ({ table, expected, measured, holds }) =>
-      `${table}: ${expected}${holds ? ', as measured' : `; measured: ${measured}, which is another order`}`,
+      `${table}: expected ${expected}; measured ${measured}: ${holds ? 'the same, within 0.5 %' : 'another order'}`,
   );
 }
 

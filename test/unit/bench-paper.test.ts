@@ -84,7 +84,7 @@ describe("the paper's tables", () => {
       fakeMeasure((setUp) => -speed(setUp)),
     );
     assert.equal(reversed.orders[0]?.holds, false);
-    assert.match(reportText({ ...reversed, past: [] }, CONDITIONS), /6 > 5 > 4 > 3 > 2 > 1, which is another order/);
+    assert.match(reportText({ ...reversed, past: [] }, CONDITIONS), /measured 6 > 5 > 4 > 3 > 2 > 1: another order/);
   });
 
   it('sweep the periods, with other workers for figure 10', async () => {
@@ -114,9 +114,11 @@ describe("the paper's tables", () => {
         ["paper's set-up", 0.8, true],
         ['streamed KV', 0.8, true],
         ['optimistic', 0.8, true],
-        ['drafts', 1.6, true],
+        ['drafts, dealt to all workers', 1.6, true],
         ['spread over all workers', 0.2, false],
         ['packed loads', 0.8, true],
+        ['packed loads, 2 slots', 0.8, true],
+        ['prefill overlapped', 0.8, true],
         ['all together', 1.6, true],
       ],
     );
@@ -127,7 +129,9 @@ describe("the paper's tables", () => {
       ['optimistic'],
       ['draftRows'],
       ['spread'],
+      ['expertStorage'],
       ['expertStorage', 'slots'],
+      ['prefillOverlap'],
     ]);
     const text = reportText({ cells, orders: [], past }, CONDITIONS);
     assert.match(text, /spread over all workers .* DIFFERENT/);
@@ -146,7 +150,7 @@ describe("the paper's tables", () => {
     ]);
     assert.deepEqual((json.cells as unknown[])[0], {
       ...{ table: 'figure8', row: '1 token and KV alignment', column: 'decode tokens/s', paper: null, measured: 2 },
-      ...{ calibrated: false, error: null, simulated: 2, simulator_error: 0 },
+      ...{ calibrated: false, structure_fitted: false, error: null, simulated: 2, simulator_error: 0 },
     });
     assert.equal(json.best_decode_over_fully_cached, null);
   });
