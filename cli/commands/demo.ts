@@ -1,6 +1,7 @@
 import { InvalidArgumentError, Option, type Command } from 'commander';
 import { join } from 'node:path';
 import { openModelSource, packForServing } from '../../engine/loading/index.js';
+import { MAX_DRAFT_ROWS } from '../../shared/drafting/index.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 import { generate } from '../../shared/rpc/index.js';
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
@@ -27,6 +28,8 @@ interface DemoFlags extends GenerationFlags {
   shadow: DemoClusterOptions['shadow'];
   alignToken: number;
   alignKv: number;
+  optimistic?: boolean;
+  draftRows: number | 'auto';
 }
 
 /** `odmoe demo`: a whole cluster on this machine, for one answer. */
@@ -51,7 +54,14 @@ export function registerDemoCommand(program: Command): void {
         .default('int8'),
     )
     .option('--align-token <n>', "iterations between alignments with main's tokens (0: never)", parseWhole, 1)
-    .option('--align-kv <n>', "iterations between alignments with main's keys and values (0: never)", parseWhole, 1);
+    .option('--align-kv <n>', "iterations between alignments with main's keys and values (0: never)", parseWhole, 1)
+    .option('--optimistic', "the shadow goes on from its own guess before main's token is there")
+    .option(
+      '--draft-rows <n>',
+      "positions that main runs in one pass, the shadow's drafts among them; auto",
+      draftRows,
+      1,
+    );
   addGenerationFlags(command)
     .addHelpText(
       'after',
@@ -63,6 +73,7 @@ Examples:
   odmoe demo
   odmoe demo "What is 17 plus 25?" --workers 3
   odmoe demo --shadow nf4 --align-token 4 --align-kv 4
+  odmoe demo --optimistic --draft-rows auto
   odmoe demo --shadow none
   odmoe demo --model ~/mixtral-pack --workers 4 --max-tokens 32 --json`,
     )
@@ -82,6 +93,9 @@ async function demo(text: string | undefined, flags: DemoFlags): Promise<void> {
       groupSize: flags.groupSize,
       alignTokenPeriod: flags.alignToken,
       alignKeyValuePeriod: flags.alignKv,
+      flags: {
+        main: ['--draft-rows', String(flags.draftRows), ...(flags.optimistic === true ? ['--optimistic'] : [])],
+      },
       startTimeoutMs: START_TIMEOUT_MS + Math.ceil((1000 * expertsBytes) / SLOWEST_LOAD_BYTES_PER_S),
     });
     try {
@@ -122,6 +136,13 @@ function workerCount(text: string): number {
   const workers = parseWhole(text);
   if (workers >= 1 && workers <= MOST_WORKERS) return workers;
   throw new InvalidArgumentError(`It must be from 1 to ${MOST_WORKERS}.`);
+}
+
+function draftRows(text: string): number | 'auto' {
+  if (text === 'auto') return text;
+  const rows = parseWhole(text);
+  if (rows >= 1 && rows <= MAX_DRAFT_ROWS) return rows;
+  throw new InvalidArgumentError(`It must be auto or a number from 1 to ${MAX_DRAFT_ROWS}.`);
 }
 
 function groupSize(text: string): number | 'auto' {
