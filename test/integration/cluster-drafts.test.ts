@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import type { LocalEngine } from '../../engine/generation/index.js';
+import { MAX_SILENT_WAITS } from '../../main-node/decode/draft-wait.js';
 import type { RpcServer } from '../../shared/rpc/index.js';
 import type { AlignToken, BeginSequence, GenerateRequest } from '../../shared/rpc/messages.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from './harness/answers.js';
@@ -20,6 +21,11 @@ const REQUESTS: GenerateRequest[] = [
 
 /** The token that a draft of a position has, given the right one. */
 type Guess = (position: number, right: number) => number;
+
+/** Passes for whose drafts main waited: it told of their first token before it began them. */
+function waitsIn(heard: readonly AlignToken[]): number {
+  return heard.filter(({ position, rows }, index) => rows > 0 && heard[index - 1]?.position === position).length;
+}
 
 describe('drafts of a shadow that is scripted', () => {
   let reference: LocalEngine;
@@ -123,8 +129,13 @@ describe('drafts of a shadow that is scripted', () => {
     });
 
     it(`${when}, as many as pay`, async () => {
-      const answers = await answersWith({ optimistic, rows: 'auto' }, (_position, right) => right);
+      const heard: AlignToken[] = [];
+      const answers = await answersWith({ optimistic, rows: 'auto' }, (_position, right) => right, heard);
       assert.ok(answers.every(({ finished }) => finished.drafts !== null));
+      assert.ok(
+        heard.some(({ rows }) => rows > 1),
+        'a pass had drafts',
+      );
     });
   }
 
@@ -135,44 +146,54 @@ describe('drafts of a shadow that is scripted', () => {
     const answer = await cluster.ask(REQUESTS[0] as GenerateRequest);
     assertSameAnswer(answer, expected[0] as CollectedAnswer);
     assert.deepEqual(answer.finished.drafts, { proposed: 0, accepted: 0 });
-    assert.equal(heard.filter(({ rows }) => rows === 0).length, 2);
+    assert.equal(waitsIn(heard), MAX_SILENT_WAITS);
   });
 
-  it('come out of order, twice, of other branches and passes: the answer is as without them', async () => {
-    cluster = await TestCluster.start({ workers: WORKERS, main: { drafting: { optimistic: true, rows: 8 } } });
-    shadow = await joinScriptedShadow(cluster, WORKERS, {
-      onToken: (stream, { epoch, sequence, position, branch }) => {
-        const place = { epoch, sequence, runUs: 2 ** 32 - 1 };
-        for (const ahead of [9, 1, 3, 2, 2, 1_000_000]) {
-          for (const other of [branch + 1, branch, 0]) {
-            const draft = { ...place, position: position + ahead, tokenId: (ahead * 7) % 300, branch: other };
-            stream.send({ kind: 'draft', draft: { ...draft, passPosition: position + (ahead % 3) } });
+  for (const optimistic of [true, false]) {
+    const when = optimistic ? 'ahead of the token' : 'behind the token';
+    it(`come out of order, twice, of other branches and passes, ${when}: the answer is as without them`, async () => {
+      cluster = await TestCluster.start({ workers: WORKERS, main: { drafting: { optimistic, rows: 8 } } });
+      let heard: AlignToken[] = [];
+      shadow = await joinScriptedShadow(cluster, WORKERS, {
+        onToken: (stream, token) => {
+          heard.push(token);
+          const { epoch, sequence, position, branch } = token;
+          const place = { epoch, sequence, runUs: 2 ** 32 - 1 };
+          for (const ahead of [9, 1, 3, 2, 2, 1_000_000]) {
+            for (const other of [branch + 1, branch, 0]) {
+              const draft = { ...place, position: position + ahead, tokenId: (ahead * 7) % 300, branch: other };
+              stream.send({ kind: 'draft', draft: { ...draft, passPosition: position + (ahead % 3) } });
+            }
           }
-        }
-        stream.send({
-          kind: 'prediction',
-          prediction: { epoch, sequence, position: position + 2, layer: 0, experts: [], workers: [], restart: true },
-        });
-        stream.send({
-          kind: 'prediction',
-          prediction: {
-            epoch,
-            sequence,
-            position: position + 1,
-            layer: 1,
-            experts: [1, 2],
-            workers: [0, 99],
-            restart: false,
-          },
-        });
-        stream.send({
-          kind: 'draft',
-          draft: { ...place, sequence: 4711, position, tokenId: 1, branch, passPosition: 0 },
-        });
-      },
+          stream.send({
+            kind: 'prediction',
+            prediction: { epoch, sequence, position: position + 2, layer: 0, experts: [], workers: [], restart: true },
+          });
+          stream.send({
+            kind: 'prediction',
+            prediction: {
+              epoch,
+              sequence,
+              position: position + 1,
+              layer: 1,
+              experts: [1, 2],
+              workers: [0, 99],
+              restart: false,
+            },
+          });
+          stream.send({
+            kind: 'draft',
+            draft: { ...place, sequence: 4711, position, tokenId: 1, branch, passPosition: 0 },
+          });
+        },
+      });
+      for (const [index, request] of REQUESTS.entries()) {
+        heard = [];
+        assertSameAnswer(await cluster.ask(request), expected[index] as CollectedAnswer);
+        assert.ok(heard.length >= TOKENS - 1);
+        const waits = waitsIn(heard);
+        assert.ok(waits <= (optimistic ? 0 : MAX_SILENT_WAITS + 1), `main waited ${waits} times`);
+      }
     });
-    for (const [index, request] of REQUESTS.entries()) {
-      assertSameAnswer(await cluster.ask(request), expected[index] as CollectedAnswer);
-    }
-  });
+  }
 });

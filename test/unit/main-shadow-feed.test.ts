@@ -28,7 +28,7 @@ const IDENTITY: NodeIdentity = {
 };
 
 const SAMPLING = { temperature: 1, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1.1, seed: 77 };
-const NO_DRAFTS = { arrive: () => undefined, restart: () => undefined };
+const NO_DRAFTS = { arrive: () => undefined, restart: () => undefined, shadowLost: () => undefined };
 
 const tokenAt = (position: number, tokenId: number): FedToken => ({
   position,
@@ -242,7 +242,10 @@ describe('main: what shadow is fed', () => {
     const listener = {
       onPrediction: () => undefined,
       onDraft: () => undefined,
-      onSequenceDropped: (sequence: number, by: ShadowLink) => router.dropped(sequence, by),
+      onSequenceDropped: (sequence: number, by: ShadowLink) => {
+        router.dropped(sequence, by);
+      },
+      onLost: () => undefined,
     };
     const stream = new MemoryStream<ShadowRequest, ShadowReply>();
     const link = new ShadowLink(
