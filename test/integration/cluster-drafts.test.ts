@@ -6,7 +6,8 @@ import type { AlignToken, BeginSequence, GenerateRequest } from '../../shared/rp
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from './harness/answers.js';
 import { TestCluster, stopCluster } from './harness/test-cluster.js';
 import { openReference } from './harness/test-models.js';
-import { joinScriptedShadow, type ShadowStream } from './shadow/scripted-shadow.js';
+import { draftingScript, type Guess } from './shadow/drafting-script.js';
+import { joinScriptedShadow, type ShadowScript } from './shadow/scripted-shadow.js';
 
 const WORKERS = 3;
 const TOKENS = 20;
@@ -18,9 +19,6 @@ const REQUESTS: GenerateRequest[] = [
     sampling: { temperature: 1, topK: 0, topP: 0.95, minP: 0, repetitionPenalty: 1.2, seed: 5 },
   }),
 ];
-
-/** The token that a draft of a position has, given the right one. */
-type Guess = (position: number, right: number) => number;
 
 /** Passes for whose drafts main waited: it told of their first token before it began them. */
 function waitsIn(heard: readonly AlignToken[]): number {
@@ -50,33 +48,12 @@ describe('drafts of a shadow that is scripted', () => {
     shadow = null;
   });
 
-  /**
-   * A shadow that knows the answers and drafts a pass's positions: those of the next pass as soon as one begins when it is optimistic,
-   * else those behind a token that begins none yet.
-   */
-  function drafter(optimistic: boolean, guess: Guess, heard: AlignToken[]) {
-    let answer: number[] = [];
-    const draft = (stream: ShadowStream, token: AlignToken, position: number, passPosition: number): void => {
-      const right = answer[position - PROMPT.length];
-      if (right === undefined) return;
-      const { epoch, sequence, branch } = token;
-      const tokenId = guess(position, right);
-      stream.send({ kind: 'draft', draft: { epoch, sequence, position, tokenId, branch, passPosition, runUs: 100 } });
+  function drafter(optimistic: boolean, guess: Guess, heard: AlignToken[]): ShadowScript {
+    const answer = (begin: BeginSequence): number[] => {
+      const isGreedy = begin.sampling?.temperature === 0;
+      return (expected[isGreedy ? 0 : 1] as CollectedAnswer).tokens.map(({ tokenId }) => tokenId);
     };
-    return {
-      onBegin: (_stream: ShadowStream, begin: BeginSequence): void => {
-        const isGreedy = begin.sampling?.temperature === 0;
-        answer = (expected[isGreedy ? 0 : 1] as CollectedAnswer).tokens.map(({ tokenId }) => tokenId);
-      },
-      onToken: (stream: ShadowStream, token: AlignToken): void => {
-        heard.push(token);
-        const { position, rows, nextRows } = token;
-        const begins = optimistic ? position + rows : position + 1;
-        if (optimistic ? rows === 0 : rows !== 0) return;
-        const passPosition = optimistic ? position + rows : position;
-        for (let next = begins; next < passPosition + nextRows; next++) draft(stream, token, next, passPosition);
-      },
-    };
+    return draftingScript({ optimistic, answer, guess, heard });
   }
 
   async function answersWith(
