@@ -116,6 +116,16 @@ describe('drafts of a shadow that is scripted', () => {
     });
   }
 
+  it('are not to be had where shadow does not get every token: main says so, and runs a position a pass', async () => {
+    const main = { drafting: { rows: 4 }, align: { tokenPeriod: 2 } };
+    cluster = await TestCluster.start({ workers: WORKERS, main });
+    assert.equal(cluster.log.matching('no drafts').length, 1);
+    const heard: AlignToken[] = [];
+    shadow = await joinScriptedShadow(cluster, WORKERS, { onToken: (_stream, token) => void heard.push(token) });
+    assertSameAnswer(await cluster.ask(REQUESTS[0] as GenerateRequest), expected[0] as CollectedAnswer);
+    assert.ok(heard.length > 0 && heard.every(({ rows }) => rows === 1));
+  });
+
   it('never come: main waits a little, then no more', async () => {
     cluster = await TestCluster.start({ workers: WORKERS, main: { drafting: { optimistic: false, rows: 4 } } });
     const heard: AlignToken[] = [];
