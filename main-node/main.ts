@@ -8,7 +8,7 @@ import { createModel, eventTimeMs, exitWithParent, waitUntil, type Device, type 
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress, createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
 import { advertise, watchPeers } from '../shared/discovery/index.js';
-import { MAX_DRAFT_ROWS, spreadForDrafts } from '../shared/drafting/index.js';
+import { MAX_DRAFT_ROWS, spreadForDrafts, usableDraftRows } from '../shared/drafting/index.js';
 import { networkTransitOf } from '../shared/emulation/index.js';
 import type { Logger } from '../shared/log/logger.js';
 import type { Pack } from '../shared/pack/open-pack.js';
@@ -142,8 +142,12 @@ function createEngine(
   const { shape } = source;
   const { maxActiveSequences, prefillRows, miniBatchRows, prefillOverlap, workerGraceMs } = settings.main;
   const { prediction, placement } = settings;
-  const drafting = usableDrafting(settings);
+  const drafting = {
+    ...settings.drafting,
+    rows: usableDraftRows(settings.drafting.rows, prediction.source, settings.align.tokenPeriod),
+  };
   const spread = spreadForDrafts(drafting.rows, placement.spread);
+  logWhatDiffers(settings, { rows: drafting.rows, spread }, log);
   const roster = new Roster(shape, settings.placement.groupSize, epoch, log);
   return {
     model,
@@ -172,10 +176,23 @@ function createEngine(
   };
 }
 
-/** Drafts are what shadow expects behind main's tokens: there are none where it goes its own way, or predicts nothing. */
-function usableDrafting({ drafting, prediction, align }: NodeSettings): NodeSettings['drafting'] {
-  const follows = prediction.source === 'sep' && align.tokenPeriod === 1;
-  return follows ? drafting : { ...drafting, rows: 1 };
+/** Settings that cannot stand beside one another: which of them main does not follow. */
+function logWhatDiffers(
+  { drafting, prediction, placement, align }: NodeSettings,
+  used: { rows: number | 'auto'; spread: NodeSettings['placement']['spread'] },
+  log: Logger,
+): void {
+  if (used.rows !== drafting.rows) {
+    log.warn('no drafts: shadow drafts only where it predicts and gets every token (prediction sep, align-token 1)', {
+      ...{ draft_rows: drafting.rows, prediction: prediction.source, align_token: align.tokenPeriod },
+    });
+  }
+  if (used.spread !== placement.spread) {
+    log.info('with drafts, experts are dealt to all workers', {
+      spread_set: placement.spread,
+      spread_used: used.spread,
+    });
+  }
 }
 
 function assemble(settings: NodeSettings, loaded: LoadedMain, identity: NodeIdentity, log: Logger): MainParts {
@@ -191,14 +208,18 @@ function assemble(settings: NodeSettings, loaded: LoadedMain, identity: NodeIden
     shape,
     roster,
     shadowListener: {
-      onPrediction: (prediction) => {
-        router.arrive(prediction);
+      onPrediction: (prediction, by) => {
+        router.arrive(prediction, by);
       },
       onDraft: (draft, by) => {
         router.draft(draft, by);
       },
       onSequenceDropped: (sequence, by) => {
         router.dropped(sequence, by);
+      },
+      onLost: (by) => {
+        if (roster.shadow === by) engine.draftCosts.shadowChanged();
+        router.lost(by);
       },
     },
     log,

@@ -7,3 +7,4 @@ export {
   type DraftCosts,
 } from './choose-draft-rows.js';
 export { spreadForDrafts } from './spread-for-drafts.js';
+export { usableDraftRows, type PredictionSource } from './usable-draft-rows.js';

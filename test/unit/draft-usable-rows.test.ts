@@ -1,0 +1,18 @@
+import assert from 'node:assert/strict';
+import { usableDraftRows } from '../../shared/drafting/index.js';
+
+describe('how many rows a pass can have', () => {
+  it('is what is wanted where shadow gets every token', () => {
+    assert.equal(usableDraftRows(4, 'sep', 1), 4);
+    assert.equal(usableDraftRows('auto', 'sep', 1), 'auto');
+  });
+
+  it('is one where nothing is drafted, or shadow goes its own way', () => {
+    for (const rows of [4, 'auto'] as const) {
+      assert.equal(usableDraftRows(rows, 'random', 1), 1);
+      assert.equal(usableDraftRows(rows, 'off', 1), 1);
+      assert.equal(usableDraftRows(rows, 'sep', 2), 1);
+      assert.equal(usableDraftRows(rows, 'sep', 0), 1);
+    }
+  });
+});
