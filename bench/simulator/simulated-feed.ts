@@ -36,6 +36,7 @@ function send(cluster: SimulatedCluster, shadow: SimulatedShadow, request: Shado
   const { network, times } = cluster;
   if (request.kind === 'begin') network.send(MAIN, SHADOW, 0, () => shadow.begin());
   if (request.kind === 'token') network.send(MAIN, SHADOW, 0, () => shadow.announce(request.token));
+  if (request.kind === 'end') network.send(MAIN, SHADOW, 0, () => shadow.end());
   if (request.kind !== 'kvRows') return;
   const { position, layer, rows } = request.kvRows;
   const subject = { position, layer, expert: -1 };
