@@ -1,4 +1,4 @@
-import { usableDraftRows } from '../../shared/drafting/index.js';
+import { spreadForDrafts, usableDraftRows } from '../../shared/drafting/index.js';
 import { DEFAULT_SET_UP, type ClusterSetUp } from '../simulator/simulation-setting.js';
 import type { SimulationResult } from '../simulator/simulate-cluster.js';
 
@@ -73,18 +73,20 @@ function groupings(setUp: ClusterSetUp, { workers, expertsPerToken }: SearchOpti
   return [setUp, ...sizes.map((groupSize) => ({ ...setUp, placement: { ...setUp.placement, groupSize } }))];
 }
 
-/** Rows that the daemons would run with the set-up's alignment; others come to the same as one row. */
+/** What the daemons would do as it is said: no drafts that shadow cannot make, and drafts for experts given to all workers. */
 function draftings(setUp: ClusterSetUp): ClusterSetUp[] {
   const { prediction, align } = setUp;
   const usable = DRAFT_ROWS.filter((rows) => usableDraftRows(rows, prediction.source, align.tokenPeriod) === rows);
   const spreads = ['group', 'all'] as const;
   return spreads.flatMap((spread) =>
     [false, true].flatMap((optimistic) =>
-      usable.map((rows) => ({
-        ...setUp,
-        drafting: { optimistic, rows },
-        placement: { ...setUp.placement, spread },
-      })),
+      usable
+        .filter((rows) => spreadForDrafts(rows, spread) === spread)
+        .map((rows) => ({
+          ...setUp,
+          drafting: { optimistic, rows },
+          placement: { ...setUp.placement, spread },
+        })),
     ),
   );
 }
