@@ -208,14 +208,18 @@ function assemble(settings: NodeSettings, loaded: LoadedMain, identity: NodeIden
     shape,
     roster,
     shadowListener: {
-      onPrediction: (prediction) => {
-        router.arrive(prediction);
+      onPrediction: (prediction, by) => {
+        router.arrive(prediction, by);
       },
       onDraft: (draft, by) => {
         router.draft(draft, by);
       },
       onSequenceDropped: (sequence, by) => {
         router.dropped(sequence, by);
+      },
+      onLost: (by) => {
+        if (roster.shadow === by) engine.draftCosts.shadowChanged();
+        router.lost(by);
       },
     },
     log,

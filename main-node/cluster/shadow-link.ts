@@ -13,10 +13,12 @@ import { LatestStatus } from './latest-status.js';
 
 /** Who is told what a shadow says. */
 export interface ShadowListener {
-  onPrediction(prediction: Prediction): void;
+  onPrediction(prediction: Prediction, by: ShadowLink): void;
   onDraft(draft: DraftToken, by: ShadowLink): void;
   /** The shadow follows that sequence no longer. */
   onSequenceDropped(sequence: number, by: ShadowLink): void;
+  /** Its stream has ended. Told before another shadow takes its place. */
+  onLost(by: ShadowLink): void;
 }
 
 /** main's side of the stream to one shadow that has said welcome. */
@@ -83,6 +85,7 @@ export class ShadowLink {
   streamClosed(): void {
     this.closed = true;
     this.latestStatus.end();
+    this.listener.onLost(this);
   }
 
   close(error?: OdmoeError): void {
@@ -105,13 +108,22 @@ export class ShadowLink {
   }
 
   private takePrediction(prediction: Prediction): void {
-    const { experts, layer } = prediction;
+    const { experts, layer, workers, restart } = prediction;
+    if (restart && (experts.length > 0 || workers.length > 0)) {
+      this.close(
+        new OdmoeError(
+          'PROTOCOL_VIOLATION',
+          `shadow ${this.id} named experts [${experts.join(', ')}] and workers [${workers.join(', ')}] where it starts again: none are expected`,
+        ),
+      );
+      return;
+    }
     const wellFormed =
       layer < this.shape.layers &&
       new Set(experts).size === experts.length &&
       experts.every((expert) => expert < this.shape.experts);
     if (wellFormed) {
-      this.listener.onPrediction(prediction);
+      this.listener.onPrediction(prediction, this);
       return;
     }
     this.close(

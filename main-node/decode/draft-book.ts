@@ -35,6 +35,10 @@ export class DraftBook {
     return true;
   }
 
+  has(position: number): boolean {
+    return this.drafts.has(position);
+  }
+
   /** Main's token at `position` is known. */
   settle(position: number, tokenId: number): DraftVerdict {
     const draft = this.drafts.get(position);

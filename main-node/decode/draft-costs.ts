@@ -7,6 +7,9 @@ export const PASS_WINDOW = 32;
 /** Passes without a draft over which the acceptance drifts back to what is assumed, so that drafts are tried again. */
 export const FORGETTING_WINDOW = 256;
 
+/** A position that shadow says took it longer is taken as one of this time. */
+export const SHADOW_TOKEN_LIMIT_MS = 10_000;
+
 /** Before any draft has been verified. */
 const ASSUMED_ACCEPTANCE = 0.75;
 /** What a further row costs of a layer, while all passes had equally many rows. */
@@ -29,8 +32,13 @@ export class DraftCostMeter {
   }
 
   shadowRan(runUs: number): void {
-    const ms = runUs / 1000;
+    const ms = Math.min(runUs / 1000, SHADOW_TOKEN_LIMIT_MS);
     this.shadowMs = moved(this.shadowMs ?? ms, ms, SHADOW_TOKEN_WINDOW);
+  }
+
+  /** Another shadow runs from now on, or none. */
+  shadowChanged(): void {
+    this.shadowMs = null;
   }
 
   /** 0: not known yet. */

@@ -5,7 +5,7 @@ export const DRAFT_SILENCE_LIMIT_MS = 500;
 export const DRAFT_SILENCE_POSITIONS = 4;
 /** Whether shadow still follows is asked anew after so long. */
 export const DRAFT_RECHECK_MS = 250;
-/** After so many waits in a row without a single draft, none is waited for in as many passes as the second number says. */
+/** After so many waits in a row without a draft of use, none is waited for in as many passes as the second number says. */
 export const MAX_SILENT_WAITS = 2;
 export const PASSES_UNTIL_RETRY = 32;
 
@@ -20,7 +20,7 @@ export interface DraftWait {
   /** What shadow takes for a position; 0: not known. */
   shadowTokenMs: number;
   waitedMs: number;
-  /** Since the last draft came, or since the wait began. */
+  /** Since the last draft of use came, or since the wait began. */
   silentMs: number;
 }
 

@@ -1,4 +1,6 @@
+import { expertsByWorker } from '../../shared/placement/index.js';
 import type { DraftToken, Placement, Prediction, Release } from '../../shared/rpc/messages.js';
+import type { SequenceDrafting } from './sequence-drafting.js';
 import type { SequencePredictions } from './sequence-predictions.js';
 import type { FedShadow, ShadowFeed } from './shadow-feed.js';
 import { toldByPrediction } from './told-by-prediction.js';
@@ -12,7 +14,7 @@ export interface ReleaseTargets {
 interface RoutedSequence {
   predictions: Pick<SequencePredictions, 'arrive' | 'restart'>;
   feed: Pick<ShadowFeed, 'dropped' | 'isFedBy'>;
-  drafts: { arrive(draft: DraftToken): void; restart(position: number): void };
+  drafts: Pick<SequenceDrafting, 'arrive' | 'restart' | 'shadowLost'>;
 }
 
 /** Brings what shadow says, its predictions above all, to the sequences it is about. */
@@ -35,14 +37,21 @@ export class PredictionRouter {
     }
   }
 
-  arrive(prediction: Prediction): void {
+  /**
+   * What a shadow says that has dropped the sequence, or has been replaced, voids nothing of the one that follows it now; what it
+   * has told workers to load is released.
+   */
+  arrive(prediction: Prediction, by: FedShadow): void {
     const routed = this.sequences.get(prediction.sequence);
+    if (routed === undefined) return;
+    const isFed = routed.feed.isFedBy(by);
     if (prediction.restart) {
-      routed?.predictions.restart(prediction.position);
-      routed?.drafts.restart(prediction.position);
+      if (!isFed) return;
+      routed.predictions.restart(prediction.position);
+      routed.drafts.restart(prediction.position);
       return;
     }
-    if (routed?.predictions.arrive(prediction) === 'late') this.release(prediction);
+    if (!isFed || routed.predictions.arrive(prediction) === 'late') this.release(prediction);
   }
 
   /** Drafts of a shadow that has dropped the sequence, or has been replaced, stand on what it knew of it. */
@@ -53,7 +62,15 @@ export class PredictionRouter {
 
   /** That shadow follows the sequence no longer. */
   dropped(sequence: number, by: FedShadow): void {
-    this.sequences.get(sequence)?.feed.dropped(by);
+    const routed = this.sequences.get(sequence);
+    if (routed?.feed.isFedBy(by) !== true) return;
+    routed.feed.dropped(by);
+    routed.drafts.shadowLost();
+  }
+
+  /** That shadow is gone. */
+  lost(by: FedShadow): void {
+    for (const sequence of this.sequences.keys()) this.dropped(sequence, by);
   }
 
   /**
@@ -64,11 +81,7 @@ export class PredictionRouter {
     const { epoch, sequence, position, layer } = prediction;
     const placement = this.targets.placement;
     if (placement === null) return;
-    const byWorker = new Map<string, number[]>();
-    for (const [expert, workerId] of toldByPrediction(placement, prediction) ?? []) {
-      byWorker.set(workerId, [...(byWorker.get(workerId) ?? []), expert]);
-    }
-    for (const [workerId, experts] of byWorker) {
+    for (const [workerId, experts] of expertsByWorker(toldByPrediction(placement, prediction) ?? [])) {
       this.targets.worker(workerId)?.sendRelease({ epoch, sequence, position, layer, experts });
     }
   }

@@ -1,4 +1,4 @@
-import { assignPredictedExperts } from '../../shared/placement/index.js';
+import { assignPredictedExperts, expertsByWorker } from '../../shared/placement/index.js';
 import type { Placement, Prediction } from '../../shared/rpc/messages.js';
 import { counterRandom } from '../../shared/sampling/index.js';
 
@@ -58,10 +58,7 @@ export class RandomPrefetch {
     };
     if (place.position > this.lastPosition) return;
     const chosen = randomExperts(place, { layers, experts }, expertsPerToken);
-    const byWorker = new Map<string, number[]>();
-    for (const [expert, workerId] of assignPredictedExperts(placement, place.layer, chosen)) {
-      byWorker.set(workerId, [...(byWorker.get(workerId) ?? []), expert]);
-    }
+    const byWorker = expertsByWorker(assignPredictedExperts(placement, place.layer, chosen));
     const prediction = { ...place, epoch, workers: [], restart: false };
     this.onPrediction({ ...prediction, experts: chosen });
     for (const [workerId, ofWorker] of byWorker) {

@@ -19,6 +19,16 @@ interface VerifiedPass {
   logits: readonly Float32Array[];
 }
 
+/** A pass that waits for its drafts. */
+interface WaitingPass {
+  position: number;
+  wantedRows: number;
+  /** Most drafts that it could use so far. */
+  mostUsable: number;
+  /** When these became more, or the wait began. */
+  heardMs: number;
+}
+
 /**
  * Verified drafts of one sequence: which drafts a pass runs behind main's token, and which logits it has kept for tokens that prove
  * right. main samples every position from its own logits, so drafts decide how fast an answer is and nothing else.
@@ -29,10 +39,11 @@ export class SequenceDrafting {
   private readonly book = new DraftBook();
   private pass: VerifiedPass | null = null;
   private nextPosition: number;
-  private heardMs = 0;
+  private waiting: WaitingPass | null = null;
   private silentWaits = 0;
+  private triedAnew = false;
   private passesUnwaited = 0;
-  private onHeard: (() => void) | null = null;
+  private wake: (() => void) | null = null;
 
   constructor(
     private readonly options: DraftingOptions,
@@ -49,11 +60,16 @@ export class SequenceDrafting {
   }
 
   arrive(draft: DraftToken): void {
-    this.meter.shadowRan(draft.runUs);
+    const isFirst = !this.book.has(draft.position);
     if (!this.book.arrive(draft, this.nextPosition)) return;
-    this.silentWaits = 0;
-    this.heardMs = this.now();
-    this.onHeard?.();
+    if (isFirst) this.meter.shadowRan(draft.runUs);
+    if (this.waiting === null) this.tryAnew();
+    else this.hear(this.waiting);
+  }
+
+  /** The shadow that followed the sequence does so no longer: a pass need not wait for it. */
+  shadowLost(): void {
+    this.wake?.();
   }
 
   restart(position: number): void {
@@ -63,7 +79,7 @@ export class SequenceDrafting {
   /** Another shadow has begun the sequence. */
   forgetDrafts(): void {
     this.book.clear();
-    this.silentWaits = 0;
+    this.heardOf();
   }
 
   /** main has sampled `tokenId` at `position`. Returns the logits after it where the last pass has run just that; null: a pass is due. */
@@ -95,21 +111,23 @@ export class SequenceDrafting {
   /** Waits until the drafts of a pass at `position` are there, or are not to be expected (draftWaitMs). */
   async wait(position: number, wantedRows: number, shadowFollows: () => boolean, signal: AbortSignal): Promise<void> {
     const begunMs = this.now();
-    this.heardMs = begunMs;
+    const usableDrafts = (): FollowingDrafts => this.book.following(position, wantedRows - 1);
+    const waiting = { position, wantedRows, mostUsable: usableDrafts().tokenIds.length, heardMs: begunMs };
+    this.waiting = waiting;
     for (;;) {
-      const { tokenIds, complete } = this.book.following(position, wantedRows - 1);
+      const { tokenIds, complete } = usableDrafts();
       const nowMs = this.now();
       const limitMs = draftWaitMs({
         ...{ wantedRows, readyRows: tokenIds.length + 1, complete, shadowFollows: shadowFollows() },
         shadowTokenMs: this.meter.shadowTokenMs,
-        ...{ waitedMs: nowMs - begunMs, silentMs: nowMs - this.heardMs },
+        ...{ waitedMs: nowMs - begunMs, silentMs: nowMs - waiting.heardMs },
       });
-      if (limitMs === null || signal.aborted) {
-        if (!complete && tokenIds.length === 0) this.silentWaits += 1;
-        return;
-      }
-      await this.heard(limitMs, signal);
+      if (limitMs === null || signal.aborted) break;
+      await this.woken(limitMs, signal);
     }
+    this.waiting = null;
+    if (usableDrafts().tokenIds.length > 0) this.heardOf();
+    else this.silentWaits += 1;
   }
 
   /** Drafts for a pass at `position`, of at most `rows` rows with its own token. */
@@ -126,18 +144,40 @@ export class SequenceDrafting {
     this.counts.proposed += pass.tokenIds.length - 1;
   }
 
-  /** Resolves when a draft comes, after limitMs, or on abort. */
-  private async heard(limitMs: number, signal: AbortSignal): Promise<void> {
+  /** Only a draft that the waiting pass can use is a sign of a shadow that keeps up. */
+  private hear(waiting: WaitingPass): void {
+    const { tokenIds, complete } = this.book.following(waiting.position, waiting.wantedRows - 1);
+    if (tokenIds.length > waiting.mostUsable) {
+      waiting.mostUsable = tokenIds.length;
+      waiting.heardMs = this.now();
+      this.wake?.();
+    } else if (complete) this.wake?.();
+  }
+
+  private heardOf(): void {
+    this.silentWaits = 0;
+    this.triedAnew = false;
+  }
+
+  /** A draft that no pass has waited for: a shadow that came late to the sequence may keep up from now on. Believed once. */
+  private tryAnew(): void {
+    if (this.silentWaits < MAX_SILENT_WAITS || this.triedAnew) return;
+    this.triedAnew = true;
+    this.silentWaits = MAX_SILENT_WAITS - 1;
+  }
+
+  /** Resolves when a draft comes that can be used, when shadow is lost, after limitMs, or on abort. */
+  private async woken(limitMs: number, signal: AbortSignal): Promise<void> {
     await new Promise<void>((resolve) => {
       const done = (): void => {
         clearTimeout(timer);
         signal.removeEventListener('abort', done);
-        this.onHeard = null;
+        this.wake = null;
         resolve();
       };
       const timer = setTimeout(done, limitMs);
       signal.addEventListener('abort', done);
-      this.onHeard = done;
+      this.wake = done;
       if (signal.aborted) done();
     });
   }

@@ -17,8 +17,9 @@ interface GateDecision {
 
 /**
  * What shadow has predicted for one sequence, and how well: OD-MoE equations 2 (recall of iteration n) and 3 (recall), decode
- * stage only, by what was predicted, whether or not it came in time. An iteration is a pass, known by its first position; its layers count
- * the distinct experts of all its rows.
+ * stage only. An iteration is a pass, known by its first position. Counted per pass and layer: the distinct experts that its rows
+ * activate, and those of them in the set known when the gate spoke. Where none was known then, the first that comes late counts as if it
+ * had come in time; of a set that grows row after row (drafts) that is its first message, and what is added later counts in no case.
  */
 export class SequencePredictions {
   private readonly kept = new Map<number, Prediction>();

@@ -1,7 +1,7 @@
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
-import { assignmentOf, groupForLayer } from '../../shared/placement/index.js';
+import { assignmentOf, expertsByWorker, groupForLayer } from '../../shared/placement/index.js';
 import {
   checkPeer,
   HANDSHAKE_TIMEOUT_MS,
@@ -242,11 +242,8 @@ export class ShadowService implements PredictorEvents {
     const { layer, workers } = prediction;
     const group = groupForLayer(placement, layer);
     if (group.length === 0) return;
-    const byWorker = new Map<string, number[]>(again && workers.length === 0 ? group.map((id) => [id, []]) : []);
-    for (const [expert, workerId] of assignmentOf(placement, prediction)) {
-      byWorker.set(workerId, [...(byWorker.get(workerId) ?? []), expert]);
-    }
-    for (const [workerId, experts] of byWorker) {
+    const alsoWithout = again && workers.length === 0 ? group : [];
+    for (const [workerId, experts] of expertsByWorker(assignmentOf(placement, prediction), alsoWithout)) {
       this.options.workers.send(workerId, { ...prediction, experts, workers: [] });
     }
   }

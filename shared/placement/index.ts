@@ -7,3 +7,4 @@ export { neededExperts, type ExpertPlace } from './needed-experts.js';
 export { assignmentOf } from './assignment-of.js';
 export { firstLayerWorkers } from './first-layer-workers.js';
 export { ExpertDealer, REMEMBERED_PASSES } from './expert-dealer.js';
+export { expertsByWorker } from './experts-by-worker.js';

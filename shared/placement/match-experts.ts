@@ -1,5 +1,6 @@
 import type { Placement } from '../rpc/messages.js';
 import { assignPredictedExperts, workersFromHome } from './assign-predicted-experts.js';
+import { expertsByWorker } from './experts-by-worker.js';
 import { groupForLayer } from './plan-placement.js';
 
 export interface ExpertAssignment {
@@ -56,11 +57,9 @@ export function matchExperts(
     const hit = told.get(expert);
     return { expert, workerId: hit ?? (missed.get(expert) as string), predicted: hit !== undefined };
   });
-  const releases = new Map<string, number[]>();
-  for (const [expert, workerId] of wrong) releases.set(workerId, [...(releases.get(workerId) ?? []), expert]);
   return {
     assignments,
-    releases: [...releases].map(([workerId, experts]) => ({ workerId, experts })),
+    releases: [...expertsByWorker(wrong)].map(([workerId, experts]) => ({ workerId, experts })),
     correct: assignments.filter((assignment) => assignment.predicted).length,
   };
 }

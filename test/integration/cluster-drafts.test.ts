@@ -1,11 +1,13 @@
 import assert from 'node:assert/strict';
 import type { LocalEngine } from '../../engine/generation/index.js';
+import { MAX_SILENT_WAITS } from '../../main-node/decode/draft-wait.js';
 import type { RpcServer } from '../../shared/rpc/index.js';
 import type { AlignToken, BeginSequence, GenerateRequest } from '../../shared/rpc/messages.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from './harness/answers.js';
 import { TestCluster, stopCluster } from './harness/test-cluster.js';
 import { openReference } from './harness/test-models.js';
-import { joinScriptedShadow, type ShadowStream } from './shadow/scripted-shadow.js';
+import { draftingScript, type Guess } from './shadow/drafting-script.js';
+import { joinScriptedShadow, type ShadowScript } from './shadow/scripted-shadow.js';
 
 const WORKERS = 3;
 const TOKENS = 20;
@@ -18,8 +20,10 @@ const REQUESTS: GenerateRequest[] = [
   }),
 ];
 
-/** The token that a draft of a position has, given the right one. */
-type Guess = (position: number, right: number) => number;
+/** Passes for whose drafts main waited: it told of their first token before it began them. */
+function waitsIn(heard: readonly AlignToken[]): number {
+  return heard.filter(({ position, rows }, index) => rows > 0 && heard[index - 1]?.position === position).length;
+}
 
 describe('drafts of a shadow that is scripted', () => {
   let reference: LocalEngine;
@@ -44,33 +48,12 @@ describe('drafts of a shadow that is scripted', () => {
     shadow = null;
   });
 
-  /**
-   * A shadow that knows the answers and drafts a pass's positions: those of the next pass as soon as one begins when it is optimistic,
-   * else those behind a token that begins none yet.
-   */
-  function drafter(optimistic: boolean, guess: Guess, heard: AlignToken[]) {
-    let answer: number[] = [];
-    const draft = (stream: ShadowStream, token: AlignToken, position: number, passPosition: number): void => {
-      const right = answer[position - PROMPT.length];
-      if (right === undefined) return;
-      const { epoch, sequence, branch } = token;
-      const tokenId = guess(position, right);
-      stream.send({ kind: 'draft', draft: { epoch, sequence, position, tokenId, branch, passPosition, runUs: 100 } });
+  function drafter(optimistic: boolean, guess: Guess, heard: AlignToken[]): ShadowScript {
+    const answer = (begin: BeginSequence): number[] => {
+      const isGreedy = begin.sampling?.temperature === 0;
+      return (expected[isGreedy ? 0 : 1] as CollectedAnswer).tokens.map(({ tokenId }) => tokenId);
     };
-    return {
-      onBegin: (_stream: ShadowStream, begin: BeginSequence): void => {
-        const isGreedy = begin.sampling?.temperature === 0;
-        answer = (expected[isGreedy ? 0 : 1] as CollectedAnswer).tokens.map(({ tokenId }) => tokenId);
-      },
-      onToken: (stream: ShadowStream, token: AlignToken): void => {
-        heard.push(token);
-        const { position, rows, nextRows } = token;
-        const begins = optimistic ? position + rows : position + 1;
-        if (optimistic ? rows === 0 : rows !== 0) return;
-        const passPosition = optimistic ? position + rows : position;
-        for (let next = begins; next < passPosition + nextRows; next++) draft(stream, token, next, passPosition);
-      },
-    };
+    return draftingScript({ optimistic, answer, guess, heard });
   }
 
   async function answersWith(
@@ -123,10 +106,25 @@ describe('drafts of a shadow that is scripted', () => {
     });
 
     it(`${when}, as many as pay`, async () => {
-      const answers = await answersWith({ optimistic, rows: 'auto' }, (_position, right) => right);
+      const heard: AlignToken[] = [];
+      const answers = await answersWith({ optimistic, rows: 'auto' }, (_position, right) => right, heard);
       assert.ok(answers.every(({ finished }) => finished.drafts !== null));
+      assert.ok(
+        heard.some(({ rows }) => rows > 1),
+        'a pass had drafts',
+      );
     });
   }
+
+  it('are not to be had where shadow does not get every token: main says so, and runs a position a pass', async () => {
+    const main = { drafting: { rows: 4 }, align: { tokenPeriod: 2 } };
+    cluster = await TestCluster.start({ workers: WORKERS, main });
+    assert.equal(cluster.log.matching('no drafts').length, 1);
+    const heard: AlignToken[] = [];
+    shadow = await joinScriptedShadow(cluster, WORKERS, { onToken: (_stream, token) => void heard.push(token) });
+    assertSameAnswer(await cluster.ask(REQUESTS[0] as GenerateRequest), expected[0] as CollectedAnswer);
+    assert.ok(heard.length > 0 && heard.every(({ rows }) => rows === 1));
+  });
 
   it('never come: main waits a little, then no more', async () => {
     cluster = await TestCluster.start({ workers: WORKERS, main: { drafting: { optimistic: false, rows: 4 } } });
@@ -135,44 +133,54 @@ describe('drafts of a shadow that is scripted', () => {
     const answer = await cluster.ask(REQUESTS[0] as GenerateRequest);
     assertSameAnswer(answer, expected[0] as CollectedAnswer);
     assert.deepEqual(answer.finished.drafts, { proposed: 0, accepted: 0 });
-    assert.equal(heard.filter(({ rows }) => rows === 0).length, 2);
+    assert.equal(waitsIn(heard), MAX_SILENT_WAITS);
   });
 
-  it('come out of order, twice, of other branches and passes: the answer is as without them', async () => {
-    cluster = await TestCluster.start({ workers: WORKERS, main: { drafting: { optimistic: true, rows: 8 } } });
-    shadow = await joinScriptedShadow(cluster, WORKERS, {
-      onToken: (stream, { epoch, sequence, position, branch }) => {
-        const place = { epoch, sequence, runUs: 2 ** 32 - 1 };
-        for (const ahead of [9, 1, 3, 2, 2, 1_000_000]) {
-          for (const other of [branch + 1, branch, 0]) {
-            const draft = { ...place, position: position + ahead, tokenId: (ahead * 7) % 300, branch: other };
-            stream.send({ kind: 'draft', draft: { ...draft, passPosition: position + (ahead % 3) } });
+  for (const optimistic of [true, false]) {
+    const when = optimistic ? 'ahead of the token' : 'behind the token';
+    it(`come out of order, twice, of other branches and passes, ${when}: the answer is as without them`, async () => {
+      cluster = await TestCluster.start({ workers: WORKERS, main: { drafting: { optimistic, rows: 8 } } });
+      let heard: AlignToken[] = [];
+      shadow = await joinScriptedShadow(cluster, WORKERS, {
+        onToken: (stream, token) => {
+          heard.push(token);
+          const { epoch, sequence, position, branch } = token;
+          const place = { epoch, sequence, runUs: 2 ** 32 - 1 };
+          for (const ahead of [9, 1, 3, 2, 2, 1_000_000]) {
+            for (const other of [branch + 1, branch, 0]) {
+              const draft = { ...place, position: position + ahead, tokenId: (ahead * 7) % 300, branch: other };
+              stream.send({ kind: 'draft', draft: { ...draft, passPosition: position + (ahead % 3) } });
+            }
           }
-        }
-        stream.send({
-          kind: 'prediction',
-          prediction: { epoch, sequence, position: position + 2, layer: 0, experts: [], workers: [], restart: true },
-        });
-        stream.send({
-          kind: 'prediction',
-          prediction: {
-            epoch,
-            sequence,
-            position: position + 1,
-            layer: 1,
-            experts: [1, 2],
-            workers: [0, 99],
-            restart: false,
-          },
-        });
-        stream.send({
-          kind: 'draft',
-          draft: { ...place, sequence: 4711, position, tokenId: 1, branch, passPosition: 0 },
-        });
-      },
+          stream.send({
+            kind: 'prediction',
+            prediction: { epoch, sequence, position: position + 2, layer: 0, experts: [], workers: [], restart: true },
+          });
+          stream.send({
+            kind: 'prediction',
+            prediction: {
+              epoch,
+              sequence,
+              position: position + 1,
+              layer: 1,
+              experts: [1, 2],
+              workers: [0, 99],
+              restart: false,
+            },
+          });
+          stream.send({
+            kind: 'draft',
+            draft: { ...place, sequence: 4711, position, tokenId: 1, branch, passPosition: 0 },
+          });
+        },
+      });
+      for (const [index, request] of REQUESTS.entries()) {
+        heard = [];
+        assertSameAnswer(await cluster.ask(request), expected[index] as CollectedAnswer);
+        assert.ok(heard.length >= TOKENS - 1);
+        const waits = waitsIn(heard);
+        assert.ok(waits <= (optimistic ? 0 : MAX_SILENT_WAITS + 1), `main waited ${waits} times`);
+      }
     });
-    for (const [index, request] of REQUESTS.entries()) {
-      assertSameAnswer(await cluster.ask(request), expected[index] as CollectedAnswer);
-    }
-  });
+  }
 });

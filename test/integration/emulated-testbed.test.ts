@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { paperSetUp } from '../../bench/paper/set-up.js';
+import { paperSetUp, type SetUp } from '../../bench/paper/set-up.js';
 import { Testbed, type TestbedAnswer } from '../../bench/paper/testbed.js';
 import { testbedPrompts } from '../../bench/paper/testbed-prompts.js';
 import { packForServing } from '../../engine/loading/index.js';
@@ -12,6 +12,7 @@ import { loadTokenizer } from '../../shared/tokenizer/index.js';
 
 const TESTBED = join(packageRoot(), 'bench', 'profiles', 'rtx3090-testbed.yaml');
 const TOKENS = 4;
+const DRAFTED_TOKENS = 12;
 const LAYERS = 8;
 
 describe('an emulated testbed', function () {
@@ -21,14 +22,18 @@ describe('an emulated testbed', function () {
   let packPath = '';
   let prompt: number[] = [];
 
-  async function answer(profilePath: string | null): Promise<TestbedAnswer> {
+  async function answer(
+    profilePath: string | null,
+    changes: Partial<SetUp> = {},
+    tokens = TOKENS,
+  ): Promise<TestbedAnswer> {
     // The model that really runs has 8 layers; those are given the profiled one's times.
     const testbed = await Testbed.start(
-      { packPath, workers: 2, precision: 'int8', setUp: paperSetUp({}), profilePath },
+      { packPath, workers: 2, precision: 'int8', setUp: paperSetUp(changes), profilePath },
       signal,
     );
     try {
-      return await testbed.answer(prompt, TOKENS, signal);
+      return await testbed.answer(prompt, tokens, signal);
     } finally {
       await testbed.stop();
     }
@@ -62,6 +67,15 @@ describe('an emulated testbed', function () {
     for (const { deviceMemoryHighWaterBytes } of workers) {
       assert.equal(deviceMemoryHighWaterBytes, worker.slotBytes + worker.slotSharedBytes);
     }
+  });
+
+  it('says the same with drafts, optimistic departure, experts of 4 bits and all workers for each layer', async () => {
+    const widest = { optimistic: true, draftRows: 4, spread: 'all', expertStorage: 'fixed4' } as const;
+    const paper = await answer(null, {}, DRAFTED_TOKENS);
+    const drafted = await answer(TESTBED, widest, DRAFTED_TOKENS);
+    assert.deepEqual(drafted.tokenIds, paper.tokenIds);
+    assert.equal(paper.finished.drafts, null);
+    assert.ok((drafted.finished.drafts?.accepted ?? 0) > 0, 'drafts were used');
   });
 
   it('does not start where an expert exceeds the profiled memory', async () => {

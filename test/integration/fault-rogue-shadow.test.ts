@@ -82,6 +82,15 @@ describe('a shadow that does not behave', () => {
     });
   }
 
+  it('names experts where it starts again: it is dropped, and the answer is as without it', async () => {
+    await startRogue((stream, { epoch, sequence, position }) => {
+      const prediction = { epoch, sequence, position, layer: 0, experts: [1], workers: [], restart: true };
+      stream.send({ kind: 'prediction', prediction });
+    });
+    assertSameAnswer(await cluster.ask(REQUEST), expected);
+    await waitUntil('the loss is logged', () => cluster.log.matching('where it starts again').length > 0);
+  });
+
   it('drafts a token that the model has not: it is dropped, and the answer is as without it', async () => {
     await startRogue((stream, { epoch, sequence, position, branch }) => {
       const draft = { epoch, sequence, position: position + 1, tokenId: 300, branch, passPosition: position, runUs: 1 };

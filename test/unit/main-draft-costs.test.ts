@@ -4,6 +4,7 @@ import {
   FORGETTING_WINDOW,
   DraftCostMeter,
   PASS_WINDOW,
+  SHADOW_TOKEN_LIMIT_MS,
   type ClusterCosts,
 } from '../../main-node/decode/draft-costs.js';
 
@@ -76,5 +77,15 @@ describe('main: what drafts cost', () => {
     assert.equal(meter.rows(CLUSTER), 1);
     for (let pass = 0; pass < 4 * FORGETTING_WINDOW; pass++) meter.passed(1, 4, 40);
     assert.ok(meter.rows(CLUSTER) > 1);
+  });
+
+  it('believes no position of shadow that is longer than the limit, and forgets a shadow that is replaced', () => {
+    const meter = new DraftCostMeter();
+    meter.shadowRan(2 ** 32 - 1);
+    assert.equal(meter.shadowTokenMs, SHADOW_TOKEN_LIMIT_MS);
+    meter.shadowChanged();
+    assert.equal(meter.shadowTokenMs, 0);
+    meter.shadowRan(4000);
+    assert.equal(meter.shadowTokenMs, 4);
   });
 });

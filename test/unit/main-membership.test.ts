@@ -50,7 +50,12 @@ describe('main: the addresses that it knows', () => {
       transit: null,
       shape,
       roster,
-      shadowListener: { onPrediction: () => undefined, onDraft: () => undefined, onSequenceDropped: () => undefined },
+      shadowListener: {
+        onPrediction: () => undefined,
+        onDraft: () => undefined,
+        onSequenceDropped: () => undefined,
+        onLost: () => undefined,
+      },
       log: SILENT,
       now: () => nowMs,
       ...changes,

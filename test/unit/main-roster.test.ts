@@ -58,7 +58,12 @@ function shadow(
   address = `${id}:1`,
 ): { link: ShadowLink; stream: MemoryStream<ShadowRequest, ShadowReply> } {
   const stream = new MemoryStream<ShadowRequest, ShadowReply>();
-  const listener = { onPrediction: () => undefined, onDraft: () => undefined, onSequenceDropped: () => undefined };
+  const listener = {
+    onPrediction: () => undefined,
+    onDraft: () => undefined,
+    onSequenceDropped: () => undefined,
+    onLost: () => undefined,
+  };
   const link = new ShadowLink(
     identity(id),
     address,

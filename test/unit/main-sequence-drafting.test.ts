@@ -128,7 +128,7 @@ describe('main: verified drafts of a sequence', () => {
     await cancelled;
   });
 
-  it('stops waiting for a shadow that never drafts, until it does, and tries again after many passes', async () => {
+  it('stops waiting for a shadow that never drafts, tries once more when it does, and again after many passes', async () => {
     let nowMs = 0;
     const options = { rows: 4, optimistic: false, promptTokens: PROMPT_TOKENS, lastPosition: 100 };
     const drafting = new SequenceDrafting(
@@ -144,13 +144,88 @@ describe('main: verified drafts of a sequence', () => {
     assert.equal(drafting.rowsAt(10), 1);
     drafting.arrive(draft(11, 2));
     assert.equal(drafting.rowsAt(11), 4);
-    for (let wait = 0; wait < MAX_SILENT_WAITS; wait++) {
-      await drafting.wait(20, 4, () => true, new AbortController().signal);
-    }
+    await drafting.wait(20, 4, () => true, new AbortController().signal);
+    drafting.arrive(draft(21, 2, 21));
+    assert.equal(drafting.rowsAt(20), 1, 'a draft that no pass can use is believed once');
     for (let pass = 0; pass < PASSES_UNTIL_RETRY; pass++) {
       assert.equal(drafting.rowsAt(20 + pass), 1);
       drafting.passed({ position: 20 + pass, tokenIds: [1], logits: logitsOf([1]) });
     }
     assert.equal(drafting.rowsAt(60), 4);
+  });
+
+  it('counts only drafts that the waiting pass can use: others neither lengthen a wait nor make it heard', async () => {
+    let nowMs = 0;
+    const options = { rows: 4, optimistic: false, promptTokens: PROMPT_TOKENS, lastPosition: 100 };
+    const drafting = new SequenceDrafting(
+      options,
+      new DraftCostMeter(),
+      () => 4,
+      () => nowMs,
+    );
+    drafting.settle(10, 1);
+    let over = false;
+    const waiting = drafting.wait(10, 4, () => true, new AbortController().signal).then(() => (over = true));
+    for (; nowMs < DRAFT_SILENCE_LIMIT_MS; nowMs += DRAFT_SILENCE_LIMIT_MS / 4) drafting.arrive(draft(50, 2, 50));
+    drafting.shadowLost();
+    await waiting;
+    assert.ok(over);
+    for (let wait = 1; wait < MAX_SILENT_WAITS; wait++) {
+      assert.equal(drafting.rowsAt(10), 4);
+      const complete = drafting.wait(10, 4, () => true, new AbortController().signal);
+      drafting.arrive(draft(11, 2, 11));
+      await complete;
+    }
+    assert.equal(drafting.rowsAt(10), 1);
+  });
+
+  it('waits for the drafts behind one that came, and is silent no more', async () => {
+    let nowMs = 0;
+    const options = { rows: 3, optimistic: false, promptTokens: PROMPT_TOKENS, lastPosition: 100 };
+    const drafting = new SequenceDrafting(
+      options,
+      new DraftCostMeter(),
+      () => 3,
+      () => nowMs,
+    );
+    drafting.settle(10, 1);
+    for (let wait = 0; wait < 2 * MAX_SILENT_WAITS; wait++) {
+      const waiting = drafting.wait(10, 3, () => true, new AbortController().signal);
+      if (wait % MAX_SILENT_WAITS === 0) drafting.arrive(draft(11, 2));
+      else drafting.restart(11);
+      nowMs += DRAFT_SILENCE_LIMIT_MS;
+      drafting.shadowLost();
+      await waiting;
+      assert.equal(drafting.rowsAt(10), 3);
+    }
+  });
+
+  it('is woken where shadow is lost', async () => {
+    const drafting = draftingWith(3, false);
+    drafting.settle(10, 1);
+    let follows = true;
+    const waiting = drafting.wait(10, 3, () => follows, new AbortController().signal);
+    follows = false;
+    drafting.shadowLost();
+    const first = await Promise.race([waiting.then(() => 'woken'), new Promise((resolve) => setImmediate(resolve))]);
+    assert.equal(first, 'woken');
+  });
+
+  it('measures shadow by drafts that it takes, each position once', () => {
+    const meter = new DraftCostMeter();
+    const options = { rows: 4, optimistic: true, promptTokens: PROMPT_TOKENS, lastPosition: 100 };
+    const drafting = new SequenceDrafting(
+      options,
+      meter,
+      () => 4,
+      () => 0,
+    );
+    drafting.settle(10, 1);
+    drafting.arrive({ ...draft(11, 2, 10, 1), runUs: 9000 });
+    drafting.arrive({ ...draft(5, 2), runUs: 9000 });
+    assert.equal(meter.shadowTokenMs, 0);
+    drafting.arrive({ ...draft(11, 2), runUs: 3000 });
+    drafting.arrive({ ...draft(11, 2), runUs: 9000 });
+    assert.equal(meter.shadowTokenMs, 3);
   });
 });

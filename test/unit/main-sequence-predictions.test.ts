@@ -18,7 +18,8 @@ const predicted = (position: number, layer: number, experts: number[], epoch = 1
 });
 
 const NO_FEED = { dropped: () => undefined, isFedBy: () => true };
-const NO_DRAFTS = { arrive: () => undefined, restart: () => undefined };
+const NO_DRAFTS = { arrive: () => undefined, restart: () => undefined, shadowLost: () => undefined };
+const FED = { id: 's', alive: true, backlogBytes: 0, send: () => undefined };
 
 describe('main: predictions of a sequence', () => {
   it('are handed out at their layer and counted per OD-MoE equations 2 and 3', () => {
@@ -141,7 +142,7 @@ describe('main: the prediction router', () => {
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
     router.open(7, { predictions, feed: NO_FEED, drafts: NO_DRAFTS });
     predictions.decide(10, 0, [1, 2]);
-    router.arrive(predicted(10, 0, [2, 3]));
+    router.arrive(predicted(10, 0, [2, 3]), FED);
     const told = assignPredictedExperts(placement, 0, [2, 3]);
     assert.deepEqual(new Map(releases.map(([id, release]) => [release.experts[0], id])), told);
     assert.deepEqual(
@@ -158,8 +159,8 @@ describe('main: the prediction router', () => {
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
     router.open(7, { predictions, feed: NO_FEED, drafts: NO_DRAFTS });
     predictions.decide(10, 0, [1, 2]);
-    router.arrive(predicted(10, 0, [2, 3], 0));
-    router.arrive(predicted(10, 1, [2, 3]));
+    router.arrive(predicted(10, 0, [2, 3], 0), FED);
+    router.arrive(predicted(10, 1, [2, 3]), FED);
     assert.deepEqual(releases, []);
   });
 
@@ -168,8 +169,8 @@ describe('main: the prediction router', () => {
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
     router.open(7, { predictions, feed: NO_FEED, drafts: NO_DRAFTS });
     predictions.decide(10, 0, [1, 2]);
-    router.arrive({ ...predicted(10, 0, [2, 3]), workers: [3, 1] });
-    router.arrive({ ...predicted(10, 0, [2, 3]), workers: [3, 4] });
+    router.arrive({ ...predicted(10, 0, [2, 3]), workers: [3, 1] }, FED);
+    router.arrive({ ...predicted(10, 0, [2, 3]), workers: [3, 4] }, FED);
     assert.deepEqual(
       releases.map(([id, { experts }]) => [id, experts]),
       [
@@ -179,24 +180,46 @@ describe('main: the prediction router', () => {
     );
   });
 
-  it('brings a restart to predictions and drafts, and drafts only from the shadow that is fed', () => {
+  it('takes drafts, predictions and restarts only from the shadow that is fed; what another has told workers is released', () => {
     const { router, releases } = routerWithReleases();
     const heard: string[] = [];
-    const fed = { id: 's', alive: true, backlogBytes: 0, send: () => undefined };
+    const other = { ...FED };
     router.open(7, {
-      predictions: { arrive: () => 'kept', restart: (position) => void heard.push(`predictions ${position}`) },
-      feed: { dropped: () => undefined, isFedBy: (shadow) => shadow === fed },
+      predictions: {
+        arrive: ({ layer }) => {
+          heard.push(`layer ${layer}`);
+          return 'kept';
+        },
+        restart: (position) => void heard.push(`predictions ${position}`),
+      },
+      feed: { dropped: () => void heard.push('dropped'), isFedBy: (shadow) => shadow === FED },
       drafts: {
         arrive: ({ tokenId }) => void heard.push(`draft ${tokenId}`),
         restart: (position) => void heard.push(`drafts ${position}`),
+        shadowLost: () => void heard.push('woken'),
       },
     });
     const draft = { epoch: 1, sequence: 7, position: 11, tokenId: 5, branch: 0, passPosition: 10, runUs: 1 };
-    router.arrive({ ...predicted(10, 0, []), restart: true });
-    router.draft(draft, { ...fed });
-    router.draft(draft, fed);
-    assert.deepEqual(heard, ['predictions 10', 'drafts 10', 'draft 5']);
-    assert.deepEqual(releases, []);
+    const restart = { ...predicted(10, 0, []), restart: true };
+    router.arrive(restart, other);
+    router.draft(draft, other);
+    router.dropped(7, other);
+    router.lost(other);
+    assert.deepEqual([heard, releases], [[], []]);
+    router.arrive({ ...predicted(10, 1, [2, 3]), workers: [3, 1] }, other);
+    assert.deepEqual(
+      releases.map(([id, { experts }]) => [id, experts]),
+      [
+        ['d', [2]],
+        ['b', [3]],
+      ],
+    );
+    router.arrive(predicted(10, 1, [2, 3]), FED);
+    router.arrive(restart, FED);
+    router.draft(draft, FED);
+    router.lost(FED);
+    assert.deepEqual(heard, ['layer 1', 'predictions 10', 'drafts 10', 'draft 5', 'dropped', 'woken']);
+    assert.equal(releases.length, 2);
   });
 
   it('tells every worker when a sequence has ended', () => {

@@ -28,7 +28,7 @@ const IDENTITY: NodeIdentity = {
 };
 
 const SAMPLING = { temperature: 1, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1.1, seed: 77 };
-const NO_DRAFTS = { arrive: () => undefined, restart: () => undefined };
+const NO_DRAFTS = { arrive: () => undefined, restart: () => undefined, shadowLost: () => undefined };
 
 const tokenAt = (position: number, tokenId: number): FedToken => ({
   position,
@@ -237,12 +237,17 @@ describe('main: what shadow is fed', () => {
     assert.equal(shadow.sent.length, sent);
   });
 
-  it('hears of it when shadow says that it has dropped the sequence', () => {
+  it('hears of it when shadow says that it has dropped the sequence, or is lost, and a pass that waits is woken', () => {
     const router = new PredictionRouter({ placement: null, worker: () => null });
     const listener = {
       onPrediction: () => undefined,
       onDraft: () => undefined,
-      onSequenceDropped: (sequence: number, by: ShadowLink) => router.dropped(sequence, by),
+      onSequenceDropped: (sequence: number, by: ShadowLink) => {
+        router.dropped(sequence, by);
+      },
+      onLost: (by: ShadowLink) => {
+        router.lost(by);
+      },
     };
     const stream = new MemoryStream<ShadowRequest, ShadowReply>();
     const link = new ShadowLink(
@@ -254,7 +259,9 @@ describe('main: what shadow is fed', () => {
       SILENT,
     );
     const feed = feedFor({ current: link }, 1, 1);
-    router.open(9, { predictions: { arrive: () => 'ignored', restart: () => undefined }, feed, drafts: NO_DRAFTS });
+    let woken = 0;
+    const drafts = { ...NO_DRAFTS, shadowLost: () => void (woken += 1) };
+    router.open(9, { predictions: { arrive: () => 'ignored', restart: () => undefined }, feed, drafts });
     feed.followShadow(PROMPT, 0);
     for (const [code, requestId, fed] of [
       ['QUEUE_FULL', 8, true],
@@ -263,6 +270,11 @@ describe('main: what shadow is fed', () => {
     ] as const) {
       link.receive({ kind: 'error', error: { code, message: '', requestId, epoch: 3 } });
       assert.equal(feed.fed, fed, `${code} of ${requestId}`);
+      assert.equal(woken, fed ? 0 : 1);
     }
+    feed.followShadow(PROMPT, 0);
+    link.streamClosed();
+    assert.equal(woken, 2);
+    assert.equal(feed.isFedBy(link), false);
   });
 });

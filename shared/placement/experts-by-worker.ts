@@ -1,0 +1,13 @@
+/** worker id -> its experts, both in the assignment's order; `alsoWithout`: workers that come first, with none where they have none. */
+export function expertsByWorker(
+  assignment: Iterable<readonly [expert: number, workerId: string]>,
+  alsoWithout: readonly string[] = [],
+): Map<string, number[]> {
+  const byWorker = new Map<string, number[]>(alsoWithout.map((id) => [id, []]));
+  for (const [expert, workerId] of assignment) {
+    const experts = byWorker.get(workerId);
+    if (experts === undefined) byWorker.set(workerId, [expert]);
+    else experts.push(expert);
+  }
+  return byWorker;
+}

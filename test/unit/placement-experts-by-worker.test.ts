@@ -1,0 +1,30 @@
+import assert from 'node:assert/strict';
+import { expertsByWorker } from '../../shared/placement/index.js';
+
+describe('placement: experts by worker', () => {
+  it('keeps the order of the assignment, of workers and of the experts of each', () => {
+    const assignment = new Map([
+      [5, 'b'],
+      [1, 'a'],
+      [3, 'b'],
+    ]);
+    assert.deepEqual(
+      [...expertsByWorker(assignment)],
+      [
+        ['b', [5, 3]],
+        ['a', [1]],
+      ],
+    );
+    assert.deepEqual([...expertsByWorker([])], []);
+  });
+
+  it('names those that have none where they are asked for', () => {
+    assert.deepEqual(
+      [...expertsByWorker([[2, 'c']], ['a', 'c'])],
+      [
+        ['a', []],
+        ['c', [2]],
+      ],
+    );
+  });
+});
