@@ -8,6 +8,8 @@ interface DraftWaiting {
   position: number;
   rows: number;
   begunMs: number;
+  /** Most drafts that the pass could use so far, and when these became more. */
+  mostUsable: number;
   heardMs: number;
   begin: () => void;
 }
@@ -17,6 +19,7 @@ export class SimulatedDrafting extends SequenceDrafting {
   #waiting: DraftWaiting | null = null;
   #nextPosition: number;
   #silentWaits = 0;
+  #triedAnew = false;
   #passesUnwaited = 0;
 
   constructor(
@@ -32,9 +35,10 @@ export class SimulatedDrafting extends SequenceDrafting {
   override arrive(draft: DraftToken): void {
     super.arrive(draft);
     if (draft.branch !== this.branch || draft.position < this.#nextPosition) return;
-    this.#silentWaits = 0;
-    if (this.#waiting !== null) this.#waiting.heardMs = this.clock.nowMs;
-    this.#goOn();
+    if (this.#waiting !== null) return this.#goOn();
+    if (this.#silentWaits < MAX_SILENT_WAITS || this.#triedAnew) return;
+    this.#triedAnew = true;
+    this.#silentWaits = MAX_SILENT_WAITS - 1;
   }
 
   override settle(position: number, tokenId: number): Float32Array | null {
@@ -58,7 +62,8 @@ export class SimulatedDrafting extends SequenceDrafting {
   /** `begin`: the drafts of a pass at `position` are there, or are not to be expected. */
   waitThen(position: number, rows: number, begin: () => void): void {
     const { nowMs } = this.clock;
-    this.#waiting = { position, rows, begunMs: nowMs, heardMs: nowMs, begin };
+    const mostUsable = this.following(position, rows).tokenIds.length;
+    this.#waiting = { position, rows, begunMs: nowMs, mostUsable, heardMs: nowMs, begin };
     this.#goOn();
   }
 
@@ -67,6 +72,10 @@ export class SimulatedDrafting extends SequenceDrafting {
     if (waiting === null) return;
     const { nowMs } = this.clock;
     const { tokenIds, complete } = this.following(waiting.position, waiting.rows);
+    if (tokenIds.length > waiting.mostUsable) {
+      waiting.mostUsable = tokenIds.length;
+      waiting.heardMs = nowMs;
+    }
     const limitMs = draftWaitMs({
       ...{ wantedRows: waiting.rows, readyRows: tokenIds.length + 1, complete, shadowFollows: true },
       shadowTokenMs: this.costs.shadowTokenMs,
@@ -79,7 +88,12 @@ export class SimulatedDrafting extends SequenceDrafting {
       return;
     }
     this.#waiting = null;
-    if (!complete && tokenIds.length === 0) this.#silentWaits += 1;
+    if (tokenIds.length > 0) {
+      this.#silentWaits = 0;
+      this.#triedAnew = false;
+    } else {
+      this.#silentWaits += 1;
+    }
     waiting.begin();
   }
 }

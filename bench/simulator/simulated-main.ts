@@ -2,14 +2,13 @@ import { FirstLayerAhead } from '../../main-node/decode/first-layer-ahead.js';
 import { PredictionRouter } from '../../main-node/decode/prediction-router.js';
 import { RandomPrefetch } from '../../main-node/decode/random-prefetch.js';
 import { SequencePredictions } from '../../main-node/decode/sequence-predictions.js';
-import type { ShadowFeed } from '../../main-node/decode/shadow-feed.js';
-import type { DraftToken, Prediction } from '../../shared/rpc/messages.js';
+import type { FedShadow, ShadowFeed } from '../../main-node/decode/shadow-feed.js';
 import { DecodePass, type PassHelpers } from './decode-pass.js';
 import type { SimulatedCluster } from './simulated-cluster.js';
 import { SimulatedDrafting } from './simulated-drafting.js';
-import { createSimulatedFeed } from './simulated-feed.js';
+import { createSimulatedFeed, linkToShadow } from './simulated-feed.js';
 import { SimulatedPrefill } from './simulated-prefill.js';
-import { RIGHT_TOKEN, SimulatedShadow } from './simulated-shadow.js';
+import { RIGHT_TOKEN, SimulatedShadow, type ShadowedSequence } from './simulated-shadow.js';
 
 /** Nobody samples from the logits of a simulated pass. */
 const NO_LOGITS = new Float32Array(0);
@@ -55,8 +54,8 @@ export class SimulatedMain {
     this.#drafting = new SimulatedDrafting(options, draftCosts, () => cluster.rowsThatPay(), clock);
     this.#router = new PredictionRouter(cluster);
     const start = { sequence, prompt, promptTokens, maxPositions: promptTokens + tokens };
-    const shadow = source === 'sep' ? new SimulatedShadow(cluster, start, this.#listener()) : null;
-    this.#feed = createSimulatedFeed(cluster, shadow, start);
+    const fed = source === 'sep' ? this.#createShadow(start) : null;
+    this.#feed = createSimulatedFeed(cluster, fed, start);
     const predictions = new SequencePredictions(promptTokens, trace.layers);
     this.#helpers = {
       ...{ predictions, feed: this.#feed },
@@ -79,11 +78,13 @@ export class SimulatedMain {
     });
   }
 
-  #listener(): { predicted: (prediction: Prediction) => void; drafted: (draft: DraftToken) => void } {
-    return {
-      predicted: (prediction) => this.#router.arrive(prediction),
-      drafted: (draft) => this.#drafting.arrive(draft),
-    };
+  #createShadow(start: ShadowedSequence): FedShadow {
+    const shadow: SimulatedShadow = new SimulatedShadow(this.cluster, start, {
+      predicted: (prediction) => this.#router.arrive(prediction, link),
+      drafted: (draft) => this.#router.draft(draft, link),
+    });
+    const link = linkToShadow(this.cluster, shadow);
+    return link;
   }
 
   /** Tokens are sampled from `sampled` on, as long as the last pass has their logits; then the next pass begins. */
