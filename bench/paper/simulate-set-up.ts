@@ -1,6 +1,6 @@
 import { loadDeviceProfile } from '../../shared/emulation/index.js';
 import { cachedTokenMs, clusterTimes, simulateCluster } from '../simulator/simulate-cluster.js';
-import { PAPER_SET_UP as SIMULATED_SET_UP, type ClusterSetUp } from '../simulator/simulation-setting.js';
+import { DEFAULT_SET_UP as SIMULATED_SET_UP, type ClusterSetUp } from '../simulator/simulation-setting.js';
 import { RecordedTrace, type TraceDocument } from '../simulator/trace-file.js';
 import { recordTraceDocument } from '../trace/record-trace.js';
 import type { SetUp, ShadowPrecision } from './set-up.js';

@@ -139,7 +139,7 @@ function candidateLines({ plain, grouped, best }: SearchOutcome, cachedTokensPer
   const titles = ['set-up', 'group', 'spread', 'align', 'drafts', 'TTFT', 'TPOT', 'tokens/s', 'of cached'];
   return tableLines(
     titles.map((title, index) => ({ title, align: index < 5 ? ('left' as const) : ('right' as const) })),
-    [row("the paper's", plain), row('best without drafts', grouped), row('best', best)],
+    [row('defaults', plain), row('best without drafts', grouped), row('best', best)],
   );
 }
 

@@ -1,4 +1,5 @@
-import { PAPER_SET_UP, type ClusterSetUp } from '../simulator/simulation-setting.js';
+import { spreadForDrafts, usableDraftRows } from '../../shared/drafting/index.js';
+import { DEFAULT_SET_UP, type ClusterSetUp } from '../simulator/simulation-setting.js';
 import type { SimulationResult } from '../simulator/simulate-cluster.js';
 
 /** In iterations; 0: never. */
@@ -21,7 +22,7 @@ export interface SearchOptions {
 }
 
 export interface SearchOutcome {
-  /** The paper's set-up with these workers. */
+  /** The daemons' defaults with these workers. */
   plain: Candidate;
   /** Of the paper's mechanisms alone: its grouping and its periods chosen. */
   grouped: Candidate;
@@ -51,7 +52,7 @@ export function searchSetUps(options: SearchOptions): SearchOutcome {
     setUps.map(measured).reduce((best, next) => (tokensPerS(next) > tokensPerS(best) ? next : best));
   const { workers, slots } = options;
   const [firstPeriods = { token: 1, keyValue: 1 }] = options.periods;
-  const plain = measured(withPeriods({ ...PAPER_SET_UP, workers, slots }, firstPeriods));
+  const plain = measured(withPeriods({ ...DEFAULT_SET_UP, workers, slots }, firstPeriods));
   const bySize = bestOf(groupings(plain.setUp, options));
   const grouped = bestOf(options.periods.map((periods) => withPeriods(bySize.setUp, periods)));
   const drafting = bestOf([grouped.setUp, ...draftings(bySize.setUp)]);
@@ -72,15 +73,20 @@ function groupings(setUp: ClusterSetUp, { workers, expertsPerToken }: SearchOpti
   return [setUp, ...sizes.map((groupSize) => ({ ...setUp, placement: { ...setUp.placement, groupSize } }))];
 }
 
+/** What the daemons would do as it is said: no drafts that shadow cannot make, and drafts for experts given to all workers. */
 function draftings(setUp: ClusterSetUp): ClusterSetUp[] {
+  const { prediction, align } = setUp;
+  const usable = DRAFT_ROWS.filter((rows) => usableDraftRows(rows, prediction.source, align.tokenPeriod) === rows);
   const spreads = ['group', 'all'] as const;
   return spreads.flatMap((spread) =>
     [false, true].flatMap((optimistic) =>
-      DRAFT_ROWS.map((rows) => ({
-        ...setUp,
-        drafting: { optimistic, rows },
-        placement: { ...setUp.placement, spread },
-      })),
+      usable
+        .filter((rows) => spreadForDrafts(rows, spread) === spread)
+        .map((rows) => ({
+          ...setUp,
+          drafting: { optimistic, rows },
+          placement: { ...setUp.placement, spread },
+        })),
     ),
   );
 }

@@ -7,7 +7,7 @@ import { MAX_DRAFT_ROWS } from '../../shared/drafting/index.js';
 import type { DeviceProfile } from '../../shared/emulation/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { ClusterTrace } from '../simulator/cluster-trace.js';
-import { PAPER_SET_UP, type ClusterSetUp } from '../simulator/simulation-setting.js';
+import { DEFAULT_SET_UP, type ClusterSetUp } from '../simulator/simulation-setting.js';
 import { SyntheticTrace } from '../simulator/synthetic-trace.js';
 import { readTrace, RecordedTrace } from '../simulator/trace-file.js';
 
@@ -74,7 +74,7 @@ export function addTraceFlags(command: Command, workers: number, tokens: number)
 
 export function addSetUpFlags(command: Command): Command {
   const period = wholeNumberFlag(0, MOST_PERIOD);
-  const { prefillRows, miniBatchRows } = PAPER_SET_UP;
+  const { prefillRows, miniBatchRows } = DEFAULT_SET_UP;
   return command
     .option('--align-token <n>', 'iterations from one aligned token to the next, 0: never', period, 1)
     .option('--align-kv <n>', 'the same for keys and values', period, 1)
@@ -96,7 +96,8 @@ export function addSetUpFlags(command: Command): Command {
 
 /** Throws USAGE for a set-up that contradicts itself, as the daemons' configuration does. */
 export function setUpOf(flags: SimulateFlags): ClusterSetUp {
-  if (flags.prediction !== 'sep' && (flags.optimistic || flags.draftRows !== 1)) {
+  const wantsDrafts = flags.optimistic || (flags.draftRows !== 'auto' && flags.draftRows > 1);
+  if (flags.prediction !== 'sep' && wantsDrafts) {
     throw new OdmoeError('USAGE', `--prediction ${flags.prediction}: without a shadow there are no drafts to run`);
   }
   return {

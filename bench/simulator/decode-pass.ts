@@ -3,9 +3,9 @@ import { operatorMs } from '../../shared/emulation/device-profile.js';
 import { activatedExperts } from '../../main-node/decode/activated-experts.js';
 import type { FirstLayerAhead } from '../../main-node/decode/first-layer-ahead.js';
 import type { RandomPrefetch } from '../../main-node/decode/random-prefetch.js';
+import type { SequencePredictions } from '../../main-node/decode/sequence-predictions.js';
 import { toldByPrediction } from '../../main-node/decode/told-by-prediction.js';
 import { matchExperts } from '../../shared/placement/index.js';
-import type { Prediction } from '../../shared/rpc/messages.js';
 import { MAIN, type SimulatedCluster } from './simulated-cluster.js';
 
 export interface DecodePassSetting {
@@ -19,17 +19,12 @@ export interface DecodePassSetting {
 
 /** What main keeps of its sequence from pass to pass. */
 export interface PassHelpers {
-  /** By position and layer (predictionKey). */
-  predictions: ReadonlyMap<string, Prediction>;
+  predictions: SequencePredictions;
   feed: ShadowFeed;
   /** Null where layer 0 is not loaded ahead. */
   firstLayer: FirstLayerAhead | null;
   /** Null where experts are not loaded on chance. */
   random: RandomPrefetch | null;
-}
-
-export function predictionKey(position: number, layer: number): string {
-  return `${position} ${layer}`;
 }
 
 /** One pass of main over a few positions: layer by layer, attention and gate here, experts at the workers, as the daemon does. */
@@ -80,7 +75,8 @@ export class DecodePass {
     const { placement, setUp } = this.cluster;
     const { sequence, position } = this.setting;
     const activated = activatedExperts(this.#choices(layer), placement.expertsPerToken);
-    const match = matchExperts(placement, layer, this.#told(layer), [...activated.keys()], setUp.placement.spread);
+    const told = this.#told(layer, [...activated.keys()]);
+    const match = matchExperts(placement, layer, told, [...activated.keys()], setUp.placement.spread);
     const finished = this.#collector(layer, match.assignments.length, onDone);
     for (const { expert, workerId, predicted } of match.assignments) {
       if (!predicted) this.cluster.recorder.missed += 1;
@@ -91,7 +87,7 @@ export class DecodePass {
     for (const { workerId, experts } of match.releases) {
       this.cluster.release(workerId, { sequence, position, layer, experts });
     }
-    this.helpers.firstLayer?.afterGate(position, this.#upcoming(layer));
+    this.helpers.firstLayer?.afterGate(position, this.helpers.predictions.upcoming(position, layer));
   }
 
   /** What to call with each result; the last one ends the layer. */
@@ -125,25 +121,12 @@ export class DecodePass {
     return choices;
   }
 
-  /** Who was told to load what of this layer; null: nobody anything, as far as main knows. */
-  #told(layer: number): ReadonlyMap<number, string> | null {
+  /** The gate has decided. Who was told to load what of this layer; null: nobody anything, as far as main knows. */
+  #told(layer: number, activated: readonly number[]): ReadonlyMap<number, string> | null {
     const { placement } = this.cluster;
     const { position } = this.setting;
-    const prediction = this.helpers.predictions.get(predictionKey(position, layer)) ?? null;
-    const told = toldByPrediction(placement, prediction);
-    return layer > 0 || this.helpers.firstLayer === null
-      ? told
-      : this.helpers.firstLayer.merge(placement, position, told);
-  }
-
-  /** The predictions for all layers behind this one; null where one has not come. */
-  #upcoming(layer: number): Prediction[] | null {
-    const upcoming: Prediction[] = [];
-    for (let next = layer + 1; next < this.cluster.trace.layers; next += 1) {
-      const prediction = this.helpers.predictions.get(predictionKey(this.setting.position, next));
-      if (prediction === undefined) return null;
-      upcoming.push(prediction);
-    }
-    return upcoming;
+    const { predictions, firstLayer } = this.helpers;
+    const told = toldByPrediction(placement, predictions.decide(position, layer, activated));
+    return layer > 0 || firstLayer === null ? told : firstLayer.merge(placement, position, told);
   }
 }

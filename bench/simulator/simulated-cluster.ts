@@ -1,6 +1,8 @@
+import { DraftCostMeter } from '../../main-node/decode/draft-costs.js';
 import { planPlacement } from '../../shared/placement/index.js';
-import { spreadForDrafts } from '../../shared/drafting/index.js';
+import { spreadForDrafts, usableDraftRows } from '../../shared/drafting/index.js';
 import type { Placement, Prediction, Release } from '../../shared/rpc/messages.js';
+import { PredictionDealer } from '../../shadow-node/rpc/prediction-dealer.js';
 import type { PredictedExperts } from '../../worker-node/loader/slot-events.js';
 import type { ClusterTrace } from './cluster-trace.js';
 import { SimulatedNetwork } from './simulated-network.js';
@@ -35,7 +37,12 @@ export class SimulatedCluster {
   readonly placement: Placement;
   readonly network: SimulatedNetwork;
   readonly workers = new Map<string, SimulatedWorker>();
+  /** As asked, with what of it the daemons would use. */
   readonly setUp: ClusterSetUp;
+  /** Main's, over all prompts. */
+  readonly draftCosts = new DraftCostMeter();
+  /** Shadow's, over all prompts. */
+  readonly dealer: PredictionDealer;
 
   constructor(
     asked: ClusterSetUp,
@@ -44,8 +51,10 @@ export class SimulatedCluster {
     readonly clock: VirtualClock,
     readonly recorder: TimingRecorder,
   ) {
-    const spread = spreadForDrafts(asked.drafting.rows, asked.placement.spread);
-    const setUp = { ...asked, placement: { ...asked.placement, spread } };
+    const rows = usableDraftRows(asked.drafting.rows, asked.prediction.source, asked.align.tokenPeriod);
+    const spread = spreadForDrafts(rows, asked.placement.spread);
+    const drafting = { ...asked.drafting, rows };
+    const setUp = { ...asked, drafting, placement: { ...asked.placement, spread } };
     this.setUp = setUp;
     const ids = workerIds(setUp.workers);
     this.placement = planPlacement({
@@ -56,6 +65,7 @@ export class SimulatedCluster {
       expertsPerToken: trace.expertsPerToken,
       groupSize: setUp.placement.groupSize,
     });
+    this.dealer = new PredictionDealer(this.placement);
     this.network = new SimulatedNetwork(times.network, clock, recorder);
     for (const [index, id] of ids.entries()) {
       const device = times.workers?.[index] ?? times.worker;
@@ -66,6 +76,24 @@ export class SimulatedCluster {
   /** Main's passes may have drafts in them. */
   get drafts(): boolean {
     return this.setUp.drafting.rows !== 1 || this.setUp.drafting.optimistic;
+  }
+
+  /** Workers load the next token's first layer ahead (main-node/main.ts). */
+  get loadsFirstLayerAhead(): boolean {
+    const { prediction, placement, drafting } = this.setUp;
+    return prediction.source === 'sep' && placement.spread === 'all' && !drafting.optimistic && drafting.rows === 1;
+  }
+
+  /** Positions that a pass should have where they are chosen by what they cost. */
+  rowsThatPay(): number {
+    const { setUp, times, trace, placement, workers } = this;
+    const loads = times.workers ?? [times.worker];
+    return this.draftCosts.rows({
+      loadMs: loads.reduce((sum, { loadMs }) => sum + loadMs, 0) / loads.length,
+      ...{ optimistic: setUp.drafting.optimistic, workers: workers.size, slots: setUp.slots },
+      layerWorkers: setUp.placement.spread === 'all' ? workers.size : workers.size / placement.groups.length,
+      ...{ layers: trace.layers, experts: trace.experts, expertsPerToken: trace.expertsPerToken },
+    });
   }
 
   get hiddenRowBytes(): number {

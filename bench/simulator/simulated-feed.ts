@@ -6,14 +6,13 @@ import type { SimulatedShadow } from './simulated-shadow.js';
 
 const NO_BYTES = { keys: new Uint8Array(0), values: new Uint8Array(0) };
 
-/** The daemon's feed of shadow for one sequence; its messages go over the simulated network. `shadow` null: it feeds nobody. */
+/** The daemon's feed of shadow for one sequence. `fed`: null where it feeds nobody. */
 export function createSimulatedFeed(
   cluster: SimulatedCluster,
-  shadow: SimulatedShadow | null,
+  fed: FedShadow | null,
   { sequence, promptTokens, maxPositions }: { sequence: number; promptTokens: number; maxPositions: number },
 ): ShadowFeed {
   const { setUp, times, trace, placement } = cluster;
-  const fed = shadow === null ? null : linkTo(cluster, shadow);
   const options = {
     ...{ sequence, promptTokens, maxPositions, layers: trace.layers, align: setUp.align },
     ...{ optimistic: setUp.drafting.optimistic, spread: setUp.placement.spread === 'all' },
@@ -28,7 +27,8 @@ export function createSimulatedFeed(
   );
 }
 
-function linkTo(cluster: SimulatedCluster, shadow: SimulatedShadow): FedShadow {
+/** Main's link to shadow, over the simulated network. */
+export function linkToShadow(cluster: SimulatedCluster, shadow: SimulatedShadow): FedShadow {
   return { id: SHADOW, alive: true, backlogBytes: 0, send: (request) => send(cluster, shadow, request) };
 }
 
@@ -36,6 +36,7 @@ function send(cluster: SimulatedCluster, shadow: SimulatedShadow, request: Shado
   const { network, times } = cluster;
   if (request.kind === 'begin') network.send(MAIN, SHADOW, 0, () => shadow.begin());
   if (request.kind === 'token') network.send(MAIN, SHADOW, 0, () => shadow.announce(request.token));
+  if (request.kind === 'end') network.send(MAIN, SHADOW, 0, () => shadow.end());
   if (request.kind !== 'kvRows') return;
   const { position, layer, rows } = request.kvRows;
   const subject = { position, layer, expert: -1 };

@@ -6,6 +6,7 @@ import {
   mustRestart,
   needsGuess,
   nextStep,
+  oldestPosition,
   outlookAfter,
   passOf,
   type AlignmentPeriods,
@@ -16,7 +17,6 @@ import {
 } from '../../shadow-node/predictor/alignment.js';
 import { PassPredictions, type PassPrediction } from '../../shadow-node/predictor/pass-predictions.js';
 import { SHADOW_PASS_ROWS } from '../../shadow-node/predictor/shadow-model.js';
-import { PredictionDealer } from '../../shadow-node/rpc/prediction-dealer.js';
 import { MAIN, SHADOW, type SimulatedCluster } from './simulated-cluster.js';
 
 /** A simulated token is right (main's) or wrong; no more is known of it. */
@@ -43,7 +43,6 @@ export interface ShadowListener {
 export class SimulatedShadow {
   readonly #mainTokens: number[];
   readonly #predictions: PassPredictions;
-  readonly #dealer: PredictionDealer;
   readonly #periods: AlignmentPeriods;
   /** By position, with those that run now. */
   readonly #ranTokens: number[] = [];
@@ -60,12 +59,11 @@ export class SimulatedShadow {
     private readonly start: ShadowedSequence,
     private readonly listener: ShadowListener,
   ) {
-    const { setUp, placement, trace } = cluster;
+    const { setUp, trace } = cluster;
     this.#mainTokens = new Array<number>(start.promptTokens).fill(RIGHT_TOKEN);
     this.#periods = { token: setUp.align.tokenPeriod, keyValue: setUp.align.keyValuePeriod };
     this.#outlook = firstOutlook(start.promptTokens);
     this.#predictions = new PassPredictions(trace.layers);
-    this.#dealer = new PredictionDealer(placement);
   }
 
   begin(): void {
@@ -75,6 +73,7 @@ export class SimulatedShadow {
   end(): void {
     this.#life += 1;
     this.#running = true;
+    this.cluster.dealer.forget(this.start.sequence, 0);
   }
 
   announce(announced: TokenAnnouncement): void {
@@ -93,7 +92,7 @@ export class SimulatedShadow {
   }
 
   #regroup(before: PassOutlook, announcedPosition: number): void {
-    this.#predictions.dropBelow(this.#outlook.begin);
+    this.#predictions.dropBelow(oldestPosition(this.#outlook));
     for (const news of this.#predictions.regroup(before, this.#outlook)) this.#tell(news);
     for (const [position, draft] of this.#drafts) {
       const passPosition = passOf(this.#outlook, position).begin;
@@ -110,7 +109,7 @@ export class SimulatedShadow {
     this.#predictions.dropFrom(position);
     for (const drafted of [...this.#drafts.keys()]) if (drafted >= position) this.#drafts.delete(drafted);
     const { sequence } = this.start;
-    this.#dealer.forget(sequence, position);
+    this.cluster.dealer.forget(sequence, position);
     const { network, workers, placement, recorder } = this.cluster;
     recorder.restarts += 1;
     for (const [id, worker] of workers) network.send(SHADOW, id, 0, () => worker.restart(sequence, position));
@@ -225,7 +224,7 @@ export class SimulatedShadow {
     const { position, layer, experts } = told;
     const late = position < this.#outlook.begin;
     const dealing = { spread: setUp.placement.spread === 'all', optimistic: setUp.drafting.optimistic };
-    const workers = late ? [] : this.#dealer.deal(sequence, dealing, told);
+    const workers = late ? [] : this.cluster.dealer.deal(sequence, dealing, told);
     const prediction = { epoch: placement.epoch, sequence, position, layer, experts, workers, restart: false };
     if (!late) this.#tellWorkers(prediction, told.again);
     network.send(SHADOW, MAIN, 0, () => this.listener.predicted(prediction));
@@ -249,7 +248,7 @@ export class SimulatedShadow {
     if (this.#ownToken === null || position < this.#mainTokens.length) return;
     const { sequence } = this.start;
     const passPosition = passOf(this.#outlook, position).begin;
-    const runUs = (1000 * (this.cluster.clock.nowMs - this.#beganMs)) / rows;
+    const runUs = Math.round((1000 * (this.cluster.clock.nowMs - this.#beganMs)) / rows);
     this.#draft({ epoch: 1, sequence, position, tokenId: this.#ownToken, branch, passPosition, runUs });
   }
 

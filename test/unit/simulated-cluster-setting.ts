@@ -1,6 +1,6 @@
 import type { EmulatedDevice } from '../../shared/emulation/device-profile.js';
 import type { ClusterTrace, TracePlace } from '../../bench/simulator/cluster-trace.js';
-import { PAPER_SET_UP, type ClusterSetUp, type ClusterTimes } from '../../bench/simulator/simulation-setting.js';
+import { DEFAULT_SET_UP, type ClusterSetUp, type ClusterTimes } from '../../bench/simulator/simulation-setting.js';
 
 /** Times that are easy to add up: a round trip of 2 ms and messages that take no time beside it. */
 export function plainTimes(loadMs: number, shadowLayerMs = 5): ClusterTimes {
@@ -55,5 +55,5 @@ export class FlatTrace implements ClusterTrace {
 }
 
 export function setUp(changes: Partial<ClusterSetUp>): ClusterSetUp {
-  return { ...PAPER_SET_UP, ...changes };
+  return { ...DEFAULT_SET_UP, ...changes };
 }

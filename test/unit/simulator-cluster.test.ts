@@ -1,9 +1,13 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
+import { DraftCostMeter } from '../../main-node/decode/draft-costs.js';
+import { DRAFT_SILENCE_LIMIT_MS } from '../../main-node/decode/draft-wait.js';
 import { loadTiming } from '../../bench/plan/io-bound.js';
 import { simulateCluster } from '../../bench/simulator/simulate-cluster.js';
+import { SimulatedDrafting } from '../../bench/simulator/simulated-drafting.js';
 import type { ClusterSetUp } from '../../bench/simulator/simulation-setting.js';
 import { SyntheticTrace } from '../../bench/simulator/synthetic-trace.js';
+import { VirtualClock } from '../../bench/simulator/virtual-clock.js';
 import { FlatTrace, plainTimes, setUp } from './simulated-cluster-setting.js';
 
 const LOAD_MS = 20;
@@ -111,6 +115,49 @@ describe('simulated cluster', () => {
     );
   });
 
+  it('comes to the end of every answer, whatever is asked for', () => {
+    const setUps = fc.record({
+      rows: fc.constantFrom(1, 2, 4, 'auto' as const),
+      optimistic: fc.boolean(),
+      spread: fc.constantFrom('group' as const, 'all' as const),
+      source: fc.constantFrom('sep' as const, 'random' as const, 'off' as const),
+      tokenPeriod: fc.constantFrom(0, 1, 2, 4),
+      keyValuePeriod: fc.constantFrom(0, 1, 3),
+      acceptance: fc.constantFrom(0, 0.5, 1),
+      shadowMs: fc.constantFrom(1, 20, 400),
+    });
+    fc.assert(
+      fc.property(setUps, ({ rows, optimistic, spread, source, tokenPeriod, keyValuePeriod, acceptance, shadowMs }) => {
+        const changes = {
+          ...{ drafting: { rows, optimistic }, prediction: { source } },
+          align: { tokenPeriod, keyValuePeriod, streamKeyValues: true },
+          placement: { groupSize: 'auto' as const, spread },
+        };
+        const trace = syntheticTrace({ recall: 0.8, seed: 1, acceptance, iterations: 16 });
+        const result = simulateCluster(plainTimes(LOAD_MS, shadowMs), setUp(changes), trace, 17);
+        assert.equal(result.answers[0]?.tokens, 17);
+        if (source !== 'sep' || tokenPeriod !== 1) assert.equal(result.acceptance, null);
+      }),
+      { numRuns: 120 },
+    );
+  });
+
+  it('waits for drafts that do not come as long as the daemon does, and then for a while no more', () => {
+    const clock = new VirtualClock();
+    const options = { rows: 4, optimistic: false, promptTokens: 1, lastPosition: 99 };
+    const drafting = new SimulatedDrafting(options, new DraftCostMeter(), () => 1, clock);
+    const begunMs: number[] = [];
+    for (const position of [1, 2]) {
+      assert.equal(drafting.rowsAt(position), 4);
+      drafting.waitThen(position, 4, () => begunMs.push(clock.nowMs));
+      clock.run();
+    }
+    assert.deepEqual(begunMs, [DRAFT_SILENCE_LIMIT_MS, 2 * DRAFT_SILENCE_LIMIT_MS]);
+    assert.equal(drafting.rowsAt(3), 1);
+    drafting.arrive({ epoch: 1, sequence: 1, position: 4, tokenId: 0, branch: 0, passPosition: 3, runUs: 1000 });
+    assert.equal(drafting.rowsAt(3), 4);
+  });
+
   it('gives the same result every time', () => {
     const changes = { drafting: { optimistic: true, rows: 'auto' as const } };
     const once = () =>
@@ -145,9 +192,9 @@ describe('simulated cluster', () => {
   });
 });
 
-function syntheticTrace({ recall, seed }: { recall: number; seed: number }): SyntheticTrace {
+function syntheticTrace(changes: { recall: number; seed: number; acceptance?: number; iterations?: number }) {
   return new SyntheticTrace({
-    ...{ layers: 4, experts: 8, expertsPerToken: 2, prompts: 1, promptTokens: 1, iterations: 6 },
-    ...{ recall, acceptance: 0.8, seed },
+    ...{ layers: 4, experts: 8, expertsPerToken: 2, prompts: 1, promptTokens: 1, iterations: 6, acceptance: 0.8 },
+    ...changes,
   });
 }
