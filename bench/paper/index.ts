@@ -68,8 +68,20 @@ export function registerBenchPaper(bench: Command): void {
         '\nExamples:\n  odmoe bench paper --only table2\n  odmoe bench paper --only past --prompts 1 --tokens 64 --json\n',
     )
     .action(async (flags: PaperFlags) => {
-      await withInterrupt((signal) => run(flags, signal));
+      await withInterrupt((signal) => runUnlessInterrupted(flags, signal));
     });
+}
+
+async function runUnlessInterrupted(flags: PaperFlags, signal: AbortSignal): Promise<void> {
+  try {
+    await run(flags, signal);
+  } catch (thrown) {
+    // Whichever call it was that noticed first.
+    if (!signal.aborted) throw thrown;
+    throw new OdmoeError('CANCELLED', 'interrupted: the daemons have been stopped; nothing measured so far is kept', {
+      cause: thrown,
+    });
+  }
 }
 
 async function run(flags: PaperFlags, signal: AbortSignal): Promise<void> {

@@ -21,6 +21,8 @@ const WORKERS = 8;
 const TOKENS = 32;
 
 interface PlanFlags extends TraceFlags {
+  /** --workers was given. */
+  workersGiven: boolean;
   box: WorkerBoxes[];
   model?: string;
   linkBandwidth?: number;
@@ -56,7 +58,9 @@ Examples:
   odmoe plan cluster --box 4:24GB:24GB --box 4:6GB:8GB --expert-storage fixed4 --round-trip 0.1
   odmoe plan cluster --model ~/Mixtral-8x7B --workers 16 --json`,
     )
-    .action(run);
+    .action((flags: Omit<PlanFlags, 'workersGiven'>, command: Command) =>
+      run({ ...flags, workersGiven: command.getOptionValueSource('workers') === 'cli' }),
+    );
 }
 
 async function run(flags: PlanFlags): Promise<void> {
@@ -66,6 +70,9 @@ async function run(flags: PlanFlags): Promise<void> {
     roundTripMs: flags.roundTrip ?? null,
   });
   const given = { linkBytesPerS: flags.linkBandwidth ?? null, memoryBytes: flags.memoryBudget ?? null };
+  if (flags.box.length > 0 && flags.workersGiven) {
+    throw new OdmoeError('USAGE', '--box says how many workers there are, and so does --workers: leave one out');
+  }
   const boxes = flags.box.length > 0 ? flags.box : [{ count: flags.workers, ...given }];
   const plan = planCluster(flags, profile, boxes);
   process.stdout.write(`${flags.json ? JSON.stringify(planJson(plan)) : planLines(plan).join('\n')}\n`);
@@ -147,8 +154,17 @@ function box(value: string, previous: WorkerBoxes[]): WorkerBoxes[] {
   }
   return [
     ...previous,
-    { count: number, linkBytesPerS: bytes(link), memoryBytes: memory === undefined ? null : bytes(memory) },
+    { count: number, linkBytesPerS: bandwidth(link), memoryBytes: memory === undefined ? null : bytes(memory) },
   ];
+}
+
+/** Of a link: below this a unit has been forgotten. */
+const SLOWEST_LINK_BYTES_PER_S = 1e6;
+
+function bandwidth(value: string): number {
+  const bytesPerS = bytes(value);
+  if (bytesPerS >= SLOWEST_LINK_BYTES_PER_S) return bytesPerS;
+  throw new InvalidArgumentError(`${value} is less than 1 MB a second: give a unit, as 12GB.`);
 }
 
 function bytes(value: string): number {

@@ -5,6 +5,7 @@ import { InvalidArgumentError, type Command } from 'commander';
 import { parseNumber, parseWhole } from '../../cli/generation-flags.js';
 import { packageRoot, THREADS_LIMIT, wholeNumberFlag } from '../../shared/config/index.js';
 import { MAX_SEED, resolveSampling, type SamplingOptions } from '../../shared/sampling/index.js';
+import { requireWritableFile } from '../../shared/storage/require-writable-file.js';
 import { writeFailure } from '../../shared/storage/storage-error.js';
 import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
 import type { ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
@@ -83,6 +84,7 @@ Examples:
 
 async function run(flags: RecallFlags): Promise<void> {
   const { model, prompts, tokens, stopAtEnd, threads, plot } = flags;
+  if (plot !== undefined) requireWritableFile(plot);
   const sampling = samplingFrom(flags);
   const options = {
     ...{ modelPath: model, prompts: demoPrompts(prompts), iterations: tokens, stopAtEnd, sampling, threads },
@@ -103,9 +105,9 @@ async function run(flags: RecallFlags): Promise<void> {
     const report = await measureRecall(options, onProgress);
     bar?.stop();
     const setting = { iterations: tokens, stopAtEnd, temperature: sampling.temperature, seed: sampling.seed };
-    if (plot !== undefined) await writePlot(plot, recallPlot(report));
     const text = flags.json ? JSON.stringify(recallJson(report, setting)) : recallTable(report, setting);
     process.stdout.write(`${text}\n`);
+    if (plot !== undefined) await writePlot(plot, recallPlot(report));
   } finally {
     bar?.stop();
   }

@@ -66,16 +66,18 @@ export function simulationJson(report: SimulationReport): unknown {
 export function simulationLines(report: SimulationReport): string[] {
   const { result, memory, cachedTokensPerS } = report;
   const tokens = result.answers.map((answer) => answer.tokens);
+  // One token is prefill's: nothing was decoded.
+  const decoded = (figure: string): string => (result.tpotMs === 0 ? '-' : figure);
   const figures: [string, string][] = [
     ['TTFT', `${result.ttftMs.toFixed(1)} ms`],
-    ['TPOT', `${result.tpotMs.toFixed(2)} ms`],
-    ['decode', `${result.decodeTokensPerS.toFixed(3)} tokens/s`],
+    ['TPOT', decoded(`${result.tpotMs.toFixed(2)} ms`)],
+    ['decode', decoded(`${result.decodeTokensPerS.toFixed(3)} tokens/s`)],
     ['output', `${result.outputTokensPerS.toFixed(3)} tokens/s`],
-    ['of a fully cached machine', `${(result.decodeTokensPerS / cachedTokensPerS).toFixed(3)}`],
+    ['of a fully cached machine', decoded(`${(result.decodeTokensPerS / cachedTokensPerS).toFixed(3)}`)],
     ['waits for loads', `${stallMsPerToken(result).toFixed(2)} ms a token`],
     ['recall', result.recall === null ? '-' : result.recall.toFixed(4)],
     ['drafts accepted', result.acceptance === null ? '-' : result.acceptance.toFixed(4)],
-    ['tokens a pass', `${result.tokensPerPass.toFixed(2)} of ${result.rowsPerPass.toFixed(2)} positions`],
+    ['tokens a pass', decoded(`${result.tokensPerPass.toFixed(2)} of ${result.rowsPerPass.toFixed(2)} positions`)],
   ];
   const width = Math.max(...figures.map(([name]) => name.length));
   const title =

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { SingleBar } from 'cli-progress';
 import { InvalidArgumentError, type Command } from 'commander';
 import { packageRoot, THREADS_LIMIT, wholeNumberFlag } from '../../shared/config/index.js';
+import { requireWritableFile } from '../../shared/storage/require-writable-file.js';
 import { writeFailure } from '../../shared/storage/storage-error.js';
 import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
 import type { ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
@@ -43,6 +44,7 @@ export function registerBenchTrace(bench: Command): void {
 }
 
 async function run(out: string, flags: TraceFlags): Promise<void> {
+  requireWritableFile(out);
   const bar = process.stderr.isTTY ? new SingleBar({ format: 'trace {bar} {value}/{total} prompts' }) : null;
   const recording = {
     ...{ modelPath: flags.model, prompts: demoPrompts(flags.prompts), iterations: flags.tokens },

@@ -1,7 +1,7 @@
 import { MAX_DRAFT_ROWS, chooseDraftRows, type DraftCosts } from '../../shared/drafting/index.js';
 
 /** Drafts over which acceptance is averaged, shadow's positions over which their time is, and passes over which a layer's is. */
-export const ACCEPTANCE_WINDOW = 64;
+export const ACCEPTANCE_WINDOW = 32;
 export const SHADOW_TOKEN_WINDOW = 32;
 export const PASS_WINDOW = 32;
 /** Passes without a draft over which the acceptance drifts back to what is assumed, so that drafts are tried again. */
@@ -10,8 +10,8 @@ export const FORGETTING_WINDOW = 256;
 /** A position that shadow says took it longer is taken as one of this time. */
 export const SHADOW_TOKEN_LIMIT_MS = 10_000;
 
-/** Before any draft has been verified. */
-const ASSUMED_ACCEPTANCE = 0.75;
+/** Before any draft has been verified: quantized copies mostly agree, and a guess that is too high is found out by the first passes. */
+const ASSUMED_ACCEPTANCE = 0.95;
 /** What a further row costs of a layer, while all passes had equally many rows. */
 const ASSUMED_ROW_SHARE = 1 / 8;
 

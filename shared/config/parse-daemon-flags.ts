@@ -158,7 +158,11 @@ function addMainFlags(command: Command): void {
       "load a layer's experts in prefill on the gate's word, and send rows when all are there",
     )
     .option('--optimistic', "let shadow go on from its own guess before main's token is there")
-    .option('--draft-rows <count>', 'positions of one pass, drafts included; auto: as many as pay', draftRows)
+    .option(
+      '--draft-rows <count>',
+      `positions of one pass, drafts included, at most ${DRAFT_ROWS_LIMIT}; auto: as many as pay`,
+      draftRows,
+    )
     .addOption(new Option('--spread <range>', 'workers that an expert may go to').choices(SPREADS))
     .option('--max-active <count>', 'answers in progress at a time', wholeNumberFlag(1, 1024))
     .option(

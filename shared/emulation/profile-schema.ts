@@ -4,6 +4,8 @@ import { parseByteSize } from '../config/byte-size.js';
 import type { DeviceProfile, ProfiledDevice } from './device-profile.js';
 
 const COUNT_LIMIT = 1_000_000_000;
+/** Nothing is slower: below it a unit has been forgotten. */
+const SLOWEST_RATE = 1000;
 const RATE_LIMIT = 1e18;
 const OVERHEAD_LIMIT_MS = 60_000;
 
@@ -12,10 +14,9 @@ function wholeNumber(least: number, most = COUNT_LIMIT) {
   return z.number({ error }).int({ error }).min(least, { error }).max(most, { error });
 }
 
-/** A number above 0. */
 function rate(unit: string) {
-  const error = `${unit}, more than 0`;
-  return z.number({ error }).positive({ error }).max(RATE_LIMIT, { error });
+  const error = `${unit}, from ${SLOWEST_RATE} to ${RATE_LIMIT}`;
+  return z.number({ error }).min(SLOWEST_RATE, { error }).max(RATE_LIMIT, { error });
 }
 
 const MILLISECONDS_ERROR = `milliseconds, from 0 to ${OVERHEAD_LIMIT_MS}`;

@@ -17,27 +17,39 @@ export interface NetworkTransit {
   received(message: PeerMessage, sentMs: number): number;
 }
 
-/** The stamp before each message: float64, little-endian. */
-export const STAMP_BYTES = 8;
+/** No message of protobuf begins so (field 0, wire type 7): who has no emulated network sees at once what came. */
+export const STAMP_MARK = 0x07;
+/** The stamp before each message: the mark, then a float64, little-endian. */
+export const STAMP_BYTES = 9;
 
 /** A stamp further off than this is none. */
 const STAMP_RANGE_MS = 600_000;
 
 export function stamped(bytes: Buffer, sentMs: number): Buffer {
   const whole = Buffer.allocUnsafe(STAMP_BYTES + bytes.length);
-  whole.writeDoubleLE(sentMs, 0);
+  whole[0] = STAMP_MARK;
+  whole.writeDoubleLE(sentMs, 1);
   bytes.copy(whole, STAMP_BYTES);
   return whole;
 }
 
+const ONE_PROFILE = 'give all daemons of an emulated cluster the same --profile, and others none';
+
+/** For a daemon whose network is real. Throws PROTOCOL_VIOLATION for a message of an emulated one. */
+export function requireUnstamped(bytes: Buffer): void {
+  if (bytes[0] !== STAMP_MARK) return;
+  throw new OdmoeError(
+    'PROTOCOL_VIOLATION',
+    `a message of an emulated network came, and this daemon has none: ${ONE_PROFILE}`,
+  );
+}
+
 /** The stamp of a message, and the message. Throws PROTOCOL_VIOLATION where none can be. */
 export function unstamped(whole: Buffer, nowMs: number): { sentMs: number; bytes: Buffer } {
-  const sentMs = whole.length < STAMP_BYTES ? NaN : whole.readDoubleLE(0);
+  const isStamped = whole.length >= STAMP_BYTES && whole[0] === STAMP_MARK;
+  const sentMs = isStamped ? whole.readDoubleLE(1) : NaN;
   if (!(Math.abs(sentMs - nowMs) <= STAMP_RANGE_MS)) {
-    throw new OdmoeError(
-      'PROTOCOL_VIOLATION',
-      'a message came without a time of sending: give all daemons of an emulated cluster the same --profile',
-    );
+    throw new OdmoeError('PROTOCOL_VIOLATION', `a message came without a time of sending: ${ONE_PROFILE}`);
   }
   return { sentMs, bytes: whole.subarray(STAMP_BYTES) };
 }

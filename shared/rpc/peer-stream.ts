@@ -2,7 +2,7 @@ import { OdmoeError, toOdmoeError } from '../errors/index.js';
 import type { MessageCodec } from './codecs.js';
 import { HeldMessages } from './held-messages.js';
 import { MESSAGE_SIZE_LIMIT_BYTES, STREAM_BACKLOG_LIMIT_BYTES } from './limits.js';
-import { stamped, unstamped, type NetworkTransit, type PeerMessage } from './network-transit.js';
+import { requireUnstamped, stamped, unstamped, type NetworkTransit, type PeerMessage } from './network-transit.js';
 
 /** One side of a bidirectional stream, server or client. */
 export interface PeerStream<Out, In> {
@@ -191,11 +191,16 @@ export class GrpcPeerStream<Out extends PeerMessage, In extends PeerMessage> imp
     }
   }
 
+  private decode(bytes: Buffer): In {
+    requireUnstamped(bytes);
+    return this.incoming.decode(bytes);
+  }
+
   /** What the handler or the decoder throws closes the stream. */
   private handle(received: In | Buffer): void {
     if (this.closed !== null) return;
     try {
-      const message = Buffer.isBuffer(received) ? this.incoming.decode(received) : received;
+      const message = Buffer.isBuffer(received) ? this.decode(received) : received;
       const result: unknown = this.messageHandler?.(message);
       if (result instanceof Promise) {
         result.catch((thrown: unknown) => {

@@ -25,7 +25,7 @@ export function writeFailure(thrown: unknown, path: string, missingBytes: number
   }
   return new OdmoeError(
     'STORAGE_FAILED',
-    `${path}: cannot be written (${reason}); check its permissions and the disk`,
+    `${path}: cannot be written (${reason}); check that its directory is there, its permissions, and the disk`,
     {
       cause: thrown,
     },

@@ -124,6 +124,8 @@ describe('odmoe simulate and odmoe plan cluster', () => {
       [['simulate', '--diagram', join(directory, 'x.svg'), '--diagram-token', '1'], /from 2 to/],
       [['simulate', '--trace', join(directory, 'none.json')], /none\.json/],
       [['plan', 'cluster', '--box', '0:1GB'], /COUNT:LINK/],
+      [['plan', 'cluster', '--box', '4:12'], /give a unit/],
+      [['plan', 'cluster', '--box', '2:24GB', '--workers', '3'], /leave one out/],
     ];
     for (const [args, message] of cases) {
       const { code, stderr } = await fails(...args);

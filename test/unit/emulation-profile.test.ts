@@ -87,7 +87,7 @@ describe('device profiles', () => {
     const faults: [string, string, RegExp][] = [
       ['memory_bytes: 24 GB', 'memory_bytes: much', /p\.yaml: devices\.main\.memory_bytes: expected a size such as/],
       ['duplex: half', 'duplex: both', /p\.yaml: network\.duplex: expected half or full/],
-      ['bytes_per_s: 125e6', 'bytes_per_s: 0', /p\.yaml: network\.bytes_per_s: expected bytes per second, more than 0/],
+      ['bytes_per_s: 125e6', 'bytes_per_s: 0', /p\.yaml: network\.bytes_per_s: expected bytes per second, from 1000/],
       ['bytes_per_s: 125e6', 'speed: 1', /p\.yaml: network\.speed: unknown key/],
       ['experts_per_token: 2', 'experts_per_token: 9', /p\.yaml: model\.experts_per_token: 9 of 8 experts/],
       ['  layers: 32\n', '', /p\.yaml: model\.layers: expected a whole number from 1/],

@@ -7,6 +7,8 @@ import type { OdmoeError } from '../../shared/errors/index.js';
 import { openWorkerStream, startRpcServer } from '../../shared/rpc/index.js';
 import type { Execute, NetworkTransit, NodeIdentity, PeerStream, RpcServer } from '../../shared/rpc/index.js';
 import type { WorkerReply, WorkerRequest } from '../../shared/rpc/index.js';
+import { WORKER_SERVE } from '../../shared/rpc/codecs.js';
+import { requireUnstamped, stamped, unstamped } from '../../shared/rpc/network-transit.js';
 
 const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
 
@@ -186,5 +188,18 @@ describe('streams on an emulated network', function () {
     stream.send({ kind: 'hello', hello: IDENTITY });
     assert.match((await ended)?.message ?? '', /give all daemons of an emulated cluster the same --profile/);
     assert.match(closed[0] ?? '', /^PROTOCOL_VIOLATION/);
+  });
+
+  it('are refused with the same words by who has no emulated network', () => {
+    const hello = WORKER_SERVE.request.encode({ kind: 'hello', hello: IDENTITY });
+    requireUnstamped(hello);
+    assert.throws(() => requireUnstamped(stamped(hello, 1234.5)), {
+      code: 'PROTOCOL_VIOLATION',
+      message: /give all daemons of an emulated cluster the same --profile/,
+    });
+    assert.deepEqual(unstamped(stamped(hello, 1234.5), 1200), { sentMs: 1234.5, bytes: hello });
+    for (const wrong of [hello, Buffer.alloc(0), stamped(hello, 1e12), stamped(hello, NaN)]) {
+      assert.throws(() => unstamped(wrong, 1200), { code: 'PROTOCOL_VIOLATION' });
+    }
   });
 });
