@@ -3,12 +3,7 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import protobuf from 'protobufjs';
 import { packageRoot } from '../../shared/config/index.js';
-import {
-  emptyNodeStatus,
-  type Execute,
-  type ExecuteResult,
-  type TensorType,
-} from '../../shared/rpc/index.js';
+import { emptyNodeStatus, type Execute, type ExecuteResult, type TensorType } from '../../shared/rpc/index.js';
 import {
   CLUSTER_JOIN,
   CLUSTER_STATUS,
