@@ -329,8 +329,11 @@ function acquireFetchLock(directory: string): Promise<ProcessLock> {
   return acquireProcessLock(join(directory, FETCH_LOCK_FILE), messages);
 }
 
-function wholeMeanwhile(directory: string): OdmoeError {
-  return new OdmoeError(
+/** Another worker has fetched all of the pack since one looked: it can be opened now. */
+export class BecameWholeError extends OdmoeError {}
+
+function wholeMeanwhile(directory: string): BecameWholeError {
+  return new BecameWholeError(
     'STORAGE_FAILED',
     `${directory}: has become a whole pack meanwhile by another worker; start this one again`,
   );

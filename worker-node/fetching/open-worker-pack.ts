@@ -1,7 +1,14 @@
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { fetchManifest, fetchPlace, PartialPack, reopenFetch, wasFetched } from '../../engine/fetching/index.js';
+import {
+  BecameWholeError,
+  fetchManifest,
+  fetchPlace,
+  PartialPack,
+  reopenFetch,
+  wasFetched,
+} from '../../engine/fetching/index.js';
 import { openServedPack } from '../../engine/loading/index.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
@@ -56,6 +63,21 @@ async function openByDigest(settings: NodeSettings, main: FoundMain, log: Logger
 }
 
 async function openOrBegin(
+  directory: string,
+  settings: NodeSettings,
+  main: () => Promise<FoundMain>,
+  log: Logger,
+): Promise<WorkerPack> {
+  try {
+    return await openAsFound(directory, settings, main, log);
+  } catch (thrown) {
+    if (!(thrown instanceof BecameWholeError)) throw thrown;
+    log.debug('another worker has made the pack whole', { directory });
+    return await openAsFound(directory, settings, main, log);
+  }
+}
+
+async function openAsFound(
   directory: string,
   settings: NodeSettings,
   main: () => Promise<FoundMain>,
