@@ -1,4 +1,4 @@
-// What a device must be able to do. One implementation per kind of device (cpu and emulated now; cuda later).
+// What a device must be able to do. One implementation per kind of device: cpu, emulated, cuda.
 // Pointers to float buffers and matrices are device memory: only a backend dereferences them.
 // Threading: operators are called from one thread at a time (the device's executor); allocate, release, the copies and
 // the writing of weights may be called from any thread at any time.
@@ -12,44 +12,25 @@
 #include <span>
 #include <string>
 
+#include "odmoe/attention_shape.h"
+#include "odmoe/expert_memory.h"
+#include "odmoe/formats.h"
 #include "odmoe/interruption.h"
+#include "odmoe/memory.h"
 
 namespace odmoe {
 
-// Value types of weights outside the device (row-major, little-endian).
-enum class ValueType : uint8_t { bf16, fp16, fp32 };
-
-// Forms in which a backend keeps a matrix. The layout inside is the backend's own. fixed4 holds BF16 values exactly in about 0.77 of
-// their size: exponents as codes of 4 bits, the few that have no code apart. Not every matrix fits it (write_rows says so).
-enum class WeightFormat : uint8_t { bf16, fp16, fp32, int8, nf4, fixed4 };
-
-// How values are cut into byte planes in a pack (docs/pack-format.md).
-//  bf16_e8_sm8: plane 0 exponent byte, plane 1 sign (bit 7) and mantissa (bits 0-6)
-//  fp16_hi8_lo8: plane 0 high byte, plane 1 low byte
-//  fp32_e8_sm8_r16: plane 0 exponent byte, plane 1 sign and mantissa bits 22-16, plane 2 the low 16 bits
-//  fp16_e5_lo8_s1m2: plane 0 exponent (bits 0-4), plane 1 low byte, plane 2 sign (bit 2) and mantissa bits 9 and 8
-enum class Split : uint8_t {
-  none_bf16,
-  none_fp16,
-  none_fp32,
-  bf16_e8_sm8,
-  fp16_hi8_lo8,
-  fp32_e8_sm8_r16,
-  fp16_e5_lo8_s1m2
-};
-
 struct DeviceInfo {
-  std::string backend;          // "cpu", "emulated"
-  std::string instruction_set;  // "avx512", "avx2", "neon", "scalar"
-  int threads = 0;
-  uint64_t budget_bytes = 0;  // 0: no limit
-  uint64_t used_bytes = 0;
+  std::string backend;          // "cpu", "cuda", "emulated"
+  std::string instruction_set;  // "avx512", "avx2", "neon", "scalar"; of cuda the compute capability, "sm_86"
+  int threads = 0;              // of cuda its multiprocessors
+  uint64_t budget_bytes = 0;    // 0: no limit
+  uint64_t used_bytes = 0;      // of cuda with what the driver's context takes
   uint64_t high_water_bytes = 0;
-};
-
-struct DeviceBuffer {
-  void* data = nullptr;
-  uint64_t bytes = 0;
+  std::string name;            // of the model of device, "NVIDIA GeForce RTX 3090"; of a processor empty
+  uint64_t context_bytes = 0;  // of used_bytes: taken by the driver before anything is allocated
+  std::optional<uint64_t> driver_used_bytes;  // what the driver says that this process takes of the device
+  bool paged_experts = false;  // experts have addresses of their own (odmoe/expert_memory.h)
 };
 
 // rows x columns weights in a device buffer; y = W x. The buffer is owned elsewhere (a slot is reused for many matrices).
@@ -77,17 +58,27 @@ struct KeyValueLayer {
   float* const* value_blocks = nullptr;
 };
 
-struct AttentionShape {
-  int heads = 0;
-  int kv_heads = 0;
-  int head_dim = 0;
-  int sliding_window = 0;  // 0: none; else position p sees (p - sliding_window, p]
-};
-
 // One row of a pass: which sequence's cache it reads, and its position (it sees positions <= position).
 struct AttentionRow {
   KeyValueLayer cache;
   int32_t position = 0;
+};
+
+// A block of a coded plane (docs/pack-format.md, "A coded chunk"), in staging memory. Its sizes have been checked; what it holds not.
+struct CodedBlock {
+  const uint8_t* bytes = nullptr;
+  uint64_t coded_bytes = 0;
+  uint64_t plain_bytes = 0;  // the same as coded_bytes: stored plain
+};
+
+// One plane of rows that are written: plain, or coded in blocks of which the first holds the first row.
+struct PlaneSource {
+  const uint8_t* plain = nullptr;  // where the rows' own bytes begin; null: coded
+  CodecKind codec = CodecKind::raw;
+  const uint8_t* table = nullptr;  // of the chunk
+  const CodedBlock* blocks = nullptr;
+  int block_count = 0;
+  uint64_t skipped_bytes = 0;  // of the first block's plain bytes: rows before the first one that is written
 };
 
 // What a call has computed: attention, norms and gate of a layer; one expert; logits.
@@ -128,6 +119,20 @@ class Backend {
   // budget where device memory is host memory, which is what these two say unless a backend says otherwise.
   virtual DeviceBuffer allocate_staging(uint64_t bytes) { return allocate(bytes); }
   virtual void release_staging(DeviceBuffer& buffer) noexcept { release(buffer); }
+  // What a buffer of so many bytes takes of the budget: devices give memory in larger units.
+  virtual uint64_t counted_bytes(uint64_t bytes) const { return bytes; }
+  // Whether staging counts against the budget.
+  virtual bool counts_staging() const { return true; }
+
+  // Memory for `slots` experts at a time of `experts` in all. Throws DEVICE_OUT_OF_MEMORY.
+  virtual std::unique_ptr<ExpertMemory> allocate_experts(const ExpertMemoryShape& shape);
+  // What one slot of that takes of the budget.
+  virtual uint64_t expert_slot_bytes(const ExpertMemoryShape& shape) const { return shape.gate_up_bytes + shape.down_bytes; }
+  // Scratch of the budget that an expert's operators take when they first run on so many rows; slots share it.
+  virtual uint64_t expert_scratch_bytes(WeightFormat /*format*/, int64_t /*rows*/, int64_t /*hidden_size*/,
+                                        int64_t /*intermediate_size*/) const {
+    return 0;
+  }
 
   // Weights. matrix_bytes: size of the storage for a matrix. write_rows: rows [first_row, first_row + rows) from planes of
   // row-major values (the rows' own bytes start at planes[i]); converts and quantizes to the matrix's format. Loading FP32 into
@@ -138,6 +143,12 @@ class Backend {
   virtual uint64_t matrix_bytes(WeightFormat format, int64_t rows, int64_t columns) const = 0;
   virtual bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split,
                           const uint8_t* const* planes) = 0;
+  // Whether write_coded_rows takes blocks of this codec.
+  virtual bool decodes(CodecKind) const { return false; }
+  // write_rows of planes of which some are coded, by a codec that the device decodes; never into fixed4. The planes may be used
+  // again when it returns; the rows of a matrix in an ExpertMemory may then still be on their way, behind which its reads are ordered.
+  // What coded blocks hold cannot be told to be damaged: they give wrong weights, so check the checksum before the expert is used.
+  virtual void write_coded_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const PlaneSource* planes);
 
   // Operators. n: number of rows (tokens) of the batch; every row's result is independent of n.
   // out[n][columns] from rows ids[i] of a matrix (embedding lookup; neither int8 nor nf4).
@@ -150,6 +161,9 @@ class Backend {
     const Product product{out, out_stride, &weights, in, in_stride, n};
     multiply(&product, 1);
   }
+  // SwiGLU of products whose weights are gate rows and behind them as many up rows: out[i][j] = silu(gate[i][j]) * up[i][j]. The
+  // outputs follow one another, out_stride being half the weights' rows; gate_up is scratch for all rows x (gate and up).
+  virtual void multiply_swiglu(const Product* products, int count, float* gate_up);
   // Rotates pairs (i, i + head_dim / 2) of each head in place; cos and sin are [n][head_dim / 2] in device memory.
   virtual void rope(float* heads, int64_t stride, const float* cos, const float* sin, int n, int head_count,
                     int head_dim) = 0;

@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-namespace odmoe {
+#include "odmoe/formats.h"
 
-enum class CodecKind : uint8_t { raw, zstd, lz4hc, fixed4, huffman, packed3 };
+namespace odmoe {
 
 // Bounds of the format: plain bytes of one chunk and of one block.
 inline constexpr uint64_t kLargestPlainChunk = uint64_t{1} << 31;
@@ -52,7 +52,14 @@ class ChunkDecoder {
   // they are. Throws PACK_CORRUPT; damage that cannot be told gives wrong bytes, so check the checksum of `stored` first.
   const uint8_t* decode_block(uint64_t index, uint8_t* scratch);
 
+  // For decoders elsewhere (a device's): the chunk's table, and a block as it is stored, which is plain where it has as many bytes as
+  // plain_bytes_of says. Of a coded block all sizes that decode_block would find wrong have been checked; escapes and codes have not.
+  // Throw PACK_CORRUPT, and INTERNAL for a raw chunk.
+  const uint8_t* table() const;
+  std::span<const uint8_t> coded_block(uint64_t index) const;
+
  private:
+  std::span<const uint8_t> stored_block(uint64_t index) const;
   void open_coded(CodecKind codec, uint64_t plain_bytes);
 
   std::vector<std::unique_ptr<BlockDecoder>> decoders_;  // by codec

@@ -6,7 +6,8 @@
 
 namespace odmoe {
 
-class Error : public std::runtime_error {
+// Visible, so that what a shared library of ours throws is caught outside it.
+class __attribute__((visibility("default"))) Error : public std::runtime_error {
  public:
   Error(std::string code, const std::string& message) : std::runtime_error(message), code_(std::move(code)) {}
   const std::string& code() const noexcept { return code_; }

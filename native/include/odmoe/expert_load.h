@@ -22,6 +22,7 @@ struct LoaderOptions {
   uint64_t expert_sign_mantissa_bytes = 0;
   uint64_t shard_exponent_bytes = 0;
   uint64_t shard_sign_mantissa_bytes = 0;
+  int64_t experts = 0;  // of all layers, where each is to have an address of its own (odmoe/expert_memory.h); 0: none has
 };
 
 enum class PartOrigin : uint8_t { storage, entry };
@@ -45,6 +46,7 @@ struct LoadRequest {
   PartPlan sign_mantissa;
   std::optional<ExpertOrder> order;  // absent: after all that have one, in the order asked for
   bool urgent = false;               // before all that are not
+  int64_t expert = -1;               // which of LoaderOptions::experts; -1: not told
 };
 
 struct LoadOutcome {

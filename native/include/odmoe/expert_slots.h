@@ -78,13 +78,16 @@ class ExpertSlots {
 
     std::mutex* mutex = nullptr;
     LoadListener* listener = nullptr;
-    ExpertMatrices matrices;
+    ExpertMemory* memory = nullptr;
+    int index = 0;
+    ExpertMatrices matrices;  // in the memory, where it has put the slot's expert
     bool loaded = false;
     bool loading = false;
     int executing = 0;
   };
 
   Slot& slot_at(int slot);
+  void set_pages(Slot& slot, const ExpertPages& pages);
 
   std::shared_ptr<Device> device_;
   ExpertShape shape_;
@@ -93,6 +96,7 @@ class ExpertSlots {
   Held held_slots_;
   Held held_shared_;
   ExpertActivations activations_;
+  std::unique_ptr<ExpertMemory> memory_;
   std::mutex mutex_;  // guards the slots' flags
   std::vector<Slot> slots_;
   std::unique_ptr<ExpertLoader> loader_;  // last, because it writes to the slots until it is gone

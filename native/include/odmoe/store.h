@@ -39,12 +39,6 @@ uint32_t crc32c(uint32_t seed, const uint8_t* bytes, uint64_t count);
 // The CRC of what has crc_a followed by `length_b` bytes that have crc_b.
 uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b);
 
-inline constexpr int kMaxPlanes = 3;
-int plane_count(Split split);
-// Bytes of one value in one plane, and in all of them.
-int plane_value_bytes(Split split, int plane);
-int value_bytes(Split split);
-
 // Cuts row-major values into planes. Throws INTERNAL when `bytes` is not a whole number of values.
 std::vector<std::vector<uint8_t>> split_planes(const uint8_t* values, uint64_t bytes, Split split);
 // Row-major values put together from their planes, each plane holding `count` values; `out` takes count * value_bytes(split).

@@ -43,16 +43,22 @@ Napi::Value instruction_sets(const Napi::CallbackInfo& info) {
   return sets;
 }
 
-Napi::Value open_device(const Napi::CallbackInfo& info) {
-  CpuOptions options = to_cpu_options(info[0].As<Napi::Object>());
-  std::unique_ptr<Backend> backend;
-  if (info[1].IsObject()) {
-    const uint64_t budget_bytes = std::exchange(options.budget_bytes, 0);
-    backend = make_emulated_backend(make_cpu_backend(options), to_emulation(info[1].As<Napi::Object>()), budget_bytes);
-  } else {
-    backend = make_cpu_backend(options);
+Napi::Value cuda_status_of(const Napi::CallbackInfo& info) { return from_cuda_status(info.Env(), cuda_status()); }
+
+// An emulated device's arithmetic is the processor's, and its budget the profiled device's.
+std::unique_ptr<Backend> open_backend(const Napi::Object& options, const Napi::Value& emulation) {
+  if (names_cuda(options)) {
+    if (emulation.IsObject()) throw Error("INTERNAL", "a CUDA device cannot stand for a profiled one: its arithmetic has to be the processor's");
+    return make_cuda_backend(to_cuda_options(options));
   }
-  auto device = std::make_shared<Device>(std::move(backend));
+  CpuOptions cpu = to_cpu_options(options);
+  if (!emulation.IsObject()) return make_cpu_backend(cpu);
+  const uint64_t budget_bytes = std::exchange(cpu.budget_bytes, 0);
+  return make_emulated_backend(make_cpu_backend(cpu), to_emulation(emulation.As<Napi::Object>()), budget_bytes);
+}
+
+Napi::Value open_device(const Napi::CallbackInfo& info) {
+  auto device = std::make_shared<Device>(open_backend(info[0].As<Napi::Object>(), info[1]));
   return DeviceHandle::create(info.Env(), AddonData::of(info.Env()).device, std::move(device));
 }
 
@@ -69,9 +75,8 @@ Napi::Value create_expert_slots(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value expert_slot_bytes_of(const Napi::CallbackInfo& info) {
-  static const std::unique_ptr<Backend> sizes = make_cpu_backend({.threads = 1, .budget_bytes = 0, .instruction_set = "auto"});
-  const ExpertSlotBytes bytes = expert_slot_bytes(*sizes, to_expert_shape(info[0].As<Napi::Object>()), to_int(info[1]),
-                                                  to_loader_options(info[2].As<Napi::Object>()));
+  const ExpertSlotBytes bytes = expert_slot_bytes(*DeviceHandle::of(info[0])->backend(), to_expert_shape(info[1].As<Napi::Object>()),
+                                                  to_int(info[2]), to_loader_options(info[3].As<Napi::Object>()));
   Napi::Object object = Napi::Object::New(info.Env());
   object.Set("slotBytes", static_cast<double>(bytes.slot_bytes));
   object.Set("sharedBytes", static_cast<double>(bytes.shared_bytes));
@@ -193,6 +198,7 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
 
   exports.Set("version", ODMOE_VERSION);
   add<instruction_sets>(exports, "instructionSets");
+  add<cuda_status_of>(exports, "cudaStatus");
   add<open_device>(exports, "openDevice");
   add<create_model>(exports, "createModel");
   add<create_expert_slots>(exports, "createExpertSlots");

@@ -158,6 +158,7 @@ LoaderOptions to_loader_options(const Napi::Object& object) {
   options.expert_sign_mantissa_bytes = static_cast<uint64_t>(get_integer(object, "expertSignMantissaBytes"));
   options.shard_exponent_bytes = static_cast<uint64_t>(get_integer(object, "shardExponentBytes"));
   options.shard_sign_mantissa_bytes = static_cast<uint64_t>(get_integer(object, "shardSignMantissaBytes"));
+  options.experts = get_integer(object, "experts");
   return options;
 }
 
@@ -182,12 +183,56 @@ LoadRequest to_load_request(const Napi::Object& object) {
   request.sign_mantissa = to_part_plan(object.Get("signMantissa").As<Napi::Object>());
   request.order = to_expert_order(object.Get("order"));
   request.urgent = object.Get("urgent").As<Napi::Boolean>().Value();
+  request.expert = get_integer(object, "expert");
   return request;
 }
 
 CpuOptions to_cpu_options(const Napi::Object& object) {
   return {get_int(object, "threads"), static_cast<uint64_t>(get_integer(object, "budgetBytes")),
           get_string(object, "instructionSet")};
+}
+
+bool names_cuda(const Napi::Object& object) {
+  static constexpr std::array<std::string_view, 2> kBackends = {"cpu", "cuda"};
+  return to_enumeration<int>(object.Get("backend"), kBackends) == 1;
+}
+
+CudaOptions to_cuda_options(const Napi::Object& object) {
+  static constexpr std::array<std::string_view, 2> kArithmetics = {"exact", "fast"};
+  return {get_int(object, "device"), static_cast<uint64_t>(get_integer(object, "budgetBytes")),
+          to_enumeration<int>(object.Get("arithmetic"), kArithmetics) == 1};
+}
+
+Napi::Object from_cuda_status(Napi::Env env, const CudaStatus& status) {
+  const auto optional_text = [env](const std::string& text) -> Napi::Value {
+    return text.empty() ? env.Null() : Napi::String::New(env, text);
+  };
+  Napi::Array architectures = Napi::Array::New(env);
+  for (const std::string& name : status.architectures) architectures.Set(architectures.Length(), name);
+  Napi::Array devices = Napi::Array::New(env);
+  for (const CudaDevice& device : status.devices) {
+    Napi::Object object = Napi::Object::New(env);
+    object.Set("index", device.index);
+    object.Set("name", device.name);
+    object.Set("capability", device.capability);
+    object.Set("memoryBytes", static_cast<double>(device.memory_bytes));
+    object.Set("multiprocessors", device.multiprocessors);
+    object.Set("integrated", device.integrated);
+    object.Set("pagedMemory", device.paged_memory);
+    object.Set("usable", device.usable);
+    object.Set("reason", optional_text(device.reason));
+    devices.Set(devices.Length(), object);
+  }
+  Napi::Object object = Napi::Object::New(env);
+  object.Set("built", status.built);
+  object.Set("library", status.library);
+  object.Set("architectures", architectures);
+  object.Set("usable", status.usable);
+  object.Set("reason", optional_text(status.reason));
+  object.Set("driverVersion", optional_text(status.driver_version));
+  object.Set("runtimeVersion", optional_text(status.runtime_version));
+  object.Set("devices", devices);
+  return object;
 }
 
 Emulation to_emulation(const Napi::Object& object) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "odmoe/backend.h"
+#include "odmoe/cuda.h"
 #include "odmoe/emulation.h"
 #include "odmoe/expert.h"
 #include "odmoe/expert_load.h"
@@ -34,7 +35,11 @@ LoaderOptions to_loader_options(const Napi::Object& object);
 LoadRequest to_load_request(const Napi::Object& object);
 // null: none.
 std::optional<ExpertOrder> to_expert_order(const Napi::Value& value);
+// Device options: whose they are, and what they say.
+bool names_cuda(const Napi::Object& object);
 CpuOptions to_cpu_options(const Napi::Object& object);
+CudaOptions to_cuda_options(const Napi::Object& object);
+Napi::Object from_cuda_status(Napi::Env env, const CudaStatus& status);
 Emulation to_emulation(const Napi::Object& object);
 
 // Views that are good as long as the array is alive.

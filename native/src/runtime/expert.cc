@@ -58,13 +58,11 @@ void run_experts(Backend& backend, std::span<const ExpertRows> experts, const Ex
   std::vector<Product> products(experts.size());
   int64_t row = 0;
   for (size_t i = 0; i < experts.size(); i++) {
-    products[i] = {activations.gate_up.floats() + row * 2 * intermediate, 2 * intermediate, &experts[i].expert->gate_up.matrix,
+    products[i] = {activations.activation.floats() + row * intermediate, intermediate, &experts[i].expert->gate_up.matrix,
                    in + row * hidden, hidden, experts[i].rows};
     row += experts[i].rows;
   }
-  backend.multiply(products.data(), static_cast<int>(products.size()));
-  backend.swiglu(activations.activation.floats(), activations.gate_up.floats(), static_cast<int>(row),
-                 static_cast<int>(intermediate));
+  backend.multiply_swiglu(products.data(), static_cast<int>(products.size()), activations.gate_up.floats());
   row = 0;
   for (size_t i = 0; i < experts.size(); i++) {
     products[i] = {out + row * hidden, hidden, &experts[i].expert->down.matrix,

@@ -18,9 +18,23 @@ double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
+// ExpertActivations' buffers.
+uint64_t activation_bytes(const Backend& backend, const ExpertShape& shape, int64_t rows) {
+  const uint64_t hidden = backend.counted_bytes(float_bytes(rows * shape.hidden_size));
+  const uint64_t intermediate = backend.counted_bytes(float_bytes(rows * shape.intermediate_size));
+  return 2 * hidden + intermediate + backend.counted_bytes(float_bytes(rows * 2 * shape.intermediate_size));
+}
+
 uint64_t counted_slot_bytes(const Backend& backend, const ExpertShape& shape, int max_rows, const LoaderOptions& loader) {
   const uint64_t held = backend.held_bytes(Holding::slot);
   return held > 0 ? held : expert_slot_bytes(backend, shape, max_rows, loader).slot_bytes;
+}
+
+ExpertMemoryShape memory_shape(const Backend& backend, const ExpertShape& shape, int slots, int64_t experts) {
+  return {.slots = slots,
+          .experts = experts,
+          .gate_up_bytes = backend.matrix_bytes(shape.format, 2 * shape.intermediate_size, shape.hidden_size),
+          .down_bytes = backend.matrix_bytes(shape.format, shape.hidden_size, shape.intermediate_size)};
 }
 
 }  // namespace
@@ -29,9 +43,10 @@ ExpertSlotBytes expert_slot_bytes(const Backend& backend, const ExpertShape& sha
                                   const LoaderOptions& loader) {
   const int64_t rows = std::min(max_rows, kExpertTileRows);
   const LoadMemoryLayout layout = load_memory_layout(shape, loader);
-  return {.slot_bytes = backend.matrix_bytes(shape.format, 2 * shape.intermediate_size, shape.hidden_size) +
-                        backend.matrix_bytes(shape.format, shape.hidden_size, shape.intermediate_size),
-          .shared_bytes = layout.shared_bytes + float_bytes(rows * (2 * shape.hidden_size + 3 * shape.intermediate_size)),
+  return {.slot_bytes = backend.expert_slot_bytes(memory_shape(backend, shape, 1, loader.experts)),
+          .shared_bytes = (backend.counts_staging() ? layout.shared_bytes : 0) +
+                          activation_bytes(backend, shape, rows) +
+                          backend.expert_scratch_bytes(shape.format, rows, shape.hidden_size, shape.intermediate_size),
           .exponent_entry_bytes = layout.limits.entry_bytes[index_of(Part::exponents)],
           .sign_mantissa_entry_bytes = layout.limits.entry_bytes[index_of(Part::sign_mantissa)]};
 }
@@ -49,9 +64,12 @@ ExpertSlots::ExpertSlots(std::shared_ptr<Device> device, const ExpertShape& shap
   if (shape.format == WeightFormat::fixed4) {
     throw Error("INTERNAL", "slots are written in pieces, in any order and by several threads, which fixed4 cannot be");
   }
-  for (Slot& slot : slots_) {
+  memory_ = device_->backend()->allocate_experts(memory_shape(*device_->backend(), shape, count, loader.experts));
+  for (int i = 0; i < count; i++) {
+    Slot& slot = slots_[static_cast<size_t>(i)];
     slot.mutex = &mutex_;
-    slot.matrices = ExpertMatrices(device_->backend(), shape);
+    slot.memory = memory_.get();
+    slot.index = i;
   }
   loader_ = std::make_unique<ExpertLoader>(device_->backend(), shape, count, loader);
 }
@@ -93,7 +111,13 @@ ExpertSlots::Call::~Call() {
   }
 }
 
+void ExpertSlots::set_pages(Slot& slot, const ExpertPages& pages) {
+  slot.matrices.gate_up.matrix = {shape_.format, 2 * shape_.intermediate_size, shape_.hidden_size, pages.gate_up};
+  slot.matrices.down.matrix = {shape_.format, shape_.hidden_size, shape_.intermediate_size, pages.down};
+}
+
 void ExpertSlots::Slot::settled(const LoadOutcome& outcome, std::exception_ptr error) noexcept {
+  memory->end_load(index, outcome.loaded);
   {
     const std::lock_guard lock(*mutex);
     loaded = outcome.loaded;
@@ -106,7 +130,13 @@ void ExpertSlots::load(const Call& call, int index, const ExpertSource& source, 
   Slot& slot = slot_at(index);
   check_expert_source(source, shape_, "the expert for slot " + std::to_string(index));
   slot.listener = &listener;
-  loader_->load(index, slot.matrices, source, request, slot, call.asked());
+  set_pages(slot, memory_->begin_load(index, request.expert));
+  try {
+    loader_->load(index, slot.matrices, source, request, slot, call.asked());
+  } catch (...) {
+    memory_->end_load(index, false);
+    throw;
+  }
 }
 
 void ExpertSlots::cancel(int index) { loader_->cancel(index); }
@@ -135,7 +165,9 @@ double ExpertSlots::execute(const Call& call, int index, int rows, std::span<con
     const uint64_t bytes = static_cast<uint64_t>(n) * row_bytes;
     backend.copy_to_device(activations_.input.floats(), hidden.data() + offset, bytes);
     const ExpertRows run{&slot.matrices, n};
+    memory_->begin_read(index);
     run_experts(backend, {&run, 1}, activations_, activations_.output.floats(), activations_.input.floats());
+    memory_->end_read(index);
     backend.copy_to_host(output.data() + offset, activations_.output.floats(), bytes);
   }
   Interruption never;

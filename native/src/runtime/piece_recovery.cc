@@ -66,57 +66,122 @@ void PieceRecovery::open_chunk(const PieceWork& work, const CodedChunk& coded, O
   open.end_row = 0;
 }
 
-void PieceRecovery::decode_rows(const PieceWork& work, int plane, int64_t row, OpenChunk& open, uint8_t* scratch) {
-  if (row >= open.first_row && row < open.end_row) return;
-  const PlannedShard& shard = work.plan->shards[work.plan->pieces[work.piece].shard];
+int64_t PieceRecovery::block_rows_of(const PieceWork& work, int plane, const OpenChunk& open) const {
   const ChunkLocation& chunk = work.source->chunks[open.chunk];
-  const int64_t row_bytes = work.source->columns * plane_value_bytes(work.source->split, plane);
+  const auto row_bytes = static_cast<uint64_t>(work.source->columns * plane_value_bytes(work.source->split, plane));
   const uint64_t block_bytes = std::min(open.decoder.block_bytes(), chunk.plain_bytes);
-  if (block_bytes % static_cast<uint64_t>(row_bytes) != 0) {
+  if (block_bytes % row_bytes != 0) {
     throw_corrupt(chunk, "its blocks of " + std::to_string(block_bytes) + " bytes cut the rows of the matrix");
   }
   if (block_bytes + ChunkDecoder::kScratchSlack > scratch_bytes_) {
     throw_corrupt(chunk, "its blocks of " + std::to_string(block_bytes) + " bytes are larger than a pack's are");
   }
-  const int64_t block_rows = static_cast<int64_t>(block_bytes) / row_bytes;
-  const int64_t block = (row - shard.first_row) / block_rows;
-  naming_the_chunk(chunk, [&] { open.rows = open.decoder.decode_block(static_cast<uint64_t>(block), scratch); });
-  open.first_row = shard.first_row + block * block_rows;
-  open.end_row = std::min(open.first_row + block_rows, shard.first_row + shard.rows);
+  return static_cast<int64_t>(block_bytes / row_bytes);
+}
+
+int64_t PieceRecovery::decode_rows(const PieceWork& work, int plane, int64_t row, size_t coded_plane, PlaneSource& source) {
+  OpenChunk& open = open_[coded_plane];
+  if (row < open.first_row || row >= open.end_row) {
+    const PlannedShard& shard = work.plan->shards[work.plan->pieces[work.piece].shard];
+    const int64_t block_rows = block_rows_of(work, plane, open);
+    const int64_t block = (row - shard.first_row) / block_rows;
+    uint8_t* const scratch = scratch_ + coded_plane * scratch_bytes_;
+    naming_the_chunk(work.source->chunks[open.chunk],
+                     [&] { open.rows = open.decoder.decode_block(static_cast<uint64_t>(block), scratch); });
+    open.first_row = shard.first_row + block * block_rows;
+    open.end_row = std::min(open.first_row + block_rows, shard.first_row + shard.rows);
+  }
+  const int64_t row_bytes = work.source->columns * plane_value_bytes(work.source->split, plane);
+  source.plain = open.rows + (row - open.first_row) * row_bytes;
+  return open.end_row;
 }
 
 void PieceRecovery::recover(const PieceWork& work) {
   check_slices(work);
+  const bool on_device = device_decodes(work);
   const PlannedPiece& piece = work.plan->pieces[work.piece];
-  const PlannedShard& shard = work.plan->shards[piece.shard];
-  const int planes = plane_count(work.source->split);
   const int64_t end_row = piece.first_row + piece.rows;
   for (int64_t row = piece.first_row; row < end_row;) {
-    int64_t next = end_row;
-    const uint8_t* pointers[kMaxPlanes] = {};
-    size_t coded_planes = 0;
-    for (int plane = 0; plane < planes; plane++) {
-      const auto at = static_cast<size_t>(plane);
-      const int64_t row_bytes = work.source->columns * plane_value_bytes(work.source->split, plane);
-      if (!shard.coded[at].present) {
-        pointers[plane] = address(work.memory, piece.raw[at]) + (row - piece.first_row) * row_bytes;
-        continue;
-      }
-      if (coded_planes == kCodedPlanes) {
-        throw_corrupt(work.source->chunks[shard.coded[at].chunk], "more planes are coded than a pack's are");
-      }
-      OpenChunk& open = open_[coded_planes];
-      open_chunk(work, shard.coded[at], open);
-      decode_rows(work, plane, row, open, scratch_ + coded_planes * scratch_bytes_);
-      pointers[plane] = open.rows + (row - open.first_row) * row_bytes;
-      next = std::min(next, open.end_row);
-      coded_planes++;
-    }
-    if (!backend_.write_rows(*work.matrix, work.first_row + row, next - row, work.source->split, pointers)) {
-      throw Error("INTERNAL", "a slot's format cannot hold every expert");
-    }
+    PlaneSource sources[kMaxPlanes];
+    const int64_t next = find_planes(work, row, end_row, on_device, sources);
+    write(work, row, next - row, on_device, sources);
     row = next;
   }
+}
+
+int64_t PieceRecovery::find_planes(const PieceWork& work, int64_t row, int64_t end_row, bool on_device, PlaneSource* sources) {
+  const PlannedPiece& piece = work.plan->pieces[work.piece];
+  const PlannedShard& shard = work.plan->shards[piece.shard];
+  int64_t next = end_row;
+  size_t coded_planes = 0;
+  for (int plane = 0; plane < plane_count(work.source->split); plane++) {
+    const auto at = static_cast<size_t>(plane);
+    const CodedChunk& coded = shard.coded[at];
+    if (!coded.present) {
+      const int64_t row_bytes = work.source->columns * plane_value_bytes(work.source->split, plane);
+      sources[at].plain = address(work.memory, piece.raw[at]) + (row - piece.first_row) * row_bytes;
+      continue;
+    }
+    if (coded_planes == kCodedPlanes) {
+      throw_corrupt(work.source->chunks[coded.chunk], "more planes are coded than a pack's are");
+    }
+    open_chunk(work, coded, open_[coded_planes]);
+    const int64_t end = on_device ? name_blocks(work, plane, row, end_row, coded_planes, sources[at])
+                                  : decode_rows(work, plane, row, coded_planes, sources[at]);
+    next = std::min(next, end);
+    coded_planes++;
+  }
+  return next;
+}
+
+void PieceRecovery::write(const PieceWork& work, int64_t row, int64_t rows, bool on_device, const PlaneSource* sources) {
+  const int64_t first_row = work.first_row + row;
+  if (on_device) {
+    backend_.write_coded_rows(*work.matrix, first_row, rows, work.source->split, sources);
+    return;
+  }
+  const uint8_t* planes[kMaxPlanes] = {};
+  for (int plane = 0; plane < plane_count(work.source->split); plane++) planes[plane] = sources[plane].plain;
+  if (!backend_.write_rows(*work.matrix, first_row, rows, work.source->split, planes)) {
+    throw Error("INTERNAL", "a slot's format cannot hold every expert");
+  }
+}
+
+bool PieceRecovery::device_decodes(const PieceWork& work) const {
+  const PlannedShard& shard = work.plan->shards[work.plan->pieces[work.piece].shard];
+  bool any = false;
+  for (const CodedChunk& coded : shard.coded) {
+    if (!coded.present) continue;
+    if (!backend_.decodes(work.source->chunks[coded.chunk].codec)) return false;
+    any = true;
+  }
+  return any;
+}
+
+int64_t PieceRecovery::name_blocks(const PieceWork& work, int plane, int64_t row, int64_t end_row, size_t coded_plane,
+                                   PlaneSource& source) {
+  const OpenChunk& open = open_[coded_plane];
+  Blocks& blocks = blocks_[coded_plane];
+  const PlannedShard& shard = work.plan->shards[work.plan->pieces[work.piece].shard];
+  const ChunkLocation& chunk = work.source->chunks[open.chunk];
+  const int64_t block_rows = block_rows_of(work, plane, open);
+  const int64_t first_block = (row - shard.first_row) / block_rows;
+  const int64_t end_block = std::min((end_row - shard.first_row + block_rows - 1) / block_rows, first_block + kMostBlocks);
+  const int64_t first_row = shard.first_row + first_block * block_rows;
+  source.codec = chunk.codec;
+  source.blocks = blocks.data();
+  source.block_count = static_cast<int>(end_block - first_block);
+  source.skipped_bytes =
+      static_cast<uint64_t>((row - first_row) * work.source->columns * plane_value_bytes(work.source->split, plane));
+  naming_the_chunk(chunk, [&] {
+    source.table = open.decoder.table();
+    for (int64_t block = first_block; block < end_block; block++) {
+      const auto index = static_cast<uint64_t>(block);
+      const std::span<const uint8_t> coded = open.decoder.coded_block(index);
+      blocks[static_cast<size_t>(block - first_block)] = {coded.data(), coded.size(), open.decoder.plain_bytes_of(index)};
+    }
+  });
+  return std::min(end_row, shard.first_row + end_block * block_rows);
 }
 
 }  // namespace odmoe

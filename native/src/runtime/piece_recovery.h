@@ -56,14 +56,29 @@ class PieceRecovery {
     const uint8_t* rows = nullptr;
   };
 
+  // The blocks of a coded plane that the device is given in one call.
+  static constexpr int kMostBlocks = 32;
+  using Blocks = std::array<CodedBlock, kMostBlocks>;
+
   void check_slices(const PieceWork& work);
+  bool device_decodes(const PieceWork& work) const;
+  // Finds the rows from `row` on in every plane, plain or, for a device that decodes them, as blocks; to `end_row` or as many as can
+  // be written together. Returns the row after them.
+  int64_t find_planes(const PieceWork& work, int64_t row, int64_t end_row, bool on_device, PlaneSource* sources);
+  void write(const PieceWork& work, int64_t row, int64_t rows, bool on_device, const PlaneSource* sources);
   void open_chunk(const PieceWork& work, const CodedChunk& coded, OpenChunk& open);
-  void decode_rows(const PieceWork& work, int plane, int64_t row, OpenChunk& open, uint8_t* scratch);
+  // Rows of a block; throws PACK_CORRUPT where a block is no whole number of rows.
+  int64_t block_rows_of(const PieceWork& work, int plane, const OpenChunk& open) const;
+  // Names the blocks of a coded plane from `row` on, to `end_row` or as many as a call takes; returns the row after them.
+  int64_t name_blocks(const PieceWork& work, int plane, int64_t row, int64_t end_row, size_t coded_plane, PlaneSource& source);
+  // Decodes the block that has `row`, unless it is the one decoded last; returns the row after the block.
+  int64_t decode_rows(const PieceWork& work, int plane, int64_t row, size_t coded_plane, PlaneSource& source);
 
   Backend& backend_;
   uint8_t* scratch_;
   uint64_t scratch_bytes_;
   std::array<OpenChunk, kCodedPlanes> open_;
+  std::array<Blocks, kCodedPlanes> blocks_;
 };
 
 }  // namespace odmoe

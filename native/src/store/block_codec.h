@@ -30,6 +30,8 @@ class BlockDecoder {
   virtual uint64_t table_bytes() const { return 0; }
   // `table`: table_bytes() of a new chunk. Throws PACK_CORRUPT.
   virtual void open(const uint8_t* table) { (void)table; }
+  // Checks what can be told of a coded block from its sizes alone. Throws PACK_CORRUPT.
+  virtual void check(std::span<const uint8_t> coded, uint64_t plain_bytes) const { (void)coded, (void)plain_bytes; }
   // Fills `plain`; may write ChunkDecoder::kScratchSlack bytes more. Throws PACK_CORRUPT.
   virtual void decode(std::span<const uint8_t> coded, std::span<uint8_t> plain) = 0;
 };

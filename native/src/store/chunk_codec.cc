@@ -128,17 +128,34 @@ uint64_t ChunkDecoder::plain_bytes_of(uint64_t index) const {
   return std::min(block_bytes_, plain_bytes_ - index * block_bytes_);
 }
 
-const uint8_t* ChunkDecoder::decode_block(uint64_t index, uint8_t* scratch) {
-  const uint64_t plain_bytes = plain_bytes_of(index);
-  if (decoder_ == nullptr) return stored_.data() + index * block_bytes_;
+std::span<const uint8_t> ChunkDecoder::stored_block(uint64_t index) const {
   const uint64_t start = load_number<uint32_t>(index_ + index * kIndexEntryBytes) & ~kPaddingMask;
   const uint64_t next = load_number<uint32_t>(index_ + (index + 1) * kIndexEntryBytes);
   const uint64_t end = (next & ~kPaddingMask) - (next & kPaddingMask);
-  const std::span<const uint8_t> coded = stored_.subspan(start, end - start);
+  if (end - start > plain_bytes_of(index)) throw_corrupt_chunk("a block is larger coded than plain");
+  return stored_.subspan(start, end - start);
+}
+
+const uint8_t* ChunkDecoder::decode_block(uint64_t index, uint8_t* scratch) {
+  const uint64_t plain_bytes = plain_bytes_of(index);
+  if (decoder_ == nullptr) return stored_.data() + index * block_bytes_;
+  const std::span<const uint8_t> coded = stored_block(index);
   if (coded.size() == plain_bytes) return coded.data();
-  if (coded.size() > plain_bytes) throw_corrupt_chunk("a block is larger coded than plain");
   decoder_->decode(coded, {scratch, plain_bytes});
   return scratch;
+}
+
+const uint8_t* ChunkDecoder::table() const {
+  if (decoder_ == nullptr) throw Error("INTERNAL", "a raw chunk has no table");
+  return stored_.data() + kHeaderBytes;
+}
+
+std::span<const uint8_t> ChunkDecoder::coded_block(uint64_t index) const {
+  if (decoder_ == nullptr) throw Error("INTERNAL", "a raw chunk has no coded blocks");
+  const uint64_t plain_bytes = plain_bytes_of(index);
+  const std::span<const uint8_t> coded = stored_block(index);
+  if (coded.size() != plain_bytes) decoder_->check(coded, plain_bytes);
+  return coded;
 }
 
 void merge_bf16(const uint8_t* exponents, const uint8_t* sign_mantissas, uint8_t* out, uint64_t count, bool streaming) {

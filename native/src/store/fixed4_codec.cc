@@ -93,21 +93,32 @@ class Fixed4Decoder : public BlockDecoder {
   uint64_t table_bytes() const override { return kTableBytes; }
   void open(const uint8_t* table) override { std::copy(table, table + kTableBytes, table_.begin()); }
 
-  void decode(std::span<const uint8_t> coded, std::span<uint8_t> plain) override {
-    const uint64_t code_bytes = groups_of(plain.size()) * kGroupCodeBytes;
-    const uint64_t fixed_bytes = code_bytes + windows_of(plain.size()) * kWindowEntryBytes;
+  void check(std::span<const uint8_t> coded, uint64_t plain_bytes) const override {
+    const uint64_t code_bytes = groups_of(plain_bytes) * kGroupCodeBytes;
+    const uint64_t fixed_bytes = code_bytes + windows_of(plain_bytes) * kWindowEntryBytes;
     if (coded.size() < fixed_bytes) throw_corrupt_chunk("a fixed4 block is too short");
-    const uint64_t escapes = load_number<uint32_t>(coded.data() + fixed_bytes - kWindowEntryBytes);
+    uint64_t escapes = 0;
+    for (uint64_t at = code_bytes; at < fixed_bytes; at += kWindowEntryBytes) {
+      const uint64_t end = load_number<uint32_t>(coded.data() + at);
+      if (end < escapes) throw_corrupt_chunk("a fixed4 block's windows contradict each other");
+      escapes = end;
+    }
     if (coded.size() != fixed_bytes + escapes * (kPositionBytes + 1)) {
       throw_corrupt_chunk("a fixed4 block does not hold its escapes");
     }
+  }
+
+  void decode(std::span<const uint8_t> coded, std::span<uint8_t> plain) override {
+    check(coded, plain.size());
+    const uint64_t code_bytes = groups_of(plain.size()) * kGroupCodeBytes;
+    const uint64_t fixed_bytes = code_bytes + windows_of(plain.size()) * kWindowEntryBytes;
+    const uint64_t escapes = load_number<uint32_t>(coded.data() + fixed_bytes - kWindowEntryBytes);
     kernels_.expand_codes(coded.data(), table_.data(), plain.data(), groups_of(plain.size()));
     const uint8_t* const positions = coded.data() + fixed_bytes;
     const uint8_t* const symbols = positions + escapes * kPositionBytes;
     uint64_t escape = 0;
     for (uint64_t window = 0; window < windows_of(plain.size()); window++) {
       const uint64_t end = load_number<uint32_t>(coded.data() + code_bytes + window * kWindowEntryBytes);
-      if (end < escape || end > escapes) throw_corrupt_chunk("a fixed4 block's windows contradict each other");
       const std::span<uint8_t> values = plain.subspan(window * kWindowValues);
       for (; escape < end; escape++) {
         const uint64_t position = load_number<uint16_t>(positions + escape * kPositionBytes);

@@ -91,10 +91,24 @@ class HuffmanDecoder : public BlockDecoder {
     fill_lookup(lengths);
   }
 
+  void check(std::span<const uint8_t> coded, uint64_t plain_bytes) const override {
+    const uint64_t streams = streams_of(plain_bytes);
+    const uint64_t fixed_bytes = stream_groups_of(plain_bytes) * kGroupOffsetBytes + streams;
+    if (coded.size() < fixed_bytes) throw_corrupt_chunk("a Huffman block is too short");
+    const uint8_t* const lengths = coded.data() + fixed_bytes - streams;
+    uint64_t next = fixed_bytes;
+    for (uint64_t stream = 0; stream < streams; stream++) {
+      check_group(coded, stream, next);
+      if (lengths[stream] > coded.size() - next) throw_corrupt_chunk("a Huffman block ends within a stream");
+      next += lengths[stream];
+    }
+    if (next != coded.size()) throw_corrupt_chunk("a Huffman block is longer than its streams");
+  }
+
   void decode(std::span<const uint8_t> coded, std::span<uint8_t> plain) override {
+    check(coded, plain.size());
     const uint64_t streams = streams_of(plain.size());
     const uint64_t fixed_bytes = stream_groups_of(plain.size()) * kGroupOffsetBytes + streams;
-    if (coded.size() < fixed_bytes) throw_corrupt_chunk("a Huffman block is too short");
     const uint8_t* const lengths = coded.data() + fixed_bytes - streams;
     const uint8_t* const end = coded.data() + coded.size();
     const uint8_t* next = coded.data() + fixed_bytes;
@@ -102,11 +116,8 @@ class HuffmanDecoder : public BlockDecoder {
       const auto count = static_cast<int>(std::min<uint64_t>(kStreamsAtOnce, streams - stream));
       const uint8_t* starts[kStreamsAtOnce] = {};
       for (int i = 0; i < count; i++) {
-        check_group(coded, stream + static_cast<uint64_t>(i), next);
         starts[i] = next;
-        const uint64_t length = lengths[stream + static_cast<uint64_t>(i)];
-        if (length > static_cast<uint64_t>(end - next)) throw_corrupt_chunk("a Huffman block ends within a stream");
-        next += length;
+        next += lengths[stream + static_cast<uint64_t>(i)];
       }
       const uint64_t first = stream * kStreamValues;
       const uint64_t values = std::min(kStreamsAtOnce * kStreamValues, plain.size() - first);
@@ -116,15 +127,14 @@ class HuffmanDecoder : public BlockDecoder {
         decode_last(starts, count, end, plain.subspan(first, values));
       }
     }
-    if (next != end) throw_corrupt_chunk("a Huffman block is longer than its streams");
   }
 
  private:
   // Where a group of streams begins is written down for decoders that begin there; it must be where the lengths lead.
-  static void check_group(std::span<const uint8_t> coded, uint64_t stream, const uint8_t* next) {
+  static void check_group(std::span<const uint8_t> coded, uint64_t stream, uint64_t next) {
     if (stream % kGroupStreams != 0) return;
     const uint64_t offset = load_number<uint32_t>(coded.data() + stream / kGroupStreams * kGroupOffsetBytes);
-    if (offset != static_cast<uint64_t>(next - coded.data())) {
+    if (offset != next) {
       throw_corrupt_chunk("a Huffman block's offsets and lengths contradict each other");
     }
   }

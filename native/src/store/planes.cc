@@ -43,42 +43,6 @@ void split_high_half(uint16_t value, uint8_t* exponent, uint8_t* sign_mantissa) 
 
 }  // namespace
 
-int plane_count(Split split) {
-  switch (split) {
-    case Split::none_bf16:
-    case Split::none_fp16:
-    case Split::none_fp32:
-      return 1;
-    case Split::bf16_e8_sm8:
-    case Split::fp16_hi8_lo8:
-      return 2;
-    case Split::fp32_e8_sm8_r16:
-    case Split::fp16_e5_lo8_s1m2:
-      return 3;
-  }
-  throw Error("INTERNAL", "unknown split");
-}
-
-int value_bytes(Split split) {
-  switch (split) {
-    case Split::none_bf16:
-    case Split::none_fp16:
-    case Split::bf16_e8_sm8:
-    case Split::fp16_hi8_lo8:
-    case Split::fp16_e5_lo8_s1m2:
-      return 2;
-    case Split::none_fp32:
-    case Split::fp32_e8_sm8_r16:
-      return 4;
-  }
-  throw Error("INTERNAL", "unknown split");
-}
-
-int plane_value_bytes(Split split, int plane) {
-  if (plane_count(split) == 1) return value_bytes(split);
-  return plane == 2 && split == Split::fp32_e8_sm8_r16 ? 2 : 1;
-}
-
 uint64_t staging_bytes(Split split, int64_t rows, int64_t columns) {
   uint64_t total = 0;
   for (int plane = 0; plane < plane_count(split); plane++) {

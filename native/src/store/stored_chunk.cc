@@ -87,7 +87,8 @@ uint64_t File::read_at(uint64_t offset, uint8_t* out, uint64_t count) const {
   while (done < count) {
     const ssize_t got = ::pread(descriptor_, out + done, count - done, static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EINVAL && leave_direct()) continue;
+    // EFAULT: memory of a device's driver whose pages a direct read cannot take (pinned memory on Tegra).
+    if (got < 0 && (errno == EINVAL || errno == EFAULT) && leave_direct()) continue;
     if (got < 0) throw_storage_failed(path_, "reading");
     if (got == 0) break;
     done += static_cast<uint64_t>(got);

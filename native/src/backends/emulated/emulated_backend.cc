@@ -70,11 +70,20 @@ class EmulatedBackend final : public Backend {
   }
   DeviceBuffer allocate_staging(uint64_t bytes) override { return arithmetic_->allocate_staging(bytes); }
   void release_staging(DeviceBuffer& buffer) noexcept override { arithmetic_->release_staging(buffer); }
+  bool counts_staging() const override { return arithmetic_->counts_staging(); }
+  std::unique_ptr<ExpertMemory> allocate_experts(const ExpertMemoryShape& shape) override {
+    return arithmetic_->allocate_experts(shape);
+  }
+  uint64_t expert_slot_bytes(const ExpertMemoryShape& shape) const override { return arithmetic_->expert_slot_bytes(shape); }
   uint64_t matrix_bytes(WeightFormat format, int64_t rows, int64_t columns) const override {
     return arithmetic_->matrix_bytes(format, rows, columns);
   }
   bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes) override {
     return arithmetic_->write_rows(matrix, first_row, rows, split, planes);
+  }
+  bool decodes(CodecKind codec) const override { return arithmetic_->decodes(codec); }
+  void write_coded_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const PlaneSource* planes) override {
+    arithmetic_->write_coded_rows(matrix, first_row, rows, split, planes);
   }
   void embed(float* out, const Matrix& embedding, const int32_t* host_ids, int n) override {
     arithmetic_->embed(out, embedding, host_ids, n);
@@ -83,6 +92,9 @@ class EmulatedBackend final : public Backend {
     arithmetic_->rms_norm(out, in, weight, n, size, epsilon);
   }
   void multiply(const Product* products, int count) override { arithmetic_->multiply(products, count); }
+  void multiply_swiglu(const Product* products, int count, float* gate_up) override {
+    arithmetic_->multiply_swiglu(products, count, gate_up);
+  }
   void rope(float* heads, int64_t stride, const float* cos, const float* sin, int n, int head_count,
             int head_dim) override {
     arithmetic_->rope(heads, stride, cos, sin, n, head_count, head_dim);

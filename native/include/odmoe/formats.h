@@ -1,0 +1,46 @@
+// How weights are kept, on a device and outside it. C++17, so that device code can read it too.
+#pragma once
+#include <cstdint>
+
+namespace odmoe {
+
+// Value types of weights outside the device (row-major, little-endian).
+enum class ValueType : uint8_t { bf16, fp16, fp32 };
+
+// Forms in which a backend keeps a matrix. The layout inside is the backend's own. fixed4 holds BF16 values exactly in about 0.77 of
+// their size: exponents as codes of 4 bits, the few that have no code apart. Not every matrix fits it (write_rows says so).
+enum class WeightFormat : uint8_t { bf16, fp16, fp32, int8, nf4, fixed4 };
+
+// How values are cut into byte planes in a pack (docs/pack-format.md).
+//  bf16_e8_sm8: plane 0 exponent byte, plane 1 sign (bit 7) and mantissa (bits 0-6)
+//  fp16_hi8_lo8: plane 0 high byte, plane 1 low byte
+//  fp32_e8_sm8_r16: plane 0 exponent byte, plane 1 sign and mantissa bits 22-16, plane 2 the low 16 bits
+//  fp16_e5_lo8_s1m2: plane 0 exponent (bits 0-4), plane 1 low byte, plane 2 sign (bit 2) and mantissa bits 9 and 8
+enum class Split : uint8_t {
+  none_bf16,
+  none_fp16,
+  none_fp32,
+  bf16_e8_sm8,
+  fp16_hi8_lo8,
+  fp32_e8_sm8_r16,
+  fp16_e5_lo8_s1m2
+};
+
+inline constexpr int kMaxPlanes = 3;
+
+constexpr int plane_count(Split split) {
+  if (split == Split::bf16_e8_sm8 || split == Split::fp16_hi8_lo8) return 2;
+  return split == Split::fp32_e8_sm8_r16 || split == Split::fp16_e5_lo8_s1m2 ? 3 : 1;
+}
+
+// Bytes of one value in all planes, and in one of them.
+constexpr int value_bytes(Split split) { return split == Split::none_fp32 || split == Split::fp32_e8_sm8_r16 ? 4 : 2; }
+constexpr int plane_value_bytes(Split split, int plane) {
+  if (plane_count(split) == 1) return value_bytes(split);
+  return split == Split::fp32_e8_sm8_r16 && plane == 2 ? 2 : 1;
+}
+
+// How the plain bytes of a chunk of a plane are stored (docs/pack-format.md, "Codecs").
+enum class CodecKind : uint8_t { raw, zstd, lz4hc, fixed4, huffman, packed3 };
+
+}  // namespace odmoe
