@@ -1,7 +1,17 @@
 import tseslint from 'typescript-eslint';
 
 export default tseslint.config(
-  { ignores: ['dist/**', 'build/**', 'build-sanitize/**', 'node_modules/**', 'models/**', 'test/fixtures/**'] },
+  {
+    ignores: [
+      'dist/**',
+      'build/**',
+      'build-sanitize/**',
+      'build-gpu/**',
+      'node_modules/**',
+      'models/**',
+      'test/fixtures/**',
+    ],
+  },
   {
     files: ['**/*.ts'],
     ignores: ['**/*.d.ts'],

@@ -1,6 +1,8 @@
 // Builds the native addon (build/Release/odmoe.node) and the C++ tests beside it; skips what has not changed.
 //   node scripts/build-native.mjs              the addon, by cmake-js
 //   node scripts/build-native.mjs --sanitize   the C++ tests with AddressSanitizer and UndefinedBehaviorSanitizer, in build-sanitize/
+// Where nvcc is found the addon's build makes the CUDA backend too, build/Release/libodmoe_cuda.so (native/cuda.cmake). ODMOE_CUDA=off
+// leaves it out, ODMOE_CUDA=on insists on it; ODMOE_CUDA_ARCHITECTURES="86;87" says for which compute capabilities.
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -49,15 +51,36 @@ function installedVersion(name) {
   return JSON.parse(readFileSync(join(packageRoot, 'node_modules', name, 'package.json'), 'utf8')).version;
 }
 
+/** What the nvcc that native/cuda.cmake finds says of itself; empty where there is none. */
+function nvccVersion() {
+  const homes = [process.env.CUDA_HOME, process.env.CUDA_PATH].filter((home) => home !== undefined && home !== '');
+  const candidates = [...homes.map((home) => join(home, 'bin', 'nvcc')), 'nvcc', '/usr/local/cuda/bin/nvcc'];
+  for (const candidate of candidates) {
+    const { status, stdout } = spawnSync(candidate, ['--version'], {
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'ignore'],
+    });
+    if (status === 0) return stdout;
+  }
+  return '';
+}
+
+/** Always all of them, as CMake remembers what it was told last. */
+function cudaSettings() {
+  const { ODMOE_CUDA, ODMOE_CUDA_ARCHITECTURES } = process.env;
+  return { ODMOE_CUDA: ODMOE_CUDA || 'auto', ODMOE_CUDA_ARCHITECTURES: ODMOE_CUDA_ARCHITECTURES || 'usual' };
+}
+
 /** Changes whenever the result of a build could. */
 function sourceStamp(odmoeVersion) {
   const hash = createHash('sha256');
   const about = [process.version, process.platform, process.arch, odmoeVersion, packageRoot];
   const packages = ['cmake-js', 'node-addon-api', 'node-api-headers'].map(installedVersion);
   const flags = ['CC', 'CXX', 'CFLAGS', 'CXXFLAGS', 'LDFLAGS'].map((name) => process.env[name] ?? '');
-  hash.update(JSON.stringify([...about, ...packages, ...flags]));
+  const cuda = [nvccVersion(), cudaSettings()];
+  hash.update(JSON.stringify([...about, ...packages, ...flags, ...cuda]));
   const sources = ['include', 'src', 'test'].flatMap((folder) => filesBelow(join(packageRoot, 'native', folder)));
-  const lists = [join(packageRoot, 'CMakeLists.txt'), join(packageRoot, 'native', 'CMakeLists.txt')];
+  const lists = ['CMakeLists.txt', 'native/CMakeLists.txt', 'native/cuda.cmake'].map((path) => join(packageRoot, path));
   for (const path of [...lists, ...sources].sort()) hash.update(relative(packageRoot, path)).update(readFileSync(path));
   return hash.digest('hex');
 }
@@ -148,6 +171,7 @@ function buildAddon(stamp, odmoeVersion) {
       join(packageRoot, 'node_modules', 'cmake-js', 'bin', 'cmake-js'),
       ...['--directory', packageRoot, '--out', buildFolder, '--config', 'Release', '--log-level', 'warn'],
       `--CDODMOE_VERSION=${odmoeVersion}`,
+      ...Object.entries(cudaSettings()).map(([name, value]) => `--CD${name}=${value}`),
     ];
     run(process.execPath, [...cmakeJs, 'configure']);
     run(process.execPath, [...cmakeJs, 'build']);

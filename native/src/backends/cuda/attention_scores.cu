@@ -1,0 +1,145 @@
+// First step of attention: scores of all positions, and the greatest of every run of them.
+#include "attention_tiles.h"
+#include "grid_launch.h"
+
+namespace odmoe::cuda {
+namespace {
+
+constexpr int kScoreWarps = kScoreRun / kWarp;
+
+// A lane's partial sums of kQueries x kPositions dot products: it takes the dimensions d with d mod 32 = lane.
+template <int kQueries, int kBlocks>
+struct Partials {
+  static constexpr int kPositions = kWarp / kQueries;
+  const float* vectors[kQueries];
+  float held[kQueries][kBlocks > 0 ? kBlocks : 1];
+
+  __device__ void begin(int lane, int head_dim) {
+    for (int b = 0; b < kBlocks; ++b) {
+      const bool there = b * kWarp + lane < head_dim;
+#pragma unroll
+      for (int q = 0; q < kQueries; ++q) held[q][b] = there ? vectors[q][b * kWarp + lane] : 0.0f;
+    }
+  }
+
+  // Past head_dim zeros are multiplied, as the padded dot product does.
+  __device__ void add_block(const float* keys, int lane, int head_dim, int block, float (&sums)[kWarp]) const {
+    const int d = block * kWarp + lane;
+    const bool there = d < head_dim;
+    float key[kPositions];
+#pragma unroll
+    for (int p = 0; p < kPositions; ++p) key[p] = there ? keys[p * head_dim + d] : 0.0f;
+#pragma unroll
+    for (int q = 0; q < kQueries; ++q) {
+      const float x = kBlocks > 0 ? held[q][kBlocks > 0 ? block : 0] : there ? vectors[q][d] : 0.0f;
+#pragma unroll
+      for (int p = 0; p < kPositions; ++p) sums[q * kPositions + p] = fused(x, key[p], sums[q * kPositions + p]);
+    }
+  }
+
+  __device__ float scores(const float* keys, int lane, int head_dim) const {
+    float sums[kWarp];
+#pragma unroll
+    for (int i = 0; i < kWarp; ++i) sums[i] = 0.0f;
+    if (kBlocks > 0) {
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block) add_block(keys, lane, head_dim, block, sums);
+    } else {
+      for (int block = 0; block * kWarp < head_dim; ++block) add_block(keys, lane, head_dim, block, sums);
+    }
+    return fold_transposed(sums, lane);
+  }
+};
+
+// A warp scores its 32 positions; returns the greatest that the lane's query sees. Lane q * kPositions + p has query q.
+template <int kQueries, int kBlocks>
+__device__ float score_positions(const AttentionWork& work, const RowRun& run, const HeadTile& tile, const QueryPlace& own,
+                                 int first_position) {
+  using Tile = Partials<kQueries, kBlocks>;
+  constexpr int kPositions = Tile::kPositions;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int head_dim = work.shape.head_dim;
+  Tile partials;
+#pragma unroll
+  for (int q = 0; q < kQueries; ++q) {
+    const QueryPlace place(work, run, tile, q);
+    partials.vectors[q] = work.queries + place.row * work.stride + int64_t{place.head} * head_dim;
+  }
+  partials.begin(lane, head_dim);
+  const int chunk = first_position / kAttentionChunk;
+  const float* const block = work.rows[run.first].key_blocks[chunk] + int64_t{tile.kv_head} * kAttentionChunk * head_dim;
+  float* const scores = work.scores + (own.index(work) * work.chunks + chunk - run.first_chunk) * kAttentionChunk;
+  float greatest = -INFINITY;
+  for (int position = first_position; position < first_position + kWarp; position += kPositions) {
+    // The block's memory goes on past what has been stored; scores of that are computed and not kept.
+    if (position >= run.end || position + kPositions <= run.begin) continue;
+    const int index = position % kAttentionChunk;
+    const float score = partials.scores(block + int64_t{index} * head_dim, lane, head_dim) * work.scale;
+    const int seen = position + lane % kPositions;
+    if (own.taken && seen >= own.begin && seen < own.end) {
+      scores[index + lane % kPositions] = score;
+      greatest = greater(score, greatest);
+    }
+  }
+  return greatest_of_lanes<kPositions>(greatest);
+}
+
+// Block (x, y, z): tile x of rows, tile y of heads, run z of positions counted from the rows' first chunk.
+template <int kQueries, int kBlocks>
+__global__ void __launch_bounds__(kScoreRun) score_kernel(const AttentionWork work) {
+  __shared__ float warps_greatest[kScoreWarps][kQueries];
+  constexpr int kPositions = kWarp / kQueries;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const HeadTile tile(work, static_cast<int>(blockIdx.y));
+  const int position_run = static_cast<int>(blockIdx.z);
+  const int last = min((static_cast<int>(blockIdx.x) + 1) * work.tiles.rows, work.n);
+  RowRun run;
+  for (int first = static_cast<int>(blockIdx.x) * work.tiles.rows; first < last; first += run.rows) {
+    run = next_run(work, first, last);
+    const int begin = run.first_chunk * kAttentionChunk + position_run * kScoreRun;
+    if (begin >= run.end || begin + kScoreRun <= run.begin) continue;
+    const QueryPlace own(work, run, tile, lane / kPositions);
+    const int warp_begin = begin + warp * kWarp;
+    float greatest = -INFINITY;
+    if (warp_begin < run.end && warp_begin + kWarp > run.begin) {
+      greatest = score_positions<kQueries, kBlocks>(work, run, tile, own, warp_begin);
+    }
+    if (lane % kPositions == 0) warps_greatest[warp][lane / kPositions] = greatest;
+    __syncthreads();
+    if (warp == 0 && lane % kPositions == 0 && own.taken) {
+      for (int other = 1; other < kScoreWarps; ++other) {
+        greatest = greater(warps_greatest[other][lane / kPositions], greatest);
+      }
+      work.greatest[own.index(work) * work.chunks * (kAttentionChunk / kScoreRun) + position_run] = greatest;
+    }
+    __syncthreads();
+  }
+}
+
+template <int kQueries>
+cudaError_t launch_scores(const AttentionWork& work, dim3 grid, cudaStream_t stream) {
+  const int head_dim = work.shape.head_dim;
+  void (*const kernel)(AttentionWork) = head_dim > 32 && head_dim <= 64    ? score_kernel<kQueries, 2>
+                                        : head_dim > 96 && head_dim <= 128 ? score_kernel<kQueries, 4>
+                                                                           : score_kernel<kQueries, 0>;
+  return launch_grid(grid, kScoreRun, stream, kernel, work);
+}
+
+}  // namespace
+
+cudaError_t launch_attention_scores(const AttentionWork& work, cudaStream_t stream) {
+  const dim3 grid = work.grid(kAttentionChunk / kScoreRun);
+  switch (work.tiles.queries) {
+    case 1:
+      return launch_scores<1>(work, grid, stream);
+    case 2:
+      return launch_scores<2>(work, grid, stream);
+    case 4:
+      return launch_scores<4>(work, grid, stream);
+    default:
+      return launch_scores<8>(work, grid, stream);
+  }
+}
+
+}  // namespace odmoe::cuda

@@ -1,0 +1,91 @@
+// The NVIDIA device: what it holds, and operators as launches on its compute stream. Only what must answer waits for the device
+// (gate, copies to the host); everything else is on its way when it returns.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "argument_ring.h"
+#include "device_arena.h"
+#include "device_context.h"
+#include "kernels.h"
+#include "odmoe/backend.h"
+#include "odmoe/cuda.h"
+#include "paged_expert_memory.h"
+#include "pinned_buffer.h"
+#include "staging_memory.h"
+#include "weight_writer.h"
+
+namespace odmoe::cuda {
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(const CudaOptions& options);
+  ~CudaBackend() override;
+  CudaBackend(const CudaBackend&) = delete;
+  CudaBackend& operator=(const CudaBackend&) = delete;
+
+  DeviceInfo info() const override;
+
+  DeviceBuffer allocate(uint64_t bytes) override;
+  void release(DeviceBuffer& buffer) noexcept override;
+  void copy_to_device(void* device, const void* host, uint64_t bytes) override;
+  void copy_to_host(void* host, const void* device, uint64_t bytes) override;
+  DeviceBuffer allocate_staging(uint64_t bytes) override;
+  void release_staging(DeviceBuffer& buffer) noexcept override;
+  uint64_t counted_bytes(uint64_t bytes) const override { return DeviceArena::counted(bytes); }
+  bool counts_staging() const override;
+  std::unique_ptr<ExpertMemory> allocate_experts(const ExpertMemoryShape& shape) override;
+  uint64_t expert_slot_bytes(const ExpertMemoryShape& shape) const override;
+
+  uint64_t expert_scratch_bytes(WeightFormat format, int64_t rows, int64_t hidden_size,
+                                int64_t intermediate_size) const override;
+  uint64_t matrix_bytes(WeightFormat format, int64_t rows, int64_t columns) const override;
+  bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes) override;
+  bool decodes(CodecKind codec) const override;
+  void write_coded_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const PlaneSource* planes) override;
+
+  void embed(float* out, const Matrix& embedding, const int32_t* host_ids, int n) override;
+  void rms_norm(float* out, const float* in, const float* weight, int n, int size, float epsilon) override;
+  void multiply(const Product* products, int count) override;
+  void multiply_swiglu(const Product* products, int count, float* gate_up) override;
+  void rope(float* heads, int64_t stride, const float* cos, const float* sin, int n, int head_count, int head_dim) override;
+  void store_key_values(const AttentionRow* host_rows, const float* keys, const float* values, int64_t stride, int n,
+                        const AttentionShape& shape) override;
+  void attention(float* out, const AttentionRow* host_rows, const float* queries, int64_t stride, int n,
+                 const AttentionShape& shape) override;
+  void gate(int32_t* host_experts, float* host_weights, const float* logits, int n, int experts, int k,
+            bool normalize) override;
+  void swiglu(float* out, const float* gate_up, int n, int size) override;
+  void copy_rows(float* out, const int32_t* host_out_rows, const float* in, const int32_t* host_in_rows, int n,
+                 int size) override;
+  void add(float* x, const float* y, int64_t count) override;
+  void combine(float* hidden, const float* outputs, const float* host_weights, int n, int k, int size) override;
+
+ private:
+  void multiply_all(const Product* products, int count, bool gated);
+  // The rows and their caches' lists of blocks, as kernels read them.
+  DeviceAttentionRow* send_rows(const AttentionRow* host_rows, int n);
+  // Grows by doubling; what it held is gone. Returns its memory.
+  void* reserve(DeviceBuffer& buffer, uint64_t bytes);
+  void* scratch(uint64_t bytes) { return reserve(scratch_, bytes); }
+
+  const bool fast_;
+  DeviceContext context_;
+  DeviceArena arena_;
+  cudaStream_t stream_;  // the context's compute stream
+  ArgumentRing arguments_;
+  StagingMemory staging_;
+  ExpertMemoryDirectory experts_;
+  WeightWriter writer_;
+  DeviceBuffer scratch_;
+  DeviceBuffer gate_results_;
+  PinnedBuffer gate_bounce_;
+  std::mutex copy_mutex_;  // guards copy_bounce_
+  PinnedBuffer copy_bounce_;
+};
+
+}  // namespace odmoe::cuda

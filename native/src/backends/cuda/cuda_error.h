@@ -1,0 +1,24 @@
+// What the CUDA runtime and driver answer, as errors of ours.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <string>
+
+namespace odmoe::cuda {
+
+// Throws DEVICE_OUT_OF_MEMORY, DEVICE_DRIVER_TOO_OLD, DEVICE_ARCHITECTURE_UNSUPPORTED, DEVICE_UNAVAILABLE, or DEVICE_LOST for
+// everything that leaves the process without a working device. `doing`: "copying 4096 bytes to the device".
+[[noreturn]] void throw_cuda_error(cudaError_t error, const std::string& doing);
+
+inline void check(cudaError_t error, const char* doing) {
+  if (error != cudaSuccess) throw_cuda_error(error, doing);
+}
+
+// Of taking pinned host memory, whose refusal says nothing of the device's.
+void check_pinned(cudaError_t error, uint64_t bytes);
+
+// "12.4" of 12040.
+std::string cuda_version_name(int version);
+
+}  // namespace odmoe::cuda

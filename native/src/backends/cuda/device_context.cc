@@ -1,0 +1,120 @@
+#include "device_context.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <mutex>
+
+#include "cuda_error.h"
+#include "driver_api.h"
+#include "nvml_api.h"
+
+namespace odmoe::cuda {
+namespace {
+
+// "0000:01:00.0"
+constexpr int kBusIdBytes = 32;
+// Estimates for where the driver tells nothing of this process. A card's memory that is in use bounds what the context takes, but may
+// be other programs'; an integrated device's is the whole machine's and says nothing.
+constexpr uint64_t kMostContextBytes = uint64_t{512} << 20;
+constexpr uint64_t kIntegratedContextBytes = uint64_t{128} << 20;
+
+// How many of this process use each device. With the last one goes the driver's own context, so that a node that has done without a
+// device after all leaves nothing there.
+std::mutex users_mutex;
+std::map<int, int> users;
+
+void begin_use(int device) {
+  const std::lock_guard lock(users_mutex);
+  users[device]++;
+}
+
+void end_use(int device) noexcept {
+  const std::lock_guard lock(users_mutex);
+  if (--users[device] > 0) return;
+  cudaSetDevice(device);
+  cudaDeviceReset();
+}
+
+}  // namespace
+
+DeviceContext::DeviceContext(int device) : device_(device) {
+  begin_use(device);
+  try {
+    open();
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+DeviceContext::~DeviceContext() { close(); }
+
+void DeviceContext::close() noexcept {
+  cudaSetDevice(device_);
+  if (compute_stream_ != nullptr) cudaStreamDestroy(compute_stream_);
+  end_use(device_);
+}
+
+void DeviceContext::open() {
+  // A decode step waits for the gate in every layer, so the executor polls; it yields, as loaders and the network have the same few
+  // processors. Loaders wait by events that let them sleep. A context that is there already keeps its own way.
+  check(cudaSetDevice(device_), "choosing the device");
+  if (cudaSetDeviceFlags(cudaDeviceScheduleYield | cudaDeviceMapHost) != cudaSuccess) cudaGetLastError();
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, device_), "reading the device's properties");
+  name_ = properties.name;
+  traits_.multiprocessors = properties.multiProcessorCount;
+  traits_.capability = properties.major * 10 + properties.minor;
+  traits_.integrated = properties.integrated != 0;
+  int pageable = 0;
+  check(cudaDeviceGetAttribute(&pageable, cudaDevAttrPageableMemoryAccess, device_), "reading the device's properties");
+  reads_pageable_memory_ = pageable != 0;
+  std::array<char, kBusIdBytes> bus_id{};
+  if (cudaDeviceGetPCIBusId(bus_id.data(), kBusIdBytes, device_) == cudaSuccess) bus_id_ = bus_id.data();
+  cudaGetLastError();
+  make_stream();
+  load_kernels();
+  mapping_granularity_ = cuda::mapping_granularity(device_);
+  context_bytes_ = measured_context_bytes();
+}
+
+void DeviceContext::make_stream() {
+  int highest_priority = 0;
+  check(cudaDeviceGetStreamPriorityRange(&lowest_priority_, &highest_priority), "reading the device's properties");
+  check(cudaStreamCreateWithPriority(&compute_stream_, cudaStreamNonBlocking, highest_priority), "creating a stream");
+}
+
+// The library asks for all of its code to be loaded at once (cuda_library.cc), which the first kernel brings about: an addition of one
+// float, which also tells that there is code for the device.
+void DeviceContext::load_kernels() {
+  void* floats = nullptr;
+  check(cudaMalloc(&floats, 2 * sizeof(float)), "allocating device memory");
+  try {
+    check(cudaMemsetAsync(floats, 0, 2 * sizeof(float), compute_stream_), "clearing device memory");
+    check(launch_add(static_cast<float*>(floats), static_cast<float*>(floats) + 1, 1, compute_stream_), "loading the kernels");
+    check(cudaStreamSynchronize(compute_stream_), "loading the kernels");
+  } catch (...) {
+    cudaFree(floats);
+    throw;
+  }
+  check(cudaFree(floats), "releasing device memory");
+}
+
+uint64_t DeviceContext::measured_context_bytes() const {
+  const std::optional<uint64_t> told = driver_used_bytes();
+  if (told.has_value()) return *told;
+  if (traits_.integrated) return kIntegratedContextBytes;
+  size_t free = 0;
+  size_t total = 0;
+  check(cudaMemGetInfo(&free, &total), "reading the device's free memory");
+  return std::min<uint64_t>(total - free, kMostContextBytes);
+}
+
+void DeviceContext::enter() const { check(cudaSetDevice(device_), "choosing the device"); }
+
+std::optional<uint64_t> DeviceContext::driver_used_bytes() const {
+  return bus_id_.empty() ? std::nullopt : nvml_used_bytes(bus_id_);
+}
+
+}  // namespace odmoe::cuda

@@ -1,0 +1,59 @@
+// One process's use of one device: its properties, its compute stream, and what the driver says of its memory.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "kernels.h"
+
+namespace odmoe::cuda {
+
+class DeviceContext {
+ public:
+  // Makes the driver's context and loads the kernels, so that what they take of the device is known from here on. Throws
+  // DEVICE_UNAVAILABLE, DEVICE_DRIVER_TOO_OLD, DEVICE_ARCHITECTURE_UNSUPPORTED, DEVICE_OUT_OF_MEMORY.
+  explicit DeviceContext(int device);
+  ~DeviceContext();
+  DeviceContext(const DeviceContext&) = delete;
+  DeviceContext& operator=(const DeviceContext&) = delete;
+
+  // Every call of the runtime works on its thread's current device.
+  void enter() const;
+
+  int device() const { return device_; }
+  const std::string& name() const { return name_; }
+  const DeviceTraits& traits() const { return traits_; }
+  bool paged_memory() const { return mapping_granularity_ > 0; }
+  // Of the highest priority: what has been loaded for it waits for nothing else.
+  // The device reads memory of the host that is not pinned (HMM, Grace): copies from it may then be made after they were asked for.
+  bool reads_pageable_memory() const { return reads_pageable_memory_; }
+  cudaStream_t compute_stream() const { return compute_stream_; }
+  int lowest_priority() const { return lowest_priority_; }
+  // Units in which memory is mapped; 0: it cannot be.
+  uint64_t mapping_granularity() const { return mapping_granularity_; }
+  // What the process takes of the device with nothing allocated: the driver's figure, or an estimate where it gives none.
+  uint64_t context_bytes() const { return context_bytes_; }
+  // What the driver says that this process takes of the device now; none where it keeps no such account (integrated devices).
+  std::optional<uint64_t> driver_used_bytes() const;
+
+ private:
+  void open();
+  void close() noexcept;
+  void make_stream();
+  void load_kernels();
+  uint64_t measured_context_bytes() const;
+
+  int device_;
+  std::string name_;
+  std::string bus_id_;
+  DeviceTraits traits_;
+  uint64_t mapping_granularity_ = 0;
+  bool reads_pageable_memory_ = false;
+  int lowest_priority_ = 0;
+  cudaStream_t compute_stream_ = nullptr;
+  uint64_t context_bytes_ = 0;
+};
+
+}  // namespace odmoe::cuda

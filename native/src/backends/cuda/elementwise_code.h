@@ -1,0 +1,63 @@
+// Norm, rotary embedding and sums of experts' outputs, one element at a time, and arrays read and written 16 bytes at
+// a time.
+#pragma once
+#include "device_code.h"
+
+namespace odmoe::cuda {
+
+// The divisor of an RMS norm over `size` values with this sum of squares.
+ODMOE_BOTH float rms_root(float squares, int size, float epsilon) {
+  return square_root(divided(squares, static_cast<float>(size)) + epsilon);
+}
+
+ODMOE_BOTH float normalized(float x, float root, float weight) { return divided(x, root) * weight; }
+
+// A pair (a, b) of the rotary embedding, turned in place.
+ODMOE_BOTH void rotate_pair(float& a, float& b, float cos, float sin) {
+  const float turned = fused(-b, sin, a * cos);
+  b = fused(a, sin, b * cos);
+  a = turned;
+}
+
+// An expert's output joins the weighted sum of a token; rank 0 begins it.
+ODMOE_BOTH float weighted_sum(int rank, float weight, float output, float sum) {
+  return rank == 0 ? weight * output : fused(weight, output, sum);
+}
+
+// kWidth floats that lie next to one another: 4 take one access and 16-byte alignment.
+template <int kWidth>
+struct Pack {
+  float values[kWidth];
+};
+
+template <int kWidth>
+ODMOE_BOTH Pack<kWidth> load_pack(const float* from) {
+  Pack<kWidth> pack;
+  if (kWidth == 4) {
+    const float4 quad = *reinterpret_cast<const float4*>(from);
+    pack.values[0] = quad.x;
+    pack.values[1 % kWidth] = quad.y;
+    pack.values[2 % kWidth] = quad.z;
+    pack.values[3 % kWidth] = quad.w;
+  } else {
+    for (int i = 0; i < kWidth; ++i) pack.values[i] = from[i];
+  }
+  return pack;
+}
+
+template <int kWidth>
+ODMOE_BOTH void store_pack(float* to, const Pack<kWidth>& pack) {
+  if (kWidth == 4) {
+    *reinterpret_cast<float4*>(to) =
+        make_float4(pack.values[0], pack.values[1 % kWidth], pack.values[2 % kWidth], pack.values[3 % kWidth]);
+  } else {
+    for (int i = 0; i < kWidth; ++i) to[i] = pack.values[i];
+  }
+}
+
+// Whether rows that are so many floats apart and begin there can be taken four floats at a time.
+inline bool takes_quads(const float* begin, int64_t floats_apart) {
+  return reinterpret_cast<uintptr_t>(begin) % sizeof(float4) == 0 && floats_apart % 4 == 0;
+}
+
+}  // namespace odmoe::cuda

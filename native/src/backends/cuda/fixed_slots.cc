@@ -1,0 +1,46 @@
+#include <vector>
+
+#include "slot_memory.h"
+
+namespace odmoe::cuda {
+namespace {
+
+class FixedSlots final : public SlotMemory {
+ public:
+  FixedSlots(DeviceArena& arena, const ExpertMemoryShape& shape) : arena_(arena), pages_(static_cast<size_t>(shape.slots)) {
+    try {
+      for (ExpertPages& pages : pages_) {
+        pages.gate_up = arena_.allocate(shape.gate_up_bytes);
+        pages.down = arena_.allocate(shape.down_bytes);
+      }
+    } catch (...) {
+      release();
+      throw;
+    }
+  }
+  ~FixedSlots() override { release(); }
+  FixedSlots(const FixedSlots&) = delete;
+  FixedSlots& operator=(const FixedSlots&) = delete;
+
+  bool moves(int, int64_t) const override { return false; }
+  ExpertPages place(int slot, int64_t) override { return pages_[static_cast<size_t>(slot)]; }
+
+ private:
+  void release() noexcept {
+    for (ExpertPages& pages : pages_) {
+      arena_.release(pages.gate_up);
+      arena_.release(pages.down);
+    }
+  }
+
+  DeviceArena& arena_;
+  std::vector<ExpertPages> pages_;
+};
+
+}  // namespace
+
+std::unique_ptr<SlotMemory> make_fixed_slots(DeviceArena& arena, const ExpertMemoryShape& shape) {
+  return std::make_unique<FixedSlots>(arena, shape);
+}
+
+}  // namespace odmoe::cuda

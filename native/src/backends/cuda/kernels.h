@@ -1,0 +1,121 @@
+// Launches of the device code. All are asynchronous on `stream`; pointers are device memory unless named host; sizes have been checked.
+// What kernels compute is the one arithmetic (odmoe/arithmetic.h). C++17: compiled by nvcc from CUDA 11.8 on.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "odmoe/attention_shape.h"
+#include "odmoe/formats.h"
+
+namespace odmoe::cuda {
+
+struct DeviceTraits {
+  int multiprocessors = 0;
+  int capability = 0;  // 86 for 8.6
+  bool integrated = false;
+};
+
+// ---- matmul.cu, tensor_cores.cu
+
+// out[i][r] = dot(weights[r], in[i]) for n rows of `in`. Weights lie as weight_layout.h says.
+struct MultiplyJob {
+  WeightFormat format = WeightFormat::bf16;
+  const uint8_t* weights = nullptr;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  const float* in = nullptr;
+  int64_t in_stride = 0;
+  float* out = nullptr;
+  int64_t out_stride = 0;
+  int n = 0;
+};
+
+// Jobs that one launch takes.
+inline constexpr int kMostMultiplyJobs = 16;
+
+// gated: the first half of the weights' rows are gate rows, the second half up rows: out[i][r] = silu(gate) * up, rows / 2 of them.
+// count <= kMostMultiplyJobs, n >= 1.
+cudaError_t launch_multiply(const MultiplyJob* host_jobs, int count, bool gated, const DeviceTraits& device, cudaStream_t stream);
+
+// The same by tensor cores, with `in` rounded to BF16: not the one arithmetic. Whether they take this job, and the scratch they need.
+bool tensor_cores_take(const MultiplyJob& job, const DeviceTraits& device);
+uint64_t tensor_core_scratch_bytes(const MultiplyJob& job, bool gated);
+cudaError_t launch_tensor_core_multiply(const MultiplyJob& job, bool gated, void* scratch, cudaStream_t stream);
+
+// ---- write_rows.cu
+
+// Rows [first_row, first_row + row_count) of a matrix that is kept in any format but fixed4, out of planes of row-major values; each
+// plane begins with the first of these rows. Quantizes for int8 and nf4.
+struct RowsToWrite {
+  WeightFormat format = WeightFormat::bf16;
+  uint8_t* storage = nullptr;
+  int64_t rows = 0;  // of the matrix
+  int64_t columns = 0;
+  int64_t first_row = 0;
+  int64_t row_count = 0;
+  Split split = Split::none_bf16;
+  const uint8_t* planes[3] = {nullptr, nullptr, nullptr};
+};
+
+cudaError_t launch_write_rows(const RowsToWrite& rows, cudaStream_t stream);
+
+// out[i] = row ids[i] of a matrix of any format but int8 and nf4.
+cudaError_t launch_embed(float* out, WeightFormat format, const uint8_t* storage, int64_t rows, int64_t columns,
+                         const int32_t* ids, int n, cudaStream_t stream);
+
+// ---- decode_fixed4.cu, decode_huffman.cu (docs/pack-format.md, "Codecs")
+
+// Plain bytes [skipped_bytes, skipped_bytes + plain_bytes) of one coded block. Reads nothing outside the block and writes nothing outside
+// `plain`, whatever the block holds.
+struct BlockToDecode {
+  const uint8_t* coded = nullptr;
+  uint64_t coded_bytes = 0;
+  uint64_t block_plain_bytes = 0;
+  uint64_t skipped_bytes = 0;
+  uint64_t plain_bytes = 0;
+  uint8_t* plain = nullptr;
+};
+inline constexpr int kMostBlocksToDecode = 32;
+
+// `table`: the codec's table of the chunk, device memory. count <= kMostBlocksToDecode.
+cudaError_t launch_decode_fixed4(const BlockToDecode* host_blocks, int count, const uint8_t* table, cudaStream_t stream);
+cudaError_t launch_decode_huffman(const BlockToDecode* host_blocks, int count, const uint8_t* table, cudaStream_t stream);
+
+// ---- elementwise.cu
+
+cudaError_t launch_rms_norm(float* out, const float* in, const float* weight, int n, int size, float epsilon,
+                            cudaStream_t stream);
+cudaError_t launch_rope(float* heads, int64_t stride, const float* cos, const float* sin, int n, int head_count, int head_dim,
+                        cudaStream_t stream);
+cudaError_t launch_swiglu(float* out, const float* gate_up, int n, int size, cudaStream_t stream);
+cudaError_t launch_add(float* x, const float* y, int64_t count, cudaStream_t stream);
+// A null list of rows stands for 0, 1, ... n - 1.
+cudaError_t launch_copy_rows(float* out, const int32_t* out_rows, const float* in, const int32_t* in_rows, int n, int size,
+                             cudaStream_t stream);
+cudaError_t launch_combine(float* hidden, const float* outputs, const float* weights, int n, int k, int size,
+                           cudaStream_t stream);
+
+// ---- gate.cu
+
+inline constexpr int kMostExperts = 1024;
+cudaError_t launch_gate(int32_t* experts, float* weights, const float* logits, int n, int expert_count, int k, bool normalize,
+                        cudaStream_t stream);
+
+// ---- attention.cu
+
+// One row of a pass. The lists of blocks are device memory too.
+struct DeviceAttentionRow {
+  float* const* key_blocks = nullptr;
+  float* const* value_blocks = nullptr;
+  int32_t position = 0;
+};
+
+cudaError_t launch_store_key_values(const DeviceAttentionRow* rows, const float* keys, const float* values, int64_t stride,
+                                    int n, const AttentionShape& shape, cudaStream_t stream);
+// Scratch for n rows of which the furthest stands at `last_position`.
+uint64_t attention_scratch_bytes(int n, int32_t last_position, const AttentionShape& shape);
+cudaError_t launch_attention(float* out, const DeviceAttentionRow* rows, const float* queries, int64_t stride, int n,
+                             int32_t last_position, const AttentionShape& shape, void* scratch, cudaStream_t stream);
+
+}  // namespace odmoe::cuda

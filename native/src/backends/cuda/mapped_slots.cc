@@ -1,0 +1,204 @@
+// Slots as physical memory that is mapped where its expert's address is (FluxMoE, section 4.1).
+#include <array>
+#include <mutex>
+#include <vector>
+
+#include "driver_api.h"
+#include "slot_memory.h"
+
+namespace odmoe::cuda {
+namespace {
+
+constexpr size_t kTypes = 2;  // of tensors: gate and up, down
+constexpr int64_t kNowhere = -1;
+
+// A reserved range of addresses in places of one size.
+class AddressRange {
+ public:
+  AddressRange(const DriverApi& api, uint64_t place_bytes, int64_t places)
+      : api_(api), place_bytes_(place_bytes), bytes_(place_bytes * static_cast<uint64_t>(places)) {
+    if (bytes_ > 0) check(api_.address_reserve(&begin_, bytes_, 0, 0, 0), "reserving addresses for experts");
+  }
+  ~AddressRange() {
+    if (begin_ != 0) api_.address_free(begin_, bytes_);
+  }
+  AddressRange(const AddressRange&) = delete;
+  AddressRange& operator=(const AddressRange&) = delete;
+
+  uint64_t place_bytes() const { return place_bytes_; }
+  CUdeviceptr address(int64_t place) const { return begin_ + static_cast<uint64_t>(place) * place_bytes_; }
+
+ private:
+  const DriverApi& api_;
+  const uint64_t place_bytes_;
+  const uint64_t bytes_;
+  CUdeviceptr begin_ = 0;
+};
+
+class MappedSlots final : public SlotMemory {
+ public:
+  MappedSlots(DeviceArena& arena, int device, uint64_t granularity, const ExpertMemoryShape& shape)
+      : api_(*driver_api()),
+        arena_(arena),
+        shape_(shape),
+        ranges_{{{api_, mapped_bytes(shape.gate_up_bytes, granularity), shape.experts + shape.slots},
+                 {api_, mapped_bytes(shape.down_bytes, granularity), shape.experts + shape.slots}}},
+        slots_(static_cast<size_t>(shape.slots)),
+        taken_(static_cast<size_t>(shape.experts), false) {
+    properties_.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties_.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties_.location.id = device;
+    try {
+      for (int slot = 0; slot < shape.slots; ++slot) create(slot);
+    } catch (...) {
+      release();
+      throw;
+    }
+  }
+  ~MappedSlots() override { release(); }
+  MappedSlots(const MappedSlots&) = delete;
+  MappedSlots& operator=(const MappedSlots&) = delete;
+
+  bool moves(int slot, int64_t expert) const override {
+    const std::lock_guard lock(mutex_);
+    // Not place_for(): another slot may give the expert's place up before place() is called.
+    const bool known = expert >= 0 && expert < shape_.experts;
+    return slots_[static_cast<size_t>(slot)].place != (known ? expert : shape_.experts + slot);
+  }
+
+  ExpertPages place(int slot, int64_t expert) override {
+    Slot& moved = slots_[static_cast<size_t>(slot)];
+    const int64_t wanted = claim(slot, expert);
+    if (wanted != moved.mapped_at) {
+      try {
+        unmap(moved);
+        // Only now may another slot stand where this one did.
+        stand(slot, wanted);
+        map(moved, wanted);
+      } catch (...) {
+        abandon(moved);
+        stand(slot, wanted);
+        stand(slot, kNowhere);
+        throw;
+      }
+    }
+    return {{pointer(0, wanted), shape_.gate_up_bytes}, {pointer(1, wanted), shape_.down_bytes}};
+  }
+
+ private:
+  struct Slot {
+    std::array<CUmemGenericAllocationHandle, kTypes> memory = {};
+    std::array<bool, kTypes> created = {};
+    std::array<bool, kTypes> mapped = {};
+    int64_t mapped_at = kNowhere;
+    int64_t place = kNowhere;  // guarded by the mutex
+  };
+
+  void* pointer(size_t type, int64_t place) const { return reinterpret_cast<void*>(ranges_[type].address(place)); }
+
+  // The experts' places come first, then the slots' own.
+  int64_t place_for(int slot, int64_t expert) const {
+    const bool known = expert >= 0 && expert < shape_.experts;
+    const bool free = known && (!taken_[static_cast<size_t>(expert)] || slots_[static_cast<size_t>(slot)].place == expert);
+    return free ? expert : shape_.experts + slot;
+  }
+
+  // Nobody else gets the place from here on.
+  int64_t claim(int slot, int64_t expert) {
+    const std::lock_guard lock(mutex_);
+    const int64_t wanted = place_for(slot, expert);
+    if (wanted < shape_.experts) taken_[static_cast<size_t>(wanted)] = true;
+    return wanted;
+  }
+  void stand(int slot, int64_t place) {
+    const std::lock_guard lock(mutex_);
+    int64_t& own = slots_[static_cast<size_t>(slot)].place;
+    if (own >= 0 && own < shape_.experts) taken_[static_cast<size_t>(own)] = false;
+    if (place >= 0 && place < shape_.experts) taken_[static_cast<size_t>(place)] = true;
+    own = place;
+  }
+
+  void create(int slot) {
+    Slot& made = slots_[static_cast<size_t>(slot)];
+    for (size_t type = 0; type < kTypes; ++type) {
+      const uint64_t bytes = ranges_[type].place_bytes();
+      if (bytes == 0) continue;
+      arena_.reserve(bytes, "a slot for experts");
+      try {
+        check(api_.create(&made.memory[type], bytes, &properties_, 0), "taking device memory for experts");
+      } catch (...) {
+        arena_.give_back(bytes);
+        throw;
+      }
+      made.created[type] = true;
+    }
+    place(slot, kNoExpert);
+    for (size_t type = 0; type < kTypes; ++type) {
+      if (made.created[type]) {
+        check(cudaMemset(pointer(type, made.mapped_at), 0, ranges_[type].place_bytes()), "clearing memory for experts");
+      }
+    }
+    // Streams that do not block do not wait for what the default stream does.
+    check(cudaDeviceSynchronize(), "clearing memory for experts");
+  }
+
+  void map(Slot& slot, int64_t place) {
+    CUmemAccessDesc access{};
+    access.location = properties_.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    slot.mapped_at = place;
+    for (size_t type = 0; type < kTypes; ++type) {
+      if (!slot.created[type]) continue;
+      const uint64_t bytes = ranges_[type].place_bytes();
+      const CUdeviceptr address = ranges_[type].address(place);
+      check(api_.map(address, bytes, 0, slot.memory[type], 0), "mapping an expert's memory");
+      slot.mapped[type] = true;
+      check(api_.set_access(address, bytes, &access, 1), "mapping an expert's memory");
+    }
+  }
+
+  void unmap(Slot& slot) {
+    for (size_t type = 0; type < kTypes; ++type) {
+      if (!slot.mapped[type]) continue;
+      check(api_.unmap(ranges_[type].address(slot.mapped_at), ranges_[type].place_bytes()), "unmapping an expert's memory");
+      slot.mapped[type] = false;
+    }
+    slot.mapped_at = kNowhere;
+  }
+
+  void abandon(Slot& slot) noexcept {
+    for (size_t type = 0; type < kTypes; ++type) {
+      if (slot.mapped[type]) api_.unmap(ranges_[type].address(slot.mapped_at), ranges_[type].place_bytes());
+      slot.mapped[type] = false;
+    }
+    slot.mapped_at = kNowhere;
+  }
+
+  void release() noexcept {
+    for (Slot& slot : slots_) {
+      abandon(slot);
+      for (size_t type = 0; type < kTypes; ++type) {
+        if (!slot.created[type]) continue;
+        api_.release(slot.memory[type]);
+        arena_.give_back(ranges_[type].place_bytes());
+      }
+    }
+  }
+
+  const DriverApi& api_;
+  DeviceArena& arena_;
+  const ExpertMemoryShape shape_;
+  CUmemAllocationProp properties_{};
+  std::array<AddressRange, kTypes> ranges_;
+  std::vector<Slot> slots_;
+  mutable std::mutex mutex_;    // guards the slots' places and the list below
+  std::vector<bool> taken_;     // by expert: a slot stands under its address
+};
+
+}  // namespace
+
+std::unique_ptr<SlotMemory> make_mapped_slots(DeviceArena& arena, int device, uint64_t granularity, const ExpertMemoryShape& shape) {
+  return std::make_unique<MappedSlots>(arena, device, granularity, shape);
+}
+
+}  // namespace odmoe::cuda

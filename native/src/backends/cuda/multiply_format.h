@@ -1,0 +1,82 @@
+// The products of one format: each of the files multiply_FORMAT.cu has one of these.
+#pragma once
+#include "multiply_few.h"
+#include "multiply_many.h"
+
+namespace odmoe::cuda {
+
+// Fills the parts' first_block in. All jobs of a launch have tokens enough for the same kernel: 1, 2, up to 4, up to 8, or
+// more.
+cudaError_t multiply_bf16(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
+cudaError_t multiply_fp16(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
+cudaError_t multiply_fp32(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
+cudaError_t multiply_int8(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
+cudaError_t multiply_nf4(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
+cudaError_t multiply_fixed4(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
+
+// The most tokens that the kernel for a job of n tokens takes at once; 0: any number.
+constexpr int tokens_at_once(int n) { return n <= 2 ? n : n <= 4 ? 4 : n <= 8 ? 8 : 0; }
+
+// Warps that each multiprocessor should have before a warp is given more rows, which read a token's values less often.
+inline constexpr int kWarpsForFourRows = 32;
+inline constexpr int kWarpsForTwoRows = 16;
+
+#if defined(__CUDACC__) || defined(ODMOE_SIMULATED_CUDA)
+template <class Kernel>
+cudaError_t launch_blocks(Kernel* kernel, const MultiplyLaunch& launch, int blocks, int threads, cudaStream_t stream) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, kernel, launch);
+}
+
+template <class Rows, int kRows, int kTokens, int kAhead>
+cudaError_t launch_few(MultiplyLaunch& launch, cudaStream_t stream) {
+  int blocks = 0;
+  for (int i = 0; i < launch.count; ++i) {
+    launch.parts[i].first_block = blocks;
+    blocks += (row_groups(launch.parts[i], kRows) + kFewWarps - 1) / kFewWarps;
+  }
+  return launch_blocks(&multiply_few<Rows, kRows, kTokens, kAhead>, launch, blocks, kFewWarps * kWarp, stream);
+}
+
+template <class Rows, int kRows, int kBlocks>
+cudaError_t launch_many(MultiplyLaunch& launch, cudaStream_t stream) {
+  int blocks = 0;
+  for (int i = 0; i < launch.count; ++i) {
+    MultiplyPart& part = launch.parts[i];
+    part.first_block = blocks;
+    blocks += (row_groups(part, kRows) + kManyRowTiles - 1) / kManyRowTiles *
+              ((part.n + kManyBlockTokens - 1) / kManyBlockTokens);
+  }
+  return launch_blocks(&multiply_many<Rows, kRows, kBlocks>, launch, blocks, kManyWarps * kWarp, stream);
+}
+
+// kAhead: main pieces of a row that are on their way together where a warp has one row or two. kManyRows: rows of a tile of
+// many tokens, and kManyBlocks blocks of such tiles that a multiprocessor has registers for.
+template <class Rows, int kAhead, int kManyRows, int kManyBlocks>
+cudaError_t multiply_rows(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream) {
+  constexpr int kHalf = kAhead > 1 ? kAhead / 2 : 1;
+  int64_t rows = 0;
+  for (int i = 0; i < launch.count; ++i) rows += launch.parts[i].rows;
+  switch (tokens_at_once(launch.parts[0].n)) {
+    case 1:
+      if (rows / 4 >= int64_t{multiprocessors} * kWarpsForFourRows) return launch_few<Rows, 4, 1, kHalf>(launch, stream);
+      if (launch.gated || rows / 2 >= int64_t{multiprocessors} * kWarpsForTwoRows) {
+        return launch_few<Rows, 2, 1, kAhead>(launch, stream);
+      }
+      return launch_few<Rows, 1, 1, kAhead>(launch, stream);
+    case 2:
+      return launch_few<Rows, 2, 2, kHalf>(launch, stream);
+    case 4:
+      return launch_few<Rows, 2, 4, Rows::kMain >= 8 ? kHalf : 1>(launch, stream);
+    case 8:
+      return launch_few<Rows, kManyRows / 2, 8, 1>(launch, stream);
+    default:
+      return launch_many<Rows, kManyRows, kManyBlocks>(launch, stream);
+  }
+}
+#endif
+
+}  // namespace odmoe::cuda

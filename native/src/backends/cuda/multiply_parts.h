@@ -1,0 +1,51 @@
+// The products of one launch, and which outputs a warp computes.
+#pragma once
+#include "kernels.h"
+#include "weight_layout.h"
+
+namespace odmoe::cuda {
+
+// A job, of which the launch's blocks from first_block on are.
+struct MultiplyPart {
+  const uint8_t* weights;
+  const float* in;
+  float* out;
+  int64_t in_stride;
+  int64_t out_stride;
+  int rows;
+  int columns;
+  int n;
+  int first_block;
+};
+
+// A kernel's parameter: all parts have one format.
+struct MultiplyLaunch {
+  MultiplyPart parts[kMostMultiplyJobs];
+  int count;
+  bool gated;
+};
+static_assert(sizeof(MultiplyLaunch) <= 4096, "what a kernel takes");
+
+// Groups of `rows` rows of weights that share a warp. A group of gated products has pairs of a gate row and its up row.
+ODMOE_BOTH int row_groups(const MultiplyPart& part, int rows) { return (part.rows + rows - 1) / rows; }
+
+// Row `slot` of a group; of one that the matrix does not have, the last that it has.
+ODMOE_BOTH int row_of_group(const MultiplyPart& part, bool gated, int group, int group_rows, int slot) {
+  if (!gated) {
+    const int row = group * group_rows + slot;
+    return row < part.rows ? row : part.rows - 1;
+  }
+  const int half = part.rows / 2;
+  const int output = (group * group_rows + slot) / 2;
+  return (output < half ? output : half - 1) + (slot % 2 == 0 ? 0 : half);
+}
+
+#if defined(__CUDACC__) || defined(ODMOE_SIMULATED_CUDA)
+__device__ __forceinline__ const MultiplyPart& part_of_block(const MultiplyLaunch& launch) {
+  int number = 0;
+  while (number + 1 < launch.count && static_cast<int>(blockIdx.x) >= launch.parts[number + 1].first_block) ++number;
+  return launch.parts[number];
+}
+#endif
+
+}  // namespace odmoe::cuda

@@ -1,0 +1,43 @@
+// What becomes of a warp's partial sums: ROWS x TOKENS of them in every lane.
+#pragma once
+#include "multiply_parts.h"
+#include "warp_folds.h"
+#include "weight_rows.h"
+
+#if defined(__CUDACC__) || defined(ODMOE_SIMULATED_CUDA)
+namespace odmoe::cuda {
+
+template <class Rows, int kRows, int kTokens>
+__device__ __forceinline__ void write_outputs(const MultiplyPart& part, bool gated, int group, int first_token,
+                                              const float (&sums)[kRows][kTokens], int lane) {
+  constexpr int kFolds = kRows * kTokens > kWarp ? kRows * kTokens / kWarp : 1;
+  constexpr int kFoldRows = kRows / kFolds;
+  constexpr int kLanesEach = kWarp / (kFoldRows * kTokens);
+#pragma unroll
+  for (int fold = 0; fold < kFolds; ++fold) {
+    float some[kFoldRows * kTokens];
+#pragma unroll
+    for (int i = 0; i < kFoldRows * kTokens; ++i) some[i] = sums[fold * kFoldRows + i / kTokens][i % kTokens];
+    float result = fold_transposed(some, lane);
+    const int slot = fold * kFoldRows + lane / kLanesEach / kTokens;
+    const int token = first_token + lane / kLanesEach % kTokens;
+    if constexpr (Rows::kRowScales) {
+      const float* const scales = reinterpret_cast<const float*>(part.weights + row_scales_offset(part.rows, part.columns));
+      result = result * __ldg(scales + row_of_group(part, gated, group, kRows, slot));
+    }
+    int output = group * kRows + slot;
+    bool written = token < part.n && lane % kLanesEach == 0;
+    if (gated) {
+      const float up = __shfl_down_sync(kFullWarp, result, kTokens * kLanesEach);
+      result = swiglu_of(result, up);
+      written = written && slot % 2 == 0 && output < part.rows;
+      output /= 2;
+    } else {
+      written = written && output < part.rows;
+    }
+    if (written) part.out[token * part.out_stride + output] = result;
+  }
+}
+
+}  // namespace odmoe::cuda
+#endif

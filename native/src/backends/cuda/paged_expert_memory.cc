@@ -1,0 +1,147 @@
+#include "paged_expert_memory.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cuda_error.h"
+
+namespace odmoe::cuda {
+
+ExpertMemoryDirectory::Found ExpertMemoryDirectory::find(const void* address) const {
+  const std::lock_guard lock(mutex_);
+  for (PagedExpertMemory* memory : memories_) {
+    const int slot = memory->slot_of(address);
+    if (slot >= 0) return {memory, slot};
+  }
+  return {};
+}
+
+void ExpertMemoryDirectory::add(PagedExpertMemory* memory) {
+  const std::lock_guard lock(mutex_);
+  memories_.push_back(memory);
+}
+
+void ExpertMemoryDirectory::remove(PagedExpertMemory* memory) {
+  const std::lock_guard lock(mutex_);
+  std::erase(memories_, memory);
+}
+
+PagedExpertMemory::PagedExpertMemory(const DeviceContext& context, ExpertMemoryDirectory& directory,
+                                     std::unique_ptr<SlotMemory> memory, int slots)
+    : context_(context), directory_(directory), memory_(std::move(memory)), slots_(static_cast<size_t>(slots)) {
+  // Threads that wait for these may sleep.
+  constexpr unsigned kFlags = cudaEventDisableTiming | cudaEventBlockingSync;
+  try {
+    for (Slot& slot : slots_) {
+      check(cudaEventCreateWithFlags(&slot.read, kFlags), "creating an event");
+      for (cudaEvent_t& event : slot.written) check(cudaEventCreateWithFlags(&event, kFlags), "creating an event");
+    }
+    directory_.add(this);
+  } catch (...) {
+    destroy_events();
+    throw;
+  }
+}
+
+PagedExpertMemory::~PagedExpertMemory() {
+  directory_.remove(this);
+  cudaSetDevice(context_.device());
+  cudaDeviceSynchronize();
+  destroy_events();
+}
+
+void PagedExpertMemory::destroy_events() noexcept {
+  for (Slot& slot : slots_) {
+    if (slot.read != nullptr) cudaEventDestroy(slot.read);
+    for (const cudaEvent_t event : slot.written) {
+      if (event != nullptr) cudaEventDestroy(event);
+    }
+  }
+}
+
+int PagedExpertMemory::slot_of(const void* address) const {
+  const auto holds = [address](const DeviceBuffer& buffer) {
+    const auto* const begin = static_cast<const uint8_t*>(buffer.data);
+    return begin != nullptr && address >= begin && address < begin + buffer.bytes;
+  };
+  const std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (holds(slots_[i].pages.gate_up) || holds(slots_[i].pages.down)) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+// Of a load that was given up; a whole one's were over before what it was loaded for.
+void PagedExpertMemory::wait_for_writes(Slot& slot) {
+  for (size_t lane = 0; lane < kLoadLanes; ++lane) {
+    if (!slot.writes[lane].exchange(false)) continue;
+    check(cudaEventSynchronize(slot.written[lane]), "waiting for an expert's weights");
+  }
+}
+
+void PagedExpertMemory::wait_for_reads(Slot& slot) {
+  if (slot.reading) check(cudaStreamSynchronize(context_.compute_stream()), "waiting for the device");
+  slot.reading = false;
+  if (slot.has_been_read) check(cudaEventSynchronize(slot.read), "waiting for the last use of an expert");
+  slot.has_been_read = false;
+}
+
+ExpertPages PagedExpertMemory::begin_load(int index, int64_t expert) {
+  context_.enter();
+  Slot& slot = at(index);
+  slot.state = PageState::evicting;
+  {
+    const std::lock_guard lock(mutex_);
+    slot.pages = {};
+  }
+  try {
+    wait_for_writes(slot);
+    slot.ordered = false;
+    // Only an address that goes away makes the host wait; else the lanes wait (begin_write).
+    if (slot.reading || memory_->moves(index, expert)) wait_for_reads(slot);
+    const ExpertPages pages = memory_->place(index, expert);
+    const std::lock_guard lock(mutex_);
+    slot.pages = pages;
+    slot.state = PageState::loading;
+    return pages;
+  } catch (...) {
+    slot.state = PageState::unmapped;
+    throw;
+  }
+}
+
+void PagedExpertMemory::end_load(int slot, bool whole) { at(slot).state = whole ? PageState::resident : PageState::unmapped; }
+
+void PagedExpertMemory::begin_write(int index, const LoadLane& lane) {
+  const Slot& slot = at(index);
+  if (!slot.has_been_read) return;
+  check(cudaStreamWaitEvent(lane.stream, slot.read, 0), "ordering a load behind an expert's last use");
+}
+
+void PagedExpertMemory::end_write(int index, const LoadLane& lane) {
+  Slot& slot = at(index);
+  const auto at_lane = static_cast<size_t>(lane.index);
+  check(cudaEventRecord(slot.written[at_lane], lane.stream), "recording an event");
+  slot.writes[at_lane] = true;
+}
+
+void PagedExpertMemory::begin_read(int index) {
+  context_.enter();
+  Slot& slot = at(index);
+  slot.reading = true;
+  if (slot.ordered) return;
+  for (size_t lane = 0; lane < kLoadLanes; ++lane) {
+    if (!slot.writes[lane]) continue;
+    check(cudaStreamWaitEvent(context_.compute_stream(), slot.written[lane], 0), "ordering an expert's use behind its load");
+  }
+  slot.ordered = true;
+}
+
+void PagedExpertMemory::end_read(int index) {
+  Slot& slot = at(index);
+  check(cudaEventRecord(slot.read, context_.compute_stream()), "recording an event");
+  slot.has_been_read = true;
+  slot.reading = false;
+}
+
+}  // namespace odmoe::cuda

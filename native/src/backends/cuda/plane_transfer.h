@@ -1,0 +1,75 @@
+// One plane's rows on their way through a lane: copied or read in place, decoded where they are coded.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels.h"
+#include "load_lanes.h"
+#include "odmoe/backend.h"
+#include "staging_memory.h"
+
+namespace odmoe::cuda {
+
+// Stretches of a lane's scratch, from its start on for each set of rows: the stream's order keeps one set's kernels before the next
+// one's copies.
+class LaneScratch {
+ public:
+  static constexpr uint64_t kAlignment = 256;
+  static uint64_t padded(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+  explicit LaneScratch(const DeviceBuffer& memory) : memory_(memory) {}
+  // Throws INTERNAL where it is full.
+  uint8_t* take(uint64_t bytes);
+
+ private:
+  DeviceBuffer memory_;
+  uint64_t used_ = 0;
+};
+
+class PlaneTransfer {
+ public:
+  PlaneTransfer() = default;
+  PlaneTransfer(const PlaneSource& source, uint64_t row_bytes, const StagingMemory& staging)
+      : source_(&source), staging_(&staging), row_bytes_(row_bytes), skipped_(source.skipped_bytes) {}
+
+  // Scratch that the next `rows` rows take.
+  uint64_t scratch_bytes(int64_t rows) const;
+  // Asks for copies of the next `rows` rows; where they will be plain after decode().
+  const uint8_t* bring(int64_t rows, LaneScratch& scratch, cudaStream_t stream);
+  // Asks for what has been brought to be decoded.
+  void decode(cudaStream_t stream);
+  // Kernels read host memory: that must stay until they are done.
+  bool reads_host_memory() const { return reads_host_memory_; }
+
+ private:
+  // Blocks that are decoded together, and the stretch of host memory that is copied for them.
+  struct Batch {
+    BlockToDecode blocks[kMostBlocksToDecode];
+    int count = 0;
+    const uint8_t* host = nullptr;
+    uint64_t bytes = 0;
+    uint8_t* device = nullptr;
+  };
+
+  const uint8_t* bring_plain(uint64_t bytes, LaneScratch& scratch, cudaStream_t stream);
+  const uint8_t* bring_coded(uint64_t bytes, LaneScratch& scratch, cudaStream_t stream);
+  void bring_block(const CodedBlock& block, uint64_t skipped, uint64_t taken, uint8_t* plain, LaneScratch& scratch,
+                   cudaStream_t stream);
+  void bring_table(LaneScratch& scratch, cudaStream_t stream);
+  void copy_stretch(cudaStream_t stream);
+  // Visits the blocks of the next `bytes` plain bytes: block, bytes before the first wanted one, wanted bytes.
+  template <class Visit>
+  void each_block(uint64_t bytes, Visit visit) const;
+
+  const PlaneSource* source_ = nullptr;
+  const StagingMemory* staging_ = nullptr;
+  uint64_t row_bytes_ = 0;
+  int block_ = 0;         // of the next row
+  uint64_t skipped_ = 0;  // in that block, of a coded plane; in all, of a plain one
+  const uint8_t* table_ = nullptr;  // on the device, for this set of rows
+  bool reads_host_memory_ = false;
+  Batch batch_;
+};
+
+}  // namespace odmoe::cuda

@@ -1,0 +1,43 @@
+// Pinned host memory that files are read into: the device copies from it without a detour, or, where its memory is the host's, reads it
+// in place.
+#pragma once
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "device_arena.h"
+#include "odmoe/memory.h"
+
+namespace odmoe::cuda {
+
+// Methods from any thread.
+class StagingMemory {
+ public:
+  // integrated: device memory is host memory, so that staging counts against the budget.
+  StagingMemory(DeviceArena& arena, bool integrated) : arena_(arena), integrated_(integrated) {}
+  StagingMemory(const StagingMemory&) = delete;
+  StagingMemory& operator=(const StagingMemory&) = delete;
+
+  bool counts() const { return integrated_; }
+  // Zeroed. Throws DEVICE_OUT_OF_MEMORY.
+  DeviceBuffer allocate(uint64_t bytes);
+  // No copy may be using it.
+  void release(DeviceBuffer& buffer) noexcept;
+
+  // Where kernels read these bytes in place; null where they had better be copied.
+  const uint8_t* in_place(const uint8_t* host, uint64_t bytes) const;
+
+ private:
+  struct Stretch {
+    uint8_t* host = nullptr;
+    uint8_t* device = nullptr;
+    uint64_t bytes = 0;
+  };
+
+  DeviceArena& arena_;
+  const bool integrated_;
+  mutable std::mutex mutex_;  // guards the list
+  std::vector<Stretch> stretches_;
+};
+
+}  // namespace odmoe::cuda

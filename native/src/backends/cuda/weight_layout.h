@@ -1,0 +1,143 @@
+// How the CUDA backend keeps matrices. A row's columns make steps: step j is columns 32 j ... 32 j + 31, one for each lane of a
+// warp (the last is filled up with zeros). Steps are cut into pieces; in a piece of V steps the lanes follow one another, each
+// with its V values in the order of the steps, so that a lane's vector load serves its own partial sum. A row has as many main
+// pieces as fit, in which a lane has 16 bytes, and then at most one each of half as many steps, a quarter, ... 1.
+//  bf16, fp16, fp32: the values (main pieces of 8, 8 and 4 steps), row after row
+//  int8: bytes (main pieces of 16); one float scale per row behind the last row
+//  nf4: 4 bits (main pieces of 32), the earlier of two steps in the low half of a byte (a piece of 1 step takes a byte a lane);
+//       before them the row's scales, one float for every 2 steps, filled up to 16 bytes
+//  fixed4: BF16 with its exponent as a code of 4 bits. Rows stand in tiles of 4, which begin with a prefix: two tables of 16
+//       bytes, which give the bits that the code's exponent e has in the high byte of a BF16 (e >> 1) and in the low one ((e &
+//       1) << 7); 4 words, where each row's escapes end; the escapes, 4 bytes each, by row and then by step. An escape is a
+//       weight whose exponent is none of the tile's 16: step << 16 | lane << 8 | exponent (its code means nothing). Then each
+//       row's pieces (main pieces of 16 steps): bytes of sign (bit 7) and mantissa, and behind them the codes, as nf4 has them.
+#pragma once
+#include <cstdint>
+
+#include "device_code.h"
+#include "odmoe/formats.h"
+
+namespace odmoe::cuda {
+
+inline constexpr int kFixed4TileRows = 4;
+inline constexpr int kFixed4CodeCount = 16;
+inline constexpr int kFixed4EndsOffset = 2 * kFixed4CodeCount;
+inline constexpr int kFixed4EscapesOffset = kFixed4EndsOffset + 4 * kFixed4TileRows;
+// An escape names its step in 16 bits.
+inline constexpr int64_t kFixed4MostColumns = int64_t{65536} * kLanes;
+
+ODMOE_BOTH constexpr int main_steps(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::fp32:
+      return 4;
+    case WeightFormat::int8:
+    case WeightFormat::fixed4:
+      return 16;
+    case WeightFormat::nf4:
+      return 32;
+    default:
+      return 8;
+  }
+}
+
+ODMOE_BOTH constexpr int steps_of(int64_t columns) { return static_cast<int>((columns + kLanes - 1) / kLanes); }
+
+// Steps [first, first + steps) of a row.
+struct Piece {
+  int first;
+  int steps;
+};
+
+ODMOE_BOTH constexpr int piece_count(int steps, int main) {
+  int count = steps / main;
+  for (int rest = steps % main; rest != 0; rest &= rest - 1) ++count;
+  return count;
+}
+
+ODMOE_BOTH constexpr Piece piece_at(int steps, int main, int number) {
+  const int full = steps / main;
+  if (number < full) return {number * main, main};
+  int first = full * main;
+  int size = main / 2;
+  for (int left = number - full;; size /= 2) {
+    if ((steps & size) == 0) continue;
+    if (left-- == 0) return {first, size};
+    first += size;
+  }
+}
+
+// The piece that a step belongs to.
+ODMOE_BOTH constexpr Piece piece_of(int steps, int main, int step) {
+  const int full = steps / main;
+  if (step < full * main) return {step / main * main, main};
+  int first = full * main;
+  for (int size = main / 2;; size /= 2) {
+    if ((steps & size) == 0) continue;
+    if (step < first + size) return {first, size};
+    first += size;
+  }
+}
+
+// Where the piece's value of this lane and step (counted in the piece) stands among the row's values of one size.
+ODMOE_BOTH constexpr int64_t value_place(const Piece& piece, int lane, int step) {
+  return int64_t{piece.first} * kLanes + lane * piece.steps + step;
+}
+
+// Bytes of codes that precede the lane's own in a piece.
+ODMOE_BOTH constexpr int lane_code_bytes(int lane, int steps) { return lane * ((steps + 1) / 2); }
+
+ODMOE_BOTH constexpr int64_t code_bytes(int steps) { return int64_t{(steps + 1) / 2} * kLanes; }
+
+ODMOE_BOTH constexpr int64_t nf4_scale_bytes(int steps) { return int64_t{(steps + 7) / 8} * 16; }
+
+// Room for an escape in every 256 weights and a few more: as many as the CPU backend's tiles have, so that both hold the same
+// matrices.
+ODMOE_BOTH constexpr int64_t fixed4_capacity(int64_t columns) {
+  constexpr int64_t before_escapes = 2 * kFixed4CodeCount + 4;
+  const int64_t prefix = (before_escapes + columns * kFixed4TileRows / 256 * 4 + 63) / 64 * 64;
+  return (prefix - before_escapes) / 4;
+}
+
+ODMOE_BOTH constexpr int64_t fixed4_prefix_bytes(int64_t columns) {
+  return (kFixed4EscapesOffset + fixed4_capacity(columns) * 4 + 15) / 16 * 16;
+}
+
+// Where a fixed4 row's piece begins, counted from the row's own beginning (all pieces before it have an even number of steps).
+ODMOE_BOTH constexpr int64_t fixed4_piece_offset(int first) { return int64_t{first} * (kLanes + kLanes / 2); }
+
+// Bytes of one row, without an int8 row's scale and a fixed4 tile's prefix.
+ODMOE_BOTH constexpr int64_t row_bytes(WeightFormat format, int64_t columns) {
+  const int steps = steps_of(columns);
+  switch (format) {
+    case WeightFormat::fp32:
+      return int64_t{steps} * kLanes * 4;
+    case WeightFormat::int8:
+      return int64_t{steps} * kLanes;
+    case WeightFormat::nf4:
+      return nf4_scale_bytes(steps) + code_bytes(steps);
+    case WeightFormat::fixed4:
+      return int64_t{steps} * kLanes + code_bytes(steps);
+    default:
+      return int64_t{steps} * kLanes * 2;
+  }
+}
+
+ODMOE_BOTH constexpr int64_t fixed4_tile_bytes(int64_t columns) {
+  return fixed4_prefix_bytes(columns) + kFixed4TileRows * row_bytes(WeightFormat::fixed4, columns);
+}
+
+ODMOE_BOTH constexpr int64_t row_offset(WeightFormat format, int64_t columns, int64_t row) {
+  if (format != WeightFormat::fixed4) return row * row_bytes(format, columns);
+  return row / kFixed4TileRows * fixed4_tile_bytes(columns) + fixed4_prefix_bytes(columns) +
+         row % kFixed4TileRows * row_bytes(format, columns);
+}
+
+// Of an int8 matrix.
+ODMOE_BOTH constexpr int64_t row_scales_offset(int64_t rows, int64_t columns) {
+  return rows * row_bytes(WeightFormat::int8, columns);
+}
+
+// Bytes of a whole matrix.
+uint64_t matrix_storage_bytes(WeightFormat format, int64_t rows, int64_t columns);
+
+}  // namespace odmoe::cuda

@@ -1,0 +1,104 @@
+#include "weight_writer.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "cuda_error.h"
+#include "fixed4_rows.h"
+#include "kernels.h"
+#include "odmoe/error.h"
+#include "plane_transfer.h"
+
+namespace odmoe::cuda {
+namespace {
+
+using Transfers = std::array<PlaneTransfer, kMaxPlanes>;
+
+uint64_t scratch_bytes(const Transfers& transfers, int planes, int64_t rows) {
+  uint64_t bytes = 0;
+  for (int plane = 0; plane < planes; ++plane) bytes += transfers[static_cast<size_t>(plane)].scratch_bytes(rows);
+  return bytes;
+}
+
+// As many of the rows as the scratch takes at once, at least one.
+int64_t fitting_rows(const Transfers& transfers, int planes, int64_t rows, uint64_t scratch) {
+  while (rows > 1) {
+    const uint64_t needed = scratch_bytes(transfers, planes, rows);
+    if (needed <= scratch) break;
+    const double share = static_cast<double>(scratch) / static_cast<double>(needed);
+    rows = std::clamp<int64_t>(static_cast<int64_t>(share * static_cast<double>(rows)), 1, rows - 1);
+  }
+  return rows;
+}
+
+// Asks for all of it, with the lane's mark behind the last copy. Whether kernels read host memory.
+bool ask(LoadLanes::Use& lane, RowsToWrite written, int64_t rows, Transfers& transfers) {
+  const int planes = plane_count(written.split);
+  for (int64_t done = 0; done < rows; done += written.row_count) {
+    written.row_count = fitting_rows(transfers, planes, rows - done, lane->scratch.bytes);
+    lane.need_scratch(scratch_bytes(transfers, planes, written.row_count));
+    LaneScratch scratch(lane->scratch);
+    for (int plane = 0; plane < planes; ++plane) {
+      written.planes[plane] = transfers[static_cast<size_t>(plane)].bring(written.row_count, scratch, lane->stream);
+    }
+    lane.mark();
+    for (int plane = 0; plane < planes; ++plane) transfers[static_cast<size_t>(plane)].decode(lane->stream);
+    check(launch_write_rows(written, lane->stream), "laying weights out");
+    written.first_row += written.row_count;
+  }
+  return std::any_of(transfers.begin(), transfers.end(), [](const PlaneTransfer& plane) { return plane.reads_host_memory(); });
+}
+
+}  // namespace
+
+void WeightWriter::write_coded_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const PlaneSource* planes) {
+  if (rows <= 0) return;
+  Transfers transfers;
+  for (int plane = 0; plane < plane_count(split); ++plane) {
+    const auto row_bytes = static_cast<uint64_t>(matrix.columns * plane_value_bytes(split, plane));
+    transfers[static_cast<size_t>(plane)] = PlaneTransfer(planes[plane], row_bytes, staging_);
+  }
+  const ExpertMemoryDirectory::Found expert = experts_.find(matrix.storage.data);
+  LoadLanes::Use lane(lanes_);
+  if (expert.memory != nullptr) expert.memory->begin_write(expert.slot, *lane);
+  const RowsToWrite written{matrix.format, static_cast<uint8_t*>(matrix.storage.data), matrix.rows, matrix.columns, first_row, 0,
+                            split,         {}};
+  const bool host_memory_is_read = ask(lane, written, rows, transfers);
+  if (expert.memory != nullptr) expert.memory->end_write(expert.slot, *lane);
+  if (expert.memory == nullptr || host_memory_is_read) lane.mark();
+  lane.wait_for_mark();
+  lane.let_go();
+}
+
+bool WeightWriter::write_fixed4_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes) {
+  const Fixed4Tiles place = fixed4_tiles(matrix.columns, first_row, rows);
+  uint8_t* const on_device = static_cast<uint8_t*>(matrix.storage.data) + place.offset;
+  std::vector<uint8_t> tiles(static_cast<size_t>(place.bytes));
+  if (place.begins_within_tile) {
+    LoadLanes::Use lane(lanes_);
+    const auto bytes = static_cast<size_t>(fixed4_tiles(matrix.columns, first_row, 1).bytes);
+    check(cudaMemcpyAsync(tiles.data(), on_device, bytes, cudaMemcpyDeviceToHost, lane->stream), "reading a tile of weights");
+    lane.mark();
+    lane.wait_for_mark();
+    lane.let_go();
+  }
+  if (!encode_fixed4_rows(tiles.data(), matrix.columns, first_row, rows, split, planes)) return false;
+  LoadLanes::Use lane(lanes_);
+  check(cudaMemcpyAsync(on_device, tiles.data(), tiles.size(), cudaMemcpyHostToDevice, lane->stream),
+        "copying weights to the device");
+  lane.mark();
+  lane.wait_for_mark();
+  lane.let_go();
+  return true;
+}
+
+bool WeightWriter::write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes) {
+  if (matrix.format == WeightFormat::fixed4) return write_fixed4_rows(matrix, first_row, rows, split, planes);
+  PlaneSource sources[kMaxPlanes];
+  for (int plane = 0; plane < plane_count(split); ++plane) sources[plane].plain = planes[plane];
+  write_coded_rows(matrix, first_row, rows, split, sources);
+  return true;
+}
+
+}  // namespace odmoe::cuda
