@@ -1,0 +1,63 @@
+// Tests of the CUDA backend against the CPU's scalar kernels. Every file names its groups of cases in cuda_tests.cc.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "odmoe/backend.h"
+
+namespace odmoe::cuda_test {
+
+// The device that is tested, and the CPU's scalar kernels, which are the reference.
+struct Devices {
+  std::shared_ptr<Backend> cuda;
+  std::shared_ptr<Backend> reference;
+  int device = 0;
+  std::mt19937 random;  // of the seed that is printed: --seed N repeats a run
+};
+
+class Failure : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// A device's memory that holds these values, or is filled with NaN.
+class Floats {
+ public:
+  Floats(std::shared_ptr<Backend> backend, const std::vector<float>& values);
+  Floats(std::shared_ptr<Backend> backend, int64_t count);  // poisoned
+  ~Floats();
+  Floats(const Floats&) = delete;
+  Floats& operator=(const Floats&) = delete;
+  float* data() const { return static_cast<float*>(buffer_.data); }
+  std::vector<float> values() const;
+
+ private:
+  std::shared_ptr<Backend> backend_;
+  DeviceBuffer buffer_;
+  int64_t count_;
+};
+
+// Of a usual spread, with some zeros, denormals and large values among them.
+std::vector<float> random_floats(std::mt19937& random, int64_t count);
+
+// Throws Failure unless all are equal to the bit (any NaN equals any other), naming the first that differs.
+void expect_equal(const std::string& what, const std::vector<float>& got, const std::vector<float>& expected);
+void expect(bool condition, const std::string& what);
+
+void test_matmul(Devices& devices);
+void test_write_rows(Devices& devices);
+void test_tensor_cores(Devices& devices);
+void test_elementwise(Devices& devices);
+void test_gate(Devices& devices);
+void test_attention(Devices& devices);
+void test_loading(Devices& devices);
+void test_expert_memory(Devices& devices);
+void test_expert_slots(Devices& devices);
+void test_memory(Devices& devices);
+
+}  // namespace odmoe::cuda_test

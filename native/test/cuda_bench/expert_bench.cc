@@ -1,0 +1,126 @@
+#include <algorithm>
+#include <string>
+
+#include "cuda_bench.h"
+
+namespace odmoe::cuda_bench {
+namespace {
+
+struct ExpertShape {
+  const char* model;
+  int64_t hidden;
+  int64_t intermediate;
+  double aim;  // share of the copy bandwidth of a fused BF16 expert with one token; 0: none
+};
+
+constexpr ExpertShape kShapes[] = {
+    {"Mixtral-8x7B", 4096, 14336, 0.8},
+    {"Qwen3-30B-A3B", 2048, 768, 0.6},
+    {"DeepSeek-V2-Lite", 2048, 1408, 0},
+};
+constexpr ExpertShape kSmokeShape = {"tiny", 256, 128, 0};
+constexpr WeightFormat kFormats[] = {WeightFormat::bf16, WeightFormat::int8, WeightFormat::nf4, WeightFormat::fixed4};
+// Together larger than any device's cache by far.
+constexpr double kExpertsBytes = 768.0 * (1 << 20);
+constexpr int kPrefillTokens = 512;
+
+struct BenchExpert {
+  BenchExpert(Bench& bench, WeightFormat format, const ExpertShape& shape)
+      : gate_up(bench, format, 2 * shape.intermediate, shape.hidden), down(bench, format, shape.hidden, shape.intermediate) {}
+  BenchMatrix gate_up;
+  BenchMatrix down;
+};
+
+// Experts of one shape and format, enough of them that none is still in a cache when its turn comes again, and activations.
+class ExpertSet {
+ public:
+  ExpertSet(Bench& bench, WeightFormat format, const ExpertShape& shape, int tokens, double bytes)
+      : backend_(*bench.backend()),
+        shape_(shape),
+        input_(bench.backend(), float_bytes(tokens * shape.hidden)),
+        gate_up_(bench.backend(), float_bytes(2 * tokens * shape.intermediate)),
+        activation_(bench.backend(), float_bytes(tokens * shape.intermediate)),
+        output_(bench.backend(), float_bytes(tokens * shape.hidden)) {
+    const auto count = std::max<int64_t>(2, static_cast<int64_t>(bytes / expert_bytes(format)));
+    for (int64_t i = 0; i < (bench.smoke() ? 2 : count); ++i) {
+      experts_.push_back(std::make_unique<BenchExpert>(bench, format, shape));
+    }
+    std::vector<float> values(static_cast<size_t>(tokens * shape.hidden));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 17) * 0.125f - 1.0f;
+    backend_.copy_to_device(input_.floats(), values.data(), values.size() * sizeof(float));
+  }
+
+  double expert_bytes(WeightFormat format) const {
+    return bytes_read(backend_, format, 2 * shape_.intermediate, shape_.hidden) + down_bytes(format);
+  }
+  double down_bytes(WeightFormat format) const { return bytes_read(backend_, format, shape_.hidden, shape_.intermediate); }
+
+  void multiply_down(int64_t run) {
+    backend_.matmul(output_.floats(), shape_.hidden, expert(run).down.matrix, activation_.floats(), shape_.intermediate, 1);
+  }
+  // As run_experts does for one expert.
+  void run_expert(int64_t run, int tokens) {
+    const Product gated{activation_.floats(), shape_.intermediate, &expert(run).gate_up.matrix, input_.floats(), shape_.hidden,
+                        tokens};
+    backend_.multiply_swiglu(&gated, 1, gate_up_.floats());
+    backend_.matmul(output_.floats(), shape_.hidden, expert(run).down.matrix, activation_.floats(), shape_.intermediate, tokens);
+  }
+
+ private:
+  const BenchExpert& expert(int64_t run) const { return *experts_[static_cast<size_t>(run) % experts_.size()]; }
+
+  Backend& backend_;
+  const ExpertShape shape_;
+  DeviceMemory input_;
+  DeviceMemory gate_up_;
+  DeviceMemory activation_;
+  DeviceMemory output_;
+  std::vector<std::unique_ptr<BenchExpert>> experts_;
+};
+
+Figure bandwidth(const std::string& what, double bytes, const Bench::Measured& measured) {
+  return {"expert", what, bytes / measured.seconds * 1e-9, "GB/s", measured.copy_share, {}, {}};
+}
+
+void measure_shape(Bench& bench, const ExpertShape& shape) {
+  for (const WeightFormat format : kFormats) {
+    const std::string name = std::string(shape.model) + " " + format_name(format);
+    ExpertSet set(bench, format, shape, 16, kExpertsBytes);
+    const double down = set.down_bytes(format);
+    bench.add(bandwidth(name + ", GEMV (down)", down, bench.beside_copies(down, [&](int64_t run) { set.multiply_down(run); })));
+    const double whole = set.expert_bytes(format);
+    for (const int tokens : {1, 4, 16}) {
+      const auto measured = bench.beside_copies(whole, [&](int64_t run) { set.run_expert(run, tokens); });
+      Figure figure = bandwidth(name + ", fused, " + std::to_string(tokens) + (tokens == 1 ? " token" : " tokens"), whole, measured);
+      if (format == WeightFormat::bf16 && tokens == 1 && shape.aim > 0) figure.aim = shape.aim;
+      bench.add(figure);
+    }
+  }
+}
+
+}  // namespace
+
+void measure_experts(Bench& bench) {
+  if (bench.smoke()) {
+    measure_shape(bench, kSmokeShape);
+    return;
+  }
+  for (const ExpertShape& shape : kShapes) measure_shape(bench, shape);
+}
+
+void measure_prefill(Bench& bench) {
+  const ExpertShape shape = bench.smoke() ? kSmokeShape : kShapes[0];
+  const int tokens = bench.smoke() ? 24 : kPrefillTokens;
+  const double peak = bench.speed().peak_flops();
+  for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::fixed4}) {
+    ExpertSet set(bench, format, shape, tokens, 0);
+    const double seconds = bench.seconds_of([&](int64_t run) { set.run_expert(run, tokens); });
+    const double flops = 2.0 * tokens * 3.0 * static_cast<double>(shape.hidden * shape.intermediate) / seconds;
+    Figure figure{"prefill", std::string(shape.model) + " " + format_name(format) + ", " + std::to_string(tokens) + " tokens",
+                  flops * 1e-12, "TFLOP/s", {}, {}, {}};
+    if (peak > 0) figure.peak_share = flops / peak;
+    bench.add(figure);
+  }
+}
+
+}  // namespace odmoe::cuda_bench

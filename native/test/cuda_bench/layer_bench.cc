@@ -1,0 +1,109 @@
+#include <string>
+
+#include "cuda_bench.h"
+#include "odmoe/arithmetic.h"
+
+namespace odmoe::cuda_bench {
+namespace {
+
+struct LayerShape {
+  const char* model;
+  int64_t hidden;
+  AttentionShape attention;
+  int experts;
+  int experts_per_token;
+  int32_t position;
+  int layers;  // that are kept, so that none is still in a cache when its turn comes again
+};
+
+constexpr LayerShape kMixtral = {"Mixtral-8x7B bf16, dense part of a layer, 1 row at 1000 positions", 4096, {32, 8, 128, 0}, 8, 2, 999, 8};
+constexpr LayerShape kTiny = {"tiny bf16, dense part of a layer, 1 row at 300 positions", 256, {4, 2, 64, 0}, 8, 2, 299, 2};
+constexpr float kEpsilon = 1e-5f;
+
+// All of a layer but its experts, as a pass runs it.
+class DenseLayer {
+ public:
+  DenseLayer(Bench& bench, const LayerShape& shape)
+      : backend_(*bench.backend()),
+        shape_(shape),
+        qkv_(bench, WeightFormat::bf16, queries() + 2 * keys(), shape.hidden),
+        output_(bench, WeightFormat::bf16, shape.hidden, queries()),
+        gate_(bench, WeightFormat::bf16, shape.experts, shape.hidden) {
+    const int blocks = shape.position / kAttentionChunk + 1;
+    for (int i = 0; i < 2 * blocks; ++i) {
+      cache_.emplace_back(bench.backend(), float_bytes(keys() * kAttentionChunk));
+      (i < blocks ? key_blocks_ : value_blocks_).push_back(cache_.back().floats());
+    }
+  }
+
+  // buffers: see LayerBuffers.
+  template <typename Buffers>
+  void run(Buffers& buffers) {
+    const AttentionShape& attention = shape_.attention;
+    const int64_t stride = queries() + 2 * keys();
+    float* const qkv = buffers.qkv.floats();
+    const AttentionRow row{{key_blocks_.data(), value_blocks_.data()}, shape_.position};
+    const auto hidden = static_cast<int>(shape_.hidden);
+    backend_.rms_norm(buffers.normed.floats(), buffers.residual.floats(), buffers.norm.floats(), 1, hidden, kEpsilon);
+    backend_.matmul(qkv, stride, qkv_.matrix, buffers.normed.floats(), shape_.hidden, 1);
+    backend_.rope(qkv, stride, buffers.cos.floats(), buffers.sin.floats(), 1, attention.heads, attention.head_dim);
+    backend_.rope(qkv + queries(), stride, buffers.cos.floats(), buffers.sin.floats(), 1, attention.kv_heads, attention.head_dim);
+    backend_.store_key_values(&row, qkv + queries(), qkv + queries() + keys(), stride, 1, attention);
+    backend_.attention(buffers.attended.floats(), &row, qkv, stride, 1, attention);
+    backend_.matmul(buffers.normed.floats(), shape_.hidden, output_.matrix, buffers.attended.floats(), queries(), 1);
+    backend_.add(buffers.residual.floats(), buffers.normed.floats(), shape_.hidden);
+    backend_.rms_norm(buffers.normed.floats(), buffers.residual.floats(), buffers.norm.floats(), 1, hidden, kEpsilon);
+    backend_.matmul(buffers.logits.floats(), shape_.experts, gate_.matrix, buffers.normed.floats(), shape_.hidden, 1);
+    int32_t experts[8];
+    float weights[8];
+    backend_.gate(experts, weights, buffers.logits.floats(), 1, shape_.experts, shape_.experts_per_token, true);
+  }
+
+  double bytes() const {
+    const double weights = bytes_read(backend_, WeightFormat::bf16, queries() + 2 * keys(), shape_.hidden) +
+                           bytes_read(backend_, WeightFormat::bf16, shape_.hidden, queries()) +
+                           bytes_read(backend_, WeightFormat::bf16, shape_.experts, shape_.hidden);
+    return weights + 2.0 * sizeof(float) * static_cast<double>(keys() * (shape_.position + 1));
+  }
+
+ private:
+  int64_t queries() const { return int64_t{shape_.attention.heads} * shape_.attention.head_dim; }
+  int64_t keys() const { return int64_t{shape_.attention.kv_heads} * shape_.attention.head_dim; }
+
+  Backend& backend_;
+  const LayerShape shape_;
+  BenchMatrix qkv_;
+  BenchMatrix output_;
+  BenchMatrix gate_;
+  std::vector<DeviceMemory> cache_;
+  std::vector<float*> key_blocks_;
+  std::vector<float*> value_blocks_;
+};
+
+// Activations of one row. Zeros, which cost what other numbers do.
+struct LayerBuffers {
+  LayerBuffers(const std::shared_ptr<Backend>& backend, const LayerShape& shape)
+      : residual(backend, float_bytes(shape.hidden)),
+        normed(backend, float_bytes(shape.hidden)),
+        norm(backend, float_bytes(shape.hidden)),
+        qkv(backend, float_bytes((shape.attention.heads + 2 * shape.attention.kv_heads) * shape.attention.head_dim)),
+        attended(backend, float_bytes(shape.attention.heads * shape.attention.head_dim)),
+        cos(backend, float_bytes(shape.attention.head_dim / 2)),
+        sin(backend, float_bytes(shape.attention.head_dim / 2)),
+        logits(backend, float_bytes(shape.experts)) {}
+  DeviceMemory residual, normed, norm, qkv, attended, cos, sin, logits;
+};
+
+}  // namespace
+
+void measure_dense_layer(Bench& bench) {
+  const LayerShape& shape = bench.smoke() ? kTiny : kMixtral;
+  LayerBuffers buffers(bench.backend(), shape);
+  std::vector<std::unique_ptr<DenseLayer>> layers;
+  for (int i = 0; i < shape.layers; ++i) layers.push_back(std::make_unique<DenseLayer>(bench, shape));
+  const auto measured = bench.beside_copies(
+      layers[0]->bytes(), [&](int64_t run) { layers[static_cast<size_t>(run) % layers.size()]->run(buffers); });
+  bench.add({"layer", shape.model, measured.seconds * 1e6, "us", measured.copy_share, {}, {}});
+}
+
+}  // namespace odmoe::cuda_bench

@@ -1,0 +1,150 @@
+// The CUDA kernels' arithmetic and division of work where the host can run them: against the one arithmetic and the
+// CPU's scalar kernels.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "attention_work.h"
+#include "elementwise_code.h"
+#include "native_tests.h"
+#include "reference_arithmetic.h"
+
+namespace odmoe::test {
+namespace {
+
+float float_of(uint32_t bits) { return cuda::float_of_bits(bits); }
+
+// Floats of all kinds: every sign and exponent with many mantissas, and what lies next to the limits of exp().
+std::vector<float> all_kinds() {
+  std::vector<float> values;
+  for (uint64_t bits = 0; bits <= 0xffffffffu; bits += 4099) values.push_back(float_of(static_cast<uint32_t>(bits)));
+  for (const float edge : {0.0f, 1.0f, kExpLowest, kExpHighest, 88.7228394f, -87.3365479f, -103.278931f, INFINITY,
+                           std::numeric_limits<float>::max(), std::numeric_limits<float>::min(), 0x1p-149f}) {
+    for (int step = -3; step <= 3; ++step) {
+      const uint32_t bits = cuda::bits_of_float(edge) + static_cast<uint32_t>(step);
+      values.push_back(float_of(bits));
+      values.push_back(-float_of(bits));
+    }
+  }
+  return values;
+}
+
+void exponentials() {
+  const std::vector<float> values = all_kinds();
+  std::vector<float> got;
+  std::vector<float> expected;
+  for (const float value : values) {
+    got.push_back(cuda::exponential(value));
+    expected.push_back(reference_exp(value));
+  }
+  check_same(got, expected, "exponential");
+}
+
+void activations() {
+  const std::vector<float> gates = all_kinds();
+  std::vector<float> ups = gates;
+  std::shuffle(ups.begin(), ups.end(), std::mt19937(5));
+  std::vector<float> both = gates;
+  both.insert(both.end(), ups.begin(), ups.end());
+  auto backend = open_backend("scalar");
+  DeviceFloats gate_up(*backend, both);
+  DeviceFloats out(*backend, gates.size());
+  backend->swiglu(out.data(), gate_up.data(), 1, static_cast<int>(gates.size()));
+  std::vector<float> got;
+  for (size_t i = 0; i < gates.size(); ++i) got.push_back(cuda::swiglu_of(gates[i], ups[i]));
+  check_same(got, out.read(), "swiglu_of");
+}
+
+// Rotated pairs, normalized values and weighted sums of these against the scalar kernels.
+void elements() {
+  std::vector<float> a = all_kinds();
+  std::vector<float> b = a;
+  std::shuffle(b.begin(), b.end(), std::mt19937(6));
+  const size_t count = a.size();
+  const auto size = static_cast<int>(count);
+  std::vector<float> both = a;
+  both.insert(both.end(), b.begin(), b.end());
+  auto backend = open_backend("scalar");
+  const std::vector<float> cos = random_values(count, 7);
+  const std::vector<float> sin = random_values(count, 8);
+  DeviceFloats pairs(*backend, both);
+  DeviceFloats device_cos(*backend, cos);
+  DeviceFloats device_sin(*backend, sin);
+  backend->rope(pairs.data(), 2 * size, device_cos.data(), device_sin.data(), 1, 1, 2 * size);
+  DeviceFloats sums(*backend, count);
+  DeviceFloats outputs(*backend, both);
+  const float weights[2] = {0.3f, 0x1.9p-3f};
+  backend->combine(sums.data(), outputs.data(), weights, 1, 2, size);
+  std::vector<float> turned = both;
+  std::vector<float> summed(count);
+  for (size_t i = 0; i < count; ++i) {
+    cuda::rotate_pair(turned[i], turned[count + i], cos[i], sin[i]);
+    summed[i] = 0.0f + cuda::weighted_sum(1, weights[1], b[i], cuda::weighted_sum(0, weights[0], a[i], 0.0f));
+  }
+  check_same(turned, pairs.read(), "rotate_pair");
+  check_same(summed, sums.read(), "weighted_sum");
+}
+
+void norms() {
+  auto backend = open_backend("scalar");
+  const std::vector<float> weight = random_values(100, 10);
+  for (const float scale : {1.0f, 0x1p-140f, 0x1p+60f, 0x1p+70f}) {
+    std::vector<float> row = random_values(100, 9);
+    for (float& value : row) value *= scale;
+    DeviceFloats in(*backend, row);
+    DeviceFloats by(*backend, weight);
+    DeviceFloats out(*backend, row.size());
+    backend->rms_norm(out.data(), in.data(), by.data(), 1, 100, 1e-6f);
+    const float root = cuda::rms_root(reference_dot(row, row), 100, 1e-6f);
+    std::vector<float> got;
+    for (size_t i = 0; i < row.size(); ++i) got.push_back(cuda::normalized(row[i], root, weight[i]));
+    check_same(got, out.read(), "normalized");
+  }
+}
+
+void visible_chunks() {
+  for (int window = 0; window < 900; window += window < 5 ? 1 : window % 256 > 253 || window % 256 < 3 ? 1 : 50) {
+    int most = 0;
+    for (int position = 0; position < 1600; ++position) {
+      const int first = cuda::first_visible(position, window);
+      check(first == (window > 0 ? std::max(0, position + 1 - window) : 0), "first_visible");
+      most = std::max(most, position / kAttentionChunk - first / kAttentionChunk + 1);
+      const int bound = cuda::most_visible_chunks(position, window);
+      check(bound >= most && bound <= most + 1, "most_visible_chunks(" + std::to_string(position) + ", " +
+                                                    std::to_string(window) + ") is " + std::to_string(bound) + "; a row sees " +
+                                                    std::to_string(most));
+    }
+  }
+}
+
+void tiles_and_slices() {
+  for (int group = 1; group <= 40; ++group) {
+    for (const int n : {1, 2, 7, 16, 33, 64, 512}) {
+      const AttentionShape shape{2 * group, 2, 128, 0};
+      const cuda::AttentionTiles tiles = cuda::attention_tiles(n, shape);
+      check(tiles.queries == 1 || tiles.queries == 2 || tiles.queries == 4 || tiles.queries == 8, "places of a tile");
+      check(tiles.rows >= 1 && tiles.heads * tiles.rows <= tiles.queries, "a tile holds its queries");
+      check(tiles.heads * tiles.per_group >= group, "tiles take all heads");
+      for (const int last : {0, 255, 256, 4095, 131071}) {
+        const int slice = cuda::attention_slice(n, last, shape);
+        const int64_t floats = cuda::attention_scratch_floats(cuda::most_visible_chunks(last, 0), shape.head_dim);
+        const uint64_t bytes = static_cast<uint64_t>(floats * shape.heads * slice) * sizeof(float);
+        check(slice >= 1 && slice <= n, "rows of a slice");
+        check(slice == 1 || bytes <= cuda::kMostAttentionScratch, "a slice's scratch is bounded");
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void add_device_code_cases(std::vector<Case>& cases) {
+  cases.push_back({"device code: exp equals the one arithmetic", exponentials});
+  cases.push_back({"device code: SwiGLU equals the CPU's", activations});
+  cases.push_back({"device code: rotations and weighted sums equal the CPU's", elements});
+  cases.push_back({"device code: RMS norm equals the CPU's", norms});
+  cases.push_back({"device code: chunks that a row sees", visible_chunks});
+  cases.push_back({"device code: attention's tiles and slices", tiles_and_slices});
+}
+
+}  // namespace odmoe::test

@@ -1,0 +1,68 @@
+// The cases of the tests: each runs in a process of its own, as the environment and faults are the process's.
+#pragma once
+
+#include <cuda_runtime.h>
+
+// The number of things that did not hold, each said on the standard output.
+using Case = int (*)();
+
+// What is wrong, said once; counts for the case's result.
+class Checks {
+ public:
+  void operator()(bool holds, const char* what);
+  int failures() const { return failures_; }
+
+ private:
+  int failures_ = 0;
+};
+
+cudaStream_t new_stream();
+
+// Kernels (kernel_cases.cc).
+int warp_operations();
+int indices_of_threads();
+int block_sums();
+int racing_block_sums();
+int tile_product();
+int tickets();
+int integer_functions();
+int bfloat16_rounding();
+int unset_shared();
+int missing_thread();
+int missing_lane();
+int mixed_operations();
+int misaligned();
+int deep_stack();
+int too_deep_stack();
+
+// Streams and memory (stream_cases.cc, memory_cases.cc).
+int ordered_streams();
+int missing_event();
+int pinned_reused_early();
+int pinned_reused_after_event();
+int pageable_reused_early();
+int memset_beside_stream();
+int default_stream();
+int past_the_end();
+int host_touches_device();
+int use_after_free();
+int host_pointer();
+int registered();
+int accounting();
+int copies();
+int events();
+
+// Mapped memory (mapping_cases.cc).
+int mapping();
+int mapping_refusals();
+int unmapped_touched();
+int unmapped_between();
+
+// Device kinds and faults (fault_cases.cc).
+int no_device();
+int old_driver();
+int device_kind();
+int lost_device();
+int no_image();
+int out_of_memory();
+int management_library();
