@@ -111,7 +111,9 @@ export class WorkerLink {
         this.settle(reply.result);
         return;
       case 'error':
-        this.fail(reply.error.requestId, reply.error.code, reply.error.message);
+        // It is leaving, and can do nothing more: what it was given goes to others now.
+        if (reply.error.code === 'DEVICE_LOST') this.close(this.lostError(reply.error.message));
+        else this.fail(reply.error.requestId, reply.error.code, reply.error.message);
         return;
       case 'status':
         this.noteFetched(reply.status);

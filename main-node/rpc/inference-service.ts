@@ -7,7 +7,7 @@ import {
   type GenerationOutcome,
   type ResolvedGeneration,
 } from '../../engine/generation/index.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { GenerateReply, GenerateRequest, NodeStatus } from '../../shared/rpc/messages.js';
 import type { Tokenizer } from '../../shared/tokenizer/index.js';
 import type { ClusterEngine } from '../decode/cluster-engine.js';
@@ -27,6 +27,8 @@ export interface InferenceOptions {
   now: () => number;
   /** A seed for requests that name none. */
   randomSeed: () => number;
+  /** main's own device does nothing any more: no request can be answered. */
+  onDeviceLost: (error: OdmoeError) => void;
 }
 
 /** Inference.Generate: checks, queues and runs requests; several at a time, each a loop of its own. */
@@ -37,6 +39,7 @@ export class InferenceService {
   private requestCount = 0;
   private tokenCount = 0;
   private stopping = false;
+  private deviceLost: OdmoeError | null = null;
 
   constructor(private readonly options: InferenceOptions) {
     this.admission = new AdmissionQueue(options.limits.maxActiveSequences, options.limits.maxQueuedRequests);
@@ -57,7 +60,7 @@ export class InferenceService {
 
   /** Everything a request holds is freed when the loop over the replies ends, however it ends. */
   async *generate(request: GenerateRequest, clientGone: AbortSignal): AsyncGenerator<GenerateReply, void, undefined> {
-    if (this.stopping) throw stoppingError();
+    if (this.stopping) throw this.deviceLost ?? stoppingError();
     const timing = new GenerationTiming(this.options.now);
     const resolved = this.resolve(request);
     this.requestCount += 1;
@@ -81,7 +84,9 @@ export class InferenceService {
         this.admission.leave();
       }
     } catch (thrown) {
-      throw this.stopping ? stoppingError() : thrown;
+      const error = toOdmoeError(thrown);
+      if (error.code === 'DEVICE_LOST') this.loseDevice(error);
+      throw this.deviceLost ?? (this.stopping ? stoppingError() : thrown);
     } finally {
       clientGone.removeEventListener('abort', onGone);
       this.running.delete(entry);
@@ -95,6 +100,16 @@ export class InferenceService {
     const ended = [...this.running].map((entry) => entry.ended);
     for (const { abort } of this.running) abort.abort();
     await Promise.all(ended);
+  }
+
+  /** A worker's lost device comes as WORKER_LOST, so this is main's own. */
+  private loseDevice(error: OdmoeError): void {
+    if (this.deviceLost !== null) return;
+    this.deviceLost = error;
+    // The request that met it is answered first.
+    setImmediate(() => {
+      this.options.onDeviceLost(error);
+    });
   }
 
   private resolve(request: GenerateRequest): ResolvedGeneration {

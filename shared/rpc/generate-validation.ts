@@ -1,40 +1,59 @@
 import { OdmoeError } from '../errors/index.js';
+import { MAX_SEED } from '../sampling/sampling-options.js';
 import type { GenerateRequest, SamplingMessage } from './messages.js';
 
 /** Most stop strings and log-probabilities one request may ask for. */
-export const STOP_STRINGS_LIMIT = 64;
-export const LOGPROBS_LIMIT = 1024;
+const STOP_STRINGS_LIMIT = 64;
+const STOP_STRING_LENGTH_LIMIT = 1024;
+const LOGPROBS_LIMIT = 1024;
+/** uint32 of the wire. */
+const MAX_TOKENS_LIMIT = 2 ** 32 - 1;
+const MAX_TEMPERATURE = 1000;
+const MAX_REPETITION_PENALTY = 1000;
 
 /**
- * Ranges that hold for any model: exactly one form of prompt, sampling numbers in their domains. Throws REQUEST_INVALID
- * naming the field. Whether the prompt fits the model is main's to say.
+ * What holds for any model: exactly one form of prompt, numbers in their ranges. Every request passes here once, where it comes in
+ * (from the wire, or into the single-process engine); whether it fits the model is `resolveGeneration`'s to say. Throws
+ * REQUEST_INVALID naming the field.
  */
 export function validateGenerateRequest(request: GenerateRequest): GenerateRequest {
-  const forms = [request.text !== '', request.messages.length > 0, request.promptTokenIds.length > 0];
-  if (forms.filter(Boolean).length !== 1) {
-    throw invalid('give exactly one of text, messages and prompt_token_ids, and not an empty one');
-  }
-  if (request.maxTokens < 1) throw invalid('max_tokens is 0: ask for at least one token');
-  if (request.logprobs > LOGPROBS_LIMIT) {
-    throw invalid(`logprobs is ${request.logprobs}: at most ${LOGPROBS_LIMIT} can be given with a token`);
-  }
-  if (request.stop.length > STOP_STRINGS_LIMIT) {
-    throw invalid(`${request.stop.length} stop strings: at most ${STOP_STRINGS_LIMIT} are allowed`);
-  }
-  if (request.stop.includes('')) throw invalid('a stop string is empty');
-  if (request.sampling !== null) validateSampling(request.sampling);
+  requireOnePrompt(request);
+  requireRange('max_tokens', request.maxTokens, 1, MAX_TOKENS_LIMIT, true);
+  requireRange('logprobs', request.logprobs, 0, LOGPROBS_LIMIT, true);
+  requireStopStrings(request.stop);
+  if (request.sampling !== null) requireSampling(request.sampling);
   return request;
 }
 
-function validateSampling(sampling: SamplingMessage): void {
-  const { temperature, topP, minP, repetitionPenalty, seed } = sampling;
-  if (!(temperature >= 0 && temperature <= 1000)) throw invalid(`temperature is ${temperature}: 0 (greedy) to 1000`);
-  if (!(topP >= 0 && topP <= 1)) throw invalid(`top_p is ${topP}: between 0 (off) and 1`);
-  if (!(minP >= 0 && minP <= 1)) throw invalid(`min_p is ${minP}: between 0 (off) and 1`);
-  if (!(repetitionPenalty >= 0 && repetitionPenalty <= 1000)) {
-    throw invalid(`repetition_penalty is ${repetitionPenalty}: 0 or 1 (off) to 1000`);
+function requireOnePrompt(request: GenerateRequest): void {
+  const given = [request.text !== '', request.messages.length > 0, request.promptTokenIds.length > 0];
+  if (given.filter(Boolean).length === 1) return;
+  const found = given.some(Boolean) ? 'more than one of them' : 'none of them';
+  throw invalid(`a request takes one prompt: a text, chat messages or prompt token ids; ${found} was given`);
+}
+
+function requireStopStrings(stop: readonly string[]): void {
+  if (stop.length > STOP_STRINGS_LIMIT) {
+    throw invalid(`${stop.length} stop strings were given; at most ${STOP_STRINGS_LIMIT} are taken`);
   }
-  if (seed !== undefined && !Number.isSafeInteger(seed)) throw invalid('seed is beyond 2^53');
+  const wrong = stop.find((text) => text.length === 0 || text.length > STOP_STRING_LENGTH_LIMIT);
+  if (wrong === undefined) return;
+  throw invalid(`a stop string of ${wrong.length} characters was given; it must have 1 to ${STOP_STRING_LENGTH_LIMIT}`);
+}
+
+/** 0 turns top_k, top_p, min_p and the repetition penalty off. */
+function requireSampling({ temperature, topK, topP, minP, repetitionPenalty, seed }: SamplingMessage): void {
+  requireRange('temperature', temperature, 0, MAX_TEMPERATURE, false);
+  requireRange('top_k', topK, 0, 2 ** 31 - 1, true);
+  requireRange('top_p', topP, 0, 1, false);
+  requireRange('min_p', minP, 0, 1, false);
+  requireRange('repetition_penalty', repetitionPenalty, 0, MAX_REPETITION_PENALTY, false);
+  if (seed !== undefined) requireRange('seed', seed, 0, MAX_SEED, true);
+}
+
+function requireRange(name: string, value: number, lowest: number, highest: number, whole: boolean): void {
+  if (value >= lowest && value <= highest && (!whole || Number.isSafeInteger(value))) return;
+  throw invalid(`${name} is ${value}; it must be a ${whole ? 'whole ' : ''}number from ${lowest} to ${highest}`);
 }
 
 function invalid(message: string): OdmoeError {

@@ -1,10 +1,14 @@
+import { runInNewContext } from 'node:vm';
 import { Template } from '@huggingface/jinja';
 import { z } from 'zod';
 import { OdmoeError } from '../errors/index.js';
 import type { ChatMessage } from '../rpc/messages.js';
 
 export interface ChatTemplate {
-  /** Throws REQUEST_INVALID when the template refuses the messages (roles out of turn and the like). */
+  /**
+   * Throws REQUEST_INVALID when the template refuses the messages (roles out of turn and the like), TOKENIZER_INVALID when it does
+   * not come to an end.
+   */
   render(messages: readonly ChatMessage[]): string;
 }
 
@@ -12,6 +16,9 @@ const namedTemplateSchema = z.looseObject({ name: z.string(), template: z.string
 const chatTemplateSchema = z.union([z.string(), z.array(namedTemplateSchema), z.record(z.string(), z.string())]);
 const tokenSchema = z.union([z.string(), z.looseObject({ content: z.string() })]);
 const configSchema = z.looseObject({ chat_template: chatTemplateSchema.nullish() });
+
+/** A template renders in a few milliseconds; one that loops for ever would hold up everything else in the process. */
+const RENDER_LIMIT_MS = 1000;
 
 /** Variables of tokenizer_config.json that templates name. */
 const TOKEN_VARIABLES = ['bos_token', 'eos_token', 'unk_token', 'pad_token', 'sep_token', 'cls_token', 'mask_token'];
@@ -35,8 +42,9 @@ export function chatTemplateFrom(config: object, templateText: string | null, di
   return {
     render(messages) {
       try {
-        return template.render({ ...tokens, messages, add_generation_prompt: true });
+        return withinLimit(() => template.render({ ...tokens, messages, add_generation_prompt: true }));
       } catch (thrown) {
+        if (isTimeout(thrown)) throw endless(directory);
         const reason = thrown instanceof Error ? thrown.message : String(thrown);
         throw new OdmoeError('REQUEST_INVALID', `the model's chat template does not take these messages: ${reason}`, {
           cause: thrown,
@@ -44,6 +52,30 @@ export function chatTemplateFrom(config: object, templateText: string | null, di
       }
     },
   };
+}
+
+/** Nothing but the script machinery can end a call of ours that does not return; the script is only this call. */
+function withinLimit(render: () => string): string {
+  let rendered = '';
+  const call = (): void => {
+    rendered = render();
+  };
+  runInNewContext('call()', { call }, { timeout: RENDER_LIMIT_MS });
+  return rendered;
+}
+
+/** Made in the script's context, it is no Error of ours. */
+function isTimeout(thrown: unknown): boolean {
+  return (
+    typeof thrown === 'object' && thrown !== null && 'code' in thrown && thrown.code === 'ERR_SCRIPT_EXECUTION_TIMEOUT'
+  );
+}
+
+function endless(directory: string): OdmoeError {
+  return new OdmoeError(
+    'TOKENIZER_INVALID',
+    `the chat template of ${directory} had not ended after ${RENDER_LIMIT_MS} ms; correct it, or send plain text (--raw)`,
+  );
 }
 
 function defaultTemplate(chatTemplate: z.infer<typeof chatTemplateSchema> | null): string | null {

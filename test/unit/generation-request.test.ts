@@ -8,6 +8,7 @@ import {
 } from '../../engine/generation/index.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 import { OdmoeError, type ErrorCode } from '../../shared/errors/index.js';
+import { validateGenerateRequest } from '../../shared/rpc/generate-validation.js';
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
 import { loadTokenizer, type Tokenizer } from '../../shared/tokenizer/index.js';
 
@@ -31,7 +32,8 @@ describe('resolving a generation request', () => {
   });
 
   function resolve(change: Partial<GenerateRequest>, withTokenizer = true): ResolvedGeneration {
-    return resolveGeneration({ ...EMPTY, ...change }, withTokenizer ? tokenizer : null, LIMITS, () => 77);
+    const valid = validateGenerateRequest({ ...EMPTY, ...change });
+    return resolveGeneration(valid, withTokenizer ? tokenizer : null, LIMITS, () => 77);
   }
 
   function refused(code: ErrorCode, words: RegExp, change: Partial<GenerateRequest>, withTokenizer = true): void {

@@ -86,6 +86,18 @@ describe('main: the link to a worker', () => {
     await assert.rejects(failing, { code: 'STORAGE_FAILED', message: 'worker worker-1: disk' });
   });
 
+  for (const requestId of [0, 1]) {
+    it(`gives a worker up that says, in request ${requestId}, that its device is lost: all its work goes to others`, async () => {
+      const { stream, link } = openLink();
+      const pending = [link.execute(work(1), 1), link.execute(work(2), 1)];
+      stream.arrive({ kind: 'error', error: { code: 'DEVICE_LOST', message: 'the GPU is gone', requestId, epoch: 1 } });
+      for (const execute of pending) {
+        await assert.rejects(execute, { code: 'WORKER_LOST', message: /the GPU is gone/ });
+      }
+      assert.equal(stream.closedWith?.code, 'WORKER_LOST');
+    });
+  }
+
   it('fails everything pending with WORKER_LOST when the stream ends, and every execute after it', async () => {
     const { stream, link } = openLink();
     const pending = [link.execute(work(1), 1), link.execute(work(2), 1)];

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import * as fc from 'fast-check';
 import { OdmoeError } from '../../shared/errors/index.js';
+import { validateGenerateRequest } from '../../shared/rpc/generate-validation.js';
 import {
   resolveSampling,
   sampleToken,
@@ -182,6 +183,17 @@ describe('sampling options of a request', () => {
     assert.equal(resolveSampling({ ...given, seed: 0 }, () => 9).seed, 0);
   });
 
+  const request = {
+    text: 'a',
+    messages: [],
+    promptTokenIds: [],
+    raw: false,
+    maxTokens: 1,
+    sampling: null,
+    stop: [],
+    ignoreEos: false,
+    logprobs: 0,
+  };
   const wrong = [
     { temperature: -1 },
     { temperature: NaN },
@@ -199,7 +211,7 @@ describe('sampling options of a request', () => {
   for (const change of wrong) {
     it(`${Object.keys(change)[0]} of ${Object.values(change)[0]} is refused`, () => {
       assert.throws(
-        () => resolveSampling({ ...given, ...change }, () => 0),
+        () => validateGenerateRequest({ ...request, sampling: { ...given, ...change } }),
         (error) =>
           error instanceof OdmoeError && error.code === 'REQUEST_INVALID' && / is .*; it must be/.test(error.message),
       );

@@ -94,6 +94,14 @@ describe('reading a tokenizer from files', () => {
     await refusal('REQUEST_INVALID', /no chat template/, () => tokenizer.renderChat(hello));
   });
 
+  it('ends a template that does not end by itself', async () => {
+    const loop = (variable: string, body: string): string =>
+      `{% for ${variable} in range(100000) %}${body}{% endfor %}`;
+    await writeConfig({ chat_template: loop('a', loop('b', loop('c', '{% set d = c %}'))) });
+    const tokenizer = await loadTokenizer(directory);
+    await refusal('TOKENIZER_INVALID', /had not ended after/, () => tokenizer.renderChat(hello));
+  });
+
   it('reports what a template says against the messages', async () => {
     await writeConfig({ chat_template: "{{ raise_exception('roles must alternate') }}" });
     const tokenizer = await loadTokenizer(directory);
