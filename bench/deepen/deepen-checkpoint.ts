@@ -1,4 +1,4 @@
-import { copyFile, open, readFile, rename, rm, writeFile, type FileHandle } from 'node:fs/promises';
+import { copyFile, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { OdmoeError } from '../../shared/errors/index.js';
 import { openCheckpoint, type ModelTensor } from '../../shared/model/checkpoint.js';
@@ -8,15 +8,9 @@ import { fileExists, openFile } from '../../shared/model/read-file.js';
 import { readInto } from '../../shared/model/safetensors-file.js';
 import { COPIED_FILES } from '../../shared/pack/pack-layout.js';
 import { writeFailure } from '../../shared/storage/storage-error.js';
-import {
-  prepareCheckpointDirectory,
-  shardHeader,
-  shardIndex,
-  shardTensors,
-  type ShardTensor,
-} from '../checkpoint/safetensors-shards.js';
+import { CheckpointWriter, type TensorContents } from '../checkpoint/checkpoint-writer.js';
+import { prepareCheckpointDirectory, type ShardTensor } from '../checkpoint/safetensors-shards.js';
 
-const PIECE_BYTES = 4 * 1024 * 1024;
 const CONFIG_FILE = 'config.json';
 
 export interface DeepenOptions {
@@ -63,21 +57,18 @@ export async function deepenCheckpoint(
   const tensors = deeperTensors(checkpoint.tensors, config, layerSources(checkpoint.shape.layers, layers), configPath);
   const weightBytes = tensors.reduce((sum, tensor) => sum + tensor.sizeBytes, 0);
   await prepareCheckpointDirectory(outputDirectory, weightBytes);
-  const shards = shardTensors(tensors);
-  const writer = new TensorWriter(options, weightBytes);
+  const writer = new CheckpointWriter(options, weightBytes, deeperContents);
   try {
-    for (const shard of shards) await writer.writeFile(join(outputDirectory, shard.name), shard.tensors);
-    const index = shardIndex(shards);
-    if (index !== null) await writeFile(join(outputDirectory, 'model.safetensors.index.json'), index);
+    const files = await writer.writeWeights(outputDirectory, tensors);
     for (const name of COPIED_FILES) {
       const from = join(checkpoint.directory, name);
       if (name !== CONFIG_FILE && (await fileExists(from))) await copyFile(from, join(outputDirectory, name));
     }
     await writeFile(join(outputDirectory, CONFIG_FILE), JSON.stringify(config, null, 2));
+    return { files, layers, weightBytes };
   } catch (thrown) {
     throw writeFailure(thrown, outputDirectory, weightBytes - writer.doneBytes);
   }
-  return { files: shards.map(({ name }) => name), layers, weightBytes };
 }
 
 /** For each layer of the deeper model: which layer it is made of, and whether it is the copy that adds nothing. Copies are spread evenly. */
@@ -122,46 +113,11 @@ function placeKey(place: TensorPlace, layer: number): string {
   return place.kind === 'dense' ? `${place.role} ${layer}` : `${place.part} ${layer} ${place.expert}`;
 }
 
-class TensorWriter {
-  doneBytes = 0;
-  private readonly piece = Buffer.alloc(PIECE_BYTES);
-
-  constructor(
-    private readonly options: DeepenOptions,
-    private readonly totalBytes: number,
-  ) {}
-
-  async writeFile(path: string, tensors: readonly DeeperTensor[]): Promise<void> {
-    const partial = `${path}.partial`;
-    const handle = await open(partial, 'w');
-    try {
-      await handle.writeFile(shardHeader(tensors));
-      for (const tensor of tensors) await this.writeTensor(handle, tensor);
-    } catch (thrown) {
-      await rm(partial, { force: true });
-      throw thrown;
-    } finally {
-      await handle.close();
-    }
-    await rename(partial, path);
-  }
-
-  private async writeTensor(output: FileHandle, { source, sizeBytes }: DeeperTensor): Promise<void> {
-    const input = source === null ? null : await openFile(source.path);
-    try {
-      for (let done = 0; done < sizeBytes; done += PIECE_BYTES) {
-        if (this.options.signal?.aborted === true) {
-          throw new OdmoeError('CANCELLED', 'interrupted; remove the directory and start again');
-        }
-        const bytes = this.piece.subarray(0, Math.min(PIECE_BYTES, sizeBytes - done));
-        if (source === null || input === null) bytes.fill(0);
-        else await readInto(input, source.path, source.offsetBytes + done, bytes);
-        await output.writeFile(bytes);
-        this.doneBytes += bytes.length;
-        this.options.onProgress?.(this.doneBytes, this.totalBytes);
-      }
-    } finally {
-      await input?.close();
-    }
-  }
+async function deeperContents({ source }: DeeperTensor): Promise<TensorContents> {
+  if (source === null) return { fill: (piece) => void piece.fill(0) };
+  const input = await openFile(source.path);
+  return {
+    fill: (piece, offsetBytes) => readInto(input, source.path, source.offsetBytes + offsetBytes, piece),
+    close: () => input.close(),
+  };
 }

@@ -68,7 +68,7 @@ export async function measureEmulation(source: ModelSource, count: number): Prom
 
 function makeSlots(device: Device, source: ModelSource): ExpertSlots {
   const { decompressionThreads, directIo, storageBytesPerS } = PLAIN_LOADER;
-  const { shape, loader } = slotSizes(source, { decompressionThreads, directIo, storageBytesPerS });
+  const { shape, loader } = slotSizes(device, source, { decompressionThreads, directIo, storageBytesPerS });
   return createExpertSlots(device, shape, 1, 1, { ...loader, decompressionThreads: 1 });
 }
 

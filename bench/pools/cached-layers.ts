@@ -84,7 +84,7 @@ export class CachedLayers {
     if (use.state !== 'full') {
       const nothing = { loaded: false, exponentsKept: false, signMantissaKept: false };
       const source = this.#source.expert(layer, expert);
-      const request = { exponents, signMantissa, order: orders.get(expert) ?? null, urgent: false };
+      const request = { exponents, signMantissa, order: orders.get(expert) ?? null, urgent: false, expert: -1 };
       const outcome = await this.#slots.load(slot, source, request).catch((thrown: unknown) => {
         this.pools.loaded(use, nothing);
         throw thrown;

@@ -90,7 +90,7 @@ export async function measurePools(
   };
   for (const storageBytesPerS of setting.storageRates) {
     const { decompressionThreads, directIo } = setting;
-    const sizes = slotSizes(pack, { decompressionThreads, directIo, storageBytesPerS });
+    const sizes = slotSizes(device, pack, { decompressionThreads, directIo, storageBytesPerS });
     for (const { name, skew } of setting.traces) {
       const { layers, experts, expertsPerToken: activated } = pack.shape;
       const traceSetting: TraceSetting = { layers, experts, activated, skew, seed: setting.seed };

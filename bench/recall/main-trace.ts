@@ -10,8 +10,8 @@ export interface MainTrace {
   promptIds: readonly number[];
   /** Token of each decode iteration. */
   tokenIds: number[];
-  /** By decode iteration and layer. */
-  experts: number[][][];
+  /** Experts by position, from the prompt's first on, and layer. */
+  activated: number[][][];
   /** Holds the keys and values of every position run. Dispose by end(). */
   sequence: LocalSequence;
 }
@@ -30,10 +30,9 @@ export async function recordTrace(
   promptIds: readonly number[],
   { iterations, sampling, endTokenIds }: TraceOptions,
 ): Promise<MainTrace> {
-  const experts: number[][][] = [];
+  const activated: number[][][] = [];
   const sequence = new LocalSequence(model, model.shape, PREFILL_ROWS, (position, layer, chosen) => {
-    if (position < promptIds.length) return;
-    (experts[position - promptIds.length] ??= [])[layer] = [...chosen];
+    (activated[position] ??= [])[layer] = [...chosen];
   });
   const limit = Math.min(iterations, model.shape.maxPositions - promptIds.length);
   const tokenIds: number[] = [];
@@ -50,5 +49,5 @@ export async function recordTrace(
     await sequence.end();
     throw thrown;
   }
-  return { promptIds, tokenIds, experts, sequence };
+  return { promptIds, tokenIds, activated, sequence };
 }

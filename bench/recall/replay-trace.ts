@@ -51,7 +51,7 @@ export async function replayTrace(
   } finally {
     sequence.dispose();
   }
-  for (const [iteration, layers] of trace.experts.entries()) {
+  for (const [iteration, layers] of trace.activated.slice(trace.promptIds.length).entries()) {
     for (const [layer, activated] of layers.entries()) {
       const correct = activated.filter((expert) => predicted[iteration]?.[layer]?.includes(expert)).length;
       recall.add(iteration, activated.length, correct);

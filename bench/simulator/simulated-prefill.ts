@@ -2,7 +2,7 @@ import { planExpertBatches, splitLoadingRows, type ExpertBatch } from '../../mai
 import { BATCHES_IN_FLIGHT_PER_WORKER } from '../../main-node/prefill/prompt-prefill.js';
 import type { ShadowFeed } from '../../main-node/decode/shadow-feed.js';
 import { operatorMs } from '../../shared/emulation/device-profile.js';
-import { workersForPrefillExpert } from '../../shared/placement/index.js';
+import { expertsByWorker, prefillAssignment, workersForPrefillExpert } from '../../shared/placement/index.js';
 import { MAIN, type SimulatedCluster } from './simulated-cluster.js';
 
 /** Main's prefill of a prompt (OD-MoE section 3.3), by the daemon's plan of batches and its rules of what is sent when. */
@@ -56,12 +56,7 @@ export class SimulatedPrefill {
   #announce(position: number, layer: number): void {
     const { placement } = this.cluster;
     this.#announced = layer;
-    const byWorker = new Map<string, number[]>();
-    for (let expert = 0; expert < placement.experts; expert += 1) {
-      for (const id of workersForPrefillExpert(placement, layer, expert)) {
-        byWorker.set(id, [...(byWorker.get(id) ?? []), expert]);
-      }
-    }
+    const byWorker = expertsByWorker(prefillAssignment(placement, layer));
     const { sequence } = this;
     for (const [id, experts] of byWorker) this.cluster.expect(id, { sequence, position, layer, experts });
   }
@@ -119,8 +114,7 @@ export class SimulatedPrefill {
   }
 
   #releaseUnused(position: number, layer: number, unused: readonly { workerId: string; expert: number }[]): void {
-    const byWorker = new Map<string, number[]>();
-    for (const { workerId, expert } of unused) byWorker.set(workerId, [...(byWorker.get(workerId) ?? []), expert]);
+    const byWorker = expertsByWorker(unused.map(({ workerId, expert }) => [expert, workerId]));
     const { sequence } = this;
     for (const [id, experts] of byWorker) this.cluster.release(id, { sequence, position, layer, experts });
   }

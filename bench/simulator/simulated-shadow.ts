@@ -1,5 +1,5 @@
 import { operatorMs } from '../../shared/emulation/device-profile.js';
-import { assignmentOf, groupForLayer } from '../../shared/placement/index.js';
+import { assignmentOf, expertsByWorker, groupForLayer } from '../../shared/placement/index.js';
 import type { DraftToken, Prediction } from '../../shared/rpc/messages.js';
 import {
   firstOutlook,
@@ -234,11 +234,7 @@ export class SimulatedShadow {
     const { placement, network, workers } = this.cluster;
     const { sequence, position, layer } = prediction;
     const emptied = again && prediction.workers.length === 0 ? groupForLayer(placement, layer) : [];
-    const byWorker = new Map<string, number[]>(emptied.map((id) => [id, []]));
-    for (const [expert, id] of assignmentOf(placement, prediction)) {
-      byWorker.set(id, [...(byWorker.get(id) ?? []), expert]);
-    }
-    for (const [id, experts] of byWorker) {
+    for (const [id, experts] of expertsByWorker(assignmentOf(placement, prediction), emptied)) {
       const worker = workers.get(id);
       network.send(SHADOW, id, 0, () => worker?.predict('shadow', { sequence, position, layer, experts }));
     }

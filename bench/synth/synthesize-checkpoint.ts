@@ -1,17 +1,12 @@
-import { open, rename, rm, writeFile, type FileHandle } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { endianness } from 'node:os';
 import { join } from 'node:path';
 import { writeFailure } from '../../shared/storage/storage-error.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import { parseModelConfig } from '../../shared/model/model-config.js';
 import { EXACT_FORMAT, valueBytes, type WeightDtype } from '../../shared/model/weight-dtype.js';
-import {
-  prepareCheckpointDirectory,
-  shardHeader,
-  shardIndex,
-  shardTensors,
-  type ShardTensor,
-} from '../checkpoint/safetensors-shards.js';
+import { CheckpointWriter, type TensorContents } from '../checkpoint/checkpoint-writer.js';
+import { prepareCheckpointDirectory, type ShardTensor } from '../checkpoint/safetensors-shards.js';
 import { bfloat16Bits, GaussianFiller, halfBits, RandomBits, singleBits } from './gaussian-values.js';
 
 /** Shape of a random Mixtral, under the names of config.json. */
@@ -41,7 +36,6 @@ export interface SynthOutcome {
   parameters: number;
 }
 
-const PIECE_BYTES = 4 * 1024 * 1024;
 /** Deviation of the weights: transformers' initializer_range, which keeps activations finite in models of any depth. */
 const WEIGHT_DEVIATION = 0.02;
 const TORCH_DTYPE: Readonly<Record<WeightDtype, string>> = { BF16: 'bfloat16', F16: 'float16', F32: 'float32' };
@@ -65,18 +59,15 @@ export async function synthesizeCheckpoint(
   const tensors = tensorsOf(config, options.dtype);
   const weightBytes = tensors.reduce((sum, tensor) => sum + tensor.sizeBytes, 0);
   await prepareCheckpointDirectory(directory, weightBytes);
-  const shards = shardTensors(tensors);
-  const writer = new WeightWriter(options, weightBytes);
+  const writer = new CheckpointWriter(options, weightBytes, gaussianContents(options));
   try {
-    for (const shard of shards) await writer.writeFile(join(directory, shard.name), shard.tensors);
-    const index = shardIndex(shards);
-    if (index !== null) await writeFile(join(directory, 'model.safetensors.index.json'), index);
+    const files = await writer.writeWeights(directory, tensors);
     await writeFile(join(directory, 'generation_config.json'), JSON.stringify({ bos_token_id: 1, eos_token_id: 2 }));
     await writeFile(join(directory, 'config.json'), JSON.stringify(config, null, 2));
+    return { files, weightBytes, parameters: weightBytes / valueBytes(options.dtype) };
   } catch (thrown) {
     throw writeFailure(thrown, directory, weightBytes - writer.doneBytes);
   }
-  return { files: shards.map(({ name }) => name), weightBytes, parameters: weightBytes / valueBytes(options.dtype) };
 }
 
 function configOf(shape: SynthShape, dtype: WeightDtype): Record<string, unknown> {
@@ -111,48 +102,15 @@ function tensorsOf(config: Record<string, unknown>, dtype: WeightDtype): SynthTe
   }
 }
 
-class WeightWriter {
-  doneBytes = 0;
-  private readonly filler: GaussianFiller;
-  private readonly piece = new Uint8Array(PIECE_BYTES);
-
-  constructor(
-    private readonly options: SynthOptions,
-    private readonly totalBytes: number,
-  ) {
-    if (endianness() !== 'LE')
-      throw new OdmoeError('MODEL_UNSUPPORTED', 'this machine is big-endian; synthesize elsewhere');
-    this.filler = new GaussianFiller(options.dtype, WEIGHT_DEVIATION);
-  }
-
-  async writeFile(path: string, tensors: readonly SynthTensor[]): Promise<void> {
-    const partial = `${path}.partial`;
-    const handle = await open(partial, 'w');
-    try {
-      await handle.writeFile(shardHeader(tensors));
-      for (const tensor of tensors) await this.writeTensor(handle, tensor);
-    } catch (thrown) {
-      await rm(partial, { force: true });
-      throw thrown;
-    } finally {
-      await handle.close();
-    }
-    await rename(partial, path);
-  }
-
-  private async writeTensor(handle: FileHandle, tensor: SynthTensor): Promise<void> {
-    const random = new RandomBits(this.options.seed, tensor.stream);
-    for (let done = 0; done < tensor.sizeBytes; done += PIECE_BYTES) {
-      if (this.options.signal?.aborted === true)
-        throw new OdmoeError('CANCELLED', 'interrupted; remove the directory and start again');
-      const bytes = this.piece.subarray(0, Math.min(PIECE_BYTES, tensor.sizeBytes - done));
-      if (tensor.shape.length === 1) fillOnes(bytes, this.options.dtype);
-      else this.filler.fill(bytes, random);
-      await handle.writeFile(bytes);
-      this.doneBytes += bytes.length;
-      this.options.onProgress?.(this.doneBytes, this.totalBytes);
-    }
-  }
+function gaussianContents({ dtype, seed }: SynthOptions): (tensor: SynthTensor) => TensorContents {
+  if (endianness() !== 'LE')
+    throw new OdmoeError('MODEL_UNSUPPORTED', 'this machine is big-endian; synthesize elsewhere');
+  const filler = new GaussianFiller(dtype, WEIGHT_DEVIATION);
+  return ({ shape, stream }) => {
+    if (shape.length === 1) return { fill: (piece) => fillOnes(piece, dtype) };
+    const random = new RandomBits(seed, stream);
+    return { fill: (piece) => filler.fill(piece, random) };
+  };
 }
 
 function fillOnes(bytes: Uint8Array, dtype: WeightDtype): void {

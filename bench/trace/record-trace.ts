@@ -1,14 +1,14 @@
-import { LocalSequence, promptTokenIds } from '../../engine/generation/index.js';
+import { promptTokenIds } from '../../engine/generation/index.js';
 import { loadDenseWeights, loadResidentExperts, openModelSource } from '../../engine/loading/index.js';
 import { createModel, openDevice, type Model, type Pass, type Sequence } from '../../native/index.js';
 import { resolveSampling, sampleToken } from '../../shared/sampling/index.js';
 import { openTokenizer } from '../../shared/tokenizer/index.js';
 import { keyValuesDueBelow, takesMainToken, type AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
 import { loadShadowModel, SHADOW_PASS_ROWS, type ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
+import { recordTrace, type MainTrace } from '../recall/main-trace.js';
 import type { TraceDocument, TracePrompt } from '../simulator/trace-file.js';
 
 const GREEDY = resolveSampling(null, () => 0);
-const PREFILL_ROWS = 256;
 
 export interface TraceRecording {
   modelPath: string;
@@ -20,15 +20,6 @@ export interface TraceRecording {
   alignment: AlignmentPeriods;
   /** 0: as many as the process may use. */
   threads: number;
-}
-
-/** What main did with a prompt. */
-interface MainRun {
-  promptIds: readonly number[];
-  tokenIds: number[];
-  /** By position and layer. */
-  activated: number[][][];
-  cache: Sequence;
 }
 
 /**
@@ -76,30 +67,18 @@ async function recordPrompt(
   promptIds: readonly number[],
   { iterations, alignment }: TraceRecording,
 ): Promise<TracePrompt> {
-  const activated: number[][][] = [];
-  const sequence = new LocalSequence(main, main.shape, PREFILL_ROWS, (position, layer, chosen) => {
-    (activated[position] ??= [])[layer] = [...chosen];
-  });
+  const run = await recordTrace(main, promptIds, { iterations, sampling: GREEDY, endTokenIds: [] });
   try {
-    const limit = Math.min(iterations, main.shape.maxPositions - promptIds.length);
-    const tokenIds: number[] = [];
-    let logits = await sequence.prefill(promptIds);
-    while (tokenIds.length < limit) {
-      const tokenId = sampleToken(logits, [], promptIds.length + tokenIds.length, GREEDY);
-      tokenIds.push(tokenId);
-      logits = await sequence.decode(tokenId);
-    }
-    const run = { promptIds, tokenIds, activated, cache: sequence.cache };
     const { predicted, guessedRight } = await followRun(run, shadow, alignment);
-    return { prompt_tokens: promptIds.length, activated, predicted, guessed_right: guessedRight };
+    return { prompt_tokens: promptIds.length, activated: run.activated, predicted, guessed_right: guessedRight };
   } finally {
-    await sequence.end();
+    await run.sequence.end();
   }
 }
 
 /** Shadow runs each position once, aligned as the daemon's decisions say (OD-MoE section 3.2). */
 async function followRun(
-  run: MainRun,
+  run: MainTrace,
   shadow: Model,
   periods: AlignmentPeriods,
 ): Promise<{ predicted: number[][][]; guessedRight: boolean[] }> {
@@ -115,7 +94,7 @@ async function followRun(
       const position = promptIds.length + index;
       guessedRight.push(guess === tokenId);
       const due = keyValuesDueBelow(position, promptIds.length, periods);
-      if (due > aligned) alignKeyValues(run.cache, cache, shadow.shape.layers, aligned, due);
+      if (due > aligned) alignKeyValues(run.sequence.cache, cache, shadow.shape.layers, aligned, due);
       aligned = Math.max(aligned, due);
       const token = takesMainToken(position, promptIds.length, periods) ? tokenId : guess;
       const layers: number[][] = [];

@@ -4,6 +4,7 @@ import { matchExperts, type ExpertAssignment } from '../../shared/placement/inde
 import type { Placement, Prediction } from '../../shared/rpc/messages.js';
 import { activatedExperts, type ActivatedRow } from './activated-experts.js';
 import { settleAll, type ClusterEngine, type RequestCounters } from './cluster-engine.js';
+import { gatherExpertRows, scatterExpertOutputs } from './expert-rows.js';
 import type { FirstLayerAhead } from './first-layer-ahead.js';
 import type { PassSlot } from './pass-pool.js';
 import type { RandomPrefetch } from './random-prefetch.js';
@@ -68,7 +69,7 @@ export async function runDecodeIteration(
   const logits = await slot.pass.logits(Int32Array.from(tokenIds.keys()));
   context.feed.passEnded();
   const { vocabSize } = engine.shape;
-  return tokenIds.map((_, row) => logits.slice(row * vocabSize, (row + 1) * vocabSize));
+  return tokenIds.map((_, row) => logits.subarray(row * vocabSize, (row + 1) * vocabSize));
 }
 
 async function writtenForShadow(feed: ShadowFeed, layer: number, written: number): Promise<void> {
@@ -142,28 +143,15 @@ async function runExpert(
   const rowBytes = hiddenSize * FLOAT_BYTES;
   const { position, layer } = step;
   const rows = step.activated.get(expert) ?? [];
-  const hidden = gatherRows(step.hidden, rows, rowBytes);
+  const hidden = gatherExpertRows(step.hidden, rows, rowBytes);
   const { result, resent } = await engine.dispatcher.run(
     { sequence: context.id, position, layer, expert, rows: rows.length, hidden, last: true },
     workerId,
     context.signal,
   );
   if (resent || (!predicted && !result.wasLoaded)) context.counters.reloads += 1;
-  rows.forEach(({ row, rank }, index) => {
-    const output = result.output.subarray(index * rowBytes, (index + 1) * rowBytes);
-    step.outputs.set(output, (row * expertsPerToken + rank) * rowBytes);
-  });
+  scatterExpertOutputs(step.outputs, result.output, rows, expertsPerToken, rowBytes);
   return result.stallUs;
-}
-
-/** The rows behind one another; all of them, in order, need not be copied. */
-function gatherRows(hidden: Uint8Array, rows: readonly ActivatedRow[], rowBytes: number): Uint8Array {
-  if (rows.length * rowBytes === hidden.byteLength) return hidden;
-  const gathered = new Uint8Array(rows.length * rowBytes);
-  rows.forEach(({ row }, index) => {
-    gathered.set(hidden.subarray(row * rowBytes, (row + 1) * rowBytes), index * rowBytes);
-  });
-  return gathered;
 }
 
 function releaseWrongOnes(

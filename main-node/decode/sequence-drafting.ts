@@ -23,6 +23,9 @@ interface VerifiedPass {
 interface WaitingPass {
   position: number;
   wantedRows: number;
+  /** A draft has come that may end the wait. */
+  onHeard: () => void;
+  begunMs: number;
   /** Most drafts that it could use so far. */
   mostUsable: number;
   /** When these became more, or the wait began. */
@@ -110,23 +113,42 @@ export class SequenceDrafting {
 
   /** Waits until the drafts of a pass at `position` are there, or are not to be expected (draftWaitMs). */
   async wait(position: number, wantedRows: number, shadowFollows: () => boolean, signal: AbortSignal): Promise<void> {
-    const begunMs = this.now();
-    const usableDrafts = (): FollowingDrafts => this.book.following(position, wantedRows - 1);
-    const waiting = { position, wantedRows, mostUsable: usableDrafts().tokenIds.length, heardMs: begunMs };
-    this.waiting = waiting;
+    this.beginWait(position, wantedRows, () => this.wake?.());
     for (;;) {
-      const { tokenIds, complete } = usableDrafts();
-      const nowMs = this.now();
-      const limitMs = draftWaitMs({
-        ...{ wantedRows, readyRows: tokenIds.length + 1, complete, shadowFollows: shadowFollows() },
-        shadowTokenMs: this.meter.shadowTokenMs,
-        ...{ waitedMs: nowMs - begunMs, silentMs: nowMs - waiting.heardMs },
-      });
-      if (limitMs === null || signal.aborted) break;
+      const limitMs = this.continueWait(shadowFollows());
+      if (limitMs === null) return;
+      if (signal.aborted) return this.endWait();
       await this.woken(limitMs, signal);
     }
+  }
+
+  /** A pass at `position` begins to wait; `onHeard`: ask continueWait again, a draft has come that may end the wait. */
+  beginWait(position: number, wantedRows: number, onHeard: () => void): void {
+    const mostUsable = this.following(position, wantedRows).tokenIds.length;
+    const nowMs = this.now();
+    this.waiting = { position, wantedRows, onHeard, begunMs: nowMs, mostUsable, heardMs: nowMs };
+  }
+
+  /** Null: the wait is over, the pass begins with what is there. Else the longest time in ms until this is to be asked again. */
+  continueWait(shadowFollows: boolean): number | null {
+    const { waiting } = this;
+    if (waiting === null) return null;
+    const { tokenIds, complete } = this.following(waiting.position, waiting.wantedRows);
+    const nowMs = this.now();
+    const limitMs = draftWaitMs({
+      ...{ wantedRows: waiting.wantedRows, readyRows: tokenIds.length + 1, complete, shadowFollows },
+      shadowTokenMs: this.meter.shadowTokenMs,
+      ...{ waitedMs: nowMs - waiting.begunMs, silentMs: nowMs - waiting.heardMs },
+    });
+    if (limitMs === null) this.endWait();
+    return limitMs;
+  }
+
+  private endWait(): void {
+    const { waiting } = this;
     this.waiting = null;
-    if (usableDrafts().tokenIds.length > 0) this.heardOf();
+    if (waiting === null) return;
+    if (this.following(waiting.position, waiting.wantedRows).tokenIds.length > 0) this.heardOf();
     else this.silentWaits += 1;
   }
 
@@ -146,12 +168,12 @@ export class SequenceDrafting {
 
   /** Only a draft that the waiting pass can use is a sign of a shadow that keeps up. */
   private hear(waiting: WaitingPass): void {
-    const { tokenIds, complete } = this.book.following(waiting.position, waiting.wantedRows - 1);
+    const { tokenIds, complete } = this.following(waiting.position, waiting.wantedRows);
     if (tokenIds.length > waiting.mostUsable) {
       waiting.mostUsable = tokenIds.length;
       waiting.heardMs = this.now();
-      this.wake?.();
-    } else if (complete) this.wake?.();
+      waiting.onHeard();
+    } else if (complete) waiting.onHeard();
   }
 
   private heardOf(): void {

@@ -1,3 +1,4 @@
+import type { ActivatedRow } from '../decode/activated-experts.js';
 import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/rpc/index.js';
 
 const FLOAT_BYTES = 4;
@@ -14,8 +15,7 @@ export function miniBatchRowsFor(wantedRows: number, hiddenSize: number): number
 export interface ExpertBatch {
   workerId: string;
   expert: number;
-  /** Row of the pass, and the rank (0..k-1) that the expert has for it. */
-  rows: readonly { row: number; rank: number }[];
+  rows: readonly ActivatedRow[];
   /** The worker's final batch for this expert. */
   last: boolean;
 }

@@ -1,4 +1,4 @@
-import { workersForPrefillExpert } from '../../shared/placement/index.js';
+import { expertsByWorker, prefillAssignment } from '../../shared/placement/index.js';
 import type { Placement, Prediction, Release } from '../../shared/rpc/messages.js';
 
 /** What the expectations need of a roster and its links. */
@@ -30,7 +30,7 @@ export class PrefillExpectations {
     const placement = this.targets.placement;
     if (placement === null) return;
     this.ahead = { placement, position, layer };
-    for (const [workerId, experts] of expertsByWorker(placement, layer)) {
+    for (const [workerId, experts] of expertsByWorker(prefillAssignment(placement, layer))) {
       const place = { epoch: placement.epoch, sequence: this.sequence, position, layer };
       const prediction = { ...place, experts, workers: [], restart: false };
       this.targets.worker(workerId)?.sendPrediction(prediction);
@@ -43,9 +43,7 @@ export class PrefillExpectations {
     if (told?.position !== position || told.layer !== layer) return;
     this.ahead = null;
     if (told.placement.epoch !== placement.epoch) return;
-    const byWorker = new Map<string, number[]>();
-    for (const { workerId, expert } of unused) byWorker.set(workerId, [...(byWorker.get(workerId) ?? []), expert]);
-    this.release(told, byWorker);
+    this.release(told, expertsByWorker(unused.map(({ workerId, expert }) => [expert, workerId])));
   }
 
   private release({ placement, position, layer }: Expectation, byWorker: ReadonlyMap<string, number[]>): void {
@@ -55,14 +53,4 @@ export class PrefillExpectations {
       this.targets.worker(workerId)?.sendRelease(release);
     }
   }
-}
-
-function expertsByWorker(placement: Placement, layer: number): Map<string, number[]> {
-  const byWorker = new Map<string, number[]>();
-  for (let expert = 0; expert < placement.experts; expert++) {
-    for (const workerId of workersForPrefillExpert(placement, layer, expert)) {
-      byWorker.set(workerId, [...(byWorker.get(workerId) ?? []), expert]);
-    }
-  }
-  return byWorker;
 }

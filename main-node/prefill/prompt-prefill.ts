@@ -2,6 +2,7 @@ import type { GateChoice, Sequence } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import { workersForPrefillExpert } from '../../shared/placement/index.js';
 import { settleAll, type ClusterEngine, type RequestCounters } from '../decode/cluster-engine.js';
+import { gatherExpertRows, scatterExpertOutputs } from '../decode/expert-rows.js';
 import type { PassSlot } from '../decode/pass-pool.js';
 import type { ShadowFeed } from '../decode/shadow-feed.js';
 import { planExpertBatches, splitLoadingRows, type ExpertBatch } from './expert-batches.js';
@@ -139,19 +140,13 @@ export class PromptPrefill {
   private async runBatch(batch: ExpertBatch, step: PrefillLayer): Promise<number> {
     const { engine, context } = this;
     const rowBytes = engine.shape.hiddenSize * FLOAT_BYTES;
-    const hidden = new Uint8Array(batch.rows.length * rowBytes);
-    batch.rows.forEach(({ row }, index) => {
-      hidden.set(step.hidden.subarray(row * rowBytes, (row + 1) * rowBytes), index * rowBytes);
-    });
+    const hidden = gatherExpertRows(step.hidden, batch.rows, rowBytes);
     const { position, layer } = step;
     const { expert, workerId, last } = batch;
     const work = { sequence: context.id, position, layer, expert, rows: batch.rows.length, hidden, last };
     const { result, resent } = await engine.dispatcher.run(work, workerId, context.signal);
     if (resent) context.counters.reloads += 1;
-    batch.rows.forEach(({ row, rank }, index) => {
-      const output = result.output.subarray(index * rowBytes, (index + 1) * rowBytes);
-      step.outputs.set(output, (row * engine.shape.expertsPerToken + rank) * rowBytes);
-    });
+    scatterExpertOutputs(step.outputs, result.output, batch.rows, engine.shape.expertsPerToken, rowBytes);
     return result.stallUs;
   }
 }

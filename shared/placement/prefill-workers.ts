@@ -20,3 +20,14 @@ export function workersForPrefillExpert(placement: Placement, layer: number, exp
   }
   return holders;
 }
+
+/** Which worker is to hold which expert of a layer in prefill, experts rising. */
+export function prefillAssignment(
+  placement: Placement,
+  layer: number,
+): (readonly [expert: number, workerId: string])[] {
+  const experts = Array.from({ length: placement.experts }, (_, expert) => expert);
+  return experts.flatMap((expert) =>
+    workersForPrefillExpert(placement, layer, expert).map((workerId) => [expert, workerId] as const),
+  );
+}
