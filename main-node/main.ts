@@ -1,12 +1,12 @@
 import { randomInt } from 'node:crypto';
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { openNodeDevice } from '../engine/emulation/index.js';
+import { fillNodeDevice } from '../engine/devices/index.js';
 import { PackShare } from '../engine/fetching/index.js';
 import { loadDenseWeights, openServedPack } from '../engine/loading/index.js';
 import { createModel, eventTimeMs, exitWithParent, waitUntil, type Device, type Model } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
-import { advertisedAddress, createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
+import { advertisedAddress, createNodeIdentity, runDaemon, type GiveUp } from '../shared/daemon/index.js';
 import { advertise, watchPeers } from '../shared/discovery/index.js';
 import { MAX_DRAFT_ROWS, spreadForDrafts, usableDraftRows } from '../shared/drafting/index.js';
 import { networkTransitOf } from '../shared/emulation/index.js';
@@ -35,6 +35,7 @@ interface LoadedMain {
   source: Pack;
   tokenizer: Tokenizer | null;
   device: Device;
+  deviceReason: string;
   model: Model;
 }
 
@@ -47,12 +48,16 @@ interface MainParts {
 
 /**
  * Starts a main in this process: loads all but the experts, serves users and gathers the cluster. What cannot be opened, loaded or
- * listened on is thrown.
+ * listened on is thrown. `giveUp`: its device is lost.
  */
-export async function startMain(settings: NodeSettings, log: Logger): Promise<RunningNode> {
+export async function startMain(
+  settings: NodeSettings,
+  log: Logger,
+  giveUp: GiveUp = () => undefined,
+): Promise<RunningNode> {
   const loaded = await loadMain(settings, log);
   try {
-    return await serveMain(settings, loaded, log);
+    return await serveMain(settings, loaded, log, giveUp);
   } catch (thrown) {
     disposeLoaded(loaded);
     throw thrown;
@@ -67,16 +72,17 @@ export async function runMain(): Promise<never> {
 async function loadMain(settings: NodeSettings, log: Logger): Promise<LoadedMain> {
   const source = await openServedPack(settings.modelPath);
   const tokenizer = await openTokenizer(source.directory);
-  const { device } = openNodeDevice(settings);
-  try {
+  return fillNodeDevice(settings, log, async ({ device, reason: deviceReason }) => {
     const model = createModel(device, source.shape);
-    await loadDenseWeights(model, source, source.shippedFormat);
+    try {
+      await loadDenseWeights(model, source, source.shippedFormat);
+    } catch (thrown) {
+      model.dispose();
+      throw thrown;
+    }
     log.info('model loaded', { model: source.name, deviceMemoryBytes: device.info().usedBytes });
-    return { source, tokenizer, device, model };
-  } catch (thrown) {
-    device.dispose();
-    throw thrown;
-  }
+    return { source, tokenizer, device, deviceReason, model };
+  });
 }
 
 function disposeLoaded({ model, device }: LoadedMain): void {
@@ -84,9 +90,14 @@ function disposeLoaded({ model, device }: LoadedMain): void {
   device.dispose();
 }
 
-async function serveMain(settings: NodeSettings, loaded: LoadedMain, log: Logger): Promise<RunningNode> {
+async function serveMain(
+  settings: NodeSettings,
+  loaded: LoadedMain,
+  log: Logger,
+  giveUp: GiveUp,
+): Promise<RunningNode> {
   const identity = createNodeIdentity(settings, loaded.source, loaded.device.info());
-  const parts = assemble(settings, loaded, identity, log);
+  const parts = assemble(settings, loaded, { identity, giveUp }, log);
   const { membership, inference } = parts;
   const server = await startRpcServer({
     host: settings.listenHost,
@@ -195,7 +206,12 @@ function logWhatDiffers(
   }
 }
 
-function assemble(settings: NodeSettings, loaded: LoadedMain, identity: NodeIdentity, log: Logger): MainParts {
+function assemble(
+  settings: NodeSettings,
+  loaded: LoadedMain,
+  { identity, giveUp }: { identity: NodeIdentity; giveUp: GiveUp },
+  log: Logger,
+): MainParts {
   const startedMs = performance.now();
   const now = (): number => performance.now();
   const epoch = firstEpoch(Date.now());
@@ -225,7 +241,7 @@ function assemble(settings: NodeSettings, loaded: LoadedMain, identity: NodeIden
     log,
     now,
   });
-  const statuses = () => nodeStatuses(identity, loaded.device, roster, startedMs);
+  const statuses = () => nodeStatuses(identity, loaded, roster, startedMs);
   const inference = new InferenceService({
     engine,
     tokenizer: loaded.tokenizer,
@@ -235,6 +251,7 @@ function assemble(settings: NodeSettings, loaded: LoadedMain, identity: NodeIden
     nodeStatuses: statuses,
     now,
     randomSeed: () => randomInt(RANDOM_SEED_LIMIT),
+    onDeviceLost: giveUp,
   });
   const status = (): StatusReply => ({
     nodes: statuses(),

@@ -16,13 +16,50 @@ import type {
 } from '../shared/model/tensor-source.js';
 
 export interface DeviceOptions {
-  backend: 'cpu';
-  /** 'auto' takes the widest that the processor has; ODMOE_INSTRUCTION_SET in the environment overrides it. */
+  backend: 'cpu' | 'cuda';
+  /** Of the processor: 'auto' takes the widest that it has; ODMOE_INSTRUCTION_SET in the environment overrides it. */
   instructionSet: 'auto' | 'avx512' | 'avx2' | 'neon' | 'scalar';
-  /** 0: as many as the process may use. */
+  /** Of the processor; 0: as many as the process may use. */
   threads: number;
-  /** 0: no limit. Under emulation: of the profiled device. */
+  /** 0: no limit. Of a CUDA device with what the driver's context takes. Under emulation: of the profiled device. */
   budgetBytes: number;
+  /** Of CUDA: which device, as the driver counts them. */
+  device: number;
+  /** Of CUDA: 'fast' may use tensor cores, whose results are not those of the one arithmetic. */
+  arithmetic: 'exact' | 'fast';
+}
+
+export interface CudaDevice {
+  index: number;
+  name: string;
+  /** "8.6". */
+  capability: string;
+  memoryBytes: number;
+  multiprocessors: number;
+  /** Its memory is the host's. */
+  integrated: boolean;
+  /** Addresses can be reserved there, and memory be mapped under them. */
+  pagedMemory: boolean;
+  usable: boolean;
+  /** Why not; null where it is. */
+  reason: string | null;
+}
+
+export interface CudaStatus {
+  /** The library of the CUDA backend is there. */
+  built: boolean;
+  /** Its path, or where it was looked for. */
+  library: string;
+  /** That it has code for: "sm_86" and, for any newer one, "compute_90". */
+  architectures: string[];
+  /** Some device is. */
+  usable: boolean;
+  /** Why none is; null where one is. */
+  reason: string | null;
+  /** The CUDA version that the driver knows, "12.4"; null: there is no driver. */
+  driverVersion: string | null;
+  runtimeVersion: string | null;
+  devices: CudaDevice[];
 }
 
 /** Time of an operator on some rows (tokens): overheadMs + max(weightsMs, rows * rowMs). */
@@ -62,12 +99,24 @@ export interface DeviceEmulation {
 }
 
 export interface DeviceInfo {
+  /** "cpu", "cuda" or "emulated". */
   backend: string;
+  /** Of CUDA the compute capability, "sm_86". */
   instructionSet: string;
+  /** Of CUDA its multiprocessors. */
   threads: number;
   budgetBytes: number;
+  /** Of CUDA with contextBytes. */
   usedBytes: number;
   highWaterBytes: number;
+  /** "NVIDIA GeForce RTX 3090"; of a processor empty. */
+  name: string;
+  /** Taken by the driver before anything is allocated. */
+  contextBytes: number;
+  /** What the driver says that this process takes of the device; null where it does not tell. */
+  driverUsedBytes: number | null;
+  /** Experts have addresses of their own, under which a slot's memory is mapped. */
+  pagedExperts: boolean;
 }
 
 export interface Device {
@@ -181,6 +230,8 @@ export interface LoaderOptions {
   expertSignMantissaBytes: number;
   shardExponentBytes: number;
   shardSignMantissaBytes: number;
+  /** Experts of all layers, each of which gets an address of its own where the device can give it one; 0: none does. */
+  experts: number;
 }
 
 /** Where a part of an expert (exponents: plane 0; signs and mantissas: the other planes) comes from. */
@@ -206,6 +257,8 @@ export interface LoadRequest {
   order: ExpertOrder | null;
   /** Before all that are not urgent. */
   urgent: boolean;
+  /** Which of LoaderOptions.experts, layer by layer; -1: not told. */
+  expert: number;
 }
 
 export interface LoadOutcome {
@@ -289,7 +342,9 @@ export interface Addon {
   readonly version: string;
   /** Instruction sets usable here, widest first. */
   instructionSets(): string[];
-  /** emulation: null: the device is what it is. */
+  /** What this machine has of CUDA. A machine without a GPU is no error: the reason says what is missing. */
+  cudaStatus(): CudaStatus;
+  /** emulation: null: the device is what it is; cpu only. */
   openDevice(options: DeviceOptions, emulation: DeviceEmulation | null): Device;
   createModel(device: Device, shape: ModelShape): Model;
   /** maxRows: rows of the largest execute. Rejects with DEVICE_OUT_OF_MEMORY when the budget does not hold the slots. */
@@ -300,8 +355,8 @@ export interface Addon {
     maxRows: number,
     loader: LoaderOptions,
   ): ExpertSlots;
-  /** Device bytes that slots for a given maxRows and loader take; on an emulated device they count as its slotBytes and slotSharedBytes. */
-  expertSlotBytes(shape: ExpertShape, maxRows: number, loader: LoaderOptions): ExpertSlotBytes;
+  /** Bytes that slots for a given maxRows and loader take of the device; an emulated device counts them as its slotBytes and slotSharedBytes. */
+  expertSlotBytes(device: Device, shape: ExpertShape, maxRows: number, loader: LoaderOptions): ExpertSlotBytes;
   /** Cuts row-major values into planes (packing). */
   splitPlanes(values: Uint8Array, split: Split): Uint8Array[];
   /** The values again, from all planes of the split (verifying). */

@@ -170,6 +170,7 @@ export function checkLoaderOptions(options: LoaderOptions): void {
   checkBytesOf('expertSignMantissaBytes');
   checkBytesOf('shardExponentBytes');
   checkBytesOf('shardSignMantissaBytes');
+  checkInteger('loader.experts', options.experts, 0);
 }
 
 export function checkOrder(order: ExpertOrder | null): void {
@@ -190,6 +191,7 @@ export function checkLoadRequest(request: LoadRequest): void {
   checkPartPlan('exponents', request.exponents);
   checkPartPlan('signMantissa', request.signMantissa);
   checkOrder(request.order);
+  checkInteger('expert', request.expert, -1);
 }
 
 /** Throws MODEL_UNSUPPORTED for a model that the kernels cannot run, whoever described it. */

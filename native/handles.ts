@@ -244,10 +244,20 @@ function handleOf(device: Device): Device {
   throw new OdmoeError('INTERNAL', 'native call: a device that openDevice did not open');
 }
 
-/** `emulation`: null: the device is what it is. Throws DEVICE_UNAVAILABLE when the native library or the instruction set cannot be used. */
-export function openDevice(options: DeviceOptions, emulation: DeviceEmulation | null = null): Device {
+/** What only CUDA has may be left out: the first device, and the one arithmetic. */
+export type DeviceRequest = Omit<DeviceOptions, 'device' | 'arithmetic'> &
+  Partial<Pick<DeviceOptions, 'device' | 'arithmetic'>>;
+
+/**
+ * `emulation`: null: the device is what it is. Throws DEVICE_UNAVAILABLE when the native library, the instruction set or the device
+ * cannot be used; of a CUDA device also DEVICE_DRIVER_TOO_OLD, DEVICE_ARCHITECTURE_UNSUPPORTED, and DEVICE_OUT_OF_MEMORY when the
+ * budget does not hold the driver's context.
+ */
+export function openDevice(request: DeviceRequest, emulation: DeviceEmulation | null = null): Device {
+  const options: DeviceOptions = { device: 0, arithmetic: 'exact', ...request };
   checkInteger('threads', options.threads, 0, LARGEST_THREADS);
   checkInteger('budgetBytes', options.budgetBytes, 0, Number.MAX_SAFE_INTEGER);
+  checkInteger('device', options.device, 0);
   if (emulation !== null) checkEmulation(emulation);
   return new CheckedDevice(calling(() => addon().openDevice(options, emulation)));
 }
@@ -297,10 +307,15 @@ export async function measureExperts(device: Device, options: ExpertBenchOptions
   return await awaiting(() => addon().measureExperts(handleOf(device), options));
 }
 
-/** Device bytes of one slot, of what a pool's slots share, and of one entry of each kind. */
-export function expertSlotBytes(shape: ExpertShape, maxRows: number, loader: LoaderOptions): ExpertSlotBytes {
+/** Bytes that this device takes for one slot, for what a pool's slots share, and for one entry of each kind. */
+export function expertSlotBytes(
+  device: Device,
+  shape: ExpertShape,
+  maxRows: number,
+  loader: LoaderOptions,
+): ExpertSlotBytes {
   checkExpertShape(shape);
   checkInteger('maxRows', maxRows, 1, LARGEST_PASS_ROWS);
   checkLoaderOptions(loader);
-  return calling(() => addon().expertSlotBytes(shape, maxRows, loader));
+  return calling(() => addon().expertSlotBytes(handleOf(device), shape, maxRows, loader));
 }

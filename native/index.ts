@@ -1,12 +1,14 @@
 /** The only door to the native core. Everything thrown or rejected here is an OdmoeError. */
 import type { ChunkCodec, Split } from '../shared/model/tensor-source.js';
-import type { CodecSpeed, ReadSpeed } from './addon.d.ts';
+import type { CodecSpeed, CudaStatus, ReadSpeed } from './addon.d.ts';
 import { awaiting, calling } from './addon-errors.js';
 import { addon } from './addon-loader.js';
 import { checkBytes, checkCodec, checkInteger, checkNumber, checkSplit } from './argument-checks.js';
 
 export type {
   CodecSpeed,
+  CudaDevice,
+  CudaStatus,
   Device,
   DeviceEmulation,
   DeviceInfo,
@@ -38,6 +40,7 @@ export {
   measureExperts,
   measureMachine,
   openDevice,
+  type DeviceRequest,
 } from './handles.js';
 
 /** Cuts row-major values into byte planes (docs/pack-format.md). */
@@ -152,4 +155,9 @@ export function eventTimeMs(): number {
 /** Instruction sets usable here, widest first. */
 export function instructionSets(): string[] {
   return calling(() => addon().instructionSets());
+}
+
+/** What this machine has of CUDA, looked at once. */
+export function cudaStatus(): CudaStatus {
+  return calling(() => addon().cudaStatus());
 }

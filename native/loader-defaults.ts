@@ -11,6 +11,7 @@ export const PLAIN_LOADER: LoaderOptions = {
   expertSignMantissaBytes: 0,
   shardExponentBytes: 0,
   shardSignMantissaBytes: 0,
+  experts: 0,
 };
 
 /** Both parts from storage, neither kept. */
@@ -19,4 +20,5 @@ export const FROM_STORAGE: LoadRequest = {
   signMantissa: { from: 'storage', entry: -1 },
   order: null,
   urgent: false,
+  expert: -1,
 };

@@ -1,11 +1,11 @@
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { openNodeDevice } from '../engine/emulation/index.js';
+import { fillNodeDevice } from '../engine/devices/index.js';
 import { PackShare } from '../engine/fetching/index.js';
 import { openServedPack } from '../engine/loading/index.js';
 import { eventTimeMs, exitWithParent, waitUntil, type Device, type Model, type Pass } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
-import { advertisedAddress, createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
+import { advertisedAddress, createNodeIdentity, runDaemon, type GiveUp } from '../shared/daemon/index.js';
 import { advertise, JoinLoop } from '../shared/discovery/index.js';
 import { networkTransitOf } from '../shared/emulation/index.js';
 import type { Logger } from '../shared/log/logger.js';
@@ -21,6 +21,7 @@ import { WorkerLinks } from './rpc/worker-links.js';
 interface LoadedShadow {
   source: Pack;
   device: Device;
+  deviceReason: string;
   model: Model;
   pass: Pass;
   dispose(): void;
@@ -28,12 +29,16 @@ interface LoadedShadow {
 
 /**
  * Starts a shadow in this process: loads the quantized model, serves one main, announces itself. What cannot be opened,
- * loaded or listened on is thrown.
+ * loaded or listened on is thrown. `giveUp`: its device is lost.
  */
-export async function startShadow(settings: NodeSettings, log: Logger): Promise<RunningNode> {
+export async function startShadow(
+  settings: NodeSettings,
+  log: Logger,
+  giveUp: GiveUp = () => undefined,
+): Promise<RunningNode> {
   const loaded = await loadShadow(settings, log);
   try {
-    return await serveShadow(settings, loaded, log);
+    return await serveShadow(settings, loaded, log, giveUp);
   } catch (error) {
     loaded.dispose();
     throw error;
@@ -47,25 +52,35 @@ export async function runShadow(): Promise<never> {
 
 async function loadShadow(settings: NodeSettings, log: Logger): Promise<LoadedShadow> {
   const source = await openServedPack(settings.modelPath);
-  const { device } = openNodeDevice(settings);
-  try {
-    const { precision } = settings.shadow;
+  const { precision } = settings.shadow;
+  return fillNodeDevice(settings, log, async ({ device, reason: deviceReason }) => {
     const model = await loadShadowModel(device, source, precision);
     log.info('model loaded', { model: source.name, precision, deviceMemoryBytes: device.info().usedBytes });
-    const pass = model.createPass(SHADOW_PASS_ROWS);
+    const pass = createPass(model);
     const dispose = () => {
       pass.dispose();
       model.dispose();
       device.dispose();
     };
-    return { source, device, model, pass, dispose };
-  } catch (error) {
-    device.dispose();
-    throw error;
+    return { source, device, deviceReason, model, pass, dispose };
+  });
+}
+
+function createPass(model: Model): Pass {
+  try {
+    return model.createPass(SHADOW_PASS_ROWS);
+  } catch (thrown) {
+    model.dispose();
+    throw thrown;
   }
 }
 
-async function serveShadow(settings: NodeSettings, loaded: LoadedShadow, log: Logger): Promise<RunningNode> {
+async function serveShadow(
+  settings: NodeSettings,
+  loaded: LoadedShadow,
+  log: Logger,
+  giveUp: GiveUp,
+): Promise<RunningNode> {
   const { model, device, pass } = loaded;
   const startedMs = performance.now();
   const identity = createNodeIdentity(settings, loaded.source, loaded.device.info());
@@ -84,6 +99,7 @@ async function serveShadow(settings: NodeSettings, loaded: LoadedShadow, log: Lo
         epoch,
         uptimeMs: performance.now() - startedMs,
         device: device.info(),
+        deviceReason: loaded.deviceReason,
         predictor: service.predictor.counts(),
         workers: workers.counts,
       }),
@@ -91,6 +107,7 @@ async function serveShadow(settings: NodeSettings, loaded: LoadedShadow, log: Lo
     createPredictor: (events) => new Predictor(model, pass, SHADOW_PASS_ROWS, events),
     workers,
     log,
+    onDeviceLost: giveUp,
   });
   const server = await startRpcServer({
     host: settings.listenHost,

@@ -1,13 +1,13 @@
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { openNodeDevice } from '../engine/emulation/index.js';
+import { fillNodeDevice } from '../engine/devices/index.js';
 import { PackShare } from '../engine/fetching/index.js';
 import { eventTimeMs, exitWithParent, waitUntil } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
-import { advertisedAddress, createNodeIdentity, runDaemon } from '../shared/daemon/index.js';
+import { advertisedAddress, createNodeIdentity, runDaemon, type GiveUp } from '../shared/daemon/index.js';
 import { advertise, JoinLoop } from '../shared/discovery/index.js';
 import { networkTransitOf } from '../shared/emulation/index.js';
-import { toOdmoeError } from '../shared/errors/index.js';
+import { toOdmoeError, type OdmoeError } from '../shared/errors/index.js';
 import type { Logger } from '../shared/log/index.js';
 import { activationCountsPath } from '../shared/files/state-directory.js';
 import type { Pack } from '../shared/pack/open-pack.js';
@@ -23,9 +23,13 @@ import { workerStatus } from './worker-status.js';
 
 /**
  * A worker in this process: opens its pack, or waits for main's to fetch from, makes its slots, listens. Throws MODEL_NOT_FOUND and
- * its like, DEVICE_OUT_OF_MEMORY when the budget does not hold one expert, PORT_UNAVAILABLE.
+ * its like, DEVICE_OUT_OF_MEMORY when the budget does not hold one expert, PORT_UNAVAILABLE. `giveUp`: its device is lost.
  */
-export async function startWorker(settings: NodeSettings, log: Logger): Promise<RunningNode> {
+export async function startWorker(
+  settings: NodeSettings,
+  log: Logger,
+  giveUp: GiveUp = () => undefined,
+): Promise<RunningNode> {
   const opened: Closer[] = [];
   const close = async (): Promise<void> => {
     const faults: unknown[] = [];
@@ -37,7 +41,7 @@ export async function startWorker(settings: NodeSettings, log: Logger): Promise<
     if (faults.length > 0) throw toOdmoeError(faults[0]);
   };
   try {
-    const address = await openWorker(settings, log, opened);
+    const address = await openWorker(settings, log, opened, giveUp);
     let stopping: Promise<void> | null = null;
     return { address, stop: () => (stopping ??= close()) };
   } catch (thrown) {
@@ -55,24 +59,42 @@ export function runWorker(): Promise<never> {
 }
 
 /** Returns the address that the worker listens on; adds to `opened` what a stop has to close. */
-async function openWorker(settings: NodeSettings, log: Logger, opened: Closer[]): Promise<string> {
+async function openWorker(settings: NodeSettings, log: Logger, opened: Closer[], giveUp: GiveUp): Promise<string> {
   const startedMs = performance.now();
   const { source, partial } = await openWorkerPack(settings, log);
   const fetch = partial === null ? null : new PackFetch(partial, settings, () => sendStatus(), log);
   if (fetch !== null) opened.push(reportFetch(fetch, log), () => fetch.close());
-  const { device, emulation } = openNodeDevice(settings);
+  const record = await openRecord(settings, source, log);
+  if (record !== null) opened.push(() => record.close());
+  const { nodeDevice, slots } = await fillNodeDevice(settings, log, async (nodeDevice) => {
+    const { device, emulation } = nodeDevice;
+    const counts = record?.counts ?? null;
+    return { nodeDevice, slots: await makeWorkerSlots({ device, emulation, source, settings, counts, log }) };
+  });
+  const { device } = nodeDevice;
   opened.push(() => {
     device.dispose();
   });
-  const record = await openRecord(settings, source, log);
-  if (record !== null) opened.push(() => record.close());
-  const slots = await makeWorkerSlots({ device, emulation, source, settings, counts: record?.counts ?? null, log });
-  const experts = new ExpertService(slots, { source, nowMs: () => performance.now(), log, supply: fetch });
+  const onDeviceLost = (error: OdmoeError): void => {
+    const { code, message } = error;
+    sessions.sendToMain({ kind: 'error', error: { code, message, requestId: 0, epoch: 0 } });
+    giveUp(error);
+  };
+  const experts = new ExpertService(slots, {
+    source,
+    nowMs: () => performance.now(),
+    log,
+    supply: fetch,
+    onDeviceLost,
+  });
   opened.push(() => experts.close());
   const identity = createNodeIdentity(settings, source, device.info());
   const sendStatus = (): void => {
     const uptimeMs = performance.now() - startedMs;
-    sessions.sendToMain({ kind: 'status', status: workerStatus(identity, uptimeMs, device, experts, sessions, fetch) });
+    sessions.sendToMain({
+      kind: 'status',
+      status: workerStatus(identity, uptimeMs, nodeDevice, experts, sessions, fetch),
+    });
   };
   const sessions = new WorkerSessions(experts, source.shape, () => identity, sendStatus, log, fetch);
   const share = new PackShare(source, () => (partial === null || partial.isWhole ? null : partial.held));

@@ -1,4 +1,4 @@
-import type { Device } from '../native/index.js';
+import type { NodeDevice } from '../engine/devices/index.js';
 import { ownNodeStatus, type NodeIdentity, type NodeStatus } from '../shared/rpc/index.js';
 import type { PackFetch } from './fetching/pack-fetch.js';
 import type { ExpertService } from './executor/expert-service.js';
@@ -8,7 +8,7 @@ import type { WorkerSessions } from './rpc/worker-sessions.js';
 export function workerStatus(
   identity: NodeIdentity,
   uptimeMs: number,
-  device: Device,
+  { device, reason }: Pick<NodeDevice, 'device' | 'reason'>,
   experts: ExpertService,
   sessions: WorkerSessions,
   fetch: PackFetch | null,
@@ -16,7 +16,7 @@ export function workerStatus(
   const { droppedPredictions, ...counters } = experts.counters;
   const { epoch, staleMessages, droppedPredictions: droppedEarly } = sessions.counters;
   return {
-    ...ownNodeStatus(identity, uptimeMs, device.info()),
+    ...ownNodeStatus(identity, uptimeMs, device.info(), reason),
     ...counters,
     ...fetch?.status,
     epoch,

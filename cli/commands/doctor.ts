@@ -1,9 +1,11 @@
 import { InvalidArgumentError, type Command } from 'commander';
+import type { CudaStatus } from '../../native/index.js';
 import { defaultClusterConfig, loadClusterConfig, type ClusterConfig } from '../../shared/config/index.js';
 import { toOdmoeError } from '../../shared/errors/index.js';
 import { parseAddress } from '../../shared/rpc/index.js';
 import { fail, ok, type Check } from '../doctor/check.js';
 import { checkCluster } from '../doctor/cluster-checks.js';
+import { cudaJson, lookForCuda } from '../doctor/cuda-check.js';
 import { checkMachine } from '../doctor/machine-checks.js';
 
 const UNUSABLE_EXIT_STATUS = 3;
@@ -38,13 +40,14 @@ Examples:
   odmoe doctor --main 192.168.1.20:7600 --json`,
     )
     .action(async (flags: DoctorFlags) => {
-      const checks = await examine(flags);
-      process.stdout.write(flags.json ? `${JSON.stringify({ checks })}\n` : report(checks));
+      const cuda = lookForCuda();
+      const checks = await examine(flags, cuda);
+      process.stdout.write(flags.json ? `${JSON.stringify({ checks, cuda: cudaJson(cuda) })}\n` : report(checks));
       if (checks.some(({ status }) => status === 'fail')) process.exitCode = UNUSABLE_EXIT_STATUS;
     });
 }
 
-async function examine(flags: DoctorFlags): Promise<Check[]> {
+async function examine(flags: DoctorFlags, cuda: CudaStatus | null): Promise<Check[]> {
   const { config, check } = readConfig(flags.config);
   const question = {
     config,
@@ -53,7 +56,7 @@ async function examine(flags: DoctorFlags): Promise<Check[]> {
     interfaceAddress: flags.interface ?? config.discovery.interface ?? null,
     timeoutMs: flags.timeout,
   };
-  return [...(check === null ? [] : [check]), ...checkMachine(config), ...(await checkCluster(question))];
+  return [...(check === null ? [] : [check]), ...checkMachine(config, cuda), ...(await checkCluster(question))];
 }
 
 /** A configuration with faults is a finding like others: the rest is looked at with the defaults. */

@@ -2,7 +2,14 @@ import { randomInt } from 'node:crypto';
 import { resolve } from 'node:path';
 import { Option, type Command } from 'commander';
 import { LocalEngine } from '../../engine/generation/index.js';
-import { THREADS_LIMIT, wholeNumberFlag } from '../../shared/config/index.js';
+import {
+  ARITHMETICS,
+  THREADS_LIMIT,
+  deviceFlag,
+  deviceNamed,
+  wholeNumberFlag,
+  type DeviceName,
+} from '../../shared/config/index.js';
 import { EXPERT_STORAGES, type EmulationSettings, type ExpertStorage } from '../../shared/config/node-settings.js';
 import { addGenerationFlags, generationRequestFrom, type GenerationFlags } from '../generation-flags.js';
 import { withInterrupt } from '../interrupt.js';
@@ -14,6 +21,8 @@ interface GenerateFlags extends GenerationFlags {
   resident?: 'bf16' | 'fixed4';
   shadow?: 'int8' | 'nf4' | 'fp16';
   threads: number;
+  device: DeviceName;
+  arithmetic: (typeof ARITHMETICS)[number];
   profile?: string;
   expertStorage?: ExpertStorage;
 }
@@ -42,7 +51,18 @@ export function registerGenerateCommand(program: Command): void {
         'also run a quantized shadow, and report how well it predicts the experts',
       ).choices(['int8', 'nf4', 'fp16']),
     )
-    .option('--threads <n>', 'threads to compute with (0: as many as there are)', wholeNumberFlag(0, THREADS_LIMIT), 0)
+    .option('--device <name>', 'auto (a GPU where one can be used), cpu, cuda or cuda:N', deviceFlag, 'auto')
+    .addOption(
+      new Option('--arithmetic <kind>', "of a GPU; fast: tensor cores, whose answer is not the one arithmetic's")
+        .choices(ARITHMETICS)
+        .default('exact'),
+    )
+    .option(
+      '--threads <n>',
+      'processor threads to compute with (0: as many as there are)',
+      wholeNumberFlag(0, THREADS_LIMIT),
+      0,
+    )
     .option('--profile <file>', 'take the time and memory of the machine "cached" described there (bench/profiles)')
     .addOption(
       new Option('--expert-storage <form>', 'how the profiled testbed stores experts (default: fp32)').choices(
@@ -52,8 +72,8 @@ export function registerGenerateCommand(program: Command): void {
     .addHelpText(
       'after',
       `
-The model must fit into this machine's memory: this is the reference that a cluster equals to the bit, and what it is
-measured against.
+The model must fit into the memory of the device (--device cpu: this machine's): this is the reference that a cluster
+equals to the bit, and what it is measured against.
 
 --resident fixed4 keeps BF16 experts, attention projections and LM head with exponents of 4 bits: the same tokens and
 log-probabilities, to the bit, from about 77 % of the bytes, and so faster where memory is what limits. A matrix whose exponents are
@@ -85,7 +105,11 @@ async function generate(directory: string, text: string | undefined, flags: Gene
   const bar = createProgressBar('loading the model');
   try {
     const engine = await LocalEngine.open(directory, {
-      device: { backend: 'cpu', instructionSet: 'auto', threads: flags.threads, budgetBytes: 0 },
+      device: {
+        ...deviceNamed(flags.device),
+        arithmetic: flags.arithmetic,
+        ...{ instructionSet: 'auto', threads: flags.threads, budgetBytes: 0 },
+      },
       emulation: emulationFrom(flags),
       resident: flags.resident ?? null,
       shadow: flags.shadow ?? null,

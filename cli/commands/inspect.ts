@@ -4,11 +4,12 @@ import type { PackCompression } from '../../engine/loading/pack-compression.js';
 import { openModelSource } from '../../engine/loading/open-model-source.js';
 import { NATIVE_BYTE_TOOLS } from '../../engine/packing/native-tools.js';
 import { requireUndamaged, verifyPack, type PackDamage } from '../../engine/packing/verify-pack.js';
-import { PLAIN_LOADER, expertSlotBytes } from '../../native/index.js';
+import { PLAIN_LOADER, expertSlotBytes, openDevice } from '../../native/index.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { paddingLine } from '../output/padding-line.js';
 import { snakeCaseKeys } from '../output/snake-case.js';
 import { formatBytes } from '../../shared/terminal/units.js';
+import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { Pack } from '../../shared/pack/open-pack.js';
 import { describeCodec } from '../../shared/pack/pack-codec.js';
 
@@ -43,17 +44,21 @@ Examples:
 
 async function inspect(directory: string, flags: InspectFlags): Promise<void> {
   const source = await openModelSource(directory);
-  const { hiddenSize, intermediateSize } = source.shape;
-  const { slotBytes } = expertSlotBytes(
-    { hiddenSize, intermediateSize, format: source.shippedFormat },
-    SLOT_ROWS,
-    PLAIN_LOADER,
-  );
-  const description = describeModel(source, slotBytes);
+  const description = describeModel(source, slotBytesOf(source));
   const damages = flags.verify && source.kind === 'pack' ? await verifyWithProgress(source) : null;
   if (flags.json) process.stdout.write(`${JSON.stringify(snakeCaseKeys({ ...description, damages }))}\n`);
   else process.stdout.write(`${descriptionLines(description, flags.verify, damages).join('\n')}\n`);
   if (source.kind === 'pack' && damages !== null) requireUndamaged(source, damages);
+}
+
+/** On a processor; a device that maps memory takes whole pages. */
+function slotBytesOf({ shape: { hiddenSize, intermediateSize }, shippedFormat: format }: ModelSource): number {
+  const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 });
+  try {
+    return expertSlotBytes(device, { hiddenSize, intermediateSize, format }, SLOT_ROWS, PLAIN_LOADER).slotBytes;
+  } finally {
+    device.dispose();
+  }
 }
 
 async function verifyWithProgress(pack: Pack): Promise<PackDamage[]> {

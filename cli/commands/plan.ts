@@ -4,7 +4,7 @@ import { openServedPack } from '../../engine/loading/index.js';
 import type { MachineProfile } from '../../engine/planning/fit-profile.js';
 import { planCache, type CachePlans } from '../../engine/planning/plan-cache.js';
 import { profileLoading } from '../../engine/planning/profile-loading.js';
-import { slotSizes, type SlotSizes } from '../../engine/planning/slot-sizes.js';
+import { slotSizes, type LoaderSettings, type SlotSizes } from '../../engine/planning/slot-sizes.js';
 import { openDevice } from '../../native/index.js';
 import { parseByteSize } from '../../shared/config/byte-size.js';
 import { OdmoeError } from '../../shared/errors/index.js';
@@ -88,17 +88,21 @@ async function plan(directory: string, flags: PlanFlags): Promise<PlanOutcome> {
   const counts = flags.counts === undefined ? null : await requireCounts(flags.counts, pack);
   const layers = flags.layers ?? (counts === null || counts.layers.length === 0 ? allLayers : counts.layers.length);
   const { threads: decompressionThreads, directIo } = flags;
-  const sizes = slotSizes(pack, { decompressionThreads, directIo, storageBytesPerS: 0 });
-  const profile = await measure(pack, sizes, activated);
+  const { sizes, profile } = await measure(pack, { decompressionThreads, directIo, storageBytesPerS: 0 }, activated);
   const request = { budgetBytes: flags.memory, entryBytes: sizes.entryBytes, layers, experts, activated, counts };
   const plans = planCache({ ...request, pools: flags.pools }, profile);
   return { pack, budgetBytes: flags.memory, activated, layers, sizes, profile, counts, plans };
 }
 
-async function measure(pack: Pack, sizes: SlotSizes, activated: number): Promise<MachineProfile> {
+async function measure(
+  pack: Pack,
+  settings: LoaderSettings,
+  activated: number,
+): Promise<{ sizes: SlotSizes; profile: MachineProfile }> {
   const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 0, budgetBytes: 0 });
   try {
-    return await profileLoading(device, pack, sizes, activated, () => performance.now());
+    const sizes = slotSizes(device, pack, settings);
+    return { sizes, profile: await profileLoading(device, pack, sizes, activated, () => performance.now()) };
   } finally {
     device.dispose();
   }

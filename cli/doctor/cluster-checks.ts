@@ -182,6 +182,7 @@ async function problemsOfMain(address: string, timeoutMs: number): Promise<Check
     const summary = workers > 0 ? ok(name, found) : warn(name, found, 'start workers: without one it cannot answer');
     return [
       summary,
+      ...status.nodes.map(deviceCheck),
       ...status.nodes.flatMap((node) => fetchCheck(name, node)),
       ...status.problems.map((problem) =>
         warn(name, `${problem.id || problem.address}: ${problem.code}`, problem.message),
@@ -190,6 +191,12 @@ async function problemsOfMain(address: string, timeoutMs: number): Promise<Check
   } catch (thrown) {
     return [fail(name, 'does not tell its status', toOdmoeError(thrown).message)];
   }
+}
+
+/** What a node runs on, and why. */
+export function deviceCheck({ identity, deviceName, deviceReason }: NodeStatus): Check {
+  const named = deviceName === '' ? identity.device : `${identity.device} (${deviceName})`;
+  return ok(`device of ${identity.id}`, deviceReason === '' ? named : `${named}: ${deviceReason}`);
 }
 
 /** A worker without a copy of the pack, as long as it has not fetched what it needs. */

@@ -2,7 +2,7 @@
 import { existsSync, readFileSync, statfsSync } from 'node:fs';
 import { freemem, totalmem } from 'node:os';
 import { dirname, join } from 'node:path';
-import { nativeStatus } from '../../native/index.js';
+import { nativeStatus, type CudaStatus } from '../../native/index.js';
 import {
   WORKER_BUDGET_DEFAULT_BYTES,
   formatByteSize,
@@ -11,16 +11,19 @@ import {
   type ClusterConfig,
 } from '../../shared/config/index.js';
 import { fail, ok, warn, type Check } from './check.js';
+import { checkCuda } from './cuda-check.js';
 
 const DISK_FREE_WARN_BYTES = 1024 ** 3;
 const OPEN_FILES_WARN = 1024;
 /** No machine that runs this can be in an earlier year. */
 const EARLIEST_YEAR = 2025;
 
-export function checkMachine(config: ClusterConfig): Check[] {
+/** `cuda`: null where the native library cannot be loaded. */
+export function checkMachine(config: ClusterConfig, cuda: CudaStatus | null): Check[] {
   return [
     checkNodeVersion(process.versions.node, requiredNodeVersion()),
     checkNativeLibrary(),
+    ...(cuda === null ? [] : [checkCuda(cuda)]),
     checkMemory(config, { totalBytes: usableMemoryBytes(), freeBytes: freemem() }),
     checkDisk(config),
     checkOpenFiles(),

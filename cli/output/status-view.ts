@@ -60,6 +60,7 @@ export function statusLines(status: StatusReply, earlier: EarlierStatus | null):
     headline(status, earlier),
     '',
     ...tableLines(ROSTER_COLUMNS, status.nodes.map(rosterRow)),
+    ...deviceLines(status.nodes),
     ...workerLines(status, earlier),
     ...cacheLines(status.nodes),
     ...fetchLines(status),
@@ -105,6 +106,32 @@ function rosterRow(node: NodeStatus): string[] {
     node.deviceMemoryBudgetBytes === 0 ? 'none' : formatBytes(node.deviceMemoryBudgetBytes),
     formatBytes(node.residentMemoryBytes),
     node.identity.device,
+  ];
+}
+
+const DEVICE_COLUMNS: readonly TableColumn[] = [
+  { title: 'on', align: 'left' },
+  { title: 'GPU', align: 'left' },
+  { title: 'context', align: 'right' },
+  { title: "driver's own figure", align: 'right' },
+  { title: 'why', align: 'left' },
+];
+
+/** What each node runs on and why, where some node runs on a GPU. */
+function deviceLines(nodes: readonly NodeStatus[]): string[] {
+  if (nodes.every(({ deviceName }) => deviceName === '')) return [];
+  return ['', ...tableLines(DEVICE_COLUMNS, nodes.map(deviceRow))];
+}
+
+function deviceRow(node: NodeStatus): string[] {
+  const { identity, deviceName, deviceReason, deviceContextBytes, deviceDriverUsedBytes } = node;
+  const onGpu = deviceName !== '';
+  return [
+    identity.id,
+    onGpu ? deviceName : 'none',
+    onGpu ? formatBytes(deviceContextBytes) : '',
+    deviceDriverUsedBytes === null ? '' : formatBytes(deviceDriverUsedBytes),
+    deviceReason,
   ];
 }
 

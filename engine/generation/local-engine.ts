@@ -1,12 +1,13 @@
-import { createModel, type Device, type DeviceOptions, type Model, type ResidentWeights } from '../../native/index.js';
+import { createModel, type Device, type Model, type ResidentWeights } from '../../native/index.js';
 import type { EmulationSettings } from '../../shared/config/node-settings.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { ModelSource, WeightFormat } from '../../shared/model/tensor-source.js';
 import { describeDevice } from '../../shared/daemon/node-identity.js';
+import { validateGenerateRequest } from '../../shared/rpc/generate-validation.js';
 import type { GenerateReply, GenerateRequest, NodeIdentity, NodeStatus, RoleName } from '../../shared/rpc/messages.js';
 import { ownNodeStatus } from '../../shared/rpc/node-status.js';
 import { openTokenizer, type Tokenizer } from '../../shared/tokenizer/index.js';
-import { openRoleDevice } from '../emulation/index.js';
+import { fillRoleDevice, type DeviceWish } from '../devices/index.js';
 import { loadDenseWeights, loadResidentExperts, openModelSource } from '../loading/index.js';
 import { generateTokens } from './generate-tokens.js';
 import { GenerationTiming } from './generation-timing.js';
@@ -16,7 +17,7 @@ import type { SequenceRunner } from './sequence-runner.js';
 import { ShadowedRunner } from './shadowed-runner.js';
 
 export interface LocalEngineOptions {
-  device: DeviceOptions;
+  device: DeviceWish;
   /** The profiled machine that holds the whole model ('cached') and, beside it, the profiled shadow; null: this machine. */
   emulation: EmulationSettings | null;
   /**
@@ -38,6 +39,8 @@ export interface LocalEngineOptions {
 interface ResidentModel {
   role: RoleName;
   device: Device;
+  /** Why it is on this one. */
+  deviceReason: string;
   model: Model;
 }
 
@@ -83,7 +86,8 @@ export class LocalEngine {
     const timing = new GenerationTiming(this.options.nowMs);
     const { shape, eosTokenIds } = this.source;
     const limits = { vocabSize: shape.vocabSize, maxPositions: shape.maxPositions, eosTokenIds };
-    const { promptIds, options } = resolveGeneration(request, this.tokenizer, limits, this.options.chooseSeed);
+    const valid = validateGenerateRequest(request);
+    const { promptIds, options } = resolveGeneration(valid, this.tokenizer, limits, this.options.chooseSeed);
     yield { kind: 'started', started: { promptTokenIds: promptIds, seed: options.sampling.seed } };
     const runner = this.createRunner();
     try {
@@ -145,19 +149,19 @@ async function loadResident(
   format: WeightFormat,
   options: LocalEngineOptions,
 ): Promise<ResidentModel> {
-  const { device } = openRoleDevice(options.device, options.emulation, role === 'ROLE_MAIN' ? 'cached' : 'shadow');
-  let model: Model | null = null;
-  try {
-    model = createModel(device, source.shape);
-    const onProgress = options.onProgress ?? undefined;
-    await loadDenseWeights(model, source, format, onProgress);
-    await loadResidentExperts(model, source, format, onProgress);
-    return { role, device, model };
-  } catch (thrown) {
-    model?.dispose();
-    device.dispose();
-    throw thrown;
-  }
+  const profiled = role === 'ROLE_MAIN' ? 'cached' : 'shadow';
+  return fillRoleDevice(options.device, options.emulation, profiled, async ({ device, reason: deviceReason }) => {
+    const model = createModel(device, source.shape);
+    try {
+      const onProgress = options.onProgress ?? undefined;
+      await loadDenseWeights(model, source, format, onProgress);
+      await loadResidentExperts(model, source, format, onProgress);
+    } catch (thrown) {
+      model.dispose();
+      throw thrown;
+    }
+    return { role, device, deviceReason, model };
+  });
 }
 
 function disposeResident(resident: ResidentModel): void {
@@ -166,7 +170,7 @@ function disposeResident(resident: ResidentModel): void {
 }
 
 /** The process's own entry in an answer's list of nodes. */
-function localNodeStatus({ role, device }: ResidentModel, source: ModelSource): NodeStatus {
+function localNodeStatus({ role, device, deviceReason }: ResidentModel, source: ModelSource): NodeStatus {
   const info = device.info();
   const identity: NodeIdentity = {
     id: role === 'ROLE_MAIN' ? 'local' : 'local-shadow',
@@ -179,5 +183,5 @@ function localNodeStatus({ role, device }: ResidentModel, source: ModelSource): 
     address: '',
     device: describeDevice(info),
   };
-  return ownNodeStatus(identity, process.uptime() * 1000, info);
+  return ownNodeStatus(identity, process.uptime() * 1000, info, deviceReason);
 }

@@ -1,5 +1,11 @@
 import { availableParallelism } from 'node:os';
-import { PLAIN_LOADER, expertSlotBytes, type ExpertShape, type LoaderOptions } from '../../native/index.js';
+import {
+  PLAIN_LOADER,
+  expertSlotBytes,
+  type Device,
+  type ExpertShape,
+  type LoaderOptions,
+} from '../../native/index.js';
 import { allExperts, partSizes } from '../../shared/model/part-sizes.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { EntryBytes } from '../../shared/planner/index.js';
@@ -12,7 +18,7 @@ export interface SlotSizes {
   shape: ExpertShape;
   /** Without entries. */
   loader: LoaderOptions;
-  /** Device bytes of a slot and of an entry of each kind. */
+  /** Bytes of a slot and of an entry of each kind, as the device counts them. */
   entryBytes: EntryBytes;
 }
 
@@ -25,17 +31,18 @@ export interface LoaderSettings {
 }
 
 /** Sizes of slots and of what the cache keeps, and the loader's options, for the experts of a model. */
-export function slotSizes(source: ModelSource, settings: LoaderSettings): SlotSizes {
-  const { hiddenSize, intermediateSize } = source.shape;
+export function slotSizes(device: Device, source: ModelSource, settings: LoaderSettings): SlotSizes {
+  const { hiddenSize, intermediateSize, layers, experts } = source.shape;
   const shape: ExpertShape = { hiddenSize, intermediateSize, format: source.shippedFormat };
   const automaticThreads = Math.min(MOST_AUTOMATIC_THREADS, Math.max(1, Math.floor(availableParallelism() / 2)));
   const loader: LoaderOptions = {
     ...PLAIN_LOADER,
     ...partSizes(allExperts(source)),
     ...settings,
+    experts: layers * experts,
     decompressionThreads: settings.decompressionThreads === 0 ? automaticThreads : settings.decompressionThreads,
   };
-  const { slotBytes, exponentEntryBytes, signMantissaEntryBytes } = expertSlotBytes(shape, 1, loader);
+  const { slotBytes, exponentEntryBytes, signMantissaEntryBytes } = expertSlotBytes(device, shape, 1, loader);
   const entryBytes = { full: slotBytes, exponent: exponentEntryBytes, signMantissa: signMantissaEntryBytes };
   return { shape, loader, entryBytes };
 }

@@ -4,6 +4,7 @@ import {
   ownNodeStatus,
   type NodeIdentity,
   type NodeStatus,
+  type StatusDevice,
 } from '../../shared/rpc/index.js';
 
 /** What is asked of the link to a peer. */
@@ -14,8 +15,9 @@ interface LinkedPeer {
   readonly status: NodeStatus | null;
 }
 
-interface StatusDevice {
-  info(): { usedBytes: number; highWaterBytes: number; budgetBytes: number };
+interface OwnDevice {
+  device: { info(): StatusDevice };
+  deviceReason: string;
 }
 
 interface Peers {
@@ -25,8 +27,14 @@ interface Peers {
 }
 
 /** main's own line of the status, then shadows', then workers' by id, each as it last told. */
-export function nodeStatuses(own: NodeIdentity, device: StatusDevice, roster: Peers, startedMs: number): NodeStatus[] {
-  const main = { ...ownNodeStatus(own, performance.now() - startedMs, device.info()), epoch: roster.epoch };
+export function nodeStatuses(
+  own: NodeIdentity,
+  { device, deviceReason }: OwnDevice,
+  roster: Peers,
+  startedMs: number,
+): NodeStatus[] {
+  const uptimeMs = performance.now() - startedMs;
+  const main = { ...ownNodeStatus(own, uptimeMs, device.info(), deviceReason), epoch: roster.epoch };
   const workers = roster.connectedWorkers().sort((left, right) => (left.id < right.id ? -1 : 1));
   const peers = [...roster.connectedShadows(), ...workers];
   return [main, ...peers.map((link) => atDialledAddress(link.status ?? emptyNodeStatus(link.identity), link.address))];

@@ -103,7 +103,8 @@ export class Predictor {
   async stop(): Promise<void> {
     this.stopped = true;
     this.clear();
-    await this.loop;
+    // Where a pass has failed, its sequence has been told; here it only must be over.
+    await this.loop?.catch(() => undefined);
   }
 
   /** One that has ended says nothing more, though its pass may still run. */

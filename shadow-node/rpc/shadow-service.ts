@@ -2,13 +2,7 @@ import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import { assignmentOf, expertsByWorker, groupForLayer } from '../../shared/placement/index.js';
-import {
-  checkPeer,
-  HANDSHAKE_TIMEOUT_MS,
-  RefusalLog,
-  STATUS_INTERVAL_MS,
-  type PeerStream,
-} from '../../shared/rpc/index.js';
+import { PeerGreeting, STATUS_INTERVAL_MS, type PeerStream } from '../../shared/rpc/index.js';
 import type {
   BeginSequence,
   NodeIdentity,
@@ -35,6 +29,8 @@ export interface ShadowServiceOptions {
   createPredictor(events: PredictorEvents): Predictor;
   workers: WorkerLinks;
   log: Logger;
+  /** The device does nothing any more; main has been told. */
+  onDeviceLost?: (error: OdmoeError) => void;
 }
 
 /** Serves one main at a time: takes its sequences, tells it and the workers what will be activated. */
@@ -47,12 +43,16 @@ export class ShadowService implements PredictorEvents {
   /** Of the sequences that main has open. */
   private readonly dealings = new Map<number, SequenceDealing>();
   private stopped = false;
-  private readonly refusals: RefusalLog;
+  private readonly greeting: PeerGreeting;
   private readonly streams = new Set<MainStream>();
 
   constructor(private readonly options: ShadowServiceOptions) {
     this.predictor = options.createPredictor(this);
-    this.refusals = new RefusalLog(options.log);
+    this.greeting = new PeerGreeting(
+      () => options.identity(),
+      (peer) => this.refuseMain(peer),
+      options.log,
+    );
   }
 
   get hasMain(): boolean {
@@ -66,16 +66,14 @@ export class ShadowService implements PredictorEvents {
       return;
     }
     this.streams.add(stream);
-    const timer = setTimeout(() => {
-      stream.close(new OdmoeError('TIMEOUT', `no hello within ${HANDSHAKE_TIMEOUT_MS} ms`));
-    }, HANDSHAKE_TIMEOUT_MS);
+    const helloCame = this.greeting.awaitHello(stream);
     stream.onClose((error) => {
-      clearTimeout(timer);
+      helloCame();
       this.streams.delete(stream);
       if (this.main?.stream === stream) this.mainGone(error);
     });
     stream.onMessage((request) => {
-      clearTimeout(timer);
+      helloCame();
       if (this.main?.stream === stream) this.receive(request);
       else this.greet(stream, request);
     });
@@ -109,6 +107,7 @@ export class ShadowService implements PredictorEvents {
     this.options.log.error('sequence dropped', { sequence, error });
     this.forgetSequence(sequence);
     this.answerError(error, sequence, this.placement?.epoch ?? 0);
+    if (error.code === 'DEVICE_LOST') this.options.onDeviceLost?.(error);
   }
 
   /** Idempotent; resolves when no pass runs any more. */
@@ -124,17 +123,10 @@ export class ShadowService implements PredictorEvents {
       throw new OdmoeError('PROTOCOL_VIOLATION', `the first message to a shadow is ${request.kind}, not hello`);
     }
     const peer = request.hello;
-    const refusal = checkPeer(this.options.identity(), peer) ?? this.refuseMain(peer);
-    if (refusal !== null) {
-      this.refusals.refused(peer, refusal);
-      stream.send({ kind: 'refusal', refusal });
-      stream.close();
-      return;
-    }
-    this.refusals.welcomed(peer);
+    if (!this.greeting.admits(stream, peer)) return;
     // The same main again: its old stream is dead, we have only not noticed yet.
     this.main?.stream.close(new OdmoeError('PROTOCOL_VIOLATION', `main ${peer.id} has opened a newer stream`));
-    stream.send({ kind: 'welcome', welcome: { identity: this.options.identity(), partialPack: false } });
+    this.greeting.welcome(stream, false);
     const statusTimer = setInterval(() => this.sendStatus(), STATUS_INTERVAL_MS);
     this.main = { stream, identity: peer, statusTimer };
     this.sendStatus();

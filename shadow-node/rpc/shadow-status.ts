@@ -9,12 +9,13 @@ export function shadowStatus(input: {
   epoch: number;
   uptimeMs: number;
   device: DeviceInfo;
+  deviceReason: string;
   predictor: PredictorCounts;
   workers: WorkerLinkCounts;
 }): NodeStatus {
   const { device, predictor, workers } = input;
   return {
-    ...ownNodeStatus(input.identity, input.uptimeMs, device),
+    ...ownNodeStatus(input.identity, input.uptimeMs, device, input.deviceReason),
     epoch: input.epoch,
     staleMessages: workers.stale,
     droppedPredictions: workers.dropped,

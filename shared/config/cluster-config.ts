@@ -4,6 +4,7 @@ import { THREADS_LIMIT } from './whole-number-flag.js';
 import { MAX_DRAFT_ROWS } from '../drafting/index.js';
 import { CACHE_POLICIES } from '../planner/index.js';
 import { parseByteSize } from './byte-size.js';
+import { DEVICE_NAME_ERROR, isDeviceName, type DeviceName } from './device-name.js';
 import { EXPERT_STORAGES } from './node-settings.js';
 
 export const DEFAULT_CLUSTER = 'odmoe';
@@ -46,6 +47,7 @@ const IPV4_ERROR = 'the IPv4 address of a network interface of this machine, as 
 const interfaceAddress = z.ipv4({ error: IPV4_ERROR });
 
 export const INSTRUCTION_SETS = ['auto', 'avx512', 'avx2', 'neon', 'scalar'] as const;
+export const ARITHMETICS = ['exact', 'fast'] as const;
 export const PRECISIONS = ['int8', 'fp16', 'nf4'] as const;
 export const LOG_LEVELS = ['error', 'warn', 'info', 'debug'] as const;
 export const LOG_FORMATS = ['text', 'json'] as const;
@@ -81,6 +83,13 @@ const draftRows = z.union(
   { error: DRAFT_ROWS_ERROR },
 );
 
+const deviceName = z
+  .string({ error: DEVICE_NAME_ERROR })
+  .refine((value): value is DeviceName => isDeviceName(value), { error: DEVICE_NAME_ERROR });
+const arithmetic = choice(ARITHMETICS);
+/** Of every role: what its nodes run on that do not say it themselves. */
+const roleDevice = { device: deviceName.default('auto'), arithmetic: arithmetic.default('exact') };
+
 const alignPeriod = wholeNumber(0, 1_000_000);
 const port = wholeNumber(1, 65_535);
 const threads = wholeNumber(0, THREADS_LIMIT);
@@ -98,6 +107,8 @@ const nodeSchema = z.strictObject({
   model: text('the directory of a pack').optional(),
   threads: threads.optional(),
   memory_budget: byteSize.optional(),
+  device: deviceName.optional(),
+  arithmetic: arithmetic.optional(),
   slots: slots.optional(),
   cache: byteSize.optional(),
   instruction_set: choice(INSTRUCTION_SETS).optional(),
@@ -127,9 +138,10 @@ export const clusterConfigSchema = z.strictObject({
   placement: z
     .strictObject({ group_size: groupSize.default('auto'), spread: choice(SPREADS).default('group') })
     .prefault({}),
-  shadow: z.strictObject({ precision: choice(PRECISIONS).default('int8') }).prefault({}),
+  shadow: z.strictObject({ precision: choice(PRECISIONS).default('int8'), ...roleDevice }).prefault({}),
   main: z
     .strictObject({
+      ...roleDevice,
       max_active_sequences: maxActiveSequences.default(4),
       max_queued_requests: wholeNumber(0, 1_000_000).default(64),
       max_context_positions: wholeNumber(0, 2 ** 31 - 1).default(0),
@@ -143,6 +155,7 @@ export const clusterConfigSchema = z.strictObject({
     .strictObject({
       slots: slots.default(2),
       memory_budget: byteSize.optional(),
+      ...roleDevice,
       cache: byteSize.default(0),
       cache_policy: choice(CACHE_POLICIES).default('planned'),
       pools: z

@@ -1,5 +1,6 @@
 export type { KnownPeer, NodeSettings, RoleSetting, RunningNode } from './node-settings.js';
-export { PRECISIONS } from './cluster-config.js';
+export { ARITHMETICS, PRECISIONS } from './cluster-config.js';
+export { deviceFlag, deviceNamed, type DeviceName } from './device-name.js';
 export { packageRoot } from './package-root.js';
 export { formatByteSize, parseByteSize } from './byte-size.js';
 export { WORKER_BUDGET_DEFAULT_BYTES, defaultPort, type ClusterConfig, type ConfiguredNode } from './cluster-config.js';

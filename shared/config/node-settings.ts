@@ -34,11 +34,17 @@ export interface NodeSettings {
   /** Address of main to announce oneself to (workers and shadow); null: wait to be found. */
   mainAddress: string | null;
   device: {
-    backend: 'cpu';
+    /** auto: a GPU where one can be used and the budget holds its context, else the processor. Under emulation the processor. */
+    backend: 'auto' | 'cpu' | 'cuda';
+    /** Which CUDA device, as the driver counts them; null: the first that can be used. */
+    device: number | null;
+    /** Of a GPU: fast may use tensor cores, and answers are then not those of other nodes to the bit. */
+    arithmetic: 'exact' | 'fast';
+    /** Of the processor. */
     instructionSet: 'auto' | 'avx512' | 'avx2' | 'neon' | 'scalar';
-    /** 0: as many as the process may use. */
+    /** Of the processor; 0: as many as the process may use. */
     threads: number;
-    /** 0: no limit; under emulation, what the profile gives the device. */
+    /** 0: no limit; of a GPU with the driver's context; under emulation, what the profile gives the device. */
     memoryBudgetBytes: number;
   };
   main: {

@@ -3,9 +3,10 @@ import { isIPv4 } from 'node:net';
 import { OdmoeError } from '../errors/index.js';
 import { CACHE_POLICIES } from '../planner/index.js';
 import { formatByteSize, parseByteSize } from './byte-size.js';
-import { HOST_PATTERN, ID_PATTERN, INSTRUCTION_SETS, LOG_FORMATS, LOG_LEVELS } from './cluster-config.js';
+import { ARITHMETICS, HOST_PATTERN, ID_PATTERN, INSTRUCTION_SETS, LOG_FORMATS, LOG_LEVELS } from './cluster-config.js';
 import { DRAFT_ROWS_LIMIT, PRECISIONS, PREDICTION_SOURCES, PROVIDERS, SPREADS } from './cluster-config.js';
 import { WORKER_BUDGET_DEFAULT_BYTES } from './cluster-config.js';
+import { deviceFlag } from './device-name.js';
 import { defaultClusterConfig, loadClusterConfig } from './load-cluster-config.js';
 import { EXPERT_STORAGES, type NodeSettings, type RoleSetting } from './node-settings.js';
 import { resolveNodeSettings, type DaemonFlags } from './resolve-node-settings.js';
@@ -131,13 +132,23 @@ function addDeviceFlags(command: Command, role: RoleSetting): void {
   const budget =
     role === 'worker' ? `no limit (default: ${formatByteSize(WORKER_BUDGET_DEFAULT_BYTES)})` : 'no limit (default)';
   command
+    .option('--device <name>', 'auto (default), cpu, cuda or cuda:N', deviceFlag)
+    .addOption(
+      new Option('--arithmetic <kind>', "of a GPU; fast: tensor cores, not to the bit what others' is").choices(
+        ARITHMETICS,
+      ),
+    )
     .option(
       '--threads <count>',
       'processor threads; 0: as many as the process may use',
       wholeNumberFlag(0, THREADS_LIMIT),
     )
-    .option('--memory-budget <size>', `device memory it may take, such as "512 MiB"; 0: ${budget}`, byteSize)
-    .addOption(new Option('--instruction-set <name>', 'vector instructions').choices(INSTRUCTION_SETS))
+    .option(
+      '--memory-budget <size>',
+      `device memory it may take, a GPU's context included, such as "512 MiB"; 0: ${budget}`,
+      byteSize,
+    )
+    .addOption(new Option('--instruction-set <name>', 'vector instructions of the processor').choices(INSTRUCTION_SETS))
     .option('--profile <file>', 'take the time and memory of the devices and network described there (bench/profiles)')
     .addOption(
       new Option('--expert-storage <form>', 'how the profiled workers store experts').choices(EXPERT_STORAGES),

@@ -4,6 +4,7 @@ import { dirname, resolve } from 'node:path';
 import { OdmoeError } from '../errors/index.js';
 import { stateDirectory, stateHome } from '../files/state-directory.js';
 import { WORKER_BUDGET_DEFAULT_BYTES, defaultPort, type ClusterConfig, type ConfiguredNode } from './cluster-config.js';
+import { deviceNamed, type DeviceName } from './device-name.js';
 import type { ExpertStorage, KnownPeer, NodeSettings, RoleSetting } from './node-settings.js';
 
 /** What flags say; what is absent is the configuration's or the default's to say. */
@@ -19,6 +20,8 @@ export interface DaemonFlags {
   interfaceAddress?: string;
   threads?: number;
   memoryBudgetBytes?: number;
+  device?: DeviceName;
+  arithmetic?: NodeSettings['device']['arithmetic'];
   instructionSet?: NodeSettings['device']['instructionSet'];
   slots?: number;
   cacheBytes?: number;
@@ -128,7 +131,8 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
   if (emulation !== null && (worker.cacheBytes > 0 || worker.pools !== null)) throw invalid(config, EMULATED_CACHE);
   return {
     device: {
-      backend: 'cpu',
+      ...deviceNamed(flags.device ?? entry?.device ?? config[role].device),
+      arithmetic: flags.arithmetic ?? entry?.arithmetic ?? config[role].arithmetic,
       instructionSet: flags.instructionSet ?? entry?.instruction_set ?? 'auto',
       threads: flags.threads ?? entry?.threads ?? 0,
       memoryBudgetBytes: flags.memoryBudgetBytes ?? entry?.memory_budget ?? budgetBytes,

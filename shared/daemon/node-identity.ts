@@ -22,9 +22,10 @@ export function createNodeIdentity(
   };
 }
 
-/** "cpu avx2, 4 threads". */
+/** "cpu avx2, 4 threads", "cuda sm_86, 82 multiprocessors". */
 export function describeDevice(info: { backend: string; instructionSet: string; threads: number }): string {
-  return `${info.backend} ${info.instructionSet}, ${info.threads} threads`;
+  const parts = info.backend === 'cuda' ? 'multiprocessors' : 'threads';
+  return `${info.backend} ${info.instructionSet}, ${info.threads} ${parts}`;
 }
 
 const ROLES = { main: 'ROLE_MAIN', shadow: 'ROLE_SHADOW', worker: 'ROLE_WORKER' } as const;

@@ -1,14 +1,17 @@
 import type { NodeSettings, RoleSetting, RunningNode } from '../config/node-settings.js';
 import { parseDaemonFlags } from '../config/parse-daemon-flags.js';
-import { toOdmoeError } from '../errors/index.js';
+import { toOdmoeError, type OdmoeError } from '../errors/index.js';
 import { createLogger, type Logger } from '../log/index.js';
 import { avoidMarkingPauses } from './collection-pauses.js';
 
 /** How long a daemon may take to stop before its process ends anyway. */
 export const STOP_TIMEOUT_MS = 5000;
 
+/** To be called by a node that cannot go on: its process stops it in order, and ends with the error's exit status. */
+export type GiveUp = (error: OdmoeError) => void;
+
 /** What a daemon's start may end with: a handle, or an OdmoeError that says what to do. */
-export type StartNode = (settings: NodeSettings, log: Logger) => Promise<RunningNode>;
+export type StartNode = (settings: NodeSettings, log: Logger, giveUp: GiveUp) => Promise<RunningNode>;
 
 /**
  * The life of a daemon's process: arguments, start, one line on stdout when it is ready, stop on SIGINT, SIGTERM or (with
@@ -40,7 +43,9 @@ export async function runDaemon(role: RoleSetting, start: StartNode, exitWithPar
     process.stdin.resume();
   }
   try {
-    const node = await start(settings, log);
+    const node = await start(settings, log, (error) => {
+      ending.giveUp(error);
+    });
     ending.started(node);
     process.stdout.write(`odmoe ${role} ${settings.id} listening on ${node.address}\n`);
   } catch (thrown) {
@@ -81,6 +86,10 @@ class Ending {
     }
     const fatal = (thrown: unknown): void => {
       const error = toOdmoeError(thrown);
+      if (error.code === 'DEVICE_LOST') {
+        this.giveUp(error);
+        return;
+      }
       this.log.error('a defect ends the daemon', { error, stack: thrown instanceof Error ? thrown.stack : undefined });
       this.begin('defect', error.kind.exitStatus);
     };
@@ -90,6 +99,12 @@ class Ending {
 
   started(node: RunningNode): void {
     this.node = node;
+  }
+
+  giveUp(error: OdmoeError): void {
+    if (this.begun) return;
+    process.stderr.write(`odmoe ${this.role}: ${error.message} [${error.code}]\n`);
+    this.begin(error.code, error.kind.exitStatus);
   }
 
   begin(reason: string, exitStatus: number): void {

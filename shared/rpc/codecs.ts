@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { packageRoot } from '../config/package-root.js';
 import { OdmoeError, toOdmoeError } from '../errors/index.js';
 import { validateGenerateRequest } from './generate-validation.js';
-import { validateShadowReply, validateShadowRequest } from './message-validation.js';
+import { completeNodeStatus, validateShadowReply, validateShadowRequest } from './message-validation.js';
 import { validateIdentity, validateRefusal, validateWorkerReply, validateWorkerRequest } from './message-validation.js';
 import type {
   GenerateReply,
@@ -120,7 +120,10 @@ export const CLUSTER_JOIN: RpcMethod<{ identity: NodeIdentity }, JoinReply> = {
 export const CLUSTER_STATUS: RpcMethod<Record<string, never>, StatusReply> = {
   path: status.path,
   request: codec(status.requestSerialize, status.requestDeserialize, unchanged),
-  reply: codec(status.responseSerialize, status.responseDeserialize, unchanged<StatusReply>),
+  reply: codec(status.responseSerialize, status.responseDeserialize, (reply: StatusReply) => {
+    reply.nodes.forEach(completeNodeStatus);
+    return reply;
+  }),
 };
 
 export const INFERENCE_GENERATE: RpcMethod<GenerateRequest, GenerateReply> = {
@@ -128,6 +131,7 @@ export const INFERENCE_GENERATE: RpcMethod<GenerateRequest, GenerateReply> = {
   request: codec(generate.requestSerialize, generate.requestDeserialize, validateGenerateRequest),
   reply: codec(generate.responseSerialize, generate.responseDeserialize, (reply: GenerateReply) => {
     if (reply.kind === undefined) throw new OdmoeError('PROTOCOL_VIOLATION', 'a reply to Generate holds nothing');
+    if (reply.kind === 'finished') reply.finished.nodes.forEach(completeNodeStatus);
     return reply;
   }),
 };

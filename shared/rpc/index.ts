@@ -10,12 +10,18 @@ export {
 export { dialAddress, formatAddress, hostOf, isAddress, isWildcardHost, parseAddress } from './addresses.js';
 export { isLoopbackHost } from './credentials.js';
 export { checkPeer } from './peer-check.js';
-export { RefusalLog } from './refusal-log.js';
+export { PeerGreeting } from './peer-greeting.js';
 export type { NetworkTransit, PeerMessage } from './network-transit.js';
 export type { PeerStream } from './peer-stream.js';
 export { openShadowStream, openWorkerStream } from './peer-client.js';
 export { fetchStatus, generate, identifyPeer, joinMain } from './calls.js';
 export { openPackSource, type PackSource } from './pack-client.js';
 export { startRpcServer, type RpcServer, type RpcServerOptions } from './rpc-server.js';
-export { atDialledAddress, emptyNodeStatus, ownNodeStatus, STATUS_INTERVAL_MS } from './node-status.js';
+export {
+  atDialledAddress,
+  emptyNodeStatus,
+  ownNodeStatus,
+  STATUS_INTERVAL_MS,
+  type StatusDevice,
+} from './node-status.js';
 export type * from './messages.js';

@@ -135,8 +135,18 @@ export function validateShadowReply(message: ShadowReply): ShadowReply {
   }
 }
 
-function validateNodeStatus({ identity, cache, fetchProblem }: NodeStatus): void {
+/** The decoder leaves out what is optional and absent, and names the fields that are there beside them. */
+export function completeNodeStatus(status: NodeStatus & { _deviceDriverUsedBytes?: string }): void {
+  delete status._deviceDriverUsedBytes;
+  status.deviceDriverUsedBytes ??= null;
+}
+
+function validateNodeStatus(status: NodeStatus): void {
+  completeNodeStatus(status);
+  const { identity, cache, fetchProblem, deviceName, deviceReason } = status;
   validateIdentity(identity);
+  validateShownText('device_name of a status', deviceName);
+  validateShownText('device_reason of a status', deviceReason);
   validateShownText('fetch_problem of a status', fetchProblem);
   if (cache === null) return;
   const counts: unknown[] = [cache.capacities, cache.kept, cache.hits];

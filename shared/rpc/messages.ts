@@ -58,6 +58,11 @@ export interface NodeStatus {
   deviceMemoryUsedBytes: number;
   deviceMemoryHighWaterBytes: number;
   deviceMemoryBudgetBytes: number;
+  deviceName: string;
+  deviceReason: string;
+  deviceContextBytes: number;
+  /** null: the driver does not tell, or there is none. */
+  deviceDriverUsedBytes: number | null;
   slots: number;
   slotsInUse: number;
   slotBytes: number;

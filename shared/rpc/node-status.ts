@@ -14,6 +14,10 @@ export function emptyNodeStatus(identity: NodeIdentity): NodeStatus {
     deviceMemoryUsedBytes: 0,
     deviceMemoryHighWaterBytes: 0,
     deviceMemoryBudgetBytes: 0,
+    deviceName: '',
+    deviceReason: '',
+    deviceContextBytes: 0,
+    deviceDriverUsedBytes: null,
     slots: 0,
     slotsInUse: 0,
     slotBytes: 0,
@@ -45,11 +49,22 @@ export function atDialledAddress(status: NodeStatus, dialled: string): NodeStatu
   return isWildcardHost(hostOf(identity.address)) ? { ...status, identity: { ...identity, address: dialled } } : status;
 }
 
+/** What a device tells of itself, as far as a status has it. */
+export interface StatusDevice {
+  usedBytes: number;
+  highWaterBytes: number;
+  budgetBytes: number;
+  name: string;
+  contextBytes: number;
+  driverUsedBytes: number | null;
+}
+
 /** This process's status as far as every role has it; what only one role counts is 0. */
 export function ownNodeStatus(
   identity: NodeIdentity,
   uptimeMs: number,
-  device: { usedBytes: number; highWaterBytes: number; budgetBytes: number },
+  device: StatusDevice,
+  deviceReason: string,
 ): NodeStatus {
   return {
     ...emptyNodeStatus(identity),
@@ -58,5 +73,9 @@ export function ownNodeStatus(
     deviceMemoryUsedBytes: device.usedBytes,
     deviceMemoryHighWaterBytes: device.highWaterBytes,
     deviceMemoryBudgetBytes: device.budgetBytes,
+    deviceName: device.name,
+    deviceReason,
+    deviceContextBytes: device.contextBytes,
+    deviceDriverUsedBytes: device.driverUsedBytes,
   };
 }

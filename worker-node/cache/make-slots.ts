@@ -39,7 +39,7 @@ export interface SlotMaterial {
 export async function makeWorkerSlots(material: SlotMaterial): Promise<WorkerSlots> {
   const { device, source, settings, counts } = material;
   const { decompressionThreads, directIo } = settings.worker;
-  const sizes = slotSizes(source, { decompressionThreads, directIo, storageBytesPerS: 0 });
+  const sizes = slotSizes(device, source, { decompressionThreads, directIo, storageBytesPerS: 0 });
   const { shape, loader } = sizes;
   const plan = planMemory(material, sizes);
   const kept = counts === null ? null : await planCache(material, sizes, plan, counts);
@@ -67,7 +67,7 @@ function planMemory(
   const freeBytes = budgetBytes === 0 ? null : budgetBytes - usedBytes;
   const plan = planSlots(wanted, freeBytes, (maxRows) =>
     emulation === null
-      ? expertSlotBytes(shape, maxRows, loader)
+      ? expertSlotBytes(device, shape, maxRows, loader)
       : { slotBytes: emulation.slotBytes, sharedBytes: emulation.slotSharedBytes },
   );
   if (pools !== null) requirePools(wanted.cacheBytes, plan.cacheBytes, plan.slots);

@@ -22,6 +22,7 @@ export class ExpertExecutor {
   readonly #maxRows: number;
   readonly #nowMs: () => number;
   readonly #log: Logger;
+  readonly #onDeviceLost: (error: OdmoeError) => void;
   readonly #held = new Map<number, HeldExecute>();
   readonly #executeMs = new RunningMean();
   readonly #rowMs = new RunningMean();
@@ -29,7 +30,14 @@ export class ExpertExecutor {
   #executions = 0;
 
   /** `maxRows`: what the slots were made for. */
-  constructor(slots: ExpertSlots, maxRows: number, nowMs: () => number, log: Logger) {
+  constructor(
+    slots: ExpertSlots,
+    maxRows: number,
+    nowMs: () => number,
+    log: Logger,
+    onDeviceLost: (error: OdmoeError) => void = () => undefined,
+  ) {
+    this.#onDeviceLost = onDeviceLost;
     this.#slots = slots;
     this.#maxRows = maxRows;
     this.#nowMs = nowMs;
@@ -83,6 +91,7 @@ export class ExpertExecutor {
       const error = toOdmoeError(thrown);
       this.#log.error('executing an expert failed', { layer: request.layer, expert: request.expert, error });
       this.fail(ticket, error);
+      if (error.code === 'DEVICE_LOST') this.#onDeviceLost(error);
     }
   }
 
@@ -91,6 +100,10 @@ export class ExpertExecutor {
     if (request === undefined) return;
     const { requestId, epoch } = request;
     this.#answer(ticket, { kind: 'error', error: { code, message, requestId, epoch } });
+  }
+
+  failAll(error: OdmoeError): void {
+    for (const ticket of [...this.#held.keys()]) this.fail(ticket, error);
   }
 
   /** Main is gone: nobody is answered any more. What runs runs out. */

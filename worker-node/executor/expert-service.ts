@@ -45,6 +45,8 @@ export interface ExpertServiceOptions {
   log: Logger;
   /** Null where every expert is on the disk. */
   supply: ExpertSupply | null;
+  /** The device does nothing any more; every execute that was held has been answered with the error. Called once. */
+  onDeviceLost?: (error: OdmoeError) => void;
 }
 
 /**
@@ -64,17 +66,22 @@ export class ExpertService {
   #handling = false;
   #lastTicket = 0;
   #evictions = 0;
+  #deviceLost: OdmoeError | null = null;
+  readonly #onDeviceLost: (error: OdmoeError) => void;
   #turnEnd: NodeJS.Immediate | null = null;
   #graceEnd: NodeJS.Timeout | null = null;
   #ordering: NodeJS.Immediate | null = null;
 
   constructor({ slots, maxRows, cache, decompressionThreads }: WorkerSlots, options: ExpertServiceOptions) {
-    const { source, nowMs, log, supply } = options;
+    const { source, nowMs, log, supply, onDeviceLost } = options;
+    this.#onDeviceLost = onDeviceLost ?? (() => undefined);
     this.#slots = slots;
     this.#cache = cache;
     this.#schedule = new SlotSchedule(slots.count - (cache?.slots ?? 0), cache);
     this.#loader = new ExpertLoader(slots, source, decompressionThreads, log, supply);
-    this.#executor = new ExpertExecutor(slots, maxRows, nowMs, log);
+    this.#executor = new ExpertExecutor(slots, maxRows, nowMs, log, (error) => {
+      this.#loseDevice(error);
+    });
     this.#nowMs = nowMs;
     this.#loadedMs = new Array<number>(slots.count).fill(0);
   }
@@ -106,8 +113,9 @@ export class ExpertService {
     this.#handle({ kind: 'predict', source, sequence, position, layer, experts });
   }
 
-  /** Answers by `reply`, once, with a result or an error. Throws QUEUE_FULL. */
+  /** Answers by `reply`, once, with a result or an error. Throws QUEUE_FULL, and DEVICE_LOST once the device is. */
   execute(request: Execute, reply: (reply: WorkerReply) => void): void {
+    if (this.#deviceLost !== null) throw this.#deviceLost;
     const ticket = ++this.#lastTicket;
     this.#executor.hold(ticket, request, reply);
     const { sequence, position, layer, expert, last } = request;
@@ -210,6 +218,7 @@ export class ExpertService {
 
   async #load(load: SlotLoad): Promise<void> {
     const { error, ...end } = await this.#loader.load(load);
+    if (error?.code === 'DEVICE_LOST') this.#loseDevice(error);
     this.#loadedMs[load.slot] = this.#nowMs();
     this.#handle({ kind: 'loadSettled', slot: load.slot, ...end }, error);
   }
@@ -217,6 +226,14 @@ export class ExpertService {
   async #execute(slot: number, ticket: number, wasLoaded: boolean): Promise<void> {
     await this.#executor.run(ticket, slot, wasLoaded, this.#loadedMs[slot] ?? 0);
     this.#handle({ kind: 'executeSettled', slot });
+  }
+
+  /** No call to the device succeeds from now on: all that wait for one hear so at once. */
+  #loseDevice(error: OdmoeError): void {
+    if (this.#deviceLost !== null) return;
+    this.#deviceLost = error;
+    this.#executor.failAll(error);
+    this.#onDeviceLost(error);
   }
 
   #track(work: Promise<void>): void {

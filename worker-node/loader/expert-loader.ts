@@ -73,7 +73,8 @@ export class ExpertLoader {
 
   /** Never rejects: a failure is a result. */
   async load({ slot, layer, expert, exponents, signMantissa, urgent }: SlotLoad): Promise<LoadResult> {
-    const request: LoadRequest = { exponents, signMantissa, order: null, urgent };
+    const index = layer * this.#source.shape.experts + expert;
+    const request: LoadRequest = { exponents, signMantissa, order: null, urgent, expert: index };
     const load: LoadUnderWay = { cancelled: new AbortController(), request, begun: false };
     this.#underWay.set(slot, load);
     try {

@@ -3,10 +3,8 @@ import type { Logger } from '../../shared/log/index.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import { layersOfWorker } from '../../shared/placement/index.js';
 import {
-  checkPeer,
   dialAddress,
-  HANDSHAKE_TIMEOUT_MS,
-  RefusalLog,
+  PeerGreeting,
   type NodeIdentity,
   type Placement,
   type Prediction,
@@ -35,7 +33,7 @@ type WorkerStream = PeerStream<WorkerReply, WorkerRequest>;
 
 interface Session {
   readonly stream: WorkerStream;
-  readonly helloTimer: NodeJS.Timeout;
+  readonly helloCame: () => void;
   /** Where the peer came from. */
   readonly peerHost: string;
   peer: NodeIdentity | null;
@@ -53,7 +51,7 @@ export class WorkerSessions {
   readonly #log: Logger;
   readonly #epoch = new PlacementEpoch();
   readonly #tellStatus: () => void;
-  readonly #refusals: RefusalLog;
+  readonly #greeting: PeerGreeting;
   readonly #fetch: ProspectTaker | null;
   #main: Session | null = null;
 
@@ -72,7 +70,7 @@ export class WorkerSessions {
     this.#tellStatus = tellStatus;
     this.#log = log;
     this.#fetch = fetch;
-    this.#refusals = new RefusalLog(log);
+    this.#greeting = new PeerGreeting(identity, (peer) => this.#refuseRole(peer), log);
   }
 
   get hasMain(): boolean {
@@ -85,10 +83,13 @@ export class WorkerSessions {
   }
 
   serve(stream: WorkerStream, peerHost: string): void {
-    const helloTimer = setTimeout(() => {
-      stream.close(violation(`No hello came within ${HANDSHAKE_TIMEOUT_MS} ms.`));
-    }, HANDSHAKE_TIMEOUT_MS);
-    const session: Session = { stream, helloTimer, peerHost, peer: null, violations: 0 };
+    const session: Session = {
+      stream,
+      helloCame: this.#greeting.awaitHello(stream),
+      peerHost,
+      peer: null,
+      violations: 0,
+    };
     stream.onClose((error) => {
       this.#closed(session, error);
     });
@@ -140,20 +141,12 @@ export class WorkerSessions {
   }
 
   #greet(session: Session, peer: NodeIdentity): void {
-    clearTimeout(session.helloTimer);
-    const refusal = checkPeer(this.#identity(), peer) ?? this.#refuseRole(peer);
-    if (refusal !== null) {
-      this.#refusals.refused(peer, refusal);
-      session.stream.send({ kind: 'refusal', refusal });
-      session.stream.close();
-      return;
-    }
-    this.#refusals.welcomed(peer);
+    session.helloCame();
+    if (!this.#greeting.admits(session.stream, peer)) return;
     if (peer.role === 'ROLE_MAIN') this.#takeMain(session, peer);
     session.peer = peer;
     this.#log.info('serving a peer', { peer: peer.id, role: peer.role, address: peer.address });
-    const welcome = { identity: this.#identity(), partialPack: this.#fetch?.isPartial ?? false };
-    session.stream.send({ kind: 'welcome', welcome });
+    this.#greeting.welcome(session.stream, this.#fetch?.isPartial ?? false);
     if (peer.role !== 'ROLE_MAIN') return;
     this.#fetch?.takeMain(dialAddress(peer.address, session.peerHost));
     this.#tellStatus();
@@ -222,7 +215,7 @@ export class WorkerSessions {
   }
 
   #closed(session: Session, error: OdmoeError | null): void {
-    clearTimeout(session.helloTimer);
+    session.helloCame();
     if (session.peer === null) return;
     this.#log.info('a peer is gone', {
       peer: session.peer.id,

@@ -1,0 +1,89 @@
+import { cudaStatus, openDevice, type Device, type DeviceEmulation, type DeviceOptions } from '../../native/index.js';
+import type { EmulationSettings, NodeSettings } from '../../shared/config/node-settings.js';
+import { loadDeviceProfile, nodeTimes, type ProfiledRole } from '../../shared/emulation/index.js';
+import { toOdmoeError } from '../../shared/errors/index.js';
+import type { Logger } from '../../shared/log/index.js';
+import { afterRefusal, chooseDevice, dependsOnCuda, type DeviceChoice, type DeviceWish } from './choose-device.js';
+
+export interface NodeDevice {
+  device: Device;
+  options: DeviceOptions;
+  /** Why it runs on this one. */
+  reason: string;
+  /** What the device stands for; null: it is what it is. */
+  emulation: DeviceEmulation | null;
+}
+
+/**
+ * Opens a node's device and puts on it what `fill` puts there: this machine's device, as wished, or under emulation the one that the
+ * profile has for the role, with the memory that the profile gives it unless the wish has a budget. Where `fill` fails the device is
+ * disposed of; under `auto` a GPU that does not hold it all leaves the processor, and `fill` is asked again. Throws CONFIG_INVALID for
+ * the profile, DEVICE_UNAVAILABLE, what `fill` throws; for a GPU that was asked for also DEVICE_DRIVER_TOO_OLD,
+ * DEVICE_ARCHITECTURE_UNSUPPORTED and DEVICE_OUT_OF_MEMORY.
+ */
+export async function fillRoleDevice<Filled>(
+  wish: DeviceWish,
+  settings: EmulationSettings | null,
+  role: ProfiledRole,
+  fill: (opened: NodeDevice) => Promise<Filled>,
+): Promise<Filled> {
+  const opened = settings === null ? openWished(wish) : openEmulated(wish, settings, role);
+  try {
+    return await fillOrDispose(opened, fill);
+  } catch (thrown) {
+    const other = afterRefusal(wish, opened, toOdmoeError(thrown), true);
+    if (other === null) throw thrown;
+    return fillOrDispose(openChosen(other), fill);
+  }
+}
+
+async function fillOrDispose<Filled>(
+  opened: NodeDevice,
+  fill: (opened: NodeDevice) => Promise<Filled>,
+): Promise<Filled> {
+  try {
+    return await fill(opened);
+  } catch (thrown) {
+    opened.device.dispose();
+    throw thrown;
+  }
+}
+
+/** As fillRoleDevice, for a daemon; says in its log what it runs on, and why. */
+export function fillNodeDevice<Filled>(
+  { role, device: settings, emulation }: NodeSettings,
+  log: Logger,
+  fill: (opened: NodeDevice) => Promise<Filled>,
+): Promise<Filled> {
+  const { memoryBudgetBytes: budgetBytes, ...wish } = settings;
+  return fillRoleDevice({ ...wish, budgetBytes }, emulation, role, (opened) => {
+    const { backend, instructionSet, name, contextBytes } = opened.device.info();
+    log.info('device chosen', {
+      ...{ device: `${backend} ${instructionSet}`, reason: opened.reason },
+      ...(name === '' ? {} : { name, contextBytes }),
+    });
+    return fill(opened);
+  });
+}
+
+function openEmulated(wish: DeviceWish, settings: EmulationSettings, role: ProfiledRole): NodeDevice {
+  const profile = loadDeviceProfile(settings.profilePath);
+  const emulation = nodeTimes(profile, role, settings.expertStorage);
+  const budgetBytes = wish.budgetBytes === 0 ? profile.devices[role].memoryBytes : wish.budgetBytes;
+  return openChosen(chooseDevice({ ...wish, budgetBytes }, null, true), emulation);
+}
+
+function openWished(wish: DeviceWish): NodeDevice {
+  const choice = chooseDevice(wish, dependsOnCuda(wish, false) ? cudaStatus() : null, false);
+  try {
+    return openChosen(choice);
+  } catch (thrown) {
+    const other = afterRefusal(wish, choice, toOdmoeError(thrown), false);
+    if (other === null) throw thrown;
+    return openChosen(other);
+  }
+}
+
+function openChosen({ options, reason }: DeviceChoice, emulation: DeviceEmulation | null = null): NodeDevice {
+  return { device: openDevice(options, emulation), options, reason, emulation };
+}

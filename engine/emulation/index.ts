@@ -1,1 +1,0 @@
-export { openNodeDevice, openRoleDevice, type NodeDevice } from './open-node-device.js';

@@ -1,0 +1,24 @@
+import { InvalidArgumentError } from 'commander';
+
+/** Which device a node is to run on, as cluster.yaml and --device name it. */
+export type DeviceName = 'auto' | 'cpu' | 'cuda' | `cuda:${number}`;
+
+export const DEVICE_NAME_ERROR = 'auto, cpu, cuda or cuda:N (the N-th device, from 0)';
+
+const DEVICE_NAME = /^(?:auto|cpu|cuda|cuda:\d{1,3})$/;
+
+export function isDeviceName(text: string): text is DeviceName {
+  return DEVICE_NAME.test(text);
+}
+
+/** Parser of --device; throws commander's InvalidArgumentError. */
+export function deviceFlag(text: string): DeviceName {
+  if (isDeviceName(text)) return text;
+  throw new InvalidArgumentError(`Give ${DEVICE_NAME_ERROR}.`);
+}
+
+/** The kind of device, and of CUDA which one; null: the first that can be used. */
+export function deviceNamed(name: DeviceName): { backend: 'auto' | 'cpu' | 'cuda'; device: number | null } {
+  if (name === 'auto' || name === 'cpu' || name === 'cuda') return { backend: name, device: null };
+  return { backend: 'cuda', device: Number(name.slice('cuda:'.length)) };
+}
