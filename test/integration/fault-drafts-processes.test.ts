@@ -1,8 +1,6 @@
 import assert from 'node:assert/strict';
-import type { LocalEngine } from '../../engine/generation/index.js';
-import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from './harness/answers.js';
-import { ProcessCluster, endCluster } from './harness/process-cluster.js';
-import { openReference } from './harness/test-models.js';
+import { answeringClusters } from './harness/answering-clusters.js';
+import { assertSameAnswer, requestFor } from './harness/answers.js';
 
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], {
   ...{ maxTokens: 160, logprobs: 300 },
@@ -15,39 +13,23 @@ const MODES: [string, string[]][] = [
 ];
 
 describe('daemons that fail while drafts are verified', () => {
-  let reference: LocalEngine;
-  let expected: CollectedAnswer;
-  let cluster: ProcessCluster | null = null;
-
-  before(async () => {
-    reference = await openReference('tiny');
-    expected = await collect(reference.generate(REQUEST, new AbortController().signal));
-  });
-
-  after(() => {
-    reference.dispose();
-  });
-
-  afterEach(async function () {
-    await endCluster(this, cluster);
-    cluster = null;
-  });
+  const clusters = answeringClusters('tiny', REQUEST);
 
   for (const [what, flags] of MODES) {
     it(`workers killed one after another, with ${what}`, async () => {
-      const running = (cluster = await ProcessCluster.start('tiny', 4, true, flags));
+      const running = await clusters.start('tiny', 4, true, flags);
       const victims = ['worker-0', 'worker-2', 'worker-3'];
       const answer = await running.ask(REQUEST, (count) => {
         const victim = count % 20 === 0 ? victims[count / 20 - 1] : undefined;
         if (victim !== undefined) running.daemon(victim).signal('SIGKILL');
       });
-      assertSameAnswer(answer, expected);
+      assertSameAnswer(answer, clusters.expected);
       assert.ok((answer.finished.drafts?.accepted ?? 0) > 0, 'drafts were used');
       await running.waitForRoster(1, 1);
     });
 
     it(`shadow killed, a worker joined, another shadow started, with ${what}`, async () => {
-      const running = (cluster = await ProcessCluster.start('tiny', 2, true, flags));
+      const running = await clusters.start('tiny', 2, true, flags);
       let changed: Promise<unknown> = Promise.resolve();
       const answer = await running.ask(REQUEST, async (count) => {
         if (count === 20) changed = running.startWorker('worker-2');
@@ -56,17 +38,17 @@ describe('daemons that fail while drafts are verified', () => {
         changed = Promise.all([changed, running.startShadow('shadow')]);
       });
       await changed;
-      assertSameAnswer(answer, expected);
+      assertSameAnswer(answer, clusters.expected);
       await running.waitForRoster(3, 1);
-      assertSameAnswer(await running.ask(REQUEST), expected);
+      assertSameAnswer(await running.ask(REQUEST), clusters.expected);
     });
 
     it(`shadow stopped (SIGSTOP), with ${what}: the answer goes on`, async () => {
-      const running = (cluster = await ProcessCluster.start('tiny', 2, true, flags));
+      const running = await clusters.start('tiny', 2, true, flags);
       const answer = await running.ask(REQUEST, (count) => {
         if (count === 10) running.daemon('shadow').signal('SIGSTOP');
       });
-      assertSameAnswer(answer, expected);
+      assertSameAnswer(answer, clusters.expected);
       running.daemon('shadow').signal('SIGCONT');
     });
   }

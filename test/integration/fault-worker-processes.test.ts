@@ -1,31 +1,13 @@
 import assert from 'node:assert/strict';
-import type { LocalEngine } from '../../engine/generation/index.js';
-import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from './harness/answers.js';
-import { ProcessCluster, endCluster } from './harness/process-cluster.js';
-import { openReference } from './harness/test-models.js';
+import { answeringClusters } from './harness/answering-clusters.js';
+import { assertSameAnswer, requestFor, type CollectedAnswer } from './harness/answers.js';
 import { waitUntil } from './harness/wait-until.js';
 
 /** Long enough that an answer is under way for some time after a client has seen its first tokens. */
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], { maxTokens: 400, logprobs: 300 });
 
 describe('workers that fail in the middle of an answer', () => {
-  let reference: LocalEngine;
-  let expected: CollectedAnswer;
-  let cluster: ProcessCluster | null = null;
-
-  before(async () => {
-    reference = await openReference('tiny');
-    expected = await collect(reference.generate(REQUEST, new AbortController().signal));
-  });
-
-  after(() => {
-    reference.dispose();
-  });
-
-  afterEach(async function () {
-    await endCluster(this, cluster);
-    cluster = null;
-  });
+  const clusters = answeringClusters('tiny', REQUEST);
 
   /** The answer was not finished before main had noticed the loss. */
   function assertWithout(answer: CollectedAnswer, lost: string[]): void {
@@ -34,16 +16,16 @@ describe('workers that fail in the middle of an answer', () => {
   }
 
   it('killed (SIGKILL): the answer goes on, and a new worker of that name is used', async () => {
-    const running = (cluster = await ProcessCluster.start('tiny', 3, true));
+    const running = await clusters.start('tiny', 3, true);
     const answer = await running.ask(REQUEST, (count) => {
       if (count === 10) running.daemon('worker-1').signal('SIGKILL');
     });
-    assertSameAnswer(answer, expected);
+    assertSameAnswer(answer, clusters.expected);
     assertWithout(answer, ['worker-1']);
     await running.waitForRoster(2, 1);
     await running.startWorker('worker-1');
     await running.waitForRoster(3, 1);
-    assertSameAnswer(await running.ask(REQUEST), expected);
+    assertSameAnswer(await running.ask(REQUEST), clusters.expected);
     await waitUntil('the new worker has executed something', async () => {
       const again = (await running.status()).nodes.find(({ identity }) => identity.id === 'worker-1');
       return (again?.executions ?? 0) > 0;
@@ -51,35 +33,35 @@ describe('workers that fail in the middle of an answer', () => {
   });
 
   it('killed one after another until one is left', async () => {
-    const running = (cluster = await ProcessCluster.start('tiny', 4, true));
+    const running = await clusters.start('tiny', 4, true);
     const victims = ['worker-0', 'worker-2', 'worker-3'];
     const answer = await running.ask(REQUEST, (count) => {
       const victim = count % 20 === 0 ? victims[count / 20 - 1] : undefined;
       if (victim !== undefined) running.daemon(victim).signal('SIGKILL');
     });
-    assertSameAnswer(answer, expected);
+    assertSameAnswer(answer, clusters.expected);
     assertWithout(answer, victims);
     await running.waitForRoster(1, 1);
   });
 
   it('stopped (SIGSTOP): the answer goes on; continued, the worker is used again', async () => {
-    const running = (cluster = await ProcessCluster.start('tiny', 2, true));
+    const running = await clusters.start('tiny', 2, true);
     const answer = await running.ask(REQUEST, (count) => {
       if (count === 10) running.daemon('worker-0').signal('SIGSTOP');
     });
-    assertSameAnswer(answer, expected);
+    assertSameAnswer(answer, clusters.expected);
     assertWithout(answer, ['worker-0']);
     await running.waitForRoster(1, 1);
     running.daemon('worker-0').signal('SIGCONT');
     await running.waitForRoster(2, 1);
-    assertSameAnswer(await running.ask(REQUEST), expected);
+    assertSameAnswer(await running.ask(REQUEST), clusters.expected);
   });
 
   it('killed while the prompt is prefilled', async () => {
-    const running = (cluster = await ProcessCluster.start('tiny', 3, false));
+    const running = await clusters.start('tiny', 3, false);
     const prompt = Array.from({ length: 450 }, (_, index) => (index * 31 + 7) % 300);
     const request = requestFor(prompt, { maxTokens: 3, logprobs: 300 });
-    const wanted = await collect(reference.generate(request, new AbortController().signal));
+    const wanted = await clusters.reference(request);
     const asking = running.ask(request);
     running.daemon('worker-2').signal('SIGKILL');
     const answer = await asking;
@@ -88,7 +70,7 @@ describe('workers that fail in the middle of an answer', () => {
   });
 
   it('all gone: NO_WORKERS tells the client, and main serves again when one is back', async () => {
-    const running = (cluster = await ProcessCluster.start('tiny', 2, true));
+    const running = await clusters.start('tiny', 2, true);
     const asking = running.ask(REQUEST, (count) => {
       if (count !== 10) return;
       for (const id of ['worker-0', 'worker-1']) running.daemon(id).signal('SIGKILL');
@@ -97,11 +79,11 @@ describe('workers that fail in the middle of an answer', () => {
     await assert.rejects(running.ask(REQUEST), { code: 'NO_WORKERS' });
     await running.startWorker('worker-0');
     await running.waitForRoster(1, 1);
-    assertSameAnswer(await running.ask(REQUEST), expected);
+    assertSameAnswer(await running.ask(REQUEST), clusters.expected);
   });
 
   it('the last one replaced: the answer goes on with the new one', async () => {
-    const running = (cluster = await ProcessCluster.start('tiny', 1, false));
+    const running = await clusters.start('tiny', 1, false);
     let replaced: Promise<unknown> = Promise.resolve();
     const answer = await running.ask(REQUEST, (count) => {
       if (count !== 10) return;
@@ -109,7 +91,7 @@ describe('workers that fail in the middle of an answer', () => {
       replaced = running.startWorker('worker-1');
     });
     await replaced;
-    assertSameAnswer(answer, expected);
+    assertSameAnswer(answer, clusters.expected);
     assertWithout(answer, ['worker-0']);
   });
 });

@@ -178,11 +178,13 @@ describe('shadow drafts and optimism', () => {
     const sent: number[] = [];
     for (let index = 0; index < 24; index += 1) {
       const position = promptIds.length + index;
-      // Every third is what the shadow expects; the others catch it on a wrong guess at different times.
+      // Every third is what the shadow expects; the others catch it on a wrong guess at different times, every fourth when it is
+      // surely ahead.
       const token = index % 3 === 0 ? expected.next : (expected.next + 17) % local.shape.vocabSize;
       announce(position, token, { branch: index });
       sent.push(token);
       await expected.step(token);
+      if (index % 4 === 3) await drafted(position + 2);
       for (let turns = 0; turns < index % 4; turns += 1) await new Promise((resolve) => setImmediate(resolve));
     }
     const last = promptIds.length + sent.length - 1;

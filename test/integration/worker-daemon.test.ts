@@ -57,8 +57,8 @@ describe('worker daemon: serving experts', () => {
     shadow.predict({ layer: 2, experts: [2] });
     await main.status('both are loaded', ({ loads }) => loads === 2);
     const hidden = hiddenStates(1, hiddenSize, 9);
-    const run = main.result({ layer: 0, expert: 5, hiddenSize, hidden });
     main.send({ kind: 'release', release: { epoch: 1, sequence: 1, position: 0, layer: 0, experts: [1] } });
+    const run = main.result({ layer: 0, expert: 5, hiddenSize, hidden });
     const result = await run;
     assert.equal(result.wasLoaded, false);
     assert.ok(result.stallUs > 0);

@@ -39,7 +39,15 @@ describe('the address that a daemon advertises', () => {
     };
     const statuses = nodeStatuses(
       identity('main', 'ROLE_MAIN', ':7600'),
-      { info: () => ({ usedBytes: 0, highWaterBytes: 0, budgetBytes: 0 }) },
+      {
+        device: {
+          info: () => ({
+            ...{ usedBytes: 0, highWaterBytes: 0, budgetBytes: 0 },
+            ...{ name: '', contextBytes: 0, driverUsedBytes: null },
+          }),
+        },
+        deviceReason: 'as configured',
+      },
       {
         epoch: 1,
         connectedShadows: () => [],

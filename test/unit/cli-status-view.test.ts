@@ -63,6 +63,24 @@ const STATUS: StatusReply = {
 };
 
 describe('the status of a cluster', () => {
+  it('shows what nodes run on, and why, where one runs on a GPU', () => {
+    assert.ok(!statusLines(STATUS, null).some((line) => line.includes('GPU')));
+    const onGpu = node('ROLE_WORKER', 'w3', {
+      deviceName: 'NVIDIA GeForce RTX 3090',
+      deviceReason: 'the first GPU that can be used',
+      deviceContextBytes: 300e6,
+      deviceDriverUsedBytes: 900e6,
+    });
+    const lines = statusLines({ ...STATUS, nodes: [...STATUS.nodes, onGpu] }, null);
+    const line = lines.find((text) => text.includes('RTX 3090')) ?? '';
+    for (const fact of ['w3', formatBytes(300e6), formatBytes(900e6), 'the first GPU']) assert.ok(line.includes(fact));
+    const [json] = (statusJson({ ...STATUS, nodes: [onGpu] }) as { nodes: Record<string, unknown>[] }).nodes;
+    assert.deepEqual(
+      [json?.['device_name'], json?.['device_context_bytes'], json?.['device_driver_used_bytes']],
+      ['NVIDIA GeForce RTX 3090', 300e6, 900e6],
+    );
+  });
+
   it('shows how far workers are that fetch their experts, and what hinders them', () => {
     const fetching = (id: string, fetchHeldBytes: number, fetchProblem = ''): NodeStatus =>
       node('ROLE_WORKER', id, { fetchNeededBytes: 8e9, fetchHeldBytes, fetchProblem });

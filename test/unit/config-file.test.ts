@@ -53,7 +53,8 @@ describe('cluster.yaml at the root', () => {
       if (typeof keys !== 'object') continue;
       for (const key of Object.keys(keys)) assert.match(shown, new RegExp(`^  ${key}: `, 'm'), `${section}.${key}`);
     }
-    const nodeKeys = 'id role host port listen model threads memory_budget slots cache instruction_set'.split(' ');
+    const nodeKeys =
+      'id role host port listen model threads memory_budget device arithmetic slots cache instruction_set'.split(' ');
     for (const key of nodeKeys) assert.match(source, new RegExp(`^#   ${key} `, 'm'), key);
   });
 });

@@ -37,7 +37,10 @@ describe('settings of a daemon', () => {
       advertiseHost: null,
       discovery: { provider: 'mdns', interfaceAddress: null, peers: [] },
       mainAddress: null,
-      device: { backend: 'cpu', instructionSet: 'auto', threads: 0, memoryBudgetBytes: 2 ** 30 },
+      device: {
+        ...{ backend: 'auto', device: null, arithmetic: 'exact' },
+        ...{ instructionSet: 'auto', threads: 0, memoryBudgetBytes: 2 ** 30 },
+      },
       main: {
         maxActiveSequences: 4,
         maxQueuedRequests: 64,
@@ -73,10 +76,8 @@ describe('settings of a daemon', () => {
     assert.equal(settings.advertiseHost, 'box1');
     assert.equal(settings.mainAddress, '192.168.1.20:7600');
     assert.deepEqual(settings.device, {
-      backend: 'cpu',
-      instructionSet: 'auto',
-      threads: 4,
-      memoryBudgetBytes: 2 ** 31,
+      ...{ backend: 'auto', device: null, arithmetic: 'exact' },
+      ...{ instructionSet: 'auto', threads: 4, memoryBudgetBytes: 2 ** 31 },
     });
     assert.equal(settings.worker.slots, 1);
     assert.deepEqual(settings.discovery.peers, [
@@ -87,6 +88,31 @@ describe('settings of a daemon', () => {
     const main = settle('main', {});
     assert.equal(main.listenHost, '192.168.1.20');
     assert.equal(main.mainAddress, null);
+  });
+
+  it('name a device by node, by role, or by flag', () => {
+    const source = `
+      shadow: {device: cpu}
+      worker: {device: cuda, arithmetic: fast}
+      nodes:
+        - {id: m, role: main, model: p}
+        - {id: s, role: shadow, model: p}
+        - {id: w1, role: worker, device: cuda:2}
+        - {id: w2, role: worker, arithmetic: exact}
+    `;
+    const deviceOf = (role: RoleSetting, flags: Parameters<typeof settle>[1]) => {
+      const { backend, device, arithmetic } = settle(role, flags, source).device;
+      return [backend, device, arithmetic];
+    };
+    assert.deepEqual(deviceOf('main', {}), ['auto', null, 'exact']);
+    assert.deepEqual(deviceOf('shadow', {}), ['cpu', null, 'exact']);
+    assert.deepEqual(deviceOf('worker', { id: 'w1' }), ['cuda', 2, 'fast']);
+    assert.deepEqual(deviceOf('worker', { id: 'w2' }), ['cuda', null, 'exact']);
+    assert.deepEqual(deviceOf('worker', { id: 'w2', device: 'auto', arithmetic: 'fast' }), ['auto', null, 'fast']);
+    for (const wrong of ['gpu', 'cuda:', 'cuda:x', 'cuda:-1', '1']) {
+      assert.throws(() => settle('main', {}, `main: {device: "${wrong}"}`), { code: 'CONFIG_INVALID' }, wrong);
+      assert.throws(() => parseDaemonFlags('main', ['--model', 'p', '--device', wrong]), { code: 'USAGE' }, wrong);
+    }
   });
 
   it('come from the entry named by --id, and from flags before all', () => {
@@ -209,7 +235,7 @@ describe('flags of a daemon', () => {
       ...['--discovery', 'static', '--memory-budget', '8 MiB', '--slots', '1', '--threads', '2', '--cluster', 'demo'],
       ...['--instruction-set', 'scalar', '--log-level', 'debug', '--log-format', 'json', '--exit-with-parent'],
       ...['--advertise-host', 'me', '--interface', '10.0.0.1', '--cache', '4 MiB', '--cache-policy', 'fifo'],
-      ...['--decompression-threads', '2', '--direct-io'],
+      ...['--decompression-threads', '2', '--direct-io', '--device', 'cuda:1', '--arithmetic', 'fast'],
     ]);
     assert.ok(request.kind === 'run');
     assert.equal(request.exitWithParent, true);
@@ -222,10 +248,8 @@ describe('flags of a daemon', () => {
     assert.deepEqual([settings.id, settings.listenHost, settings.listenPort], ['w', '127.0.0.1', 0]);
     assert.deepEqual(settings.discovery, { provider: 'static', interfaceAddress: '10.0.0.1', peers: [] });
     assert.deepEqual(settings.device, {
-      backend: 'cpu',
-      instructionSet: 'scalar',
-      threads: 2,
-      memoryBudgetBytes: 2 ** 23,
+      ...{ backend: 'cuda', device: 1, arithmetic: 'fast' },
+      ...{ instructionSet: 'scalar', threads: 2, memoryBudgetBytes: 2 ** 23 },
     });
     assert.deepEqual(settings.log, { level: 'debug', format: 'json' });
     assert.equal(settings.advertiseHost, 'me');

@@ -16,6 +16,9 @@ const STARTS = {
   broken: `throw new TypeError('a defect');`,
   crashing: `setTimeout(() => { throw new Error('later defect'); }, 50);
     return { address: '127.0.0.1:1', stop: async () => { process.stdout.write('stopped\\n'); } };`,
+  lost: `const serving = setInterval(() => undefined, 1000);
+    setTimeout(() => giveUp(new OdmoeError('DEVICE_LOST', 'the device is gone')), 50);
+    return { address: '127.0.0.1:1', stop: async () => { process.stdout.write('stopped\\n'); } };`,
 } as const;
 
 describe("a daemon's process", function () {
@@ -34,7 +37,7 @@ describe("a daemon's process", function () {
     const source = `
       import { runDaemon } from ${JSON.stringify(DAEMON_MODULE)};
       import { OdmoeError } from ${JSON.stringify(ERRORS_MODULE)};
-      await runDaemon('worker', async (settings, log) => { ${STARTS[kind]} }, () => process.stdout.write('bound to parent\\n'));`;
+      await runDaemon('worker', async (settings, log, giveUp) => { ${STARTS[kind]} }, () => process.stdout.write('bound to parent\\n'));`;
     // With -e there is no script path; the daemon's arguments start where they would behind one.
     const child = spawn(process.execPath, ['--input-type=module', '-e', source, 'script', ...args], { stdio: 'pipe' });
     children.push(child);
@@ -118,6 +121,13 @@ describe("a daemon's process", function () {
     const help = start('good', ['--help']);
     assert.equal(await ended(help), 0);
     assert.match(help.output(), /Usage: odmoe worker/);
+  });
+
+  it('stops and ends with the status of the error that a node gives up with', async () => {
+    const daemon = start('lost', model);
+    assert.equal(await ended(daemon), 3);
+    assert.match(daemon.errors(), /odmoe worker: the device is gone \[DEVICE_LOST\]/);
+    assert.match(daemon.output(), /stopped/);
   });
 
   it('logs a defect, stops and ends with status 1', async () => {

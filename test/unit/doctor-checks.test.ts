@@ -1,11 +1,13 @@
 import assert from 'node:assert/strict';
 import { createServer } from 'node:net';
+import { checkCuda, cudaJson } from '../../cli/doctor/cuda-check.js';
 import { checkClock, checkMemory, checkNodeVersion } from '../../cli/doctor/machine-checks.js';
-import { peerCheck, portCheck } from '../../cli/doctor/cluster-checks.js';
+import { deviceCheck, peerCheck, portCheck } from '../../cli/doctor/cluster-checks.js';
+import type { CudaDevice, CudaStatus } from '../../native/index.js';
 import { diagnosePeer } from '../../cli/doctor/peer-diagnosis.js';
 import { summarizeHops } from '../../bench/hop/hop-statistics.js';
 import { parseClusterConfig } from '../../shared/config/index.js';
-import { startRpcServer, type NodeIdentity } from '../../shared/rpc/index.js';
+import { emptyNodeStatus, startRpcServer, type NodeIdentity } from '../../shared/rpc/index.js';
 
 const MAIN: NodeIdentity = {
   id: 'm',
@@ -19,6 +21,18 @@ const MAIN: NodeIdentity = {
   device: 'cpu',
 };
 const WORKER: NodeIdentity = { ...MAIN, id: 'w', role: 'ROLE_WORKER' };
+const GPU: CudaDevice = {
+  ...{ index: 0, name: 'NVIDIA GeForce RTX 3090', capability: '8.6', memoryBytes: 24 * 2 ** 30, multiprocessors: 82 },
+  ...{ integrated: false, pagedMemory: true, usable: true, reason: null },
+};
+
+function cudaWith(changes: Partial<CudaStatus>): CudaStatus {
+  return {
+    ...{ built: true, library: '/lib/x.so', architectures: ['sm_86'], usable: true, reason: null },
+    ...{ driverVersion: '13.0', runtimeVersion: '12.4', devices: [GPU], ...changes },
+  };
+}
+
 const CANDIDATE = { address: '10.0.0.1:7602', expectedId: null, heardOnly: false };
 
 describe('doctor', () => {
@@ -45,6 +59,64 @@ describe('doctor', () => {
   it('judges the clock', () => {
     assert.equal(checkClock(new Date('1970-01-02')).status, 'warn');
     assert.equal(checkClock(new Date('2031-05-05')).status, 'ok');
+  });
+
+  it('says what there is of CUDA, and warns only where a GPU is there and cannot be used', () => {
+    const used = checkCuda(cudaWith({}));
+    assert.equal(used.status, 'ok');
+    for (const fact of [
+      'cuda:0',
+      'RTX 3090',
+      '8.6',
+      '24 GiB',
+      '82 multiprocessors',
+      'paged',
+      '13.0',
+      '12.4',
+      '/lib/x.so',
+    ]) {
+      assert.ok(used.found.includes(fact), `${fact} in ${used.found}`);
+    }
+    const unbuilt = { built: false, architectures: [], runtimeVersion: null, driverVersion: null };
+    const none = { usable: false, devices: [], reason: 'because' };
+    const ordinary = [
+      { ...none, ...unbuilt },
+      { ...none, driverVersion: null },
+      { ...none, driverVersion: '13.0', reason: 'because of no device (cudaErrorNoDevice)' },
+    ];
+    for (const changes of ordinary) {
+      const check = checkCuda(cudaWith(changes));
+      assert.equal(check.status, 'ok');
+      assert.match(check.found, /because/);
+    }
+    const old = checkCuda(cudaWith({ ...none, driverVersion: '11.0' }));
+    assert.deepEqual([old.status, /newer NVIDIA driver/.test(old.advice)], ['warn', true]);
+    const broken = checkCuda(cudaWith({ ...none, reason: 'initialization error (cudaErrorInitializationError)' }));
+    assert.deepEqual([broken.status, /nvidia-smi/.test(broken.advice)], ['warn', true]);
+    const reason = 'no code for sm_50';
+    const foreign = checkCuda(
+      cudaWith({ usable: false, reason, devices: [{ ...GPU, capability: '5.0', usable: false, reason }] }),
+    );
+    assert.equal(foreign.status, 'warn');
+    assert.match(foreign.found, /no code for sm_50/);
+    assert.match(foreign.advice, /npm run build/);
+  });
+
+  it('gives programs the same of CUDA, in snake_case', () => {
+    const json = cudaJson(cudaWith({})) as Record<string, unknown>;
+    assert.deepEqual(Object.keys(json).sort(), [
+      ...['architectures', 'built', 'devices', 'driver_version', 'library', 'reason', 'runtime_version', 'usable'],
+    ]);
+    assert.deepEqual(Object.keys(cudaJson(null) as object).sort(), Object.keys(json).sort());
+    assert.deepEqual((json['devices'] as { memory_bytes: number }[])[0]?.memory_bytes, GPU.memoryBytes);
+  });
+
+  it('says what each node of a cluster runs on, and why', () => {
+    const device = 'cuda sm_86, 82 multiprocessors';
+    const status = { ...emptyNodeStatus({ ...WORKER, device }), deviceName: GPU.name, deviceReason: 'as configured' };
+    const { name, status: verdict, found } = deviceCheck(status);
+    assert.deepEqual([name, verdict], ['device of w', 'ok']);
+    assert.equal(found, `${device} (${GPU.name}): as configured`);
   });
 
   it('tells a free port from one that another has', () => {

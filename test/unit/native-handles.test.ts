@@ -61,7 +61,7 @@ describe('native handles', () => {
   });
 
   it('accounts for what slots take, to the byte, and gives it back', () => {
-    const { slotBytes, sharedBytes } = expertSlotBytes(EXPERT_SHAPE, 16, PLAIN_LOADER);
+    const { slotBytes, sharedBytes } = expertSlotBytes(device, EXPERT_SHAPE, 16, PLAIN_LOADER);
     const slots = createExpertSlots(device, EXPERT_SHAPE, 3, 16, PLAIN_LOADER);
     assert.equal(slots.count, 3);
     assert.equal(slots.slotBytes, slotBytes);
@@ -73,7 +73,7 @@ describe('native handles', () => {
   });
 
   it('refuses slots beyond the budget and leaks nothing', () => {
-    const { slotBytes, sharedBytes } = expertSlotBytes(EXPERT_SHAPE, 16, PLAIN_LOADER);
+    const { slotBytes, sharedBytes } = expertSlotBytes(device, EXPERT_SHAPE, 16, PLAIN_LOADER);
     const tight = openTestDevice({ budgetBytes: 2 * slotBytes + sharedBytes });
     assert.throws(() => createExpertSlots(tight, EXPERT_SHAPE, 3, 16, PLAIN_LOADER), codeIs('DEVICE_OUT_OF_MEMORY'));
     assert.equal(tight.info().usedBytes, 0);

@@ -16,6 +16,7 @@ import type {
   NodeIdentity,
   ShadowReply,
   ShadowRequest,
+  StatusReply,
   WorkerReply,
   WorkerRequest,
 } from '../../shared/rpc/index.js';
@@ -286,9 +287,12 @@ describe("decoding of a peer's messages", () => {
     assert.deepEqual(WORKER_SERVE.reply.decode(WORKER_SERVE.reply.encode(refusal)), refusal);
     const counts = { full: 1, compressed: 2, signMantissa: 3, exponent: 4 };
     const cache = { policy: 'lru', bytes: 5, capacities: counts, kept: counts, hits: counts, misses: 6 };
-    for (const kept of [cache, null]) {
-      const status: WorkerReply = { kind: 'status', status: { ...emptyNodeStatus(identity), cache: kept } };
+    for (const [kept, driverBytes] of [[cache, 0] as const, [null, 7e9] as const, [null, null] as const]) {
+      const told = { ...emptyNodeStatus(identity), cache: kept, deviceDriverUsedBytes: driverBytes };
+      const status: WorkerReply = { kind: 'status', status: told };
       assert.deepEqual(WORKER_SERVE.reply.decode(WORKER_SERVE.reply.encode(status)), status);
+      const reply = { nodes: [told] } as StatusReply;
+      assert.deepEqual(CLUSTER_STATUS.reply.decode(CLUSTER_STATUS.reply.encode(reply)).nodes, reply.nodes);
     }
   });
 
@@ -373,10 +377,10 @@ describe('a request for an answer', () => {
   it('is refused by REQUEST_INVALID naming the field when out of range', () => {
     const sampling = (change: object) => ({ sampling: { ...request.sampling, ...change } });
     const broken: [object, RegExp][] = [
-      [{ text: '' }, /exactly one/],
-      [{ promptTokenIds: [1] }, /exactly one/],
+      [{ text: '' }, /takes one prompt.*none/],
+      [{ promptTokenIds: [1] }, /takes one prompt.*more than one/],
       [{ maxTokens: 0 }, /max_tokens/],
-      [{ stop: [''] }, /stop string is empty/],
+      [{ stop: [''] }, /stop string of 0/],
       [{ stop: Array.from({ length: 65 }, () => 'x') }, /65 stop strings/],
       [{ logprobs: 5000 }, /logprobs/],
       [sampling({ temperature: -1 }), /temperature/],

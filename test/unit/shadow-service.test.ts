@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import type { Model, Pass } from '../../native/index.js';
+import { OdmoeError } from '../../shared/errors/index.js';
 import type {
   NodeIdentity,
   NodeStatus,
@@ -29,6 +30,7 @@ type WorkerStream = MemoryStream<WorkerRequest, WorkerReply>;
 /** A shadow whose connections the test holds in its hands. The model is never run: the test predicts. */
 function createShadow() {
   const log = new TestLog();
+  const lost: OdmoeError[] = [];
   const opened = new Map<string, WorkerStream[]>();
   const own = identity('shadow', 'ROLE_SHADOW');
   const workers = new WorkerLinks({
@@ -48,6 +50,7 @@ function createShadow() {
     createPredictor: (events) => new Predictor(new ScriptedModel(), {} as Pass, 4, events),
     workers,
     log: log.logger('shadow'),
+    onDeviceLost: (error) => lost.push(error),
   });
   const main = new MemoryStream<ShadowReply, ShadowRequest>();
   service.accept(main);
@@ -64,7 +67,7 @@ function createShadow() {
   };
   const welcome = (id: string) =>
     stream(id).arrive({ kind: 'welcome', welcome: { identity: identity(id, 'ROLE_WORKER'), partialPack: false } });
-  return { service, workers, main, place, stream, welcome, opened };
+  return { service, workers, main, place, stream, welcome, opened, lost };
 }
 
 const predicted = (position: number, layer: number, experts: number[], again = false, rows = 1): PassPrediction => ({
@@ -102,6 +105,21 @@ describe('shadow service', () => {
     );
     assert.deepEqual(toldWorker(stream('a')), [
       { epoch: 1, sequence: 5, position: 10, layer: 0, experts: [1, 3], workers: [], restart: false },
+    ]);
+  });
+
+  it('gives up when its device is lost, after main has been told, and for no other failure', () => {
+    const { service, main, lost } = shadow;
+    service.onFailure(5, new OdmoeError('DEVICE_OUT_OF_MEMORY', 'no room for another sequence'));
+    assert.equal(lost.length, 0);
+    service.onFailure(6, new OdmoeError('DEVICE_LOST', 'the GPU is gone'));
+    assert.equal(lost.length, 1);
+    const told = main.sent.flatMap((reply) =>
+      reply.kind === 'error' ? [[reply.error.code, reply.error.requestId]] : [],
+    );
+    assert.deepEqual(told, [
+      ['DEVICE_OUT_OF_MEMORY', 5],
+      ['DEVICE_LOST', 6],
     ]);
   });
 

@@ -64,6 +64,35 @@ describe('worker expert service', () => {
     );
   });
 
+  it('answers everybody who waits when the device is lost, tells so once, and takes nothing more', async () => {
+    const lost = new OdmoeError('DEVICE_LOST', 'the device is gone');
+    for (const where of ['execute', 'load'] as const) {
+      const told: OdmoeError[] = [];
+      const slots = new TestSlots(2);
+      const service = testService(slots, 4, undefined, null, (error) => told.push(error));
+      const here = { slots, service, replies: [] as WorkerReply[], clock: { ms: 0 } };
+      run(here, request(1, 0, 5));
+      run(here, request(2, 0, 6));
+      run(here, request(3, 0, 7));
+      if (where === 'execute') slots.executeFault = lost;
+      await slots.endLoad(0, where === 'load' ? lost : null);
+      const answered = here.replies.map((reply) =>
+        reply.kind === 'error' ? [reply.error.requestId, reply.error.code] : [],
+      );
+      assert.deepEqual(answered.sort(), [
+        [1, 'DEVICE_LOST'],
+        [2, 'DEVICE_LOST'],
+        [3, 'DEVICE_LOST'],
+      ]);
+      assert.throws(() => run(here, request(4, 0, 5)), { code: 'DEVICE_LOST' });
+      await slots.endLoad(1, lost);
+      assert.deepEqual(
+        told.map(({ code }) => code),
+        ['DEVICE_LOST'],
+      );
+    }
+  });
+
   it('goes on with the next message after one that failed', async () => {
     const here = setting(1);
     predict(here, 0, [5]);

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import type { ExpertSlots, LoadOutcome, LoadRequest } from '../../native/index.js';
+import type { OdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { ExpertCache } from '../../worker-node/cache/expert-cache.js';
@@ -90,6 +91,7 @@ const NO_CHUNKS = { chunks: [] };
 
 /** Experts that TestSlots knows by number. */
 export const testSource = {
+  shape: { experts: 100 },
   expert: (layer: number, expert: number) => ({
     expert: layer * 100 + expert,
     gate: NO_CHUNKS,
@@ -106,9 +108,10 @@ export function testService(
   maxRows: number,
   nowMs = (): number => 0,
   cache: ExpertCache | null = null,
+  onDeviceLost: (error: OdmoeError) => void = nothing,
 ): ExpertService {
   const workerSlots = { slots, maxRows, decompressionThreads: 1, cache };
-  return new ExpertService(workerSlots, { source: testSource, nowMs, log: silentLog, supply: null });
+  return new ExpertService(workerSlots, { source: testSource, nowMs, log: silentLog, supply: null, onDeviceLost });
 }
 
 export const silentLog: Logger = { error: nothing, warn: nothing, info: nothing, debug: nothing };

@@ -42,7 +42,8 @@ export class DaemonProcess {
     });
     running.add(child);
     const exited = new Promise<DaemonExit>((resolve) => {
-      child.once('exit', (code, signal) => {
+      // Not 'exit': what it said last is read by then.
+      child.once('close', (code: number | null, signal: NodeJS.Signals | null) => {
         running.delete(child);
         log.add(name, `process ended: code ${code}, signal ${signal}`);
         resolve({ code, signal });

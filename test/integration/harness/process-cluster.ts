@@ -10,6 +10,14 @@ import { waitUntil } from './wait-until.js';
 
 const STATUS_TIMEOUT_MS = 20_000;
 
+/** What each daemon runs on: flags and environment, by its id. */
+export interface ProcessDevices {
+  flags: (id: string) => readonly string[];
+  environment: (id: string) => Readonly<Record<string, string>>;
+}
+
+const ON_PROCESSORS: ProcessDevices = { flags: () => ['--device', 'cpu'], environment: () => ({}) };
+
 export interface FreshWorker {
   flags?: readonly string[];
   /** Another way to main than its own address. */
@@ -27,6 +35,7 @@ export class ProcessCluster {
     private readonly modelFlags: readonly string[],
     readonly main: DaemonProcess,
     private readonly log: TestLog,
+    private readonly on: ProcessDevices,
   ) {
     this.daemons.set(main.name, main);
   }
@@ -37,6 +46,7 @@ export class ProcessCluster {
     workers: number,
     shadow: boolean,
     mainFlags: readonly string[] = [],
+    on: ProcessDevices = ON_PROCESSORS,
   ): Promise<ProcessCluster> {
     const log = new TestLog();
     const modelFlags = ['--model', await packOf(model)];
@@ -44,8 +54,9 @@ export class ProcessCluster {
       ...['--cluster', `faults-${process.pid}-${randomInt(1_000_000)}`],
       ...['--discovery', 'static', '--host', '127.0.0.1', '--port', '0', '--threads', '1', '--log-level', 'info'],
     ];
-    const main = await DaemonProcess.start('main', [...modelFlags, ...flags, ...mainFlags], 'main', log);
-    const cluster = new ProcessCluster(flags, modelFlags, main, log);
+    const ofMain = [...modelFlags, ...flags, ...on.flags('main'), ...mainFlags];
+    const main = await DaemonProcess.start('main', ofMain, 'main', log, on.environment('main'));
+    const cluster = new ProcessCluster(flags, modelFlags, main, log, on);
     try {
       await Promise.all(Array.from({ length: workers }, (_, index) => cluster.startWorker(`worker-${index}`)));
       if (shadow) await cluster.startShadow('shadow');
@@ -69,7 +80,7 @@ export class ProcessCluster {
   /** A worker on a box where there is no pack: it gets main's address and what `fresh` says. */
   async startFreshWorker(id: string, fresh: FreshWorker): Promise<DaemonProcess> {
     const join = ['--main', fresh.mainAddress ?? this.main.address];
-    const flags = [...this.commonFlags, ...join, ...(fresh.flags ?? [])];
+    const flags = [...this.commonFlags, ...this.on.flags(id), ...join, ...(fresh.flags ?? [])];
     const daemon = await DaemonProcess.start('worker', flags, id, this.log, fresh.environment);
     this.daemons.set(id, daemon);
     return daemon;
@@ -121,8 +132,8 @@ export class ProcessCluster {
   }
 
   private async startPeer(role: 'worker' | 'shadow', id: string): Promise<DaemonProcess> {
-    const flags = [...this.modelFlags, ...this.commonFlags, '--main', this.main.address];
-    const daemon = await DaemonProcess.start(role, flags, id, this.log);
+    const flags = [...this.modelFlags, ...this.commonFlags, ...this.on.flags(id), '--main', this.main.address];
+    const daemon = await DaemonProcess.start(role, flags, id, this.log, this.on.environment(id));
     this.daemons.set(id, daemon);
     return daemon;
   }

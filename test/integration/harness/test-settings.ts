@@ -56,6 +56,7 @@ export function testSettings(role: RoleSetting, packDirectory: string, changes: 
     host: '127.0.0.1',
     port: 0,
     threads: 1,
+    device: 'cpu',
     logLevel: 'debug',
     id: changes.id ?? role,
     cluster: changes.cluster ?? CLUSTER,

@@ -1,0 +1,44 @@
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { packageRoot } from '../../../shared/config/index.js';
+
+/** The CUDA backend on a stand-in for NVIDIA's runtime and driver (native/test/simulated_cuda): kernels run on the processor. */
+export const SIMULATED_LIBRARY = join(packageRoot(), 'build', 'Release', 'libodmoe_cuda_simulated.so');
+
+/** Of native/test/simulated_cuda/README.md. */
+export interface SimulatedDevice {
+  seed?: number;
+  memoryBytes?: number;
+  contextBytes?: number;
+  capability?: string;
+  driverVersion?: number;
+  integrated?: 0 | 1;
+  vmm?: 0 | 1;
+  /** "lost:N": after N kernels the device is gone. */
+  fault?: string;
+}
+
+const NAMES: Record<keyof SimulatedDevice, string> = {
+  ...{ seed: 'SEED', memoryBytes: 'MEMORY_BYTES', contextBytes: 'CONTEXT_BYTES', capability: 'CAPABILITY' },
+  ...{ driverVersion: 'DRIVER_VERSION', integrated: 'INTEGRATED', vmm: 'VMM', fault: 'FAULT' },
+};
+
+/** Environment of a process that is to have such a device. */
+export function simulatedCuda(device: SimulatedDevice = {}): Record<string, string> {
+  const settings = Object.entries(device).map(([name, value]) => [
+    `ODMOE_SIMULATED_CUDA_${NAMES[name as keyof SimulatedDevice]}`,
+    String(value),
+  ]);
+  return { ODMOE_CUDA_LIBRARY: SIMULATED_LIBRARY, ...(Object.fromEntries(settings) as Record<string, string>) };
+}
+
+/**
+ * Whether the library was built; where the build makes none (macOS) the suite says on stderr that it is skipped. Elsewhere a missing
+ * library is a fault of the build.
+ */
+export function hasSimulatedCuda(suite: string): boolean {
+  if (existsSync(SIMULATED_LIBRARY)) return true;
+  if (process.platform === 'linux') throw new Error(`${SIMULATED_LIBRARY} is missing; run \`npm run build:native\``);
+  process.stderr.write(`SKIPPED: ${suite}: ${process.platform} has no ${SIMULATED_LIBRARY}\n`);
+  return false;
+}
