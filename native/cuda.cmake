@@ -120,7 +120,8 @@ function(try_nvcc)
     return()
   endif()
   string(REGEX MATCH "[^\n]*[Ee]rror[^\n]*" FIRST "${SAID}")
-  cuda_cannot_be_built("nvcc ${NVCC_VERSION} (${NVCC}) does not work with ${CMAKE_CXX_COMPILER} ${CMAKE_CXX_COMPILER_VERSION}: ${FIRST}")
+  cuda_cannot_be_built("nvcc ${NVCC_VERSION} (${NVCC}) does not work with ${CMAKE_CXX_COMPILER} ${CMAKE_CXX_COMPILER_VERSION}, "
+                       "another compiler can be given by CC and CXX (CC=gcc-11 CXX=g++-11 npm run build): ${FIRST}")
 endfunction()
 
 function(find_cuda_toolkit)

@@ -72,13 +72,17 @@ function cudaSettings() {
 }
 
 /** Changes whenever the result of a build could. */
+/** What CMake takes of the environment when it first looks at a build directory, and keeps. */
+function compilerSettings() {
+  return ['CC', 'CXX', 'CFLAGS', 'CXXFLAGS', 'LDFLAGS'].map((name) => `${name}=${process.env[name] ?? ''}`).join('\n');
+}
+
 function sourceStamp(odmoeVersion) {
   const hash = createHash('sha256');
   const about = [process.version, process.platform, process.arch, odmoeVersion, packageRoot];
   const packages = ['cmake-js', 'node-addon-api', 'node-api-headers'].map(installedVersion);
-  const flags = ['CC', 'CXX', 'CFLAGS', 'CXXFLAGS', 'LDFLAGS'].map((name) => process.env[name] ?? '');
   const cuda = [nvccVersion(), cudaSettings()];
-  hash.update(JSON.stringify([...about, ...packages, ...flags, ...cuda]));
+  hash.update(JSON.stringify([...about, ...packages, compilerSettings(), ...cuda]));
   const sources = ['include', 'src', 'test'].flatMap((folder) => filesBelow(join(packageRoot, 'native', folder)));
   const lists = ['CMakeLists.txt', 'native/CMakeLists.txt', 'native/cuda.cmake'].map((path) => join(packageRoot, path));
   for (const path of [...lists, ...sources].sort()) hash.update(relative(packageRoot, path)).update(readFileSync(path));
@@ -96,12 +100,18 @@ function run(command, args) {
   if (result.status !== 0) throw new BuildError('the native build failed (see above)');
 }
 
-/** A build directory that was made for another place cannot be used again. */
-function dropForeignBuild(buildFolder, sourceFolder) {
+/** A build directory that was made for another place, or with other compilers, cannot be used again. */
+function prepareBuildFolder(buildFolder, sourceFolder) {
   const cache = join(buildFolder, 'CMakeCache.txt');
-  if (!existsSync(cache)) return;
-  const home = /^CMAKE_HOME_DIRECTORY:INTERNAL=(.*)$/m.exec(readFileSync(cache, 'utf8'))?.[1];
-  if (home !== sourceFolder) rmSync(buildFolder, { recursive: true, force: true });
+  const settingsPath = join(buildFolder, 'odmoe-compilers');
+  if (existsSync(cache)) {
+    const home = /^CMAKE_HOME_DIRECTORY:INTERNAL=(.*)$/m.exec(readFileSync(cache, 'utf8'))?.[1];
+    const settings = existsSync(settingsPath) ? readFileSync(settingsPath, 'utf8') : '';
+    const same = home === sourceFolder && settings === compilerSettings();
+    if (!same) rmSync(buildFolder, { recursive: true, force: true });
+  }
+  mkdirSync(buildFolder, { recursive: true });
+  writeFileSync(settingsPath, compilerSettings());
 }
 
 function isAlive(pid) {
@@ -163,8 +173,7 @@ function buildAddon(stamp, odmoeVersion) {
   const buildFolder = join(packageRoot, 'build');
   unlessBuilt(buildFolder, join(buildFolder, 'Release', 'odmoe.node'), stamp, () => {
     say('building the addon');
-    dropForeignBuild(buildFolder, packageRoot);
-    mkdirSync(buildFolder, { recursive: true });
+    prepareBuildFolder(buildFolder, packageRoot);
     // cmake-js takes node-api-headers and node-addon-api from node_modules, and downloads nothing, because the package.json of
     // its --directory has binary.napi_versions.
     const cmakeJs = [
@@ -183,7 +192,7 @@ function buildSanitizedTests(stamp) {
   unlessBuilt(buildFolder, join(buildFolder, 'odmoe_native_tests'), stamp, () => {
     say('building the C++ tests with sanitizers');
     const source = join(packageRoot, 'native');
-    dropForeignBuild(buildFolder, source);
+    prepareBuildFolder(buildFolder, source);
     run('cmake', ['-S', source, '-B', buildFolder, '-DCMAKE_BUILD_TYPE=Release', '-DODMOE_SANITIZE=ON']);
     run('cmake', ['--build', buildFolder]);
   });

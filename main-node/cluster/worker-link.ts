@@ -129,7 +129,8 @@ export class WorkerLink {
   streamClosed(error: OdmoeError | null): void {
     this.closed = true;
     this.latestStatus.end();
-    const lost = this.lostError(error?.message ?? 'the worker ended the stream');
+    const lost =
+      error?.code === 'WORKER_LOST' ? error : this.lostError(error?.message ?? 'the worker ended the stream');
     for (const request of this.pending.values()) request.reject(lost);
     this.pending.clear();
     this.awaitAnswer();

@@ -129,9 +129,11 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
   const budgetBytes = role === 'worker' ? workerBudgetBytes : 0;
   const worker = workerTuning(config, entry, flags);
   if (emulation !== null && (worker.cacheBytes > 0 || worker.pools !== null)) throw invalid(config, EMULATED_CACHE);
+  const device = deviceNamed(flags.device ?? entry?.device ?? config[role].device);
+  if (emulation !== null && device.backend === 'cuda') throw invalid(config, EMULATED_GPU);
   return {
     device: {
-      ...deviceNamed(flags.device ?? entry?.device ?? config[role].device),
+      ...device,
       arithmetic: flags.arithmetic ?? entry?.arithmetic ?? config[role].arithmetic,
       instructionSet: flags.instructionSet ?? entry?.instruction_set ?? 'auto',
       threads: flags.threads ?? entry?.threads ?? 0,
@@ -170,6 +172,8 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
   };
 }
 
+const EMULATED_GPU =
+  'an emulated device computes on the processor: leave out device cuda (--device), or emulation (--profile, `emulation:`)';
 const EMULATED_CACHE =
   'an emulated worker has no cache: leave out cache and pools, or emulation (--profile, `emulation:`)';
 

@@ -1,8 +1,5 @@
 // Device memory: its ends, its count, its copies.
 #include <cmath>
-#include <csignal>
-#include <cstdio>
-#include <cstring>
 #include <vector>
 
 #include "cases.h"
@@ -29,16 +26,6 @@ int past_the_end() {
 int host_touches_device() {
   float* memory = nullptr;
   cudaMalloc(&memory, 64 * sizeof(float));
-  if (FILE* file = std::fopen("/proc/cpuinfo", "r")) {
-    char line[8192];
-    bool keys = false;
-    while (std::fgets(line, sizeof line, file) != nullptr) keys = keys || std::strstr(line, " ospke") != nullptr;
-    std::fclose(file);
-    if (!keys) {  // then nothing can find it: say what is expected, so that the case holds
-      std::fprintf(stderr, "no protection keys: host code may touch device memory here\n");
-      std::raise(SIGSEGV);
-    }
-  }
   *static_cast<volatile float*>(memory) = 1.0f;
   return 0;
 }
