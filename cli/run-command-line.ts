@@ -21,7 +21,7 @@ export function createProgram(name: string): Command {
 
 /**
  * Parses the arguments and runs the command they name. Ends the process: status 0 done, 2 bad usage, else as the error says; what
- * went wrong is on stderr, as "odmoe: message". A reader that closes stdout early (`| head`) ends it quietly.
+ * went wrong is on stderr, as "odmoe: message [CODE]". A reader that closes stdout early (`| head`) ends it quietly.
  */
 export async function runCommandLine(program: Command, args: readonly string[]): Promise<never> {
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
@@ -43,7 +43,7 @@ async function statusOf(program: Command, args: readonly string[]): Promise<numb
     // Commander has said what is wrong; help and version come this way too, with status 0.
     if (thrown instanceof CommanderError) return thrown.exitCode === 0 ? 0 : USAGE_EXIT_STATUS;
     const error = toOdmoeError(thrown);
-    process.stderr.write(`odmoe: ${error.message}\n`);
+    process.stderr.write(`odmoe: ${error.message} [${error.code}]\n`);
     if (error.code === 'INTERNAL' && thrown instanceof Error) process.stderr.write(`${thrown.stack ?? ''}\n`);
     return error.kind.exitStatus;
   }

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { InvalidArgumentError, Option, type Command } from 'commander';
 import { parseNumber } from '../../cli/generation-flags.js';
-import { packageRoot, wholeNumberFlag } from '../../shared/config/index.js';
+import { packageRoot, wholeNumberFlag, wholeNumberOrAutoFlag } from '../../shared/config/index.js';
 import { EXPERT_STORAGES, type ExpertStorage } from '../../shared/config/node-settings.js';
 import { MAX_DRAFT_ROWS } from '../../shared/drafting/index.js';
 import type { DeviceProfile } from '../../shared/emulation/index.js';
@@ -84,12 +84,17 @@ export function addSetUpFlags(command: Command): Command {
       "in prefill a layer's experts load on the gate's word, and rows follow when all are there",
     )
     .option('--optimistic', 'shadow goes on from its own guess', false)
-    .option('--draft-rows <n|auto>', `positions of a pass, at most ${MAX_DRAFT_ROWS}`, autoOr(1, MAX_DRAFT_ROWS), 1)
+    .option(
+      '--draft-rows <n|auto>',
+      `positions of a pass, at most ${MAX_DRAFT_ROWS}`,
+      wholeNumberOrAutoFlag(1, MAX_DRAFT_ROWS),
+      1,
+    )
     .addOption(new Option('--spread <who>', 'who gets experts').choices(['group', 'all']).default('group'))
     .addOption(
       new Option('--prediction <how>', 'where predictions come from').choices(['sep', 'random', 'off']).default('sep'),
     )
-    .option('--group-size <n|auto>', 'workers of a group', autoOr(1, MOST_WORKERS), 'auto')
+    .option('--group-size <n|auto>', 'workers of a group', wholeNumberOrAutoFlag(1, MOST_WORKERS), 'auto')
     .option('--prefill-rows <n>', 'positions of a prefill pass', wholeNumberFlag(1, MOST_TOKENS), prefillRows)
     .option('--mini-batch-rows <n>', 'rows of a prefill message', wholeNumberFlag(1, MOST_TOKENS), miniBatchRows);
 }
@@ -134,9 +139,4 @@ export function share(value: string): number {
   const number = parseNumber(value);
   if (number >= 0 && number <= 1) return number;
   throw new InvalidArgumentError('Give a number from 0 to 1.');
-}
-
-function autoOr(least: number, most: number): (value: string) => number | 'auto' {
-  const whole = wholeNumberFlag(least, most);
-  return (value) => (value === 'auto' ? 'auto' : whole(value));
 }

@@ -1,8 +1,8 @@
-import { InvalidArgumentError, Option, type Command } from 'commander';
+import { Option, type Command } from 'commander';
 import { join } from 'node:path';
 import { openModelSource, packForServing } from '../../engine/loading/index.js';
 import { MAX_DRAFT_ROWS } from '../../shared/drafting/index.js';
-import { packageRoot } from '../../shared/config/package-root.js';
+import { packageRoot, wholeNumberFlag, wholeNumberOrAutoFlag } from '../../shared/config/index.js';
 import { generate } from '../../shared/rpc/index.js';
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
 import { DemoCluster, type DemoClusterOptions } from '../demo/demo-cluster.js';
@@ -40,14 +40,19 @@ export function registerDemoCommand(program: Command): void {
       'start main, shadow and workers on this machine, answer a prompt, show how well it went, stop everything',
     )
     .argument('[text]', `the prompt (default: "${DEFAULT_PROMPT}")`)
-    .option('--workers <n>', 'worker daemons', workerCount, DEFAULT_WORKERS)
+    .option('--workers <n>', 'worker daemons', wholeNumberFlag(1, MOST_WORKERS), DEFAULT_WORKERS)
     .addOption(
       new Option('--model <directory>', 'a pack or a checkpoint').default(
         join(packageRoot(), 'models', 'demo'),
         'the demo model',
       ),
     )
-    .option('--group-size <n>', 'workers that serve a layer; auto: as many as it activates experts', groupSize, 'auto')
+    .option(
+      '--group-size <n>',
+      'workers that serve a layer; auto: as many as it activates experts',
+      wholeNumberOrAutoFlag(1, MOST_GROUP_WORKERS),
+      'auto',
+    )
     .addOption(
       new Option('--shadow <precision>', 'how the shadow is quantized; none: no predictions')
         .choices(['none', 'fp16', 'int8', 'nf4'])
@@ -59,7 +64,7 @@ export function registerDemoCommand(program: Command): void {
     .option(
       '--draft-rows <n>',
       "positions that main runs in one pass, the shadow's drafts among them; auto",
-      draftRows,
+      wholeNumberOrAutoFlag(1, MAX_DRAFT_ROWS),
       1,
     );
   addGenerationFlags(command)
@@ -130,24 +135,4 @@ async function servedPack(directory: string, signal: AbortSignal): Promise<strin
   } finally {
     bar.stop();
   }
-}
-
-function workerCount(text: string): number {
-  const workers = parseWhole(text);
-  if (workers >= 1 && workers <= MOST_WORKERS) return workers;
-  throw new InvalidArgumentError(`It must be from 1 to ${MOST_WORKERS}.`);
-}
-
-function draftRows(text: string): number | 'auto' {
-  if (text === 'auto') return text;
-  const rows = parseWhole(text);
-  if (rows >= 1 && rows <= MAX_DRAFT_ROWS) return rows;
-  throw new InvalidArgumentError(`It must be auto or a number from 1 to ${MAX_DRAFT_ROWS}.`);
-}
-
-function groupSize(text: string): number | 'auto' {
-  if (text === 'auto') return text;
-  const size = parseWhole(text);
-  if (size >= 1 && size <= MOST_GROUP_WORKERS) return size;
-  throw new InvalidArgumentError(`It must be auto or a number from 1 to ${MOST_GROUP_WORKERS}.`);
 }

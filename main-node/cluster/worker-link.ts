@@ -44,6 +44,8 @@ export class WorkerLink {
   private silence: NodeJS.Timeout | null = null;
   private closed = false;
   private late = false;
+  /** Why main itself has ended the stream of a worker that is as good as gone. */
+  private givenUp: OdmoeError | null = null;
 
   constructor(
     readonly identity: NodeIdentity,
@@ -112,7 +114,7 @@ export class WorkerLink {
         return;
       case 'error':
         // It is leaving, and can do nothing more: what it was given goes to others now.
-        if (reply.error.code === 'DEVICE_LOST') this.close(this.lostError(reply.error.message));
+        if (reply.error.code === 'DEVICE_LOST') this.giveUp(reply.error.message);
         else this.fail(reply.error.requestId, reply.error.code, reply.error.message);
         return;
       case 'status':
@@ -129,8 +131,7 @@ export class WorkerLink {
   streamClosed(error: OdmoeError | null): void {
     this.closed = true;
     this.latestStatus.end();
-    const lost =
-      error?.code === 'WORKER_LOST' ? error : this.lostError(error?.message ?? 'the worker ended the stream');
+    const lost = this.givenUp ?? this.lostError(error?.message ?? 'the worker ended the stream');
     for (const request of this.pending.values()) request.reject(lost);
     this.pending.clear();
     this.awaitAnswer();
@@ -191,8 +192,13 @@ export class WorkerLink {
     if (this.pending.size === 0) return;
     this.silence = setTimeout(() => {
       this.late = true;
-      this.close(this.lostError(`no answer to an execute within ${this.settings.executeTimeoutMs} ms`));
+      this.giveUp(`no answer to an execute within ${this.settings.executeTimeoutMs} ms`);
     }, this.settings.executeTimeoutMs);
+  }
+
+  private giveUp(why: string): void {
+    this.givenUp = this.lostError(why);
+    this.close(this.givenUp);
   }
 
   private lostError(why: string): OdmoeError {

@@ -7,4 +7,4 @@ export { WORKER_BUDGET_DEFAULT_BYTES, defaultPort, type ClusterConfig, type Conf
 export { defaultClusterConfig, loadClusterConfig, parseClusterConfig } from './load-cluster-config.js';
 export { nodesOfThisHost, resolveNodeSettings, type DaemonFlags } from './resolve-node-settings.js';
 export { parseDaemonFlags, type DaemonRequest } from './parse-daemon-flags.js';
-export { THREADS_LIMIT, wholeNumberFlag } from './whole-number-flag.js';
+export { THREADS_LIMIT, wholeNumberFlag, wholeNumberOrAutoFlag } from './whole-number-flag.js';

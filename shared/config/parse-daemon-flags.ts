@@ -10,7 +10,7 @@ import { deviceFlag } from './device-name.js';
 import { defaultClusterConfig, loadClusterConfig } from './load-cluster-config.js';
 import { EXPERT_STORAGES, type NodeSettings, type RoleSetting } from './node-settings.js';
 import { resolveNodeSettings, type DaemonFlags } from './resolve-node-settings.js';
-import { THREADS_LIMIT, wholeNumberFlag } from './whole-number-flag.js';
+import { THREADS_LIMIT, wholeNumberFlag, wholeNumberOrAutoFlag } from './whole-number-flag.js';
 
 const HIGHEST_PORT = 65_535;
 
@@ -157,7 +157,11 @@ function addDeviceFlags(command: Command, role: RoleSetting): void {
 
 function addMainFlags(command: Command): void {
   command
-    .option('--group-size <count>', 'workers that serve a layer; auto: top-k where they allow it', groupSize)
+    .option(
+      '--group-size <count>',
+      'workers that serve a layer; auto: top-k where they allow it',
+      wholeNumberOrAutoFlag(1, 1024),
+    )
     .option('--align-token <period>', 'iterations between token alignments; 0: never', wholeNumberFlag(0, 1_000_000))
     .option('--align-kv <period>', 'iterations between KV alignments; 0: never', wholeNumberFlag(0, 1_000_000))
     .addOption(
@@ -172,7 +176,7 @@ function addMainFlags(command: Command): void {
     .option(
       '--draft-rows <count>',
       `positions of one pass, drafts included, at most ${DRAFT_ROWS_LIMIT}; auto: as many as pay`,
-      draftRows,
+      wholeNumberOrAutoFlag(1, DRAFT_ROWS_LIMIT),
     )
     .addOption(new Option('--spread <range>', 'workers that an expert may go to').choices(SPREADS))
     .option('--max-active <count>', 'answers in progress at a time', wholeNumberFlag(1, 1024))
@@ -213,14 +217,6 @@ function examples(role: RoleSetting): string {
     ],
   };
   return `\nExamples:\n${lines[role].map((line) => `  ${line}\n`).join('')}`;
-}
-
-function groupSize(value: string): number | 'auto' {
-  return value === 'auto' ? 'auto' : wholeNumberFlag(1, 1024)(value);
-}
-
-function draftRows(value: string): number | 'auto' {
-  return value === 'auto' ? 'auto' : wholeNumberFlag(1, DRAFT_ROWS_LIMIT)(value);
 }
 
 function byteSize(value: string): number {

@@ -138,6 +138,11 @@ describe('odmoe generate', () => {
     });
   }
 
+  it('ends with the code of what went wrong', async () => {
+    const { stderr } = await odmoe(['generate', join(demoModel, 'nowhere'), 'a']);
+    assert.match(stderr, /^odmoe: .* \[MODEL_NOT_FOUND\]\n$/);
+  });
+
   it('knows its version and lists daemons and benchmarks in its help', async () => {
     const { version } = JSON.parse(readFileSync(join(packageRoot(), 'package.json'), 'utf8')) as { version: string };
     assert.deepEqual(await odmoe(['--version']), { status: 0, stdout: `${version}\n`, stderr: '' });

@@ -194,6 +194,14 @@ nodes: []`;
     });
   });
 
+  it('refuse a GPU for an emulated device, which computes on the processor', () => {
+    const source = 'emulation: {profile: lab.yaml}';
+    const refusal = { code: 'CONFIG_INVALID', message: /leave out device cuda/ };
+    assert.throws(() => settle('worker', { model: 'p', device: 'cuda:1' }, source), refusal);
+    assert.throws(() => settle('main', { model: 'p' }, `${source}\nmain: {device: cuda}`), refusal);
+    assert.equal(settle('main', { model: 'p' }, source).device.backend, 'auto');
+  });
+
   it('leave the model of a worker open where none is given: it fetches one', () => {
     assert.equal(settle('worker', {}, '').modelPath, null);
     assert.equal(settle('worker', {}, 'model: /packs/demo').modelPath, '/packs/demo');

@@ -92,7 +92,10 @@ describe('main: the link to a worker', () => {
       const pending = [link.execute(work(1), 1), link.execute(work(2), 1)];
       stream.arrive({ kind: 'error', error: { code: 'DEVICE_LOST', message: 'the GPU is gone', requestId, epoch: 1 } });
       for (const execute of pending) {
-        await assert.rejects(execute, { code: 'WORKER_LOST', message: /the GPU is gone/ });
+        await assert.rejects(execute, {
+          code: 'WORKER_LOST',
+          message: /^worker worker-1 at \S+ is lost: the GPU is gone$/,
+        });
       }
       assert.equal(stream.closedWith?.code, 'WORKER_LOST');
     });
@@ -102,7 +105,9 @@ describe('main: the link to a worker', () => {
     const { stream, link } = openLink();
     const pending = [link.execute(work(1), 1), link.execute(work(2), 1)];
     stream.close(new OdmoeError('WORKER_LOST', 'reset'));
-    for (const execute of pending) await assert.rejects(execute, { code: 'WORKER_LOST' });
+    for (const execute of pending) {
+      await assert.rejects(execute, { code: 'WORKER_LOST', message: /^worker worker-1 at \S+ is lost: reset$/ });
+    }
     await assert.rejects(link.execute(work(3), 1), { code: 'WORKER_LOST' });
   });
 
