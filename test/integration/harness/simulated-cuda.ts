@@ -16,20 +16,26 @@ export interface SimulatedDevice {
   vmm?: 0 | 1;
   /** "lost:N": after N kernels the device is gone. */
   fault?: string;
+  /** Of the backend. 0: released memory goes back to the driver at once, so that a use of it faults. */
+  spareBytes?: 0;
 }
 
-const NAMES: Record<keyof SimulatedDevice, string> = {
+const NAMES: Record<keyof Omit<SimulatedDevice, 'spareBytes'>, string> = {
   ...{ seed: 'SEED', memoryBytes: 'MEMORY_BYTES', contextBytes: 'CONTEXT_BYTES', capability: 'CAPABILITY' },
   ...{ driverVersion: 'DRIVER_VERSION', integrated: 'INTEGRATED', vmm: 'VMM', fault: 'FAULT' },
 };
 
 /** Environment of a process that is to have such a device. */
-export function simulatedCuda(device: SimulatedDevice = {}): Record<string, string> {
+export function simulatedCuda({ spareBytes, ...device }: SimulatedDevice = {}): Record<string, string> {
   const settings = Object.entries(device).map(([name, value]) => [
-    `ODMOE_SIMULATED_CUDA_${NAMES[name as keyof SimulatedDevice]}`,
+    `ODMOE_SIMULATED_CUDA_${NAMES[name as keyof typeof NAMES]}`,
     String(value),
   ]);
-  return { ODMOE_CUDA_LIBRARY: SIMULATED_LIBRARY, ...(Object.fromEntries(settings) as Record<string, string>) };
+  return {
+    ODMOE_CUDA_LIBRARY: SIMULATED_LIBRARY,
+    ...(spareBytes === undefined ? {} : { ODMOE_CUDA_SPARE_BYTES: String(spareBytes) }),
+    ...(Object.fromEntries(settings) as Record<string, string>),
+  };
 }
 
 /**

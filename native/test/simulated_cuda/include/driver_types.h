@@ -13,11 +13,13 @@
   X(cudaErrorInitializationError, 3, "initialization error")                                               \
   X(cudaErrorCudartUnloading, 4, "driver shutting down")                                                   \
   X(cudaErrorInvalidConfiguration, 9, "invalid configuration argument")                                    \
+  X(cudaErrorInvalidPitchValue, 12, "invalid pitch argument")                                              \
   X(cudaErrorInvalidSymbol, 13, "invalid device symbol")                                                   \
   X(cudaErrorInvalidDevicePointer, 17, "invalid device pointer")                                           \
   X(cudaErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy")                              \
   X(cudaErrorStubLibrary, 34, "CUDA driver is a stub library")                                             \
   X(cudaErrorInsufficientDriver, 35, "CUDA driver version is insufficient for CUDA runtime version")       \
+  X(cudaErrorCallRequiresNewerDriver, 36, "API call is not supported in the installed CUDA driver")         \
   X(cudaErrorDevicesUnavailable, 46, "CUDA-capable device(s) is/are busy or unavailable")                  \
   X(cudaErrorInvalidDeviceFunction, 98, "invalid device function")                                         \
   X(cudaErrorNoDevice, 100, "no CUDA-capable device is detected")                                          \
@@ -31,6 +33,7 @@
   X(cudaErrorNvlinkUncorrectable, 220, "uncorrectable NVLink error detected during the execution")         \
   X(cudaErrorJitCompilerNotFound, 221, "PTX JIT compiler library not found")                               \
   X(cudaErrorUnsupportedPtxVersion, 222, "the provided PTX was compiled with an unsupported toolchain.")   \
+  X(cudaErrorJitCompilationDisabled, 223, "PTX JIT compilation was disabled")                              \
   X(cudaErrorContained, 226, "Invalid access of peer GPU memory over nvlink or a hardware error")          \
   X(cudaErrorInvalidSource, 300, "device kernel image is invalid")                                         \
   X(cudaErrorOperatingSystem, 304, "OS call failed or operation not supported on this OS")                 \

@@ -38,6 +38,9 @@ void read_fault(Configuration& to) {
   } else if (kind == "illegal-address" && count >= 0) {
     to.lost_after = count;
     to.lost_error = cudaErrorIllegalAddress;
+  } else if (kind == "gone" && count >= 0) {
+    to.lost_after = count;
+    to.lost_error = cudaErrorNoDevice;
   } else if (kind == "out-of-memory" && count >= 1) {
     to.out_of_memory_at = count - 1;
   } else {

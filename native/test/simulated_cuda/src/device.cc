@@ -29,6 +29,11 @@ int& current_device() {
   return device;
 }
 
+unsigned long long& calls_made() {
+  thread_local unsigned long long calls = 0;
+  return calls;
+}
+
 Machine& Machine::get() {
   // Never destroyed: its thread runs until the process ends.
   static Machine* machine = new Machine();

@@ -72,6 +72,7 @@ class Machine {
   void give_back(int device, size_t bytes);
   size_t used(int device) const { return used_[static_cast<size_t>(device)]; }
   bool next_allocation_fails();
+  bool next_mapping_fails() { return mappings_until_failure >= 0 && mappings_until_failure-- == 0; }
   // The allocation that holds [pointer, pointer + size) whole; null where there is none. `base`: where it begins.
   const Allocation* find(const void* pointer, size_t size, const char** base = nullptr) const;
   // True where any byte of the range belongs to an allocation.
@@ -82,6 +83,7 @@ class Machine {
   // Addresses that a kernel may be given: allocations and reserved ranges, their ends too.
   bool may_be_argument(const void* pointer) const;
   std::map<uintptr_t, size_t> reserved;  // address ranges of the driver
+  int64_t mappings_until_failure = -1;
 
   void enqueue(Stream& stream, Operation operation);
   void wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done);
@@ -97,6 +99,8 @@ class Machine {
   std::shared_ptr<Stream> new_stream(int device, int priority);
   // What draws one launch's order of blocks and threads; 0: in order.
   uint64_t next_seed() { return configuration().seed == 0 ? 0 : seeds_() | 1; }
+  // Whether memory that is freed goes only when the device has nothing to do.
+  bool next_free_waits() { return configuration().seed == 0 || (seeds_() & 1) != 0; }
   void lose(cudaError_t error) { sticky_ = error; changed_.notify_all(); }
 
  private:
@@ -120,6 +124,8 @@ class Machine {
 };
 
 int& current_device();
+// By this thread.
+unsigned long long& calls_made();
 cudaError_t remember(cudaError_t error);
 
 }  // namespace odmoe_simulated

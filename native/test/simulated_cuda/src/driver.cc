@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <thread>
 
 #include "faults.h"
 #include "runtime_call.h"
+#include "simulated_cuda.h"
 
 using namespace odmoe_simulated;
 
@@ -48,6 +50,7 @@ CUresult as_driver_error(cudaError_t error) {
 
 template <typename Body>
 CUresult call_driver(Body&& body) {
+  ++calls_made();
   Machine& machine = Machine::get();
   Lock lock(machine.mutex);
   if (const cudaError_t error = machine.usable(); error != cudaSuccess) return as_driver_error(error);
@@ -242,6 +245,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericA
     if (size > memory->second.size || !reserved(machine, address, size)) {
       return CUDA_ERROR_INVALID_VALUE;
     }
+    if (machine.next_mapping_fails()) return CUDA_ERROR_OUT_OF_MEMORY;
     const auto after = all.mappings.lower_bound(address + size);
     if (after != all.mappings.begin()) {
       const auto before = std::prev(after);
@@ -258,6 +262,8 @@ CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericA
 }
 
 CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
+  // The real one takes its time.
+  std::this_thread::yield();
   return call_driver([&](Machine& machine, Driver& all) {
     const bool covered = each_mapping(all, address, size, [&](std::map<CUdeviceptr, Mapping>::iterator mapping) {
       constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
@@ -273,8 +279,9 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
 }
 
 CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc* descriptions, size_t count) {
-  return call_driver([&](Machine&, Driver& all) {
+  return call_driver([&](Machine& machine, Driver& all) {
     if (descriptions == nullptr || count == 0 || !whole(address) || !whole(size)) return CUDA_ERROR_INVALID_VALUE;
+    if (machine.next_mapping_fails()) return CUDA_ERROR_OUT_OF_MEMORY;
     int protection = PROT_NONE;
     for (size_t i = 0; i < count; ++i) {
       if (!known_location(descriptions[i].location)) return CUDA_ERROR_INVALID_DEVICE;
@@ -286,6 +293,14 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc*
     });
     return covered ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   });
+}
+
+unsigned long long odmoe_simulated_cuda_calls(void) { return calls_made(); }
+
+void odmoe_simulated_cuda_fail_mapping(long long calls) {
+  Machine& machine = Machine::get();
+  const Lock lock(machine.mutex);
+  machine.mappings_until_failure = calls;
 }
 
 }  // extern "C"

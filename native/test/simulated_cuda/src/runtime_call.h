@@ -12,6 +12,7 @@ cudaError_t refuse_stream(const char* call, cudaStream_t stream);
 
 template <typename Body>
 cudaError_t call_without_context(Body&& body) {
+  ++calls_made();
   Machine& machine = Machine::get();
   Lock lock(machine.mutex);
   const cudaError_t error = machine.usable();

@@ -12,6 +12,7 @@ namespace {
 
 using Kind = Allocation::Kind;
 constexpr size_t kStagedBytes = 64 << 10;  // what a copy from pageable memory takes over at the call
+constexpr size_t kGreatestPitch = 2147483647;
 
 bool on_device(const Allocation* allocation) {
   return allocation != nullptr && (allocation->kind == Kind::kDevice || allocation->kind == Kind::kMapped);
@@ -42,27 +43,48 @@ cudaError_t run_and_wait(Machine& machine, Lock& lock, Stream& stream, std::func
   return *done ? cudaSuccess : machine.usable();
 }
 
-cudaError_t copy(Machine& machine, Lock& lock, Stream& stream, bool async, void* to, const void* from, size_t size,
-                 cudaMemcpyKind kind) {
-  if (size == 0) return cudaSuccess;
-  if (to == nullptr || from == nullptr) return cudaErrorInvalidValue;
+// Rows of `width` bytes that stand apart; one row is a copy of the usual kind.
+struct Rows {
+  void* to;
+  size_t to_pitch;
+  const void* from;
+  size_t from_pitch;
+  size_t width;
+  size_t height;
+
+  size_t target_size() const { return (height - 1) * to_pitch + width; }
+  size_t source_size() const { return (height - 1) * from_pitch + width; }
+};
+
+void copy_rows(const Rows& rows) {
+  for (size_t row = 0; row < rows.height; ++row) {
+    std::memcpy(static_cast<char*>(rows.to) + row * rows.to_pitch, static_cast<const char*>(rows.from) + row * rows.from_pitch,
+                rows.width);
+  }
+}
+
+cudaError_t copy(Machine& machine, Lock& lock, Stream& stream, bool async, const Rows& rows, cudaMemcpyKind kind) {
+  if (rows.width == 0 || rows.height == 0) return cudaSuccess;
+  if (rows.to == nullptr || rows.from == nullptr) return cudaErrorInvalidValue;
   if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
   const Allocation *target = nullptr, *source = nullptr;
   const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
   const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-  cudaError_t error = place(machine, to, size, to_device, &target);
-  if (error == cudaSuccess) error = place(machine, from, size, from_device, &source);
+  // From the first row to the last, so that all lie within one allocation.
+  cudaError_t error = place(machine, rows.to, rows.target_size(), to_device, &target);
+  if (error == cudaSuccess) error = place(machine, rows.from, rows.source_size(), from_device, &source);
   if (error != cudaSuccess) return error;
   // A pointer to device memory where the kind says host memory.
   if (kind != cudaMemcpyDefault && ((!to_device && on_device(target)) || (!from_device && on_device(source)))) {
     return cudaErrorInvalidValue;
   }
   Operation operation;
-  operation.run = [=] { std::memcpy(to, from, size); };
+  operation.run = [=] { copy_rows(rows); };
   const bool device_target = on_device(target);
-  if (source == nullptr && device_target && size <= kStagedBytes) {
-    auto staged = std::make_shared<std::vector<char>>(static_cast<const char*>(from), static_cast<const char*>(from) + size);
-    operation.run = [=] { std::memcpy(to, staged->data(), size); };
+  if (source == nullptr && device_target && rows.width * rows.height <= kStagedBytes) {
+    auto staged = std::make_shared<std::vector<char>>(rows.width * rows.height);
+    copy_rows({staged->data(), rows.width, rows.from, rows.from_pitch, rows.width, rows.height});
+    operation.run = [=] { copy_rows({rows.to, rows.to_pitch, staged->data(), rows.width, rows.width, rows.height}); };
     machine.enqueue(stream, std::move(operation));
     return cudaSuccess;
   }
@@ -82,6 +104,16 @@ cudaError_t set(Machine& machine, Stream& stream, void* to, int value, size_t si
   return cudaSuccess;
 }
 
+// Calls that free may wait for the device; NVIDIA promises of none that it does.
+cudaError_t give_back(void* pointer, Kind kind) {
+  return call([&](Machine& machine, Lock& lock) {
+    if (pointer == nullptr) return cudaSuccess;
+    if (machine.next_free_waits()) machine.wait_idle(lock, current_device());
+    if (machine.usable() != cudaSuccess) return machine.usable();
+    return machine.free_allocation(pointer, kind);
+  });
+}
+
 }  // namespace
 
 extern "C" {
@@ -98,27 +130,13 @@ cudaError_t cudaMalloc(void** pointer, size_t size) {
   return call([&](Machine& machine, Lock&) { return machine.allocate_device(pointer, size, current_device()); });
 }
 
-cudaError_t cudaFree(void* pointer) {
-  return call([&](Machine& machine, Lock& lock) {
-    if (pointer == nullptr) return cudaSuccess;
-    machine.wait_idle(lock, current_device());
-    if (machine.usable() != cudaSuccess) return machine.usable();
-    return machine.free_allocation(pointer, Kind::kDevice);
-  });
-}
+cudaError_t cudaFree(void* pointer) { return give_back(pointer, Kind::kDevice); }
 
 cudaError_t cudaHostAlloc(void** pointer, size_t size, unsigned int) {
   return call([&](Machine& machine, Lock&) { return machine.allocate_host(pointer, size); });
 }
 
-cudaError_t cudaFreeHost(void* pointer) {
-  return call([&](Machine& machine, Lock& lock) {
-    if (pointer == nullptr) return cudaSuccess;
-    machine.wait_idle(lock, current_device());
-    if (machine.usable() != cudaSuccess) return machine.usable();
-    return machine.free_allocation(pointer, Kind::kHost);
-  });
-}
+cudaError_t cudaFreeHost(void* pointer) { return give_back(pointer, Kind::kHost); }
 
 cudaError_t cudaHostRegister(void* pointer, size_t size, unsigned int) {
   return call([&](Machine& machine, Lock&) {
@@ -180,7 +198,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t size, cudaStream_t strea
 
 cudaError_t cudaMemcpy(void* to, const void* from, size_t size, cudaMemcpyKind kind) {
   return call([&](Machine& machine, Lock& lock) {
-    return copy(machine, lock, machine.default_stream(current_device()), false, to, from, size, kind);
+    return copy(machine, lock, machine.default_stream(current_device()), false, {to, size, from, size, size, 1}, kind);
   });
 }
 
@@ -188,7 +206,19 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size, cudaMemcpyK
   return call([&](Machine& machine, Lock& lock) {
     Stream* queue = stream_of(machine, stream);
     if (queue == nullptr) return refuse_stream("cudaMemcpyAsync", stream);
-    return copy(machine, lock, *queue, true, to, from, size, kind);
+    return copy(machine, lock, *queue, true, {to, size, from, size, size, 1}, kind);
+  });
+}
+
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height,
+                              cudaMemcpyKind kind, cudaStream_t stream) {
+  return call([&](Machine& machine, Lock& lock) {
+    Stream* queue = stream_of(machine, stream);
+    if (queue == nullptr) return refuse_stream("cudaMemcpy2DAsync", stream);
+    if (width > to_pitch || width > from_pitch || to_pitch > kGreatestPitch || from_pitch > kGreatestPitch) {
+      return cudaErrorInvalidPitchValue;
+    }
+    return copy(machine, lock, *queue, true, {to, to_pitch, from, from_pitch, width, height}, kind);
   });
 }
 

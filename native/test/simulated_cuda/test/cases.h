@@ -40,21 +40,28 @@ int ordered_streams();
 int missing_event();
 int pinned_reused_early();
 int pinned_reused_after_event();
+int pinned_rows_reused_early();
+int pinned_rows_reused_after_event();
 int pageable_reused_early();
 int memset_beside_stream();
 int default_stream();
 int past_the_end();
 int host_touches_device();
 int use_after_free();
+int freed_in_flight();
+int pinned_freed_in_flight();
 int host_pointer();
 int registered();
 int accounting();
 int copies();
+int copies_of_rows();
 int events();
 
 // Mapped memory (mapping_cases.cc).
 int mapping();
 int mapping_refusals();
+int mapping_fails();
+int calls_are_counted();
 int unmapped_touched();
 int unmapped_between();
 
@@ -63,6 +70,7 @@ int no_device();
 int old_driver();
 int device_kind();
 int lost_device();
+int gone_device();
 int no_image();
 int out_of_memory();
 int management_library();

@@ -68,6 +68,17 @@ int lost_device() {
   return check.failures();
 }
 
+int gone_device() {
+  Checks check;
+  const cudaStream_t stream = new_stream();
+  float* memory = nullptr;
+  cudaMalloc(&memory, 256);
+  launch_add_one(memory, memory, 64, stream);
+  check(cudaStreamSynchronize(stream) == cudaErrorNoDevice, "gone");
+  check(cudaFree(memory) == cudaErrorNoDevice, "for every call");
+  return check.failures();
+}
+
 int no_image() {
   Checks check;
   float* memory = nullptr;

@@ -1,10 +1,12 @@
 // Memory mapped under reserved addresses, by the driver's functions.
 #include <cuda.h>
 
+#include <thread>
 #include <vector>
 
 #include "cases.h"
 #include "kernels.h"
+#include "simulated_cuda.h"
 
 namespace {
 
@@ -105,6 +107,39 @@ int mapping_refusals() {
   check(cuMemRelease(handle) == CUDA_SUCCESS && cuMemRelease(handle) == CUDA_ERROR_INVALID_VALUE, "released twice");
   const char* text = nullptr;
   check(cuGetErrorString(CUDA_ERROR_OUT_OF_MEMORY, &text) == CUDA_SUCCESS && text != nullptr, "words for an error");
+  return check.failures();
+}
+
+int mapping_fails() {
+  Checks check;
+  cudaFree(nullptr);
+  const CUmemAccessDesc access = read_and_write();
+  const CUmemGenericAllocationHandle handle = create(kUnit);
+  const CUdeviceptr range = reserve(2 * kUnit);
+  odmoe_simulated_cuda_fail_mapping(1);
+  check(cuMemMap(range, kUnit, 0, handle, 0) == CUDA_SUCCESS, "the first call");
+  check(cuMemSetAccess(range, kUnit, &access, 1) == CUDA_ERROR_OUT_OF_MEMORY, "the second");
+  check(cuMemSetAccess(range, kUnit, &access, 1) == CUDA_SUCCESS, "the third");
+  check(cuMemUnmap(range, kUnit) == CUDA_SUCCESS, "what failed to be accessible was mapped");
+  odmoe_simulated_cuda_fail_mapping(0);
+  check(cuMemMap(range, kUnit, 0, handle, 0) == CUDA_ERROR_OUT_OF_MEMORY, "the next call");
+  check(map(range, handle), "and not the one after it");
+  return check.failures();
+}
+
+int calls_are_counted() {
+  Checks check;
+  const unsigned long long before = odmoe_simulated_cuda_calls();
+  cudaSetDevice(0);
+  const unsigned long long one = odmoe_simulated_cuda_calls();
+  check(one == before + 1, "a call of the runtime");
+  const CUdeviceptr range = reserve(kUnit);
+  check(odmoe_simulated_cuda_calls() == one + 1, "a call of the driver");
+  std::thread([&] {
+    check(odmoe_simulated_cuda_calls() == 0, "another thread has made none");
+    cuMemAddressFree(range, kUnit);
+  }).join();
+  check(odmoe_simulated_cuda_calls() == one + 1, "another thread's call");
   return check.failures();
 }
 

@@ -39,6 +39,27 @@ int use_after_free() {
   return cudaStreamSynchronize(stream) == cudaSuccess ? 0 : 1;
 }
 
+int freed_in_flight() {
+  constexpr int kCount = 1 << 16;
+  const cudaStream_t stream = new_stream();
+  float* memory = nullptr;
+  cudaMalloc(&memory, kCount * sizeof(float));
+  for (int i = 0; i < 20; ++i) launch_add_one(memory, memory, kCount, stream);
+  cudaFree(memory);
+  return cudaStreamSynchronize(stream) == cudaSuccess ? 0 : 1;
+}
+
+int pinned_freed_in_flight() {
+  constexpr size_t kBytes = size_t{1} << 20;
+  const cudaStream_t stream = new_stream();
+  float *memory = nullptr, *pinned = nullptr;
+  cudaMalloc(&memory, kBytes);
+  cudaHostAlloc(&pinned, kBytes, cudaHostAllocDefault);
+  for (int i = 0; i < 20; ++i) cudaMemcpyAsync(memory, pinned, kBytes, cudaMemcpyHostToDevice, stream);
+  cudaFreeHost(pinned);
+  return cudaStreamSynchronize(stream) == cudaSuccess ? 0 : 1;
+}
+
 int host_pointer() {
   std::vector<float> memory(64);
   launch_add_one(memory.data(), memory.data(), 64, new_stream());
@@ -101,5 +122,43 @@ int copies() {
   check(cudaPointerGetAttributes(&attributes, pinned) == cudaSuccess && attributes.type == cudaMemoryTypeHost, "pinned");
   check(cudaPointerGetAttributes(&attributes, &check) == cudaSuccess, "other memory");
   check(attributes.type == cudaMemoryTypeUnregistered, "of no device");
+  return check.failures();
+}
+
+// Rows of 12 bytes: 20 bytes apart on the device, 16 on the host.
+int copies_of_rows() {
+  Checks check;
+  const cudaStream_t stream = new_stream();
+  constexpr cudaMemcpyKind kUp = cudaMemcpyHostToDevice, kDown = cudaMemcpyDeviceToHost;
+  float *device = nullptr, *pinned = nullptr;
+  cudaMalloc(&device, 256);
+  cudaHostAlloc(&pinned, 256, cudaHostAllocDefault);
+  std::vector<float> host(64);
+  for (int i = 0; i < 64; ++i) host[static_cast<size_t>(i)] = pinned[i] = static_cast<float>(i);
+  const float* const sources[] = {host.data(), pinned};
+  for (const float* from : sources) {
+    cudaMemsetAsync(device, 0, 256, stream);
+    check(cudaMemcpy2DAsync(device + 1, 20, from, 16, 12, 5, kUp, stream) == cudaSuccess, "to the device");
+    std::vector<float> whole(64), back(64, -1.0f);
+    check(cudaMemcpyAsync(whole.data(), device, 256, kDown, stream) == cudaSuccess, "as it lies");
+    check(cudaMemcpy2DAsync(back.data(), 16, device + 1, 20, 12, 5, kDown, stream) == cudaSuccess, "to the host");
+    cudaStreamSynchronize(stream);
+    for (size_t i = 0; i < 64; ++i) {
+      const size_t row = (i + 4) / 5 - 1, column = (i + 4) % 5;
+      const bool copied = i > 0 && row < 5 && column < 3;
+      check(whole[i] == (copied ? static_cast<float>(4 * row + column) : 0.0f), "rows and nothing between them");
+      check(back[i] == (i < 20 && i % 4 < 3 ? static_cast<float>(i) : -1.0f), "the same rows");
+    }
+  }
+  check(cudaMemcpy2DAsync(device, 61, pinned, 61, 12, 5, kUp, stream) == cudaSuccess, "the last row ends where memory does");
+  check(cudaMemcpy2DAsync(device, 62, pinned, 61, 12, 5, kUp, stream) == cudaErrorInvalidValue, "past the device's end");
+  check(cudaMemcpy2DAsync(device, 61, pinned, 62, 12, 5, kUp, stream) == cudaErrorInvalidValue, "past the host's end");
+  check(cudaMemcpy2DAsync(pinned, 16, device, 16, 12, 5, kUp, stream) == cudaErrorInvalidValue, "the wrong way round");
+  check(cudaMemcpy2DAsync(device, 16, pinned, 16, 12, 5, static_cast<cudaMemcpyKind>(9), stream) ==
+            cudaErrorInvalidMemcpyDirection, "no such kind");
+  check(cudaMemcpy2DAsync(device, 11, pinned, 16, 12, 5, kUp, stream) == cudaErrorInvalidPitchValue, "rows that overlap");
+  check(cudaMemcpy2DAsync(device, 16, pinned, 11, 12, 5, kUp, stream) == cudaErrorInvalidPitchValue, "and on the host");
+  check(cudaMemcpy2DAsync(device, size_t{1} << 31, pinned, 16, 12, 1, kUp, stream) == cudaErrorInvalidPitchValue, "too far apart");
+  check(cudaMemcpy2DAsync(device, 16, pinned, 16, 12, 0, kUp, stream) == cudaSuccess, "no rows");
   return check.failures();
 }

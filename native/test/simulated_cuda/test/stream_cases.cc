@@ -55,7 +55,8 @@ int copy_and_compute(bool with_event) {
   return check.failures();
 }
 
-int reuse_pinned(bool after_event) {
+// In one piece, or as rows.
+int reuse_pinned(bool after_event, bool as_rows) {
   const cudaStream_t stream = new_stream();
   cudaEvent_t read;
   cudaEventCreateWithFlags(&read, cudaEventDisableTiming | cudaEventBlockingSync);
@@ -65,7 +66,11 @@ int reuse_pinned(bool after_event) {
   for (int i = 0; i < 16; ++i) {
     devices[i] = on_device();
     fill(host, static_cast<float>(i));
-    cudaMemcpyAsync(devices[i], host, kBytes, cudaMemcpyHostToDevice, stream);
+    if (as_rows) {
+      cudaMemcpy2DAsync(devices[i], kBytes / 4, host, kBytes / 4, kBytes / 4, 4, cudaMemcpyHostToDevice, stream);
+    } else {
+      cudaMemcpyAsync(devices[i], host, kBytes, cudaMemcpyHostToDevice, stream);
+    }
     cudaEventRecord(read, stream);
     if (after_event) check(cudaEventSynchronize(read) == cudaSuccess, "event waited for");
   }
@@ -81,8 +86,10 @@ int reuse_pinned(bool after_event) {
 
 int ordered_streams() { return copy_and_compute(true); }
 int missing_event() { return copy_and_compute(false); }
-int pinned_reused_early() { return reuse_pinned(false); }
-int pinned_reused_after_event() { return reuse_pinned(true); }
+int pinned_reused_early() { return reuse_pinned(false, false); }
+int pinned_reused_after_event() { return reuse_pinned(true, false); }
+int pinned_rows_reused_early() { return reuse_pinned(false, true); }
+int pinned_rows_reused_after_event() { return reuse_pinned(true, true); }
 
 int pageable_reused_early() {
   const cudaStream_t stream = new_stream();
