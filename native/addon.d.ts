@@ -113,7 +113,7 @@ export interface DeviceInfo {
   name: string;
   /** Taken by the driver before anything is allocated. */
   contextBytes: number;
-  /** What the driver says that this process takes of the device; null where it does not tell. */
+  /** What the driver said within the last ten seconds that this process takes of the device; null where it does not tell. */
   driverUsedBytes: number | null;
   /** Experts have addresses of their own, under which a slot's memory is mapped. */
   pagedExperts: boolean;

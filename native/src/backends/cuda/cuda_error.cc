@@ -1,8 +1,38 @@
 #include "cuda_error.h"
 
+#include "error_codes.h"
 #include "odmoe/error.h"
 
 namespace odmoe::cuda {
+namespace {
+
+thread_local int openings = 0;
+
+// What can be done about it.
+std::string remedy(cudaError_t error, const std::string& code) {
+  if (error == cudaErrorJitCompilerNotFound) {
+    return "; the driver's compiler (libnvidia-ptxjitcompiler.so.1) is missing: install the driver whole, or build odmoe on this machine, "
+           "for its device";
+  }
+  if (error == cudaErrorJitCompilationDisabled) {
+    return "; CUDA_DISABLE_PTX_JIT forbids the driver to compile: unset it, or build odmoe on this machine, for its device";
+  }
+  if (code == "DEVICE_OUT_OF_MEMORY") {
+    return "; other programs may hold the device's memory: see nvidia-smi, or lower what this node takes (--memory-budget)";
+  }
+  if (code == "DEVICE_DRIVER_TOO_OLD") return "; install a newer NVIDIA driver (`odmoe doctor` shows the versions)";
+  if (code == "DEVICE_ARCHITECTURE_UNSUPPORTED") {
+    return "; this build has no code for the device: build odmoe on this machine, with a CUDA toolkit that knows it";
+  }
+  if (code == "DEVICE_UNAVAILABLE") return "; `odmoe doctor` shows the devices; --device cpu goes on without one";
+  if (code == "DEVICE_LOST") return "; start this daemon again, and look at the system's log (dmesg, Xid) if it happens often";
+  return "";
+}
+
+}  // namespace
+
+Opening::Opening() { openings++; }
+Opening::~Opening() { openings--; }
 
 std::string cuda_version_name(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
@@ -17,38 +47,8 @@ void check_pinned(cudaError_t error, uint64_t bytes) {
 }
 
 void throw_cuda_error(cudaError_t error, const std::string& doing) {
-  const std::string what = doing + " failed: " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")";
-  switch (error) {
-    case cudaErrorMemoryAllocation:
-      throw Error("DEVICE_OUT_OF_MEMORY",
-                  what + "; other programs may hold the device's memory: see nvidia-smi, or lower what this node takes (--memory-budget)");
-    case cudaErrorInsufficientDriver:
-    case cudaErrorUnsupportedPtxVersion:
-    case cudaErrorSystemDriverMismatch:
-    case cudaErrorCompatNotSupportedOnDevice:
-      throw Error("DEVICE_DRIVER_TOO_OLD", what + "; install a newer NVIDIA driver (`odmoe doctor` shows the versions)");
-    case cudaErrorNoKernelImageForDevice:
-    case cudaErrorInvalidDeviceFunction:
-    case cudaErrorInvalidKernelImage:
-      throw Error("DEVICE_ARCHITECTURE_UNSUPPORTED",
-                  what + "; this build has no code for the device: build odmoe on this machine, with a CUDA toolkit that knows it");
-    case cudaErrorNoDevice:
-    case cudaErrorInvalidDevice:
-    case cudaErrorDevicesUnavailable:
-    case cudaErrorInitializationError:
-    case cudaErrorNotPermitted:
-    case cudaErrorStubLibrary:
-      throw Error("DEVICE_UNAVAILABLE", what + "; `odmoe doctor` shows the devices; --device cpu goes on without one");
-    case cudaErrorInvalidValue:
-    case cudaErrorLaunchOutOfResources:
-    case cudaErrorNotSupported:
-    case cudaErrorInvalidConfiguration:
-    case cudaErrorInvalidResourceHandle:
-      throw Error("INTERNAL", what);
-    default:
-      // After any of these each further call fails too: only a new process gets the device back.
-      throw Error("DEVICE_LOST", what + "; start this daemon again, and look at the system's log (dmesg, Xid) if it happens often");
-  }
+  const std::string code = error_code(error, openings > 0);
+  throw Error(code, doing + " failed: " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")" + remedy(error, code));
 }
 
 }  // namespace odmoe::cuda

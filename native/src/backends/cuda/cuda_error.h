@@ -7,8 +7,17 @@
 
 namespace odmoe::cuda {
 
-// Throws DEVICE_OUT_OF_MEMORY, DEVICE_DRIVER_TOO_OLD, DEVICE_ARCHITECTURE_UNSUPPORTED, DEVICE_UNAVAILABLE, or DEVICE_LOST for
-// everything that leaves the process without a working device. `doing`: "copying 4096 bytes to the device".
+// While one lives its thread opens a device.
+class Opening {
+ public:
+  Opening();
+  ~Opening();
+  Opening(const Opening&) = delete;
+  Opening& operator=(const Opening&) = delete;
+};
+
+// Throws DEVICE_OUT_OF_MEMORY, DEVICE_DRIVER_TOO_OLD, DEVICE_ARCHITECTURE_UNSUPPORTED, DEVICE_UNAVAILABLE (only within an opening), or
+// DEVICE_LOST for everything that leaves the process without a working device. `doing`: "copying 4096 bytes to the device".
 [[noreturn]] void throw_cuda_error(cudaError_t error, const std::string& doing);
 
 inline void check(cudaError_t error, const char* doing) {

@@ -7,7 +7,6 @@
 
 #include "cuda_error.h"
 #include "driver_api.h"
-#include "nvml_api.h"
 
 namespace odmoe::cuda {
 namespace {
@@ -19,19 +18,26 @@ constexpr int kBusIdBytes = 32;
 constexpr uint64_t kMostContextBytes = uint64_t{512} << 20;
 constexpr uint64_t kIntegratedContextBytes = uint64_t{128} << 20;
 
-// How many of this process use each device. With the last one goes the driver's own context, so that a node that has done without a
-// device after all leaves nothing there.
-std::mutex users_mutex;
-std::map<int, int> users;
+struct DeviceUse {
+  int users = 0;
+  // Measured by the first user: what a later one would find there is also what the others have allocated.
+  std::optional<uint64_t> context_bytes;
+};
+
+// What this process has of each device. With the last user goes the driver's own context, so that a node that has done without a device
+// after all leaves nothing there.
+std::mutex uses_mutex;
+std::map<int, DeviceUse> uses;
 
 void begin_use(int device) {
-  const std::lock_guard lock(users_mutex);
-  users[device]++;
+  const std::lock_guard lock(uses_mutex);
+  uses[device].users++;
 }
 
 void end_use(int device) noexcept {
-  const std::lock_guard lock(users_mutex);
-  if (--users[device] > 0) return;
+  const std::lock_guard lock(uses_mutex);
+  if (--uses[device].users > 0) return;
+  uses.erase(device);
   cudaSetDevice(device);
   cudaDeviceReset();
 }
@@ -58,7 +64,8 @@ void DeviceContext::close() noexcept {
 
 void DeviceContext::open() {
   // A decode step waits for the gate in every layer, so the executor polls; it yields, as loaders and the network have the same few
-  // processors. Loaders wait by events that let them sleep. A context that is there already keeps its own way.
+  // processors. Loaders wait by events that let them sleep. Every user of the device in this process sets these same flags: they
+  // take effect on a device that is initialised already, too.
   check(cudaSetDevice(device_), "choosing the device");
   if (cudaSetDeviceFlags(cudaDeviceScheduleYield | cudaDeviceMapHost) != cudaSuccess) cudaGetLastError();
   cudaDeviceProp properties{};
@@ -71,12 +78,12 @@ void DeviceContext::open() {
   check(cudaDeviceGetAttribute(&pageable, cudaDevAttrPageableMemoryAccess, device_), "reading the device's properties");
   reads_pageable_memory_ = pageable != 0;
   std::array<char, kBusIdBytes> bus_id{};
-  if (cudaDeviceGetPCIBusId(bus_id.data(), kBusIdBytes, device_) == cudaSuccess) bus_id_ = bus_id.data();
+  if (cudaDeviceGetPCIBusId(bus_id.data(), kBusIdBytes, device_) == cudaSuccess) nvml_ = NvmlDevice(bus_id.data());
   cudaGetLastError();
   make_stream();
   load_kernels();
   mapping_granularity_ = cuda::mapping_granularity(device_);
-  context_bytes_ = measured_context_bytes();
+  context_bytes_ = shared_context_bytes();
 }
 
 void DeviceContext::make_stream() {
@@ -95,10 +102,18 @@ void DeviceContext::load_kernels() {
     check(launch_add(static_cast<float*>(floats), static_cast<float*>(floats) + 1, 1, compute_stream_), "loading the kernels");
     check(cudaStreamSynchronize(compute_stream_), "loading the kernels");
   } catch (...) {
+    cudaStreamSynchronize(compute_stream_);
     cudaFree(floats);
     throw;
   }
   check(cudaFree(floats), "releasing device memory");
+}
+
+uint64_t DeviceContext::shared_context_bytes() const {
+  const std::lock_guard lock(uses_mutex);
+  std::optional<uint64_t>& bytes = uses[device_].context_bytes;
+  if (!bytes.has_value()) bytes = measured_context_bytes();
+  return *bytes;
 }
 
 uint64_t DeviceContext::measured_context_bytes() const {
@@ -112,9 +127,5 @@ uint64_t DeviceContext::measured_context_bytes() const {
 }
 
 void DeviceContext::enter() const { check(cudaSetDevice(device_), "choosing the device"); }
-
-std::optional<uint64_t> DeviceContext::driver_used_bytes() const {
-  return bus_id_.empty() ? std::nullopt : nvml_used_bytes(bus_id_);
-}
 
 }  // namespace odmoe::cuda

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels.h"
+#include "nvml_api.h"
 
 namespace odmoe::cuda {
 
@@ -26,33 +27,35 @@ class DeviceContext {
   const std::string& name() const { return name_; }
   const DeviceTraits& traits() const { return traits_; }
   bool paged_memory() const { return mapping_granularity_ > 0; }
-  // Of the highest priority: what has been loaded for it waits for nothing else.
   // The device reads memory of the host that is not pinned (HMM, Grace): copies from it may then be made after they were asked for.
   bool reads_pageable_memory() const { return reads_pageable_memory_; }
+  // Of the highest priority: its kernels go before those of load lanes. Copies between host and device know no priorities.
   cudaStream_t compute_stream() const { return compute_stream_; }
   int lowest_priority() const { return lowest_priority_; }
   // Units in which memory is mapped; 0: it cannot be.
   uint64_t mapping_granularity() const { return mapping_granularity_; }
-  // What the process takes of the device with nothing allocated: the driver's figure, or an estimate where it gives none.
+  // What the process took of the device before anything was allocated, for all of its contexts on the device alike: the driver's figure,
+  // or an estimate where it gives none.
   uint64_t context_bytes() const { return context_bytes_; }
   // What the driver says that this process takes of the device now; none where it keeps no such account (integrated devices).
-  std::optional<uint64_t> driver_used_bytes() const;
+  std::optional<uint64_t> driver_used_bytes() const { return nvml_.used_bytes(); }
 
  private:
   void open();
   void close() noexcept;
   void make_stream();
   void load_kernels();
+  uint64_t shared_context_bytes() const;
   uint64_t measured_context_bytes() const;
 
   int device_;
   std::string name_;
-  std::string bus_id_;
   DeviceTraits traits_;
   uint64_t mapping_granularity_ = 0;
   bool reads_pageable_memory_ = false;
   int lowest_priority_ = 0;
   cudaStream_t compute_stream_ = nullptr;
+  NvmlDevice nvml_;
   uint64_t context_bytes_ = 0;
 };
 

@@ -2,8 +2,10 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <sstream>
 
+#include "code_names.h"
 #include "cuda_error.h"
 #include "driver_api.h"
 #include "odmoe/error.h"
@@ -22,16 +24,9 @@ std::vector<std::string> architectures() {
   return names;
 }
 
-int number_in(const std::string& name) { return std::stoi(name.substr(name.find('_') + 1)); }
-
-// Machine code runs on devices of its major version from its minor on, PTX on every device from its version on.
-bool has_code_for(int major, int minor) {
-  for (const std::string& name : architectures()) {
-    const int number = number_in(name);
-    if (name.rfind("compute_", 0) == 0 && major * 10 + minor >= number) return true;
-    if (name.rfind("sm_", 0) == 0 && major == number / 10 && minor >= number % 10) return true;
-  }
-  return false;
+bool has_code_for(int capability) {
+  const std::vector<std::string> names = architectures();
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return serves(name, capability); });
 }
 
 CudaDevice describe(int index) {
@@ -49,10 +44,10 @@ CudaDevice describe(int index) {
   device.multiprocessors = properties.multiProcessorCount;
   device.integrated = properties.integrated != 0;
   device.paged_memory = maps_memory(index);
-  device.usable = has_code_for(properties.major, properties.minor);
+  const int capability = 10 * properties.major + properties.minor;
+  device.usable = has_code_for(capability);
   if (!device.usable) {
-    device.reason = "this build has code for " + std::string(ODMOE_CUDA_ARCHITECTURES) + ", the device is sm_" +
-                    std::to_string(properties.major * 10 + properties.minor);
+    device.reason = "this build has code for " + std::string(ODMOE_CUDA_ARCHITECTURES) + ", the device is sm_" + std::to_string(capability);
   }
   return device;
 }
@@ -66,10 +61,14 @@ std::string driver_reason(cudaError_t error, int driver, int runtime) {
   return std::string("the driver shows no device: ") + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")";
 }
 
-}  // namespace
-
-CudaStatus device_status() {
+struct Listing {
   CudaStatus status;
+  bool driver_too_old = false;
+};
+
+Listing list_devices() {
+  Listing listing;
+  CudaStatus& status = listing.status;
   status.architectures = architectures();
   int driver = 0;
   int runtime = 0;
@@ -80,27 +79,25 @@ CudaStatus device_status() {
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
     status.reason = driver_reason(error == cudaSuccess ? cudaErrorNoDevice : error, driver, runtime);
+    listing.driver_too_old = error == cudaErrorInsufficientDriver && driver > 0;
     cudaGetLastError();
-    return status;
+    return listing;
   }
   for (int i = 0; i < count; ++i) {
     status.devices.push_back(describe(i));
     status.usable = status.usable || status.devices.back().usable;
   }
   if (!status.usable) status.reason = status.devices.front().name + ": " + status.devices.front().reason;
-  return status;
+  return listing;
 }
 
+}  // namespace
+
+CudaStatus device_status() { return list_devices().status; }
+
 void require_usable_device(int device) {
-  int driver = 0;
-  int runtime = 0;
-  int count = 0;
-  const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0) {
-    cudaRuntimeGetVersion(&runtime);
-    throw Error("DEVICE_DRIVER_TOO_OLD", driver_reason(error, driver, runtime));
-  }
-  const CudaStatus status = device_status();
+  const auto [status, driver_too_old] = list_devices();
+  if (driver_too_old) throw Error("DEVICE_DRIVER_TOO_OLD", status.reason);
   if (status.devices.empty()) throw Error("DEVICE_UNAVAILABLE", "CUDA cannot be used: " + status.reason);
   if (device < 0 || device >= static_cast<int>(status.devices.size())) {
     throw Error("DEVICE_UNAVAILABLE", "there is no CUDA device " + std::to_string(device) + ": the driver shows " +

@@ -1,5 +1,6 @@
 // The library's one symbol.
 #include "cuda_backend.h"
+#include "cuda_error.h"
 #include "device_list.h"
 #include "device_speed.h"
 #include "odmoe/cuda.h"
@@ -12,11 +13,13 @@ namespace odmoe::cuda {
 namespace {
 
 std::unique_ptr<Backend> open_device(const CudaOptions& options) {
+  const Opening opening;
   require_usable_device(options.device);
   return std::make_unique<CudaBackend>(options);
 }
 
 std::unique_ptr<CudaSpeed> open_speed(int device) {
+  const Opening opening;
   require_usable_device(device);
   return std::make_unique<DeviceSpeed>(device);
 }
