@@ -58,9 +58,10 @@ class ExpertSlots {
     std::chrono::steady_clock::time_point asked_ = event_time();
   };
 
-  // Within this call, which lasts until the listener has been told. Throws what can be told before anything is read: MODEL_CORRUPT or
-  // PACK_CORRUPT for wrong sizes, INTERNAL for an entry that cannot be used. The listener is told of the rest: STORAGE_FAILED,
-  // PACK_CORRUPT, MODEL_CORRUPT. The slot is empty unless it is told that the expert is loaded.
+  // Within this call, which lasts until the listener has been told. Waits for neither storage nor device. Throws what can be told before
+  // anything is read: MODEL_CORRUPT or PACK_CORRUPT for wrong sizes, INTERNAL for an entry that cannot be used. The listener is told of the
+  // rest: STORAGE_FAILED, PACK_CORRUPT, MODEL_CORRUPT, DEVICE_OUT_OF_MEMORY, DEVICE_LOST. The slot is empty unless it is told that the
+  // expert is loaded.
   void load(const Call& call, int slot, const ExpertSource& source, const LoadRequest& request, LoadListener& listener);
   // Of the slot's load, where one is under way; from any thread. Cancel settles it at once or after the operations being done for it.
   void cancel(int slot);

@@ -1,12 +1,15 @@
 // A worker's slots on the device, with experts in files as a pack has them: the CPU's bits, whichever codec and slot.
 #include <algorithm>
+#include <chrono>
 #include <fstream>
+#include <thread>
 
 #include "../stored_expert.h"
 #include "cuda_tests.h"
 #include "odmoe/cuda.h"
 #include "odmoe/error.h"
 #include "odmoe/expert_slots.h"
+#include "stand_in.h"
 
 namespace odmoe::cuda_test {
 namespace {
@@ -23,27 +26,27 @@ constexpr int kRows = 3;
 class Slots {
  public:
   Slots(std::unique_ptr<Backend> backend, const ExpertShape& shape, int count, const LoaderOptions& options)
+      : Slots(std::make_shared<Device>(std::move(backend)), shape, count, options) {}
+  Slots(std::shared_ptr<Device> device, const ExpertShape& shape, int count, const LoaderOptions& options)
       : shape_(shape),
-        device_(std::make_shared<Device>(std::move(backend))),
+        device_(std::move(device)),
         slots_(std::make_shared<ExpertSlots>(device_, shape, count, kRows, options)) {}
-
-  const std::shared_ptr<Backend>& backend() const { return device_->backend(); }
 
   LoadOutcome load(int slot, const ExpertSource& source, int64_t expert, PartPlan exponents = {}) {
     const ExpertSlots::Call call(slots_, slot, Kind::load);
     AwaitedLoad load;
-    slots_->load(call, slot, source, {.exponents = exponents, .sign_mantissa = {}, .order = {}, .urgent = false, .expert = expert},
-                 load);
+    begin(call, slot, source, expert, exponents, load);
     return load.wait();
   }
 
-  // Begun and given up at once.
-  void load_and_cancel(int slot, const ExpertSource& source, int64_t expert) {
+  // Begun and, after some time, given up.
+  LoadOutcome load_and_cancel(int slot, const ExpertSource& source, int64_t expert, std::chrono::microseconds after) {
     const ExpertSlots::Call call(slots_, slot, Kind::load);
     AwaitedLoad load;
-    slots_->load(call, slot, source, {.exponents = {}, .sign_mantissa = {}, .order = {}, .urgent = false, .expert = expert}, load);
-    slots_->cancel(slot);
-    load.wait();
+    begin(call, slot, source, expert, {}, load);
+    if (after.count() > 0) std::this_thread::sleep_for(after);
+    without_cuda("a load is given up", [&] { slots_->cancel(slot); });
+    return load.wait();
   }
 
   std::vector<float> execute(int slot, const std::vector<float>& hidden) {
@@ -55,6 +58,21 @@ class Slots {
   }
 
  private:
+  void begin(const ExpertSlots::Call& call, int slot, const ExpertSource& source, int64_t expert, const PartPlan& exponents,
+             AwaitedLoad& load) {
+    const LoadRequest request{.exponents = exponents, .sign_mantissa = {}, .order = {}, .urgent = false, .expert = expert};
+    without_cuda("a load is asked for", [&] { slots_->load(call, slot, source, request, load); });
+  }
+
+  // What a daemon's event loop does must not wait for the device.
+  template <typename Act>
+  static void without_cuda(const char* what, Act act) {
+    const StandIn* const stand_in = StandIn::get();
+    const uint64_t before = stand_in == nullptr ? 0 : stand_in->calls();
+    act();
+    expect(stand_in == nullptr || stand_in->calls() == before, std::string("CUDA is called where ") + what);
+  }
+
   ExpertShape shape_;
   std::shared_ptr<Device> device_;
   std::shared_ptr<ExpertSlots> slots_;
@@ -95,7 +113,7 @@ void slots_give_the_reference_bits(Devices& devices, const StoredForm& form) {
   StoredExperts stored = store(directory, devices, form);
   stored.options.experts = devices.random() % 4 == 0 ? 0 : kExperts;
   Slots reference(make_cpu_backend({.threads = 1, .budget_bytes = 0, .instruction_set = "scalar"}), stored.shape, 1, stored.options);
-  Slots slots(make_cuda_backend({}), stored.shape, 2, stored.options);
+  Slots slots(make_cuda_backend({.device = devices.device}), stored.shape, 2, stored.options);
   const std::vector<float> hidden = random_floats(devices.random, kRows * stored.shape.hidden_size);
   std::vector<std::vector<float>> expected;
   for (const ExpertSource& source : stored.sources) {
@@ -105,7 +123,7 @@ void slots_give_the_reference_bits(Devices& devices, const StoredForm& form) {
   for (int round = 0; round < 8; ++round) {
     const int slot = round % 2;
     const auto expert = static_cast<size_t>(devices.random() % kExperts);
-    if (round % 3 == 2) slots.load_and_cancel(slot, stored.sources[(expert + 1) % kExperts], -1);
+    if (round % 3 == 2) slots.load_and_cancel(slot, stored.sources[(expert + 1) % kExperts], -1, {});
     expect(slots.load(slot, stored.sources[expert], static_cast<int64_t>(expert), {PartOrigin::storage, 0}).loaded, "not loaded");
     expect_equal(describe(form), slots.execute(slot, hidden), expected[expert]);
     slots.load(1 - slot, stored.sources[expert], static_cast<int64_t>(expert), {PartOrigin::entry, 0});
@@ -118,7 +136,7 @@ void damage_is_told(Devices& devices, CodecKind codec) {
   const test::TestDirectory directory;
   const StoredForm form{.codec = codec, .shards = 2};
   const StoredExperts stored = store(directory, devices, form);
-  Slots slots(make_cuda_backend({}), stored.shape, 1, stored.options);
+  Slots slots(make_cuda_backend({.device = devices.device}), stored.shape, 1, stored.options);
   const std::vector<float> hidden = random_floats(devices.random, kRows * stored.shape.hidden_size);
   slots.load(0, stored.sources[1], 1);
   const std::vector<float> before = slots.execute(0, hidden);
@@ -135,22 +153,87 @@ void damage_is_told(Devices& devices, CodecKind codec) {
   expect_equal("after a load that failed", slots.execute(0, hidden), before);
 }
 
-// What slots say that they take is what they take, to the byte, beside what the device's opening took.
+// Loads that are given up later and later, until one is whole before that, and between them loads that want the same addresses.
+void loads_are_given_up_anywhere(Devices& devices) {
+  const test::TestDirectory directory;
+  StoredExperts stored = store(directory, devices, {.codec = CodecKind::fixed4, .shards = 2});
+  stored.options.experts = kExperts;
+  Slots slots(make_cuda_backend({.device = devices.device}), stored.shape, 2, stored.options);
+  const std::vector<float> hidden = random_floats(devices.random, kRows * stored.shape.hidden_size);
+  slots.load(0, stored.sources[0], 0);
+  const std::vector<float> first = slots.execute(0, hidden);
+  slots.load(0, stored.sources[1], 1);
+  const std::vector<float> second = slots.execute(0, hidden);
+  bool was_whole = false;
+  for (auto after = std::chrono::microseconds(0); !was_whole; after += std::max(after / 4, std::chrono::microseconds(50))) {
+    slots.load(0, stored.sources[0], 0);
+    was_whole = slots.load_and_cancel(0, stored.sources[1], 1, after).loaded;
+    slots.load(1, stored.sources[1], 1);
+    expect_equal("beside a load that was given up", slots.execute(1, hidden), second);
+    slots.load(0, stored.sources[0], 0);
+    expect_equal("after a load that was given up", slots.execute(0, hidden), first);
+  }
+}
+
+// The driver has no memory left for a mapping: the load fails with that, the slot is empty, and the next load of it is whole.
+void a_failed_mapping_is_told(Devices& devices) {
+  const StandIn* const stand_in = StandIn::get();
+  if (stand_in == nullptr || !devices.cuda->info().paged_experts) return;
+  const test::TestDirectory directory;
+  StoredExperts stored = store(directory, devices, {.codec = CodecKind::zstd, .shards = 2});
+  stored.options.experts = kExperts;
+  Slots slots(make_cuda_backend({.device = devices.device}), stored.shape, 1, stored.options);
+  const std::vector<float> hidden = random_floats(devices.random, kRows * stored.shape.hidden_size);
+  slots.load(0, stored.sources[1], 1);
+  const std::vector<float> before = slots.execute(0, hidden);
+  for (const int failing_call : {0, 1, 2, 3}) {
+    stand_in->fail_mapping(failing_call);
+    test::check_refused("DEVICE_OUT_OF_MEMORY", [&] { slots.load(0, stored.sources[0], 0); });
+    test::check_refused("INTERNAL", [&] { slots.execute(0, hidden); });
+    slots.load(0, stored.sources[1], 1);
+    expect_equal("after a mapping that failed", slots.execute(0, hidden), before);
+  }
+}
+
+// Takes all of the backend's budget but so many bytes.
+class AllBut {
+ public:
+  AllBut(const std::shared_ptr<Backend>& backend, uint64_t bytes) {
+    constexpr uint64_t kUnit = uint64_t{2} << 20;
+    const auto left = [&] {
+      const DeviceInfo info = backend->info();
+      return info.budget_bytes - info.used_bytes - bytes;
+    };
+    memory_.emplace_back(backend, left() / kUnit * kUnit);
+    // Up to half a unit counts as what it is.
+    while (left() > 0) memory_.emplace_back(backend, std::min(left(), kUnit / 2));
+  }
+
+ private:
+  std::vector<DeviceMemory> memory_;
+};
+
+// What slots say that they take is what they take, to the byte. Beside other memory of one opening of the device: a second opening's
+// context may take something else.
 void slots_take_what_they_say(Devices& devices) {
   const test::TestDirectory directory;
   StoredExperts stored = store(directory, devices, {.codec = CodecKind::fixed4});
   stored.options.experts = kExperts;
-  const uint64_t opened = make_cuda_backend({})->info().used_bytes;
   const ExpertSlotBytes bytes = expert_slot_bytes(*devices.cuda, stored.shape, kRows, stored.options);
   const uint64_t entries = devices.cuda->counts_staging() ? bytes.exponent_entry_bytes : 0;
-  CudaOptions options;
-  options.budget_bytes = opened + 2 * bytes.slot_bytes + bytes.shared_bytes + entries;
+  const uint64_t taken = 2 * bytes.slot_bytes + bytes.shared_bytes + entries;
+  // For what the context may take more, and for what the backend takes itself.
+  constexpr uint64_t kRoom = uint64_t{128} << 20;
+  CudaOptions options{.device = devices.device};
+  options.budget_bytes = devices.cuda->info().context_bytes + taken + kRoom;
+  const auto device = std::make_shared<Device>(make_cuda_backend(options));
   {
-    const Slots slots(make_cuda_backend(options), stored.shape, 2, stored.options);
-    expect(slots.backend()->info().used_bytes == options.budget_bytes, "slots take something else than they say");
+    const AllBut rest(device->backend(), taken);
+    const Slots slots(device, stored.shape, 2, stored.options);
+    expect(device->backend()->info().used_bytes == options.budget_bytes, "slots take something else than they say");
   }
-  options.budget_bytes -= 1;
-  test::check_refused("DEVICE_OUT_OF_MEMORY", [&] { const Slots slots(make_cuda_backend(options), stored.shape, 2, stored.options); });
+  const AllBut rest(device->backend(), taken - 1);
+  test::check_refused("DEVICE_OUT_OF_MEMORY", [&] { const Slots slots(device, stored.shape, 2, stored.options); });
 }
 
 }  // namespace
@@ -164,6 +247,8 @@ void test_expert_slots(Devices& devices) {
   }
   slots_give_the_reference_bits(devices, {.codec = CodecKind::fixed4, .block_rows = 1});  // more blocks than a call takes
   for (const CodecKind codec : {CodecKind::fixed4, CodecKind::huffman, CodecKind::zstd}) damage_is_told(devices, codec);
+  loads_are_given_up_anywhere(devices);
+  a_failed_mapping_is_told(devices);
   slots_take_what_they_say(devices);
 }
 

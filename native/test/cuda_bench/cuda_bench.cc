@@ -39,6 +39,7 @@ int run(const Arguments& arguments) {
   measure_copies(bench);
   measure_experts(bench);
   measure_recovery(bench);
+  measure_paging(bench);
   measure_dense_layer(bench);
   measure_prefill(bench);
   if (arguments.json) {

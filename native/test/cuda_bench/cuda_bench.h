@@ -78,6 +78,7 @@ const char* format_name(WeightFormat format);
 
 void measure_experts(Bench& bench);
 void measure_recovery(Bench& bench);
+void measure_paging(Bench& bench);
 void measure_copies(Bench& bench);
 void measure_dense_layer(Bench& bench);
 void measure_prefill(Bench& bench);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <string>
 
 #include "cuda_bench.h"
@@ -98,7 +99,51 @@ void measure_shape(Bench& bench, const ExpertShape& shape) {
   }
 }
 
+double median_us(std::vector<std::chrono::duration<double>> times) {
+  std::sort(times.begin(), times.end());
+  return 1e6 * times[times.size() / 2].count();
+}
+
+// Two slots in turns, for an expert that neither has had and that nothing is written to: what is measured is the change of place alone.
+void measure_moves(Bench& bench, const ExpertShape& shape) {
+  constexpr int kSlots = 2;
+  using Clock = std::chrono::steady_clock;
+  Backend& backend = *bench.backend();
+  const int moves = bench.smoke() ? 4 : 200;
+  const auto memory = backend.allocate_experts(
+      {.slots = kSlots,
+       .experts = moves,
+       .gate_up_bytes = backend.matrix_bytes(WeightFormat::bf16, 2 * shape.intermediate, shape.hidden),
+       .down_bytes = backend.matrix_bytes(WeightFormat::bf16, shape.hidden, shape.intermediate)});
+  std::vector<std::chrono::duration<double>> asked;
+  std::vector<std::chrono::duration<double>> moved;
+  for (int expert = 0; expert < moves; ++expert) {
+    const int slot = expert % kSlots;
+    const auto start = Clock::now();
+    memory->begin_load(slot, expert);
+    const auto begun = Clock::now();
+    // As the first piece's write does before it writes.
+    memory->end_load(slot, true);
+    moved.push_back(Clock::now() - begun);
+    asked.push_back(begun - start);
+    memory->begin_read(slot);  // throws if the slot has not moved
+    memory->end_read(slot);
+  }
+  const std::string name = std::string(shape.model) + " bf16, ";
+  bench.add({"paging", name + "a load is asked for (on the event loop)", median_us(asked), "us", {}, {}, {}});
+  bench.add({"paging", name + "its slot is mapped there (on a loader's thread)", median_us(moved), "us", {}, {}, {}});
+}
+
 }  // namespace
+
+void measure_paging(Bench& bench) {
+  if (!bench.backend()->info().paged_experts) return;
+  if (bench.smoke()) {
+    measure_moves(bench, kSmokeShape);
+    return;
+  }
+  for (const ExpertShape& shape : kShapes) measure_moves(bench, shape);
+}
 
 void measure_experts(Bench& bench) {
   if (bench.smoke()) {

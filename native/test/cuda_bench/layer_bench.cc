@@ -48,8 +48,8 @@ class DenseLayer {
     backend_.matmul(qkv, stride, qkv_.matrix, buffers.normed.floats(), shape_.hidden, 1);
     backend_.rope(qkv, stride, buffers.cos.floats(), buffers.sin.floats(), 1, attention.heads, attention.head_dim);
     backend_.rope(qkv + queries(), stride, buffers.cos.floats(), buffers.sin.floats(), 1, attention.kv_heads, attention.head_dim);
-    backend_.store_key_values(&row, qkv + queries(), qkv + queries() + keys(), stride, 1, attention);
-    backend_.attention(buffers.attended.floats(), &row, qkv, stride, 1, attention);
+    backend_.store_and_attend(buffers.attended.floats(), &row, qkv, qkv + queries(), qkv + queries() + keys(), stride, 1,
+                              attention);
     backend_.matmul(buffers.normed.floats(), shape_.hidden, output_.matrix, buffers.attended.floats(), queries(), 1);
     backend_.add(buffers.residual.floats(), buffers.normed.floats(), shape_.hidden);
     backend_.rms_norm(buffers.normed.floats(), buffers.residual.floats(), buffers.norm.floats(), 1, hidden, kEpsilon);

@@ -22,8 +22,10 @@ class FixedSlots final : public SlotMemory {
   FixedSlots(const FixedSlots&) = delete;
   FixedSlots& operator=(const FixedSlots&) = delete;
 
-  bool moves(int, int64_t) const override { return false; }
-  ExpertPages place(int slot, int64_t) override { return pages_[static_cast<size_t>(slot)]; }
+  ExpertPages claim(int slot, int64_t) override { return pages_[static_cast<size_t>(slot)]; }
+  bool moves(int) const override { return false; }
+  void move(int) override {}
+  void give_up_claim(int) override {}
 
  private:
   void release() noexcept {

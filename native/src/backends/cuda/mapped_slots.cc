@@ -59,30 +59,36 @@ class MappedSlots final : public SlotMemory {
   MappedSlots(const MappedSlots&) = delete;
   MappedSlots& operator=(const MappedSlots&) = delete;
 
-  bool moves(int slot, int64_t expert) const override {
-    const std::lock_guard lock(mutex_);
-    // Not place_for(): another slot may give the expert's place up before place() is called.
+  ExpertPages claim(int slot, int64_t expert) override {
+    Slot& claiming = at(slot);
     const bool known = expert >= 0 && expert < shape_.experts;
-    return slots_[static_cast<size_t>(slot)].place != (known ? expert : shape_.experts + slot);
+    {
+      const std::lock_guard lock(mutex_);
+      const bool free = known && (claiming.mapped_at == expert || !taken_[static_cast<size_t>(expert)]);
+      // The experts' places come first, then the slots' own.
+      claiming.claimed = free ? expert : shape_.experts + slot;
+      set_taken(claiming.claimed, true);
+    }
+    return {{pointer(0, claiming.claimed), shape_.gate_up_bytes}, {pointer(1, claiming.claimed), shape_.down_bytes}};
   }
 
-  ExpertPages place(int slot, int64_t expert) override {
-    Slot& moved = slots_[static_cast<size_t>(slot)];
-    const int64_t wanted = claim(slot, expert);
-    if (wanted != moved.mapped_at) {
-      try {
-        unmap(moved);
-        // Only now may another slot stand where this one did.
-        stand(slot, wanted);
-        map(moved, wanted);
-      } catch (...) {
-        abandon(moved);
-        stand(slot, wanted);
-        stand(slot, kNowhere);
-        throw;
-      }
-    }
-    return {{pointer(0, wanted), shape_.gate_up_bytes}, {pointer(1, wanted), shape_.down_bytes}};
+  bool moves(int slot) const override {
+    const Slot& moving = slots_[static_cast<size_t>(slot)];
+    return moving.claimed != moving.mapped_at;
+  }
+
+  void move(int slot) override {
+    Slot& moving = at(slot);
+    if (moving.claimed != moving.mapped_at) leave(moving);
+    map(moving, moving.claimed);
+    moving.claimed = kNowhere;
+  }
+
+  void give_up_claim(int slot) override {
+    Slot& claiming = at(slot);
+    const std::lock_guard lock(mutex_);
+    if (claiming.claimed != claiming.mapped_at) set_taken(claiming.claimed, false);
+    claiming.claimed = kNowhere;
   }
 
  private:
@@ -91,48 +97,37 @@ class MappedSlots final : public SlotMemory {
     std::array<bool, kTypes> created = {};
     std::array<bool, kTypes> mapped = {};
     int64_t mapped_at = kNowhere;
-    int64_t place = kNowhere;  // guarded by the mutex
+    int64_t claimed = kNowhere;
   };
 
+  Slot& at(int slot) { return slots_[static_cast<size_t>(slot)]; }
   void* pointer(size_t type, int64_t place) const { return reinterpret_cast<void*>(ranges_[type].address(place)); }
 
-  // The experts' places come first, then the slots' own.
-  int64_t place_for(int slot, int64_t expert) const {
-    const bool known = expert >= 0 && expert < shape_.experts;
-    const bool free = known && (!taken_[static_cast<size_t>(expert)] || slots_[static_cast<size_t>(slot)].place == expert);
-    return free ? expert : shape_.experts + slot;
-  }
-
-  // Nobody else gets the place from here on.
-  int64_t claim(int slot, int64_t expert) {
-    const std::lock_guard lock(mutex_);
-    const int64_t wanted = place_for(slot, expert);
-    if (wanted < shape_.experts) taken_[static_cast<size_t>(wanted)] = true;
-    return wanted;
-  }
-  void stand(int slot, int64_t place) {
-    const std::lock_guard lock(mutex_);
-    int64_t& own = slots_[static_cast<size_t>(slot)].place;
-    if (own >= 0 && own < shape_.experts) taken_[static_cast<size_t>(own)] = false;
-    if (place >= 0 && place < shape_.experts) taken_[static_cast<size_t>(place)] = true;
-    own = place;
+  // With the mutex. A slot's own place is nobody else's.
+  void set_taken(int64_t place, bool taken) {
+    if (place >= 0 && place < shape_.experts) taken_[static_cast<size_t>(place)] = taken;
   }
 
   void create(int slot) {
-    Slot& made = slots_[static_cast<size_t>(slot)];
+    Slot& made = at(slot);
     for (size_t type = 0; type < kTypes; ++type) {
       const uint64_t bytes = ranges_[type].place_bytes();
       if (bytes == 0) continue;
       arena_.reserve(bytes, "a slot for experts");
       try {
-        check(api_.create(&made.memory[type], bytes, &properties_, 0), "taking device memory for experts");
+        CUresult created = api_.create(&made.memory[type], bytes, &properties_, 0);
+        if (created == CUDA_ERROR_OUT_OF_MEMORY && arena_.give_up_spare()) {
+          created = api_.create(&made.memory[type], bytes, &properties_, 0);
+        }
+        check(created, "taking device memory for experts");
       } catch (...) {
         arena_.give_back(bytes);
         throw;
       }
       made.created[type] = true;
     }
-    place(slot, kNoExpert);
+    claim(slot, kNoExpert);
+    move(slot);
     for (size_t type = 0; type < kTypes; ++type) {
       if (made.created[type]) {
         check(cudaMemset(pointer(type, made.mapped_at), 0, ranges_[type].place_bytes()), "clearing memory for experts");
@@ -142,41 +137,51 @@ class MappedSlots final : public SlotMemory {
     check(cudaDeviceSynchronize(), "clearing memory for experts");
   }
 
+  // What of the slot is not mapped yet.
   void map(Slot& slot, int64_t place) {
     CUmemAccessDesc access{};
     access.location = properties_.location;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     slot.mapped_at = place;
-    for (size_t type = 0; type < kTypes; ++type) {
-      if (!slot.created[type]) continue;
-      const uint64_t bytes = ranges_[type].place_bytes();
-      const CUdeviceptr address = ranges_[type].address(place);
-      check(api_.map(address, bytes, 0, slot.memory[type], 0), "mapping an expert's memory");
-      slot.mapped[type] = true;
-      check(api_.set_access(address, bytes, &access, 1), "mapping an expert's memory");
+    try {
+      for (size_t type = 0; type < kTypes; ++type) {
+        if (!slot.created[type] || slot.mapped[type]) continue;
+        const uint64_t bytes = ranges_[type].place_bytes();
+        const CUdeviceptr address = ranges_[type].address(place);
+        check(api_.map(address, bytes, 0, slot.memory[type], 0), "mapping an expert's memory");
+        slot.mapped[type] = true;
+        check(api_.set_access(address, bytes, &access, 1), "mapping an expert's memory");
+      }
+    } catch (...) {
+      unmap(slot);
+      throw;
     }
   }
 
-  void unmap(Slot& slot) {
+  void leave(Slot& slot) {
+    const int64_t left = slot.mapped_at;
+    check(unmap(slot), "unmapping an expert's memory");
+    // Only now may another slot stand there.
+    const std::lock_guard lock(mutex_);
+    set_taken(left, false);
+  }
+
+  // The slot then stands nowhere; where it was, if the driver refuses, whose first error is returned.
+  CUresult unmap(Slot& slot) noexcept {
+    CUresult result = CUDA_SUCCESS;
     for (size_t type = 0; type < kTypes; ++type) {
       if (!slot.mapped[type]) continue;
-      check(api_.unmap(ranges_[type].address(slot.mapped_at), ranges_[type].place_bytes()), "unmapping an expert's memory");
-      slot.mapped[type] = false;
+      const CUresult unmapped = api_.unmap(ranges_[type].address(slot.mapped_at), ranges_[type].place_bytes());
+      if (unmapped == CUDA_SUCCESS) slot.mapped[type] = false;
+      if (result == CUDA_SUCCESS) result = unmapped;
     }
-    slot.mapped_at = kNowhere;
-  }
-
-  void abandon(Slot& slot) noexcept {
-    for (size_t type = 0; type < kTypes; ++type) {
-      if (slot.mapped[type]) api_.unmap(ranges_[type].address(slot.mapped_at), ranges_[type].place_bytes());
-      slot.mapped[type] = false;
-    }
-    slot.mapped_at = kNowhere;
+    if (result == CUDA_SUCCESS) slot.mapped_at = kNowhere;
+    return result;
   }
 
   void release() noexcept {
     for (Slot& slot : slots_) {
-      abandon(slot);
+      unmap(slot);
       for (size_t type = 0; type < kTypes; ++type) {
         if (!slot.created[type]) continue;
         api_.release(slot.memory[type]);
@@ -191,8 +196,8 @@ class MappedSlots final : public SlotMemory {
   CUmemAllocationProp properties_{};
   std::array<AddressRange, kTypes> ranges_;
   std::vector<Slot> slots_;
-  mutable std::mutex mutex_;    // guards the slots' places and the list below
-  std::vector<bool> taken_;     // by expert: a slot stands under its address
+  std::mutex mutex_;         // guards the list below
+  std::vector<bool> taken_;  // by expert: a slot stands under its addresses, or has claimed them
 };
 
 }  // namespace

@@ -87,35 +87,69 @@ void PagedExpertMemory::wait_for_reads(Slot& slot) {
 }
 
 ExpertPages PagedExpertMemory::begin_load(int index, int64_t expert) {
-  context_.enter();
   Slot& slot = at(index);
   slot.state = PageState::evicting;
+  slot.ordered = false;
+  const ExpertPages pages = memory_->claim(index, expert);
   {
-    const std::lock_guard lock(mutex_);
-    slot.pages = {};
+    const std::lock_guard lock(slot.mutex);
+    slot.pending = true;
+    slot.failure = nullptr;
   }
+  const std::lock_guard lock(mutex_);
+  slot.pages = pages;
+  return pages;
+}
+
+void PagedExpertMemory::make_ready(int index) {
+  Slot& slot = at(index);
+  const std::lock_guard lock(slot.mutex);
+  if (slot.failure != nullptr) std::rethrow_exception(slot.failure);
+  if (!slot.pending) return;
   try {
+    context_.enter();
     wait_for_writes(slot);
-    slot.ordered = false;
     // Only an address that goes away makes the host wait; else the lanes wait (begin_write).
-    if (slot.reading || memory_->moves(index, expert)) wait_for_reads(slot);
-    const ExpertPages pages = memory_->place(index, expert);
-    const std::lock_guard lock(mutex_);
-    slot.pages = pages;
-    slot.state = PageState::loading;
-    return pages;
+    if (slot.reading || memory_->moves(index)) wait_for_reads(slot);
+    memory_->move(index);
   } catch (...) {
+    slot.failure = std::current_exception();
     slot.state = PageState::unmapped;
     throw;
   }
+  slot.pending = false;
+  slot.state = PageState::loading;
 }
 
-void PagedExpertMemory::end_load(int slot, bool whole) { at(slot).state = whole ? PageState::resident : PageState::unmapped; }
+// Until then the pages are the slot's, so that every lane finds the slot, and why it has not moved, by their addresses.
+void PagedExpertMemory::stay(int index) {
+  Slot& slot = at(index);
+  const std::lock_guard lock(slot.mutex);
+  if (!slot.pending) return;
+  slot.pending = false;
+  {
+    const std::lock_guard pages_lock(mutex_);
+    slot.pages = {};
+  }
+  memory_->give_up_claim(index);
+}
+
+void PagedExpertMemory::end_load(int index, bool whole) {
+  if (whole) {
+    try {
+      make_ready(index);
+    } catch (...) {
+      whole = false;  // begin_read throws it
+    }
+  }
+  if (!whole) stay(index);
+  at(index).state = whole ? PageState::resident : PageState::unmapped;
+}
 
 void PagedExpertMemory::begin_write(int index, const LoadLane& lane) {
-  const Slot& slot = at(index);
-  if (!slot.has_been_read) return;
-  check(cudaStreamWaitEvent(lane.stream, slot.read, 0), "ordering a load behind an expert's last use");
+  make_ready(index);
+  if (!at(index).has_been_read) return;
+  check(cudaStreamWaitEvent(lane.stream, at(index).read, 0), "ordering a load behind an expert's last use");
 }
 
 void PagedExpertMemory::end_write(int index, const LoadLane& lane) {
@@ -127,6 +161,7 @@ void PagedExpertMemory::end_write(int index, const LoadLane& lane) {
 
 void PagedExpertMemory::begin_read(int index) {
   context_.enter();
+  make_ready(index);
   Slot& slot = at(index);
   slot.reading = true;
   if (slot.ordered) return;

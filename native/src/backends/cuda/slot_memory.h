@@ -1,5 +1,7 @@
 // Where the memory of experts' slots comes from: mapped under the address of the expert that is in the slot, or buffers that stay where
 // they are. Which reads and writes must be over before a slot may move is the caller's (PagedExpertMemory).
+// A slot moves in two steps, so that who asks for an expert knows its addresses at once and need not wait for the driver: a place is
+// claimed, and later the slot moves there. From any thread; calls for one slot do not overlap, for different slots they may.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,11 +14,17 @@ namespace odmoe::cuda {
 class SlotMemory {
  public:
   virtual ~SlotMemory() = default;
-  // Whether the slot may come to stand elsewhere than now; then nothing may be using it any more.
-  virtual bool moves(int slot, int64_t expert) const = 0;
-  // The slot under the expert's address, or under its own: for kNoExpert, and for an expert that another slot stands under. Throws
-  // DEVICE_OUT_OF_MEMORY or DEVICE_LOST, and the slot stands nowhere. Calls for different slots may overlap.
-  virtual ExpertPages place(int slot, int64_t expert) = 0;
+  // The place where the slot will stand, which no other slot gets from here on: the expert's addresses, or the slot's own, for kNoExpert
+  // and for an expert under whose addresses another slot stands or is to stand. Asks nothing of the driver. move() or give_up_claim()
+  // comes before the slot's next claim.
+  virtual ExpertPages claim(int slot, int64_t expert) = 0;
+  // Whether move() will take the slot elsewhere; then nothing may be using it any more.
+  virtual bool moves(int slot) const = 0;
+  // To the place claimed. Asks the driver, and waits for it. Throws DEVICE_OUT_OF_MEMORY or DEVICE_LOST: what the slot's memory held
+  // is gone then, and the claim stays until it is given up.
+  virtual void move(int slot) = 0;
+  // The slot stays where it stands, and the place claimed is free unless that is the same. Asks nothing of the driver.
+  virtual void give_up_claim(int slot) = 0;
 };
 
 // Both zeroed. Throw DEVICE_OUT_OF_MEMORY.

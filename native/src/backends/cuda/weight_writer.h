@@ -18,7 +18,7 @@ class WeightWriter {
  public:
   // All must outlive it. Throws DEVICE_OUT_OF_MEMORY.
   WeightWriter(const DeviceContext& context, DeviceArena& arena, const StagingMemory& staging, const ExpertMemoryDirectory& experts)
-      : staging_(staging), experts_(experts), lanes_(context, arena) {}
+      : staging_(staging), experts_(experts), multiprocessors_(context.traits().multiprocessors), lanes_(context, arena) {}
   WeightWriter(const WeightWriter&) = delete;
   WeightWriter& operator=(const WeightWriter&) = delete;
 
@@ -31,6 +31,7 @@ class WeightWriter {
 
   const StagingMemory& staging_;
   const ExpertMemoryDirectory& experts_;
+  const int multiprocessors_;
   LoadLanes lanes_;
 };
 
