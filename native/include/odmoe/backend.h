@@ -81,6 +81,21 @@ struct PlaneSource {
   uint64_t skipped_bytes = 0;  // of the first block's plain bytes: rows before the first one that is written
 };
 
+// Rows of device memory that stand apart.
+struct SpacedRows {
+  void* first = nullptr;
+  int64_t count = 0;
+  uint64_t row_bytes = 0;
+  uint64_t pitch_bytes = 0;  // from where a row begins to where the next one does
+};
+
+// A copy to the host that an operator makes along with its answer.
+struct HostCopy {
+  void* host = nullptr;
+  const void* device = nullptr;
+  uint64_t bytes = 0;
+};
+
 // What a call has computed: attention, norms and gate of a layer; one expert; logits.
 enum class Work : uint8_t { dense_layer, expert, lm_head };
 
@@ -115,6 +130,9 @@ class Backend {
   virtual void release(DeviceBuffer& buffer) noexcept = 0;
   virtual void copy_to_device(void* device, const void* host, uint64_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* device, uint64_t bytes) = 0;
+  // One copy for rows that stand apart on the device; on the host they follow one another, piece by piece.
+  virtual void scatter_to_device(std::span<const SpacedRows> pieces, const void* host);
+  virtual void gather_to_host(void* host, std::span<const SpacedRows> pieces);
   // Host memory that files are read into and write_rows takes its planes from (pinned, where that helps). It counts against the
   // budget where device memory is host memory, which is what these two say unless a backend says otherwise.
   virtual DeviceBuffer allocate_staging(uint64_t bytes) { return allocate(bytes); }
@@ -173,10 +191,14 @@ class Backend {
   // out[i] = heads x head_dim.
   virtual void attention(float* out, const AttentionRow* host_rows, const float* queries, int64_t stride, int n,
                          const AttentionShape& shape) = 0;
+  // store_key_values and then attention of the same rows; queries, keys and values have one stride.
+  virtual void store_and_attend(float* out, const AttentionRow* host_rows, const float* queries, const float* keys,
+                                const float* values, int64_t stride, int n, const AttentionShape& shape);
   // experts and weights are host memory: n x k, by falling weight, ties to the lower expert; weights as the softmax over all
-  // experts gives them, divided by their sum over the k if normalize.
-  virtual void gate(int32_t* host_experts, float* host_weights, const float* logits, int n, int experts, int k,
-                    bool normalize) = 0;
+  // experts gives them, divided by their sum over the k if normalize. `along`, of what earlier operators have written, is on the host
+  // when this returns, too: one wait for both.
+  virtual void gate(int32_t* host_experts, float* host_weights, const float* logits, int n, int experts, int k, bool normalize,
+                    const HostCopy& along = {}) = 0;
   // out[i][j] = silu(gate_up[i][j]) * gate_up[i][size + j].
   virtual void swiglu(float* out, const float* gate_up, int n, int size) = 0;
   // out row out_rows[i] = in row in_rows[i], for n rows of `size` floats; a null list stands for 0, 1, ... n - 1. Gathers an expert's

@@ -11,7 +11,7 @@ namespace odmoe {
 
 enum class CudaCopy : uint8_t { on_device, from_pinned, from_pageable };
 
-// A BF16 matrix as a pack holds it: exponents in coded blocks, signs and mantissas plain. Host memory.
+// A BF16 matrix as a pack holds it: exponents in coded blocks of whole rows, signs and mantissas plain. Host memory.
 struct CudaRecovery {
   CodecKind codec = CodecKind::fixed4;
   const uint8_t* table = nullptr;
@@ -20,6 +20,7 @@ struct CudaRecovery {
   int64_t rows = 0;
   int64_t columns = 0;
   uint64_t matrix_bytes = 0;  // of the matrix, as the backend keeps it
+  uint8_t* matrix = nullptr;  // where what was recovered goes to; null: nowhere
 };
 
 struct CudaRecoverySeconds {

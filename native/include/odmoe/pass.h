@@ -74,7 +74,8 @@ class Pass {
   void check_not_cancelled(int layer) const;
   void await_experts(const GateChoice& choice);
   void attention_block(int layer, const LayerWeights& weights);
-  GateChoice choose_experts(const LayerWeights& weights);
+  // What the gate saw goes to `hidden`, unless that is empty.
+  GateChoice choose_experts(const LayerWeights& weights, std::span<uint8_t> hidden);
   void run_experts(int layer, const GateChoice& choice);
   void run_places(std::span<const int32_t> places, std::span<const ExpertRows> experts);
   void end_layer(int layer);

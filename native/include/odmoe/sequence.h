@@ -65,9 +65,15 @@ class Sequence {
   int64_t block_floats() const;
   void check_unused(const char* what) const;
   void reserve_block(Layer& layer, size_t block);
-  // Positions of one block that a range covers, as [first, end).
+  // Positions of one block that a range covers: visit(block, first in the block, first in the range, how many).
   template <typename Visit>
   void for_each_run(int position, int rows, Visit visit) const;
+  // Where a range's keys and values lie on the device.
+  std::vector<SpacedRows> places(const Layer& layer, int position, int rows) const;
+  // A range's keys and values, one head of one position at a time, in the order of places(): visit(key and not value, where it stands in
+  // the range's rows of all heads, in bytes).
+  template <typename Visit>
+  void for_each_head(int position, int rows, Visit visit) const;
 
   std::shared_ptr<Model> model_;
   mutable std::mutex mutex_;  // guards the blocks' existence and `written`

@@ -16,6 +16,30 @@ void Backend::write_coded_rows(Matrix&, int64_t, int64_t, Split, const PlaneSour
   throw Error("INTERNAL", "this device decodes no blocks");
 }
 
+void Backend::scatter_to_device(std::span<const SpacedRows> pieces, const void* host) {
+  const auto* from = static_cast<const uint8_t*>(host);
+  for (const SpacedRows& rows : pieces) {
+    for (int64_t i = 0; i < rows.count; i++, from += rows.row_bytes) {
+      copy_to_device(static_cast<uint8_t*>(rows.first) + static_cast<uint64_t>(i) * rows.pitch_bytes, from, rows.row_bytes);
+    }
+  }
+}
+
+void Backend::gather_to_host(void* host, std::span<const SpacedRows> pieces) {
+  auto* to = static_cast<uint8_t*>(host);
+  for (const SpacedRows& rows : pieces) {
+    for (int64_t i = 0; i < rows.count; i++, to += rows.row_bytes) {
+      copy_to_host(to, static_cast<const uint8_t*>(rows.first) + static_cast<uint64_t>(i) * rows.pitch_bytes, rows.row_bytes);
+    }
+  }
+}
+
+void Backend::store_and_attend(float* out, const AttentionRow* host_rows, const float* queries, const float* keys,
+                               const float* values, int64_t stride, int n, const AttentionShape& shape) {
+  store_key_values(host_rows, keys, values, stride, n, shape);
+  attention(out, host_rows, queries, stride, n, shape);
+}
+
 void Backend::multiply_swiglu(const Product* products, int count, float* gate_up) {
   std::vector<Product> both(products, products + count);
   int64_t rows = 0;

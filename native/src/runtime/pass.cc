@@ -139,9 +139,9 @@ void Pass::attention_block(int layer, const LayerWeights& weights) {
   backend().rms_norm(normed_.floats(), residual_.floats(), weights.attention_norm.floats(), n, hidden, epsilon);
   backend().matmul(qkv, shape.qkv_size(), weights.qkv.matrix, normed_.floats(), shape.hidden_size, n);
   backend().rope(qkv, shape.qkv_size(), cos_.floats(), sin_.floats(), n, shape.heads + shape.kv_heads, shape.head_dim);
-  backend().store_key_values(attention_rows_.data(), qkv + shape.query_size(),
-                             qkv + shape.query_size() + shape.kv_size(), shape.qkv_size(), n, attention);
-  backend().attention(attended_.floats(), attention_rows_.data(), qkv, shape.qkv_size(), n, attention);
+  const float* const keys = qkv + shape.query_size();
+  backend().store_and_attend(attended_.floats(), attention_rows_.data(), qkv, keys, keys + shape.kv_size(), shape.qkv_size(), n,
+                             attention);
   backend().matmul(projected_.floats(), shape.hidden_size, weights.attention_output.matrix, attended_.floats(),
                    shape.query_size(), n);
   backend().add(residual_.floats(), projected_.floats(), n * shape.hidden_size);
@@ -149,14 +149,14 @@ void Pass::attention_block(int layer, const LayerWeights& weights) {
   for (size_t i = 0; i < row_sequences_.size(); i++) row_sequences_[i]->written(layer, positions_[i] + 1);
 }
 
-GateChoice Pass::choose_experts(const LayerWeights& weights) {
+GateChoice Pass::choose_experts(const LayerWeights& weights, std::span<uint8_t> hidden) {
   const ModelShape& shape = model_->shape();
   const int n = count();
   const size_t places = static_cast<size_t>(n) * static_cast<size_t>(shape.experts_per_token);
   GateChoice choice{std::vector<int32_t>(places), std::vector<float>(places)};
   backend().matmul(gate_logits_.floats(), shape.experts, weights.gate.matrix, normed_.floats(), shape.hidden_size, n);
   backend().gate(choice.experts.data(), choice.weights.data(), gate_logits_.floats(), n, shape.experts,
-                 shape.experts_per_token, shape.normalize_top_k);
+                 shape.experts_per_token, shape.normalize_top_k, {hidden.data(), normed_.floats(), hidden.size()});
   return choice;
 }
 
@@ -168,11 +168,10 @@ GateChoice Pass::attend(int layer, std::span<uint8_t> hidden) {
   const LayerWeights& weights = model_->layer(layer);
   backend().begin_work(asked_);
   attention_block(layer, weights);
-  GateChoice choice = choose_experts(weights);
+  GateChoice choice = choose_experts(weights, hidden);
   const int rows = count();
   Interruption never;
   backend().await_end(Work::dense_layer, {&rows, 1}, never);
-  backend().copy_to_host(hidden.data(), normed_.floats(), hidden.size());
   stage_ = Stage::combine;
   return choice;
 }
@@ -208,7 +207,7 @@ void Pass::forward(const std::function<void(int, const GateChoice&)>& on_gate) {
     check_not_cancelled(layer);
     const LayerWeights& weights = model_->layer(layer);
     attention_block(layer, weights);
-    const GateChoice choice = choose_experts(weights);
+    const GateChoice choice = choose_experts(weights, {});
     backend().await_end(Work::dense_layer, {&rows, 1}, interruption_);
     check_not_cancelled(layer);
     if (on_gate) on_gate(layer, choice);

@@ -100,6 +100,33 @@ void Sequence::for_each_run(int position, int rows, Visit visit) const {
   }
 }
 
+std::vector<SpacedRows> Sequence::places(const Layer& layer, int position, int rows) const {
+  const ModelShape& shape = model_->shape();
+  const uint64_t head_bytes = float_bytes(shape.head_dim);
+  std::vector<SpacedRows> places;
+  for_each_run(position, rows, [&](size_t block, int in_block, int, int run) {
+    // The values of a block lie behind its keys.
+    places.push_back({.first = layer.keys[block] + static_cast<int64_t>(in_block) * shape.head_dim,
+                      .count = 2 * shape.kv_heads,
+                      .row_bytes = static_cast<uint64_t>(run) * head_bytes,
+                      .pitch_bytes = kAttentionChunk * head_bytes});
+  });
+  return places;
+}
+
+template <typename Visit>
+void Sequence::for_each_head(int position, int rows, Visit visit) const {
+  const ModelShape& shape = model_->shape();
+  for_each_run(position, rows, [&](size_t, int, int done, int run) {
+    for (int head = 0; head < 2 * shape.kv_heads; head++) {
+      for (int row = done; row < done + run; row++) {
+        const int64_t heads_before = static_cast<int64_t>(row) * shape.kv_heads + head % shape.kv_heads;
+        visit(head < shape.kv_heads, float_bytes(heads_before * shape.head_dim));
+      }
+    }
+  });
+}
+
 void Sequence::read_key_values(int layer, int position, int rows, std::span<uint8_t> keys,
                                std::span<uint8_t> values) const {
   check_range(layer, position, rows);
@@ -115,21 +142,13 @@ void Sequence::read_key_values(int layer, int position, int rows, std::span<uint
     throw Error("INTERNAL", "positions up to " + std::to_string(position + rows) + " of layer " + std::to_string(layer) +
                                 " asked for, " + std::to_string(cached.written) + " are written");
   }
-  std::vector<uint8_t> run_rows(static_cast<size_t>(kAttentionChunk) * head_bytes);
-  const auto copy = [&](const float* const* blocks, uint8_t* out) {
-    for_each_run(position, rows, [&](size_t block, int in_block, int done, int run) {
-      for (int head = 0; head < shape.kv_heads; head++) {
-        const float* from = blocks[block] + (static_cast<int64_t>(head) * kAttentionChunk + in_block) * shape.head_dim;
-        model_->backend().copy_to_host(run_rows.data(), from, static_cast<uint64_t>(run) * head_bytes);
-        for (int i = 0; i < run; i++) {
-          std::memcpy(out + static_cast<uint64_t>(done + i) * row_bytes + static_cast<uint64_t>(head) * head_bytes,
-                      run_rows.data() + static_cast<uint64_t>(i) * head_bytes, head_bytes);
-        }
-      }
-    });
-  };
-  copy(cached.keys.data(), keys.data());
-  copy(cached.values.data(), values.data());
+  const auto gathered = std::make_unique_for_overwrite<uint8_t[]>(2 * keys.size());
+  model_->backend().gather_to_host(gathered.get(), places(cached, position, rows));
+  const uint8_t* from = gathered.get();
+  for_each_head(position, rows, [&](bool is_key, uint64_t at) {
+    std::memcpy((is_key ? keys : values).data() + at, from, head_bytes);
+    from += head_bytes;
+  });
 }
 
 void Sequence::write_key_values(int layer, int position, int rows, std::span<const uint8_t> keys,
@@ -149,22 +168,13 @@ void Sequence::write_key_values(int layer, int position, int rows, std::span<con
                                 " would leave a gap behind the " + std::to_string(cached.written) + " written");
   }
   for_each_run(position, rows, [&](size_t block, int, int, int) { reserve_block(cached, block); });
-  std::vector<uint8_t> run_rows(static_cast<size_t>(kAttentionChunk) * head_bytes);
-  const auto copy = [&](float* const* blocks, const uint8_t* in) {
-    for_each_run(position, rows, [&](size_t block, int in_block, int done, int run) {
-      for (int head = 0; head < shape.kv_heads; head++) {
-        for (int i = 0; i < run; i++) {
-          std::memcpy(run_rows.data() + static_cast<uint64_t>(i) * head_bytes,
-                      in + static_cast<uint64_t>(done + i) * row_bytes + static_cast<uint64_t>(head) * head_bytes,
-                      head_bytes);
-        }
-        float* to = blocks[block] + (static_cast<int64_t>(head) * kAttentionChunk + in_block) * shape.head_dim;
-        model_->backend().copy_to_device(to, run_rows.data(), static_cast<uint64_t>(run) * head_bytes);
-      }
-    });
-  };
-  copy(cached.keys.data(), keys.data());
-  copy(cached.values.data(), values.data());
+  const auto scattered = std::make_unique_for_overwrite<uint8_t[]>(2 * keys.size());
+  uint8_t* to = scattered.get();
+  for_each_head(position, rows, [&](bool is_key, uint64_t at) {
+    std::memcpy(to, (is_key ? keys : values).data() + at, head_bytes);
+    to += head_bytes;
+  });
+  model_->backend().scatter_to_device(places(cached, position, rows), scattered.get());
   cached.written = std::max(cached.written, position + rows);
 }
 

@@ -1,4 +1,5 @@
 // The gate against the reference: which experts, in which order, with which weights.
+#include <algorithm>
 #include <cmath>
 
 #include "fenced_floats.h"
@@ -11,13 +12,22 @@ void compare_gates(Devices& devices, const std::string& what, const std::vector<
     const size_t places = static_cast<size_t>(n) * static_cast<size_t>(k);
     std::vector<int32_t> chosen[2];
     std::vector<float> weights[2];
+    // What comes to the host along with the choice: now little, now more than goes the usual way.
+    const std::vector<float> hidden = random_floats(devices.random, devices.random() % 50 == 0 ? 300000 : n * 7);
     for (const int which : {0, 1}) {
       const std::shared_ptr<Backend>& backend = which == 0 ? devices.cuda : devices.reference;
       const FencedFloats from(backend, logits, 1);
       // A place behind the last shows what is written past it.
       chosen[which].assign(places + 1, -7);
       weights[which].assign(places + 1, -7.0f);
-      backend->gate(chosen[which].data(), weights[which].data(), from.data(), n, experts, k, normalize);
+      const Floats beside(backend, hidden);
+      std::vector<float> brought(hidden.size() + 1, -7.0f);
+      const uint64_t bytes = normalize ? hidden.size() * sizeof(float) : 0;
+      backend->gate(chosen[which].data(), weights[which].data(), from.data(), n, experts, k, normalize,
+                    {brought.data(), beside.data(), bytes});
+      std::vector<float> expected(hidden.size() + 1, -7.0f);
+      if (normalize) std::copy(hidden.begin(), hidden.end(), expected.begin());
+      expect_equal(what + ": what is brought along", brought, expected);
     }
     const std::string named =
         what + ": gate of " + std::to_string(k) + " out of " + std::to_string(experts) + (normalize ? ", normalized" : "");

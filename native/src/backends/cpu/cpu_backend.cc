@@ -171,8 +171,8 @@ class CpuBackend final : public Backend {
     });
   }
 
-  void gate(int32_t* host_experts, float* host_weights, const float* logits, int n, int experts, int k,
-            bool normalize) override {
+  void gate(int32_t* host_experts, float* host_weights, const float* logits, int n, int experts, int k, bool normalize,
+            const HostCopy& along) override {
     if (experts > kMaxExperts || k < 1 || k > experts) {
       throw Error("MODEL_UNSUPPORTED", "a gate cannot choose " + std::to_string(k) + " of " + std::to_string(experts) +
                                            " experts; at most " + std::to_string(kMaxExperts) + " are supported");
@@ -182,6 +182,7 @@ class CpuBackend final : public Backend {
       kernels_.gate(host_experts + i * k, host_weights + i * k, logits + i * experts, experts, k, normalize,
                     thread_scratch(thread));
     });
+    copy(along.host, along.device, along.bytes);
   }
 
   void swiglu(float* out, const float* gate_up, int n, int size) override {

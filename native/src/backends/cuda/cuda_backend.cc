@@ -11,9 +11,6 @@
 namespace odmoe::cuda {
 namespace {
 
-// Larger copies to the host go without the detour over pinned memory.
-constexpr uint64_t kBounceBytes = 1 << 20;
-
 bool is_quantized(WeightFormat format) { return format == WeightFormat::int8 || format == WeightFormat::nf4; }
 
 MultiplyJob job_of(const Product& product) {
@@ -32,6 +29,7 @@ CudaBackend::CudaBackend(const CudaOptions& options)
       context_(options.device),
       arena_(options.budget_bytes, context_.context_bytes()),
       stream_(context_.compute_stream()),
+      copies_(context_),
       arguments_(arena_, stream_),
       staging_(arena_, context_.traits().integrated),
       writer_(context_, arena_, staging_, experts_) {}
@@ -54,7 +52,7 @@ DeviceInfo CudaBackend::info() const {
   info.high_water_bytes = arena_.high_water_bytes();
   info.name = context_.name();
   info.context_bytes = arena_.context_bytes();
-  info.driver_used_bytes = context_.driver_used_bytes();
+  info.driver_used_bytes = driver_used_bytes_.get(RecentFigure::Clock::now(), [this] { return context_.driver_used_bytes(); });
   info.paged_experts = context_.paged_memory();
   return info;
 }
@@ -65,32 +63,30 @@ DeviceBuffer CudaBackend::allocate(uint64_t bytes) {
 }
 
 void CudaBackend::release(DeviceBuffer& buffer) noexcept {
+  if (buffer.data == nullptr) return;
   cudaSetDevice(context_.device());
+  cudaStreamSynchronize(stream_);
   arena_.release(buffer);
 }
 
-// From pageable memory, which the caller uses again at once: the driver has taken a copy by then, unless the device can read such
-// memory itself and the driver lets it.
 void CudaBackend::copy_to_device(void* device, const void* host, uint64_t bytes) {
-  if (bytes == 0) return;
   context_.enter();
-  check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_), "copying to the device");
-  if (context_.reads_pageable_memory()) check(cudaStreamSynchronize(stream_), "copying to the device");
+  copies_.to_device(device, host, bytes);
 }
 
 void CudaBackend::copy_to_host(void* host, const void* device, uint64_t bytes) {
-  if (bytes == 0) return;
   context_.enter();
-  if (bytes > kBounceBytes) {
-    check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_), "copying from the device");
-    check(cudaStreamSynchronize(stream_), "waiting for the device");
-    return;
-  }
-  const std::lock_guard lock(copy_mutex_);
-  uint8_t* const bounce = copy_bounce_.reserve(bytes);
-  check(cudaMemcpyAsync(bounce, device, bytes, cudaMemcpyDeviceToHost, stream_), "copying from the device");
-  check(cudaStreamSynchronize(stream_), "waiting for the device");
-  std::memcpy(host, bounce, bytes);
+  copies_.to_host(host, device, bytes);
+}
+
+void CudaBackend::scatter_to_device(std::span<const SpacedRows> pieces, const void* host) {
+  context_.enter();
+  copies_.scatter(pieces, host);
+}
+
+void CudaBackend::gather_to_host(void* host, std::span<const SpacedRows> pieces) {
+  context_.enter();
+  copies_.gather(host, pieces);
 }
 
 uint64_t CudaBackend::matrix_bytes(WeightFormat format, int64_t rows, int64_t columns) const {
@@ -160,7 +156,7 @@ void CudaBackend::rope(float* heads, int64_t stride, const float* cos, const flo
   check(launch_rope(heads, stride, cos, sin, n, head_count, head_dim, stream_), "the rotary embedding");
 }
 
-DeviceAttentionRow* CudaBackend::send_rows(const AttentionRow* host_rows, int n) {
+CudaBackend::SentRows CudaBackend::send_rows(const AttentionRow* host_rows, int n) {
   struct Lists {
     const AttentionRow* furthest;
     float* const* keys = nullptr;
@@ -180,51 +176,75 @@ DeviceAttentionRow* CudaBackend::send_rows(const AttentionRow* host_rows, int n)
     lists.values = arguments_.add(lists.furthest->cache.value_blocks, blocks_of(*lists.furthest));
   }
   std::vector<DeviceAttentionRow> rows(static_cast<size_t>(n));
+  SentRows sent;
   for (int i = 0; i < n; ++i) {
     const Lists& lists = caches.at(host_rows[i].cache.key_blocks);
     rows[static_cast<size_t>(i)] = {lists.keys, lists.values, host_rows[i].position};
+    sent.last_position = std::max(sent.last_position, host_rows[i].position);
   }
-  DeviceAttentionRow* const sent = arguments_.add(rows.data(), n);
+  sent.rows = arguments_.add(rows.data(), n);
   arguments_.send();
   return sent;
+}
+
+void CudaBackend::store(const SentRows& sent, const float* keys, const float* values, int64_t stride, int n,
+                        const AttentionShape& shape) {
+  check(launch_store_key_values(sent.rows, keys, values, stride, n, shape, stream_), "storing keys and values");
+}
+
+void CudaBackend::attend(float* out, const SentRows& sent, const float* queries, int64_t stride, int n,
+                         const AttentionShape& shape) {
+  void* const room = scratch(attention_scratch_bytes(n, sent.last_position, shape));
+  check(launch_attention(out, sent.rows, queries, stride, n, sent.last_position, shape, room, stream_), "attention");
 }
 
 void CudaBackend::store_key_values(const AttentionRow* host_rows, const float* keys, const float* values, int64_t stride, int n,
                                    const AttentionShape& shape) {
   if (n <= 0) return;
   context_.enter();
-  check(launch_store_key_values(send_rows(host_rows, n), keys, values, stride, n, shape, stream_), "storing keys and values");
+  store(send_rows(host_rows, n), keys, values, stride, n, shape);
 }
 
 void CudaBackend::attention(float* out, const AttentionRow* host_rows, const float* queries, int64_t stride, int n,
                             const AttentionShape& shape) {
   if (n <= 0) return;
   context_.enter();
-  int32_t last = 0;
-  for (int i = 0; i < n; ++i) last = std::max(last, host_rows[i].position);
-  const DeviceAttentionRow* const rows = send_rows(host_rows, n);
-  check(launch_attention(out, rows, queries, stride, n, last, shape, scratch(attention_scratch_bytes(n, last, shape)), stream_),
-        "attention");
+  attend(out, send_rows(host_rows, n), queries, stride, n, shape);
+}
+
+void CudaBackend::store_and_attend(float* out, const AttentionRow* host_rows, const float* queries, const float* keys,
+                                   const float* values, int64_t stride, int n, const AttentionShape& shape) {
+  if (n <= 0) return;
+  context_.enter();
+  const SentRows sent = send_rows(host_rows, n);
+  store(sent, keys, values, stride, n, shape);
+  attend(out, sent, queries, stride, n, shape);
 }
 
 void CudaBackend::gate(int32_t* host_experts, float* host_weights, const float* logits, int n, int experts, int k,
-                       bool normalize) {
+                       bool normalize, const HostCopy& along) {
   if (experts > kMostExperts || k < 1 || k > experts) {
     throw Error("MODEL_UNSUPPORTED", "a gate cannot choose " + std::to_string(k) + " of " + std::to_string(experts) +
                                          " experts; at most " + std::to_string(kMostExperts) + " are supported");
   }
-  if (n <= 0) return;
+  if (n <= 0) return copy_to_host(along.host, along.device, along.bytes);
   context_.enter();
   const uint64_t places = static_cast<uint64_t>(n) * static_cast<uint64_t>(k);
   const uint64_t bytes = places * (sizeof(int32_t) + sizeof(float));
   auto* const chosen = static_cast<int32_t*>(reserve(gate_results_, bytes));
   auto* const weights = reinterpret_cast<float*>(chosen + places);
   check(launch_gate(chosen, weights, logits, n, experts, k, normalize, stream_), "the gate");
-  uint8_t* const bounce = gate_bounce_.reserve(bytes);
+  const uint64_t bounced = along.bytes <= kBounceBytes ? along.bytes : 0;
+  uint8_t* const bounce = gate_bounce_.reserve(bytes + bounced);
   check(cudaMemcpyAsync(bounce, gate_results_.data, bytes, cudaMemcpyDeviceToHost, stream_), "copying the gate's choice");
+  if (along.bytes > 0) {
+    void* const to = bounced > 0 ? bounce + bytes : along.host;
+    check(cudaMemcpyAsync(to, along.device, along.bytes, cudaMemcpyDeviceToHost, stream_), "copying along with the gate's choice");
+  }
   check(cudaStreamSynchronize(stream_), "waiting for the device");
   std::memcpy(host_experts, bounce, places * sizeof(int32_t));
   std::memcpy(host_weights, bounce + places * sizeof(int32_t), places * sizeof(float));
+  if (bounced > 0) std::memcpy(along.host, bounce + bytes, bounced);
 }
 
 void CudaBackend::swiglu(float* out, const float* gate_up, int n, int size) {

@@ -4,18 +4,19 @@
 #include <cuda_runtime.h>
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "argument_ring.h"
 #include "device_arena.h"
 #include "device_context.h"
+#include "host_copies.h"
 #include "kernels.h"
 #include "odmoe/backend.h"
 #include "odmoe/cuda.h"
 #include "paged_expert_memory.h"
 #include "pinned_buffer.h"
+#include "recent_figure.h"
 #include "staging_memory.h"
 #include "weight_writer.h"
 
@@ -28,12 +29,16 @@ class CudaBackend final : public Backend {
   CudaBackend(const CudaBackend&) = delete;
   CudaBackend& operator=(const CudaBackend&) = delete;
 
+  // With the driver's figure as it was at most RecentFigure::kOldest ago.
   DeviceInfo info() const override;
 
   DeviceBuffer allocate(uint64_t bytes) override;
+  // Waits for what the compute stream has been asked: a pass that was given up may still be on its way there.
   void release(DeviceBuffer& buffer) noexcept override;
   void copy_to_device(void* device, const void* host, uint64_t bytes) override;
   void copy_to_host(void* host, const void* device, uint64_t bytes) override;
+  void scatter_to_device(std::span<const SpacedRows> pieces, const void* host) override;
+  void gather_to_host(void* host, std::span<const SpacedRows> pieces) override;
   DeviceBuffer allocate_staging(uint64_t bytes) override;
   void release_staging(DeviceBuffer& buffer) noexcept override;
   uint64_t counted_bytes(uint64_t bytes) const override { return DeviceArena::counted(bytes); }
@@ -57,8 +62,10 @@ class CudaBackend final : public Backend {
                         const AttentionShape& shape) override;
   void attention(float* out, const AttentionRow* host_rows, const float* queries, int64_t stride, int n,
                  const AttentionShape& shape) override;
-  void gate(int32_t* host_experts, float* host_weights, const float* logits, int n, int experts, int k,
-            bool normalize) override;
+  void store_and_attend(float* out, const AttentionRow* host_rows, const float* queries, const float* keys, const float* values,
+                        int64_t stride, int n, const AttentionShape& shape) override;
+  void gate(int32_t* host_experts, float* host_weights, const float* logits, int n, int experts, int k, bool normalize,
+            const HostCopy& along) override;
   void swiglu(float* out, const float* gate_up, int n, int size) override;
   void copy_rows(float* out, const int32_t* host_out_rows, const float* in, const int32_t* host_in_rows, int n,
                  int size) override;
@@ -66,9 +73,16 @@ class CudaBackend final : public Backend {
   void combine(float* hidden, const float* outputs, const float* host_weights, int n, int k, int size) override;
 
  private:
+  // Rows and their caches' lists of blocks, as kernels read them, for the operator that has sent them.
+  struct SentRows {
+    const DeviceAttentionRow* rows = nullptr;
+    int32_t last_position = 0;
+  };
+
   void multiply_all(const Product* products, int count, bool gated);
-  // The rows and their caches' lists of blocks, as kernels read them.
-  DeviceAttentionRow* send_rows(const AttentionRow* host_rows, int n);
+  SentRows send_rows(const AttentionRow* host_rows, int n);
+  void store(const SentRows& sent, const float* keys, const float* values, int64_t stride, int n, const AttentionShape& shape);
+  void attend(float* out, const SentRows& sent, const float* queries, int64_t stride, int n, const AttentionShape& shape);
   // Grows by doubling; what it held is gone. Returns its memory.
   void* reserve(DeviceBuffer& buffer, uint64_t bytes);
   void* scratch(uint64_t bytes) { return reserve(scratch_, bytes); }
@@ -77,6 +91,7 @@ class CudaBackend final : public Backend {
   DeviceContext context_;
   DeviceArena arena_;
   cudaStream_t stream_;  // the context's compute stream
+  HostCopies copies_;
   ArgumentRing arguments_;
   StagingMemory staging_;
   ExpertMemoryDirectory experts_;
@@ -84,8 +99,7 @@ class CudaBackend final : public Backend {
   DeviceBuffer scratch_;
   DeviceBuffer gate_results_;
   PinnedBuffer gate_bounce_;
-  std::mutex copy_mutex_;  // guards copy_bounce_
-  PinnedBuffer copy_bounce_;
+  mutable RecentFigure driver_used_bytes_;  // status asks every second, on the thread of the event loop
 };
 
 }  // namespace odmoe::cuda

@@ -1,0 +1,39 @@
+// Keys and values between host and device, on the processor and on the emulated device.
+#include "key_values.h"
+
+#include "native_tests.h"
+#include "odmoe/emulation.h"
+
+namespace odmoe::test {
+namespace {
+
+constexpr uint32_t kSeed = 61;
+
+std::unique_ptr<Backend> open_emulated() { return make_emulated_backend(open_backend("auto"), Emulation{}, 0); }
+
+void spaced_rows() {
+  std::mt19937 random(kSeed);
+  check_spaced_rows(open_backend("auto"), random);
+  check_spaced_rows(open_emulated(), random);
+}
+
+void written_rows_are_read() {
+  std::mt19937 random(kSeed);
+  check_key_values(open_backend("auto", 2), random);
+  check_key_values(open_emulated(), random);
+}
+
+void threads_do_not_meet() {
+  std::mt19937 random(kSeed);
+  check_key_values_of_threads(open_backend("auto", 2), random);
+}
+
+}  // namespace
+
+void add_key_value_cases(std::vector<Case>& cases) {
+  cases.push_back({"key values: rows that stand apart are copied", spaced_rows});
+  cases.push_back({"key values: rows of a sequence are read as written", written_rows_are_read});
+  cases.push_back({"key values: threads write and read at once", threads_do_not_meet});
+}
+
+}  // namespace odmoe::test
