@@ -117,14 +117,41 @@ void visible_chunks() {
   }
 }
 
-void tiles_and_slices() {
+void tiles() {
   for (int group = 1; group <= 40; ++group) {
+    const AttentionShape shape{2 * group, 2, 128, 0};
+    for (const int n : {1, 2, 5, 7, 16, 33, 64, 512}) {
+      for (const int chunks : {1, 2, 16, 128, 512}) {
+        const cuda::AttentionTiles tiles = cuda::attention_tiles(n, chunks, shape);
+        check(tiles.queries == 1 || tiles.queries == 2 || tiles.queries == 4 || tiles.queries == 8, "places of a tile");
+        check(tiles.rows >= 1 && tiles.heads * tiles.rows <= tiles.queries, "a tile holds its queries");
+        check(tiles.heads * tiles.per_group >= group, "tiles take all heads");
+        const int blocks_of_rows = shape.kv_heads * tiles.per_group * chunks;
+        const auto enough = [&](int rows) { return n * blocks_of_rows >= rows * cuda::kAttentionBlocks; };
+        check(tiles.rows == 1 || enough(tiles.rows), "more rows than leave enough blocks");
+        const bool full = (tiles.rows + 1) * tiles.heads > cuda::kMostTileQueries;
+        check(full || !enough(tiles.rows + 1), "fewer rows than leave enough blocks");
+      }
+    }
+  }
+}
+
+// A long context leaves a slice few rows, and blocks enough.
+void tiles_of_long_contexts() {
+  for (const int kv_heads : {32, 8, 4}) {
+    const AttentionShape shape{32, kv_heads, 128, 0};
+    constexpr int kLast = 32767;
+    const int slice = cuda::attention_slice(512, kLast, shape);
+    const cuda::AttentionTiles tiles = cuda::attention_tiles(slice, cuda::most_visible_chunks(kLast, 0), shape);
+    check(slice >= 4 && slice <= 8, "rows of a slice");
+    check(tiles.queries == cuda::kMostTileQueries, "a tile has room left");
+  }
+}
+
+void slices() {
+  for (const int heads : {1, 2, 7, 32, 80}) {
+    const AttentionShape shape{heads, 1, 128, 0};
     for (const int n : {1, 2, 7, 16, 33, 64, 512}) {
-      const AttentionShape shape{2 * group, 2, 128, 0};
-      const cuda::AttentionTiles tiles = cuda::attention_tiles(n, shape);
-      check(tiles.queries == 1 || tiles.queries == 2 || tiles.queries == 4 || tiles.queries == 8, "places of a tile");
-      check(tiles.rows >= 1 && tiles.heads * tiles.rows <= tiles.queries, "a tile holds its queries");
-      check(tiles.heads * tiles.per_group >= group, "tiles take all heads");
       for (const int last : {0, 255, 256, 4095, 131071}) {
         const int slice = cuda::attention_slice(n, last, shape);
         const int64_t floats = cuda::attention_scratch_floats(cuda::most_visible_chunks(last, 0), shape.head_dim);
@@ -144,7 +171,9 @@ void add_device_code_cases(std::vector<Case>& cases) {
   cases.push_back({"device code: rotations and weighted sums equal the CPU's", elements});
   cases.push_back({"device code: RMS norm equals the CPU's", norms});
   cases.push_back({"device code: chunks that a row sees", visible_chunks});
-  cases.push_back({"device code: attention's tiles and slices", tiles_and_slices});
+  cases.push_back({"device code: attention's tiles", tiles});
+  cases.push_back({"device code: attention's tiles of long contexts", tiles_of_long_contexts});
+  cases.push_back({"device code: attention's slices", slices});
 }
 
 }  // namespace odmoe::test

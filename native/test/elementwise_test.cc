@@ -155,7 +155,10 @@ void gates(const std::string& set) {
   DeviceFloats bad(*backend, std::vector<float>(8, std::nanf("")));
   int32_t chosen[2] = {-7, -7};
   float weights[2];
-  backend->gate(chosen, weights, bad.data(), 1, 8, 2, true);
+  DeviceFloats beside(*backend, std::vector<float>{1, 2, 3});
+  float brought[4] = {0, 0, 0, 0};
+  backend->gate(chosen, weights, bad.data(), 1, 8, 2, true, {brought, beside.data(), 2 * sizeof(float)});
+  check(brought[0] == 1.0f && brought[1] == 2.0f && brought[2] == 0.0f, "a copy comes along");
   check(chosen[0] == 0 && chosen[1] == 1, "NaN logits still name experts");
   check_refused("MODEL_UNSUPPORTED", [&] { backend->gate(chosen, weights, bad.data(), 1, 1, 2, true); });
 }

@@ -35,6 +35,7 @@ int main(int argc, char** argv) {
   odmoe::test::add_thread_pool_cases(cases);
   odmoe::test::add_device_cases(cases);
   odmoe::test::add_device_code_cases(cases);
+  odmoe::test::add_device_decoding_cases(cases);
   odmoe::test::add_codec_cases(cases);
   odmoe::test::add_codec_kernel_cases(cases);
   odmoe::test::add_codec_damage_cases(cases);
@@ -44,6 +45,7 @@ int main(int argc, char** argv) {
   odmoe::test::add_matmul_cases(cases);
   odmoe::test::add_elementwise_cases(cases);
   odmoe::test::add_attention_cases(cases);
+  odmoe::test::add_key_value_cases(cases);
   odmoe::test::add_load_schedule_cases(cases);
   odmoe::test::add_expert_loader_cases(cases);
   odmoe::test::add_expert_loader_fault_cases(cases);
@@ -51,6 +53,7 @@ int main(int argc, char** argv) {
   odmoe::test::add_emulated_load_cases(cases);
   odmoe::test::add_timer_queue_cases(cases);
   odmoe::test::add_cuda_layout_cases(cases);
+  odmoe::test::add_cuda_host_cases(cases);
   const std::string first = argc > 1 ? argv[1] : "";
   if (first == "--list") {
     for (const odmoe::test::Case& test : cases) std::printf("%s\n", test.name.c_str());

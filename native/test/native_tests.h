@@ -22,9 +22,11 @@ void add_weight_cases(std::vector<Case>& cases);
 void add_fixed4_cases(std::vector<Case>& cases);
 void add_elementwise_cases(std::vector<Case>& cases);
 void add_attention_cases(std::vector<Case>& cases);
+void add_key_value_cases(std::vector<Case>& cases);
 void add_thread_pool_cases(std::vector<Case>& cases);
 void add_device_cases(std::vector<Case>& cases);
 void add_device_code_cases(std::vector<Case>& cases);
+void add_device_decoding_cases(std::vector<Case>& cases);
 void add_codec_cases(std::vector<Case>& cases);
 void add_codec_kernel_cases(std::vector<Case>& cases);
 void add_codec_damage_cases(std::vector<Case>& cases);
@@ -36,6 +38,7 @@ void add_emulation_cases(std::vector<Case>& cases);
 void add_emulated_load_cases(std::vector<Case>& cases);
 void add_timer_queue_cases(std::vector<Case>& cases);
 void add_cuda_layout_cases(std::vector<Case>& cases);
+void add_cuda_host_cases(std::vector<Case>& cases);
 
 // Prints speeds beside the machine's own; not a test.
 void run_benchmark(const std::string& instruction_set, int threads);

@@ -141,15 +141,55 @@ void attends(Devices& devices, const AttentionShape& shape) {
 }
 
 // Enough rows that tiles hold several of them: in a run, in any order, and of sequences in turn.
-void attends_in_tiles(Devices& devices, const AttentionShape& shape) {
+void attends_in_tiles(Devices& devices, const AttentionShape& shape, int count) {
   const Case attention(devices, shape,
                        {random_sequence(devices.random, shape, 600), random_sequence(devices.random, shape, 77)}, "tiles");
-  attention.compare(consecutive(240, 67));
+  attention.compare(consecutive(240, std::min(count, 360)));
   std::vector<Row> rows;
   std::uniform_int_distribution<int> any(0, 599);
-  for (int i = 0; i < 66; ++i) rows.push_back({i / 5 % 3 == 2 ? 1 : 0, any(devices.random)});
+  for (int i = 0; i < count; ++i) rows.push_back({i / 5 % 3 == 2 ? 1 : 0, any(devices.random)});
   for (Row& row : rows) row.position = row.sequence == 1 ? row.position % 77 : row.position;
   attention.compare(rows);
+}
+
+// Rows that are stored and attend in one call; later ones see those before them.
+void stores_and_attends(Devices& devices, const AttentionShape& shape) {
+  const Sequence sequence = random_sequence(devices.random, shape, 290);
+  const Sequence other = random_sequence(devices.random, shape, 7);
+  constexpr int kRows[] = {1, 20, 3};
+  int64_t count = 0;
+  for (const int n : kRows) count += n;
+  const int64_t width = int64_t{shape.heads + 2 * shape.kv_heads} * shape.head_dim;
+  const std::vector<float> qkv = moderate_floats(devices.random, count * width);
+  std::vector<float> results[2];
+  for (const int which : {0, 1}) {
+    const std::shared_ptr<Backend>& backend = which == 0 ? devices.cuda : devices.reference;
+    const Cache caches[2] = {{backend, shape, sequence, 0}, {backend, shape, other, 0}};
+    const FencedFloats rows(backend, qkv, 0);
+    int next[2] = {245, 5};  // of the longer sequence's memory so much is used
+    const float* at = rows.data();
+    for (const int n : kRows) {
+      std::vector<AttentionRow> sent;
+      for (int i = 0; i < n; ++i) sent.push_back({caches[i % 4 == 3].layer(), next[i % 4 == 3]++});
+      const FencedFloats out(backend, poison(int64_t{n} * shape.heads * shape.head_dim), 1);
+      const float* const keys = at + int64_t{shape.heads} * shape.head_dim;
+      const float* const values = keys + int64_t{shape.kv_heads} * shape.head_dim;
+      if (which == 0) {
+        backend->store_and_attend(out.data(), sent.data(), at, keys, values, width, n, shape);
+      } else {
+        backend->store_key_values(sent.data(), keys, values, width, n, shape);
+        backend->attention(out.data(), sent.data(), at, width, n, shape);
+      }
+      const std::vector<float> got = out.values();
+      results[which].insert(results[which].end(), got.begin(), got.end());
+      at += n * width;
+    }
+    for (const Cache& cache : caches) {
+      const std::vector<float> stored = cache.stored();
+      results[which].insert(results[which].end(), stored.begin(), stored.end());
+    }
+  }
+  expect_equal("stored and attended in one call, head dimension " + std::to_string(shape.head_dim), results[0], results[1]);
 }
 
 // More scratch than is taken at once.
@@ -192,11 +232,15 @@ void test_attention(Devices& devices) {
   }
   for (const int window : {1, 2, 3, 255, 256, 257, 300, 5000}) {
     attends(devices, {4, 2, 16, window});
-    attends_in_tiles(devices, {2, 2, 8, window});
+    attends_in_tiles(devices, {2, 2, 8, window}, 260);
   }
-  for (const AttentionShape shape : {AttentionShape{2, 2, 8, 0}, AttentionShape{2, 1, 64, 0}, AttentionShape{4, 1, 32, 0},
-                                     AttentionShape{3, 1, 128, 0}, AttentionShape{8, 1, 16, 0}}) {
-    attends_in_tiles(devices, shape);
+  attends_in_tiles(devices, {2, 2, 8, 0}, 700);
+  for (const AttentionShape shape :
+       {AttentionShape{2, 1, 64, 0}, AttentionShape{4, 1, 32, 0}, AttentionShape{3, 1, 128, 0}, AttentionShape{8, 1, 16, 0}}) {
+    attends_in_tiles(devices, shape, 350);
+  }
+  for (const AttentionShape shape : {AttentionShape{4, 2, 16, 0}, AttentionShape{8, 1, 128, 100}, AttentionShape{3, 3, 80, 0}}) {
+    stores_and_attends(devices, shape);
   }
   attends_in_slices(devices);
   meets_strange_numbers(devices, {4, 2, 16, 0});

@@ -24,9 +24,12 @@ constexpr Group kGroups[] = {
     {"elementwise", &test_elementwise},
     {"gate", &test_gate},
     {"attention", &test_attention},
+    {"key_values", &test_key_values},
     {"tensor_cores", &test_tensor_cores},
     {"loading", &test_loading},
+    {"recovery", &test_recovery},
     {"expert_memory", &test_expert_memory},
+    {"expert_paging", &test_expert_paging},
     {"expert_slots", &test_expert_slots},
 };
 

@@ -55,8 +55,11 @@ void test_tensor_cores(Devices& devices);
 void test_elementwise(Devices& devices);
 void test_gate(Devices& devices);
 void test_attention(Devices& devices);
+void test_key_values(Devices& devices);
 void test_loading(Devices& devices);
+void test_recovery(Devices& devices);
 void test_expert_memory(Devices& devices);
+void test_expert_paging(Devices& devices);
 void test_expert_slots(Devices& devices);
 void test_memory(Devices& devices);
 

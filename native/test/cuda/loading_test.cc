@@ -158,6 +158,28 @@ void large_writes(Devices& devices) {
   rows_are_the_reference_ones(devices, stored.matrix, wide, "rows wider than the scratch");
 }
 
+// In two calls.
+void rows_in_two(Devices& devices, const PlainTensor& tensor, CodecKind codec, int64_t block_rows) {
+  const CodedSources sources = code(devices, tensor, codec, block_rows, 0);
+  StoredWeights stored(devices.cuda, WeightFormat::bf16, tensor.rows, tensor.columns);
+  constexpr int64_t kFirst = 37;
+  write_range_coded(*devices.cuda, stored.matrix, tensor, sources, {0, kFirst});
+  write_range_coded(*devices.cuda, stored.matrix, tensor, sources, {kFirst, tensor.rows - kFirst});
+  rows_are_the_reference_ones(devices, stored.matrix, tensor, describe(tensor, codec) + ", in two");
+}
+
+void coded_rows_in_two(Devices& devices, CodecKind codec) {
+  constexpr Split kSplit = Split::bf16_e8_sm8;
+  // More blocks than a launch takes.
+  rows_in_two(devices, random_tensor(devices.random, kSplit, 250, 100), codec, 1);
+  // A block that takes longer than the device is filled by it.
+  rows_in_two(devices, random_tensor(devices.random, kSplit, 700, 1024), codec, 700);
+  // More escapes than threads look for them at once.
+  PlainTensor escaping = random_tensor(devices.random, kSplit, 150, 1024);
+  for (int i = 0; i < 4000; ++i) escaping.planes[0][devices.random() % escaping.planes[0].size()] = static_cast<uint8_t>(devices.random());
+  rows_in_two(devices, escaping, codec, 150);
+}
+
 // Whatever a block holds, nothing but its own rows is written.
 void damaged_blocks(Devices& devices, CodecKind codec) {
   const PlainTensor tensor = random_tensor(devices.random, Split::bf16_e8_sm8, 64, 300);
@@ -199,6 +221,7 @@ void test_loading(Devices& devices) {
   }
   for (const CodecKind codec : {CodecKind::fixed4, CodecKind::huffman}) {
     coded_rows(devices, Split::bf16_e8_sm8, codec, 150, 1024, 150, true);
+    coded_rows_in_two(devices, codec);
     damaged_blocks(devices, codec);
   }
   large_writes(devices);

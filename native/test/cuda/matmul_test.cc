@@ -105,11 +105,13 @@ void many_rows(Devices& devices) {
   for (const WeightFormat format : kFormats) {
     for (const int64_t warps : {32, 128}) {
       const int64_t rows = processors * warps + random_between(devices.random, 4, 7);
-      equal(devices, {{format, rows, random_between(devices.random, 1, 40), 1}}, false, Weights::finite);
+      equal(devices, {{format, rows, random_between(devices.random, 1, 1500), 1}}, false, Weights::finite);
     }
   }
   const int64_t rows = processors * 128 + 6;
-  equal(devices, {{WeightFormat::fixed4, rows, random_between(devices.random, 1, 40), 1}}, true, Weights::finite);
+  for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::fixed4}) {
+    equal(devices, {{format, rows, random_between(devices.random, 1, 1500), 1}}, true, Weights::finite);
+  }
 }
 
 void several_at_once(Devices& devices) {

@@ -64,7 +64,7 @@ cudaError_t launch_attention(float* out, const DeviceAttentionRow* rows, const f
   work.value_sums = work.denominators + query_chunks;
   for (int first = 0; first < n; first += slice) {
     work.n = n - first < slice ? n - first : slice;
-    work.tiles = attention_tiles(work.n, shape);
+    work.tiles = attention_tiles(work.n, work.chunks, shape);
     work.rows = rows + first;
     work.queries = queries + first * stride;
     work.out = out + int64_t{first} * shape.heads * shape.head_dim;

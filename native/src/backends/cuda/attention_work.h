@@ -10,6 +10,8 @@ namespace odmoe::cuda {
 inline constexpr uint64_t kMostAttentionScratch = 32 << 20;
 // Queries (a row's heads over one key-value head, and those of further rows) that one read of a key or value serves.
 inline constexpr int kMostTileQueries = 8;
+// Blocks of threads that fill a device, some for each of its multiprocessors.
+inline constexpr int kAttentionBlocks = 512;
 // A chunk's scores come from two blocks of threads, each of which leaves the greatest of its own.
 inline constexpr int kScoreRun = kAttentionChunk / 2;
 
@@ -34,15 +36,15 @@ struct AttentionTiles {
   int queries = 0;    // places for heads x rows: a power of two
 };
 
-inline AttentionTiles attention_tiles(int n, const AttentionShape& shape) {
+// Rows of a tile read keys and values once for all of them, so there are as many as leave enough blocks.
+inline AttentionTiles attention_tiles(int n, int chunks, const AttentionShape& shape) {
   const int group = shape.heads / shape.kv_heads;
   AttentionTiles tiles;
   tiles.per_group = (group + kMostTileQueries - 1) / kMostTileQueries;
   tiles.heads = (group + tiles.per_group - 1) / tiles.per_group;
-  // Few rows are better spread over the device, the more so as they may be of different sequences.
-  const int spread = n / 8 > 1 ? n / 8 : 1;
   const int room = kMostTileQueries / tiles.heads;
-  tiles.rows = room < spread ? room : spread;
+  const int64_t spare = int64_t{n} * shape.kv_heads * tiles.per_group * chunks / kAttentionBlocks;
+  tiles.rows = spare < 1 ? 1 : spare < room ? static_cast<int>(spare) : room;
   tiles.queries = 1;
   while (tiles.queries < tiles.heads * tiles.rows) tiles.queries *= 2;
   return tiles;

@@ -9,6 +9,7 @@ struct BlockList {
   BlockToDecode blocks[kMostBlocksToDecode];
   const uint8_t* table = nullptr;
 };
+static_assert(sizeof(BlockList) <= 4096, "a kernel takes 4 KiB of arguments at most");
 
 inline uint64_t most_plain_bytes(const BlockToDecode* blocks, int count) {
   uint64_t most = 0;
@@ -44,6 +45,8 @@ __device__ __forceinline__ void write_sixteen(const BlockToDecode& block, const 
       return;
     }
   }
+  // Rare: at the ends of what is wanted.
+#pragma unroll 1
   for (uint32_t i = 0; i < 16; ++i) {
     const uint64_t at = first + i;
     if (at < wanted.begin || at >= wanted.end) continue;

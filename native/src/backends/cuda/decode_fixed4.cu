@@ -1,4 +1,5 @@
-// fixed4: codes are looked up sixteen at a time, then the few escapes among them are put in their places.
+// fixed4: codes are looked up sixteen at a time, then the few escapes among them are put in their places. What a thread block reads is
+// asked for before anything of it is used: there are few thread blocks, and a wait for memory takes longer than all the rest.
 #include "block_list.h"
 
 namespace odmoe::cuda {
@@ -8,61 +9,167 @@ constexpr uint32_t kThreads = 256;
 // Values that a thread block decodes: a part of a window, so that a small block of a chunk still keeps many thread blocks busy.
 constexpr uint32_t kPartValues = 16384;
 constexpr uint32_t kHalfGroupValues = kFixed4GroupValues / 2;
+// Half groups that each thread looks up.
+constexpr uint32_t kTurns = kPartValues / (kThreads * kHalfGroupValues);
 static_assert(kFixed4WindowValues % kPartValues == 0, "a part lies in one window");
+static_assert(kTurns * kThreads * kHalfGroupValues == kPartValues, "a part is whole turns");
 
-__device__ __forceinline__ uint4 group_codes(const uint8_t* codes) {
-  if ((reinterpret_cast<uintptr_t>(codes) & 15) == 0) return *reinterpret_cast<const uint4*>(codes);
-  return {word_at(codes), word_at(codes + 4), word_at(codes + 8), word_at(codes + 12)};
+// A block that lies at a multiple of 16 bytes, or anywhere.
+enum class Placed : uint8_t { aligned, anywhere };
+
+template <Placed kPlaced>
+__device__ __forceinline__ uint4 sixteen_bytes(const uint8_t* bytes) {
+  if constexpr (kPlaced == Placed::aligned) return __ldcs(reinterpret_cast<const uint4*>(bytes));
+  return {word_at(bytes), word_at(bytes + 4), word_at(bytes + 8), word_at(bytes + 12)};
 }
 
-// Codes past the block's end, as a damaged one may have, are not looked at.
-__device__ __forceinline__ void decode_codes(const BlockToDecode& block, const WantedValues& wanted, uint64_t begin, uint64_t end,
-                                             uint4 table) {
-  for (uint64_t first = begin + threadIdx.x * kHalfGroupValues; first < end; first += kThreads * kHalfGroupValues) {
-    if (first >= wanted.end || first + kHalfGroupValues <= wanted.begin) continue;
-    // Two neighbours share a group: the first has the low halves of its bytes, the second the high ones.
-    const uint64_t group = first / kFixed4GroupValues;
-    if ((group + 1) * kFixed4GroupBytes > block.coded_bytes) continue;
-    const uint4 codes = group_codes(block.coded + group * kFixed4GroupBytes);
-    const uint32_t shift = first % kFixed4GroupValues == 0 ? 0 : 4;
-    write_sixteen(block, wanted, first,
-                  {fixed4_values(codes.x >> shift, table.x, table.y, table.z, table.w),
-                   fixed4_values(codes.y >> shift, table.x, table.y, table.z, table.w),
-                   fixed4_values(codes.z >> shift, table.x, table.y, table.z, table.w),
-                   fixed4_values(codes.w >> shift, table.x, table.y, table.z, table.w)});
-  }
+template <Placed kPlaced>
+__device__ __forceinline__ uint32_t four_bytes(const uint8_t* bytes) {
+  if constexpr (kPlaced == Placed::aligned) return *reinterpret_cast<const uint32_t*>(bytes);
+  return word_at(bytes);
 }
 
-// Of the window's escapes those that stand in [begin, end).
-__device__ __forceinline__ void place_escapes(const BlockToDecode& block, const WantedValues& wanted, uint64_t begin, uint64_t end) {
+__device__ __forceinline__ uint4 table_of(const uint8_t* table) {
+  const bool aligned = (reinterpret_cast<uintptr_t>(table) & 15) == 0;
+  return aligned ? *reinterpret_cast<const uint4*>(table) : sixteen_bytes<Placed::anywhere>(table);
+}
+
+// The escapes of a part's window, as numbers among the block's. Nothing is computed of what has been loaded, so that nothing waits.
+struct Escapes {
+  const uint8_t* positions;
+  const uint8_t* symbols;
+  uint64_t all;  // the block's
+  uint32_t first;
+  uint32_t end;
+};
+
+template <Placed kPlaced>
+__device__ __forceinline__ Escapes escapes_of(const BlockToDecode& block, uint64_t window) {
   const uint64_t plain = block.block_plain_bytes;
   const uint64_t code_bytes = (plain + kFixed4GroupValues - 1) / kFixed4GroupValues * kFixed4GroupBytes;
   const uint64_t fixed_bytes = code_bytes + (plain + kFixed4WindowValues - 1) / kFixed4WindowValues * 4;
-  if (block.coded_bytes < fixed_bytes) return;
-  const uint64_t window = begin / kFixed4WindowValues;
-  const uint64_t escapes = (block.coded_bytes - fixed_bytes) / 3;
+  Escapes escapes = {};
+  if (block.coded_bytes < fixed_bytes) return escapes;
   const uint8_t* const ends = block.coded + code_bytes;
-  const uint64_t first = window == 0 ? 0 : word_at(ends + (window - 1) * 4);
-  const uint64_t last = word_at(ends + window * 4);
-  const uint8_t* const positions = block.coded + fixed_bytes;
-  const uint8_t* const symbols = positions + 2 * escapes;
-  for (uint64_t i = first + threadIdx.x; i < last && i < escapes; i += kThreads) {
-    const uint64_t at = window * kFixed4WindowValues + (positions[2 * i] | static_cast<uint32_t>(positions[2 * i + 1]) << 8);
-    if (at < begin || at >= end || at < wanted.begin || at >= wanted.end) continue;
-    block.plain[at - wanted.begin] = symbols[i];
+  if (window > 0) escapes.first = four_bytes<kPlaced>(ends + (window - 1) * 4);
+  escapes.end = four_bytes<kPlaced>(ends + window * 4);
+  escapes.all = (block.coded_bytes - fixed_bytes) / 3;
+  escapes.positions = block.coded + fixed_bytes;
+  escapes.symbols = escapes.positions + 2 * escapes.all;
+  return escapes;
+}
+
+struct Escape {
+  uint32_t position;  // in the window; past it: there is none
+  uint32_t symbol;
+};
+
+// The one that is `number` behind the window's first.
+__device__ __forceinline__ Escape escape_at(const Escapes& escapes, uint32_t number) {
+  const uint64_t i = uint64_t{escapes.first} + number;
+  if (i >= escapes.end || i >= escapes.all) return {kFixed4WindowValues, 0};
+  const uint32_t low = escapes.positions[2 * i];
+  const uint32_t high = escapes.positions[2 * i + 1];
+  return {low | high << 8, escapes.symbols[i]};
+}
+
+// A part, from value `begin` of the block on. Positions in it are counted from there.
+struct Part {
+  uint64_t begin;
+  uint32_t wanted_begin;
+  uint32_t wanted_end;
+  uint32_t coded_bytes;  // that the block has of its codes
+};
+
+__device__ __forceinline__ Part part_of(const BlockToDecode& block, const WantedValues& wanted, uint64_t begin) {
+  const uint64_t wanted_end = wanted.end - begin;
+  const uint64_t coded_begin = begin / kFixed4GroupValues * kFixed4GroupBytes;
+  const uint64_t coded = block.coded_bytes > coded_begin ? block.coded_bytes - coded_begin : 0;
+  constexpr uint32_t kPartBytes = kPartValues / kFixed4GroupValues * kFixed4GroupBytes;
+  return {begin, wanted.begin > begin ? static_cast<uint32_t>(wanted.begin - begin) : 0,
+          wanted_end < kPartValues ? static_cast<uint32_t>(wanted_end) : kPartValues,
+          coded < kPartBytes ? static_cast<uint32_t>(coded) : kPartBytes};
+}
+
+__device__ __forceinline__ uint32_t first_of_turn(uint32_t turn) { return (turn * kThreads + threadIdx.x) * kHalfGroupValues; }
+
+// Codes past the block's end, as a damaged one may have, are not looked at.
+__device__ __forceinline__ bool has_turn(const Part& part, uint32_t turn) {
+  const uint32_t first = first_of_turn(turn);
+  return first < part.wanted_end && first + kHalfGroupValues > part.wanted_begin &&
+         first / kFixed4GroupValues * kFixed4GroupBytes + kFixed4GroupBytes <= part.coded_bytes;
+}
+
+// kAtOnce turns from `turn` on. Two neighbours share a group: the first has the low halves of its bytes, the second the high ones.
+template <Placed kPlaced, uint32_t kAtOnce>
+struct Turns {
+  uint4 codes[kAtOnce];
+
+  __device__ __forceinline__ void load(const BlockToDecode& block, const Part& part, uint32_t turn) {
+    const uint8_t* const coded = block.coded + part.begin / kFixed4GroupValues * kFixed4GroupBytes;
+#pragma unroll
+    for (uint32_t i = 0; i < kAtOnce; ++i) {
+      codes[i] = {0, 0, 0, 0};
+      if (!has_turn(part, turn + i)) continue;
+      codes[i] = sixteen_bytes<kPlaced>(coded + first_of_turn(turn + i) / kFixed4GroupValues * kFixed4GroupBytes);
+    }
+  }
+
+  __device__ __forceinline__ void write(const BlockToDecode& block, const WantedValues& wanted, const Part& part, uint32_t turn,
+                                        const uint4& table) const {
+    const uint32_t shift = threadIdx.x % 2 == 0 ? 0 : 4;
+#pragma unroll
+    for (uint32_t i = 0; i < kAtOnce; ++i) {
+      if (!has_turn(part, turn + i)) continue;
+      write_sixteen(block, wanted, part.begin + first_of_turn(turn + i),
+                    {fixed4_values(codes[i].x >> shift, table.x, table.y, table.z, table.w),
+                     fixed4_values(codes[i].y >> shift, table.x, table.y, table.z, table.w),
+                     fixed4_values(codes[i].z >> shift, table.x, table.y, table.z, table.w),
+                     fixed4_values(codes[i].w >> shift, table.x, table.y, table.z, table.w)});
+    }
+  }
+};
+
+// kAtOnce: turns whose codes are loaded together.
+template <Placed kPlaced, uint32_t kAtOnce>
+__device__ __forceinline__ void decode_part(const BlockToDecode& block, const WantedValues& wanted, const Part& part,
+                                            const uint8_t* stored_table) {
+  const uint64_t window = part.begin / kFixed4WindowValues;
+  const Escapes escapes = escapes_of<kPlaced>(block, window);
+  Turns<kPlaced, kAtOnce> turns;
+  turns.load(block, part, 0);
+  const uint4 table = table_of(stored_table);
+  uint32_t number = threadIdx.x;
+  Escape escape = escape_at(escapes, number);
+  turns.write(block, wanted, part, 0, table);
+#pragma unroll 1
+  for (uint32_t turn = kAtOnce; turn < kTurns; turn += kAtOnce) {
+    turns.load(block, part, turn);
+    turns.write(block, wanted, part, turn, table);
+  }
+  __syncthreads();
+  const auto part_in_window = static_cast<uint32_t>(part.begin % kFixed4WindowValues);
+  while (escape.position < kFixed4WindowValues) {
+    const uint32_t place = escape.position - part_in_window;  // of an earlier part: past this one
+    if (place >= part.wanted_begin && place < part.wanted_end) {
+      block.plain[part.begin + place - wanted.begin] = static_cast<uint8_t>(escape.symbol);
+    }
+    number += kThreads;
+    escape = escape_at(escapes, number);
   }
 }
 
-__global__ void __launch_bounds__(kThreads) decode_fixed4(const BlockList list) {
+__global__ void __launch_bounds__(kThreads) decode_fixed4(const __grid_constant__ BlockList list) {
   const BlockToDecode& block = list.blocks[blockIdx.y];
   const WantedValues wanted = wanted_of(block);
   const uint64_t begin = uint64_t{blockIdx.x} * kPartValues;
-  const uint64_t end = begin + kPartValues < block.block_plain_bytes ? begin + kPartValues : block.block_plain_bytes;
-  if (begin >= wanted.end || end <= wanted.begin) return;
-  const uint8_t* const table = list.table;
-  decode_codes(block, wanted, begin, end, {word_at(table), word_at(table + 4), word_at(table + 8), word_at(table + 12)});
-  __syncthreads();
-  place_escapes(block, wanted, begin, end);
+  if (begin >= wanted.end || begin + kPartValues <= wanted.begin) return;
+  const Part part = part_of(block, wanted, begin);
+  if ((reinterpret_cast<uintptr_t>(block.coded) & 15) == 0) {
+    decode_part<Placed::aligned, kTurns>(block, wanted, part, list.table);
+  } else {
+    decode_part<Placed::anywhere, 1>(block, wanted, part, list.table);
+  }
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
 // huffman: a warp takes a group of 32 streams, each lane one of them, and looks eleven bits at a time up.
 #include "block_list.h"
+#include "huffman_work.h"
 
 namespace odmoe::cuda {
 namespace {
 
-constexpr uint32_t kWarps = 4;
-constexpr uint32_t kThreads = kWarps * kWarp;
+constexpr uint32_t kThreads = kHuffmanWarps * kWarp;
 constexpr uint32_t kValues = 256;
 constexpr uint32_t kTableBytes = 128;
 // Values that each lane decodes before the warp writes them out: whole sectors of device memory.
@@ -15,48 +15,60 @@ constexpr uint32_t kPaddedWords = kRoundWords + 1;  // lanes write to different 
 
 struct CodeTable {
   HuffmanLengths lengths;
+  uint32_t counts[kHuffmanLongestCode + 1];
   uint8_t of_value[kValues];  // code lengths
   uint8_t values[kValues];    // in the code's order
   uint16_t entries[kHuffmanLookupEntries];
 };
 
-// By the first warp. Where each value stands among those of its length comes from votes; a length past the longest, as only a damaged
-// table has one, counts as no code.
+// Where each value stands among those of its length comes from votes; a length past the longest, as only a damaged table has one,
+// counts as no code. A warp takes every fourth length.
 __device__ void order_values(CodeTable& table) {
-  uint32_t counted[kHuffmanLongestCode + 1] = {};
-  for (uint32_t first = 0; first < kValues; first += kWarp) {
-    const uint32_t own = table.of_value[first + threadIdx.x];
+  const uint32_t lane = threadIdx.x % kWarp;
+  const uint32_t first_length = 1 + threadIdx.x / kWarp;
+  constexpr uint32_t kRows = kValues / kWarp;
+  uint32_t own[kRows];
 #pragma unroll
-    for (uint32_t length = 1; length <= kHuffmanLongestCode; ++length) {
-      counted[length] += static_cast<uint32_t>(__popc(__ballot_sync(kFullWarp, own == length)));
+  for (uint32_t row = 0; row < kRows; ++row) own[row] = table.of_value[row * kWarp + lane];
+  for (uint32_t length = first_length; length <= kHuffmanLongestCode; length += kHuffmanWarps) {
+    uint32_t count = 0;
+#pragma unroll
+    for (uint32_t row = 0; row < kRows; ++row) {
+      count += static_cast<uint32_t>(__popc(__ballot_sync(kFullWarp, own[row] == length)));
+    }
+    if (lane == 0) table.counts[length] = count;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) describe_lengths(table.lengths, table.counts);
+  const uint32_t below = (1u << lane) - 1;
+  for (uint32_t length = first_length; length <= kHuffmanLongestCode; length += kHuffmanWarps) {
+    uint32_t place = 0;
+    for (uint32_t shorter = 1; shorter < length; ++shorter) place += table.counts[shorter];
+#pragma unroll
+    for (uint32_t row = 0; row < kRows; ++row) {
+      const uint32_t same = __ballot_sync(kFullWarp, own[row] == length);
+      const uint32_t own_place = place + static_cast<uint32_t>(__popc(same & below));
+      if (own[row] == length) table.values[own_place & 0xff] = static_cast<uint8_t>(row * kWarp + lane);
+      place += static_cast<uint32_t>(__popc(same));
     }
   }
-  uint32_t code = 0;
-  uint32_t offset = 0;
-#pragma unroll
-  for (uint32_t length = 1; length <= kHuffmanLongestCode; ++length) {
-    if (threadIdx.x == 0) {
-      table.lengths.first[length] = code;
-      table.lengths.count[length] = counted[length];
-      table.lengths.offset[length] = offset;
-    }
-    code = (code + counted[length]) << 1;
-    const uint32_t next = offset + counted[length];
-    counted[length] = offset;
-    offset = next;
-  }
-  const uint32_t below = (1u << threadIdx.x) - 1;
-  for (uint32_t first = 0; first < kValues; first += kWarp) {
-    const uint32_t own = table.of_value[first + threadIdx.x];
-#pragma unroll
-    for (uint32_t length = 1; length <= kHuffmanLongestCode; ++length) {
-      const uint32_t same = __ballot_sync(kFullWarp, own == length);
-      const uint32_t place = counted[length] + static_cast<uint32_t>(__popc(same & below));
-      if (own == length) table.values[place & 0xff] = static_cast<uint8_t>(first + threadIdx.x);
-      counted[length] += static_cast<uint32_t>(__popc(same));
-    }
+  __syncthreads();
+}
+
+// A thread makes the entries of numbers that follow one another in order, so that it seldom has to look for a longer code; its warp's
+// stand next to each other.
+__device__ void write_entries(CodeTable& table) {
+  constexpr uint32_t kEntries = kHuffmanLookupEntries / kThreads;
+  const uint32_t first = reversed_code_bits(threadIdx.x);
+  uint32_t length = 1;
+  for (uint32_t i = 0; i < kEntries; ++i) {
+    const uint32_t in_order = first + i;
+    length = huffman_length(in_order, length, table.lengths);
+    const uint32_t entry = huffman_entry(in_order, length, table.lengths, table.values);
+    table.entries[reversed_code_bits(in_order)] = static_cast<uint16_t>(entry);
   }
 }
+static_assert((kThreads & (kThreads - 1)) == 0, "a thread's number reversed ends with the zeros that its entries differ in");
 
 __device__ void build_table(CodeTable& table, const uint8_t* stored) {
   for (uint32_t i = threadIdx.x; i < kTableBytes; i += kThreads) {
@@ -64,16 +76,13 @@ __device__ void build_table(CodeTable& table, const uint8_t* stored) {
     table.of_value[2 * i + 1] = stored[i] >> 4;
   }
   __syncthreads();
-  if (threadIdx.x < kWarp) order_values(table);
-  __syncthreads();
-  for (uint32_t bits = threadIdx.x; bits < kHuffmanLookupEntries; bits += kThreads) {
-    table.entries[bits] = static_cast<uint16_t>(huffman_entry(bits, table.lengths, table.values));
-  }
+  order_values(table);
+  write_entries(table);
   __syncthreads();
 }
 
-// Where the lane's stream begins, from the block's start; past its end where what the block says of it does not lie inside.
-__device__ __forceinline__ uint64_t stream_start(const BlockToDecode& block, uint64_t groups, uint64_t streams, uint64_t group,
+// Where the lane's stream begins, from the block's start; its end where what the block says of it does not lie inside.
+__device__ __forceinline__ uint32_t stream_start(const BlockToDecode& block, uint64_t groups, uint64_t streams, uint64_t group,
                                                  uint32_t lane) {
   const uint64_t stream = group * kHuffmanGroupStreams + lane;
   const uint64_t length_at = groups * 4 + stream;
@@ -84,7 +93,8 @@ __device__ __forceinline__ uint64_t stream_start(const BlockToDecode& block, uin
     if (lane >= apart) before += lower;
   }
   const uint64_t first = group * 4 + 4 <= block.coded_bytes ? word_at(block.coded + group * 4) : block.coded_bytes;
-  return first + before - length;
+  const uint64_t start = first + before - length;
+  return static_cast<uint32_t>(start < block.coded_bytes ? start : block.coded_bytes);
 }
 
 // All lanes' values of a round, sixteen at a time, neighbours next to each other.
@@ -99,29 +109,16 @@ __device__ __forceinline__ void write_round(const BlockToDecode& block, const Wa
   }
 }
 
-__global__ void __launch_bounds__(kThreads) decode_huffman(const BlockList list) {
-  __shared__ CodeTable table;
-  __shared__ uint32_t decoded[kWarps][kWarp * kPaddedWords];
-  const BlockToDecode& block = list.blocks[blockIdx.y];
-  const uint64_t streams = (block.block_plain_bytes + kHuffmanStreamValues - 1) / kHuffmanStreamValues;
-  const uint64_t groups = (streams + kHuffmanGroupStreams - 1) / kHuffmanGroupStreams;
-  if (uint64_t{blockIdx.x} * kWarps >= groups) return;
-  build_table(table, list.table);
-  const uint32_t lane = threadIdx.x % kWarp;
-  const uint32_t warp = threadIdx.x / kWarp;
-  const uint64_t group = uint64_t{blockIdx.x} * kWarps + warp;
-  constexpr uint64_t kGroupValues = uint64_t{kHuffmanGroupStreams} * kHuffmanStreamValues;
-  const uint64_t first_value = group * kGroupValues;
-  const WantedValues wanted = wanted_of(block);
-  if (first_value >= wanted.end || first_value + kGroupValues <= wanted.begin) return;
-  BitReader reader(block.coded, block.coded_bytes, stream_start(block, groups, streams, group, lane));
-  uint32_t* const words = decoded[warp];
+__device__ __forceinline__ void decode_group(const BlockToDecode& block, const WantedValues& wanted, uint64_t streams, uint64_t groups,
+                                             uint64_t group, const uint16_t* entries, uint32_t* words, uint32_t lane) {
+  const uint64_t first_value = group * kHuffmanGroupStreams * kHuffmanStreamValues;
+  BitReader reader(block.coded, static_cast<uint32_t>(block.coded_bytes), stream_start(block, groups, streams, group, lane));
   for (uint32_t done = 0; done < kHuffmanStreamValues; done += kRoundValues) {
     for (uint32_t word = 0; word < kRoundWords; ++word) {
       uint32_t four = 0;
       for (uint32_t i = 0; i < 4; ++i) {
         if (i % 2 == 0) reader.refill();
-        const uint32_t entry = table.entries[reader.peek()];
+        const uint32_t entry = entries[reader.peek()];
         four |= (entry & 0xff) << 8 * i;
         reader.skip(entry >> 8);
       }
@@ -133,14 +130,37 @@ __global__ void __launch_bounds__(kThreads) decode_huffman(const BlockList list)
   }
 }
 
+// Every gridDim.x-th turn (huffman_work.h) of those that hold a wanted value.
+__global__ void __launch_bounds__(kThreads, kHuffmanBlocksOfMultiprocessor)
+    decode_huffman(const __grid_constant__ BlockList list) {
+  __shared__ CodeTable table;
+  __shared__ uint32_t decoded[kHuffmanWarps][kWarp * kPaddedWords];
+  const BlockToDecode& block = list.blocks[blockIdx.y];
+  const WantedValues wanted = wanted_of(block);
+  const uint64_t first_turn = wanted.begin / kHuffmanTurnValues + blockIdx.x;
+  if (first_turn * kHuffmanTurnValues >= wanted.end) return;
+  build_table(table, list.table);
+  constexpr uint64_t kGroupValues = uint64_t{kHuffmanGroupStreams} * kHuffmanStreamValues;
+  const uint64_t streams = (block.block_plain_bytes + kHuffmanStreamValues - 1) / kHuffmanStreamValues;
+  const uint64_t groups = (streams + kHuffmanGroupStreams - 1) / kHuffmanGroupStreams;
+  const uint32_t lane = threadIdx.x % kWarp;
+  const uint32_t warp = threadIdx.x / kWarp;
+  for (uint64_t turn = first_turn; turn * kHuffmanTurnValues < wanted.end; turn += gridDim.x) {
+    const uint64_t group = turn * kHuffmanWarps + warp;
+    if (group * kGroupValues >= wanted.end || (group + 1) * kGroupValues <= wanted.begin) continue;
+    decode_group(block, wanted, streams, groups, group, table.entries, decoded[warp], lane);
+  }
+}
+
 }  // namespace
 
-cudaError_t launch_decode_huffman(const BlockToDecode* host_blocks, int count, const uint8_t* table, cudaStream_t stream) {
-  const uint64_t most = most_plain_bytes(host_blocks, count);
-  if (most == 0) return cudaSuccess;
-  constexpr uint64_t kThreadBlockValues = uint64_t{kWarps} * kHuffmanGroupStreams * kHuffmanStreamValues;
+cudaError_t launch_decode_huffman(const BlockToDecode* host_blocks, int count, const uint8_t* table, int multiprocessors,
+                                  cudaStream_t stream) {
+  uint64_t turns = 0;
+  for (int i = 0; i < count; ++i) turns = std::max(turns, huffman_turns(host_blocks[i]));
+  if (turns == 0) return cudaSuccess;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>((most + kThreadBlockValues - 1) / kThreadBlockValues), static_cast<unsigned>(count));
+  config.gridDim = dim3(huffman_thread_blocks(turns, count, multiprocessors), static_cast<unsigned>(count));
   config.blockDim = dim3(kThreads);
   config.stream = stream;
   return cudaLaunchKernelEx(&config, decode_huffman, listed(host_blocks, count, table));

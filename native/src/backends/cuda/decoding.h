@@ -39,12 +39,26 @@ inline constexpr uint32_t kHuffmanLookupEntries = 1u << kHuffmanLongestCode;
 inline constexpr uint32_t kHuffmanStreamValues = 128;
 inline constexpr uint32_t kHuffmanGroupStreams = 32;
 
-// The canonical code, by length: its first code, how many it has, and where its first value stands among all in the code's order.
+// The canonical code, by length. "In order" is a number of 11 bits that begins with a code's first bit: codes rise with it, and so do
+// their lengths.
 struct HuffmanLengths {
-  uint32_t first[kHuffmanLongestCode + 1];
-  uint32_t count[kHuffmanLongestCode + 1];
-  uint32_t offset[kHuffmanLongestCode + 1];
+  uint32_t ends[kHuffmanLongestCode + 2];     // in order: behind the last code of this length; the last is behind everything
+  uint32_t offsets[kHuffmanLongestCode + 1];  // a code plus this, in 32 bits: where its value stands among all in the code's order
 };
+
+// From how many codes each length has.
+ODMOE_BOTH void describe_lengths(HuffmanLengths& lengths, const uint32_t* counts) {
+  uint32_t code = 0;
+  uint32_t values = 0;
+  for (uint32_t length = 1; length <= kHuffmanLongestCode; ++length) {
+    lengths.offsets[length] = values - code;
+    values += counts[length];
+    code += counts[length];
+    lengths.ends[length] = code << (kHuffmanLongestCode - length);
+    code <<= 1;
+  }
+  lengths.ends[kHuffmanLongestCode + 1] = 0xffffffffu;
+}
 
 ODMOE_BOTH uint32_t reversed_code_bits(uint32_t bits) {
 #ifdef __CUDA_ARCH__
@@ -56,40 +70,41 @@ ODMOE_BOTH uint32_t reversed_code_bits(uint32_t bits) {
 #endif
 }
 
-// What a stream's next 11 bits begin with: its value, and above it (from bit 8 on) its length. `values`: all in the code's order. 0 where
-// no code fits, which a complete code has not got.
-ODMOE_BOTH uint32_t huffman_entry(uint32_t bits, const HuffmanLengths& lengths, const uint8_t* values) {
-  const uint32_t in_order = reversed_code_bits(bits);
-  for (uint32_t length = 1; length <= kHuffmanLongestCode; ++length) {
-    const uint32_t code = in_order >> (kHuffmanLongestCode - length);
-    const uint32_t rank = code - lengths.first[length];
-    if (code >= lengths.first[length] && rank < lengths.count[length]) {
-      return values[(lengths.offset[length] + rank) & 0xff] | length << 8;
-    }
-  }
-  return 0;
+// How long the code is that this begins with, at least `length`; past the longest where no code fits, which a complete code has not got.
+ODMOE_BOTH uint32_t huffman_length(uint32_t in_order, uint32_t length, const HuffmanLengths& lengths) {
+  while (in_order >= lengths.ends[length]) ++length;
+  return length;
 }
 
-// The bits of a stream, in words. Reads nothing outside the block: what would lie there is zero.
+// A code's value, and above it (from bit 8 on) its length; 0 where there is none. `values`: all in the code's order.
+ODMOE_BOTH uint32_t huffman_entry(uint32_t in_order, uint32_t length, const HuffmanLengths& lengths, const uint8_t* values) {
+  if (length > kHuffmanLongestCode) return 0;
+  const uint32_t code = in_order >> (kHuffmanLongestCode - length);
+  return values[(lengths.offsets[length] + code) & 0xff] | length << 8;
+}
+
+// The bits of a stream, in words, of which one more is loaded than is needed. Reads nothing outside the block: what would lie there is
+// zero.
 class BitReader {
  public:
-  // `start`: where the stream begins, from the block's start; may be past its end.
-  ODMOE_BOTH BitReader(const uint8_t* block, uint64_t block_bytes, uint64_t start) {
-    const uint64_t beyond = reinterpret_cast<uintptr_t>(block) & 3;
-    aligned_ = block - beyond;
-    begin_ = beyond;
-    end_ = beyond + block_bytes;
-    next_ = (begin_ + start) & ~uint64_t{3};
-    const uint32_t dropped = static_cast<uint32_t>((begin_ + start) & 3) * 8;
+  // `start`: where the stream begins, from the block's start; may be its end.
+  ODMOE_BOTH BitReader(const uint8_t* block, uint32_t block_bytes, uint32_t start) {
+    begin_ = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(block) & 3);
+    aligned_ = block - begin_;
+    bytes_ = block_bytes;
+    const uint32_t dropped = ((begin_ + start) & 3) * 8;
+    next_ = (begin_ + start) & ~3u;
     bits_ = word() >> dropped;
     filled_ = 32 - dropped;
+    ahead_ = word();
   }
 
   // At least 22 bits, two of the longest codes, are there.
   ODMOE_BOTH void refill() {
     if (filled_ >= 2 * kHuffmanLongestCode) return;
-    bits_ |= uint64_t{word()} << filled_;
+    bits_ |= uint64_t{ahead_} << filled_;
     filled_ += 32;
+    ahead_ = word();
   }
   ODMOE_BOTH uint32_t peek() const { return static_cast<uint32_t>(bits_) & (kHuffmanLookupEntries - 1); }
   ODMOE_BOTH void skip(uint32_t count) {
@@ -99,20 +114,25 @@ class BitReader {
 
  private:
   ODMOE_BOTH uint32_t word() {
-    const uint64_t at = next_;
+    const uint32_t at = next_ - begin_;  // before the block: a huge number
+    const uint8_t* const bytes = aligned_ + next_;
     next_ += 4;
-    if (at >= begin_ && at + 4 <= end_) return *reinterpret_cast<const uint32_t*>(aligned_ + at);
-    uint32_t bytes = 0;
+    if (at < bytes_ && bytes_ - at >= 4) return *reinterpret_cast<const uint32_t*>(bytes);
+    uint32_t some = 0;
+#ifdef __CUDA_ARCH__
+#pragma unroll 1
+#endif
     for (uint32_t i = 0; i < 4; ++i) {
-      if (at + i >= begin_ && at + i < end_) bytes |= static_cast<uint32_t>(aligned_[at + i]) << 8 * i;
+      if (at + i < bytes_) some |= static_cast<uint32_t>(bytes[i]) << 8 * i;
     }
-    return bytes;
+    return some;
   }
 
   const uint8_t* aligned_;
-  uint64_t begin_;
-  uint64_t end_;
-  uint64_t next_;
+  uint32_t begin_;
+  uint32_t bytes_;
+  uint32_t next_;  // from aligned_ on
+  uint32_t ahead_;
   uint64_t bits_;
   uint32_t filled_;
 };

@@ -4,6 +4,7 @@
 
 #include "cuda_error.h"
 #include "kernels.h"
+#include "load_lanes.h"
 
 namespace odmoe::cuda {
 namespace {
@@ -22,6 +23,7 @@ class Memory {
     }
   }
   ~Memory() {
+    cudaDeviceSynchronize();  // freeing waits for nothing
     if (kind_ == Kind::device) cudaFree(data_);
     if (kind_ == Kind::pinned) cudaFreeHost(data_);
   }
@@ -40,11 +42,19 @@ Memory::Kind source_of(CudaCopy copy) {
   return copy == CudaCopy::from_pinned ? Memory::Kind::pinned : Memory::Kind::pageable;
 }
 
+// To the device, as part of what copies_are_done() waits for.
+void copy_to_device(uint8_t* device, const uint8_t* host, uint64_t bytes) {
+  check(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "copying to the device");
+}
+
+// From pageable memory a copy returns before it is done, and streams that do not block take no notice of it.
+void copies_are_done() { check(cudaDeviceSynchronize(), "copying to the device"); }
+
 // The blocks in device memory, and where their plain bytes go: one after the other.
 std::vector<BlockToDecode> place_blocks(const std::vector<CodedBlock>& blocks, uint8_t* coded, uint8_t* plain) {
   std::vector<BlockToDecode> placed;
   for (const CodedBlock& block : blocks) {
-    check(cudaMemcpy(coded, block.bytes, block.coded_bytes, cudaMemcpyHostToDevice), "copying to the device");
+    copy_to_device(coded, block.bytes, block.coded_bytes);
     placed.push_back({coded, block.coded_bytes, block.plain_bytes, 0, block.plain_bytes, plain});
     coded += (block.coded_bytes + 15) / 16 * 16;
     plain += block.plain_bytes;
@@ -57,6 +67,114 @@ uint64_t coded_bytes(const std::vector<CodedBlock>& blocks) {
   for (const CodedBlock& block : blocks) bytes += (block.coded_bytes + 15) / 16 * 16;
   return bytes;
 }
+
+// Blocks that are decoded together.
+struct Slice {
+  std::vector<BlockToDecode> blocks;
+  uint64_t plain_bytes = 0;
+};
+
+// Of at most so many plain bytes each, unless a block alone has more.
+std::vector<Slice> slices_of(const std::vector<BlockToDecode>& blocks, uint64_t most_bytes) {
+  std::vector<Slice> slices;
+  for (const BlockToDecode& block : blocks) {
+    const bool fits = !slices.empty() && slices.back().blocks.size() < kMostBlocksToDecode &&
+                      slices.back().plain_bytes + block.plain_bytes <= most_bytes;
+    if (!fits) slices.emplace_back();
+    slices.back().blocks.push_back(block);
+    slices.back().plain_bytes += block.plain_bytes;
+  }
+  return slices;
+}
+
+uint64_t largest_plain_bytes(const std::vector<Slice>& slices) {
+  uint64_t bytes = 0;
+  for (const Slice& slice : slices) bytes = std::max(bytes, slice.plain_bytes);
+  return bytes;
+}
+
+uint64_t table_bytes(CodecKind codec) { return codec == CodecKind::fixed4 ? 16 : 128; }
+
+// A recovery's planes and its matrix in device memory.
+class PlacedRecovery {
+ public:
+  PlacedRecovery(const CudaRecovery& recovery, int multiprocessors, cudaStream_t stream)
+      : recovery_(recovery),
+        multiprocessors_(multiprocessors),
+        stream_(stream),
+        values_(static_cast<uint64_t>(recovery.rows * recovery.columns)),
+        table_(Memory::Kind::device, table_bytes(recovery.codec)),
+        coded_(Memory::Kind::device, coded_bytes(recovery.blocks)),
+        exponents_(Memory::Kind::device, values_),
+        sign_mantissas_(Memory::Kind::device, values_),
+        matrix_(Memory::Kind::device, recovery.matrix_bytes),
+        whole_(slices_of(place_blocks(recovery.blocks, coded_.bytes(), exponents_.bytes()), values_)),
+        slices_(slices_of(whole_blocks(), kLaneScratchBytes)),
+        scratch_(Memory::Kind::device, largest_plain_bytes(slices_)) {
+    copy_to_device(table_.bytes(), recovery.table, table_bytes(recovery.codec));
+    copy_to_device(sign_mantissas_.bytes(), recovery.sign_mantissas, values_);
+    copies_are_done();
+    for (Slice& slice : slices_) {
+      uint8_t* plain = scratch_.bytes();
+      for (BlockToDecode& block : slice.blocks) {
+        block.plain = plain;
+        plain += block.plain_bytes;
+      }
+    }
+  }
+
+  // All exponents, to memory.
+  void decode() const {
+    for (const Slice& slice : whole_) decode(slice);
+  }
+
+  // As a load lane does it: one piece of scratch for all slices, whose exponents need not leave the second cache.
+  void recover() const {
+    RowsToWrite written{WeightFormat::bf16, matrix_.bytes(), recovery_.rows, recovery_.columns, 0, 0, Split::bf16_e8_sm8, {}};
+    for (const Slice& slice : slices_) {
+      decode(slice);
+      written.row_count = static_cast<int64_t>(slice.plain_bytes) / recovery_.columns;
+      written.planes[0] = scratch_.bytes();
+      written.planes[1] = sign_mantissas_.bytes() + written.first_row * recovery_.columns;
+      check(launch_write_rows(written, stream_), "laying weights out");
+      written.first_row += written.row_count;
+    }
+  }
+
+  void copy_matrix_to(uint8_t* host) const {
+    check(cudaMemcpyAsync(host, matrix_.bytes(), recovery_.matrix_bytes, cudaMemcpyDeviceToHost, stream_), "copying from the device");
+    check(cudaStreamSynchronize(stream_), "copying from the device");
+  }
+
+ private:
+  std::vector<BlockToDecode> whole_blocks() const {
+    std::vector<BlockToDecode> blocks;
+    for (const Slice& slice : whole_) blocks.insert(blocks.end(), slice.blocks.begin(), slice.blocks.end());
+    return blocks;
+  }
+
+  void decode(const Slice& slice) const {
+    const BlockToDecode* const blocks = slice.blocks.data();
+    const auto count = static_cast<int>(slice.blocks.size());
+    check(recovery_.codec == CodecKind::fixed4
+              ? launch_decode_fixed4(blocks, count, table_.bytes(), stream_)
+              : launch_decode_huffman(blocks, count, table_.bytes(), multiprocessors_, stream_),
+          "decoding");
+  }
+
+  const CudaRecovery& recovery_;
+  const int multiprocessors_;
+  const cudaStream_t stream_;
+  const uint64_t values_;
+  const Memory table_;
+  const Memory coded_;
+  const Memory exponents_;
+  const Memory sign_mantissas_;
+  const Memory matrix_;
+  std::vector<Slice> whole_;
+  std::vector<Slice> slices_;
+  const Memory scratch_;
+};
 
 // FP32 lanes of a multiprocessor (CUDA C++ Programming Guide, "Arithmetic Instructions").
 int lanes_of(int capability) { return capability == 80 || capability < 80 ? 64 : 128; }
@@ -97,32 +215,11 @@ double DeviceSpeed::copy_seconds(CudaCopy copy, uint64_t bytes, int times) {
 
 CudaRecoverySeconds DeviceSpeed::recovery_seconds(const CudaRecovery& recovery, int times) {
   context_.enter();
-  const auto values = static_cast<uint64_t>(recovery.rows * recovery.columns);
-  const uint64_t table_bytes = recovery.codec == CodecKind::fixed4 ? 16 : 128;
-  const Memory table(Memory::Kind::device, table_bytes);
-  const Memory coded(Memory::Kind::device, coded_bytes(recovery.blocks));
-  const Memory exponents(Memory::Kind::device, values);
-  const Memory sign_mantissas(Memory::Kind::device, values);
-  const Memory matrix(Memory::Kind::device, recovery.matrix_bytes);
-  check(cudaMemcpy(table.bytes(), recovery.table, table_bytes, cudaMemcpyHostToDevice), "copying to the device");
-  check(cudaMemcpy(sign_mantissas.bytes(), recovery.sign_mantissas, values, cudaMemcpyHostToDevice), "copying to the device");
-  const std::vector<BlockToDecode> blocks = place_blocks(recovery.blocks, coded.bytes(), exponents.bytes());
-  const auto launch = recovery.codec == CodecKind::fixed4 ? &launch_decode_fixed4 : &launch_decode_huffman;
-  const auto decode = [&] {
-    for (size_t first = 0; first < blocks.size(); first += kMostBlocksToDecode) {
-      const auto count = static_cast<int>(std::min<size_t>(kMostBlocksToDecode, blocks.size() - first));
-      check(launch(blocks.data() + first, count, table.bytes(), stream_), "decoding");
-    }
-  };
-  const RowsToWrite written{WeightFormat::bf16, matrix.bytes(), recovery.rows, recovery.columns,
-                            0,                  recovery.rows,  Split::bf16_e8_sm8,
-                            {exponents.bytes(), sign_mantissas.bytes(), nullptr}};
+  const PlacedRecovery placed(recovery, context_.traits().multiprocessors, stream_);
   CudaRecoverySeconds seconds;
-  seconds.decode = seconds_of(times, decode);
-  seconds.whole = seconds_of(times, [&] {
-    decode();
-    check(launch_write_rows(written, stream_), "laying weights out");
-  });
+  seconds.decode = seconds_of(times, [&] { placed.decode(); });
+  seconds.whole = seconds_of(times, [&] { placed.recover(); });
+  if (recovery.matrix != nullptr) placed.copy_matrix_to(recovery.matrix);
   return seconds;
 }
 

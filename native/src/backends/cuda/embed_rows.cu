@@ -1,4 +1,5 @@
-// Rows of a matrix back as FP32: a warp reads a row's pieces one after the other, as the products do.
+// Rows of a matrix back as FP32. A warp reads one piece of one row: few rows are asked for at a time, and are to take the whole device.
+#include "grid_launch.h"
 #include "kernels.h"
 #include "weight_rows.h"
 
@@ -16,46 +17,42 @@ struct EmbedRows {
 };
 
 template <class Rows, int V>
-__device__ __forceinline__ void embed_piece(float* out, typename Rows::Row& row, int first, int columns, int lane) {
-  const Place place{first, V, 0};
-  const auto vector = Rows::template load<V, true>(row, place, lane);
-  const auto values = Rows::template expand<V>(row, vector, place, lane);
+__device__ __forceinline__ void embed_piece(float* out, typename Rows::Row& row, const Piece& piece, int columns, int lane) {
+  if (piece.steps == V) {
+    const Place place{piece.first, V, 0};
+    const auto vector = Rows::template load<V, true>(row, place, lane);
+    // Passes a fixed4 row's escapes in earlier pieces, of which there are few, and finds nothing to put them in.
+    const auto values = Rows::template expand<V>(row, vector, place, lane);
 #pragma unroll
-  for (int s = 0; s < V; ++s) {
-    const int column = (first + s) * kLanes + lane;
-    if (column < columns) out[column] = Rows::template value<V>(values, s, nullptr);
+    for (int s = 0; s < V; ++s) {
+      const int column = (piece.first + s) * kLanes + lane;
+      if (column < columns) out[column] = Rows::template value<V>(values, s, nullptr);
+    }
+  } else if constexpr (V > 1) {
+    embed_piece<Rows, V / 2>(out, row, piece, columns, lane);
   }
-}
-
-template <class Rows, int V>
-__device__ __forceinline__ void embed_rest(float* out, typename Rows::Row& row, int first, int steps, int columns, int lane) {
-  if ((steps & V) != 0) {
-    embed_piece<Rows, V>(out, row, first, columns, lane);
-    first += V;
-  }
-  if constexpr (V > 1) embed_rest<Rows, V / 2>(out, row, first, steps, columns, lane);
 }
 
 template <class Rows>
 __global__ void __launch_bounds__(kEmbedWarps* kWarp) embed_rows(const __grid_constant__ EmbedRows job) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int64_t token = int64_t{blockIdx.x} * kEmbedWarps + threadIdx.x / kWarp;
-  if (token >= job.n) return;
-  float* const out = job.out + token * job.columns;
-  typename Rows::Row row = Rows::row(job.storage, job.columns, job.ids[token]);
   const int steps = steps_of(job.columns);
-  int first = 0;
-  for (; first + Rows::kMain <= steps; first += Rows::kMain) embed_piece<Rows, Rows::kMain>(out, row, first, job.columns, lane);
-  embed_rest<Rows, Rows::kMain / 2>(out, row, first, steps, job.columns, lane);
+  const auto pieces = static_cast<unsigned>(piece_count(steps, Rows::kMain));
+  // In 32 bits: 2^32 pieces are more than devices hold.
+  const unsigned warp = blockIdx.x * kEmbedWarps + threadIdx.x / kWarp;
+  const int64_t token = warp / pieces;
+  if (token >= job.n) return;
+  typename Rows::Row row[1] = {Rows::row(job.storage, job.columns, job.ids[token])};
+  Rows::start(row);
+  embed_piece<Rows, Rows::kMain>(job.out + token * job.columns, row[0], piece_at(steps, Rows::kMain, static_cast<int>(warp % pieces)),
+                                 job.columns, lane);
 }
 
 template <class Rows>
 cudaError_t launch_rows(const EmbedRows& job, cudaStream_t stream) {
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>((job.n + kEmbedWarps - 1) / kEmbedWarps));
-  config.blockDim = dim3(kEmbedWarps * kWarp);
-  config.stream = stream;
-  return cudaLaunchKernelEx(&config, &embed_rows<Rows>, job);
+  const int64_t warps = int64_t{job.n} * piece_count(steps_of(job.columns), Rows::kMain);
+  if (warps == 0) return cudaSuccess;
+  return launch_grid(dim3(blocks_for(warps, kEmbedWarps)), kEmbedWarps * kWarp, stream, &embed_rows<Rows>, job);
 }
 
 }  // namespace

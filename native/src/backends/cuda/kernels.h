@@ -76,11 +76,13 @@ struct BlockToDecode {
   uint64_t plain_bytes = 0;
   uint8_t* plain = nullptr;
 };
-inline constexpr int kMostBlocksToDecode = 32;
+// As many as a kernel's 4 KiB of arguments hold, so that a launch has work for the whole device.
+inline constexpr int kMostBlocksToDecode = 80;
 
 // `table`: the codec's table of the chunk, device memory. count <= kMostBlocksToDecode.
 cudaError_t launch_decode_fixed4(const BlockToDecode* host_blocks, int count, const uint8_t* table, cudaStream_t stream);
-cudaError_t launch_decode_huffman(const BlockToDecode* host_blocks, int count, const uint8_t* table, cudaStream_t stream);
+cudaError_t launch_decode_huffman(const BlockToDecode* host_blocks, int count, const uint8_t* table, int multiprocessors,
+                                  cudaStream_t stream);
 
 // ---- elementwise.cu
 

@@ -1,79 +1,121 @@
-// Products for up to 8 tokens, which are bound by the reading of weights: a warp computes some rows for all tokens, with a
-// vector of every row on its way before it multiplies.
+// Products for up to 8 tokens, which are bound by the reading of weights: a warp computes some rows for all tokens, and has
+// vectors of every row on their way while it multiplies.
 #pragma once
+#include <type_traits>
+
 #include "multiply_sums.h"
 
 #if defined(__CUDACC__) || defined(ODMOE_SIMULATED_CUDA)
 namespace odmoe::cuda {
 
 inline constexpr int kFewWarps = 4;
+// Values of tokens that a lane reads before it waits for the weights that they are multiplied with.
+inline constexpr int kFewValues = 8;
+// Pieces of so many steps and more that the main pieces leave are loaded before the last of those are multiplied. Numbers of columns
+// that leave smaller ones are rare, and those would take registers from all.
+inline constexpr int kFewRest = 4;
 
-// A lane's values of the tokens; x of a column that the matrix does not have is 0.
+// A lane's values of the tokens from the next step on; x of a column that the matrix does not have is 0.
 template <int kTokens>
 struct FewTokens {
-  const float* lane_values[kTokens];
-  int columns_from_lane;
+  const float* next[kTokens];
+  int columns_left;
 
-  __device__ __forceinline__ FewTokens(const MultiplyPart& part, int lane) : columns_from_lane(part.columns - lane) {
+  __device__ __forceinline__ FewTokens(const MultiplyPart& part, int lane) : columns_left(part.columns - lane) {
 #pragma unroll
-    for (int t = 0; t < kTokens; ++t) lane_values[t] = part.in + (t < part.n ? t : part.n - 1) * part.in_stride + lane;
+    for (int t = 0; t < kTokens; ++t) next[t] = part.in + (t < part.n ? t : part.n - 1) * part.in_stride + lane;
   }
   template <bool kWhole>
   __device__ __forceinline__ float value(int token, int step) const {
-    if (!kWhole && step * kLanes >= columns_from_lane) return 0.0f;
-    return __ldg(lane_values[token] + step * kLanes);
+    if (!kWhole && step * kLanes >= columns_left) return 0.0f;
+    return __ldg(next[token] + step * kLanes);
+  }
+  __device__ __forceinline__ void advance(int steps) {
+#pragma unroll
+    for (int t = 0; t < kTokens; ++t) next[t] += steps * kLanes;
+    columns_left -= steps * kLanes;
   }
 };
 
-// kWhole: the matrix has all of these columns.
+template <class Rows, int V, int kRows>
+__device__ __forceinline__ void load_few(typename Rows::template Vector<V> (&vectors)[kRows], const typename Rows::Row (&rows)[kRows],
+                                         int first, int lane) {
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) vectors[r] = Rows::template load<V, true>(rows[r], {first, V, 0}, lane);
+}
+
+// The tokens' next V steps. kWhole: the matrix has all of their columns.
 template <class Rows, int V, bool kWhole, int kRows, int kTokens>
 __device__ __forceinline__ void multiply_few_steps(float (&sums)[kRows][kTokens], typename Rows::Row (&rows)[kRows],
-                                                   const typename Rows::template Vector<V> (&vectors)[kRows], const Place& place,
-                                                   const FewTokens<kTokens>& tokens, const float* table, int lane) {
+                                                   const typename Rows::template Vector<V> (&vectors)[kRows], int first,
+                                                   FewTokens<kTokens>& tokens, const float* table, int lane) {
+  constexpr int kAtOnce = V * kTokens <= kFewValues ? V : kTokens < kFewValues ? kFewValues / kTokens : 1;
+  float x[kAtOnce][kTokens];
+  const auto read = [&](int from) {
+#pragma unroll
+    for (int i = 0; i < kAtOnce * kTokens; ++i) x[i / kTokens][i % kTokens] = tokens.template value<kWhole>(i % kTokens, from + i / kTokens);
+  };
+  read(0);
   typename Rows::template Values<V> values[kRows];
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) values[r] = Rows::template expand<V>(rows[r], vectors[r], place, lane);
+  for (int r = 0; r < kRows; ++r) values[r] = Rows::template expand<V>(rows[r], vectors[r], {first, V, 0}, lane);
 #pragma unroll
   for (int s = 0; s < V; ++s) {
-    float x[kTokens];
-#pragma unroll
-    for (int t = 0; t < kTokens; ++t) x[t] = tokens.template value<kWhole>(t, place.first + s);
+    if (s > 0 && s % kAtOnce == 0) read(s);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const float weight = Rows::template value<V>(values[r], s, table);
 #pragma unroll
-      for (int t = 0; t < kTokens; ++t) sums[r][t] = fused(x[t], weight, sums[r][t]);
+      for (int t = 0; t < kTokens; ++t) sums[r][t] = fused(x[s % kAtOnce][t], weight, sums[r][t]);
     }
   }
+  tokens.advance(V);
 }
 
-template <class Rows, int V, int kRows, int kTokens>
-__device__ __forceinline__ void multiply_few_piece(float (&sums)[kRows][kTokens], typename Rows::Row (&rows)[kRows], int first,
-                                                   const FewTokens<kTokens>& tokens, const float* table, int lane) {
-  const Place place{first, V, 0};
+// The pieces of V, V / 2, ... kLeast steps that the main pieces leave, at most one of each. Their vectors are loaded together.
+template <class Rows, int V, int kLeast, int kRows, bool kSome = (V >= kLeast)>
+struct FewRest {
   typename Rows::template Vector<V> vectors[kRows];
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) vectors[r] = Rows::template load<V, true>(rows[r], place, lane);
-  multiply_few_steps<Rows, V, false>(sums, rows, vectors, place, tokens, table, lane);
-}
+  FewRest<Rows, V / 2, kLeast, kRows> smaller;
 
-// What the main pieces leave: pieces of V steps and less.
-template <class Rows, int V, int kRows, int kTokens>
-__device__ __forceinline__ void multiply_few_rest(float (&sums)[kRows][kTokens], typename Rows::Row (&rows)[kRows], int first,
-                                                  int steps, const FewTokens<kTokens>& tokens, const float* table, int lane) {
-  if ((steps & V) != 0) {
-    multiply_few_piece<Rows, V>(sums, rows, first, tokens, table, lane);
-    first += V;
+  __device__ __forceinline__ void load(const typename Rows::Row (&rows)[kRows], int first, int steps, int lane) {
+    if ((steps & V) != 0) load_few<Rows, V>(vectors, rows, first, lane);
+    smaller.load(rows, first + (steps & V), steps, lane);
   }
-  if constexpr (V > 1) multiply_few_rest<Rows, V / 2>(sums, rows, first, steps, tokens, table, lane);
+  template <int kTokens>
+  __device__ __forceinline__ void multiply(float (&sums)[kRows][kTokens], typename Rows::Row (&rows)[kRows], int& first, int steps,
+                                           FewTokens<kTokens>& tokens, const float* table, int lane) const {
+    if ((steps & V) != 0) multiply_few_steps<Rows, V, false>(sums, rows, vectors, first, tokens, table, lane);
+    first += steps & V;
+    smaller.multiply(sums, rows, first, steps, tokens, table, lane);
+  }
+};
+
+template <class Rows, int V, int kLeast, int kRows>
+struct FewRest<Rows, V, kLeast, kRows, false> {
+  __device__ __forceinline__ void load(const typename Rows::Row (&)[kRows], int, int, int) {}
+  template <int kTokens>
+  __device__ __forceinline__ void multiply(float (&)[kRows][kTokens], typename Rows::Row (&)[kRows], int&, int, FewTokens<kTokens>&,
+                                           const float*, int) const {}
+};
+
+// act(0), act(1), ... act(kCount - 1), the numbers as types: CUDA 11.8 does not unroll every loop that it is asked to.
+template <int kCount, class Act>
+__device__ __forceinline__ void for_each_number(const Act& act) {
+  if constexpr (kCount > 0) {
+    for_each_number<kCount - 1>(act);
+    act(std::integral_constant<int, kCount - 1>());
+  }
 }
 
-// kAhead: main pieces whose vectors are on their way together.
+// kAhead: main pieces whose vectors are on their way together, each loaded when the one so many before it has been multiplied. 0: a
+// piece is loaded when its turn comes.
 template <class Rows, int kRows, int kTokens, int kAhead>
 __global__ void __launch_bounds__(kFewWarps* kWarp) multiply_few(const __grid_constant__ MultiplyLaunch launch) {
   __shared__ float table[Rows::Table::kSize];
   Rows::Table::fill(table);
   constexpr int kMain = Rows::kMain;
+  static_assert(kMain >= kFewRest);
   const MultiplyPart& part = part_of_block(launch);
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int group = (static_cast<int>(blockIdx.x) - part.first_block) * kFewWarps + static_cast<int>(threadIdx.x) / kWarp;
@@ -83,30 +125,47 @@ __global__ void __launch_bounds__(kFewWarps* kWarp) multiply_few(const __grid_co
   for (int r = 0; r < kRows; ++r) {
     rows[r] = Rows::row(part.weights, part.columns, row_of_group(part, launch.gated, group, kRows, r));
   }
-  const FewTokens<kTokens> tokens(part, lane);
-  float sums[kRows][kTokens] = {};
+  FewTokens<kTokens> tokens(part, lane);
   const int steps = steps_of(part.columns);
-  const int whole = part.columns / (kMain * kLanes);
-  for (int number = 0; number < whole; number += kAhead) {
-    typename Rows::template Vector<kMain> vectors[kAhead][kRows];
-#pragma unroll
-    for (int a = 0; a < kAhead; ++a) {
-      if (number + a >= whole) continue;
-      const Place place{(number + a) * kMain, kMain, 0};
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) vectors[a][r] = Rows::template load<kMain, true>(rows[r], place, lane);
+  const int whole = part.columns / (kMain * kLanes) * kMain;
+  typename Rows::template Vector<kMain> vectors[kAhead > 0 ? kAhead : 1][kRows];
+  FewRest<Rows, kMain / 2, kFewRest, kRows> rest;
+  float sums[kRows][kTokens] = {};
+  int first = 0;   // step that is multiplied next
+  int loaded = 0;  // step that is loaded next
+  const auto load_next = [&](auto& slot) {
+    if (loaded >= whole) return;
+    load_few<Rows, kMain>(slot, rows, loaded, lane);
+    loaded += kMain;
+  };
+  for_each_number<kAhead>([&](auto a) { load_next(vectors[a.value]); });
+  if (kAhead > 0 && loaded >= whole) rest.load(rows, loaded, steps, lane);
+  Rows::start(rows);
+  while (first < whole) {
+    if constexpr (kAhead == 0) {
+      load_few<Rows, kMain>(vectors[0], rows, first, lane);
+      multiply_few_steps<Rows, kMain, true>(sums, rows, vectors[0], first, tokens, table, lane);
+      first += kMain;
     }
-#pragma unroll
-    for (int a = 0; a < kAhead; ++a) {
-      if (number + a >= whole) continue;
-      const Place place{(number + a) * kMain, kMain, 0};
-      multiply_few_steps<Rows, kMain, true>(sums, rows, vectors[a], place, tokens, table, lane);
-    }
+    for_each_number<kAhead>([&](auto a) {
+      if (first >= whole) return;
+      multiply_few_steps<Rows, kMain, true>(sums, rows, vectors[a.value], first, tokens, table, lane);
+      first += kMain;
+      load_next(vectors[a.value]);
+    });
+    if (kAhead > 0 && loaded >= whole && first < whole) rest.load(rows, loaded, steps, lane);
   }
   // A main piece that the last columns do not fill.
-  const int full = steps / kMain;
-  if (whole < full) multiply_few_piece<Rows, kMain>(sums, rows, whole * kMain, tokens, table, lane);
-  multiply_few_rest<Rows, kMain / 2>(sums, rows, full * kMain, steps, tokens, table, lane);
+  if (first + kMain <= steps) {
+    load_few<Rows, kMain>(vectors[0], rows, first, lane);
+    multiply_few_steps<Rows, kMain, false>(sums, rows, vectors[0], first, tokens, table, lane);
+    first += kMain;
+  }
+  if (kAhead == 0) rest.load(rows, first, steps, lane);
+  rest.multiply(sums, rows, first, steps, tokens, table, lane);
+  FewRest<Rows, kFewRest / 2, 1, kRows> smaller;
+  smaller.load(rows, first, steps, lane);
+  smaller.multiply(sums, rows, first, steps, tokens, table, lane);
   write_outputs<Rows>(part, launch.gated, group, 0, sums, lane);
 }
 

@@ -53,16 +53,19 @@ cudaError_t launch_many(MultiplyLaunch& launch, cudaStream_t stream) {
   return launch_blocks(&multiply_many<Rows, kRows, kBlocks>, launch, blocks, kManyWarps * kWarp, stream);
 }
 
-// kAhead: main pieces of a row that are on their way together where a warp has one row or two. kManyRows: rows of a tile of
-// many tokens, and kManyBlocks blocks of such tiles that a multiprocessor has registers for.
-template <class Rows, int kAhead, int kManyRows, int kManyBlocks>
+// kMostRows: of a warp for one token. kAhead: main pieces of a row that are on their way together where a warp has one row or two; 0
+// as multiply_few says. kManyRows: rows of a tile of many tokens, and kManyBlocks blocks of such tiles that a multiprocessor has
+// registers for.
+template <class Rows, int kMostRows, int kAhead, int kManyRows, int kManyBlocks>
 cudaError_t multiply_rows(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream) {
-  constexpr int kHalf = kAhead > 1 ? kAhead / 2 : 1;
+  constexpr int kHalf = (kAhead + 1) / 2;
   int64_t rows = 0;
   for (int i = 0; i < launch.count; ++i) rows += launch.parts[i].rows;
   switch (tokens_at_once(launch.parts[0].n)) {
     case 1:
-      if (rows / 4 >= int64_t{multiprocessors} * kWarpsForFourRows) return launch_few<Rows, 4, 1, kHalf>(launch, stream);
+      if constexpr (kMostRows == 4) {
+        if (rows / 4 >= int64_t{multiprocessors} * kWarpsForFourRows) return launch_few<Rows, 4, 1, kHalf>(launch, stream);
+      }
       if (launch.gated || rows / 2 >= int64_t{multiprocessors} * kWarpsForTwoRows) {
         return launch_few<Rows, 2, 1, kAhead>(launch, stream);
       }
@@ -72,7 +75,7 @@ cudaError_t multiply_rows(MultiplyLaunch& launch, int multiprocessors, cudaStrea
     case 4:
       return launch_few<Rows, 2, 4, Rows::kMain >= 8 ? kHalf : 1>(launch, stream);
     case 8:
-      return launch_few<Rows, kManyRows / 2, 8, 1>(launch, stream);
+      return launch_few<Rows, kManyRows / 2, 8, kAhead == 0 ? 0 : 1>(launch, stream);
     default:
       return launch_many<Rows, kManyRows, kManyBlocks>(launch, stream);
   }

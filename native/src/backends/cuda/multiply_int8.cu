@@ -3,7 +3,7 @@
 namespace odmoe::cuda {
 
 cudaError_t multiply_int8(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream) {
-  return multiply_rows<Int8Rows, 4, 8, 2>(launch, multiprocessors, stream);
+  return multiply_rows<Int8Rows, 4, 4, 8, 2>(launch, multiprocessors, stream);
 }
 
 }  // namespace odmoe::cuda

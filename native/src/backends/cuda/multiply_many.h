@@ -80,6 +80,7 @@ class ManyTile {
     for (int r = 0; r < kRows; ++r) {
       rows_[r] = Rows::row(part.weights, part.columns, row_of_group(part, gated, group_, kRows, r));
     }
+    Rows::start(rows_);
   }
 
   __device__ __forceinline__ void run() {

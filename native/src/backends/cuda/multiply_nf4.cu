@@ -3,7 +3,7 @@
 namespace odmoe::cuda {
 
 cudaError_t multiply_nf4(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream) {
-  return multiply_rows<Nf4Rows, 1, 8, 1>(launch, multiprocessors, stream);
+  return multiply_rows<Nf4Rows, 4, 0, 8, 1>(launch, multiprocessors, stream);
 }
 
 }  // namespace odmoe::cuda

@@ -148,7 +148,7 @@ void PlaneTransfer::decode(cudaStream_t stream) {
   if (source_->codec == CodecKind::fixed4) {
     check(launch_decode_fixed4(batch_.blocks, batch_.count, table_, stream), "decoding exponents");
   } else if (source_->codec == CodecKind::huffman) {
-    check(launch_decode_huffman(batch_.blocks, batch_.count, table_, stream), "decoding exponents");
+    check(launch_decode_huffman(batch_.blocks, batch_.count, table_, multiprocessors_, stream), "decoding exponents");
   } else {
     throw Error("INTERNAL", "the device decodes no blocks of this codec");
   }

@@ -30,8 +30,12 @@ class LaneScratch {
 class PlaneTransfer {
  public:
   PlaneTransfer() = default;
-  PlaneTransfer(const PlaneSource& source, uint64_t row_bytes, const StagingMemory& staging)
-      : source_(&source), staging_(&staging), row_bytes_(row_bytes), skipped_(source.skipped_bytes) {}
+  PlaneTransfer(const PlaneSource& source, uint64_t row_bytes, const StagingMemory& staging, int multiprocessors)
+      : source_(&source),
+        staging_(&staging),
+        row_bytes_(row_bytes),
+        multiprocessors_(multiprocessors),
+        skipped_(source.skipped_bytes) {}
 
   // Scratch that the next `rows` rows take.
   uint64_t scratch_bytes(int64_t rows) const;
@@ -65,6 +69,7 @@ class PlaneTransfer {
   const PlaneSource* source_ = nullptr;
   const StagingMemory* staging_ = nullptr;
   uint64_t row_bytes_ = 0;
+  int multiprocessors_ = 0;
   int block_ = 0;         // of the next row
   uint64_t skipped_ = 0;  // in that block, of a coded plane; in all, of a plain one
   const uint8_t* table_ = nullptr;  // on the device, for this set of rows

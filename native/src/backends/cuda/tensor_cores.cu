@@ -4,6 +4,7 @@
 #include <cuda_bf16.h>
 #include <mma.h>
 
+#include "grid_launch.h"
 #include "kernels.h"
 #include "weight_layout.h"
 #include "weight_values.h"
@@ -23,6 +24,11 @@ constexpr int kTensorWarps = 4;
 constexpr int kTokenTiles = 2;  // of a warp; it computes a tile of rows (gated: one of gate rows and one of up rows) for them
 constexpr int kArrangeThreads = 256;
 constexpr int kLeastTokens = 8;
+constexpr int kBlockTokens = kTile * kTokenTiles;
+constexpr int kBlockOutputs = kTile * kTensorWarps;
+// Tokens are arranged a grid row each, filled up to whole blocks; outputs are computed a grid row for every block of them.
+constexpr int kMostTokens = kMostGridRows / kBlockTokens * kBlockTokens;
+constexpr int64_t kMostOutputs = int64_t{kMostGridRows} * kBlockOutputs;
 
 using Sums = fragment<accumulator, kTile, kTile, kTile, float>;
 
@@ -44,7 +50,7 @@ struct ArrangeJob {
   int n;
 };
 
-constexpr int64_t padded_tokens(int n) { return (n + kTile * kTokenTiles - 1) / (kTile * kTokenTiles) * (kTile * kTokenTiles); }
+constexpr int64_t padded_tokens(int n) { return (n + kBlockTokens - 1) / kBlockTokens * kBlockTokens; }
 
 // One token a block row: x as BF16 in the layout's order of columns, zeros where there is no column or no token.
 __global__ void __launch_bounds__(kArrangeThreads) arrange_tokens(const __grid_constant__ ArrangeJob job) {
@@ -71,6 +77,7 @@ __device__ void write_tile(const TensorJob& job, const Sums& sums, float (&tile)
   __syncwarp();
 }
 
+// Blocks that share weights are neighbours, so that all but the first read them from the second cache.
 template <bool kGated>
 __global__ void __launch_bounds__(kTensorWarps* kWarp) multiply_tiles(const __grid_constant__ TensorJob job) {
   constexpr int kHalves = kGated ? 2 : 1;
@@ -78,8 +85,8 @@ __global__ void __launch_bounds__(kTensorWarps* kWarp) multiply_tiles(const __gr
   alignas(32) __shared__ float tiles[kTensorWarps][kTile][kTile];
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int first_output = (static_cast<int>(blockIdx.x) * kTensorWarps + warp) * kTile;
-  const int first_token = static_cast<int>(blockIdx.y) * kTile * kTokenTiles;
+  const int first_output = static_cast<int>(blockIdx.y) * kBlockOutputs + warp * kTile;
+  const int first_token = static_cast<int>(blockIdx.x) * kBlockTokens;
   if (first_output >= job.outputs) return;
   Sums sums[kHalves][kTokenTiles];
 #pragma unroll
@@ -117,8 +124,7 @@ __global__ void __launch_bounds__(kTensorWarps* kWarp) multiply_tiles(const __gr
 template <bool kGated>
 cudaError_t launch_tiles(const TensorJob& job, cudaStream_t stream) {
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>((job.outputs / kTile + kTensorWarps - 1) / kTensorWarps),
-                        static_cast<unsigned>(padded_tokens(job.n) / (kTile * kTokenTiles)));
+  config.gridDim = dim3(blocks_for(job.n, kBlockTokens), blocks_for(job.outputs, kBlockOutputs));
   config.blockDim = dim3(kTensorWarps * kWarp);
   config.stream = stream;
   return cudaLaunchKernelEx(&config, &multiply_tiles<kGated>, job);
@@ -128,8 +134,8 @@ cudaError_t launch_tiles(const TensorJob& job, cudaStream_t stream) {
 
 // Rows in whole tiles, gated halves too; and tokens enough that the tiles are not mostly empty.
 bool tensor_cores_take(const MultiplyJob& job, const DeviceTraits& device) {
-  return job.format == WeightFormat::bf16 && job.n >= kLeastTokens && job.n <= 65504 && job.rows > 0 &&
-         job.rows % (2 * kTile) == 0 && device.capability >= 80;
+  return job.format == WeightFormat::bf16 && job.n >= kLeastTokens && job.n <= kMostTokens && job.rows > 0 &&
+         job.rows <= kMostOutputs && job.rows % (2 * kTile) == 0 && device.capability >= 80;
 }
 
 uint64_t tensor_core_scratch_bytes(const MultiplyJob& job, bool) {
@@ -140,8 +146,7 @@ cudaError_t launch_tensor_core_multiply(const MultiplyJob& job, bool gated, void
   const int length = steps_of(job.columns) * kLanes;
   const ArrangeJob arrange{static_cast<uint16_t*>(scratch), job.in, job.in_stride, static_cast<int>(job.columns), job.n};
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>((length + kArrangeThreads - 1) / kArrangeThreads),
-                        static_cast<unsigned>(padded_tokens(job.n)));
+  config.gridDim = dim3(blocks_for(length, kArrangeThreads), static_cast<unsigned>(padded_tokens(job.n)));
   config.blockDim = dim3(kArrangeThreads);
   config.stream = stream;
   const cudaError_t error = cudaLaunchKernelEx(&config, &arrange_tokens, arrange);

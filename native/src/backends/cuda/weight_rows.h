@@ -1,7 +1,8 @@
 // How kernels read rows of weights (weight_layout.h): a lane's vector of a piece, and its values one after the other. For every
 // format:
 //  kMain              steps of a main piece
-//  Row                where a row lies, and what is needed to read it
+//  Row                where a row lies, and what is needed to read it; row() waits for no memory, start() does, and comes between
+//                     the first load() and the first expand()
 //  Vector<V>          V of the lane's values of a piece as they lie in memory; load() reads them
 //  kRowScales         finished dots are multiplied by their row's scale
 //  Values<V>          the same in registers for value(); expand() makes them, of fixed4 rows from the first step to the last
@@ -81,6 +82,8 @@ struct PlainRows {
   __device__ static __forceinline__ Row row(const uint8_t* storage, int64_t columns, int64_t number) {
     return {storage, static_cast<uint32_t>(number * (row_bytes(kFormat, columns) / 16))};
   }
+  template <int kRows>
+  __device__ static __forceinline__ void start(Row (&)[kRows]) {}
   template <int V, bool kOnce>
   __device__ static __forceinline__ Vector<V> load(const Row& row, const Place& place, int lane) {
     const int at = place.first * kLanes + lane * place.steps + place.skipped;
@@ -149,6 +152,8 @@ struct Nf4Rows {
   __device__ static __forceinline__ Row row(const uint8_t* storage, int64_t columns, int64_t number) {
     return {storage + number * row_bytes(WeightFormat::nf4, columns), static_cast<int>(nf4_scale_bytes(steps_of(columns)))};
   }
+  template <int kRows>
+  __device__ static __forceinline__ void start(Row (&)[kRows]) {}
   template <int V, bool kOnce>
   __device__ static __forceinline__ Vector<V> load(const Row& row, const Place& place, int lane) {
     constexpr int kScales = (V + 1) / 2;
@@ -182,9 +187,11 @@ struct Fixed4Rows {
   struct Row {
     const uint8_t* data;
     Fixed4Tables tables;
-    const uint32_t* escape;  // the next
-    const uint32_t* escapes_end;
-    uint32_t next;  // *escape, or one that is behind all steps
+    const uint32_t* escapes;  // of the tile
+    uint32_t escape;          // the first that has not been loaded
+    uint32_t escapes_end;
+    uint32_t next;            // the first that has not been applied, or kNoEscape
+    uint32_t following;       // the one behind it, likewise
   };
   template <int V>
   struct Vector {
@@ -199,21 +206,29 @@ struct Fixed4Rows {
 
   __device__ static __forceinline__ Row row(const uint8_t* storage, int64_t columns, int64_t number) {
     const uint8_t* const tile = storage + number / kFixed4TileRows * fixed4_tile_bytes(columns);
-    const int in_tile = static_cast<int>(number % kFixed4TileRows);
     Row row;
     row.data = storage + row_offset(WeightFormat::fixed4, columns, number);
-    const uint32_t* const tables = reinterpret_cast<const uint32_t*>(tile);
+    const LoadedBytes<16> high = load_bytes<16, false>(tile);
+    const LoadedBytes<16> low = load_bytes<16, false>(tile + kFixed4CodeCount);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      row.tables.high[i] = __ldg(tables + i);
-      row.tables.low[i] = __ldg(tables + 4 + i);
+      row.tables.high[i] = high.words[i];
+      row.tables.low[i] = low.words[i];
     }
+    const auto in_tile = static_cast<int>(number % kFixed4TileRows);
     const uint32_t* const ends = reinterpret_cast<const uint32_t*>(tile + kFixed4EndsOffset);
-    const uint32_t* const escapes = reinterpret_cast<const uint32_t*>(tile + kFixed4EscapesOffset);
-    row.escape = escapes + (in_tile == 0 ? 0u : __ldg(ends + in_tile - 1));
-    row.escapes_end = escapes + __ldg(ends + in_tile);
-    row.next = row.escape == row.escapes_end ? kNoEscape : __ldg(row.escape);
+    row.escapes = ends + kFixed4TileRows;
+    row.escape = in_tile == 0 ? 0 : __ldg(ends + in_tile - 1);
+    row.escapes_end = __ldg(ends + in_tile);
     return row;
+  }
+  template <int kRows>
+  __device__ static __forceinline__ void start(Row (&rows)[kRows]) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      rows[r].next = loaded_escape(rows[r]);
+      rows[r].following = loaded_escape(rows[r]);
+    }
   }
   template <int V, bool kOnce>
   __device__ static __forceinline__ Vector<V> load(const Row& row, const Place& place, int lane) {
@@ -238,8 +253,8 @@ struct Fixed4Rows {
     // Rare, and the same for all lanes. kNoEscape's step is behind the last that a matrix has.
     while (row.next != kNoEscape && (row.next >> 16) < first + V) {
       apply_escape<V>(values, row.next, first, lane);
-      ++row.escape;
-      row.next = row.escape == row.escapes_end ? kNoEscape : __ldg(row.escape);
+      row.next = row.following;
+      row.following = loaded_escape(row);
     }
     return values;
   }
@@ -250,6 +265,9 @@ struct Fixed4Rows {
   }
 
  private:
+  __device__ static __forceinline__ uint32_t loaded_escape(Row& row) {
+    return row.escape == row.escapes_end ? kNoEscape : __ldg(row.escapes + row.escape++);
+  }
   template <int V>
   __device__ static __forceinline__ void apply_escape(Values<V>& values, uint32_t escape, uint32_t first, int lane) {
     const bool mine = (escape >> 8 & 31u) == static_cast<uint32_t>(lane);
