@@ -57,7 +57,7 @@ const RUN_LIMIT_MS = 120_000;
     const running = await start(
       3,
       (id) => ['--device', id === 'worker-0' || id === 'shadow' ? 'cpu' : 'cuda'],
-      (id) => (id === 'worker-2' ? { vmm: 0 } : {}),
+      (id) => (id === 'worker-2' ? { vmm: 0 } : { spareBytes: 0 }),
     );
     assertSameAnswer(await running.ask(REQUEST), clusters.expected);
     const nodes = await nodesById(running);

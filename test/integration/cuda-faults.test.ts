@@ -41,13 +41,16 @@ const MOST_ANSWERS = 20;
     assert.ok(running.logged('[DEVICE_LOST]').some((line) => line.includes(`odmoe ${role}:`)));
   }
 
-  it('a worker whose device is lost says so and leaves; the answer is the undisturbed one', async () => {
-    const running = await startWith('worker-1', 'lost:60');
-    await askUntilLost(running, 'worker', 'worker-1');
-    assert.ok(running.logged('is lost').length > 0, 'main has noted the loss');
-    await running.waitForRoster(1, 1);
-    assertSameAnswer(await running.ask(REQUEST), clusters.expected);
-  });
+  // "gone": the driver then says what it also says to who opens a device that is not there.
+  for (const fault of ['lost:60', 'gone:60']) {
+    it(`a worker whose device is lost says so and leaves; the answer is the undisturbed one (${fault})`, async () => {
+      const running = await startWith('worker-1', fault);
+      await askUntilLost(running, 'worker', 'worker-1');
+      assert.ok(running.logged('is lost').length > 0, 'main has noted the loss');
+      await running.waitForRoster(1, 1);
+      assertSameAnswer(await running.ask(REQUEST), clusters.expected);
+    });
+  }
 
   it('a shadow whose device is lost leaves; answers go on without predictions', async () => {
     const running = await startWith('shadow', 'lost:900');
@@ -94,6 +97,13 @@ const MOST_ANSWERS = 20;
       /\[DEVICE_OUT_OF_MEMORY\]/,
     ],
     ['a device that is not there', {}, ['--device', 'cuda:7'], /device 7.*\[DEVICE_UNAVAILABLE\]/],
+    ['a device that is gone while it is opened', { fault: 'gone:0' }, [], /\[DEVICE_UNAVAILABLE\]/],
+    [
+      'a library without code for it',
+      { fault: 'no-image' },
+      [],
+      /no kernel image.*\[DEVICE_ARCHITECTURE_UNSUPPORTED\]/,
+    ],
   ];
   for (const [what, device, flags, message] of refusals) {
     it(`${what} is told and ends the daemon with exit status 3`, async () => {

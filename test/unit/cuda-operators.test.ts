@@ -35,11 +35,12 @@ async function run(program: string, device: SimulatedDevice, groups: readonly st
     this.timeout(RUN_LIMIT_MS + 10_000);
 
     // Operators do not know how memory is given; whatever writes and reads experts does.
-    const ofMemory = ['memory', 'loading', 'expert_memory', 'expert_slots'];
+    const ofMemory = ['memory', 'key_values', 'loading', 'expert_memory', 'expert_paging', 'expert_slots'];
     const devices: [SimulatedDevice, string[]][] = [
-      [{ seed: 1 }, []],
+      [{ seed: 1, spareBytes: 0 }, []],
       [{ seed: 2, vmm: 0 }, ofMemory],
       [{ seed: 3, integrated: 1 }, ofMemory],
+      [{ seed: 4 }, ofMemory],
     ];
     for (const [device, groups] of devices) {
       const what = `${groups.length > 0 ? `${groups.join(', ')} on ` : ''}${JSON.stringify(device)}`;
