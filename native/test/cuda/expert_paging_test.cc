@@ -26,60 +26,76 @@ std::vector<std::unique_ptr<LoadedExpert>> make_experts(Devices& devices, const 
   return experts;
 }
 
+// Experts in one memory, and uses of them, each of which has a row of its own of the outputs.
+class Uses {
+ public:
+  Uses(Devices& devices, int slots, int64_t addresses, int count, int64_t rows)
+      : memory(devices.cuda->allocate_experts(small_experts(*devices.cuda, slots, addresses))),
+        cuda_(*devices.cuda),
+        input_(random_floats(devices.random, kExpertColumns)),
+        in_(devices.cuda, input_),
+        out_(devices.cuda, rows * kExpertRows),
+        expected_(out_.values()) {
+    experts = make_experts(devices, input_, count);
+  }
+
+  void use(int64_t row, const Matrix& matrix, const LoadedExpert& expert) {
+    multiply(cuda_, out_, row, matrix, in_);
+    expect_in(expected_, row, expert);
+  }
+  void check(const std::string& what) const { expect_equal(what, out_.values(), expected_); }
+
+  const std::unique_ptr<ExpertMemory> memory;
+  std::vector<std::unique_ptr<LoadedExpert>> experts;
+
+ private:
+  Backend& cuda_;
+  const std::vector<float> input_;
+  const Floats in_;
+  const Floats out_;
+  std::vector<float> expected_;
+};
+
 // Experts loaded and used in two slots in turns, without the host waiting for any use before the next load is asked for. Some loads are
 // given up.
-void reads_and_writes_keep_their_order(Devices& devices, int64_t experts) {
+void reads_and_writes_keep_their_order(Devices& devices, int64_t addresses) {
   constexpr int kExperts = 4;
   constexpr int kRounds = 40;
-  Backend& cuda = *devices.cuda;
-  const auto memory = cuda.allocate_experts(small_experts(cuda, 2, experts));
-  const std::vector<float> input = random_floats(devices.random, kExpertColumns);
-  const Floats in(devices.cuda, input);
-  const auto loaded = make_experts(devices, input, kExperts);
-  const Floats out(devices.cuda, kRounds * kExpertRows);
-  std::vector<float> expected = out.values();
+  Uses uses(devices, 2, addresses, kExperts, kRounds);
+  ExpertMemory& memory = *uses.memory;
   for (int round = 0; round < kRounds; ++round) {
     const int slot = round % 2;
     const auto expert = static_cast<size_t>(devices.random() % kExperts);
-    const ExpertPages pages = memory->begin_load(slot, static_cast<int64_t>(expert));
+    const ExpertPages pages = memory.begin_load(slot, static_cast<int64_t>(expert));
     Matrix matrix = small_matrix(round % 4 < 2 ? pages.gate_up : pages.down);
-    loaded[expert]->load(matrix, round % 3 != 0);
-    expect(memory->state(slot) == PageState::loading, "a slot that is being loaded");
+    uses.experts[expert]->load(matrix, round % 3 != 0);
+    expect(memory.state(slot) == PageState::loading, "a slot that is being loaded");
     const bool is_whole = devices.random() % 5 != 0;
-    memory->end_load(slot, is_whole);
+    memory.end_load(slot, is_whole);
     if (!is_whole) continue;
-    memory->begin_read(slot);
-    multiply(cuda, out, round, matrix, in);
-    memory->end_read(slot);
-    expect_in(expected, round, *loaded[expert]);
+    memory.begin_read(slot);
+    uses.use(round, matrix, *uses.experts[expert]);
+    memory.end_read(slot);
   }
-  expect_equal("uses of experts", out.values(), expected);
+  uses.check("uses of experts");
 }
 
 // Uses that lack their end, as where an operator has failed, are over before the slot is written again.
 void uses_without_end_are_waited_for(Devices& devices) {
   constexpr int kRounds = 6;
   constexpr int kUses = 12;
-  Backend& cuda = *devices.cuda;
-  const auto memory = cuda.allocate_experts(small_experts(cuda, 1, 2));
-  const std::vector<float> input = random_floats(devices.random, kExpertColumns);
-  const Floats in(devices.cuda, input);
-  const auto experts = make_experts(devices, input, 2);
-  const Floats out(devices.cuda, kRounds * kUses * kExpertRows);
-  std::vector<float> expected = out.values();
+  Uses uses(devices, 1, 2, 2, kRounds * kUses);
+  ExpertMemory& memory = *uses.memory;
   for (int round = 0; round < kRounds; ++round) {
-    LoadedExpert& expert = *experts[static_cast<size_t>(round % 2)];
+    LoadedExpert& expert = *uses.experts[static_cast<size_t>(round % 2)];
     // In every other round the slot moves.
-    Matrix matrix = small_matrix(memory->begin_load(0, round / 2 % 2).gate_up);
+    Matrix matrix = small_matrix(memory.begin_load(0, round / 2 % 2).gate_up);
     expert.load(matrix, true);
-    memory->end_load(0, true);
-    memory->begin_read(0);
-    for (int row = round * kUses; row < (round + 1) * kUses; ++row) {
-      multiply(cuda, out, row, matrix, in);
-      expect_in(expected, row, expert);
-    }
+    memory.end_load(0, true);
+    memory.begin_read(0);
+    for (int row = round * kUses; row < (round + 1) * kUses; ++row) uses.use(row, matrix, expert);
   }
-  expect_equal("uses without an end", out.values(), expected);
+  uses.check("uses without an end");
 }
 
 // The addresses that each slot's expert has now.
@@ -186,38 +202,29 @@ class SlotsSideBySide {
 
 // Whatever there is to wait for, whoever begins a load, or gives it up, does not.
 void who_asks_calls_nothing(Devices& devices) {
-  const StandIn* const stand_in = StandIn::get();
-  if (stand_in == nullptr) return;
-  Backend& cuda = *devices.cuda;
-  const auto memory = cuda.allocate_experts(small_experts(cuda, 1, 3));
-  const std::vector<float> input = random_floats(devices.random, kExpertColumns);
-  const Floats in(devices.cuda, input);
-  const auto experts = make_experts(devices, input, 3);
-  const Floats out(devices.cuda, 2 * kExpertRows);
-  std::vector<float> expected = out.values();
-  const auto begin = [&](int64_t expert, const char* what) {
-    const uint64_t before = stand_in->calls();
-    const ExpertPages pages = memory->begin_load(0, expert);
-    expect(stand_in->calls() == before, std::string("CUDA is called where a load is asked for: ") + what);
+  if (StandIn::get() == nullptr) return;
+  Uses uses(devices, 1, 3, 3, 2);
+  ExpertMemory& memory = *uses.memory;
+  const auto& experts = uses.experts;
+  const auto begin = [&](int64_t expert, const std::string& what) {
+    ExpertPages pages;
+    StandIn::without_calls("a load is asked for: " + what, [&] { pages = memory.begin_load(0, expert); });
     return small_matrix(pages.gate_up);
   };
-  const auto give_up = [&](const char* what) {
-    const uint64_t before = stand_in->calls();
-    memory->end_load(0, false);
-    expect(stand_in->calls() == before, std::string("CUDA is called where a load is given up: ") + what);
+  const auto give_up = [&](const std::string& what) {
+    StandIn::without_calls("a load is given up: " + what, [&] { memory.end_load(0, false); });
   };
   const auto use = [&](int64_t row, Matrix& matrix, LoadedExpert& expert) {
     expert.load(matrix, true);
-    memory->end_load(0, true);
-    memory->begin_read(0);
-    multiply(cuda, out, row, matrix, in);
-    expect_in(expected, row, expert);
+    memory.end_load(0, true);
+    memory.begin_read(0);
+    uses.use(row, matrix, expert);
   };
   begin(0, "the first");
   give_up("before the first piece");
   Matrix first = begin(0, "after one that was given up");
   use(0, first, *experts[0]);
-  memory->end_read(0);
+  memory.end_read(0);
   Matrix second = begin(1, "under other addresses, while the slot is being used");
   experts[1]->load_pieces(second, false, 1);
   give_up("after the first piece");
@@ -225,7 +232,7 @@ void who_asks_calls_nothing(Devices& devices) {
   use(1, third, *experts[2]);
   begin(0, "of a slot whose use has failed");
   give_up("while the slot may be in use");
-  expect_equal("uses before loads", out.values(), expected);
+  uses.check("uses before loads");
 }
 
 std::string code_of(const std::exception_ptr& thrown) {
@@ -240,50 +247,45 @@ std::string code_of(const std::exception_ptr& thrown) {
 // Each of the calls that map a slot's two tensors fails in turn: all who write are told, nothing is lost, and the slot serves again.
 void a_slot_that_cannot_move(Devices& devices, int failing_call) {
   const StandIn* const stand_in = StandIn::get();
-  Backend& cuda = *devices.cuda;
-  if (stand_in == nullptr || !cuda.info().paged_experts) return;
-  const auto memory = cuda.allocate_experts(small_experts(cuda, 2, 2));
-  const std::vector<float> input = random_floats(devices.random, kExpertColumns);
-  const Floats in(devices.cuda, input);
-  const auto experts = make_experts(devices, input, 2);
-  const Floats out(devices.cuda, 3 * kExpertRows);
-  std::vector<float> expected = out.values();
+  if (stand_in == nullptr || !devices.cuda->info().paged_experts) return;
+  Uses uses(devices, 2, 2, 2, 3);
+  ExpertMemory& memory = *uses.memory;
+  const auto& experts = uses.experts;
   const auto use = [&](int64_t row, int slot, size_t expert, bool from_gate_up) {
-    const ExpertPages pages = memory->begin_load(slot, static_cast<int64_t>(expert));
+    const ExpertPages pages = memory.begin_load(slot, static_cast<int64_t>(expert));
     Matrix matrix = small_matrix(from_gate_up ? pages.gate_up : pages.down);
     experts[expert]->load(matrix, true);
-    memory->end_load(slot, true);
-    memory->begin_read(slot);
-    multiply(cuda, out, row, matrix, in);
-    memory->end_read(slot);
-    expect_in(expected, row, *experts[expert]);
+    memory.end_load(slot, true);
+    memory.begin_read(slot);
+    uses.use(row, matrix, *experts[expert]);
+    memory.end_read(slot);
     return pages.gate_up.data;
   };
   const void* const first = use(0, 0, 0, true);
-  const ExpertPages wanted = memory->begin_load(0, 1);
+  const ExpertPages wanted = memory.begin_load(0, 1);
   Matrix matrix = small_matrix(wanted.gate_up);
   stand_in->fail_mapping(failing_call);
   for (const std::exception_ptr& thrown : experts[1]->load_pieces(matrix, false, LoadedExpert::kPieces)) {
     expect(code_of(thrown) == "DEVICE_OUT_OF_MEMORY", "a slot that cannot move: a write says '" + code_of(thrown) + "'");
   }
-  expect(memory->state(0) == PageState::unmapped, "the state of a slot that could not move");
-  expect(memory->begin_load(1, 1).gate_up.data != wanted.gate_up.data, "another slot gets the addresses before the load has ended");
-  memory->end_load(1, false);
-  memory->end_load(0, false);
+  expect(memory.state(0) == PageState::unmapped, "the state of a slot that could not move");
+  expect(memory.begin_load(1, 1).gate_up.data != wanted.gate_up.data, "another slot gets the addresses before the load has ended");
+  memory.end_load(1, false);
+  memory.end_load(0, false);
   // Both places are free again, for this slot and for others.
   expect(use(1, 1, 1, false) == wanted.gate_up.data && use(2, 0, 0, false) == first, "addresses after a slot could not move");
-  memory->begin_load(0, kNoExpert);
+  memory.begin_load(0, kNoExpert);
   stand_in->fail_mapping(failing_call);
-  memory->end_load(0, true);
-  expect(memory->state(0) == PageState::unmapped, "a slot that could not move at the end of its load");
+  memory.end_load(0, true);
+  expect(memory.state(0) == PageState::unmapped, "a slot that could not move at the end of its load");
   try {
-    memory->begin_read(0);
+    memory.begin_read(0);
     throw Failure("a slot that could not move is read");
   } catch (const Error& error) {
     expect(error.code() == "DEVICE_OUT_OF_MEMORY", "reading a slot that could not move says " + error.code());
   }
   expect(use(2, 0, 0, true) == first, "a slot that could not move serves again");
-  expect_equal("uses around slots that could not move", out.values(), expected);
+  uses.check("uses around slots that could not move");
 }
 
 }  // namespace

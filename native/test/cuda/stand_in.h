@@ -1,6 +1,9 @@
 // What the stand-in for CUDA (native/test/simulated_cuda) tells and does for tests.
 #pragma once
 #include <cstdint>
+#include <string>
+
+#include "cuda_tests.h"
 
 namespace odmoe::cuda_test {
 
@@ -11,6 +14,15 @@ class StandIn {
 
   // Calls of CUDA that this thread has made.
   uint64_t calls() const { return calls_(); }
+  // Throws Failure if act() calls CUDA on this thread: what a daemon's event loop does must not wait for the device. On a real device
+  // nobody counts that.
+  template <typename Act>
+  static void without_calls(const std::string& what, Act act) {
+    const StandIn* const stand_in = get();
+    const uint64_t before = stand_in == nullptr ? 0 : stand_in->calls();
+    act();
+    expect(stand_in == nullptr || stand_in->calls() == before, "CUDA is called where " + what);
+  }
   // After so many more calls that map memory one fails, as where the device is out of memory.
   void fail_mapping(int after) const { fail_mapping_(after); }
 
