@@ -1,0 +1,108 @@
+import { OdmoeError } from '../errors/index.js';
+import { EventQueue, type VirtualEvent } from './event-queue.js';
+
+/** What an event can be called off by. */
+export interface ScheduledEvent {
+  cancel(): void;
+}
+
+/**
+ * A clock that moves on only when nothing is left to do at its present time. Events of one time happen in the order in which they were
+ * scheduled, each in a turn of its own: all promises that one has settled are seen to before the next. Real work (native calls, files)
+ * runs on its threads, but ends as an event, and the clock waits for it there. So the same schedule gives the same history on every machine.
+ */
+export class VirtualClock {
+  private readonly queue = new EventQueue();
+  private timeMs = 0;
+  private eventNumber = 0;
+  private handled = 0;
+  private running = false;
+
+  get nowMs(): number {
+    return this.timeMs;
+  }
+
+  /** Events that have happened so far. */
+  get eventCount(): number {
+    return this.handled;
+  }
+
+  /** Events that are still to happen. */
+  get pendingCount(): number {
+    return this.queue.size;
+  }
+
+  /** Time of the next event; Infinity: nothing is to happen any more. */
+  get nextEventMs(): number {
+    return this.queue.nextMs();
+  }
+
+  /** `run` happens at that time, or now where it has passed; not before `work` has settled, which the clock waits for. */
+  schedule(atMs: number, run: () => void, work: Promise<unknown> | null = null): ScheduledEvent {
+    const event: VirtualEvent = {
+      ...{ atMs: Math.max(this.timeMs, atMs), number: this.eventNumber++ },
+      ...{ run, work, cancelled: false },
+    };
+    this.queue.push(event);
+    return {
+      cancel: () => {
+        event.cancelled = true;
+      },
+    };
+  }
+
+  /**
+   * Lets events happen until `isDone`, or until the next one would come after `limits.untilMs`. Throws INTERNAL when nothing is left that
+   * could happen and `isDone` is still false, and after `limits.events` events: whoever waits then waits for ever.
+   */
+  async run(isDone: () => boolean, limits: { untilMs?: number; events?: number } = {}): Promise<void> {
+    if (this.running) throw new OdmoeError('INTERNAL', 'the virtual clock runs already');
+    this.running = true;
+    try {
+      const { untilMs = Infinity, events = Infinity } = limits;
+      const lastEvent = this.handled + events;
+      await turn();
+      while (!isDone()) {
+        if (this.queue.nextMs() > untilMs) {
+          if (untilMs === Infinity) throw stuck(this.timeMs);
+          this.timeMs = Math.max(this.timeMs, untilMs);
+          return;
+        }
+        if (this.handled >= lastEvent) throw endless(events, this.timeMs);
+        await this.step();
+      }
+    } finally {
+      this.running = false;
+    }
+  }
+
+  private async step(): Promise<void> {
+    const event = this.queue.pop();
+    if (event === undefined) return;
+    this.timeMs = event.atMs;
+    this.handled += 1;
+    // Whether it has failed is told to whoever asked for it.
+    if (event.work !== null) await event.work.catch(() => undefined);
+    event.run();
+    await turn();
+  }
+}
+
+/** A turn of the real event loop: all promises that are settled by now have been seen to. */
+function turn(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
+}
+
+function stuck(nowMs: number): OdmoeError {
+  return new OdmoeError(
+    'INTERNAL',
+    `nothing is left to happen at ${nowMs} ms of the virtual clock, and somebody still waits`,
+  );
+}
+
+function endless(events: number, nowMs: number): OdmoeError {
+  return new OdmoeError(
+    'INTERNAL',
+    `${events} events have happened by ${nowMs} ms of the virtual clock, and no end is in sight`,
+  );
+}

@@ -1,0 +1,167 @@
+import type { Runtime, Timer } from './runtime.js';
+import { SeededRandom } from './seeded-random.js';
+import type { VirtualClock } from './virtual-clock.js';
+
+/** What a runtime has open: all of it is 0 when a daemon has been stopped in order. */
+export interface OpenCounts {
+  timers: number;
+  turns: number;
+  works: number;
+}
+
+/** Whether the process that the runtime stands for runs, has been stopped by a signal (SIGSTOP), or has been killed. */
+type ProcessState = 'running' | 'paused' | 'dead';
+
+/**
+ * The runtime of one simulated process: its share of a virtual clock. When the process is killed, nothing happens in it any more; while it
+ * is paused, what would have happened waits, and happens in order when it goes on.
+ */
+export class VirtualRuntime implements Runtime {
+  private readonly random: SeededRandom;
+  private readonly open: OpenCounts = { timers: 0, turns: 0, works: 0 };
+  private state: ProcessState = 'running';
+  private late: (() => void)[] = [];
+  private ids = 0;
+
+  /** `wallOffsetMs`: what this machine's wall clock shows at the clock's zero; it may be set anew. */
+  constructor(
+    private readonly clock: VirtualClock,
+    seed: number,
+    public wallOffsetMs = WALL_ZERO_MS,
+  ) {
+    this.random = new SeededRandom(seed);
+  }
+
+  get openCounts(): Readonly<OpenCounts> {
+    return { ...this.open };
+  }
+
+  get isDead(): boolean {
+    return this.state === 'dead';
+  }
+
+  nowMs(): number {
+    return this.clock.nowMs;
+  }
+
+  eventMs(): number {
+    return this.clock.nowMs;
+  }
+
+  wallMs(): number {
+    return this.wallOffsetMs + this.clock.nowMs;
+  }
+
+  after(delayMs: number, run: () => void): Timer {
+    return this.once('timers', Math.max(delayMs, SHORTEST_TIMER_MS), run);
+  }
+
+  every(intervalMs: number, run: () => void): Timer {
+    let current: Timer;
+    const next = (): void => {
+      current = this.after(intervalMs, () => {
+        next();
+        run();
+      });
+    };
+    next();
+    return { cancel: () => current.cancel(), unref: () => undefined };
+  }
+
+  nextTurn(run: () => void): Timer {
+    return this.once('turns', 0, run);
+  }
+
+  async sleep(delayMs: number, signal?: AbortSignal): Promise<void> {
+    if (signal?.aborted === true) return;
+    await new Promise<void>((resolve) => {
+      const done = (): void => {
+        timer.cancel();
+        signal?.removeEventListener('abort', done);
+        resolve();
+      };
+      const timer = this.after(delayMs, done);
+      signal?.addEventListener('abort', done);
+    });
+  }
+
+  randomInt(limit: number): number {
+    return this.random.int(limit);
+  }
+
+  randomId(): string {
+    this.ids += 1;
+    return `${this.random
+      .int(2 ** 48)
+      .toString(16)
+      .padStart(12, '0')}-${this.ids}`;
+  }
+
+  outside<Result>(work: () => Promise<Result>, dueMs = 0): Promise<Result> {
+    const real = startWork(work);
+    this.open.works += 1;
+    return new Promise<Result>((resolve, reject) => {
+      const settle = (): void => {
+        this.open.works -= 1;
+        real.then(resolve, reject);
+      };
+      this.clock.schedule(dueMs, () => this.happen(settle), real);
+    });
+  }
+
+  /** What comes from other processes happens here as what comes from this one does. Dropped when this one is dead. */
+  happen(run: () => void): void {
+    if (this.state === 'running') run();
+    else if (this.state === 'paused') this.late.push(run);
+  }
+
+  /** As SIGSTOP. */
+  pause(): void {
+    if (this.state === 'running') this.state = 'paused';
+  }
+
+  /** As SIGCONT: what has come meanwhile happens now, each in a turn of its own. */
+  resume(): void {
+    if (this.state !== 'paused') return;
+    this.state = 'running';
+    for (const run of this.late.splice(0)) this.clock.schedule(this.clock.nowMs, () => this.happen(run));
+  }
+
+  /** As SIGKILL. */
+  kill(): void {
+    this.state = 'dead';
+    this.late = [];
+  }
+
+  private once(kind: 'timers' | 'turns', delayMs: number, run: () => void): Timer {
+    let pending = true;
+    this.open[kind] += 1;
+    const end = (): boolean => {
+      if (!pending) return false;
+      pending = false;
+      this.open[kind] -= 1;
+      return true;
+    };
+    const event = this.clock.schedule(this.clock.nowMs + delayMs, () => {
+      this.happen(() => {
+        if (end()) run();
+      });
+    });
+    return {
+      cancel: () => {
+        if (end()) event.cancel();
+      },
+      unref: () => undefined,
+    };
+  }
+}
+
+/** 1 January 2026. */
+const WALL_ZERO_MS = 1_767_225_600_000;
+/** As Node's: a timer of less fires after a millisecond. */
+const SHORTEST_TIMER_MS = 1;
+
+/** What throws before it has made its promise fails like one that fails later. */
+async function startWork<Result>(work: () => Promise<Result>): Promise<Result> {
+  return work();
+}

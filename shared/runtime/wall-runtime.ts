@@ -1,0 +1,97 @@
+import { randomInt, randomUUID } from 'node:crypto';
+import type { Runtime, Timer } from './runtime.js';
+
+/** Resolves at a time of performance.now(), as precisely as it can. */
+export type WaitUntil = (dueMs: number) => Promise<void>;
+
+/** The runtime of a real process: its clocks, its event loop, the system's random numbers. The only code that touches them. */
+export class WallRuntime implements Runtime {
+  private eventAtMs: number | null = null;
+
+  /** `waitUntil`: used where work is to end at an exact time (emulated hardware). */
+  constructor(private readonly waitUntil: WaitUntil = coarseWait) {}
+
+  nowMs(): number {
+    return performance.now();
+  }
+
+  eventMs(): number {
+    return this.eventAtMs ?? performance.now();
+  }
+
+  wallMs(): number {
+    return Date.now();
+  }
+
+  after(delayMs: number, run: () => void): Timer {
+    return timerOf(setTimeout(run, delayMs), clearTimeout);
+  }
+
+  every(intervalMs: number, run: () => void): Timer {
+    return timerOf(setInterval(run, intervalMs), clearInterval);
+  }
+
+  nextTurn(run: () => void): Timer {
+    return timerOf(setImmediate(run), clearImmediate);
+  }
+
+  async sleep(delayMs: number, signal?: AbortSignal): Promise<void> {
+    if (signal?.aborted === true) return;
+    await new Promise<void>((resolve) => {
+      const done = (): void => {
+        timer.cancel();
+        signal?.removeEventListener('abort', done);
+        resolve();
+      };
+      const timer = this.after(delayMs, done);
+      signal?.addEventListener('abort', done);
+    });
+  }
+
+  randomInt(limit: number): number {
+    return limit <= 1 ? 0 : randomInt(Math.min(limit, RANDOM_LIMIT));
+  }
+
+  randomId(): string {
+    return randomUUID();
+  }
+
+  async outside<Result>(work: () => Promise<Result>, dueMs?: number): Promise<Result> {
+    const result = await work();
+    if (dueMs === undefined) return result;
+    await this.waitUntil(dueMs);
+    this.handleEventOf(dueMs);
+    return result;
+  }
+
+  /** What follows from the event in this turn counts from `eventAtMs`. */
+  private handleEventOf(eventAtMs: number): void {
+    this.eventAtMs = Math.min(eventAtMs, performance.now());
+    const mine = this.eventAtMs;
+    setImmediate(() => {
+      if (this.eventAtMs === mine) this.eventAtMs = null;
+    });
+  }
+}
+
+/** The most that crypto.randomInt takes. */
+const RANDOM_LIMIT = 2 ** 48 - 1;
+
+interface NodeTimer {
+  unref(): unknown;
+}
+
+function timerOf<Handle extends NodeTimer>(handle: Handle, clear: (handle: Handle) => void): Timer {
+  return {
+    cancel: () => {
+      clear(handle);
+    },
+    unref: () => {
+      handle.unref();
+    },
+  };
+}
+
+function coarseWait(dueMs: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, Math.max(0, dueMs - performance.now())));
+}
