@@ -28,8 +28,7 @@ class SequenceCache {
     DeviceFloats device_values(backend, plain_values_);
     std::vector<AttentionRow> rows;
     for (int p = 0; p < positions; ++p) rows.push_back({layer(), p});
-    backend.store_key_values(rows.data(), device_keys.data(), device_values.data(), static_cast<int64_t>(width),
-                             positions, shape);
+    backend.store_key_values(rows.data(), device_keys.data(), device_values.data(), static_cast<int64_t>(width), positions, shape);
   }
 
   KeyValueLayer layer() const { return {key_blocks_.data(), value_blocks_.data()}; }
@@ -37,8 +36,7 @@ class SequenceCache {
 
   std::vector<float> expected(const std::vector<float>& query, int kv_head, int position) const {
     const int begin = shape_.sliding_window > 0 ? std::max(0, position + 1 - shape_.sliding_window) : 0;
-    return reference_attention(query, head_rows(plain_keys_, kv_head), head_rows(plain_values_, kv_head), begin,
-                               position + 1);
+    return reference_attention(query, head_rows(plain_keys_, kv_head), head_rows(plain_values_, kv_head), begin, position + 1);
   }
 
  private:
@@ -69,8 +67,7 @@ void compare(Backend& backend, const AttentionShape& shape, const std::vector<co
   const int64_t stride = width + 3;
   const auto queries = random_values(static_cast<size_t>(n * stride), 77);
   std::vector<AttentionRow> rows;
-  for (int i = 0; i < n; ++i)
-    rows.push_back({caches[static_cast<size_t>(i)]->layer(), positions[static_cast<size_t>(i)]});
+  for (int i = 0; i < n; ++i) rows.push_back({caches[static_cast<size_t>(i)]->layer(), positions[static_cast<size_t>(i)]});
   DeviceFloats device_queries(backend, queries);
   DeviceFloats out(backend, static_cast<size_t>(n * width));
   backend.attention(out.data(), rows.data(), device_queries.data(), stride, n, shape);
@@ -79,8 +76,8 @@ void compare(Backend& backend, const AttentionShape& shape, const std::vector<co
     for (int head = 0; head < shape.heads; ++head) {
       const auto start = queries.begin() + i * stride + head * shape.head_dim;
       const std::vector<float> query(start, start + shape.head_dim);
-      const auto expected = caches[static_cast<size_t>(i)]->expected(query, head / (shape.heads / shape.kv_heads),
-                                                                     positions[static_cast<size_t>(i)]);
+      const auto expected =
+          caches[static_cast<size_t>(i)]->expected(query, head / (shape.heads / shape.kv_heads), positions[static_cast<size_t>(i)]);
       check_same(got.data() + i * width + head * shape.head_dim, expected.data(), expected.size(),
                  what + ", row " + std::to_string(i) + ", head " + std::to_string(head));
     }
@@ -90,21 +87,17 @@ void compare(Backend& backend, const AttentionShape& shape, const std::vector<co
 void attends(const std::string& set, int threads) {
   auto backend = open_backend(set, threads);
   for (const AttentionShape shape :
-       {AttentionShape{4, 2, 16, 0}, AttentionShape{6, 2, 64, 0}, AttentionShape{4, 4, 80, 0},
-        AttentionShape{16, 1, 20, 0}, AttentionShape{2, 1, 128, 0}, AttentionShape{4, 2, 32, 5},
-        AttentionShape{4, 2, 32, 300}}) {
+       {AttentionShape{4, 2, 16, 0}, AttentionShape{6, 2, 64, 0}, AttentionShape{4, 4, 80, 0}, AttentionShape{16, 1, 20, 0},
+        AttentionShape{2, 1, 128, 0}, AttentionShape{4, 2, 32, 5}, AttentionShape{4, 2, 32, 300}}) {
     const SequenceCache cache(*backend, shape, 530, 21);
     const std::string what =
         "head dimension " + std::to_string(shape.head_dim) + ", window " + std::to_string(shape.sliding_window);
-    for (const int position : {0, 1, 4, 255, 256, 529})
-      compare(*backend, shape, {&cache}, {position}, what + ", alone");
+    for (const int position : {0, 1, 4, 255, 256, 529}) compare(*backend, shape, {&cache}, {position}, what + ", alone");
     std::vector<int> positions;
     for (int p = 250; p < 263; ++p) positions.push_back(p);
-    compare(*backend, shape, std::vector<const SequenceCache*>(positions.size(), &cache), positions,
-            what + ", in a batch");
+    compare(*backend, shape, std::vector<const SequenceCache*>(positions.size(), &cache), positions, what + ", in a batch");
     const SequenceCache other(*backend, shape, 40, 23);
-    compare(*backend, shape, {&cache, &cache, &other, &cache, &other}, {511, 512, 3, 7, 39},
-            what + ", of two sequences");
+    compare(*backend, shape, {&cache, &cache, &other, &cache, &other}, {511, 512, 3, 7, 39}, what + ", of two sequences");
   }
 }
 
@@ -152,8 +145,7 @@ void close_to_double(const std::string& set) {
   for (size_t d = 0; d < 64; ++d) {
     double exact = 0;
     for (size_t p = 0; p < static_cast<size_t>(positions); ++p) exact += scores[p] / denominator * values[p * 64 + d];
-    check(std::fabs(got[d] - exact) < 1e-5,
-          "dimension " + std::to_string(d) + " is off by " + std::to_string(got[d] - exact));
+    check(std::fabs(got[d] - exact) < 1e-5, "dimension " + std::to_string(d) + " is off by " + std::to_string(got[d] - exact));
   }
 }
 

@@ -62,8 +62,8 @@ class MatrixSet {
 void run_benchmark(const std::string& instruction_set, int threads) {
   auto backend = open_backend(instruction_set, threads);
   const int used_threads = backend->info().threads;
-  std::printf("%s, %d threads\n%-6s %-12s %4s %10s %10s %6s %12s %12s %6s\n", backend->info().instruction_set.c_str(),
-              used_threads, "format", "shape", "n", "GB/s", "read GB/s", "share", "GFLOP/s", "peak", "share");
+  std::printf("%s, %d threads\n%-6s %-12s %4s %10s %10s %6s %12s %12s %6s\n", backend->info().instruction_set.c_str(), used_threads,
+              "format", "shape", "n", "GB/s", "read GB/s", "share", "GFLOP/s", "peak", "share");
   const WeightFormat formats[] = {WeightFormat::bf16, WeightFormat::fixed4, WeightFormat::int8,
                                   WeightFormat::nf4,  WeightFormat::fp16,   WeightFormat::fp32};
   const char* const names[] = {"bf16", "fixed4", "int8", "nf4", "fp16", "fp32"};
@@ -87,8 +87,8 @@ void run_benchmark(const std::string& instruction_set, int threads) {
         const double rate = matrices.bytes() / seconds;
         const double flops = matrices.flops(n) / seconds;
         std::printf("%-6s %5lldx%-6lld %4d %10.1f %10.1f %5.0f%% %12.1f %12.1f %5.0f%%\n", names[f],
-                    static_cast<long long>(shape.rows), static_cast<long long>(shape.columns), n, rate * 1e-9,
-                    read * 1e-9, 100 * rate / read, flops * 1e-9, peak * 1e-9, 100 * flops / peak);
+                    static_cast<long long>(shape.rows), static_cast<long long>(shape.columns), n, rate * 1e-9, read * 1e-9,
+                    100 * rate / read, flops * 1e-9, peak * 1e-9, 100 * flops / peak);
         std::fflush(stdout);
       }
     }

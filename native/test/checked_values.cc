@@ -20,8 +20,8 @@ void check_same(const float* actual, const float* expected, size_t count, const 
     std::memcpy(&e, expected + i, 4);
     if (a == e || (actual[i] != actual[i] && expected[i] != expected[i])) continue;
     char text[160];
-    std::snprintf(text, sizeof text, ": element %zu is %a (0x%08x), expected %a (0x%08x)", i,
-                  static_cast<double>(actual[i]), a, static_cast<double>(expected[i]), e);
+    std::snprintf(text, sizeof text, ": element %zu is %a (0x%08x), expected %a (0x%08x)", i, static_cast<double>(actual[i]), a,
+                  static_cast<double>(expected[i]), e);
     throw std::runtime_error(what + text);
   }
 }
@@ -83,8 +83,7 @@ DeviceMatrix::DeviceMatrix(Backend& backend, WeightFormat format, int64_t rows, 
   matrix.storage = backend.allocate(backend.matrix_bytes(format, rows, columns));
 }
 
-DeviceMatrix::DeviceMatrix(Backend& backend, WeightFormat format, int64_t rows, int64_t columns, Split split,
-                           const void* values)
+DeviceMatrix::DeviceMatrix(Backend& backend, WeightFormat format, int64_t rows, int64_t columns, Split split, const void* values)
     : DeviceMatrix(backend, format, rows, columns) {
   const uint8_t* const planes[1] = {static_cast<const uint8_t*>(values)};
   check(backend.write_rows(matrix, 0, rows, split, planes), "the format cannot hold the values");

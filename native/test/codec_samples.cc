@@ -91,8 +91,8 @@ std::vector<uint8_t> fitting(CodecKind codec, std::vector<uint8_t> bytes) {
   return bytes;
 }
 
-std::vector<uint8_t> decode_all(ChunkDecoder& decoder, CodecKind codec, std::span<const uint8_t> stored,
-                                uint64_t plain_bytes, uint64_t block_bytes) {
+std::vector<uint8_t> decode_all(ChunkDecoder& decoder, CodecKind codec, std::span<const uint8_t> stored, uint64_t plain_bytes,
+                                uint64_t block_bytes) {
   decoder.open(codec, stored, plain_bytes, block_bytes);
   std::vector<uint8_t> plain(plain_bytes);
   for (uint64_t i = decoder.block_count(); i-- > 0;) {

@@ -30,7 +30,7 @@ std::vector<Sample> plane_samples(size_t count);
 std::vector<uint8_t> fitting(CodecKind codec, std::vector<uint8_t> bytes);
 
 // All blocks, last first, each into memory of exactly the size that decode_block asks for.
-std::vector<uint8_t> decode_all(ChunkDecoder& decoder, CodecKind codec, std::span<const uint8_t> stored,
-                                uint64_t plain_bytes, uint64_t block_bytes);
+std::vector<uint8_t> decode_all(ChunkDecoder& decoder, CodecKind codec, std::span<const uint8_t> stored, uint64_t plain_bytes,
+                                uint64_t block_bytes);
 
 }  // namespace odmoe::test

@@ -79,8 +79,7 @@ void gives_back_shards_that_do_not_divide() {
     for (uint64_t i = 0; i < shards; i++) {
       const uint64_t first = 53 * i / shards * columns;
       const uint64_t end = 53 * (i + 1) / shards * columns;
-      const std::vector<uint8_t> shard(plane.begin() + static_cast<ptrdiff_t>(first),
-                                       plane.begin() + static_cast<ptrdiff_t>(end));
+      const std::vector<uint8_t> shard(plane.begin() + static_cast<ptrdiff_t>(first), plane.begin() + static_cast<ptrdiff_t>(end));
       for (const CodecKind codec : kAllCodecs) {
         check_round_trip(decoder, codec, fitting(codec, shard), 16 * columns, "shard");
       }

@@ -20,12 +20,12 @@ void code_serves_devices() {
     bool serves;
   };
   constexpr Expected kExpected[] = {
-      {"sm_86", 86, true},       {"sm_86", 89, true},        {"sm_86", 80, false},      {"sm_86", 90, false},
-      {"sm_80", 86, true},       {"sm_120", 121, true},      {"sm_100", 103, true},     {"sm_90", 100, false},
-      {"sm_86", 87, false},      {"sm_80", 87, false},       {"sm_87", 87, true},       {"sm_87", 89, false},
-      {"sm_70", 72, false},      {"sm_72", 75, false},       {"sm_100", 101, false},    {"sm_101", 103, false},
-      {"sm_101", 101, true},     {"sm_101", 110, false},     {"sm_110", 110, true},     {"compute_86", 87, true},
-      {"compute_90", 87, false}, {"compute_90", 90, true},   {"compute_90", 120, true}, {"compute_101", 110, true},
+      {"sm_86", 86, true},       {"sm_86", 89, true},         {"sm_86", 80, false},      {"sm_86", 90, false},
+      {"sm_80", 86, true},       {"sm_120", 121, true},       {"sm_100", 103, true},     {"sm_90", 100, false},
+      {"sm_86", 87, false},      {"sm_80", 87, false},        {"sm_87", 87, true},       {"sm_87", 89, false},
+      {"sm_70", 72, false},      {"sm_72", 75, false},        {"sm_100", 101, false},    {"sm_101", 103, false},
+      {"sm_101", 101, true},     {"sm_101", 110, false},      {"sm_110", 110, true},     {"compute_86", 87, true},
+      {"compute_90", 87, false}, {"compute_90", 90, true},    {"compute_90", 120, true}, {"compute_101", 110, true},
       {"compute_87", 86, false}, {"compute_110", 101, false}, {"nothing", 86, false},
   };
   for (const Expected& expected : kExpected) {

@@ -110,9 +110,8 @@ void visible_chunks() {
       check(first == (window > 0 ? std::max(0, position + 1 - window) : 0), "first_visible");
       most = std::max(most, position / kAttentionChunk - first / kAttentionChunk + 1);
       const int bound = cuda::most_visible_chunks(position, window);
-      check(bound >= most && bound <= most + 1, "most_visible_chunks(" + std::to_string(position) + ", " +
-                                                    std::to_string(window) + ") is " + std::to_string(bound) + "; a row sees " +
-                                                    std::to_string(most));
+      check(bound >= most && bound <= most + 1, "most_visible_chunks(" + std::to_string(position) + ", " + std::to_string(window) +
+                                                    ") is " + std::to_string(bound) + "; a row sees " + std::to_string(most));
     }
   }
 }

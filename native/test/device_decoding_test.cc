@@ -78,8 +78,9 @@ uint32_t entry_by_definition(uint32_t bits, const std::vector<uint8_t>& length_o
 // Complete codes, and those of damaged tables: too few codes or too many.
 void entries_of_huffman() {
   std::mt19937 random(2);
-  std::vector<std::vector<uint8_t>> tables = {std::vector<uint8_t>(256, 0), std::vector<uint8_t>(256, 1), std::vector<uint8_t>(256, 8),
-                                              std::vector<uint8_t>(256, 11), std::vector<uint8_t>(256, 15)};
+  std::vector<std::vector<uint8_t>> tables = {std::vector<uint8_t>(256, 0), std::vector<uint8_t>(256, 1),
+                                              std::vector<uint8_t>(256, 8), std::vector<uint8_t>(256, 11),
+                                              std::vector<uint8_t>(256, 15)};
   for (const uint32_t longest : {3, 8, 11, 15}) {
     for (const uint32_t share : {1, 4, 20}) {
       std::vector<uint8_t> lengths(256);
@@ -182,8 +183,9 @@ void turns_that_hold_wanted_values() {
   };
   check(turns(0, 0, 0) == 0 && turns(kTurn, 10, 0) == 0 && turns(10, 20, 5) == 0, "nothing is wanted");
   check(turns(1, 0, 1) == 1 && turns(kTurn, 0, kTurn) == 1 && turns(kTurn + 1, 0, kTurn + 1) == 2, "all is wanted");
-  check(turns(9 * kTurn, kTurn - 1, 2) == 2 && turns(9 * kTurn, kTurn, kTurn) == 1 && turns(9 * kTurn, 5 * kTurn - 1, 9 * kTurn) == 5,
-        "a part is wanted");
+  check(
+      turns(9 * kTurn, kTurn - 1, 2) == 2 && turns(9 * kTurn, kTurn, kTurn) == 1 && turns(9 * kTurn, 5 * kTurn - 1, 9 * kTurn) == 5,
+      "a part is wanted");
 }
 
 }  // namespace

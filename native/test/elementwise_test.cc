@@ -25,8 +25,7 @@ void norms(const std::string& set) {
       for (int i = 0; i < n; ++i) {
         const std::vector<float> row(x.begin() + i * size, x.begin() + (i + 1) * size);
         const float root = std::sqrt(reference_dot(row, row) / static_cast<float>(size) + 1e-5f);
-        for (int j = 0; j < size; ++j)
-          expected.push_back(row[static_cast<size_t>(j)] / root * weight[static_cast<size_t>(j)]);
+        for (int j = 0; j < size; ++j) expected.push_back(row[static_cast<size_t>(j)] / root * weight[static_cast<size_t>(j)]);
       }
       check_same(out.read(), expected, "rms norm of " + std::to_string(size));
     }
@@ -183,8 +182,7 @@ void adds(const std::string& set) {
         for (int j = 0; j < size; ++j) {
           const auto output = [&](int rank) { return outputs[static_cast<size_t>((i * k + rank) * size + j)]; };
           float sum = weights[static_cast<size_t>(i * k)] * output(0);
-          for (int rank = 1; rank < k; ++rank)
-            sum = std::fma(weights[static_cast<size_t>(i * k + rank)], output(rank), sum);
+          for (int rank = 1; rank < k; ++rank) sum = std::fma(weights[static_cast<size_t>(i * k + rank)], output(rank), sum);
           float& value = expected[static_cast<size_t>(i * size + j)];
           value = value + sum;
           value = value + more[static_cast<size_t>(i * size + j)];

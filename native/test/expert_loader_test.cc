@@ -13,9 +13,8 @@ constexpr ExpertShape kShape{.hidden_size = 200, .intermediate_size = 331, .form
 std::shared_ptr<Backend> shared_backend(uint64_t budget_bytes = 0) { return open_backend("auto", 1, budget_bytes); }
 
 std::string describe(const StoredForm& form) {
-  return "split " + std::to_string(static_cast<int>(form.split)) + ", codec " +
-         std::to_string(static_cast<int>(form.codec)) + ", " + std::to_string(form.shards) + " shards" +
-         (form.aligned ? "" : ", unaligned");
+  return "split " + std::to_string(static_cast<int>(form.split)) + ", codec " + std::to_string(static_cast<int>(form.codec)) +
+         ", " + std::to_string(form.shards) + " shards" + (form.aligned ? "" : ", unaligned");
 }
 
 std::vector<CodecKind> codecs_for(Split split) {
@@ -41,8 +40,7 @@ void check_all_states(ExpertLoader& loader, const std::shared_ptr<Backend>& back
   for (const auto& [exponents, sign_mantissa] : states) {
     ExpertMatrices matrices(backend, values.shape);
     AwaitedLoad load;
-    loader.load(0, matrices, source, {.exponents = exponents, .sign_mantissa = sign_mantissa, .order = {}, .urgent = false},
-                load);
+    loader.load(0, matrices, source, {.exponents = exponents, .sign_mantissa = sign_mantissa, .order = {}, .urgent = false}, load);
     const LoadOutcome outcome = load.wait();
     check(outcome.loaded, what + ": not loaded");
     check(outcome.exponents_kept == (exponents.entry >= 0) && outcome.sign_mantissa_kept == (sign_mantissa.entry >= 0),
@@ -173,8 +171,7 @@ void takes_no_memory_once_warm() {
   const auto backend = shared_backend();
   std::vector<ExpertSource> sources;
   const ExpertShape shape{300, 500, WeightFormat::bf16};
-  for (const CodecKind codec :
-       {CodecKind::raw, CodecKind::zstd, CodecKind::lz4hc, CodecKind::fixed4, CodecKind::huffman}) {
+  for (const CodecKind codec : {CodecKind::raw, CodecKind::zstd, CodecKind::lz4hc, CodecKind::fixed4, CodecKind::huffman}) {
     const std::string path = directory.path("expert" + std::to_string(sources.size()));
     sources.push_back(store_expert(path, gaussian_weights(shape, 1), {.codec = codec, .shards = 5}));
   }
@@ -215,8 +212,8 @@ void keeps_to_its_budget() {
   options.shard_exponent_bytes = 8192;
   const ExpertSlotBytes bytes = expert_slot_bytes(*open_backend("auto"), shape, 16, options);
   check(bytes.exponent_entry_bytes == 40'960 && bytes.sign_mantissa_entry_bytes == 49'152, "entries");
-  const uint64_t total = 2 * bytes.slot_bytes + bytes.shared_bytes + 2 * bytes.exponent_entry_bytes +
-                         5 * bytes.sign_mantissa_entry_bytes;
+  const uint64_t total =
+      2 * bytes.slot_bytes + bytes.shared_bytes + 2 * bytes.exponent_entry_bytes + 5 * bytes.sign_mantissa_entry_bytes;
   const auto device = std::make_shared<Device>(open_backend("auto", 1, total));
   {
     const ExpertSlots slots(device, shape, 2, 16, options);
@@ -232,8 +229,8 @@ void keeps_to_its_budget() {
 void add_expert_loader_cases(std::vector<Case>& cases) {
   const std::string name = "expert loader: ";
   const std::pair<Split, const char*> splits[] = {
-      {Split::none_bf16, "plain bf16"},      {Split::none_fp16, "plain fp16"},      {Split::none_fp32, "plain fp32"},
-      {Split::bf16_e8_sm8, "bf16 planes"},   {Split::fp16_hi8_lo8, "fp16 halves"},  {Split::fp32_e8_sm8_r16, "fp32 planes"},
+      {Split::none_bf16, "plain bf16"},         {Split::none_fp16, "plain fp16"},     {Split::none_fp32, "plain fp32"},
+      {Split::bf16_e8_sm8, "bf16 planes"},      {Split::fp16_hi8_lo8, "fp16 halves"}, {Split::fp32_e8_sm8_r16, "fp32 planes"},
       {Split::fp16_e5_lo8_s1m2, "fp16 planes"},
   };
   for (const auto& [split, split_name] : splits) {

@@ -106,8 +106,7 @@ void gives_back(const std::string& set) {
 }
 
 // The product of n rows by the weights in a format, on an instruction set.
-std::vector<float> product(Backend& backend, WeightFormat format, Size size, const Bits& bits, const std::vector<float>& x,
-                           int n) {
+std::vector<float> product(Backend& backend, WeightFormat format, Size size, const Bits& bits, const std::vector<float>& x, int n) {
   DeviceMatrix matrix(backend, format, size.rows, size.columns, Split::none_bf16, bits.data());
   DeviceFloats in(backend, x);
   DeviceFloats out(backend, static_cast<size_t>(n * size.rows));
@@ -145,13 +144,12 @@ void multiplies_together(const std::string& set) {
   std::vector<Product> products;
   for (size_t i = 0; i < 3; ++i) {
     const Bits bits = normal(sizes[i], static_cast<uint32_t>(i));
-    matrices.push_back(std::make_unique<DeviceMatrix>(*backend, formats[i], sizes[i].rows, sizes[i].columns,
-                                                      Split::none_bf16, bits.data()));
+    matrices.push_back(
+        std::make_unique<DeviceMatrix>(*backend, formats[i], sizes[i].rows, sizes[i].columns, Split::none_bf16, bits.data()));
     inputs.push_back(std::make_unique<DeviceFloats>(
         *backend, random_values(static_cast<size_t>(rows[i] * sizes[i].columns), static_cast<uint32_t>(i))));
     outputs.push_back(std::make_unique<DeviceFloats>(*backend, static_cast<size_t>(rows[i] * sizes[i].rows)));
-    products.push_back({outputs[i]->data(), sizes[i].rows, &matrices[i]->matrix, inputs[i]->data(), sizes[i].columns,
-                        rows[i]});
+    products.push_back({outputs[i]->data(), sizes[i].rows, &matrices[i]->matrix, inputs[i]->data(), sizes[i].columns, rows[i]});
   }
   backend->multiply(products.data(), 3);
   for (size_t i = 0; i < 3; ++i) {

@@ -75,9 +75,8 @@ void check_pieces(Backend& backend, const DeviceMemory& memory, const std::vecto
   check(gathered.back() == 77, "more is gathered than the rows");
   Bytes expected = before;
   Bytes scattered = random_bytes(random, bytes_of(pieces) + 1);
-  for_each_row(pieces, memory.bytes(), [&](size_t at, size_t host, size_t bytes) {
-    std::copy_n(&scattered[host], bytes, &expected[at]);
-  });
+  for_each_row(pieces, memory.bytes(),
+               [&](size_t at, size_t host, size_t bytes) { std::copy_n(&scattered[host], bytes, &expected[at]); });
   backend.scatter_to_device(pieces, scattered.data());
   // The host's memory is the caller's again.
   std::fill(scattered.begin(), scattered.end(), uint8_t{0});

@@ -20,8 +20,7 @@ const std::pair<CodecKind, const char*> kCodecs[] = {{CodecKind::raw, "raw"},
                                                      {CodecKind::zstd, "zstd"}};
 
 // The fastest load of a few, one after another, because what else the machine does only makes it slower.
-LoadOutcome measure(const std::shared_ptr<Backend>& backend, const ExpertSource& source, int threads, double storage,
-                    bool direct) {
+LoadOutcome measure(const std::shared_ptr<Backend>& backend, const ExpertSource& source, int threads, double storage, bool direct) {
   LoaderOptions options = options_for({source});
   options.decompression_threads = threads;
   options.storage_bytes_per_s = storage;
@@ -38,8 +37,7 @@ LoadOutcome measure(const std::shared_ptr<Backend>& backend, const ExpertSource&
   return best;
 }
 
-void load_serially(Backend& backend, const TensorSource& source, Matrix& matrix, int64_t first_row,
-                   std::vector<uint8_t>& staging) {
+void load_serially(Backend& backend, const TensorSource& source, Matrix& matrix, int64_t first_row, std::vector<uint8_t>& staging) {
   constexpr int64_t kRows = 128;
   staging.resize(staging_bytes(source.split, kRows, source.columns));
   TensorReader reader(source);
@@ -75,14 +73,13 @@ void run_load_benchmark() {
   const ExpertValues values = gaussian_weights(kShape, 1);
   const double plain = 3.0 * static_cast<double>(kShape.hidden_size * kShape.intermediate_size) * 2;
   std::printf("%s; an expert of %.0f MB BF16 in %d shards\n%-8s %5s %8s %12s %9s %9s %9s %9s\n",
-              backend->info().instruction_set.c_str(), plain * 1e-6, kShards, "codec", "size", "threads", "storage GB/s",
-              "GB/s", "load ms", "read ms", "work ms");
+              backend->info().instruction_set.c_str(), plain * 1e-6, kShards, "codec", "size", "threads", "storage GB/s", "GB/s",
+              "load ms", "read ms", "work ms");
   for (const auto& [codec, name] : kCodecs) {
-    const ExpertSource source =
-        store_expert(directory.path(name), values, {.codec = codec, .level = 3, .shards = kShards});
+    const ExpertSource source = store_expert(directory.path(name), values, {.codec = codec, .level = 3, .shards = kShards});
     const double serial = serial_ms(backend, source);
-    std::printf("%-8s %4.0f%% %8s %12s %9.2f %9.1f\n", name, 100.0 * static_cast<double>(stored_bytes(source)) / plain,
-                "serial", "page cache", plain * 1e-6 / serial, serial);
+    std::printf("%-8s %4.0f%% %8s %12s %9.2f %9.1f\n", name, 100.0 * static_cast<double>(stored_bytes(source)) / plain, "serial",
+                "page cache", plain * 1e-6 / serial, serial);
     for (const int threads : {1, 2}) {
       for (const double storage : {1e9, 2e9, 3.5e9, 0.0, -1.0}) {
         const LoadOutcome outcome = measure(backend, source, threads, std::max(storage, 0.0), storage < 0);
@@ -90,8 +87,11 @@ void run_load_benchmark() {
         std::snprintf(rate, sizeof rate, "%.1f", storage * 1e-9);
         std::printf("%-8s %4.0f%% %8d %12s %9.2f %9.1f %9.1f %9.1f\n", name,
                     100.0 * static_cast<double>(stored_bytes(source)) / plain, threads,
-                    storage > 0 ? rate : storage == 0 ? "page cache" : "direct", plain * 1e-6 / outcome.load_ms,
-                    outcome.load_ms, outcome.exponent_read_ms + outcome.sign_mantissa_read_ms, outcome.decompress_ms);
+                    storage > 0    ? rate
+                    : storage == 0 ? "page cache"
+                                   : "direct",
+                    plain * 1e-6 / outcome.load_ms, outcome.load_ms, outcome.exponent_read_ms + outcome.sign_mantissa_read_ms,
+                    outcome.decompress_ms);
         std::fflush(stdout);
       }
     }

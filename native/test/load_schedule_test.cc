@@ -43,25 +43,22 @@ struct Planned {
   std::vector<TensorSource> sources;
   LoadTask task;
 
-  Planned(std::vector<TensorSource> three, const LoadRequest& request, uint64_t arrival)
-      : sources(std::move(three)) {
+  Planned(std::vector<TensorSource> three, const LoadRequest& request, uint64_t arrival) : sources(std::move(three)) {
     task.request = request;
     std::array<uint64_t, kParts> used = {};
     PlanLimits limits{kShardBytes, 0, {uint64_t{1} << 30, uint64_t{1} << 30}};
     for (size_t i = 0; i < kExpertTensors; i++) {
-      limits.piece_buffer_bytes =
-          std::max(limits.piece_buffer_bytes, piece_buffer_bytes(sources[i].rows, sources[i].columns));
+      limits.piece_buffer_bytes = std::max(limits.piece_buffer_bytes, piece_buffer_bytes(sources[i].rows, sources[i].columns));
     }
     for (size_t i = 0; i < kExpertTensors; i++) plan_tensor(sources[i], request, limits, used, task.plans[i]);
     task.begin(arrival);
   }
 };
 
-std::unique_ptr<Planned> planned(CodecKind codec, int64_t shards, const LoadRequest& request, uint64_t arrival,
-                                 int64_t rows = 96, int64_t columns = 64) {
+std::unique_ptr<Planned> planned(CodecKind codec, int64_t shards, const LoadRequest& request, uint64_t arrival, int64_t rows = 96,
+                                 int64_t columns = 64) {
   return std::make_unique<Planned>(
-      std::vector{tensor(rows, columns, codec, shards), tensor(rows, columns, codec, shards),
-                  tensor(columns, rows, codec, shards)},
+      std::vector{tensor(rows, columns, codec, shards), tensor(rows, columns, codec, shards), tensor(columns, rows, codec, shards)},
       request, arrival);
 }
 
@@ -245,8 +242,8 @@ void check_plan(const TensorSource& source, const LoadRequest& request, const Te
   for (size_t i = 0; i < plan.checks.size(); i++) {
     uint64_t bytes = 0;
     for (uint32_t at = plan.checks[i].first_slice; at != kNoSlice; at = plan.slices[at].next) bytes += plan.slices[at].bytes;
-    const bool read = part_plan(request, source.chunks[i].plane == 0 ? Part::exponents : Part::sign_mantissa).from ==
-                      PartOrigin::storage;
+    const bool read =
+        part_plan(request, source.chunks[i].plane == 0 ? Part::exponents : Part::sign_mantissa).from == PartOrigin::storage;
     check(bytes == (read ? source.chunks[i].stored_bytes : 0), "a chunk is not summed up as a whole");
   }
   int64_t row = 0;

@@ -12,12 +12,8 @@ struct FormatName {
   WeightFormat format;
   const char* name;
 };
-constexpr FormatName kFormats[] = {{WeightFormat::bf16, "bf16"},
-                                   {WeightFormat::fp16, "fp16"},
-                                   {WeightFormat::fp32, "fp32"},
-                                   {WeightFormat::int8, "int8"},
-                                   {WeightFormat::nf4, "nf4"},
-                                   {WeightFormat::fixed4, "fixed4"}};
+constexpr FormatName kFormats[] = {{WeightFormat::bf16, "bf16"}, {WeightFormat::fp16, "fp16"}, {WeightFormat::fp32, "fp32"},
+                                   {WeightFormat::int8, "int8"}, {WeightFormat::nf4, "nf4"},   {WeightFormat::fixed4, "fixed4"}};
 
 struct Size {
   int64_t rows;
@@ -32,8 +28,8 @@ std::vector<float> weights_for(WeightFormat format, std::vector<float> values) {
 }
 
 // The product of n rows of x with every row of the weights, one naive dot at a time.
-std::vector<float> reference_product(WeightFormat format, const std::vector<float>& weights, Size size,
-                                     const std::vector<float>& x, int n) {
+std::vector<float> reference_product(WeightFormat format, const std::vector<float>& weights, Size size, const std::vector<float>& x,
+                                     int n) {
   std::vector<float> out(static_cast<size_t>(n * size.rows));
   for (int64_t r = 0; r < size.rows; ++r) {
     const std::vector<float> row(weights.begin() + r * size.columns, weights.begin() + (r + 1) * size.columns);
@@ -60,8 +56,7 @@ void equals_reference(const std::string& set, const FormatName& format) {
     auto backend = open_backend(set, threads);
     for (const Size size : {Size{1, 1}, Size{3, 31}, Size{4, 32}, Size{5, 33}, Size{9, 64}, Size{70, 97}, Size{33, 160},
                             Size{6, 2081}, Size{258, 224}}) {
-      const auto weights =
-          weights_for(format.format, random_values(static_cast<size_t>(size.rows * size.columns), 1, 0.05f));
+      const auto weights = weights_for(format.format, random_values(static_cast<size_t>(size.rows * size.columns), 1, 0.05f));
       DeviceMatrix matrix(*backend, format.format, size.rows, size.columns, Split::none_fp32, weights.data());
       for (const int n : {1, 2, 3, 4, 5, 6, 7, 13}) {
         const auto x = random_values(static_cast<size_t>(n * size.columns), 2);
@@ -77,15 +72,13 @@ void equals_reference(const std::string& set, const FormatName& format) {
 void ignores_batch(const std::string& set, const FormatName& format) {
   const Size size{131, 2112};
   const int most = 50;
-  const auto weights =
-      weights_for(format.format, random_values(static_cast<size_t>(size.rows * size.columns), 3, 0.05f));
+  const auto weights = weights_for(format.format, random_values(static_cast<size_t>(size.rows * size.columns), 3, 0.05f));
   const auto x = random_values(static_cast<size_t>(most * size.columns), 4);
   auto backend = open_backend(set, 2);
   DeviceMatrix matrix(*backend, format.format, size.rows, size.columns, Split::none_fp32, weights.data());
   std::vector<float> alone;
   for (int i = 0; i < most; ++i) {
-    const auto one =
-        product(*backend, matrix.matrix, {x.begin() + i * size.columns, x.begin() + (i + 1) * size.columns}, 1);
+    const auto one = product(*backend, matrix.matrix, {x.begin() + i * size.columns, x.begin() + (i + 1) * size.columns}, 1);
     alone.insert(alone.end(), one.begin(), one.end());
   }
   for (const int n : {2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 25, 50}) {
@@ -100,8 +93,7 @@ void ignores_batch(const std::string& set, const FormatName& format) {
   backend->matmul(out.data(), out_stride, matrix.matrix, in.data(), in_stride, n);
   const auto strided = out.read();
   for (int i = 0; i < n; ++i) {
-    check_same(strided.data() + i * out_stride, alone.data() + 2 * i * size.rows, static_cast<size_t>(size.rows),
-               "strided row");
+    check_same(strided.data() + i * out_stride, alone.data() + 2 * i * size.rows, static_cast<size_t>(size.rows), "strided row");
     for (int64_t pad = size.rows; pad < out_stride; ++pad)
       check(strided[static_cast<size_t>(i * out_stride + pad)] == 123.0f, "wrote past a row");
   }
@@ -111,8 +103,7 @@ void ignores_batch(const std::string& set, const FormatName& format) {
 void keeps_specials(const std::string& set, const FormatName& format) {
   auto backend = open_backend(set);
   const float infinity = std::numeric_limits<float>::infinity();
-  const float specials[] = {0.0f,    -0.0f, infinity, -infinity, std::nanf(""), 1e-40f,
-                            -1e-45f, 3e38f, -3e38f,   1.0f,      6e-8f,         65504.0f};
+  const float specials[] = {0.0f, -0.0f, infinity, -infinity, std::nanf(""), 1e-40f, -1e-45f, 3e38f, -3e38f, 1.0f, 6e-8f, 65504.0f};
   const Size size{12, 40};
   std::vector<float> weights(static_cast<size_t>(size.rows * size.columns), 1e-39f);
   for (int64_t r = 0; r < size.rows; ++r) weights[static_cast<size_t>(r * size.columns + r * 3)] = specials[r];
@@ -128,18 +119,17 @@ void keeps_specials(const std::string& set, const FormatName& format) {
 void close_to_double(const std::string& set, const FormatName& format) {
   auto backend = open_backend(set);
   const Size size{20, 4096};
-  const auto weights =
-      weights_for(format.format, random_values(static_cast<size_t>(size.rows * size.columns), 5, 0.02f));
+  const auto weights = weights_for(format.format, random_values(static_cast<size_t>(size.rows * size.columns), 5, 0.02f));
   const auto x = random_values(static_cast<size_t>(size.columns), 6);
   DeviceMatrix matrix(*backend, format.format, size.rows, size.columns, Split::none_fp32, weights.data());
   const auto out = product(*backend, matrix.matrix, x, 1);
   // Half the step between neighbouring values of the format, relative to the value (or, quantized, to the greatest near it).
-  const double step = format.format == WeightFormat::bf16   ? 0x1p-9
-                      : format.format == WeightFormat::fp16 ? 0x1p-11
-                      : format.format == WeightFormat::fp32 ? 0
+  const double step = format.format == WeightFormat::bf16     ? 0x1p-9
+                      : format.format == WeightFormat::fp16   ? 0x1p-11
+                      : format.format == WeightFormat::fp32   ? 0
                       : format.format == WeightFormat::fixed4 ? 0
-                      : format.format == WeightFormat::int8 ? 0.5 / 127
-                                                            : 0.152;
+                      : format.format == WeightFormat::int8   ? 0.5 / 127
+                                                              : 0.152;
   const bool quantized = format.format == WeightFormat::int8 || format.format == WeightFormat::nf4;
   for (int64_t r = 0; r < size.rows; ++r) {
     double exact = 0;

@@ -82,8 +82,7 @@ TensorSource add_tensor(ExpertFile& file, const std::vector<uint8_t>& values, Ma
       const auto to = static_cast<uint64_t>(size.rows * (i + 1) / shards * row_bytes);
       const int64_t block_rows = form.block_rows > 0 ? form.block_rows : expected_block_rows(size.columns);
       const auto block = static_cast<uint64_t>(block_rows * row_bytes);
-      source.chunks.push_back(
-          file.add(plane, codec, form.level, std::span(plain).subspan(from, to - from), block));
+      source.chunks.push_back(file.add(plane, codec, form.level, std::span(plain).subspan(from, to - from), block));
     }
   }
   return source;
@@ -119,8 +118,7 @@ ExpertValues gaussian_weights(const ExpertShape& shape, uint32_t seed) {
   ExpertValues values{shape, {}};
   for (size_t tensor = 0; tensor < kExpertTensors; tensor++) {
     const MatrixSize size = size_of(shape, tensor);
-    const auto floats =
-        random_values(static_cast<size_t>(size.rows * size.columns), seed + static_cast<uint32_t>(tensor), 0.02f);
+    const auto floats = random_values(static_cast<size_t>(size.rows * size.columns), seed + static_cast<uint32_t>(tensor), 0.02f);
     std::vector<uint8_t> bytes;
     for (const float value : floats) {
       const uint16_t bits = reference_to_bf16(value);

@@ -21,8 +21,7 @@ void runs_every_task_once(int threads) {
       runs[static_cast<size_t>(task)].fetch_add(1);
       if (thread < 0 || thread >= threads) thread_in_range = false;
     });
-    for (const std::atomic<int>& count : runs)
-      check(count.load() == 1, "a task ran " + std::to_string(count.load()) + " times");
+    for (const std::atomic<int>& count : runs) check(count.load() == 1, "a task ran " + std::to_string(count.load()) + " times");
     check(thread_in_range.load(), "thread index");
     // Long enough, now and then, for the workers to fall asleep.
     if (round % 50 == 49) std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -49,10 +48,10 @@ void runs_follow_closely(int threads) {
 
 void add_thread_pool_cases(std::vector<Case>& cases) {
   for (const int threads : {1, 2, 3, 8}) {
-    cases.push_back({"thread pool: every task once, " + std::to_string(threads) + " threads",
-                     [threads] { runs_every_task_once(threads); }});
-    cases.push_back({"thread pool: close runs, " + std::to_string(threads) + " threads",
-                     [threads] { runs_follow_closely(threads); }});
+    cases.push_back(
+        {"thread pool: every task once, " + std::to_string(threads) + " threads", [threads] { runs_every_task_once(threads); }});
+    cases.push_back(
+        {"thread pool: close runs, " + std::to_string(threads) + " threads", [threads] { runs_follow_closely(threads); }});
   }
 }
 

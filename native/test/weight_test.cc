@@ -16,9 +16,7 @@ struct Planes {
     std::vector<const uint8_t*> pointers;
     for (size_t i = 0; i < bytes.size(); ++i) {
       const bool whole = split == Split::none_bf16 || split == Split::none_fp16;
-      const size_t width = split == Split::none_fp32                                ? 4
-                           : whole || (split == Split::fp32_e8_sm8_r16 && i == 2) ? 2
-                                                                                    : 1;
+      const size_t width = split == Split::none_fp32 ? 4 : whole || (split == Split::fp32_e8_sm8_r16 && i == 2) ? 2 : 1;
       pointers.push_back(bytes[i].data() + from * width);
     }
     return pointers;
@@ -35,12 +33,8 @@ Planes cut(const std::vector<uint32_t>& values, Split split) {
   for (const uint32_t v : values) {
     switch (split) {
       case Split::none_bf16:
-      case Split::none_fp16:
-        put(0, v, 2);
-        break;
-      case Split::none_fp32:
-        put(0, v, 4);
-        break;
+      case Split::none_fp16: put(0, v, 2); break;
+      case Split::none_fp32: put(0, v, 4); break;
       case Split::bf16_e8_sm8:
         put(0, v >> 7 & 255, 1);
         put(1, (v >> 15 & 1) << 7 | (v & 127), 1);
@@ -102,8 +96,7 @@ void converts(const std::string& set) {
   for (const Split split : kSplits) {
     const bool wide = split == Split::none_fp32 || split == Split::fp32_e8_sm8_r16;
     std::vector<uint32_t> values;
-    for (uint32_t i = 0; i < rows * columns; ++i)
-      values.push_back(wide ? static_cast<uint32_t>(generator()) : i % 65536);
+    for (uint32_t i = 0; i < rows * columns; ++i) values.push_back(wide ? static_cast<uint32_t>(generator()) : i % 65536);
     // Values near the edges of FP16: denormal, halfway cases, overflow.
     for (uint32_t i = 0; wide && i < 20000; ++i) values[i] = 0x33000000u + i * 0x1a3d + (i % 3 == 0 ? 0 : 0x80000000u);
     const Planes planes = cut(values, split);
@@ -112,9 +105,8 @@ void converts(const std::string& set) {
       write_all(*backend, matrix.matrix, planes, split, 7);
       std::vector<float> expected;
       for (const uint32_t bits : values) expected.push_back(reference_store(format, {value_of(bits, split)}).values[0]);
-      check_same(
-          read_all(*backend, matrix.matrix), expected,
-          "split " + std::to_string(static_cast<int>(split)) + " format " + std::to_string(static_cast<int>(format)));
+      check_same(read_all(*backend, matrix.matrix), expected,
+                 "split " + std::to_string(static_cast<int>(split)) + " format " + std::to_string(static_cast<int>(format)));
     }
   }
 }
@@ -152,8 +144,7 @@ void stores_the_same_bytes(const std::string& set) {
   values[5] = 0x7fc0;
   values[static_cast<size_t>(columns)] = 0x7f80;
   for (const WeightFormat format :
-       {WeightFormat::bf16, WeightFormat::fp16, WeightFormat::fp32, WeightFormat::int8, WeightFormat::nf4,
-        WeightFormat::fixed4}) {
+       {WeightFormat::bf16, WeightFormat::fp16, WeightFormat::fp32, WeightFormat::int8, WeightFormat::nf4, WeightFormat::fixed4}) {
     DeviceMatrix whole(*plain, format, rows, columns);
     DeviceMatrix pieces(*backend, format, rows, columns);
     std::memset(pieces.matrix.storage.data, 0xff, pieces.matrix.storage.bytes);

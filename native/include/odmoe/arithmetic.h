@@ -36,8 +36,7 @@ inline constexpr float kRoundMagic = 0x1.8p+23f;
 inline constexpr float kLn2High = 0x1.62e4p-1f;  // 15 bits, so that n * kLn2High is exact
 inline constexpr float kLn2Low = 0x1.7f7d1cp-20f;
 // exp(r) = 1 + r + r^2 * polynomial(r), minimax in relative error on |r| <= ln(2) / 2 (3.1e-9 before rounding).
-inline constexpr float kExpCoefficients[5] = {0x1.fffffcp-2f, 0x1.555492p-3f, 0x1.5558f2p-5f, 0x1.123a2p-7f,
-                                              0x1.6a23ccp-10f};
+inline constexpr float kExpCoefficients[5] = {0x1.fffffcp-2f, 0x1.555492p-3f, 0x1.5558f2p-5f, 0x1.123a2p-7f, 0x1.6a23ccp-10f};
 
 // The 16 values of NormalFloat4 (QLoRA, appendix E).
 inline constexpr float kNf4Values[16] = {-1.0f,
@@ -61,9 +60,9 @@ inline constexpr int kNf4Zero = 7;
 constexpr float nf4_midpoint(int i) {
   return static_cast<float>((static_cast<double>(kNf4Values[i]) + static_cast<double>(kNf4Values[i + 1])) * 0.5);
 }
-inline constexpr float kNf4Midpoints[15] = {
-    nf4_midpoint(0),  nf4_midpoint(1),  nf4_midpoint(2), nf4_midpoint(3),  nf4_midpoint(4),
-    nf4_midpoint(5),  nf4_midpoint(6),  nf4_midpoint(7), nf4_midpoint(8),  nf4_midpoint(9),
-    nf4_midpoint(10), nf4_midpoint(11), nf4_midpoint(12), nf4_midpoint(13), nf4_midpoint(14)};
+inline constexpr float kNf4Midpoints[15] = {nf4_midpoint(0),  nf4_midpoint(1),  nf4_midpoint(2),  nf4_midpoint(3),
+                                            nf4_midpoint(4),  nf4_midpoint(5),  nf4_midpoint(6),  nf4_midpoint(7),
+                                            nf4_midpoint(8),  nf4_midpoint(9),  nf4_midpoint(10), nf4_midpoint(11),
+                                            nf4_midpoint(12), nf4_midpoint(13), nf4_midpoint(14)};
 
 }  // namespace odmoe

@@ -27,10 +27,10 @@ struct DeviceInfo {
   uint64_t budget_bytes = 0;    // 0: no limit
   uint64_t used_bytes = 0;      // of cuda with what the driver's context takes
   uint64_t high_water_bytes = 0;
-  std::string name;            // of the model of device, "NVIDIA GeForce RTX 3090"; of a processor empty
-  uint64_t context_bytes = 0;  // of used_bytes: taken by the driver before anything is allocated
+  std::string name;                           // of the model of device, "NVIDIA GeForce RTX 3090"; of a processor empty
+  uint64_t context_bytes = 0;                 // of used_bytes: taken by the driver before anything is allocated
   std::optional<uint64_t> driver_used_bytes;  // what the driver says that this process takes of the device
-  bool paged_experts = false;  // experts have addresses of their own (odmoe/expert_memory.h)
+  bool paged_experts = false;                 // experts have addresses of their own (odmoe/expert_memory.h)
 };
 
 // rows x columns weights in a device buffer; y = W x. The buffer is owned elsewhere (a slot is reused for many matrices).
@@ -159,8 +159,7 @@ class Backend {
   // returns false, and the matrix holds nothing. Its rows are written in rising order by one call at a time; those of any other
   // format in any order, and by several threads at a time where their rows differ, wherever the ranges begin and end.
   virtual uint64_t matrix_bytes(WeightFormat format, int64_t rows, int64_t columns) const = 0;
-  virtual bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split,
-                          const uint8_t* const* planes) = 0;
+  virtual bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes) = 0;
   // Whether write_coded_rows takes blocks of this codec.
   virtual bool decodes(CodecKind) const { return false; }
   // write_rows of planes of which some are coded, by a codec that the device decodes; never into fixed4. The planes may be used
@@ -183,11 +182,10 @@ class Backend {
   // outputs follow one another, out_stride being half the weights' rows; gate_up is scratch for all rows x (gate and up).
   virtual void multiply_swiglu(const Product* products, int count, float* gate_up);
   // Rotates pairs (i, i + head_dim / 2) of each head in place; cos and sin are [n][head_dim / 2] in device memory.
-  virtual void rope(float* heads, int64_t stride, const float* cos, const float* sin, int n, int head_count,
-                    int head_dim) = 0;
+  virtual void rope(float* heads, int64_t stride, const float* cos, const float* sin, int n, int head_count, int head_dim) = 0;
   // Writes row i's key and value (kv_heads x head_dim each) at rows[i].position of its cache.
-  virtual void store_key_values(const AttentionRow* host_rows, const float* keys, const float* values, int64_t stride,
-                                int n, const AttentionShape& shape) = 0;
+  virtual void store_key_values(const AttentionRow* host_rows, const float* keys, const float* values, int64_t stride, int n,
+                                const AttentionShape& shape) = 0;
   // out[i] = heads x head_dim.
   virtual void attention(float* out, const AttentionRow* host_rows, const float* queries, int64_t stride, int n,
                          const AttentionShape& shape) = 0;
@@ -203,8 +201,7 @@ class Backend {
   virtual void swiglu(float* out, const float* gate_up, int n, int size) = 0;
   // out row out_rows[i] = in row in_rows[i], for n rows of `size` floats; a null list stands for 0, 1, ... n - 1. Gathers an expert's
   // rows and puts its outputs in their places; unless a backend says otherwise, device memory is host memory.
-  virtual void copy_rows(float* out, const int32_t* host_out_rows, const float* in, const int32_t* host_in_rows, int n,
-                         int size) {
+  virtual void copy_rows(float* out, const int32_t* host_out_rows, const float* in, const int32_t* host_in_rows, int n, int size) {
     for (int i = 0; i < n; i++) {
       const int64_t to = host_out_rows != nullptr ? host_out_rows[i] : i;
       const int64_t from = host_in_rows != nullptr ? host_in_rows[i] : i;

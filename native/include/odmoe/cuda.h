@@ -22,7 +22,7 @@ struct CudaDevice {
   std::string capability;  // "8.6"
   uint64_t memory_bytes = 0;
   int multiprocessors = 0;
-  bool integrated = false;   // its memory is the host's
+  bool integrated = false;    // its memory is the host's
   bool paged_memory = false;  // addresses can be reserved and memory be mapped there
   bool usable = false;
   std::string reason;  // why not

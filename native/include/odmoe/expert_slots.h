@@ -24,16 +24,14 @@ struct ExpertSlotBytes {
   uint64_t sign_mantissa_entry_bytes = 0;
 };
 
-ExpertSlotBytes expert_slot_bytes(const Backend& backend, const ExpertShape& shape, int max_rows,
-                                  const LoaderOptions& loader);
+ExpertSlotBytes expert_slot_bytes(const Backend& backend, const ExpertShape& shape, int max_rows, const LoaderOptions& loader);
 
 // A slot is loaded or executed, never both: a call of either kind is announced when it is asked for, and while it lasts a call
 // of the other kind throws INTERNAL.
 class ExpertSlots {
  public:
   // Throws DEVICE_OUT_OF_MEMORY; INTERNAL for the format fixed4, whose rows are written in order.
-  ExpertSlots(std::shared_ptr<Device> device, const ExpertShape& shape, int count, int max_rows,
-              const LoaderOptions& loader);
+  ExpertSlots(std::shared_ptr<Device> device, const ExpertShape& shape, int count, int max_rows, const LoaderOptions& loader);
   // Not on a thread that a listener is called on. Cancels what is being loaded and waits for it.
   ~ExpertSlots();
 

@@ -16,15 +16,7 @@ enum class WeightFormat : uint8_t { bf16, fp16, fp32, int8, nf4, fixed4 };
 //  fp16_hi8_lo8: plane 0 high byte, plane 1 low byte
 //  fp32_e8_sm8_r16: plane 0 exponent byte, plane 1 sign and mantissa bits 22-16, plane 2 the low 16 bits
 //  fp16_e5_lo8_s1m2: plane 0 exponent (bits 0-4), plane 1 low byte, plane 2 sign (bit 2) and mantissa bits 9 and 8
-enum class Split : uint8_t {
-  none_bf16,
-  none_fp16,
-  none_fp32,
-  bf16_e8_sm8,
-  fp16_hi8_lo8,
-  fp32_e8_sm8_r16,
-  fp16_e5_lo8_s1m2
-};
+enum class Split : uint8_t { none_bf16, none_fp16, none_fp32, bf16_e8_sm8, fp16_hi8_lo8, fp32_e8_sm8_r16, fp16_e5_lo8_s1m2 };
 
 inline constexpr int kMaxPlanes = 3;
 

@@ -84,16 +84,16 @@ class Pass {
 
   std::shared_ptr<Model> model_;
   int max_rows_;
-  DeviceMemory residual_;       // rows x hidden
-  DeviceMemory normed_;         // rows x hidden
-  DeviceMemory qkv_;            // rows x qkv
-  DeviceMemory attended_;       // rows x query
-  DeviceMemory projected_;      // rows x hidden
-  DeviceMemory cos_;            // rows x head_dim / 2
+  DeviceMemory residual_;   // rows x hidden
+  DeviceMemory normed_;     // rows x hidden
+  DeviceMemory qkv_;        // rows x qkv
+  DeviceMemory attended_;   // rows x query
+  DeviceMemory projected_;  // rows x hidden
+  DeviceMemory cos_;        // rows x head_dim / 2
   DeviceMemory sin_;
-  DeviceMemory gate_logits_;    // rows x experts
-  DeviceMemory expert_outputs_;  // rows x k x hidden
-  DeviceMemory logits_;         // kLogitRows x vocab
+  DeviceMemory gate_logits_;       // rows x experts
+  DeviceMemory expert_outputs_;    // rows x k x hidden
+  DeviceMemory logits_;            // kLogitRows x vocab
   ExpertActivations activations_;  // made by the first forward: passes without resident experts do without
 
   std::vector<std::weak_ptr<Sequence>> sequences_;

@@ -23,8 +23,7 @@ class Sequence {
   void read_key_values(int layer, int position, int rows, std::span<uint8_t> keys, std::span<uint8_t> values) const;
   // Overwrites rows, or appends right behind the highest written one. Throws INTERNAL for a gap, or while a pass that works on
   // the sequence runs; DEVICE_OUT_OF_MEMORY.
-  void write_key_values(int layer, int position, int rows, std::span<const uint8_t> keys,
-                        std::span<const uint8_t> values);
+  void write_key_values(int layer, int position, int rows, std::span<const uint8_t> keys, std::span<const uint8_t> values);
   // Forgets positions >= length; their memory stays with the sequence. Throws INTERNAL while a pass runs on it.
   void truncate(int length);
 

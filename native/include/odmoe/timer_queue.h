@@ -38,9 +38,7 @@ class TimerQueue {
     Clock::time_point at;
     uint64_t arrival;
     TimerListener* listener;
-    bool operator>(const Wait& other) const {
-      return at != other.at ? at > other.at : arrival > other.arrival;
-    }
+    bool operator>(const Wait& other) const { return at != other.at ? at > other.at : arrival > other.arrival; }
   };
 
   void run();

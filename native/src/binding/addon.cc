@@ -48,7 +48,8 @@ Napi::Value cuda_status_of(const Napi::CallbackInfo& info) { return from_cuda_st
 // An emulated device's arithmetic is the processor's, and its budget the profiled device's.
 std::unique_ptr<Backend> open_backend(const Napi::Object& options, const Napi::Value& emulation) {
   if (names_cuda(options)) {
-    if (emulation.IsObject()) throw Error("INTERNAL", "a CUDA device cannot stand for a profiled one: its arithmetic has to be the processor's");
+    if (emulation.IsObject())
+      throw Error("INTERNAL", "a CUDA device cannot stand for a profiled one: its arithmetic has to be the processor's");
     return make_cuda_backend(to_cuda_options(options));
   }
   CpuOptions cpu = to_cpu_options(options);
@@ -69,14 +70,14 @@ Napi::Value create_model(const Napi::CallbackInfo& info) {
 
 Napi::Value create_expert_slots(const Napi::CallbackInfo& info) {
   auto slots = std::make_shared<ExpertSlots>(DeviceHandle::of(info[0]), to_expert_shape(info[1].As<Napi::Object>()),
-                                             to_int(info[2]), to_int(info[3]),
-                                             to_loader_options(info[4].As<Napi::Object>()));
+                                             to_int(info[2]), to_int(info[3]), to_loader_options(info[4].As<Napi::Object>()));
   return ExpertSlotsHandle::create(info.Env(), AddonData::of(info.Env()).expert_slots, std::move(slots));
 }
 
 Napi::Value expert_slot_bytes_of(const Napi::CallbackInfo& info) {
-  const ExpertSlotBytes bytes = expert_slot_bytes(*DeviceHandle::of(info[0])->backend(), to_expert_shape(info[1].As<Napi::Object>()),
-                                                  to_int(info[2]), to_loader_options(info[3].As<Napi::Object>()));
+  const ExpertSlotBytes bytes =
+      expert_slot_bytes(*DeviceHandle::of(info[0])->backend(), to_expert_shape(info[1].As<Napi::Object>()), to_int(info[2]),
+                        to_loader_options(info[3].As<Napi::Object>()));
   Napi::Object object = Napi::Object::New(info.Env());
   object.Set("slotBytes", static_cast<double>(bytes.slot_bytes));
   object.Set("sharedBytes", static_cast<double>(bytes.shared_bytes));
@@ -158,8 +159,7 @@ Napi::Value measure_experts_of(const Napi::CallbackInfo& info) {
   for (const int32_t tokens : integers_of(object.Get("tokens"))) options.tokens.push_back(tokens);
   options.seconds = object.Get("milliseconds").As<Napi::Number>().DoubleValue() / 1000.0;
   return call_async(
-      info.Env(), device, Thread::executor, {},
-      [device, options] { return measure_experts(device->backend(), options); },
+      info.Env(), device, Thread::executor, {}, [device, options] { return measure_experts(device->backend(), options); },
       [](Napi::Env env, const std::vector<ExpertSpeed>& speeds) -> Napi::Value {
         Napi::Array array = Napi::Array::New(env, speeds.size());
         for (uint32_t i = 0; i < speeds.size(); i++) {

@@ -13,7 +13,7 @@ namespace odmoe {
 struct AddonData {
   std::shared_ptr<Completions> completions;
   std::shared_ptr<JobQueue> codec_threads;  // made when first asked for
-  std::unique_ptr<TimerQueue> timers;         // likewise
+  std::unique_ptr<TimerQueue> timers;       // likewise
   Napi::FunctionReference device;
   Napi::FunctionReference model;
   Napi::FunctionReference sequence;

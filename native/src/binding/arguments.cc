@@ -12,15 +12,11 @@ namespace {
 
 constexpr std::array<std::string_view, 6> kWeightFormats = {"bf16", "fp16", "fp32", "int8", "nf4", "fixed4"};
 
-int64_t get_integer(const Napi::Object& object, const char* name) {
-  return object.Get(name).As<Napi::Number>().Int64Value();
-}
+int64_t get_integer(const Napi::Object& object, const char* name) { return object.Get(name).As<Napi::Number>().Int64Value(); }
 
 int get_int(const Napi::Object& object, const char* name) { return static_cast<int>(get_integer(object, name)); }
 
-std::string get_string(const Napi::Object& object, const char* name) {
-  return object.Get(name).As<Napi::String>().Utf8Value();
-}
+std::string get_string(const Napi::Object& object, const char* name) { return object.Get(name).As<Napi::String>().Utf8Value(); }
 
 // The index of a name in a list that stands in the order of an enumeration.
 template <typename Enumeration, size_t Count>
@@ -55,9 +51,7 @@ int to_int(const Napi::Value& value) { return value.As<Napi::Number>().Int32Valu
 
 uint64_t to_uint64(const Napi::Value& value) { return static_cast<uint64_t>(value.As<Napi::Number>().Int64Value()); }
 
-WeightFormat to_weight_format(const Napi::Value& value) {
-  return to_enumeration<WeightFormat>(value, kWeightFormats);
-}
+WeightFormat to_weight_format(const Napi::Value& value) { return to_enumeration<WeightFormat>(value, kWeightFormats); }
 
 Napi::Object from_resident_weights(Napi::Env env, const ResidentWeights& weights) {
   Napi::Array kinds = Napi::Array::New(env);
@@ -75,15 +69,14 @@ Napi::Object from_resident_weights(Napi::Env env, const ResidentWeights& weights
 }
 
 Split to_split(const Napi::Value& value) {
-  static constexpr std::array<std::string_view, 7> kNames = {
-      "none-bf16", "none-fp16", "none-fp32", "bf16-e8-sm8", "fp16-hi8-lo8", "fp32-e8-sm8-r16", "fp16-e5-lo8-s1m2"};
+  static constexpr std::array<std::string_view, 7> kNames = {"none-bf16",    "none-fp16",       "none-fp32",       "bf16-e8-sm8",
+                                                             "fp16-hi8-lo8", "fp32-e8-sm8-r16", "fp16-e5-lo8-s1m2"};
   return to_enumeration<Split>(value, kNames);
 }
 
 DenseRole to_dense_role(const Napi::Value& value) {
-  static constexpr std::array<std::string_view, 10> kNames = {
-      "embedding", "finalNorm", "lmHead", "attentionNorm", "query", "key", "value", "attentionOutput", "expertNorm",
-      "gate"};
+  static constexpr std::array<std::string_view, 10> kNames = {"embedding", "finalNorm", "lmHead",          "attentionNorm", "query",
+                                                              "key",       "value",     "attentionOutput", "expertNorm",    "gate"};
   return to_enumeration<DenseRole>(value, kNames);
 }
 
@@ -126,8 +119,7 @@ Napi::Object from_model_shape(Napi::Env env, const ModelShape& shape) {
 }
 
 ExpertShape to_expert_shape(const Napi::Object& object) {
-  return {get_integer(object, "hiddenSize"), get_integer(object, "intermediateSize"),
-          to_weight_format(object.Get("format"))};
+  return {get_integer(object, "hiddenSize"), get_integer(object, "intermediateSize"), to_weight_format(object.Get("format"))};
 }
 
 TensorSource to_tensor_source(const Napi::Object& object) {

@@ -98,10 +98,10 @@ class AsyncCall : public Job, public PromisedCall<decltype(std::declval<Work&>()
 
 // `owner` keeps `queue` alive. `retained`: buffers and typed arrays that the work reads or writes.
 template <typename Work, typename Convert>
-Napi::Value call_async(Napi::Env env, JobQueue& queue, std::shared_ptr<void> owner, std::vector<Napi::Object> retained,
-                       Work work, Convert convert) {
-  auto call = std::make_unique<AsyncCall<Work, Convert>>(env, std::move(owner), std::move(work), std::move(convert),
-                                                         std::move(retained));
+Napi::Value call_async(Napi::Env env, JobQueue& queue, std::shared_ptr<void> owner, std::vector<Napi::Object> retained, Work work,
+                       Convert convert) {
+  auto call =
+      std::make_unique<AsyncCall<Work, Convert>>(env, std::move(owner), std::move(work), std::move(convert), std::move(retained));
   const Napi::Promise promise = call->promise();
   queue.post(std::move(call));
   AddonData::of(env).completions->call_began(env);
@@ -111,8 +111,8 @@ Napi::Value call_async(Napi::Env env, JobQueue& queue, std::shared_ptr<void> own
 enum class Thread : uint8_t { executor, storage };
 
 template <typename Work, typename Convert>
-Napi::Value call_async(Napi::Env env, const std::shared_ptr<Device>& device, Thread thread,
-                       std::vector<Napi::Object> retained, Work work, Convert convert) {
+Napi::Value call_async(Napi::Env env, const std::shared_ptr<Device>& device, Thread thread, std::vector<Napi::Object> retained,
+                       Work work, Convert convert) {
   JobQueue& queue = thread == Thread::executor ? device->executor() : device->storage();
   return call_async(env, queue, device, std::move(retained), std::move(work), std::move(convert));
 }

@@ -27,20 +27,18 @@ const std::shared_ptr<JobQueue>& codec_threads(Napi::Env env) {
 // The bytes themselves, not a copy: chunks are large and this is the JavaScript thread.
 Napi::Value from_bytes(Napi::Env env, std::vector<uint8_t>& bytes) {
   auto* const owned = new std::vector<uint8_t>(std::move(bytes));
-  const auto buffer = Napi::ArrayBuffer::New(env, owned->data(), owned->size(),
-                                             [](Napi::Env, void*, std::vector<uint8_t>* held) { delete held; }, owned);
+  const auto buffer = Napi::ArrayBuffer::New(
+      env, owned->data(), owned->size(), [](Napi::Env, void*, std::vector<uint8_t>* held) { delete held; }, owned);
   return Napi::Uint8Array::New(env, owned->size(), buffer, 0);
 }
 
-std::vector<uint8_t> decode_chunk(CodecKind codec, std::span<const uint8_t> stored, uint64_t plain_bytes,
-                                  uint64_t block_bytes) {
+std::vector<uint8_t> decode_chunk(CodecKind codec, std::span<const uint8_t> stored, uint64_t plain_bytes, uint64_t block_bytes) {
   ChunkDecoder decoder;
   decoder.open(codec, stored, plain_bytes, block_bytes);
   std::vector<uint8_t> plain(plain_bytes);
   std::vector<uint8_t> scratch(std::min(decoder.block_bytes(), plain_bytes) + ChunkDecoder::kScratchSlack);
   for (uint64_t i = 0; i < decoder.block_count(); i++) {
-    std::memcpy(plain.data() + i * decoder.block_bytes(), decoder.decode_block(i, scratch.data()),
-                decoder.plain_bytes_of(i));
+    std::memcpy(plain.data() + i * decoder.block_bytes(), decoder.decode_block(i, scratch.data()), decoder.plain_bytes_of(i));
   }
   return plain;
 }
@@ -55,18 +53,15 @@ Napi::Value bytes_on_codec_threads(const Napi::CallbackInfo& info, const Napi::V
 
 Napi::Value encode_chunk_of(const Napi::CallbackInfo& info) {
   return bytes_on_codec_threads(
-      info, info[2],
-      [codec = to_codec(info[0]), level = to_int(info[1]), plain = bytes_of(info[2]), block = to_uint64(info[3])] {
+      info, info[2], [codec = to_codec(info[0]), level = to_int(info[1]), plain = bytes_of(info[2]), block = to_uint64(info[3])] {
         return encode_chunk(codec, level, plain, block);
       });
 }
 
 Napi::Value decode_chunk_of(const Napi::CallbackInfo& info) {
-  return bytes_on_codec_threads(
-      info, info[1],
-      [codec = to_codec(info[0]), stored = bytes_of(info[1]), plain = to_uint64(info[2]), block = to_uint64(info[3])] {
-        return decode_chunk(codec, stored, plain, block);
-      });
+  return bytes_on_codec_threads(info, info[1],
+                                [codec = to_codec(info[0]), stored = bytes_of(info[1]), plain = to_uint64(info[2]),
+                                 block = to_uint64(info[3])] { return decode_chunk(codec, stored, plain, block); });
 }
 
 Napi::Value measure_codec_of(const Napi::CallbackInfo& info) {

@@ -7,8 +7,7 @@ constexpr size_t kUnlimitedQueue = 0;  // bounded by the devices' job queues
 
 }  // namespace
 
-Completions::Completions(Napi::Env env)
-    : channel_(Channel::New(env, "odmoe", kUnlimitedQueue, /*initialThreadCount=*/1, this)) {
+Completions::Completions(Napi::Env env) : channel_(Channel::New(env, "odmoe", kUnlimitedQueue, /*initialThreadCount=*/1, this)) {
   channel_.Unref(env);
   // Registered after the channel's own hook, so that this one runs first.
   env.AddCleanupHook(

@@ -3,8 +3,7 @@
 namespace odmoe {
 
 Napi::Function DeviceHandle::define(Napi::Env env) {
-  return DefineClass(env, "Device",
-                     {method_named<&DeviceHandle::info>("info"), dispose_method()});
+  return DefineClass(env, "Device", {method_named<&DeviceHandle::info>("info"), dispose_method()});
 }
 
 Napi::Value DeviceHandle::info(const Napi::CallbackInfo& info) {
@@ -18,8 +17,9 @@ Napi::Value DeviceHandle::info(const Napi::CallbackInfo& info) {
   object.Set("highWaterBytes", static_cast<double>(device.high_water_bytes));
   object.Set("name", device.name);
   object.Set("contextBytes", static_cast<double>(device.context_bytes));
-  object.Set("driverUsedBytes", device.driver_used_bytes ? Napi::Number::New(info.Env(), static_cast<double>(*device.driver_used_bytes))
-                                                         : info.Env().Null());
+  object.Set("driverUsedBytes", device.driver_used_bytes
+                                    ? Napi::Number::New(info.Env(), static_cast<double>(*device.driver_used_bytes))
+                                    : info.Env().Null());
   object.Set("pagedExperts", device.paged_experts);
   return object;
 }

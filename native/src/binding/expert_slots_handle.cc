@@ -47,15 +47,13 @@ Napi::Function ExpertSlotsHandle::define(Napi::Env env) {
   return DefineClass(
       env, "ExpertSlots",
       {property_named<&ExpertSlotsHandle::count>("count"), property_named<&ExpertSlotsHandle::slot_bytes>("slotBytes"),
-       property_named<&ExpertSlotsHandle::direct_io_refused>("directIoRefused"),
-       method_named<&ExpertSlotsHandle::load>("load"), method_named<&ExpertSlotsHandle::cancel>("cancel"),
-       method_named<&ExpertSlotsHandle::prioritize>("prioritize"), method_named<&ExpertSlotsHandle::reorder>("reorder"),
-       method_named<&ExpertSlotsHandle::execute>("execute"), dispose_method()});
+       property_named<&ExpertSlotsHandle::direct_io_refused>("directIoRefused"), method_named<&ExpertSlotsHandle::load>("load"),
+       method_named<&ExpertSlotsHandle::cancel>("cancel"), method_named<&ExpertSlotsHandle::prioritize>("prioritize"),
+       method_named<&ExpertSlotsHandle::reorder>("reorder"), method_named<&ExpertSlotsHandle::execute>("execute"),
+       dispose_method()});
 }
 
-Napi::Value ExpertSlotsHandle::count(const Napi::CallbackInfo& info) {
-  return Napi::Number::New(info.Env(), runtime()->count());
-}
+Napi::Value ExpertSlotsHandle::count(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), runtime()->count()); }
 
 Napi::Value ExpertSlotsHandle::slot_bytes(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), static_cast<double>(runtime()->slot_bytes()));
@@ -100,10 +98,8 @@ Napi::Value ExpertSlotsHandle::execute(const Napi::CallbackInfo& info) {
   const int slot = to_int(info[0]);
   return call_async(
       info.Env(), runtime()->device(), Thread::executor, {info[2].As<Napi::Object>(), info[3].As<Napi::Object>()},
-      [slots = runtime(), call = ExpertSlots::Call(runtime(), slot, ExpertSlots::Call::Kind::execute), slot,
-       rows = to_int(info[1]), hidden = bytes_of(info[2]), output = bytes_of(info[3])] {
-        return slots->execute(call, slot, rows, hidden, output);
-      },
+      [slots = runtime(), call = ExpertSlots::Call(runtime(), slot, ExpertSlots::Call::Kind::execute), slot, rows = to_int(info[1]),
+       hidden = bytes_of(info[2]), output = bytes_of(info[3])] { return slots->execute(call, slot, rows, hidden, output); },
       [](Napi::Env env, double execute_ms) -> Napi::Value {
         Napi::Object object = Napi::Object::New(env);
         object.Set("executeMs", execute_ms);

@@ -20,8 +20,7 @@ class Handle : public Napi::ObjectWrap<Self> {
     runtime_ = std::move(*info[0].As<Napi::External<std::shared_ptr<Runtime>>>().Data());
   }
 
-  static Napi::Value create(Napi::Env env, const Napi::FunctionReference& constructor,
-                            std::shared_ptr<Runtime> runtime) {
+  static Napi::Value create(Napi::Env env, const Napi::FunctionReference& constructor, std::shared_ptr<Runtime> runtime) {
     return constructor.New({Napi::External<std::shared_ptr<Runtime>>::New(env, &runtime)});
   }
 

@@ -11,13 +11,10 @@ Napi::Function ModelHandle::define(Napi::Env env) {
                       method_named<&ModelHandle::load_resident_expert>("loadResidentExpert"),
                       method_named<&ModelHandle::resident_weights>("residentWeights"),
                       method_named<&ModelHandle::create_sequence>("createSequence"),
-                      method_named<&ModelHandle::create_pass>("createPass"),
-                      dispose_method()});
+                      method_named<&ModelHandle::create_pass>("createPass"), dispose_method()});
 }
 
-Napi::Value ModelHandle::shape(const Napi::CallbackInfo& info) {
-  return from_model_shape(info.Env(), runtime()->shape());
-}
+Napi::Value ModelHandle::shape(const Napi::CallbackInfo& info) { return from_model_shape(info.Env(), runtime()->shape()); }
 
 Napi::Value ModelHandle::load_dense(const Napi::CallbackInfo& info) {
   return call_async(
@@ -33,8 +30,8 @@ Napi::Value ModelHandle::load_dense(const Napi::CallbackInfo& info) {
 Napi::Value ModelHandle::load_resident_expert(const Napi::CallbackInfo& info) {
   return call_async(
       info.Env(), runtime()->device(), Thread::storage, {},
-      [model = runtime(), layer = to_int(info[0]), expert = to_int(info[1]),
-       source = to_expert_source(info[2].As<Napi::Object>()), format = to_weight_format(info[3])] {
+      [model = runtime(), layer = to_int(info[0]), expert = to_int(info[1]), source = to_expert_source(info[2].As<Napi::Object>()),
+       format = to_weight_format(info[3])] {
         model->load_resident_expert(layer, expert, source, format);
         return Nothing{};
       },
@@ -50,8 +47,7 @@ Napi::Value ModelHandle::create_sequence(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value ModelHandle::create_pass(const Napi::CallbackInfo& info) {
-  return PassHandle::create(info.Env(), AddonData::of(info.Env()).pass,
-                            std::make_shared<Pass>(runtime(), to_int(info[0])));
+  return PassHandle::create(info.Env(), AddonData::of(info.Env()).pass, std::make_shared<Pass>(runtime(), to_int(info[0])));
 }
 
 }  // namespace odmoe

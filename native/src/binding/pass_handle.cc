@@ -39,8 +39,7 @@ Napi::Function PassHandle::define(Napi::Env env) {
   return DefineClass(env, "Pass",
                      {method_named<&PassHandle::begin>("begin"), method_named<&PassHandle::attend>("attend"),
                       method_named<&PassHandle::combine>("combine"), method_named<&PassHandle::forward>("forward"),
-                      method_named<&PassHandle::logits>("logits"), method_named<&PassHandle::cancel>("cancel"),
-                      dispose_method()});
+                      method_named<&PassHandle::logits>("logits"), method_named<&PassHandle::cancel>("cancel"), dispose_method()});
 }
 
 Napi::Value PassHandle::begin(const Napi::CallbackInfo& info) {
@@ -72,8 +71,7 @@ Napi::Value PassHandle::attend(const Napi::CallbackInfo& info) {
 
 Napi::Value PassHandle::combine(const Napi::CallbackInfo& info) {
   return call_async(
-      info.Env(), runtime()->model()->device(), Thread::executor,
-      {info[1].As<Napi::Object>(), info[2].As<Napi::Object>()},
+      info.Env(), runtime()->model()->device(), Thread::executor, {info[1].As<Napi::Object>(), info[2].As<Napi::Object>()},
       [pass = runtime(), call = Pass::Call(runtime()), layer = to_int(info[0]), outputs = bytes_of(info[1]),
        weights = floats_of(info[2])] {
         pass->combine(layer, outputs, weights);
@@ -107,8 +105,7 @@ Napi::Value PassHandle::forward(const Napi::CallbackInfo& info) {
 Napi::Value PassHandle::logits(const Napi::CallbackInfo& info) {
   return call_async(
       info.Env(), runtime()->model()->device(), Thread::executor, {},
-      [pass = runtime(), call = Pass::Call(runtime()), rows = integers_of(info[0])] { return pass->logits(rows); },
-      from_floats);
+      [pass = runtime(), call = Pass::Call(runtime()), rows = integers_of(info[0])] { return pass->logits(rows); }, from_floats);
 }
 
 Napi::Value PassHandle::cancel(const Napi::CallbackInfo& info) {

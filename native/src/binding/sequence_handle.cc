@@ -4,11 +4,11 @@
 namespace odmoe {
 
 Napi::Function SequenceHandle::define(Napi::Env env) {
-  return DefineClass(env, "Sequence",
-                     {method_named<&SequenceHandle::read_key_values>("readKeyValues"),
-                      method_named<&SequenceHandle::write_key_values>("writeKeyValues"),
-                      method_named<&SequenceHandle::truncate>("truncate"), property_named<&SequenceHandle::length>("length"),
-                      dispose_method()});
+  return DefineClass(
+      env, "Sequence",
+      {method_named<&SequenceHandle::read_key_values>("readKeyValues"),
+       method_named<&SequenceHandle::write_key_values>("writeKeyValues"), method_named<&SequenceHandle::truncate>("truncate"),
+       property_named<&SequenceHandle::length>("length"), dispose_method()});
 }
 
 Napi::Value SequenceHandle::read_key_values(const Napi::CallbackInfo& info) {
@@ -35,8 +35,6 @@ Napi::Value SequenceHandle::truncate(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
-Napi::Value SequenceHandle::length(const Napi::CallbackInfo& info) {
-  return Napi::Number::New(info.Env(), runtime()->length());
-}
+Napi::Value SequenceHandle::length(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), runtime()->length()); }
 
 }  // namespace odmoe

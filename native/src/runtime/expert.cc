@@ -19,8 +19,7 @@ int64_t rows_per_piece(const TensorSource& source, uint64_t staging) {
 
 // Reads a tensor into rows [first_row, first_row + source.rows) of a matrix, piece by piece through the staging memory. False where
 // the matrix's format cannot hold it.
-bool load_rows(Backend& backend, Matrix& matrix, int64_t first_row, const TensorSource& source,
-               const DeviceMemory& staging) {
+bool load_rows(Backend& backend, Matrix& matrix, int64_t first_row, const TensorSource& source, const DeviceMemory& staging) {
   TensorReader reader(source);
   const int64_t piece_rows = rows_per_piece(source, staging.buffer().bytes);
   const uint8_t* planes[kMaxPlanes] = {};
@@ -58,15 +57,20 @@ void run_experts(Backend& backend, std::span<const ExpertRows> experts, const Ex
   std::vector<Product> products(experts.size());
   int64_t row = 0;
   for (size_t i = 0; i < experts.size(); i++) {
-    products[i] = {activations.activation.floats() + row * intermediate, intermediate, &experts[i].expert->gate_up.matrix,
-                   in + row * hidden, hidden, experts[i].rows};
+    products[i] = {activations.activation.floats() + row * intermediate,
+                   intermediate,
+                   &experts[i].expert->gate_up.matrix,
+                   in + row * hidden,
+                   hidden,
+                   experts[i].rows};
     row += experts[i].rows;
   }
   backend.multiply_swiglu(products.data(), static_cast<int>(products.size()), activations.gate_up.floats());
   row = 0;
   for (size_t i = 0; i < experts.size(); i++) {
-    products[i] = {out + row * hidden, hidden, &experts[i].expert->down.matrix,
-                   activations.activation.floats() + row * intermediate, intermediate, experts[i].rows};
+    products[i] = {
+        out + row * hidden, hidden,         &experts[i].expert->down.matrix, activations.activation.floats() + row * intermediate,
+        intermediate,       experts[i].rows};
     row += experts[i].rows;
   }
   backend.multiply(products.data(), static_cast<int>(products.size()));
@@ -83,21 +87,18 @@ WeightFormat exact_format(std::span<const TensorSource* const> sources) {
   const auto format_of = [](Split split) {
     switch (split) {
       case Split::none_bf16:
-      case Split::bf16_e8_sm8:
-        return WeightFormat::bf16;
+      case Split::bf16_e8_sm8: return WeightFormat::bf16;
       case Split::none_fp16:
       case Split::fp16_hi8_lo8:
-      case Split::fp16_e5_lo8_s1m2:
-        return WeightFormat::fp16;
+      case Split::fp16_e5_lo8_s1m2: return WeightFormat::fp16;
       case Split::none_fp32:
-      case Split::fp32_e8_sm8_r16:
-        return WeightFormat::fp32;
+      case Split::fp32_e8_sm8_r16: return WeightFormat::fp32;
     }
     return WeightFormat::fp32;
   };
   const WeightFormat first = format_of(sources[0]->split);
-  const bool alike = std::all_of(sources.begin(), sources.end(),
-                                 [&](const TensorSource* source) { return format_of(source->split) == first; });
+  const bool alike =
+      std::all_of(sources.begin(), sources.end(), [&](const TensorSource* source) { return format_of(source->split) == first; });
   return alike ? first : WeightFormat::fp32;
 }
 

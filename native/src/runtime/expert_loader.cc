@@ -40,8 +40,7 @@ double milliseconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-ExpertLoader::ExpertLoader(std::shared_ptr<Backend> backend, const ExpertShape& shape, int slots,
-                           const LoaderOptions& options)
+ExpertLoader::ExpertLoader(std::shared_ptr<Backend> backend, const ExpertShape& shape, int slots, const LoaderOptions& options)
     : backend_(std::move(backend)),
       layout_(load_memory_layout(shape, options)),
       memory_(backend_, layout_, options),
@@ -206,8 +205,12 @@ void ExpertLoader::do_read(const ReadOperation& read, bool after_idle, Lock& loc
   Load& load = static_cast<Load&>(*read.task);
   TensorProgress& progress = load.progress[read.tensor];
   TensorProgress::Position& position = progress.reading[index_of(read.part)];
-  const ReadWork work{&tensor_of(load.source, read.tensor), &load.plans[read.tensor], read.piece, read.part,
-                      memory_of(load, read.tensor, read.piece), position};
+  const ReadWork work{&tensor_of(load.source, read.tensor),
+                      &load.plans[read.tensor],
+                      read.piece,
+                      read.part,
+                      memory_of(load, read.tensor, read.piece),
+                      position};
   load.running++;
   lock.unlock();
   const auto start = Clock::now();
@@ -231,8 +234,7 @@ void ExpertLoader::do_read(const ReadOperation& read, bool after_idle, Lock& loc
     position = go.position;
   }
   if (error == nullptr) await_link(load, go.useful_bytes, lock);
-  (read.part == Part::exponents ? load.outcome.exponent_read_ms : load.outcome.sign_mantissa_read_ms) +=
-      milliseconds_since(start);
+  (read.part == Part::exponents ? load.outcome.exponent_read_ms : load.outcome.sign_mantissa_read_ms) += milliseconds_since(start);
   load.running--;
   settle_if_over(load, lock);
 }

@@ -34,8 +34,7 @@ class ExpertLoader {
   // Throws what planning the load throws: PACK_CORRUPT or MODEL_CORRUPT for sizes that contradict each other, INTERNAL for an
   // entry that cannot be used and for what does not fit. The listener is then not told anything.
   // It is told of STORAGE_FAILED, PACK_CORRUPT and MODEL_CORRUPT where the files or their contents are to blame.
-  void load(int slot, ExpertMatrices& matrices, const ExpertSource& source, const LoadRequest& request,
-            LoadListener& listener,
+  void load(int slot, ExpertMatrices& matrices, const ExpertSource& source, const LoadRequest& request, LoadListener& listener,
             std::chrono::steady_clock::time_point asked = std::chrono::steady_clock::now());
 
   // Of the load of the slot; nothing where there is none.

@@ -39,13 +39,11 @@ ExpertMemoryShape memory_shape(const Backend& backend, const ExpertShape& shape,
 
 }  // namespace
 
-ExpertSlotBytes expert_slot_bytes(const Backend& backend, const ExpertShape& shape, int max_rows,
-                                  const LoaderOptions& loader) {
+ExpertSlotBytes expert_slot_bytes(const Backend& backend, const ExpertShape& shape, int max_rows, const LoaderOptions& loader) {
   const int64_t rows = std::min(max_rows, kExpertTileRows);
   const LoadMemoryLayout layout = load_memory_layout(shape, loader);
   return {.slot_bytes = backend.expert_slot_bytes(memory_shape(backend, shape, 1, loader.experts)),
-          .shared_bytes = (backend.counts_staging() ? layout.shared_bytes : 0) +
-                          activation_bytes(backend, shape, rows) +
+          .shared_bytes = (backend.counts_staging() ? layout.shared_bytes : 0) + activation_bytes(backend, shape, rows) +
                           backend.expert_scratch_bytes(shape.format, rows, shape.hidden_size, shape.intermediate_size),
           .exponent_entry_bytes = layout.limits.entry_bytes[index_of(Part::exponents)],
           .sign_mantissa_entry_bytes = layout.limits.entry_bytes[index_of(Part::sign_mantissa)]};
@@ -147,12 +145,10 @@ void ExpertSlots::reorder(int index, const std::optional<ExpertOrder>& order) { 
 
 bool ExpertSlots::direct_io_refused() const { return loader_->direct_io_refused(); }
 
-double ExpertSlots::execute(const Call& call, int index, int rows, std::span<const uint8_t> hidden,
-                            std::span<uint8_t> output) {
+double ExpertSlots::execute(const Call& call, int index, int rows, std::span<const uint8_t> hidden, std::span<uint8_t> output) {
   Slot& slot = slot_at(index);
   const uint64_t row_bytes = float_bytes(shape_.hidden_size);
-  if (rows < 1 || rows > max_rows_ || hidden.size() != static_cast<uint64_t>(rows) * row_bytes ||
-      output.size() != hidden.size()) {
+  if (rows < 1 || rows > max_rows_ || hidden.size() != static_cast<uint64_t>(rows) * row_bytes || output.size() != hidden.size()) {
     throw Error("INTERNAL", std::to_string(rows) + " rows for slots of at most " + std::to_string(max_rows_) +
                                 ", or buffers that do not fit them");
   }

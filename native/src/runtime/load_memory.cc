@@ -29,27 +29,23 @@ LoadMemoryLayout load_memory_layout(const ExpertShape& shape, const LoaderOption
   LoadMemoryLayout layout;
   layout.threads = decompression_threads(options);
   layout.limits.shard_buffer_bytes = align_up(options.shard_exponent_bytes) + align_up(options.shard_sign_mantissa_bytes);
-  layout.limits.piece_buffer_bytes =
-      std::max(piece_buffer_bytes(intermediate, hidden), piece_buffer_bytes(hidden, intermediate));
+  layout.limits.piece_buffer_bytes = std::max(piece_buffer_bytes(intermediate, hidden), piece_buffer_bytes(hidden, intermediate));
   layout.limits.entry_bytes = {align_up(options.expert_exponent_bytes), align_up(options.expert_sign_mantissa_bytes)};
   layout.shard_buffers = shard_buffer_count(layout.threads);
   layout.piece_buffers = piece_buffer_count(layout.threads);
   if (layout.limits.shard_buffer_bytes > 0) {
-    layout.scratch_bytes =
-        std::max(decoded_block_bytes(intermediate, hidden), decoded_block_bytes(hidden, intermediate));
+    layout.scratch_bytes = std::max(decoded_block_bytes(intermediate, hidden), decoded_block_bytes(hidden, intermediate));
   }
-  layout.shared_bytes =
-      times(layout.shard_buffers, layout.limits.shard_buffer_bytes) +
-      times(layout.piece_buffers, layout.limits.piece_buffer_bytes) +
-      times(layout.threads, kCodedPlanes * layout.scratch_bytes) +
-      kReadAlignment;  // what the device's memory begins at may be short of a boundary
+  layout.shared_bytes = times(layout.shard_buffers, layout.limits.shard_buffer_bytes) +
+                        times(layout.piece_buffers, layout.limits.piece_buffer_bytes) +
+                        times(layout.threads, kCodedPlanes * layout.scratch_bytes) +
+                        kReadAlignment;  // what the device's memory begins at may be short of a boundary
   layout.total_bytes = layout.shared_bytes + times(options.exponent_entries, layout.limits.entry_bytes[0]) +
                        times(options.sign_mantissa_entries, layout.limits.entry_bytes[1]);
   return layout;
 }
 
-LoadMemory::LoadMemory(const std::shared_ptr<Backend>& backend, const LoadMemoryLayout& layout,
-                       const LoaderOptions& options)
+LoadMemory::LoadMemory(const std::shared_ptr<Backend>& backend, const LoadMemoryLayout& layout, const LoaderOptions& options)
     : memory_(backend, layout.total_bytes, DeviceMemory::Kind::staging),
       thread_scratch_bytes_(kCodedPlanes * layout.scratch_bytes) {
   uint8_t* next = memory_.bytes();

@@ -68,14 +68,10 @@ class TensorPlanner {
  private:
   int planes() const { return plane_count(source_.split); }
   PlaneCursor& cursor(int plane) { return cursors_[static_cast<size_t>(plane)]; }
-  const ChunkLocation& chunk_at(const PlaneCursor& plane) const {
-    return source_.chunks[(*plane.chunks)[plane.chunk]];
-  }
+  const ChunkLocation& chunk_at(const PlaneCursor& plane) const { return source_.chunks[(*plane.chunks)[plane.chunk]]; }
   bool from_storage(Part part) const { return part_plan(request_, part).from == PartOrigin::storage; }
   bool in_entry(Part part) const { return part_plan(request_, part).entry >= 0; }
-  static Holder entry_of(Part part) {
-    return part == Part::exponents ? Holder::exponent_entry : Holder::sign_mantissa_entry;
-  }
+  static Holder entry_of(Part part) { return part == Part::exponents ? Holder::exponent_entry : Holder::sign_mantissa_entry; }
 
   // Room for [file_begin, file_end) and what is around it.
   uint64_t take_entry(Part part, uint64_t file_begin, uint64_t file_end) {
@@ -83,8 +79,8 @@ class TensorPlanner {
     const uint64_t offset = used;
     used += align_up(file_end) - align_down(file_begin);
     if (used <= limits_.entry_bytes[index_of(part)]) return offset;
-    throw Error("INTERNAL", "an expert's part takes more than the " +
-                                std::to_string(limits_.entry_bytes[index_of(part)]) + " bytes of an entry");
+    throw Error("INTERNAL", "an expert's part takes more than the " + std::to_string(limits_.entry_bytes[index_of(part)]) +
+                                " bytes of an entry");
   }
 
   void start_run(int plane) {
@@ -185,9 +181,7 @@ class TensorPlanner {
     const int64_t unit = coded ? expected_block_rows(source_.columns) : kPieceRowMultiple;
     const auto wanted = static_cast<int64_t>(kPieceBytes / std::max<uint64_t>(raw_row_bytes, 1));
     int64_t rows = std::min(std::max(unit, wanted / unit * unit), shard.rows);
-    const auto fits = [&] {
-      return static_cast<uint64_t>(rows) * buffered_row_bytes + slack <= limits_.piece_buffer_bytes;
-    };
+    const auto fits = [&] { return static_cast<uint64_t>(rows) * buffered_row_bytes + slack <= limits_.piece_buffer_bytes; };
     while (rows > 1 && !fits()) rows /= 2;
     if (fits()) return rows;
     throw Error("INTERNAL", "a row of " + std::to_string(source_.columns) + " values takes more than the " +
@@ -250,7 +244,11 @@ class TensorPlanner {
       const uint64_t from = align_down(at.run.file_position(begin));
       const uint64_t to = align_up(at.run.file_position(end));
       place = {Holder::piece_buffer, piece_used_ + (at.run.file_position(begin) - from)};
-      plan_.ranges.push_back({(*at.chunks)[at.chunk], from, to, at.run.file_position(begin), at.run.file_position(end),
+      plan_.ranges.push_back({(*at.chunks)[at.chunk],
+                              from,
+                              to,
+                              at.run.file_position(begin),
+                              at.run.file_position(end),
                               {Holder::piece_buffer, piece_used_}});
       piece_used_ += to - from;
       piece.buffered[index_of(part)] = true;
@@ -265,8 +263,7 @@ class TensorPlanner {
     const uint64_t useful_begin = std::max(at.run.read_end, at.run.file_begin);
     const uint64_t useful_end = std::min(to, at.run.file_end());
     const uint64_t offset = at.run.entry_offset + (at.run.read_end - align_down(at.run.file_begin));
-    plan_.ranges.push_back(
-        {(*at.chunks)[at.chunk], at.run.read_end, to, useful_begin, useful_end, {entry_of(part), offset}});
+    plan_.ranges.push_back({(*at.chunks)[at.chunk], at.run.read_end, to, useful_begin, useful_end, {entry_of(part), offset}});
     at.run.read_end = to;
   }
 

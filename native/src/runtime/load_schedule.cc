@@ -61,9 +61,7 @@ void TensorProgress::read_done(const TensorPlan& plan, Part part) {
   skip_empty(plan, part);
 }
 
-bool TensorProgress::piece_ready() const {
-  return begun_ < std::min(next_read(Part::exponents), next_read(Part::sign_mantissa));
-}
+bool TensorProgress::piece_ready() const { return begun_ < std::min(next_read(Part::exponents), next_read(Part::sign_mantissa)); }
 
 void LoadTask::begin(uint64_t arrival_number) {
   arrival = arrival_number;

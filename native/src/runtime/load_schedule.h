@@ -15,7 +15,7 @@ namespace odmoe {
 struct OperationRank {
   bool relaxed = false;  // not urgent
   int64_t block = 0;
-  uint64_t turn = 0;     // of loads without an order, which are a block each: their arrival
+  uint64_t turn = 0;  // of loads without an order, which are a block each: their arrival
   Part part = Part::exponents;
   int64_t position = 0;
   uint64_t arrival = 0;

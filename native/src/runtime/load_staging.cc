@@ -4,8 +4,7 @@
 
 namespace odmoe {
 
-BufferRing::BufferRing(uint8_t* memory, int count, uint64_t bytes_each)
-    : memory_(memory), count_(count), bytes_each_(bytes_each) {
+BufferRing::BufferRing(uint8_t* memory, int count, uint64_t bytes_each) : memory_(memory), count_(count), bytes_each_(bytes_each) {
   for (int i = count; i > 0; i--) free_.push_back(i - 1);
 }
 

@@ -78,8 +78,8 @@ double median(std::vector<double>& values) {
   return values[values.size() / 2];
 }
 
-ExpertSpeed measure_tokens(ReadMeter& meter, ExpertSet& bf16, ExpertSet& fixed4, const ExpertActivations& activations,
-                           int tokens, double seconds) {
+ExpertSpeed measure_tokens(ReadMeter& meter, ExpertSet& bf16, ExpertSet& fixed4, const ExpertActivations& activations, int tokens,
+                           double seconds) {
   std::vector<double> reads;
   std::vector<double> bf16_rates;
   std::vector<double> fixed4_rates;

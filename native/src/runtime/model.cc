@@ -27,9 +27,7 @@ std::string describe(DenseRole role, int layer) {
 bool is_quantized(WeightFormat format) { return format == WeightFormat::int8 || format == WeightFormat::nf4; }
 
 // Query, key and value, whose rows stand in this order.
-bool is_projection(DenseRole role) {
-  return role == DenseRole::query || role == DenseRole::key || role == DenseRole::value;
-}
+bool is_projection(DenseRole role) { return role == DenseRole::query || role == DenseRole::key || role == DenseRole::value; }
 size_t projection_index(DenseRole role) { return static_cast<size_t>(role) - static_cast<size_t>(DenseRole::query); }
 
 struct RoleSize {
@@ -41,21 +39,15 @@ RoleSize size_of(DenseRole role, const ModelShape& shape) {
   const int64_t hidden = shape.hidden_size;
   switch (role) {
     case DenseRole::embedding:
-    case DenseRole::lm_head:
-      return {shape.vocab_size, hidden};
-    case DenseRole::query:
-      return {shape.query_size(), hidden};
+    case DenseRole::lm_head: return {shape.vocab_size, hidden};
+    case DenseRole::query: return {shape.query_size(), hidden};
     case DenseRole::key:
-    case DenseRole::value:
-      return {shape.kv_size(), hidden};
-    case DenseRole::attention_output:
-      return {hidden, shape.query_size()};
-    case DenseRole::gate:
-      return {shape.experts, hidden};
+    case DenseRole::value: return {shape.kv_size(), hidden};
+    case DenseRole::attention_output: return {hidden, shape.query_size()};
+    case DenseRole::gate: return {shape.experts, hidden};
     case DenseRole::final_norm:
     case DenseRole::attention_norm:
-    case DenseRole::expert_norm:
-      return {1, hidden};
+    case DenseRole::expert_norm: return {1, hidden};
   }
   throw Error("INTERNAL", "unknown role");
 }
@@ -76,8 +68,7 @@ Model::Model(std::shared_ptr<Device> device, const ModelShape& shape)
       loaded_(static_cast<size_t>(shape.layers) + 1) {
   if (shape.max_positions > kMaxRopePosition) {
     throw Error("MODEL_UNSUPPORTED", "a context of " + std::to_string(shape.max_positions) +
-                                         " positions; the rotary embedding is exact up to " +
-                                         std::to_string(kMaxRopePosition));
+                                         " positions; the rotary embedding is exact up to " + std::to_string(kMaxRopePosition));
   }
   for (LayerWeights& layer : layers_) layer.experts = std::vector<ResidentExpert>(static_cast<size_t>(shape.experts));
 }

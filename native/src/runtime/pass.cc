@@ -34,8 +34,7 @@ Pass::Call::Call(std::shared_ptr<Pass> pass, const std::vector<std::shared_ptr<S
   for (const auto& sequence : sequences) uses_.emplace_back(sequence);
 }
 
-Pass::Call::Call(std::shared_ptr<Pass> pass, Kind kind)
-    : Call(std::move(pass), std::vector<std::shared_ptr<Sequence>>{}) {
+Pass::Call::Call(std::shared_ptr<Pass> pass, Kind kind) : Call(std::move(pass), std::vector<std::shared_ptr<Sequence>>{}) {
   for (const auto& sequence : pass_->sequences_) {
     std::shared_ptr<Sequence> alive = sequence.lock();
     if (alive == nullptr) throw Error("INTERNAL", "a sequence of the pass has been disposed of; begin anew");
@@ -78,9 +77,8 @@ void Pass::check_rows(const PassRows& rows) const {
     }
     int32_t& before = last[static_cast<size_t>(sequence)];
     const int32_t position = rows.positions[i];
-    const bool follows = before == kNone
-                             ? position >= 0 && position <= rows.sequences[static_cast<size_t>(sequence)]->length()
-                             : position == before + 1;
+    const bool follows = before == kNone ? position >= 0 && position <= rows.sequences[static_cast<size_t>(sequence)]->length()
+                                         : position == before + 1;
     if (!follows || position >= shape.max_positions) {
       throw Error("INTERNAL", "row " + std::to_string(i) + " stands at position " + std::to_string(position) +
                                   "; rows of a sequence follow one another, at most right behind the positions written, " +
@@ -88,8 +86,8 @@ void Pass::check_rows(const PassRows& rows) const {
     }
     before = position;
     if (rows.token_ids[i] < 0 || rows.token_ids[i] >= shape.vocab_size) {
-      throw Error("INTERNAL", "token id " + std::to_string(rows.token_ids[i]) + " in a vocabulary of " +
-                                  std::to_string(shape.vocab_size));
+      throw Error("INTERNAL",
+                  "token id " + std::to_string(rows.token_ids[i]) + " in a vocabulary of " + std::to_string(shape.vocab_size));
     }
   }
 }
@@ -124,8 +122,10 @@ void Pass::begin(PassRows rows) {
 void Pass::expect(Stage stage, int layer) {
   const Stage found = std::exchange(stage_, Stage::idle);
   if (found == stage && layer == layer_) return;
-  throw Error("INTERNAL", "a pass goes begin, then attend and combine for each layer in order (or forward), then logits; "
-                          "it was asked for something else at layer " + std::to_string(layer));
+  throw Error("INTERNAL",
+              "a pass goes begin, then attend and combine for each layer in order (or forward), then logits; "
+              "it was asked for something else at layer " +
+                  std::to_string(layer));
 }
 
 void Pass::attention_block(int layer, const LayerWeights& weights) {
@@ -142,8 +142,8 @@ void Pass::attention_block(int layer, const LayerWeights& weights) {
   const float* const keys = qkv + shape.query_size();
   backend().store_and_attend(attended_.floats(), attention_rows_.data(), qkv, keys, keys + shape.kv_size(), shape.qkv_size(), n,
                              attention);
-  backend().matmul(projected_.floats(), shape.hidden_size, weights.attention_output.matrix, attended_.floats(),
-                   shape.query_size(), n);
+  backend().matmul(projected_.floats(), shape.hidden_size, weights.attention_output.matrix, attended_.floats(), shape.query_size(),
+                   n);
   backend().add(residual_.floats(), projected_.floats(), n * shape.hidden_size);
   backend().rms_norm(normed_.floats(), residual_.floats(), weights.expert_norm.floats(), n, hidden, epsilon);
   for (size_t i = 0; i < row_sequences_.size(); i++) row_sequences_[i]->written(layer, positions_[i] + 1);
@@ -155,8 +155,8 @@ GateChoice Pass::choose_experts(const LayerWeights& weights, std::span<uint8_t> 
   const size_t places = static_cast<size_t>(n) * static_cast<size_t>(shape.experts_per_token);
   GateChoice choice{std::vector<int32_t>(places), std::vector<float>(places)};
   backend().matmul(gate_logits_.floats(), shape.experts, weights.gate.matrix, normed_.floats(), shape.hidden_size, n);
-  backend().gate(choice.experts.data(), choice.weights.data(), gate_logits_.floats(), n, shape.experts,
-                 shape.experts_per_token, shape.normalize_top_k, {hidden.data(), normed_.floats(), hidden.size()});
+  backend().gate(choice.experts.data(), choice.weights.data(), gate_logits_.floats(), n, shape.experts, shape.experts_per_token,
+                 shape.normalize_top_k, {hidden.data(), normed_.floats(), hidden.size()});
   return choice;
 }
 
@@ -213,8 +213,8 @@ void Pass::forward(const std::function<void(int, const GateChoice&)>& on_gate) {
     if (on_gate) on_gate(layer, choice);
     run_experts(layer, choice);
     await_experts(choice);
-    backend().combine(residual_.floats(), expert_outputs_.floats(), choice.weights.data(), count(),
-                      shape.experts_per_token, static_cast<int>(shape.hidden_size));
+    backend().combine(residual_.floats(), expert_outputs_.floats(), choice.weights.data(), count(), shape.experts_per_token,
+                      static_cast<int>(shape.hidden_size));
   }
   end_layer(shape.layers - 1);
 }
@@ -242,8 +242,7 @@ void Pass::run_experts(int layer, const GateChoice& choice) {
   std::vector<int32_t> places(choice.experts.size());
   std::iota(places.begin(), places.end(), 0);
   const auto expert_of = [&](int32_t place) { return choice.experts[static_cast<size_t>(place)]; };
-  std::stable_sort(places.begin(), places.end(),
-                   [&](int32_t left, int32_t right) { return expert_of(left) < expert_of(right); });
+  std::stable_sort(places.begin(), places.end(), [&](int32_t left, int32_t right) { return expert_of(left) < expert_of(right); });
   const auto most = static_cast<size_t>(activations_.rows);
   std::vector<ExpertRows> together;
   size_t begun = 0;  // places before it have been run

@@ -47,8 +47,7 @@ void PieceRecovery::check_slices(const PieceWork& work) {
     // Whoever sums up a chunk's last slice sees what the others have found.
     const std::atomic_ref left(work.slices_left[slice.chunk]);
     if (left.fetch_sub(1, std::memory_order_acq_rel) != 1) continue;
-    check_crc(work.source->chunks[slice.chunk],
-              whole_crc(*work.plan, work.plan->checks[slice.chunk], work.slice_crcs));
+    check_crc(work.source->chunks[slice.chunk], whole_crc(*work.plan, work.plan->checks[slice.chunk], work.slice_crcs));
   }
 }
 

@@ -76,9 +76,7 @@ void cosine_and_sine(double angle, float* cos, float* sin) {
       *cos = static_cast<float>(-c);
       *sin = static_cast<float>(-s);
       break;
-    default:
-      *cos = static_cast<float>(s);
-      *sin = static_cast<float>(-c);
+    default: *cos = static_cast<float>(s); *sin = static_cast<float>(-c);
   }
 }
 

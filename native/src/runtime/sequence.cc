@@ -9,8 +9,7 @@
 
 namespace odmoe {
 
-Sequence::Sequence(std::shared_ptr<Model> model)
-    : model_(std::move(model)), layers_(static_cast<size_t>(model_->shape().layers)) {
+Sequence::Sequence(std::shared_ptr<Model> model) : model_(std::move(model)), layers_(static_cast<size_t>(model_->shape().layers)) {
   const auto blocks = static_cast<size_t>((model_->shape().max_positions + kAttentionChunk - 1) / kAttentionChunk);
   for (Layer& layer : layers_) {
     layer.blocks.resize(blocks);
@@ -127,8 +126,7 @@ void Sequence::for_each_head(int position, int rows, Visit visit) const {
   });
 }
 
-void Sequence::read_key_values(int layer, int position, int rows, std::span<uint8_t> keys,
-                               std::span<uint8_t> values) const {
+void Sequence::read_key_values(int layer, int position, int rows, std::span<uint8_t> keys, std::span<uint8_t> values) const {
   check_range(layer, position, rows);
   const ModelShape& shape = model_->shape();
   const uint64_t head_bytes = float_bytes(shape.head_dim);
@@ -151,8 +149,7 @@ void Sequence::read_key_values(int layer, int position, int rows, std::span<uint
   });
 }
 
-void Sequence::write_key_values(int layer, int position, int rows, std::span<const uint8_t> keys,
-                                std::span<const uint8_t> values) {
+void Sequence::write_key_values(int layer, int position, int rows, std::span<const uint8_t> keys, std::span<const uint8_t> values) {
   check_range(layer, position, rows);
   check_unused("rows written");
   const ModelShape& shape = model_->shape();

@@ -10,36 +10,24 @@ namespace odmoe {
 
 std::unique_ptr<BlockEncoder> make_block_encoder(CodecKind codec, int level, std::span<const uint8_t> plain) {
   switch (codec) {
-    case CodecKind::zstd:
-      return make_zstd_encoder(level);
-    case CodecKind::lz4hc:
-      return make_lz4hc_encoder(level);
-    case CodecKind::fixed4:
-      return make_fixed4_encoder(plain);
-    case CodecKind::huffman:
-      return make_huffman_encoder(plain);
-    case CodecKind::packed3:
-      return make_packed3_encoder(plain);
-    case CodecKind::raw:
-      break;
+    case CodecKind::zstd: return make_zstd_encoder(level);
+    case CodecKind::lz4hc: return make_lz4hc_encoder(level);
+    case CodecKind::fixed4: return make_fixed4_encoder(plain);
+    case CodecKind::huffman: return make_huffman_encoder(plain);
+    case CodecKind::packed3: return make_packed3_encoder(plain);
+    case CodecKind::raw: break;
   }
   throw Error("INTERNAL", "raw chunks are not encoded in blocks");
 }
 
 std::unique_ptr<BlockDecoder> make_block_decoder(CodecKind codec, const PlaneKernels& kernels) {
   switch (codec) {
-    case CodecKind::zstd:
-      return make_zstd_decoder();
-    case CodecKind::lz4hc:
-      return make_lz4_decoder();
-    case CodecKind::fixed4:
-      return make_fixed4_decoder(kernels);
-    case CodecKind::huffman:
-      return make_huffman_decoder(kernels);
-    case CodecKind::packed3:
-      return make_packed3_decoder();
-    case CodecKind::raw:
-      break;
+    case CodecKind::zstd: return make_zstd_decoder();
+    case CodecKind::lz4hc: return make_lz4_decoder();
+    case CodecKind::fixed4: return make_fixed4_decoder(kernels);
+    case CodecKind::huffman: return make_huffman_decoder(kernels);
+    case CodecKind::packed3: return make_packed3_decoder();
+    case CodecKind::raw: break;
   }
   return nullptr;
 }

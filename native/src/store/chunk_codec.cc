@@ -29,8 +29,8 @@ uint64_t pad(std::vector<uint8_t>& bytes) {
 
 void check_encoding(std::span<const uint8_t> plain, uint64_t block_bytes) {
   if (plain.empty() || plain.size() > kLargestPlainChunk || block_bytes == 0 || block_bytes > kLargestPlainBlock) {
-    throw Error("INTERNAL", "a chunk of " + std::to_string(plain.size()) + " bytes in blocks of " +
-                                std::to_string(block_bytes) + " cannot be encoded");
+    throw Error("INTERNAL", "a chunk of " + std::to_string(plain.size()) + " bytes in blocks of " + std::to_string(block_bytes) +
+                                " cannot be encoded");
   }
 }
 
@@ -44,9 +44,7 @@ void encode_block(BlockEncoder& encoder, std::span<const uint8_t> plain, std::ve
 
 }  // namespace
 
-void throw_corrupt_chunk(const std::string& what) {
-  throw Error("PACK_CORRUPT", "the chunk cannot be decoded: " + what);
-}
+void throw_corrupt_chunk(const std::string& what) { throw Error("PACK_CORRUPT", "the chunk cannot be decoded: " + what); }
 
 std::vector<uint8_t> encode_chunk(CodecKind codec, int level, std::span<const uint8_t> plain, uint64_t block_bytes) {
   check_encoding(plain, block_bytes);
@@ -90,8 +88,7 @@ void ChunkDecoder::open(CodecKind codec, std::span<const uint8_t> stored, uint64
   if (decoder_ != nullptr) return open_coded(codec, plain_bytes);
   if (block_bytes == 0) throw Error("INTERNAL", "a raw chunk cannot be cut into blocks of no bytes");
   if (stored.size() != plain_bytes) {
-    throw_corrupt_chunk(std::to_string(stored.size()) + " uncompressed bytes are stored for " +
-                        std::to_string(plain_bytes));
+    throw_corrupt_chunk(std::to_string(stored.size()) + " uncompressed bytes are stored for " + std::to_string(plain_bytes));
   }
 }
 
@@ -99,8 +96,7 @@ void ChunkDecoder::open_coded(CodecKind codec, uint64_t plain_bytes) {
   const uint8_t* const header = stored_.data();
   const uint64_t fixed_bytes = kHeaderBytes + decoder_->table_bytes();
   if (stored_.size() < fixed_bytes) throw_corrupt_chunk("it ends within its header");
-  if (header[0] != kMagic[0] || header[1] != kMagic[1] || header[2] != static_cast<uint8_t>(codec) ||
-      header[3] != kLayoutVersion) {
+  if (header[0] != kMagic[0] || header[1] != kMagic[1] || header[2] != static_cast<uint8_t>(codec) || header[3] != kLayoutVersion) {
     throw_corrupt_chunk("it does not begin as a chunk of its codec does");
   }
   block_bytes_ = load_number<uint32_t>(header + 4);

@@ -50,12 +50,13 @@ class Measurement {
         values_(values),
         block_bytes_(block_bytes_of(columns)),
         planes_(split_planes(values.data(), values.size(), Split::bf16_e8_sm8)),
-        out_(new (kAlignment) uint8_t[values.size()]),
+        out_(static_cast<uint8_t*>(::operator new[](values.size(), kAlignment))),
         scratch_(std::min(block_bytes_, planes_[0].size()) + ChunkDecoder::kScratchSlack),
         repeats_(std::max<uint64_t>(1, kRoundBytes / values.size())) {}
 
   CodecSpeed run(double seconds) {
-    const double encode_seconds = fastest(seconds / 4, [this] { stored_ = encode_chunk(codec_, level_, planes_[0], block_bytes_); });
+    const double encode_seconds =
+        fastest(seconds / 4, [this] { stored_ = encode_chunk(codec_, level_, planes_[0], block_bytes_); });
     double decode_seconds = 1e9;
     double copy_seconds = 1e9;
     double spent = 0;
@@ -71,8 +72,8 @@ class Measurement {
     } while (spent < seconds);
     const auto bytes = static_cast<double>(values_.size());
     const double round_bytes = bytes * static_cast<double>(repeats_);
-    return {static_cast<double>(stored_.size() + planes_[1].size()) / bytes, bytes / encode_seconds,
-            round_bytes / decode_seconds, round_bytes / copy_seconds};
+    return {static_cast<double>(stored_.size() + planes_[1].size()) / bytes, bytes / encode_seconds, round_bytes / decode_seconds,
+            round_bytes / copy_seconds};
   }
 
  private:
@@ -121,8 +122,7 @@ class Measurement {
 
 CodecSpeed measure_codec(CodecKind codec, int level, std::span<const uint8_t> values, uint64_t columns, double seconds) {
   if (columns == 0 || columns > kLargestPlainBlock || values.empty() || values.size() % (2 * columns) != 0) {
-    throw Error("INTERNAL", std::to_string(values.size()) + " bytes are not rows of " + std::to_string(columns) +
-                                " BF16 values");
+    throw Error("INTERNAL", std::to_string(values.size()) + " bytes are not rows of " + std::to_string(columns) + " BF16 values");
   }
   return Measurement(codec, level, values, columns).run(seconds);
 }

@@ -50,9 +50,7 @@ uint32_t crc_by_table(uint32_t crc, const uint8_t* bytes, uint64_t count) {
 
 #if defined(__x86_64__)
 #define ODMOE_CRC_TARGET __attribute__((target("sse4.2")))
-ODMOE_CRC_TARGET inline uint32_t add_word(uint32_t crc, uint64_t word) {
-  return static_cast<uint32_t>(_mm_crc32_u64(crc, word));
-}
+ODMOE_CRC_TARGET inline uint32_t add_word(uint32_t crc, uint64_t word) { return static_cast<uint32_t>(_mm_crc32_u64(crc, word)); }
 ODMOE_CRC_TARGET inline uint32_t add_byte(uint32_t crc, uint8_t byte) { return _mm_crc32_u8(crc, byte); }
 bool has_instruction() { return __builtin_cpu_supports("sse4.2") != 0; }
 #elif defined(__aarch64__) && defined(__linux__)

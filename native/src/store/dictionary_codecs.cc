@@ -41,8 +41,7 @@ class ZstdEncoder : public BlockEncoder {
   void encode(std::span<const uint8_t> plain, std::vector<uint8_t>& out) override {
     const size_t start = out.size();
     out.resize(start + ZSTD_compressBound(plain.size()));
-    const size_t size =
-        checked(ZSTD_compress2(context_.get(), out.data() + start, out.size() - start, plain.data(), plain.size()));
+    const size_t size = checked(ZSTD_compress2(context_.get(), out.data() + start, out.size() - start, plain.data(), plain.size()));
     out.resize(start + size);
   }
 
@@ -64,8 +63,7 @@ class ZstdDecoder : public BlockDecoder {
   }
 
   void decode(std::span<const uint8_t> coded, std::span<uint8_t> plain) override {
-    const size_t size =
-        ZSTD_decompressDCtx(context_.get(), plain.data(), plain.size(), coded.data(), coded.size());
+    const size_t size = ZSTD_decompressDCtx(context_.get(), plain.data(), plain.size(), coded.data(), coded.size());
     if (ZSTD_isError(size) != 0) throw_corrupt_chunk(std::string("zstd: ") + ZSTD_getErrorName(size));
     if (size != plain.size()) throw_corrupt_chunk("a zstd block has another size than it should");
   }
@@ -83,8 +81,8 @@ class Lz4hcEncoder : public BlockEncoder {
     const int bound = LZ4_compressBound(plain_size);
     const size_t start = out.size();
     out.resize(start + static_cast<size_t>(bound));
-    const int size = LZ4_compress_HC(reinterpret_cast<const char*>(plain.data()),
-                                     reinterpret_cast<char*>(out.data() + start), plain_size, bound, level_);
+    const int size = LZ4_compress_HC(reinterpret_cast<const char*>(plain.data()), reinterpret_cast<char*>(out.data() + start),
+                                     plain_size, bound, level_);
     if (size <= 0) throw Error("INTERNAL", "LZ4 could not compress a block");
     out.resize(start + static_cast<size_t>(size));
   }
@@ -96,9 +94,8 @@ class Lz4hcEncoder : public BlockEncoder {
 class Lz4Decoder : public BlockDecoder {
  public:
   void decode(std::span<const uint8_t> coded, std::span<uint8_t> plain) override {
-    const int size =
-        LZ4_decompress_safe(reinterpret_cast<const char*>(coded.data()), reinterpret_cast<char*>(plain.data()),
-                            static_cast<int>(coded.size()), static_cast<int>(plain.size()));
+    const int size = LZ4_decompress_safe(reinterpret_cast<const char*>(coded.data()), reinterpret_cast<char*>(plain.data()),
+                                         static_cast<int>(coded.size()), static_cast<int>(plain.size()));
     if (size < 0 || static_cast<size_t>(size) != plain.size()) throw_corrupt_chunk("an LZ4 block is malformed");
   }
 };

@@ -5,8 +5,7 @@
 namespace odmoe {
 
 const File& FileCache::open(const std::string& path) {
-  const auto found =
-      std::find_if(files_.begin(), files_.end(), [&](const OpenFile& open) { return open.file->path() == path; });
+  const auto found = std::find_if(files_.begin(), files_.end(), [&](const OpenFile& open) { return open.file->path() == path; });
   if (found != files_.end()) {
     if (found->file->is_current()) {
       found->last_use = ++uses_;
@@ -16,9 +15,8 @@ const File& FileCache::open(const std::string& path) {
   }
   auto file = std::make_unique<File>(path, direct_);
   if (files_.size() >= kOpenFileLimit) {
-    files_.erase(std::min_element(files_.begin(), files_.end(), [](const OpenFile& left, const OpenFile& right) {
-      return left.last_use < right.last_use;
-    }));
+    files_.erase(std::min_element(files_.begin(), files_.end(),
+                                  [](const OpenFile& left, const OpenFile& right) { return left.last_use < right.last_use; }));
   }
   files_.push_back({std::move(file), ++uses_});
   return *files_.back().file;

@@ -135,12 +135,8 @@ class Fixed4Decoder : public BlockDecoder {
 
 }  // namespace
 
-std::unique_ptr<BlockEncoder> make_fixed4_encoder(std::span<const uint8_t> plain) {
-  return std::make_unique<Fixed4Encoder>(plain);
-}
+std::unique_ptr<BlockEncoder> make_fixed4_encoder(std::span<const uint8_t> plain) { return std::make_unique<Fixed4Encoder>(plain); }
 
-std::unique_ptr<BlockDecoder> make_fixed4_decoder(const PlaneKernels& kernels) {
-  return std::make_unique<Fixed4Decoder>(kernels);
-}
+std::unique_ptr<BlockDecoder> make_fixed4_decoder(const PlaneKernels& kernels) { return std::make_unique<Fixed4Decoder>(kernels); }
 
 }  // namespace odmoe

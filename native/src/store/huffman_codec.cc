@@ -44,8 +44,7 @@ class HuffmanEncoder : public BlockEncoder {
         store_number(out.data() + block + stream / kGroupStreams * kGroupOffsetBytes, static_cast<uint32_t>(end - block));
       }
       const uint64_t first = stream * kStreamValues;
-      const uint64_t bytes =
-          write_stream(plain.subspan(first, std::min(kStreamValues, plain.size() - first)), out.data() + end);
+      const uint64_t bytes = write_stream(plain.subspan(first, std::min(kStreamValues, plain.size() - first)), out.data() + end);
       out[stream_lengths + stream] = static_cast<uint8_t>(bytes);
       end += bytes;
     }

@@ -27,8 +27,7 @@ struct PlaneKernels {
   void (*decode_streams)(const uint64_t* lookup, const uint8_t* const* streams, uint8_t* out);
 
   // As merge_bf16 in odmoe/codec.h.
-  void (*merge_bf16)(const uint8_t* exponents, const uint8_t* sign_mantissas, uint8_t* out, uint64_t count,
-                     bool streaming);
+  void (*merge_bf16)(const uint8_t* exponents, const uint8_t* sign_mantissas, uint8_t* out, uint64_t count, bool streaming);
 };
 
 extern const PlaneKernels kAvx512PlaneKernels;

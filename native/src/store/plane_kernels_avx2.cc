@@ -38,12 +38,9 @@ uint64_t merge_steps(const uint8_t* exponents, const uint8_t* sign_mantissas, ui
   uint64_t done = 0;
   for (; done + kStep <= count; done += kStep) {
     // Quarters in the order 0 2 1 3, so that the unpacking, which works on halves, gives values in order.
-    const __m256i e = _mm256_permute4x64_epi64(
-        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(exponents + done)), 0xD8);
-    const __m256i sm = _mm256_permute4x64_epi64(
-        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(sign_mantissas + done)), 0xD8);
-    const __m256i low_bytes =
-        _mm256_or_si256(_mm256_and_si256(top_bit, _mm256_slli_epi16(e, 7)), _mm256_andnot_si256(top_bit, sm));
+    const __m256i e = _mm256_permute4x64_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(exponents + done)), 0xD8);
+    const __m256i sm = _mm256_permute4x64_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(sign_mantissas + done)), 0xD8);
+    const __m256i low_bytes = _mm256_or_si256(_mm256_and_si256(top_bit, _mm256_slli_epi16(e, 7)), _mm256_andnot_si256(top_bit, sm));
     const __m256i high_bytes =
         _mm256_or_si256(_mm256_and_si256(top_bit, sm), _mm256_andnot_si256(top_bit, _mm256_srli_epi16(e, 1)));
     store<streaming>(out + 2 * done, _mm256_unpacklo_epi8(low_bytes, high_bytes));
@@ -52,8 +49,7 @@ uint64_t merge_steps(const uint8_t* exponents, const uint8_t* sign_mantissas, ui
   return done;
 }
 
-void merge_bf16_avx2(const uint8_t* exponents, const uint8_t* sign_mantissas, uint8_t* out, uint64_t count,
-                     bool streaming) {
+void merge_bf16_avx2(const uint8_t* exponents, const uint8_t* sign_mantissas, uint8_t* out, uint64_t count, bool streaming) {
   uint64_t done = 0;
   if (streaming) {
     done = values_to_alignment(out, kStep, count);

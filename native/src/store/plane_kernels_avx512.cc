@@ -59,8 +59,7 @@ uint64_t merge_steps(const uint8_t* exponents, const uint8_t* sign_mantissas, ui
   return done;
 }
 
-void merge_bf16_avx512(const uint8_t* exponents, const uint8_t* sign_mantissas, uint8_t* out, uint64_t count,
-                       bool streaming) {
+void merge_bf16_avx512(const uint8_t* exponents, const uint8_t* sign_mantissas, uint8_t* out, uint64_t count, bool streaming) {
   uint64_t done = 0;
   if (streaming) {
     done = values_to_alignment(out, kStep, count);

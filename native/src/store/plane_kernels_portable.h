@@ -31,8 +31,7 @@ inline __attribute__((always_inline)) uint64_t refill(const StreamCursor& cursor
 }
 
 // `since_refill`: the sums of the entries' upper halves, values in byte 0, bits in byte 1; neither leaves its byte.
-inline __attribute__((always_inline)) void look_up(const uint64_t* lookup, uint64_t& bits, uint8_t* out,
-                                                   uint64_t& since_refill) {
+inline __attribute__((always_inline)) void look_up(const uint64_t* lookup, uint64_t& bits, uint8_t* out, uint64_t& since_refill) {
   const uint64_t entry = lookup[bits & (kLookupEntries - 1)];
   std::memcpy(out + (since_refill & 0xFF), &entry, 8);
   since_refill += entry >> 48;

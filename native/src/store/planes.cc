@@ -55,8 +55,7 @@ uint64_t staging_bytes(Split split, int64_t rows, int64_t columns) {
 std::vector<std::vector<uint8_t>> split_planes(const uint8_t* values, uint64_t bytes, Split split) {
   const auto width = static_cast<uint64_t>(value_bytes(split));
   if (bytes % width != 0) {
-    throw Error("INTERNAL", std::to_string(bytes) + " bytes are not a whole number of " + std::to_string(width) +
-                                "-byte values");
+    throw Error("INTERNAL", std::to_string(bytes) + " bytes are not a whole number of " + std::to_string(width) + "-byte values");
   }
   const uint64_t count = bytes / width;
   std::vector<std::vector<uint8_t>> planes(static_cast<size_t>(plane_count(split)));
@@ -84,8 +83,7 @@ std::vector<std::vector<uint8_t>> split_planes(const uint8_t* values, uint64_t b
         planes[1][i] = value[0];
         planes[2][i] = static_cast<uint8_t>((value[1] >> 5 & 4) | (value[1] & 3));
         break;
-      default:
-        split_high_half(load_u16(value), &planes[0][i], &planes[1][i]);
+      default: split_high_half(load_u16(value), &planes[0][i], &planes[1][i]);
     }
   }
   return planes;
@@ -99,19 +97,14 @@ void join_planes(uint8_t* out, const uint8_t* const* planes, Split split, uint64
   for (uint64_t i = 0; i < count; i++) {
     uint16_t half = 0;
     switch (split) {
-      case Split::fp16_hi8_lo8:
-        half = static_cast<uint16_t>(planes[0][i] << 8 | planes[1][i]);
-        break;
-      case Split::fp16_e5_lo8_s1m2:
-        half = fp16_of(planes[0][i], planes[1][i], planes[2][i]);
-        break;
+      case Split::fp16_hi8_lo8: half = static_cast<uint16_t>(planes[0][i] << 8 | planes[1][i]); break;
+      case Split::fp16_e5_lo8_s1m2: half = fp16_of(planes[0][i], planes[1][i], planes[2][i]); break;
       case Split::fp32_e8_sm8_r16:
         *out++ = planes[2][2 * i];
         *out++ = planes[2][2 * i + 1];
         half = high_half(planes[0][i], planes[1][i]);
         break;
-      default:
-        half = high_half(planes[0][i], planes[1][i]);
+      default: half = high_half(planes[0][i], planes[1][i]);
     }
     *out++ = static_cast<uint8_t>(half & 0xFF);
     *out++ = static_cast<uint8_t>(half >> 8);
@@ -121,27 +114,15 @@ void join_planes(uint8_t* out, const uint8_t* const* planes, Split split, uint64
 void planes_to_floats(float* out, const uint8_t* const* planes, Split split, int64_t count) {
   for (int64_t i = 0; i < count; i++) {
     switch (split) {
-      case Split::none_bf16:
-        out[i] = bf16_to_float(load_u16(planes[0] + 2 * i));
-        break;
-      case Split::none_fp16:
-        out[i] = fp16_to_float(load_u16(planes[0] + 2 * i));
-        break;
-      case Split::none_fp32:
-        out[i] = std::bit_cast<float>(load_u32(planes[0] + 4 * i));
-        break;
-      case Split::bf16_e8_sm8:
-        out[i] = bf16_to_float(high_half(planes[0][i], planes[1][i]));
-        break;
-      case Split::fp16_hi8_lo8:
-        out[i] = fp16_to_float(static_cast<uint16_t>(planes[0][i] << 8 | planes[1][i]));
-        break;
-      case Split::fp16_e5_lo8_s1m2:
-        out[i] = fp16_to_float(fp16_of(planes[0][i], planes[1][i], planes[2][i]));
-        break;
+      case Split::none_bf16: out[i] = bf16_to_float(load_u16(planes[0] + 2 * i)); break;
+      case Split::none_fp16: out[i] = fp16_to_float(load_u16(planes[0] + 2 * i)); break;
+      case Split::none_fp32: out[i] = std::bit_cast<float>(load_u32(planes[0] + 4 * i)); break;
+      case Split::bf16_e8_sm8: out[i] = bf16_to_float(high_half(planes[0][i], planes[1][i])); break;
+      case Split::fp16_hi8_lo8: out[i] = fp16_to_float(static_cast<uint16_t>(planes[0][i] << 8 | planes[1][i])); break;
+      case Split::fp16_e5_lo8_s1m2: out[i] = fp16_to_float(fp16_of(planes[0][i], planes[1][i], planes[2][i])); break;
       case Split::fp32_e8_sm8_r16:
-        out[i] = std::bit_cast<float>(static_cast<uint32_t>(high_half(planes[0][i], planes[1][i])) << 16 |
-                                      load_u16(planes[2] + 2 * i));
+        out[i] =
+            std::bit_cast<float>(static_cast<uint32_t>(high_half(planes[0][i], planes[1][i])) << 16 | load_u16(planes[2] + 2 * i));
         break;
     }
   }

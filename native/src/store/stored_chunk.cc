@@ -46,8 +46,8 @@ void throw_corrupt(const ChunkLocation& chunk, const std::string& what) {
 }
 
 void throw_truncated(const ChunkLocation& chunk, uint64_t bytes) {
-  throw_corrupt(chunk, "the file ends after " + std::to_string(bytes) + " of the " +
-                           std::to_string(chunk.stored_bytes) + " bytes that should be there");
+  throw_corrupt(chunk, "the file ends after " + std::to_string(bytes) + " of the " + std::to_string(chunk.stored_bytes) +
+                           " bytes that should be there");
 }
 
 void check_crc(const ChunkLocation& chunk, uint32_t crc) {
@@ -69,10 +69,10 @@ File::File(const std::string& path, bool direct) : path_(path), direct_(direct &
 File::~File() { ::close(descriptor_); }
 
 bool File::is_current() const {
-  struct stat opened{};
-  struct stat named{};
-  return ::fstat(descriptor_, &opened) == 0 && ::stat(path_.c_str(), &named) == 0 &&
-         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+  struct stat opened = {};
+  struct stat named = {};
+  return ::fstat(descriptor_, &opened) == 0 && ::stat(path_.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
+         opened.st_ino == named.st_ino;
 }
 
 bool File::leave_direct() const {

@@ -134,8 +134,7 @@ class PlaneCursor {
   uint64_t closed_bytes_ = 0;
 };
 
-TensorReader::TensorReader(const TensorSource& source)
-    : split_(source.split), columns_(source.columns), rows_left_(source.rows) {
+TensorReader::TensorReader(const TensorSource& source) : split_(source.split), columns_(source.columns), rows_left_(source.rows) {
   check_chunks(source);
   for (int i = 0; i < plane_count(split_); i++) planes_.push_back(std::make_unique<PlaneCursor>());
   for (const ChunkLocation& chunk : source.chunks) planes_[static_cast<size_t>(chunk.plane)]->add(chunk);

@@ -132,8 +132,8 @@ std::vector<Row> consecutive(int first, int count) {
 }
 
 void attends(Devices& devices, const AttentionShape& shape) {
-  const Case attention(devices, shape,
-                       {random_sequence(devices.random, shape, 701), random_sequence(devices.random, shape, 40)}, "attention");
+  const Case attention(devices, shape, {random_sequence(devices.random, shape, 701), random_sequence(devices.random, shape, 40)},
+                       "attention");
   for (const int position : {0, 1, 255, 256, 257, 511, 700}) attention.compare({{0, position}});
   attention.compare(consecutive(0, 5));
   attention.compare(consecutive(250, 13));
@@ -142,8 +142,8 @@ void attends(Devices& devices, const AttentionShape& shape) {
 
 // Enough rows that tiles hold several of them: in a run, in any order, and of sequences in turn.
 void attends_in_tiles(Devices& devices, const AttentionShape& shape, int count) {
-  const Case attention(devices, shape,
-                       {random_sequence(devices.random, shape, 600), random_sequence(devices.random, shape, 77)}, "tiles");
+  const Case attention(devices, shape, {random_sequence(devices.random, shape, 600), random_sequence(devices.random, shape, 77)},
+                       "tiles");
   attention.compare(consecutive(240, std::min(count, 360)));
   std::vector<Row> rows;
   std::uniform_int_distribution<int> any(0, 599);

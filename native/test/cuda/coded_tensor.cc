@@ -35,8 +35,8 @@ PlainTensor random_tensor(std::mt19937& random, Split split, int64_t rows, int64
   return tensor;
 }
 
-CodedPlane::CodedPlane(std::shared_ptr<Backend> backend, const PlainTensor& tensor, int plane, CodecKind codec,
-                       int64_t block_rows, uint64_t offset)
+CodedPlane::CodedPlane(std::shared_ptr<Backend> backend, const PlainTensor& tensor, int plane, CodecKind codec, int64_t block_rows,
+                       uint64_t offset)
     : codec_(codec),
       block_rows_(block_rows),
       row_bytes_(tensor.row_bytes(plane)),
@@ -67,7 +67,8 @@ void CodedPlane::damage(std::mt19937& random, int bytes) {
   for (uint64_t i = 0; i < decoder_.block_count(); ++i) coded.push_back(decoder_.coded_block(i));
   for (int i = 0; i < bytes; ++i) {
     const std::span<const uint8_t> block = coded[random() % coded.size()];
-    staging_.bytes()[static_cast<size_t>(block.data() - staging_.bytes()) + random() % block.size()] = static_cast<uint8_t>(random());
+    staging_.bytes()[static_cast<size_t>(block.data() - staging_.bytes()) + random() % block.size()] =
+        static_cast<uint8_t>(random());
   }
   staging_.bytes()[decoder_.table() - staging_.bytes()] = static_cast<uint8_t>(random());
 }

@@ -16,8 +16,7 @@ void compare(Devices& devices, const std::string& what, const Outputs& outputs) 
 }
 
 std::string named(const char* what, int64_t n, int64_t size, int64_t offset) {
-  return std::string(what) + " of " + std::to_string(n) + " x " + std::to_string(size) + " at offset " +
-         std::to_string(offset);
+  return std::string(what) + " of " + std::to_string(n) + " x " + std::to_string(size) + " at offset " + std::to_string(offset);
 }
 
 void norms(Devices& devices, int n, int size, int64_t offset) {

@@ -35,7 +35,8 @@ void addresses_follow_experts(Backend& cuda) {
   expect(copy.gate_up.data != second.gate_up.data, "an expert in two slots shares its memory");
   expect(load(0, 0).gate_up.data != second.gate_up.data, "slot 0 has another expert");
   const ExpertPages again = load(2, 2);
-  expect(again.gate_up.data == second.gate_up.data && again.down.data == second.down.data, "an expert has moved to another address");
+  expect(again.gate_up.data == second.gate_up.data && again.down.data == second.down.data,
+         "an expert has moved to another address");
   expect(load(2, 2).gate_up.data == second.gate_up.data, "loaded over itself");
   expect(load(0, kNoExpert).gate_up.data == load(0, 99).gate_up.data, "experts that are not known have the slot's address");
   memory->begin_load(0, 1);

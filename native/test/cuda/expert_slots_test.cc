@@ -28,9 +28,7 @@ class Slots {
   Slots(std::unique_ptr<Backend> backend, const ExpertShape& shape, int count, const LoaderOptions& options)
       : Slots(std::make_shared<Device>(std::move(backend)), shape, count, options) {}
   Slots(std::shared_ptr<Device> device, const ExpertShape& shape, int count, const LoaderOptions& options)
-      : shape_(shape),
-        device_(std::move(device)),
-        slots_(std::make_shared<ExpertSlots>(device_, shape, count, kRows, options)) {}
+      : shape_(shape), device_(std::move(device)), slots_(std::make_shared<ExpertSlots>(device_, shape, count, kRows, options)) {}
 
   LoadOutcome load(int slot, const ExpertSource& source, int64_t expert, PartPlan exponents = {}) {
     const ExpertSlots::Call call(slots_, slot, Kind::load);
@@ -103,7 +101,8 @@ void slots_give_the_reference_bits(Devices& devices, const StoredForm& form) {
   const test::TestDirectory directory;
   StoredExperts stored = store(directory, devices, form);
   stored.options.experts = devices.random() % 4 == 0 ? 0 : kExperts;
-  Slots reference(make_cpu_backend({.threads = 1, .budget_bytes = 0, .instruction_set = "scalar"}), stored.shape, 1, stored.options);
+  Slots reference(make_cpu_backend({.threads = 1, .budget_bytes = 0, .instruction_set = "scalar"}), stored.shape, 1,
+                  stored.options);
   Slots slots(make_cuda_backend({.device = devices.device}), stored.shape, 2, stored.options);
   const std::vector<float> hidden = random_floats(devices.random, kRows * stored.shape.hidden_size);
   std::vector<std::vector<float>> expected;

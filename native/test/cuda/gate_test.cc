@@ -32,8 +32,8 @@ void compare_gates(Devices& devices, const std::string& what, const std::vector<
     const std::string named =
         what + ": gate of " + std::to_string(k) + " out of " + std::to_string(experts) + (normalize ? ", normalized" : "");
     for (size_t i = 0; i < chosen[0].size(); ++i) {
-      expect(chosen[0][i] == chosen[1][i], named + ": place " + std::to_string(i) + " is expert " +
-                                               std::to_string(chosen[0][i]) + ", expected " + std::to_string(chosen[1][i]));
+      expect(chosen[0][i] == chosen[1][i], named + ": place " + std::to_string(i) + " is expert " + std::to_string(chosen[0][i]) +
+                                               ", expected " + std::to_string(chosen[1][i]));
     }
     expect_equal(named, weights[0], weights[1]);
   }

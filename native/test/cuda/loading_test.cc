@@ -69,8 +69,8 @@ void write_range_plain(const std::shared_ptr<Backend>& cuda, Matrix& matrix, con
   std::vector<std::unique_ptr<Staging>> copies;
   const uint8_t* planes[kMaxPlanes] = {};
   for (int plane = 0; plane < plane_count(tensor.split); ++plane) {
-    const uint8_t* const begin = tensor.planes[static_cast<size_t>(plane)].data() +
-                                 static_cast<uint64_t>(range.first) * tensor.row_bytes(plane);
+    const uint8_t* const begin =
+        tensor.planes[static_cast<size_t>(plane)].data() + static_cast<uint64_t>(range.first) * tensor.row_bytes(plane);
     const std::vector<uint8_t> bytes(begin, begin + static_cast<uint64_t>(range.rows) * tensor.row_bytes(plane));
     copies.push_back(std::make_unique<Staging>(cuda, bytes, offset));
     planes[plane] = copies.back()->bytes();
@@ -115,8 +115,8 @@ CodedSources code(Devices& devices, const PlainTensor& tensor, CodecKind codec, 
   for (int plane = 0; plane < plane_count(tensor.split); ++plane) {
     const bool coded = plane == 0 || (tensor.split == Split::fp16_e5_lo8_s1m2 && plane == 2);
     sources.coded.push_back(coded ? std::make_unique<CodedPlane>(devices.cuda, tensor, plane, codec, block_rows, offset) : nullptr);
-    sources.plain.push_back(
-        coded ? nullptr : std::make_unique<Staging>(devices.cuda, tensor.planes[static_cast<size_t>(plane)], offset));
+    sources.plain.push_back(coded ? nullptr
+                                  : std::make_unique<Staging>(devices.cuda, tensor.planes[static_cast<size_t>(plane)], offset));
   }
   return sources;
 }
@@ -176,7 +176,8 @@ void coded_rows_in_two(Devices& devices, CodecKind codec) {
   rows_in_two(devices, random_tensor(devices.random, kSplit, 700, 1024), codec, 700);
   // More escapes than threads look for them at once.
   PlainTensor escaping = random_tensor(devices.random, kSplit, 150, 1024);
-  for (int i = 0; i < 4000; ++i) escaping.planes[0][devices.random() % escaping.planes[0].size()] = static_cast<uint8_t>(devices.random());
+  for (int i = 0; i < 4000; ++i)
+    escaping.planes[0][devices.random() % escaping.planes[0].size()] = static_cast<uint8_t>(devices.random());
   rows_in_two(devices, escaping, codec, 150);
 }
 
@@ -198,7 +199,8 @@ void damaged_blocks(Devices& devices, CodecKind codec) {
     devices.cuda->write_coded_rows(stored.matrix, 20, 30, tensor.split, planes);
     const std::vector<uint8_t> after = stored.bytes();
     expect(std::equal(before.begin(), before.begin() + static_cast<int64_t>(20 * row), after.begin()) &&
-               std::equal(before.begin() + static_cast<int64_t>(50 * row), before.end(), after.begin() + static_cast<int64_t>(50 * row)),
+               std::equal(before.begin() + static_cast<int64_t>(50 * row), before.end(),
+                          after.begin() + static_cast<int64_t>(50 * row)),
            "damaged blocks change rows that are not theirs");
   }
 }

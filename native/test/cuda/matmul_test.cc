@@ -25,8 +25,8 @@ class Job {
         out_stride_(outputs_ + (gated ? 0 : random_between(devices.random, 0, 9))),
         in_stride_(shape.columns + random_between(devices.random, 0, 1) * random_between(devices.random, 1, 70)) {
     static constexpr Split kBf16Splits[] = {Split::none_bf16, Split::bf16_e8_sm8};
-    const Split split = shape.format == WeightFormat::fixed4 ? kBf16Splits[devices.random() % 2]
-                                                             : kSplits[devices.random() % std::size(kSplits)];
+    const Split split =
+        shape.format == WeightFormat::fixed4 ? kBf16Splits[devices.random() % 2] : kSplits[devices.random() % std::size(kSplits)];
     const ShippedWeights weights = random_weights(devices.random, split, shape.rows, shape.columns, kind);
     what_ = describe(shape.format, weights) + ", n " + std::to_string(n_) + (gated ? ", gated" : "");
     stored_ = store(devices, shape.format, weights);

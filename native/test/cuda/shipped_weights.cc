@@ -51,16 +51,10 @@ void append_split(ShippedWeights& weights, uint32_t bits) {
   std::vector<uint8_t>* const planes = weights.planes;
   switch (weights.split) {
     case Split::none_bf16:
-    case Split::none_fp16:
-      return append(planes[0], bits, 2);
-    case Split::none_fp32:
-      return append(planes[0], bits, 4);
-    case Split::bf16_e8_sm8:
-      append(planes[0], bits >> 7, 1);
-      return append(planes[1], (bits >> 8 & 0x80u) | (bits & 0x7fu), 1);
-    case Split::fp16_hi8_lo8:
-      append(planes[0], bits >> 8, 1);
-      return append(planes[1], bits, 1);
+    case Split::none_fp16: return append(planes[0], bits, 2);
+    case Split::none_fp32: return append(planes[0], bits, 4);
+    case Split::bf16_e8_sm8: append(planes[0], bits >> 7, 1); return append(planes[1], (bits >> 8 & 0x80u) | (bits & 0x7fu), 1);
+    case Split::fp16_hi8_lo8: append(planes[0], bits >> 8, 1); return append(planes[1], bits, 1);
     case Split::fp32_e8_sm8_r16:
       append(planes[0], bits >> 23, 1);
       append(planes[1], (bits >> 24 & 0x80u) | (bits >> 16 & 0x7fu), 1);

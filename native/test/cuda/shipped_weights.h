@@ -6,9 +6,8 @@ namespace odmoe::cuda_test {
 
 inline constexpr WeightFormat kFormats[] = {WeightFormat::bf16, WeightFormat::fp16, WeightFormat::fp32,
                                             WeightFormat::int8, WeightFormat::nf4,  WeightFormat::fixed4};
-inline constexpr Split kSplits[] = {Split::none_bf16,       Split::none_fp16,       Split::none_fp32,
-                                    Split::bf16_e8_sm8,     Split::fp16_hi8_lo8,    Split::fp32_e8_sm8_r16,
-                                    Split::fp16_e5_lo8_s1m2};
+inline constexpr Split kSplits[] = {Split::none_bf16,    Split::none_fp16,       Split::none_fp32,       Split::bf16_e8_sm8,
+                                    Split::fp16_hi8_lo8, Split::fp32_e8_sm8_r16, Split::fp16_e5_lo8_s1m2};
 
 // What the weights are like. All have zeros and denormals; the exponents of some have no code in fixed4.
 enum class Weights : uint8_t { finite, with_infinities_and_nan, bf16_alone };

@@ -30,8 +30,7 @@ void reads_back_what_was_written(Devices& devices, WeightFormat format, const Sh
   if (pair.cuda == nullptr) return;
   const std::string what = describe(format, weights);
   if (format == WeightFormat::int8 || format == WeightFormat::nf4) {
-    return expect_equal(what, values_by_products(devices.cuda, *pair.cuda),
-                        values_by_products(devices.reference, *pair.reference));
+    return expect_equal(what, values_by_products(devices.cuda, *pair.cuda), values_by_products(devices.reference, *pair.reference));
   }
   std::vector<int32_t> ids;
   for (int64_t row = 0; row < weights.rows; ++row) ids.push_back(static_cast<int32_t>(row));
@@ -41,9 +40,7 @@ void reads_back_what_was_written(Devices& devices, WeightFormat format, const Sh
                values_by_embedding(devices.reference, *pair.reference, ids));
 }
 
-bool is_fp16(Split split) {
-  return split == Split::none_fp16 || split == Split::fp16_hi8_lo8 || split == Split::fp16_e5_lo8_s1m2;
-}
+bool is_fp16(Split split) { return split == Split::none_fp16 || split == Split::fp16_hi8_lo8 || split == Split::fp16_e5_lo8_s1m2; }
 
 void every_split_and_format(Devices& devices) {
   for (const Split split : kSplits) {

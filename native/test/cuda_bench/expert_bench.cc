@@ -61,8 +61,8 @@ class ExpertSet {
   }
   // As run_experts does for one expert.
   void run_expert(int64_t run, int tokens) {
-    const Product gated{activation_.floats(), shape_.intermediate, &expert(run).gate_up.matrix, input_.floats(), shape_.hidden,
-                        tokens};
+    const Product gated{activation_.floats(), shape_.intermediate, &expert(run).gate_up.matrix,
+                        input_.floats(),      shape_.hidden,       tokens};
     backend_.multiply_swiglu(&gated, 1, gate_up_.floats());
     backend_.matmul(output_.floats(), shape_.hidden, expert(run).down.matrix, activation_.floats(), shape_.intermediate, tokens);
   }
@@ -92,7 +92,8 @@ void measure_shape(Bench& bench, const ExpertShape& shape) {
     const double whole = set.expert_bytes(format);
     for (const int tokens : {1, 4, 16}) {
       const auto measured = bench.beside_copies(whole, [&](int64_t run) { set.run_expert(run, tokens); });
-      Figure figure = bandwidth(name + ", fused, " + std::to_string(tokens) + (tokens == 1 ? " token" : " tokens"), whole, measured);
+      Figure figure =
+          bandwidth(name + ", fused, " + std::to_string(tokens) + (tokens == 1 ? " token" : " tokens"), whole, measured);
       if (format == WeightFormat::bf16 && tokens == 1 && shape.aim > 0) figure.aim = shape.aim;
       bench.add(figure);
     }
@@ -110,11 +111,11 @@ void measure_moves(Bench& bench, const ExpertShape& shape) {
   using Clock = std::chrono::steady_clock;
   Backend& backend = *bench.backend();
   const int moves = bench.smoke() ? 4 : 200;
-  const auto memory = backend.allocate_experts(
-      {.slots = kSlots,
-       .experts = moves,
-       .gate_up_bytes = backend.matrix_bytes(WeightFormat::bf16, 2 * shape.intermediate, shape.hidden),
-       .down_bytes = backend.matrix_bytes(WeightFormat::bf16, shape.hidden, shape.intermediate)});
+  const auto memory =
+      backend.allocate_experts({.slots = kSlots,
+                                .experts = moves,
+                                .gate_up_bytes = backend.matrix_bytes(WeightFormat::bf16, 2 * shape.intermediate, shape.hidden),
+                                .down_bytes = backend.matrix_bytes(WeightFormat::bf16, shape.hidden, shape.intermediate)});
   std::vector<std::chrono::duration<double>> asked;
   std::vector<std::chrono::duration<double>> moved;
   for (int expert = 0; expert < moves; ++expert) {
@@ -161,8 +162,13 @@ void measure_prefill(Bench& bench) {
     ExpertSet set(bench, format, shape, tokens, 0);
     const double seconds = bench.seconds_of([&](int64_t run) { set.run_expert(run, tokens); });
     const double flops = 2.0 * tokens * 3.0 * static_cast<double>(shape.hidden * shape.intermediate) / seconds;
-    Figure figure{"prefill", std::string(shape.model) + " " + format_name(format) + ", " + std::to_string(tokens) + " tokens",
-                  flops * 1e-12, "TFLOP/s", {}, {}, {}};
+    Figure figure{"prefill",
+                  std::string(shape.model) + " " + format_name(format) + ", " + std::to_string(tokens) + " tokens",
+                  flops * 1e-12,
+                  "TFLOP/s",
+                  {},
+                  {},
+                  {}};
     if (peak > 0) figure.peak_share = flops / peak;
     bench.add(figure);
   }

@@ -16,7 +16,8 @@ struct LayerShape {
   int layers;  // that are kept, so that none is still in a cache when its turn comes again
 };
 
-constexpr LayerShape kMixtral = {"Mixtral-8x7B bf16, dense part of a layer, 1 row at 1000 positions", 4096, {32, 8, 128, 0}, 8, 2, 999, 8};
+constexpr LayerShape kMixtral = {
+    "Mixtral-8x7B bf16, dense part of a layer, 1 row at 1000 positions", 4096, {32, 8, 128, 0}, 8, 2, 999, 8};
 constexpr LayerShape kTiny = {"tiny bf16, dense part of a layer, 1 row at 300 positions", 256, {4, 2, 64, 0}, 8, 2, 299, 2};
 constexpr float kEpsilon = 1e-5f;
 
@@ -101,8 +102,8 @@ void measure_dense_layer(Bench& bench) {
   LayerBuffers buffers(bench.backend(), shape);
   std::vector<std::unique_ptr<DenseLayer>> layers;
   for (int i = 0; i < shape.layers; ++i) layers.push_back(std::make_unique<DenseLayer>(bench, shape));
-  const auto measured = bench.beside_copies(
-      layers[0]->bytes(), [&](int64_t run) { layers[static_cast<size_t>(run) % layers.size()]->run(buffers); });
+  const auto measured =
+      bench.beside_copies(layers[0]->bytes(), [&](int64_t run) { layers[static_cast<size_t>(run) % layers.size()]->run(buffers); });
   bench.add({"layer", shape.model, measured.seconds * 1e6, "us", measured.copy_share, {}, {}});
 }
 

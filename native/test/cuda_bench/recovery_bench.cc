@@ -63,9 +63,8 @@ void measure_loading(Bench& bench, const std::string& name, const CudaRecovery& 
   PlaneSource planes[2];
   planes[0] = {nullptr, recovery.codec, staged(recovery.table), blocks.data(), static_cast<int>(blocks.size()), 0};
   planes[1].plain = recovery.sign_mantissas;
-  const double seconds = bench.seconds_of([&](int64_t) {
-    bench.backend()->write_coded_rows(written.matrix, 0, recovery.rows, Split::bf16_e8_sm8, planes);
-  });
+  const double seconds = bench.seconds_of(
+      [&](int64_t) { bench.backend()->write_coded_rows(written.matrix, 0, recovery.rows, Split::bf16_e8_sm8, planes); });
   bench.add(rate(name + ", from host memory to BF16 (bytes of BF16)", 2.0 * static_cast<double>(recovery.rows * recovery.columns),
                  seconds));
 }

@@ -52,7 +52,8 @@ void print_table(const Bench& bench) {
 void print_json(const Bench& bench) {
   const DeviceInfo info = bench.backend()->info();
   std::printf("{\"device\": %s, \"architecture\": %s, \"multiprocessors\": %d, \"smoke\": %s, \"figures\": [",
-              json_text(info.name).c_str(), json_text(info.instruction_set).c_str(), info.threads, bench.smoke() ? "true" : "false");
+              json_text(info.name).c_str(), json_text(info.instruction_set).c_str(), info.threads,
+              bench.smoke() ? "true" : "false");
   const char* separator = "\n  ";
   for (const Figure& figure : bench.figures()) {
     std::printf("%s{\"group\": %s, \"what\": %s, \"value\": %.6g, \"unit\": %s", separator, json_text(figure.group).c_str(),

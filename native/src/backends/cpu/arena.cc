@@ -57,8 +57,8 @@ DeviceBuffer Arena::allocate(uint64_t bytes) {
   {
     const std::lock_guard lock(mutex_);
     if (budget_bytes_ != 0 && (bytes > budget_bytes_ || used_bytes_ > budget_bytes_ - bytes)) {
-      throw Error("DEVICE_OUT_OF_MEMORY", "the cpu device cannot allocate " + mebibytes(bytes) + ": " +
-                                              mebibytes(used_bytes_) + " of its budget of " + mebibytes(budget_bytes_) +
+      throw Error("DEVICE_OUT_OF_MEMORY", "the cpu device cannot allocate " + mebibytes(bytes) + ": " + mebibytes(used_bytes_) +
+                                              " of its budget of " + mebibytes(budget_bytes_) +
                                               " are in use; raise the node's memory budget or give it less to hold");
     }
     used_bytes_ += bytes;

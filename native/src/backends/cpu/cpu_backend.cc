@@ -33,8 +33,7 @@ const KernelTable& choose_kernels(const std::string& option) {
     usable += usable.empty() ? "" : ", ";
     usable += (*tables)->instruction_set;
   }
-  throw Error("DEVICE_UNAVAILABLE", "the instruction set '" + wanted + "'" +
-                                        (forced ? " (from ODMOE_INSTRUCTION_SET)" : "") +
+  throw Error("DEVICE_UNAVAILABLE", "the instruction set '" + wanted + "'" + (forced ? " (from ODMOE_INSTRUCTION_SET)" : "") +
                                         " cannot be used on this processor; choose auto or one of: " + usable);
 }
 
@@ -88,16 +87,15 @@ class CpuBackend final : public Backend {
     }
     for (int i = 0; i < n; ++i) {
       if (host_ids[i] < 0 || host_ids[i] >= embedding.rows) {
-        throw Error("REQUEST_INVALID", "token id " + std::to_string(host_ids[i]) + " is outside the vocabulary of " +
-                                           std::to_string(embedding.rows));
+        throw Error("REQUEST_INVALID",
+                    "token id " + std::to_string(host_ids[i]) + " is outside the vocabulary of " + std::to_string(embedding.rows));
       }
       kernels_.read_row(out + i * embedding.columns, embedding, host_ids[i]);
     }
   }
 
   void rms_norm(float* out, const float* in, const float* weight, int n, int size, float epsilon) override {
-    for_rows(n, size,
-             [=, this](int64_t i) { kernels_.rms_norm(out + i * size, in + i * size, weight, size, epsilon); });
+    for_rows(n, size, [=, this](int64_t i) { kernels_.rms_norm(out + i * size, in + i * size, weight, size, epsilon); });
   }
 
   // The tasks of all products follow one another, so that threads meet once for all.
@@ -123,8 +121,7 @@ class CpuBackend final : public Backend {
     });
   }
 
-  void rope(float* heads, int64_t stride, const float* cos, const float* sin, int n, int head_count,
-            int head_dim) override {
+  void rope(float* heads, int64_t stride, const float* cos, const float* sin, int n, int head_count, int head_dim) override {
     const int half = head_dim / 2;
     for_rows(n, int64_t{head_count} * head_dim, [=, this](int64_t i) {
       for (int head = 0; head < head_count; ++head) {
@@ -193,8 +190,7 @@ class CpuBackend final : public Backend {
   }
 
   void add(float* x, const float* y, int64_t count) override {
-    for_pieces(1, count,
-               [=, this](int64_t, int64_t begin, int64_t end) { kernels_.add(x + begin, y + begin, end - begin); });
+    for_pieces(1, count, [=, this](int64_t, int64_t begin, int64_t end) { kernels_.add(x + begin, y + begin, end - begin); });
   }
 
   void combine(float* hidden, const float* outputs, const float* host_weights, int n, int k, int size) override {
@@ -285,8 +281,6 @@ class CpuBackend final : public Backend {
 }  // namespace
 }  // namespace cpu
 
-std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
-  return std::make_unique<cpu::CpuBackend>(options);
-}
+std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) { return std::make_unique<cpu::CpuBackend>(options); }
 
 }  // namespace odmoe

@@ -80,19 +80,16 @@ struct KernelTable {
   void (*rope)(float* head, const float* cos, const float* sin, int half);
   // Rows [first_row, first_row + rows) for one key-value head.
   void (*attention)(const AttentionJob& job, int kv_head, int first_row, int rows, float* scratch);
-  void (*gate)(int32_t* experts, float* weights, const float* logits, int expert_count, int k, bool normalize,
-               float* scratch);
+  void (*gate)(int32_t* experts, float* weights, const float* logits, int expert_count, int k, bool normalize, float* scratch);
   void (*swiglu)(float* out, const float* gate, const float* up, int64_t count);
   void (*add)(float* x, const float* y, int64_t count);
   // Elements [begin, end) of one row.
-  void (*combine)(float* hidden, const float* outputs, const float* weights, int k, int64_t size, int64_t begin,
-                  int64_t end);
+  void (*combine)(float* hidden, const float* outputs, const float* weights, int k, int64_t size, int64_t begin, int64_t end);
 
   // One row of a bf16, fp16, fp32 or fixed4 matrix, as FP32.
   void (*read_row)(float* out, const Matrix& matrix, int64_t row);
   // As Backend::write_rows; scratch: write_scratch_bytes().
-  bool (*write_rows)(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes,
-                     uint8_t* scratch);
+  bool (*write_rows)(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes, uint8_t* scratch);
 
   // For measure_machine: reads all bytes (a multiple of 4096) and returns something that depends on them; runs independent
   // fused multiply-adds and returns how many operations that were (their result goes to sink).

@@ -31,9 +31,7 @@ struct QueryBatch {
   int count;
   Query queries[kMaxQueries];
 
-  const float* block(float* const* blocks, int64_t chunk) const {
-    return blocks[chunk] + kv_head * kAttentionChunk * head_dim;
-  }
+  const float* block(float* const* blocks, int64_t chunk) const { return blocks[chunk] + kv_head * kAttentionChunk * head_dim; }
 };
 
 ODMOE_INLINE int64_t at_least(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -104,8 +102,8 @@ void exponentiate_scores(QueryBatch& batch) {
 
 // values += p * v over positions [begin, end) of a chunk, for kQueries queries and kWide vectors of dimensions from `dim`.
 template <int kQueries, int kWide>
-ODMOE_INLINE void weigh(const QueryBatch& batch, int first, const float* block, int64_t chunk_index, int64_t begin,
-                        int64_t end, int64_t dim) {
+ODMOE_INLINE void weigh(const QueryBatch& batch, int first, const float* block, int64_t chunk_index, int64_t begin, int64_t end,
+                        int64_t dim) {
   Vector sums[kQueries][kWide];
   for (int q = 0; q < kQueries; ++q) {
     for (int v = 0; v < kWide; ++v) sums[q][v] = Simd::load(batch.queries[first + q].values + dim + v * kWidth);
@@ -130,8 +128,7 @@ ODMOE_INLINE void weigh(const QueryBatch& batch, int first, const float* block, 
 }
 
 template <int kQueries>
-void weigh_dimensions(const QueryBatch& batch, int first, const float* block, int64_t chunk_index, int64_t begin,
-                      int64_t end) {
+void weigh_dimensions(const QueryBatch& batch, int first, const float* block, int64_t chunk_index, int64_t begin, int64_t end) {
   int64_t dim = 0;
   for (; dim + 4 * kWidth <= batch.head_dim; dim += 4 * kWidth) {
     weigh<kQueries, 4>(batch, first, block, chunk_index, begin, end, dim);
@@ -197,9 +194,8 @@ void attend(QueryBatch& batch) {
   for (int q = 0; q < batch.count; ++q) {
     float* out = batch.queries[q].out;
     const Vector denominator = Simd::broadcast(batch.queries[q].denominator);
-    for_each_vector(batch.head_dim, [=](int64_t d, auto load, auto store) {
-      store(out + d, Simd::divide(load(out + d), denominator));
-    });
+    for_each_vector(batch.head_dim,
+                    [=](int64_t d, auto load, auto store) { store(out + d, Simd::divide(load(out + d), denominator)); });
   }
 }
 
@@ -240,8 +236,8 @@ void attention(const AttentionJob& job, int kv_head, int first_row, int rows, fl
   for (int i = first_row; i < first_row + rows; ++i) {
     const AttentionRow& row = job.rows[i];
     for (int h = 0; h < group; ++h) {
-      const bool same_cache = batch.count > 0 && batch.cache.key_blocks == row.cache.key_blocks &&
-                              batch.cache.value_blocks == row.cache.value_blocks;
+      const bool same_cache =
+          batch.count > 0 && batch.cache.key_blocks == row.cache.key_blocks && batch.cache.value_blocks == row.cache.value_blocks;
       if (batch.count == kMaxQueries || (batch.count > 0 && !same_cache)) {
         place_batch(batch, scratch);
         attend(batch);

@@ -45,9 +45,7 @@ struct Simd {
     low = _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
     high = _mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
   }
-  static Vector load_fp16(const uint8_t* p) {
-    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  }
+  static Vector load_fp16(const uint8_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
   static Vector load_int8(const uint8_t* p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }
@@ -80,22 +78,17 @@ struct Simd {
     const __m256i high_table = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tables)));
     const __m256i low_table = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tables + 16)));
     const __m256i sign = _mm256_set1_epi8(static_cast<char>(0x80));
-    for (const uint8_t* const end = block + count * kFixed4BlockBytes; block != end;
-         block += kFixed4BlockBytes, bf16 += 256) {
+    for (const uint8_t* const end = block + count * kFixed4BlockBytes; block != end; block += kFixed4BlockBytes, bf16 += 256) {
       if constexpr (kAhead != 0) {
         for (int line = 0; line < 3; ++line) __builtin_prefetch(block + kAhead + line * 64);
       }
       for (int part = 0; part < 64; part += 32) {
         const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + part));
         for (int half = 0; half < 2; ++half) {
-          const __m256i index =
-              _mm256_and_si256(half == 0 ? codes : _mm256_srli_epi16(codes, 4), _mm256_set1_epi8(15));
-          const __m256i rest =
-              _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + kFixed4CodeBytes + half * 64 + part));
-          const __m256i high =
-              _mm256_or_si256(_mm256_and_si256(rest, sign), _mm256_shuffle_epi8(high_table, index));
-          const __m256i low =
-              _mm256_or_si256(_mm256_andnot_si256(sign, rest), _mm256_shuffle_epi8(low_table, index));
+          const __m256i index = _mm256_and_si256(half == 0 ? codes : _mm256_srli_epi16(codes, 4), _mm256_set1_epi8(15));
+          const __m256i rest = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + kFixed4CodeBytes + half * 64 + part));
+          const __m256i high = _mm256_or_si256(_mm256_and_si256(rest, sign), _mm256_shuffle_epi8(high_table, index));
+          const __m256i low = _mm256_or_si256(_mm256_andnot_si256(sign, rest), _mm256_shuffle_epi8(low_table, index));
           uint8_t* const rows = bf16 + half * 128 + part;
           _mm256_storeu_si256(reinterpret_cast<__m256i*>(rows), _mm256_unpacklo_epi8(low, high));
           _mm256_storeu_si256(reinterpret_cast<__m256i*>(rows + 64), _mm256_unpackhi_epi8(low, high));

@@ -48,9 +48,7 @@ struct Simd {
     low = _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
     high = _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
   }
-  static Vector load_fp16(const uint8_t* p) {
-    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-  }
+  static Vector load_fp16(const uint8_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
   static Vector load_int8(const uint8_t* p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
   }
@@ -89,14 +87,12 @@ struct Simd {
       }
       const __m512i codes = _mm512_loadu_si512(block);
       for (int half = 0; half < 2; ++half, bf16 += 128) {
-        const __m512i index =
-            _mm512_and_si512(half == 0 ? codes : _mm512_srli_epi16(codes, 4), _mm512_set1_epi8(15));
+        const __m512i index = _mm512_and_si512(half == 0 ? codes : _mm512_srli_epi16(codes, 4), _mm512_set1_epi8(15));
         const __m512i rest = _mm512_loadu_si512(block + kFixed4CodeBytes + half * 64);
         // (rest & mask) | table
         const __m512i high = _mm512_ternarylogic_epi32(rest, _mm512_set1_epi8(static_cast<char>(0x80)),
                                                        _mm512_shuffle_epi8(high_table, index), 0xea);
-        const __m512i low =
-            _mm512_ternarylogic_epi32(rest, _mm512_set1_epi8(0x7f), _mm512_shuffle_epi8(low_table, index), 0xea);
+        const __m512i low = _mm512_ternarylogic_epi32(rest, _mm512_set1_epi8(0x7f), _mm512_shuffle_epi8(low_table, index), 0xea);
         _mm512_storeu_si512(bf16, _mm512_unpacklo_epi8(low, high));
         _mm512_storeu_si512(bf16 + 64, _mm512_unpackhi_epi8(low, high));
       }
@@ -108,12 +104,9 @@ struct Simd {
     __m512 row[4];
     for (int r = 0; r < 4; ++r) row[r] = _mm512_add_ps(sums[r][0], sums[r][1]);
     // 8 apart, two rows to a vector; then 4 apart, four rows to a vector.
-    const __m512 by8_01 =
-        _mm512_add_ps(_mm512_shuffle_f32x4(row[0], row[1], 0x44), _mm512_shuffle_f32x4(row[0], row[1], 0xee));
-    const __m512 by8_23 =
-        _mm512_add_ps(_mm512_shuffle_f32x4(row[2], row[3], 0x44), _mm512_shuffle_f32x4(row[2], row[3], 0xee));
-    const __m512 by4 =
-        _mm512_add_ps(_mm512_shuffle_f32x4(by8_01, by8_23, 0x88), _mm512_shuffle_f32x4(by8_01, by8_23, 0xdd));
+    const __m512 by8_01 = _mm512_add_ps(_mm512_shuffle_f32x4(row[0], row[1], 0x44), _mm512_shuffle_f32x4(row[0], row[1], 0xee));
+    const __m512 by8_23 = _mm512_add_ps(_mm512_shuffle_f32x4(row[2], row[3], 0x44), _mm512_shuffle_f32x4(row[2], row[3], 0xee));
+    const __m512 by4 = _mm512_add_ps(_mm512_shuffle_f32x4(by8_01, by8_23, 0x88), _mm512_shuffle_f32x4(by8_01, by8_23, 0xdd));
     const __m512 by2 = _mm512_add_ps(by4, _mm512_permute_ps(by4, 0x4e));
     const __m512 by1 = _mm512_add_ps(by2, _mm512_permute_ps(by2, 0xb1));
     const __m512i pick = _mm512_castsi128_si512(_mm_setr_epi32(0, 4, 8, 12));

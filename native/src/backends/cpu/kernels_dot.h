@@ -36,8 +36,8 @@ using FetchNothing = Fetch<0, 0, 2>;
 
 // sums += weights * x over `blocks` blocks, for kRows rows from row0 and one pair of vectors.
 template <int kRows, int kTokens, class Ahead, class Tile>
-ODMOE_INLINE void accumulate(const Tile& tile, int row0, int pair, const float* const* x, int64_t blocks,
-                             const uint8_t* ahead, Vector (&sums)[kRows][kTokens][2]) {
+ODMOE_INLINE void accumulate(const Tile& tile, int row0, int pair, const float* const* x, int64_t blocks, const uint8_t* ahead,
+                             Vector (&sums)[kRows][kTokens][2]) {
   for (int64_t block = 0; block < blocks; ++block) {
 #pragma GCC unroll 8
     for (int line = Ahead::kFirst; line < Ahead::kLines; line += Ahead::kEvery) {
@@ -100,8 +100,7 @@ ODMOE_INLINE void run_in_registers(const Tile& tile, const Run& run, float (*dot
   if (run.finish) {
     for (int t = 0; t < kTokens; ++t) {
       Vector rows[kTileRows][kVectors];
-      for (int i = 0; i < kTileRows * kVectors; ++i)
-        rows[i / kVectors][i % kVectors] = sums[i / kVectors][t][i % kVectors];
+      for (int i = 0; i < kTileRows * kVectors; ++i) rows[i / kVectors][i % kVectors] = sums[i / kVectors][t][i % kVectors];
       Simd::fold_rows(rows, dots[t]);
     }
     return;
@@ -320,9 +319,8 @@ template <class Tile>
 void multiply_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
   if (job.n <= kTokensAtOnce<Tile>) return multiply_stream<Tile>(job, first_tile, tiles, scratch.sums);
   const int64_t bytes = tile_bytes(job.format, job.columns);
-  multiply_groups<Tile::kBlockBytes>(job, first_tile, tiles, scratch.sums, [&](int64_t first, int64_t) {
-    return StoredTiles<Tile>{job.weights + first * bytes, bytes};
-  });
+  const auto stored_from = [&](int64_t first, int64_t) { return StoredTiles<Tile>{job.weights + first * bytes, bytes}; };
+  multiply_groups<Tile::kBlockBytes>(job, first_tile, tiles, scratch.sums, stored_from);
 }
 
 // A group is expanded once, for all tokens.
@@ -341,18 +339,12 @@ void multiply_fixed4_tiles(const MatmulJob& job, int64_t first_tile, int64_t til
 
 void matmul(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
   switch (job.format) {
-    case WeightFormat::bf16:
-      return multiply_tiles<Bf16Tile>(job, first_tile, tiles, scratch);
-    case WeightFormat::fp16:
-      return multiply_tiles<Fp16Tile>(job, first_tile, tiles, scratch);
-    case WeightFormat::fp32:
-      return multiply_tiles<Fp32Tile>(job, first_tile, tiles, scratch);
-    case WeightFormat::int8:
-      return multiply_tiles<Int8Tile>(job, first_tile, tiles, scratch);
-    case WeightFormat::nf4:
-      return multiply_tiles<Nf4Tile>(job, first_tile, tiles, scratch);
-    case WeightFormat::fixed4:
-      return multiply_fixed4_tiles(job, first_tile, tiles, scratch);
+    case WeightFormat::bf16: return multiply_tiles<Bf16Tile>(job, first_tile, tiles, scratch);
+    case WeightFormat::fp16: return multiply_tiles<Fp16Tile>(job, first_tile, tiles, scratch);
+    case WeightFormat::fp32: return multiply_tiles<Fp32Tile>(job, first_tile, tiles, scratch);
+    case WeightFormat::int8: return multiply_tiles<Int8Tile>(job, first_tile, tiles, scratch);
+    case WeightFormat::nf4: return multiply_tiles<Nf4Tile>(job, first_tile, tiles, scratch);
+    case WeightFormat::fixed4: return multiply_fixed4_tiles(job, first_tile, tiles, scratch);
   }
 }
 

@@ -23,13 +23,15 @@ template <class Body>
 ODMOE_INLINE void for_each_vector(int64_t count, Body&& body) {
   int64_t i = 0;
   for (; i + kWidth <= count; i += kWidth) {
-    body(i, [](const float* p) { return Simd::load(p); }, [](float* p, Vector v) { Simd::store(p, v); });
+    const auto load = [](const float* p) { return Simd::load(p); };
+    const auto store = [](float* p, Vector v) { Simd::store(p, v); };
+    body(i, load, store);
   }
   if (i < count) {
     const int64_t rest = count - i;
-    body(
-        i, [rest](const float* p) { return Simd::load_first(p, rest); },
-        [rest](float* p, Vector v) { Simd::store_first(p, v, rest); });
+    const auto load = [rest](const float* p) { return Simd::load_first(p, rest); };
+    const auto store = [rest](float* p, Vector v) { Simd::store_first(p, v, rest); };
+    body(i, load, store);
   }
 }
 
@@ -88,8 +90,7 @@ void add(float* x, const float* y, int64_t count) {
   for_each_vector(count, [=](int64_t i, auto load, auto store) { store(x + i, Simd::add(load(x + i), load(y + i))); });
 }
 
-void combine(float* hidden, const float* outputs, const float* weights, int k, int64_t size, int64_t begin,
-             int64_t end) {
+void combine(float* hidden, const float* outputs, const float* weights, int k, int64_t size, int64_t begin, int64_t end) {
   for_each_vector(end - begin, [=](int64_t i, auto load, auto store) {
     const int64_t at = begin + i;
     Vector sum = Simd::multiply(Simd::broadcast(weights[0]), load(outputs + at));
@@ -113,8 +114,7 @@ ODMOE_INLINE float fold_values(const float* values, int64_t count) {
   return fold_terms(count, [values](Vector sum, int64_t i, auto load) { return Simd::add(sum, load(values + i)); });
 }
 
-void gate(int32_t* experts, float* weights, const float* logits, int expert_count, int k, bool normalize,
-          float* scratch) {
+void gate(int32_t* experts, float* weights, const float* logits, int expert_count, int k, bool normalize, float* scratch) {
   for (int e = 0; e < expert_count; ++e) scratch[e] = logits[e];
   exponentials_below_greatest(scratch, expert_count);
   const float sum = fold_values(scratch, expert_count);

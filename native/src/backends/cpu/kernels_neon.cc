@@ -77,8 +77,7 @@ struct Simd {
   static void expand_fixed4(const uint8_t* tables, const uint8_t* block, int64_t count, uint8_t* bf16) {
     const uint8x16_t high_table = vld1q_u8(tables);
     const uint8x16_t low_table = vld1q_u8(tables + 16);
-    for (const uint8_t* const end = block + count * kFixed4BlockBytes; block != end;
-         block += kFixed4BlockBytes, bf16 += 256) {
+    for (const uint8_t* const end = block + count * kFixed4BlockBytes; block != end; block += kFixed4BlockBytes, bf16 += 256) {
       if constexpr (kAhead != 0) {
         for (int line = 0; line < 3; ++line) __builtin_prefetch(block + kAhead + line * 64);
       }
@@ -110,9 +109,7 @@ struct Simd {
   }
 
  private:
-  static Vector power_of_two(int32x4_t n) {
-    return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127)), 23));
-  }
+  static Vector power_of_two(int32x4_t n) { return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127)), 23)); }
   static uint32x2_t four_bytes(const uint8_t* p) {
     uint32_t word;
     __builtin_memcpy(&word, p, 4);

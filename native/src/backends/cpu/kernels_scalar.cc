@@ -64,8 +64,7 @@ struct Simd {
   // `count` blocks of a fixed4 tile with these tables as blocks of the bf16 layout, escapes left as they come out.
   template <int64_t kAhead>
   static void expand_fixed4(const uint8_t* tables, const uint8_t* block, int64_t count, uint8_t* bf16) {
-    for (const uint8_t* const end = block + count * kFixed4BlockBytes; block != end;
-         block += kFixed4BlockBytes, bf16 += 256) {
+    for (const uint8_t* const end = block + count * kFixed4BlockBytes; block != end; block += kFixed4BlockBytes, bf16 += 256) {
       if constexpr (kAhead != 0) {
         for (int line = 0; line < 3; ++line) __builtin_prefetch(block + kAhead + line * 64);
       }

@@ -13,8 +13,7 @@ struct Source {
                                                                                                        : 1;
   static constexpr bool kExponentPlane = kSplit == Split::bf16_e8_sm8;
   static constexpr bool kBf16 = kSplit == Split::none_bf16 || kSplit == Split::bf16_e8_sm8;
-  static constexpr bool kFp16 = kSplit == Split::none_fp16 || kSplit == Split::fp16_hi8_lo8 ||
-                                kSplit == Split::fp16_e5_lo8_s1m2;
+  static constexpr bool kFp16 = kSplit == Split::none_fp16 || kSplit == Split::fp16_hi8_lo8 || kSplit == Split::fp16_e5_lo8_s1m2;
   const uint8_t* planes[3];
 
   ODMOE_INLINE uint16_t bits16(int64_t i) const {
@@ -42,8 +41,7 @@ struct Source {
       uint16_t rest;
       __builtin_memcpy(&rest, planes[2] + 2 * i, 2);
       const uint32_t middle = planes[1][i];
-      return float_of_bits((middle & 0x80u) << 24 | static_cast<uint32_t>(planes[0][i]) << 23 | (middle & 0x7fu) << 16 |
-                           rest);
+      return float_of_bits((middle & 0x80u) << 24 | static_cast<uint32_t>(planes[0][i]) << 23 | (middle & 0x7fu) << 16 | rest);
     } else {
       float x;
       __builtin_memcpy(&x, planes[0] + 4 * i, 4);
@@ -241,45 +239,26 @@ bool write_rows_from(Matrix& matrix, int64_t first_row, int64_t rows, const uint
     uint8_t* const tile = storage + row / kTileRows * tile_bytes(matrix.format, matrix.columns);
     const int64_t begin = i * matrix.columns;
     switch (matrix.format) {
-      case WeightFormat::bf16:
-        write_bf16_row(source, begin, matrix.columns, tile, in_tile);
-        break;
-      case WeightFormat::fp16:
-        write_fp16_row(source, begin, matrix.columns, tile, in_tile);
-        break;
-      case WeightFormat::fp32:
-        write_fp32_row(source, begin, matrix.columns, tile, in_tile);
-        break;
-      case WeightFormat::int8:
-        write_int8_row(source, begin, matrix.columns, tile, in_tile, scales + row);
-        break;
-      case WeightFormat::nf4:
-        write_nf4_row(source, begin, matrix.columns, tile, in_tile);
-        break;
-      case WeightFormat::fixed4:
-        break;
+      case WeightFormat::bf16: write_bf16_row(source, begin, matrix.columns, tile, in_tile); break;
+      case WeightFormat::fp16: write_fp16_row(source, begin, matrix.columns, tile, in_tile); break;
+      case WeightFormat::fp32: write_fp32_row(source, begin, matrix.columns, tile, in_tile); break;
+      case WeightFormat::int8: write_int8_row(source, begin, matrix.columns, tile, in_tile, scales + row); break;
+      case WeightFormat::nf4: write_nf4_row(source, begin, matrix.columns, tile, in_tile); break;
+      case WeightFormat::fixed4: break;
     }
   }
   return true;
 }
 
-bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes,
-                uint8_t* scratch) {
+bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes, uint8_t* scratch) {
   switch (split) {
-    case Split::none_bf16:
-      return write_rows_from<Split::none_bf16>(matrix, first_row, rows, planes, scratch);
-    case Split::none_fp16:
-      return write_rows_from<Split::none_fp16>(matrix, first_row, rows, planes, scratch);
-    case Split::none_fp32:
-      return write_rows_from<Split::none_fp32>(matrix, first_row, rows, planes, scratch);
-    case Split::bf16_e8_sm8:
-      return write_rows_from<Split::bf16_e8_sm8>(matrix, first_row, rows, planes, scratch);
-    case Split::fp16_hi8_lo8:
-      return write_rows_from<Split::fp16_hi8_lo8>(matrix, first_row, rows, planes, scratch);
-    case Split::fp32_e8_sm8_r16:
-      return write_rows_from<Split::fp32_e8_sm8_r16>(matrix, first_row, rows, planes, scratch);
-    case Split::fp16_e5_lo8_s1m2:
-      return write_rows_from<Split::fp16_e5_lo8_s1m2>(matrix, first_row, rows, planes, scratch);
+    case Split::none_bf16: return write_rows_from<Split::none_bf16>(matrix, first_row, rows, planes, scratch);
+    case Split::none_fp16: return write_rows_from<Split::none_fp16>(matrix, first_row, rows, planes, scratch);
+    case Split::none_fp32: return write_rows_from<Split::none_fp32>(matrix, first_row, rows, planes, scratch);
+    case Split::bf16_e8_sm8: return write_rows_from<Split::bf16_e8_sm8>(matrix, first_row, rows, planes, scratch);
+    case Split::fp16_hi8_lo8: return write_rows_from<Split::fp16_hi8_lo8>(matrix, first_row, rows, planes, scratch);
+    case Split::fp32_e8_sm8_r16: return write_rows_from<Split::fp32_e8_sm8_r16>(matrix, first_row, rows, planes, scratch);
+    case Split::fp16_e5_lo8_s1m2: return write_rows_from<Split::fp16_e5_lo8_s1m2>(matrix, first_row, rows, planes, scratch);
   }
   return false;
 }

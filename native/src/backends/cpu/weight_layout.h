@@ -39,24 +39,17 @@ static constexpr int64_t row_tiles(int64_t rows) { return (rows + kTileRows - 1)
 static constexpr int64_t fixed4_prefix_bytes(int64_t columns) {
   return (kFixed4EscapesOffset + columns * kTileRows / 256 * 4 + 63) / 64 * 64;
 }
-static constexpr int64_t fixed4_capacity(int64_t columns) {
-  return (fixed4_prefix_bytes(columns) - kFixed4EscapesOffset) / 4;
-}
+static constexpr int64_t fixed4_capacity(int64_t columns) { return (fixed4_prefix_bytes(columns) - kFixed4EscapesOffset) / 4; }
 
 static constexpr int64_t tile_bytes(WeightFormat format, int64_t columns) {
   const int64_t blocks = column_blocks(columns);
   switch (format) {
     case WeightFormat::bf16:
-    case WeightFormat::fp16:
-      return blocks * kTileRows * kLanes * 2;
-    case WeightFormat::fp32:
-      return blocks * kTileRows * kLanes * 4;
-    case WeightFormat::int8:
-      return blocks * kTileRows * kLanes;
-    case WeightFormat::nf4:
-      return (blocks + 1) / 2 * kNf4PairBytes;
-    case WeightFormat::fixed4:
-      return fixed4_prefix_bytes(columns) + blocks * kFixed4BlockBytes;
+    case WeightFormat::fp16: return blocks * kTileRows * kLanes * 2;
+    case WeightFormat::fp32: return blocks * kTileRows * kLanes * 4;
+    case WeightFormat::int8: return blocks * kTileRows * kLanes;
+    case WeightFormat::nf4: return (blocks + 1) / 2 * kNf4PairBytes;
+    case WeightFormat::fixed4: return fixed4_prefix_bytes(columns) + blocks * kFixed4BlockBytes;
   }
   return 0;
 }

@@ -131,14 +131,10 @@ cudaError_t launch_scores(const AttentionWork& work, dim3 grid, cudaStream_t str
 cudaError_t launch_attention_scores(const AttentionWork& work, cudaStream_t stream) {
   const dim3 grid = work.grid(kAttentionChunk / kScoreRun);
   switch (work.tiles.queries) {
-    case 1:
-      return launch_scores<1>(work, grid, stream);
-    case 2:
-      return launch_scores<2>(work, grid, stream);
-    case 4:
-      return launch_scores<4>(work, grid, stream);
-    default:
-      return launch_scores<8>(work, grid, stream);
+    case 1: return launch_scores<1>(work, grid, stream);
+    case 2: return launch_scores<2>(work, grid, stream);
+    case 4: return launch_scores<4>(work, grid, stream);
+    default: return launch_scores<8>(work, grid, stream);
   }
 }
 

@@ -84,8 +84,8 @@ struct AttentionWork {
 
   // Tiles of rows, tiles of heads, and so many parts of every chunk.
   dim3 grid(int parts) const {
-    return dim3(static_cast<unsigned>((n + tiles.rows - 1) / tiles.rows),
-                static_cast<unsigned>(shape.kv_heads * tiles.per_group), static_cast<unsigned>(chunks * parts));
+    return dim3(static_cast<unsigned>((n + tiles.rows - 1) / tiles.rows), static_cast<unsigned>(shape.kv_heads * tiles.per_group),
+                static_cast<unsigned>(chunks * parts));
   }
 };
 

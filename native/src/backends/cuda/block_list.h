@@ -37,7 +37,8 @@ __device__ __forceinline__ WantedValues wanted_of(const BlockToDecode& block) {
 }
 
 // Sixteen values of the block, from its value `first` on; those that are not wanted are left out.
-__device__ __forceinline__ void write_sixteen(const BlockToDecode& block, const WantedValues& wanted, uint64_t first, uint4 values) {
+__device__ __forceinline__ void write_sixteen(const BlockToDecode& block, const WantedValues& wanted, uint64_t first,
+                                              uint4 values) {
   if (first >= wanted.begin && first + 16 <= wanted.end) {
     uint8_t* const out = block.plain + (first - wanted.begin);
     if ((reinterpret_cast<uintptr_t>(out) & 15) == 0) {

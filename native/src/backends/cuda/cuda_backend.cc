@@ -15,10 +15,10 @@ bool is_quantized(WeightFormat format) { return format == WeightFormat::int8 || 
 
 MultiplyJob job_of(const Product& product) {
   const Matrix& weights = *product.weights;
-  return {weights.format,    static_cast<const uint8_t*>(weights.storage.data),
-          weights.rows,      weights.columns,
-          product.in,        product.in_stride,
-          product.out,       product.out_stride,
+  return {weights.format, static_cast<const uint8_t*>(weights.storage.data),
+          weights.rows,   weights.columns,
+          product.in,     product.in_stride,
+          product.out,    product.out_stride,
           product.n};
 }
 
@@ -109,16 +109,16 @@ void CudaBackend::embed(float* out, const Matrix& embedding, const int32_t* host
   if (is_quantized(embedding.format)) throw Error("INTERNAL", "an embedding must not be quantized");
   for (int i = 0; i < n; ++i) {
     if (host_ids[i] >= 0 && host_ids[i] < embedding.rows) continue;
-    throw Error("REQUEST_INVALID", "token id " + std::to_string(host_ids[i]) + " is outside the vocabulary of " +
-                                       std::to_string(embedding.rows));
+    throw Error("REQUEST_INVALID",
+                "token id " + std::to_string(host_ids[i]) + " is outside the vocabulary of " + std::to_string(embedding.rows));
   }
   if (n <= 0) return;
   context_.enter();
   arguments_.begin(ArgumentRing::padded<int32_t>(n));
   const int32_t* const ids = arguments_.add(host_ids, n);
   arguments_.send();
-  check(launch_embed(out, embedding.format, static_cast<const uint8_t*>(embedding.storage.data), embedding.rows,
-                     embedding.columns, ids, n, stream_),
+  check(launch_embed(out, embedding.format, static_cast<const uint8_t*>(embedding.storage.data), embedding.rows, embedding.columns,
+                     ids, n, stream_),
         "embedding tokens");
 }
 
@@ -221,8 +221,8 @@ void CudaBackend::store_and_attend(float* out, const AttentionRow* host_rows, co
   attend(out, sent, queries, stride, n, shape);
 }
 
-void CudaBackend::gate(int32_t* host_experts, float* host_weights, const float* logits, int n, int experts, int k,
-                       bool normalize, const HostCopy& along) {
+void CudaBackend::gate(int32_t* host_experts, float* host_weights, const float* logits, int n, int experts, int k, bool normalize,
+                       const HostCopy& along) {
   if (experts > kMostExperts || k < 1 || k > experts) {
     throw Error("MODEL_UNSUPPORTED", "a gate cannot choose " + std::to_string(k) + " of " + std::to_string(experts) +
                                          " experts; at most " + std::to_string(kMostExperts) + " are supported");

@@ -46,8 +46,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<ExpertMemory> allocate_experts(const ExpertMemoryShape& shape) override;
   uint64_t expert_slot_bytes(const ExpertMemoryShape& shape) const override;
 
-  uint64_t expert_scratch_bytes(WeightFormat format, int64_t rows, int64_t hidden_size,
-                                int64_t intermediate_size) const override;
+  uint64_t expert_scratch_bytes(WeightFormat format, int64_t rows, int64_t hidden_size, int64_t intermediate_size) const override;
   uint64_t matrix_bytes(WeightFormat format, int64_t rows, int64_t columns) const override;
   bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes) override;
   bool decodes(CodecKind codec) const override;
@@ -67,8 +66,7 @@ class CudaBackend final : public Backend {
   void gate(int32_t* host_experts, float* host_weights, const float* logits, int n, int experts, int k, bool normalize,
             const HostCopy& along) override;
   void swiglu(float* out, const float* gate_up, int n, int size) override;
-  void copy_rows(float* out, const int32_t* host_out_rows, const float* in, const int32_t* host_in_rows, int n,
-                 int size) override;
+  void copy_rows(float* out, const int32_t* host_out_rows, const float* in, const int32_t* host_in_rows, int n, int size) override;
   void add(float* x, const float* y, int64_t count) override;
   void combine(float* hidden, const float* outputs, const float* host_weights, int n, int k, int size) override;
 

@@ -11,7 +11,8 @@ thread_local int openings = 0;
 // What can be done about it.
 std::string remedy(cudaError_t error, const std::string& code) {
   if (error == cudaErrorJitCompilerNotFound) {
-    return "; the driver's compiler (libnvidia-ptxjitcompiler.so.1) is missing: install the driver whole, or build odmoe on this machine, "
+    return "; the driver's compiler (libnvidia-ptxjitcompiler.so.1) is missing: install the driver whole, or build odmoe on this "
+           "machine, "
            "for its device";
   }
   if (error == cudaErrorJitCompilationDisabled) {
@@ -34,14 +35,13 @@ std::string remedy(cudaError_t error, const std::string& code) {
 Opening::Opening() { openings++; }
 Opening::~Opening() { openings--; }
 
-std::string cuda_version_name(int version) {
-  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
-}
+std::string cuda_version_name(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
 
 void check_pinned(cudaError_t error, uint64_t bytes) {
   if (error == cudaErrorMemoryAllocation) {
-    throw Error("DEVICE_OUT_OF_MEMORY", "this machine has no " + std::to_string(bytes) +
-                                            " bytes of memory left that can be pinned; stop something, or keep less of experts (--cache)");
+    throw Error("DEVICE_OUT_OF_MEMORY",
+                "this machine has no " + std::to_string(bytes) +
+                    " bytes of memory left that can be pinned; stop something, or keep less of experts (--cache)");
   }
   if (error != cudaSuccess) throw_cuda_error(error, "allocating pinned host memory");
 }

@@ -21,9 +21,9 @@ bool CudaBackend::counts_staging() const { return staging_.counts(); }
 
 std::unique_ptr<ExpertMemory> CudaBackend::allocate_experts(const ExpertMemoryShape& shape) {
   context_.enter();
-  std::unique_ptr<SlotMemory> memory =
-      context_.paged_memory() ? make_mapped_slots(arena_, context_.device(), context_.mapping_granularity(), shape)
-                              : make_fixed_slots(arena_, shape);
+  std::unique_ptr<SlotMemory> memory = context_.paged_memory()
+                                           ? make_mapped_slots(arena_, context_.device(), context_.mapping_granularity(), shape)
+                                           : make_fixed_slots(arena_, shape);
   return std::make_unique<PagedExpertMemory>(context_, experts_, std::move(memory), shape.slots);
 }
 

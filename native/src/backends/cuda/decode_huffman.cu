@@ -109,8 +109,9 @@ __device__ __forceinline__ void write_round(const BlockToDecode& block, const Wa
   }
 }
 
-__device__ __forceinline__ void decode_group(const BlockToDecode& block, const WantedValues& wanted, uint64_t streams, uint64_t groups,
-                                             uint64_t group, const uint16_t* entries, uint32_t* words, uint32_t lane) {
+__device__ __forceinline__ void decode_group(const BlockToDecode& block, const WantedValues& wanted, uint64_t streams,
+                                             uint64_t groups, uint64_t group, const uint16_t* entries, uint32_t* words,
+                                             uint32_t lane) {
   const uint64_t first_value = group * kHuffmanGroupStreams * kHuffmanStreamValues;
   BitReader reader(block.coded, static_cast<uint32_t>(block.coded_bytes), stream_start(block, groups, streams, group, lane));
   for (uint32_t done = 0; done < kHuffmanStreamValues; done += kRoundValues) {
@@ -131,8 +132,7 @@ __device__ __forceinline__ void decode_group(const BlockToDecode& block, const W
 }
 
 // Every gridDim.x-th turn (huffman_work.h) of those that hold a wanted value.
-__global__ void __launch_bounds__(kThreads, kHuffmanBlocksOfMultiprocessor)
-    decode_huffman(const __grid_constant__ BlockList list) {
+__global__ void __launch_bounds__(kThreads, kHuffmanBlocksOfMultiprocessor) decode_huffman(const __grid_constant__ BlockList list) {
   __shared__ CodeTable table;
   __shared__ uint32_t decoded[kHuffmanWarps][kWarp * kPaddedWords];
   const BlockToDecode& block = list.blocks[blockIdx.y];

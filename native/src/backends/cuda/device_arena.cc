@@ -27,9 +27,10 @@ DeviceArena::DeviceArena(uint64_t budget_bytes, uint64_t context_bytes)
       used_bytes_(context_bytes),
       high_water_bytes_(context_bytes) {
   if (budget_bytes != 0 && context_bytes > budget_bytes) {
-    throw Error("DEVICE_OUT_OF_MEMORY", "the driver's context alone takes " + std::to_string(context_bytes) +
-                                            " bytes of the device, the budget is " + std::to_string(budget_bytes) +
-                                            "; give this node more (--memory-budget), or let it run on the processor (--device cpu)");
+    throw Error("DEVICE_OUT_OF_MEMORY",
+                "the driver's context alone takes " + std::to_string(context_bytes) + " bytes of the device, the budget is " +
+                    std::to_string(budget_bytes) +
+                    "; give this node more (--memory-budget), or let it run on the processor (--device cpu)");
   }
   spare_.reserve(kMostSpareBuffers);  // release() must not fail
   check(cudaStreamCreateWithFlags(&clearing_, cudaStreamNonBlocking), "creating a stream");
@@ -82,8 +83,8 @@ bool DeviceArena::give_up_spare() noexcept {
 
 bool DeviceArena::take_spare(DeviceBuffer& buffer) {
   const std::lock_guard lock(mutex_);
-  const auto found = std::find_if(spare_.rbegin(), spare_.rend(),
-                                  [&](const DeviceBuffer& spare) { return spare.bytes == buffer.bytes; });
+  const auto found =
+      std::find_if(spare_.rbegin(), spare_.rend(), [&](const DeviceBuffer& spare) { return spare.bytes == buffer.bytes; });
   if (found == spare_.rend()) return false;
   buffer = *found;
   spare_.erase(std::next(found).base());
@@ -103,10 +104,11 @@ void DeviceArena::take(DeviceBuffer& buffer) {
   size_t free = 0;
   size_t total = 0;
   check(cudaMemGetInfo(&free, &total), "reading the device's free memory");
-  throw Error("DEVICE_OUT_OF_MEMORY", "a buffer takes " + std::to_string(buffer.bytes) + " bytes of the device, of whose " +
-                                          std::to_string(total) + " only " + std::to_string(free) +
-                                          " are free; stop what else uses it (nvidia-smi), give this node less to hold, or let it run on "
-                                          "the processor (--device cpu)");
+  throw Error("DEVICE_OUT_OF_MEMORY",
+              "a buffer takes " + std::to_string(buffer.bytes) + " bytes of the device, of whose " + std::to_string(total) +
+                  " only " + std::to_string(free) +
+                  " are free; stop what else uses it (nvidia-smi), give this node less to hold, or let it run on "
+                  "the processor (--device cpu)");
 }
 
 DeviceBuffer DeviceArena::allocate(uint64_t bytes) {

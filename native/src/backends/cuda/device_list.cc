@@ -47,7 +47,8 @@ CudaDevice describe(int index) {
   const int capability = 10 * properties.major + properties.minor;
   device.usable = has_code_for(capability);
   if (!device.usable) {
-    device.reason = "this build has code for " + std::string(ODMOE_CUDA_ARCHITECTURES) + ", the device is sm_" + std::to_string(capability);
+    device.reason =
+        "this build has code for " + std::string(ODMOE_CUDA_ARCHITECTURES) + ", the device is sm_" + std::to_string(capability);
   }
   return device;
 }
@@ -108,8 +109,9 @@ void require_usable_device(int device) {
   if (found.capability.empty()) {
     throw Error("DEVICE_UNAVAILABLE", "CUDA device " + std::to_string(device) + " cannot be used: " + found.reason);
   }
-  throw Error("DEVICE_ARCHITECTURE_UNSUPPORTED", "CUDA device " + std::to_string(device) + " (" + found.name + ") cannot be used: " +
-                                                     found.reason + "; build odmoe on this machine, with a CUDA toolkit that knows it");
+  throw Error("DEVICE_ARCHITECTURE_UNSUPPORTED", "CUDA device " + std::to_string(device) + " (" + found.name +
+                                                     ") cannot be used: " + found.reason +
+                                                     "; build odmoe on this machine, with a CUDA toolkit that knows it");
 }
 
 }  // namespace odmoe::cuda

@@ -142,7 +142,8 @@ class PlacedRecovery {
   }
 
   void copy_matrix_to(uint8_t* host) const {
-    check(cudaMemcpyAsync(host, matrix_.bytes(), recovery_.matrix_bytes, cudaMemcpyDeviceToHost, stream_), "copying from the device");
+    check(cudaMemcpyAsync(host, matrix_.bytes(), recovery_.matrix_bytes, cudaMemcpyDeviceToHost, stream_),
+          "copying from the device");
     check(cudaStreamSynchronize(stream_), "copying from the device");
   }
 
@@ -156,9 +157,8 @@ class PlacedRecovery {
   void decode(const Slice& slice) const {
     const BlockToDecode* const blocks = slice.blocks.data();
     const auto count = static_cast<int>(slice.blocks.size());
-    check(recovery_.codec == CodecKind::fixed4
-              ? launch_decode_fixed4(blocks, count, table_.bytes(), stream_)
-              : launch_decode_huffman(blocks, count, table_.bytes(), multiprocessors_, stream_),
+    check(recovery_.codec == CodecKind::fixed4 ? launch_decode_fixed4(blocks, count, table_.bytes(), stream_)
+                                               : launch_decode_huffman(blocks, count, table_.bytes(), multiprocessors_, stream_),
           "decoding");
   }
 

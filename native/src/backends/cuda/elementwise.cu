@@ -61,8 +61,8 @@ __global__ void __launch_bounds__(kNormThreads)
 
 // Thread (x, y): kWidth pairs of row y.
 template <int kWidth>
-__global__ void __launch_bounds__(kThreads) rope_kernel(float* heads, int64_t stride, const float* cos, const float* sin,
-                                                        int head_count, int half) {
+__global__ void __launch_bounds__(kThreads)
+    rope_kernel(float* heads, int64_t stride, const float* cos, const float* sin, int head_count, int half) {
   const int packs = half / kWidth;
   const int place = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (place >= head_count * packs) return;
@@ -105,8 +105,8 @@ __global__ void __launch_bounds__(kThreads) add_kernel(float* x, const float* y,
 }
 
 template <int kWidth>
-__global__ void __launch_bounds__(kThreads) copy_rows_kernel(float* out, const int32_t* out_rows, const float* in,
-                                                             const int32_t* in_rows, int size) {
+__global__ void __launch_bounds__(kThreads)
+    copy_rows_kernel(float* out, const int32_t* out_rows, const float* in, const int32_t* in_rows, int size) {
   const int column = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * kWidth;
   if (column >= size) return;
   const int64_t to = out_rows != nullptr ? out_rows[blockIdx.y] : static_cast<int32_t>(blockIdx.y);
@@ -136,8 +136,7 @@ dim3 row_grid(int64_t elements, int rows) { return dim3(blocks_for(elements, kTh
 
 }  // namespace
 
-cudaError_t launch_rms_norm(float* out, const float* in, const float* weight, int n, int size, float epsilon,
-                            cudaStream_t stream) {
+cudaError_t launch_rms_norm(float* out, const float* in, const float* weight, int n, int size, float epsilon, cudaStream_t stream) {
   const bool wide = takes_quads(out, size) && takes_quads(in, size) && takes_quads(weight, size);
   const int packs = wide ? size / 4 : size;
   const int warps = packs < kNormThreads ? (packs + kWarp - 1) / kWarp : kNormThreads / kWarp;
@@ -177,15 +176,13 @@ cudaError_t launch_copy_rows(float* out, const int32_t* out_rows, const float* i
   const bool wide = takes_quads(out, size) && takes_quads(in, size);
   return launch_row_slices(n, [=](int64_t first, int rows) {
     // Without a list, the rows of a slice stand where the slice begins.
-    return launch_grid(row_grid(wide ? size / 4 : size, rows), kThreads, stream,
-                       wide ? copy_rows_kernel<4> : copy_rows_kernel<1>, out_rows != nullptr ? out : out + first * size,
-                       out_rows != nullptr ? out_rows + first : nullptr, in_rows != nullptr ? in : in + first * size,
-                       in_rows != nullptr ? in_rows + first : nullptr, size);
+    return launch_grid(row_grid(wide ? size / 4 : size, rows), kThreads, stream, wide ? copy_rows_kernel<4> : copy_rows_kernel<1>,
+                       out_rows != nullptr ? out : out + first * size, out_rows != nullptr ? out_rows + first : nullptr,
+                       in_rows != nullptr ? in : in + first * size, in_rows != nullptr ? in_rows + first : nullptr, size);
   });
 }
 
-cudaError_t launch_combine(float* hidden, const float* outputs, const float* weights, int n, int k, int size,
-                           cudaStream_t stream) {
+cudaError_t launch_combine(float* hidden, const float* outputs, const float* weights, int n, int k, int size, cudaStream_t stream) {
   const bool wide = takes_quads(hidden, size) && takes_quads(outputs, size);
   return launch_row_slices(n, [=](int64_t first, int rows) {
     return launch_grid(row_grid(wide ? size / 4 : size, rows), kThreads, stream, wide ? combine_kernel<4> : combine_kernel<1>,

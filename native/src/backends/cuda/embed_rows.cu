@@ -44,8 +44,8 @@ __global__ void __launch_bounds__(kEmbedWarps* kWarp) embed_rows(const __grid_co
   if (token >= job.n) return;
   typename Rows::Row row[1] = {Rows::row(job.storage, job.columns, job.ids[token])};
   Rows::start(row);
-  embed_piece<Rows, Rows::kMain>(job.out + token * job.columns, row[0], piece_at(steps, Rows::kMain, static_cast<int>(warp % pieces)),
-                                 job.columns, lane);
+  embed_piece<Rows, Rows::kMain>(job.out + token * job.columns, row[0],
+                                 piece_at(steps, Rows::kMain, static_cast<int>(warp % pieces)), job.columns, lane);
 }
 
 template <class Rows>
@@ -61,16 +61,11 @@ cudaError_t launch_embed(float* out, WeightFormat format, const uint8_t* storage
                          int n, cudaStream_t stream) {
   const EmbedRows job{out, storage, ids, static_cast<int>(columns), n};
   switch (format) {
-    case WeightFormat::bf16:
-      return launch_rows<Bf16Rows>(job, stream);
-    case WeightFormat::fp16:
-      return launch_rows<Fp16Rows>(job, stream);
-    case WeightFormat::fp32:
-      return launch_rows<Fp32Rows>(job, stream);
-    case WeightFormat::fixed4:
-      return launch_rows<Fixed4Rows>(job, stream);
-    default:
-      return cudaErrorInvalidValue;
+    case WeightFormat::bf16: return launch_rows<Bf16Rows>(job, stream);
+    case WeightFormat::fp16: return launch_rows<Fp16Rows>(job, stream);
+    case WeightFormat::fp32: return launch_rows<Fp32Rows>(job, stream);
+    case WeightFormat::fixed4: return launch_rows<Fixed4Rows>(job, stream);
+    default: return cudaErrorInvalidValue;
   }
 }
 

@@ -31,12 +31,12 @@ struct Bf16Pairs {
 ODMOE_BOTH Bf16Pairs fixed4_lookup(const Fixed4Tables& tables, uint32_t sign_mantissas, uint32_t codes) {
   const uint32_t in_half = codes & 0x7777u;
   const uint32_t upper_half = (codes >> 1 & 0x4444u) | 0x3210u;
-  const uint32_t high = permuted(permuted(tables.high[0], tables.high[1], in_half),
-                                 permuted(tables.high[2], tables.high[3], in_half), upper_half) |
-                        (sign_mantissas & 0x80808080u);
-  const uint32_t low = permuted(permuted(tables.low[0], tables.low[1], in_half),
-                                permuted(tables.low[2], tables.low[3], in_half), upper_half) |
-                       (sign_mantissas & 0x7f7f7f7fu);
+  const uint32_t high =
+      permuted(permuted(tables.high[0], tables.high[1], in_half), permuted(tables.high[2], tables.high[3], in_half), upper_half) |
+      (sign_mantissas & 0x80808080u);
+  const uint32_t low =
+      permuted(permuted(tables.low[0], tables.low[1], in_half), permuted(tables.low[2], tables.low[3], in_half), upper_half) |
+      (sign_mantissas & 0x7f7f7f7fu);
   return {permuted(low, high, 0x5140u), permuted(low, high, 0x7362u)};
 }
 

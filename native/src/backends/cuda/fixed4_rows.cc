@@ -195,20 +195,13 @@ bool encode_fixed4_rows(uint8_t* tiles, int64_t columns, int64_t first_row, int6
                         const uint8_t* const* planes) {
   if (columns > kFixed4MostColumns) return false;
   switch (split) {
-    case Split::none_bf16:
-      return encode<Split::none_bf16>(tiles, columns, first_row, rows, planes);
-    case Split::none_fp16:
-      return encode<Split::none_fp16>(tiles, columns, first_row, rows, planes);
-    case Split::none_fp32:
-      return encode<Split::none_fp32>(tiles, columns, first_row, rows, planes);
-    case Split::bf16_e8_sm8:
-      return encode<Split::bf16_e8_sm8>(tiles, columns, first_row, rows, planes);
-    case Split::fp16_hi8_lo8:
-      return encode<Split::fp16_hi8_lo8>(tiles, columns, first_row, rows, planes);
-    case Split::fp32_e8_sm8_r16:
-      return encode<Split::fp32_e8_sm8_r16>(tiles, columns, first_row, rows, planes);
-    case Split::fp16_e5_lo8_s1m2:
-      return encode<Split::fp16_e5_lo8_s1m2>(tiles, columns, first_row, rows, planes);
+    case Split::none_bf16: return encode<Split::none_bf16>(tiles, columns, first_row, rows, planes);
+    case Split::none_fp16: return encode<Split::none_fp16>(tiles, columns, first_row, rows, planes);
+    case Split::none_fp32: return encode<Split::none_fp32>(tiles, columns, first_row, rows, planes);
+    case Split::bf16_e8_sm8: return encode<Split::bf16_e8_sm8>(tiles, columns, first_row, rows, planes);
+    case Split::fp16_hi8_lo8: return encode<Split::fp16_hi8_lo8>(tiles, columns, first_row, rows, planes);
+    case Split::fp32_e8_sm8_r16: return encode<Split::fp32_e8_sm8_r16>(tiles, columns, first_row, rows, planes);
+    case Split::fp16_e5_lo8_s1m2: return encode<Split::fp16_e5_lo8_s1m2>(tiles, columns, first_row, rows, planes);
   }
   return false;
 }

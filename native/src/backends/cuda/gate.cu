@@ -38,8 +38,8 @@ __device__ void write_softmax(float* weights, const float* logits, int count) {
   for (int e = lane; e < count; e += kWarp) weights[e] = divided(weights[e], sum);
 }
 
-__global__ void __launch_bounds__(kWarp) gate_kernel(int32_t* experts, float* weights, const float* logits, int expert_count,
-                                                     int k, bool normalize) {
+__global__ void __launch_bounds__(kWarp)
+    gate_kernel(int32_t* experts, float* weights, const float* logits, int expert_count, int k, bool normalize) {
   // A lane reads and writes its own experts only: e mod 32 = lane.
   __shared__ float softmax[kMostExperts];
   __shared__ float chosen[kMostExperts];

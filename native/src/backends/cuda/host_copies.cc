@@ -88,8 +88,8 @@ void HostCopies::scatter(std::span<const SpacedRows> pieces, const void* host) {
   copy_in_parts(pieces, [&](std::span<const SpacedRows> part, uint64_t bytes) {
     const auto* pinned = static_cast<const uint8_t*>(std::memcpy(bounce(bytes), from, bytes));
     for (const SpacedRows& rows : part) {
-      check(cudaMemcpy2DAsync(rows.first, rows.pitch_bytes, pinned, rows.row_bytes, rows.row_bytes,
-                              static_cast<size_t>(rows.count), cudaMemcpyHostToDevice, stream_),
+      check(cudaMemcpy2DAsync(rows.first, rows.pitch_bytes, pinned, rows.row_bytes, rows.row_bytes, static_cast<size_t>(rows.count),
+                              cudaMemcpyHostToDevice, stream_),
             "copying rows to the device");
       pinned += bytes_of(rows);
     }

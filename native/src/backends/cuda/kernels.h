@@ -61,8 +61,8 @@ struct RowsToWrite {
 cudaError_t launch_write_rows(const RowsToWrite& rows, cudaStream_t stream);
 
 // out[i] = row ids[i] of a matrix of any format but int8 and nf4.
-cudaError_t launch_embed(float* out, WeightFormat format, const uint8_t* storage, int64_t rows, int64_t columns,
-                         const int32_t* ids, int n, cudaStream_t stream);
+cudaError_t launch_embed(float* out, WeightFormat format, const uint8_t* storage, int64_t rows, int64_t columns, const int32_t* ids,
+                         int n, cudaStream_t stream);
 
 // ---- decode_fixed4.cu, decode_huffman.cu (docs/pack-format.md, "Codecs")
 
@@ -86,8 +86,7 @@ cudaError_t launch_decode_huffman(const BlockToDecode* host_blocks, int count, c
 
 // ---- elementwise.cu
 
-cudaError_t launch_rms_norm(float* out, const float* in, const float* weight, int n, int size, float epsilon,
-                            cudaStream_t stream);
+cudaError_t launch_rms_norm(float* out, const float* in, const float* weight, int n, int size, float epsilon, cudaStream_t stream);
 cudaError_t launch_rope(float* heads, int64_t stride, const float* cos, const float* sin, int n, int head_count, int head_dim,
                         cudaStream_t stream);
 cudaError_t launch_swiglu(float* out, const float* gate_up, int n, int size, cudaStream_t stream);
@@ -95,8 +94,7 @@ cudaError_t launch_add(float* x, const float* y, int64_t count, cudaStream_t str
 // A null list of rows stands for 0, 1, ... n - 1.
 cudaError_t launch_copy_rows(float* out, const int32_t* out_rows, const float* in, const int32_t* in_rows, int n, int size,
                              cudaStream_t stream);
-cudaError_t launch_combine(float* hidden, const float* outputs, const float* weights, int n, int k, int size,
-                           cudaStream_t stream);
+cudaError_t launch_combine(float* hidden, const float* outputs, const float* weights, int n, int k, int size, cudaStream_t stream);
 
 // ---- gate.cu
 
@@ -113,8 +111,8 @@ struct DeviceAttentionRow {
   int32_t position = 0;
 };
 
-cudaError_t launch_store_key_values(const DeviceAttentionRow* rows, const float* keys, const float* values, int64_t stride,
-                                    int n, const AttentionShape& shape, cudaStream_t stream);
+cudaError_t launch_store_key_values(const DeviceAttentionRow* rows, const float* keys, const float* values, int64_t stride, int n,
+                                    const AttentionShape& shape, cudaStream_t stream);
 // Scratch for n rows of which the furthest stands at `last_position`.
 uint64_t attention_scratch_bytes(int n, int32_t last_position, const AttentionShape& shape);
 cudaError_t launch_attention(float* out, const DeviceAttentionRow* rows, const float* queries, int64_t stride, int n,

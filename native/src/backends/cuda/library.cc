@@ -29,6 +29,6 @@ std::unique_ptr<CudaSpeed> open_speed(int device) {
 
 extern "C" __attribute__((visibility("default"))) const odmoe::CudaLibrary* odmoe_cuda_library() {
   static const odmoe::CudaLibrary library{ODMOE_VERSION, &odmoe::cuda::device_status, &odmoe::cuda::open_device,
-                                           &odmoe::cuda::open_speed};
+                                          &odmoe::cuda::open_speed};
   return &library;
 }

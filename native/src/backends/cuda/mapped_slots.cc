@@ -202,7 +202,8 @@ class MappedSlots final : public SlotMemory {
 
 }  // namespace
 
-std::unique_ptr<SlotMemory> make_mapped_slots(DeviceArena& arena, int device, uint64_t granularity, const ExpertMemoryShape& shape) {
+std::unique_ptr<SlotMemory> make_mapped_slots(DeviceArena& arena, int device, uint64_t granularity,
+                                              const ExpertMemoryShape& shape) {
   return std::make_unique<MappedSlots>(arena, device, granularity, shape);
 }
 

@@ -5,39 +5,25 @@ namespace odmoe::cuda {
 namespace {
 
 MultiplyPart part_of(const MultiplyJob& job) {
-  return {job.weights,
-          job.in,
-          job.out,
-          job.in_stride,
-          job.out_stride,
-          static_cast<int>(job.rows),
-          static_cast<int>(job.columns),
-          job.n,
-          0};
+  return {job.weights, job.in, job.out, job.in_stride, job.out_stride, static_cast<int>(job.rows), static_cast<int>(job.columns),
+          job.n,       0};
 }
 
 cudaError_t launch_format(WeightFormat format, MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream) {
   switch (format) {
-    case WeightFormat::bf16:
-      return multiply_bf16(launch, multiprocessors, stream);
-    case WeightFormat::fp16:
-      return multiply_fp16(launch, multiprocessors, stream);
-    case WeightFormat::fp32:
-      return multiply_fp32(launch, multiprocessors, stream);
-    case WeightFormat::int8:
-      return multiply_int8(launch, multiprocessors, stream);
-    case WeightFormat::nf4:
-      return multiply_nf4(launch, multiprocessors, stream);
-    case WeightFormat::fixed4:
-      return multiply_fixed4(launch, multiprocessors, stream);
+    case WeightFormat::bf16: return multiply_bf16(launch, multiprocessors, stream);
+    case WeightFormat::fp16: return multiply_fp16(launch, multiprocessors, stream);
+    case WeightFormat::fp32: return multiply_fp32(launch, multiprocessors, stream);
+    case WeightFormat::int8: return multiply_int8(launch, multiprocessors, stream);
+    case WeightFormat::nf4: return multiply_nf4(launch, multiprocessors, stream);
+    case WeightFormat::fixed4: return multiply_fixed4(launch, multiprocessors, stream);
   }
   return cudaErrorInvalidValue;
 }
 
 }  // namespace
 
-cudaError_t launch_multiply(const MultiplyJob* host_jobs, int count, bool gated, const DeviceTraits& device,
-                            cudaStream_t stream) {
+cudaError_t launch_multiply(const MultiplyJob* host_jobs, int count, bool gated, const DeviceTraits& device, cudaStream_t stream) {
   bool launched[kMostMultiplyJobs] = {};
   for (int i = 0; i < count; ++i) {
     if (launched[i]) continue;

@@ -38,8 +38,8 @@ struct FewTokens {
 };
 
 template <class Rows, int V, int kRows>
-__device__ __forceinline__ void load_few(typename Rows::template Vector<V> (&vectors)[kRows], const typename Rows::Row (&rows)[kRows],
-                                         int first, int lane) {
+__device__ __forceinline__ void load_few(typename Rows::template Vector<V> (&vectors)[kRows],
+                                         const typename Rows::Row (&rows)[kRows], int first, int lane) {
 #pragma unroll
   for (int r = 0; r < kRows; ++r) vectors[r] = Rows::template load<V, true>(rows[r], {first, V, 0}, lane);
 }
@@ -53,7 +53,8 @@ __device__ __forceinline__ void multiply_few_steps(float (&sums)[kRows][kTokens]
   float x[kAtOnce][kTokens];
   const auto read = [&](int from) {
 #pragma unroll
-    for (int i = 0; i < kAtOnce * kTokens; ++i) x[i / kTokens][i % kTokens] = tokens.template value<kWhole>(i % kTokens, from + i / kTokens);
+    for (int i = 0; i < kAtOnce * kTokens; ++i)
+      x[i / kTokens][i % kTokens] = tokens.template value<kWhole>(i % kTokens, from + i / kTokens);
   };
   read(0);
   typename Rows::template Values<V> values[kRows];

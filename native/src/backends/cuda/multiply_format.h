@@ -47,8 +47,7 @@ cudaError_t launch_many(MultiplyLaunch& launch, cudaStream_t stream) {
   for (int i = 0; i < launch.count; ++i) {
     MultiplyPart& part = launch.parts[i];
     part.first_block = blocks;
-    blocks += (row_groups(part, kRows) + kManyRowTiles - 1) / kManyRowTiles *
-              ((part.n + kManyBlockTokens - 1) / kManyBlockTokens);
+    blocks += (row_groups(part, kRows) + kManyRowTiles - 1) / kManyRowTiles * ((part.n + kManyBlockTokens - 1) / kManyBlockTokens);
   }
   return launch_blocks(&multiply_many<Rows, kRows, kBlocks>, launch, blocks, kManyWarps * kWarp, stream);
 }
@@ -59,6 +58,9 @@ cudaError_t launch_many(MultiplyLaunch& launch, cudaStream_t stream) {
 template <class Rows, int kMostRows, int kAhead, int kManyRows, int kManyBlocks>
 cudaError_t multiply_rows(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream) {
   constexpr int kHalf = (kAhead + 1) / 2;
+  constexpr int kAheadOfFour = Rows::kMain >= 8 ? kHalf : 1;
+  constexpr int kAheadOfEight = kAhead == 0 ? 0 : 1;
+  constexpr int kRowsOfEight = kManyRows / 2;
   int64_t rows = 0;
   for (int i = 0; i < launch.count; ++i) rows += launch.parts[i].rows;
   switch (tokens_at_once(launch.parts[0].n)) {
@@ -70,14 +72,10 @@ cudaError_t multiply_rows(MultiplyLaunch& launch, int multiprocessors, cudaStrea
         return launch_few<Rows, 2, 1, kAhead>(launch, stream);
       }
       return launch_few<Rows, 1, 1, kAhead>(launch, stream);
-    case 2:
-      return launch_few<Rows, 2, 2, kHalf>(launch, stream);
-    case 4:
-      return launch_few<Rows, 2, 4, Rows::kMain >= 8 ? kHalf : 1>(launch, stream);
-    case 8:
-      return launch_few<Rows, kManyRows / 2, 8, kAhead == 0 ? 0 : 1>(launch, stream);
-    default:
-      return launch_many<Rows, kManyRows, kManyBlocks>(launch, stream);
+    case 2: return launch_few<Rows, 2, 2, kHalf>(launch, stream);
+    case 4: return launch_few<Rows, 2, 4, kAheadOfFour>(launch, stream);
+    case 8: return launch_few<Rows, kRowsOfEight, 8, kAheadOfEight>(launch, stream);
+    default: return launch_many<Rows, kManyRows, kManyBlocks>(launch, stream);
   }
 }
 #endif

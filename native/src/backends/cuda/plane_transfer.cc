@@ -109,8 +109,8 @@ void PlaneTransfer::bring_table(LaneScratch& scratch, cudaStream_t stream) {
   table_ = copied;
 }
 
-void PlaneTransfer::bring_block(const CodedBlock& block, uint64_t skipped, uint64_t taken, uint8_t* plain,
-                                LaneScratch& scratch, cudaStream_t stream) {
+void PlaneTransfer::bring_block(const CodedBlock& block, uint64_t skipped, uint64_t taken, uint8_t* plain, LaneScratch& scratch,
+                                cudaStream_t stream) {
   if (is_stored_plain(block)) {
     copy_to_device(plain, block.bytes + skipped, taken, stream);
     return;

@@ -70,8 +70,8 @@ class PlaneTransfer {
   const StagingMemory* staging_ = nullptr;
   uint64_t row_bytes_ = 0;
   int multiprocessors_ = 0;
-  int block_ = 0;         // of the next row
-  uint64_t skipped_ = 0;  // in that block, of a coded plane; in all, of a plain one
+  int block_ = 0;                   // of the next row
+  uint64_t skipped_ = 0;            // in that block, of a coded plane; in all, of a plain one
   const uint8_t* table_ = nullptr;  // on the device, for this set of rows
   bool reads_host_memory_ = false;
   Batch batch_;

@@ -26,8 +26,8 @@ __global__ void __launch_bounds__(kThreads) store_kernel(const DeviceAttentionRo
 
 }  // namespace
 
-cudaError_t launch_store_key_values(const DeviceAttentionRow* rows, const float* keys, const float* values, int64_t stride,
-                                    int n, const AttentionShape& shape, cudaStream_t stream) {
+cudaError_t launch_store_key_values(const DeviceAttentionRow* rows, const float* keys, const float* values, int64_t stride, int n,
+                                    const AttentionShape& shape, cudaStream_t stream) {
   const bool wide = takes_quads(keys, stride) && takes_quads(values, stride) && shape.head_dim % 4 == 0;
   const int places = shape.kv_heads * shape.head_dim / (wide ? 4 : 1);
   return launch_row_slices(n, [=](int64_t first, int some) {

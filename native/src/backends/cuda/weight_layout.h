@@ -28,15 +28,11 @@ inline constexpr int64_t kFixed4MostColumns = int64_t{65536} * kLanes;
 
 ODMOE_BOTH constexpr int main_steps(WeightFormat format) {
   switch (format) {
-    case WeightFormat::fp32:
-      return 4;
+    case WeightFormat::fp32: return 4;
     case WeightFormat::int8:
-    case WeightFormat::fixed4:
-      return 16;
-    case WeightFormat::nf4:
-      return 32;
-    default:
-      return 8;
+    case WeightFormat::fixed4: return 16;
+    case WeightFormat::nf4: return 32;
+    default: return 8;
   }
 }
 
@@ -109,16 +105,11 @@ ODMOE_BOTH constexpr int64_t fixed4_piece_offset(int first) { return int64_t{fir
 ODMOE_BOTH constexpr int64_t row_bytes(WeightFormat format, int64_t columns) {
   const int steps = steps_of(columns);
   switch (format) {
-    case WeightFormat::fp32:
-      return int64_t{steps} * kLanes * 4;
-    case WeightFormat::int8:
-      return int64_t{steps} * kLanes;
-    case WeightFormat::nf4:
-      return nf4_scale_bytes(steps) + code_bytes(steps);
-    case WeightFormat::fixed4:
-      return int64_t{steps} * kLanes + code_bytes(steps);
-    default:
-      return int64_t{steps} * kLanes * 2;
+    case WeightFormat::fp32: return int64_t{steps} * kLanes * 4;
+    case WeightFormat::int8: return int64_t{steps} * kLanes;
+    case WeightFormat::nf4: return nf4_scale_bytes(steps) + code_bytes(steps);
+    case WeightFormat::fixed4: return int64_t{steps} * kLanes + code_bytes(steps);
+    default: return int64_t{steps} * kLanes * 2;
   }
 }
 

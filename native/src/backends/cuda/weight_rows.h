@@ -190,8 +190,8 @@ struct Fixed4Rows {
     const uint32_t* escapes;  // of the tile
     uint32_t escape;          // the first that has not been loaded
     uint32_t escapes_end;
-    uint32_t next;            // the first that has not been applied, or kNoEscape
-    uint32_t following;       // the one behind it, likewise
+    uint32_t next;       // the first that has not been applied, or kNoEscape
+    uint32_t following;  // the one behind it, likewise
   };
   template <int V>
   struct Vector {
@@ -235,8 +235,8 @@ struct Fixed4Rows {
     const uint8_t* const piece = row.data + fixed4_piece_offset(place.first);
     Vector<V> vector;
     vector.sign_mantissas = load_bytes<V, kOnce>(piece + lane * place.steps + place.skipped);
-    vector.codes = load_bytes<(V + 1) / 2, kOnce>(piece + place.steps * kLanes + lane_code_bytes(lane, place.steps) +
-                                                  place.skipped / 2);
+    vector.codes =
+        load_bytes<(V + 1) / 2, kOnce>(piece + place.steps * kLanes + lane_code_bytes(lane, place.steps) + place.skipped / 2);
     return vector;
   }
   template <int V>

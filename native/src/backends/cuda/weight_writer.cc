@@ -62,8 +62,8 @@ void WeightWriter::write_coded_rows(Matrix& matrix, int64_t first_row, int64_t r
   const ExpertMemoryDirectory::Found expert = experts_.find(matrix.storage.data);
   LoadLanes::Use lane(lanes_);
   if (expert.memory != nullptr) expert.memory->begin_write(expert.slot, *lane);
-  const RowsToWrite written{matrix.format, static_cast<uint8_t*>(matrix.storage.data), matrix.rows, matrix.columns, first_row, 0,
-                            split,         {}};
+  const RowsToWrite written{
+      matrix.format, static_cast<uint8_t*>(matrix.storage.data), matrix.rows, matrix.columns, first_row, 0, split, {}};
   const bool host_memory_is_read = ask(lane, written, rows, transfers);
   if (expert.memory != nullptr) expert.memory->end_write(expert.slot, *lane);
   if (expert.memory == nullptr || host_memory_is_read) lane.mark();

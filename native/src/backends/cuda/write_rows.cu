@@ -193,18 +193,12 @@ cudaError_t launch_pieces(const RowsToWrite& rows, cudaStream_t stream) {
 template <Split kSplit>
 cudaError_t launch_split(const RowsToWrite& rows, cudaStream_t stream) {
   switch (rows.format) {
-    case WeightFormat::bf16:
-      return launch_pieces<kSplit, WeightFormat::bf16>(rows, stream);
-    case WeightFormat::fp16:
-      return launch_pieces<kSplit, WeightFormat::fp16>(rows, stream);
-    case WeightFormat::fp32:
-      return launch_pieces<kSplit, WeightFormat::fp32>(rows, stream);
-    case WeightFormat::int8:
-      return launch_blocks(&write_int8_rows<kSplit>, rows, rows.row_count, stream);
-    case WeightFormat::nf4:
-      return launch_pieces<kSplit, WeightFormat::nf4>(rows, stream);
-    case WeightFormat::fixed4:
-      break;
+    case WeightFormat::bf16: return launch_pieces<kSplit, WeightFormat::bf16>(rows, stream);
+    case WeightFormat::fp16: return launch_pieces<kSplit, WeightFormat::fp16>(rows, stream);
+    case WeightFormat::fp32: return launch_pieces<kSplit, WeightFormat::fp32>(rows, stream);
+    case WeightFormat::int8: return launch_blocks(&write_int8_rows<kSplit>, rows, rows.row_count, stream);
+    case WeightFormat::nf4: return launch_pieces<kSplit, WeightFormat::nf4>(rows, stream);
+    case WeightFormat::fixed4: break;
   }
   return cudaErrorInvalidValue;
 }
@@ -214,20 +208,13 @@ cudaError_t launch_split(const RowsToWrite& rows, cudaStream_t stream) {
 cudaError_t launch_write_rows(const RowsToWrite& rows, cudaStream_t stream) {
   if (rows.row_count <= 0 || rows.columns <= 0) return cudaSuccess;
   switch (rows.split) {
-    case Split::none_bf16:
-      return launch_split<Split::none_bf16>(rows, stream);
-    case Split::none_fp16:
-      return launch_split<Split::none_fp16>(rows, stream);
-    case Split::none_fp32:
-      return launch_split<Split::none_fp32>(rows, stream);
-    case Split::bf16_e8_sm8:
-      return launch_split<Split::bf16_e8_sm8>(rows, stream);
-    case Split::fp16_hi8_lo8:
-      return launch_split<Split::fp16_hi8_lo8>(rows, stream);
-    case Split::fp32_e8_sm8_r16:
-      return launch_split<Split::fp32_e8_sm8_r16>(rows, stream);
-    case Split::fp16_e5_lo8_s1m2:
-      return launch_split<Split::fp16_e5_lo8_s1m2>(rows, stream);
+    case Split::none_bf16: return launch_split<Split::none_bf16>(rows, stream);
+    case Split::none_fp16: return launch_split<Split::none_fp16>(rows, stream);
+    case Split::none_fp32: return launch_split<Split::none_fp32>(rows, stream);
+    case Split::bf16_e8_sm8: return launch_split<Split::bf16_e8_sm8>(rows, stream);
+    case Split::fp16_hi8_lo8: return launch_split<Split::fp16_hi8_lo8>(rows, stream);
+    case Split::fp32_e8_sm8_r16: return launch_split<Split::fp32_e8_sm8_r16>(rows, stream);
+    case Split::fp16_e5_lo8_s1m2: return launch_split<Split::fp16_e5_lo8_s1m2>(rows, stream);
   }
   return cudaErrorInvalidValue;
 }

@@ -62,18 +62,12 @@ class EmulatedBackend final : public Backend {
 
   DeviceBuffer allocate(uint64_t bytes) override { return arithmetic_->allocate(bytes); }
   void release(DeviceBuffer& buffer) noexcept override { arithmetic_->release(buffer); }
-  void copy_to_device(void* device, const void* host, uint64_t bytes) override {
-    arithmetic_->copy_to_device(device, host, bytes);
-  }
-  void copy_to_host(void* host, const void* device, uint64_t bytes) override {
-    arithmetic_->copy_to_host(host, device, bytes);
-  }
+  void copy_to_device(void* device, const void* host, uint64_t bytes) override { arithmetic_->copy_to_device(device, host, bytes); }
+  void copy_to_host(void* host, const void* device, uint64_t bytes) override { arithmetic_->copy_to_host(host, device, bytes); }
   void scatter_to_device(std::span<const SpacedRows> pieces, const void* host) override {
     arithmetic_->scatter_to_device(pieces, host);
   }
-  void gather_to_host(void* host, std::span<const SpacedRows> pieces) override {
-    arithmetic_->gather_to_host(host, pieces);
-  }
+  void gather_to_host(void* host, std::span<const SpacedRows> pieces) override { arithmetic_->gather_to_host(host, pieces); }
   DeviceBuffer allocate_staging(uint64_t bytes) override { return arithmetic_->allocate_staging(bytes); }
   void release_staging(DeviceBuffer& buffer) noexcept override { arithmetic_->release_staging(buffer); }
   bool counts_staging() const override { return arithmetic_->counts_staging(); }
@@ -101,8 +95,7 @@ class EmulatedBackend final : public Backend {
   void multiply_swiglu(const Product* products, int count, float* gate_up) override {
     arithmetic_->multiply_swiglu(products, count, gate_up);
   }
-  void rope(float* heads, int64_t stride, const float* cos, const float* sin, int n, int head_count,
-            int head_dim) override {
+  void rope(float* heads, int64_t stride, const float* cos, const float* sin, int n, int head_count, int head_dim) override {
     arithmetic_->rope(heads, stride, cos, sin, n, head_count, head_dim);
   }
   void store_key_values(const AttentionRow* host_rows, const float* keys, const float* values, int64_t stride, int n,
@@ -113,8 +106,8 @@ class EmulatedBackend final : public Backend {
                  const AttentionShape& shape) override {
     arithmetic_->attention(out, host_rows, queries, stride, n, shape);
   }
-  void store_and_attend(float* out, const AttentionRow* host_rows, const float* queries, const float* keys,
-                        const float* values, int64_t stride, int n, const AttentionShape& shape) override {
+  void store_and_attend(float* out, const AttentionRow* host_rows, const float* queries, const float* keys, const float* values,
+                        int64_t stride, int n, const AttentionShape& shape) override {
     arithmetic_->store_and_attend(out, host_rows, queries, keys, values, stride, n, shape);
   }
   void gate(int32_t* host_experts, float* host_weights, const float* logits, int n, int experts, int k, bool normalize,
@@ -122,8 +115,7 @@ class EmulatedBackend final : public Backend {
     arithmetic_->gate(host_experts, host_weights, logits, n, experts, k, normalize, along);
   }
   void swiglu(float* out, const float* gate_up, int n, int size) override { arithmetic_->swiglu(out, gate_up, n, size); }
-  void copy_rows(float* out, const int32_t* host_out_rows, const float* in, const int32_t* host_in_rows, int n,
-                 int size) override {
+  void copy_rows(float* out, const int32_t* host_out_rows, const float* in, const int32_t* host_in_rows, int n, int size) override {
     arithmetic_->copy_rows(out, host_out_rows, in, host_in_rows, n, size);
   }
   void add(float* x, const float* y, int64_t count) override { arithmetic_->add(x, y, count); }

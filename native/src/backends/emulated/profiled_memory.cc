@@ -9,9 +9,12 @@ namespace odmoe::emulated {
 namespace {
 
 const char* describe(Holding what) {
-  static constexpr std::array<const char*, kHoldings> kNames = {
-      "embedding, LM head and final norm", "the dense weights of a layer", "a resident expert", "a slot for an expert",
-      "what slots share", "keys and values of a layer"};
+  static constexpr std::array<const char*, kHoldings> kNames = {"embedding, LM head and final norm",
+                                                                "the dense weights of a layer",
+                                                                "a resident expert",
+                                                                "a slot for an expert",
+                                                                "what slots share",
+                                                                "keys and values of a layer"};
   return kNames[static_cast<size_t>(what)];
 }
 
@@ -26,11 +29,10 @@ void ProfiledMemory::hold(Holding what, int64_t count) {
   const uint64_t bytes = bytes_of(what) * static_cast<uint64_t>(count);
   const std::lock_guard lock(mutex_);
   if (budget_bytes_ != 0 && (bytes > budget_bytes_ || used_bytes_ > budget_bytes_ - bytes)) {
-    throw Error("DEVICE_OUT_OF_MEMORY",
-                "the emulated device cannot hold " + std::string(describe(what)) + ": the profiled model needs " +
-                    std::to_string(bytes) + " bytes for it, and " + std::to_string(used_bytes_) + " of the budget's " +
-                    std::to_string(budget_bytes_) +
-                    " are in use; give the profile's device more memory, or less to hold");
+    throw Error("DEVICE_OUT_OF_MEMORY", "the emulated device cannot hold " + std::string(describe(what)) +
+                                            ": the profiled model needs " + std::to_string(bytes) + " bytes for it, and " +
+                                            std::to_string(used_bytes_) + " of the budget's " + std::to_string(budget_bytes_) +
+                                            " are in use; give the profile's device more memory, or less to hold");
   }
   used_bytes_ += bytes;
   high_water_bytes_ = std::max(high_water_bytes_, used_bytes_);

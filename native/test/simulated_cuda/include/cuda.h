@@ -8,25 +8,25 @@
 #define CUDA_VERSION 12000
 #define CUDAAPI
 
-#define ODMOE_SIMULATED_DRIVER_ERRORS(X)                                         \
-  X(CUDA_SUCCESS, 0, "no error")                                                 \
-  X(CUDA_ERROR_INVALID_VALUE, 1, "invalid argument")                             \
-  X(CUDA_ERROR_OUT_OF_MEMORY, 2, "out of memory")                                \
-  X(CUDA_ERROR_NOT_INITIALIZED, 3, "initialization error")                       \
-  X(CUDA_ERROR_DEINITIALIZED, 4, "driver shutting down")                         \
-  X(CUDA_ERROR_NO_DEVICE, 100, "no CUDA-capable device is detected")             \
-  X(CUDA_ERROR_INVALID_DEVICE, 101, "invalid device ordinal")                    \
-  X(CUDA_ERROR_INVALID_CONTEXT, 201, "invalid device context")                   \
-  X(CUDA_ERROR_ALREADY_MAPPED, 208, "resource already mapped")                   \
-  X(CUDA_ERROR_NO_BINARY_FOR_GPU, 209, "no kernel image is available for execution on the device") \
-  X(CUDA_ERROR_NOT_MAPPED, 211, "resource not mapped")                           \
-  X(CUDA_ERROR_ECC_UNCORRECTABLE, 214, "uncorrectable ECC error encountered")    \
-  X(CUDA_ERROR_INVALID_HANDLE, 400, "invalid resource handle")                   \
-  X(CUDA_ERROR_NOT_READY, 600, "device not ready")                               \
-  X(CUDA_ERROR_ILLEGAL_ADDRESS, 700, "an illegal memory access was encountered") \
-  X(CUDA_ERROR_LAUNCH_FAILED, 719, "unspecified launch failure")                 \
-  X(CUDA_ERROR_NOT_PERMITTED, 800, "operation not permitted")                    \
-  X(CUDA_ERROR_NOT_SUPPORTED, 801, "operation not supported")                    \
+#define ODMOE_SIMULATED_DRIVER_ERRORS(X)                                                                       \
+  X(CUDA_SUCCESS, 0, "no error")                                                                               \
+  X(CUDA_ERROR_INVALID_VALUE, 1, "invalid argument")                                                           \
+  X(CUDA_ERROR_OUT_OF_MEMORY, 2, "out of memory")                                                              \
+  X(CUDA_ERROR_NOT_INITIALIZED, 3, "initialization error")                                                     \
+  X(CUDA_ERROR_DEINITIALIZED, 4, "driver shutting down")                                                       \
+  X(CUDA_ERROR_NO_DEVICE, 100, "no CUDA-capable device is detected")                                           \
+  X(CUDA_ERROR_INVALID_DEVICE, 101, "invalid device ordinal")                                                  \
+  X(CUDA_ERROR_INVALID_CONTEXT, 201, "invalid device context")                                                 \
+  X(CUDA_ERROR_ALREADY_MAPPED, 208, "resource already mapped")                                                 \
+  X(CUDA_ERROR_NO_BINARY_FOR_GPU, 209, "no kernel image is available for execution on the device")             \
+  X(CUDA_ERROR_NOT_MAPPED, 211, "resource not mapped")                                                         \
+  X(CUDA_ERROR_ECC_UNCORRECTABLE, 214, "uncorrectable ECC error encountered")                                  \
+  X(CUDA_ERROR_INVALID_HANDLE, 400, "invalid resource handle")                                                 \
+  X(CUDA_ERROR_NOT_READY, 600, "device not ready")                                                             \
+  X(CUDA_ERROR_ILLEGAL_ADDRESS, 700, "an illegal memory access was encountered")                               \
+  X(CUDA_ERROR_LAUNCH_FAILED, 719, "unspecified launch failure")                                               \
+  X(CUDA_ERROR_NOT_PERMITTED, 800, "operation not permitted")                                                  \
+  X(CUDA_ERROR_NOT_SUPPORTED, 801, "operation not supported")                                                  \
   X(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, 803, "system has unsupported display driver / cuda driver combination") \
   X(CUDA_ERROR_UNKNOWN, 999, "unknown error")
 
@@ -60,10 +60,7 @@ typedef enum CUmemAccess_flags_enum {
   CU_MEM_ACCESS_FLAGS_PROT_READ = 0x1,
   CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 0x3
 } CUmemAccess_flags;
-typedef enum CUmemLocationType_enum {
-  CU_MEM_LOCATION_TYPE_INVALID = 0x0,
-  CU_MEM_LOCATION_TYPE_DEVICE = 0x1
-} CUmemLocationType;
+typedef enum CUmemLocationType_enum { CU_MEM_LOCATION_TYPE_INVALID = 0x0, CU_MEM_LOCATION_TYPE_DEVICE = 0x1 } CUmemLocationType;
 typedef enum CUmemAllocationType_enum {
   CU_MEM_ALLOCATION_TYPE_INVALID = 0x0,
   CU_MEM_ALLOCATION_TYPE_PINNED = 0x1
@@ -105,14 +102,12 @@ CUresult cuGetErrorString(CUresult error, const char** text);
 CUresult cuGetErrorName(CUresult error, const char** text);
 CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocationProp* properties,
                                        CUmemAllocationGranularity_flags option);
-CUresult cuMemAddressReserve(CUdeviceptr* address, size_t size, size_t alignment, CUdeviceptr wish,
-                             unsigned long long flags);
+CUresult cuMemAddressReserve(CUdeviceptr* address, size_t size, size_t alignment, CUdeviceptr wish, unsigned long long flags);
 CUresult cuMemAddressFree(CUdeviceptr address, size_t size);
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size, const CUmemAllocationProp* properties,
                      unsigned long long flags);
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle);
-CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
-                  unsigned long long flags);
+CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags);
 CUresult cuMemUnmap(CUdeviceptr address, size_t size);
 CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc* descriptions, size_t count);
 }

@@ -3,7 +3,9 @@
 
 #include "cuda_runtime.h"
 
-struct __nv_bfloat16_raw { unsigned short x; };
+struct __nv_bfloat16_raw {
+  unsigned short x;
+};
 
 struct __nv_bfloat16 {
   unsigned short bits;
@@ -14,7 +16,9 @@ struct __nv_bfloat16 {
   operator __nv_bfloat16_raw() const { return {bits}; }
 };
 static_assert(sizeof(__nv_bfloat16) == 2, "as on the device");
-struct alignas(4) __nv_bfloat162 { __nv_bfloat16 x, y; };
+struct alignas(4) __nv_bfloat162 {
+  __nv_bfloat16 x, y;
+};
 typedef __nv_bfloat16 nv_bfloat16;
 typedef __nv_bfloat162 nv_bfloat162;
 

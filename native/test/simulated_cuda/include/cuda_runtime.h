@@ -88,6 +88,4 @@ template <typename T>
 inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, T kernel, int block_size, size_t shared) {
   return ::cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, reinterpret_cast<const void*>(kernel), block_size, shared);
 }
-inline cudaError_t cudaEventCreate(cudaEvent_t* event, unsigned int flags) {
-  return ::cudaEventCreateWithFlags(event, flags);
-}
+inline cudaError_t cudaEventCreate(cudaEvent_t* event, unsigned int flags) { return ::cudaEventCreateWithFlags(event, flags); }

@@ -39,10 +39,9 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes* attributes, c
 cudaError_t cudaMemset(void* destination, int value, size_t size);
 cudaError_t cudaMemsetAsync(void* destination, int value, size_t size, cudaStream_t stream);
 cudaError_t cudaMemcpy(void* destination, const void* source, size_t size, enum cudaMemcpyKind kind);
-cudaError_t cudaMemcpyAsync(void* destination, const void* source, size_t size, enum cudaMemcpyKind kind,
-                            cudaStream_t stream);
-cudaError_t cudaMemcpy2DAsync(void* destination, size_t destination_pitch, const void* source, size_t source_pitch,
-                              size_t width, size_t height, enum cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemcpyAsync(void* destination, const void* source, size_t size, enum cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemcpy2DAsync(void* destination, size_t destination_pitch, const void* source, size_t source_pitch, size_t width,
+                              size_t height, enum cudaMemcpyKind kind, cudaStream_t stream);
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
 cudaError_t cudaStreamCreate(cudaStream_t* stream);

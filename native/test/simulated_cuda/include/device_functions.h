@@ -171,38 +171,68 @@ inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
   return result;
 }
 
-template <typename T> inline T __ldg(const T* p) { return *p; }
-template <typename T> inline T __ldcs(const T* p) { return *p; }
-template <typename T> inline T __ldcg(const T* p) { return *p; }
-template <typename T> inline T __ldca(const T* p) { return *p; }
-template <typename T> inline T __ldlu(const T* p) { return *p; }
-template <typename T> inline T __ldcv(const T* p) { return *p; }
-template <typename T> inline void __stcs(T* p, T value) { *p = value; }
-template <typename T> inline void __stcg(T* p, T value) { *p = value; }
-template <typename T> inline void __stwb(T* p, T value) { *p = value; }
-template <typename T> inline void __stwt(T* p, T value) { *p = value; }
+template <typename T>
+inline T __ldg(const T* p) {
+  return *p;
+}
+template <typename T>
+inline T __ldcs(const T* p) {
+  return *p;
+}
+template <typename T>
+inline T __ldcg(const T* p) {
+  return *p;
+}
+template <typename T>
+inline T __ldca(const T* p) {
+  return *p;
+}
+template <typename T>
+inline T __ldlu(const T* p) {
+  return *p;
+}
+template <typename T>
+inline T __ldcv(const T* p) {
+  return *p;
+}
+template <typename T>
+inline void __stcs(T* p, T value) {
+  *p = value;
+}
+template <typename T>
+inline void __stcg(T* p, T value) {
+  *p = value;
+}
+template <typename T>
+inline void __stwb(T* p, T value) {
+  *p = value;
+}
+template <typename T>
+inline void __stwt(T* p, T value) {
+  *p = value;
+}
 
-#define ODMOE_SIMULATED_INTEGER_ATOMICS(T)                                                                  \
-  inline T atomicAdd(T* p, T value) { return __atomic_fetch_add(p, value, __ATOMIC_RELAXED); }              \
-  inline T atomicExch(T* p, T value) { return __atomic_exchange_n(p, value, __ATOMIC_RELAXED); }            \
-  inline T atomicOr(T* p, T value) { return __atomic_fetch_or(p, value, __ATOMIC_RELAXED); }                \
-  inline T atomicAnd(T* p, T value) { return __atomic_fetch_and(p, value, __ATOMIC_RELAXED); }              \
-  inline T atomicXor(T* p, T value) { return __atomic_fetch_xor(p, value, __ATOMIC_RELAXED); }              \
-  inline T atomicCAS(T* p, T expected, T value) {                                                           \
-    __atomic_compare_exchange_n(p, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);            \
-    return expected;                                                                                        \
-  }                                                                                                         \
-  inline T atomicMax(T* p, T value) {                                                                       \
-    T old = __atomic_load_n(p, __ATOMIC_RELAXED);                                                           \
+#define ODMOE_SIMULATED_INTEGER_ATOMICS(T)                                                                           \
+  inline T atomicAdd(T* p, T value) { return __atomic_fetch_add(p, value, __ATOMIC_RELAXED); }                       \
+  inline T atomicExch(T* p, T value) { return __atomic_exchange_n(p, value, __ATOMIC_RELAXED); }                     \
+  inline T atomicOr(T* p, T value) { return __atomic_fetch_or(p, value, __ATOMIC_RELAXED); }                         \
+  inline T atomicAnd(T* p, T value) { return __atomic_fetch_and(p, value, __ATOMIC_RELAXED); }                       \
+  inline T atomicXor(T* p, T value) { return __atomic_fetch_xor(p, value, __ATOMIC_RELAXED); }                       \
+  inline T atomicCAS(T* p, T expected, T value) {                                                                    \
+    __atomic_compare_exchange_n(p, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);                     \
+    return expected;                                                                                                 \
+  }                                                                                                                  \
+  inline T atomicMax(T* p, T value) {                                                                                \
+    T old = __atomic_load_n(p, __ATOMIC_RELAXED);                                                                    \
     while (old < value && !__atomic_compare_exchange_n(p, &old, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) { \
-    }                                                                                                       \
-    return old;                                                                                             \
-  }                                                                                                         \
-  inline T atomicMin(T* p, T value) {                                                                       \
-    T old = __atomic_load_n(p, __ATOMIC_RELAXED);                                                           \
+    }                                                                                                                \
+    return old;                                                                                                      \
+  }                                                                                                                  \
+  inline T atomicMin(T* p, T value) {                                                                                \
+    T old = __atomic_load_n(p, __ATOMIC_RELAXED);                                                                    \
     while (value < old && !__atomic_compare_exchange_n(p, &old, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) { \
-    }                                                                                                       \
-    return old;                                                                                             \
+    }                                                                                                                \
+    return old;                                                                                                      \
   }
 ODMOE_SIMULATED_INTEGER_ATOMICS(int)
 ODMOE_SIMULATED_INTEGER_ATOMICS(unsigned int)
@@ -210,8 +240,8 @@ ODMOE_SIMULATED_INTEGER_ATOMICS(unsigned long long)
 #undef ODMOE_SIMULATED_INTEGER_ATOMICS
 
 // The smaller and larger of two, which device code calls without a namespace.
-#define ODMOE_SIMULATED_ORDER(T)                        \
-  inline T min(T a, T b) { return b < a ? b : a; }      \
+#define ODMOE_SIMULATED_ORDER(T)                   \
+  inline T min(T a, T b) { return b < a ? b : a; } \
   inline T max(T a, T b) { return a < b ? b : a; }
 ODMOE_SIMULATED_ORDER(int)
 ODMOE_SIMULATED_ORDER(unsigned int)

@@ -89,8 +89,7 @@ inline void multiply(void* const lanes[32], unsigned) {
 }  // namespace simulated
 
 template <typename LayoutA, typename LayoutB>
-inline void mma_sync(fragment<accumulator, 16, 16, 16, float>& d,
-                     const fragment<matrix_a, 16, 16, 16, __nv_bfloat16, LayoutA>& a,
+inline void mma_sync(fragment<accumulator, 16, 16, 16, float>& d, const fragment<matrix_a, 16, 16, 16, __nv_bfloat16, LayoutA>& a,
                      const fragment<matrix_b, 16, 16, 16, __nv_bfloat16, LayoutB>& b,
                      const fragment<accumulator, 16, 16, 16, float>& c) {
   simulated::Lane lane{a.x, b.x, c.x, d.x};

@@ -9,6 +9,5 @@ unsigned long long odmoe_simulated_cuda_calls(void);
 
 // After so many more calls of cuMemMap and cuMemSetAccess, counted together, one fails with CUDA_ERROR_OUT_OF_MEMORY. Negative: none.
 void odmoe_simulated_cuda_fail_mapping(long long calls);
-
 }
 #pragma GCC visibility pop

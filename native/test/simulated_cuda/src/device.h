@@ -46,8 +46,8 @@ struct Allocation {
   enum class Kind { kDevice, kMapped, kHost, kRegistered };
   Kind kind = Kind::kDevice;
   int device = 0;
-  size_t size = 0;          // asked for
-  char* region = nullptr;   // what is mapped, guards included
+  size_t size = 0;         // asked for
+  char* region = nullptr;  // what is mapped, guards included
   size_t region_size = 0;
 };
 
@@ -101,7 +101,10 @@ class Machine {
   uint64_t next_seed() { return configuration().seed == 0 ? 0 : seeds_() | 1; }
   // Whether memory that is freed goes only when the device has nothing to do.
   bool next_free_waits() { return configuration().seed == 0 || (seeds_() & 1) != 0; }
-  void lose(cudaError_t error) { sticky_ = error; changed_.notify_all(); }
+  void lose(cudaError_t error) {
+    sticky_ = error;
+    changed_.notify_all();
+  }
 
  private:
   Machine();
@@ -118,7 +121,7 @@ class Machine {
   uint64_t issued_ = 0;
   int64_t allocations_made_ = 0, kernels_run_ = 0;
   bool ready_ = false;  // the device thread is
-  int waiting_ = 0;  // host threads
+  int waiting_ = 0;     // host threads
   std::condition_variable changed_, work_;
   std::mt19937_64 random_, seeds_;
 };

@@ -97,9 +97,7 @@ bool each_mapping(Driver& all, CUdeviceptr address, size_t size, Visit&& visit) 
 extern "C" {
 
 #define ODMOE_CASE(name, value, words) \
-  case name:                           \
-    *text = words;                     \
-    return CUDA_SUCCESS;
+  case name: *text = words; return CUDA_SUCCESS;
 CUresult cuGetErrorString(CUresult error, const char** text) {
   switch (error) { ODMOE_SIMULATED_DRIVER_ERRORS(ODMOE_CASE) }
   *text = nullptr;
@@ -107,9 +105,7 @@ CUresult cuGetErrorString(CUresult error, const char** text) {
 }
 #undef ODMOE_CASE
 #define ODMOE_CASE(name, value, words) \
-  case name:                           \
-    *text = #name;                     \
-    return CUDA_SUCCESS;
+  case name: *text = #name; return CUDA_SUCCESS;
 CUresult cuGetErrorName(CUresult error, const char** text) {
   switch (error) { ODMOE_SIMULATED_DRIVER_ERRORS(ODMOE_CASE) }
   *text = nullptr;
@@ -236,8 +232,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   });
 }
 
-CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
-                  unsigned long long flags) {
+CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags) {
   return call_driver([&](Machine& machine, Driver& all) {
     const auto memory = all.memories.find(handle);
     if (memory == all.memories.end() || memory->second.released) return CUDA_ERROR_INVALID_VALUE;

@@ -34,8 +34,7 @@ void report(int signal, siginfo_t* info, void*) {
                            kernel ? running : "an operation of a stream (copy or memset)",
                            signal == SIGILL ? " (a misaligned access, or an index outside an array)" : "");
   } else if (signal == SIGSEGV && info->si_code == kProtectionKeyFault) {
-    length = std::snprintf(text, sizeof text, "simulated CUDA: host code touches device memory at address %p\n",
-                           info->si_addr);
+    length = std::snprintf(text, sizeof text, "simulated CUDA: host code touches device memory at address %p\n", info->si_addr);
   }
   if (length > 0 && write(STDERR_FILENO, text, static_cast<size_t>(length)) < 0) _exit(1);
   sigaction(signal, &previous[signal], nullptr);  // the instruction faults again, now as without us

@@ -20,16 +20,14 @@ cudaError_t remember(cudaError_t error) {
 extern "C" {
 
 #define ODMOE_CASE(name, value, text) \
-  case name:                          \
-    return #name;
+  case name: return #name;
 const char* cudaGetErrorName(cudaError_t error) {
   switch (error) { ODMOE_SIMULATED_CUDA_ERRORS(ODMOE_CASE) }
   return "unrecognized error code";
 }
 #undef ODMOE_CASE
 #define ODMOE_CASE(name, value, text) \
-  case name:                          \
-    return text;
+  case name: return text;
 const char* cudaGetErrorString(cudaError_t error) {
   switch (error) { ODMOE_SIMULATED_CUDA_ERRORS(ODMOE_CASE) }
   return "unrecognized error code";

@@ -184,9 +184,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 
 // In CUDA this returns before the bytes are set: other streams do not wait for it either.
 cudaError_t cudaMemset(void* to, int value, size_t size) {
-  return call([&](Machine& machine, Lock&) {
-    return set(machine, machine.default_stream(current_device()), to, value, size);
-  });
+  return call([&](Machine& machine, Lock&) { return set(machine, machine.default_stream(current_device()), to, value, size); });
 }
 
 cudaError_t cudaMemsetAsync(void* to, int value, size_t size, cudaStream_t stream) {

@@ -31,8 +31,8 @@ static void check_arguments(const Machine& machine, const KernelCall& kernel) {
     if (machine.may_be_argument(pointer)) continue;
     char name[512];
     describe_code(kernel.function(), name, sizeof name);
-    std::fprintf(stderr, "simulated CUDA: kernel %s: pointer argument number %d, %p, is no device memory\n", name,
-                 position, pointer);
+    std::fprintf(stderr, "simulated CUDA: kernel %s: pointer argument number %d, %p, is no device memory\n", name, position,
+                 pointer);
     std::abort();
   }
 }
@@ -89,9 +89,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) 
 cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithPriority(stream, cudaStreamDefault, 0); }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  return call([&](Machine& machine, Lock&) {
-    return machine.streams.erase(stream) == 0 ? cudaErrorInvalidResourceHandle : cudaSuccess;
-  });
+  return call(
+      [&](Machine& machine, Lock&) { return machine.streams.erase(stream) == 0 ? cudaErrorInvalidResourceHandle : cudaSuccess; });
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
@@ -188,9 +187,8 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  return call([&](Machine& machine, Lock&) {
-    return machine.events.erase(event) == 0 ? cudaErrorInvalidResourceHandle : cudaSuccess;
-  });
+  return call(
+      [&](Machine& machine, Lock&) { return machine.events.erase(event) == 0 ? cudaErrorInvalidResourceHandle : cudaSuccess; });
 }
 
 }  // extern "C"

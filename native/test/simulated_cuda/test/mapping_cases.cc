@@ -89,7 +89,8 @@ int mapping_refusals() {
   CUmemGenericAllocationHandle handle = 0;
   size_t granularity = 0;
   check(cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM) == CUDA_SUCCESS &&
-            granularity == kUnit, "granularity");
+            granularity == kUnit,
+        "granularity");
   check(cuMemCreate(&handle, kUnit - 4096, &properties, 0) == CUDA_ERROR_INVALID_VALUE, "a part of a unit");
   check(cuMemCreate(&handle, size_t{4} << 30, &properties, 0) == CUDA_ERROR_OUT_OF_MEMORY, "more than there is");
   handle = create(kUnit);

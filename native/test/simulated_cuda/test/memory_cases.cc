@@ -154,8 +154,8 @@ int copies_of_rows() {
   check(cudaMemcpy2DAsync(device, 62, pinned, 61, 12, 5, kUp, stream) == cudaErrorInvalidValue, "past the device's end");
   check(cudaMemcpy2DAsync(device, 61, pinned, 62, 12, 5, kUp, stream) == cudaErrorInvalidValue, "past the host's end");
   check(cudaMemcpy2DAsync(pinned, 16, device, 16, 12, 5, kUp, stream) == cudaErrorInvalidValue, "the wrong way round");
-  check(cudaMemcpy2DAsync(device, 16, pinned, 16, 12, 5, static_cast<cudaMemcpyKind>(9), stream) ==
-            cudaErrorInvalidMemcpyDirection, "no such kind");
+  check(cudaMemcpy2DAsync(device, 16, pinned, 16, 12, 5, static_cast<cudaMemcpyKind>(9), stream) == cudaErrorInvalidMemcpyDirection,
+        "no such kind");
   check(cudaMemcpy2DAsync(device, 11, pinned, 16, 12, 5, kUp, stream) == cudaErrorInvalidPitchValue, "rows that overlap");
   check(cudaMemcpy2DAsync(device, 16, pinned, 11, 12, 5, kUp, stream) == cudaErrorInvalidPitchValue, "and on the host");
   check(cudaMemcpy2DAsync(device, size_t{1} << 31, pinned, 16, 12, 1, kUp, stream) == cudaErrorInvalidPitchValue, "too far apart");
