@@ -1,6 +1,17 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import { OdmoeError } from '../shared/errors/index.js';
+import { LOGPROBS_RANGE, MAX_TOKENS_RANGE } from '../shared/rpc/generate-validation.js';
 import type { GenerateRequest, SamplingMessage } from '../shared/rpc/messages.js';
+import {
+  describeRange,
+  isInRange,
+  PROBABILITY_RANGE,
+  REPETITION_PENALTY_RANGE,
+  SEED_RANGE,
+  TEMPERATURE_RANGE,
+  TOP_K_RANGE,
+  type NumberRange,
+} from '../shared/sampling/index.js';
 
 /** What addGenerationFlags gives a command's action. */
 export interface GenerationFlags {
@@ -21,21 +32,26 @@ export interface GenerationFlags {
 
 const DEFAULT_MAX_TOKENS = 256;
 
-/** The flags that `generate`, `prompt` and `demo` share. Ranges are checked with the request, by one piece of code. */
+/** The flags that `generate`, `prompt` and `demo` share. Their ranges are those of the request's fields. */
 export function addGenerationFlags(command: Command): Command {
   return command
     .option('--prompt-token-ids <ids>', 'token ids in place of TEXT, as 1,2,3', parseTokenIds)
-    .option('--max-tokens <n>', 'end the answer after this many tokens', parseWhole, DEFAULT_MAX_TOKENS)
-    .option('--temperature <t>', '0 takes the most likely token, higher is more varied', parseNumber, 0)
-    .option('--top-k <k>', 'choose among the k most likely tokens (0: all)', parseWhole, 0)
-    .option('--top-p <p>', 'choose among the fewest tokens that hold probability p', parseNumber, 1)
-    .option('--min-p <p>', 'leave out tokens less likely than p times the most likely', parseNumber, 0)
-    .option('--repetition-penalty <r>', 'above 1: make tokens that came before less likely', parseNumber, 1)
-    .option('--seed <n>', 'random numbers that can be repeated (default: chosen anew)', parseWhole)
+    .option('--max-tokens <n>', 'end the answer after this many tokens', within(MAX_TOKENS_RANGE), DEFAULT_MAX_TOKENS)
+    .option('--temperature <t>', '0 takes the most likely token, higher is more varied', within(TEMPERATURE_RANGE), 0)
+    .option('--top-k <k>', 'choose among the k most likely tokens (0: all)', within(TOP_K_RANGE), 0)
+    .option('--top-p <p>', 'choose among the fewest tokens that hold probability p', within(PROBABILITY_RANGE), 1)
+    .option('--min-p <p>', 'leave out tokens less likely than p times the most likely', within(PROBABILITY_RANGE), 0)
+    .option(
+      '--repetition-penalty <r>',
+      'above 1: make tokens that came before less likely',
+      within(REPETITION_PENALTY_RANGE),
+      1,
+    )
+    .option('--seed <n>', 'random numbers that can be repeated (default: chosen anew)', within(SEED_RANGE))
     .option('--stop <text>', 'end the answer before this text (can be given several times)', collect, [])
     .option('--raw', 'take TEXT as it is, without the chat template', false)
     .option('--ignore-eos', 'go on after the end-of-sequence token', false)
-    .option('--logprobs <n>', 'with --json: log-probabilities of the n most likely tokens', parseWhole, 0)
+    .option('--logprobs <n>', 'with --json: log-probabilities of the n most likely tokens', within(LOGPROBS_RANGE), 0)
     .option('--json', 'print one JSON object and nothing else', false);
 }
 
@@ -81,6 +97,16 @@ export function parseNumber(value: string): number {
   const number = Number(value);
   if (value.trim() !== '' && Number.isFinite(number)) return number;
   throw new InvalidArgumentError('It must be a number.');
+}
+
+/** Parser of a flag whose value becomes a field of the request. */
+function within(range: NumberRange): (value: string) => number {
+  return (value) => {
+    const number = value.trim() === '' ? NaN : Number(value);
+    // Beyond 2^53 a whole number would silently be another one.
+    if (isInRange(number, range) && (!range.whole || /^\d+$/.test(value))) return number;
+    throw new InvalidArgumentError(`It must be ${describeRange(range)}.`);
+  };
 }
 
 function parseTokenIds(value: string): number[] {

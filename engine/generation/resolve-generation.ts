@@ -19,7 +19,7 @@ export interface ResolvedGeneration {
 
 /**
  * A validated request (`validateGenerateRequest`) held against the model and made whole. `chooseSeed` is asked when it names no
- * seed. Throws REQUEST_INVALID, PROMPT_TOO_LONG or TOKENIZER_INVALID.
+ * seed. A `maxTokens` above what the prompt leaves of the context becomes that. Throws REQUEST_INVALID, PROMPT_TOO_LONG or TOKENIZER_INVALID.
  */
 export function resolveGeneration(
   request: GenerateRequest,
@@ -31,11 +31,11 @@ export function resolveGeneration(
   const sampling = resolveSampling(request.sampling, chooseSeed);
   const promptIds = promptTokenIds(request, tokenizer);
   requireInVocabulary(promptIds, limits.vocabSize);
-  requireRoom(promptIds.length, request.maxTokens, limits.maxPositions);
+  const room = roomForAnswer(promptIds.length, limits.maxPositions);
   return {
     promptIds,
     options: {
-      maxTokens: request.maxTokens,
+      maxTokens: Math.min(request.maxTokens, room),
       sampling,
       stop: request.stop,
       ignoreEos: request.ignoreEos,
@@ -72,12 +72,13 @@ function requireInVocabulary(tokenIds: readonly number[], vocabSize: number): vo
   );
 }
 
-function requireRoom(promptTokens: number, maxTokens: number, maxPositions: number): void {
-  if (promptTokens + maxTokens <= maxPositions) return;
+/** Tokens that an answer may have at most: what the prompt leaves of the context. */
+function roomForAnswer(promptTokens: number, maxPositions: number): number {
+  if (promptTokens < maxPositions) return maxPositions - promptTokens;
   throw new OdmoeError(
     'PROMPT_TOO_LONG',
-    `the prompt has ${promptTokens} tokens and max_tokens is ${maxTokens}, together ${promptTokens + maxTokens}, but the ` +
-      `context holds ${maxPositions}; shorten the prompt or lower max_tokens`,
+    `the prompt has ${promptTokens} tokens, but the context holds ${maxPositions}, and the answer needs one of them; ` +
+      'shorten the prompt',
   );
 }
 

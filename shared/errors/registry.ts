@@ -33,7 +33,7 @@ export const ERROR_KINDS = {
   USAGE: kind(2, 'INVALID_ARGUMENT', 400, 'a command-line flag or argument is wrong'),
   CONFIG_INVALID: kind(2, 'INVALID_ARGUMENT', 400, 'cluster.yaml or a flag that overrides it does not hold together'),
   REQUEST_INVALID: kind(2, 'INVALID_ARGUMENT', 400, 'a generation request has a value out of range'),
-  PROMPT_TOO_LONG: kind(2, 'INVALID_ARGUMENT', 400, 'the prompt, with the tokens asked for, exceeds the context'),
+  PROMPT_TOO_LONG: kind(2, 'INVALID_ARGUMENT', 400, 'the prompt leaves no room for an answer in the context'),
   PORT_UNAVAILABLE: kind(2, 'UNAVAILABLE', 503, 'the address to listen on is taken or not of this machine'),
   MODEL_NOT_FOUND: kind(3, 'FAILED_PRECONDITION', 503, 'no model, or an incomplete one, stands at the path given'),
   MODEL_UNSUPPORTED: kind(3, 'UNIMPLEMENTED', 501, 'the architecture, dtype or an option of it is not supported'),

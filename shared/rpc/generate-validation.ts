@@ -1,15 +1,28 @@
 import { OdmoeError } from '../errors/index.js';
-import { MAX_SEED } from '../sampling/sampling-options.js';
-import type { GenerateRequest, SamplingMessage } from './messages.js';
+import {
+  describeRange,
+  isInRange,
+  PROBABILITY_RANGE,
+  REPETITION_PENALTY_RANGE,
+  SEED_RANGE,
+  TEMPERATURE_RANGE,
+  TOP_K_RANGE,
+  type NumberRange,
+} from '../sampling/sampling-options.js';
+import type { ChatMessage, GenerateRequest, SamplingMessage } from './messages.js';
 
-/** Most stop strings and log-probabilities one request may ask for. */
-const STOP_STRINGS_LIMIT = 64;
-const STOP_STRING_LENGTH_LIMIT = 1024;
-const LOGPROBS_LIMIT = 1024;
-/** uint32 of the wire. */
-const MAX_TOKENS_LIMIT = 2 ** 32 - 1;
-const MAX_TEMPERATURE = 1000;
-const MAX_REPETITION_PENALTY = 1000;
+/** The highest is uint32 of the wire; what the context does not hold is cut off (`resolveGeneration`). */
+export const MAX_TOKENS_RANGE: NumberRange = { least: 1, most: 2 ** 32 - 1, whole: true, zeroIsOff: false };
+export const LOGPROBS_RANGE: NumberRange = { least: 0, most: 1024, whole: true, zeroIsOff: false };
+
+/** Most stop strings of one request, and the most characters (UTF-16 units) of one of them. */
+export const STOP_STRINGS_LIMIT = 64;
+export const STOP_STRING_LENGTH_LIMIT = 1024;
+
+/** Roles that chat templates know. A template may take fewer of them. */
+const MESSAGE_ROLES: readonly string[] = ['system', 'developer', 'user', 'assistant', 'tool'];
+/** A wrong role is shown up to here. */
+const ROLE_SHOWN_LIMIT = 40;
 
 /**
  * What holds for any model: exactly one form of prompt, numbers in their ranges. Every request passes here once, where it comes in
@@ -18,8 +31,9 @@ const MAX_REPETITION_PENALTY = 1000;
  */
 export function validateGenerateRequest(request: GenerateRequest): GenerateRequest {
   requireOnePrompt(request);
-  requireRange('max_tokens', request.maxTokens, 1, MAX_TOKENS_LIMIT, true);
-  requireRange('logprobs', request.logprobs, 0, LOGPROBS_LIMIT, true);
+  requireMessages(request.messages);
+  requireRange('max_tokens', request.maxTokens, MAX_TOKENS_RANGE);
+  requireRange('logprobs', request.logprobs, LOGPROBS_RANGE);
   requireStopStrings(request.stop);
   if (request.sampling !== null) requireSampling(request.sampling);
   return request;
@@ -30,6 +44,16 @@ function requireOnePrompt(request: GenerateRequest): void {
   if (given.filter(Boolean).length === 1) return;
   const found = given.some(Boolean) ? 'more than one of them' : 'none of them';
   throw invalid(`a request takes one prompt: a text, chat messages or prompt token ids; ${found} was given`);
+}
+
+function requireMessages(messages: readonly ChatMessage[]): void {
+  for (const [index, { role, content }] of messages.entries()) {
+    if (!MESSAGE_ROLES.includes(role)) {
+      const shown = JSON.stringify(role.slice(0, ROLE_SHOWN_LIMIT));
+      throw invalid(`messages[${index}] has the role ${shown}; it must be one of ${MESSAGE_ROLES.join(', ')}`);
+    }
+    if (content === '') throw invalid(`messages[${index}] is empty; give it a content or leave it out`);
+  }
 }
 
 function requireStopStrings(stop: readonly string[]): void {
@@ -43,17 +67,16 @@ function requireStopStrings(stop: readonly string[]): void {
 
 /** 0 turns top_k, top_p, min_p and the repetition penalty off. */
 function requireSampling({ temperature, topK, topP, minP, repetitionPenalty, seed }: SamplingMessage): void {
-  requireRange('temperature', temperature, 0, MAX_TEMPERATURE, false);
-  requireRange('top_k', topK, 0, 2 ** 31 - 1, true);
-  requireRange('top_p', topP, 0, 1, false);
-  requireRange('min_p', minP, 0, 1, false);
-  requireRange('repetition_penalty', repetitionPenalty, 0, MAX_REPETITION_PENALTY, false);
-  if (seed !== undefined) requireRange('seed', seed, 0, MAX_SEED, true);
+  requireRange('temperature', temperature, TEMPERATURE_RANGE);
+  requireRange('top_k', topK, TOP_K_RANGE);
+  requireRange('top_p', topP, PROBABILITY_RANGE);
+  requireRange('min_p', minP, PROBABILITY_RANGE);
+  requireRange('repetition_penalty', repetitionPenalty, REPETITION_PENALTY_RANGE);
+  if (seed !== undefined) requireRange('seed', seed, SEED_RANGE);
 }
 
-function requireRange(name: string, value: number, lowest: number, highest: number, whole: boolean): void {
-  if (value >= lowest && value <= highest && (!whole || Number.isSafeInteger(value))) return;
-  throw invalid(`${name} is ${value}; it must be a ${whole ? 'whole ' : ''}number from ${lowest} to ${highest}`);
+function requireRange(name: string, value: number, range: NumberRange): void {
+  if (!isInRange(value, range)) throw invalid(`${name} is ${value}; it must be ${describeRange(range)}`);
 }
 
 function invalid(message: string): OdmoeError {

@@ -1,4 +1,16 @@
 export { counterRandom } from './counter-random.js';
 export { logprobOf, topLogprobs } from './log-probabilities.js';
-export { MAX_SEED, resolveSampling, type SamplingOptions } from './sampling-options.js';
+export {
+  describeRange,
+  isInRange,
+  MAX_SEED,
+  PROBABILITY_RANGE,
+  REPETITION_PENALTY_RANGE,
+  resolveSampling,
+  SEED_RANGE,
+  TEMPERATURE_RANGE,
+  TOP_K_RANGE,
+  type NumberRange,
+  type SamplingOptions,
+} from './sampling-options.js';
 export { sampleToken, samplingDistribution } from './sample-token.js';

@@ -33,3 +33,29 @@ export function resolveSampling(message: SamplingMessage | null, chooseSeed: () 
     seed: given.seed ?? chooseSeed(),
   };
 }
+
+/** The numbers that a field of a request may hold. */
+export interface NumberRange {
+  least: number;
+  most: number;
+  whole: boolean;
+  /** 0 is allowed too, and switches the field off, where it is not within the range. */
+  zeroIsOff: boolean;
+}
+
+export const TEMPERATURE_RANGE: NumberRange = { least: 0, most: 1000, whole: false, zeroIsOff: false };
+export const TOP_K_RANGE: NumberRange = { least: 0, most: 2 ** 31 - 1, whole: true, zeroIsOff: false };
+export const PROBABILITY_RANGE: NumberRange = { least: 0, most: 1, whole: false, zeroIsOff: false };
+/** Wider than anybody uses, and so narrow that no logit that a model gives becomes infinite by it. */
+export const REPETITION_PENALTY_RANGE: NumberRange = { least: 0.001, most: 1000, whole: false, zeroIsOff: true };
+export const SEED_RANGE: NumberRange = { least: 0, most: MAX_SEED, whole: true, zeroIsOff: false };
+
+export function isInRange(value: number, { least, most, whole, zeroIsOff }: NumberRange): boolean {
+  if (whole && !Number.isSafeInteger(value)) return false;
+  return (value >= least && value <= most) || (zeroIsOff && value === 0);
+}
+
+/** "a whole number from 1 to 8", "0 (off) or a number from 0.001 to 1000". */
+export function describeRange({ least, most, whole, zeroIsOff }: NumberRange): string {
+  return `${zeroIsOff ? '0 (off) or ' : ''}a ${whole ? 'whole ' : ''}number from ${least} to ${most}`;
+}

@@ -101,7 +101,6 @@ describe('a cluster and its requests', () => {
   for (const [what, changes, code] of [
     ['a token that is not in the vocabulary', { promptTokenIds: [1, 300] }, 'REQUEST_INVALID'],
     ['a prompt beyond the context', { promptTokenIds: new Array<number>(TINY_CONTEXT).fill(5) }, 'PROMPT_TOO_LONG'],
-    ['more tokens than the context holds', { maxTokens: TINY_CONTEXT }, 'PROMPT_TOO_LONG'],
     ['no prompt at all', { promptTokenIds: [] }, 'REQUEST_INVALID'],
     ['text for a model without a tokenizer', { promptTokenIds: [], text: 'hello' }, 'TOKENIZER_INVALID'],
     ['a temperature below zero', { sampling: { ...sampled(1).sampling, temperature: -1 } }, 'REQUEST_INVALID'],
@@ -111,6 +110,13 @@ describe('a cluster and its requests', () => {
       assert.equal((await cluster.ask(requestFor([1, 2]))).tokens.length, 12);
     });
   }
+
+  it('ends an answer where the context does, however many tokens were asked for', async () => {
+    const promptTokenIds = new Array<number>(TINY_CONTEXT - 3).fill(5);
+    const answer = await cluster.ask(requestFor(promptTokenIds, { maxTokens: 2 ** 32 - 1, ignoreEos: true }));
+    assert.equal(answer.tokens.length, 3);
+    assert.equal(answer.finished.finishReason, 'length');
+  });
 
   it('reports times, nodes and how much it had to load again', async () => {
     const { finished } = await cluster.ask(requestFor([1, 2, 3], { maxTokens: 10 }));

@@ -48,6 +48,28 @@ describe('the flags of generate, prompt and demo', () => {
     });
   });
 
+  it('take a seed of 0 as a seed, and both ends of every range', () => {
+    assert.equal(parse('hello', '--seed', '0').sampling?.seed, 0);
+    assert.equal(parse('hello', '--seed', '9007199254740991').sampling?.seed, Number.MAX_SAFE_INTEGER);
+    assert.equal(parse('hello', '--max-tokens', '4294967295').maxTokens, 2 ** 32 - 1);
+    assert.equal(parse('hello', '--repetition-penalty', '0').sampling?.repetitionPenalty, 0);
+    assert.equal(parse('hello', '--repetition-penalty', '0.001').sampling?.repetitionPenalty, 0.001);
+  });
+
+  it('say which values they take', () => {
+    const ranges: [string, string, RegExp][] = [
+      ['--max-tokens', '0', /whole number from 1 to 4294967295/],
+      ['--seed', '9007199254740992', /whole number from 0 to 9007199254740991/],
+      ['--repetition-penalty', '1e-300', /0 \(off\) or a number from 0\.001 to 1000/],
+      ['--temperature', '-1', /number from 0 to 1000/],
+      ['--top-p', '1.5', /number from 0 to 1\b/],
+      ['--logprobs', '1025', /whole number from 0 to 1024/],
+    ];
+    for (const [flag, value, message] of ranges) {
+      assert.throws(() => parse('hello', flag, value), { name: 'CommanderError', message }, `${flag} ${value}`);
+    }
+  });
+
   const wrongUsage: string[][] = [[], ['hello', '--prompt-token-ids', '1'], [''], ['hello', '--logprobs', '2']];
   for (const args of wrongUsage) {
     it(`refuse [${args.join(' ')}]`, () => {
@@ -62,7 +84,12 @@ describe('the flags of generate, prompt and demo', () => {
     ['--prompt-token-ids', '1,x'],
     ['--prompt-token-ids', ''],
     ['--prompt-token-ids', '-1'],
+    ['--max-tokens', '0'],
+    ['--max-tokens', '4294967296'],
     ['--max-tokens', '1.5'],
+    ['--max-tokens', '0x10'],
+    ['--repetition-penalty', '1e-300'],
+    ['--seed', '-1'],
     ['--max-tokens', '-3'],
     ['--temperature', 'warm'],
     ['--temperature', ''],

@@ -73,9 +73,28 @@ describe('resolving a generation request', () => {
   });
 
   it('refuses a prompt that does not fit, with the numbers', () => {
+    refused('PROMPT_TOO_LONG', /64 tokens.*context holds 64/, { promptTokenIds: new Array<number>(64).fill(5) });
+    refused('PROMPT_TOO_LONG', /shorten the prompt/, { promptTokenIds: new Array<number>(65).fill(5), maxTokens: 1 });
+  });
+
+  it('gives an answer the room that the prompt leaves, however many tokens are asked for', () => {
     const promptTokenIds = new Array<number>(55).fill(5);
-    refused('PROMPT_TOO_LONG', /55 tokens.*10, together 65.*64/, { promptTokenIds });
-    assert.equal(resolve({ promptTokenIds, maxTokens: 9 }).promptIds.length, 55);
+    const maxTokens = (asked: number): number => resolve({ promptTokenIds, maxTokens: asked }).options.maxTokens;
+    assert.deepEqual([8, 9, 10, 2 ** 32 - 1].map(maxTokens), [8, 9, 9, 9]);
+    assert.equal(resolve({ promptTokenIds: new Array<number>(63).fill(5), maxTokens: 10 }).options.maxTokens, 1);
+  });
+
+  it('takes the messages of a chat, each with a role that is known and a content', () => {
+    for (const role of ['root', '', 'User']) {
+      const messages = [
+        { role: 'user', content: 'a' },
+        { role, content: 'b' },
+      ];
+      refused('REQUEST_INVALID', /messages\[1\] has the role .*one of system, developer, user/, { messages });
+    }
+    refused('REQUEST_INVALID', /messages\[0\] is empty/, { messages: [{ role: 'user', content: '' }] });
+    const long = [{ role: 'x'.repeat(100_000), content: 'a' }];
+    refused('REQUEST_INVALID', /^.{0,200}$/, { messages: long });
   });
 
   it('refuses text and stop strings when there is no tokenizer', () => {
@@ -89,6 +108,17 @@ describe('resolving a generation request', () => {
     refused('REQUEST_INVALID', /stop string/, { text: 'a', stop: [''] });
     refused('REQUEST_INVALID', /stop strings/, { text: 'a', stop: new Array<string>(1000).fill('x') });
     refused('REQUEST_INVALID', /stop string of/, { text: 'a', stop: ['x'.repeat(100_000)] });
+  });
+
+  it('takes what is at a limit and refuses what is one beyond it', () => {
+    const stops = (count: number): string[] => new Array<string>(count).fill('x');
+    assert.equal(resolve({ text: 'a', stop: stops(64) }).options.stop.length, 64);
+    refused('REQUEST_INVALID', /65 stop strings.*64/, { text: 'a', stop: stops(65) });
+    assert.equal(resolve({ text: 'a', stop: ['x'.repeat(1024)] }).options.stop.length, 1);
+    refused('REQUEST_INVALID', /1025 characters.*1024/, { text: 'a', stop: ['x'.repeat(1025)] });
+    assert.equal(resolve({ text: 'a', logprobs: 1024 }).options.logprobs, 1024);
+    refused('REQUEST_INVALID', /logprobs is 1025/, { text: 'a', logprobs: 1025 });
+    assert.equal(resolve({ text: 'a', maxTokens: 1 }).options.maxTokens, 1);
   });
 });
 

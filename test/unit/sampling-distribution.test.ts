@@ -3,6 +3,7 @@ import * as fc from 'fast-check';
 import { OdmoeError } from '../../shared/errors/index.js';
 import { validateGenerateRequest } from '../../shared/rpc/generate-validation.js';
 import {
+  REPETITION_PENALTY_RANGE,
   resolveSampling,
   sampleToken,
   samplingDistribution,
@@ -90,6 +91,11 @@ describe('the sampling distribution', () => {
     );
   });
 
+  it('with min-p 1 holds the likeliest token, and all that are as likely', () => {
+    assert.deepEqual([...samplingDistribution(Float32Array.of(1, 3, 2), { ...PLAIN, minP: 1 }).ids], [1]);
+    assert.deepEqual([...samplingDistribution(Float32Array.of(3, 1, 3), { ...PLAIN, minP: 1 }).ids], [0, 2]);
+  });
+
   it('is never empty, and a token comes from it', () => {
     fc.assert(
       fc.property(logitsArbitrary, optionsArbitrary, fc.nat({ max: 100_000 }), (logits, options, position) => {
@@ -152,6 +158,20 @@ describe('repetition penalty', () => {
     assert.equal(sampleToken(Float32Array.of(-1, -1.4), [0], 0, penalty), 1);
     assert.deepEqual([...logits], [4, 3, -1, -1.5], 'the logits themselves are left as they are');
   });
+
+  it('counts a token once, however often it came before', () => {
+    const penalty = { ...GREEDY, repetitionPenalty: 1.5 };
+    // Once: 4 / 1.5 stays above 2, and -1 * 1.5 above -2. Three times: both would lose.
+    assert.equal(sampleToken(Float32Array.of(4, 2), [0, 0, 0], 0, penalty), 0);
+    assert.equal(sampleToken(Float32Array.of(-1, -2), [0, 0, 0], 0, penalty), 0);
+  });
+
+  it('takes every penalty that a request may name, with logits as large as models give', () => {
+    for (const repetitionPenalty of [REPETITION_PENALTY_RANGE.least, REPETITION_PENALTY_RANGE.most]) {
+      const options = { ...PLAIN, repetitionPenalty };
+      assert.ok([0, 1].includes(sampleToken(Float32Array.of(1000, -1000), [0, 1], 0, options)));
+    }
+  });
 });
 
 describe('logits without a meaning', () => {
@@ -205,6 +225,12 @@ describe('sampling options of a request', () => {
     { minP: 2 },
     { repetitionPenalty: -1 },
     { repetitionPenalty: Infinity },
+    { repetitionPenalty: 1e-300 },
+    { repetitionPenalty: 0.0009 },
+    { repetitionPenalty: 1000.1 },
+    { minP: 1.001 },
+    { topK: 2 ** 31 },
+    { seed: 0.5 },
     { seed: -1 },
     { seed: 2 ** 60 },
   ];
@@ -215,6 +241,25 @@ describe('sampling options of a request', () => {
         (error) =>
           error instanceof OdmoeError && error.code === 'REQUEST_INVALID' && / is .*; it must be/.test(error.message),
       );
+    });
+  }
+
+  const allowed = [
+    { temperature: 0 },
+    { temperature: 1000 },
+    { topK: 2 ** 31 - 1 },
+    { topP: 1 },
+    { minP: 1 },
+    { repetitionPenalty: 0 },
+    { repetitionPenalty: 0.001 },
+    { repetitionPenalty: 1000 },
+    { seed: 0 },
+    { seed: Number.MAX_SAFE_INTEGER },
+  ];
+  for (const change of allowed) {
+    it(`${Object.keys(change)[0]} of ${Object.values(change)[0]} is taken`, () => {
+      const sampling = { ...given, ...change };
+      assert.deepEqual(validateGenerateRequest({ ...request, sampling }).sampling, sampling);
     });
   }
 });
