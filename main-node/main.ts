@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { fillNodeDevice } from '../engine/devices/index.js';
 import { PackShare } from '../engine/fetching/index.js';
 import { loadDenseWeights, openServedPack } from '../engine/loading/index.js';
-import { createModel, eventTimeMs, exitWithParent, waitUntil, type Device, type Model } from '../native/index.js';
+import { eventTimeMs, exitWithParent, waitUntil, type Device, type Model } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress, createNodeIdentity, runDaemon, type GiveUp } from '../shared/daemon/index.js';
 import { advertise, watchPeers } from '../shared/discovery/index.js';
@@ -73,7 +73,7 @@ async function loadMain(settings: NodeSettings, log: Logger): Promise<LoadedMain
   const source = await openServedPack(settings.modelPath);
   const tokenizer = await openTokenizer(source.directory);
   return fillNodeDevice(settings, log, async ({ device, reason: deviceReason }) => {
-    const model = createModel(device, source.shape);
+    const model = device.createModel(source.shape);
     try {
       await loadDenseWeights(model, source, source.shippedFormat);
     } catch (thrown) {

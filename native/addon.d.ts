@@ -119,7 +119,7 @@ export interface DeviceInfo {
   pagedExperts: boolean;
 }
 
-export interface Device {
+export interface DeviceHandle {
   info(): DeviceInfo;
   dispose(): void;
 }
@@ -345,18 +345,18 @@ export interface Addon {
   /** What this machine has of CUDA. A machine without a GPU is no error: the reason says what is missing. */
   cudaStatus(): CudaStatus;
   /** emulation: null: the device is what it is; cpu only. */
-  openDevice(options: DeviceOptions, emulation: DeviceEmulation | null): Device;
-  createModel(device: Device, shape: ModelShape): Model;
+  openDevice(options: DeviceOptions, emulation: DeviceEmulation | null): DeviceHandle;
+  createModel(device: DeviceHandle, shape: ModelShape): Model;
   /** maxRows: rows of the largest execute. Rejects with DEVICE_OUT_OF_MEMORY when the budget does not hold the slots. */
   createExpertSlots(
-    device: Device,
+    device: DeviceHandle,
     shape: ExpertShape,
     count: number,
     maxRows: number,
     loader: LoaderOptions,
   ): ExpertSlots;
   /** Bytes that slots for a given maxRows and loader take of the device; an emulated device counts them as its slotBytes and slotSharedBytes. */
-  expertSlotBytes(device: Device, shape: ExpertShape, maxRows: number, loader: LoaderOptions): ExpertSlotBytes;
+  expertSlotBytes(device: DeviceHandle, shape: ExpertShape, maxRows: number, loader: LoaderOptions): ExpertSlotBytes;
   /** Cuts row-major values into planes (packing). */
   splitPlanes(values: Uint8Array, split: Split): Uint8Array[];
   /** The values again, from all planes of the split (verifying). */
@@ -389,7 +389,7 @@ export interface Addon {
   /** Linux: the process gets SIGKILL when its parent dies, so that a demo leaves nothing behind; elsewhere nothing. */
   exitWithParent(): void;
   /** Memory read bandwidth and FP32 FMA peak of this machine with the device's number of threads, measured for `milliseconds` each. */
-  measureMachine(device: Device, milliseconds: number): Promise<{ readBytesPerS: number; fmaFlopPerS: number }>;
+  measureMachine(device: DeviceHandle, milliseconds: number): Promise<{ readBytesPerS: number; fmaFlopPerS: number }>;
   /** How fast random experts execute from BF16 and from fixed4 weights, one figure for each number of tokens. */
-  measureExperts(device: Device, options: ExpertBenchOptions): Promise<ExpertSpeed[]>;
+  measureExperts(device: DeviceHandle, options: ExpertBenchOptions): Promise<ExpertSpeed[]>;
 }

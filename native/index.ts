@@ -9,7 +9,6 @@ export type {
   CodecSpeed,
   CudaDevice,
   CudaStatus,
-  Device,
   DeviceEmulation,
   DeviceInfo,
   DeviceOptions,
@@ -33,15 +32,7 @@ export type {
 } from './addon.d.ts';
 export { nativeStatus, type NativeStatus } from './addon-loader.js';
 export { FROM_STORAGE, PLAIN_LOADER } from './loader-defaults.js';
-export {
-  createExpertSlots,
-  createModel,
-  expertSlotBytes,
-  measureExperts,
-  measureMachine,
-  openDevice,
-  type DeviceRequest,
-} from './handles.js';
+export { measureExperts, measureMachine, openDevice, type Device, type DeviceRequest } from './device.js';
 
 /** Cuts row-major values into byte planes (docs/pack-format.md). */
 export function splitPlanes(values: Uint8Array, split: Split): Uint8Array[] {

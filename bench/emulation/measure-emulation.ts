@@ -1,7 +1,6 @@
 import {
   FROM_STORAGE,
   PLAIN_LOADER,
-  createExpertSlots,
   openDevice,
   waitUntil,
   type Device,
@@ -69,7 +68,7 @@ export async function measureEmulation(source: ModelSource, count: number): Prom
 function makeSlots(device: Device, source: ModelSource): ExpertSlots {
   const { decompressionThreads, directIo, storageBytesPerS } = PLAIN_LOADER;
   const { shape, loader } = slotSizes(device, source, { decompressionThreads, directIo, storageBytesPerS });
-  return createExpertSlots(device, shape, 1, 1, { ...loader, decompressionThreads: 1 });
+  return device.createExpertSlots(shape, 1, 1, { ...loader, decompressionThreads: 1 });
 }
 
 function expertOf(source: ModelSource, index: number): ExpertSource {

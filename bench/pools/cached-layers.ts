@@ -1,4 +1,4 @@
-import { createExpertSlots, type Device, type ExpertOrder, type ExpertSlots } from '../../native/index.js';
+import { type Device, type ExpertOrder, type ExpertSlots } from '../../native/index.js';
 import type { SlotSizes } from '../../engine/planning/slot-sizes.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import {
@@ -53,7 +53,7 @@ export class CachedLayers {
     const all = Array.from({ length: layers }, (_, layer) => layer);
     this.pools.setCapacities(spreadCapacities(capacities, all, experts));
     for (const layer of counts?.layers ?? []) this.pools.seedCounts(layer, counts?.of(layer) ?? []);
-    this.#slots = createExpertSlots(device, sizes.shape, entries.full + expertsPerToken, 1, {
+    this.#slots = device.createExpertSlots(sizes.shape, entries.full + expertsPerToken, 1, {
       ...sizes.loader,
       exponentEntries: entries.exponent,
       signMantissaEntries: entries.signMantissa,

@@ -1,6 +1,6 @@
 import { ExpertRecall, promptTokenIds } from '../../engine/generation/index.js';
 import { loadDenseWeights, loadResidentExperts, openModelSource } from '../../engine/loading/index.js';
-import { createModel, openDevice, type Device, type Model, type Pass } from '../../native/index.js';
+import { openDevice, type Device, type Model, type Pass } from '../../native/index.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { SepMetrics } from '../../shared/rpc/messages.js';
 import type { SamplingOptions } from '../../shared/sampling/index.js';
@@ -60,7 +60,7 @@ export async function measureRecall(options: RecallOptions, onProgress: RecallPr
   const total = options.prompts.length * (options.setUps.length + precisions.length);
   let done = 0;
   const step = () => onProgress(++done, total);
-  const main = createModel(device, source.shape);
+  const main = device.createModel(source.shape);
   try {
     await loadDenseWeights(main, source, source.shippedFormat);
     await loadResidentExperts(main, source, source.shippedFormat);

@@ -1,6 +1,6 @@
 import { promptTokenIds } from '../../engine/generation/index.js';
 import { loadDenseWeights, loadResidentExperts, openModelSource } from '../../engine/loading/index.js';
-import { createModel, openDevice, type Model, type Pass, type Sequence } from '../../native/index.js';
+import { openDevice, type Model, type Pass, type Sequence } from '../../native/index.js';
 import { resolveSampling, sampleToken } from '../../shared/sampling/index.js';
 import { openTokenizer } from '../../shared/tokenizer/index.js';
 import { keyValuesDueBelow, takesMainToken, type AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
@@ -32,7 +32,7 @@ export async function recordTraceDocument(
 ): Promise<TraceDocument> {
   const source = await openModelSource(recording.modelPath);
   const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: recording.threads, budgetBytes: 0 });
-  const main = createModel(device, source.shape);
+  const main = device.createModel(source.shape);
   let shadow: Model | null = null;
   try {
     await loadDenseWeights(main, source, source.shippedFormat);

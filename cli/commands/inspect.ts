@@ -4,7 +4,7 @@ import type { PackCompression } from '../../engine/loading/pack-compression.js';
 import { openModelSource } from '../../engine/loading/open-model-source.js';
 import { NATIVE_BYTE_TOOLS } from '../../engine/packing/native-tools.js';
 import { requireUndamaged, verifyPack, type PackDamage } from '../../engine/packing/verify-pack.js';
-import { PLAIN_LOADER, expertSlotBytes, openDevice } from '../../native/index.js';
+import { PLAIN_LOADER, openDevice } from '../../native/index.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { paddingLine } from '../output/padding-line.js';
 import { snakeCaseKeys } from '../output/snake-case.js';
@@ -55,7 +55,7 @@ async function inspect(directory: string, flags: InspectFlags): Promise<void> {
 function slotBytesOf({ shape: { hiddenSize, intermediateSize }, shippedFormat: format }: ModelSource): number {
   const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 });
   try {
-    return expertSlotBytes(device, { hiddenSize, intermediateSize, format }, SLOT_ROWS, PLAIN_LOADER).slotBytes;
+    return device.expertSlotBytes({ hiddenSize, intermediateSize, format }, SLOT_ROWS, PLAIN_LOADER).slotBytes;
   } finally {
     device.dispose();
   }

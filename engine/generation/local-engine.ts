@@ -1,4 +1,4 @@
-import { createModel, type Device, type Model, type ResidentWeights } from '../../native/index.js';
+import { type Device, type Model, type ResidentWeights } from '../../native/index.js';
 import type { EmulationSettings } from '../../shared/config/node-settings.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { ModelSource, WeightFormat } from '../../shared/model/tensor-source.js';
@@ -151,7 +151,7 @@ async function loadResident(
 ): Promise<ResidentModel> {
   const profiled = role === 'ROLE_MAIN' ? 'cached' : 'shadow';
   return fillRoleDevice(options.device, options.emulation, profiled, async ({ device, reason: deviceReason }) => {
-    const model = createModel(device, source.shape);
+    const model = device.createModel(source.shape);
     try {
       const onProgress = options.onProgress ?? undefined;
       await loadDenseWeights(model, source, format, onProgress);

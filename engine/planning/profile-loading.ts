@@ -1,12 +1,5 @@
 import { totalmem } from 'node:os';
-import {
-  FROM_STORAGE,
-  createExpertSlots,
-  type Device,
-  type ExpertSlots,
-  type LoadRequest,
-  type PartPlan,
-} from '../../native/index.js';
+import { FROM_STORAGE, type Device, type ExpertSlots, type LoadRequest, type PartPlan } from '../../native/index.js';
 import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
 import { PARTS_IN_MEMORY, type PartlyLoadedState } from '../../shared/planner/index.js';
 import { expertBytes, fitProfile, type MachineProfile, type MeasuredLoads } from './fit-profile.js';
@@ -41,7 +34,7 @@ export async function profileLoading(
   const bytes = expertBytes(source.expert(0, 0));
   const modelBytes = source.shape.layers * source.shape.experts * (bytes.exponent + bytes.signMantissa);
   const directIo = loader.directIo || modelBytes > totalmem() * CACHED_SHARE;
-  const slots = createExpertSlots(device, shape, atOnce, 1, { ...loader, ...entries, directIo });
+  const slots = device.createExpertSlots(shape, atOnce, 1, { ...loader, ...entries, directIo });
   const rounds: MeasuredLoads[] = [];
   const beganMs = nowMs();
   try {

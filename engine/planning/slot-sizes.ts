@@ -1,11 +1,5 @@
 import { availableParallelism } from 'node:os';
-import {
-  PLAIN_LOADER,
-  expertSlotBytes,
-  type Device,
-  type ExpertShape,
-  type LoaderOptions,
-} from '../../native/index.js';
+import { PLAIN_LOADER, type Device, type ExpertShape, type LoaderOptions } from '../../native/index.js';
 import { allExperts, partSizes } from '../../shared/model/part-sizes.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { EntryBytes } from '../../shared/planner/index.js';
@@ -42,7 +36,7 @@ export function slotSizes(device: Device, source: ModelSource, settings: LoaderS
     experts: layers * experts,
     decompressionThreads: settings.decompressionThreads === 0 ? automaticThreads : settings.decompressionThreads,
   };
-  const { slotBytes, exponentEntryBytes, signMantissaEntryBytes } = expertSlotBytes(device, shape, 1, loader);
+  const { slotBytes, exponentEntryBytes, signMantissaEntryBytes } = device.expertSlotBytes(shape, 1, loader);
   const entryBytes = { full: slotBytes, exponent: exponentEntryBytes, signMantissa: signMantissaEntryBytes };
   return { shape, loader, entryBytes };
 }

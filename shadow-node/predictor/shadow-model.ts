@@ -1,5 +1,5 @@
 import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/index.js';
-import { createModel, type Device, type Model } from '../../native/index.js';
+import { type Device, type Model } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 
@@ -19,7 +19,7 @@ export async function loadShadowModel(
   precision: ShadowPrecision,
   onProgress?: (doneBytes: number, totalBytes: number) => void,
 ): Promise<Model> {
-  const model = createModel(device, source.shape);
+  const model = device.createModel(source.shape);
   try {
     await loadDenseWeights(model, source, precision);
     await loadResidentExperts(model, source, precision, onProgress);

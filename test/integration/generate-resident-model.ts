@@ -1,6 +1,6 @@
 import { createLocalRunner, type SequenceRunner } from '../../engine/generation/index.js';
 import { loadDenseWeights, loadResidentExperts, openModelSource } from '../../engine/loading/index.js';
-import { createModel, openDevice, type DeviceOptions, type ResidentWeights } from '../../native/index.js';
+import { openDevice, type DeviceOptions, type ResidentWeights } from '../../native/index.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 
 /** A model with all its experts, to run sequences of and look at their logits and experts. */
@@ -21,7 +21,7 @@ export async function openResidentModel(
 ): Promise<ResidentTestModel> {
   const source = await openModelSource(directory);
   const opened = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 2, budgetBytes: 0, ...device });
-  const model = createModel(opened, source.shape);
+  const model = opened.createModel(source.shape);
   const format = resident ?? source.shippedFormat;
   await loadDenseWeights(model, source, format);
   await loadResidentExperts(model, source, format);

@@ -1,14 +1,7 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { openModelSource } from '../../engine/loading/index.js';
-import {
-  FROM_STORAGE,
-  PLAIN_LOADER,
-  createExpertSlots,
-  openDevice,
-  type Device,
-  type ExpertSlots,
-} from '../../native/index.js';
+import { FROM_STORAGE, PLAIN_LOADER, openDevice, type Device, type ExpertSlots } from '../../native/index.js';
 import { packageRoot, type RunningNode } from '../../shared/config/index.js';
 import type { ModelShape, ModelSource } from '../../shared/model/tensor-source.js';
 import type { NodeIdentity, Placement } from '../../shared/rpc/index.js';
@@ -45,7 +38,7 @@ export class ReferenceExperts {
     const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 });
     const { hiddenSize, intermediateSize } = source.shape;
     const shape = { hiddenSize, intermediateSize, format: source.shippedFormat };
-    return new ReferenceExperts(source, device, createExpertSlots(device, shape, 1, MAX_ROWS, PLAIN_LOADER));
+    return new ReferenceExperts(source, device, device.createExpertSlots(shape, 1, MAX_ROWS, PLAIN_LOADER));
   }
 
   async run(layer: number, expert: number, hidden: Uint8Array): Promise<Buffer> {

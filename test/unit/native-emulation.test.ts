@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import {
   FROM_STORAGE,
   PLAIN_LOADER,
-  createExpertSlots,
   eventTimeMs,
   openDevice,
   waitUntil,
@@ -135,7 +134,7 @@ describe('an emulated device computes', () => {
   it('experts in slots like the processor, not sooner than the profiled one, one load after the other', async () => {
     const outputs: Uint8Array[] = [];
     for (const device of [openTestDevice(), openEmulated()]) {
-      const slots = createExpertSlots(device, EXPERT_SHAPE, 2, 4, PLAIN_LOADER);
+      const slots = device.createExpertSlots(EXPERT_SHAPE, 2, 4, PLAIN_LOADER);
       const emulated = device.info().backend === 'emulated';
       const loadStartMs = eventTimeMs();
       await Promise.all([0, 1].map((slot) => slots.load(slot, expertSource(1, slot), FROM_STORAGE)));
@@ -177,7 +176,7 @@ describe('an emulated device holds', () => {
     assert.equal(device.info().usedBytes, modelBytes + blockBytes);
     sequence.dispose();
     assert.equal(device.info().usedBytes, modelBytes);
-    const slots = createExpertSlots(device, EXPERT_SHAPE, 3, 4, PLAIN_LOADER);
+    const slots = device.createExpertSlots(EXPERT_SHAPE, 3, 4, PLAIN_LOADER);
     assert.equal(slots.slotBytes, 200);
     assert.equal(device.info().usedBytes, modelBytes + 3 * 200 + 50);
     slots.dispose();
@@ -197,7 +196,7 @@ describe('an emulated device holds', () => {
     await assert.rejects(begin(pass, second, PROMPT.slice(0, 1)), codeIs('DEVICE_OUT_OF_MEMORY'));
     assert.equal(device.info().usedBytes, modelBytes + blockBytes);
     assert.throws(
-      () => createExpertSlots(device, EXPERT_SHAPE, 1, 4, PLAIN_LOADER),
+      () => device.createExpertSlots(EXPERT_SHAPE, 1, 4, PLAIN_LOADER),
       (thrown) => codeIs('DEVICE_OUT_OF_MEMORY')(thrown) && /profiled model needs 200 bytes/.test(String(thrown)),
     );
     const tight = openEmulated(instant, modelBytes - 1);

@@ -6,9 +6,7 @@ import {
   FROM_STORAGE,
   PLAIN_LOADER,
   crc32c,
-  createExpertSlots,
   encodeChunk,
-  expertSlotBytes,
   splitPlanes,
   type Device,
   type ExpertSlots,
@@ -40,7 +38,7 @@ describe('native expert loader', () => {
     use: (slots: ExpertSlots) => Promise<void>,
   ): Promise<void> => {
     const loader = { ...PLAIN_LOADER, ...partSizes(sources.values()), ...options };
-    const slots = createExpertSlots(device, EXPERT_SHAPE, count, 4, loader);
+    const slots = device.createExpertSlots(EXPERT_SHAPE, count, 4, loader);
     try {
       await use(slots);
     } finally {
@@ -184,7 +182,7 @@ describe('native expert loader', () => {
   it('counts entries among what it takes from the device', async () => {
     const options = { exponentEntries: 3, signMantissaEntries: 2 };
     const loader = { ...PLAIN_LOADER, ...partSizes(sources.values()), ...options };
-    const bytes = expertSlotBytes(device, EXPERT_SHAPE, 4, loader);
+    const bytes = device.expertSlotBytes(EXPERT_SHAPE, 4, loader);
     await withSlots(2, options, async () => {
       const { slotBytes, sharedBytes, exponentEntryBytes, signMantissaEntryBytes } = bytes;
       const total = 2 * slotBytes + sharedBytes + 3 * exponentEntryBytes + 2 * signMantissaEntryBytes;

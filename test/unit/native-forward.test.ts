@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import {
   FROM_STORAGE,
   PLAIN_LOADER,
-  createExpertSlots,
   instructionSets,
   type Device,
   type DeviceOptions,
@@ -66,7 +65,7 @@ async function logitsInPieces(
 async function logitsLayerwise(device: Device, model: Model, tokens: readonly number[]): Promise<Float32Array> {
   const sequence = model.createSequence();
   const pass = model.createPass(tokens.length);
-  const slots = createExpertSlots(device, { hiddenSize, intermediateSize: 96, format: 'bf16' }, 1, 1, PLAIN_LOADER);
+  const slots = device.createExpertSlots({ hiddenSize, intermediateSize: 96, format: 'bf16' }, 1, 1, PLAIN_LOADER);
   const hidden = new Uint8Array(tokens.length * hiddenSize * 4);
   const rowBytes = hiddenSize * 4;
   await beginRows(pass, sequence, tokens, 0);

@@ -6,9 +6,6 @@ import { runInNewContext } from 'node:vm';
 import {
   FROM_STORAGE,
   PLAIN_LOADER,
-  createExpertSlots,
-  createModel,
-  expertSlotBytes,
   measureMachine,
   nativeStatus,
   type Device,
@@ -61,8 +58,8 @@ describe('native handles', () => {
   });
 
   it('accounts for what slots take, to the byte, and gives it back', () => {
-    const { slotBytes, sharedBytes } = expertSlotBytes(device, EXPERT_SHAPE, 16, PLAIN_LOADER);
-    const slots = createExpertSlots(device, EXPERT_SHAPE, 3, 16, PLAIN_LOADER);
+    const { slotBytes, sharedBytes } = device.expertSlotBytes(EXPERT_SHAPE, 16, PLAIN_LOADER);
+    const slots = device.createExpertSlots(EXPERT_SHAPE, 3, 16, PLAIN_LOADER);
     assert.equal(slots.count, 3);
     assert.equal(slots.slotBytes, slotBytes);
     assert.equal(device.info().usedBytes, 3 * slotBytes + sharedBytes);
@@ -73,11 +70,11 @@ describe('native handles', () => {
   });
 
   it('refuses slots beyond the budget and leaks nothing', () => {
-    const { slotBytes, sharedBytes } = expertSlotBytes(device, EXPERT_SHAPE, 16, PLAIN_LOADER);
+    const { slotBytes, sharedBytes } = device.expertSlotBytes(EXPERT_SHAPE, 16, PLAIN_LOADER);
     const tight = openTestDevice({ budgetBytes: 2 * slotBytes + sharedBytes });
-    assert.throws(() => createExpertSlots(tight, EXPERT_SHAPE, 3, 16, PLAIN_LOADER), codeIs('DEVICE_OUT_OF_MEMORY'));
+    assert.throws(() => tight.createExpertSlots(EXPERT_SHAPE, 3, 16, PLAIN_LOADER), codeIs('DEVICE_OUT_OF_MEMORY'));
     assert.equal(tight.info().usedBytes, 0);
-    createExpertSlots(tight, EXPERT_SHAPE, 2, 16, PLAIN_LOADER).dispose();
+    tight.createExpertSlots(EXPERT_SHAPE, 2, 16, PLAIN_LOADER).dispose();
     tight.dispose();
   });
 
@@ -135,7 +132,7 @@ describe('native handles', () => {
     const began = pass.begin([sequence], new Int32Array(256), rows, rows);
     for (const handle of [pass, sequence, model]) handle.dispose();
     await began;
-    const slots = createExpertSlots(observer, EXPERT_SHAPE, 1, 1, PLAIN_LOADER);
+    const slots = observer.createExpertSlots(EXPERT_SHAPE, 1, 1, PLAIN_LOADER);
     const loading = slots.load(0, expertSource(0, 0), FROM_STORAGE);
     slots.dispose();
     assert.equal((await loading).loaded, true);
@@ -178,7 +175,7 @@ describe('native handles', () => {
   });
 
   it('says which weights are missing', async () => {
-    const model = createModel(device, FIXTURE_SHAPE);
+    const model = device.createModel(FIXTURE_SHAPE);
     const pass = model.createPass(1);
     await assert.rejects(beginOne(pass, model.createSequence()), /embedding has not been loaded/);
     model.dispose();
@@ -192,9 +189,9 @@ describe('native handles', () => {
   it('refuses arguments of the wrong kind', async () => {
     assert.throws(() => openTestDevice({ threads: -1 }), codeIs('INTERNAL'));
     assert.throws(() => openTestDevice({ instructionSet: 'sse9' as 'avx2' }), codeIs('DEVICE_UNAVAILABLE'));
-    assert.throws(() => createModel(device, { ...FIXTURE_SHAPE, headDim: 15 }), codeIs('MODEL_UNSUPPORTED'));
-    assert.throws(() => createModel(device, { ...FIXTURE_SHAPE, maxPositions: 2 ** 21 }), codeIs('MODEL_UNSUPPORTED'));
-    assert.throws(() => createExpertSlots({} as Device, EXPERT_SHAPE, 1, 1, PLAIN_LOADER), codeIs('INTERNAL'));
+    assert.throws(() => device.createModel({ ...FIXTURE_SHAPE, headDim: 15 }), codeIs('MODEL_UNSUPPORTED'));
+    assert.throws(() => device.createModel({ ...FIXTURE_SHAPE, maxPositions: 2 ** 21 }), codeIs('MODEL_UNSUPPORTED'));
+    await assert.rejects(measureMachine({} as Device, 1), codeIs('INTERNAL'));
     const model = await loadFixture(device, { experts: false });
     const pass = model.createPass(4);
     const ones = (...values: number[]): Int32Array => Int32Array.from(values);
@@ -210,7 +207,7 @@ describe('native handles', () => {
   });
 
   it('cancels a load that waits and leaves the slot empty', async () => {
-    const slots = createExpertSlots(device, EXPERT_SHAPE, 2, 1, PLAIN_LOADER);
+    const slots = device.createExpertSlots(EXPERT_SHAPE, 2, 1, PLAIN_LOADER);
     const queued = Array.from({ length: 2 }, (_, slot) => slots.load(slot, expertSource(0, slot), FROM_STORAGE));
     await assert.rejects(slots.load(1, expertSource(0, 0), FROM_STORAGE), codeIs('INTERNAL'));
     slots.cancel(1);
@@ -228,7 +225,7 @@ describe('native handles', () => {
   });
 
   it('does not load over a slot that executes', async () => {
-    const slots = createExpertSlots(device, EXPERT_SHAPE, 1, 64, PLAIN_LOADER);
+    const slots = device.createExpertSlots(EXPERT_SHAPE, 1, 64, PLAIN_LOADER);
     await slots.load(0, expertSource(0, 0), FROM_STORAGE);
     const hidden = new Uint8Array(64 * hiddenSize * 4);
     const executing = slots.execute(0, 64, hidden, new Uint8Array(hidden.length));
@@ -247,7 +244,7 @@ describe('native handles', () => {
       const pass = model.createPass(4);
       await beginOne(pass, model.createSequence());
       await pass.forward(null);
-      createExpertSlots(device, EXPERT_SHAPE, 2, 2, PLAIN_LOADER);
+      device.createExpertSlots(EXPERT_SHAPE, 2, 2, PLAIN_LOADER);
     })();
     assert.ok(device.info().usedBytes > 0);
     // The CPU backend's own scratch for attention stays with the device.

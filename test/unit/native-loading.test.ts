@@ -3,15 +3,7 @@ import { mkdtempSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import {
-  FROM_STORAGE,
-  PLAIN_LOADER,
-  crc32c,
-  createExpertSlots,
-  splitPlanes,
-  type Device,
-  type ExpertSlots,
-} from '../../native/index.js';
+import { FROM_STORAGE, PLAIN_LOADER, crc32c, splitPlanes, type Device, type ExpertSlots } from '../../native/index.js';
 import { OdmoeError, type ErrorCode } from '../../shared/errors/index.js';
 import type { ChunkLocation, ExpertSource, Split, TensorSource } from '../../shared/model/tensor-source.js';
 import { FIXTURE_SHAPE, bits, bytesOf, expertName, expertSource, openTestDevice } from './native-test-model.js';
@@ -162,7 +154,7 @@ describe('native loading of experts', () => {
   before(async () => {
     directory = mkdtempSync(join(tmpdir(), 'odmoe-native-loading-'));
     device = openTestDevice();
-    slots = createExpertSlots(device, { hiddenSize, intermediateSize, format: 'bf16' }, 1, 4, PLAIN_LOADER);
+    slots = device.createExpertSlots({ hiddenSize, intermediateSize, format: 'bf16' }, 1, 4, PLAIN_LOADER);
     expected = await run(expertSource(1, 3));
   });
 

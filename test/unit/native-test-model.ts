@@ -1,7 +1,7 @@
 /** The Mixtral fixture on a device, read by hand so that these tests need nothing but the native core. */
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { createModel, openDevice, type Device, type Model } from '../../native/index.js';
+import { openDevice, type Device, type Model } from '../../native/index.js';
 import type {
   DenseRole,
   ExpertSource,
@@ -124,7 +124,7 @@ export async function loadFixture(
   device: Device,
   options: { experts: boolean; lmHead?: boolean; format?: WeightFormat; shape?: Partial<ModelShape> },
 ): Promise<Model> {
-  const model = createModel(device, { ...FIXTURE_SHAPE, ...options.shape });
+  const model = device.createModel({ ...FIXTURE_SHAPE, ...options.shape });
   const load = (role: DenseRole, layer: number, format: WeightFormat): Promise<void> =>
     model.loadDense(role, layer, sourceOf(denseName(role, layer)), format);
   const format = options.format ?? 'bf16';

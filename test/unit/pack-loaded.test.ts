@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { createExpertSlots, FROM_STORAGE, PLAIN_LOADER, type ExpertSlots } from '../../native/index.js';
+import { FROM_STORAGE, PLAIN_LOADER, type ExpertSlots } from '../../native/index.js';
 import { openModelSource } from '../../engine/loading/open-model-source.js';
 import { allExperts, partSizes } from '../../shared/model/part-sizes.js';
 import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
@@ -29,7 +29,7 @@ async function outputsOf(source: ModelSource): Promise<Buffer[]> {
       format: source.shippedFormat,
     };
     const loader = { ...PLAIN_LOADER, ...partSizes(allExperts(source)) };
-    const slots = createExpertSlots(device, shape, 1, 1, loader);
+    const slots = device.createExpertSlots(shape, 1, 1, loader);
     try {
       const outputs: Buffer[] = [];
       for (const expert of allExperts(source)) outputs.push(await outputOf(slots, expert));

@@ -1,7 +1,7 @@
 import type { MachineProfile } from '../../engine/planning/fit-profile.js';
 import { profileLoading } from '../../engine/planning/profile-loading.js';
 import { slotSizes, type SlotSizes } from '../../engine/planning/slot-sizes.js';
-import { createExpertSlots, expertSlotBytes, type Device, type DeviceEmulation } from '../../native/index.js';
+import { type Device, type DeviceEmulation } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import { toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
@@ -44,7 +44,7 @@ export async function makeWorkerSlots(material: SlotMaterial): Promise<WorkerSlo
   const plan = planMemory(material, sizes);
   const kept = counts === null ? null : await planCache(material, sizes, plan, counts);
   const entries = entriesOf(kept?.capacities ?? NO_CAPACITIES);
-  const slots = createExpertSlots(device, shape, plan.slots + entries.full, plan.maxRows, {
+  const slots = device.createExpertSlots(shape, plan.slots + entries.full, plan.maxRows, {
     ...loader,
     exponentEntries: entries.exponent,
     signMantissaEntries: entries.signMantissa,
@@ -67,7 +67,7 @@ function planMemory(
   const freeBytes = budgetBytes === 0 ? null : budgetBytes - usedBytes;
   const plan = planSlots(wanted, freeBytes, (maxRows) =>
     emulation === null
-      ? expertSlotBytes(device, shape, maxRows, loader)
+      ? device.expertSlotBytes(shape, maxRows, loader)
       : { slotBytes: emulation.slotBytes, sharedBytes: emulation.slotSharedBytes },
   );
   if (pools !== null) requirePools(wanted.cacheBytes, plan.cacheBytes, plan.slots);

@@ -1,5 +1,5 @@
 import { LocalSequence } from '../../../engine/generation/index.js';
-import { createModel, openDevice, type Device, type Model } from '../../../native/index.js';
+import { openDevice, type Device, type Model } from '../../../native/index.js';
 import { loadDenseWeights, loadResidentExperts, openModelSource } from '../../../engine/loading/index.js';
 import type { ModelShape, WeightFormat } from '../../../shared/model/tensor-source.js';
 
@@ -13,7 +13,7 @@ export class ResidentModel {
   static async load(packDirectory: string, format: WeightFormat): Promise<ResidentModel> {
     const source = await openModelSource(packDirectory);
     const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 });
-    const model = createModel(device, source.shape);
+    const model = device.createModel(source.shape);
     await loadDenseWeights(model, source, format);
     await loadResidentExperts(model, source, format);
     return new ResidentModel(device, model);

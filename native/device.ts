@@ -1,0 +1,122 @@
+import type { ModelShape } from '../shared/model/tensor-source.js';
+import { OdmoeError } from '../shared/errors/index.js';
+import type {
+  DeviceEmulation,
+  DeviceHandle,
+  DeviceInfo,
+  DeviceOptions,
+  ExpertBenchOptions,
+  ExpertShape,
+  ExpertSlotBytes,
+  ExpertSlots,
+  ExpertSpeed,
+  LoaderOptions,
+  Model,
+} from './addon.d.ts';
+import { awaiting, calling } from './addon-errors.js';
+import { addon } from './addon-loader.js';
+import {
+  checkEmulation,
+  checkExpertShape,
+  checkInt32s,
+  checkInteger,
+  checkLoaderOptions,
+  checkModelShape,
+} from './argument-checks.js';
+import { CheckedExpertSlots, CheckedModel, LARGEST_PASS_ROWS } from './handles.js';
+
+const LARGEST_THREADS = 1024;
+/** Rows that an expert takes at a time. */
+const LARGEST_EXPERT_ROWS = 128;
+const LARGEST_SLOTS = 65536;
+
+/** A device and what can be made on it. Besides the addon's there are devices that stand for others (engine/devices). */
+export interface Device {
+  info(): DeviceInfo;
+  /** An empty model: weights are loaded one by one. Throws MODEL_UNSUPPORTED. */
+  createModel(shape: ModelShape): Model;
+  /** Takes all memory at once. `maxRows`: rows of the largest execute. Throws DEVICE_OUT_OF_MEMORY. */
+  createExpertSlots(shape: ExpertShape, count: number, maxRows: number, loader: LoaderOptions): ExpertSlots;
+  /** Bytes that this device takes for one slot, for what a pool's slots share, and for one entry of each kind. */
+  expertSlotBytes(shape: ExpertShape, maxRows: number, loader: LoaderOptions): ExpertSlotBytes;
+  dispose(): void;
+}
+
+class CheckedDevice implements Device {
+  constructor(readonly handle: DeviceHandle) {}
+
+  info(): DeviceInfo {
+    return calling(() => this.handle.info());
+  }
+
+  createModel(shape: ModelShape): Model {
+    checkModelShape(shape);
+    return new CheckedModel(calling(() => addon().createModel(this.handle, shape)));
+  }
+
+  createExpertSlots(shape: ExpertShape, count: number, maxRows: number, loader: LoaderOptions): ExpertSlots {
+    checkSlots(shape, maxRows, loader);
+    checkInteger('count', count, 1, LARGEST_SLOTS);
+    return new CheckedExpertSlots(calling(() => addon().createExpertSlots(this.handle, shape, count, maxRows, loader)));
+  }
+
+  expertSlotBytes(shape: ExpertShape, maxRows: number, loader: LoaderOptions): ExpertSlotBytes {
+    checkSlots(shape, maxRows, loader);
+    return calling(() => addon().expertSlotBytes(this.handle, shape, maxRows, loader));
+  }
+
+  dispose(): void {
+    this.handle.dispose();
+  }
+}
+
+function checkSlots(shape: ExpertShape, maxRows: number, loader: LoaderOptions): void {
+  checkExpertShape(shape);
+  checkInteger('maxRows', maxRows, 1, LARGEST_PASS_ROWS);
+  checkLoaderOptions(loader);
+}
+
+function handleOf(device: Device): DeviceHandle {
+  if (device instanceof CheckedDevice) return device.handle;
+  throw new OdmoeError('INTERNAL', 'native call: a device that openDevice did not open');
+}
+
+/** What only CUDA has may be left out: the first device, and the one arithmetic. */
+export type DeviceRequest = Omit<DeviceOptions, 'device' | 'arithmetic'> &
+  Partial<Pick<DeviceOptions, 'device' | 'arithmetic'>>;
+
+/**
+ * `emulation`: null: the device is what it is. Throws DEVICE_UNAVAILABLE when the native library, the instruction set or the device
+ * cannot be used; of a CUDA device also DEVICE_DRIVER_TOO_OLD, DEVICE_ARCHITECTURE_UNSUPPORTED, and DEVICE_OUT_OF_MEMORY when the
+ * budget does not hold the driver's context.
+ */
+export function openDevice(request: DeviceRequest, emulation: DeviceEmulation | null = null): Device {
+  const options: DeviceOptions = { device: 0, arithmetic: 'exact', ...request };
+  checkInteger('threads', options.threads, 0, LARGEST_THREADS);
+  checkInteger('budgetBytes', options.budgetBytes, 0, Number.MAX_SAFE_INTEGER);
+  checkInteger('device', options.device, 0);
+  if (emulation !== null) checkEmulation(emulation);
+  return new CheckedDevice(calling(() => addon().openDevice(options, emulation)));
+}
+
+/** Memory read bandwidth and FP32 fused-multiply-add peak of this machine, each measured for `milliseconds`. */
+export async function measureMachine(
+  device: Device,
+  milliseconds: number,
+): Promise<{ readBytesPerS: number; fmaFlopPerS: number }> {
+  checkInteger('milliseconds', milliseconds, 1);
+  return await awaiting(() => addon().measureMachine(handleOf(device), milliseconds));
+}
+
+/** How fast random experts execute from BF16 and from fixed4 weights, beside the read bandwidth of the same rounds. */
+export async function measureExperts(device: Device, options: ExpertBenchOptions): Promise<ExpertSpeed[]> {
+  checkInteger('hiddenSize', options.hiddenSize, 1);
+  checkInteger('intermediateSize', options.intermediateSize, 1);
+  checkInteger('experts', options.experts, 1);
+  checkInt32s('tokens', options.tokens);
+  options.tokens.forEach((tokens) => {
+    checkInteger('tokens', tokens, 1, LARGEST_EXPERT_ROWS);
+  });
+  checkInteger('milliseconds', options.milliseconds, 1);
+  return await awaiting(() => addon().measureExperts(handleOf(device), options));
+}
