@@ -22,6 +22,7 @@ import type {
   WorkerRequest,
 } from './messages.js';
 import { validatePackDescription, validatePackPiece, validateReadPackRequest } from './pack-validation.js';
+import { requireWholeTexts, textFieldsOf, type TextFields } from './wire-texts.js';
 import { decodeExecuteRequest, decodeResultReply, encodeExecuteRequest, encodeResultReply } from './tensor-messages.js';
 
 /** `decode` throws OdmoeError: PROTOCOL_VIOLATION, or REQUEST_INVALID for what a user asked. */
@@ -61,16 +62,8 @@ const describePack = methodOf('odmoe.v1.Pack', 'Describe');
 const readManifest = methodOf('odmoe.v1.Pack', 'Manifest');
 const readPack = methodOf('odmoe.v1.Pack', 'Read');
 
-const workerRequestCodec = codec<WorkerRequest>(
-  serveWorker.requestSerialize,
-  serveWorker.requestDeserialize,
-  validateWorkerRequest,
-);
-const workerReplyCodec = codec<WorkerReply>(
-  serveWorker.responseSerialize,
-  serveWorker.responseDeserialize,
-  validateWorkerReply,
-);
+const workerRequestCodec = requestCodec<WorkerRequest>(serveWorker, validateWorkerRequest);
+const workerReplyCodec = replyCodec<WorkerReply>(serveWorker, validateWorkerReply);
 
 export const WORKER_SERVE: RpcMethod<WorkerRequest, WorkerReply> = {
   path: serveWorker.path,
@@ -94,33 +87,29 @@ export const WORKER_SERVE: RpcMethod<WorkerRequest, WorkerReply> = {
 
 export const SHADOW_SERVE: RpcMethod<ShadowRequest, ShadowReply> = {
   path: serveShadow.path,
-  request: codec(serveShadow.requestSerialize, serveShadow.requestDeserialize, validateShadowRequest),
-  reply: codec(serveShadow.responseSerialize, serveShadow.responseDeserialize, validateShadowReply),
+  request: requestCodec(serveShadow, validateShadowRequest),
+  reply: replyCodec(serveShadow, validateShadowReply),
 };
 
 export const NODE_IDENTIFY: RpcMethod<Record<string, never>, NodeIdentity> = {
   path: identify.path,
-  request: codec(identify.requestSerialize, identify.requestDeserialize, unchanged),
-  reply: codec(identify.responseSerialize, identify.responseDeserialize, validateIdentity),
+  request: requestCodec(identify, unchanged),
+  reply: replyCodec(identify, validateIdentity),
 };
 
 export const CLUSTER_JOIN: RpcMethod<{ identity: NodeIdentity }, JoinReply> = {
   path: joinCluster.path,
-  request: codec(
-    joinCluster.requestSerialize,
-    joinCluster.requestDeserialize,
-    (message: { identity: NodeIdentity }) => {
-      validateIdentity(message.identity);
-      return message;
-    },
-  ),
-  reply: codec(joinCluster.responseSerialize, joinCluster.responseDeserialize, validateJoinReply),
+  request: requestCodec(joinCluster, (message: { identity: NodeIdentity }) => {
+    validateIdentity(message.identity);
+    return message;
+  }),
+  reply: replyCodec(joinCluster, validateJoinReply),
 };
 
 export const CLUSTER_STATUS: RpcMethod<Record<string, never>, StatusReply> = {
   path: status.path,
-  request: codec(status.requestSerialize, status.requestDeserialize, unchanged),
-  reply: codec(status.responseSerialize, status.responseDeserialize, (reply: StatusReply) => {
+  request: requestCodec(status, unchanged),
+  reply: replyCodec(status, (reply: StatusReply) => {
     reply.nodes.forEach(completeNodeStatus);
     return reply;
   }),
@@ -128,8 +117,8 @@ export const CLUSTER_STATUS: RpcMethod<Record<string, never>, StatusReply> = {
 
 export const INFERENCE_GENERATE: RpcMethod<GenerateRequest, GenerateReply> = {
   path: generate.path,
-  request: codec(generate.requestSerialize, generate.requestDeserialize, validateGenerateRequest),
-  reply: codec(generate.responseSerialize, generate.responseDeserialize, (reply: GenerateReply) => {
+  request: requestCodec(generate, validateGenerateRequest),
+  reply: replyCodec(generate, (reply: GenerateReply) => {
     if (reply.kind === undefined) throw new OdmoeError('PROTOCOL_VIOLATION', 'a reply to Generate holds nothing');
     if (reply.kind === 'finished') reply.finished.nodes.forEach(completeNodeStatus);
     return reply;
@@ -138,20 +127,20 @@ export const INFERENCE_GENERATE: RpcMethod<GenerateRequest, GenerateReply> = {
 
 export const PACK_DESCRIBE: RpcMethod<Record<string, never>, PackDescription> = {
   path: describePack.path,
-  request: codec(describePack.requestSerialize, describePack.requestDeserialize, unchanged),
-  reply: codec(describePack.responseSerialize, describePack.responseDeserialize, validatePackDescription),
+  request: requestCodec(describePack, unchanged),
+  reply: replyCodec(describePack, validatePackDescription),
 };
 
 export const PACK_MANIFEST: RpcMethod<ReadManifestRequest, PackPiece> = {
   path: readManifest.path,
-  request: codec(readManifest.requestSerialize, readManifest.requestDeserialize, unchanged<ReadManifestRequest>),
-  reply: codec(readManifest.responseSerialize, readManifest.responseDeserialize, validatePackPiece),
+  request: requestCodec(readManifest, unchanged<ReadManifestRequest>),
+  reply: replyCodec(readManifest, validatePackPiece),
 };
 
 export const PACK_READ: RpcMethod<ReadPackRequest, PackPiece> = {
   path: readPack.path,
-  request: codec(readPack.requestSerialize, readPack.requestDeserialize, validateReadPackRequest),
-  reply: codec(readPack.responseSerialize, readPack.responseDeserialize, validatePackPiece),
+  request: requestCodec(readPack, validateReadPackRequest),
+  reply: replyCodec(readPack, validatePackPiece),
 };
 
 function validateJoinReply(reply: JoinReply): JoinReply {
@@ -165,19 +154,35 @@ function unchanged<T>(message: T): T {
   return message;
 }
 
+type Method = ServiceDefinition[string];
+
+function requestCodec<T>(method: Method, validate: (message: T) => T): MessageCodec<T> {
+  const { requestSerialize: encode, requestDeserialize: decode, requestType } = method;
+  return codec(encode, decode, requestType.type, validate);
+}
+
+function replyCodec<T>(method: Method, validate: (message: T) => T): MessageCodec<T> {
+  const { responseSerialize: encode, responseDeserialize: decode, responseType } = method;
+  return codec(encode, decode, responseType.type, validate);
+}
+
+/** `type`: what proto-loader tells of the message. */
 function codec<T>(
   encode: (message: object) => Buffer,
   decode: (bytes: Buffer) => object,
+  type: object,
   validate: (message: T) => T,
 ): MessageCodec<T> {
+  const texts = textFieldsOf(definitions, (type as { name: string }).name);
   return {
     encode: (message) => encode(message as object),
-    decode: (bytes) => validate(decodeOrExplain(decode, bytes) as T),
+    decode: (bytes) => validate(decodeOrExplain(decode, bytes, texts) as T),
   };
 }
 
-function decodeOrExplain(decode: (bytes: Buffer) => object, bytes: Buffer): object {
+function decodeOrExplain(decode: (bytes: Buffer) => object, bytes: Buffer, texts: TextFields): object {
   try {
+    requireWholeTexts(bytes, texts);
     return decode(bytes);
   } catch (thrown) {
     const { message } = toOdmoeError(thrown);

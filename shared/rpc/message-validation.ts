@@ -26,6 +26,9 @@ const VALUE_BYTES: Record<TensorType, number> = {
   TENSOR_TYPE_BF16: 2,
 };
 
+/** Characters of a wrong id that an error shows. */
+const ID_SHOWN_LIMIT = 100;
+
 /** What names and addresses must not hold: they are shown on terminals and in logs. */
 const CONTROL_CHARACTER = /\p{Cc}/u;
 
@@ -167,19 +170,25 @@ export function validateIdentity(identity: NodeIdentity | null | undefined): Nod
   return identity;
 }
 
-/** Of bounded length, and nothing in it that a terminal would act on. */
+/** Of at most TEXT_LENGTH_LIMIT characters, and nothing in it that a terminal would act on. */
 function validateShownText(name: string, text: string): void {
-  if (text.length > TEXT_LENGTH_LIMIT) throw violation(`${name} is too long`);
+  requireShortText(name, text);
   if (CONTROL_CHARACTER.test(text)) throw violation(`${name} holds control characters`);
 }
 
+function requireShortText(name: string, text: string): void {
+  if (text.length > TEXT_LENGTH_LIMIT) throw violation(`${name} is too long`);
+}
+
 export function validateRefusal(refusal: Refusal): void {
-  if (refusal.message.length > TEXT_LENGTH_LIMIT) throw violation('the message of a refusal is too long');
+  requireShortText('the message of a refusal', refusal.message);
+  requireShortText('the code of a refusal', refusal.code);
 }
 
 function validateStreamError(error: StreamError): void {
   requireCounts('error', error, ['requestId', 'epoch']);
-  if (error.message.length > TEXT_LENGTH_LIMIT) throw violation('the message of an error is too long');
+  requireShortText('the message of an error', error.message);
+  requireShortText('the code of an error', error.code);
 }
 
 function validatePrediction(prediction: Prediction): void {
@@ -227,8 +236,8 @@ function validatePlacement(placement: Placement): void {
   if (ids.size !== placement.workers.length) throw violation('a placement names one worker twice');
   for (const group of placement.groups) {
     const stranger = group.workerIds.find((id) => !ids.has(id));
-    if (stranger !== undefined)
-      throw violation(`a group of a placement names ${stranger}, who is not among its workers`);
+    if (stranger === undefined) continue;
+    throw violation(`a group of a placement names ${stranger.slice(0, ID_SHOWN_LIMIT)}, who is not among its workers`);
   }
 }
 

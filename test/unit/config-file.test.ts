@@ -161,6 +161,10 @@ describe('a configuration file', () => {
     });
   }
 
+  it('may have mini-batches as large as a pass', () => {
+    assert.deepEqual(faultsOf('main: {prefill_rows: 8, mini_batch_rows: 8}'), []);
+  });
+
   it('that cannot be read is named', () => {
     assert.throws(() => loadClusterConfig('/nowhere/cluster.yaml'), {
       code: 'CONFIG_INVALID',

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { setTimeout as delay } from 'node:timers/promises';
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { STOP_TIMEOUT_MS } from '../../shared/daemon/index.js';
 import { JoinLoop } from '../../shared/discovery/index.js';
@@ -65,6 +66,25 @@ describe('joining a main', () => {
     await waitUntil('it has joined', () => joins > 0);
     await joining.stop();
     await main.stop();
+  });
+
+  it('asks never again once it is stopped during an attempt', async () => {
+    const sockets: Socket[] = [];
+    const mute = createServer((socket) => sockets.push(socket));
+    await new Promise<void>((resolve) => mute.listen(0, '127.0.0.1', resolve));
+    let looks = 0;
+    const { joining } = loop(`127.0.0.1:${(mute.address() as AddressInfo).port}`, () => {
+      looks += 1;
+      return false;
+    });
+    await waitUntil('it has connected', () => sockets.length > 0);
+    await joining.stop();
+    const looksAtEnd = looks;
+    const connections = sockets.length;
+    await delay(100);
+    assert.deepEqual([looks, sockets.length], [looksAtEnd, connections]);
+    for (const socket of sockets) socket.destroy();
+    mute.close();
   });
 
   it('ends before its daemon must have stopped, also where main takes the connection and says nothing', async () => {

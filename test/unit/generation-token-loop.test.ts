@@ -7,6 +7,7 @@ import {
   type GenerationOutcome,
   type SequenceRunner,
 } from '../../engine/generation/index.js';
+import { StopStrings } from '../../engine/generation/stop-strings.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { TokenReply } from '../../shared/rpc/messages.js';
@@ -138,6 +139,16 @@ describe('the token loop', () => {
     assert.equal(outcome.text, 'one ');
   });
 
+  it('cuts before the first of two stop strings that come in one piece, whichever is listed first', () => {
+    for (const stops of [
+      ['late', 'early'],
+      ['early', 'late'],
+    ]) {
+      const step = new StopStrings(stops).push('an early and a late end');
+      assert.deepEqual(step, { text: 'an ', stopped: true }, stops.join());
+    }
+  });
+
   it('gives back what looked like the start of a stop string but was not', async () => {
     const text = 'a fox and a fog';
     const { outcome } = await collect(
@@ -177,6 +188,29 @@ describe('the token loop', () => {
       (error) => error instanceof OdmoeError && error.code === 'CANCELLED',
     );
     assert.deepEqual(runner.calls, ['prefill 7,8', 'decode 50', 'decode 51', 'end']);
+  });
+
+  it('has ended the sequence before it gives its outcome, or its error', async () => {
+    for (const fails of [false, true]) {
+      let release: () => void = () => undefined;
+      let freed = false;
+      const runner = new ScriptedRunner([50], () => {
+        if (fails) throw new OdmoeError('NO_WORKERS', 'all gone');
+      });
+      runner.end = async () => {
+        await new Promise<void>((resolve) => (release = resolve));
+        freed = true;
+      };
+      let settled = false;
+      const answer = collect(runner, {}, null)
+        .catch(() => undefined)
+        .finally(() => (settled = true));
+      await new Promise((resolve) => setImmediate(resolve));
+      assert.equal(settled, false, 'the sequence is still held');
+      release();
+      await answer;
+      assert.ok(freed);
+    }
   });
 
   it('ends the sequence after an error, which is passed on', async () => {

@@ -28,6 +28,31 @@ describe('main: the admission queue', () => {
     await waiting;
   });
 
+  it('lets an abort of a request that runs disturb nobody who waits', async () => {
+    const queue = new AdmissionQueue(1, 8);
+    await queue.enter(never);
+    const first = new AbortController();
+    const admitted = queue.enter(first.signal);
+    queue.leave();
+    await admitted;
+    const waiting = queue.enter(never);
+    first.abort();
+    assert.equal(queue.queued, 1);
+    queue.leave();
+    await waiting;
+    assert.deepEqual([queue.active, queue.queued], [1, 0]);
+  });
+
+  it('takes as many as may wait and not one more', async () => {
+    const queue = new AdmissionQueue(2, 2);
+    await Promise.all([queue.enter(never), queue.enter(never)]);
+    const waits = [queue.enter(never), queue.enter(never)];
+    await assert.rejects(queue.enter(never), { code: 'QUEUE_FULL', message: /2 requests run and 2 wait/ });
+    queue.leave();
+    queue.leave();
+    await Promise.all(waits);
+  });
+
   it('forgets a request that is cancelled while it waits', async () => {
     const queue = new AdmissionQueue(1, 2);
     await queue.enter(never);

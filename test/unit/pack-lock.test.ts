@@ -53,12 +53,19 @@ describe('the lock of a directory that is packed into', () => {
   });
 
   it('of another machine is never taken over', async () => {
-    await withTemporaryDirectory(async (directory) => {
-      const foreign = JSON.stringify({ pid: 1, host: 'some-other-machine', started: null, token: 'x' });
-      await writeFile(join(directory, LOCK), foreign);
-      await assert.rejects(acquirePackingLock(directory), /process 1 on some-other-machine is packing/);
-      assert.equal(await readFile(join(directory, LOCK), 'utf8'), foreign);
-    });
+    // A process of that number may run here, or none: neither says anything of the other machine.
+    const { pid: deadPid } = JSON.parse(await lockOfDeadProcess()) as { pid: number };
+    for (const pid of [process.pid, deadPid]) {
+      for (const started of [null, '1']) {
+        await withTemporaryDirectory(async (directory) => {
+          const foreign = JSON.stringify({ pid, host: 'some-other-machine', started, token: 'x' });
+          await writeFile(join(directory, LOCK), foreign);
+          const held = new RegExp(`process ${pid} on some-other-machine is packing`);
+          await assert.rejects(acquirePackingLock(directory), held);
+          assert.equal(await readFile(join(directory, LOCK), 'utf8'), foreign);
+        });
+      }
+    }
   });
 
   it('notices that it was taken away, and then leaves the new one alone', async () => {

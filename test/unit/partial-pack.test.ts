@@ -66,6 +66,20 @@ describe('a pack that is being fetched', () => {
     await (await resumed()).close();
   });
 
+  it('keeps a record that is written right behind a torn line', async () => {
+    await (await begun([0, 1])).close();
+    appendFileSync(journal(), '{"layer":0,"exp');
+    const again = await resumed();
+    assert.equal(heldCount(again), 1);
+    await (await again.openExpertFile(again.extent(0, 3).file)).close();
+    await again.record(0, 3);
+    await again.close();
+    const third = await resumed();
+    assert.ok(third.held.has(0, 3), 'the record has become part of the torn line');
+    assert.equal(heldCount(third), 2);
+    await third.close();
+  });
+
   it('takes no notice of a torn line, of experts that the model has not, and of files that are not there', async () => {
     await (await begun([0, 1], [2, 2], [1, 4])).close();
     appendFileSync(journal(), '\n{"layer":99,"expert":0}\n\n{"layer":0,"exp');

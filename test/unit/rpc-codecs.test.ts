@@ -383,6 +383,8 @@ describe('a request for an answer', () => {
       [{ stop: [''] }, /stop string of 0/],
       [{ stop: Array.from({ length: 65 }, () => 'x') }, /65 stop strings/],
       [{ logprobs: 5000 }, /logprobs/],
+      [{ text: '', messages: [{ role: 'root', content: 'a' }] }, /role "root"/],
+      [{ text: '', messages: [{ role: 'user', content: '' }] }, /empty/],
       [sampling({ temperature: -1 }), /temperature/],
       [sampling({ temperature: Number.NaN }), /temperature/],
       [sampling({ topP: 1.5 }), /top_p/],
