@@ -2,7 +2,8 @@ import type { Command } from 'commander';
 import { defaultPort } from '../shared/config/index.js';
 import { findMains } from '../shared/discovery/index.js';
 import { OdmoeError } from '../shared/errors/index.js';
-import { formatAddress, identifyPeer, parseAddress } from '../shared/rpc/index.js';
+import { formatAddress, parseAddress } from '../shared/rpc/index.js';
+import { runtime, transport } from './process-runtime.js';
 
 /** What addMainFlags gives a command's action. */
 export interface MainFlags {
@@ -34,7 +35,7 @@ export async function resolveMainAddress(flags: MainFlags): Promise<string> {
     const { host, port } = parseAddress(flags.main);
     return formatAddress(host, port);
   }
-  const mains = await findMains(flags.cluster ?? null, DISCOVERY_TIMEOUT_MS, flags.interface ?? null);
+  const mains = await findMains(runtime, flags.cluster ?? null, DISCOVERY_TIMEOUT_MS, flags.interface ?? null);
   const [only, ...others] = mains;
   if (only === undefined) {
     if (await answersAsMain(LOCAL_MAIN_ADDRESS, flags.cluster ?? null)) return LOCAL_MAIN_ADDRESS;
@@ -57,7 +58,7 @@ export async function resolveMainAddress(flags: MainFlags): Promise<string> {
 /** Whether a main node (of the cluster, unless null) answers at the address. */
 export async function answersAsMain(address: string, cluster: string | null): Promise<boolean> {
   try {
-    const identity = await identifyPeer(address, LOCAL_MAIN_TIMEOUT_MS);
+    const identity = await transport.identifyPeer(address, LOCAL_MAIN_TIMEOUT_MS);
     return identity.role === 'ROLE_MAIN' && (cluster === null || identity.cluster === cluster);
   } catch (error) {
     if (error instanceof OdmoeError) return false;

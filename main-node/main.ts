@@ -1,18 +1,17 @@
-import { randomInt } from 'node:crypto';
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { fillNodeDevice } from '../engine/devices/index.js';
+import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
 import { PackShare } from '../engine/fetching/index.js';
 import { loadDenseWeights, openServedPack } from '../engine/loading/index.js';
-import { eventTimeMs, exitWithParent, waitUntil, type Device, type Model } from '../native/index.js';
+import { exitWithParent, type Device, type Model } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress, createNodeIdentity, runDaemon, type GiveUp } from '../shared/daemon/index.js';
-import { advertise, watchPeers } from '../shared/discovery/index.js';
+import type { Stoppable } from '../shared/discovery/index.js';
 import { MAX_DRAFT_ROWS, spreadForDrafts, usableDraftRows } from '../shared/drafting/index.js';
-import { networkTransitOf } from '../shared/emulation/index.js';
 import type { Logger } from '../shared/log/logger.js';
 import type { Pack } from '../shared/pack/open-pack.js';
-import { startRpcServer, type RpcServer } from '../shared/rpc/index.js';
+import type { RpcServer } from '../shared/rpc/index.js';
 import type { NodeIdentity, StatusReply } from '../shared/rpc/messages.js';
 import { openTokenizer, type Tokenizer } from '../shared/tokenizer/index.js';
 import { ExpertDispatcher } from './cluster/expert-dispatcher.js';
@@ -52,12 +51,13 @@ interface MainParts {
  */
 export async function startMain(
   settings: NodeSettings,
+  environment: NodeEnvironment,
   log: Logger,
   giveUp: GiveUp = () => undefined,
 ): Promise<RunningNode> {
-  const loaded = await loadMain(settings, log);
+  const loaded = await loadMain(settings, environment, log);
   try {
-    return await serveMain(settings, loaded, log, giveUp);
+    return await serveMain(settings, { ...loaded, environment }, log, giveUp);
   } catch (thrown) {
     disposeLoaded(loaded);
     throw thrown;
@@ -66,12 +66,16 @@ export async function startMain(
 
 /** The daemon `odmoe main`. */
 export async function runMain(): Promise<never> {
-  return runDaemon('main', startMain, exitWithParent);
+  return runDaemon(
+    'main',
+    (settings, log, giveUp) => startMain(settings, realEnvironment(settings), log, giveUp),
+    exitWithParent,
+  );
 }
 
-async function loadMain(settings: NodeSettings, log: Logger): Promise<LoadedMain> {
-  const source = await openServedPack(settings.modelPath);
-  const tokenizer = await openTokenizer(source.directory);
+async function loadMain(settings: NodeSettings, { runtime }: NodeEnvironment, log: Logger): Promise<LoadedMain> {
+  const source = await runtime.outside(() => openServedPack(settings.modelPath));
+  const tokenizer = await runtime.outside(() => openTokenizer(source.directory));
   return fillNodeDevice(settings, log, async ({ device, reason: deviceReason }) => {
     const model = device.createModel(source.shape);
     try {
@@ -92,14 +96,15 @@ function disposeLoaded({ model, device }: LoadedMain): void {
 
 async function serveMain(
   settings: NodeSettings,
-  loaded: LoadedMain,
+  loaded: LoadedMain & { environment: NodeEnvironment },
   log: Logger,
   giveUp: GiveUp,
 ): Promise<RunningNode> {
-  const identity = createNodeIdentity(settings, loaded.source, loaded.device.info());
+  const { runtime, transport, discovery } = loaded.environment;
+  const identity = createNodeIdentity(settings, loaded.source, loaded.device.info(), runtime);
   const parts = assemble(settings, loaded, { identity, giveUp }, log);
   const { membership, inference } = parts;
-  const server = await startRpcServer({
+  const server = await transport.serve({
     host: settings.listenHost,
     port: settings.listenPort,
     network: settings.network,
@@ -110,16 +115,16 @@ async function serveMain(
       status: async () => parts.status(),
     },
     inference: (request, signal) => inference.generate(request, signal),
-    pack: new PackShare(loaded.source),
+    pack: new PackShare(loaded.source, runtime),
   });
   identity.address = advertisedAddress(settings, server.port);
-  const discovery: { stop(): Promise<void> }[] = [];
+  const announced: Stoppable[] = [];
   let stopping: Promise<void> | null = null;
-  const stop = (): Promise<void> => (stopping ??= stopMain(parts, discovery, server, loaded));
+  const stop = (): Promise<void> => (stopping ??= stopMain(parts, announced, server, loaded));
   try {
     membership.addConfigured(settings.discovery.peers);
-    discovery.push(await watchPeers(settings, (peer) => membership.addDiscovered(peer), log));
-    discovery.push(await advertise(settings, identity, log));
+    announced.push(await discovery.watchPeers(settings, (peer) => membership.addDiscovered(peer), log));
+    announced.push(await discovery.advertise(settings, identity, log));
   } catch (thrown) {
     await stop();
     throw thrown;
@@ -131,12 +136,12 @@ async function serveMain(
 /** Answers end first, so that their sequences are freed at the workers and the shadow while the streams stand. */
 async function stopMain(
   parts: MainParts,
-  discovery: { stop(): Promise<void> }[],
+  announced: readonly Stoppable[],
   server: RpcServer,
   loaded: LoadedMain,
 ): Promise<void> {
   const { engine, membership, inference } = parts;
-  await Promise.all([inference.stop(), server.stop(), ...discovery.map((part) => part.stop())]);
+  await Promise.all([inference.stop(), server.stop(), ...announced.map((part) => part.stop())]);
   await membership.stop();
   engine.roster.stop();
   engine.decodePasses.dispose();
@@ -146,11 +151,12 @@ async function stopMain(
 
 function createEngine(
   settings: NodeSettings,
-  { source, model }: LoadedMain,
+  { source, model, environment }: LoadedMain & { environment: NodeEnvironment },
   epoch: number,
   log: Logger,
 ): ClusterEngine {
   const { shape } = source;
+  const { runtime } = environment;
   const { maxActiveSequences, prefillRows, miniBatchRows, prefillOverlap, workerGraceMs } = settings.main;
   const { prediction, placement } = settings;
   const drafting = {
@@ -159,7 +165,7 @@ function createEngine(
   };
   const spread = spreadForDrafts(drafting.rows, placement.spread);
   logWhatDiffers(settings, { rows: drafting.rows, spread }, log);
-  const roster = new Roster(shape, settings.placement.groupSize, epoch, log);
+  const roster = new Roster(shape, settings.placement.groupSize, epoch, runtime, log);
   return {
     model,
     shape,
@@ -182,7 +188,7 @@ function createEngine(
     spread,
     firstLayerAhead: prediction.source === 'sep' && spread === 'all' && !drafting.optimistic && drafting.rows === 1,
     draftCosts: new DraftCostMeter(),
-    now: () => performance.now(),
+    runtime,
     log,
   };
 }
@@ -208,19 +214,20 @@ function logWhatDiffers(
 
 function assemble(
   settings: NodeSettings,
-  loaded: LoadedMain,
+  loaded: LoadedMain & { environment: NodeEnvironment },
   { identity, giveUp }: { identity: NodeIdentity; giveUp: GiveUp },
   log: Logger,
 ): MainParts {
-  const startedMs = performance.now();
-  const now = (): number => performance.now();
-  const epoch = firstEpoch(Date.now());
+  const { runtime, transport } = loaded.environment;
+  const startedMs = runtime.nowMs();
+  const epoch = firstEpoch(runtime.wallMs());
   const engine = createEngine(settings, loaded, epoch, log);
   const { roster, router, shape } = engine;
   const membership = new Membership({
     identity: () => identity,
     network: settings.network,
-    transit: networkTransitOf(settings.emulation, { waitUntil, now: eventTimeMs }),
+    runtime,
+    transport,
     shape,
     roster,
     shadowListener: {
@@ -239,9 +246,8 @@ function assemble(
       },
     },
     log,
-    now,
   });
-  const statuses = () => nodeStatuses(identity, loaded, roster, startedMs);
+  const statuses = () => nodeStatuses(identity, loaded, roster, runtime.nowMs() - startedMs);
   const inference = new InferenceService({
     engine,
     tokenizer: loaded.tokenizer,
@@ -249,8 +255,8 @@ function assemble(
     limits: settings.main,
     firstSequence: epoch,
     nodeStatuses: statuses,
-    now,
-    randomSeed: () => randomInt(RANDOM_SEED_LIMIT),
+    runtime,
+    randomSeed: () => runtime.randomInt(RANDOM_SEED_LIMIT),
     onDeviceLost: giveUp,
   });
   const status = (): StatusReply => ({

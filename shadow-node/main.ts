@@ -1,16 +1,15 @@
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { fillNodeDevice } from '../engine/devices/index.js';
+import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
 import { PackShare } from '../engine/fetching/index.js';
 import { openServedPack } from '../engine/loading/index.js';
-import { eventTimeMs, exitWithParent, waitUntil, type Device, type Model, type Pass } from '../native/index.js';
+import { exitWithParent, type Device, type Model, type Pass } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress, createNodeIdentity, runDaemon, type GiveUp } from '../shared/daemon/index.js';
-import { advertise, JoinLoop } from '../shared/discovery/index.js';
-import { networkTransitOf } from '../shared/emulation/index.js';
+import { JoinLoop } from '../shared/discovery/index.js';
 import type { Logger } from '../shared/log/logger.js';
 import type { Pack } from '../shared/pack/open-pack.js';
-import { openWorkerStream, startRpcServer } from '../shared/rpc/index.js';
 import type { NodeIdentity } from '../shared/rpc/messages.js';
 import { Predictor } from './predictor/predictor.js';
 import { loadShadowModel, SHADOW_PASS_ROWS } from './predictor/shadow-model.js';
@@ -24,6 +23,7 @@ interface LoadedShadow {
   deviceReason: string;
   model: Model;
   pass: Pass;
+  environment: NodeEnvironment;
   dispose(): void;
 }
 
@@ -33,10 +33,11 @@ interface LoadedShadow {
  */
 export async function startShadow(
   settings: NodeSettings,
+  environment: NodeEnvironment,
   log: Logger,
   giveUp: GiveUp = () => undefined,
 ): Promise<RunningNode> {
-  const loaded = await loadShadow(settings, log);
+  const loaded = await loadShadow(settings, environment, log);
   try {
     return await serveShadow(settings, loaded, log, giveUp);
   } catch (error) {
@@ -47,11 +48,16 @@ export async function startShadow(
 
 /** The daemon `odmoe shadow`. */
 export async function runShadow(): Promise<never> {
-  return runDaemon('shadow', startShadow, exitWithParent);
+  return runDaemon(
+    'shadow',
+    (settings, log, giveUp) => startShadow(settings, realEnvironment(settings), log, giveUp),
+    exitWithParent,
+  );
 }
 
-async function loadShadow(settings: NodeSettings, log: Logger): Promise<LoadedShadow> {
-  const source = await openServedPack(settings.modelPath);
+async function loadShadow(settings: NodeSettings, environment: NodeEnvironment, log: Logger): Promise<LoadedShadow> {
+  const { runtime } = environment;
+  const source = await runtime.outside(() => openServedPack(settings.modelPath));
   const { precision } = settings.shadow;
   return fillNodeDevice(settings, log, async ({ device, reason: deviceReason }) => {
     const model = await loadShadowModel(device, source, precision);
@@ -62,7 +68,7 @@ async function loadShadow(settings: NodeSettings, log: Logger): Promise<LoadedSh
       model.dispose();
       device.dispose();
     };
-    return { source, device, deviceReason, model, pass, dispose };
+    return { source, device, deviceReason, model, pass, environment, dispose };
   });
 }
 
@@ -82,13 +88,14 @@ async function serveShadow(
   giveUp: GiveUp,
 ): Promise<RunningNode> {
   const { model, device, pass } = loaded;
-  const startedMs = performance.now();
-  const identity = createNodeIdentity(settings, loaded.source, loaded.device.info());
-  const transit = networkTransitOf(settings.emulation, { waitUntil, now: eventTimeMs });
+  const { runtime, transport, discovery } = loaded.environment;
+  const startedMs = runtime.nowMs();
+  const identity = createNodeIdentity(settings, loaded.source, loaded.device.info(), runtime);
   const workers = new WorkerLinks({
-    open: (address) => openWorkerStream(address, settings.network, transit),
+    open: (address) => transport.openWorkerStream(address, settings.network),
     identity: () => identity,
     reconnectDelayMs: settings.network.reconnectDelayMs,
+    runtime,
     log,
   });
   const service: ShadowService = new ShadowService({
@@ -97,35 +104,35 @@ async function serveShadow(
       shadowStatus({
         identity,
         epoch,
-        uptimeMs: performance.now() - startedMs,
+        uptimeMs: runtime.nowMs() - startedMs,
         device: device.info(),
         deviceReason: loaded.deviceReason,
         predictor: service.predictor.counts(),
         workers: workers.counts,
       }),
     shape: model.shape,
-    createPredictor: (events) => new Predictor(model, pass, SHADOW_PASS_ROWS, events),
+    createPredictor: (events) => new Predictor(model, pass, SHADOW_PASS_ROWS, events, runtime),
     workers,
+    runtime,
     log,
     onDeviceLost: giveUp,
   });
-  const server = await startRpcServer({
+  const server = await transport.serve({
     host: settings.listenHost,
     port: settings.listenPort,
     network: settings.network,
-    transit,
     log,
     identity: () => identity,
     shadow: (stream) => service.accept(stream),
-    pack: new PackShare(loaded.source),
+    pack: new PackShare(loaded.source, runtime),
   });
   identity.address = advertisedAddress(settings, server.port);
-  const advertisement = await advertise(settings, identity, log).catch(async (error: unknown) => {
+  const advertisement = await discovery.advertise(settings, identity, log).catch(async (error: unknown) => {
     await service.stop();
     await server.stop();
     throw error;
   });
-  const joining = startJoining(settings, identity, service, log);
+  const joining = startJoining(settings, loaded.environment, { identity, service }, log);
   let stopping: Promise<void> | null = null;
   const stop = async (): Promise<void> => {
     await Promise.all([joining?.stop(), advertisement.stop(), service.stop()]);
@@ -137,13 +144,15 @@ async function serveShadow(
 
 function startJoining(
   settings: NodeSettings,
-  identity: NodeIdentity,
-  service: ShadowService,
+  { runtime, transport }: NodeEnvironment,
+  { identity, service }: { identity: NodeIdentity; service: ShadowService },
   log: Logger,
 ): JoinLoop | null {
   const { mainAddress } = settings;
   if (mainAddress === null) return null;
   return new JoinLoop({
+    runtime,
+    transport,
     mainAddress,
     identity: () => identity,
     isServed: () => service.hasMain,

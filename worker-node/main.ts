@@ -1,17 +1,18 @@
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { fillNodeDevice } from '../engine/devices/index.js';
+import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
 import { PackShare } from '../engine/fetching/index.js';
-import { eventTimeMs, exitWithParent, waitUntil } from '../native/index.js';
+import { exitWithParent } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress, createNodeIdentity, runDaemon, type GiveUp } from '../shared/daemon/index.js';
-import { advertise, JoinLoop } from '../shared/discovery/index.js';
-import { networkTransitOf } from '../shared/emulation/index.js';
+import { JoinLoop } from '../shared/discovery/index.js';
 import { toOdmoeError, type OdmoeError } from '../shared/errors/index.js';
 import type { Logger } from '../shared/log/index.js';
 import { activationCountsPath } from '../shared/files/state-directory.js';
 import type { Pack } from '../shared/pack/open-pack.js';
-import { startRpcServer, STATUS_INTERVAL_MS, type NodeIdentity } from '../shared/rpc/index.js';
+import { STATUS_INTERVAL_MS, type NodeIdentity } from '../shared/rpc/index.js';
+import type { Runtime } from '../shared/runtime/index.js';
 import { ActivationRecord } from './cache/activation-record.js';
 import { makeWorkerSlots } from './cache/make-slots.js';
 import { ExpertService } from './executor/expert-service.js';
@@ -27,6 +28,7 @@ import { workerStatus } from './worker-status.js';
  */
 export async function startWorker(
   settings: NodeSettings,
+  environment: NodeEnvironment,
   log: Logger,
   giveUp: GiveUp = () => undefined,
 ): Promise<RunningNode> {
@@ -41,7 +43,7 @@ export async function startWorker(
     if (faults.length > 0) throw toOdmoeError(faults[0]);
   };
   try {
-    const address = await openWorker(settings, log, opened, giveUp);
+    const address = await openWorker(settings, environment, log, { opened, giveUp });
     let stopping: Promise<void> | null = null;
     return { address, stop: () => (stopping ??= close()) };
   } catch (thrown) {
@@ -55,21 +57,31 @@ type Closer = () => Promise<void> | void;
 
 /** The worker as a process of its own: `odmoe worker`. */
 export function runWorker(): Promise<never> {
-  return runDaemon('worker', startWorker, exitWithParent);
+  return runDaemon(
+    'worker',
+    (settings, log, giveUp) => startWorker(settings, realEnvironment(settings), log, giveUp),
+    exitWithParent,
+  );
 }
 
 /** Returns the address that the worker listens on; adds to `opened` what a stop has to close. */
-async function openWorker(settings: NodeSettings, log: Logger, opened: Closer[], giveUp: GiveUp): Promise<string> {
-  const startedMs = performance.now();
-  const { source, partial } = await openWorkerPack(settings, log);
-  const fetch = partial === null ? null : new PackFetch(partial, settings, () => sendStatus(), log);
-  if (fetch !== null) opened.push(reportFetch(fetch, log), () => fetch.close());
-  const record = await openRecord(settings, source, log);
+async function openWorker(
+  settings: NodeSettings,
+  environment: NodeEnvironment,
+  log: Logger,
+  { opened, giveUp }: { opened: Closer[]; giveUp: GiveUp },
+): Promise<string> {
+  const { runtime } = environment;
+  const startedMs = runtime.nowMs();
+  const { source, partial } = await openWorkerPack(settings, environment, log);
+  const fetch = partial === null ? null : new PackFetch(partial, settings, environment, () => sendStatus(), log);
+  if (fetch !== null) opened.push(reportFetch(fetch, runtime, log), () => fetch.close());
+  const record = await openRecord(settings, source, runtime, log);
   if (record !== null) opened.push(() => record.close());
   const { nodeDevice, slots } = await fillNodeDevice(settings, log, async (nodeDevice) => {
     const { device, emulation } = nodeDevice;
     const counts = record?.counts ?? null;
-    return { nodeDevice, slots: await makeWorkerSlots({ device, emulation, source, settings, counts, log }) };
+    return { nodeDevice, slots: await makeWorkerSlots({ device, emulation, source, settings, counts, runtime, log }) };
   });
   const { device } = nodeDevice;
   opened.push(() => {
@@ -82,26 +94,26 @@ async function openWorker(settings: NodeSettings, log: Logger, opened: Closer[],
   };
   const experts = new ExpertService(slots, {
     source,
-    nowMs: () => performance.now(),
+    runtime,
     log,
     supply: fetch,
     onDeviceLost,
   });
   opened.push(() => experts.close());
-  const identity = createNodeIdentity(settings, source, device.info());
+  const identity = createNodeIdentity(settings, source, device.info(), runtime);
   const sendStatus = (): void => {
-    const uptimeMs = performance.now() - startedMs;
+    const uptimeMs = runtime.nowMs() - startedMs;
     sessions.sendToMain({
       kind: 'status',
       status: workerStatus(identity, uptimeMs, nodeDevice, experts, sessions, fetch),
     });
   };
-  const sessions = new WorkerSessions(experts, source.shape, () => identity, sendStatus, log, fetch);
-  const share = new PackShare(source, () => (partial === null || partial.isWhole ? null : partial.held));
-  const address = await listen(settings, identity, { sessions, share }, log, opened);
-  const statusTimer = setInterval(sendStatus, STATUS_INTERVAL_MS);
+  const sessions = new WorkerSessions(experts, source.shape, () => identity, sendStatus, runtime, log, fetch);
+  const share = new PackShare(source, runtime, () => (partial === null || partial.isWhole ? null : partial.held));
+  const address = await listen(settings, { ...environment, identity, sessions, share }, log, opened);
+  const statusTimer = runtime.every(STATUS_INTERVAL_MS, sendStatus);
   opened.push(() => {
-    clearInterval(statusTimer);
+    statusTimer.cancel();
   });
   log.info('worker is ready', { address, model: source.name, device: identity.device, slots: experts.counters.slots });
   return address;
@@ -111,23 +123,28 @@ async function openWorker(settings: NodeSettings, log: Logger, opened: Closer[],
 async function openRecord(
   { stateDirectory, id, worker }: NodeSettings,
   { packDigest, shape }: Pack,
+  runtime: Runtime,
   log: Logger,
 ): Promise<ActivationRecord | null> {
   if (worker.cacheBytes === 0 && worker.pools === null) return null;
   const path = activationCountsPath(stateDirectory, packDigest, id);
-  return ActivationRecord.open(path, { packDigest, experts: shape.experts }, log);
+  return ActivationRecord.open(path, { packDigest, experts: shape.experts }, runtime, log);
+}
+
+interface ListeningWorker extends NodeEnvironment {
+  identity: NodeIdentity;
+  sessions: WorkerSessions;
+  share: PackShare;
 }
 
 async function listen(
   settings: NodeSettings,
-  identity: NodeIdentity,
-  { sessions, share }: { sessions: WorkerSessions; share: PackShare },
+  { runtime, transport, discovery, identity, sessions, share }: ListeningWorker,
   log: Logger,
   opened: Closer[],
 ): Promise<string> {
-  const server = await startRpcServer({
+  const server = await transport.serve({
     ...{ host: settings.listenHost, port: settings.listenPort, network: settings.network, log },
-    transit: networkTransitOf(settings.emulation, { waitUntil, now: eventTimeMs }),
     identity: () => identity,
     pack: share,
     worker: (stream, peerHost) => {
@@ -138,6 +155,7 @@ async function listen(
   identity.address = advertisedAddress(settings, server.port);
   if (settings.mainAddress !== null) {
     const joining = new JoinLoop({
+      ...{ runtime, transport },
       mainAddress: settings.mainAddress,
       identity: () => identity,
       isServed: () => sessions.hasMain,
@@ -146,7 +164,7 @@ async function listen(
     });
     opened.push(() => joining.stop());
   }
-  const advertisement = await advertise(settings, identity, log);
+  const advertisement = await discovery.advertise(settings, identity, log);
   opened.push(() => advertisement.stop());
   return server.address;
 }

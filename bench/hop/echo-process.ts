@@ -4,8 +4,9 @@
  */
 import { avoidMarkingPauses } from '../../shared/daemon/index.js';
 import { createLogger } from '../../shared/log/index.js';
-import { PROTOCOL_VERSION, startRpcServer, type PeerStream } from '../../shared/rpc/index.js';
+import { GrpcTransport, PROTOCOL_VERSION, type PeerStream } from '../../shared/rpc/index.js';
 import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/index.js';
+import { WallRuntime } from '../../shared/runtime/index.js';
 import { HOP_NETWORK } from './hop-network.js';
 import { startTcpEcho } from './tcp-frames.js';
 
@@ -33,7 +34,7 @@ function echo(stream: PeerStream<WorkerReply, WorkerRequest>): void {
 avoidMarkingPauses();
 const log = createLogger({ level: 'warn', format: 'text' }, { role: 'echo', id: identity.bootId });
 const tcp = await startTcpEcho();
-const rpc = await startRpcServer({
+const rpc = await new GrpcTransport(new WallRuntime()).serve({
   host: '127.0.0.1',
   port: 0,
   network: HOP_NETWORK,

@@ -2,7 +2,8 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import { openWorkerStream, type PeerStream, type WorkerReply, type WorkerRequest } from '../../shared/rpc/index.js';
+import { GrpcTransport, type PeerStream, type WorkerReply, type WorkerRequest } from '../../shared/rpc/index.js';
+import { WallRuntime } from '../../shared/runtime/index.js';
 import { HOP_NETWORK } from './hop-network.js';
 import { summarizeHops, type HopTimes } from './hop-statistics.js';
 import { connectTcp, type TcpPeer } from './tcp-frames.js';
@@ -91,7 +92,7 @@ async function startEchoProcess(): Promise<EchoProcess> {
   const child = spawn(process.execPath, [script], { stdio: ['pipe', 'pipe', 'inherit'] });
   const { tcpPort, rpcAddress } = await readPorts(child);
   const tcp = await connectTcp(tcpPort);
-  const stream = openWorkerStream(rpcAddress, HOP_NETWORK);
+  const stream = new GrpcTransport(new WallRuntime()).openWorkerStream(rpcAddress, HOP_NETWORK);
   return {
     tcp,
     grpc: grpcPeer(stream),

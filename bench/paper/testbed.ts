@@ -1,6 +1,6 @@
 import { DemoCluster } from '../../cli/demo/demo-cluster.js';
 import { OdmoeError } from '../../shared/errors/index.js';
-import { generate } from '../../shared/rpc/index.js';
+import { transport } from '../../cli/process-runtime.js';
 import type { Finished, GenerateReply, GenerateRequest } from '../../shared/rpc/messages.js';
 import { daemonFlags, shadowOf, type SetUp, type ShadowPrecision } from './set-up.js';
 
@@ -47,7 +47,7 @@ export class Testbed {
   }
 
   answer(promptIds: readonly number[], tokens: number, signal: AbortSignal): Promise<TestbedAnswer> {
-    const replies = generate(this.cluster.mainAddress, answerRequest(promptIds, tokens), signal);
+    const replies = transport.generate(this.cluster.mainAddress, answerRequest(promptIds, tokens), signal);
     return this.cluster.whileMainRuns(collectAnswer(replies));
   }
 

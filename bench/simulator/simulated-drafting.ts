@@ -2,6 +2,10 @@ import type { DraftCostMeter } from '../../main-node/decode/draft-costs.js';
 import { SequenceDrafting, type DraftingOptions } from '../../main-node/decode/sequence-drafting.js';
 import type { VirtualClock } from './virtual-clock.js';
 
+const nobodyWaits = (): never => {
+  throw new Error('the simulator waits on its own clock');
+};
+
 /** The daemon's drafting of one sequence, but that it waits on the virtual clock; shadow is never lost there. */
 export class SimulatedDrafting extends SequenceDrafting {
   constructor(
@@ -10,7 +14,7 @@ export class SimulatedDrafting extends SequenceDrafting {
     rowsThatPay: () => number,
     private readonly clock: VirtualClock,
   ) {
-    super(options, meter, rowsThatPay, () => clock.nowMs);
+    super(options, meter, rowsThatPay, { nowMs: () => clock.nowMs, after: nobodyWaits });
   }
 
   /** `begin`: the drafts of a pass at `position` are there, or are not to be expected. */

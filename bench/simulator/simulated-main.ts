@@ -10,6 +10,10 @@ import { createSimulatedFeed, linkToShadow } from './simulated-feed.js';
 import { SimulatedPrefill } from './simulated-prefill.js';
 import { RIGHT_TOKEN, SimulatedShadow, type ShadowedSequence } from './simulated-shadow.js';
 
+const nobodyWaits = (): never => {
+  throw new Error('the simulator waits on its own clock');
+};
+
 /** Nobody samples from the logits of a simulated pass. */
 const NO_LOGITS = new Float32Array(0);
 
@@ -56,7 +60,7 @@ export class SimulatedMain {
     const start = { sequence, prompt, promptTokens, maxPositions: promptTokens + tokens };
     const fed = source === 'sep' ? this.#createShadow(start) : null;
     this.#feed = createSimulatedFeed(cluster, fed, start);
-    const predictions = new SequencePredictions(promptTokens, trace.layers);
+    const predictions = new SequencePredictions(promptTokens, trace.layers, { after: nobodyWaits });
     this.#helpers = {
       ...{ predictions, feed: this.#feed },
       firstLayer: cluster.loadsFirstLayerAhead ? new FirstLayerAhead(sequence, lastPosition, cluster) : null,

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { openModelSource, packForServing } from '../../engine/loading/index.js';
 import { MAX_DRAFT_ROWS } from '../../shared/drafting/index.js';
 import { packageRoot, wholeNumberFlag, wholeNumberOrAutoFlag } from '../../shared/config/index.js';
-import { generate } from '../../shared/rpc/index.js';
+
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
 import { DemoCluster, type DemoClusterOptions } from '../demo/demo-cluster.js';
 import { allExpertsBytes, demoTable } from '../demo/demo-table.js';
@@ -11,6 +11,7 @@ import { addGenerationFlags, generationRequestFrom, parseWhole, type GenerationF
 import { withInterrupt } from '../interrupt.js';
 import { renderGeneration } from '../output/generation-output.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
+import { runtime, transport } from '../process-runtime.js';
 
 const DEFAULT_PROMPT = 'Tell me a story about a fox.';
 const DEFAULT_WORKERS = 8;
@@ -122,7 +123,7 @@ async function answer(
   if (!json) process.stderr.write(`starting main, ${withShadow} and ${workers} workers on this machine\n`);
   await cluster.start(signal);
   if (!json && shown.prompt !== undefined) process.stdout.write(`\n> ${shown.prompt}\n\n`);
-  const replies = generate(cluster.mainAddress, request, signal);
+  const replies = transport.generate(cluster.mainAddress, request, signal);
   const { finished } = await cluster.whileMainRuns(renderGeneration(replies, { json, stream: !json }));
   if (!json) process.stdout.write(`\n${demoTable(finished, shown.expertsBytes)}`);
 }
@@ -131,7 +132,7 @@ async function answer(
 async function servedPack(directory: string, signal: AbortSignal): Promise<string> {
   const bar = createProgressBar('packing the model');
   try {
-    return await packForServing(directory, null, bar.update, signal);
+    return await packForServing(directory, null, runtime, bar.update, signal);
   } finally {
     bar.stop();
   }

@@ -1,9 +1,10 @@
 import type { Command } from 'commander';
-import { generate } from '../../shared/rpc/index.js';
+
 import { addMainFlags, resolveMainAddress, type MainFlags } from '../find-main.js';
 import { addGenerationFlags, generationRequestFrom, type GenerationFlags } from '../generation-flags.js';
 import { withInterrupt } from '../interrupt.js';
 import { generationSummary, renderGeneration } from '../output/generation-output.js';
+import { transport } from '../process-runtime.js';
 
 /** `odmoe prompt`: asks a running cluster. */
 export function registerPromptCommand(program: Command): void {
@@ -27,7 +28,7 @@ Examples:
       const request = generationRequestFrom(flags, text);
       const address = await resolveMainAddress(flags);
       const result = await withInterrupt((signal) =>
-        renderGeneration(generate(address, request, signal), { json: flags.json, stream: !flags.json }),
+        renderGeneration(transport.generate(address, request, signal), { json: flags.json, stream: !flags.json }),
       );
       if (!flags.json && process.stderr.isTTY) process.stderr.write(`${generationSummary(result)}\n`);
     });

@@ -1,7 +1,8 @@
 import type { Command } from 'commander';
-import { fetchStatus } from '../../shared/rpc/index.js';
+
 import { addMainFlags, resolveMainAddress, type MainFlags } from '../find-main.js';
 import { statusJson, statusLines } from '../output/status-view.js';
+import { transport } from '../process-runtime.js';
 
 export const STATUS_TIMEOUT_MS = 5000;
 
@@ -19,7 +20,7 @@ Examples:
   odmoe status --json`,
     )
     .action(async (flags: MainFlags & { json: boolean }) => {
-      const status = await fetchStatus(await resolveMainAddress(flags), STATUS_TIMEOUT_MS);
+      const status = await transport.fetchStatus(await resolveMainAddress(flags), STATUS_TIMEOUT_MS);
       const text = flags.json ? JSON.stringify(statusJson(status)) : statusLines(status, null).join('\n');
       process.stdout.write(`${text}\n`);
     });

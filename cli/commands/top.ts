@@ -1,8 +1,9 @@
 import type { Command } from 'commander';
-import { fetchStatus, type StatusReply } from '../../shared/rpc/index.js';
+import { type StatusReply } from '../../shared/rpc/index.js';
 import { addMainFlags, resolveMainAddress, type MainFlags } from '../find-main.js';
 import { statusLines } from '../output/status-view.js';
 import { STATUS_TIMEOUT_MS } from './status.js';
+import { runtime, transport } from '../process-runtime.js';
 
 const REFRESH_MS = 1000;
 /** Alternate screen with the cursor hidden, and back. */
@@ -23,7 +24,7 @@ export function registerTopCommand(program: Command): void {
     )
     .action(async (flags: MainFlags) => {
       const address = await resolveMainAddress(flags);
-      const first = await fetchStatus(address, STATUS_TIMEOUT_MS);
+      const first = await transport.fetchStatus(address, STATUS_TIMEOUT_MS);
       if (process.stdout.isTTY && process.stdin.isTTY) await watch(address, first);
       else process.stdout.write(`${statusLines(first, null).join('\n')}\n`);
     });
@@ -34,11 +35,11 @@ async function watch(address: string, first: StatusReply): Promise<void> {
   process.stdout.write(ENTER_SCREEN);
   try {
     let before = first;
-    let beforeAtMs = performance.now();
+    let beforeAtMs = runtime.nowMs();
     draw(statusLines(first, null));
     while (await quit.waitUnlessPressed(REFRESH_MS)) {
-      const status = await fetchStatus(address, STATUS_TIMEOUT_MS);
-      const nowMs = performance.now();
+      const status = await transport.fetchStatus(address, STATUS_TIMEOUT_MS);
+      const nowMs = runtime.nowMs();
       draw(statusLines(status, { status: before, elapsedMs: nowMs - beforeAtMs }));
       before = status;
       beforeAtMs = nowMs;
@@ -76,9 +77,9 @@ class QuitKey {
   async waitUnlessPressed(timeMs: number): Promise<boolean> {
     if (!this.pressed) {
       await new Promise<void>((resolve) => {
-        const timer = setTimeout(resolve, timeMs);
+        const timer = runtime.after(timeMs, resolve);
         this.wake = () => {
-          clearTimeout(timer);
+          timer.cancel();
           resolve();
         };
       });

@@ -1,9 +1,9 @@
-import { setTimeout as delay } from 'node:timers/promises';
 import type { RoleSetting } from '../../shared/config/node-settings.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
-import { fetchStatus } from '../../shared/rpc/index.js';
+
 import type { StatusReply } from '../../shared/rpc/messages.js';
 import { daemonName, DaemonProcess } from './daemon-process.js';
+import { runtime, transport } from '../process-runtime.js';
 
 export interface DemoClusterOptions {
   /** Directory of the pack. */
@@ -75,7 +75,7 @@ export class DemoCluster {
     } catch (error) {
       // The broken connection is often noticed before the process's end, which says more.
       const connectionLost = error instanceof OdmoeError && error.code === 'NO_MAIN';
-      if (connectionLost) await Promise.race([mainFailure, delay(EXIT_NOTICE_MS)]);
+      if (connectionLost) await Promise.race([mainFailure, runtime.sleep(EXIT_NOTICE_MS)]);
       throw error;
     }
   }
@@ -133,13 +133,13 @@ export class DemoCluster {
   private async allJoined(timeout: AbortSignal, onMissing: (missing: string) => void): Promise<void> {
     while (!this.stopping && !timeout.aborted) {
       try {
-        const missing = missingNodes(await fetchStatus(this.mainAddress, STATUS_TIMEOUT_MS), this.daemons);
+        const missing = missingNodes(await transport.fetchStatus(this.mainAddress, STATUS_TIMEOUT_MS), this.daemons);
         if (missing.length === 0) return;
         onMissing(missing.join('; '));
       } catch (error) {
         onMissing(`main does not answer: ${toOdmoeError(error).message}`);
       }
-      await delay(STATUS_POLL_MS);
+      await runtime.sleep(STATUS_POLL_MS);
     }
   }
 

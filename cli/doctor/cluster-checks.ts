@@ -5,13 +5,13 @@ import { toOdmoeError } from '../../shared/errors/index.js';
 import {
   PROTOCOL_VERSION,
   checkPeer,
-  fetchStatus,
   formatAddress,
   type NodeIdentity,
   type NodeStatus,
 } from '../../shared/rpc/index.js';
 import { fail, ok, warn, type Check } from './check.js';
 import { diagnosePeer, type PeerDiagnosis } from './peer-diagnosis.js';
+import { runtime, transport } from '../process-runtime.js';
 
 export interface ClusterQuestion {
   config: ClusterConfig;
@@ -63,7 +63,7 @@ export function portCheck(port: number, expectedId: string | null, found: PeerDi
 
 async function checkMulticast(question: ClusterQuestion): Promise<{ check: Check; peers: DiscoveredPeer[] }> {
   const name = 'multicast';
-  const { heardOneself, peers, fault } = await probeMulticast(question.interfaceAddress, question.timeoutMs);
+  const { heardOneself, peers, fault } = await probeMulticast(runtime, question.interfaceAddress, question.timeoutMs);
   const where = question.interfaceAddress ?? 'the networks of this machine';
   if (heardOneself) {
     return { check: ok(name, `reaches ${where}; ${peers.length} nodes of all clusters announce themselves`), peers };
@@ -176,7 +176,7 @@ function answeringPeer(
 async function problemsOfMain(address: string, timeoutMs: number): Promise<Check[]> {
   const name = `main node ${address}`;
   try {
-    const status = await fetchStatus(address, timeoutMs);
+    const status = await transport.fetchStatus(address, timeoutMs);
     const workers = status.nodes.filter(({ identity }) => identity.role === 'ROLE_WORKER').length;
     const found = `serves with ${workers} workers`;
     const summary = workers > 0 ? ok(name, found) : warn(name, found, 'start workers: without one it cannot answer');

@@ -1,7 +1,8 @@
 /** Who answers at an address, and if nobody does, why. */
 import { connect } from 'node:net';
 import { toOdmoeError } from '../../shared/errors/index.js';
-import { identifyPeer, parseAddress, type NodeIdentity } from '../../shared/rpc/index.js';
+import { parseAddress, type NodeIdentity } from '../../shared/rpc/index.js';
+import { transport } from '../process-runtime.js';
 
 export type PeerDiagnosis =
   | { kind: 'odmoe'; identity: NodeIdentity }
@@ -20,7 +21,7 @@ export async function diagnosePeer(address: string, timeoutMs: number): Promise<
   if (failure === 'timeout' || failure === 'ETIMEDOUT') return { kind: 'silent' };
   if (failure !== null) return { kind: 'unreachable', reason: failure };
   try {
-    return { kind: 'odmoe', identity: await identifyPeer(address, timeoutMs) };
+    return { kind: 'odmoe', identity: await transport.identifyPeer(address, timeoutMs) };
   } catch (thrown) {
     return { kind: 'stranger', reason: toOdmoeError(thrown).message };
   }

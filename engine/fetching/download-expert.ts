@@ -3,6 +3,7 @@ import { OdmoeError } from '../../shared/errors/index.js';
 import type { ChunkExtent, ExpertExtent } from '../../shared/pack/expert-extent.js';
 import { fromPeer, PeerFailure } from './peer-failure.js';
 import type { PackSource } from '../../shared/rpc/index.js';
+import type { Runtime } from '../../shared/runtime/index.js';
 import { writeFailure } from '../../shared/storage/storage-error.js';
 
 export type Crc32c = (bytes: Uint8Array, seed: number) => number;
@@ -24,6 +25,7 @@ export interface DownloadOptions {
   path: string;
   state: DownloadState;
   crc32c: Crc32c;
+  runtime: Runtime;
   /** Resolves when this download may take its next piece: others may go first. */
   turn(): Promise<void>;
   onReceived(bytes: number): void;
@@ -89,10 +91,13 @@ class ChunkWriter {
   }
 
   async #write(bytes: Uint8Array, offsetBytes: number): Promise<void> {
-    const { file, path, extent } = this.options;
+    const { file, path, extent, runtime } = this.options;
     try {
       for (let done = 0; done < bytes.length;) {
-        const { bytesWritten } = await file.write(bytes, done, bytes.length - done, offsetBytes + done);
+        const written = done;
+        const { bytesWritten } = await runtime.outside(() =>
+          file.write(bytes, written, bytes.length - written, offsetBytes + written),
+        );
         done += bytesWritten;
       }
     } catch (thrown) {

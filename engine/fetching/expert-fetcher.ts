@@ -2,6 +2,7 @@ import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import type { ExpertPlace } from '../../shared/placement/index.js';
 import { requireFreeBytes, writeFailure } from '../../shared/storage/storage-error.js';
+import type { Runtime, Timer } from '../../shared/runtime/index.js';
 import { DamagedBytesError, downloadExpert, type Crc32c, type DownloadState } from './download-expert.js';
 import { FileCompletion } from './file-completion.js';
 import type { PackPeer, PackPeers } from './pack-peers.js';
@@ -38,7 +39,7 @@ export interface ExpertFetcherOptions {
   crc32c: Crc32c;
   /** Throws STORAGE_FULL when the disk of the directory has not so much room. */
   requireRoom?: (directory: string, bytes: number) => Promise<void>;
-  now(): number;
+  runtime: Runtime;
   log: Logger;
   /** An expert has come, or the directory has become a whole pack. */
   onFetched(): void;
@@ -71,7 +72,7 @@ export class ExpertFetcher {
   readonly #running = new Set<Promise<void>>();
   readonly #stop = new AbortController();
   #needed: readonly ExpertPlace[] = [];
-  #timer: NodeJS.Timeout | null = null;
+  #timer: Timer | null = null;
   #calm: (() => void)[] = [];
   #receivedBytes = 0;
   #movedMs: number;
@@ -80,12 +81,13 @@ export class ExpertFetcher {
   constructor(options: ExpertFetcherOptions) {
     this.#options = options;
     this.#partial = options.partial;
-    this.#movedMs = options.now();
+    this.#movedMs = options.runtime.nowMs();
     this.#completion = new FileCompletion(
       options.partial,
       options.peers,
       options.log,
       options.requireRoom ?? requireFreeBytes,
+      options.runtime,
     );
   }
 
@@ -134,7 +136,7 @@ export class ExpertFetcher {
           reject(error);
         },
       };
-      if (task.waiters.size === 0) task.urgentSinceMs = this.#options.now();
+      if (task.waiters.size === 0) task.urgentSinceMs = this.#options.runtime.nowMs();
       task.waiters.add(waiter);
       this.#wakeOthers();
       signal.addEventListener('abort', cancelled, { once: true });
@@ -147,7 +149,7 @@ export class ExpertFetcher {
 
   /** What is on the disk of the expert is wrong: it is fetched again. @throws LockHeldError, STORAGE_FULL, STORAGE_FAILED */
   async forget(layer: number, expert: number): Promise<void> {
-    this.#completion.postpone(this.#options.now());
+    this.#completion.postpone(this.#options.runtime.nowMs());
     await this.#partial.forget(layer, expert);
     this.#task({ layer, expert });
     this.#pump();
@@ -156,7 +158,7 @@ export class ExpertFetcher {
   /** Nothing is under way any more; what came is kept. */
   async close(): Promise<void> {
     this.#stop.abort();
-    if (this.#timer !== null) clearTimeout(this.#timer);
+    this.#timer?.cancel();
     this.#timer = null;
     for (const task of this.#tasks.values()) for (const waiter of task.waiters) waiter.reject(stopped());
     this.#wakeOthers();
@@ -180,7 +182,7 @@ export class ExpertFetcher {
       ...{ waiters: new Set<Waiter>(), urgentSinceMs: 0 },
     };
     // Nothing was to come until now.
-    if (this.#tasks.size === 0) this.#movedMs = this.#options.now();
+    if (this.#tasks.size === 0) this.#movedMs = this.#options.runtime.nowMs();
     this.#tasks.set(key, task);
     return task;
   }
@@ -188,7 +190,7 @@ export class ExpertFetcher {
   /** Starts what can be started, and comes back later for the rest. */
   #pump(): void {
     if (this.#stop.signal.aborted) return;
-    const nowMs = this.#options.now();
+    const nowMs = this.#options.runtime.nowMs();
     if (this.#storage === null || this.#storage.untilMs <= nowMs) {
       this.#startAll([...this.#tasks.values()].filter(isUrgent), MAX_FETCHES + MAX_URGENT_FETCHES);
       if (this.#urgentRunning() === 0) this.#startAll([...this.#tasks.values()], MAX_FETCHES);
@@ -196,12 +198,12 @@ export class ExpertFetcher {
     }
     const unfinished = this.#tasks.size > 0 || this.#completion.isPending;
     if (!unfinished || this.#timer !== null) return;
-    this.#timer = setTimeout(() => {
+    this.#timer = this.#options.runtime.after(TICK_MS, () => {
       this.#timer = null;
       this.#options.peers.refresh();
       this.#expire();
       this.#pump();
-    }, TICK_MS);
+    });
   }
 
   #startAll(tasks: readonly Task[], limit: number): void {
@@ -214,10 +216,10 @@ export class ExpertFetcher {
   }
 
   #completeFiles(): void {
-    if (this.#running.size > 0 || !this.#completion.isDue(this.#options.now())) return;
+    if (this.#running.size > 0 || !this.#completion.isDue(this.#options.runtime.nowMs())) return;
     const signal = this.#stop.signal;
     this.#track(
-      this.#completion.run(signal, this.#options.now()).then((whole) => {
+      this.#completion.run(signal, this.#options.runtime.nowMs()).then((whole) => {
         if (whole) this.#options.onFetched();
       }),
     );
@@ -257,24 +259,28 @@ export class ExpertFetcher {
     if (source === null) throw new PeerFailure('WORKER_LOST', `the connection to ${peer.address} is gone`);
     const { pack } = this.#partial;
     const extent = this.#partial.extent(layer, expert);
-    await (this.#options.requireRoom ?? requireFreeBytes)(pack.directory, extent.storedBytes);
+    const { runtime, requireRoom = requireFreeBytes } = this.#options;
+    await runtime.outside(() => requireRoom(pack.directory, extent.storedBytes));
     const file = await this.#partial.openExpertFile(extent.file);
     try {
       await downloadExpert({
         ...{ extent, packDigest: pack.packDigest, source, file, path: `${pack.directory}/${extent.file}`, state },
         crc32c: this.#options.crc32c,
+        runtime,
         turn: () => this.#turn(task),
         onReceived: (bytes) => {
           this.#receivedBytes += bytes;
-          this.#movedMs = this.#options.now();
+          this.#movedMs = this.#options.runtime.nowMs();
         },
         signal: this.#stop.signal,
       });
-      await file.datasync().catch((thrown: unknown) => {
-        throw writeFailure(thrown, `${pack.directory}/${extent.file}`, null);
-      });
+      await runtime
+        .outside(() => file.datasync())
+        .catch((thrown: unknown) => {
+          throw writeFailure(thrown, `${pack.directory}/${extent.file}`, null);
+        });
     } finally {
-      await file.close();
+      await runtime.outside(() => file.close());
     }
     await this.#partial.record(layer, expert);
   }
@@ -290,7 +296,7 @@ export class ExpertFetcher {
       // What was written before may not have reached the disk.
       task.state.chunksDone = 0;
       if (this.#storage?.error.message !== error.message) log.error('experts cannot be kept', { error });
-      this.#storage = { error, untilMs: this.#options.now() + STORAGE_PAUSE_MS };
+      this.#storage = { error, untilMs: this.#options.runtime.nowMs() + STORAGE_PAUSE_MS };
       for (const { waiters } of this.#tasks.values()) for (const waiter of waiters) waiter.reject(error);
     }
   }
@@ -312,7 +318,7 @@ export class ExpertFetcher {
 
   /** Loads do not wait for ever for what does not come. */
   #expire(): void {
-    const nowMs = this.#options.now();
+    const nowMs = this.#options.runtime.nowMs();
     for (const task of this.#tasks.values()) {
       if (!isUrgent(task) || nowMs - Math.max(task.urgentSinceMs, this.#movedMs) < AWAIT_LIMIT_MS) continue;
       const error = new OdmoeError(
@@ -326,7 +332,7 @@ export class ExpertFetcher {
   #problem(): string {
     if (this.#storage !== null) return this.#storage.error.message;
     const [missing] = this.#tasks.values();
-    if (missing === undefined || this.#options.now() - this.#movedMs < PROBLEM_AFTER_MS) return '';
+    if (missing === undefined || this.#options.runtime.nowMs() - this.#movedMs < PROBLEM_AFTER_MS) return '';
     return this.#options.peers.problem(missing);
   }
 

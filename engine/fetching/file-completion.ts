@@ -6,6 +6,7 @@ import type { Logger } from '../../shared/log/index.js';
 import type { ManifestFile } from '../../shared/pack/manifest.js';
 import { PARTIAL_SUFFIX } from '../../shared/pack/pack-layout.js';
 import type { PackSource } from '../../shared/rpc/index.js';
+import type { Runtime } from '../../shared/runtime/index.js';
 import { writeFailure } from '../../shared/storage/storage-error.js';
 import { DamagedBytesError } from './download-expert.js';
 import { fromPeer, PeerFailure } from './peer-failure.js';
@@ -24,6 +25,7 @@ export class FileCompletion {
     private readonly peers: PackPeers,
     private readonly log: Logger,
     private readonly requireRoom: (directory: string, bytes: number) => Promise<void>,
+    private readonly runtime: Runtime,
   ) {}
 
   /** Every expert is here, and the pack is not whole. */
@@ -85,12 +87,12 @@ export class FileCompletion {
   async #receive(source: PackSource, file: ManifestFile, signal: AbortSignal): Promise<void> {
     const { directory } = this.partial.pack;
     const path = join(directory, file.name);
-    await this.requireRoom(directory, file.size_bytes);
+    await this.runtime.outside(() => this.requireRoom(directory, file.size_bytes));
     try {
       await this.#write(source, file, path + PARTIAL_SUFFIX, signal);
-      await rename(path + PARTIAL_SUFFIX, path);
+      await this.runtime.outside(() => rename(path + PARTIAL_SUFFIX, path));
     } catch (thrown) {
-      await rm(path + PARTIAL_SUFFIX, { force: true });
+      await this.runtime.outside(() => rm(path + PARTIAL_SUFFIX, { force: true }));
       throw writeFailure(thrown, path, file.size_bytes);
     }
   }
@@ -100,7 +102,7 @@ export class FileCompletion {
     const { name, size_bytes, sha256 } = file;
     const request = { packDigest: this.partial.pack.packDigest, file: name, offsetBytes: 0, lengthBytes: size_bytes };
     const hash = createHash('sha256');
-    const handle = await open(path, 'w');
+    const handle = await this.runtime.outside(() => open(path, 'w'));
     let received = 0;
     try {
       // Nothing can be read of an empty file.
@@ -110,11 +112,11 @@ export class FileCompletion {
           throw new PeerFailure('PROTOCOL_VIOLATION', `${name} came with more bytes than were asked for`);
         }
         hash.update(piece);
-        await handle.writeFile(piece);
+        await this.runtime.outside(() => handle.writeFile(piece));
       }
-      await handle.sync();
+      await this.runtime.outside(() => handle.sync());
     } finally {
-      await handle.close();
+      await this.runtime.outside(() => handle.close());
     }
     if (received !== size_bytes || hash.digest('hex') !== sha256) {
       throw new DamagedBytesError('PACK_CORRUPT', `${name} came with other bytes than the manifest names`);

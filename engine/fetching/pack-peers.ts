@@ -3,6 +3,7 @@ import type { Logger } from '../../shared/log/index.js';
 import { HeldExperts } from '../../shared/pack/held-experts.js';
 import type { ExpertPlace } from '../../shared/placement/index.js';
 import { PACK_SOURCES_LIMIT, type PackSource } from '../../shared/rpc/index.js';
+import type { Runtime } from '../../shared/runtime/index.js';
 
 /** Experts that are fetched from one peer at a time. */
 export const MAX_STREAMS_PER_PEER = 4;
@@ -27,8 +28,7 @@ export interface PackPeersOptions {
   layers: number;
   experts: number;
   connect(address: string): PackSource;
-  /** Monotonic, in milliseconds. */
-  now(): number;
+  runtime: Runtime;
   log: Logger;
   /** Somebody has told what it holds. */
   onDescribed(): void;
@@ -84,7 +84,7 @@ export class PackPeers {
 
   /** Asks those whose answer is missing or may have changed. */
   refresh(): void {
-    const nowMs = this.#options.now();
+    const nowMs = this.#options.runtime.nowMs();
     for (const peer of this.#peers.values()) {
       const due = peer.held === null || (!peer.whole && nowMs - peer.describedMs >= DESCRIBE_AGAIN_MS);
       if (this.#closed || peer.describing || !due || peer.pausedUntilMs > nowMs) continue;
@@ -96,7 +96,7 @@ export class PackPeers {
 
   /** Whom to ask for an expert: of those that have it, the one with the least to do; null: nobody at present. */
   choose(layer: number, expert: number): PackPeer | null {
-    const nowMs = this.#options.now();
+    const nowMs = this.#options.runtime.nowMs();
     const place = layer * this.#options.experts + expert;
     return this.#best(
       (peer) => peer.held?.has(layer, expert) === true && (peer.damagedExperts.get(place)?.untilMs ?? 0) <= nowMs,
@@ -106,7 +106,7 @@ export class PackPeers {
 
   /** Whom to ask for a file that is not one of experts. */
   chooseWhole(): PackPeer | null {
-    return this.#best((peer) => peer.whole, this.#options.now());
+    return this.#best((peer) => peer.whole, this.#options.runtime.nowMs());
   }
 
   succeeded(peer: PackPeer): void {
@@ -117,7 +117,7 @@ export class PackPeers {
 
   /** The peer did not give what it was asked for; it is left alone for a while. */
   failed(peer: PackPeer, error: OdmoeError): void {
-    const nowMs = this.#options.now();
+    const nowMs = this.#options.runtime.nowMs();
     peer.problem = error;
     if (TEMPORARY.has(error.code)) {
       peer.pausedUntilMs = nowMs + BUSY_PAUSE_MS;
@@ -134,7 +134,7 @@ export class PackPeers {
 
   /** The peer sent other bytes than the manifest names. */
   damaged(peer: PackPeer, layer: number, expert: number, error: OdmoeError): void {
-    const untilMs = this.#options.now() + DAMAGED_PAUSE_MS;
+    const untilMs = this.#options.runtime.nowMs() + DAMAGED_PAUSE_MS;
     peer.damages += 1;
     peer.damagedExperts.set(layer * this.#options.experts + expert, { error, untilMs });
     if (peer.damages >= DAMAGES_LIMIT) peer.pausedUntilMs = untilMs;
@@ -182,7 +182,7 @@ export class PackPeers {
       }
       peer.held = HeldExperts.fromBits(layers, experts, told.heldExperts);
       peer.whole = told.whole;
-      peer.describedMs = this.#options.now();
+      peer.describedMs = this.#options.runtime.nowMs();
       this.#options.onDescribed();
     } catch (thrown) {
       if (!this.#closed) this.failed(peer, toOdmoeError(thrown));

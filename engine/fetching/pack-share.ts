@@ -12,6 +12,7 @@ import {
   type ReadManifestRequest,
   type ReadPackRequest,
 } from '../../shared/rpc/index.js';
+import type { Runtime } from '../../shared/runtime/index.js';
 
 /** Readers that a daemon serves at a time; each costs it an open file and a few pieces of PACK_PIECE_BYTES. */
 export const MAX_PACK_READERS = 16;
@@ -28,14 +29,16 @@ const READ_ERRORS: FileErrors = {
  */
 export class PackShare {
   readonly #pack: Pack;
+  readonly #runtime: Runtime;
   readonly #held: () => HeldExperts | null;
   readonly #all: HeldExperts;
   readonly #sizes: ReadonlyMap<string, number>;
   readonly #extents: readonly ExpertExtent[];
   #readers = 0;
 
-  constructor(pack: Pack, held: () => HeldExperts | null = () => null) {
+  constructor(pack: Pack, runtime: Runtime, held: () => HeldExperts | null = () => null) {
     this.#pack = pack;
+    this.#runtime = runtime;
     this.#held = held;
     this.#all = HeldExperts.all(pack.shape.layers, pack.shape.experts);
     this.#sizes = new Map(pack.manifest.files.map((file) => [file.name, file.size_bytes]));
@@ -85,20 +88,22 @@ export class PackShare {
     this.#readers += 1;
     const path = join(this.#pack.directory, file);
     try {
-      const handle = await openFile(path);
+      const handle = await this.#runtime.outside(() => openFile(path));
       try {
         // One buffer a reader: a piece is copied into its message before the next one is read.
         const buffer = Buffer.allocUnsafe(PACK_PIECE_BYTES);
         const end = lengthBytes === null ? Infinity : startBytes + lengthBytes;
         for (let offset = startBytes; offset < end && !signal.aborted;) {
-          const { bytesRead } = await handle.read(buffer, 0, Math.min(buffer.length, end - offset), offset);
+          const position = offset;
+          const wantedBytes = Math.min(buffer.length, end - position);
+          const { bytesRead } = await this.#runtime.outside(() => handle.read(buffer, 0, wantedBytes, position));
           if (bytesRead === 0 && lengthBytes !== null) throw shorter(path, offset);
           if (bytesRead === 0) return;
           offset += bytesRead;
           yield { bytes: buffer.subarray(0, bytesRead) };
         }
       } finally {
-        await handle.close();
+        await this.#runtime.outside(() => handle.close());
       }
     } catch (thrown) {
       throw readFailure(thrown, path, READ_ERRORS);

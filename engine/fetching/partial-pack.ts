@@ -15,6 +15,7 @@ import {
   MANIFEST_FILE,
   PARTIAL_SUFFIX,
 } from '../../shared/pack/pack-layout.js';
+import type { Runtime } from '../../shared/runtime/index.js';
 import { acquireProcessLock, type LockMessages, type ProcessLock } from '../../shared/storage/process-lock.js';
 import { writeFailure } from '../../shared/storage/storage-error.js';
 import { syncDirectory } from '../packing/pack-file.js';
@@ -75,6 +76,7 @@ export class PartialPack {
     private readonly journal: FetchJournal,
     /** Null while the pack is whole. */
     private lock: ProcessLock | null,
+    private readonly runtime: Runtime,
   ) {
     this.held = HeldExperts.none(pack.shape.layers, pack.shape.experts);
     this.extents = expertExtents(pack.manifest);
@@ -84,7 +86,7 @@ export class PartialPack {
    * Goes on with a fetch that was begun; null when its journal and manifest are of no use, and it must be begun anew.
    * @throws LockHeldError, MODEL_UNSUPPORTED (another format version), STORAGE_FAILED
    */
-  static async resume(directory: string): Promise<PartialPack | null> {
+  static async resume(directory: string, runtime: Runtime): Promise<PartialPack | null> {
     const lock = await acquireFetchLock(directory);
     try {
       const journal = new FetchJournal(directory);
@@ -99,7 +101,7 @@ export class PartialPack {
         await lock.release();
         return null;
       }
-      const partial = new PartialPack(pack, journal, lock);
+      const partial = new PartialPack(pack, journal, lock, runtime);
       await partial.take(begun.fetched);
       return partial;
     } catch (thrown) {
@@ -112,7 +114,7 @@ export class PartialPack {
    * Begins a fetch of the pack that the manifest describes; its digest has been compared already.
    * @throws LockHeldError, PACK_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FULL, STORAGE_FAILED
    */
-  static async begin(directory: string, manifest: Uint8Array): Promise<PartialPack> {
+  static async begin(directory: string, manifest: Uint8Array, runtime: Runtime): Promise<PartialPack> {
     const path = join(directory, FETCH_MANIFEST_FILE);
     const pack = packOfManifest(directory, manifest, path);
     try {
@@ -129,7 +131,7 @@ export class PartialPack {
       await writeFile(path + PARTIAL_SUFFIX, manifest, { flush: true });
       await rename(path + PARTIAL_SUFFIX, path);
       await journal.begin(directory, pack.packDigest);
-      return new PartialPack(pack, journal, lock);
+      return new PartialPack(pack, journal, lock, runtime);
     } catch (thrown) {
       await lock.release();
       throw writeFailure(thrown, path, null);
@@ -137,8 +139,8 @@ export class PartialPack {
   }
 
   /** A pack that a worker had fetched and has just opened: whole, until something of it turns out damaged. */
-  static ofWhole(pack: Pack): PartialPack {
-    const partial = new PartialPack(pack, new FetchJournal(pack.directory), null);
+  static ofWhole(pack: Pack, runtime: Runtime): PartialPack {
+    const partial = new PartialPack(pack, new FetchJournal(pack.directory), null, runtime);
     for (const { layer, expert } of partial.extents) partial.held.add(layer, expert);
     partial.whole = true;
     return partial;
@@ -156,7 +158,11 @@ export class PartialPack {
   }
 
   /** The file that an expert goes into, of full size; to be closed by the caller. @throws STORAGE_FULL, STORAGE_FAILED */
-  async openExpertFile(name: string): Promise<FileHandle> {
+  openExpertFile(name: string): Promise<FileHandle> {
+    return this.runtime.outside(() => this.openSized(name));
+  }
+
+  private async openSized(name: string): Promise<FileHandle> {
     const path = join(this.pack.directory, name);
     let handle: FileHandle | null = null;
     try {
@@ -196,7 +202,11 @@ export class PartialPack {
   }
 
   /** The files beside those with experts that are not here yet. */
-  async missingFiles(): Promise<ManifestFile[]> {
+  missingFiles(): Promise<ManifestFile[]> {
+    return this.runtime.outside(() => this.findMissingFiles());
+  }
+
+  private async findMissingFiles(): Promise<ManifestFile[]> {
     const expertFiles = new Set(this.extents.map(({ file }) => file));
     const missing: ManifestFile[] = [];
     for (const file of this.pack.manifest.files) {
@@ -213,7 +223,7 @@ export class PartialPack {
 
   private async becomeWhole(): Promise<void> {
     const { directory } = this.pack;
-    if (!this.held.isComplete || (await this.missingFiles()).length > 0) {
+    if (!this.held.isComplete || (await this.findMissingFiles()).length > 0) {
       throw new OdmoeError('INTERNAL', `${directory}: is to become a whole pack and is none yet`);
     }
     try {
@@ -246,11 +256,11 @@ export class PartialPack {
 
   async close(): Promise<void> {
     await this.changes;
-    if (!this.whole) await this.releaseLock();
+    if (!this.whole) await this.runtime.outside(() => this.releaseLock());
   }
 
   private change(work: () => Promise<void>): Promise<void> {
-    const done = this.changes.then(work);
+    const done = this.changes.then(() => this.runtime.outside(work));
     this.changes = done.catch(() => undefined);
     return done;
   }

@@ -1,7 +1,6 @@
 import { access, constants } from 'node:fs/promises';
 import { homedir, tmpdir, userInfo } from 'node:os';
 import { join, resolve } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { OdmoeError } from '../../shared/errors/index.js';
 import { makeDirectories } from '../../shared/files/make-directories.js';
 import { openCheckpoint, type Checkpoint } from '../../shared/model/checkpoint.js';
@@ -9,6 +8,7 @@ import { fileExists } from '../../shared/model/read-file.js';
 import { isPackDirectory, openPack } from '../../shared/pack/open-pack.js';
 import { odmoeVersion } from '../../shared/pack/odmoe-version.js';
 import { MANIFEST_FILE, PACK_FORMAT_VERSION } from '../../shared/pack/pack-layout.js';
+import type { Runtime } from '../../shared/runtime/index.js';
 import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../packing/pack-checkpoint.js';
 import { NATIVE_PACKING_TOOLS } from '../packing/native-tools.js';
 import { LockHeldError } from '../../shared/storage/process-lock.js';
@@ -30,6 +30,7 @@ const KEY_DIGITS = 16;
 export async function packForServing(
   directory: string,
   cacheDirectory: string | null,
+  runtime: Runtime,
   onProgress?: (doneBytes: number, totalBytes: number) => void,
   signal?: AbortSignal,
 ): Promise<string> {
@@ -37,7 +38,7 @@ export async function packForServing(
   if (await isPackDirectory(absolute)) return (await openPack(absolute)).directory;
   const checkpoint = await openCheckpoint(absolute);
   const target = join(await usableCache(cacheDirectory), await cacheName(checkpoint));
-  const deadlineMs = Date.now() + OTHER_PACKER_WAIT_MS;
+  const deadlineMs = runtime.nowMs() + OTHER_PACKER_WAIT_MS;
   for (;;) {
     if (await isWholePack(target)) return target;
     try {
@@ -56,8 +57,8 @@ export async function packForServing(
       );
       return target;
     } catch (thrown) {
-      if (!(thrown instanceof LockHeldError) || Date.now() >= deadlineMs) throw thrown;
-      await sleep(OTHER_PACKER_POLL_MS);
+      if (!(thrown instanceof LockHeldError) || runtime.nowMs() >= deadlineMs) throw thrown;
+      await runtime.sleep(OTHER_PACKER_POLL_MS);
       if (signal?.aborted === true)
         throw new OdmoeError('CANCELLED', 'interrupted while another process packs the model');
     }

@@ -1,6 +1,7 @@
 import { formatByteSize } from '../../shared/config/byte-size.js';
 import type { Logger } from '../../shared/log/logger.js';
 import { PACK_SOURCES_LIMIT, type Placement } from '../../shared/rpc/index.js';
+import type { Runtime, Timer } from '../../shared/runtime/index.js';
 import { admitted, cohort, isWaiting, type FetchingMember } from './fetch-cohort.js';
 import { placedAddress } from './placed-address.js';
 import type { ShadowLink } from './shadow-link.js';
@@ -23,6 +24,7 @@ export interface FetchingWorkersOptions {
   shadows(): readonly ShadowLink[];
   /** These have what they need: they are out of here, and are to be placed. */
   onReady(workers: readonly WorkerLink[]): void;
+  runtime: Runtime;
   log: Logger;
 }
 
@@ -35,7 +37,7 @@ export class FetchingWorkers {
   private readonly late = new WeakSet<WorkerLink>();
   private readonly announced = new WeakMap<WorkerLink, Announced>();
   private nextNumber = 1;
-  private timer: NodeJS.Timeout | null = null;
+  private timer: Timer | null = null;
 
   constructor(private readonly options: FetchingWorkersOptions) {}
 
@@ -87,7 +89,7 @@ export class FetchingWorkers {
   }
 
   stop(): void {
-    if (this.timer !== null) clearTimeout(this.timer);
+    this.timer?.cancel();
     this.timer = null;
   }
 
@@ -118,14 +120,14 @@ export class FetchingWorkers {
       this.stop();
       return;
     }
-    this.timer ??= setTimeout(() => {
+    this.timer ??= this.options.runtime.after(COHORT_WAIT_MS, () => {
       this.timer = null;
       const slow = this.members().filter(({ ready }) => !ready);
       for (const { link } of slow) this.late.add(link);
       this.options.log.info('workers that are ready wait no longer', { for: slow.map(({ id }) => id) });
       this.announce();
       this.takeIn();
-    }, COHORT_WAIT_MS);
+    });
   }
 
   private announceTo(link: WorkerLink, placement: Placement): void {

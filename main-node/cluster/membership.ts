@@ -3,17 +3,9 @@ import type { DiscoveredPeer } from '../../shared/discovery/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
-import {
-  checkPeer,
-  dialAddress,
-  identifyPeer,
-  isAddress,
-  openShadowStream,
-  openWorkerStream,
-  type NetworkTransit,
-  type PeerStream,
-} from '../../shared/rpc/index.js';
+import { checkPeer, dialAddress, isAddress, type PeerStream, type Transport } from '../../shared/rpc/index.js';
 import type { JoinReply, NodeIdentity, PeerProblem } from '../../shared/rpc/messages.js';
+import type { Runtime } from '../../shared/runtime/index.js';
 import { IDENTIFY_TIMEOUT_MS, PeerDial, serveStream } from './peer-dial.js';
 import { RefusedPeers } from './refused-peers.js';
 import type { Roster } from './roster.js';
@@ -55,13 +47,12 @@ interface KnownAddress {
 export interface MembershipOptions {
   identity: () => NodeIdentity;
   network: NodeSettings['network'];
-  /** Null: the real network. */
-  transit: NetworkTransit | null;
+  runtime: Runtime;
+  transport: Transport;
   shape: ModelShape;
   roster: Roster;
   shadowListener: ShadowListener;
   log: Logger;
-  now: () => number;
   /** MAX_KNOWN_ADDRESSES if left out. */
   maxKnownAddresses?: number;
 }
@@ -84,7 +75,7 @@ export class Membership {
   });
 
   constructor(private readonly options: MembershipOptions) {
-    this.refused = new RefusedPeers(options.now);
+    this.refused = new RefusedPeers(() => options.runtime.nowMs());
   }
 
   addConfigured(peers: readonly { role: RoleSetting; id: string; address: string }[]): void {
@@ -195,7 +186,7 @@ export class Membership {
       address,
       reconnectDelayMs: this.options.network.reconnectDelayMs,
       forgetAfterMs: FORGET_AFTER_MS[origin],
-      now: this.options.now,
+      runtime: this.options.runtime,
       attempt: (connected) => this.connect(address, connected),
       onFailure: (error) => {
         this.setProblem(address, error);
@@ -209,7 +200,7 @@ export class Membership {
 
   private async connect(address: string, connected: () => void): Promise<void> {
     // Asked first, so that a daemon known by two addresses does not get two streams.
-    const peer = await Promise.race([identify(address), this.halted]);
+    const peer = await Promise.race([identify(this.options.transport, address), this.halted]);
     const entry = this.known.get(address);
     if (entry === undefined || peer === null) return;
     entry.id = peer.id;
@@ -255,11 +246,11 @@ export class Membership {
   }
 
   private serveWorker(address: string, connected: () => void): Promise<void> {
-    const { network, shape, roster, log } = this.options;
+    const { network, shape, roster, log, runtime, transport } = this.options;
     const own = this.options.identity();
-    const stream = openWorkerStream(address, network, this.options.transit);
-    const limits = { hiddenSize: shape.hiddenSize, executeTimeoutMs: network.executeTimeoutMs };
-    const served = serveStream(stream, { kind: 'hello', hello: own }, own, (peer, { partialPack }) => {
+    const stream = transport.openWorkerStream(address, network);
+    const limits = { hiddenSize: shape.hiddenSize, executeTimeoutMs: network.executeTimeoutMs, runtime };
+    const served = serveStream(stream, { kind: 'hello', hello: own }, own, runtime, (peer, { partialPack }) => {
       if (roster.connectedBootId(peer.id) !== null) throw sameId(peer, address);
       const link = new WorkerLink(peer, address, stream, limits, log, partialPack);
       roster.addWorker(link);
@@ -272,7 +263,8 @@ export class Membership {
         streamClosed: (error) => {
           roster.removeWorker(link, reasonOf(error));
           link.streamClosed(error);
-          if (link.unresponsive) this.unresponsive.set(peer.bootId, this.options.now() + UNRESPONSIVE_PAUSE_MS);
+          if (link.unresponsive)
+            this.unresponsive.set(peer.bootId, this.options.runtime.nowMs() + UNRESPONSIVE_PAUSE_MS);
         },
       };
     });
@@ -280,7 +272,7 @@ export class Membership {
   }
 
   private requireResponsive(peer: NodeIdentity, address: string): void {
-    const now = this.options.now();
+    const now = this.options.runtime.nowMs();
     for (const [bootId, untilMs] of this.unresponsive) if (untilMs <= now) this.unresponsive.delete(bootId);
     if (!this.unresponsive.has(peer.bootId)) return;
     throw new OdmoeError(
@@ -291,10 +283,10 @@ export class Membership {
   }
 
   private serveShadow(address: string, connected: () => void): Promise<void> {
-    const { network, shape, roster, log, shadowListener } = this.options;
+    const { network, shape, roster, log, shadowListener, runtime, transport } = this.options;
     const own = this.options.identity();
-    const stream = openShadowStream(address, network, this.options.transit);
-    const served = serveStream(stream, { kind: 'hello', hello: own }, own, (peer) => {
+    const stream = transport.openShadowStream(address, network);
+    const served = serveStream(stream, { kind: 'hello', hello: own }, own, runtime, (peer) => {
       if (roster.connectedBootId(peer.id) !== null) throw sameId(peer, address);
       const link = new ShadowLink(peer, address, stream, shape, shadowListener, log);
       roster.addShadow(link);
@@ -324,7 +316,7 @@ export class Membership {
     const error = toOdmoeError(thrown);
     const news = entry.problem?.message !== error.message;
     entry.problem = error;
-    entry.failingSinceMs ??= this.options.now();
+    entry.failingSinceMs ??= this.options.runtime.nowMs();
     if (this.isLeft(entry)) {
       this.forget(entry);
       return;
@@ -334,9 +326,9 @@ export class Membership {
   }
 }
 
-async function identify(address: string): Promise<NodeIdentity> {
+async function identify(transport: Transport, address: string): Promise<NodeIdentity> {
   try {
-    return await identifyPeer(address, IDENTIFY_TIMEOUT_MS);
+    return await transport.identifyPeer(address, IDENTIFY_TIMEOUT_MS);
   } catch (thrown) {
     const { message } = toOdmoeError(thrown);
     throw new OdmoeError('TIMEOUT', `no daemon answers at ${address} (${message}); start it, or correct the address`);

@@ -2,6 +2,8 @@ import { OdmoeError, isErrorCode, toOdmoeError } from '../../shared/errors/index
 import type { NodeIdentity, Refusal, Welcome } from '../../shared/rpc/messages.js';
 import { checkPeer, HANDSHAKE_TIMEOUT_MS, type PeerStream } from '../../shared/rpc/index.js';
 
+import type { Runtime, Timer } from '../../shared/runtime/index.js';
+
 /** How long a peer may take to say who it is. */
 export const IDENTIFY_TIMEOUT_MS = 2000;
 /** Longest pause between two attempts. */
@@ -25,12 +27,13 @@ export async function serveStream<Request, Reply extends FirstReply>(
   stream: PeerStream<Request, Reply>,
   hello: Request,
   own: NodeIdentity,
+  runtime: Runtime,
   serve: (peer: NodeIdentity, welcome: Welcome) => ServedLink<Reply>,
 ): Promise<void> {
   const { promise: ended, settle } = closing(stream);
   // A peer may say more right behind its welcome; that waits here for the link.
   const early: Reply[] = [];
-  const welcome = await firstReply(stream, hello, ended, early);
+  const welcome = await firstReply(stream, hello, { ended, early, runtime });
   const refusal = checkPeer(own, welcome.identity);
   if (refusal !== null) {
     const error = refusalError(refusal);
@@ -81,14 +84,19 @@ function closing(stream: PeerStream<never, unknown>): {
   };
 }
 
-/** `early` takes what comes after the first reply. */
+interface Handshake<Reply> {
+  ended: Promise<OdmoeError | null>;
+  /** Takes what comes after the first reply. */
+  early: Reply[];
+  runtime: Runtime;
+}
+
 async function firstReply<Request, Reply extends FirstReply>(
   stream: PeerStream<Request, Reply>,
   hello: Request,
-  ended: Promise<OdmoeError | null>,
-  early: Reply[],
+  { ended, early, runtime }: Handshake<Reply>,
 ): Promise<Welcome> {
-  let timer: NodeJS.Timeout | undefined;
+  let timer: Timer | null = null;
   const reply = await Promise.race([
     new Promise<FirstReply>((resolve) => {
       stream.onMessage((first) => {
@@ -101,14 +109,14 @@ async function firstReply<Request, Reply extends FirstReply>(
       throw error ?? new OdmoeError('NODE_REFUSED', 'the peer ended the stream without a word');
     }),
     new Promise<FirstReply>((_, reject) => {
-      timer = setTimeout(() => {
+      timer = runtime.after(HANDSHAKE_TIMEOUT_MS, () => {
         const error = new OdmoeError('TIMEOUT', `no welcome within ${HANDSHAKE_TIMEOUT_MS} ms`);
         reject(error);
         stream.close(error);
-      }, HANDSHAKE_TIMEOUT_MS);
+      });
     }),
   ]).finally(() => {
-    clearTimeout(timer);
+    timer?.cancel();
   });
   if ('welcome' in reply) return reply.welcome;
   const error =
@@ -132,7 +140,7 @@ export interface PeerDialOptions {
   attempt(connected: () => void): Promise<void>;
   onFailure(error: OdmoeError): void;
   onForgotten(): void;
-  now(): number;
+  runtime: Runtime;
 }
 
 /** Keeps one address connected: dials, serves, and dials again with pauses that grow up to a bound. */
@@ -144,7 +152,7 @@ export class PeerDial {
   readonly finished: Promise<void>;
 
   constructor(private readonly options: PeerDialOptions) {
-    this.lastConnectedMs = options.now();
+    this.lastConnectedMs = options.runtime.nowMs();
     this.delayMs = options.reconnectDelayMs;
     this.finished = this.run();
   }
@@ -167,14 +175,14 @@ export class PeerDial {
         await this.options.attempt(() => {
           this.delayMs = this.options.reconnectDelayMs;
         });
-        this.lastConnectedMs = this.options.now();
+        this.lastConnectedMs = this.options.runtime.nowMs();
       } catch (thrown) {
         if (this.isStopped()) return;
         this.options.onFailure(toOdmoeError(thrown));
       }
       if (this.isStopped()) return;
       const { forgetAfterMs } = this.options;
-      if (forgetAfterMs !== null && this.options.now() - this.lastConnectedMs > forgetAfterMs) {
+      if (forgetAfterMs !== null && this.options.runtime.nowMs() - this.lastConnectedMs > forgetAfterMs) {
         this.options.onForgotten();
         return;
       }
@@ -189,12 +197,12 @@ export class PeerDial {
 
   private pause(): Promise<void> {
     return new Promise((resolve) => {
-      const timer = setTimeout(() => {
+      const timer = this.options.runtime.after(this.delayMs, () => {
         this.endPause?.();
-      }, this.delayMs);
+      });
       this.delayMs = Math.min(MAX_RECONNECT_DELAY_MS, this.delayMs * 2);
       this.endPause = (): void => {
-        clearTimeout(timer);
+        timer.cancel();
         this.endPause = null;
         resolve();
       };

@@ -1,9 +1,9 @@
-import { setTimeout as delay } from 'node:timers/promises';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import { planPlacement } from '../../shared/placement/index.js';
 import type { Placement } from '../../shared/rpc/messages.js';
+import type { Runtime, Timer } from '../../shared/runtime/index.js';
 import { FetchingWorkers } from './fetching-workers.js';
 import { isBeyondShadow, placedAddress } from './placed-address.js';
 import type { ShadowLink } from './shadow-link.js';
@@ -29,7 +29,7 @@ export class Roster {
   private readonly shadows: ShadowLink[] = [];
   private readonly waiting = new Set<() => void>();
   private current: Placement | null = null;
-  private joinTimer: NodeJS.Timeout | null = null;
+  private joinTimer: Timer | null = null;
   private latestEpoch: number;
   /** Workers that it has been said of that the shadow in use cannot reach them. */
   private beyondShadow: { shadow: ShadowLink; workers: WeakSet<WorkerLink> } | null = null;
@@ -38,6 +38,7 @@ export class Roster {
     private readonly shape: Pick<ModelShape, 'layers' | 'experts' | 'expertsPerToken'>,
     private readonly groupSize: number | 'auto',
     firstEpoch: number,
+    private readonly runtime: Runtime,
     private readonly log: Logger,
   ) {
     this.latestEpoch = firstEpoch;
@@ -48,6 +49,7 @@ export class Roster {
       onReady: (links) => {
         for (const link of links) this.place(link);
       },
+      runtime,
       log,
     });
   }
@@ -85,7 +87,7 @@ export class Roster {
     const told = [...this.connectedWorkers(), ...this.shadows].map((link) => link.latestStatus.next());
     const limit = new AbortController();
     try {
-      await Promise.race([Promise.all(told), delay(limitMs, undefined, { signal: limit.signal })]);
+      await Promise.race([Promise.all(told), this.runtime.sleep(limitMs, limit.signal)]);
     } finally {
       limit.abort();
     }
@@ -161,7 +163,7 @@ export class Roster {
 
   /** Nobody waits and no timer runs any more. */
   stop(): void {
-    if (this.joinTimer !== null) clearTimeout(this.joinTimer);
+    this.joinTimer?.cancel();
     this.joinTimer = null;
     this.fetching.stop();
     this.wake();
@@ -169,20 +171,20 @@ export class Roster {
 
   private place(link: WorkerLink): void {
     this.workers.set(link.id, link);
-    this.joinTimer ??= setTimeout(() => {
+    this.joinTimer ??= this.runtime.after(JOIN_BATCH_MS, () => {
       this.replan();
-    }, JOIN_BATCH_MS);
+    });
   }
 
   private waitForChange(graceMs: number, signal: AbortSignal): Promise<void> {
     return new Promise((resolve) => {
       const done = (): void => {
-        clearTimeout(timer);
+        timer.cancel();
         signal.removeEventListener('abort', done);
         this.waiting.delete(done);
         resolve();
       };
-      const timer = setTimeout(done, graceMs);
+      const timer = this.runtime.after(graceMs, done);
       signal.addEventListener('abort', done);
       this.waiting.add(done);
       if (signal.aborted) done();
@@ -194,7 +196,7 @@ export class Roster {
   }
 
   private replan(): void {
-    if (this.joinTimer !== null) clearTimeout(this.joinTimer);
+    this.joinTimer?.cancel();
     this.joinTimer = null;
     this.latestEpoch += 1;
     const links = [...this.workers.values()];

@@ -12,6 +12,7 @@ import type {
   WorkerRequest,
 } from '../../shared/rpc/messages.js';
 import type { PeerStream } from '../../shared/rpc/index.js';
+import type { Runtime, Timer } from '../../shared/runtime/index.js';
 import { LatestStatus } from './latest-status.js';
 
 /** One expert to run on some hidden states (rows x hiddenSize FP32, little-endian). */
@@ -41,7 +42,7 @@ export class WorkerLink {
   private readonly pending = new Map<number, PendingExecute>();
   private nextRequestId = 1;
   /** Runs while executes are pending. */
-  private silence: NodeJS.Timeout | null = null;
+  private silence: Timer | null = null;
   private closed = false;
   private late = false;
   /** Why main itself has ended the stream of a worker that is as good as gone. */
@@ -51,7 +52,7 @@ export class WorkerLink {
     readonly identity: NodeIdentity,
     readonly address: string,
     private readonly stream: PeerStream<WorkerRequest, WorkerReply>,
-    private readonly settings: { hiddenSize: number; executeTimeoutMs: number },
+    private readonly settings: { hiddenSize: number; executeTimeoutMs: number; runtime: Runtime },
     private readonly log: Logger,
     /** It holds only some of the pack and fetches what it needs. */
     readonly partialPack = false,
@@ -187,13 +188,14 @@ export class WorkerLink {
 
   /** Gives the worker the whole time anew, if it owes an answer. */
   private awaitAnswer(): void {
-    if (this.silence !== null) clearTimeout(this.silence);
+    this.silence?.cancel();
     this.silence = null;
     if (this.pending.size === 0) return;
-    this.silence = setTimeout(() => {
+    const { executeTimeoutMs, runtime } = this.settings;
+    this.silence = runtime.after(executeTimeoutMs, () => {
       this.late = true;
-      this.giveUp(`no answer to an execute within ${this.settings.executeTimeoutMs} ms`);
-    }, this.settings.executeTimeoutMs);
+      this.giveUp(`no answer to an execute within ${executeTimeoutMs} ms`);
+    });
   }
 
   private giveUp(why: string): void {

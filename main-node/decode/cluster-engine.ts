@@ -2,6 +2,7 @@ import type { Model } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
+import type { Runtime } from '../../shared/runtime/index.js';
 import type { ExpertDispatcher } from '../cluster/expert-dispatcher.js';
 import type { Roster } from '../cluster/roster.js';
 import type { ClusterCosts, DraftCostMeter } from './draft-costs.js';
@@ -28,8 +29,7 @@ export interface ClusterEngine {
   /** Workers that have nothing left to do for a token load the next one's first layer. */
   readonly firstLayerAhead: boolean;
   readonly draftCosts: DraftCostMeter;
-  /** Monotonic, in milliseconds. */
-  readonly now: () => number;
+  readonly runtime: Runtime;
   readonly log: Logger;
 }
 

@@ -54,7 +54,7 @@ export class ClusterSequence implements SequenceRunner {
     this.promptTokens = promptTokens;
     const sequence = engine.model.createSequence();
     this.sequence = sequence;
-    const predictions = new SequencePredictions(promptTokens, engine.shape.layers);
+    const predictions = new SequencePredictions(promptTokens, engine.shape.layers, engine.runtime);
     this.predictions = predictions;
     this.feed = createFeed(engine, request, sequence);
     // The token sampled last is not run.
@@ -63,7 +63,7 @@ export class ClusterSequence implements SequenceRunner {
       { ...engine.drafting, promptTokens, lastPosition },
       engine.draftCosts,
       () => engine.draftCosts.rows(clusterCosts(engine)),
-      engine.now,
+      engine.runtime,
     );
     this.context = {
       ...{ id, sequence, predictions, feed: this.feed, counters: this.counters, signal },

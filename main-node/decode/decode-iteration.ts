@@ -50,7 +50,7 @@ export async function runDecodeIteration(
   await slot.pass.begin([context.sequence], new Int32Array(rows), positions, Int32Array.from(tokenIds));
   const hidden = slot.hidden.subarray(0, rows * hiddenSize * FLOAT_BYTES);
   const outputs = slot.outputs.subarray(0, rows * expertsPerToken * hiddenSize * FLOAT_BYTES);
-  const begunMs = engine.now();
+  const begunMs = engine.runtime.nowMs();
   let stallUs = 0;
   for (let layer = 0; layer < layers; layer++) {
     if (context.signal.aborted) throw new OdmoeError('CANCELLED', 'the request was cancelled');
@@ -64,7 +64,7 @@ export async function runDecodeIteration(
     context.randomPrefetch?.layerDone(position, layer);
     await slot.pass.combine(layer, outputs, choice.weights);
   }
-  engine.draftCosts.passed(rows, layers, Math.max(0, engine.now() - begunMs - stallUs / 1000));
+  engine.draftCosts.passed(rows, layers, Math.max(0, engine.runtime.nowMs() - begunMs - stallUs / 1000));
   context.counters.ioStallUs += stallUs;
   const logits = await slot.pass.logits(Int32Array.from(tokenIds.keys()));
   context.feed.passEnded();

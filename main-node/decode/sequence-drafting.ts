@@ -1,4 +1,5 @@
 import type { DraftToken } from '../../shared/rpc/messages.js';
+import type { Runtime } from '../../shared/runtime/index.js';
 import { DraftBook, type FollowingDrafts } from './draft-book.js';
 import type { DraftCostMeter } from './draft-costs.js';
 import { MAX_SILENT_WAITS, PASSES_UNTIL_RETRY, draftWaitMs } from './draft-wait.js';
@@ -53,7 +54,7 @@ export class SequenceDrafting {
     private readonly meter: DraftCostMeter,
     /** Asked where rows are 'auto'. */
     private readonly rowsThatPay: () => number,
-    private readonly now: () => number,
+    private readonly runtime: Pick<Runtime, 'nowMs' | 'after'>,
   ) {
     this.nextPosition = options.promptTokens;
   }
@@ -125,7 +126,7 @@ export class SequenceDrafting {
   /** A pass at `position` begins to wait; `onHeard`: ask continueWait again, a draft has come that may end the wait. */
   beginWait(position: number, wantedRows: number, onHeard: () => void): void {
     const mostUsable = this.following(position, wantedRows).tokenIds.length;
-    const nowMs = this.now();
+    const nowMs = this.runtime.nowMs();
     this.waiting = { position, wantedRows, onHeard, begunMs: nowMs, mostUsable, heardMs: nowMs };
   }
 
@@ -134,7 +135,7 @@ export class SequenceDrafting {
     const { waiting } = this;
     if (waiting === null) return null;
     const { tokenIds, complete } = this.following(waiting.position, waiting.wantedRows);
-    const nowMs = this.now();
+    const nowMs = this.runtime.nowMs();
     const limitMs = draftWaitMs({
       ...{ wantedRows: waiting.wantedRows, readyRows: tokenIds.length + 1, complete, shadowFollows },
       shadowTokenMs: this.meter.shadowTokenMs,
@@ -171,7 +172,7 @@ export class SequenceDrafting {
     const { tokenIds, complete } = this.following(waiting.position, waiting.wantedRows);
     if (tokenIds.length > waiting.mostUsable) {
       waiting.mostUsable = tokenIds.length;
-      waiting.heardMs = this.now();
+      waiting.heardMs = this.runtime.nowMs();
       waiting.onHeard();
     } else if (complete) waiting.onHeard();
   }
@@ -192,12 +193,12 @@ export class SequenceDrafting {
   private async woken(limitMs: number, signal: AbortSignal): Promise<void> {
     await new Promise<void>((resolve) => {
       const done = (): void => {
-        clearTimeout(timer);
+        timer.cancel();
         signal.removeEventListener('abort', done);
         this.wake = null;
         resolve();
       };
-      const timer = setTimeout(done, limitMs);
+      const timer = this.runtime.after(limitMs, done);
       signal.addEventListener('abort', done);
       this.wake = done;
       if (signal.aborted) done();

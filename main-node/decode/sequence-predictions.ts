@@ -1,5 +1,6 @@
 import { ExpertRecall } from '../../engine/generation/expert-recall.js';
 import type { Prediction, SepMetrics } from '../../shared/rpc/messages.js';
+import type { Runtime } from '../../shared/runtime/index.js';
 
 /** Predictions that main has not come to yet; a shadow that is further ahead than this is not listened to. */
 export const MAX_KEPT_PREDICTIONS = 8192;
@@ -33,6 +34,7 @@ export class SequencePredictions {
   constructor(
     private readonly promptTokens: number,
     private readonly layers: number,
+    private readonly runtime: Pick<Runtime, 'after'>,
   ) {}
 
   /** A later prediction for the same layer replaces an earlier one, as it does at the workers. */
@@ -89,9 +91,9 @@ export class SequencePredictions {
   async waitUntilCaughtUp(limitMs: number): Promise<void> {
     if (this.caughtUp) return;
     await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, limitMs);
+      const timer = this.runtime.after(limitMs, resolve);
       this.onCaughtUp = () => {
-        clearTimeout(timer);
+        timer.cancel();
         resolve();
       };
     });

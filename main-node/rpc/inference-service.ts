@@ -9,6 +9,7 @@ import {
 } from '../../engine/generation/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { GenerateReply, GenerateRequest, NodeStatus } from '../../shared/rpc/messages.js';
+import type { Runtime } from '../../shared/runtime/index.js';
 import type { Tokenizer } from '../../shared/tokenizer/index.js';
 import type { ClusterEngine } from '../decode/cluster-engine.js';
 import { ClusterSequence } from '../decode/cluster-sequence.js';
@@ -23,8 +24,7 @@ export interface InferenceOptions {
   /** Sequence ids start above this, so that those of a restarted main are new. */
   firstSequence: number;
   nodeStatuses: () => NodeStatus[];
-  /** Monotonic, in milliseconds. */
-  now: () => number;
+  runtime: Runtime;
   /** A seed for requests that name none. */
   randomSeed: () => number;
   /** main's own device does nothing any more: no request can be answered. */
@@ -61,7 +61,7 @@ export class InferenceService {
   /** Everything a request holds is freed when the loop over the replies ends, however it ends. */
   async *generate(request: GenerateRequest, clientGone: AbortSignal): AsyncGenerator<GenerateReply, void, undefined> {
     if (this.stopping) throw this.deviceLost ?? stoppingError();
-    const timing = new GenerationTiming(this.options.now);
+    const timing = new GenerationTiming(() => this.options.runtime.nowMs());
     const resolved = this.resolve(request);
     this.requestCount += 1;
     const abort = new AbortController();
@@ -107,7 +107,7 @@ export class InferenceService {
     if (this.deviceLost !== null) return;
     this.deviceLost = error;
     // The request that met it is answered first.
-    setImmediate(() => {
+    this.options.runtime.nextTurn(() => {
       this.options.onDeviceLost(error);
     });
   }

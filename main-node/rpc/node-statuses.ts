@@ -31,9 +31,8 @@ export function nodeStatuses(
   own: NodeIdentity,
   { device, deviceReason }: OwnDevice,
   roster: Peers,
-  startedMs: number,
+  uptimeMs: number,
 ): NodeStatus[] {
-  const uptimeMs = performance.now() - startedMs;
   const main = { ...ownNodeStatus(own, uptimeMs, device.info(), deviceReason), epoch: roster.epoch };
   const workers = roster.connectedWorkers().sort((left, right) => (left.id < right.id ? -1 : 1));
   const peers = [...roster.connectedShadows(), ...workers];

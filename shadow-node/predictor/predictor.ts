@@ -1,6 +1,7 @@
 import type { Model, Pass } from '../../native/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { AlignKeyValueRows, AlignToken, BeginSequence } from '../../shared/rpc/messages.js';
+import type { Runtime } from '../../shared/runtime/index.js';
 import type { AlignmentStep } from './alignment.js';
 import type { PassPrediction } from './pass-predictions.js';
 import { ShadowSequence, type AlignmentCounts, type Draft } from './shadow-sequence.js';
@@ -42,13 +43,13 @@ export class Predictor {
     ...{ tokens: 0, keyValueRows: 0, droppedKeyValueRows: 0, predictedPositions: 0 },
   };
 
-  /** maxRows: rows of the pass. nowMs: a monotonic clock. */
+  /** maxRows: rows of the pass. */
   constructor(
     private readonly model: Model,
     private readonly pass: Pass,
     private readonly maxRows: number,
     private readonly events: PredictorEvents,
-    private readonly nowMs: () => number = () => performance.now(),
+    private readonly runtime: Pick<Runtime, 'nowMs'>,
   ) {}
 
   counts(): PredictorCounts {
@@ -125,7 +126,7 @@ export class Predictor {
           if (open()) this.events.onRestart(id, position);
         },
       },
-      this.nowMs,
+      () => this.runtime.nowMs(),
     );
     return sequence;
   }

@@ -13,6 +13,7 @@ import type {
   ShadowReply,
   ShadowRequest,
 } from '../../shared/rpc/messages.js';
+import type { Runtime, Timer } from '../../shared/runtime/index.js';
 import type { Predictor, PredictorEvents } from '../predictor/predictor.js';
 import type { PassPrediction } from '../predictor/pass-predictions.js';
 import type { Draft } from '../predictor/shadow-sequence.js';
@@ -28,6 +29,7 @@ export interface ShadowServiceOptions {
   shape: ModelShape;
   createPredictor(events: PredictorEvents): Predictor;
   workers: WorkerLinks;
+  runtime: Runtime;
   log: Logger;
   /** The device does nothing any more; main has been told. */
   onDeviceLost?: (error: OdmoeError) => void;
@@ -36,7 +38,7 @@ export interface ShadowServiceOptions {
 /** Serves one main at a time: takes its sequences, tells it and the workers what will be activated. */
 export class ShadowService implements PredictorEvents {
   readonly predictor: Predictor;
-  private main: { stream: MainStream; identity: NodeIdentity; statusTimer: NodeJS.Timeout } | null = null;
+  private main: { stream: MainStream; identity: NodeIdentity; statusTimer: Timer } | null = null;
   private placement: Placement | null = null;
   /** Of the placement. */
   private dealer: PredictionDealer | null = null;
@@ -51,6 +53,7 @@ export class ShadowService implements PredictorEvents {
     this.greeting = new PeerGreeting(
       () => options.identity(),
       (peer) => this.refuseMain(peer),
+      options.runtime,
       options.log,
     );
   }
@@ -127,7 +130,7 @@ export class ShadowService implements PredictorEvents {
     // The same main again: its old stream is dead, we have only not noticed yet.
     this.main?.stream.close(new OdmoeError('PROTOCOL_VIOLATION', `main ${peer.id} has opened a newer stream`));
     this.greeting.welcome(stream, false);
-    const statusTimer = setInterval(() => this.sendStatus(), STATUS_INTERVAL_MS);
+    const statusTimer = this.options.runtime.every(STATUS_INTERVAL_MS, () => this.sendStatus());
     this.main = { stream, identity: peer, statusTimer };
     this.sendStatus();
     this.options.log.info('serving main', { main: peer.id, address: peer.address });
@@ -146,7 +149,7 @@ export class ShadowService implements PredictorEvents {
   }
 
   private mainGone(error: OdmoeError | null): void {
-    if (this.main !== null) clearInterval(this.main.statusTimer);
+    this.main?.statusTimer.cancel();
     this.options.log.warn('main is gone', {
       main: this.main?.identity.id,
       reason: error?.message ?? 'it ended the stream',

@@ -2,6 +2,7 @@ import { OdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/logger.js';
 import { HANDSHAKE_TIMEOUT_MS, type PeerStream } from '../../shared/rpc/index.js';
 import type { NodeIdentity, PlacedWorker, Prediction, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
+import type { Runtime, Timer } from '../../shared/runtime/index.js';
 
 /** Unsent bytes to one worker above which predictions to it are dropped: it could not use them in time anyway. */
 export const PREDICTION_BACKLOG_LIMIT_BYTES = 64 * 1024;
@@ -10,6 +11,7 @@ export interface WorkerLinksOptions {
   open(address: string): PeerStream<WorkerRequest, WorkerReply>;
   identity(): NodeIdentity;
   reconnectDelayMs: number;
+  runtime: Runtime;
   log: Logger;
 }
 
@@ -54,7 +56,7 @@ export class WorkerLinks {
 class WorkerLink {
   private stream: PeerStream<WorkerRequest, WorkerReply> | null = null;
   private welcome = false;
-  private timer: NodeJS.Timeout | null = null;
+  private timer: Timer | null = null;
   private closed = false;
   /** So that a worker that stays away is logged once, not at every attempt. */
   private reported = false;
@@ -94,11 +96,11 @@ class WorkerLink {
     stream.onMessage((reply) => this.receive(stream, reply));
     stream.onClose((error) => this.streamClosed(error));
     stream.send({ kind: 'hello', hello: this.options.identity() });
-    this.timer = setTimeout(() => {
+    this.timer = this.options.runtime.after(HANDSHAKE_TIMEOUT_MS, () => {
       stream.close(
         new OdmoeError('TIMEOUT', `worker ${this.id} did not answer hello within ${HANDSHAKE_TIMEOUT_MS} ms`),
       );
-    }, HANDSHAKE_TIMEOUT_MS);
+    });
   }
 
   private receive(stream: PeerStream<WorkerRequest, WorkerReply>, reply: WorkerReply): void {
@@ -130,7 +132,7 @@ class WorkerLink {
     this.welcome = false;
     if (this.closed) return;
     this.report('no connection to worker', { reason: error?.message ?? 'the worker ended the stream' });
-    this.timer = setTimeout(() => this.connect(), this.options.reconnectDelayMs);
+    this.timer = this.options.runtime.after(this.options.reconnectDelayMs, () => this.connect());
   }
 
   private report(event: string, fields: Record<string, unknown>): void {
@@ -140,7 +142,7 @@ class WorkerLink {
   }
 
   private clearTimer(): void {
-    if (this.timer !== null) clearTimeout(this.timer);
+    this.timer?.cancel();
     this.timer = null;
   }
 }

@@ -1,13 +1,14 @@
-import { randomUUID } from 'node:crypto';
 import type { NodeSettings } from '../config/node-settings.js';
 import { PROTOCOL_VERSION } from '../rpc/limits.js';
 import type { NodeIdentity } from '../rpc/messages.js';
+import type { Runtime } from '../runtime/index.js';
 
 /** The identity of a daemon that starts now; its address is filled in when it listens. `deviceInfo`: as the device tells it. */
 export function createNodeIdentity(
   settings: NodeSettings,
   model: { name: string; packDigest: string },
   deviceInfo: { backend: string; instructionSet: string; threads: number },
+  runtime: Runtime,
 ): NodeIdentity {
   return {
     id: settings.id,
@@ -16,7 +17,7 @@ export function createNodeIdentity(
     protocolVersion: PROTOCOL_VERSION,
     modelName: model.name,
     packDigest: model.packDigest,
-    bootId: randomUUID(),
+    bootId: runtime.randomId(),
     address: '',
     device: describeDevice(deviceInfo),
   };

@@ -3,6 +3,7 @@ import { OdmoeError, toOdmoeError } from '../errors/index.js';
 import type { Logger } from '../log/index.js';
 import { parseAddress } from '../rpc/addresses.js';
 import type { NodeIdentity } from '../rpc/messages.js';
+import type { Runtime } from '../runtime/index.js';
 import { SERVICE_TYPE, closeMulticast, listen, openMulticast, publish } from './multicast.js';
 import { encodeTxt, type DiscoveredPeer } from './txt-record.js';
 
@@ -11,13 +12,34 @@ export interface Stoppable {
   stop(): Promise<void>;
 }
 
+/** How daemons hear of one another: by mDNS, or in one process by the simulator's network. Neither does anything under static discovery. */
+export interface Discovery {
+  /** Announces this daemon until stopped. */
+  advertise(settings: NodeSettings, identity: NodeIdentity, log: Logger): Promise<Stoppable>;
+  /** Reports the cluster's daemons as they are heard (again at another boot), but not this one. */
+  watchPeers(settings: NodeSettings, onPeer: (peer: DiscoveredPeer) => void, log: Logger): Promise<Stoppable>;
+}
+
+/** Discovery by mDNS. */
+export function multicastDiscovery(runtime: Runtime): Discovery {
+  return {
+    advertise: (settings, identity, log) => advertise(runtime, settings, identity, log),
+    watchPeers: (settings, onPeer, log) => watchPeers(runtime, settings, onPeer, log),
+  };
+}
+
 const NOTHING: Stoppable = { stop: async () => undefined };
 
 /**
  * Announces this daemon by mDNS until stopped; does nothing under static discovery. The port is taken from
  * `identity.address`. That peers are alive is never mDNS's to say: a killed daemon's announcement outlives it by hours.
  */
-export async function advertise(settings: NodeSettings, identity: NodeIdentity, log: Logger): Promise<Stoppable> {
+async function advertise(
+  runtime: Runtime,
+  settings: NodeSettings,
+  identity: NodeIdentity,
+  log: Logger,
+): Promise<Stoppable> {
   if (settings.discovery.provider !== 'mdns') return NOTHING;
   const multicast = openMulticast(settings.discovery.interfaceAddress, (error) => {
     log.warn('multicast failed: other nodes may not find this one', { error });
@@ -31,14 +53,15 @@ export async function advertise(settings: NodeSettings, identity: NodeIdentity, 
     // Probing for the name costs a second and would only find ourselves of the boot before.
     probe: false,
   });
-  return stopOnce(() => closeMulticast(multicast));
+  return stopOnce(() => closeMulticast(multicast, runtime));
 }
 
 /** A DNS label. */
 const SERVICE_NAME_LIMIT = 63;
 
 /** Reports the cluster's daemons as they are heard (again at another boot), but not this one. Static: reports none. */
-export async function watchPeers(
+async function watchPeers(
+  runtime: Runtime,
   settings: NodeSettings,
   onPeer: (peer: DiscoveredPeer) => void,
   log: Logger,
@@ -57,34 +80,40 @@ export async function watchPeers(
       }
     },
     log,
+    runtime,
   );
   return stopOnce(async () => {
     stopListening();
-    await closeMulticast(multicast);
+    await closeMulticast(multicast, runtime);
   });
 }
 
 /** The mains heard within the time, for the command line; of every cluster when `cluster` is null. */
 export async function findMains(
+  runtime: Runtime,
   cluster: string | null,
   timeoutMs: number,
   interfaceAddress: string | null = null,
 ): Promise<DiscoveredPeer[]> {
-  const found = await findPeers(timeoutMs, interfaceAddress);
+  const found = await findPeers(runtime, timeoutMs, interfaceAddress);
   return found.filter((peer) => peer.role === 'main' && (cluster === null || peer.cluster === cluster));
 }
 
 /** Everyone heard within the time, by cluster and id; the last announcement counts. Throws NO_MAIN when multicast fails. */
-async function findPeers(timeoutMs: number, interfaceAddress: string | null = null): Promise<DiscoveredPeer[]> {
+async function findPeers(
+  runtime: Runtime,
+  timeoutMs: number,
+  interfaceAddress: string | null,
+): Promise<DiscoveredPeer[]> {
   const peers = new Map<string, DiscoveredPeer>();
   let fault: string | null = null;
   const multicast = openMulticast(interfaceAddress, (error) => {
     fault = toOdmoeError(error).message;
   });
-  const stopListening = listen(multicast, (peer) => peers.set(`${peer.cluster}/${peer.id}`, peer), null);
-  await new Promise((resolve) => setTimeout(resolve, timeoutMs));
+  const stopListening = listen(multicast, (peer) => peers.set(`${peer.cluster}/${peer.id}`, peer), null, runtime);
+  await runtime.sleep(timeoutMs);
   stopListening();
-  await closeMulticast(multicast);
+  await closeMulticast(multicast, runtime);
   if (fault !== null && peers.size === 0) {
     throw new OdmoeError('NO_MAIN', `multicast failed (${String(fault)}): give an address, or run \`odmoe doctor\``);
   }

@@ -1,7 +1,8 @@
 import { toOdmoeError } from '../errors/index.js';
 import type { Logger } from '../log/index.js';
-import { joinMain } from '../rpc/calls.js';
 import type { NodeIdentity } from '../rpc/messages.js';
+import type { Transport } from '../rpc/transport.js';
+import type { Runtime, Timer } from '../runtime/index.js';
 
 /** How long one Join may take: less than a daemon has to stop, which waits for it. */
 export const JOIN_TIMEOUT_MS = 1500;
@@ -13,6 +14,8 @@ export const REFUSED_DELAY_MS = 5000;
 export const WELCOME_DELAY_MS = 1000;
 
 export interface JoinLoopOptions {
+  runtime: Runtime;
+  transport: Pick<Transport, 'joinMain'>;
   mainAddress: string;
   identity(): NodeIdentity;
   /** While main's stream to this daemon stands there is nothing to ask for. */
@@ -23,7 +26,7 @@ export interface JoinLoopOptions {
 
 /** Makes this daemon known to the main it was given the address of, at start and whenever main is lost, until it is stopped. */
 export class JoinLoop {
-  private timer: NodeJS.Timeout | null = null;
+  private timer: Timer | null = null;
   private attempt: Promise<void>;
   private stopped = false;
   /** So that a lasting condition is logged once. */
@@ -36,16 +39,16 @@ export class JoinLoop {
   /** Resolves when no Join is under way any more. */
   async stop(): Promise<void> {
     this.stopped = true;
-    if (this.timer !== null) clearTimeout(this.timer);
+    this.timer?.cancel();
     await this.attempt;
   }
 
   private async tryOnce(): Promise<void> {
     const delayMs = this.options.isServed() ? this.whileServed() : await this.ask();
     if (this.stopped) return;
-    this.timer = setTimeout(() => {
+    this.timer = this.options.runtime.after(delayMs, () => {
       this.attempt = this.tryOnce();
-    }, delayMs);
+    });
   }
 
   private whileServed(): number {
@@ -56,7 +59,7 @@ export class JoinLoop {
   private async ask(): Promise<number> {
     const { mainAddress, retryDelayMs } = this.options;
     try {
-      const reply = await joinMain(mainAddress, this.options.identity(), JOIN_TIMEOUT_MS);
+      const reply = await this.options.transport.joinMain(mainAddress, this.options.identity(), JOIN_TIMEOUT_MS);
       if (reply.kind === 'welcome') return Math.max(retryDelayMs, WELCOME_DELAY_MS);
       this.report('refused by main', reply.refusal.message, { code: reply.refusal.code });
       return REFUSED_DELAY_MS;

@@ -2,6 +2,7 @@
 import { networkInterfaces } from 'node:os';
 import bonjourService, { type Service } from 'bonjour-service';
 import type { Logger } from '../log/index.js';
+import type { Runtime } from '../runtime/index.js';
 import { formatAddress } from '../rpc/addresses.js';
 import { decodeTxt, type DiscoveredPeer } from './txt-record.js';
 
@@ -54,15 +55,15 @@ export function publish(multicast: Multicast, announcement: Announcement): void 
 }
 
 /** Says goodbye and closes the sockets. */
-export async function closeMulticast(multicast: Multicast): Promise<void> {
-  await Promise.all(multicast.responders.map(closeResponder));
+export async function closeMulticast(multicast: Multicast, runtime: Runtime): Promise<void> {
+  await Promise.all(multicast.responders.map((responder) => closeResponder(responder, runtime)));
 }
 
-async function closeResponder(responder: Responder): Promise<void> {
+async function closeResponder(responder: Responder, runtime: Runtime): Promise<void> {
   await new Promise<void>((resolve) => {
-    const timer = setTimeout(resolve, GOODBYE_TIMEOUT_MS);
+    const timer = runtime.after(GOODBYE_TIMEOUT_MS, resolve);
     responder.unpublishAll(() => {
-      clearTimeout(timer);
+      timer.cancel();
       resolve();
     });
   });
@@ -77,6 +78,7 @@ export function listen(
   multicast: Multicast,
   onPeer: (peer: DiscoveredPeer) => void,
   log: Logger | null,
+  runtime: Runtime,
   afreshMs: number = LISTEN_AFRESH_MS,
 ): () => void {
   const heard = (service: Service): void => {
@@ -98,16 +100,16 @@ export function listen(
     });
   let browsers = browse();
   // A browser tells of an unchanged announcement once; a new one asks and tells again.
-  const afreshTimer = setInterval(() => {
+  const afreshTimer = runtime.every(afreshMs, () => {
     for (const browser of browsers) browser.stop();
     browsers = browse();
-  }, afreshMs);
-  const timer = setInterval(() => {
+  });
+  const timer = runtime.every(QUERY_INTERVAL_MS, () => {
     for (const browser of browsers) browser.update();
-  }, QUERY_INTERVAL_MS);
+  });
   return () => {
-    clearInterval(timer);
-    clearInterval(afreshTimer);
+    timer.cancel();
+    afreshTimer.cancel();
     for (const browser of browsers) browser.stop();
   };
 }

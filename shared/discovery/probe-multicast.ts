@@ -1,6 +1,6 @@
-import { randomUUID } from 'node:crypto';
 import { toOdmoeError } from '../errors/index.js';
 import { PROTOCOL_VERSION } from '../rpc/limits.js';
+import type { Runtime } from '../runtime/index.js';
 import { SERVICE_TYPE, closeMulticast, listen, openMulticast, publish } from './multicast.js';
 import { encodeTxt, type DiscoveredPeer } from './txt-record.js';
 
@@ -19,8 +19,12 @@ export interface MulticastProbe {
 }
 
 /** Announces a service of its own, listens on a second socket for `timeoutMs`, and says what was heard. */
-export async function probeMulticast(interfaceAddress: string | null, timeoutMs: number): Promise<MulticastProbe> {
-  const id = randomUUID();
+export async function probeMulticast(
+  runtime: Runtime,
+  interfaceAddress: string | null,
+  timeoutMs: number,
+): Promise<MulticastProbe> {
+  const id = runtime.randomId();
   const peers = new Map<string, DiscoveredPeer>();
   let heardOneself = false;
   let fault: string | null = null;
@@ -35,13 +39,14 @@ export async function probeMulticast(interfaceAddress: string | null, timeoutMs:
       else peers.set(`${peer.cluster}/${peer.id}`, peer);
     },
     null,
+    runtime,
   );
   const announcer = openMulticast(interfaceAddress, failed);
   const identity = { id, role: 'ROLE_WORKER', cluster: PROBE_CLUSTER, protocolVersion: PROTOCOL_VERSION } as const;
   const txt = encodeTxt({ ...identity, modelName: '', packDigest: '', bootId: id, address: '', device: '' });
   publish(announcer, { name: `probe-${id}`, type: SERVICE_TYPE, port: PROBE_PORT, txt, probe: false });
-  await new Promise((resolve) => setTimeout(resolve, timeoutMs));
+  await runtime.sleep(timeoutMs);
   stopListening();
-  await Promise.all([closeMulticast(announcer), closeMulticast(listener)]);
+  await Promise.all([closeMulticast(announcer, runtime), closeMulticast(listener, runtime)]);
   return { heardOneself, peers: [...peers.values()], fault };
 }

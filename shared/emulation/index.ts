@@ -9,7 +9,7 @@ export type {
   ProfiledRole,
 } from './device-profile.js';
 export { loadDeviceProfile, parseDeviceProfile } from './load-device-profile.js';
-export { createNetworkTransit, networkTransitOf } from './create-network-transit.js';
+export { NetworkPace, networkPaceOf } from './network-pace.js';
 export { messageBytes } from './message-bytes.js';
 export { EmulatedNetworkCard } from './network-card.js';
 export { denseLayerParameters, expertParameters, keyValueRowBytes, nodeTimes } from './node-times.js';

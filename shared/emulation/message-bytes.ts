@@ -1,5 +1,5 @@
 import type { TensorType } from '../rpc/messages.js';
-import type { PeerMessage } from '../rpc/network-transit.js';
+import type { PeerMessage } from '../rpc/stream-pace.js';
 import type { DeviceProfile } from './device-profile.js';
 import { keyValueRowBytes } from './node-times.js';
 

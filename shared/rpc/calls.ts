@@ -1,6 +1,7 @@
 /** Single calls: who is there, joining, status, and a generation. */
 import { Metadata } from '@grpc/grpc-js';
 import { OdmoeError, type ErrorCode } from '../errors/index.js';
+import type { Runtime } from '../runtime/index.js';
 import { openChannel, type Channel } from './channel.js';
 import { CLUSTER_JOIN, CLUSTER_STATUS, INFERENCE_GENERATE, NODE_IDENTIFY, type RpcMethod } from './codecs.js';
 import type { GenerateReply, GenerateRequest, JoinReply, NodeIdentity, StatusReply } from './messages.js';
@@ -15,17 +16,22 @@ const GENERATE_KEEPALIVE = { keepaliveIntervalMs: 5000, keepaliveTimeoutMs: 5000
 const ANSWER_REPLIES_LIMIT = 256;
 
 /** Who answers at the address. TIMEOUT when nobody does in time, NO_MAIN when the connection fails. */
-export function identifyPeer(address: string, timeoutMs: number): Promise<NodeIdentity> {
-  return callOnce(address, NODE_IDENTIFY, {}, timeoutMs, 'NO_MAIN');
+export function identifyPeer(runtime: Runtime, address: string, timeoutMs: number): Promise<NodeIdentity> {
+  return callOnce(runtime, address, NODE_IDENTIFY, {}, timeoutMs, 'NO_MAIN');
 }
 
-export function joinMain(address: string, identity: NodeIdentity, timeoutMs: number): Promise<JoinReply> {
-  return callOnce(address, CLUSTER_JOIN, { identity }, timeoutMs, 'NO_MAIN');
+export function joinMain(
+  runtime: Runtime,
+  address: string,
+  identity: NodeIdentity,
+  timeoutMs: number,
+): Promise<JoinReply> {
+  return callOnce(runtime, address, CLUSTER_JOIN, { identity }, timeoutMs, 'NO_MAIN');
 }
 
 /** `address`: main's, which it may not know itself. */
-export async function fetchStatus(address: string, timeoutMs: number): Promise<StatusReply> {
-  const status = await callOnce(address, CLUSTER_STATUS, {}, timeoutMs, 'NO_MAIN');
+export async function fetchStatus(runtime: Runtime, address: string, timeoutMs: number): Promise<StatusReply> {
+  const status = await callOnce(runtime, address, CLUSTER_STATUS, {}, timeoutMs, 'NO_MAIN');
   const nodes = status.nodes.map((node) =>
     node.identity.role === 'ROLE_MAIN' ? atDialledAddress(node, address) : node,
   );
@@ -35,15 +41,16 @@ export async function fetchStatus(address: string, timeoutMs: number): Promise<S
 const raw = (bytes: Buffer): Buffer => bytes;
 
 async function callOnce<Request, Reply>(
+  runtime: Runtime,
   address: string,
   method: RpcMethod<Request, Reply>,
   request: Request,
   timeoutMs: number,
   lostCode: ErrorCode,
 ): Promise<Reply> {
-  const channel = openChannel(address, null);
+  const channel = openChannel(address, null, runtime);
   try {
-    return await callOver(channel, method, request, timeoutMs);
+    return await callOver(runtime, channel, method, request, timeoutMs);
   } catch (thrown) {
     throw fromServiceError(thrown, lostCode, address);
   } finally {
@@ -53,13 +60,14 @@ async function callOnce<Request, Reply>(
 
 /** One call over a channel that stands; rejects with what grpc-js gives. */
 export async function callOver<Request, Reply>(
+  runtime: Runtime,
   { client }: Channel,
   method: RpcMethod<Request, Reply>,
   request: Request,
   timeoutMs: number,
 ): Promise<Reply> {
   const bytes = await new Promise<Buffer>((resolve, reject) => {
-    const options = { deadline: Date.now() + timeoutMs };
+    const options = { deadline: runtime.wallMs() + timeoutMs };
     client.makeUnaryRequest(method.path, raw, raw, method.request.encode(request), options, (error, reply) => {
       if (error !== null) reject(error);
       else resolve(reply ?? Buffer.alloc(0));
@@ -73,12 +81,13 @@ export async function callOver<Request, Reply>(
  * CANCELLED when the signal aborts. Leaving the loop early cancels the request at main.
  */
 export async function* generate(
+  runtime: Runtime,
   address: string,
   request: GenerateRequest,
   signal?: AbortSignal,
 ): AsyncGenerator<GenerateReply, void, undefined> {
   const network = { ...GENERATE_KEEPALIVE, executeTimeoutMs: 0, reconnectDelayMs: 0 };
-  const channel = openChannel(address, network);
+  const channel = openChannel(address, network, runtime);
   const { path, request: requestCodec, reply: replyCodec } = INFERENCE_GENERATE;
   const call = channel.client.makeServerStreamRequest(path, raw, raw, requestCodec.encode(request), new Metadata());
   const cancel = (): void => {
@@ -88,7 +97,7 @@ export async function* generate(
   if (signal?.aborted === true) cancel();
   let finished = false;
   try {
-    for await (const bytes of readReplies(call, address, 'NO_MAIN', ANSWER_REPLIES_LIMIT)) {
+    for await (const bytes of readReplies(call, address, 'NO_MAIN', ANSWER_REPLIES_LIMIT, runtime)) {
       const reply = replyCodec.decode(bytes);
       finished ||= reply.kind === 'finished';
       yield reply;

@@ -1,6 +1,7 @@
 import { ChannelCredentials, Client } from '@grpc/grpc-js';
 import type { Socket } from 'node:net';
 import type { NodeSettings } from '../config/node-settings.js';
+import type { Runtime } from '../runtime/index.js';
 import { clientChannelOptions } from './channel-options.js';
 import { channelCredentials } from './credentials.js';
 import { CLOSE_GRACE_MS, FLOW_CONTROL_WINDOW_BYTES } from './limits.js';
@@ -18,6 +19,7 @@ export interface Channel {
 export function openChannel(
   address: string,
   network: NodeSettings['network'] | null,
+  runtime: Runtime,
   windowBytes = FLOW_CONTROL_WINDOW_BYTES,
 ): Channel {
   const credentials = new SocketKeepingCredentials(channelCredentials());
@@ -26,9 +28,10 @@ export function openChannel(
     client,
     close: () => {
       client.close();
-      setTimeout(() => {
+      const grace = runtime.after(CLOSE_GRACE_MS, () => {
         credentials.destroySockets();
-      }, CLOSE_GRACE_MS).unref();
+      });
+      grace.unref();
     },
   };
 }

@@ -11,12 +11,10 @@ export { dialAddress, formatAddress, hostOf, isAddress, isWildcardHost, parseAdd
 export { isLoopbackHost } from './credentials.js';
 export { checkPeer } from './peer-check.js';
 export { PeerGreeting } from './peer-greeting.js';
-export type { NetworkTransit, PeerMessage } from './network-transit.js';
-export type { PeerStream } from './peer-stream.js';
-export { openShadowStream, openWorkerStream } from './peer-client.js';
-export { fetchStatus, generate, identifyPeer, joinMain } from './calls.js';
-export { openPackSource, type PackSource } from './pack-client.js';
-export { startRpcServer, type RpcServer, type RpcServerOptions } from './rpc-server.js';
+export { MessagePeerStream, type MessageDuplex, type PeerStream, type StreamEnding } from './peer-stream.js';
+export type { PeerMessage, StreamPace } from './stream-pace.js';
+export { GrpcTransport } from './grpc-transport.js';
+export type { PackSource, RpcServer, RpcServerOptions, Transport } from './transport.js';
 export {
   atDialledAddress,
   emptyNodeStatus,

@@ -7,9 +7,6 @@ export const MESSAGE_SIZE_LIMIT_BYTES = 64 * 1024 * 1024;
 /** What a PeerStream may hold unsent before it gives its peer up. */
 export const STREAM_BACKLOG_LIMIT_BYTES = 256 * 1024 * 1024;
 
-/** What a stream may hold of messages that the emulated network has not delivered yet. */
-export const TRANSIT_HELD_LIMIT_BYTES = 256 * 1024 * 1024;
-
 /** How long the orderly end of a stream or a server may take before it is forced. */
 export const CLOSE_GRACE_MS = 2000;
 

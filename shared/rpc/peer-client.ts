@@ -2,30 +2,33 @@
 import { Metadata, status, type ClientDuplexStream } from '@grpc/grpc-js';
 import type { NodeSettings } from '../config/node-settings.js';
 import { OdmoeError, type ErrorCode } from '../errors/index.js';
+import type { Runtime, Timer } from '../runtime/index.js';
 import { openChannel } from './channel.js';
 import { SHADOW_SERVE, WORKER_SERVE, type RpcMethod } from './codecs.js';
 import { CLOSE_GRACE_MS, CONNECT_TIMEOUT_MS } from './limits.js';
 import type { ShadowReply, ShadowRequest, WorkerReply, WorkerRequest } from './messages.js';
-import type { NetworkTransit, PeerMessage } from './network-transit.js';
-import { GrpcPeerStream, type PeerStream } from './peer-stream.js';
+import { MessagePeerStream, type PeerStream } from './peer-stream.js';
+import { carrierOf, type PeerMessage, type StreamPace } from './stream-pace.js';
 import { fromServiceError } from './rpc-errors.js';
 
 /** `address` is "host:port". A failure to connect comes through onClose as WORKER_LOST, within CONNECT_TIMEOUT_MS. */
 export function openWorkerStream(
+  runtime: Runtime,
   address: string,
   network: NodeSettings['network'],
-  transit: NetworkTransit | null = null,
+  pace: StreamPace | null,
 ): PeerStream<WorkerRequest, WorkerReply> {
-  return openStream(address, network, WORKER_SERVE, 'WORKER_LOST', transit);
+  return openStream(runtime, address, network, WORKER_SERVE, 'WORKER_LOST', pace);
 }
 
 /** As openWorkerStream, with SHADOW_LOST. */
 export function openShadowStream(
+  runtime: Runtime,
   address: string,
   network: NodeSettings['network'],
-  transit: NetworkTransit | null = null,
+  pace: StreamPace | null,
 ): PeerStream<ShadowRequest, ShadowReply> {
-  return openStream(address, network, SHADOW_SERVE, 'SHADOW_LOST', transit);
+  return openStream(runtime, address, network, SHADOW_SERVE, 'SHADOW_LOST', pace);
 }
 
 type RawStream = ClientDuplexStream<Buffer, Buffer>;
@@ -33,35 +36,45 @@ type RawStream = ClientDuplexStream<Buffer, Buffer>;
 const raw = (bytes: Buffer): Buffer => bytes;
 
 function openStream<Out extends PeerMessage, In extends PeerMessage>(
+  runtime: Runtime,
   address: string,
   network: NodeSettings['network'],
   method: RpcMethod<Out, In>,
   lostCode: ErrorCode,
-  transit: NetworkTransit | null,
+  pace: StreamPace | null,
 ): PeerStream<Out, In> {
-  const channel = openChannel(address, network);
+  const channel = openChannel(address, network, runtime);
   const { client } = channel;
   const call: RawStream = client.makeBidiStreamRequest(method.path, raw, raw, new Metadata());
-  let forceTimer: NodeJS.Timeout | null = null;
+  let forceTimer: Timer | null = null;
   const ending = {
     finish: () => {
       call.end();
-      forceTimer = setTimeout(() => {
+      forceTimer = runtime.after(CLOSE_GRACE_MS, () => {
         call.cancel();
-      }, CLOSE_GRACE_MS);
+      });
       forceTimer.unref();
     },
     fail: () => {
       call.cancel();
     },
   };
-  const stream = new GrpcPeerStream(call, method.request, method.reply, ending, transit);
+  const carrier = carrierOf(call, pace);
+  const stream = new MessagePeerStream(
+    carrier,
+    pace?.codec(method.request) ?? method.request,
+    pace?.codec(method.reply) ?? method.reply,
+    ending,
+  );
   const settle = (error: OdmoeError | null): void => {
-    if (forceTimer !== null) clearTimeout(forceTimer);
+    forceTimer?.cancel();
     channel.close();
     // Messages that arrived before the status are still to be delivered.
-    if (stream.delivering) call.once('end', () => stream.ended(error));
-    else stream.ended(error);
+    const end = (): void => {
+      carrier.afterDelivery(() => stream.ended(error));
+    };
+    if (stream.delivering && !call.readableEnded) call.once('end', end);
+    else end();
   };
   call.on('error', (thrown: unknown) => {
     settle(fromServiceError(thrown, lostCode, address));
@@ -69,7 +82,7 @@ function openStream<Out extends PeerMessage, In extends PeerMessage>(
   call.on('status', ({ code }) => {
     if (code === status.OK) settle(null);
   });
-  client.waitForReady(Date.now() + CONNECT_TIMEOUT_MS, (error) => {
+  client.waitForReady(runtime.wallMs() + CONNECT_TIMEOUT_MS, (error) => {
     if (error === undefined) return;
     stream.close(new OdmoeError(lostCode, `no connection to ${address} within ${CONNECT_TIMEOUT_MS} ms`));
   });

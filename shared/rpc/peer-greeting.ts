@@ -1,5 +1,6 @@
 import { OdmoeError } from '../errors/index.js';
 import type { Logger } from '../log/index.js';
+import type { Runtime } from '../runtime/index.js';
 import { HANDSHAKE_TIMEOUT_MS } from './limits.js';
 import type { NodeIdentity, Refusal } from './messages.js';
 import { checkPeer } from './peer-check.js';
@@ -23,6 +24,7 @@ export class PeerGreeting {
   constructor(
     private readonly identity: () => NodeIdentity,
     private readonly refuse: (peer: NodeIdentity) => Refusal | null,
+    private readonly runtime: Runtime,
     log: Logger,
   ) {
     this.#refusals = new RefusalLog(log);
@@ -30,10 +32,12 @@ export class PeerGreeting {
 
   /** The stream has come. Returns what is to be called when the peer has said hello, and when the stream is gone. */
   awaitHello(stream: GreetedStream): () => void {
-    const timer = setTimeout(() => {
+    const timer = this.runtime.after(HANDSHAKE_TIMEOUT_MS, () => {
       stream.close(new OdmoeError('TIMEOUT', `no hello came within ${HANDSHAKE_TIMEOUT_MS} ms`));
-    }, HANDSHAKE_TIMEOUT_MS);
-    return () => clearTimeout(timer);
+    });
+    return () => {
+      timer.cancel();
+    };
   }
 
   /** Whether the peer belongs here; one that does not is told why, and its stream is ended. */

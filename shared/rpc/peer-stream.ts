@@ -1,8 +1,6 @@
 import { OdmoeError, toOdmoeError } from '../errors/index.js';
 import type { MessageCodec } from './codecs.js';
-import { HeldMessages } from './held-messages.js';
 import { MESSAGE_SIZE_LIMIT_BYTES, STREAM_BACKLOG_LIMIT_BYTES } from './limits.js';
-import { requireUnstamped, stamped, unstamped, type NetworkTransit, type PeerMessage } from './network-transit.js';
 
 /** One side of a bidirectional stream, server or client. */
 export interface PeerStream<Out, In> {
@@ -18,14 +16,17 @@ export interface PeerStream<Out, In> {
   close(error?: OdmoeError): void;
 }
 
-/** What PeerStream uses of the streams that grpc-js gives the two sides. */
+/** What carries the bytes of messages between two nodes, in order: a stream of grpc-js, or one in memory. */
 export interface MessageDuplex {
+  /** `written` is called when the bytes have left for the network. */
   write(bytes: Buffer, written: () => void): unknown;
+  /** Bytes wait until somebody listens. */
   on(event: 'data', handler: (bytes: Buffer) => void): unknown;
+  /** Whether all that came has been handed over, and nothing more will come. */
   readonly readableEnded: boolean;
 }
 
-/** What differs between the two sides of a gRPC stream. */
+/** What differs between the two sides of a stream. */
 export interface StreamEnding {
   /** Ends our side in order; what was written goes out first. */
   finish(): void;
@@ -34,50 +35,31 @@ export interface StreamEnding {
 }
 
 /**
- * PeerStream over the Duplex that grpc-js gives either side, carrying raw messages as Buffers. Encoding is done here so that
- * the size of what waits is known, decoding so that garbage ends one stream and nothing else. With a transit, messages take the time
- * of an emulated network.
+ * A PeerStream over what carries its bytes. Encoding is done here so that the size of what waits is known, decoding so that garbage ends
+ * one stream and nothing else.
  */
-export class GrpcPeerStream<Out extends PeerMessage, In extends PeerMessage> implements PeerStream<Out, In> {
+export class MessagePeerStream<Out, In> implements PeerStream<Out, In> {
   private unsentBytes = 0;
   private closed: { error: OdmoeError | null } | null = null;
   private messageHandler: ((message: In) => void) | null = null;
   private closeHandler: ((error: OdmoeError | null) => void) | null = null;
-  private readonly held: HeldMessages<In> | null;
-  /** The stream is over, but for messages that are held. */
-  private over = false;
 
   constructor(
-    private readonly call: MessageDuplex,
+    private readonly duplex: MessageDuplex,
     private readonly outgoing: MessageCodec<Out>,
     private readonly incoming: MessageCodec<In>,
     private readonly ending: StreamEnding,
-    private readonly transit: NetworkTransit | null,
-  ) {
-    this.held =
-      transit === null
-        ? null
-        : new HeldMessages(
-            transit,
-            (message) => {
-              this.handle(message);
-            },
-            (error) => {
-              this.close(error);
-            },
-          );
-  }
+  ) {}
 
   get backlogBytes(): number {
     return this.unsentBytes;
   }
 
   send(message: Out): void {
-    if (this.closed !== null || this.over) return;
+    if (this.closed !== null) return;
     let bytes: Buffer;
     try {
       bytes = this.outgoing.encode(message);
-      if (this.transit !== null) bytes = stamped(bytes, this.transit.sent(message));
     } catch (thrown) {
       this.close(toOdmoeError(thrown));
       return;
@@ -88,7 +70,7 @@ export class GrpcPeerStream<Out extends PeerMessage, In extends PeerMessage> imp
       return;
     }
     this.unsentBytes += bytes.length;
-    this.call.write(bytes, () => {
+    this.duplex.write(bytes, () => {
       this.unsentBytes -= bytes.length;
     });
   }
@@ -97,7 +79,7 @@ export class GrpcPeerStream<Out extends PeerMessage, In extends PeerMessage> imp
     const first = this.messageHandler === null;
     this.messageHandler = handler;
     if (first) {
-      this.call.on('data', (bytes: Buffer) => {
+      this.duplex.on('data', (bytes: Buffer) => {
         this.deliver(bytes);
       });
     }
@@ -117,39 +99,24 @@ export class GrpcPeerStream<Out extends PeerMessage, In extends PeerMessage> imp
     if (this.closed !== null) return;
     if (error === undefined) this.ending.finish();
     else this.ending.fail(error);
-    this.settle(error ?? null);
+    this.ended(error ?? null);
   }
 
-  /** Reports an end that came from the peer or the network. What is held is delivered first. */
+  /** Reports an end that came from the peer or the network, when all that came before it has been delivered. */
   ended(error: OdmoeError | null): void {
-    this.over = true;
-    this.afterHeld(() => {
-      this.settle(error);
-    });
-  }
-
-  /** The peer sends nothing more. What is held is delivered, then our side is ended in order, too. */
-  endedByPeer(): void {
-    this.afterHeld(() => {
-      this.close();
-    });
-  }
-
-  private afterHeld(then: () => void): void {
-    if (this.held === null) then();
-    else this.held.onceEmpty(then);
-  }
-
-  private settle(error: OdmoeError | null): void {
     if (this.closed !== null) return;
     this.closed = { error };
-    this.held?.drop();
     this.notifyClosed(error);
+  }
+
+  /** The peer sends nothing more: our side is ended in order, too. */
+  endedByPeer(): void {
+    this.close();
   }
 
   /** Whether messages that have arrived still wait to be handled. */
   get delivering(): boolean {
-    return this.closed === null && this.messageHandler !== null && !this.call.readableEnded;
+    return this.closed === null && this.messageHandler !== null && !this.duplex.readableEnded;
   }
 
   private notifyClosed(error: OdmoeError | null): void {
@@ -174,34 +141,11 @@ export class GrpcPeerStream<Out extends PeerMessage, In extends PeerMessage> imp
     return null;
   }
 
+  /** What the decoder or the handler throws closes the stream. */
   private deliver(bytes: Buffer): void {
     if (this.closed !== null) return;
-    const { transit, held } = this;
-    if (transit === null || held === null) {
-      this.handle(bytes);
-      return;
-    }
     try {
-      const nowMs = transit.now();
-      const { sentMs, bytes: own } = unstamped(bytes, nowMs);
-      const message = this.incoming.decode(own);
-      held.add(message, bytes.length, transit.received(message, sentMs));
-    } catch (thrown) {
-      this.close(toOdmoeError(thrown));
-    }
-  }
-
-  private decode(bytes: Buffer): In {
-    requireUnstamped(bytes);
-    return this.incoming.decode(bytes);
-  }
-
-  /** What the handler or the decoder throws closes the stream. */
-  private handle(received: In | Buffer): void {
-    if (this.closed !== null) return;
-    try {
-      const message = Buffer.isBuffer(received) ? this.decode(received) : received;
-      const result: unknown = this.messageHandler?.(message);
+      const result: unknown = this.messageHandler?.(this.incoming.decode(bytes));
       if (result instanceof Promise) {
         result.catch((thrown: unknown) => {
           this.close(toOdmoeError(thrown));

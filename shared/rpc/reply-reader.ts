@@ -1,5 +1,6 @@
 import type { ClientReadableStream } from '@grpc/grpc-js';
 import { OdmoeError, type ErrorCode } from '../errors/index.js';
+import type { Runtime } from '../runtime/index.js';
 import { fromServiceError } from './rpc-errors.js';
 
 /**
@@ -12,6 +13,7 @@ export async function* readReplies(
   peer: string,
   lostCode: ErrorCode,
   heldLimit: number,
+  runtime: Runtime,
   idleLimitMs = Infinity,
 ): AsyncGenerator<Buffer, void, undefined> {
   const arrived: Buffer[] = [];
@@ -37,10 +39,10 @@ export async function* readReplies(
       yield next;
     } else if (ended) {
       // Lets an 'error' that grpc-js emits beside 'end' arrive first.
-      await new Promise((resolve) => setImmediate(resolve));
+      await new Promise<void>((resolve) => runtime.nextTurn(resolve));
       if (error !== null) throw error as OdmoeError;
       return;
-    } else if (!(await arrives((resolve) => (wake = resolve), idleLimitMs))) {
+    } else if (!(await arrives((resolve) => (wake = resolve), runtime, idleLimitMs))) {
       call.cancel();
       throw new OdmoeError(
         lostCode,
@@ -51,11 +53,11 @@ export async function* readReplies(
 }
 
 /** False when the limit passes first; no limit: Infinity. */
-function arrives(listen: (resolve: () => void) => void, limitMs: number): Promise<boolean> {
+function arrives(listen: (resolve: () => void) => void, runtime: Runtime, limitMs: number): Promise<boolean> {
   return new Promise((resolve) => {
-    const timer = Number.isFinite(limitMs) ? setTimeout(resolve, limitMs, false) : undefined;
+    const timer = Number.isFinite(limitMs) ? runtime.after(limitMs, () => resolve(false)) : null;
     listen(() => {
-      clearTimeout(timer);
+      timer?.cancel();
       resolve(true);
     });
   });

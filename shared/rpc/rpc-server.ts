@@ -7,9 +7,9 @@ import {
 } from '@grpc/grpc-js';
 import { HealthImplementation } from 'grpc-health-check';
 import { createServer } from 'node:net';
-import type { NodeSettings } from '../config/node-settings.js';
 import { OdmoeError, type ErrorCode } from '../errors/index.js';
 import type { Logger } from '../log/index.js';
+import type { Runtime } from '../runtime/index.js';
 import { formatAddress, parseAddress } from './addresses.js';
 import { serverOptions } from './channel-options.js';
 import {
@@ -26,73 +26,26 @@ import {
 } from './codecs.js';
 import { serverCredentials, unprotectedWarning } from './credentials.js';
 import { CLOSE_GRACE_MS, PACK_PIECES_HELD_LIMIT, REPLIES_HELD_LIMIT, SLOW_READER_LIMIT_MS } from './limits.js';
-import type {
-  GenerateReply,
-  GenerateRequest,
-  JoinReply,
-  NodeIdentity,
-  PackDescription,
-  PackPiece,
-  ReadManifestRequest,
-  ReadPackRequest,
-  ShadowReply,
-  ShadowRequest,
-  StatusReply,
-  WorkerReply,
-  WorkerRequest,
-} from './messages.js';
-import type { NetworkTransit, PeerMessage } from './network-transit.js';
-import { GrpcPeerStream, type PeerStream } from './peer-stream.js';
+import { MessagePeerStream, type PeerStream } from './peer-stream.js';
 import { toServiceError } from './rpc-errors.js';
+import { carrierOf, type PeerMessage, type StreamPace } from './stream-pace.js';
 import { answerOnce, answerStreaming, type RawServerStream, type StreamingLimits } from './server-handlers.js';
-
-export interface RpcServerOptions {
-  host: string;
-  /** 0: any free one. */
-  port: number;
-  network: NodeSettings['network'];
-  log: Logger;
-  identity: () => NodeIdentity;
-  /** `peerHost` is the address that the peer came from. */
-  worker?: (stream: PeerStream<WorkerReply, WorkerRequest>, peerHost: string) => void;
-  shadow?: (stream: PeerStream<ShadowReply, ShadowRequest>) => void;
-  cluster?: {
-    /** `peerHost` is the address that the caller came from. */
-    join(identity: NodeIdentity, peerHost: string): Promise<JoinReply>;
-    status(): Promise<StatusReply>;
-  };
-  /** `signal` aborts when the client goes away. */
-  inference?: (request: GenerateRequest, signal: AbortSignal) => AsyncIterable<GenerateReply>;
-  /** What this daemon holds of its pack; each signal aborts when the reader goes away. */
-  pack?: {
-    describe(): PackDescription;
-    manifest(request: ReadManifestRequest, signal: AbortSignal): AsyncIterable<PackPiece>;
-    read(request: ReadPackRequest, signal: AbortSignal): AsyncIterable<PackPiece>;
-  };
-  /** The emulated network of peer streams; left out or null: the real one. */
-  transit?: NetworkTransit | null;
-  /** How long a client may leave replies untaken; default SLOW_READER_LIMIT_MS. */
-  slowReaderLimitMs?: number;
-}
-
-export interface RpcServer {
-  /** "host:port" it listens on. */
-  readonly address: string;
-  readonly port: number;
-  /** Ends open streams in order, waits CLOSE_GRACE_MS, then forces. Idempotent. */
-  stop(): Promise<void>;
-}
+import type { RpcServer, RpcServerOptions } from './transport.js';
 
 /**
  * A daemon's server: what the options name, and always Node.Identify and grpc.health.v1.Health. Throws PORT_UNAVAILABLE.
  * Logs one warning when others than this machine can reach it.
  */
-export async function startRpcServer(options: RpcServerOptions): Promise<RpcServer> {
+export async function startRpcServer(
+  runtime: Runtime,
+  options: RpcServerOptions,
+  pace: StreamPace | null,
+): Promise<RpcServer> {
   // What goes wrong comes to us as errors; grpc-js would print it past our log.
   setLogVerbosity(logVerbosity.NONE);
   const server = new Server(serverOptions(options.network));
   const openStreams = new Set<PeerStream<never, unknown>>();
-  addServices(server, options, openStreams);
+  addServices(server, options, { openStreams, log: options.log, pace, runtime });
   const health = new HealthImplementation({ '': 'SERVING' });
   health.addToServer(server);
   const port = await bind(server, options);
@@ -103,16 +56,16 @@ export async function startRpcServer(options: RpcServerOptions): Promise<RpcServ
     address: formatAddress(options.host, port),
     port,
     stop: () => {
-      stopping ??= stopServer(server, openStreams, health);
+      stopping ??= stopServer(server, openStreams, health, runtime);
       return stopping;
     },
   };
 }
 
-function addServices(server: Server, options: RpcServerOptions, openStreams: Set<PeerStream<never, unknown>>): void {
+function addServices(server: Server, options: RpcServerOptions, peers: PeerServing): void {
   const { worker, shadow, cluster, inference, log } = options;
   const slowReaderLimitMs = options.slowReaderLimitMs ?? SLOW_READER_LIMIT_MS;
-  const peers = { openStreams, log, transit: options.transit ?? null };
+  const { runtime } = peers;
   addMethod(server, NODE_IDENTIFY, {
     handler: answerOnce(NODE_IDENTIFY, log, async () => options.identity()),
     streams: 'none',
@@ -130,11 +83,11 @@ function addServices(server: Server, options: RpcServerOptions, openStreams: Set
     addMethod(server, CLUSTER_STATUS, { handler: status, streams: 'none' });
   }
   if (inference !== undefined) {
-    const limits = { slowReaderLimitMs, repliesHeld: REPLIES_HELD_LIMIT, everyday: NOTHING_EVERYDAY };
+    const limits = { runtime, slowReaderLimitMs, repliesHeld: REPLIES_HELD_LIMIT, everyday: NOTHING_EVERYDAY };
     const handler = answerStreaming(INFERENCE_GENERATE, log, inference, limits);
     addMethod(server, INFERENCE_GENERATE, { handler, streams: 'reply' });
   }
-  if (options.pack !== undefined) addPackService(server, options.pack, slowReaderLimitMs, log);
+  if (options.pack !== undefined) addPackService(server, options.pack, { runtime, slowReaderLimitMs }, log);
 }
 
 const NOTHING_EVERYDAY: ReadonlySet<ErrorCode> = new Set();
@@ -144,7 +97,7 @@ const EVERYDAY_OF_PACK: ReadonlySet<ErrorCode> = new Set(['QUEUE_FULL', 'PACK_IN
 function addPackService(
   server: Server,
   pack: NonNullable<RpcServerOptions['pack']>,
-  slowReaderLimitMs: number,
+  { runtime, slowReaderLimitMs }: Pick<StreamingLimits, 'runtime' | 'slowReaderLimitMs'>,
   log: Logger,
 ): void {
   addMethod(server, PACK_DESCRIBE, {
@@ -152,6 +105,7 @@ function addPackService(
     streams: 'none',
   });
   const limits: StreamingLimits = {
+    runtime,
     slowReaderLimitMs,
     repliesHeld: PACK_PIECES_HELD_LIMIT,
     everyday: EVERYDAY_OF_PACK,
@@ -186,37 +140,44 @@ function addMethod<Request, Reply>(server: Server, method: RpcMethod<Request, Re
 interface PeerServing {
   openStreams: Set<PeerStream<never, unknown>>;
   log: Logger;
-  transit: NetworkTransit | null;
+  pace: StreamPace | null;
+  runtime: Runtime;
 }
 
 function serveStreams<Request extends PeerMessage, Reply extends PeerMessage>(
   method: RpcMethod<Request, Reply>,
   serve: (stream: PeerStream<Reply, Request>, peerHost: string) => void,
-  { openStreams, log, transit }: PeerServing,
+  { openStreams, log, pace, runtime }: PeerServing,
 ): (call: RawServerStream) => void {
   return (call) => {
     const peer = call.getPeer();
     const ending = {
       finish: () => {
-        endInTime(call);
+        endInTime(call, runtime);
       },
       fail: (error: OdmoeError) => {
         log.warn('a peer stream was closed', { peer, method: method.path, error });
         call.emit('error', toServiceError(error));
-        endInTime(call);
+        endInTime(call, runtime);
       },
     };
-    const stream = new GrpcPeerStream(call, method.reply, method.request, ending, transit);
+    const carrier = carrierOf(call, pace);
+    const stream = new MessagePeerStream(
+      carrier,
+      pace?.codec(method.reply) ?? method.reply,
+      pace?.codec(method.request) ?? method.request,
+      ending,
+    );
     openStreams.add(stream);
     const gone = (): void => {
-      stream.ended(new OdmoeError('CANCELLED', `the peer at ${peer} went away`));
+      carrier.afterDelivery(() => stream.ended(new OdmoeError('CANCELLED', `the peer at ${peer} went away`)));
     };
     call.on('cancelled', gone);
     call.on('end', () => {
       // A reset of the stream, too, first looks like an orderly end.
-      setImmediate(() => {
+      runtime.nextTurn(() => {
         if (call.cancelled) gone();
-        else stream.endedByPeer();
+        else carrier.afterDelivery(() => stream.endedByPeer());
       });
     });
     call.on('close', () => openStreams.delete(stream));
@@ -225,12 +186,14 @@ function serveStreams<Request extends PeerMessage, Reply extends PeerMessage>(
 }
 
 /** Ends the reply side; what a peer has not taken after the grace time is dropped. */
-function endInTime(call: ServerDuplexStream<Buffer, Buffer>): void {
+function endInTime(call: ServerDuplexStream<Buffer, Buffer>, runtime: Runtime): void {
   call.end();
-  const timer = setTimeout(() => call.destroy(), CLOSE_GRACE_MS);
+  const timer = runtime.after(CLOSE_GRACE_MS, () => {
+    call.destroy();
+  });
   timer.unref();
   call.once('close', () => {
-    clearTimeout(timer);
+    timer.cancel();
   });
 }
 
@@ -280,16 +243,17 @@ async function stopServer(
   server: Server,
   openStreams: ReadonlySet<PeerStream<never, unknown>>,
   health: HealthImplementation,
+  runtime: Runtime,
 ): Promise<void> {
   health.setStatus('', 'NOT_SERVING');
   for (const stream of openStreams) stream.close();
   await new Promise<void>((resolve) => {
-    const timer = setTimeout(() => {
+    const timer = runtime.after(CLOSE_GRACE_MS, () => {
       server.forceShutdown();
       resolve();
-    }, CLOSE_GRACE_MS);
+    });
     server.tryShutdown(() => {
-      clearTimeout(timer);
+      timer.cancel();
       resolve();
     });
   });

@@ -2,6 +2,7 @@
 import type { ServerDuplexStream, ServerUnaryCall, ServerWritableStream, sendUnaryData } from '@grpc/grpc-js';
 import { OdmoeError, toOdmoeError, type ErrorCode } from '../errors/index.js';
 import type { Logger } from '../log/index.js';
+import type { Runtime } from '../runtime/index.js';
 import type { RpcMethod } from './codecs.js';
 import { toServiceError } from './rpc-errors.js';
 
@@ -29,6 +30,7 @@ export function answerOnce<Request, Reply>(
 }
 
 export interface StreamingLimits {
+  runtime: Runtime;
   /** A client that takes no reply for so long is given up. */
   slowReaderLimitMs: number;
   /** Replies that wait for the client before the next one is made. */
@@ -53,7 +55,7 @@ export function answerStreaming<Request, Reply>(
       });
       while (call.writableLength >= limits.repliesHeld && !signal.aborted) {
         const room = new Promise<void>((resolve) => (taken = resolve));
-        await withinLimit(room, signal, limits.slowReaderLimitMs);
+        await withinLimit(room, signal, limits);
       }
     }
   };
@@ -76,10 +78,14 @@ export function answerStreaming<Request, Reply>(
 }
 
 /** Resolves when a reply has been taken or the client is gone. Throws TIMEOUT after limitMs without either. */
-async function withinLimit(taken: Promise<void>, signal: AbortSignal, limitMs: number): Promise<void> {
+async function withinLimit(
+  taken: Promise<void>,
+  signal: AbortSignal,
+  { runtime, slowReaderLimitMs: limitMs }: StreamingLimits,
+): Promise<void> {
   await new Promise<void>((resolve, reject) => {
     const settle = (error: OdmoeError | null): void => {
-      clearTimeout(timer);
+      timer.cancel();
       signal.removeEventListener('abort', go);
       if (error === null) resolve();
       else reject(error);
@@ -87,10 +93,10 @@ async function withinLimit(taken: Promise<void>, signal: AbortSignal, limitMs: n
     const go = (): void => {
       settle(null);
     };
-    const timer = setTimeout(() => {
+    const timer = runtime.after(limitMs, () => {
       const what = `the client has taken none of the replies that wait for it for ${limitMs} ms, so its call was ended`;
       settle(new OdmoeError('TIMEOUT', `${what}: ask again and read the answer as it comes`));
-    }, limitMs);
+    });
     void taken.then(go);
     signal.addEventListener('abort', go, { once: true });
   });

@@ -63,8 +63,9 @@ export class VirtualClock {
       const lastEvent = this.handled + events;
       await turn();
       while (!isDone()) {
-        if (this.queue.nextMs() > untilMs) {
-          if (untilMs === Infinity) throw stuck(this.timeMs);
+        const nextMs = this.queue.nextMs();
+        if (nextMs === Infinity && untilMs === Infinity) throw stuck(this.timeMs);
+        if (nextMs > untilMs) {
           this.timeMs = Math.max(this.timeMs, untilMs);
           return;
         }

@@ -1,7 +1,7 @@
 import { randomInt, randomUUID } from 'node:crypto';
 import type { Runtime, Timer } from './runtime.js';
 
-/** Resolves at a time of performance.now(), as precisely as it can. */
+/** Resolves at a time of CLOCK_MONOTONIC in ms, as precisely as it can. */
 export type WaitUntil = (dueMs: number) => Promise<void>;
 
 /** The runtime of a real process: its clocks, its event loop, the system's random numbers. The only code that touches them. */
@@ -12,11 +12,11 @@ export class WallRuntime implements Runtime {
   constructor(private readonly waitUntil: WaitUntil = coarseWait) {}
 
   nowMs(): number {
-    return performance.now();
+    return monotonicMs();
   }
 
   eventMs(): number {
-    return this.eventAtMs ?? performance.now();
+    return this.eventAtMs ?? monotonicMs();
   }
 
   wallMs(): number {
@@ -66,12 +66,18 @@ export class WallRuntime implements Runtime {
 
   /** What follows from the event in this turn counts from `eventAtMs`. */
   private handleEventOf(eventAtMs: number): void {
-    this.eventAtMs = Math.min(eventAtMs, performance.now());
+    this.eventAtMs = Math.min(eventAtMs, monotonicMs());
     const mine = this.eventAtMs;
     setImmediate(() => {
       if (this.eventAtMs === mine) this.eventAtMs = null;
     });
   }
+}
+
+/** CLOCK_MONOTONIC, which all processes of a machine share. */
+function monotonicMs(): number {
+  const [seconds, nanoseconds] = process.hrtime();
+  return seconds * 1e3 + nanoseconds / 1e6;
 }
 
 /** The most that crypto.randomInt takes. */
@@ -93,5 +99,5 @@ function timerOf<Handle extends NodeTimer>(handle: Handle, clear: (handle: Handl
 }
 
 function coarseWait(dueMs: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, Math.max(0, dueMs - performance.now())));
+  return new Promise((resolve) => setTimeout(resolve, Math.max(0, dueMs - monotonicMs())));
 }

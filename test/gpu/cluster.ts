@@ -13,7 +13,8 @@ import { DaemonProcess, odmoeCommand } from '../../cli/demo/daemon-process.js';
 import { missingNodes } from '../../cli/demo/demo-cluster.js';
 import type { RoleSetting } from '../../shared/config/node-settings.js';
 import { packageRoot } from '../../shared/config/package-root.js';
-import { fetchStatus, type NodeStatus } from '../../shared/rpc/index.js';
+import { type NodeStatus } from '../../shared/rpc/index.js';
+import { fetchStatus } from '../wall.js';
 
 const PROMPTS = ['Tell me a story about a fox.', 'What is 17 plus 25?'];
 /** Of every token of the demo model: what follows from all its logits. */

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { startMain } from '../../main-node/main.js';
-import { fetchStatus, joinMain } from '../../shared/rpc/index.js';
 import { startWorker } from '../../worker-node/main.js';
 import { requestFor } from './harness/answers.js';
 import { TestCluster, stopCluster } from './harness/test-cluster.js';
@@ -8,6 +7,7 @@ import { TestLog } from './harness/test-log.js';
 import { packOf } from './harness/test-models.js';
 import { testSettings } from './harness/test-settings.js';
 import { WAIT_LIMIT_MS, waitUntil } from './harness/wait-until.js';
+import { ENVIRONMENT, fetchStatus, joinMain } from '../wall.js';
 
 describe('membership of a cluster', () => {
   let cluster: TestCluster | null = null;
@@ -57,12 +57,12 @@ describe('membership of a cluster', () => {
   it('dials the peers of its configuration, and tells which do not answer', async () => {
     const pack = await packOf('tiny');
     const log = new TestLog();
-    const worker = await startWorker(testSettings('worker', pack, { id: 'w' }), log.logger('w'));
+    const worker = await startWorker(testSettings('worker', pack, { id: 'w' }), ENVIRONMENT, log.logger('w'));
     const peers = [
       { role: 'worker' as const, id: 'w', address: worker.address },
       { role: 'worker' as const, id: 'absent', address: '127.0.0.1:9' },
     ];
-    const main = await startMain(testSettings('main', pack, { peers }), log.logger('main'));
+    const main = await startMain(testSettings('main', pack, { peers }), ENVIRONMENT, log.logger('main'));
     try {
       await waitUntil('the worker is placed and the other one is told', async () => {
         const { placement, problems } = await fetchStatus(main.address, WAIT_LIMIT_MS);
@@ -79,10 +79,12 @@ describe('membership of a cluster', () => {
     const { mainAddress, log } = cluster;
     const other = await startWorker(
       testSettings('worker', await packOf('demo'), { id: 'other-model', mainAddress }),
+      ENVIRONMENT,
       log.logger('other-model'),
     );
     const foreign = await startWorker(
       testSettings('worker', await packOf('tiny'), { id: 'foreign', cluster: 'elsewhere', mainAddress }),
+      ENVIRONMENT,
       log.logger('foreign'),
     );
     try {
@@ -123,6 +125,7 @@ describe('membership of a cluster', () => {
     cluster = await TestCluster.start({ workers: 1 });
     const twin = await startWorker(
       testSettings('worker', await packOf('tiny'), { id: 'worker-0', mainAddress: cluster.mainAddress }),
+      ENVIRONMENT,
       cluster.log.logger('twin'),
     );
     try {
@@ -151,7 +154,7 @@ describe('membership of a cluster', () => {
     const port = Number(cluster.mainAddress.split(':')[1]);
     await cluster.stopNode('main');
     const settings = { ...testSettings('main', await packOf('tiny')), listenPort: port };
-    const main = await startMain(settings, cluster.log.logger('main again'));
+    const main = await startMain(settings, ENVIRONMENT, cluster.log.logger('main again'));
     try {
       await cluster.waitForRoster(2, 1);
       assert.ok(((await cluster.status()).placement?.epoch ?? 0) > before);

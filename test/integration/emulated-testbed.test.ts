@@ -9,6 +9,7 @@ import { packForServing } from '../../engine/loading/index.js';
 import { packageRoot } from '../../shared/config/index.js';
 import { loadDeviceProfile, nodeTimes } from '../../shared/emulation/index.js';
 import { loadTokenizer } from '../../shared/tokenizer/index.js';
+import { RUNTIME } from '../wall.js';
 
 const TESTBED = join(packageRoot(), 'bench', 'profiles', 'rtx3090-testbed.yaml');
 const TOKENS = 4;
@@ -41,7 +42,7 @@ describe('an emulated testbed', function () {
 
   before(async () => {
     directory = mkdtempSync(join(tmpdir(), 'odmoe-emulated-'));
-    packPath = await packForServing(join(packageRoot(), 'models', 'demo'), null);
+    packPath = await packForServing(join(packageRoot(), 'models', 'demo'), null, RUNTIME);
     prompt = testbedPrompts(await loadTokenizer(packPath), 16, 1)[0] ?? [];
   });
 

@@ -1,12 +1,13 @@
 import assert from 'node:assert/strict';
 import type { LocalEngine } from '../../engine/generation/index.js';
-import { PROTOCOL_VERSION, joinMain, startRpcServer, type PeerStream, type RpcServer } from '../../shared/rpc/index.js';
+import { PROTOCOL_VERSION, type PeerStream, type RpcServer } from '../../shared/rpc/index.js';
 import type { Execute, NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from './harness/answers.js';
 import { TestCluster, stopCluster } from './harness/test-cluster.js';
 import { openReference } from './harness/test-models.js';
 import { testSettings } from './harness/test-settings.js';
 import { WAIT_LIMIT_MS, waitUntil } from './harness/wait-until.js';
+import { joinMain, startRpcServer } from '../wall.js';
 
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], { maxTokens: 20, logprobs: 300 });
 const EXECUTE_TIMEOUT_MS = 300;

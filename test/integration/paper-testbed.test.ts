@@ -7,6 +7,7 @@ import { testbedPrompts } from '../../bench/paper/testbed-prompts.js';
 import { packForServing } from '../../engine/loading/index.js';
 import { packageRoot } from '../../shared/config/index.js';
 import { loadTokenizer } from '../../shared/tokenizer/index.js';
+import { RUNTIME } from '../wall.js';
 
 const TOKENS = 6;
 
@@ -16,7 +17,7 @@ describe('the testbed of bench paper', function () {
   let prompt: number[] = [];
 
   before(async () => {
-    packPath = await packForServing(join(packageRoot(), 'models', 'demo'), null);
+    packPath = await packForServing(join(packageRoot(), 'models', 'demo'), null, RUNTIME);
     prompt = testbedPrompts(await loadTokenizer(packPath), 16, 1)[0] ?? [];
   });
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import type { NodeSettings, RunningNode } from '../../shared/config/index.js';
-import { parseAddress, startRpcServer } from '../../shared/rpc/index.js';
+import { parseAddress } from '../../shared/rpc/index.js';
 import type { BeginSequence, NodeIdentity } from '../../shared/rpc/messages.js';
 import { startShadow } from '../../shadow-node/main.js';
 import { TestLog } from './harness/test-log.js';
@@ -8,6 +8,7 @@ import { packOf } from './harness/test-models.js';
 import { testSettings } from './harness/test-settings.js';
 import { waitUntil } from './harness/wait-until.js';
 import { placementOf, PredictionListener, ScriptedMain } from './shadow/scripted-peers.js';
+import { ENVIRONMENT, startRpcServer } from '../wall.js';
 
 const LAYERS = 8;
 const SHAPE = { layers: LAYERS, experts: 8, expertsPerToken: 2 };
@@ -22,7 +23,7 @@ describe('shadow and its peers', () => {
 
   before(async () => {
     settings = testSettings('shadow', await packOf('demo'), { network: { reconnectDelayMs: 20 } });
-    shadow = await startShadow(settings, log.logger('shadow'));
+    shadow = await startShadow(settings, ENVIRONMENT, log.logger('shadow'));
   });
 
   after(() => shadow.stop());
@@ -253,6 +254,7 @@ describe('shadow and its peers', () => {
     await probe.stop();
     const joining = await startShadow(
       { ...settings, id: 'joiner', mainAddress: `127.0.0.1:${port}` },
+      ENVIRONMENT,
       log.logger('joiner'),
     );
     await waitUntil('it has tried in vain', () => log.matching('main does not answer').length > 0);

@@ -11,6 +11,7 @@ import { testSettings } from './harness/test-settings.js';
 import { waitUntil } from './harness/wait-until.js';
 import { ResidentModel } from './shadow/resident-model.js';
 import { placementOf, PredictionListener, ScriptedMain } from './shadow/scripted-peers.js';
+import { ENVIRONMENT } from '../wall.js';
 
 const SEQUENCE = 7;
 const EPOCH = 3;
@@ -36,7 +37,7 @@ describe('shadow predictions', () => {
   before(async () => {
     const pack = await packOf('demo');
     settings = testSettings('shadow', pack, { precision: 'int8' });
-    shadow = await startShadow(settings, log.logger('shadow'));
+    shadow = await startShadow(settings, ENVIRONMENT, log.logger('shadow'));
     local = await ResidentModel.load(pack, 'int8');
     const text = await readFile(join(packageRoot(), 'models', 'demo', 'reference.json'), 'utf8');
     const [story] = (JSON.parse(text) as Reference).references;

@@ -6,9 +6,9 @@ import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { packageRoot } from '../../shared/config/package-root.js';
-import { fetchStatus } from '../../shared/rpc/index.js';
 import { packOf } from './harness/test-models.js';
 import { waitUntil } from './harness/wait-until.js';
+import { fetchStatus } from '../wall.js';
 
 const STATUS_TIMEOUT_MS = 5_000;
 

@@ -3,9 +3,10 @@ import { connect as connectSocket } from 'node:net';
 import { join } from 'node:path';
 import { Client, Metadata, credentials } from '@grpc/grpc-js';
 import { OdmoeError } from '../../shared/errors/index.js';
-import { parseAddress, startRpcServer } from '../../shared/rpc/index.js';
+import { parseAddress } from '../../shared/rpc/index.js';
 import { waitUntil } from './harness/wait-until.js';
 import { CHECKPOINT, MAX_ROWS, WorkerSetting, hiddenStates } from './worker-test-setting.js';
+import { startRpcServer } from '../wall.js';
 
 describe('worker daemon: its start and its peers', () => {
   const setting = new WorkerSetting();

@@ -2,8 +2,6 @@ import assert from 'node:assert/strict';
 import type { NodeSettings } from '../../shared/config/index.js';
 import type { OdmoeError } from '../../shared/errors/index.js';
 import {
-  identifyPeer,
-  openWorkerStream,
   type Execute,
   type ExecuteResult,
   type NodeIdentity,
@@ -16,6 +14,7 @@ import {
   type WorkerRequest,
 } from '../../shared/rpc/index.js';
 import { waitUntil } from './harness/wait-until.js';
+import { identifyPeer, openWorkerStream } from '../wall.js';
 
 export type Outcome = { result: ExecuteResult } | { error: StreamError };
 

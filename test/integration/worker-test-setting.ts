@@ -10,6 +10,7 @@ import { TestLog } from './harness/test-log.js';
 import { packOf } from './harness/test-models.js';
 import { testSettings, type SettingsChanges } from './harness/test-settings.js';
 import { WorkerTestClient } from './worker-test-client.js';
+import { ENVIRONMENT } from '../wall.js';
 
 export const MAX_ROWS = 64;
 export const CHECKPOINT = join(packageRoot(), 'test/fixtures/mixtral');
@@ -91,7 +92,7 @@ export class WorkerSetting {
 
   async start(changes: SettingsChanges = {}, directory = this.pack): Promise<RunningNode> {
     const settings = testSettings('worker', directory, { id: 'worker', ...changes });
-    const node = await startWorker(settings, this.log.logger('worker'));
+    const node = await startWorker(settings, ENVIRONMENT, this.log.logger('worker'));
     this.#nodes.push(node);
     return node;
   }

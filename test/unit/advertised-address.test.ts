@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { nodeStatuses } from '../../main-node/rpc/node-statuses.js';
 import { advertisedAddress } from '../../shared/daemon/index.js';
-import { emptyNodeStatus, fetchStatus, startRpcServer, type NodeIdentity } from '../../shared/rpc/index.js';
+import { emptyNodeStatus, type NodeIdentity } from '../../shared/rpc/index.js';
 import { testSettings } from '../integration/harness/test-settings.js';
+import { fetchStatus, startRpcServer } from '../wall.js';
 
 const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
 

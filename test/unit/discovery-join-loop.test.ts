@@ -3,8 +3,9 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { STOP_TIMEOUT_MS } from '../../shared/daemon/index.js';
 import { JoinLoop } from '../../shared/discovery/index.js';
-import { startRpcServer, type NodeIdentity } from '../../shared/rpc/index.js';
+import { type NodeIdentity } from '../../shared/rpc/index.js';
 import { waitUntil } from '../integration/harness/wait-until.js';
+import { RUNTIME, TRANSPORT, startRpcServer } from '../wall.js';
 
 const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 1 };
 
@@ -25,7 +26,7 @@ function loop(mainAddress: string, isServed: () => boolean = () => false) {
   const silent = () => undefined;
   const log = { error: silent, info: silent, debug: silent, warn: (event: string) => void warnings.push(event) };
   const options = { mainAddress, identity: () => IDENTITY, isServed, retryDelayMs: 1, log };
-  return { joining: new JoinLoop(options), warnings };
+  return { joining: new JoinLoop({ runtime: RUNTIME, transport: TRANSPORT, ...options }), warnings };
 }
 
 describe('joining a main', () => {

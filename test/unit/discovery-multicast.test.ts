@@ -1,11 +1,14 @@
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import { defaultClusterConfig, resolveNodeSettings, type NodeSettings } from '../../shared/config/index.js';
-import { advertise, findMains, probeMulticast, watchPeers, type DiscoveredPeer } from '../../shared/discovery/index.js';
+import { findMains, multicastDiscovery, probeMulticast, type DiscoveredPeer } from '../../shared/discovery/index.js';
 import { closeMulticast, listen, openMulticast } from '../../shared/discovery/multicast.js';
 import { decodeTxt, encodeTxt } from '../../shared/discovery/txt-record.js';
 import type { Logger } from '../../shared/log/index.js';
 import type { NodeIdentity } from '../../shared/rpc/index.js';
+import { RUNTIME } from '../wall.js';
+
+const DISCOVERY = multicastDiscovery(RUNTIME);
 
 const SILENT: Logger = {
   error: () => undefined,
@@ -76,8 +79,8 @@ describe('the TXT record', () => {
 describe('discovery under static addresses', () => {
   it('announces nothing and reports nobody', async () => {
     const own = settings('a', 'lab', 'static');
-    const advertising = await advertise(own, identity('a', 'lab'), SILENT);
-    const watching = await watchPeers(own, () => assert.fail('nobody is to be found'), SILENT);
+    const advertising = await DISCOVERY.advertise(own, identity('a', 'lab'), SILENT);
+    const watching = await DISCOVERY.watchPeers(own, () => assert.fail('nobody is to be found'), SILENT);
     await Promise.all([advertising.stop(), watching.stop(), watching.stop()]);
   });
 });
@@ -88,7 +91,7 @@ describe('discovery by multicast on the loopback interface', function () {
   const running: { stop(): Promise<void> }[] = [];
 
   before(async function () {
-    const { heardOneself } = await probeMulticast(LOOPBACK, 700);
+    const { heardOneself } = await probeMulticast(RUNTIME, LOOPBACK, 700);
     if (!heardOneself) {
       console.log('      (multicast does not work on the loopback interface here: skipped)');
       this.skip();
@@ -108,11 +111,13 @@ describe('discovery by multicast on the loopback interface', function () {
 
   it('finds those of the same cluster, whoever starts first, and neither itself nor other clusters', async () => {
     const heard: DiscoveredPeer[] = [];
-    running.push(await advertise(settings('early', cluster), identity('early', cluster), SILENT));
-    running.push(await watchPeers(settings('me', cluster), (peer) => heard.push(peer), SILENT));
-    running.push(await advertise(settings('me', cluster), identity('me', cluster), SILENT));
-    running.push(await advertise(settings('x', `${cluster}-other`), identity('x', `${cluster}-other`), SILENT));
-    running.push(await advertise(settings('late', cluster), identity('late', cluster), SILENT));
+    running.push(await DISCOVERY.advertise(settings('early', cluster), identity('early', cluster), SILENT));
+    running.push(await DISCOVERY.watchPeers(settings('me', cluster), (peer) => heard.push(peer), SILENT));
+    running.push(await DISCOVERY.advertise(settings('me', cluster), identity('me', cluster), SILENT));
+    running.push(
+      await DISCOVERY.advertise(settings('x', `${cluster}-other`), identity('x', `${cluster}-other`), SILENT),
+    );
+    running.push(await DISCOVERY.advertise(settings('late', cluster), identity('late', cluster), SILENT));
     await until(() => heard.length >= 2);
     await delay(300);
     assert.deepEqual(heard.map(({ id }) => id).sort(), ['early', 'late']);
@@ -122,33 +127,38 @@ describe('discovery by multicast on the loopback interface', function () {
 
   it('tells again of a node that lives and has not changed', async () => {
     let heard = 0;
-    running.push(await advertise(settings('n', cluster), identity('n', cluster), SILENT));
+    running.push(await DISCOVERY.advertise(settings('n', cluster), identity('n', cluster), SILENT));
     const multicast = openMulticast(LOOPBACK, (error) => assert.fail(String(error)));
     const count = (peer: DiscoveredPeer): void => void (heard += peer.cluster === cluster ? 1 : 0);
-    const stopListening = listen(multicast, count, null, 100);
+    const stopListening = listen(multicast, count, null, RUNTIME, 100);
     await until(() => heard >= 3);
     stopListening();
-    await closeMulticast(multicast);
+    await closeMulticast(multicast, RUNTIME);
   });
 
   it('reports a node again when it has started anew', async () => {
     const boots: string[] = [];
-    running.push(await watchPeers(settings('me', cluster), (peer) => boots.push(peer.bootId), SILENT));
-    const first = await advertise(settings('n', cluster), identity('n', cluster), SILENT);
+    running.push(await DISCOVERY.watchPeers(settings('me', cluster), (peer) => boots.push(peer.bootId), SILENT));
+    const first = await DISCOVERY.advertise(settings('n', cluster), identity('n', cluster), SILENT);
     await until(() => boots.length === 1);
     await first.stop();
-    running.push(await advertise(settings('n', cluster), identity('n', cluster, { bootId: 'boot-2' }), SILENT));
+    running.push(
+      await DISCOVERY.advertise(settings('n', cluster), identity('n', cluster, { bootId: 'boot-2' }), SILENT),
+    );
     await until(() => boots.length === 2);
     assert.deepEqual(boots, ['boot-1', 'boot-2']);
   });
 
   it('finds the mains of one cluster or of all', async () => {
-    running.push(await advertise(settings('m1', cluster), identity('m1', cluster), SILENT));
+    running.push(await DISCOVERY.advertise(settings('m1', cluster), identity('m1', cluster), SILENT));
     const other = `${cluster}-b`;
-    running.push(await advertise(settings('m2', other), identity('m2', other), SILENT));
+    running.push(await DISCOVERY.advertise(settings('m2', other), identity('m2', other), SILENT));
     const worker = identity('w', cluster, { role: 'ROLE_WORKER' });
-    running.push(await advertise(settings('w', cluster), worker, SILENT));
-    const [ofOne, ofAll] = await Promise.all([findMains(cluster, 1000, LOOPBACK), findMains(null, 1000, LOOPBACK)]);
+    running.push(await DISCOVERY.advertise(settings('w', cluster), worker, SILENT));
+    const [ofOne, ofAll] = await Promise.all([
+      findMains(RUNTIME, cluster, 1000, LOOPBACK),
+      findMains(RUNTIME, null, 1000, LOOPBACK),
+    ]);
     assert.deepEqual(
       ofOne.map(({ id }) => id),
       ['m1'],

@@ -7,7 +7,8 @@ import type { CudaDevice, CudaStatus } from '../../native/index.js';
 import { diagnosePeer } from '../../cli/doctor/peer-diagnosis.js';
 import { summarizeHops } from '../../bench/hop/hop-statistics.js';
 import { parseClusterConfig } from '../../shared/config/index.js';
-import { emptyNodeStatus, startRpcServer, type NodeIdentity } from '../../shared/rpc/index.js';
+import { emptyNodeStatus, type NodeIdentity } from '../../shared/rpc/index.js';
+import { startRpcServer } from '../wall.js';
 
 const MAIN: NodeIdentity = {
   id: 'm',

@@ -9,9 +9,10 @@ import { OdmoeError } from '../../shared/errors/index.js';
 import { HeldExperts } from '../../shared/pack/held-experts.js';
 import type { Pack } from '../../shared/pack/open-pack.js';
 import type { ExpertPlace } from '../../shared/placement/index.js';
-import { openPackSource, type ReadPackRequest } from '../../shared/rpc/index.js';
+import { type ReadPackRequest } from '../../shared/rpc/index.js';
 import { waitUntil } from '../integration/harness/wait-until.js';
 import { FetchSetting, interruptedShare, NETWORK, SILENT, testPack } from './fetch-test-pack.js';
+import { RUNTIME, openPackSource, runtimeAt } from '../wall.js';
 
 const never = (): AbortSignal => new AbortController().signal;
 
@@ -44,9 +45,9 @@ describe('fetching experts', function () {
   ): Promise<ExpertFetcher> {
     const manifest = readFileSync(join(pack.directory, 'manifest.json'));
     partial =
-      (await PartialPack.resume(setting.directory).catch(() => null)) ??
-      (await PartialPack.begin(setting.directory, manifest));
-    const now = (): number => performance.now() + clockOffsetMs;
+      (await PartialPack.resume(setting.directory, RUNTIME).catch(() => null)) ??
+      (await PartialPack.begin(setting.directory, manifest, RUNTIME));
+    const runtime = runtimeAt(() => RUNTIME.nowMs() + clockOffsetMs);
     const { layers, experts } = pack.shape;
     const log = {
       ...SILENT,
@@ -55,12 +56,12 @@ describe('fetching experts', function () {
       error: (event: string) => void warnings.push(event),
     };
     const peers = new PackPeers({
-      ...{ packDigest: pack.packDigest, layers, experts, now, log },
+      ...{ packDigest: pack.packDigest, layers, experts, runtime, log },
       connect: (address) => openPackSource(address, NETWORK, idleLimitMs),
       onDescribed: () => fetcher.peersChanged(),
     });
     const fetcher: ExpertFetcher = new ExpertFetcher({
-      ...{ partial, peers, crc32c, now, log, onFetched: () => undefined, ...changes },
+      ...{ partial, peers, crc32c, runtime, log, onFetched: () => undefined, ...changes },
     });
     setting.users.push(fetcher);
     peers.setAddresses(addresses[0] ?? null, addresses.slice(1));
@@ -83,7 +84,7 @@ describe('fetching experts', function () {
   const ready = (fetcher: ExpertFetcher): Promise<void> => waitUntil('all is fetched', () => fetcher.progress.ready);
 
   it('brings those that are needed and no others, and tells how far it is', async () => {
-    const fetcher = await create([await setting.serve(new PackShare(pack))]);
+    const fetcher = await create([await setting.serve(new PackShare(pack, RUNTIME))]);
     const needed = everything.filter(({ layer }) => layer === 1);
     const bytes = needed.reduce((sum, { layer, expert }) => sum + partial.extent(layer, expert).storedBytes, 0);
     assert.deepEqual([fetcher.progress.ready, fetcher.progress.neededBytes], [true, 0]);
@@ -102,10 +103,15 @@ describe('fetching experts', function () {
     for (const { layer, expert } of everything) halves[layer % 2]?.add(layer, expert);
     const counted = halves.map((held, index) =>
       setting.serve(
-        interruptedShare(new PackShare(pack, () => held), () => void (pieces[index] = (pieces[index] ?? 0) + 1)),
+        interruptedShare(
+          new PackShare(pack, RUNTIME, () => held),
+          () => void (pieces[index] = (pieces[index] ?? 0) + 1),
+        ),
       ),
     );
-    const main = setting.serve(interruptedShare(new PackShare(pack), () => void (pieces[2] = (pieces[2] ?? 0) + 1)));
+    const main = setting.serve(
+      interruptedShare(new PackShare(pack, RUNTIME), () => void (pieces[2] = (pieces[2] ?? 0) + 1)),
+    );
     const fetcher = await create(await Promise.all([main, ...counted]));
     await delay(200);
     fetcher.need(everything.filter(({ layer }) => layer < 2));
@@ -117,11 +123,11 @@ describe('fetching experts', function () {
 
   it('never keeps wrong bytes, and fetches those experts from another peer', async () => {
     const manifest = readFileSync(join(pack.directory, 'manifest.json'));
-    const scratch = await PartialPack.begin(join(setting.parent, 'scratch'), manifest);
+    const scratch = await PartialPack.begin(join(setting.parent, 'scratch'), manifest, RUNTIME);
     const corrupt = await setting.damagedShare(({ layer }) => layer === 2, scratch.extents);
     await scratch.close();
     let fromGood = 0;
-    const good = setting.serve(interruptedShare(new PackShare(pack), () => void (fromGood += 1)));
+    const good = setting.serve(interruptedShare(new PackShare(pack, RUNTIME), () => void (fromGood += 1)));
     // Main is asked last among equals, so that the other one is tried first.
     const fetcher = await create([await good, await setting.serve(corrupt)]);
     await delay(200);
@@ -134,7 +140,7 @@ describe('fetching experts', function () {
 
   it('says so when only damaged ones are to be had, and brings the rest', async () => {
     const manifest = readFileSync(join(pack.directory, 'manifest.json'));
-    const scratch = await PartialPack.begin(join(setting.parent, 'scratch'), manifest);
+    const scratch = await PartialPack.begin(join(setting.parent, 'scratch'), manifest, RUNTIME);
     const corrupt = await setting.damagedShare(({ layer, expert }) => layer === 2 && expert === 3, scratch.extents);
     await scratch.close();
     const fetcher = await create([await setting.serve(corrupt)]);
@@ -151,7 +157,7 @@ describe('fetching experts', function () {
 
   it('goes on at another peer, at the chunk it had come to, when one is lost', async () => {
     let pieces = 0;
-    const share = new PackShare(pack);
+    const share = new PackShare(pack, RUNTIME);
     const dying = interruptedShare(share, () => {
       pieces += 1;
       if (pieces > 5) throw new OdmoeError('STORAGE_FAILED', 'this peer is dying');
@@ -166,11 +172,11 @@ describe('fetching experts', function () {
 
   it('asks another peer when one takes a read and sends nothing', async () => {
     let reads = 0;
-    const stuck = interruptedShare(new PackShare(pack), () => {
+    const stuck = interruptedShare(new PackShare(pack, RUNTIME), () => {
       reads += 1;
       return delay(60_000, undefined, { ref: false });
     });
-    const good = new PackShare(pack);
+    const good = new PackShare(pack, RUNTIME);
     const fetcher = await create([await setting.serve(good), await setting.serve(stuck)], {}, 300);
     await delay(200);
     fetcher.need(everything);
@@ -181,7 +187,7 @@ describe('fetching experts', function () {
 
   it('says that a peer sends nothing while the read is still open', async () => {
     let reads = 0;
-    const stuck = interruptedShare(new PackShare(pack), () => {
+    const stuck = interruptedShare(new PackShare(pack, RUNTIME), () => {
       reads += 1;
       return delay(60_000, undefined, { ref: false });
     });
@@ -195,7 +201,7 @@ describe('fetching experts', function () {
 
   it('does not ask peers that hold another pack', async () => {
     let asked = false;
-    const share = new PackShare(pack);
+    const share = new PackShare(pack, RUNTIME);
     const other = interruptedShare(share, () => void (asked = true));
     const otherPack = { ...other, describe: () => ({ ...share.describe(), packDigest: 'f'.repeat(64) }) };
     const fetcher = await create([await setting.serve(share), await setting.serve(otherPack)]);
@@ -206,7 +212,7 @@ describe('fetching experts', function () {
 
   it('gives way to the expert that a load waits for', async () => {
     const order: string[] = [];
-    const share = new PackShare(pack);
+    const share = new PackShare(pack, RUNTIME);
     const slow = {
       ...interruptedShare(share, () => delay(20)),
     };
@@ -224,7 +230,7 @@ describe('fetching experts', function () {
   });
 
   it('brings an expert that nobody had said is needed, and stops waiting when the load is cancelled', async () => {
-    const share = new PackShare(pack);
+    const share = new PackShare(pack, RUNTIME);
     const fetcher = await create([await setting.serve(interruptedShare(share, () => delay(50)))]);
     await fetcher.awaitExpert(2, 5, never());
     assertFetched([{ layer: 2, expert: 5 }]);
@@ -235,7 +241,7 @@ describe('fetching experts', function () {
   });
 
   it('brings again what is told to be damaged, and makes the pack whole again later', async () => {
-    const fetcher = await create([await setting.serve(new PackShare(pack))]);
+    const fetcher = await create([await setting.serve(new PackShare(pack, RUNTIME))]);
     const isWhole = (): boolean => readdirSync(setting.directory).includes('fetched.jsonl');
     fetcher.need(everything);
     await waitUntil('the pack is whole', isWhole);
@@ -264,7 +270,7 @@ describe('fetching experts', function () {
     const requireRoom = async (): Promise<void> => {
       if (isFull) throw new OdmoeError('STORAGE_FULL', 'the disk is full');
     };
-    const fetcher = await create([await setting.serve(new PackShare(pack))], { requireRoom });
+    const fetcher = await create([await setting.serve(new PackShare(pack, RUNTIME))], { requireRoom });
     const waiting = fetcher.awaitExpert(0, 0, never());
     fetcher.need(everything);
     await assert.rejects(waiting ?? Promise.resolve(), { code: 'STORAGE_FULL' });
@@ -279,7 +285,7 @@ describe('fetching experts', function () {
   });
 
   it('fetches an expert anew that the disk may have lost', async () => {
-    const fetcher = await create([await setting.serve(new PackShare(pack))]);
+    const fetcher = await create([await setting.serve(new PackShare(pack, RUNTIME))]);
     const openFile = partial.openExpertFile.bind(partial);
     let losses = 0;
     partial.openExpertFile = async (name) => {
@@ -303,7 +309,7 @@ describe('fetching experts', function () {
   });
 
   it('makes the directory an ordinary pack when everything is there', async () => {
-    const fetcher = await create([await setting.serve(new PackShare(pack))]);
+    const fetcher = await create([await setting.serve(new PackShare(pack, RUNTIME))]);
     fetcher.need(everything);
     await waitUntil('the pack is whole', () => partial.isWhole);
     const { openServedPack } = await import('../../engine/loading/index.js');
@@ -311,7 +317,7 @@ describe('fetching experts', function () {
   });
 
   it('writes no more of a file than the manifest names, and leaves nothing of it', async () => {
-    const share = new PackShare(pack);
+    const share = new PackShare(pack, RUNTIME);
     const expertFiles = new Set(pack.manifest.files.map(({ name }) => name).filter((name) => /^experts-/.test(name)));
     let surplus = 0;
     const flooding = {
@@ -338,7 +344,7 @@ describe('fetching experts', function () {
   });
 
   it('ends at once when it is closed, whatever is under way', async () => {
-    const stuck = interruptedShare(new PackShare(pack), () => delay(60_000, undefined, { ref: false }));
+    const stuck = interruptedShare(new PackShare(pack, RUNTIME), () => delay(60_000, undefined, { ref: false }));
     const fetcher = await create([await setting.serve(stuck)]);
     fetcher.need(everything);
     const waiting = fetcher.awaitExpert(1, 1, never()) ?? Promise.resolve();

@@ -5,8 +5,9 @@ import { PackShare } from '../../engine/fetching/index.js';
 import { openServedPack } from '../../engine/loading/index.js';
 import type { ExpertExtent } from '../../shared/pack/expert-extent.js';
 import type { Pack } from '../../shared/pack/open-pack.js';
-import { startRpcServer, type NodeIdentity, type RpcServer, type RpcServerOptions } from '../../shared/rpc/index.js';
+import { type NodeIdentity, type RpcServer, type RpcServerOptions } from '../../shared/rpc/index.js';
 import { packOf } from '../integration/harness/test-models.js';
+import { RUNTIME, startRpcServer } from '../wall.js';
 
 export const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
 export const NETWORK = {
@@ -67,7 +68,7 @@ export class FetchSetting {
       bytes[last + 5] = (bytes[last + 5] ?? 0) ^ 1;
       writeFileSync(path, bytes);
     }
-    return new PackShare(await openServedPack(copy));
+    return new PackShare(await openServedPack(copy), RUNTIME);
   }
 }
 

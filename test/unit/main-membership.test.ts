@@ -10,6 +10,7 @@ import type { NodeIdentity, RoleName, WorkerReply, WorkerRequest } from '../../s
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { testSettings } from '../integration/harness/test-settings.js';
 import { waitUntil } from '../integration/harness/wait-until.js';
+import { RUNTIME, TRANSPORT, runtimeAt } from '../wall.js';
 
 const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
 
@@ -42,12 +43,12 @@ describe('main: the addresses that it knows', () => {
   function create(changes: Partial<MembershipOptions> = {}): void {
     nowMs = 1000;
     const shape = { layers: 4, experts: 8, expertsPerToken: 2, hiddenSize: 4 } as ModelShape;
-    roster = new Roster(shape, 'auto', 100, SILENT);
+    roster = new Roster(shape, 'auto', 100, RUNTIME, SILENT);
     const { network } = testSettings('main', '/nowhere');
     membership = new Membership({
       identity: () => identity('main', 'ROLE_MAIN'),
       network: { ...network, reconnectDelayMs: 5 },
-      transit: null,
+      ...{ runtime: runtimeAt(() => nowMs), transport: TRANSPORT },
       shape,
       roster,
       shadowListener: {
@@ -57,7 +58,6 @@ describe('main: the addresses that it knows', () => {
         onLost: () => undefined,
       },
       log: SILENT,
-      now: () => nowMs,
       ...changes,
     });
   }
@@ -100,7 +100,7 @@ describe('main: the addresses that it knows', () => {
   it('are forgotten at once when the daemon is connected elsewhere', async () => {
     create();
     const [left = '', other = ''] = await deadAddresses(2);
-    const limits = { hiddenSize: 4, executeTimeoutMs: 1000 };
+    const limits = { hiddenSize: 4, executeTimeoutMs: 1000, runtime: RUNTIME };
     const stream = new MemoryStream<WorkerRequest, WorkerReply>();
     roster.addWorker(new WorkerLink(identity('w1'), 'elsewhere:1', stream, limits, SILENT));
     discover('w1', left);

@@ -4,6 +4,7 @@ import { OdmoeError } from '../../shared/errors/index.js';
 import { dialAddress } from '../../shared/rpc/index.js';
 import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
+import { RUNTIME, runtimeAt } from '../wall.js';
 
 const identity = (id: string, packDigest = 'digest'): NodeIdentity => ({
   id,
@@ -21,7 +22,7 @@ const OWN = identity('main');
 
 function greet(stream: MemoryStream<WorkerRequest, WorkerReply>, received: WorkerReply[] = []) {
   const ends: (OdmoeError | null)[] = [];
-  const served = serveStream(stream, { kind: 'hello', hello: OWN }, OWN, () => ({
+  const served = serveStream(stream, { kind: 'hello', hello: OWN }, OWN, RUNTIME, () => ({
     receive: (reply) => received.push(reply),
     streamClosed: (error) => ends.push(error),
   }));
@@ -100,7 +101,7 @@ describe('main: dialling a peer', () => {
         address: 'x:1',
         reconnectDelayMs: 1,
         forgetAfterMs: null,
-        now: () => 0,
+        runtime: RUNTIME,
         attempt: async (connected) => {
           events.push('attempt');
           if (events.length === 1) throw new OdmoeError('TIMEOUT', 'none there');
@@ -124,7 +125,7 @@ describe('main: dialling a peer', () => {
       address: 'x:1',
       reconnectDelayMs: 1,
       forgetAfterMs: 60_000,
-      now: () => nowMs,
+      runtime: runtimeAt(() => nowMs),
       attempt: async () => {
         nowMs += 30_000;
         throw new OdmoeError('TIMEOUT', 'none there');

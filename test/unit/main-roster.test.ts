@@ -19,6 +19,7 @@ import type {
 } from '../../shared/rpc/messages.js';
 import { emptyNodeStatus } from '../../shared/rpc/index.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
+import { RUNTIME } from '../wall.js';
 
 const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
 const never = new AbortController().signal;
@@ -46,7 +47,7 @@ function worker(
     { ...identity(id), address: advertised },
     dialled,
     stream,
-    { hiddenSize: 4, executeTimeoutMs: 1000 },
+    { hiddenSize: 4, executeTimeoutMs: 1000, runtime: RUNTIME },
     SILENT,
     partialPack,
   );
@@ -79,7 +80,8 @@ function epochs(stream: MemoryStream<WorkerRequest, WorkerReply> | MemoryStream<
   return stream.sent.flatMap((message) => (message.kind === 'placement' ? [message.placement.epoch] : []));
 }
 
-const newRoster = (log: Logger = SILENT) => new Roster({ layers: 4, experts: 8, expertsPerToken: 2 }, 'auto', 100, log);
+const newRoster = (log: Logger = SILENT) =>
+  new Roster({ layers: 4, experts: 8, expertsPerToken: 2 }, 'auto', 100, RUNTIME, log);
 
 describe('main: the roster', () => {
   it('makes one placement of workers that come together, and tells them and the shadow', async () => {

@@ -10,6 +10,7 @@ import {
 } from '../../main-node/decode/draft-wait.js';
 import { SequenceDrafting } from '../../main-node/decode/sequence-drafting.js';
 import type { DraftToken } from '../../shared/rpc/messages.js';
+import { runtimeAt } from '../wall.js';
 
 const PROMPT_TOKENS = 10;
 
@@ -25,7 +26,7 @@ function draftingWith(rows: number | 'auto', optimistic = true, lastPosition = 1
     options,
     new DraftCostMeter(),
     () => 3,
-    () => 0,
+    runtimeAt(() => 0),
   );
 }
 
@@ -135,7 +136,7 @@ describe('main: verified drafts of a sequence', () => {
       options,
       new DraftCostMeter(),
       () => 4,
-      () => (nowMs += DRAFT_SILENCE_LIMIT_MS),
+      runtimeAt(() => (nowMs += DRAFT_SILENCE_LIMIT_MS)),
     );
     for (let wait = 0; wait < MAX_SILENT_WAITS; wait++) {
       assert.equal(drafting.rowsAt(10), 4);
@@ -161,7 +162,7 @@ describe('main: verified drafts of a sequence', () => {
       options,
       new DraftCostMeter(),
       () => 4,
-      () => nowMs,
+      runtimeAt(() => nowMs),
     );
     drafting.settle(10, 1);
     let over = false;
@@ -186,7 +187,7 @@ describe('main: verified drafts of a sequence', () => {
       options,
       new DraftCostMeter(),
       () => 3,
-      () => nowMs,
+      runtimeAt(() => nowMs),
     );
     drafting.settle(10, 1);
     for (let wait = 0; wait < 2 * MAX_SILENT_WAITS; wait++) {
@@ -218,7 +219,7 @@ describe('main: verified drafts of a sequence', () => {
       options,
       meter,
       () => 4,
-      () => 0,
+      runtimeAt(() => 0),
     );
     drafting.settle(10, 1);
     drafting.arrive({ ...draft(11, 2, 10, 1), runUs: 9000 });

@@ -3,6 +3,7 @@ import { PredictionRouter } from '../../main-node/decode/prediction-router.js';
 import { MAX_KEPT_PREDICTIONS, SequencePredictions } from '../../main-node/decode/sequence-predictions.js';
 import { assignPredictedExperts, planPlacement } from '../../shared/placement/index.js';
 import type { Prediction, Release } from '../../shared/rpc/messages.js';
+import { RUNTIME } from '../wall.js';
 
 const LAYERS = 2;
 const PROMPT_TOKENS = 10;
@@ -23,7 +24,7 @@ const FED = { id: 's', alive: true, backlogBytes: 0, send: () => undefined };
 
 describe('main: predictions of a sequence', () => {
   it('are handed out at their layer and counted per OD-MoE equations 2 and 3', () => {
-    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
+    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
     assert.equal(predictions.arrive(predicted(10, 0, [1, 2])), 'kept');
     assert.equal(predictions.arrive(predicted(10, 1, [3, 4])), 'kept');
     assert.deepEqual(predictions.decide(10, 0, [2, 1])?.experts, [1, 2]);
@@ -41,7 +42,7 @@ describe('main: predictions of a sequence', () => {
   });
 
   it('count by content when they come late, once', () => {
-    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
+    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
     assert.equal(predictions.decide(10, 0, [1, 2]), null);
     assert.equal(predictions.arrive(predicted(10, 0, [2, 3])), 'late');
     assert.equal(predictions.arrive(predicted(10, 0, [1, 2])), 'late');
@@ -50,7 +51,7 @@ describe('main: predictions of a sequence', () => {
   });
 
   it('replace an earlier one for the same layer while there is time', () => {
-    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
+    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
     predictions.arrive(predicted(10, 0, [1, 2]));
     predictions.arrive(predicted(10, 0, [3, 4]));
     assert.deepEqual(predictions.decide(10, 0, [3, 4])?.experts, [3, 4]);
@@ -58,7 +59,7 @@ describe('main: predictions of a sequence', () => {
   });
 
   it('are waited for at the end until the last layer decided is predicted, or the limit', async () => {
-    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
+    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
     predictions.decide(10, 0, [1, 2]);
     predictions.decide(10, 1, [3, 4]);
     let over = false;
@@ -75,7 +76,7 @@ describe('main: predictions of a sequence', () => {
   });
 
   it('are of passes, whatever positions these begin at, and those of passes that never began are forgotten', () => {
-    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
+    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
     predictions.arrive(predicted(10, 0, [1, 2]));
     predictions.arrive(predicted(12, 0, [1, 2]));
     predictions.arrive(predicted(13, 0, [1, 2, 3]));
@@ -91,7 +92,7 @@ describe('main: predictions of a sequence', () => {
   });
 
   it('are void from where shadow starts again', () => {
-    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
+    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
     for (const position of [10, 11, 12]) predictions.arrive(predicted(position, 0, [1, 2]));
     predictions.restart(11);
     assert.deepEqual(predictions.decide(10, 0, [1, 2])?.experts, [1, 2]);
@@ -99,7 +100,7 @@ describe('main: predictions of a sequence', () => {
   });
 
   it('are told for the layers behind one, once the last is there', () => {
-    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
+    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
     predictions.arrive(predicted(10, 0, [1, 2]));
     assert.equal(predictions.upcoming(10, 0), null);
     predictions.arrive(predicted(10, 1, [3, 4]));
@@ -111,7 +112,7 @@ describe('main: predictions of a sequence', () => {
   });
 
   it('are not kept for the prompt, nor without bound', () => {
-    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
+    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
     assert.equal(predictions.arrive(predicted(PROMPT_TOKENS - 1, 0, [1])), 'ignored');
     for (let index = 0; index < MAX_KEPT_PREDICTIONS; index++) {
       assert.equal(predictions.arrive(predicted(PROMPT_TOKENS + index, 0, [1])), 'kept');
@@ -139,7 +140,7 @@ describe('main: the prediction router', () => {
 
   it('releases a late prediction at the workers that were told of it', () => {
     const { router, releases } = routerWithReleases();
-    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
+    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
     router.open(7, { predictions, feed: NO_FEED, drafts: NO_DRAFTS });
     predictions.decide(10, 0, [1, 2]);
     router.arrive(predicted(10, 0, [2, 3]), FED);
@@ -156,7 +157,7 @@ describe('main: the prediction router', () => {
 
   it('releases nothing of an older epoch, and nothing that is in time', () => {
     const { router, releases } = routerWithReleases();
-    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
+    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
     router.open(7, { predictions, feed: NO_FEED, drafts: NO_DRAFTS });
     predictions.decide(10, 0, [1, 2]);
     router.arrive(predicted(10, 0, [2, 3], 0), FED);
@@ -166,7 +167,7 @@ describe('main: the prediction router', () => {
 
   it('releases a late prediction at the workers that it names, and nothing where it names none that is there', () => {
     const { router, releases } = routerWithReleases();
-    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS);
+    const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
     router.open(7, { predictions, feed: NO_FEED, drafts: NO_DRAFTS });
     predictions.decide(10, 0, [1, 2]);
     router.arrive({ ...predicted(10, 0, [2, 3]), workers: [3, 1] }, FED);
@@ -224,7 +225,11 @@ describe('main: the prediction router', () => {
 
   it('tells every worker when a sequence has ended', () => {
     const { router, releases } = routerWithReleases();
-    router.open(7, { predictions: new SequencePredictions(PROMPT_TOKENS, LAYERS), feed: NO_FEED, drafts: NO_DRAFTS });
+    router.open(7, {
+      predictions: new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME),
+      feed: NO_FEED,
+      drafts: NO_DRAFTS,
+    });
     router.close(7);
     assert.deepEqual(
       releases.map(([id, { sequence, experts }]) => [id, sequence, experts]),

@@ -4,6 +4,7 @@ import { WorkerLink, type ExpertWork } from '../../main-node/cluster/worker-link
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { ExecuteResult, NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
+import { RUNTIME } from '../wall.js';
 
 const HIDDEN_SIZE = 4;
 const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
@@ -26,7 +27,7 @@ function openLink(executeTimeoutMs = 1000) {
     IDENTITY,
     IDENTITY.address,
     stream,
-    { hiddenSize: HIDDEN_SIZE, executeTimeoutMs },
+    { hiddenSize: HIDDEN_SIZE, executeTimeoutMs, runtime: RUNTIME },
     SILENT,
   );
   stream.onMessage((reply) => link.receive(reply));

@@ -7,6 +7,7 @@ import { openModelSource, openServedPack } from '../../engine/loading/index.js';
 import type { Pack } from '../../shared/pack/open-pack.js';
 import { LockHeldError } from '../../shared/storage/process-lock.js';
 import { FetchSetting, testPack } from './fetch-test-pack.js';
+import { RUNTIME } from '../wall.js';
 
 describe('a pack that is being fetched', () => {
   const setting = new FetchSetting();
@@ -22,7 +23,7 @@ describe('a pack that is being fetched', () => {
   const heldCount = ({ held }: PartialPack): number => countBits(held.toBits());
 
   async function begun(...experts: readonly [layer: number, expert: number][]): Promise<PartialPack> {
-    const partial = await PartialPack.begin(setting.directory, manifest);
+    const partial = await PartialPack.begin(setting.directory, manifest, RUNTIME);
     for (const [layer, expert] of experts) {
       await (await partial.openExpertFile(partial.extent(layer, expert).file)).close();
       await partial.record(layer, expert);
@@ -31,7 +32,7 @@ describe('a pack that is being fetched', () => {
   }
 
   async function resumed(): Promise<PartialPack> {
-    return (await PartialPack.resume(setting.directory)) ?? assert.fail('nothing to go on with');
+    return (await PartialPack.resume(setting.directory, RUNTIME)) ?? assert.fail('nothing to go on with');
   }
 
   it('is what main has, with holes, and goes on where it stopped', async () => {
@@ -56,12 +57,12 @@ describe('a pack that is being fetched', () => {
 
   it('belongs to one worker at a time', async () => {
     const partial = await begun();
-    await assert.rejects(PartialPack.resume(setting.directory), (thrown: unknown) => {
+    await assert.rejects(PartialPack.resume(setting.directory, RUNTIME), (thrown: unknown) => {
       assert.ok(thrown instanceof LockHeldError);
       assert.match(thrown.message, /fetches into it; give each worker its own --model/);
       return true;
     });
-    await assert.rejects(PartialPack.begin(setting.directory, manifest), LockHeldError);
+    await assert.rejects(PartialPack.begin(setting.directory, manifest, RUNTIME), LockHeldError);
     await partial.close();
     await (await resumed()).close();
   });
@@ -128,7 +129,7 @@ describe('a pack that is being fetched', () => {
   it('is begun anew when its manifest is damaged', async () => {
     await (await begun([0, 1])).close();
     writeFileSync(join(setting.directory, 'fetching-manifest.json'), manifest.subarray(0, 100));
-    assert.equal(await PartialPack.resume(setting.directory), null);
+    assert.equal(await PartialPack.resume(setting.directory, RUNTIME), null);
   });
 
   describe('and has become whole', () => {
@@ -166,7 +167,7 @@ describe('a pack that is being fetched', () => {
       await partial.forget(3, 7);
       assert.ok(!partial.isWhole);
       await assert.rejects(openServedPack(setting.directory), { code: 'PACK_INCOMPLETE' });
-      await assert.rejects(PartialPack.resume(setting.directory), LockHeldError);
+      await assert.rejects(PartialPack.resume(setting.directory, RUNTIME), LockHeldError);
       await partial.record(3, 7);
       await partial.promote();
       await partial.cleanUp();
@@ -198,7 +199,7 @@ describe('a pack that is being fetched', () => {
       await (await begun([0, 1])).close();
       writeFileSync(journal(), content);
       assert.equal(await fetchPlace(setting.directory), 'begun');
-      assert.equal(await PartialPack.resume(setting.directory), null);
+      assert.equal(await PartialPack.resume(setting.directory, RUNTIME), null);
       const anew = await begun();
       assert.equal(heldCount(anew), 0);
       assert.ok(

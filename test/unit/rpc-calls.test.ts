@@ -5,16 +5,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { Client, ChannelCredentials } from '@grpc/grpc-js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
-import {
-  checkPeer,
-  fetchStatus,
-  generate,
-  identifyPeer,
-  isLoopbackHost,
-  joinMain,
-  parseAddress,
-  startRpcServer,
-} from '../../shared/rpc/index.js';
+import { checkPeer, isLoopbackHost, parseAddress } from '../../shared/rpc/index.js';
 import type {
   GenerateReply,
   GenerateRequest,
@@ -23,6 +14,7 @@ import type {
   RpcServerOptions,
   StatusReply,
 } from '../../shared/rpc/index.js';
+import { fetchStatus, generate, identifyPeer, joinMain, startRpcServer } from '../wall.js';
 
 const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
 const SILENT: Logger = {

@@ -6,9 +6,9 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
-import { identifyPeer, openShadowStream, openWorkerStream, startRpcServer } from '../../shared/rpc/index.js';
 import type { NodeIdentity, PeerStream, RpcServer, RpcServerOptions } from '../../shared/rpc/index.js';
 import type { Execute, WorkerReply, WorkerRequest } from '../../shared/rpc/index.js';
+import { identifyPeer, openShadowStream, openWorkerStream, startRpcServer } from '../wall.js';
 
 const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
 const IDENTITY: NodeIdentity = {

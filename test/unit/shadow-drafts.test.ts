@@ -6,6 +6,7 @@ import { Predictor } from '../../shadow-node/predictor/predictor.js';
 import type { Draft } from '../../shadow-node/predictor/shadow-sequence.js';
 import { DraftingMain } from './drafting-main.js';
 import { begin, kvRows, PASS_ROWS, ScriptedModel, SHAPE } from './scripted-shadow-model.js';
+import { RUNTIME } from '../wall.js';
 
 const settled = () => new Promise((resolve) => setImmediate(resolve));
 
@@ -28,7 +29,7 @@ function createPredictor() {
       onRestart: (sequence, position) => told.push(`${sequence}@${position} restart`),
       onFailure: (sequence, error) => failures.push(`${sequence}: ${error.message}`),
     },
-    () => (now += 1),
+    { nowMs: () => (now += 1) },
   );
   const announce = async (position: number, tokenId: number, changes: Partial<AlignToken> = {}) => {
     predictor.announceToken({
@@ -280,14 +281,20 @@ describe('shadow drafts', () => {
         model.guess = (position) => (wrong[guesses++ % wrong.length] === 0 ? 45 : token(position));
         const sets = new Map<string, number[]>();
         const failures: unknown[] = [];
-        const predictor = new Predictor(model, model.createPass(), PASS_ROWS, {
-          onPrediction: (_, { position, layer, experts }) => sets.set(`${position}/${layer}`, experts),
-          onDraft: (_, draft) => main.takeDraft(draft),
-          onRestart: (_, position) => {
-            for (const key of sets.keys()) if (parseInt(key, 10) >= position) sets.delete(key);
+        const predictor = new Predictor(
+          model,
+          model.createPass(),
+          PASS_ROWS,
+          {
+            onPrediction: (_, { position, layer, experts }) => sets.set(`${position}/${layer}`, experts),
+            onDraft: (_, draft) => main.takeDraft(draft),
+            onRestart: (_, position) => {
+              for (const key of sets.keys()) if (parseInt(key, 10) >= position) sets.delete(key);
+            },
+            onFailure: (_, error) => failures.push(error),
           },
-          onFailure: (_, error) => failures.push(error),
-        });
+          RUNTIME,
+        );
         const announce = (): boolean => {
           const announced = main.next();
           if (announced !== null) predictor.announceToken({ epoch: 1, sequence: 1, ...announced });

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { OdmoeError } from '../../shared/errors/index.js';
 import { MAX_SEQUENCES, Predictor } from '../../shadow-node/predictor/predictor.js';
 import { begin, kvRows, PASS_ROWS, ScriptedModel } from './scripted-shadow-model.js';
+import { RUNTIME } from '../wall.js';
 
 const settled = () => new Promise((resolve) => setImmediate(resolve));
 
@@ -9,13 +10,19 @@ function createPredictor() {
   const model = new ScriptedModel();
   const predictions: string[] = [];
   const failures: { sequence: number; error: OdmoeError }[] = [];
-  const predictor = new Predictor(model, model.createPass(), PASS_ROWS, {
-    onPrediction: (sequence, { position, layer, experts }, late) =>
-      predictions.push(`${sequence}@${position}/${layer}: ${experts.join(',')}${late ? ' late' : ''}`),
-    onDraft: () => assert.fail('nobody has asked for drafts'),
-    onRestart: () => assert.fail('nothing was guessed'),
-    onFailure: (sequence, error) => failures.push({ sequence, error }),
-  });
+  const predictor = new Predictor(
+    model,
+    model.createPass(),
+    PASS_ROWS,
+    {
+      onPrediction: (sequence, { position, layer, experts }, late) =>
+        predictions.push(`${sequence}@${position}/${layer}: ${experts.join(',')}${late ? ' late' : ''}`),
+      onDraft: () => assert.fail('nobody has asked for drafts'),
+      onRestart: () => assert.fail('nothing was guessed'),
+      onFailure: (sequence, error) => failures.push({ sequence, error }),
+    },
+    RUNTIME,
+  );
   return { model, predictor, predictions, failures };
 }
 
@@ -126,14 +133,20 @@ describe('shadow predictor', () => {
   it('an event handler that throws fails the sequence and nothing else', async () => {
     const model = new ScriptedModel();
     const failures: number[] = [];
-    const predictor = new Predictor(model, model.createPass(), PASS_ROWS, {
-      onPrediction: () => {
-        throw new Error('no use for it');
+    const predictor = new Predictor(
+      model,
+      model.createPass(),
+      PASS_ROWS,
+      {
+        onPrediction: () => {
+          throw new Error('no use for it');
+        },
+        onDraft: () => undefined,
+        onRestart: () => undefined,
+        onFailure: (sequence) => failures.push(sequence),
       },
-      onDraft: () => undefined,
-      onRestart: () => undefined,
-      onFailure: (sequence) => failures.push(sequence),
-    });
+      RUNTIME,
+    );
     predictor.begin(begin(1));
     predictor.announceToken({ epoch: 1, sequence: 1, position: 3, tokenId: 4, rows: 1, nextRows: 1, branch: 0 });
     await settled();

@@ -17,6 +17,7 @@ import { PREDICTION_BACKLOG_LIMIT_BYTES, WorkerLinks } from '../../shadow-node/r
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { TestLog } from '../integration/harness/test-log.js';
 import { ScriptedModel } from './scripted-shadow-model.js';
+import { RUNTIME } from '../wall.js';
 
 const SHAPE = { layers: 2, experts: 4, expertsPerToken: 2 };
 
@@ -34,6 +35,7 @@ function createShadow() {
   const opened = new Map<string, WorkerStream[]>();
   const own = identity('shadow', 'ROLE_SHADOW');
   const workers = new WorkerLinks({
+    runtime: RUNTIME,
     open: (address) => {
       const stream: WorkerStream = new MemoryStream();
       opened.set(address, [...(opened.get(address) ?? []), stream]);
@@ -44,10 +46,11 @@ function createShadow() {
     log: log.logger('shadow'),
   });
   const service = new ShadowService({
+    runtime: RUNTIME,
     identity: () => own,
     status: (epoch) => ({ identity: own, epoch }) as NodeStatus,
     shape: SHAPE as Model['shape'],
-    createPredictor: (events) => new Predictor(new ScriptedModel(), {} as Pass, 4, events),
+    createPredictor: (events) => new Predictor(new ScriptedModel(), {} as Pass, 4, events, RUNTIME),
     workers,
     log: log.logger('shadow'),
     onDeviceLost: (error) => lost.push(error),

@@ -16,6 +16,7 @@ import {
 } from '../../worker-node/cache/plan-cache.js';
 import { TestLog } from '../integration/harness/test-log.js';
 import { TestSlots, settle, testService } from './worker-test-slots.js';
+import { RUNTIME } from '../wall.js';
 
 const EXPERTS = 8;
 const DIGEST = 'ab'.repeat(32);
@@ -35,7 +36,7 @@ describe('worker: the cache of experts', () => {
     const counts = emptyCounts();
     const cache = cacheOf({ full: 1, signMantissa: 1 }, counts);
     const slots = new TestSlots(2);
-    const service = testService(slots, 4, () => 0, cache);
+    const service = testService(slots, 4, RUNTIME, cache);
     service.changeEpoch([0]);
     const replies: WorkerReply[] = [];
     for (const [index, [layer, expert]] of [
@@ -160,7 +161,8 @@ describe('worker: the record of activations', () => {
     await rm(directory, { recursive: true, force: true });
   });
 
-  const open = (path: string): Promise<ActivationRecord> => ActivationRecord.open(path, model, log.logger('worker'));
+  const open = (path: string): Promise<ActivationRecord> =>
+    ActivationRecord.open(path, model, RUNTIME, log.logger('worker'));
 
   it('outlasts a run', async () => {
     const path = join(directory, 'deeper', 'counts.json');

@@ -4,6 +4,7 @@ import type { Execute, WorkerReply } from '../../shared/rpc/messages.js';
 import { MAX_HELD_EXECUTES } from '../../worker-node/executor/expert-executor.js';
 import type { ExpertService } from '../../worker-node/executor/expert-service.js';
 import { TestSlots, settle, testService } from './worker-test-slots.js';
+import { runtimeAt } from '../wall.js';
 
 interface Setting {
   slots: TestSlots;
@@ -18,7 +19,11 @@ const setting = (slotCount: number, maxRows = 4): Setting => {
   return {
     slots,
     clock,
-    service: testService(slots, maxRows, () => clock.ms),
+    service: testService(
+      slots,
+      maxRows,
+      runtimeAt(() => clock.ms),
+    ),
     replies: [],
   };
 };

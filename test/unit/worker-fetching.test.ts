@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { FetchReport, REPORT_INTERVAL_MS } from '../../worker-node/fetching/fetch-report.js';
 import { problemOf } from '../../worker-node/fetching/find-main.js';
-import { dataDirectory } from '../../worker-node/fetching/open-worker-pack.js';
+import { dataDirectory } from '../../engine/environment/node-environment.js';
 import { inTurn } from '../../worker-node/fetching/pack-fetch.js';
 import type { FetchProgress } from '../../engine/fetching/index.js';
 import { neededExperts, planPlacement } from '../../shared/placement/index.js';

@@ -12,6 +12,7 @@ import { MAX_VIOLATIONS, WorkerSessions } from '../../worker-node/rpc/worker-ses
 import { TestLog } from '../integration/harness/test-log.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { TestSlots, settle, testService } from './worker-test-slots.js';
+import { RUNTIME } from '../wall.js';
 
 const shape = { layers: 4, experts: 8, hiddenSize: 1, expertsPerToken: 2 } as ModelShape;
 const identity = (role: NodeIdentity['role'], id: string, changes: Partial<NodeIdentity> = {}): NodeIdentity => ({
@@ -48,6 +49,7 @@ class Setting {
     shape,
     () => identity('ROLE_WORKER', 'w'),
     () => (this.mainWelcomes += 1),
+    RUNTIME,
     this.log.logger('worker'),
   );
 

@@ -5,6 +5,7 @@ import type { Logger } from '../../shared/log/index.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { ExpertCache } from '../../worker-node/cache/expert-cache.js';
 import { ExpertService } from '../../worker-node/executor/expert-service.js';
+import { RUNTIME } from '../wall.js';
 
 const OUTCOME = {
   ...{ exponentReadMs: 0, signMantissaReadMs: 0, decompressMs: 0 },
@@ -106,12 +107,12 @@ const nothing = (): void => undefined;
 export function testService(
   slots: TestSlots,
   maxRows: number,
-  nowMs = (): number => 0,
+  runtime = RUNTIME,
   cache: ExpertCache | null = null,
   onDeviceLost: (error: OdmoeError) => void = nothing,
 ): ExpertService {
   const workerSlots = { slots, maxRows, decompressionThreads: 1, cache };
-  return new ExpertService(workerSlots, { source: testSource, nowMs, log: silentLog, supply: null, onDeviceLost });
+  return new ExpertService(workerSlots, { source: testSource, runtime, log: silentLog, supply: null, onDeviceLost });
 }
 
 export const silentLog: Logger = { error: nothing, warn: nothing, info: nothing, debug: nothing };

@@ -1,6 +1,7 @@
 import { toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import { ActivationCounts } from '../../shared/planner/activation-counts.js';
+import type { Runtime, Timer } from '../../shared/runtime/index.js';
 import { readActivationCounts, writeActivationCounts } from '../../shared/storage/activation-counts-file.js';
 
 /** How often counts that have changed are written. */
@@ -11,7 +12,7 @@ export const RECORD_INTERVAL_MS = 30_000;
  * that cannot be read or written costs the record, not the service.
  */
 export class ActivationRecord {
-  readonly #timer: NodeJS.Timeout;
+  readonly #timer: Timer;
   #recorded: number;
   #writing: Promise<void> = Promise.resolve();
   #reported: string | null = null;
@@ -19,10 +20,11 @@ export class ActivationRecord {
   private constructor(
     readonly counts: ActivationCounts,
     private readonly path: string,
+    private readonly runtime: Runtime,
     private readonly log: Logger,
   ) {
     this.#recorded = counts.total;
-    this.#timer = setInterval(() => void this.write(), RECORD_INTERVAL_MS);
+    this.#timer = runtime.every(RECORD_INTERVAL_MS, () => void this.write());
     this.#timer.unref();
   }
 
@@ -30,11 +32,12 @@ export class ActivationRecord {
   static async open(
     path: string,
     model: { packDigest: string; experts: number },
+    runtime: Runtime,
     log: Logger,
   ): Promise<ActivationRecord> {
-    const { counts, problem } = await readActivationCounts(path, model);
+    const { counts, problem } = await runtime.outside(() => readActivationCounts(path, model));
     if (problem !== null) log.warn('recorded activation counts are not used; counting begins anew', { problem });
-    return new ActivationRecord(counts ?? new ActivationCounts(model.packDigest, model.experts), path, log);
+    return new ActivationRecord(counts ?? new ActivationCounts(model.packDigest, model.experts), path, runtime, log);
   }
 
   /** Never rejects. One write after the other; nothing is written that is on the disk already. */
@@ -45,7 +48,7 @@ export class ActivationRecord {
 
   /** Writes what is new for the last time. */
   async close(): Promise<void> {
-    clearInterval(this.#timer);
+    this.#timer.cancel();
     await this.write();
   }
 
@@ -53,7 +56,7 @@ export class ActivationRecord {
     const { total } = this.counts;
     if (total === this.#recorded) return;
     try {
-      await writeActivationCounts(this.path, this.counts);
+      await this.runtime.outside(() => writeActivationCounts(this.path, this.counts));
       this.#recorded = total;
       this.#reported = null;
     } catch (thrown) {

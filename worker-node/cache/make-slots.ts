@@ -9,6 +9,7 @@ import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { ActivationCounts } from '../../shared/planner/activation-counts.js';
 import { entriesOf, NO_CAPACITIES } from '../../shared/planner/index.js';
 import type { WorkerSlots } from '../executor/expert-service.js';
+import { randomFraction, type Runtime } from '../../shared/runtime/index.js';
 import { planSlots, type SlotPlan } from '../loader/plan-slots.js';
 import { ExpertCache } from './expert-cache.js';
 import {
@@ -29,6 +30,7 @@ export interface SlotMaterial {
   settings: NodeSettings;
   /** What this worker was asked for in earlier runs; null: it is to keep nothing. */
   counts: ActivationCounts | null;
+  runtime: Runtime;
   log: Logger;
 }
 
@@ -121,12 +123,12 @@ function profiledAtOnce({ entryBytes }: SlotSizes, plan: SlotPlan, activated: nu
 
 /** Null, with a line in the log, when experts cannot be loaded: they are still to be fetched, or the pack is damaged. */
 async function profileMachine(
-  { device, source, log }: SlotMaterial,
+  { device, source, runtime, log }: SlotMaterial,
   sizes: SlotSizes,
   atOnce: number,
 ): Promise<MachineProfile | null> {
   try {
-    return await profileLoading(device, source, sizes, atOnce, () => performance.now());
+    return await profileLoading(device, source, sizes, atOnce, () => runtime.nowMs());
   } catch (thrown) {
     const remedy = 'the cache keeps full experts only until the worker is started again';
     log.warn('loading could not be measured', { remedy, error: toOdmoeError(thrown) });
@@ -134,9 +136,18 @@ async function profileMachine(
   }
 }
 
-function makeCache({ source, settings }: SlotMaterial, plan: CachePlan, counts: ActivationCounts): ExpertCache {
+function makeCache(
+  { source, settings, runtime }: SlotMaterial,
+  plan: CachePlan,
+  counts: ActivationCounts,
+): ExpertCache {
   return new ExpertCache({
-    ...{ policy: settings.worker.cachePolicy, experts: source.shape.experts, counts, random: Math.random },
+    ...{
+      policy: settings.worker.cachePolicy,
+      experts: source.shape.experts,
+      counts,
+      random: () => randomFraction(runtime),
+    },
     ...{ capacities: plan.capacities, bytes: plan.usedBytes },
   });
 }

@@ -3,6 +3,7 @@ import { OdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { CacheStatus, Execute, Prediction, Release, WorkerReply } from '../../shared/rpc/messages.js';
+import type { Runtime, Timer } from '../../shared/runtime/index.js';
 import type { ExpertCache } from '../cache/expert-cache.js';
 import { ExpertLoader, type ExpertSupply } from '../loader/expert-loader.js';
 import type { SlotAction, SlotEvent, SlotLoad } from '../loader/slot-events.js';
@@ -41,7 +42,7 @@ export interface WorkerSlots {
 
 export interface ExpertServiceOptions {
   source: ModelSource;
-  nowMs: () => number;
+  runtime: Runtime;
   log: Logger;
   /** Null where every expert is on the disk. */
   supply: ExpertSupply | null;
@@ -59,7 +60,7 @@ export class ExpertService {
   readonly #schedule: SlotSchedule;
   readonly #loader: ExpertLoader;
   readonly #executor: ExpertExecutor;
-  readonly #nowMs: () => number;
+  readonly #runtime: Runtime;
   readonly #loadedMs: number[];
   readonly #underWay = new Set<Promise<void>>();
   readonly #events: { event: SlotEvent; loadError: OdmoeError | null }[] = [];
@@ -68,21 +69,27 @@ export class ExpertService {
   #evictions = 0;
   #deviceLost: OdmoeError | null = null;
   readonly #onDeviceLost: (error: OdmoeError) => void;
-  #turnEnd: NodeJS.Immediate | null = null;
-  #graceEnd: NodeJS.Timeout | null = null;
-  #ordering: NodeJS.Immediate | null = null;
+  #turnEnd: Timer | null = null;
+  #graceEnd: Timer | null = null;
+  #ordering: Timer | null = null;
 
   constructor({ slots, maxRows, cache, decompressionThreads }: WorkerSlots, options: ExpertServiceOptions) {
-    const { source, nowMs, log, supply, onDeviceLost } = options;
+    const { source, runtime, log, supply, onDeviceLost } = options;
     this.#onDeviceLost = onDeviceLost ?? (() => undefined);
     this.#slots = slots;
     this.#cache = cache;
     this.#schedule = new SlotSchedule(slots.count - (cache?.slots ?? 0), cache);
     this.#loader = new ExpertLoader(slots, source, decompressionThreads, log, supply);
-    this.#executor = new ExpertExecutor(slots, maxRows, nowMs, log, (error) => {
-      this.#loseDevice(error);
-    });
-    this.#nowMs = nowMs;
+    this.#executor = new ExpertExecutor(
+      slots,
+      maxRows,
+      () => runtime.nowMs(),
+      log,
+      (error) => {
+        this.#loseDevice(error);
+      },
+    );
+    this.#runtime = runtime;
     this.#loadedMs = new Array<number>(slots.count).fill(0);
   }
 
@@ -142,9 +149,9 @@ export class ExpertService {
   async close(): Promise<void> {
     this.loseMain();
     while (this.#underWay.size > 0) await Promise.all(this.#underWay);
-    if (this.#turnEnd !== null) clearImmediate(this.#turnEnd);
-    if (this.#graceEnd !== null) clearTimeout(this.#graceEnd);
-    if (this.#ordering !== null) clearImmediate(this.#ordering);
+    this.#turnEnd?.cancel();
+    this.#graceEnd?.cancel();
+    this.#ordering?.cancel();
     this.#slots.dispose();
   }
 
@@ -169,7 +176,7 @@ export class ExpertService {
 
   /** Once all executes that came together are in. */
   #orderSoon(): void {
-    this.#ordering ??= setImmediate(() => {
+    this.#ordering ??= this.#runtime.nextTurn(() => {
       this.#ordering = null;
       this.#loader.order(
         this.#schedule.waitedLoads.map(({ slot, state, tickets }) => ({
@@ -182,16 +189,16 @@ export class ExpertService {
 
   #awaitMoreMessages(): void {
     if (this.#schedule.wantsTurnEnd && this.#turnEnd === null) {
-      this.#turnEnd = setImmediate(() => {
+      this.#turnEnd = this.#runtime.nextTurn(() => {
         this.#turnEnd = null;
         if (this.#schedule.wantsTurnEnd) this.#handle({ kind: 'turnEnded' });
       });
     }
     if (this.#schedule.wantsGraceEnd && this.#graceEnd === null) {
-      this.#graceEnd = setTimeout(() => {
+      this.#graceEnd = this.#runtime.after(SAME_LAYER_GRACE_MS, () => {
         this.#graceEnd = null;
         if (this.#schedule.wantsGraceEnd) this.#handle({ kind: 'graceEnded' });
-      }, SAME_LAYER_GRACE_MS);
+      });
     }
   }
 
@@ -219,7 +226,7 @@ export class ExpertService {
   async #load(load: SlotLoad): Promise<void> {
     const { error, ...end } = await this.#loader.load(load);
     if (error?.code === 'DEVICE_LOST') this.#loseDevice(error);
-    this.#loadedMs[load.slot] = this.#nowMs();
+    this.#loadedMs[load.slot] = this.#runtime.nowMs();
     this.#handle({ kind: 'loadSettled', slot: load.slot, ...end }, error);
   }
 

@@ -1,6 +1,7 @@
 import type { FetchProgress } from '../../engine/fetching/index.js';
 import { formatByteSize } from '../../shared/config/byte-size.js';
 import type { Logger } from '../../shared/log/index.js';
+import type { Runtime } from '../../shared/runtime/index.js';
 import { createProgressBar, type ProgressBar } from '../../shared/terminal/progress-bar.js';
 
 /** A line about a fetch comes at most so often. */
@@ -8,12 +9,12 @@ export const REPORT_INTERVAL_MS = 10_000;
 const BAR_INTERVAL_MS = 200;
 
 /** Tells how far a fetch is: lines in the log, and a bar where stderr is a terminal. Returns how to stop. */
-export function reportFetch(fetch: { readonly progress: FetchProgress }, log: Logger): () => void {
+export function reportFetch(fetch: { readonly progress: FetchProgress }, runtime: Runtime, log: Logger): () => void {
   const report = new FetchReport(log);
   let bar: ProgressBar | null = null;
   const tick = (): void => {
     const { progress } = fetch;
-    report.take(progress, performance.now());
+    report.take(progress, runtime.nowMs());
     if (progress.ready) {
       bar?.stop();
       bar = null;
@@ -22,10 +23,10 @@ export function reportFetch(fetch: { readonly progress: FetchProgress }, log: Lo
       bar.update(progress.heldBytes, progress.neededBytes);
     }
   };
-  const timer = setInterval(tick, BAR_INTERVAL_MS);
+  const timer = runtime.every(BAR_INTERVAL_MS, tick);
   timer.unref();
   return () => {
-    clearInterval(timer);
+    timer.cancel();
     bar?.stop();
   };
 }

@@ -1,9 +1,8 @@
-import { setTimeout as delay } from 'node:timers/promises';
+import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
-import { watchPeers } from '../../shared/discovery/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
-import { identifyPeer, PROTOCOL_VERSION, type NodeIdentity } from '../../shared/rpc/index.js';
+import { PROTOCOL_VERSION, type NodeIdentity, type Transport } from '../../shared/rpc/index.js';
 
 const IDENTIFY_TIMEOUT_MS = 2000;
 const PACK_DIGEST = /^[0-9a-f]{64}$/;
@@ -17,7 +16,11 @@ export interface FoundMain {
  * Waits for the main of the worker's cluster to answer, at the address that the settings name or wherever it is announced by mDNS.
  * What hinders is logged once. @throws MODEL_NOT_FOUND when there is no way to find it
  */
-export async function findMain(settings: NodeSettings, log: Logger): Promise<FoundMain> {
+export async function findMain(
+  settings: NodeSettings,
+  { runtime, transport, discovery }: NodeEnvironment,
+  log: Logger,
+): Promise<FoundMain> {
   if (settings.mainAddress === null && settings.discovery.provider === 'static') {
     throw new OdmoeError(
       'MODEL_NOT_FOUND',
@@ -25,7 +28,7 @@ export async function findMain(settings: NodeSettings, log: Logger): Promise<Fou
     );
   }
   const announced = new Set<string>();
-  const watch = await watchPeers(
+  const watch = await discovery.watchPeers(
     settings,
     (peer) => {
       if (peer.role === 'main') announced.add(peer.address);
@@ -39,21 +42,25 @@ export async function findMain(settings: NodeSettings, log: Logger): Promise<Fou
     for (;;) {
       const addresses = settings.mainAddress === null ? announced : [settings.mainAddress];
       for (const address of addresses) {
-        const answer = await askMain(address, settings);
+        const answer = await askMain(transport, address, settings);
         if ('identity' in answer) return answer;
         if (answer.problem !== reported) log.warn('main cannot be used yet', { main: address, reason: answer.problem });
         reported = answer.problem;
       }
-      await delay(settings.network.reconnectDelayMs);
+      await runtime.sleep(settings.network.reconnectDelayMs);
     }
   } finally {
     await watch.stop();
   }
 }
 
-async function askMain(address: string, settings: NodeSettings): Promise<FoundMain | { problem: string }> {
+async function askMain(
+  transport: Transport,
+  address: string,
+  settings: NodeSettings,
+): Promise<FoundMain | { problem: string }> {
   try {
-    const identity = await identifyPeer(address, IDENTIFY_TIMEOUT_MS);
+    const identity = await transport.identifyPeer(address, IDENTIFY_TIMEOUT_MS);
     const problem = problemOf(identity, settings);
     return problem === null ? { address, identity } : { problem };
   } catch (thrown) {

@@ -3,7 +3,8 @@ import { crc32c } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import type { Logger } from '../../shared/log/index.js';
 import { neededExperts, type ExpertPlace } from '../../shared/placement/index.js';
-import { openPackSource, type NodeStatus, type Placement, type Prospect } from '../../shared/rpc/index.js';
+import type { NodeStatus, Placement, Prospect } from '../../shared/rpc/index.js';
+import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import type { ExpertSupply } from '../loader/expert-loader.js';
 
 /** Longest reason that a status carries. */
@@ -26,22 +27,27 @@ export class PackFetch implements ExpertSupply {
   #wasReady = false;
 
   /** `onReady`: all that the prospect needs is here, and main waits to hear of it. */
-  constructor(partial: PartialPack, settings: NodeSettings, onReady: () => void, log: Logger) {
+  constructor(
+    partial: PartialPack,
+    settings: NodeSettings,
+    { runtime, transport }: Pick<NodeEnvironment, 'runtime' | 'transport'>,
+    onReady: () => void,
+    log: Logger,
+  ) {
     this.#partial = partial;
     this.#workerId = settings.id;
     this.#mainAddress = settings.mainAddress;
     this.#onReady = onReady;
     const { packDigest, shape } = partial.pack;
-    const now = (): number => performance.now();
     this.#peers = new PackPeers({
-      ...{ packDigest, layers: shape.layers, experts: shape.experts, now, log },
-      connect: (address) => openPackSource(address, settings.network),
+      ...{ packDigest, layers: shape.layers, experts: shape.experts, runtime, log },
+      connect: (address) => transport.openPackSource(address, settings.network),
       onDescribed: () => {
         this.#fetcher.peersChanged();
       },
     });
     this.#fetcher = new ExpertFetcher({
-      ...{ partial, peers: this.#peers, crc32c, now, log },
+      ...{ partial, peers: this.#peers, crc32c, runtime, log },
       onFetched: () => {
         this.#fetched();
       },

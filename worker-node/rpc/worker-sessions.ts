@@ -15,6 +15,7 @@ import {
   type WorkerReply,
   type WorkerRequest,
 } from '../../shared/rpc/index.js';
+import type { Runtime } from '../../shared/runtime/index.js';
 import type { ExpertService } from '../executor/expert-service.js';
 import { PlacementEpoch } from './placement-epoch.js';
 import { checkExecute, checkExpectedExperts, checkPrediction } from './request-checks.js';
@@ -61,6 +62,7 @@ export class WorkerSessions {
     shape: ModelShape,
     identity: () => NodeIdentity,
     tellStatus: () => void,
+    runtime: Runtime,
     log: Logger,
     fetch: ProspectTaker | null = null,
   ) {
@@ -70,7 +72,7 @@ export class WorkerSessions {
     this.#tellStatus = tellStatus;
     this.#log = log;
     this.#fetch = fetch;
-    this.#greeting = new PeerGreeting(identity, (peer) => this.#refuseRole(peer), log);
+    this.#greeting = new PeerGreeting(identity, (peer) => this.#refuseRole(peer), runtime, log);
   }
 
   get hasMain(): boolean {

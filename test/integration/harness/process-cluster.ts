@@ -1,12 +1,12 @@
 import { randomInt } from 'node:crypto';
 import type { Context } from 'mocha';
-import { fetchStatus, generate } from '../../../shared/rpc/index.js';
 import type { GenerateRequest, StatusReply } from '../../../shared/rpc/messages.js';
 import { collect, type CollectedAnswer } from './answers.js';
 import { DaemonProcess } from './daemon-process.js';
 import { TestLog } from './test-log.js';
 import { packOf, type TestModel } from './test-models.js';
 import { waitUntil } from './wait-until.js';
+import { fetchStatus, generate } from '../../wall.js';
 
 const STATUS_TIMEOUT_MS = 20_000;
 

@@ -2,7 +2,6 @@ import type { Context } from 'mocha';
 import { startMain } from '../../../main-node/main.js';
 import type { RunningNode } from '../../../shared/config/index.js';
 import type { PackCodec } from '../../../shared/pack/pack-codec.js';
-import { fetchStatus, generate } from '../../../shared/rpc/index.js';
 import type { GenerateRequest, StatusReply } from '../../../shared/rpc/messages.js';
 import { startShadow } from '../../../shadow-node/main.js';
 import { startWorker } from '../../../worker-node/main.js';
@@ -11,6 +10,7 @@ import { TestLog } from './test-log.js';
 import { packOf, type TestModel } from './test-models.js';
 import { testSettings, type SettingsChanges } from './test-settings.js';
 import { waitUntil } from './wait-until.js';
+import { ENVIRONMENT, fetchStatus, generate } from '../../wall.js';
 
 const STATUS_TIMEOUT_MS = 20_000;
 
@@ -39,7 +39,7 @@ export class TestCluster {
   static async start(plan: ClusterPlan): Promise<TestCluster> {
     const pack = await packOf(plan.model ?? 'tiny', plan.codec);
     const log = new TestLog();
-    const main = await startMain(testSettings('main', pack, plan.main), log.logger('main'));
+    const main = await startMain(testSettings('main', pack, plan.main), ENVIRONMENT, log.logger('main'));
     const cluster = new TestCluster(pack, main.address, log);
     cluster.nodes.set('main', main);
     try {
@@ -58,12 +58,12 @@ export class TestCluster {
 
   async addWorker(id: string, changes: SettingsChanges = {}): Promise<void> {
     const settings = testSettings('worker', this.packDirectory, { mainAddress: this.mainAddress, ...changes, id });
-    this.nodes.set(id, await startWorker(settings, this.log.logger(id)));
+    this.nodes.set(id, await startWorker(settings, ENVIRONMENT, this.log.logger(id)));
   }
 
   async addShadow(id: string, changes: SettingsChanges = {}): Promise<void> {
     const settings = testSettings('shadow', this.packDirectory, { mainAddress: this.mainAddress, ...changes, id });
-    this.nodes.set(id, await startShadow(settings, this.log.logger(id)));
+    this.nodes.set(id, await startShadow(settings, ENVIRONMENT, this.log.logger(id)));
   }
 
   async stopNode(id: string): Promise<void> {

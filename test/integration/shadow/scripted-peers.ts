@@ -1,11 +1,5 @@
 import assert from 'node:assert/strict';
-import {
-  identifyPeer,
-  openShadowStream,
-  startRpcServer,
-  type PeerStream,
-  type RpcServer,
-} from '../../../shared/rpc/index.js';
+import { type PeerStream, type RpcServer } from '../../../shared/rpc/index.js';
 import type {
   DraftToken,
   NodeIdentity,
@@ -22,6 +16,7 @@ import type { Logger } from '../../../shared/log/index.js';
 import type { NodeSettings } from '../../../shared/config/index.js';
 import type { OdmoeError } from '../../../shared/errors/index.js';
 import { waitUntil } from '../harness/wait-until.js';
+import { identifyPeer, openShadowStream, startRpcServer } from '../../wall.js';
 
 const IDENTIFY_TIMEOUT_MS = 5_000;
 

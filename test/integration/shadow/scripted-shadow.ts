@@ -1,10 +1,4 @@
-import {
-  PROTOCOL_VERSION,
-  joinMain,
-  startRpcServer,
-  type PeerStream,
-  type RpcServer,
-} from '../../../shared/rpc/index.js';
+import { PROTOCOL_VERSION, type PeerStream, type RpcServer } from '../../../shared/rpc/index.js';
 import type {
   AlignToken,
   BeginSequence,
@@ -15,6 +9,7 @@ import type {
 import type { TestCluster } from '../harness/test-cluster.js';
 import { testSettings } from '../harness/test-settings.js';
 import { WAIT_LIMIT_MS } from '../harness/wait-until.js';
+import { joinMain, startRpcServer } from '../../wall.js';
 
 export type ShadowStream = PeerStream<ShadowReply, ShadowRequest>;
 

@@ -1,0 +1,36 @@
+import { homedir } from 'node:os';
+import { join } from 'node:path';
+import { waitUntil } from '../../native/index.js';
+import type { NodeSettings } from '../../shared/config/node-settings.js';
+import { multicastDiscovery, type Discovery } from '../../shared/discovery/index.js';
+import { networkPaceOf } from '../../shared/emulation/index.js';
+import { GrpcTransport, type Transport } from '../../shared/rpc/index.js';
+import { WallRuntime, type Runtime } from '../../shared/runtime/index.js';
+
+/** Everything that a daemon takes from the world around it. One in a process of its own has the real one; a simulated one its own. */
+export interface NodeEnvironment {
+  readonly runtime: Runtime;
+  readonly transport: Transport;
+  readonly discovery: Discovery;
+  /** Where what is fetched is kept, unless the settings say otherwise. */
+  readonly dataDirectory: string;
+}
+
+/** The real world; under emulation its devices and network take a profiled one's time. */
+export function realEnvironment({ emulation }: Pick<NodeSettings, 'emulation'>): NodeEnvironment {
+  const runtime = new WallRuntime(waitUntil);
+  return {
+    runtime,
+    transport: new GrpcTransport(runtime, networkPaceOf(emulation, runtime)),
+    discovery: multicastDiscovery(runtime),
+    dataDirectory: dataDirectory(process.env),
+  };
+}
+
+/** $XDG_DATA_HOME/odmoe, or ~/.local/share/odmoe. */
+export function dataDirectory(variables: NodeJS.ProcessEnv): string {
+  const configured = variables['XDG_DATA_HOME'];
+  // The XDG specification: a relative path there is to be ignored.
+  const base = configured?.startsWith('/') === true ? configured : join(homedir(), '.local', 'share');
+  return join(base, 'odmoe');
+}

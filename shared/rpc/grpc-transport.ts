@@ -1,0 +1,66 @@
+import type { NodeSettings } from '../config/node-settings.js';
+import type { Runtime } from '../runtime/index.js';
+import { fetchStatus, generate, identifyPeer, joinMain } from './calls.js';
+import { PIECE_IDLE_LIMIT_MS } from './limits.js';
+import type {
+  GenerateReply,
+  GenerateRequest,
+  JoinReply,
+  NodeIdentity,
+  ShadowReply,
+  ShadowRequest,
+  StatusReply,
+  WorkerReply,
+  WorkerRequest,
+} from './messages.js';
+import { openPackSource } from './pack-client.js';
+import { openShadowStream, openWorkerStream } from './peer-client.js';
+import type { PeerStream } from './peer-stream.js';
+import { startRpcServer } from './rpc-server.js';
+import type { StreamPace } from './stream-pace.js';
+import type { PackSource, RpcServer, RpcServerOptions, Transport } from './transport.js';
+
+/** gRPC over TCP. */
+export class GrpcTransport implements Transport {
+  /** `pace`: of the streams between daemons, under emulation. */
+  constructor(
+    private readonly runtime: Runtime,
+    private readonly pace: StreamPace | null = null,
+  ) {}
+
+  serve(options: RpcServerOptions): Promise<RpcServer> {
+    return startRpcServer(this.runtime, options, this.pace);
+  }
+
+  openWorkerStream(address: string, network: NodeSettings['network']): PeerStream<WorkerRequest, WorkerReply> {
+    return openWorkerStream(this.runtime, address, network, this.pace);
+  }
+
+  openShadowStream(address: string, network: NodeSettings['network']): PeerStream<ShadowRequest, ShadowReply> {
+    return openShadowStream(this.runtime, address, network, this.pace);
+  }
+
+  openPackSource(address: string, network: NodeSettings['network'], idleLimitMs = PIECE_IDLE_LIMIT_MS): PackSource {
+    return openPackSource(this.runtime, address, network, idleLimitMs);
+  }
+
+  identifyPeer(address: string, timeoutMs: number): Promise<NodeIdentity> {
+    return identifyPeer(this.runtime, address, timeoutMs);
+  }
+
+  joinMain(address: string, identity: NodeIdentity, timeoutMs: number): Promise<JoinReply> {
+    return joinMain(this.runtime, address, identity, timeoutMs);
+  }
+
+  fetchStatus(address: string, timeoutMs: number): Promise<StatusReply> {
+    return fetchStatus(this.runtime, address, timeoutMs);
+  }
+
+  generate(
+    address: string,
+    request: GenerateRequest,
+    signal?: AbortSignal,
+  ): AsyncGenerator<GenerateReply, void, undefined> {
+    return generate(this.runtime, address, request, signal);
+  }
+}

@@ -1,0 +1,76 @@
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { packageRoot } from '../../shared/config/index.js';
+import { loadDeviceProfile, messageBytes, NetworkPace } from '../../shared/emulation/index.js';
+import { WORKER_SERVE } from '../../shared/rpc/codecs.js';
+import { MessagePeerStream, type MessageDuplex, type WorkerRequest } from '../../shared/rpc/index.js';
+import { VirtualClock, VirtualRuntime } from '../../shared/runtime/index.js';
+
+const PROFILE = loadDeviceProfile(join(packageRoot(), 'bench', 'profiles', 'rtx3090-testbed.yaml'));
+const release = (position: number): WorkerRequest => ({ kind: 'release', release: releaseAt(position) });
+
+function releaseAt(position: number): Extract<WorkerRequest, { kind: 'release' }>['release'] {
+  return { epoch: 1, sequence: 1, position, layer: 0, experts: [1] };
+}
+
+/** Hands the bytes over at once, as a fast network does. */
+function wire(): { near: MessageDuplex; far: MessageDuplex } {
+  let handler: (bytes: Buffer) => void = () => undefined;
+  const duplex: MessageDuplex = {
+    write: (bytes, written) => {
+      handler(bytes);
+      written();
+    },
+    on: (_, added) => (handler = added),
+    readableEnded: false,
+  };
+  return { near: duplex, far: duplex };
+}
+
+const NO_ENDING = { finish: () => undefined, fail: () => undefined };
+
+describe('a stream on an emulated network', () => {
+  it('hands each message over when the cards have carried it, in order', async () => {
+    const clock = new VirtualClock();
+    const runtime = new VirtualRuntime(clock, 1);
+    const [sender, receiver] = [new NetworkPace(PROFILE, runtime), new NetworkPace(PROFILE, runtime)];
+    const { near, far } = wire();
+    const { request, reply } = WORKER_SERVE;
+    const sending = new MessagePeerStream(sender.duplex(near), sender.codec(request), reply, NO_ENDING);
+    const carrier = receiver.duplex(far);
+    const receiving = new MessagePeerStream(carrier, receiver.codec(reply), receiver.codec(request), NO_ENDING);
+    const got: { position: number; atMs: number }[] = [];
+    receiving.onMessage((message) => {
+      if (message.kind === 'release') got.push({ position: message.release.position, atMs: clock.nowMs });
+    });
+    sending.send(release(1));
+    sending.send(release(2));
+    let empty = false;
+    carrier.afterDelivery(() => (empty = true));
+    assert.equal(empty, false);
+    await clock.run(() => got.length === 2);
+    const eachMs = (messageBytes(release(1), PROFILE) / PROFILE.network.bytesPerS) * 1000;
+    const firstMs = eachMs + PROFILE.network.roundTripMs / 2;
+    assert.deepEqual(
+      got.map(({ position }) => position),
+      [1, 2],
+    );
+    assert.ok(Math.abs((got[0]?.atMs ?? NaN) - firstMs) < 1e-9);
+    assert.ok(Math.abs((got[1]?.atMs ?? NaN) - (firstMs + eachMs)) < 1e-9);
+    assert.equal(empty, true);
+  });
+
+  it('ends when what comes carries no time of sending', () => {
+    const runtime = new VirtualRuntime(new VirtualClock(), 1);
+    const { near, far } = wire();
+    const { request, reply } = WORKER_SERVE;
+    const sending = new MessagePeerStream(near, request, reply, NO_ENDING);
+    const pace = new NetworkPace(PROFILE, runtime);
+    const receiving = new MessagePeerStream(pace.duplex(far), pace.codec(reply), pace.codec(request), NO_ENDING);
+    const ends: (string | null)[] = [];
+    receiving.onClose((error) => ends.push(error?.code ?? null));
+    receiving.onMessage(() => assert.fail('nothing is to come'));
+    sending.send(release(1));
+    assert.deepEqual(ends, ['PROTOCOL_VIOLATION']);
+  });
+});
