@@ -99,6 +99,8 @@ export class VirtualRuntime implements Runtime {
 
   outside<Result>(work: () => Promise<Result>, dueMs = 0): Promise<Result> {
     const real = startWork(work);
+    // That it failed is told when its event comes.
+    real.catch(() => undefined);
     this.open.works += 1;
     return new Promise<Result>((resolve, reject) => {
       const settle = (): void => {

@@ -1,0 +1,155 @@
+import type { ExpertOrder } from '../../native/index.js';
+
+/** The three matrices of an expert. */
+const TENSORS = 3;
+const PARTS = ['exponents', 'signMantissa'] as const;
+
+/** One load on the link. Changed only by the schedule. */
+export interface LinkLoad {
+  /** Time of the link for each part of the expert; 0: the part is not read. */
+  readonly partMs: Readonly<Record<(typeof PARTS)[number], number>>;
+  /** The load takes no less, from when the link first works for it. */
+  readonly recoverMs: number;
+  urgent: boolean;
+  order: ExpertOrder | null;
+}
+
+/** A stretch that the link reads at a time: one part of one matrix. */
+interface LinkRead {
+  readonly part: number;
+  readonly tensor: number;
+  readonly ms: number;
+}
+
+interface Entry {
+  readonly load: LinkLoad;
+  readonly arrival: number;
+  left: LinkRead[];
+  beganMs: number | null;
+  /** When the load ends; null: something of it is still to be read. */
+  endMs: number | null;
+}
+
+interface Working {
+  readonly entry: Entry;
+  readonly read: LinkRead;
+  readonly endMs: number;
+}
+
+/**
+ * Whose bytes go over a device's link next, and when each load ends (ZipMoE, Algorithm 1; the order of native's load_schedule.cc): urgent
+ * loads first, then by block; those without an order are a block each, in the order asked for. Of a block exponents come first. What is
+ * being read is read to its end. Pure: time comes in and does not go back.
+ */
+export class LinkSchedule {
+  private entries: Entry[] = [];
+  private working: Working | null = null;
+  private timeMs = -Infinity;
+  private arrivals = 0;
+
+  get size(): number {
+    return this.entries.length;
+  }
+
+  begin(load: LinkLoad, nowMs: number): void {
+    this.advance(nowMs);
+    const left = PARTS.flatMap((name, part) =>
+      load.partMs[name] > 0
+        ? Array.from({ length: TENSORS }, (_, tensor) => ({ part, tensor, ms: load.partMs[name] / TENSORS }))
+        : [],
+    );
+    const entry: Entry = { load, arrival: this.arrivals++, left, beganMs: null, endMs: null };
+    this.entries.push(entry);
+    if (left.length === 0) this.end(entry);
+  }
+
+  /** The load is over, or was given up: the link is free for others at once. */
+  remove(load: LinkLoad, nowMs: number): void {
+    this.advance(nowMs);
+    this.entries = this.entries.filter((entry) => entry.load !== load);
+    if (this.working?.entry.load === load) this.working = null;
+  }
+
+  change(load: LinkLoad, changes: Partial<Pick<LinkLoad, 'urgent' | 'order'>>, nowMs: number): void {
+    this.advance(nowMs);
+    Object.assign(load, changes);
+  }
+
+  /** The load that ends next if nothing else happens; of several the first one asked for. Null: there is none. */
+  next(): { load: LinkLoad; endMs: number } | null {
+    const ahead = this.clone();
+    ahead.advance(Infinity);
+    let first: { load: LinkLoad; endMs: number } | null = null;
+    for (const { load, endMs } of ahead.entries) {
+      if (endMs !== null && (first === null || endMs < first.endMs)) first = { load, endMs };
+    }
+    return first;
+  }
+
+  private advance(nowMs: number): void {
+    while (true) {
+      const read = this.working ?? this.beginRead();
+      if (read === null || read.endMs > nowMs) break;
+      this.timeMs = read.endMs;
+      this.working = null;
+      if (read.entry.left.length === 0) this.end(read.entry);
+    }
+    if (nowMs !== Infinity) this.timeMs = Math.max(this.timeMs, nowMs);
+  }
+
+  private beginRead(): Working | null {
+    let best: { entry: Entry; read: LinkRead } | null = null;
+    for (const entry of this.entries) {
+      for (const read of entry.left) {
+        if (best === null || isBefore({ entry, read }, best)) best = { entry, read };
+      }
+    }
+    if (best === null) return null;
+    const { entry, read } = best;
+    entry.left = entry.left.filter((other) => other !== read);
+    entry.beganMs ??= this.timeMs;
+    this.working = { entry, read, endMs: this.timeMs + read.ms };
+    return this.working;
+  }
+
+  private end(entry: Entry): void {
+    entry.endMs = Math.max(this.timeMs, (entry.beganMs ?? this.timeMs) + entry.load.recoverMs);
+  }
+
+  private clone(): LinkSchedule {
+    const copy = new LinkSchedule();
+    const copies = new Map(this.entries.map((entry) => [entry, { ...entry }]));
+    copy.entries = [...copies.values()];
+    copy.timeMs = this.timeMs;
+    if (this.working !== null) {
+      const { entry } = this.working;
+      copy.working = { ...this.working, entry: copies.get(entry) ?? entry };
+    }
+    return copy;
+  }
+}
+
+function isBefore(left: { entry: Entry; read: LinkRead }, right: { entry: Entry; read: LinkRead }): boolean {
+  const leftRank = rankOf(left);
+  const rightRank = rankOf(right);
+  for (let place = 0; place < leftRank.length; place += 1) {
+    const difference = (leftRank[place] ?? 0) - (rightRank[place] ?? 0);
+    if (difference !== 0) return difference < 0;
+  }
+  return false;
+}
+
+/** Of finite numbers, so that their differences are numbers. */
+function rankOf({ entry, read }: { entry: Entry; read: LinkRead }): number[] {
+  const { load, arrival } = entry;
+  const place = load.order?.[read.tensor];
+  return [
+    load.urgent ? 0 : 1,
+    place?.block ?? Number.MAX_SAFE_INTEGER,
+    place === undefined ? arrival : 0,
+    read.part,
+    place?.position ?? 0,
+    arrival,
+    read.tensor,
+  ];
+}

@@ -1,0 +1,78 @@
+import type {
+  Device,
+  DeviceInfo,
+  ExpertShape,
+  ExpertSlotBytes,
+  ExpertSlots,
+  LoaderOptions,
+  Model,
+} from '../../native/index.js';
+import type { ModelShape } from '../../shared/model/tensor-source.js';
+import type { DevicePace } from './device-pace.js';
+import type { PaceRuntime } from './exact-timer.js';
+import { PacedLink } from './paced-link.js';
+import { HeldMemory, PacedMemory } from './paced-memory.js';
+import { PacedModel } from './paced-model.js';
+import { PacedProcessor } from './paced-processor.js';
+import { PacedExpertSlots, type PacedParts } from './paced-slots.js';
+
+/**
+ * A device that stands for another one: `device` does the arithmetic, and each operation ends when the profiled device would have done it.
+ * Memory is counted in bytes of the profiled model. `device` should have no budget of its own. What comes of an operation, and when,
+ * depends on the runtime's time alone: on a virtual clock a history is the same on every machine; on a real one this is a testbed, as long as
+ * the arithmetic is faster than the profiled device's.
+ */
+export function pacedDevice(device: Device, pace: DevicePace, runtime: PaceRuntime): Device {
+  return new PacedDevice(device, pace, runtime);
+}
+
+class PacedDevice implements Device {
+  private readonly parts: PacedParts;
+  private readonly memory: PacedMemory | null;
+
+  constructor(
+    private readonly device: Device,
+    pace: DevicePace,
+    runtime: PaceRuntime,
+  ) {
+    const [processor, link] = [new PacedProcessor(runtime), new PacedLink(runtime)];
+    this.parts = { runtime, times: pace.times, processor, link };
+    this.memory = PacedMemory.of(pace);
+  }
+
+  info(): DeviceInfo {
+    const info = { ...this.device.info(), backend: 'emulated' };
+    if (this.memory === null) return info;
+    const { budgetBytes, usedBytes, highWaterBytes } = this.memory;
+    return { ...info, budgetBytes, usedBytes, highWaterBytes };
+  }
+
+  createModel(shape: ModelShape): Model {
+    return new PacedModel(this.device.createModel(shape), this.parts, this.memory);
+  }
+
+  createExpertSlots(shape: ExpertShape, count: number, maxRows: number, loader: LoaderOptions): ExpertSlots {
+    const held = new HeldMemory(this.memory);
+    try {
+      held.hold('slotSharedBytes', 1);
+      held.hold('slotBytes', count);
+      held.hold('exponentEntryBytes', loader.exponentEntries);
+      held.hold('signMantissaEntryBytes', loader.signMantissaEntries);
+      const slots = this.device.createExpertSlots(shape, count, maxRows, loader);
+      return new PacedExpertSlots(slots, this.parts, this.memory?.bytes.slotBytes ?? slots.slotBytes, held);
+    } catch (thrown) {
+      held.letGoAll();
+      throw thrown;
+    }
+  }
+
+  expertSlotBytes(shape: ExpertShape, maxRows: number, loader: LoaderOptions): ExpertSlotBytes {
+    if (this.memory === null) return this.device.expertSlotBytes(shape, maxRows, loader);
+    const { slotBytes, slotSharedBytes: sharedBytes, exponentEntryBytes, signMantissaEntryBytes } = this.memory.bytes;
+    return { slotBytes, sharedBytes, exponentEntryBytes, signMantissaEntryBytes };
+  }
+
+  dispose(): void {
+    this.device.dispose();
+  }
+}

@@ -1,0 +1,68 @@
+import type { Model, Pass, ResidentWeights, Sequence } from '../../native/index.js';
+import type {
+  DenseRole,
+  ExpertSource,
+  ModelShape,
+  TensorSource,
+  WeightFormat,
+} from '../../shared/model/tensor-source.js';
+import { HeldMemory, type PacedMemory } from './paced-memory.js';
+import { PacedPass } from './paced-pass.js';
+import { PacedSequence } from './paced-sequence.js';
+import type { PacedParts } from './paced-slots.js';
+
+const OUTER_ROLES: ReadonlySet<DenseRole> = new Set(['embedding', 'lmHead', 'finalNorm']);
+
+/** A model on a paced device. Loading it takes no time of the device, and the memory of the profiled model. */
+export class PacedModel implements Model {
+  readonly shape: ModelShape;
+  private readonly held: HeldMemory;
+  /** Layers of which something has been loaded; 'outer': of what belongs to none. */
+  private readonly begun = new Set<number | 'outer'>();
+
+  constructor(
+    private readonly handle: Model,
+    private readonly parts: PacedParts,
+    private readonly memory: PacedMemory | null,
+  ) {
+    this.shape = handle.shape;
+    this.held = new HeldMemory(memory);
+  }
+
+  async loadDense(role: DenseRole, layer: number, source: TensorSource, format: WeightFormat): Promise<void> {
+    const place = OUTER_ROLES.has(role) ? 'outer' : layer;
+    if (!this.begun.has(place)) {
+      this.held.hold(place === 'outer' ? 'outerBytes' : 'denseLayerBytes', 1);
+      this.begun.add(place);
+    }
+    await this.parts.runtime.outside(() => this.handle.loadDense(role, layer, source, format));
+  }
+
+  async loadResidentExpert(layer: number, expert: number, source: ExpertSource, format: WeightFormat): Promise<void> {
+    this.held.hold('expertBytes', 1);
+    try {
+      await this.parts.runtime.outside(() => this.handle.loadResidentExpert(layer, expert, source, format));
+    } catch (thrown) {
+      this.held.letGo('expertBytes', 1);
+      throw thrown;
+    }
+  }
+
+  residentWeights(): ResidentWeights {
+    return this.handle.residentWeights();
+  }
+
+  createSequence(): Sequence {
+    return new PacedSequence(this.handle.createSequence(), this.shape, new HeldMemory(this.memory));
+  }
+
+  createPass(maxRows: number): Pass {
+    return new PacedPass(this.handle.createPass(maxRows), this.parts);
+  }
+
+  dispose(): void {
+    this.handle.dispose();
+    this.held.letGoAll();
+    this.begun.clear();
+  }
+}

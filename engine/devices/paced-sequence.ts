@@ -1,0 +1,95 @@
+import type { Sequence } from '../../native/index.js';
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { ModelShape } from '../../shared/model/tensor-source.js';
+import type { HeldMemory } from './paced-memory.js';
+
+/** Keys and values are taken from the device in blocks of so many positions (native's kAttentionChunk). */
+const BLOCK_POSITIONS = 256;
+
+/** A sequence on a paced device. While a call of a pass is under way it shows what there was before, whatever is done already. */
+export class PacedSequence implements Sequence {
+  /** Blocks of each layer. */
+  private readonly blocks: number[];
+  private calls = 0;
+  private lengthBefore = 0;
+  private disposed = false;
+
+  constructor(
+    readonly handle: Sequence,
+    private readonly shape: ModelShape,
+    private readonly held: HeldMemory,
+  ) {
+    this.blocks = Array.from({ length: shape.layers }, () => 0);
+  }
+
+  get length(): number {
+    return this.calls > 0 ? this.lengthBefore : this.handle.length;
+  }
+
+  readKeyValues(layer: number, position: number, rows: number): { keys: Uint8Array; values: Uint8Array } {
+    return this.handle.readKeyValues(layer, position, rows);
+  }
+
+  writeKeyValues(layer: number, position: number, rows: number, keys: Uint8Array, values: Uint8Array): void {
+    this.requireUnused('rows written');
+    const giveBack = layer in this.blocks ? this.reserve(position + rows, [layer]) : null;
+    try {
+      this.handle.writeKeyValues(layer, position, rows, keys, values);
+    } catch (thrown) {
+      giveBack?.();
+      throw thrown;
+    }
+  }
+
+  truncate(length: number): void {
+    this.requireUnused('truncated');
+    this.handle.truncate(length);
+  }
+
+  dispose(): void {
+    this.disposed = true;
+    this.handle.dispose();
+    this.held.letGoAll();
+  }
+
+  /** Memory for positions below `end` in every layer. Returns what gives it back. @throws DEVICE_OUT_OF_MEMORY */
+  reserveRows(end: number): () => void {
+    return this.reserve(end, [...this.blocks.keys()]);
+  }
+
+  /** A call of a pass works on it from now on. */
+  beginCall(): void {
+    if (this.calls === 0) this.lengthBefore = this.handle.length;
+    this.calls += 1;
+  }
+
+  endCall(): void {
+    this.calls -= 1;
+  }
+
+  /** The call that is under way was cancelled: what the real one has written meanwhile is forgotten. */
+  rewind(): void {
+    if (!this.disposed) this.handle.truncate(this.lengthBefore);
+  }
+
+  private reserve(end: number, layers: readonly number[]): () => void {
+    const blocks = Math.ceil(Math.min(end, this.shape.maxPositions) / BLOCK_POSITIONS);
+    const before = layers.map((layer) => this.blocks[layer] ?? 0);
+    const added = before.reduce((sum, count) => sum + Math.max(0, blocks - count), 0);
+    this.held.hold('keyValueRowBytes', added * BLOCK_POSITIONS);
+    layers.forEach((layer, place) => {
+      this.blocks[layer] = Math.max(before[place] ?? 0, blocks);
+    });
+    return () => {
+      this.held.letGo('keyValueRowBytes', added * BLOCK_POSITIONS);
+      layers.forEach((layer, place) => {
+        this.blocks[layer] = before[place] ?? 0;
+      });
+    };
+  }
+
+  private requireUnused(what: string): void {
+    if (this.calls === 0) return;
+    throw new OdmoeError('INTERNAL', `${what} while a pass runs on the sequence; await the pass first`);
+  }
+}

@@ -1,0 +1,140 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { LinkSchedule, type LinkLoad } from '../../engine/devices/link-schedule.js';
+import type { ExpertOrder } from '../../native/index.js';
+
+function load(changes: Partial<LinkLoad> = {}): LinkLoad {
+  return { partMs: { exponents: 3, signMantissa: 9 }, recoverMs: 0, urgent: false, order: null, ...changes };
+}
+
+/** Names of the loads, and when they end, as long as nothing else happens. */
+function ends(schedule: LinkSchedule, names: ReadonlyMap<LinkLoad, string>): [string, number][] {
+  const told: [string, number][] = [];
+  for (let next = schedule.next(); next !== null; next = schedule.next()) {
+    told.push([names.get(next.load) ?? '?', next.endMs]);
+    schedule.remove(next.load, next.endMs);
+  }
+  return told;
+}
+
+const blockOf = (block: number): ExpertOrder => [0, 1, 2].map((position) => ({ block, position })) as ExpertOrder;
+
+describe('link schedule', () => {
+  it('serves one load after the other in the order asked for', () => {
+    const [first, second, schedule] = [load(), load(), new LinkSchedule()];
+    schedule.begin(first, 100);
+    schedule.begin(second, 101);
+    const names = new Map([
+      [first, 'first'],
+      [second, 'second'],
+    ]);
+    assert.deepEqual(ends(schedule, names), [
+      ['first', 112],
+      ['second', 124],
+    ]);
+    assert.equal(schedule.size, 0);
+  });
+
+  it('lets an urgent load go first when what is being read has been read', () => {
+    const [first, urgent, schedule] = [load({ partMs: { exponents: 6, signMantissa: 6 } }), load(), new LinkSchedule()];
+    schedule.begin(first, 0);
+    schedule.begin(urgent, 1);
+    schedule.change(urgent, { urgent: true }, 3);
+    const names = new Map([
+      [first, 'first'],
+      [urgent, 'urgent'],
+    ]);
+    // Reads of 2 ms each: the second one is under way at 3 ms.
+    assert.deepEqual(ends(schedule, names), [
+      ['urgent', 16],
+      ['first', 24],
+    ]);
+  });
+
+  it('frees the link at once when a load is given up', () => {
+    const [first, second, schedule] = [load(), load(), new LinkSchedule()];
+    schedule.begin(first, 0);
+    schedule.begin(second, 0);
+    schedule.remove(first, 5);
+    assert.deepEqual(ends(schedule, new Map([[second, 'second']])), [['second', 17]]);
+  });
+
+  it('reads nothing of what entries hold, and takes the time of recovering nevertheless', () => {
+    const [kept, half, schedule] = [
+      load({ partMs: { exponents: 0, signMantissa: 0 }, recoverMs: 3 }),
+      load({ partMs: { exponents: 0, signMantissa: 8 }, recoverMs: 3 }),
+      new LinkSchedule(),
+    ];
+    schedule.begin(half, 10);
+    schedule.begin(kept, 10);
+    const names = new Map([
+      [kept, 'kept'],
+      [half, 'half'],
+    ]);
+    assert.deepEqual(ends(schedule, names), [
+      ['kept', 13],
+      ['half', 18],
+    ]);
+  });
+
+  it('goes by blocks, in which exponents come first', () => {
+    const [later, left, right, schedule] = [load(), load(), load(), new LinkSchedule()];
+    for (const each of [later, left, right]) schedule.begin(each, 0);
+    schedule.change(later, { order: blockOf(2) }, 0);
+    schedule.change(left, { order: blockOf(1) }, 0);
+    schedule.change(right, { order: blockOf(1) }, 0);
+    const names = new Map([
+      [later, 'later'],
+      [left, 'left'],
+      [right, 'right'],
+    ]);
+    const told = ends(schedule, names).map(([name, endMs]) => [name, Math.round(endMs)]);
+    // The first read of `later` was under way; then the exponents of both others, then the rest matrix by matrix.
+    assert.deepEqual(
+      told.map(([name]) => name),
+      ['left', 'right', 'later'],
+    );
+    assert.equal(told[2]?.[1], 36);
+  });
+
+  it('never stands idle while something is to be read, and forgets none', () => {
+    const loads = fc.array(
+      fc.record({
+        gapMs: fc.integer({ min: 0, max: 20 }),
+        exponents: fc.integer({ min: 0, max: 9 }),
+        signMantissa: fc.integer({ min: 0, max: 9 }),
+        urgent: fc.boolean(),
+        block: fc.option(fc.integer({ min: 0, max: 3 }), { nil: null }),
+      }),
+      { minLength: 1, maxLength: 8 },
+    );
+    fc.assert(
+      fc.property(loads, (drawn) => {
+        const schedule = new LinkSchedule();
+        const told: number[] = [];
+        let nowMs = 0;
+        let freeAtMs = 0;
+        const endUntil = (untilMs: number): void => {
+          for (let next = schedule.next(); next !== null && next.endMs <= untilMs; next = schedule.next()) {
+            told.push(next.endMs);
+            schedule.remove(next.load, next.endMs);
+          }
+        };
+        for (const { gapMs, exponents, signMantissa, urgent, block } of drawn) {
+          nowMs += gapMs;
+          endUntil(nowMs);
+          freeAtMs = Math.max(freeAtMs, nowMs) + exponents + signMantissa;
+          const order = block === null ? null : blockOf(block);
+          schedule.begin(load({ partMs: { exponents, signMantissa }, urgent, order }), nowMs);
+        }
+        endUntil(Infinity);
+        assert.equal(told.length, drawn.length);
+        assert.deepEqual(
+          told,
+          [...told].sort((left, right) => left - right),
+        );
+        assert.ok(Math.abs(Math.max(...told) - freeAtMs) < 1e-6, `${Math.max(...told)} ms, not ${freeAtMs}`);
+      }),
+    );
+  });
+});

@@ -1,0 +1,109 @@
+import assert from 'node:assert/strict';
+import { FROM_STORAGE, PLAIN_LOADER, type LoadOutcome, type LoadRequest } from '../../native/index.js';
+import type { VirtualRuntime } from '../../shared/runtime/index.js';
+import { FIXTURE_SHAPE, expertSource } from './native-test-model.js';
+import { EXPERT_SHAPE, codeIs, near, onPaced } from './paced-device-setting.js';
+
+const { hiddenSize } = FIXTURE_SHAPE;
+
+describe('a load on a paced device', () => {
+  const outcomes = async (
+    act: (
+      load: (slot: number) => Promise<LoadOutcome>,
+      cancel: (slot: number) => void,
+      runtime: VirtualRuntime,
+    ) => Promise<void>,
+  ): Promise<void> =>
+    onPaced(async (device, runtime) => {
+      const slots = device.createExpertSlots(EXPERT_SHAPE, 3, 4, PLAIN_LOADER);
+      await act(
+        (slot) => slots.load(slot, expertSource(0, slot), FROM_STORAGE),
+        (slot) => {
+          slots.cancel(slot);
+        },
+        runtime,
+      );
+      slots.dispose();
+      await runtime.sleep(100);
+      assert.deepEqual(runtime.openCounts, { timers: 0, turns: 0, works: 0 });
+    });
+
+  it('that is cancelled settles at once and frees the link, however far the real one is', async () => {
+    await outcomes(async (load, cancel, runtime) => {
+      const [first, second] = [load(0), load(1)];
+      // The real load of a tiny expert has long been done.
+      await runtime.sleep(11);
+      await runtime.outside(() => new Promise((resolve) => setTimeout(resolve, 20)));
+      cancel(0);
+      const { loaded, exponentsKept, loadMs } = await first;
+      assert.deepEqual([loaded, exponentsKept, loadMs, runtime.nowMs()], [false, false, 11, 11]);
+      assert.ok((await second).loaded);
+      near(runtime.nowMs(), 23);
+      assert.ok((await load(0)).loaded, 'the slot is free for another load');
+      near(runtime.nowMs(), 35);
+    });
+  });
+
+  it('that is cancelled in the moment of its beginning is not loaded either', async () => {
+    await outcomes(async (load, cancel, runtime) => {
+      const first = load(0);
+      cancel(0);
+      const second = load(0);
+      assert.equal((await first).loaded, false);
+      assert.equal(runtime.nowMs(), 0);
+      assert.ok((await second).loaded);
+      near(runtime.nowMs(), 12);
+    });
+  });
+
+  it('refuses what a slot cannot do', async () => {
+    await onPaced(async (device) => {
+      const slots = device.createExpertSlots(EXPERT_SHAPE, 1, 1, PLAIN_LOADER);
+      const [hidden, output] = [new Uint8Array(4 * hiddenSize), new Uint8Array(4 * hiddenSize)];
+      await assert.rejects(slots.execute(0, 1, hidden, output), codeIs('INTERNAL'));
+      await assert.rejects(slots.load(1, expertSource(0, 0), FROM_STORAGE), codeIs('INTERNAL'));
+      const load = slots.load(0, expertSource(0, 0), FROM_STORAGE);
+      await assert.rejects(slots.load(0, expertSource(0, 0), FROM_STORAGE), codeIs('INTERNAL'));
+      await assert.rejects(slots.execute(0, 1, hidden, output), codeIs('INTERNAL'));
+      assert.ok((await load).loaded);
+      const execute = slots.execute(0, 1, hidden, output);
+      await assert.rejects(slots.load(0, expertSource(0, 0), FROM_STORAGE), codeIs('INTERNAL'));
+      await execute;
+    });
+  });
+
+  it('fails at the time at which it would have ended', async () => {
+    await onPaced(async (device, runtime) => {
+      const slots = device.createExpertSlots(EXPERT_SHAPE, 1, 1, PLAIN_LOADER);
+      const source = expertSource(0, 0);
+      const gate = {
+        ...source.gate,
+        chunks: source.gate.chunks.map((chunk) => ({ ...chunk, path: '/nowhere/at/all' })),
+      };
+      await assert.rejects(slots.load(0, { ...source, gate }, FROM_STORAGE), codeIs('STORAGE_FAILED'));
+      near(runtime.nowMs(), 12);
+    });
+  });
+
+  it('takes from the link only what it reads', async () => {
+    await onPaced(async (device, runtime) => {
+      const sizes = { expertExponentBytes: 2 ** 16, expertSignMantissaBytes: 2 ** 16 };
+      const loader = { ...PLAIN_LOADER, ...sizes, exponentEntries: 1, signMantissaEntries: 1 };
+      const slots = device.createExpertSlots(EXPERT_SHAPE, 1, 1, loader);
+      assert.equal(device.info().usedBytes, 200 + 50 + 7 + 11);
+      const tookMs = async (request: LoadRequest): Promise<number> => {
+        const startMs = runtime.nowMs();
+        const outcome = await slots.load(0, expertSource(0, 0), request);
+        assert.ok(outcome.loaded);
+        assert.equal(outcome.loadMs, runtime.nowMs() - startMs);
+        return outcome.loadMs;
+      };
+      const keep = { from: 'storage', entry: 0 } as const;
+      const kept = { from: 'entry', entry: 0 } as const;
+      near(await tookMs({ ...FROM_STORAGE, exponents: keep, signMantissa: keep }), 12);
+      near(await tookMs({ ...FROM_STORAGE, exponents: kept }), 9);
+      near(await tookMs({ ...FROM_STORAGE, signMantissa: kept }), 3);
+      near(await tookMs({ ...FROM_STORAGE, exponents: kept, signMantissa: kept }), 1);
+    });
+  });
+});

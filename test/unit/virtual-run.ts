@@ -1,0 +1,14 @@
+import { VirtualClock, VirtualRuntime } from '../../shared/runtime/index.js';
+
+/** Runs `body` on a virtual clock until it has settled. */
+export async function onVirtualClock<Result>(body: (runtime: VirtualRuntime) => Promise<Result>): Promise<Result> {
+  const clock = new VirtualClock();
+  const runtime = new VirtualRuntime(clock, 1);
+  let settled = false;
+  const result = body(runtime).finally(() => {
+    settled = true;
+  });
+  result.catch(() => undefined);
+  await clock.run(() => settled, { events: 1_000_000 });
+  return result;
+}
