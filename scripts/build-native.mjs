@@ -1,68 +1,80 @@
-// Builds the native addon (build/Release/odmoe.node) and the C++ tests beside it; skips what has not changed.
-//   node scripts/build-native.mjs              the addon, by cmake-js
-//   node scripts/build-native.mjs --sanitize   the C++ tests with AddressSanitizer and UndefinedBehaviorSanitizer, in build-sanitize/
-// Where nvcc is found the addon's build makes the CUDA backend too, build/Release/libodmoe_cuda.so (native/cuda.cmake). ODMOE_CUDA=off
-// leaves it out, ODMOE_CUDA=on insists on it; ODMOE_CUDA_ARCHITECTURES="86;87" says for which compute capabilities.
+// Builds the native core into build/; skips what has not changed.
+//   node scripts/build-native.mjs              the addon (odmoe.node) and, where nvcc is, the CUDA backend (libodmoe_cuda.so)
+//   node scripts/build-native.mjs --start      what this machine runs: the CUDA backend only where a GPU is, or where it was built before
+//   node scripts/build-native.mjs --tests      the C++ tests and the stand-in for CUDA, too
+//   node scripts/build-native.mjs --sanitize   addon and C++ tests with AddressSanitizer and UndefinedBehaviorSanitizer, in build-sanitize/
+// ODMOE_CUDA=off leaves the CUDA backend out, ODMOE_CUDA=on insists on it; ODMOE_CUDA_ARCHITECTURES="86;87" says for which compute
+// capabilities (native/cuda.cmake).
 import { spawnSync } from 'node:child_process';
-import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
-import { dirname, join, relative } from 'node:path';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import {
+  BuildError,
+  doStep,
+  fileState,
+  filesBelow,
+  inputState,
+  installedVersion,
+  isDone,
+  packageRoot,
+  runBuild,
+  withLock,
+} from './build-state.mjs';
+import { checkNativeTools, findCommand } from './system-packages.mjs';
 
-const packageRoot = dirname(dirname(fileURLToPath(import.meta.url)));
+const CUDA_LIBRARY = 'build/Release/libodmoe_cuda.so';
+/** Any of these: the driver for cards, for Tegra, for Windows' subsystem. */
+const GPU_FILES = ['/dev/nvidiactl', '/dev/nvgpu', '/dev/nvhost-gpu', '/etc/nv_tegra_release', '/dev/dxg'];
+const CMAKE_FILES = ['CMakeLists.txt', 'native/CMakeLists.txt', 'native/cuda.cmake'];
+/** What the build takes of the environment. CMake keeps the first of each when it first looks at a build directory. */
+const COMPILER_VARIABLES = ['CC', 'CXX', 'CFLAGS', 'CXXFLAGS', 'LDFLAGS'];
+const BUILD_PACKAGES = ['cmake-js', 'node-addon-api', 'node-api-headers'];
 
-const TOOLS = [
-  { commands: ['c++', 'g++', 'clang++'], purpose: 'a C++20 compiler (GCC 11 or newer, or Clang 14)', package: 'g++' },
-  { commands: ['cmake'], purpose: 'CMake 3.18 or newer', package: 'cmake' },
-  { commands: ['ninja', 'make'], purpose: 'ninja or make', package: 'make' },
-];
-const LOCK_WAIT_MS = 15 * 60_000;
-const LOCK_POLL_MS = 500;
-
-class BuildError extends Error {}
+/** Each build: the files whose change asks for it, CMake's targets, and what must be there afterwards. */
+const BUILDS = {
+  addon: {
+    folders: ['native/include', 'native/src/backends', 'native/src/binding', 'native/src/runtime', 'native/src/store'],
+    leftOut: 'native/src/backends/cuda/',
+    targets: ['odmoe_addon'],
+    results: ['build/Release/odmoe.node'],
+  },
+  cuda: {
+    folders: ['native/include', 'native/src/backends'],
+    targets: ['odmoe_cuda_if_found'],
+    results: [],
+  },
+  tests: {
+    folders: ['native'],
+    targets: ['odmoe_tests'],
+    results: ['build/Release/odmoe_native_tests'],
+  },
+  sanitize: {
+    folders: ['native'],
+    targets: ['odmoe_addon', 'odmoe_native_tests'],
+    results: ['build-sanitize/Release/odmoe.node', 'build-sanitize/Release/odmoe_native_tests'],
+  },
+};
 
 function say(text) {
   process.stderr.write(`native: ${text}\n`);
 }
 
-function works(command) {
-  return spawnSync(command, ['--version'], { stdio: 'ignore' }).status === 0;
+function compilerSettings() {
+  return COMPILER_VARIABLES.map((name) => `${name}=${process.env[name] ?? ''}`).join('\n');
 }
 
-function checkTools() {
-  const missing = TOOLS.filter((tool) => !tool.commands.some(works));
-  if (missing.length === 0) return;
-  const list = missing.map((tool) => `  ${tool.purpose}`).join('\n');
-  const packages = missing.map((tool) => tool.package).join(' ');
-  throw new BuildError(
-    `the native core cannot be built, these are missing:\n${list}\n` +
-      `Debian, Ubuntu: apt-get install ${packages}; Fedora: dnf install gcc-c++ cmake make; macOS: xcode-select --install and brew install cmake`,
-  );
-}
-
-function filesBelow(folder) {
-  return readdirSync(folder, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile())
-    .map((entry) => join(entry.parentPath ?? entry.path, entry.name));
-}
-
-function installedVersion(name) {
-  return JSON.parse(readFileSync(join(packageRoot, 'node_modules', name, 'package.json'), 'utf8')).version;
-}
-
-/** What the nvcc that native/cuda.cmake finds says of itself; empty where there is none. */
-function nvccVersion() {
+/** Where the nvcc is that native/cuda.cmake finds, and when it was installed; no nvcc is started for that. */
+function nvccState() {
   const homes = [process.env.CUDA_HOME, process.env.CUDA_PATH].filter((home) => home !== undefined && home !== '');
-  const candidates = [...homes.map((home) => join(home, 'bin', 'nvcc')), 'nvcc', '/usr/local/cuda/bin/nvcc'];
-  for (const candidate of candidates) {
-    const { status, stdout } = spawnSync(candidate, ['--version'], {
-      encoding: 'utf8',
-      stdio: ['ignore', 'pipe', 'ignore'],
-    });
-    if (status === 0) return stdout;
-  }
-  return '';
+  const candidates = [
+    ...homes.map((home) => join(home, 'bin', 'nvcc')),
+    findCommand('nvcc'),
+    '/usr/local/cuda/bin/nvcc',
+  ];
+  const nvcc = candidates.find((candidate) => candidate !== undefined && existsSync(candidate));
+  return nvcc === undefined ? 'none' : `${nvcc} ${fileState(nvcc)}`;
 }
 
 /** Always all of them, as CMake remembers what it was told last. */
@@ -71,22 +83,16 @@ function cudaSettings() {
   return { ODMOE_CUDA: ODMOE_CUDA || 'auto', ODMOE_CUDA_ARCHITECTURES: ODMOE_CUDA_ARCHITECTURES || 'usual' };
 }
 
-/** Changes whenever the result of a build could. */
-/** What CMake takes of the environment when it first looks at a build directory, and keeps. */
-function compilerSettings() {
-  return ['CC', 'CXX', 'CFLAGS', 'CXXFLAGS', 'LDFLAGS'].map((name) => `${name}=${process.env[name] ?? ''}`).join('\n');
+/** A library that stands must be of the same sources as the addon: they would be used together. */
+function mayNeedCuda() {
+  return [...GPU_FILES, join(packageRoot, CUDA_LIBRARY)].some((path) => existsSync(path));
 }
 
-function sourceStamp(odmoeVersion) {
-  const hash = createHash('sha256');
-  const about = [process.version, process.platform, process.arch, odmoeVersion, packageRoot];
-  const packages = ['cmake-js', 'node-addon-api', 'node-api-headers'].map(installedVersion);
-  const cuda = [nvccVersion(), cudaSettings()];
-  hash.update(JSON.stringify([...about, ...packages, compilerSettings(), ...cuda]));
-  const sources = ['include', 'src', 'test'].flatMap((folder) => filesBelow(join(packageRoot, 'native', folder)));
-  const lists = ['CMakeLists.txt', 'native/CMakeLists.txt', 'native/cuda.cmake'].map((path) => join(packageRoot, path));
-  for (const path of [...lists, ...sources].sort()) hash.update(relative(packageRoot, path)).update(readFileSync(path));
-  return hash.digest('hex');
+/** What CMake is configured with. */
+function configuration(cuda) {
+  const { version } = JSON.parse(readFileSync(join(packageRoot, 'package.json'), 'utf8'));
+  const packages = BUILD_PACKAGES.map(installedVersion);
+  return { version, packages, cuda, compilers: compilerSettings(), place: packageRoot, node: process.version };
 }
 
 function run(command, args) {
@@ -95,127 +101,104 @@ function run(command, args) {
     CMAKE_BUILD_PARALLEL_LEVEL: process.env.CMAKE_BUILD_PARALLEL_LEVEL ?? String(availableParallelism()),
     NINJA_STATUS: '[%p] ',
   };
-  const result = spawnSync(command, args, { cwd: packageRoot, stdio: ['ignore', 'inherit', 'inherit'], env });
+  // What a build prints is progress: stdout is left to the command that the user asked for.
+  const result = spawnSync(command, args, { cwd: packageRoot, stdio: ['ignore', 2, 2], env });
   if (result.error) throw new BuildError(`${command} could not be run: ${result.error.message}`);
   if (result.status !== 0) throw new BuildError('the native build failed (see above)');
 }
 
 /** A build directory that was made for another place, or with other compilers, cannot be used again. */
-function prepareBuildFolder(buildFolder, sourceFolder) {
-  const cache = join(buildFolder, 'CMakeCache.txt');
-  const settingsPath = join(buildFolder, 'odmoe-compilers');
+function prepareFolder(folder) {
+  const cache = join(packageRoot, folder, 'CMakeCache.txt');
+  const settingsPath = join(packageRoot, folder, 'odmoe-compilers');
   if (existsSync(cache)) {
     const home = /^CMAKE_HOME_DIRECTORY:INTERNAL=(.*)$/m.exec(readFileSync(cache, 'utf8'))?.[1];
     const settings = existsSync(settingsPath) ? readFileSync(settingsPath, 'utf8') : '';
-    const same = home === sourceFolder && settings === compilerSettings();
-    if (!same) rmSync(buildFolder, { recursive: true, force: true });
+    const same = home === packageRoot && settings === compilerSettings();
+    if (!same) rmSync(join(packageRoot, folder), { recursive: true, force: true });
   }
-  mkdirSync(buildFolder, { recursive: true });
+  mkdirSync(join(packageRoot, folder), { recursive: true });
   writeFileSync(settingsPath, compilerSettings());
 }
 
-function isAlive(pid) {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    return error.code === 'EPERM';
-  }
-}
-
-/** Owner 0: not written yet, or gone since. */
-function readLock(lock) {
-  try {
-    return { owner: Number(readFileSync(lock, 'utf8')), ageMs: Date.now() - statSync(lock).mtimeMs };
-  } catch (error) {
-    if (error.code !== 'ENOENT') throw error;
-    return { owner: 0, ageMs: 0 };
-  }
-}
-
-/** Two builds at a time would break each other's files: the second waits. */
-function withLock(folder, task) {
-  const lock = join(packageRoot, 'node_modules', `.odmoe-native-${folder}.lock`);
-  const deadline = Date.now() + LOCK_WAIT_MS;
-  for (;;) {
-    try {
-      writeFileSync(lock, String(process.pid), { flag: 'wx' });
-      break;
-    } catch (error) {
-      if (error.code !== 'EEXIST') throw error;
-    }
-    const { owner, ageMs } = readLock(lock);
-    if (owner > 0 ? !isAlive(owner) : ageMs > LOCK_POLL_MS) rmSync(lock, { force: true });
-    if (Date.now() > deadline) throw new BuildError(`process ${owner} has been building for too long; remove ${lock}`);
-    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LOCK_POLL_MS);
-  }
-  try {
-    task();
-  } finally {
-    rmSync(lock, { force: true });
-  }
-}
-
-function unlessBuilt(buildFolder, result, stamp, build) {
-  const stampPath = join(buildFolder, 'odmoe-sources');
-  if (existsSync(result) && existsSync(stampPath) && readFileSync(stampPath, 'utf8') === stamp) {
-    say(`${relative(packageRoot, result)} is up to date`);
-    return;
-  }
-  checkTools();
-  rmSync(stampPath, { force: true });
-  build();
-  if (!existsSync(result)) throw new BuildError(`the build ended without ${result}`);
-  writeFileSync(stampPath, stamp);
-}
-
-function buildAddon(stamp, odmoeVersion) {
-  const buildFolder = join(packageRoot, 'build');
-  unlessBuilt(buildFolder, join(buildFolder, 'Release', 'odmoe.node'), stamp, () => {
-    say('building the addon');
-    prepareBuildFolder(buildFolder, packageRoot);
+function configure(folder, settings, options) {
+  // CMake itself looks whether its own files have changed.
+  const state = inputState([], { settings, options });
+  const statePath = join(folder, 'odmoe-configured');
+  if (isDone(statePath, state) && existsSync(join(packageRoot, folder, 'CMakeCache.txt'))) return;
+  prepareFolder(folder);
+  doStep(statePath, state, () => {
     // cmake-js takes node-api-headers and node-addon-api from node_modules, and downloads nothing, because the package.json of
     // its --directory has binary.napi_versions.
-    const cmakeJs = [
+    run(process.execPath, [
       join(packageRoot, 'node_modules', 'cmake-js', 'bin', 'cmake-js'),
-      ...['--directory', packageRoot, '--out', buildFolder, '--config', 'Release', '--log-level', 'warn'],
-      `--CDODMOE_VERSION=${odmoeVersion}`,
-      ...Object.entries(cudaSettings()).map(([name, value]) => `--CD${name}=${value}`),
-    ];
-    run(process.execPath, [...cmakeJs, 'configure']);
-    run(process.execPath, [...cmakeJs, 'build']);
+      ...['--directory', packageRoot, '--out', join(packageRoot, folder), '--config', 'Release', '--log-level', 'warn'],
+      `--CDODMOE_VERSION=${settings.version}`,
+      ...Object.entries({ ...settings.cuda, ...options }).map(([name, value]) => `--CD${name}=${value}`),
+      'configure',
+    ]);
   });
 }
 
-function buildSanitizedTests(stamp) {
-  const buildFolder = join(packageRoot, 'build-sanitize');
-  unlessBuilt(buildFolder, join(buildFolder, 'odmoe_native_tests'), stamp, () => {
-    say('building the C++ tests with sanitizers');
-    const source = join(packageRoot, 'native');
-    prepareBuildFolder(buildFolder, source);
-    run('cmake', ['-S', source, '-B', buildFolder, '-DCMAKE_BUILD_TYPE=Release', '-DODMOE_SANITIZE=ON']);
-    run('cmake', ['--build', buildFolder]);
+/** Builds of one folder that are not up to date, with one call of CMake. */
+function buildIn(folder, names, options = {}) {
+  const settings = configuration(folder === 'build' ? cudaFor(names) : { ODMOE_CUDA: 'off' });
+  const builds = names.map((name) => {
+    const { folders, leftOut, targets, results } = BUILDS[name];
+    const sources = folders
+      .flatMap((below) => filesBelow(below))
+      .filter((path) => !leftOut || !path.startsWith(leftOut));
+    const { cuda, ...others } = settings;
+    const about = name === 'cuda' ? { ...settings, nvcc: nvccState() } : others;
+    const state = inputState([...CMAKE_FILES, ...sources], { about, options });
+    const statePath = join(folder, `odmoe-built-${name}`);
+    const done = isDone(statePath, state) && results.every((result) => existsSync(join(packageRoot, result)));
+    return { name, targets, results, state, statePath, done };
   });
+  const toDo = builds.filter(({ done }) => !done);
+  if (toDo.length === 0) return;
+  say(`building ${toDo.map(({ name }) => name).join(', ')}`);
+  checkNativeTools();
+  for (const { statePath } of toDo) rmSync(join(packageRoot, statePath), { force: true });
+  configure(folder, settings, options);
+  run('cmake', ['--build', join(packageRoot, folder), '--target', ...toDo.flatMap(({ targets }) => targets)]);
+  for (const { results, state, statePath } of toDo) {
+    const missing = results.find((result) => !existsSync(join(packageRoot, result)));
+    if (missing !== undefined) throw new BuildError(`the build ended without ${missing}`);
+    writeFileSync(join(packageRoot, statePath), state);
+  }
 }
 
-function main() {
-  const unknown = process.argv.slice(2).filter((argument) => argument !== '--sanitize');
-  if (unknown.length > 0) throw new BuildError(`unknown argument ${unknown.join(' ')}; the only one is --sanitize`);
+function cudaFor(names) {
+  const settings = cudaSettings();
+  if (!names.includes('cuda')) settings.ODMOE_CUDA = 'off';
+  return settings;
+}
+
+/** `purpose`: 'start', 'product', 'tests' or 'sanitize', as in the list at the top. Throws BuildError. */
+export function buildNative(purpose) {
   if (!existsSync(join(packageRoot, 'node_modules', 'cmake-js'))) {
     throw new BuildError(
       'the npm packages are not installed; run `npm ci` (or `npm run setup`, which does everything)',
     );
   }
-  const { version } = JSON.parse(readFileSync(join(packageRoot, 'package.json'), 'utf8'));
-  const stamp = sourceStamp(version);
-  if (process.argv.includes('--sanitize')) withLock('sanitize', () => buildSanitizedTests(stamp));
-  else withLock('release', () => buildAddon(stamp, version));
+  if (purpose === 'sanitize') {
+    withLock('native-sanitize', () => buildIn('build-sanitize', ['sanitize'], { ODMOE_SANITIZE: 'ON' }));
+    return;
+  }
+  const withCuda = purpose !== 'start' || cudaSettings().ODMOE_CUDA !== 'auto' || mayNeedCuda();
+  const names = ['addon', ...(withCuda ? ['cuda'] : []), ...(purpose === 'tests' ? ['tests'] : [])];
+  withLock('native-release', () => buildIn('build', names));
 }
 
-try {
-  main();
-} catch (error) {
-  if (!(error instanceof BuildError)) throw error;
-  say(error.message);
-  process.exitCode = 1;
+function main() {
+  const [flag, ...more] = process.argv.slice(2);
+  const purposes = { '--start': 'start', '--tests': 'tests', '--sanitize': 'sanitize' };
+  const purpose = flag === undefined ? 'product' : purposes[flag];
+  if (purpose === undefined || more.length > 0) {
+    throw new BuildError(`unknown arguments; one of ${Object.keys(purposes).join(', ')} may be given`);
+  }
+  buildNative(purpose);
 }
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) runBuild('native', main);

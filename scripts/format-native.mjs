@@ -2,25 +2,13 @@
 //   node scripts/format-native.mjs           rewrites the files
 //   node scripts/format-native.mjs --check   only says what is laid out differently; then the exit status is 1
 import { spawnSync } from 'node:child_process';
-import { readdirSync } from 'node:fs';
-import { dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { filesBelow, packageRoot } from './build-state.mjs';
+import { CLANG_FORMAT_COMMANDS, findCommand } from './system-packages.mjs';
 
-const packageRoot = dirname(dirname(fileURLToPath(import.meta.url)));
 const NATIVE_SOURCE = /\.(cc|h|cu|cuh)$/;
 
-/** 14 to 19 are known to agree; a newer one may differ in details that .clang-format cannot set. */
-const COMMANDS = ['clang-format', ...[19, 18, 17, 16, 15, 14].map((version) => `clang-format-${version}`)];
-
 function findClangFormat() {
-  return COMMANDS.find((command) => spawnSync(command, ['--version'], { stdio: 'ignore' }).status === 0);
-}
-
-function nativeSources() {
-  return readdirSync(join(packageRoot, 'native'), { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile() && NATIVE_SOURCE.test(entry.name))
-    .map((entry) => join(entry.parentPath ?? entry.path, entry.name))
-    .sort();
+  return CLANG_FORMAT_COMMANDS.find((command) => findCommand(command) !== undefined);
 }
 
 function main() {
@@ -30,7 +18,7 @@ function main() {
   if (command === undefined) {
     return 'clang-format is missing; install version 14 or newer (Debian, Ubuntu: apt-get install clang-format)';
   }
-  const sources = nativeSources();
+  const sources = filesBelow('native', (name) => NATIVE_SOURCE.test(name));
   const mode = process.argv.includes('--check') ? ['--dry-run', '--Werror'] : ['-i'];
   const { status, error } = spawnSync(command, ['--style=file', ...mode, ...sources], {
     stdio: 'inherit',

@@ -5,7 +5,7 @@ import { afterSetUp, packageRoot } from './setup.mjs';
 
 const FORWARDED_SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'];
 
-afterSetUp(() => {
+afterSetUp('start', () => {
   const demo = spawn(process.execPath, [join(packageRoot, 'bin', 'odmoe'), 'demo', ...process.argv.slice(2)], {
     stdio: 'inherit',
   });

@@ -26,7 +26,7 @@ async function runCases(): Promise<string[]> {
 describe('native operators (C++)', () => {
   if (!existsSync(program)) {
     it('are built', () => {
-      throw new Error(`${program} is missing; run \`npm run build:native\``);
+      throw new Error(`${program} is missing; run \`npm run build:tests\``);
     });
     return;
   }

@@ -44,7 +44,7 @@ export function simulatedCuda({ spareBytes, ...device }: SimulatedDevice = {}): 
  */
 export function hasSimulatedCuda(suite: string): boolean {
   if (existsSync(SIMULATED_LIBRARY)) return true;
-  if (process.platform === 'linux') throw new Error(`${SIMULATED_LIBRARY} is missing; run \`npm run build:native\``);
+  if (process.platform === 'linux') throw new Error(`${SIMULATED_LIBRARY} is missing; run \`npm run build:tests\``);
   process.stderr.write(`SKIPPED: ${suite}: ${process.platform} has no ${SIMULATED_LIBRARY}\n`);
   return false;
 }

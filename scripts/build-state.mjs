@@ -1,0 +1,111 @@
+// Whether a step of the build has been done with these inputs, and how two builds at a time wait for each other.
+// Files are told apart by size and time of change: looking at them takes milliseconds, and starts no other program.
+import { createHash } from 'node:crypto';
+import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join, relative } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+export const packageRoot = dirname(dirname(fileURLToPath(import.meta.url)));
+
+const LOCK_WAIT_MS = 15 * 60_000;
+const LOCK_POLL_MS = 500;
+
+/** What the user can do something about: told without a stack. */
+export class BuildError extends Error {}
+
+/** Paths of the files below the folder that `keep` takes, relative to the package, sorted; none where there is no such folder. */
+export function filesBelow(folder, keep = () => true) {
+  const path = join(packageRoot, folder);
+  if (!existsSync(path)) return [];
+  return readdirSync(path, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile() && keep(entry.name))
+    .map((entry) => relative(packageRoot, join(entry.parentPath ?? entry.path, entry.name)))
+    .sort();
+}
+
+/** Changes when a file is written; 'absent' for none. */
+export function fileState(path) {
+  const stats = statSync(join(packageRoot, path), { throwIfNoEntry: false });
+  return stats === undefined ? 'absent' : `${stats.size}:${stats.mtimeMs}`;
+}
+
+/** One string for the files and for `settings`, which is everything else that the step's result depends on. */
+export function inputState(paths, settings) {
+  const hash = createHash('sha256');
+  hash.update(JSON.stringify(settings));
+  for (const path of paths) hash.update(`${path}\n${fileState(path)}\n`);
+  return hash.digest('hex');
+}
+
+/** Of an npm package; 'none' where it is not installed. */
+export function installedVersion(name) {
+  const path = join(packageRoot, 'node_modules', name, 'package.json');
+  return existsSync(path) ? JSON.parse(readFileSync(path, 'utf8')).version : 'none';
+}
+
+export function isDone(statePath, state) {
+  const path = join(packageRoot, statePath);
+  return existsSync(path) && readFileSync(path, 'utf8') === state;
+}
+
+/** A step that fails leaves no state behind, so that the next build does it again. */
+export function doStep(statePath, state, step) {
+  const path = join(packageRoot, statePath);
+  rmSync(path, { force: true });
+  step();
+  mkdirSync(dirname(path), { recursive: true });
+  writeFileSync(path, state);
+}
+
+function isAlive(pid) {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return error.code === 'EPERM';
+  }
+}
+
+/** Owner 0: not written yet, or gone since. */
+function readLock(lock) {
+  try {
+    return { owner: Number(readFileSync(lock, 'utf8')), ageMs: Date.now() - statSync(lock).mtimeMs };
+  } catch (error) {
+    if (error.code !== 'ENOENT') throw error;
+    return { owner: 0, ageMs: 0 };
+  }
+}
+
+/** Two builds at a time would break each other's files: the second waits. The lock is in node_modules, which must be there. */
+export function withLock(name, task) {
+  const lock = join(packageRoot, 'node_modules', `.odmoe-${name}.lock`);
+  const deadline = Date.now() + LOCK_WAIT_MS;
+  for (;;) {
+    try {
+      writeFileSync(lock, String(process.pid), { flag: 'wx' });
+      break;
+    } catch (error) {
+      if (error.code !== 'EEXIST') throw error;
+    }
+    const { owner, ageMs } = readLock(lock);
+    if (owner > 0 ? !isAlive(owner) : ageMs > LOCK_POLL_MS) rmSync(lock, { force: true });
+    if (Date.now() > deadline) throw new BuildError(`process ${owner} has been building for too long; remove ${lock}`);
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LOCK_POLL_MS);
+  }
+  try {
+    return task();
+  } finally {
+    rmSync(lock, { force: true });
+  }
+}
+
+/** Runs `main`; a BuildError becomes one line on stderr and exit status 1. */
+export function runBuild(name, main) {
+  try {
+    main();
+  } catch (error) {
+    if (!(error instanceof BuildError)) throw error;
+    process.stderr.write(`${name}: ${error.message}\n`);
+    process.exitCode = 1;
+  }
+}

@@ -1,0 +1,116 @@
+// Compiles TypeScript into dist/, without checking types (`npm run typecheck` does): a file's JavaScript follows from that file alone
+// (isolatedModules), so that only files that have changed are compiled.
+//   node scripts/build-typescript.mjs               the product
+//   node scripts/build-typescript.mjs --everything  benchmarks and tests, too
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import {
+  BuildError,
+  fileState,
+  filesBelow,
+  installedVersion,
+  packageRoot,
+  runBuild,
+  withLock,
+} from './build-state.mjs';
+
+export const PRODUCT_ROOMS = [
+  ...['shared', 'native', 'packs', 'engine', 'main-node', 'shadow-node', 'worker-node', 'simulator', 'cli'],
+];
+export const BENCH_ROOMS = ['bench'];
+export const TEST_ROOMS = ['test'];
+
+/** What each source was when it was compiled last, and what it was compiled with. */
+const STATE_PATH = join(packageRoot, 'dist', '.built.json');
+const SOURCE = /(?<!\.d)\.ts$/;
+const OUTPUT = /\.js(\.map)?$/;
+
+function outputOf(source) {
+  return join('dist', source.replace(SOURCE, '.js'));
+}
+
+/** The compiler and its settings: when these change, everything is compiled again. */
+function settingsState() {
+  return `${fileState('tsconfig.json')} ${installedVersion('typescript')}`;
+}
+
+function readState(settings) {
+  if (!existsSync(STATE_PATH)) return { settings, sources: {} };
+  const state = JSON.parse(readFileSync(STATE_PATH, 'utf8'));
+  return state.settings === settings ? state : { settings, sources: {} };
+}
+
+/** Whoever reads the file meanwhile sees the old or the new one, never a part. */
+function writeWhole(path, text) {
+  const written = `${path}.${process.pid}`;
+  mkdirSync(dirname(path), { recursive: true });
+  writeFileSync(written, text);
+  renameSync(written, path);
+}
+
+/** Outputs whose source is gone: a test that was deleted must not run. */
+function removeStale(rooms, sources) {
+  const expected = new Set(sources.flatMap((source) => [outputOf(source), `${outputOf(source)}.map`]));
+  const outputs = rooms.flatMap((room) => filesBelow(join('dist', room), (name) => OUTPUT.test(name)));
+  for (const output of outputs) {
+    if (!expected.has(output)) rmSync(join(packageRoot, output), { force: true });
+  }
+}
+
+function compile(sources) {
+  if (!existsSync(join(packageRoot, 'node_modules', 'typescript'))) {
+    throw new BuildError(
+      'the npm packages are not installed; run `npm ci` (or `npm run setup`, which does everything)',
+    );
+  }
+  const ts = createRequire(import.meta.url)('typescript');
+  const { config } = ts.readConfigFile(join(packageRoot, 'tsconfig.json'), ts.sys.readFile);
+  const { options } = ts.convertCompilerOptionsFromJson(config.compilerOptions, packageRoot);
+  // Nothing but the sources themselves is read.
+  Object.assign(options, { noCheck: true, noResolve: true, noLib: true, types: [], incremental: false });
+  const program = ts.createProgram(
+    sources.map((source) => join(packageRoot, source)),
+    options,
+  );
+  const { diagnostics } = program.emit(undefined, writeWhole);
+  const wrong = [...program.getSyntacticDiagnostics(), ...diagnostics];
+  if (wrong.length === 0) return;
+  const host = { getCanonicalFileName: (name) => name, getCurrentDirectory: () => packageRoot, getNewLine: () => '\n' };
+  throw new BuildError(`TypeScript does not compile:\n${ts.formatDiagnostics(wrong, host)}`);
+}
+
+/** The sources of the rooms that have to be compiled. */
+function changedSources(rooms) {
+  const state = readState(settingsState());
+  const sources = rooms.flatMap((room) => filesBelow(room, (name) => SOURCE.test(name)));
+  const changed = sources.filter(
+    (source) => state.sources[source] !== fileState(source) || !existsSync(join(packageRoot, outputOf(source))),
+  );
+  return { state, sources, changed };
+}
+
+/** `announce` is called before anything is compiled. Throws BuildError for what does not compile. */
+export function buildTypeScript(rooms, announce) {
+  if (changedSources(rooms).changed.length === 0) return removeStale(rooms, changedSources(rooms).sources);
+  announce();
+  withLock('typescript', () => {
+    // Another process may have compiled meanwhile.
+    const { state, sources, changed } = changedSources(rooms);
+    const compiled = changed.map((source) => [source, fileState(source)]);
+    if (changed.length > 0) compile(changed);
+    removeStale(rooms, sources);
+    Object.assign(state.sources, Object.fromEntries(compiled));
+    writeWhole(STATE_PATH, JSON.stringify(state));
+  });
+}
+
+function main() {
+  const unknown = process.argv.slice(2).filter((argument) => argument !== '--everything');
+  if (unknown.length > 0) throw new BuildError(`unknown argument ${unknown.join(' ')}; the only one is --everything`);
+  const more = process.argv.includes('--everything') ? [...BENCH_ROOMS, ...TEST_ROOMS] : [];
+  buildTypeScript([...PRODUCT_ROOMS, ...more], () => process.stderr.write('typescript: compiling\n'));
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) runBuild('typescript', main);

@@ -1,0 +1,129 @@
+// The programs and libraries that the build takes from the system: what is missing, and its installation through apt.
+import { spawnSync } from 'node:child_process';
+import { accessSync, constants, existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { delimiter, join } from 'node:path';
+import { BuildError, packageRoot } from './build-state.mjs';
+
+const BUILD_TOOLS = [
+  {
+    commands: ['c++', 'g++', 'clang++'],
+    aptPackage: 'g++',
+    purpose: 'a C++20 compiler (GCC 11 or newer, or Clang 14)',
+  },
+  { commands: ['cmake'], aptPackage: 'cmake', purpose: 'CMake 3.18 or newer' },
+  { commands: ['make', 'ninja'], aptPackage: 'make', purpose: 'make or ninja' },
+];
+/** Versions of clang-format that agree about our sources come before one that may not. */
+export const CLANG_FORMAT_COMMANDS = [
+  'clang-format',
+  ...[19, 18, 17, 16, 15, 14].map((version) => `clang-format-${version}`),
+];
+/** Needed to check the layout of C++; every test runs without it. */
+const CHECK_TOOLS = [{ commands: CLANG_FORMAT_COMMANDS, aptPackage: 'clang-format', purpose: 'clang-format' }];
+/** Found by the compiler itself, wherever the system keeps its headers. */
+const LIBRARIES = [
+  { header: 'zstd.h', library: 'zstd', aptPackage: 'libzstd-dev', purpose: 'libzstd with its header' },
+  { header: 'lz4hc.h', library: 'lz4', aptPackage: 'liblz4-dev', purpose: 'liblz4 with its headers' },
+];
+
+function isProgram(path) {
+  try {
+    accessSync(path, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** The path of a program in the PATH, or undefined; nothing is started for that. */
+export function findCommand(command) {
+  const folders = (process.env.PATH ?? '').split(delimiter).filter((folder) => folder !== '');
+  return folders.map((folder) => join(folder, command)).find(isProgram);
+}
+
+function missingOf(tools) {
+  return tools.filter((tool) => !tool.commands.some((command) => findCommand(command) !== undefined));
+}
+
+function listOf(missing) {
+  return missing.map(({ purpose, aptPackage }) => `  ${purpose} (Debian, Ubuntu: ${aptPackage})`).join('\n');
+}
+
+/** Throws BuildError with what to install. */
+export function checkNativeTools() {
+  const missing = missingOf(BUILD_TOOLS);
+  if (missing.length === 0) return;
+  throw new BuildError(
+    `the native core cannot be built, these are missing:\n${listOf(missing)}\n` +
+      'Fedora: dnf install gcc-c++ cmake make; macOS: xcode-select --install and brew install cmake',
+  );
+}
+
+/** Where CMake looks and a compiler does not. */
+function librarySearchFlags() {
+  const prefixes = ['/usr/local', '/opt/homebrew', '/opt/local', ...(process.env.CMAKE_PREFIX_PATH ?? '').split(':')];
+  return prefixes
+    .filter((prefix) => prefix !== '' && existsSync(join(prefix, 'include')))
+    .flatMap((prefix) => [`-I${join(prefix, 'include')}`, `-L${join(prefix, 'lib')}`]);
+}
+
+function succeeds(command, args) {
+  return spawnSync(command, args, { stdio: 'ignore' }).status === 0;
+}
+
+/** Links an empty program with the library. Where there is no compiler yet, nothing can be found. */
+function linksWith({ header, library }) {
+  const compiler = BUILD_TOOLS[0].commands.find((command) => findCommand(command) !== undefined);
+  if (compiler === undefined) return false;
+  const folder = mkdtempSync(join(tmpdir(), 'odmoe-setup-'));
+  try {
+    const source = join(folder, 'links.cc');
+    writeFileSync(source, `#include <${header}>\nint main() { return 0; }\n`);
+    return succeeds(compiler, [...librarySearchFlags(), source, '-o', join(folder, 'links'), `-l${library}`]);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** CMake has found the libraries where it has configured a build before. */
+function missingForBuild() {
+  const configured = existsSync(join(packageRoot, 'build', 'CMakeCache.txt'));
+  return [...missingOf(BUILD_TOOLS), ...(configured ? [] : LIBRARIES.filter((library) => !linksWith(library)))];
+}
+
+function aptPrefix() {
+  if (findCommand('apt-get') === undefined) return undefined;
+  if (process.getuid?.() === 0) return ['apt-get'];
+  return succeeds('sudo', ['-n', 'true']) ? ['sudo', '-n', 'apt-get'] : undefined;
+}
+
+function aptGet([command, ...first], ...args) {
+  const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' };
+  const { status } = spawnSync(command, [...first, ...args], { stdio: ['ignore', 2, 2], env });
+  if (status !== 0) throw new BuildError(`apt-get ${args.join(' ')} failed (see above)`);
+}
+
+/**
+ * Installs what is missing for the build, and, `withChecks`, for the checks of sources. Throws BuildError where the build's packages are
+ * missing and cannot be installed.
+ */
+export function installSystemPackages(withChecks, say) {
+  const needed = missingForBuild();
+  const missing = [...needed, ...(withChecks ? missingOf(CHECK_TOOLS) : [])];
+  if (missing.length === 0) return;
+  const prefix = aptPrefix();
+  if (prefix === undefined) {
+    if (needed.length > 0) {
+      throw new BuildError(`these system packages are missing; install them and run again:\n${listOf(needed)}`);
+    }
+    say(`for \`npm run format:check\` this is missing:\n${listOf(missing)}`);
+    return;
+  }
+  const packages = missing.map(({ aptPackage }) => aptPackage);
+  say(`installing system packages: ${packages.join(' ')}`);
+  aptGet(prefix, 'update');
+  aptGet(prefix, 'install', '--yes', '--no-install-recommends', ...packages);
+  const still = missingForBuild();
+  if (still.length > 0) throw new BuildError(`still missing after the installation:\n${listOf(still)}`);
+}
