@@ -3,6 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { fillNodeDevice } from '../engine/devices/index.js';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
 import { PackShare } from '../engine/fetching/index.js';
+import type { PromptEncoder } from '../engine/generation/index.js';
 import { loadDenseWeights, openServedPack } from '../engine/loading/index.js';
 import { exitWithParent, type Device, type Model } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
@@ -33,6 +34,7 @@ const RANDOM_SEED_LIMIT = 2 ** 48 - 1;
 interface LoadedMain {
   source: Pack;
   tokenizer: Tokenizer | null;
+  prompts: PromptEncoder;
   device: Device;
   deviceReason: string;
   model: Model;
@@ -59,7 +61,7 @@ export async function startMain(
   try {
     return await serveMain(settings, { ...loaded, environment }, log, giveUp);
   } catch (thrown) {
-    disposeLoaded(loaded);
+    await disposeLoaded(loaded);
     throw thrown;
   }
 }
@@ -73,9 +75,27 @@ export async function runMain(): Promise<never> {
   );
 }
 
-async function loadMain(settings: NodeSettings, { runtime }: NodeEnvironment, log: Logger): Promise<LoadedMain> {
+async function loadMain(settings: NodeSettings, environment: NodeEnvironment, log: Logger): Promise<LoadedMain> {
+  const { runtime } = environment;
   const source = await runtime.outside(() => openServedPack(settings.modelPath));
   const tokenizer = await runtime.outside(() => openTokenizer(source.directory));
+  const { maxActiveSequences, maxQueuedRequests } = settings.main;
+  const queueLimit = maxActiveSequences + maxQueuedRequests;
+  const prompts = environment.openPrompts({ directory: source.directory, tokenizer, queueLimit });
+  try {
+    return await loadDevice(settings, { source, tokenizer, prompts }, log);
+  } catch (thrown) {
+    await prompts.close();
+    throw thrown;
+  }
+}
+
+function loadDevice(
+  settings: NodeSettings,
+  opened: Pick<LoadedMain, 'source' | 'tokenizer' | 'prompts'>,
+  log: Logger,
+): Promise<LoadedMain> {
+  const { source } = opened;
   return fillNodeDevice(settings, log, async ({ device, reason: deviceReason }) => {
     const model = device.createModel(source.shape);
     try {
@@ -85,11 +105,12 @@ async function loadMain(settings: NodeSettings, { runtime }: NodeEnvironment, lo
       throw thrown;
     }
     log.info('model loaded', { model: source.name, deviceMemoryBytes: device.info().usedBytes });
-    return { source, tokenizer, device, deviceReason, model };
+    return { ...opened, device, deviceReason, model };
   });
 }
 
-function disposeLoaded({ model, device }: LoadedMain): void {
+async function disposeLoaded({ prompts, model, device }: LoadedMain): Promise<void> {
+  await prompts.close();
   model.dispose();
   device.dispose();
 }
@@ -146,7 +167,7 @@ async function stopMain(
   engine.roster.stop();
   engine.decodePasses.dispose();
   engine.prefillPasses.dispose();
-  disposeLoaded(loaded);
+  await disposeLoaded(loaded);
 }
 
 function createEngine(
@@ -251,6 +272,7 @@ function assemble(
   const inference = new InferenceService({
     engine,
     tokenizer: loaded.tokenizer,
+    prompts: loaded.prompts,
     eosTokenIds: loaded.source.eosTokenIds,
     limits: settings.main,
     firstSequence: epoch,

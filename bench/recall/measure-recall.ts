@@ -133,6 +133,5 @@ function followPrompts(
 
 async function tokenizePrompts(source: ModelSource, prompts: readonly string[]): Promise<number[][]> {
   const tokenizer = await openTokenizer(source.directory);
-  const empty = { messages: [], promptTokenIds: [], raw: false, maxTokens: 1, sampling: null, stop: [] };
-  return prompts.map((text) => promptTokenIds({ ...empty, text, ignoreEos: false, logprobs: 0 }, tokenizer));
+  return prompts.map((text) => promptTokenIds({ text, messages: [], promptTokenIds: [], raw: false }, tokenizer));
 }

@@ -39,12 +39,11 @@ export async function recordTraceDocument(
     await loadResidentExperts(main, source, source.shippedFormat);
     shadow = await loadShadowModel(device, source, recording.precision);
     const tokenizer = await openTokenizer(source.directory);
-    const request = { messages: [], promptTokenIds: [], raw: false, maxTokens: 1, sampling: null, stop: [] };
     const prompts: TracePrompt[] = [];
     for (const prompt of recording.prompts) {
       const promptIds =
         typeof prompt === 'string'
-          ? promptTokenIds({ ...request, text: prompt, ignoreEos: false, logprobs: 0 }, tokenizer)
+          ? promptTokenIds({ text: prompt, messages: [], promptTokenIds: [], raw: false }, tokenizer)
           : prompt;
       prompts.push(await recordPrompt({ main, shadow }, promptIds, recording));
       onProgress(prompts.length, recording.prompts.length);

@@ -2,8 +2,15 @@ import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { waitUntil } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
+import {
+  InlinePromptEncoder,
+  startPromptThread,
+  ThreadedPromptEncoder,
+  type PromptEncoder,
+} from '../generation/index.js';
 import { multicastDiscovery, type Discovery } from '../../shared/discovery/index.js';
 import { networkPaceOf } from '../../shared/emulation/index.js';
+import type { Tokenizer } from '../../shared/tokenizer/index.js';
 import { GrpcTransport, type Transport } from '../../shared/rpc/index.js';
 import { WallRuntime, type Runtime } from '../../shared/runtime/index.js';
 
@@ -12,8 +19,19 @@ export interface NodeEnvironment {
   readonly runtime: Runtime;
   readonly transport: Transport;
   readonly discovery: Discovery;
+  /** Makes tokens of prompts. */
+  openPrompts(wanted: PromptsWanted): PromptEncoder;
   /** Where what is fetched is kept, unless the settings say otherwise. */
   readonly dataDirectory: string;
+}
+
+/** Of which model, and how many prompts may wait. */
+export interface PromptsWanted {
+  /** Of the pack. */
+  directory: string;
+  /** null: the model has none; prompts then come as token ids. */
+  tokenizer: Tokenizer | null;
+  queueLimit: number;
 }
 
 /** The real world; under emulation its devices and network take a profiled one's time. */
@@ -23,6 +41,11 @@ export function realEnvironment({ emulation }: Pick<NodeSettings, 'emulation'>):
     runtime,
     transport: new GrpcTransport(runtime, networkPaceOf(emulation, runtime)),
     discovery: multicastDiscovery(runtime),
+    openPrompts: ({ directory, tokenizer, queueLimit }) => {
+      // A model without a tokenizer has nothing that a thread could do.
+      if (tokenizer === null) return new InlinePromptEncoder(tokenizer);
+      return new ThreadedPromptEncoder({ startThread: () => startPromptThread(directory), queueLimit, runtime });
+    },
     dataDirectory: dataDirectory(process.env),
   };
 }

@@ -12,6 +12,7 @@ import { loadDenseWeights, loadResidentExperts, openModelSource } from '../loadi
 import { generateTokens } from './generate-tokens.js';
 import { GenerationTiming } from './generation-timing.js';
 import { createLocalRunner } from './local-runner.js';
+import { InlinePromptEncoder } from './prompt-encoder.js';
 import { resolveGeneration } from './resolve-generation.js';
 import type { SequenceRunner } from './sequence-runner.js';
 import { ShadowedRunner } from './shadowed-runner.js';
@@ -87,11 +88,14 @@ export class LocalEngine {
     const { shape, eosTokenIds } = this.source;
     const limits = { vocabSize: shape.vocabSize, maxPositions: shape.maxPositions, eosTokenIds };
     const valid = validateGenerateRequest(request);
-    const { promptIds, options } = resolveGeneration(valid, this.tokenizer, limits, this.options.chooseSeed);
+    const { tokenizer } = this;
+    const prompts = new InlinePromptEncoder(tokenizer);
+    const { chooseSeed } = this.options;
+    const { promptIds, options } = await resolveGeneration(valid, { tokenizer, prompts, limits, chooseSeed }, signal);
     yield { kind: 'started', started: { promptTokenIds: promptIds, seed: options.sampling.seed } };
     const runner = this.createRunner();
     try {
-      const tokens = generateTokens(runner, promptIds, options, this.tokenizer, signal);
+      const tokens = generateTokens(runner, promptIds, options, tokenizer, signal);
       let step = await tokens.next();
       for (; step.done !== true; step = await tokens.next()) {
         timing.token();

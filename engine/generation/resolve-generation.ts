@@ -3,6 +3,7 @@ import type { GenerateRequest } from '../../shared/rpc/messages.js';
 import { resolveSampling } from '../../shared/sampling/index.js';
 import type { Tokenizer } from '../../shared/tokenizer/index.js';
 import type { GenerationOptions } from './generate-tokens.js';
+import { requireEncodable, type PromptEncoder } from './prompt-encoder.js';
 
 /** What of a model bounds a request. */
 export interface GenerationLimits {
@@ -17,49 +18,41 @@ export interface ResolvedGeneration {
   options: GenerationOptions;
 }
 
+/** What a request is held against. */
+export interface GenerationModel {
+  /** null: the model has none; prompts then come as token ids. */
+  tokenizer: Tokenizer | null;
+  prompts: PromptEncoder;
+  limits: GenerationLimits;
+  /** Asked when a request names no seed. */
+  chooseSeed: () => number;
+}
+
 /**
- * A validated request (`validateGenerateRequest`) held against the model and made whole. `chooseSeed` is asked when it names no
- * seed. A `maxTokens` above what the prompt leaves of the context becomes that. Throws REQUEST_INVALID, PROMPT_TOO_LONG or TOKENIZER_INVALID.
+ * A validated request (`validateGenerateRequest`) held against the model and made whole. A `maxTokens` above what the prompt leaves of
+ * the context becomes that. Rejects with REQUEST_INVALID, PROMPT_TOO_LONG, TOKENIZER_INVALID and what the encoder rejects with.
  */
-export function resolveGeneration(
+export async function resolveGeneration(
   request: GenerateRequest,
-  tokenizer: Tokenizer | null,
-  limits: GenerationLimits,
-  chooseSeed: () => number,
-): ResolvedGeneration {
+  { tokenizer, prompts, limits, chooseSeed }: GenerationModel,
+  signal: AbortSignal,
+): Promise<ResolvedGeneration> {
   requireTextToStopAt(request.stop, tokenizer);
-  const sampling = resolveSampling(request.sampling, chooseSeed);
-  const promptIds = promptTokenIds(request, tokenizer);
+  if (tokenizer !== null) requireEncodable(request, tokenizer, limits.maxPositions);
+  const promptIds = await prompts.encode(request, signal);
   requireInVocabulary(promptIds, limits.vocabSize);
   const room = roomForAnswer(promptIds.length, limits.maxPositions);
   return {
     promptIds,
     options: {
       maxTokens: Math.min(request.maxTokens, room),
-      sampling,
+      sampling: resolveSampling(request.sampling, chooseSeed),
       stop: request.stop,
       ignoreEos: request.ignoreEos,
       eosTokenIds: limits.eosTokenIds,
       logprobs: Math.min(request.logprobs, limits.vocabSize),
     },
   };
-}
-
-/**
- * Token ids of a validated request's prompt. Text goes through the chat
- * template as a user's message unless the request is raw or the model has no template.
- */
-export function promptTokenIds(request: GenerateRequest, tokenizer: Tokenizer | null): number[] {
-  if (request.promptTokenIds.length > 0) return [...request.promptTokenIds];
-  if (tokenizer === null) {
-    throw new OdmoeError(
-      'TOKENIZER_INVALID',
-      'the model has no tokenizer.json, so it takes no text; give the prompt as token ids (--prompt-token-ids 1,2,3)',
-    );
-  }
-  if (request.messages.length > 0) return tokenizer.encodeRendered(tokenizer.renderChat(request.messages));
-  if (request.raw || !tokenizer.hasChatTemplate) return tokenizer.encode(request.text);
-  return tokenizer.encodeRendered(tokenizer.renderChat([{ role: 'user', content: request.text }]));
 }
 
 function requireInVocabulary(tokenIds: readonly number[], vocabSize: number): void {

@@ -5,6 +5,7 @@ import {
   generateTokens,
   resolveGeneration,
   type GenerationOutcome,
+  type PromptEncoder,
   type ResolvedGeneration,
 } from '../../engine/generation/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
@@ -19,6 +20,7 @@ export interface InferenceOptions {
   engine: ClusterEngine;
   /** null: the model has none; prompts then come as token ids. */
   tokenizer: Tokenizer | null;
+  prompts: PromptEncoder;
   eosTokenIds: readonly number[];
   limits: NodeSettings['main'];
   /** Sequence ids start above this, so that those of a restarted main are new. */
@@ -62,8 +64,6 @@ export class InferenceService {
   async *generate(request: GenerateRequest, clientGone: AbortSignal): AsyncGenerator<GenerateReply, void, undefined> {
     if (this.stopping) throw this.deviceLost ?? stoppingError();
     const timing = new GenerationTiming(() => this.options.runtime.nowMs());
-    const resolved = this.resolve(request);
-    this.requestCount += 1;
     const abort = new AbortController();
     // While no worker is left, every batch of a prefill waits on it.
     setMaxListeners(0, abort.signal);
@@ -76,6 +76,8 @@ export class InferenceService {
     const entry = { abort, ended: new Promise<void>((resolve) => (markEnded = resolve)) };
     this.running.add(entry);
     try {
+      const resolved = await this.resolve(request, abort.signal);
+      this.requestCount += 1;
       await this.admission.enter(abort.signal);
       try {
         timing.start();
@@ -112,10 +114,10 @@ export class InferenceService {
     });
   }
 
-  private resolve(request: GenerateRequest): ResolvedGeneration {
-    const { engine, tokenizer, eosTokenIds, randomSeed } = this.options;
+  private resolve(request: GenerateRequest, signal: AbortSignal): Promise<ResolvedGeneration> {
+    const { engine, tokenizer, prompts, eosTokenIds, randomSeed: chooseSeed } = this.options;
     const limits = { vocabSize: engine.shape.vocabSize, maxPositions: this.contextPositions, eosTokenIds };
-    return resolveGeneration(request, tokenizer, limits, randomSeed);
+    return resolveGeneration(request, { tokenizer, prompts, limits, chooseSeed }, signal);
   }
 
   private async *answer(

@@ -1,8 +1,7 @@
-import { runInNewContext } from 'node:vm';
-import { Template } from '@huggingface/jinja';
 import { z } from 'zod';
 import { OdmoeError } from '../errors/index.js';
 import type { ChatMessage } from '../rpc/messages.js';
+import { BoundedTemplate, TemplateStepsError } from './bounded-template.js';
 
 export interface ChatTemplate {
   /**
@@ -17,8 +16,12 @@ const chatTemplateSchema = z.union([z.string(), z.array(namedTemplateSchema), z.
 const tokenSchema = z.union([z.string(), z.looseObject({ content: z.string() })]);
 const configSchema = z.looseObject({ chat_template: chatTemplateSchema.nullish() });
 
-/** A template renders in a few milliseconds; one that loops for ever would hold up everything else in the process. */
-const RENDER_LIMIT_MS = 1000;
+/**
+ * Steps that a template may take: some, and more for each message. Templates take some hundred for a message; one that loops for ever
+ * would hold up all prompts behind it. Steps, not time: whether a template ends must not depend on how busy the machine is.
+ */
+const RENDER_STEPS = 1_000_000;
+const RENDER_STEPS_PER_MESSAGE = 2000;
 
 /** Variables of tokenizer_config.json that templates name. */
 const TOKEN_VARIABLES = ['bos_token', 'eos_token', 'unk_token', 'pad_token', 'sep_token', 'cls_token', 'mask_token'];
@@ -41,10 +44,11 @@ export function chatTemplateFrom(config: object, templateText: string | null, di
   const tokens = tokenVariables(parsed.data);
   return {
     render(messages) {
+      const stepsLimit = RENDER_STEPS + messages.length * RENDER_STEPS_PER_MESSAGE;
       try {
-        return withinLimit(() => template.render({ ...tokens, messages, add_generation_prompt: true }));
+        return template.render({ ...tokens, messages, add_generation_prompt: true }, stepsLimit);
       } catch (thrown) {
-        if (isTimeout(thrown)) throw endless(directory);
+        if (thrown instanceof TemplateStepsError) throw endless(directory, stepsLimit, messages.length);
         const reason = thrown instanceof Error ? thrown.message : String(thrown);
         throw new OdmoeError('REQUEST_INVALID', `the model's chat template does not take these messages: ${reason}`, {
           cause: thrown,
@@ -54,27 +58,11 @@ export function chatTemplateFrom(config: object, templateText: string | null, di
   };
 }
 
-/** Nothing but the script machinery can end a call of ours that does not return; the script is only this call. */
-function withinLimit(render: () => string): string {
-  let rendered = '';
-  const call = (): void => {
-    rendered = render();
-  };
-  runInNewContext('call()', { call }, { timeout: RENDER_LIMIT_MS });
-  return rendered;
-}
-
-/** Made in the script's context, it is no Error of ours. */
-function isTimeout(thrown: unknown): boolean {
-  return (
-    typeof thrown === 'object' && thrown !== null && 'code' in thrown && thrown.code === 'ERR_SCRIPT_EXECUTION_TIMEOUT'
-  );
-}
-
-function endless(directory: string): OdmoeError {
+function endless(directory: string, stepsLimit: number, messages: number): OdmoeError {
   return new OdmoeError(
     'TOKENIZER_INVALID',
-    `the chat template of ${directory} had not ended after ${RENDER_LIMIT_MS} ms; correct it, or send plain text (--raw)`,
+    `the chat template of ${directory} had not ended after ${stepsLimit} steps for ${messages} messages; correct it, or send ` +
+      'plain text (--raw)',
   );
 }
 
@@ -84,9 +72,9 @@ function defaultTemplate(chatTemplate: z.infer<typeof chatTemplateSchema> | null
   return chatTemplate.find((named) => named.name === 'default')?.template ?? null;
 }
 
-function parseTemplate(source: string, directory: string): Template {
+function parseTemplate(source: string, directory: string): BoundedTemplate {
   try {
-    return new Template(source);
+    return new BoundedTemplate(source);
   } catch (thrown) {
     const reason = thrown instanceof Error ? thrown.message : String(thrown);
     throw new OdmoeError(

@@ -5,6 +5,7 @@ import { OdmoeError } from '../errors/index.js';
 import { fileExists, readBoundedFile, readJsonFile, type FileErrors } from '../model/read-file.js';
 import type { ChatMessage } from '../rpc/messages.js';
 import { chatTemplateFrom, type ChatTemplate } from './chat-template.js';
+import { longestTokenBytes } from './longest-token.js';
 import type { Tokenizer } from './tokenizer.js';
 
 /** What is used of @huggingface/tokenizers, whose own declarations (0.2.0) name modules that TypeScript does not find. */
@@ -95,6 +96,7 @@ function tokenizerFrom(
     isSpecial: (tokenId) => special.has(tokenId),
     hasChatTemplate: template !== null,
     vocabularySize,
+    longestTokenBytes: longestTokenBytes(definition, engine.get_vocab().keys()),
   };
 }
 

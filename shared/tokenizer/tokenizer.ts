@@ -15,4 +15,6 @@ export interface Tokenizer {
   readonly hasChatTemplate: boolean;
   /** One more than the highest id. */
   readonly vocabularySize: number;
+  /** Bytes (UTF-8) of text that one token stands for at most; Infinity: there is no bound. */
+  readonly longestTokenBytes: number;
 }

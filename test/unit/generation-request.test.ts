@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import {
   ExpertRecall,
   GenerationTiming,
+  InlinePromptEncoder,
   resolveGeneration,
   type ResolvedGeneration,
 } from '../../engine/generation/index.js';
@@ -31,94 +32,140 @@ describe('resolving a generation request', () => {
     tokenizer = await loadTokenizer(join(packageRoot(), 'models', 'demo'));
   });
 
-  function resolve(change: Partial<GenerateRequest>, withTokenizer = true): ResolvedGeneration {
+  async function resolve(change: Partial<GenerateRequest>, withTokenizer = true): Promise<ResolvedGeneration> {
     const valid = validateGenerateRequest({ ...EMPTY, ...change });
-    return resolveGeneration(valid, withTokenizer ? tokenizer : null, LIMITS, () => 77);
+    const known = withTokenizer ? tokenizer : null;
+    const prompts = new InlinePromptEncoder(known);
+    const model = { tokenizer: known, prompts, limits: LIMITS, chooseSeed: () => 77 };
+    return resolveGeneration(valid, model, new AbortController().signal);
   }
 
-  function refused(code: ErrorCode, words: RegExp, change: Partial<GenerateRequest>, withTokenizer = true): void {
-    assert.throws(
-      () => resolve(change, withTokenizer),
+  async function refused(
+    code: ErrorCode,
+    words: RegExp,
+    change: Partial<GenerateRequest>,
+    withTokenizer = true,
+  ): Promise<void> {
+    await assert.rejects(
+      resolve(change, withTokenizer),
       (error) => error instanceof OdmoeError && error.code === code && words.test(error.message),
     );
   }
 
-  it('puts a text through the chat template, unless it is raw', () => {
-    const templated = resolve({ text: 'What is 17 plus 25?' }).promptIds;
+  it('puts a text through the chat template, unless it is raw', async () => {
+    const templated = (await resolve({ text: 'What is 17 plus 25?' })).promptIds;
     assert.deepEqual(templated, [0, 2, 14, 364, 315, 36, 53, 59, 447, 36, 54, 57, 67, 1, 14, 3, 14]);
-    assert.deepEqual(resolve({ messages: [{ role: 'user', content: 'What is 17 plus 25?' }] }).promptIds, templated);
-    assert.deepEqual(resolve({ text: 'What is 17 plus 25?', raw: true }).promptIds, templated.slice(3, -4));
+    assert.deepEqual(
+      (await resolve({ messages: [{ role: 'user', content: 'What is 17 plus 25?' }] })).promptIds,
+      templated,
+    );
+    assert.deepEqual((await resolve({ text: 'What is 17 plus 25?', raw: true })).promptIds, templated.slice(3, -4));
   });
 
-  it('takes ids as they are, without a tokenizer too', () => {
-    assert.deepEqual(resolve({ promptTokenIds: [3, 0, 1023] }, false).promptIds, [3, 0, 1023]);
+  it('takes ids as they are, without a tokenizer too', async () => {
+    assert.deepEqual((await resolve({ promptTokenIds: [3, 0, 1023] }, false)).promptIds, [3, 0, 1023]);
   });
 
-  it('makes the options whole', () => {
-    const { options } = resolve({ text: 'a', logprobs: 5, stop: ['.'] });
+  it('makes the options whole', async () => {
+    const { options } = await resolve({ text: 'a', logprobs: 5, stop: ['.'] });
     assert.equal(options.sampling.seed, 77);
     assert.equal(options.sampling.temperature, 0);
     assert.deepEqual(options.eosTokenIds, [1]);
     assert.equal(options.logprobs, 5);
   });
 
-  it('refuses no prompt and more than one', () => {
-    refused('REQUEST_INVALID', /none of them/, {});
-    refused('REQUEST_INVALID', /more than one/, { text: 'a', promptTokenIds: [1] });
+  it('refuses no prompt and more than one', async () => {
+    await refused('REQUEST_INVALID', /none of them/, {});
+    await refused('REQUEST_INVALID', /more than one/, { text: 'a', promptTokenIds: [1] });
   });
 
-  it('refuses ids outside the vocabulary', () => {
-    refused('REQUEST_INVALID', /1024 is not in the vocabulary.*0 to 1023/, { promptTokenIds: [5, 1024] });
-    refused('REQUEST_INVALID', /-1/, { promptTokenIds: [-1] });
+  it('refuses ids outside the vocabulary', async () => {
+    await refused('REQUEST_INVALID', /1024 is not in the vocabulary.*0 to 1023/, { promptTokenIds: [5, 1024] });
+    await refused('REQUEST_INVALID', /-1/, { promptTokenIds: [-1] });
   });
 
-  it('refuses a prompt that does not fit, with the numbers', () => {
-    refused('PROMPT_TOO_LONG', /64 tokens.*context holds 64/, { promptTokenIds: new Array<number>(64).fill(5) });
-    refused('PROMPT_TOO_LONG', /shorten the prompt/, { promptTokenIds: new Array<number>(65).fill(5), maxTokens: 1 });
+  it('refuses a prompt that does not fit, with the numbers', async () => {
+    await refused('PROMPT_TOO_LONG', /64 tokens.*context holds 64/, { promptTokenIds: new Array<number>(64).fill(5) });
+    await refused('PROMPT_TOO_LONG', /shorten the prompt/, {
+      promptTokenIds: new Array<number>(65).fill(5),
+      maxTokens: 1,
+    });
   });
 
-  it('gives an answer the room that the prompt leaves, however many tokens are asked for', () => {
+  it('gives an answer the room that the prompt leaves, however many tokens are asked for', async () => {
     const promptTokenIds = new Array<number>(55).fill(5);
-    const maxTokens = (asked: number): number => resolve({ promptTokenIds, maxTokens: asked }).options.maxTokens;
-    assert.deepEqual([8, 9, 10, 2 ** 32 - 1].map(maxTokens), [8, 9, 9, 9]);
-    assert.equal(resolve({ promptTokenIds: new Array<number>(63).fill(5), maxTokens: 10 }).options.maxTokens, 1);
+    for (const [asked, given] of [
+      [8, 8],
+      [9, 9],
+      [10, 9],
+      [2 ** 32 - 1, 9],
+    ] as const) {
+      assert.equal((await resolve({ promptTokenIds, maxTokens: asked })).options.maxTokens, given);
+    }
+    assert.equal(
+      (await resolve({ promptTokenIds: new Array<number>(63).fill(5), maxTokens: 10 })).options.maxTokens,
+      1,
+    );
   });
 
-  it('takes the messages of a chat, each with a role that is known and a content', () => {
+  it('takes the messages of a chat, each with a role that is known and a content', async () => {
     for (const role of ['root', '', 'User']) {
       const messages = [
         { role: 'user', content: 'a' },
         { role, content: 'b' },
       ];
-      refused('REQUEST_INVALID', /messages\[1\] has the role .*one of system, developer, user/, { messages });
+      await refused('REQUEST_INVALID', /messages\[1\] has the role .*one of system, developer, user/, { messages });
     }
-    refused('REQUEST_INVALID', /messages\[0\] is empty/, { messages: [{ role: 'user', content: '' }] });
+    await refused('REQUEST_INVALID', /messages\[0\] is empty/, { messages: [{ role: 'user', content: '' }] });
     const long = [{ role: 'x'.repeat(100_000), content: 'a' }];
-    refused('REQUEST_INVALID', /^.{0,200}$/, { messages: long });
+    await refused('REQUEST_INVALID', /^.{0,200}$/, { messages: long });
   });
 
-  it('refuses text and stop strings when there is no tokenizer', () => {
-    refused('TOKENIZER_INVALID', /--prompt-token-ids/, { text: 'a' }, false);
-    refused('REQUEST_INVALID', /stop strings/, { promptTokenIds: [5], stop: ['.'] }, false);
+  it('refuses a prompt by its bytes before it makes tokens of it', async () => {
+    const untouched = (): number[] => assert.fail('the text was made into tokens');
+    const known = { ...tokenizer, encode: untouched, encodeRendered: untouched };
+    const prompts = new InlinePromptEncoder(known);
+    const model = { tokenizer: known, prompts, limits: LIMITS, chooseSeed: () => 77 };
+    const limitBytes = LIMITS.maxPositions * tokenizer.longestTokenBytes;
+    const text = 'é'.repeat(Math.floor(limitBytes / 2) + 1);
+    const messages = [
+      { role: 'user', content: text.slice(0, text.length / 2) },
+      { role: 'assistant', content: text.slice(text.length / 2) },
+    ];
+    for (const prompt of [{ text }, { text, raw: true }, { messages }]) {
+      await assert.rejects(resolveGeneration({ ...EMPTY, ...prompt }, model, new AbortController().signal), {
+        code: 'PROMPT_TOO_LONG',
+        message: new RegExp(`the prompt has \\d+ bytes.*64 tokens, which stand for ${limitBytes} at most`),
+      });
+    }
+    const many = Array.from({ length: 65 }, () => ({ role: 'user', content: 'a' }));
+    await refused('PROMPT_TOO_LONG', /65 messages/, { messages: many });
+    // Space around a message, which templates cut off, does not count.
+    await refused('PROMPT_TOO_LONG', /tokens, but the context holds 64/, { text: `a${' '.repeat(limitBytes)}` });
   });
 
-  it('refuses values out of range', () => {
-    refused('REQUEST_INVALID', /max_tokens is 0/, { text: 'a', maxTokens: 0 });
-    refused('REQUEST_INVALID', /logprobs/, { text: 'a', logprobs: 1_000_000 });
-    refused('REQUEST_INVALID', /stop string/, { text: 'a', stop: [''] });
-    refused('REQUEST_INVALID', /stop strings/, { text: 'a', stop: new Array<string>(1000).fill('x') });
-    refused('REQUEST_INVALID', /stop string of/, { text: 'a', stop: ['x'.repeat(100_000)] });
+  it('refuses text and stop strings when there is no tokenizer', async () => {
+    await refused('TOKENIZER_INVALID', /--prompt-token-ids/, { text: 'a' }, false);
+    await refused('REQUEST_INVALID', /stop strings/, { promptTokenIds: [5], stop: ['.'] }, false);
   });
 
-  it('takes what is at a limit and refuses what is one beyond it', () => {
+  it('refuses values out of range', async () => {
+    await refused('REQUEST_INVALID', /max_tokens is 0/, { text: 'a', maxTokens: 0 });
+    await refused('REQUEST_INVALID', /logprobs/, { text: 'a', logprobs: 1_000_000 });
+    await refused('REQUEST_INVALID', /stop string/, { text: 'a', stop: [''] });
+    await refused('REQUEST_INVALID', /stop strings/, { text: 'a', stop: new Array<string>(1000).fill('x') });
+    await refused('REQUEST_INVALID', /stop string of/, { text: 'a', stop: ['x'.repeat(100_000)] });
+  });
+
+  it('takes what is at a limit and refuses what is one beyond it', async () => {
     const stops = (count: number): string[] => new Array<string>(count).fill('x');
-    assert.equal(resolve({ text: 'a', stop: stops(64) }).options.stop.length, 64);
-    refused('REQUEST_INVALID', /65 stop strings.*64/, { text: 'a', stop: stops(65) });
-    assert.equal(resolve({ text: 'a', stop: ['x'.repeat(1024)] }).options.stop.length, 1);
-    refused('REQUEST_INVALID', /1025 characters.*1024/, { text: 'a', stop: ['x'.repeat(1025)] });
-    assert.equal(resolve({ text: 'a', logprobs: 1024 }).options.logprobs, 1024);
-    refused('REQUEST_INVALID', /logprobs is 1025/, { text: 'a', logprobs: 1025 });
-    assert.equal(resolve({ text: 'a', maxTokens: 1 }).options.maxTokens, 1);
+    assert.equal((await resolve({ text: 'a', stop: stops(64) })).options.stop.length, 64);
+    await refused('REQUEST_INVALID', /65 stop strings.*64/, { text: 'a', stop: stops(65) });
+    assert.equal((await resolve({ text: 'a', stop: ['x'.repeat(1024)] })).options.stop.length, 1);
+    await refused('REQUEST_INVALID', /1025 characters.*1024/, { text: 'a', stop: ['x'.repeat(1025)] });
+    assert.equal((await resolve({ text: 'a', logprobs: 1024 })).options.logprobs, 1024);
+    await refused('REQUEST_INVALID', /logprobs is 1025/, { text: 'a', logprobs: 1025 });
+    assert.equal((await resolve({ text: 'a', maxTokens: 1 })).options.maxTokens, 1);
   });
 });
 

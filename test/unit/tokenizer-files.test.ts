@@ -99,7 +99,66 @@ describe('reading a tokenizer from files', () => {
       `{% for ${variable} in range(100000) %}${body}{% endfor %}`;
     await writeConfig({ chat_template: loop('a', loop('b', loop('c', '{% set d = c %}'))) });
     const tokenizer = await loadTokenizer(directory);
+    await refusal('TOKENIZER_INVALID', /had not ended after 1002000 steps/, () => tokenizer.renderChat(hello));
+  });
+
+  it('ends a template whose numbers would fill the memory', async () => {
+    await writeConfig({ chat_template: '{% for a in range(10000000000) %}{% endfor %}' });
+    const tokenizer = await loadTokenizer(directory);
     await refusal('TOKENIZER_INVALID', /had not ended after/, () => tokenizer.renderChat(hello));
+  });
+
+  it('gives a template steps for each message, however long that takes', async () => {
+    const loop = '{% for message in messages %}{% for a in range(200) %}{% set b = a %}{% endfor %}.{% endfor %}';
+    await writeConfig({ chat_template: loop });
+    const tokenizer = await loadTokenizer(directory);
+    const messages = Array.from({ length: 4000 }, () => ({ role: 'user', content: 'x' }));
+    assert.equal(tokenizer.renderChat(messages).length, 4000);
+  });
+
+  it('has what templates find in Jinja: ranges, constants, the date, exceptions', async () => {
+    const parts = [
+      "{{ range(3) | join(',') }}",
+      "{{ range(1, 4) | join(',') }}",
+      "{{ range(6, 0, -2) | join(',') }}",
+      '{% if true and True and not false and none is none %}yes{% endif %}',
+      "{{ strftime_now('%Y') }}",
+    ];
+    await writeConfig({ chat_template: parts.join(' ') });
+    const year = new Date().getFullYear();
+    assert.equal((await loadTokenizer(directory)).renderChat(hello), `0,1,2 1,2,3 6,4,2 yes ${year}`);
+  });
+
+  it('knows how many bytes of text a token stands for at most, where there is a bound', async () => {
+    const definition = JSON.parse(await readFile(join(demoModel, 'tokenizer.json'), 'utf8')) as {
+      model: Record<string, unknown>;
+      added_tokens: Record<string, unknown>[];
+    };
+    const bytesOf = async (changes: object): Promise<number> => {
+      await writeFile(join(directory, 'tokenizer.json'), JSON.stringify({ ...definition, ...changes }));
+      return (await loadTokenizer(directory)).longestTokenBytes;
+    };
+    const longest = await bytesOf({});
+    const tokenizer = await loadTokenizer(directory);
+    const texts = Array.from({ length: tokenizer.vocabularySize }, (_, id) => tokenizer.decode([id]));
+    const longestText = Math.max(...texts.map((text) => Buffer.byteLength(text)));
+    assert.ok(longest >= longestText && longest < 3 * longestText + 20, `${longest} for ${longestText}`);
+    assert.equal(await bytesOf({ normalizer: { type: 'NFKC' } }), 4 * longest);
+    const shorter = { type: 'Replace', pattern: { String: 'abcd' }, content: 'ab' };
+    assert.equal(
+      await bytesOf({ normalizer: { type: 'Sequence', normalizers: [{ type: 'NFC' }, shorter] } }),
+      8 * longest,
+    );
+    const unbounded = [
+      { normalizer: { type: 'Strip', strip_left: true, strip_right: true } },
+      { normalizer: { type: 'Replace', pattern: { String: 'a' }, content: '' } },
+      { pre_tokenizer: { type: 'Whitespace' } },
+      { pre_tokenizer: { type: 'Split', pattern: { String: ' ' }, behavior: 'Removed', invert: false } },
+      { model: { ...definition.model, unk_token: '<|end|>', fuse_unk: true } },
+      { added_tokens: [{ ...definition.added_tokens[0], rstrip: true }] },
+    ];
+    for (const changes of unbounded)
+      assert.equal(await bytesOf(changes), Infinity, JSON.stringify(changes).slice(0, 80));
   });
 
   it('reports what a template says against the messages', async () => {

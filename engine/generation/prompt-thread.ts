@@ -1,0 +1,38 @@
+/** The thread that makes tokens of prompts. It owns a tokenizer of its own, and answers one message after another. */
+import { parentPort, workerData } from 'node:worker_threads';
+import { toOdmoeError, type ErrorCode } from '../../shared/errors/index.js';
+import { openTokenizer } from '../../shared/tokenizer/index.js';
+import { promptTokenIds, type PromptRequest } from './prompt-encoder.js';
+
+/** What the thread is told when it is started. */
+export interface PromptThreadData {
+  /** Of the pack. */
+  directory: string;
+}
+
+export interface PromptQuestion {
+  id: number;
+  request: PromptRequest;
+}
+
+export type PromptAnswer =
+  | { id: number; kind: 'tokens'; tokenIds: Uint32Array }
+  | { id: number; kind: 'error'; code: ErrorCode; message: string };
+
+const { directory } = workerData as PromptThreadData;
+// What it fails with is told to whoever asks.
+const opened = openTokenizer(directory);
+opened.catch(() => undefined);
+
+async function answer({ id, request }: PromptQuestion): Promise<PromptAnswer> {
+  try {
+    return { id, kind: 'tokens', tokenIds: Uint32Array.from(promptTokenIds(request, await opened)) };
+  } catch (thrown) {
+    const { code, message } = toOdmoeError(thrown);
+    return { id, kind: 'error', code, message };
+  }
+}
+
+parentPort?.on('message', (question: PromptQuestion) => {
+  void answer(question).then((told) => parentPort?.postMessage(told));
+});

@@ -1,0 +1,206 @@
+import assert from 'node:assert/strict';
+import { EventEmitter } from 'node:events';
+import { cp, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import {
+  promptTokenIds,
+  startPromptThread,
+  ThreadedPromptEncoder,
+  type PromptRequest,
+} from '../../engine/generation/index.js';
+import { PROMPT_LIMIT_MS, type PromptThread } from '../../engine/generation/threaded-prompt-encoder.js';
+import type { PromptAnswer, PromptQuestion } from '../../engine/generation/prompt-thread.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import { VirtualClock, VirtualRuntime, WallRuntime } from '../../shared/runtime/index.js';
+import { loadTokenizer, type Tokenizer } from '../../shared/tokenizer/index.js';
+
+const DEMO_MODEL = join(packageRoot(), 'models', 'demo');
+const never = new AbortController().signal;
+
+function textRequest(text: string, raw = false): PromptRequest {
+  return { text, messages: [], promptTokenIds: [], raw };
+}
+
+describe('the thread that makes tokens of prompts', function () {
+  this.timeout(60_000);
+  let tokenizer: Tokenizer;
+  let encoder: ThreadedPromptEncoder;
+  before(async () => {
+    tokenizer = await loadTokenizer(DEMO_MODEL);
+    const startThread = (): PromptThread => startPromptThread(DEMO_MODEL);
+    encoder = new ThreadedPromptEncoder({ startThread, queueLimit: 100, runtime: new WallRuntime() });
+  });
+  after(() => encoder.close());
+
+  it('gives what the tokenizer gives, for texts, chats and token ids', async () => {
+    const text = fc.string({ unit: 'grapheme', minLength: 1, maxLength: 200 });
+    const message = fc.record({ role: fc.constantFrom('user', 'assistant'), content: text });
+    const requests = fc.oneof(
+      fc.tuple(text, fc.boolean()).map(([prompt, raw]) => textRequest(prompt, raw)),
+      fc.array(message, { minLength: 1, maxLength: 5 }).map((messages) => ({ ...textRequest(''), messages })),
+      fc.array(fc.nat(1000), { minLength: 1 }).map((ids) => ({ ...textRequest(''), promptTokenIds: ids })),
+    );
+    await fc.assert(
+      fc.asyncProperty(requests, async (request) => {
+        assert.deepEqual(await encoder.encode(request, never), promptTokenIds(request, tokenizer));
+      }),
+    );
+  });
+
+  it('never makes fewer tokens than the bytes of the text ask for', () => {
+    fc.assert(
+      fc.property(fc.string({ unit: 'binary', maxLength: 300 }), (text) => {
+        const { length } = tokenizer.encode(text);
+        assert.ok(length * tokenizer.longestTokenBytes >= Buffer.byteLength(text));
+      }),
+    );
+  });
+
+  it('leaves the event loop free while it makes tokens of a long text', async () => {
+    await encoder.encode(textRequest('warm'), never);
+    let done = false;
+    const encoding = encoder.encode(textRequest('Once upon a time. '.repeat(20_000), true), never).finally(() => {
+      done = true;
+    });
+    let turns = 0;
+    while (!done) {
+      await new Promise((resolve) => setImmediate(resolve));
+      turns += 1;
+    }
+    assert.ok((await encoding).length > 60_000);
+    assert.ok(turns > 100, `${turns} turns of the event loop`);
+  });
+
+  it('brings a refusal across with its code', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'odmoe-prompts-'));
+    await cp(join(DEMO_MODEL, 'tokenizer.json'), join(directory, 'tokenizer.json'));
+    await writeFile(join(directory, 'chat_template.jinja'), "{{ raise_exception('roles must alternate') }}");
+    const startThread = (): PromptThread => startPromptThread(directory);
+    const refusing = new ThreadedPromptEncoder({ startThread, queueLimit: 1, runtime: new WallRuntime() });
+    await assert.rejects(refusing.encode(textRequest('hello'), never), {
+      code: 'REQUEST_INVALID',
+      message: /roles must alternate/,
+    });
+    assert.equal((await refusing.encode(textRequest('hello', true), never)).length, tokenizer.encode('hello').length);
+    await refusing.close();
+    await rm(directory, { recursive: true });
+  });
+});
+
+/** A thread that answers when it is told to. */
+class ScriptedThread extends EventEmitter implements PromptThread {
+  readonly questions: PromptQuestion[] = [];
+  terminated = false;
+
+  postMessage(question: PromptQuestion): void {
+    this.questions.push(question);
+  }
+
+  answer(tokenIds: number[]): void {
+    const id = this.questions.at(-1)?.id ?? 0;
+    const answer: PromptAnswer = { id, kind: 'tokens', tokenIds: Uint32Array.from(tokenIds) };
+    this.emit('message', answer);
+  }
+
+  async terminate(): Promise<void> {
+    this.terminated = true;
+    this.emit('exit');
+  }
+}
+
+describe('the prompts that wait for the thread', () => {
+  let threads: ScriptedThread[];
+  let clock: VirtualClock;
+  let runtime: VirtualRuntime;
+  let encoder: ThreadedPromptEncoder;
+  beforeEach(() => {
+    threads = [];
+    clock = new VirtualClock();
+    runtime = new VirtualRuntime(clock, 1);
+    const startThread = (): ScriptedThread => {
+      const thread = new ScriptedThread();
+      threads.push(thread);
+      return thread;
+    };
+    encoder = new ThreadedPromptEncoder({ startThread, queueLimit: 2, runtime });
+  });
+  afterEach(async () => {
+    await encoder.close();
+    assert.deepEqual(runtime.openCounts, { timers: 0, turns: 0, works: 0 });
+  });
+
+  const encode = (text: string, signal: AbortSignal = never): Promise<number[]> =>
+    encoder.encode(textRequest(text), signal);
+  const asked = (): string[] => threads.flatMap(({ questions }) => questions.map(({ request }) => request.text));
+
+  it('go one at a time, in order, and are bounded', async () => {
+    const prompts = ['a', 'b', 'c'].map((text) => encode(text));
+    await assert.rejects(encode('d'), { code: 'QUEUE_FULL' });
+    for (const [index, prompt] of prompts.entries()) {
+      assert.equal(asked().length, index + 1);
+      threads[0]?.answer([index]);
+      assert.deepEqual(await prompt, [index]);
+    }
+    assert.deepEqual(asked(), ['a', 'b', 'c']);
+    assert.equal(threads.length, 1);
+  });
+
+  it('are left out when they are cancelled', async () => {
+    const gone = new AbortController();
+    const first = encode('a');
+    const cancelled = encode('b', gone.signal);
+    const last = encode('c');
+    gone.abort();
+    await assert.rejects(cancelled, { code: 'CANCELLED' });
+    await assert.rejects(encode('d', gone.signal), { code: 'CANCELLED' });
+    threads[0]?.answer([1]);
+    threads[0]?.answer([2]);
+    assert.deepEqual([await first, await last], [[1], [2]]);
+    assert.deepEqual(asked(), ['a', 'c']);
+  });
+
+  it('are not disturbed by the answer to one that was cancelled while the thread had it', async () => {
+    const gone = new AbortController();
+    const cancelled = encode('a', gone.signal);
+    const next = encode('b');
+    gone.abort();
+    await assert.rejects(cancelled, { code: 'CANCELLED' });
+    threads[0]?.answer([7]);
+    threads[0]?.answer([8]);
+    assert.deepEqual(await next, [8]);
+  });
+
+  it('go to another thread when one dies; only the prompt that it had fails', async () => {
+    const first = encode('a');
+    const second = encode('b');
+    const failed = assert.rejects(first, { code: 'INTERNAL', message: /out of memory/ });
+    threads[0]?.emit('error', new Error('out of memory'));
+    threads[0]?.emit('exit');
+    await failed;
+    threads[1]?.answer([2]);
+    assert.deepEqual(await second, [2]);
+    assert.equal(threads.length, 2);
+  });
+
+  it('go to another thread when one does not end', async () => {
+    const first = encode('a');
+    const second = encode('b');
+    const failed = assert.rejects(first, { code: 'TIMEOUT', message: /300 s/ });
+    await clock.run(() => clock.nowMs >= PROMPT_LIMIT_MS, { untilMs: PROMPT_LIMIT_MS });
+    await failed;
+    assert.ok(threads[0]?.terminated);
+    threads[1]?.answer([2]);
+    assert.deepEqual(await second, [2]);
+  });
+
+  it('fail when the daemon stops', async () => {
+    const both = [encode('a'), encode('b')].map((prompt) => assert.rejects(prompt, { code: 'NO_MAIN' }));
+    await encoder.close();
+    await Promise.all(both);
+    await assert.rejects(encode('c'), { code: 'NO_MAIN' });
+    assert.ok(threads[0]?.terminated);
+    assert.equal(threads.length, 1);
+  });
+});
