@@ -1,7 +1,8 @@
 // `npm start [-- DEMO_OPTIONS]`: set-up, then `odmoe demo`.
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
-import { afterSetUp, packageRoot } from './setup.mjs';
+import { packageRoot } from './build-state.mjs';
+import { afterSetUp } from './setup.mjs';
 
 const FORWARDED_SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'];
 

@@ -1,14 +1,61 @@
-// `npm test [-- MOCHA_OPTIONS]`: set-up, then every test that needs no GPU.
+// `npm test [-- MOCHA_OPTIONS]`: set-up, then every test that needs no GPU. Units and simulations run on all cores at a time. Tests of
+// processes run one after the other: they measure waits, and one cluster alone keeps a small machine busy.
+// The counts of both go to build/test-counts.json.
 import { spawnSync } from 'node:child_process';
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
-import { afterSetUp, packageRoot } from './setup.mjs';
+import { filesBelow, packageRoot } from './build-state.mjs';
+import { afterSetUp } from './setup.mjs';
+
+const COUNTS_PATH = join(packageRoot, 'build', 'test-counts.json');
+/** Files that take longest begin first, so that nobody waits for them at the end. */
+const LONGEST = ['unit/cuda-operators', 'unit/native-operators'];
+const SLOWEST_SHOWN = 12;
+
+function testFiles(...folders) {
+  const files = folders.flatMap((folder) => filesBelow(`dist/test/${folder}`, (name) => name.endsWith('.test.js')));
+  const isLong = (file) => LONGEST.some((name) => file === `dist/test/${name}.test.js`);
+  return [...files.filter(isLong), ...files.filter((file) => !isLong(file))];
+}
+
+/** What mocha counted. A run that ended without counts, or badly without a failed test, is one failure more. */
+function runMocha(files, options) {
+  const countsPath = `${COUNTS_PATH}.part`;
+  rmSync(countsPath, { force: true });
+  const { status } = spawnSync(
+    process.execPath,
+    [join('node_modules', 'mocha', 'bin', 'mocha.js'), ...options, ...process.argv.slice(2), ...files],
+    { cwd: packageRoot, stdio: 'inherit', env: { ...process.env, ODMOE_TEST_COUNTS: countsPath } },
+  );
+  const nothing = { passed: 0, failed: 0, skipped: 0, fileMs: {} };
+  const counts = existsSync(countsPath) ? JSON.parse(readFileSync(countsPath, 'utf8')) : nothing;
+  rmSync(countsPath, { force: true });
+  if (status !== 0 && counts.failed === 0) counts.failed = 1;
+  return counts;
+}
+
+function report(runs) {
+  const sum = (name) => runs.reduce((total, run) => total + run[name], 0);
+  const counts = { passed: sum('passed'), failed: sum('failed'), skipped: sum('skipped') };
+  writeFileSync(COUNTS_PATH, JSON.stringify(counts));
+  const slowest = runs
+    .flatMap(({ fileMs }) => Object.entries(fileMs))
+    .sort(([, a], [, b]) => b - a)
+    .slice(0, SLOWEST_SHOWN);
+  process.stdout.write('the slowest files:\n');
+  for (const [file, ms] of slowest) process.stdout.write(`${(ms / 1000).toFixed(1).padStart(8)} s  ${file}\n`);
+  process.stdout.write(`all tests: ${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped\n`);
+  if (counts.failed > 0 || counts.passed === 0) process.exitCode = 1;
+}
 
 afterSetUp('tests', () => {
-  const specs = ['dist/test/unit/**/*.test.js', 'dist/test/integration/**/*.test.js'];
-  const mocha = spawnSync(
-    process.execPath,
-    [join('node_modules', 'mocha', 'bin', 'mocha.js'), ...specs, ...process.argv.slice(2)],
-    { cwd: packageRoot, stdio: 'inherit' },
-  );
-  process.exit(mocha.status ?? 1);
+  rmSync(COUNTS_PATH, { force: true });
+  // With options such as --grep one of the runs may have nothing to do.
+  const options = process.argv.length > 2 ? ['--no-fail-zero'] : [];
+  const parallel = ['--parallel', '--jobs', String(availableParallelism())];
+  report([
+    runMocha(testFiles('unit', 'simulation'), [...options, ...parallel]),
+    runMocha(testFiles('integration'), options),
+  ]);
 });
