@@ -7,7 +7,13 @@ import type { PromptEncoder } from '../engine/generation/index.js';
 import { loadDenseWeights, openServedPack } from '../engine/loading/index.js';
 import { exitWithParent, type Device, type Model } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
-import { advertisedAddress, createNodeIdentity, runDaemon, type GiveUp } from '../shared/daemon/index.js';
+import {
+  advertisedAddress,
+  createNodeIdentity,
+  requireWanted,
+  runDaemon,
+  type GiveUp,
+} from '../shared/daemon/index.js';
 import type { Stoppable } from '../shared/discovery/index.js';
 import { MAX_DRAFT_ROWS, spreadForDrafts, usableDraftRows } from '../shared/drafting/index.js';
 import type { Logger } from '../shared/log/logger.js';
@@ -49,15 +55,16 @@ interface MainParts {
 
 /**
  * Starts a main in this process: loads all but the experts, serves users and gathers the cluster. What cannot be opened, loaded or
- * listened on is thrown. `giveUp`: its device is lost.
+ * listened on is thrown. `giveUp`: its device is lost. `abandoned`: it is not to start any more.
  */
 export async function startMain(
   settings: NodeSettings,
   environment: NodeEnvironment,
   log: Logger,
   giveUp: GiveUp = () => undefined,
+  abandoned: AbortSignal = new AbortController().signal,
 ): Promise<RunningNode> {
-  const loaded = await loadMain(settings, environment, log);
+  const loaded = await loadMain(settings, environment, log, abandoned);
   try {
     return await serveMain(settings, { ...loaded, environment }, log, giveUp);
   } catch (thrown) {
@@ -70,12 +77,17 @@ export async function startMain(
 export async function runMain(): Promise<never> {
   return runDaemon(
     'main',
-    (settings, log, giveUp) => startMain(settings, realEnvironment(settings), log, giveUp),
+    (settings, log, giveUp, abandoned) => startMain(settings, realEnvironment(settings), log, giveUp, abandoned),
     exitWithParent,
   );
 }
 
-async function loadMain(settings: NodeSettings, environment: NodeEnvironment, log: Logger): Promise<LoadedMain> {
+async function loadMain(
+  settings: NodeSettings,
+  environment: NodeEnvironment,
+  log: Logger,
+  abandoned: AbortSignal,
+): Promise<LoadedMain> {
   const { runtime } = environment;
   const source = await runtime.outside(() => openServedPack(settings.modelPath));
   const tokenizer = await runtime.outside(() => openTokenizer(source.directory));
@@ -83,7 +95,7 @@ async function loadMain(settings: NodeSettings, environment: NodeEnvironment, lo
   const queueLimit = maxActiveSequences + maxQueuedRequests;
   const prompts = environment.openPrompts({ directory: source.directory, tokenizer, queueLimit });
   try {
-    return await loadDevice(settings, { source, tokenizer, prompts }, log);
+    return await loadDevice(settings, { source, tokenizer, prompts }, log, abandoned);
   } catch (thrown) {
     await prompts.close();
     throw thrown;
@@ -94,12 +106,13 @@ function loadDevice(
   settings: NodeSettings,
   opened: Pick<LoadedMain, 'source' | 'tokenizer' | 'prompts'>,
   log: Logger,
+  abandoned: AbortSignal,
 ): Promise<LoadedMain> {
   const { source } = opened;
   return fillNodeDevice(settings, log, async ({ device, reason: deviceReason }) => {
     const model = device.createModel(source.shape);
     try {
-      await loadDenseWeights(model, source, source.shippedFormat);
+      await loadDenseWeights(model, source, source.shippedFormat, () => requireWanted(abandoned));
     } catch (thrown) {
       model.dispose();
       throw thrown;

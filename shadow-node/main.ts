@@ -6,7 +6,13 @@ import { PackShare } from '../engine/fetching/index.js';
 import { openServedPack } from '../engine/loading/index.js';
 import { exitWithParent, type Device, type Model, type Pass } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
-import { advertisedAddress, createNodeIdentity, runDaemon, type GiveUp } from '../shared/daemon/index.js';
+import {
+  advertisedAddress,
+  createNodeIdentity,
+  requireWanted,
+  runDaemon,
+  type GiveUp,
+} from '../shared/daemon/index.js';
 import { JoinLoop } from '../shared/discovery/index.js';
 import type { Logger } from '../shared/log/logger.js';
 import type { Pack } from '../shared/pack/open-pack.js';
@@ -29,15 +35,16 @@ interface LoadedShadow {
 
 /**
  * Starts a shadow in this process: loads the quantized model, serves one main, announces itself. What cannot be opened,
- * loaded or listened on is thrown. `giveUp`: its device is lost.
+ * loaded or listened on is thrown. `giveUp`: its device is lost. `abandoned`: it is not to start any more.
  */
 export async function startShadow(
   settings: NodeSettings,
   environment: NodeEnvironment,
   log: Logger,
   giveUp: GiveUp = () => undefined,
+  abandoned: AbortSignal = new AbortController().signal,
 ): Promise<RunningNode> {
-  const loaded = await loadShadow(settings, environment, log);
+  const loaded = await loadShadow(settings, environment, log, abandoned);
   try {
     return await serveShadow(settings, loaded, log, giveUp);
   } catch (error) {
@@ -50,17 +57,22 @@ export async function startShadow(
 export async function runShadow(): Promise<never> {
   return runDaemon(
     'shadow',
-    (settings, log, giveUp) => startShadow(settings, realEnvironment(settings), log, giveUp),
+    (settings, log, giveUp, abandoned) => startShadow(settings, realEnvironment(settings), log, giveUp, abandoned),
     exitWithParent,
   );
 }
 
-async function loadShadow(settings: NodeSettings, environment: NodeEnvironment, log: Logger): Promise<LoadedShadow> {
+async function loadShadow(
+  settings: NodeSettings,
+  environment: NodeEnvironment,
+  log: Logger,
+  abandoned: AbortSignal,
+): Promise<LoadedShadow> {
   const { runtime } = environment;
   const source = await runtime.outside(() => openServedPack(settings.modelPath));
   const { precision } = settings.shadow;
   return fillNodeDevice(settings, log, async ({ device, reason: deviceReason }) => {
-    const model = await loadShadowModel(device, source, precision);
+    const model = await loadShadowModel(device, source, precision, () => requireWanted(abandoned));
     log.info('model loaded', { model: source.name, precision, deviceMemoryBytes: device.info().usedBytes });
     const pass = createPass(model);
     const dispose = () => {

@@ -5,7 +5,13 @@ import { realEnvironment, type NodeEnvironment } from '../engine/environment/nod
 import { PackShare } from '../engine/fetching/index.js';
 import { exitWithParent } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
-import { advertisedAddress, createNodeIdentity, runDaemon, type GiveUp } from '../shared/daemon/index.js';
+import {
+  advertisedAddress,
+  createNodeIdentity,
+  requireWanted,
+  runDaemon,
+  type GiveUp,
+} from '../shared/daemon/index.js';
 import { JoinLoop } from '../shared/discovery/index.js';
 import { toOdmoeError, type OdmoeError } from '../shared/errors/index.js';
 import type { Logger } from '../shared/log/index.js';
@@ -24,13 +30,14 @@ import { workerStatus } from './worker-status.js';
 
 /**
  * A worker in this process: opens its pack, or waits for main's to fetch from, makes its slots, listens. Throws MODEL_NOT_FOUND and
- * its like, DEVICE_OUT_OF_MEMORY when the budget does not hold one expert, PORT_UNAVAILABLE. `giveUp`: its device is lost.
+ * its like, DEVICE_OUT_OF_MEMORY when the budget does not hold one expert, PORT_UNAVAILABLE. `giveUp`: its device is lost. `abandoned`: it is not to start any more.
  */
 export async function startWorker(
   settings: NodeSettings,
   environment: NodeEnvironment,
   log: Logger,
   giveUp: GiveUp = () => undefined,
+  abandoned: AbortSignal = new AbortController().signal,
 ): Promise<RunningNode> {
   const opened: Closer[] = [];
   const close = async (): Promise<void> => {
@@ -43,7 +50,7 @@ export async function startWorker(
     if (faults.length > 0) throw toOdmoeError(faults[0]);
   };
   try {
-    const address = await openWorker(settings, environment, log, { opened, giveUp });
+    const address = await openWorker(settings, environment, log, { opened, giveUp, abandoned });
     let stopping: Promise<void> | null = null;
     return { address, stop: () => (stopping ??= close()) };
   } catch (thrown) {
@@ -59,7 +66,7 @@ type Closer = () => Promise<void> | void;
 export function runWorker(): Promise<never> {
   return runDaemon(
     'worker',
-    (settings, log, giveUp) => startWorker(settings, realEnvironment(settings), log, giveUp),
+    (settings, log, giveUp, abandoned) => startWorker(settings, realEnvironment(settings), log, giveUp, abandoned),
     exitWithParent,
   );
 }
@@ -69,13 +76,14 @@ async function openWorker(
   settings: NodeSettings,
   environment: NodeEnvironment,
   log: Logger,
-  { opened, giveUp }: { opened: Closer[]; giveUp: GiveUp },
+  { opened, giveUp, abandoned }: { opened: Closer[]; giveUp: GiveUp; abandoned: AbortSignal },
 ): Promise<string> {
   const { runtime } = environment;
   const startedMs = runtime.nowMs();
-  const { source, partial } = await openWorkerPack(settings, environment, log);
+  const { source, partial } = await openWorkerPack(settings, environment, log, abandoned);
   const fetch = partial === null ? null : new PackFetch(partial, settings, environment, () => sendStatus(), log);
   if (fetch !== null) opened.push(reportFetch(fetch, runtime, log), () => fetch.close());
+  requireWanted(abandoned);
   const record = await openRecord(settings, source, runtime, log);
   if (record !== null) opened.push(() => record.close());
   const { nodeDevice, slots } = await fillNodeDevice(settings, log, async (nodeDevice) => {
@@ -87,6 +95,7 @@ async function openWorker(
   opened.push(() => {
     device.dispose();
   });
+  requireWanted(abandoned);
   const onDeviceLost = (error: OdmoeError): void => {
     const { code, message } = error;
     sessions.sendToMain({ kind: 'error', error: { code, message, requestId: 0, epoch: 0 } });

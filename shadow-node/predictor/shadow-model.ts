@@ -21,7 +21,7 @@ export async function loadShadowModel(
 ): Promise<Model> {
   const model = device.createModel(source.shape);
   try {
-    await loadDenseWeights(model, source, precision);
+    await loadDenseWeights(model, source, precision, onProgress);
     await loadResidentExperts(model, source, precision, onProgress);
     return model;
   } catch (error) {

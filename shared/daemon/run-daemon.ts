@@ -1,21 +1,40 @@
 import type { NodeSettings, RoleSetting, RunningNode } from '../config/node-settings.js';
 import { parseDaemonFlags } from '../config/parse-daemon-flags.js';
-import { toOdmoeError, type OdmoeError } from '../errors/index.js';
+import { OdmoeError, toOdmoeError } from '../errors/index.js';
 import { createLogger, type Logger } from '../log/index.js';
 import { avoidMarkingPauses } from './collection-pauses.js';
 
 /** How long a daemon may take to stop before its process ends anyway. */
 export const STOP_TIMEOUT_MS = 5000;
 
+/**
+ * How long a start that is abandoned may take to give back what it holds. What is left then (memory, the lock of a process that is dead)
+ * harms nobody.
+ */
+export const ABANDON_TIMEOUT_MS = 2000;
+
 /** To be called by a node that cannot go on: its process stops it in order, and ends with the error's exit status. */
 export type GiveUp = (error: OdmoeError) => void;
 
-/** What a daemon's start may end with: a handle, or an OdmoeError that says what to do. */
-export type StartNode = (settings: NodeSettings, log: Logger, giveUp: GiveUp) => Promise<RunningNode>;
+/**
+ * What a daemon's start may end with: a handle, or an OdmoeError that says what to do. `abandoned` aborts when the daemon is to stop
+ * before it has started: the start then gives back what it holds and rejects (requireWanted).
+ */
+export type StartNode = (
+  settings: NodeSettings,
+  log: Logger,
+  giveUp: GiveUp,
+  abandoned: AbortSignal,
+) => Promise<RunningNode>;
+
+/** Called between the steps of a start. Throws CANCELLED when nobody wants it any more. */
+export function requireWanted(abandoned: AbortSignal): void {
+  if (abandoned.aborted) throw new OdmoeError('CANCELLED', 'the daemon was stopped while it was starting');
+}
 
 /**
  * The life of a daemon's process: arguments, start, one line on stdout when it is ready, stop on SIGINT, SIGTERM or (with
- * --exit-with-parent) the end of stdin; a second signal ends it at once. Exit status: that of the error, else 0.
+ * --exit-with-parent) the end of stdin, also while it starts; a second signal ends it at once. Exit status: that of the error, else 0.
  */
 export async function runDaemon(role: RoleSetting, start: StartNode, exitWithParent: () => void): Promise<never> {
   avoidMarkingPauses();
@@ -43,13 +62,13 @@ export async function runDaemon(role: RoleSetting, start: StartNode, exitWithPar
     process.stdin.resume();
   }
   try {
-    const node = await start(settings, log, (error) => {
+    const giveUp: GiveUp = (error) => {
       ending.giveUp(error);
-    });
-    ending.started(node);
-    process.stdout.write(`odmoe ${role} ${settings.id} listening on ${node.address}\n`);
+    };
+    const node = await start(settings, log, giveUp, ending.abandoned);
+    if (ending.started(node)) process.stdout.write(`odmoe ${role} ${settings.id} listening on ${node.address}\n`);
   } catch (thrown) {
-    exitWithError(role, thrown);
+    if (!ending.startFailed()) exitWithError(role, thrown);
   }
   return new Promise<never>(() => undefined);
 }
@@ -73,6 +92,10 @@ function exitWithError(role: RoleSetting, thrown: unknown): never {
 class Ending {
   private node: RunningNode | null = null;
   private begun = false;
+  private readonly abandon = new AbortController();
+  private settleStart: () => void = () => undefined;
+  /** The start has ended, with or without a node. */
+  private readonly startSettled = new Promise<void>((resolve) => (this.settleStart = resolve));
 
   constructor(
     private readonly role: RoleSetting,
@@ -97,8 +120,22 @@ class Ending {
     process.on('unhandledRejection', fatal);
   }
 
-  started(node: RunningNode): void {
+  /** Aborts when the node is to stop before it has started. */
+  get abandoned(): AbortSignal {
+    return this.abandon.signal;
+  }
+
+  /** False when nobody wants the node any more; it is stopped then. */
+  started(node: RunningNode): boolean {
     this.node = node;
+    this.settleStart();
+    return !this.begun;
+  }
+
+  /** True when the process is about to end anyway, with the status of what ended it. */
+  startFailed(): boolean {
+    this.settleStart();
+    return this.begun;
   }
 
   giveUp(error: OdmoeError): void {
@@ -115,14 +152,21 @@ class Ending {
       process.stderr.write(`odmoe ${this.role}: did not stop within ${STOP_TIMEOUT_MS} ms; ending anyway\n`);
       process.exit(1);
     }, STOP_TIMEOUT_MS).unref();
-    // A node that is still starting holds nothing that the end of the process would not free.
-    const stopped = this.node === null ? Promise.resolve() : this.node.stop();
-    stopped.then(
+    this.stopNode().then(
       () => process.exit(exitStatus),
       (thrown: unknown) => {
         this.log.error('stopping failed', { error: toOdmoeError(thrown) });
         process.exit(1);
       },
     );
+  }
+
+  private async stopNode(): Promise<void> {
+    if (this.node === null) {
+      this.abandon.abort();
+      const patience = new Promise<void>((resolve) => setTimeout(resolve, ABANDON_TIMEOUT_MS));
+      await Promise.race([this.startSettled, patience]);
+    }
+    await this.node?.stop();
   }
 }

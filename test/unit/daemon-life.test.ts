@@ -1,10 +1,18 @@
 import assert from 'node:assert/strict';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { packageRoot } from '../../shared/config/package-root.js';
 
+const ODMOE = join(packageRoot(), 'bin', 'odmoe');
 const DAEMON_MODULE = fileURLToPath(new URL('../../shared/daemon/index.js', import.meta.url));
 const ERRORS_MODULE = fileURLToPath(new URL('../../shared/errors/index.js', import.meta.url));
+
+/** Run before bin/odmoe: says when the process handles SIGTERM. */
+const TELL_HANDLER = `process.on('newListener', (name) => {
+  if (name === 'SIGTERM') setImmediate(() => process.stdout.write('handles SIGTERM\\n'));
+});`;
 
 /** Bodies of `start` for the daemons of these tests; "serving" keeps the process alive as a server's socket would. */
 const STARTS = {
@@ -12,6 +20,16 @@ const STARTS = {
     return { address: '127.0.0.1:1', stop: async () => { process.stdout.write('stopped\\n'); } };`,
   stuck: `const serving = setInterval(() => undefined, 1000);
     return { address: '127.0.0.1:1', stop: () => new Promise(() => undefined) };`,
+  abandoned: `process.stdout.write('starting\\n');
+    await new Promise((resolve) => { const waiting = setInterval(() => undefined, 1000);
+      abandoned.addEventListener('abort', () => { clearInterval(waiting); resolve(); }); });
+    process.stdout.write('lock removed\\n');
+    requireWanted(abandoned);`,
+  late: `process.stdout.write('starting\\n');
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    return { address: '127.0.0.1:1', stop: async () => { process.stdout.write('stopped\\n'); } };`,
+  deaf: `process.stdout.write('starting\\n'); const waiting = setInterval(() => undefined, 1000);
+    return new Promise(() => undefined);`,
   refused: `throw new OdmoeError('MODEL_NOT_FOUND', 'no model at ' + settings.modelPath);`,
   broken: `throw new TypeError('a defect');`,
   crashing: `setTimeout(() => { throw new Error('later defect'); }, 50);
@@ -35,9 +53,9 @@ describe("a daemon's process", function () {
     args: string[],
   ): { child: ChildProcess; output: () => string; errors: () => string } {
     const source = `
-      import { runDaemon } from ${JSON.stringify(DAEMON_MODULE)};
+      import { requireWanted, runDaemon } from ${JSON.stringify(DAEMON_MODULE)};
       import { OdmoeError } from ${JSON.stringify(ERRORS_MODULE)};
-      await runDaemon('worker', async (settings, log, giveUp) => { ${STARTS[kind]} }, () => process.stdout.write('bound to parent\\n'));`;
+      await runDaemon('worker', async (settings, log, giveUp, abandoned) => { ${STARTS[kind]} }, () => process.stdout.write('bound to parent\\n'));`;
     // With -e there is no script path; the daemon's arguments start where they would behind one.
     const child = spawn(process.execPath, ['--input-type=module', '-e', source, 'script', ...args], { stdio: 'pipe' });
     children.push(child);
@@ -80,6 +98,33 @@ describe("a daemon's process", function () {
       assert.equal(await ended(daemon), 0);
       assert.equal(daemon.output(), 'odmoe worker w1 listening on 127.0.0.1:1\nstopped\n');
       assert.equal(daemon.errors(), '');
+    }
+  });
+
+  it('abandons its start in order on a signal, with status 0', async () => {
+    for (const [kind, output] of [
+      ['abandoned', 'starting\nlock removed\n'],
+      ['late', 'starting\nstopped\n'],
+      ['deaf', 'starting\n'],
+    ] as const) {
+      const daemon = start(kind, model);
+      while (!daemon.output().includes('starting')) await once(daemon.child.stdout ?? daemon.child, 'data');
+      daemon.child.kill('SIGTERM');
+      assert.equal(await ended(daemon), 0, kind);
+      assert.equal(daemon.output(), output);
+      assert.equal(daemon.errors(), '');
+    }
+  });
+
+  it('ends in order on a signal that comes while its modules are read', async () => {
+    const preload = `--import=data:text/javascript,${encodeURIComponent(TELL_HANDLER)}`;
+    for (const role of ['main', 'shadow', 'worker']) {
+      const child = spawn(process.execPath, [preload, ODMOE, role, ...model], { stdio: ['ignore', 'pipe', 'pipe'] });
+      children.push(child);
+      await once(child.stdout, 'data');
+      child.kill('SIGTERM');
+      const [status, signal] = (await once(child, 'exit')) as [number | null, NodeJS.Signals | null];
+      assert.deepEqual([status, signal], [0, null], role);
     }
   });
 

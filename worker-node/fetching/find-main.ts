@@ -1,5 +1,6 @@
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
+import { requireWanted } from '../../shared/daemon/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import { PROTOCOL_VERSION, type NodeIdentity, type Transport } from '../../shared/rpc/index.js';
@@ -14,12 +15,14 @@ export interface FoundMain {
 
 /**
  * Waits for the main of the worker's cluster to answer, at the address that the settings name or wherever it is announced by mDNS.
- * What hinders is logged once. @throws MODEL_NOT_FOUND when there is no way to find it
+ * What hinders is logged once. @throws MODEL_NOT_FOUND when there is no way to find it, CANCELLED when the
+ * start is abandoned
  */
 export async function findMain(
   settings: NodeSettings,
   { runtime, transport, discovery }: NodeEnvironment,
   log: Logger,
+  abandoned: AbortSignal,
 ): Promise<FoundMain> {
   if (settings.mainAddress === null && settings.discovery.provider === 'static') {
     throw new OdmoeError(
@@ -40,6 +43,7 @@ export async function findMain(
   let reported = '';
   try {
     for (;;) {
+      requireWanted(abandoned);
       const addresses = settings.mainAddress === null ? announced : [settings.mainAddress];
       for (const address of addresses) {
         const answer = await askMain(transport, address, settings);
@@ -47,7 +51,7 @@ export async function findMain(
         if (answer.problem !== reported) log.warn('main cannot be used yet', { main: address, reason: answer.problem });
         reported = answer.problem;
       }
-      await runtime.sleep(settings.network.reconnectDelayMs);
+      await runtime.sleep(settings.network.reconnectDelayMs, abandoned);
     }
   } finally {
     await watch.stop();

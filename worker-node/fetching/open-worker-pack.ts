@@ -10,6 +10,7 @@ import {
 import { openServedPack } from '../../engine/loading/index.js';
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
+import { requireWanted } from '../../shared/daemon/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import type { Pack } from '../../shared/pack/open-pack.js';
@@ -33,16 +34,17 @@ const MANIFEST_RETRY_MS = 1000;
 /**
  * The pack of the directory that the settings name, or else of one in the user's data directory. Where there is none yet the worker
  * waits for main and begins to fetch main's.
- * @throws as openServedPack; LockHeldError while another worker fetches into the directory; STORAGE_FULL, STORAGE_FAILED
+ * @throws CANCELLED when the start is abandoned; as openServedPack; LockHeldError while another worker fetches into the directory; STORAGE_FULL, STORAGE_FAILED
  */
 export async function openWorkerPack(
   settings: NodeSettings,
   environment: NodeEnvironment,
   log: Logger,
+  abandoned: AbortSignal,
 ): Promise<WorkerPack> {
   const { modelPath } = settings;
-  const find = (): Promise<FoundMain> => findMain(settings, environment, log);
-  const opener = new PackOpener(settings, environment, find, log);
+  const find = (): Promise<FoundMain> => findMain(settings, environment, log, abandoned);
+  const opener = new PackOpener(settings, environment, find, log, abandoned);
   return modelPath === null ? opener.openByDigest(await find()) : opener.openOrBegin(modelPath, find);
 }
 
@@ -53,6 +55,7 @@ class PackOpener {
     private readonly environment: NodeEnvironment,
     private readonly findMain: () => Promise<FoundMain>,
     private readonly log: Logger,
+    private readonly abandoned: AbortSignal,
   ) {}
 
   /** The first directory of the digest's that is whole or that no other worker is fetching into. */
@@ -130,13 +133,14 @@ class PackOpener {
       if (modelPath === null && packDigest !== main.identity.packDigest) throw changedMeanwhile();
       const source = transport.openPackSource(current.address, network);
       try {
-        return await fetchManifest(source, packDigest, new AbortController().signal);
+        return await fetchManifest(source, packDigest, this.abandoned);
       } catch (thrown) {
+        requireWanted(this.abandoned);
         this.log.warn('main does not give its manifest', { main: current.address, error: toOdmoeError(thrown) });
       } finally {
         source.close();
       }
-      await runtime.sleep(MANIFEST_RETRY_MS);
+      await runtime.sleep(MANIFEST_RETRY_MS, this.abandoned);
     }
   }
 }
