@@ -1,7 +1,7 @@
 import { loadDeviceProfile } from '../../shared/emulation/index.js';
 import { cachedTokenMs, clusterTimes, simulateCluster } from '../simulator/simulate-cluster.js';
 import { DEFAULT_SET_UP as SIMULATED_SET_UP, type ClusterSetUp } from '../simulator/simulation-setting.js';
-import { RecordedTrace, type TraceDocument } from '../simulator/trace-file.js';
+import { RecordedTrace, type TraceDocument } from '../../simulator/trace/trace-file.js';
 import { recordTraceDocument } from '../trace/record-trace.js';
 import type { SetUp, ShadowPrecision } from './set-up.js';
 

@@ -4,7 +4,7 @@ import { MAX_DRAFT_ROWS } from '../../shared/drafting/index.js';
 import { loadDeviceProfile } from '../../shared/emulation/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import { writeFailure } from '../../shared/storage/storage-error.js';
-import type { ClusterTrace } from '../simulator/cluster-trace.js';
+import type { ClusterTrace } from '../../simulator/trace/cluster-trace.js';
 import { clusterMemory } from '../simulator/device-memory.js';
 import { cachedTokenMs, clusterTimes, simulateCluster, type SimulationResult } from '../simulator/simulate-cluster.js';
 import { MAIN, SHADOW, workerIds } from '../simulator/simulated-cluster.js';

@@ -6,10 +6,10 @@ import { EXPERT_STORAGES, type ExpertStorage } from '../../shared/config/node-se
 import { MAX_DRAFT_ROWS } from '../../shared/drafting/index.js';
 import type { DeviceProfile } from '../../shared/emulation/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
-import type { ClusterTrace } from '../simulator/cluster-trace.js';
+import type { ClusterTrace } from '../../simulator/trace/cluster-trace.js';
 import { DEFAULT_SET_UP, type ClusterSetUp } from '../simulator/simulation-setting.js';
-import { SyntheticTrace } from '../simulator/synthetic-trace.js';
-import { readTrace, RecordedTrace } from '../simulator/trace-file.js';
+import { SyntheticTrace } from '../../simulator/trace/synthetic-trace.js';
+import { readTrace, RecordedTrace } from '../../simulator/trace/trace-file.js';
 
 /** Most workers and tokens that are simulated. */
 export const MOST_WORKERS = 10_000;

@@ -2,7 +2,7 @@ import { operatorMs, type DeviceProfile } from '../../shared/emulation/device-pr
 import { nodeTimes } from '../../shared/emulation/node-times.js';
 import type { ExpertStorage } from '../../shared/config/node-settings.js';
 import { OdmoeError } from '../../shared/errors/index.js';
-import type { ClusterTrace } from './cluster-trace.js';
+import type { ClusterTrace } from '../../simulator/trace/cluster-trace.js';
 import { SimulatedCluster } from './simulated-cluster.js';
 import { SimulatedMain, type AnswerTimes } from './simulated-main.js';
 import type { ClusterSetUp, ClusterTimes } from './simulation-setting.js';

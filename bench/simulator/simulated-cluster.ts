@@ -4,7 +4,7 @@ import { spreadForDrafts, usableDraftRows } from '../../shared/drafting/index.js
 import type { Placement, Prediction, Release } from '../../shared/rpc/messages.js';
 import { PredictionDealer } from '../../shadow-node/rpc/prediction-dealer.js';
 import type { PredictedExperts } from '../../worker-node/loader/slot-events.js';
-import type { ClusterTrace } from './cluster-trace.js';
+import type { ClusterTrace } from '../../simulator/trace/cluster-trace.js';
 import { SimulatedNetwork } from './simulated-network.js';
 import { SimulatedWorker } from './simulated-worker.js';
 import type { ClusterSetUp, ClusterTimes } from './simulation-setting.js';

@@ -9,7 +9,7 @@ import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js'
 import type { ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
 import { demoPrompts, MOST_PROMPTS } from '../recall/demo-prompts.js';
 import { PRECISIONS } from '../recall/set-ups.js';
-import { recordedRecall } from '../simulator/trace-file.js';
+import { recordedRecall } from '../../simulator/trace/trace-file.js';
 import { recordTraceDocument } from './record-trace.js';
 
 const MOST_ITERATIONS = 65_536;

@@ -6,7 +6,7 @@ import { openTokenizer } from '../../shared/tokenizer/index.js';
 import { keyValuesDueBelow, takesMainToken, type AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
 import { loadShadowModel, SHADOW_PASS_ROWS, type ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
 import { recordTrace, type MainTrace } from '../recall/main-trace.js';
-import type { TraceDocument, TracePrompt } from '../simulator/trace-file.js';
+import type { TraceDocument, TracePrompt } from '../../simulator/trace/trace-file.js';
 
 const GREEDY = resolveSampling(null, () => 0);
 

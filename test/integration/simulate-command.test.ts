@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { packageRoot } from '../../shared/config/package-root.js';
-import { readTrace, recordedRecall } from '../../bench/simulator/trace-file.js';
+import { readTrace, recordedRecall } from '../../simulator/trace/trace-file.js';
 
 const run = promisify(execFile);
 const BIN = join(packageRoot(), 'bin', 'odmoe');

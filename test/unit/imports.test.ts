@@ -13,8 +13,9 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   'main-node': ['main-node', 'engine', 'native', 'shared'],
   'shadow-node': ['shadow-node', 'engine', 'native', 'shared'],
   'worker-node': ['worker-node', 'engine', 'native', 'shared'],
-  cli: ['cli', 'engine', 'native', 'shared'],
-  bench: ['bench', 'cli', 'main-node', 'shadow-node', 'worker-node', 'engine', 'native', 'shared'],
+  simulator: ['simulator', 'main-node', 'shadow-node', 'worker-node', 'engine', 'native', 'shared'],
+  cli: ['cli', 'simulator', 'engine', 'native', 'shared'],
+  bench: ['bench', 'cli', 'simulator', 'main-node', 'shadow-node', 'worker-node', 'engine', 'native', 'shared'],
 };
 /** The native door knows the shared vocabulary and the errors, nothing else of shared. */
 const NATIVE_MAY_IMPORT_OF_SHARED = ['shared/model', 'shared/errors'];

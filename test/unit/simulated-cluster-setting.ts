@@ -1,5 +1,5 @@
 import type { EmulatedDevice } from '../../shared/emulation/device-profile.js';
-import type { ClusterTrace, TracePlace } from '../../bench/simulator/cluster-trace.js';
+import type { ClusterTrace, TracePlace } from '../../simulator/trace/cluster-trace.js';
 import { DEFAULT_SET_UP, type ClusterSetUp, type ClusterTimes } from '../../bench/simulator/simulation-setting.js';
 
 /** Times that are easy to add up: a round trip of 2 ms and messages that take no time beside it. */

@@ -6,7 +6,7 @@ import { loadTiming } from '../../bench/plan/io-bound.js';
 import { simulateCluster } from '../../bench/simulator/simulate-cluster.js';
 import { SimulatedDrafting } from '../../bench/simulator/simulated-drafting.js';
 import type { ClusterSetUp } from '../../bench/simulator/simulation-setting.js';
-import { SyntheticTrace } from '../../bench/simulator/synthetic-trace.js';
+import { SyntheticTrace } from '../../simulator/trace/synthetic-trace.js';
 import { VirtualClock } from '../../bench/simulator/virtual-clock.js';
 import { FlatTrace, plainTimes, setUp } from './simulated-cluster-setting.js';
 

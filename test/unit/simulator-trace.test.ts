@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { assumedRecall } from '../../bench/plan/assumed-recall.js';
-import { SyntheticTrace } from '../../bench/simulator/synthetic-trace.js';
-import { parseTrace, recordedRecall, RecordedTrace } from '../../bench/simulator/trace-file.js';
+import { SyntheticTrace } from '../../simulator/trace/synthetic-trace.js';
+import { parseTrace, recordedRecall, RecordedTrace } from '../../simulator/trace/trace-file.js';
 
 const SETTING = {
   ...{ layers: 8, experts: 8, expertsPerToken: 2, prompts: 2, promptTokens: 3, iterations: 400 },

@@ -99,7 +99,7 @@ export class RecordedTrace implements ClusterTrace {
   readonly experts: number;
   readonly expertsPerToken: number;
   readonly prompts: number;
-  readonly #offPath: SyntheticTrace;
+  private readonly offPath: SyntheticTrace;
 
   constructor(
     private readonly document: TraceDocument,
@@ -108,7 +108,7 @@ export class RecordedTrace implements ClusterTrace {
     this.experts = document.experts;
     this.expertsPerToken = document.experts_per_token;
     this.prompts = document.prompts.length;
-    this.#offPath = new SyntheticTrace({
+    this.offPath = new SyntheticTrace({
       ...{ layers, experts: this.experts, expertsPerToken: this.expertsPerToken, prompts: this.prompts },
       promptTokens: Math.max(...document.prompts.map((prompt) => prompt.prompt_tokens)),
       iterations: Math.max(...document.prompts.map((prompt) => prompt.predicted.length)),
@@ -117,34 +117,34 @@ export class RecordedTrace implements ClusterTrace {
   }
 
   promptTokens(prompt: number): number {
-    return this.#prompt(prompt).prompt_tokens;
+    return this.prompt(prompt).prompt_tokens;
   }
 
   iterations(prompt: number): number {
-    return this.#prompt(prompt).predicted.length;
+    return this.prompt(prompt).predicted.length;
   }
 
   activated(place: TracePlace): readonly number[] {
-    if (!place.onPath) return this.#offPath.activated(place);
-    return this.#prompt(place.prompt).activated[place.position]?.[this.#depth(place.layer)] ?? [];
+    if (!place.onPath) return this.offPath.activated(place);
+    return this.prompt(place.prompt).activated[place.position]?.[this.depth(place.layer)] ?? [];
   }
 
   predicted(place: TracePlace): readonly number[] {
-    if (!place.onPath) return this.#offPath.predicted(place);
-    const prompt = this.#prompt(place.prompt);
-    return prompt.predicted[place.position - prompt.prompt_tokens]?.[this.#depth(place.layer)] ?? [];
+    if (!place.onPath) return this.offPath.predicted(place);
+    const prompt = this.prompt(place.prompt);
+    return prompt.predicted[place.position - prompt.prompt_tokens]?.[this.depth(place.layer)] ?? [];
   }
 
   guessedRight(prompt: number, position: number): boolean {
-    const recorded = this.#prompt(prompt);
+    const recorded = this.prompt(prompt);
     return recorded.guessed_right[position - recorded.prompt_tokens] ?? false;
   }
 
-  #prompt(prompt: number): TracePrompt {
+  private prompt(prompt: number): TracePrompt {
     return this.document.prompts[prompt] as TracePrompt;
   }
 
-  #depth(layer: number): number {
+  private depth(layer: number): number {
     return Math.floor((layer * this.document.layers) / this.layers);
   }
 }

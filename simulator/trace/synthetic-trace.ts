@@ -51,22 +51,22 @@ export class SyntheticTrace implements ClusterTrace {
   }
 
   activated(place: TracePlace): readonly number[] {
-    const random = this.#numbers(ACTIVATED_STREAM, place);
+    const random = this.numbers(ACTIVATED_STREAM, place);
     const chosen: number[] = [];
-    while (chosen.length < this.expertsPerToken) chosen.push(this.#another(chosen, random));
+    while (chosen.length < this.expertsPerToken) chosen.push(this.another(chosen, random));
     return chosen;
   }
 
   predicted(place: TracePlace): readonly number[] {
     const activated = this.activated(place);
-    const random = this.#numbers(PREDICTED_STREAM, place);
+    const random = this.numbers(PREDICTED_STREAM, place);
     const kept = activated.map((expert) => (random() < this.setting.recall ? expert : null));
     const taken = [...activated];
     return kept.flatMap((expert) => {
       if (expert !== null) return [expert];
       // With every expert activated there is no wrong one.
       if (taken.length >= this.experts) return [];
-      const wrong = this.#another(taken, random);
+      const wrong = this.another(taken, random);
       taken.push(wrong);
       return [wrong];
     });
@@ -78,7 +78,7 @@ export class SyntheticTrace implements ClusterTrace {
   }
 
   /** An expert that is not among those taken, each as likely as any other. */
-  #another(taken: readonly number[], random: () => number): number {
+  private another(taken: readonly number[], random: () => number): number {
     let left = Math.floor(random() * (this.experts - taken.length));
     for (let expert = 0; expert < this.experts; expert += 1) {
       if (taken.includes(expert)) continue;
@@ -88,7 +88,7 @@ export class SyntheticTrace implements ClusterTrace {
     return this.experts - 1;
   }
 
-  #numbers(stream: number, { prompt, position, layer, onPath }: TracePlace): () => number {
+  private numbers(stream: number, { prompt, position, layer, onPath }: TracePlace): () => number {
     const { promptTokens, iterations, seed } = this.setting;
     const sequence = onPath ? prompt : prompt + OFF_PATH_PROMPT_OFFSET;
     const place = (sequence * (promptTokens + iterations + 1) + position) * this.layers + layer;

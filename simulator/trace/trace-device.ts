@@ -1,0 +1,97 @@
+import type {
+  Device,
+  DeviceInfo,
+  ExpertSlotBytes,
+  ExpertShape,
+  ExpertSlots,
+  LoadOutcome,
+  LoadRequest,
+  Model,
+  Pass,
+  ResidentWeights,
+  Sequence,
+} from '../../native/index.js';
+import type { ExpertSource, ModelShape } from '../../shared/model/tensor-source.js';
+import type { TraceModel } from './trace-model.js';
+import { TracePass } from './trace-pass.js';
+import { TraceSequence } from './trace-sequence.js';
+
+const NO_WEIGHTS: ResidentWeights = { kinds: [], fellBack: 0 };
+
+/**
+ * A device without arithmetic: a trace says what its models choose, loads and experts are done at once, outputs are zero. Time and memory are
+ * those of the paced device around it (engine/devices). `model` null: a worker's, which runs no model.
+ */
+export class TraceDevice implements Device {
+  constructor(private readonly model: TraceModel | null) {}
+
+  info(): DeviceInfo {
+    return {
+      ...{ backend: 'trace', instructionSet: 'none', threads: 1, name: '' },
+      ...{ budgetBytes: 0, usedBytes: 0, highWaterBytes: 0, contextBytes: 0 },
+      ...{ driverUsedBytes: null, pagedExperts: false },
+    };
+  }
+
+  createModel(shape: ModelShape): Model {
+    const model = this.model ?? { experts: () => [], nextToken: () => 0 };
+    return {
+      shape,
+      loadDense: async () => undefined,
+      loadResidentExpert: async () => undefined,
+      residentWeights: () => NO_WEIGHTS,
+      createSequence: (): Sequence => new TraceSequence(shape),
+      createPass: (): Pass => new TracePass(model, shape),
+      dispose: () => undefined,
+    };
+  }
+
+  createExpertSlots(_shape: ExpertShape, count: number): ExpertSlots {
+    return new TraceSlots(count);
+  }
+
+  expertSlotBytes(): ExpertSlotBytes {
+    return { slotBytes: 0, sharedBytes: 0, exponentEntryBytes: 0, signMantissaEntryBytes: 0 };
+  }
+
+  dispose(): void {
+    // It holds nothing.
+  }
+}
+
+/** Slots that hold nothing. */
+class TraceSlots implements ExpertSlots {
+  readonly slotBytes = 0;
+  readonly directIoRefused = false;
+
+  constructor(readonly count: number) {}
+
+  async load(_slot: number, _source: ExpertSource, { exponents, signMantissa }: LoadRequest): Promise<LoadOutcome> {
+    return {
+      ...{ loaded: true, readBytes: 0, loadMs: 0, exponentReadMs: 0, signMantissaReadMs: 0, decompressMs: 0 },
+      exponentsKept: exponents.entry >= 0,
+      signMantissaKept: signMantissa.entry >= 0,
+    };
+  }
+
+  cancel(): void {
+    // A load is over before anybody could.
+  }
+
+  prioritize(): void {
+    // As cancel.
+  }
+
+  reorder(): void {
+    // As cancel.
+  }
+
+  async execute(_slot: number, _rows: number, _hidden: Uint8Array, output: Uint8Array): Promise<{ executeMs: number }> {
+    output.fill(0);
+    return { executeMs: 0 };
+  }
+
+  dispose(): void {
+    // It holds nothing.
+  }
+}

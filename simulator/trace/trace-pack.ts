@@ -1,0 +1,29 @@
+import { shapeToManifest, type Manifest } from '../../shared/pack/manifest.js';
+import type { Pack } from '../../shared/pack/open-pack.js';
+import { PACK_FORMAT, PACK_FORMAT_VERSION } from '../../shared/pack/pack-layout.js';
+import type { ExpertSource, ModelShape, TensorSource } from '../../shared/model/tensor-source.js';
+
+/** Nothing has to be read to fill a traced model's weights. */
+const NO_TENSOR: TensorSource = { rows: 1, columns: 1, split: 'none-bf16', chunks: [] };
+const NO_EXPERT: ExpertSource = { gate: NO_TENSOR, up: NO_TENSOR, down: NO_TENSOR };
+const DIGEST_DIGITS = 64;
+
+/** Stands for the pack of a model of which only a trace is known: a name and a shape, and no file. */
+export function tracePack(name: string, shape: ModelShape): Pack {
+  const digest = '0'.repeat(DIGEST_DIGITS);
+  const manifest: Manifest = {
+    ...{ format: PACK_FORMAT, format_version: PACK_FORMAT_VERSION, odmoe_version: '' },
+    model: {
+      ...{ name, family: 'mixtral', shape: shapeToManifest(shape), tied_embeddings: false },
+      ...{ eos_token_ids: [], shipped_format: 'bf16' },
+    },
+    source: { fingerprint: digest },
+    ...{ codec: 'raw', codec_level: null, shards: 1, files: [], dense: [], experts: [] },
+  };
+  return {
+    ...{ kind: 'pack', directory: '', name, shape, shippedFormat: 'bf16', eosTokenIds: [], packDigest: digest },
+    ...{ tiedEmbeddings: false, manifest },
+    dense: () => NO_TENSOR,
+    expert: () => NO_EXPERT,
+  };
+}

@@ -1,0 +1,90 @@
+import type { GateChoice, Pass, Sequence } from '../../native/index.js';
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { ModelShape } from '../../shared/model/tensor-source.js';
+import type { TracedRow, TraceModel } from './trace-model.js';
+import { TraceSequence } from './trace-sequence.js';
+
+/** A pass that takes routers' choices and tokens from a trace. It computes nothing: hidden states stay as they are. */
+export class TracePass implements Pass {
+  private sequences: TraceSequence[] = [];
+  private rows: TracedRow[] = [];
+  /** Of each row, its place in `sequences`. */
+  private rowSequence: Int32Array = new Int32Array(0);
+
+  constructor(
+    private readonly model: TraceModel,
+    private readonly shape: ModelShape,
+  ) {}
+
+  async begin(
+    sequences: Sequence[],
+    rowSequence: Int32Array,
+    positions: Int32Array,
+    tokenIds: Int32Array,
+  ): Promise<void> {
+    this.sequences = sequences.map(tracedSequence);
+    this.rowSequence = rowSequence.slice();
+    this.rows = Array.from(positions, (position, row) => this.sequenceOf(row).take(position, tokenIds[row] ?? 0));
+  }
+
+  async attend(layer: number): Promise<GateChoice> {
+    if (layer === this.shape.layers - 1) this.ran();
+    return this.choice(layer);
+  }
+
+  async combine(): Promise<void> {
+    // Outputs of experts are all zero.
+  }
+
+  async forward(onGate: ((layer: number, choice: GateChoice) => void) | null): Promise<void> {
+    for (let layer = 0; layer < this.shape.layers; layer += 1) onGate?.(layer, this.choice(layer));
+    this.ran();
+  }
+
+  /** The next token has 1, all others 0. */
+  async logits(rows: Int32Array): Promise<Float32Array> {
+    const { vocabSize } = this.shape;
+    const logits = new Float32Array(rows.length * vocabSize);
+    rows.forEach((row, place) => {
+      logits[place * vocabSize + this.model.nextToken(this.rowAt(row))] = 1;
+    });
+    return logits;
+  }
+
+  cancel(): void {
+    // A forward is over before anybody could.
+  }
+
+  dispose(): void {
+    this.sequences = [];
+    this.rows = [];
+  }
+
+  private choice(layer: number): GateChoice {
+    const { expertsPerToken } = this.shape;
+    const experts = new Int32Array(this.rows.length * expertsPerToken);
+    this.rows.forEach((row, place) => experts.set(this.model.experts(row, layer), place * expertsPerToken));
+    return { experts, weights: new Float32Array(experts.length).fill(1 / expertsPerToken) };
+  }
+
+  private ran(): void {
+    this.rows.forEach(({ position }, row) => this.sequenceOf(row).ran(position));
+  }
+
+  private sequenceOf(row: number): TraceSequence {
+    const sequence = this.sequences[this.rowSequence[row] ?? 0];
+    if (sequence === undefined) throw new OdmoeError('INTERNAL', `row ${row} of a traced pass has no sequence`);
+    return sequence;
+  }
+
+  private rowAt(row: number): TracedRow {
+    const traced = this.rows[row];
+    if (traced === undefined) throw new OdmoeError('INTERNAL', `a traced pass has no row ${row}`);
+    return traced;
+  }
+}
+
+function tracedSequence(sequence: Sequence): TraceSequence {
+  if (sequence instanceof TraceSequence) return sequence;
+  throw new OdmoeError('INTERNAL', 'a traced pass takes only sequences of its own device');
+}
