@@ -259,7 +259,7 @@ void Machine::execute() {
   pthread_setname_np(pthread_self(), "simulated-cuda");
   sigset_t others;  // the program's signals are not for the small stacks of fibers
   sigfillset(&others);
-  for (const int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) sigdelset(&others, fault);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE, SIGABRT}) sigdelset(&others, fault);
   pthread_sigmask(SIG_SETMASK, &others, nullptr);
   open_device_memory();
   report_faults_of_this_thread();

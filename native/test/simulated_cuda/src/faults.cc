@@ -12,7 +12,8 @@ namespace odmoe_simulated {
 namespace {
 
 constexpr size_t kSignalStackBytes = 64 << 10;
-constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
+// A check of the compiler that fails is SIGILL on x86 and SIGTRAP on Arm.
+constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE};
 constexpr int kProtectionKeyFault = 4;  // SEGV_PKUERR
 
 struct sigaction previous[NSIG];
@@ -32,7 +33,7 @@ void report(int signal, siginfo_t* info, void*) {
     const bool kernel = describe_running(running, sizeof running);
     length = std::snprintf(text, sizeof text, "simulated CUDA: signal %d at address %p: %s%s\n", signal, info->si_addr,
                            kernel ? running : "an operation of a stream (copy or memset)",
-                           signal == SIGILL ? " (a misaligned access, or an index outside an array)" : "");
+                           signal == SIGILL || signal == SIGTRAP ? " (a misaligned access, or an index outside an array)" : "");
   } else if (signal == SIGSEGV && info->si_code == kProtectionKeyFault) {
     length = std::snprintf(text, sizeof text, "simulated CUDA: host code touches device memory at address %p\n", info->si_addr);
   }
