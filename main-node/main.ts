@@ -95,7 +95,7 @@ async function loadMain(
   const queueLimit = maxActiveSequences + maxQueuedRequests;
   const prompts = environment.openPrompts({ directory: source.directory, tokenizer, queueLimit });
   try {
-    return await loadDevice(settings, { source, tokenizer, prompts }, log, abandoned);
+    return await loadDevice(settings, environment, { source, tokenizer, prompts }, log, abandoned);
   } catch (thrown) {
     await prompts.close();
     throw thrown;
@@ -104,12 +104,13 @@ async function loadMain(
 
 function loadDevice(
   settings: NodeSettings,
+  environment: NodeEnvironment,
   opened: Pick<LoadedMain, 'source' | 'tokenizer' | 'prompts'>,
   log: Logger,
   abandoned: AbortSignal,
 ): Promise<LoadedMain> {
   const { source } = opened;
-  return fillNodeDevice(settings, log, async ({ device, reason: deviceReason }) => {
+  return fillNodeDevice(environment, settings, log, async ({ device, reason: deviceReason }) => {
     const model = device.createModel(source.shape);
     try {
       await loadDenseWeights(model, source, source.shippedFormat, () => requireWanted(abandoned));

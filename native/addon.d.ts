@@ -21,7 +21,7 @@ export interface DeviceOptions {
   instructionSet: 'auto' | 'avx512' | 'avx2' | 'neon' | 'scalar';
   /** Of the processor; 0: as many as the process may use. */
   threads: number;
-  /** 0: no limit. Of a CUDA device with what the driver's context takes. Under emulation: of the profiled device. */
+  /** 0: no limit. Of a CUDA device with what the driver's context takes. */
   budgetBytes: number;
   /** Of CUDA: which device, as the driver counts them. */
   device: number;
@@ -62,44 +62,8 @@ export interface CudaStatus {
   devices: CudaDevice[];
 }
 
-/** Time of an operator on some rows (tokens): overheadMs + max(weightsMs, rows * rowMs). */
-export interface OperatorTime {
-  overheadMs: number;
-  /** Reading its weights. */
-  weightsMs: number;
-  /** Multiplying one row by them. */
-  rowMs: number;
-}
-
-/**
- * A device whose time and memory are those that a profiled device would need for a profiled model, while the arithmetic is the
- * processor's. An operation ends when the profiled one would, or when the arithmetic is done if that takes longer. Memory
- * is counted in bytes of the profiled model (usedBytes, highWaterBytes, budgetBytes, slotBytes): what exceeds budgetBytes is refused.
- */
-export interface DeviceEmulation {
-  /** Attention, norms and gate of one layer: Pass.attend, and each layer of Pass.forward. */
-  denseLayer: OperatorTime;
-  /** One expert: ExpertSlots.execute, and each activated expert of each layer of Pass.forward, one after the other. */
-  expert: OperatorTime;
-  /** Pass.logits. */
-  lmHead: OperatorTime;
-  /** One expert from storage into a slot; a slot's reads share it by their bytes. Loads of one device share its link. */
-  loadMs: number;
-  /** Embedding, LM head and final norm. */
-  outerBytes: number;
-  /** All dense weights of one layer. */
-  denseLayerBytes: number;
-  /** A resident expert. */
-  expertBytes: number;
-  /** A slot for one expert, and what slots share. */
-  slotBytes: number;
-  slotSharedBytes: number;
-  /** Keys and values of one position in one layer. */
-  keyValueRowBytes: number;
-}
-
 export interface DeviceInfo {
-  /** "cpu", "cuda" or "emulated". */
+  /** "cpu" or "cuda"; of a paced device "emulated". */
   backend: string;
   /** Of CUDA the compute capability, "sm_86". */
   instructionSet: string;
@@ -344,8 +308,7 @@ export interface Addon {
   instructionSets(): string[];
   /** What this machine has of CUDA. A machine without a GPU is no error: the reason says what is missing. */
   cudaStatus(): CudaStatus;
-  /** emulation: null: the device is what it is; cpu only. */
-  openDevice(options: DeviceOptions, emulation: DeviceEmulation | null): DeviceHandle;
+  openDevice(options: DeviceOptions): DeviceHandle;
   createModel(device: DeviceHandle, shape: ModelShape): Model;
   /** maxRows: rows of the largest execute. Rejects with DEVICE_OUT_OF_MEMORY when the budget does not hold the slots. */
   createExpertSlots(
@@ -355,7 +318,7 @@ export interface Addon {
     maxRows: number,
     loader: LoaderOptions,
   ): ExpertSlots;
-  /** Bytes that slots for a given maxRows and loader take of the device; an emulated device counts them as its slotBytes and slotSharedBytes. */
+  /** Bytes that slots for a given maxRows and loader take of the device. */
   expertSlotBytes(device: DeviceHandle, shape: ExpertShape, maxRows: number, loader: LoaderOptions): ExpertSlotBytes;
   /** Cuts row-major values into planes (packing). */
   splitPlanes(values: Uint8Array, split: Split): Uint8Array[];
@@ -381,11 +344,6 @@ export interface Addon {
    * that have passed resolve at once. Rejects with QUEUE_FULL when 65,536 are under way.
    */
   waitUntil(monotonicMs: number): Promise<void>;
-  /**
-   * On the same clock: when the emulated event happened that is being handled (the end of a call on an emulated device, the time that
-   * waitUntil waited for), if that is at most 2 ms ago; else now. What follows from an event counts from then.
-   */
-  eventTimeMs(): number;
   /** Linux: the process gets SIGKILL when its parent dies, so that a demo leaves nothing behind; elsewhere nothing. */
   exitWithParent(): void;
   /** Memory read bandwidth and FP32 FMA peak of this machine with the device's number of threads, measured for `milliseconds` each. */

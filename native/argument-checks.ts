@@ -10,19 +10,9 @@ import type {
   TensorSource,
   WeightFormat,
 } from '../shared/model/tensor-source.js';
-import type {
-  DeviceEmulation,
-  ExpertOrder,
-  ExpertShape,
-  LoaderOptions,
-  LoadRequest,
-  OperatorTime,
-  PartPlan,
-} from './addon.d.ts';
+import type { ExpertOrder, ExpertShape, LoaderOptions, LoadRequest, PartPlan } from './addon.d.ts';
 
 const LARGEST_INT32 = 2 ** 31 - 1;
-/** Of one thing: far more than any, and thousands of them still fit 64 bits. */
-const MOST_EMULATED_BYTES = 2 ** 48;
 /** Limits of the kernels' scratch memory. */
 const LARGEST_EXPERTS = 4096;
 const LARGEST_HEAD_DIM = 1024;
@@ -63,32 +53,6 @@ export function checkInteger(name: string, value: number, lowest: number, highes
 
 export function checkNumber(name: string, value: number, lowest: number, highest: number): void {
   if (!(value >= lowest && value <= highest)) refuse(name, value, `a number from ${lowest} to ${highest}`);
-}
-
-/** An operation or load of a profiled device that takes longer is a defect of the profile. */
-const LONGEST_EMULATED_MS = 3_600_000;
-
-function checkOperatorTime(name: string, time: OperatorTime): void {
-  checkNumber(`${name}.overheadMs`, time.overheadMs, 0, LONGEST_EMULATED_MS);
-  checkNumber(`${name}.weightsMs`, time.weightsMs, 0, LONGEST_EMULATED_MS);
-  checkNumber(`${name}.rowMs`, time.rowMs, 0, LONGEST_EMULATED_MS);
-}
-
-export function checkEmulation(emulation: DeviceEmulation): void {
-  checkOperatorTime('denseLayer', emulation.denseLayer);
-  checkOperatorTime('expert', emulation.expert);
-  checkOperatorTime('lmHead', emulation.lmHead);
-  checkNumber('loadMs', emulation.loadMs, 0, LONGEST_EMULATED_MS);
-  for (const name of [
-    'outerBytes',
-    'denseLayerBytes',
-    'expertBytes',
-    'slotBytes',
-    'slotSharedBytes',
-    'keyValueRowBytes',
-  ] as const) {
-    checkInteger(name, emulation[name], 0, MOST_EMULATED_BYTES);
-  }
 }
 
 function checkOneOf(name: string, value: string, allowed: readonly string[]): void {

@@ -1,7 +1,6 @@
 import type { ModelShape } from '../shared/model/tensor-source.js';
 import { OdmoeError } from '../shared/errors/index.js';
 import type {
-  DeviceEmulation,
   DeviceHandle,
   DeviceInfo,
   DeviceOptions,
@@ -15,14 +14,7 @@ import type {
 } from './addon.d.ts';
 import { awaiting, calling } from './addon-errors.js';
 import { addon } from './addon-loader.js';
-import {
-  checkEmulation,
-  checkExpertShape,
-  checkInt32s,
-  checkInteger,
-  checkLoaderOptions,
-  checkModelShape,
-} from './argument-checks.js';
+import { checkExpertShape, checkInt32s, checkInteger, checkLoaderOptions, checkModelShape } from './argument-checks.js';
 import { CheckedExpertSlots, CheckedModel, LARGEST_PASS_ROWS } from './handles.js';
 
 const LARGEST_THREADS = 1024;
@@ -86,17 +78,16 @@ export type DeviceRequest = Omit<DeviceOptions, 'device' | 'arithmetic'> &
   Partial<Pick<DeviceOptions, 'device' | 'arithmetic'>>;
 
 /**
- * `emulation`: null: the device is what it is. Throws DEVICE_UNAVAILABLE when the native library, the instruction set or the device
+ * Throws DEVICE_UNAVAILABLE when the native library, the instruction set or the device
  * cannot be used; of a CUDA device also DEVICE_DRIVER_TOO_OLD, DEVICE_ARCHITECTURE_UNSUPPORTED, and DEVICE_OUT_OF_MEMORY when the
  * budget does not hold the driver's context.
  */
-export function openDevice(request: DeviceRequest, emulation: DeviceEmulation | null = null): Device {
+export function openDevice(request: DeviceRequest): Device {
   const options: DeviceOptions = { device: 0, arithmetic: 'exact', ...request };
   checkInteger('threads', options.threads, 0, LARGEST_THREADS);
   checkInteger('budgetBytes', options.budgetBytes, 0, Number.MAX_SAFE_INTEGER);
   checkInteger('device', options.device, 0);
-  if (emulation !== null) checkEmulation(emulation);
-  return new CheckedDevice(calling(() => addon().openDevice(options, emulation)));
+  return new CheckedDevice(calling(() => addon().openDevice(options)));
 }
 
 /** Memory read bandwidth and FP32 fused-multiply-add peak of this machine, each measured for `milliseconds`. */

@@ -9,7 +9,6 @@ export type {
   CodecSpeed,
   CudaDevice,
   CudaStatus,
-  DeviceEmulation,
   DeviceInfo,
   DeviceOptions,
   ExpertOrder,
@@ -22,7 +21,6 @@ export type {
   LoadOutcome,
   LoadRequest,
   Model,
-  OperatorTime,
   PartPlan,
   Pass,
   ReadSpeed,
@@ -136,11 +134,6 @@ export function exitWithParent(): void {
 export async function waitUntil(monotonicMs: number): Promise<void> {
   checkNumber('monotonicMs', monotonicMs, -Number.MAX_VALUE, Number.MAX_VALUE);
   await awaiting(() => addon().waitUntil(monotonicMs));
-}
-
-/** Under emulation: when the event happened that is being handled, on the clock of waitUntil; now, where none is. */
-export function eventTimeMs(): number {
-  return calling(() => addon().eventTimeMs());
 }
 
 /** Instruction sets usable here, widest first. */

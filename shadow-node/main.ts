@@ -71,7 +71,7 @@ async function loadShadow(
   const { runtime } = environment;
   const source = await runtime.outside(() => openServedPack(settings.modelPath));
   const { precision } = settings.shadow;
-  return fillNodeDevice(settings, log, async ({ device, reason: deviceReason }) => {
+  return fillNodeDevice(environment, settings, log, async ({ device, reason: deviceReason }) => {
     const model = await loadShadowModel(device, source, precision, () => requireWanted(abandoned));
     log.info('model loaded', { model: source.name, precision, deviceMemoryBytes: device.info().usedBytes });
     const pass = createPass(model);

@@ -86,10 +86,10 @@ async function openWorker(
   requireWanted(abandoned);
   const record = await openRecord(settings, source, runtime, log);
   if (record !== null) opened.push(() => record.close());
-  const { nodeDevice, slots } = await fillNodeDevice(settings, log, async (nodeDevice) => {
-    const { device, emulation } = nodeDevice;
+  const { nodeDevice, slots } = await fillNodeDevice(environment, settings, log, async (nodeDevice) => {
+    const { device } = nodeDevice;
     const counts = record?.counts ?? null;
-    return { nodeDevice, slots: await makeWorkerSlots({ device, emulation, source, settings, counts, runtime, log }) };
+    return { nodeDevice, slots: await makeWorkerSlots({ device, source, settings, counts, runtime, log }) };
   });
   const { device } = nodeDevice;
   opened.push(() => {

@@ -1,15 +1,9 @@
-import {
-  FROM_STORAGE,
-  PLAIN_LOADER,
-  openDevice,
-  waitUntil,
-  type Device,
-  type DeviceEmulation,
-  type ExpertSlots,
-} from '../../native/index.js';
+import { pacedDevice, type DevicePace } from '../../engine/devices/index.js';
+import { realDevices } from '../../engine/environment/node-environment.js';
+import { slotSizes } from '../../engine/planning/slot-sizes.js';
+import { FROM_STORAGE, PLAIN_LOADER, waitUntil, type Device, type ExpertSlots } from '../../native/index.js';
 import { operatorMs } from '../../shared/emulation/index.js';
 import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
-import { slotSizes } from '../../engine/planning/slot-sizes.js';
 
 export type EmulatedOperation = 'wait' | 'execute' | 'queued executes' | 'load';
 
@@ -30,16 +24,21 @@ const LOAD_MS = 20;
 /** Executes asked for at once: they follow one another without JavaScript in between. */
 const QUEUED_EXECUTES = 8;
 const NOTHING = { overheadMs: 0, weightsMs: 0, rowMs: 0 };
-const EMULATION: DeviceEmulation = {
-  ...{ denseLayer: NOTHING, expert: EXECUTE_MS, lmHead: NOTHING, loadMs: LOAD_MS },
-  ...{ outerBytes: 0, denseLayerBytes: 0, expertBytes: 0, slotBytes: 1, slotSharedBytes: 0, keyValueRowBytes: 0 },
+const PACE: DevicePace = {
+  times: {
+    ...{ denseLayer: NOTHING, expert: EXECUTE_MS, lmHead: NOTHING },
+    ...{ loadMs: LOAD_MS, exponentShare: 0.5, recoverMs: 0 },
+  },
+  memory: null,
 };
 const NS_PER_MS = 1e6;
 const US_PER_MS = 1e3;
 
 /** Waits, executes and loads, `count` of each, one after the other, on experts of the model. */
 export async function measureEmulation(source: ModelSource, count: number): Promise<EmulationLateness[]> {
-  const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 }, EMULATION);
+  const { devices, runtime } = realDevices();
+  const processor = devices.open({ backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 });
+  const device = pacedDevice(processor, PACE, runtime);
   const slots = makeSlots(device, source);
   try {
     const { hiddenSize } = source.shape;

@@ -1,3 +1,4 @@
+import { realDevices } from '../../engine/environment/node-environment.js';
 import { LocalEngine } from '../../engine/generation/index.js';
 import { measureMachine } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
@@ -68,7 +69,7 @@ async function openEngine(directory: string, resident: Resident, options: Genera
     shadow: null,
     prefillRows: options.prefillRows,
     chooseSeed: () => 0,
-    nowMs: () => performance.now(),
+    environment: realDevices(),
     onProgress: null,
   });
 }

@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { realDevices } from '../../engine/environment/node-environment.js';
 import { LocalEngine } from '../../engine/generation/index.js';
 import { packageRoot } from '../../shared/config/index.js';
 import type { EmulationSettings } from '../../shared/config/node-settings.js';
@@ -102,7 +103,7 @@ export class SetUpRunner {
     const engine = await LocalEngine.open(packPath, {
       device: { backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 },
       ...{ resident: null, shadow: null, prefillRows: PREFILL_ROWS, onProgress: null, emulation },
-      ...{ chooseSeed: () => 0, nowMs: () => performance.now() },
+      ...{ chooseSeed: () => 0, environment: realDevices() },
     });
     return {
       answer: (promptIds, tokens) => collectAnswer(engine.generate(answerRequest(promptIds, tokens), signal)),

@@ -1,6 +1,7 @@
 import { randomInt } from 'node:crypto';
 import { resolve } from 'node:path';
 import { Option, type Command } from 'commander';
+import { realDevices } from '../../engine/environment/node-environment.js';
 import { LocalEngine } from '../../engine/generation/index.js';
 import {
   ARITHMETICS,
@@ -115,7 +116,7 @@ async function generate(directory: string, text: string | undefined, flags: Gene
       shadow: flags.shadow ?? null,
       prefillRows: PREFILL_ROWS,
       chooseSeed: () => randomInt(SEED_LIMIT),
-      nowMs: () => performance.now(),
+      environment: realDevices(),
       onProgress: bar.update,
     });
     bar.stop();

@@ -1,17 +1,24 @@
-import { cudaStatus, openDevice, type Device, type DeviceEmulation, type DeviceOptions } from '../../native/index.js';
+import type { Device, DeviceOptions } from '../../native/index.js';
 import type { EmulationSettings, NodeSettings } from '../../shared/config/node-settings.js';
 import { loadDeviceProfile, nodeTimes, type ProfiledRole } from '../../shared/emulation/index.js';
 import { toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import { afterRefusal, chooseDevice, dependsOnCuda, type DeviceChoice, type DeviceWish } from './choose-device.js';
+import type { Devices } from './devices.js';
+import type { PaceRuntime } from './exact-timer.js';
+import { pacedDevice } from './paced-device.js';
+
+/** What opening a device takes from the world around it. */
+export interface DeviceEnvironment {
+  readonly devices: Devices;
+  readonly runtime: PaceRuntime;
+}
 
 export interface NodeDevice {
   device: Device;
   options: DeviceOptions;
   /** Why it runs on this one. */
   reason: string;
-  /** What the device stands for; null: it is what it is. */
-  emulation: DeviceEmulation | null;
 }
 
 /**
@@ -22,18 +29,19 @@ export interface NodeDevice {
  * DEVICE_ARCHITECTURE_UNSUPPORTED and DEVICE_OUT_OF_MEMORY.
  */
 export async function fillRoleDevice<Filled>(
+  environment: DeviceEnvironment,
   wish: DeviceWish,
   settings: EmulationSettings | null,
   role: ProfiledRole,
   fill: (opened: NodeDevice) => Promise<Filled>,
 ): Promise<Filled> {
-  const opened = settings === null ? openWished(wish) : openEmulated(wish, settings, role);
+  const opened = settings === null ? openWished(environment, wish) : openEmulated(environment, wish, settings, role);
   try {
     return await fillOrDispose(opened, fill);
   } catch (thrown) {
     const other = afterRefusal(wish, opened, toOdmoeError(thrown), true);
     if (other === null) throw thrown;
-    return fillOrDispose(openChosen(other), fill);
+    return fillOrDispose(openChosen(environment, other), fill);
   }
 }
 
@@ -51,12 +59,13 @@ async function fillOrDispose<Filled>(
 
 /** As fillRoleDevice, for a daemon; says in its log what it runs on, and why. */
 export function fillNodeDevice<Filled>(
+  environment: DeviceEnvironment,
   { role, device: settings, emulation }: NodeSettings,
   log: Logger,
   fill: (opened: NodeDevice) => Promise<Filled>,
 ): Promise<Filled> {
   const { memoryBudgetBytes: budgetBytes, ...wish } = settings;
-  return fillRoleDevice({ ...wish, budgetBytes }, emulation, role, (opened) => {
+  return fillRoleDevice(environment, { ...wish, budgetBytes }, emulation, role, (opened) => {
     const { backend, instructionSet, name, contextBytes } = opened.device.info();
     log.info('device chosen', {
       ...{ device: `${backend} ${instructionSet}`, reason: opened.reason },
@@ -66,24 +75,33 @@ export function fillNodeDevice<Filled>(
   });
 }
 
-function openEmulated(wish: DeviceWish, settings: EmulationSettings, role: ProfiledRole): NodeDevice {
+/** The arithmetic has no budget: memory is the profiled device's. */
+function openEmulated(
+  environment: DeviceEnvironment,
+  wish: DeviceWish,
+  settings: EmulationSettings,
+  role: ProfiledRole,
+): NodeDevice {
   const profile = loadDeviceProfile(settings.profilePath);
-  const emulation = nodeTimes(profile, role, settings.expertStorage);
+  const emulated = nodeTimes(profile, role, settings.expertStorage);
   const budgetBytes = wish.budgetBytes === 0 ? profile.devices[role].memoryBytes : wish.budgetBytes;
-  return openChosen(chooseDevice({ ...wish, budgetBytes }, null, true), emulation);
+  const opened = openChosen(environment, chooseDevice({ ...wish, budgetBytes: 0 }, null, true));
+  const pace = { times: emulated, memory: { bytes: emulated, budgetBytes } };
+  return { ...opened, device: pacedDevice(opened.device, pace, environment.runtime) };
 }
 
-function openWished(wish: DeviceWish): NodeDevice {
-  const choice = chooseDevice(wish, dependsOnCuda(wish, false) ? cudaStatus() : null, false);
+function openWished(environment: DeviceEnvironment, wish: DeviceWish): NodeDevice {
+  const cuda = dependsOnCuda(wish, false) ? environment.devices.cudaStatus() : null;
+  const choice = chooseDevice(wish, cuda, false);
   try {
-    return openChosen(choice);
+    return openChosen(environment, choice);
   } catch (thrown) {
     const other = afterRefusal(wish, choice, toOdmoeError(thrown), false);
     if (other === null) throw thrown;
-    return openChosen(other);
+    return openChosen(environment, other);
   }
 }
 
-function openChosen({ options, reason }: DeviceChoice, emulation: DeviceEmulation | null = null): NodeDevice {
-  return { device: openDevice(options, emulation), options, reason, emulation };
+function openChosen({ devices }: DeviceEnvironment, { options, reason }: DeviceChoice): NodeDevice {
+  return { device: devices.open(options), options, reason };
 }

@@ -1,5 +1,6 @@
+import type { DeviceBytes } from '../../shared/emulation/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
-import type { DeviceBytes, DevicePace } from './device-pace.js';
+import type { DevicePace } from './device-pace.js';
 
 export type Holding = keyof DeviceBytes;
 

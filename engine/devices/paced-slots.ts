@@ -1,8 +1,7 @@
 import type { ExpertOrder, ExpertSlots, LoadOutcome, LoadRequest, PartPlan } from '../../native/index.js';
-import { operatorMs } from '../../shared/emulation/index.js';
+import { operatorMs, type DeviceTimes } from '../../shared/emulation/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
-import type { DeviceTimes } from './device-pace.js';
 import type { PaceRuntime } from './exact-timer.js';
 import type { PacedLink, PacedLoad } from './paced-link.js';
 import type { HeldMemory } from './paced-memory.js';

@@ -1,6 +1,7 @@
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { waitUntil } from '../../native/index.js';
+import { NATIVE_DEVICES, type DeviceEnvironment, type Devices } from '../devices/index.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import {
   InlinePromptEncoder,
@@ -17,6 +18,7 @@ import { WallRuntime, type Runtime } from '../../shared/runtime/index.js';
 /** Everything that a daemon takes from the world around it. One in a process of its own has the real one; a simulated one its own. */
 export interface NodeEnvironment {
   readonly runtime: Runtime;
+  readonly devices: Devices;
   readonly transport: Transport;
   readonly discovery: Discovery;
   /** Makes tokens of prompts. */
@@ -36,9 +38,9 @@ export interface PromptsWanted {
 
 /** The real world; under emulation its devices and network take a profiled one's time. */
 export function realEnvironment({ emulation }: Pick<NodeSettings, 'emulation'>): NodeEnvironment {
-  const runtime = new WallRuntime(waitUntil);
+  const { runtime, devices } = realDevices();
   return {
-    runtime,
+    ...{ runtime, devices },
     transport: new GrpcTransport(runtime, networkPaceOf(emulation, runtime)),
     discovery: multicastDiscovery(runtime),
     openPrompts: ({ directory, tokenizer, queueLimit }) => {
@@ -48,6 +50,11 @@ export function realEnvironment({ emulation }: Pick<NodeSettings, 'emulation'>):
     },
     dataDirectory: dataDirectory(process.env),
   };
+}
+
+/** This machine's clocks and devices, for what uses nothing else. */
+export function realDevices(): DeviceEnvironment & { runtime: Runtime } {
+  return { runtime: new WallRuntime(waitUntil), devices: NATIVE_DEVICES };
 }
 
 /** $XDG_DATA_HOME/odmoe, or ~/.local/share/odmoe. */

@@ -6,8 +6,9 @@ import { describeDevice } from '../../shared/daemon/node-identity.js';
 import { validateGenerateRequest } from '../../shared/rpc/generate-validation.js';
 import type { GenerateReply, GenerateRequest, NodeIdentity, NodeStatus, RoleName } from '../../shared/rpc/messages.js';
 import { ownNodeStatus } from '../../shared/rpc/node-status.js';
+import type { Runtime } from '../../shared/runtime/index.js';
 import { openTokenizer, type Tokenizer } from '../../shared/tokenizer/index.js';
-import { fillRoleDevice, type DeviceWish } from '../devices/index.js';
+import { fillRoleDevice, type DeviceEnvironment, type DeviceWish } from '../devices/index.js';
 import { loadDenseWeights, loadResidentExperts, openModelSource } from '../loading/index.js';
 import { generateTokens } from './generate-tokens.js';
 import { GenerationTiming } from './generation-timing.js';
@@ -31,7 +32,7 @@ export interface LocalEngineOptions {
   /** Rows of one pass of the prompt. */
   prefillRows: number;
   chooseSeed: () => number;
-  nowMs: () => number;
+  environment: DeviceEnvironment & { runtime: Pick<Runtime, 'nowMs'> };
   /** Loading: bytes done and in all; the total grows when the next stage begins. */
   onProgress: ((doneBytes: number, totalBytes: number) => void) | null;
 }
@@ -84,7 +85,7 @@ export class LocalEngine {
 
   /** Answers as main does over a cluster: started, tokens, finished. Throws CANCELLED when `signal` aborts. */
   async *generate(request: GenerateRequest, signal: AbortSignal): AsyncGenerator<GenerateReply, void> {
-    const timing = new GenerationTiming(this.options.nowMs);
+    const timing = new GenerationTiming(() => this.options.environment.runtime.nowMs());
     const { shape, eosTokenIds } = this.source;
     const limits = { vocabSize: shape.vocabSize, maxPositions: shape.maxPositions, eosTokenIds };
     const valid = validateGenerateRequest(request);
@@ -154,7 +155,8 @@ async function loadResident(
   options: LocalEngineOptions,
 ): Promise<ResidentModel> {
   const profiled = role === 'ROLE_MAIN' ? 'cached' : 'shadow';
-  return fillRoleDevice(options.device, options.emulation, profiled, async ({ device, reason: deviceReason }) => {
+  const { environment, device, emulation } = options;
+  return fillRoleDevice(environment, device, emulation, profiled, async ({ device, reason: deviceReason }) => {
     const model = device.createModel(source.shape);
     try {
       const onProgress = options.onProgress ?? undefined;

@@ -1,26 +1,21 @@
-// Keys and values between host and device, on the processor and on the emulated device.
+// Keys and values between host and device, on the processor.
 #include "key_values.h"
 
 #include "native_tests.h"
-#include "odmoe/emulation.h"
 
 namespace odmoe::test {
 namespace {
 
 constexpr uint32_t kSeed = 61;
 
-std::unique_ptr<Backend> open_emulated() { return make_emulated_backend(open_backend("auto"), Emulation{}, 0); }
-
 void spaced_rows() {
   std::mt19937 random(kSeed);
   check_spaced_rows(open_backend("auto"), random);
-  check_spaced_rows(open_emulated(), random);
 }
 
 void written_rows_are_read() {
   std::mt19937 random(kSeed);
   check_key_values(open_backend("auto", 2), random);
-  check_key_values(open_emulated(), random);
 }
 
 void threads_do_not_meet() {

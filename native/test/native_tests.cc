@@ -49,8 +49,6 @@ int main(int argc, char** argv) {
   odmoe::test::add_load_schedule_cases(cases);
   odmoe::test::add_expert_loader_cases(cases);
   odmoe::test::add_expert_loader_fault_cases(cases);
-  odmoe::test::add_emulation_cases(cases);
-  odmoe::test::add_emulated_load_cases(cases);
   odmoe::test::add_timer_queue_cases(cases);
   odmoe::test::add_cuda_layout_cases(cases);
   odmoe::test::add_cuda_host_cases(cases);

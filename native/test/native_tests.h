@@ -34,8 +34,6 @@ void add_plane_cases(std::vector<Case>& cases);
 void add_load_schedule_cases(std::vector<Case>& cases);
 void add_expert_loader_cases(std::vector<Case>& cases);
 void add_expert_loader_fault_cases(std::vector<Case>& cases);
-void add_emulation_cases(std::vector<Case>& cases);
-void add_emulated_load_cases(std::vector<Case>& cases);
 void add_timer_queue_cases(std::vector<Case>& cases);
 void add_cuda_layout_cases(std::vector<Case>& cases);
 void add_cuda_host_cases(std::vector<Case>& cases);

@@ -16,7 +16,6 @@ export function findContradictions(config: ClusterConfig): Contradiction[] {
     ...staticWithoutNodes(config),
     ...oversizedValues(config),
     ...contradictoryPools(config),
-    ...emulatedCaches(config),
   ];
 }
 
@@ -81,17 +80,6 @@ function oversizedValues({ main }: ClusterConfig): Contradiction[] {
   if (main.mini_batch_rows <= main.prefill_rows) return [];
   const message = `a mini-batch of ${main.mini_batch_rows} rows is more than a prefill pass has (main.prefill_rows: ${main.prefill_rows})`;
   return [{ path: ['main', 'mini_batch_rows'], message }];
-}
-
-function emulatedCaches({ emulation, worker, nodes }: ClusterConfig): Contradiction[] {
-  if (emulation === undefined) return [];
-  const message = 'an emulated worker has no cache: leave this out, or emulation';
-  const cachePaths: (string | number)[][] = nodes.flatMap((node, index) =>
-    (node.cache ?? 0) > 0 ? [['nodes', index, 'cache']] : [],
-  );
-  if (worker.cache > 0) cachePaths.push(['worker', 'cache']);
-  if (worker.pools !== undefined) cachePaths.push(['worker', 'pools']);
-  return cachePaths.map((path) => ({ path, message }));
 }
 
 function contradictoryPools({ worker, nodes }: ClusterConfig): Contradiction[] {

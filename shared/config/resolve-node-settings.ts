@@ -128,7 +128,6 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
   const workerBudgetBytes = config.worker.memory_budget ?? (emulation === null ? WORKER_BUDGET_DEFAULT_BYTES : 0);
   const budgetBytes = role === 'worker' ? workerBudgetBytes : 0;
   const worker = workerTuning(config, entry, flags);
-  if (emulation !== null && (worker.cacheBytes > 0 || worker.pools !== null)) throw invalid(config, EMULATED_CACHE);
   const device = deviceNamed(flags.device ?? entry?.device ?? config[role].device);
   if (emulation !== null && device.backend === 'cuda') throw invalid(config, EMULATED_GPU);
   return {
@@ -174,8 +173,6 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
 
 const EMULATED_GPU =
   'an emulated device computes on the processor: leave out device cuda (--device), or emulation (--profile, `emulation:`)';
-const EMULATED_CACHE =
-  'an emulated worker has no cache: leave out cache and pools, or emulation (--profile, `emulation:`)';
 
 function draftingSettings(config: ClusterConfig, flags: DaemonFlags): NodeSettings['drafting'] {
   const source = flags.prediction ?? config.prediction.source;

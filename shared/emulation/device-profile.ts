@@ -55,33 +55,64 @@ export interface ProfiledNetwork {
   messageOverheadBytes: number;
 }
 
-/** Time of an operator on some rows: overheadMs + max(weightsMs, rows * rowMs). native's OperatorTime. */
+/** Time of an operator on some rows (tokens): overheadMs + max(weightsMs, rows * rowMs). */
 export interface OperatorTime {
   overheadMs: number;
+  /** Reading its weights. */
   weightsMs: number;
+  /** Multiplying one row by them. */
   rowMs: number;
 }
 
-/** Times and bytes of one device of the profile for its model: native's DeviceEmulation. */
-export interface EmulatedDevice {
+/** How long the operations of a paced device take. */
+export interface DeviceTimes {
+  /** Attention, norms and router of one layer: Pass.attend, and each layer of Pass.forward. */
   denseLayer: OperatorTime;
+  /** One expert: ExpertSlots.execute, and each activated expert of each layer of Pass.forward, one after the other. */
   expert: OperatorTime;
+  /** Pass.logits. */
   lmHead: OperatorTime;
+  /** One expert over the link from storage into a slot. The loads of a device share its link. */
   loadMs: number;
+  /** Of loadMs, what reading the exponents takes; the rest reads signs and mantissas. A part that is in an entry is not read. */
+  exponentShare: number;
+  /** Recovering plain values: a load takes no less, however little it reads. */
+  recoverMs: number;
+}
+
+/** What is held on a paced device, in bytes of the model that it stands for. */
+export interface DeviceBytes {
+  /** Embedding, LM head and final norm. */
   outerBytes: number;
+  /** All dense weights of one layer. */
   denseLayerBytes: number;
+  /** A resident expert. */
   expertBytes: number;
+  /** A slot for one expert, and what slots share. */
   slotBytes: number;
   slotSharedBytes: number;
+  /** An entry that keeps a part of an expert. */
+  exponentEntryBytes: number;
+  signMantissaEntryBytes: number;
+  /** Keys and values of one position in one layer. */
   keyValueRowBytes: number;
 }
 
-/** Bytes that one weight of an expert takes in the worker's storage and in its slot. */
-export const STORAGE_FORMS: Record<ExpertStorage, { storedBytes: number; slotBytes: number }> = {
-  fp32: { storedBytes: 4, slotBytes: 4 },
-  bf16: { storedBytes: 2, slotBytes: 2 },
-  fixed4: { storedBytes: 1.5, slotBytes: 2 },
-  huffman: { storedBytes: 4 / 3, slotBytes: 2 },
+/** Times and bytes of one device of a profile for the profile's model. */
+export type EmulatedDevice = DeviceTimes & DeviceBytes;
+
+/** Bytes that one weight of an expert takes in the worker's storage (its exponent alone, and all of it) and in its slot. */
+export interface StorageForm {
+  exponentBytes: number;
+  storedBytes: number;
+  slotBytes: number;
+}
+
+export const STORAGE_FORMS: Record<ExpertStorage, StorageForm> = {
+  fp32: { exponentBytes: 1, storedBytes: 4, slotBytes: 4 },
+  bf16: { exponentBytes: 1, storedBytes: 2, slotBytes: 2 },
+  fixed4: { exponentBytes: 1 / 2, storedBytes: 1.5, slotBytes: 2 },
+  huffman: { exponentBytes: 1 / 3, storedBytes: 4 / 3, slotBytes: 2 },
 };
 
 export function operatorMs({ overheadMs, weightsMs, rowMs }: OperatorTime, rows: number): number {

@@ -1,6 +1,8 @@
 export { STORAGE_FORMS, operatorMs } from './device-profile.js';
 export type {
+  DeviceBytes,
   DeviceProfile,
+  DeviceTimes,
   EmulatedDevice,
   OperatorTime,
   ProfiledDevice,

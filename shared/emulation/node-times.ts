@@ -7,6 +7,7 @@ import {
   type ProfiledDevice,
   type ProfiledModel,
   type ProfiledRole,
+  type StorageForm,
 } from './device-profile.js';
 
 const MS_PER_S = 1000;
@@ -35,11 +36,15 @@ export function nodeTimes(profile: DeviceProfile, role: ProfiledRole, expertStor
     expert: operatorTime(expert, expertWeightBytes, device.expertOverheadMs, device),
     lmHead: operatorTime(head, device.weightBytes, device.lmHeadOverheadMs, device),
     loadMs: loadMs(expert, form, device),
+    exponentShare: form.exponentBytes / form.storedBytes,
+    recoverMs: recoverMs(expert, form, device),
     outerBytes: role === 'worker' ? outerBytes : outerBytes + device.reservedBytes,
     denseLayerBytes: Math.round(dense * device.weightBytes),
     expertBytes,
     slotBytes: expertBytes,
     slotSharedBytes: role === 'worker' ? device.reservedBytes : 0,
+    exponentEntryBytes: Math.round(expert * form.exponentBytes),
+    signMantissaEntryBytes: Math.round(expert * (form.storedBytes - form.exponentBytes)),
     keyValueRowBytes: keyValueRowBytes(model),
   };
 }
@@ -73,12 +78,15 @@ function operatorTime(
   };
 }
 
-function loadMs(
+function loadMs(parameters: number, form: StorageForm, device: ProfiledDevice): number {
+  const readMs = ((parameters * form.storedBytes) / device.linkBytesPerS) * MS_PER_S;
+  return device.linkLatencyMs + Math.max(readMs, recoverMs(parameters, form, device));
+}
+
+function recoverMs(
   parameters: number,
-  { storedBytes, slotBytes }: { storedBytes: number; slotBytes: number },
-  { linkLatencyMs, linkBytesPerS, recoverBytesPerS }: ProfiledDevice,
+  { storedBytes, slotBytes }: StorageForm,
+  { recoverBytesPerS }: ProfiledDevice,
 ): number {
-  const readMs = ((parameters * storedBytes) / linkBytesPerS) * MS_PER_S;
-  const recoverMs = storedBytes < slotBytes ? ((parameters * slotBytes) / recoverBytesPerS) * MS_PER_S : 0;
-  return linkLatencyMs + Math.max(readMs, recoverMs);
+  return storedBytes < slotBytes ? ((parameters * slotBytes) / recoverBytesPerS) * MS_PER_S : 0;
 }

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { realDevices } from '../../engine/environment/node-environment.js';
 import { LocalEngine, generateTokens } from '../../engine/generation/index.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 import { OdmoeError } from '../../shared/errors/index.js';
@@ -112,7 +113,7 @@ describe('the demo model in the single-process engine', () => {
       shadow: 'int8',
       prefillRows: 64,
       chooseSeed: () => 5,
-      nowMs: () => performance.now(),
+      environment: realDevices(),
       onProgress: null,
     });
   });

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { realDevices } from '../../engine/environment/node-environment.js';
 import { LocalEngine } from '../../engine/generation/index.js';
 import { instructionSets, type DeviceOptions } from '../../native/index.js';
 import { packageRoot } from '../../shared/config/package-root.js';
@@ -38,7 +39,7 @@ async function tokensOf(resident: 'fixed4' | null, text: string): Promise<TokenR
     shadow: null,
     prefillRows: 64,
     chooseSeed: () => 0,
-    nowMs: () => performance.now(),
+    environment: realDevices(),
     onProgress: null,
   });
   const request: GenerateRequest = {
@@ -128,7 +129,7 @@ describe('weights that fixed4 cannot hold', () => {
           shadow: null,
           prefillRows: 8,
           chooseSeed: () => 0,
-          nowMs: () => 0,
+          environment: realDevices(),
           onProgress: null,
         }),
         (error) => error instanceof OdmoeError && error.code === 'USAGE' && /would round/.test(error.message),

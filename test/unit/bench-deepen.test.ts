@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { deepenCheckpoint, layerSources } from '../../bench/deepen/deepen-checkpoint.js';
+import { realDevices } from '../../engine/environment/node-environment.js';
 import { LocalEngine } from '../../engine/generation/index.js';
 import { packageRoot } from '../../shared/config/index.js';
 import { openCheckpoint } from '../../shared/model/checkpoint.js';
@@ -16,7 +17,7 @@ async function answer(directory: string): Promise<TokenReply[]> {
   const engine = await LocalEngine.open(directory, {
     device: { backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 },
     ...{ resident: null, shadow: null, emulation: null, prefillRows: 16, onProgress: null },
-    ...{ chooseSeed: () => 1, nowMs: () => performance.now() },
+    ...{ chooseSeed: () => 1, environment: realDevices() },
   });
   try {
     const request: GenerateRequest = {

@@ -136,11 +136,6 @@ describe('a configuration file', () => {
       'worker: {cache_policy: lru, pools: {full: 3, compressed: 1, exponent: 2}}',
       [/worker\.pools\.compressed: cache_policy lru keeps full/, /worker\.pools\.exponent: /],
     ],
-    [
-      'a cache of emulated workers',
-      'emulation: {profile: a.yaml}\nworker: {cache: 1 GiB}\nnodes: [{id: w, role: worker, cache: 1 GiB}]',
-      [/^c\.yaml:3:\d+: nodes\[0\]\.cache: an emulated worker/, /^c\.yaml:2:\d+: worker\.cache: an emulated worker/],
-    ],
     ['emulation of nothing', 'emulation: {expert_storage: bf16}', [/emulation\.profile: expected a device profile/]],
     ['more rows than a pass may have', 'drafting: {rows: 17}', [/drafting\.rows: expected auto or a whole number/]],
     ['a switch that is none', 'align: {stream_kv: maybe}', [/align\.stream_kv: expected true or false/]],

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { pacedDevice, type DeviceBytes, type DevicePace, type DeviceTimes } from '../../engine/devices/index.js';
+import { pacedDevice, type DevicePace } from '../../engine/devices/index.js';
 import type { Device, Model, Pass, Sequence } from '../../native/index.js';
-import { operatorMs } from '../../shared/emulation/index.js';
+import { operatorMs, type DeviceBytes, type DeviceTimes } from '../../shared/emulation/index.js';
 import { OdmoeError, type ErrorCode } from '../../shared/errors/index.js';
 import type { VirtualRuntime } from '../../shared/runtime/index.js';
 import { FIXTURE_SHAPE, fixtureReference, loadFixture, openTestDevice } from './native-test-model.js';

@@ -10,6 +10,7 @@ export function plainTimes(loadMs: number, shadowLayerMs = 5): ClusterTimes {
     lmHead: { overheadMs: headMs, weightsMs: 0, rowMs: 0 },
     loadMs,
     ...{ outerBytes: 0, denseLayerBytes: 0, expertBytes: 0, slotBytes: 0, slotSharedBytes: 0, keyValueRowBytes: 8 },
+    ...{ exponentShare: 0.5, recoverMs: 0, exponentEntryBytes: 0, signMantissaEntryBytes: 0 },
   });
   return {
     main: device(10, 0, 1),

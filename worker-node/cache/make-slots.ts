@@ -1,7 +1,7 @@
 import type { MachineProfile } from '../../engine/planning/fit-profile.js';
 import { profileLoading } from '../../engine/planning/profile-loading.js';
 import { slotSizes, type SlotSizes } from '../../engine/planning/slot-sizes.js';
-import { type Device, type DeviceEmulation } from '../../native/index.js';
+import type { Device } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import { toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
@@ -24,8 +24,6 @@ import {
 /** What slots are made of, and for whom. */
 export interface SlotMaterial {
   device: Device;
-  /** What the device stands for: its slots count as the profiled model's. */
-  emulation: DeviceEmulation | null;
   source: ModelSource;
   settings: NodeSettings;
   /** What this worker was asked for in earlier runs; null: it is to keep nothing. */
@@ -55,10 +53,7 @@ export async function makeWorkerSlots(material: SlotMaterial): Promise<WorkerSlo
   return { slots, maxRows: plan.maxRows, decompressionThreads: loader.decompressionThreads, cache };
 }
 
-function planMemory(
-  { device, emulation, settings, log }: SlotMaterial,
-  { shape, loader, entryBytes }: SlotSizes,
-): SlotPlan {
+function planMemory({ device, settings, log }: SlotMaterial, { shape, loader, entryBytes }: SlotSizes): SlotPlan {
   const { slots, cacheBytes, pools } = settings.worker;
   const { budgetBytes, usedBytes } = device.info();
   const wanted: SlotPlan = {
@@ -67,11 +62,7 @@ function planMemory(
     cacheBytes: pools === null ? cacheBytes : poolBytes(pools, entryBytes),
   };
   const freeBytes = budgetBytes === 0 ? null : budgetBytes - usedBytes;
-  const plan = planSlots(wanted, freeBytes, (maxRows) =>
-    emulation === null
-      ? device.expertSlotBytes(shape, maxRows, loader)
-      : { slotBytes: emulation.slotBytes, sharedBytes: emulation.slotSharedBytes },
-  );
+  const plan = planSlots(wanted, freeBytes, (maxRows) => device.expertSlotBytes(shape, maxRows, loader));
   if (pools !== null) requirePools(wanted.cacheBytes, plan.cacheBytes, plan.slots);
   if (plan.slots < wanted.slots || plan.maxRows < wanted.maxRows || plan.cacheBytes < wanted.cacheBytes) {
     log.warn('the memory budget holds less than was asked for', { budgetBytes, wanted, plan });

@@ -1,9 +1,8 @@
-// What a device must be able to do. One implementation per kind of device: cpu, emulated, cuda.
+// What a device must be able to do. One implementation per kind of device: cpu, cuda.
 // Pointers to float buffers and matrices are device memory: only a backend dereferences them.
 // Threading: operators are called from one thread at a time (the device's executor); allocate, release, the copies and
 // the writing of weights may be called from any thread at any time.
 #pragma once
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -15,13 +14,12 @@
 #include "odmoe/attention_shape.h"
 #include "odmoe/expert_memory.h"
 #include "odmoe/formats.h"
-#include "odmoe/interruption.h"
 #include "odmoe/memory.h"
 
 namespace odmoe {
 
 struct DeviceInfo {
-  std::string backend;          // "cpu", "cuda", "emulated"
+  std::string backend;          // "cpu", "cuda"
   std::string instruction_set;  // "avx512", "avx2", "neon", "scalar"; of cuda the compute capability, "sm_86"
   int threads = 0;              // of cuda its multiprocessors
   uint64_t budget_bytes = 0;    // 0: no limit
@@ -96,34 +94,10 @@ struct HostCopy {
   uint64_t bytes = 0;
 };
 
-// What a call has computed: attention, norms and gate of a layer; one expert; logits.
-enum class Work : uint8_t { dense_layer, expert, lm_head };
-
-// What memory is taken for: embedding, LM head and final norm together; all dense weights of a layer; an expert; a slot; what slots
-// share; keys and values of one position in one layer.
-enum class Holding : uint8_t { outer_weights, dense_layer, expert, slot, slots_shared, key_value_row };
-inline constexpr size_t kHoldings = 6;
-
 class Backend {
  public:
-  using Clock = std::chrono::steady_clock;
-
   virtual ~Backend() = default;
   virtual DeviceInfo info() const = 0;
-
-  // Time and memory of another device, for a backend that stands for one (emulated). Others take their own, and leave these be.
-  // begin_work, await_end: on the executor. A call that was asked for then begins. It has computed this, each of these rows at a time
-  // and one after the other: returns when the other device would have, or when interrupted.
-  virtual void begin_work(Clock::time_point) {}
-  virtual void await_end(Work, std::span<const int> /*rows*/, Interruption&) {}
-  // A load that was asked for then has read this share of its bytes: when the other device's link would have. From any thread.
-  virtual std::optional<Clock::time_point> end_of_read(double /*share*/, Clock::time_point) { return std::nullopt; }
-  // The read in hand is not waited for: the link is free from then on.
-  virtual void give_up_read(Clock::time_point) {}
-  // Bytes that one counts for; 0: what is allocated counts. hold throws DEVICE_OUT_OF_MEMORY. From any thread.
-  virtual uint64_t held_bytes(Holding) const { return 0; }
-  virtual void hold(Holding, int64_t /*count*/) {}
-  virtual void let_go(Holding, int64_t /*count*/) noexcept {}
 
   // Memory. allocate throws Error("DEVICE_OUT_OF_MEMORY") when the budget does not hold it; 64-byte aligned, zeroed.
   virtual DeviceBuffer allocate(uint64_t bytes) = 0;

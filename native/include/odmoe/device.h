@@ -81,24 +81,6 @@ class DeviceMemory {
   Kind kind_ = Kind::device;
 };
 
-// Something that a backend may count as held (Backend::hold), let go when this goes. Throws DEVICE_OUT_OF_MEMORY.
-class Held {
- public:
-  Held() = default;
-  Held(std::shared_ptr<Backend> backend, Holding what, int64_t count = 1);
-  ~Held() { reset(); }
-  Held(Held&& other) noexcept;
-  Held& operator=(Held&& other) noexcept;
-  void reset() noexcept;
-
-  bool empty() const { return backend_ == nullptr; }
-
- private:
-  std::shared_ptr<Backend> backend_;
-  Holding what_ = Holding::outer_weights;
-  int64_t count_ = 0;
-};
-
 inline uint64_t float_bytes(int64_t count) { return static_cast<uint64_t>(count) * sizeof(float); }
 
 }  // namespace odmoe

@@ -3,7 +3,6 @@
 // read from storage, or taken from an entry that an earlier load has left it in.
 #pragma once
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <optional>
@@ -59,8 +58,6 @@ struct LoadOutcome {
   // The entry named in the request holds the whole part, checked.
   bool exponents_kept = false;
   bool sign_mantissa_kept = false;
-  // On the link of an emulated device.
-  std::optional<std::chrono::steady_clock::time_point> ended;
 };
 
 class LoadListener {

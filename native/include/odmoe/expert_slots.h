@@ -1,7 +1,6 @@
 // A worker's few places for experts. All memory is taken from the device when the pool is made, so that a worker's memory is a
 // fact: slots for the weights; staging, entries for kept parts and one tile of activations that all slots share.
 #pragma once
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -9,7 +8,6 @@
 #include <vector>
 
 #include "odmoe/device.h"
-#include "odmoe/event_time.h"
 #include "odmoe/expert.h"
 #include "odmoe/expert_load.h"
 
@@ -47,20 +45,19 @@ class ExpertSlots {
     ~Call();
     Call(Call&&) noexcept = default;
     Call& operator=(Call&&) = delete;
-    std::chrono::steady_clock::time_point asked() const { return asked_; }
+    int slot() const { return slot_; }
 
    private:
     std::shared_ptr<ExpertSlots> slots_;
     int slot_;
     Kind kind_;
-    std::chrono::steady_clock::time_point asked_ = event_time();
   };
 
   // Within this call, which lasts until the listener has been told. Waits for neither storage nor device. Throws what can be told before
   // anything is read: MODEL_CORRUPT or PACK_CORRUPT for wrong sizes, INTERNAL for an entry that cannot be used. The listener is told of the
   // rest: STORAGE_FAILED, PACK_CORRUPT, MODEL_CORRUPT, DEVICE_OUT_OF_MEMORY, DEVICE_LOST. The slot is empty unless it is told that the
   // expert is loaded.
-  void load(const Call& call, int slot, const ExpertSource& source, const LoadRequest& request, LoadListener& listener);
+  void load(const Call& call, const ExpertSource& source, const LoadRequest& request, LoadListener& listener);
   // Of the slot's load, where one is under way; from any thread. Cancel settles it at once or after the operations being done for it.
   void cancel(int slot);
   void prioritize(int slot);
@@ -69,7 +66,7 @@ class ExpertSlots {
   bool direct_io_refused() const;
 
   // On the executor, within this call. hidden and output: rows x hidden_size floats. Returns milliseconds.
-  double execute(const Call& call, int slot, int rows, std::span<const uint8_t> hidden, std::span<uint8_t> output);
+  double execute(const Call& call, int rows, std::span<const uint8_t> hidden, std::span<uint8_t> output);
 
  private:
   struct Slot : LoadListener {
@@ -92,8 +89,6 @@ class ExpertSlots {
   ExpertShape shape_;
   int max_rows_;
   uint64_t slot_bytes_;
-  Held held_slots_;
-  Held held_shared_;
   ExpertActivations activations_;
   std::unique_ptr<ExpertMemory> memory_;
   std::mutex mutex_;  // guards the slots' flags

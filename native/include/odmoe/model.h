@@ -54,7 +54,6 @@ const char* dense_role_name(DenseRole role);
 
 struct ResidentExpert {
   ExpertMatrices matrices;
-  Held held;
   std::atomic<bool> loaded = false;
 };
 
@@ -72,7 +71,6 @@ struct LayerWeights {
   DeviceMemory attention_norm;
   DeviceMemory expert_norm;
   std::vector<ResidentExpert> experts;
-  Held held;  // the dense weights, from the first one on
 };
 
 // What a model's matrices take on the device.
@@ -132,7 +130,6 @@ class Model {
   StoredMatrix embedding_;
   StoredMatrix lm_head_;
   DeviceMemory final_norm_;
-  Held outer_held_;  // those three, from the first one on
   std::vector<LayerWeights> layers_;
   // Bit r: role r is loaded. One word a layer, and the last for what has no layer.
   mutable std::vector<std::atomic<uint32_t>> loaded_;

@@ -1,7 +1,6 @@
 // One forward pass of a few rows (tokens), possibly of several sequences.
 #pragma once
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -72,7 +71,6 @@ class Pass {
   void check_rows(const PassRows& rows) const;
   void expect(Stage stage, int layer);
   void check_not_cancelled(int layer) const;
-  void await_experts(const GateChoice& choice);
   void attention_block(int layer, const LayerWeights& weights);
   // What the gate saw goes to `hidden`, unless that is empty.
   GateChoice choose_experts(const LayerWeights& weights, std::span<uint8_t> hidden);
@@ -103,9 +101,8 @@ class Pass {
   Stage stage_ = Stage::idle;
   int layer_ = 0;
   std::atomic<bool> busy_ = false;
-  std::chrono::steady_clock::time_point asked_;  // the call under way
   std::atomic<bool> forward_asked_ = false;
-  Interruption interruption_;
+  std::atomic<bool> cancelled_ = false;  // the forward that was asked for
 };
 
 }  // namespace odmoe

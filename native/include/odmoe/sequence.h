@@ -48,14 +48,9 @@ class Sequence {
   };
 
  private:
-  struct Block {
-    DeviceMemory memory;
-    Held held;
-  };
-
   struct Layer {
     // As many entries as the model's longest sequence has blocks, so that they never move under a running pass.
-    std::vector<Block> blocks;
+    std::vector<DeviceMemory> blocks;
     std::vector<float*> keys;
     std::vector<float*> values;
     int written = 0;

@@ -45,21 +45,13 @@ Napi::Value instruction_sets(const Napi::CallbackInfo& info) {
 
 Napi::Value cuda_status_of(const Napi::CallbackInfo& info) { return from_cuda_status(info.Env(), cuda_status()); }
 
-// An emulated device's arithmetic is the processor's, and its budget the profiled device's.
-std::unique_ptr<Backend> open_backend(const Napi::Object& options, const Napi::Value& emulation) {
-  if (names_cuda(options)) {
-    if (emulation.IsObject())
-      throw Error("INTERNAL", "a CUDA device cannot stand for a profiled one: its arithmetic has to be the processor's");
-    return make_cuda_backend(to_cuda_options(options));
-  }
-  CpuOptions cpu = to_cpu_options(options);
-  if (!emulation.IsObject()) return make_cpu_backend(cpu);
-  const uint64_t budget_bytes = std::exchange(cpu.budget_bytes, 0);
-  return make_emulated_backend(make_cpu_backend(cpu), to_emulation(emulation.As<Napi::Object>()), budget_bytes);
+std::unique_ptr<Backend> open_backend(const Napi::Object& options) {
+  if (names_cuda(options)) return make_cuda_backend(to_cuda_options(options));
+  return make_cpu_backend(to_cpu_options(options));
 }
 
 Napi::Value open_device(const Napi::CallbackInfo& info) {
-  auto device = std::make_shared<Device>(open_backend(info[0].As<Napi::Object>(), info[1]));
+  auto device = std::make_shared<Device>(open_backend(info[0].As<Napi::Object>()));
   return DeviceHandle::create(info.Env(), AddonData::of(info.Env()).device, std::move(device));
 }
 
@@ -211,7 +203,6 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   add<measure_codec_of>(exports, "measureCodec");
   add<measure_reads_of>(exports, "measureReads");
   add<wait_until_of>(exports, "waitUntil");
-  add<event_time_ms_of>(exports, "eventTimeMs");
   add<exit_with_parent_of>(exports, "exitWithParent");
   add<measure_machine_of>(exports, "measureMachine");
   add<measure_experts_of>(exports, "measureExperts");

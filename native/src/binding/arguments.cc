@@ -227,25 +227,6 @@ Napi::Object from_cuda_status(Napi::Env env, const CudaStatus& status) {
   return object;
 }
 
-Emulation to_emulation(const Napi::Object& object) {
-  const auto number = [](const Napi::Object& from, const char* name) { return from.Get(name).As<Napi::Number>().DoubleValue(); };
-  const auto time = [&](const char* name) {
-    const auto of = object.Get(name).As<Napi::Object>();
-    return OperatorTime{number(of, "overheadMs"), number(of, "weightsMs"), number(of, "rowMs")};
-  };
-  const auto bytes = [&](const char* name) { return static_cast<uint64_t>(get_integer(object, name)); };
-  return {.dense_layer = time("denseLayer"),
-          .expert = time("expert"),
-          .lm_head = time("lmHead"),
-          .load_ms = number(object, "loadMs"),
-          .outer_bytes = bytes("outerBytes"),
-          .dense_layer_bytes = bytes("denseLayerBytes"),
-          .expert_bytes = bytes("expertBytes"),
-          .slot_bytes = bytes("slotBytes"),
-          .slots_shared_bytes = bytes("slotSharedBytes"),
-          .key_value_row_bytes = bytes("keyValueRowBytes")};
-}
-
 std::span<uint8_t> bytes_of(const Napi::Value& value) {
   auto array = value.As<Napi::Uint8Array>();
   return {array.Data(), array.ElementLength()};

@@ -10,7 +10,6 @@
 
 #include "odmoe/backend.h"
 #include "odmoe/cuda.h"
-#include "odmoe/emulation.h"
 #include "odmoe/expert.h"
 #include "odmoe/expert_load.h"
 #include "odmoe/model.h"
@@ -40,7 +39,6 @@ bool names_cuda(const Napi::Object& object);
 CpuOptions to_cpu_options(const Napi::Object& object);
 CudaOptions to_cuda_options(const Napi::Object& object);
 Napi::Object from_cuda_status(Napi::Env env, const CudaStatus& status);
-Emulation to_emulation(const Napi::Object& object);
 
 // Views that are good as long as the array is alive.
 std::span<uint8_t> bytes_of(const Napi::Value& value);

@@ -12,7 +12,6 @@
 #include "completions.h"
 #include "errors.h"
 #include "odmoe/device.h"
-#include "odmoe/event_time.h"
 
 namespace odmoe {
 
@@ -21,10 +20,7 @@ template <typename Value, typename Convert>
 class PromisedCall : public Completion {
  public:
   PromisedCall(Napi::Env env, Convert convert, std::vector<Napi::Object> retained)
-      : completions_(AddonData::of(env).completions),
-        deferred_(Napi::Promise::Deferred::New(env)),
-        convert_(std::move(convert)),
-        event_(event_in_hand()) {
+      : completions_(AddonData::of(env).completions), deferred_(Napi::Promise::Deferred::New(env)), convert_(std::move(convert)) {
     for (const Napi::Object& object : retained) retained_.push_back(Napi::Persistent(object));
   }
 
@@ -33,7 +29,6 @@ class PromisedCall : public Completion {
   void settle(Napi::Env env) override {
     let_go();
     completions_->call_ended(env);
-    come_to_event(event_);
     try {
       if (error_) std::rethrow_exception(error_);
       deferred_.Resolve(convert_(env, *value_));
@@ -55,15 +50,10 @@ class PromisedCall : public Completion {
   std::optional<Value> value_;
   std::exception_ptr error_;
 
-  // What the call came from, and in the end what its end is; written by one thread after the other.
-  void take_event(const std::optional<EventTime>& event) { event_ = event; }
-  const std::optional<EventTime>& event() const { return event_; }
-
  private:
   std::shared_ptr<Completions> completions_;
   Napi::Promise::Deferred deferred_;
   Convert convert_;
-  std::optional<EventTime> event_;
   std::vector<Napi::ObjectReference> retained_;
 };
 
@@ -78,13 +68,11 @@ class AsyncCall : public Job, public PromisedCall<decltype(std::declval<Work&>()
         work_(std::move(work)) {}
 
   void run(std::unique_ptr<Job> self) noexcept override {
-    set_event_in_hand(this->event());
     try {
       this->value_.emplace((*work_)());
     } catch (...) {
       this->error_ = std::current_exception();
     }
-    this->take_event(event_in_hand());
     self.release();
     this->deliver();
   }

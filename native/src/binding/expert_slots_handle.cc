@@ -29,7 +29,6 @@ class LoadCall : public PromisedCall<LoadOutcome, decltype(&from_load_outcome)>,
   void settled(const LoadOutcome& outcome, std::exception_ptr error) noexcept override {
     value_ = outcome;
     error_ = std::move(error);
-    take_event(outcome.ended);
     deliver();
   }
 
@@ -72,7 +71,7 @@ Napi::Value ExpertSlotsHandle::load(const Napi::CallbackInfo& info) {
   AddonData::of(info.Env()).completions->call_began(info.Env());
   LoadCall& listener = *call.release();  // owns itself until it is told
   try {
-    runtime()->load(listener.call(), slot, source, request, listener);
+    runtime()->load(listener.call(), source, request, listener);
   } catch (...) {
     listener.settled({}, std::current_exception());
   }
@@ -98,8 +97,8 @@ Napi::Value ExpertSlotsHandle::execute(const Napi::CallbackInfo& info) {
   const int slot = to_int(info[0]);
   return call_async(
       info.Env(), runtime()->device(), Thread::executor, {info[2].As<Napi::Object>(), info[3].As<Napi::Object>()},
-      [slots = runtime(), call = ExpertSlots::Call(runtime(), slot, ExpertSlots::Call::Kind::execute), slot, rows = to_int(info[1]),
-       hidden = bytes_of(info[2]), output = bytes_of(info[3])] { return slots->execute(call, slot, rows, hidden, output); },
+      [slots = runtime(), call = ExpertSlots::Call(runtime(), slot, ExpertSlots::Call::Kind::execute), rows = to_int(info[1]),
+       hidden = bytes_of(info[2]), output = bytes_of(info[3])] { return slots->execute(call, rows, hidden, output); },
       [](Napi::Env env, double execute_ms) -> Napi::Value {
         Napi::Object object = Napi::Object::New(env);
         object.Set("executeMs", execute_ms);

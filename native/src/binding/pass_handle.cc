@@ -14,11 +14,10 @@ struct GateListener {
 class GateDecided : public Completion {
  public:
   GateDecided(GateListener& listener, int layer, GateChoice choice)
-      : listener_(listener), layer_(layer), choice_(std::move(choice)), event_(event_in_hand()) {}
+      : listener_(listener), layer_(layer), choice_(std::move(choice)) {}
 
   void settle(Napi::Env env) override {
     if (listener_.thrown) return;
-    come_to_event(event_);
     try {
       listener_.function.Call({Napi::Number::New(env, layer_), from_gate_choice(env, choice_)});
     } catch (...) {
@@ -30,7 +29,6 @@ class GateDecided : public Completion {
   GateListener& listener_;  // the call, whose completion comes after this one, keeps it
   int layer_;
   GateChoice choice_;
-  std::optional<EventTime> event_;
 };
 
 }  // namespace

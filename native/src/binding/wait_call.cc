@@ -16,7 +16,7 @@ using Clock = TimerQueue::Clock;
 // A wait under way; owns itself until it is told.
 class WaitCall : public PromisedCall<Nothing, decltype(&to_undefined)>, public TimerListener {
  public:
-  WaitCall(Napi::Env env, Clock::time_point at) : PromisedCall(env, &to_undefined, {}) { take_event(at); }
+  explicit WaitCall(Napi::Env env) : PromisedCall(env, &to_undefined, {}) {}
 
   void due() noexcept override {
     value_.emplace();
@@ -41,17 +41,12 @@ Napi::Value wait_until_of(const Napi::CallbackInfo& info) {
   AddonData& data = AddonData::of(info.Env());
   if (data.timers == nullptr) data.timers = std::make_unique<TimerQueue>();
   const Clock::time_point at = time_at(info[0].As<Napi::Number>().DoubleValue());
-  auto call = std::make_unique<WaitCall>(info.Env(), at);
+  auto call = std::make_unique<WaitCall>(info.Env());
   const Napi::Promise promise = call->promise();
   data.timers->post(at, *call);
   call.release();
   data.completions->call_began(info.Env());
   return promise;
-}
-
-Napi::Value event_time_ms_of(const Napi::CallbackInfo& info) {
-  const std::chrono::duration<double, std::milli> since_start = event_time().time_since_epoch();
-  return Napi::Number::New(info.Env(), since_start.count());
 }
 
 }  // namespace odmoe

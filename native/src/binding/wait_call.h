@@ -5,6 +5,5 @@
 namespace odmoe {
 
 Napi::Value wait_until_of(const Napi::CallbackInfo& info);
-Napi::Value event_time_ms_of(const Napi::CallbackInfo& info);
 
 }  // namespace odmoe

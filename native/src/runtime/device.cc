@@ -73,26 +73,4 @@ void DeviceMemory::reset() noexcept {
   backend_.reset();
 }
 
-Held::Held(std::shared_ptr<Backend> backend, Holding what, int64_t count) : what_(what), count_(count) {
-  backend->hold(what, count);
-  backend_ = std::move(backend);
-}
-
-Held::Held(Held&& other) noexcept : backend_(std::move(other.backend_)), what_(other.what_), count_(other.count_) {}
-
-Held& Held::operator=(Held&& other) noexcept {
-  if (this == &other) return *this;
-  reset();
-  backend_ = std::move(other.backend_);
-  what_ = other.what_;
-  count_ = other.count_;
-  return *this;
-}
-
-void Held::reset() noexcept {
-  if (backend_ == nullptr) return;
-  backend_->let_go(what_, count_);
-  backend_.reset();
-}
-
 }  // namespace odmoe

@@ -20,20 +20,6 @@ uint64_t fingerprint_of(const ExpertSource& source, Part part) {
   return part_fingerprint(tensors, kExpertTensors, part);
 }
 
-uint64_t planned_bytes(const LoadTask& task) {
-  uint64_t bytes = 0;
-  for (const TensorPlan& plan : task.plans) {
-    for (const PlannedPiece& piece : plan.pieces) {
-      for (const Part part : kBothParts) {
-        if (part_plan(task.request, part).from == PartOrigin::entry) continue;
-        const IndexSpan ranges = piece.ranges[index_of(part)];
-        for (uint32_t i = ranges.begin; i < ranges.end; i++) bytes += plan.ranges[i].useful_end - plan.ranges[i].useful_begin;
-      }
-    }
-  }
-  return bytes;
-}
-
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
@@ -91,7 +77,7 @@ ExpertLoader::Load& ExpertLoader::load_at(int slot) {
 }
 
 void ExpertLoader::load(int slot, ExpertMatrices& matrices, const ExpertSource& source, const LoadRequest& request,
-                        LoadListener& listener, Clock::time_point asked) {
+                        LoadListener& listener) {
   Load& load = load_at(slot);
   {
     const std::lock_guard lock(mutex_);
@@ -102,14 +88,13 @@ void ExpertLoader::load(int slot, ExpertMatrices& matrices, const ExpertSource& 
   load.request = request;
   load.matrices = &matrices;
   load.listener = &listener;
-  load.start = asked;
+  load.start = Clock::now();
   load.outcome = {};
   load.error = nullptr;
   std::array<uint64_t, kParts> entry_used = {};
   for (size_t i = 0; i < kExpertTensors; i++) {
     plan_tensor(tensor_of(load.source, i), request, layout_.limits, entry_used, load.plans[i]);
   }
-  load.planned_bytes = planned_bytes(load);
   {
     const std::lock_guard lock(mutex_);
     begin_entries(load);
@@ -233,20 +218,9 @@ void ExpertLoader::do_read(const ReadOperation& read, bool after_idle, Lock& loc
   } else {
     position = go.position;
   }
-  if (error == nullptr) await_link(load, go.useful_bytes, lock);
   (read.part == Part::exponents ? load.outcome.exponent_read_ms : load.outcome.sign_mantissa_read_ms) += milliseconds_since(start);
   load.running--;
   settle_if_over(load, lock);
-}
-
-// What has been read is recovered meanwhile, as the time that a profiled device's load takes has recovering in it.
-void ExpertLoader::await_link(Load& load, uint64_t read_bytes, Lock& lock) {
-  if (read_bytes == 0) return;
-  const double share = static_cast<double>(read_bytes) / static_cast<double>(load.planned_bytes);
-  const std::optional<Clock::time_point> end = backend_->end_of_read(share, load.start);
-  if (!end.has_value()) return;
-  load.outcome.ended = end;
-  if (reads_changed_.wait_until(lock, *end, [&load] { return load.stopping; })) backend_->give_up_read(Clock::now());
 }
 
 void ExpertLoader::do_piece(const PieceOperation& operation, PieceRecovery& recovery, Lock& lock) {

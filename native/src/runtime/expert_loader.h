@@ -29,13 +29,12 @@ class ExpertLoader {
   ExpertLoader(const ExpertLoader&) = delete;
   ExpertLoader& operator=(const ExpertLoader&) = delete;
 
-  // Begins to load the expert into the slot's matrices. `asked`: when that was asked for. The slot must have no load under way;
+  // Begins to load the expert into the slot's matrices. The slot must have no load under way;
   // matrices and listener must stay until the listener is told. What the matrices hold is whole only when it is told "loaded".
   // Throws what planning the load throws: PACK_CORRUPT or MODEL_CORRUPT for sizes that contradict each other, INTERNAL for an
   // entry that cannot be used and for what does not fit. The listener is then not told anything.
   // It is told of STORAGE_FAILED, PACK_CORRUPT and MODEL_CORRUPT where the files or their contents are to blame.
-  void load(int slot, ExpertMatrices& matrices, const ExpertSource& source, const LoadRequest& request, LoadListener& listener,
-            std::chrono::steady_clock::time_point asked = std::chrono::steady_clock::now());
+  void load(int slot, ExpertMatrices& matrices, const ExpertSource& source, const LoadRequest& request, LoadListener& listener);
 
   // Of the load of the slot; nothing where there is none.
   // Settles it at once, or after the operations that are being done for it.
@@ -56,7 +55,6 @@ class ExpertLoader {
     LoadListener* listener = nullptr;
     Clock::time_point start;
     LoadOutcome outcome;
-    uint64_t planned_bytes = 0;  // to be read from storage
     std::exception_ptr error;
     int running = 0;  // operations
     bool active = false;
@@ -67,7 +65,6 @@ class ExpertLoader {
   void read_loop();
   void recover_loop(int thread);
   void do_read(const ReadOperation& read, bool after_idle, Lock& lock);
-  void await_link(Load& load, uint64_t read_bytes, Lock& lock);
   void do_piece(const PieceOperation& operation, PieceRecovery& recovery, Lock& lock);
 
   Load& load_at(int slot);

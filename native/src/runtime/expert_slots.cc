@@ -25,11 +25,6 @@ uint64_t activation_bytes(const Backend& backend, const ExpertShape& shape, int6
   return 2 * hidden + intermediate + backend.counted_bytes(float_bytes(rows * 2 * shape.intermediate_size));
 }
 
-uint64_t counted_slot_bytes(const Backend& backend, const ExpertShape& shape, int max_rows, const LoaderOptions& loader) {
-  const uint64_t held = backend.held_bytes(Holding::slot);
-  return held > 0 ? held : expert_slot_bytes(backend, shape, max_rows, loader).slot_bytes;
-}
-
 ExpertMemoryShape memory_shape(const Backend& backend, const ExpertShape& shape, int slots, int64_t experts) {
   return {.slots = slots,
           .experts = experts,
@@ -54,9 +49,7 @@ ExpertSlots::ExpertSlots(std::shared_ptr<Device> device, const ExpertShape& shap
     : device_(std::move(device)),
       shape_(shape),
       max_rows_(max_rows),
-      slot_bytes_(counted_slot_bytes(*device_->backend(), shape, max_rows, loader)),
-      held_slots_(device_->backend(), Holding::slot, count),
-      held_shared_(device_->backend(), Holding::slots_shared),
+      slot_bytes_(expert_slot_bytes(*device_->backend(), shape, max_rows, loader).slot_bytes),
       activations_(device_->backend(), shape, max_rows),
       slots_(static_cast<size_t>(count)) {
   if (shape.format == WeightFormat::fixed4) {
@@ -123,14 +116,14 @@ void ExpertSlots::Slot::settled(const LoadOutcome& outcome, std::exception_ptr e
   listener->settled(outcome, std::move(error));
 }
 
-void ExpertSlots::load(const Call& call, int index, const ExpertSource& source, const LoadRequest& request,
-                       LoadListener& listener) {
+void ExpertSlots::load(const Call& call, const ExpertSource& source, const LoadRequest& request, LoadListener& listener) {
+  const int index = call.slot();
   Slot& slot = slot_at(index);
   check_expert_source(source, shape_, "the expert for slot " + std::to_string(index));
   slot.listener = &listener;
   set_pages(slot, memory_->begin_load(index, request.expert));
   try {
-    loader_->load(index, slot.matrices, source, request, slot, call.asked());
+    loader_->load(index, slot.matrices, source, request, slot);
   } catch (...) {
     memory_->end_load(index, false);
     throw;
@@ -145,7 +138,8 @@ void ExpertSlots::reorder(int index, const std::optional<ExpertOrder>& order) { 
 
 bool ExpertSlots::direct_io_refused() const { return loader_->direct_io_refused(); }
 
-double ExpertSlots::execute(const Call& call, int index, int rows, std::span<const uint8_t> hidden, std::span<uint8_t> output) {
+double ExpertSlots::execute(const Call& call, int rows, std::span<const uint8_t> hidden, std::span<uint8_t> output) {
+  const int index = call.slot();
   Slot& slot = slot_at(index);
   const uint64_t row_bytes = float_bytes(shape_.hidden_size);
   if (rows < 1 || rows > max_rows_ || hidden.size() != static_cast<uint64_t>(rows) * row_bytes || output.size() != hidden.size()) {
@@ -154,7 +148,6 @@ double ExpertSlots::execute(const Call& call, int index, int rows, std::span<con
   }
   const auto start = Clock::now();
   Backend& backend = *device_->backend();
-  backend.begin_work(call.asked());
   for (int done = 0; done < rows; done += activations_.rows) {
     const int n = std::min(activations_.rows, rows - done);
     const uint64_t offset = static_cast<uint64_t>(done) * row_bytes;
@@ -166,8 +159,6 @@ double ExpertSlots::execute(const Call& call, int index, int rows, std::span<con
     memory_->end_read(index);
     backend.copy_to_host(output.data() + offset, activations_.output.floats(), bytes);
   }
-  Interruption never;
-  backend.await_end(Work::expert, {&rows, 1}, never);
   return milliseconds_since(start);
 }
 

@@ -109,10 +109,6 @@ void Model::load_dense(DenseRole role, int layer, const TensorSource& source, We
   if ((loaded.load(std::memory_order_relaxed) & bit(role)) != 0) {
     throw Error("INTERNAL", describe(role, layer) + " has been loaded already");
   }
-  Held& held = has_layer(role) ? layers_[static_cast<size_t>(layer)].held : outer_held_;
-  if (held.empty()) {
-    held = Held(device_->backend(), has_layer(role) ? Holding::dense_layer : Holding::outer_weights);
-  }
   if (is_norm(role)) {
     load_vector(role, layer, source);
   } else if (is_projection(role)) {
@@ -192,9 +188,7 @@ void Model::load_resident_expert(int layer, int expert, const ExpertSource& sour
   check_expert_source(source, shape, what);
   ResidentExpert& resident = layers_[static_cast<size_t>(layer)].experts[static_cast<size_t>(expert)];
   if (resident.loaded.load(std::memory_order_relaxed)) throw Error("INTERNAL", what + " has been loaded already");
-  Held held(device_->backend(), Holding::expert);
   resident.matrices = load_expert(device_->backend(), format, source);
-  resident.held = std::move(held);
   count(resident.matrices.gate_up, format);
   count(resident.matrices.down, format);
   resident.loaded.store(true, std::memory_order_release);

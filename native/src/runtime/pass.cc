@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "odmoe/error.h"
-#include "odmoe/event_time.h"
 #include "rope.h"
 
 namespace odmoe {
@@ -30,7 +29,6 @@ Pass::Pass(std::shared_ptr<Model> model, int max_rows) : model_(std::move(model)
 Pass::Call::Call(std::shared_ptr<Pass> pass, const std::vector<std::shared_ptr<Sequence>>& sequences) {
   if (pass->busy_.exchange(true)) throw Error("INTERNAL", "a call of the pass is still running; await it first");
   pass_ = std::move(pass);
-  pass_->asked_ = event_time();
   for (const auto& sequence : sequences) uses_.emplace_back(sequence);
 }
 
@@ -41,7 +39,7 @@ Pass::Call::Call(std::shared_ptr<Pass> pass, Kind kind) : Call(std::move(pass), 
     uses_.emplace_back(std::move(alive));
   }
   if (kind == Kind::forward) {
-    pass_->interruption_.clear();
+    pass_->cancelled_ = false;
     pass_->forward_asked_ = true;
   }
 }
@@ -166,12 +164,8 @@ GateChoice Pass::attend(int layer, std::span<uint8_t> hidden) {
     throw Error("INTERNAL", "the buffer for hidden states does not fit the pass's " + std::to_string(count()) + " rows");
   }
   const LayerWeights& weights = model_->layer(layer);
-  backend().begin_work(asked_);
   attention_block(layer, weights);
   GateChoice choice = choose_experts(weights, hidden);
-  const int rows = count();
-  Interruption never;
-  backend().await_end(Work::dense_layer, {&rows, 1}, never);
   stage_ = Stage::combine;
   return choice;
 }
@@ -201,18 +195,13 @@ void Pass::forward(const std::function<void(int, const GateChoice&)>& on_gate) {
     const ExpertShape expert{shape.hidden_size, shape.intermediate_size, WeightFormat::fp32};
     activations_ = ExpertActivations(model_->device()->backend(), expert, max_rows_ * shape.experts_per_token);
   }
-  const int rows = count();
-  backend().begin_work(asked_);
   for (int layer = 0; layer < shape.layers; layer++) {
     check_not_cancelled(layer);
     const LayerWeights& weights = model_->layer(layer);
     attention_block(layer, weights);
     const GateChoice choice = choose_experts(weights, {});
-    backend().await_end(Work::dense_layer, {&rows, 1}, interruption_);
-    check_not_cancelled(layer);
     if (on_gate) on_gate(layer, choice);
     run_experts(layer, choice);
-    await_experts(choice);
     backend().combine(residual_.floats(), expert_outputs_.floats(), choice.weights.data(), count(), shape.experts_per_token,
                       static_cast<int>(shape.hidden_size));
   }
@@ -220,20 +209,12 @@ void Pass::forward(const std::function<void(int, const GateChoice&)>& on_gate) {
 }
 
 void Pass::cancel() {
-  if (forward_asked_) interruption_.raise();
+  if (forward_asked_) cancelled_ = true;
 }
 
 void Pass::check_not_cancelled(int layer) const {
-  if (!interruption_.is_raised()) return;
+  if (!cancelled_) return;
   throw Error("CANCELLED", "the pass was cancelled in or before layer " + std::to_string(layer) + "; begin anew");
-}
-
-// An expert of a layer runs on all of its rows, after the one before it.
-void Pass::await_experts(const GateChoice& choice) {
-  std::vector<int> rows(static_cast<size_t>(model_->shape().experts));
-  for (const int32_t expert : choice.experts) rows[static_cast<size_t>(expert)]++;
-  std::erase(rows, 0);
-  backend().await_end(Work::expert, rows, interruption_);
 }
 
 // Rows are grouped by expert, so that its weights are read once, and experts run together as far as the activations have room; where
@@ -280,7 +261,6 @@ std::vector<float> Pass::logits(std::span<const int32_t> rows) {
       throw Error("INTERNAL", "logits of row " + std::to_string(row) + " of " + std::to_string(count()));
     }
   }
-  backend().begin_work(asked_);
   const Matrix& lm_head = model_->lm_head();
   std::vector<float> result(rows.size() * static_cast<size_t>(shape.vocab_size));
   const auto tile = static_cast<size_t>(std::min(max_rows_, kLogitRows));
@@ -293,10 +273,6 @@ std::vector<float> Pass::logits(std::span<const int32_t> rows) {
     backend().matmul(logits_.floats(), shape.vocab_size, lm_head, normed_.floats(), shape.hidden_size, n);
     backend().copy_to_host(result.data() + done * static_cast<size_t>(shape.vocab_size), logits_.floats(),
                            float_bytes(n * shape.vocab_size));
-  }
-  if (const auto count = static_cast<int>(rows.size()); count > 0) {
-    Interruption never;
-    backend().await_end(Work::lm_head, {&count, 1}, never);
   }
   return result;
 }

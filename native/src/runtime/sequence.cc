@@ -44,11 +44,10 @@ int Sequence::length() const {
 }
 
 void Sequence::reserve_block(Layer& layer, size_t block) {
-  if (!layer.blocks[block].memory.empty()) return;
+  if (!layer.blocks[block].empty()) return;
   const std::shared_ptr<Backend>& backend = model_->device()->backend();
-  Held held(backend, Holding::key_value_row, kAttentionChunk);
-  layer.blocks[block] = {DeviceMemory(backend, float_bytes(2 * block_floats())), std::move(held)};
-  layer.keys[block] = layer.blocks[block].memory.floats();
+  layer.blocks[block] = DeviceMemory(backend, float_bytes(2 * block_floats()));
+  layer.keys[block] = layer.blocks[block].floats();
   layer.values[block] = layer.keys[block] + block_floats();
 }
 
@@ -59,7 +58,7 @@ void Sequence::reserve(int end) {
   try {
     for (Layer& layer : layers_) {
       for (size_t block = 0; block < blocks; block++) {
-        if (!layer.blocks[block].memory.empty()) continue;
+        if (!layer.blocks[block].empty()) continue;
         reserve_block(layer, block);
         reserved.emplace_back(&layer, block);
       }

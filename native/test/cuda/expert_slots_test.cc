@@ -33,7 +33,7 @@ class Slots {
   LoadOutcome load(int slot, const ExpertSource& source, int64_t expert, PartPlan exponents = {}) {
     const ExpertSlots::Call call(slots_, slot, Kind::load);
     AwaitedLoad load;
-    begin(call, slot, source, expert, exponents, load);
+    begin(call, source, expert, exponents, load);
     return load.wait();
   }
 
@@ -41,7 +41,7 @@ class Slots {
   LoadOutcome load_and_cancel(int slot, const ExpertSource& source, int64_t expert, std::chrono::microseconds after) {
     const ExpertSlots::Call call(slots_, slot, Kind::load);
     AwaitedLoad load;
-    begin(call, slot, source, expert, {}, load);
+    begin(call, source, expert, {}, load);
     if (after.count() > 0) std::this_thread::sleep_for(after);
     StandIn::without_calls("a load is given up", [&] { slots_->cancel(slot); });
     return load.wait();
@@ -50,16 +50,16 @@ class Slots {
   std::vector<float> execute(int slot, const std::vector<float>& hidden) {
     std::vector<float> output(hidden.size());
     const ExpertSlots::Call call(slots_, slot, Kind::execute);
-    slots_->execute(call, slot, kRows, {reinterpret_cast<const uint8_t*>(hidden.data()), hidden.size() * sizeof(float)},
+    slots_->execute(call, kRows, {reinterpret_cast<const uint8_t*>(hidden.data()), hidden.size() * sizeof(float)},
                     {reinterpret_cast<uint8_t*>(output.data()), output.size() * sizeof(float)});
     return output;
   }
 
  private:
-  void begin(const ExpertSlots::Call& call, int slot, const ExpertSource& source, int64_t expert, const PartPlan& exponents,
+  void begin(const ExpertSlots::Call& call, const ExpertSource& source, int64_t expert, const PartPlan& exponents,
              AwaitedLoad& load) {
     const LoadRequest request{.exponents = exponents, .sign_mantissa = {}, .order = {}, .urgent = false, .expert = expert};
-    StandIn::without_calls("a load is asked for", [&] { slots_->load(call, slot, source, request, load); });
+    StandIn::without_calls("a load is asked for", [&] { slots_->load(call, source, request, load); });
   }
 
   ExpertShape shape_;

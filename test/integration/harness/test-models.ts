@@ -1,6 +1,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { realDevices } from '../../../engine/environment/node-environment.js';
 import { LocalEngine } from '../../../engine/generation/index.js';
 import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../../../engine/packing/pack-checkpoint.js';
 import { NATIVE_PACKING_TOOLS } from '../../../engine/packing/native-tools.js';
@@ -47,7 +48,7 @@ export async function openReference(model: TestModel, prefillRows = 256): Promis
     shadow: null,
     prefillRows,
     chooseSeed: () => 0,
-    nowMs: () => performance.now(),
+    environment: realDevices(),
     onProgress: null,
   });
 }
