@@ -21,14 +21,14 @@ import type { Pack } from '../shared/pack/open-pack.js';
 import type { RpcServer } from '../shared/rpc/index.js';
 import type { NodeIdentity, StatusReply } from '../shared/rpc/messages.js';
 import { openTokenizer, type Tokenizer } from '../shared/tokenizer/index.js';
-import { ExpertDispatcher } from './cluster/expert-dispatcher.js';
+import { ExpertDispatcher } from './pass/expert-dispatcher.js';
 import { firstEpoch } from './cluster/first-epoch.js';
 import { Membership } from './cluster/membership.js';
 import { Roster } from './cluster/roster.js';
 import type { ClusterEngine } from './decode/cluster-engine.js';
 import { DraftCostMeter } from './decode/draft-costs.js';
-import { PassPool } from './decode/pass-pool.js';
-import { PredictionRouter } from './decode/prediction-router.js';
+import { PassPool } from './pass/pass-pool.js';
+import { PredictionPost } from './decode/prediction-post.js';
 import { miniBatchRowsFor } from './prefill/expert-batches.js';
 import { InferenceService } from './rpc/inference-service.js';
 import { nodeStatuses } from './rpc/node-statuses.js';
@@ -206,7 +206,7 @@ function createEngine(
     shape,
     roster,
     dispatcher: new ExpertDispatcher(roster, workerGraceMs, log),
-    router: new PredictionRouter(roster),
+    predictionPost: new PredictionPost(roster),
     decodePasses: new PassPool(
       model,
       shape,
@@ -257,7 +257,7 @@ function assemble(
   const startedMs = runtime.nowMs();
   const epoch = firstEpoch(runtime.wallMs());
   const engine = createEngine(settings, loaded, epoch, log);
-  const { roster, router, shape } = engine;
+  const { roster, predictionPost, shape } = engine;
   const membership = new Membership({
     identity: () => identity,
     network: settings.network,
@@ -267,17 +267,17 @@ function assemble(
     roster,
     shadowListener: {
       onPrediction: (prediction, by) => {
-        router.arrive(prediction, by);
+        predictionPost.arrive(prediction, by);
       },
       onDraft: (draft, by) => {
-        router.draft(draft, by);
+        predictionPost.draft(draft, by);
       },
       onSequenceDropped: (sequence, by) => {
-        router.dropped(sequence, by);
+        predictionPost.dropped(sequence, by);
       },
       onLost: (by) => {
         if (roster.shadow === by) engine.draftCosts.shadowChanged();
-        router.lost(by);
+        predictionPost.lost(by);
       },
     },
     log,

@@ -4,7 +4,7 @@
  */
 import { avoidMarkingPauses } from '../../shared/daemon/index.js';
 import { createLogger } from '../../shared/log/index.js';
-import { GrpcTransport, PROTOCOL_VERSION, type PeerStream } from '../../shared/rpc/index.js';
+import { GrpcTransport, PROTOCOL_VERSION, rowCount, type PeerStream } from '../../shared/rpc/index.js';
 import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/index.js';
 import { WallRuntime } from '../../shared/runtime/index.js';
 import { HOP_NETWORK } from './hop-network.js';
@@ -20,14 +20,16 @@ const identity: NodeIdentity = {
   bootId: String(process.pid),
   address: '',
   device: '',
+  release: '',
 };
 
 function echo(stream: PeerStream<WorkerReply, WorkerRequest>): void {
   stream.onMessage((message) => {
     if (message.kind !== 'execute') return;
     const { requestId, epoch, rows, hiddenSize, dtype, hidden } = message.execute;
-    const times = { wasLoaded: true, stallUs: 0, executeUs: 0 };
-    stream.send({ kind: 'result', result: { requestId, epoch, rows, hiddenSize, dtype, output: hidden, ...times } });
+    const ran = { rows: rowCount(rows), wasLoaded: true, stallUs: 0, executeUs: 0, failure: null };
+    const experts = message.execute.experts.map(({ expert }) => ({ expert, ...ran, output: hidden }));
+    stream.send({ kind: 'result', result: { requestId, epoch, hiddenSize, dtype, experts, last: true } });
   });
 }
 

@@ -2,7 +2,13 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import { GrpcTransport, type PeerStream, type WorkerReply, type WorkerRequest } from '../../shared/rpc/index.js';
+import {
+  GrpcTransport,
+  passOfSequence,
+  type PeerStream,
+  type WorkerReply,
+  type WorkerRequest,
+} from '../../shared/rpc/index.js';
 import { WallRuntime } from '../../shared/runtime/index.js';
 import { HOP_NETWORK } from './hop-network.js';
 import { summarizeHops, type HopTimes } from './hop-statistics.js';
@@ -123,9 +129,10 @@ function grpcPeer(stream: PeerStream<WorkerRequest, WorkerReply>): EchoProcess['
       new Promise((resolve, reject) => {
         settle = { resolve, reject };
         requestId += 1;
-        const place = { epoch: 1, sequence: 1, position: requestId, layer: 1, expert: 1 };
-        const tensor = { rows: 1, hiddenSize: payload.length / 4, dtype: 'TENSOR_TYPE_F32' as const, hidden: payload };
-        stream.send({ kind: 'execute', execute: { requestId, ...place, ...tensor, last: true } });
+        const place = { epoch: 1, ...passOfSequence(1, requestId, 1), layer: 1 };
+        const tensor = { hiddenSize: payload.length / 4, dtype: 'TENSOR_TYPE_F32' as const, hidden: payload };
+        const experts = [{ expert: 1, rows: [], last: true }];
+        stream.send({ kind: 'execute', execute: { requestId, ...place, ...tensor, experts } });
       }),
   };
 }

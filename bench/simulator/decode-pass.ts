@@ -1,6 +1,6 @@
 import type { ShadowFeed } from '../../main-node/decode/shadow-feed.js';
 import { operatorMs } from '../../shared/emulation/device-profile.js';
-import { activatedExperts } from '../../main-node/decode/activated-experts.js';
+import { activatedExperts } from '../../main-node/pass/activated-experts.js';
 import type { FirstLayerAhead } from '../../main-node/decode/first-layer-ahead.js';
 import type { RandomPrefetch } from '../../main-node/decode/random-prefetch.js';
 import type { SequencePredictions } from '../../main-node/decode/sequence-predictions.js';

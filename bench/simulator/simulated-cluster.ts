@@ -1,12 +1,13 @@
+import type { WorkerOrders } from '../../main-node/cluster/placed-workers.js';
+import { OdmoeError } from '../../shared/errors/index.js';
 import { DraftCostMeter } from '../../main-node/decode/draft-costs.js';
 import { planPlacement } from '../../shared/placement/index.js';
 import { spreadForDrafts, usableDraftRows } from '../../shared/drafting/index.js';
 import type { Placement, Prediction, Release } from '../../shared/rpc/messages.js';
 import { PredictionDealer } from '../../shadow-node/rpc/prediction-dealer.js';
-import type { PredictedExperts } from '../../worker-node/loader/slot-events.js';
 import type { ClusterTrace } from '../../simulator/trace/cluster-trace.js';
 import { SimulatedNetwork } from './simulated-network.js';
-import { SimulatedWorker } from './simulated-worker.js';
+import { SimulatedWorker, type SimulatedExperts } from './simulated-worker.js';
 import type { ClusterSetUp, ClusterTimes } from './simulation-setting.js';
 import type { TimingRecorder } from './timing-recorder.js';
 import type { VirtualClock } from './virtual-clock.js';
@@ -112,19 +113,22 @@ export class SimulatedCluster {
   }
 
   /** Main tells a worker what to expect. */
-  expect(workerId: string, predicted: PredictedExperts): void {
+  expect(workerId: string, predicted: SimulatedExperts): void {
     this.network.send(MAIN, workerId, 0, () => this.workers.get(workerId)?.predict('main', predicted));
   }
 
-  release(workerId: string, released: PredictedExperts): void {
+  release(workerId: string, released: SimulatedExperts): void {
     this.network.send(MAIN, workerId, 0, () => this.workers.get(workerId)?.release(released));
   }
 
-  /** Main's link to a worker, as the daemon's decisions take it. */
-  worker(id: string): { sendPrediction(prediction: Prediction): void; sendRelease(release: Release): void } {
+  /** Main's link to a worker, as the daemon's decisions take it: work goes through `execute` of the cluster. */
+  worker(id: string): WorkerOrders {
+    const flat = ({ pass, layer, experts }: Prediction | Release): SimulatedExperts => ({ ...pass, layer, experts });
     return {
-      sendPrediction: (prediction) => this.expect(id, prediction),
-      sendRelease: (release) => this.release(id, release),
+      execute: () => Promise.reject(new OdmoeError('INTERNAL', 'a simulated worker takes no messages')),
+      sendPrediction: (prediction) => this.expect(id, flat(prediction)),
+      sendRelease: (release) => this.release(id, flat(release)),
+      sendEnd: (sequence) => this.network.send(MAIN, id, 0, () => this.workers.get(id)?.end(sequence)),
     };
   }
 }

@@ -1,5 +1,5 @@
 import { FirstLayerAhead } from '../../main-node/decode/first-layer-ahead.js';
-import { PredictionRouter } from '../../main-node/decode/prediction-router.js';
+import { PredictionPost } from '../../main-node/decode/prediction-post.js';
 import { RandomPrefetch } from '../../main-node/decode/random-prefetch.js';
 import { SequencePredictions } from '../../main-node/decode/sequence-predictions.js';
 import type { FedShadow, ShadowFeed } from '../../main-node/decode/shadow-feed.js';
@@ -28,7 +28,7 @@ export interface AnswerTimes {
 export class SimulatedMain {
   readonly #feed: ShadowFeed;
   readonly #drafting: SimulatedDrafting;
-  readonly #router: PredictionRouter;
+  readonly #router: PredictionPost;
   readonly #promptTokens: number;
   /** Behind the last position that is run: the answer's last token is sampled and not run. */
   readonly #endPosition: number;
@@ -56,7 +56,7 @@ export class SimulatedMain {
     const lastPosition = this.#endPosition - 1;
     const options = { ...setUp.drafting, promptTokens, lastPosition };
     this.#drafting = new SimulatedDrafting(options, draftCosts, () => cluster.rowsThatPay(), clock);
-    this.#router = new PredictionRouter(cluster);
+    this.#router = new PredictionPost(cluster);
     const start = { sequence, prompt, promptTokens, maxPositions: promptTokens + tokens };
     const fed = source === 'sep' ? this.#createShadow(start) : null;
     this.#feed = createSimulatedFeed(cluster, fed, start);

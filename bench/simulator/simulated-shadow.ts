@@ -1,5 +1,6 @@
 import { operatorMs } from '../../shared/emulation/device-profile.js';
 import { assignmentOf, expertsByWorker, groupForLayer } from '../../shared/placement/index.js';
+import { passOfSequence } from '../../shared/rpc/pass-rows.js';
 import type { DraftToken, Prediction } from '../../shared/rpc/messages.js';
 import {
   firstOutlook,
@@ -113,7 +114,8 @@ export class SimulatedShadow {
     const { network, workers, placement, recorder } = this.cluster;
     recorder.restarts += 1;
     for (const [id, worker] of workers) network.send(SHADOW, id, 0, () => worker.restart(sequence, position));
-    const restart = { epoch: placement.epoch, sequence, position, layer: 0, experts: [], workers: [], restart: true };
+    const nothing = { rows: [], layer: 0, experts: [], workers: [] };
+    const restart = { epoch: placement.epoch, pass: { sequence, position }, ...nothing, restart: true };
     network.send(SHADOW, MAIN, 0, () => this.listener.predicted(restart));
   }
 
@@ -221,22 +223,23 @@ export class SimulatedShadow {
   #tell(told: PassPrediction): void {
     const { placement, setUp, network } = this.cluster;
     const { sequence } = this.start;
-    const { position, layer, experts } = told;
+    const { position, rows, layer, experts } = told;
     const late = position < this.#outlook.begin;
     const dealing = { spread: setUp.placement.spread === 'all', optimistic: setUp.drafting.optimistic };
     const workers = late ? [] : this.cluster.dealer.deal(sequence, dealing, told);
-    const prediction = { epoch: placement.epoch, sequence, position, layer, experts, workers, restart: false };
+    const place = { ...passOfSequence(sequence, position, rows), layer };
+    const prediction = { epoch: placement.epoch, ...place, experts, workers, restart: false };
     if (!late) this.#tellWorkers(prediction, told.again);
     network.send(SHADOW, MAIN, 0, () => this.listener.predicted(prediction));
   }
 
   #tellWorkers(prediction: Prediction, again: boolean): void {
     const { placement, network, workers } = this.cluster;
-    const { sequence, position, layer } = prediction;
+    const { pass, layer } = prediction;
     const emptied = again && prediction.workers.length === 0 ? groupForLayer(placement, layer) : [];
     for (const [id, experts] of expertsByWorker(assignmentOf(placement, prediction), emptied)) {
       const worker = workers.get(id);
-      network.send(SHADOW, id, 0, () => worker?.predict('shadow', { sequence, position, layer, experts }));
+      network.send(SHADOW, id, 0, () => worker?.predict('shadow', { ...pass, layer, experts }));
     }
   }
 

@@ -1,14 +1,24 @@
 import { operatorMs, type EmulatedDevice } from '../../shared/emulation/device-profile.js';
 import { SAME_LAYER_GRACE_MS } from '../../worker-node/executor/expert-service.js';
-import { expertKey, type ExpertPlace } from '../../worker-node/loader/expectations.js';
+import { passOfSequence } from '../../shared/rpc/index.js';
+import { expertKey } from '../../worker-node/loader/expectations.js';
 import { SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
-import type { PredictedExperts, SlotAction, SlotEvent, SlotLoad } from '../../worker-node/loader/slot-events.js';
+import type { LayerExperts, SlotAction, SlotEvent, SlotLoad } from '../../worker-node/loader/slot-events.js';
 import type { TimingRecorder } from './timing-recorder.js';
 import type { VirtualClock } from './virtual-clock.js';
 
 const NOTHING_KEPT = { exponentsKept: false, signMantissaKept: false };
 
-export interface SimulatedExecute extends ExpertPlace {
+/** Experts of one layer of a pass of one sequence, known by the pass's position. */
+export interface SimulatedExperts {
+  sequence: number;
+  position: number;
+  layer: number;
+  experts: readonly number[];
+}
+
+export interface SimulatedExecute extends Omit<SimulatedExperts, 'experts'> {
+  expert: number;
   rows: number;
   last: boolean;
   /** The worker has computed; `stallMs`: how long the request waited for its expert. */
@@ -56,9 +66,9 @@ export class SimulatedWorker {
     this.#loadedMs = new Array<number>(slots).fill(0);
   }
 
-  predict(source: 'main' | 'shadow', prediction: PredictedExperts): void {
+  predict(source: 'main' | 'shadow', prediction: SimulatedExperts): void {
     this.#remember(prediction);
-    this.#handle({ kind: 'predict', source, ...prediction });
+    this.#handle({ kind: 'predict', source, ...layerExperts(prediction) });
   }
 
   /** What shadow has predicted from a position on is void. */
@@ -66,8 +76,12 @@ export class SimulatedWorker {
     this.#handle({ kind: 'restart', sequence, position });
   }
 
-  release(released: PredictedExperts): void {
-    this.#handle({ kind: 'release', ...released });
+  release(released: SimulatedExperts): void {
+    this.#handle({ kind: 'release', ...layerExperts(released) });
+  }
+
+  end(sequence: number): void {
+    this.#handle({ kind: 'end', sequence });
   }
 
   execute(request: SimulatedExecute): void {
@@ -76,7 +90,7 @@ export class SimulatedWorker {
     const { sequence, position, layer, expert, last } = request;
     this.#reached = position;
     this.#remember({ ...request, experts: [expert] });
-    this.#handle({ kind: 'execute', ticket, sequence, position, layer, expert, last });
+    this.#handle({ kind: 'execute', ticket, ...passOfSequence(sequence, position, 1), layer, expert, last });
   }
 
   #handle(event: SlotEvent): void {
@@ -119,7 +133,7 @@ export class SimulatedWorker {
   }
 
   /** An expert is asked for at a position: kept to name its load. */
-  #remember({ position, layer, experts }: PredictedExperts): void {
+  #remember({ position, layer, experts }: SimulatedExperts): void {
     for (const expert of experts) {
       const key = expertKey({ layer, expert });
       const wanted = (this.#wantedFor.get(key) ?? []).filter((other) => other >= this.#reached && other !== position);
@@ -191,4 +205,8 @@ export class SimulatedWorker {
       this.#handle({ kind: 'executeSettled', slot });
     });
   }
+}
+
+function layerExperts({ sequence, position, layer, experts }: SimulatedExperts): LayerExperts {
+  return { ...passOfSequence(sequence, position, 1), layer, experts };
 }

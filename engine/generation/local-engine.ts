@@ -1,6 +1,7 @@
 import { type Device, type Model, type ResidentWeights } from '../../native/index.js';
 import type { EmulationSettings } from '../../shared/config/node-settings.js';
 import { OdmoeError } from '../../shared/errors/index.js';
+import { odmoeVersion } from '../../shared/pack/odmoe-version.js';
 import type { ModelSource, WeightFormat } from '../../shared/model/tensor-source.js';
 import { describeDevice } from '../../shared/daemon/node-identity.js';
 import { validateGenerateRequest } from '../../shared/rpc/generate-validation.js';
@@ -188,6 +189,7 @@ function localNodeStatus({ role, device, deviceReason }: ResidentModel, source: 
     bootId: '',
     address: '',
     device: describeDevice(info),
+    release: odmoeVersion(),
   };
   return ownNodeStatus(identity, process.uptime() * 1000, info, deviceReason);
 }

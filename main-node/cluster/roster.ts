@@ -6,6 +6,7 @@ import type { Placement } from '../../shared/rpc/messages.js';
 import type { Runtime, Timer } from '../../shared/runtime/index.js';
 import { FetchingWorkers } from './fetching-workers.js';
 import { isBeyondShadow, placedAddress } from './placed-address.js';
+import type { PlacedWorkers } from './placed-workers.js';
 import type { ShadowLink } from './shadow-link.js';
 import type { WorkerLink } from './worker-link.js';
 
@@ -20,7 +21,7 @@ const PROSPECT_EPOCH = 0;
  * The daemons that are connected, and the placement that follows from them. Every change of the set of workers makes a
  * placement of a new epoch, announced to all before anything of that epoch is sent.
  */
-export class Roster {
+export class Roster implements PlacedWorkers {
   /** Those that have what they need to be placed. */
   private readonly workers = new Map<string, WorkerLink>();
   private readonly fetching: FetchingWorkers;
@@ -100,7 +101,7 @@ export class Roster {
     return link?.identity.bootId ?? null;
   }
 
-  /** Unanswered executes by worker. */
+  /** Experts not answered, by worker. */
   outstanding(): Map<string, number> {
     return new Map(this.connectedWorkers().map((link) => [link.id, link.outstanding]));
   }
@@ -161,6 +162,22 @@ export class Roster {
     );
   }
 
+  /** Resolves when a placement is announced, after graceMs, or when the signal aborts. */
+  waitForChange(graceMs: number, signal: AbortSignal): Promise<void> {
+    return new Promise((resolve) => {
+      const done = (): void => {
+        timer.cancel();
+        signal.removeEventListener('abort', done);
+        this.waiting.delete(done);
+        resolve();
+      };
+      const timer = this.runtime.after(graceMs, done);
+      signal.addEventListener('abort', done);
+      this.waiting.add(done);
+      if (signal.aborted) done();
+    });
+  }
+
   /** Nobody waits and no timer runs any more. */
   stop(): void {
     this.joinTimer?.cancel();
@@ -173,21 +190,6 @@ export class Roster {
     this.workers.set(link.id, link);
     this.joinTimer ??= this.runtime.after(JOIN_BATCH_MS, () => {
       this.replan();
-    });
-  }
-
-  private waitForChange(graceMs: number, signal: AbortSignal): Promise<void> {
-    return new Promise((resolve) => {
-      const done = (): void => {
-        timer.cancel();
-        signal.removeEventListener('abort', done);
-        this.waiting.delete(done);
-        resolve();
-      };
-      const timer = this.runtime.after(graceMs, done);
-      signal.addEventListener('abort', done);
-      this.waiting.add(done);
-      if (signal.aborted) done();
     });
   }
 

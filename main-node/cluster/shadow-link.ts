@@ -108,16 +108,7 @@ export class ShadowLink {
   }
 
   private takePrediction(prediction: Prediction): void {
-    const { experts, layer, workers, restart } = prediction;
-    if (restart && (experts.length > 0 || workers.length > 0)) {
-      this.close(
-        new OdmoeError(
-          'PROTOCOL_VIOLATION',
-          `shadow ${this.id} named experts [${experts.join(', ')}] and workers [${workers.join(', ')}] where it starts again: none are expected`,
-        ),
-      );
-      return;
-    }
+    const { experts, layer } = prediction;
     const wellFormed =
       layer < this.shape.layers &&
       new Set(experts).size === experts.length &&

@@ -1,7 +1,8 @@
-import { OdmoeError, isErrorCode } from '../../shared/errors/index.js';
+import { OdmoeError, isErrorCode, toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type {
   ExecuteResult,
+  ExpertResult,
   NodeIdentity,
   NodeStatus,
   Placement,
@@ -11,32 +12,21 @@ import type {
   WorkerReply,
   WorkerRequest,
 } from '../../shared/rpc/messages.js';
-import type { PeerStream } from '../../shared/rpc/index.js';
+import { rowCount, type PeerStream } from '../../shared/rpc/index.js';
 import type { Runtime, Timer } from '../../shared/runtime/index.js';
 import { LatestStatus } from './latest-status.js';
-
-/** One expert to run on some hidden states (rows x hiddenSize FP32, little-endian). */
-export interface ExpertWork {
-  sequence: number;
-  position: number;
-  layer: number;
-  expert: number;
-  rows: number;
-  hidden: Uint8Array;
-  /** No further mini-batch for this expert in this pass. */
-  last: boolean;
-}
+import type { LayerWork, WorkerOrders } from './placed-workers.js';
 
 interface PendingExecute {
-  rows: number;
-  resolve(result: ExecuteResult): void;
+  /** Rows of each expert that has not been answered. */
+  open: Map<number, number>;
+  onPart(results: readonly ExpertResult[]): void;
+  resolve(): void;
   reject(error: OdmoeError): void;
 }
 
-const FLOAT_BYTES = 4;
-
 /** main's side of the stream to one worker that has said welcome. */
-export class WorkerLink {
+export class WorkerLink implements WorkerOrders {
   readonly id: string;
   readonly latestStatus = new LatestStatus();
   private readonly pending = new Map<number, PendingExecute>();
@@ -64,9 +54,11 @@ export class WorkerLink {
     return this.latestStatus.value;
   }
 
-  /** Executes that have not been answered. */
+  /** Experts that have not been answered. */
   get outstanding(): number {
-    return this.pending.size;
+    let experts = 0;
+    for (const { open } of this.pending.values()) experts += open.size;
+    return experts;
   }
 
   /** It was given up because it answered no execute in time, though its connection stood. */
@@ -78,11 +70,13 @@ export class WorkerLink {
    * Rejects with WORKER_LOST when the stream ends, or when the worker has answered none of its executes for executeTimeoutMs: one
    * that works off a queue of slow loads is not lost. Else rejects with the code the worker answered.
    */
-  execute(work: ExpertWork, epoch: number): Promise<ExecuteResult> {
+  execute(work: LayerWork, epoch: number, onPart: (results: readonly ExpertResult[]) => void): Promise<void> {
     if (this.closed) return Promise.reject(this.lostError('the stream is closed'));
     const requestId = this.nextRequestId++;
+    const allRows = rowCount(work.rows);
+    const open = new Map(work.experts.map(({ expert, rows }) => [expert, rows.length === 0 ? allRows : rows.length]));
     return new Promise((resolve, reject) => {
-      this.pending.set(requestId, { rows: work.rows, resolve, reject });
+      this.pending.set(requestId, { open, onPart, resolve, reject });
       if (this.silence === null) this.awaitAnswer();
       this.stream.send({
         kind: 'execute',
@@ -105,6 +99,10 @@ export class WorkerLink {
 
   sendRelease(release: Release): void {
     if (!this.closed) this.stream.send({ kind: 'release', release });
+  }
+
+  sendEnd(sequence: number): void {
+    if (!this.closed) this.stream.send({ kind: 'end', end: { sequence } });
   }
 
   /** Takes what the worker says after its welcome. */
@@ -145,25 +143,40 @@ export class WorkerLink {
   private settle(result: ExecuteResult): void {
     const request = this.pending.get(result.requestId);
     if (request === undefined) return;
-    const expectedBytes = request.rows * this.settings.hiddenSize * FLOAT_BYTES;
-    if (
-      result.rows !== request.rows ||
-      result.hiddenSize !== this.settings.hiddenSize ||
-      result.dtype !== 'TENSOR_TYPE_F32' ||
-      result.output.byteLength !== expectedBytes
-    ) {
-      this.close(
-        new OdmoeError(
-          'PROTOCOL_VIOLATION',
-          `worker ${this.id} answered ${request.rows} rows of ${this.settings.hiddenSize} with ` +
-            `${result.rows} rows of ${result.hiddenSize} ${result.dtype} in ` +
-            `${result.output.byteLength} bytes; the stream is closed`,
-        ),
-      );
+    const strange = this.strangeness(request, result);
+    if (strange !== null) {
+      const message = `worker ${this.id} answered with ${strange}; the stream is closed`;
+      this.close(new OdmoeError('PROTOCOL_VIOLATION', message));
       return;
     }
-    this.forget(result.requestId);
-    request.resolve(result);
+    for (const { failure } of result.experts) {
+      if (failure?.code !== 'DEVICE_LOST') continue;
+      this.giveUp(failure.message);
+      return;
+    }
+    for (const { expert } of result.experts) request.open.delete(expert);
+    if (result.last) this.pending.delete(result.requestId);
+    this.awaitAnswer();
+    try {
+      request.onPart(result.experts);
+      if (result.last) request.resolve();
+    } catch (thrown) {
+      this.pending.delete(result.requestId);
+      request.reject(toOdmoeError(thrown));
+    }
+  }
+
+  /** What of the result does not answer the request; null: nothing. The codec has held bytes against rows. */
+  private strangeness({ open }: PendingExecute, { experts, hiddenSize, dtype, last }: ExecuteResult): string | null {
+    if (hiddenSize !== this.settings.hiddenSize || dtype !== 'TENSOR_TYPE_F32') {
+      return `hidden states of ${hiddenSize} ${dtype} for ones of ${this.settings.hiddenSize} TENSOR_TYPE_F32`;
+    }
+    for (const { expert, rows, failure } of experts) {
+      const asked = open.get(expert);
+      if (asked === undefined) return `expert ${expert}, which it owes no answer for`;
+      if (failure === null && rows !== asked) return `${rows} rows of expert ${expert} for ${asked}`;
+    }
+    return last && experts.length < open.size ? `${experts.length} experts at the end for ${open.size}` : null;
   }
 
   private fail(requestId: number, code: string, message: string): void {

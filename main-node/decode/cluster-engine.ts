@@ -3,11 +3,11 @@ import type { NodeSettings } from '../../shared/config/node-settings.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import type { Runtime } from '../../shared/runtime/index.js';
-import type { ExpertDispatcher } from '../cluster/expert-dispatcher.js';
 import type { Roster } from '../cluster/roster.js';
+import type { ExpertDispatcher } from '../pass/expert-dispatcher.js';
+import type { PassPool } from '../pass/pass-pool.js';
 import type { ClusterCosts, DraftCostMeter } from './draft-costs.js';
-import type { PassPool } from './pass-pool.js';
-import type { PredictionRouter } from './prediction-router.js';
+import type { PredictionPost } from './prediction-post.js';
 
 /** What all sequences of a main share. */
 export interface ClusterEngine {
@@ -15,7 +15,7 @@ export interface ClusterEngine {
   readonly shape: ModelShape;
   readonly roster: Roster;
   readonly dispatcher: ExpertDispatcher;
-  readonly router: PredictionRouter;
+  readonly predictionPost: PredictionPost;
   /** Passes of as many rows as a decode iteration may have, and of prefillRows. */
   readonly decodePasses: PassPool;
   readonly prefillPasses: PassPool;

@@ -73,7 +73,7 @@ export class ClusterSequence implements SequenceRunner {
           ? new RandomPrefetch(id, lastPosition, roster, (prediction) => predictions.arrive(prediction))
           : null,
     };
-    engine.router.open(id, { predictions, feed: this.feed, drafts: this.drafting });
+    engine.predictionPost.open(id, { predictions, feed: this.feed, drafts: this.drafting });
   }
 
   /** How well experts were predicted; null when nobody did. */
@@ -126,7 +126,7 @@ export class ClusterSequence implements SequenceRunner {
       ? Promise.resolve()
       : this.engine.roster.nextStatuses(LAST_STATUSES_LIMIT_MS);
     this.feed.end();
-    this.engine.router.close(this.id);
+    this.engine.predictionPost.close(this.id);
     this.sequence.dispose();
     await statuses;
   }

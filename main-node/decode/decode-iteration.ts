@@ -1,12 +1,14 @@
 import type { GateChoice, Sequence } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError, requirePresent } from '../../shared/errors/index.js';
 import { matchExperts, type ExpertAssignment } from '../../shared/placement/index.js';
+import { passOfSequence } from '../../shared/rpc/pass-rows.js';
 import type { Placement, Prediction } from '../../shared/rpc/messages.js';
-import { activatedExperts, type ActivatedRow } from './activated-experts.js';
+import { activatedExperts, type ActivatedRow } from '../pass/activated-experts.js';
+import type { ExpertOutcome } from '../pass/expert-dispatcher.js';
+import { takeOutput, type LayerStep, type WorkerShare } from '../pass/layer-step.js';
+import type { PassSlot } from '../pass/pass-pool.js';
 import { settleAll, type ClusterEngine, type RequestCounters } from './cluster-engine.js';
-import { gatherExpertRows, scatterExpertOutputs } from './expert-rows.js';
 import type { FirstLayerAhead } from './first-layer-ahead.js';
-import type { PassSlot } from './pass-pool.js';
 import type { RandomPrefetch } from './random-prefetch.js';
 import type { SequencePredictions } from './sequence-predictions.js';
 import type { ShadowFeed } from './shadow-feed.js';
@@ -50,12 +52,13 @@ export async function runDecodeIteration(
   await slot.pass.begin([context.sequence], new Int32Array(rows), positions, Int32Array.from(tokenIds));
   const hidden = slot.hidden.subarray(0, rows * hiddenSize * FLOAT_BYTES);
   const outputs = slot.outputs.subarray(0, rows * expertsPerToken * hiddenSize * FLOAT_BYTES);
+  const place = passOfSequence(context.id, position, rows);
   const begunMs = engine.runtime.nowMs();
   let stallUs = 0;
   for (let layer = 0; layer < layers; layer++) {
     if (context.signal.aborted) throw new OdmoeError('CANCELLED', 'the request was cancelled');
     const choice = await slot.pass.attend(layer, hidden);
-    const step = decideLayer(context, { hidden, outputs, position, layer }, choice, expertsPerToken);
+    const step = decideLayer(context, { ...place, layer, hidden, outputs }, choice, expertsPerToken);
     // The experts' messages leave first; while the workers compute, shadow gets this layer's rows.
     await settleAll([
       runLayerExperts(engine, context, step, (us) => (stallUs += us)),
@@ -76,28 +79,20 @@ async function writtenForShadow(feed: ShadowFeed, layer: number, written: number
   feed.layerWritten(layer, written);
 }
 
-/** The buffers are the pass's: rows x hiddenSize, and rows x k x hiddenSize by rank, FP32. */
-interface LayerBuffers {
-  hidden: Uint8Array;
-  outputs: Uint8Array;
-  position: number;
-  layer: number;
-}
-
-interface DecodeLayer extends LayerBuffers {
+interface DecodeLayer extends LayerStep {
   activated: ReadonlyMap<number, readonly ActivatedRow[]>;
   prediction: Prediction | null;
 }
 
 function decideLayer(
   context: DecodeContext,
-  buffers: LayerBuffers,
+  step: LayerStep,
   choice: GateChoice,
   expertsPerToken: number,
 ): DecodeLayer {
   const activated = activatedExperts(choice.experts, expertsPerToken);
-  const prediction = context.predictions.decide(buffers.position, buffers.layer, [...activated.keys()]);
-  return { ...buffers, activated, prediction };
+  const prediction = context.predictions.decide(step.pass.position, step.layer, [...activated.keys()]);
+  return { ...step, activated, prediction };
 }
 
 /** `onStall`: the longest that one of the layer's experts waited for its load. */
@@ -107,17 +102,22 @@ async function runLayerExperts(
   step: DecodeLayer,
   onStall: (stallUs: number) => void,
 ): Promise<void> {
-  const { position, layer } = step;
+  const { layer } = step;
+  const { position } = step.pass;
   const placement = engine.roster.placement ?? (await engine.dispatcher.placement(context.signal));
   const predicted = toldByPrediction(placement, step.prediction);
   const told = layer === 0 ? mergeAhead(context, placement, position, predicted) : predicted;
   const match = matchExperts(placement, layer, told, [...step.activated.keys()], engine.spread);
+  const foreseen = new Set(match.assignments.flatMap(({ expert, predicted }) => (predicted ? [expert] : [])));
   let longestStallUs = 0;
-  const runs = match.assignments.map(async (assignment) => {
-    const stallUs = await runExpert(engine, context, step, assignment);
-    longestStallUs = Math.max(longestStallUs, stallUs);
-  });
-  releaseWrongOnes(engine, context.id, placement, step, match.releases);
+  const take = ({ task, result, resent }: ExpertOutcome): void => {
+    longestStallUs = Math.max(longestStallUs, result.stallUs);
+    if (resent || (!foreseen.has(task.expert) && !result.wasLoaded)) context.counters.reloads += 1;
+    takeOutput(step, task, result.output, engine.shape);
+  };
+  const shares = sharesOf(step, match.assignments);
+  const runs = shares.map((share) => engine.dispatcher.run(step, share, context.signal, take));
+  releaseWrongOnes(engine, placement, step, match.releases);
   context.firstLayerAhead?.afterGate(position, context.predictions.upcoming(position, layer));
   await settleAll(runs);
   onStall(longestStallUs);
@@ -132,37 +132,23 @@ function mergeAhead(
   return context.firstLayerAhead?.merge(placement, position, predicted) ?? predicted;
 }
 
-/** Runs one expert on the rows that chose it and puts its outputs at their ranks; returns the time it waited for a load. */
-async function runExpert(
-  engine: ClusterEngine,
-  context: DecodeContext,
-  step: DecodeLayer,
-  { expert, workerId, predicted }: ExpertAssignment,
-): Promise<number> {
-  const { hiddenSize, expertsPerToken } = engine.shape;
-  const rowBytes = hiddenSize * FLOAT_BYTES;
-  const { position, layer } = step;
-  const rows = step.activated.get(expert) ?? [];
-  const hidden = gatherExpertRows(step.hidden, rows, rowBytes);
-  const { result, resent } = await engine.dispatcher.run(
-    { sequence: context.id, position, layer, expert, rows: rows.length, hidden, last: true },
-    workerId,
-    context.signal,
-  );
-  if (resent || (!predicted && !result.wasLoaded)) context.counters.reloads += 1;
-  scatterExpertOutputs(step.outputs, result.output, rows, expertsPerToken, rowBytes);
-  return result.stallUs;
+/** Each worker's experts, with the rows that chose them. */
+function sharesOf(step: DecodeLayer, assignments: readonly ExpertAssignment[]): WorkerShare[] {
+  const byWorker = new Map<string, WorkerShare['tasks']>();
+  for (const { expert, workerId } of assignments) {
+    const rows = requirePresent(step.activated.get(expert), 'an expert that is assigned to a worker was activated.');
+    byWorker.set(workerId, [...(byWorker.get(workerId) ?? []), { expert, rows, last: true }]);
+  }
+  return [...byWorker].map(([workerId, tasks]) => ({ workerId, tasks }));
 }
 
 function releaseWrongOnes(
   engine: ClusterEngine,
-  sequence: number,
-  placement: Placement,
-  step: DecodeLayer,
+  { epoch }: Placement,
+  { pass, rows, layer }: DecodeLayer,
   releases: readonly { workerId: string; experts: number[] }[],
 ): void {
-  const { position, layer } = step;
   for (const { workerId, experts } of releases) {
-    engine.roster.worker(workerId)?.sendRelease({ epoch: placement.epoch, sequence, position, layer, experts });
+    engine.roster.worker(workerId)?.sendRelease({ epoch, pass, rows, layer, experts });
   }
 }

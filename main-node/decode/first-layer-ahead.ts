@@ -1,12 +1,8 @@
 import { firstLayerWorkers } from '../../shared/placement/index.js';
-import type { Placement, Prediction, Release } from '../../shared/rpc/messages.js';
+import type { Placement, Prediction } from '../../shared/rpc/messages.js';
+import { passOfSequence } from '../../shared/rpc/pass-rows.js';
+import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import { toldByPrediction } from './told-by-prediction.js';
-
-/** What is needed of a roster and its links. */
-export interface AheadTargets {
-  readonly placement: Placement | null;
-  worker(id: string): { sendPrediction(prediction: Prediction): void; sendRelease(release: Release): void } | null;
-}
 
 const FIRST_LAYER = 0;
 
@@ -23,12 +19,12 @@ export class FirstLayerAhead {
   constructor(
     private readonly sequence: number,
     private readonly lastPosition: number,
-    private readonly targets: AheadTargets,
+    private readonly workers: Pick<PlacedWorkers, 'placement' | 'worker'>,
   ) {}
 
   /** A gate of the token at `position` has spoken. `upcoming`: the predictions for all layers behind it; null: some are not there. */
   afterGate(position: number, upcoming: readonly Prediction[] | null): void {
-    const { placement } = this.targets;
+    const { placement } = this.workers;
     if (placement === null || upcoming === null || position >= this.lastPosition) return;
     const next = position + 1;
     if (this.told?.position !== next || this.told.placement.epoch !== placement.epoch) {
@@ -40,8 +36,8 @@ export class FirstLayerAhead {
     for (const [expert, workerId] of firstLayerWorkers(placement)) {
       if (busy.has(workerId) || this.told.workers.has(expert)) continue;
       this.told.workers.set(expert, workerId);
-      this.targets.worker(workerId)?.sendPrediction({
-        ...{ epoch: placement.epoch, sequence: this.sequence, position: next, layer: FIRST_LAYER },
+      this.workers.worker(workerId)?.sendPrediction({
+        ...{ epoch: placement.epoch, ...passOfSequence(this.sequence, next, 1), layer: FIRST_LAYER },
         ...{ experts: [expert], workers: [], restart: false },
       });
     }
@@ -63,14 +59,8 @@ export class FirstLayerAhead {
     const merged = new Map([...told.workers, ...(predicted ?? [])]);
     for (const [expert, workerId] of told.workers) {
       if (merged.get(expert) === workerId) continue;
-      const release = {
-        epoch: placement.epoch,
-        sequence: this.sequence,
-        position,
-        layer: FIRST_LAYER,
-        experts: [expert],
-      };
-      this.targets.worker(workerId)?.sendRelease(release);
+      const place = { ...passOfSequence(this.sequence, position, 1), layer: FIRST_LAYER };
+      this.workers.worker(workerId)?.sendRelease({ epoch: placement.epoch, ...place, experts: [expert] });
     }
     return merged;
   }

@@ -1,12 +1,8 @@
 import { assignPredictedExperts, expertsByWorker } from '../../shared/placement/index.js';
-import type { Placement, Prediction } from '../../shared/rpc/messages.js';
+import type { Prediction } from '../../shared/rpc/messages.js';
+import { passOfSequence } from '../../shared/rpc/pass-rows.js';
 import { counterRandom } from '../../shared/sampling/index.js';
-
-/** What is needed of a roster and its links. */
-export interface PrefetchTargets {
-  readonly placement: Placement | null;
-  worker(id: string): { sendPrediction(prediction: Prediction): void } | null;
-}
+import type { PlacedWorkers } from '../cluster/placed-workers.js';
 
 /** `count` distinct experts of `experts`, by (sequence, position, layer) and nothing else; at most all. Each set is as likely as any other. */
 export function randomExperts(
@@ -32,23 +28,23 @@ export class RandomPrefetch {
   constructor(
     private readonly sequence: number,
     private readonly lastPosition: number,
-    private readonly targets: PrefetchTargets,
+    private readonly workers: Pick<PlacedWorkers, 'placement' | 'worker'>,
     private readonly onPrediction: (prediction: Prediction) => void,
   ) {}
 
   /** Before the first token: each group's first layer. */
   begin(position: number): void {
-    const groups = this.targets.placement?.groups.length ?? 0;
+    const groups = this.workers.placement?.groups.length ?? 0;
     for (let layer = 0; layer < groups; layer++) this.tell(position, layer);
   }
 
   layerDone(position: number, layer: number): void {
-    this.tell(position, layer + (this.targets.placement?.groups.length ?? 0));
+    this.tell(position, layer + (this.workers.placement?.groups.length ?? 0));
   }
 
   /** `layer` may lie in a later token than that of `position`. */
   private tell(position: number, layer: number): void {
-    const { placement } = this.targets;
+    const { placement } = this.workers;
     if (placement === null) return;
     const { epoch, layers, experts, expertsPerToken } = placement;
     const place = {
@@ -59,10 +55,11 @@ export class RandomPrefetch {
     if (place.position > this.lastPosition) return;
     const chosen = randomExperts(place, { layers, experts }, expertsPerToken);
     const byWorker = expertsByWorker(assignPredictedExperts(placement, place.layer, chosen));
-    const prediction = { ...place, epoch, workers: [], restart: false };
+    const { pass, rows } = passOfSequence(place.sequence, place.position, 1);
+    const prediction = { epoch, pass, rows, layer: place.layer, workers: [], restart: false };
     this.onPrediction({ ...prediction, experts: chosen });
     for (const [workerId, ofWorker] of byWorker) {
-      this.targets.worker(workerId)?.sendPrediction({ ...prediction, experts: ofWorker });
+      this.workers.worker(workerId)?.sendPrediction({ ...prediction, experts: ofWorker });
     }
   }
 }

@@ -39,8 +39,9 @@ export class SequencePredictions {
 
   /** A later prediction for the same layer replaces an earlier one, as it does at the workers. */
   arrive(prediction: Prediction): PredictionArrival {
-    if (prediction.position < this.promptTokens) return 'ignored';
-    const place = this.place(prediction.position, prediction.layer);
+    const { position } = prediction.pass;
+    if (position < this.promptTokens) return 'ignored';
+    const place = this.place(position, prediction.layer);
     if (place <= this.lastDecided) {
       this.countLate(place, prediction);
       if (this.caughtUp) this.onCaughtUp?.();

@@ -1,4 +1,5 @@
-import type { ActivatedRow } from '../decode/activated-experts.js';
+import { requirePresent } from '../../shared/errors/index.js';
+import type { ExpertTask, WorkerShare } from '../pass/layer-step.js';
 import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/rpc/index.js';
 
 const FLOAT_BYTES = 4;
@@ -11,13 +12,9 @@ export function miniBatchRowsFor(wantedRows: number, hiddenSize: number): number
   return Math.max(1, Math.min(wantedRows, fittingRows));
 }
 
-/** Some rows of a pass that one worker runs through one expert in one message. */
-export interface ExpertBatch {
+/** Some rows of a pass that one worker runs through one expert at a time. */
+export interface ExpertBatch extends ExpertTask {
   workerId: string;
-  expert: number;
-  rows: readonly ActivatedRow[];
-  /** The worker's final batch for this expert. */
-  last: boolean;
 }
 
 export interface ExpertBatchPlan {
@@ -49,6 +46,27 @@ export function splitLoadingRows(batches: readonly ExpertBatch[]): { loading: Ex
 }
 
 /**
+ * What each worker is sent in one message after another: its batches in order, as many at a time as together have no more than
+ * miniBatchRows rows. An expert's batches stay next to one another, so that a worker with one slot loads each expert once.
+ */
+export function bundleBatches(batches: readonly ExpertBatch[], miniBatchRows: number): Map<string, WorkerShare[]> {
+  const byWorker = new Map<string, { workerId: string; tasks: ExpertTask[]; rows: number }[]>();
+  for (const { workerId, ...task } of batches) {
+    const shares = byWorker.get(workerId) ?? [];
+    byWorker.set(workerId, shares);
+    const open = shares.at(-1);
+    const fits = open !== undefined && open.rows + task.rows.length <= miniBatchRows;
+    if (!fits || open.tasks.some(({ expert }) => expert === task.expert)) {
+      shares.push({ workerId, tasks: [task], rows: task.rows.length });
+      continue;
+    }
+    open.tasks.push(task);
+    open.rows += task.rows.length;
+  }
+  return byWorker;
+}
+
+/**
  * Groups the rows of a pass by expert and cuts them into mini-batches (OD-MoE section 3.3). An expert with several workers has its
  * batches alternate among them. `experts` is the gate's choice, rows x k by rank.
  */
@@ -69,7 +87,7 @@ export function planExpertBatches(
     const batchCount = Math.ceil(rows.length / miniBatchRows);
     for (let batch = 0; batch < batchCount; batch++) {
       plan.batches.push({
-        workerId: workers[batch % workers.length] as string,
+        workerId: requirePresent(workers[batch % workers.length], 'an expert with rows has a worker.'),
         expert,
         rows: rows.slice(batch * miniBatchRows, (batch + 1) * miniBatchRows),
         last: batch + workers.length >= batchCount,

@@ -1,56 +1,40 @@
 import { expertsByWorker, prefillAssignment } from '../../shared/placement/index.js';
-import type { Placement, Prediction, Release } from '../../shared/rpc/messages.js';
-
-/** What the expectations need of a roster and its links. */
-export interface PredictionTargets {
-  readonly placement: Placement | null;
-  worker(id: string): { sendPrediction(prediction: Prediction): void; sendRelease(release: Release): void } | null;
-}
-
-interface Expectation {
-  placement: Placement;
-  position: number;
-  layer: number;
-}
+import type { PassLayer, Placement } from '../../shared/rpc/messages.js';
+import type { PlacedWorkers } from '../cluster/placed-workers.js';
 
 /**
  * What a prefill has told the workers to load before a gate has spoken: every expert of a layer, at the workers that
  * the placement fixes for it, one layer ahead. What falls to them with no row is released.
  */
 export class PrefillExpectations {
-  private ahead: Expectation | null = null;
+  private ahead: { placement: Placement; here: PassLayer } | null = null;
 
-  constructor(
-    private readonly sequence: number,
-    private readonly targets: PredictionTargets,
-  ) {}
+  constructor(private readonly workers: Pick<PlacedWorkers, 'placement' | 'worker'>) {}
 
-  /** Tells the workers to expect this layer; `position` is that of the pass's last row. */
-  announce(position: number, layer: number): void {
-    const placement = this.targets.placement;
+  /** Tells the workers to expect this layer of the pass. */
+  announce({ pass, rows, layer }: PassLayer): void {
+    const { placement } = this.workers;
     if (placement === null) return;
-    this.ahead = { placement, position, layer };
+    const here = { pass, rows, layer };
+    this.ahead = { placement, here };
+    const { epoch } = placement;
     for (const [workerId, experts] of expertsByWorker(prefillAssignment(placement, layer))) {
-      const place = { epoch: placement.epoch, sequence: this.sequence, position, layer };
-      const prediction = { ...place, experts, workers: [], restart: false };
-      this.targets.worker(workerId)?.sendPrediction(prediction);
+      this.workers.worker(workerId)?.sendPrediction({ epoch, ...here, experts, workers: [], restart: false });
     }
   }
 
   /** The layer's gate has spoken and its batches go out: these experts need not be loaded where they were announced under this placement. */
-  fulfil(placement: Placement, position: number, layer: number, unused: { workerId: string; expert: number }[]): void {
+  fulfil(
+    { epoch }: Placement,
+    { pass, layer }: PassLayer,
+    unused: readonly { workerId: string; expert: number }[],
+  ): void {
     const told = this.ahead;
-    if (told?.position !== position || told.layer !== layer) return;
+    if (told?.here.pass.position !== pass.position || told.here.layer !== layer) return;
     this.ahead = null;
-    if (told.placement.epoch !== placement.epoch) return;
-    this.release(told, expertsByWorker(unused.map(({ workerId, expert }) => [expert, workerId])));
-  }
-
-  private release({ placement, position, layer }: Expectation, byWorker: ReadonlyMap<string, number[]>): void {
-    if (this.targets.placement?.epoch !== placement.epoch) return;
-    for (const [workerId, experts] of byWorker) {
-      const release = { epoch: placement.epoch, sequence: this.sequence, position, layer, experts };
-      this.targets.worker(workerId)?.sendRelease(release);
+    if (told.placement.epoch !== epoch || this.workers.placement?.epoch !== epoch) return;
+    for (const [workerId, experts] of expertsByWorker(unused.map(({ workerId, expert }) => [expert, workerId]))) {
+      this.workers.worker(workerId)?.sendRelease({ epoch, ...told.here, experts });
     }
   }
 }

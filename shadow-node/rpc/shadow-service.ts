@@ -2,7 +2,7 @@ import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import { assignmentOf, expertsByWorker, groupForLayer } from '../../shared/placement/index.js';
-import { PeerGreeting, STATUS_INTERVAL_MS, type PeerStream } from '../../shared/rpc/index.js';
+import { passOfSequence, PeerGreeting, STATUS_INTERVAL_MS, type PeerStream } from '../../shared/rpc/index.js';
 import type {
   BeginSequence,
   NodeIdentity,
@@ -85,10 +85,11 @@ export class ShadowService implements PredictorEvents {
   onPrediction(sequence: number, prediction: PassPrediction, late: boolean): void {
     if (this.main === null) return;
     const { placement } = this;
-    const { position, layer, experts } = prediction;
+    const { position, rows, layer, experts } = prediction;
     // What main is past nobody loads any more.
     const workers = late ? [] : this.deal(sequence, prediction);
-    const message = { epoch: placement?.epoch ?? 0, sequence, position, layer, experts, workers, restart: false };
+    const place = { ...passOfSequence(sequence, position, rows), layer };
+    const message = { epoch: placement?.epoch ?? 0, ...place, experts, workers, restart: false };
     if (!late && placement !== null) this.tellWorkers(placement, message, prediction.again);
     this.main.stream.send({ kind: 'prediction', prediction: message });
   }
@@ -101,7 +102,8 @@ export class ShadowService implements PredictorEvents {
   onRestart(sequence: number, position: number): void {
     this.dealer?.forget(sequence, position);
     const { epoch, workers } = this.placement ?? { epoch: 0, workers: [] };
-    const message = { epoch, sequence, position, layer: 0, experts: [], workers: [], restart: true };
+    const nothing = { rows: [], layer: 0, experts: [], workers: [] };
+    const message = { epoch, pass: { sequence, position }, ...nothing, restart: true };
     for (const { id } of workers) this.options.workers.send(id, message);
     this.main?.stream.send({ kind: 'prediction', prediction: message });
   }

@@ -1,4 +1,5 @@
 import type { NodeSettings } from '../config/node-settings.js';
+import { odmoeVersion } from '../pack/odmoe-version.js';
 import { PROTOCOL_VERSION } from '../rpc/limits.js';
 import type { NodeIdentity } from '../rpc/messages.js';
 import type { Runtime } from '../runtime/index.js';
@@ -20,6 +21,7 @@ export function createNodeIdentity(
     bootId: runtime.randomId(),
     address: '',
     device: describeDevice(deviceInfo),
+    release: odmoeVersion(),
   };
 }
 

@@ -43,7 +43,15 @@ export async function probeMulticast(
   );
   const announcer = openMulticast(interfaceAddress, failed);
   const identity = { id, role: 'ROLE_WORKER', cluster: PROBE_CLUSTER, protocolVersion: PROTOCOL_VERSION } as const;
-  const txt = encodeTxt({ ...identity, modelName: '', packDigest: '', bootId: id, address: '', device: '' });
+  const txt = encodeTxt({
+    ...identity,
+    modelName: '',
+    packDigest: '',
+    bootId: id,
+    address: '',
+    device: '',
+    release: '',
+  });
   publish(announcer, { name: `probe-${id}`, type: SERVICE_TYPE, port: PROBE_PORT, txt, probe: false });
   await runtime.sleep(timeoutMs);
   stopListening();

@@ -1,3 +1,4 @@
+import { rowCount } from '../rpc/pass-rows.js';
 import type { TensorType } from '../rpc/messages.js';
 import type { PeerMessage } from '../rpc/stream-pace.js';
 import type { DeviceProfile } from './device-profile.js';
@@ -19,7 +20,14 @@ export function messageBytes(message: PeerMessage, { model, network }: DevicePro
 
 function tensorBytes(message: PeerMessage, model: DeviceProfile['model']): number {
   const { hiddenSize } = model;
-  if (message.kind === 'execute') return message.execute.rows * hiddenSize * ELEMENT_BYTES[message.execute.dtype];
-  if (message.kind === 'result') return message.result.rows * hiddenSize * ELEMENT_BYTES[message.result.dtype];
+  if (message.kind === 'execute') {
+    const { rows, dtype } = message.execute;
+    return rowCount(rows) * hiddenSize * ELEMENT_BYTES[dtype];
+  }
+  if (message.kind === 'result') {
+    const { experts, dtype } = message.result;
+    const rows = experts.reduce((sum, expert) => sum + (expert.failure === null ? expert.rows : 0), 0);
+    return rows * hiddenSize * ELEMENT_BYTES[dtype];
+  }
   return message.kind === 'kvRows' ? message.kvRows.rows * keyValueRowBytes(model) : 0;
 }

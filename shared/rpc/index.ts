@@ -22,4 +22,5 @@ export {
   STATUS_INTERVAL_MS,
   type StatusDevice,
 } from './node-status.js';
+export { passOfSequence, rowCount, rowsOutside, selectRows } from './pass-rows.js';
 export type * from './messages.js';

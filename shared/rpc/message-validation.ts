@@ -8,6 +8,8 @@ import type {
   ExecuteResult,
   NodeIdentity,
   NodeStatus,
+  PassLayer,
+  PassRow,
   Placement,
   Prediction,
   Prospect,
@@ -19,6 +21,9 @@ import type {
   WorkerReply,
   WorkerRequest,
 } from './messages.js';
+
+/** Positions are uint32 on the wire. */
+const POSITIONS_LIMIT = 2 ** 32;
 
 const VALUE_BYTES: Record<TensorType, number> = {
   TENSOR_TYPE_UNSPECIFIED: 0,
@@ -50,7 +55,11 @@ export function validateWorkerRequest(message: WorkerRequest): WorkerRequest {
       validateExecute(message.execute);
       return message;
     case 'release':
-      requireCounts('release', message.release, ['epoch', 'sequence']);
+      requireCounts('release', message.release, ['epoch']);
+      validatePassLayer('release', message.release);
+      return message;
+    case 'end':
+      requireCounts('end', message.end, ['sequence']);
       return message;
     case 'prospect':
       requireCounts('prospect', message.prospect, ['number']);
@@ -160,7 +169,7 @@ function validateNodeStatus(status: NodeStatus): void {
 /** Texts of bounded length and a role. A null identity is what a missing nested message decodes to. */
 export function validateIdentity(identity: NodeIdentity | null | undefined): NodeIdentity {
   if (identity === null || identity === undefined) throw violation('an identity is missing');
-  const texts = ['id', 'cluster', 'modelName', 'packDigest', 'bootId', 'address', 'device'] as const;
+  const texts = ['id', 'cluster', 'modelName', 'packDigest', 'bootId', 'address', 'device', 'release'] as const;
   for (const name of texts) {
     validateShownText(`${name} of an identity`, identity[name]);
   }
@@ -192,23 +201,82 @@ function validateStreamError(error: StreamError): void {
 }
 
 function validatePrediction(prediction: Prediction): void {
-  requireCounts('prediction', prediction, ['epoch', 'sequence']);
-  const { experts, workers } = prediction;
+  requireCounts('prediction', prediction, ['epoch']);
+  const { experts, workers, rows, restart } = prediction;
+  if (restart) {
+    validatePass('a restart', prediction.pass);
+    if (experts.length + workers.length + rows.length === 0) return;
+    throw violation(
+      `a prediction names ${experts.length} experts, ${workers.length} workers and ${rows.length} runs of rows where it starts again: ` +
+        'none are expected',
+    );
+  }
+  validatePassLayer('prediction', prediction);
   if (workers.length === 0 || workers.length === experts.length) return;
   throw violation(`a prediction deals ${experts.length} experts to ${workers.length} workers`);
 }
 
+/** A pass, and at least one row of it. Returns the number of rows. */
+function validatePassLayer(name: string, { pass, rows }: Unchecked<PassLayer>): number {
+  validatePass(name, pass);
+  let count = 0;
+  for (const run of rows ?? []) {
+    requireCounts(`a run of rows of ${name}`, run, ['sequence']);
+    if (run.rows < 1 || run.position + run.rows > POSITIONS_LIMIT) {
+      throw violation(`${name} has a run of ${run.rows} rows at position ${run.position}`);
+    }
+    count += run.rows;
+  }
+  if (count < 1 || count > ROWS_LIMIT) throw violation(`${name} has ${count} rows: 1 to ${ROWS_LIMIT} are allowed`);
+  return count;
+}
+
+/** A null pass is what a missing nested message decodes to. */
+function validatePass(name: string, pass: PassRow | null | undefined): void {
+  if (pass === null || pass === undefined) throw violation(`${name} names no pass`);
+  requireCounts(`the pass of ${name}`, pass, ['sequence']);
+}
+
 function validateExecute(execute: Execute): void {
-  requireCounts('execute', execute, ['requestId', 'epoch', 'sequence']);
-  validateTensor('execute', execute.rows, execute.hiddenSize, execute.dtype, execute.hidden);
+  requireCounts('execute', execute, ['requestId', 'epoch']);
+  const rows = validatePassLayer('execute', execute);
+  validateTensor('execute', rows, execute, execute.hidden);
+  if (execute.experts.length === 0) throw violation('an execute names no expert');
+  requireDistinctExperts('execute', execute.experts);
+  for (const { expert, rows: indexes } of execute.experts) {
+    let previous = -1;
+    for (const index of indexes) {
+      if (index <= previous || index >= rows) {
+        throw violation(`expert ${expert} of an execute is to run on row ${index} after row ${previous} of ${rows}`);
+      }
+      previous = index;
+    }
+  }
 }
 
 function validateResult(result: ExecuteResult): void {
   requireCounts('result', result, ['requestId', 'epoch']);
-  validateTensor('result', result.rows, result.hiddenSize, result.dtype, result.output);
+  requireDistinctExperts('result', result.experts);
+  for (const { rows, output, failure } of result.experts) {
+    if (failure === null) validateTensor('result', rows, result, output);
+    else {
+      requireShortText('the message of a failure', failure.message);
+      requireShortText('the code of a failure', failure.code);
+    }
+  }
 }
 
-function validateTensor(name: string, rows: number, columns: number, dtype: TensorType, bytes: Uint8Array): void {
+function requireDistinctExperts(name: string, experts: readonly { expert: number }[]): void {
+  const distinct = new Set(experts.map(({ expert }) => expert));
+  if (distinct.size !== experts.length) throw violation(`${name} names an expert twice`);
+}
+
+function validateTensor(
+  name: string,
+  rows: number,
+  { hiddenSize: columns, dtype }: { hiddenSize: number; dtype: TensorType },
+  bytes: Uint8Array,
+): void {
   if (rows < 1 || rows > ROWS_LIMIT) throw violation(`${name} has ${rows} rows: 1 to ${ROWS_LIMIT} are allowed`);
   if (columns < 1) throw violation(`${name} has rows of ${columns} values`);
   const valueBytes = VALUE_BYTES[dtype];

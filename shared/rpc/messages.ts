@@ -3,6 +3,10 @@
  * string, bytes as Buffer, defaults filled in, `kind` names the member of a oneof that is set). A test holds these
  * against the .proto files.
  */
+import type { Execute, ExecuteResult, Prediction, Release } from './layer-messages.js';
+
+export type * from './layer-messages.js';
+
 export type RoleName = 'ROLE_UNSPECIFIED' | 'ROLE_MAIN' | 'ROLE_SHADOW' | 'ROLE_WORKER';
 
 export interface NodeIdentity {
@@ -15,6 +19,8 @@ export interface NodeIdentity {
   bootId: string;
   address: string;
   device: string;
+  /** Version of odmoe. */
+  release: string;
 }
 
 export interface Refusal {
@@ -113,61 +119,14 @@ export interface Prospect {
   sources: string[];
 }
 
-export interface Prediction {
-  epoch: number;
-  sequence: number;
-  position: number;
-  layer: number;
-  experts: number[];
-  /** Places in the placement's list of workers, one for each expert; empty: who the layer's group has for it. */
-  workers: number[];
-  /** No prediction: all that shadow has predicted for this sequence from `position` on is void. */
-  restart: boolean;
-}
-
-export type TensorType = 'TENSOR_TYPE_UNSPECIFIED' | 'TENSOR_TYPE_F32' | 'TENSOR_TYPE_BF16';
-
-export interface Execute {
-  requestId: number;
-  epoch: number;
-  sequence: number;
-  position: number;
-  layer: number;
-  expert: number;
-  rows: number;
-  hiddenSize: number;
-  dtype: TensorType;
-  hidden: Uint8Array;
-  last: boolean;
-}
-
-export interface Release {
-  epoch: number;
-  sequence: number;
-  position: number;
-  layer: number;
-  experts: number[];
-}
-
-export interface ExecuteResult {
-  requestId: number;
-  epoch: number;
-  rows: number;
-  hiddenSize: number;
-  dtype: TensorType;
-  output: Uint8Array;
-  wasLoaded: boolean;
-  stallUs: number;
-  executeUs: number;
-}
-
 export type WorkerRequest =
   | { kind: 'hello'; hello: NodeIdentity }
   | { kind: 'placement'; placement: Placement }
   | { kind: 'prediction'; prediction: Prediction }
   | { kind: 'execute'; execute: Execute }
   | { kind: 'release'; release: Release }
-  | { kind: 'prospect'; prospect: Prospect };
+  | { kind: 'prospect'; prospect: Prospect }
+  | { kind: 'end'; end: EndSequence };
 
 export type WorkerReply =
   | { kind: 'welcome'; welcome: Welcome }

@@ -29,7 +29,7 @@ function firstDifference(own: NodeIdentity, peer: NodeIdentity): Difference | nu
       what: 'the protocol version',
       ownValue: String(own.protocolVersion),
       peerValue: String(peer.protocolVersion),
-      advice: 'install the same version of odmoe on both',
+      advice: `they are of odmoe ${shown(peer.release)} there and ${shown(own.release)} here: update the older one`,
     },
     {
       what: 'the cluster name',

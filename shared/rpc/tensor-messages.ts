@@ -1,104 +1,98 @@
 /**
- * Encoders and decoders of the two messages that every expert execution costs: WorkerRequest.execute and
- * WorkerReply.result. Same bytes as protobufjs understands, without its intermediate objects: a fifth of a hop's cost.
+ * Encoders and decoders of the two messages that every layer's experts cost: WorkerRequest.execute and WorkerReply.result. Same
+ * bytes as protobufjs understands, without its intermediate objects: a fifth of a hop's cost.
  */
 import { OdmoeError } from '../errors/index.js';
-import type { Execute, ExecuteResult, TensorType } from './messages.js';
-import {
-  FieldReader,
-  WIRE_LENGTH_DELIMITED,
-  varintBytes,
-  varintFieldBytes,
-  writeVarint,
-  writeVarintField,
-} from './wire-format.js';
+import type {
+  Execute,
+  ExecuteResult,
+  ExpertFailure,
+  ExpertResult,
+  ExpertRows,
+  PassRow,
+  RowRun,
+  TensorType,
+} from './messages.js';
+import { FieldReader, MessageWriter, tagOf, WIRE_LENGTH_DELIMITED, WIRE_VARINT } from './wire-format.js';
 
 const TENSOR_TYPES: readonly TensorType[] = ['TENSOR_TYPE_UNSPECIFIED', 'TENSOR_TYPE_F32', 'TENSOR_TYPE_BF16'];
 
-/** Field numbers of worker.proto. */
+/** Field numbers of worker.proto and placement.proto. */
 const REQUEST_EXECUTE = 4;
 const REPLY_RESULT = 3;
 const EXECUTE = {
   requestId: 1,
   epoch: 2,
-  sequence: 3,
-  position: 4,
-  layer: 5,
-  expert: 6,
-  rows: 7,
-  hiddenSize: 8,
-  dtype: 9,
-  hidden: 10,
-  last: 11,
+  pass: 3,
+  layer: 4,
+  rows: 5,
+  hiddenSize: 6,
+  dtype: 7,
+  experts: 8,
+  hidden: 9,
 } as const;
-const RESULT = {
-  requestId: 1,
-  epoch: 2,
-  rows: 3,
-  hiddenSize: 4,
-  dtype: 5,
+const RESULT = { requestId: 1, epoch: 2, hiddenSize: 3, dtype: 4, experts: 5, last: 6 } as const;
+const EXPERT_ROWS = { expert: 1, rows: 2, last: 3 } as const;
+const EXPERT_RESULT = {
+  expert: 1,
+  rows: 2,
+  wasLoaded: 3,
+  stallUs: 4,
+  executeUs: 5,
   output: 6,
-  wasLoaded: 7,
-  stallUs: 8,
-  executeUs: 9,
+  failure: 7,
 } as const;
-
-export const EXECUTE_TAG = (REQUEST_EXECUTE << 3) | WIRE_LENGTH_DELIMITED;
-export const RESULT_TAG = (REPLY_RESULT << 3) | WIRE_LENGTH_DELIMITED;
+const FAILURE = { code: 1, message: 2 } as const;
+/** Of PassRow and RowRun. */
+const ROW = { sequence: 1, position: 2, rows: 3 } as const;
 
 /** WorkerRequest{execute} as it goes over the wire. Numbers must be non-negative safe integers (INTERNAL otherwise). */
 export function encodeExecuteRequest(execute: Execute): Buffer {
-  const fields: Field[] = [
-    [EXECUTE.requestId, execute.requestId],
-    [EXECUTE.epoch, execute.epoch],
-    [EXECUTE.sequence, execute.sequence],
-    [EXECUTE.position, execute.position],
-    [EXECUTE.layer, execute.layer],
-    [EXECUTE.expert, execute.expert],
-    [EXECUTE.rows, execute.rows],
-    [EXECUTE.hiddenSize, execute.hiddenSize],
-    [EXECUTE.dtype, TENSOR_TYPES.indexOf(execute.dtype)],
-    [EXECUTE.last, execute.last ? 1 : 0],
-  ];
-  return encodeTensorMessage(EXECUTE_TAG, fields, EXECUTE.hidden, execute.hidden);
+  const { pass } = execute;
+  const message = new MessageWriter()
+    .varint(EXECUTE.requestId, execute.requestId)
+    .varint(EXECUTE.epoch, execute.epoch)
+    .message(EXECUTE.pass, new MessageWriter().varint(ROW.sequence, pass.sequence).varint(ROW.position, pass.position))
+    .varint(EXECUTE.layer, execute.layer);
+  for (const { sequence, position, rows } of execute.rows) {
+    const run = new MessageWriter().varint(ROW.sequence, sequence).varint(ROW.position, position);
+    message.message(EXECUTE.rows, run.varint(ROW.rows, rows));
+  }
+  message.varint(EXECUTE.hiddenSize, execute.hiddenSize).varint(EXECUTE.dtype, TENSOR_TYPES.indexOf(execute.dtype));
+  for (const { expert, rows, last } of execute.experts) {
+    const asked = new MessageWriter().varint(EXPERT_ROWS.expert, expert).packed(EXPERT_ROWS.rows, rows);
+    message.message(EXECUTE.experts, asked.varint(EXPERT_ROWS.last, last ? 1 : 0));
+  }
+  message.bytes(EXECUTE.hidden, execute.hidden);
+  return new MessageWriter().message(REQUEST_EXECUTE, message).encode();
 }
 
 /** WorkerReply{result} as it goes over the wire. Numbers must be non-negative safe integers (INTERNAL otherwise). */
 export function encodeResultReply(result: ExecuteResult): Buffer {
-  const fields: Field[] = [
-    [RESULT.requestId, result.requestId],
-    [RESULT.epoch, result.epoch],
-    [RESULT.rows, result.rows],
-    [RESULT.hiddenSize, result.hiddenSize],
-    [RESULT.dtype, TENSOR_TYPES.indexOf(result.dtype)],
-    [RESULT.wasLoaded, result.wasLoaded ? 1 : 0],
-    [RESULT.stallUs, result.stallUs],
-    [RESULT.executeUs, result.executeUs],
-  ];
-  return encodeTensorMessage(RESULT_TAG, fields, RESULT.output, result.output);
+  const message = new MessageWriter()
+    .varint(RESULT.requestId, result.requestId)
+    .varint(RESULT.epoch, result.epoch)
+    .varint(RESULT.hiddenSize, result.hiddenSize)
+    .varint(RESULT.dtype, TENSOR_TYPES.indexOf(result.dtype));
+  for (const expert of result.experts) message.message(RESULT.experts, expertResult(expert));
+  message.varint(RESULT.last, result.last ? 1 : 0);
+  return new MessageWriter().message(REPLY_RESULT, message).encode();
 }
 
-type Field = readonly [number: number, value: number];
-
-function encodeTensorMessage(tag: number, fields: Field[], tensorField: number, tensor: Uint8Array): Buffer {
-  let innerBytes = 0;
-  for (const [field, value] of fields) {
-    if (!Number.isSafeInteger(value) || value < 0) {
-      throw new OdmoeError('INTERNAL', `field ${field} of a tensor message is ${value}: it takes whole numbers from 0`);
-    }
-    innerBytes += varintFieldBytes(value);
-  }
-  if (tensor.length > 0) innerBytes += 1 + varintBytes(tensor.length) + tensor.length;
-  const message = Buffer.allocUnsafe(1 + varintBytes(innerBytes) + innerBytes);
-  message[0] = tag;
-  let offset = writeVarint(message, 1, innerBytes);
-  for (const [field, value] of fields) offset = writeVarintField(message, offset, field, value);
-  if (tensor.length > 0) {
-    message[offset] = (tensorField << 3) | WIRE_LENGTH_DELIMITED;
-    offset = writeVarint(message, offset + 1, tensor.length);
-    message.set(tensor, offset);
-  }
-  return message;
+function expertResult({ expert, rows, wasLoaded, stallUs, executeUs, output, failure }: ExpertResult): MessageWriter {
+  const message = new MessageWriter()
+    .varint(EXPERT_RESULT.expert, expert)
+    .varint(EXPERT_RESULT.rows, rows)
+    .varint(EXPERT_RESULT.wasLoaded, wasLoaded ? 1 : 0)
+    .varint(EXPERT_RESULT.stallUs, stallUs)
+    .varint(EXPERT_RESULT.executeUs, executeUs)
+    .bytes(EXPERT_RESULT.output, output);
+  if (failure === null) return message;
+  const { code, message: text } = failure;
+  return message.message(
+    EXPERT_RESULT.failure,
+    new MessageWriter().text(FAILURE.code, code).text(FAILURE.message, text),
+  );
 }
 
 /**
@@ -106,127 +100,137 @@ function encodeTensorMessage(tag: number, fields: Field[], tensorField: number, 
  * decoder then takes. `hidden` is a view into `bytes`, possibly at an odd offset.
  */
 export function decodeExecuteRequest(bytes: Buffer): Execute | null {
-  const reader = onlyMember(bytes, EXECUTE_TAG);
+  const reader = onlyMember(bytes, delimited(REQUEST_EXECUTE));
   if (reader === null) return null;
-  const execute: Execute = { ...EMPTY_EXECUTE };
+  const rows: RowRun[] = [];
+  const experts: ExpertRows[] = [];
+  let pass: PassRow | null = null;
+  const { output: hidden } = NOTHING;
+  const execute = { requestId: 0, epoch: 0, layer: 0, rows, hiddenSize: 0, dtype: tensorType(0), experts, hidden };
   while (!reader.done) {
     const tag = reader.uint32();
-    if (!readExecuteField(execute, reader, tag)) reader.skip(tag & 7);
+    switch (tag) {
+      case varint(EXECUTE.requestId):
+        execute.requestId = reader.varint();
+        break;
+      case varint(EXECUTE.epoch):
+        execute.epoch = reader.varint();
+        break;
+      case delimited(EXECUTE.pass): {
+        const { sequence, position } = readRun(reader.message());
+        pass = { sequence, position };
+        break;
+      }
+      case varint(EXECUTE.layer):
+        execute.layer = reader.uint32();
+        break;
+      case delimited(EXECUTE.rows):
+        rows.push(readRun(reader.message()));
+        break;
+      case varint(EXECUTE.hiddenSize):
+        execute.hiddenSize = reader.uint32();
+        break;
+      case varint(EXECUTE.dtype):
+        execute.dtype = tensorType(reader.uint32());
+        break;
+      case delimited(EXECUTE.experts):
+        experts.push(readExpertRows(reader.message()));
+        break;
+      case delimited(EXECUTE.hidden):
+        execute.hidden = reader.lengthDelimited();
+        break;
+      default:
+        reader.skip(tag & 7);
+    }
   }
-  return execute;
+  return pass === null ? null : { ...execute, pass };
 }
 
-const NO_BYTES = Buffer.alloc(0);
-const EMPTY_EXECUTE: Execute = {
-  requestId: 0,
-  epoch: 0,
-  sequence: 0,
-  position: 0,
-  layer: 0,
-  expert: 0,
-  rows: 0,
-  hiddenSize: 0,
-  dtype: 'TENSOR_TYPE_UNSPECIFIED',
-  hidden: NO_BYTES,
-  last: false,
-};
-
-function readExecuteField(execute: Execute, reader: FieldReader, tag: number): boolean {
-  switch (tag) {
-    case EXECUTE.requestId << 3:
-      execute.requestId = reader.varint();
-      return true;
-    case EXECUTE.epoch << 3:
-      execute.epoch = reader.varint();
-      return true;
-    case EXECUTE.sequence << 3:
-      execute.sequence = reader.varint();
-      return true;
-    case EXECUTE.position << 3:
-      execute.position = reader.uint32();
-      return true;
-    case EXECUTE.layer << 3:
-      execute.layer = reader.uint32();
-      return true;
-    case EXECUTE.expert << 3:
-      execute.expert = reader.uint32();
-      return true;
-    case EXECUTE.rows << 3:
-      execute.rows = reader.uint32();
-      return true;
-    case EXECUTE.hiddenSize << 3:
-      execute.hiddenSize = reader.uint32();
-      return true;
-    case EXECUTE.dtype << 3:
-      execute.dtype = tensorType(reader.uint32());
-      return true;
-    case EXECUTE.last << 3:
-      execute.last = reader.varint() !== 0;
-      return true;
-    case (EXECUTE.hidden << 3) | WIRE_LENGTH_DELIMITED:
-      execute.hidden = reader.lengthDelimited();
-      return true;
-    default:
-      return false;
+function readRun(reader: FieldReader): RowRun {
+  const run = { sequence: 0, position: 0, rows: 0 };
+  while (!reader.done) {
+    const tag = reader.uint32();
+    if (tag === varint(ROW.sequence)) run.sequence = reader.varint();
+    else if (tag === varint(ROW.position)) run.position = reader.uint32();
+    else if (tag === varint(ROW.rows)) run.rows = reader.uint32();
+    else reader.skip(tag & 7);
   }
+  return run;
+}
+
+function readExpertRows(reader: FieldReader): ExpertRows {
+  const rows: number[] = [];
+  const asked = { expert: 0, rows, last: false };
+  while (!reader.done) {
+    const tag = reader.uint32();
+    if (tag === varint(EXPERT_ROWS.expert)) asked.expert = reader.uint32();
+    else if (tag === varint(EXPERT_ROWS.last)) asked.last = reader.varint() !== 0;
+    else if (tag === varint(EXPERT_ROWS.rows)) rows.push(reader.uint32());
+    else if (tag === delimited(EXPERT_ROWS.rows)) {
+      const packed = reader.message();
+      while (!packed.done) rows.push(packed.uint32());
+    } else reader.skip(tag & 7);
+  }
+  return asked;
 }
 
 /** The ExecuteResult of a WorkerReply that holds nothing else; null when the message is of another form. */
 export function decodeResultReply(bytes: Buffer): ExecuteResult | null {
-  const reader = onlyMember(bytes, RESULT_TAG);
+  const reader = onlyMember(bytes, delimited(REPLY_RESULT));
   if (reader === null) return null;
-  const result: ExecuteResult = { ...EMPTY_RESULT };
+  const experts: ExpertResult[] = [];
+  const result: ExecuteResult = { requestId: 0, epoch: 0, hiddenSize: 0, dtype: tensorType(0), experts, last: false };
   while (!reader.done) {
     const tag = reader.uint32();
-    if (!readResultField(result, reader, tag)) reader.skip(tag & 7);
+    if (tag === varint(RESULT.requestId)) result.requestId = reader.varint();
+    else if (tag === varint(RESULT.epoch)) result.epoch = reader.varint();
+    else if (tag === varint(RESULT.hiddenSize)) result.hiddenSize = reader.uint32();
+    else if (tag === varint(RESULT.dtype)) result.dtype = tensorType(reader.uint32());
+    else if (tag === delimited(RESULT.experts)) experts.push(readExpertResult(reader.message()));
+    else if (tag === varint(RESULT.last)) result.last = reader.varint() !== 0;
+    else reader.skip(tag & 7);
   }
   return result;
 }
 
-const EMPTY_RESULT: ExecuteResult = {
-  requestId: 0,
-  epoch: 0,
-  rows: 0,
-  hiddenSize: 0,
-  dtype: 'TENSOR_TYPE_UNSPECIFIED',
-  output: NO_BYTES,
-  wasLoaded: false,
-  stallUs: 0,
-  executeUs: 0,
+function readExpertResult(reader: FieldReader): ExpertResult {
+  const result: ExpertResult = { ...NOTHING };
+  while (!reader.done) {
+    const tag = reader.uint32();
+    if (tag === varint(EXPERT_RESULT.expert)) result.expert = reader.uint32();
+    else if (tag === varint(EXPERT_RESULT.rows)) result.rows = reader.uint32();
+    else if (tag === varint(EXPERT_RESULT.wasLoaded)) result.wasLoaded = reader.varint() !== 0;
+    else if (tag === varint(EXPERT_RESULT.stallUs)) result.stallUs = reader.uint32();
+    else if (tag === varint(EXPERT_RESULT.executeUs)) result.executeUs = reader.uint32();
+    else if (tag === delimited(EXPERT_RESULT.output)) result.output = reader.lengthDelimited();
+    else if (tag === delimited(EXPERT_RESULT.failure)) result.failure = readFailure(reader.message());
+    else reader.skip(tag & 7);
+  }
+  return result;
+}
+
+const NOTHING: ExpertResult = {
+  ...{ expert: 0, rows: 0, wasLoaded: false, stallUs: 0, executeUs: 0 },
+  ...{ output: Buffer.alloc(0), failure: null },
 };
 
-function readResultField(result: ExecuteResult, reader: FieldReader, tag: number): boolean {
-  switch (tag) {
-    case RESULT.requestId << 3:
-      result.requestId = reader.varint();
-      return true;
-    case RESULT.epoch << 3:
-      result.epoch = reader.varint();
-      return true;
-    case RESULT.rows << 3:
-      result.rows = reader.uint32();
-      return true;
-    case RESULT.hiddenSize << 3:
-      result.hiddenSize = reader.uint32();
-      return true;
-    case RESULT.dtype << 3:
-      result.dtype = tensorType(reader.uint32());
-      return true;
-    case RESULT.wasLoaded << 3:
-      result.wasLoaded = reader.varint() !== 0;
-      return true;
-    case RESULT.stallUs << 3:
-      result.stallUs = reader.uint32();
-      return true;
-    case RESULT.executeUs << 3:
-      result.executeUs = reader.uint32();
-      return true;
-    case (RESULT.output << 3) | WIRE_LENGTH_DELIMITED:
-      result.output = reader.lengthDelimited();
-      return true;
-    default:
-      return false;
+function readFailure(reader: FieldReader): ExpertFailure {
+  const failure = { code: '', message: '' };
+  while (!reader.done) {
+    const tag = reader.uint32();
+    if (tag === delimited(FAILURE.code)) failure.code = reader.text();
+    else if (tag === delimited(FAILURE.message)) failure.message = reader.text();
+    else reader.skip(tag & 7);
   }
+  return failure;
+}
+
+function varint(field: number): number {
+  return tagOf(field, WIRE_VARINT);
+}
+
+function delimited(field: number): number {
+  return tagOf(field, WIRE_LENGTH_DELIMITED);
 }
 
 /** A reader of the message's one member when it starts with `tag` and fills the message; else null. */

@@ -8,6 +8,7 @@ import { TestCluster, stopCluster } from './harness/test-cluster.js';
 import { openReference } from './harness/test-models.js';
 import { draftingScript, type Guess } from './shadow/drafting-script.js';
 import { joinScriptedShadow, type ShadowScript } from './shadow/scripted-shadow.js';
+import { plainPrediction, restartAt } from '../unit/wire-messages.js';
 
 const WORKERS = 3;
 const TOKENS = 20;
@@ -154,19 +155,14 @@ describe('drafts of a shadow that is scripted', () => {
           }
           stream.send({
             kind: 'prediction',
-            prediction: { epoch, sequence, position: position + 2, layer: 0, experts: [], workers: [], restart: true },
+            prediction: restartAt({ epoch, sequence, position: position + 2 }),
           });
           stream.send({
             kind: 'prediction',
-            prediction: {
-              epoch,
-              sequence,
-              position: position + 1,
-              layer: 1,
-              experts: [1, 2],
-              workers: [0, 99],
-              restart: false,
-            },
+            prediction: plainPrediction({
+              ...{ epoch, sequence, position: position + 1, layer: 1 },
+              ...{ experts: [1, 2], workers: [0, 99] },
+            }),
           });
           stream.send({
             kind: 'draft',

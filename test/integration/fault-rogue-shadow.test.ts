@@ -7,6 +7,7 @@ import { TestCluster, stopCluster } from './harness/test-cluster.js';
 import { openReference } from './harness/test-models.js';
 import { waitUntil } from './harness/wait-until.js';
 import { joinScriptedShadow, type ShadowStream } from './shadow/scripted-shadow.js';
+import { plainPrediction, restartAt } from '../unit/wire-messages.js';
 
 const LAYERS = 4;
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], { maxTokens: 20, logprobs: 300 });
@@ -43,7 +44,7 @@ describe('a shadow that does not behave', () => {
     const { epoch, sequence, position } = token;
     stream.send({
       kind: 'prediction',
-      prediction: { epoch, sequence, position: position + ahead, layer, experts, workers: [], restart: false },
+      prediction: plainPrediction({ epoch, sequence, position: position + ahead, layer, experts }),
     });
   };
 
@@ -84,7 +85,7 @@ describe('a shadow that does not behave', () => {
 
   it('names experts where it starts again: it is dropped, and the answer is as without it', async () => {
     await startRogue((stream, { epoch, sequence, position }) => {
-      const prediction = { epoch, sequence, position, layer: 0, experts: [1], workers: [], restart: true };
+      const prediction = { ...restartAt({ epoch, sequence, position }), experts: [1] };
       stream.send({ kind: 'prediction', prediction });
     });
     assertSameAnswer(await cluster.ask(REQUEST), expected);

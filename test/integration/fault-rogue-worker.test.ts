@@ -8,6 +8,7 @@ import { openReference } from './harness/test-models.js';
 import { testSettings } from './harness/test-settings.js';
 import { WAIT_LIMIT_MS, waitUntil } from './harness/wait-until.js';
 import { joinMain, startRpcServer } from '../wall.js';
+import { plainResult } from '../unit/wire-messages.js';
 
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], { maxTokens: 20, logprobs: 300 });
 const EXECUTE_TIMEOUT_MS = 300;
@@ -36,11 +37,8 @@ const MANNERS: Record<string, (stream: RogueStream, execute: Execute) => void> =
   },
   'answers with rows of another size': (stream, execute) => {
     const { requestId, epoch } = execute;
-    const shape = { rows: 1, hiddenSize: 2, dtype: 'TENSOR_TYPE_F32' as const, output: new Uint8Array(8) };
-    stream.send({
-      kind: 'result',
-      result: { requestId, epoch, ...shape, wasLoaded: true, stallUs: 0, executeUs: 0 },
-    });
+    const expert = { expert: execute.experts[0]?.expert ?? 0, output: new Uint8Array(8) };
+    stream.send({ kind: 'result', result: plainResult({ requestId, epoch, hiddenSize: 2, expert }) });
   },
 };
 
@@ -75,7 +73,7 @@ describe('a worker that does not behave', () => {
     const { cluster: name, modelName, packDigest } = main;
     const identity: NodeIdentity = {
       ...{ id: 'rogue', role: 'ROLE_WORKER', cluster: name, protocolVersion: PROTOCOL_VERSION, modelName, packDigest },
-      ...{ bootId: 'rogue boot', address: '', device: 'none' },
+      ...{ bootId: 'rogue boot', address: '', device: 'none', release: '0.1.0' },
     };
     const { network } = testSettings('worker', '');
     rogue = await startRpcServer({

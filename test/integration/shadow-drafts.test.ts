@@ -163,7 +163,7 @@ describe('shadow drafts and optimism', () => {
     announce(position + 1, other, { branch: 1 });
     await waitUntil('main’s token is taken', () => draftOf(position + 2)?.branch === 1);
     assert.deepEqual(
-      main.restarts.map((restart) => [restart.position, restart.experts.length, restart.epoch]),
+      main.restarts.map((restart) => [restart.pass.position, restart.experts.length, restart.epoch]),
       [[position + 1, 0, EPOCH]],
     );
     await expected.step(other);

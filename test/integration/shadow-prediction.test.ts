@@ -122,7 +122,8 @@ describe('shadow predictions', () => {
       return told.length === tokenIds.length * local.shape.layers * local.shape.expertsPerToken;
     });
     for (const worker of workers) {
-      for (const { epoch, sequence, position, layer, experts } of worker.predictions) {
+      for (const { epoch, pass, layer, experts } of worker.predictions) {
+        const { sequence, position } = pass;
         assert.deepEqual({ epoch, sequence }, { epoch: EPOCH, sequence: SEQUENCE });
         const assignment = assignPredictedExperts(placement, layer, expected.expertsAt(position, layer));
         const own = [...assignment].filter(([, workerId]) => workerId === worker.id).map(([expert]) => expert);
@@ -211,7 +212,7 @@ describe('shadow predictions', () => {
       await lastArrived(position);
       assertPredicted(expected, position);
     }
-    assert.equal(Math.min(...main.predictions.map(({ position }) => position)), promptIds.length + 5);
+    assert.equal(Math.min(...main.predictions.map(({ pass }) => pass.position)), promptIds.length + 5);
     await expected.end();
   });
 

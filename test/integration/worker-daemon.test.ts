@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { openModelSource } from '../../engine/loading/index.js';
 import { packageRoot } from '../../shared/config/index.js';
+import { plainRelease } from '../unit/wire-messages.js';
 import { MAX_ROWS, WorkerSetting, hiddenStates, placement } from './worker-test-setting.js';
 
 const TESTBED = join(packageRoot(), 'bench/profiles/rtx3090-testbed.yaml');
@@ -57,7 +58,7 @@ describe('worker daemon: serving experts', () => {
     shadow.predict({ layer: 2, experts: [2] });
     await main.status('both are loaded', ({ loads }) => loads === 2);
     const hidden = hiddenStates(1, hiddenSize, 9);
-    main.send({ kind: 'release', release: { epoch: 1, sequence: 1, position: 0, layer: 0, experts: [1] } });
+    main.send({ kind: 'release', release: plainRelease({ layer: 0, experts: [1] }) });
     const run = main.result({ layer: 0, expert: 5, hiddenSize, hidden });
     const result = await run;
     assert.equal(result.wasLoaded, false);
@@ -142,7 +143,7 @@ describe('worker daemon: serving experts', () => {
         if (kind === 0) shadow.predict({ ...place, experts: [expert, random(experts)] });
         else if (kind === 1) main.predict({ ...place, experts: [expert] });
         else if (kind === 2 && random(2) === 0)
-          main.send({ kind: 'release', release: { epoch: 1, ...place, experts: [expert] } });
+          main.send({ kind: 'release', release: plainRelease({ ...place, experts: [expert] }) });
         else {
           const run = main.result({ ...place, expert, hiddenSize, hidden, last: random(3) > 0 });
           runs.push(
@@ -154,9 +155,7 @@ describe('worker daemon: serving experts', () => {
         if (random(8) === 0) await new Promise((resolve) => setTimeout(resolve, random(3)));
       }
       await Promise.all(runs);
-      for (const sequence of [0, 1, 2]) {
-        main.send({ kind: 'release', release: { epoch: 1, sequence, position: 0, layer: 0, experts: [] } });
-      }
+      for (const sequence of [0, 1, 2]) main.send({ kind: 'end', end: { sequence } });
       await main.status('every slot is free', ({ slotsInUse }) => slotsInUse === 0);
       await main.close();
     }

@@ -2,17 +2,17 @@ import assert from 'node:assert/strict';
 import type { NodeSettings } from '../../shared/config/index.js';
 import type { OdmoeError } from '../../shared/errors/index.js';
 import {
-  type Execute,
   type ExecuteResult,
+  type ExpertResult,
   type NodeIdentity,
   type NodeStatus,
   type PeerStream,
   type Placement,
-  type Prediction,
   type StreamError,
   type WorkerReply,
   type WorkerRequest,
 } from '../../shared/rpc/index.js';
+import { plainExecute, plainPrediction, type PlainExecute } from '../unit/wire-messages.js';
 import { waitUntil } from './harness/wait-until.js';
 import { identifyPeer, openWorkerStream } from '../wall.js';
 
@@ -68,35 +68,36 @@ export class WorkerTestClient {
     this.send({ kind: 'placement', placement });
   }
 
-  predict(prediction: Partial<Prediction> & { layer: number; experts: number[] }): void {
-    this.send({
-      kind: 'prediction',
-      prediction: { epoch: 1, sequence: 1, position: 0, workers: [], restart: false, ...prediction },
-    });
+  predict(prediction: Parameters<typeof plainPrediction>[0]): void {
+    this.send({ kind: 'prediction', prediction: plainPrediction(prediction) });
   }
 
-  execute(
-    request: Partial<Execute> & { layer: number; expert: number; hiddenSize: number; hidden: Uint8Array },
-  ): Promise<Outcome> {
+  /** One expert on all of the hidden states. */
+  execute(request: PlainExecute & { hiddenSize: number; hidden: Uint8Array }): Promise<Outcome> {
     const requestId = ++this.#lastRequestId;
-    const defaults = { epoch: 1, sequence: 1, position: 0, dtype: 'TENSOR_TYPE_F32', last: true } as const;
     const rows = request.hidden.length / (request.hiddenSize * 4);
     return new Promise((resolve) => {
       this.#pending.set(requestId, resolve);
-      this.send({ kind: 'execute', execute: { requestId, rows, ...defaults, ...request } });
+      this.send({ kind: 'execute', execute: plainExecute({ rows, ...request, requestId }) });
     });
   }
 
-  async result(request: Parameters<WorkerTestClient['execute']>[0]): Promise<ExecuteResult> {
+  async result(request: Parameters<WorkerTestClient['execute']>[0]): Promise<ExpertResult & { epoch: number }> {
     const outcome = await this.execute(request);
     if ('error' in outcome) assert.fail(`${outcome.error.code}: ${outcome.error.message}`);
-    return outcome.result;
+    const [expert] = outcome.result.experts;
+    assert.ok(expert !== undefined && outcome.result.last);
+    if (expert.failure !== null) assert.fail(`${expert.failure.code}: ${expert.failure.message}`);
+    return { ...expert, epoch: outcome.result.epoch };
   }
 
+  /** Why the request, or its one expert, was not run. */
   async error(request: Parameters<WorkerTestClient['execute']>[0]): Promise<StreamError> {
     const outcome = await this.execute(request);
-    assert.ok('error' in outcome, 'the worker answered with a result');
-    return outcome.error;
+    if ('error' in outcome) return outcome.error;
+    const { requestId, epoch, experts } = outcome.result;
+    const failure = experts[0]?.failure ?? assert.fail('the worker answered with a result');
+    return { ...failure, requestId, epoch };
   }
 
   /** A status that holds the condition. */

@@ -17,6 +17,7 @@ const identity = (id: string, role: NodeIdentity['role'], address: string): Node
   bootId: 'b',
   address,
   device: 'cpu',
+  release: '0.1.0',
 });
 
 describe('the address that a daemon advertises', () => {

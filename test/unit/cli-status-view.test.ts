@@ -21,6 +21,7 @@ function node(role: RoleName, id: string, counters: Partial<NodeStatus> = {}): N
     bootId: `boot-${id}`,
     address: '10.0.0.1:7000',
     device: 'cpu avx2, 2 threads',
+    release: '0.1.0',
   };
   return {
     ...emptyNodeStatus(identity),

@@ -12,6 +12,7 @@ function identity(id: string, role: NodeIdentity['role']): NodeIdentity {
     packDigest: 'ab',
     bootId: 'boot',
     device: 'cpu scalar, 1 threads',
+    release: '0.1.0',
   };
   return { id, role, protocolVersion: 1, address: '127.0.0.1:1', ...names };
 }

@@ -19,6 +19,7 @@ const IDENTITY: NodeIdentity = {
   bootId: 'b',
   address: '127.0.0.1:1',
   device: 'cpu',
+  release: '0.1.0',
 };
 
 function loop(mainAddress: string, isServed: () => boolean = () => false) {

@@ -35,6 +35,7 @@ function identity(id: string, cluster: string, change: Partial<NodeIdentity> = {
     bootId: 'boot-1',
     address: '127.0.0.1:7600',
     device: 'cpu',
+    release: '',
     ...change,
   };
 }

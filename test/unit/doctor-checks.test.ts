@@ -20,6 +20,7 @@ const MAIN: NodeIdentity = {
   bootId: 'b',
   address: 'h:1',
   device: 'cpu',
+  release: '0.1.0',
 };
 const WORKER: NodeIdentity = { ...MAIN, id: 'w', role: 'ROLE_WORKER' };
 const GPU: CudaDevice = {

@@ -5,13 +5,13 @@ import { loadDeviceProfile, messageBytes, NetworkPace } from '../../shared/emula
 import { WORKER_SERVE } from '../../shared/rpc/codecs.js';
 import { MessagePeerStream, type MessageDuplex, type WorkerRequest } from '../../shared/rpc/index.js';
 import { VirtualClock, VirtualRuntime } from '../../shared/runtime/index.js';
+import { plainExecute, plainRelease, plainResult } from './wire-messages.js';
 
 const PROFILE = loadDeviceProfile(join(packageRoot(), 'bench', 'profiles', 'rtx3090-testbed.yaml'));
-const release = (position: number): WorkerRequest => ({ kind: 'release', release: releaseAt(position) });
-
-function releaseAt(position: number): Extract<WorkerRequest, { kind: 'release' }>['release'] {
-  return { epoch: 1, sequence: 1, position, layer: 0, experts: [1] };
-}
+const release = (position: number): WorkerRequest => ({
+  kind: 'release',
+  release: plainRelease({ position, layer: 0, experts: [1] }),
+});
 
 /** Hands the bytes over at once, as a fast network does. */
 function wire(): { near: MessageDuplex; far: MessageDuplex } {
@@ -41,7 +41,7 @@ describe('a stream on an emulated network', () => {
     const receiving = new MessagePeerStream(carrier, receiver.codec(reply), receiver.codec(request), NO_ENDING);
     const got: { position: number; atMs: number }[] = [];
     receiving.onMessage((message) => {
-      if (message.kind === 'release') got.push({ position: message.release.position, atMs: clock.nowMs });
+      if (message.kind === 'release') got.push({ position: message.release.pass.position, atMs: clock.nowMs });
     });
     sending.send(release(1));
     sending.send(release(2));
@@ -72,5 +72,19 @@ describe('a stream on an emulated network', () => {
     receiving.onMessage(() => assert.fail('nothing is to come'));
     sending.send(release(1));
     assert.deepEqual(ends, ['PROTOCOL_VIOLATION']);
+  });
+
+  it('counts each hidden state that a message carries once, as the profiled model has them', () => {
+    const { messageOverheadBytes: overhead } = PROFILE.network;
+    const execute = plainExecute({ layer: 0, expert: 1, rows: 3 });
+    const experts = [1, 2].map((expert) => ({ expert, rows: [], last: true }));
+    assert.equal(messageBytes({ kind: 'execute', execute: { ...execute, experts } }, PROFILE), 3 * 16384 + overhead);
+    const half = { ...execute, dtype: 'TENSOR_TYPE_BF16' as const };
+    assert.equal(messageBytes({ kind: 'execute', execute: half }, PROFILE), 3 * 8192 + overhead);
+    const [answered] = plainResult({ requestId: 1, expert: { rows: 2 } }).experts;
+    assert.ok(answered !== undefined);
+    const failed = { ...answered, failure: { code: 'PACK_CORRUPT', message: 'bytes' } };
+    const result = { ...plainResult({ requestId: 1 }), experts: [answered, { ...answered, expert: 1 }, failed] };
+    assert.equal(messageBytes({ kind: 'result', result }, PROFILE), 4 * 16384 + overhead);
   });
 });

@@ -17,7 +17,7 @@ export const NETWORK = {
 
 const IDENTITY: NodeIdentity = {
   ...{ id: 'peer', role: 'ROLE_MAIN', cluster: 'test', protocolVersion: 1, modelName: 'm', packDigest: 'd' },
-  ...{ bootId: 'b', address: '', device: 'cpu' },
+  ...{ bootId: 'b', address: '', device: 'cpu', release: '0.1.0' },
 };
 
 export function testPack(): Promise<Pack> {

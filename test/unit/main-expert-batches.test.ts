@@ -1,6 +1,12 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { miniBatchRowsFor, planExpertBatches, splitLoadingRows } from '../../main-node/prefill/expert-batches.js';
+import { plainExecute } from './wire-messages.js';
+import {
+  bundleBatches,
+  miniBatchRowsFor,
+  planExpertBatches,
+  splitLoadingRows,
+} from '../../main-node/prefill/expert-batches.js';
 import { WORKER_SERVE } from '../../shared/rpc/codecs.js';
 import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/rpc/index.js';
 
@@ -61,8 +67,8 @@ describe('main: prefill batches', () => {
     const rows = miniBatchRowsFor(16_384, hiddenSize);
     const hidden = new Uint8Array(rows * hiddenSize * 4);
     const place = { sequence: 2 ** 50, position: 2 ** 31, layer: 100, expert: 100, last: true };
-    const execute = { requestId: 2 ** 50, epoch: 2 ** 50, ...place, rows, hiddenSize, hidden };
-    const bytes = WORKER_SERVE.request.encode({ kind: 'execute', execute: { ...execute, dtype: 'TENSOR_TYPE_F32' } });
+    const execute = plainExecute({ requestId: 2 ** 50, epoch: 2 ** 50, ...place, rows, hiddenSize, hidden });
+    const bytes = WORKER_SERVE.request.encode({ kind: 'execute', execute });
     assert.ok(bytes.length <= MESSAGE_SIZE_LIMIT_BYTES);
     assert.ok(bytes.length + 2 * hiddenSize * 4 > MESSAGE_SIZE_LIMIT_BYTES);
   });
@@ -83,6 +89,32 @@ describe('main: prefill batches', () => {
           const later = rest.some((batch) => batch.workerId === workerId && batch.expert === expert);
           assert.equal(last, !later);
         }
+      }),
+    );
+  });
+
+  it('go to each worker in order, several experts in one message, with no more rows than a mini-batch', () => {
+    fc.assert(
+      fc.property(cases, (input) => {
+        const { batches } = plan(input);
+        const bundles = bundleBatches(batches, input.miniBatchRows);
+        for (const [workerId, shares] of bundles) {
+          const own = batches.filter((batch) => batch.workerId === workerId);
+          assert.deepEqual(
+            shares.flatMap(({ tasks }) => tasks.map((task) => ({ workerId, ...task }))),
+            own,
+          );
+          const rows = shares.map(({ tasks }) => tasks.reduce((sum, task) => sum + task.rows.length, 0));
+          assert.ok(rows.every((count) => count <= input.miniBatchRows));
+          for (const { tasks } of shares) assert.equal(new Set(tasks.map(({ expert }) => expert)).size, tasks.length);
+          const needless = rows.some((count, index) => {
+            const next = shares[index + 1]?.tasks[0];
+            const hasIt = shares[index]?.tasks.some(({ expert }) => expert === next?.expert) === true;
+            return next !== undefined && !hasIt && count + next.rows.length <= input.miniBatchRows;
+          });
+          assert.equal(needless, false, 'a message less would have held it');
+        }
+        assert.deepEqual(new Set(bundles.keys()), new Set(batches.map(({ workerId }) => workerId)));
       }),
     );
   });

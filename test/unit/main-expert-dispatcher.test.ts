@@ -1,132 +1,212 @@
 import assert from 'node:assert/strict';
 import { TestLog } from '../integration/harness/test-log.js';
-import { ExpertDispatcher, MAX_ATTEMPTS, type WorkerDirectory } from '../../main-node/cluster/expert-dispatcher.js';
-import type { ExpertWork } from '../../main-node/cluster/worker-link.js';
+import type { LayerWork, PlacedWorkers, WorkerOrders } from '../../main-node/cluster/placed-workers.js';
+import { ExpertDispatcher, MAX_ATTEMPTS, type ExpertOutcome } from '../../main-node/pass/expert-dispatcher.js';
+import type { LayerStep, WorkerShare } from '../../main-node/pass/layer-step.js';
 import { OdmoeError, type ErrorCode } from '../../shared/errors/index.js';
 import { planPlacement } from '../../shared/placement/index.js';
-import type { ExecuteResult, Placement } from '../../shared/rpc/messages.js';
+import type { ExpertResult, Placement } from '../../shared/rpc/messages.js';
 
 const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
 const never = new AbortController().signal;
+const GRACE_MS = 10;
 
-const WORK: ExpertWork = {
-  sequence: 1,
-  position: 4,
+/** A layer of a pass of two rows, one of each of two sequences; rows of 8 bytes, each full of its number. */
+const STEP: LayerStep = {
+  pass: { sequence: 1, position: 4 },
+  rows: [
+    { sequence: 1, position: 4, rows: 1 },
+    { sequence: 2, position: 9, rows: 1 },
+  ],
   layer: 0,
-  expert: 3,
-  rows: 1,
-  hidden: new Uint8Array(8),
-  last: false,
+  hidden: new Uint8Array(16).map((_, index) => Math.floor(index / 8)),
+  outputs: new Uint8Array(32),
 };
+const share = (workerId: string, experts = [3]): WorkerShare => ({
+  workerId,
+  tasks: experts.map((expert) => ({ expert, rows: [{ row: 1, rank: 0 }], last: false })),
+});
 
-const RESULT: ExecuteResult = {
-  requestId: 1,
-  epoch: 1,
-  rows: 1,
-  hiddenSize: 2,
-  dtype: 'TENSOR_TYPE_F32',
-  output: new Uint8Array(8),
-  wasLoaded: true,
-  stallUs: 0,
-  executeUs: 0,
-};
+type Answer = ErrorCode | null;
 
-/** A cluster whose workers answer by script: a code to fail with, or null to do the work. */
-class ScriptedCluster implements WorkerDirectory {
-  readonly log: { workerId: string; epoch: number; last: boolean }[] = [];
+/** A cluster whose workers answer for each expert by script: a code to fail with, or null to do the work. */
+class ScriptedCluster implements PlacedWorkers {
+  readonly log: { workerId: string; epoch: number; last: boolean; experts: number[] }[] = [];
+  readonly sent: LayerWork[] = [];
+  private readonly links = new Map<string, WorkerOrders>();
+  private readonly woken = new Set<() => void>();
   private epoch = 1;
   placement: Placement | null = null;
+  graceMs: number[] = [];
 
   constructor(
-    private readonly workers: string[],
-    private readonly answer: (workerId: string, attempt: number) => ErrorCode | null,
+    workers: string[],
+    private readonly answer: (workerId: string, attempt: number, expert: number) => Answer,
   ) {
+    for (const id of workers) this.links.set(id, this.linkOf(id));
     this.plan();
   }
 
-  worker(id: string) {
-    if (!this.workers.includes(id)) return null;
-    return {
-      execute: async (work: ExpertWork, epoch: number): Promise<ExecuteResult> => {
-        this.log.push({ workerId: id, epoch, last: work.last });
-        const code = this.answer(id, this.log.length);
-        if (code === null) return RESULT;
-        if (code === 'WORKER_LOST') this.lose(id);
-        if (code === 'STALE_EPOCH') this.plan();
-        throw new OdmoeError(code, 'scripted');
-      },
-    };
+  worker(id: string): WorkerOrders | null {
+    return this.links.get(id) ?? null;
   }
 
   outstanding(): Map<string, number> {
     return new Map();
   }
 
-  async waitForPlacement(): Promise<Placement> {
+  async waitForPlacement(graceMs: number): Promise<Placement> {
+    if (this.placement === null) await this.waitForChange(graceMs);
     if (this.placement === null) throw new OdmoeError('NO_WORKERS', 'scripted: none came');
     return this.placement;
   }
 
-  private lose(id: string): void {
-    this.workers.splice(this.workers.indexOf(id), 1);
+  waitForChange(graceMs: number): Promise<void> {
+    this.graceMs.push(graceMs);
+    return new Promise((resolve) => {
+      const done = (): void => {
+        clearTimeout(timer);
+        resolve();
+      };
+      const timer = setTimeout(done, graceMs);
+      this.woken.add(done);
+    });
+  }
+
+  join(id: string): void {
+    this.links.set(id, this.linkOf(id));
     this.plan();
+    for (const wake of this.woken) wake();
+  }
+
+  lose(id: string): void {
+    this.links.delete(id);
+    this.plan();
+  }
+
+  private linkOf(id: string): WorkerOrders {
+    return {
+      sendPrediction: () => undefined,
+      sendRelease: () => undefined,
+      sendEnd: () => undefined,
+      execute: async (work, epoch, onPart) => {
+        const experts = work.experts.map(({ expert }) => expert);
+        this.log.push({ workerId: id, epoch, last: work.experts.every(({ last }) => last), experts });
+        this.sent.push(work);
+        const attempt = this.log.length;
+        for (const expert of experts) this.reply(id, expert, this.answer(id, attempt, expert), onPart);
+      },
+    };
+  }
+
+  private reply(id: string, expert: number, code: Answer, onPart: (results: readonly ExpertResult[]) => void): void {
+    if (code === 'WORKER_LOST') this.lose(id);
+    if (code === 'STALE_EPOCH') this.plan();
+    if (code === 'WORKER_LOST' || code === 'STALE_EPOCH') throw new OdmoeError(code, 'scripted');
+    const failure = code === null ? null : { code, message: 'scripted' };
+    const output = new Uint8Array(8).fill(expert);
+    onPart([{ expert, rows: 1, wasLoaded: true, stallUs: 0, executeUs: 0, output, failure }]);
   }
 
   private plan(): void {
     this.epoch += 1;
-    const workers = this.workers.map((id) => ({ id, address: '', slots: 1 }));
+    const workers = [...this.links.keys()].map((id) => ({ id, address: '', slots: 1 }));
     const shape = { layers: 4, experts: 8, expertsPerToken: 2 };
     this.placement =
       workers.length === 0 ? null : planPlacement({ epoch: this.epoch, workers, groupSize: 'auto', ...shape });
   }
 }
 
-const dispatcher = (cluster: WorkerDirectory) => new ExpertDispatcher(cluster, 10, SILENT);
+const dispatcher = (cluster: PlacedWorkers) => new ExpertDispatcher(cluster, GRACE_MS, SILENT);
+/** Runs the share; "expert worker" of each outcome, with "again" where it was resent. */
+async function outcomes(cluster: PlacedWorkers, wanted: WorkerShare, signal = never): Promise<string[]> {
+  const taken: string[] = [];
+  const take = ({ task, workerId, result, resent }: ExpertOutcome): void => {
+    assert.equal(result.output[0], task.expert);
+    taken.push(`${task.expert} ${workerId}${resent ? ' again' : ''}`);
+  };
+  await dispatcher(cluster).run(STEP, wanted, signal, take);
+  return taken.sort();
+}
 
 describe('main: the expert dispatcher', () => {
-  it('sends to the worker asked for', async () => {
+  it('sends a worker its whole share at once, with each hidden state that it needs once', async () => {
     const cluster = new ScriptedCluster(['a', 'b'], () => null);
-    const { resent } = await dispatcher(cluster).run(WORK, 'b', never);
-    assert.equal(resent, false);
-    assert.deepEqual(cluster.log, [{ workerId: 'b', epoch: 2, last: false }]);
+    assert.deepEqual(await outcomes(cluster, share('b', [3, 5])), ['3 b', '5 b']);
+    assert.deepEqual(cluster.log, [{ workerId: 'b', epoch: 2, last: false, experts: [3, 5] }]);
+    const [work] = cluster.sent;
+    assert.deepEqual(work?.rows, [{ sequence: 2, position: 9, rows: 1 }]);
+    assert.deepEqual([...(work?.hidden ?? [])], new Array(8).fill(1));
+    assert.deepEqual(work?.experts[0]?.rows, [], 'all rows of the message');
   });
 
   it('sends lost work to another worker under the new epoch, to be dropped after it', async () => {
     const cluster = new ScriptedCluster(['a', 'b', 'c'], (id) => (id === 'b' ? 'WORKER_LOST' : null));
-    const { resent } = await dispatcher(cluster).run(WORK, 'b', never);
-    assert.equal(resent, true);
+    assert.deepEqual(await outcomes(cluster, share('b')), ['3 a again']);
     assert.deepEqual(cluster.log, [
-      { workerId: 'b', epoch: 2, last: false },
-      { workerId: 'a', epoch: 3, last: true },
+      { workerId: 'b', epoch: 2, last: false, experts: [3] },
+      { workerId: 'a', epoch: 3, last: true, experts: [3] },
     ]);
+  });
+
+  it('sends on only what has not been answered, shared among those that are left', async () => {
+    const cluster = new ScriptedCluster(['a', 'b', 'c'], (id, _, expert) =>
+      id === 'b' && expert > 3 ? 'WORKER_LOST' : null,
+    );
+    assert.deepEqual(await outcomes(cluster, share('b', [3, 5, 7])), ['3 b', '5 a again', '7 c again']);
+  });
+
+  it('sends on an expert that fails while the others of its share go on', async () => {
+    const cluster = new ScriptedCluster(['a', 'b'], (id, _, expert) =>
+      id === 'b' && expert === 5 ? 'PACK_CORRUPT' : null,
+    );
+    assert.deepEqual(await outcomes(cluster, share('b', [3, 5, 7])), ['3 b', '5 a again', '7 b']);
   });
 
   it('logs a failure that comes back once for each worker and expert', async () => {
     const cluster = new ScriptedCluster(['a', 'b'], (id) => (id === 'b' ? 'PACK_CORRUPT' : null));
     const log = new TestLog();
-    const dispatching = new ExpertDispatcher(cluster, 10, log.logger('main'));
-    for (let token = 0; token < 5; token++) await dispatching.run(WORK, 'b', never);
+    const dispatching = new ExpertDispatcher(cluster, GRACE_MS, log.logger('main'));
+    for (let token = 0; token < 5; token++) await dispatching.run(STEP, share('b'), never, () => undefined);
     assert.equal(log.matching('warn expert is sent again').length, 1);
-    await dispatching.run({ ...WORK, expert: WORK.expert + 1 }, 'b', never);
+    await dispatching.run(STEP, share('b', [4]), never, () => undefined);
     assert.equal(log.matching('warn expert is sent again').length, 2);
   });
 
   it('goes to another worker at once when the one asked for has left', async () => {
     const cluster = new ScriptedCluster(['a'], () => null);
-    const { resent } = await dispatcher(cluster).run(WORK, 'gone', never);
-    assert.equal(resent, true);
-    assert.equal(cluster.log[0]?.workerId, 'a');
+    assert.deepEqual(await outcomes(cluster, share('gone')), ['3 a again']);
   });
 
-  it('asks a worker that answers with an error no more, and fails with that error when all do', async () => {
+  it('asks a worker that answers with an error no more, and fails with that error when all do and nobody comes', async () => {
     const cluster = new ScriptedCluster(['a', 'b', 'c'], () => 'PACK_CORRUPT');
-    await assert.rejects(dispatcher(cluster).run(WORK, 'b', never), { code: 'PACK_CORRUPT' });
+    await assert.rejects(outcomes(cluster, share('b')), { code: 'PACK_CORRUPT' });
     assert.deepEqual(cluster.log.map(({ workerId }) => workerId).sort(), ['a', 'b', 'c']);
+    assert.deepEqual(cluster.graceMs, [GRACE_MS]);
+  });
+
+  it('waits for a worker that comes back when all that is left cannot do the work', async () => {
+    const cluster = new ScriptedCluster(['a', 'damaged'], (id, attempt) => {
+      if (id === 'damaged') return 'PACK_CORRUPT';
+      return attempt === 1 ? 'WORKER_LOST' : null;
+    });
+    setTimeout(() => cluster.join('a'), GRACE_MS / 2);
+    assert.deepEqual(await outcomes(cluster, share('a')), ['3 a again']);
+    assert.deepEqual(
+      cluster.log.map(({ workerId }) => workerId),
+      ['a', 'damaged', 'a'],
+    );
+  });
+
+  it('asks a worker that has come back anew, though it failed before', async () => {
+    const cluster = new ScriptedCluster(['a'], (_, attempt) => (attempt === 1 ? 'PACK_CORRUPT' : null));
+    setTimeout(() => cluster.join('a'), GRACE_MS / 2);
+    assert.deepEqual(await outcomes(cluster, share('a')), ['3 a again']);
   });
 
   it('repeats under the current epoch when a newer placement overtook the work', async () => {
     const cluster = new ScriptedCluster(['a'], (_, attempt) => (attempt < 3 ? 'STALE_EPOCH' : null));
-    await dispatcher(cluster).run(WORK, 'a', never);
+    await outcomes(cluster, share('a'));
     assert.deepEqual(
       cluster.log.map(({ epoch }) => epoch),
       [2, 3, 4],
@@ -135,18 +215,18 @@ describe('main: the expert dispatcher', () => {
 
   it('fails with NO_WORKERS when the last one is lost and none comes', async () => {
     const cluster = new ScriptedCluster(['a', 'b'], () => 'WORKER_LOST');
-    await assert.rejects(dispatcher(cluster).run(WORK, 'a', never), { code: 'NO_WORKERS' });
+    await assert.rejects(outcomes(cluster, share('a')), { code: 'NO_WORKERS' });
   });
 
   it('gives up work that no number of attempts gets done', async () => {
     const cluster = new ScriptedCluster(['a'], () => 'STALE_EPOCH');
-    await assert.rejects(dispatcher(cluster).run(WORK, 'a', never), { code: 'STALE_EPOCH' });
+    await assert.rejects(outcomes(cluster, share('a')), { code: 'STALE_EPOCH' });
     assert.equal(cluster.log.length, MAX_ATTEMPTS);
   });
 
   it('does not send for a request that is cancelled', async () => {
     const cluster = new ScriptedCluster(['a'], () => null);
-    await assert.rejects(dispatcher(cluster).run(WORK, 'a', AbortSignal.abort()), { code: 'CANCELLED' });
+    await assert.rejects(outcomes(cluster, share('a'), AbortSignal.abort()), { code: 'CANCELLED' });
     assert.deepEqual(cluster.log, []);
   });
 });

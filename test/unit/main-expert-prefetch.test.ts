@@ -1,11 +1,13 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { activatedExperts } from '../../main-node/decode/activated-experts.js';
+import { activatedExperts } from '../../main-node/pass/activated-experts.js';
 import { FirstLayerAhead } from '../../main-node/decode/first-layer-ahead.js';
 import { RandomPrefetch, randomExperts } from '../../main-node/decode/random-prefetch.js';
 import { toldByPrediction } from '../../main-node/decode/told-by-prediction.js';
 import { assignPredictedExperts, planPlacement } from '../../shared/placement/index.js';
-import type { Placement, Prediction, Release } from '../../shared/rpc/messages.js';
+import { ToldWorkers } from './told-workers.js';
+import { plainPrediction } from './wire-messages.js';
+import type { Placement, Prediction } from '../../shared/rpc/messages.js';
 
 const LAYERS = 4;
 const EXPERTS = 8;
@@ -18,25 +20,8 @@ function placementOf(workers: number, epoch = 1): Placement {
   });
 }
 
-const predicted = (position: number, layer: number, experts: number[], workers: number[]): Prediction => ({
-  ...{ epoch: 1, sequence: 7, position, layer, experts, workers, restart: false },
-});
-
-/** Workers that note what they are told: "worker position/layer experts". */
-class Targets {
-  readonly predictions: string[] = [];
-  readonly releases: string[] = [];
-
-  constructor(public placement: Placement | null) {}
-
-  worker(id: string) {
-    const note = ({ position, layer, experts }: Prediction | Release) => `${id} ${position}/${layer} ${experts.join()}`;
-    return {
-      sendPrediction: (prediction: Prediction) => void this.predictions.push(note(prediction)),
-      sendRelease: (release: Release) => void this.releases.push(note(release)),
-    };
-  }
-}
+const predicted = (position: number, layer: number, experts: number[], workers: number[]): Prediction =>
+  plainPrediction({ sequence: 7, position, layer, experts, workers });
 
 describe('main: experts that a pass activates', () => {
   it('come once each, with every row and rank that chose them', () => {
@@ -80,16 +65,16 @@ describe('main: who a prediction has told', () => {
 
 describe('main: the first layer ahead', () => {
   it('tells workers one expert each, once nothing of the token is left for them', () => {
-    const targets = new Targets(placementOf(4));
+    const targets = new ToldWorkers(placementOf(4));
     const ahead = new FirstLayerAhead(7, 20, targets);
     ahead.afterGate(10, null);
-    assert.deepEqual(targets.predictions, []);
+    assert.deepEqual(targets.predicted, []);
     ahead.afterGate(10, [predicted(10, 2, [4, 5], [0, 1]), predicted(10, 3, [1, 2], [2, 0])]);
-    assert.deepEqual(targets.predictions, ['w3 11/0 3']);
+    assert.deepEqual(targets.predicted, ['w3 11/0 3']);
     ahead.afterGate(10, [predicted(10, 3, [1, 2], [2, 0])]);
-    assert.deepEqual(targets.predictions.slice(1), ['w1 11/0 1']);
+    assert.deepEqual(targets.predicted.slice(1), ['w1 11/0 1']);
     ahead.afterGate(10, []);
-    assert.deepEqual(targets.predictions.slice(2), ['w0 11/0 0', 'w2 11/0 2']);
+    assert.deepEqual(targets.predicted.slice(2), ['w0 11/0 0', 'w2 11/0 2']);
     assert.deepEqual(
       ahead.merge(placementOf(4), 11, new Map([[6, 'w1']])),
       new Map([
@@ -100,27 +85,27 @@ describe('main: the first layer ahead', () => {
         [6, 'w1'],
       ]),
     );
-    assert.deepEqual(targets.releases, []);
+    assert.deepEqual(targets.released, []);
   });
 
   it('releases an expert where shadow has told another worker of it', () => {
-    const targets = new Targets(placementOf(2));
+    const targets = new ToldWorkers(placementOf(2));
     const ahead = new FirstLayerAhead(7, 20, targets);
     ahead.afterGate(10, []);
     assert.deepEqual(ahead.merge(placementOf(2), 11, new Map([[0, 'w1']]))?.get(0), 'w1');
-    assert.deepEqual(targets.releases, ['w0 11/0 0']);
+    assert.deepEqual(targets.released, ['w0 11/0 0']);
   });
 
   it('counts for its own token and placement only, and not behind the last token', () => {
-    const targets = new Targets(placementOf(2));
+    const targets = new ToldWorkers(placementOf(2));
     const ahead = new FirstLayerAhead(7, 11, targets);
     ahead.afterGate(10, []);
     const told = new Map([[5, 'w1']]);
     assert.equal(ahead.merge(placementOf(2, 2), 11, told), told);
     assert.equal(ahead.merge(placementOf(2), 12, null), null);
-    const before = targets.predictions.length;
+    const before = targets.predicted.length;
     ahead.afterGate(11, []);
-    assert.equal(targets.predictions.length, before);
+    assert.equal(targets.predicted.length, before);
   });
 });
 
@@ -143,10 +128,10 @@ describe('main: random prefetch', () => {
   });
 
   it('tells each group its next layer, into the next token, and not behind the last', () => {
-    const targets = new Targets(placementOf(6));
+    const targets = new ToldWorkers(placementOf(6));
     const told: Prediction[] = [];
     const prefetch = new RandomPrefetch(7, 11, targets, (prediction) => told.push(prediction));
-    const places = (): string[] => told.splice(0).map(({ position, layer }) => `${position}/${layer}`);
+    const places = (): string[] => told.splice(0).map(({ pass, layer }) => `${pass.position}/${layer}`);
     prefetch.begin(10);
     assert.deepEqual(places(), ['10/0', '10/1', '10/2']);
     for (let layer = 0; layer < LAYERS; layer++) prefetch.layerDone(10, layer);
@@ -156,14 +141,14 @@ describe('main: random prefetch', () => {
   });
 
   it('tells workers what it tells main', () => {
-    const targets = new Targets(placementOf(4));
+    const targets = new ToldWorkers(placementOf(4));
     const told: Prediction[] = [];
     new RandomPrefetch(7, 20, targets, (prediction) => told.push(prediction)).begin(10);
     const expected = told.flatMap((prediction) =>
       [...(toldByPrediction(placementOf(4), prediction) ?? [])].map(
-        ([expert, id]) => `${id} ${prediction.position}/${prediction.layer} ${expert}`,
+        ([expert, id]) => `${id} ${prediction.pass.position}/${prediction.layer} ${expert}`,
       ),
     );
-    assert.deepEqual(targets.predictions.sort(), expected.sort());
+    assert.deepEqual(targets.predicted.sort(), expected.sort());
   });
 });

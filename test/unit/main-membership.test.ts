@@ -24,6 +24,7 @@ const identity = (id: string, role: RoleName = 'ROLE_WORKER', address = ''): Nod
   bootId: `boot of ${id}`,
   address,
   device: 'cpu',
+  release: '0.1.0',
 });
 
 /** Addresses at which nobody answers. */

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { PassPool, type PassSlot } from '../../main-node/decode/pass-pool.js';
+import { PassPool, type PassSlot } from '../../main-node/pass/pass-pool.js';
 import type { Pass } from '../../native/index.js';
 
 const SHAPE = { hiddenSize: 4, expertsPerToken: 2 };

@@ -16,6 +16,7 @@ const identity = (id: string, packDigest = 'digest'): NodeIdentity => ({
   bootId: 'b',
   address: '127.0.0.1:1',
   device: 'cpu',
+  release: '0.1.0',
 });
 
 const OWN = identity('main');

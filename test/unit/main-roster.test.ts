@@ -34,6 +34,7 @@ const identity = (id: string): NodeIdentity => ({
   bootId: `boot of ${id}`,
   address: '',
   device: 'cpu',
+  release: '0.1.0',
 });
 
 function worker(

@@ -1,22 +1,17 @@
 import assert from 'node:assert/strict';
-import { PredictionRouter } from '../../main-node/decode/prediction-router.js';
+import { PredictionPost } from '../../main-node/decode/prediction-post.js';
 import { MAX_KEPT_PREDICTIONS, SequencePredictions } from '../../main-node/decode/sequence-predictions.js';
 import { assignPredictedExperts, planPlacement } from '../../shared/placement/index.js';
+import { ToldWorkers } from './told-workers.js';
+import { plainPrediction, restartAt } from './wire-messages.js';
 import type { Prediction, Release } from '../../shared/rpc/messages.js';
 import { RUNTIME } from '../wall.js';
 
 const LAYERS = 2;
 const PROMPT_TOKENS = 10;
 
-const predicted = (position: number, layer: number, experts: number[], epoch = 1): Prediction => ({
-  epoch,
-  sequence: 7,
-  position,
-  layer,
-  experts,
-  workers: [],
-  restart: false,
-});
+const predicted = (position: number, layer: number, experts: number[], epoch = 1): Prediction =>
+  plainPrediction({ sequence: 7, position, layer, experts, epoch });
 
 const NO_FEED = { dropped: () => undefined, isFedBy: () => true };
 const NO_DRAFTS = { arrive: () => undefined, restart: () => undefined, shadowLost: () => undefined };
@@ -121,7 +116,7 @@ describe('main: predictions of a sequence', () => {
   });
 });
 
-describe('main: the prediction router', () => {
+describe('main: the prediction post', () => {
   const placement = planPlacement({
     epoch: 1,
     workers: ['a', 'b', 'c', 'd'].map((id) => ({ id, address: '', slots: 1 })),
@@ -131,47 +126,45 @@ describe('main: the prediction router', () => {
     groupSize: 'auto',
   });
 
-  function routerWithReleases(): { router: PredictionRouter; releases: [string, Release][] } {
-    const releases: [string, Release][] = [];
-    const target = (id: string) => ({ sendRelease: (release: Release) => void releases.push([id, release]) });
-    const router = new PredictionRouter({ placement, worker: target });
-    return { router, releases };
+  function postWithReleases(): { post: PredictionPost; releases: [string, Release][]; told: ToldWorkers } {
+    const told = new ToldWorkers(placement);
+    return { post: new PredictionPost(told), releases: told.releases, told };
   }
 
   it('releases a late prediction at the workers that were told of it', () => {
-    const { router, releases } = routerWithReleases();
+    const { post, releases } = postWithReleases();
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
-    router.open(7, { predictions, feed: NO_FEED, drafts: NO_DRAFTS });
+    post.open(7, { predictions, feed: NO_FEED, drafts: NO_DRAFTS });
     predictions.decide(10, 0, [1, 2]);
-    router.arrive(predicted(10, 0, [2, 3]), FED);
+    post.arrive(predicted(10, 0, [2, 3]), FED);
     const told = assignPredictedExperts(placement, 0, [2, 3]);
     assert.deepEqual(new Map(releases.map(([id, release]) => [release.experts[0], id])), told);
     assert.deepEqual(
-      releases.map(([, { sequence, position, layer, epoch }]) => [sequence, position, layer, epoch]),
+      releases.map(([, { pass, rows, layer, epoch }]) => [pass.sequence, pass.position, rows[0]?.rows, layer, epoch]),
       [
-        [7, 10, 0, 1],
-        [7, 10, 0, 1],
+        [7, 10, 1, 0, 1],
+        [7, 10, 1, 0, 1],
       ],
     );
   });
 
   it('releases nothing of an older epoch, and nothing that is in time', () => {
-    const { router, releases } = routerWithReleases();
+    const { post, releases } = postWithReleases();
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
-    router.open(7, { predictions, feed: NO_FEED, drafts: NO_DRAFTS });
+    post.open(7, { predictions, feed: NO_FEED, drafts: NO_DRAFTS });
     predictions.decide(10, 0, [1, 2]);
-    router.arrive(predicted(10, 0, [2, 3], 0), FED);
-    router.arrive(predicted(10, 1, [2, 3]), FED);
+    post.arrive(predicted(10, 0, [2, 3], 0), FED);
+    post.arrive(predicted(10, 1, [2, 3]), FED);
     assert.deepEqual(releases, []);
   });
 
   it('releases a late prediction at the workers that it names, and nothing where it names none that is there', () => {
-    const { router, releases } = routerWithReleases();
+    const { post, releases } = postWithReleases();
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
-    router.open(7, { predictions, feed: NO_FEED, drafts: NO_DRAFTS });
+    post.open(7, { predictions, feed: NO_FEED, drafts: NO_DRAFTS });
     predictions.decide(10, 0, [1, 2]);
-    router.arrive({ ...predicted(10, 0, [2, 3]), workers: [3, 1] }, FED);
-    router.arrive({ ...predicted(10, 0, [2, 3]), workers: [3, 4] }, FED);
+    post.arrive({ ...predicted(10, 0, [2, 3]), workers: [3, 1] }, FED);
+    post.arrive({ ...predicted(10, 0, [2, 3]), workers: [3, 4] }, FED);
     assert.deepEqual(
       releases.map(([id, { experts }]) => [id, experts]),
       [
@@ -182,10 +175,10 @@ describe('main: the prediction router', () => {
   });
 
   it('takes drafts, predictions and restarts only from the shadow that is fed; what another has told workers is released', () => {
-    const { router, releases } = routerWithReleases();
+    const { post, releases } = postWithReleases();
     const heard: string[] = [];
     const other = { ...FED };
-    router.open(7, {
+    post.open(7, {
       predictions: {
         arrive: ({ layer }) => {
           heard.push(`layer ${layer}`);
@@ -201,13 +194,13 @@ describe('main: the prediction router', () => {
       },
     });
     const draft = { epoch: 1, sequence: 7, position: 11, tokenId: 5, branch: 0, passPosition: 10, runUs: 1 };
-    const restart = { ...predicted(10, 0, []), restart: true };
-    router.arrive(restart, other);
-    router.draft(draft, other);
-    router.dropped(7, other);
-    router.lost(other);
+    const restart = restartAt({ sequence: 7, position: 10 });
+    post.arrive(restart, other);
+    post.draft(draft, other);
+    post.dropped(7, other);
+    post.lost(other);
     assert.deepEqual([heard, releases], [[], []]);
-    router.arrive({ ...predicted(10, 1, [2, 3]), workers: [3, 1] }, other);
+    post.arrive({ ...predicted(10, 1, [2, 3]), workers: [3, 1] }, other);
     assert.deepEqual(
       releases.map(([id, { experts }]) => [id, experts]),
       [
@@ -215,25 +208,27 @@ describe('main: the prediction router', () => {
         ['b', [3]],
       ],
     );
-    router.arrive(predicted(10, 1, [2, 3]), FED);
-    router.arrive(restart, FED);
-    router.draft(draft, FED);
-    router.lost(FED);
+    post.arrive(predicted(10, 1, [2, 3]), FED);
+    post.arrive(restart, FED);
+    post.draft(draft, FED);
+    post.lost(FED);
     assert.deepEqual(heard, ['layer 1', 'predictions 10', 'drafts 10', 'draft 5', 'dropped', 'woken']);
     assert.equal(releases.length, 2);
   });
 
   it('tells every worker when a sequence has ended', () => {
-    const { router, releases } = routerWithReleases();
-    router.open(7, {
+    const { post, told } = postWithReleases();
+    post.open(7, {
       predictions: new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME),
       feed: NO_FEED,
       drafts: NO_DRAFTS,
     });
-    router.close(7);
+    assert.equal(post.openCount, 1);
+    post.close(7);
     assert.deepEqual(
-      releases.map(([id, { sequence, experts }]) => [id, sequence, experts]),
-      ['a', 'b', 'c', 'd'].map((id) => [id, 7, []]),
+      told.ends,
+      ['a', 'b', 'c', 'd'].map((id) => [id, 7]),
     );
+    assert.equal(post.openCount, 0);
   });
 });

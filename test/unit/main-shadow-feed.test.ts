@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { ShadowLink } from '../../main-node/cluster/shadow-link.js';
-import { PredictionRouter } from '../../main-node/decode/prediction-router.js';
+import { PredictionPost } from '../../main-node/decode/prediction-post.js';
 import {
   KEY_VALUE_BACKLOG_BYTES,
   MAX_SHADOW_BEGINS,
@@ -25,6 +25,7 @@ const IDENTITY: NodeIdentity = {
   bootId: 'b',
   address: '',
   device: 'cpu',
+  release: '0.1.0',
 };
 
 const SAMPLING = { temperature: 1, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1.1, seed: 77 };
@@ -238,15 +239,15 @@ describe('main: what shadow is fed', () => {
   });
 
   it('hears of it when shadow says that it has dropped the sequence, or is lost, and a pass that waits is woken', () => {
-    const router = new PredictionRouter({ placement: null, worker: () => null });
+    const post = new PredictionPost({ placement: null, worker: () => null });
     const listener = {
       onPrediction: () => undefined,
       onDraft: () => undefined,
       onSequenceDropped: (sequence: number, by: ShadowLink) => {
-        router.dropped(sequence, by);
+        post.dropped(sequence, by);
       },
       onLost: (by: ShadowLink) => {
-        router.lost(by);
+        post.lost(by);
       },
     };
     const stream = new MemoryStream<ShadowRequest, ShadowReply>();
@@ -261,7 +262,7 @@ describe('main: what shadow is fed', () => {
     const feed = feedFor({ current: link }, 1, 1);
     let woken = 0;
     const drafts = { ...NO_DRAFTS, shadowLost: () => void (woken += 1) };
-    router.open(9, { predictions: { arrive: () => 'ignored', restart: () => undefined }, feed, drafts });
+    post.open(9, { predictions: { arrive: () => 'ignored', restart: () => undefined }, feed, drafts });
     feed.followShadow(PROMPT, 0);
     for (const [code, requestId, fed] of [
       ['QUEUE_FULL', 8, true],

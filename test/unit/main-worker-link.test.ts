@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict';
 import { mock } from 'node:test';
-import { WorkerLink, type ExpertWork } from '../../main-node/cluster/worker-link.js';
+import type { LayerWork } from '../../main-node/cluster/placed-workers.js';
+import { WorkerLink } from '../../main-node/cluster/worker-link.js';
 import { OdmoeError } from '../../shared/errors/index.js';
-import type { ExecuteResult, NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
+import type { ExpertResult, NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
+import { plainExecute, plainResult } from './wire-messages.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { RUNTIME } from '../wall.js';
 
@@ -19,6 +21,7 @@ const IDENTITY: NodeIdentity = {
   bootId: 'b',
   address: '127.0.0.1:1',
   device: 'cpu',
+  release: '0.1.0',
 };
 
 function openLink(executeTimeoutMs = 1000) {
@@ -35,31 +38,37 @@ function openLink(executeTimeoutMs = 1000) {
   return { stream, link };
 }
 
-const work = (expert: number, rows = 1): ExpertWork => ({
-  sequence: 1,
-  position: 2,
-  layer: 3,
-  expert,
-  rows,
-  hidden: new Uint8Array(rows * HIDDEN_SIZE * 4),
-  last: true,
-});
+/** Experts 1, 2, ... each on all rows. */
+const work = (experts: number, rows = 1): LayerWork => {
+  const {
+    pass,
+    rows: runs,
+    layer,
+    hidden,
+  } = plainExecute({
+    ...{ position: 2, layer: 3, expert: 0, rows },
+    hidden: new Uint8Array(rows * HIDDEN_SIZE * 4),
+  });
+  const asked = Array.from({ length: experts }, (_, index) => ({ expert: index + 1, rows: [], last: true }));
+  return { pass, rows: runs, layer, hidden, experts: asked };
+};
 
-const result = (requestId: number, changes: Partial<ExecuteResult> = {}): WorkerReply => ({
+const output = (fill: number): Uint8Array => new Uint8Array(HIDDEN_SIZE * 4).fill(fill);
+const result = (requestId: number, changes: Parameters<typeof plainResult>[0]['expert'] = {}): WorkerReply => ({
   kind: 'result',
-  result: {
-    requestId,
-    epoch: 1,
-    rows: 1,
-    hiddenSize: HIDDEN_SIZE,
-    dtype: 'TENSOR_TYPE_F32',
-    output: new Uint8Array(HIDDEN_SIZE * 4).fill(requestId),
-    wasLoaded: true,
-    stallUs: 0,
-    executeUs: 1,
-    ...changes,
-  },
+  result: plainResult({
+    ...{ requestId, hiddenSize: HIDDEN_SIZE },
+    expert: { expert: 1, output: output(requestId), ...changes },
+  }),
 });
+/** Runs the work; what has come of it so far, by expert. */
+function run(link: WorkerLink, wanted = work(1)): { done: Promise<void>; results: Map<number, ExpertResult> } {
+  const results = new Map<number, ExpertResult>();
+  const done = link.execute(wanted, 1, (part) => {
+    for (const expert of part) results.set(expert.expert, expert);
+  });
+  return { done, results };
+}
 
 function requestIds(stream: MemoryStream<WorkerRequest, WorkerReply>): number[] {
   return stream.sent.flatMap((message) => (message.kind === 'execute' ? [message.execute.requestId] : []));
@@ -68,20 +77,58 @@ function requestIds(stream: MemoryStream<WorkerRequest, WorkerReply>): number[] 
 describe('main: the link to a worker', () => {
   it('brings each answer to the execute it belongs to, in whatever order they come', async () => {
     const { stream, link } = openLink();
-    const first = link.execute(work(1), 1);
-    const second = link.execute(work(2), 1);
+    const [first, second] = [run(link), run(link)];
     assert.equal(link.outstanding, 2);
     const [firstId, secondId] = requestIds(stream) as [number, number];
     stream.arrive(result(secondId));
     stream.arrive(result(firstId));
-    assert.equal((await first).output[0], firstId);
-    assert.equal((await second).output[0], secondId);
+    await Promise.all([first.done, second.done]);
+    assert.equal(first.results.get(1)?.output[0], firstId);
+    assert.equal(second.results.get(1)?.output[0], secondId);
     assert.equal(link.outstanding, 0);
   });
 
+  it('takes an answer in parts, failures of single experts among them', async () => {
+    const { stream, link } = openLink();
+    const { done, results } = run(link, work(3));
+    assert.equal(link.outstanding, 3);
+    const requestId = 1;
+    const ran = { rows: 1, wasLoaded: true, stallUs: 0, executeUs: 1, output: output(1), failure: null };
+    const failed = { ...ran, output: new Uint8Array(), failure: { code: 'PACK_CORRUPT', message: 'bytes' } };
+    const part = (experts: ExpertResult[], last: boolean): WorkerReply => ({
+      kind: 'result',
+      result: { ...plainResult({ requestId, hiddenSize: HIDDEN_SIZE }), experts, last },
+    });
+    stream.arrive(part([{ expert: 2, ...ran }], false));
+    assert.deepEqual([[...results.keys()], link.outstanding], [[2], 2]);
+    stream.arrive(part([{ expert: 1, ...failed }], false));
+    stream.arrive(part([{ expert: 3, ...ran }], true));
+    await done;
+    assert.equal(results.get(1)?.failure?.code, 'PACK_CORRUPT');
+    assert.equal(link.outstanding, 0);
+  });
+
+  for (const [what, experts, last] of [
+    ['an expert that was not asked for', [4], false],
+    ['an expert twice', [1, 1], false],
+    ['too few experts at the end', [1], true],
+  ] as const) {
+    it(`gives a worker up that answers with ${what}`, async () => {
+      const { stream, link } = openLink();
+      const { done } = run(link, work(3));
+      for (const expert of experts) {
+        const ran = { expert, rows: 1, wasLoaded: true, stallUs: 0, executeUs: 1, output: output(1), failure: null };
+        const answer = { ...plainResult({ requestId: 1, hiddenSize: HIDDEN_SIZE }), experts: [ran], last };
+        stream.arrive({ kind: 'result', result: answer });
+      }
+      await assert.rejects(done, { code: 'WORKER_LOST' });
+      assert.equal(stream.closedWith?.code, 'PROTOCOL_VIOLATION');
+    });
+  }
+
   it('fails an execute with the code that the worker answers', async () => {
     const { stream, link } = openLink();
-    const failing = link.execute(work(1), 5);
+    const failing = run(link).done;
     const [requestId] = requestIds(stream) as [number];
     stream.arrive({ kind: 'error', error: { code: 'STORAGE_FAILED', message: 'disk', requestId, epoch: 5 } });
     await assert.rejects(failing, { code: 'STORAGE_FAILED', message: 'worker worker-1: disk' });
@@ -90,7 +137,7 @@ describe('main: the link to a worker', () => {
   for (const requestId of [0, 1]) {
     it(`gives a worker up that says, in request ${requestId}, that its device is lost: all its work goes to others`, async () => {
       const { stream, link } = openLink();
-      const pending = [link.execute(work(1), 1), link.execute(work(2), 1)];
+      const pending = [run(link).done, run(link).done];
       stream.arrive({ kind: 'error', error: { code: 'DEVICE_LOST', message: 'the GPU is gone', requestId, epoch: 1 } });
       for (const execute of pending) {
         await assert.rejects(execute, {
@@ -104,17 +151,17 @@ describe('main: the link to a worker', () => {
 
   it('fails everything pending with WORKER_LOST when the stream ends, and every execute after it', async () => {
     const { stream, link } = openLink();
-    const pending = [link.execute(work(1), 1), link.execute(work(2), 1)];
+    const pending = [run(link).done, run(link).done];
     stream.close(new OdmoeError('WORKER_LOST', 'reset'));
     for (const execute of pending) {
       await assert.rejects(execute, { code: 'WORKER_LOST', message: /^worker worker-1 at \S+ is lost: reset$/ });
     }
-    await assert.rejects(link.execute(work(3), 1), { code: 'WORKER_LOST' });
+    await assert.rejects(run(link).done, { code: 'WORKER_LOST' });
   });
 
   it('gives a worker up that does not answer in time', async () => {
     const { stream, link } = openLink(5);
-    await assert.rejects(link.execute(work(1), 1), { code: 'WORKER_LOST', message: /within 5 ms/ });
+    await assert.rejects(run(link).done, { code: 'WORKER_LOST', message: /within 5 ms/ });
     assert.equal(stream.closedWith?.code, 'WORKER_LOST');
   });
 
@@ -122,7 +169,7 @@ describe('main: the link to a worker', () => {
     mock.timers.enable({ apis: ['setTimeout'] });
     try {
       const { stream, link } = openLink(1000);
-      const executes = Array.from({ length: 4 }, (_, expert) => link.execute(work(expert), 1));
+      const executes = Array.from({ length: 4 }, () => run(link).done);
       for (const requestId of requestIds(stream)) {
         mock.timers.tick(900);
         stream.arrive(result(requestId));
@@ -130,7 +177,7 @@ describe('main: the link to a worker', () => {
       assert.equal((await Promise.all(executes)).length, 4);
       mock.timers.tick(5000);
       assert.equal(stream.closedWith, undefined, 'a worker that owes nothing was given up');
-      const unanswered = link.execute(work(9), 1);
+      const unanswered = run(link).done;
       mock.timers.tick(1000);
       await assert.rejects(unanswered, { code: 'WORKER_LOST', message: /within 1000 ms/ });
     } finally {
@@ -139,16 +186,15 @@ describe('main: the link to a worker', () => {
   });
 
   for (const [what, changes] of [
-    ['rows', { rows: 2 }],
-    ['row size', { hiddenSize: 8 }],
-    ['type', { dtype: 'TENSOR_TYPE_BF16' }],
-    ['bytes', { output: new Uint8Array(3) }],
-  ] satisfies [string, Partial<ExecuteResult>][]) {
+    ['rows', { expert: { expert: 1, rows: 2 } }],
+    ['row size', { hiddenSize: 8, expert: { expert: 1 } }],
+    ['type', { dtype: 'TENSOR_TYPE_BF16', expert: { expert: 1 } }],
+  ] satisfies [string, Partial<Parameters<typeof plainResult>[0]>][]) {
     it(`gives a worker up that answers with other ${what}`, async () => {
       const { stream, link } = openLink();
-      const failing = link.execute(work(1), 1);
+      const failing = run(link).done;
       const [requestId] = requestIds(stream) as [number];
-      stream.arrive(result(requestId, changes));
+      stream.arrive({ kind: 'result', result: plainResult({ hiddenSize: HIDDEN_SIZE, ...changes, requestId }) });
       await assert.rejects(failing, { code: 'WORKER_LOST' });
       assert.equal(stream.closedWith?.code, 'PROTOCOL_VIOLATION');
     });

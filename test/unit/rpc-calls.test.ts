@@ -33,6 +33,7 @@ const MAIN: NodeIdentity = {
   bootId: 'boot',
   address: '127.0.0.1:1',
   device: 'cpu avx2, 2 threads',
+  release: '0.1.0',
 };
 const STATUS: StatusReply = {
   nodes: [],
@@ -345,7 +346,7 @@ describe('checkPeer', () => {
   });
 
   const differences: [Partial<NodeIdentity>, RegExp][] = [
-    [{ protocolVersion: 2 }, /protocol version is "2" there and "1" here.*same version/],
+    [{ protocolVersion: 2 }, /protocol version is "2" there and "1" here.*update the older/],
     [{ cluster: 'lab' }, /cluster name is "lab" there and "test" here/],
     [{ modelName: 'mixtral' }, /model is "mixtral" there and "demo" here.*same pack/],
     [{ packDigest: '' }, /pack digest is \(none\) there and "abc" here/],

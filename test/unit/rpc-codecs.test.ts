@@ -3,7 +3,9 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import protobuf from 'protobufjs';
 import { packageRoot } from '../../shared/config/index.js';
-import { emptyNodeStatus, type Execute, type ExecuteResult, type TensorType } from '../../shared/rpc/index.js';
+import { emptyNodeStatus, ROWS_LIMIT, type Execute } from '../../shared/rpc/index.js';
+import type { ExpertRows, RowRun } from '../../shared/rpc/index.js';
+import { plainExecute, plainPrediction, plainRelease, restartAt } from './wire-messages.js';
 import {
   CLUSTER_JOIN,
   CLUSTER_STATUS,
@@ -20,60 +22,12 @@ import type {
   WorkerReply,
   WorkerRequest,
 } from '../../shared/rpc/index.js';
-import {
-  decodeExecuteRequest,
-  decodeResultReply,
-  encodeExecuteRequest,
-  encodeResultReply,
-} from '../../shared/rpc/tensor-messages.js';
 
 const root = new protobuf.Root();
 root.resolvePath = (_origin, target) => join(packageRoot(), 'proto', target);
 root.loadSync(['odmoe/v1/worker.proto', 'odmoe/v1/shadow.proto', 'odmoe/v1/inference.proto']);
 const WorkerRequestType = root.lookupType('odmoe.v1.WorkerRequest');
 const WorkerReplyType = root.lookupType('odmoe.v1.WorkerReply');
-
-const AS_OURS = { longs: Number, enums: String, defaults: true, arrays: true } as const;
-
-const uint32 = fc.nat({ max: 2 ** 32 - 1 });
-const safe = fc.maxSafeNat();
-const tensorType = fc.constantFrom<TensorType>('TENSOR_TYPE_UNSPECIFIED', 'TENSOR_TYPE_F32', 'TENSOR_TYPE_BF16');
-const bytes = fc.uint8Array({ maxLength: 700 });
-const executes: fc.Arbitrary<Execute> = fc.record({
-  requestId: safe,
-  epoch: safe,
-  sequence: safe,
-  position: uint32,
-  layer: uint32,
-  expert: uint32,
-  rows: uint32,
-  hiddenSize: uint32,
-  dtype: tensorType,
-  hidden: bytes,
-  last: fc.boolean(),
-});
-const results: fc.Arbitrary<ExecuteResult> = fc.record({
-  requestId: safe,
-  epoch: safe,
-  rows: uint32,
-  hiddenSize: uint32,
-  dtype: tensorType,
-  output: bytes,
-  wasLoaded: fc.boolean(),
-  stallUs: uint32,
-  executeUs: uint32,
-});
-
-/** A tensor's bytes as a plain array, so that views of different kinds compare. */
-function comparable(message: object | null | undefined): object {
-  const entries = Object.entries(message ?? {});
-  return Object.fromEntries(entries.map(([k, v]) => [k, v instanceof Uint8Array ? Array.from(v) : (v as unknown)]));
-}
-
-function member(type: protobuf.Type, encoded: Uint8Array, name: string): object {
-  const object = type.toObject(type.decode(encoded), AS_OURS) as Record<string, object>;
-  return comparable(object[name]);
-}
 
 const identity: NodeIdentity = {
   id: 'main-1',
@@ -85,7 +39,14 @@ const identity: NodeIdentity = {
   bootId: 'b',
   address: 'h:1',
   device: 'cpu',
+  release: '0.1.0',
 };
+
+/** As few bytes a row as a tensor takes. */
+function wholeRows(rows: number): Execute {
+  const shape = { hiddenSize: 1, dtype: 'TENSOR_TYPE_BF16', hidden: new Uint8Array(rows * 2) } as const;
+  return plainExecute({ layer: 0, expert: 0, rows, ...shape });
+}
 
 function violates(decode: () => unknown, pattern: RegExp): void {
   assert.throws(decode, (error: unknown) => {
@@ -95,87 +56,6 @@ function violates(decode: () => unknown, pattern: RegExp): void {
     return true;
   });
 }
-
-describe('hand-written encoding of Execute and ExecuteResult', () => {
-  it('is read by protobufjs as what was written', () => {
-    fc.assert(
-      fc.property(executes, (execute) => {
-        assert.deepEqual(member(WorkerRequestType, encodeExecuteRequest(execute), 'execute'), comparable(execute));
-      }),
-    );
-    fc.assert(
-      fc.property(results, (result) => {
-        assert.deepEqual(member(WorkerReplyType, encodeResultReply(result), 'result'), comparable(result));
-      }),
-    );
-  });
-
-  it('reads what protobufjs wrote', () => {
-    fc.assert(
-      fc.property(executes, (execute) => {
-        const encoded = WorkerRequestType.encode(WorkerRequestType.fromObject({ execute })).finish();
-        assert.deepEqual(comparable(decodeExecuteRequest(Buffer.from(encoded))), comparable(execute));
-      }),
-    );
-    fc.assert(
-      fc.property(results, (result) => {
-        const encoded = WorkerReplyType.encode(WorkerReplyType.fromObject({ result })).finish();
-        assert.deepEqual(comparable(decodeResultReply(Buffer.from(encoded))), comparable(result));
-      }),
-    );
-  });
-
-  it('takes no more bytes than the encoding of protobufjs', () => {
-    const execute: Execute = {
-      requestId: 300,
-      epoch: 2,
-      sequence: 2 ** 40,
-      position: 4,
-      layer: 5,
-      expert: 6,
-      rows: 7,
-      hiddenSize: 128,
-      dtype: 'TENSOR_TYPE_BF16',
-      hidden: Uint8Array.of(1, 2, 3),
-      last: true,
-    };
-    const theirs = WorkerRequestType.decode(encodeExecuteRequest(execute));
-    const reencoded = WorkerRequestType.encode(theirs).finish();
-    const ours = encodeExecuteRequest(execute);
-    assert.equal(ours.length, reencoded.length);
-    assert.deepEqual(comparable(decodeExecuteRequest(Buffer.from(reencoded))), comparable(execute));
-  });
-
-  it('skips fields of a later version and takes the last of a repeated one', () => {
-    const plain = encodeExecuteRequest({
-      requestId: 1,
-      epoch: 1,
-      sequence: 1,
-      position: 1,
-      layer: 1,
-      expert: 1,
-      rows: 1,
-      hiddenSize: 1,
-      dtype: 'TENSOR_TYPE_F32',
-      hidden: Uint8Array.of(0, 0, 128, 63),
-      last: false,
-    });
-    // Field 15 in each wire type, then request_id again.
-    const extra = [0x78, 0x96, 0x01, 0x79, 1, 2, 3, 4, 5, 6, 7, 8, 0x7a, 2, 9, 9, 0x7d, 1, 2, 3, 4, 0x08, 42];
-    const message = Buffer.concat([plain, Buffer.from(extra)]);
-    message[1] = message.length - 2;
-    assert.equal(decodeExecuteRequest(message)?.requestId, 42);
-    assert.equal(decodeExecuteRequest(message)?.expert, 1);
-  });
-
-  it('refuses numbers that the wire cannot hold', () => {
-    const [sample] = fc.sample(results, 1);
-    assert.ok(sample);
-    for (const requestId of [-1, 0.5, Number.NaN, 2 ** 60]) {
-      assert.throws(() => encodeResultReply({ ...sample, requestId }), { code: 'INTERNAL' });
-    }
-  });
-});
 
 describe("decoding of a peer's messages", () => {
   const anyDecoder = fc.constantFrom(
@@ -204,7 +84,7 @@ describe("decoding of a peer's messages", () => {
   it('answers every truncation and bit flip of a real Execute so', () => {
     const message = WORKER_SERVE.request.encode({
       kind: 'execute',
-      execute: { ...(fc.sample(executes, 1)[0] as Execute), rows: 2, hiddenSize: 3, hidden: new Uint8Array(24) },
+      execute: plainExecute({ layer: 3, expert: 4, rows: 2, hiddenSize: 3, hidden: new Uint8Array(24) }),
     });
     for (let length = 0; length < message.length; length += 1) {
       assert.throws(() => WORKER_SERVE.request.decode(message.subarray(0, length)), { code: 'PROTOCOL_VIOLATION' });
@@ -236,9 +116,11 @@ describe("decoding of a peer's messages", () => {
       },
       {
         kind: 'prediction',
-        prediction: { epoch: 4, sequence: 9, position: 3, layer: 0, experts: [0, 7], workers: [], restart: false },
+        prediction: plainPrediction({ epoch: 4, sequence: 9, position: 3, layer: 0, experts: [0, 7] }),
       },
-      { kind: 'release', release: { epoch: 4, sequence: 9, position: 3, layer: 0, experts: [] } },
+      { kind: 'prediction', prediction: restartAt({ epoch: 4, sequence: 9, position: 3 }) },
+      { kind: 'release', release: plainRelease({ epoch: 4, sequence: 9, position: 3, layer: 0, experts: [2] }) },
+      { kind: 'end', end: { sequence: 9 } },
     ];
     for (const request of requests) {
       assert.deepEqual(WORKER_SERVE.request.decode(WORKER_SERVE.request.encode(request)), request);
@@ -306,32 +188,39 @@ describe("decoding of a peer's messages", () => {
 
   it('refuses what the fields contradict', () => {
     const encode = (request: WorkerRequest) => WORKER_SERVE.request.encode(request);
-    const execute: Execute = {
-      requestId: 1,
-      epoch: 1,
-      sequence: 1,
-      position: 0,
-      layer: 0,
-      expert: 0,
-      rows: 1,
-      hiddenSize: 2,
-      dtype: 'TENSOR_TYPE_F32',
-      hidden: new Uint8Array(8),
-      last: false,
-    };
+    const execute = plainExecute({ layer: 0, expert: 0, hiddenSize: 2, hidden: new Uint8Array(8) });
+    const run = (rows: number, position = 0): RowRun[] => [{ sequence: 1, position, rows }];
+    const expert = (expert: number, rows: number[]): ExpertRows => ({ expert, rows, last: true });
     assert.equal(WORKER_SERVE.request.decode(encode({ kind: 'execute', execute })).kind, 'execute');
     const broken: [Partial<Execute>, RegExp][] = [
-      [{ rows: 0 }, /0 rows/],
-      [{ rows: 2 }, /8 bytes .* take 16/],
+      [{ rows: [] }, /0 rows/],
+      [{ rows: run(0) }, /a run of 0 rows/],
+      [{ rows: run(2) }, /8 bytes .* take 16/],
+      [{ rows: run(ROWS_LIMIT + 1) }, /65537 rows/],
+      [{ rows: run(2, 2 ** 32 - 1) }, /a run of 2 rows at position/],
+      [{ experts: [] }, /no expert/],
+      [{ experts: [expert(1, []), expert(1, [])] }, /names an expert twice/],
+      [{ experts: [expert(1, [1])] }, /row 1 after row -1 of 1/],
+      [{ experts: [expert(1, [0, 0])] }, /row 0 after row 0 of 1/],
       [{ hiddenSize: 0, hidden: new Uint8Array() }, /rows of 0 values/],
       [{ dtype: 'TENSOR_TYPE_UNSPECIFIED' }, /unknown type/],
       [{ dtype: 'TENSOR_TYPE_BF16' }, /take 4/],
-      [{ rows: 2 ** 31 }, /rows/],
     ];
     for (const [change, pattern] of broken) {
       const bytes = encode({ kind: 'execute', execute: { ...execute, ...change } });
       violates(() => WORKER_SERVE.request.decode(bytes), pattern);
     }
+    assert.equal(
+      WORKER_SERVE.request.decode(encode({ kind: 'execute', execute: wholeRows(ROWS_LIMIT) })).kind,
+      'execute',
+    );
+    const passless = Buffer.from(WorkerRequestType.encode(WorkerRequestType.fromObject({ execute: {} })).finish());
+    violates(() => WORKER_SERVE.request.decode(passless), /names no pass/);
+    const restart = { ...restartAt({}), experts: [4] };
+    violates(
+      () => WORKER_SERVE.request.decode(encode({ kind: 'prediction', prediction: restart })),
+      /1 experts.*starts again/,
+    );
     violates(() => WORKER_SERVE.request.decode(Buffer.alloc(0)), /nothing in it/);
     violates(() => WORKER_SERVE.request.decode(encode({ kind: 'hello', hello: { ...identity, id: '' } })), /no id/);
     violates(

@@ -6,9 +6,11 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
+import { rowCount } from '../../shared/rpc/index.js';
 import type { NodeIdentity, PeerStream, RpcServer, RpcServerOptions } from '../../shared/rpc/index.js';
 import type { Execute, WorkerReply, WorkerRequest } from '../../shared/rpc/index.js';
 import { identifyPeer, openShadowStream, openWorkerStream, startRpcServer } from '../wall.js';
+import { plainExecute, plainResult } from './wire-messages.js';
 
 const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
 const IDENTITY: NodeIdentity = {
@@ -21,6 +23,7 @@ const IDENTITY: NodeIdentity = {
   bootId: 'boot',
   address: '127.0.0.1:1',
   device: 'cpu',
+  release: '0.1.0',
 };
 const WAIT_LIMIT_MS = 8000;
 
@@ -41,19 +44,14 @@ function recordingLog(): { log: Logger; lines: LogLine[] } {
 }
 
 function execute(requestId: number, rows: number, hiddenSize = 16): Execute {
-  return {
-    requestId,
-    epoch: 3,
-    sequence: 7,
-    position: 11,
-    layer: 2,
-    expert: 5,
-    rows,
-    hiddenSize,
-    dtype: 'TENSOR_TYPE_F32',
-    hidden: new Uint8Array(rows * hiddenSize * 4).map((_, index) => (index * 31 + requestId) & 255),
-    last: true,
-  };
+  const hidden = new Uint8Array(rows * hiddenSize * 4).map((_, index) => (index * 31 + requestId) & 255);
+  return plainExecute({ requestId, layer: 2, expert: 5, rows, hiddenSize, hidden });
+}
+
+/** Of the one expert that a result tells of. */
+function outputOf(reply: WorkerReply): Uint8Array {
+  assert.ok(reply.kind === 'result');
+  return reply.result.experts[0]?.output ?? assert.fail('no expert');
 }
 
 function echo(stream: PeerStream<WorkerReply, WorkerRequest>): void {
@@ -63,9 +61,9 @@ function echo(stream: PeerStream<WorkerReply, WorkerRequest>): void {
       return;
     }
     if (message.kind !== 'execute') return;
-    const { requestId, epoch, rows, hiddenSize, dtype, hidden } = message.execute;
-    const result = { requestId, epoch, rows, hiddenSize, dtype, wasLoaded: true, stallUs: 0, executeUs: 1 };
-    stream.send({ kind: 'result', result: { ...result, output: hidden } });
+    const { requestId, rows, hiddenSize, hidden } = message.execute;
+    const expert = { rows: rowCount(rows), output: hidden };
+    stream.send({ kind: 'result', result: plainResult({ requestId, hiddenSize, expert }) });
   });
 }
 
@@ -121,7 +119,7 @@ describe('streams between peers', function () {
     for (const [index, reply] of replies.slice(1).entries()) {
       assert.equal(reply.kind, 'result');
       assert.equal(reply.result.requestId, index + 1);
-      assert.deepEqual(Buffer.from(reply.result.output), Buffer.from(sent[index]?.hidden ?? []));
+      assert.deepEqual(Buffer.from(outputOf(reply)), Buffer.from(sent[index]?.hidden ?? []));
     }
     assert.equal(stream.backlogBytes, 0);
     const closed = closing(stream);
@@ -139,7 +137,7 @@ describe('streams between peers', function () {
     stream.send({ kind: 'execute', execute: big });
     const received = await reply;
     assert.equal(received.kind, 'result');
-    assert.equal(Buffer.compare(received.result.output, big.hidden), 0);
+    assert.equal(Buffer.compare(outputOf(received), big.hidden), 0);
     stream.close();
   });
 
@@ -200,7 +198,7 @@ describe('streams between peers', function () {
       },
     });
     const stream = openWorkerStream(address, NETWORK);
-    stream.send({ kind: 'execute', execute: { ...execute(1, 2), rows: 3 } });
+    stream.send({ kind: 'execute', execute: { ...execute(1, 2), rows: execute(1, 3).rows } });
     const error = await closing(stream);
     assert.equal(error?.code, 'PROTOCOL_VIOLATION');
     assert.match(error?.message ?? '', /128 bytes .* 3 x 16/);

@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import { CLUSTER_JOIN, INFERENCE_GENERATE, WORKER_SERVE } from '../../shared/rpc/codecs.js';
 import { emptyNodeStatus, PACK_SOURCES_LIMIT, ROWS_LIMIT } from '../../shared/rpc/index.js';
 import type { GenerateRequest, NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/index.js';
+import { plainExecute } from './wire-messages.js';
 import { TEXT_LENGTH_LIMIT } from '../../shared/rpc/limits.js';
 
 const identity: NodeIdentity = {
@@ -15,6 +16,7 @@ const identity: NodeIdentity = {
   bootId: 'b',
   address: 'h:1',
   device: 'cpu',
+  release: '0.1.0',
 };
 
 const PLAIN_REQUEST: GenerateRequest = {
@@ -94,10 +96,10 @@ describe('the texts and limits of messages', () => {
   it('takes as many rows and sources as the limits name, and not one more', () => {
     const execute = (rows: number): WorkerRequest => ({
       kind: 'execute',
-      execute: {
-        ...{ requestId: 1, epoch: 1, sequence: 1, position: 0, layer: 0, expert: 0, last: true },
-        ...{ rows, hiddenSize: 1, dtype: 'TENSOR_TYPE_BF16', hidden: Buffer.alloc(rows * 2) },
-      },
+      execute: plainExecute({
+        ...{ layer: 0, expert: 0, rows },
+        ...{ hiddenSize: 1, dtype: 'TENSOR_TYPE_BF16', hidden: Buffer.alloc(rows * 2) },
+      }),
     });
     const through = (request: WorkerRequest): WorkerRequest =>
       WORKER_SERVE.request.decode(WORKER_SERVE.request.encode(request));

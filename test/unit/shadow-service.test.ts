@@ -18,11 +18,20 @@ import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { TestLog } from '../integration/harness/test-log.js';
 import { ScriptedModel } from './scripted-shadow-model.js';
 import { RUNTIME } from '../wall.js';
+import { plainPrediction, restartAt } from './wire-messages.js';
 
 const SHAPE = { layers: 2, experts: 4, expertsPerToken: 2 };
 
 function identity(id: string, role: NodeIdentity['role']): NodeIdentity {
-  const names = { cluster: 'c', modelName: 'm', packDigest: 'd', bootId: 'b', address: '', device: '' };
+  const names = {
+    cluster: 'c',
+    modelName: 'm',
+    packDigest: 'd',
+    bootId: 'b',
+    address: '',
+    device: '',
+    release: '0.1.0',
+  };
   return { id, role, protocolVersion: 1, ...names };
 }
 
@@ -100,14 +109,14 @@ describe('shadow service', () => {
     assert.equal(toldWorker(stream('a')).length, 0);
     service.onPrediction(5, predicted(10, 0, [3, 1]), false);
     assert.deepEqual(
-      toldMain(main).map(({ position, experts }) => [position, experts]),
+      toldMain(main).map(({ pass, experts }) => [pass.position, experts]),
       [
         [9, [3, 1]],
         [10, [3, 1]],
       ],
     );
     assert.deepEqual(toldWorker(stream('a')), [
-      { epoch: 1, sequence: 5, position: 10, layer: 0, experts: [1, 3], workers: [], restart: false },
+      plainPrediction({ sequence: 5, position: 10, layer: 0, experts: [1, 3] }),
     ]);
   });
 
@@ -148,7 +157,7 @@ describe('shadow service', () => {
     const sent = main.sent.at(-1);
     assert.deepEqual(sent?.kind === 'draft' ? sent.draft : null, { epoch: 3, sequence: 5, ...draft });
     service.onRestart(5, 11);
-    const restart = { epoch: 3, sequence: 5, position: 11, layer: 0, experts: [], workers: [], restart: true };
+    const restart = restartAt({ epoch: 3, sequence: 5, position: 11 });
     assert.deepEqual(toldMain(main).at(-1), restart);
     for (const id of ['a', 'b']) assert.deepEqual(toldWorker(stream(id)).at(-1), restart);
   });

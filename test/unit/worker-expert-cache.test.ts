@@ -15,6 +15,7 @@ import {
   type WorkerCacheRequest,
 } from '../../worker-node/cache/plan-cache.js';
 import { TestLog } from '../integration/harness/test-log.js';
+import { plainExecute } from './wire-messages.js';
 import { TestSlots, settle, testService } from './worker-test-slots.js';
 import { RUNTIME } from '../wall.js';
 
@@ -26,10 +27,8 @@ const cacheOf = (capacities: Partial<PoolCapacities>, counts = emptyCounts()): E
     ...{ policy: 'planned', experts: EXPERTS, capacities: { ...NO_CAPACITIES, ...capacities } },
     ...{ bytes: 77, counts, random: () => 0 },
   });
-const request = (requestId: number, layer: number, expert: number, sequence = 1): Execute => ({
-  ...{ requestId, epoch: 3, sequence, position: requestId, layer, expert, rows: 1, hiddenSize: 1 },
-  ...{ dtype: 'TENSOR_TYPE_F32', hidden: Buffer.from([1, 2, 3, 4]), last: true },
-});
+const request = (requestId: number, layer: number, expert: number, sequence = 1): Execute =>
+  plainExecute({ requestId, epoch: 3, sequence, position: requestId, layer, expert });
 
 describe('worker: the cache of experts', () => {
   it('serves a kept expert without a load, and counts what it was asked for', async () => {

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { OdmoeError } from '../../shared/errors/index.js';
-import type { Execute, WorkerReply } from '../../shared/rpc/messages.js';
-import { MAX_HELD_EXECUTES } from '../../worker-node/executor/expert-executor.js';
+import type { Execute, ExpertFailure, ExpertResult, WorkerReply } from '../../shared/rpc/messages.js';
+import { MAX_HELD_EXPERTS } from '../../worker-node/executor/expert-executor.js';
 import type { ExpertService } from '../../worker-node/executor/expert-service.js';
+import { plainExecute, plainPrediction, plainRelease, type PlainExecute } from './wire-messages.js';
 import { TestSlots, settle, testService } from './worker-test-slots.js';
 import { runtimeAt } from '../wall.js';
 
@@ -28,15 +29,18 @@ const setting = (slotCount: number, maxRows = 4): Setting => {
   };
 };
 
-const request = (requestId: number, layer: number, expert: number, fields: Partial<Execute> = {}): Execute => ({
-  ...{ requestId, epoch: 3, sequence: 1, position: 0, layer, expert, rows: 1, hiddenSize: 1 },
-  ...{ dtype: 'TENSOR_TYPE_F32', hidden: Buffer.from([1, 2, 3, 4]), last: true },
-  ...fields,
-});
+const request = (requestId: number, layer: number, expert: number, fields: Partial<PlainExecute> = {}): Execute =>
+  plainExecute({ requestId, epoch: 3, layer, expert, ...fields });
+/** What a reply says of its one expert. */
+const only = (reply: WorkerReply | undefined): ExpertResult => {
+  assert.ok(reply?.kind === 'result' && reply.result.last && reply.result.experts.length === 1);
+  return reply.result.experts[0] ?? assert.fail('no expert');
+};
+const failureOf = (reply: WorkerReply | undefined): ExpertFailure => only(reply).failure ?? assert.fail('no failure');
 const run = ({ service, replies }: Setting, execute: Execute): void =>
   service.execute(execute, (reply) => replies.push(reply));
 const predict = ({ service }: Setting, layer: number, experts: number[]): void =>
-  service.predict('shadow', { epoch: 3, sequence: 1, position: 0, layer, experts, workers: [], restart: false });
+  service.predict('shadow', plainPrediction({ epoch: 3, layer, experts }));
 
 describe('worker expert service', () => {
   it('answers with the output, whether the expert was there, and how long the load made it wait', async () => {
@@ -50,8 +54,13 @@ describe('worker expert service', () => {
       {
         kind: 'result',
         result: {
-          ...{ requestId: 77, epoch: 3, rows: 1, hiddenSize: 1, dtype: 'TENSOR_TYPE_F32' },
-          ...{ output: Buffer.from([6, 7, 8, 9]), wasLoaded: false, stallUs: 15_000, executeUs: 1000 },
+          ...{ requestId: 77, epoch: 3, hiddenSize: 1, dtype: 'TENSOR_TYPE_F32', last: true },
+          experts: [
+            {
+              ...{ expert: 5, rows: 1, wasLoaded: false, stallUs: 15_000, executeUs: 1000 },
+              ...{ output: Buffer.from([6, 7, 8, 9]), failure: null },
+            },
+          ],
         },
       },
     ]);
@@ -59,9 +68,8 @@ describe('worker expert service', () => {
     await here.slots.endLoad(0);
     run(here, request(78, 1, 2));
     await settle();
-    const second = here.replies[1];
-    assert.ok(second?.kind === 'result');
-    assert.deepEqual([second.result.wasLoaded, second.result.stallUs], [true, 0]);
+    const second = only(here.replies[1]);
+    assert.deepEqual([second.wasLoaded, second.stallUs], [true, 0]);
     const { loads, executions, evictions, reloads, storageReadBytes, loadMsMean, slotsInUse } = here.service.counters;
     assert.deepEqual(
       { loads, executions, evictions, reloads, storageReadBytes, loadMsMean, slotsInUse },
@@ -82,7 +90,7 @@ describe('worker expert service', () => {
       if (where === 'execute') slots.executeFault = lost;
       await slots.endLoad(0, where === 'load' ? lost : null);
       const answered = here.replies.map((reply) =>
-        reply.kind === 'error' ? [reply.error.requestId, reply.error.code] : [],
+        reply.kind === 'result' ? [reply.result.requestId, failureOf(reply).code] : [],
       );
       assert.deepEqual(answered.sort(), [
         [1, 'DEVICE_LOST'],
@@ -102,7 +110,7 @@ describe('worker expert service', () => {
     const here = setting(1);
     predict(here, 0, [5]);
     here.slots.cancelFault = new Error('the device does not cancel');
-    const release = { epoch: 3, sequence: 1, position: 0, layer: 0, experts: [5] };
+    const release = plainRelease({ epoch: 3, layer: 0, experts: [5] });
     assert.throws(() => here.service.release(release), /does not cancel/);
     here.slots.cancelFault = null;
     await here.slots.endLoad(0);
@@ -117,10 +125,8 @@ describe('worker expert service', () => {
     run(here, request(1, 0, 3, { rows: 5, hidden }));
     await here.slots.endLoad(0);
     assert.deepEqual(here.slots.calls.slice(1), ['execute 0 2', 'execute 0 2', 'execute 0 1']);
-    const reply = here.replies[0];
-    assert.ok(reply?.kind === 'result');
     assert.deepEqual(
-      [...reply.result.output],
+      [...only(here.replies[0]).output],
       [...hidden].map((value) => value + 3),
     );
   });
@@ -156,10 +162,9 @@ describe('worker expert service', () => {
     const here = setting(1);
     run(here, request(5, 0, 2));
     await here.slots.endLoad(0, new OdmoeError('PACK_CORRUPT', 'chunk 3 of experts.bin fails its checksum'));
-    const reply = here.replies[0];
-    assert.ok(reply?.kind === 'error');
-    assert.deepEqual([reply.error.code, reply.error.requestId, reply.error.epoch], ['PACK_CORRUPT', 5, 3]);
-    assert.match(reply.error.message, /Expert 2 of layer 0 .* chunk 3 of experts\.bin/);
+    const { code, message } = failureOf(here.replies[0]);
+    assert.equal(code, 'PACK_CORRUPT');
+    assert.match(message, /Expert 2 of layer 0 .* chunk 3 of experts\.bin/);
     run(here, request(6, 0, 2));
     await here.slots.endLoad(0);
     assert.equal(here.replies[1]?.kind, 'result');
@@ -170,21 +175,19 @@ describe('worker expert service', () => {
     here.slots.executeFault = new Error('device lost');
     run(here, request(5, 0, 2));
     await here.slots.endLoad(0);
-    const reply = here.replies[0];
-    assert.ok(reply?.kind === 'error');
-    assert.deepEqual([reply.error.code, reply.error.message], ['INTERNAL', 'device lost']);
+    assert.deepEqual(failureOf(here.replies[0]), { code: 'INTERNAL', message: 'device lost' });
     assert.equal(here.service.counters.slotsInUse, 0);
   });
 
   it('refuses more executes than it may hold', async () => {
     const here = setting(1);
-    for (let id = 1; id <= MAX_HELD_EXECUTES; id++) run(here, request(id, 0, 2, { last: false }));
+    for (let id = 1; id <= MAX_HELD_EXPERTS; id++) run(here, request(id, 0, 2, { last: false }));
     assert.throws(() => run(here, request(9999, 0, 2)), { code: 'QUEUE_FULL' });
     await here.slots.endLoad(0);
-    assert.equal(here.replies.length, MAX_HELD_EXECUTES);
+    assert.equal(here.replies.length, MAX_HELD_EXPERTS);
     run(here, request(10_000, 0, 2));
     await settle();
-    assert.equal(here.replies.length, MAX_HELD_EXECUTES + 1);
+    assert.equal(here.replies.length, MAX_HELD_EXPERTS + 1);
   });
 
   it('survives that answering ends the stream it answers on', async () => {

@@ -10,7 +10,7 @@ import { TestLog } from '../integration/harness/test-log.js';
 
 const MAIN: NodeIdentity = {
   ...{ id: 'm', role: 'ROLE_MAIN', cluster: 'home', protocolVersion: PROTOCOL_VERSION, modelName: 'x' },
-  ...{ packDigest: 'd'.repeat(64), bootId: 'b', address: '', device: 'cpu' },
+  ...{ packDigest: 'd'.repeat(64), bootId: 'b', address: '', device: 'cpu', release: '0.1.0' },
 };
 
 describe('a worker without a pack', () => {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { CachePools, type CachePolicy, type KeptPart, type PoolCapacities } from '../../shared/planner/index.js';
-import type { ExpertPlace } from '../../worker-node/loader/expectations.js';
+import { passOfSequence } from '../../shared/rpc/index.js';
 import type { LoadEnd, SlotAction, SlotEvent, SlotLoad } from '../../worker-node/loader/slot-events.js';
 import { SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
 
@@ -25,6 +25,14 @@ interface ModelEntry {
   /** Slots whose loads fill it, or read it. */
   filledBy: number | null;
   readers: Set<number>;
+}
+
+/** One expert of one layer of a pass of one sequence. */
+export interface ExpertPlace {
+  sequence: number;
+  position: number;
+  layer: number;
+  expert: number;
 }
 
 /** Carries a schedule's actions out in a model of the device, and fails on the first that a device could not bear. */
@@ -86,7 +94,8 @@ export class ModelDevice {
   execute(place: ExpertPlace, last: boolean): void {
     const ticket = ++this.#ticket;
     this.asked.set(ticket, place);
-    this.send({ kind: 'execute', ticket, last, ...place });
+    const { sequence, position, layer, expert } = place;
+    this.send({ kind: 'execute', ticket, last, ...passOfSequence(sequence, position, 1), layer, expert });
   }
 
   send(event: SlotEvent): void {

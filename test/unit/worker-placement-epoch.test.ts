@@ -1,16 +1,10 @@
 import assert from 'node:assert/strict';
 import type { Prediction } from '../../shared/rpc/messages.js';
+import { plainPrediction, restartAt } from './wire-messages.js';
 import { MAX_EARLY_PREDICTIONS, PlacementEpoch } from '../../worker-node/rpc/placement-epoch.js';
 
-const prediction = (epoch: number, position = 0): Prediction => ({
-  epoch,
-  sequence: 1,
-  position,
-  layer: 0,
-  experts: [1, 2],
-  workers: [],
-  restart: false,
-});
+const prediction = (epoch: number, position = 0): Prediction =>
+  plainPrediction({ epoch, position, layer: 0, experts: [1, 2] });
 
 describe('worker placement epoch', () => {
   it('admits what belongs to the placement announced and refuses and counts what is older', () => {
@@ -44,18 +38,25 @@ describe('worker placement epoch', () => {
     const epoch = new PlacementEpoch();
     epoch.advance(1);
     for (const position of [7, 8, 9]) epoch.admit(prediction(2, position));
-    const other = { ...prediction(2, 9), sequence: 4 };
+    const other = plainPrediction({ epoch: 2, sequence: 4, position: 9, layer: 0, experts: [1] });
     epoch.admit(other);
-    assert.equal(epoch.admit({ ...prediction(2, 8), experts: [], restart: true }), false);
+    assert.equal(epoch.admit(restartAt({ epoch: 2, position: 8 })), false);
     assert.deepEqual(epoch.advance(2), [prediction(2, 7), other]);
-    assert.equal(epoch.admit({ ...prediction(2, 8), experts: [], restart: true }), true);
+    assert.equal(epoch.admit(restartAt({ epoch: 2, position: 8 })), true);
   });
 
   it('keeps a bounded number of them, the newest', () => {
     const epoch = new PlacementEpoch();
     for (let position = 0; position < MAX_EARLY_PREDICTIONS + 3; position++) epoch.admit(prediction(1, position));
     assert.equal(epoch.droppedPredictions, 6);
-    assert.equal(epoch.advance(1)[0]?.position, 3);
+    assert.equal(epoch.advance(1)[0]?.pass.position, 3);
+  });
+
+  it('keeps nothing of a sequence that has ended', () => {
+    const epoch = new PlacementEpoch();
+    epoch.admit(prediction(1));
+    epoch.forget(1);
+    assert.deepEqual(epoch.advance(1), []);
   });
 
   it('starts anew after main was lost', () => {

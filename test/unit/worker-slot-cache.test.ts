@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { CachePools, NO_CAPACITIES, type CachePolicy, type PoolCapacities } from '../../shared/planner/index.js';
+import { passOfSequence } from '../../shared/rpc/index.js';
 import type { LoadEnd, SlotAction } from '../../worker-node/loader/slot-events.js';
 import { SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
 
@@ -28,12 +29,25 @@ class CachedSchedule {
   }
 
   predict(layer: number, experts: number[], sequence = 1, position = 5): SlotAction[] {
-    return this.schedule.handle({ kind: 'predict', source: 'shadow', sequence, position, layer, experts });
+    return this.schedule.handle({
+      kind: 'predict',
+      source: 'shadow',
+      ...passOfSequence(sequence, position, 1),
+      layer,
+      experts,
+    });
   }
 
   execute(layer: number, expert: number, { sequence = 1, position = 5, last = true } = {}): SlotAction[] {
     const ticket = ++this.#ticket;
-    return this.schedule.handle({ kind: 'execute', ticket, sequence, position, layer, expert, last });
+    return this.schedule.handle({
+      kind: 'execute',
+      ticket,
+      ...passOfSequence(sequence, position, 1),
+      layer,
+      expert,
+      last,
+    });
   }
 
   settle(slot: number, outcome: LoadEnd['outcome'] = 'loaded', kept = true): SlotAction[] {
@@ -45,7 +59,7 @@ class CachedSchedule {
   }
 
   release(layer: number, experts: number[], sequence = 1): SlotAction[] {
-    return this.schedule.handle({ kind: 'release', sequence, position: 5, layer, experts });
+    return this.schedule.handle({ kind: 'release', ...passOfSequence(sequence, 5, 1), layer, experts });
   }
 
   /** Loads, runs and ends one use of the expert, wherever the pools put it. */

@@ -1,15 +1,21 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
+import { passOfSequence } from '../../shared/rpc/index.js';
 import { CACHE_POLICIES } from '../../shared/planner/index.js';
 import { ModelDevice, type ModelCache } from './worker-model-device.js';
 
 const places = fc.record({ sequence: fc.nat(2), position: fc.nat(2), layer: fc.nat(3), expert: fc.nat(3) });
-const layers = fc.record({
-  sequence: fc.nat(2),
-  position: fc.nat(2),
-  layer: fc.nat(3),
-  experts: fc.uniqueArray(fc.nat(3), { maxLength: 3 }),
-});
+/** Rows of one sequence, or of two that share a pass. */
+const rowsOfPass = fc
+  .tuple(fc.nat(2), fc.nat(2), fc.option(fc.tuple(fc.nat(2), fc.nat(2))))
+  .map(([sequence, position, second]) => {
+    const own = passOfSequence(sequence, position, 1);
+    if (second === null || second[0] === sequence) return own;
+    return { pass: own.pass, rows: [...own.rows, { sequence: second[0], position: second[1], rows: 1 }] };
+  });
+const layers = fc
+  .tuple(rowsOfPass, fc.nat(3), fc.uniqueArray(fc.nat(3), { maxLength: 3 }))
+  .map(([rows, layer, experts]) => ({ ...rows, layer, experts }));
 type Step = (device: ModelDevice) => void;
 const steps: fc.Arbitrary<Step> = fc.oneof(
   {
@@ -78,6 +84,14 @@ const steps: fc.Arbitrary<Step> = fc.oneof(
   { weight: 5, arbitrary: fc.constant<Step>((device) => device.endTurn()) },
   { weight: 2, arbitrary: fc.constant<Step>((device) => device.endGrace()) },
   { weight: 1, arbitrary: fc.constant<Step>((device) => device.send({ kind: 'epochChanged' })) },
+  {
+    weight: 1,
+    arbitrary: fc.nat(2).map(
+      (sequence): Step =>
+        (device) =>
+          device.send({ kind: 'end', sequence }),
+    ),
+  },
   { weight: 1, arbitrary: fc.constant<Step>((device) => device.abandon()) },
   {
     weight: 1,
@@ -117,8 +131,7 @@ describe('worker slot schedule: whatever happens in whatever order', () => {
               `ticket ${ticket} is never answered`,
             );
           }
-          for (const sequence of [0, 1, 2])
-            device.send({ kind: 'release', sequence, position: 0, layer: 0, experts: [] });
+          for (const sequence of [0, 1, 2]) device.send({ kind: 'end', sequence });
           device.drain();
           assertAtRest(device);
         },

@@ -1,14 +1,15 @@
 import assert from 'node:assert/strict';
+import { passOfSequence } from '../../shared/rpc/index.js';
 import { IDLE_SEQUENCE_EXECUTES, MAX_SEQUENCES } from '../../worker-node/loader/sequence-progress.js';
 import type { LoadEnd, SlotAction } from '../../worker-node/loader/slot-events.js';
 import { MAX_QUEUED_PREDICTIONS, SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
 
 const predict = (schedule: SlotSchedule, layer: number, experts: number[], position = 5, sequence = 1): SlotAction[] =>
-  schedule.handle({ kind: 'predict', source: 'shadow', sequence, position, layer, experts });
+  schedule.handle({ kind: 'predict', source: 'shadow', ...passOfSequence(sequence, position, 1), layer, experts });
 const announce = (schedule: SlotSchedule, layer: number, experts: number[], position = 5): SlotAction[] =>
-  schedule.handle({ kind: 'predict', source: 'main', sequence: 1, position, layer, experts });
+  schedule.handle({ kind: 'predict', source: 'main', ...passOfSequence(1, position, 1), layer, experts });
 const release = (schedule: SlotSchedule, layer: number, experts: number[], sequence = 1): SlotAction[] =>
-  schedule.handle({ kind: 'release', sequence, position: 5, layer, experts });
+  schedule.handle({ kind: 'release', ...passOfSequence(sequence, 5, 1), layer, experts });
 const settled = (schedule: SlotSchedule, slot: number, outcome: LoadEnd['outcome']): SlotAction[] =>
   schedule.handle({ kind: 'loadSettled', slot, outcome, exponentsKept: false, signMantissaKept: false });
 const loaded = (schedule: SlotSchedule, slot = 0): SlotAction[] => settled(schedule, slot, 'loaded');
@@ -29,7 +30,10 @@ const execute = (
   { last = true, position = 5, sequence = 1 } = {},
 ): [ticket: number, actions: SlotAction[]] => {
   const ticket = ++tickets;
-  return [ticket, schedule.handle({ kind: 'execute', ticket, sequence, position, layer, expert, last })];
+  return [
+    ticket,
+    schedule.handle({ kind: 'execute', ticket, ...passOfSequence(sequence, position, 1), layer, expert, last }),
+  ];
 };
 const load = (layer: number, expert: number, slot = 0, urgent = false): SlotAction => ({
   ...{ kind: 'load', slot, layer, expert, urgent },
@@ -252,7 +256,7 @@ describe('worker slot schedule: predictions', () => {
   it('forgets a sequence that has ended, late predictions included', () => {
     const schedule = new SlotSchedule(1);
     predict(schedule, 0, [3], 8);
-    assert.deepEqual(release(schedule, 0, []), [{ kind: 'cancelLoad', slot: 0 }]);
+    assert.deepEqual(schedule.handle({ kind: 'end', sequence: 1 }), [{ kind: 'cancelLoad', slot: 0 }]);
     settled(schedule, 0, 'cancelled');
     assert.deepEqual(predict(schedule, 0, [3], 99), []);
     assert.equal(schedule.slotsInUse, 0);

@@ -8,7 +8,7 @@ import {
 } from '../../shared/planner/index.js';
 import type { ActivationCounts } from '../../shared/planner/activation-counts.js';
 import type { CacheStatus, PoolCounts } from '../../shared/rpc/messages.js';
-import type { SlotCache } from '../loader/slot-schedule.js';
+import type { SlotCache } from '../loader/slot-table.js';
 
 /** delta of ZipMoE section 3.4: an expert that ranks this much behind a pool's last place may still take one there. */
 const TOLERANCE_MARGIN = 1;

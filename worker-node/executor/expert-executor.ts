@@ -2,28 +2,55 @@ import type { ExpertSlots } from '../../native/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import { RunningMean } from '../../shared/metrics/index.js';
-import type { Execute, WorkerReply } from '../../shared/rpc/messages.js';
+import type { Execute, ExpertResult, ExpertRows, WorkerReply } from '../../shared/rpc/messages.js';
+import { rowCount } from '../../shared/rpc/pass-rows.js';
 
-/** Executes that a worker holds for main, waiting or running; beyond either bound they are refused. */
-export const MAX_HELD_EXECUTES = 1024;
+/** Experts that a worker holds for main to run, waiting or running, and the bytes of their hidden states; beyond either they are refused. */
+export const MAX_HELD_EXPERTS = 4096;
 export const MAX_HELD_EXECUTE_BYTES = 512 * 1024 * 1024;
+
+/** An output of more rows than this is not held back for others of its request: sending it takes longer than a message of its own costs. */
+export const BUNDLED_ROWS_LIMIT = 16;
 
 const FLOAT_BYTES = 4;
 
-interface HeldExecute {
-  request: Execute;
-  arrivedMs: number;
-  reply: (reply: WorkerReply) => void;
+/** An Execute of main's, until its last expert is answered. */
+interface HeldRequest {
+  readonly request: Execute;
+  readonly arrivedMs: number;
+  readonly reply: (reply: WorkerReply) => void;
+  /** Experts that are not answered, nor done. */
+  open: number;
+  /** Of these, those that run. */
+  running: number;
+  /** Done, and not sent yet. */
+  readonly done: ExpertResult[];
 }
 
-/** Runs experts on main's hidden states and answers; every execute taken is answered once, unless main went away. */
+/** One expert of a request. */
+interface HeldExpert extends ExpertRows {
+  readonly of: HeldRequest;
+  readonly rowCount: number;
+}
+
+/** What bounds an executor. */
+export interface ExecutorLimits {
+  experts: number;
+  bytes: number;
+}
+
+/**
+ * Runs experts on main's hidden states and answers; every expert of an execute taken is answered once, unless main went away. Results of
+ * one execute that are ready together go together: what is done waits for what runs, never for what loads.
+ */
 export class ExpertExecutor {
   readonly #slots: ExpertSlots;
   readonly #maxRows: number;
   readonly #nowMs: () => number;
   readonly #log: Logger;
   readonly #onDeviceLost: (error: OdmoeError) => void;
-  readonly #held = new Map<number, HeldExecute>();
+  readonly #limits: ExecutorLimits;
+  readonly #held = new Map<number, HeldExpert>();
   readonly #executeMs = new RunningMean();
   readonly #rowMs = new RunningMean();
   #heldBytes = 0;
@@ -36,12 +63,14 @@ export class ExpertExecutor {
     nowMs: () => number,
     log: Logger,
     onDeviceLost: (error: OdmoeError) => void = () => undefined,
+    limits: ExecutorLimits = { experts: MAX_HELD_EXPERTS, bytes: MAX_HELD_EXECUTE_BYTES },
   ) {
     this.#onDeviceLost = onDeviceLost;
     this.#slots = slots;
     this.#maxRows = maxRows;
     this.#nowMs = nowMs;
     this.#log = log;
+    this.#limits = limits;
   }
 
   get executions(): number {
@@ -52,58 +81,78 @@ export class ExpertExecutor {
     return this.#executeMs.mean;
   }
 
-  /** What running the executes of these tickets will take, as far as one can tell. */
-  expectedMs(tickets: readonly number[]): number {
-    return tickets.reduce((sum, ticket) => sum + (this.#held.get(ticket)?.request.rows ?? 0) * this.#rowMs.mean, 0);
+  /** Experts that are not answered yet, and the bytes of hidden states that are kept for them. */
+  get held(): { experts: number; bytes: number } {
+    return { experts: this.#held.size, bytes: this.#heldBytes };
   }
 
-  /** Throws QUEUE_FULL. */
-  hold(ticket: number, request: Execute, reply: (reply: WorkerReply) => void): void {
-    if (this.#held.size >= MAX_HELD_EXECUTES || this.#heldBytes + request.hidden.byteLength > MAX_HELD_EXECUTE_BYTES) {
+  /** What running the experts of these tickets will take, as far as one can tell. */
+  expectedMs(tickets: readonly number[]): number {
+    return tickets.reduce((sum, ticket) => sum + (this.#held.get(ticket)?.rowCount ?? 0) * this.#rowMs.mean, 0);
+  }
+
+  /** Takes the request; its experts get the tickets from `firstTicket` on, in their order. Throws QUEUE_FULL. */
+  hold(firstTicket: number, request: Execute, reply: (reply: WorkerReply) => void): void {
+    const experts = request.experts.length;
+    const { byteLength } = request.hidden;
+    if (this.#held.size + experts > this.#limits.experts || this.#heldBytes + byteLength > this.#limits.bytes) {
       throw new OdmoeError(
         'QUEUE_FULL',
-        `This worker holds ${this.#held.size} executes of ${this.#heldBytes} bytes already: send it less at a time.`,
+        `This worker holds ${this.#held.size} experts to run with hidden states of ${this.#heldBytes} bytes already: send it less at a time.`,
       );
     }
-    this.#held.set(ticket, { request, reply, arrivedMs: this.#nowMs() });
-    this.#heldBytes += request.hidden.byteLength;
+    const of: HeldRequest = { request, reply, arrivedMs: this.#nowMs(), open: experts, running: 0, done: [] };
+    const allRows = rowCount(request.rows);
+    request.experts.forEach((asked, index) => {
+      const rows = asked.rows.length === 0 ? allRows : asked.rows.length;
+      this.#held.set(firstTicket + index, { ...asked, of, rowCount: rows });
+    });
+    this.#heldBytes += byteLength;
   }
 
-  /** Runs the expert in the slot and answers. `loadedMs`: when its load had ended. Never rejects. */
+  /** Runs the expert in the slot. `loadedMs`: when its load had ended. Never rejects. */
   async run(ticket: number, slot: number, wasLoaded: boolean, loadedMs: number): Promise<void> {
     const held = this.#held.get(ticket);
     if (held === undefined) return;
-    const { request, arrivedMs } = held;
+    const { of, expert, rowCount: rows } = held;
+    of.running += 1;
     try {
-      const output = Buffer.allocUnsafe(request.hidden.byteLength);
-      const executeMs = await this.#execute(slot, request, output);
+      const output = Buffer.allocUnsafe(rows * of.request.hiddenSize * FLOAT_BYTES);
+      const executeMs = await this.#execute(slot, held, output);
       this.#executions += 1;
       this.#executeMs.add(executeMs);
-      this.#rowMs.add(executeMs / request.rows);
-      const result = {
-        ...{ requestId: request.requestId, epoch: request.epoch, rows: request.rows, hiddenSize: request.hiddenSize },
-        ...{ dtype: request.dtype, output, wasLoaded },
-        stallUs: wasLoaded ? 0 : wholeUs(loadedMs - arrivedMs),
-        executeUs: wholeUs(executeMs),
-      };
-      this.#answer(ticket, { kind: 'result', result });
+      this.#rowMs.add(executeMs / rows);
+      const stallUs = wasLoaded ? 0 : wholeUs(loadedMs - of.arrivedMs);
+      const times = { wasLoaded, stallUs, executeUs: wholeUs(executeMs) };
+      of.running -= 1;
+      this.#finish(ticket, { expert, rows, ...times, output, failure: null });
     } catch (thrown) {
+      of.running -= 1;
       const error = toOdmoeError(thrown);
-      this.#log.error('executing an expert failed', { layer: request.layer, expert: request.expert, error });
+      this.#log.error('executing an expert failed', { layer: of.request.layer, expert, error });
       this.fail(ticket, error);
       if (error.code === 'DEVICE_LOST') this.#onDeviceLost(error);
     }
   }
 
   fail(ticket: number, { code, message }: OdmoeError): void {
-    const request = this.#held.get(ticket)?.request;
-    if (request === undefined) return;
-    const { requestId, epoch } = request;
-    this.#answer(ticket, { kind: 'error', error: { code, message, requestId, epoch } });
+    const held = this.#held.get(ticket);
+    if (held !== undefined) this.#finish(ticket, { ...NOT_RUN, expert: held.expert, failure: { code, message } });
   }
 
   failAll(error: OdmoeError): void {
     for (const ticket of [...this.#held.keys()]) this.fail(ticket, error);
+  }
+
+  /** The request is answered otherwise: nothing is to come of its experts. */
+  forget(firstTicket: number, request: Execute): void {
+    request.experts.forEach((_, index) => {
+      const held = this.#held.get(firstTicket + index);
+      if (held === undefined) return;
+      this.#held.delete(firstTicket + index);
+      held.of.open -= 1;
+      if (held.of.open === 0) this.#heldBytes -= request.hidden.byteLength;
+    });
   }
 
   /** Main is gone: nobody is answered any more. What runs runs out. */
@@ -112,11 +161,13 @@ export class ExpertExecutor {
     this.#heldBytes = 0;
   }
 
-  async #execute(slot: number, { rows, hiddenSize, hidden }: Execute, output: Uint8Array): Promise<number> {
+  async #execute(slot: number, held: HeldExpert, output: Uint8Array): Promise<number> {
+    const { hiddenSize } = held.of.request;
     const rowBytes = hiddenSize * FLOAT_BYTES;
+    const hidden = gatherRows(held.of.request.hidden, held.rows, rowBytes);
     let executeMs = 0;
-    for (let first = 0; first < rows; first += this.#maxRows) {
-      const end = Math.min(rows, first + this.#maxRows);
+    for (let first = 0; first < held.rowCount; first += this.#maxRows) {
+      const end = Math.min(held.rowCount, first + this.#maxRows);
       const piece = [first * rowBytes, end * rowBytes] as const;
       const outcome = await this.#slots.execute(
         slot,
@@ -129,13 +180,35 @@ export class ExpertExecutor {
     return executeMs;
   }
 
-  #answer(ticket: number, reply: WorkerReply): void {
+  /** The expert is done, or never will be. */
+  #finish(ticket: number, result: ExpertResult): void {
     const held = this.#held.get(ticket);
     if (held === undefined) return;
     this.#held.delete(ticket);
-    this.#heldBytes -= held.request.hidden.byteLength;
-    held.reply(reply);
+    const { of } = held;
+    of.open -= 1;
+    of.done.push(result);
+    if (of.open === 0) this.#heldBytes -= of.request.hidden.byteLength;
+    const doneRows = of.done.reduce((sum, { rows }) => sum + rows, 0);
+    if (of.running > 0 && result.failure === null && doneRows < BUNDLED_ROWS_LIMIT) return;
+    const { requestId, epoch, hiddenSize, dtype } = of.request;
+    const experts = of.done.splice(0);
+    of.reply({ kind: 'result', result: { requestId, epoch, hiddenSize, dtype, experts, last: of.open === 0 } });
   }
+}
+
+const NOT_RUN: Omit<ExpertResult, 'expert' | 'failure'> = {
+  ...{ rows: 0, wasLoaded: false, stallUs: 0, executeUs: 0, output: new Uint8Array() },
+};
+
+/** The rows behind one another; where all of them are meant, they are not copied. */
+function gatherRows(hidden: Uint8Array, rows: readonly number[], rowBytes: number): Uint8Array {
+  if (rows.length * rowBytes === hidden.byteLength || rows.length === 0) return hidden;
+  const gathered = Buffer.allocUnsafe(rows.length * rowBytes);
+  rows.forEach((row, index) => {
+    gathered.set(hidden.subarray(row * rowBytes, (row + 1) * rowBytes), index * rowBytes);
+  });
+  return gathered;
 }
 
 function wholeUs(milliseconds: number): number {

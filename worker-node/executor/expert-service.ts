@@ -65,7 +65,7 @@ export class ExpertService {
   readonly #underWay = new Set<Promise<void>>();
   readonly #events: { event: SlotEvent; loadError: OdmoeError | null }[] = [];
   #handling = false;
-  #lastTicket = 0;
+  #nextTicket = 1;
   #evictions = 0;
   #deviceLost: OdmoeError | null = null;
   readonly #onDeviceLost: (error: OdmoeError) => void;
@@ -112,25 +112,38 @@ export class ExpertService {
     };
   }
 
-  predict(source: 'main' | 'shadow', { sequence, position, layer, experts, restart }: Prediction): void {
-    if (restart) {
-      this.#handle({ kind: 'restart', sequence, position });
-      return;
-    }
-    this.#handle({ kind: 'predict', source, sequence, position, layer, experts });
+  predict(source: 'main' | 'shadow', { pass, rows, layer, experts, restart }: Prediction): void {
+    if (restart) this.#handle({ kind: 'restart', ...pass });
+    else this.#handle({ kind: 'predict', source, pass, rows, layer, experts });
   }
 
-  /** Answers by `reply`, once, with a result or an error. Throws QUEUE_FULL, and DEVICE_LOST once the device is. */
+  /**
+   * Answers by `reply`: each expert once, with a result or why there is none, in one part or in several. Throws QUEUE_FULL, and DEVICE_LOST
+   * once the device is.
+   */
   execute(request: Execute, reply: (reply: WorkerReply) => void): void {
     if (this.#deviceLost !== null) throw this.#deviceLost;
-    const ticket = ++this.#lastTicket;
-    this.#executor.hold(ticket, request, reply);
-    const { sequence, position, layer, expert, last } = request;
-    this.#handle({ kind: 'execute', ticket, sequence, position, layer, expert, last });
+    const { pass, rows, layer, experts } = request;
+    const firstTicket = this.#nextTicket;
+    this.#executor.hold(firstTicket, request, reply);
+    this.#nextTicket += experts.length;
+    try {
+      experts.forEach(({ expert, last }, index) => {
+        this.#handle({ kind: 'execute', ticket: firstTicket + index, pass, rows, layer, expert, last });
+      });
+    } catch (thrown) {
+      this.#executor.forget(firstTicket, request);
+      throw thrown;
+    }
   }
 
-  release({ sequence, position, layer, experts }: Release): void {
-    this.#handle({ kind: 'release', sequence, position, layer, experts });
+  release({ pass, rows, layer, experts }: Release): void {
+    this.#handle({ kind: 'release', pass, rows, layer, experts });
+  }
+
+  /** The sequence has ended. */
+  end(sequence: number): void {
+    this.#handle({ kind: 'end', sequence });
   }
 
   /** Another placement, in which the worker's group serves these layers. */

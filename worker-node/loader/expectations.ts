@@ -1,10 +1,5 @@
-/** One expert at one layer of one token (or, in prefill, of the pass that ends at `position`). */
-export interface ExpertPlace {
-  sequence: number;
-  position: number;
-  layer: number;
-  expert: number;
-}
+import { rowsOutside } from '../../shared/rpc/pass-rows.js';
+import type { PassLayer, PassRow, RowRun } from '../../shared/rpc/messages.js';
 
 export interface WaitingExecute {
   ticket: number;
@@ -13,10 +8,13 @@ export interface WaitingExecute {
 }
 
 /**
- * An expert that this worker was told to expect or to execute, until it has run for the last time or is dropped. Slot and waiting
+ * An expert that this worker was told to expect or to execute, until it has run for the last time or is dropped. Rows, slot and waiting
  * executes are changed by `Expectations` only, whose indexes follow them.
  */
-export interface Expectation extends Readonly<ExpertPlace> {
+export interface Expectation extends PassLayer {
+  readonly pass: Readonly<PassRow>;
+  readonly layer: number;
+  readonly expert: number;
   /** Main where both have told of it. */
   source: 'main' | 'shadow';
   /** Rises with arrival; an expectation that made room for another sequence goes to the end. */
@@ -34,17 +32,23 @@ export function isPinned(expectation: Expectation): boolean {
   return expectation.waiting.length > 0 || expectation.running > 0;
 }
 
-/** Whether it goes when shadow takes back what it told of positions from `position` on: main has neither told of it nor asked for it. */
-export function isVoid({ source, claim, position }: Expectation, from: number): boolean {
-  return source === 'shadow' && claim === 'none' && position >= from;
+/** Only shadow has told of it, and main has not asked for it: shadow may take it back. */
+export function isShadowsAlone({ source, claim }: Expectation): boolean {
+  return source === 'shadow' && claim === 'none';
 }
 
-/** Before, at or after: by position, then by layer. */
-export function compareProgress(
-  left: { position: number; layer: number },
-  right: { position: number; layer: number },
-): number {
-  return left.position - right.position || left.layer - right.layer;
+/** Before, at or after: by the pass's position, then by layer. */
+export function compareProgress(left: Progressed, right: Progressed): number {
+  return left.pass.position - right.pass.position || left.layer - right.layer;
+}
+
+interface Progressed {
+  readonly pass: { readonly position: number };
+  readonly layer: number;
+}
+
+export function isSamePass(left: PassRow, right: PassRow): boolean {
+  return left.sequence === right.sequence && left.position === right.position;
 }
 
 export function expertKey({ layer, expert }: { layer: number; expert: number }): string {
@@ -57,7 +61,7 @@ export function expertKey({ layer, expert }: { layer: number; expert: number }):
  * the executes that it takes.
  */
 export class Expectations {
-  /** By sequence, then by position and layer, then by expert. */
+  /** By the pass's sequence, then by its position and the layer, then by expert. */
   readonly #bySequence = new Map<number, Map<string, Map<number, Expectation>>>();
   /** Executes that wait and have no slot, the longest waiting first. */
   readonly #needy = new Set<Expectation>();
@@ -65,6 +69,8 @@ export class Expectations {
   readonly #queued = new Set<Expectation>();
   /** Both of these, by expert. */
   readonly #unslotted = new Map<string, Set<Expectation>>();
+  /** Those with rows of a sequence whose pass begins with another one's, by that sequence. */
+  readonly #joined = new Map<number, Set<Expectation>>();
   #order = 0;
 
   get needyCount(): number {
@@ -80,27 +86,57 @@ export class Expectations {
     return [...this.#bySequence.keys()].flatMap((sequence) => this.ofSequence(sequence));
   }
 
-  find({ sequence, position, layer, expert }: ExpertPlace): Expectation | undefined {
-    return this.#bySequence.get(sequence)?.get(layerKey(position, layer))?.get(expert);
+  /**
+   * Of this pass; else, where a row is of another sequence than the pass, of the pass that begins with that row: it was told of before
+   * main put the rows together.
+   */
+  find({ pass, rows, layer }: PassLayer, expert: number): Expectation | undefined {
+    const own = this.#ofLayer(pass, layer)?.get(expert);
+    if (own !== undefined) return own;
+    for (const run of rows) {
+      if (run.sequence === pass.sequence) continue;
+      const joining = this.#ofLayer(run, layer)?.get(expert);
+      if (joining !== undefined) return joining;
+    }
+    return undefined;
   }
 
+  /** Whose pass begins with the sequence. */
   ofSequence(sequence: number): Expectation[] {
     return [...(this.#bySequence.get(sequence)?.values() ?? [])].flatMap((layer) => [...layer.values()]);
   }
 
-  ofLayer(sequence: number, position: number, layer: number): Expectation[] {
-    return [...(this.#bySequence.get(sequence)?.get(layerKey(position, layer))?.values() ?? [])];
+  /** With rows of the sequence, whatever their pass begins with. */
+  concerning(sequence: number): Expectation[] {
+    return [...this.ofSequence(sequence), ...this.joined(sequence)];
   }
 
-  /** Those that shadow takes back when it starts again. */
-  voidFrom({ sequence, position }: { sequence: number; position: number }): Expectation[] {
-    return this.ofSequence(sequence).filter((expectation) => isVoid(expectation, position));
+  /** With rows of the sequence in a pass that begins with another one's. */
+  joined(sequence: number): Expectation[] {
+    return [...(this.#joined.get(sequence) ?? [])];
   }
 
-  /** Those of the sequence at earlier layers and positions. */
-  before(here: { sequence: number; position: number; layer: number }): Expectation[] {
+  ofLayer(pass: PassRow, layer: number): Expectation[] {
+    return [...(this.#ofLayer(pass, layer)?.values() ?? [])];
+  }
+
+  /** Takes the sequence's rows at positions in [from, end) out of these. Returns those of which no row is left. */
+  withdraw(expectations: readonly Expectation[], rows: { sequence: number; from: number; end: number }): Expectation[] {
+    for (const expectation of expectations) this.#setRows(expectation, rowsOutside(expectation.rows, rows));
+    return expectations.filter((expectation) => expectation.rows.length === 0);
+  }
+
+  /** What is told of it now is of these rows, too. */
+  addRows(expectation: Expectation, rows: readonly RowRun[]): void {
+    const known = new Set(expectation.rows.map(({ sequence }) => sequence));
+    const more = rows.filter(({ sequence }) => !known.has(sequence));
+    if (more.length > 0) this.#setRows(expectation, [...expectation.rows, ...more]);
+  }
+
+  /** Those of the pass's sequence at earlier layers and positions. */
+  before(here: Progressed & { readonly pass: PassRow }): Expectation[] {
     const passed: Expectation[] = [];
-    for (const layer of this.#bySequence.get(here.sequence)?.values() ?? []) {
+    for (const layer of this.#bySequence.get(here.pass.sequence)?.values() ?? []) {
       for (const expectation of layer.values()) {
         if (compareProgress(expectation, here) >= 0) break;
         passed.push(expectation);
@@ -109,26 +145,27 @@ export class Expectations {
     return passed;
   }
 
-  add(place: ExpertPlace, source: Expectation['source']): Expectation {
-    const { sequence, position, layer, expert } = place;
+  add({ pass, rows, layer }: PassLayer, expert: number, source: Expectation['source']): Expectation {
     const order = ++this.#order;
     const expectation: Expectation = {
-      ...{ sequence, position, layer, expert, source, order },
+      ...{ pass: { ...pass }, rows: [], layer, expert, source, order },
       ...{ slot: null, waiting: [], running: 0, claim: 'none' },
     };
-    const layers = entryOf(this.#bySequence, sequence, () => new Map<string, Map<number, Expectation>>());
-    entryOf(layers, layerKey(position, layer), () => new Map<number, Expectation>()).set(expert, expectation);
+    const layers = entryOf(this.#bySequence, pass.sequence, () => new Map<string, Map<number, Expectation>>());
+    entryOf(layers, layerKey(pass, layer), () => new Map<number, Expectation>()).set(expert, expectation);
+    this.#setRows(expectation, rows);
     this.#index(expectation);
     return expectation;
   }
 
   remove(expectation: Expectation): void {
-    const { sequence, position, layer, expert } = expectation;
-    const layers = this.#bySequence.get(sequence);
-    const experts = layers?.get(layerKey(position, layer));
+    const { pass, layer, expert } = expectation;
+    const layers = this.#bySequence.get(pass.sequence);
+    const experts = layers?.get(layerKey(pass, layer));
     experts?.delete(expert);
-    if (experts?.size === 0) layers?.delete(layerKey(position, layer));
-    if (layers?.size === 0) this.#bySequence.delete(sequence);
+    if (experts?.size === 0) layers?.delete(layerKey(pass, layer));
+    if (layers?.size === 0) this.#bySequence.delete(pass.sequence);
+    this.#setRows(expectation, []);
     this.#unindex(expectation);
   }
 
@@ -186,10 +223,27 @@ export class Expectations {
     }
     let next = oldest;
     for (const expectation of this.#queued) {
-      if (next === undefined || expectation.sequence !== next.sequence) continue;
+      if (next === undefined || expectation.pass.sequence !== next.pass.sequence) continue;
       if ((compareProgress(expectation, next) || expectation.order - next.order) < 0) next = expectation;
     }
     return next;
+  }
+
+  #ofLayer(pass: PassRow, layer: number): ReadonlyMap<number, Expectation> | undefined {
+    return this.#bySequence.get(pass.sequence)?.get(layerKey(pass, layer));
+  }
+
+  #setRows(expectation: Expectation, rows: readonly RowRun[]): void {
+    for (const { sequence } of expectation.rows) {
+      const joined = this.#joined.get(sequence);
+      joined?.delete(expectation);
+      if (joined?.size === 0) this.#joined.delete(sequence);
+    }
+    expectation.rows = rows;
+    for (const { sequence } of rows) {
+      if (sequence === expectation.pass.sequence) continue;
+      entryOf(this.#joined, sequence, () => new Set<Expectation>()).add(expectation);
+    }
   }
 
   #index(expectation: Expectation): void {
@@ -206,7 +260,7 @@ export class Expectations {
   }
 }
 
-function layerKey(position: number, layer: number): string {
+function layerKey({ position }: { position: number }, layer: number): string {
   return `${position} ${layer}`;
 }
 

@@ -1,3 +1,4 @@
+import type { PassLayer, PassRow } from '../../shared/rpc/messages.js';
 import { compareProgress } from './expectations.js';
 
 /** Sequences whose progress is remembered; the one not heard of for longest is forgotten first. */
@@ -6,9 +7,12 @@ export const MAX_SEQUENCES = 256;
 /** A sequence without an execute while this many came for others has probably ended: its predictions give up their slots. */
 export const IDLE_SEQUENCE_EXECUTES = 64;
 
+/** Of a sequence whose rows ran in a pass that begins with another one's: its next own pass may begin at the same position. */
+const BEFORE_ANY_LAYER = -1;
+
 interface Progress {
-  /** Layer at which main's gate spoke last; null before the first execute. */
-  passed: { position: number; layer: number } | null;
+  /** Where main's gate spoke last; null before the first execute. */
+  passed: { pass: { position: number }; layer: number } | null;
   ended: boolean;
   /** Value of the execute counter at the last sign of life. */
   lastExecute: number;
@@ -21,18 +25,24 @@ export class SequenceProgress {
   #executes = 0;
 
   /** Main executes here now, wherever that is. */
-  executed(sequence: number, position: number, layer: number): void {
-    const progress = this.#touch(sequence);
-    progress.passed = { position, layer };
-    progress.ended = false;
-    progress.lastExecute = ++this.#executes;
+  executed({ pass, rows, layer }: PassLayer): void {
+    this.#executes += 1;
+    const progress = this.#live(pass.sequence);
+    progress.passed = { pass, layer };
+    progress.lastExecute = this.#executes;
+    for (const { sequence, position } of rows) {
+      if (sequence === pass.sequence) continue;
+      this.#reach(sequence, { pass: { position }, layer: BEFORE_ANY_LAYER });
+      this.#live(sequence).lastExecute = this.#executes;
+    }
   }
 
   /** Main's gate has spoken for this layer. */
-  released(sequence: number, position: number, layer: number): void {
-    const progress = this.#touch(sequence);
-    const here = { position, layer };
-    if (progress.passed === null || compareProgress(here, progress.passed) > 0) progress.passed = here;
+  released({ pass, rows, layer }: PassLayer): void {
+    this.#reach(pass.sequence, { pass, layer });
+    for (const { sequence, position } of rows) {
+      if (sequence !== pass.sequence) this.#reach(sequence, { pass: { position }, layer: BEFORE_ANY_LAYER });
+    }
   }
 
   end(sequence: number): void {
@@ -40,18 +50,18 @@ export class SequenceProgress {
   }
 
   /** Whether a prediction comes too late to be of use. Main may add experts to a layer under way, shadow may not. */
-  isLate(source: 'main' | 'shadow', sequence: number, position: number, layer: number): boolean {
-    const progress = this.#touch(sequence);
+  isLate(source: 'main' | 'shadow', here: { pass: PassRow; layer: number }): boolean {
+    const progress = this.#touch(here.pass.sequence);
     if (progress.ended) return true;
     if (progress.passed === null) return false;
-    const ahead = compareProgress({ position, layer }, progress.passed);
+    const ahead = compareProgress(here, progress.passed);
     return source === 'main' ? ahead < 0 : ahead <= 0;
   }
 
   /** Whether this is the layer at which main is now: it is about to say which of its experts it wants and which not. */
-  isAtMain({ sequence, position, layer }: { sequence: number; position: number; layer: number }): boolean {
-    const passed = this.#sequences.get(sequence)?.passed ?? null;
-    return passed !== null && compareProgress({ position, layer }, passed) === 0;
+  isAtMain(here: { pass: PassRow; layer: number }): boolean {
+    const passed = this.#sequences.get(here.pass.sequence)?.passed ?? null;
+    return passed !== null && compareProgress(here, passed) === 0;
   }
 
   /** Larger for sequences that executed more recently. */
@@ -78,6 +88,17 @@ export class SequenceProgress {
 
   clear(): void {
     this.#sequences.clear();
+  }
+
+  #live(sequence: number): Progress {
+    const progress = this.#touch(sequence);
+    progress.ended = false;
+    return progress;
+  }
+
+  #reach(sequence: number, here: NonNullable<Progress['passed']>): void {
+    const progress = this.#touch(sequence);
+    if (progress.passed === null || compareProgress(here, progress.passed) > 0) progress.passed = here;
   }
 
   #touch(sequence: number): Progress {

@@ -1,23 +1,23 @@
 import type { CompressionState, KeptPart, PoolCapacities } from '../../shared/planner/index.js';
-import type { ExpertPlace } from './expectations.js';
+import type { PassLayer } from '../../shared/rpc/messages.js';
 
-export interface PredictedExperts {
-  sequence: number;
-  position: number;
-  layer: number;
+/** Experts of a layer that the rows of a pass may ask for, or will not. */
+export interface LayerExperts extends PassLayer {
   experts: readonly number[];
 }
 
 /** What happens to a worker's slots. */
 export type SlotEvent =
   /** Of shadow, a later prediction for the same layer replaces an earlier one; of main, it adds. */
-  | ({ kind: 'predict'; source: 'main' | 'shadow' } & PredictedExperts)
+  | ({ kind: 'predict'; source: 'main' | 'shadow' } & LayerExperts)
   /** Shadow had guessed a token wrong: what it has predicted for the sequence from `position` on is void. */
   | { kind: 'restart'; sequence: number; position: number }
   /** Tickets rise from event to event. `last`: no mini-batch for this expert follows. */
-  | ({ kind: 'execute'; ticket: number; last: boolean } & ExpertPlace)
-  /** No experts: the sequence has ended. */
-  | ({ kind: 'release' } & PredictedExperts)
+  | ({ kind: 'execute'; ticket: number; last: boolean; expert: number } & PassLayer)
+  /** The pass's gate has spoken at this layer: these experts are not asked for. */
+  | ({ kind: 'release' } & LayerExperts)
+  /** The sequence has ended. */
+  | { kind: 'end'; sequence: number }
   | ({ kind: 'loadSettled'; slot: number } & LoadEnd)
   /** Of the executions of a slot the one started first. */
   | { kind: 'executeSettled'; slot: number }

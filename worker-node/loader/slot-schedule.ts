@@ -16,21 +16,17 @@ import type {
   KeptPart,
   PoolCapacities,
 } from '../../shared/planner/index.js';
-import { Expectations, compareProgress, isPinned, isVoid, type Expectation, type ExpertPlace } from './expectations.js';
+import type { PassLayer } from '../../shared/rpc/messages.js';
+import { Expectations, isPinned, isSamePass, isShadowsAlone, type Expectation } from './expectations.js';
 import { SequenceProgress } from './sequence-progress.js';
-import type { LoadEnd, PredictedExperts, SlotAction, SlotCounters, SlotEvent } from './slot-events.js';
-import { isSlotPinned, SlotTable, type Slot, type WaitedLoad } from './slot-table.js';
+import type { LayerExperts, LoadEnd, SlotAction, SlotCounters, SlotEvent } from './slot-events.js';
+import { leastNeeded } from './least-needed.js';
+import { isSlotPinned, SlotTable, type Slot, type SlotCache, type WaitedLoad } from './slot-table.js';
 
 /** Predictions that wait for a slot; beyond it the oldest is dropped. */
 export const MAX_QUEUED_PREDICTIONS = 1024;
 
 const FROM_STORAGE: KeptPart = { from: 'storage', entry: -1 };
-
-/** Slots that are there only for full experts of the cache, and what decides about them. */
-export interface SlotCache {
-  readonly slots: number;
-  readonly decisions: CacheDecisions;
-}
 
 export class SlotSchedule {
   readonly #slots: SlotTable;
@@ -103,11 +99,13 @@ export class SlotSchedule {
       case 'predict':
         return this.#predict(event.source, event);
       case 'restart':
-        return this.#dropAll(this.#expectations.voidFrom(event));
+        return this.#restart(event);
       case 'execute':
-        return this.#execute(event, event);
+        return this.#execute(event);
       case 'release':
         return this.#release(event);
+      case 'end':
+        return this.#end(event.sequence);
       case 'loadSettled':
         return this.#loadSettled(this.#slots.at(event.slot), event);
       case 'executeSettled':
@@ -125,9 +123,9 @@ export class SlotSchedule {
     }
   }
 
-  #predict(source: 'main' | 'shadow', prediction: PredictedExperts): void {
-    const { sequence, position, layer, experts } = prediction;
-    const late = this.#progress.isLate(source, sequence, position, layer);
+  #predict(source: 'main' | 'shadow', prediction: LayerExperts): void {
+    const { rows, experts } = prediction;
+    const late = this.#progress.isLate(source, prediction);
     this.#forgetOldSequences();
     if (late) {
       this.#latePredictions += experts.length;
@@ -135,34 +133,39 @@ export class SlotSchedule {
     }
     if (source === 'shadow') this.#dropReplaced(prediction);
     for (const expert of experts) {
-      const place = { sequence, position, layer, expert };
-      const known = this.#expectations.find(place);
+      const known = this.#expectations.find(prediction, expert);
       if (known !== undefined) {
         if (source === 'main') known.source = 'main';
+        this.#expectations.addRows(known, rows);
         continue;
       }
-      if (this.#shareSlot(this.#expectations.add(place, source))) continue;
+      if (this.#shareSlot(this.#expectations.add(prediction, expert, source))) continue;
       if (this.#expectations.queuedCount <= MAX_QUEUED_PREDICTIONS) continue;
       this.#expectations.dropOldest();
       this.#droppedPredictions += 1;
     }
   }
 
-  #dropReplaced({ sequence, position, layer, experts }: PredictedExperts): void {
-    const earlier = this.#expectations.ofLayer(sequence, position, layer);
-    this.#dropAll(earlier.filter((old) => isVoid(old, position) && !experts.includes(old.expert)));
+  #dropReplaced({ pass, layer, experts }: LayerExperts): void {
+    const earlier = this.#expectations.ofLayer(pass, layer);
+    this.#dropAll(earlier.filter((old) => isShadowsAlone(old) && !experts.includes(old.expert)));
   }
 
-  #execute(place: ExpertPlace, { ticket, last }: { ticket: number; last: boolean }): void {
-    this.#progress.executed(place.sequence, place.position, place.layer);
-    this.#dropAll(this.#expectations.before(place));
-    let expectation = this.#expectations.find(place);
+  #restart({ sequence, position }: { sequence: number; position: number }): void {
+    const shadows = this.#expectations.concerning(sequence).filter(isShadowsAlone);
+    this.#dropAll(this.#expectations.withdraw(shadows, { sequence, from: position, end: Infinity }));
+  }
+
+  #execute({ ticket, expert, last, ...here }: Extract<SlotEvent, { kind: 'execute' }>): void {
+    this.#progress.executed(here);
+    this.#dropPassed(here);
+    let expectation = this.#expectations.find(here, expert);
     if (expectation === undefined) {
-      expectation = this.#expectations.add(place, 'main');
+      expectation = this.#expectations.add(here, expert, 'main');
       if (!this.#shareSlot(expectation)) this.#reloads += 1;
-    }
+    } else this.#expectations.addRows(expectation, here.rows);
     // However many tokens and mini-batches it serves, a use costs one load.
-    if (expectation.claim === 'none') this.#cache?.activated(place.layer, place.expert, 1);
+    if (expectation.claim === 'none') this.#cache?.activated(here.layer, expert, 1);
     const slot = expectation.slot === null ? null : this.#slots.at(expectation.slot);
     this.#expectations.wait(expectation, { ticket, wasLoaded: slot?.phase === 'loaded' });
     expectation.claim = last ? 'last' : 'held';
@@ -171,24 +174,39 @@ export class SlotSchedule {
     this.#forgetOldSequences();
   }
 
-  #release({ sequence, position, layer, experts }: PredictedExperts): void {
-    if (experts.length === 0) {
-      this.#progress.end(sequence);
-      this.#dropAll(this.#expectations.ofSequence(sequence));
-    } else {
-      this.#progress.released(sequence, position, layer);
-      // Main is at this layer: what its sequence expected of earlier ones will not be asked for.
-      this.#dropAll(this.#expectations.before({ sequence, position, layer }));
-      for (const expert of experts) {
-        const expectation = this.#expectations.find({ sequence, position, layer, expert });
-        if (expectation !== undefined) this.#dropAll([expectation]);
-      }
+  #release({ experts, ...here }: LayerExperts): void {
+    this.#progress.released(here);
+    this.#dropPassed(here);
+    for (const expert of experts) {
+      const expectation = this.#expectations.find(here, expert);
+      if (expectation !== undefined) this.#dropAll([expectation]);
     }
     this.#forgetOldSequences();
   }
 
+  /** Main is at this layer: what the rows' sequences expected of earlier layers and positions will not be asked for. */
+  #dropPassed({ pass, rows, layer }: PassLayer): void {
+    this.#dropAll(this.#expectations.before({ pass, layer }));
+    for (const { sequence, position } of rows) {
+      if (sequence !== pass.sequence)
+        this.#dropAll(this.#expectations.before({ pass: { sequence, position }, layer: 0 }));
+      const joined = this.#expectations.joined(sequence).filter((other) => !isSamePass(other.pass, pass));
+      if (joined.length > 0) this.#dropAll(this.#expectations.withdraw(joined, { sequence, from: 0, end: position }));
+    }
+  }
+
+  #end(sequence: number): void {
+    this.#progress.end(sequence);
+    const concerned = this.#expectations.concerning(sequence);
+    const ended = this.#expectations.withdraw(concerned, { sequence, from: 0, end: Infinity });
+    // What runs still goes when it has run: no further mini-batch comes.
+    for (const expectation of ended) expectation.claim = 'last';
+    this.#dropAll(ended);
+    this.#forgetOldSequences();
+  }
+
   #forgetOldSequences(): void {
-    const inUse = (sequence: number): boolean => this.#expectations.ofSequence(sequence).some(isPinned);
+    const inUse = (sequence: number): boolean => this.#expectations.concerning(sequence).some(isPinned);
     for (const sequence of this.#progress.forgetOldest(inUse)) this.#dropAll(this.#expectations.ofSequence(sequence));
   }
 
@@ -245,10 +263,10 @@ export class SlotSchedule {
       const displaced = [...victim.attached];
       victim.attached.clear();
       this.#abandon(victim);
-      const winner = this.#expectations.longestWaiting()?.sequence;
+      const winner = this.#expectations.longestWaiting()?.pass.sequence;
       for (const expectation of displaced) {
         this.#expectations.takeSlot(expectation);
-        if (expectation.sequence !== winner) this.#expectations.moveToEnd(expectation);
+        if (expectation.pass.sequence !== winner) this.#expectations.moveToEnd(expectation);
       }
     }
   }
@@ -262,25 +280,7 @@ export class SlotSchedule {
   #victims(which: 'all' | 'of other layers'): Slot[] {
     const mayGo = (expectation: Expectation): boolean =>
       !isPinned(expectation) && (which === 'all' || !this.#progress.isAtMain(expectation));
-    return this.#slots.working
-      .filter(({ phase, attached }) => phase !== 'cancelling' && attached.size > 0 && [...attached].every(mayGo))
-      .map((slot) => ({ slot, reason: [...slot.attached].sort((left, right) => this.#compareNeed(left, right))[0] }))
-      .sort((left, right) => this.#compareNeed(right.reason as Expectation, left.reason as Expectation))
-      .map(({ slot }) => slot);
-  }
-
-  /**
-   * What is to keep its slot comes first: experts between two mini-batches before predictions; sequences that have executed more
-   * recently; then the layer that main reaches next.
-   */
-  #compareNeed(left: Expectation, right: Expectation): number {
-    const held = (expectation: Expectation): number => (expectation.claim === 'held' ? 1 : 0);
-    return (
-      held(right) - held(left) ||
-      this.#progress.lastExecute(right.sequence) - this.#progress.lastExecute(left.sequence) ||
-      compareProgress(left, right) ||
-      left.order - right.order
-    );
+    return leastNeeded(this.#slots.working, mayGo, (sequence) => this.#progress.lastExecute(sequence));
   }
 
   #runLoaded(): void {

@@ -1,4 +1,4 @@
-import type { CacheUse, PartlyLoadedState } from '../../shared/planner/index.js';
+import type { CacheDecisions, CacheUse, PartlyLoadedState } from '../../shared/planner/index.js';
 import { expertKey, isPinned, type Expectation } from './expectations.js';
 
 export type SlotPhase = 'empty' | 'loading' | 'cancelling' | 'loaded';
@@ -24,6 +24,12 @@ export interface WaitedLoad {
   slot: number;
   state: PartlyLoadedState;
   tickets: number[];
+}
+
+/** Slots that are there only for full experts of the cache, and what decides about them. */
+export interface SlotCache {
+  readonly slots: number;
+  readonly decisions: CacheDecisions;
 }
 
 /**

@@ -71,12 +71,17 @@ export class PlacementEpoch {
     return due;
   }
 
+  /** The sequence has ended: nothing of it waits any more. */
+  forget(sequence: number): void {
+    this.#early = this.#early.filter(({ pass }) => pass.sequence !== sequence);
+  }
+
   /** Main is gone; the next one counts from where it likes. */
   reset(): void {
     this.#epoch = 0;
   }
 }
 
-function voids(restart: Prediction, waiting: Prediction): boolean {
-  return waiting.sequence === restart.sequence && waiting.position >= restart.position;
+function voids({ pass: from }: Prediction, { pass }: Prediction): boolean {
+  return pass.sequence === from.sequence && pass.position >= from.position;
 }

@@ -132,7 +132,11 @@ export class WorkerSessions {
         this.#epoch.requireCurrent(message.release.epoch);
         checkExpectedExperts(message.release, this.#shape);
         this.#experts.release(message.release);
-        if (message.release.experts.length === 0) this.#tellStatus();
+        return;
+      case 'end':
+        this.#epoch.forget(message.end.sequence);
+        this.#experts.end(message.end.sequence);
+        this.#tellStatus();
         return;
       case 'prospect':
         this.#requireShape(message.prospect.placement);
@@ -246,6 +250,7 @@ function requestOf(message: WorkerRequest): { requestId: number; epoch: number }
       return { requestId: 0, epoch: message.placement.epoch };
     case 'hello':
     case 'prospect':
+    case 'end':
       return { requestId: 0, epoch: 0 };
   }
 }

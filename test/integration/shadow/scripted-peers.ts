@@ -21,7 +21,7 @@ import { identifyPeer, openShadowStream, startRpcServer } from '../../wall.js';
 const IDENTIFY_TIMEOUT_MS = 5_000;
 
 /** Key of one prediction: what it is for. */
-export function place({ sequence, position, layer }: Pick<Prediction, 'sequence' | 'position' | 'layer'>): string {
+export function place({ sequence, position, layer }: { sequence: number; position: number; layer: number }): string {
   return `${sequence}@${position}/${layer}`;
 }
 
@@ -69,22 +69,26 @@ export class ScriptedMain {
     this.stream.send(request);
   }
 
+  private isOf({ pass, layer }: Prediction, wanted: Parameters<typeof place>[0]): boolean {
+    return place({ ...pass, layer }) === place(wanted);
+  }
+
   /** Experts of a layer at a position; fails when they were never predicted. */
   expertsAt(sequence: number, position: number, layer: number): number[] {
-    const found = this.predictions.filter((prediction) => place(prediction) === place({ sequence, position, layer }));
+    const found = this.predictions.filter((prediction) => this.isOf(prediction, { sequence, position, layer }));
     assert.equal(found.length, 1, `one prediction for ${place({ sequence, position, layer })}`);
     return found[0]?.experts ?? [];
   }
 
   /** The last that was told of a layer of a pass, which holds all that came before. */
   lastExpertsAt(sequence: number, position: number, layer: number): number[] {
-    return this.predictions.findLast((found) => place(found) === place({ sequence, position, layer }))?.experts ?? [];
+    return this.predictions.findLast((found) => this.isOf(found, { sequence, position, layer }))?.experts ?? [];
   }
 
   async waitForPosition(sequence: number, position: number, layers: number): Promise<void> {
-    const last = place({ sequence, position, layer: layers - 1 });
-    await waitUntil(`the prediction for ${last} arrives`, () =>
-      this.predictions.some((prediction) => place(prediction) === last),
+    const last = { sequence, position, layer: layers - 1 };
+    await waitUntil(`the prediction for ${place(last)} arrives`, () =>
+      this.predictions.some((prediction) => this.isOf(prediction, last)),
     );
   }
 
@@ -93,9 +97,11 @@ export class ScriptedMain {
       this.predictions.push(prediction);
       return;
     }
-    const { sequence, position } = prediction;
+    const { sequence, position } = prediction.pass;
     this.restarts.push(prediction);
-    this.predictions = this.predictions.filter((told) => told.sequence !== sequence || told.position < position);
+    this.predictions = this.predictions.filter(
+      (told) => told.pass.sequence !== sequence || told.pass.position < position,
+    );
   }
 
   private receive(reply: ShadowReply): void {
@@ -147,6 +153,7 @@ export class PredictionListener {
       bootId: this.id,
       address: '',
       device: 'none',
+      release: '0.1.0',
     };
     const worker = (stream: PeerStream<WorkerReply, WorkerRequest>) => this.serve(stream, identity);
     this.server = await startRpcServer({ host: '127.0.0.1', port, network, log, identity: () => identity, worker });

@@ -30,7 +30,7 @@ export async function joinScriptedShadow(
   const { cluster: name, modelName, packDigest } = main;
   const identity: NodeIdentity = {
     ...{ id: 'scripted', role: 'ROLE_SHADOW', cluster: name, protocolVersion: PROTOCOL_VERSION, modelName, packDigest },
-    ...{ bootId: 'scripted boot', address: '', device: 'none' },
+    ...{ bootId: 'scripted boot', address: '', device: 'none', release: '0.1.0' },
   };
   const { network } = testSettings('shadow', '');
   const server = await startRpcServer({

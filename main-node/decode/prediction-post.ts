@@ -1,40 +1,36 @@
 import { expertsByWorker } from '../../shared/placement/index.js';
-import type { DraftToken, Placement, Prediction, Release } from '../../shared/rpc/messages.js';
+import type { DraftToken, Prediction } from '../../shared/rpc/messages.js';
+import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import type { SequenceDrafting } from './sequence-drafting.js';
 import type { SequencePredictions } from './sequence-predictions.js';
 import type { FedShadow, ShadowFeed } from './shadow-feed.js';
 import { toldByPrediction } from './told-by-prediction.js';
 
-/** What the router needs of a roster and its links. */
-export interface ReleaseTargets {
-  readonly placement: Placement | null;
-  worker(id: string): { sendRelease(release: Release): void } | null;
-}
-
-interface RoutedSequence {
+interface Addressee {
   predictions: Pick<SequencePredictions, 'arrive' | 'restart'>;
   feed: Pick<ShadowFeed, 'dropped' | 'isFedBy'>;
   drafts: Pick<SequenceDrafting, 'arrive' | 'restart' | 'shadowLost'>;
 }
 
 /** Brings what shadow says, its predictions above all, to the sequences it is about. */
-export class PredictionRouter {
-  private readonly sequences = new Map<number, RoutedSequence>();
+export class PredictionPost {
+  private readonly sequences = new Map<number, Addressee>();
 
-  constructor(private readonly targets: ReleaseTargets) {}
+  constructor(private readonly workers: Pick<PlacedWorkers, 'placement' | 'worker'>) {}
 
-  open(sequence: number, routed: RoutedSequence): void {
-    this.sequences.set(sequence, routed);
+  /** Sequences that are open. */
+  get openCount(): number {
+    return this.sequences.size;
+  }
+
+  open(sequence: number, addressee: Addressee): void {
+    this.sequences.set(sequence, addressee);
   }
 
   /** The sequence has ended: no worker need load or keep anything for it, also what shadow is still telling them. */
   close(sequence: number): void {
     this.sequences.delete(sequence);
-    const placement = this.targets.placement;
-    if (placement === null) return;
-    for (const { id } of placement.workers) {
-      this.targets.worker(id)?.sendRelease({ epoch: placement.epoch, sequence, position: 0, layer: 0, experts: [] });
-    }
+    for (const { id } of this.workers.placement?.workers ?? []) this.workers.worker(id)?.sendEnd(sequence);
   }
 
   /**
@@ -42,30 +38,30 @@ export class PredictionRouter {
    * has told workers to load is released.
    */
   arrive(prediction: Prediction, by: FedShadow): void {
-    const routed = this.sequences.get(prediction.sequence);
-    if (routed === undefined) return;
-    const isFed = routed.feed.isFedBy(by);
+    const addressee = this.sequences.get(prediction.pass.sequence);
+    if (addressee === undefined) return;
+    const isFed = addressee.feed.isFedBy(by);
     if (prediction.restart) {
       if (!isFed) return;
-      routed.predictions.restart(prediction.position);
-      routed.drafts.restart(prediction.position);
+      addressee.predictions.restart(prediction.pass.position);
+      addressee.drafts.restart(prediction.pass.position);
       return;
     }
-    if (!isFed || routed.predictions.arrive(prediction) === 'late') this.release(prediction);
+    if (!isFed || addressee.predictions.arrive(prediction) === 'late') this.release(prediction);
   }
 
   /** Drafts of a shadow that has dropped the sequence, or has been replaced, stand on what it knew of it. */
   draft(draft: DraftToken, by: FedShadow): void {
-    const routed = this.sequences.get(draft.sequence);
-    if (routed?.feed.isFedBy(by) === true) routed.drafts.arrive(draft);
+    const addressee = this.sequences.get(draft.sequence);
+    if (addressee?.feed.isFedBy(by) === true) addressee.drafts.arrive(draft);
   }
 
   /** That shadow follows the sequence no longer. */
   dropped(sequence: number, by: FedShadow): void {
-    const routed = this.sequences.get(sequence);
-    if (routed?.feed.isFedBy(by) !== true) return;
-    routed.feed.dropped(by);
-    routed.drafts.shadowLost();
+    const addressee = this.sequences.get(sequence);
+    if (addressee?.feed.isFedBy(by) !== true) return;
+    addressee.feed.dropped(by);
+    addressee.drafts.shadowLost();
   }
 
   /** That shadow is gone. */
@@ -78,11 +74,11 @@ export class PredictionRouter {
    * Of another epoch there is nothing to release: a worker forgets what it was told under an older placement.
    */
   private release(prediction: Prediction): void {
-    const { epoch, sequence, position, layer } = prediction;
-    const placement = this.targets.placement;
+    const { epoch, pass, rows, layer } = prediction;
+    const { placement } = this.workers;
     if (placement === null) return;
     for (const [workerId, experts] of expertsByWorker(toldByPrediction(placement, prediction) ?? [])) {
-      this.targets.worker(workerId)?.sendRelease({ epoch, sequence, position, layer, experts });
+      this.workers.worker(workerId)?.sendRelease({ epoch, pass, rows, layer, experts });
     }
   }
 }

@@ -1,0 +1,31 @@
+import type { Execute, ExpertResult, Placement, Prediction, Release } from '../../shared/rpc/messages.js';
+
+/** Experts of a layer to run on rows of a pass: what an Execute asks for. */
+export type LayerWork = Pick<Execute, 'pass' | 'rows' | 'layer' | 'hidden' | 'experts'>;
+
+/** What main asks of one worker. */
+export interface WorkerOrders {
+  /**
+   * `onPart`: takes results as they come, each expert's once; some may be failures. Resolves when all have come. Rejects with the
+   * code that the worker answered for the whole, or WORKER_LOST: what has not been told of by then is not done.
+   */
+  execute(work: LayerWork, epoch: number, onPart: (results: readonly ExpertResult[]) => void): Promise<void>;
+  sendPrediction(prediction: Prediction): void;
+  sendRelease(release: Release): void;
+  /** The sequence has ended. */
+  sendEnd(sequence: number): void;
+}
+
+/** What passes see of the roster: the placement that holds, and its workers. */
+export interface PlacedWorkers {
+  /** Null: there is no worker. */
+  readonly placement: Placement | null;
+  /** Null: it is not of the placement. */
+  worker(id: string): WorkerOrders | null;
+  /** Experts that each worker has not answered. */
+  outstanding(): ReadonlyMap<string, number>;
+  /** The placement; waits graceMs for a first worker, then rejects with NO_WORKERS. Rejects with CANCELLED when the signal aborts. */
+  waitForPlacement(graceMs: number, signal: AbortSignal): Promise<Placement>;
+  /** Resolves when a placement is announced, after graceMs, or when the signal aborts. */
+  waitForChange(graceMs: number, signal: AbortSignal): Promise<void>;
+}

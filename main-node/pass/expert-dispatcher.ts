@@ -1,0 +1,203 @@
+import { OdmoeError, isErrorCode, requirePresent, toOdmoeError } from '../../shared/errors/index.js';
+import type { Logger } from '../../shared/log/logger.js';
+import { chooseReplacement } from '../../shared/placement/index.js';
+import type { ExpertResult, Placement } from '../../shared/rpc/messages.js';
+import type { PlacedWorkers, WorkerOrders } from '../cluster/placed-workers.js';
+import { workOf, type ExpertTask, type LayerStep, type WorkerShare } from './layer-step.js';
+
+/** What an expert gave. */
+export interface ExpertOutcome {
+  task: ExpertTask;
+  workerId: string;
+  result: ExpertResult;
+  /** The work had to be sent more than once, or to another worker than the one asked for. */
+  resent: boolean;
+}
+
+/** A piece of work that has failed on so many connections, or waited so often for another worker, is itself the likely cause. */
+export const MAX_ATTEMPTS = 32;
+
+/** Failures that are remembered as logged. */
+const MAX_REPORTED = 4096;
+
+/** A task that is not done. */
+interface OpenTask {
+  task: ExpertTask;
+  attempts: number;
+  /** Connections to workers that cannot do it. */
+  barred: Set<WorkerOrders>;
+  failure: OdmoeError | null;
+}
+
+interface LayerRun {
+  step: LayerStep;
+  signal: AbortSignal;
+  take: (outcome: ExpertOutcome) => void;
+}
+
+/**
+ * Sends a worker its share of a layer's experts and, when that worker is lost or cannot do one of them, what is not done to others, under
+ * the current epoch, until all is done. The results' bits do not depend on who computed them.
+ */
+export class ExpertDispatcher {
+  /** Failures logged, by worker, expert and code; the oldest are forgotten. */
+  private readonly reported = new Set<string>();
+
+  constructor(
+    private readonly workers: PlacedWorkers,
+    private readonly workerGraceMs: number,
+    private readonly log: Logger,
+  ) {}
+
+  /** The current placement; waits workerGraceMs for a first worker, then rejects with NO_WORKERS. */
+  placement(signal: AbortSignal): Promise<Placement> {
+    const current = this.workers.placement;
+    return current === null ? this.workers.waitForPlacement(this.workerGraceMs, signal) : Promise.resolve(current);
+  }
+
+  /**
+   * Runs the share; `take` is given each expert's outcome once, as it comes. Where there is a placement, the work leaves in this very turn of
+   * the event loop. Rejects with NO_WORKERS, CANCELLED, or the error that the workers answered with, when nothing of the share runs any more.
+   */
+  run(step: LayerStep, { workerId, tasks }: WorkerShare, signal: AbortSignal, take: LayerRun['take']): Promise<void> {
+    const open = tasks.map((task): OpenTask => ({ task, attempts: 0, barred: new Set(), failure: null }));
+    const run: LayerRun = { step, signal, take };
+    return this.workers.worker(workerId) === null ? this.sendOn(run, open) : this.send(run, workerId, open);
+  }
+
+  /** Sends the tasks to the worker, and those that it does not do to others. */
+  private async send(run: LayerRun, workerId: string, open: readonly OpenTask[], resent = false): Promise<void> {
+    const { placement } = this.workers;
+    const link = this.workers.worker(workerId);
+    if (run.signal.aborted) throw new OdmoeError('CANCELLED', 'the request was cancelled');
+    if (link === null || placement === null) return this.sendOn(run, open);
+    const unanswered = new Map(open.map((task) => [task.task.expert, task]));
+    const elsewhere: Promise<OdmoeError | null>[] = [];
+    const fail = (failed: readonly OpenTask[], failure: (task: OpenTask) => OdmoeError): void => {
+      if (failed.length === 0) return;
+      for (const task of failed) this.afterFailure(run.step, task, failure(task), { workerId, link, placement });
+      elsewhere.push(settled(this.sendOn(run, failed)));
+    };
+    const onPart = (results: readonly ExpertResult[]): void => {
+      const failures = new Map<OpenTask, OdmoeError>();
+      for (const result of results) {
+        const answered = requirePresent(
+          unanswered.get(result.expert),
+          'a worker answers for experts that it was asked.',
+        );
+        unanswered.delete(result.expert);
+        if (result.failure === null) run.take({ task: answered.task, workerId, result, resent });
+        else failures.set(answered, failureOf(workerId, result.failure));
+      }
+      fail([...failures.keys()], (task) => requirePresent(failures.get(task), 'a task that failed has an error.'));
+    };
+    const tasks = open.map(({ task }) => (resent ? { ...task, last: true } : task));
+    try {
+      await link.execute(workOf(run.step, tasks), placement.epoch, onPart);
+    } catch (thrown) {
+      const failure = toOdmoeError(thrown);
+      fail([...unanswered.values()], () => failure);
+    }
+    for (const failure of await Promise.all(elsewhere)) if (failure !== null) throw failure;
+  }
+
+  /** Sends each of these tasks to a worker that can do it, waiting for one where there is none. */
+  private async sendOn(run: LayerRun, open: readonly OpenTask[]): Promise<void> {
+    const sent: Promise<OdmoeError | null>[] = [];
+    const fault = await settled(this.sendAll(run, open, sent));
+    for (const failure of [fault, ...(await Promise.all(sent))]) if (failure !== null) throw failure;
+  }
+
+  private async sendAll(run: LayerRun, open: readonly OpenTask[], sent: Promise<OdmoeError | null>[]): Promise<void> {
+    let left = open;
+    while (left.length > 0) {
+      if (run.signal.aborted) throw new OdmoeError('CANCELLED', 'the request was cancelled');
+      const { placement } = this.workers;
+      const { shares, stuck } = this.share(run.step, placement, left);
+      for (const [workerId, tasks] of shares) sent.push(settled(this.send(run, workerId, tasks, true)));
+      if (stuck.length > 0) await this.awaitWorkers(placement, stuck, run.signal);
+      left = stuck;
+    }
+  }
+
+  /** Who takes over which of the tasks. `stuck`: all workers that are left have failed at them. */
+  private share(
+    { layer }: LayerStep,
+    placement: Placement | null,
+    open: readonly OpenTask[],
+  ): { shares: Map<string, OpenTask[]>; stuck: OpenTask[] } {
+    const shares = new Map<string, OpenTask[]>();
+    const stuck: OpenTask[] = [];
+    const outstanding = new Map(this.workers.outstanding());
+    for (const task of open) {
+      if (task.attempts >= MAX_ATTEMPTS) throw failureWithoutWorkers(task);
+      const target =
+        placement === null ? null : chooseReplacement(placement, layer, this.barredIds(placement, task), outstanding);
+      if (target === null) {
+        stuck.push(task);
+        continue;
+      }
+      outstanding.set(target, (outstanding.get(target) ?? 0) + 1);
+      shares.set(target, [...(shares.get(target) ?? []), task]);
+    }
+    return { shares, stuck };
+  }
+
+  /** One that has come back since it failed is not barred. */
+  private barredIds(placement: Placement, { barred }: OpenTask): ReadonlySet<string> {
+    const isBarred = ({ id }: { id: string }): boolean => {
+      const link = this.workers.worker(id);
+      return link === null || barred.has(link);
+    };
+    return new Set(placement.workers.filter(isBarred).map(({ id }) => id));
+  }
+
+  /** Rejects when no worker has come within the grace period. */
+  private async awaitWorkers(placement: Placement | null, stuck: OpenTask[], signal: AbortSignal): Promise<void> {
+    for (const task of stuck) task.attempts += 1;
+    if (placement === null) {
+      await this.workers.waitForPlacement(this.workerGraceMs, signal);
+      return;
+    }
+    await this.workers.waitForChange(this.workerGraceMs, signal);
+    const [first] = stuck;
+    if (this.workers.placement?.epoch === placement.epoch && first !== undefined) throw failureWithoutWorkers(first);
+  }
+
+  /** A worker that is lost is out of the placement already; one that answers with an error is asked no more. */
+  private afterFailure(
+    { layer }: LayerStep,
+    open: OpenTask,
+    failure: OdmoeError,
+    { workerId, link, placement }: { workerId: string; link: WorkerOrders; placement: Placement },
+  ): void {
+    const overtaken = failure.code === 'STALE_EPOCH' && this.workers.placement?.epoch !== placement.epoch;
+    if (failure.code !== 'WORKER_LOST' && !overtaken) open.barred.add(link);
+    open.failure = failure;
+    open.attempts += 1;
+    this.report(failure, layer, open.task.expert, workerId);
+  }
+
+  /** A failure that comes back at every token, as of a damaged pack, is a warning once. */
+  private report({ code, message }: OdmoeError, layer: number, expert: number, worker: string): void {
+    const key = JSON.stringify([worker, layer, expert, code]);
+    const level = this.reported.has(key) && code !== 'WORKER_LOST' ? 'debug' : 'warn';
+    this.reported.add(key);
+    const [oldest] = this.reported;
+    if (this.reported.size > MAX_REPORTED && oldest !== undefined) this.reported.delete(oldest);
+    this.log[level]('expert is sent again', { worker, layer, expert, code, message });
+  }
+}
+
+function failureOf(workerId: string, { code, message }: NonNullable<ExpertResult['failure']>): OdmoeError {
+  return new OdmoeError(isErrorCode(code) ? code : 'INTERNAL', `worker ${workerId}: ${message}`);
+}
+
+function failureWithoutWorkers({ failure }: OpenTask): OdmoeError {
+  return failure ?? new OdmoeError('NO_WORKERS', 'no worker is left that could run an expert; see "odmoe status"');
+}
+
+/** Null when the work has been done, else why it has not: to be looked at when all else has ended, too. */
+function settled(work: Promise<void>): Promise<OdmoeError | null> {
+  return work.then(() => null, toOdmoeError);
+}

@@ -1,0 +1,67 @@
+import { rowCount, selectRows } from '../../shared/rpc/pass-rows.js';
+import type { ExpertRows, PassLayer } from '../../shared/rpc/messages.js';
+import type { LayerWork } from '../cluster/placed-workers.js';
+import type { ActivatedRow } from './activated-experts.js';
+
+const FLOAT_BYTES = 4;
+
+/** A layer of a pass whose gate has spoken. The buffers are the pass's. */
+export interface LayerStep extends PassLayer {
+  /** rows x hiddenSize FP32. */
+  hidden: Uint8Array;
+  /** rows x k x hiddenSize FP32, by rank. */
+  outputs: Uint8Array;
+}
+
+/** One expert of a layer, and the pass's rows that it is to run on, rising. */
+export interface ExpertTask {
+  expert: number;
+  rows: readonly ActivatedRow[];
+  /** No further rows for this expert of this pass. */
+  last: boolean;
+}
+
+/** What one worker is to run of a layer in one message. */
+export interface WorkerShare {
+  workerId: string;
+  tasks: readonly ExpertTask[];
+}
+
+/** The message for these tasks: each hidden state that they need once. */
+export function workOf(step: LayerStep, tasks: readonly ExpertTask[]): LayerWork {
+  const { pass, layer } = step;
+  const allRows = rowCount(step.rows);
+  const used = usedRows(tasks);
+  const place = new Map(used.map((row, index) => [row, index]));
+  const experts = tasks.map(({ expert, rows, last }): ExpertRows => {
+    const indexes = rows.length === used.length ? [] : rows.flatMap(({ row }) => place.get(row) ?? []);
+    return { expert, rows: indexes, last };
+  });
+  if (used.length === allRows) return { pass, layer, rows: step.rows, hidden: step.hidden, experts };
+  const rowBytes = step.hidden.byteLength / allRows;
+  const hidden = new Uint8Array(used.length * rowBytes);
+  used.forEach((row, index) => {
+    hidden.set(step.hidden.subarray(row * rowBytes, (row + 1) * rowBytes), index * rowBytes);
+  });
+  return { pass, layer, rows: selectRows(step.rows, used), hidden, experts };
+}
+
+function usedRows(tasks: readonly ExpertTask[]): number[] {
+  const used = new Set<number>();
+  for (const { rows } of tasks) for (const { row } of rows) used.add(row);
+  return [...used].sort((left, right) => left - right);
+}
+
+/** Puts what an expert gave for the task's rows in its place among the step's outputs. */
+export function takeOutput(
+  step: LayerStep,
+  { rows }: ExpertTask,
+  output: Uint8Array,
+  { hiddenSize, expertsPerToken }: { hiddenSize: number; expertsPerToken: number },
+): void {
+  const rowBytes = hiddenSize * FLOAT_BYTES;
+  rows.forEach(({ row, rank }, index) => {
+    const ofRow = output.subarray(index * rowBytes, (index + 1) * rowBytes);
+    step.outputs.set(ofRow, (row * expertsPerToken + rank) * rowBytes);
+  });
+}

@@ -1,0 +1,33 @@
+import type { PlacedWorkers, WorkerOrders } from '../../main-node/cluster/placed-workers.js';
+import type { Placement, Prediction, Release } from '../../shared/rpc/index.js';
+
+/** Workers of a placement that note what they are told, and run nothing. */
+export class ToldWorkers implements Pick<PlacedWorkers, 'placement' | 'worker'> {
+  readonly predictions: [id: string, prediction: Prediction][] = [];
+  readonly releases: [id: string, release: Release][] = [];
+  readonly ends: [id: string, sequence: number][] = [];
+
+  constructor(public placement: Placement | null) {}
+
+  worker(id: string): WorkerOrders {
+    return {
+      execute: () => Promise.reject(new Error('these workers run nothing')),
+      sendPrediction: (prediction) => void this.predictions.push([id, prediction]),
+      sendRelease: (release) => void this.releases.push([id, release]),
+      sendEnd: (sequence) => void this.ends.push([id, sequence]),
+    };
+  }
+
+  /** "worker position/layer experts" of each. */
+  get predicted(): string[] {
+    return this.predictions.map(describe);
+  }
+
+  get released(): string[] {
+    return this.releases.map(describe);
+  }
+}
+
+function describe([id, { pass, layer, experts }]: [string, Prediction | Release]): string {
+  return `${id} ${pass.position}/${layer} ${experts.join()}`;
+}

@@ -1,0 +1,51 @@
+import type { Execute, ExecuteResult, ExpertResult, Prediction, Release } from '../../shared/rpc/index.js';
+import { passOfSequence } from '../../shared/rpc/index.js';
+
+/** Where a pass of one sequence is. */
+export interface Place {
+  sequence?: number;
+  position?: number;
+  layer: number;
+}
+
+/** An Execute of one expert on all rows (one, unless told) of a pass of one sequence. */
+export interface PlainExecute extends Place, Partial<Omit<Execute, 'pass' | 'rows' | 'layer' | 'experts'>> {
+  expert: number;
+  rows?: number;
+  last?: boolean;
+}
+
+export function plainExecute(wanted: PlainExecute): Execute {
+  const { sequence = 1, position = 0, expert, rows = 1, last = true, ...fields } = wanted;
+  const hidden = Buffer.from([1, 2, 3, 4]);
+  return {
+    ...{ requestId: 1, epoch: 1, hiddenSize: 1, dtype: 'TENSOR_TYPE_F32', hidden },
+    ...passOfSequence(sequence, position, rows),
+    ...fields,
+    experts: [{ expert, rows: [], last }],
+  };
+}
+
+export function plainPrediction(wanted: Place & { epoch?: number; experts: number[]; workers?: number[] }): Prediction {
+  const { sequence = 1, position = 0, layer, epoch = 1, experts, workers = [] } = wanted;
+  return { epoch, ...passOfSequence(sequence, position, 1), layer, experts, workers, restart: false };
+}
+
+export function restartAt({ sequence = 1, position = 0, epoch = 1 }): Prediction {
+  return { epoch, pass: { sequence, position }, rows: [], layer: 0, experts: [], workers: [], restart: true };
+}
+
+export function plainRelease(wanted: Place & { epoch?: number; experts: number[] }): Release {
+  const { sequence = 1, position = 0, layer, epoch = 1, experts } = wanted;
+  return { epoch, ...passOfSequence(sequence, position, 1), layer, experts };
+}
+
+/** What one expert gave, as the only part of an answer. */
+export function plainResult(
+  answer: Pick<ExecuteResult, 'requestId'> & Partial<ExecuteResult> & { expert?: Partial<ExpertResult> },
+): ExecuteResult {
+  const { expert, ...fields } = answer;
+  const ran = { expert: 0, rows: 1, wasLoaded: true, stallUs: 0, executeUs: 1, output: new Uint8Array(4) };
+  const experts = [{ ...ran, failure: null, ...expert }];
+  return { epoch: 1, hiddenSize: 1, dtype: 'TENSOR_TYPE_F32', experts, last: true, ...fields };
+}
