@@ -4,7 +4,7 @@ import { fillNodeDevice } from '../engine/devices/index.js';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
 import { PackShare } from '../engine/fetching/index.js';
 import type { PromptEncoder } from '../engine/generation/index.js';
-import { loadDenseWeights, openServedPack } from '../engine/loading/index.js';
+import { loadDenseWeights } from '../engine/loading/index.js';
 import { exitWithParent, type Device, type Model } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import {
@@ -89,7 +89,7 @@ async function loadMain(
   abandoned: AbortSignal,
 ): Promise<LoadedMain> {
   const { runtime } = environment;
-  const source = await runtime.outside(() => openServedPack(settings.modelPath));
+  const source = await environment.openPack(settings.modelPath);
   const tokenizer = await runtime.outside(() => openTokenizer(source.directory));
   const { maxActiveSequences, maxQueuedRequests } = settings.main;
   const queueLimit = maxActiveSequences + maxQueuedRequests;
@@ -282,7 +282,10 @@ function assemble(
     },
     log,
   });
-  const statuses = () => nodeStatuses(identity, loaded, roster, runtime.nowMs() - startedMs);
+  const statuses = () => nodeStatuses(identity, loaded, roster, {
+      uptimeMs: runtime.nowMs() - startedMs,
+      memoryBytes: runtime.memoryBytes(),
+    });
   const inference = new InferenceService({
     engine,
     tokenizer: loaded.tokenizer,

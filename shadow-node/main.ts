@@ -3,7 +3,6 @@ import { fileURLToPath } from 'node:url';
 import { fillNodeDevice } from '../engine/devices/index.js';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
 import { PackShare } from '../engine/fetching/index.js';
-import { openServedPack } from '../engine/loading/index.js';
 import { exitWithParent, type Device, type Model, type Pass } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import {
@@ -68,8 +67,7 @@ async function loadShadow(
   log: Logger,
   abandoned: AbortSignal,
 ): Promise<LoadedShadow> {
-  const { runtime } = environment;
-  const source = await runtime.outside(() => openServedPack(settings.modelPath));
+  const source = await environment.openPack(settings.modelPath);
   const { precision } = settings.shadow;
   return fillNodeDevice(environment, settings, log, async ({ device, reason: deviceReason }) => {
     const model = await loadShadowModel(device, source, precision, () => requireWanted(abandoned));
@@ -116,7 +114,7 @@ async function serveShadow(
       shadowStatus({
         identity,
         epoch,
-        uptimeMs: runtime.nowMs() - startedMs,
+        figures: { uptimeMs: runtime.nowMs() - startedMs, memoryBytes: runtime.memoryBytes() },
         device: device.info(),
         deviceReason: loaded.deviceReason,
         predictor: service.predictor.counts(),

@@ -111,10 +111,10 @@ async function openWorker(
   opened.push(() => experts.close());
   const identity = createNodeIdentity(settings, source, device.info(), runtime);
   const sendStatus = (): void => {
-    const uptimeMs = runtime.nowMs() - startedMs;
+    const figures = { uptimeMs: runtime.nowMs() - startedMs, memoryBytes: runtime.memoryBytes() };
     sessions.sendToMain({
       kind: 'status',
-      status: workerStatus(identity, uptimeMs, nodeDevice, experts, sessions, fetch),
+      status: workerStatus(identity, figures, nodeDevice, experts, sessions, fetch),
     });
   };
   const sessions = new WorkerSessions(experts, source.shape, () => identity, sendStatus, runtime, log, fetch);

@@ -1,5 +1,5 @@
 import type { NodeDevice } from '../engine/devices/index.js';
-import { ownNodeStatus, type NodeIdentity, type NodeStatus } from '../shared/rpc/index.js';
+import { ownNodeStatus, type NodeIdentity, type NodeStatus, type ProcessFigures } from '../shared/rpc/index.js';
 import type { PackFetch } from './fetching/pack-fetch.js';
 import type { ExpertService } from './executor/expert-service.js';
 import type { WorkerSessions } from './rpc/worker-sessions.js';
@@ -7,7 +7,7 @@ import type { WorkerSessions } from './rpc/worker-sessions.js';
 /** The worker's line of `odmoe status`. */
 export function workerStatus(
   identity: NodeIdentity,
-  uptimeMs: number,
+  figures: ProcessFigures,
   { device, reason }: Pick<NodeDevice, 'device' | 'reason'>,
   experts: ExpertService,
   sessions: WorkerSessions,
@@ -16,7 +16,7 @@ export function workerStatus(
   const { droppedPredictions, ...counters } = experts.counters;
   const { epoch, staleMessages, droppedPredictions: droppedEarly } = sessions.counters;
   return {
-    ...ownNodeStatus(identity, uptimeMs, device.info(), reason),
+    ...ownNodeStatus(identity, figures, device.info(), reason),
     ...counters,
     ...fetch?.status,
     epoch,

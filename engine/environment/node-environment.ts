@@ -9,8 +9,10 @@ import {
   ThreadedPromptEncoder,
   type PromptEncoder,
 } from '../generation/index.js';
+import { openServedPack } from '../loading/index.js';
 import { multicastDiscovery, type Discovery } from '../../shared/discovery/index.js';
 import { networkPaceOf } from '../../shared/emulation/index.js';
+import type { Pack } from '../../shared/pack/open-pack.js';
 import type { Tokenizer } from '../../shared/tokenizer/index.js';
 import { GrpcTransport, type Transport } from '../../shared/rpc/index.js';
 import { WallRuntime, type Runtime } from '../../shared/runtime/index.js';
@@ -21,6 +23,8 @@ export interface NodeEnvironment {
   readonly devices: Devices;
   readonly transport: Transport;
   readonly discovery: Discovery;
+  /** Opens the pack that the daemon serves. Throws as openServedPack. */
+  openPack(directory: string | null): Promise<Pack>;
   /** Makes tokens of prompts. */
   openPrompts(wanted: PromptsWanted): PromptEncoder;
   /** Where what is fetched is kept, unless the settings say otherwise. */
@@ -43,6 +47,7 @@ export function realEnvironment({ emulation }: Pick<NodeSettings, 'emulation'>):
     ...{ runtime, devices },
     transport: new GrpcTransport(runtime, networkPaceOf(emulation, runtime)),
     discovery: multicastDiscovery(runtime),
+    openPack: (directory) => openServedPack(directory),
     openPrompts: ({ directory, tokenizer, queueLimit }) => {
       // A model without a tokenizer has nothing that a thread could do.
       if (tokenizer === null) return new InlinePromptEncoder(tokenizer);

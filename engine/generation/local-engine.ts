@@ -191,5 +191,5 @@ function localNodeStatus({ role, device, deviceReason }: ResidentModel, source: 
     device: describeDevice(info),
     release: odmoeVersion(),
   };
-  return ownNodeStatus(identity, process.uptime() * 1000, info, deviceReason);
+  return ownNodeStatus(identity, { uptimeMs: process.uptime() * 1000, memoryBytes: process.memoryUsage.rss() }, info, deviceReason);
 }

@@ -4,6 +4,7 @@ import {
   ownNodeStatus,
   type NodeIdentity,
   type NodeStatus,
+  type ProcessFigures,
   type StatusDevice,
 } from '../../shared/rpc/index.js';
 
@@ -31,9 +32,9 @@ export function nodeStatuses(
   own: NodeIdentity,
   { device, deviceReason }: OwnDevice,
   roster: Peers,
-  uptimeMs: number,
+  figures: ProcessFigures,
 ): NodeStatus[] {
-  const main = { ...ownNodeStatus(own, uptimeMs, device.info(), deviceReason), epoch: roster.epoch };
+  const main = { ...ownNodeStatus(own, figures, device.info(), deviceReason), epoch: roster.epoch };
   const workers = roster.connectedWorkers().sort((left, right) => (left.id < right.id ? -1 : 1));
   const peers = [...roster.connectedShadows(), ...workers];
   return [main, ...peers.map((link) => atDialledAddress(link.status ?? emptyNodeStatus(link.identity), link.address))];

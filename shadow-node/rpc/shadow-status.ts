@@ -1,5 +1,5 @@
 import type { DeviceInfo } from '../../native/index.js';
-import { ownNodeStatus, type NodeIdentity, type NodeStatus } from '../../shared/rpc/index.js';
+import { ownNodeStatus, type NodeIdentity, type NodeStatus, type ProcessFigures } from '../../shared/rpc/index.js';
 import type { PredictorCounts } from '../predictor/predictor.js';
 import type { WorkerLinkCounts } from './worker-links.js';
 
@@ -7,7 +7,7 @@ import type { WorkerLinkCounts } from './worker-links.js';
 export function shadowStatus(input: {
   identity: NodeIdentity;
   epoch: number;
-  uptimeMs: number;
+  figures: ProcessFigures;
   device: DeviceInfo;
   deviceReason: string;
   predictor: PredictorCounts;
@@ -15,7 +15,7 @@ export function shadowStatus(input: {
 }): NodeStatus {
   const { device, predictor, workers } = input;
   return {
-    ...ownNodeStatus(input.identity, input.uptimeMs, device, input.deviceReason),
+    ...ownNodeStatus(input.identity, input.figures, device, input.deviceReason),
     epoch: input.epoch,
     staleMessages: workers.stale,
     droppedPredictions: workers.dropped,

@@ -20,6 +20,7 @@ export {
   emptyNodeStatus,
   ownNodeStatus,
   STATUS_INTERVAL_MS,
+  type ProcessFigures,
   type StatusDevice,
 } from './node-status.js';
 export { passOfSequence, rowCount, rowsOutside, selectRows } from './pass-rows.js';

@@ -59,17 +59,23 @@ export interface StatusDevice {
   driverUsedBytes: number | null;
 }
 
+/** What a process tells of itself. */
+export interface ProcessFigures {
+  uptimeMs: number;
+  memoryBytes: number;
+}
+
 /** This process's status as far as every role has it; what only one role counts is 0. */
 export function ownNodeStatus(
   identity: NodeIdentity,
-  uptimeMs: number,
+  { uptimeMs, memoryBytes }: ProcessFigures,
   device: StatusDevice,
   deviceReason: string,
 ): NodeStatus {
   return {
     ...emptyNodeStatus(identity),
     uptimeMs: Math.round(uptimeMs),
-    residentMemoryBytes: process.memoryUsage.rss(),
+    residentMemoryBytes: memoryBytes,
     deviceMemoryUsedBytes: device.usedBytes,
     deviceMemoryHighWaterBytes: device.highWaterBytes,
     deviceMemoryBudgetBytes: device.budgetBytes,

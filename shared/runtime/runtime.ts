@@ -27,6 +27,8 @@ export interface Runtime {
   sleep(delayMs: number, signal?: AbortSignal): Promise<void>;
   /** A whole number from 0 to `limit` - 1; `limit` is at most 2^48. */
   randomInt(limit: number): number;
+  /** Memory of the process, as the system counts it. */
+  memoryBytes(): number;
   /** A name that nobody else has. */
   randomId(): string;
   /**

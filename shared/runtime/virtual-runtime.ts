@@ -1,6 +1,6 @@
 import type { Runtime, Timer } from './runtime.js';
 import { SeededRandom } from './seeded-random.js';
-import type { VirtualClock } from './virtual-clock.js';
+import type { ScheduledEvent, VirtualClock } from './virtual-clock.js';
 
 /** What a runtime has open: all of it is 0 when a daemon has been stopped in order. */
 export interface OpenCounts {
@@ -34,6 +34,10 @@ export class VirtualRuntime implements Runtime {
 
   get openCounts(): Readonly<OpenCounts> {
     return { ...this.open };
+  }
+
+  get isRunning(): boolean {
+    return this.state === 'running';
   }
 
   get isDead(): boolean {
@@ -89,6 +93,11 @@ export class VirtualRuntime implements Runtime {
     return this.random.int(limit);
   }
 
+  /** All simulated processes share a real one, whose memory says nothing of theirs. */
+  memoryBytes(): number {
+    return 0;
+  }
+
   randomId(): string {
     this.ids += 1;
     return `${this.random
@@ -109,6 +118,11 @@ export class VirtualRuntime implements Runtime {
       };
       this.clock.schedule(dueMs, () => this.happen(settle), real);
     });
+  }
+
+  /** A timer of the world around the process, which is none of what it has open. */
+  background(delayMs: number, run: () => void): ScheduledEvent {
+    return this.clock.schedule(this.clock.nowMs + delayMs, () => this.happen(run));
   }
 
   /** What comes from other processes happens here as what comes from this one does. Dropped when this one is dead. */

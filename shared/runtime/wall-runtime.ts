@@ -52,6 +52,10 @@ export class WallRuntime implements Runtime {
     return limit <= 1 ? 0 : randomInt(Math.min(limit, RANDOM_LIMIT));
   }
 
+  memoryBytes(): number {
+    return process.memoryUsage.rss();
+  }
+
   randomId(): string {
     return randomUUID();
   }

@@ -59,7 +59,7 @@ describe('the address that a daemon advertises', () => {
           link('c', 'box:7601', '10.0.0.7:7601', true),
         ],
       },
-      0,
+      { uptimeMs: 0, memoryBytes: 0 },
     );
     assert.deepEqual(
       statuses.map((status) => status.identity.address),

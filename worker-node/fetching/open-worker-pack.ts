@@ -7,7 +7,6 @@ import {
   reopenFetch,
   wasFetched,
 } from '../../engine/fetching/index.js';
-import { openServedPack } from '../../engine/loading/index.js';
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import { requireWanted } from '../../shared/daemon/index.js';
@@ -114,7 +113,7 @@ class PackOpener {
   private async openUndamaged(directory: string): Promise<Pack | null> {
     const { runtime } = this.environment;
     try {
-      return await runtime.outside(() => openServedPack(directory));
+      return await this.environment.openPack(directory);
     } catch (thrown) {
       const error = toOdmoeError(thrown);
       if (error.code !== 'PACK_CORRUPT' || !(await runtime.outside(() => reopenFetch(directory)))) throw thrown;

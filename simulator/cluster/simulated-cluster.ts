@@ -1,0 +1,110 @@
+import type { NodeSettings } from '../../shared/config/node-settings.js';
+import { toOdmoeError, type OdmoeError } from '../../shared/errors/index.js';
+import type { Transport } from '../../shared/rpc/index.js';
+import type { Finished, GenerateRequest, TokenReply } from '../../shared/rpc/messages.js';
+import { VirtualClock, VirtualRuntime } from '../../shared/runtime/index.js';
+import type { LinkModel } from '../network/link-model.js';
+import { MemoryNetwork } from '../network/memory-network.js';
+import { memoryTransport } from '../network/memory-transport.js';
+import { History } from './history.js';
+import { SimulatedNode, type NodeWorld } from './simulated-node.js';
+
+export interface SimulationOptions {
+  /** `now`: of the virtual clock. */
+  links: (now: () => number) => LinkModel;
+  seed: number;
+  /** Events that are kept as lines. */
+  keepLines?: number;
+}
+
+/** What a client of the cluster got. */
+export interface SimulatedAnswer {
+  promptTokenIds: number[];
+  tokens: TokenReply[];
+  finished: Finished | null;
+  /** Why it failed; null: it did not, or is under way. */
+  error: OdmoeError | null;
+  askedMs: number;
+  /** When it was over; null: it is under way. */
+  overMs: number | null;
+  /** The client goes away. */
+  cancel(): void;
+}
+
+/**
+ * A cluster in one process: the daemons' own code on a virtual clock and an in-memory network. Nothing happens unless `clock.run` is called.
+ */
+export class SimulatedCluster {
+  readonly clock = new VirtualClock();
+  readonly history: History;
+  readonly network: MemoryNetwork;
+  readonly nodes = new Map<string, SimulatedNode>();
+  readonly answers: SimulatedAnswer[] = [];
+  private readonly client: { runtime: VirtualRuntime; transport: Transport };
+
+  constructor(options: SimulationOptions) {
+    const now = (): number => this.clock.nowMs;
+    this.history = new History(now, options.keepLines ?? 0);
+    this.network = new MemoryNetwork(this.clock, options.links(now), this.history);
+    const runtime = new VirtualRuntime(this.clock, options.seed);
+    this.client = { runtime, transport: memoryTransport(this.network, CLIENT_HOST, runtime) };
+  }
+
+  /** Timers and works that clients have open. */
+  get clientOpen(): VirtualRuntime['openCounts'] {
+    return this.client.runtime.openCounts;
+  }
+
+  add(settings: NodeSettings, world: NodeWorld): SimulatedNode {
+    const node = new SimulatedNode(this.clock, this.network, settings, world);
+    this.nodes.set(node.id, node);
+    return node;
+  }
+
+  node(id: string): SimulatedNode {
+    const node = this.nodes.get(id);
+    if (node === undefined) throw new RangeError(`no node ${id}`);
+    return node;
+  }
+
+  /** A client asks the node; the answer comes as the clock runs. */
+  ask(address: string, request: GenerateRequest, onToken?: (answer: SimulatedAnswer) => void): SimulatedAnswer {
+    const gone = new AbortController();
+    const answer: SimulatedAnswer = {
+      ...{ promptTokenIds: [], tokens: [], finished: null, error: null },
+      ...{ askedMs: this.clock.nowMs, overMs: null },
+      cancel: () => gone.abort(),
+    };
+    this.answers.push(answer);
+    void this.collect(address, request, answer, gone.signal, onToken);
+    return answer;
+  }
+
+  private async collect(
+    address: string,
+    request: GenerateRequest,
+    answer: SimulatedAnswer,
+    signal: AbortSignal,
+    onToken: ((answer: SimulatedAnswer) => void) | undefined,
+  ): Promise<void> {
+    try {
+      for await (const reply of this.client.transport.generate(address, request, signal)) {
+        if (reply.kind === 'started') answer.promptTokenIds = [...reply.started.promptTokenIds];
+        else if (reply.kind === 'token') {
+          answer.tokens.push(reply.token);
+          onToken?.(answer);
+        } else answer.finished = reply.finished;
+      }
+    } catch (thrown) {
+      answer.error = toOdmoeError(thrown);
+    }
+    answer.overMs = this.clock.nowMs;
+    const end = answer.error?.code ?? answer.finished?.finishReason ?? '';
+    this.history.add(
+      `answer ${this.answers.indexOf(answer)} over: ${end}, ${answer.tokens.map(({ tokenId }) => tokenId).join(' ')}`,
+    );
+  }
+}
+
+/** Where those who ask are. */
+export const CLIENT_HOST = 'client';

@@ -1,0 +1,135 @@
+import type { Devices } from '../../engine/devices/index.js';
+import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
+import { InlinePromptEncoder } from '../../engine/generation/index.js';
+import { startMain } from '../../main-node/main.js';
+import type { NodeSettings, RunningNode } from '../../shared/config/node-settings.js';
+import { toOdmoeError, type OdmoeError } from '../../shared/errors/index.js';
+import type { Logger } from '../../shared/log/logger.js';
+import type { Pack } from '../../shared/pack/open-pack.js';
+import { VirtualRuntime, type VirtualClock } from '../../shared/runtime/index.js';
+import { startShadow } from '../../shadow-node/main.js';
+import { startWorker } from '../../worker-node/main.js';
+import { memoryDiscovery, memoryTransport } from '../network/memory-transport.js';
+import type { MemoryNetwork } from '../network/memory-network.js';
+
+/** What a simulated process runs on, beside clock and network. */
+export interface NodeWorld {
+  /** The devices of one start of the process. */
+  devices(runtime: VirtualRuntime): Devices;
+  openPack(directory: string | null, runtime: VirtualRuntime): Promise<Pack>;
+  dataDirectory: string;
+  log: Logger;
+  /** Draws of the process follow from it and from how often it has been started. */
+  seed: number;
+}
+
+const START = { main: startMain, shadow: startShadow, worker: startWorker };
+
+/** One daemon of a simulated cluster, which may be killed, stopped, started again. Its host keeps its name. */
+export class SimulatedNode {
+  runtime: VirtualRuntime;
+  /** Why it does not run: it could not be started, or has given up. Null: it runs, or was stopped from outside. */
+  failure: OdmoeError | null = null;
+  private node: RunningNode | null = null;
+  private starting: Promise<void> = Promise.resolve();
+  private starts = 0;
+
+  constructor(
+    private readonly clock: VirtualClock,
+    private readonly network: MemoryNetwork,
+    readonly settings: NodeSettings,
+    private readonly world: NodeWorld,
+  ) {
+    this.runtime = new VirtualRuntime(clock, world.seed);
+    this.runtime.kill();
+  }
+
+  /** Also the name of its host. */
+  get id(): string {
+    return this.settings.id;
+  }
+
+  /** Where others reach it. */
+  get address(): string {
+    return `${this.id}:${this.settings.listenPort}`;
+  }
+
+  get isAlive(): boolean {
+    return !this.runtime.isDead;
+  }
+
+  /** It has come up, and nobody has stopped it since. */
+  get isReady(): boolean {
+    return this.node !== null && this.isAlive;
+  }
+
+  /** Begins to start; how that ends shows in isReady and failure. */
+  start(wallOffsetMs?: number): void {
+    const { seed, log } = this.world;
+    this.starts += 1;
+    const runtime = new VirtualRuntime(this.clock, seed + this.starts * SEEDS_APART, wallOffsetMs);
+    this.runtime = runtime;
+    this.node = null;
+    this.failure = null;
+    const giveUp = (error: OdmoeError): void => {
+      this.failure = error;
+      void this.stop();
+    };
+    const start = START[this.settings.role];
+    this.starting = start(this.settings, this.environment(runtime), log, giveUp).then(
+      (node) => {
+        if (this.runtime === runtime) this.node = node;
+      },
+      (thrown: unknown) => {
+        if (this.runtime !== runtime) return;
+        this.failure = toOdmoeError(thrown);
+        this.kill();
+      },
+    );
+  }
+
+  /** As SIGTERM: resolves when everything is closed. */
+  async stop(): Promise<void> {
+    const { runtime } = this;
+    await this.starting;
+    if (this.runtime !== runtime || runtime.isDead) return;
+    await this.node?.stop();
+    this.node = null;
+    if (this.runtime === runtime) this.kill();
+  }
+
+  /** As SIGKILL. */
+  kill(): void {
+    this.runtime.kill();
+    this.node = null;
+    this.network.processGone(this.runtime);
+  }
+
+  /** As SIGSTOP. */
+  pause(): void {
+    this.runtime.pause();
+    this.network.processPaused(this.id);
+  }
+
+  /** As SIGCONT. */
+  resume(): void {
+    this.runtime.resume();
+    this.network.processPaused(this.id);
+  }
+
+  private environment(runtime: VirtualRuntime): NodeEnvironment {
+    const { world, network, id } = this;
+    return {
+      runtime,
+      transport: memoryTransport(network, id, runtime),
+      discovery: memoryDiscovery(network, id, runtime),
+      devices: world.devices(runtime),
+      openPack: (directory) => world.openPack(directory, runtime),
+      openPrompts: ({ tokenizer }) => new InlinePromptEncoder(tokenizer),
+      dataDirectory: world.dataDirectory,
+    };
+  }
+}
+
+/** So that the draws of one start are not those of another node. */
+const SEEDS_APART = 1_000_003;

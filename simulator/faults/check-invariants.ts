@@ -1,0 +1,86 @@
+import { isDeepStrictEqual } from 'node:util';
+import type { ErrorCode } from '../../shared/errors/index.js';
+import type { TokenReply } from '../../shared/rpc/messages.js';
+import type { SimulatedAnswer, SimulatedCluster } from '../cluster/simulated-cluster.js';
+import type { ReferenceAnswer } from './reference-answers.js';
+import type { FaultKind, Scenario } from './scenario.js';
+
+/** Something that must always be so, and was not. */
+export interface Violation {
+  invariant: string;
+  detail: string;
+}
+
+/** What a request may fail with, whatever happens to the cluster. */
+const OF_ANY_FAULT: ReadonlySet<ErrorCode> = new Set([
+  'NO_MAIN',
+  'NO_WORKERS',
+  'WORKER_LOST',
+  'QUEUE_FULL',
+  'CANCELLED',
+  'TIMEOUT',
+]);
+/** What it may fail with because of one fault. */
+const OF_FAULT: Partial<Record<FaultKind, readonly ErrorCode[]>> = {
+  failingReads: ['STORAGE_FAILED'],
+  flippedBits: ['PACK_CORRUPT'],
+  deviceLost: ['DEVICE_LOST'],
+  memoryRefused: ['DEVICE_OUT_OF_MEMORY'],
+};
+
+/** An answer equals the engine's, or fails with a code that something has given reason for. */
+export function checkAnswer(
+  answer: SimulatedAnswer,
+  reference: ReferenceAnswer,
+  { mustSucceed, scenario }: { mustSucceed: boolean; scenario: Scenario },
+): Violation[] {
+  const place = `the answer asked for at ${answer.askedMs} ms`;
+  if (answer.error !== null && answer.error.code === reference.refusal) return [];
+  const wrong = firstDifference(answer.tokens, reference.tokens);
+  if (wrong !== null) return [{ invariant: 'answers equal the engine', detail: `${place}: ${wrong}` }];
+  if (answer.error === null) return answer.finished === null ? [] : checkFinished(answer, reference, place);
+  const { code, message } = answer.error;
+  const allowed = OF_ANY_FAULT.has(code) || scenario.faults.some(({ kind }) => OF_FAULT[kind]?.includes(code) === true);
+  if (mustSucceed) return [{ invariant: 'requests are answered', detail: `${place} failed: ${code}: ${message}` }];
+  return allowed ? [] : [{ invariant: 'failures have a reason', detail: `${place} failed: ${code}: ${message}` }];
+}
+
+function checkFinished(
+  { tokens, finished, promptTokenIds }: SimulatedAnswer,
+  reference: ReferenceAnswer,
+  place: string,
+): Violation[] {
+  const differences: string[] = [];
+  if (tokens.length !== reference.tokens.length)
+    differences.push(`${tokens.length} tokens, not ${reference.tokens.length}`);
+  if (finished?.text !== reference.text) differences.push('another text');
+  if (finished?.finishReason !== reference.finishReason)
+    differences.push(`finished by ${finished?.finishReason}, not ${reference.finishReason}`);
+  if (promptTokenIds.join() !== reference.promptTokenIds.join()) differences.push('another prompt');
+  return differences.map((detail) => ({ invariant: 'answers equal the engine', detail: `${place}: ${detail}` }));
+}
+
+/** Of the tokens that are there; null: all are the engine's, to the bit. */
+function firstDifference(tokens: readonly TokenReply[], reference: readonly TokenReply[]): string | null {
+  for (const [index, token] of tokens.entries()) {
+    const expected = reference[index];
+    if (expected === undefined || !isDeepStrictEqual(token, expected)) {
+      return `token ${index} is ${JSON.stringify(token)}, the engine's ${JSON.stringify(expected)}`;
+    }
+  }
+  return null;
+}
+
+/** Without requests, and when all is stopped, nobody holds anything for a request. */
+export function checkNothingLeft(cluster: SimulatedCluster, when: 'quiet' | 'stopped'): Violation[] {
+  const left: string[] = [];
+  const { timers, works } = cluster.clientOpen;
+  if (timers + works > 0) left.push(`clients have ${timers} timers and ${works} works`);
+  if (when === 'stopped') {
+    for (const { id } of cluster.nodes.values()) {
+      const sides = cluster.network.openSides(id);
+      if (sides > 0) left.push(`${id} has ${sides} connections`);
+    }
+  }
+  return left.map((detail) => ({ invariant: 'nothing is left', detail: `${when}: ${detail}` }));
+}

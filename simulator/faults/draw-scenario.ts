@@ -1,0 +1,106 @@
+import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import { SeededRandom } from '../../shared/runtime/index.js';
+import { drawLink, drawNodes, drawPace } from './draw-world.js';
+import {
+  FAULT_KINDS,
+  MAIN,
+  SCENARIO_MODELS,
+  type Fault,
+  type FaultKind,
+  type Scenario,
+  type ScenarioNode,
+  type ScenarioRequest,
+} from './scenario.js';
+
+/** Requests and faults begin within so long. */
+const BUSY_MS = 1500;
+/** Longest that a fault lasts. */
+const LONGEST_FAULT_MS = 2500;
+const VOCABULARY = 1024;
+const WORDS = ['the', ' fox', ' and', ' a', ' story', ' about', ' two', '.', ' 17', ' is', '\n', 'é'];
+const STOPS = [' the', 'e', '.', ' a b', 'zz', '\n'];
+
+/** What a seed decides. Pure. */
+export function drawScenario(seed: number): Scenario {
+  const random = new SeededRandom(seed);
+  const model = random.pick(SCENARIO_MODELS);
+  const nodes = drawNodes(random.fork('nodes'), model);
+  const requests = drawRequests(random.fork('requests'));
+  const faults = drawFaults(random.fork('faults'), nodes);
+  const calmMs = Math.max(BUSY_MS, ...faults.map(({ atMs, forMs }) => atMs + forMs));
+  return {
+    seed,
+    model,
+    nodes,
+    link: drawLink(random.fork('link')),
+    pace: drawPace(random.fork('pace')),
+    requests,
+    faults,
+    calmMs,
+  };
+}
+
+function drawRequests(random: SeededRandom): ScenarioRequest[] {
+  const count = random.pick([1, 1, 2, 2, 3, 4, 8]);
+  return Array.from({ length: count }, () => ({
+    atMs: 100 + random.int(BUSY_MS - 100),
+    request: drawRequest(random),
+    cancelAfterMs: random.chance(0.15) ? random.int(300) : null,
+  }));
+}
+
+export function drawRequest(random: SeededRandom): GenerateRequest {
+  const asText = random.chance(0.4);
+  const length = random.pick([1, 2, 5, 9, 20, 40]);
+  const greedy = random.chance(0.4);
+  return {
+    text: asText ? Array.from({ length }, () => random.pick(WORDS)).join('') : '',
+    messages: [],
+    promptTokenIds: asText ? [] : Array.from({ length }, () => 3 + random.int(VOCABULARY - 3)),
+    raw: random.chance(0.5),
+    maxTokens: 1 + random.int(14),
+    sampling: {
+      temperature: greedy ? 0 : random.pick([0.5, 1, 3]),
+      topK: random.pick([0, 0, 1, 20]),
+      topP: random.pick([0, 0.5, 0.9]),
+      minP: random.pick([0, 0, 0.05]),
+      repetitionPenalty: random.pick([0, 0, 1.3]),
+      seed: random.int(2 ** 32),
+    },
+    stop: random.chance(0.25) ? [random.pick(STOPS), random.pick(STOPS)] : [],
+    ignoreEos: random.chance(0.5),
+    logprobs: random.pick([0, 1, 5]),
+  };
+}
+
+function drawFaults(random: SeededRandom, nodes: readonly ScenarioNode[]): Fault[] {
+  const count = random.pick([0, 0, 1, 1, 2, 3, 4, 6]);
+  const faults = Array.from({ length: count }, () => drawFault(random, random.pick(FAULT_KINDS), nodes));
+  return faults.sort((left, right) => left.atMs - right.atMs);
+}
+
+function drawFault(random: SeededRandom, kind: FaultKind, nodes: readonly ScenarioNode[]): Fault {
+  const ids = nodes.map(({ settings }) => settings.id);
+  const others = ids.filter((id) => id !== MAIN);
+  // main is hit less often: most of what runs ends with it.
+  const node = random.chance(0.15) ? MAIN : random.pick(others);
+  const peer = random.pick(ids.filter((id) => id !== node));
+  const forMs = random.chance(0.5) ? 1 + random.int(400) : random.int(LONGEST_FAULT_MS);
+  return {
+    kind,
+    atMs: random.int(BUSY_MS),
+    forMs,
+    node: nodeFor(kind, node, others, random),
+    peer,
+    seed: random.int(2 ** 31),
+  };
+}
+
+const OF_WORKERS: ReadonlySet<FaultKind> = new Set(['join', 'leave', 'failingReads', 'slowReads', 'flippedBits']);
+
+/** Some faults are of one role only. */
+function nodeFor(kind: FaultKind, drawn: string, others: readonly string[], random: SeededRandom): string {
+  const workers = others.filter((id) => id.startsWith('w'));
+  if (OF_WORKERS.has(kind)) return random.pick(workers);
+  return kind === 'secondMain' ? MAIN : drawn;
+}

@@ -1,0 +1,144 @@
+import { defaultClusterConfig, resolveNodeSettings } from '../../shared/config/index.js';
+import type { NodeSettings, RoleSetting } from '../../shared/config/node-settings.js';
+import { CACHE_POLICIES } from '../../shared/planner/index.js';
+import type { SeededRandom } from '../../shared/runtime/index.js';
+import { MAIN, type ScenarioModel, type ScenarioNode } from './scenario.js';
+
+/** Latency and speed of all links. */
+export interface DrawnLink {
+  latencyMs: number;
+  jitterMs: number;
+  bytesPerMs: number;
+}
+
+/** What operations of all devices take; all 0: no time at all. */
+export interface DrawnPace {
+  denseMs: number;
+  expertMs: number;
+  lmHeadMs: number;
+  loadMs: number;
+}
+
+export const MAX_WORKERS = 8;
+/** Where main listens. */
+const PORT = 7600;
+const SHORT_MS = { keepaliveIntervalMs: 300, keepaliveTimeoutMs: 200, executeTimeoutMs: 4000, reconnectDelayMs: 100 };
+
+export function drawLink(random: SeededRandom): DrawnLink {
+  return {
+    latencyMs: random.pick([0.05, 0.1, 0.5, 2]),
+    jitterMs: random.pick([0, 0.1, 1]),
+    bytesPerMs: random.pick([1000, 100_000, 10_000_000]),
+  };
+}
+
+export function drawPace(random: SeededRandom): DrawnPace {
+  if (random.chance(0.3)) return { denseMs: 0, expertMs: 0, lmHeadMs: 0, loadMs: 0 };
+  return {
+    denseMs: random.pick([0.05, 0.3, 1]),
+    expertMs: random.pick([0.05, 0.3, 1]),
+    lmHeadMs: random.pick([0.05, 0.5]),
+    loadMs: random.pick([0.2, 1, 5]),
+  };
+}
+
+/** What all daemons of a cluster share. */
+type Shared = Pick<NodeSettings, 'align' | 'drafting' | 'placement' | 'prediction' | 'network'>;
+
+/** main, 1 to 8 workers, and mostly a shadow; some are started later than others. */
+export function drawNodes(random: SeededRandom, model: ScenarioModel): ScenarioNode[] {
+  const shared = drawShared(random.fork('shared'));
+  const discovery = random.pick(['mdns', 'main', 'configured'] as const);
+  const workers = random.chance(0.5) ? 1 + random.int(3) : 1 + random.int(MAX_WORKERS);
+  const shadows = random.pick([0, 1, 1, 1, 2]);
+  const ids: { role: RoleSetting; id: string }[] = [
+    ...Array.from({ length: workers }, (_, index) => ({ role: 'worker' as const, id: `w${index}` })),
+    ...Array.from({ length: shadows }, (_, index) => ({ role: 'shadow' as const, id: `s${index}` })),
+  ];
+  const peers = discovery === 'configured' ? ids.map(({ role, id }) => ({ role, id, address: `${id}:${PORT}` })) : [];
+  const nodeOf = (role: RoleSetting, id: string): ScenarioNode => {
+    const own = random.fork(id);
+    const settings = drawSettings(own, role, id, shared);
+    const fetches = role === 'worker' && own.chance(0.15);
+    return {
+      settings: {
+        ...settings,
+        modelPath: model,
+        mainAddress: role !== 'main' && (discovery === 'main' || fetches) ? `${MAIN}:${PORT}` : null,
+        discovery: {
+          provider: discovery === 'mdns' ? 'mdns' : 'static',
+          interfaceAddress: null,
+          peers: role === 'main' ? peers : [],
+        },
+      },
+      startMs: own.chance(0.7) ? 0 : own.int(200),
+      wallSkewMs: own.chance(0.7) ? 0 : own.int(2_000_000) - 1_000_000,
+      fetches,
+    };
+  };
+  return [nodeOf('main', MAIN), ...ids.map(({ role, id }) => nodeOf(role, id))];
+}
+
+function drawShared(random: SeededRandom): Shared {
+  return {
+    align: {
+      tokenPeriod: random.pick([1, 1, 1, 1, 2, 4, 0]),
+      keyValuePeriod: random.pick([1, 1, 1, 3, 0]),
+      streamKeyValues: random.chance(0.7),
+    },
+    drafting: { optimistic: random.chance(0.4), rows: random.pick([1, 1, 2, 3, 4, 'auto' as const]) },
+    placement: {
+      groupSize: random.pick(['auto' as const, 1, 2, 3]),
+      spread: random.pick(['group' as const, 'all' as const]),
+    },
+    prediction: {
+      source: random.pick(['sep' as const, 'sep' as const, 'sep' as const, 'random' as const, 'off' as const]),
+    },
+    network: SHORT_MS,
+  };
+}
+
+function drawSettings(random: SeededRandom, role: RoleSetting, id: string, shared: Shared): NodeSettings {
+  const defaults = resolveNodeSettings(
+    role,
+    defaultClusterConfig(),
+    { id, cluster: 'simulated', model: 'model', host: id, port: PORT, device: 'cpu', threads: 1, discovery: 'static' },
+    { hostname: id, addresses: [], processId: 1, stateHome: '/nowhere' },
+  );
+  return {
+    ...defaults,
+    ...shared,
+    main: {
+      ...defaults.main,
+      maxActiveSequences: 1 + random.int(4),
+      maxQueuedRequests: random.pick([1, 8]),
+      prefillRows: random.pick([1, 3, 8, 64]),
+      miniBatchRows: random.pick([1, 2, 5, 64]),
+      prefillOverlap: random.chance(0.7),
+      workerGraceMs: 3000,
+    },
+    shadow: { precision: random.pick(['int8' as const, 'nf4' as const, 'fp16' as const]) },
+    worker: { ...drawWorker(random), decompressionThreads: 1, directIo: random.chance(0.2) },
+  };
+}
+
+/** Pools are written down where there is a cache: a plan would rest on measured times. */
+function drawWorker(
+  random: SeededRandom,
+): Pick<NodeSettings['worker'], 'slots' | 'cacheBytes' | 'cachePolicy' | 'pools'> {
+  const slots = 1 + random.int(3);
+  if (random.chance(0.6)) return { slots, cacheBytes: 0, cachePolicy: 'planned', pools: null };
+  const cachePolicy = random.pick(CACHE_POLICIES);
+  const full = random.int(4);
+  if (cachePolicy !== 'planned') return { slots, cacheBytes: 0, cachePolicy, pools: pools(full + 1, 0, 0, 0) };
+  return { slots, cacheBytes: 0, cachePolicy, pools: pools(full, random.int(3), random.int(3), 1 + random.int(2)) };
+}
+
+function pools(
+  full: number,
+  compressed: number,
+  signMantissa: number,
+  exponent: number,
+): NonNullable<NodeSettings['worker']['pools']> {
+  return { full, compressed, signMantissa, exponent };
+}

@@ -1,0 +1,207 @@
+import { closeSync, existsSync, fstatSync, openSync, readSync, readdirSync, rmSync, writeSync } from 'node:fs';
+import { basename, join } from 'node:path';
+import { FETCH_LOCK_FILE } from '../../shared/pack/pack-layout.js';
+import { SeededRandom } from '../../shared/runtime/index.js';
+import type { SimulatedCluster } from '../cluster/simulated-cluster.js';
+import { RoguePeer } from './rogue-peer.js';
+import { MAIN, type Fault, type Scenario } from './scenario.js';
+import type { ScenarioWorld } from './scenario-world.js';
+
+/** Id of the main that should not be there. */
+export const SECOND_MAIN = 'main2';
+/** A link that is slow takes so many times as long. */
+const SLOWNESS = 40;
+/** How far a wall clock jumps, either way. */
+const JUMP_MS = 3_600_000;
+
+/** Makes a scenario's faults happen on the virtual clock, and everything sound again when they are over. */
+export class FaultInjector {
+  private readonly undo = new Map<Fault, () => void>();
+
+  constructor(
+    private readonly cluster: SimulatedCluster,
+    private readonly world: ScenarioWorld,
+    private readonly scenario: Scenario,
+  ) {}
+
+  schedule(): void {
+    const { clock, history } = this.cluster;
+    for (const fault of this.scenario.faults) {
+      const name = `fault ${fault.kind} ${fault.node} ${fault.peer}`;
+      clock.schedule(fault.atMs, () => {
+        history.add(`${name} begins`);
+        this.undo.set(fault, this.begin(fault));
+      });
+      clock.schedule(fault.atMs + fault.forMs, () => {
+        history.add(`${name} ends`);
+        this.undo.get(fault)?.();
+        this.undo.delete(fault);
+      });
+    }
+    clock.schedule(this.scenario.calmMs, () => {
+      this.calm();
+    });
+  }
+
+  /** Whatever was killed, has left or has given up is started again. */
+  private calm(): void {
+    this.cluster.history.add('calm');
+    for (const node of this.cluster.nodes.values()) {
+      if (node.id === SECOND_MAIN) continue;
+      if (node.isAlive) node.resume();
+      else this.start(node.id);
+    }
+  }
+
+  /** Returns what ends the fault. */
+  private begin(fault: Fault): () => void {
+    switch (fault.kind) {
+      case 'kill':
+        this.kill(fault.node);
+        return () => undefined;
+      case 'restart':
+        this.kill(fault.node);
+        return () => this.start(fault.node);
+      case 'leave':
+        void this.cluster.node(fault.node).stop();
+        return () => this.start(fault.node);
+      case 'join':
+        // It has not been started before (runScenario).
+        this.start(fault.node);
+        return () => undefined;
+      case 'stopAndContinue':
+        this.cluster.node(fault.node).pause();
+        return () => this.cluster.node(fault.node).resume();
+      case 'cutOneWay':
+      case 'cutBothWays':
+      case 'slowLink':
+      case 'stalledLink':
+        return this.beginLinkFault(fault);
+      case 'failingReads':
+      case 'slowReads':
+      case 'flippedBits':
+        return this.beginReadFault(fault);
+      case 'deviceLost':
+        return this.loseDevice(fault.node);
+      case 'memoryRefused':
+        return this.refuseMemory(fault);
+      case 'nonsense':
+        return new RoguePeer(this.cluster, fault).begin();
+      case 'secondMain':
+        return this.startSecondMain();
+      case 'staleMessages':
+        this.cluster.network.replay(fault.node, new SeededRandom(fault.seed));
+        return () => undefined;
+      case 'wallClockJump':
+        this.cluster.node(fault.node).runtime.wallOffsetMs += new SeededRandom(fault.seed).int(2 * JUMP_MS) - JUMP_MS;
+        return () => undefined;
+    }
+  }
+
+  private beginLinkFault({ kind, node, peer, seed }: Fault): () => void {
+    const { network } = this.cluster;
+    const changes = kind === 'slowLink' ? { slowness: SLOWNESS } : { cut: true };
+    const oneWay = kind === 'cutOneWay' || (kind === 'stalledLink' && seed % 2 === 0);
+    const directions = oneWay ? [[node, peer] as const] : [[node, peer] as const, [peer, node] as const];
+    for (const [from, to] of directions) network.setLink(from, to, changes);
+    return () => {
+      for (const [from, to] of directions) network.setLink(from, to, { cut: false, slowness: 1 });
+    };
+  }
+
+  private beginReadFault({ kind, node, seed }: Fault): () => void {
+    const faults = this.faultsOf(node);
+    if (kind === 'flippedBits') return this.flipBits(node, new SeededRandom(seed));
+    if (kind === 'failingReads') faults.readsFail = true;
+    else faults.readSlowness = SLOWNESS;
+    return () => {
+      faults.readsFail = false;
+      faults.readSlowness = 1;
+    };
+  }
+
+  private loseDevice(node: string): () => void {
+    const faults = this.faultsOf(node);
+    faults.lost = true;
+    return () => {
+      faults.lost = false;
+      if (!this.cluster.node(node).isAlive) this.start(node);
+    };
+  }
+
+  private refuseMemory({ node, seed }: Fault): () => void {
+    const faults = this.faultsOf(node);
+    faults.refusals = 1 + (seed % 4);
+    return () => {
+      faults.refusals = 0;
+    };
+  }
+
+  /** Bits of the node's own copy of the pack, which nobody is reading. They are as they were when the fault is over. */
+  private flipBits(node: string, random: SeededRandom): () => void {
+    const directory = this.world.packDirectory(node);
+    const files = readdirSync(directory).filter((name) => name.startsWith('experts-'));
+    const places = files.flatMap((name) => Array.from({ length: 4 }, () => ({ name, at: random.fraction() })));
+    const flip = (): void => {
+      for (const { name, at } of places) flipByte(join(directory, name), at);
+    };
+    const whenUnread = (): void => {
+      const reading = Promise.allSettled([...this.faultsOf(node).working]);
+      this.cluster.clock.schedule(this.cluster.clock.nowMs, flip, reading);
+    };
+    whenUnread();
+    return whenUnread;
+  }
+
+  private startSecondMain(): () => void {
+    const main = this.scenario.nodes[0];
+    if (main === undefined) return () => undefined;
+    const second = { ...main, settings: { ...main.settings, id: SECOND_MAIN, listenHost: SECOND_MAIN } };
+    const node = this.cluster.nodes.get(SECOND_MAIN) ?? this.cluster.add(second.settings, this.world.of(second));
+    if (!node.isAlive) node.start();
+    return () => node.kill();
+  }
+
+  private faultsOf(node: string): NonNullable<ReturnType<ScenarioWorld['devices']['get']>> {
+    const faults = this.world.devices.get(node);
+    if (faults === undefined) throw new RangeError(`no devices of ${node}`);
+    return faults;
+  }
+
+  private kill(id: string): void {
+    this.cluster.node(id).kill();
+  }
+
+  /** The system removes the locks of a process that is dead; here all processes are one. */
+  private start(id: string): void {
+    const node = this.cluster.node(id);
+    if (node.isAlive) return;
+    removeLocks(this.world.dataDirectory(id));
+    node.start(this.scenario.nodes.find(({ settings }) => settings.id === id)?.wallSkewMs);
+  }
+}
+
+function removeLocks(directory: string): void {
+  if (!existsSync(directory)) return;
+  for (const name of readdirSync(directory, { recursive: true, encoding: 'utf8' })) {
+    if (basename(name).startsWith(FETCH_LOCK_FILE)) rmSync(join(directory, name), { force: true });
+  }
+}
+
+/** `at`: from 0 to 1 of the file. */
+function flipByte(path: string, at: number): void {
+  const file = openSync(path, 'r+');
+  try {
+    const place = Math.floor(at * fstatSync(file).size);
+    const byte = Buffer.alloc(1);
+    readSync(file, byte, 0, 1, place);
+    byte[0] = (byte[0] ?? 0) ^ 0x10;
+    writeSync(file, byte, 0, 1, place);
+  } finally {
+    closeSync(file);
+  }
+}
+
+export function isMain(id: string): boolean {
+  return id === MAIN || id === SECOND_MAIN;
+}

@@ -1,0 +1,66 @@
+import { NATIVE_DEVICES } from '../../engine/devices/index.js';
+import { LocalEngine } from '../../engine/generation/index.js';
+import { toOdmoeError, type ErrorCode } from '../../shared/errors/index.js';
+import type { GenerateRequest, TokenReply } from '../../shared/rpc/messages.js';
+import { WallRuntime } from '../../shared/runtime/index.js';
+import { modelDirectory } from './scenario-world.js';
+import type { ScenarioModel } from './scenario.js';
+
+/** What the single-process engine makes of a request. */
+export interface ReferenceAnswer {
+  promptTokenIds: readonly number[];
+  tokens: readonly TokenReply[];
+  text: string;
+  finishReason: string;
+  /** Why it refuses the request; null: it does not. */
+  refusal: ErrorCode | null;
+}
+
+/** Single-process engines of all models, opened as they are needed: what every cluster must equal, to the bit. */
+export class ReferenceAnswers {
+  private readonly engines = new Map<ScenarioModel, Promise<LocalEngine>>();
+  private readonly known = new Map<string, Promise<ReferenceAnswer>>();
+
+  answer(model: ScenarioModel, request: GenerateRequest): Promise<ReferenceAnswer> {
+    const key = `${model} ${JSON.stringify(request)}`;
+    let answer = this.known.get(key);
+    if (answer === undefined) this.known.set(key, (answer = this.make(model, request)));
+    return answer;
+  }
+
+  async dispose(): Promise<void> {
+    for (const engine of this.engines.values()) (await engine).dispose();
+    this.engines.clear();
+    this.known.clear();
+  }
+
+  private async make(model: ScenarioModel, request: GenerateRequest): Promise<ReferenceAnswer> {
+    const engine = await this.engine(model);
+    const tokens: TokenReply[] = [];
+    const answer = { promptTokenIds: [] as readonly number[], tokens, text: '', finishReason: '', refusal: null };
+    try {
+      for await (const reply of engine.generate(request, new AbortController().signal)) {
+        if (reply.kind === 'started') answer.promptTokenIds = reply.started.promptTokenIds;
+        else if (reply.kind === 'token') tokens.push(reply.token);
+        else Object.assign(answer, { text: reply.finished.text, finishReason: reply.finished.finishReason });
+      }
+      return answer;
+    } catch (thrown) {
+      return { ...answer, refusal: toOdmoeError(thrown).code };
+    }
+  }
+
+  private engine(model: ScenarioModel): Promise<LocalEngine> {
+    let engine = this.engines.get(model);
+    if (engine === undefined) {
+      engine = LocalEngine.open(modelDirectory(model), {
+        device: { backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 },
+        ...{ emulation: null, resident: null, shadow: null, prefillRows: 64 },
+        environment: { devices: NATIVE_DEVICES, runtime: new WallRuntime() },
+        ...{ chooseSeed: () => 0, onProgress: null },
+      });
+      this.engines.set(model, engine);
+    }
+    return engine;
+  }
+}

@@ -1,0 +1,100 @@
+import type { SimulatedCluster } from '../cluster/simulated-cluster.js';
+import {
+  NODE_IDENTIFY,
+  SHADOW_SERVE,
+  WORKER_SERVE,
+  CLUSTER_JOIN,
+  INFERENCE_GENERATE,
+  PACK_READ,
+} from '../../shared/rpc/codecs.js';
+import { PROTOCOL_VERSION, type NodeIdentity } from '../../shared/rpc/index.js';
+import { SeededRandom, VirtualRuntime } from '../../shared/runtime/index.js';
+import type { ChannelSide } from '../network/channel.js';
+import type { Fault } from './scenario.js';
+
+const ROGUE = 'rogue';
+const SILENCE_MS = 1000;
+const MESSAGES = 12;
+const PATHS = [NODE_IDENTIFY, SHADOW_SERVE, WORKER_SERVE, CLUSTER_JOIN, INFERENCE_GENERATE, PACK_READ].map(
+  ({ path }) => path,
+);
+
+/** A process that says what no daemon says: bytes that are no messages, a hello that is not its own, predictions of nothing. */
+export class RoguePeer {
+  private readonly random: SeededRandom;
+  private readonly runtime: VirtualRuntime;
+
+  constructor(
+    private readonly cluster: SimulatedCluster,
+    private readonly fault: Fault,
+  ) {
+    this.random = new SeededRandom(fault.seed);
+    this.runtime = new VirtualRuntime(cluster.clock, fault.seed);
+  }
+
+  /** Returns what ends it. */
+  begin(): () => void {
+    const { fault, random } = this;
+    for (let connection = 0; connection < 3; connection++) {
+      const path = random.pick(PATHS);
+      const side = this.connect(fault.node, path, random.chance(0.5) ? this.noise() : Buffer.alloc(0));
+      for (let message = 0; message < MESSAGES; message++) {
+        const atMs = random.int(Math.max(1, fault.forMs));
+        this.runtime.after(atMs, () => side.send({ kind: 'message', bytes: this.message(path, message) }));
+      }
+    }
+    return () => {
+      this.runtime.kill();
+      this.cluster.network.processGone(this.runtime);
+    };
+  }
+
+  private connect(node: string, path: string, bytes: Buffer): ChannelSide {
+    const address = this.cluster.node(node).address;
+    return this.cluster.network.connect({ host: ROGUE, runtime: this.runtime, silenceLimitMs: SILENCE_MS }, address, {
+      path,
+      bytes,
+    });
+  }
+
+  private message(path: string, number: number): Buffer {
+    const { random } = this;
+    if (random.chance(0.3)) return this.noise();
+    if (path === WORKER_SERVE.path) {
+      if (number === 0) return WORKER_SERVE.request.encode({ kind: 'hello', hello: this.identity() });
+      return WORKER_SERVE.request.encode(this.workerRequest());
+    }
+    if (path === SHADOW_SERVE.path) {
+      if (number === 0) return SHADOW_SERVE.request.encode({ kind: 'hello', hello: this.identity() });
+      return SHADOW_SERVE.request.encode({ kind: 'end', end: { sequence: random.int(1000) } });
+    }
+    return this.noise();
+  }
+
+  private workerRequest(): Parameters<typeof WORKER_SERVE.request.encode>[0] {
+    const { random } = this;
+    const pass = { sequence: random.int(2 ** 40), position: random.int(5000) };
+    const rows = random.chance(0.5) ? [] : [{ ...pass, rows: 1 + random.int(4) }];
+    const place = { epoch: random.pick([0, 1, 2 ** 52]), pass, rows, layer: random.int(6) };
+    const experts = Array.from({ length: random.int(4) }, () => random.int(12));
+    if (random.chance(0.3)) return { kind: 'release', release: { ...place, experts } };
+    return { kind: 'prediction', prediction: { ...place, experts, workers: [], restart: random.chance(0.1) } };
+  }
+
+  /** As a shadow of the cluster, or as something that does not belong to it. */
+  private identity(): NodeIdentity {
+    const { random } = this;
+    return {
+      ...{
+        id: random.pick([ROGUE, 'main', 'w0', '']),
+        role: random.pick(['ROLE_SHADOW', 'ROLE_MAIN', 'ROLE_WORKER'] as const),
+      },
+      ...{ cluster: random.pick(['simulated', 'other']), protocolVersion: random.pick([PROTOCOL_VERSION, 999]) },
+      ...{ modelName: 'model', packDigest: 'f'.repeat(64), bootId: ROGUE, address: `${ROGUE}:1`, device: '' },
+    } as NodeIdentity;
+  }
+
+  private noise(): Buffer {
+    return Buffer.from(Array.from({ length: this.random.int(60) }, () => this.random.int(256)));
+  }
+}

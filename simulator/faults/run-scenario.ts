@@ -1,0 +1,208 @@
+import { toOdmoeError } from '../../shared/errors/index.js';
+import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import { SeededRandom } from '../../shared/runtime/index.js';
+import { SimulatedCluster, type SimulatedAnswer } from '../cluster/simulated-cluster.js';
+import { DrawnLinks } from '../network/link-model.js';
+import { checkAnswer, checkNothingLeft, type Violation } from './check-invariants.js';
+import { drawRequest } from './draw-scenario.js';
+import { FaultInjector, SECOND_MAIN } from './inject-faults.js';
+import type { ReferenceAnswers } from './reference-answers.js';
+import { ScenarioWorld } from './scenario-world.js';
+import { MAIN, type Scenario } from './scenario.js';
+
+/** After the last fault: how long until every request that was asked must be over. */
+export const ANSWER_BOUND_MS = 90_000;
+/** And how long until the cluster must answer every request: a worker that hung is left alone for a minute. */
+export const RECOVERY_MS = 75_000;
+/** How long a stopped cluster may take to give everything back. */
+const STOP_BOUND_MS = 10_000;
+/** What nobody needs is gone after so long without requests. */
+const QUIET_MS = 6000;
+/** More events than this are a circle. */
+const EVENT_LIMIT = 3_000_000;
+const PROBES = 2;
+
+export interface ScenarioOutcome {
+  violations: Violation[];
+  /** Hash of all that happened. */
+  history: string;
+  lines: readonly string[];
+  events: number;
+}
+
+/** Runs a scenario to its end and holds what happened against what must always be so. */
+export async function runScenario(
+  scenario: Scenario,
+  references: ReferenceAnswers,
+  keepLines = 0,
+): Promise<ScenarioOutcome> {
+  const world = new ScenarioWorld(scenario);
+  const random = new SeededRandom(scenario.seed).fork('links');
+  const cluster = new SimulatedCluster({
+    links: () => new DrawnLinks(random, scenario.link),
+    ...{ seed: scenario.seed, keepLines },
+  });
+  const run = new ScenarioRun(scenario, cluster, world, references);
+  try {
+    await run.all();
+  } catch (thrown) {
+    run.violate('the cluster comes to rest', toOdmoeError(thrown).message);
+  } finally {
+    for (const node of cluster.nodes.values()) if (node.isAlive) node.kill();
+    await world.dispose();
+  }
+  const { history } = cluster;
+  return { violations: run.violations, history: history.digest(), lines: history.lines, events: history.eventCount };
+}
+
+class ScenarioRun {
+  readonly violations: Violation[] = [];
+  private readonly asked: { answer: SimulatedAnswer; request: GenerateRequest; probe: boolean }[] = [];
+  private readonly injector: FaultInjector;
+
+  constructor(
+    private readonly scenario: Scenario,
+    private readonly cluster: SimulatedCluster,
+    private readonly world: ScenarioWorld,
+    private readonly references: ReferenceAnswers,
+  ) {
+    this.injector = new FaultInjector(cluster, world, scenario);
+  }
+
+  violate(invariant: string, detail: string): void {
+    this.violations.push({ invariant, detail });
+  }
+
+  async all(): Promise<void> {
+    const { clock } = this.cluster;
+    this.startNodes();
+    this.injector.schedule();
+    this.scheduleRequests();
+    const { calmMs } = this.scenario;
+    const probesMs = calmMs + RECOVERY_MS;
+    await this.until(() => clock.nowMs >= calmMs && this.isAllOver(), calmMs + ANSWER_BOUND_MS);
+    if (!this.isAllOver()) this.violate('every answer ends in time', this.describeOpen());
+    await this.until(() => false, Math.max(probesMs, clock.nowMs));
+    this.checkNodes();
+    this.askProbes();
+    await this.until(() => this.isAllOver(), clock.nowMs + ANSWER_BOUND_MS);
+    if (!this.isAllOver()) this.violate('every answer ends in time', this.describeOpen());
+    await this.checkAnswers();
+    await this.until(() => false, clock.nowMs + QUIET_MS);
+    this.violations.push(...checkNothingLeft(this.cluster, 'quiet'));
+    await this.stopNodes();
+    this.checkLogs();
+  }
+
+  private until(isDone: () => boolean, untilMs: number): Promise<void> {
+    return this.cluster.clock.run(isDone, { untilMs, events: EVENT_LIMIT });
+  }
+
+  private startNodes(): void {
+    for (const drawn of this.scenario.nodes) {
+      const { settings, startMs, wallSkewMs, fetches } = drawn;
+      const own = fetches ? { ...settings, modelPath: null } : settings;
+      const node = this.cluster.add(own, this.world.of(drawn));
+      const joins = this.scenario.faults.some(({ kind, node: id }) => kind === 'join' && id === settings.id);
+      if (!joins) this.cluster.clock.schedule(startMs, () => node.isAlive || node.start(wallSkewMs));
+    }
+  }
+
+  private scheduleRequests(): void {
+    const { clock } = this.cluster;
+    for (const { atMs, request, cancelAfterMs } of this.scenario.requests) {
+      clock.schedule(atMs, () => {
+        const answer = this.cluster.ask(this.cluster.node(MAIN).address, request);
+        this.asked.push({ answer, request, probe: false });
+        if (cancelAfterMs !== null) clock.schedule(atMs + cancelAfterMs, () => answer.cancel());
+      });
+    }
+  }
+
+  /** Once all faults are over, every request is answered. */
+  private askProbes(): void {
+    const random = new SeededRandom(this.scenario.seed).fork('probes');
+    for (let probe = 0; probe < PROBES; probe++) {
+      const request = drawRequest(random);
+      const answer = this.cluster.ask(this.cluster.node(MAIN).address, request);
+      this.asked.push({ answer, request, probe: true });
+    }
+  }
+
+  private isAllOver(): boolean {
+    return this.asked.every(({ answer }) => answer.overMs !== null);
+  }
+
+  private describeOpen(): string {
+    const open = this.asked.filter(({ answer }) => answer.overMs === null);
+    return open.map(({ answer }) => `asked at ${answer.askedMs} ms, ${answer.tokens.length} tokens so far`).join('; ');
+  }
+
+  private async checkAnswers(): Promise<void> {
+    for (const { answer, request, probe } of this.asked) {
+      const reference = await this.references.answer(this.scenario.model, request);
+      const mustSucceed = probe || (this.scenario.faults.length === 0 && this.isUndisturbed());
+      this.violations.push(...checkAnswer(answer, reference, { mustSucceed, scenario: this.scenario }));
+    }
+  }
+
+  /** Nobody goes away, nothing is full, everybody is there from the beginning. */
+  private isUndisturbed(): boolean {
+    const { requests, nodes } = this.scenario;
+    const { maxActiveSequences, maxQueuedRequests } = nodes[0]?.settings.main ?? {
+      maxActiveSequences: 0,
+      maxQueuedRequests: 0,
+    };
+    return (
+      requests.every(({ cancelAfterMs }) => cancelAfterMs === null) &&
+      requests.length <= maxActiveSequences + maxQueuedRequests &&
+      nodes.every(({ startMs, fetches }) => startMs === 0 && !fetches)
+    );
+  }
+
+  private async stopNodes(): Promise<void> {
+    const { clock, nodes } = this.cluster;
+    let stopped = 0;
+    const living = [...nodes.values()].filter(({ isAlive }) => isAlive);
+    const runtimes = living.map(({ id, runtime }) => ({ id, runtime }));
+    for (const node of living) void node.stop().then(() => (stopped += 1));
+    await this.until(() => stopped === living.length, clock.nowMs + STOP_BOUND_MS);
+    if (stopped < living.length)
+      this.violate(
+        'every node stops in time',
+        living
+          .filter(({ isAlive }) => isAlive)
+          .map(({ id }) => id)
+          .join(' '),
+      );
+    for (const { id, runtime } of runtimes) {
+      const { timers, turns, works } = runtime.openCounts;
+      if (timers + turns + works > 0)
+        this.violate('nothing is left', `${id} has stopped with ${timers} timers, ${turns} turns, ${works} works`);
+    }
+    this.violations.push(...checkNothingLeft(this.cluster, 'stopped'));
+  }
+
+  /** Everything that belongs to the cluster runs. */
+  private checkNodes(): void {
+    for (const node of this.cluster.nodes.values()) {
+      if (node.id === SECOND_MAIN || node.isReady) continue;
+      const why = node.failure === null ? 'it does not come up' : `${node.failure.code}: ${node.failure.message}`;
+      this.violate('every node runs again', `${node.id}: ${why}`);
+    }
+  }
+
+  private checkLogs(): void {
+    for (const { node, event, fields } of this.world.logged) {
+      const error = fields['error'];
+      const code = error instanceof Error && 'code' in error ? error.code : fields['code'];
+      if (code === 'INTERNAL')
+        this.violate(
+          'no defect shows',
+          `${node}: ${event}: ${error instanceof Error ? (error.stack ?? error.message) : ''}`,
+        );
+    }
+    for (const [id, { violations }] of this.world.devices)
+      for (const detail of violations) this.violate('slots and budgets hold', `${id}: ${detail}`);
+  }
+}

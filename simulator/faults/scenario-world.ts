@@ -1,0 +1,98 @@
+import { cpSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { openServedPack } from '../../engine/loading/index.js';
+import type { DevicePace } from '../../engine/devices/index.js';
+import type { OperatorTime } from '../../shared/emulation/index.js';
+import type { Logger } from '../../shared/log/logger.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import type { NodeWorld } from '../cluster/simulated-node.js';
+import { DeviceFaults } from './faulty-device.js';
+import type { Scenario, ScenarioModel, ScenarioNode } from './scenario.js';
+
+/** Where the kept pack of a model is. */
+export function modelDirectory(model: ScenarioModel): string {
+  return join(packageRoot(), 'test', 'fixtures', 'packs', model);
+}
+
+/** A line that a daemon has logged. */
+export interface LoggedLine {
+  node: string;
+  level: 'error' | 'warn';
+  event: string;
+  fields: Record<string, unknown>;
+}
+
+/** What the nodes of one scenario run on: their disks and devices. Dispose of it when all is over. */
+export class ScenarioWorld {
+  readonly devices = new Map<string, DeviceFaults>();
+  readonly logged: LoggedLine[] = [];
+  private readonly directory = mkdtempSync(join(tmpdir(), 'odmoe-faults-'));
+  private readonly ownPacks = new Set<string>();
+
+  constructor(private readonly scenario: Scenario) {
+    const damaged = scenario.faults.filter(({ kind }) => kind === 'flippedBits').map(({ node }) => node);
+    for (const id of new Set(damaged)) this.copyPack(id);
+  }
+
+  /** Files of the pack that this node alone reads. */
+  packDirectory(id: string): string {
+    return this.ownPacks.has(id) ? join(this.directory, id, 'pack') : modelDirectory(this.scenario.model);
+  }
+
+  dataDirectory(id: string): string {
+    return join(this.directory, id, 'data');
+  }
+
+  of({ settings, fetches }: ScenarioNode): NodeWorld {
+    const { id } = settings;
+    const faults = new DeviceFaults();
+    this.devices.set(id, faults);
+    return {
+      devices: (runtime) => faults.devices(runtime, () => this.pace(faults)),
+      openPack: (directory, runtime) =>
+        runtime.outside(() => openServedPack(fetches || directory === null ? directory : this.packDirectory(id))),
+      dataDirectory: this.dataDirectory(id),
+      log: this.logOf(id),
+      seed: this.scenario.seed,
+    };
+  }
+
+  async dispose(): Promise<void> {
+    for (const faults of this.devices.values()) await faults.disposeAll();
+    rmSync(this.directory, { recursive: true, force: true });
+  }
+
+  private copyPack(id: string): void {
+    const target = join(this.directory, id, 'pack');
+    mkdirSync(target, { recursive: true });
+    cpSync(modelDirectory(this.scenario.model), target, { recursive: true });
+    this.ownPacks.add(id);
+  }
+
+  private pace(faults: DeviceFaults): DevicePace {
+    const { denseMs, expertMs, lmHeadMs, loadMs } = this.scenario.pace;
+    const times = {
+      ...{ denseLayer: operatorOf(denseMs), expert: operatorOf(expertMs), lmHead: operatorOf(lmHeadMs) },
+      ...{ exponentShare: 0.4, recoverMs: 0 },
+      // Read anew at each load.
+      get loadMs() {
+        return (loadMs + (faults.readSlowness > 1 ? 1 : 0)) * faults.readSlowness;
+      },
+    };
+    return { times, memory: null };
+  }
+
+  private logOf(node: string): Logger {
+    const note =
+      (level: LoggedLine['level']) =>
+      (event: string, fields: Record<string, unknown> = {}): void => {
+        this.logged.push({ node, level, event, fields });
+      };
+    return { error: note('error'), warn: note('warn'), info: () => undefined, debug: () => undefined };
+  }
+}
+
+function operatorOf(ms: number): OperatorTime {
+  return { overheadMs: ms, weightsMs: 0, rowMs: ms / 10 };
+}

@@ -1,0 +1,77 @@
+import type { NodeSettings } from '../../shared/config/node-settings.js';
+import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import type { DrawnLink, DrawnPace } from './draw-world.js';
+
+/** Tiny packs of test/fixtures/packs: kept, so that what a library makes of a chunk is the same everywhere. */
+export const SCENARIO_MODELS = ['four-experts', 'six-experts', 'one-of-three', 'three-of-five'] as const;
+export type ScenarioModel = (typeof SCENARIO_MODELS)[number];
+
+/** What may happen to a cluster. */
+export const FAULT_KINDS = [
+  'kill',
+  'restart',
+  'stopAndContinue',
+  'join',
+  'leave',
+  'cutOneWay',
+  'cutBothWays',
+  'slowLink',
+  'stalledLink',
+  'failingReads',
+  'slowReads',
+  'flippedBits',
+  'deviceLost',
+  'memoryRefused',
+  'nonsense',
+  'secondMain',
+  'staleMessages',
+  'wallClockJump',
+] as const;
+export type FaultKind = (typeof FAULT_KINDS)[number];
+
+/** One fault: from a time on, for a while, at a node or between two. */
+export interface Fault {
+  kind: FaultKind;
+  atMs: number;
+  /** How long it lasts; what was killed or has left comes back when it is over. */
+  forMs: number;
+  /** Id of the node that it happens to. */
+  node: string;
+  /** Of faults of links: the other end. */
+  peer: string;
+  /** What the fault draws of its own. */
+  seed: number;
+}
+
+/** A request of a client. */
+export interface ScenarioRequest {
+  atMs: number;
+  request: GenerateRequest;
+  /** The client goes away so long after it has asked; null: it waits for the answer. */
+  cancelAfterMs: number | null;
+}
+
+export interface ScenarioNode {
+  settings: NodeSettings;
+  /** When it is started. */
+  startMs: number;
+  /** Its machine's wall clock less the first one's. */
+  wallSkewMs: number;
+  /** It fetches its experts from main. */
+  fetches: boolean;
+}
+
+/** Everything that a seed decides about one simulated cluster. Plain data: what makes it smaller can be tried. */
+export interface Scenario {
+  seed: number;
+  model: ScenarioModel;
+  nodes: ScenarioNode[];
+  link: DrawnLink;
+  pace: DrawnPace;
+  requests: ScenarioRequest[];
+  faults: Fault[];
+  /** All faults are over by then, and everything that belongs to the cluster runs again. */
+  calmMs: number;
+}
+
+export const MAIN = 'main';

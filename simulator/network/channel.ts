@@ -1,0 +1,185 @@
+import type { ErrorCode } from '../../shared/errors/index.js';
+import type { PeerMessage } from '../../shared/rpc/index.js';
+import type { ScheduledEvent, SeededRandom, VirtualRuntime } from '../../shared/runtime/index.js';
+import type { MemoryNetwork } from './memory-network.js';
+
+/** What goes over a channel, in order each way. */
+export type Frame =
+  | { kind: 'open'; path: string; bytes: Buffer }
+  | { kind: 'accepted' }
+  | { kind: 'message'; bytes: Buffer }
+  /** The reader has taken a reply. */
+  | { kind: 'credit' }
+  | { kind: 'end' }
+  | { kind: 'failed'; code: ErrorCode; text: string }
+  | { kind: 'cancel' };
+
+/** What a process has of the network: its host's name, its runtime, and how it notices that a peer is gone. */
+export interface ChannelOwner {
+  readonly host: string;
+  readonly runtime: VirtualRuntime;
+  /** Time after which a peer that answers nothing counts as gone. */
+  readonly silenceLimitMs: number;
+}
+
+/** Bytes on the way to a peer before what is written waits to leave. */
+const WINDOW_BYTES = 1024 * 1024;
+/** Of a frame beside what it carries. */
+const FRAME_BYTES = 32;
+
+/** Messages of a side that may be sent again. */
+const REMEMBERED_FRAMES = 16;
+
+interface FrameUnderWay {
+  frame: Frame;
+  bytes: number;
+  message: PeerMessage | null;
+  written: (() => void) | null;
+  /** Null: it does not move, because the link is cut. */
+  arrival: ScheduledEvent | null;
+}
+
+/** One end of a connection between two processes: a stream, or a call. */
+export class ChannelSide {
+  peer: ChannelSide | null = null;
+  onFrame: (frame: Frame) => void = () => undefined;
+  /** The connection is gone, and nobody has said why. Called at most once, and not after close(). */
+  onLost: (reason: string) => void = () => undefined;
+  private readonly underWay: FrameUnderWay[] = [];
+  private bytesUnderWay = 0;
+  private lastArrivalMs = 0;
+  private open = true;
+  private gone = false;
+  private readonly sentBefore: { frame: Frame; message: PeerMessage | null }[] = [];
+  /** Since when the peer would have answered no ping; null: it would. */
+  silentSinceMs: number | null = null;
+
+  constructor(
+    private readonly network: MemoryNetwork,
+    readonly owner: ChannelOwner,
+    readonly peerHost: string,
+    readonly label: string,
+  ) {}
+
+  get isOpen(): boolean {
+    return this.open;
+  }
+
+  /** Nobody is at this end any more, and nothing of it is under way. */
+  get isGone(): boolean {
+    return this.gone;
+  }
+
+  /** Closed, and all that was sent has arrived. */
+  get isOver(): boolean {
+    return !this.open && this.underWay.length === 0;
+  }
+
+  /** `written`: called when the frame has left for the network. */
+  send(frame: Frame, message: PeerMessage | null = null, written: (() => void) | null = null): void {
+    if (!this.open) return;
+    if (frame.kind === 'message') this.remember(frame, message);
+    const bytes = FRAME_BYTES + ('bytes' in frame ? frame.bytes.length : 0);
+    const entry: FrameUnderWay = { frame, bytes, message, written, arrival: null };
+    this.underWay.push(entry);
+    this.bytesUnderWay += bytes;
+    if (this.bytesUnderWay <= WINDOW_BYTES) leave(entry);
+    if (this.network.carries(this.owner.host, this.peerHost)) this.launch(entry);
+  }
+
+  /** Sends something again that was sent before. */
+  repeat(random: SeededRandom): void {
+    if (this.sentBefore.length === 0) return;
+    const { frame, message } = random.pick(this.sentBefore);
+    this.send(frame, message);
+  }
+
+  /** The link carries again: what waited sets off. */
+  relaunch(): void {
+    for (const entry of this.underWay) if (entry.arrival === null) this.launch(entry);
+  }
+
+  /** The link carries nothing any more: what is under way waits. */
+  halt(): void {
+    for (const entry of this.underWay) {
+      entry.arrival?.cancel();
+      entry.arrival = null;
+    }
+  }
+
+  /** Nothing more is sent or heard here. What is under way still arrives. */
+  close(): void {
+    if (!this.open) return;
+    this.open = false;
+    if (this.isOver) this.network.sideOver(this);
+  }
+
+  /** Everything is over at once: what is under way never arrives. */
+  destroy(): void {
+    this.halt();
+    this.underWay.length = 0;
+    this.gone = true;
+    this.open = false;
+    this.network.sideOver(this);
+  }
+
+  /** The connection broke: told to this process, if it still cares. */
+  lose(reason: string): void {
+    if (!this.open) return;
+    this.send({ kind: 'cancel' });
+    this.close();
+    this.onLost(reason);
+  }
+
+  /** The first messages and the latest ones. */
+  private remember(frame: Frame, message: PeerMessage | null): void {
+    this.sentBefore.push({ frame, message });
+    if (this.sentBefore.length > REMEMBERED_FRAMES) this.sentBefore.splice(REMEMBERED_FRAMES / 2, 1);
+  }
+
+  private launch(entry: FrameUnderWay): void {
+    const { clock, links } = this.network;
+    const nowMs = clock.nowMs;
+    const due = links.arrivalMs(this.owner.host, this.peerHost, entry.message, entry.bytes, nowMs);
+    const slowed = nowMs + (due - nowMs) * this.network.slowness(this.owner.host, this.peerHost);
+    this.lastArrivalMs = Math.max(this.lastArrivalMs, slowed);
+    entry.arrival = clock.schedule(this.lastArrivalMs, () => {
+      this.arrive(entry);
+    });
+  }
+
+  private arrive(entry: FrameUnderWay): void {
+    const { peer } = this;
+    if (peer === null) {
+      this.network.deliverOpen(this, entry.frame);
+      this.taken(entry);
+      return;
+    }
+    peer.owner.runtime.happen(() => {
+      this.taken(entry);
+      if (!peer.open) return;
+      this.network.recordArrival(this, entry.frame);
+      peer.onFrame(entry.frame);
+    });
+  }
+
+  private taken(entry: FrameUnderWay): void {
+    const place = this.underWay.indexOf(entry);
+    if (place < 0) return;
+    this.underWay.splice(place, 1);
+    this.bytesUnderWay -= entry.bytes;
+    let leftBytes = 0;
+    for (const waiting of this.underWay) {
+      leftBytes += waiting.bytes;
+      if (leftBytes <= WINDOW_BYTES) leave(waiting);
+    }
+    leave(entry);
+    if (this.isOver) this.network.sideOver(this);
+  }
+}
+
+function leave(entry: FrameUnderWay): void {
+  const { written } = entry;
+  entry.written = null;
+  written?.();
+}

@@ -1,0 +1,209 @@
+import { OdmoeError, toOdmoeError, type ErrorCode } from '../../shared/errors/index.js';
+import type { Logger } from '../../shared/log/index.js';
+import type { RpcMethod } from '../../shared/rpc/codecs.js';
+import type { ChannelSide, Frame } from './channel.js';
+
+/** One request, one reply. @throws the peer's error, TIMEOUT, or `lostCode` when the connection breaks */
+export async function callOnce<Request, Reply>(
+  side: ChannelSide,
+  method: RpcMethod<Request, Reply>,
+  timeoutMs: number,
+  lostCode: ErrorCode,
+): Promise<Reply> {
+  const { runtime } = side.owner;
+  return new Promise<Reply>((resolve, reject) => {
+    const settle = (end: () => void): void => {
+      timer.cancel();
+      side.close();
+      end();
+    };
+    const timer = runtime.after(timeoutMs, () => {
+      side.send({ kind: 'cancel' });
+      settle(() => reject(new OdmoeError('TIMEOUT', `${side.label} did not answer in time`)));
+    });
+    side.onLost = (reason) => settle(() => reject(lost(side, lostCode, reason)));
+    side.onFrame = (frame) => {
+      if (frame.kind === 'message') {
+        settle(() => {
+          try {
+            resolve(method.reply.decode(frame.bytes));
+          } catch (thrown) {
+            reject(toOdmoeError(thrown));
+          }
+        });
+      } else if (isEnd(frame)) settle(() => reject(endError(side, frame, lostCode)));
+    };
+  });
+}
+
+/** Answers a call with what `run` gives. */
+export function answerOnce<Request, Reply>(
+  side: ChannelSide,
+  method: RpcMethod<Request, Reply>,
+  request: Buffer,
+  log: Logger,
+  run: (request: Request) => Promise<Reply>,
+): void {
+  const answer = async (): Promise<Buffer> => method.reply.encode(await run(method.request.decode(request)));
+  answer().then(
+    (bytes) => {
+      side.send({ kind: 'message', bytes });
+      side.close();
+    },
+    (thrown: unknown) => {
+      refuse(side, method.path, log, thrown);
+    },
+  );
+}
+
+export interface ReplyLimits {
+  /** Replies that the client has not taken before the next one is made. */
+  repliesHeld: number;
+  /** A client that takes none for so long is given up. */
+  slowReaderLimitMs: number;
+}
+
+/** One request, many replies at the client's pace. The signal aborts when the client goes away. */
+export function answerStreaming<Request, Reply>(
+  side: ChannelSide,
+  method: RpcMethod<Request, Reply>,
+  request: Buffer,
+  log: Logger,
+  run: (request: Request, signal: AbortSignal) => AsyncIterable<Reply>,
+  limits: ReplyLimits,
+): void {
+  const gone = new AbortController();
+  let held = 0;
+  let wake: () => void = () => undefined;
+  side.onLost = () => gone.abort();
+  side.onFrame = (frame) => {
+    if (frame.kind === 'credit') {
+      held -= 1;
+      wake();
+    } else if (frame.kind === 'cancel') {
+      side.close();
+      gone.abort();
+    }
+  };
+  gone.signal.addEventListener('abort', () => wake());
+  const room = (): Promise<void> =>
+    new Promise((resolve, reject) => {
+      const timer = side.owner.runtime.after(limits.slowReaderLimitMs, () => {
+        const what = `the client has taken none of the replies that wait for it for ${limits.slowReaderLimitMs} ms`;
+        reject(new OdmoeError('TIMEOUT', `${what}: ask again and read the answer as it comes`));
+      });
+      wake = () => {
+        timer.cancel();
+        resolve();
+      };
+    });
+  const answer = async (): Promise<void> => {
+    for await (const reply of run(method.request.decode(request), gone.signal)) {
+      if (gone.signal.aborted) return;
+      held += 1;
+      side.send({ kind: 'message', bytes: method.reply.encode(reply) });
+      while (held >= limits.repliesHeld && !gone.signal.aborted) await room();
+    }
+  };
+  answer().then(
+    () => {
+      side.send({ kind: 'end' });
+      side.close();
+    },
+    (thrown: unknown) => {
+      if (!gone.signal.aborted) refuse(side, method.path, log, thrown);
+    },
+  );
+}
+
+/** The replies in order, all of them even when an error follows; leaving the loop cancels the call. */
+export async function* readReplies<Request, Reply>(
+  side: ChannelSide,
+  method: RpcMethod<Request, Reply>,
+  lostCode: ErrorCode,
+  idleLimitMs: number,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<Reply, void, undefined> {
+  const arrived: Buffer[] = [];
+  let end: { error: OdmoeError | null } | null = null;
+  let wake: () => void = () => undefined;
+  const over = (error: OdmoeError | null): void => {
+    end ??= { error };
+    side.close();
+    wake();
+  };
+  side.onLost = (reason) => over(lost(side, lostCode, reason));
+  side.onFrame = (frame) => {
+    if (frame.kind === 'message') {
+      arrived.push(frame.bytes);
+      wake();
+    } else if (frame.kind === 'end') over(null);
+    else if (isEnd(frame)) over(endError(side, frame, lostCode));
+  };
+  const cancelled = (): void => {
+    side.send({ kind: 'cancel' });
+    over(new OdmoeError('CANCELLED', `the call to ${side.label} was cancelled`));
+  };
+  signal?.addEventListener('abort', cancelled, { once: true });
+  if (signal?.aborted === true) cancelled();
+  try {
+    for (;;) {
+      const next = arrived.shift();
+      if (next !== undefined) {
+        side.send({ kind: 'credit' });
+        yield method.reply.decode(next);
+      } else if (end !== null) {
+        const { error } = end as { error: OdmoeError | null };
+        if (error !== null) throw error;
+        return;
+      } else {
+        await waitFor((resolve) => (wake = resolve), side, idleLimitMs, lostCode);
+      }
+    }
+  } finally {
+    signal?.removeEventListener('abort', cancelled);
+    if (side.isOpen) side.send({ kind: 'cancel' });
+    side.close();
+  }
+}
+
+async function waitFor(
+  listen: (resolve: () => void) => void,
+  side: ChannelSide,
+  limitMs: number,
+  lostCode: ErrorCode,
+): Promise<void> {
+  await new Promise<void>((resolve, reject) => {
+    const timer = Number.isFinite(limitMs)
+      ? side.owner.runtime.after(limitMs, () => {
+          reject(new OdmoeError(lostCode, `${side.label} has sent nothing for ${limitMs / 1000} s`));
+        })
+      : null;
+    listen(() => {
+      timer?.cancel();
+      resolve();
+    });
+  });
+}
+
+type EndFrame = Extract<Frame, { kind: 'failed' | 'cancel' | 'end' }>;
+
+function isEnd(frame: Frame): frame is EndFrame {
+  return frame.kind === 'failed' || frame.kind === 'cancel' || frame.kind === 'end';
+}
+
+function endError(side: ChannelSide, frame: EndFrame, lostCode: ErrorCode): OdmoeError {
+  return frame.kind === 'failed' ? new OdmoeError(frame.code, frame.text) : lost(side, lostCode, 'it was reset');
+}
+
+function lost(side: ChannelSide, code: ErrorCode, reason: string): OdmoeError {
+  return new OdmoeError(code, `the connection to ${side.label} failed: ${reason}`);
+}
+
+function refuse(side: ChannelSide, method: string, log: Logger, thrown: unknown): void {
+  const error = toOdmoeError(thrown);
+  if (error.code === 'INTERNAL') log.error('a call failed', { method, peer: side.peerHost, error, stack: error.stack });
+  else log.warn('a call was answered with an error', { method, peer: side.peerHost, error });
+  side.send({ kind: 'failed', code: error.code, text: error.message });
+  side.close();
+}

@@ -1,0 +1,220 @@
+import type { NodeSettings } from '../../shared/config/node-settings.js';
+import type { DiscoveredPeer } from '../../shared/discovery/index.js';
+import type { SeededRandom, VirtualClock, VirtualRuntime } from '../../shared/runtime/index.js';
+import type { History } from '../cluster/history.js';
+import { ChannelSide, type ChannelOwner, type Frame } from './channel.js';
+import type { LinkModel } from './link-model.js';
+
+/** Takes the connections that come to a port. */
+export interface Listener extends ChannelOwner {
+  /** `peerHost`: the host that they come from. */
+  accept(side: ChannelSide, path: string, bytes: Buffer, peerHost: string): void;
+}
+
+/** The state of a link in one direction. */
+interface LinkFault {
+  cut: boolean;
+  /** Times everything takes. */
+  slowness: number;
+}
+
+const SOUND: LinkFault = { cut: false, slowness: 1 };
+/** Until an announcement has gone round. */
+const ANNOUNCEMENT_MS = 10;
+
+/** A peer that announces itself, and who listens. */
+interface Announcement {
+  peer: DiscoveredPeer;
+  host: string;
+}
+
+/**
+ * The network of a simulated cluster: hosts by name, each with a process at a time, links that may be slow or cut in either direction,
+ * connections that notice after a while that nobody answers, and announcements that everybody hears.
+ */
+export class MemoryNetwork {
+  private readonly listeners = new Map<string, Listener>();
+  private readonly sides = new Set<ChannelSide>();
+  private readonly faults = new Map<string, LinkFault>();
+  private readonly announcements = new Map<string, Announcement>();
+  private readonly watchers = new Map<object, (announcement: Announcement) => void>();
+  private nextPort = 40_000;
+
+  constructor(
+    readonly clock: VirtualClock,
+    readonly links: LinkModel,
+    private readonly history: History | null = null,
+  ) {}
+
+  /** Connections of a host's process that are not over. */
+  openSides(host: string): number {
+    return [...this.sides].filter(({ owner, isOpen }) => isOpen && owner.host === host).length;
+  }
+
+  /** Returns the port; throws when it is taken. */
+  listen(host: string, port: number, listener: Listener): number | null {
+    const chosen = port === 0 ? this.nextPort++ : port;
+    const key = `${host}:${chosen}`;
+    if (this.listeners.has(key)) return null;
+    this.listeners.set(key, listener);
+    return chosen;
+  }
+
+  unlisten(host: string, port: number): void {
+    this.listeners.delete(`${host}:${port}`);
+  }
+
+  /** A connection to an address; `open` is the first thing that is said. */
+  connect(owner: ChannelOwner, address: string, open: { path: string; bytes: Buffer }): ChannelSide {
+    const host = address.slice(0, address.lastIndexOf(':'));
+    const side = new ChannelSide(this, owner, host, address);
+    this.sides.add(side);
+    side.send({ kind: 'open', ...open });
+    this.check(side);
+    return side;
+  }
+
+  carries(from: string, to: string): boolean {
+    return !this.fault(from, to).cut;
+  }
+
+  slowness(from: string, to: string): number {
+    return this.fault(from, to).slowness;
+  }
+
+  /** From one host to another only; both directions are two calls. */
+  setLink(from: string, to: string, changes: Partial<LinkFault>): void {
+    this.faults.set(`${from}>${to}`, { ...this.fault(from, to), ...changes });
+    for (const side of [...this.sides]) {
+      if (side.owner.host === from && side.peerHost === to) {
+        if (this.carries(from, to)) side.relaunch();
+        else side.halt();
+      }
+      if (side.owner.host === from || side.peerHost === from) this.check(side);
+    }
+  }
+
+  /** The process of the host has been stopped (SIGSTOP), or goes on: its peers notice. */
+  processPaused(host: string): void {
+    for (const side of [...this.sides]) if (side.peerHost === host) this.check(side);
+  }
+
+  /** Somebody says to the host what was said to it before. */
+  replay(host: string, random: SeededRandom): void {
+    const sides = [...this.sides].filter(({ isOpen, peerHost }) => isOpen && peerHost === host);
+    if (sides.length > 0) random.pick(sides).repeat(random);
+  }
+
+  /** The process of the host is gone: its ports are closed, its peers hear of it, unless the link is cut. */
+  processGone(runtime: VirtualRuntime): void {
+    for (const [key, listener] of [...this.listeners]) {
+      if (listener.runtime === runtime) this.listeners.delete(key);
+    }
+    for (const side of [...this.sides]) {
+      if (side.owner.runtime !== runtime) continue;
+      const { peer } = side;
+      side.destroy();
+      if (peer !== null) this.check(peer);
+    }
+  }
+
+  /** First word of a connection: somebody listens there, or nobody does. */
+  deliverOpen(side: ChannelSide, frame: Frame): void {
+    const listener = this.listeners.get(side.label);
+    if (frame.kind !== 'open' || !side.isOpen) return;
+    if (listener === undefined) {
+      this.resetSoon(side, `connect ECONNREFUSED ${side.label}`);
+      return;
+    }
+    const answering = new ChannelSide(this, listener, side.owner.host, side.label);
+    answering.peer = side;
+    side.peer = answering;
+    this.sides.add(answering);
+    listener.runtime.happen(() => {
+      this.recordArrival(side, frame);
+      answering.send({ kind: 'accepted' });
+      listener.accept(answering, frame.path, frame.bytes, side.owner.host);
+    });
+  }
+
+  sideOver(side: ChannelSide): void {
+    this.sides.delete(side);
+  }
+
+  recordArrival(side: ChannelSide, frame: Frame): void {
+    const what = frame.kind === 'open' ? `open ${frame.path}` : frame.kind;
+    this.history?.add(`${side.owner.host}>${side.peerHost} ${what}`, 'bytes' in frame ? frame.bytes : null);
+  }
+
+  announce(host: string, peer: DiscoveredPeer): () => void {
+    const announcement = { host, peer };
+    this.announcements.set(host, announcement);
+    this.clock.schedule(this.clock.nowMs + ANNOUNCEMENT_MS, () => {
+      for (const watcher of [...this.watchers.values()]) watcher(announcement);
+    });
+    return () => {
+      if (this.announcements.get(host) === announcement) this.announcements.delete(host);
+    };
+  }
+
+  /** `onPeer` is told of everybody that is announced, now and later. */
+  watchAnnouncements(
+    { host, runtime }: Pick<ChannelOwner, 'host' | 'runtime'>,
+    settings: Pick<NodeSettings, 'cluster' | 'id'>,
+    onPeer: (peer: DiscoveredPeer) => void,
+  ): () => void {
+    const key = {};
+    const hear = ({ host: from, peer }: Announcement): void => {
+      const isOther = peer.cluster === settings.cluster && peer.id !== settings.id;
+      if (isOther && this.carries(from, host)) runtime.happen(() => this.watchers.has(key) && onPeer(peer));
+    };
+    this.watchers.set(key, hear);
+    this.clock.schedule(this.clock.nowMs + ANNOUNCEMENT_MS, () => {
+      if (this.watchers.has(key)) for (const announcement of [...this.announcements.values()]) hear(announcement);
+    });
+    return () => {
+      this.watchers.delete(key);
+    };
+  }
+
+  private fault(from: string, to: string): LinkFault {
+    return this.faults.get(`${from}>${to}`) ?? SOUND;
+  }
+
+  /** The other end has closed the connection without a word. */
+  private resetSoon(side: ChannelSide, reason = 'the connection was reset'): void {
+    const { owner, peerHost } = side;
+    const nowMs = this.clock.nowMs;
+    const dueMs = this.links.arrivalMs(peerHost, owner.host, null, 0, nowMs);
+    this.clock.schedule(dueMs, () => {
+      owner.runtime.happen(() => {
+        side.lose(reason);
+      });
+    });
+  }
+
+  /** Something has changed that the side notices: at once where the peer is gone, after a while where nobody answers its pings. */
+  private check(side: ChannelSide): void {
+    if (!side.isOpen) return;
+    if (this.answers(side)) {
+      side.silentSinceMs = null;
+      if (side.peer?.isGone === true) this.resetSoon(side);
+      return;
+    }
+    if (side.silentSinceMs !== null) return;
+    const sinceMs = this.clock.nowMs;
+    const { owner, peerHost } = side;
+    side.silentSinceMs = sinceMs;
+    this.clock.schedule(sinceMs + owner.silenceLimitMs, () => {
+      owner.runtime.happen(() => {
+        if (side.silentSinceMs === sinceMs) side.lose(`${peerHost} has not answered for ${owner.silenceLimitMs} ms`);
+      });
+    });
+  }
+
+  /** Pings are not sent as such: whether one would be answered now. A host whose process is gone says so itself. */
+  private answers({ owner, peer, peerHost }: ChannelSide): boolean {
+    const carries = this.carries(owner.host, peerHost) && this.carries(peerHost, owner.host);
+    return carries && (peer === null || peer.isGone || peer.owner.runtime.isRunning);
+  }
+}

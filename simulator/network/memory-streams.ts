@@ -1,0 +1,116 @@
+import { OdmoeError, type ErrorCode } from '../../shared/errors/index.js';
+import type { RpcMethod } from '../../shared/rpc/codecs.js';
+import { MessagePeerStream, type MessageDuplex, type PeerMessage, type PeerStream } from '../../shared/rpc/index.js';
+import { CLOSE_GRACE_MS } from '../../shared/rpc/limits.js';
+import type { ScheduledEvent } from '../../shared/runtime/index.js';
+import type { ChannelSide } from './channel.js';
+
+/** Bytes of messages over a side; they wait until somebody listens. */
+class SideDuplex implements MessageDuplex {
+  readonly readableEnded = false;
+  private handler: ((bytes: Buffer) => void) | null = null;
+  private readonly early: Buffer[] = [];
+  /** The message whose bytes are written next, for the model of the links. */
+  outgoing: PeerMessage | null = null;
+
+  constructor(private readonly side: ChannelSide) {}
+
+  write(bytes: Buffer, written: () => void): void {
+    this.side.send({ kind: 'message', bytes }, this.outgoing, written);
+  }
+
+  on(_event: 'data', handler: (bytes: Buffer) => void): void {
+    this.handler = handler;
+    for (const bytes of this.early.splice(0)) handler(bytes);
+  }
+
+  arrive(bytes: Buffer): void {
+    if (this.handler === null) this.early.push(bytes);
+    else this.handler(bytes);
+  }
+}
+
+/** A stream of this process to a peer. `lostCode`: what it means that the connection breaks. */
+export function openMemoryStream<Out extends PeerMessage, In extends PeerMessage>(
+  side: ChannelSide,
+  method: RpcMethod<Out, In>,
+  lostCode: ErrorCode,
+): PeerStream<Out, In> {
+  let grace: ScheduledEvent | null = null;
+  const over = (error: OdmoeError | null): void => {
+    grace?.cancel();
+    side.close();
+    stream.ended(error);
+  };
+  const cancel = (): void => {
+    side.send({ kind: 'cancel' });
+    side.close();
+  };
+  const ending = {
+    finish: () => {
+      side.send({ kind: 'end' });
+      grace = side.owner.runtime.background(CLOSE_GRACE_MS, cancel);
+    },
+    fail: cancel,
+  };
+  const { stream, duplex } = messageStream(side, method.request, method.reply, ending);
+  side.onLost = (reason) => over(new OdmoeError(lostCode, `the connection to ${side.label} failed: ${reason}`));
+  side.onFrame = (frame) => {
+    if (frame.kind === 'message') duplex.arrive(frame.bytes);
+    else if (frame.kind === 'end') over(null);
+    else if (frame.kind === 'failed') over(new OdmoeError(frame.code, frame.text));
+    else if (frame.kind === 'cancel')
+      over(new OdmoeError(lostCode, `the connection to ${side.label} failed: it was reset`));
+  };
+  return stream;
+}
+
+/** A stream that a peer has opened to this process. `onOver`: it has ended. */
+export function acceptMemoryStream<Out extends PeerMessage, In extends PeerMessage>(
+  side: ChannelSide,
+  method: RpcMethod<In, Out>,
+  onOver: () => void,
+): PeerStream<Out, In> {
+  const ending = {
+    finish: () => {
+      side.send({ kind: 'end' });
+      side.close();
+      onOver();
+    },
+    fail: (error: OdmoeError) => {
+      side.send({ kind: 'failed', code: error.code, text: error.message });
+      side.close();
+      onOver();
+    },
+  };
+  const { stream, duplex } = messageStream(side, method.reply, method.request, ending);
+  const gone = (): void => {
+    side.close();
+    onOver();
+    stream.ended(new OdmoeError('CANCELLED', `the peer at ${side.peerHost} went away`));
+  };
+  side.onLost = gone;
+  side.onFrame = (frame) => {
+    if (frame.kind === 'message') duplex.arrive(frame.bytes);
+    else if (frame.kind === 'end') stream.endedByPeer();
+    else if (frame.kind === 'cancel') gone();
+  };
+  return stream;
+}
+
+function messageStream<Out extends PeerMessage, In extends PeerMessage>(
+  side: ChannelSide,
+  outgoing: RpcMethod<Out, In>['request'],
+  incoming: RpcMethod<Out, In>['reply'],
+  ending: { finish(): void; fail(error: OdmoeError): void },
+): { stream: MessagePeerStream<Out, In>; duplex: SideDuplex } {
+  const duplex = new SideDuplex(side);
+  const codec = {
+    encode: (message: Out): Buffer => {
+      duplex.outgoing = message;
+      return outgoing.encode(message);
+    },
+    decode: (bytes: Buffer): Out => outgoing.decode(bytes),
+  };
+  return { stream: new MessagePeerStream(duplex, codec, incoming, ending), duplex };
+}

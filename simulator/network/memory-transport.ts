@@ -1,0 +1,178 @@
+import type { NodeSettings } from '../../shared/config/node-settings.js';
+import type { Discovery } from '../../shared/discovery/index.js';
+import { OdmoeError, type ErrorCode } from '../../shared/errors/index.js';
+import {
+  CLUSTER_JOIN,
+  CLUSTER_STATUS,
+  INFERENCE_GENERATE,
+  NODE_IDENTIFY,
+  PACK_DESCRIBE,
+  PACK_MANIFEST,
+  PACK_READ,
+  SHADOW_SERVE,
+  WORKER_SERVE,
+  type RpcMethod,
+} from '../../shared/rpc/codecs.js';
+import {
+  parseAddress,
+  type PeerStream,
+  type RpcServer,
+  type RpcServerOptions,
+  type Transport,
+} from '../../shared/rpc/index.js';
+import {
+  CONNECT_TIMEOUT_MS,
+  PACK_PIECES_HELD_LIMIT,
+  PIECE_IDLE_LIMIT_MS,
+  REPLIES_HELD_LIMIT,
+  SLOW_READER_LIMIT_MS,
+} from '../../shared/rpc/limits.js';
+import type { VirtualRuntime } from '../../shared/runtime/index.js';
+import type { ChannelOwner, ChannelSide } from './channel.js';
+import { answerOnce, answerStreaming, callOnce, readReplies } from './memory-calls.js';
+import type { MemoryNetwork } from './memory-network.js';
+import { acceptMemoryStream, openMemoryStream } from './memory-streams.js';
+
+/** How long a client waits for a main that answers no ping. */
+const CLIENT_SILENCE_MS = 10_000;
+
+/** What the process on `host` has of the network. Everything goes through the codecs of the wire. */
+export function memoryTransport(network: MemoryNetwork, host: string, runtime: VirtualRuntime): Transport {
+  const owner = (silenceLimitMs: number): ChannelOwner => ({ host, runtime, silenceLimitMs });
+  const open = <Request, Reply>(
+    address: string,
+    method: RpcMethod<Request, Reply>,
+    request: Request,
+    limitMs: number,
+  ): ChannelSide =>
+    network.connect(owner(limitMs), address, { path: method.path, bytes: method.request.encode(request) });
+  const openStream = (address: string, path: string, settings: NodeSettings['network']): ChannelSide =>
+    network.connect(owner(Math.min(CONNECT_TIMEOUT_MS, silenceOf(settings))), address, { path, bytes: NOTHING });
+  const once = <Request, Reply>(
+    address: string,
+    method: RpcMethod<Request, Reply>,
+    request: Request,
+    timeoutMs: number,
+    lost: ErrorCode,
+  ): Promise<Reply> => callOnce(open(address, method, request, timeoutMs), method, timeoutMs, lost);
+  return {
+    serve: (options) => serve(network, owner(silenceOf(options.network)), options),
+    openWorkerStream: (address, settings) =>
+      openMemoryStream(openStream(address, WORKER_SERVE.path, settings), WORKER_SERVE, 'WORKER_LOST'),
+    openShadowStream: (address, settings) =>
+      openMemoryStream(openStream(address, SHADOW_SERVE.path, settings), SHADOW_SERVE, 'SHADOW_LOST'),
+    openPackSource: (address, settings, idleLimitMs = PIECE_IDLE_LIMIT_MS) => {
+      const limitMs = silenceOf(settings);
+      const pieces = <Request>(
+        method: RpcMethod<Request, { bytes: Uint8Array }>,
+        request: Request,
+        signal: AbortSignal,
+      ) => bytesOf(readReplies(open(address, method, request, limitMs), method, 'WORKER_LOST', idleLimitMs, signal));
+      return {
+        describe: (timeoutMs) => once(address, PACK_DESCRIBE, {}, timeoutMs, 'WORKER_LOST'),
+        read: (request, signal) => pieces(PACK_READ, request, signal),
+        manifest: (packDigest, signal) => pieces(PACK_MANIFEST, { packDigest }, signal),
+        close: () => undefined,
+      };
+    },
+    identifyPeer: (address, timeoutMs) => once(address, NODE_IDENTIFY, {}, timeoutMs, 'NO_MAIN'),
+    joinMain: (address, identity, timeoutMs) => once(address, CLUSTER_JOIN, { identity }, timeoutMs, 'NO_MAIN'),
+    fetchStatus: (address, timeoutMs) => once(address, CLUSTER_STATUS, {}, timeoutMs, 'NO_MAIN'),
+    generate: async function* (address, request, signal) {
+      const side = open(address, INFERENCE_GENERATE, request, CLIENT_SILENCE_MS);
+      let finished = false;
+      for await (const reply of readReplies(side, INFERENCE_GENERATE, 'NO_MAIN', Infinity, signal)) {
+        finished ||= reply.kind === 'finished';
+        yield reply;
+      }
+      if (!finished) throw new OdmoeError('NO_MAIN', `main at ${address} ended the answer before it was finished`);
+    },
+  };
+}
+
+/** What a simulated process hears of others. */
+export function memoryDiscovery(network: MemoryNetwork, host: string, runtime: VirtualRuntime): Discovery {
+  const none = { stop: async () => undefined };
+  return {
+    advertise: async ({ discovery }, identity) => {
+      if (discovery.provider !== 'mdns') return none;
+      const { port } = parseAddress(identity.address);
+      const role = ROLES[identity.role];
+      if (role === undefined) return none;
+      const stop = network.announce(host, { ...identity, role, address: `${host}:${port}` });
+      return { stop: async () => stop() };
+    },
+    watchPeers: async (settings, onPeer) => {
+      if (settings.discovery.provider !== 'mdns') return none;
+      const stop = network.watchAnnouncements({ host, runtime }, settings, onPeer);
+      return { stop: async () => stop() };
+    },
+  };
+}
+
+const NOTHING = Buffer.alloc(0);
+const ROLES: Readonly<Record<string, 'main' | 'shadow' | 'worker' | undefined>> = {
+  ROLE_MAIN: 'main',
+  ROLE_SHADOW: 'shadow',
+  ROLE_WORKER: 'worker',
+};
+
+function silenceOf({ keepaliveIntervalMs, keepaliveTimeoutMs }: NodeSettings['network']): number {
+  return keepaliveIntervalMs + keepaliveTimeoutMs;
+}
+
+async function* bytesOf(pieces: AsyncIterable<{ bytes: Uint8Array }>): AsyncGenerator<Uint8Array, void, undefined> {
+  for await (const { bytes } of pieces) yield bytes;
+}
+
+async function serve(network: MemoryNetwork, owner: ChannelOwner, options: RpcServerOptions): Promise<RpcServer> {
+  const streams = new Set<PeerStream<never, unknown>>();
+  const accept = acceptor(options, streams);
+  const port = network.listen(owner.host, options.port, { ...owner, accept });
+  if (port === null)
+    throw new OdmoeError('PORT_UNAVAILABLE', `cannot listen on ${owner.host}:${options.port}: the port is in use`);
+  const stop = async (): Promise<void> => {
+    network.unlisten(owner.host, port);
+    for (const stream of [...streams]) stream.close();
+  };
+  return { address: `${owner.host}:${port}`, port, stop };
+}
+
+function acceptor(
+  options: RpcServerOptions,
+  streams: Set<PeerStream<never, unknown>>,
+): (side: ChannelSide, path: string, bytes: Buffer, peerHost: string) => void {
+  const { log, worker, shadow, cluster, inference, pack } = options;
+  const slowReaderLimitMs = options.slowReaderLimitMs ?? SLOW_READER_LIMIT_MS;
+  const replies = { repliesHeld: REPLIES_HELD_LIMIT, slowReaderLimitMs };
+  const packPieces = { repliesHeld: PACK_PIECES_HELD_LIMIT, slowReaderLimitMs };
+  const track = <Out, In>(stream: PeerStream<Out, In>): PeerStream<Out, In> => {
+    streams.add(stream);
+    return stream;
+  };
+  return (side, path, bytes, peerHost) => {
+    const once = <Request, Reply>(method: RpcMethod<Request, Reply>, run: (request: Request) => Promise<Reply>): void =>
+      answerOnce(side, method, bytes, log, run);
+    if (path === NODE_IDENTIFY.path) once(NODE_IDENTIFY, async () => options.identity());
+    else if (path === CLUSTER_JOIN.path && cluster !== undefined)
+      once(CLUSTER_JOIN, ({ identity }) => cluster.join(identity, peerHost));
+    else if (path === CLUSTER_STATUS.path && cluster !== undefined) once(CLUSTER_STATUS, () => cluster.status());
+    else if (path === INFERENCE_GENERATE.path && inference !== undefined)
+      answerStreaming(side, INFERENCE_GENERATE, bytes, log, inference, replies);
+    else if (path === PACK_DESCRIBE.path && pack !== undefined) once(PACK_DESCRIBE, async () => pack.describe());
+    else if (path === PACK_MANIFEST.path && pack !== undefined)
+      answerStreaming(side, PACK_MANIFEST, bytes, log, (request, signal) => pack.manifest(request, signal), packPieces);
+    else if (path === PACK_READ.path && pack !== undefined)
+      answerStreaming(side, PACK_READ, bytes, log, (request, signal) => pack.read(request, signal), packPieces);
+    else if (path === WORKER_SERVE.path && worker !== undefined) {
+      const stream = track(acceptMemoryStream(side, WORKER_SERVE, () => streams.delete(stream)));
+      worker(stream, peerHost);
+    } else if (path === SHADOW_SERVE.path && shadow !== undefined) {
+      const stream = track(acceptMemoryStream(side, SHADOW_SERVE, () => streams.delete(stream)));
+      shadow(stream);
+    } else {
+      side.send({ kind: 'failed', code: 'PROTOCOL_VIOLATION', text: `${side.label} does not serve ${path}` });
+      side.close();
+    }
+  };
+}
