@@ -1,4 +1,4 @@
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError, requirePresent } from '../../shared/errors/index.js';
 import type { ModelTensor } from '../../shared/model/checkpoint.js';
 import { EXPERT_PARTS, type ExpertPart } from '../../shared/model/model-family.js';
 import type { ChunkCodec } from '../../shared/model/tensor-source.js';
@@ -101,7 +101,13 @@ class ExpertWriter {
       const sharded = shardedPlanes(matrix.split);
       await this.queue.makeRoom(sharded.length, range.values * sharded.length);
       const plain = await this.readShard(matrix, range, sharded);
-      for (const [index, plane] of sharded.entries()) this.encode(matrix, plane, plain[index] ?? new Uint8Array(0));
+      for (const [index, plane] of sharded.entries()) {
+        this.encode(
+          matrix,
+          plane,
+          requirePresent(plain[index], () => `plane ${plane} of a shard has been read.`),
+        );
+      }
     }
   }
 
@@ -132,7 +138,10 @@ class ExpertWriter {
     firstValue: number,
     bytes: Uint8Array,
   ): Promise<void> {
-    const bytesPerValue = PLANE_BYTES_PER_VALUE[matrix.split][chunk.plane] ?? 1;
+    const bytesPerValue = requirePresent(
+      PLANE_BYTES_PER_VALUE[matrix.split][chunk.plane],
+      () => `plane ${chunk.plane} has a width.`,
+    );
     await this.file.writeAt(chunk.offset_bytes + firstValue * bytesPerValue, bytes);
     chunk.crc32c = this.context.tools.crc32c(bytes, chunk.crc32c);
   }

@@ -1,27 +1,20 @@
 import type { Model } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import type { Logger } from '../../shared/log/logger.js';
-import type { ModelShape } from '../../shared/model/tensor-source.js';
 import type { Runtime } from '../../shared/runtime/index.js';
 import type { Roster } from '../cluster/roster.js';
-import type { ExpertDispatcher } from '../pass/expert-dispatcher.js';
 import type { PassPool } from '../pass/pass-pool.js';
+import type { PrefillEngine } from '../prefill/prompt-prefill.js';
 import type { ClusterCosts, DraftCostMeter } from './draft-costs.js';
 import type { PredictionPost } from './prediction-post.js';
 
 /** What all sequences of a main share. */
-export interface ClusterEngine {
+export interface ClusterEngine extends PrefillEngine {
   readonly model: Model;
-  readonly shape: ModelShape;
   readonly roster: Roster;
-  readonly dispatcher: ExpertDispatcher;
   readonly predictionPost: PredictionPost;
-  /** Passes of as many rows as a decode iteration may have, and of prefillRows. */
+  /** Passes of as many rows as a decode iteration may have. */
   readonly decodePasses: PassPool;
-  readonly prefillPasses: PassPool;
-  readonly prefillRows: number;
-  readonly miniBatchRows: number;
-  readonly prefillOverlap: boolean;
   readonly align: NodeSettings['align'];
   readonly predictionSource: NodeSettings['prediction']['source'];
   readonly drafting: NodeSettings['drafting'];
@@ -31,14 +24,6 @@ export interface ClusterEngine {
   readonly draftCosts: DraftCostMeter;
   readonly runtime: Runtime;
   readonly log: Logger;
-}
-
-/** What one request cost, for its Finished message. */
-export class RequestCounters {
-  /** Experts that a worker had to load after the gate's word, in decode, or that had to be sent again. */
-  reloads = 0;
-  /** Per layer the longest stall of the experts that ran side by side, summed. */
-  ioStallUs = 0;
 }
 
 /** What the cluster is at present, for the choice of a pass's rows. A load takes what it takes workers on the mean. */
@@ -57,10 +42,4 @@ export function clusterCosts({ roster, shape, drafting, spread }: ClusterEngine)
     experts: shape.experts,
     expertsPerToken: shape.expertsPerToken,
   };
-}
-
-/** Waits for all, then throws the first failure: nothing is left running behind a caller that has given up. */
-export async function settleAll(promises: readonly Promise<void>[]): Promise<void> {
-  const outcomes = await Promise.allSettled(promises);
-  for (const outcome of outcomes) if (outcome.status === 'rejected') throw outcome.reason;
 }

@@ -1,10 +1,11 @@
 import type { SequenceRunner } from '../../engine/generation/index.js';
 import type { Sequence } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError, requirePresent } from '../../shared/errors/index.js';
 import type { DraftMetrics, SepMetrics } from '../../shared/rpc/messages.js';
 import type { SamplingOptions } from '../../shared/sampling/index.js';
+import { RequestCounters } from '../pass/pass-engine.js';
 import { PromptPrefill } from '../prefill/prompt-prefill.js';
-import { RequestCounters, clusterCosts, type ClusterEngine } from './cluster-engine.js';
+import { clusterCosts, type ClusterEngine } from './cluster-engine.js';
 import { runDecodeIteration, type DecodeContext } from './decode-iteration.js';
 import { FirstLayerAhead } from './first-layer-ahead.js';
 import { RandomPrefetch } from './random-prefetch.js';
@@ -146,14 +147,14 @@ export class ClusterSequence implements SequenceRunner {
   private async runPass(position: number, tokenIds: readonly number[]): Promise<Float32Array> {
     const { drafting, engine, context } = this;
     const rows = tokenIds.length;
-    const [tokenId = 0] = tokenIds;
+    const tokenId = requirePresent(tokenIds[0], 'a pass has a first token.');
     this.nextRows = drafting.rowsAt(position + rows);
     this.feed.token({ position, tokenId, rows, nextRows: this.nextRows, branch: drafting.branch });
     const logits = await engine.decodePasses.use(context.signal, (slot) =>
       runDecodeIteration(engine, context, slot, { position, tokenIds }),
     );
     drafting.passed({ position, tokenIds, logits });
-    return logits[0] as Float32Array;
+    return requirePresent(logits[0], 'a pass has logits of its first row.');
   }
 }
 

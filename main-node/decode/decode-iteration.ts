@@ -6,8 +6,9 @@ import type { Placement, Prediction } from '../../shared/rpc/messages.js';
 import { activatedExperts, type ActivatedRow } from '../pass/activated-experts.js';
 import type { ExpertOutcome } from '../pass/expert-dispatcher.js';
 import { takeOutput, type LayerStep, type WorkerShare } from '../pass/layer-step.js';
+import { settleAll, type RequestCounters } from '../pass/pass-engine.js';
 import type { PassSlot } from '../pass/pass-pool.js';
-import { settleAll, type ClusterEngine, type RequestCounters } from './cluster-engine.js';
+import type { ClusterEngine } from './cluster-engine.js';
 import type { FirstLayerAhead } from './first-layer-ahead.js';
 import type { RandomPrefetch } from './random-prefetch.js';
 import type { SequencePredictions } from './sequence-predictions.js';
@@ -30,7 +31,7 @@ export interface DecodeContext {
 }
 
 /** main's token at `position`, and drafts of the positions behind it. */
-export interface DecodePass {
+export interface DecodeRows {
   position: number;
   tokenIds: readonly number[];
 }
@@ -44,7 +45,7 @@ export async function runDecodeIteration(
   engine: ClusterEngine,
   context: DecodeContext,
   slot: PassSlot,
-  { position, tokenIds }: DecodePass,
+  { position, tokenIds }: DecodeRows,
 ): Promise<Float32Array[]> {
   const { layers, hiddenSize, expertsPerToken } = engine.shape;
   const rows = tokenIds.length;

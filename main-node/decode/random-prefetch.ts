@@ -1,3 +1,4 @@
+import { requirePresent } from '../../shared/errors/index.js';
 import { assignPredictedExperts, expertsByWorker } from '../../shared/placement/index.js';
 import type { Prediction } from '../../shared/rpc/messages.js';
 import { passOfSequence } from '../../shared/rpc/pass-rows.js';
@@ -15,7 +16,7 @@ export function randomExperts(
   const left = Array.from({ length: shape.experts }, (_, expert) => expert);
   return Array.from({ length: draws }, (_, draw) => {
     const index = Math.floor(counterRandom(place.sequence, first + draw) * left.length);
-    return left.splice(index, 1)[0] as number;
+    return requirePresent(left.splice(index, 1)[0], 'fewer experts are drawn than there are.');
   });
 }
 

@@ -13,8 +13,7 @@ export function activatedExperts(
   expertsPerToken: number,
 ): Map<number, readonly ActivatedRow[]> {
   const activated = new Map<number, ActivatedRow[]>();
-  for (let index = 0; index < choices.length; index++) {
-    const expert = choices[index] as number;
+  for (const [index, expert] of Array.from(choices).entries()) {
     const chosen = { row: Math.floor(index / expertsPerToken), rank: index % expertsPerToken };
     const rows = activated.get(expert);
     if (rows === undefined) activated.set(expert, [chosen]);

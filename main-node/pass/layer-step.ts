@@ -1,3 +1,4 @@
+import { assertInvariant, requirePresent } from '../../shared/errors/index.js';
 import { rowCount, selectRows } from '../../shared/rpc/pass-rows.js';
 import type { ExpertRows, PassLayer } from '../../shared/rpc/messages.js';
 import type { LayerWork } from '../cluster/placed-workers.js';
@@ -34,7 +35,8 @@ export function workOf(step: LayerStep, tasks: readonly ExpertTask[]): LayerWork
   const used = usedRows(tasks);
   const place = new Map(used.map((row, index) => [row, index]));
   const experts = tasks.map(({ expert, rows, last }): ExpertRows => {
-    const indexes = rows.length === used.length ? [] : rows.flatMap(({ row }) => place.get(row) ?? []);
+    const indexOf = (row: number): number => requirePresent(place.get(row), () => `row ${row} is sent.`);
+    const indexes = rows.length === used.length ? [] : rows.map(({ row }) => indexOf(row));
     return { expert, rows: indexes, last };
   });
   if (used.length === allRows) return { pass, layer, rows: step.rows, hidden: step.hidden, experts };
@@ -60,6 +62,10 @@ export function takeOutput(
   { hiddenSize, expertsPerToken }: { hiddenSize: number; expertsPerToken: number },
 ): void {
   const rowBytes = hiddenSize * FLOAT_BYTES;
+  assertInvariant(
+    output.byteLength === rows.length * rowBytes,
+    () => `an output of ${rows.length} rows has their bytes.`,
+  );
   rows.forEach(({ row, rank }, index) => {
     const ofRow = output.subarray(index * rowBytes, (index + 1) * rowBytes);
     step.outputs.set(ofRow, (row * expertsPerToken + rank) * rowBytes);

@@ -3,11 +3,10 @@ import { OdmoeError } from '../../shared/errors/index.js';
 import { workersForPrefillExpert } from '../../shared/placement/index.js';
 import { passOfSequence } from '../../shared/rpc/pass-rows.js';
 import type { PassLayer } from '../../shared/rpc/messages.js';
-import { settleAll, type ClusterEngine, type RequestCounters } from '../decode/cluster-engine.js';
-import type { ShadowFeed } from '../decode/shadow-feed.js';
 import type { ExpertOutcome } from '../pass/expert-dispatcher.js';
 import { takeOutput, type LayerStep, type WorkerShare } from '../pass/layer-step.js';
-import type { PassSlot } from '../pass/pass-pool.js';
+import { settleAll, type PassEngine, type RequestCounters } from '../pass/pass-engine.js';
+import type { PassPool, PassSlot } from '../pass/pass-pool.js';
 import { bundleBatches, planExpertBatches, splitLoadingRows, type ExpertBatch } from './expert-batches.js';
 import { PrefillExpectations } from './prefill-expectations.js';
 
@@ -16,10 +15,20 @@ export const BATCHES_IN_FLIGHT_PER_WORKER = 2;
 
 const FLOAT_BYTES = 4;
 
+/** What all prefills of a main share. */
+export interface PrefillEngine extends PassEngine {
+  /** Passes of prefillRows. */
+  readonly prefillPasses: PassPool;
+  readonly prefillRows: number;
+  readonly miniBatchRows: number;
+  readonly prefillOverlap: boolean;
+}
+
 export interface PrefillContext {
   readonly id: number;
   readonly sequence: Sequence;
-  readonly feed: ShadowFeed;
+  /** Is told when the layer's keys and values are written up to a position. */
+  readonly feed: { layerWritten(layer: number, written: number): void };
   readonly counters: RequestCounters;
   readonly signal: AbortSignal;
 }
@@ -34,7 +43,7 @@ export class PromptPrefill {
   private readonly expectations: PrefillExpectations;
 
   constructor(
-    private readonly engine: ClusterEngine,
+    private readonly engine: PrefillEngine,
     private readonly context: PrefillContext,
   ) {
     this.expectations = new PrefillExpectations(engine.roster);

@@ -1,3 +1,4 @@
+import { requirePresent } from '../../shared/errors/index.js';
 import { ExpertDealer, firstLayerWorkers, REMEMBERED_PASSES } from '../../shared/placement/index.js';
 import type { Placement } from '../../shared/rpc/messages.js';
 import type { PassPrediction } from '../predictor/pass-predictions.js';
@@ -26,7 +27,8 @@ export class PredictionDealer {
   constructor(private readonly placement: Placement) {
     this.dealer = new ExpertDealer(placement.workers.length, placement.layers);
     const places = new Map(placement.workers.map(({ id }, place) => [id, place]));
-    this.firstLayer = new Map([...firstLayerWorkers(placement)].map(([expert, id]) => [expert, places.get(id) ?? 0]));
+    const placeOf = (id: string): number => requirePresent(places.get(id), () => `worker ${id} has a place.`);
+    this.firstLayer = new Map([...firstLayerWorkers(placement)].map(([expert, id]) => [expert, placeOf(id)]));
   }
 
   /**

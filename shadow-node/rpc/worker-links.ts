@@ -26,7 +26,7 @@ export interface WorkerLinkCounts {
 /** Shadow's streams to the workers of the current placement. One that cannot be reached is tried again while it is placed. */
 export class WorkerLinks {
   readonly counts: WorkerLinkCounts = { sent: 0, dropped: 0, stale: 0 };
-  private readonly links = new Map<string, WorkerLink>();
+  private readonly links = new Map<string, PredictedWorker>();
 
   constructor(private readonly options: WorkerLinksOptions) {}
 
@@ -40,7 +40,7 @@ export class WorkerLinks {
     }
     for (const [id, address] of addresses) {
       const link = this.links.get(id);
-      if (link === undefined) this.links.set(id, new WorkerLink(id, address, this.options, this.counts));
+      if (link === undefined) this.links.set(id, new PredictedWorker(id, address, this.options, this.counts));
       else link.retryNow();
     }
   }
@@ -53,7 +53,8 @@ export class WorkerLinks {
   }
 }
 
-class WorkerLink {
+/** One worker that shadow tells what to load. */
+class PredictedWorker {
   private stream: PeerStream<WorkerRequest, WorkerReply> | null = null;
   private welcome = false;
   private timer: Timer | null = null;

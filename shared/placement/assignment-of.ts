@@ -1,4 +1,4 @@
-import { OdmoeError } from '../errors/index.js';
+import { OdmoeError, requirePresent } from '../errors/index.js';
 import type { Placement, Prediction } from '../rpc/messages.js';
 import { assignPredictedExperts } from './assign-predicted-experts.js';
 
@@ -12,13 +12,13 @@ export function assignmentOf(
   { layer, experts, workers }: Pick<Prediction, 'layer' | 'experts' | 'workers'>,
 ): Map<number, string> {
   if (workers.length === 0) return assignPredictedExperts(placement, layer, experts);
-  const ids = workers.map((place) => placement.workers[place]?.id);
-  if (workers.length !== experts.length || ids.includes(undefined)) {
+  const ids = workers.flatMap((place) => placement.workers[place]?.id ?? []);
+  if (workers.length !== experts.length || ids.length !== experts.length) {
     throw new OdmoeError(
       'PROTOCOL_VIOLATION',
       `a prediction of ${experts.length} experts of layer ${layer} names workers ${workers.join(', ')} of the ` +
         `${placement.workers.length} in placement epoch ${placement.epoch}: one place is needed for each expert`,
     );
   }
-  return new Map(experts.map((expert, index) => [expert, ids[index] as string]));
+  return new Map(ids.map((id, index) => [requirePresent(experts[index], 'each worker has an expert.'), id]));
 }

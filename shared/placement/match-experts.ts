@@ -1,3 +1,4 @@
+import { requirePresent } from '../errors/index.js';
 import type { Placement } from '../rpc/messages.js';
 import { assignPredictedExperts, workersFromHome } from './assign-predicted-experts.js';
 import { expertsByWorker } from './experts-by-worker.js';
@@ -43,11 +44,7 @@ export function matchExperts(
   const takers = spread === 'all' ? oneGroup(placement) : placement;
   if (told === null) {
     const fallen = assignPredictedExperts(takers, layer, activated);
-    const assignments = activated.map((expert) => ({
-      expert,
-      workerId: fallen.get(expert) as string,
-      predicted: false,
-    }));
+    const assignments = activated.map((expert) => ({ expert, workerId: holderOf(fallen, expert), predicted: false }));
     return { assignments, releases: [], correct: 0 };
   }
   const chosen = new Set(activated);
@@ -55,13 +52,17 @@ export function matchExperts(
   const missed = placeMissedExperts(takers, layer, told, wrong, activated);
   const assignments = activated.map((expert) => {
     const hit = told.get(expert);
-    return { expert, workerId: hit ?? (missed.get(expert) as string), predicted: hit !== undefined };
+    return { expert, workerId: hit ?? holderOf(missed, expert), predicted: hit !== undefined };
   });
   return {
     assignments,
     releases: [...expertsByWorker(wrong)].map(([workerId, experts]) => ({ workerId, experts })),
     correct: assignments.filter((assignment) => assignment.predicted).length,
   };
+}
+
+function holderOf(holders: ReadonlyMap<number, string>, expert: number): string {
+  return requirePresent(holders.get(expert), () => `expert ${expert}, which is activated, falls to a worker.`);
 }
 
 /** The same workers, every layer served by all of them. */

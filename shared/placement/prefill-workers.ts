@@ -1,4 +1,4 @@
-import { OdmoeError } from '../errors/index.js';
+import { OdmoeError, requirePresent } from '../errors/index.js';
 import type { Placement } from '../rpc/messages.js';
 
 /**
@@ -16,7 +16,11 @@ export function workersForPrefillExpert(placement: Placement, layer: number, exp
   }
   const holders: string[] = [];
   for (let place = expert; place === expert || place < workers.length; place += placement.experts) {
-    holders.push(workers[(place + layer) % workers.length]?.id as string);
+    const holder = requirePresent(
+      workers[(place + layer) % workers.length],
+      'a worker is at each place below their number.',
+    );
+    holders.push(holder.id);
   }
   return holders;
 }

@@ -1,14 +1,13 @@
 import type { MachineProfile } from '../../engine/planning/fit-profile.js';
 import { profileLoading } from '../../engine/planning/profile-loading.js';
 import { slotSizes, type SlotSizes } from '../../engine/planning/slot-sizes.js';
-import type { Device } from '../../native/index.js';
+import type { Device, ExpertSlots } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import { toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { ActivationCounts } from '../../shared/planner/activation-counts.js';
 import { entriesOf, NO_CAPACITIES } from '../../shared/planner/index.js';
-import type { WorkerSlots } from '../executor/expert-service.js';
 import { randomFraction, type Runtime } from '../../shared/runtime/index.js';
 import { planSlots, type SlotPlan } from '../loader/plan-slots.js';
 import { ExpertCache } from './expert-cache.js';
@@ -20,6 +19,17 @@ import {
   type CachePlan,
   type WorkerCacheRequest,
 } from './plan-cache.js';
+
+/** The slots of a worker and what is kept in them. */
+export interface WorkerSlots {
+  /** Working slots, and behind them those of the cache. */
+  slots: ExpertSlots;
+  /** Rows of one native call. */
+  maxRows: number;
+  decompressionThreads: number;
+  /** Null: cacheless. */
+  cache: ExpertCache | null;
+}
 
 /** What slots are made of, and for whom. */
 export interface SlotMaterial {

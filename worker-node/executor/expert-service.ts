@@ -1,10 +1,11 @@
 import type { ExpertSlots } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { requirePresent, toOdmoeError, type OdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { CacheStatus, Execute, Prediction, Release, WorkerReply } from '../../shared/rpc/messages.js';
 import type { Runtime, Timer } from '../../shared/runtime/index.js';
 import type { ExpertCache } from '../cache/expert-cache.js';
+import type { WorkerSlots } from '../cache/make-slots.js';
 import { ExpertLoader, type ExpertSupply } from '../loader/expert-loader.js';
 import type { SlotAction, SlotEvent, SlotLoad } from '../loader/slot-events.js';
 import { SlotSchedule } from '../loader/slot-schedule.js';
@@ -29,17 +30,6 @@ export interface ExpertCounters {
   cache: CacheStatus | null;
 }
 
-/** The slots of a worker and what is kept in them. */
-export interface WorkerSlots {
-  /** Working slots, and behind them those of the cache. */
-  slots: ExpertSlots;
-  /** Rows of one native call. */
-  maxRows: number;
-  decompressionThreads: number;
-  /** Null: cacheless. */
-  cache: ExpertCache | null;
-}
-
 export interface ExpertServiceOptions {
   source: ModelSource;
   runtime: Runtime;
@@ -60,6 +50,7 @@ export class ExpertService {
   readonly #schedule: SlotSchedule;
   readonly #loader: ExpertLoader;
   readonly #executor: ExpertExecutor;
+  readonly #log: Logger;
   readonly #runtime: Runtime;
   readonly #loadedMs: number[];
   readonly #underWay = new Set<Promise<void>>();
@@ -75,6 +66,7 @@ export class ExpertService {
 
   constructor({ slots, maxRows, cache, decompressionThreads }: WorkerSlots, options: ExpertServiceOptions) {
     const { source, runtime, log, supply, onDeviceLost } = options;
+    this.#log = log;
     this.#onDeviceLost = onDeviceLost ?? (() => undefined);
     this.#slots = slots;
     this.#cache = cache;
@@ -146,6 +138,11 @@ export class ExpertService {
     this.#handle({ kind: 'end', sequence });
   }
 
+  /** What is open: experts that main waits for, loads and executions under way, what is expected and of which sequences. */
+  get openCounts(): { executes: number; underWay: number; expectations: number; sequences: number } {
+    return { executes: this.#executor.held.experts, underWay: this.#underWay.size, ...this.#schedule.openCounts };
+  }
+
   /** Another placement, in which the worker's group serves these layers. */
   changeEpoch(layers: readonly number[]): void {
     this.#handle({ kind: 'epochChanged' });
@@ -204,13 +201,13 @@ export class ExpertService {
     if (this.#schedule.wantsTurnEnd && this.#turnEnd === null) {
       this.#turnEnd = this.#runtime.nextTurn(() => {
         this.#turnEnd = null;
-        if (this.#schedule.wantsTurnEnd) this.#handle({ kind: 'turnEnded' });
+        if (this.#schedule.wantsTurnEnd) this.#guard(() => this.#handle({ kind: 'turnEnded' }));
       });
     }
     if (this.#schedule.wantsGraceEnd && this.#graceEnd === null) {
       this.#graceEnd = this.#runtime.after(SAME_LAYER_GRACE_MS, () => {
         this.#graceEnd = null;
-        if (this.#schedule.wantsGraceEnd) this.#handle({ kind: 'graceEnded' });
+        if (this.#schedule.wantsGraceEnd) this.#guard(() => this.#handle({ kind: 'graceEnded' }));
       });
     }
   }
@@ -229,10 +226,7 @@ export class ExpertService {
       case 'execute':
         return this.#track(this.#execute(action.slot, action.ticket, action.wasLoaded));
       case 'fail':
-        return this.#executor.fail(
-          action.ticket,
-          loadError ?? new OdmoeError('INTERNAL', 'A load failed without saying why.'),
-        );
+        return this.#executor.fail(action.ticket, requirePresent(loadError, 'a load that fails says why.'));
     }
   }
 
@@ -244,7 +238,8 @@ export class ExpertService {
   }
 
   async #execute(slot: number, ticket: number, wasLoaded: boolean): Promise<void> {
-    await this.#executor.run(ticket, slot, wasLoaded, this.#loadedMs[slot] ?? 0);
+    const loadedMs = requirePresent(this.#loadedMs[slot], () => `slot ${slot} is one of the worker's.`);
+    await this.#executor.run(ticket, slot, wasLoaded, loadedMs);
     this.#handle({ kind: 'executeSettled', slot });
   }
 
@@ -257,7 +252,26 @@ export class ExpertService {
   }
 
   #track(work: Promise<void>): void {
-    this.#underWay.add(work);
-    void work.finally(() => this.#underWay.delete(work));
+    const guarded = work
+      .catch((thrown: unknown) => this.#failAll(thrown))
+      .finally(() => this.#underWay.delete(guarded));
+    this.#underWay.add(guarded);
+  }
+
+  #guard(work: () => void): void {
+    try {
+      work();
+    } catch (thrown) {
+      this.#failAll(thrown);
+    }
+  }
+
+  /** An event that no message brought could not be handled: what main waits for ends with why, and the worker goes on. */
+  #failAll(thrown: unknown): void {
+    const error = toOdmoeError(thrown);
+    this.#log.error('the slots of this worker are not as they should be: all that main waits for has failed', {
+      error,
+    });
+    this.#executor.failAll(error);
   }
 }

@@ -81,6 +81,13 @@ export class Expectations {
     return this.#queued.size;
   }
 
+  get openCounts(): { expectations: number; sequences: number } {
+    return {
+      expectations: this.all().length,
+      sequences: new Set([...this.#bySequence.keys(), ...this.#joined.keys()]).size,
+    };
+  }
+
   /** A copy: it may be dropped from. */
   all(): Expectation[] {
     return [...this.#bySequence.keys()].flatMap((sequence) => this.ofSequence(sequence));

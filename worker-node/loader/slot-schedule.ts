@@ -9,24 +9,17 @@
  * - With a cache, no expert is in two slots: whatever expects one that a slot has or loads shares it. Full experts of the cache have
  *   slots of their own, so that the working slots never run short.
  */
-import type {
-  CacheDecisions,
-  CacheUse,
-  CompressionState,
-  KeptPart,
-  PoolCapacities,
-} from '../../shared/planner/index.js';
+import type { CacheDecisions, CacheUse, CompressionState, PoolCapacities } from '../../shared/planner/index.js';
+import { assertInvariant, requirePresent } from '../../shared/errors/index.js';
 import type { PassLayer } from '../../shared/rpc/messages.js';
 import { Expectations, isPinned, isSamePass, isShadowsAlone, type Expectation } from './expectations.js';
 import { SequenceProgress } from './sequence-progress.js';
 import type { LayerExperts, LoadEnd, SlotAction, SlotCounters, SlotEvent } from './slot-events.js';
 import { leastNeeded } from './least-needed.js';
-import { isSlotPinned, SlotTable, type Slot, type SlotCache, type WaitedLoad } from './slot-table.js';
+import { isSlotPinned, loadOf, SlotTable, type Slot, type SlotCache, type WaitedLoad } from './slot-table.js';
 
 /** Predictions that wait for a slot; beyond it the oldest is dropped. */
 export const MAX_QUEUED_PREDICTIONS = 1024;
-
-const FROM_STORAGE: KeptPart = { from: 'storage', entry: -1 };
 
 export class SlotSchedule {
   readonly #slots: SlotTable;
@@ -56,6 +49,11 @@ export class SlotSchedule {
       reloads: this.#reloads,
       uses: { ...this.#uses },
     };
+  }
+
+  /** `sequences`: those with expectations; how far ended ones came is remembered for a while. */
+  get openCounts(): { expectations: number; sequences: number } {
+    return this.#expectations.openCounts;
   }
 
   /** Of the working ones. */
@@ -234,8 +232,7 @@ export class SlotSchedule {
   }
 
   #executeSettled(slot: Slot): void {
-    const expectation = slot.running.shift();
-    if (expectation === undefined) return;
+    const expectation = requirePresent(slot.running.shift(), () => `slot ${slot.index} runs what has ended in it.`);
     expectation.running -= 1;
     this.#touched.add(slot.index);
   }
@@ -326,9 +323,7 @@ export class SlotSchedule {
     const sharing = this.#cache === null ? [next] : this.#expectations.wanting(next);
     for (const expectation of sharing) this.#attach(expectation, slot);
     slot.urgent = isSlotPinned(slot);
-    const { exponents, signMantissa } = use ?? { exponents: FROM_STORAGE, signMantissa: FROM_STORAGE };
-    const { index, urgent } = slot;
-    this.#actions.push({ kind: 'load', slot: index, layer, expert, exponents, signMantissa, urgent });
+    this.#actions.push({ kind: 'load', ...loadOf(slot) });
   }
 
   /** With a cache: gives the expectation the slot that has its expert already, or will have it. False: there is none. */
@@ -338,8 +333,10 @@ export class SlotSchedule {
     if (slot === undefined) {
       const { layer, expert } = expectation;
       if (this.#cache.stateOf(layer, expert) !== 'full') return false;
-      const use = this.#cache.acquire(layer, [expert])[0] ?? null;
-      slot = this.#slots.ofCache(use?.fullEntry ?? 0);
+      const use = requirePresent(this.#cache.acquire(layer, [expert])[0], 'a use is acquired for each expert.');
+      slot = this.#slots.ofCache(requirePresent(use.fullEntry, 'an expert that is kept whole has an entry.'));
+      const isIts = slot.phase === 'loaded' && slot.layer === layer && slot.expert === expert;
+      assertInvariant(isIts, 'the slot of an expert that is kept whole holds it.');
       this.#beginUse(slot, use);
     }
     this.#attach(expectation, slot);
@@ -372,6 +369,7 @@ export class SlotSchedule {
   }
 
   #empty(slot: Slot): void {
+    assertInvariant(slot.running.length === 0, () => `nothing runs in slot ${slot.index}, whose expert goes.`);
     this.#actions.push({ kind: 'evict', slot: slot.index });
     this.#slots.enter(slot, 'empty');
   }

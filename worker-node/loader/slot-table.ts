@@ -1,5 +1,7 @@
-import type { CacheDecisions, CacheUse, PartlyLoadedState } from '../../shared/planner/index.js';
+import { requirePresent } from '../../shared/errors/index.js';
+import type { CacheDecisions, CacheUse, KeptPart, PartlyLoadedState } from '../../shared/planner/index.js';
 import { expertKey, isPinned, type Expectation } from './expectations.js';
+import type { SlotLoad } from './slot-events.js';
 
 export type SlotPhase = 'empty' | 'loading' | 'cancelling' | 'loaded';
 
@@ -63,9 +65,7 @@ export class SlotTable {
   }
 
   at(index: number): Slot {
-    const slot = this.slots[index];
-    if (slot === undefined) throw new RangeError(`slot ${index} of ${this.slots.length}`);
-    return slot;
+    return requirePresent(this.slots[index], () => `slot ${index} is one of ${this.slots.length}.`);
   }
 
   /** The slot of the cache's full expert number `fullEntry`. */
@@ -120,4 +120,12 @@ export class SlotTable {
 export function isSlotPinned(slot: Slot): boolean {
   for (const expectation of slot.attached) if (isPinned(expectation)) return true;
   return false;
+}
+
+const FROM_STORAGE: KeptPart = { from: 'storage', entry: -1 };
+
+/** How the slot's expert is to be loaded. */
+export function loadOf({ index, layer, expert, use, urgent }: Slot): SlotLoad {
+  const { exponents, signMantissa } = use ?? { exponents: FROM_STORAGE, signMantissa: FROM_STORAGE };
+  return { slot: index, layer, expert, exponents, signMantissa, urgent };
 }
