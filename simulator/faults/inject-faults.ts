@@ -156,7 +156,8 @@ export class FaultInjector {
   private startSecondMain(): () => void {
     const main = this.scenario.nodes[0];
     if (main === undefined) return () => undefined;
-    const second = { ...main, settings: { ...main.settings, id: SECOND_MAIN, listenHost: SECOND_MAIN } };
+    const own = { id: SECOND_MAIN, listenHost: SECOND_MAIN, modelPath: this.world.packDirectory(SECOND_MAIN) };
+    const second = { ...main, settings: { ...main.settings, ...own } };
     const node = this.cluster.nodes.get(SECOND_MAIN) ?? this.cluster.add(second.settings, this.world.of(second));
     if (!node.isAlive) node.start();
     return () => node.kill();

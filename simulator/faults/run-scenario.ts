@@ -101,7 +101,7 @@ class ScenarioRun {
   private startNodes(): void {
     for (const drawn of this.scenario.nodes) {
       const { settings, startMs, wallSkewMs, fetches } = drawn;
-      const own = fetches ? { ...settings, modelPath: null } : settings;
+      const own = { ...settings, modelPath: fetches ? null : this.world.packDirectory(settings.id) };
       const node = this.cluster.add(own, this.world.of(drawn));
       const joins = this.scenario.faults.some(({ kind, node: id }) => kind === 'join' && id === settings.id);
       if (!joins) this.cluster.clock.schedule(startMs, () => node.isAlive || node.start(wallSkewMs));

@@ -44,14 +44,13 @@ export class ScenarioWorld {
     return join(this.directory, id, 'data');
   }
 
-  of({ settings, fetches }: ScenarioNode): NodeWorld {
+  of({ settings }: ScenarioNode): NodeWorld {
     const { id } = settings;
     const faults = new DeviceFaults();
     this.devices.set(id, faults);
     return {
       devices: (runtime) => faults.devices(runtime, () => this.pace(faults)),
-      openPack: (directory, runtime) =>
-        runtime.outside(() => openServedPack(fetches || directory === null ? directory : this.packDirectory(id))),
+      openPack: (directory, runtime) => runtime.outside(() => openServedPack(directory)),
       dataDirectory: this.dataDirectory(id),
       log: this.logOf(id),
       seed: this.scenario.seed,
