@@ -16,7 +16,8 @@ export interface MainFlags {
 const DISCOVERY_TIMEOUT_MS = 1500;
 
 const LOCAL_MAIN_ADDRESS = `127.0.0.1:${defaultPort('main')}`;
-const LOCAL_MAIN_TIMEOUT_MS = 1000;
+/** Where nobody listens that is known at once; a main that is busy may take a while. */
+const LOCAL_MAIN_TIMEOUT_MS = 10_000;
 
 /** The flags by which `prompt`, `status` and `top` are told which cluster is meant. */
 export function addMainFlags(command: Command): Command {

@@ -4,7 +4,8 @@ import { addMainFlags, resolveMainAddress, type MainFlags } from '../find-main.j
 import { statusJson, statusLines } from '../output/status-view.js';
 import { transport } from '../process-runtime.js';
 
-export const STATUS_TIMEOUT_MS = 5000;
+/** A main that is busy may take a while. */
+export const STATUS_TIMEOUT_MS = 15_000;
 
 /** `odmoe status`: one look at a running cluster. */
 export function registerStatusCommand(program: Command): void {

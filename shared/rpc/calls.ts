@@ -1,23 +1,22 @@
 /** Single calls: who is there, joining, status, and a generation. */
 import { Metadata } from '@grpc/grpc-js';
-import { OdmoeError, type ErrorCode } from '../errors/index.js';
+import { OdmoeError } from '../errors/index.js';
 import type { Runtime } from '../runtime/index.js';
 import { openChannel, type Channel } from './channel.js';
 import { CLUSTER_JOIN, CLUSTER_STATUS, INFERENCE_GENERATE, NODE_IDENTIFY, type RpcMethod } from './codecs.js';
 import type { GenerateReply, GenerateRequest, JoinReply, NodeIdentity, StatusReply } from './messages.js';
+import { MAIN_CHECK } from './limits.js';
 import { atDialledAddress } from './node-status.js';
+import { silenceMessage, watchPeer } from './peer-keepalive.js';
 import { readReplies } from './reply-reader.js';
 import { fromServiceError } from './rpc-errors.js';
-
-/** A main that answers no ping for so long counts as gone while an answer is awaited. */
-const GENERATE_KEEPALIVE = { keepaliveIntervalMs: 5000, keepaliveTimeoutMs: 5000 };
 
 /** Replies held for a slow reader before the sender is made to wait. */
 const ANSWER_REPLIES_LIMIT = 256;
 
 /** Who answers at the address. TIMEOUT when nobody does in time, NO_MAIN when the connection fails. */
 export function identifyPeer(runtime: Runtime, address: string, timeoutMs: number): Promise<NodeIdentity> {
-  return callOnce(runtime, address, NODE_IDENTIFY, {}, timeoutMs, 'NO_MAIN');
+  return callOnce(runtime, address, NODE_IDENTIFY, {}, timeoutMs, false);
 }
 
 export function joinMain(
@@ -26,12 +25,12 @@ export function joinMain(
   identity: NodeIdentity,
   timeoutMs: number,
 ): Promise<JoinReply> {
-  return callOnce(runtime, address, CLUSTER_JOIN, { identity }, timeoutMs, 'NO_MAIN');
+  return callOnce(runtime, address, CLUSTER_JOIN, { identity }, timeoutMs);
 }
 
 /** `address`: main's, which it may not know itself. */
 export async function fetchStatus(runtime: Runtime, address: string, timeoutMs: number): Promise<StatusReply> {
-  const status = await callOnce(runtime, address, CLUSTER_STATUS, {}, timeoutMs, 'NO_MAIN');
+  const status = await callOnce(runtime, address, CLUSTER_STATUS, {}, timeoutMs);
   const nodes = status.nodes.map((node) =>
     node.identity.role === 'ROLE_MAIN' ? atDialledAddress(node, address) : node,
   );
@@ -46,13 +45,13 @@ async function callOnce<Request, Reply>(
   method: RpcMethod<Request, Reply>,
   request: Request,
   timeoutMs: number,
-  lostCode: ErrorCode,
+  isMain = true,
 ): Promise<Reply> {
-  const channel = openChannel(address, null, runtime);
+  const channel = openChannel(address, runtime);
   try {
     return await callOver(runtime, channel, method, request, timeoutMs);
   } catch (thrown) {
-    throw fromServiceError(thrown, lostCode, address);
+    throw fromServiceError(thrown, 'NO_MAIN', address, isMain);
   } finally {
     channel.close();
   }
@@ -86,8 +85,7 @@ export async function* generate(
   request: GenerateRequest,
   signal?: AbortSignal,
 ): AsyncGenerator<GenerateReply, void, undefined> {
-  const network = { ...GENERATE_KEEPALIVE, executeTimeoutMs: 0, reconnectDelayMs: 0 };
-  const channel = openChannel(address, network, runtime);
+  const channel = openChannel(address, runtime);
   const { path, request: requestCodec, reply: replyCodec } = INFERENCE_GENERATE;
   const call = channel.client.makeServerStreamRequest(path, raw, raw, requestCodec.encode(request), new Metadata());
   const cancel = (): void => {
@@ -95,6 +93,12 @@ export async function* generate(
   };
   signal?.addEventListener('abort', cancel, { once: true });
   if (signal?.aborted === true) cancel();
+  let silence: OdmoeError | null = null;
+  const keepalive = watchPeer(runtime, channel, MAIN_CHECK, (silentMs) => {
+    silence = new OdmoeError('NO_MAIN', silenceMessage(`main at ${address}`, silentMs));
+    cancel();
+  });
+  keepalive.start();
   let finished = false;
   try {
     for await (const bytes of readReplies(call, address, 'NO_MAIN', ANSWER_REPLIES_LIMIT, runtime)) {
@@ -103,7 +107,10 @@ export async function* generate(
       yield reply;
     }
     if (!finished) throw new OdmoeError('NO_MAIN', `main at ${address} ended the answer before it was finished`);
+  } catch (thrown) {
+    throw silence ?? thrown;
   } finally {
+    keepalive.stop();
     signal?.removeEventListener('abort', cancel);
     call.cancel();
     channel.close();

@@ -1,6 +1,10 @@
 import type { ChannelOptions } from '@grpc/grpc-js';
-import type { NodeSettings } from '../config/node-settings.js';
-import { CONCURRENT_STREAMS_LIMIT, MESSAGE_SIZE_LIMIT_BYTES } from './limits.js';
+import {
+  CLIENT_CHECK_INTERVAL_MS,
+  CLIENT_CHECK_TIMEOUT_MS,
+  CONCURRENT_STREAMS_LIMIT,
+  MESSAGE_SIZE_LIMIT_BYTES,
+} from './limits.js';
 
 const MESSAGE_SIZES = {
   'grpc.max_send_message_length': MESSAGE_SIZE_LIMIT_BYTES,
@@ -9,9 +13,10 @@ const MESSAGE_SIZES = {
 
 /**
  * Options of a channel to a peer. One connection a channel (local subchannel pool), nothing retried behind our back, no
- * look-ups beside the address. `windowBytes`: what a peer may have on the way to us before it waits. Without `network` (short calls that have a deadline) there is no keepalive.
+ * look-ups beside the address. `windowBytes`: what a peer may have on the way to us before it waits. Whether the peer is still there is asked by a PeerKeepalive, or the
+ * call has a deadline.
  */
-export function clientChannelOptions(network: NodeSettings['network'] | null, windowBytes: number): ChannelOptions {
+export function clientChannelOptions(windowBytes: number): ChannelOptions {
   return {
     ...MESSAGE_SIZES,
     'grpc-node.flow_control_window': windowBytes,
@@ -20,24 +25,20 @@ export function clientChannelOptions(network: NodeSettings['network'] | null, wi
     'grpc.use_local_subchannel_pool': 1,
     'grpc.service_config_disable_resolution': 1,
     'grpc.enable_http_proxy': 0,
-    ...(network === null ? {} : keepalive(network)),
   };
 }
 
-export function serverOptions(network: NodeSettings['network']): ChannelOptions {
+/**
+ * A server frees what belongs to a client that is gone. It is in no hurry: a client may be busy, and whoever opened a stream notices within
+ * a second that its other end is gone.
+ */
+export function serverOptions(): ChannelOptions {
   return {
     ...MESSAGE_SIZES,
     'grpc.enable_channelz': 0,
     'grpc.max_concurrent_streams': CONCURRENT_STREAMS_LIMIT,
-    ...keepalive(network),
-  };
-}
-
-/** A peer that does not answer a ping within the timeout counts as gone: HTTP/2 alone never notices a stopped one. */
-function keepalive(network: NodeSettings['network']): ChannelOptions {
-  return {
-    'grpc.keepalive_time_ms': network.keepaliveIntervalMs,
-    'grpc.keepalive_timeout_ms': network.keepaliveTimeoutMs,
+    'grpc.keepalive_time_ms': CLIENT_CHECK_INTERVAL_MS,
+    'grpc.keepalive_timeout_ms': CLIENT_CHECK_TIMEOUT_MS,
     'grpc.keepalive_permit_without_calls': 1,
   };
 }

@@ -1,6 +1,5 @@
 import { ChannelCredentials, Client } from '@grpc/grpc-js';
 import type { Socket } from 'node:net';
-import type { NodeSettings } from '../config/node-settings.js';
 import type { Runtime } from '../runtime/index.js';
 import { clientChannelOptions } from './channel-options.js';
 import { channelCredentials } from './credentials.js';
@@ -16,14 +15,9 @@ export interface Channel {
  * A channel of its own to one peer. grpc-js never gives up a connection whose peer accepts it and then says nothing (a
  * stopped process does), not even when the client is closed; redialling would pile them up. So the sockets are kept here.
  */
-export function openChannel(
-  address: string,
-  network: NodeSettings['network'] | null,
-  runtime: Runtime,
-  windowBytes = FLOW_CONTROL_WINDOW_BYTES,
-): Channel {
+export function openChannel(address: string, runtime: Runtime, windowBytes = FLOW_CONTROL_WINDOW_BYTES): Channel {
   const credentials = new SocketKeepingCredentials(channelCredentials());
-  const client = new Client(address, credentials, clientChannelOptions(network, windowBytes));
+  const client = new Client(address, credentials, clientChannelOptions(windowBytes));
   return {
     client,
     close: () => {

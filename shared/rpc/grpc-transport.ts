@@ -40,8 +40,8 @@ export class GrpcTransport implements Transport {
     return openShadowStream(this.runtime, address, network, this.pace);
   }
 
-  openPackSource(address: string, network: NodeSettings['network'], idleLimitMs = PIECE_IDLE_LIMIT_MS): PackSource {
-    return openPackSource(this.runtime, address, network, idleLimitMs);
+  openPackSource(address: string, idleLimitMs = PIECE_IDLE_LIMIT_MS): PackSource {
+    return openPackSource(this.runtime, address, idleLimitMs);
   }
 
   identifyPeer(address: string, timeoutMs: number): Promise<NodeIdentity> {

@@ -46,3 +46,10 @@ export const SLOW_READER_LIMIT_MS = 60_000;
 
 /** Most streams and calls that one connection may have open. */
 export const CONCURRENT_STREAMS_LIMIT = 1024;
+
+/** How often a server asks whether a client is still there, and how long the client may take to answer. */
+export const CLIENT_CHECK_INTERVAL_MS = 10_000;
+export const CLIENT_CHECK_TIMEOUT_MS = 20_000;
+
+/** How often a user's client asks whether main is still there, and how long main may be busy with something else. */
+export const MAIN_CHECK = { keepaliveIntervalMs: 5000, keepaliveTimeoutMs: 20_000 };

@@ -1,6 +1,5 @@
 /** A connection to a daemon that holds a pack or some of its experts. */
 import { Metadata } from '@grpc/grpc-js';
-import type { NodeSettings } from '../config/node-settings.js';
 import type { ErrorCode } from '../errors/index.js';
 import type { Runtime } from '../runtime/index.js';
 import { callOver } from './calls.js';
@@ -18,13 +17,8 @@ const LOST: ErrorCode = 'WORKER_LOST';
 const raw = (bytes: Buffer): Buffer => bytes;
 
 /** `idleLimitMs`: the longest wait for a next piece. */
-export function openPackSource(
-  runtime: Runtime,
-  address: string,
-  network: NodeSettings['network'],
-  idleLimitMs: number,
-): PackSource {
-  const channel = openChannel(address, network, runtime, PACK_WINDOW_BYTES);
+export function openPackSource(runtime: Runtime, address: string, idleLimitMs: number): PackSource {
+  const channel = openChannel(address, runtime, PACK_WINDOW_BYTES);
   return {
     describe: async (timeoutMs) => {
       try {

@@ -7,6 +7,7 @@ import { openChannel } from './channel.js';
 import { SHADOW_SERVE, WORKER_SERVE, type RpcMethod } from './codecs.js';
 import { CLOSE_GRACE_MS, CONNECT_TIMEOUT_MS } from './limits.js';
 import type { ShadowReply, ShadowRequest, WorkerReply, WorkerRequest } from './messages.js';
+import { silenceMessage, watchPeer } from './peer-keepalive.js';
 import { MessagePeerStream, type PeerStream } from './peer-stream.js';
 import { carrierOf, type PeerMessage, type StreamPace } from './stream-pace.js';
 import { fromServiceError } from './rpc-errors.js';
@@ -43,7 +44,7 @@ function openStream<Out extends PeerMessage, In extends PeerMessage>(
   lostCode: ErrorCode,
   pace: StreamPace | null,
 ): PeerStream<Out, In> {
-  const channel = openChannel(address, network, runtime);
+  const channel = openChannel(address, runtime);
   const { client } = channel;
   const call: RawStream = client.makeBidiStreamRequest(method.path, raw, raw, new Metadata());
   let forceTimer: Timer | null = null;
@@ -66,8 +67,12 @@ function openStream<Out extends PeerMessage, In extends PeerMessage>(
     pace?.codec(method.reply) ?? method.reply,
     ending,
   );
+  const keepalive = watchPeer(runtime, channel, network, (silentMs) => {
+    stream.close(new OdmoeError(lostCode, silenceMessage(address, silentMs)));
+  });
   const settle = (error: OdmoeError | null): void => {
     forceTimer?.cancel();
+    keepalive.stop();
     channel.close();
     // Messages that arrived before the status are still to be delivered.
     const end = (): void => {
@@ -83,8 +88,8 @@ function openStream<Out extends PeerMessage, In extends PeerMessage>(
     if (code === status.OK) settle(null);
   });
   client.waitForReady(runtime.wallMs() + CONNECT_TIMEOUT_MS, (error) => {
-    if (error === undefined) return;
-    stream.close(new OdmoeError(lostCode, `no connection to ${address} within ${CONNECT_TIMEOUT_MS} ms`));
+    if (error === undefined) keepalive.start();
+    else stream.close(new OdmoeError(lostCode, `no connection to ${address} within ${CONNECT_TIMEOUT_MS} ms`));
   });
   return stream;
 }

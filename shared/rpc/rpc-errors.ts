@@ -17,21 +17,34 @@ export function toServiceError(thrown: unknown): ServiceError {
   return Object.assign(new Error(details), { code: status[error.kind.grpcStatus], details, metadata });
 }
 
-/** What the other side meant; `lostCode` names what it means that the connection failed, `peer` whom it was to. */
-export function fromServiceError(thrown: unknown, lostCode: ErrorCode, peer: string): OdmoeError {
+/**
+ * What the other side meant; `lostCode` names what it means that the connection failed, `peer` whom it was to. `isMain`: it was to a main, and
+ * the advice is about one.
+ */
+export function fromServiceError(
+  thrown: unknown,
+  lostCode: ErrorCode,
+  peer: string,
+  isMain = lostCode === 'NO_MAIN',
+): OdmoeError {
   if (!isServiceError(thrown)) return toOdmoeError(thrown);
   const [code] = thrown.metadata.get(ERROR_CODE_METADATA);
   if (isErrorCode(code)) return new OdmoeError(code, thrown.details, { cause: thrown });
   const cause = { cause: thrown };
   if (thrown.code === status.CANCELLED) return new OdmoeError('CANCELLED', `the call to ${peer} was cancelled`, cause);
   if (thrown.code === status.DEADLINE_EXCEEDED) {
-    return new OdmoeError('TIMEOUT', `${peer} did not answer in time: is it running, and reachable from here?`, cause);
+    return new OdmoeError(
+      'TIMEOUT',
+      `${peer} has not answered in time: it may be busy, stopped or not reachable from here`,
+      cause,
+    );
   }
   if (thrown.code === status.UNIMPLEMENTED) {
     return new OdmoeError('PROTOCOL_VIOLATION', `${peer} does not serve this call: ${thrown.details}`, cause);
   }
-  const advice = lostCode === 'NO_MAIN' ? '; is main running there? odmoe doctor says what answers' : '';
-  return new OdmoeError(lostCode, `the connection to ${peer} failed: ${plainDetails(thrown.details)}${advice}`, cause);
+  const failure = `the connection to ${peer} failed: ${plainDetails(thrown.details)}`;
+  const advice = isMain ? '; is main running there? odmoe doctor says what answers' : '';
+  return new OdmoeError(lostCode, `${failure}${advice}`, cause);
 }
 
 /** What the system said, without what grpc-js wraps around it. */

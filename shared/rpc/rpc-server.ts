@@ -43,7 +43,7 @@ export async function startRpcServer(
 ): Promise<RpcServer> {
   // What goes wrong comes to us as errors; grpc-js would print it past our log.
   setLogVerbosity(logVerbosity.NONE);
-  const server = new Server(serverOptions(options.network));
+  const server = new Server(serverOptions());
   const openStreams = new Set<PeerStream<never, unknown>>();
   addServices(server, options, { openStreams, log: options.log, pace, runtime });
   const health = new HealthImplementation({ '': 'SERVING' });

@@ -27,7 +27,7 @@ export interface Transport {
   /** As openWorkerStream, with SHADOW_LOST. */
   openShadowStream(address: string, network: NodeSettings['network']): PeerStream<ShadowRequest, ShadowReply>;
   /** `idleLimitMs`: the longest wait for a next piece; PIECE_IDLE_LIMIT_MS if left out. */
-  openPackSource(address: string, network: NodeSettings['network'], idleLimitMs?: number): PackSource;
+  openPackSource(address: string, idleLimitMs?: number): PackSource;
   /** Who answers at the address. Rejects with TIMEOUT when nobody does in time, NO_MAIN when the connection fails. */
   identifyPeer(address: string, timeoutMs: number): Promise<NodeIdentity>;
   joinMain(address: string, identity: NodeIdentity, timeoutMs: number): Promise<JoinReply>;

@@ -61,13 +61,13 @@ export function memoryTransport(network: MemoryNetwork, host: string, runtime: V
       openMemoryStream(openStream(address, WORKER_SERVE.path, settings), WORKER_SERVE, 'WORKER_LOST'),
     openShadowStream: (address, settings) =>
       openMemoryStream(openStream(address, SHADOW_SERVE.path, settings), SHADOW_SERVE, 'SHADOW_LOST'),
-    openPackSource: (address, settings, idleLimitMs = PIECE_IDLE_LIMIT_MS) => {
-      const limitMs = silenceOf(settings);
+    openPackSource: (address, idleLimitMs = PIECE_IDLE_LIMIT_MS) => {
       const pieces = <Request>(
         method: RpcMethod<Request, { bytes: Uint8Array }>,
         request: Request,
         signal: AbortSignal,
-      ) => bytesOf(readReplies(open(address, method, request, limitMs), method, 'WORKER_LOST', idleLimitMs, signal));
+      ) =>
+        bytesOf(readReplies(open(address, method, request, idleLimitMs), method, 'WORKER_LOST', idleLimitMs, signal));
       return {
         describe: (timeoutMs) => once(address, PACK_DESCRIBE, {}, timeoutMs, 'WORKER_LOST'),
         read: (request, signal) => pieces(PACK_READ, request, signal),

@@ -11,7 +11,7 @@ import type { Pack } from '../../shared/pack/open-pack.js';
 import type { ExpertPlace } from '../../shared/placement/index.js';
 import { type ReadPackRequest } from '../../shared/rpc/index.js';
 import { waitUntil } from '../integration/harness/wait-until.js';
-import { FetchSetting, interruptedShare, NETWORK, SILENT, testPack } from './fetch-test-pack.js';
+import { FetchSetting, interruptedShare, SILENT, testPack } from './fetch-test-pack.js';
 import { RUNTIME, openPackSource, runtimeAt } from '../wall.js';
 
 const never = (): AbortSignal => new AbortController().signal;
@@ -57,7 +57,7 @@ describe('fetching experts', function () {
     };
     const peers = new PackPeers({
       ...{ packDigest: pack.packDigest, layers, experts, runtime, log },
-      connect: (address) => openPackSource(address, NETWORK, idleLimitMs),
+      connect: (address) => openPackSource(address, idleLimitMs),
       onDescribed: () => fetcher.peersChanged(),
     });
     const fetcher: ExpertFetcher = new ExpertFetcher({

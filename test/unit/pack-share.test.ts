@@ -12,7 +12,7 @@ import type { Pack } from '../../shared/pack/open-pack.js';
 import { PACK_READ } from '../../shared/rpc/codecs.js';
 import { PACK_PIECE_BYTES, type PackSource, type ReadPackRequest } from '../../shared/rpc/index.js';
 import { PACK_PIECES_HELD_LIMIT } from '../../shared/rpc/limits.js';
-import { FetchSetting, interruptedShare, NETWORK, testPack, type PackService } from './fetch-test-pack.js';
+import { FetchSetting, interruptedShare, testPack, type PackService } from './fetch-test-pack.js';
 import { RUNTIME, openPackSource } from '../wall.js';
 
 const never = new AbortController().signal;
@@ -33,7 +33,7 @@ describe('a pack that peers read from', function () {
   });
 
   async function open(service: PackService): Promise<PackSource> {
-    const source = openPackSource(await setting.serve(service), NETWORK);
+    const source = openPackSource(await setting.serve(service));
     sources.push(source);
     return source;
   }

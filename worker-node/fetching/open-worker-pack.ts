@@ -124,13 +124,13 @@ class PackOpener {
 
   /** Main's manifest; waits while main does not give it. */
   private async manifestOf(main: FoundMain): Promise<Buffer> {
-    const { modelPath, network } = this.settings;
+    const { modelPath } = this.settings;
     const { runtime, transport } = this.environment;
     for (let current = main; ; current = await this.findMain()) {
       const { packDigest } = current.identity;
       // Another pack has another default directory.
       if (modelPath === null && packDigest !== main.identity.packDigest) throw changedMeanwhile();
-      const source = transport.openPackSource(current.address, network);
+      const source = transport.openPackSource(current.address);
       try {
         return await fetchManifest(source, packDigest, this.abandoned);
       } catch (thrown) {

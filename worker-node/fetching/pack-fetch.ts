@@ -41,7 +41,7 @@ export class PackFetch implements ExpertSupply {
     const { packDigest, shape } = partial.pack;
     this.#peers = new PackPeers({
       ...{ packDigest, layers: shape.layers, experts: shape.experts, runtime, log },
-      connect: (address) => transport.openPackSource(address, settings.network),
+      connect: (address) => transport.openPackSource(address),
       onDescribed: () => {
         this.#fetcher.peersChanged();
       },

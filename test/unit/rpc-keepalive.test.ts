@@ -1,0 +1,155 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
+import { OWN_STALL_MS, PeerKeepalive } from '../../shared/rpc/peer-keepalive.js';
+import { GrpcTransport } from '../../shared/rpc/grpc-transport.js';
+import type { NodeIdentity } from '../../shared/rpc/index.js';
+import { VirtualClock, VirtualRuntime, WallRuntime, type Runtime } from '../../shared/runtime/index.js';
+
+const TIMES = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700 };
+
+/** A runtime whose timers all come too late, as after a stall of the event loop. */
+class StallingRuntime {
+  lateMs = 0;
+
+  constructor(private readonly inner: VirtualRuntime) {}
+
+  asRuntime(): Runtime {
+    const after: Runtime['after'] = (delayMs, run) => this.inner.after(delayMs + this.lateMs, run);
+    return Object.assign(Object.create(this.inner) as VirtualRuntime, { after });
+  }
+}
+
+describe('asking whether a peer is there', () => {
+  let clock: VirtualClock;
+  let runtime: VirtualRuntime;
+  let stalling: StallingRuntime;
+  let asked: number;
+  let answers: boolean;
+  let silences: number[];
+  beforeEach(() => {
+    clock = new VirtualClock();
+    runtime = new VirtualRuntime(clock, 1);
+    stalling = new StallingRuntime(runtime);
+    asked = 0;
+    answers = true;
+    silences = [];
+  });
+
+  function keepalive(): PeerKeepalive {
+    const asking = new PeerKeepalive({
+      ...{ ...TIMES, runtime: stalling.asRuntime() },
+      ask: () => {
+        asked += 1;
+        return answers ? runtime.sleep(10) : new Promise(() => undefined);
+      },
+      onSilent: (silentMs) => silences.push(silentMs),
+    });
+    asking.start();
+    return asking;
+  }
+  const passes = (untilMs: number): Promise<void> => clock.run(() => clock.nowMs >= untilMs, { untilMs });
+
+  it('goes on for as long as it answers', async () => {
+    const asking = keepalive();
+    await passes(10_000);
+    assert.equal(asked, Math.floor(10_000 / 510));
+    assert.deepEqual(silences, []);
+    asking.stop();
+    await passes(11_000);
+    assert.deepEqual(runtime.openCounts, { timers: 0, turns: 0, works: 0 });
+  });
+
+  it('tells once when it does not answer in time', async () => {
+    answers = false;
+    keepalive();
+    await passes(1199);
+    assert.deepEqual(silences, []);
+    await passes(10_000);
+    assert.deepEqual(silences, [700]);
+    assert.equal(asked, 1);
+    assert.equal(runtime.openCounts.timers, 0);
+  });
+
+  it('gives it one more interval after a stall of our own event loop', async () => {
+    answers = false;
+    const asking = keepalive();
+    stalling.lateMs = OWN_STALL_MS;
+    await passes(700);
+    stalling.lateMs = 0;
+    await passes(1400);
+    assert.deepEqual(silences, []);
+    await passes(1999);
+    assert.deepEqual(silences, []);
+    await passes(2000);
+    assert.deepEqual(silences, [1500]);
+    asking.stop();
+  });
+
+  it('takes no answer for one when the connection does not stand', async () => {
+    const failing = new PeerKeepalive({
+      ...{ ...TIMES, runtime, ask: () => Promise.reject(new Error('reset')) },
+      onSilent: (silentMs) => silences.push(silentMs),
+    });
+    failing.start();
+    await passes(1200);
+    assert.deepEqual(silences, [700]);
+    failing.stop();
+  });
+});
+
+const IDENTITY: NodeIdentity = {
+  ...{ id: 'main', role: 'ROLE_MAIN', cluster: 'test', protocolVersion: 1, modelName: 'demo', packDigest: 'abc' },
+  ...{ bootId: 'boot', address: '127.0.0.1:1', device: 'cpu', release: '1.0.0' },
+};
+const REQUEST = {
+  ...{ text: 'hello', messages: [], promptTokenIds: [], raw: false, maxTokens: 5 },
+  ...{ sampling: null, stop: [], ignoreEos: false, logprobs: 0 },
+};
+
+describe('a busy daemon', function () {
+  this.timeout(20_000);
+  const quiet = (): void => undefined;
+  const log = { error: quiet, warn: quiet, info: quiet, debug: quiet };
+  const network = { ...TIMES, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
+
+  /** The event loop stands still. */
+  function stall(durationMs: number): void {
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, durationMs);
+  }
+
+  it('keeps its clients and its peers through a stall of its event loop', async () => {
+    const runtime = new WallRuntime();
+    const transport = new GrpcTransport(runtime);
+    const script = fileURLToPath(new URL('../../bench/hop/echo-process.js', import.meta.url));
+    const child = spawn(process.execPath, [script], { stdio: ['pipe', 'pipe', 'inherit'] });
+    const main = await transport.serve({
+      ...{ host: '127.0.0.1', port: 0, network, log, identity: () => IDENTITY },
+      inference: async function* () {
+        yield { kind: 'started', started: { promptTokenIds: [1], seed: 1 } };
+        for (let round = 0; round < 3; round += 1) {
+          await runtime.sleep(600);
+          stall(1500);
+        }
+        const rest = { timing: null, sep: null, reloads: 0, nodes: [], drafts: null };
+        yield { kind: 'finished', finished: { finishReason: 'length', text: 'all', ...rest } };
+      },
+    });
+    try {
+      const [line] = (await once(child.stdout, 'data')) as [Buffer];
+      const { rpcAddress } = JSON.parse(line.toString()) as { rpcAddress: string };
+      const stream = transport.openWorkerStream(rpcAddress, network);
+      const ends: unknown[] = [];
+      stream.onClose((error) => ends.push(error));
+      const kinds: string[] = [];
+      for await (const reply of transport.generate(main.address, REQUEST)) kinds.push(reply.kind);
+      assert.deepEqual(kinds, ['started', 'finished']);
+      assert.deepEqual(ends, []);
+      stream.close();
+    } finally {
+      child.kill('SIGKILL');
+      await main.stop();
+    }
+  });
+});
