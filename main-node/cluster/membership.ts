@@ -109,7 +109,7 @@ export class Membership {
     const failing = [...this.known.values()].flatMap(({ address, id, problem }) =>
       problem === null ? [] : [{ address, id, code: problem.code, message: problem.message }],
     );
-    return [...failing, ...this.refused.problems()];
+    return [...failing, ...this.refused.problems(), ...this.options.roster.problems()];
   }
 
   /** Closes every stream and resolves when no dial runs any more. */
@@ -259,6 +259,10 @@ export class Membership {
         receive: (reply) => {
           link.receive(reply);
           if (reply.kind === 'status') roster.workerTold(link);
+          if (reply.kind !== 'result') return;
+          for (const { failure } of reply.result.experts) {
+            if (failure?.code === 'PACK_CORRUPT') roster.workerDamaged(link, failure.message);
+          }
         },
         streamClosed: (error) => {
           roster.removeWorker(link, reasonOf(error));

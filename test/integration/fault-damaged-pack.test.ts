@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import type { LocalEngine } from '../../engine/generation/index.js';
 import { assertSameAnswer, collect, requestFor } from './harness/answers.js';
 import { TestCluster, stopCluster } from './harness/test-cluster.js';
+import { waitUntil } from './harness/wait-until.js';
 import { openReference, packOf } from './harness/test-models.js';
 
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9, 33, 60], { maxTokens: 20, logprobs: 300 });
@@ -47,11 +48,30 @@ describe('workers whose copy of the pack is damaged', () => {
     assert.ok(cluster.log.matching('PACK_CORRUPT').length > 0, 'the damaged worker was asked and said so');
   });
 
+  it('end no answer whose other worker is lost and comes back within the grace period', async () => {
+    cluster = await TestCluster.start({
+      workers: 2,
+      main: { main: { workerGraceMs: 20_000 } },
+      worker: (index) => (index === 1 ? { packDirectory: damaged } : {}),
+    });
+    const running = cluster;
+    const expected = await collect(reference.generate(REQUEST, new AbortController().signal));
+    const answering = running.ask(REQUEST);
+    await running.stopNode('worker-0');
+    await running.addWorker('worker-0');
+    assertSameAnswer(await answering, expected);
+  });
+
   it('fail the request with PACK_CORRUPT when there is no other, and main goes on', async () => {
     cluster = await TestCluster.start({ workers: 2, worker: () => ({ packDirectory: damaged }) });
     await assert.rejects(cluster.ask(REQUEST), { code: 'PACK_CORRUPT' });
-    await cluster.addWorker('whole');
-    await cluster.waitForRoster(3, 0);
+    const running = cluster;
+    await running.addWorker('whole');
+    await waitUntil('the whole worker is placed, and status names the other', async () => {
+      const { placement, problems } = await running.status();
+      const isPlaced = placement?.workers.some(({ id }) => id === 'whole') === true;
+      return isPlaced && problems.some(({ code }) => code === 'PACK_CORRUPT');
+    });
     const expected = await collect(reference.generate(REQUEST, new AbortController().signal));
     assertSameAnswer(await cluster.ask(REQUEST), expected);
   });

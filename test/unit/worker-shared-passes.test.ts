@@ -172,7 +172,7 @@ describe('worker: what an executor holds', () => {
   const executor = (limits: {
     experts: number;
     bytes: number;
-  }): { held: ExpertExecutor; run(id: number): Promise<void> } => {
+  }): { held: ExpertExecutor; run: (id: number) => Promise<void> } => {
     const slots = new TestSlots(1);
     const held = new ExpertExecutor(slots, 4, () => 0, silentLog, undefined, limits);
     const loading = slots.load(0, { expert: 1 }, { exponents: { entry: -1 }, signMantissa: { entry: -1 } } as never);

@@ -27,6 +27,7 @@ export interface ExpertCounters {
   executeMsMean: number;
   latePredictions: number;
   droppedPredictions: number;
+  damagedExperts: number;
   cache: CacheStatus | null;
 }
 
@@ -99,6 +100,7 @@ export class ExpertService {
       executeMsMean: this.#executor.executeMsMean,
       latePredictions,
       droppedPredictions,
+      damagedExperts: this.#loader.damagedExperts,
       reloads,
       cache: this.#cache?.status(uses) ?? null,
     };

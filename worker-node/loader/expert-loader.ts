@@ -71,6 +71,13 @@ export class ExpertLoader {
     return this.#loadMs.mean;
   }
 
+  /** Experts that failed for their bytes, and have not been loaded since. */
+  get damagedExperts(): number {
+    let damaged = 0;
+    for (const code of this.#failures.values()) if (code === 'PACK_CORRUPT') damaged += 1;
+    return damaged;
+  }
+
   /** Never rejects: a failure is a result. */
   async load({ slot, layer, expert, exponents, signMantissa, urgent }: SlotLoad): Promise<LoadResult> {
     const index = layer * this.#source.shape.experts + expert;
