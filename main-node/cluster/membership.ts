@@ -101,6 +101,12 @@ export class Membership {
     }
     this.refused.delete(address);
     this.add(address, peer.id, 'joined');
+    const connectedBootId = this.options.roster.connectedBootId(peer.id);
+    // It is dialled all the same: the one that is connected may be its own last life, whose end is not known yet.
+    if (connectedBootId !== null && connectedBootId !== peer.bootId) {
+      const { code, message } = sameId(peer, address);
+      return { kind: 'refusal', refusal: { code, message } };
+    }
     return { kind: 'welcome', welcome: { identity: own, partialPack: false } };
   }
 
@@ -346,7 +352,8 @@ function reasonOf(error: OdmoeError | null): string {
 function sameId(peer: NodeIdentity, address: string): OdmoeError {
   return new OdmoeError(
     'NODE_REFUSED',
-    `the daemon at ${address} has the id ${peer.id}, as one has that is connected already; give each its own --id`,
+    `the daemon at ${address} has the id ${peer.id}, as one has that is connected already; give each its own --id (one that was ` +
+      'restarted just now gets its place back when its last connection is known to have ended)',
   );
 }
 
