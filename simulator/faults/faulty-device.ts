@@ -1,8 +1,14 @@
 import type { Devices } from '../../engine/devices/index.js';
 import { NATIVE_DEVICES, pacedDevice, type DevicePace } from '../../engine/devices/index.js';
-import type { Device, ExpertSlots, Model, Pass } from '../../native/index.js';
+import type { CudaStatus, Device, ExpertSlots, Model, Pass } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { VirtualRuntime } from '../../shared/runtime/index.js';
+
+/** Whatever the machine has that the simulation runs on. */
+const NO_CUDA: CudaStatus = {
+  ...{ built: false, library: '', architectures: [], usable: false, reason: 'simulated' },
+  ...{ driverVersion: null, runtimeVersion: null, devices: [] },
+};
 
 /** What is wrong with a node's devices at present, and what was seen of them. Outlives a restart of the node. */
 export class DeviceFaults {
@@ -16,17 +22,20 @@ export class DeviceFaults {
   readSlowness = 1;
   /** What should never be, seen on the device. */
   readonly violations: string[] = [];
-  /** Real work under way: nothing may change under it. */
-  readonly working = new Set<Promise<unknown>>();
+  /** Real work under way on its devices. */
+  private readonly working = new Set<Promise<unknown>>();
   private readonly opened = new Set<Device>();
+
+  /** `told`: the error that a daemon gets to see when a real load fails. */
+  constructor(private readonly told: (thrown: unknown) => OdmoeError) {}
 
   /** The devices of one start of the process. `pace`: what operations take. */
   devices(runtime: VirtualRuntime, pace: () => DevicePace): Devices {
     return {
-      cudaStatus: () => NATIVE_DEVICES.cudaStatus(),
+      cudaStatus: () => NO_CUDA,
       open: (request) => {
         if (this.lost) throw lostError();
-        const native = this.watched(NATIVE_DEVICES.open({ ...request, threads: 1 }));
+        const native = this.watched(NATIVE_DEVICES.open({ ...request, threads: 1 }), runtime);
         const device = pacedDevice(native, pace(), runtime);
         this.opened.add(device);
         return this.wrapDevice(device);
@@ -42,39 +51,16 @@ export class DeviceFaults {
   }
 
   /** Notes real work, below the pace. */
-  private watched(device: Device): Device {
+  private watched(device: Device, runtime: VirtualRuntime): Device {
+    const work = <Result>(begun: Promise<Result>): Promise<Result> => this.work(begun, runtime);
     return withMethods(device, {
-      createModel: (shape) => this.watchedModel(device.createModel(shape)),
-      createExpertSlots: (...args) => this.watchedSlots(device.createExpertSlots(...args)),
+      createModel: (shape) => watchedModel(device.createModel(shape), work),
+      createExpertSlots: (...args) => watchedSlots(device.createExpertSlots(...args), work),
     });
   }
 
-  private watchedModel(model: Model): Model {
-    return withMethods(model, {
-      loadDense: (...args) => this.work(model.loadDense(...args)),
-      loadResidentExpert: (...args) => this.work(model.loadResidentExpert(...args)),
-      createPass: (rows) => this.watchedPass(model.createPass(rows)),
-    });
-  }
-
-  private watchedPass(pass: Pass): Pass {
-    return withMethods(pass, {
-      begin: (...args) => this.work(pass.begin(...args)),
-      attend: (...args) => this.work(pass.attend(...args)),
-      combine: (...args) => this.work(pass.combine(...args)),
-      forward: (...args) => this.work(pass.forward(...args)),
-      logits: (...args) => this.work(pass.logits(...args)),
-    });
-  }
-
-  private watchedSlots(slots: ExpertSlots): ExpertSlots {
-    return withMethods(slots, {
-      load: (...args) => this.work(slots.load(...args)),
-      execute: (...args) => this.work(slots.execute(...args)),
-    });
-  }
-
-  private work<Result>(work: Promise<Result>): Promise<Result> {
+  private work<Result>(work: Promise<Result>, runtime: VirtualRuntime): Promise<Result> {
+    runtime.watch(work);
     const settled = work.then(
       () => undefined,
       () => undefined,
@@ -146,7 +132,9 @@ export class DeviceFaults {
       load: async (...args) => {
         this.requireSound();
         if (this.readsFail) throw new OdmoeError('STORAGE_FAILED', 'reading the pack failed (simulated)');
-        return slots.load(...args);
+        return slots.load(...args).catch((thrown: unknown) => {
+          throw this.told(thrown);
+        });
       },
       execute: async (...args) => {
         this.requireSound();
@@ -165,6 +153,33 @@ export class DeviceFaults {
     this.refusals -= 1;
     throw new OdmoeError('DEVICE_OUT_OF_MEMORY', 'the device gives no memory (simulated)');
   }
+}
+
+type Watch = <Result>(work: Promise<Result>) => Promise<Result>;
+
+function watchedModel(model: Model, work: Watch): Model {
+  return withMethods(model, {
+    loadDense: (...args) => work(model.loadDense(...args)),
+    loadResidentExpert: (...args) => work(model.loadResidentExpert(...args)),
+    createPass: (rows) => watchedPass(model.createPass(rows), work),
+  });
+}
+
+function watchedPass(pass: Pass, work: Watch): Pass {
+  return withMethods(pass, {
+    begin: (...args) => work(pass.begin(...args)),
+    attend: (...args) => work(pass.attend(...args)),
+    combine: (...args) => work(pass.combine(...args)),
+    forward: (...args) => work(pass.forward(...args)),
+    logits: (...args) => work(pass.logits(...args)),
+  });
+}
+
+function watchedSlots(slots: ExpertSlots, work: Watch): ExpertSlots {
+  return withMethods(slots, {
+    load: (...args) => work(slots.load(...args)),
+    execute: (...args) => work(slots.execute(...args)),
+  });
 }
 
 function lostError(): OdmoeError {
