@@ -50,9 +50,9 @@ export async function startWorker(
     if (faults.length > 0) throw toOdmoeError(faults[0]);
   };
   try {
-    const address = await openWorker(settings, environment, log, { opened, giveUp, abandoned });
+    const { address, openCounts } = await openWorker(settings, environment, log, { opened, giveUp, abandoned });
     let stopping: Promise<void> | null = null;
-    return { address, stop: () => (stopping ??= close()) };
+    return { address, openCounts, stop: () => (stopping ??= close()) };
   } catch (thrown) {
     await close();
     throw thrown;
@@ -71,13 +71,13 @@ export function runWorker(): Promise<never> {
   );
 }
 
-/** Returns the address that the worker listens on; adds to `opened` what a stop has to close. */
+/** Returns the worker's address and what it holds; adds to `opened` what a stop has to close. */
 async function openWorker(
   settings: NodeSettings,
   environment: NodeEnvironment,
   log: Logger,
   { opened, giveUp, abandoned }: { opened: Closer[]; giveUp: GiveUp; abandoned: AbortSignal },
-): Promise<string> {
+): Promise<Pick<RunningNode, 'address' | 'openCounts'>> {
   const { runtime } = environment;
   const startedMs = runtime.nowMs();
   const { source, partial } = await openWorkerPack(settings, environment, log, abandoned);
@@ -125,7 +125,11 @@ async function openWorker(
     statusTimer.cancel();
   });
   log.info('worker is ready', { address, model: source.name, device: identity.device, slots: experts.counters.slots });
-  return address;
+  const openCounts = (): Record<string, number> => ({
+    ...experts.openCounts,
+    earlyPredictions: sessions.earlyPredictions,
+  });
+  return { address, openCounts };
 }
 
 /** The record of what this worker is asked for; null for one that keeps nothing. */

@@ -103,6 +103,12 @@ export class Roster implements PlacedWorkers {
     return link?.identity.bootId ?? null;
   }
 
+  /** Those that wait for a placement, or for what a daemon tells next. */
+  get waiterCount(): number {
+    const links = [...this.connectedWorkers(), ...this.shadows];
+    return links.reduce((sum, { latestStatus }) => sum + latestStatus.waiterCount, this.waiting.size);
+  }
+
   /** Experts not answered, by worker. */
   outstanding(): Map<string, number> {
     return new Map(this.connectedWorkers().map((link) => [link.id, link.outstanding]));

@@ -4,7 +4,8 @@ import type { GenerateRequest } from '../../shared/rpc/messages.js';
 import { SeededRandom } from '../../shared/runtime/index.js';
 import { SimulatedCluster, type SimulatedAnswer } from '../cluster/simulated-cluster.js';
 import { DrawnLinks } from '../network/link-model.js';
-import { checkAnswer, checkNothingLeft, type Violation } from './check-invariants.js';
+import { checkAnswer, type Violation } from './check-invariants.js';
+import { checkQuiet, checkStopped, idleTimers } from './check-nothing-left.js';
 import { drawRequest } from './draw-scenario.js';
 import { FaultInjector, SECOND_MAIN } from './inject-faults.js';
 import type { ReferenceAnswers } from './reference-answers.js';
@@ -96,12 +97,13 @@ class ScenarioRun {
     if (!this.isAllOver()) this.violate('every answer ends in time', this.describeOpen());
     await this.until(() => false, Math.max(probesMs, clock.nowMs));
     this.checkNodes();
+    const atRest = idleTimers(this.cluster);
     this.askProbes();
     await this.until(() => this.isAllOver(), clock.nowMs + ANSWER_BOUND_MS);
     if (!this.isAllOver()) this.violate('every answer ends in time', this.describeOpen());
     await this.checkAnswers();
     await this.until(() => false, clock.nowMs + QUIET_MS);
-    this.violations.push(...checkNothingLeft(this.cluster, 'quiet'));
+    this.violations.push(...checkQuiet(this.cluster, this.world, this.scenario, atRest));
     await this.stopNodes();
     this.checkLogs();
   }
@@ -186,12 +188,7 @@ class ScenarioRun {
           .map(({ id }) => id)
           .join(' '),
       );
-    for (const { id, runtime } of runtimes) {
-      const { timers, turns, works } = runtime.openCounts;
-      if (timers + turns + works > 0)
-        this.violate('nothing is left', `${id} has stopped with ${timers} timers, ${turns} turns, ${works} works`);
-    }
-    this.violations.push(...checkNothingLeft(this.cluster, 'stopped'));
+    this.violations.push(...checkStopped(this.cluster, this.world, runtimes));
   }
 
   /** Everything that belongs to the cluster runs. */

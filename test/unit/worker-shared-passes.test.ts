@@ -129,7 +129,8 @@ describe('worker: an execute of several experts', () => {
       [second?.expert, second?.rows, [...(second?.output ?? [])]],
       [20, 2, [21, 21, 21, 21, 23, 23, 23, 23]],
     );
-    assert.deepEqual(service.openCounts, { executes: 0, underWay: 0, expectations: 0, sequences: 0 });
+    const none = { executes: 0, heldBytes: 0, underWay: 0, slotsInUse: 0, expectations: 0, sequences: 0 };
+    assert.deepEqual(service.openCounts, none);
   });
 
   it('answers early what need not wait for an expert that loads', async () => {

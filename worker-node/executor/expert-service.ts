@@ -140,9 +140,14 @@ export class ExpertService {
     this.#handle({ kind: 'end', sequence });
   }
 
-  /** What is open: experts that main waits for, loads and executions under way, what is expected and of which sequences. */
-  get openCounts(): { executes: number; underWay: number; expectations: number; sequences: number } {
-    return { executes: this.#executor.held.experts, underWay: this.#underWay.size, ...this.#schedule.openCounts };
+  /**
+   * What is open: experts that main waits for and the bytes that are kept for them, loads and executions under way, working slots that
+   * are not empty, what is expected and of which sequences.
+   */
+  get openCounts(): Record<string, number> {
+    const { experts: executes, bytes: heldBytes } = this.#executor.held;
+    const { slotsInUse, openCounts } = this.#schedule;
+    return { executes, heldBytes, underWay: this.#underWay.size, slotsInUse, ...openCounts };
   }
 
   /** Another placement, in which the worker's group serves these layers. */
