@@ -25,6 +25,7 @@ import { ExpertService } from './executor/expert-service.js';
 import { reportFetch } from './fetching/fetch-report.js';
 import { openWorkerPack } from './fetching/open-worker-pack.js';
 import { PackFetch } from './fetching/pack-fetch.js';
+import { PackMending } from './fetching/pack-mending.js';
 import { WorkerSessions } from './rpc/worker-sessions.js';
 import { workerStatus } from './worker-status.js';
 
@@ -81,8 +82,12 @@ async function openWorker(
   const { runtime } = environment;
   const startedMs = runtime.nowMs();
   const { source, partial } = await openWorkerPack(settings, environment, log, abandoned);
-  const fetch = partial === null ? null : new PackFetch(partial, settings, environment, () => sendStatus(), log);
-  if (fetch !== null) opened.push(reportFetch(fetch, runtime, log), () => fetch.close());
+  const supply =
+    partial === null
+      ? new PackMending(source, settings, environment, log)
+      : new PackFetch(partial, settings, environment, () => sendStatus(), log);
+  if (supply instanceof PackFetch) opened.push(reportFetch(supply, runtime, log));
+  opened.push(() => supply.close());
   requireWanted(abandoned);
   const record = await openRecord(settings, source, runtime, log);
   if (record !== null) opened.push(() => record.close());
@@ -105,7 +110,7 @@ async function openWorker(
     source,
     runtime,
     log,
-    supply: fetch,
+    supply,
     onDeviceLost,
   });
   opened.push(() => experts.close());
@@ -114,10 +119,10 @@ async function openWorker(
     const figures = { uptimeMs: runtime.nowMs() - startedMs, memoryBytes: runtime.memoryBytes() };
     sessions.sendToMain({
       kind: 'status',
-      status: workerStatus(identity, figures, nodeDevice, experts, sessions, fetch),
+      status: workerStatus(identity, figures, nodeDevice, experts, sessions, supply),
     });
   };
-  const sessions = new WorkerSessions(experts, source.shape, () => identity, sendStatus, runtime, log, fetch);
+  const sessions = new WorkerSessions(experts, source.shape, () => identity, sendStatus, runtime, log, supply);
   const share = new PackShare(source, runtime, () => (partial === null || partial.isWhole ? null : partial.held));
   const address = await listen(settings, { ...environment, identity, sessions, share }, log, opened);
   const statusTimer = runtime.every(STATUS_INTERVAL_MS, sendStatus);
