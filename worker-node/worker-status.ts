@@ -1,5 +1,6 @@
 import type { NodeDevice } from '../engine/devices/index.js';
 import { ownNodeStatus, type NodeIdentity, type NodeStatus, type ProcessFigures } from '../shared/rpc/index.js';
+import type { PackFetch } from './fetching/pack-fetch.js';
 import type { ExpertService } from './executor/expert-service.js';
 import type { WorkerSessions } from './rpc/worker-sessions.js';
 
@@ -10,14 +11,14 @@ export function workerStatus(
   { device, reason }: Pick<NodeDevice, 'device' | 'reason'>,
   experts: ExpertService,
   sessions: WorkerSessions,
-  supply: { readonly status: Partial<NodeStatus> },
+  fetch: PackFetch | null,
 ): NodeStatus {
   const { droppedPredictions, ...counters } = experts.counters;
   const { epoch, staleMessages, droppedPredictions: droppedEarly } = sessions.counters;
   return {
     ...ownNodeStatus(identity, figures, device.info(), reason),
     ...counters,
-    ...supply.status,
+    ...fetch?.status,
     epoch,
     staleMessages,
     droppedPredictions: droppedPredictions + droppedEarly,

@@ -13,7 +13,6 @@ import { POOLS, type ActivationCounts, type Pool } from '../../shared/planner/in
 import { readActivationCounts } from '../../shared/storage/activation-counts-file.js';
 import { parseWhole } from '../generation-flags.js';
 import { planLines, planObject } from '../output/plan-view.js';
-import { runtime } from '../process-runtime.js';
 
 interface PlanFlags {
   memory: number;
@@ -103,7 +102,7 @@ async function measure(
   const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 0, budgetBytes: 0 });
   try {
     const sizes = slotSizes(device, pack, settings);
-    return { sizes, profile: await profileLoading(device, pack, sizes, activated, () => runtime.nowMs()) };
+    return { sizes, profile: await profileLoading(device, pack, sizes, activated, () => performance.now()) };
   } finally {
     device.dispose();
   }

@@ -9,10 +9,6 @@ export class LatestStatus {
     return this.latest;
   }
 
-  get waiterCount(): number {
-    return this.waiting.size;
-  }
-
   take(status: NodeStatus): void {
     this.latest = status;
     this.wake();

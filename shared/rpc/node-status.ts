@@ -40,7 +40,6 @@ export function emptyNodeStatus(identity: NodeIdentity): NodeStatus {
     fetchReceivedBytes: 0,
     fetchReadyFor: 0,
     fetchProblem: '',
-    damagedExperts: 0,
   };
 }
 

@@ -62,7 +62,6 @@ const MEMBERS: Record<string, Record<string, true>> = {
     fetchReceivedBytes: true,
     fetchReadyFor: true,
     fetchProblem: true,
-    damagedExperts: true,
   } satisfies Names<Messages.NodeStatus>,
   CacheStatus: {
     policy: true,
