@@ -165,7 +165,22 @@ async function serveMain(
     throw thrown;
   }
   log.info('main is ready', { address: server.address, model: loaded.source.name });
-  return { address: server.address, stop };
+  return { address: server.address, openCounts: () => openCounts(parts), stop };
+}
+
+/** What requests hold here: sequences, passes, experts that workers owe, and whoever waits for something. */
+function openCounts({ engine, inference }: MainParts): Record<string, number> {
+  const { roster, predictionPost, decodePasses, prefillPasses } = engine;
+  const { activeSequences, queuedRequests } = inference.counts();
+  return {
+    requests: inference.openCount,
+    ...{ activeSequences, queuedRequests },
+    sequences: predictionPost.openCount,
+    decodePasses: decodePasses.openCount,
+    prefillPasses: prefillPasses.openCount,
+    expertsOwed: [...roster.outstanding().values()].reduce((sum, experts) => sum + experts, 0),
+    waiters: roster.waiterCount,
+  };
 }
 
 /** Answers end first, so that their sequences are freed at the workers and the shadow while the streams stand. */

@@ -27,7 +27,8 @@ function packageRoot(): string {
   return directory;
 }
 
-const ADDON_PATH = join(packageRoot(), 'build', 'Release', 'odmoe.node');
+/** ODMOE_ADDON names another build, such as one with sanitizers (scripts/test-sanitizers.mjs). */
+const ADDON_PATH = process.env.ODMOE_ADDON || join(packageRoot(), 'build', 'Release', 'odmoe.node');
 
 let loadedAddon: Addon | null = null;
 

@@ -1,7 +1,7 @@
 // Builds the native core into build/; skips what has not changed.
 //   node scripts/build-native.mjs              the addon (odmoe.node) and, where nvcc is, the CUDA backend (libodmoe_cuda.so)
 //   node scripts/build-native.mjs --start      what this machine runs: the CUDA backend only where a GPU is, or where it was built before
-//   node scripts/build-native.mjs --tests      the C++ tests and the stand-in for CUDA, too
+//   node scripts/build-native.mjs --tests      the same, the C++ tests and the stand-in for CUDA
 //   node scripts/build-native.mjs --sanitize   addon and C++ tests with AddressSanitizer and UndefinedBehaviorSanitizer, in build-sanitize/
 // ODMOE_CUDA=off leaves the CUDA backend out, ODMOE_CUDA=on insists on it; ODMOE_CUDA_ARCHITECTURES="86;87" says for which compute
 // capabilities (native/cuda.cmake).
@@ -186,7 +186,8 @@ export function buildNative(purpose) {
     withLock('native-sanitize', () => buildIn('build-sanitize', ['sanitize'], { ODMOE_SANITIZE: 'ON' }));
     return;
   }
-  const withCuda = purpose !== 'start' || cudaSettings().ODMOE_CUDA !== 'auto' || mayNeedCuda();
+  // nvcc takes many minutes, which nobody waits for where no GPU would use the result.
+  const withCuda = purpose === 'product' || cudaSettings().ODMOE_CUDA !== 'auto' || mayNeedCuda();
   const names = ['addon', ...(withCuda ? ['cuda'] : []), ...(purpose === 'tests' ? ['tests'] : [])];
   withLock('native-release', () => buildIn('build', names));
 }

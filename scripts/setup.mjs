@@ -26,10 +26,10 @@ function checkNode() {
 
 /** By content: npm itself touches these files. */
 function npmState() {
-  const hash = createHash('sha256');
-  hash.update(process.version);
-  for (const path of ['package.json', 'package-lock.json']) hash.update(readFileSync(join(packageRoot, path)));
-  return hash.digest('hex');
+  const { dependencies, devDependencies } = JSON.parse(readFileSync(join(packageRoot, 'package.json'), 'utf8'));
+  const lock = readFileSync(join(packageRoot, 'package-lock.json'));
+  const asked = JSON.stringify([process.version, dependencies, devDependencies]);
+  return createHash('sha256').update(asked).update(lock).digest('hex');
 }
 
 function installNpmPackages() {
@@ -47,12 +47,12 @@ function installNpmPackages() {
 }
 
 /**
- * `purpose`: 'start', what this machine needs for a cluster; 'product', the CUDA backend too; 'tests', everything. Throws BuildError,
- * with what the user can do, when a step cannot be done.
+ * `purpose`: 'start', what this machine needs for a cluster; 'product', the CUDA backend too; 'tests', everything; 'sanitize', everything
+ * in TypeScript and the native core with sanitizers. Throws BuildError, with what the user can do, when a step cannot be done.
  */
 export function setUp(purpose) {
   checkNode();
-  const withTests = purpose === 'tests';
+  const withTests = purpose === 'tests' || purpose === 'sanitize';
   installSystemPackages(withTests, say);
   installNpmPackages();
   buildNative(purpose);

@@ -1,11 +1,11 @@
 // `npm test [-- MOCHA_OPTIONS]`: set-up, then every test that needs no GPU. Units and simulations run on all cores at a time. Tests of
 // processes run one after the other: they measure waits, and one cluster alone keeps a small machine busy.
 // The counts of both go to build/test-counts.json.
-import { spawnSync } from 'node:child_process';
-import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { filesBelow, packageRoot } from './build-state.mjs';
+import { addCounts, runMocha } from './run-mocha.mjs';
 import { afterSetUp } from './setup.mjs';
 
 const COUNTS_PATH = join(packageRoot, 'build', 'test-counts.json');
@@ -19,25 +19,8 @@ function testFiles(...folders) {
   return [...files.filter(isLong), ...files.filter((file) => !isLong(file))];
 }
 
-/** What mocha counted. A run that ended without counts, or badly without a failed test, is one failure more. */
-function runMocha(files, options) {
-  const countsPath = `${COUNTS_PATH}.part`;
-  rmSync(countsPath, { force: true });
-  const { status } = spawnSync(
-    process.execPath,
-    [join('node_modules', 'mocha', 'bin', 'mocha.js'), ...options, ...process.argv.slice(2), ...files],
-    { cwd: packageRoot, stdio: 'inherit', env: { ...process.env, ODMOE_TEST_COUNTS: countsPath } },
-  );
-  const nothing = { passed: 0, failed: 0, skipped: 0, fileMs: {} };
-  const counts = existsSync(countsPath) ? JSON.parse(readFileSync(countsPath, 'utf8')) : nothing;
-  rmSync(countsPath, { force: true });
-  if (status !== 0 && counts.failed === 0) counts.failed = 1;
-  return counts;
-}
-
 function report(runs) {
-  const sum = (name) => runs.reduce((total, run) => total + run[name], 0);
-  const counts = { passed: sum('passed'), failed: sum('failed'), skipped: sum('skipped') };
+  const counts = addCounts(runs);
   writeFileSync(COUNTS_PATH, JSON.stringify(counts));
   const slowest = runs
     .flatMap(({ fileMs }) => Object.entries(fileMs))
@@ -52,7 +35,8 @@ function report(runs) {
 afterSetUp('tests', () => {
   rmSync(COUNTS_PATH, { force: true });
   // With options such as --grep one of the runs may have nothing to do.
-  const options = process.argv.length > 2 ? ['--no-fail-zero'] : [];
+  const given = process.argv.slice(2);
+  const options = given.length > 0 ? ['--no-fail-zero', ...given] : [];
   const parallel = ['--parallel', '--jobs', String(availableParallelism())];
   report([
     runMocha(testFiles('unit', 'simulation'), [...options, ...parallel]),

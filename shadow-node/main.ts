@@ -149,7 +149,7 @@ async function serveShadow(
     await server.stop();
     loaded.dispose();
   };
-  return { address: server.address, stop: () => (stopping ??= stop()) };
+  return { address: server.address, openCounts: () => service.openCounts, stop: () => (stopping ??= stop()) };
 }
 
 function startJoining(

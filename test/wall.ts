@@ -1,11 +1,20 @@
 /** The real runtime and gRPC, for tests of what really runs. */
-import { realEnvironment } from '../engine/environment/node-environment.js';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
 import { GrpcTransport } from '../shared/rpc/index.js';
 import { WallRuntime } from '../shared/runtime/index.js';
 
 export const RUNTIME = new WallRuntime();
 export const TRANSPORT = new GrpcTransport(RUNTIME);
-export const ENVIRONMENT = realEnvironment({ emulation: null });
+const DATA_DIRECTORY = mkdtempSync(join(tmpdir(), 'odmoe-test-data-'));
+process.on('exit', () => rmSync(DATA_DIRECTORY, { recursive: true, force: true }));
+
+export const ENVIRONMENT: NodeEnvironment = {
+  ...realEnvironment({ emulation: null }),
+  dataDirectory: DATA_DIRECTORY,
+};
 
 export const startRpcServer = TRANSPORT.serve.bind(TRANSPORT);
 export const openWorkerStream = TRANSPORT.openWorkerStream.bind(TRANSPORT);

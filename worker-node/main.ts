@@ -25,6 +25,7 @@ import { ExpertService } from './executor/expert-service.js';
 import { reportFetch } from './fetching/fetch-report.js';
 import { openWorkerPack } from './fetching/open-worker-pack.js';
 import { PackFetch } from './fetching/pack-fetch.js';
+import { PackMending } from './fetching/pack-mending.js';
 import { WorkerSessions } from './rpc/worker-sessions.js';
 import { workerStatus } from './worker-status.js';
 
@@ -50,9 +51,9 @@ export async function startWorker(
     if (faults.length > 0) throw toOdmoeError(faults[0]);
   };
   try {
-    const address = await openWorker(settings, environment, log, { opened, giveUp, abandoned });
+    const { address, openCounts } = await openWorker(settings, environment, log, { opened, giveUp, abandoned });
     let stopping: Promise<void> | null = null;
-    return { address, stop: () => (stopping ??= close()) };
+    return { address, openCounts, stop: () => (stopping ??= close()) };
   } catch (thrown) {
     await close();
     throw thrown;
@@ -71,18 +72,22 @@ export function runWorker(): Promise<never> {
   );
 }
 
-/** Returns the address that the worker listens on; adds to `opened` what a stop has to close. */
+/** Returns the worker's address and what it holds; adds to `opened` what a stop has to close. */
 async function openWorker(
   settings: NodeSettings,
   environment: NodeEnvironment,
   log: Logger,
   { opened, giveUp, abandoned }: { opened: Closer[]; giveUp: GiveUp; abandoned: AbortSignal },
-): Promise<string> {
+): Promise<Pick<RunningNode, 'address' | 'openCounts'>> {
   const { runtime } = environment;
   const startedMs = runtime.nowMs();
   const { source, partial } = await openWorkerPack(settings, environment, log, abandoned);
-  const fetch = partial === null ? null : new PackFetch(partial, settings, environment, () => sendStatus(), log);
-  if (fetch !== null) opened.push(reportFetch(fetch, runtime, log), () => fetch.close());
+  const supply =
+    partial === null
+      ? new PackMending(source, settings, environment, log)
+      : new PackFetch(partial, settings, environment, () => sendStatus(), log);
+  if (supply instanceof PackFetch) opened.push(reportFetch(supply, runtime, log));
+  opened.push(() => supply.close());
   requireWanted(abandoned);
   const record = await openRecord(settings, source, runtime, log);
   if (record !== null) opened.push(() => record.close());
@@ -105,7 +110,7 @@ async function openWorker(
     source,
     runtime,
     log,
-    supply: fetch,
+    supply,
     onDeviceLost,
   });
   opened.push(() => experts.close());
@@ -114,10 +119,10 @@ async function openWorker(
     const figures = { uptimeMs: runtime.nowMs() - startedMs, memoryBytes: runtime.memoryBytes() };
     sessions.sendToMain({
       kind: 'status',
-      status: workerStatus(identity, figures, nodeDevice, experts, sessions, fetch),
+      status: workerStatus(identity, figures, nodeDevice, experts, sessions, supply),
     });
   };
-  const sessions = new WorkerSessions(experts, source.shape, () => identity, sendStatus, runtime, log, fetch);
+  const sessions = new WorkerSessions(experts, source.shape, () => identity, sendStatus, runtime, log, supply);
   const share = new PackShare(source, runtime, () => (partial === null || partial.isWhole ? null : partial.held));
   const address = await listen(settings, { ...environment, identity, sessions, share }, log, opened);
   const statusTimer = runtime.every(STATUS_INTERVAL_MS, sendStatus);
@@ -125,7 +130,11 @@ async function openWorker(
     statusTimer.cancel();
   });
   log.info('worker is ready', { address, model: source.name, device: identity.device, slots: experts.counters.slots });
-  return address;
+  const openCounts = (): Record<string, number> => ({
+    ...experts.openCounts,
+    earlyPredictions: sessions.earlyPredictions,
+  });
+  return { address, openCounts };
 }
 
 /** The record of what this worker is asked for; null for one that keeps nothing. */

@@ -1,6 +1,5 @@
 import type { NodeDevice } from '../engine/devices/index.js';
 import { ownNodeStatus, type NodeIdentity, type NodeStatus, type ProcessFigures } from '../shared/rpc/index.js';
-import type { PackFetch } from './fetching/pack-fetch.js';
 import type { ExpertService } from './executor/expert-service.js';
 import type { WorkerSessions } from './rpc/worker-sessions.js';
 
@@ -11,14 +10,14 @@ export function workerStatus(
   { device, reason }: Pick<NodeDevice, 'device' | 'reason'>,
   experts: ExpertService,
   sessions: WorkerSessions,
-  fetch: PackFetch | null,
+  supply: { readonly status: Partial<NodeStatus> },
 ): NodeStatus {
   const { droppedPredictions, ...counters } = experts.counters;
   const { epoch, staleMessages, droppedPredictions: droppedEarly } = sessions.counters;
   return {
     ...ownNodeStatus(identity, figures, device.info(), reason),
     ...counters,
-    ...fetch?.status,
+    ...supply.status,
     epoch,
     staleMessages,
     droppedPredictions: droppedPredictions + droppedEarly,

@@ -34,7 +34,7 @@ function echo(stream: PeerStream<WorkerReply, WorkerRequest>): void {
 }
 
 avoidMarkingPauses();
-const log = createLogger({ level: 'warn', format: 'text' }, { role: 'echo', id: identity.bootId });
+const log = createLogger({ level: 'warn', format: 'text' }, { role: 'echo', id: identity.bootId }, () => Date.now());
 const tcp = await startTcpEcho();
 const rpc = await new GrpcTransport(new WallRuntime()).serve({
   host: '127.0.0.1',

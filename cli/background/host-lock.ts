@@ -1,8 +1,8 @@
 import { join } from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import { makeDirectories } from '../../shared/files/make-directories.js';
 import { acquireProcessLock, LockHeldError, type LockMessages } from '../../shared/storage/process-lock.js';
+import { runtime } from '../process-runtime.js';
 
 const LOCK_FILE = 'up-down.lock';
 
@@ -32,19 +32,19 @@ async function waitForLock(
   waitMs: number,
   onWait: (reason: string) => void,
 ): ReturnType<typeof acquireProcessLock> {
-  const deadlineMs = performance.now() + waitMs;
+  const deadlineMs = runtime.nowMs() + waitMs;
   await makeDirectory(directory);
   for (let told = false; ; told = true) {
     try {
       return await acquireProcessLock(join(directory, LOCK_FILE), MESSAGES);
     } catch (thrown) {
       if (!(thrown instanceof LockHeldError)) throw thrown;
-      if (performance.now() >= deadlineMs) {
+      if (runtime.nowMs() >= deadlineMs) {
         throw new OdmoeError('TIMEOUT', `${thrown.message} (waited ${waitMs / 1000} s)`, { cause: thrown });
       }
       if (!told) onWait(thrown.message);
     }
-    await delay(POLL_MS);
+    await runtime.sleep(POLL_MS);
   }
 }
 

@@ -1,13 +1,13 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { constants } from 'node:fs';
 import { open, stat, rename, type FileHandle } from 'node:fs/promises';
-import { setTimeout as delay } from 'node:timers/promises';
 import type { RoleSetting } from '../../shared/config/node-settings.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import { makeDirectories } from '../../shared/files/make-directories.js';
 import { daemonName, LOST_CODES, listeningAddress, odmoeCommand } from '../demo/daemon-process.js';
 import { identifyProcess, isRunning } from './process-identity.js';
 import { logPath, removeRecord, writeRecord, type ProcessRecord } from './process-records.js';
+import { runtime } from '../process-runtime.js';
 
 /** A log larger than this is set aside (as ID.log.1) when its daemon is started. */
 export const LOG_KEPT_BYTES = 16 * 1024 * 1024;
@@ -114,7 +114,7 @@ async function listening(
   node: NodeToStart,
   options: BackgroundOptions,
 ): Promise<string> {
-  const deadlineMs = performance.now() + options.timeoutMs;
+  const deadlineMs = runtime.nowMs() + options.timeoutMs;
   const path = logPath(options.directory, node.id);
   for (;;) {
     // Read after the end was looked at, so that what it wrote last is seen.
@@ -130,14 +130,14 @@ async function listening(
         `${daemonName(node)} ${reason}${tail === '' ? '' : `; its log says:\n${tail}`}\n(${path})`,
       );
     }
-    if (performance.now() > deadlineMs) {
+    if (runtime.nowMs() > deadlineMs) {
       const seconds = options.timeoutMs / 1000;
       throw new OdmoeError(
         'TIMEOUT',
         `${daemonName(node)} is not ready after ${seconds} s; it goes on starting: ${path}`,
       );
     }
-    await delay(LOG_POLL_MS);
+    await runtime.sleep(LOG_POLL_MS);
   }
 }
 

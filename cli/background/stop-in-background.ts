@@ -1,9 +1,9 @@
-import { setTimeout as delay } from 'node:timers/promises';
 import { OdmoeError } from '../../shared/errors/index.js';
 import { daemonName } from '../demo/daemon-process.js';
 import { isRunning } from './process-identity.js';
 import { removeRecord, type ProcessRecord } from './process-records.js';
 import { identityOf } from './start-in-background.js';
+import { runtime } from '../process-runtime.js';
 
 /** How long a daemon gets to stop by itself; its own bound is shorter. */
 export const TERMINATE_GRACE_MS = 8_000;
@@ -56,10 +56,10 @@ function signal(pid: number, name: NodeJS.Signals): void {
 }
 
 async function goneWithin(record: ProcessRecord, timeoutMs: number): Promise<boolean> {
-  const deadlineMs = performance.now() + timeoutMs;
+  const deadlineMs = runtime.nowMs() + timeoutMs;
   while (await isRunning(identityOf(record))) {
-    if (performance.now() > deadlineMs) return false;
-    await delay(POLL_MS);
+    if (runtime.nowMs() > deadlineMs) return false;
+    await runtime.sleep(POLL_MS);
   }
   return true;
 }

@@ -1,4 +1,3 @@
-import { randomInt } from 'node:crypto';
 import { resolve } from 'node:path';
 import { Option, type Command } from 'commander';
 import { realDevices } from '../../engine/environment/node-environment.js';
@@ -17,6 +16,7 @@ import { withInterrupt } from '../interrupt.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import { generationSummary, renderGeneration, residentSummary } from '../output/generation-output.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
+import { runtime } from '../process-runtime.js';
 
 interface GenerateFlags extends GenerationFlags {
   resident?: 'bf16' | 'fixed4';
@@ -115,7 +115,7 @@ async function generate(directory: string, text: string | undefined, flags: Gene
       resident: flags.resident ?? null,
       shadow: flags.shadow ?? null,
       prefillRows: PREFILL_ROWS,
-      chooseSeed: () => randomInt(SEED_LIMIT),
+      chooseSeed: () => runtime.randomInt(SEED_LIMIT),
       environment: realDevices(),
       onProgress: bar.update,
     });

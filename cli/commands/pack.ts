@@ -22,6 +22,7 @@ import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { paddingLine } from '../output/padding-line.js';
 import { snakeCaseKeys } from '../output/snake-case.js';
 import { formatBytes, formatDuration } from '../../shared/terminal/units.js';
+import { runtime } from '../process-runtime.js';
 
 interface PackFlags {
   codec: string;
@@ -79,7 +80,7 @@ function levelRanges(): string {
 }
 
 async function pack(checkpoint: string, output: string, flags: PackFlags): Promise<void> {
-  const startedMs = performance.now();
+  const startedMs = runtime.nowMs();
   const bar = createProgressBar('packing');
   const { outcome, choice } = await withInterrupt(async (signal) => {
     try {
@@ -103,7 +104,7 @@ async function pack(checkpoint: string, output: string, flags: PackFlags): Promi
       bar.stop();
     }
   });
-  const elapsedMs = Math.round(performance.now() - startedMs);
+  const elapsedMs = Math.round(runtime.nowMs() - startedMs);
   const codecChoice = choice === null ? null : codecChoiceObject(choice);
   if (flags.json) process.stdout.write(`${JSON.stringify(snakeCaseKeys({ ...outcome, elapsedMs, codecChoice }))}\n`);
   else process.stdout.write(`${(await packSummary(outcome, elapsedMs)).join('\n')}\n`);

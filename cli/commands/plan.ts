@@ -13,6 +13,7 @@ import { POOLS, type ActivationCounts, type Pool } from '../../shared/planner/in
 import { readActivationCounts } from '../../shared/storage/activation-counts-file.js';
 import { parseWhole } from '../generation-flags.js';
 import { planLines, planObject } from '../output/plan-view.js';
+import { runtime } from '../process-runtime.js';
 
 interface PlanFlags {
   memory: number;
@@ -102,7 +103,7 @@ async function measure(
   const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 0, budgetBytes: 0 });
   try {
     const sizes = slotSizes(device, pack, settings);
-    return { sizes, profile: await profileLoading(device, pack, sizes, activated, () => performance.now()) };
+    return { sizes, profile: await profileLoading(device, pack, sizes, activated, () => runtime.nowMs()) };
   } finally {
     device.dispose();
   }

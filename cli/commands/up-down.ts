@@ -91,7 +91,10 @@ async function down(configPath: string): Promise<void> {
 async function stopRecorded(cluster: string, directory: string): Promise<void> {
   const records = await readRecords(directory, warnUnreadable);
   if (records.size === 0) {
-    process.stdout.write(`cluster ${cluster}: nothing was started by \`odmoe up\` on this host\n`);
+    process.stdout.write(
+      `cluster ${cluster}: nothing was started by \`odmoe up\` on this host; a daemon that was started otherwise (odmoe main, shadow or ` +
+        'worker) is stopped where it was started (Ctrl-C, or SIGTERM)\n',
+    );
     return;
   }
   const stopped = await Promise.allSettled(

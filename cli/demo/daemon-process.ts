@@ -4,6 +4,7 @@ import type { Readable, Writable } from 'node:stream';
 import { packageRoot } from '../../shared/config/package-root.js';
 import type { RoleSetting } from '../../shared/config/node-settings.js';
 import { OdmoeError, type ErrorCode } from '../../shared/errors/index.js';
+import { runtime } from '../process-runtime.js';
 
 /** How much of what a daemon writes to stderr is kept, to be shown if it fails. */
 export const STDERR_TAIL_BYTES = 16 * 1024;
@@ -71,9 +72,9 @@ export class DaemonProcess {
   /** SIGTERM, and SIGKILL after the grace time. Resolves when the process has ended. */
   async stop(graceMs: number = STOP_GRACE_MS): Promise<void> {
     if (this.running) this.child.kill('SIGTERM');
-    const timer = setTimeout(() => this.child.kill('SIGKILL'), graceMs);
+    const timer = runtime.after(graceMs, () => this.child.kill('SIGKILL'));
     await this.ended;
-    clearTimeout(timer);
+    timer.cancel();
   }
 
   private watchEnd(): Promise<OdmoeError> {

@@ -45,7 +45,7 @@ export class DemoCluster {
    * naming who is missing, when time runs out; CANCELLED when the signal aborts. stop() is the caller's to call, also then.
    */
   async start(signal: AbortSignal): Promise<void> {
-    const timeout = AbortSignal.timeout(this.options.startTimeoutMs);
+    const timeout = abortedAfter(this.options.startTimeoutMs);
     const main = this.launch('main', 'main', this.mainFlags());
     this.address = await this.orEnd(main.listening, signal, timeout, () => 'main is still starting');
     const join = ['--main', this.address];
@@ -159,4 +159,10 @@ export function missingNodes(status: StatusReply, daemons: readonly { role: Role
       const problem = status.problems.find((candidate) => candidate.id === daemon.id);
       return `${daemonName(daemon)} has not joined${problem === undefined ? '' : ` (${problem.message})`}`;
     });
+}
+
+function abortedAfter(timeoutMs: number): AbortSignal {
+  const abort = new AbortController();
+  runtime.after(timeoutMs, () => abort.abort()).unref();
+  return abort.signal;
 }

@@ -12,6 +12,7 @@ import {
 } from '../../shared/config/index.js';
 import { fail, ok, warn, type Check } from './check.js';
 import { checkCuda } from './cuda-check.js';
+import { runtime } from '../process-runtime.js';
 
 const DISK_FREE_WARN_BYTES = 1024 ** 3;
 const OPEN_FILES_WARN = 1024;
@@ -27,7 +28,7 @@ export function checkMachine(config: ClusterConfig, cuda: CudaStatus | null): Ch
     checkMemory(config, { totalBytes: usableMemoryBytes(), freeBytes: freemem() }),
     checkDisk(config),
     checkOpenFiles(),
-    checkClock(new Date()),
+    checkClock(new Date(runtime.wallMs())),
   ];
 }
 

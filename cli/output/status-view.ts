@@ -20,6 +20,7 @@ const ROSTER_COLUMNS: readonly TableColumn[] = [
   { title: 'budget', align: 'right' },
   { title: 'process', align: 'right' },
   { title: 'device', align: 'left' },
+  { title: 'odmoe', align: 'left' },
 ];
 
 const WORKER_COLUMNS: readonly TableColumn[] = [
@@ -106,6 +107,7 @@ function rosterRow(node: NodeStatus): string[] {
     node.deviceMemoryBudgetBytes === 0 ? 'none' : formatBytes(node.deviceMemoryBudgetBytes),
     formatBytes(node.residentMemoryBytes),
     node.identity.device,
+    node.identity.release,
   ];
 }
 

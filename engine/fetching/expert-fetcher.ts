@@ -18,6 +18,8 @@ export const AWAIT_LIMIT_MS = 20_000;
 const TICK_MS = 500;
 /** Pause after the disk refused. */
 const STORAGE_PAUSE_MS = 5000;
+/** A disk that goes on refusing is logged again after so long. */
+const STORAGE_LOG_AGAIN_MS = 10 * 60_000;
 /** So long after anything came it is not said that nothing comes. */
 const PROBLEM_AFTER_MS = 3000;
 
@@ -77,6 +79,8 @@ export class ExpertFetcher {
   #receivedBytes = 0;
   #movedMs: number;
   #storage: { error: OdmoeError; untilMs: number } | null = null;
+  /** What was last logged of the disk. */
+  #storageTold: { error: OdmoeError; atMs: number } | null = null;
 
   constructor(options: ExpertFetcherOptions) {
     this.#options = options;
@@ -287,7 +291,7 @@ export class ExpertFetcher {
 
   #failed(task: Task, peer: PackPeer, error: OdmoeError): void {
     if (this.#stop.signal.aborted) return;
-    const { peers, log } = this.#options;
+    const { peers } = this.#options;
     if (error instanceof DamagedBytesError) {
       peers.damaged(peer, task.layer, task.expert, error);
     } else if (error instanceof PeerFailure) {
@@ -295,10 +299,20 @@ export class ExpertFetcher {
     } else {
       // What was written before may not have reached the disk.
       task.state.chunksDone = 0;
-      if (this.#storage?.error.message !== error.message) log.error('experts cannot be kept', { error });
-      this.#storage = { error, untilMs: this.#options.runtime.nowMs() + STORAGE_PAUSE_MS };
+      this.#storageFailed(error);
       for (const { waiters } of this.#tasks.values()) for (const waiter of waiters) waiter.reject(error);
     }
+  }
+
+  /** One line and one problem for a disk that is full, though each expert fails with words of its own. */
+  #storageFailed(error: OdmoeError): void {
+    const nowMs = this.#options.runtime.nowMs();
+    const told = this.#storageTold;
+    if (told === null || told.error.code !== error.code || nowMs - told.atMs >= STORAGE_LOG_AGAIN_MS) {
+      this.#options.log.error('experts cannot be kept', { error });
+      this.#storageTold = { error, atMs: nowMs };
+    }
+    this.#storage = { error: this.#storageTold?.error ?? error, untilMs: nowMs + STORAGE_PAUSE_MS };
   }
 
   /** While a load waits for another expert that is coming, this one pauses. */

@@ -6,7 +6,7 @@ import type { ModelSource, WeightFormat } from '../../shared/model/tensor-source
 import { describeDevice } from '../../shared/daemon/node-identity.js';
 import { validateGenerateRequest } from '../../shared/rpc/generate-validation.js';
 import type { GenerateReply, GenerateRequest, NodeIdentity, NodeStatus, RoleName } from '../../shared/rpc/messages.js';
-import { ownNodeStatus } from '../../shared/rpc/node-status.js';
+import { ownNodeStatus, type ProcessFigures } from '../../shared/rpc/node-status.js';
 import type { Runtime } from '../../shared/runtime/index.js';
 import { openTokenizer, type Tokenizer } from '../../shared/tokenizer/index.js';
 import { fillRoleDevice, type DeviceEnvironment, type DeviceWish } from '../devices/index.js';
@@ -33,7 +33,7 @@ export interface LocalEngineOptions {
   /** Rows of one pass of the prompt. */
   prefillRows: number;
   chooseSeed: () => number;
-  environment: DeviceEnvironment & { runtime: Pick<Runtime, 'nowMs'> };
+  environment: DeviceEnvironment & { runtime: Pick<Runtime, 'nowMs' | 'memoryBytes'> };
   /** Loading: bytes done and in all; the total grows when the next stage begins. */
   onProgress: ((doneBytes: number, totalBytes: number) => void) | null;
 }
@@ -52,13 +52,17 @@ interface ResidentModel {
  * baseline. Answers one request at a time.
  */
 export class LocalEngine {
+  private readonly openedMs: number;
+
   private constructor(
     readonly source: ModelSource,
     readonly tokenizer: Tokenizer | null,
     private readonly options: LocalEngineOptions,
     private readonly main: ResidentModel,
     private readonly shadow: ResidentModel | null,
-  ) {}
+  ) {
+    this.openedMs = options.environment.runtime.nowMs();
+  }
 
   /** Opens and loads the pack or checkpoint in `directory`. Throws what opening and loading throw; then nothing stays open. */
   static async open(directory: string, options: LocalEngineOptions): Promise<LocalEngine> {
@@ -135,8 +139,10 @@ export class LocalEngine {
   }
 
   private nodes(): NodeStatus[] {
+    const { runtime } = this.options.environment;
+    const figures = { uptimeMs: runtime.nowMs() - this.openedMs, memoryBytes: runtime.memoryBytes() };
     const residents = this.shadow === null ? [this.main] : [this.main, this.shadow];
-    return residents.map((resident) => localNodeStatus(resident, this.source));
+    return residents.map((resident) => localNodeStatus(resident, this.source, figures));
   }
 }
 
@@ -177,7 +183,11 @@ function disposeResident(resident: ResidentModel): void {
 }
 
 /** The process's own entry in an answer's list of nodes. */
-function localNodeStatus({ role, device, deviceReason }: ResidentModel, source: ModelSource): NodeStatus {
+function localNodeStatus(
+  { role, device, deviceReason }: ResidentModel,
+  source: ModelSource,
+  figures: ProcessFigures,
+): NodeStatus {
   const info = device.info();
   const identity: NodeIdentity = {
     id: role === 'ROLE_MAIN' ? 'local' : 'local-shadow',
@@ -191,5 +201,5 @@ function localNodeStatus({ role, device, deviceReason }: ResidentModel, source: 
     device: describeDevice(info),
     release: odmoeVersion(),
   };
-  return ownNodeStatus(identity, { uptimeMs: process.uptime() * 1000, memoryBytes: process.memoryUsage.rss() }, info, deviceReason);
+  return ownNodeStatus(identity, figures, info, deviceReason);
 }

@@ -81,8 +81,12 @@ export class FetchingWorkers {
     if (this.waiting.size === 0) return '';
     const parts = [...this.waiting].map(({ id, status }) => {
       if (status === null || status.fetchNeededBytes === 0) return id;
-      const done = `${formatByteSize(status.fetchHeldBytes)} of ${formatByteSize(status.fetchNeededBytes)}`;
-      return `${id}: ${done}${status.fetchProblem === '' ? '' : `, held up: ${status.fetchProblem}`}`;
+      const { fetchHeldBytes, fetchNeededBytes, fetchProblem } = status;
+      if (fetchHeldBytes >= fetchNeededBytes && fetchProblem === '') {
+        return `${id}: has its ${formatByteSize(fetchNeededBytes)} and is about to be placed`;
+      }
+      const done = `${formatByteSize(fetchHeldBytes)} of ${formatByteSize(fetchNeededBytes)}`;
+      return `${id}: ${done}${fetchProblem === '' ? '' : `, held up: ${fetchProblem}`}`;
     });
     const what = this.waiting.size === 1 ? '1 worker is' : `${this.waiting.size} workers are`;
     return `${what} still fetching the experts that they need (${parts.join('; ')})`;

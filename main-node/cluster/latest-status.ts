@@ -9,6 +9,10 @@ export class LatestStatus {
     return this.latest;
   }
 
+  get waiterCount(): number {
+    return this.waiting.size;
+  }
+
   take(status: NodeStatus): void {
     this.latest = status;
     this.wake();

@@ -101,6 +101,12 @@ export class Membership {
     }
     this.refused.delete(address);
     this.add(address, peer.id, 'joined');
+    const connectedBootId = this.options.roster.connectedBootId(peer.id);
+    // It is dialled all the same: the one that is connected may be its own last life, whose end is not known yet.
+    if (connectedBootId !== null && connectedBootId !== peer.bootId) {
+      const { code, message } = sameId(peer, address);
+      return { kind: 'refusal', refusal: { code, message } };
+    }
     return { kind: 'welcome', welcome: { identity: own, partialPack: false } };
   }
 
@@ -109,7 +115,7 @@ export class Membership {
     const failing = [...this.known.values()].flatMap(({ address, id, problem }) =>
       problem === null ? [] : [{ address, id, code: problem.code, message: problem.message }],
     );
-    return [...failing, ...this.refused.problems()];
+    return [...failing, ...this.refused.problems(), ...this.options.roster.problems()];
   }
 
   /** Closes every stream and resolves when no dial runs any more. */
@@ -259,6 +265,10 @@ export class Membership {
         receive: (reply) => {
           link.receive(reply);
           if (reply.kind === 'status') roster.workerTold(link);
+          if (reply.kind !== 'result') return;
+          for (const { failure } of reply.result.experts) {
+            if (failure?.code === 'PACK_CORRUPT') roster.workerDamaged(link, failure.message);
+          }
         },
         streamClosed: (error) => {
           roster.removeWorker(link, reasonOf(error));
@@ -342,7 +352,8 @@ function reasonOf(error: OdmoeError | null): string {
 function sameId(peer: NodeIdentity, address: string): OdmoeError {
   return new OdmoeError(
     'NODE_REFUSED',
-    `the daemon at ${address} has the id ${peer.id}, as one has that is connected already; give each its own --id`,
+    `the daemon at ${address} has the id ${peer.id}, as one has that is connected already; give each its own --id (one that was ` +
+      'restarted just now gets its place back when its last connection is known to have ended)',
   );
 }
 

@@ -2,8 +2,9 @@ import { OdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import { planPlacement } from '../../shared/placement/index.js';
-import type { Placement } from '../../shared/rpc/messages.js';
+import type { PeerProblem, Placement } from '../../shared/rpc/messages.js';
 import type { Runtime, Timer } from '../../shared/runtime/index.js';
+import { DamagedWorkers } from './damaged-workers.js';
 import { FetchingWorkers } from './fetching-workers.js';
 import { isBeyondShadow, placedAddress } from './placed-address.js';
 import type { PlacedWorkers } from './placed-workers.js';
@@ -25,6 +26,7 @@ export class Roster implements PlacedWorkers {
   /** Those that have what they need to be placed. */
   private readonly workers = new Map<string, WorkerLink>();
   private readonly fetching: FetchingWorkers;
+  private readonly damaged = new DamagedWorkers();
   /** Those that the current placement has been announced to. */
   private placed: ReadonlyMap<string, WorkerLink> = new Map();
   private readonly shadows: ShadowLink[] = [];
@@ -77,7 +79,7 @@ export class Roster implements PlacedWorkers {
   }
 
   connectedWorkers(): WorkerLink[] {
-    return [...this.workers.values(), ...this.fetching.unplaced];
+    return [...this.workers.values(), ...this.fetching.unplaced, ...this.damaged.unplaced];
   }
 
   connectedShadows(): readonly ShadowLink[] {
@@ -102,6 +104,12 @@ export class Roster implements PlacedWorkers {
     return link?.identity.bootId ?? null;
   }
 
+  /** Those that wait for a placement, or for what a daemon tells next. */
+  get waiterCount(): number {
+    const links = [...this.connectedWorkers(), ...this.shadows];
+    return links.reduce((sum, { latestStatus }) => sum + latestStatus.waiterCount, this.waiting.size);
+  }
+
   /** Experts not answered, by worker. */
   outstanding(): Map<string, number> {
     return new Map(this.connectedWorkers().map((link) => [link.id, link.outstanding]));
@@ -121,15 +129,36 @@ export class Roster implements PlacedWorkers {
 
   /** A worker has told its status. */
   workerTold(link: WorkerLink): void {
+    if (this.damaged.told(link)) {
+      this.log.info('worker is placed again: its pack is whole', { worker: link.id });
+      this.place(link);
+      return;
+    }
     if (link.partialPack) this.fetching.told(link);
   }
 
+  /** A worker has answered PACK_CORRUPT. One that keeps doing so leaves the placement, unless it is the last. */
+  workerDamaged(link: WorkerLink, message: string): void {
+    const isToGo = this.damaged.answered(link, message);
+    if (!isToGo || this.workers.size === 1 || this.workers.get(link.id) !== link) return;
+    this.workers.delete(link.id);
+    this.damaged.setAside(link);
+    this.log.warn('worker is not asked any more: its pack is damaged', { worker: link.id, message });
+    this.replan();
+  }
+
+  /** Of connected workers. */
+  problems(): PeerProblem[] {
+    return this.damaged.problems();
+  }
+
   removeWorker(link: WorkerLink, reason: string): void {
-    const isFetching = this.fetching.remove(link);
-    if (!isFetching && this.workers.get(link.id) !== link) return;
-    if (!isFetching) this.workers.delete(link.id);
+    const wasAside = this.damaged.remove(link);
+    const isUnplaced = this.fetching.remove(link) || wasAside;
+    if (!isUnplaced && this.workers.get(link.id) !== link) return;
+    if (!isUnplaced) this.workers.delete(link.id);
     this.log.warn('worker lost', { worker: link.id, address: link.address, reason, left: this.workers.size });
-    if (!isFetching) this.replan();
+    if (!isUnplaced) this.replan();
   }
 
   addShadow(link: ShadowLink): void {

@@ -194,7 +194,12 @@ function failureOf(workerId: string, { code, message }: NonNullable<ExpertResult
 }
 
 function failureWithoutWorkers({ failure }: OpenTask): OdmoeError {
-  return failure ?? new OdmoeError('NO_WORKERS', 'no worker is left that could run an expert; see "odmoe status"');
+  if (failure === null) {
+    return new OdmoeError('NO_WORKERS', 'no worker is left that could run an expert; see "odmoe status"');
+  }
+  const { code, message } = failure;
+  const advice = 'no other worker could take its work over in time: start it again, or another one, and ask again';
+  return new OdmoeError(code, `${message}; ${advice} ("odmoe status" shows who is there)`, { cause: failure });
 }
 
 /** Null when the work has been done, else why it has not: to be looked at when all else has ended, too. */

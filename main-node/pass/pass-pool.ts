@@ -27,6 +27,11 @@ export class PassPool {
     private readonly count: number,
   ) {}
 
+  /** Passes that are in use, and takers that wait for one. */
+  get openCount(): number {
+    return this.taken + this.waiting.size;
+  }
+
   /** Runs `use` with a pass of its own. A pass that saw an error is thrown away. Rejects with CANCELLED while it waits. */
   async use<T>(signal: AbortSignal, use: (slot: PassSlot) => Promise<T>): Promise<T> {
     while (this.taken >= this.count) await this.turn(signal);

@@ -53,6 +53,11 @@ export class InferenceService {
     return { activeSequences: active, queuedRequests: queued, requests: this.requestCount, tokens: this.tokenCount };
   }
 
+  /** Requests that have not ended, whatever they wait for. */
+  get openCount(): number {
+    return this.running.size;
+  }
+
   /** Most positions of prompt and answer together. */
   get contextPositions(): number {
     const { maxContextPositions } = this.options.limits;

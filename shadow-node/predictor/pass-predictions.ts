@@ -25,6 +25,11 @@ export class PassPredictions {
 
   constructor(private readonly layers: number) {}
 
+  /** Positions that are remembered, and passes that were told of. */
+  get openCount(): number {
+    return this.chosen.size + this.told.size;
+  }
+
   add(position: number, layer: number, experts: number[]): void {
     const layers = this.chosen.get(position) ?? [];
     layers[layer] = experts;

@@ -63,6 +63,17 @@ export class Predictor {
     };
   }
 
+  /** Sequences, their turns, and passes under way; positions and drafts that are remembered for the sequences. */
+  get openCounts(): Record<string, number> {
+    let [positions, drafts] = [0, 0];
+    for (const { openCounts } of this.sequences.values()) {
+      positions += openCounts.positions;
+      drafts += openCounts.drafts;
+    }
+    const { size: sequences } = this.sequences;
+    return { sequences, turns: this.turns.length, passes: this.running === null ? 0 : 1, positions, drafts };
+  }
+
   /** Begins a sequence, or begins it again. Throws PROTOCOL_VIOLATION, QUEUE_FULL or DEVICE_OUT_OF_MEMORY. */
   begin(begin: BeginSequence): void {
     this.end(begin.sequence);

@@ -91,6 +91,11 @@ export class ShadowSequence {
     this.cache = model.createSequence();
   }
 
+  /** Positions whose choices are remembered, and drafts: bounded however long the answer is. */
+  get openCounts(): { positions: number; drafts: number } {
+    return { positions: this.predictions.openCount, drafts: this.drafts.size };
+  }
+
   /**
    * Main's token and what it says of its passes. A pass that runs on a wrong guess is cancelled. PROTOCOL_VIOLATION when it
    * leaves a gap or is no token of the model.

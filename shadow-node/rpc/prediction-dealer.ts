@@ -31,6 +31,11 @@ export class PredictionDealer {
     this.firstLayer = new Map([...firstLayerWorkers(placement)].map(([expert, id]) => [expert, placeOf(id)]));
   }
 
+  /** Passes that are remembered, and experts that workers are taken to hold for them. */
+  get openCount(): number {
+    return this.passes.size + this.dealer.openCount;
+  }
+
   /**
    * Places in the placement's list of workers, one for each of the prediction's experts; empty: the layer's group has them. Where
    * main has workers load the first layer's experts ahead, those stay with whom main told.

@@ -62,6 +62,11 @@ export class ShadowService implements PredictorEvents {
     return this.main !== null;
   }
 
+  /** What main's sequences hold here. */
+  get openCounts(): Record<string, number> {
+    return { ...this.predictor.openCounts, dealings: this.dealings.size, dealtPasses: this.dealer?.openCount ?? 0 };
+  }
+
   /** Takes a stream that somebody opened to this daemon. */
   accept(stream: MainStream): void {
     if (this.stopped) {

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
-import { LineCounter, isMap, isScalar, parseDocument, type Document } from 'yaml';
+import { LineCounter, isMap, isScalar, parseDocument, type Document, type YAMLParseError } from 'yaml';
 import type { z } from 'zod';
 import { OdmoeError, toOdmoeError } from '../errors/index.js';
 import { addressNodes, clusterConfigSchema, type ClusterConfig } from './cluster-config.js';
@@ -9,6 +9,8 @@ import { nearestKey } from './nearest-key.js';
 
 /** More than this many faults are not told at once. */
 const FAULTS_SHOWN_LIMIT = 20;
+/** Characters of a wrong key that are shown. */
+const KEY_SHOWN_LIMIT = 80;
 
 type Path = readonly (string | number)[];
 
@@ -37,7 +39,7 @@ export function parseClusterConfig(source: string, path: string): ClusterConfig 
   const document = parseDocument(source, { lineCounter: lines, prettyErrors: false, uniqueKeys: true });
   const [syntaxFault] = document.errors;
   if (syntaxFault !== undefined) {
-    throw invalid([`${place(path, lines, syntaxFault.pos[0])}: ${syntaxFault.message}`]);
+    throw invalid([`${place(path, lines, syntaxFault.pos[0])}: ${describeSyntax(syntaxFault, source)}`]);
   }
   const parsed = clusterConfigSchema.safeParse(withoutEmptySections(plain(document, path)));
   if (!parsed.success) {
@@ -56,12 +58,20 @@ export function defaultClusterConfig(): ClusterConfig {
   return { ...clusterConfigSchema.parse({}), path: null, nodes: [] };
 }
 
+/** What the parser found, with what to do where it does not say. */
+function describeSyntax({ code, message, pos }: YAMLParseError, source: string): string {
+  if (code !== 'DUPLICATE_KEY') return message;
+  const key = /^[^:\n]*/.exec(source.slice(pos[0]))?.[0].trim() ?? '';
+  return `${key.slice(0, KEY_SHOWN_LIMIT)}: this key stands there twice; leave one of them out`;
+}
+
 function plain(document: Document, path: string): unknown {
   try {
     // Aliases are bounded, so that a small file cannot grow into a large one.
     return document.toJS({ maxAliasCount: 100 }) ?? {};
   } catch (thrown) {
-    throw invalid([`${path}:1:1: ${toOdmoeError(thrown).message}`]);
+    const { message } = toOdmoeError(thrown);
+    throw invalid([`${path}:1:1: ${message}; write the values out in place of aliases (*name)`]);
   }
 }
 

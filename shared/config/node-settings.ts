@@ -122,6 +122,8 @@ export type ExpertStorage = (typeof EXPERT_STORAGES)[number];
 export interface RunningNode {
   /** "host:port" it listens on. */
   readonly address: string;
+  /** What it holds for requests, by name: all of it is 0 when nobody has asked for anything for a while. */
+  openCounts(): Readonly<Record<string, number>>;
   /** Idempotent; resolves when everything is closed and disposed. */
   stop(): Promise<void>;
 }

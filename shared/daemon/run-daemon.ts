@@ -3,6 +3,7 @@ import { parseDaemonFlags } from '../config/parse-daemon-flags.js';
 import { OdmoeError, toOdmoeError } from '../errors/index.js';
 import { createLogger, type Logger } from '../log/index.js';
 import { avoidMarkingPauses } from './collection-pauses.js';
+import { WallRuntime } from '../runtime/wall-runtime.js';
 
 /** How long a daemon may take to stop before its process ends anyway. */
 export const STOP_TIMEOUT_MS = 5000;
@@ -44,7 +45,7 @@ export async function runDaemon(role: RoleSetting, start: StartNode, exitWithPar
     process.exit(0);
   }
   const { settings } = request;
-  const log = createLogger(settings.log, { role, id: settings.id });
+  const log = createLogger(settings.log, { role, id: settings.id }, () => PROCESS.wallMs());
   const ending = new Ending(role, log);
   // Whoever read it has gone; the node serves others.
   process.stdout.on('error', (error: Error) =>
@@ -87,6 +88,9 @@ function exitWithError(role: RoleSetting, thrown: unknown): never {
   process.stderr.write(`odmoe ${role}: ${error.message} [${error.code}]${detail}\n`);
   process.exit(error.kind.exitStatus);
 }
+
+/** The clock of the process itself, beside that of the node in it. */
+const PROCESS = new WallRuntime();
 
 /** Stops the node once, whatever asks for it first, and ends the process in bounded time. */
 class Ending {
@@ -148,10 +152,11 @@ class Ending {
     if (this.begun) return;
     this.begun = true;
     this.log.info('stopping', { reason });
-    setTimeout(() => {
+    const limit = PROCESS.after(STOP_TIMEOUT_MS, () => {
       process.stderr.write(`odmoe ${this.role}: did not stop within ${STOP_TIMEOUT_MS} ms; ending anyway\n`);
       process.exit(1);
-    }, STOP_TIMEOUT_MS).unref();
+    });
+    limit.unref();
     this.stopNode().then(
       () => process.exit(exitStatus),
       (thrown: unknown) => {
@@ -164,8 +169,7 @@ class Ending {
   private async stopNode(): Promise<void> {
     if (this.node === null) {
       this.abandon.abort();
-      const patience = new Promise<void>((resolve) => setTimeout(resolve, ABANDON_TIMEOUT_MS));
-      await Promise.race([this.startSettled, patience]);
+      await Promise.race([this.startSettled, PROCESS.sleep(ABANDON_TIMEOUT_MS)]);
     }
     await this.node?.stop();
   }

@@ -21,6 +21,7 @@ const FIELD_LENGTH_LIMIT = 2000;
 export function createLogger(
   settings: NodeSettings['log'],
   bound: { role: string; id: string },
+  wallMs: () => number,
   stream: NodeJS.WritableStream = process.stderr,
 ): Logger {
   const render = settings.format === 'json' ? jsonLine : textLine;
@@ -34,7 +35,7 @@ export function createLogger(
     (level: keyof typeof LEVELS) =>
     (event: string, fields: Record<string, unknown> = {}): void => {
       if (LEVELS[level] > LEVELS[settings.level]) return;
-      inner.log(level, render({ level, event, time: new Date().toISOString(), bound, fields }));
+      inner.log(level, render({ level, event, time: new Date(wallMs()).toISOString(), bound, fields }));
     };
   return { error: write('error'), warn: write('warn'), info: write('info'), debug: write('debug') };
 }

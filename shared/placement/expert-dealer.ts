@@ -23,6 +23,11 @@ export class ExpertDealer {
     this.remembered = REMEMBERED_PASSES * layers + workers;
   }
 
+  /** Ordinals that are remembered, and loads under them. */
+  get openCount(): number {
+    return this.loads.reduce((sum, { all }) => sum + all, this.dealt.size);
+  }
+
   /** The workers' places, one for each expert in the order given; empty where there is no worker. */
   deal(ordinal: number, experts: readonly number[]): number[] {
     if (this.loads.length === 0) return [];

@@ -91,6 +91,8 @@ export interface NodeStatus {
   fetchReceivedBytes: number;
   fetchReadyFor: number;
   fetchProblem: string;
+  /** Their bytes on the disk are damaged, and they have not been loaded since. */
+  damagedExperts: number;
 }
 
 export interface PlacedWorker {

@@ -40,6 +40,7 @@ export function emptyNodeStatus(identity: NodeIdentity): NodeStatus {
     fetchReceivedBytes: 0,
     fetchReadyFor: 0,
     fetchProblem: '',
+    damagedExperts: 0,
   };
 }
 

@@ -13,10 +13,13 @@ export interface ScheduledEvent {
  */
 export class VirtualClock {
   private readonly queue = new EventQueue();
+  /** Real work that has not settled. */
+  private readonly working = new Set<Promise<unknown>>();
   private timeMs = 0;
   private eventNumber = 0;
   private handled = 0;
   private running = false;
+  private atRest: (() => void) | null = null;
 
   get nowMs(): number {
     return this.timeMs;
@@ -39,6 +42,7 @@ export class VirtualClock {
 
   /** `run` happens at that time, or now where it has passed; not before `work` has settled, which the clock waits for. */
   schedule(atMs: number, run: () => void, work: Promise<unknown> | null = null): ScheduledEvent {
+    if (work !== null) this.watch(work);
     const event: VirtualEvent = {
       ...{ atMs: Math.max(this.timeMs, atMs), number: this.eventNumber++ },
       ...{ run, work, cancelled: false },
@@ -49,6 +53,23 @@ export class VirtualClock {
         event.cancelled = true;
       },
     };
+  }
+
+  /** `run` happens at the present time, when no real work is under way at all: it may change what such work reads. */
+  scheduleAtRest(run: () => void): void {
+    this.schedule(this.timeMs, () => {
+      this.atRest = run;
+    });
+  }
+
+  /** Real work that begins now, whoever waits for its end. */
+  watch(work: Promise<unknown>): void {
+    const settled = work.then(
+      () => undefined,
+      () => undefined,
+    );
+    this.working.add(settled);
+    void settled.then(() => this.working.delete(settled));
   }
 
   /**
@@ -85,6 +106,13 @@ export class VirtualClock {
     // Whether it has failed is told to whoever asked for it.
     if (event.work !== null) await event.work.catch(() => undefined);
     event.run();
+    await turn();
+    const { atRest } = this;
+    if (atRest === null) return;
+    this.atRest = null;
+    // What has ended may have let other work begin.
+    for (; this.working.size > 0; await turn()) await Promise.all(this.working);
+    atRest();
     await turn();
   }
 }

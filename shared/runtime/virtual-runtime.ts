@@ -120,6 +120,11 @@ export class VirtualRuntime implements Runtime {
     });
   }
 
+  /** Real work below what the process sees: it goes on when the process is killed. */
+  watch(work: Promise<unknown>): void {
+    this.clock.watch(work);
+  }
+
   /** A timer of the world around the process, which is none of what it has open. */
   background(delayMs: number, run: () => void): ScheduledEvent {
     return this.clock.schedule(this.clock.nowMs + delayMs, () => this.happen(run));

@@ -1,10 +1,10 @@
-import { randomBytes } from 'node:crypto';
 import { link, open, readFile, rm, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { z } from 'zod';
 import { OdmoeError } from '../errors/index.js';
 import { systemErrorCode } from '../model/read-file.js';
 import { writeFailure } from './storage-error.js';
+import { WallRuntime } from '../runtime/wall-runtime.js';
 
 const holderSchema = z.object({
   pid: z.int().min(1),
@@ -19,6 +19,9 @@ type Holder = z.infer<typeof holderSchema>;
 const TAKEOVER_ATTEMPTS = 20;
 /** Pause while another process removes a dead one's lock. */
 const TAKEOVER_WAIT_MS = 25;
+
+/** A lock is between the processes of a system: its clock is theirs. */
+const SYSTEM = new WallRuntime();
 
 /** What link() fails with where there are no hard links. */
 const NO_LINK_CODES: ReadonlySet<string> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']);
@@ -49,7 +52,7 @@ export class LockHeldError extends OdmoeError {}
  * @throws LockHeldError (STORAGE_FAILED) while another process has it
  */
 export async function acquireProcessLock(path: string, messages: LockMessages): Promise<ProcessLock> {
-  const token = randomBytes(8).toString('hex');
+  const token = SYSTEM.randomId();
   const own: Holder = { pid: process.pid, host: hostname(), started: await processStart(process.pid), token };
   const ownPath = `${path}.${token}`;
   try {
@@ -120,7 +123,7 @@ async function removeDead(path: string, deadText: string, ownPath: string, messa
         `${removalPath}: left by process ${remover.pid}, which has died; remove it and ${messages.again}`,
       );
     }
-    await new Promise((resolve) => setTimeout(resolve, TAKEOVER_WAIT_MS));
+    await SYSTEM.sleep(TAKEOVER_WAIT_MS);
     return;
   }
   try {

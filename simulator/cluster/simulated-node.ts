@@ -63,6 +63,11 @@ export class SimulatedNode {
     return this.node !== null && this.isAlive;
   }
 
+  /** What it holds for requests, by name (RunningNode); null while it does not run. */
+  openCounts(): Readonly<Record<string, number>> | null {
+    return this.isReady ? (this.node?.openCounts() ?? null) : null;
+  }
+
   /** Begins to start; how that ends shows in isReady and failure. */
   start(wallOffsetMs?: number): void {
     const { seed, log } = this.world;

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { ErrorCode } from '../../shared/errors/index.js';
 import type { TokenReply } from '../../shared/rpc/messages.js';
-import type { SimulatedAnswer, SimulatedCluster } from '../cluster/simulated-cluster.js';
+import type { SimulatedAnswer } from '../cluster/simulated-cluster.js';
 import type { ReferenceAnswer } from './reference-answers.js';
 import type { FaultKind, Scenario } from './scenario.js';
 
@@ -69,18 +69,4 @@ function firstDifference(tokens: readonly TokenReply[], reference: readonly Toke
     }
   }
   return null;
-}
-
-/** Without requests, and when all is stopped, nobody holds anything for a request. */
-export function checkNothingLeft(cluster: SimulatedCluster, when: 'quiet' | 'stopped'): Violation[] {
-  const left: string[] = [];
-  const { timers, works } = cluster.clientOpen;
-  if (timers + works > 0) left.push(`clients have ${timers} timers and ${works} works`);
-  if (when === 'stopped') {
-    for (const { id } of cluster.nodes.values()) {
-      const sides = cluster.network.openSides(id);
-      if (sides > 0) left.push(`${id} has ${sides} connections`);
-    }
-  }
-  return left.map((detail) => ({ invariant: 'nothing is left', detail: `${when}: ${detail}` }));
 }

@@ -1,8 +1,23 @@
 import type { Devices } from '../../engine/devices/index.js';
 import { NATIVE_DEVICES, pacedDevice, type DevicePace } from '../../engine/devices/index.js';
-import type { Device, ExpertSlots, Model, Pass } from '../../native/index.js';
+import type { CudaStatus, Device, ExpertSlots, GateChoice, Model, Pass, Sequence } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { VirtualRuntime } from '../../shared/runtime/index.js';
+import { counted, noHandles, withMethods, type HandleCounts } from './device-handles.js';
+
+/** Whatever the machine has that the simulation runs on. */
+const NO_CUDA: CudaStatus = {
+  ...{ built: false, library: '', architectures: [], usable: false, reason: 'simulated' },
+  ...{ driverVersion: null, runtimeVersion: null, devices: [] },
+};
+
+/** Hears what the passes of a node's models run, and what their routers choose. */
+export interface PassTap {
+  /** `sequence`: the number of its creation, from 0. Rows of one sequence each. */
+  begun(sequence: number, positions: readonly number[], tokenIds: readonly number[]): void;
+  /** `experts`: of each row, by rank. */
+  chosen(sequence: number, firstPosition: number, layer: number, experts: readonly number[][]): void;
+}
 
 /** What is wrong with a node's devices at present, and what was seen of them. Outlives a restart of the node. */
 export class DeviceFaults {
@@ -16,20 +31,31 @@ export class DeviceFaults {
   readSlowness = 1;
   /** What should never be, seen on the device. */
   readonly violations: string[] = [];
-  /** Real work under way: nothing may change under it. */
-  readonly working = new Set<Promise<unknown>>();
+  /** Real work under way on its devices. */
+  private readonly working = new Set<Promise<unknown>>();
+  /** Of the latest start of the process. */
+  handles: HandleCounts = noHandles();
+  /** Of main: who hears what its passes run. */
+  passTap: PassTap | null = null;
   private readonly opened = new Set<Device>();
+  private readonly sequenceNumbers = new WeakMap<Sequence, number>();
+  private sequencesCreated = 0;
 
-  /** The devices of one start of the process. `pace`: what operations take. */
-  devices(runtime: VirtualRuntime, pace: () => DevicePace): Devices {
+  /** `told`: the error that a daemon gets to see when a real load fails. */
+  constructor(private readonly told: (thrown: unknown) => OdmoeError) {}
+
+  /** The devices of one start of the process. `pace`: what operations take, on a device with that budget. */
+  devices(runtime: VirtualRuntime, pace: (budgetBytes: number) => DevicePace): Devices {
+    const handles = (this.handles = noHandles());
+    this.sequencesCreated = 0;
     return {
-      cudaStatus: () => NATIVE_DEVICES.cudaStatus(),
+      cudaStatus: () => NO_CUDA,
       open: (request) => {
         if (this.lost) throw lostError();
-        const native = this.watched(NATIVE_DEVICES.open({ ...request, threads: 1 }));
-        const device = pacedDevice(native, pace(), runtime);
+        const native = this.watched(NATIVE_DEVICES.open({ ...request, threads: 1, budgetBytes: 0 }), runtime);
+        const device = pacedDevice(native, pace(request.budgetBytes), runtime);
         this.opened.add(device);
-        return this.wrapDevice(device);
+        return this.wrapDevice(device, handles);
       },
     };
   }
@@ -42,39 +68,16 @@ export class DeviceFaults {
   }
 
   /** Notes real work, below the pace. */
-  private watched(device: Device): Device {
+  private watched(device: Device, runtime: VirtualRuntime): Device {
+    const work = <Result>(begun: Promise<Result>): Promise<Result> => this.work(begun, runtime);
     return withMethods(device, {
-      createModel: (shape) => this.watchedModel(device.createModel(shape)),
-      createExpertSlots: (...args) => this.watchedSlots(device.createExpertSlots(...args)),
+      createModel: (shape) => watchedModel(device.createModel(shape), work),
+      createExpertSlots: (...args) => watchedSlots(device.createExpertSlots(...args), work),
     });
   }
 
-  private watchedModel(model: Model): Model {
-    return withMethods(model, {
-      loadDense: (...args) => this.work(model.loadDense(...args)),
-      loadResidentExpert: (...args) => this.work(model.loadResidentExpert(...args)),
-      createPass: (rows) => this.watchedPass(model.createPass(rows)),
-    });
-  }
-
-  private watchedPass(pass: Pass): Pass {
-    return withMethods(pass, {
-      begin: (...args) => this.work(pass.begin(...args)),
-      attend: (...args) => this.work(pass.attend(...args)),
-      combine: (...args) => this.work(pass.combine(...args)),
-      forward: (...args) => this.work(pass.forward(...args)),
-      logits: (...args) => this.work(pass.logits(...args)),
-    });
-  }
-
-  private watchedSlots(slots: ExpertSlots): ExpertSlots {
-    return withMethods(slots, {
-      load: (...args) => this.work(slots.load(...args)),
-      execute: (...args) => this.work(slots.execute(...args)),
-    });
-  }
-
-  private work<Result>(work: Promise<Result>): Promise<Result> {
+  private work<Result>(work: Promise<Result>, runtime: VirtualRuntime): Promise<Result> {
+    runtime.watch(work);
     const settled = work.then(
       () => undefined,
       () => undefined,
@@ -84,17 +87,19 @@ export class DeviceFaults {
     return work;
   }
 
-  private wrapDevice(device: Device): Device {
-    return withMethods(device, {
+  private wrapDevice(device: Device, handles: HandleCounts): Device {
+    return counted(device, handles, 'devices', {
       // What differs from machine to machine is not told to anybody.
       info: () => ({ ...device.info(), instructionSet: 'simulated', threads: 1 }),
       createModel: (shape) => {
         this.requireSound();
-        return this.wrapModel(device.createModel(shape));
+        return this.wrapModel(device.createModel(shape), device, handles);
       },
       createExpertSlots: (...args) => {
         this.requireMemory();
-        return this.wrapSlots(device.createExpertSlots(...args));
+        const slots = this.wrapSlots(device.createExpertSlots(...args), handles);
+        this.checkBudget(device);
+        return slots;
       },
       dispose: () => {
         this.opened.delete(device);
@@ -103,28 +108,37 @@ export class DeviceFaults {
     });
   }
 
-  private wrapModel(model: Model): Model {
-    return withMethods(model, {
+  private wrapModel(model: Model, device: Device, handles: HandleCounts): Model {
+    return counted(model, handles, 'models', {
       createSequence: () => {
         this.requireMemory();
-        return model.createSequence();
+        const sequence = counted(model.createSequence(), handles, 'sequences', {});
+        this.sequenceNumbers.set(sequence, this.sequencesCreated++);
+        return sequence;
       },
       createPass: (rows) => {
         this.requireMemory();
-        return this.wrapPass(model.createPass(rows));
+        return this.wrapPass(model.createPass(rows), device, handles);
       },
     });
   }
 
-  private wrapPass(pass: Pass): Pass {
-    return withMethods(pass, {
+  private wrapPass(pass: Pass, device: Device, handles: HandleCounts): Pass {
+    let begun = { sequence: -1, position: -1, rows: 0 };
+    return counted(pass, handles, 'passes', {
       begin: async (...args) => {
         this.requireMemory();
-        return pass.begin(...args);
+        const [[first], , positions, tokenIds] = args;
+        begun = { sequence: this.numberOf(first), position: positions[0] ?? -1, rows: positions.length };
+        this.passTap?.begun(begun.sequence, [...positions], [...tokenIds]);
+        await pass.begin(...args);
+        this.checkBudget(device);
       },
       attend: async (...args) => {
         this.requireSound();
-        return pass.attend(...args);
+        const choice = await pass.attend(...args);
+        this.passTap?.chosen(begun.sequence, begun.position, args[0], byRow(choice, begun.rows));
+        return choice;
       },
       combine: async (...args) => {
         this.requireSound();
@@ -141,18 +155,30 @@ export class DeviceFaults {
     });
   }
 
-  private wrapSlots(slots: ExpertSlots): ExpertSlots {
-    return withMethods(slots, {
+  private wrapSlots(slots: ExpertSlots, handles: HandleCounts): ExpertSlots {
+    return counted(slots, handles, 'slots', {
       load: async (...args) => {
         this.requireSound();
         if (this.readsFail) throw new OdmoeError('STORAGE_FAILED', 'reading the pack failed (simulated)');
-        return slots.load(...args);
+        return slots.load(...args).catch((thrown: unknown) => {
+          throw this.told(thrown);
+        });
       },
       execute: async (...args) => {
         this.requireSound();
         return slots.execute(...args);
       },
     });
+  }
+
+  private numberOf(sequence: Sequence | undefined): number {
+    return (sequence === undefined ? undefined : this.sequenceNumbers.get(sequence)) ?? -1;
+  }
+
+  private checkBudget(device: Device): void {
+    const { budgetBytes, usedBytes, highWaterBytes } = device.info();
+    if (budgetBytes > 0 && Math.max(usedBytes, highWaterBytes) > budgetBytes)
+      this.violations.push(`${highWaterBytes} bytes were in use at a time, and the budget is ${budgetBytes}`);
   }
 
   private requireSound(): void {
@@ -167,17 +193,39 @@ export class DeviceFaults {
   }
 }
 
+type Watch = <Result>(work: Promise<Result>) => Promise<Result>;
+
+function watchedModel(model: Model, work: Watch): Model {
+  return withMethods(model, {
+    loadDense: (...args) => work(model.loadDense(...args)),
+    loadResidentExpert: (...args) => work(model.loadResidentExpert(...args)),
+    createPass: (rows) => watchedPass(model.createPass(rows), work),
+  });
+}
+
+function watchedPass(pass: Pass, work: Watch): Pass {
+  return withMethods(pass, {
+    begin: (...args) => work(pass.begin(...args)),
+    attend: (...args) => work(pass.attend(...args)),
+    combine: (...args) => work(pass.combine(...args)),
+    forward: (...args) => work(pass.forward(...args)),
+    logits: (...args) => work(pass.logits(...args)),
+  });
+}
+
+function watchedSlots(slots: ExpertSlots, work: Watch): ExpertSlots {
+  return withMethods(slots, {
+    load: (...args) => work(slots.load(...args)),
+    execute: (...args) => work(slots.execute(...args)),
+  });
+}
+
 function lostError(): OdmoeError {
   return new OdmoeError('DEVICE_LOST', 'the device has failed (simulated)');
 }
 
-/** The handle with some of its methods replaced. */
-function withMethods<Handle extends object>(handle: Handle, methods: Partial<Handle>): Handle {
-  return new Proxy(handle, {
-    get: (target, name) => {
-      if (Object.hasOwn(methods, name)) return methods[name as keyof Handle];
-      const value: unknown = Reflect.get(target, name, target);
-      return typeof value === 'function' ? (value as (...args: unknown[]) => unknown).bind(target) : value;
-    },
-  });
+/** The router's choice, row by row. */
+function byRow({ experts }: GateChoice, rows: number): number[][] {
+  const perRow = experts.length / rows;
+  return Array.from({ length: rows }, (_, row) => [...experts.subarray(row * perRow, (row + 1) * perRow)]);
 }

@@ -145,10 +145,7 @@ export class FaultInjector {
     const flip = (): void => {
       for (const { name, at } of places) flipByte(join(directory, name), at);
     };
-    const whenUnread = (): void => {
-      const reading = Promise.allSettled([...this.faultsOf(node).working]);
-      this.cluster.clock.schedule(this.cluster.clock.nowMs, flip, reading);
-    };
+    const whenUnread = (): void => this.cluster.clock.scheduleAtRest(flip);
     whenUnread();
     return whenUnread;
   }
@@ -156,9 +153,9 @@ export class FaultInjector {
   private startSecondMain(): () => void {
     const main = this.scenario.nodes[0];
     if (main === undefined) return () => undefined;
-    const own = { id: SECOND_MAIN, listenHost: SECOND_MAIN, modelPath: this.world.packDirectory(SECOND_MAIN) };
-    const second = { ...main, settings: { ...main.settings, ...own } };
-    const node = this.cluster.nodes.get(SECOND_MAIN) ?? this.cluster.add(second.settings, this.world.of(second));
+    const second = { ...main, settings: { ...main.settings, id: SECOND_MAIN, listenHost: SECOND_MAIN } };
+    const known = this.cluster.nodes.get(SECOND_MAIN);
+    const node = known ?? this.cluster.add(this.world.settingsOf(second), this.world.of(second));
     if (!node.isAlive) node.start();
     return () => node.kill();
   }

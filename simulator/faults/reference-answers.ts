@@ -1,6 +1,8 @@
 import { NATIVE_DEVICES } from '../../engine/devices/index.js';
 import { LocalEngine } from '../../engine/generation/index.js';
+import { openServedPack } from '../../engine/loading/index.js';
 import { toOdmoeError, type ErrorCode } from '../../shared/errors/index.js';
+import type { Pack } from '../../shared/pack/open-pack.js';
 import type { GenerateRequest, TokenReply } from '../../shared/rpc/messages.js';
 import { WallRuntime } from '../../shared/runtime/index.js';
 import { modelDirectory } from './scenario-world.js';
@@ -16,8 +18,11 @@ export interface ReferenceAnswer {
   refusal: ErrorCode | null;
 }
 
-/** Single-process engines of all models, opened as they are needed: what every cluster must equal, to the bit. */
+/**
+ * What all scenarios share, opened as it is needed: the kept packs, and single-process engines, which every cluster must equal to the bit.
+ */
 export class ReferenceAnswers {
+  private readonly packs = new Map<ScenarioModel, Promise<Pack>>();
   private readonly engines = new Map<ScenarioModel, Promise<LocalEngine>>();
   private readonly known = new Map<string, Promise<ReferenceAnswer>>();
 
@@ -26,6 +31,13 @@ export class ReferenceAnswers {
     let answer = this.known.get(key);
     if (answer === undefined) this.known.set(key, (answer = this.make(model, request)));
     return answer;
+  }
+
+  /** The kept pack of a model, which nobody changes. */
+  pack(model: ScenarioModel): Promise<Pack> {
+    let pack = this.packs.get(model);
+    if (pack === undefined) this.packs.set(model, (pack = openServedPack(modelDirectory(model))));
+    return pack;
   }
 
   async dispose(): Promise<void> {

@@ -1,9 +1,12 @@
-import { cpSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { accessSync, constants, cpSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { openServedPack } from '../../engine/loading/index.js';
 import type { DevicePace } from '../../engine/devices/index.js';
-import type { OperatorTime } from '../../shared/emulation/index.js';
+import type { DeviceBytes, OperatorTime } from '../../shared/emulation/index.js';
+import type { NodeSettings } from '../../shared/config/node-settings.js';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
+import type { Pack } from '../../shared/pack/open-pack.js';
 import type { Logger } from '../../shared/log/logger.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 import type { NodeWorld } from '../cluster/simulated-node.js';
@@ -14,6 +17,16 @@ import type { Scenario, ScenarioModel, ScenarioNode } from './scenario.js';
 export function modelDirectory(model: ScenarioModel): string {
   return join(packageRoot(), 'test', 'fixtures', 'packs', model);
 }
+
+/**
+ * What a device holds counts as so many bytes, those of a tiny model: real ones are taken and given back by threads, whose order is not
+ * the same on every run.
+ */
+export const DEVICE_BYTES: DeviceBytes = {
+  ...{ outerBytes: 140_000, denseLayerBytes: 8000, expertBytes: 8000 },
+  ...{ slotBytes: 8000, slotSharedBytes: 4000, exponentEntryBytes: 2000, signMantissaEntryBytes: 4000 },
+  keyValueRowBytes: 128,
+};
 
 /** A line that a daemon has logged. */
 export interface LoggedLine {
@@ -27,10 +40,14 @@ export interface LoggedLine {
 export class ScenarioWorld {
   readonly devices = new Map<string, DeviceFaults>();
   readonly logged: LoggedLine[] = [];
-  private readonly directory = mkdtempSync(join(tmpdir(), 'odmoe-faults-'));
+  private readonly directory = mkdtempSync(join(quickDirectory(), 'odmoe-faults-'));
   private readonly ownPacks = new Set<string>();
 
-  constructor(private readonly scenario: Scenario) {
+  /** `openKept`: opens a pack that nobody changes. */
+  constructor(
+    private readonly scenario: Scenario,
+    private readonly openKept: (model: ScenarioModel) => Promise<Pack>,
+  ) {
     const damaged = scenario.faults.filter(({ kind }) => kind === 'flippedBits').map(({ node }) => node);
     for (const id of new Set(damaged)) this.copyPack(id);
   }
@@ -44,13 +61,25 @@ export class ScenarioWorld {
     return join(this.directory, id, 'data');
   }
 
+  /** The settings of the node with the places on its disk. */
+  settingsOf({ settings, fetches }: ScenarioNode): NodeSettings {
+    const { id } = settings;
+    const modelPath = fetches ? null : this.packDirectory(id);
+    return { ...settings, modelPath, stateDirectory: join(this.directory, id, 'state') };
+  }
+
   of({ settings }: ScenarioNode): NodeWorld {
     const { id } = settings;
-    const faults = new DeviceFaults();
+    const faults = new DeviceFaults((error) => this.placeless(error));
     this.devices.set(id, faults);
     return {
-      devices: (runtime) => faults.devices(runtime, () => this.pace(faults)),
-      openPack: (directory, runtime) => runtime.outside(() => openServedPack(directory)),
+      devices: (runtime) => faults.devices(runtime, (budgetBytes) => this.pace(faults, budgetBytes)),
+      openPack: (directory, runtime) =>
+        runtime.outside(() =>
+          directory === modelDirectory(this.scenario.model)
+            ? this.openKept(this.scenario.model)
+            : openServedPack(directory),
+        ),
       dataDirectory: this.dataDirectory(id),
       log: this.logOf(id),
       seed: this.scenario.seed,
@@ -69,7 +98,13 @@ export class ScenarioWorld {
     this.ownPacks.add(id);
   }
 
-  private pace(faults: DeviceFaults): DevicePace {
+  /** The error without the names of this machine's directories: it may be told to a peer, whose history is the same on all machines. */
+  private placeless(thrown: unknown): OdmoeError {
+    const { code, message } = toOdmoeError(thrown);
+    return new OdmoeError(code, message.replaceAll(this.directory, '/node').replaceAll(packageRoot(), '/odmoe'));
+  }
+
+  private pace(faults: DeviceFaults, budgetBytes: number): DevicePace {
     const { denseMs, expertMs, lmHeadMs, loadMs } = this.scenario.pace;
     const times = {
       ...{ denseLayer: operatorOf(denseMs), expert: operatorOf(expertMs), lmHead: operatorOf(lmHeadMs) },
@@ -79,7 +114,7 @@ export class ScenarioWorld {
         return (loadMs + (faults.readSlowness > 1 ? 1 : 0)) * faults.readSlowness;
       },
     };
-    return { times, memory: null };
+    return { times, memory: { bytes: DEVICE_BYTES, budgetBytes } };
   }
 
   private logOf(node: string): Logger {
@@ -91,6 +126,18 @@ export class ScenarioWorld {
     return { error: note('error'), warn: note('warn'), info: () => undefined, debug: () => undefined };
   }
 }
+
+/** Memory where there is a file system in memory: what nodes write is gone with the scenario anyway, and nobody waits for a disk. */
+function quickDirectory(): string {
+  try {
+    accessSync(MEMORY_FILES, constants.W_OK);
+    return MEMORY_FILES;
+  } catch {
+    return tmpdir();
+  }
+}
+
+const MEMORY_FILES = '/dev/shm';
 
 function operatorOf(ms: number): OperatorTime {
   return { overheadMs: ms, weightsMs: 0, rowMs: ms / 10 };

@@ -65,6 +65,11 @@ export class ChannelSide {
     return this.open;
   }
 
+  /** Bytes that this side has sent and that have not arrived. */
+  get backlogBytes(): number {
+    return this.bytesUnderWay;
+  }
+
   /** Nobody is at this end any more, and nothing of it is under way. */
   get isGone(): boolean {
     return this.gone;
@@ -85,6 +90,12 @@ export class ChannelSide {
     this.bytesUnderWay += bytes;
     if (this.bytesUnderWay <= WINDOW_BYTES) leave(entry);
     if (this.network.carries(this.owner.host, this.peerHost)) this.launch(entry);
+  }
+
+  /** This side says, or is told, a message: for whoever listens to all of them. */
+  tell(way: 'sent' | 'arrived', message: PeerMessage): void {
+    const [from, to] = way === 'sent' ? [this.owner.host, this.peerHost] : [this.peerHost, this.owner.host];
+    this.network.tap?.(way, from, to, message);
   }
 
   /** Sends something again that was sent before. */

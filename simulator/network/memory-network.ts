@@ -1,5 +1,6 @@
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import type { DiscoveredPeer } from '../../shared/discovery/index.js';
+import type { PeerMessage } from '../../shared/rpc/index.js';
 import type { SeededRandom, VirtualClock, VirtualRuntime } from '../../shared/runtime/index.js';
 import type { History } from '../cluster/history.js';
 import { ChannelSide, type ChannelOwner, type Frame } from './channel.js';
@@ -17,6 +18,8 @@ interface LinkFault {
   /** Times everything takes. */
   slowness: number;
 }
+
+export type MessageTap = (way: 'sent' | 'arrived', from: string, to: string, message: PeerMessage) => void;
 
 const SOUND: LinkFault = { cut: false, slowness: 1 };
 /** Until an announcement has gone round. */
@@ -39,6 +42,8 @@ export class MemoryNetwork {
   private readonly announcements = new Map<string, Announcement>();
   private readonly watchers = new Map<object, (announcement: Announcement) => void>();
   private nextPort = 40_000;
+  /** Hears of every message between peers as it is sent and as it arrives, with the hosts that it goes from and to. */
+  tap: MessageTap | null = null;
 
   constructor(
     readonly clock: VirtualClock,

@@ -105,12 +105,21 @@ function messageStream<Out extends PeerMessage, In extends PeerMessage>(
   ending: { finish(): void; fail(error: OdmoeError): void },
 ): { stream: MessagePeerStream<Out, In>; duplex: SideDuplex } {
   const duplex = new SideDuplex(side);
-  const codec = {
+  const toPeer = {
     encode: (message: Out): Buffer => {
       duplex.outgoing = message;
+      side.tell('sent', message);
       return outgoing.encode(message);
     },
     decode: (bytes: Buffer): Out => outgoing.decode(bytes),
   };
-  return { stream: new MessagePeerStream(duplex, codec, incoming, ending), duplex };
+  const fromPeer = {
+    encode: (message: In): Buffer => incoming.encode(message),
+    decode: (bytes: Buffer): In => {
+      const message = incoming.decode(bytes);
+      side.tell('arrived', message);
+      return message;
+    },
+  };
+  return { stream: new MessagePeerStream(duplex, toPeer, fromPeer, ending), duplex };
 }

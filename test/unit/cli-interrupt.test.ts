@@ -3,6 +3,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { withInterrupt } from '../../cli/interrupt.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 
 const MODULE = pathToFileURL(join(packageRoot(), 'dist', 'cli', 'interrupt.js')).href;
@@ -14,6 +15,31 @@ const DEAF = `
     process.stdout.write('running\\n');
     return new Promise(() => undefined);
   });`;
+
+describe('a command that can be interrupted', () => {
+  it('leaves no listener behind, however it ends', async () => {
+    const count = (): number[] => ['SIGINT', 'SIGTERM'].map((signal) => process.listenerCount(signal));
+    const before = count();
+    let during: number[] = [];
+    assert.equal(
+      await withInterrupt(async () => {
+        during = count();
+        return 7;
+      }),
+      7,
+    );
+    await assert.rejects(
+      withInterrupt(async () => {
+        throw new Error('failed');
+      }),
+    );
+    assert.deepEqual(
+      during,
+      before.map((listeners) => listeners + 1),
+    );
+    assert.deepEqual(count(), before);
+  });
+});
 
 describe('a command that does not end when it is cancelled', () => {
   for (const [first, second] of [

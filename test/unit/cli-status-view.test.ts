@@ -102,7 +102,7 @@ describe('the status of a cluster', () => {
     assert.match(text, /cluster home, model storyteller, 1 answers running, 2 waiting, 5 requests and 120 tokens/);
     assert.match(
       text,
-      /^w1 +worker +10\.0\.0\.1:7000 +1 min 1 s +2\.00 MB +3\.00 MB +4\.00 MB +150 MB +cpu avx2, 2 threads$/m,
+      /^w1 +worker +10\.0\.0\.1:7000 +1 min 1 s +2\.00 MB +3\.00 MB +4\.00 MB +150 MB +cpu avx2, 2 threads +0\.1\.0$/m,
     );
     assert.match(text, /^w1 +1\/2 +197 KB +30 +0 +0 +50 /m);
     assert.match(text, /no shadow is connected/);

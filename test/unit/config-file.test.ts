@@ -102,7 +102,9 @@ describe('a configuration file', () => {
       [/port: expected a whole number from 1 to 65535/],
     ],
     ['a host with a port', 'nodes: [{id: a, role: main, host: "h:7600"}]', [/host: expected a host name/]],
-    ['a key given twice', 'cluster: a\ncluster: b\n', [/^c\.yaml:2:1: .*unique/i]],
+    ['a key given twice', 'cluster: a\ncluster: b\n', [/^c\.yaml:2:1: cluster: .*twice; leave one of them out$/]],
+    ['an alias of nothing', 'cluster: *nobody\n', [/nobody; write the values out in place of aliases/]],
+    ['an alias of itself', 'cluster: &name [*name]\n', [/^c\.yaml:1:\d+: cluster: expected letters/]],
     ['no YAML', 'cluster: [a\nb: c: d\n', [/^c\.yaml:\d+:\d+: /]],
     [
       'two nodes of one id',

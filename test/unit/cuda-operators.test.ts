@@ -40,7 +40,6 @@ async function run(program: string, device: SimulatedDevice, groups: readonly st
       [{ seed: 1, spareBytes: 0 }, []],
       [{ seed: 2, vmm: 0 }, ofMemory],
       [{ seed: 3, integrated: 1 }, ofMemory],
-      [{ seed: 4 }, ofMemory],
     ];
     for (const [device, groups] of devices) {
       const what = `${groups.length > 0 ? `${groups.join(', ')} on ` : ''}${JSON.stringify(device)}`;

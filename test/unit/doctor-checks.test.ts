@@ -1,20 +1,22 @@
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { createServer } from 'node:net';
+import { join } from 'node:path';
 import { checkCuda, cudaJson } from '../../cli/doctor/cuda-check.js';
 import { checkClock, checkMemory, checkNodeVersion } from '../../cli/doctor/machine-checks.js';
 import { deviceCheck, peerCheck, portCheck } from '../../cli/doctor/cluster-checks.js';
 import type { CudaDevice, CudaStatus } from '../../native/index.js';
 import { diagnosePeer } from '../../cli/doctor/peer-diagnosis.js';
 import { summarizeHops } from '../../bench/hop/hop-statistics.js';
-import { parseClusterConfig } from '../../shared/config/index.js';
-import { emptyNodeStatus, type NodeIdentity } from '../../shared/rpc/index.js';
+import { packageRoot, parseClusterConfig } from '../../shared/config/index.js';
+import { emptyNodeStatus, PROTOCOL_VERSION, type NodeIdentity } from '../../shared/rpc/index.js';
 import { startRpcServer } from '../wall.js';
 
 const MAIN: NodeIdentity = {
   id: 'm',
   role: 'ROLE_MAIN',
   cluster: 'lab',
-  protocolVersion: 1,
+  protocolVersion: PROTOCOL_VERSION,
   modelName: 'demo',
   packDigest: 'abc',
   bootId: 'b',
@@ -176,6 +178,17 @@ describe('doctor', () => {
     assert.equal((await diagnosePeer(`127.0.0.1:${address.port}`, 2000)).kind, 'stranger');
     stranger.close();
     assert.equal((await diagnosePeer('no-such-host.invalid:7600', 2000)).kind, 'unreachable');
+  });
+});
+
+describe('odmoe doctor', () => {
+  it('ends with status 3 when a check fails, and says which', () => {
+    const odmoe = join(packageRoot(), 'bin', 'odmoe');
+    const args = ['doctor', '--config', '/nowhere/cluster.yaml', '--main', '127.0.0.1:1', '--timeout', '100', '--json'];
+    const { status, stdout } = spawnSync(process.execPath, [odmoe, ...args], { encoding: 'utf8' });
+    const { checks } = JSON.parse(stdout) as { checks: { name: string; status: string }[] };
+    assert.equal(checks.find(({ name }) => name === 'configuration')?.status, 'fail');
+    assert.equal(status, 3);
   });
 });
 

@@ -267,15 +267,19 @@ describe('fetching experts', function () {
 
   it('stops at a full disk, says so, and goes on when there is room', async () => {
     let isFull = true;
+    let refusals = 0;
     const requireRoom = async (): Promise<void> => {
-      if (isFull) throw new OdmoeError('STORAGE_FULL', 'the disk is full');
+      refusals += 1;
+      if (isFull) throw new OdmoeError('STORAGE_FULL', `the disk is full (expert ${refusals})`);
     };
     const fetcher = await create([await setting.serve(new PackShare(pack, RUNTIME))], { requireRoom });
     const waiting = fetcher.awaitExpert(0, 0, never());
     fetcher.need(everything);
     await assert.rejects(waiting ?? Promise.resolve(), { code: 'STORAGE_FULL' });
-    assert.equal(fetcher.progress.problem, 'the disk is full');
+    assert.equal(fetcher.progress.problem, 'the disk is full (expert 1)');
+    clockOffsetMs = 6000;
     await delay(1200);
+    assert.ok(refusals > 2 && fetcher.progress.problem === 'the disk is full (expert 1)');
     assert.equal(warnings.filter((event) => event === 'experts cannot be kept').length, 1);
     isFull = false;
     clockOffsetMs = 60_000;

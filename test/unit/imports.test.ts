@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -119,6 +119,33 @@ describe('names say something', () => {
   it('no file or folder is called after a junk drawer', () => {
     const rooms = [...Object.keys(MAY_IMPORT), 'scripts', 'test', 'docs', 'proto'];
     const wrong = rooms.flatMap((room) => filesBelow(room, /./)).filter((path) => BANNED_NAMES.test(path));
+    assert.deepEqual(wrong, []);
+  });
+});
+
+describe('clocks, timers and chance', () => {
+  /** The real ones, and the turn of the real event loop that a virtual clock waits for. */
+  const SOURCES = ['shared/runtime/wall-runtime.ts', 'shared/runtime/virtual-clock.ts'];
+  const ROOMS = ['shared', 'packs', 'engine', 'main-node', 'shadow-node', 'worker-node', 'simulator', 'cli', 'native'];
+  const BANNED = [
+    /\b(?:set|clear)(?:Timeout|Interval|Immediate)\(/,
+    /\bDate\.now\(|\bnew Date\(\)/,
+    /\bperformance\.now\(|\bprocess\.(?:hrtime|uptime)\b/,
+    /\bMath\.random\b|\brandom(?:Bytes|UUID|Int)\b.*from 'node:crypto'/,
+    /from 'node:timers/,
+    /\bAbortSignal\.timeout\(/,
+  ];
+
+  it('come from the runtime alone', () => {
+    const wrong = ROOMS.flatMap((room) => (existsSync(join(packageRoot, room)) ? filesBelow(room, /\.ts$/) : []))
+      .filter((file) => !SOURCES.includes(file) && !file.endsWith('.d.ts'))
+      .flatMap((file) =>
+        readFileSync(join(packageRoot, file), 'utf8')
+          .split('\n')
+          .filter((line) => !/^\s*(?:\*|\/\/|\/\*)/.test(line) && BANNED.some((banned) => banned.test(line)))
+          .filter((line) => !line.includes('socket.setTimeout('))
+          .map((line) => `${file}: ${line.trim()}`),
+      );
     assert.deepEqual(wrong, []);
   });
 });

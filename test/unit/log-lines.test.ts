@@ -16,7 +16,7 @@ async function linesOf(
       done();
     },
   });
-  write(createLogger(settings, { role: 'worker', id: 'w1' }, stream));
+  write(createLogger(settings, { role: 'worker', id: 'w1' }, () => Date.now(), stream));
   await new Promise((resolve) => setImmediate(resolve));
   return Buffer.concat(chunks).toString().split('\n').slice(0, -1);
 }

@@ -113,6 +113,21 @@ describe('main: the addresses that it knows', () => {
     assert.deepEqual(failing(), [other]);
   });
 
+  it('of a second daemon with an id that is taken is told to it, so that its log says why it is not used', async () => {
+    create();
+    const first = identity('w');
+    const stream = new MemoryStream<WorkerRequest, WorkerReply>();
+    const limits = { hiddenSize: 4, executeTimeoutMs: 1000, runtime: RUNTIME };
+    roster.addWorker(new WorkerLink(first, '127.0.0.1:1', stream, limits, SILENT, false));
+    const [address = ''] = await deadAddresses(1);
+    const second = { ...identity('w', 'ROLE_WORKER', address), bootId: 'another' };
+    const reply = membership.join(second, '127.0.0.1');
+    assert.ok(reply.kind === 'refusal' && reply.refusal.code === 'NODE_REFUSED');
+    assert.match(reply.refusal.message, new RegExp(`daemon at ${address} has the id w.*its own --id`));
+    assert.equal(membership.join({ ...first, address }, '127.0.0.1').kind, 'welcome');
+    await membership.stop();
+  });
+
   it('of a peer that was refused are forgotten when it does not ask any more', () => {
     create();
     const stranger = { ...identity('w1', 'ROLE_WORKER', '10.0.0.5:7601'), cluster: 'another' };

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
-import { PeerDial, serveStream } from '../../main-node/cluster/peer-dial.js';
+import { MAX_RECONNECT_DELAY_MS, PeerDial, serveStream } from '../../main-node/cluster/peer-dial.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import { dialAddress } from '../../shared/rpc/index.js';
+import { VirtualClock, VirtualRuntime } from '../../shared/runtime/index.js';
 import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { RUNTIME, runtimeAt } from '../wall.js';
@@ -117,6 +118,31 @@ describe('main: dialling a peer', () => {
     running.stop();
     await running.finished;
     assert.deepEqual(events, ['attempt', 'TIMEOUT', 'attempt', 'attempt']);
+  });
+
+  it('pauses longer after each failure, up to a bound, and from the beginning when the peer shows itself', async () => {
+    const clock = new VirtualClock();
+    const attempts: number[] = [];
+    const dial = new PeerDial({
+      ...{ address: 'x:1', reconnectDelayMs: 100, forgetAfterMs: null, runtime: new VirtualRuntime(clock, 1) },
+      attempt: async () => {
+        attempts.push(clock.nowMs);
+        throw new OdmoeError('TIMEOUT', 'none there');
+      },
+      onFailure: () => undefined,
+      onForgotten: () => assert.fail('it was forgotten'),
+    });
+    const pauses = (): number[] => attempts.slice(1).map((atMs, index) => atMs - (attempts[index] ?? 0));
+    await clock.run(() => false, { untilMs: 20_000 });
+    assert.deepEqual(pauses().slice(0, 6), [100, 200, 400, 800, 1600, MAX_RECONNECT_DELAY_MS]);
+    assert.equal(Math.max(...pauses()), MAX_RECONNECT_DELAY_MS);
+    assert.ok(attempts.length >= 13);
+    const before = attempts.length;
+    dial.wake();
+    await clock.run(() => attempts.length >= before + 3, { untilMs: 40_000 });
+    assert.deepEqual(pauses().slice(before, before + 2), [100, 200]);
+    dial.stop();
+    await dial.finished;
   });
 
   it('forgets an address that has been dead for too long', async () => {

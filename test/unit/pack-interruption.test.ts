@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
+import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { openModelSource } from '../../engine/loading/open-model-source.js';
-import { openOnDisk, type OpenFile } from '../../engine/packing/pack-file.js';
+import { openOnDisk, PackFile, type OpenFile } from '../../engine/packing/pack-file.js';
+import { withTemporaryDirectory } from './tiny-checkpoint.js';
 import { directoryDigests, failingAt, pack, refusal, withCheckpoint } from './tiny-pack.js';
 
 describe('packing that is interrupted', () => {
@@ -124,6 +126,39 @@ describe('packing that is interrupted', () => {
       } finally {
         execFileSync('umount', [output]);
       }
+    });
+  });
+});
+
+describe('a file of a pack', () => {
+  it('is on the disk before it gets its name', async () => {
+    await withTemporaryDirectory(async (directory) => {
+      const calls: string[] = [];
+      const openFile: OpenFile = async (path) => {
+        const file = await openOnDisk(path);
+        const note = (call: string): void => {
+          calls.push(`${call}${existsSync(join(directory, 'a.bin')) ? ' after the renaming' : ''}`);
+        };
+        return {
+          read: (...place) => file.read(...place),
+          write: (...place) => file.write(...place),
+          truncate: (size) => file.truncate(size),
+          sync: async () => {
+            note('sync');
+            await file.sync();
+          },
+          close: async () => {
+            note('close');
+            await file.close();
+          },
+        };
+      };
+      const file = await PackFile.create(directory, 'a.bin', openFile);
+      await file.writeAt(0, Buffer.from('abc'));
+      await file.completeThrough(3);
+      await file.finish();
+      assert.deepEqual(calls, ['sync', 'close']);
+      assert.equal(await readFile(join(directory, 'a.bin'), 'utf8'), 'abc');
     });
   });
 });

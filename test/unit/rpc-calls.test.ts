@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { getEventListeners } from 'node:events';
 import { connect, type ClientHttp2Session } from 'node:http2';
 import { createServer } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -296,23 +297,31 @@ describe('calls', function () {
 
   it('make main wait for a slow client instead of holding the whole answer', async () => {
     let produced = 0;
+    let listeners = 0;
     const text = 'x'.repeat(100_000);
     const address = await serve({
       inference: async function* (_request, signal) {
-        for (; produced < 5000 && !signal.aborted; produced += 1) {
+        for (; produced < 1500 && !signal.aborted; produced += 1) {
           yield { kind: 'token', token: { tokenId: produced, text, logprob: 0, top: [] } };
+          listeners = Math.max(listeners, getEventListeners(signal, 'abort').length);
         }
         yield FINISHED;
       },
     });
     let read = 0;
+    let ahead = 0;
     for await (const reply of generate(address, REQUEST)) {
-      assert.ok(reply.kind === 'token');
+      if (reply.kind === 'finished') break;
+      assert.ok(reply.kind === 'token' && reply.token.tokenId === read);
       read += 1;
-      if (read === 1) await delay(300);
-      if (read === 3) break;
+      if (read === 1) {
+        await delay(300);
+        ahead = produced;
+      }
     }
-    assert.ok(produced < 2000, `${produced} messages of 100 KB were produced for a client that read ${read}`);
+    assert.ok(ahead < 1000, `${ahead} messages of 100 KB were produced for a client that had read one`);
+    assert.equal(read, 1500, 'a client that has been slow gets all of the answer');
+    assert.ok(listeners <= 2, `${listeners} listeners waited for the end of one call`);
   });
 
   it('report an answer that ends without having finished', async () => {

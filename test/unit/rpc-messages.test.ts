@@ -62,6 +62,7 @@ const MEMBERS: Record<string, Record<string, true>> = {
     fetchReceivedBytes: true,
     fetchReadyFor: true,
     fetchProblem: true,
+    damagedExperts: true,
   } satisfies Names<Messages.NodeStatus>,
   CacheStatus: {
     policy: true,

@@ -4,6 +4,8 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import { rowCount } from '../../shared/rpc/index.js';
@@ -233,6 +235,34 @@ describe('streams between peers', function () {
     stream.send({ kind: 'execute', execute: execute(1, 1) });
     await delay(20);
     assert.equal(calls, 1);
+  });
+
+  it('are let go of by the server when they have ended', async () => {
+    const served: WeakRef<object>[] = [];
+    const address = await serve({
+      worker: (stream) => {
+        served.push(new WeakRef(stream));
+        echo(stream);
+      },
+    });
+    for (let count = 0; count < 20; count += 1) {
+      const stream = openWorkerStream(address, NETWORK);
+      const first = new Promise((resolve) => stream.onMessage(resolve));
+      stream.send({ kind: 'hello', hello: IDENTITY });
+      await first;
+      const closed = closing(stream);
+      stream.close();
+      await closed;
+    }
+    setFlagsFromString('--expose-gc');
+    const collect = runInNewContext('gc') as () => void;
+    let held = served.length;
+    for (let round = 0; round < 20 && held > 2; round += 1) {
+      await delay(50);
+      collect();
+      held = served.filter((stream) => stream.deref() !== undefined).length;
+    }
+    assert.ok(held <= 2, `${held} of ${served.length} streams that have ended are still held`);
   });
 
   it('tell the server that its client went away', async () => {

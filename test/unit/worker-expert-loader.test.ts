@@ -14,6 +14,7 @@ const loadOf = (slot: number, expert: number): SlotLoad => ({
 class TestSupply implements ExpertSupply {
   readonly forgotten: number[] = [];
   forgetFault: Error | null = null;
+  readonly find = (): null => null;
   readonly waiting: { resolve: () => void; reject: (error: Error) => void; signal: AbortSignal }[] = [];
 
   awaitExpert(_layer: number, _expert: number, signal: AbortSignal): Promise<void> {

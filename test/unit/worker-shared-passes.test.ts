@@ -129,7 +129,8 @@ describe('worker: an execute of several experts', () => {
       [second?.expert, second?.rows, [...(second?.output ?? [])]],
       [20, 2, [21, 21, 21, 21, 23, 23, 23, 23]],
     );
-    assert.deepEqual(service.openCounts, { executes: 0, underWay: 0, expectations: 0, sequences: 0 });
+    const none = { executes: 0, heldBytes: 0, underWay: 0, slotsInUse: 0, expectations: 0, sequences: 0 };
+    assert.deepEqual(service.openCounts, none);
   });
 
   it('answers early what need not wait for an expert that loads', async () => {
@@ -172,7 +173,7 @@ describe('worker: what an executor holds', () => {
   const executor = (limits: {
     experts: number;
     bytes: number;
-  }): { held: ExpertExecutor; run(id: number): Promise<void> } => {
+  }): { held: ExpertExecutor; run: (id: number) => Promise<void> } => {
     const slots = new TestSlots(1);
     const held = new ExpertExecutor(slots, 4, () => 0, silentLog, undefined, limits);
     const loading = slots.load(0, { expert: 1 }, { exponents: { entry: -1 }, signMantissa: { entry: -1 } } as never);

@@ -27,6 +27,7 @@ export interface ExpertCounters {
   executeMsMean: number;
   latePredictions: number;
   droppedPredictions: number;
+  damagedExperts: number;
   cache: CacheStatus | null;
 }
 
@@ -99,6 +100,7 @@ export class ExpertService {
       executeMsMean: this.#executor.executeMsMean,
       latePredictions,
       droppedPredictions,
+      damagedExperts: this.#loader.damagedExperts,
       reloads,
       cache: this.#cache?.status(uses) ?? null,
     };
@@ -138,9 +140,14 @@ export class ExpertService {
     this.#handle({ kind: 'end', sequence });
   }
 
-  /** What is open: experts that main waits for, loads and executions under way, what is expected and of which sequences. */
-  get openCounts(): { executes: number; underWay: number; expectations: number; sequences: number } {
-    return { executes: this.#executor.held.experts, underWay: this.#underWay.size, ...this.#schedule.openCounts };
+  /**
+   * What is open: experts that main waits for and the bytes that are kept for them, loads and executions under way, working slots that
+   * are not empty, what is expected and of which sequences.
+   */
+  get openCounts(): Record<string, number> {
+    const { experts: executes, bytes: heldBytes } = this.#executor.held;
+    const { slotsInUse, openCounts } = this.#schedule;
+    return { executes, heldBytes, underWay: this.#underWay.size, slotsInUse, ...openCounts };
   }
 
   /** Another placement, in which the worker's group serves these layers. */

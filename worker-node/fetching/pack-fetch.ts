@@ -5,6 +5,7 @@ import type { Logger } from '../../shared/log/index.js';
 import { neededExperts, type ExpertPlace } from '../../shared/placement/index.js';
 import type { NodeStatus, Placement, Prospect } from '../../shared/rpc/index.js';
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
+import type { ExpertSource } from '../../shared/model/tensor-source.js';
 import type { ExpertSupply } from '../loader/expert-loader.js';
 
 /** Longest reason that a status carries. */
@@ -82,9 +83,13 @@ export class PackFetch implements ExpertSupply {
     return this.#fetcher.forget(layer, expert);
   }
 
-  /** Main, from whom damaged experts of a whole pack may come again: it is sent no prospect. `toldAddress`: as takeProspect. */
+  find(layer: number, expert: number): ExpertSource | null {
+    return this.#partial.held.has(layer, expert) ? this.#partial.pack.expert(layer, expert) : null;
+  }
+
+  /** Main, from whom damaged experts may come again: where no prospect is sent it is the only one. `toldAddress`: as takeProspect. */
   takeMain(toldAddress: string): void {
-    if (!this.isPartial) this.#peers.setAddresses(this.#mainAddress ?? toldAddress, []);
+    if (!this.isPartial || this.#prospect === null) this.#peers.setAddresses(this.#mainAddress ?? toldAddress, []);
   }
 
   /** `toldAddress`: where main says that it is, used where the settings do not say it. */

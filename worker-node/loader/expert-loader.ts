@@ -2,13 +2,15 @@ import type { ExpertSlots, LoadOutcome, LoadRequest } from '../../native/index.j
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import { RunningMean } from '../../shared/metrics/index.js';
-import type { ModelSource } from '../../shared/model/tensor-source.js';
+import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
 import { LoadCosts } from './load-costs.js';
 import { orderLoads, type PendingLoad } from './load-order.js';
 import type { LoadEnd, SlotLoad } from './slot-events.js';
 
 /** Brings experts to the disk that are not there yet. */
 export interface ExpertSupply {
+  /** Where the supply has the expert; null: it has not, and the pack is to be asked. */
+  find(layer: number, expert: number): ExpertSource | null;
   /** Null when the expert is there. Rejects with CANCELLED when the signal aborts, else with why it does not come. */
   awaitExpert(layer: number, expert: number, signal: AbortSignal): Promise<void> | null;
   /** What is on the disk of the expert is wrong: it is not there any more, and comes again. Rejects when that cannot be noted. */
@@ -41,8 +43,8 @@ export class ExpertLoader {
   readonly #costs: LoadCosts;
   #loads = 0;
   #readBytes = 0;
-  /** Code of the failure that each expert not loaded since has been logged with. */
-  readonly #failures = new Map<string, string>();
+  /** Of each expert that has failed and not been loaded since: the code of the failure that was logged. */
+  readonly #failures = new Map<string, { layer: number; expert: number; code: string }>();
 
   /** `threads`: that decompress. `supply`: null where every expert is on the disk. */
   constructor(
@@ -69,6 +71,15 @@ export class ExpertLoader {
 
   get loadMsMean(): number {
     return this.#loadMs.mean;
+  }
+
+  /** Experts that failed for their bytes, have not been loaded since, and have not come again. */
+  get damagedExperts(): number {
+    let damaged = 0;
+    for (const { layer, expert, code } of this.#failures.values()) {
+      if (code === 'PACK_CORRUPT' && (this.#supply?.find(layer, expert) ?? null) === null) damaged += 1;
+    }
+    return damaged;
   }
 
   /** Never rejects: a failure is a result. */
@@ -134,7 +145,8 @@ export class ExpertLoader {
       if (signal.aborted) return null;
       load.begun = true;
       try {
-        return await this.#slots.load(slot, this.#source.expert(layer, expert), load.request);
+        const source = this.#supply?.find(layer, expert) ?? this.#source.expert(layer, expert);
+        return await this.#slots.load(slot, source, load.request);
       } catch (thrown) {
         load.begun = false;
         await this.#renew(layer, expert, toOdmoeError(thrown), renewals);
@@ -163,8 +175,8 @@ export class ExpertLoader {
   /** Once until the expert can be loaded again: a damaged pack fails at every token. */
   #report(layer: number, expert: number, error: OdmoeError): void {
     const key = `${layer} ${expert}`;
-    if (this.#failures.get(key) === error.code) return;
-    this.#failures.set(key, error.code);
+    if (this.#failures.get(key)?.code === error.code) return;
+    this.#failures.set(key, { layer, expert, code: error.code });
     this.#log.error('loading an expert failed', { layer, expert, error });
   }
 }

@@ -26,6 +26,11 @@ export class PlacementEpoch {
     return this.#droppedPredictions;
   }
 
+  /** Predictions that wait for their placement. */
+  get waiting(): number {
+    return this.#early.length;
+  }
+
   /** Throws STALE_EPOCH, and counts it, when the message belongs to an earlier placement. */
   requireNotStale(epoch: number): void {
     if (epoch >= this.#epoch) return;

@@ -84,6 +84,11 @@ export class WorkerSessions {
     return { epoch: current, staleMessages, droppedPredictions };
   }
 
+  /** Predictions that wait for their placement. */
+  get earlyPredictions(): number {
+    return this.#epoch.waiting;
+  }
+
   serve(stream: WorkerStream, peerHost: string): void {
     const session: Session = {
       stream,

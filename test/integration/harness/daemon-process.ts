@@ -63,6 +63,11 @@ export class DaemonProcess {
     return new DaemonProcess(name, child, address, exited);
   }
 
+  get pid(): number {
+    if (this.child.pid === undefined) throw new Error(`${this.name} has no process`);
+    return this.child.pid;
+  }
+
   signal(signal: NodeJS.Signals): void {
     this.child.kill(signal);
   }

@@ -1,0 +1,86 @@
+// `npm run test:sanitizers`: the native core under AddressSanitizer and UndefinedBehaviorSanitizer. First the C++ tests; then the addon
+// inside Node, driven by the tests of its door; then seeds of the simulated cluster. The counts go to build/sanitizer-counts.json.
+// Left out are the kernels for CUDA on their stand-in: they are compiled with checks of alignment and bounds in every build, and their
+// fibers change stacks in ways that AddressSanitizer does not follow.
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { isAbsolute, join } from 'node:path';
+import { filesBelow, packageRoot } from './build-state.mjs';
+import { addCounts, runMocha } from './run-mocha.mjs';
+import { afterSetUp } from './setup.mjs';
+
+const BUILT = join(packageRoot, 'build-sanitize', 'Release');
+const NATIVE_LIMIT_MS = 300_000;
+const SEEDS_LIMIT_MS = 300_000;
+const SEEDS = 20;
+/** Tests of the addon; the C++ tests have had their turn. */
+const ADDON_TESTS = /^native-(?!operators).*\.test\.js$/;
+const UNDEFINED_BEHAVIOR = { UBSAN_OPTIONS: 'halt_on_error=1:print_stacktrace=1' };
+
+function say(text) {
+  process.stdout.write(`sanitizers: ${text}\n`);
+}
+
+/** Lines "pass NAME" and "fail NAME: why"; a program that ends badly without a failed case is a failure, too. */
+function nativeTests() {
+  const { status, stdout, signal } = spawnSync(join(BUILT, 'odmoe_native_tests'), {
+    encoding: 'utf8',
+    stdio: ['ignore', 'pipe', 'inherit'],
+    timeout: NATIVE_LIMIT_MS,
+    env: { ...process.env, ...UNDEFINED_BEHAVIOR },
+  });
+  const lines = stdout.split('\n');
+  const failures = lines.filter((line) => line.startsWith('fail '));
+  for (const line of failures) say(line);
+  const passed = lines.filter((line) => line.startsWith('pass ')).length;
+  const endedBadly = status !== 0 && failures.length === 0;
+  if (endedBadly) say(`the C++ tests ended with ${signal ?? `status ${status}`} after ${passed} cases`);
+  return { passed, failed: failures.length + (endedBadly ? 1 : 0), skipped: 0 };
+}
+
+/** What a Node process needs that is to load the addon with sanitizers; undefined where the compiler keeps no library to preload. */
+function addonEnvironment() {
+  const cache = readFileSync(join(packageRoot, 'build-sanitize', 'CMakeCache.txt'), 'utf8');
+  const compiler = /^CMAKE_CXX_COMPILER:[A-Z]+=(.*)$/m.exec(cache)?.[1] ?? 'c++';
+  const library = spawnSync(compiler, ['-print-file-name=libasan.so'], { encoding: 'utf8' }).stdout?.trim() ?? '';
+  if (!isAbsolute(library)) return undefined;
+  return {
+    ...UNDEFINED_BEHAVIOR,
+    LD_PRELOAD: library,
+    // Node leaves memory to the end of the process.
+    ASAN_OPTIONS: 'detect_leaks=0',
+    ODMOE_ADDON: join(BUILT, 'odmoe.node'),
+  };
+}
+
+/** Faults from seeds, in one process each: one count for all. */
+function seeds(environment) {
+  const command = [join(packageRoot, 'bin', 'odmoe'), 'bench', 'faults', '--seeds', String(SEEDS), '--json'];
+  const { status } = spawnSync(process.execPath, command, {
+    stdio: ['ignore', 'inherit', 'inherit'],
+    timeout: SEEDS_LIMIT_MS,
+    env: { ...process.env, ...environment },
+  });
+  say(`${SEEDS} seeds ended with ${status === null ? 'a signal' : `status ${status}`}`);
+  return { passed: status === 0 ? 1 : 0, failed: status === 0 ? 0 : 1, skipped: 0 };
+}
+
+function addonTests() {
+  const environment = addonEnvironment();
+  if (environment === undefined) {
+    say('the compiler has no libasan.so that Node could preload (GCC has): the addon is not tested');
+    return [{ passed: 0, failed: 0, skipped: 1 }];
+  }
+  const files = filesBelow('dist/test/unit', (name) => ADDON_TESTS.test(name));
+  const runs = [runMocha(files, [], environment)];
+  if (existsSync(join(packageRoot, 'dist', 'bench', 'faults'))) runs.push(seeds(environment));
+  return runs;
+}
+
+afterSetUp('sanitize', () => {
+  const counts = addCounts([nativeTests(), ...addonTests()]);
+  mkdirSync(join(packageRoot, 'build'), { recursive: true });
+  writeFileSync(join(packageRoot, 'build', 'sanitizer-counts.json'), JSON.stringify(counts));
+  say(`${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped`);
+  if (counts.failed > 0 || counts.passed === 0) process.exitCode = 1;
+});

@@ -1,0 +1,39 @@
+/** What a process holds of its devices. */
+export const HANDLE_KINDS = ['devices', 'models', 'sequences', 'passes', 'slots'] as const;
+type HandleKind = (typeof HANDLE_KINDS)[number];
+export type HandleCounts = Record<HandleKind, number>;
+
+export function noHandles(): HandleCounts {
+  return { devices: 0, models: 0, sequences: 0, passes: 0, slots: 0 };
+}
+
+/** The handle with some of its methods replaced, counted until it is disposed of. */
+export function counted<Handle extends { dispose(): void }>(
+  handle: Handle,
+  handles: HandleCounts,
+  kind: HandleKind,
+  methods: Partial<Handle>,
+): Handle {
+  handles[kind] += 1;
+  let open = true;
+  const { dispose } = methods;
+  const replaced: Partial<Handle> = { ...methods };
+  replaced.dispose = () => {
+    if (open) handles[kind] -= 1;
+    open = false;
+    if (dispose === undefined) handle.dispose();
+    else dispose();
+  };
+  return withMethods(handle, replaced);
+}
+
+/** The handle with some of its methods replaced. */
+export function withMethods<Handle extends object>(handle: Handle, methods: Partial<Handle>): Handle {
+  return new Proxy(handle, {
+    get: (target, name) => {
+      if (Object.hasOwn(methods, name)) return methods[name as keyof Handle];
+      const value: unknown = Reflect.get(target, name, target);
+      return typeof value === 'function' ? (value as (...args: unknown[]) => unknown).bind(target) : value;
+    },
+  });
+}

@@ -1,0 +1,51 @@
+import assert from 'node:assert/strict';
+import { getEventListeners } from 'node:events';
+import type { PromptEncoder } from '../../engine/generation/index.js';
+import type { ClusterEngine } from '../../main-node/decode/cluster-engine.js';
+import { InferenceService } from '../../main-node/rpc/inference-service.js';
+import { RUNTIME } from '../wall.js';
+
+const REQUEST = {
+  ...{ text: '', messages: [], promptTokenIds: [1, 2], raw: false, maxTokens: 5 },
+  ...{ sampling: null, stop: [], ignoreEos: false, logprobs: 0 },
+};
+
+/** A service whose requests all wait for the tokens of their prompts. */
+function waitingService(): { service: InferenceService; reject: (error: Error) => void } {
+  let reject: (error: Error) => void = () => undefined;
+  const held = new Promise<number[]>((_, fail) => (reject = fail));
+  held.catch(() => undefined);
+  const prompts: PromptEncoder = { encode: () => held, close: () => Promise.resolve() };
+  const shape = { vocabSize: 10, maxPositions: 20 };
+  const service = new InferenceService({
+    ...{ engine: { shape } as unknown as ClusterEngine, tokenizer: null, prompts, eosTokenIds: [], firstSequence: 1 },
+    limits: { maxActiveSequences: 1, maxQueuedRequests: 1, maxContextPositions: 0 } as never,
+    ...{ nodeStatuses: () => [], runtime: RUNTIME, randomSeed: () => 1, onDeviceLost: () => undefined },
+  });
+  return { service, reject };
+}
+
+describe('main: the service that answers requests', () => {
+  it('has stopped when everything that ran has ended, not before', async () => {
+    const { service, reject } = waitingService();
+    const client = new AbortController();
+    const answer = service.generate(REQUEST, client.signal).next();
+    const refused = assert.rejects(answer, { code: 'NO_MAIN', message: /being stopped/ });
+    let stopped = false;
+    const stopping = service.stop().then(() => (stopped = true));
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.equal(stopped, false, 'a request still runs');
+    reject(new Error('cancelled'));
+    await Promise.all([refused, stopping]);
+    assert.equal(getEventListeners(client.signal, 'abort').length, 0);
+    await assert.rejects(service.generate(REQUEST, client.signal).next(), { code: 'NO_MAIN' });
+  });
+
+  it('counts only requests whose prompt could be made into tokens', async () => {
+    const { service, reject } = waitingService();
+    const answer = service.generate(REQUEST, new AbortController().signal).next();
+    reject(new Error('no tokens'));
+    await assert.rejects(answer, /no tokens/);
+    assert.deepEqual(service.counts(), { activeSequences: 0, queuedRequests: 0, requests: 0, tokens: 0 });
+  });
+});

@@ -1,0 +1,132 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fetchPlace, PartialPack } from '../../engine/fetching/index.js';
+import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
+import type { NodeSettings } from '../../shared/config/node-settings.js';
+import { OdmoeError, requirePresent } from '../../shared/errors/index.js';
+import type { Logger } from '../../shared/log/index.js';
+import type { ExpertSource } from '../../shared/model/tensor-source.js';
+import { MANIFEST_FILE } from '../../shared/pack/pack-layout.js';
+import type { Pack } from '../../shared/pack/open-pack.js';
+import type { ExpertSupply } from '../loader/expert-loader.js';
+import { PackFetch } from './pack-fetch.js';
+
+/** How long a load waits for main to bring an expert that is damaged here, before the worker says that it cannot run it. */
+export const MEND_LIMIT_MS = 10_000;
+
+/** Hexadecimal digits of the digest in a directory's name. */
+const DIGEST_DIGITS = 16;
+
+/**
+ * Brings experts from main that are damaged in a pack which somebody gave the worker, into a directory of the worker's own: what it was
+ * given is only read. The directory is made when the first damage is found; what is in it serves at later starts, too.
+ */
+export class PackMending implements ExpertSupply {
+  /** Of the experts that are served from the directory: layer * experts + expert. */
+  private readonly mended = new Set<number>();
+  private opening: Promise<PackFetch> | null = null;
+  private fetch: PackFetch | null = null;
+  private mainAddress: string | null = null;
+  private closed = false;
+
+  constructor(
+    private readonly pack: Pack,
+    private readonly settings: NodeSettings,
+    private readonly environment: NodeEnvironment,
+    private readonly log: Logger,
+  ) {}
+
+  /** To main it is a worker with a whole pack. */
+  readonly isPartial = false;
+
+  get status(): { fetchReceivedBytes: number } {
+    return { fetchReceivedBytes: this.fetch?.status.fetchReceivedBytes ?? 0 };
+  }
+
+  takeMain(toldAddress: string): void {
+    this.mainAddress = toldAddress;
+    this.fetch?.takeMain(toldAddress);
+  }
+
+  /** Told only to workers that hold some of the pack. */
+  takeProspect(): void {
+    return undefined;
+  }
+
+  find(layer: number, expert: number): ExpertSource | null {
+    return this.mended.has(this.key(layer, expert)) ? (this.fetch?.find(layer, expert) ?? null) : null;
+  }
+
+  /** Null: it is there. Rejects with PACK_CORRUPT when main does not bring it in time; it is fetched all the same. */
+  awaitExpert(layer: number, expert: number, signal: AbortSignal): Promise<void> | null {
+    if (!this.mended.has(this.key(layer, expert))) return null;
+    const fetch = requirePresent(this.fetch, 'an expert that is mended has a directory.');
+    const limit = new AbortController();
+    const arrival = fetch.awaitExpert(layer, expert, AbortSignal.any([signal, limit.signal]));
+    return arrival === null ? null : this.inTime(arrival, limit, signal);
+  }
+
+  async forget(layer: number, expert: number): Promise<void> {
+    const key = this.key(layer, expert);
+    const fetch = await this.open();
+    if (this.mended.has(key)) await fetch.forget(layer, expert);
+    this.mended.add(key);
+  }
+
+  /** Idempotent. */
+  async close(): Promise<void> {
+    this.closed = true;
+    const opened = await this.opening?.catch(() => null);
+    this.opening = null;
+    await opened?.close();
+  }
+
+  private async inTime(arrival: Promise<void>, limit: AbortController, signal: AbortSignal): Promise<void> {
+    const timer = this.environment.runtime.after(MEND_LIMIT_MS, () => limit.abort());
+    try {
+      await arrival;
+    } catch (thrown) {
+      if (signal.aborted || !limit.signal.aborted) throw thrown;
+      throw new OdmoeError('PACK_CORRUPT', `it is damaged in ${this.pack.directory}, and main has not brought it yet`);
+    } finally {
+      timer.cancel();
+    }
+  }
+
+  private open(): Promise<PackFetch> {
+    if (this.closed) return Promise.reject(new OdmoeError('CANCELLED', 'the worker is stopping'));
+    this.opening ??= this.openDirectory().catch((thrown: unknown) => {
+      this.opening = null;
+      throw thrown;
+    });
+    return this.opening;
+  }
+
+  private async openDirectory(): Promise<PackFetch> {
+    const { dataDirectory } = this.environment;
+    const name = `${this.pack.packDigest.slice(0, DIGEST_DIGITS)}-${this.settings.id}`;
+    const directory = join(dataDirectory, 'mended', name);
+    const partial = await this.openPartial(directory);
+    this.log.warn('experts that are damaged in the pack are fetched from main', { directory });
+    const fetch = new PackFetch(partial, this.settings, this.environment, () => undefined, this.log);
+    if (this.mainAddress !== null) fetch.takeMain(this.mainAddress);
+    this.fetch = fetch;
+    return fetch;
+  }
+
+  private async openPartial(directory: string): Promise<PartialPack> {
+    const { runtime } = this.environment;
+    const place = await runtime.outside(() => fetchPlace(directory));
+    if (place === 'other') return PartialPack.ofWhole(await this.environment.openPack(directory), runtime);
+    const resumed = place === 'new' ? null : await runtime.outside(() => PartialPack.resume(directory, runtime));
+    if (resumed !== null) return resumed;
+    return runtime.outside(async () => {
+      const manifest = await readFile(join(this.pack.directory, MANIFEST_FILE));
+      return PartialPack.begin(directory, manifest, runtime);
+    });
+  }
+
+  private key(layer: number, expert: number): number {
+    return layer * this.pack.shape.experts + expert;
+  }
+}
