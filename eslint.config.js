@@ -30,6 +30,30 @@ export default tseslint.config(
     },
   },
   {
+    // What enters an answer, or a decision of a daemon, is the same on every machine: no standard pins these functions.
+    files: ['shared', 'engine', 'packs', 'main-node', 'shadow-node', 'worker-node', 'simulator'].map((room) => `${room}/**/*.ts`),
+    rules: {
+      'no-restricted-properties': [
+        'error',
+        ...['exp', 'expm1', 'log', 'log1p', 'log2', 'log10', 'pow', 'cbrt', 'hypot']
+          .concat(['sin', 'cos', 'tan', 'asin', 'acos', 'atan', 'atan2', 'sinh', 'cosh', 'tanh', 'asinh', 'acosh', 'atanh'])
+          .map((property) => ({
+            object: 'Math',
+            property,
+            message:
+              'its bits differ from machine to machine: native tokenWeights and logSumExp for an answer, shared/arithmetic for a decision',
+          })),
+      ],
+      'no-restricted-syntax': [
+        'error',
+        {
+          selector: "BinaryExpression[operator='**']:not([right.type='Literal'])",
+          message: 'its bits differ from machine to machine: use power of shared/arithmetic, or shift',
+        },
+      ],
+    },
+  },
+  {
     files: ['test/**/*.ts'],
     rules: { 'max-lines-per-function': 'off', '@typescript-eslint/no-unused-expressions': 'off' },
   },

@@ -127,7 +127,7 @@ export interface Sequence {
   dispose(): void;
 }
 
-export interface GateChoice {
+export interface RouterChoice {
   /** rows x expertsPerToken, by rank. */
   experts: Int32Array;
   weights: Float32Array;
@@ -142,14 +142,14 @@ export interface Pass {
   /** Embeds the tokens. Row i belongs to sequences[rowSequence[i]] at positions[i]; a sequence's rows come in rising position. */
   begin(sequences: Sequence[], rowSequence: Int32Array, positions: Int32Array, tokenIds: Int32Array): Promise<void>;
   /**
-   * Norm, attention over the cache (rows' keys and values are stored first), residual, norm, gate.
+   * Norm, attention over the cache (rows' keys and values are stored first), residual, norm, router.
    * `hidden` receives what the experts take: rows x hiddenSize FP32 little-endian.
    */
-  attend(layer: number, hidden: Uint8Array): Promise<GateChoice>;
+  attend(layer: number, hidden: Uint8Array): Promise<RouterChoice>;
   /** Weighted sum of the experts' outputs in rank order, added to the residual. outputs: rows x k x hiddenSize FP32. */
   combine(layer: number, outputs: Uint8Array, weights: Float32Array): Promise<void>;
-  /** All layers with resident experts. onGate is called for each layer as its gate has decided, in order. */
-  forward(onGate: ((layer: number, choice: GateChoice) => void) | null): Promise<void>;
+  /** All layers with resident experts. onRouter is called for each layer as its router has decided, in order. */
+  forward(onRouter: ((layer: number, choice: RouterChoice) => void) | null): Promise<void>;
   /** Final norm and LM head for the rows named: rows.length x vocabSize. */
   logits(rows: Int32Array): Promise<Float32Array>;
   /**
@@ -221,8 +221,6 @@ export interface LoadRequest {
   order: ExpertOrder | null;
   /** Before all that are not urgent. */
   urgent: boolean;
-  /** Which of LoaderOptions.experts, layer by layer; -1: not told. */
-  expert: number;
 }
 
 export interface LoadOutcome {
@@ -248,12 +246,17 @@ export interface ExpertSlots {
   /** Direct I/O was asked for, and a file system refused it: files there are read through the page cache. */
   readonly directIoRefused: boolean;
   /**
+   * Says where an expert lies, once; returns its number, by which it is loaded. Numbers count from 0 in the order of registering: the
+   * first LoaderOptions.experts of them have the addresses that the device can give.
+   */
+  register(source: ExpertSource): number;
+  /**
    * One load at a time per slot, and none while it executes. Loads of several slots share one I/O thread and the decompression
    * threads; the request's order says whose operations come first. What was in the slot is gone at once, whether or not the load
    * succeeds. Rejects with PACK_CORRUPT, MODEL_CORRUPT or STORAGE_FAILED; INTERNAL for an entry that is being written, is to be
    * written while it is read, or does not hold the expert's part.
    */
-  load(slot: number, source: ExpertSource, request: LoadRequest): Promise<LoadOutcome>;
+  load(slot: number, expert: number, request: LoadRequest): Promise<LoadOutcome>;
   /** Stops the slot's load, if one is under way: its promise settles at once or after the operation in work, with loaded: false. */
   cancel(slot: number): void;
   /** Main waits for it: the operations of the slot's load come first from now on. */
@@ -302,10 +305,25 @@ export interface ExpertSpeed {
   fixed4Speedup: number;
 }
 
+/** What is open in this process; all 0 when everything was disposed of and every call has settled. */
+export interface OpenHandles {
+  devices: number;
+  models: number;
+  sequences: number;
+  passes: number;
+  expertSlots: number;
+  /** Calls that have not settled. */
+  calls: number;
+  /** Device and staging memory that all of these hold; a model's experts in slots are not counted apart from their slots. */
+  memoryBytes: number;
+}
+
 export interface Addon {
   readonly version: string;
   /** Instruction sets usable here, widest first. */
   instructionSets(): string[];
+  /** Every code that an error of the addon can carry. */
+  errorCodes(): string[];
   /** What this machine has of CUDA. A machine without a GPU is no error: the reason says what is missing. */
   cudaStatus(): CudaStatus;
   openDevice(options: DeviceOptions): DeviceHandle;
@@ -325,6 +343,10 @@ export interface Addon {
   /** The values again, from all planes of the split (verifying). */
   joinPlanes(planes: Uint8Array[], split: Split): Uint8Array;
   crc32c(bytes: Uint8Array, seed: number): number;
+  /** exp((logit - highest) / temperature) of each logit. On the caller's thread, as the next one. */
+  tokenWeights(logits: Float32Array, highest: number, temperature: number): Float32Array;
+  /** log(sum(exp(logits))); `highest` is the highest of them. */
+  logSumExp(logits: Float32Array, highest: number): number;
   /** Stored bytes of a chunk, in blocks of blockBytes. These three run on threads of the addon's own, as many as there are cores. */
   encodeChunk(codec: ChunkCodec, level: number, plain: Uint8Array, blockBytes: number): Promise<Uint8Array>;
   /** Rejects with PACK_CORRUPT. blockBytes matters for raw chunks only. */
@@ -344,6 +366,8 @@ export interface Addon {
    * that have passed resolve at once. Rejects with QUEUE_FULL when 65,536 are under way.
    */
   waitUntil(monotonicMs: number): Promise<void>;
+  /** Objects that calls still hold count too. */
+  openHandles(): OpenHandles;
   /** Linux: the process gets SIGKILL when its parent dies, so that a demo leaves nothing behind; elsewhere nothing. */
   exitWithParent(): void;
   /** Memory read bandwidth and FP32 FMA peak of this machine with the device's number of threads, measured for `milliseconds` each. */

@@ -155,7 +155,6 @@ export function checkLoadRequest(request: LoadRequest): void {
   checkPartPlan('exponents', request.exponents);
   checkPartPlan('signMantissa', request.signMantissa);
   checkOrder(request.order);
-  checkInteger('expert', request.expert, -1);
 }
 
 /** Throws MODEL_UNSUPPORTED for a model that the kernels cannot run, whoever described it. */

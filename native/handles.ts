@@ -4,7 +4,7 @@ import type { DenseRole, ExpertSource, ModelShape, TensorSource, WeightFormat } 
 import type {
   ExpertOrder,
   ExpertSlots,
-  GateChoice,
+  RouterChoice,
   LoadOutcome,
   LoadRequest,
   Model,
@@ -81,7 +81,7 @@ class CheckedPass implements Pass {
     await awaiting(() => this.handle.begin(handles, rowSequence, positions, tokenIds));
   }
 
-  async attend(layer: number, hidden: Uint8Array): Promise<GateChoice> {
+  async attend(layer: number, hidden: Uint8Array): Promise<RouterChoice> {
     checkInteger('layer', layer, 0);
     checkBytes('hidden', hidden);
     return await awaiting(() => this.handle.attend(layer, hidden));
@@ -94,8 +94,8 @@ class CheckedPass implements Pass {
     await awaiting(() => this.handle.combine(layer, outputs, weights));
   }
 
-  async forward(onGate: ((layer: number, choice: GateChoice) => void) | null): Promise<void> {
-    await awaiting(() => this.handle.forward(onGate));
+  async forward(onRouter: ((layer: number, choice: RouterChoice) => void) | null): Promise<void> {
+    await awaiting(() => this.handle.forward(onRouter));
   }
 
   async logits(rows: Int32Array): Promise<Float32Array> {
@@ -168,11 +168,16 @@ export class CheckedExpertSlots implements ExpertSlots {
     return calling(() => this.handle.directIoRefused);
   }
 
-  async load(slot: number, source: ExpertSource, request: LoadRequest): Promise<LoadOutcome> {
-    checkInteger('slot', slot, 0);
+  register(source: ExpertSource): number {
     checkExpertSource(source);
+    return calling(() => this.handle.register(source));
+  }
+
+  async load(slot: number, expert: number, request: LoadRequest): Promise<LoadOutcome> {
+    checkInteger('slot', slot, 0);
+    checkInteger('expert', expert, 0);
     checkLoadRequest(request);
-    return await awaiting(() => this.handle.load(slot, source, request));
+    return await awaiting(() => this.handle.load(slot, expert, request));
   }
 
   cancel(slot: number): void {

@@ -1,9 +1,9 @@
 /** The only door to the native core. Everything thrown or rejected here is an OdmoeError. */
 import type { ChunkCodec, Split } from '../shared/model/tensor-source.js';
-import type { CodecSpeed, CudaStatus, ReadSpeed } from './addon.d.ts';
+import type { CodecSpeed, CudaStatus, OpenHandles, ReadSpeed } from './addon.d.ts';
 import { awaiting, calling } from './addon-errors.js';
 import { addon } from './addon-loader.js';
-import { checkBytes, checkCodec, checkInteger, checkNumber, checkSplit } from './argument-checks.js';
+import { checkBytes, checkCodec, checkFloats, checkInteger, checkNumber, checkSplit } from './argument-checks.js';
 
 export type {
   CodecSpeed,
@@ -16,11 +16,12 @@ export type {
   ExpertSlotBytes,
   ExpertSlots,
   ExpertSpeed,
-  GateChoice,
+  RouterChoice,
   LoaderOptions,
   LoadOutcome,
   LoadRequest,
   Model,
+  OpenHandles,
   PartPlan,
   Pass,
   ReadSpeed,
@@ -51,6 +52,24 @@ export function crc32c(bytes: Uint8Array, seed: number): number {
   checkBytes('bytes', bytes);
   checkInteger('seed', seed, 0, 2 ** 32 - 1);
   return calling(() => addon().crc32c(bytes, seed));
+}
+
+/**
+ * exp((logit - highest) / temperature) of each logit by the one arithmetic: the same bits on every processor. `highest`: the highest logit,
+ * finite; a temperature near 0 leaves weight to no other. -Infinity weighs 0.
+ */
+export function tokenWeights(logits: Float32Array, highest: number, temperature: number): Float32Array {
+  checkFloats('logits', logits);
+  checkNumber('highest', highest, -Number.MAX_VALUE, Number.MAX_VALUE);
+  checkNumber('temperature', temperature, 0, Number.MAX_VALUE);
+  return calling(() => addon().tokenWeights(logits, highest, temperature));
+}
+
+/** log(sum(exp(logits))) by the one arithmetic, FP32. `highest`: the highest logit, finite. */
+export function logSumExp(logits: Float32Array, highest: number): number {
+  checkFloats('logits', logits);
+  checkNumber('highest', highest, -Number.MAX_VALUE, Number.MAX_VALUE);
+  return calling(() => addon().logSumExp(logits, highest));
 }
 
 /** Plain bytes of one chunk and of one block, at most (docs/pack-format.md, "Codecs"). */
@@ -123,6 +142,11 @@ export async function measureReads(path: string, bytes: number, milliseconds: nu
   return await awaiting(() => addon().measureReads(path, bytes, milliseconds));
 }
 
+/** What native objects there are in this process, for tests that nothing is left. */
+export function openHandles(): OpenHandles {
+  return calling(() => addon().openHandles());
+}
+
 /** Linux: the process is killed when its parent dies. Elsewhere nothing. */
 export function exitWithParent(): void {
   calling(() => {
@@ -139,6 +163,11 @@ export async function waitUntil(monotonicMs: number): Promise<void> {
 /** Instruction sets usable here, widest first. */
 export function instructionSets(): string[] {
   return calling(() => addon().instructionSets());
+}
+
+/** Every code that an error of the native core can carry; all are in shared/errors/registry.ts. */
+export function nativeErrorCodes(): string[] {
+  return calling(() => addon().errorCodes());
 }
 
 /** What this machine has of CUDA, looked at once. */

@@ -20,5 +20,4 @@ export const FROM_STORAGE: LoadRequest = {
   signMantissa: { from: 'storage', entry: -1 },
   order: null,
   urgent: false,
-  expert: -1,
 };

@@ -44,7 +44,8 @@ export async function measureEmulation(source: ModelSource, count: number): Prom
     const { hiddenSize } = source.shape;
     const hidden = new Uint8Array(Float32Array.from({ length: hiddenSize }, (_, i) => Math.sin(i)).buffer);
     const execute = async (): Promise<unknown> => slots.execute(0, 1, hidden, new Uint8Array(hidden.length));
-    const load = async (index: number): Promise<unknown> => slots.load(0, expertOf(source, index), FROM_STORAGE);
+    const load = async (index: number): Promise<unknown> =>
+      slots.load(0, slots.register(expertOf(source, index)), FROM_STORAGE);
     const executeMs = operatorMs(EXECUTE_MS, 1);
     const lateness = [
       await latenessOf('wait', count, WAIT_MS, async () => waitUntil(nowMs() + WAIT_MS)),

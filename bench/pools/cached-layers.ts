@@ -1,3 +1,4 @@
+import { RegisteredExperts } from '../../engine/loading/index.js';
 import { type Device, type ExpertOrder, type ExpertSlots } from '../../native/index.js';
 import type { SlotSizes } from '../../engine/planning/slot-sizes.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
@@ -34,7 +35,7 @@ export interface CachedLayersSetting {
 export class CachedLayers {
   readonly pools: CachePools;
   readonly #slots: ExpertSlots;
-  readonly #source: ModelSource;
+  readonly #experts: RegisteredExperts;
   readonly #profile: MachineProfile;
   readonly #fullEntries: number;
   readonly #hidden: Uint8Array;
@@ -43,7 +44,6 @@ export class CachedLayers {
     const { policy, capacities, sizes, profile, counts } = setting;
     const { layers, experts, expertsPerToken, hiddenSize } = source.shape;
     const entries = entriesOf(capacities);
-    this.#source = source;
     this.#profile = profile;
     this.#fullEntries = entries.full;
     this.#hidden = new Uint8Array(hiddenSize * Float32Array.BYTES_PER_ELEMENT);
@@ -58,6 +58,7 @@ export class CachedLayers {
       exponentEntries: entries.exponent,
       signMantissaEntries: entries.signMantissa,
     });
+    this.#experts = new RegisteredExperts(this.#slots, experts, (layer, expert) => source.expert(layer, expert));
   }
 
   /** Until the last of the layer's experts has run. */
@@ -83,12 +84,13 @@ export class CachedLayers {
     const { layer, expert, exponents, signMantissa } = use;
     if (use.state !== 'full') {
       const nothing = { loaded: false, exponentsKept: false, signMantissaKept: false };
-      const source = this.#source.expert(layer, expert);
-      const request = { exponents, signMantissa, order: orders.get(expert) ?? null, urgent: false, expert: -1 };
-      const outcome = await this.#slots.load(slot, source, request).catch((thrown: unknown) => {
-        this.pools.loaded(use, nothing);
-        throw thrown;
-      });
+      const request = { exponents, signMantissa, order: orders.get(expert) ?? null, urgent: false };
+      const outcome = await this.#slots
+        .load(slot, this.#experts.numberOf(layer, expert), request)
+        .catch((thrown: unknown) => {
+          this.pools.loaded(use, nothing);
+          throw thrown;
+        });
       this.pools.loaded(use, outcome);
     }
     await this.#slots.execute(slot, 1, this.#hidden, this.#hidden.slice());

@@ -1,6 +1,7 @@
 import { LocalSequence } from '../../engine/generation/index.js';
 import type { Model } from '../../native/index.js';
-import { sampleToken, type SamplingOptions } from '../../shared/sampling/index.js';
+import { sampleToken } from '../../engine/sampling/index.js';
+import type { SamplingOptions } from '../../shared/sampling/index.js';
 
 /** Rows of one pass of the prompt. */
 const PREFILL_ROWS = 256;

@@ -1,7 +1,8 @@
 import { promptTokenIds } from '../../engine/generation/index.js';
 import { loadDenseWeights, loadResidentExperts, openModelSource } from '../../engine/loading/index.js';
 import { openDevice, type Model, type Pass, type Sequence } from '../../native/index.js';
-import { resolveSampling, sampleToken } from '../../shared/sampling/index.js';
+import { sampleToken } from '../../engine/sampling/index.js';
+import { resolveSampling } from '../../shared/sampling/index.js';
 import { openTokenizer } from '../../shared/tokenizer/index.js';
 import { keyValuesDueBelow, takesMainToken, type AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
 import { loadShadowModel, SHADOW_PASS_ROWS, type ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';

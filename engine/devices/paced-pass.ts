@@ -1,11 +1,11 @@
-import type { GateChoice, Pass, Sequence } from '../../native/index.js';
+import type { RouterChoice, Pass, Sequence } from '../../native/index.js';
 import { operatorMs } from '../../shared/emulation/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import { atExactly } from './exact-timer.js';
 import { PacedSequence } from './paced-sequence.js';
 import type { PacedParts } from './paced-slots.js';
 
-type OnGate = (layer: number, choice: GateChoice) => void;
+type OnRouter = (layer: number, choice: RouterChoice) => void;
 
 /** A forward that is under way. */
 interface Forward {
@@ -50,7 +50,7 @@ export class PacedPass implements Pass {
     this.rows = positions.length;
   }
 
-  async attend(layer: number, hidden: Uint8Array): Promise<GateChoice> {
+  async attend(layer: number, hidden: Uint8Array): Promise<RouterChoice> {
     const takenMs = operatorMs(this.parts.times.denseLayer, this.rows);
     return this.operate(takenMs, () => this.handle.attend(layer, hidden));
   }
@@ -65,7 +65,7 @@ export class PacedPass implements Pass {
   }
 
   /** The arithmetic of all layers is done at once; what came of each is told at the time at which the profiled device would have it. */
-  async forward(onGate: OnGate | null): Promise<void> {
+  async forward(onRouter: OnRouter | null): Promise<void> {
     const forward: Forward = { cancelled: new AbortController(), working: false };
     const { signal } = forward.cancelled;
     await this.call(this.sequences, () => {
@@ -74,7 +74,7 @@ export class PacedPass implements Pass {
         .occupy(async (startMs) => {
           try {
             const choices = await this.compute(forward);
-            const endMs = await this.tellLayers(choices, onGate, startMs, signal);
+            const endMs = await this.tellLayers(choices, onRouter, startMs, signal);
             return { result: undefined, endMs };
           } catch (thrown) {
             if (signal.aborted) for (const sequence of this.sequences) sequence.rewind();
@@ -99,8 +99,8 @@ export class PacedPass implements Pass {
   }
 
   /** The choices of all layers. @throws CANCELLED, in the same words however far the real one had come */
-  private async compute(forward: Forward): Promise<GateChoice[]> {
-    const choices: GateChoice[] = [];
+  private async compute(forward: Forward): Promise<RouterChoice[]> {
+    const choices: RouterChoice[] = [];
     const { signal } = forward.cancelled;
     if (signal.aborted) throw cancelledIn(0);
     forward.working = true;
@@ -114,10 +114,10 @@ export class PacedPass implements Pass {
     return choices;
   }
 
-  /** Returns when the last layer ends. @throws CANCELLED, and what onGate has thrown */
+  /** Returns when the last layer ends. @throws CANCELLED, and what onRouter has thrown */
   private async tellLayers(
-    choices: readonly GateChoice[],
-    onGate: OnGate | null,
+    choices: readonly RouterChoice[],
+    onRouter: OnRouter | null,
     startMs: number,
     signal: AbortSignal,
   ): Promise<number> {
@@ -126,9 +126,9 @@ export class PacedPass implements Pass {
     let failure: { thrown: unknown } | null = null;
     for (const [layer, choice] of choices.entries()) {
       timeMs += operatorMs(denseLayer, this.rows);
-      if (onGate !== null) await this.until(timeMs, layer, signal);
+      if (onRouter !== null) await this.until(timeMs, layer, signal);
       try {
-        if (failure === null) onGate?.(layer, choice);
+        if (failure === null) onRouter?.(layer, choice);
       } catch (thrown) {
         failure = { thrown };
       }
@@ -140,7 +140,7 @@ export class PacedPass implements Pass {
   }
 
   /** Each expert of a layer runs on all of its rows, after the one before it. */
-  private expertsMs({ experts }: GateChoice): number {
+  private expertsMs({ experts }: RouterChoice): number {
     const rows = new Map<number, number>();
     for (const expert of experts) rows.set(expert, (rows.get(expert) ?? 0) + 1);
     return [...rows.values()].reduce((sum, count) => sum + operatorMs(this.parts.times.expert, count), 0);

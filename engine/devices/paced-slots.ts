@@ -57,12 +57,16 @@ export class PacedExpertSlots implements ExpertSlots {
     return this.handle.directIoRefused;
   }
 
-  async load(index: number, source: ExpertSource, request: LoadRequest): Promise<LoadOutcome> {
+  register(source: ExpertSource): number {
+    return this.handle.register(source);
+  }
+
+  async load(index: number, expert: number, request: LoadRequest): Promise<LoadOutcome> {
     const slot = this.idleSlot(index);
     if (slot.executing > 0) throw misuse(`slot ${index} is executing; await that before loading over it`);
     slot.loaded = false;
     const askedMs = this.parts.runtime.eventMs();
-    const { stop, work } = this.startWork(index, source, request);
+    const { stop, work } = this.startWork(index, expert, request);
     return new Promise((resolve, reject) => {
       const load: PacedLoad = {
         ...{ partMs: this.partMs(request), recoverMs: this.parts.times.recoverMs },
@@ -122,7 +126,7 @@ export class PacedExpertSlots implements ExpertSlots {
   /** Begins the real load, once those that were cancelled are over: they may still write to the slot or to an entry. */
   private startWork(
     index: number,
-    source: ExpertSource,
+    expert: number,
     request: LoadRequest,
   ): { stop: () => void; work: Promise<LoadOutcome> } {
     let stopped = false;
@@ -131,7 +135,7 @@ export class PacedExpertSlots implements ExpertSlots {
       if (this.abandoned.size > 0) await Promise.allSettled(this.abandoned);
       if (stopped) return CANCELLED;
       begun = true;
-      return this.handle.load(index, source, request);
+      return this.handle.load(index, expert, request);
     };
     const work = begin();
     // Why it failed is told when the load ends.

@@ -1,3 +1,4 @@
+import { timesPowerOfTwo } from '../../shared/arithmetic/elementary.js';
 import { OdmoeError, toOdmoeError, type ErrorCode } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
 import { HeldExperts } from '../../shared/pack/held-experts.js';
@@ -123,7 +124,7 @@ export class PackPeers {
       peer.pausedUntilMs = nowMs + BUSY_PAUSE_MS;
       return;
     }
-    peer.pausedUntilMs = nowMs + Math.min(LAST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** peer.failures);
+    peer.pausedUntilMs = nowMs + Math.min(LAST_PAUSE_MS, timesPowerOfTwo(FIRST_PAUSE_MS, peer.failures));
     peer.failures += 1;
     // A broken connection, and what the peer had before it broke, are of no more use.
     peer.source?.close();

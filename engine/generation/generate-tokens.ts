@@ -1,7 +1,8 @@
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { TokenReply } from '../../shared/rpc/messages.js';
-import { logprobOf, sampleToken, topLogprobs, type SamplingOptions } from '../../shared/sampling/index.js';
+import type { SamplingOptions } from '../../shared/sampling/index.js';
 import type { Tokenizer } from '../../shared/tokenizer/index.js';
+import { logprobsOf, sampleToken } from '../sampling/index.js';
 import { AnswerText } from './answer-text.js';
 import type { SequenceRunner } from './sequence-runner.js';
 
@@ -48,7 +49,7 @@ export async function* generateTokens(
       const tokenId = sampleToken(logits, history, history.length, options.sampling);
       history.push(tokenId);
       const { text, end } = advance(answer, tokenId, history.length - promptIds.length, options);
-      yield { tokenId, text, logprob: logprobOf(logits, tokenId), top: topLogprobs(logits, options.logprobs) };
+      yield { tokenId, text, ...logprobsOf(logits, tokenId, options.logprobs) };
       if (end !== null) return { finishReason: end, text: answer.text, tokenIds: history.slice(promptIds.length) };
       throwIfCancelled(signal);
       logits = await runner.decode(tokenId);

@@ -1,4 +1,4 @@
-import type { GateChoice, Model, Pass, Sequence } from '../../native/index.js';
+import type { RouterChoice, Model, Pass, Sequence } from '../../native/index.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import type { SequenceRunner } from './sequence-runner.js';
 
@@ -57,7 +57,7 @@ export class LocalSequence implements SequenceRunner {
     await pass.forward(observer === null ? null : (layer, choice) => this.report(observer, position, layer, choice));
   }
 
-  private report(observer: ExpertObserver, firstPosition: number, layer: number, choice: GateChoice): void {
+  private report(observer: ExpertObserver, firstPosition: number, layer: number, choice: RouterChoice): void {
     const k = this.shape.expertsPerToken;
     for (let row = 0; row * k < choice.experts.length; row++) {
       observer(firstPosition + row, layer, choice.experts.subarray(row * k, (row + 1) * k));

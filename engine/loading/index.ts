@@ -2,3 +2,4 @@ export { loadDenseWeights, loadResidentExperts, type LoadProgress } from './load
 export { openModelSource } from './open-model-source.js';
 export { openServedPack } from './open-served-pack.js';
 export { packForServing } from './pack-for-serving.js';
+export { RegisteredExperts } from './registered-experts.js';

@@ -1,3 +1,4 @@
+import { logarithm, power } from '../../shared/arithmetic/elementary.js';
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
 import {
   NO_CAPACITIES,
@@ -72,8 +73,8 @@ export function fitProfile(measured: MeasuredLoads, bytes: ExpertBytes, threads:
   let best: MachineProfile = { load: profileAt(seenReadMs, 0), costs };
   let least = Infinity;
   for (let step = 0; step <= READ_STEPS; step += 1) {
-    const readMs = (makespanMs.missing / atOnce) * FASTEST_SHARE ** (1 - step / READ_STEPS);
-    const strangeness = SEEN_RATE_WEIGHT * Math.log(readMs / Math.max(seenReadMs, Number.MIN_VALUE)) ** 2;
+    const readMs = (makespanMs.missing / atOnce) * power(FASTEST_SHARE, 1 - step / READ_STEPS);
+    const strangeness = SEEN_RATE_WEIGHT * logarithm(readMs / Math.max(seenReadMs, Number.MIN_VALUE)) ** 2;
     for (const latencyShare of LATENCY_SHARES) {
       const load = profileAt(readMs, latencyShare);
       const { interference, misfit } = fitInterference(measured, load, costs);

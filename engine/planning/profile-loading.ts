@@ -39,7 +39,7 @@ export async function profileLoading(
   const beganMs = nowMs();
   try {
     for (let round = 0; round < ROUNDS && (round === 0 || nowMs() - beganMs < PROFILE_LIMIT_MS); round += 1) {
-      const experts = expertsOfRound(source, round, atOnce);
+      const experts = expertsOfRound(source, round, atOnce).map((expert) => slots.register(expert));
       rounds.push(await runRound(slots, experts, shape.hiddenSize, nowMs));
     }
   } finally {
@@ -59,7 +59,7 @@ function expertsOfRound(source: ModelSource, round: number, atOnce: number): Exp
 
 async function runRound(
   slots: ExpertSlots,
-  experts: readonly ExpertSource[],
+  experts: readonly number[],
   hiddenSize: number,
   nowMs: () => number,
 ): Promise<MeasuredLoads> {
@@ -67,7 +67,7 @@ async function runRound(
   const executions: number[] = [];
   const reads: number[] = [];
   const hidden = new Uint8Array(hiddenSize * Float32Array.BYTES_PER_ELEMENT);
-  const makespanOf = async (state: PartlyLoadedState, together: readonly ExpertSource[]): Promise<number> => {
+  const makespanOf = async (state: PartlyLoadedState, together: readonly number[]): Promise<number> => {
     const startMs = nowMs();
     await settleAll(
       together.map(async (expert, slot) => {
@@ -96,7 +96,7 @@ function requestFrom(state: PartlyLoadedState, slot: number): LoadRequest {
   return {
     exponents: exponents ? kept : FROM_STORAGE.exponents,
     signMantissa: signMantissa ? kept : FROM_STORAGE.signMantissa,
-    ...{ order: null, urgent: false, expert: -1 },
+    ...{ order: null, urgent: false },
   };
 }
 

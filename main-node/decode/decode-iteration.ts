@@ -1,4 +1,4 @@
-import type { GateChoice, Sequence } from '../../native/index.js';
+import type { RouterChoice, Sequence } from '../../native/index.js';
 import { OdmoeError, requirePresent } from '../../shared/errors/index.js';
 import { matchExperts, type ExpertAssignment } from '../../shared/placement/index.js';
 import { passOfSequence } from '../../shared/rpc/pass-rows.js';
@@ -88,7 +88,7 @@ interface DecodeLayer extends LayerStep {
 function decideLayer(
   context: DecodeContext,
   step: LayerStep,
-  choice: GateChoice,
+  choice: RouterChoice,
   expertsPerToken: number,
 ): DecodeLayer {
   const activated = activatedExperts(choice.experts, expertsPerToken);

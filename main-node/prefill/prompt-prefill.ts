@@ -1,4 +1,4 @@
-import type { GateChoice, Sequence } from '../../native/index.js';
+import type { RouterChoice, Sequence } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import { workersForPrefillExpert } from '../../shared/placement/index.js';
 import { passOfSequence } from '../../shared/rpc/pass-rows.js';
@@ -105,7 +105,7 @@ export class PromptPrefill {
   }
 
   /** Sends the first batches before it returns its promise, when there is a placement. */
-  private async runLayerExperts(choice: GateChoice, step: LayerStep): Promise<void> {
+  private async runLayerExperts(choice: RouterChoice, step: LayerStep): Promise<void> {
     const { engine, context } = this;
     const placement = engine.roster.placement ?? (await engine.dispatcher.placement(context.signal));
     const plan = planExpertBatches(

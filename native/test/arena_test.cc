@@ -11,7 +11,7 @@ namespace {
 void refuses_beyond_budget() {
   auto backend = open_backend("scalar", 1, 1000);
   DeviceBuffer first = backend->allocate(600);
-  check_refused("DEVICE_OUT_OF_MEMORY", [&] { backend->allocate(401); });
+  check_refused(ErrorCode::device_out_of_memory, [&] { backend->allocate(401); });
   DeviceBuffer second = backend->allocate(400);
   check(backend->info().used_bytes == 1000, "used bytes");
   backend->release(first);
@@ -19,7 +19,7 @@ void refuses_beyond_budget() {
   backend->release(first);
   check(backend->info().used_bytes == 400, "used bytes after release");
   check(backend->info().high_water_bytes == 1000, "high water");
-  check_refused("DEVICE_OUT_OF_MEMORY", [&] { backend->allocate(UINT64_MAX); });
+  check_refused(ErrorCode::device_out_of_memory, [&] { backend->allocate(UINT64_MAX); });
   check(backend->info().used_bytes == 400, "a refusal takes nothing");
   backend->release(second);
 }
@@ -27,7 +27,7 @@ void refuses_beyond_budget() {
 void refuses_what_the_system_lacks() {
   auto backend = open_backend("scalar");
   for (const uint64_t bytes : {uint64_t{1} << 60, UINT64_MAX - 1, UINT64_MAX}) {
-    check_refused("DEVICE_OUT_OF_MEMORY", [&] { backend->allocate(bytes); });
+    check_refused(ErrorCode::device_out_of_memory, [&] { backend->allocate(bytes); });
   }
   check(backend->info().used_bytes == 0, "a refusal takes nothing");
   check(backend->info().high_water_bytes == 0, "a refusal leaves no high water");
@@ -65,7 +65,7 @@ void counts_across_threads() {
 }
 
 void chooses_instruction_set() {
-  check_refused("DEVICE_UNAVAILABLE", [] { open_backend("sse9"); });
+  check_refused(ErrorCode::device_unavailable, [] { open_backend("sse9"); });
   const std::vector<std::string> sets = instruction_sets();
   check(sets.back() == "scalar", "scalar is always there");
   const char* before = std::getenv("ODMOE_INSTRUCTION_SET");
@@ -76,7 +76,7 @@ void chooses_instruction_set() {
   check(open_backend("auto")->info().instruction_set == "scalar", "the environment overrides auto");
   check(open_backend(sets.front())->info().instruction_set == sets.front(), "an explicit choice stands");
   setenv("ODMOE_INSTRUCTION_SET", "sse9", 1);
-  check_refused("DEVICE_UNAVAILABLE", [] { open_backend("auto"); });
+  check_refused(ErrorCode::device_unavailable, [] { open_backend("auto"); });
   if (before == nullptr) {
     unsetenv("ODMOE_INSTRUCTION_SET");
   } else {

@@ -186,7 +186,7 @@ void grows_scratch_within_the_budget() {
   const uint64_t needed = scratch_after(room_bytes, {1099});
   check(scratch_after(room_bytes, {900, 1099}) > needed, "where there is room it grows for what comes later too");
   check(scratch_after(needed, {900, 1099}) == needed, "in a tight budget it grows to what is needed");
-  check_refused("DEVICE_OUT_OF_MEMORY", [&] { scratch_after(needed - 4, {900, 1099}); });
+  check_refused(ErrorCode::device_out_of_memory, [&] { scratch_after(needed - 4, {900, 1099}); });
 }
 
 }  // namespace

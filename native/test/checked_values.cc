@@ -26,14 +26,15 @@ void check_same(const float* actual, const float* expected, size_t count, const 
   }
 }
 
-void check_refused(const std::string& code, const std::function<void()>& body) {
+void check_refused(ErrorCode code, const std::function<void()>& body) {
   try {
     body();
   } catch (const Error& error) {
-    check(error.code() == code, "refused with " + error.code() + " in place of " + code + ": " + error.what());
+    check(error.code() == code,
+          std::string("refused with ") + name_of(error.code()) + " in place of " + name_of(code) + ": " + error.what());
     return;
   }
-  throw std::runtime_error("not refused; expected " + code);
+  throw std::runtime_error(std::string("not refused; expected ") + name_of(code));
 }
 
 std::vector<std::string> instruction_sets() {
@@ -43,7 +44,7 @@ std::vector<std::string> instruction_sets() {
       open_backend(name);
       found.push_back(name);
     } catch (const Error& error) {
-      check(error.code() == "DEVICE_UNAVAILABLE", error.what());
+      check(error.code() == ErrorCode::device_unavailable, error.what());
     }
   }
   return found;

@@ -54,7 +54,7 @@ void decode_damaged(ChunkDecoder& decoder, CodecKind codec, const std::vector<ui
   try {
     decode_all(decoder, codec, stored, plain_bytes, 1000);
   } catch (const Error& error) {
-    check(error.code() == "PACK_CORRUPT", error.code() + ": " + error.what());
+    check(error.code() == ErrorCode::pack_corrupt, std::string(name_of(error.code())) + ": " + error.what());
   }
 }
 
@@ -108,7 +108,7 @@ void tells_what_the_layout_shows() {
   for (const CodecKind codec : {CodecKind::zstd, CodecKind::lz4hc, CodecKind::fixed4, CodecKind::huffman}) {
     const auto stored = encode_chunk(codec, some_level(codec), plain, 1300);
     const auto refused = [&](CodecKind asked, std::vector<uint8_t> bytes, uint64_t plain_bytes) {
-      check_refused("PACK_CORRUPT", [&] { decode_all(decoder, asked, bytes, plain_bytes, 1000); });
+      check_refused(ErrorCode::pack_corrupt, [&] { decode_all(decoder, asked, bytes, plain_bytes, 1000); });
     };
     const std::vector<uint8_t> shorter(stored.begin(), stored.end() - 16);
     auto longer = stored;

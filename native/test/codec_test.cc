@@ -93,8 +93,8 @@ void takes_levels_up_to(CodecKind codec, int highest) {
   for (int level = 1; level <= highest; level++) {
     check(decode_all(decoder, codec, encode_chunk(codec, level, plain, 1000), plain.size(), 0) == plain, "level");
   }
-  check_refused("INTERNAL", [&] { encode_chunk(codec, 0, plain, 1000); });
-  check_refused("INTERNAL", [&] { encode_chunk(codec, highest + 1, plain, 1000); });
+  check_refused(ErrorCode::internal, [&] { encode_chunk(codec, 0, plain, 1000); });
+  check_refused(ErrorCode::internal, [&] { encode_chunk(codec, highest + 1, plain, 1000); });
 }
 
 void takes_every_level() {
@@ -104,10 +104,10 @@ void takes_every_level() {
 
 void refuses_what_cannot_be_encoded() {
   const std::vector<uint8_t> plain(100, 8);
-  check_refused("INTERNAL", [&] { encode_chunk(CodecKind::packed3, 0, plain, 50); });
-  check_refused("INTERNAL", [&] { encode_chunk(CodecKind::fixed4, 0, plain, 0); });
-  check_refused("INTERNAL", [&] { encode_chunk(CodecKind::fixed4, 0, plain, kLargestPlainBlock + 1); });
-  check_refused("INTERNAL", [&] { encode_chunk(CodecKind::fixed4, 0, {}, 50); });
+  check_refused(ErrorCode::internal, [&] { encode_chunk(CodecKind::packed3, 0, plain, 50); });
+  check_refused(ErrorCode::internal, [&] { encode_chunk(CodecKind::fixed4, 0, plain, 0); });
+  check_refused(ErrorCode::internal, [&] { encode_chunk(CodecKind::fixed4, 0, plain, kLargestPlainBlock + 1); });
+  check_refused(ErrorCode::internal, [&] { encode_chunk(CodecKind::fixed4, 0, {}, 50); });
 }
 
 // Stored bytes of a BF16 tensor over its own.
@@ -146,7 +146,7 @@ void measures_what_it_encodes() {
   const auto exponents = split_planes(values.data(), values.size(), Split::bf16_e8_sm8)[0];
   check(speed.ratio == ratio_of(CodecKind::huffman, 0, exponents), "the ratio is another");
   check(speed.encode_bytes_per_s > 0 && speed.decode_bytes_per_s > 0 && speed.memcpy_bytes_per_s > 0, "no speed");
-  check_refused("INTERNAL", [&] { measure_codec(CodecKind::huffman, 0, values, 127, 0.001); });
+  check_refused(ErrorCode::internal, [&] { measure_codec(CodecKind::huffman, 0, values, 127, 0.001); });
 }
 
 }  // namespace

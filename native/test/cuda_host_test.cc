@@ -35,21 +35,21 @@ void code_serves_devices() {
 }
 
 void errors_are_ours() {
-  const auto is = [](cudaError_t error, const std::string& opening, const std::string& later) {
-    check(cuda::error_code(error, true) == opening, "error " + std::to_string(error) + " of an opening is not " + opening);
-    check(cuda::error_code(error, false) == later, "error " + std::to_string(error) + " is not " + later);
+  const auto is = [](cudaError_t error, ErrorCode opening, ErrorCode later) {
+    check(cuda::error_code(error, true) == opening, "error " + std::to_string(error) + " of an opening is not " + name_of(opening));
+    check(cuda::error_code(error, false) == later, "error " + std::to_string(error) + " is not " + name_of(later));
   };
-  const auto is_always = [&](cudaError_t error, const char* code) { is(error, code, code); };
-  is_always(cudaErrorMemoryAllocation, "DEVICE_OUT_OF_MEMORY");
-  is_always(cudaErrorInsufficientDriver, "DEVICE_DRIVER_TOO_OLD");
-  is_always(cudaErrorCallRequiresNewerDriver, "DEVICE_DRIVER_TOO_OLD");
-  is_always(cudaErrorNoKernelImageForDevice, "DEVICE_ARCHITECTURE_UNSUPPORTED");
-  is_always(cudaErrorInvalidValue, "INTERNAL");
-  is_always(cudaErrorIllegalAddress, "DEVICE_LOST");
-  is_always(cudaErrorUnknown, "DEVICE_LOST");
+  const auto is_always = [&](cudaError_t error, ErrorCode code) { is(error, code, code); };
+  is_always(cudaErrorMemoryAllocation, ErrorCode::device_out_of_memory);
+  is_always(cudaErrorInsufficientDriver, ErrorCode::device_driver_too_old);
+  is_always(cudaErrorCallRequiresNewerDriver, ErrorCode::device_driver_too_old);
+  is_always(cudaErrorNoKernelImageForDevice, ErrorCode::device_architecture_unsupported);
+  is_always(cudaErrorInvalidValue, ErrorCode::internal);
+  is_always(cudaErrorIllegalAddress, ErrorCode::device_lost);
+  is_always(cudaErrorUnknown, ErrorCode::device_lost);
   for (const cudaError_t error : {cudaErrorNoDevice, cudaErrorNotPermitted, cudaErrorDevicesUnavailable,
                                   cudaErrorJitCompilerNotFound, cudaErrorJitCompilationDisabled}) {
-    is(error, "DEVICE_UNAVAILABLE", "DEVICE_LOST");
+    is(error, ErrorCode::device_unavailable, ErrorCode::device_lost);
   }
 }
 

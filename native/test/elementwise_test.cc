@@ -122,7 +122,7 @@ void gates(const std::string& set) {
         std::vector<int32_t> chosen(static_cast<size_t>(n * k));
         std::vector<float> weights(static_cast<size_t>(n * k));
         DeviceFloats in(*backend, logits);
-        backend->gate(chosen.data(), weights.data(), in.data(), n, experts, k, normalize);
+        backend->router(chosen.data(), weights.data(), in.data(), n, experts, k, normalize);
         for (int i = 0; i < n; ++i) {
           const std::vector<float> row(logits.begin() + i * experts, logits.begin() + (i + 1) * experts);
           float most = row[0];
@@ -156,10 +156,10 @@ void gates(const std::string& set) {
   float weights[2];
   DeviceFloats beside(*backend, std::vector<float>{1, 2, 3});
   float brought[4] = {0, 0, 0, 0};
-  backend->gate(chosen, weights, bad.data(), 1, 8, 2, true, {brought, beside.data(), 2 * sizeof(float)});
+  backend->router(chosen, weights, bad.data(), 1, 8, 2, true, {brought, beside.data(), 2 * sizeof(float)});
   check(brought[0] == 1.0f && brought[1] == 2.0f && brought[2] == 0.0f, "a copy comes along");
   check(chosen[0] == 0 && chosen[1] == 1, "NaN logits still name experts");
-  check_refused("MODEL_UNSUPPORTED", [&] { backend->gate(chosen, weights, bad.data(), 1, 1, 2, true); });
+  check_refused(ErrorCode::model_unsupported, [&] { backend->router(chosen, weights, bad.data(), 1, 1, 2, true); });
 }
 
 void adds(const std::string& set) {
@@ -201,7 +201,7 @@ void add_elementwise_cases(std::vector<Case>& cases) {
     cases.push_back({"rms norm " + set + ": equals the one arithmetic", [=] { norms(set); }});
     cases.push_back({"rope " + set + ": equals the one arithmetic", [=] { rotates(set); }});
     cases.push_back({"swiglu " + set + ": equals the one arithmetic", [=] { activates(set); }});
-    cases.push_back({"gate " + set + ": equals the one arithmetic", [=] { gates(set); }});
+    cases.push_back({"router " + set + ": equals the one arithmetic", [=] { gates(set); }});
     cases.push_back({"combine and add " + set + ": equal the one arithmetic", [=] { adds(set); }});
   }
 }

@@ -76,9 +76,9 @@ void finds_every_damage(CodecKind codec) {
     keeping.exponents.entry = 0;
     setting.begin(0, setting.first, keeping);
     setting.begin(1, setting.second);
-    check_refused("PACK_CORRUPT", [&] { setting.loads[0].wait(); });
+    check_refused(ErrorCode::pack_corrupt, [&] { setting.loads[0].wait(); });
     check(setting.loads[1].wait().loaded, "the other load");
-    check_refused("INTERNAL", [&] {
+    check_refused(ErrorCode::internal, [&] {
       LoadRequest taking;
       taking.exponents = {PartOrigin::entry, 0};
       setting.begin(0, setting.first, taking);
@@ -96,16 +96,16 @@ void tells_what_is_wrong_with_files() {
   std::filesystem::copy_file(path, whole);
   std::filesystem::resize_file(path, file_bytes(path) / 2);
   setting.begin(0, setting.first);
-  check_refused("PACK_CORRUPT", [&] { setting.loads[0].wait(); });
+  check_refused(ErrorCode::pack_corrupt, [&] { setting.loads[0].wait(); });
   std::filesystem::remove(path);
   setting.begin(0, setting.first);
-  check_refused("STORAGE_FAILED", [&] { setting.loads[0].wait(); });
+  check_refused(ErrorCode::storage_failed, [&] { setting.loads[0].wait(); });
   // Another file in its place is found, although the old one is still open.
   std::filesystem::rename(whole, path);
   setting.check_loads(0, setting.first);
   ExpertSource wrong = setting.first;
   wrong.down.chunks.back().plain_bytes--;
-  check_refused("PACK_CORRUPT", [&] { setting.begin(0, wrong); });
+  check_refused(ErrorCode::pack_corrupt, [&] { setting.begin(0, wrong); });
   setting.check_loads(0, setting.first);
 }
 
@@ -121,8 +121,8 @@ void cancels_at_once_what_has_not_begun() {
   check(!outcome.loaded && outcome.read_bytes == 0, "and has read nothing");
   check(setting.loads[0].wait().loaded, "the other goes on");
   setting.loader->cancel(0);  // over: nothing happens
-  check_refused("INTERNAL", [&] { setting.loader->cancel(2); });
-  check_refused("INTERNAL", [&] { setting.loader->cancel(-1); });
+  check_refused(ErrorCode::internal, [&] { setting.loader->cancel(2); });
+  check_refused(ErrorCode::internal, [&] { setting.loader->cancel(-1); });
 }
 
 void cancels_what_runs() {

@@ -118,22 +118,22 @@ void keeps_entries_apart() {
   const PartPlan read{};
   const PartPlan take{PartOrigin::entry, 1};
   const PartPlan keep{PartOrigin::storage, 1};
-  check_refused("INTERNAL", [&] { load(0, first, take, read); });
-  check_refused("INTERNAL", [&] { load(0, first, {PartOrigin::storage, 2}, read); });
-  check_refused("INTERNAL", [&] { load(0, first, {PartOrigin::entry, -1}, read); });
+  check_refused(ErrorCode::internal, [&] { load(0, first, take, read); });
+  check_refused(ErrorCode::internal, [&] { load(0, first, {PartOrigin::storage, 2}, read); });
+  check_refused(ErrorCode::internal, [&] { load(0, first, {PartOrigin::entry, -1}, read); });
   load(0, first, keep, read);
-  check_refused("INTERNAL", [&] { load(0, first, read, read); });  // the slot is being loaded
-  check_refused("INTERNAL", [&] { load(1, first, take, read); });  // the entry is being written
-  check_refused("INTERNAL", [&] { load(1, second, keep, read); });
+  check_refused(ErrorCode::internal, [&] { load(0, first, read, read); });  // the slot is being loaded
+  check_refused(ErrorCode::internal, [&] { load(1, first, take, read); });  // the entry is being written
+  check_refused(ErrorCode::internal, [&] { load(1, second, keep, read); });
   check(loads[0].wait().exponents_kept, "the exponents are kept");
-  check_refused("INTERNAL", [&] { load(1, second, take, read); });  // they are another expert's
+  check_refused(ErrorCode::internal, [&] { load(1, second, take, read); });  // they are another expert's
   load(0, first, take, read);
   load(1, first, take, {PartOrigin::storage, 0});
   check(!loads[0].is_settled() && !loads[1].is_settled(), "two loads read the entry");
   loader.cancel(1);
   check(!loads[1].wait().sign_mantissa_kept, "a cancelled load keeps no half part");
-  check_refused("INTERNAL", [&] { load(1, second, keep, read); });  // read by the first
-  check_refused("INTERNAL", [&] { load(1, first, read, {PartOrigin::entry, 0}); });
+  check_refused(ErrorCode::internal, [&] { load(1, second, keep, read); });  // read by the first
+  check_refused(ErrorCode::internal, [&] { load(1, first, read, {PartOrigin::entry, 0}); });
   check(loads[0].wait().loaded, "the other load goes on");
   load(1, second, keep, read);
   check(loads[1].wait().exponents_kept, "and is over");
@@ -220,7 +220,7 @@ void keeps_to_its_budget() {
     check(device->backend()->info().used_bytes == total, "all that was said is taken");
   }
   check(device->backend()->info().used_bytes == 0, "and given back");
-  check_refused("DEVICE_OUT_OF_MEMORY", [&] { const ExpertSlots slots(device, shape, 3, 16, options); });
+  check_refused(ErrorCode::device_out_of_memory, [&] { const ExpertSlots slots(device, shape, 3, 16, options); });
   check(device->backend()->info().used_bytes == 0, "a refusal takes nothing");
 }
 

@@ -39,11 +39,13 @@ int main(int argc, char** argv) {
   odmoe::test::add_codec_cases(cases);
   odmoe::test::add_codec_kernel_cases(cases);
   odmoe::test::add_codec_damage_cases(cases);
+  odmoe::test::add_codec_block_cases(cases);
   odmoe::test::add_plane_cases(cases);
   odmoe::test::add_weight_cases(cases);
   odmoe::test::add_fixed4_cases(cases);
   odmoe::test::add_matmul_cases(cases);
   odmoe::test::add_elementwise_cases(cases);
+  odmoe::test::add_answer_math_cases(cases);
   odmoe::test::add_attention_cases(cases);
   odmoe::test::add_key_value_cases(cases);
   odmoe::test::add_load_schedule_cases(cases);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "odmoe/backend.h"
+#include "odmoe/error.h"
 
 namespace odmoe::test {
 
@@ -21,6 +22,7 @@ void add_matmul_cases(std::vector<Case>& cases);
 void add_weight_cases(std::vector<Case>& cases);
 void add_fixed4_cases(std::vector<Case>& cases);
 void add_elementwise_cases(std::vector<Case>& cases);
+void add_answer_math_cases(std::vector<Case>& cases);
 void add_attention_cases(std::vector<Case>& cases);
 void add_key_value_cases(std::vector<Case>& cases);
 void add_thread_pool_cases(std::vector<Case>& cases);
@@ -30,6 +32,7 @@ void add_device_decoding_cases(std::vector<Case>& cases);
 void add_codec_cases(std::vector<Case>& cases);
 void add_codec_kernel_cases(std::vector<Case>& cases);
 void add_codec_damage_cases(std::vector<Case>& cases);
+void add_codec_block_cases(std::vector<Case>& cases);
 void add_plane_cases(std::vector<Case>& cases);
 void add_load_schedule_cases(std::vector<Case>& cases);
 void add_expert_loader_cases(std::vector<Case>& cases);
@@ -51,7 +54,7 @@ inline void check_same(const std::vector<float>& actual, const std::vector<float
   check_same(actual.data(), expected.data(), actual.size(), what);
 }
 // body must throw an Error of this code.
-void check_refused(const std::string& code, const std::function<void()>& body);
+void check_refused(ErrorCode code, const std::function<void()>& body);
 
 // The instruction sets that this machine can run.
 std::vector<std::string> instruction_sets();

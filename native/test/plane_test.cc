@@ -83,8 +83,8 @@ void measures_reading() {
   check(whole.read_bytes == (5u << 20) + 100 && whole.bytes_per_s > 0, "reads to the end of the file");
   check(part.read_bytes == 8192, "reads whole blocks");
   check(little.read_bytes == 100, "reads the part of a block that is there");
-  check_refused("STORAGE_FAILED", [&path] { measure_reads(path, 4096, 1); });
-  check_refused("STORAGE_FAILED", [] { measure_reads("/", 4096, 1); });
+  check_refused(ErrorCode::storage_failed, [&path] { measure_reads(path, 4096, 1); });
+  check_refused(ErrorCode::storage_failed, [] { measure_reads("/", 4096, 1); });
 }
 
 }  // namespace

@@ -112,6 +112,22 @@ float reference_exp(float x) {
   return y * std::ldexp(1.0f, half) * std::ldexp(1.0f, power - half);
 }
 
+float reference_log(float x) {
+  int power = 0;
+  float mantissa = std::frexp(x, &power);  // from 1/2 to 1
+  if (mantissa < kSqrtHalf) {
+    mantissa = mantissa * 2.0f;
+    power--;
+  }
+  const float f = mantissa - 1.0f;
+  float q = kLogCoefficients[8];
+  for (int i = 7; i >= 0; --i) q = std::fma(q, f, kLogCoefficients[i]);
+  const float square = f * f;
+  const float inner = std::fma(square * f, q, -0.5f * square);
+  const float y = std::fma(static_cast<float>(power), kLn2Low, inner);
+  return std::fma(static_cast<float>(power), kLn2High, f + y);
+}
+
 float reference_silu(float x) { return x / (1.0f + reference_exp(-x)); }
 
 float reference_of_half(uint16_t half) {

@@ -13,6 +13,7 @@ float reference_fold(const std::vector<float>& partial);
 float reference_dot(const std::vector<float>& x, const std::vector<float>& w);
 float reference_sum(const std::vector<float>& x);
 float reference_exp(float x);
+float reference_log(float x);
 float reference_silu(float x);
 
 float reference_of_half(uint16_t half);

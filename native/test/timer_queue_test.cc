@@ -66,7 +66,7 @@ void is_bounded() {
   TimerQueue timers;
   const auto later = Clock::now() + std::chrono::hours(1);
   for (size_t i = 0; i < kWaitLimit; i++) timers.post(later, waiter);
-  check_refused("QUEUE_FULL", [&] { timers.post(later, waiter); });
+  check_refused(ErrorCode::queue_full, [&] { timers.post(later, waiter); });
 }
 
 }  // namespace

@@ -161,15 +161,15 @@ void refuses_wrong_rows(const std::string& set) {
   DeviceMatrix matrix(*backend, WeightFormat::bf16, 4, 32);
   const std::vector<uint16_t> values(1024);
   const uint8_t* const planes[1] = {reinterpret_cast<const uint8_t*>(values.data())};
-  check_refused("INTERNAL", [&] { backend->write_rows(matrix.matrix, 2, 3, Split::none_bf16, planes); });
-  check_refused("INTERNAL", [&] { backend->write_rows(matrix.matrix, -1, 1, Split::none_bf16, planes); });
+  check_refused(ErrorCode::internal, [&] { backend->write_rows(matrix.matrix, 2, 3, Split::none_bf16, planes); });
+  check_refused(ErrorCode::internal, [&] { backend->write_rows(matrix.matrix, -1, 1, Split::none_bf16, planes); });
   DeviceFloats out(*backend, 64);
   const int32_t outside[2] = {4, -1};
-  check_refused("REQUEST_INVALID", [&] { backend->embed(out.data(), matrix.matrix, outside, 1); });
-  check_refused("REQUEST_INVALID", [&] { backend->embed(out.data(), matrix.matrix, outside + 1, 1); });
+  check_refused(ErrorCode::request_invalid, [&] { backend->embed(out.data(), matrix.matrix, outside, 1); });
+  check_refused(ErrorCode::request_invalid, [&] { backend->embed(out.data(), matrix.matrix, outside + 1, 1); });
   DeviceMatrix quantized(*backend, WeightFormat::int8, 4, 32, Split::none_bf16, values.data());
   const int32_t inside = 0;
-  check_refused("INTERNAL", [&] { backend->embed(out.data(), quantized.matrix, &inside, 1); });
+  check_refused(ErrorCode::internal, [&] { backend->embed(out.data(), quantized.matrix, &inside, 1); });
 }
 
 // Rows are written from one thread while another multiplies by another matrix.

@@ -1,8 +1,9 @@
-import type { GateChoice, Model, Pass, Sequence } from '../../native/index.js';
+import type { RouterChoice, Model, Pass, Sequence } from '../../native/index.js';
 import { toOdmoeError } from '../../shared/errors/index.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import type { AlignKeyValueRows, BeginSequence, DraftToken } from '../../shared/rpc/messages.js';
-import { resolveSampling, sampleToken, type SamplingOptions } from '../../shared/sampling/index.js';
+import { sampleToken } from '../../engine/sampling/index.js';
+import { resolveSampling, type SamplingOptions } from '../../shared/sampling/index.js';
 import {
   firstOutlook,
   keyValuesDueBelow,
@@ -180,10 +181,10 @@ export class ShadowSequence {
     await pass.begin([this.cache], new Int32Array(rows), positions, Int32Array.from(step.tokenIds));
     // main may have spoken meanwhile, and cancel() ends a forward only.
     if (running.cancelled) return;
-    const onGate = (layer: number, choice: GateChoice): void => {
+    const onRouter = (layer: number, choice: RouterChoice): void => {
       if (!running.cancelled) this.takeChoice(layer, positions, choice);
     };
-    await pass.forward(step.kind === 'prefill' ? null : onGate);
+    await pass.forward(step.kind === 'prefill' ? null : onRouter);
     if (running.cancelled) return;
     if (step.kind === 'iterate' && step.tokenFrom === 'main') this.counts.tokens += rows;
     const end = step.position + rows;
@@ -194,7 +195,7 @@ export class ShadowSequence {
     if (step.kind === 'iterate') this.tellDraft(end, branch, ((this.nowMs() - startedMs) * 1000) / rows);
   }
 
-  private takeChoice(layer: number, positions: Int32Array, choice: GateChoice): void {
+  private takeChoice(layer: number, positions: Int32Array, choice: RouterChoice): void {
     const perRow = this.shape.expertsPerToken;
     if (layer === 0) this.counts.predictedPositions += positions.length;
     positions.forEach((position, row) => {

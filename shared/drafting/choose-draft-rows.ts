@@ -1,3 +1,4 @@
+import { power } from '../arithmetic/elementary.js';
 /** Most positions of one decode pass: main's own token and the drafts behind it. */
 export const MAX_DRAFT_ROWS = 16;
 
@@ -70,5 +71,5 @@ export function passMs(costs: DraftCosts, rows: number): number {
 
 /** Experts that so many rows activate in one layer, if each row's choice were uniform and independent. */
 export function distinctExperts(experts: number, expertsPerToken: number, rows: number): number {
-  return experts * (1 - (1 - expertsPerToken / experts) ** rows);
+  return experts * (1 - power(1 - expertsPerToken / experts, rows));
 }

@@ -14,7 +14,9 @@ export class FrequencyList {
     this.#counts[expert] = this.of(expert) + activations;
     this.#total += activations;
     const limit = REMEMBERED_ACTIVATIONS * this.#counts.length;
-    if (this.#total > limit) this.#scale(2 ** -Math.ceil(Math.log2(this.#total / limit)));
+    let factor = 1;
+    while (this.#total * factor > limit) factor /= 2;
+    if (factor < 1) this.#scale(factor);
   }
 
   /** Adds earlier counts with at most half the weight that the list can remember. */

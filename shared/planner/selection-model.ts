@@ -1,3 +1,4 @@
+import { exponential, power } from '../arithmetic/elementary.js';
 import { OdmoeError } from '../errors/index.js';
 import { addChoice } from './hit-distribution.js';
 
@@ -35,7 +36,7 @@ export function inclusionProbabilities(layers: readonly ArrayLike<number>[], act
 /** Inclusion probabilities of experts whose popularity falls with rank to the power of `skew`; 0: all alike. */
 export function assumedInclusionProbabilities(experts: number, activated: number, skew: number): Float64Array {
   return shareOut(
-    Float64Array.from({ length: experts }, (_, rank) => (rank + 1) ** -skew),
+    Float64Array.from({ length: experts }, (_, rank) => power(rank + 1, -skew)),
     activated,
   );
 }
@@ -96,7 +97,7 @@ function fitUncertain(target: Float64Array, chosen: number): Float64Array {
     target.forEach((wanted, i) => {
       const found = current[i] ?? 0;
       difference = Math.max(difference, Math.abs(found - wanted));
-      const factor = iteration % 2 === 0 ? (oddsOf(wanted) / oddsOf(found)) ** ODDS_STEP : wanted / found;
+      const factor = iteration % 2 === 0 ? power(oddsOf(wanted) / oddsOf(found), ODDS_STEP) : wanted / found;
       weights[i] = (weights[i] ?? 0) * factor;
     });
     scaleToExpect(weights, chosen);
@@ -155,7 +156,7 @@ function scaleToExpect(weights: Float64Array, chosen: number): void {
       slope += selection * (1 - selection);
     }
     // Newton's step for the logarithm of the factor, held back where the sum is flat.
-    const factor = Math.exp(Math.min(2, Math.max(-2, (chosen - expected) / slope)));
+    const factor = exponential(Math.min(2, Math.max(-2, (chosen - expected) / slope)));
     for (let i = 0; i < weights.length; i += 1) weights[i] = (weights[i] ?? 0) * factor;
   }
 }

@@ -244,6 +244,7 @@ export interface TokenLogprob {
 export interface TokenReply {
   tokenId: number;
   text: string;
+  /** 0 where no log-probabilities were asked for. */
   logprob: number;
   top: TokenLogprob[];
 }

@@ -2,6 +2,7 @@
  * The part of protobuf's encoding that the hot messages use: varints, length-delimited fields, skipping of the unknown.
  * https://protobuf.dev/programming-guides/encoding/
  */
+import { timesPowerOfTwo } from '../arithmetic/elementary.js';
 import { isUtf8 } from 'node:buffer';
 import { OdmoeError } from '../errors/index.js';
 
@@ -148,8 +149,8 @@ export class FieldReader {
       if (byte === undefined || this.offset >= this.end) throw truncated();
       this.offset += 1;
       const bits = byte & 127;
-      if (shift < 28) low += bits * 2 ** shift;
-      else high += bits * 2 ** (shift - 28);
+      if (shift < 28) low += bits << shift;
+      else high += timesPowerOfTwo(bits, shift - 28);
       if (byte < 128) return low + (high % 2 ** 36) * 2 ** 28;
     }
     throw new OdmoeError('PROTOCOL_VIOLATION', 'a message holds a varint of more than ten bytes');

@@ -1,5 +1,4 @@
 export { counterRandom } from './counter-random.js';
-export { logprobOf, topLogprobs } from './log-probabilities.js';
 export {
   describeRange,
   isInRange,
@@ -13,4 +12,3 @@ export {
   type NumberRange,
   type SamplingOptions,
 } from './sampling-options.js';
-export { sampleToken, samplingDistribution } from './sample-token.js';

@@ -1,6 +1,6 @@
 import type { Devices } from '../../engine/devices/index.js';
 import { NATIVE_DEVICES, pacedDevice, type DevicePace } from '../../engine/devices/index.js';
-import type { CudaStatus, Device, ExpertSlots, GateChoice, Model, Pass, Sequence } from '../../native/index.js';
+import type { CudaStatus, Device, ExpertSlots, RouterChoice, Model, Pass, Sequence } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { VirtualRuntime } from '../../shared/runtime/index.js';
 import { counted, noHandles, withMethods, type HandleCounts } from './device-handles.js';
@@ -44,16 +44,16 @@ export class DeviceFaults {
   /** `told`: the error that a daemon gets to see when a real load fails. */
   constructor(private readonly told: (thrown: unknown) => OdmoeError) {}
 
-  /** The devices of one start of the process. `pace`: what operations take, on a device with that budget. */
-  devices(runtime: VirtualRuntime, pace: (budgetBytes: number) => DevicePace): Devices {
+  /** The devices of one start of the process. `pace`: what operations take. */
+  devices(runtime: VirtualRuntime, pace: () => DevicePace): Devices {
     const handles = (this.handles = noHandles());
     this.sequencesCreated = 0;
     return {
       cudaStatus: () => NO_CUDA,
       open: (request) => {
         if (this.lost) throw lostError();
-        const native = this.watched(NATIVE_DEVICES.open({ ...request, threads: 1, budgetBytes: 0 }), runtime);
-        const device = pacedDevice(native, pace(request.budgetBytes), runtime);
+        const native = this.watched(NATIVE_DEVICES.open({ ...request, threads: 1 }), runtime);
+        const device = pacedDevice(native, pace(), runtime);
         this.opened.add(device);
         return this.wrapDevice(device, handles);
       },
@@ -225,7 +225,7 @@ function lostError(): OdmoeError {
 }
 
 /** The router's choice, row by row. */
-function byRow({ experts }: GateChoice, rows: number): number[][] {
+function byRow({ experts }: RouterChoice, rows: number): number[][] {
   const perRow = experts.length / rows;
   return Array.from({ length: rows }, (_, row) => [...experts.subarray(row * perRow, (row + 1) * perRow)]);
 }

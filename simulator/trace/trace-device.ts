@@ -11,7 +11,7 @@ import type {
   ResidentWeights,
   Sequence,
 } from '../../native/index.js';
-import type { ExpertSource, ModelShape } from '../../shared/model/tensor-source.js';
+import type { ModelShape } from '../../shared/model/tensor-source.js';
 import type { TraceModel } from './trace-model.js';
 import { TracePass } from './trace-pass.js';
 import { TraceSequence } from './trace-sequence.js';
@@ -64,9 +64,15 @@ class TraceSlots implements ExpertSlots {
   readonly slotBytes = 0;
   readonly directIoRefused = false;
 
+  private registered = 0;
+
   constructor(readonly count: number) {}
 
-  async load(_slot: number, _source: ExpertSource, { exponents, signMantissa }: LoadRequest): Promise<LoadOutcome> {
+  register(): number {
+    return this.registered++;
+  }
+
+  async load(_slot: number, _expert: number, { exponents, signMantissa }: LoadRequest): Promise<LoadOutcome> {
     return {
       ...{ loaded: true, readBytes: 0, loadMs: 0, exponentReadMs: 0, signMantissaReadMs: 0, decompressMs: 0 },
       exponentsKept: exponents.entry >= 0,

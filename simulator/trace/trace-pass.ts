@@ -1,4 +1,4 @@
-import type { GateChoice, Pass, Sequence } from '../../native/index.js';
+import type { RouterChoice, Pass, Sequence } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import type { TracedRow, TraceModel } from './trace-model.js';
@@ -27,7 +27,7 @@ export class TracePass implements Pass {
     this.rows = Array.from(positions, (position, row) => this.sequenceOf(row).take(position, tokenIds[row] ?? 0));
   }
 
-  async attend(layer: number): Promise<GateChoice> {
+  async attend(layer: number): Promise<RouterChoice> {
     if (layer === this.shape.layers - 1) this.ran();
     return this.choice(layer);
   }
@@ -36,8 +36,8 @@ export class TracePass implements Pass {
     // Outputs of experts are all zero.
   }
 
-  async forward(onGate: ((layer: number, choice: GateChoice) => void) | null): Promise<void> {
-    for (let layer = 0; layer < this.shape.layers; layer += 1) onGate?.(layer, this.choice(layer));
+  async forward(onRouter: ((layer: number, choice: RouterChoice) => void) | null): Promise<void> {
+    for (let layer = 0; layer < this.shape.layers; layer += 1) onRouter?.(layer, this.choice(layer));
     this.ran();
   }
 
@@ -60,7 +60,7 @@ export class TracePass implements Pass {
     this.rows = [];
   }
 
-  private choice(layer: number): GateChoice {
+  private choice(layer: number): RouterChoice {
     const { expertsPerToken } = this.shape;
     const experts = new Int32Array(this.rows.length * expertsPerToken);
     this.rows.forEach((row, place) => experts.set(this.model.experts(row, layer), place * expertsPerToken));

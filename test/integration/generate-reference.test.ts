@@ -71,7 +71,7 @@ describe("the single-process engine reproduces transformers' references", () => 
         stop: [],
         ignoreEos: true,
         eosTokenIds: [],
-        logprobs: 0,
+        logprobs: 1,
       };
       const tokens: TokenReply[] = [];
       const generation = generateTokens(
@@ -123,7 +123,7 @@ describe('the demo model in the single-process engine', () => {
 
   function request(change: Partial<GenerateRequest>): GenerateRequest {
     const empty = { text: '', messages: [], promptTokenIds: [], raw: false, sampling: null, stop: [] };
-    return { ...empty, maxTokens: 64, ignoreEos: false, logprobs: 0, ...change };
+    return { ...empty, maxTokens: 64, ignoreEos: false, logprobs: 1, ...change };
   }
 
   async function answer(

@@ -43,7 +43,7 @@ export class ReferenceExperts {
   }
 
   async run(layer: number, expert: number, hidden: Uint8Array): Promise<Buffer> {
-    await this.slots.load(0, this.source.expert(layer, expert), FROM_STORAGE);
+    await this.slots.load(0, this.slots.register(this.source.expert(layer, expert)), FROM_STORAGE);
     const output = Buffer.alloc(hidden.length);
     await this.slots.execute(0, hidden.length / (this.source.shape.hiddenSize * 4), hidden, output);
     return output;

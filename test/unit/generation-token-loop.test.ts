@@ -101,7 +101,7 @@ describe('the token loop', () => {
     const sampling = { ...OPTIONS.sampling, temperature: 0.01, repetitionPenalty: 3 };
     const { tokens } = await collect(new ScriptedRunner([50]), { maxTokens: 1, logprobs: 2, sampling }, null);
     const expected = 10 - Math.log(Math.exp(10) + VOCABULARY - 1);
-    assert.ok(Math.abs((tokens[0]?.logprob ?? 0) - expected) < 1e-12);
+    assert.ok(Math.abs((tokens[0]?.logprob ?? 0) - expected) < 1e-5);
     assert.deepEqual(
       tokens[0]?.top.map((entry) => entry.tokenId),
       [50, 0],

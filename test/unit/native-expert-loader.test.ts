@@ -95,7 +95,7 @@ describe('native expert loader', () => {
     device = openTestDevice();
     for (const codec of CODECS) sources.set(codec, await store(codec));
     await withSlots(1, {}, async (slots) => {
-      await slots.load(0, expertSource(1, 3), FROM_STORAGE);
+      await slots.load(0, slots.register(expertSource(1, 3)), FROM_STORAGE);
       expected = await run(slots);
     });
   });
@@ -110,7 +110,7 @@ describe('native expert loader', () => {
     for (const options of [{}, { directIo: true }, { decompressionThreads: 1 }, { decompressionThreads: 5 }]) {
       await withSlots(1, options, async (slots) => {
         for (const codec of CODECS) {
-          const outcome = await slots.load(0, sourceOf(codec), FROM_STORAGE);
+          const outcome = await slots.load(0, slots.register(sourceOf(codec)), FROM_STORAGE);
           assert.equal(outcome.loaded, true);
           assert.deepEqual(await run(slots), expected, codec);
         }
@@ -122,7 +122,7 @@ describe('native expert loader', () => {
     const source = await store('huffman');
     const gone = { ...source };
     await withSlots(2, { exponentEntries: 2, signMantissaEntries: 1 }, async (slots) => {
-      const kept = await slots.load(0, source, {
+      const kept = await slots.load(0, slots.register(source), {
         ...FROM_STORAGE,
         exponents: { from: 'storage', entry: 1 },
         signMantissa: { from: 'storage', entry: 0 },
@@ -134,13 +134,19 @@ describe('native expert loader', () => {
         exponents: { from: 'entry', entry: 1 },
         signMantissa: { from: 'entry', entry: 0 },
       };
-      const [first, second] = await Promise.all([slots.load(0, gone, held), slots.load(1, gone, held)]);
+      const [first, second] = await Promise.all([
+        slots.load(0, slots.register(gone), held),
+        slots.load(1, slots.register(gone), held),
+      ]);
       for (const outcome of [first, second]) assert.deepEqual([outcome.loaded, outcome.readBytes], [true, 0]);
       assert.deepEqual(await run(slots, 0), expected);
       assert.deepEqual(await run(slots, 1), expected);
-      await assert.rejects(slots.load(0, sourceOf('zstd'), held), { code: 'INTERNAL', message: /another expert/ });
+      await assert.rejects(slots.load(0, slots.register(sourceOf('zstd')), held), {
+        code: 'INTERNAL',
+        message: /another expert/,
+      });
       await assert.rejects(run(slots, 0), { code: 'INTERNAL' });
-      await assert.rejects(slots.load(1, gone, FROM_STORAGE), { code: 'STORAGE_FAILED' });
+      await assert.rejects(slots.load(1, slots.register(gone), FROM_STORAGE), { code: 'STORAGE_FAILED' });
     });
     sources.set('huffman', await store('huffman'));
   });
@@ -148,7 +154,7 @@ describe('native expert loader', () => {
   it('reports what it read, and where the time went', async () => {
     await withSlots(1, { storageBytesPerS: SLOW_BYTES_PER_S }, async (slots) => {
       const source = sourceOf('zstd');
-      const outcome = await slots.load(0, source, FROM_STORAGE);
+      const outcome = await slots.load(0, slots.register(source), FROM_STORAGE);
       const chunks = [...source.gate.chunks, ...source.up.chunks, ...source.down.chunks];
       assert.equal(
         outcome.readBytes,
@@ -164,7 +170,7 @@ describe('native expert loader', () => {
     await withSlots(4, { storageBytesPerS: SLOW_BYTES_PER_S }, async (slots) => {
       const ended: number[] = [];
       const loads = [0, 1, 2, 3].map(async (slot) => {
-        const { loaded } = await slots.load(slot, sourceOf('raw'), FROM_STORAGE);
+        const { loaded } = await slots.load(slot, slots.register(sourceOf('raw')), FROM_STORAGE);
         if (loaded) ended.push(slot);
         return loaded;
       });
@@ -193,7 +199,7 @@ describe('native expert loader', () => {
   it('refuses requests and options that make no sense', async () => {
     await withSlots(1, {}, async (slots) => {
       const load = (request: Partial<LoadRequest>): Promise<unknown> =>
-        slots.load(0, sourceOf('raw'), { ...FROM_STORAGE, ...request });
+        slots.load(0, slots.register(sourceOf('raw')), { ...FROM_STORAGE, ...request });
       const refused = { code: 'INTERNAL' };
       await assert.rejects(load({ exponents: { from: 'entry', entry: -1 } }), refused);
       await assert.rejects(load({ exponents: { from: 'storage', entry: 0 } }), refused);
@@ -205,7 +211,7 @@ describe('native expert loader', () => {
       assert.throws(() => {
         slots.prioritize(1);
       }, refused);
-      assert.equal((await slots.load(0, sourceOf('raw'), FROM_STORAGE)).loaded, true);
+      assert.equal((await slots.load(0, slots.register(sourceOf('raw')), FROM_STORAGE)).loaded, true);
     });
     await assert.rejects(
       withSlots(1, { decompressionThreads: 65 }, () => Promise.resolve()),

@@ -5,7 +5,7 @@ import {
   instructionSets,
   type Device,
   type DeviceOptions,
-  type GateChoice,
+  type RouterChoice,
   type Model,
   type Pass,
   type Sequence,
@@ -73,7 +73,7 @@ async function logitsLayerwise(device: Device, model: Model, tokens: readonly nu
     const choice = await pass.attend(layer, hidden);
     const outputs = new Uint8Array(tokens.length * expertsPerToken * rowBytes);
     for (const [place, expert] of choice.experts.entries()) {
-      await slots.load(0, expertSource(layer, expert), FROM_STORAGE);
+      await slots.load(0, slots.register(expertSource(layer, expert)), FROM_STORAGE);
       const row = Math.floor(place / expertsPerToken);
       const input = hidden.subarray(row * rowBytes, (row + 1) * rowBytes);
       await slots.execute(0, 1, input, outputs.subarray(place * rowBytes, (place + 1) * rowBytes));
@@ -121,7 +121,7 @@ describe('native forward pass', () => {
       const prompt = reference.prompt_token_ids;
       const sequence = model.createSequence();
       const pass = model.createPass(prompt.length);
-      const choices: [number, GateChoice][] = [];
+      const choices: [number, RouterChoice][] = [];
       await beginRows(pass, sequence, prompt, 0);
       await pass.forward((layer, choice) => choices.push([layer, choice]));
       const logits = await pass.logits(Int32Array.of(prompt.length - 1));

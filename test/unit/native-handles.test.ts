@@ -133,7 +133,7 @@ describe('native handles', () => {
     for (const handle of [pass, sequence, model]) handle.dispose();
     await began;
     const slots = observer.createExpertSlots(EXPERT_SHAPE, 1, 1, PLAIN_LOADER);
-    const loading = slots.load(0, expertSource(0, 0), FROM_STORAGE);
+    const loading = slots.load(0, slots.register(expertSource(0, 0)), FROM_STORAGE);
     slots.dispose();
     assert.equal((await loading).loaded, true);
     observer.dispose();
@@ -208,8 +208,10 @@ describe('native handles', () => {
 
   it('cancels a load that waits and leaves the slot empty', async () => {
     const slots = device.createExpertSlots(EXPERT_SHAPE, 2, 1, PLAIN_LOADER);
-    const queued = Array.from({ length: 2 }, (_, slot) => slots.load(slot, expertSource(0, slot), FROM_STORAGE));
-    await assert.rejects(slots.load(1, expertSource(0, 0), FROM_STORAGE), codeIs('INTERNAL'));
+    const queued = Array.from({ length: 2 }, (_, slot) =>
+      slots.load(slot, slots.register(expertSource(0, slot)), FROM_STORAGE),
+    );
+    await assert.rejects(slots.load(1, slots.register(expertSource(0, 0)), FROM_STORAGE), codeIs('INTERNAL'));
     slots.cancel(1);
     const [first, second] = await Promise.all(queued);
     assert.equal(first?.loaded, true);
@@ -217,7 +219,7 @@ describe('native handles', () => {
       const buffer = new Uint8Array(hiddenSize * 4);
       await assert.rejects(slots.execute(1, 1, buffer, buffer.slice()), codeIs('INTERNAL'));
     }
-    assert.equal((await slots.load(1, expertSource(0, 1), FROM_STORAGE)).loaded, true);
+    assert.equal((await slots.load(1, slots.register(expertSource(0, 1)), FROM_STORAGE)).loaded, true);
     assert.throws(() => {
       slots.cancel(2);
     }, codeIs('INTERNAL'));
@@ -226,12 +228,12 @@ describe('native handles', () => {
 
   it('does not load over a slot that executes', async () => {
     const slots = device.createExpertSlots(EXPERT_SHAPE, 1, 64, PLAIN_LOADER);
-    await slots.load(0, expertSource(0, 0), FROM_STORAGE);
+    await slots.load(0, slots.register(expertSource(0, 0)), FROM_STORAGE);
     const hidden = new Uint8Array(64 * hiddenSize * 4);
     const executing = slots.execute(0, 64, hidden, new Uint8Array(hidden.length));
-    await assert.rejects(slots.load(0, expertSource(0, 1), FROM_STORAGE), codeIs('INTERNAL'));
+    await assert.rejects(slots.load(0, slots.register(expertSource(0, 1)), FROM_STORAGE), codeIs('INTERNAL'));
     assert.ok((await executing).executeMs >= 0);
-    await slots.load(0, expertSource(0, 1), FROM_STORAGE);
+    await slots.load(0, slots.register(expertSource(0, 1)), FROM_STORAGE);
     await assert.rejects(slots.execute(0, 65, hidden, hidden.slice()), codeIs('INTERNAL'));
     slots.dispose();
   });

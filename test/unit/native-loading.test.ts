@@ -94,7 +94,7 @@ describe('native loading of experts', () => {
   let expected: Uint32Array;
 
   const run = async (source: ExpertSource): Promise<Uint32Array> => {
-    const outcome = await slots.load(0, source, FROM_STORAGE);
+    const outcome = await slots.load(0, slots.register(source), FROM_STORAGE);
     assert.equal(outcome.loaded, true);
     const output = new Uint8Array(hiddenSize * 4);
     await slots.execute(0, 1, HIDDEN, output);
@@ -177,7 +177,7 @@ describe('native loading of experts', () => {
   });
 
   it('counts the bytes it reads', async () => {
-    const outcome = await slots.load(0, storeExpert('counted', 'bf16-e8-sm8', 1000), FROM_STORAGE);
+    const outcome = await slots.load(0, slots.register(storeExpert('counted', 'bf16-e8-sm8', 1000)), FROM_STORAGE);
     assert.equal(outcome.readBytes, 3 * hiddenSize * intermediateSize * 2);
     assert.ok(outcome.loadMs >= 0);
   });
@@ -187,7 +187,7 @@ describe('native loading of experts', () => {
       crc32c: (chunk.crc32c ?? 0) ^ 1,
     }));
     await assert.rejects(
-      slots.load(0, source, FROM_STORAGE),
+      slots.load(0, slots.register(source), FROM_STORAGE),
       codeIs('PACK_CORRUPT', 'flipped-up at offset 1007', 'checksum', 'odmoe inspect --verify'),
     );
     await assert.rejects(slots.execute(0, 1, HIDDEN, new Uint8Array(hiddenSize * 4)), codeIs('INTERNAL', 'no expert'));
@@ -198,23 +198,29 @@ describe('native loading of experts', () => {
     const truncated = storeExpert('truncated', 'bf16-e8-sm8', 1000);
     truncateSync(join(directory, 'truncated-up'), 1500);
     await assert.rejects(
-      slots.load(0, truncated, FROM_STORAGE),
+      slots.load(0, slots.register(truncated), FROM_STORAGE),
       codeIs('PACK_CORRUPT', 'truncated-up', 'the file ends', 'inspect'),
     );
 
     const missing = withChunk(storeExpert('there', 'bf16-e8-sm8', 15 * hiddenSize), () => ({
       path: join(directory, 'not-there'),
     }));
-    await assert.rejects(slots.load(0, missing, FROM_STORAGE), codeIs('STORAGE_FAILED', 'not-there', 'No such file'));
+    await assert.rejects(
+      slots.load(0, slots.register(missing), FROM_STORAGE),
+      codeIs('STORAGE_FAILED', 'not-there', 'No such file'),
+    );
 
     const short = withChunk(storeExpert('short', 'bf16-e8-sm8', 1000), () => ({ plainBytes: 999, storedBytes: 999 }));
-    await assert.rejects(slots.load(0, short, FROM_STORAGE), codeIs('PACK_CORRUPT', 'do not make up'));
+    await assert.rejects(slots.load(0, slots.register(short), FROM_STORAGE), codeIs('PACK_CORRUPT', 'do not make up'));
 
     const lying = withChunk(storeExpert('lying', 'bf16-e8-sm8', 1000), () => ({ storedBytes: 1001 }));
-    await assert.rejects(slots.load(0, lying, FROM_STORAGE), codeIs('PACK_CORRUPT', '1001 bytes for 1000'));
+    await assert.rejects(
+      slots.load(0, slots.register(lying), FROM_STORAGE),
+      codeIs('PACK_CORRUPT', '1001 bytes for 1000'),
+    );
 
     const foreign = withChunk(storeExpert('foreign', 'bf16-e8-sm8', 1000), () => ({ plane: 2 }));
-    await assert.rejects(slots.load(0, foreign, FROM_STORAGE), codeIs('PACK_CORRUPT', 'plane 2'));
+    await assert.rejects(slots.load(0, slots.register(foreign), FROM_STORAGE), codeIs('PACK_CORRUPT', 'plane 2'));
   });
 
   it('says MODEL_CORRUPT where a checkpoint, which has no checksums, is to blame', async () => {
@@ -224,18 +230,19 @@ describe('native loading of experts', () => {
       chunks: checkpoint.down.chunks.map((c) => ({ ...c, offsetBytes: c.offsetBytes + 2e9 })),
     };
     await assert.rejects(
-      slots.load(0, { ...checkpoint, down: beyond }, FROM_STORAGE),
+      slots.load(0, slots.register({ ...checkpoint, down: beyond }), FROM_STORAGE),
       codeIs('MODEL_CORRUPT', 'the file ends'),
     );
     const { gate, up, down } = checkpoint;
     await assert.rejects(
-      slots.load(0, { gate, up: down, down: up }, FROM_STORAGE),
+      slots.load(0, slots.register({ gate, up: down, down: up }), FROM_STORAGE),
       codeIs('MODEL_CORRUPT', 'the up matrix', '64 x 96'),
     );
   });
 
-  it('refuses values that are no numbers of bytes', async () => {
+  it('refuses values that are no numbers of bytes when they are registered, and experts that are not', async () => {
     const bad = withChunk(storeExpert('bad', 'bf16-e8-sm8', 1000), () => ({ offsetBytes: -1 }));
-    await assert.rejects(slots.load(0, bad, FROM_STORAGE), codeIs('INTERNAL', 'chunk.offsetBytes is -1'));
+    assert.throws(() => slots.register(bad), codeIs('INTERNAL', 'chunk.offsetBytes is -1'));
+    await assert.rejects(slots.load(0, 1_000_000, FROM_STORAGE), codeIs('INTERNAL', 'has not been registered'));
   });
 });

@@ -68,7 +68,7 @@ describe('a paced device computes', () => {
       const times: number[] = [];
       await Promise.all(
         [0, 1].map(async (slot) => {
-          const outcome = await slots.load(slot, expertSource(1, slot), FROM_STORAGE);
+          const outcome = await slots.load(slot, slots.register(expertSource(1, slot)), FROM_STORAGE);
           assert.ok(outcome.loaded);
           times.push(nowMs());
         }),
@@ -98,7 +98,7 @@ describe('a paced device computes', () => {
       const actual = await run(model, PROMPT, () => runtime.nowMs());
       assert.deepEqual(bits(actual.logits), bits(expected.logits));
       const slots = device.createExpertSlots(EXPERT_SHAPE, 1, 4, PLAIN_LOADER);
-      assert.ok((await slots.load(0, expertSource(0, 0), FROM_STORAGE)).loaded);
+      assert.ok((await slots.load(0, slots.register(expertSource(0, 0)), FROM_STORAGE)).loaded);
       assert.equal(runtime.nowMs(), 0);
     }, TIMELESS);
   });

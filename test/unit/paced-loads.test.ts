@@ -17,7 +17,7 @@ describe('a load on a paced device', () => {
     onPaced(async (device, runtime) => {
       const slots = device.createExpertSlots(EXPERT_SHAPE, 3, 4, PLAIN_LOADER);
       await act(
-        (slot) => slots.load(slot, expertSource(0, slot), FROM_STORAGE),
+        (slot) => slots.load(slot, slots.register(expertSource(0, slot)), FROM_STORAGE),
         (slot) => {
           slots.cancel(slot);
         },
@@ -61,13 +61,13 @@ describe('a load on a paced device', () => {
       const slots = device.createExpertSlots(EXPERT_SHAPE, 1, 1, PLAIN_LOADER);
       const [hidden, output] = [new Uint8Array(4 * hiddenSize), new Uint8Array(4 * hiddenSize)];
       await assert.rejects(slots.execute(0, 1, hidden, output), codeIs('INTERNAL'));
-      await assert.rejects(slots.load(1, expertSource(0, 0), FROM_STORAGE), codeIs('INTERNAL'));
-      const load = slots.load(0, expertSource(0, 0), FROM_STORAGE);
-      await assert.rejects(slots.load(0, expertSource(0, 0), FROM_STORAGE), codeIs('INTERNAL'));
+      await assert.rejects(slots.load(1, slots.register(expertSource(0, 0)), FROM_STORAGE), codeIs('INTERNAL'));
+      const load = slots.load(0, slots.register(expertSource(0, 0)), FROM_STORAGE);
+      await assert.rejects(slots.load(0, slots.register(expertSource(0, 0)), FROM_STORAGE), codeIs('INTERNAL'));
       await assert.rejects(slots.execute(0, 1, hidden, output), codeIs('INTERNAL'));
       assert.ok((await load).loaded);
       const execute = slots.execute(0, 1, hidden, output);
-      await assert.rejects(slots.load(0, expertSource(0, 0), FROM_STORAGE), codeIs('INTERNAL'));
+      await assert.rejects(slots.load(0, slots.register(expertSource(0, 0)), FROM_STORAGE), codeIs('INTERNAL'));
       await execute;
     });
   });
@@ -80,7 +80,7 @@ describe('a load on a paced device', () => {
         ...source.gate,
         chunks: source.gate.chunks.map((chunk) => ({ ...chunk, path: '/nowhere/at/all' })),
       };
-      await assert.rejects(slots.load(0, { ...source, gate }, FROM_STORAGE), codeIs('STORAGE_FAILED'));
+      await assert.rejects(slots.load(0, slots.register({ ...source, gate }), FROM_STORAGE), codeIs('STORAGE_FAILED'));
       near(runtime.nowMs(), 12);
     });
   });
@@ -93,7 +93,7 @@ describe('a load on a paced device', () => {
       assert.equal(device.info().usedBytes, 200 + 50 + 7 + 11);
       const tookMs = async (request: LoadRequest): Promise<number> => {
         const startMs = runtime.nowMs();
-        const outcome = await slots.load(0, expertSource(0, 0), request);
+        const outcome = await slots.load(0, slots.register(expertSource(0, 0)), request);
         assert.ok(outcome.loaded);
         assert.equal(outcome.loadMs, runtime.nowMs() - startMs);
         return outcome.loadMs;

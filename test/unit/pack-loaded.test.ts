@@ -12,7 +12,7 @@ const HIDDEN = MEDIUM_CONFIG.hidden_size;
 const INPUT = new Uint8Array(Float32Array.from({ length: HIDDEN }, (_, index) => Math.sin(index + 1)).buffer);
 
 async function outputOf(slots: ExpertSlots, expert: ExpertSource): Promise<Buffer> {
-  const { loaded } = await slots.load(0, expert, FROM_STORAGE);
+  const { loaded } = await slots.load(0, slots.register(expert), FROM_STORAGE);
   assert.equal(loaded, true);
   const output = new Uint8Array(HIDDEN * 4);
   await slots.execute(0, 1, INPUT, output);

@@ -1,14 +1,9 @@
 import assert from 'node:assert/strict';
 import * as fc from 'fast-check';
+import { sampleToken, samplingDistribution } from '../../engine/sampling/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import { validateGenerateRequest } from '../../shared/rpc/generate-validation.js';
-import {
-  REPETITION_PENALTY_RANGE,
-  resolveSampling,
-  sampleToken,
-  samplingDistribution,
-  type SamplingOptions,
-} from '../../shared/sampling/index.js';
+import { REPETITION_PENALTY_RANGE, resolveSampling, type SamplingOptions } from '../../shared/sampling/index.js';
 
 const GREEDY: SamplingOptions = { temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1, seed: 1 };
 const PLAIN: SamplingOptions = { ...GREEDY, temperature: 1 };
@@ -71,8 +66,8 @@ describe('the sampling distribution', () => {
         assert.deepEqual(ids, byLogit(logits).slice(0, ids.length));
         const mass = (count: number): number =>
           ids.slice(0, count).reduce((sum, id) => sum + (probabilities[id] ?? 0), 0);
-        assert.ok(mass(ids.length) >= topP - 1e-9, 'too few');
-        assert.ok(ids.length === 1 || mass(ids.length - 1) < topP + 1e-9, 'too many');
+        assert.ok(mass(ids.length) >= topP - 1e-6, 'too few');
+        assert.ok(ids.length === 1 || mass(ids.length - 1) < topP + 1e-6, 'too many');
       }),
     );
   });
@@ -84,8 +79,8 @@ describe('the sampling distribution', () => {
         const highest = Math.max(...probabilities);
         const kept = new Set(samplingDistribution(logits, { ...PLAIN, minP }).ids);
         for (const [id, probability] of probabilities.entries()) {
-          if (probability > minP * highest + 1e-12) assert.ok(kept.has(id), `${id} is missing`);
-          if (probability < minP * highest - 1e-12) assert.ok(!kept.has(id), `${id} should be out`);
+          if (probability > minP * highest + 1e-6) assert.ok(kept.has(id), `${id} is missing`);
+          if (probability < minP * highest - 1e-6) assert.ok(!kept.has(id), `${id} should be out`);
         }
       }),
     );

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import type { GateChoice, Model, Pass, Sequence } from '../../native/index.js';
+import type { RouterChoice, Model, Pass, Sequence } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import type { BeginSequence } from '../../shared/rpc/messages.js';
@@ -128,14 +128,14 @@ export class ScriptedModel implements Model {
       },
       attend: () => Promise.reject(new Error('a shadow does not attend layer by layer')),
       combine: () => Promise.reject(new Error('a shadow does not combine')),
-      forward: (onGate) =>
+      forward: (onRouter) =>
         working(async () => {
           const own = { cancelled: false };
           forward = own;
           for (let layer = 0; layer < SHAPE.layers; layer += 1) {
             if (this.heldLayer === layer) await this.wait();
             if (own.cancelled) throw new OdmoeError('CANCELLED', 'the pass was cancelled');
-            onGate?.(layer, this.choice(positions, tokens, layer));
+            onRouter?.(layer, this.choice(positions, tokens, layer));
           }
           forward = null;
         }),
@@ -174,7 +174,7 @@ export class ScriptedModel implements Model {
     return new Promise((resolve) => this.waiting.push(resolve));
   }
 
-  private choice(positions: Int32Array, tokens: Int32Array, layer: number): GateChoice {
+  private choice(positions: Int32Array, tokens: Int32Array, layer: number): RouterChoice {
     const experts = [...positions].flatMap((position, row) => this.choose(position, tokens[row] ?? 0, layer));
     return { experts: Int32Array.from(experts), weights: new Float32Array(experts.length) };
   }

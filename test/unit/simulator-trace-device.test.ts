@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/index.js';
 import { FROM_STORAGE, PLAIN_LOADER, type Device, type Model, type Pass, type Sequence } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
-import { sampleToken, resolveSampling } from '../../shared/sampling/index.js';
+import { sampleToken } from '../../engine/sampling/index.js';
+import { resolveSampling } from '../../shared/sampling/index.js';
 import { SyntheticTrace } from '../../simulator/trace/synthetic-trace.js';
 import { TraceDevice } from '../../simulator/trace/trace-device.js';
 import {
@@ -140,7 +141,7 @@ describe('trace device', () => {
     const slots = device.createExpertSlots(shape, 2, 8, PLAIN_LOADER);
     const pack = tracePack('traced', traceShape(trace));
     const kept = { ...FROM_STORAGE, exponents: { from: 'storage', entry: 1 } } as const;
-    const outcome = await slots.load(1, pack.expert(0, 0), kept);
+    const outcome = await slots.load(1, slots.register(pack.expert(0, 0)), kept);
     assert.equal(outcome.loaded, true);
     assert.deepEqual([outcome.exponentsKept, outcome.signMantissaKept], [true, false]);
     const output = new Uint8Array(8).fill(7);

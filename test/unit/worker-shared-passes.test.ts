@@ -176,7 +176,10 @@ describe('worker: what an executor holds', () => {
   }): { held: ExpertExecutor; run: (id: number) => Promise<void> } => {
     const slots = new TestSlots(1);
     const held = new ExpertExecutor(slots, 4, () => 0, silentLog, undefined, limits);
-    const loading = slots.load(0, { expert: 1 }, { exponents: { entry: -1 }, signMantissa: { entry: -1 } } as never);
+    const loading = slots.load(0, slots.register({ expert: 1 }), {
+      exponents: { entry: -1 },
+      signMantissa: { entry: -1 },
+    } as never);
     const ready = slots.endLoad(0).then(() => loading);
     return {
       held,

@@ -33,8 +33,11 @@ export class TestSlots implements ExpertSlots {
 
   constructor(readonly count: number) {}
 
-  load(slot: number, source: unknown, request: LoadRequest): Promise<LoadOutcome> {
-    const { expert } = source as { expert: number };
+  register(source: unknown): number {
+    return (source as { expert: number }).expert;
+  }
+
+  load(slot: number, expert: number, request: LoadRequest): Promise<LoadOutcome> {
     this.calls.push(`load ${slot} ${expert}`);
     this.requests.push(request);
     assert.ok(!this.pending.has(slot), 'two loads of one slot at a time');

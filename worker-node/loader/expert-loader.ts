@@ -1,3 +1,4 @@
+import { RegisteredExperts } from '../../engine/loading/index.js';
 import type { ExpertSlots, LoadOutcome, LoadRequest } from '../../native/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/index.js';
@@ -35,7 +36,7 @@ const NOTHING_KEPT = { exponentsKept: false, signMantissaKept: false };
 /** Carries out the loads that the schedule orders, in the order that is best for all of them, and counts them. */
 export class ExpertLoader {
   readonly #slots: ExpertSlots;
-  readonly #source: ModelSource;
+  readonly #experts: RegisteredExperts;
   readonly #supply: ExpertSupply | null;
   readonly #log: Logger;
   readonly #underWay = new Map<number, LoadUnderWay>();
@@ -55,7 +56,11 @@ export class ExpertLoader {
     supply: ExpertSupply | null = null,
   ) {
     this.#slots = slots;
-    this.#source = source;
+    this.#experts = new RegisteredExperts(
+      slots,
+      source.shape.experts,
+      (layer, expert) => supply?.find(layer, expert) ?? source.expert(layer, expert),
+    );
     this.#supply = supply;
     this.#costs = new LoadCosts(source.expert(0, 0), threads);
     this.#log = log;
@@ -84,8 +89,7 @@ export class ExpertLoader {
 
   /** Never rejects: a failure is a result. */
   async load({ slot, layer, expert, exponents, signMantissa, urgent }: SlotLoad): Promise<LoadResult> {
-    const index = layer * this.#source.shape.experts + expert;
-    const request: LoadRequest = { exponents, signMantissa, order: null, urgent, expert: index };
+    const request: LoadRequest = { exponents, signMantissa, order: null, urgent };
     const load: LoadUnderWay = { cancelled: new AbortController(), request, begun: false };
     this.#underWay.set(slot, load);
     try {
@@ -145,8 +149,7 @@ export class ExpertLoader {
       if (signal.aborted) return null;
       load.begun = true;
       try {
-        const source = this.#supply?.find(layer, expert) ?? this.#source.expert(layer, expert);
-        return await this.#slots.load(slot, source, load.request);
+        return await this.#slots.load(slot, this.#experts.numberOf(layer, expert), load.request);
       } catch (thrown) {
         load.begun = false;
         await this.#renew(layer, expert, toOdmoeError(thrown), renewals);
@@ -160,6 +163,8 @@ export class ExpertLoader {
     this.#log.warn('an expert on the disk is damaged and is fetched again', { layer, expert, error: failure });
     try {
       await this.#supply.forget(layer, expert);
+      // It may come to another place.
+      this.#experts.forget(layer, expert);
     } catch (thrown) {
       this.#log.warn('a damaged expert cannot be fetched again', { layer, expert, error: toOdmoeError(thrown) });
       throw failure;

@@ -12,10 +12,15 @@
 //  - exp(x): x limited to [kExpLowest, kExpHighest]; t = fma(x, kLog2E, kRoundMagic); n = t - kRoundMagic;
 //    r = fma(n, -kLn2High, x); r = fma(n, -kLn2Low, r); q by Horner's rule with fma from kExpCoefficients (highest last);
 //    y = 1 + fma(q * r, r, r); then y * 2^(n >> 1) * 2^(n - (n >> 1)), each product rounded;
+//  - log(x), x positive and normal: n = (bits of x - bits of kSqrtHalf) >> 23, arithmetically; f = x * 2^-n - 1, so that f is within
+//    [sqrt(1/2) - 1, sqrt(2) - 1]; q by Horner's rule with fma from kLogCoefficients (highest last); s = f * f;
+//    y = fma(n, kLn2Low, fma(s * f, q, -0.5 * s)); log = fma(n, kLn2High, f + y);
+//  - an answer: weight of a token = exp((logit - highest logit) / temperature), the temperature at least the least normal FP32;
+//    log of the sum of exp(logits) = highest + log(sum(exp(logit - highest)));
 //  - silu(x) = x / (1 + exp(-x)); swiglu = silu(gate) * up;
 //  - RMS norm: (x / sqrt(dot(x, x) / size + epsilon)) * weight;
 //  - RoPE: a' = fma(-b, sin, a * cos), b' = fma(a, sin, b * cos) for the pair (a, b) = (i, i + head_dim / 2);
-//  - gate: p = exp(logit - max), weight = p / sum(p); normalized: weight / (sum of the k weights, added by rank);
+//  - router: p = exp(logit - max), weight = p / sum(p); normalized: weight / (sum of the k weights, added by rank);
 //  - attention works in chunks of kAttentionChunk positions counted from position 0 of the sequence. For one row and head:
 //    s = dot(q, k) * (1 / sqrt(head_dim)); p = exp(s - max of all visible s). Each chunk that has visible positions gives a
 //    denominator, sum(p) with lane = index in the chunk mod kLanes, and per dimension a value sum, fma(p, v, sum) in increasing
@@ -37,6 +42,11 @@ inline constexpr float kLn2High = 0x1.62e4p-1f;  // 15 bits, so that n * kLn2Hig
 inline constexpr float kLn2Low = 0x1.7f7d1cp-20f;
 // exp(r) = 1 + r + r^2 * polynomial(r), minimax in relative error on |r| <= ln(2) / 2 (3.1e-9 before rounding).
 inline constexpr float kExpCoefficients[5] = {0x1.fffffcp-2f, 0x1.555492p-3f, 0x1.5558f2p-5f, 0x1.123a2p-7f, 0x1.6a23ccp-10f};
+
+// log(1 + f) = f - f^2 / 2 + f^3 * polynomial(f), minimax in relative error on [sqrt(1/2) - 1, sqrt(2) - 1] (7.5e-10 before rounding).
+inline constexpr float kSqrtHalf = 0x1.6a09e6p-1f;
+inline constexpr float kLogCoefficients[9] = {0x1.555548p-2f,  -0x1.000006p-2f, 0x1.99a4b6p-3f,  -0x1.555c4ep-3f, 0x1.233768p-3f,
+                                              -0x1.fc220ap-4f, 0x1.e6f076p-4f,  -0x1.de3c0ap-4f, 0x1.145782p-4f};
 
 // The 16 values of NormalFloat4 (QLoRA, appendix E).
 inline constexpr float kNf4Values[16] = {-1.0f,

@@ -99,7 +99,7 @@ class Backend {
   virtual ~Backend() = default;
   virtual DeviceInfo info() const = 0;
 
-  // Memory. allocate throws Error("DEVICE_OUT_OF_MEMORY") when the budget does not hold it; 64-byte aligned, zeroed.
+  // Memory. allocate throws Error(ErrorCode::device_out_of_memory) when the budget does not hold it; 64-byte aligned, zeroed.
   virtual DeviceBuffer allocate(uint64_t bytes) = 0;
   virtual void release(DeviceBuffer& buffer) noexcept = 0;
   virtual void copy_to_device(void* device, const void* host, uint64_t bytes) = 0;
@@ -169,8 +169,8 @@ class Backend {
   // experts and weights are host memory: n x k, by falling weight, ties to the lower expert; weights as the softmax over all
   // experts gives them, divided by their sum over the k if normalize. `along`, of what earlier operators have written, is on the host
   // when this returns, too: one wait for both.
-  virtual void gate(int32_t* host_experts, float* host_weights, const float* logits, int n, int experts, int k, bool normalize,
-                    const HostCopy& along = {}) = 0;
+  virtual void router(int32_t* host_experts, float* host_weights, const float* logits, int n, int experts, int k, bool normalize,
+                      const HostCopy& along = {}) = 0;
   // out[i][j] = silu(gate_up[i][j]) * gate_up[i][size + j].
   virtual void swiglu(float* out, const float* gate_up, int n, int size) = 0;
   // out row out_rows[i] = in row in_rows[i], for n rows of `size` floats; a null list stands for 0, 1, ... n - 1. Gathers an expert's

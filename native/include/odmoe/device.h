@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "odmoe/backend.h"
+#include "odmoe/live_count.h"
 
 namespace odmoe {
 
@@ -43,7 +44,7 @@ class JobQueue {
   std::vector<std::thread> threads_;
 };
 
-class Device {
+class Device : public LiveCount<Device> {
  public:
   explicit Device(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {}
   const std::shared_ptr<Backend>& backend() const { return backend_; }
@@ -71,6 +72,8 @@ class DeviceMemory {
   void reset() noexcept;
 
   bool empty() const { return backend_ == nullptr; }
+  // Bytes of all such memory in this process.
+  static uint64_t live_bytes();
   const DeviceBuffer& buffer() const { return buffer_; }
   float* floats() const { return static_cast<float*>(buffer_.data); }
   uint8_t* bytes() const { return static_cast<uint8_t*>(buffer_.data); }

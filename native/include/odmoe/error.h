@@ -1,19 +1,55 @@
-// Errors of the native core. `code` is one of the codes in shared/errors/registry.ts.
+// Errors of the native core.
 #pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
-#include <utility>
 
 namespace odmoe {
+
+// Those of shared/errors/registry.ts that the native core throws. A test compares both.
+enum class ErrorCode : uint8_t {
+  cancelled,
+  device_architecture_unsupported,
+  device_driver_too_old,
+  device_lost,
+  device_out_of_memory,
+  device_unavailable,
+  internal,
+  model_corrupt,
+  model_unsupported,
+  pack_corrupt,
+  queue_full,
+  request_invalid,
+  storage_failed,
+};
+
+inline constexpr std::array<const char*, 13> kErrorCodeNames = {"CANCELLED",
+                                                                "DEVICE_ARCHITECTURE_UNSUPPORTED",
+                                                                "DEVICE_DRIVER_TOO_OLD",
+                                                                "DEVICE_LOST",
+                                                                "DEVICE_OUT_OF_MEMORY",
+                                                                "DEVICE_UNAVAILABLE",
+                                                                "INTERNAL",
+                                                                "MODEL_CORRUPT",
+                                                                "MODEL_UNSUPPORTED",
+                                                                "PACK_CORRUPT",
+                                                                "QUEUE_FULL",
+                                                                "REQUEST_INVALID",
+                                                                "STORAGE_FAILED"};
+static_assert(static_cast<size_t>(ErrorCode::storage_failed) + 1 == kErrorCodeNames.size());
+
+inline const char* name_of(ErrorCode code) { return kErrorCodeNames[static_cast<size_t>(code)]; }
 
 // Visible, so that what a shared library of ours throws is caught outside it.
 class __attribute__((visibility("default"))) Error : public std::runtime_error {
  public:
-  Error(std::string code, const std::string& message) : std::runtime_error(message), code_(std::move(code)) {}
-  const std::string& code() const noexcept { return code_; }
+  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  ErrorCode code() const noexcept { return code_; }
 
  private:
-  std::string code_;
+  ErrorCode code_;
 };
 
 }  // namespace odmoe

@@ -26,7 +26,7 @@ ExpertSlotBytes expert_slot_bytes(const Backend& backend, const ExpertShape& sha
 
 // A slot is loaded or executed, never both: a call of either kind is announced when it is asked for, and while it lasts a call
 // of the other kind throws INTERNAL.
-class ExpertSlots {
+class ExpertSlots : public LiveCount<ExpertSlots> {
  public:
   // Throws DEVICE_OUT_OF_MEMORY; INTERNAL for the format fixed4, whose rows are written in order.
   ExpertSlots(std::shared_ptr<Device> device, const ExpertShape& shape, int count, int max_rows, const LoaderOptions& loader);
@@ -34,6 +34,8 @@ class ExpertSlots {
   ~ExpertSlots();
 
   int count() const { return static_cast<int>(slots_.size()); }
+  // LoaderOptions::experts.
+  int64_t experts() const { return experts_; }
   uint64_t slot_bytes() const { return slot_bytes_; }
   const std::shared_ptr<Device>& device() const { return device_; }
 
@@ -88,6 +90,7 @@ class ExpertSlots {
   std::shared_ptr<Device> device_;
   ExpertShape shape_;
   int max_rows_;
+  int64_t experts_;
   uint64_t slot_bytes_;
   ExpertActivations activations_;
   std::unique_ptr<ExpertMemory> memory_;

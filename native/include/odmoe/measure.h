@@ -8,7 +8,7 @@ namespace odmoe {
 // Reads a buffer far larger than the caches with the widest instruction set.
 class ReadMeter {
  public:
-  // threads 0: as many as the process may use. Throws Error("DEVICE_OUT_OF_MEMORY") when the machine has no room for the buffer.
+  // threads 0: as many as the process may use. Throws Error(ErrorCode::device_out_of_memory) when the machine has no room for the buffer.
   explicit ReadMeter(int threads);
   ~ReadMeter();
   ReadMeter(const ReadMeter&) = delete;
@@ -23,7 +23,7 @@ class ReadMeter {
 
 // Measures for about `seconds` each, with `threads` threads (0: as many as the process may use) of the widest instruction set:
 // bytes per second read from a buffer far larger than the caches, and FP32 operations per second (a fused multiply-add is two).
-// Throws Error("DEVICE_OUT_OF_MEMORY") when the machine has no room for the buffer.
+// Throws Error(ErrorCode::device_out_of_memory) when the machine has no room for the buffer.
 void measure_machine(int threads, double seconds, double* read_bytes_per_s, double* fma_flop_per_s);
 
 }  // namespace odmoe

@@ -47,7 +47,7 @@ enum class DenseRole : uint8_t {
   value,
   attention_output,
   expert_norm,
-  gate,
+  router,  // "gate", as packs and checkpoints name it
 };
 
 const char* dense_role_name(DenseRole role);
@@ -67,7 +67,7 @@ struct LayerWeights {
   Projections projections;
   StoredMatrix qkv;  // query, key and value rows in one matrix
   StoredMatrix attention_output;
-  StoredMatrix gate;
+  StoredMatrix router;
   DeviceMemory attention_norm;
   DeviceMemory expert_norm;
   std::vector<ResidentExpert> experts;
@@ -85,7 +85,7 @@ struct ResidentWeights {
 };
 
 // Loading happens on the storage thread, use on the executor; a weight is seen by the executor once it is whole.
-class Model {
+class Model : public LiveCount<Model> {
  public:
   Model(std::shared_ptr<Device> device, const ModelShape& shape);
 

@@ -13,7 +13,7 @@
 namespace odmoe {
 
 // rows x experts_per_token, by rank.
-struct GateChoice {
+struct RouterChoice {
   std::vector<int32_t> experts;
   std::vector<float> weights;
 };
@@ -30,17 +30,17 @@ inline constexpr int kLogitRows = 8;
 
 // begin, then for each layer attend and combine, or forward for all layers, then logits: each within a Call, all on the
 // executor's thread. Out of order, out of range or with a failed or cancelled call before: INTERNAL, and begin starts anew.
-class Pass {
+class Pass : public LiveCount<Pass> {
  public:
   Pass(std::shared_ptr<Model> model, int max_rows);
 
   void begin(PassRows rows);
   // hidden: rows x hidden_size floats, what the experts take.
-  GateChoice attend(int layer, std::span<uint8_t> hidden);
+  RouterChoice attend(int layer, std::span<uint8_t> hidden);
   // outputs: rows x k x hidden_size floats; weights: rows x k.
   void combine(int layer, std::span<const uint8_t> outputs, std::span<const float> weights);
-  // on_gate is called when the layer's gate has decided. Throws CANCELLED; the layers that were done have their keys and values.
-  void forward(const std::function<void(int layer, const GateChoice&)>& on_gate);
+  // on_router is called when the layer's router has decided. Throws CANCELLED; the layers that were done have their keys and values.
+  void forward(const std::function<void(int layer, const RouterChoice&)>& on_router);
   // Ends a forward that has been asked for before its next layer; nothing where none is. Where calls are made.
   void cancel();
   // rows.size() x vocab_size.
@@ -72,9 +72,9 @@ class Pass {
   void expect(Stage stage, int layer);
   void check_not_cancelled(int layer) const;
   void attention_block(int layer, const LayerWeights& weights);
-  // What the gate saw goes to `hidden`, unless that is empty.
-  GateChoice choose_experts(const LayerWeights& weights, std::span<uint8_t> hidden);
-  void run_experts(int layer, const GateChoice& choice);
+  // What the router saw goes to `hidden`, unless that is empty.
+  RouterChoice choose_experts(const LayerWeights& weights, std::span<uint8_t> hidden);
+  void run_experts(int layer, const RouterChoice& choice);
   void run_places(std::span<const int32_t> places, std::span<const ExpertRows> experts);
   void end_layer(int layer);
   int count() const { return static_cast<int>(positions_.size()); }
@@ -89,7 +89,7 @@ class Pass {
   DeviceMemory projected_;  // rows x hidden
   DeviceMemory cos_;        // rows x head_dim / 2
   DeviceMemory sin_;
-  DeviceMemory gate_logits_;       // rows x experts
+  DeviceMemory router_logits_;     // rows x experts
   DeviceMemory expert_outputs_;    // rows x k x hidden
   DeviceMemory logits_;            // kLogitRows x vocab
   ExpertActivations activations_;  // made by the first forward: passes without resident experts do without

@@ -11,7 +11,7 @@
 
 namespace odmoe {
 
-class Sequence {
+class Sequence : public LiveCount<Sequence> {
  public:
   explicit Sequence(std::shared_ptr<Model> model);
 

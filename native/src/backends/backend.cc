@@ -13,7 +13,7 @@ std::unique_ptr<ExpertMemory> Backend::allocate_experts(const ExpertMemoryShape&
 }
 
 void Backend::write_coded_rows(Matrix&, int64_t, int64_t, Split, const PlaneSource*) {
-  throw Error("INTERNAL", "this device decodes no blocks");
+  throw Error(ErrorCode::internal, "this device decodes no blocks");
 }
 
 void Backend::scatter_to_device(std::span<const SpacedRows> pieces, const void* host) {

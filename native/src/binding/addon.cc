@@ -12,6 +12,7 @@
 #include "async_call.h"
 #include "codec_calls.h"
 #include "handles.h"
+#include "odmoe/answer_math.h"
 #include "odmoe/error.h"
 #include "odmoe/measure.h"
 #include "odmoe/measure_experts.h"
@@ -41,6 +42,12 @@ Napi::Value instruction_sets(const Napi::CallbackInfo& info) {
     if (is_usable(name)) sets.Set(sets.Length(), name);
   }
   return sets;
+}
+
+Napi::Value error_codes(const Napi::CallbackInfo& info) {
+  Napi::Array names = Napi::Array::New(info.Env());
+  for (const char* name : kErrorCodeNames) names.Set(names.Length(), name);
+  return names;
 }
 
 Napi::Value cuda_status_of(const Napi::CallbackInfo& info) { return from_cuda_status(info.Env(), cuda_status()); }
@@ -103,7 +110,7 @@ Napi::Value join_values(const Napi::CallbackInfo& info) {
     fit = plane.size() == values * width(i);
     planes[i] = plane.data();
   }
-  if (!fit) throw Error("INTERNAL", "the planes to join do not belong together");
+  if (!fit) throw Error(ErrorCode::internal, "the planes to join do not belong together");
   Napi::Uint8Array joined = Napi::Uint8Array::New(info.Env(), values * static_cast<uint64_t>(value_bytes(split)));
   join_planes(joined.Data(), planes.data(), split, values);
   return joined;
@@ -112,6 +119,32 @@ Napi::Value join_values(const Napi::CallbackInfo& info) {
 Napi::Value crc32c_of(const Napi::CallbackInfo& info) {
   const std::span<const uint8_t> bytes = bytes_of(info[0]);
   return Napi::Number::New(info.Env(), crc32c(info[1].As<Napi::Number>().Uint32Value(), bytes.data(), bytes.size()));
+}
+
+float float_of(const Napi::Value& value) { return value.As<Napi::Number>().FloatValue(); }
+
+Napi::Value token_weights_of(const Napi::CallbackInfo& info) {
+  const std::span<const float> logits = floats_of(info[0]);
+  Napi::Float32Array weights = Napi::Float32Array::New(info.Env(), logits.size());
+  token_weights({weights.Data(), weights.ElementLength()}, logits, float_of(info[1]), float_of(info[2]));
+  return weights;
+}
+
+Napi::Value log_sum_exp_of(const Napi::CallbackInfo& info) {
+  return Napi::Number::New(info.Env(), log_sum_exp(floats_of(info[0]), float_of(info[1])));
+}
+
+Napi::Value open_handles(const Napi::CallbackInfo& info) {
+  Napi::Object counts = Napi::Object::New(info.Env());
+  const auto set = [&](const char* name, int64_t count) { counts.Set(name, static_cast<double>(count)); };
+  set("devices", Device::live());
+  set("models", Model::live());
+  set("sequences", Sequence::live());
+  set("passes", Pass::live());
+  set("expertSlots", ExpertSlots::live());
+  set("calls", AddonData::of(info.Env()).completions->pending_calls());
+  set("memoryBytes", static_cast<int64_t>(DeviceMemory::live_bytes()));
+  return counts;
 }
 
 Napi::Value exit_with_parent_of(const Napi::CallbackInfo& info) {
@@ -190,6 +223,7 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
 
   exports.Set("version", ODMOE_VERSION);
   add<instruction_sets>(exports, "instructionSets");
+  add<error_codes>(exports, "errorCodes");
   add<cuda_status_of>(exports, "cudaStatus");
   add<open_device>(exports, "openDevice");
   add<create_model>(exports, "createModel");
@@ -198,11 +232,14 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   add<split_values>(exports, "splitPlanes");
   add<join_values>(exports, "joinPlanes");
   add<crc32c_of>(exports, "crc32c");
+  add<token_weights_of>(exports, "tokenWeights");
+  add<log_sum_exp_of>(exports, "logSumExp");
   add<encode_chunk_of>(exports, "encodeChunk");
   add<decode_chunk_of>(exports, "decodeChunk");
   add<measure_codec_of>(exports, "measureCodec");
   add<measure_reads_of>(exports, "measureReads");
   add<wait_until_of>(exports, "waitUntil");
+  add<open_handles>(exports, "openHandles");
   add<exit_with_parent_of>(exports, "exitWithParent");
   add<measure_machine_of>(exports, "measureMachine");
   add<measure_experts_of>(exports, "measureExperts");

@@ -23,7 +23,7 @@ template <typename Enumeration, size_t Count>
 Enumeration to_enumeration(const Napi::Value& value, const std::array<std::string_view, Count>& names) {
   const std::string name = value.As<Napi::String>().Utf8Value();
   const auto found = std::find(names.begin(), names.end(), name);
-  if (found == names.end()) throw Error("INTERNAL", "'" + name + "' is none of the names allowed here");
+  if (found == names.end()) throw Error(ErrorCode::internal, "'" + name + "' is none of the names allowed here");
   return static_cast<Enumeration>(std::distance(names.begin(), found));
 }
 
@@ -175,7 +175,6 @@ LoadRequest to_load_request(const Napi::Object& object) {
   request.sign_mantissa = to_part_plan(object.Get("signMantissa").As<Napi::Object>());
   request.order = to_expert_order(object.Get("order"));
   request.urgent = object.Get("urgent").As<Napi::Boolean>().Value();
-  request.expert = get_integer(object, "expert");
   return request;
 }
 
@@ -248,7 +247,7 @@ Napi::Value from_floats(Napi::Env env, const std::vector<float>& values) {
   return array;
 }
 
-Napi::Value from_gate_choice(Napi::Env env, const GateChoice& choice) {
+Napi::Value from_router_choice(Napi::Env env, const RouterChoice& choice) {
   Napi::Int32Array experts = Napi::Int32Array::New(env, choice.experts.size());
   std::copy(choice.experts.begin(), choice.experts.end(), experts.Data());
   Napi::Object object = Napi::Object::New(env);

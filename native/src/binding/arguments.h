@@ -45,7 +45,7 @@ std::span<uint8_t> bytes_of(const Napi::Value& value);
 std::span<const float> floats_of(const Napi::Value& value);
 std::vector<int32_t> integers_of(const Napi::Value& value);
 
-Napi::Value from_gate_choice(Napi::Env env, const GateChoice& choice);
+Napi::Value from_router_choice(Napi::Env env, const RouterChoice& choice);
 Napi::Value from_floats(Napi::Env env, const std::vector<float>& values);
 
 }  // namespace odmoe

@@ -21,6 +21,7 @@ class Completions {
   // On the JavaScript thread.
   void call_began(Napi::Env env);
   void call_ended(Napi::Env env);
+  int pending_calls() const { return pending_calls_; }
   // From any thread. Once JavaScript has shut down, completions are given up: nothing of theirs may be touched any more.
   void deliver(std::unique_ptr<Completion> completion);
 

@@ -8,9 +8,9 @@
 namespace odmoe {
 namespace {
 
-Napi::Error with_code(Napi::Env env, const std::string& code, const std::string& message) {
+Napi::Error with_code(Napi::Env env, ErrorCode code, const std::string& message) {
   Napi::Error error = Napi::Error::New(env, message);
-  error.Value().Set("code", code);
+  error.Value().Set("code", name_of(code));
   return error;
 }
 
@@ -24,9 +24,10 @@ Napi::Error to_javascript_error(Napi::Env env, const std::exception_ptr& thrown)
   } catch (const Error& error) {
     return with_code(env, error.code(), error.what());
   } catch (const std::bad_alloc&) {
-    return with_code(env, "DEVICE_OUT_OF_MEMORY", "this machine has no memory left; stop something, or use a smaller model");
+    return with_code(env, ErrorCode::device_out_of_memory,
+                     "this machine has no memory left; stop something, or use a smaller model");
   } catch (const std::exception& error) {
-    return with_code(env, "INTERNAL", error.what());
+    return with_code(env, ErrorCode::internal, error.what());
   }
 }
 

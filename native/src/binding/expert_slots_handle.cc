@@ -46,7 +46,8 @@ Napi::Function ExpertSlotsHandle::define(Napi::Env env) {
   return DefineClass(
       env, "ExpertSlots",
       {property_named<&ExpertSlotsHandle::count>("count"), property_named<&ExpertSlotsHandle::slot_bytes>("slotBytes"),
-       property_named<&ExpertSlotsHandle::direct_io_refused>("directIoRefused"), method_named<&ExpertSlotsHandle::load>("load"),
+       property_named<&ExpertSlotsHandle::direct_io_refused>("directIoRefused"),
+       method_named<&ExpertSlotsHandle::register_expert>("register"), method_named<&ExpertSlotsHandle::load>("load"),
        method_named<&ExpertSlotsHandle::cancel>("cancel"), method_named<&ExpertSlotsHandle::prioritize>("prioritize"),
        method_named<&ExpertSlotsHandle::reorder>("reorder"), method_named<&ExpertSlotsHandle::execute>("execute"),
        dispose_method()});
@@ -62,11 +63,22 @@ Napi::Value ExpertSlotsHandle::direct_io_refused(const Napi::CallbackInfo& info)
   return Napi::Boolean::New(info.Env(), runtime()->direct_io_refused());
 }
 
+Napi::Value ExpertSlotsHandle::register_expert(const Napi::CallbackInfo& info) {
+  static_cast<void>(runtime());  // throws once it is disposed of
+  registered_.push_back(to_expert_source(info[0].As<Napi::Object>()));
+  return Napi::Number::New(info.Env(), static_cast<double>(registered_.size() - 1));
+}
+
 Napi::Value ExpertSlotsHandle::load(const Napi::CallbackInfo& info) {
   const int slot = to_int(info[0]);
+  const auto expert = static_cast<size_t>(to_int(info[1]));
+  if (expert >= registered_.size()) {
+    throw Error(ErrorCode::internal, "expert " + std::to_string(expert) + " has not been registered with the slots");
+  }
   auto call = std::make_unique<LoadCall>(info.Env(), runtime(), slot);
-  const ExpertSource source = to_expert_source(info[1].As<Napi::Object>());
-  const LoadRequest request = to_load_request(info[2].As<Napi::Object>());
+  const ExpertSource& source = registered_[expert];
+  LoadRequest request = to_load_request(info[2].As<Napi::Object>());
+  request.expert = static_cast<int64_t>(expert) < runtime()->experts() ? static_cast<int64_t>(expert) : -1;
   const Napi::Promise promise = call->promise();
   AddonData::of(info.Env()).completions->call_began(info.Env());
   LoadCall& listener = *call.release();  // owns itself until it is told

@@ -33,7 +33,7 @@ class Handle : public Napi::ObjectWrap<Self> {
   using Method = Napi::Value (Self::*)(const Napi::CallbackInfo&);
 
   const std::shared_ptr<Runtime>& runtime() const {
-    if (runtime_ == nullptr) throw Error("INTERNAL", "the handle has been disposed of");
+    if (runtime_ == nullptr) throw Error(ErrorCode::internal, "the handle has been disposed of");
     return runtime_;
   }
 

@@ -2,6 +2,8 @@
 #pragma once
 #include <napi.h>
 
+#include <vector>
+
 #include "handle.h"
 #include "odmoe/device.h"
 #include "odmoe/expert_slots.h"
@@ -72,11 +74,14 @@ class ExpertSlotsHandle : public Handle<ExpertSlotsHandle, ExpertSlots> {
   Napi::Value count(const Napi::CallbackInfo& info);
   Napi::Value slot_bytes(const Napi::CallbackInfo& info);
   Napi::Value direct_io_refused(const Napi::CallbackInfo& info);
+  Napi::Value register_expert(const Napi::CallbackInfo& info);
   Napi::Value load(const Napi::CallbackInfo& info);
   Napi::Value cancel(const Napi::CallbackInfo& info);
   Napi::Value prioritize(const Napi::CallbackInfo& info);
   Napi::Value reorder(const Napi::CallbackInfo& info);
   Napi::Value execute(const Napi::CallbackInfo& info);
+
+  std::vector<ExpertSource> registered_;  // by number
 };
 
 }  // namespace odmoe

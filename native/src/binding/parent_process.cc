@@ -25,7 +25,7 @@ void remember_parent() { parent_at_start = getppid(); }
 
 void exit_with_parent() {
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) {
-    throw Error("INTERNAL", std::string("prctl(PR_SET_PDEATHSIG) failed: ") + std::strerror(errno));
+    throw Error(ErrorCode::internal, std::string("prctl(PR_SET_PDEATHSIG) failed: ") + std::strerror(errno));
   }
   // The parent may have died between the two calls, too early for the signal.
   if (getppid() != parent_at_start) _exit(1);

@@ -5,30 +5,30 @@
 namespace odmoe {
 namespace {
 
-// onGate and the first error it threw. Lives on the JavaScript thread, as long as the call that it belongs to.
-struct GateListener {
+// onRouter and the first error it threw. Lives on the JavaScript thread, as long as the call that it belongs to.
+struct RouterListener {
   Napi::FunctionReference function;
   std::exception_ptr thrown;
 };
 
-class GateDecided : public Completion {
+class RouterDecided : public Completion {
  public:
-  GateDecided(GateListener& listener, int layer, GateChoice choice)
+  RouterDecided(RouterListener& listener, int layer, RouterChoice choice)
       : listener_(listener), layer_(layer), choice_(std::move(choice)) {}
 
   void settle(Napi::Env env) override {
     if (listener_.thrown) return;
     try {
-      listener_.function.Call({Napi::Number::New(env, layer_), from_gate_choice(env, choice_)});
+      listener_.function.Call({Napi::Number::New(env, layer_), from_router_choice(env, choice_)});
     } catch (...) {
       listener_.thrown = std::current_exception();
     }
   }
 
  private:
-  GateListener& listener_;  // the call, whose completion comes after this one, keeps it
+  RouterListener& listener_;  // the call, whose completion comes after this one, keeps it
   int layer_;
-  GateChoice choice_;
+  RouterChoice choice_;
 };
 
 }  // namespace
@@ -64,7 +64,7 @@ Napi::Value PassHandle::attend(const Napi::CallbackInfo& info) {
       [pass = runtime(), call = Pass::Call(runtime()), layer = to_int(info[0]), hidden = bytes_of(info[1])] {
         return pass->attend(layer, hidden);
       },
-      from_gate_choice);
+      from_router_choice);
 }
 
 Napi::Value PassHandle::combine(const Napi::CallbackInfo& info) {
@@ -79,18 +79,18 @@ Napi::Value PassHandle::combine(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value PassHandle::forward(const Napi::CallbackInfo& info) {
-  std::unique_ptr<GateListener> listener;
+  std::unique_ptr<RouterListener> listener;
   if (info[0].IsFunction()) {
-    listener = std::make_unique<GateListener>();
+    listener = std::make_unique<RouterListener>();
     listener->function = Napi::Persistent(info[0].As<Napi::Function>());
   }
-  GateListener* const listening = listener.get();
+  RouterListener* const listening = listener.get();
   return call_async(
       info.Env(), runtime()->model()->device(), Thread::executor, {},
       [pass = runtime(), call = Pass::Call(runtime(), Pass::Call::Kind::forward),
        completions = AddonData::of(info.Env()).completions, listening] {
-        pass->forward([&](int layer, const GateChoice& choice) {
-          if (listening != nullptr) completions->deliver(std::make_unique<GateDecided>(*listening, layer, choice));
+        pass->forward([&](int layer, const RouterChoice& choice) {
+          if (listening != nullptr) completions->deliver(std::make_unique<RouterDecided>(*listening, layer, choice));
         });
         return Nothing{};
       },

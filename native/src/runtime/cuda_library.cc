@@ -101,7 +101,7 @@ const OpenedLibrary& opened_library() {
 
 const CudaLibrary& usable_library() {
   const OpenedLibrary& opened = opened_library();
-  if (opened.library == nullptr) throw Error("DEVICE_UNAVAILABLE", "CUDA cannot be used: " + opened.reason);
+  if (opened.library == nullptr) throw Error(ErrorCode::device_unavailable, "CUDA cannot be used: " + opened.reason);
   return *opened.library;
 }
 

@@ -1,11 +1,17 @@
 #include "odmoe/device.h"
 
+#include <atomic>
 #include <utility>
 
 #include "odmoe/error.h"
 #include "odmoe/float_environment.h"
 
 namespace odmoe {
+namespace {
+
+std::atomic<uint64_t> live_memory_bytes = 0;
+
+}  // namespace
 
 JobQueue::JobQueue(int threads) {
   for (int i = 0; i < threads; i++) threads_.emplace_back([this] { run(); });
@@ -24,7 +30,7 @@ void JobQueue::post(std::unique_ptr<Job> job) {
   {
     const std::lock_guard lock(mutex_);
     if (jobs_.size() >= kQueuedJobLimit) {
-      throw Error("QUEUE_FULL", std::to_string(kQueuedJobLimit) + " calls are queued on the device already");
+      throw Error(ErrorCode::queue_full, std::to_string(kQueuedJobLimit) + " calls are queued on the device already");
     }
     jobs_.push_back(std::move(job));
   }
@@ -46,9 +52,12 @@ void JobQueue::run() {
   }
 }
 
+uint64_t DeviceMemory::live_bytes() { return live_memory_bytes.load(); }
+
 DeviceMemory::DeviceMemory(std::shared_ptr<Backend> backend, uint64_t bytes, Kind kind)
     : backend_(std::move(backend)), kind_(kind) {
   buffer_ = kind == Kind::staging ? backend_->allocate_staging(bytes) : backend_->allocate(bytes);
+  live_memory_bytes += buffer_.bytes;
 }
 
 DeviceMemory::DeviceMemory(DeviceMemory&& other) noexcept
@@ -65,6 +74,7 @@ DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
 
 void DeviceMemory::reset() noexcept {
   if (backend_ == nullptr) return;
+  live_memory_bytes -= buffer_.bytes;
   if (kind_ == Kind::staging) {
     backend_->release_staging(buffer_);
   } else {

@@ -134,9 +134,9 @@ ExpertMatrices load_expert(const std::shared_ptr<Backend>& backend, WeightFormat
 
 void check_source(const TensorSource& source, int64_t rows, int64_t columns, const std::string& what) {
   if (source.rows == rows && source.columns == columns) return;
-  throw Error("MODEL_CORRUPT", what + " is " + std::to_string(source.rows) + " x " + std::to_string(source.columns) +
-                                   ", the model's configuration asks for " + std::to_string(rows) + " x " +
-                                   std::to_string(columns));
+  throw Error(ErrorCode::model_corrupt, what + " is " + std::to_string(source.rows) + " x " + std::to_string(source.columns) +
+                                            ", the model's configuration asks for " + std::to_string(rows) + " x " +
+                                            std::to_string(columns));
 }
 
 void check_expert_source(const ExpertSource& source, const ExpertShape& shape, const std::string& what) {

@@ -73,7 +73,7 @@ void ExpertLoader::stop_threads() {
 
 ExpertLoader::Load& ExpertLoader::load_at(int slot) {
   if (slot >= 0 && static_cast<size_t>(slot) < loads_.size()) return loads_[static_cast<size_t>(slot)];
-  throw Error("INTERNAL", "slot " + std::to_string(slot) + " of " + std::to_string(loads_.size()));
+  throw Error(ErrorCode::internal, "slot " + std::to_string(slot) + " of " + std::to_string(loads_.size()));
 }
 
 void ExpertLoader::load(int slot, ExpertMatrices& matrices, const ExpertSource& source, const LoadRequest& request,
@@ -81,7 +81,7 @@ void ExpertLoader::load(int slot, ExpertMatrices& matrices, const ExpertSource& 
   Load& load = load_at(slot);
   {
     const std::lock_guard lock(mutex_);
-    if (load.active) throw Error("INTERNAL", "slot " + std::to_string(slot) + " is being loaded");
+    if (load.active) throw Error(ErrorCode::internal, "slot " + std::to_string(slot) + " is being loaded");
   }
   // Nobody else looks at a load that is not active.
   load.source = source;

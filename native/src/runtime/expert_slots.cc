@@ -49,11 +49,12 @@ ExpertSlots::ExpertSlots(std::shared_ptr<Device> device, const ExpertShape& shap
     : device_(std::move(device)),
       shape_(shape),
       max_rows_(max_rows),
+      experts_(loader.experts),
       slot_bytes_(expert_slot_bytes(*device_->backend(), shape, max_rows, loader).slot_bytes),
       activations_(device_->backend(), shape, max_rows),
       slots_(static_cast<size_t>(count)) {
   if (shape.format == WeightFormat::fixed4) {
-    throw Error("INTERNAL", "slots are written in pieces, in any order and by several threads, which fixed4 cannot be");
+    throw Error(ErrorCode::internal, "slots are written in pieces, in any order and by several threads, which fixed4 cannot be");
   }
   memory_ = device_->backend()->allocate_experts(memory_shape(*device_->backend(), shape, count, loader.experts));
   for (int i = 0; i < count; i++) {
@@ -69,21 +70,21 @@ ExpertSlots::~ExpertSlots() = default;
 
 ExpertSlots::Slot& ExpertSlots::slot_at(int slot) {
   if (slot >= 0 && slot < count()) return slots_[static_cast<size_t>(slot)];
-  throw Error("INTERNAL", "slot " + std::to_string(slot) + " of " + std::to_string(count()));
+  throw Error(ErrorCode::internal, "slot " + std::to_string(slot) + " of " + std::to_string(count()));
 }
 
 ExpertSlots::Call::Call(std::shared_ptr<ExpertSlots> slots, int index, Kind kind) : slot_(index), kind_(kind) {
   Slot& slot = slots->slot_at(index);
   const std::lock_guard lock(slots->mutex_);
   if (slot.loading) {
-    throw Error("INTERNAL", "slot " + std::to_string(index) + " is being loaded; await the load, or cancel and await it");
+    throw Error(ErrorCode::internal, "slot " + std::to_string(index) + " is being loaded; await the load, or cancel and await it");
   }
   if (kind == Kind::execute) {
-    if (!slot.loaded) throw Error("INTERNAL", "slot " + std::to_string(index) + " holds no expert to execute");
+    if (!slot.loaded) throw Error(ErrorCode::internal, "slot " + std::to_string(index) + " holds no expert to execute");
     slot.executing++;
   } else {
     if (slot.executing > 0) {
-      throw Error("INTERNAL", "slot " + std::to_string(index) + " is executing; await that before loading over it");
+      throw Error(ErrorCode::internal, "slot " + std::to_string(index) + " is executing; await that before loading over it");
     }
     slot.loading = true;
     slot.loaded = false;
@@ -143,8 +144,8 @@ double ExpertSlots::execute(const Call& call, int rows, std::span<const uint8_t>
   Slot& slot = slot_at(index);
   const uint64_t row_bytes = float_bytes(shape_.hidden_size);
   if (rows < 1 || rows > max_rows_ || hidden.size() != static_cast<uint64_t>(rows) * row_bytes || output.size() != hidden.size()) {
-    throw Error("INTERNAL", std::to_string(rows) + " rows for slots of at most " + std::to_string(max_rows_) +
-                                ", or buffers that do not fit them");
+    throw Error(ErrorCode::internal, std::to_string(rows) + " rows for slots of at most " + std::to_string(max_rows_) +
+                                         ", or buffers that do not fit them");
   }
   const auto start = Clock::now();
   Backend& backend = *device_->backend();

@@ -40,8 +40,8 @@ PartEntries::Entry& PartEntries::entry_at(int entry) {
 }
 
 void PartEntries::refuse(int entry, const char* why) const {
-  throw Error("INTERNAL", std::string(part_ == Part::exponents ? "exponent" : "sign-mantissa") + " entry " + std::to_string(entry) +
-                              " of " + std::to_string(entries_.size()) + ": " + why);
+  throw Error(ErrorCode::internal, std::string(part_ == Part::exponents ? "exponent" : "sign-mantissa") + " entry " +
+                                       std::to_string(entry) + " of " + std::to_string(entries_.size()) + ": " + why);
 }
 
 void PartEntries::begin_write(int entry, uint64_t fingerprint) {

@@ -79,8 +79,8 @@ class TensorPlanner {
     const uint64_t offset = used;
     used += align_up(file_end) - align_down(file_begin);
     if (used <= limits_.entry_bytes[index_of(part)]) return offset;
-    throw Error("INTERNAL", "an expert's part takes more than the " + std::to_string(limits_.entry_bytes[index_of(part)]) +
-                                " bytes of an entry");
+    throw Error(ErrorCode::internal, "an expert's part takes more than the " + std::to_string(limits_.entry_bytes[index_of(part)]) +
+                                         " bytes of an entry");
   }
 
   void start_run(int plane) {
@@ -154,8 +154,8 @@ class TensorPlanner {
     shard_used += align_up(end) - align_down(chunk.offset_bytes);
     shard.buffered[index_of(part)] = true;
     if (shard_used <= limits_.shard_buffer_bytes) return;
-    throw Error("INTERNAL", "a shard's coded chunks take more than the " + std::to_string(limits_.shard_buffer_bytes) +
-                                " bytes that the loader was made for");
+    throw Error(ErrorCode::internal, "a shard's coded chunks take more than the " + std::to_string(limits_.shard_buffer_bytes) +
+                                         " bytes that the loader was made for");
   }
 
   void pass_coded_chunk(int plane) {
@@ -184,8 +184,8 @@ class TensorPlanner {
     const auto fits = [&] { return static_cast<uint64_t>(rows) * buffered_row_bytes + slack <= limits_.piece_buffer_bytes; };
     while (rows > 1 && !fits()) rows /= 2;
     if (fits()) return rows;
-    throw Error("INTERNAL", "a row of " + std::to_string(source_.columns) + " values takes more than the " +
-                                std::to_string(limits_.piece_buffer_bytes) + " bytes that the loader was made for");
+    throw Error(ErrorCode::internal, "a row of " + std::to_string(source_.columns) + " values takes more than the " +
+                                         std::to_string(limits_.piece_buffer_bytes) + " bytes that the loader was made for");
   }
 
   void add_piece(const PlannedShard& shard, int64_t first_row, int64_t rows) {

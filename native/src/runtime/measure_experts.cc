@@ -65,7 +65,7 @@ class ExpertSet {
   void fill(StoredMatrix& stored, const std::vector<uint16_t>& weights) {
     const auto* const planes = reinterpret_cast<const uint8_t*>(weights.data());
     if (backend_.write_rows(stored.matrix, 0, stored.matrix.rows, Split::none_bf16, &planes)) return;
-    throw Error("INTERNAL", "random weights do not fit fixed4");
+    throw Error(ErrorCode::internal, "random weights do not fit fixed4");
   }
 
   Backend& backend_;
@@ -106,7 +106,8 @@ std::vector<ExpertSpeed> measure_experts(const std::shared_ptr<Backend>& backend
   const ExpertShape shape{options.hidden_size, options.intermediate_size, WeightFormat::bf16};
   const ExpertActivations activations(backend, shape, most);
   if (most > activations.rows) {
-    throw Error("INTERNAL", std::to_string(most) + " tokens; an expert takes " + std::to_string(activations.rows) + " at once");
+    throw Error(ErrorCode::internal,
+                std::to_string(most) + " tokens; an expert takes " + std::to_string(activations.rows) + " at once");
   }
   std::vector<float> input(static_cast<size_t>(most * options.hidden_size));
   for (size_t i = 0; i < input.size(); i++) input[i] = static_cast<float>(i % 17) * 0.125f - 1.0f;

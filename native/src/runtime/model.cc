@@ -44,12 +44,12 @@ RoleSize size_of(DenseRole role, const ModelShape& shape) {
     case DenseRole::key:
     case DenseRole::value: return {shape.kv_size(), hidden};
     case DenseRole::attention_output: return {hidden, shape.query_size()};
-    case DenseRole::gate: return {shape.experts, hidden};
+    case DenseRole::router: return {shape.experts, hidden};
     case DenseRole::final_norm:
     case DenseRole::attention_norm:
     case DenseRole::expert_norm: return {1, hidden};
   }
-  throw Error("INTERNAL", "unknown role");
+  throw Error(ErrorCode::internal, "unknown role");
 }
 
 }  // namespace
@@ -67,15 +67,16 @@ Model::Model(std::shared_ptr<Device> device, const ModelShape& shape)
       layers_(static_cast<size_t>(shape.layers)),
       loaded_(static_cast<size_t>(shape.layers) + 1) {
   if (shape.max_positions > kMaxRopePosition) {
-    throw Error("MODEL_UNSUPPORTED", "a context of " + std::to_string(shape.max_positions) +
-                                         " positions; the rotary embedding is exact up to " + std::to_string(kMaxRopePosition));
+    throw Error(ErrorCode::model_unsupported, "a context of " + std::to_string(shape.max_positions) +
+                                                  " positions; the rotary embedding is exact up to " +
+                                                  std::to_string(kMaxRopePosition));
   }
   for (LayerWeights& layer : layers_) layer.experts = std::vector<ResidentExpert>(static_cast<size_t>(shape.experts));
 }
 
 void Model::check_layer(int layer) const {
   if (layer >= 0 && layer < shape_.layers) return;
-  throw Error("INTERNAL", "layer " + std::to_string(layer) + " of a model of " + std::to_string(shape_.layers));
+  throw Error(ErrorCode::internal, "layer " + std::to_string(layer) + " of a model of " + std::to_string(shape_.layers));
 }
 
 std::atomic<uint32_t>& Model::loaded_roles(DenseRole role, int layer) const {
@@ -84,7 +85,7 @@ std::atomic<uint32_t>& Model::loaded_roles(DenseRole role, int layer) const {
 
 void Model::require(DenseRole role, int layer) const {
   if ((loaded_roles(role, layer).load(std::memory_order_acquire) & bit(role)) != 0) return;
-  throw Error("INTERNAL", describe(role, layer) + " has not been loaded");
+  throw Error(ErrorCode::internal, describe(role, layer) + " has not been loaded");
 }
 
 StoredMatrix& Model::matrix_of(DenseRole role, int layer) {
@@ -92,7 +93,7 @@ StoredMatrix& Model::matrix_of(DenseRole role, int layer) {
   if (role == DenseRole::lm_head) return lm_head_;
   LayerWeights& weights = layers_[static_cast<size_t>(layer)];
   if (role == DenseRole::attention_output) return weights.attention_output;
-  return weights.gate;
+  return weights.router;
 }
 
 DeviceMemory& Model::vector_of(DenseRole role, int layer) {
@@ -107,7 +108,7 @@ void Model::load_dense(DenseRole role, int layer, const TensorSource& source, We
   check_source(source, size.rows, size.columns, describe(role, layer));
   std::atomic<uint32_t>& loaded = loaded_roles(role, layer);
   if ((loaded.load(std::memory_order_relaxed) & bit(role)) != 0) {
-    throw Error("INTERNAL", describe(role, layer) + " has been loaded already");
+    throw Error(ErrorCode::internal, describe(role, layer) + " has been loaded already");
   }
   if (is_norm(role)) {
     load_vector(role, layer, source);
@@ -131,7 +132,8 @@ void Model::load_projection(DenseRole role, int layer, const TensorSource& sourc
   }
   if (known.formats[1] != known.formats[0] || known.formats[2] != known.formats[0]) {
     if (std::any_of(known.formats.begin(), known.formats.end(), is_quantized)) {
-      throw Error("INTERNAL", "query, key and value of a layer stand in one matrix and are quantized together or not at all");
+      throw Error(ErrorCode::internal,
+                  "query, key and value of a layer stand in one matrix and are quantized together or not at all");
     }
     format = exact_format(sources);
   }
@@ -142,7 +144,7 @@ void Model::load_projection(DenseRole role, int layer, const TensorSource& sourc
 
 void Model::load_dense_matrix(DenseRole role, int layer, const TensorSource& source, WeightFormat format) {
   if (role == DenseRole::embedding && is_quantized(format)) {
-    throw Error("INTERNAL", "the embedding is looked up by rows and cannot be quantized");
+    throw Error(ErrorCode::internal, "the embedding is looked up by rows and cannot be quantized");
   }
   const TensorSource* const sources[] = {&source};
   StoredMatrix& stored = matrix_of(role, layer);
@@ -181,13 +183,13 @@ void Model::load_vector(DenseRole role, int layer, const TensorSource& source) {
 void Model::load_resident_expert(int layer, int expert, const ExpertSource& source, WeightFormat format) {
   check_layer(layer);
   if (expert < 0 || expert >= shape_.experts) {
-    throw Error("INTERNAL", "expert " + std::to_string(expert) + " of a model of " + std::to_string(shape_.experts));
+    throw Error(ErrorCode::internal, "expert " + std::to_string(expert) + " of a model of " + std::to_string(shape_.experts));
   }
   const std::string what = "expert " + std::to_string(expert) + " of layer " + std::to_string(layer);
   const ExpertShape shape{shape_.hidden_size, shape_.intermediate_size, format};
   check_expert_source(source, shape, what);
   ResidentExpert& resident = layers_[static_cast<size_t>(layer)].experts[static_cast<size_t>(expert)];
-  if (resident.loaded.load(std::memory_order_relaxed)) throw Error("INTERNAL", what + " has been loaded already");
+  if (resident.loaded.load(std::memory_order_relaxed)) throw Error(ErrorCode::internal, what + " has been loaded already");
   resident.matrices = load_expert(device_->backend(), format, source);
   count(resident.matrices.gate_up, format);
   count(resident.matrices.down, format);
@@ -212,7 +214,7 @@ const Matrix& Model::lm_head() const {
 const LayerWeights& Model::layer(int layer) const {
   check_layer(layer);
   for (const DenseRole role : {DenseRole::attention_norm, DenseRole::query, DenseRole::key, DenseRole::value,
-                               DenseRole::attention_output, DenseRole::expert_norm, DenseRole::gate}) {
+                               DenseRole::attention_output, DenseRole::expert_norm, DenseRole::router}) {
     require(role, layer);
   }
   return layers_[static_cast<size_t>(layer)];
@@ -221,8 +223,8 @@ const LayerWeights& Model::layer(int layer) const {
 const ExpertMatrices& Model::resident_expert(int layer, int expert) const {
   const ResidentExpert& resident = layers_[static_cast<size_t>(layer)].experts[static_cast<size_t>(expert)];
   if (!resident.loaded.load(std::memory_order_acquire)) {
-    throw Error("INTERNAL", "expert " + std::to_string(expert) + " of layer " + std::to_string(layer) +
-                                " is not resident; load it, or run the layer with attend and combine");
+    throw Error(ErrorCode::internal, "expert " + std::to_string(expert) + " of layer " + std::to_string(layer) +
+                                         " is not resident; load it, or run the layer with attend and combine");
   }
   return resident.matrices;
 }

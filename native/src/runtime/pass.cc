@@ -21,13 +21,13 @@ Pass::Pass(std::shared_ptr<Model> model, int max_rows) : model_(std::move(model)
   projected_ = floats(max_rows, shape.hidden_size);
   cos_ = floats(max_rows, shape.head_dim / 2);
   sin_ = floats(max_rows, shape.head_dim / 2);
-  gate_logits_ = floats(max_rows, shape.experts);
+  router_logits_ = floats(max_rows, shape.experts);
   expert_outputs_ = floats(static_cast<int64_t>(max_rows) * shape.experts_per_token, shape.hidden_size);
   logits_ = floats(std::min(max_rows, kLogitRows), shape.vocab_size);
 }
 
 Pass::Call::Call(std::shared_ptr<Pass> pass, const std::vector<std::shared_ptr<Sequence>>& sequences) {
-  if (pass->busy_.exchange(true)) throw Error("INTERNAL", "a call of the pass is still running; await it first");
+  if (pass->busy_.exchange(true)) throw Error(ErrorCode::internal, "a call of the pass is still running; await it first");
   pass_ = std::move(pass);
   for (const auto& sequence : sequences) uses_.emplace_back(sequence);
 }
@@ -35,7 +35,7 @@ Pass::Call::Call(std::shared_ptr<Pass> pass, const std::vector<std::shared_ptr<S
 Pass::Call::Call(std::shared_ptr<Pass> pass, Kind kind) : Call(std::move(pass), std::vector<std::shared_ptr<Sequence>>{}) {
   for (const auto& sequence : pass_->sequences_) {
     std::shared_ptr<Sequence> alive = sequence.lock();
-    if (alive == nullptr) throw Error("INTERNAL", "a sequence of the pass has been disposed of; begin anew");
+    if (alive == nullptr) throw Error(ErrorCode::internal, "a sequence of the pass has been disposed of; begin anew");
     uses_.emplace_back(std::move(alive));
   }
   if (kind == Kind::forward) {
@@ -55,15 +55,15 @@ void Pass::check_rows(const PassRows& rows) const {
   const ModelShape& shape = model_->shape();
   const size_t n = rows.positions.size();
   if (n == 0 || n > static_cast<size_t>(max_rows_)) {
-    throw Error("INTERNAL", std::to_string(n) + " rows in a pass of 1 to " + std::to_string(max_rows_));
+    throw Error(ErrorCode::internal, std::to_string(n) + " rows in a pass of 1 to " + std::to_string(max_rows_));
   }
   if (rows.row_sequence.size() != n || rows.token_ids.size() != n) {
-    throw Error("INTERNAL", "a pass needs a sequence, a position and a token for every row");
+    throw Error(ErrorCode::internal, "a pass needs a sequence, a position and a token for every row");
   }
   for (size_t i = 0; i < rows.sequences.size(); i++) {
-    if (rows.sequences[i]->model() != model_.get()) throw Error("INTERNAL", "a sequence of another model");
+    if (rows.sequences[i]->model() != model_.get()) throw Error(ErrorCode::internal, "a sequence of another model");
     if (std::count(rows.sequences.begin(), rows.sequences.end(), rows.sequences[i]) > 1) {
-      throw Error("INTERNAL", "a sequence is listed twice");
+      throw Error(ErrorCode::internal, "a sequence is listed twice");
     }
   }
   constexpr int32_t kNone = -1;
@@ -71,20 +71,20 @@ void Pass::check_rows(const PassRows& rows) const {
   for (size_t i = 0; i < n; i++) {
     const int32_t sequence = rows.row_sequence[i];
     if (sequence < 0 || static_cast<size_t>(sequence) >= rows.sequences.size()) {
-      throw Error("INTERNAL", "row " + std::to_string(i) + " belongs to no sequence of the pass");
+      throw Error(ErrorCode::internal, "row " + std::to_string(i) + " belongs to no sequence of the pass");
     }
     int32_t& before = last[static_cast<size_t>(sequence)];
     const int32_t position = rows.positions[i];
     const bool follows = before == kNone ? position >= 0 && position <= rows.sequences[static_cast<size_t>(sequence)]->length()
                                          : position == before + 1;
     if (!follows || position >= shape.max_positions) {
-      throw Error("INTERNAL", "row " + std::to_string(i) + " stands at position " + std::to_string(position) +
-                                  "; rows of a sequence follow one another, at most right behind the positions written, " +
-                                  "and within the model's " + std::to_string(shape.max_positions));
+      throw Error(ErrorCode::internal, "row " + std::to_string(i) + " stands at position " + std::to_string(position) +
+                                           "; rows of a sequence follow one another, at most right behind the positions written, " +
+                                           "and within the model's " + std::to_string(shape.max_positions));
     }
     before = position;
     if (rows.token_ids[i] < 0 || rows.token_ids[i] >= shape.vocab_size) {
-      throw Error("INTERNAL",
+      throw Error(ErrorCode::internal,
                   "token id " + std::to_string(rows.token_ids[i]) + " in a vocabulary of " + std::to_string(shape.vocab_size));
     }
   }
@@ -120,7 +120,7 @@ void Pass::begin(PassRows rows) {
 void Pass::expect(Stage stage, int layer) {
   const Stage found = std::exchange(stage_, Stage::idle);
   if (found == stage && layer == layer_) return;
-  throw Error("INTERNAL",
+  throw Error(ErrorCode::internal,
               "a pass goes begin, then attend and combine for each layer in order (or forward), then logits; "
               "it was asked for something else at layer " +
                   std::to_string(layer));
@@ -147,25 +147,25 @@ void Pass::attention_block(int layer, const LayerWeights& weights) {
   for (size_t i = 0; i < row_sequences_.size(); i++) row_sequences_[i]->written(layer, positions_[i] + 1);
 }
 
-GateChoice Pass::choose_experts(const LayerWeights& weights, std::span<uint8_t> hidden) {
+RouterChoice Pass::choose_experts(const LayerWeights& weights, std::span<uint8_t> hidden) {
   const ModelShape& shape = model_->shape();
   const int n = count();
   const size_t places = static_cast<size_t>(n) * static_cast<size_t>(shape.experts_per_token);
-  GateChoice choice{std::vector<int32_t>(places), std::vector<float>(places)};
-  backend().matmul(gate_logits_.floats(), shape.experts, weights.gate.matrix, normed_.floats(), shape.hidden_size, n);
-  backend().gate(choice.experts.data(), choice.weights.data(), gate_logits_.floats(), n, shape.experts, shape.experts_per_token,
-                 shape.normalize_top_k, {hidden.data(), normed_.floats(), hidden.size()});
+  RouterChoice choice{std::vector<int32_t>(places), std::vector<float>(places)};
+  backend().matmul(router_logits_.floats(), shape.experts, weights.router.matrix, normed_.floats(), shape.hidden_size, n);
+  backend().router(choice.experts.data(), choice.weights.data(), router_logits_.floats(), n, shape.experts, shape.experts_per_token,
+                   shape.normalize_top_k, {hidden.data(), normed_.floats(), hidden.size()});
   return choice;
 }
 
-GateChoice Pass::attend(int layer, std::span<uint8_t> hidden) {
+RouterChoice Pass::attend(int layer, std::span<uint8_t> hidden) {
   expect(Stage::attend, layer);
   if (hidden.size() != float_bytes(count() * model_->shape().hidden_size)) {
-    throw Error("INTERNAL", "the buffer for hidden states does not fit the pass's " + std::to_string(count()) + " rows");
+    throw Error(ErrorCode::internal, "the buffer for hidden states does not fit the pass's " + std::to_string(count()) + " rows");
   }
   const LayerWeights& weights = model_->layer(layer);
   attention_block(layer, weights);
-  GateChoice choice = choose_experts(weights, hidden);
+  RouterChoice choice = choose_experts(weights, hidden);
   stage_ = Stage::combine;
   return choice;
 }
@@ -180,7 +180,7 @@ void Pass::combine(int layer, std::span<const uint8_t> outputs, std::span<const 
   const ModelShape& shape = model_->shape();
   const size_t places = static_cast<size_t>(count()) * static_cast<size_t>(shape.experts_per_token);
   if (weights.size() != places || outputs.size() != float_bytes(static_cast<int64_t>(places) * shape.hidden_size)) {
-    throw Error("INTERNAL", "expert outputs or weights do not fit the pass's " + std::to_string(count()) + " rows");
+    throw Error(ErrorCode::internal, "expert outputs or weights do not fit the pass's " + std::to_string(count()) + " rows");
   }
   backend().copy_to_device(expert_outputs_.floats(), outputs.data(), outputs.size());
   backend().combine(residual_.floats(), expert_outputs_.floats(), weights.data(), count(), shape.experts_per_token,
@@ -188,7 +188,7 @@ void Pass::combine(int layer, std::span<const uint8_t> outputs, std::span<const 
   end_layer(layer);
 }
 
-void Pass::forward(const std::function<void(int, const GateChoice&)>& on_gate) {
+void Pass::forward(const std::function<void(int, const RouterChoice&)>& on_router) {
   expect(Stage::attend, 0);
   const ModelShape& shape = model_->shape();
   if (activations_.rows == 0) {
@@ -199,8 +199,8 @@ void Pass::forward(const std::function<void(int, const GateChoice&)>& on_gate) {
     check_not_cancelled(layer);
     const LayerWeights& weights = model_->layer(layer);
     attention_block(layer, weights);
-    const GateChoice choice = choose_experts(weights, {});
-    if (on_gate) on_gate(layer, choice);
+    const RouterChoice choice = choose_experts(weights, {});
+    if (on_router) on_router(layer, choice);
     run_experts(layer, choice);
     backend().combine(residual_.floats(), expert_outputs_.floats(), choice.weights.data(), count(), shape.experts_per_token,
                       static_cast<int>(shape.hidden_size));
@@ -214,12 +214,12 @@ void Pass::cancel() {
 
 void Pass::check_not_cancelled(int layer) const {
   if (!cancelled_) return;
-  throw Error("CANCELLED", "the pass was cancelled in or before layer " + std::to_string(layer) + "; begin anew");
+  throw Error(ErrorCode::cancelled, "the pass was cancelled in or before layer " + std::to_string(layer) + "; begin anew");
 }
 
 // Rows are grouped by expert, so that its weights are read once, and experts run together as far as the activations have room; where
 // an output goes says only which row and rank it has.
-void Pass::run_experts(int layer, const GateChoice& choice) {
+void Pass::run_experts(int layer, const RouterChoice& choice) {
   std::vector<int32_t> places(choice.experts.size());
   std::iota(places.begin(), places.end(), 0);
   const auto expert_of = [&](int32_t place) { return choice.experts[static_cast<size_t>(place)]; };
@@ -255,10 +255,10 @@ void Pass::run_places(std::span<const int32_t> places, std::span<const ExpertRow
 
 std::vector<float> Pass::logits(std::span<const int32_t> rows) {
   const ModelShape& shape = model_->shape();
-  if (stage_ != Stage::done) throw Error("INTERNAL", "logits before the last layer");
+  if (stage_ != Stage::done) throw Error(ErrorCode::internal, "logits before the last layer");
   for (const int32_t row : rows) {
     if (row < 0 || row >= count()) {
-      throw Error("INTERNAL", "logits of row " + std::to_string(row) + " of " + std::to_string(count()));
+      throw Error(ErrorCode::internal, "logits of row " + std::to_string(row) + " of " + std::to_string(count()));
     }
   }
   const Matrix& lm_head = model_->lm_head();

@@ -142,7 +142,7 @@ void PieceRecovery::write(const PieceWork& work, int64_t row, int64_t rows, bool
   const uint8_t* planes[kMaxPlanes] = {};
   for (int plane = 0; plane < plane_count(work.source->split); plane++) planes[plane] = sources[plane].plain;
   if (!backend_.write_rows(*work.matrix, first_row, rows, work.source->split, planes)) {
-    throw Error("INTERNAL", "a slot's format cannot hold every expert");
+    throw Error(ErrorCode::internal, "a slot's format cannot hold every expert");
   }
 }
 

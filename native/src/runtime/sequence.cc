@@ -23,17 +23,17 @@ int64_t Sequence::block_floats() const { return model_->shape().kv_size() * kAtt
 void Sequence::check_range(int layer, int position, int rows) const {
   const ModelShape& shape = model_->shape();
   if (layer < 0 || layer >= shape.layers) {
-    throw Error("INTERNAL", "layer " + std::to_string(layer) + " of a model of " + std::to_string(shape.layers));
+    throw Error(ErrorCode::internal, "layer " + std::to_string(layer) + " of a model of " + std::to_string(shape.layers));
   }
   if (position < 0 || rows < 0 || rows > shape.max_positions || position > shape.max_positions - rows) {
-    throw Error("INTERNAL", std::to_string(rows) + " rows from position " + std::to_string(position) +
-                                " do not lie within the model's " + std::to_string(shape.max_positions) + " positions");
+    throw Error(ErrorCode::internal, std::to_string(rows) + " rows from position " + std::to_string(position) +
+                                         " do not lie within the model's " + std::to_string(shape.max_positions) + " positions");
   }
 }
 
 void Sequence::check_unused(const char* what) const {
   if (uses_.load() == 0) return;
-  throw Error("INTERNAL", std::string(what) + " while a pass runs on the sequence; await the pass first");
+  throw Error(ErrorCode::internal, std::string(what) + " while a pass runs on the sequence; await the pass first");
 }
 
 int Sequence::length() const {
@@ -82,7 +82,7 @@ KeyValueLayer Sequence::cache(int layer) const {
 
 void Sequence::truncate(int length) {
   check_unused("truncated");
-  if (length < 0) throw Error("INTERNAL", "a sequence cannot have a negative length");
+  if (length < 0) throw Error(ErrorCode::internal, "a sequence cannot have a negative length");
   const std::lock_guard lock(mutex_);
   for (Layer& layer : layers_) layer.written = std::min(layer.written, length);
 }
@@ -131,13 +131,13 @@ void Sequence::read_key_values(int layer, int position, int rows, std::span<uint
   const uint64_t head_bytes = float_bytes(shape.head_dim);
   const uint64_t row_bytes = float_bytes(shape.kv_size());
   if (keys.size() != row_bytes * static_cast<uint64_t>(rows) || values.size() != keys.size()) {
-    throw Error("INTERNAL", "the buffers for keys and values do not fit the rows");
+    throw Error(ErrorCode::internal, "the buffers for keys and values do not fit the rows");
   }
   const std::lock_guard lock(mutex_);
   const Layer& cached = layers_[static_cast<size_t>(layer)];
   if (position + rows > cached.written) {
-    throw Error("INTERNAL", "positions up to " + std::to_string(position + rows) + " of layer " + std::to_string(layer) +
-                                " asked for, " + std::to_string(cached.written) + " are written");
+    throw Error(ErrorCode::internal, "positions up to " + std::to_string(position + rows) + " of layer " + std::to_string(layer) +
+                                         " asked for, " + std::to_string(cached.written) + " are written");
   }
   const auto gathered = std::make_unique_for_overwrite<uint8_t[]>(2 * keys.size());
   model_->backend().gather_to_host(gathered.get(), places(cached, position, rows));
@@ -155,13 +155,13 @@ void Sequence::write_key_values(int layer, int position, int rows, std::span<con
   const uint64_t head_bytes = float_bytes(shape.head_dim);
   const uint64_t row_bytes = float_bytes(shape.kv_size());
   if (keys.size() != row_bytes * static_cast<uint64_t>(rows) || values.size() != keys.size()) {
-    throw Error("INTERNAL", "keys and values do not fit the rows");
+    throw Error(ErrorCode::internal, "keys and values do not fit the rows");
   }
   const std::lock_guard lock(mutex_);
   Layer& cached = layers_[static_cast<size_t>(layer)];
   if (position > cached.written) {
-    throw Error("INTERNAL", "rows from position " + std::to_string(position) + " of layer " + std::to_string(layer) +
-                                " would leave a gap behind the " + std::to_string(cached.written) + " written");
+    throw Error(ErrorCode::internal, "rows from position " + std::to_string(position) + " of layer " + std::to_string(layer) +
+                                         " would leave a gap behind the " + std::to_string(cached.written) + " written");
   }
   for_each_run(position, rows, [&](size_t block, int, int, int) { reserve_block(cached, block); });
   const auto scattered = std::make_unique_for_overwrite<uint8_t[]>(2 * keys.size());

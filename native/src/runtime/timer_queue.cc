@@ -23,7 +23,7 @@ void TimerQueue::post(Clock::time_point at, TimerListener& listener) {
   {
     const std::lock_guard lock(mutex_);
     if (waits_.size() >= kWaitLimit) {
-      throw Error("QUEUE_FULL", std::to_string(kWaitLimit) + " waits are under way already; await some of them first");
+      throw Error(ErrorCode::queue_full, std::to_string(kWaitLimit) + " waits are under way already; await some of them first");
     }
     is_next = waits_.empty() || at < waits_.top().at;
     waits_.push({at, arrivals_++, &listener});

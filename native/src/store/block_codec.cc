@@ -17,7 +17,7 @@ std::unique_ptr<BlockEncoder> make_block_encoder(CodecKind codec, int level, std
     case CodecKind::packed3: return make_packed3_encoder(plain);
     case CodecKind::raw: break;
   }
-  throw Error("INTERNAL", "raw chunks are not encoded in blocks");
+  throw Error(ErrorCode::internal, "raw chunks are not encoded in blocks");
 }
 
 std::unique_ptr<BlockDecoder> make_block_decoder(CodecKind codec, const PlaneKernels& kernels) {

@@ -47,7 +47,7 @@ void check_chunks(const TensorSource& source) {
     const std::string what =
         "the chunks of plane " + std::to_string(i) + " do not make up the tensor's " + std::to_string(bytes) + " bytes";
     if (firsts[plane] != nullptr) throw_corrupt(*firsts[plane], what);
-    throw Error("PACK_CORRUPT", what + "; there are none; pack the model again");
+    throw Error(ErrorCode::pack_corrupt, what + "; there are none; pack the model again");
   }
 }
 

@@ -29,8 +29,8 @@ uint64_t pad(std::vector<uint8_t>& bytes) {
 
 void check_encoding(std::span<const uint8_t> plain, uint64_t block_bytes) {
   if (plain.empty() || plain.size() > kLargestPlainChunk || block_bytes == 0 || block_bytes > kLargestPlainBlock) {
-    throw Error("INTERNAL", "a chunk of " + std::to_string(plain.size()) + " bytes in blocks of " + std::to_string(block_bytes) +
-                                " cannot be encoded");
+    throw Error(ErrorCode::internal, "a chunk of " + std::to_string(plain.size()) + " bytes in blocks of " +
+                                         std::to_string(block_bytes) + " cannot be encoded");
   }
 }
 
@@ -44,7 +44,7 @@ void encode_block(BlockEncoder& encoder, std::span<const uint8_t> plain, std::ve
 
 }  // namespace
 
-void throw_corrupt_chunk(const std::string& what) { throw Error("PACK_CORRUPT", "the chunk cannot be decoded: " + what); }
+void throw_corrupt_chunk(const std::string& what) { throw Error(ErrorCode::pack_corrupt, "the chunk cannot be decoded: " + what); }
 
 std::vector<uint8_t> encode_chunk(CodecKind codec, int level, std::span<const uint8_t> plain, uint64_t block_bytes) {
   check_encoding(plain, block_bytes);
@@ -61,7 +61,7 @@ std::vector<uint8_t> encode_chunk(CodecKind codec, int level, std::span<const ui
   stored.resize(index + (count + 1) * kIndexEntryBytes);
   for (uint64_t i = 0; i <= count; i++) {
     const uint64_t padding = pad(stored);
-    if (stored.size() > UINT32_MAX) throw Error("INTERNAL", "a coded chunk is larger than its index can say");
+    if (stored.size() > UINT32_MAX) throw Error(ErrorCode::internal, "a coded chunk is larger than its index can say");
     store_number(stored.data() + index + i * kIndexEntryBytes, static_cast<uint32_t>(stored.size() | padding));
     if (i == count) break;
     encode_block(*encoder, plain.subspan(i * block_bytes, std::min(block_bytes, plain.size() - i * block_bytes)), stored);
@@ -86,7 +86,7 @@ void ChunkDecoder::open(CodecKind codec, std::span<const uint8_t> stored, uint64
   block_bytes_ = block_bytes;
   decoder_ = decoders_.at(static_cast<size_t>(codec)).get();
   if (decoder_ != nullptr) return open_coded(codec, plain_bytes);
-  if (block_bytes == 0) throw Error("INTERNAL", "a raw chunk cannot be cut into blocks of no bytes");
+  if (block_bytes == 0) throw Error(ErrorCode::internal, "a raw chunk cannot be cut into blocks of no bytes");
   if (stored.size() != plain_bytes) {
     throw_corrupt_chunk(std::to_string(stored.size()) + " uncompressed bytes are stored for " + std::to_string(plain_bytes));
   }
@@ -120,7 +120,7 @@ void ChunkDecoder::open_coded(CodecKind codec, uint64_t plain_bytes) {
 }
 
 uint64_t ChunkDecoder::plain_bytes_of(uint64_t index) const {
-  if (index >= block_count()) throw Error("INTERNAL", "a chunk has no block " + std::to_string(index));
+  if (index >= block_count()) throw Error(ErrorCode::internal, "a chunk has no block " + std::to_string(index));
   return std::min(block_bytes_, plain_bytes_ - index * block_bytes_);
 }
 
@@ -142,12 +142,12 @@ const uint8_t* ChunkDecoder::decode_block(uint64_t index, uint8_t* scratch) {
 }
 
 const uint8_t* ChunkDecoder::table() const {
-  if (decoder_ == nullptr) throw Error("INTERNAL", "a raw chunk has no table");
+  if (decoder_ == nullptr) throw Error(ErrorCode::internal, "a raw chunk has no table");
   return stored_.data() + kHeaderBytes;
 }
 
 std::span<const uint8_t> ChunkDecoder::coded_block(uint64_t index) const {
-  if (decoder_ == nullptr) throw Error("INTERNAL", "a raw chunk has no coded blocks");
+  if (decoder_ == nullptr) throw Error(ErrorCode::internal, "a raw chunk has no coded blocks");
   const uint64_t plain_bytes = plain_bytes_of(index);
   const std::span<const uint8_t> coded = stored_block(index);
   if (coded.size() != plain_bytes) decoder_->check(coded, plain_bytes);

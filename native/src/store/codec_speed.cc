@@ -63,7 +63,7 @@ class Measurement {
     do {
       const double decoding = seconds_of([this] { repeat([this] { decode(); }); });
       if (spent == 0 && std::memcmp(out_.get(), values_.data(), values_.size()) != 0) {
-        throw Error("INTERNAL", "a tensor was not decoded to what it was");
+        throw Error(ErrorCode::internal, "a tensor was not decoded to what it was");
       }
       const double copying = seconds_of([this] { repeat([this] { copy(); }); });
       decode_seconds = std::min(decode_seconds, decoding);
@@ -122,7 +122,8 @@ class Measurement {
 
 CodecSpeed measure_codec(CodecKind codec, int level, std::span<const uint8_t> values, uint64_t columns, double seconds) {
   if (columns == 0 || columns > kLargestPlainBlock || values.empty() || values.size() % (2 * columns) != 0) {
-    throw Error("INTERNAL", std::to_string(values.size()) + " bytes are not rows of " + std::to_string(columns) + " BF16 values");
+    throw Error(ErrorCode::internal,
+                std::to_string(values.size()) + " bytes are not rows of " + std::to_string(columns) + " BF16 values");
   }
   return Measurement(codec, level, values, columns).run(seconds);
 }

@@ -13,7 +13,7 @@ namespace {
 
 void check_level(int level, int highest, const std::string& codec) {
   if (level >= 1 && level <= highest) return;
-  throw Error("INTERNAL", codec + " has levels from 1 to " + std::to_string(highest) + ", not " + std::to_string(level));
+  throw Error(ErrorCode::internal, codec + " has levels from 1 to " + std::to_string(highest) + ", not " + std::to_string(level));
 }
 
 template <typename Context, size_t (*free_context)(Context*)>
@@ -47,7 +47,7 @@ class ZstdEncoder : public BlockEncoder {
 
  private:
   static size_t checked(size_t result) {
-    if (ZSTD_isError(result) != 0) throw Error("INTERNAL", std::string("zstd: ") + ZSTD_getErrorName(result));
+    if (ZSTD_isError(result) != 0) throw Error(ErrorCode::internal, std::string("zstd: ") + ZSTD_getErrorName(result));
     return result;
   }
 
@@ -83,7 +83,7 @@ class Lz4hcEncoder : public BlockEncoder {
     out.resize(start + static_cast<size_t>(bound));
     const int size = LZ4_compress_HC(reinterpret_cast<const char*>(plain.data()), reinterpret_cast<char*>(out.data() + start),
                                      plain_size, bound, level_);
-    if (size <= 0) throw Error("INTERNAL", "LZ4 could not compress a block");
+    if (size <= 0) throw Error(ErrorCode::internal, "LZ4 could not compress a block");
     out.resize(start + static_cast<size_t>(size));
   }
 

@@ -48,7 +48,7 @@ class Packed3Decoder : public BlockDecoder {
 
 std::unique_ptr<BlockEncoder> make_packed3_encoder(std::span<const uint8_t> plain) {
   if (std::any_of(plain.begin(), plain.end(), [](uint8_t value) { return value > 7; })) {
-    throw Error("INTERNAL", "packed3 takes values of 3 bits only");
+    throw Error(ErrorCode::internal, "packed3 takes values of 3 bits only");
   }
   return std::make_unique<Packed3Encoder>();
 }

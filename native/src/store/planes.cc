@@ -55,7 +55,8 @@ uint64_t staging_bytes(Split split, int64_t rows, int64_t columns) {
 std::vector<std::vector<uint8_t>> split_planes(const uint8_t* values, uint64_t bytes, Split split) {
   const auto width = static_cast<uint64_t>(value_bytes(split));
   if (bytes % width != 0) {
-    throw Error("INTERNAL", std::to_string(bytes) + " bytes are not a whole number of " + std::to_string(width) + "-byte values");
+    throw Error(ErrorCode::internal,
+                std::to_string(bytes) + " bytes are not a whole number of " + std::to_string(width) + "-byte values");
   }
   const uint64_t count = bytes / width;
   std::vector<std::vector<uint8_t>> planes(static_cast<size_t>(plane_count(split)));

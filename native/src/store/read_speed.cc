@@ -25,8 +25,8 @@ struct AlignedDelete {
 };
 
 [[noreturn]] void throw_failed(const std::string& path, const char* doing) {
-  throw Error("STORAGE_FAILED", std::string(doing) + " " + path + " failed: " + std::strerror(errno) +
-                                    "; check that the file is there and readable and that its disk is sound");
+  throw Error(ErrorCode::storage_failed, std::string(doing) + " " + path + " failed: " + std::strerror(errno) +
+                                             "; check that the file is there and readable and that its disk is sound");
 }
 
 class MeasuredFile {
@@ -93,7 +93,7 @@ ReadSpeed measure_reads(const std::string& path, uint64_t bytes, double seconds)
     // Only a file's end cuts a block short.
     if (got == 0 || got % kBlockBytes != 0) break;
   }
-  if (speed.read_bytes == 0) throw Error("INTERNAL", path + " is too small to measure reading with");
+  if (speed.read_bytes == 0) throw Error(ErrorCode::internal, path + " is too small to measure reading with");
   speed.bytes_per_s = static_cast<double>(speed.read_bytes) / std::max(spent, 1e-9);
   speed.direct = file.direct();
   return speed;

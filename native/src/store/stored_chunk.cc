@@ -25,8 +25,8 @@ constexpr int kDirectFlag = 0;
 #endif
 
 [[noreturn]] void throw_storage_failed(const std::string& path, const std::string& doing) {
-  throw Error("STORAGE_FAILED", doing + " " + path + " failed: " + std::strerror(errno) +
-                                    "; check that the file is there and readable and that its disk is sound");
+  throw Error(ErrorCode::storage_failed, doing + " " + path + " failed: " + std::strerror(errno) +
+                                             "; check that the file is there and readable and that its disk is sound");
 }
 
 std::string hexadecimal(uint32_t value) {
@@ -40,9 +40,9 @@ std::string hexadecimal(uint32_t value) {
 void throw_corrupt(const ChunkLocation& chunk, const std::string& what) {
   const std::string where = chunk.path + " at offset " + std::to_string(chunk.offset_bytes) + ": " + what;
   if (chunk.crc32c.has_value()) {
-    throw Error("PACK_CORRUPT", where + "; run `odmoe inspect --verify` on the pack, and copy or pack it again");
+    throw Error(ErrorCode::pack_corrupt, where + "; run `odmoe inspect --verify` on the pack, and copy or pack it again");
   }
-  throw Error("MODEL_CORRUPT", where + "; download the checkpoint again");
+  throw Error(ErrorCode::model_corrupt, where + "; download the checkpoint again");
 }
 
 void throw_truncated(const ChunkLocation& chunk, uint64_t bytes) {

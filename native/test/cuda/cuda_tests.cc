@@ -22,7 +22,7 @@ constexpr Group kGroups[] = {
     {"write_rows", &test_write_rows},
     {"matmul", &test_matmul},
     {"elementwise", &test_elementwise},
-    {"gate", &test_gate},
+    {"router", &test_router},
     {"attention", &test_attention},
     {"key_values", &test_key_values},
     {"tensor_cores", &test_tensor_cores},

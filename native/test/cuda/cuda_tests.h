@@ -53,7 +53,7 @@ void test_matmul(Devices& devices);
 void test_write_rows(Devices& devices);
 void test_tensor_cores(Devices& devices);
 void test_elementwise(Devices& devices);
-void test_gate(Devices& devices);
+void test_router(Devices& devices);
 void test_attention(Devices& devices);
 void test_key_values(Devices& devices);
 void test_loading(Devices& devices);

@@ -127,7 +127,7 @@ void budget_is_exact(Devices& devices) {
       DeviceBuffer more = cuda->allocate(kUnitBytes);
       cuda->release(more);
     } catch (const Error& error) {
-      refused = error.code() == "DEVICE_OUT_OF_MEMORY";
+      refused = error.code() == ErrorCode::device_out_of_memory;
     }
     expect(refused, "a full budget takes more");
     cuda->release(rest);
@@ -144,7 +144,7 @@ void budget_is_exact(Devices& devices) {
   try {
     const auto memory = cuda->allocate_experts(too_many);
   } catch (const Error& error) {
-    refused = error.code() == "DEVICE_OUT_OF_MEMORY";
+    refused = error.code() == ErrorCode::device_out_of_memory;
   }
   expect(refused, "a budget holds a slot too many");
   expect(cuda->info().used_bytes == filled, "a refusal is counted");

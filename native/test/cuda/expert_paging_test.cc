@@ -239,7 +239,7 @@ std::string code_of(const std::exception_ptr& thrown) {
   try {
     if (thrown != nullptr) std::rethrow_exception(thrown);
   } catch (const Error& error) {
-    return error.code();
+    return name_of(error.code());
   }
   return "";
 }
@@ -266,7 +266,8 @@ void a_slot_that_cannot_move(Devices& devices, int failing_call) {
   Matrix matrix = small_matrix(wanted.gate_up);
   stand_in->fail_mapping(failing_call);
   for (const std::exception_ptr& thrown : experts[1]->load_pieces(matrix, false, LoadedExpert::kPieces)) {
-    expect(code_of(thrown) == "DEVICE_OUT_OF_MEMORY", "a slot that cannot move: a write says '" + code_of(thrown) + "'");
+    expect(code_of(thrown) == name_of(ErrorCode::device_out_of_memory),
+           "a slot that cannot move: a write says '" + code_of(thrown) + "'");
   }
   expect(memory.state(0) == PageState::unmapped, "the state of a slot that could not move");
   expect(memory.begin_load(1, 1).gate_up.data != wanted.gate_up.data, "another slot gets the addresses before the load has ended");
@@ -282,7 +283,8 @@ void a_slot_that_cannot_move(Devices& devices, int failing_call) {
     memory.begin_read(0);
     throw Failure("a slot that could not move is read");
   } catch (const Error& error) {
-    expect(error.code() == "DEVICE_OUT_OF_MEMORY", "reading a slot that could not move says " + error.code());
+    expect(error.code() == ErrorCode::device_out_of_memory,
+           std::string("reading a slot that could not move says ") + name_of(error.code()));
   }
   expect(use(2, 0, 0, true) == first, "a slot that could not move serves again");
   uses.check("uses around slots that could not move");

@@ -137,8 +137,8 @@ void damage_is_told(Devices& devices, CodecKind codec) {
   file.seekp(static_cast<std::streamoff>(chunk.offset_bytes + chunk.stored_bytes / 2));
   file.put(static_cast<char>(byte ^ 0x10));
   file.close();
-  test::check_refused("PACK_CORRUPT", [&] { slots.load(0, stored.sources[0], 0); });
-  test::check_refused("INTERNAL", [&] { slots.execute(0, hidden); });
+  test::check_refused(ErrorCode::pack_corrupt, [&] { slots.load(0, stored.sources[0], 0); });
+  test::check_refused(ErrorCode::internal, [&] { slots.execute(0, hidden); });
   slots.load(0, stored.sources[1], 1);
   expect_equal("after a load that failed", slots.execute(0, hidden), before);
 }
@@ -178,8 +178,8 @@ void a_failed_mapping_is_told(Devices& devices) {
   const std::vector<float> before = slots.execute(0, hidden);
   for (const int failing_call : {0, 1, 2, 3}) {
     stand_in->fail_mapping(failing_call);
-    test::check_refused("DEVICE_OUT_OF_MEMORY", [&] { slots.load(0, stored.sources[0], 0); });
-    test::check_refused("INTERNAL", [&] { slots.execute(0, hidden); });
+    test::check_refused(ErrorCode::device_out_of_memory, [&] { slots.load(0, stored.sources[0], 0); });
+    test::check_refused(ErrorCode::internal, [&] { slots.execute(0, hidden); });
     slots.load(0, stored.sources[1], 1);
     expect_equal("after a mapping that failed", slots.execute(0, hidden), before);
   }
@@ -223,7 +223,7 @@ void slots_take_what_they_say(Devices& devices) {
     expect(device->backend()->info().used_bytes == options.budget_bytes, "slots take something else than they say");
   }
   const AllBut rest(device->backend(), taken - 1);
-  test::check_refused("DEVICE_OUT_OF_MEMORY", [&] { const Slots slots(device, stored.shape, 2, stored.options); });
+  test::check_refused(ErrorCode::device_out_of_memory, [&] { const Slots slots(device, stored.shape, 2, stored.options); });
 }
 
 }  // namespace

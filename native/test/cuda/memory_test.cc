@@ -36,7 +36,7 @@ void refusals_take_nothing(Devices& devices) {
     try {
       take();
     } catch (const Error& error) {
-      expect(error.code() == "DEVICE_OUT_OF_MEMORY", std::string(what) + " is refused with " + error.code());
+      expect(error.code() == ErrorCode::device_out_of_memory, std::string(what) + " is refused with " + name_of(error.code()));
       expect(cuda.info().used_bytes == before, std::string(what) + " that was refused is counted");
       return;
     }
@@ -160,7 +160,7 @@ std::vector<DeviceBuffer> fill(Backend& cuda, uint64_t unit, uint64_t device_byt
   try {
     while (buffers.size() * unit <= device_bytes) buffers.push_back(cuda.allocate(unit));
   } catch (const Error& error) {
-    expect(error.code() == "DEVICE_OUT_OF_MEMORY", "a full device refuses with " + error.code());
+    expect(error.code() == ErrorCode::device_out_of_memory, std::string("a full device refuses with ") + name_of(error.code()));
   }
   return buffers;
 }

@@ -110,7 +110,7 @@ BenchMatrix::BenchMatrix(Bench& bench, WeightFormat format, int64_t rows, int64_
   matrix = {format, rows, columns, memory.buffer()};
   const uint8_t* const planes[] = {bench.exponents(rows * columns), bench.sign_mantissas(rows * columns), nullptr};
   if (!bench.backend()->write_rows(matrix, 0, rows, Split::bf16_e8_sm8, planes)) {
-    throw Error("INTERNAL", "fixed4 does not hold weights of a normal distribution");
+    throw Error(ErrorCode::internal, "fixed4 does not hold weights of a normal distribution");
   }
 }
 

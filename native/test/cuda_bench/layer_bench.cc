@@ -57,7 +57,7 @@ class DenseLayer {
     backend_.matmul(buffers.logits.floats(), shape_.experts, gate_.matrix, buffers.normed.floats(), shape_.hidden, 1);
     int32_t experts[8];
     float weights[8];
-    backend_.gate(experts, weights, buffers.logits.floats(), 1, shape_.experts, shape_.experts_per_token, true);
+    backend_.router(experts, weights, buffers.logits.floats(), 1, shape_.experts, shape_.experts_per_token, true);
   }
 
   double bytes() const {

@@ -57,9 +57,9 @@ DeviceBuffer Arena::allocate(uint64_t bytes) {
   {
     const std::lock_guard lock(mutex_);
     if (budget_bytes_ != 0 && (bytes > budget_bytes_ || used_bytes_ > budget_bytes_ - bytes)) {
-      throw Error("DEVICE_OUT_OF_MEMORY", "the cpu device cannot allocate " + mebibytes(bytes) + ": " + mebibytes(used_bytes_) +
-                                              " of its budget of " + mebibytes(budget_bytes_) +
-                                              " are in use; raise the node's memory budget or give it less to hold");
+      throw Error(ErrorCode::device_out_of_memory, "the cpu device cannot allocate " + mebibytes(bytes) + ": " +
+                                                       mebibytes(used_bytes_) + " of its budget of " + mebibytes(budget_bytes_) +
+                                                       " are in use; raise the node's memory budget or give it less to hold");
     }
     used_bytes_ += bytes;
   }
@@ -68,7 +68,7 @@ DeviceBuffer Arena::allocate(uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   if (data == nullptr) {
     used_bytes_ -= bytes;
-    throw Error("DEVICE_OUT_OF_MEMORY",
+    throw Error(ErrorCode::device_out_of_memory,
                 "the operating system has no " + mebibytes(bytes) +
                     " of memory for the cpu device; free memory on this machine or give the node less to hold");
   }

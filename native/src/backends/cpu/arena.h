@@ -14,7 +14,7 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Zeroed and aligned to 64 bytes (big buffers to a huge page). Throws Error("DEVICE_OUT_OF_MEMORY").
+  // Zeroed and aligned to 64 bytes (big buffers to a huge page). Throws Error(ErrorCode::device_out_of_memory).
   DeviceBuffer allocate(uint64_t bytes);
   // Leaves the buffer empty; an empty buffer is ignored.
   void release(DeviceBuffer& buffer) noexcept;

@@ -22,21 +22,6 @@ constexpr int64_t kTaskElements = 8192;
 // Tasks per thread, so that a thread that is held up does not hold up the others.
 constexpr int64_t kTasksPerThread = 8;
 
-const KernelTable& choose_kernels(const std::string& option) {
-  const char* environment = std::getenv("ODMOE_INSTRUCTION_SET");
-  const bool forced = option == "auto" && environment != nullptr && *environment != '\0';
-  const std::string wanted = forced ? environment : option;
-  const KernelTable* const* tables = usable_kernels();
-  std::string usable;
-  for (; *tables != nullptr; ++tables) {
-    if (wanted == "auto" || wanted == (*tables)->instruction_set) return **tables;
-    usable += usable.empty() ? "" : ", ";
-    usable += (*tables)->instruction_set;
-  }
-  throw Error("DEVICE_UNAVAILABLE", "the instruction set '" + wanted + "'" + (forced ? " (from ODMOE_INSTRUCTION_SET)" : "") +
-                                        " cannot be used on this processor; choose auto or one of: " + usable);
-}
-
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const CpuOptions& options)
@@ -73,9 +58,9 @@ class CpuBackend final : public Backend {
   bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes) override {
     if (first_row < 0 || rows < 0 || first_row + rows > matrix.rows ||
         matrix.storage.bytes < storage_bytes(matrix.format, matrix.rows, matrix.columns)) {
-      throw Error("INTERNAL", "rows " + std::to_string(first_row) + " to " + std::to_string(first_row + rows) +
-                                  " do not fit a matrix of " + std::to_string(matrix.rows) + " rows in " +
-                                  std::to_string(matrix.storage.bytes) + " bytes");
+      throw Error(ErrorCode::internal, "rows " + std::to_string(first_row) + " to " + std::to_string(first_row + rows) +
+                                           " do not fit a matrix of " + std::to_string(matrix.rows) + " rows in " +
+                                           std::to_string(matrix.storage.bytes) + " bytes");
     }
     std::vector<uint8_t> scratch(write_scratch_bytes(matrix.format, matrix.columns));
     return kernels_.write_rows(matrix, first_row, rows, split, planes, scratch.data());
@@ -83,11 +68,11 @@ class CpuBackend final : public Backend {
 
   void embed(float* out, const Matrix& embedding, const int32_t* host_ids, int n) override {
     if (embedding.format == WeightFormat::int8 || embedding.format == WeightFormat::nf4) {
-      throw Error("INTERNAL", "an embedding must not be quantized");
+      throw Error(ErrorCode::internal, "an embedding must not be quantized");
     }
     for (int i = 0; i < n; ++i) {
       if (host_ids[i] < 0 || host_ids[i] >= embedding.rows) {
-        throw Error("REQUEST_INVALID",
+        throw Error(ErrorCode::request_invalid,
                     "token id " + std::to_string(host_ids[i]) + " is outside the vocabulary of " + std::to_string(embedding.rows));
       }
       kernels_.read_row(out + i * embedding.columns, embedding, host_ids[i]);
@@ -168,16 +153,16 @@ class CpuBackend final : public Backend {
     });
   }
 
-  void gate(int32_t* host_experts, float* host_weights, const float* logits, int n, int experts, int k, bool normalize,
-            const HostCopy& along) override {
+  void router(int32_t* host_experts, float* host_weights, const float* logits, int n, int experts, int k, bool normalize,
+              const HostCopy& along) override {
     if (experts > kMaxExperts || k < 1 || k > experts) {
-      throw Error("MODEL_UNSUPPORTED", "a gate cannot choose " + std::to_string(k) + " of " + std::to_string(experts) +
-                                           " experts; at most " + std::to_string(kMaxExperts) + " are supported");
+      throw Error(ErrorCode::model_unsupported, "a router cannot choose " + std::to_string(k) + " of " + std::to_string(experts) +
+                                                    " experts; at most " + std::to_string(kMaxExperts) + " are supported");
     }
     const int64_t work = int64_t{experts} * (k + 8);
     for_rows(n, work, [=, this](int64_t i, int thread) {
-      kernels_.gate(host_experts + i * k, host_weights + i * k, logits + i * experts, experts, k, normalize,
-                    thread_scratch(thread));
+      kernels_.router(host_experts + i * k, host_weights + i * k, logits + i * experts, experts, k, normalize,
+                      thread_scratch(thread));
     });
     copy(along.host, along.device, along.bytes);
   }

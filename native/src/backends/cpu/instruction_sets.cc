@@ -1,5 +1,9 @@
 // Which kernels this build has and this processor can run.
+#include <cstdlib>
+#include <string>
+
 #include "kernel_table.h"
+#include "odmoe/error.h"
 
 namespace odmoe::cpu {
 
@@ -26,6 +30,22 @@ const KernelTable* const* usable_kernels() {
     return found;
   }();
   return list.tables;
+}
+
+const KernelTable& choose_kernels(const std::string& option) {
+  const char* environment = std::getenv("ODMOE_INSTRUCTION_SET");
+  const bool forced = option == "auto" && environment != nullptr && *environment != '\0';
+  const std::string wanted = forced ? environment : option;
+  const KernelTable* const* tables = usable_kernels();
+  std::string usable;
+  for (; *tables != nullptr; ++tables) {
+    if (wanted == "auto" || wanted == (*tables)->instruction_set) return **tables;
+    usable += usable.empty() ? "" : ", ";
+    usable += (*tables)->instruction_set;
+  }
+  throw Error(ErrorCode::device_unavailable, "the instruction set '" + wanted + "'" +
+                                                 (forced ? " (from ODMOE_INSTRUCTION_SET)" : "") +
+                                                 " cannot be used on this processor; choose auto or one of: " + usable);
 }
 
 }  // namespace odmoe::cpu

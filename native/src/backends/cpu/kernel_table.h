@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "odmoe/arithmetic.h"
 #include "odmoe/backend.h"
@@ -14,7 +15,7 @@ namespace odmoe::cpu {
 inline constexpr int kGroupTiles = 16;
 inline constexpr int kMostTokensAtOnce = 6;
 
-// Scratch of one thread for KernelTable::matmul (its sums) and gate, in floats.
+// Scratch of one thread for KernelTable::matmul (its sums) and router, in floats.
 inline constexpr size_t kThreadScratch = size_t{kGroupTiles} * 4 * kMostTokensAtOnce * 32;
 inline constexpr int kMaxExperts = static_cast<int>(kThreadScratch);
 
@@ -80,11 +81,16 @@ struct KernelTable {
   void (*rope)(float* head, const float* cos, const float* sin, int half);
   // Rows [first_row, first_row + rows) for one key-value head.
   void (*attention)(const AttentionJob& job, int kv_head, int first_row, int rows, float* scratch);
-  void (*gate)(int32_t* experts, float* weights, const float* logits, int expert_count, int k, bool normalize, float* scratch);
+  void (*router)(int32_t* experts, float* weights, const float* logits, int expert_count, int k, bool normalize, float* scratch);
   void (*swiglu)(float* out, const float* gate, const float* up, int64_t count);
   void (*add)(float* x, const float* y, int64_t count);
   // Elements [begin, end) of one row.
   void (*combine)(float* hidden, const float* outputs, const float* weights, int k, int64_t size, int64_t begin, int64_t end);
+
+  // out[i] = exp((x[i] - highest) / divisor).
+  void (*exponentials)(float* out, const float* x, int64_t count, float highest, float divisor);
+  // sum(x), by the 32 partial sums.
+  float (*sum)(const float* x, int64_t count);
 
   // One row of a bf16, fp16, fp32 or fixed4 matrix, as FP32.
   void (*read_row)(float* out, const Matrix& matrix, int64_t row);
@@ -99,6 +105,9 @@ struct KernelTable {
 
 // The instruction sets that this build and this processor have, widest first; the last is always "scalar". Null-terminated.
 const KernelTable* const* usable_kernels();
+
+// "auto": the widest, or what ODMOE_INSTRUCTION_SET in the environment names. Throws DEVICE_UNAVAILABLE.
+const KernelTable& choose_kernels(const std::string& instruction_set);
 
 extern const KernelTable kAvx512Kernels;
 extern const KernelTable kAvx2Kernels;

@@ -10,8 +10,8 @@ namespace odmoe::cpu {
 namespace {
 
 constexpr KernelTable make_table() {
-  return {Simd::kName, &matmul,  &rms_norm, &rope,       &attention,  &gate,        &swiglu,
-          &add,        &combine, &read_row, &write_rows, &read_bytes, &multiply_add};
+  return {Simd::kName, &matmul,       &rms_norm,    &rope,     &attention,  &router,     &swiglu,      &add,
+          &combine,    &exponentials, &fold_values, &read_row, &write_rows, &read_bytes, &multiply_add};
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// exp, RMS norm, RoPE, SwiGLU, gate and sums.
+// exp, RMS norm, RoPE, SwiGLU, router and sums.
 #pragma once
 #include "kernels_dot.h"
 
@@ -101,6 +101,13 @@ void combine(float* hidden, const float* outputs, const float* weights, int k, i
   });
 }
 
+void exponentials(float* out, const float* x, int64_t count, float highest, float divisor) {
+  for_each_vector(count, [=](int64_t i, auto load, auto store) {
+    const Vector below = Simd::subtract(load(x + i), Simd::broadcast(highest));
+    store(out + i, exponential(Simd::divide(below, Simd::broadcast(divisor))));
+  });
+}
+
 // Turns values into exp(value - greatest) in place; NaN is never the greatest.
 ODMOE_INLINE void exponentials_below_greatest(float* values, int64_t count) {
   float greatest = -__builtin_inff();
@@ -110,11 +117,11 @@ ODMOE_INLINE void exponentials_below_greatest(float* values, int64_t count) {
   });
 }
 
-ODMOE_INLINE float fold_values(const float* values, int64_t count) {
+float fold_values(const float* values, int64_t count) {
   return fold_terms(count, [values](Vector sum, int64_t i, auto load) { return Simd::add(sum, load(values + i)); });
 }
 
-void gate(int32_t* experts, float* weights, const float* logits, int expert_count, int k, bool normalize, float* scratch) {
+void router(int32_t* experts, float* weights, const float* logits, int expert_count, int k, bool normalize, float* scratch) {
   for (int e = 0; e < expert_count; ++e) scratch[e] = logits[e];
   exponentials_below_greatest(scratch, expert_count);
   const float sum = fold_values(scratch, expert_count);

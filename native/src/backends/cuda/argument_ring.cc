@@ -47,7 +47,7 @@ void* ArgumentRing::add_bytes(const void* host, uint64_t bytes) {
   Segment& segment = segments_[current_];
   const uint64_t at = used_;
   used_ += (bytes + 15) / 16 * 16;
-  if (used_ > segment.device.bytes) throw Error("INTERNAL", "an operator's arguments outgrow their segment");
+  if (used_ > segment.device.bytes) throw Error(ErrorCode::internal, "an operator's arguments outgrow their segment");
   std::memcpy(segment.host + at, host, bytes);
   return static_cast<uint8_t*>(segment.device.data) + at;
 }

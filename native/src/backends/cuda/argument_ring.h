@@ -1,4 +1,4 @@
-// Host values for kernels (row lists, weights of the gate, tables of addresses), sent along with the operators that need them.
+// Host values for kernels (row lists, weights of the router, tables of addresses), sent along with the operators that need them.
 #pragma once
 #include <cuda_runtime.h>
 

@@ -38,7 +38,7 @@ CudaBackend::~CudaBackend() {
   cudaSetDevice(context_.device());
   cudaStreamSynchronize(stream_);
   arena_.release(scratch_);
-  arena_.release(gate_results_);
+  arena_.release(router_results_);
 }
 
 DeviceInfo CudaBackend::info() const {
@@ -106,10 +106,10 @@ void CudaBackend::write_coded_rows(Matrix& matrix, int64_t first_row, int64_t ro
 }
 
 void CudaBackend::embed(float* out, const Matrix& embedding, const int32_t* host_ids, int n) {
-  if (is_quantized(embedding.format)) throw Error("INTERNAL", "an embedding must not be quantized");
+  if (is_quantized(embedding.format)) throw Error(ErrorCode::internal, "an embedding must not be quantized");
   for (int i = 0; i < n; ++i) {
     if (host_ids[i] >= 0 && host_ids[i] < embedding.rows) continue;
-    throw Error("REQUEST_INVALID",
+    throw Error(ErrorCode::request_invalid,
                 "token id " + std::to_string(host_ids[i]) + " is outside the vocabulary of " + std::to_string(embedding.rows));
   }
   if (n <= 0) return;
@@ -221,25 +221,26 @@ void CudaBackend::store_and_attend(float* out, const AttentionRow* host_rows, co
   attend(out, sent, queries, stride, n, shape);
 }
 
-void CudaBackend::gate(int32_t* host_experts, float* host_weights, const float* logits, int n, int experts, int k, bool normalize,
-                       const HostCopy& along) {
+void CudaBackend::router(int32_t* host_experts, float* host_weights, const float* logits, int n, int experts, int k, bool normalize,
+                         const HostCopy& along) {
   if (experts > kMostExperts || k < 1 || k > experts) {
-    throw Error("MODEL_UNSUPPORTED", "a gate cannot choose " + std::to_string(k) + " of " + std::to_string(experts) +
-                                         " experts; at most " + std::to_string(kMostExperts) + " are supported");
+    throw Error(ErrorCode::model_unsupported, "a router cannot choose " + std::to_string(k) + " of " + std::to_string(experts) +
+                                                  " experts; at most " + std::to_string(kMostExperts) + " are supported");
   }
   if (n <= 0) return copy_to_host(along.host, along.device, along.bytes);
   context_.enter();
   const uint64_t places = static_cast<uint64_t>(n) * static_cast<uint64_t>(k);
   const uint64_t bytes = places * (sizeof(int32_t) + sizeof(float));
-  auto* const chosen = static_cast<int32_t*>(reserve(gate_results_, bytes));
+  auto* const chosen = static_cast<int32_t*>(reserve(router_results_, bytes));
   auto* const weights = reinterpret_cast<float*>(chosen + places);
-  check(launch_gate(chosen, weights, logits, n, experts, k, normalize, stream_), "the gate");
+  check(launch_router(chosen, weights, logits, n, experts, k, normalize, stream_), "the router");
   const uint64_t bounced = along.bytes <= kBounceBytes ? along.bytes : 0;
   uint8_t* const bounce = gate_bounce_.reserve(bytes + bounced);
-  check(cudaMemcpyAsync(bounce, gate_results_.data, bytes, cudaMemcpyDeviceToHost, stream_), "copying the gate's choice");
+  check(cudaMemcpyAsync(bounce, router_results_.data, bytes, cudaMemcpyDeviceToHost, stream_), "copying the router's choice");
   if (along.bytes > 0) {
     void* const to = bounced > 0 ? bounce + bytes : along.host;
-    check(cudaMemcpyAsync(to, along.device, along.bytes, cudaMemcpyDeviceToHost, stream_), "copying along with the gate's choice");
+    check(cudaMemcpyAsync(to, along.device, along.bytes, cudaMemcpyDeviceToHost, stream_),
+          "copying along with the router's choice");
   }
   check(cudaStreamSynchronize(stream_), "waiting for the device");
   std::memcpy(host_experts, bounce, places * sizeof(int32_t));

@@ -1,5 +1,5 @@
 // The NVIDIA device: what it holds, and operators as launches on its compute stream. Only what must answer waits for the device
-// (gate, copies to the host); everything else is on its way when it returns.
+// (router, copies to the host); everything else is on its way when it returns.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -63,8 +63,8 @@ class CudaBackend final : public Backend {
                  const AttentionShape& shape) override;
   void store_and_attend(float* out, const AttentionRow* host_rows, const float* queries, const float* keys, const float* values,
                         int64_t stride, int n, const AttentionShape& shape) override;
-  void gate(int32_t* host_experts, float* host_weights, const float* logits, int n, int experts, int k, bool normalize,
-            const HostCopy& along) override;
+  void router(int32_t* host_experts, float* host_weights, const float* logits, int n, int experts, int k, bool normalize,
+              const HostCopy& along) override;
   void swiglu(float* out, const float* gate_up, int n, int size) override;
   void copy_rows(float* out, const int32_t* host_out_rows, const float* in, const int32_t* host_in_rows, int n, int size) override;
   void add(float* x, const float* y, int64_t count) override;
@@ -95,7 +95,7 @@ class CudaBackend final : public Backend {
   ExpertMemoryDirectory experts_;
   WeightWriter writer_;
   DeviceBuffer scratch_;
-  DeviceBuffer gate_results_;
+  DeviceBuffer router_results_;
   PinnedBuffer gate_bounce_;
   mutable RecentFigure driver_used_bytes_;  // status asks every second, on the thread of the event loop
 };

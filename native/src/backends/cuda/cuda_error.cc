@@ -9,7 +9,7 @@ namespace {
 thread_local int openings = 0;
 
 // What can be done about it.
-std::string remedy(cudaError_t error, const std::string& code) {
+std::string remedy(cudaError_t error, ErrorCode code) {
   if (error == cudaErrorJitCompilerNotFound) {
     return "; the driver's compiler (libnvidia-ptxjitcompiler.so.1) is missing: install the driver whole, or build odmoe on this "
            "machine, "
@@ -18,15 +18,16 @@ std::string remedy(cudaError_t error, const std::string& code) {
   if (error == cudaErrorJitCompilationDisabled) {
     return "; CUDA_DISABLE_PTX_JIT forbids the driver to compile: unset it, or build odmoe on this machine, for its device";
   }
-  if (code == "DEVICE_OUT_OF_MEMORY") {
+  if (code == ErrorCode::device_out_of_memory) {
     return "; other programs may hold the device's memory: see nvidia-smi, or lower what this node takes (--memory-budget)";
   }
-  if (code == "DEVICE_DRIVER_TOO_OLD") return "; install a newer NVIDIA driver (`odmoe doctor` shows the versions)";
-  if (code == "DEVICE_ARCHITECTURE_UNSUPPORTED") {
+  if (code == ErrorCode::device_driver_too_old) return "; install a newer NVIDIA driver (`odmoe doctor` shows the versions)";
+  if (code == ErrorCode::device_architecture_unsupported) {
     return "; this build has no code for the device: build odmoe on this machine, with a CUDA toolkit that knows it";
   }
-  if (code == "DEVICE_UNAVAILABLE") return "; `odmoe doctor` shows the devices; --device cpu goes on without one";
-  if (code == "DEVICE_LOST") return "; start this daemon again, and look at the system's log (dmesg, Xid) if it happens often";
+  if (code == ErrorCode::device_unavailable) return "; `odmoe doctor` shows the devices; --device cpu goes on without one";
+  if (code == ErrorCode::device_lost)
+    return "; start this daemon again, and look at the system's log (dmesg, Xid) if it happens often";
   return "";
 }
 
@@ -39,7 +40,7 @@ std::string cuda_version_name(int version) { return std::to_string(version / 100
 
 void check_pinned(cudaError_t error, uint64_t bytes) {
   if (error == cudaErrorMemoryAllocation) {
-    throw Error("DEVICE_OUT_OF_MEMORY",
+    throw Error(ErrorCode::device_out_of_memory,
                 "this machine has no " + std::to_string(bytes) +
                     " bytes of memory left that can be pinned; stop something, or keep less of experts (--cache)");
   }
@@ -47,7 +48,7 @@ void check_pinned(cudaError_t error, uint64_t bytes) {
 }
 
 void throw_cuda_error(cudaError_t error, const std::string& doing) {
-  const std::string code = error_code(error, openings > 0);
+  const ErrorCode code = error_code(error, openings > 0);
   throw Error(code, doing + " failed: " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")" + remedy(error, code));
 }
 

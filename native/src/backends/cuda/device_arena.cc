@@ -27,7 +27,7 @@ DeviceArena::DeviceArena(uint64_t budget_bytes, uint64_t context_bytes)
       used_bytes_(context_bytes),
       high_water_bytes_(context_bytes) {
   if (budget_bytes != 0 && context_bytes > budget_bytes) {
-    throw Error("DEVICE_OUT_OF_MEMORY",
+    throw Error(ErrorCode::device_out_of_memory,
                 "the driver's context alone takes " + std::to_string(context_bytes) + " bytes of the device, the budget is " +
                     std::to_string(budget_bytes) +
                     "; give this node more (--memory-budget), or let it run on the processor (--device cpu)");
@@ -50,10 +50,10 @@ void DeviceArena::reserve(uint64_t bytes, const char* what) {
   const std::lock_guard lock(mutex_);
   if (budget_bytes_ != 0) {
     if (bytes > budget_bytes_ || used_bytes_ > budget_bytes_ - bytes) {
-      throw Error("DEVICE_OUT_OF_MEMORY", std::string(what) + " takes " + std::to_string(bytes) +
-                                              " bytes of the device; of the budget's " + std::to_string(budget_bytes_) + " " +
-                                              std::to_string(used_bytes_) + " are in use, " + std::to_string(context_bytes_) +
-                                              " of them by the driver's context; give this node more (--memory-budget)");
+      throw Error(ErrorCode::device_out_of_memory,
+                  std::string(what) + " takes " + std::to_string(bytes) + " bytes of the device; of the budget's " +
+                      std::to_string(budget_bytes_) + " " + std::to_string(used_bytes_) + " are in use, " +
+                      std::to_string(context_bytes_) + " of them by the driver's context; give this node more (--memory-budget)");
     }
     trim_spare(budget_bytes_ - bytes - used_bytes_, kMostSpareBuffers);
   }
@@ -104,7 +104,7 @@ void DeviceArena::take(DeviceBuffer& buffer) {
   size_t free = 0;
   size_t total = 0;
   check(cudaMemGetInfo(&free, &total), "reading the device's free memory");
-  throw Error("DEVICE_OUT_OF_MEMORY",
+  throw Error(ErrorCode::device_out_of_memory,
               "a buffer takes " + std::to_string(buffer.bytes) + " bytes of the device, of whose " + std::to_string(total) +
                   " only " + std::to_string(free) +
                   " are free; stop what else uses it (nvidia-smi), give this node less to hold, or let it run on "

@@ -63,7 +63,7 @@ void DeviceContext::close() noexcept {
 }
 
 void DeviceContext::open() {
-  // A decode step waits for the gate in every layer, so the executor polls; it yields, as loaders and the network have the same few
+  // A decode step waits for the router in every layer, so the executor polls; it yields, as loaders and the network have the same few
   // processors. Loaders wait by events that let them sleep. Every user of the device in this process sets these same flags: they
   // take effect on a device that is initialised already, too.
   check(cudaSetDevice(device_), "choosing the device");

@@ -98,20 +98,20 @@ CudaStatus device_status() { return list_devices().status; }
 
 void require_usable_device(int device) {
   const auto [status, driver_too_old] = list_devices();
-  if (driver_too_old) throw Error("DEVICE_DRIVER_TOO_OLD", status.reason);
-  if (status.devices.empty()) throw Error("DEVICE_UNAVAILABLE", "CUDA cannot be used: " + status.reason);
+  if (driver_too_old) throw Error(ErrorCode::device_driver_too_old, status.reason);
+  if (status.devices.empty()) throw Error(ErrorCode::device_unavailable, "CUDA cannot be used: " + status.reason);
   if (device < 0 || device >= static_cast<int>(status.devices.size())) {
-    throw Error("DEVICE_UNAVAILABLE", "there is no CUDA device " + std::to_string(device) + ": the driver shows " +
-                                          std::to_string(status.devices.size()) + ", counted from 0");
+    throw Error(ErrorCode::device_unavailable, "there is no CUDA device " + std::to_string(device) + ": the driver shows " +
+                                                   std::to_string(status.devices.size()) + ", counted from 0");
   }
   const CudaDevice& found = status.devices[static_cast<size_t>(device)];
   if (found.usable) return;
   if (found.capability.empty()) {
-    throw Error("DEVICE_UNAVAILABLE", "CUDA device " + std::to_string(device) + " cannot be used: " + found.reason);
+    throw Error(ErrorCode::device_unavailable, "CUDA device " + std::to_string(device) + " cannot be used: " + found.reason);
   }
-  throw Error("DEVICE_ARCHITECTURE_UNSUPPORTED", "CUDA device " + std::to_string(device) + " (" + found.name +
-                                                     ") cannot be used: " + found.reason +
-                                                     "; build odmoe on this machine, with a CUDA toolkit that knows it");
+  throw Error(ErrorCode::device_architecture_unsupported, "CUDA device " + std::to_string(device) + " (" + found.name +
+                                                              ") cannot be used: " + found.reason +
+                                                              "; build odmoe on this machine, with a CUDA toolkit that knows it");
 }
 
 }  // namespace odmoe::cuda

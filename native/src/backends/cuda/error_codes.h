@@ -2,20 +2,22 @@
 #pragma once
 #include <cuda_runtime.h>
 
+#include "odmoe/error.h"
+
 namespace odmoe::cuda {
 
 // opening: the device is being opened. What says that it cannot be had then says later that it is gone.
-constexpr const char* error_code(cudaError_t error, bool opening) {
+constexpr ErrorCode error_code(cudaError_t error, bool opening) {
   switch (error) {
-    case cudaErrorMemoryAllocation: return "DEVICE_OUT_OF_MEMORY";
+    case cudaErrorMemoryAllocation: return ErrorCode::device_out_of_memory;
     case cudaErrorInsufficientDriver:
     case cudaErrorCallRequiresNewerDriver:
     case cudaErrorUnsupportedPtxVersion:
     case cudaErrorSystemDriverMismatch:
-    case cudaErrorCompatNotSupportedOnDevice: return "DEVICE_DRIVER_TOO_OLD";
+    case cudaErrorCompatNotSupportedOnDevice: return ErrorCode::device_driver_too_old;
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorInvalidDeviceFunction:
-    case cudaErrorInvalidKernelImage: return "DEVICE_ARCHITECTURE_UNSUPPORTED";
+    case cudaErrorInvalidKernelImage: return ErrorCode::device_architecture_unsupported;
     case cudaErrorNoDevice:
     case cudaErrorInvalidDevice:
     case cudaErrorDevicesUnavailable:
@@ -23,15 +25,15 @@ constexpr const char* error_code(cudaError_t error, bool opening) {
     case cudaErrorNotPermitted:
     case cudaErrorStubLibrary:
     case cudaErrorJitCompilerNotFound:
-    case cudaErrorJitCompilationDisabled: return opening ? "DEVICE_UNAVAILABLE" : "DEVICE_LOST";
+    case cudaErrorJitCompilationDisabled: return opening ? ErrorCode::device_unavailable : ErrorCode::device_lost;
     case cudaErrorInvalidValue:
     case cudaErrorLaunchOutOfResources:
     case cudaErrorNotSupported:
     case cudaErrorInvalidConfiguration:
-    case cudaErrorInvalidResourceHandle: return "INTERNAL";
+    case cudaErrorInvalidResourceHandle: return ErrorCode::internal;
     default:
       // After any of these each further call fails too: only a new process gets the device back.
-      return "DEVICE_LOST";
+      return ErrorCode::device_lost;
   }
 }
 

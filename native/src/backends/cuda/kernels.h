@@ -96,11 +96,11 @@ cudaError_t launch_copy_rows(float* out, const int32_t* out_rows, const float* i
                              cudaStream_t stream);
 cudaError_t launch_combine(float* hidden, const float* outputs, const float* weights, int n, int k, int size, cudaStream_t stream);
 
-// ---- gate.cu
+// ---- router.cu
 
 inline constexpr int kMostExperts = 1024;
-cudaError_t launch_gate(int32_t* experts, float* weights, const float* logits, int n, int expert_count, int k, bool normalize,
-                        cudaStream_t stream);
+cudaError_t launch_router(int32_t* experts, float* weights, const float* logits, int n, int expert_count, int k, bool normalize,
+                          cudaStream_t stream);
 
 // ---- attention.cu
 

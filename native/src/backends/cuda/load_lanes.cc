@@ -47,8 +47,8 @@ LoadLane& LoadLanes::take() {
   std::unique_lock lock(mutex_);
   const auto free = [this] { return std::find(taken_.begin(), taken_.end(), false); };
   if (!freed_.wait_for(lock, kLongestWait, [&] { return free() != taken_.end(); })) {
-    throw Error("DEVICE_LOST", "no copy to the device has ended in " + std::to_string(kLongestWait.count()) +
-                                   " s; start this daemon again, and look at the system's log (dmesg, Xid)");
+    throw Error(ErrorCode::device_lost, "no copy to the device has ended in " + std::to_string(kLongestWait.count()) +
+                                            " s; start this daemon again, and look at the system's log (dmesg, Xid)");
   }
   const auto found = free();
   *found = true;

@@ -29,7 +29,7 @@ void copy_to_device(uint8_t* device, const uint8_t* host, uint64_t bytes, cudaSt
 uint8_t* LaneScratch::take(uint64_t bytes) {
   uint8_t* const taken = static_cast<uint8_t*>(memory_.data) + used_;
   used_ += padded(bytes);
-  if (used_ > memory_.bytes) throw Error("INTERNAL", "weights outgrow the scratch that was taken for them");
+  if (used_ > memory_.bytes) throw Error(ErrorCode::internal, "weights outgrow the scratch that was taken for them");
   return taken;
 }
 
@@ -37,7 +37,7 @@ template <class Visit>
 void PlaneTransfer::each_block(uint64_t bytes, Visit visit) const {
   uint64_t skipped = skipped_;
   for (int i = block_; bytes > 0; ++i) {
-    if (i >= source_->block_count) throw Error("INTERNAL", "a coded plane has fewer rows than are written");
+    if (i >= source_->block_count) throw Error(ErrorCode::internal, "a coded plane has fewer rows than are written");
     const CodedBlock& block = source_->blocks[i];
     if (skipped < block.plain_bytes) {
       const uint64_t taken = std::min(bytes, block.plain_bytes - skipped);
@@ -150,7 +150,7 @@ void PlaneTransfer::decode(cudaStream_t stream) {
   } else if (source_->codec == CodecKind::huffman) {
     check(launch_decode_huffman(batch_.blocks, batch_.count, table_, multiprocessors_, stream), "decoding exponents");
   } else {
-    throw Error("INTERNAL", "the device decodes no blocks of this codec");
+    throw Error(ErrorCode::internal, "the device decodes no blocks of this codec");
   }
   batch_.count = 0;
 }

@@ -1,0 +1,22 @@
+import { OdmoeError } from '../../shared/errors/index.js';
+
+/**
+ * The highest of the logits. Throws INTERNAL when there is none or one is NaN or +Infinity, as then no token can be chosen that
+ * means anything. -Infinity is a token that is never chosen; at least one must be finite.
+ */
+export function requireUsableLogits(logits: Float32Array): number {
+  let highest = -Infinity;
+  for (const logit of logits) {
+    if (Number.isNaN(logit)) throw unusable('NaN');
+    if (logit > highest) highest = logit;
+  }
+  if (!Number.isFinite(highest)) throw unusable(logits.length === 0 ? 'nothing' : `${highest} as the highest`);
+  return highest;
+}
+
+function unusable(found: string): OdmoeError {
+  return new OdmoeError(
+    'INTERNAL',
+    `the logits hold ${found}, so no token can be chosen; check the model with \`odmoe inspect --verify\``,
+  );
+}

@@ -1,0 +1,81 @@
+// What turns logits into an answer: against the one arithmetic and against double precision.
+#include "odmoe/answer_math.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "native_tests.h"
+#include "odmoe/arithmetic.h"
+#include "reference_arithmetic.h"
+
+namespace odmoe::test {
+namespace {
+
+constexpr size_t kSizes[] = {1, 7, 31, 32, 33, 100, 32000};
+
+void weighs_tokens(const std::string& set) {
+  for (const size_t size : kSizes) {
+    auto logits = random_values(size, 11, 6.0f);
+    if (size > 7) logits[3] = -std::numeric_limits<float>::infinity();
+    const float highest = *std::max_element(logits.begin(), logits.end());
+    for (const float temperature : {1.0f, 0.7f, 1000.0f, 1e-30f, 0.0f}) {
+      const float divisor = std::max(temperature, std::numeric_limits<float>::min());
+      std::vector<float> weights(size);
+      token_weights(weights, logits, highest, temperature, set);
+      std::vector<float> expected;
+      for (const float logit : logits) expected.push_back(reference_exp((logit - highest) / divisor));
+      check_same(weights, expected, "weights at temperature " + std::to_string(temperature));
+      check(*std::max_element(weights.begin(), weights.end()) == 1.0f, "the most likely token weighs 1");
+      if (size > 7) check(weights[3] == 0.0f, "a token that is never chosen weighs something");
+    }
+  }
+}
+
+void sums_exponentials(const std::string& set) {
+  for (const size_t size : kSizes) {
+    const auto logits = random_values(size, 12, 6.0f);
+    const float highest = *std::max_element(logits.begin(), logits.end());
+    std::vector<float> weights;
+    double exact = 0;
+    for (const float logit : logits) {
+      weights.push_back(reference_exp(logit - highest));
+      exact += std::exp(static_cast<double>(logit) - static_cast<double>(highest));
+    }
+    const float expected = highest + reference_log(reference_sum(weights));
+    const float actual = log_sum_exp(logits, highest, set);
+    check_same(&actual, &expected, 1, "log of the sum of " + std::to_string(size));
+    check(std::fabs(static_cast<double>(actual) - (static_cast<double>(highest) + std::log(exact))) < 1e-5,
+          "far from the true one");
+  }
+}
+
+// Within two units in the last place, over all exponents; near 1, where the logarithm is small, too.
+void log_is_close() {
+  const auto compare = [](float x) {
+    const float actual = logarithm(x);
+    const float reference = reference_log(x);
+    check_same(&actual, &reference, 1, "log(" + std::to_string(x) + ")");
+    const double exact = std::log(static_cast<double>(x));
+    const double unit = exact == 0 ? 0x1p-149 : std::ldexp(1.0, std::ilogb(exact) - 23);
+    check(std::fabs(actual - exact) <= 2.0 * unit, "log(" + std::to_string(x) + ") is off by more than two units");
+  };
+  for (float x = std::numeric_limits<float>::min(); x < 3e38f; x *= 1.0009f) compare(x);
+  for (float x = 0.6f; x < 1.6f; x += 0.00001f) compare(x);
+  for (const float x : {1.0f, kSqrtHalf, std::nextafter(kSqrtHalf, 0.0f), std::nextafter(1.0f, 0.0f), std::nextafter(1.0f, 2.0f)}) {
+    compare(x);
+  }
+  check(logarithm(1.0f) == 0.0f, "log(1)");
+}
+
+}  // namespace
+
+void add_answer_math_cases(std::vector<Case>& cases) {
+  cases.push_back({"log: close to the true one", log_is_close});
+  for (const std::string& set : instruction_sets()) {
+    cases.push_back({"token weights " + set + ": equal the one arithmetic", [=] { weighs_tokens(set); }});
+    cases.push_back({"log-sum-exp " + set + ": equals the one arithmetic", [=] { sums_exponentials(set); }});
+  }
+}
+
+}  // namespace odmoe::test
