@@ -1,4 +1,4 @@
-/** The `odmoe` command, but for the daemons (main, shadow, worker), `bench`, `simulate` and `plan cluster`, which bin/odmoe starts itself. */
+/** The `odmoe` command, but for the daemons (main, shadow, worker), `bench` and `plan cluster`, which bin/odmoe starts itself. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
@@ -10,6 +10,7 @@ import { registerInspectCommand } from './commands/inspect.js';
 import { registerPackCommand } from './commands/pack.js';
 import { registerPlanCommand } from './commands/plan.js';
 import { registerPromptCommand } from './commands/prompt.js';
+import { registerSimulateCommand } from './commands/simulate.js';
 import { registerStatusCommand } from './commands/status.js';
 import { registerTopCommand } from './commands/top.js';
 import { registerUpCommands } from './commands/up-down.js';
@@ -25,6 +26,7 @@ registerDemoCommand(program);
 registerPackCommand(program);
 registerInspectCommand(program);
 registerPlanCommand(program);
+registerSimulateCommand(program);
 registerUpCommands(program);
 registerPromptCommand(program);
 registerGenerateCommand(program);
@@ -40,7 +42,6 @@ Daemons, in the foreground:
 
 Measuring:
   bench generate|pools|recall|...  benchmarks (odmoe bench --help)
-  simulate [flags]                 what a cluster would do, by simulation (odmoe simulate --help)
   plan cluster [flags]             what given boxes would do, and how to set them up (odmoe plan cluster --help)
 
 First steps:

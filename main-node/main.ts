@@ -192,8 +192,8 @@ async function stopMain(
 ): Promise<void> {
   const { engine, membership, inference } = parts;
   await Promise.all([inference.stop(), server.stop(), ...announced.map((part) => part.stop())]);
-  await membership.stop();
   engine.roster.stop();
+  await membership.stop();
   engine.decodePasses.dispose();
   engine.prefillPasses.dispose();
   await disposeLoaded(loaded);

@@ -239,6 +239,11 @@ export interface LoadOutcome {
   signMantissaKept: boolean;
 }
 
+export interface ExpertPlace {
+  layer: number;
+  expert: number;
+}
+
 /** A worker's few places for experts, all memory taken from the device when the pool is made. */
 export interface ExpertSlots {
   readonly count: number;
@@ -247,9 +252,10 @@ export interface ExpertSlots {
   readonly directIoRefused: boolean;
   /**
    * Says where an expert lies, once; returns its number, by which it is loaded. Numbers count from 0 in the order of registering: the
-   * first LoaderOptions.experts of them have the addresses that the device can give.
+   * first LoaderOptions.experts of them have the addresses that the device can give. `place`: which expert it is, for whoever writes down
+   * what is loaded; the addon asks for none.
    */
-  register(source: ExpertSource): number;
+  register(source: ExpertSource, place?: ExpertPlace): number;
   /**
    * One load at a time per slot, and none while it executes. Loads of several slots share one I/O thread and the decompression
    * threads; the request's order says whose operations come first. What was in the slot is gone at once, whether or not the load

@@ -12,6 +12,7 @@ export type {
   DeviceInfo,
   DeviceOptions,
   ExpertOrder,
+  ExpertPlace,
   ExpertShape,
   ExpertSlotBytes,
   ExpertSlots,

@@ -1,6 +1,11 @@
 import { loadDeviceProfile } from '../../shared/emulation/index.js';
-import { cachedTokenMs, clusterTimes, simulateCluster } from '../simulator/simulate-cluster.js';
-import { DEFAULT_SET_UP as SIMULATED_SET_UP, type ClusterSetUp } from '../simulator/simulation-setting.js';
+import {
+  cachedTokenMs,
+  clusterTimes,
+  DEFAULT_SET_UP as SIMULATED_SET_UP,
+  type ClusterSetUp,
+} from '../../simulator/simulate/cluster-set-up.js';
+import { simulateCluster } from '../../simulator/simulate/simulate-cluster.js';
 import { RecordedTrace, type TraceDocument } from '../../simulator/trace/trace-file.js';
 import { recordTraceDocument } from '../trace/record-trace.js';
 import type { SetUp, ShadowPrecision } from './set-up.js';
@@ -37,7 +42,7 @@ export class SetUpSimulator {
     const document = await this.traceFor(setUp, prompts, tokens);
     const trace = new RecordedTrace(document, profile.model.layers);
     const times = clusterTimes(profile, setUp.expertStorage);
-    return simulateCluster(times, clusterSetUp(setUp, this.options.workers), trace, tokens);
+    return simulateCluster(times, clusterSetUp(setUp, this.options.workers), trace, { tokens });
   }
 
   private async traceFor(

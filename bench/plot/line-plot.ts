@@ -1,4 +1,4 @@
-import { line, round, svgFile, text, type Drawing } from './drawing.js';
+import { line, round, svgFile, text, ticks, type Drawing } from '../../simulator/timing/svg-drawing.js';
 
 /** Line plots, several panels beside and below one another. */
 
@@ -31,7 +31,6 @@ const LEGEND = 28;
 /** Told apart by those who do not see all colours alike, too (Okabe and Ito); dashes help where there is no colour. */
 const COLOURS = ['#0072b2', '#d55e00', '#009e73', '#cc79a7', '#555555', '#e69f00', '#56b4e9'];
 const DASHES = ['', '6 3', '2 3', '8 3 2 3', '1 2', '10 4', '4 4'];
-const TICKS = 5;
 
 /** The plot as a file's text. */
 export function linePlotSvg(plot: LinePlot): string {
@@ -110,18 +109,6 @@ function colour(names: readonly string[], name: string): string {
 function stroke(names: readonly string[], name: string): string {
   const dash = DASHES[names.indexOf(name) % DASHES.length] ?? '';
   return `stroke="${colour(names, name)}" stroke-width="1.8"${dash === '' ? '' : ` stroke-dasharray="${dash}"`}`;
-}
-
-/** 0 and up to TICKS round numbers, the last of them not below `most`. */
-export function ticks(most: number): number[] {
-  if (!(most > 0)) return [0, 1];
-  const rough = most / TICKS;
-  const magnitude = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 2.5, 5, 10]
-    .map((factor) => factor * magnitude)
-    .find((candidate) => candidate >= rough * (1 - 1e-9));
-  const size = step ?? 10 * magnitude;
-  return Array.from({ length: Math.ceil(most / size - 1e-9) + 1 }, (_, index) => index * size);
 }
 
 function label(value: number): string {

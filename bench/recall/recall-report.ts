@@ -1,6 +1,6 @@
 import { tableLines } from '../../cli/output/table.js';
 import { heatMap } from '../plot/heat-map.js';
-import { svgFile } from '../plot/drawing.js';
+import { svgFile } from '../../simulator/timing/svg-drawing.js';
 import { linePlot } from '../plot/line-plot.js';
 import type { RecallReport, RecallResult } from './measure-recall.js';
 import { quarterBorders, recallByIteration, recallByQuarter, smoothedRecall } from './recall-series.js';

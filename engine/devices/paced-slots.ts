@@ -1,4 +1,4 @@
-import type { ExpertOrder, ExpertSlots, LoadOutcome, LoadRequest, PartPlan } from '../../native/index.js';
+import type { ExpertOrder, ExpertPlace, ExpertSlots, LoadOutcome, LoadRequest, PartPlan } from '../../native/index.js';
 import { operatorMs, type DeviceTimes } from '../../shared/emulation/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
@@ -57,8 +57,8 @@ export class PacedExpertSlots implements ExpertSlots {
     return this.handle.directIoRefused;
   }
 
-  register(source: ExpertSource): number {
-    return this.handle.register(source);
+  register(source: ExpertSource, place?: ExpertPlace): number {
+    return this.handle.register(source, place);
   }
 
   async load(index: number, expert: number, request: LoadRequest): Promise<LoadOutcome> {

@@ -16,7 +16,10 @@ export class RegisteredExperts {
   ) {}
 
   numberOf(layer: number, expert: number): number {
-    return (this.numbers[this.indexOf(layer, expert)] ??= this.slots.register(this.find(layer, expert)));
+    return (this.numbers[this.indexOf(layer, expert)] ??= this.slots.register(this.find(layer, expert), {
+      layer,
+      expert,
+    }));
   }
 
   /** It is going to lie elsewhere: it is registered anew at its next load. */

@@ -33,6 +33,7 @@ export class Roster implements PlacedWorkers {
   private readonly waiting = new Set<() => void>();
   private current: Placement | null = null;
   private joinTimer: Timer | null = null;
+  private stopped = false;
   private latestEpoch: number;
   /** Workers that it has been said of that the shadow in use cannot reach them. */
   private beyondShadow: { shadow: ShadowLink; workers: WeakSet<WorkerLink> } | null = null;
@@ -207,8 +208,9 @@ export class Roster implements PlacedWorkers {
     });
   }
 
-  /** Nobody waits and no timer runs any more. */
+  /** Nobody waits and no timer runs any more, and who leaves from now on changes no placement. */
   stop(): void {
+    this.stopped = true;
     this.joinTimer?.cancel();
     this.joinTimer = null;
     this.fetching.stop();
@@ -229,6 +231,7 @@ export class Roster implements PlacedWorkers {
   private replan(): void {
     this.joinTimer?.cancel();
     this.joinTimer = null;
+    if (this.stopped) return;
     this.latestEpoch += 1;
     const links = [...this.workers.values()];
     const placement = links.length === 0 ? null : this.plan(links, this.latestEpoch);

@@ -12,6 +12,6 @@ export type {
 } from './device-profile.js';
 export { loadDeviceProfile, parseDeviceProfile } from './load-device-profile.js';
 export { NetworkPace, networkPaceOf } from './network-pace.js';
-export { messageBytes } from './message-bytes.js';
+export { messageBytes, type MessageProfile } from './message-bytes.js';
 export { EmulatedNetworkCard } from './network-card.js';
 export { denseLayerParameters, expertParameters, keyValueRowBytes, nodeTimes } from './node-times.js';

@@ -1,7 +1,7 @@
 import { rowCount } from '../rpc/pass-rows.js';
 import type { TensorType } from '../rpc/messages.js';
 import type { PeerMessage } from '../rpc/stream-pace.js';
-import type { DeviceProfile } from './device-profile.js';
+import type { ProfiledModel, ProfiledNetwork } from './device-profile.js';
 import { keyValueRowBytes } from './node-times.js';
 
 const ELEMENT_BYTES: Record<TensorType, number> = {
@@ -10,15 +10,21 @@ const ELEMENT_BYTES: Record<TensorType, number> = {
   TENSOR_TYPE_BF16: 2,
 };
 
+/** What of a profile says how long messages are. */
+export interface MessageProfile {
+  model: Pick<ProfiledModel, 'hiddenSize' | 'keyValueHeads' | 'headDim'>;
+  network: ProfiledNetwork;
+}
+
 /**
  * Bytes that a message of a peer stream would have for the profiled model: hidden states of 16 KB and 8 KB of keys and values a row
  * for Mixtral-8x7B (OD-MoE 4.2). What else there is, is small beside the overhead that every message has.
  */
-export function messageBytes(message: PeerMessage, { model, network }: DeviceProfile): number {
+export function messageBytes(message: PeerMessage, { model, network }: MessageProfile): number {
   return network.messageOverheadBytes + tensorBytes(message, model);
 }
 
-function tensorBytes(message: PeerMessage, model: DeviceProfile['model']): number {
+function tensorBytes(message: PeerMessage, model: MessageProfile['model']): number {
   const { hiddenSize } = model;
   if (message.kind === 'execute') {
     const { rows, dtype } = message.execute;

@@ -58,21 +58,27 @@ class BusyTimes {
   /** Takes the first free span of that length at or after a time; returns its start. */
   take(fromMs: number, lengthMs: number): number {
     let startMs = fromMs;
-    let place = 0;
-    for (const span of this.spans) {
-      if (span.endMs <= startMs) {
-        place += 1;
-        continue;
-      }
+    let place = this.firstEndingAfter(fromMs);
+    for (let span = this.spans[place]; span !== undefined; span = this.spans[++place]) {
       if (startMs + lengthMs <= span.startMs) break;
-      startMs = span.endMs;
-      place += 1;
+      startMs = Math.max(startMs, span.endMs);
     }
     if (lengthMs > 0) this.spans.splice(place, 0, { startMs, endMs: startMs + lengthMs });
     return startMs;
   }
 
   forgetBefore(ms: number): void {
-    if ((this.spans[0]?.endMs ?? Infinity) <= ms) this.spans = this.spans.filter(({ endMs }) => endMs > ms);
+    if ((this.spans[0]?.endMs ?? Infinity) <= ms) this.spans = this.spans.slice(this.firstEndingAfter(ms));
+  }
+
+  /** Spans end in the order in which they stand. */
+  private firstEndingAfter(ms: number): number {
+    let [low, high] = [0, this.spans.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if ((this.spans[middle]?.endMs ?? Infinity) > ms) high = middle;
+      else low = middle + 1;
+    }
+    return low;
   }
 }

@@ -50,7 +50,7 @@ export function nodeTimes(profile: DeviceProfile, role: ProfiledRole, expertStor
 }
 
 /** Keys and values of one position in one layer, FP32 (8 KB for Mixtral-8x7B, OD-MoE 4.2). */
-export function keyValueRowBytes(model: ProfiledModel): number {
+export function keyValueRowBytes(model: Pick<ProfiledModel, 'keyValueHeads' | 'headDim'>): number {
   return 2 * model.keyValueHeads * model.headDim * FLOAT_BYTES;
 }
 

@@ -13,7 +13,7 @@ import {
 } from './scenario.js';
 
 /** Requests and faults begin within so long. */
-const BUSY_MS = 1500;
+export const BUSY_MS = 1500;
 /** Longest that a fault lasts. */
 const LONGEST_FAULT_MS = 2500;
 const VOCABULARY = 1024;

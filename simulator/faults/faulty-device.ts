@@ -44,16 +44,16 @@ export class DeviceFaults {
   /** `told`: the error that a daemon gets to see when a real load fails. */
   constructor(private readonly told: (thrown: unknown) => OdmoeError) {}
 
-  /** The devices of one start of the process. `pace`: what operations take. */
-  devices(runtime: VirtualRuntime, pace: () => DevicePace): Devices {
+  /** The devices of one start of the process. `pace`: what operations take, on a device with that budget. */
+  devices(runtime: VirtualRuntime, pace: (budgetBytes: number) => DevicePace): Devices {
     const handles = (this.handles = noHandles());
     this.sequencesCreated = 0;
     return {
       cudaStatus: () => NO_CUDA,
       open: (request) => {
         if (this.lost) throw lostError();
-        const native = this.watched(NATIVE_DEVICES.open({ ...request, threads: 1 }), runtime);
-        const device = pacedDevice(native, pace(), runtime);
+        const native = this.watched(NATIVE_DEVICES.open({ ...request, threads: 1, budgetBytes: 0 }), runtime);
+        const device = pacedDevice(native, pace(request.budgetBytes), runtime);
         this.opened.add(device);
         return this.wrapDevice(device, handles);
       },

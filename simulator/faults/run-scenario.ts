@@ -1,11 +1,13 @@
 import { UNRESPONSIVE_PAUSE_MS } from '../../main-node/cluster/membership.js';
 import { toOdmoeError } from '../../shared/errors/index.js';
-import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import type { GenerateRequest, Placement } from '../../shared/rpc/messages.js';
 import { SeededRandom } from '../../shared/runtime/index.js';
 import { SimulatedCluster, type SimulatedAnswer } from '../cluster/simulated-cluster.js';
 import { DrawnLinks } from '../network/link-model.js';
 import { checkAnswer, type Violation } from './check-invariants.js';
 import { checkQuiet, checkStopped, idleTimers } from './check-nothing-left.js';
+import { checkAccounts } from './accounts/check-accounts.js';
+import { Recorder } from './accounts/recorder.js';
 import { drawRequest } from './draw-scenario.js';
 import { FaultInjector, SECOND_MAIN } from './inject-faults.js';
 import type { ReferenceAnswers } from './reference-answers.js';
@@ -72,6 +74,9 @@ class ScenarioRun {
   readonly violations: Violation[] = [];
   private readonly asked: { answer: SimulatedAnswer; request: GenerateRequest; probe: boolean }[] = [];
   private readonly injector: FaultInjector;
+  /** How many of the answers have been held against what was recorded. */
+  private accounted = 0;
+  private readonly recorder = new Recorder(MAIN);
 
   constructor(
     private readonly scenario: Scenario,
@@ -80,6 +85,7 @@ class ScenarioRun {
     private readonly references: ReferenceAnswers,
   ) {
     this.injector = new FaultInjector(cluster, world, scenario);
+    cluster.network.tap = this.recorder.messages;
   }
 
   violate(invariant: string, detail: string): void {
@@ -89,6 +95,9 @@ class ScenarioRun {
   async all(): Promise<void> {
     const { clock } = this.cluster;
     this.startNodes();
+    const devices = this.world.devices.get(MAIN);
+    if (devices !== undefined) devices.passTap = this.recorder;
+    let placement = this.isCalm() ? this.recorder.begin() : null;
     this.injector.schedule();
     this.scheduleRequests();
     const { calmMs } = this.scenario;
@@ -97,11 +106,15 @@ class ScenarioRun {
     if (!this.isAllOver()) this.violate('every answer ends in time', this.describeOpen());
     await this.until(() => false, Math.max(probesMs, clock.nowMs));
     this.checkNodes();
+    if (this.isCalm()) this.checkAccounts(placement);
+    this.accounted = this.asked.length;
+    placement = this.recorder.begin();
     const atRest = idleTimers(this.cluster);
     this.askProbes();
     await this.until(() => this.isAllOver(), clock.nowMs + ANSWER_BOUND_MS);
     if (!this.isAllOver()) this.violate('every answer ends in time', this.describeOpen());
     await this.checkAnswers();
+    this.checkAccounts(placement);
     await this.until(() => false, clock.nowMs + QUIET_MS);
     this.violations.push(...checkQuiet(this.cluster, this.world, this.scenario, atRest));
     await this.stopNodes();
@@ -151,10 +164,23 @@ class ScenarioRun {
     return open.map(({ answer }) => `asked at ${answer.askedMs} ms, ${answer.tokens.length} tokens so far`).join('; ');
   }
 
+  /** Of the answers since the record began. */
+  private checkAccounts(placement: Placement | null): void {
+    const [main] = this.scenario.nodes;
+    if (main === undefined) return;
+    const { settings } = main;
+    const answers = this.asked.slice(this.accounted);
+    this.violations.push(...checkAccounts({ events: this.recorder.events, settings, placement, answers }));
+  }
+
+  private isCalm(): boolean {
+    return this.scenario.faults.length === 0 && this.isUndisturbed();
+  }
+
   private async checkAnswers(): Promise<void> {
     for (const { answer, request, probe } of this.asked) {
       const reference = await this.references.answer(this.scenario.model, request);
-      const mustSucceed = probe || (this.scenario.faults.length === 0 && this.isUndisturbed());
+      const mustSucceed = probe || this.isCalm();
       this.violations.push(...checkAnswer(answer, reference, { mustSucceed, scenario: this.scenario }));
     }
   }

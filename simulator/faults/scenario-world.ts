@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { openServedPack } from '../../engine/loading/index.js';
 import type { DevicePace } from '../../engine/devices/index.js';
-import type { OperatorTime } from '../../shared/emulation/index.js';
+import type { DeviceBytes, OperatorTime } from '../../shared/emulation/index.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { Pack } from '../../shared/pack/open-pack.js';
@@ -17,6 +17,16 @@ import type { Scenario, ScenarioModel, ScenarioNode } from './scenario.js';
 export function modelDirectory(model: ScenarioModel): string {
   return join(packageRoot(), 'test', 'fixtures', 'packs', model);
 }
+
+/**
+ * What a device holds counts as so many bytes, those of a tiny model: real ones are taken and given back by threads, whose order is not
+ * the same on every run.
+ */
+export const DEVICE_BYTES: DeviceBytes = {
+  ...{ outerBytes: 140_000, denseLayerBytes: 8000, expertBytes: 8000 },
+  ...{ slotBytes: 8000, slotSharedBytes: 4000, exponentEntryBytes: 2000, signMantissaEntryBytes: 4000 },
+  keyValueRowBytes: 128,
+};
 
 /** A line that a daemon has logged. */
 export interface LoggedLine {
@@ -63,7 +73,7 @@ export class ScenarioWorld {
     const faults = new DeviceFaults((error) => this.placeless(error));
     this.devices.set(id, faults);
     return {
-      devices: (runtime) => faults.devices(runtime, () => this.pace(faults)),
+      devices: (runtime) => faults.devices(runtime, (budgetBytes) => this.pace(faults, budgetBytes)),
       openPack: (directory, runtime) =>
         runtime.outside(() =>
           directory === modelDirectory(this.scenario.model)
@@ -94,7 +104,7 @@ export class ScenarioWorld {
     return new OdmoeError(code, message.replaceAll(this.directory, '/node').replaceAll(packageRoot(), '/odmoe'));
   }
 
-  private pace(faults: DeviceFaults): DevicePace {
+  private pace(faults: DeviceFaults, budgetBytes: number): DevicePace {
     const { denseMs, expertMs, lmHeadMs, loadMs } = this.scenario.pace;
     const times = {
       ...{ denseLayer: operatorOf(denseMs), expert: operatorOf(expertMs), lmHead: operatorOf(lmHeadMs) },
@@ -104,7 +114,7 @@ export class ScenarioWorld {
         return (loadMs + (faults.readSlowness > 1 ? 1 : 0)) * faults.readSlowness;
       },
     };
-    return { times, memory: null };
+    return { times, memory: { bytes: DEVICE_BYTES, budgetBytes } };
   }
 
   private logOf(node: string): Logger {

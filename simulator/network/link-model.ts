@@ -1,4 +1,4 @@
-import { EmulatedNetworkCard, messageBytes, type DeviceProfile } from '../../shared/emulation/index.js';
+import { EmulatedNetworkCard, messageBytes, type MessageProfile } from '../../shared/emulation/index.js';
 import type { PeerMessage } from '../../shared/rpc/index.js';
 import type { SeededRandom } from '../../shared/runtime/index.js';
 
@@ -25,7 +25,7 @@ export class DrawnLinks implements LinkModel {
 export class ProfiledLinks implements LinkModel {
   private readonly cards = new Map<string, EmulatedNetworkCard>();
 
-  constructor(private readonly profile: DeviceProfile) {}
+  constructor(private readonly profile: MessageProfile) {}
 
   arrivalMs(from: string, to: string, message: PeerMessage | null, _bytes: number, nowMs: number): number {
     const { network } = this.profile;

@@ -5,7 +5,16 @@ import type { ExpertSource, ModelShape, TensorSource } from '../../shared/model/
 
 /** Nothing has to be read to fill a traced model's weights. */
 const NO_TENSOR: TensorSource = { rows: 1, columns: 1, split: 'none-bf16', chunks: [] };
-const NO_EXPERT: ExpertSource = { gate: NO_TENSOR, up: NO_TENSOR, down: NO_TENSOR };
+/** Exponents, and signs and mantissas, of one matrix of an expert. A cache's plan asks how they compare; the bytes themselves are the profile's. */
+const PART_BYTES = 4096;
+const MATRIX: TensorSource = {
+  ...{ rows: PART_BYTES, columns: 1, split: 'bf16-e8-sm8' },
+  chunks: [0, 1].map((plane) => ({
+    ...{ plane, path: '', offsetBytes: plane * PART_BYTES, codec: 'raw', crc32c: null },
+    ...{ storedBytes: PART_BYTES, plainBytes: PART_BYTES },
+  })),
+};
+const EXPERT: ExpertSource = { gate: MATRIX, up: MATRIX, down: MATRIX };
 const DIGEST_DIGITS = 64;
 
 /** Stands for the pack of a model of which only a trace is known: a name and a shape, and no file. */
@@ -24,6 +33,6 @@ export function tracePack(name: string, shape: ModelShape): Pack {
     ...{ kind: 'pack', directory: '', name, shape, shippedFormat: 'bf16', eosTokenIds: [], packDigest: digest },
     ...{ tiedEmbeddings: false, manifest },
     dense: () => NO_TENSOR,
-    expert: () => NO_EXPERT,
+    expert: () => EXPERT,
   };
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { svgFile } from '../../bench/plot/drawing.js';
+import { svgFile, ticks } from '../../simulator/timing/svg-drawing.js';
 import { heatMap } from '../../bench/plot/heat-map.js';
-import { linePlotSvg, ticks } from '../../bench/plot/line-plot.js';
+import { linePlotSvg } from '../../bench/plot/line-plot.js';
 
 const PLOT = {
   title: 'A & B <plot>',

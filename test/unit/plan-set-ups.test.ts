@@ -1,25 +1,25 @@
 import assert from 'node:assert/strict';
-import { searchSetUps } from '../../bench/plan/search-set-ups.js';
-import { setUpOf, type SimulateFlags } from '../../bench/simulate/simulation-flags.js';
-import { simulateCluster } from '../../bench/simulator/simulate-cluster.js';
-import { DEFAULT_SET_UP } from '../../bench/simulator/simulation-setting.js';
+import { setUpOf, type SimulateFlags } from '../../cli/simulation-flags.js';
+import { searchSetUps } from '../../simulator/plan/search-set-ups.js';
+import { DEFAULT_SET_UP } from '../../simulator/simulate/cluster-set-up.js';
+import { simulateCluster } from '../../simulator/simulate/simulate-cluster.js';
 import { FlatTrace, plainTimes } from './simulated-cluster-setting.js';
 
 describe('set-ups of a simulated cluster', () => {
   const search = (token: number) =>
     searchSetUps({
-      ...{ workers: 4, slots: 1, expertsPerToken: 1, periods: [{ token, keyValue: 1 }] },
-      measure: (setUp) => simulateCluster(plainTimes(20), setUp, new FlatTrace(4, 6), 7),
+      ...{ asked: { workers: 4, slots: 1, cacheBytes: 0 }, expertsPerToken: 1, periods: [{ token, keyValue: 1 }] },
+      measure: (setUp) => simulateCluster(plainTimes(20), setUp, new FlatTrace(4, 6), { tokens: 7 }),
     });
 
-  it('tries drafts, and first of all the defaults', () => {
-    const { plain, tried } = search(1);
+  it('tries drafts, and first of all the defaults', async () => {
+    const { plain, tried } = await search(1);
     assert.deepEqual(plain.setUp, { ...DEFAULT_SET_UP, workers: 4 });
     assert.ok(tried.some(({ setUp }) => setUp.drafting.rows === 'auto'));
   });
 
-  it('tries none where shadow does not get every token', () => {
-    assert.ok(search(4).tried.every(({ setUp }) => setUp.drafting.rows === 1));
+  it('tries none where shadow does not get every token', async () => {
+    assert.ok((await search(4)).tried.every(({ setUp }) => setUp.drafting.rows === 1));
   });
 
   it('takes the drafts without a shadow that the daemons take, and refuses the others', () => {

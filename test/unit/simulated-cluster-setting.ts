@@ -1,6 +1,6 @@
-import type { EmulatedDevice } from '../../shared/emulation/device-profile.js';
+import type { EmulatedDevice } from '../../shared/emulation/index.js';
+import { DEFAULT_SET_UP, type ClusterSetUp, type ClusterTimes } from '../../simulator/simulate/cluster-set-up.js';
 import type { ClusterTrace, TracePlace } from '../../simulator/trace/cluster-trace.js';
-import { DEFAULT_SET_UP, type ClusterSetUp, type ClusterTimes } from '../../bench/simulator/simulation-setting.js';
 
 /** Times that are easy to add up: a round trip of 2 ms and messages that take no time beside it. */
 export function plainTimes(loadMs: number, shadowLayerMs = 5): ClusterTimes {
@@ -8,16 +8,16 @@ export function plainTimes(loadMs: number, shadowLayerMs = 5): ClusterTimes {
     denseLayer: { overheadMs: denseMs, weightsMs: 0, rowMs: 0 },
     expert: { overheadMs: expertMs, weightsMs: 0, rowMs: 0 },
     lmHead: { overheadMs: headMs, weightsMs: 0, rowMs: 0 },
-    loadMs,
-    ...{ outerBytes: 0, denseLayerBytes: 0, expertBytes: 0, slotBytes: 0, slotSharedBytes: 0, keyValueRowBytes: 8 },
-    ...{ exponentShare: 0.5, recoverMs: 0, exponentEntryBytes: 0, signMantissaEntryBytes: 0 },
+    ...{ loadMs, exponentShare: 0.5, recoverMs: 0 },
+    ...{ outerBytes: 0, denseLayerBytes: 0, expertBytes: 100, slotBytes: 100, slotSharedBytes: 0 },
+    ...{ exponentEntryBytes: 50, signMantissaEntryBytes: 50, keyValueRowBytes: 8 },
   });
   return {
     main: device(10, 0, 1),
     shadow: device(shadowLayerMs * 0.8, shadowLayerMs * 0.2, 0),
     worker: device(0, 3, 0),
     network: { bytesPerS: 1e30, roundTripMs: 2, duplex: 'half', messageOverheadBytes: 0 },
-    hiddenSize: 4,
+    model: { hiddenSize: 4, keyValueHeads: 1, headDim: 4 },
   };
 }
 

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { assumedRecall } from '../../bench/plan/assumed-recall.js';
+import { assumedRecall } from '../../simulator/plan/assumed-recall.js';
 import { SyntheticTrace } from '../../simulator/trace/synthetic-trace.js';
 import { parseTrace, recordedRecall, RecordedTrace } from '../../simulator/trace/trace-file.js';
 

@@ -1,0 +1,120 @@
+import { fork, type ChildProcess } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { fileURLToPath } from 'node:url';
+import type { SeedOutcome, SeedReport } from './seed-messages.js';
+
+/** Seeds that a process gets at a time: so few that all end at about the same time. */
+const BLOCK_SEEDS = 8;
+/** A seed that takes longer, on the clock on the wall, hangs. */
+export const SEED_LIMIT_MS = 180_000;
+
+export interface SeedRange {
+  from: number;
+  count: number;
+  /** Processes that share the seeds. */
+  processes: number;
+  onOutcome?: (outcome: SeedOutcome) => void;
+  signal?: AbortSignal;
+}
+
+/** Runs the seeds, spread over processes of their own. What comes out does not depend on how they are spread. In order of seeds. */
+export async function runSeeds(range: SeedRange): Promise<SeedOutcome[]> {
+  const { from, count, processes } = range;
+  const outcomes = new Map<number, SeedOutcome>();
+  let next = from;
+  const takeBlock = (): number[] => {
+    const first = next;
+    next = Math.min(from + count, first + BLOCK_SEEDS);
+    return Array.from({ length: next - first }, (_, index) => first + index);
+  };
+  const onOutcome = (outcome: SeedOutcome): void => {
+    outcomes.set(outcome.seed, outcome);
+    range.onOutcome?.(outcome);
+  };
+  const runners = Math.min(processes, Math.ceil(count / BLOCK_SEEDS));
+  await Promise.all(Array.from({ length: runners }, () => runBlocks(takeBlock, onOutcome, range.signal)));
+  return [...outcomes.values()].sort((left, right) => left.seed - right.seed);
+}
+
+/** One hash over the histories of all seeds, in order of seeds. */
+export function historyOf(outcomes: readonly SeedOutcome[]): string {
+  const hash = createHash('sha256');
+  for (const { seed, history } of outcomes) hash.update(`${seed} ${history}\n`);
+  return hash.digest('hex');
+}
+
+/** Runs blocks until there is none; a process that dies or hangs is replaced, and the seed that it ran has failed. */
+async function runBlocks(
+  takeBlock: () => number[],
+  onOutcome: (outcome: SeedOutcome) => void,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  const isWanted = (): boolean => signal?.aborted !== true;
+  let block = takeBlock();
+  while (block.length > 0 && isWanted()) {
+    const runner = new SeedProcess(onOutcome);
+    const stop = (): void => runner.stop();
+    signal?.addEventListener('abort', stop);
+    let failed: SeedOutcome | null = null;
+    while (failed === null && block.length > 0) {
+      failed = await runner.run(block);
+      if (failed === null) block = takeBlock();
+    }
+    signal?.removeEventListener('abort', stop);
+    runner.stop();
+    if (failed === null || !isWanted()) return;
+    const { seed } = failed;
+    onOutcome(failed);
+    block = block.filter((later) => later > seed);
+    if (block.length === 0) block = takeBlock();
+  }
+}
+
+/** A child process that runs blocks of seeds. */
+class SeedProcess {
+  private readonly child: ChildProcess = fork(fileURLToPath(new URL('./seed-process.js', import.meta.url)), {
+    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+  });
+
+  constructor(private readonly onOutcome: (outcome: SeedOutcome) => void) {}
+
+  stop(): void {
+    this.child.kill('SIGKILL');
+  }
+
+  /** Null when all seeds of the block have been run; what to say of the seed that ran when the process died or hung. */
+  run(block: readonly number[]): Promise<SeedOutcome | null> {
+    const [from = 0] = block;
+    return new Promise((resolve) => {
+      let current = from;
+      let timer: NodeJS.Timeout;
+      const over = (failed: SeedOutcome | null): void => {
+        clearTimeout(timer);
+        this.child.removeAllListeners();
+        resolve(failed);
+      };
+      const failed = (detail: string): void =>
+        over({ seed: current, history: '', violations: [{ invariant: 'the process survives', detail }] });
+      const wait = (): NodeJS.Timeout =>
+        setTimeout(() => {
+          failed(`the seed has run for ${SEED_LIMIT_MS / 1000} s`);
+        }, SEED_LIMIT_MS);
+      timer = wait();
+      this.child.on('exit', (status, ended) => failed(`it ended with ${ended ?? `status ${status}`}`));
+      this.child.on('error', (error) => failed(error.message));
+      this.child.on('message', (report: SeedReport) => {
+        clearTimeout(timer);
+        timer = wait();
+        if (report.kind === 'begun') {
+          current = report.seed;
+          return;
+        }
+        this.onOutcome(report.outcome);
+        if (report.outcome.seed === block.at(-1)) over(null);
+      });
+      this.child.send({ from, count: block.length }, (error) => {
+        if (error !== null) failed(error.message);
+      });
+    });
+  }
+}

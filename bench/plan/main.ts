@@ -1,8 +1,0 @@
-/** `odmoe plan cluster`: started by bin/odmoe, as the command line itself imports no simulator. */
-import { createProgram, runCommandLine } from '../../cli/run-command-line.js';
-import { registerPlanCluster } from './index.js';
-
-const program = createProgram('odmoe plan cluster');
-registerPlanCluster(program);
-
-await runCommandLine(program, process.argv.slice(2));

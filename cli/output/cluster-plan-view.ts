@@ -1,0 +1,121 @@
+import { formatByteSize } from '../../shared/config/byte-size.js';
+import type { LoadTiming } from '../../simulator/plan/io-bound.js';
+import { tokensPerS, type Candidate, type SearchOutcome } from '../../simulator/plan/search-set-ups.js';
+import { boundBy, type BoundBy, type TokenBreakdown } from '../../simulator/plan/token-breakdown.js';
+import type { DeviceMemory } from './simulation-view.js';
+import { snakeCaseKeys } from './snake-case.js';
+import { tableLines } from './table.js';
+
+export interface MemoryOfBoxes {
+  name: string;
+  count: number;
+  memory: DeviceMemory;
+}
+
+export interface ClusterPlan {
+  profile: string;
+  model: string;
+  workers: number;
+  timing: LoadTiming;
+  search: SearchOutcome;
+  breakdown: TokenBreakdown;
+  memory: MemoryOfBoxes[];
+  cachedTokensPerS: number;
+  /** How recall was taken to depend on alignment. */
+  recallNote: string;
+}
+
+function fits(plan: ClusterPlan): boolean {
+  return plan.memory.every(({ memory }) => memory.usedBytes <= memory.memoryBytes);
+}
+
+export function planJson(plan: ClusterPlan): unknown {
+  const { search, memory } = plan;
+  return snakeCaseKeys({
+    ...{ profile: plan.profile, model: plan.model, workers: plan.workers },
+    ioBound: plan.timing.ioBound,
+    equation1: plan.timing,
+    ...{ plain: candidateObject(search.plain), grouped: candidateObject(search.grouped) },
+    ...{ best: candidateObject(search.best), tried: search.tried.map(candidateObject) },
+    ...{ breakdown: plan.breakdown, boundBy: boundBy(plan.breakdown) },
+    ...{ cachedTokensPerS: plan.cachedTokensPerS, bestOverCached: tokensPerS(search.best) / plan.cachedTokensPerS },
+    memory: memory.map(({ name, count, memory: device }) => ({ name, count, ...device })),
+    totalMemoryBytes: memory.reduce((sum, { count, memory: device }) => sum + count * device.usedBytes, 0),
+    ...{ fits: fits(plan), recallNote: plan.recallNote },
+  });
+}
+
+function candidateObject({ setUp, result }: Candidate): object {
+  return {
+    ...{ groupSize: setUp.placement.groupSize, spread: setUp.placement.spread },
+    ...{ alignToken: setUp.align.tokenPeriod, alignKv: setUp.align.keyValuePeriod },
+    ...{ optimistic: setUp.drafting.optimistic, draftRows: setUp.drafting.rows },
+    ...{ ttftMs: result.ttftMs, tpotMs: result.tpotMs, decodeTokensPerS: result.decodeTokensPerS },
+    ...{ outputTokensPerS: result.outputTokensPerS, recall: result.recall, acceptance: result.acceptance },
+  };
+}
+
+const BOUND_WORDS: Record<BoundBy, string> = {
+  main: "main's attention and gates: a faster card there, or more positions a pass",
+  experts: "the workers' computing: faster cards there",
+  loads: 'loading experts: more workers, faster links, or packed experts (--expert-storage)',
+  drafts: 'waits for drafts: a faster shadow',
+  network: 'messages on the network: a shorter round trip, or more positions a pass',
+};
+
+export function planLines(plan: ClusterPlan): string[] {
+  const { timing, search, breakdown } = plan;
+  const ms = (value: number): string => `${value.toFixed(2)} ms`;
+  const verdict = timing.ioBound ? 'I/O-bound' : 'not I/O-bound';
+  return [
+    `${plan.model} on ${plan.workers} workers (${plan.profile}): ${verdict}`,
+    `  a load takes ${ms(timing.loadMs)}; with ${timing.groups} groups it may take ${ms(timing.maxLoadMs)} ` +
+      `(${timing.groups} x ${ms(timing.mainMs)} + ${timing.groups - 1} x ${ms(timing.workerMs)}, OD-MoE eq. 1)`,
+    '',
+    ...candidateLines(search, plan.cachedTokensPerS),
+    '',
+    `A token of the best set-up takes ${ms(search.best.result.tpotMs)}: main ${ms(breakdown.mainMs)}, experts ` +
+      `${ms(breakdown.expertsMs)}, waits for loads ${ms(breakdown.waitsForLoadsMs)}, waits for drafts ` +
+      `${ms(breakdown.waitsForDraftsMs)}, network and the rest ${ms(breakdown.networkMs)}.`,
+    `What bounds it: ${BOUND_WORDS[boundBy(breakdown)]}.`,
+    '',
+    ...memoryTable(plan.memory),
+    fits(plan) ? 'Everything fits.' : 'It does NOT fit: see the table.',
+    '',
+    plan.recallNote,
+  ];
+}
+
+function candidateLines({ plain, grouped, best }: SearchOutcome, cachedTokensPerS: number): string[] {
+  const row = (name: string, candidate: Candidate): string[] => {
+    const { setUp, result } = candidate;
+    const { tokenPeriod, keyValuePeriod } = setUp.align;
+    return [
+      ...[name, String(setUp.placement.groupSize), setUp.placement.spread, `${tokenPeriod}/${keyValuePeriod}`],
+      `${setUp.drafting.rows}${setUp.drafting.optimistic ? ', optimistic' : ''}`,
+      ...[`${result.ttftMs.toFixed(0)} ms`, `${result.tpotMs.toFixed(1)} ms`, tokensPerS(candidate).toFixed(3)],
+      (tokensPerS(candidate) / cachedTokensPerS).toFixed(3),
+    ];
+  };
+  const titles = ['set-up', 'group', 'spread', 'align', 'drafts', 'TTFT', 'TPOT', 'tokens/s', 'of cached'];
+  return tableLines(
+    titles.map((title, index) => ({ title, align: index < 5 ? ('left' as const) : ('right' as const) })),
+    [row('defaults', plain), row('best without drafts', grouped), row('best', best)],
+  );
+}
+
+function memoryTable(memory: readonly MemoryOfBoxes[]): string[] {
+  return tableLines(
+    [
+      { title: 'device memory', align: 'left' },
+      { title: 'count', align: 'right' },
+      { title: 'needs', align: 'right' },
+      { title: 'has', align: 'right' },
+      { title: '', align: 'left' },
+    ],
+    memory.map(({ name, count, memory: { usedBytes, memoryBytes } }) => [
+      ...[name, String(count), formatByteSize(usedBytes), formatByteSize(memoryBytes)],
+      usedBytes <= memoryBytes ? 'fits' : 'TOO LITTLE',
+    ]),
+  );
+}

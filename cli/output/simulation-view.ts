@@ -1,0 +1,170 @@
+import { formatByteSize } from '../../shared/config/byte-size.js';
+import type { DeviceProfile } from '../../shared/emulation/index.js';
+import type { SimulationResult } from '../../simulator/simulate/simulation-result.js';
+import { snakeCaseKeys } from './snake-case.js';
+import { tableLines } from './table.js';
+
+/** Device memory that one machine has held at most, and what its device has. */
+export interface DeviceMemory {
+  usedBytes: number;
+  memoryBytes: number;
+}
+
+export interface ClusterMemory {
+  main: DeviceMemory;
+  /** Null: there is no shadow. */
+  shadow: DeviceMemory | null;
+  worker: DeviceMemory;
+  workers: number;
+  totalBytes: number;
+}
+
+/** Everything about a simulated cluster that is reported. */
+export interface SimulationReport {
+  profile: string;
+  model: string;
+  workers: number;
+  /** At a time. */
+  requests: number;
+  result: SimulationResult;
+  memory: ClusterMemory;
+  /** Of the profile's machine that holds the whole model. */
+  cachedTokensPerS: number;
+}
+
+export function memoryOf(
+  { memoryBytes }: SimulationResult,
+  { devices }: DeviceProfile,
+  workers: number,
+): ClusterMemory {
+  const { main, shadow, worker, total } = memoryBytes;
+  return {
+    main: { usedBytes: main, memoryBytes: devices.main.memoryBytes },
+    shadow: shadow === null ? null : { usedBytes: shadow, memoryBytes: devices.shadow.memoryBytes },
+    worker: { usedBytes: worker, memoryBytes: devices.worker.memoryBytes },
+    ...{ workers, totalBytes: total },
+  };
+}
+
+interface LayerStalls {
+  layer: number;
+  /** Mean over all passes. */
+  meanMs: number;
+  /** Share of passes that stalled there. */
+  share: number;
+}
+
+function layerStalls({ timing }: SimulationResult): LayerStalls[] {
+  const passes = Math.max(1, timing.passes.length);
+  return timing.stallMs.map((stallMs, layer) => ({
+    layer,
+    meanMs: stallMs / passes,
+    share: (timing.stalls[layer] ?? 0) / passes,
+  }));
+}
+
+/** Milliseconds that main waits for loads, a token after the first. */
+function stallMsPerToken({ timing, answers }: SimulationResult): number {
+  const tokens = answers.reduce((sum, answer) => sum + answer.tokens - 1, 0);
+  return tokens === 0 ? 0 : timing.stallMs.reduce((sum, ms) => sum + ms, 0) / tokens;
+}
+
+/** One plain object, keys in snake case. */
+export function simulationJson(report: SimulationReport): unknown {
+  const { result, memory, cachedTokensPerS } = report;
+  const { timing } = result;
+  return snakeCaseKeys({
+    ...{ profile: report.profile, model: report.model, prompts: result.answers.length },
+    ...{ workers: report.workers, requests: report.requests },
+    tokens: result.answers.reduce((sum, answer) => sum + answer.tokens, 0),
+    ...{ ttftMs: result.ttftMs, tpotMs: result.tpotMs },
+    ...{ decodeTokensPerS: result.decodeTokensPerS, outputTokensPerS: result.outputTokensPerS },
+    ...{ cachedTokensPerS, decodeOverCached: result.decodeTokensPerS / cachedTokensPerS },
+    stallMsPerToken: stallMsPerToken(result),
+    stallsByLayer: layerStalls(result),
+    ...{ recall: result.recall, acceptance: result.acceptance },
+    ...{ passes: timing.passes.length, rowsPerPass: result.rowsPerPass, tokensPerPass: result.tokensPerPass },
+    ...{ loads: result.loads, reloads: result.reloads, evictions: result.evictions, executions: result.executions },
+    ...{ cacheHits: result.cacheHits, restarts: timing.restarts },
+    ...{ messages: timing.messages, sentBytes: timing.sentBytes },
+    memory,
+    events: result.events,
+  });
+}
+
+/** Lines for people. */
+export function simulationLines(report: SimulationReport): string[] {
+  const { result, memory, cachedTokensPerS } = report;
+  const tokens = result.answers.map((answer) => answer.tokens);
+  // One token is prefill's: nothing was decoded.
+  const decoded = (figure: string): string => (result.tpotMs === 0 ? '-' : figure);
+  const figures: [string, string][] = [
+    ['TTFT', `${result.ttftMs.toFixed(1)} ms`],
+    ['TPOT', decoded(`${result.tpotMs.toFixed(2)} ms`)],
+    ['decode', decoded(`${result.decodeTokensPerS.toFixed(3)} tokens/s`)],
+    ['output', `${result.outputTokensPerS.toFixed(3)} tokens/s`],
+    ['of a fully cached machine', decoded(`${(result.decodeTokensPerS / cachedTokensPerS).toFixed(3)}`)],
+    ['waits for loads', `${stallMsPerToken(result).toFixed(2)} ms a token`],
+    ['recall', result.recall === null ? '-' : result.recall.toFixed(4)],
+    ['drafts accepted', result.acceptance === null ? '-' : result.acceptance.toFixed(4)],
+    ...(result.cacheHits === null
+      ? []
+      : [['cache hits', `${result.cacheHits} of ${result.executions} experts`] satisfies [string, string]]),
+    ['tokens a pass', decoded(`${result.tokensPerPass.toFixed(2)} of ${result.rowsPerPass.toFixed(2)} positions`)],
+  ];
+  const width = Math.max(...figures.map(([name]) => name.length));
+  const title =
+    `${report.model} on ${report.profile}: ${report.workers} workers, ` +
+    `${tokens.length} prompts, ${report.requests} at a time, up to ${Math.max(...tokens)} tokens each`;
+  return [
+    title,
+    '',
+    ...figures.map(([name, value]) => `${name.padEnd(width)}  ${value}`),
+    '',
+    ...memoryLines(memory),
+    '',
+    ...stallLines(layerStalls(result)),
+  ];
+}
+
+function memoryLines(memory: ClusterMemory): string[] {
+  const row = (name: string, count: number, device: DeviceMemory | null): string[][] =>
+    device === null
+      ? []
+      : [
+          [
+            ...[name, String(count), formatByteSize(device.usedBytes), formatByteSize(device.memoryBytes)],
+            device.usedBytes <= device.memoryBytes ? 'fits' : 'TOO LITTLE',
+          ],
+        ];
+  return tableLines(
+    [
+      { title: 'device memory', align: 'left' },
+      { title: 'count', align: 'right' },
+      { title: 'each', align: 'right' },
+      { title: 'has', align: 'right' },
+      { title: '', align: 'left' },
+    ],
+    [
+      ...row('main', 1, memory.main),
+      ...row('shadow', 1, memory.shadow),
+      ...row('worker', memory.workers, memory.worker),
+      ['in all', '', formatByteSize(memory.totalBytes), '', ''],
+    ],
+  );
+}
+
+function stallLines(stalls: readonly LayerStalls[]): string[] {
+  return tableLines(
+    [
+      { title: 'layer', align: 'right' },
+      { title: 'mean wait', align: 'right' },
+      { title: 'passes that wait', align: 'right' },
+    ],
+    stalls.map(({ layer, meanMs, share }) => [
+      String(layer + 1),
+      `${meanMs.toFixed(2)} ms`,
+      `${(100 * share).toFixed(1)} %`,
+    ]),
+  );
+}

@@ -1,0 +1,113 @@
+import type { NodeSettings } from '../../../shared/config/node-settings.js';
+import { usableDraftRows } from '../../../shared/drafting/index.js';
+import type { AlignToken, Finished } from '../../../shared/rpc/messages.js';
+import type { SequenceAccount } from './sequence-account.js';
+
+export interface AnswerAccount {
+  account: SequenceAccount;
+  settings: NodeSettings;
+  promptTokens: number;
+  /** Of the answer. */
+  tokenIds: readonly number[];
+  /** Most tokens that it may have. */
+  maxTokens: number;
+  finished: Finished;
+  layers: number;
+}
+
+/** What shadow is told of an answer: its begin once, each token once, each row of keys and values when it is due, its end. */
+export function checkAlignment(answer: AnswerAccount): string[] {
+  const { events } = answer.account;
+  const begins = events.filter((event) => event.kind === 'begin');
+  const ends = new Map<string, number>();
+  for (const event of events) if (event.kind === 'end') ends.set(event.to, (ends.get(event.to) ?? 0) + 1);
+  const problems: string[] = [];
+  const shadow = begins[0]?.kind === 'begin' ? begins[0].shadow : null;
+  const told = [...(answer.account.placement?.workers ?? []).map(({ id }) => id), ...(shadow === null ? [] : [shadow])];
+  for (const id of told)
+    if (ends.get(id) !== 1) problems.push(`${id} was told ${ends.get(id) ?? 0} times that the sequence has ended`);
+  if (begins.length > 1) problems.push(`shadow was told ${begins.length} times of the sequence`);
+  if (shadow === null) return problems;
+  return [...problems, ...checkTokens(answer), ...checkRows(answer)];
+}
+
+/** main's tokens from the first that shadow did not get with the sequence. */
+function checkTokens({ account, settings, promptTokens, tokenIds }: AnswerAccount): string[] {
+  const { events, passes } = account;
+  const tokens = events.flatMap((event) => (event.kind === 'token' ? [event.token] : []));
+  const known = events.reduce((most, event) => (event.kind === 'begin' ? event.begin.tokenIds.length : most), 0);
+  const rowsAt = new Map(passes.map(({ position, tokenIds: ran }) => [position, ran.length]));
+  const draftsFirst = settings.drafting.rows !== 1 && !settings.drafting.optimistic;
+  const problems: string[] = [];
+  let at = 0;
+  for (let position = Math.max(known, promptTokens); position < promptTokens + tokenIds.length - 1; position++) {
+    const own: AlignToken[] = [];
+    while (tokens[at]?.position === position) own.push(tokens[at++] as AlignToken);
+    const rows = rowsAt.get(position) ?? 0;
+    const announcements = own.map(({ rows: told }) => told);
+    const expected = rows === 0 ? [[0]] : draftsFirst ? [[rows], [0, rows]] : [[rows]];
+    if (!expected.some((right) => right.join() === announcements.join()))
+      problems.push(
+        `the token at ${position}, where a pass of ${rows} rows begins, was told with rows ${announcements.join() || 'never'}`,
+      );
+    for (const { tokenId } of own)
+      if (tokenId !== tokenIds[position - promptTokens])
+        problems.push(`another token at ${position} was told to shadow`);
+  }
+  if (at < tokens.length) problems.push(`a token at ${tokens[at]?.position} was told out of turn`);
+  return problems;
+}
+
+/** What is due of each layer after each pass: once, and again from where drafts were rejected on. */
+function checkRows({ account, settings, promptTokens, layers }: AnswerAccount): string[] {
+  const { keyValuePeriod: period } = settings.align;
+  const expected = Array.from({ length: layers }, (): number[] => []);
+  const sent = Array.from({ length: layers }, (): number[] => []);
+  let begun = false;
+  let [next, written] = [0, 0];
+  for (const event of account.events) {
+    if (event.kind === 'begin') [begun, next] = [true, 0];
+    if (event.kind === 'rows')
+      for (let row = 0; row < event.rows.rows; row++) sent[event.rows.layer]?.push(event.rows.position + row);
+    if (event.kind !== 'pass') continue;
+    if (event.position < written) next = Math.min(next, event.position);
+    written = event.position + event.tokenIds.length;
+    if (!begun || period === 0) continue;
+    const answered = written - promptTokens;
+    const due = answered <= 0 ? written : written - (answered % period);
+    for (let position = next; position < due; position++) for (const own of expected) own.push(position);
+    next = Math.max(next, due);
+  }
+  return expected.flatMap((positions, layer) => {
+    const really = sent[layer] ?? [];
+    return positions.join() === really.join()
+      ? []
+      : [`rows of layer ${layer} were sent for positions ${really.join()}; due were ${positions.join()}`];
+  });
+}
+
+/** Drafts of passes and those that proved right; each draft that was run had come from shadow. */
+export function checkDrafts({ account, settings, tokenIds, finished, promptTokens }: AnswerAccount): string[] {
+  const { rows } = settings.drafting;
+  if (usableDraftRows(rows, settings.prediction.source, settings.align.tokenPeriod) === 1)
+    return finished.drafts === null ? [] : ['drafts are counted where there are none'];
+  const decode = account.passes.filter(({ position }) => position >= promptTokens);
+  const proposed = decode.reduce((sum, { tokenIds: ran }) => sum + ran.length - 1, 0);
+  const accepted = tokenIds.length - 1 - decode.length;
+  const problems: string[] = [];
+  if (finished.drafts?.proposed !== proposed || finished.drafts.accepted !== accepted)
+    problems.push(
+      `${proposed} drafts were run and ${accepted} proved right, told is ${JSON.stringify(finished.drafts)}`,
+    );
+  const drafted = new Set<string>();
+  for (const event of account.events) {
+    if (event.kind === 'draftArrived') drafted.add(`${event.draft.position} ${event.draft.tokenId}`);
+    if (event.kind !== 'pass' || event.position < promptTokens) continue;
+    event.tokenIds.slice(1).forEach((tokenId, index) => {
+      const position = event.position + 1 + index;
+      if (!drafted.has(`${position} ${tokenId}`))
+        problems.push(`token ${tokenId} was run at ${position}, which nobody drafted`);
+    });
+  }
+  return problems;
+}

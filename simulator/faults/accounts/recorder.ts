@@ -1,0 +1,73 @@
+import type { PeerMessage } from '../../../shared/rpc/index.js';
+import type { Placement } from '../../../shared/rpc/messages.js';
+import type { MessageTap } from '../../network/memory-network.js';
+import type { PassTap } from '../faulty-device.js';
+
+/** What somebody said to somebody, without the bytes of tensors. */
+export interface RecordedMessage {
+  kind: 'message';
+  way: 'sent' | 'arrived';
+  from: string;
+  to: string;
+  message: PeerMessage;
+}
+
+/** main's device begins a pass. `sequence`: number of its creation at main, from 0. */
+export interface RecordedPass {
+  kind: 'pass';
+  sequence: number;
+  positions: readonly number[];
+  tokenIds: readonly number[];
+}
+
+/** main's router has chosen the experts of each row of a pass's layer, by rank. */
+export interface RecordedChoice {
+  kind: 'choice';
+  sequence: number;
+  position: number;
+  layer: number;
+  experts: readonly number[][];
+}
+
+export type Recorded = RecordedMessage | RecordedPass | RecordedChoice;
+
+const NO_BYTES = new Uint8Array();
+
+/** Writes down, in order, what the nodes say to one another and what main's router chooses: accounts are made of it. */
+export class Recorder implements PassTap {
+  readonly events: Recorded[] = [];
+  /** The latest that main has announced. */
+  placement: Placement | null = null;
+  private listens = false;
+
+  constructor(private readonly main: string) {}
+
+  readonly messages: MessageTap = (way, from, to, message) => {
+    if (message.kind === 'placement' && from === this.main) this.placement = message.placement;
+    if (!this.listens || message.kind === 'status') return;
+    this.events.push({ kind: 'message', way, from, to, message: withoutTensors(message) });
+  };
+
+  begun(sequence: number, positions: readonly number[], tokenIds: readonly number[]): void {
+    if (this.listens) this.events.push({ kind: 'pass', sequence, positions, tokenIds });
+  }
+
+  chosen(sequence: number, position: number, layer: number, experts: readonly number[][]): void {
+    if (this.listens) this.events.push({ kind: 'choice', sequence, position, layer, experts });
+  }
+
+  /** Begins anew. Returns the placement that holds. */
+  begin(): Placement | null {
+    this.events.length = 0;
+    this.listens = true;
+    return this.placement;
+  }
+}
+
+function withoutTensors(message: PeerMessage): PeerMessage {
+  if (message.kind === 'execute') return { ...message, execute: { ...message.execute, hidden: NO_BYTES } };
+  if (message.kind === 'kvRows') return { ...message, kvRows: { ...message.kvRows, keys: NO_BYTES, values: NO_BYTES } };
+  if (message.kind !== 'result') return message;
+  const experts = message.result.experts.map((expert) => ({ ...expert, output: NO_BYTES }));
+  return { ...message, result: { ...message.result, experts } };
+}

@@ -1,0 +1,139 @@
+import { CACHE_POLICIES } from '../../shared/planner/index.js';
+import { MAX_WORKERS } from './draw-world.js';
+import { FAULT_KINDS, MAIN, SCENARIO_MODELS, type Scenario, type ScenarioRequest } from './scenario.js';
+
+/** How often each value was drawn, by what it is a value of. Values that were never drawn are there, with 0. */
+export type DrawnCounts = Record<string, Record<string, number>>;
+
+const YES_NO = ['no', 'yes'] as const;
+
+/** Everything that scenarios should draw, in scenarios of at least a few hundred seeds. */
+const DRAWABLE: Record<string, readonly (string | number)[]> = {
+  models: SCENARIO_MODELS,
+  workers: Array.from({ length: MAX_WORKERS }, (_, index) => index + 1),
+  shadows: [0, 1, 2],
+  discovery: ['mdns', 'main', 'configured'],
+  fetchingWorkers: YES_NO,
+  lateStarts: YES_NO,
+  skewedWallClocks: YES_NO,
+  faults: FAULT_KINDS,
+  faultsAtMain: YES_NO,
+  draftRows: [1, 2, 3, 4, 'auto'],
+  optimistic: YES_NO,
+  spread: ['group', 'all'],
+  groupSize: ['auto', 1, 2, 3],
+  predictions: ['sep', 'random', 'off'],
+  tokenPeriod: [0, 1, 2, 4],
+  keyValuePeriod: [0, 1, 3],
+  streamKeyValues: YES_NO,
+  shadowPrecision: ['int8', 'nf4', 'fp16'],
+  slots: [1, 2, 3],
+  cachePolicy: ['none', ...CACHE_POLICIES],
+  memoryBudgets: ['default', 'drawn'],
+  requests: [1, 2, 3, 4, 8],
+  requestKinds: [
+    ...['text', 'tokens', 'chat', 'raw', 'greedy', 'sampled', 'topK', 'topP', 'minP', 'repetitionPenalty'],
+    ...['stop', 'ignoreEos', 'logprobs', 'cancelled', 'oneToken', 'longPrompt'],
+  ],
+};
+
+/** A prompt of so many tokens or words is long for a tiny model. */
+const LONG_PROMPT = 20;
+
+/** Of a request that leaves it to the model. */
+const NO_SAMPLING = { temperature: -1, topK: 0, topP: 0, minP: 0, repetitionPenalty: 0 };
+
+/** Pure. */
+export function countDrawn(scenarios: Iterable<Scenario>): DrawnCounts {
+  const counts: DrawnCounts = {};
+  for (const [name, values] of Object.entries(DRAWABLE)) {
+    counts[name] = Object.fromEntries(values.map((value) => [String(value), 0]));
+  }
+  for (const scenario of scenarios) {
+    for (const [name, value] of drawnOf(scenario)) {
+      const ofName = (counts[name] ??= {});
+      ofName[String(value)] = (ofName[String(value)] ?? 0) + 1;
+    }
+  }
+  return counts;
+}
+
+/** What was never drawn, as "faults: kill". */
+export function neverDrawn(counts: DrawnCounts): string[] {
+  return Object.entries(counts).flatMap(([name, ofName]) =>
+    Object.entries(ofName).flatMap(([value, count]) => (count === 0 ? [`${name}: ${value}`] : [])),
+  );
+}
+
+type Drawn = readonly [name: string, value: string | number];
+
+function drawnOf(scenario: Scenario): Drawn[] {
+  const { model, nodes, requests, faults } = scenario;
+  const roles = nodes.map(({ settings }) => settings.role);
+  return [
+    ['models', model],
+    ['workers', roles.filter((role) => role === 'worker').length],
+    ['shadows', roles.filter((role) => role === 'shadow').length],
+    ['fetchingWorkers', yesNo(nodes.some(({ fetches }) => fetches))],
+    ['lateStarts', yesNo(nodes.some(({ startMs }) => startMs > 0))],
+    ['skewedWallClocks', yesNo(nodes.some(({ wallSkewMs }) => wallSkewMs !== 0))],
+    ...faults.map(({ kind }): Drawn => ['faults', kind]),
+    ...faults.map(({ node }): Drawn => ['faultsAtMain', yesNo(node === MAIN)]),
+    ['requests', requests.length],
+    ...requests.flatMap((request) => requestKinds(request).map((kind): Drawn => ['requestKinds', kind])),
+    ...drawnOfSettings(scenario),
+  ];
+}
+
+function drawnOfSettings({ nodes }: Scenario): Drawn[] {
+  const [main, ...others] = nodes.map(({ settings }) => settings);
+  if (main === undefined) return [];
+  const { drafting, placement, prediction, align, discovery } = main;
+  const joinsMain = others.some(({ mainAddress }) => mainAddress !== null);
+  return [
+    [
+      'discovery',
+      discovery.provider === 'mdns' ? 'mdns' : discovery.peers.length > 0 || !joinsMain ? 'configured' : 'main',
+    ],
+    ['draftRows', drafting.rows],
+    ['optimistic', yesNo(drafting.optimistic)],
+    ['spread', placement.spread],
+    ['groupSize', placement.groupSize],
+    ['predictions', prediction.source],
+    ['tokenPeriod', align.tokenPeriod],
+    ['keyValuePeriod', align.keyValuePeriod],
+    ['streamKeyValues', yesNo(align.streamKeyValues)],
+    ...others.map(({ device }): Drawn => ['memoryBudgets', isDefault(device.memoryBudgetBytes) ? 'default' : 'drawn']),
+    ...others.flatMap((settings): Drawn[] => {
+      const { role, worker, shadow } = settings;
+      if (role === 'shadow') return [['shadowPrecision', shadow.precision]];
+      return [
+        ['slots', worker.slots],
+        ['cachePolicy', worker.pools === null ? 'none' : worker.cachePolicy],
+      ];
+    }),
+  ];
+}
+
+function requestKinds({ request, cancelAfterMs }: ScenarioRequest): string[] {
+  const { text, promptTokenIds, raw, maxTokens, stop, ignoreEos, logprobs } = request;
+  const { temperature, topK, topP, minP, repetitionPenalty } = request.sampling ?? NO_SAMPLING;
+  const is: Record<string, boolean> = {
+    ...{ text: promptTokenIds.length === 0, tokens: promptTokenIds.length > 0, raw, chat: !raw },
+    ...{ greedy: temperature === 0, sampled: temperature > 0 },
+    ...{ topK: topK > 0, topP: topP > 0, minP: minP > 0 },
+    ...{ repetitionPenalty: repetitionPenalty > 0, stop: stop.length > 0, ignoreEos, logprobs: logprobs > 0 },
+    ...{ cancelled: cancelAfterMs !== null, oneToken: maxTokens === 1 },
+    longPrompt: Math.max(promptTokenIds.length, text.length) >= LONG_PROMPT,
+  };
+  return Object.keys(is).filter((kind) => is[kind]);
+}
+
+/** None, or what a real worker has without being told. */
+function isDefault(budgetBytes: number): boolean {
+  return budgetBytes === 0 || budgetBytes >= 2 ** 30;
+}
+
+function yesNo(is: boolean): (typeof YES_NO)[number] {
+  return is ? 'yes' : 'no';
+}

@@ -1,0 +1,69 @@
+import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import type { Fault, Scenario, ScenarioNode, ScenarioRequest } from './scenario.js';
+
+/** A scenario in lines that a person can read. */
+export function describeScenario(scenario: Scenario): string[] {
+  const { seed, model, nodes, link, pace, requests, faults, calmMs } = scenario;
+  return [
+    `seed ${seed}: model ${model}, ${nodes.length} nodes, calm from ${calmMs} ms`,
+    `links: ${fields(link)}; operations: ${fields(pace)}`,
+    ...nodes.slice(0, 1).map(describeShared),
+    ...nodes.map(describeNode),
+    ...requests.map(describeRequest),
+    ...faults.map(describeFault),
+  ];
+}
+
+/** What main's settings say for all. */
+function describeShared({ settings }: ScenarioNode): string {
+  const { align, drafting, placement, prediction } = settings;
+  const all = { ...drafting, ...placement, predictions: prediction.source, ...align };
+  return `settings: ${fields(all)}`;
+}
+
+function describeNode({ settings, startMs, wallSkewMs, fetches }: ScenarioNode): string {
+  const { id, role, main, worker, shadow, device, mainAddress } = settings;
+  const { maxActiveSequences, maxQueuedRequests, prefillRows, miniBatchRows, prefillOverlap } = main;
+  const { slots, cachePolicy, pools } = worker;
+  const own =
+    role === 'main'
+      ? fields({ maxActiveSequences, maxQueuedRequests, prefillRows, miniBatchRows, prefillOverlap })
+      : role === 'shadow'
+        ? fields(shadow)
+        : `${slots} slots, ${pools === null ? 'no cache' : `cache ${cachePolicy} (${fields(pools)})`}`;
+  const more = [
+    ...(device.memoryBudgetBytes > 0 ? [`budget ${device.memoryBudgetBytes} bytes`] : []),
+    ...(mainAddress !== null ? ['joins main'] : []),
+    ...(fetches ? ['fetches its experts'] : []),
+    ...(startMs > 0 ? [`starts at ${startMs} ms`] : []),
+    ...(wallSkewMs !== 0 ? [`wall clock off by ${wallSkewMs} ms`] : []),
+  ];
+  return `${id}: ${[own, ...more].join(', ')}`;
+}
+
+function describeRequest({ atMs, request, cancelAfterMs }: ScenarioRequest): string {
+  const cancelled = cancelAfterMs === null ? '' : `, cancelled ${cancelAfterMs} ms later`;
+  return `at ${atMs} ms: request for ${request.maxTokens} tokens of ${promptOf(request)}, ${samplingOf(request)}${cancelled}`;
+}
+
+function promptOf({ text, promptTokenIds, raw }: GenerateRequest): string {
+  if (promptTokenIds.length > 0) return `${promptTokenIds.length} token ids`;
+  return `${raw ? 'raw text' : 'a message'} ${JSON.stringify(text)}`;
+}
+
+function samplingOf({ sampling, stop, logprobs, ignoreEos }: GenerateRequest): string {
+  const drawn =
+    sampling === null ? 'sampling as the model says' : sampling.temperature === 0 ? 'greedy' : fields(sampling);
+  const stops = stop.length === 0 ? '' : `, stop ${JSON.stringify(stop)}`;
+  return `${drawn}${stops}${logprobs > 0 ? `, logprobs ${logprobs}` : ''}${ignoreEos ? ', past the end' : ''}`;
+}
+
+function describeFault({ kind, atMs, forMs, node, peer }: Fault): string {
+  return `at ${atMs} ms: ${kind} of ${node} (other end: ${peer}) for ${forMs} ms`;
+}
+
+function fields(values: object): string {
+  return Object.entries(values)
+    .map(([name, value]) => `${name} ${String(value)}`)
+    .join(', ');
+}

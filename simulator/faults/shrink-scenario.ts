@@ -1,0 +1,115 @@
+import type { NodeSettings } from '../../shared/config/node-settings.js';
+import { BUSY_MS } from './draw-scenario.js';
+import { MAIN, type Scenario, type ScenarioNode, type ScenarioRequest } from './scenario.js';
+
+/**
+ * The smallest scenario found that still breaks: with fewer faults, requests and nodes, and with plainer settings. `breaks` runs one;
+ * it is asked `tries` times at most.
+ */
+export async function shrinkScenario(
+  scenario: Scenario,
+  breaks: (smaller: Scenario) => Promise<boolean>,
+  tries: number,
+): Promise<Scenario> {
+  let smallest = scenario;
+  let left = tries;
+  for (let shrunk = true; shrunk;) {
+    shrunk = false;
+    for (const step of STEPS) {
+      // After a success the same step has other places to be tried at.
+      for (let place = 0; ; place++) {
+        const smaller = step(smallest, place);
+        if (smaller === null) break;
+        if (left-- === 0) return smallest;
+        if (!(await breaks(smaller))) continue;
+        smallest = smaller;
+        shrunk = true;
+        place--;
+      }
+    }
+  }
+  return smallest;
+}
+
+/** One way to make a scenario smaller, at one of its places. Null: there is no such place. */
+type Step = (scenario: Scenario, place: number) => Scenario | null;
+
+const PLAIN: readonly ((settings: NodeSettings) => NodeSettings)[] = [
+  (settings) => ({ ...settings, drafting: { optimistic: false, rows: 1 } }),
+  (settings) => ({ ...settings, placement: { groupSize: 'auto', spread: 'group' } }),
+  (settings) => ({ ...settings, prediction: { source: 'off' } }),
+  (settings) => ({ ...settings, align: { tokenPeriod: 1, keyValuePeriod: 1, streamKeyValues: true } }),
+  (settings) => ({ ...settings, worker: { ...settings.worker, pools: null, cachePolicy: 'planned' } }),
+  (settings) => ({ ...settings, worker: { ...settings.worker, slots: 2, directIo: false } }),
+  (settings) => ({ ...settings, main: { ...settings.main, ...{ maxActiveSequences: 1, maxQueuedRequests: 8 } } }),
+  (settings) => ({
+    ...settings,
+    main: { ...settings.main, ...{ prefillRows: 64, miniBatchRows: 64, prefillOverlap: false } },
+  }),
+];
+
+const PLAIN_NODES: readonly ((node: ScenarioNode) => ScenarioNode)[] = [
+  (node) => ({ ...node, startMs: 0 }),
+  (node) => ({ ...node, wallSkewMs: 0 }),
+  (node) => ({ ...node, fetches: false }),
+  ...PLAIN.map((plain) => (node: ScenarioNode) => ({ ...node, settings: plain(node.settings) })),
+];
+
+const PLAIN_REQUESTS: readonly ((request: ScenarioRequest) => ScenarioRequest)[] = [
+  (drawn) => ({ ...drawn, cancelAfterMs: null }),
+  (drawn) => withRequest(drawn, { stop: [], logprobs: 0 }),
+  (drawn) => withRequest(drawn, { raw: true, ignoreEos: true }),
+  (drawn) => {
+    const { sampling } = drawn.request;
+    return withRequest(drawn, { sampling: sampling === null ? null : { ...sampling, temperature: 0 } });
+  },
+  (drawn) => withRequest(drawn, { maxTokens: Math.ceil(drawn.request.maxTokens / 2) }),
+];
+
+const STEPS: readonly Step[] = [
+  (scenario, place) => (place === 0 && scenario.faults.length > 1 ? withoutFaults(scenario, () => true) : null),
+  (scenario, place) => (place < scenario.faults.length ? withoutFaults(scenario, (_, index) => index === place) : null),
+  (scenario, place) =>
+    place < scenario.requests.length
+      ? { ...scenario, requests: scenario.requests.filter((_, index) => index !== place) }
+      : null,
+  withoutNode,
+  (scenario, place) =>
+    changed(scenario, place, PLAIN_NODES, (plain) => ({ ...scenario, nodes: scenario.nodes.map(plain) })),
+  (scenario, place) =>
+    changed(scenario, place, PLAIN_REQUESTS, (plain) => ({ ...scenario, requests: scenario.requests.map(plain) })),
+];
+
+/** The `place`-th of the changes that change something. */
+function changed<Plain>(
+  scenario: Scenario,
+  place: number,
+  plains: readonly Plain[],
+  apply: (plain: Plain) => Scenario,
+): Scenario | null {
+  const different = plains.map(apply).filter((plain) => JSON.stringify(plain) !== JSON.stringify(scenario));
+  return different[place] ?? null;
+}
+
+function withRequest(drawn: ScenarioRequest, changes: Partial<ScenarioRequest['request']>): ScenarioRequest {
+  return { ...drawn, request: { ...drawn.request, ...changes } };
+}
+
+/** Not main, and not the last worker. */
+function withoutNode(scenario: Scenario, place: number): Scenario | null {
+  const { nodes } = scenario;
+  const workers = nodes.filter(({ settings }) => settings.role === 'worker').length;
+  const removable = nodes.filter(({ settings: { id, role } }) => id !== MAIN && !(role === 'worker' && workers === 1));
+  const gone = removable[place]?.settings.id;
+  if (gone === undefined) return null;
+  const fewer = withoutFaults(scenario, ({ node, peer }) => node === gone || peer === gone);
+  return { ...fewer, nodes: nodes.filter(({ settings }) => settings.id !== gone) };
+}
+
+function withoutFaults(
+  scenario: Scenario,
+  isGone: (fault: Scenario['faults'][number], index: number) => boolean,
+): Scenario {
+  const faults = scenario.faults.filter((fault, index) => !isGone(fault, index));
+  return { ...scenario, faults, calmMs: Math.max(BUSY_MS, ...faults.map(({ atMs, forMs }) => atMs + forMs)) };
+}

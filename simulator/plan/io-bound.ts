@@ -1,0 +1,29 @@
+import { operatorMs } from '../../shared/emulation/index.js';
+import type { ClusterTimes } from '../simulate/cluster-set-up.js';
+
+/** OD-MoE equation 1 for a cluster: how long a load may take before main waits for it, and how long it takes. */
+export interface LoadTiming {
+  groups: number;
+  /** t^M: attention and gate of a layer, and the way of its hidden state to the group. */
+  mainMs: number;
+  /** t^W: an expert, and the way of the outputs back. */
+  workerMs: number;
+  /** t^maxload = groups * t^M + (groups - 1) * t^W. */
+  maxLoadMs: number;
+  /** Of the slowest worker. */
+  loadMs: number;
+  ioBound: boolean;
+}
+
+/** One position a pass, one expert a worker and layer, and predictions that are right and there in time. */
+export function loadTiming(times: ClusterTimes, groups: number, expertsPerToken: number): LoadTiming {
+  const { network, model } = times;
+  const messageBytes = model.hiddenSize * Float32Array.BYTES_PER_ELEMENT + network.messageOverheadBytes;
+  const wayMs = network.roundTripMs / 2 + (expertsPerToken * messageBytes * 1000) / network.bytesPerS;
+  const devices = times.workers ?? [times.worker];
+  const mainMs = operatorMs(times.main.denseLayer, 1) + wayMs;
+  const workerMs = Math.max(...devices.map((device) => operatorMs(device.expert, 1))) + wayMs;
+  const loadMs = Math.max(...devices.map((device) => device.loadMs));
+  const maxLoadMs = groups * mainMs + (groups - 1) * workerMs;
+  return { groups, mainMs, workerMs, maxLoadMs, loadMs, ioBound: loadMs > maxLoadMs };
+}

@@ -1,0 +1,62 @@
+import { basename, resolve } from 'node:path';
+import type { ExpertStorage } from '../../shared/config/node-settings.js';
+import { nodeTimes } from '../../shared/emulation/node-times.js';
+import type { DeviceProfile } from '../../shared/emulation/index.js';
+import { readModelConfig } from '../../shared/model/model-config.js';
+import { clusterTimes, type ClusterTimes } from '../simulate/cluster-set-up.js';
+
+/** Some worker boxes of one kind; null: as the profile's. */
+export interface WorkerBoxes {
+  count: number;
+  linkBytesPerS: number | null;
+  memoryBytes: number | null;
+}
+
+/** What a plan changes of a profile; null: nothing. */
+export interface ProfileOverrides {
+  modelDirectory: string | null;
+  networkBytesPerS: number | null;
+  roundTripMs: number | null;
+}
+
+/** The profile with another model's shapes and another network. Throws what reading config.json throws. */
+export async function overrideProfile(profile: DeviceProfile, overrides: ProfileOverrides): Promise<DeviceProfile> {
+  const { modelDirectory, networkBytesPerS, roundTripMs } = overrides;
+  const network = {
+    ...profile.network,
+    bytesPerS: networkBytesPerS ?? profile.network.bytesPerS,
+    roundTripMs: roundTripMs ?? profile.network.roundTripMs,
+  };
+  if (modelDirectory === null) return { ...profile, network };
+  const { shape } = (await readModelConfig(modelDirectory)).config;
+  const { layers, hiddenSize, intermediateSize, heads, keyValueHeads, headDim, vocabSize } = shape;
+  const model = {
+    ...{ name: basename(resolve(modelDirectory)), layers, hiddenSize, intermediateSize, heads, keyValueHeads, headDim },
+    ...{ vocabSize, experts: shape.experts, expertsPerToken: shape.expertsPerToken },
+    weightBytes: profile.model.weightBytes,
+  };
+  return { ...profile, network, model };
+}
+
+/** Times of a cluster whose workers are these boxes, the first kind first. */
+export function boxTimes(profile: DeviceProfile, boxes: readonly WorkerBoxes[], storage: ExpertStorage): ClusterTimes {
+  const workers = boxes.flatMap(({ count, ...box }) => {
+    const times = nodeTimes(profileOfBox(profile, box), 'worker', storage);
+    return Array.from({ length: count }, () => times);
+  });
+  const times = clusterTimes(profile, storage);
+  return { ...times, worker: workers[0] ?? times.worker, workers };
+}
+
+function profileOfBox(
+  profile: DeviceProfile,
+  { linkBytesPerS, memoryBytes }: Omit<WorkerBoxes, 'count'>,
+): DeviceProfile {
+  const { worker } = profile.devices;
+  const changed = {
+    ...worker,
+    linkBytesPerS: linkBytesPerS ?? worker.linkBytesPerS,
+    memoryBytes: memoryBytes ?? worker.memoryBytes,
+  };
+  return { ...profile, devices: { ...profile.devices, worker: changed } };
+}

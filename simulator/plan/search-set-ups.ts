@@ -1,0 +1,101 @@
+import { spreadForDrafts, usableDraftRows } from '../../shared/drafting/index.js';
+import { DEFAULT_SET_UP, type ClusterSetUp } from '../simulate/cluster-set-up.js';
+import type { SimulationResult } from '../simulate/simulation-result.js';
+
+/** In iterations; 0: never. */
+export const PERIODS: readonly number[] = [1, 2, 4, 8, 16, 0];
+export const DRAFT_ROWS: readonly (number | 'auto')[] = [1, 2, 3, 4, 6, 8, 'auto'];
+
+export interface Candidate {
+  setUp: ClusterSetUp;
+  result: SimulationResult;
+}
+
+export interface SearchOptions {
+  asked: Pick<ClusterSetUp, 'workers' | 'slots' | 'cacheBytes'>;
+  expertsPerToken: number;
+  /** Alignment periods that may be tried. */
+  periods: readonly { token: number; keyValue: number }[];
+  /** Simulates a set-up. */
+  measure: (setUp: ClusterSetUp) => Promise<SimulationResult>;
+}
+
+export interface SearchOutcome {
+  /** The daemons' defaults with these workers. */
+  plain: Candidate;
+  /** Of the paper's mechanisms alone: its grouping and its periods chosen. */
+  grouped: Candidate;
+  best: Candidate;
+  /** Everything that was tried, in order. */
+  tried: Candidate[];
+}
+
+/**
+ * Looks for the set-up that decodes fastest, one choice after the other, each with the best of those before: grouping, alignment
+ * periods, then drafts, optimistic departure and who gets experts, then the period of keys and
+ * values again. Of equals the earlier.
+ */
+export async function searchSetUps(options: SearchOptions): Promise<SearchOutcome> {
+  const tried: Candidate[] = [];
+  const known = new Map<string, Candidate>();
+  const measured = async (setUp: ClusterSetUp): Promise<Candidate> => {
+    const key = JSON.stringify(setUp);
+    const before = known.get(key);
+    if (before !== undefined) return before;
+    const candidate = { setUp, result: await options.measure(setUp) };
+    known.set(key, candidate);
+    tried.push(candidate);
+    return candidate;
+  };
+  const bestOf = async (setUps: readonly [ClusterSetUp, ...ClusterSetUp[]]): Promise<Candidate> => {
+    let best = await measured(setUps[0]);
+    for (const setUp of setUps.slice(1)) {
+      const next = await measured(setUp);
+      if (tokensPerS(next) > tokensPerS(best)) best = next;
+    }
+    return best;
+  };
+  const [firstPeriods = { token: 1, keyValue: 1 }] = options.periods;
+  const plain = await measured(withPeriods({ ...DEFAULT_SET_UP, ...options.asked }, firstPeriods));
+  const bySize = await bestOf([plain.setUp, ...groupings(plain.setUp, options)]);
+  const otherPeriods = options.periods.map((periods) => withPeriods(bySize.setUp, periods));
+  const grouped = await bestOf([bySize.setUp, ...otherPeriods]);
+  const drafting = await bestOf([grouped.setUp, ...draftings(bySize.setUp)]);
+  const { tokenPeriod } = drafting.setUp.align;
+  const ofToken = options.periods.filter(({ token }) => token === tokenPeriod);
+  const best = await bestOf([drafting.setUp, ...ofToken.map((periods) => withPeriods(drafting.setUp, periods))]);
+  return { plain, grouped, best, tried };
+}
+
+export function tokensPerS({ result }: Candidate): number {
+  return result.decodeTokensPerS;
+}
+
+/** Group sizes from one worker to twice top-k, but not larger than the cluster. */
+function groupings(setUp: ClusterSetUp, { asked: { workers }, expertsPerToken }: SearchOptions): ClusterSetUp[] {
+  const most = Math.min(workers, 2 * expertsPerToken);
+  const sizes = Array.from({ length: most }, (_, index) => index + 1);
+  return sizes.map((groupSize) => ({ ...setUp, placement: { ...setUp.placement, groupSize } }));
+}
+
+/** What the daemons would do as it is said: no drafts that shadow cannot make, and drafts for experts given to all workers. */
+function draftings(setUp: ClusterSetUp): ClusterSetUp[] {
+  const { prediction, align } = setUp;
+  const usable = DRAFT_ROWS.filter((rows) => usableDraftRows(rows, prediction.source, align.tokenPeriod) === rows);
+  const spreads = ['group', 'all'] as const;
+  return spreads.flatMap((spread) =>
+    [false, true].flatMap((optimistic) =>
+      usable
+        .filter((rows) => spreadForDrafts(rows, spread) === spread)
+        .map((rows) => ({
+          ...setUp,
+          drafting: { optimistic, rows },
+          placement: { ...setUp.placement, spread },
+        })),
+    ),
+  );
+}
+
+function withPeriods(setUp: ClusterSetUp, { token, keyValue }: { token: number; keyValue: number }): ClusterSetUp {
+  return { ...setUp, align: { ...setUp.align, tokenPeriod: token, keyValuePeriod: keyValue } };
+}

@@ -1,0 +1,41 @@
+import { operatorMs } from '../../shared/emulation/index.js';
+import type { ClusterTimes } from '../simulate/cluster-set-up.js';
+import type { Candidate } from './search-set-ups.js';
+
+/** Where the time of a token goes, in milliseconds. */
+export interface TokenBreakdown {
+  mainMs: number;
+  expertsMs: number;
+  waitsForLoadsMs: number;
+  waitsForDraftsMs: number;
+  /** Messages, and whatever else. */
+  networkMs: number;
+}
+
+export type BoundBy = 'main' | 'experts' | 'loads' | 'drafts' | 'network';
+
+export function tokenBreakdown(times: ClusterTimes, { result }: Candidate, layers: number): TokenBreakdown {
+  const { timing } = result;
+  const rows = Math.max(1, Math.round(result.rowsPerPass));
+  const tokens = Math.max(1, result.tokensPerPass * timing.passes.length);
+  const passes = timing.passes.length / tokens;
+  const { denseLayer, lmHead } = times.main;
+  const mainMs = passes * (layers * operatorMs(denseLayer, rows) + operatorMs(lmHead, rows));
+  const expertsMs = passes * layers * operatorMs(times.worker.expert, 1);
+  const waitsForLoadsMs = timing.stallMs.reduce((sum, ms) => sum + ms, 0) / tokens;
+  const waitsForDraftsMs = timing.draftWaitMs / tokens;
+  const networkMs = Math.max(0, result.tpotMs - mainMs - expertsMs - waitsForLoadsMs - waitsForDraftsMs);
+  return { mainMs, expertsMs, waitsForLoadsMs, waitsForDraftsMs, networkMs };
+}
+
+/** What takes the most of a token's time. */
+export function boundBy({ mainMs, expertsMs, ...waits }: TokenBreakdown): BoundBy {
+  const parts: [BoundBy, number][] = [
+    ['main', mainMs],
+    ['experts', expertsMs],
+    ['loads', waits.waitsForLoadsMs],
+    ['drafts', waits.waitsForDraftsMs],
+    ['network', waits.networkMs],
+  ];
+  return parts.reduce((most, part) => (part[1] > most[1] ? part : most))[0];
+}

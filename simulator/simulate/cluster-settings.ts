@@ -1,0 +1,55 @@
+import { defaultClusterConfig, defaultPort, resolveNodeSettings } from '../../shared/config/index.js';
+import type { KnownPeer, NodeSettings, RoleSetting } from '../../shared/config/node-settings.js';
+import { MAIN, SHADOW, workerIds, type ClusterSetUp } from './cluster-set-up.js';
+
+/** Nothing of this machine enters a simulated cluster's settings. */
+const NO_HOST = { hostname: 'simulated', addresses: [], processId: 0, stateHome: '' };
+
+/**
+ * Settings of all daemons of a simulated cluster, workers and shadow before main: the defaults, and what the set-up says. Each node has a host of
+ * its own, named as the node. `directory`: where all of them find the pack and keep their state. `requests`: that run at once.
+ */
+export function clusterSettings(setUp: ClusterSetUp, directory: string, requests: number): NodeSettings[] {
+  const workers = workerIds(setUp.workers);
+  const ids: [RoleSetting, readonly string[]][] = [
+    ['worker', workers],
+    ['shadow', setUp.prediction.source === 'sep' ? [SHADOW] : []],
+  ];
+  const peers = ids.flatMap(([role, names]) => names.map((id) => ({ role, id, address: addressOf(role, id) })));
+  const daemons = ids.flatMap(([role, names]) => {
+    const common = roleSettings(role, setUp, directory, requests);
+    return names.map((id) => named(common, id, []));
+  });
+  return [...daemons, named(roleSettings('main', setUp, directory, requests), MAIN, peers)];
+}
+
+/** Where a daemon of a simulated cluster listens. */
+export function addressOf(role: RoleSetting, id: string): string {
+  return `${id}:${defaultPort(role)}`;
+}
+
+function roleSettings(role: RoleSetting, setUp: ClusterSetUp, directory: string, requests: number): NodeSettings {
+  const flags = { cluster: 'simulated', id: role, model: directory, discovery: 'static' } as const;
+  const defaults = resolveNodeSettings(role, defaultClusterConfig(), flags, NO_HOST);
+  const { align, drafting, prediction, placement, slots, cacheBytes, prefillRows, miniBatchRows, prefillOverlap } =
+    setUp;
+  return {
+    ...defaults,
+    ...{ align, drafting, prediction, placement, stateDirectory: directory },
+    // What a device holds is reported; whether it fits is for the reader to see.
+    device: { ...defaults.device, backend: 'cpu', memoryBudgetBytes: 0 },
+    main: {
+      ...{ ...defaults.main, prefillRows, miniBatchRows, prefillOverlap },
+      maxActiveSequences: Math.max(requests, defaults.main.maxActiveSequences),
+      maxQueuedRequests: Math.max(requests, defaults.main.maxQueuedRequests),
+    },
+    worker: { ...defaults.worker, slots, cacheBytes },
+  };
+}
+
+function named(settings: NodeSettings, id: string, peers: KnownPeer[]): NodeSettings {
+  return {
+    ...{ ...settings, id, listenHost: id, advertiseHost: id },
+    discovery: { ...settings.discovery, peers },
+  };
+}

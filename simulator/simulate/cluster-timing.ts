@@ -1,0 +1,132 @@
+import { MAX_DRAFT_ROWS } from '../../shared/drafting/index.js';
+import { messageBytes } from '../../shared/emulation/index.js';
+import type { Execute, ExecuteResult, PeerMessage } from '../../shared/rpc/index.js';
+import { OperationLog } from '../timing/operation-log.js';
+import type { RecordedPass } from '../timing/recording-device.js';
+import type { ClusterTrace } from '../trace/cluster-trace.js';
+import { SHADOW, type ClusterTimes } from './cluster-set-up.js';
+
+/** When a pass of main began and when its logits were there. */
+export interface PassTime {
+  position: number;
+  rows: number;
+  beginMs: number;
+  endMs: number;
+}
+
+/** The layer that a sequence is at, and the longest that one of its experts has waited for a load. */
+interface LayerStall {
+  position: number;
+  layer: number;
+  stallUs: number;
+}
+
+/** What the daemons do not count of themselves, from their messages and from main's passes. Of passes and waits only decoding counts. */
+export class ClusterTiming {
+  readonly log = new OperationLog();
+  readonly passes: PassTime[] = [];
+  /** Time main waited for a load, by layer, and how often it did. */
+  readonly stallMs: number[];
+  readonly stalls: number[];
+  /** Time main waited for drafts before it began passes. Of one request at a time. */
+  draftWaitMs = 0;
+  restarts = 0;
+  messages = 0;
+  sentBytes = 0;
+  private readonly begunMs = new Map<RecordedPass, number>();
+  private lastLogitsMs = 0;
+  private readonly asked = new Map<string, Execute>();
+  private readonly layerStalls = new Map<number, LayerStall>();
+  private readonly toldPositions = new Map<string, number>();
+  /** Sequence ids of main rise from this one on, in the order of requests. */
+  private firstSequence: number | null = null;
+
+  /**
+   * `promptOf`: the prompt that a request asks. `diagramPosition`: around which operations are kept, of the first prompt; null: none are.
+   */
+  constructor(
+    private readonly trace: ClusterTrace,
+    private readonly times: Pick<ClusterTimes, 'model' | 'network'>,
+    private readonly promptOf: (request: number) => number,
+    private readonly nowMs: () => number,
+    private readonly diagramPosition: number | null,
+  ) {
+    this.stallMs = new Array<number>(trace.layers).fill(0);
+    this.stalls = new Array<number>(trace.layers).fill(0);
+  }
+
+  /** Main's passes, whose first token says which prompt it is. */
+  onPass(pass: RecordedPass, what: 'begins' | 'ends'): void {
+    const nowMs = this.nowMs();
+    const { position, rows, tokenId: prompt } = pass;
+    const isDecode = position >= this.trace.promptTokens(prompt);
+    if (what === 'begins') {
+      if (this.diagramPosition !== null && prompt === 0) {
+        this.log.keeps = Math.abs(position - this.diagramPosition) <= 2 * MAX_DRAFT_ROWS;
+      }
+      if (!isDecode) return;
+      this.begunMs.set(pass, nowMs);
+      this.draftWaitMs += nowMs - this.lastLogitsMs;
+      return;
+    }
+    this.lastLogitsMs = nowMs;
+    const beginMs = this.begunMs.get(pass);
+    if (beginMs === undefined) return;
+    this.begunMs.delete(pass);
+    this.passes.push({ position, rows, beginMs, endMs: nowMs });
+  }
+
+  /** For which position a worker was told of an expert last. */
+  positionOf(node: string, layer: number, expert: number): number {
+    return this.toldPositions.get(`${node} ${layer} ${expert}`) ?? -1;
+  }
+
+  onMessage(from: string, to: string, message: PeerMessage): void {
+    this.messages += 1;
+    this.sentBytes += messageBytes(message, this.times);
+    if (message.kind === 'execute') this.executeAsked(to, message.execute);
+    else if (message.kind === 'result') this.resultCame(from, message.result);
+    else if (message.kind === 'prediction' && message.prediction.restart) {
+      if (from === SHADOW && to === 'main') this.restarts += 1;
+    } else if (message.kind === 'prediction' && this.log.keeps) {
+      const { pass, layer, experts } = message.prediction;
+      for (const expert of experts) this.toldPositions.set(`${to} ${layer} ${expert}`, pass.position);
+    }
+  }
+
+  /** All requests are over. */
+  end(): void {
+    for (const stall of this.layerStalls.values()) this.count(stall);
+    this.layerStalls.clear();
+  }
+
+  private executeAsked(worker: string, execute: Execute): void {
+    const { pass, layer } = execute;
+    this.firstSequence ??= pass.sequence;
+    if (this.log.keeps) {
+      for (const { expert } of execute.experts) this.toldPositions.set(`${worker} ${layer} ${expert}`, pass.position);
+    }
+    if (pass.position < this.trace.promptTokens(this.promptOf(pass.sequence - this.firstSequence))) return;
+    this.asked.set(`${worker} ${execute.requestId}`, execute);
+    const current = this.layerStalls.get(pass.sequence);
+    if (current?.position === pass.position && current.layer === layer) return;
+    if (current !== undefined) this.count(current);
+    this.layerStalls.set(pass.sequence, { position: pass.position, layer, stallUs: 0 });
+  }
+
+  private resultCame(worker: string, { requestId, experts, last }: ExecuteResult): void {
+    const key = `${worker} ${requestId}`;
+    const execute = this.asked.get(key);
+    if (execute === undefined) return;
+    if (last) this.asked.delete(key);
+    const stall = this.layerStalls.get(execute.pass.sequence);
+    if (stall === undefined) return;
+    for (const { stallUs } of experts) stall.stallUs = Math.max(stall.stallUs, stallUs);
+  }
+
+  private count({ layer, stallUs }: LayerStall): void {
+    if (stallUs <= 0) return;
+    this.stallMs[layer] = (this.stallMs[layer] ?? 0) + stallUs / 1000;
+    this.stalls[layer] = (this.stalls[layer] ?? 0) + 1;
+  }
+}

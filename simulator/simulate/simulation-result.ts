@@ -1,0 +1,147 @@
+import type { SimulatedAnswer } from '../cluster/simulated-cluster.js';
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { Finished, NodeStatus, RoleName, Timing } from '../../shared/rpc/messages.js';
+import type { ClusterTiming } from './cluster-timing.js';
+
+/** An answer of the cluster that came to its end. */
+export interface FinishedAnswer extends SimulatedAnswer {
+  finished: Finished;
+}
+
+/** When an answer's tokens were there, from the request's arrival on. */
+export interface AnswerTimes {
+  ttftMs: number;
+  lastTokenMs: number;
+  tokens: number;
+}
+
+/** Device memory: what the fullest node of a role has held. */
+export interface MemoryUse {
+  main: number;
+  /** Null: there is no shadow. */
+  shadow: number | null;
+  worker: number;
+  /** Of all nodes. */
+  total: number;
+}
+
+export interface SimulationResult {
+  answers: AnswerTimes[];
+  ttftMs: number;
+  /** Mean time of a token after the first; 0 where no answer has one. */
+  tpotMs: number;
+  decodeTokensPerS: number;
+  /** Of all answers together, while at least one was asked for. */
+  outputTokensPerS: number;
+  /** Of shadow (OD-MoE equation 3); null where none predicts. */
+  recall: number | null;
+  /** Of drafts that main checked; null where there were none. */
+  acceptance: number | null;
+  rowsPerPass: number;
+  tokensPerPass: number;
+  /** Activated experts that were loaded without anybody having been told, or loaded again. */
+  reloads: number;
+  loads: number;
+  evictions: number;
+  executions: number;
+  /** Loads that found the expert, or a part of it, in the worker's cache; null: no worker has one. */
+  cacheHits: number | null;
+  memoryBytes: MemoryUse;
+  timing: ClusterTiming;
+  /** Of the virtual clock. */
+  events: number;
+}
+
+/** What the daemons say of all answers, and what was recorded. */
+export function summarize(
+  answers: readonly FinishedAnswer[],
+  timing: ClusterTiming,
+  { events, workers }: { events: number; workers: number },
+): SimulationResult {
+  const times = answers.map(({ finished, tokens }) => answerTimes(timingOf(finished), tokens.length));
+  const laterTokens = sum(times, ({ tokens }) => tokens - 1);
+  const tpotMs = laterTokens === 0 ? 0 : sum(times, ({ lastTokenMs, ttftMs }) => lastTokenMs - ttftMs) / laterTokens;
+  const nodes = answers.at(-1)?.finished.nodes ?? [];
+  const ofWorkers = ofRole(nodes, 'ROLE_WORKER');
+  requireWhole(ofWorkers, workers);
+  const passes = Math.max(1, timing.passes.length);
+  const caches = ofWorkers.flatMap(({ cache }) => cache ?? []);
+  return {
+    answers: times,
+    ttftMs: sum(times, ({ ttftMs }) => ttftMs) / times.length,
+    tpotMs,
+    decodeTokensPerS: tpotMs === 0 ? 0 : 1000 / tpotMs,
+    outputTokensPerS: outputTokensPerS(answers, times),
+    ...{ recall: recallOf(answers), acceptance: acceptanceOf(answers) },
+    rowsPerPass: sum(timing.passes, ({ rows }) => rows) / passes,
+    tokensPerPass: laterTokens / passes,
+    reloads: sum(answers, ({ finished }) => finished.reloads),
+    loads: sum(ofWorkers, ({ loads }) => loads),
+    evictions: sum(ofWorkers, ({ evictions }) => evictions),
+    executions: sum(ofWorkers, ({ executions }) => executions),
+    cacheHits:
+      caches.length === 0
+        ? null
+        : sum(caches, ({ hits }) => hits.full + hits.compressed + hits.signMantissa + hits.exponent),
+    ...{ memoryBytes: memoryUse(nodes), timing, events },
+  };
+}
+
+function answerTimes({ ttftMs, tpotMs }: Timing, tokens: number): AnswerTimes {
+  return { ttftMs, tokens, lastTokenMs: ttftMs + tpotMs * (tokens - 1) };
+}
+
+function timingOf({ timing }: Finished): Timing {
+  if (timing === null) throw new OdmoeError('INTERNAL', 'a simulated answer came without its times');
+  return timing;
+}
+
+/** Requests that ran at once share their time. */
+function outputTokensPerS(answers: readonly FinishedAnswer[], times: readonly AnswerTimes[]): number {
+  let [busyMs, freeMs] = [0, 0];
+  answers.forEach(({ askedMs }, index) => {
+    const endMs = askedMs + (times[index]?.lastTokenMs ?? 0);
+    busyMs += Math.max(0, endMs - Math.max(askedMs, freeMs));
+    freeMs = Math.max(freeMs, endMs);
+  });
+  return busyMs === 0 ? 0 : (1000 * sum(times, ({ tokens }) => tokens)) / busyMs;
+}
+
+function recallOf(answers: readonly FinishedAnswer[]): number | null {
+  const seps = answers.flatMap(({ finished }) => finished.sep ?? []);
+  const activated = sum(seps, (sep) => sep.activated);
+  return activated === 0 ? null : sum(seps, (sep) => sep.predictedCorrectly) / activated;
+}
+
+function acceptanceOf(answers: readonly FinishedAnswer[]): number | null {
+  const drafts = answers.flatMap(({ finished }) => finished.drafts ?? []);
+  const proposed = sum(drafts, (draft) => draft.proposed);
+  return proposed === 0 ? null : sum(drafts, (draft) => draft.accepted) / proposed;
+}
+
+function memoryUse(nodes: readonly NodeStatus[]): MemoryUse {
+  const most = (role: RoleName): number =>
+    Math.max(0, ...ofRole(nodes, role).map((node) => node.deviceMemoryHighWaterBytes));
+  const shadows = ofRole(nodes, 'ROLE_SHADOW');
+  return {
+    main: most('ROLE_MAIN'),
+    shadow: shadows.length === 0 ? null : most('ROLE_SHADOW'),
+    worker: most('ROLE_WORKER'),
+    total: sum(nodes, (node) => node.deviceMemoryHighWaterBytes),
+  };
+}
+
+/** The cluster was not what it was meant to be. */
+function requireWhole(statuses: readonly NodeStatus[], workers: number): void {
+  const placed = statuses.filter(({ slots }) => slots > 0).length;
+  if (placed === workers) return;
+  throw new OdmoeError('INTERNAL', `${placed} of ${workers} simulated workers took part`);
+}
+
+function ofRole(nodes: readonly NodeStatus[], role: RoleName): NodeStatus[] {
+  return nodes.filter(({ identity }) => identity.role === role);
+}
+
+function sum<Item>(items: readonly Item[], of: (item: Item) => number): number {
+  return items.reduce((total, item) => total + of(item), 0);
+}

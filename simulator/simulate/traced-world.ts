@@ -1,0 +1,67 @@
+import { pacedDevice, type Devices } from '../../engine/devices/index.js';
+import type { CudaStatus } from '../../native/index.js';
+import type { NodeSettings } from '../../shared/config/node-settings.js';
+import type { EmulatedDevice } from '../../shared/emulation/index.js';
+import type { Logger } from '../../shared/log/logger.js';
+import type { Pack } from '../../shared/pack/open-pack.js';
+import type { VirtualRuntime } from '../../shared/runtime/index.js';
+import type { NodeWorld } from '../cluster/simulated-node.js';
+import { recordingDevice } from '../timing/recording-device.js';
+import type { ClusterTrace } from '../trace/cluster-trace.js';
+import { TraceDevice } from '../trace/trace-device.js';
+import { mainModel, shadowModel, type TraceModel } from '../trace/trace-model.js';
+import type { ClusterSetUp, ClusterTimes } from './cluster-set-up.js';
+import type { ClusterTiming } from './cluster-timing.js';
+
+const NO_CUDA: CudaStatus = {
+  ...{ built: false, library: '', architectures: [], usable: false, reason: 'simulated' },
+  ...{ driverVersion: null, runtimeVersion: null, devices: [] },
+};
+
+const SILENT: Logger = {
+  error: () => undefined,
+  warn: () => undefined,
+  info: () => undefined,
+  debug: () => undefined,
+};
+
+/** What the daemons of a traced cluster have in common. */
+export interface TracedCluster {
+  times: ClusterTimes;
+  setUp: ClusterSetUp;
+  trace: ClusterTrace;
+  timing: ClusterTiming;
+  pack: Pack;
+  directory: string;
+}
+
+/** What a daemon of a traced cluster runs on: the profile's device with the trace in place of arithmetic. `index`: of a worker. */
+export function tracedWorld(cluster: TracedCluster, { role, id }: NodeSettings, index: number): NodeWorld {
+  const { times, timing } = cluster;
+  const emulated = role === 'worker' ? (times.workers?.[index] ?? times.worker) : times[role];
+  const devices = (runtime: VirtualRuntime): Devices => ({
+    open: () =>
+      recordingDevice(paced(modelOf(cluster, role), emulated, runtime), {
+        ...{ node: id, nowMs: () => runtime.nowMs(), log: timing.log },
+        ...(role === 'main' ? { onPass: (pass, what) => timing.onPass(pass, what) } : {}),
+        positionOf: (layer, expert) => timing.positionOf(id, layer, expert),
+      }),
+    cudaStatus: () => NO_CUDA,
+  });
+  return {
+    ...{ devices, openPack: async () => cluster.pack },
+    ...{ dataDirectory: cluster.directory, log: SILENT, seed: index },
+  };
+}
+
+function paced(model: TraceModel | null, emulated: EmulatedDevice, runtime: VirtualRuntime) {
+  const pace = { times: emulated, memory: { bytes: emulated, budgetBytes: 0 } };
+  return pacedDevice(new TraceDevice(model), pace, runtime);
+}
+
+/** Where shadow does not get every token of main, the trace's predictions are those of its own text. */
+function modelOf({ trace, setUp }: TracedCluster, role: NodeSettings['role']): TraceModel | null {
+  if (role === 'worker') return null;
+  if (role === 'main') return mainModel(trace);
+  return shadowModel(trace, setUp.align.tokenPeriod === 1 ? 'traced' : 'right');
+}

@@ -1,0 +1,204 @@
+import type {
+  Device,
+  ExpertPlace,
+  ExpertShape,
+  ExpertSlots,
+  RouterChoice,
+  LoaderOptions,
+  LoadOutcome,
+  LoadRequest,
+  Model,
+  Pass,
+  Sequence,
+} from '../../native/index.js';
+import type { ExpertSource } from '../../shared/model/tensor-source.js';
+import type { OperationKind, OperationLog } from './operation-log.js';
+
+/** Whose device is recorded. */
+export interface RecordedNode {
+  readonly node: string;
+  readonly nowMs: () => number;
+  readonly log: OperationLog;
+  /** A pass begins, or its logits are there. */
+  readonly onPass?: (pass: RecordedPass, what: 'begins' | 'ends') => void;
+  /** The position for which the node was last told of an expert; -1: it was not. */
+  readonly positionOf?: (layer: number, expert: number) => number;
+}
+
+/** A pass as it was begun. */
+export interface RecordedPass {
+  position: number;
+  rows: number;
+  tokenId: number;
+}
+
+/**
+ * Writes down what a device is busy with. Operations of a device's processor follow one another, and so do loads on its link: one that waits
+ * for another begins when that one ends.
+ */
+export function recordingDevice(device: Device, recorded: RecordedNode): Device {
+  const lanes = new Lanes(recorded);
+  return {
+    info: () => device.info(),
+    createModel: (shape) => recordingModel(device.createModel(shape), lanes),
+    createExpertSlots: (shape: ExpertShape, count: number, maxRows: number, loader: LoaderOptions) =>
+      recordingSlots(device.createExpertSlots(shape, count, maxRows, loader), lanes),
+    expertSlotBytes: (shape, maxRows, loader) => device.expertSlotBytes(shape, maxRows, loader),
+    dispose: () => device.dispose(),
+  };
+}
+
+/** What is told of an operation. */
+interface Told {
+  kind: OperationKind;
+  label: string;
+  position: number;
+  layer: number;
+}
+
+/** The processor and the link of one device. */
+class Lanes {
+  private readonly freeMs = { processor: 0, link: 0 };
+
+  constructor(readonly recorded: RecordedNode) {}
+
+  get nowMs(): number {
+    return this.recorded.nowMs();
+  }
+
+  /** The operation that was asked for at that time has ended, or was given up. */
+  ended(lane: 'processor' | 'link', askedMs: number, told: Told, givenUp = false, toMs = this.nowMs): void {
+    const { node, log } = this.recorded;
+    log.add({ ...told, node, givenUp, fromMs: Math.max(askedMs, this.freeMs[lane]), toMs });
+    this.freeMs[lane] = Math.max(this.freeMs[lane], toMs);
+  }
+}
+
+function recordingModel(model: Model, lanes: Lanes): Model {
+  return {
+    shape: model.shape,
+    loadDense: (role, layer, source, format) => model.loadDense(role, layer, source, format),
+    loadResidentExpert: (layer, expert, source, format) => model.loadResidentExpert(layer, expert, source, format),
+    residentWeights: () => model.residentWeights(),
+    createSequence: (): Sequence => model.createSequence(),
+    createPass: (maxRows) => new RecordingPass(model.createPass(maxRows), lanes),
+    dispose: () => model.dispose(),
+  };
+}
+
+class RecordingPass implements Pass {
+  private begun: RecordedPass = { position: 0, rows: 0, tokenId: 0 };
+
+  constructor(
+    private readonly pass: Pass,
+    private readonly lanes: Lanes,
+  ) {}
+
+  begin(sequences: Sequence[], rowSequence: Int32Array, positions: Int32Array, tokenIds: Int32Array): Promise<void> {
+    this.begun = { position: positions[0] ?? 0, rows: positions.length, tokenId: tokenIds[0] ?? 0 };
+    this.lanes.recorded.onPass?.(this.begun, 'begins');
+    return this.pass.begin(sequences, rowSequence, positions, tokenIds);
+  }
+
+  async attend(layer: number, hidden: Uint8Array): Promise<RouterChoice> {
+    const askedMs = this.lanes.nowMs;
+    const choice = await this.pass.attend(layer, hidden);
+    this.lanes.ended('processor', askedMs, this.told('M', layer));
+    return choice;
+  }
+
+  combine(layer: number, outputs: Uint8Array, weights: Float32Array): Promise<void> {
+    return this.pass.combine(layer, outputs, weights);
+  }
+
+  /** A layer lasts until the next one's attention begins, which takes as long as the first one's. */
+  async forward(onRouter: ((layer: number, choice: RouterChoice) => void) | null): Promise<void> {
+    const { lanes } = this;
+    const askedMs = lanes.nowMs;
+    let attentionMs = 0;
+    let layers = 0;
+    const finish = (givenUp: boolean): void => {
+      lanes.ended('processor', askedMs, this.told('S', onRouter === null ? -1 : layers - 1), givenUp);
+    };
+    const gated = (layer: number, choice: RouterChoice): void => {
+      if (layer === 0) attentionMs = lanes.nowMs - askedMs;
+      else lanes.ended('processor', askedMs, this.told('S', layer - 1), false, lanes.nowMs - attentionMs);
+      layers = layer + 1;
+      onRouter?.(layer, choice);
+    };
+    try {
+      await this.pass.forward(onRouter === null ? null : gated);
+    } catch (thrown) {
+      finish(true);
+      throw thrown;
+    }
+    finish(false);
+  }
+
+  async logits(rows: Int32Array): Promise<Float32Array> {
+    const askedMs = this.lanes.nowMs;
+    const logits = await this.pass.logits(rows);
+    this.lanes.ended('processor', askedMs, this.told('head', -1));
+    this.lanes.recorded.onPass?.(this.begun, 'ends');
+    return logits;
+  }
+
+  cancel(): void {
+    this.pass.cancel();
+  }
+
+  dispose(): void {
+    this.pass.dispose();
+  }
+
+  private told(kind: OperationKind, layer: number): Told {
+    const { position, rows } = this.begun;
+    const of = rows === 1 ? `position ${position}` : `${rows} positions from ${position}`;
+    const name = kind === 'head' ? 'LM head' : kind;
+    return { kind, position, layer, label: `${name}${layer < 0 ? '' : ` layer ${layer + 1}`}, ${of}` };
+  }
+}
+
+/** Whoever has registered the expert has not said which it is. */
+const UNTOLD: ExpertPlace = { layer: -1, expert: -1 };
+
+function recordingSlots(slots: ExpertSlots, lanes: Lanes): ExpertSlots {
+  /** By the number of each expert; by slot what it holds or loads. */
+  const places = new Map<number, ExpertPlace>();
+  const contents = new Map<number, ExpertPlace>();
+  const told = (kind: OperationKind, slot: number): Told => {
+    const { layer, expert } = contents.get(slot) ?? UNTOLD;
+    const position = lanes.recorded.positionOf?.(layer, expert) ?? -1;
+    const of = position < 0 ? '' : `, position ${position}`;
+    return { kind, position, layer, label: `${kind} layer ${layer + 1}, expert ${expert}${of}` };
+  };
+  return {
+    count: slots.count,
+    slotBytes: slots.slotBytes,
+    get directIoRefused() {
+      return slots.directIoRefused;
+    },
+    register: (source: ExpertSource, place: ExpertPlace = UNTOLD): number => {
+      const expert = slots.register(source, place);
+      places.set(expert, place);
+      return expert;
+    },
+    load: async (slot: number, expert: number, request: LoadRequest): Promise<LoadOutcome> => {
+      contents.set(slot, places.get(expert) ?? UNTOLD);
+      const [askedMs, what] = [lanes.nowMs, told('EL', slot)];
+      const outcome = await slots.load(slot, expert, request);
+      lanes.ended('link', askedMs, what, !outcome.loaded);
+      return outcome;
+    },
+    cancel: (slot) => slots.cancel(slot),
+    prioritize: (slot) => slots.prioritize(slot),
+    reorder: (slot, order) => slots.reorder(slot, order),
+    execute: async (slot, rows, hidden, output) => {
+      const [askedMs, what] = [lanes.nowMs, told('EC', slot)];
+      const outcome = await slots.execute(slot, rows, hidden, output);
+      lanes.ended('processor', askedMs, what);
+      return outcome;
+    },
+    dispose: () => slots.dispose(),
+  };
+}

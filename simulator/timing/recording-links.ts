@@ -1,0 +1,47 @@
+import type { PassLayer, PeerMessage } from '../../shared/rpc/index.js';
+import type { LinkModel } from '../network/link-model.js';
+import type { OperationLog } from './operation-log.js';
+
+/** Who hears of the messages between daemons. */
+export type MessageListener = (from: string, to: string, message: PeerMessage) => void;
+
+/** A network that writes down which messages were on it, and when. */
+export class RecordingLinks implements LinkModel {
+  constructor(
+    private readonly links: LinkModel,
+    private readonly log: OperationLog,
+    private readonly onMessage: MessageListener = () => undefined,
+  ) {}
+
+  arrivalMs(from: string, to: string, message: PeerMessage | null, bytes: number, nowMs: number): number {
+    const arrivedMs = this.links.arrivalMs(from, to, message, bytes, nowMs);
+    if (message !== null) {
+      this.onMessage(from, to, message);
+      if (this.log.keeps) this.log.add({ ...told(from, message), node: to, fromMs: nowMs, toMs: arrivedMs });
+    }
+    return arrivedMs;
+  }
+}
+
+function told(
+  from: string,
+  message: PeerMessage,
+): Omit<Parameters<OperationLog['add']>[0], 'node' | 'fromMs' | 'toMs'> {
+  const { position, layer } = placeOf(message);
+  const label = `${message.kind} from ${from}${layer < 0 ? '' : `, layer ${layer + 1}`}`;
+  return { kind: 'message', label, position, layer, givenUp: false };
+}
+
+/** Which position and layer a message is about; -1: none. */
+function placeOf(message: PeerMessage): { position: number; layer: number } {
+  if (message.kind === 'prediction') return ofPass(message.prediction);
+  if (message.kind === 'execute') return ofPass(message.execute);
+  if (message.kind === 'release') return ofPass(message.release);
+  if (message.kind === 'kvRows') return message.kvRows;
+  if (message.kind === 'token') return { position: message.token.position, layer: -1 };
+  return { position: message.kind === 'draft' ? message.draft.position : -1, layer: -1 };
+}
+
+function ofPass({ pass, layer }: PassLayer): { position: number; layer: number } {
+  return { position: pass.position, layer };
+}

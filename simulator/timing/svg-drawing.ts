@@ -1,0 +1,61 @@
+/** SVG text made of a few words, lines and boxes; no library. */
+
+/** A piece of a plot: `body` is SVG elements within 0..width and 0..height pixels. */
+export interface Drawing {
+  width: number;
+  height: number;
+  body: string;
+}
+
+/** The drawings one below the other, each in the middle, as a file's text. */
+export function svgFile(drawings: readonly Drawing[]): string {
+  const width = Math.max(0, ...drawings.map((drawing) => drawing.width));
+  const height = drawings.reduce((sum, drawing) => sum + drawing.height, 0);
+  let top = 0;
+  const placed = drawings.map((drawing) => {
+    const place = `translate(${round((width - drawing.width) / 2)} ${top})`;
+    top += drawing.height;
+    return `<g transform="${place}">${drawing.body}</g>`;
+  });
+  return [
+    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" ` +
+      'font-family="sans-serif" font-size="11" fill="#222222">',
+    `<rect width="${width}" height="${height}" fill="#ffffff"/>`,
+    ...placed,
+    '</svg>',
+    '',
+  ].join('\n');
+}
+
+export function line(x1: number, y1: number, x2: number, y2: number, paint: string): string {
+  return `<line x1="${x1}" y1="${y1}" x2="${x2}" y2="${y2}" stroke="${paint}"/>`;
+}
+
+/** `words` as they are; `attributes` as SVG has them. */
+export function text(x: number, y: number, words: string, attributes: string): string {
+  return `<text x="${x}" y="${y}"${attributes === '' ? '' : ` ${attributes}`}>${escaped(words)}</text>`;
+}
+
+/** Words as the content of an element. */
+export function escaped(words: string): string {
+  return words.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;');
+}
+
+/** To hundredths of a pixel. */
+export function round(value: number): number {
+  return Math.round(value * 100) / 100;
+}
+
+const TICKS = 5;
+
+/** 0 and up to TICKS round numbers, the last of them not below `most`. */
+export function ticks(most: number): number[] {
+  if (!(most > 0)) return [0, 1];
+  const rough = most / TICKS;
+  const magnitude = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 2.5, 5, 10]
+    .map((factor) => factor * magnitude)
+    .find((candidate) => candidate >= rough * (1 - 1e-9));
+  const size = step ?? 10 * magnitude;
+  return Array.from({ length: Math.ceil(most / size - 1e-9) + 1 }, (_, index) => index * size);
+}

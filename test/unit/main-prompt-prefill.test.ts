@@ -1,0 +1,141 @@
+import assert from 'node:assert/strict';
+import type { Pass, Sequence } from '../../native/index.js';
+import { ExpertDispatcher } from '../../main-node/pass/expert-dispatcher.js';
+import { RequestCounters } from '../../main-node/pass/pass-engine.js';
+import { PassPool } from '../../main-node/pass/pass-pool.js';
+import { PromptPrefill } from '../../main-node/prefill/prompt-prefill.js';
+import type { LayerWork, PlacedWorkers, WorkerOrders } from '../../main-node/cluster/placed-workers.js';
+import { planPlacement } from '../../shared/placement/index.js';
+import type { ModelShape } from '../../shared/model/tensor-source.js';
+import { rowCount } from '../../shared/rpc/index.js';
+import { ToldWorkers } from './told-workers.js';
+import { silentLog } from './worker-test-slots.js';
+
+const SHAPE = { layers: 2, experts: 4, expertsPerToken: 2, hiddenSize: 1, vocabSize: 4 } as ModelShape;
+const PREFILL_ROWS = 3;
+
+/** Workers that run whatever they are sent, at once. */
+class RunningWorkers extends ToldWorkers implements PlacedWorkers {
+  readonly works: [id: string, work: LayerWork][] = [];
+
+  override worker(id: string): WorkerOrders {
+    return {
+      ...super.worker(id),
+      execute: async (work, _epoch, onPart) => {
+        this.works.push([id, work]);
+        const results = work.experts.map(({ expert, rows: indexes }) => {
+          const rows = indexes.length === 0 ? rowCount(work.rows) : indexes.length;
+          const times = { wasLoaded: true, stallUs: 0, executeUs: 0 };
+          return { expert, rows, ...times, output: new Uint8Array(4 * rows), failure: null };
+        });
+        onPart(results);
+      },
+    };
+  }
+
+  outstanding(): Map<string, number> {
+    return new Map();
+  }
+
+  waitForPlacement(): Promise<never> {
+    return Promise.reject(new Error('there is a placement'));
+  }
+
+  waitForChange(): Promise<void> {
+    return Promise.reject(new Error('no worker has failed'));
+  }
+}
+
+/** A pass whose gate chooses experts 0 and 1 for every row. */
+function passOf(): Pass {
+  let rows = 0;
+  return {
+    begin: async (_sequences: Sequence[], owners: Int32Array) => void (rows = owners.length),
+    attend: async () => ({
+      experts: Int32Array.from({ length: 2 * rows }, (_, index) => index % 2),
+      weights: new Float32Array(2 * rows),
+    }),
+    combine: async () => undefined,
+    logits: async () => new Float32Array(SHAPE.vocabSize),
+    dispose: () => undefined,
+  } as unknown as Pass;
+}
+
+async function prefill(
+  tokens: number,
+  prefillOverlap: boolean,
+): Promise<{ workers: RunningWorkers; written: string[] }> {
+  const ids = ['a', 'b', 'c', 'd'].map((id) => ({ id, address: '', slots: 1 }));
+  const { layers, experts, expertsPerToken } = SHAPE;
+  const workers = new RunningWorkers(
+    planPlacement({ epoch: 1, workers: ids, layers, experts, expertsPerToken, groupSize: 'auto' }),
+  );
+  const written: string[] = [];
+  const pool = new PassPool({ createPass: passOf }, SHAPE, PREFILL_ROWS, 1);
+  const run = new PromptPrefill(
+    {
+      ...{ shape: SHAPE, roster: workers, dispatcher: new ExpertDispatcher(workers, 10, silentLog), prefillOverlap },
+      ...{ prefillPasses: pool, prefillRows: PREFILL_ROWS, miniBatchRows: 2 },
+    },
+    {
+      ...{ id: 7, sequence: {} as Sequence, counters: new RequestCounters(), signal: new AbortController().signal },
+      feed: { layerWritten: (layer, end) => void written.push(`${layer} to ${end}`) },
+    },
+  );
+  await run.run(Array.from({ length: tokens }, (_, index) => index));
+  return { workers, written };
+}
+
+describe("main: a prompt's prefill", () => {
+  it('announces each layer of each pass as it executes it, and nothing behind the last', async () => {
+    const { workers, written } = await prefill(7, true);
+    const announced = new Set(
+      workers.predictions.map(([, { pass, rows, layer }]) => JSON.stringify([pass, rows, layer])),
+    );
+    const executed = new Set(workers.works.map(([, { pass, layer }]) => JSON.stringify([pass.position, layer])));
+    assert.deepEqual(
+      [...announced],
+      [
+        [0, 3],
+        [3, 3],
+        [6, 1],
+      ].flatMap(([position, rows]) =>
+        [0, 1].map((layer) => JSON.stringify([{ sequence: 7, position }, [{ sequence: 7, position, rows }], layer])),
+      ),
+    );
+    assert.equal(executed.size, announced.size);
+    assert.deepEqual(written, ['0 to 3', '1 to 3', '0 to 6', '1 to 6', '0 to 7', '1 to 7']);
+  });
+
+  it('releases what was announced and no row asks for, at the worker that was told', async () => {
+    const { workers } = await prefill(4, true);
+    const told = workers.predicted.flatMap((text) => {
+      const [worker, place, experts] = text.split(' ');
+      return (experts ?? '').split(',').map((expert) => `${worker} ${place} ${expert}`);
+    });
+    const asked = workers.works.flatMap(([id, { pass, layer, experts }]) =>
+      experts.map(({ expert }) => `${id} ${pass.position}/${layer} ${expert}`),
+    );
+    const unused = told.filter((expert) => !asked.includes(expert)).sort();
+    assert.ok(unused.length > 0);
+    assert.deepEqual([...workers.released].sort(), unused);
+  });
+
+  it('says with the last message for an expert that it is the last', async () => {
+    for (const overlap of [true, false]) {
+      const { workers } = await prefill(3, overlap);
+      const messages = workers.works.flatMap(([id, { layer, experts }]) =>
+        experts.map(({ expert, last }) => ({ key: `${id} ${layer} ${expert}`, last })),
+      );
+      for (const [index, { key, last }] of messages.entries()) {
+        const followed = messages.slice(index + 1).some((later) => later.key === key);
+        assert.equal(last, !followed, key);
+      }
+    }
+  });
+
+  it('without overlap announces nothing', async () => {
+    const { workers } = await prefill(7, false);
+    assert.deepEqual([workers.predictions, workers.releases], [[], []]);
+  });
+});
