@@ -90,6 +90,7 @@ export class Membership {
 
   /** Cluster.Join. `peerHost` is used where the peer cannot know its own. */
   join(peer: NodeIdentity, peerHost: string): JoinReply {
+    const { roster } = this.options;
     const own = this.options.identity();
     const address = dialAddress(peer.address, peerHost);
     if (!isAddress(address)) return { kind: 'refusal', refusal: badAddress(peer) };
@@ -107,7 +108,7 @@ export class Membership {
       const { code, message } = sameId(peer, address);
       return { kind: 'refusal', refusal: { code, message } };
     }
-    return { kind: 'welcome', welcome: { identity: own, partialPack: false } };
+    return { kind: 'welcome', welcome: { identity: own, partialPack: false, highestEpoch: roster.epoch } };
   }
 
   /** Peers that were refused or do not answer. */
@@ -256,28 +257,35 @@ export class Membership {
     const own = this.options.identity();
     const stream = transport.openWorkerStream(address, network);
     const limits = { hiddenSize: shape.hiddenSize, executeTimeoutMs: network.executeTimeoutMs, runtime };
-    const served = serveStream(stream, { kind: 'hello', hello: own }, own, runtime, (peer, { partialPack }) => {
-      if (roster.connectedBootId(peer.id) !== null) throw sameId(peer, address);
-      const link = new WorkerLink(peer, address, stream, limits, log, partialPack);
-      roster.addWorker(link);
-      connected();
-      return {
-        receive: (reply) => {
-          link.receive(reply);
-          if (reply.kind === 'status') roster.workerTold(link);
-          if (reply.kind !== 'result') return;
-          for (const { failure } of reply.result.experts) {
-            if (failure?.code === 'PACK_CORRUPT') roster.workerDamaged(link, failure.message);
-          }
-        },
-        streamClosed: (error) => {
-          roster.removeWorker(link, reasonOf(error));
-          link.streamClosed(error);
-          if (link.unresponsive)
-            this.unresponsive.set(peer.bootId, this.options.runtime.nowMs() + UNRESPONSIVE_PAUSE_MS);
-        },
-      };
-    });
+    const served = serveStream(
+      stream,
+      { kind: 'hello', hello: own },
+      own,
+      runtime,
+      (peer, { partialPack, highestEpoch }) => {
+        if (roster.connectedBootId(peer.id) !== null) throw sameId(peer, address);
+        roster.goAbove(highestEpoch);
+        const link = new WorkerLink(peer, address, stream, limits, log, partialPack);
+        roster.addWorker(link);
+        connected();
+        return {
+          receive: (reply) => {
+            link.receive(reply);
+            if (reply.kind === 'status') roster.workerTold(link);
+            if (reply.kind !== 'result') return;
+            for (const { failure } of reply.result.experts) {
+              if (failure?.code === 'PACK_CORRUPT') roster.workerDamaged(link, failure.message);
+            }
+          },
+          streamClosed: (error) => {
+            roster.removeWorker(link, reasonOf(error));
+            link.streamClosed(error);
+            if (link.unresponsive)
+              this.unresponsive.set(peer.bootId, this.options.runtime.nowMs() + UNRESPONSIVE_PAUSE_MS);
+          },
+        };
+      },
+    );
     return this.tracked(stream, served);
   }
 
@@ -296,8 +304,9 @@ export class Membership {
     const { network, shape, roster, log, shadowListener, runtime, transport } = this.options;
     const own = this.options.identity();
     const stream = transport.openShadowStream(address, network);
-    const served = serveStream(stream, { kind: 'hello', hello: own }, own, runtime, (peer) => {
+    const served = serveStream(stream, { kind: 'hello', hello: own }, own, runtime, (peer, { highestEpoch }) => {
       if (roster.connectedBootId(peer.id) !== null) throw sameId(peer, address);
+      roster.goAbove(highestEpoch);
       const link = new ShadowLink(peer, address, stream, shape, shadowListener, log);
       roster.addShadow(link);
       connected();

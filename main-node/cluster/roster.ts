@@ -161,6 +161,14 @@ export class Roster implements PlacedWorkers {
     if (!isUnplaced) this.replan();
   }
 
+  /** A peer has seen placements up to this epoch, perhaps of a main before this one: what is announced from now on is newer. */
+  goAbove(epoch: number): void {
+    if (epoch <= this.latestEpoch) return;
+    this.log.info('placement epochs go on above those of a main before this one', { epoch });
+    this.latestEpoch = epoch;
+    if (this.current !== null) this.replan();
+  }
+
   addShadow(link: ShadowLink): void {
     this.shadows.push(link);
     const used = this.shadow === link;

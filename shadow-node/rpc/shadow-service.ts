@@ -44,6 +44,8 @@ export class ShadowService implements PredictorEvents {
   private dealer: PredictionDealer | null = null;
   /** Of the sequences that main has open. */
   private readonly dealings = new Map<number, SequenceDealing>();
+  /** Of the placements that any main has announced. */
+  private highestEpoch = 0;
   private stopped = false;
   private readonly greeting: PeerGreeting;
   private readonly streams = new Set<MainStream>();
@@ -136,7 +138,7 @@ export class ShadowService implements PredictorEvents {
     if (!this.greeting.admits(stream, peer)) return;
     // The same main again: its old stream is dead, we have only not noticed yet.
     this.main?.stream.close(new OdmoeError('PROTOCOL_VIOLATION', `main ${peer.id} has opened a newer stream`));
-    this.greeting.welcome(stream, false);
+    this.greeting.welcome(stream, { partialPack: false, highestEpoch: this.highestEpoch });
     const statusTimer = this.options.runtime.every(STATUS_INTERVAL_MS, () => this.sendStatus());
     this.main = { stream, identity: peer, statusTimer };
     this.sendStatus();
@@ -206,6 +208,7 @@ export class ShadowService implements PredictorEvents {
     if (this.dealer === null || placement.epoch !== this.placement?.epoch)
       this.dealer = new PredictionDealer(placement);
     this.placement = placement;
+    this.highestEpoch = placement.epoch;
     this.options.workers.place(placement.workers);
   }
 
@@ -222,7 +225,7 @@ export class ShadowService implements PredictorEvents {
 
   /** False, and main is told, when the message belongs to an older placement. */
   private isCurrent(message: { epoch: number; sequence: number }): boolean {
-    const current = this.placement?.epoch ?? 0;
+    const current = this.highestEpoch;
     if (message.epoch >= current) return true;
     const text = `a message of placement epoch ${message.epoch} came when epoch ${current} holds; it was not acted on`;
     this.answerError(new OdmoeError('STALE_EPOCH', text), message.sequence, message.epoch);

@@ -31,6 +31,7 @@ export interface Refusal {
 export interface Welcome {
   identity: NodeIdentity;
   partialPack: boolean;
+  highestEpoch: number;
 }
 
 export interface StreamError {

@@ -2,17 +2,13 @@ import { OdmoeError } from '../errors/index.js';
 import type { Logger } from '../log/index.js';
 import type { Runtime } from '../runtime/index.js';
 import { HANDSHAKE_TIMEOUT_MS } from './limits.js';
-import type { NodeIdentity, Refusal } from './messages.js';
+import type { NodeIdentity, Refusal, Welcome } from './messages.js';
 import { checkPeer } from './peer-check.js';
 import { RefusalLog } from './refusal-log.js';
 
 /** What a greeting asks of a stream that a peer has opened. */
 export interface GreetedStream {
-  send(
-    reply:
-      | { kind: 'refusal'; refusal: Refusal }
-      | { kind: 'welcome'; welcome: { identity: NodeIdentity; partialPack: boolean } },
-  ): unknown;
+  send(reply: { kind: 'refusal'; refusal: Refusal } | { kind: 'welcome'; welcome: Welcome }): unknown;
   close(error?: OdmoeError): void;
 }
 
@@ -53,7 +49,7 @@ export class PeerGreeting {
     return false;
   }
 
-  welcome(stream: GreetedStream, partialPack: boolean): void {
-    stream.send({ kind: 'welcome', welcome: { identity: this.identity(), partialPack } });
+  welcome(stream: GreetedStream, about: Omit<Welcome, 'identity'>): void {
+    stream.send({ kind: 'welcome', welcome: { identity: this.identity(), ...about } });
   }
 }

@@ -178,7 +178,7 @@ export class VirtualRuntime implements Runtime {
 }
 
 /** 1 January 2026. */
-const WALL_ZERO_MS = 1_767_225_600_000;
+export const WALL_ZERO_MS = 1_767_225_600_000;
 /** As Node's: a timer of less fires after a millisecond. */
 const SHORTEST_TIMER_MS = 1;
 

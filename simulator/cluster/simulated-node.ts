@@ -6,7 +6,7 @@ import type { NodeSettings, RunningNode } from '../../shared/config/node-setting
 import { toOdmoeError, type OdmoeError } from '../../shared/errors/index.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { Pack } from '../../shared/pack/open-pack.js';
-import { VirtualRuntime, type VirtualClock } from '../../shared/runtime/index.js';
+import { VirtualRuntime, WALL_ZERO_MS, type VirtualClock } from '../../shared/runtime/index.js';
 import { startShadow } from '../../shadow-node/main.js';
 import { startWorker } from '../../worker-node/main.js';
 import { memoryDiscovery, memoryTransport } from '../network/memory-transport.js';
@@ -68,11 +68,11 @@ export class SimulatedNode {
     return this.isReady ? (this.node?.openCounts() ?? null) : null;
   }
 
-  /** Begins to start; how that ends shows in isReady and failure. */
-  start(wallOffsetMs?: number): void {
+  /** Begins to start; how that ends shows in isReady and failure. `wallSkewMs`: its machine's wall clock less the first one's. */
+  start(wallSkewMs = 0): void {
     const { seed, log } = this.world;
     this.starts += 1;
-    const runtime = new VirtualRuntime(this.clock, seed + this.starts * SEEDS_APART, wallOffsetMs);
+    const runtime = new VirtualRuntime(this.clock, seed + this.starts * SEEDS_APART, WALL_ZERO_MS + wallSkewMs);
     this.runtime = runtime;
     this.node = null;
     this.failure = null;

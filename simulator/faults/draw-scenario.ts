@@ -75,7 +75,9 @@ export function drawRequest(random: SeededRandom): GenerateRequest {
 
 function drawFaults(random: SeededRandom, nodes: readonly ScenarioNode[]): Fault[] {
   const count = random.pick([0, 0, 1, 1, 2, 3, 4, 6]);
-  const faults = Array.from({ length: count }, () => drawFault(random, random.pick(FAULT_KINDS), nodes));
+  const faults = Array.from({ length: count }, () => drawFault(random, random.pick(FAULT_KINDS), nodes)).flatMap(
+    (fault) => (fault.kind === 'wallClockJump' && random.chance(0.6) ? jumpAndRestart(random, fault) : [fault]),
+  );
   return faults.sort((left, right) => left.atMs - right.atMs);
 }
 
@@ -94,6 +96,12 @@ function drawFault(random: SeededRandom, kind: FaultKind, nodes: readonly Scenar
     peer,
     seed: random.int(2 ** 31),
   };
+}
+
+/** main is started again on a machine whose clock has been set, perhaps back. */
+function jumpAndRestart(random: SeededRandom, jump: Fault): Fault[] {
+  const restart = { ...jump, kind: 'restart' as const, atMs: jump.atMs + random.int(300), forMs: 1 + random.int(400) };
+  return [jump, restart].map((fault) => ({ ...fault, node: MAIN }));
 }
 
 const OF_WORKERS: ReadonlySet<FaultKind> = new Set(['join', 'leave', 'failingReads', 'slowReads', 'flippedBits']);

@@ -17,6 +17,8 @@ const JUMP_MS = 3_600_000;
 /** Makes a scenario's faults happen on the virtual clock, and everything sound again when they are over. */
 export class FaultInjector {
   private readonly undo = new Map<Fault, () => void>();
+  /** By how much the wall clocks of machines have jumped: it outlasts a restart. */
+  private readonly jumpsMs = new Map<string, number>();
 
   constructor(
     private readonly cluster: SimulatedCluster,
@@ -93,7 +95,7 @@ export class FaultInjector {
         this.cluster.network.replay(fault.node, new SeededRandom(fault.seed));
         return () => undefined;
       case 'wallClockJump':
-        this.cluster.node(fault.node).runtime.wallOffsetMs += new SeededRandom(fault.seed).int(2 * JUMP_MS) - JUMP_MS;
+        this.jump(fault.node, new SeededRandom(fault.seed).int(2 * JUMP_MS) - JUMP_MS);
         return () => undefined;
     }
   }
@@ -166,6 +168,11 @@ export class FaultInjector {
     return faults;
   }
 
+  private jump(id: string, byMs: number): void {
+    this.cluster.node(id).runtime.wallOffsetMs += byMs;
+    this.jumpsMs.set(id, (this.jumpsMs.get(id) ?? 0) + byMs);
+  }
+
   private kill(id: string): void {
     this.cluster.node(id).kill();
   }
@@ -175,7 +182,8 @@ export class FaultInjector {
     const node = this.cluster.node(id);
     if (node.isAlive) return;
     removeLocks(this.world.dataDirectory(id));
-    node.start(this.scenario.nodes.find(({ settings }) => settings.id === id)?.wallSkewMs);
+    const skewMs = this.scenario.nodes.find(({ settings }) => settings.id === id)?.wallSkewMs ?? 0;
+    node.start(skewMs + (this.jumpsMs.get(id) ?? 0));
   }
 }
 

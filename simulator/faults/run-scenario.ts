@@ -7,6 +7,7 @@ import { DrawnLinks } from '../network/link-model.js';
 import { checkAnswer, type Violation } from './check-invariants.js';
 import { checkQuiet, checkStopped, idleTimers } from './check-nothing-left.js';
 import { checkAccounts } from './accounts/check-accounts.js';
+import { EpochWatch } from './accounts/epoch-watch.js';
 import { Recorder } from './accounts/recorder.js';
 import { drawRequest } from './draw-scenario.js';
 import { FaultInjector, SECOND_MAIN } from './inject-faults.js';
@@ -74,6 +75,7 @@ class ScenarioRun {
   readonly violations: Violation[] = [];
   private readonly asked: { answer: SimulatedAnswer; request: GenerateRequest; probe: boolean }[] = [];
   private readonly injector: FaultInjector;
+  private readonly epochs: EpochWatch;
   /** How many of the answers have been held against what was recorded. */
   private accounted = 0;
   private readonly recorder = new Recorder(MAIN);
@@ -85,7 +87,11 @@ class ScenarioRun {
     private readonly references: ReferenceAnswers,
   ) {
     this.injector = new FaultInjector(cluster, world, scenario);
-    cluster.network.tap = this.recorder.messages;
+    this.epochs = new EpochWatch((host) => cluster.nodes.get(host)?.runtime);
+    cluster.network.tap = (...said) => {
+      this.recorder.messages(...said);
+      this.epochs.messages(...said);
+    };
   }
 
   violate(invariant: string, detail: string): void {
@@ -227,6 +233,7 @@ class ScenarioRun {
   }
 
   private checkLogs(): void {
+    for (const detail of this.epochs.violations) this.violate('epochs only grow', detail);
     for (const { node, event, fields } of this.world.logged) {
       const error = fields['error'];
       const code = error instanceof Error && 'code' in error ? error.code : fields['code'];

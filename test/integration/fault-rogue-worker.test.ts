@@ -81,7 +81,8 @@ describe('a worker that does not behave', () => {
       worker: (stream) => {
         stream.onClose(() => undefined);
         stream.onMessage((message) => {
-          if (message.kind === 'hello') stream.send({ kind: 'welcome', welcome: { identity, partialPack: false } });
+          if (message.kind === 'hello')
+            stream.send({ kind: 'welcome', welcome: { identity, partialPack: false, highestEpoch: 0 } });
           if (message.kind === 'execute') onExecute(stream, message.execute);
         });
       },

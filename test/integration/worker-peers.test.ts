@@ -80,7 +80,7 @@ describe('worker daemon: its start and its peers', () => {
           knocks.push(identity.address);
           return {
             kind: 'welcome',
-            welcome: { identity: { ...identity, id: 'main', role: 'ROLE_MAIN' }, partialPack: false },
+            welcome: { identity: { ...identity, id: 'main', role: 'ROLE_MAIN' }, partialPack: false, highestEpoch: 0 },
           };
         },
         status: () => assert.fail('nobody asks'),

@@ -74,7 +74,7 @@ describe('the address that a daemon advertises', () => {
       ...{ host: '127.0.0.1', port: 0, network: testSettings('main', '/nowhere').network, log: SILENT },
       identity: () => own,
       cluster: {
-        join: async () => ({ kind: 'welcome', welcome: { identity: own, partialPack: false } }),
+        join: async () => ({ kind: 'welcome', welcome: { identity: own, partialPack: false, highestEpoch: 0 } }),
         status: async () => ({ nodes: [emptyNodeStatus(own)], ...nothing }),
       },
     });

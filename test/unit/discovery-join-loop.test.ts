@@ -53,7 +53,7 @@ describe('joining a main', () => {
       cluster: {
         join: async (identity) => {
           joins += 1;
-          return { kind: 'welcome', welcome: { identity, partialPack: false } };
+          return { kind: 'welcome', welcome: { identity, partialPack: false, highestEpoch: 0 } };
         },
         status: () => assert.fail('nobody asks'),
       },

@@ -37,7 +37,7 @@ describe('main: greeting a peer', () => {
     const received: WorkerReply[] = [];
     const { served, ends } = greet(stream, received);
     assert.equal(stream.sent[0]?.kind, 'hello');
-    stream.arrive({ kind: 'welcome', welcome: { identity: identity('worker'), partialPack: false } });
+    stream.arrive({ kind: 'welcome', welcome: { identity: identity('worker'), partialPack: false, highestEpoch: 0 } });
     await new Promise((resolve) => setImmediate(resolve));
     stream.arrive({ kind: 'error', error: { code: 'INTERNAL', message: 'x', requestId: 0, epoch: 0 } });
     stream.close();
@@ -53,7 +53,7 @@ describe('main: greeting a peer', () => {
     const stream = new MemoryStream<WorkerRequest, WorkerReply>();
     const received: WorkerReply[] = [];
     const { served } = greet(stream, received);
-    stream.arrive({ kind: 'welcome', welcome: { identity: identity('worker'), partialPack: false } });
+    stream.arrive({ kind: 'welcome', welcome: { identity: identity('worker'), partialPack: false, highestEpoch: 0 } });
     for (const code of ['first', 'second']) {
       stream.arrive({ kind: 'error', error: { code, message: 'x', requestId: 0, epoch: 0 } });
     }
@@ -77,7 +77,10 @@ describe('main: greeting a peer', () => {
   it('refuses a peer that does not belong, though it said welcome', async () => {
     const stream = new MemoryStream<WorkerRequest, WorkerReply>();
     const { served } = greet(stream);
-    stream.arrive({ kind: 'welcome', welcome: { identity: identity('worker', 'other digest'), partialPack: false } });
+    stream.arrive({
+      kind: 'welcome',
+      welcome: { identity: identity('worker', 'other digest'), partialPack: false, highestEpoch: 0 },
+    });
     await assert.rejects(served, { code: 'NODE_REFUSED' });
     assert.equal(stream.closedWith?.code, 'NODE_REFUSED');
   });

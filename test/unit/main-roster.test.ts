@@ -112,6 +112,20 @@ describe('main: the roster', () => {
     roster.stop();
   });
 
+  it('goes on above what a peer has seen of a main before it', async () => {
+    const roster = newRoster();
+    const [a, s] = [worker('a'), shadow('s')];
+    roster.goAbove(500);
+    roster.addWorker(a.link);
+    await roster.waitForPlacement(1000, never);
+    roster.goAbove(501);
+    assert.deepEqual(epochs(a.stream), [501], 'its own placement is no reason for another one');
+    roster.goAbove(900);
+    roster.addShadow(s.link);
+    assert.deepEqual([epochs(a.stream), epochs(s.stream)], [[501, 901], [901]]);
+    roster.stop();
+  });
+
   it('announces no older placement after a newer one when a stream breaks under the announcement', async () => {
     const roster = newRoster();
     const [a, b] = [worker('a'), worker('b')];

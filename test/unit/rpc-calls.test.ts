@@ -157,7 +157,7 @@ describe('calls', function () {
           if (identity.cluster !== MAIN.cluster) {
             return { kind: 'refusal', refusal: { code: 'NODE_REFUSED', message: 'other cluster' } };
           }
-          return { kind: 'welcome', welcome: { identity: MAIN, partialPack: false } };
+          return { kind: 'welcome', welcome: { identity: MAIN, partialPack: false, highestEpoch: 0 } };
         },
         status: async () => STATUS,
       },
@@ -165,7 +165,7 @@ describe('calls', function () {
     const worker: NodeIdentity = { ...MAIN, id: 'w', role: 'ROLE_WORKER' };
     assert.deepEqual(await joinMain(address, worker, 2000), {
       kind: 'welcome',
-      welcome: { identity: MAIN, partialPack: false },
+      welcome: { identity: MAIN, partialPack: false, highestEpoch: 0 },
     });
     const refused = await joinMain(address, { ...worker, cluster: 'x' }, 2000);
     assert.equal(refused.kind, 'refusal');

@@ -26,7 +26,7 @@ const MEMBERS: Record<string, Record<string, true>> = {
     release: true,
   } satisfies Names<Messages.NodeIdentity>,
   Refusal: { code: true, message: true } satisfies Names<Messages.Refusal>,
-  Welcome: { identity: true, partialPack: true } satisfies Names<Messages.Welcome>,
+  Welcome: { identity: true, partialPack: true, highestEpoch: true } satisfies Names<Messages.Welcome>,
   StreamError: { code: true, message: true, requestId: true, epoch: true } satisfies Names<Messages.StreamError>,
   NodeStatus: {
     identity: true,

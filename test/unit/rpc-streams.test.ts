@@ -59,7 +59,7 @@ function outputOf(reply: WorkerReply): Uint8Array {
 function echo(stream: PeerStream<WorkerReply, WorkerRequest>): void {
   stream.onMessage((message) => {
     if (message.kind === 'hello') {
-      stream.send({ kind: 'welcome', welcome: { identity: IDENTITY, partialPack: false } });
+      stream.send({ kind: 'welcome', welcome: { identity: IDENTITY, partialPack: false, highestEpoch: 0 } });
       return;
     }
     if (message.kind !== 'execute') return;
@@ -117,7 +117,10 @@ describe('streams between peers', function () {
     const sent = Array.from({ length: 50 }, (_, index) => execute(index + 1, index + 1));
     for (const request of sent) stream.send({ kind: 'execute', execute: request });
     await done;
-    assert.deepEqual(replies[0], { kind: 'welcome', welcome: { identity: IDENTITY, partialPack: false } });
+    assert.deepEqual(replies[0], {
+      kind: 'welcome',
+      welcome: { identity: IDENTITY, partialPack: false, highestEpoch: 0 },
+    });
     for (const [index, reply] of replies.slice(1).entries()) {
       assert.equal(reply.kind, 'result');
       assert.equal(reply.result.requestId, index + 1);

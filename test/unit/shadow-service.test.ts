@@ -78,7 +78,10 @@ function createShadow() {
     return last;
   };
   const welcome = (id: string) =>
-    stream(id).arrive({ kind: 'welcome', welcome: { identity: identity(id, 'ROLE_WORKER'), partialPack: false } });
+    stream(id).arrive({
+      kind: 'welcome',
+      welcome: { identity: identity(id, 'ROLE_WORKER'), partialPack: false, highestEpoch: 0 },
+    });
   return { service, workers, main, place, stream, welcome, opened, lost };
 }
 

@@ -59,12 +59,14 @@ describe('worker placement epoch', () => {
     assert.deepEqual(epoch.advance(1), []);
   });
 
-  it('starts anew after main was lost', () => {
+  it('goes on above what any main has announced after main was lost', () => {
     const epoch = new PlacementEpoch();
     epoch.advance(9);
     epoch.reset();
     assert.equal(epoch.current, 0);
-    assert.equal(epoch.admit(prediction(1)), false);
-    assert.deepEqual(epoch.advance(1), [prediction(1)]);
+    assert.equal(epoch.highest, 9);
+    for (const former of [1, 9]) assert.throws(() => epoch.admit(prediction(former)), { code: 'STALE_EPOCH' });
+    assert.equal(epoch.admit(prediction(10)), false);
+    assert.deepEqual(epoch.advance(10), [prediction(10)]);
   });
 });

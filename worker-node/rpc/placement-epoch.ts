@@ -10,12 +10,18 @@ export const MAX_EARLY_PREDICTIONS = 256;
  */
 export class PlacementEpoch {
   #epoch = 0;
+  #highest = 0;
   #early: Prediction[] = [];
   #staleMessages = 0;
   #droppedPredictions = 0;
 
   get current(): number {
     return this.#epoch;
+  }
+
+  /** Of all placements, whichever main announced them. */
+  get highest(): number {
+    return this.#highest;
   }
 
   get staleMessages(): number {
@@ -33,9 +39,10 @@ export class PlacementEpoch {
 
   /** Throws STALE_EPOCH, and counts it, when the message belongs to an earlier placement. */
   requireNotStale(epoch: number): void {
-    if (epoch >= this.#epoch) return;
+    const isOfFormerMain = this.#epoch === 0 && this.#highest > 0 && epoch <= this.#highest;
+    if (epoch >= this.#epoch && !isOfFormerMain) return;
     this.#staleMessages += 1;
-    throw new OdmoeError('STALE_EPOCH', `A message of placement epoch ${epoch} came under epoch ${this.#epoch}.`);
+    throw new OdmoeError('STALE_EPOCH', `A message of placement epoch ${epoch} came under epoch ${this.#highest}.`);
   }
 
   /** Of main, whose placements travel before what belongs to them. Throws STALE_EPOCH or PROTOCOL_VIOLATION. */
@@ -69,6 +76,7 @@ export class PlacementEpoch {
   /** Takes up a newer placement; returns the predictions that waited for it. Those for earlier ones are dropped. */
   advance(epoch: number): Prediction[] {
     this.#epoch = epoch;
+    this.#highest = epoch;
     const due = this.#early.filter((prediction) => prediction.epoch === epoch);
     const stale = this.#early.filter((prediction) => prediction.epoch < epoch);
     this.#droppedPredictions += stale.reduce((sum, prediction) => sum + prediction.experts.length, 0);
@@ -81,7 +89,7 @@ export class PlacementEpoch {
     this.#early = this.#early.filter(({ pass }) => pass.sequence !== sequence);
   }
 
-  /** Main is gone; the next one counts from where it likes. */
+  /** Main is gone; the next one, or the same one come back, announces a newer placement. */
   reset(): void {
     this.#epoch = 0;
   }

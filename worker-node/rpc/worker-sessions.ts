@@ -157,7 +157,9 @@ export class WorkerSessions {
     if (peer.role === 'ROLE_MAIN') this.#takeMain(session, peer);
     session.peer = peer;
     this.#log.info('serving a peer', { peer: peer.id, role: peer.role, address: peer.address });
-    this.#greeting.welcome(session.stream, this.#fetch?.isPartial ?? false);
+    this.#greeting.welcome(session.stream, {
+      ...{ partialPack: this.#fetch?.isPartial ?? false, highestEpoch: this.#epoch.highest },
+    });
     if (peer.role !== 'ROLE_MAIN') return;
     this.#fetch?.takeMain(dialAddress(peer.address, session.peerHost));
     this.#tellStatus();

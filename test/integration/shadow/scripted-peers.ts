@@ -168,7 +168,8 @@ export class PredictionListener {
     this.openStreams += 1;
     stream.onClose(() => (this.openStreams -= 1));
     stream.onMessage((request) => {
-      if (request.kind === 'hello') stream.send({ kind: 'welcome', welcome: { identity, partialPack: false } });
+      if (request.kind === 'hello')
+        stream.send({ kind: 'welcome', welcome: { identity, partialPack: false, highestEpoch: 0 } });
       if (request.kind !== 'prediction') return;
       this.predictions.push(request.prediction);
       const { epoch } = request.prediction;

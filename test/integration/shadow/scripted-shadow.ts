@@ -38,7 +38,8 @@ export async function joinScriptedShadow(
     shadow: (stream) => {
       stream.onClose(() => undefined);
       stream.onMessage((message) => {
-        if (message.kind === 'hello') stream.send({ kind: 'welcome', welcome: { identity, partialPack: false } });
+        if (message.kind === 'hello')
+          stream.send({ kind: 'welcome', welcome: { identity, partialPack: false, highestEpoch: 0 } });
         if (message.kind === 'begin') script.onBegin?.(stream, message.begin);
         if (message.kind === 'token') script.onToken?.(stream, message.token);
       });
