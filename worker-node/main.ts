@@ -91,11 +91,10 @@ async function openWorker(
   requireWanted(abandoned);
   const record = await openRecord(settings, source, runtime, log);
   if (record !== null) opened.push(() => record.close());
-  const { nodeDevice, slots } = await fillNodeDevice(environment, settings, log, async (nodeDevice) => {
-    const { device } = nodeDevice;
-    const counts = record?.counts ?? null;
-    return { nodeDevice, slots: await makeWorkerSlots({ device, source, settings, counts, runtime, log }) };
-  });
+  const counts = record?.counts ?? null;
+  const { nodeDevice, slots } = await fillNodeDevice(environment, settings, log, async (nodeDevice) => ({
+    ...{ nodeDevice, slots: await makeWorkerSlots({ ...nodeDevice, source, settings, counts, runtime, log }) },
+  }));
   const { device } = nodeDevice;
   opened.push(() => {
     device.dispose();
@@ -106,13 +105,7 @@ async function openWorker(
     sessions.sendToMain({ kind: 'error', error: { code, message, requestId: 0, epoch: 0 } });
     giveUp(error);
   };
-  const experts = new ExpertService(slots, {
-    source,
-    runtime,
-    log,
-    supply,
-    onDeviceLost,
-  });
+  const experts = new ExpertService(slots, { source, runtime, log, supply, onDeviceLost });
   opened.push(() => experts.close());
   const identity = createNodeIdentity(settings, source, device.info(), runtime);
   const sendStatus = (): void => {

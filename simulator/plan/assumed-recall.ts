@@ -1,3 +1,5 @@
+import { power } from '../../shared/arithmetic/elementary.js';
+
 /** What alignment periods are assumed to cost in recall where only a synthetic trace says anything of it. */
 export interface RecallModel {
   /** With tokens, keys and values aligned at every iteration. */
@@ -31,7 +33,7 @@ export function assumedRecall(
   for (let iteration = 0; iteration < iterations; iteration += 1) {
     const tokenAge = periods.token === 0 ? iteration + 1 : iteration % periods.token;
     const keyValueAge = periods.keyValue === 0 ? iteration : iteration % periods.keyValue;
-    const kept = acceptance ** tokenAge * keyValueDecay ** keyValueAge;
+    const kept = power(acceptance, tokenAge) * power(keyValueDecay, keyValueAge);
     sum += chance + Math.max(0, alignedRecall - chance) * kept;
   }
   return iterations === 0 ? alignedRecall : sum / iterations;

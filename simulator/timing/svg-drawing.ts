@@ -52,7 +52,9 @@ const TICKS = 5;
 export function ticks(most: number): number[] {
   if (!(most > 0)) return [0, 1];
   const rough = most / TICKS;
-  const magnitude = 10 ** Math.floor(Math.log10(rough));
+  let magnitude = 1;
+  while (magnitude > rough) magnitude /= 10;
+  while (magnitude * 10 <= rough) magnitude *= 10;
   const step = [1, 2, 2.5, 5, 10]
     .map((factor) => factor * magnitude)
     .find((candidate) => candidate >= rough * (1 - 1e-9));
