@@ -10,7 +10,7 @@ import { afterSetUp } from './setup.mjs';
 
 const COUNTS_PATH = join(packageRoot, 'build', 'test-counts.json');
 /** Files that take longest begin first, so that nobody waits for them at the end. */
-const LONGEST = ['unit/cuda-operators', 'unit/native-operators'];
+const LONGEST = ['simulation/seeds', 'simulation/determinism', 'unit/cuda-operators', 'unit/native-operators'];
 const SLOWEST_SHOWN = 12;
 
 function testFiles(...folders) {

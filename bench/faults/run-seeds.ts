@@ -15,6 +15,8 @@ export interface SeedRange {
   processes: number;
   onOutcome?: (outcome: SeedOutcome) => void;
   signal?: AbortSignal;
+  /** Variables of the processes' environment beside this process's own. */
+  environment?: Record<string, string>;
 }
 
 /** Runs the seeds, spread over processes of their own. What comes out does not depend on how they are spread. In order of seeds. */
@@ -32,7 +34,7 @@ export async function runSeeds(range: SeedRange): Promise<SeedOutcome[]> {
     range.onOutcome?.(outcome);
   };
   const runners = Math.min(processes, Math.ceil(count / BLOCK_SEEDS));
-  await Promise.all(Array.from({ length: runners }, () => runBlocks(takeBlock, onOutcome, range.signal)));
+  await Promise.all(Array.from({ length: runners }, () => runBlocks(takeBlock, onOutcome, range)));
   return [...outcomes.values()].sort((left, right) => left.seed - right.seed);
 }
 
@@ -47,12 +49,12 @@ export function historyOf(outcomes: readonly SeedOutcome[]): string {
 async function runBlocks(
   takeBlock: () => number[],
   onOutcome: (outcome: SeedOutcome) => void,
-  signal: AbortSignal | undefined,
+  { signal, environment = {} }: SeedRange,
 ): Promise<void> {
   const isWanted = (): boolean => signal?.aborted !== true;
   let block = takeBlock();
   while (block.length > 0 && isWanted()) {
-    const runner = new SeedProcess(onOutcome);
+    const runner = new SeedProcess(onOutcome, environment);
     const stop = (): void => runner.stop();
     signal?.addEventListener('abort', stop);
     let failed: SeedOutcome | null = null;
@@ -72,11 +74,17 @@ async function runBlocks(
 
 /** A child process that runs blocks of seeds. */
 class SeedProcess {
-  private readonly child: ChildProcess = fork(fileURLToPath(new URL('./seed-process.js', import.meta.url)), {
-    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
-  });
+  private readonly child: ChildProcess;
 
-  constructor(private readonly onOutcome: (outcome: SeedOutcome) => void) {}
+  constructor(
+    private readonly onOutcome: (outcome: SeedOutcome) => void,
+    environment: Record<string, string>,
+  ) {
+    this.child = fork(fileURLToPath(new URL('./seed-process.js', import.meta.url)), {
+      ...{ execArgv: [], env: { ...process.env, ...environment } },
+      stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+    });
+  }
 
   stop(): void {
     this.child.kill('SIGKILL');
