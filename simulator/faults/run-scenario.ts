@@ -13,14 +13,12 @@ import { drawRequest } from './draw-scenario.js';
 import { FaultInjector, SECOND_MAIN } from './inject-faults.js';
 import type { ReferenceAnswers } from './reference-answers.js';
 import { ScenarioWorld } from './scenario-world.js';
-import { MAIN, type FaultKind, type Scenario } from './scenario.js';
+import { MAIN, type Scenario } from './scenario.js';
 
 /** After the last fault: how long until every request that was asked must be over. */
 export const ANSWER_BOUND_MS = 90_000;
 /** And how long until the cluster must answer every request. */
 export const RECOVERY_MS = 10_000;
-/** Where a worker may have hung: it is left alone for a minute. */
-export const RECOVERY_FROM_SILENCE_MS = UNRESPONSIVE_PAUSE_MS + RECOVERY_MS;
 /** How long a stopped cluster may take to give everything back. */
 const STOP_BOUND_MS = 10_000;
 /** What nobody needs is gone after so long without requests. */
@@ -62,15 +60,6 @@ export async function runScenario(
   return { violations: run.violations, history: history.digest(), lines: history.lines, events: history.eventCount };
 }
 
-/** Faults that let a worker be silent while its connection stands. */
-const SILENT: ReadonlySet<FaultKind> = new Set([
-  ...(['stopAndContinue', 'cutOneWay', 'cutBothWays', 'slowLink', 'stalledLink', 'slowReads'] as const),
-]);
-
-function recoveryMs({ faults }: Scenario): number {
-  return faults.some(({ kind }) => SILENT.has(kind)) ? RECOVERY_FROM_SILENCE_MS : RECOVERY_MS;
-}
-
 class ScenarioRun {
   readonly violations: Violation[] = [];
   private readonly asked: { answer: SimulatedAnswer; request: GenerateRequest; probe: boolean }[] = [];
@@ -107,10 +96,9 @@ class ScenarioRun {
     this.injector.schedule();
     this.scheduleRequests();
     const { calmMs } = this.scenario;
-    const probesMs = calmMs + recoveryMs(this.scenario);
     await this.until(() => clock.nowMs >= calmMs && this.isAllOver(), calmMs + ANSWER_BOUND_MS);
     if (!this.isAllOver()) this.violate('every answer ends in time', this.describeOpen());
-    await this.until(() => false, Math.max(probesMs, clock.nowMs));
+    await this.recover();
     this.checkNodes();
     if (this.isCalm()) this.checkAccounts(placement);
     this.accounted = this.asked.length;
@@ -125,6 +113,14 @@ class ScenarioRun {
     this.violations.push(...checkQuiet(this.cluster, this.world, this.scenario, atRest));
     await this.stopNodes();
     this.checkLogs();
+  }
+
+  /** A worker that has let an execute run out of time is left alone for a while; main says so when it looks for it again. */
+  private async recover(): Promise<void> {
+    const { clock } = this.cluster;
+    await this.until(() => false, Math.max(this.scenario.calmMs + RECOVERY_MS, clock.nowMs));
+    const leavesAlone = this.world.logged.some(({ fields }) => codeOf(fields['error']) === 'TIMEOUT');
+    if (leavesAlone) await this.until(() => false, clock.nowMs + UNRESPONSIVE_PAUSE_MS);
   }
 
   private until(isDone: () => boolean, untilMs: number): Promise<void> {
@@ -236,8 +232,7 @@ class ScenarioRun {
     for (const detail of this.epochs.violations) this.violate('epochs only grow', detail);
     for (const { node, event, fields } of this.world.logged) {
       const error = fields['error'];
-      const code = error instanceof Error && 'code' in error ? error.code : fields['code'];
-      if (code === 'INTERNAL')
+      if ((codeOf(error) ?? fields['code']) === 'INTERNAL')
         this.violate(
           'no defect shows',
           `${node}: ${event}: ${error instanceof Error ? (error.stack ?? error.message) : ''}`,
@@ -246,4 +241,8 @@ class ScenarioRun {
     for (const [id, { violations }] of this.world.devices)
       for (const detail of violations) this.violate('slots and budgets hold', `${id}: ${detail}`);
   }
+}
+
+function codeOf(error: unknown): unknown {
+  return error instanceof Error && 'code' in error ? error.code : null;
 }
