@@ -33,6 +33,7 @@ interface PaperFlags {
   /** False: --no-profile. */
   profile: string | false;
   pack?: string;
+  wall: boolean;
   json: boolean;
 }
 
@@ -40,7 +41,7 @@ interface PaperFlags {
 export function registerBenchPaper(bench: Command): void {
   bench
     .command('paper')
-    .description("run the paper's tables again on an emulated ten-node testbed: real daemons, real gRPC, profiled time")
+    .description("run the paper's tables again: main, shadow and workers in the time and memory of profiled devices")
     .addOption(
       new Option('--only <list>', `of ${PAPER_TABLES.join(',')}`).argParser(tables).default([...PAPER_TABLES], 'all'),
     )
@@ -60,11 +61,12 @@ export function registerBenchPaper(bench: Command): void {
     )
     .option('--no-profile', 'emulate nothing: this machine as fast as it is, to try the command out')
     .option('--pack <directory>', 'pack to run, with as many layers as the profile (default: the demo model, deepened)')
+    .option('--wall', 'in real time: ten processes that talk gRPC, on a machine that does nothing else', false)
     .option('--json', 'one JSON object on stdout', false)
     .addHelpText(
       'after',
-      '\nStarts main, shadow and workers on this machine, each with the times and memory of its device in the profile, and stops\n' +
-        'them at the end. One prompt of 256 tokens takes about a minute a set-up; docs/testbed.md tells more.\n' +
+      '\nRuns the daemons and their arithmetic in this process on a virtual clock: figures are the same on every machine, however\n' +
+        'busy it is. --wall starts processes instead, whose figures also hold what this machine takes; docs/testbed.md tells more.\n' +
         '\nExamples:\n  odmoe bench paper --only table2\n  odmoe bench paper --only past --prompts 1 --tokens 64 --json\n',
     )
     .action(async (flags: PaperFlags) => {
@@ -94,7 +96,7 @@ async function run(flags: PaperFlags, signal: AbortSignal): Promise<void> {
     requireLikeProfile(pack.shape, profile);
     const runner = new SetUpRunner({
       ...{ packPath: pack.directory, tokenizer: await loadTokenizer(pack.directory), workers: flags.workers },
-      precision: flags.precision,
+      ...{ precision: flags.precision, wall: flags.wall },
       ...{ prompts: flags.prompts, tokensLimit: flags.tokens, profilePath, signal, onProgress: printProgress },
     });
     const result: TableResult = { cells: [], orders: [], past: [] };
@@ -110,8 +112,8 @@ async function run(flags: PaperFlags, signal: AbortSignal): Promise<void> {
       await runner.stop();
     }
     const conditions = { profile: profile?.name ?? null, workers: flags.workers, prompts: flags.prompts };
-    const { precision } = flags;
-    const report = { ...conditions, precision, tokensLimit: flags.tokens };
+    const { precision, wall } = flags;
+    const report = { ...conditions, precision, wall, tokensLimit: flags.tokens };
     process.stdout.write(flags.json ? `${JSON.stringify(reportJson(result, report))}\n` : reportText(result, report));
   } finally {
     await rm(directory, { recursive: true, force: true });

@@ -9,6 +9,7 @@ import type { SetUp, ShadowPrecision } from './set-up.js';
 import { SetUpSimulator } from './simulate-set-up.js';
 import { answerRequest, collectAnswer, Testbed, type TestbedAnswer } from './testbed.js';
 import { testbedPrompts } from './testbed-prompts.js';
+import { VirtualCached, VirtualTestbed } from './virtual-testbed.js';
 
 /** Tokens of an answer that only warms up; its times are not counted. */
 const WARM_UP_TOKENS = 4;
@@ -25,12 +26,19 @@ export interface MeasureOptions {
   tokensLimit: number;
   /** Null: this machine as it is. */
   profilePath: string | null;
+  /** In real time, by processes of their own; else on a virtual clock, where there is a profile. */
+  wall: boolean;
   signal: AbortSignal;
   /** A line for people. */
   onProgress: (line: string) => void;
 }
 
 type Answer = (promptIds: readonly number[], tokens: number) => Promise<TestbedAnswer>;
+
+interface Running {
+  answer: Answer;
+  stop: () => Promise<void>;
+}
 
 /** The bench/profiles file of that name. */
 export function profileFile(name: string): string {
@@ -40,7 +48,7 @@ export function profileFile(name: string): string {
 /** Runs set-ups one after the other and remembers what each gave; what was started last runs until another set-up is asked for. */
 export class SetUpRunner {
   private readonly known = new Map<string, Measurement>();
-  private running: { key: string; answer: Answer; stop: () => Promise<void> } | null = null;
+  private running: (Running & { key: string }) | null = null;
 
   private readonly simulator: SetUpSimulator;
 
@@ -85,20 +93,29 @@ export class SetUpRunner {
     return this.running.answer;
   }
 
-  private async startTestbed(setUp: SetUp): Promise<{ answer: Answer; stop: () => Promise<void> }> {
-    const { packPath, workers, precision, signal } = this.options;
-    const testbed = await Testbed.start(
-      { packPath, workers, setUp, precision, profilePath: this.profileOf(setUp) },
-      signal,
-    );
+  private async startTestbed(setUp: SetUp): Promise<Running> {
+    const { packPath, workers, precision, wall, signal } = this.options;
+    const profilePath = this.profileOf(setUp);
+    const common = { packPath, workers, setUp, precision };
+    const testbed =
+      wall || profilePath === null
+        ? await Testbed.start({ ...common, profilePath }, signal)
+        : await VirtualTestbed.start({ ...common, profilePath });
     return {
       answer: (promptIds, tokens) => testbed.answer(promptIds, tokens, signal),
       stop: () => testbed.stop(),
     };
   }
 
-  private async startCached(): Promise<{ answer: Answer; stop: () => Promise<void> }> {
-    const { packPath, profilePath, signal } = this.options;
+  private async startCached(): Promise<Running> {
+    const { packPath, profilePath, wall, signal } = this.options;
+    if (!wall && profilePath !== null) {
+      const cached = await VirtualCached.start(packPath, profilePath, PREFILL_ROWS);
+      return {
+        answer: (promptIds, tokens) => cached.answer(promptIds, tokens, signal),
+        stop: async () => cached.stop(),
+      };
+    }
     const emulation: EmulationSettings | null = profilePath === null ? null : { profilePath, expertStorage: 'fp32' };
     const engine = await LocalEngine.open(packPath, {
       device: { backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 },

@@ -11,6 +11,8 @@ export interface PaperConditions {
   prompts: number;
   /** Of the shadow's arithmetic. */
   precision: ShadowPrecision;
+  /** In real time. */
+  wall: boolean;
   /** Answers were cut to so many tokens. */
   tokensLimit: number;
 }
@@ -46,11 +48,11 @@ export function reportText(result: TableResult, conditions: PaperConditions): st
     (section) => section.length > 0,
   );
   const best = bestDecodeOverFullyCached(result);
-  const { profile, workers, prompts, precision, tokensLimit } = conditions;
+  const { profile, workers, prompts, precision, wall, tokensLimit } = conditions;
   const how = `${workers} workers, ${precision} shadow, ${prompts} prompts of each length, answers of at most ${tokensLimit} tokens`;
   const closing = [
     ...(best === null ? [] : [`best decode over fully cached: ${best.toFixed(3)} (paper: 0.755)`]),
-    `(${profile === null ? 'this machine, not emulated' : `emulated: ${profile}`}; ${how})`,
+    `(${profile === null ? 'this machine, not emulated' : `emulated: ${profile}, ${wall ? 'in real time' : 'on a virtual clock'}`}; ${how})`,
   ];
   return `${[...sections, closing].map((lines) => lines.join('\n')).join('\n\n')}\n`;
 }

@@ -23,8 +23,7 @@ export function clusterSettings(setUp: ClusterSetUp, directory: string, requests
   return [...daemons, named(roleSettings('main', setUp, directory, requests), MAIN, peers)];
 }
 
-/** Where a daemon of a simulated cluster listens. */
-export function addressOf(role: RoleSetting, id: string): string {
+function addressOf(role: RoleSetting, id: string): string {
   return `${id}:${defaultPort(role)}`;
 }
 

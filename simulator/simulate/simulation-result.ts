@@ -1,12 +1,7 @@
-import type { SimulatedAnswer } from '../cluster/simulated-cluster.js';
+import type { FinishedAnswer } from '../cluster/run-daemons.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import type { Finished, NodeStatus, RoleName, Timing } from '../../shared/rpc/messages.js';
 import type { ClusterTiming } from './cluster-timing.js';
-
-/** An answer of the cluster that came to its end. */
-export interface FinishedAnswer extends SimulatedAnswer {
-  finished: Finished;
-}
 
 /** When an answer's tokens were there, from the request's arrival on. */
 export interface AnswerTimes {

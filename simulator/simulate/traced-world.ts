@@ -13,12 +13,13 @@ import { mainModel, shadowModel, type TraceModel } from '../trace/trace-model.js
 import type { ClusterSetUp, ClusterTimes } from './cluster-set-up.js';
 import type { ClusterTiming } from './cluster-timing.js';
 
-const NO_CUDA: CudaStatus = {
+export const NO_CUDA: CudaStatus = {
   ...{ built: false, library: '', architectures: [], usable: false, reason: 'simulated' },
   ...{ driverVersion: null, runtimeVersion: null, devices: [] },
 };
 
-const SILENT: Logger = {
+/** What simulated daemons log is of no use to those who want their times. */
+export const SILENT: Logger = {
   error: () => undefined,
   warn: () => undefined,
   info: () => undefined,

@@ -10,7 +10,14 @@ import { emptyNodeStatus } from '../../shared/rpc/index.js';
 import type { Finished, NodeIdentity } from '../../shared/rpc/messages.js';
 import { loadTokenizer } from '../../shared/tokenizer/index.js';
 
-const CONDITIONS = { profile: 'rtx3090-testbed', workers: 8, precision: 'int8' as const, prompts: 2, tokensLimit: 256 };
+const CONDITIONS = {
+  profile: 'rtx3090-testbed',
+  workers: 8,
+  precision: 'int8' as const,
+  prompts: 2,
+  wall: false,
+  tokensLimit: 256,
+};
 
 function measurement(changes: Partial<Measurement>, tokens = 256): Measurement {
   return {
@@ -146,7 +153,7 @@ describe("the paper's tables", () => {
     const json = JSON.parse(JSON.stringify(reportJson(result, CONDITIONS))) as Record<string, unknown>;
     assert.deepEqual(Object.keys(json).sort(), [
       ...['best_decode_over_fully_cached', 'cells', 'orders', 'past', 'precision'],
-      ...['profile', 'prompts', 'tokens_limit', 'workers'],
+      ...['profile', 'prompts', 'tokens_limit', 'wall', 'workers'],
     ]);
     assert.deepEqual((json.cells as unknown[])[0], {
       ...{ table: 'figure8', row: '1 token and KV alignment', column: 'decode tokens/s', paper: null, measured: 2 },

@@ -1,0 +1,86 @@
+import type { NodeSettings } from '../../shared/config/node-settings.js';
+import { OdmoeError } from '../../shared/errors/index.js';
+import type { Finished, GenerateRequest } from '../../shared/rpc/messages.js';
+import type { SimulatedAnswer, SimulatedCluster } from './simulated-cluster.js';
+import type { NodeWorld } from './simulated-node.js';
+
+/** Virtual time in which daemons that have started find one another. */
+const SETTLE_MS = 1_000;
+/** Virtual time after which a daemon that has not started never will. */
+const START_LIMIT_MS = 600_000;
+
+/** A daemon of a cluster without faults. */
+export interface PlannedDaemon {
+  settings: NodeSettings;
+  world: NodeWorld;
+}
+
+/** An answer that came to its end. */
+export interface FinishedAnswer extends SimulatedAnswer {
+  finished: Finished;
+}
+
+/** Starts main last, so that it finds everybody at its first try. @throws why a daemon could not be started */
+export async function startDaemons(cluster: SimulatedCluster, daemons: readonly PlannedDaemon[]): Promise<void> {
+  const { clock } = cluster;
+  const nodes = daemons.map(({ settings, world }) => cluster.add(settings, world));
+  const mains = nodes.filter(({ settings }) => settings.role === 'main');
+  for (const started of [nodes.filter((node) => !mains.includes(node)), mains]) {
+    for (const node of started) node.start();
+    await clock.run(() => started.every(({ isReady, failure }) => isReady || failure !== null), {
+      untilMs: clock.nowMs + START_LIMIT_MS,
+    });
+    const failed = started.find(({ isReady }) => !isReady);
+    if (failed !== undefined) throw failed.failure ?? new OdmoeError('INTERNAL', `${failed.id} has not started`);
+  }
+  await clock.run(() => false, { untilMs: clock.nowMs + SETTLE_MS });
+}
+
+/** Resolves when everything is closed and disposed of. */
+export async function stopDaemons({ clock, nodes }: SimulatedCluster): Promise<void> {
+  let over = false;
+  const stopped = Promise.all([...nodes.values()].map((node) => node.stop())).then(() => (over = true));
+  await clock.run(() => over);
+  await stopped;
+}
+
+/** How many answers are asked for, and how many of them at a time. */
+export interface AnswerPlan {
+  total: number;
+  atOnce: number;
+  /** Nobody wants them any more. */
+  signal?: AbortSignal;
+}
+
+/** Asks for answers and waits for all of them. @throws what one of them failed of; CANCELLED */
+export async function answerAll(
+  cluster: SimulatedCluster,
+  { total, atOnce, signal }: AnswerPlan,
+  requestOf: (request: number) => GenerateRequest,
+): Promise<FinishedAnswer[]> {
+  const address = mainAddress(cluster);
+  const answers: SimulatedAnswer[] = [];
+  const isOver = ({ overMs }: SimulatedAnswer): boolean => overMs !== null;
+  while (answers.length < total || !answers.every(isOver)) {
+    while (answers.length < total && answers.filter((answer) => !isOver(answer)).length < atOnce) {
+      answers.push(cluster.ask(address, requestOf(answers.length)));
+    }
+    const over = answers.filter(isOver).length;
+    const isWanted = (): boolean => signal?.aborted !== true;
+    await cluster.clock.run(() => answers.filter(isOver).length > over || !isWanted());
+    if (!isWanted()) throw new OdmoeError('CANCELLED', 'nobody waits for the simulated answers any more');
+  }
+  return answers.map((answer) => {
+    const { finished, error } = answer;
+    if (finished === null) {
+      throw error ?? new OdmoeError('INTERNAL', 'a simulated answer ended without its last message');
+    }
+    return { ...answer, finished };
+  });
+}
+
+function mainAddress({ nodes }: SimulatedCluster): string {
+  const main = [...nodes.values()].find(({ settings }) => settings.role === 'main');
+  if (main === undefined) throw new OdmoeError('INTERNAL', 'the simulated cluster has no main');
+  return main.address;
+}
