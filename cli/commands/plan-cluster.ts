@@ -1,5 +1,6 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import { parseByteSize } from '../../shared/config/byte-size.js';
+import { giveYoungObjectsRoom } from '../../shared/daemon/collection-pauses.js';
 import { loadDeviceProfile, type DeviceProfile } from '../../shared/emulation/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import { assumedRecall, KEY_VALUE_DECAY, PLANNED_ITERATIONS } from '../../simulator/plan/assumed-recall.js';
@@ -64,6 +65,7 @@ Examples:
 }
 
 async function run(flags: PlanFlags): Promise<void> {
+  giveYoungObjectsRoom();
   const profile = await overrideProfile(loadDeviceProfile(flags.profile), {
     modelDirectory: flags.model ?? null,
     networkBytesPerS: flags.networkBandwidth ?? null,

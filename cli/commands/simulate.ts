@@ -1,5 +1,6 @@
 import { writeFile } from 'node:fs/promises';
 import type { Command } from 'commander';
+import { giveYoungObjectsRoom } from '../../shared/daemon/collection-pauses.js';
 import { loadDeviceProfile, type DeviceProfile } from '../../shared/emulation/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
 import { writeFailure } from '../../shared/storage/storage-error.js';
@@ -35,6 +36,7 @@ Examples:
 }
 
 async function run(flags: SimulateFlags): Promise<void> {
+  giveYoungObjectsRoom();
   const profile = loadDeviceProfile(flags.profile);
   const { requests, tokens } = flags;
   const trace = openTrace(flags, profile, requests);
