@@ -17,6 +17,13 @@ export interface SimulationOptions {
   keepLines?: number;
 }
 
+/** How a client takes its answer. */
+export interface Reader {
+  /** How long it takes over each token before it reads on. */
+  readMs?: number;
+  onToken?: (answer: SimulatedAnswer) => void;
+}
+
 /** What a client of the cluster got. */
 export interface SimulatedAnswer {
   promptTokenIds: number[];
@@ -68,7 +75,7 @@ export class SimulatedCluster {
   }
 
   /** A client asks the node; the answer comes as the clock runs. */
-  ask(address: string, request: GenerateRequest, onToken?: (answer: SimulatedAnswer) => void): SimulatedAnswer {
+  ask(address: string, request: GenerateRequest, reader: Reader = {}): SimulatedAnswer {
     const gone = new AbortController();
     const answer: SimulatedAnswer = {
       ...{ promptTokenIds: [], tokens: [], finished: null, error: null },
@@ -76,7 +83,7 @@ export class SimulatedCluster {
       cancel: () => gone.abort(),
     };
     this.answers.push(answer);
-    void this.collect(address, request, answer, gone.signal, onToken);
+    void this.collect(address, request, answer, gone.signal, reader);
     return answer;
   }
 
@@ -85,7 +92,7 @@ export class SimulatedCluster {
     request: GenerateRequest,
     answer: SimulatedAnswer,
     signal: AbortSignal,
-    onToken: ((answer: SimulatedAnswer) => void) | undefined,
+    { readMs = 0, onToken }: Reader,
   ): Promise<void> {
     try {
       for await (const reply of this.client.transport.generate(address, request, signal)) {
@@ -93,6 +100,7 @@ export class SimulatedCluster {
         else if (reply.kind === 'token') {
           answer.tokens.push(reply.token);
           onToken?.(answer);
+          if (readMs > 0) await this.client.runtime.sleep(readMs, signal);
         } else answer.finished = reply.finished;
       }
     } catch (thrown) {

@@ -1,4 +1,5 @@
 import { CACHE_POLICIES } from '../../shared/planner/index.js';
+import { budgetKind } from './draw-budget.js';
 import { MAX_WORKERS } from './draw-world.js';
 import { FAULT_KINDS, MAIN, SCENARIO_MODELS, type Scenario, type ScenarioRequest } from './scenario.js';
 
@@ -29,13 +30,18 @@ const DRAWABLE: Record<string, readonly (string | number)[]> = {
   shadowPrecision: ['int8', 'nf4', 'fp16'],
   slots: [1, 2, 3],
   cachePolicy: ['none', ...CACHE_POLICIES],
-  memoryBudgets: ['default', 'drawn'],
+  memoryBudgets: ['none', 'holdsAll', 'holdsSome', 'holdsNothing'],
   requests: [1, 2, 3, 4, 8],
   requestKinds: [
     ...['text', 'tokens', 'chat', 'raw', 'greedy', 'sampled', 'topK', 'topP', 'minP', 'repetitionPenalty'],
     ...['stop', 'ignoreEos', 'logprobs', 'cancelled', 'oneToken', 'longPrompt'],
+    ...['slowReader', 'messages', 'longAnswer', 'refused'],
   ],
 };
+
+/** Tokens and positions of the tiny models: more are refused. */
+const VOCABULARY = 1024;
+const MAX_PROMPT = 160;
 
 /** A prompt of so many tokens or words is long for a tiny model. */
 const LONG_PROMPT = 20;
@@ -85,7 +91,7 @@ function drawnOf(scenario: Scenario): Drawn[] {
   ];
 }
 
-function drawnOfSettings({ nodes }: Scenario): Drawn[] {
+function drawnOfSettings({ model, nodes }: Scenario): Drawn[] {
   const [main, ...others] = nodes.map(({ settings }) => settings);
   if (main === undefined) return [];
   const { drafting, placement, prediction, align, discovery } = main;
@@ -103,7 +109,7 @@ function drawnOfSettings({ nodes }: Scenario): Drawn[] {
     ['tokenPeriod', align.tokenPeriod],
     ['keyValuePeriod', align.keyValuePeriod],
     ['streamKeyValues', yesNo(align.streamKeyValues)],
-    ...others.map(({ device }): Drawn => ['memoryBudgets', isDefault(device.memoryBudgetBytes) ? 'default' : 'drawn']),
+    ...[main, ...others].map((settings): Drawn => ['memoryBudgets', budgetKind(model, settings)]),
     ...others.flatMap((settings): Drawn[] => {
       const { role, worker, shadow } = settings;
       if (role === 'shadow') return [['shadowPrecision', shadow.precision]];
@@ -115,23 +121,20 @@ function drawnOfSettings({ nodes }: Scenario): Drawn[] {
   ];
 }
 
-function requestKinds({ request, cancelAfterMs }: ScenarioRequest): string[] {
-  const { text, promptTokenIds, raw, maxTokens, stop, ignoreEos, logprobs } = request;
+function requestKinds({ request, cancelAfterMs, readMs }: ScenarioRequest): string[] {
+  const { text, messages, promptTokenIds, raw, maxTokens, stop, ignoreEos, logprobs } = request;
   const { temperature, topK, topP, minP, repetitionPenalty } = request.sampling ?? NO_SAMPLING;
   const is: Record<string, boolean> = {
     ...{ text: promptTokenIds.length === 0, tokens: promptTokenIds.length > 0, raw, chat: !raw },
     ...{ greedy: temperature === 0, sampled: temperature > 0 },
     ...{ topK: topK > 0, topP: topP > 0, minP: minP > 0 },
     ...{ repetitionPenalty: repetitionPenalty > 0, stop: stop.length > 0, ignoreEos, logprobs: logprobs > 0 },
+    ...{ slowReader: readMs > 0, messages: messages.length > 0, longAnswer: maxTokens > 16 },
+    refused: promptTokenIds.some((tokenId) => tokenId >= VOCABULARY) || promptTokenIds.length > MAX_PROMPT,
     ...{ cancelled: cancelAfterMs !== null, oneToken: maxTokens === 1 },
     longPrompt: Math.max(promptTokenIds.length, text.length) >= LONG_PROMPT,
   };
   return Object.keys(is).filter((kind) => is[kind]);
-}
-
-/** None, or what a real worker has without being told. */
-function isDefault(budgetBytes: number): boolean {
-  return budgetBytes === 0 || budgetBytes >= 2 ** 30;
 }
 
 function yesNo(is: boolean): (typeof YES_NO)[number] {

@@ -41,13 +41,16 @@ function describeNode({ settings, startMs, wallSkewMs, fetches }: ScenarioNode):
   return `${id}: ${[own, ...more].join(', ')}`;
 }
 
-function describeRequest({ atMs, request, cancelAfterMs }: ScenarioRequest): string {
+function describeRequest({ atMs, request, cancelAfterMs, readMs }: ScenarioRequest): string {
   const cancelled = cancelAfterMs === null ? '' : `, cancelled ${cancelAfterMs} ms later`;
-  return `at ${atMs} ms: request for ${request.maxTokens} tokens of ${promptOf(request)}, ${samplingOf(request)}${cancelled}`;
+  const slow = readMs === 0 ? '' : `, read at ${readMs} ms a token`;
+  return `at ${atMs} ms: request for ${request.maxTokens} tokens of ${promptOf(request)}, ${samplingOf(request)}${cancelled}${slow}`;
 }
 
-function promptOf({ text, promptTokenIds, raw }: GenerateRequest): string {
+function promptOf(request: GenerateRequest): string {
+  const { text, promptTokenIds, raw } = request;
   if (promptTokenIds.length > 0) return `${promptTokenIds.length} token ids`;
+  if (request.messages.length > 0) return `${request.messages.length} messages`;
   return `${raw ? 'raw text' : 'a message'} ${JSON.stringify(text)}`;
 }
 

@@ -46,19 +46,32 @@ function drawRequests(random: SeededRandom): ScenarioRequest[] {
     atMs: 100 + random.int(BUSY_MS - 100),
     request: drawRequest(random),
     cancelAfterMs: random.chance(0.15) ? random.int(300) : null,
+    readMs: random.chance(0.1) ? 1 + random.int(100) : 0,
   }));
 }
 
 export function drawRequest(random: SeededRandom): GenerateRequest {
+  const request = drawValidRequest(random);
+  return random.chance(0.04) ? spoiled(random, request) : request;
+}
+
+/** A request that is refused: because of a token that the model has not, or of more positions than it has. */
+function spoiled(random: SeededRandom, request: GenerateRequest): GenerateRequest {
+  const promptTokenIds = random.chance(0.5) ? [3, VOCABULARY + random.int(9)] : Array.from({ length: 200 }, () => 5);
+  return { ...request, text: '', messages: [], promptTokenIds };
+}
+
+function drawValidRequest(random: SeededRandom): GenerateRequest {
   const asText = random.chance(0.4);
+  const asMessages = asText && random.chance(0.3);
   const length = random.pick([1, 2, 5, 9, 20, 40]);
   const greedy = random.chance(0.4);
   return {
-    text: asText ? Array.from({ length }, () => random.pick(WORDS)).join('') : '',
-    messages: [],
+    text: asText && !asMessages ? Array.from({ length }, () => random.pick(WORDS)).join('') : '',
+    messages: asMessages ? drawMessages(random) : [],
     promptTokenIds: asText ? [] : Array.from({ length }, () => 3 + random.int(VOCABULARY - 3)),
-    raw: random.chance(0.5),
-    maxTokens: 1 + random.int(14),
+    raw: !asMessages && random.chance(0.5),
+    maxTokens: random.chance(0.08) ? 20 + random.int(30) : 1 + random.int(14),
     sampling: {
       temperature: greedy ? 0 : random.pick([0.5, 1, 3]),
       topK: random.pick([0, 0, 1, 20]),
@@ -71,6 +84,15 @@ export function drawRequest(random: SeededRandom): GenerateRequest {
     ignoreEos: random.chance(0.5),
     logprobs: random.pick([0, 1, 5]),
   };
+}
+
+/** A talk of one or more turns. */
+function drawMessages(random: SeededRandom): GenerateRequest['messages'] {
+  const turns = random.pick([1, 3]);
+  return Array.from({ length: turns }, (_, turn) => ({
+    role: turn % 2 === 0 ? 'user' : 'assistant',
+    content: Array.from({ length: 1 + random.int(4) }, () => random.pick(WORDS)).join(''),
+  }));
 }
 
 function drawFaults(random: SeededRandom, nodes: readonly ScenarioNode[]): Fault[] {
@@ -104,7 +126,7 @@ function jumpAndRestart(random: SeededRandom, jump: Fault): Fault[] {
   return [jump, restart].map((fault) => ({ ...fault, node: MAIN }));
 }
 
-const OF_WORKERS: ReadonlySet<FaultKind> = new Set(['join', 'leave', 'failingReads', 'slowReads', 'flippedBits']);
+const OF_WORKERS: ReadonlySet<FaultKind> = new Set(['failingReads', 'slowReads', 'flippedBits']);
 
 /** Some faults are of one role only. */
 function nodeFor(kind: FaultKind, drawn: string, others: readonly string[], random: SeededRandom): string {

@@ -2,6 +2,7 @@ import { defaultClusterConfig, resolveNodeSettings } from '../../shared/config/i
 import type { NodeSettings, RoleSetting } from '../../shared/config/node-settings.js';
 import { CACHE_POLICIES } from '../../shared/planner/index.js';
 import type { SeededRandom } from '../../shared/runtime/index.js';
+import { drawBudget } from './draw-budget.js';
 import { MAIN, type ScenarioModel, type ScenarioNode } from './scenario.js';
 
 /** Latency and speed of all links. */
@@ -59,11 +60,15 @@ export function drawNodes(random: SeededRandom, model: ScenarioModel): ScenarioN
   const nodeOf = (role: RoleSetting, id: string): ScenarioNode => {
     const own = random.fork(id);
     const settings = drawSettings(own, role, id, shared);
+    const memoryBudgetBytes = drawBudget(own.fork('budget'), role, model, settings, {
+      mayNotFit: role === 'worker' && id !== 'w0',
+    });
     const fetches = role === 'worker' && own.chance(0.15);
     return {
       settings: {
         ...settings,
         modelPath: model,
+        device: { ...settings.device, memoryBudgetBytes },
         mainAddress: role !== 'main' && (discovery === 'main' || fetches) ? `${MAIN}:${PORT}` : null,
         discovery: {
           provider: discovery === 'mdns' ? 'mdns' : 'static',

@@ -1,6 +1,7 @@
 import { UNRESPONSIVE_PAUSE_MS } from '../../main-node/cluster/membership.js';
 import { toOdmoeError } from '../../shared/errors/index.js';
 import type { GenerateRequest, Placement } from '../../shared/rpc/messages.js';
+import { REPLIES_HELD_LIMIT, STREAM_BACKLOG_LIMIT_BYTES } from '../../shared/rpc/limits.js';
 import { SeededRandom } from '../../shared/runtime/index.js';
 import { SimulatedCluster, type SimulatedAnswer } from '../cluster/simulated-cluster.js';
 import { DrawnLinks } from '../network/link-model.js';
@@ -9,6 +10,7 @@ import { checkQuiet, checkStopped, idleTimers } from './check-nothing-left.js';
 import { checkAccounts } from './accounts/check-accounts.js';
 import { EpochWatch } from './accounts/epoch-watch.js';
 import { Recorder } from './accounts/recorder.js';
+import { holdsNode } from './draw-budget.js';
 import { drawRequest } from './draw-scenario.js';
 import { FaultInjector, SECOND_MAIN } from './inject-faults.js';
 import type { ReferenceAnswers } from './reference-answers.js';
@@ -138,9 +140,9 @@ class ScenarioRun {
 
   private scheduleRequests(): void {
     const { clock } = this.cluster;
-    for (const { atMs, request, cancelAfterMs } of this.scenario.requests) {
+    for (const { atMs, request, cancelAfterMs, readMs } of this.scenario.requests) {
       clock.schedule(atMs, () => {
-        const answer = this.cluster.ask(this.cluster.node(MAIN).address, request);
+        const answer = this.cluster.ask(this.cluster.node(MAIN).address, request, { readMs });
         this.asked.push({ answer, request, probe: false });
         if (cancelAfterMs !== null) clock.schedule(atMs + cancelAfterMs, () => answer.cancel());
       });
@@ -223,12 +225,18 @@ class ScenarioRun {
   private checkNodes(): void {
     for (const node of this.cluster.nodes.values()) {
       if (node.id === SECOND_MAIN || node.isReady) continue;
+      if (node.failure?.code === 'DEVICE_OUT_OF_MEMORY' && !holdsNode(this.scenario.model, node.settings)) continue;
       const why = node.failure === null ? 'it does not come up' : `${node.failure.code}: ${node.failure.message}`;
       this.violate('every node runs again', `${node.id}: ${why}`);
     }
   }
 
   private checkLogs(): void {
+    const { mostUnread, mostBacklogBytes } = this.cluster.network;
+    if (mostUnread > REPLIES_HELD_LIMIT)
+      this.violate('queues are bounded', `${mostUnread} replies waited for a reader, and ${REPLIES_HELD_LIMIT} may`);
+    if (mostBacklogBytes > STREAM_BACKLOG_LIMIT_BYTES)
+      this.violate('queues are bounded', `${mostBacklogBytes} bytes were under way to a peer`);
     for (const detail of this.epochs.violations) this.violate('epochs only grow', detail);
     for (const { node, event, fields } of this.world.logged) {
       const error = fields['error'];

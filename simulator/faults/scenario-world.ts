@@ -3,13 +3,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { openServedPack } from '../../engine/loading/index.js';
 import type { DevicePace } from '../../engine/devices/index.js';
-import type { DeviceBytes, OperatorTime } from '../../shared/emulation/index.js';
+import type { OperatorTime } from '../../shared/emulation/index.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { Pack } from '../../shared/pack/open-pack.js';
 import type { Logger } from '../../shared/log/logger.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 import type { NodeWorld } from '../cluster/simulated-node.js';
+import { DEVICE_BYTES } from './draw-budget.js';
 import { DeviceFaults } from './faulty-device.js';
 import type { Scenario, ScenarioModel, ScenarioNode } from './scenario.js';
 
@@ -17,16 +18,6 @@ import type { Scenario, ScenarioModel, ScenarioNode } from './scenario.js';
 export function modelDirectory(model: ScenarioModel): string {
   return join(packageRoot(), 'test', 'fixtures', 'packs', model);
 }
-
-/**
- * What a device holds counts as so many bytes, those of a tiny model: real ones are taken and given back by threads, whose order is not
- * the same on every run.
- */
-export const DEVICE_BYTES: DeviceBytes = {
-  ...{ outerBytes: 140_000, denseLayerBytes: 8000, expertBytes: 8000 },
-  ...{ slotBytes: 8000, slotSharedBytes: 4000, exponentEntryBytes: 2000, signMantissaEntryBytes: 4000 },
-  keyValueRowBytes: 128,
-};
 
 /** A line that a daemon has logged. */
 export interface LoggedLine {

@@ -49,6 +49,8 @@ export interface ScenarioRequest {
   request: GenerateRequest;
   /** The client goes away so long after it has asked; null: it waits for the answer. */
   cancelAfterMs: number | null;
+  /** How long it takes over each token before it reads on. */
+  readMs: number;
 }
 
 export interface ScenarioNode {

@@ -57,6 +57,7 @@ const PLAIN_NODES: readonly ((node: ScenarioNode) => ScenarioNode)[] = [
 
 const PLAIN_REQUESTS: readonly ((request: ScenarioRequest) => ScenarioRequest)[] = [
   (drawn) => ({ ...drawn, cancelAfterMs: null }),
+  (drawn) => ({ ...drawn, readMs: 0 }),
   (drawn) => withRequest(drawn, { stop: [], logprobs: 0 }),
   (drawn) => withRequest(drawn, { raw: true, ignoreEos: true }),
   (drawn) => {

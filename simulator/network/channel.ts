@@ -65,11 +65,6 @@ export class ChannelSide {
     return this.open;
   }
 
-  /** Bytes that this side has sent and that have not arrived. */
-  get backlogBytes(): number {
-    return this.bytesUnderWay;
-  }
-
   /** Nobody is at this end any more, and nothing of it is under way. */
   get isGone(): boolean {
     return this.gone;
@@ -88,6 +83,7 @@ export class ChannelSide {
     const entry: FrameUnderWay = { frame, bytes, message, written, arrival: null };
     this.underWay.push(entry);
     this.bytesUnderWay += bytes;
+    this.network.mostBacklogBytes = Math.max(this.network.mostBacklogBytes, this.bytesUnderWay);
     if (this.bytesUnderWay <= WINDOW_BYTES) leave(entry);
     if (this.network.carries(this.owner.host, this.peerHost)) this.launch(entry);
   }
@@ -98,11 +94,24 @@ export class ChannelSide {
     this.network.tap?.(way, from, to, message);
   }
 
-  /** Sends something again that was sent before. */
+  /** So many replies have come that nobody has taken. */
+  noteUnread(replies: number): void {
+    this.network.mostUnread = Math.max(this.network.mostUnread, replies);
+  }
+
+  /** Sends something again that was sent before: where there is such a thing, of an older placement. */
   repeat(random: SeededRandom): void {
     if (this.sentBefore.length === 0) return;
-    const { frame, message } = random.pick(this.sentBefore);
+    const latest = Math.max(...this.sentBefore.map(({ message }) => epochOf(message)));
+    const stale = this.sentBefore.filter(({ message }) => epochOf(message) > 0 && epochOf(message) < latest);
+    const { frame, message } = random.pick(stale.length > 0 ? stale : this.sentBefore);
     this.send(frame, message);
+  }
+
+  /** Something was said here under an older placement than the latest. */
+  get hasStale(): boolean {
+    const epochs = this.sentBefore.map(({ message }) => epochOf(message)).filter((epoch) => epoch > 0);
+    return epochs.some((epoch) => epoch < Math.max(...epochs));
   }
 
   /** The link carries again: what waited sets off. */
@@ -187,6 +196,16 @@ export class ChannelSide {
     leave(entry);
     if (this.isOver) this.network.sideOver(this);
   }
+}
+
+/** Of the placement that a message belongs to; 0: of none. */
+function epochOf(message: PeerMessage | null): number {
+  if (message?.kind === 'placement') return message.placement.epoch;
+  if (message?.kind === 'prediction') return message.prediction.epoch;
+  if (message?.kind === 'execute') return message.execute.epoch;
+  if (message?.kind === 'release') return message.release.epoch;
+  if (message?.kind === 'token') return message.token.epoch;
+  return message?.kind === 'kvRows' ? message.kvRows.epoch : 0;
 }
 
 function leave(entry: FrameUnderWay): void {

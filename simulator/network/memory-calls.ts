@@ -136,6 +136,7 @@ export async function* readReplies<Request, Reply>(
   side.onFrame = (frame) => {
     if (frame.kind === 'message') {
       arrived.push(frame.bytes);
+      side.noteUnread(arrived.length);
       wake();
     } else if (frame.kind === 'end') over(null);
     else if (isEnd(frame)) over(endError(side, frame, lostCode));

@@ -44,6 +44,9 @@ export class MemoryNetwork {
   private nextPort = 40_000;
   /** Hears of every message between peers as it is sent and as it arrives, with the hosts that it goes from and to. */
   tap: MessageTap | null = null;
+  /** The most replies that waited for a reader, and the most bytes that one side of a connection had under way. */
+  mostUnread = 0;
+  mostBacklogBytes = 0;
 
   constructor(
     readonly clock: VirtualClock,
@@ -104,10 +107,11 @@ export class MemoryNetwork {
     for (const side of [...this.sides]) if (side.peerHost === host) this.check(side);
   }
 
-  /** Somebody says to the host what was said to it before. */
+  /** Somebody says to the host what was said to it before, under an older placement if there was one. */
   replay(host: string, random: SeededRandom): void {
     const sides = [...this.sides].filter(({ isOpen, peerHost }) => isOpen && peerHost === host);
-    if (sides.length > 0) random.pick(sides).repeat(random);
+    const stale = sides.filter(({ hasStale }) => hasStale);
+    if (sides.length > 0) random.pick(stale.length > 0 ? stale : sides).repeat(random);
   }
 
   /** The process of the host is gone: its ports are closed, its peers hear of it, unless the link is cut. */

@@ -25,6 +25,7 @@ function longScenario(): Scenario {
     atMs: 200 + index * APART_MS,
     request: { ...drawRequest(random), maxTokens: 12, ignoreEos: true, stop: [] },
     cancelAfterMs: index % 5 === 4 ? random.int(200) : null,
+    readMs: 0,
   }));
   const nodes = drawn.nodes.map((node) => ({
     ...node,

@@ -1,0 +1,100 @@
+import type { NodeSettings, RoleSetting } from '../../shared/config/node-settings.js';
+import type { DeviceBytes } from '../../shared/emulation/index.js';
+import type { SeededRandom } from '../../shared/runtime/index.js';
+import type { ScenarioModel } from './scenario.js';
+
+/**
+ * What a device holds counts as so many bytes, those of a tiny model: real ones are taken and given back by threads, whose order is not
+ * the same on every run.
+ */
+export const DEVICE_BYTES: DeviceBytes = {
+  ...{ outerBytes: 140_000, denseLayerBytes: 8000, expertBytes: 8000 },
+  ...{ slotBytes: 8000, slotSharedBytes: 4000, exponentEntryBytes: 2000, signMantissaEntryBytes: 4000 },
+  keyValueRowBytes: 128,
+};
+
+const SHAPES: Readonly<Record<ScenarioModel, { layers: number; experts: number }>> = {
+  'four-experts': { layers: 2, experts: 4 },
+  'six-experts': { layers: 3, experts: 6 },
+  'one-of-three': { layers: 4, experts: 3 },
+  'three-of-five': { layers: 2, experts: 5 },
+};
+
+/** Keys and values are taken in blocks of so many positions; no tiny model has more. */
+const BLOCK_POSITIONS = 256;
+
+type BudgetedSettings = Pick<NodeSettings, 'main' | 'worker'>;
+
+/**
+ * Device memory of a node in bytes; 0: no limit. A tight budget holds what the node needs to start and to answer one request at a time,
+ * a loose one all that its settings may ever ask for. `mayNotFit`: it may be too little for the node to start.
+ */
+export function drawBudget(
+  random: SeededRandom,
+  role: RoleSetting,
+  model: ScenarioModel,
+  settings: BudgetedSettings,
+  { mayNotFit }: { mayNotFit: boolean },
+): number {
+  const kind = random.pick(['none', 'none', 'tight', 'loose'] as const);
+  if (mayNotFit && random.chance(0.05)) return DEVICE_BYTES.slotSharedBytes + random.int(DEVICE_BYTES.slotBytes);
+  if (kind === 'none') return 0;
+  if (kind === 'loose') return 2 * mostBytes(role, model, settings);
+  return leastBytes(role, model, settings) + random.int(2) * DEVICE_BYTES.slotBytes;
+}
+
+/** Whether a node can start on its budget. */
+export function holdsNode(model: ScenarioModel, settings: NodeSettings): boolean {
+  const { memoryBudgetBytes } = settings.device;
+  return memoryBudgetBytes === 0 || memoryBudgetBytes >= leastBytes(settings.role, model, settings);
+}
+
+/** Whether main's budget holds every sequence that it may have at a time. */
+export function holdsAllSequences(model: ScenarioModel, settings: NodeSettings): boolean {
+  return ['none', 'holdsAll'].includes(budgetKind(model, settings));
+}
+
+/** For how much of what a node may ask for its budget has room. */
+export function budgetKind(
+  model: ScenarioModel,
+  settings: NodeSettings,
+): 'none' | 'holdsAll' | 'holdsSome' | 'holdsNothing' {
+  const { memoryBudgetBytes } = settings.device;
+  if (memoryBudgetBytes === 0) return 'none';
+  if (!holdsNode(model, settings)) return 'holdsNothing';
+  return memoryBudgetBytes >= mostBytes(settings.role, model, settings) ? 'holdsAll' : 'holdsSome';
+}
+
+function leastBytes(role: RoleSetting, model: ScenarioModel, { worker }: BudgetedSettings): number {
+  // Pools that are asked for come beside all slots.
+  const slots = worker.pools === null ? 1 : worker.slots;
+  if (role === 'worker') return DEVICE_BYTES.slotSharedBytes + slots * DEVICE_BYTES.slotBytes + poolBytes(worker.pools);
+  return modelBytes(role, model) + sequenceBytes(model);
+}
+
+function mostBytes(role: RoleSetting, model: ScenarioModel, { main, worker }: BudgetedSettings): number {
+  if (role === 'worker')
+    return DEVICE_BYTES.slotSharedBytes + worker.slots * DEVICE_BYTES.slotBytes + poolBytes(worker.pools);
+  return modelBytes(role, model) + main.maxActiveSequences * sequenceBytes(model);
+}
+
+function modelBytes(role: RoleSetting, model: ScenarioModel): number {
+  const { layers, experts } = SHAPES[model];
+  const resident = role === 'shadow' ? experts * DEVICE_BYTES.expertBytes : 0;
+  return DEVICE_BYTES.outerBytes + layers * (DEVICE_BYTES.denseLayerBytes + resident);
+}
+
+function sequenceBytes(model: ScenarioModel): number {
+  return SHAPES[model].layers * BLOCK_POSITIONS * DEVICE_BYTES.keyValueRowBytes;
+}
+
+function poolBytes(pools: NodeSettings['worker']['pools']): number {
+  if (pools === null) return 0;
+  const { full, compressed, signMantissa, exponent } = pools;
+  const { slotBytes, signMantissaEntryBytes, exponentEntryBytes } = DEVICE_BYTES;
+  return (
+    full * slotBytes +
+    (compressed + signMantissa) * signMantissaEntryBytes +
+    (compressed + exponent) * exponentEntryBytes
+  );
+}
