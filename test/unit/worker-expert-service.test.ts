@@ -214,8 +214,17 @@ describe('worker expert service', () => {
 
   it('disposes of the slots only when nothing is under way', async () => {
     const here = setting(2);
+    const { calls } = here.slots;
+    here.slots.cancelsEndLate = true;
     predict(here, 0, [1, 2]);
-    await here.service.close();
-    assert.deepEqual(here.slots.calls, ['load 0 1', 'load 1 2', 'cancel 0', 'cancel 1', 'dispose']);
+    const closed = here.service.close();
+    await settle();
+    assert.deepEqual(calls, ['load 0 1', 'load 1 2', 'cancel 0', 'cancel 1']);
+    here.slots.endCancelled(0);
+    await settle();
+    assert.ok(!calls.includes('dispose'), 'one load is still under way');
+    here.slots.endCancelled(1);
+    await closed;
+    assert.deepEqual(calls.slice(4), ['dispose']);
   });
 });

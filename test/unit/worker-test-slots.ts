@@ -30,6 +30,8 @@ export class TestSlots implements ExpertSlots {
   readonly #contents = new Map<number, number>();
   executeFault: Error | null = null;
   cancelFault: Error | null = null;
+  /** Loads that are cancelled end when the test says so. */
+  cancelsEndLate = false;
 
   constructor(readonly count: number) {}
 
@@ -63,6 +65,11 @@ export class TestSlots implements ExpertSlots {
   cancel(slot: number): void {
     this.calls.push(`cancel ${slot}`);
     if (this.cancelFault !== null) throw this.cancelFault;
+    if (!this.cancelsEndLate) this.endCancelled(slot);
+  }
+
+  /** The load of the slot ends without its expert. */
+  endCancelled(slot: number): void {
     this.pending.get(slot)?.resolve({ ...OUTCOME, loaded: false, readBytes: 3, loadMs: 1 });
     this.pending.delete(slot);
   }

@@ -1,25 +1,27 @@
 import assert from 'node:assert/strict';
 import type { LocalEngine } from '../../engine/generation/index.js';
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
-import { assertSameAnswer, collect, requestFor } from './harness/answers.js';
-import { TestCluster } from './harness/test-cluster.js';
-import { openReference } from './harness/test-models.js';
-import { waitUntil } from './harness/wait-until.js';
+import { assertSameAnswer, collect, requestFor } from '../integration/harness/answers.js';
+import { VirtualCluster } from './virtual-cluster.js';
+import { openReference } from '../integration/harness/test-models.js';
 
 const TINY_CONTEXT = 512;
+const ROUNDS = 24;
+/** What nobody needs is gone after so long without requests, and told in a status. */
+const QUIET_MS = 6000;
 
 const sampled = (seed: number): Partial<GenerateRequest> => ({
   sampling: { temperature: 1, topK: 40, topP: 0, minP: 0, repetitionPenalty: 0, seed },
 });
 
-describe('a cluster and its requests', () => {
+describe('a simulated cluster and its requests', () => {
   let reference: LocalEngine;
-  let cluster: TestCluster;
+  let cluster: VirtualCluster;
 
   before(async () => {
     reference = await openReference('tiny');
     const main = { maxActiveSequences: 2, maxQueuedRequests: 2 };
-    cluster = await TestCluster.start({ workers: 3, shadow: 'int8', main: { main } });
+    cluster = await VirtualCluster.start({ workers: 3, shadow: 'int8', main: { main } });
   });
 
   after(async () => {
@@ -29,7 +31,7 @@ describe('a cluster and its requests', () => {
 
   afterEach(async function () {
     if (this.currentTest?.state === 'failed') cluster.log.print();
-    await waitUntil('no request is left', async () => {
+    await cluster.waitUntil('no request is left', async () => {
       const { activeSequences, queuedRequests } = await cluster.status();
       return activeSequences === 0 && queuedRequests === 0;
     });
@@ -68,34 +70,55 @@ describe('a cluster and its requests', () => {
 
   it('frees everything when a client goes away in the middle of an answer', async () => {
     const gone = new AbortController();
-    const asking = cluster.ask(requestFor([1, 2, 3, 4], { maxTokens: 400 }), gone.signal, (count) => {
+    const asking = cluster.ask(requestFor([1, 2, 3, 4], { maxTokens: 40 }), gone.signal, (count) => {
       if (count === 5) gone.abort();
     });
     await assert.rejects(asking, { code: 'CANCELLED' });
-    await waitUntil('the sequence is freed', async () => (await cluster.status()).activeSequences === 0);
+    await cluster.waitUntil('the sequence is freed', async () => (await cluster.status()).activeSequences === 0);
     const request = requestFor([1, 2, 3, 4]);
     const expected = await collect(reference.generate(request, new AbortController().signal));
     assertSameAnswer(await cluster.ask(request), expected);
   });
 
   it('forgets a request whose client goes away while it waits', async () => {
-    const long = [1, 2].map((token) => cluster.ask(requestFor([1, token], { maxTokens: 200 })));
-    await waitUntil('two are active', async () => (await cluster.status()).activeSequences === 2);
+    const long = [1, 2].map((token) => cluster.ask(requestFor([1, token], { maxTokens: 30 })));
+    await cluster.waitUntil('two are active', async () => (await cluster.status()).activeSequences === 2);
     const gone = new AbortController();
     const waiting = cluster.ask(requestFor([1, 3]), gone.signal);
-    await waitUntil('one waits', async () => (await cluster.status()).queuedRequests === 1);
+    await cluster.waitUntil('one waits', async () => (await cluster.status()).queuedRequests === 1);
     gone.abort();
     await assert.rejects(waiting, { code: 'CANCELLED' });
-    await waitUntil('none waits', async () => (await cluster.status()).queuedRequests === 0);
+    await cluster.waitUntil('none waits', async () => (await cluster.status()).queuedRequests === 0);
     await Promise.all(long);
   });
 
-  it('gives device memory back when answers end', async () => {
-    const used = async (): Promise<number | undefined> => (await cluster.status()).nodes[0]?.deviceMemoryUsedBytes;
+  it('gives device memory back when answers end, whether they finish or are cancelled', async () => {
+    const used = async (): Promise<number[]> =>
+      (await cluster.status()).nodes.map(({ deviceMemoryUsedBytes }) => deviceMemoryUsedBytes);
+    const sequencesOf = (id: string): number => cluster.deviceOf(id).handles.sequences;
     await cluster.ask(requestFor([1, 2, 3]));
+    await cluster.sleep(QUIET_MS);
     const before = await used();
-    for (let round = 0; round < 3; round++) await cluster.ask(requestFor([1, 2, 3], { maxTokens: 20 }));
-    assert.equal(await used(), before);
+    for (let round = 0; round < ROUNDS; round++) {
+      const gone = new AbortController();
+      const request = requestFor([1, 2, 3 + round], { maxTokens: 4 + round });
+      const answer = cluster.ask(request, gone.signal, (count) => {
+        if (round % 3 === 2 && count === 3) gone.abort();
+      });
+      if (round % 3 === 2) await assert.rejects(answer, { code: 'CANCELLED' });
+      else await answer;
+    }
+    await cluster.sleep(QUIET_MS);
+    assert.deepEqual(await used(), before);
+    assert.deepEqual([sequencesOf('main'), sequencesOf('shadow')], [0, 0], 'no keys and values are held');
+    for (const { id, openCounts } of [...cluster.simulated.nodes.values()].map((node) => ({
+      id: node.id,
+      openCounts: node.openCounts(),
+    })))
+      assert.ok(
+        Object.values(openCounts ?? {}).every((count) => count === 0),
+        `${id} holds ${JSON.stringify(openCounts)}`,
+      );
   });
 
   for (const [what, changes, code] of [

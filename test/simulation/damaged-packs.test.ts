@@ -4,27 +4,24 @@ import { cpSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync }
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { LocalEngine } from '../../engine/generation/index.js';
-import { assertSameAnswer, collect, requestFor } from './harness/answers.js';
-import { TestCluster, stopCluster } from './harness/test-cluster.js';
-import { openReference, packOf } from './harness/test-models.js';
+import { assertSameAnswer, collect, requestFor } from '../integration/harness/answers.js';
+import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
+import { openReference, packOf } from '../integration/harness/test-models.js';
 
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9, 33, 60], { maxTokens: 20, logprobs: 300 });
 
-describe('workers whose copy of the pack is damaged', () => {
+const POOLS = { full: 3, compressed: 3, signMantissa: 3, exponent: 3 };
+
+describe('simulated workers whose copy of the pack is damaged', () => {
   let reference: LocalEngine;
   let damaged: string;
-  let cluster: TestCluster | null = null;
+  let cluster: VirtualCluster | null = null;
 
   before(async () => {
     reference = await openReference('tiny');
     damaged = mkdtempSync(join(tmpdir(), 'odmoe-damaged-'));
     cpSync(await packOf('tiny'), damaged, { recursive: true });
-    for (const name of readdirSync(damaged).filter((file) => file.startsWith('experts-'))) {
-      const bytes = readFileSync(join(damaged, name));
-      // One wrong bit in every 4 KiB, so that each expert of each layer is hit.
-      for (let offset = 100; offset < bytes.length; offset += 4096) bytes[offset] = (bytes[offset] ?? 0) ^ 1;
-      writeFileSync(join(damaged, name), bytes);
-    }
+    damageExperts(damaged);
   });
 
   after(() => {
@@ -33,12 +30,12 @@ describe('workers whose copy of the pack is damaged', () => {
   });
 
   afterEach(async function () {
-    await stopCluster(this, cluster);
+    await stopVirtualCluster(this, cluster);
     cluster = null;
   });
 
   it('cost no answer', async () => {
-    cluster = await TestCluster.start({
+    cluster = await VirtualCluster.start({
       workers: 3,
       shadow: 'int8',
       worker: (index) => (index === 1 ? { packDirectory: damaged } : {}),
@@ -48,9 +45,31 @@ describe('workers whose copy of the pack is damaged', () => {
     assert.ok(cluster.log.matching('is damaged and is fetched again').length > 0, 'the damaged worker was asked');
   });
 
+  it('keep what they have cached of it whole', async () => {
+    const own = mkdtempSync(join(tmpdir(), 'odmoe-damaged-later-'));
+    try {
+      cpSync(await packOf('tiny'), own, { recursive: true });
+      const running = (cluster = await VirtualCluster.start({
+        ...{ workers: 3, shadow: 'int8' },
+        worker: (index) => ({ worker: { pools: POOLS }, ...(index === 1 ? { packDirectory: own } : {}) }),
+      }));
+      const expected = await collect(reference.generate(REQUEST, new AbortController().signal));
+      assertSameAnswer(await running.ask(REQUEST), expected);
+      damageExperts(own);
+      assertSameAnswer(await running.ask(REQUEST), expected);
+      const other = { ...REQUEST, promptTokenIds: [5, 6, 7] };
+      assertSameAnswer(
+        await running.ask(other),
+        await collect(reference.generate(other, new AbortController().signal)),
+      );
+    } finally {
+      rmSync(own, { recursive: true, force: true });
+    }
+  });
+
   it('fetch what is damaged from main, and leave the pack that they were given as it is', async () => {
     const before = digestOf(damaged);
-    cluster = await TestCluster.start({ workers: 2, worker: () => ({ packDirectory: damaged }) });
+    cluster = await VirtualCluster.start({ workers: 2, worker: () => ({ packDirectory: damaged }) });
     const expected = await collect(reference.generate(REQUEST, new AbortController().signal));
     assertSameAnswer(await cluster.ask(REQUEST), expected);
     assert.equal(digestOf(damaged), before);
@@ -63,7 +82,7 @@ describe('workers whose copy of the pack is damaged', () => {
   });
 
   it('end no answer whose other worker is lost and comes back within the grace period', async () => {
-    cluster = await TestCluster.start({
+    cluster = await VirtualCluster.start({
       workers: 2,
       main: { main: { workerGraceMs: 20_000 } },
       worker: (index) => (index === 1 ? { packDirectory: damaged } : {}),
@@ -76,6 +95,15 @@ describe('workers whose copy of the pack is damaged', () => {
     assertSameAnswer(await answering, expected);
   });
 });
+
+/** One wrong bit in every 4 KiB, so that each expert of each layer is hit. */
+function damageExperts(directory: string): void {
+  for (const name of readdirSync(directory).filter((file) => file.startsWith('experts-'))) {
+    const bytes = readFileSync(join(directory, name));
+    for (let offset = 100; offset < bytes.length; offset += 4096) bytes[offset] = (bytes[offset] ?? 0) ^ 1;
+    writeFileSync(join(directory, name), bytes);
+  }
+}
 
 /** Of all files of a directory. */
 function digestOf(directory: string): string {

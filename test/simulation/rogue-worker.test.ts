@@ -2,12 +2,10 @@ import assert from 'node:assert/strict';
 import type { LocalEngine } from '../../engine/generation/index.js';
 import { PROTOCOL_VERSION, type PeerStream, type RpcServer } from '../../shared/rpc/index.js';
 import type { Execute, NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
-import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from './harness/answers.js';
-import { TestCluster, stopCluster } from './harness/test-cluster.js';
-import { openReference } from './harness/test-models.js';
-import { testSettings } from './harness/test-settings.js';
-import { WAIT_LIMIT_MS, waitUntil } from './harness/wait-until.js';
-import { joinMain, startRpcServer } from '../wall.js';
+import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
+import { VIRTUAL_LIMIT_MS, VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
+import { openReference } from '../integration/harness/test-models.js';
+import { testSettings } from '../integration/harness/test-settings.js';
 import { plainResult } from '../unit/wire-messages.js';
 
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], { maxTokens: 20, logprobs: 300 });
@@ -42,10 +40,10 @@ const MANNERS: Record<string, (stream: RogueStream, execute: Execute) => void> =
   },
 };
 
-describe('a worker that does not behave', () => {
+describe('a simulated worker that does not behave', () => {
   let reference: LocalEngine;
   let expected: CollectedAnswer;
-  let cluster: TestCluster | null = null;
+  let cluster: VirtualCluster | null = null;
   let rogue: RpcServer | null = null;
 
   before(async () => {
@@ -58,14 +56,14 @@ describe('a worker that does not behave', () => {
   });
 
   afterEach(async function () {
-    await stopCluster(this, cluster);
+    await stopVirtualCluster(this, cluster);
     await rogue?.stop();
     cluster = null;
     rogue = null;
   });
 
   async function startRogue(
-    running: TestCluster,
+    running: VirtualCluster,
     onExecute: (stream: RogueStream, execute: Execute) => void,
   ): Promise<void> {
     const main = (await running.status()).nodes[0]?.identity;
@@ -76,8 +74,9 @@ describe('a worker that does not behave', () => {
       ...{ bootId: 'rogue boot', address: '', device: 'none', release: '0.1.0' },
     };
     const { network } = testSettings('worker', '');
-    rogue = await startRpcServer({
-      ...{ host: '127.0.0.1', port: 0, network, log: running.log.logger('rogue'), identity: () => identity },
+    const { transport } = running.host('rogue');
+    rogue = await transport.serve({
+      ...{ host: 'rogue', port: 0, network, log: running.log.logger('rogue'), identity: () => identity },
       worker: (stream) => {
         stream.onClose(() => undefined);
         stream.onMessage((message) => {
@@ -88,13 +87,13 @@ describe('a worker that does not behave', () => {
       },
     });
     identity.address = rogue.address;
-    await joinMain(running.mainAddress, identity, WAIT_LIMIT_MS);
+    await running.passing(transport.joinMain(running.mainAddress, identity, VIRTUAL_LIMIT_MS));
   }
 
   for (const [manner, onExecute] of Object.entries(MANNERS)) {
     it(`${manner}: the answer is as without it`, async () => {
       const network = { executeTimeoutMs: EXECUTE_TIMEOUT_MS };
-      cluster = await TestCluster.start({ workers: 2, main: { network } });
+      cluster = await VirtualCluster.start({ workers: 2, main: { network } });
       let executes = 0;
       await startRogue(cluster, (stream, execute) => {
         executes += 1;
@@ -108,11 +107,11 @@ describe('a worker that does not behave', () => {
 
   it('that hangs is left alone, and status says so', async () => {
     const network = { executeTimeoutMs: EXECUTE_TIMEOUT_MS };
-    const running = (cluster = await TestCluster.start({ workers: 1, main: { network } }));
+    const running = (cluster = await VirtualCluster.start({ workers: 1, main: { network } }));
     await startRogue(running, () => undefined);
     await running.waitForRoster(2, 0);
     assertSameAnswer(await running.ask(REQUEST), expected);
-    await waitUntil('the problem is told', async () => {
+    await running.waitUntil('the problem is told', async () => {
       const { problems } = await running.status();
       return problems.some(({ id, message }) => id === 'rogue' && message.includes('run out of time'));
     });

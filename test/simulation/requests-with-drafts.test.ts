@@ -2,12 +2,11 @@ import assert from 'node:assert/strict';
 import type { LocalEngine } from '../../engine/generation/index.js';
 import type { RpcServer } from '../../shared/rpc/index.js';
 import type { AlignToken, GenerateRequest } from '../../shared/rpc/messages.js';
-import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from './harness/answers.js';
-import { TestCluster, stopCluster } from './harness/test-cluster.js';
-import { openReference, type TestModel } from './harness/test-models.js';
-import { waitUntil } from './harness/wait-until.js';
-import { draftingScript } from './shadow/drafting-script.js';
-import { joinScriptedShadow } from './shadow/scripted-shadow.js';
+import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
+import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
+import { openReference, type TestModel } from '../integration/harness/test-models.js';
+import { draftingScript } from './drafting-script.js';
+import { joinScriptedShadow } from './scripted-shadow.js';
 
 const WORKERS = 3;
 const ROWS = 8;
@@ -20,7 +19,7 @@ const tokenIdsOf = ({ tokens }: CollectedAnswer): number[] => tokens.map(({ toke
 
 describe('requests to a cluster that drafts', () => {
   let reference: LocalEngine;
-  let cluster: TestCluster;
+  let cluster: VirtualCluster;
   let shadow: RpcServer | null = null;
   const heard: AlignToken[] = [];
 
@@ -29,7 +28,7 @@ describe('requests to a cluster that drafts', () => {
   });
 
   afterEach(async function () {
-    await stopCluster(this, cluster);
+    await stopVirtualCluster(this, cluster);
     await shadow?.stop();
     shadow = null;
   });
@@ -37,7 +36,7 @@ describe('requests to a cluster that drafts', () => {
   /** With a shadow whose drafts, also those beyond the answer's end, are those of `answer`. */
   async function startRight(model: TestModel, answer: readonly number[]): Promise<void> {
     const drafting = { optimistic: false, rows: ROWS };
-    cluster = await TestCluster.start({ model, workers: WORKERS, main: { drafting } });
+    cluster = await VirtualCluster.start({ model, workers: WORKERS, main: { drafting } });
     const script = draftingScript({ optimistic: false, answer: () => answer, guess: (_, right) => right, heard });
     shadow = await joinScriptedShadow(cluster, WORKERS, script);
   }
@@ -54,7 +53,7 @@ describe('requests to a cluster that drafts', () => {
     for (const precision of ['int8', 'nf4'] as const) {
       for (const rows of ['auto', 4] as const) {
         it(`several at a time, ${precision} shadow, ${rows} rows: each is answered as alone`, async () => {
-          cluster = await TestCluster.start({
+          cluster = await VirtualCluster.start({
             ...{ workers: 5, shadow: precision },
             main: { drafting: { optimistic: true, rows }, spread: 'all', main: { maxActiveSequences: 3 } },
           });
@@ -81,7 +80,7 @@ describe('requests to a cluster that drafts', () => {
         ...{ optimistic: false, answer: () => tokenIdsOf(expected) },
         ...{ guess: (_, token) => token, heard },
       });
-      cluster = await TestCluster.start({ workers: WORKERS, main: { drafting: { optimistic: false, rows: ROWS } } });
+      cluster = await VirtualCluster.start({ workers: WORKERS, main: { drafting: { optimistic: false, rows: ROWS } } });
       const gone = new AbortController();
       shadow = await joinScriptedShadow(cluster, WORKERS, {
         ...right,
@@ -101,7 +100,7 @@ describe('requests to a cluster that drafts', () => {
         },
       });
       await assert.rejects(cluster.ask(request, gone.signal), { code: 'CANCELLED' });
-      await waitUntil('the sequence is freed', async () => (await cluster.status()).activeSequences === 0);
+      await cluster.waitUntil('the sequence is freed', async () => (await cluster.status()).activeSequences === 0);
       assert.deepEqual(
         heard.map(({ position, rows }) => [position, rows]),
         [[PROMPT.length, 0]],
@@ -118,7 +117,7 @@ describe('requests to a cluster that drafts', () => {
         ...{ optimistic: false, answer: () => tokenIdsOf(expected) },
         ...{ guess: (_, token) => token, heard },
       });
-      cluster = await TestCluster.start({ workers: WORKERS, main: { drafting: { optimistic: false, rows: ROWS } } });
+      cluster = await VirtualCluster.start({ workers: WORKERS, main: { drafting: { optimistic: false, rows: ROWS } } });
       const gone = new AbortController();
       shadow = await joinScriptedShadow(cluster, WORKERS, {
         ...right,
@@ -128,7 +127,7 @@ describe('requests to a cluster that drafts', () => {
         },
       });
       await assert.rejects(cluster.ask(request, gone.signal), { code: 'CANCELLED' });
-      await waitUntil('the sequence is freed', async () => (await cluster.status()).activeSequences === 0);
+      await cluster.waitUntil('the sequence is freed', async () => (await cluster.status()).activeSequences === 0);
       assert.ok(heard.some(({ rows, position }) => rows === ROWS && position === PROMPT.length + ROWS));
       const answer = await cluster.ask(request);
       assertSameAnswer(answer, expected);

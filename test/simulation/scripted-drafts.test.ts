@@ -3,11 +3,11 @@ import type { LocalEngine } from '../../engine/generation/index.js';
 import { MAX_SILENT_WAITS } from '../../main-node/decode/draft-wait.js';
 import type { RpcServer } from '../../shared/rpc/index.js';
 import type { AlignToken, BeginSequence, GenerateRequest } from '../../shared/rpc/messages.js';
-import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from './harness/answers.js';
-import { TestCluster, stopCluster } from './harness/test-cluster.js';
-import { openReference } from './harness/test-models.js';
-import { draftingScript, type Guess } from './shadow/drafting-script.js';
-import { joinScriptedShadow, type ShadowScript } from './shadow/scripted-shadow.js';
+import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
+import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
+import { openReference } from '../integration/harness/test-models.js';
+import { draftingScript, type Guess } from './drafting-script.js';
+import { joinScriptedShadow, type ShadowScript } from './scripted-shadow.js';
 import { plainPrediction, restartAt } from '../unit/wire-messages.js';
 
 const WORKERS = 3;
@@ -29,7 +29,7 @@ function waitsIn(heard: readonly AlignToken[]): number {
 describe('drafts of a shadow that is scripted', () => {
   let reference: LocalEngine;
   const expected: CollectedAnswer[] = [];
-  let cluster: TestCluster;
+  let cluster: VirtualCluster;
   let shadow: RpcServer | null = null;
 
   before(async () => {
@@ -44,7 +44,7 @@ describe('drafts of a shadow that is scripted', () => {
   });
 
   afterEach(async function () {
-    await stopCluster(this, cluster);
+    await stopVirtualCluster(this, cluster);
     await shadow?.stop();
     shadow = null;
   });
@@ -62,7 +62,7 @@ describe('drafts of a shadow that is scripted', () => {
     guess: Guess,
     heard: AlignToken[] = [],
   ): Promise<CollectedAnswer[]> {
-    cluster = await TestCluster.start({ workers: WORKERS, main: { drafting } });
+    cluster = await VirtualCluster.start({ workers: WORKERS, main: { drafting } });
     shadow = await joinScriptedShadow(cluster, WORKERS, drafter(drafting.optimistic, guess, heard));
     const answers: CollectedAnswer[] = [];
     for (const request of REQUESTS) answers.push(await cluster.ask(request));
@@ -119,7 +119,7 @@ describe('drafts of a shadow that is scripted', () => {
 
   it('are not to be had where shadow does not get every token: main says so, and runs a position a pass', async () => {
     const main = { drafting: { rows: 4 }, align: { tokenPeriod: 2 } };
-    cluster = await TestCluster.start({ workers: WORKERS, main });
+    cluster = await VirtualCluster.start({ workers: WORKERS, main });
     assert.equal(cluster.log.matching('no drafts').length, 1);
     const heard: AlignToken[] = [];
     shadow = await joinScriptedShadow(cluster, WORKERS, { onToken: (_stream, token) => void heard.push(token) });
@@ -128,7 +128,7 @@ describe('drafts of a shadow that is scripted', () => {
   });
 
   it('never come: main waits a little, then no more', async () => {
-    cluster = await TestCluster.start({ workers: WORKERS, main: { drafting: { optimistic: false, rows: 4 } } });
+    cluster = await VirtualCluster.start({ workers: WORKERS, main: { drafting: { optimistic: false, rows: 4 } } });
     const heard: AlignToken[] = [];
     shadow = await joinScriptedShadow(cluster, WORKERS, { onToken: (_stream, token) => void heard.push(token) });
     const answer = await cluster.ask(REQUESTS[0] as GenerateRequest);
@@ -140,7 +140,7 @@ describe('drafts of a shadow that is scripted', () => {
   for (const optimistic of [true, false]) {
     const when = optimistic ? 'ahead of the token' : 'behind the token';
     it(`come out of order, twice, of other branches and passes, ${when}: the answer is as without them`, async () => {
-      cluster = await TestCluster.start({ workers: WORKERS, main: { drafting: { optimistic, rows: 8 } } });
+      cluster = await VirtualCluster.start({ workers: WORKERS, main: { drafting: { optimistic, rows: 8 } } });
       let heard: AlignToken[] = [];
       shadow = await joinScriptedShadow(cluster, WORKERS, {
         onToken: (stream, token) => {

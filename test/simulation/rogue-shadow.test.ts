@@ -2,20 +2,19 @@ import assert from 'node:assert/strict';
 import type { LocalEngine } from '../../engine/generation/index.js';
 import type { RpcServer } from '../../shared/rpc/index.js';
 import type { AlignToken } from '../../shared/rpc/messages.js';
-import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from './harness/answers.js';
-import { TestCluster, stopCluster } from './harness/test-cluster.js';
-import { openReference } from './harness/test-models.js';
-import { waitUntil } from './harness/wait-until.js';
-import { joinScriptedShadow, type ShadowStream } from './shadow/scripted-shadow.js';
+import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
+import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
+import { openReference } from '../integration/harness/test-models.js';
+import { joinScriptedShadow, type ShadowStream } from './scripted-shadow.js';
 import { plainPrediction, restartAt } from '../unit/wire-messages.js';
 
 const LAYERS = 4;
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], { maxTokens: 20, logprobs: 300 });
 
-describe('a shadow that does not behave', () => {
+describe('a simulated shadow that does not behave', () => {
   let reference: LocalEngine;
   let expected: CollectedAnswer;
-  let cluster: TestCluster;
+  let cluster: VirtualCluster;
   let rogue: RpcServer | null = null;
 
   before(async () => {
@@ -28,11 +27,11 @@ describe('a shadow that does not behave', () => {
   });
 
   beforeEach(async () => {
-    cluster = await TestCluster.start({ workers: 3 });
+    cluster = await VirtualCluster.start({ workers: 3 });
   });
 
   afterEach(async function () {
-    await stopCluster(this, cluster);
+    await stopVirtualCluster(this, cluster);
     await rogue?.stop();
   });
 
@@ -79,7 +78,7 @@ describe('a shadow that does not behave', () => {
         predict(stream, token, layer, [...experts], 1);
       });
       assertSameAnswer(await cluster.ask(REQUEST), expected);
-      await waitUntil('the loss is logged', () => cluster.log.matching('which the model has not').length > 0);
+      await cluster.waitUntil('the loss is logged', () => cluster.log.matching('which the model has not').length > 0);
     });
   }
 
@@ -89,7 +88,7 @@ describe('a shadow that does not behave', () => {
       stream.send({ kind: 'prediction', prediction });
     });
     assertSameAnswer(await cluster.ask(REQUEST), expected);
-    await waitUntil('the loss is logged', () => cluster.log.matching('where it starts again').length > 0);
+    await cluster.waitUntil('the loss is logged', () => cluster.log.matching('where it starts again').length > 0);
   });
 
   it('drafts a token that the model has not: it is dropped, and the answer is as without it', async () => {
@@ -98,6 +97,6 @@ describe('a shadow that does not behave', () => {
       stream.send({ kind: 'draft', draft });
     });
     assertSameAnswer(await cluster.ask(REQUEST), expected);
-    await waitUntil('the loss is logged', () => cluster.log.matching('drafted token 300').length > 0);
+    await cluster.waitUntil('the loss is logged', () => cluster.log.matching('drafted token 300').length > 0);
   });
 });

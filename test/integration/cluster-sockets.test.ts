@@ -1,0 +1,54 @@
+import assert from 'node:assert/strict';
+import { instructionSets } from '../../native/index.js';
+import { assertSameAnswer, collect, requestFor } from './harness/answers.js';
+import { TestCluster, stopCluster, type ClusterPlan } from './harness/test-cluster.js';
+import { openReference } from './harness/test-models.js';
+
+const TINY_VOCABULARY = 300;
+const PROMPT = [1, 17, 250, 3, 88];
+
+describe('a cluster on real sockets answers as the single-process engine does, to the bit', () => {
+  let cluster: TestCluster | null = null;
+
+  afterEach(async function () {
+    await stopCluster(this, cluster);
+    cluster = null;
+  });
+
+  /** The answer of a cluster, which is the engine's. */
+  async function answered(plan: ClusterPlan, request = requestFor(PROMPT, { logprobs: TINY_VOCABULARY })) {
+    const reference = await openReference(plan.model ?? 'tiny');
+    try {
+      const expected = await collect(reference.generate(request, new AbortController().signal));
+      cluster = await TestCluster.start(plan);
+      const answer = await cluster.ask(request);
+      assertSameAnswer(answer, expected);
+      return answer;
+    } finally {
+      reference.dispose();
+    }
+  }
+
+  it('with drafts, optimistic departure and workers of every instruction set that this machine has', async () => {
+    const sets = instructionSets() as ('avx512' | 'avx2' | 'neon' | 'scalar')[];
+    assert.ok(sets.length >= 2, `only ${sets.join()} here`);
+    const { finished } = await answered({
+      ...{ workers: 4, shadow: 'int8' },
+      main: { device: { instructionSet: 'scalar' }, drafting: { rows: 4, optimistic: true }, spread: 'all' },
+      worker: (index) => ({ device: { instructionSet: sets[index % sets.length] ?? 'scalar' } }),
+    });
+    assert.ok(finished.drafts !== null);
+  });
+
+  it('with the demo model, in words', async () => {
+    const request = requestFor([], {
+      text: 'Tell me a story about a fox.',
+      raw: false,
+      maxTokens: 30,
+      ignoreEos: false,
+    });
+    const { finished } = await answered({ model: 'demo', workers: 4, shadow: 'int8' }, request);
+    assert.ok(finished.text.length > 20, finished.text);
+    assert.ok((finished.sep?.recall ?? 0) > 0.8, `recall ${finished.sep?.recall}`);
+  });
+});

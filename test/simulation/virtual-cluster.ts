@@ -1,0 +1,242 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Context } from 'mocha';
+import type { DevicePace } from '../../engine/devices/index.js';
+import { openServedPack } from '../../engine/loading/index.js';
+import type { RoleSetting } from '../../shared/config/index.js';
+import type { OperatorTime } from '../../shared/emulation/index.js';
+import { toOdmoeError } from '../../shared/errors/index.js';
+import type { Transport } from '../../shared/rpc/index.js';
+import type { GenerateRequest, StatusReply } from '../../shared/rpc/messages.js';
+import { SeededRandom, VirtualRuntime } from '../../shared/runtime/index.js';
+import { SimulatedCluster } from '../../simulator/cluster/simulated-cluster.js';
+import type { NodeWorld, SimulatedNode } from '../../simulator/cluster/simulated-node.js';
+import { HANDLE_KINDS } from '../../simulator/faults/device-handles.js';
+import { DeviceFaults } from '../../simulator/faults/faulty-device.js';
+import { DEVICE_BYTES } from '../../simulator/faults/scenario-world.js';
+import { DrawnLinks } from '../../simulator/network/link-model.js';
+import { memoryTransport } from '../../simulator/network/memory-transport.js';
+import { collect, type CollectedAnswer } from '../integration/harness/answers.js';
+import type { ClusterPlan } from '../integration/harness/test-cluster.js';
+import { TestLog } from '../integration/harness/test-log.js';
+import { packOf } from '../integration/harness/test-models.js';
+import { testSettings, type SettingsChanges } from '../integration/harness/test-settings.js';
+
+const PORT = 7600;
+const MAIN_ADDRESS = `main:${PORT}`;
+/** Of the virtual clock. */
+const POLL_MS = 5;
+export const VIRTUAL_LIMIT_MS = 60_000;
+/** What is under way when an answer ends has ended after so long. */
+const SETTLE_MS = 200;
+/** More events than these are a circle. */
+const EVENT_LIMIT = 3_000_000;
+const SEED = 1;
+const LINK = { latencyMs: 0.1, jitterMs: 0, bytesPerMs: 100_000 };
+const operator = (ms: number): OperatorTime => ({ overheadMs: ms, weightsMs: 0, rowMs: ms / 10 });
+const timesOf = (layerMs: number): DevicePace['times'] => ({
+  ...{ denseLayer: operator(layerMs), expert: operator(layerMs), lmHead: operator(layerMs / 3) },
+  ...{ loadMs: 1, exponentShare: 0.4, recoverMs: 0 },
+});
+const TIMES = timesOf(0.3);
+/** It has all experts in its memory and is ahead of main. */
+const SHADOW_TIMES = timesOf(0.03);
+
+/**
+ * A whole cluster on a virtual clock and an in-memory network: the daemons' own code and real arithmetic. Virtual time passes only while a
+ * test waits for one of the promises that this class returns.
+ */
+export class VirtualCluster {
+  readonly log = new TestLog();
+  readonly mainAddress = MAIN_ADDRESS;
+  readonly simulated = new SimulatedCluster({
+    links: () => new DrawnLinks(new SeededRandom(SEED), LINK),
+    seed: SEED,
+  });
+  private readonly directory = mkdtempSync(join(tmpdir(), 'odmoe-virtual-'));
+  private readonly devices = new Map<string, DeviceFaults>();
+  private readonly client: { runtime: VirtualRuntime; transport: Transport };
+  private waiting = 0;
+  private settled = 0;
+  private isPassing = false;
+  private fail: (error: unknown) => void = () => undefined;
+  private readonly failed = new Promise<never>((_, reject) => {
+    this.fail = reject;
+  });
+
+  private constructor(private readonly packDirectory: string) {
+    this.failed.catch(() => undefined);
+    this.client = this.host('client');
+  }
+
+  static async start(plan: ClusterPlan): Promise<VirtualCluster> {
+    const cluster = new VirtualCluster(await packOf(plan.model ?? 'tiny', plan.codec));
+    try {
+      await cluster.add('main', 'main', plan.main);
+      const indices = Array.from({ length: plan.workers }, (_, index) => index);
+      await Promise.all(indices.map((index) => cluster.addWorker(`worker-${index}`, plan.worker?.(index))));
+      if (plan.shadow !== undefined) await cluster.addShadow('shadow', { precision: plan.shadow });
+      await cluster.waitForRoster(plan.workers, plan.shadow === undefined ? 0 : 1);
+      return cluster;
+    } catch (thrown) {
+      cluster.log.print();
+      await cluster.dispose();
+      throw thrown;
+    }
+  }
+
+  /** Who else is in this network: a client, or a peer that a test scripts. */
+  host(name: string): { runtime: VirtualRuntime; transport: Transport } {
+    const runtime = new VirtualRuntime(this.simulated.clock, SEED);
+    return { runtime, transport: memoryTransport(this.simulated.network, name, runtime) };
+  }
+
+  addWorker(id: string, changes: SettingsChanges = {}): Promise<void> {
+    return this.add('worker', id, { mainAddress: MAIN_ADDRESS, ...changes });
+  }
+
+  addShadow(id: string, changes: SettingsChanges = {}): Promise<void> {
+    return this.add('shadow', id, { mainAddress: MAIN_ADDRESS, ...changes });
+  }
+
+  /** Resolves when the daemon has come up; rejects with the reason why it does not. */
+  async add(role: RoleSetting, id: string, changes: SettingsChanges = {}): Promise<void> {
+    const stateDirectory = join(this.directory, id, 'state');
+    const settings = testSettings(role, this.packDirectory, { stateDirectory, ...changes, id });
+    const node = this.simulated.add({ ...settings, listenHost: id, listenPort: PORT }, this.worldOf(role, id));
+    await this.startAgain(node.id);
+  }
+
+  /** A node that was killed or stopped. */
+  async startAgain(id: string): Promise<void> {
+    const node = this.node(id);
+    node.start();
+    await this.waitUntil(`${id} runs`, () => {
+      if (node.failure !== null) throw node.failure;
+      return node.isReady;
+    });
+  }
+
+  node(id: string): SimulatedNode {
+    return this.simulated.node(id);
+  }
+
+  /** What the node has open on its devices and what is wrong with them. */
+  deviceOf(id: string): DeviceFaults {
+    return this.devices.get(id) ?? assert.fail(`no devices of ${id}`);
+  }
+
+  /** In order, as SIGTERM. */
+  async stopNode(id: string): Promise<void> {
+    await this.passing(this.node(id).stop());
+    this.simulated.nodes.delete(id);
+  }
+
+  status(): Promise<StatusReply> {
+    return this.passing(this.client.transport.fetchStatus(MAIN_ADDRESS, VIRTUAL_LIMIT_MS));
+  }
+
+  async waitForRoster(workers: number, shadows: number): Promise<void> {
+    await this.waitUntil(`${workers} workers and ${shadows} shadows are connected`, async () => {
+      const { nodes, placement } = await this.status();
+      const connected = nodes.filter(({ identity }) => identity.role === 'ROLE_SHADOW').length;
+      return (placement?.workers.length ?? 0) === workers && connected === shadows;
+    });
+  }
+
+  ask(
+    request: GenerateRequest,
+    signal?: AbortSignal,
+    onToken?: (count: number) => void | Promise<void>,
+  ): Promise<CollectedAnswer> {
+    return this.passing(collect(this.client.transport.generate(MAIN_ADDRESS, request, signal), onToken));
+  }
+
+  /** Polls as virtual time passes; rejects, naming it, when the condition never holds. */
+  async waitUntil(what: string, condition: () => boolean | Promise<boolean>): Promise<void> {
+    const { clock } = this.simulated;
+    const deadlineMs = clock.nowMs + VIRTUAL_LIMIT_MS;
+    while (!(await condition())) {
+      if (clock.nowMs > deadlineMs) throw new Error(`waited ${VIRTUAL_LIMIT_MS} virtual ms in vain until ${what}`);
+      await this.sleep(POLL_MS);
+    }
+  }
+
+  sleep(virtualMs: number): Promise<void> {
+    return this.passing(this.client.runtime.sleep(virtualMs));
+  }
+
+  /** Lets virtual time pass until the promise has settled. Several may be waited for at a time. */
+  passing<Result>(promise: Promise<Result>): Promise<Result> {
+    this.waiting += 1;
+    const settles = promise.finally(() => {
+      this.waiting -= 1;
+      this.settled += 1;
+    });
+    settles.catch(() => undefined);
+    void this.pass();
+    return Promise.race([settles, this.failed]);
+  }
+
+  /** Stops everything, shadow and workers after main, when what is under way has ended. Nobody leaves anything behind. Idempotent. */
+  async stop(): Promise<void> {
+    try {
+      await this.sleep(SETTLE_MS);
+      for (const { id, isAlive, runtime } of [...this.simulated.nodes.values()]) {
+        if (!isAlive) continue;
+        await this.stopNode(id);
+        assert.deepEqual(runtime.openCounts, { timers: 0, turns: 0, works: 0 }, `${id} has left something open`);
+        const { handles } = this.deviceOf(id);
+        const open = HANDLE_KINDS.filter((kind) => handles[kind] > 0);
+        assert.deepEqual(open, [], `${id} has left native handles`);
+      }
+    } finally {
+      await this.dispose();
+    }
+  }
+
+  private async pass(): Promise<void> {
+    if (this.isPassing) return;
+    this.isPassing = true;
+    try {
+      while (this.waiting > 0) {
+        const before = this.settled;
+        await this.simulated.clock.run(() => this.settled > before, { events: EVENT_LIMIT });
+      }
+    } catch (thrown) {
+      this.fail(thrown);
+    } finally {
+      this.isPassing = false;
+    }
+  }
+
+  private async dispose(): Promise<void> {
+    for (const node of this.simulated.nodes.values()) if (node.isAlive) node.kill();
+    this.simulated.nodes.clear();
+    for (const device of this.devices.values()) await device.disposeAll();
+    this.devices.clear();
+    rmSync(this.directory, { recursive: true, force: true });
+  }
+
+  private worldOf(role: RoleSetting, id: string): NodeWorld {
+    const times = role === 'shadow' ? SHADOW_TIMES : TIMES;
+    const faults = this.devices.get(id) ?? new DeviceFaults(toOdmoeError);
+    this.devices.set(id, faults);
+    return {
+      devices: (runtime) =>
+        faults.devices(runtime, (budgetBytes) => ({ times, memory: { bytes: DEVICE_BYTES, budgetBytes } })),
+      openPack: (directory, runtime) => runtime.outside(() => openServedPack(directory)),
+      dataDirectory: join(this.directory, id, 'data'),
+      log: this.log.logger(id),
+      seed: SEED,
+    };
+  }
+}
+
+/** For afterEach: what was logged helps only when the test has failed. */
+export async function stopVirtualCluster(context: Context, cluster: VirtualCluster | null): Promise<void> {
+  if (context.currentTest?.state === 'failed') cluster?.log.print();
+  await cluster?.stop();
+}
