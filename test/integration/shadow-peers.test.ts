@@ -23,13 +23,16 @@ describe('shadow and its peers', () => {
 
   before(async () => {
     settings = testSettings('shadow', await packOf('demo'), { network: { reconnectDelayMs: 20 } });
+  });
+
+  // A shadow remembers the newest epoch that any main has told it: each test has its own.
+  beforeEach(async () => {
     shadow = await startShadow(settings, ENVIRONMENT, log.logger('shadow'));
   });
 
-  after(() => shadow.stop());
-
   afterEach(async function () {
     if (this.currentTest?.state === 'failed') log.print();
+    await shadow.stop();
     for (const main of mains.splice(0)) main.stream.close();
     for (const worker of workers.splice(0)) await worker.stop();
   });
@@ -227,11 +230,11 @@ describe('shadow and its peers', () => {
     await waitUntil('the worker is connected', () => worker.openStreams === 1);
     lost.stream.close();
     await waitUntil('the worker is left', () => worker.openStreams === 0);
-    // A new main counts its epochs from the start.
+    // A new main goes on from the newest epoch that its peers have seen.
     const next = await connectAsOnlyMain();
-    next.send({ kind: 'placement', placement: placementOf([worker], SHAPE, 1) });
-    begin(next, { sequence: 2 });
-    announce(next, PROMPT.length, 1, 2);
+    next.send({ kind: 'placement', placement: placementOf([worker], SHAPE, 10) });
+    begin(next, { sequence: 2, epoch: 10 });
+    announce(next, PROMPT.length, 10, 2);
     await next.waitForPosition(2, PROMPT.length, LAYERS);
     assert.equal(next.errors.length, 0);
   });

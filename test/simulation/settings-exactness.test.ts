@@ -156,12 +156,12 @@ describe('a simulated cluster answers as the single-process engine does, to the 
   });
 
   it('with prompts that are prefilled in several passes and mini-batches', async () => {
-    const prompt = Array.from({ length: 150 }, (_, index) => (index * 37 + 3) % TINY_VOCABULARY);
+    const prompt = Array.from({ length: 60 }, (_, index) => (index * 37 + 3) % TINY_VOCABULARY);
     const request = requestFor(prompt, { maxTokens: 6, logprobs: TINY_VOCABULARY });
     const wanted = await answerOf(request);
     for (const [prefillRows, miniBatchRows] of [
       [32, 4],
-      [150, 7],
+      [60, 7],
       [1, 1],
     ] as const) {
       cluster = await VirtualCluster.start({
