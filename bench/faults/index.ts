@@ -1,10 +1,14 @@
+import { writeFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import type { Command } from 'commander';
 import { withInterrupt } from '../../cli/interrupt.js';
 import { wholeNumberFlag } from '../../shared/config/index.js';
 import { OdmoeError } from '../../shared/errors/index.js';
+import { requireWritableFile } from '../../shared/storage/require-writable-file.js';
+import { writeFailure } from '../../shared/storage/storage-error.js';
 import { countDrawn } from '../../simulator/faults/count-drawn.js';
 import { drawScenario } from '../../simulator/faults/draw-scenario.js';
+import { drawHistory } from './draw-history.js';
 import { faultsText, type FaultsReport } from './faults-report.js';
 import { historyOf, runSeeds } from './run-seeds.js';
 import { failuresOf } from './shrink-failures.js';
@@ -19,6 +23,7 @@ interface FaultsFlags {
   seed?: number;
   processes: number;
   shrink: boolean;
+  diagram?: string;
   json: boolean;
 }
 
@@ -38,6 +43,7 @@ export function registerBenchFaults(bench: Command): void {
       wholeNumberFlag(1, MOST_PROCESSES),
       availableParallelism(),
     )
+    .option('--diagram <file>', 'with --seed: draw its history as an SVG')
     .option('--no-shrink', 'show failures as they were drawn, not the smallest scenario that still fails')
     .option('--json', 'one JSON object on stdout', false)
     .addHelpText(
@@ -49,15 +55,19 @@ history on every machine, whatever the processes. Exit status 1 when something f
 
 Examples:
   odmoe bench faults --seeds 500
-  odmoe bench faults --seed 17`,
+  odmoe bench faults --seed 17 --diagram history.svg`,
     )
-    .action(async (flags: FaultsFlags) => {
+    .action(async (flags: FaultsFlags, command: Command) => {
+      if (flags.diagram !== undefined && flags.seed === undefined) {
+        command.error('error: --diagram draws the history of one seed: give it by --seed');
+      }
       await withInterrupt((signal) => run(flags, signal));
     });
 }
 
 async function run(flags: FaultsFlags, signal: AbortSignal): Promise<void> {
-  const { seed, processes, json } = flags;
+  const { seed, processes, json, diagram } = flags;
+  if (diagram !== undefined) requireWritableFile(diagram);
   const [from, count] = seed === undefined ? [flags.from, flags.seeds] : [seed, 1];
   const beganMs = performance.now();
   const progress = { done: 0, failed: 0 };
@@ -80,7 +90,18 @@ async function run(flags: FaultsFlags, signal: AbortSignal): Promise<void> {
   const tookMs = performance.now() - beganMs;
   const shown = seed === undefined ? null : drawScenario(seed);
   process.stdout.write(json ? `${JSON.stringify(report)}\n` : faultsText(report, { tookMs, shown }));
+  if (diagram !== undefined && seed !== undefined) await writeDiagram(diagram, seed);
   if (report.failures.length > 0) process.exitCode = 1;
+}
+
+/** @throws STORAGE_FULL, STORAGE_FAILED */
+async function writeDiagram(path: string, seed: number): Promise<void> {
+  const svg = await drawHistory(seed);
+  try {
+    await writeFile(path, svg);
+  } catch (thrown) {
+    throw writeFailure(thrown, path, null);
+  }
 }
 
 function* scenariosOf(from: number, count: number): Generator<ReturnType<typeof drawScenario>> {

@@ -21,6 +21,8 @@ export class VirtualRuntime implements Runtime {
   private readonly open: OpenCounts = { timers: 0, turns: 0, works: 0 };
   private state: ProcessState = 'running';
   private late: (() => void)[] = [];
+  /** That work outside has opened. */
+  private readonly files = new Set<OpenFile>();
   private ids = 0;
 
   /** `wallOffsetMs`: what this machine's wall clock shows at the clock's zero; it may be set anew. */
@@ -34,6 +36,11 @@ export class VirtualRuntime implements Runtime {
 
   get openCounts(): Readonly<OpenCounts> {
     return { ...this.open };
+  }
+
+  /** Files that it has opened and not closed. */
+  get openFiles(): number {
+    return [...this.files].filter(({ fd }) => fd !== CLOSED).length;
   }
 
   get isRunning(): boolean {
@@ -116,6 +123,10 @@ export class VirtualRuntime implements Runtime {
         this.open.works -= 1;
         real.then(resolve, reject);
       };
+      void real.then(
+        (result) => this.noteFile(result),
+        () => undefined,
+      );
       this.clock.schedule(dueMs, () => this.happen(settle), real);
     });
   }
@@ -148,10 +159,23 @@ export class VirtualRuntime implements Runtime {
     for (const run of this.late.splice(0)) this.clock.schedule(this.clock.nowMs, () => this.happen(run));
   }
 
-  /** As SIGKILL. */
+  /** As SIGKILL: the system closes the process's files. */
   kill(): void {
     this.state = 'dead';
     this.late = [];
+    for (const file of this.files) this.closeFile(file);
+    this.files.clear();
+  }
+
+  private noteFile(result: unknown): void {
+    if (!isFile(result)) return;
+    for (const file of this.files) if (file.fd === CLOSED) this.files.delete(file);
+    if (this.state === 'dead') this.closeFile(result);
+    else this.files.add(result);
+  }
+
+  private closeFile(file: OpenFile): void {
+    if (file.fd !== CLOSED) this.clock.watch(file.close().catch(() => undefined));
   }
 
   private once(kind: 'timers' | 'turns', delayMs: number, run: () => void): Timer {
@@ -181,6 +205,18 @@ export class VirtualRuntime implements Runtime {
 export const WALL_ZERO_MS = 1_767_225_600_000;
 /** As Node's: a timer of less fires after a millisecond. */
 const SHORTEST_TIMER_MS = 1;
+
+/** A FileHandle of node:fs. */
+interface OpenFile {
+  readonly fd: number;
+  close(): Promise<void>;
+}
+
+const CLOSED = -1;
+
+function isFile(result: unknown): result is OpenFile {
+  return typeof result === 'object' && result !== null && 'fd' in result && 'close' in result;
+}
 
 /** What throws before it has made its promise fails like one that fails later. */
 async function startWork<Result>(work: () => Promise<Result>): Promise<Result> {

@@ -46,6 +46,7 @@ export function checkStopped(
   for (const { id, runtime } of stopped) {
     const { timers, turns, works } = runtime.openCounts;
     if (timers + turns + works > 0) left.push(`${id} has ${timers} timers, ${turns} turns, ${works} works`);
+    if (runtime.openFiles > 0) left.push(`${id} has ${runtime.openFiles} files`);
     const sides = cluster.network.openSides(id);
     if (sides > 0) left.push(`${id} has ${sides} connections`);
     const handles = world.devices.get(id)?.handles;

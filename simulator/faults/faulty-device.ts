@@ -37,7 +37,8 @@ export class DeviceFaults {
   handles: HandleCounts = noHandles();
   /** Of main: who hears what its passes run. */
   passTap: PassTap | null = null;
-  private readonly opened = new Set<Device>();
+  /** Devices and what was made on them, in the order of making. */
+  private readonly opened = new Set<Disposable>();
   private readonly sequenceNumbers = new WeakMap<Sequence, number>();
   private sequencesCreated = 0;
 
@@ -63,7 +64,7 @@ export class DeviceFaults {
   /** Devices of processes that were killed go when their real work has ended. */
   async disposeAll(): Promise<void> {
     while (this.working.size > 0) await Promise.allSettled(this.working);
-    for (const device of this.opened) device.dispose();
+    for (const handle of [...this.opened].reverse()) handle.dispose();
     this.opened.clear();
   }
 
@@ -71,9 +72,19 @@ export class DeviceFaults {
   private watched(device: Device, runtime: VirtualRuntime): Device {
     const work = <Result>(begun: Promise<Result>): Promise<Result> => this.work(begun, runtime);
     return withMethods(device, {
-      createModel: (shape) => watchedModel(device.createModel(shape), work),
-      createExpertSlots: (...args) => watchedSlots(device.createExpertSlots(...args), work),
+      createModel: (shape) => watchedModel(this.held(device.createModel(shape)), work),
+      createExpertSlots: (...args) => watchedSlots(this.held(device.createExpertSlots(...args)), work),
     });
+  }
+
+  /** Whoever is killed disposes of nothing: it is done for him in the end. */
+  private held<Handle extends Disposable>(handle: Handle): Handle {
+    this.opened.add(handle);
+    const dispose = (): void => {
+      this.opened.delete(handle);
+      handle.dispose();
+    };
+    return withMethods<Disposable>(handle, { dispose }) as Handle;
   }
 
   private work<Result>(work: Promise<Result>, runtime: VirtualRuntime): Promise<Result> {
@@ -191,6 +202,10 @@ export class DeviceFaults {
     this.refusals -= 1;
     throw new OdmoeError('DEVICE_OUT_OF_MEMORY', 'the device gives no memory (simulated)');
   }
+}
+
+interface Disposable {
+  dispose(): void;
 }
 
 type Watch = <Result>(work: Promise<Result>) => Promise<Result>;

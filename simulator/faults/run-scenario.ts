@@ -5,6 +5,8 @@ import { REPLIES_HELD_LIMIT, STREAM_BACKLOG_LIMIT_BYTES } from '../../shared/rpc
 import { SeededRandom } from '../../shared/runtime/index.js';
 import { SimulatedCluster, type SimulatedAnswer } from '../cluster/simulated-cluster.js';
 import { DrawnLinks } from '../network/link-model.js';
+import type { OperationLog } from '../timing/operation-log.js';
+import { RecordingLinks } from '../timing/recording-links.js';
 import { checkAnswer, type Violation } from './check-invariants.js';
 import { checkQuiet, checkStopped, idleTimers } from './check-nothing-left.js';
 import { checkAccounts } from './accounts/check-accounts.js';
@@ -37,16 +39,20 @@ export interface ScenarioOutcome {
   events: number;
 }
 
-/** Runs a scenario to its end and holds what happened against what must always be so. */
+/** Runs a scenario to its end and holds what happened against what must always be so. `operations`: where what nodes do is written down. */
 export async function runScenario(
   scenario: Scenario,
   references: ReferenceAnswers,
   keepLines = 0,
+  operations: OperationLog | null = null,
 ): Promise<ScenarioOutcome> {
-  const world = new ScenarioWorld(scenario, (model) => references.pack(model));
+  const world = new ScenarioWorld(scenario, (model) => references.pack(model), operations);
   const random = new SeededRandom(scenario.seed).fork('links');
   const cluster = new SimulatedCluster({
-    links: () => new DrawnLinks(random, scenario.link),
+    links: () => {
+      const links = new DrawnLinks(random, scenario.link);
+      return operations === null ? links : new RecordingLinks(links, operations);
+    },
     ...{ seed: scenario.seed, keepLines },
   });
   const run = new ScenarioRun(scenario, cluster, world, references);

@@ -2,8 +2,11 @@ import { accessSync, constants, cpSync, mkdirSync, mkdtempSync, rmSync } from 'n
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { openServedPack } from '../../engine/loading/index.js';
-import type { DevicePace } from '../../engine/devices/index.js';
+import type { DevicePace, Devices } from '../../engine/devices/index.js';
 import type { OperatorTime } from '../../shared/emulation/index.js';
+import type { VirtualRuntime } from '../../shared/runtime/index.js';
+import type { OperationLog } from '../timing/operation-log.js';
+import { recordingDevice } from '../timing/recording-device.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
 import type { Pack } from '../../shared/pack/open-pack.js';
@@ -38,6 +41,7 @@ export class ScenarioWorld {
   constructor(
     private readonly scenario: Scenario,
     private readonly openKept: (model: ScenarioModel) => Promise<Pack>,
+    private readonly operations: OperationLog | null = null,
   ) {
     const damaged = scenario.faults.filter(({ kind }) => kind === 'flippedBits').map(({ node }) => node);
     for (const id of new Set(damaged)) this.copyPack(id);
@@ -64,7 +68,10 @@ export class ScenarioWorld {
     const faults = new DeviceFaults((error) => this.placeless(error));
     this.devices.set(id, faults);
     return {
-      devices: (runtime) => faults.devices(runtime, (budgetBytes) => this.pace(faults, budgetBytes)),
+      devices: (runtime) => {
+        const devices = faults.devices(runtime, (budgetBytes) => this.pace(faults, budgetBytes));
+        return this.recorded(id, devices, runtime);
+      },
       openPack: (directory, runtime) =>
         runtime.outside(() =>
           directory === modelDirectory(this.scenario.model)
@@ -87,6 +94,13 @@ export class ScenarioWorld {
     mkdirSync(target, { recursive: true });
     cpSync(modelDirectory(this.scenario.model), target, { recursive: true });
     this.ownPacks.add(id);
+  }
+
+  private recorded(node: string, devices: Devices, runtime: VirtualRuntime): Devices {
+    const log = this.operations;
+    if (log === null) return devices;
+    const nowMs = (): number => runtime.nowMs();
+    return { ...devices, open: (request) => recordingDevice(devices.open(request), { node, nowMs, log }) };
   }
 
   /** The error without the names of this machine's directories: it may be told to a peer, whose history is the same on all machines. */
