@@ -4,7 +4,7 @@ import { assertSameAnswer, requestFor, type CollectedAnswer } from './harness/an
 import { waitUntil } from './harness/wait-until.js';
 
 /** Long enough that an answer is under way for some time after a client has seen its first tokens. */
-const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], { maxTokens: 400, logprobs: 300 });
+const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], { maxTokens: 120, logprobs: 5 });
 
 describe('workers that fail in the middle of an answer', () => {
   const clusters = answeringClusters('tiny', REQUEST);
