@@ -35,6 +35,8 @@ export class DeviceFaults {
   private readonly working = new Set<Promise<unknown>>();
   /** Of the latest start of the process. */
   handles: HandleCounts = noHandles();
+  /** Of the latest start of the process: experts that were loaded, and bytes read for them and for loads that failed to be kept. */
+  loaded = { loads: 0, readBytes: 0 };
   /** Of main: who hears what its passes run. */
   passTap: PassTap | null = null;
   /** Devices and what was made on them, in the order of making. */
@@ -49,6 +51,7 @@ export class DeviceFaults {
   devices(runtime: VirtualRuntime, pace: (budgetBytes: number) => DevicePace): Devices {
     const handles = (this.handles = noHandles());
     this.sequencesCreated = 0;
+    this.loaded = { loads: 0, readBytes: 0 };
     return {
       cudaStatus: () => NO_CUDA,
       open: (request) => {
@@ -167,13 +170,17 @@ export class DeviceFaults {
   }
 
   private wrapSlots(slots: ExpertSlots, handles: HandleCounts): ExpertSlots {
+    const { loaded } = this;
     return counted(slots, handles, 'slots', {
       load: async (...args) => {
         this.requireSound();
         if (this.readsFail) throw new OdmoeError('STORAGE_FAILED', 'reading the pack failed (simulated)');
-        return slots.load(...args).catch((thrown: unknown) => {
+        const outcome = await slots.load(...args).catch((thrown: unknown) => {
           throw this.told(thrown);
         });
+        loaded.readBytes += outcome.readBytes;
+        if (outcome.loaded) loaded.loads += 1;
+        return outcome;
       },
       execute: async (...args) => {
         this.requireSound();

@@ -10,6 +10,7 @@ import { RecordingLinks } from '../timing/recording-links.js';
 import { checkAnswer, type Violation } from './check-invariants.js';
 import { checkQuiet, checkStopped, idleTimers } from './check-nothing-left.js';
 import { checkAccounts } from './accounts/check-accounts.js';
+import { checkLoads, checkWorkers, type Statuses } from './accounts/check-workers.js';
 import { EpochWatch } from './accounts/epoch-watch.js';
 import { Recorder } from './accounts/recorder.js';
 import { holdsNode } from './draw-budget.js';
@@ -110,6 +111,7 @@ class ScenarioRun {
     this.checkNodes();
     if (this.isCalm()) this.checkAccounts(placement);
     this.accounted = this.asked.length;
+    const { statuses } = this.recorder;
     placement = this.recorder.begin();
     const atRest = idleTimers(this.cluster);
     this.askProbes();
@@ -119,6 +121,7 @@ class ScenarioRun {
     this.checkAccounts(placement);
     await this.until(() => false, clock.nowMs + QUIET_MS);
     this.violations.push(...checkQuiet(this.cluster, this.world, this.scenario, atRest));
+    this.checkWorkers(statuses);
     await this.stopNodes();
     this.checkLogs();
   }
@@ -181,6 +184,13 @@ class ScenarioRun {
     const { settings } = main;
     const answers = this.asked.slice(this.accounted);
     this.violations.push(...checkAccounts({ events: this.recorder.events, settings, placement, answers }));
+  }
+
+  /** `before`: what nodes told of themselves when the record began. */
+  private checkWorkers(before: Statuses): void {
+    const { events, statuses } = this.recorder;
+    this.violations.push(...checkLoads(this.scenario, this.world, statuses));
+    this.violations.push(...checkWorkers(this.scenario, events, before, statuses));
   }
 
   private isCalm(): boolean {

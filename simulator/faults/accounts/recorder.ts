@@ -1,5 +1,5 @@
 import type { PeerMessage } from '../../../shared/rpc/index.js';
-import type { Placement } from '../../../shared/rpc/messages.js';
+import type { NodeStatus, Placement } from '../../../shared/rpc/messages.js';
 import type { MessageTap } from '../../network/memory-network.js';
 import type { PassTap } from '../faulty-device.js';
 
@@ -38,12 +38,15 @@ export class Recorder implements PassTap {
   readonly events: Recorded[] = [];
   /** The latest that main has announced. */
   placement: Placement | null = null;
+  /** What each node last told of itself. */
+  private readonly latest = new Map<string, NodeStatus>();
   private listens = false;
 
   constructor(private readonly main: string) {}
 
   readonly messages: MessageTap = (way, from, to, message) => {
     if (message.kind === 'placement' && from === this.main) this.placement = message.placement;
+    if (message.kind === 'status' && way === 'sent') this.latest.set(from, message.status);
     if (!this.listens || message.kind === 'status') return;
     this.events.push({ kind: 'message', way, from, to, message: withoutTensors(message) });
   };
@@ -54,6 +57,11 @@ export class Recorder implements PassTap {
 
   chosen(sequence: number, position: number, layer: number, experts: readonly number[][]): void {
     if (this.listens) this.events.push({ kind: 'choice', sequence, position, layer, experts });
+  }
+
+  /** What each node last told of itself, by host. */
+  get statuses(): ReadonlyMap<string, NodeStatus> {
+    return new Map(this.latest);
   }
 
   /** Begins anew. Returns the placement that holds. */
