@@ -22,8 +22,9 @@ interface LinkFault {
 export type MessageTap = (way: 'sent' | 'arrived', from: string, to: string, message: PeerMessage) => void;
 
 const SOUND: LinkFault = { cut: false, slowness: 1 };
-/** Until an announcement has gone round. */
+/** Until an announcement has gone round, and how often everybody is asked for theirs: one that was lost is heard then. */
 const ANNOUNCEMENT_MS = 10;
+const ASK_INTERVAL_MS = 5000;
 
 /** A peer that announces itself, and who listens. */
 interface Announcement {
@@ -178,9 +179,14 @@ export class MemoryNetwork {
       if (isOther && this.carries(from, host)) runtime.happen(() => this.watchers.has(key) && onPeer(peer));
     };
     this.watchers.set(key, hear);
-    this.clock.schedule(this.clock.nowMs + ANNOUNCEMENT_MS, () => {
-      if (this.watchers.has(key)) for (const announcement of [...this.announcements.values()]) hear(announcement);
-    });
+    const askAfter = (delayMs: number): void => {
+      this.clock.schedule(this.clock.nowMs + delayMs, () => {
+        if (!this.watchers.has(key) || runtime.isDead) return;
+        for (const announcement of [...this.announcements.values()]) hear(announcement);
+        askAfter(ASK_INTERVAL_MS);
+      });
+    };
+    askAfter(ANNOUNCEMENT_MS);
     return () => {
       this.watchers.delete(key);
     };

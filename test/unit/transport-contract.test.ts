@@ -1,0 +1,376 @@
+import assert from 'node:assert/strict';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
+import type { Logger } from '../../shared/log/index.js';
+import { REPLIES_HELD_LIMIT, STREAM_BACKLOG_LIMIT_BYTES } from '../../shared/rpc/limits.js';
+import { rowCount } from '../../shared/rpc/index.js';
+import type {
+  GenerateReply,
+  GenerateRequest,
+  NodeIdentity,
+  PeerStream,
+  RpcServer,
+  RpcServerOptions,
+  WorkerReply,
+  WorkerRequest,
+} from '../../shared/rpc/index.js';
+import { grpcWorld, memoryWorld, type TransportWorld } from './transport-worlds.js';
+import { plainExecute, plainResult } from './wire-messages.js';
+
+const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
+const SILENT: Logger = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
+const IDENTITY: NodeIdentity = {
+  ...{ id: 'main', role: 'ROLE_MAIN', cluster: 'test', protocolVersion: 1, modelName: 'demo', packDigest: 'abc' },
+  ...{ bootId: 'boot', address: '127.0.0.1:1', device: 'cpu', release: '0.1.0' },
+};
+const REQUEST: GenerateRequest = {
+  ...{ text: 'hello', messages: [], promptTokenIds: [], raw: false, maxTokens: 5, sampling: null, stop: [] },
+  ...{ ignoreEos: false, logprobs: 0 },
+};
+const FINISHED: GenerateReply = {
+  kind: 'finished',
+  finished: { finishReason: 'length', text: 'all', timing: null, sep: null, reloads: 0, nodes: [], drafts: null },
+};
+/** Bytes that neither transport takes without waiting for the peer, and replies that are more than all that waits on the way. */
+const LARGE_BYTES = 4 * 1024 * 1024;
+const MANY_REPLIES = 2000;
+const LONG_TEXT = 'x'.repeat(4000);
+
+type ServerStream = PeerStream<WorkerReply, WorkerRequest>;
+type ClientStream = PeerStream<WorkerRequest, WorkerReply>;
+
+function token(tokenId: number, text = 't'): GenerateReply {
+  return { kind: 'token', token: { tokenId, text, logprob: -1, top: [] } };
+}
+
+function executeOf(requestId: number, bytes = 16): WorkerRequest {
+  const hidden = new Uint8Array(bytes).fill(requestId & 255);
+  return { kind: 'execute', execute: plainExecute({ requestId, layer: 2, expert: 5, hiddenSize: bytes / 4, hidden }) };
+}
+
+function answer(stream: ServerStream, message: WorkerRequest): void {
+  if (message.kind !== 'execute') return;
+  const { requestId, rows, hiddenSize, hidden } = message.execute;
+  const result = plainResult({ requestId, hiddenSize, expert: { rows: rowCount(rows), output: hidden } });
+  stream.send({ kind: 'result', result });
+}
+
+/** What has come of a stream at one of its ends. */
+class Heard<In extends { kind: string }> {
+  readonly messages: In[] = [];
+  readonly ends: (OdmoeError | null)[] = [];
+
+  constructor(stream: PeerStream<never, In>) {
+    stream.onMessage((message) => {
+      this.messages.push(message);
+    });
+    stream.onClose((error) => this.ends.push(error));
+  }
+
+  get numbers(): number[] {
+    return this.messages.map((message) => numberOf(message));
+  }
+}
+
+function numberOf(message: object): number {
+  if ('execute' in message) return (message.execute as { requestId: number }).requestId;
+  return 'result' in message ? (message.result as { requestId: number }).requestId : -1;
+}
+
+for (const [name, makeWorld] of [
+  ['gRPC', grpcWorld],
+  ['memory', memoryWorld],
+] as const) {
+  describe(`the transport's contract, by ${name}`, function () {
+    this.timeout(30_000);
+    let world: TransportWorld;
+    let server: RpcServer;
+    let accepted: ServerStream[];
+
+    async function serve(options: Partial<RpcServerOptions> = {}): Promise<string> {
+      const fixed = { host: world.host, port: 0, network: NETWORK, log: SILENT, identity: () => IDENTITY };
+      const worker = (stream: ServerStream): void => {
+        accepted.push(stream);
+      };
+      const served = { value: null as RpcServer | null };
+      void world.server.serve({ ...fixed, worker, ...options }).then((made) => (served.value = made));
+      await world.until(() => served.value !== null);
+      server = served.value ?? assert.fail();
+      return server.address;
+    }
+
+    async function open(
+      options: Partial<RpcServerOptions> = {},
+    ): Promise<{ client: ClientStream; peer: ServerStream }> {
+      const client = world.client.openWorkerStream(await serve(options), NETWORK);
+      // gRPC tells a server of a stream with its first message.
+      client.send(executeOf(0));
+      await world.until(() => accepted.length === 1);
+      return { client, peer: accepted[0] ?? assert.fail() };
+    }
+
+    async function settled<Result>(promise: Promise<Result>): Promise<Result> {
+      let over = false;
+      const done = promise.finally(() => (over = true));
+      done.catch(() => undefined);
+      await world.until(() => over);
+      return done;
+    }
+
+    beforeEach(() => {
+      world = makeWorld();
+      accepted = [];
+    });
+
+    afterEach(async () => {
+      for (const stream of accepted) stream.close();
+      await settled(server.stop());
+    });
+
+    it('keeps the order of messages, both ways', async () => {
+      const { client, peer } = await open();
+      peer.onMessage((message) => answer(peer, message));
+      const heard = new Heard(client);
+      const numbers = Array.from({ length: 300 }, (_, index) => index);
+      for (const number of numbers.slice(1)) client.send(executeOf(number, 4 * (1 + (number % 50))));
+      await world.until(() => heard.messages.length === numbers.length);
+      assert.deepEqual(heard.numbers, numbers);
+      client.close();
+    });
+
+    it('keeps what comes before anybody listens', async () => {
+      const { client, peer } = await open();
+      client.send(executeOf(1));
+      await world.pass(20);
+      const heard = new Heard(peer);
+      await world.until(() => heard.messages.length === 2);
+      assert.deepEqual(heard.numbers, [0, 1]);
+      client.close();
+    });
+
+    it('delivers what was sent before an orderly end, and tells both sides once', async () => {
+      const { client, peer } = await open();
+      const [atClient, atServer] = [new Heard(client), new Heard(peer)];
+      client.send(executeOf(1, LARGE_BYTES));
+      client.close();
+      await world.until(() => atServer.ends.length === 1);
+      await world.pass(20);
+      assert.deepEqual(atServer.numbers, [0, 1]);
+      assert.deepEqual([atClient.ends, atServer.ends], [[null], [null]]);
+      client.send(executeOf(2));
+      client.close();
+    });
+
+    it('delivers what a server sent before it ended', async () => {
+      const { client, peer } = await open();
+      const heard = new Heard(client);
+      for (const requestId of [1, 2, 3]) peer.send({ kind: 'result', result: plainResult({ requestId }) });
+      peer.close();
+      await world.until(() => heard.ends.length === 1);
+      assert.deepEqual([heard.numbers, heard.ends], [[1, 2, 3], [null]]);
+    });
+
+    it("tells a client the server's error, and a server that its client is gone", async () => {
+      const { client, peer } = await open();
+      const heard = new Heard(client);
+      peer.close(new OdmoeError('QUEUE_FULL', 'no room'));
+      await world.until(() => heard.ends.length === 1);
+      assert.deepEqual([heard.ends[0]?.code, heard.ends[0]?.message], ['QUEUE_FULL', 'no room']);
+
+      const second = world.client.openWorkerStream(server.address, NETWORK);
+      second.send(executeOf(0));
+      await world.until(() => accepted.length === 2);
+      const atServer = new Heard(accepted[1] ?? assert.fail());
+      second.close(new OdmoeError('TIMEOUT', 'waited for nothing'));
+      await world.until(() => atServer.ends.length === 1);
+      // Bytes on the wire do not always tell a reset from an orderly end.
+      assert.ok(['CANCELLED', undefined].includes(atServer.ends[0]?.code));
+    });
+
+    it('closes a stream whose handler throws, with the code that it threw', async () => {
+      const { client, peer } = await open();
+      const heard = new Heard(client);
+      peer.onMessage(() => {
+        throw new OdmoeError('PROTOCOL_VIOLATION', 'not that');
+      });
+      await world.until(() => heard.ends.length === 1);
+      assert.equal(heard.ends[0]?.code, 'PROTOCOL_VIOLATION');
+    });
+
+    it('counts what has not left yet, and gives up a peer that takes nothing', async () => {
+      const { client, peer } = await open();
+      peer.onMessage(() => undefined);
+      const heard = new Heard(client);
+      client.send(executeOf(1, LARGE_BYTES));
+      assert.ok(client.backlogBytes >= LARGE_BYTES);
+      await world.until(() => client.backlogBytes === 0);
+      const most = LARGE_BYTES * 12;
+      for (let sent = 0; sent <= STREAM_BACKLOG_LIMIT_BYTES; sent += most) client.send(executeOf(2, most));
+      await world.until(() => heard.ends.length === 1);
+      assert.equal(heard.ends[0]?.code, 'TIMEOUT');
+    });
+
+    it('says by which role is lost that nobody listens', async () => {
+      const address = await serve();
+      await settled(server.stop());
+      const ends = [
+        new Heard(world.client.openWorkerStream(address, NETWORK)).ends,
+        new Heard(world.client.openShadowStream(address, NETWORK)).ends,
+      ];
+      await world.until(() => ends.every(({ length }) => length === 1));
+      assert.deepEqual(
+        ends.map(([end]) => end?.code),
+        ['WORKER_LOST', 'SHADOW_LOST'],
+      );
+    });
+
+    it('ends open streams in order when the server stops', async () => {
+      const { client } = await open();
+      const heard = new Heard(client);
+      await settled(server.stop());
+      await world.until(() => heard.ends.length === 1);
+      assert.deepEqual(heard.ends, [null]);
+    });
+
+    it('answers calls, brings codes across, and gives up one that is not answered', async () => {
+      const address = await serve({
+        cluster: {
+          join: ({ id }) =>
+            id === 'late' ? new Promise(() => undefined) : Promise.reject(new OdmoeError('QUEUE_FULL', 'no room')),
+          status: () => Promise.reject(new TypeError('broken')),
+        },
+      });
+      assert.deepEqual(await settled(world.client.identifyPeer(address, 2000)), IDENTITY);
+      await assert.rejects(settled(world.client.joinMain(address, IDENTITY, 2000)), {
+        code: 'QUEUE_FULL',
+        message: 'no room',
+      });
+      await assert.rejects(settled(world.client.fetchStatus(address, 2000)), { code: 'INTERNAL' });
+      await assert.rejects(settled(world.client.joinMain(address, { ...IDENTITY, id: 'late' }, 100)), {
+        code: 'TIMEOUT',
+      });
+    });
+
+    describe('an answer', () => {
+      /** The replies of one request; `pause`: waits before it takes the next one. */
+      async function collect(
+        address: string,
+        { signal, most = Infinity, pause }: { signal?: AbortSignal; most?: number; pause?: () => Promise<void> } = {},
+      ): Promise<{ replies: GenerateReply[]; code: string | null }> {
+        const replies: GenerateReply[] = [];
+        try {
+          for await (const reply of world.client.generate(address, REQUEST, signal)) {
+            replies.push(reply);
+            if (replies.length >= most) break;
+            await pause?.();
+          }
+          return { replies, code: null };
+        } catch (thrown) {
+          return { replies, code: toOdmoeError(thrown).code };
+        }
+      }
+
+      it('comes in order, with all that was said before an error', async () => {
+        const address = await serve({
+          inference: async function* () {
+            for (let id = 0; id < 50; id++) yield token(id);
+            throw new OdmoeError('WORKER_LOST', 'w0 is gone');
+          },
+        });
+        const { replies, code } = await settled(collect(address));
+        assert.deepEqual(
+          replies,
+          Array.from({ length: 50 }, (_, id) => token(id)),
+        );
+        assert.equal(code, 'WORKER_LOST');
+      });
+
+      it('waits for a slow reader, and is whole when it has read to the end', async () => {
+        let made = 0;
+        const address = await serve({
+          inference: async function* () {
+            for (; made < MANY_REPLIES; made++) yield token(made, LONG_TEXT);
+            yield FINISHED;
+          },
+        });
+        let wake: () => void = () => undefined;
+        let taken = 0;
+        const pause = (): Promise<void> =>
+          ++taken === REPLIES_HELD_LIMIT ? new Promise((resolve) => (wake = resolve)) : Promise.resolve();
+        const reading = collect(address, { pause });
+        await world.until(() => taken === REPLIES_HELD_LIMIT);
+        await world.pass(300);
+        assert.ok(made < MANY_REPLIES / 2, `${made} replies were made for a reader that has paused`);
+        wake();
+        const { replies, code } = await settled(reading);
+        assert.equal(code, null);
+        assert.deepEqual(
+          replies.flatMap((reply) => (reply.kind === 'token' ? [reply.token.tokenId] : [])),
+          Array.from({ length: MANY_REPLIES }, (_, id) => id),
+        );
+        assert.deepEqual(replies.at(-1), FINISHED);
+      });
+
+      it('is cancelled by whoever leaves it, or by the signal', async () => {
+        let aborted = 0;
+        const address = await serve({
+          inference: async function* (_, signal) {
+            signal.addEventListener('abort', () => (aborted += 1));
+            yield token(1);
+            yield token(2);
+            await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve()));
+          },
+        });
+        const left = await settled(collect(address, { most: 2 }));
+        assert.deepEqual([left.replies.length, left.code], [2, null]);
+        await world.until(() => aborted === 1);
+
+        const gone = new AbortController();
+        const reading = collect(address, { signal: gone.signal });
+        await world.pass(50);
+        gone.abort();
+        assert.equal((await settled(reading)).code, 'CANCELLED');
+        await world.until(() => aborted === 2);
+      });
+
+      it('that ends without a last word is none', async () => {
+        const address = await serve({
+          inference: async function* () {
+            yield token(1);
+          },
+        });
+        assert.equal((await settled(collect(address))).code, 'NO_MAIN');
+      });
+    });
+
+    it('brings pieces of a pack in order, and the code of what is refused', async () => {
+      const pieces = Array.from({ length: 40 }, (_, index) => new Uint8Array([index, index + 1]));
+      const address = await serve({
+        pack: {
+          describe: () => ({ packDigest: 'abc', layers: 1, experts: 2, heldExperts: new Uint8Array([3]), whole: true }),
+          manifest: async function* () {
+            yield* [];
+            throw new OdmoeError('MODEL_NOT_FOUND', 'no such pack');
+          },
+          read: async function* () {
+            for (const bytes of pieces) yield { bytes };
+          },
+        },
+      });
+      const source = world.client.openPackSource(address);
+      const readAll = async (from: AsyncIterable<Uint8Array>): Promise<number[][]> => {
+        const read: number[][] = [];
+        for await (const piece of from) read.push([...piece]);
+        return read;
+      };
+      const { signal } = new AbortController();
+      const wanted = { packDigest: 'abc', file: 'experts-00000.bin', offsetBytes: 0, lengthBytes: 80 };
+      assert.equal((await settled(source.describe(2000))).layers, 1);
+      assert.deepEqual(
+        await settled(readAll(source.read(wanted, signal))),
+        pieces.map((piece) => [...piece]),
+      );
+      await assert.rejects(settled(readAll(source.manifest('abc', signal))), { code: 'MODEL_NOT_FOUND' });
+      source.close();
+    });
+  });
+}

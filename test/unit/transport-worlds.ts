@@ -1,0 +1,52 @@
+import assert from 'node:assert/strict';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Transport } from '../../shared/rpc/index.js';
+import { SeededRandom, VirtualClock, VirtualRuntime } from '../../shared/runtime/index.js';
+import { DrawnLinks } from '../../simulator/network/link-model.js';
+import { MemoryNetwork } from '../../simulator/network/memory-network.js';
+import { memoryTransport } from '../../simulator/network/memory-transport.js';
+import { TRANSPORT } from '../wall.js';
+
+/** Two nodes that reach each other: what one serves and the other asks. */
+export interface TransportWorld {
+  server: Transport;
+  client: Transport;
+  /** Where the server listens. */
+  host: string;
+  /** Time passes until it is so. Fails after `limitMs`. */
+  until(isSo: () => boolean, limitMs?: number): Promise<void>;
+  /** Time passes. */
+  pass(durationMs: number): Promise<void>;
+}
+
+const WAIT_LIMIT_MS = 10_000;
+const POLL_MS = 2;
+
+export function grpcWorld(): TransportWorld {
+  return {
+    ...{ server: TRANSPORT, client: TRANSPORT, host: '127.0.0.1' },
+    until: async (isSo, limitMs = WAIT_LIMIT_MS) => {
+      const untilMs = performance.now() + limitMs;
+      while (!isSo() && performance.now() < untilMs) await delay(POLL_MS);
+      assert.ok(isSo(), `not so within ${limitMs} ms`);
+    },
+    pass: (durationMs) => delay(durationMs),
+  };
+}
+
+export function memoryWorld(): TransportWorld {
+  const clock = new VirtualClock();
+  const links = new DrawnLinks(new SeededRandom(1), { latencyMs: 0.1, jitterMs: 0.05, bytesPerMs: 100_000 });
+  const network = new MemoryNetwork(clock, links);
+  const transportOf = (host: string, seed: number): Transport =>
+    memoryTransport(network, host, new VirtualRuntime(clock, seed));
+  const pass = (durationMs: number): Promise<void> => clock.run(() => false, { untilMs: clock.nowMs + durationMs });
+  return {
+    ...{ server: transportOf('server', 1), client: transportOf('client', 2), host: 'server' },
+    until: async (isSo, limitMs = WAIT_LIMIT_MS) => {
+      await clock.run(isSo, { untilMs: clock.nowMs + limitMs });
+      assert.ok(isSo(), `not so within ${limitMs} ms`);
+    },
+    pass,
+  };
+}
