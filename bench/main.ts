@@ -1,5 +1,5 @@
 /** `odmoe bench`: started by bin/odmoe, as the command line itself imports no benchmark. */
-import { createProgram, runCommandLine } from '../cli/run-command-line.js';
+import { createProgram, runCommandLine } from '../cli/client/run-command-line.js';
 import { registerBenchCodec } from './codec/index.js';
 import { registerBenchDeepen } from './deepen/index.js';
 import { registerBenchEmulation } from './emulation/index.js';

@@ -14,7 +14,7 @@ import { registerSimulateCommand } from './commands/simulate.js';
 import { registerStatusCommand } from './commands/status.js';
 import { registerTopCommand } from './commands/top.js';
 import { registerUpCommands } from './commands/up-down.js';
-import { createProgram, runCommandLine } from './run-command-line.js';
+import { createProgram, runCommandLine } from './client/run-command-line.js';
 
 const packageSchema = z.object({ version: z.string() });
 

@@ -1,26 +1,25 @@
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { fillNodeDevice } from '../engine/devices/index.js';
+import { fillNodeDevice } from '../engine/devices/open-node-device.js';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
-import { PackShare } from '../engine/fetching/index.js';
-import type { PromptEncoder } from '../engine/generation/index.js';
-import { loadDenseWeights } from '../engine/loading/index.js';
+import { PackShare } from '../packs/fetching/pack-share.js';
+import type { PromptEncoder } from '../engine/generation/prompt-encoder.js';
+import { loadDenseWeights } from '../engine/loading/load-weights.js';
 import { exitWithParent, type Device, type Model } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
-import {
-  advertisedAddress,
-  createNodeIdentity,
-  requireWanted,
-  runDaemon,
-  type GiveUp,
-} from '../shared/daemon/index.js';
-import type { Stoppable } from '../shared/discovery/index.js';
-import { MAX_DRAFT_ROWS, spreadForDrafts, usableDraftRows } from '../shared/drafting/index.js';
+import { advertisedAddress } from '../shared/daemon/advertised-address.js';
+import { createNodeIdentity } from '../shared/daemon/node-identity.js';
+import { type GiveUp, requireWanted, runDaemon } from '../shared/daemon/run-daemon.js';
+import type { Stoppable } from '../shared/discovery/discovery.js';
+import { MAX_DRAFT_ROWS } from '../shared/config/setting-limits.js';
+import { spreadForDrafts } from '../shared/placement/draft-rows.js';
+import { usableDraftRows } from '../shared/placement/draft-rows.js';
 import type { Logger } from '../shared/log/logger.js';
-import type { Pack } from '../shared/pack/open-pack.js';
-import type { RpcServer } from '../shared/rpc/index.js';
+import type { Pack } from '../packs/format/open-pack.js';
+import type { RpcServer } from '../shared/rpc/transport.js';
 import type { NodeIdentity, StatusReply } from '../shared/rpc/messages.js';
-import { openTokenizer, type Tokenizer } from '../shared/tokenizer/index.js';
+import { openTokenizer } from '../shared/tokenizer/load-tokenizer.js';
+import type { Tokenizer } from '../shared/tokenizer/tokenizer.js';
 import { ExpertDispatcher } from './pass/expert-dispatcher.js';
 import { firstEpoch } from './cluster/first-epoch.js';
 import { Membership } from './cluster/membership.js';

@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { OdmoeError } from '../shared/errors/index.js';
+import { OdmoeError } from '../shared/errors/odmoe-error.js';
 import type { Addon } from './addon.d.ts';
 
 export interface NativeStatus {

@@ -1,5 +1,5 @@
 /** What the addon's arguments must be, beyond what the compiler can see. A caller that breaks these has a defect: INTERNAL. */
-import { OdmoeError } from '../shared/errors/index.js';
+import { OdmoeError } from '../shared/errors/odmoe-error.js';
 import type {
   ChunkCodec,
   ChunkLocation,

@@ -1,5 +1,5 @@
 import type { ModelShape } from '../shared/model/tensor-source.js';
-import { OdmoeError } from '../shared/errors/index.js';
+import { OdmoeError } from '../shared/errors/odmoe-error.js';
 import type {
   DeviceHandle,
   DeviceInfo,

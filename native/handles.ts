@@ -1,5 +1,5 @@
 /** What lives on a device, behind checks: what goes in is checked, what comes out as an error is an OdmoeError. */
-import { OdmoeError } from '../shared/errors/index.js';
+import { OdmoeError } from '../shared/errors/odmoe-error.js';
 import type { DenseRole, ExpertSource, ModelShape, TensorSource, WeightFormat } from '../shared/model/tensor-source.js';
 import type {
   ExpertOrder,

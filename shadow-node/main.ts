@@ -1,20 +1,16 @@
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { fillNodeDevice } from '../engine/devices/index.js';
+import { fillNodeDevice } from '../engine/devices/open-node-device.js';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
-import { PackShare } from '../engine/fetching/index.js';
+import { PackShare } from '../packs/fetching/pack-share.js';
 import { exitWithParent, type Device, type Model, type Pass } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
-import {
-  advertisedAddress,
-  createNodeIdentity,
-  requireWanted,
-  runDaemon,
-  type GiveUp,
-} from '../shared/daemon/index.js';
-import { JoinLoop } from '../shared/discovery/index.js';
+import { advertisedAddress } from '../shared/daemon/advertised-address.js';
+import { createNodeIdentity } from '../shared/daemon/node-identity.js';
+import { type GiveUp, requireWanted, runDaemon } from '../shared/daemon/run-daemon.js';
+import { JoinLoop } from '../shared/discovery/join-loop.js';
 import type { Logger } from '../shared/log/logger.js';
-import type { Pack } from '../shared/pack/open-pack.js';
+import type { Pack } from '../packs/format/open-pack.js';
 import type { NodeIdentity } from '../shared/rpc/messages.js';
 import { Predictor } from './predictor/predictor.js';
 import { loadShadowModel, SHADOW_PASS_ROWS } from './predictor/shadow-model.js';

@@ -1,24 +1,21 @@
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { fillNodeDevice } from '../engine/devices/index.js';
+import { fillNodeDevice } from '../engine/devices/open-node-device.js';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
-import { PackShare } from '../engine/fetching/index.js';
+import { PackShare } from '../packs/fetching/pack-share.js';
 import { exitWithParent } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
-import {
-  advertisedAddress,
-  createNodeIdentity,
-  requireWanted,
-  runDaemon,
-  type GiveUp,
-} from '../shared/daemon/index.js';
-import { JoinLoop } from '../shared/discovery/index.js';
-import { toOdmoeError, type OdmoeError } from '../shared/errors/index.js';
-import type { Logger } from '../shared/log/index.js';
-import { activationCountsPath } from '../shared/files/state-directory.js';
-import type { Pack } from '../shared/pack/open-pack.js';
-import { STATUS_INTERVAL_MS, type NodeIdentity } from '../shared/rpc/index.js';
-import type { Runtime } from '../shared/runtime/index.js';
+import { advertisedAddress } from '../shared/daemon/advertised-address.js';
+import { createNodeIdentity } from '../shared/daemon/node-identity.js';
+import { type GiveUp, requireWanted, runDaemon } from '../shared/daemon/run-daemon.js';
+import { JoinLoop } from '../shared/discovery/join-loop.js';
+import { type OdmoeError, toOdmoeError } from '../shared/errors/odmoe-error.js';
+import type { Logger } from '../shared/log/logger.js';
+import { activationCountsPath } from '../shared/config/state-directory.js';
+import type { Pack } from '../packs/format/open-pack.js';
+import { STATUS_INTERVAL_MS } from '../shared/rpc/node-status.js';
+import type { NodeIdentity } from '../shared/rpc/messages.js';
+import type { Runtime } from '../shared/runtime/runtime.js';
 import { ActivationRecord } from './cache/activation-record.js';
 import { makeWorkerSlots } from './cache/make-slots.js';
 import { ExpertService } from './executor/expert-service.js';

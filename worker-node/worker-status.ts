@@ -1,5 +1,6 @@
-import type { NodeDevice } from '../engine/devices/index.js';
-import { ownNodeStatus, type NodeIdentity, type NodeStatus, type ProcessFigures } from '../shared/rpc/index.js';
+import type { NodeDevice } from '../engine/devices/open-node-device.js';
+import { ownNodeStatus, type ProcessFigures } from '../shared/rpc/node-status.js';
+import type { NodeIdentity, NodeStatus } from '../shared/rpc/messages.js';
 import type { ExpertService } from './executor/expert-service.js';
 import type { WorkerSessions } from './rpc/worker-sessions.js';
 

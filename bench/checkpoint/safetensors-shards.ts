@@ -1,6 +1,6 @@
 import { readdir } from 'node:fs/promises';
-import { OdmoeError } from '../../shared/errors/index.js';
-import { makeDirectories } from '../../shared/files/make-directories.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { makeDirectories } from '../../shared/storage/make-directories.js';
 import { HEADER_LENGTH_BYTES } from '../../shared/model/safetensors-header.js';
 import { requireFreeBytes, writeFailure } from '../../shared/storage/storage-error.js';
 

@@ -1,6 +1,6 @@
 /** Codecs on tensors, in rounds. */
 import { measureCodec, type CodecSpeed } from '../../native/index.js';
-import { CODEC_LEVELS, type PackCodec } from '../../shared/pack/pack-codec.js';
+import { CODEC_LEVELS, type PackCodec } from '../../packs/format/pack-codec.js';
 import { GaussianFiller, RandomBits } from '../synth/gaussian-values.js';
 import type { TensorValues } from './expert-values.js';
 

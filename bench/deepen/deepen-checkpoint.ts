@@ -1,12 +1,12 @@
 import { copyFile, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { openCheckpoint, type ModelTensor } from '../../shared/model/checkpoint.js';
 import { parseModelConfig } from '../../shared/model/model-config.js';
 import type { TensorPlace } from '../../shared/model/model-family.js';
 import { fileExists, openFile } from '../../shared/model/read-file.js';
 import { readInto } from '../../shared/model/safetensors-file.js';
-import { COPIED_FILES } from '../../shared/pack/pack-layout.js';
+import { COPIED_FILES } from '../../packs/format/pack-layout.js';
 import { writeFailure } from '../../shared/storage/storage-error.js';
 import { CheckpointWriter, type TensorContents } from '../checkpoint/checkpoint-writer.js';
 import { prepareCheckpointDirectory, type ShardTensor } from '../checkpoint/safetensors-shards.js';

@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
-import { withInterrupt } from '../../cli/interrupt.js';
+import { withInterrupt } from '../../cli/client/interrupt.js';
 import { snakeCaseKeys } from '../../cli/output/snake-case.js';
-import { wholeNumberFlag } from '../../shared/config/index.js';
+import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { formatBytes } from '../../shared/terminal/units.js';
 import { deepenCheckpoint } from './deepen-checkpoint.js';

@@ -1,9 +1,10 @@
 import { InvalidArgumentError, type Command } from 'commander';
-import { parseWhole } from '../../cli/generation-flags.js';
+import { parseWhole } from '../../cli/client/generation-flags.js';
 import { snakeCaseKeys } from '../../cli/output/snake-case.js';
 import { tableLines } from '../../cli/output/table.js';
 import { measureExperts, openDevice, type ExpertSpeed } from '../../native/index.js';
-import { THREADS_LIMIT, wholeNumberFlag } from '../../shared/config/index.js';
+import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
+import { THREADS_LIMIT } from '../../shared/config/setting-limits.js';
 
 interface BenchExpertFlags {
   hidden: number;

@@ -1,9 +1,9 @@
 import { writeFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import type { Command } from 'commander';
-import { withInterrupt } from '../../cli/interrupt.js';
-import { wholeNumberFlag } from '../../shared/config/index.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { withInterrupt } from '../../cli/client/interrupt.js';
+import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { requireWritableFile } from '../../shared/storage/require-writable-file.js';
 import { writeFailure } from '../../shared/storage/storage-error.js';
 import { countDrawn } from '../../simulator/faults/count-drawn.js';

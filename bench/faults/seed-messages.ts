@@ -1,4 +1,4 @@
-import type { Violation } from '../../simulator/faults/check-invariants.js';
+import type { Violation } from '../../simulator/faults/accounts/violation.js';
 
 /** To a process that runs seeds: the next ones, in their order. */
 export interface SeedBlock {

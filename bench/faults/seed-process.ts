@@ -2,7 +2,7 @@
 import { drawScenario } from '../../simulator/faults/draw-scenario.js';
 import { ReferenceAnswers } from '../../simulator/faults/reference-answers.js';
 import { runScenario } from '../../simulator/faults/run-scenario.js';
-import type { Violation } from '../../simulator/faults/check-invariants.js';
+import type { Violation } from '../../simulator/faults/accounts/violation.js';
 import type { SeedBlock, SeedReport } from './seed-messages.js';
 
 const references = new ReferenceAnswers();

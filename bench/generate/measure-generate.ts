@@ -1,9 +1,9 @@
 import { realDevices } from '../../engine/environment/node-environment.js';
-import { LocalEngine } from '../../engine/generation/index.js';
+import { LocalEngine } from '../../engine/generation/local-engine.js';
 import { measureMachine } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { GenerateRequest, Timing } from '../../shared/rpc/messages.js';
-import { counterRandom } from '../../shared/sampling/index.js';
+import { counterRandom } from '../../shared/sampling/counter-random.js';
 import { decodeBytesPerToken, multipliedWeights, prefillFlop } from './model-cost.js';
 
 /** How an engine keeps its weights; null: as shipped. */

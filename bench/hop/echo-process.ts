@@ -2,11 +2,14 @@
  * The far side of `odmoe bench hop`, a process of its own: a worker's server that answers each Execute with its own hidden
  * states, and a plain TCP echo. Prints both ports as one line of JSON; ends when standard input does.
  */
-import { avoidMarkingPauses } from '../../shared/daemon/index.js';
-import { createLogger } from '../../shared/log/index.js';
-import { GrpcTransport, PROTOCOL_VERSION, rowCount, type PeerStream } from '../../shared/rpc/index.js';
-import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/index.js';
-import { WallRuntime } from '../../shared/runtime/index.js';
+import { avoidMarkingPauses } from '../../shared/daemon/collection-pauses.js';
+import { createLogger } from '../../shared/log/logger.js';
+import { GrpcTransport } from '../../shared/rpc/grpc-transport.js';
+import { PROTOCOL_VERSION } from '../../shared/rpc/limits.js';
+import { rowCount } from '../../shared/rpc/pass-rows.js';
+import type { PeerStream } from '../../shared/rpc/peer-stream.js';
+import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
+import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
 import { HOP_NETWORK } from './hop-network.js';
 import { startTcpEcho } from './tcp-frames.js';
 

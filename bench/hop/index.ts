@@ -1,5 +1,5 @@
 import { InvalidArgumentError, type Command } from 'commander';
-import { avoidMarkingPauses } from '../../shared/daemon/index.js';
+import { avoidMarkingPauses } from '../../shared/daemon/collection-pauses.js';
 import { measureHops, type HopRow } from './measure-hops.js';
 
 /** Adds `odmoe bench hop`. */

@@ -2,14 +2,11 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import {
-  GrpcTransport,
-  passOfSequence,
-  type PeerStream,
-  type WorkerReply,
-  type WorkerRequest,
-} from '../../shared/rpc/index.js';
-import { WallRuntime } from '../../shared/runtime/index.js';
+import { GrpcTransport } from '../../shared/rpc/grpc-transport.js';
+import { passOfSequence } from '../../shared/rpc/pass-rows.js';
+import type { PeerStream } from '../../shared/rpc/peer-stream.js';
+import type { WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
+import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
 import { HOP_NETWORK } from './hop-network.js';
 import { summarizeHops, type HopTimes } from './hop-statistics.js';
 import { connectTcp, type TcpPeer } from './tcp-frames.js';

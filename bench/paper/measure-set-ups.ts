@@ -1,9 +1,9 @@
 import { join } from 'node:path';
 import { realDevices } from '../../engine/environment/node-environment.js';
-import { LocalEngine } from '../../engine/generation/index.js';
-import { packageRoot } from '../../shared/config/index.js';
+import { LocalEngine } from '../../engine/generation/local-engine.js';
+import { packageRoot } from '../../shared/config/package-root.js';
 import type { EmulationSettings } from '../../shared/config/node-settings.js';
-import type { Tokenizer } from '../../shared/tokenizer/index.js';
+import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 import { summarize, type Measure, type Measurement } from './measurement.js';
 import type { SetUp, ShadowPrecision } from './set-up.js';
 import { SetUpSimulator } from './simulate-set-up.js';

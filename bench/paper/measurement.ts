@@ -1,4 +1,4 @@
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Finished } from '../../shared/rpc/messages.js';
 import type { SetUp } from './set-up.js';
 import type { SimulatedTimes } from './simulate-set-up.js';

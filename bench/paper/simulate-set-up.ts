@@ -1,4 +1,4 @@
-import { loadDeviceProfile } from '../../shared/emulation/index.js';
+import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
 import {
   cachedTokenMs,
   clusterTimes,

@@ -1,6 +1,6 @@
 import { DemoCluster } from '../../cli/demo/demo-cluster.js';
-import { OdmoeError } from '../../shared/errors/index.js';
-import { transport } from '../../cli/process-runtime.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { transport } from '../../cli/client/process-runtime.js';
 import type { Finished, GenerateReply, GenerateRequest } from '../../shared/rpc/messages.js';
 import { daemonFlags, shadowOf, type SetUp, type ShadowPrecision } from './set-up.js';
 

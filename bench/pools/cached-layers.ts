@@ -1,21 +1,15 @@
-import { RegisteredExperts } from '../../engine/loading/index.js';
+import { RegisteredExperts } from '../../engine/loading/registered-experts.js';
 import { type Device, type ExpertOrder, type ExpertSlots } from '../../native/index.js';
 import type { SlotSizes } from '../../engine/planning/slot-sizes.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
-import {
-  CachePools,
-  entriesOf,
-  scheduleBlocks,
-  spreadCapacities,
-  taskPlaces,
-  type ActivationCounts,
-  type CachePolicy,
-  type CacheUse,
-  type LoadTask,
-  type PoolCapacities,
-} from '../../shared/planner/index.js';
+import { CachePools } from '../../shared/planner/cache-pools.js';
+import { entriesOf, type PoolCapacities, spreadCapacities } from '../../shared/planner/pool-capacities.js';
+import { scheduleBlocks, taskPlaces } from '../../shared/planner/schedule-blocks.js';
+import type { ActivationCounts } from '../../shared/planner/activation-counts.js';
+import type { CachePolicy, CacheUse } from '../../shared/planner/cache-decisions.js';
+import type { LoadTask } from '../../shared/planner/load-task.js';
 import type { MachineProfile } from '../../engine/planning/fit-profile.js';
-import { counterRandom } from '../../shared/sampling/index.js';
+import { counterRandom } from '../../shared/sampling/counter-random.js';
 
 /** As a worker's. */
 const TOLERANCE_MARGIN = 1;
@@ -34,31 +28,31 @@ export interface CachedLayersSetting {
 /** A worker's slots, loader and cache under one policy, without a cluster: runs the experts of one layer after the other. */
 export class CachedLayers {
   readonly pools: CachePools;
-  readonly #slots: ExpertSlots;
-  readonly #experts: RegisteredExperts;
-  readonly #profile: MachineProfile;
-  readonly #fullEntries: number;
-  readonly #hidden: Uint8Array;
+  private readonly slots: ExpertSlots;
+  private readonly experts: RegisteredExperts;
+  private readonly ownProfile: MachineProfile;
+  private readonly fullEntries: number;
+  private readonly hidden: Uint8Array;
 
   constructor(device: Device, source: ModelSource, setting: CachedLayersSetting) {
     const { policy, capacities, sizes, profile, counts } = setting;
     const { layers, experts, expertsPerToken, hiddenSize } = source.shape;
     const entries = entriesOf(capacities);
-    this.#profile = profile;
-    this.#fullEntries = entries.full;
-    this.#hidden = new Uint8Array(hiddenSize * Float32Array.BYTES_PER_ELEMENT);
+    this.ownProfile = profile;
+    this.fullEntries = entries.full;
+    this.hidden = new Uint8Array(hiddenSize * Float32Array.BYTES_PER_ELEMENT);
     let draws = 0;
     const random = (): number => counterRandom(MARKING_SEED, draws++);
     this.pools = new CachePools({ policy, experts, entries, toleranceMargin: TOLERANCE_MARGIN, random });
     const all = Array.from({ length: layers }, (_, layer) => layer);
     this.pools.setCapacities(spreadCapacities(capacities, all, experts));
     for (const layer of counts?.layers ?? []) this.pools.seedCounts(layer, counts?.of(layer) ?? []);
-    this.#slots = device.createExpertSlots(sizes.shape, entries.full + expertsPerToken, 1, {
+    this.slots = device.createExpertSlots(sizes.shape, entries.full + expertsPerToken, 1, {
       ...sizes.loader,
       exponentEntries: entries.exponent,
       signMantissaEntries: entries.signMantissa,
     });
-    this.#experts = new RegisteredExperts(this.#slots, experts, (layer, expert) => source.expert(layer, expert));
+    this.experts = new RegisteredExperts(this.slots, experts, (layer, expert) => source.expert(layer, expert));
   }
 
   /** Until the last of the layer's experts has run. */
@@ -66,9 +60,9 @@ export class CachedLayers {
     const startMs = nowMs();
     for (const expert of experts) this.pools.activated(layer, expert, 1);
     const uses = this.pools.acquire(layer, experts);
-    const orders = this.#orders(uses);
+    const orders = this.orders(uses);
     const settled = await Promise.allSettled(
-      uses.map((use, index) => this.#loadAndExecute(use, use.fullEntry ?? this.#fullEntries + index, orders)),
+      uses.map((use, index) => this.loadAndExecute(use, use.fullEntry ?? this.fullEntries + index, orders)),
     );
     const makespanMs = nowMs() - startMs;
     for (const use of uses) this.pools.release(use);
@@ -77,27 +71,27 @@ export class CachedLayers {
   }
 
   dispose(): void {
-    this.#slots.dispose();
+    this.slots.dispose();
   }
 
-  async #loadAndExecute(use: CacheUse, slot: number, orders: ReadonlyMap<number, ExpertOrder>): Promise<void> {
+  private async loadAndExecute(use: CacheUse, slot: number, orders: ReadonlyMap<number, ExpertOrder>): Promise<void> {
     const { layer, expert, exponents, signMantissa } = use;
     if (use.state !== 'full') {
       const nothing = { loaded: false, exponentsKept: false, signMantissaKept: false };
       const request = { exponents, signMantissa, order: orders.get(expert) ?? null, urgent: false };
-      const outcome = await this.#slots
-        .load(slot, this.#experts.numberOf(layer, expert), request)
+      const outcome = await this.slots
+        .load(slot, this.experts.numberOf(layer, expert), request)
         .catch((thrown: unknown) => {
           this.pools.loaded(use, nothing);
           throw thrown;
         });
       this.pools.loaded(use, outcome);
     }
-    await this.#slots.execute(slot, 1, this.#hidden, this.#hidden.slice());
+    await this.slots.execute(slot, 1, this.hidden, this.hidden.slice());
   }
 
-  #orders(uses: readonly CacheUse[]): Map<number, ExpertOrder> {
-    const { load, costs } = this.#profile;
+  private orders(uses: readonly CacheUse[]): Map<number, ExpertOrder> {
+    const { load, costs } = this.ownProfile;
     const { executeMs } = costs;
     const tasks = uses.flatMap(({ expert, state }): LoadTask[] =>
       state === 'full'

@@ -1,12 +1,12 @@
 import { availableParallelism } from 'node:os';
 import { writeFile } from 'node:fs/promises';
 import { InvalidArgumentError, Option, type Command } from 'commander';
-import { parseWhole } from '../../cli/generation-flags.js';
-import { withInterrupt } from '../../cli/interrupt.js';
+import { parseWhole } from '../../cli/client/generation-flags.js';
+import { withInterrupt } from '../../cli/client/interrupt.js';
 import { snakeCaseKeys } from '../../cli/output/snake-case.js';
 import { openDevice } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/index.js';
-import { codecSetting, PACK_CODECS } from '../../shared/pack/pack-codec.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { codecSetting, PACK_CODECS } from '../../packs/format/pack-codec.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { measurePools, type PoolsBenchResult } from './measure-pools.js';
 import { poolsPlot, poolsTable } from './pools-report.js';

@@ -5,16 +5,12 @@ import { planCache } from '../../engine/planning/plan-cache.js';
 import { profileLoading } from '../../engine/planning/profile-loading.js';
 import { slotSizes, type SlotSizes } from '../../engine/planning/slot-sizes.js';
 import type { Device } from '../../native/index.js';
-import type { Pack } from '../../shared/pack/open-pack.js';
-import {
-  ActivationCounts,
-  POOLS,
-  type CachePolicy,
-  type CompressionState,
-  type PoolCapacities,
-  type PoolPlan,
-  type PoolPlans,
-} from '../../shared/planner/index.js';
+import type { Pack } from '../../packs/format/open-pack.js';
+import { ActivationCounts } from '../../shared/planner/activation-counts.js';
+import { type PoolCapacities, POOLS } from '../../shared/planner/pool-capacities.js';
+import type { CachePolicy } from '../../shared/planner/cache-decisions.js';
+import type { CompressionState } from '../../shared/planner/load-profile.js';
+import type { PoolPlan, PoolPlans } from '../../shared/planner/plan-pools.js';
 
 export type MeasuredPolicy = CachePolicy | 'none';
 export const MEASURED_POLICIES = [
@@ -141,7 +137,7 @@ type PointResult = Omit<PoolsBenchResult, 'trace' | 'storageBytesPerS'>;
 
 /** One trace, storage and budget. */
 class Point {
-  readonly #budgetBytes: number;
+  private readonly ownBudgetBytes: number;
 
   constructor(
     private readonly device: Device,
@@ -150,39 +146,39 @@ class Point {
     private readonly trace: RoutingTrace,
   ) {
     const { layers, experts } = pack.shape;
-    this.#budgetBytes = Math.round(setting.budgetShare * layers * experts * setting.sizes.entryBytes.full);
+    this.ownBudgetBytes = Math.round(setting.budgetShare * layers * experts * setting.sizes.entryBytes.full);
   }
 
   async measure(bench: PoolsBenchSetting, nowMs: () => number, countToken: () => void): Promise<PointResult[]> {
-    const counts = this.#record(bench.recordedTokens);
-    const plans = this.#plan(counts);
+    const counts = this.record(bench.recordedTokens);
+    const plans = this.ownPlan(counts);
     const timings = MEASURED_POLICIES.map((policy): Timing => {
       const plan = policy === 'none' ? plans.none : policy === 'planned' ? plans.planned : plans.fullOnly;
       return { policy, plan, roundsMs: [], uses: null };
     });
     for (let round = 0; round < bench.rounds; round += 1)
-      await this.#runRound(timings, counts, bench, nowMs, countToken);
+      await this.runRound(timings, counts, bench, nowMs, countToken);
     const { planned, fullOnly, none } = plans;
     const expected = { plannedMs: planned.makespanMs, fullOnlyMs: fullOnly.makespanMs, noneMs: none.makespanMs };
-    return timings.map((timing) => ({ ...this.#result(timing), expected }));
+    return timings.map((timing) => ({ ...this.result(timing), expected }));
   }
 
   /** Every policy from an empty cache on; decisions, and so what is read, are the same in each round. */
-  async #runRound(
+  private async runRound(
     timings: readonly Timing[],
     counts: ActivationCounts,
     bench: PoolsBenchSetting,
     nowMs: () => number,
     countToken: () => void,
   ): Promise<void> {
-    const runners = timings.map((timing) => this.#runner(timing, counts));
+    const runners = timings.map((timing) => this.runner(timing, counts));
     try {
       for (let token = 0; token < bench.warmTokens + tokensAt(this.setting.budgetShare, bench); token += 1) {
         countToken();
         // The one that goes first changes, as it may meet other caches of the processor than those that follow.
         for (let turn = 0; turn < runners.length; turn += 1) {
           const runner = runners[(turn + token) % runners.length];
-          if (runner !== undefined) await this.#runToken(runner, token, bench, nowMs);
+          if (runner !== undefined) await this.runToken(runner, token, bench, nowMs);
         }
       }
       for (const { timing, layersMs, cached } of runners) {
@@ -194,7 +190,7 @@ class Point {
     }
   }
 
-  async #runToken(runner: Runner, token: number, bench: PoolsBenchSetting, nowMs: () => number): Promise<void> {
+  private async runToken(runner: Runner, token: number, bench: PoolsBenchSetting, nowMs: () => number): Promise<void> {
     // Without a cache a layer takes the same however many tokens went before.
     if (runner.timing.policy === 'none' && token >= bench.warmTokens + bench.tokens) return;
     for (let layer = 0; layer < this.pack.shape.layers; layer += 1) {
@@ -204,7 +200,7 @@ class Point {
     }
   }
 
-  #runner(timing: Timing, counts: ActivationCounts): Runner {
+  private runner(timing: Timing, counts: ActivationCounts): Runner {
     const { policy, plan } = timing;
     const { sizes, profile } = this.setting;
     const cached = new CachedLayers(this.device, this.pack, {
@@ -214,12 +210,12 @@ class Point {
     return { timing, cached, layersMs: [] };
   }
 
-  #result({ policy, plan, roundsMs, uses }: Timing): Omit<PointResult, 'expected'> {
+  private result({ policy, plan, roundsMs, uses }: Timing): Omit<PointResult, 'expected'> {
     const steps = roundsMs[0]?.map((_, step) => Math.min(...roundsMs.map((round) => round[step] ?? 0))) ?? [];
     const layerMakespanMs = steps.reduce((sum, each) => sum + each, 0) / steps.length;
     const all = Object.values(uses ?? {}).reduce((sum, count) => sum + count, 0);
     return {
-      ...{ budgetShare: this.setting.budgetShare, budgetBytes: this.#budgetBytes, profile: this.setting.profile },
+      ...{ budgetShare: this.setting.budgetShare, budgetBytes: this.ownBudgetBytes, profile: this.setting.profile },
       ...{ policy, layerMakespanMs, tpotMs: layerMakespanMs * this.pack.shape.layers },
       ...{ capacities: plan.totals, usedBytes: plan.usedBytes },
       fullHitShare: (uses?.full ?? 0) / all,
@@ -227,7 +223,7 @@ class Point {
     };
   }
 
-  #record(tokens: number): ActivationCounts {
+  private record(tokens: number): ActivationCounts {
     const { packDigest, shape } = this.pack;
     const counts = new ActivationCounts(packDigest, shape.experts);
     for (let token = 0; token < tokens; token += 1) {
@@ -238,11 +234,11 @@ class Point {
     return counts;
   }
 
-  #plan(counts: ActivationCounts): PoolPlans {
+  private ownPlan(counts: ActivationCounts): PoolPlans {
     const { layers, experts, expertsPerToken: activated } = this.pack.shape;
     const { sizes, profile } = this.setting;
     const { entryBytes } = sizes;
-    const request = { budgetBytes: this.#budgetBytes, entryBytes, layers, experts, activated, counts, pools: POOLS };
+    const request = { budgetBytes: this.ownBudgetBytes, entryBytes, layers, experts, activated, counts, pools: POOLS };
     return planCache(request, profile);
   }
 }

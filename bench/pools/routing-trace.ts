@@ -1,4 +1,4 @@
-import { counterRandom } from '../../shared/sampling/index.js';
+import { counterRandom } from '../../shared/sampling/counter-random.js';
 
 /** How a trace's experts are chosen: with popularity falling as rank to the power of `skew`, 0 being flat. */
 export interface TraceSetting {
@@ -16,12 +16,12 @@ export interface TraceSetting {
  * Gumbel noise.
  */
 export class RoutingTrace {
-  readonly #logWeights: Float64Array[];
+  private readonly logWeights: Float64Array[];
 
   constructor(private readonly setting: TraceSetting) {
-    this.#logWeights = Array.from({ length: setting.layers }, (_, layer) => {
+    this.logWeights = Array.from({ length: setting.layers }, (_, layer) => {
       const weights = new Float64Array(setting.experts);
-      this.#shuffled(layer).forEach((expert, rank) => (weights[expert] = -setting.skew * Math.log(rank + 1)));
+      this.shuffled(layer).forEach((expert, rank) => (weights[expert] = -setting.skew * Math.log(rank + 1)));
       return weights;
     });
   }
@@ -30,7 +30,7 @@ export class RoutingTrace {
   experts(token: number, layer: number): number[] {
     const { layers, experts, activated, seed } = this.setting;
     const first = (token * layers + layer) * experts;
-    const scores = Array.from(this.#logWeights[layer] ?? [], (logWeight, expert) => {
+    const scores = Array.from(this.logWeights[layer] ?? [], (logWeight, expert) => {
       // Never 0, whose logarithm has none itself.
       const uniform = counterRandom(seed, first + expert) + Number.MIN_VALUE;
       return { expert, score: logWeight - Math.log(-Math.log(uniform)) };
@@ -40,7 +40,7 @@ export class RoutingTrace {
   }
 
   /** Fisher-Yates, by numbers that no token uses. */
-  #shuffled(layer: number): number[] {
+  private shuffled(layer: number): number[] {
     const order = [...Array(this.setting.experts).keys()];
     for (let last = order.length - 1; last > 0; last -= 1) {
       const other = Math.floor(counterRandom(this.setting.seed + 1, layer * order.length + last) * (last + 1));

@@ -1,10 +1,10 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { NATIVE_PACKING_TOOLS } from '../../engine/packing/native-tools.js';
-import { packCheckpoint } from '../../engine/packing/pack-checkpoint.js';
-import type { CodecSetting } from '../../shared/pack/pack-codec.js';
-import { openPack, type Pack } from '../../shared/pack/open-pack.js';
+import { NATIVE_PACKING_TOOLS } from '../../packs/packing/native-tools.js';
+import { packCheckpoint } from '../../packs/packing/pack-checkpoint.js';
+import type { CodecSetting } from '../../packs/format/pack-codec.js';
+import { openPack, type Pack } from '../../packs/format/open-pack.js';
 import { synthesizeCheckpoint } from '../synth/synthesize-checkpoint.js';
 
 /** Experts of 3 x hidden x intermediate weights; the rest of the model is as small as it may be. */

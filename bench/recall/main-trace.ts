@@ -1,7 +1,7 @@
-import { LocalSequence } from '../../engine/generation/index.js';
+import { LocalSequence } from '../../engine/generation/local-runner.js';
 import type { Model } from '../../native/index.js';
-import { sampleToken } from '../../engine/sampling/index.js';
-import type { SamplingOptions } from '../../shared/sampling/index.js';
+import { sampleToken } from '../../engine/sampling/sample-token.js';
+import type { SamplingOptions } from '../../shared/sampling/sampling-options.js';
 
 /** Rows of one pass of the prompt. */
 const PREFILL_ROWS = 256;

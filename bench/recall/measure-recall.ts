@@ -1,10 +1,12 @@
-import { ExpertRecall, promptTokenIds } from '../../engine/generation/index.js';
-import { loadDenseWeights, loadResidentExperts, openModelSource } from '../../engine/loading/index.js';
+import { ExpertRecall } from '../../engine/generation/expert-recall.js';
+import { promptTokenIds } from '../../engine/generation/prompt-encoder.js';
+import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load-weights.js';
+import { openModelSource } from '../../packs/open-model-source.js';
 import { openDevice, type Device, type Model, type Pass } from '../../native/index.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { SepMetrics } from '../../shared/rpc/messages.js';
-import type { SamplingOptions } from '../../shared/sampling/index.js';
-import { openTokenizer } from '../../shared/tokenizer/index.js';
+import type { SamplingOptions } from '../../shared/sampling/sampling-options.js';
+import { openTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
 import { loadShadowModel, SHADOW_PASS_ROWS, type ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
 import { recordTrace } from './main-trace.js';
 import { replayTrace } from './replay-trace.js';

@@ -1,14 +1,9 @@
-import {
-  blocksMakespanMs,
-  fifoBlocks,
-  lowerBound,
-  scheduleBlocks,
-  type LoadProfile,
-  type LoadTask,
-  type PartlyLoadedState,
-  type Recovery,
-} from '../../shared/planner/index.js';
-import { counterRandom } from '../../shared/sampling/index.js';
+import { blocksMakespanMs } from '../../shared/planner/simulate-blocks.js';
+import { fifoBlocks, lowerBound } from '../../shared/planner/schedule-bounds.js';
+import { scheduleBlocks } from '../../shared/planner/schedule-blocks.js';
+import type { LoadProfile, PartlyLoadedState } from '../../shared/planner/load-profile.js';
+import type { LoadTask, Recovery } from '../../shared/planner/load-task.js';
+import { counterRandom } from '../../shared/sampling/counter-random.js';
 
 export interface ScheduleBenchSetting {
   instances: number;

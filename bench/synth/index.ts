@@ -1,6 +1,6 @@
 import { Option, type Command } from 'commander';
-import { parseWhole } from '../../cli/generation-flags.js';
-import { withInterrupt } from '../../cli/interrupt.js';
+import { parseWhole } from '../../cli/client/generation-flags.js';
+import { withInterrupt } from '../../cli/client/interrupt.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { snakeCaseKeys } from '../../cli/output/snake-case.js';
 import { formatBytes } from '../../shared/terminal/units.js';

@@ -2,7 +2,7 @@ import { writeFile } from 'node:fs/promises';
 import { endianness } from 'node:os';
 import { join } from 'node:path';
 import { writeFailure } from '../../shared/storage/storage-error.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { parseModelConfig } from '../../shared/model/model-config.js';
 import { EXACT_FORMAT, valueBytes, type WeightDtype } from '../../shared/model/weight-dtype.js';
 import { CheckpointWriter, type TensorContents } from '../checkpoint/checkpoint-writer.js';

@@ -1,9 +1,10 @@
-import { promptTokenIds } from '../../engine/generation/index.js';
-import { loadDenseWeights, loadResidentExperts, openModelSource } from '../../engine/loading/index.js';
+import { promptTokenIds } from '../../engine/generation/prompt-encoder.js';
+import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load-weights.js';
+import { openModelSource } from '../../packs/open-model-source.js';
 import { openDevice, type Model, type Pass, type Sequence } from '../../native/index.js';
-import { sampleToken } from '../../engine/sampling/index.js';
-import { resolveSampling } from '../../shared/sampling/index.js';
-import { openTokenizer } from '../../shared/tokenizer/index.js';
+import { sampleToken } from '../../engine/sampling/sample-token.js';
+import { resolveSampling } from '../../shared/sampling/sampling-options.js';
+import { openTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
 import { keyValuesDueBelow, takesMainToken, type AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
 import { loadShadowModel, SHADOW_PASS_ROWS, type ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
 import { recordTrace, type MainTrace } from '../recall/main-trace.js';

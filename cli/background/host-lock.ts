@@ -1,8 +1,8 @@
 import { join } from 'node:path';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
-import { makeDirectories } from '../../shared/files/make-directories.js';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { makeDirectories } from '../../shared/storage/make-directories.js';
 import { acquireProcessLock, LockHeldError, type LockMessages } from '../../shared/storage/process-lock.js';
-import { runtime } from '../process-runtime.js';
+import { runtime } from '../client/process-runtime.js';
 
 const LOCK_FILE = 'up-down.lock';
 

@@ -2,12 +2,12 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { constants } from 'node:fs';
 import { open, stat, rename, type FileHandle } from 'node:fs/promises';
 import type { RoleSetting } from '../../shared/config/node-settings.js';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
-import { makeDirectories } from '../../shared/files/make-directories.js';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { makeDirectories } from '../../shared/storage/make-directories.js';
 import { daemonName, LOST_CODES, listeningAddress, odmoeCommand } from '../demo/daemon-process.js';
 import { identifyProcess, isRunning } from './process-identity.js';
 import { logPath, removeRecord, writeRecord, type ProcessRecord } from './process-records.js';
-import { runtime } from '../process-runtime.js';
+import { runtime } from '../client/process-runtime.js';
 
 /** A log larger than this is set aside (as ID.log.1) when its daemon is started. */
 export const LOG_KEPT_BYTES = 16 * 1024 * 1024;

@@ -1,9 +1,9 @@
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { daemonName } from '../demo/daemon-process.js';
 import { isRunning } from './process-identity.js';
 import { removeRecord, type ProcessRecord } from './process-records.js';
 import { identityOf } from './start-in-background.js';
-import { runtime } from '../process-runtime.js';
+import { runtime } from '../client/process-runtime.js';
 
 /** How long a daemon gets to stop by itself; its own bound is shorter. */
 export const TERMINATE_GRACE_MS = 8_000;

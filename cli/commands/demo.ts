@@ -1,17 +1,24 @@
 import { Option, type Command } from 'commander';
 import { join } from 'node:path';
-import { openModelSource, packForServing } from '../../engine/loading/index.js';
-import { MAX_DRAFT_ROWS } from '../../shared/drafting/index.js';
-import { packageRoot, wholeNumberFlag, wholeNumberOrAutoFlag } from '../../shared/config/index.js';
+import { openModelSource } from '../../packs/open-model-source.js';
+import { packForServing } from '../../packs/pack-for-serving.js';
+import { MAX_DRAFT_ROWS } from '../../shared/config/setting-limits.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import { wholeNumberFlag, wholeNumberOrAutoFlag } from '../../shared/daemon/whole-number-flag.js';
 
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
 import { DemoCluster, type DemoClusterOptions } from '../demo/demo-cluster.js';
 import { allExpertsBytes, demoTable } from '../demo/demo-table.js';
-import { addGenerationFlags, generationRequestFrom, parseWhole, type GenerationFlags } from '../generation-flags.js';
-import { withInterrupt } from '../interrupt.js';
+import {
+  addGenerationFlags,
+  generationRequestFrom,
+  parseWhole,
+  type GenerationFlags,
+} from '../client/generation-flags.js';
+import { withInterrupt } from '../client/interrupt.js';
 import { renderGeneration } from '../output/generation-output.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
-import { runtime, transport } from '../process-runtime.js';
+import { runtime, transport } from '../client/process-runtime.js';
 
 const DEFAULT_PROMPT = 'Tell me a story about a fox.';
 const DEFAULT_WORKERS = 8;

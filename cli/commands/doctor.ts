@@ -1,8 +1,9 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import type { CudaStatus } from '../../native/index.js';
-import { defaultClusterConfig, loadClusterConfig, type ClusterConfig } from '../../shared/config/index.js';
-import { toOdmoeError } from '../../shared/errors/index.js';
-import { parseAddress } from '../../shared/rpc/index.js';
+import { defaultClusterConfig, loadClusterConfig } from '../../shared/config/load-cluster-config.js';
+import type { ClusterConfig } from '../../shared/config/cluster-config.js';
+import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { parseAddress } from '../../shared/rpc/addresses.js';
 import { fail, ok, type Check } from '../doctor/check.js';
 import { checkCluster } from '../doctor/cluster-checks.js';
 import { cudaJson, lookForCuda } from '../doctor/cuda-check.js';

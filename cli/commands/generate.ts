@@ -1,22 +1,18 @@
 import { resolve } from 'node:path';
 import { Option, type Command } from 'commander';
 import { realDevices } from '../../engine/environment/node-environment.js';
-import { LocalEngine } from '../../engine/generation/index.js';
-import {
-  ARITHMETICS,
-  THREADS_LIMIT,
-  deviceFlag,
-  deviceNamed,
-  wholeNumberFlag,
-  type DeviceName,
-} from '../../shared/config/index.js';
+import { LocalEngine } from '../../engine/generation/local-engine.js';
+import { ARITHMETICS } from '../../shared/config/cluster-config.js';
+import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
+import { THREADS_LIMIT } from '../../shared/config/setting-limits.js';
+import { deviceFlag, type DeviceName, deviceNamed } from '../../shared/config/device-name.js';
 import { EXPERT_STORAGES, type EmulationSettings, type ExpertStorage } from '../../shared/config/node-settings.js';
-import { addGenerationFlags, generationRequestFrom, type GenerationFlags } from '../generation-flags.js';
-import { withInterrupt } from '../interrupt.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { addGenerationFlags, generationRequestFrom, type GenerationFlags } from '../client/generation-flags.js';
+import { withInterrupt } from '../client/interrupt.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { generationSummary, renderGeneration, residentSummary } from '../output/generation-output.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
-import { runtime } from '../process-runtime.js';
+import { runtime } from '../client/process-runtime.js';
 
 interface GenerateFlags extends GenerationFlags {
   resident?: 'bf16' | 'fixed4';

@@ -1,17 +1,17 @@
 import type { Command } from 'commander';
-import { describeModel, type ModelDescription } from '../../engine/loading/describe-model.js';
-import type { PackCompression } from '../../engine/loading/pack-compression.js';
-import { openModelSource } from '../../engine/loading/open-model-source.js';
-import { NATIVE_BYTE_TOOLS } from '../../engine/packing/native-tools.js';
-import { requireUndamaged, verifyPack, type PackDamage } from '../../engine/packing/verify-pack.js';
+import { describeModel, type ModelDescription } from '../../packs/describe-model.js';
+import type { PackCompression } from '../../packs/pack-compression.js';
+import { openModelSource } from '../../packs/open-model-source.js';
+import { NATIVE_BYTE_TOOLS } from '../../packs/packing/native-tools.js';
+import { requireUndamaged, verifyPack, type PackDamage } from '../../packs/packing/verify-pack.js';
 import { PLAIN_LOADER, openDevice } from '../../native/index.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { paddingLine } from '../output/padding-line.js';
 import { snakeCaseKeys } from '../output/snake-case.js';
 import { formatBytes } from '../../shared/terminal/units.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
-import type { Pack } from '../../shared/pack/open-pack.js';
-import { describeCodec } from '../../shared/pack/pack-codec.js';
+import type { Pack } from '../../packs/format/open-pack.js';
+import { describeCodec } from '../../packs/format/pack-codec.js';
 
 interface InspectFlags {
   verify: boolean;

@@ -1,11 +1,11 @@
 import type { Command } from 'commander';
-import { packCompression } from '../../engine/loading/pack-compression.js';
-import { earlierCodec } from '../../engine/packing/earlier-codec.js';
-import { type MeasuredChoice, measureAndChoose } from '../../engine/packing/measure-codecs.js';
-import { NATIVE_MEASURING_TOOLS, NATIVE_PACKING_TOOLS } from '../../engine/packing/native-tools.js';
-import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../../engine/packing/pack-checkpoint.js';
-import type { PackOutcome } from '../../engine/packing/pack-outcome.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { packCompression } from '../../packs/pack-compression.js';
+import { earlierCodec } from '../../packs/packing/earlier-codec.js';
+import { type MeasuredChoice, measureAndChoose } from '../../packs/packing/measure-codecs.js';
+import { NATIVE_MEASURING_TOOLS, NATIVE_PACKING_TOOLS } from '../../packs/packing/native-tools.js';
+import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../../packs/packing/pack-checkpoint.js';
+import type { PackOutcome } from '../../packs/packing/pack-outcome.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { openCheckpoint } from '../../shared/model/checkpoint.js';
 import {
   CODEC_LEVELS,
@@ -13,16 +13,16 @@ import {
   codecSetting,
   describeCodec,
   PACK_CODECS,
-} from '../../shared/pack/pack-codec.js';
-import { isPackDirectory, openPack } from '../../shared/pack/open-pack.js';
-import { parseWhole } from '../generation-flags.js';
-import { withInterrupt } from '../interrupt.js';
+} from '../../packs/format/pack-codec.js';
+import { isPackDirectory, openPack } from '../../packs/format/open-pack.js';
+import { parseWhole } from '../client/generation-flags.js';
+import { withInterrupt } from '../client/interrupt.js';
 import { codecChoiceLines, codecChoiceObject } from '../output/codec-choice-view.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { paddingLine } from '../output/padding-line.js';
 import { snakeCaseKeys } from '../output/snake-case.js';
 import { formatBytes, formatDuration } from '../../shared/terminal/units.js';
-import { runtime } from '../process-runtime.js';
+import { runtime } from '../client/process-runtime.js';
 
 interface PackFlags {
   codec: string;

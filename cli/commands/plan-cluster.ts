@@ -1,8 +1,9 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import { parseByteSize } from '../../shared/config/byte-size.js';
 import { giveYoungObjectsRoom } from '../../shared/daemon/collection-pauses.js';
-import { loadDeviceProfile, type DeviceProfile } from '../../shared/emulation/index.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
+import type { DeviceProfile } from '../../shared/emulation/device-profile.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { assumedRecall, KEY_VALUE_DECAY, PLANNED_ITERATIONS } from '../../simulator/plan/assumed-recall.js';
 import { loadTiming } from '../../simulator/plan/io-bound.js';
 import { boxTimes, overrideProfile, type WorkerBoxes } from '../../simulator/plan/planned-profile.js';
@@ -13,9 +14,9 @@ import { simulateCluster } from '../../simulator/simulate/simulate-cluster.js';
 import type { ClusterTrace } from '../../simulator/trace/cluster-trace.js';
 import { SyntheticTrace } from '../../simulator/trace/synthetic-trace.js';
 import { readTrace } from '../../simulator/trace/trace-file.js';
-import { parseNumber } from '../generation-flags.js';
+import { parseNumber } from '../client/generation-flags.js';
 import { planJson, planLines, type ClusterPlan, type MemoryOfBoxes } from '../output/cluster-plan-view.js';
-import { addTraceFlags, MOST_WORKERS, openTrace, type TraceFlags } from '../simulation-flags.js';
+import { addTraceFlags, MOST_WORKERS, openTrace, type TraceFlags } from '../client/simulation-flags.js';
 
 const WORKERS = 8;
 /** Simulated for each set-up that is tried. */

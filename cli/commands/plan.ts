@@ -1,19 +1,20 @@
 import { resolve } from 'node:path';
 import { InvalidArgumentError, type Command } from 'commander';
-import { openServedPack } from '../../engine/loading/index.js';
+import { openServedPack } from '../../packs/open-served-pack.js';
 import type { MachineProfile } from '../../engine/planning/fit-profile.js';
-import { planCache, type CachePlans } from '../../engine/planning/plan-cache.js';
+import { planCache } from '../../engine/planning/plan-cache.js';
 import { profileLoading } from '../../engine/planning/profile-loading.js';
 import { slotSizes, type LoaderSettings, type SlotSizes } from '../../engine/planning/slot-sizes.js';
 import { openDevice } from '../../native/index.js';
 import { parseByteSize } from '../../shared/config/byte-size.js';
-import { OdmoeError } from '../../shared/errors/index.js';
-import type { Pack } from '../../shared/pack/open-pack.js';
-import { POOLS, type ActivationCounts, type Pool } from '../../shared/planner/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Pack } from '../../packs/format/open-pack.js';
+import { type Pool, POOLS } from '../../shared/planner/pool-capacities.js';
+import type { ActivationCounts } from '../../shared/planner/activation-counts.js';
 import { readActivationCounts } from '../../shared/storage/activation-counts-file.js';
-import { parseWhole } from '../generation-flags.js';
-import { planLines, planObject } from '../output/plan-view.js';
-import { runtime } from '../process-runtime.js';
+import { parseWhole } from '../client/generation-flags.js';
+import { planLines, planObject, type PlanOutcome } from '../output/plan-view.js';
+import { runtime } from '../client/process-runtime.js';
 
 interface PlanFlags {
   memory: number;
@@ -24,19 +25,6 @@ interface PlanFlags {
   layers?: number;
   directIo: boolean;
   json: boolean;
-}
-
-/** What `odmoe plan` found. */
-export interface PlanOutcome {
-  pack: Pack;
-  budgetBytes: number;
-  /** Experts of a layer that one token asks the worker for, and layers that share the budget. */
-  activated: number;
-  layers: number;
-  sizes: SlotSizes;
-  profile: MachineProfile;
-  counts: ActivationCounts | null;
-  plans: CachePlans;
 }
 
 const POOL_LETTERS: Readonly<Record<string, Pool>> = { F: 'full', C: 'compressed', S: 'signMantissa', E: 'exponent' };

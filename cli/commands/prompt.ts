@@ -1,10 +1,10 @@
 import type { Command } from 'commander';
 
-import { addMainFlags, resolveMainAddress, type MainFlags } from '../find-main.js';
-import { addGenerationFlags, generationRequestFrom, type GenerationFlags } from '../generation-flags.js';
-import { withInterrupt } from '../interrupt.js';
+import { addMainFlags, resolveMainAddress, type MainFlags } from '../client/find-main.js';
+import { addGenerationFlags, generationRequestFrom, type GenerationFlags } from '../client/generation-flags.js';
+import { withInterrupt } from '../client/interrupt.js';
 import { generationSummary, renderGeneration } from '../output/generation-output.js';
-import { transport } from '../process-runtime.js';
+import { transport } from '../client/process-runtime.js';
 
 /** `odmoe prompt`: asks a running cluster. */
 export function registerPromptCommand(program: Command): void {

@@ -1,15 +1,16 @@
 import { writeFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import { giveYoungObjectsRoom } from '../../shared/daemon/collection-pauses.js';
-import { loadDeviceProfile, type DeviceProfile } from '../../shared/emulation/index.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
+import type { DeviceProfile } from '../../shared/emulation/device-profile.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { writeFailure } from '../../shared/storage/storage-error.js';
 import { cachedTokenMs, clusterTimes, MAIN, SHADOW, workerIds } from '../../simulator/simulate/cluster-set-up.js';
 import type { SimulationResult } from '../../simulator/simulate/simulation-result.js';
 import { timingDiagram } from '../../simulator/timing/timing-diagram.js';
 import type { ClusterTrace } from '../../simulator/trace/cluster-trace.js';
 import { memoryOf, simulationJson, simulationLines, type SimulationReport } from '../output/simulation-view.js';
-import { addSetUpFlags, addTraceFlags, openTrace, setUpOf, type SimulateFlags } from '../simulation-flags.js';
+import { addSetUpFlags, addTraceFlags, openTrace, setUpOf, type SimulateFlags } from '../client/simulation-flags.js';
 
 const WORKERS = 8;
 const TOKENS = 64;

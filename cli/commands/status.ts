@@ -1,8 +1,8 @@
 import type { Command } from 'commander';
 
-import { addMainFlags, resolveMainAddress, type MainFlags } from '../find-main.js';
+import { addMainFlags, resolveMainAddress, type MainFlags } from '../client/find-main.js';
 import { statusJson, statusLines } from '../output/status-view.js';
-import { transport } from '../process-runtime.js';
+import { transport } from '../client/process-runtime.js';
 
 /** A main that is busy may take a while. */
 export const STATUS_TIMEOUT_MS = 15_000;

@@ -1,9 +1,9 @@
 import type { Command } from 'commander';
-import { type StatusReply } from '../../shared/rpc/index.js';
-import { addMainFlags, resolveMainAddress, type MainFlags } from '../find-main.js';
+import type { StatusReply } from '../../shared/rpc/messages.js';
+import { addMainFlags, resolveMainAddress, type MainFlags } from '../client/find-main.js';
 import { statusLines } from '../output/status-view.js';
 import { STATUS_TIMEOUT_MS } from './status.js';
-import { runtime, transport } from '../process-runtime.js';
+import { runtime, transport } from '../client/process-runtime.js';
 
 const REFRESH_MS = 1000;
 /** Alternate screen with the cursor hidden, and back. */

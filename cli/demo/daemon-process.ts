@@ -3,8 +3,9 @@ import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { packageRoot } from '../../shared/config/package-root.js';
 import type { RoleSetting } from '../../shared/config/node-settings.js';
-import { OdmoeError, type ErrorCode } from '../../shared/errors/index.js';
-import { runtime } from '../process-runtime.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/errors/registry.js';
+import { runtime } from '../client/process-runtime.js';
 
 /** How much of what a daemon writes to stderr is kept, to be shown if it fails. */
 export const STDERR_TAIL_BYTES = 16 * 1024;

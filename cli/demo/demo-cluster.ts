@@ -1,9 +1,9 @@
 import type { RoleSetting } from '../../shared/config/node-settings.js';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 
 import type { StatusReply } from '../../shared/rpc/messages.js';
 import { daemonName, DaemonProcess } from './daemon-process.js';
-import { runtime, transport } from '../process-runtime.js';
+import { runtime, transport } from '../client/process-runtime.js';
 
 export interface DemoClusterOptions {
   /** Directory of the pack. */

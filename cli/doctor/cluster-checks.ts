@@ -1,17 +1,17 @@
 /** What the network brings: ports, multicast, and who answers or does not. */
-import { formatByteSize, nodesOfThisHost, type ClusterConfig } from '../../shared/config/index.js';
-import { probeMulticast, type DiscoveredPeer } from '../../shared/discovery/index.js';
-import { toOdmoeError } from '../../shared/errors/index.js';
-import {
-  PROTOCOL_VERSION,
-  checkPeer,
-  formatAddress,
-  type NodeIdentity,
-  type NodeStatus,
-} from '../../shared/rpc/index.js';
+import { formatByteSize } from '../../shared/config/byte-size.js';
+import { nodesOfThisHost } from '../../shared/config/resolve-node-settings.js';
+import type { ClusterConfig } from '../../shared/config/cluster-config.js';
+import { probeMulticast } from '../../shared/discovery/probe-multicast.js';
+import type { DiscoveredPeer } from '../../shared/discovery/txt-record.js';
+import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { PROTOCOL_VERSION } from '../../shared/rpc/limits.js';
+import { checkPeer } from '../../shared/rpc/peer-check.js';
+import { formatAddress } from '../../shared/rpc/addresses.js';
+import type { NodeIdentity, NodeStatus } from '../../shared/rpc/messages.js';
 import { fail, ok, warn, type Check } from './check.js';
 import { diagnosePeer, type PeerDiagnosis } from './peer-diagnosis.js';
-import { runtime, transport } from '../process-runtime.js';
+import { runtime, transport } from '../client/process-runtime.js';
 
 export interface ClusterQuestion {
   config: ClusterConfig;

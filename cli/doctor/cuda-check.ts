@@ -1,7 +1,7 @@
 /** Which CUDA devices this machine has, and why CUDA is not used where it is not. */
 import { cudaStatus, type CudaDevice, type CudaStatus } from '../../native/index.js';
-import { formatByteSize } from '../../shared/config/index.js';
-import { toOdmoeError } from '../../shared/errors/index.js';
+import { formatByteSize } from '../../shared/config/byte-size.js';
+import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import { snakeCaseKeys } from '../output/snake-case.js';
 import { ok, warn, type Check } from './check.js';
 

@@ -3,16 +3,13 @@ import { existsSync, readFileSync, statfsSync } from 'node:fs';
 import { freemem, totalmem } from 'node:os';
 import { dirname, join } from 'node:path';
 import { nativeStatus, type CudaStatus } from '../../native/index.js';
-import {
-  WORKER_BUDGET_DEFAULT_BYTES,
-  formatByteSize,
-  nodesOfThisHost,
-  packageRoot,
-  type ClusterConfig,
-} from '../../shared/config/index.js';
+import { type ClusterConfig, WORKER_BUDGET_DEFAULT_BYTES } from '../../shared/config/cluster-config.js';
+import { formatByteSize } from '../../shared/config/byte-size.js';
+import { nodesOfThisHost } from '../../shared/config/resolve-node-settings.js';
+import { packageRoot } from '../../shared/config/package-root.js';
 import { fail, ok, warn, type Check } from './check.js';
 import { checkCuda } from './cuda-check.js';
-import { runtime } from '../process-runtime.js';
+import { runtime } from '../client/process-runtime.js';
 
 const DISK_FREE_WARN_BYTES = 1024 ** 3;
 const OPEN_FILES_WARN = 1024;

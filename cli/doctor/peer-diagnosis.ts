@@ -1,8 +1,9 @@
 /** Who answers at an address, and if nobody does, why. */
 import { connect } from 'node:net';
-import { toOdmoeError } from '../../shared/errors/index.js';
-import { parseAddress, type NodeIdentity } from '../../shared/rpc/index.js';
-import { transport } from '../process-runtime.js';
+import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { parseAddress } from '../../shared/rpc/addresses.js';
+import type { NodeIdentity } from '../../shared/rpc/messages.js';
+import { transport } from '../client/process-runtime.js';
 
 export type PeerDiagnosis =
   | { kind: 'odmoe'; identity: NodeIdentity }

@@ -1,5 +1,5 @@
-import type { MeasuredChoice } from '../../engine/packing/measure-codecs.js';
-import { describeCodec } from '../../shared/pack/pack-codec.js';
+import type { MeasuredChoice } from '../../packs/packing/measure-codecs.js';
+import { describeCodec } from '../../packs/format/pack-codec.js';
 import { tableLines } from './table.js';
 import { formatBytes } from '../../shared/terminal/units.js';
 

@@ -1,4 +1,4 @@
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ResidentWeights } from '../../native/index.js';
 import type { Finished, GenerateReply, Started, TokenReply } from '../../shared/rpc/messages.js';
 import { formatBytes } from '../../shared/terminal/units.js';

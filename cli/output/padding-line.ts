@@ -1,5 +1,5 @@
-import type { PackCompression } from '../../engine/loading/pack-compression.js';
-import { CHUNK_ALIGNMENT_BYTES } from '../../shared/pack/pack-layout.js';
+import type { PackCompression } from '../../packs/pack-compression.js';
+import { CHUNK_ALIGNMENT_BYTES } from '../../packs/format/pack-layout.js';
 import { formatBytes } from '../../shared/terminal/units.js';
 
 /** Below this share of what the codec saves, it is worth saying that the rest is lost on the disk. */

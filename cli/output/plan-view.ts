@@ -1,9 +1,27 @@
+import type { MachineProfile } from '../../engine/planning/fit-profile.js';
+import type { CachePlans } from '../../engine/planning/plan-cache.js';
+import type { SlotSizes } from '../../engine/planning/slot-sizes.js';
+import type { Pack } from '../../packs/format/open-pack.js';
+import type { ActivationCounts } from '../../shared/planner/activation-counts.js';
 import { formatByteSize } from '../../shared/config/byte-size.js';
 import { formatBytes } from '../../shared/terminal/units.js';
-import { POOLS, type Pool, type PoolPlan } from '../../shared/planner/index.js';
-import type { PlanOutcome } from '../commands/plan.js';
+import { type Pool, POOLS } from '../../shared/planner/pool-capacities.js';
+import type { PoolPlan } from '../../shared/planner/plan-pools.js';
 import { snakeCaseKeys } from './snake-case.js';
 import { tableLines } from './table.js';
+
+/** What `odmoe plan` found. */
+export interface PlanOutcome {
+  pack: Pack;
+  budgetBytes: number;
+  /** Experts of a layer that one token asks the worker for, and layers that share the budget. */
+  activated: number;
+  layers: number;
+  sizes: SlotSizes;
+  profile: MachineProfile;
+  counts: ActivationCounts | null;
+  plans: CachePlans;
+}
 
 const POOL_NAMES: Readonly<Record<Pool, string>> = {
   full: 'F whole',

@@ -1,5 +1,5 @@
 import { formatByteSize } from '../../shared/config/byte-size.js';
-import type { DeviceProfile } from '../../shared/emulation/index.js';
+import type { DeviceProfile } from '../../shared/emulation/device-profile.js';
 import type { SimulationResult } from '../../simulator/simulate/simulation-result.js';
 import { snakeCaseKeys } from './snake-case.js';
 import { tableLines } from './table.js';

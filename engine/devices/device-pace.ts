@@ -1,4 +1,4 @@
-import type { DeviceBytes, DeviceTimes, OperatorTime } from '../../shared/emulation/index.js';
+import type { DeviceBytes, DeviceTimes, OperatorTime } from '../../shared/emulation/device-profile.js';
 
 /** Time and memory of a device that another one stands for. */
 export interface DevicePace {

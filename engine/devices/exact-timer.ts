@@ -1,4 +1,4 @@
-import type { Runtime } from '../../shared/runtime/index.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
 
 /** What timers and works of a paced device need. */
 export type PaceRuntime = Pick<Runtime, 'eventMs' | 'after' | 'outside'>;

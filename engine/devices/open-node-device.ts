@@ -1,8 +1,10 @@
 import type { Device, DeviceOptions } from '../../native/index.js';
 import type { EmulationSettings, NodeSettings } from '../../shared/config/node-settings.js';
-import { loadDeviceProfile, nodeTimes, type ProfiledRole } from '../../shared/emulation/index.js';
-import { toOdmoeError } from '../../shared/errors/index.js';
-import type { Logger } from '../../shared/log/index.js';
+import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
+import { nodeTimes } from '../../shared/emulation/node-times.js';
+import type { ProfiledRole } from '../../shared/emulation/device-profile.js';
+import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Logger } from '../../shared/log/logger.js';
 import { afterRefusal, chooseDevice, dependsOnCuda, type DeviceChoice, type DeviceWish } from './choose-device.js';
 import type { Devices } from './devices.js';
 import type { PaceRuntime } from './exact-timer.js';

@@ -1,5 +1,5 @@
-import type { DeviceBytes } from '../../shared/emulation/index.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import type { DeviceBytes } from '../../shared/emulation/device-profile.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { DevicePace } from './device-pace.js';
 
 export type Holding = keyof DeviceBytes;

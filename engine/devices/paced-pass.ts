@@ -1,6 +1,6 @@
 import type { RouterChoice, Pass, Sequence } from '../../native/index.js';
-import { operatorMs } from '../../shared/emulation/index.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { operatorMs } from '../../shared/emulation/device-profile.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { atExactly } from './exact-timer.js';
 import { PacedSequence } from './paced-sequence.js';
 import type { PacedParts } from './paced-slots.js';

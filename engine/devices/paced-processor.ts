@@ -1,4 +1,4 @@
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { PaceRuntime } from './exact-timer.js';
 
 /** Operations that wait for the processor of one device. Callers ask for one at a time for each pass and slot. */

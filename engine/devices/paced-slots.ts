@@ -1,6 +1,6 @@
 import type { ExpertOrder, ExpertPlace, ExpertSlots, LoadOutcome, LoadRequest, PartPlan } from '../../native/index.js';
-import { operatorMs, type DeviceTimes } from '../../shared/emulation/index.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { type DeviceTimes, operatorMs } from '../../shared/emulation/device-profile.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
 import type { PaceRuntime } from './exact-timer.js';
 import type { PacedLink, PacedLoad } from './paced-link.js';

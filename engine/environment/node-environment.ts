@@ -1,21 +1,20 @@
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { waitUntil } from '../../native/index.js';
-import { NATIVE_DEVICES, type DeviceEnvironment, type Devices } from '../devices/index.js';
+import { type Devices, NATIVE_DEVICES } from '../devices/devices.js';
+import type { DeviceEnvironment } from '../devices/open-node-device.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
-import {
-  InlinePromptEncoder,
-  startPromptThread,
-  ThreadedPromptEncoder,
-  type PromptEncoder,
-} from '../generation/index.js';
-import { openServedPack } from '../loading/index.js';
-import { multicastDiscovery, type Discovery } from '../../shared/discovery/index.js';
-import { networkPaceOf } from '../../shared/emulation/index.js';
-import type { Pack } from '../../shared/pack/open-pack.js';
-import type { Tokenizer } from '../../shared/tokenizer/index.js';
-import { GrpcTransport, type Transport } from '../../shared/rpc/index.js';
-import { WallRuntime, type Runtime } from '../../shared/runtime/index.js';
+import { InlinePromptEncoder, type PromptEncoder } from '../generation/prompt-encoder.js';
+import { startPromptThread, ThreadedPromptEncoder } from '../generation/threaded-prompt-encoder.js';
+import { openServedPack } from '../../packs/open-served-pack.js';
+import { type Discovery, multicastDiscovery } from '../../shared/discovery/discovery.js';
+import { networkPaceOf } from '../../shared/emulation/network-pace.js';
+import type { Pack } from '../../packs/format/open-pack.js';
+import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
+import { GrpcTransport } from '../../shared/rpc/grpc-transport.js';
+import type { Transport } from '../../shared/rpc/transport.js';
+import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
 
 /** Everything that a daemon takes from the world around it. One in a process of its own has the real one; a simulated one its own. */
 export interface NodeEnvironment {

@@ -1,4 +1,5 @@
-import { StreamingDetokenizer, type Tokenizer } from '../../shared/tokenizer/index.js';
+import { StreamingDetokenizer } from '../../shared/tokenizer/streaming-detokenizer.js';
+import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 import { StopStrings } from './stop-strings.js';
 
 /** The text of an answer as its tokens come: detokenized, and cut before a stop string. Empty without a tokenizer. */

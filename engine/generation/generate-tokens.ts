@@ -1,8 +1,9 @@
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { TokenReply } from '../../shared/rpc/messages.js';
-import type { SamplingOptions } from '../../shared/sampling/index.js';
-import type { Tokenizer } from '../../shared/tokenizer/index.js';
-import { logprobsOf, sampleToken } from '../sampling/index.js';
+import type { SamplingOptions } from '../../shared/sampling/sampling-options.js';
+import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
+import { logprobsOf } from '../sampling/log-probabilities.js';
+import { sampleToken } from '../sampling/sample-token.js';
 import { AnswerText } from './answer-text.js';
 import type { SequenceRunner } from './sequence-runner.js';
 

@@ -1,6 +1,6 @@
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
-import type { Tokenizer } from '../../shared/tokenizer/index.js';
+import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 
 /** What of a request makes its prompt. */
 export type PromptRequest = Pick<GenerateRequest, 'text' | 'messages' | 'promptTokenIds' | 'raw'>;

@@ -1,7 +1,8 @@
 /** The thread that makes tokens of prompts. It owns a tokenizer of its own, and answers one message after another. */
 import { parentPort, workerData } from 'node:worker_threads';
-import { toOdmoeError, type ErrorCode } from '../../shared/errors/index.js';
-import { openTokenizer } from '../../shared/tokenizer/index.js';
+import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/errors/registry.js';
+import { openTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
 import { promptTokenIds, type PromptRequest } from './prompt-encoder.js';
 
 /** What the thread is told when it is started. */

@@ -1,7 +1,7 @@
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
-import { resolveSampling } from '../../shared/sampling/index.js';
-import type { Tokenizer } from '../../shared/tokenizer/index.js';
+import { resolveSampling } from '../../shared/sampling/sampling-options.js';
+import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 import type { GenerationOptions } from './generate-tokens.js';
 import { requireEncodable, type PromptEncoder } from './prompt-encoder.js';
 

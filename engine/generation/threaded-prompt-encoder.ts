@@ -1,6 +1,6 @@
 import { Worker } from 'node:worker_threads';
-import { OdmoeError } from '../../shared/errors/index.js';
-import type { Runtime, Timer } from '../../shared/runtime/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 import { promptTokenIds, type PromptEncoder, type PromptRequest } from './prompt-encoder.js';
 import type { PromptAnswer, PromptQuestion, PromptThreadData } from './prompt-thread.js';
 

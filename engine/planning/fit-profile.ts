@@ -1,12 +1,8 @@
 import { logarithm, power } from '../../shared/arithmetic/elementary.js';
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
-import {
-  NO_CAPACITIES,
-  patternMakespans,
-  type LoadProfile,
-  type OverlapCosts,
-  type PartlyLoadedState,
-} from '../../shared/planner/index.js';
+import { NO_CAPACITIES } from '../../shared/planner/pool-capacities.js';
+import { type OverlapCosts, patternMakespans } from '../../shared/planner/makespan-estimate.js';
+import type { LoadProfile, PartlyLoadedState } from '../../shared/planner/load-profile.js';
 
 /** What loading and executing experts costs on this machine. */
 export interface MachineProfile {

@@ -1,12 +1,7 @@
-import {
-  assumedInclusionProbabilities,
-  inclusionProbabilities,
-  planPools,
-  type ActivationCounts,
-  type EntryBytes,
-  type Pool,
-  type PoolPlans,
-} from '../../shared/planner/index.js';
+import { assumedInclusionProbabilities, inclusionProbabilities } from '../../shared/planner/selection-model.js';
+import { type EntryBytes, planPools, type PoolPlans } from '../../shared/planner/plan-pools.js';
+import type { ActivationCounts } from '../../shared/planner/activation-counts.js';
+import type { Pool } from '../../shared/planner/pool-capacities.js';
 import type { MachineProfile } from './fit-profile.js';
 
 /** Popularity of a layer's experts before anything was counted: as rank to the power of minus this. A mild skew. */

@@ -1,4 +1,4 @@
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 
 /**
  * The highest of the logits. Throws INTERNAL when there is none or one is NaN or +Infinity, as then no token can be chosen that

@@ -1,7 +1,8 @@
 import { formatByteSize } from '../../shared/config/byte-size.js';
 import type { Logger } from '../../shared/log/logger.js';
-import { PACK_SOURCES_LIMIT, type Placement } from '../../shared/rpc/index.js';
-import type { Runtime, Timer } from '../../shared/runtime/index.js';
+import { PACK_SOURCES_LIMIT } from '../../shared/rpc/limits.js';
+import type { Placement } from '../../shared/rpc/messages.js';
+import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 import { admitted, cohort, isWaiting, type FetchingMember } from './fetch-cohort.js';
 import { placedAddress } from './placed-address.js';
 import type { ShadowLink } from './shadow-link.js';

@@ -1,11 +1,14 @@
 import type { NodeSettings, RoleSetting } from '../../shared/config/node-settings.js';
-import type { DiscoveredPeer } from '../../shared/discovery/index.js';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
+import type { DiscoveredPeer } from '../../shared/discovery/txt-record.js';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
-import { checkPeer, dialAddress, isAddress, type PeerStream, type Transport } from '../../shared/rpc/index.js';
+import { checkPeer } from '../../shared/rpc/peer-check.js';
+import { dialAddress, isAddress } from '../../shared/rpc/addresses.js';
+import type { PeerStream } from '../../shared/rpc/peer-stream.js';
+import type { Transport } from '../../shared/rpc/transport.js';
 import type { JoinReply, NodeIdentity, PeerProblem } from '../../shared/rpc/messages.js';
-import type { Runtime } from '../../shared/runtime/index.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
 import { IDENTIFY_TIMEOUT_MS, PeerDial, serveStream } from './peer-dial.js';
 import { RefusedPeers } from './refused-peers.js';
 import type { Roster } from './roster.js';

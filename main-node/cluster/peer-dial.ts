@@ -1,8 +1,10 @@
-import { OdmoeError, isErrorCode, toOdmoeError } from '../../shared/errors/index.js';
+import { isErrorCode, OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { NodeIdentity, Refusal, Welcome } from '../../shared/rpc/messages.js';
-import { checkPeer, HANDSHAKE_TIMEOUT_MS, type PeerStream } from '../../shared/rpc/index.js';
+import { checkPeer } from '../../shared/rpc/peer-check.js';
+import { HANDSHAKE_TIMEOUT_MS } from '../../shared/rpc/limits.js';
+import type { PeerStream } from '../../shared/rpc/peer-stream.js';
 
-import type { Runtime, Timer } from '../../shared/runtime/index.js';
+import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 
 /** How long a peer may take to say who it is. */
 export const IDENTIFY_TIMEOUT_MS = 2000;

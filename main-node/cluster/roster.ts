@@ -1,9 +1,9 @@
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
-import { planPlacement } from '../../shared/placement/index.js';
+import { planPlacement } from '../../shared/placement/plan-placement.js';
 import type { PeerProblem, Placement } from '../../shared/rpc/messages.js';
-import type { Runtime, Timer } from '../../shared/runtime/index.js';
+import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 import { DamagedWorkers } from './damaged-workers.js';
 import { FetchingWorkers } from './fetching-workers.js';
 import { isBeyondShadow, placedAddress } from './placed-address.js';

@@ -1,4 +1,4 @@
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type {
   DraftToken,
@@ -8,7 +8,7 @@ import type {
   ShadowReply,
   ShadowRequest,
 } from '../../shared/rpc/messages.js';
-import type { PeerStream } from '../../shared/rpc/index.js';
+import type { PeerStream } from '../../shared/rpc/peer-stream.js';
 import { LatestStatus } from './latest-status.js';
 
 /** Who is told what a shadow says. */

@@ -1,4 +1,4 @@
-import { OdmoeError, isErrorCode, toOdmoeError } from '../../shared/errors/index.js';
+import { isErrorCode, OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type {
   ExecuteResult,
@@ -12,8 +12,9 @@ import type {
   WorkerReply,
   WorkerRequest,
 } from '../../shared/rpc/messages.js';
-import { rowCount, type PeerStream } from '../../shared/rpc/index.js';
-import type { Runtime, Timer } from '../../shared/runtime/index.js';
+import { rowCount } from '../../shared/rpc/pass-rows.js';
+import type { PeerStream } from '../../shared/rpc/peer-stream.js';
+import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 import { LatestStatus } from './latest-status.js';
 import type { LayerWork, WorkerOrders } from './placed-workers.js';
 

@@ -1,7 +1,7 @@
 import type { Model } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import type { Logger } from '../../shared/log/logger.js';
-import type { Runtime } from '../../shared/runtime/index.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
 import type { Roster } from '../cluster/roster.js';
 import type { PassPool } from '../pass/pass-pool.js';
 import type { PrefillEngine } from '../prefill/prompt-prefill.js';

@@ -1,8 +1,9 @@
-import type { SequenceRunner } from '../../engine/generation/index.js';
+import type { SequenceRunner } from '../../engine/generation/sequence-runner.js';
 import type { Sequence } from '../../native/index.js';
-import { OdmoeError, requirePresent } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { requirePresent } from '../../shared/errors/assert-invariant.js';
 import type { DraftMetrics, SepMetrics } from '../../shared/rpc/messages.js';
-import type { SamplingOptions } from '../../shared/sampling/index.js';
+import type { SamplingOptions } from '../../shared/sampling/sampling-options.js';
 import { RequestCounters } from '../pass/pass-engine.js';
 import { PromptPrefill } from '../prefill/prompt-prefill.js';
 import { clusterCosts, type ClusterEngine } from './cluster-engine.js';

@@ -1,6 +1,7 @@
 import type { RouterChoice, Sequence } from '../../native/index.js';
-import { OdmoeError, requirePresent } from '../../shared/errors/index.js';
-import { matchExperts, type ExpertAssignment } from '../../shared/placement/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { requirePresent } from '../../shared/errors/assert-invariant.js';
+import { type ExpertAssignment, matchExperts } from '../../shared/placement/match-experts.js';
 import { passOfSequence } from '../../shared/rpc/pass-rows.js';
 import type { Placement, Prediction } from '../../shared/rpc/messages.js';
 import { activatedExperts, type ActivatedRow } from '../pass/activated-experts.js';

@@ -1,4 +1,4 @@
-import { firstLayerWorkers } from '../../shared/placement/index.js';
+import { firstLayerWorkers } from '../../shared/placement/first-layer-workers.js';
 import type { Placement, Prediction } from '../../shared/rpc/messages.js';
 import { passOfSequence } from '../../shared/rpc/pass-rows.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';

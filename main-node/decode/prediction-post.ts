@@ -1,4 +1,4 @@
-import { expertsByWorker } from '../../shared/placement/index.js';
+import { expertsByWorker } from '../../shared/placement/experts-by-worker.js';
 import type { DraftToken, Prediction } from '../../shared/rpc/messages.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import type { SequenceDrafting } from './sequence-drafting.js';

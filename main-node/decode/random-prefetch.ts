@@ -1,8 +1,9 @@
-import { requirePresent } from '../../shared/errors/index.js';
-import { assignPredictedExperts, expertsByWorker } from '../../shared/placement/index.js';
+import { requirePresent } from '../../shared/errors/assert-invariant.js';
+import { assignPredictedExperts } from '../../shared/placement/assign-predicted-experts.js';
+import { expertsByWorker } from '../../shared/placement/experts-by-worker.js';
 import type { Prediction } from '../../shared/rpc/messages.js';
 import { passOfSequence } from '../../shared/rpc/pass-rows.js';
-import { counterRandom } from '../../shared/sampling/index.js';
+import { counterRandom } from '../../shared/sampling/counter-random.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 
 /** `count` distinct experts of `experts`, by (sequence, position, layer) and nothing else; at most all. Each set is as likely as any other. */

@@ -1,5 +1,5 @@
 import type { DraftToken } from '../../shared/rpc/messages.js';
-import type { Runtime } from '../../shared/runtime/index.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
 import { DraftBook, type FollowingDrafts } from './draft-book.js';
 import type { DraftCostMeter } from './draft-costs.js';
 import { MAX_SILENT_WAITS, PASSES_UNTIL_RETRY, draftWaitMs } from './draft-wait.js';

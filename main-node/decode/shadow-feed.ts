@@ -1,4 +1,5 @@
-import type { SamplingMessage, ShadowRequest } from '../../shared/rpc/messages.js';
+import type { ShadowRequest } from '../../shared/rpc/messages.js';
+import type { SamplingMessage } from '../../shared/sampling/sampling-options.js';
 
 /** What the feed needs of a link to a shadow. */
 export interface FedShadow {

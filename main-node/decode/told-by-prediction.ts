@@ -1,4 +1,4 @@
-import { assignmentOf } from '../../shared/placement/index.js';
+import { assignmentOf } from '../../shared/placement/assignment-of.js';
 import type { Placement, Prediction } from '../../shared/rpc/messages.js';
 
 /**

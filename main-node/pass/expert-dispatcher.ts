@@ -1,6 +1,7 @@
-import { OdmoeError, isErrorCode, requirePresent, toOdmoeError } from '../../shared/errors/index.js';
+import { isErrorCode, OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { requirePresent } from '../../shared/errors/assert-invariant.js';
 import type { Logger } from '../../shared/log/logger.js';
-import { chooseReplacement } from '../../shared/placement/index.js';
+import { chooseReplacement } from '../../shared/placement/choose-replacement.js';
 import type { ExpertResult, Placement } from '../../shared/rpc/messages.js';
 import type { PlacedWorkers, WorkerOrders } from '../cluster/placed-workers.js';
 import { workOf, type ExpertTask, type LayerStep, type WorkerShare } from './layer-step.js';

@@ -1,4 +1,4 @@
-import { assertInvariant, requirePresent } from '../../shared/errors/index.js';
+import { assertInvariant, requirePresent } from '../../shared/errors/assert-invariant.js';
 import { rowCount, selectRows } from '../../shared/rpc/pass-rows.js';
 import type { ExpertRows, PassLayer } from '../../shared/rpc/messages.js';
 import type { LayerWork } from '../cluster/placed-workers.js';

@@ -1,5 +1,5 @@
 import type { Model, Pass } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 
 /** A native pass with the buffers that go in and out of it. */

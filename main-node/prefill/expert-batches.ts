@@ -1,6 +1,6 @@
-import { requirePresent } from '../../shared/errors/index.js';
+import { requirePresent } from '../../shared/errors/assert-invariant.js';
 import type { ExpertTask, WorkerShare } from '../pass/layer-step.js';
-import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/rpc/index.js';
+import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/rpc/limits.js';
 
 const FLOAT_BYTES = 4;
 /** Room in a message beside its tensor. */

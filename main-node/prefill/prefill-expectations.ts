@@ -1,4 +1,5 @@
-import { expertsByWorker, prefillAssignment } from '../../shared/placement/index.js';
+import { expertsByWorker } from '../../shared/placement/experts-by-worker.js';
+import { prefillAssignment } from '../../shared/placement/prefill-workers.js';
 import type { PassLayer, Placement } from '../../shared/rpc/messages.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 

@@ -1,6 +1,6 @@
 import type { RouterChoice, Sequence } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/index.js';
-import { workersForPrefillExpert } from '../../shared/placement/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { workersForPrefillExpert } from '../../shared/placement/prefill-workers.js';
 import { passOfSequence } from '../../shared/rpc/pass-rows.js';
 import type { PassLayer } from '../../shared/rpc/messages.js';
 import type { ExpertOutcome } from '../pass/expert-dispatcher.js';

@@ -1,4 +1,4 @@
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 
 /** Lets a bounded number of requests run and a bounded number wait, first come first served. */
 export class AdmissionQueue {

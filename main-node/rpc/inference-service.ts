@@ -1,17 +1,13 @@
 import { setMaxListeners } from 'node:events';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
-import {
-  GenerationTiming,
-  generateTokens,
-  resolveGeneration,
-  type GenerationOutcome,
-  type PromptEncoder,
-  type ResolvedGeneration,
-} from '../../engine/generation/index.js';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
+import { GenerationTiming } from '../../engine/generation/generation-timing.js';
+import { generateTokens, type GenerationOutcome } from '../../engine/generation/generate-tokens.js';
+import { type ResolvedGeneration, resolveGeneration } from '../../engine/generation/resolve-generation.js';
+import type { PromptEncoder } from '../../engine/generation/prompt-encoder.js';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { GenerateReply, GenerateRequest, NodeStatus } from '../../shared/rpc/messages.js';
-import type { Runtime } from '../../shared/runtime/index.js';
-import type { Tokenizer } from '../../shared/tokenizer/index.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
+import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 import type { ClusterEngine } from '../decode/cluster-engine.js';
 import { ClusterSequence } from '../decode/cluster-sequence.js';
 import { AdmissionQueue } from './admission-queue.js';

@@ -2,11 +2,10 @@ import {
   atDialledAddress,
   emptyNodeStatus,
   ownNodeStatus,
-  type NodeIdentity,
-  type NodeStatus,
   type ProcessFigures,
   type StatusDevice,
-} from '../../shared/rpc/index.js';
+} from '../../shared/rpc/node-status.js';
+import type { NodeIdentity, NodeStatus } from '../../shared/rpc/messages.js';
 
 /** What is asked of the link to a peer. */
 interface LinkedPeer {

@@ -1,7 +1,7 @@
 import type { Model, Pass } from '../../native/index.js';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { AlignKeyValueRows, AlignToken, BeginSequence } from '../../shared/rpc/messages.js';
-import type { Runtime } from '../../shared/runtime/index.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
 import type { AlignmentStep } from './alignment.js';
 import type { PassPrediction } from './pass-predictions.js';
 import { ShadowSequence, type AlignmentCounts, type Draft } from './shadow-sequence.js';

@@ -1,4 +1,4 @@
-import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/index.js';
+import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load-weights.js';
 import { type Device, type Model } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';

@@ -1,9 +1,9 @@
 import type { RouterChoice, Model, Pass, Sequence } from '../../native/index.js';
-import { toOdmoeError } from '../../shared/errors/index.js';
+import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import type { AlignKeyValueRows, BeginSequence, DraftToken } from '../../shared/rpc/messages.js';
-import { sampleToken } from '../../engine/sampling/index.js';
-import { resolveSampling, type SamplingOptions } from '../../shared/sampling/index.js';
+import { sampleToken } from '../../engine/sampling/sample-token.js';
+import { resolveSampling, type SamplingOptions } from '../../shared/sampling/sampling-options.js';
 import {
   firstOutlook,
   keyValuesDueBelow,

@@ -1,5 +1,6 @@
-import { requirePresent } from '../../shared/errors/index.js';
-import { ExpertDealer, firstLayerWorkers, REMEMBERED_PASSES } from '../../shared/placement/index.js';
+import { requirePresent } from '../../shared/errors/assert-invariant.js';
+import { ExpertDealer, REMEMBERED_PASSES } from '../../shared/placement/expert-dealer.js';
+import { firstLayerWorkers } from '../../shared/placement/first-layer-workers.js';
 import type { Placement } from '../../shared/rpc/messages.js';
 import type { PassPrediction } from '../predictor/pass-predictions.js';
 

@@ -1,8 +1,13 @@
-import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
-import { assignmentOf, expertsByWorker, groupForLayer } from '../../shared/placement/index.js';
-import { passOfSequence, PeerGreeting, STATUS_INTERVAL_MS, type PeerStream } from '../../shared/rpc/index.js';
+import { assignmentOf } from '../../shared/placement/assignment-of.js';
+import { expertsByWorker } from '../../shared/placement/experts-by-worker.js';
+import { groupForLayer } from '../../shared/placement/plan-placement.js';
+import { passOfSequence } from '../../shared/rpc/pass-rows.js';
+import { PeerGreeting } from '../../shared/rpc/peer-greeting.js';
+import { STATUS_INTERVAL_MS } from '../../shared/rpc/node-status.js';
+import type { PeerStream } from '../../shared/rpc/peer-stream.js';
 import type {
   BeginSequence,
   NodeIdentity,
@@ -13,7 +18,7 @@ import type {
   ShadowReply,
   ShadowRequest,
 } from '../../shared/rpc/messages.js';
-import type { Runtime, Timer } from '../../shared/runtime/index.js';
+import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 import type { Predictor, PredictorEvents } from '../predictor/predictor.js';
 import type { PassPrediction } from '../predictor/pass-predictions.js';
 import type { Draft } from '../predictor/shadow-sequence.js';

@@ -1,8 +1,8 @@
 /** What cluster.yaml may hold: the schema, its defaults, and the types that follow from it. */
 import { z } from 'zod';
-import { THREADS_LIMIT } from './whole-number-flag.js';
-import { MAX_DRAFT_ROWS } from '../drafting/index.js';
-import { CACHE_POLICIES } from '../planner/index.js';
+import { THREADS_LIMIT } from './setting-limits.js';
+import { MAX_DRAFT_ROWS } from './setting-limits.js';
+import { CACHE_POLICIES } from '../planner/cache-decisions.js';
 import { parseByteSize } from './byte-size.js';
 import { DEVICE_NAME_ERROR, isDeviceName, type DeviceName } from './device-name.js';
 import { EXPERT_STORAGES } from './node-settings.js';

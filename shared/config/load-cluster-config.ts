@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { LineCounter, isMap, isScalar, parseDocument, type Document, type YAMLParseError } from 'yaml';
 import type { z } from 'zod';
-import { OdmoeError, toOdmoeError } from '../errors/index.js';
+import { OdmoeError, toOdmoeError } from '../errors/odmoe-error.js';
 import { addressNodes, clusterConfigSchema, type ClusterConfig } from './cluster-config.js';
 import { findContradictions } from './config-contradictions.js';
 import { nearestKey } from './nearest-key.js';

@@ -1,4 +1,5 @@
-import type { CachePolicy, PoolCapacities } from '../planner/index.js';
+import type { CachePolicy } from '../planner/cache-decisions.js';
+import type { PoolCapacities } from '../planner/pool-capacities.js';
 
 /** What one daemon runs with: cluster.yaml and the flags, resolved and checked. Nothing past this point is optional. */
 export type RoleSetting = 'main' | 'shadow' | 'worker';

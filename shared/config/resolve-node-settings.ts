@@ -1,8 +1,8 @@
 import { isIP } from 'node:net';
 import { hostname, networkInterfaces } from 'node:os';
 import { dirname, resolve } from 'node:path';
-import { OdmoeError } from '../errors/index.js';
-import { stateDirectory, stateHome } from '../files/state-directory.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
+import { stateDirectory, stateHome } from './state-directory.js';
 import { WORKER_BUDGET_DEFAULT_BYTES, defaultPort, type ClusterConfig, type ConfiguredNode } from './cluster-config.js';
 import { deviceNamed, type DeviceName } from './device-name.js';
 import type { ExpertStorage, KnownPeer, NodeSettings, RoleSetting } from './node-settings.js';

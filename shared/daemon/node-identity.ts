@@ -1,8 +1,8 @@
 import type { NodeSettings } from '../config/node-settings.js';
-import { odmoeVersion } from '../pack/odmoe-version.js';
+import { odmoeVersion } from '../config/odmoe-version.js';
 import { PROTOCOL_VERSION } from '../rpc/limits.js';
 import type { NodeIdentity } from '../rpc/messages.js';
-import type { Runtime } from '../runtime/index.js';
+import type { Runtime } from '../runtime/runtime.js';
 
 /** The identity of a daemon that starts now; its address is filled in when it listens. `deviceInfo`: as the device tells it. */
 export function createNodeIdentity(

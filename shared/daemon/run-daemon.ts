@@ -1,7 +1,7 @@
 import type { NodeSettings, RoleSetting, RunningNode } from '../config/node-settings.js';
-import { parseDaemonFlags } from '../config/parse-daemon-flags.js';
-import { OdmoeError, toOdmoeError } from '../errors/index.js';
-import { createLogger, type Logger } from '../log/index.js';
+import { parseDaemonFlags } from './parse-daemon-flags.js';
+import { OdmoeError, toOdmoeError } from '../errors/odmoe-error.js';
+import { createLogger, type Logger } from '../log/logger.js';
 import { avoidMarkingPauses } from './collection-pauses.js';
 import { WallRuntime } from '../runtime/wall-runtime.js';
 

@@ -1,9 +1,9 @@
 import type { NodeSettings } from '../config/node-settings.js';
-import { OdmoeError, toOdmoeError } from '../errors/index.js';
-import type { Logger } from '../log/index.js';
+import { OdmoeError, toOdmoeError } from '../errors/odmoe-error.js';
+import type { Logger } from '../log/logger.js';
 import { parseAddress } from '../rpc/addresses.js';
 import type { NodeIdentity } from '../rpc/messages.js';
-import type { Runtime } from '../runtime/index.js';
+import type { Runtime } from '../runtime/runtime.js';
 import { SERVICE_TYPE, closeMulticast, listen, openMulticast, publish } from './multicast.js';
 import { encodeTxt, type DiscoveredPeer } from './txt-record.js';
 

@@ -1,8 +1,8 @@
-import { toOdmoeError } from '../errors/index.js';
-import type { Logger } from '../log/index.js';
+import { toOdmoeError } from '../errors/odmoe-error.js';
+import type { Logger } from '../log/logger.js';
 import type { NodeIdentity } from '../rpc/messages.js';
 import type { Transport } from '../rpc/transport.js';
-import type { Runtime, Timer } from '../runtime/index.js';
+import type { Runtime, Timer } from '../runtime/runtime.js';
 
 /** How long one Join may take: less than a daemon has to stop, which waits for it. */
 export const JOIN_TIMEOUT_MS = 1500;

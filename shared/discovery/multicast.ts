@@ -1,8 +1,8 @@
 /** The one place that touches bonjour-service. */
 import { networkInterfaces } from 'node:os';
 import bonjourService, { type Service } from 'bonjour-service';
-import type { Logger } from '../log/index.js';
-import type { Runtime } from '../runtime/index.js';
+import type { Logger } from '../log/logger.js';
+import type { Runtime } from '../runtime/runtime.js';
 import { formatAddress } from '../rpc/addresses.js';
 import { decodeTxt, type DiscoveredPeer } from './txt-record.js';
 

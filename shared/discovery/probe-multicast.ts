@@ -1,6 +1,6 @@
-import { toOdmoeError } from '../errors/index.js';
+import { toOdmoeError } from '../errors/odmoe-error.js';
 import { PROTOCOL_VERSION } from '../rpc/limits.js';
-import type { Runtime } from '../runtime/index.js';
+import type { Runtime } from '../runtime/runtime.js';
 import { SERVICE_TYPE, closeMulticast, listen, openMulticast, publish } from './multicast.js';
 import { encodeTxt, type DiscoveredPeer } from './txt-record.js';
 

@@ -1,7 +1,7 @@
 import { readFileSync, statSync } from 'node:fs';
 import { parseDocument } from 'yaml';
 import type { z } from 'zod';
-import { OdmoeError, toOdmoeError } from '../errors/index.js';
+import { OdmoeError, toOdmoeError } from '../errors/odmoe-error.js';
 import type { DeviceProfile } from './device-profile.js';
 import { profileOf, profileSchema } from './profile-schema.js';
 

@@ -1,9 +1,9 @@
 import type { EmulationSettings } from '../config/node-settings.js';
-import { OdmoeError } from '../errors/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
 import type { MessageCodec } from '../rpc/codecs.js';
 import type { MessageDuplex } from '../rpc/peer-stream.js';
 import type { PacedDuplex, PeerMessage, StreamPace } from '../rpc/stream-pace.js';
-import type { Runtime } from '../runtime/index.js';
+import type { Runtime } from '../runtime/runtime.js';
 import type { DeviceProfile } from './device-profile.js';
 import { loadDeviceProfile } from './load-device-profile.js';
 import { messageBytes } from './message-bytes.js';

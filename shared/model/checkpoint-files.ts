@@ -1,6 +1,6 @@
 import { basename, join } from 'node:path';
 import { z } from 'zod';
-import { OdmoeError } from '../errors/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
 import { fileExists, readJsonFile } from './read-file.js';
 import { CHECKPOINT_FILE_ERRORS, readSafetensorsFile, type SafetensorsFile } from './safetensors-file.js';
 import type { SafetensorsTensor } from './safetensors-header.js';

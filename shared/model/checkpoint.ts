@@ -1,6 +1,6 @@
 import { realpath } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
-import { OdmoeError } from '../errors/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
 import { readCheckpointFiles, type CheckpointFiles, type CheckpointTensor } from './checkpoint-files.js';
 import { readFailure } from './read-file.js';
 import { readModelConfig } from './model-config.js';

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { OdmoeError } from '../errors/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
 import {
   denseDimensions,
   densePlaces,

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { z } from 'zod';
-import { OdmoeError } from '../errors/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
 import { fileExists, readJsonFile } from './read-file.js';
 import { mixtralFamily } from './mixtral-family.js';
 import type { ModelConfig, ModelFamily } from './model-family.js';

@@ -1,5 +1,6 @@
 import { constants, lstat, open, type FileHandle } from 'node:fs/promises';
-import { OdmoeError, type ErrorCode } from '../errors/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
+import type { ErrorCode } from '../errors/registry.js';
 
 /** What to report about a file that must be read whole: a checkpoint's and a pack's files differ in it. */
 export interface FileErrors {

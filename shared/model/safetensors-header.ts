@@ -1,4 +1,4 @@
-import { OdmoeError } from '../errors/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
 import { findDuplicateKey } from './duplicate-key.js';
 
 /** Bytes before the header: its length, little-endian. */

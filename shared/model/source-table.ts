@@ -1,4 +1,4 @@
-import { OdmoeError } from '../errors/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
 import type { ExpertPart, TensorPlace } from './model-family.js';
 import type { DenseRole, ExpertSource, ModelShape, TensorSource } from './tensor-source.js';
 import { EXACT_FORMAT, type ExactFormat, type WeightDtype } from './weight-dtype.js';

@@ -1,4 +1,4 @@
-import { OdmoeError } from '../errors/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
 import type { Placement } from '../rpc/messages.js';
 import { groupForLayer } from './plan-placement.js';
 

@@ -1,4 +1,5 @@
-import { OdmoeError, requirePresent } from '../errors/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
+import { requirePresent } from '../errors/assert-invariant.js';
 import type { Placement, Prediction } from '../rpc/messages.js';
 import { assignPredictedExperts } from './assign-predicted-experts.js';
 

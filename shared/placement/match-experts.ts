@@ -1,4 +1,4 @@
-import { requirePresent } from '../errors/index.js';
+import { requirePresent } from '../errors/assert-invariant.js';
 import type { Placement } from '../rpc/messages.js';
 import { assignPredictedExperts, workersFromHome } from './assign-predicted-experts.js';
 import { expertsByWorker } from './experts-by-worker.js';

@@ -38,7 +38,7 @@ class Reading implements Releases {
   readonly byRelease: Int32Array;
   readonly signMantissaMs: Float64Array;
   readEndMs = 0;
-  #released = 0;
+  private released = 0;
 
   constructor(
     private readonly profile: LoadProfile,
@@ -51,51 +51,51 @@ class Reading implements Releases {
     this.byRelease = new Int32Array(tasks * profile.shards);
     this.signMantissaMs = new Float64Array(tasks);
     forEachTask(blocks, (task, index) => {
-      if (!needsExponents(task) && !this.#waitsForSignMantissa(task)) this.#releaseAll(index);
+      if (!needsExponents(task) && !this.waitsForSignMantissa(task)) this.releaseAll(index);
     });
     let first = 0;
     for (const block of blocks) {
-      block.forEach((task, index) => this.#readExponents(task, first + index));
-      block.forEach((task, index) => this.#readSignMantissa(task, first + index));
+      block.forEach((task, index) => this.readExponents(task, first + index));
+      block.forEach((task, index) => this.readSignMantissa(task, first + index));
       first += block.length;
     }
   }
 
-  #waitsForSignMantissa(task: LoadTask): boolean {
+  private waitsForSignMantissa(task: LoadTask): boolean {
     return this.recovery === 'with' && needsSignMantissa(task);
   }
 
-  #readExponents(task: LoadTask, index: number): void {
+  private readExponents(task: LoadTask, index: number): void {
     if (!needsExponents(task)) return;
     for (let shard = 0; shard < this.profile.shards; shard += 1) {
       const startMs = this.readEndMs;
       this.readEndMs += this.profile.exponentReadMs;
-      if (!this.#waitsForSignMantissa(task)) this.#release(index, shard, this.readEndMs);
+      if (!this.waitsForSignMantissa(task)) this.release(index, shard, this.readEndMs);
       this.record?.({ ...named('readExponents', task), shard, startMs, endMs: this.readEndMs });
     }
   }
 
-  #readSignMantissa(task: LoadTask, index: number): void {
+  private readSignMantissa(task: LoadTask, index: number): void {
     if (!needsSignMantissa(task)) return;
     const { shards, signMantissaReadMs } = this.profile;
     const startMs = this.readEndMs;
     this.readEndMs += signMantissaReadMs;
     this.signMantissaMs[index] = this.readEndMs;
     this.record?.({ ...named('readSignMantissa', task), startMs, endMs: this.readEndMs });
-    if (!this.#waitsForSignMantissa(task)) return;
+    if (!this.waitsForSignMantissa(task)) return;
     for (let shard = 0; shard < shards; shard += 1) {
-      this.#release(index, shard, startMs + (signMantissaReadMs * (shard + 1)) / shards);
+      this.release(index, shard, startMs + (signMantissaReadMs * (shard + 1)) / shards);
     }
   }
 
-  #releaseAll(index: number): void {
-    for (let shard = 0; shard < this.profile.shards; shard += 1) this.#release(index, shard, 0);
+  private releaseAll(index: number): void {
+    for (let shard = 0; shard < this.profile.shards; shard += 1) this.release(index, shard, 0);
   }
 
-  #release(index: number, shard: number, atMs: number): void {
+  private release(index: number, shard: number, atMs: number): void {
     const operation = index * this.profile.shards + shard;
     this.releasedMs[operation] = atMs;
-    this.byRelease[this.#released++] = operation;
+    this.byRelease[this.released++] = operation;
   }
 }
 

@@ -1,4 +1,4 @@
-import { OdmoeError } from '../errors/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
 import type {
   CacheCounters,
   CacheDecisions,
@@ -42,43 +42,43 @@ export class CachePools implements CacheDecisions {
     uses: { missing: 0, exponent: 0, signMantissa: 0, compressed: 0, full: 0 },
     evictions: 0,
   };
-  readonly #options: CachePoolsOptions;
-  readonly #entries: EntryNumbers;
-  readonly #layers = new Map<number, LayerPools>();
+  private readonly options: CachePoolsOptions;
+  private readonly entries: EntryNumbers;
+  private readonly layers = new Map<number, LayerPools>();
 
   constructor(options: CachePoolsOptions) {
-    this.#options = options;
-    this.#entries = new EntryNumbers(options.entries);
+    this.options = options;
+    this.entries = new EntryNumbers(options.entries);
   }
 
   setCapacities(capacities: ReadonlyMap<number, PoolCapacities>): void {
-    this.#requireEntries([...capacities.values()]);
-    for (const layer of capacities.keys()) this.#layer(layer);
-    for (const [layer, pools] of this.#layers) pools.setCapacities(capacities.get(layer) ?? NO_CAPACITIES);
+    this.requireEntries([...capacities.values()]);
+    for (const layer of capacities.keys()) this.ownLayer(layer);
+    for (const [layer, pools] of this.layers) pools.setCapacities(capacities.get(layer) ?? NO_CAPACITIES);
   }
 
   seedCounts(layer: number, counts: ArrayLike<number>): void {
-    this.#layer(layer).frequencies.seed(counts);
+    this.ownLayer(layer).frequencies.seed(counts);
   }
 
   activated(layer: number, expert: number, tokens: number): void {
-    this.#layer(layer).frequencies.add(expert, tokens);
+    this.ownLayer(layer).frequencies.add(expert, tokens);
   }
 
   acquire(layer: number, experts: readonly number[]): CacheUse[] {
-    const pools = this.#layer(layer);
+    const pools = this.ownLayer(layer);
     // What is there is pinned before anything makes room.
     const present = experts.flatMap((expert) => pools.find(expert) ?? []);
     for (const kept of present) kept.pins += 1;
     const frequency = (index: number): number => pools.frequencies.of(experts[index] ?? 0);
     const mostFrequentFirst = [...experts.keys()].sort((left, right) => frequency(right) - frequency(left));
-    const uses = new Map(mostFrequentFirst.map((index) => [index, this.#begin(pools, layer, experts[index] ?? 0)]));
+    const uses = new Map(mostFrequentFirst.map((index) => [index, this.begin(pools, layer, experts[index] ?? 0)]));
     for (const kept of present) kept.pins -= 1;
     return experts.flatMap((_, index) => uses.get(index) ?? []);
   }
 
   loaded(use: CacheUse, outcome: UseLoaded): void {
-    const own = this.#own(use, 'loading');
+    const own = this.own(use, 'loading');
     own.phase = 'loaded';
     const { kept } = own;
     if (kept === null) return;
@@ -90,9 +90,9 @@ export class CachePools implements CacheDecisions {
     };
     for (const kind of own.fills) {
       if (isKept[kind]) kept.holdings[kind].filled = true;
-      else if (kind !== 'full') kept.drop(kind, this.#entries);
+      else if (kind !== 'full') kept.drop(kind, this.entries);
     }
-    const pools = this.#layer(own.layer);
+    const pools = this.ownLayer(own.layer);
     if (own.fills.includes('full') && !outcome.loaded) {
       kept.holdings.full.readers -= 1;
       own.reads.splice(own.reads.indexOf('full'), 1);
@@ -102,33 +102,33 @@ export class CachePools implements CacheDecisions {
   }
 
   readiness(use: CacheUse): Readiness {
-    const { kept, fullEntry } = this.#own(use, 'loaded');
+    const { kept, fullEntry } = this.own(use, 'loaded');
     const full = kept?.holdings.full;
     if (full === undefined || full.entry !== fullEntry) return 'lost';
     return full.filled ? 'ready' : 'loading';
   }
 
   release(use: CacheUse): void {
-    const own = this.#own(use, 'loaded');
+    const own = this.own(use, 'loaded');
     own.phase = 'released';
     const { kept } = own;
     if (kept === null) return;
     if (own.reads.includes('full')) kept.holdings.full.readers -= 1;
     kept.pins -= 1;
-    this.#layer(own.layer).tidy(kept);
+    this.ownLayer(own.layer).tidy(kept);
   }
 
   stateOf(layer: number, expert: number): CompressionState {
-    return this.#layers.get(layer)?.find(expert)?.state ?? 'missing';
+    return this.layers.get(layer)?.find(expert)?.state ?? 'missing';
   }
 
   kept(): PlacedExpert[] {
-    return [...this.#layers].flatMap(([layer, pools]) =>
+    return [...this.layers].flatMap(([layer, pools]) =>
       pools.kept.flatMap(({ expert, pool, state }) => (pool === null ? [] : [{ layer, expert, pool, state }])),
     );
   }
 
-  #begin(pools: LayerPools, layer: number, expert: number): Use {
+  private begin(pools: LayerPools, layer: number, expert: number): Use {
     const before = pools.find(expert);
     const isFull = before !== undefined && before.holdings.full.entry !== NO_ENTRY;
     const kept = isFull ? before : pools.place(expert);
@@ -145,14 +145,14 @@ export class CachePools implements CacheDecisions {
       use.fullEntry = kept.holdings.full.entry;
       return use;
     }
-    this.#planLoad(use, kept);
+    this.planLoad(use, kept);
     return use;
   }
 
-  #planLoad(use: Use, kept: KeptExpert): void {
+  private planLoad(use: Use, kept: KeptExpert): void {
     for (const kind of kept.pool === null ? [] : kept.lacking(kept.pool)) {
-      if (this.#entries.available(kind) === 0) continue;
-      kept.take(kind, this.#entries);
+      if (this.entries.available(kind) === 0) continue;
+      kept.take(kind, this.entries);
       use.fills.push(kind);
     }
     if (use.fills.includes('full')) {
@@ -160,11 +160,11 @@ export class CachePools implements CacheDecisions {
       kept.holdings.full.readers += 1;
       use.fullEntry = kept.holdings.full.entry;
     }
-    use.exponents = this.#part(use, kept, 'exponent');
-    use.signMantissa = this.#part(use, kept, 'signMantissa');
+    use.exponents = this.part(use, kept, 'exponent');
+    use.signMantissa = this.part(use, kept, 'signMantissa');
   }
 
-  #part(use: Use, kept: KeptExpert, kind: 'exponent' | 'signMantissa'): KeptPart {
+  private part(use: Use, kept: KeptExpert, kind: 'exponent' | 'signMantissa'): KeptPart {
     const holding = kept.holdings[kind];
     if (holding.filled) {
       holding.readers += 1;
@@ -174,18 +174,18 @@ export class CachePools implements CacheDecisions {
     return use.fills.includes(kind) ? { from: 'storage', entry: holding.entry } : FROM_STORAGE;
   }
 
-  #layer(layer: number): LayerPools {
-    let pools = this.#layers.get(layer);
+  private ownLayer(layer: number): LayerPools {
+    let pools = this.layers.get(layer);
     if (pools === undefined) {
-      const { policy, experts, toleranceMargin, random } = this.#options;
+      const { policy, experts, toleranceMargin, random } = this.options;
       const onEvict = (): void => void (this.counters.evictions += 1);
-      pools = new LayerPools({ policy, experts, toleranceMargin, random, entries: this.#entries, onEvict });
-      this.#layers.set(layer, pools);
+      pools = new LayerPools({ policy, experts, toleranceMargin, random, entries: this.entries, onEvict });
+      this.layers.set(layer, pools);
     }
     return pools;
   }
 
-  #own(use: CacheUse, phase: Use['phase']): Use {
+  private own(use: CacheUse, phase: Use['phase']): Use {
     if (use instanceof Use && use.phase === phase) return use;
     const found = use instanceof Use ? use.phase : 'not from these pools';
     throw new OdmoeError(
@@ -194,14 +194,14 @@ export class CachePools implements CacheDecisions {
     );
   }
 
-  #requireEntries(capacities: readonly PoolCapacities[]): void {
+  private requireEntries(capacities: readonly PoolCapacities[]): void {
     capacities.forEach(checkCapacities);
     const needed = entriesOf(capacities.reduce(addCapacities, NO_CAPACITIES));
     for (const kind of ['full', 'exponent', 'signMantissa'] as const) {
-      if (needed[kind] <= this.#entries.counts[kind]) continue;
+      if (needed[kind] <= this.entries.counts[kind]) continue;
       throw new OdmoeError(
         'INTERNAL',
-        `pools with ${needed[kind]} ${kind} entries, there are ${this.#entries.counts[kind]}`,
+        `pools with ${needed[kind]} ${kind} entries, there are ${this.entries.counts[kind]}`,
       );
     }
   }

@@ -1,4 +1,4 @@
-import { OdmoeError } from '../errors/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
 import type { CacheEntries } from './pool-capacities.js';
 
 export type EntryKind = keyof CacheEntries;
@@ -9,11 +9,11 @@ export const NO_ENTRY = -1;
 
 /** Which numbered entries are free. */
 export class EntryNumbers {
-  readonly #free: Record<EntryKind, number[]>;
+  private readonly free: Record<EntryKind, number[]>;
 
   constructor(readonly counts: CacheEntries) {
     const numbers = (count: number): number[] => Array.from({ length: count }, (_, index) => count - 1 - index);
-    this.#free = {
+    this.free = {
       full: numbers(counts.full),
       exponent: numbers(counts.exponent),
       signMantissa: numbers(counts.signMantissa),
@@ -21,17 +21,17 @@ export class EntryNumbers {
   }
 
   available(kind: EntryKind): number {
-    return this.#free[kind].length;
+    return this.free[kind].length;
   }
 
   /** @throws INTERNAL when there is none */
   take(kind: EntryKind): number {
-    const entry = this.#free[kind].pop();
+    const entry = this.free[kind].pop();
     if (entry === undefined) throw new OdmoeError('INTERNAL', `no ${kind} entry is free`);
     return entry;
   }
 
   give(kind: EntryKind, entry: number): void {
-    this.#free[kind].push(entry);
+    this.free[kind].push(entry);
   }
 }

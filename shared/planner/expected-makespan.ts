@@ -4,11 +4,11 @@ import { POOLS, type PoolCapacities } from './pool-capacities.js';
 
 /** What a layer is expected to take with pools of given capacities, the most popular experts in the first of them. */
 export class ExpectedMakespan {
-  readonly #intervals: IntervalHits;
-  readonly #experts: number;
+  private readonly intervals: IntervalHits;
+  private readonly experts: number;
   /** Phi_N(k): that exactly k of all experts are selected. */
-  readonly #activatedProbability: number;
-  readonly #known = new Map<string, number>();
+  private readonly activatedProbability: number;
+  private readonly known = new Map<string, number>();
 
   /** @param selection q_r by rank (fitSelectionProbabilities) */
   constructor(
@@ -16,20 +16,20 @@ export class ExpectedMakespan {
     private readonly activated: number,
     private readonly makespanOf: PatternMakespan,
   ) {
-    this.#experts = selection.length;
-    this.#intervals = new IntervalHits(selection, activated);
-    this.#activatedProbability = this.#intervals.of(0, this.#experts)[activated] ?? 0;
+    this.experts = selection.length;
+    this.intervals = new IntervalHits(selection, activated);
+    this.activatedProbability = this.intervals.of(0, this.experts)[activated] ?? 0;
   }
 
   of(capacities: PoolCapacities): number {
     const key = POOLS.map((pool) => capacities[pool]).join(' ');
-    let makespanMs = this.#known.get(key);
+    let makespanMs = this.known.get(key);
     if (makespanMs === undefined) {
       makespanMs = 0;
       this.forEachPattern(capacities, (hits, probability) => {
         makespanMs = (makespanMs ?? 0) + probability * this.makespanOf(hits);
       });
-      this.#known.set(key, makespanMs);
+      this.known.set(key, makespanMs);
     }
     return makespanMs;
   }
@@ -42,15 +42,15 @@ export class ExpectedMakespan {
     const distributions: Float64Array[] = [];
     let start = 0;
     for (const pool of POOLS) {
-      const end = Math.min(this.#experts, start + capacities[pool]);
-      distributions.push(this.#intervals.of(start, end));
+      const end = Math.min(this.experts, start + capacities[pool]);
+      distributions.push(this.intervals.of(start, end));
       start = end;
     }
     const [full, compressed, signMantissa, exponent] = distributions;
-    const missing = this.#intervals.of(start, this.#experts);
+    const missing = this.intervals.of(start, this.experts);
     const k = this.activated;
     for (let f = 0; f <= k; f += 1) {
-      const p1 = (full?.[f] ?? 0) / this.#activatedProbability;
+      const p1 = (full?.[f] ?? 0) / this.activatedProbability;
       for (let c = 0; p1 > 0 && c <= k - f; c += 1) {
         const p2 = p1 * (compressed?.[c] ?? 0);
         for (let s = 0; p2 > 0 && s <= k - f - c; s += 1) {

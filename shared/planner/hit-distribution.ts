@@ -19,7 +19,7 @@ export function addChoice(distribution: Float64Array, probability: number): void
 
 /** hitDistribution of every interval of a list of choices, each computed when it is first asked for. */
 export class IntervalHits {
-  readonly #byStart: Float64Array[][] = [];
+  private readonly byStart: Float64Array[][] = [];
 
   constructor(
     private readonly probabilities: ArrayLike<number>,
@@ -28,16 +28,16 @@ export class IntervalHits {
 
   /** Of the choices from `start` on, before `end`; always most + 1 numbers. */
   of(start: number, end: number): Float64Array {
-    const fromStart = (this.#byStart[start] ??= [this.#none()]);
+    const fromStart = (this.byStart[start] ??= [this.none()]);
     for (let length = fromStart.length; length <= end - start; length += 1) {
-      const distribution = fromStart[length - 1]?.slice() ?? this.#none();
+      const distribution = fromStart[length - 1]?.slice() ?? this.none();
       addChoice(distribution, this.probabilities[start + length - 1] ?? 0);
       fromStart.push(distribution);
     }
-    return fromStart[end - start] ?? this.#none();
+    return fromStart[end - start] ?? this.none();
   }
 
-  #none(): Float64Array {
+  private none(): Float64Array {
     const distribution = new Float64Array(this.most + 1);
     distribution[0] = 1;
     return distribution;

@@ -17,37 +17,37 @@ export interface LayerPoolsSetting {
 /** Which experts of one layer are in which pool: dispatch, overflow and eviction. */
 export class LayerPools {
   readonly frequencies: FrequencyList;
-  readonly #kept = new Map<number, KeptExpert>();
-  #capacities: PoolCapacities = NO_CAPACITIES;
-  #arrivals = 0;
-  #uses = 0;
+  private readonly ownKept = new Map<number, KeptExpert>();
+  private capacities: PoolCapacities = NO_CAPACITIES;
+  private arrivals = 0;
+  private uses = 0;
 
   constructor(private readonly setting: LayerPoolsSetting) {
     this.frequencies = new FrequencyList(setting.experts);
   }
 
   get kept(): readonly KeptExpert[] {
-    return [...this.#kept.values()];
+    return [...this.ownKept.values()];
   }
 
   find(expert: number): KeptExpert | undefined {
-    return this.#kept.get(expert);
+    return this.ownKept.get(expert);
   }
 
   setCapacities(capacities: PoolCapacities): void {
-    this.#capacities = capacities;
+    this.capacities = capacities;
     for (const pool of POOLS) {
-      while (this.#members(pool).length > capacities[pool]) {
-        const members = this.#members(pool);
+      while (this.members(pool).length > capacities[pool]) {
+        const members = this.members(pool);
         // Those in use keep their entries until released, so that others should go first.
-        const victim = this.#leastFrequent(members.filter(({ pins }) => pins === 0)) ?? this.#leastFrequent(members);
-        if (victim !== undefined) this.#evict(victim);
+        const victim = this.leastFrequent(members.filter(({ pins }) => pins === 0)) ?? this.leastFrequent(members);
+        if (victim !== undefined) this.evict(victim);
       }
     }
   }
 
   touch(kept: KeptExpert): void {
-    kept.lastUse = ++this.#uses;
+    kept.lastUse = ++this.uses;
     kept.marked = true;
   }
 
@@ -56,13 +56,13 @@ export class LayerPools {
    * pool takes it. Undefined: it is not kept.
    */
   place(expert: number): KeptExpert | undefined {
-    const kept = this.find(expert) ?? new KeptExpert(expert, ++this.#arrivals);
+    const kept = this.find(expert) ?? new KeptExpert(expert, ++this.arrivals);
     const from = kept.pool;
     // Its place is free for whom it displaces.
     kept.pool = null;
-    const pools = this.setting.policy === 'planned' ? this.#poolsByRank(expert, from) : (['full'] as const);
-    kept.pool = pools.find((pool) => this.#capacities[pool] > 0 && this.#makeRoom(pool, kept, from)) ?? null;
-    if (kept.pool !== null) this.#kept.set(expert, kept);
+    const pools = this.setting.policy === 'planned' ? this.poolsByRank(expert, from) : (['full'] as const);
+    kept.pool = pools.find((pool) => this.capacities[pool] > 0 && this.makeRoom(pool, kept, from)) ?? null;
+    if (kept.pool !== null) this.ownKept.set(expert, kept);
     return this.find(expert);
   }
 
@@ -70,55 +70,55 @@ export class LayerPools {
   fallBack(kept: KeptExpert): void {
     kept.drop('full', this.setting.entries);
     kept.pool = kept.poolOfParts();
-    if (kept.pool !== null && this.#members(kept.pool).length > this.#capacities[kept.pool]) this.#evict(kept);
+    if (kept.pool !== null && this.members(kept.pool).length > this.capacities[kept.pool]) this.evict(kept);
   }
 
   /** Gives back what it need not hold; forgets it when it has no place. */
   tidy(kept: KeptExpert): void {
     kept.dropSuperfluous(this.setting.entries);
     if (kept.pins > 0 || kept.pool !== null) return;
-    this.#kept.delete(kept.expert);
+    this.ownKept.delete(kept.expert);
   }
 
   /**
    * Pools for which the expert's rank r is below tau_i = sum of S_j over j up to i, plus delta, or that have room left, best first; last the one
    * that it is in, which it does not leave for a lower one.
    */
-  #poolsByRank(expert: number, from: Pool | null): Pool[] {
+  private poolsByRank(expert: number, from: Pool | null): Pool[] {
     const rank = this.frequencies.rank(expert);
     let threshold = this.setting.toleranceMargin;
     const dispatched = POOLS.filter((pool) => {
-      threshold += this.#capacities[pool];
-      return rank < threshold || this.#members(pool).length < this.#capacities[pool];
+      threshold += this.capacities[pool];
+      return rank < threshold || this.members(pool).length < this.capacities[pool];
     });
     if (from === null) return dispatched;
     return [...dispatched.filter((pool) => POOLS.indexOf(pool) < POOLS.indexOf(from)), from];
   }
 
-  #makeRoom(pool: Pool, kept: KeptExpert, from: Pool | null): boolean {
-    if (!this.#hasRoom(pool, kept.expert)) return false;
+  private makeRoom(pool: Pool, kept: KeptExpert, from: Pool | null): boolean {
+    if (!this.hasRoom(pool, kept.expert)) return false;
     return pool === from || kept.lacking(pool).every((kind) => this.setting.entries.available(kind) > 0);
   }
 
   /** Whether the pool has a place for the newcomer, one having been evicted if need be. */
-  #hasRoom(pool: Pool, newcomer: number): boolean {
-    const members = this.#members(pool);
-    if (members.length < this.#capacities[pool]) return true;
-    const victim = this.#victim(members, newcomer);
+  private hasRoom(pool: Pool, newcomer: number): boolean {
+    const members = this.members(pool);
+    if (members.length < this.capacities[pool]) return true;
+    const victim = this.victim(members, newcomer);
     if (victim === undefined) return false;
-    this.#makeWay(victim);
+    this.makeWay(victim);
     return true;
   }
 
-  #members(pool: Pool): KeptExpert[] {
+  private members(pool: Pool): KeptExpert[] {
     return this.kept.filter((kept) => kept.pool === pool);
   }
 
-  #victim(members: readonly KeptExpert[], newcomer: number): KeptExpert | undefined {
+  private victim(members: readonly KeptExpert[], newcomer: number): KeptExpert | undefined {
     const idle = members.filter(({ pins }) => pins === 0);
     switch (this.setting.policy) {
       case 'planned': {
-        const least = this.#leastFrequent(idle);
+        const least = this.leastFrequent(idle);
         const isRarer = least !== undefined && this.frequencies.of(least.expert) < this.frequencies.of(newcomer);
         return isRarer ? least : undefined;
       }
@@ -127,34 +127,34 @@ export class LayerPools {
       case 'fifo':
         return leastBy(idle, ({ arrival }) => arrival);
       case 'marking':
-        return this.#unmarked(members, idle);
+        return this.unmarked(members, idle);
     }
   }
 
   /** Any that was not used in this phase; when all were, a new phase begins (Fiat et al., 1991). */
-  #unmarked(members: readonly KeptExpert[], idle: readonly KeptExpert[]): KeptExpert | undefined {
+  private unmarked(members: readonly KeptExpert[], idle: readonly KeptExpert[]): KeptExpert | undefined {
     if (idle.every(({ marked }) => marked)) for (const member of members) member.marked = false;
     const candidates = idle.filter(({ marked }) => !marked);
     return candidates[Math.floor(this.setting.random() * candidates.length)];
   }
 
-  #leastFrequent(members: readonly KeptExpert[]): KeptExpert | undefined {
+  private leastFrequent(members: readonly KeptExpert[]): KeptExpert | undefined {
     return leastBy(members, ({ expert }) => this.frequencies.of(expert));
   }
 
   /** An expert that overflows C may keep its signs and mantissas in S, or its exponents in E, if it is frequent enough there. */
-  #makeWay(victim: KeptExpert): void {
+  private makeWay(victim: KeptExpert): void {
     const lower: readonly Pool[] = victim.pool === 'compressed' ? ['signMantissa', 'exponent'] : [];
     for (const pool of lower) {
-      if (this.#capacities[pool] === 0 || !this.#hasRoom(pool, victim.expert)) continue;
+      if (this.capacities[pool] === 0 || !this.hasRoom(pool, victim.expert)) continue;
       victim.pool = pool;
       this.tidy(victim);
       return;
     }
-    this.#evict(victim);
+    this.evict(victim);
   }
 
-  #evict(victim: KeptExpert): void {
+  private evict(victim: KeptExpert): void {
     victim.pool = null;
     this.setting.onEvict();
     this.tidy(victim);

@@ -1,4 +1,4 @@
-import { OdmoeError } from '../errors/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
 import { ExpectedMakespan } from './expected-makespan.js';
 import { patternMakespans, type OverlapCosts } from './makespan-estimate.js';
 import type { LoadProfile } from './load-profile.js';
@@ -77,28 +77,28 @@ export function planPools(request: PlanRequest): PoolPlans {
 }
 
 class PlanSearch {
-  readonly #expected: ExpectedMakespan;
-  readonly #request: PlanRequest;
-  readonly #experts: number;
-  readonly #layers: readonly number[];
-  readonly #known = new Map<string, PoolPlan>();
+  private readonly expected: ExpectedMakespan;
+  private readonly request: PlanRequest;
+  private readonly experts: number;
+  private readonly ownLayers: readonly number[];
+  private readonly known = new Map<string, PoolPlan>();
 
   constructor(request: PlanRequest) {
     const { inclusion, activated, profile, costs } = request;
-    this.#request = request;
-    this.#experts = inclusion.length;
-    this.#layers = Array.from({ length: request.layers }, (_, layer) => layer);
+    this.request = request;
+    this.experts = inclusion.length;
+    this.ownLayers = Array.from({ length: request.layers }, (_, layer) => layer);
     const selection = fitSelectionProbabilities(inclusion);
-    this.#expected = new ExpectedMakespan(selection, activated, patternMakespans(activated, profile, costs));
+    this.expected = new ExpectedMakespan(selection, activated, patternMakespans(activated, profile, costs));
   }
 
   /** As many experts of each pool as its share of the budget holds, no more in all than there are. */
   fitting(shares: PoolCapacities): PoolCapacities {
-    const { budgetBytes } = this.#request;
-    let room = this.#experts * this.#layers.length;
+    const { budgetBytes } = this.request;
+    let room = this.experts * this.ownLayers.length;
     let leftBytes = budgetBytes;
     const take = (pool: Pool): number => {
-      const bytes = this.#bytesOf(pool);
+      const bytes = this.bytesOf(pool);
       // A share of 7 / 20 of 20 experts is 7 of them, whatever the rounding.
       const wanted = Math.floor((shares[pool] * budgetBytes * (1 + Number.EPSILON)) / bytes + 1e-9);
       const count = Math.max(0, Math.min(wanted, room, Math.floor(leftBytes / bytes)));
@@ -112,12 +112,12 @@ class PlanSearch {
 
   plan(totals: PoolCapacities): PoolPlan {
     const key = POOLS.map((pool) => totals[pool]).join(' ');
-    let plan = this.#known.get(key);
+    let plan = this.known.get(key);
     if (plan === undefined) {
-      const capacities = [...spreadCapacities(totals, this.#layers, this.#experts).values()];
-      const sumMs = capacities.reduce((sum, each) => sum + this.#expected.of(each), 0);
-      plan = { totals, capacities, usedBytes: this.#usedBytes(totals), makespanMs: sumMs / capacities.length };
-      this.#known.set(key, plan);
+      const capacities = [...spreadCapacities(totals, this.ownLayers, this.experts).values()];
+      const sumMs = capacities.reduce((sum, each) => sum + this.expected.of(each), 0);
+      plan = { totals, capacities, usedBytes: this.ownUsedBytes(totals), makespanMs: sumMs / capacities.length };
+      this.known.set(key, plan);
     }
     return plan;
   }
@@ -130,18 +130,18 @@ class PlanSearch {
   climb(from: PoolPlan): PoolPlan {
     let best = from;
     for (let step = 0; step < CLIMB_STEPS; step += 1) {
-      const next = this.#neighbours(best.totals).reduce((found, totals) => this.better(this.plan(totals), found), best);
+      const next = this.neighbours(best.totals).reduce((found, totals) => this.better(this.plan(totals), found), best);
       if (next === best) break;
       best = next;
     }
     return best;
   }
 
-  #neighbours(totals: PoolCapacities): PoolCapacities[] {
+  private neighbours(totals: PoolCapacities): PoolCapacities[] {
     const changes: Partial<Record<Pool, number>>[] = [];
-    for (const added of this.#request.pools) {
+    for (const added of this.request.pools) {
       changes.push({ [added]: 1 });
-      for (const removed of this.#request.pools) {
+      for (const removed of this.request.pools) {
         if (removed !== added) changes.push({ [added]: 1, [removed]: -1 }, { [added]: 2, [removed]: -1 });
       }
     }
@@ -152,22 +152,22 @@ class PlanSearch {
         signMantissa: totals.signMantissa + (change.signMantissa ?? 0),
         exponent: totals.exponent + (change.exponent ?? 0),
       }))
-      .filter((changed) => this.#fits(changed));
+      .filter((changed) => this.fits(changed));
   }
 
-  #fits(totals: PoolCapacities): boolean {
+  private fits(totals: PoolCapacities): boolean {
     const experts = POOLS.reduce((sum, pool) => sum + totals[pool], 0);
     const isWhole = POOLS.every((pool) => totals[pool] >= 0);
-    const hasRoom = experts <= this.#experts * this.#layers.length;
-    return isWhole && hasRoom && this.#usedBytes(totals) <= this.#request.budgetBytes;
+    const hasRoom = experts <= this.experts * this.ownLayers.length;
+    return isWhole && hasRoom && this.ownUsedBytes(totals) <= this.request.budgetBytes;
   }
 
-  #usedBytes(totals: PoolCapacities): number {
-    return POOLS.reduce((sum, pool) => sum + totals[pool] * this.#bytesOf(pool), 0);
+  private ownUsedBytes(totals: PoolCapacities): number {
+    return POOLS.reduce((sum, pool) => sum + totals[pool] * this.bytesOf(pool), 0);
   }
 
-  #bytesOf(pool: Pool): number {
-    const { full, exponent, signMantissa } = this.#request.entryBytes;
+  private bytesOf(pool: Pool): number {
+    const { full, exponent, signMantissa } = this.request.entryBytes;
     return { full, compressed: exponent + signMantissa, signMantissa, exponent }[pool];
   }
 }

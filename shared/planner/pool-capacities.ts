@@ -1,4 +1,4 @@
-import { OdmoeError } from '../errors/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
 
 /** The pools that keep something, in the order of the hierarchy F, C, S, E (ZipMoE section 3.4). */
 export const POOLS = ['full', 'compressed', 'signMantissa', 'exponent'] as const;

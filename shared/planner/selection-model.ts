@@ -1,5 +1,5 @@
 import { exponential, power } from '../arithmetic/elementary.js';
-import { OdmoeError } from '../errors/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
 import { addChoice } from './hit-distribution.js';
 
 /** Largest difference from an inclusion probability that is accepted. */

@@ -1,4 +1,4 @@
-import { OdmoeError } from '../errors/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
 
 /** "host:port", with brackets around an IPv6 host. */
 export function formatAddress(host: string, port: number): string {

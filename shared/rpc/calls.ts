@@ -1,7 +1,7 @@
 /** Single calls: who is there, joining, status, and a generation. */
 import { Metadata } from '@grpc/grpc-js';
-import { OdmoeError } from '../errors/index.js';
-import type { Runtime } from '../runtime/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
+import type { Runtime } from '../runtime/runtime.js';
 import { openChannel, type Channel } from './channel.js';
 import { CLUSTER_JOIN, CLUSTER_STATUS, INFERENCE_GENERATE, NODE_IDENTIFY, type RpcMethod } from './codecs.js';
 import type { GenerateReply, GenerateRequest, JoinReply, NodeIdentity, StatusReply } from './messages.js';

@@ -1,6 +1,6 @@
 import { ChannelCredentials, Client } from '@grpc/grpc-js';
 import type { Socket } from 'node:net';
-import type { Runtime } from '../runtime/index.js';
+import type { Runtime } from '../runtime/runtime.js';
 import { clientChannelOptions } from './channel-options.js';
 import { channelCredentials } from './credentials.js';
 import { CLOSE_GRACE_MS, FLOW_CONTROL_WINDOW_BYTES } from './limits.js';

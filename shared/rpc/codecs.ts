@@ -1,11 +1,23 @@
 /** Every message of the wire as bytes and back: proto/odmoe/v1 loaded once, decoded messages validated. */
 import { loadSync, type ServiceDefinition } from '@grpc/proto-loader';
+
 import { join } from 'node:path';
+
 import { packageRoot } from '../config/package-root.js';
-import { OdmoeError, toOdmoeError } from '../errors/index.js';
+
+import { OdmoeError, toOdmoeError } from '../errors/odmoe-error.js';
+
 import { validateGenerateRequest } from './generate-validation.js';
-import { completeNodeStatus, validateShadowReply, validateShadowRequest } from './message-validation.js';
-import { validateIdentity, validateRefusal, validateWorkerReply, validateWorkerRequest } from './message-validation.js';
+
+import {
+  completeNodeStatus,
+  validateIdentity,
+  validateRefusal,
+  validateShadowReply,
+  validateShadowRequest,
+  validateWorkerReply,
+  validateWorkerRequest,
+} from './message-validation.js';
 import type {
   GenerateReply,
   GenerateRequest,
@@ -21,8 +33,11 @@ import type {
   WorkerReply,
   WorkerRequest,
 } from './messages.js';
+
 import { validatePackDescription, validatePackPiece, validateReadPackRequest } from './pack-validation.js';
+
 import { requireWholeTexts, textFieldsOf, type TextFields } from './wire-texts.js';
+
 import { decodeExecuteRequest, decodeResultReply, encodeExecuteRequest, encodeResultReply } from './tensor-messages.js';
 
 /** `decode` throws OdmoeError: PROTOCOL_VIOLATION, or REQUEST_INVALID for what a user asked. */

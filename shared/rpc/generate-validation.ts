@@ -1,4 +1,4 @@
-import { OdmoeError } from '../errors/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
 import {
   describeRange,
   isInRange,
@@ -9,7 +9,8 @@ import {
   TOP_K_RANGE,
   type NumberRange,
 } from '../sampling/sampling-options.js';
-import type { ChatMessage, GenerateRequest, SamplingMessage } from './messages.js';
+import type { ChatMessage, GenerateRequest } from './messages.js';
+import type { SamplingMessage } from '../sampling/sampling-options.js';
 
 /** The highest is uint32 of the wire; what the context does not hold is cut off (`resolveGeneration`). */
 export const MAX_TOKENS_RANGE: NumberRange = { least: 1, most: 2 ** 32 - 1, whole: true, zeroIsOff: false };

@@ -1,5 +1,5 @@
 import type { NodeSettings } from '../config/node-settings.js';
-import type { Runtime } from '../runtime/index.js';
+import type { Runtime } from '../runtime/runtime.js';
 import { fetchStatus, generate, identifyPeer, joinMain } from './calls.js';
 import { PIECE_IDLE_LIMIT_MS } from './limits.js';
 import type {

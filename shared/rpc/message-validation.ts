@@ -1,5 +1,6 @@
 /** What a received message must hold before a handler sees it. Each throws PROTOCOL_VIOLATION (or REQUEST_INVALID). */
-import { OdmoeError, type ErrorCode } from '../errors/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
+import type { ErrorCode } from '../errors/registry.js';
 import { isAddress } from './addresses.js';
 import { PACK_SOURCES_LIMIT, ROWS_LIMIT, TEXT_LENGTH_LIMIT } from './limits.js';
 import type {

@@ -3,6 +3,7 @@
  * string, bytes as Buffer, defaults filled in, `kind` names the member of a oneof that is set). A test holds these
  * against the .proto files.
  */
+import type { SamplingMessage } from '../sampling/sampling-options.js';
 import type { Execute, ExecuteResult, Prediction, Release } from './layer-messages.js';
 
 export type * from './layer-messages.js';
@@ -208,16 +209,6 @@ export type ShadowReply =
 export interface ChatMessage {
   role: string;
   content: string;
-}
-
-export interface SamplingMessage {
-  temperature: number;
-  topK: number;
-  topP: number;
-  minP: number;
-  repetitionPenalty: number;
-  /** Absent when the caller leaves the choice to main. */
-  seed?: number;
 }
 
 export interface GenerateRequest {

@@ -1,7 +1,7 @@
 /** A connection to a daemon that holds a pack or some of its experts. */
 import { Metadata } from '@grpc/grpc-js';
-import type { ErrorCode } from '../errors/index.js';
-import type { Runtime } from '../runtime/index.js';
+import type { ErrorCode } from '../errors/registry.js';
+import type { Runtime } from '../runtime/runtime.js';
 import { callOver } from './calls.js';
 import { openChannel, type Channel } from './channel.js';
 import { PACK_DESCRIBE, PACK_MANIFEST, PACK_READ, type RpcMethod } from './codecs.js';

@@ -1,5 +1,5 @@
 /** What a received message about a pack must hold before a handler sees it. Each throws PROTOCOL_VIOLATION. */
-import { OdmoeError } from '../errors/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
 import { MESSAGE_SIZE_LIMIT_BYTES, TEXT_LENGTH_LIMIT } from './limits.js';
 import type { PackDescription, PackPiece, ReadPackRequest } from './messages.js';
 

@@ -1,5 +1,5 @@
 /** Which rows of a pass a message is about: runs of positions that follow one another, so that a prefill of 128 rows takes a few bytes. */
-import { requirePresent } from '../errors/index.js';
+import { requirePresent } from '../errors/assert-invariant.js';
 import type { PassRow, RowRun } from './messages.js';
 
 export function rowCount(runs: readonly RowRun[]): number {

@@ -1,8 +1,9 @@
 /** Streams that main and shadow open to their peers. */
 import { Metadata, status, type ClientDuplexStream } from '@grpc/grpc-js';
 import type { NodeSettings } from '../config/node-settings.js';
-import { OdmoeError, type ErrorCode } from '../errors/index.js';
-import type { Runtime, Timer } from '../runtime/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
+import type { ErrorCode } from '../errors/registry.js';
+import type { Runtime, Timer } from '../runtime/runtime.js';
 import { openChannel } from './channel.js';
 import { SHADOW_SERVE, WORKER_SERVE, type RpcMethod } from './codecs.js';
 import { CLOSE_GRACE_MS, CONNECT_TIMEOUT_MS } from './limits.js';

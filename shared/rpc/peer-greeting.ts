@@ -1,6 +1,6 @@
-import { OdmoeError } from '../errors/index.js';
-import type { Logger } from '../log/index.js';
-import type { Runtime } from '../runtime/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
+import type { Logger } from '../log/logger.js';
+import type { Runtime } from '../runtime/runtime.js';
 import { HANDSHAKE_TIMEOUT_MS } from './limits.js';
 import type { NodeIdentity, Refusal, Welcome } from './messages.js';
 import { checkPeer } from './peer-check.js';
@@ -14,7 +14,7 @@ export interface GreetedStream {
 
 /** The door of a shadow or a worker: a peer says hello in time and belongs here, or its stream is ended. */
 export class PeerGreeting {
-  readonly #refusals: RefusalLog;
+  private readonly refusals: RefusalLog;
 
   /** `refuse`: why this daemon takes no such peer, whatever it is compatible with; null: it does. */
   constructor(
@@ -23,7 +23,7 @@ export class PeerGreeting {
     private readonly runtime: Runtime,
     log: Logger,
   ) {
-    this.#refusals = new RefusalLog(log);
+    this.refusals = new RefusalLog(log);
   }
 
   /** The stream has come. Returns what is to be called when the peer has said hello, and when the stream is gone. */
@@ -40,10 +40,10 @@ export class PeerGreeting {
   admits(stream: GreetedStream, peer: NodeIdentity): boolean {
     const refusal = checkPeer(this.identity(), peer) ?? this.refuse(peer);
     if (refusal === null) {
-      this.#refusals.welcomed(peer);
+      this.refusals.welcomed(peer);
       return true;
     }
-    this.#refusals.refused(peer, refusal);
+    this.refusals.refused(peer, refusal);
     stream.send({ kind: 'refusal', refusal });
     stream.close();
     return false;

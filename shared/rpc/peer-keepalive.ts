@@ -1,5 +1,5 @@
 import { Metadata, status, type ServiceError } from '@grpc/grpc-js';
-import type { Runtime, Timer } from '../runtime/index.js';
+import type { Runtime, Timer } from '../runtime/runtime.js';
 import type { Channel } from './channel.js';
 import { NODE_IDENTIFY } from './codecs.js';
 

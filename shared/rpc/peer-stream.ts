@@ -1,4 +1,4 @@
-import { OdmoeError, toOdmoeError } from '../errors/index.js';
+import { OdmoeError, toOdmoeError } from '../errors/odmoe-error.js';
 import type { MessageCodec } from './codecs.js';
 import { MESSAGE_SIZE_LIMIT_BYTES, STREAM_BACKLOG_LIMIT_BYTES } from './limits.js';
 

@@ -1,4 +1,4 @@
-import type { Logger } from '../log/index.js';
+import type { Logger } from '../log/logger.js';
 import type { NodeIdentity, Refusal } from './messages.js';
 
 /** Refusals remembered; the oldest are forgotten, and would be logged again. */
@@ -6,21 +6,21 @@ export const MAX_REMEMBERED_REFUSALS = 256;
 
 /** Logs why peers are refused: once a peer and reason, however often it comes back with the same. */
 export class RefusalLog {
-  readonly #logged = new Map<string, NodeIdentity['id']>();
+  private readonly logged = new Map<string, NodeIdentity['id']>();
 
   constructor(private readonly log: Logger) {}
 
   refused(peer: NodeIdentity, refusal: Refusal): void {
     const key = JSON.stringify([peer.id, refusal.message]);
-    if (this.#logged.has(key)) return;
-    this.#logged.set(key, peer.id);
-    const [oldest] = this.#logged.keys();
-    if (this.#logged.size > MAX_REMEMBERED_REFUSALS && oldest !== undefined) this.#logged.delete(oldest);
+    if (this.logged.has(key)) return;
+    this.logged.set(key, peer.id);
+    const [oldest] = this.logged.keys();
+    if (this.logged.size > MAX_REMEMBERED_REFUSALS && oldest !== undefined) this.logged.delete(oldest);
     this.log.warn('refused a peer', { peer: peer.id, code: refusal.code, reason: refusal.message });
   }
 
   /** The peer is welcome now: a later refusal is news. */
   welcomed(peer: NodeIdentity): void {
-    for (const [key, id] of this.#logged) if (id === peer.id) this.#logged.delete(key);
+    for (const [key, id] of this.logged) if (id === peer.id) this.logged.delete(key);
   }
 }

@@ -1,6 +1,7 @@
 import type { ClientReadableStream } from '@grpc/grpc-js';
-import { OdmoeError, type ErrorCode } from '../errors/index.js';
-import type { Runtime } from '../runtime/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
+import type { ErrorCode } from '../errors/registry.js';
+import type { Runtime } from '../runtime/runtime.js';
 import { fromServiceError } from './rpc-errors.js';
 
 /**

@@ -1,5 +1,6 @@
 import { Metadata, status, type ServiceError } from '@grpc/grpc-js';
-import { OdmoeError, isErrorCode, toOdmoeError, type ErrorCode } from '../errors/index.js';
+import { isErrorCode, OdmoeError, toOdmoeError } from '../errors/odmoe-error.js';
+import type { ErrorCode } from '../errors/registry.js';
 
 /** Trailing metadata that carries an OdmoeError's code across RPC. */
 export const ERROR_CODE_METADATA = 'odmoe-code';

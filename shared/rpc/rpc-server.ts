@@ -7,9 +7,10 @@ import {
 } from '@grpc/grpc-js';
 import { HealthImplementation } from 'grpc-health-check';
 import { createServer } from 'node:net';
-import { OdmoeError, type ErrorCode } from '../errors/index.js';
-import type { Logger } from '../log/index.js';
-import type { Runtime } from '../runtime/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
+import type { ErrorCode } from '../errors/registry.js';
+import type { Logger } from '../log/logger.js';
+import type { Runtime } from '../runtime/runtime.js';
 import { formatAddress, parseAddress } from './addresses.js';
 import { serverOptions } from './channel-options.js';
 import {

@@ -1,8 +1,9 @@
 /** Handlers of single calls for grpc-js: decode, run, encode, and every fault answered as an OdmoeError. */
 import type { ServerDuplexStream, ServerUnaryCall, ServerWritableStream, sendUnaryData } from '@grpc/grpc-js';
-import { OdmoeError, toOdmoeError, type ErrorCode } from '../errors/index.js';
-import type { Logger } from '../log/index.js';
-import type { Runtime } from '../runtime/index.js';
+import { OdmoeError, toOdmoeError } from '../errors/odmoe-error.js';
+import type { ErrorCode } from '../errors/registry.js';
+import type { Logger } from '../log/logger.js';
+import type { Runtime } from '../runtime/runtime.js';
 import type { RpcMethod } from './codecs.js';
 import { toServiceError } from './rpc-errors.js';
 

@@ -2,7 +2,7 @@
  * Encoders and decoders of the two messages that every layer's experts cost: WorkerRequest.execute and WorkerReply.result. Same
  * bytes as protobufjs understands, without its intermediate objects: a fifth of a hop's cost.
  */
-import { OdmoeError } from '../errors/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
 import type {
   Execute,
   ExecuteResult,

@@ -1,6 +1,6 @@
 /** How nodes reach one another: implemented by gRPC (grpc-transport.ts) and, in one process, by the simulator's network. */
 import type { NodeSettings } from '../config/node-settings.js';
-import type { Logger } from '../log/index.js';
+import type { Logger } from '../log/logger.js';
 import type {
   GenerateReply,
   GenerateRequest,

@@ -4,7 +4,7 @@
  */
 import { timesPowerOfTwo } from '../arithmetic/elementary.js';
 import { isUtf8 } from 'node:buffer';
-import { OdmoeError } from '../errors/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
 
 export const WIRE_VARINT = 0;
 export const WIRE_LENGTH_DELIMITED = 2;

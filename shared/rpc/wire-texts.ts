@@ -4,7 +4,7 @@
  */
 import { isUtf8 } from 'node:buffer';
 import type { PackageDefinition } from '@grpc/proto-loader';
-import { OdmoeError } from '../errors/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
 import { FieldReader, WIRE_LENGTH_DELIMITED } from './wire-format.js';
 
 /** A message's fields that are texts or hold texts, by their numbers. */

@@ -1,4 +1,4 @@
-import { OdmoeError } from '../errors/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
 import { EventQueue, type VirtualEvent } from './event-queue.js';
 
 /** What an event can be called off by. */

@@ -1,4 +1,13 @@
-import type { SamplingMessage } from '../rpc/messages.js';
+/** How a request says that tokens are to be chosen; 0: off, or greedy. */
+export interface SamplingMessage {
+  temperature: number;
+  topK: number;
+  topP: number;
+  minP: number;
+  repetitionPenalty: number;
+  /** Absent when the caller leaves the choice to main. */
+  seed?: number;
+}
 
 /** How a token is chosen. Nothing is left to a default. */
 export interface SamplingOptions {

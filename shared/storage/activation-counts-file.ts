@@ -1,6 +1,6 @@
 import { open, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { makeDirectories } from '../files/make-directories.js';
+import { makeDirectories } from './make-directories.js';
 import { fileExists, readJsonFile, type FileErrors } from '../model/read-file.js';
 import { parseActivationCounts, type ActivationCounts } from '../planner/activation-counts.js';
 import { writeFailure } from './storage-error.js';

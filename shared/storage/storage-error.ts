@@ -1,6 +1,6 @@
 import { statfs } from 'node:fs/promises';
 import { formatByteSize } from '../config/byte-size.js';
-import { OdmoeError } from '../errors/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
 import { systemErrorCode } from '../model/read-file.js';
 
 const FULL_CODES: ReadonlySet<string> = new Set(['ENOSPC', 'EDQUOT', 'EFBIG']);

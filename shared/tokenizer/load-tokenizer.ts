@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import * as tokenizersPackage from '@huggingface/tokenizers';
 import { z } from 'zod';
-import { OdmoeError } from '../errors/index.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
 import { fileExists, readBoundedFile, readJsonFile, type FileErrors } from '../model/read-file.js';
 import type { ChatMessage } from '../rpc/messages.js';
 import { chatTemplateFrom, type ChatTemplate } from './chat-template.js';

@@ -1,5 +1,5 @@
 import type { NodeSettings } from '../../shared/config/node-settings.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Finished, GenerateRequest } from '../../shared/rpc/messages.js';
 import type { SimulatedAnswer, SimulatedCluster } from './simulated-cluster.js';
 import type { NodeWorld } from './simulated-node.js';

@@ -1,12 +1,13 @@
 import type { NodeSettings } from '../../shared/config/node-settings.js';
-import { toOdmoeError, type OdmoeError } from '../../shared/errors/index.js';
-import type { Transport } from '../../shared/rpc/index.js';
+import { type OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Transport } from '../../shared/rpc/transport.js';
 import type { Finished, GenerateRequest, TokenReply } from '../../shared/rpc/messages.js';
-import { VirtualClock, VirtualRuntime } from '../../shared/runtime/index.js';
+import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
 import type { LinkModel } from '../network/link-model.js';
 import { MemoryNetwork } from '../network/memory-network.js';
 import { memoryTransport } from '../network/memory-transport.js';
-import { History } from './history.js';
+import { History } from '../network/history.js';
 import { SimulatedNode, type NodeWorld } from './simulated-node.js';
 
 export interface SimulationOptions {

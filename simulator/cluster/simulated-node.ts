@@ -1,12 +1,13 @@
-import type { Devices } from '../../engine/devices/index.js';
+import type { Devices } from '../../engine/devices/devices.js';
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
-import { InlinePromptEncoder } from '../../engine/generation/index.js';
+import { InlinePromptEncoder } from '../../engine/generation/prompt-encoder.js';
 import { startMain } from '../../main-node/main.js';
 import type { NodeSettings, RunningNode } from '../../shared/config/node-settings.js';
-import { toOdmoeError, type OdmoeError } from '../../shared/errors/index.js';
+import { type OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
-import type { Pack } from '../../shared/pack/open-pack.js';
-import { VirtualRuntime, WALL_ZERO_MS, type VirtualClock } from '../../shared/runtime/index.js';
+import type { Pack } from '../../packs/format/open-pack.js';
+import { VirtualRuntime, WALL_ZERO_MS } from '../../shared/runtime/virtual-runtime.js';
+import type { VirtualClock } from '../../shared/runtime/virtual-clock.js';
 import { startShadow } from '../../shadow-node/main.js';
 import { startWorker } from '../../worker-node/main.js';
 import { memoryDiscovery, memoryTransport } from '../network/memory-transport.js';

@@ -1,16 +1,11 @@
+import type { Violation } from './accounts/violation.js';
 import { isDeepStrictEqual } from 'node:util';
-import type { ErrorCode } from '../../shared/errors/index.js';
+import type { ErrorCode } from '../../shared/errors/registry.js';
 import type { TokenReply } from '../../shared/rpc/messages.js';
 import type { SimulatedAnswer } from '../cluster/simulated-cluster.js';
 import { holdsAllSequences } from './draw-budget.js';
 import type { ReferenceAnswer } from './reference-answers.js';
 import type { FaultKind, Scenario } from './scenario.js';
-
-/** Something that must always be so, and was not. */
-export interface Violation {
-  invariant: string;
-  detail: string;
-}
 
 /** What a request may fail with, whatever happens to the cluster. */
 const OF_ANY_FAULT: ReadonlySet<ErrorCode> = new Set([

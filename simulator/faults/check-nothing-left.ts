@@ -1,6 +1,6 @@
 import type { SimulatedCluster } from '../cluster/simulated-cluster.js';
 import type { SimulatedNode } from '../cluster/simulated-node.js';
-import type { Violation } from './check-invariants.js';
+import type { Violation } from './accounts/violation.js';
 import { HANDLE_KINDS } from './device-handles.js';
 import type { ScenarioWorld } from './scenario-world.js';
 import type { Scenario } from './scenario.js';

@@ -1,4 +1,4 @@
-import { CACHE_POLICIES } from '../../shared/planner/index.js';
+import { CACHE_POLICIES } from '../../shared/planner/cache-decisions.js';
 import { budgetKind } from './draw-budget.js';
 import { MAX_WORKERS } from './draw-world.js';
 import { FAULT_KINDS, MAIN, SCENARIO_MODELS, type Scenario, type ScenarioRequest } from './scenario.js';

@@ -1,6 +1,6 @@
 import type { NodeSettings, RoleSetting } from '../../shared/config/node-settings.js';
-import type { DeviceBytes } from '../../shared/emulation/index.js';
-import type { SeededRandom } from '../../shared/runtime/index.js';
+import type { DeviceBytes } from '../../shared/emulation/device-profile.js';
+import type { SeededRandom } from '../../shared/runtime/seeded-random.js';
 import type { ScenarioModel } from './scenario.js';
 
 /**

@@ -1,5 +1,5 @@
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
-import { SeededRandom } from '../../shared/runtime/index.js';
+import { SeededRandom } from '../../shared/runtime/seeded-random.js';
 import { drawLink, drawNodes, drawPace } from './draw-world.js';
 import {
   FAULT_KINDS,

@@ -1,24 +1,10 @@
-import { defaultClusterConfig, resolveNodeSettings } from '../../shared/config/index.js';
+import { defaultClusterConfig } from '../../shared/config/load-cluster-config.js';
+import { resolveNodeSettings } from '../../shared/config/resolve-node-settings.js';
 import type { NodeSettings, RoleSetting } from '../../shared/config/node-settings.js';
-import { CACHE_POLICIES } from '../../shared/planner/index.js';
-import type { SeededRandom } from '../../shared/runtime/index.js';
+import { CACHE_POLICIES } from '../../shared/planner/cache-decisions.js';
+import type { SeededRandom } from '../../shared/runtime/seeded-random.js';
 import { drawBudget } from './draw-budget.js';
-import { MAIN, type ScenarioModel, type ScenarioNode } from './scenario.js';
-
-/** Latency and speed of all links. */
-export interface DrawnLink {
-  latencyMs: number;
-  jitterMs: number;
-  bytesPerMs: number;
-}
-
-/** What operations of all devices take; all 0: no time at all. */
-export interface DrawnPace {
-  denseMs: number;
-  expertMs: number;
-  lmHeadMs: number;
-  loadMs: number;
-}
+import { MAIN, type DrawnLink, type DrawnPace, type ScenarioModel, type ScenarioNode } from './scenario.js';
 
 export const MAX_WORKERS = 8;
 /** Where main listens. */

@@ -1,8 +1,15 @@
-import type { Devices } from '../../engine/devices/index.js';
-import { NATIVE_DEVICES, pacedDevice, type DevicePace } from '../../engine/devices/index.js';
+import type { PassTap } from './accounts/recorder.js';
+import { type Devices, NATIVE_DEVICES } from '../../engine/devices/devices.js';
+import { pacedDevice } from '../../engine/devices/paced-device.js';
+
+import type { DevicePace } from '../../engine/devices/device-pace.js';
+
 import type { CudaStatus, Device, ExpertSlots, RouterChoice, Model, Pass, Sequence } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/index.js';
-import type { VirtualRuntime } from '../../shared/runtime/index.js';
+
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+
+import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+
 import { counted, noHandles, withMethods, type HandleCounts } from './device-handles.js';
 
 /** Whatever the machine has that the simulation runs on. */
@@ -10,14 +17,6 @@ const NO_CUDA: CudaStatus = {
   ...{ built: false, library: '', architectures: [], usable: false, reason: 'simulated' },
   ...{ driverVersion: null, runtimeVersion: null, devices: [] },
 };
-
-/** Hears what the passes of a node's models run, and what their routers choose. */
-export interface PassTap {
-  /** `sequence`: the number of its creation, from 0. Rows of one sequence each. */
-  begun(sequence: number, positions: readonly number[], tokenIds: readonly number[]): void;
-  /** `experts`: of each row, by rank. */
-  chosen(sequence: number, firstPosition: number, layer: number, experts: readonly number[][]): void;
-}
 
 /** What is wrong with a node's devices at present, and what was seen of them. Outlives a restart of the node. */
 export class DeviceFaults {

@@ -1,7 +1,7 @@
 import { closeSync, existsSync, fstatSync, openSync, readSync, readdirSync, rmSync, writeSync } from 'node:fs';
 import { basename, join } from 'node:path';
-import { FETCH_LOCK_FILE } from '../../shared/pack/pack-layout.js';
-import { SeededRandom } from '../../shared/runtime/index.js';
+import { FETCH_LOCK_FILE } from '../../packs/format/pack-layout.js';
+import { SeededRandom } from '../../shared/runtime/seeded-random.js';
 import type { SimulatedCluster } from '../cluster/simulated-cluster.js';
 import { RoguePeer } from './rogue-peer.js';
 import { MAIN, type Fault, type Scenario } from './scenario.js';

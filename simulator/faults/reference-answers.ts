@@ -1,10 +1,11 @@
-import { NATIVE_DEVICES } from '../../engine/devices/index.js';
-import { LocalEngine } from '../../engine/generation/index.js';
-import { openServedPack } from '../../engine/loading/index.js';
-import { toOdmoeError, type ErrorCode } from '../../shared/errors/index.js';
-import type { Pack } from '../../shared/pack/open-pack.js';
+import { NATIVE_DEVICES } from '../../engine/devices/devices.js';
+import { LocalEngine } from '../../engine/generation/local-engine.js';
+import { openServedPack } from '../../packs/open-served-pack.js';
+import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/errors/registry.js';
+import type { Pack } from '../../packs/format/open-pack.js';
 import type { GenerateRequest, TokenReply } from '../../shared/rpc/messages.js';
-import { WallRuntime } from '../../shared/runtime/index.js';
+import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
 import { modelDirectory } from './scenario-world.js';
 import type { ScenarioModel } from './scenario.js';
 

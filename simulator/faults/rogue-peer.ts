@@ -7,8 +7,10 @@ import {
   INFERENCE_GENERATE,
   PACK_READ,
 } from '../../shared/rpc/codecs.js';
-import { PROTOCOL_VERSION, type NodeIdentity } from '../../shared/rpc/index.js';
-import { SeededRandom, VirtualRuntime } from '../../shared/runtime/index.js';
+import { PROTOCOL_VERSION } from '../../shared/rpc/limits.js';
+import type { NodeIdentity } from '../../shared/rpc/messages.js';
+import { SeededRandom } from '../../shared/runtime/seeded-random.js';
+import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
 import type { ChannelSide } from '../network/channel.js';
 import type { Fault } from './scenario.js';
 

@@ -1,13 +1,14 @@
 import { UNRESPONSIVE_PAUSE_MS } from '../../main-node/cluster/membership.js';
-import { toOdmoeError } from '../../shared/errors/index.js';
+import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { GenerateRequest, Placement } from '../../shared/rpc/messages.js';
 import { REPLIES_HELD_LIMIT, STREAM_BACKLOG_LIMIT_BYTES } from '../../shared/rpc/limits.js';
-import { SeededRandom } from '../../shared/runtime/index.js';
+import { SeededRandom } from '../../shared/runtime/seeded-random.js';
 import { SimulatedCluster, type SimulatedAnswer } from '../cluster/simulated-cluster.js';
 import { DrawnLinks } from '../network/link-model.js';
 import type { OperationLog } from '../timing/operation-log.js';
 import { RecordingLinks } from '../timing/recording-links.js';
-import { checkAnswer, type Violation } from './check-invariants.js';
+import { checkAnswer } from './check-invariants.js';
+import { type Violation } from './accounts/violation.js';
 import { checkQuiet, checkStopped, idleTimers } from './check-nothing-left.js';
 import { checkAccounts } from './accounts/check-accounts.js';
 import { checkLoads, checkWorkers, type Statuses } from './accounts/check-workers.js';

@@ -1,6 +1,5 @@
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
-import type { DrawnLink, DrawnPace } from './draw-world.js';
 
 /** Tiny packs of test/fixtures/packs: kept, so that what a library makes of a chunk is the same everywhere. */
 export const SCENARIO_MODELS = ['four-experts', 'six-experts', 'one-of-three', 'three-of-five'] as const;
@@ -28,6 +27,21 @@ export const FAULT_KINDS = [
   'wallClockJump',
 ] as const;
 export type FaultKind = (typeof FAULT_KINDS)[number];
+
+/** Latency and speed of all links. */
+export interface DrawnLink {
+  latencyMs: number;
+  jitterMs: number;
+  bytesPerMs: number;
+}
+
+/** What operations of all devices take; all 0: no time at all. */
+export interface DrawnPace {
+  denseMs: number;
+  expertMs: number;
+  lmHeadMs: number;
+  loadMs: number;
+}
 
 /** One fault: from a time on, for a while, at a node or between two. */
 export interface Fault {

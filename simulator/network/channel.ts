@@ -1,7 +1,9 @@
-import type { ErrorCode } from '../../shared/errors/index.js';
-import type { PeerMessage } from '../../shared/rpc/index.js';
-import type { ScheduledEvent, SeededRandom, VirtualRuntime } from '../../shared/runtime/index.js';
-import type { MemoryNetwork } from './memory-network.js';
+import type { ErrorCode } from '../../shared/errors/registry.js';
+import type { PeerMessage } from '../../shared/rpc/stream-pace.js';
+import type { ScheduledEvent, VirtualClock } from '../../shared/runtime/virtual-clock.js';
+import type { SeededRandom } from '../../shared/runtime/seeded-random.js';
+import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import type { LinkModel } from './link-model.js';
 
 /** What goes over a channel, in order each way. */
 export type Frame =
@@ -20,6 +22,24 @@ export interface ChannelOwner {
   readonly runtime: VirtualRuntime;
   /** Time after which a peer that answers nothing counts as gone. */
   readonly silenceLimitMs: number;
+}
+
+/** Sees each message as it is given to the network and as it arrives. */
+export type MessageTap = (way: 'sent' | 'arrived', from: string, to: string, message: PeerMessage) => void;
+
+/** What a side asks of the network that it is part of. */
+export interface ChannelNetwork {
+  readonly clock: VirtualClock;
+  readonly links: LinkModel;
+  tap: MessageTap | null;
+  /** The most that one side has had under way, and the most replies that have waited for a reader. */
+  mostBacklogBytes: number;
+  mostUnread: number;
+  carries(from: string, to: string): boolean;
+  slowness(from: string, to: string): number;
+  deliverOpen(side: ChannelSide, frame: Frame): void;
+  recordArrival(side: ChannelSide, frame: Frame): void;
+  sideOver(side: ChannelSide): void;
 }
 
 /** Bytes on the way to a peer before what is written waits to leave. */
@@ -55,7 +75,7 @@ export class ChannelSide {
   silentSinceMs: number | null = null;
 
   constructor(
-    private readonly network: MemoryNetwork,
+    private readonly network: ChannelNetwork,
     readonly owner: ChannelOwner,
     readonly peerHost: string,
     readonly label: string,

@@ -1,5 +1,6 @@
-import { OdmoeError, toOdmoeError, type ErrorCode } from '../../shared/errors/index.js';
-import type { Logger } from '../../shared/log/index.js';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/errors/registry.js';
+import type { Logger } from '../../shared/log/logger.js';
 import type { RpcMethod } from '../../shared/rpc/codecs.js';
 import type { ChannelSide, Frame } from './channel.js';
 

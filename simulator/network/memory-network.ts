@@ -1,9 +1,10 @@
 import type { NodeSettings } from '../../shared/config/node-settings.js';
-import type { DiscoveredPeer } from '../../shared/discovery/index.js';
-import type { PeerMessage } from '../../shared/rpc/index.js';
-import type { SeededRandom, VirtualClock, VirtualRuntime } from '../../shared/runtime/index.js';
-import type { History } from '../cluster/history.js';
-import { ChannelSide, type ChannelOwner, type Frame } from './channel.js';
+import type { DiscoveredPeer } from '../../shared/discovery/txt-record.js';
+import type { SeededRandom } from '../../shared/runtime/seeded-random.js';
+import type { VirtualClock } from '../../shared/runtime/virtual-clock.js';
+import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import type { History } from './history.js';
+import { ChannelSide, type ChannelOwner, type Frame, type ChannelNetwork, type MessageTap } from './channel.js';
 import type { LinkModel } from './link-model.js';
 
 /** Takes the connections that come to a port. */
@@ -18,8 +19,6 @@ interface LinkFault {
   /** Times everything takes. */
   slowness: number;
 }
-
-export type MessageTap = (way: 'sent' | 'arrived', from: string, to: string, message: PeerMessage) => void;
 
 const SOUND: LinkFault = { cut: false, slowness: 1 };
 /** Until an announcement has gone round, and how often everybody is asked for theirs: one that was lost is heard then. */
@@ -36,7 +35,7 @@ interface Announcement {
  * The network of a simulated cluster: hosts by name, each with a process at a time, links that may be slow or cut in either direction,
  * connections that notice after a while that nobody answers, and announcements that everybody hears.
  */
-export class MemoryNetwork {
+export class MemoryNetwork implements ChannelNetwork {
   private readonly listeners = new Map<string, Listener>();
   private readonly sides = new Set<ChannelSide>();
   private readonly faults = new Map<string, LinkFault>();

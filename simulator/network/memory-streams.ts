@@ -1,8 +1,10 @@
-import { OdmoeError, type ErrorCode } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/errors/registry.js';
 import type { RpcMethod } from '../../shared/rpc/codecs.js';
-import { MessagePeerStream, type MessageDuplex, type PeerMessage, type PeerStream } from '../../shared/rpc/index.js';
+import { type MessageDuplex, MessagePeerStream, type PeerStream } from '../../shared/rpc/peer-stream.js';
+import type { PeerMessage } from '../../shared/rpc/stream-pace.js';
 import { CLOSE_GRACE_MS } from '../../shared/rpc/limits.js';
-import type { ScheduledEvent } from '../../shared/runtime/index.js';
+import type { ScheduledEvent } from '../../shared/runtime/virtual-clock.js';
 import type { ChannelSide } from './channel.js';
 
 /** Bytes of messages over a side; they wait until somebody listens. */

@@ -1,6 +1,7 @@
 import type { NodeSettings } from '../../shared/config/node-settings.js';
-import type { Discovery } from '../../shared/discovery/index.js';
-import { OdmoeError, type ErrorCode } from '../../shared/errors/index.js';
+import type { Discovery } from '../../shared/discovery/discovery.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/errors/registry.js';
 import {
   CLUSTER_JOIN,
   CLUSTER_STATUS,
@@ -13,13 +14,9 @@ import {
   WORKER_SERVE,
   type RpcMethod,
 } from '../../shared/rpc/codecs.js';
-import {
-  parseAddress,
-  type PeerStream,
-  type RpcServer,
-  type RpcServerOptions,
-  type Transport,
-} from '../../shared/rpc/index.js';
+import { parseAddress } from '../../shared/rpc/addresses.js';
+import type { PeerStream } from '../../shared/rpc/peer-stream.js';
+import type { RpcServer, RpcServerOptions, Transport } from '../../shared/rpc/transport.js';
 import {
   CONNECT_TIMEOUT_MS,
   PACK_PIECES_HELD_LIMIT,
@@ -27,7 +24,7 @@ import {
   REPLIES_HELD_LIMIT,
   SLOW_READER_LIMIT_MS,
 } from '../../shared/rpc/limits.js';
-import type { VirtualRuntime } from '../../shared/runtime/index.js';
+import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
 import type { ChannelOwner, ChannelSide } from './channel.js';
 import { answerOnce, answerStreaming, callOnce, readReplies } from './memory-calls.js';
 import type { MemoryNetwork } from './memory-network.js';

@@ -1,7 +1,7 @@
 import { basename, resolve } from 'node:path';
 import type { ExpertStorage } from '../../shared/config/node-settings.js';
 import { nodeTimes } from '../../shared/emulation/node-times.js';
-import type { DeviceProfile } from '../../shared/emulation/index.js';
+import type { DeviceProfile } from '../../shared/emulation/device-profile.js';
 import { readModelConfig } from '../../shared/model/model-config.js';
 import { clusterTimes, type ClusterTimes } from '../simulate/cluster-set-up.js';
 

@@ -1,4 +1,5 @@
-import { spreadForDrafts, usableDraftRows } from '../../shared/drafting/index.js';
+import { spreadForDrafts } from '../../shared/placement/draft-rows.js';
+import { usableDraftRows } from '../../shared/placement/draft-rows.js';
 import { DEFAULT_SET_UP, type ClusterSetUp } from '../simulate/cluster-set-up.js';
 import type { SimulationResult } from '../simulate/simulation-result.js';
 

@@ -1,4 +1,4 @@
-import { operatorMs } from '../../shared/emulation/index.js';
+import { operatorMs } from '../../shared/emulation/device-profile.js';
 import type { ClusterTimes } from '../simulate/cluster-set-up.js';
 import type { Candidate } from './search-set-ups.js';
 

@@ -1,11 +1,7 @@
 import type { ExpertStorage, NodeSettings } from '../../shared/config/node-settings.js';
-import {
-  nodeTimes,
-  operatorMs,
-  type DeviceProfile,
-  type EmulatedDevice,
-  type MessageProfile,
-} from '../../shared/emulation/index.js';
+import { nodeTimes } from '../../shared/emulation/node-times.js';
+import { type DeviceProfile, type EmulatedDevice, operatorMs } from '../../shared/emulation/device-profile.js';
+import type { MessageProfile } from '../../shared/emulation/message-bytes.js';
 
 /** The devices and the network of a simulated cluster, as a profile has them or as a plan changes them. */
 export interface ClusterTimes extends MessageProfile {

@@ -1,4 +1,6 @@
-import { defaultClusterConfig, defaultPort, resolveNodeSettings } from '../../shared/config/index.js';
+import { defaultClusterConfig } from '../../shared/config/load-cluster-config.js';
+import { defaultPort } from '../../shared/config/cluster-config.js';
+import { resolveNodeSettings } from '../../shared/config/resolve-node-settings.js';
 import type { KnownPeer, NodeSettings, RoleSetting } from '../../shared/config/node-settings.js';
 import { MAIN, SHADOW, workerIds, type ClusterSetUp } from './cluster-set-up.js';
 

@@ -1,5 +1,5 @@
 import type { FinishedAnswer } from '../cluster/run-daemons.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Finished, NodeStatus, RoleName, Timing } from '../../shared/rpc/messages.js';
 import type { ClusterTiming } from './cluster-timing.js';
 

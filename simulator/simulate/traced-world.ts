@@ -1,10 +1,11 @@
-import { pacedDevice, type Devices } from '../../engine/devices/index.js';
+import { pacedDevice } from '../../engine/devices/paced-device.js';
+import type { Devices } from '../../engine/devices/devices.js';
 import type { CudaStatus } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
-import type { EmulatedDevice } from '../../shared/emulation/index.js';
+import type { EmulatedDevice } from '../../shared/emulation/device-profile.js';
 import type { Logger } from '../../shared/log/logger.js';
-import type { Pack } from '../../shared/pack/open-pack.js';
-import type { VirtualRuntime } from '../../shared/runtime/index.js';
+import type { Pack } from '../../packs/format/open-pack.js';
+import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
 import type { NodeWorld } from '../cluster/simulated-node.js';
 import { recordingDevice } from '../timing/recording-device.js';
 import type { ClusterTrace } from '../trace/cluster-trace.js';

@@ -1,6 +1,6 @@
-import { shapeToManifest, type Manifest } from '../../shared/pack/manifest.js';
-import type { Pack } from '../../shared/pack/open-pack.js';
-import { PACK_FORMAT, PACK_FORMAT_VERSION } from '../../shared/pack/pack-layout.js';
+import { shapeToManifest, type Manifest } from '../../packs/format/manifest.js';
+import type { Pack } from '../../packs/format/open-pack.js';
+import { PACK_FORMAT, PACK_FORMAT_VERSION } from '../../packs/format/pack-layout.js';
 import type { ExpertSource, ModelShape, TensorSource } from '../../shared/model/tensor-source.js';
 
 /** Nothing has to be read to fill a traced model's weights. */

@@ -13,7 +13,7 @@ import { DaemonProcess, odmoeCommand } from '../../cli/demo/daemon-process.js';
 import { missingNodes } from '../../cli/demo/demo-cluster.js';
 import type { RoleSetting } from '../../shared/config/node-settings.js';
 import { packageRoot } from '../../shared/config/package-root.js';
-import { type NodeStatus } from '../../shared/rpc/index.js';
+import type { NodeStatus } from '../../shared/rpc/messages.js';
 import { fetchStatus } from '../wall.js';
 
 const PROMPTS = ['Tell me a story about a fox.', 'What is 17 plus 25?'];

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
-import { packageRoot, type RoleSetting } from '../../shared/config/index.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import type { RoleSetting } from '../../shared/config/node-settings.js';
 import { answeringClusters } from './harness/answering-clusters.js';
 import { assertSameAnswer, requestFor } from './harness/answers.js';
 import type { DaemonExit } from './harness/daemon-process.js';

@@ -3,10 +3,11 @@ import { join } from 'node:path';
 import { paperSetUp } from '../../bench/paper/set-up.js';
 import { Testbed, type TestbedAnswer } from '../../bench/paper/testbed.js';
 import { testbedPrompts } from '../../bench/paper/testbed-prompts.js';
-import { packForServing } from '../../engine/loading/index.js';
-import { packageRoot } from '../../shared/config/index.js';
-import { loadDeviceProfile, nodeTimes } from '../../shared/emulation/index.js';
-import { loadTokenizer } from '../../shared/tokenizer/index.js';
+import { packForServing } from '../../packs/pack-for-serving.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
+import { nodeTimes } from '../../shared/emulation/node-times.js';
+import { loadTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
 import { RUNTIME } from '../wall.js';
 
 const TESTBED = join(packageRoot(), 'bench', 'profiles', 'rtx3090-testbed.yaml');

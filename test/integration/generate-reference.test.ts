@@ -2,9 +2,10 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { realDevices } from '../../engine/environment/node-environment.js';
-import { LocalEngine, generateTokens } from '../../engine/generation/index.js';
+import { LocalEngine } from '../../engine/generation/local-engine.js';
+import { generateTokens } from '../../engine/generation/generate-tokens.js';
 import { packageRoot } from '../../shared/config/package-root.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Finished, GenerateReply, GenerateRequest, TokenReply } from '../../shared/rpc/messages.js';
 import { openResidentModel, type ResidentTestModel } from './generate-resident-model.js';
 

@@ -1,5 +1,7 @@
-import { createLocalRunner, type SequenceRunner } from '../../engine/generation/index.js';
-import { loadDenseWeights, loadResidentExperts, openModelSource } from '../../engine/loading/index.js';
+import { createLocalRunner } from '../../engine/generation/local-runner.js';
+import type { SequenceRunner } from '../../engine/generation/sequence-runner.js';
+import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load-weights.js';
+import { openModelSource } from '../../packs/open-model-source.js';
 import { openDevice, type DeviceOptions, type ResidentWeights } from '../../native/index.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 

@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { packageRoot, type NodeSettings, type RunningNode } from '../../shared/config/index.js';
-import { assignmentOf } from '../../shared/placement/index.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import type { NodeSettings, RunningNode } from '../../shared/config/node-settings.js';
+import { assignmentOf } from '../../shared/placement/assignment-of.js';
 import type { AlignToken, BeginSequence } from '../../shared/rpc/messages.js';
-import { sampleToken } from '../../engine/sampling/index.js';
-import { resolveSampling } from '../../shared/sampling/index.js';
+import { sampleToken } from '../../engine/sampling/sample-token.js';
+import { resolveSampling } from '../../shared/sampling/sampling-options.js';
 import { startShadow } from '../../shadow-node/main.js';
 import { TestLog } from './harness/test-log.js';
 import { packOf } from './harness/test-models.js';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import type { NodeSettings, RunningNode } from '../../shared/config/index.js';
-import { parseAddress } from '../../shared/rpc/index.js';
+import type { NodeSettings, RunningNode } from '../../shared/config/node-settings.js';
+import { parseAddress } from '../../shared/rpc/addresses.js';
 import type { BeginSequence, NodeIdentity } from '../../shared/rpc/messages.js';
 import { startShadow } from '../../shadow-node/main.js';
 import { TestLog } from './harness/test-log.js';

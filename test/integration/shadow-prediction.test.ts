@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { packageRoot, type NodeSettings, type RunningNode } from '../../shared/config/index.js';
-import { assignPredictedExperts } from '../../shared/placement/index.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import type { NodeSettings, RunningNode } from '../../shared/config/node-settings.js';
+import { assignPredictedExperts } from '../../shared/placement/assign-predicted-experts.js';
 import type { BeginSequence } from '../../shared/rpc/messages.js';
 import { startShadow } from '../../shadow-node/main.js';
 import { TestLog } from './harness/test-log.js';

@@ -3,10 +3,10 @@ import { join } from 'node:path';
 import { demoPrompts, MOST_PROMPTS } from '../../bench/recall/demo-prompts.js';
 import { measureRecall, type RecallOptions, type RecallReport } from '../../bench/recall/measure-recall.js';
 import { chooseSetUps } from '../../bench/recall/set-ups.js';
-import { promptTokenIds } from '../../engine/generation/index.js';
+import { promptTokenIds } from '../../engine/generation/prompt-encoder.js';
 import { packageRoot } from '../../shared/config/package-root.js';
-import { resolveSampling } from '../../shared/sampling/index.js';
-import { openTokenizer } from '../../shared/tokenizer/index.js';
+import { resolveSampling } from '../../shared/sampling/sampling-options.js';
+import { openTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
 
 const DEMO_MODEL = join(packageRoot(), 'models', 'demo');
 const GREEDY = resolveSampling(null, () => 0);

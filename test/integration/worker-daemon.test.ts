@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { closeSync, cpSync, mkdtempSync, openSync, readSync, rmSync, writeSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { openModelSource } from '../../engine/loading/index.js';
-import { packageRoot } from '../../shared/config/index.js';
+import { openModelSource } from '../../packs/open-model-source.js';
+import { packageRoot } from '../../shared/config/package-root.js';
 import { plainRelease } from '../unit/wire-messages.js';
 import { MAX_ROWS, WorkerSetting, hiddenStates, placement } from './worker-test-setting.js';
 

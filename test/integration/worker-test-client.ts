@@ -1,17 +1,16 @@
 import assert from 'node:assert/strict';
-import type { NodeSettings } from '../../shared/config/index.js';
-import type { OdmoeError } from '../../shared/errors/index.js';
-import {
-  type ExecuteResult,
-  type ExpertResult,
-  type NodeIdentity,
-  type NodeStatus,
-  type PeerStream,
-  type Placement,
-  type StreamError,
-  type WorkerReply,
-  type WorkerRequest,
-} from '../../shared/rpc/index.js';
+import type { NodeSettings } from '../../shared/config/node-settings.js';
+import type { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ExecuteResult, ExpertResult } from '../../shared/rpc/layer-messages.js';
+import type {
+  NodeIdentity,
+  NodeStatus,
+  Placement,
+  StreamError,
+  WorkerReply,
+  WorkerRequest,
+} from '../../shared/rpc/messages.js';
+import type { PeerStream } from '../../shared/rpc/peer-stream.js';
 import { plainExecute, plainPrediction, type PlainExecute } from '../unit/wire-messages.js';
 import { waitUntil } from './harness/wait-until.js';
 import { identifyPeer, openWorkerStream } from '../wall.js';
@@ -25,18 +24,18 @@ export class WorkerTestClient {
   welcome: NodeIdentity | null = null;
   refusal: string | null = null;
   closed: { error: OdmoeError | null } | null = null;
-  readonly #stream: PeerStream<WorkerRequest, WorkerReply>;
-  readonly #pending = new Map<number, (outcome: Outcome) => void>();
-  #lastRequestId = 0;
+  private readonly stream: PeerStream<WorkerRequest, WorkerReply>;
+  private readonly pending = new Map<number, (outcome: Outcome) => void>();
+  private lastRequestId = 0;
 
   private constructor(
     address: string,
     network: NodeSettings['network'],
     readonly own: NodeIdentity,
   ) {
-    this.#stream = openWorkerStream(address, network);
-    this.#stream.onMessage((reply) => this.#receive(reply));
-    this.#stream.onClose((error) => (this.closed = { error }));
+    this.stream = openWorkerStream(address, network);
+    this.stream.onMessage((reply) => this.receive(reply));
+    this.stream.onClose((error) => (this.closed = { error }));
     this.send({ kind: 'hello', hello: own });
   }
 
@@ -61,7 +60,7 @@ export class WorkerTestClient {
   }
 
   send(message: WorkerRequest): void {
-    this.#stream.send(message);
+    this.stream.send(message);
   }
 
   place(placement: Placement): void {
@@ -74,10 +73,10 @@ export class WorkerTestClient {
 
   /** One expert on all of the hidden states. */
   execute(request: PlainExecute & { hiddenSize: number; hidden: Uint8Array }): Promise<Outcome> {
-    const requestId = ++this.#lastRequestId;
+    const requestId = ++this.lastRequestId;
     const rows = request.hidden.length / (request.hiddenSize * 4);
     return new Promise((resolve) => {
-      this.#pending.set(requestId, resolve);
+      this.pending.set(requestId, resolve);
       this.send({ kind: 'execute', execute: plainExecute({ rows, ...request, requestId }) });
     });
   }
@@ -113,11 +112,11 @@ export class WorkerTestClient {
 
   /** Ends the stream in order, or (`abruptly`) as when the process is killed. */
   async close(abruptly: OdmoeError | undefined = undefined): Promise<void> {
-    this.#stream.close(abruptly);
+    this.stream.close(abruptly);
     await waitUntil('the stream has ended', () => this.closed !== null);
   }
 
-  #receive(reply: WorkerReply): void {
+  private receive(reply: WorkerReply): void {
     switch (reply.kind) {
       case 'welcome':
         this.welcome = reply.welcome.identity;
@@ -126,18 +125,18 @@ export class WorkerTestClient {
         this.refusal = reply.refusal.message;
         return;
       case 'result':
-        return this.#settle(reply.result.requestId, { result: reply.result });
+        return this.settle(reply.result.requestId, { result: reply.result });
       case 'error':
         if (reply.error.requestId === 0) this.errors.push(reply.error);
-        return this.#settle(reply.error.requestId, { error: reply.error });
+        return this.settle(reply.error.requestId, { error: reply.error });
       case 'status':
         this.statuses.push(reply.status);
         return;
     }
   }
 
-  #settle(requestId: number, outcome: Outcome): void {
-    this.#pending.get(requestId)?.(outcome);
-    this.#pending.delete(requestId);
+  private settle(requestId: number, outcome: Outcome): void {
+    this.pending.get(requestId)?.(outcome);
+    this.pending.delete(requestId);
   }
 }

@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
-import { openModelSource } from '../../engine/loading/index.js';
+import { openModelSource } from '../../packs/open-model-source.js';
 import { FROM_STORAGE, PLAIN_LOADER, openDevice, type Device, type ExpertSlots } from '../../native/index.js';
-import { packageRoot, type RunningNode } from '../../shared/config/index.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import type { RunningNode } from '../../shared/config/node-settings.js';
 import type { ModelShape, ModelSource } from '../../shared/model/tensor-source.js';
-import type { NodeIdentity, Placement } from '../../shared/rpc/index.js';
+import type { NodeIdentity, Placement } from '../../shared/rpc/messages.js';
 import { startWorker } from '../../worker-node/main.js';
 import { TestLog } from './harness/test-log.js';
 import { packOf } from './harness/test-models.js';
@@ -60,21 +61,21 @@ export class WorkerSetting {
   readonly network = testSettings('worker', '/nowhere').network;
   log = new TestLog();
   pack = '';
-  readonly #nodes: RunningNode[] = [];
-  readonly #clients: WorkerTestClient[] = [];
-  #reference: ReferenceExperts | null = null;
+  private readonly nodes: RunningNode[] = [];
+  private readonly clients: WorkerTestClient[] = [];
+  private ownReference: ReferenceExperts | null = null;
 
   /** Called in a describe block. */
   constructor() {
     before(async () => {
       this.pack = await packOf('tiny');
-      this.#reference = await ReferenceExperts.open();
+      this.ownReference = await ReferenceExperts.open();
     });
-    after(() => this.#reference?.close());
+    after(() => this.ownReference?.close());
     beforeEach(() => (this.log = new TestLog()));
     const closeAll = async (failed: boolean): Promise<void> => {
-      for (const client of this.#clients.splice(0)) await client.close();
-      for (const node of this.#nodes.splice(0)) await node.stop();
+      for (const client of this.clients.splice(0)) await client.close();
+      for (const node of this.nodes.splice(0)) await node.stop();
       if (failed) this.log.print();
     };
     afterEach(function () {
@@ -83,7 +84,7 @@ export class WorkerSetting {
   }
 
   get reference(): ReferenceExperts {
-    return this.#reference ?? assert.fail('the reference is there only while a test runs');
+    return this.ownReference ?? assert.fail('the reference is there only while a test runs');
   }
 
   get shape(): ModelShape {
@@ -93,13 +94,13 @@ export class WorkerSetting {
   async start(changes: SettingsChanges = {}, directory = this.pack): Promise<RunningNode> {
     const settings = testSettings('worker', directory, { id: 'worker', ...changes });
     const node = await startWorker(settings, ENVIRONMENT, this.log.logger('worker'));
-    this.#nodes.push(node);
+    this.nodes.push(node);
     return node;
   }
 
   async connect(node: RunningNode, changes: Partial<NodeIdentity> = {}): Promise<WorkerTestClient> {
     const client = await WorkerTestClient.connect(node.address, this.network, changes);
-    this.#clients.push(client);
+    this.clients.push(client);
     return client;
   }
 

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
-import type { LocalEngine } from '../../engine/generation/index.js';
-import type { NodeSettings } from '../../shared/config/index.js';
-import { PACK_CODECS, type PackCodec } from '../../shared/pack/pack-codec.js';
-import { NO_CAPACITIES, type Pool, type PoolCapacities } from '../../shared/planner/index.js';
+import type { LocalEngine } from '../../engine/generation/local-engine.js';
+import type { NodeSettings } from '../../shared/config/node-settings.js';
+import { PACK_CODECS, type PackCodec } from '../../packs/format/pack-codec.js';
+import { NO_CAPACITIES, type Pool, type PoolCapacities } from '../../shared/planner/pool-capacities.js';
 import type { CacheStatus } from '../../shared/rpc/messages.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { cpSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { LocalEngine } from '../../engine/generation/index.js';
+import type { LocalEngine } from '../../engine/generation/local-engine.js';
 import { assertSameAnswer, collect, requestFor } from '../integration/harness/answers.js';
 import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
 import { openReference, packOf } from '../integration/harness/test-models.js';

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, readdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { LocalEngine } from '../../engine/generation/index.js';
+import type { LocalEngine } from '../../engine/generation/local-engine.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
 import { openReference, packOf } from '../integration/harness/test-models.js';

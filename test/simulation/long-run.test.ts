@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { drawRequest, drawScenario } from '../../simulator/faults/draw-scenario.js';
 import { ReferenceAnswers } from '../../simulator/faults/reference-answers.js';
 import { runScenario } from '../../simulator/faults/run-scenario.js';
-import { SeededRandom } from '../../shared/runtime/index.js';
+import { SeededRandom } from '../../shared/runtime/seeded-random.js';
 import type { Scenario } from '../../simulator/faults/scenario.js';
 
 const REQUESTS = 240;

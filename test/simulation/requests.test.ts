@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import type { LocalEngine } from '../../engine/generation/index.js';
+import type { LocalEngine } from '../../engine/generation/local-engine.js';
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
 import { assertSameAnswer, collect, requestFor } from '../integration/harness/answers.js';
 import { VirtualCluster } from './virtual-cluster.js';

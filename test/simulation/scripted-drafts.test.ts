@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import type { LocalEngine } from '../../engine/generation/index.js';
+import type { LocalEngine } from '../../engine/generation/local-engine.js';
 import { MAX_SILENT_WAITS } from '../../main-node/decode/draft-wait.js';
-import type { RpcServer } from '../../shared/rpc/index.js';
+import type { RpcServer } from '../../shared/rpc/transport.js';
 import type { AlignToken, BeginSequence, GenerateRequest } from '../../shared/rpc/messages.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';

@@ -1,4 +1,6 @@
-import { PROTOCOL_VERSION, type PeerStream, type RpcServer } from '../../shared/rpc/index.js';
+import { PROTOCOL_VERSION } from '../../shared/rpc/limits.js';
+import type { PeerStream } from '../../shared/rpc/peer-stream.js';
+import type { RpcServer } from '../../shared/rpc/transport.js';
 import type {
   AlignKeyValueRows,
   AlignToken,

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { instructionSets } from '../../native/index.js';
-import type { LocalEngine } from '../../engine/generation/index.js';
+import type { LocalEngine } from '../../engine/generation/local-engine.js';
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';

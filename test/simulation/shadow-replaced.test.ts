@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import type { LocalEngine } from '../../engine/generation/index.js';
-import type { RpcServer } from '../../shared/rpc/index.js';
+import type { LocalEngine } from '../../engine/generation/local-engine.js';
+import type { RpcServer } from '../../shared/rpc/transport.js';
 import type { AlignKeyValueRows, BeginSequence } from '../../shared/rpc/messages.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import { openReference } from '../integration/harness/test-models.js';

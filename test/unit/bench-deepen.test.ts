@@ -5,8 +5,8 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { deepenCheckpoint, layerSources } from '../../bench/deepen/deepen-checkpoint.js';
 import { realDevices } from '../../engine/environment/node-environment.js';
-import { LocalEngine } from '../../engine/generation/index.js';
-import { packageRoot } from '../../shared/config/index.js';
+import { LocalEngine } from '../../engine/generation/local-engine.js';
+import { packageRoot } from '../../shared/config/package-root.js';
 import { openCheckpoint } from '../../shared/model/checkpoint.js';
 import type { GenerateRequest, TokenReply } from '../../shared/rpc/messages.js';
 

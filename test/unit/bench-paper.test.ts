@@ -5,10 +5,12 @@ import { summarize, type Measure, type Measurement } from '../../bench/paper/mea
 import { cellError, reportJson, reportText } from '../../bench/paper/report.js';
 import { daemonFlags, PAPER_SET_UP, paperSetUp, shadowOf, type SetUp } from '../../bench/paper/set-up.js';
 import { testbedPrompts } from '../../bench/paper/testbed-prompts.js';
-import { packageRoot, parseDaemonFlags, type RoleSetting } from '../../shared/config/index.js';
-import { emptyNodeStatus } from '../../shared/rpc/index.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import { parseDaemonFlags } from '../../shared/daemon/parse-daemon-flags.js';
+import type { RoleSetting } from '../../shared/config/node-settings.js';
+import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
 import type { Finished, NodeIdentity } from '../../shared/rpc/messages.js';
-import { loadTokenizer } from '../../shared/tokenizer/index.js';
+import { loadTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
 
 const CONDITIONS = {
   profile: 'rtx3090-testbed',

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { CommanderError } from 'commander';
-import { addGenerationFlags, generationRequestFrom, type GenerationFlags } from '../../cli/generation-flags.js';
-import { createProgram } from '../../cli/run-command-line.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { addGenerationFlags, generationRequestFrom, type GenerationFlags } from '../../cli/client/generation-flags.js';
+import { createProgram } from '../../cli/client/run-command-line.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
 
 function parse(...args: string[]): GenerateRequest {

@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { withInterrupt } from '../../cli/interrupt.js';
+import { withInterrupt } from '../../cli/client/interrupt.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 
 const MODULE = pathToFileURL(join(packageRoot(), 'dist', 'cli', 'interrupt.js')).href;

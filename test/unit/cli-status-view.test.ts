@@ -2,13 +2,8 @@ import assert from 'node:assert/strict';
 import { statusJson, statusLines } from '../../cli/output/status-view.js';
 import { tableLines } from '../../cli/output/table.js';
 import { formatBytes, formatDuration } from '../../shared/terminal/units.js';
-import {
-  emptyNodeStatus,
-  type NodeIdentity,
-  type NodeStatus,
-  type RoleName,
-  type StatusReply,
-} from '../../shared/rpc/index.js';
+import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
+import type { NodeIdentity, NodeStatus, RoleName, StatusReply } from '../../shared/rpc/messages.js';
 
 function node(role: RoleName, id: string, counters: Partial<NodeStatus> = {}): NodeStatus {
   const identity: NodeIdentity = {

@@ -1,10 +1,20 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
+
 import { join } from 'node:path';
+
 import fc from 'fast-check';
-import { defaultClusterConfig, loadClusterConfig, packageRoot, parseByteSize } from '../../shared/config/index.js';
-import { WORKER_BUDGET_DEFAULT_BYTES, formatByteSize, parseClusterConfig } from '../../shared/config/index.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import {
+  defaultClusterConfig,
+  loadClusterConfig,
+  parseClusterConfig,
+} from '../../shared/config/load-cluster-config.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+
+import { formatByteSize, parseByteSize } from '../../shared/config/byte-size.js';
+import { WORKER_BUDGET_DEFAULT_BYTES } from '../../shared/config/cluster-config.js';
+
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 
 const EXAMPLE = join(packageRoot(), 'cluster.yaml');
 

@@ -1,9 +1,16 @@
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+
 import { tmpdir } from 'node:os';
+
 import { join } from 'node:path';
-import { nodesOfThisHost, parseClusterConfig, parseDaemonFlags } from '../../shared/config/index.js';
-import { resolveNodeSettings, type NodeSettings, type RoleSetting } from '../../shared/config/index.js';
+
+import { nodesOfThisHost, resolveNodeSettings } from '../../shared/config/resolve-node-settings.js';
+import { parseClusterConfig } from '../../shared/config/load-cluster-config.js';
+
+import { parseDaemonFlags } from '../../shared/daemon/parse-daemon-flags.js';
+
+import type { NodeSettings, RoleSetting } from '../../shared/config/node-settings.js';
 
 const HOST = { hostname: 'box1.lan', addresses: ['192.168.1.20', '127.0.0.1'], processId: 42, stateHome: '/state' };
 

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { listeningAddress } from '../../cli/demo/daemon-process.js';
 import { missingNodes } from '../../cli/demo/demo-cluster.js';
 import { demoTable } from '../../cli/demo/demo-table.js';
-import { emptyNodeStatus } from '../../shared/rpc/index.js';
+import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
 import type { Finished, NodeIdentity, NodeStatus, StatusReply } from '../../shared/rpc/messages.js';
 
 function identity(id: string, role: NodeIdentity['role']): NodeIdentity {

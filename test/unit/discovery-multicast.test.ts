@@ -1,11 +1,23 @@
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
-import { defaultClusterConfig, resolveNodeSettings, type NodeSettings } from '../../shared/config/index.js';
-import { findMains, multicastDiscovery, probeMulticast, type DiscoveredPeer } from '../../shared/discovery/index.js';
+
+import { defaultClusterConfig } from '../../shared/config/load-cluster-config.js';
+
+import { resolveNodeSettings } from '../../shared/config/resolve-node-settings.js';
+
+import type { NodeSettings } from '../../shared/config/node-settings.js';
+
+import { findMains, multicastDiscovery } from '../../shared/discovery/discovery.js';
+
+import { probeMulticast } from '../../shared/discovery/probe-multicast.js';
+
+import { decodeTxt, type DiscoveredPeer, encodeTxt } from '../../shared/discovery/txt-record.js';
 import { closeMulticast, listen, openMulticast } from '../../shared/discovery/multicast.js';
-import { decodeTxt, encodeTxt } from '../../shared/discovery/txt-record.js';
-import type { Logger } from '../../shared/log/index.js';
-import type { NodeIdentity } from '../../shared/rpc/index.js';
+
+import type { Logger } from '../../shared/log/logger.js';
+
+import type { NodeIdentity } from '../../shared/rpc/messages.js';
+
 import { RUNTIME } from '../wall.js';
 
 const DISCOVERY = multicastDiscovery(RUNTIME);

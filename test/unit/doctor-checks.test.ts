@@ -8,8 +8,11 @@ import { deviceCheck, peerCheck, portCheck } from '../../cli/doctor/cluster-chec
 import type { CudaDevice, CudaStatus } from '../../native/index.js';
 import { diagnosePeer } from '../../cli/doctor/peer-diagnosis.js';
 import { summarizeHops } from '../../bench/hop/hop-statistics.js';
-import { packageRoot, parseClusterConfig } from '../../shared/config/index.js';
-import { emptyNodeStatus, PROTOCOL_VERSION, type NodeIdentity } from '../../shared/rpc/index.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import { parseClusterConfig } from '../../shared/config/load-cluster-config.js';
+import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
+import { PROTOCOL_VERSION } from '../../shared/rpc/limits.js';
+import type { NodeIdentity } from '../../shared/rpc/messages.js';
 import { startRpcServer } from '../wall.js';
 
 const MAIN: NodeIdentity = {

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import {
-  MAX_DRAFT_ROWS,
   chooseDraftRows,
   distinctExperts,
+  type DraftCosts,
   expectedTokens,
   passMs,
-  type DraftCosts,
-} from '../../shared/drafting/index.js';
+} from '../../shared/placement/draft-rows.js';
+import { MAX_DRAFT_ROWS } from '../../shared/config/setting-limits.js';
 
 const TESTBED: DraftCosts = {
   ...{ acceptance: 0.9, layerMs: 8, layerRowMs: 0.2, loadMs: 30, shadowTokenMs: 20, optimistic: true },

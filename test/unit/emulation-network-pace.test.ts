@@ -1,10 +1,14 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
-import { packageRoot } from '../../shared/config/index.js';
-import { loadDeviceProfile, messageBytes, NetworkPace } from '../../shared/emulation/index.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
+import { messageBytes } from '../../shared/emulation/message-bytes.js';
+import { NetworkPace } from '../../shared/emulation/network-pace.js';
 import { WORKER_SERVE } from '../../shared/rpc/codecs.js';
-import { MessagePeerStream, type MessageDuplex, type WorkerRequest } from '../../shared/rpc/index.js';
-import { VirtualClock, VirtualRuntime } from '../../shared/runtime/index.js';
+import { type MessageDuplex, MessagePeerStream } from '../../shared/rpc/peer-stream.js';
+import type { WorkerRequest } from '../../shared/rpc/messages.js';
+import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
 import { plainExecute, plainRelease, plainResult } from './wire-messages.js';
 
 const PROFILE = loadDeviceProfile(join(packageRoot(), 'bench', 'profiles', 'rtx3090-testbed.yaml'));

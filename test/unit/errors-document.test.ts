@@ -2,8 +2,9 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { status } from '@grpc/grpc-js';
-import { packageRoot } from '../../shared/config/index.js';
-import { ERROR_KINDS, OdmoeError, isErrorCode, toOdmoeError, type ErrorCode } from '../../shared/errors/index.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import { ERROR_KINDS, type ErrorCode } from '../../shared/errors/registry.js';
+import { isErrorCode, OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import { fromServiceError, toServiceError } from '../../shared/rpc/rpc-errors.js';
 
 const documented = readFileSync(join(packageRoot(), 'docs', 'errors.md'), 'utf8');

@@ -1,17 +1,33 @@
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+
 import { join } from 'node:path';
+
 import { setTimeout as delay } from 'node:timers/promises';
-import { ExpertFetcher, PackPeers, PackShare, PartialPack } from '../../engine/fetching/index.js';
-import { AWAIT_LIMIT_MS, type ExpertFetcherOptions } from '../../engine/fetching/expert-fetcher.js';
+
+import { AWAIT_LIMIT_MS, ExpertFetcher, type ExpertFetcherOptions } from '../../packs/fetching/expert-fetcher.js';
+import { PackPeers } from '../../packs/fetching/pack-peers.js';
+
+import { PackShare } from '../../packs/fetching/pack-share.js';
+
+import { PartialPack } from '../../packs/fetching/partial-pack.js';
+
 import { crc32c } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/index.js';
-import { HeldExperts } from '../../shared/pack/held-experts.js';
-import type { Pack } from '../../shared/pack/open-pack.js';
-import type { ExpertPlace } from '../../shared/placement/index.js';
-import { type ReadPackRequest } from '../../shared/rpc/index.js';
+
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+
+import { HeldExperts } from '../../packs/format/held-experts.js';
+
+import type { Pack } from '../../packs/format/open-pack.js';
+
+import type { ExpertPlace } from '../../shared/placement/needed-experts.js';
+
+import type { ReadPackRequest } from '../../shared/rpc/messages.js';
+
 import { waitUntil } from '../integration/harness/wait-until.js';
+
 import { FetchSetting, interruptedShare, SILENT, testPack } from './fetch-test-pack.js';
+
 import { RUNTIME, openPackSource, runtimeAt } from '../wall.js';
 
 const never = (): AbortSignal => new AbortController().signal;
@@ -316,7 +332,7 @@ describe('fetching experts', function () {
     const fetcher = await create([await setting.serve(new PackShare(pack, RUNTIME))]);
     fetcher.need(everything);
     await waitUntil('the pack is whole', () => partial.isWhole);
-    const { openServedPack } = await import('../../engine/loading/index.js');
+    const { openServedPack } = await import('../../packs/open-served-pack.js');
     assert.equal((await openServedPack(setting.directory)).packDigest, pack.packDigest);
   });
 

@@ -1,11 +1,12 @@
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { PackShare } from '../../engine/fetching/index.js';
-import { openServedPack } from '../../engine/loading/index.js';
-import type { ExpertExtent } from '../../shared/pack/expert-extent.js';
-import type { Pack } from '../../shared/pack/open-pack.js';
-import { type NodeIdentity, type RpcServer, type RpcServerOptions } from '../../shared/rpc/index.js';
+import { PackShare } from '../../packs/fetching/pack-share.js';
+import { openServedPack } from '../../packs/open-served-pack.js';
+import type { ExpertExtent } from '../../packs/format/expert-extent.js';
+import type { Pack } from '../../packs/format/open-pack.js';
+import type { NodeIdentity } from '../../shared/rpc/messages.js';
+import type { RpcServer, RpcServerOptions } from '../../shared/rpc/transport.js';
 import { packOf } from '../integration/harness/test-models.js';
 import { RUNTIME, startRpcServer } from '../wall.js';
 
@@ -31,7 +32,7 @@ export class FetchSetting {
   parent = '';
   /** What uses directories and servers, to be closed before they are gone. */
   readonly users: { close(): Promise<void> }[] = [];
-  readonly #servers: RpcServer[] = [];
+  private readonly servers: RpcServer[] = [];
 
   /** Called in a describe block. */
   constructor() {
@@ -40,7 +41,7 @@ export class FetchSetting {
     });
     afterEach(async () => {
       for (const user of this.users.splice(0)) await user.close();
-      for (const server of this.#servers.splice(0)) await server.stop();
+      for (const server of this.servers.splice(0)) await server.stop();
       rmSync(this.parent, { recursive: true, force: true });
     });
   }
@@ -53,7 +54,7 @@ export class FetchSetting {
   async serve(pack: PackService, options: Partial<RpcServerOptions> = {}): Promise<string> {
     const fixed = { host: '127.0.0.1', port: 0, network: NETWORK, log: SILENT, identity: () => IDENTITY };
     const server = await startRpcServer({ ...fixed, ...options, pack });
-    this.#servers.push(server);
+    this.servers.push(server);
     return server.address;
   }
 

@@ -1,17 +1,16 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
-import {
-  ExpertRecall,
-  GenerationTiming,
-  InlinePromptEncoder,
-  resolveGeneration,
-  type ResolvedGeneration,
-} from '../../engine/generation/index.js';
+import { ExpertRecall } from '../../engine/generation/expert-recall.js';
+import { GenerationTiming } from '../../engine/generation/generation-timing.js';
+import { InlinePromptEncoder } from '../../engine/generation/prompt-encoder.js';
+import { type ResolvedGeneration, resolveGeneration } from '../../engine/generation/resolve-generation.js';
 import { packageRoot } from '../../shared/config/package-root.js';
-import { OdmoeError, type ErrorCode } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/errors/registry.js';
 import { validateGenerateRequest } from '../../shared/rpc/generate-validation.js';
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
-import { loadTokenizer, type Tokenizer } from '../../shared/tokenizer/index.js';
+import { loadTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
+import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 
 const EMPTY: GenerateRequest = {
   text: '',

@@ -5,13 +5,14 @@ import {
   generateTokens,
   type GenerationOptions,
   type GenerationOutcome,
-  type SequenceRunner,
-} from '../../engine/generation/index.js';
+} from '../../engine/generation/generate-tokens.js';
+import type { SequenceRunner } from '../../engine/generation/sequence-runner.js';
 import { StopStrings } from '../../engine/generation/stop-strings.js';
 import { packageRoot } from '../../shared/config/package-root.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { TokenReply } from '../../shared/rpc/messages.js';
-import { loadTokenizer, type Tokenizer } from '../../shared/tokenizer/index.js';
+import { loadTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
+import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 
 const VOCABULARY = 1024;
 const EOS = 1;

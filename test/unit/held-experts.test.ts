@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { HeldExperts } from '../../shared/pack/held-experts.js';
+import { HeldExperts } from '../../packs/format/held-experts.js';
 
 describe('which experts are held', () => {
   it('comes back from its bits as it was', () => {

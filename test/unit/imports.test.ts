@@ -9,13 +9,25 @@ const packageRoot = resolve(dirname(fileURLToPath(import.meta.url)), '..', '..',
 const MAY_IMPORT: Record<string, readonly string[]> = {
   shared: ['shared'],
   native: ['native', 'shared'],
-  engine: ['engine', 'native', 'shared'],
-  'main-node': ['main-node', 'engine', 'native', 'shared'],
-  'shadow-node': ['shadow-node', 'engine', 'native', 'shared'],
-  'worker-node': ['worker-node', 'engine', 'native', 'shared'],
-  simulator: ['simulator', 'main-node', 'shadow-node', 'worker-node', 'engine', 'native', 'shared'],
-  cli: ['cli', 'simulator', 'engine', 'native', 'shared'],
-  bench: ['bench', 'cli', 'simulator', 'main-node', 'shadow-node', 'worker-node', 'engine', 'native', 'shared'],
+  packs: ['packs', 'native', 'shared'],
+  engine: ['engine', 'packs', 'native', 'shared'],
+  'main-node': ['main-node', 'engine', 'packs', 'native', 'shared'],
+  'shadow-node': ['shadow-node', 'engine', 'packs', 'native', 'shared'],
+  'worker-node': ['worker-node', 'engine', 'packs', 'native', 'shared'],
+  simulator: ['simulator', 'main-node', 'shadow-node', 'worker-node', 'engine', 'packs', 'native', 'shared'],
+  cli: ['cli', 'simulator', 'engine', 'packs', 'native', 'shared'],
+  bench: [
+    'bench',
+    'cli',
+    'simulator',
+    'main-node',
+    'shadow-node',
+    'worker-node',
+    'engine',
+    'packs',
+    'native',
+    'shared',
+  ],
 };
 /** The native door knows the shared vocabulary and the errors, nothing else of shared. */
 const NATIVE_MAY_IMPORT_OF_SHARED = ['shared/model', 'shared/errors'];
@@ -72,6 +84,74 @@ describe('imports run one way', () => {
           .map((target) => `${file} -> ${target}`),
       );
     assert.deepEqual(wrong, []);
+  });
+});
+
+describe('circles', () => {
+  /** Circles of a graph: sets of nodes of which each is reached from each (Tarjan). */
+  function circlesOf(graph: ReadonlyMap<string, ReadonlySet<string>>): string[][] {
+    const indexes = new Map<string, number>();
+    const lowest = new Map<string, number>();
+    const stack: string[] = [];
+    const circles: string[][] = [];
+    const visit = (node: string): number => {
+      const index = indexes.size;
+      indexes.set(node, index);
+      lowest.set(node, index);
+      stack.push(node);
+      for (const next of graph.get(node) ?? []) {
+        const reached = indexes.has(next) ? (stack.includes(next) ? (indexes.get(next) ?? index) : index) : visit(next);
+        lowest.set(node, Math.min(lowest.get(node) ?? index, reached));
+      }
+      const low = lowest.get(node) ?? index;
+      if (low === index) {
+        const circle = stack.splice(stack.indexOf(node));
+        if (circle.length > 1) circles.push(circle.sort());
+      }
+      return low;
+    };
+    for (const node of graph.keys()) if (!indexes.has(node)) visit(node);
+    return circles;
+  }
+
+  function graphOf(nameOf: (path: string) => string): Map<string, Set<string>> {
+    const graph = new Map<string, Set<string>>();
+    for (const file of Object.keys(MAY_IMPORT).flatMap((room) => filesBelow(room, /\.ts$/))) {
+      for (const target of importsOf(file)) {
+        const [from, to] = [nameOf(file), nameOf(target.replace(/\.js$/, '.ts'))];
+        if (from === to) continue;
+        graph.set(from, (graph.get(from) ?? new Set()).add(to));
+      }
+    }
+    return graph;
+  }
+
+  it('are not there between folders', () => {
+    assert.deepEqual(circlesOf(graphOf(dirname)), []);
+  });
+
+  it('are not there between files', () => {
+    assert.deepEqual(circlesOf(graphOf((path) => path)), []);
+  });
+
+  it('would be found', () => {
+    const graph = new Map([
+      ['a', new Set(['b'])],
+      ['b', new Set(['c', 'd'])],
+      ['c', new Set(['a'])],
+    ]);
+    assert.deepEqual(circlesOf(graph), [['a', 'b', 'c']]);
+  });
+});
+
+describe('barrels', () => {
+  it('are not there: an import names the file that defines what it takes; native/index.ts is a door, and the only one', () => {
+    const indexes = Object.keys(MAY_IMPORT).flatMap((room) => filesBelow(room, /(^|\/)index\.ts$/));
+    const barrels = indexes.filter((file) => {
+      const text = readFileSync(join(packageRoot, file), 'utf8').replace(/\/\*[\s\S]*?\*\/|\/\/.*/g, '');
+      return text.replace(/export\s+(?:type\s+)?(?:\*|\{[^}]*\})\s+from\s+'[^']+';/g, '').trim() === '';
+    });
+    assert.deepEqual(barrels, []);
   });
 });
 

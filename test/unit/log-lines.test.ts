@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { Writable } from 'node:stream';
-import { OdmoeError } from '../../shared/errors/index.js';
-import { createLogger } from '../../shared/log/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { createLogger } from '../../shared/log/logger.js';
 
 type Level = 'error' | 'warn' | 'info' | 'debug';
 

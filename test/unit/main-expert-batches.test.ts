@@ -8,7 +8,7 @@ import {
   splitLoadingRows,
 } from '../../main-node/prefill/expert-batches.js';
 import { WORKER_SERVE } from '../../shared/rpc/codecs.js';
-import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/rpc/index.js';
+import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/rpc/limits.js';
 
 interface Case {
   rows: number;

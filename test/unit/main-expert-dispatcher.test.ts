@@ -3,8 +3,9 @@ import { TestLog } from '../integration/harness/test-log.js';
 import type { LayerWork, PlacedWorkers, WorkerOrders } from '../../main-node/cluster/placed-workers.js';
 import { ExpertDispatcher, MAX_ATTEMPTS, type ExpertOutcome } from '../../main-node/pass/expert-dispatcher.js';
 import type { LayerStep, WorkerShare } from '../../main-node/pass/layer-step.js';
-import { OdmoeError, type ErrorCode } from '../../shared/errors/index.js';
-import { planPlacement } from '../../shared/placement/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/errors/registry.js';
+import { planPlacement } from '../../shared/placement/plan-placement.js';
 import type { ExpertResult, Placement } from '../../shared/rpc/messages.js';
 
 const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { getEventListeners } from 'node:events';
-import type { PromptEncoder } from '../../engine/generation/index.js';
+import type { PromptEncoder } from '../../engine/generation/prompt-encoder.js';
 import type { ClusterEngine } from '../../main-node/decode/cluster-engine.js';
 import { InferenceService } from '../../main-node/rpc/inference-service.js';
 import { RUNTIME } from '../wall.js';

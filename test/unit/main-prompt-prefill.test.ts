@@ -5,9 +5,9 @@ import { RequestCounters } from '../../main-node/pass/pass-engine.js';
 import { PassPool } from '../../main-node/pass/pass-pool.js';
 import { PromptPrefill } from '../../main-node/prefill/prompt-prefill.js';
 import type { LayerWork, PlacedWorkers, WorkerOrders } from '../../main-node/cluster/placed-workers.js';
-import { planPlacement } from '../../shared/placement/index.js';
+import { planPlacement } from '../../shared/placement/plan-placement.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
-import { rowCount } from '../../shared/rpc/index.js';
+import { rowCount } from '../../shared/rpc/pass-rows.js';
 import { ToldWorkers } from './told-workers.js';
 import { silentLog } from './worker-test-slots.js';
 

@@ -7,7 +7,7 @@ import { isBeyondShadow, placedAddress } from '../../main-node/cluster/placed-ad
 import { JOIN_BATCH_MS, Roster } from '../../main-node/cluster/roster.js';
 import { ShadowLink } from '../../main-node/cluster/shadow-link.js';
 import { WorkerLink } from '../../main-node/cluster/worker-link.js';
-import type { Logger } from '../../shared/log/index.js';
+import type { Logger } from '../../shared/log/logger.js';
 import type {
   NodeIdentity,
   NodeStatus,
@@ -17,7 +17,7 @@ import type {
   WorkerReply,
   WorkerRequest,
 } from '../../shared/rpc/messages.js';
-import { emptyNodeStatus } from '../../shared/rpc/index.js';
+import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { RUNTIME } from '../wall.js';
 

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { PredictionPost } from '../../main-node/decode/prediction-post.js';
 import { MAX_KEPT_PREDICTIONS, SequencePredictions } from '../../main-node/decode/sequence-predictions.js';
-import { assignPredictedExperts, planPlacement } from '../../shared/placement/index.js';
+import { assignPredictedExperts } from '../../shared/placement/assign-predicted-experts.js';
+import { planPlacement } from '../../shared/placement/plan-placement.js';
 import { ToldWorkers } from './told-workers.js';
 import { plainPrediction, restartAt } from './wire-messages.js';
 import type { Prediction, Release } from '../../shared/rpc/messages.js';

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { mock } from 'node:test';
 import type { LayerWork } from '../../main-node/cluster/placed-workers.js';
 import { WorkerLink } from '../../main-node/cluster/worker-link.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ExpertResult, NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
 import { plainExecute, plainResult } from './wire-messages.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { OdmoeError, type ErrorCode } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/errors/registry.js';
 import { parseModelConfig } from '../../shared/model/model-config.js';
 import { TINY_CONFIG } from './tiny-checkpoint.js';
 

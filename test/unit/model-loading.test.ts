@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load-weights.js';
-import { openModelSource } from '../../engine/loading/open-model-source.js';
+import { openModelSource } from '../../packs/open-model-source.js';
 import type { Model } from '../../native/index.js';
 import type { ExpectedTensor } from '../../shared/model/model-family.js';
 import type { ModelSource, WeightFormat } from '../../shared/model/tensor-source.js';

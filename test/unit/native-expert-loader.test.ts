@@ -15,7 +15,7 @@ import {
 } from '../../native/index.js';
 import { partSizes } from '../../shared/model/part-sizes.js';
 import type { ChunkCodec, ChunkLocation, ExpertSource, TensorSource } from '../../shared/model/tensor-source.js';
-import { alignUp, blockRows, shardRanges } from '../../shared/pack/pack-layout.js';
+import { alignUp, blockRows, shardRanges } from '../../packs/format/pack-layout.js';
 import { FIXTURE_SHAPE, bits, bytesOf, expertName, expertSource, openTestDevice } from './native-test-model.js';
 
 const { hiddenSize, intermediateSize } = FIXTURE_SHAPE;

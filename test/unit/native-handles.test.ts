@@ -11,7 +11,8 @@ import {
   type Device,
   type Pass,
 } from '../../native/index.js';
-import { OdmoeError, type ErrorCode } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/errors/registry.js';
 import { FIXTURE_SHAPE, expertSource, loadFixture, openTestDevice } from './native-test-model.js';
 
 const { hiddenSize, intermediateSize, layers } = FIXTURE_SHAPE;

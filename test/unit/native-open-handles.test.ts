@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { FROM_STORAGE, PLAIN_LOADER, nativeErrorCodes, openHandles, type OpenHandles } from '../../native/index.js';
-import { isErrorCode } from '../../shared/errors/index.js';
+import { isErrorCode } from '../../shared/errors/odmoe-error.js';
 import { FIXTURE_SHAPE, expertSource, loadFixture, openTestDevice } from './native-test-model.js';
 
 const { hiddenSize, intermediateSize } = FIXTURE_SHAPE;

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import type { Device, Model, Pass, Sequence } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { FIXTURE_SHAPE, bits, loadFixture, openTestDevice } from './native-test-model.js';
 
 const ROW_BYTES = FIXTURE_SHAPE.keyValueHeads * FIXTURE_SHAPE.headDim * 4;

@@ -2,19 +2,19 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { codecChoiceLines, codecChoiceObject } from '../../cli/output/codec-choice-view.js';
-import { chooseCodec, type CodecMeasurement, usualDecompressionThreads } from '../../engine/packing/codec-choice.js';
-import { earlierCodec } from '../../engine/packing/earlier-codec.js';
+import { chooseCodec, type CodecMeasurement, usualDecompressionThreads } from '../../packs/packing/codec-choice.js';
+import { earlierCodec } from '../../packs/packing/earlier-codec.js';
 import {
   MEASURED_SETTINGS,
   measureAndChoose,
   type MeasuringTools,
   shippedRatio,
   spread,
-} from '../../engine/packing/measure-codecs.js';
-import { NATIVE_MEASURING_TOOLS } from '../../engine/packing/native-tools.js';
+} from '../../packs/packing/measure-codecs.js';
+import { NATIVE_MEASURING_TOOLS } from '../../packs/packing/native-tools.js';
 import { openCheckpoint } from '../../shared/model/checkpoint.js';
-import { openPack } from '../../shared/pack/open-pack.js';
-import { codecSetting } from '../../shared/pack/pack-codec.js';
+import { openPack } from '../../packs/format/open-pack.js';
+import { codecSetting } from '../../packs/format/pack-codec.js';
 import { MEDIUM_CONFIG, weightTensors } from './medium-checkpoint.js';
 import { failingAt, pack, refusal, withCheckpoint } from './tiny-pack.js';
 

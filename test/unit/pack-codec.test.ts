@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { CODEC_LEVELS, codecSetting, describeCodec, levelProblem, PACK_CODECS } from '../../shared/pack/pack-codec.js';
-import { blockRows } from '../../shared/pack/pack-layout.js';
+import { CODEC_LEVELS, codecSetting, describeCodec, levelProblem, PACK_CODECS } from '../../packs/format/pack-codec.js';
+import { blockRows } from '../../packs/format/pack-layout.js';
 import { refusal } from './tiny-pack.js';
 
 describe("a pack's codec", () => {

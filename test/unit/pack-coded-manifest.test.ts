@@ -2,12 +2,12 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { openModelSource } from '../../engine/loading/open-model-source.js';
-import { type PackDamage, verifyPack } from '../../engine/packing/verify-pack.js';
+import { openModelSource } from '../../packs/open-model-source.js';
+import { type PackDamage, verifyPack } from '../../packs/packing/verify-pack.js';
 import { crc32c } from '../../native/index.js';
-import type { Manifest, ManifestChunk } from '../../shared/pack/manifest.js';
-import { openPack, parseManifest } from '../../shared/pack/open-pack.js';
-import { codecSetting } from '../../shared/pack/pack-codec.js';
+import type { Manifest, ManifestChunk } from '../../packs/format/manifest.js';
+import { openPack, parseManifest } from '../../packs/format/open-pack.js';
+import { codecSetting } from '../../packs/format/pack-codec.js';
 import { MEDIUM_CONFIG, weightTensors } from './medium-checkpoint.js';
 import { failingAt, pack, refusal, TOOLS, withCheckpoint } from './tiny-pack.js';
 

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
-import { packCompression } from '../../engine/loading/pack-compression.js';
+import { packCompression } from '../../packs/pack-compression.js';
 import { paddingLine } from '../../cli/output/padding-line.js';
-import { openPack } from '../../shared/pack/open-pack.js';
-import { codecSetting } from '../../shared/pack/pack-codec.js';
+import { openPack } from '../../packs/format/open-pack.js';
+import { codecSetting } from '../../packs/format/pack-codec.js';
 import { MEDIUM_CONFIG, weightTensors } from './medium-checkpoint.js';
 import { TINY_CONFIG, tinyTensors, type TinyTensor } from './tiny-checkpoint.js';
 import { pack, withCheckpoint } from './tiny-pack.js';

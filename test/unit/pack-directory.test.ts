@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { mkdir, readdir, rm, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { openPack } from '../../shared/pack/open-pack.js';
+import { openPack } from '../../packs/format/open-pack.js';
 import { tinyTensors, writeTinyCheckpoint } from './tiny-checkpoint.js';
 import { directoryDigests, pack, refusal, withCheckpoint } from './tiny-pack.js';
 

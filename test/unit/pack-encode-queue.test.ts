@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { type EncodedChunk, EncodeQueue } from '../../engine/packing/encode-queue.js';
+import { type EncodedChunk, EncodeQueue } from '../../packs/packing/encode-queue.js';
 
 /** A chunk whose encoder is done when the test says so. */
 class HeldChunk {

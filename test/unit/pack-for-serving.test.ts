@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { readdir, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { packForServing } from '../../engine/loading/pack-for-serving.js';
-import { DEFAULT_CODEC } from '../../engine/packing/pack-checkpoint.js';
-import { openPack } from '../../shared/pack/open-pack.js';
+import { packForServing } from '../../packs/pack-for-serving.js';
+import { DEFAULT_CODEC } from '../../packs/packing/pack-checkpoint.js';
+import { openPack } from '../../packs/format/open-pack.js';
 import { tinyTensors, withTemporaryDirectory, writeTinyCheckpoint } from './tiny-checkpoint.js';
 import { directoryDigests, pack, refusal } from './tiny-pack.js';
 import { RUNTIME } from '../wall.js';

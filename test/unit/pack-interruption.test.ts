@@ -3,8 +3,8 @@ import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { openModelSource } from '../../engine/loading/open-model-source.js';
-import { openOnDisk, PackFile, type OpenFile } from '../../engine/packing/pack-file.js';
+import { openModelSource } from '../../packs/open-model-source.js';
+import { openOnDisk, PackFile, type OpenFile } from '../../packs/packing/pack-file.js';
 import { withTemporaryDirectory } from './tiny-checkpoint.js';
 import { directoryDigests, failingAt, pack, refusal, withCheckpoint } from './tiny-pack.js';
 

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { FROM_STORAGE, PLAIN_LOADER, type ExpertSlots } from '../../native/index.js';
-import { openModelSource } from '../../engine/loading/open-model-source.js';
+import { openModelSource } from '../../packs/open-model-source.js';
 import { allExperts, partSizes } from '../../shared/model/part-sizes.js';
 import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
-import { codecSetting, PACK_CODECS } from '../../shared/pack/pack-codec.js';
+import { codecSetting, PACK_CODECS } from '../../packs/format/pack-codec.js';
 import { MEDIUM_CONFIG, weightTensors } from './medium-checkpoint.js';
 import { openTestDevice } from './native-test-model.js';
 import { pack, withCheckpoint } from './tiny-pack.js';

@@ -4,8 +4,8 @@ import { once } from 'node:events';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
-import { acquirePackingLock } from '../../engine/packing/packing-lock.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { acquirePackingLock } from '../../packs/packing/packing-lock.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { LockHeldError } from '../../shared/storage/process-lock.js';
 import { withTemporaryDirectory } from './tiny-checkpoint.js';
 

@@ -1,18 +1,32 @@
 import assert from 'node:assert/strict';
 import { setMaxListeners } from 'node:events';
+
 import { readFileSync } from 'node:fs';
+
 import { connect } from 'node:http2';
+
 import { join } from 'node:path';
+
 import { setTimeout as delay } from 'node:timers/promises';
-import { fetchManifest, PackShare } from '../../engine/fetching/index.js';
-import { MAX_PACK_READERS } from '../../engine/fetching/pack-share.js';
-import { expertExtents } from '../../shared/pack/expert-extent.js';
-import { HeldExperts } from '../../shared/pack/held-experts.js';
-import type { Pack } from '../../shared/pack/open-pack.js';
+
+import { fetchManifest } from '../../packs/fetching/fetch-manifest.js';
+
+import { MAX_PACK_READERS, PackShare } from '../../packs/fetching/pack-share.js';
+import { expertExtents } from '../../packs/format/expert-extent.js';
+
+import { HeldExperts } from '../../packs/format/held-experts.js';
+
+import type { Pack } from '../../packs/format/open-pack.js';
+
 import { PACK_READ } from '../../shared/rpc/codecs.js';
-import { PACK_PIECE_BYTES, type PackSource, type ReadPackRequest } from '../../shared/rpc/index.js';
-import { PACK_PIECES_HELD_LIMIT } from '../../shared/rpc/limits.js';
+
+import { PACK_PIECE_BYTES, PACK_PIECES_HELD_LIMIT } from '../../shared/rpc/limits.js';
+import type { PackSource } from '../../shared/rpc/transport.js';
+
+import type { ReadPackRequest } from '../../shared/rpc/messages.js';
+
 import { FetchSetting, interruptedShare, testPack, type PackService } from './fetch-test-pack.js';
+
 import { RUNTIME, openPackSource } from '../wall.js';
 
 const never = new AbortController().signal;

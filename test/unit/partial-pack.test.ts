@@ -1,12 +1,29 @@
 import assert from 'node:assert/strict';
-import { appendFileSync, cpSync, mkdirSync, readFileSync, readdirSync } from 'node:fs';
-import { rmSync, statSync, truncateSync, writeFileSync } from 'node:fs';
+import {
+  appendFileSync,
+  cpSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
-import { fetchPlace, PartialPack, reopenFetch } from '../../engine/fetching/index.js';
-import { openModelSource, openServedPack } from '../../engine/loading/index.js';
-import type { Pack } from '../../shared/pack/open-pack.js';
+
+import { fetchPlace, PartialPack, reopenFetch } from '../../packs/fetching/partial-pack.js';
+
+import { openModelSource } from '../../packs/open-model-source.js';
+
+import { openServedPack } from '../../packs/open-served-pack.js';
+
+import type { Pack } from '../../packs/format/open-pack.js';
+
 import { LockHeldError } from '../../shared/storage/process-lock.js';
+
 import { FetchSetting, testPack } from './fetch-test-pack.js';
+
 import { RUNTIME } from '../wall.js';
 
 describe('a pack that is being fetched', () => {

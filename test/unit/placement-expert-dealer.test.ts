@@ -1,12 +1,10 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import {
-  assignmentOf,
-  assignPredictedExperts,
-  ExpertDealer,
-  firstLayerWorkers,
-  planPlacement,
-} from '../../shared/placement/index.js';
+import { assignmentOf } from '../../shared/placement/assignment-of.js';
+import { assignPredictedExperts } from '../../shared/placement/assign-predicted-experts.js';
+import { ExpertDealer } from '../../shared/placement/expert-dealer.js';
+import { firstLayerWorkers } from '../../shared/placement/first-layer-workers.js';
+import { planPlacement } from '../../shared/placement/plan-placement.js';
 import type { Placement } from '../../shared/rpc/messages.js';
 
 const place = (workers: number, experts = 8): Placement =>

@@ -1,12 +1,8 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import {
-  chooseReplacement,
-  groupForLayer,
-  layersOfWorker,
-  planPlacement,
-  workersForPrefillExpert,
-} from '../../shared/placement/index.js';
+import { chooseReplacement } from '../../shared/placement/choose-replacement.js';
+import { groupForLayer, layersOfWorker, planPlacement } from '../../shared/placement/plan-placement.js';
+import { workersForPrefillExpert } from '../../shared/placement/prefill-workers.js';
 import type { PlacedWorker, Placement } from '../../shared/rpc/messages.js';
 
 const worker = (id: string): PlacedWorker => ({ id, address: `${id}:1`, slots: 1 });

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { assignPredictedExperts, groupForLayer, matchExperts, planPlacement } from '../../shared/placement/index.js';
+import { assignPredictedExperts } from '../../shared/placement/assign-predicted-experts.js';
+import { groupForLayer, planPlacement } from '../../shared/placement/plan-placement.js';
+import { matchExperts } from '../../shared/placement/match-experts.js';
 import type { Placement } from '../../shared/rpc/messages.js';
 
 const EXPERTS = 12;

@@ -1,12 +1,8 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import {
-  groupForLayer,
-  neededExperts,
-  planPlacement,
-  workersForPrefillExpert,
-  type PlacementInput,
-} from '../../shared/placement/index.js';
+import { groupForLayer, type PlacementInput, planPlacement } from '../../shared/placement/plan-placement.js';
+import { neededExperts } from '../../shared/placement/needed-experts.js';
+import { workersForPrefillExpert } from '../../shared/placement/prefill-workers.js';
 
 const inputs = fc.record({
   epoch: fc.nat(100),

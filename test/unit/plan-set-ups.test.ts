@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { setUpOf, type SimulateFlags } from '../../cli/simulation-flags.js';
+import { setUpOf, type SimulateFlags } from '../../cli/client/simulation-flags.js';
 import { searchSetUps } from '../../simulator/plan/search-set-ups.js';
 import { DEFAULT_SET_UP } from '../../simulator/simulate/cluster-set-up.js';
 import { simulateCluster } from '../../simulator/simulate/simulate-cluster.js';

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readdir, readFile, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { ActivationCounts, parseActivationCounts } from '../../shared/planner/index.js';
+import { ActivationCounts, parseActivationCounts } from '../../shared/planner/activation-counts.js';
 import { readActivationCounts, writeActivationCounts } from '../../shared/storage/activation-counts-file.js';
 import { withTemporaryDirectory } from './tiny-checkpoint.js';
 

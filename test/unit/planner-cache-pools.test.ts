@@ -1,14 +1,9 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import {
-  CACHE_POLICIES,
-  CachePools,
-  entriesOf,
-  type CachePolicy,
-  type CacheUse,
-  type CompressionState,
-  type PoolCapacities,
-} from '../../shared/planner/index.js';
+import { CACHE_POLICIES, type CachePolicy, type CacheUse } from '../../shared/planner/cache-decisions.js';
+import { CachePools } from '../../shared/planner/cache-pools.js';
+import { entriesOf, type PoolCapacities } from '../../shared/planner/pool-capacities.js';
+import type { CompressionState } from '../../shared/planner/load-profile.js';
 
 const EXPERTS = 6;
 const LAYERS = 2;

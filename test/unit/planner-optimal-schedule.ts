@@ -1,4 +1,5 @@
-import type { LoadProfile, LoadTask, Recovery } from '../../shared/planner/index.js';
+import type { LoadProfile } from '../../shared/planner/load-profile.js';
+import type { LoadTask, Recovery } from '../../shared/planner/load-task.js';
 
 interface Read {
   task: number;

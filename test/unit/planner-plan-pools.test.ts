@@ -2,21 +2,16 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import {
   addCapacities,
-  assumedInclusionProbabilities,
-  estimateMakespan,
-  ExpectedMakespan,
-  fitSelectionProbabilities,
   NO_CAPACITIES,
-  NO_OVERLAP_COSTS,
-  patternMakespans,
-  planPools,
+  type PoolCapacities,
   POOLS,
   spreadCapacities,
-  type LoadProfile,
-  type PlanRequest,
-  type PoolCapacities,
-  type PoolPlan,
-} from '../../shared/planner/index.js';
+} from '../../shared/planner/pool-capacities.js';
+import { assumedInclusionProbabilities, fitSelectionProbabilities } from '../../shared/planner/selection-model.js';
+import { estimateMakespan, NO_OVERLAP_COSTS, patternMakespans } from '../../shared/planner/makespan-estimate.js';
+import { ExpectedMakespan } from '../../shared/planner/expected-makespan.js';
+import { planPools, type PlanRequest, type PoolPlan } from '../../shared/planner/plan-pools.js';
+import type { LoadProfile } from '../../shared/planner/load-profile.js';
 
 const PROFILE: LoadProfile = {
   ...{ signMantissaReadMs: 1, exponentReadMs: 0.09, decompressMs: 0.05 },

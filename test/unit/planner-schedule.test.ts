@@ -1,19 +1,11 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import {
-  blocksMakespanMs,
-  fifoBlocks,
-  lowerBound,
-  scheduleBlocks,
-  simulateBlocks,
-  taskPlaces,
-  type LoadBlock,
-  type LoadProfile,
-  type LoadTask,
-  type PartlyLoadedState,
-  type Recovery,
-  type ScheduledOperation,
-} from '../../shared/planner/index.js';
+import { blocksMakespanMs, simulateBlocks } from '../../shared/planner/simulate-blocks.js';
+import { fifoBlocks, lowerBound } from '../../shared/planner/schedule-bounds.js';
+import { scheduleBlocks, taskPlaces } from '../../shared/planner/schedule-blocks.js';
+import type { LoadBlock, LoadTask, Recovery } from '../../shared/planner/load-task.js';
+import type { LoadProfile, PartlyLoadedState } from '../../shared/planner/load-profile.js';
+import type { ScheduledOperation } from '../../shared/planner/block-timeline.js';
 import { optimalMakespan } from './planner-optimal-schedule.js';
 
 const PROFILE: LoadProfile = {

@@ -2,12 +2,12 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import {
   assumedInclusionProbabilities,
-  ExpectedMakespan,
   fitSelectionProbabilities,
-  hitDistribution,
   inclusionProbabilities,
-  type PoolCapacities,
-} from '../../shared/planner/index.js';
+} from '../../shared/planner/selection-model.js';
+import { ExpectedMakespan } from '../../shared/planner/expected-makespan.js';
+import { hitDistribution } from '../../shared/planner/hit-distribution.js';
+import type { PoolCapacities } from '../../shared/planner/pool-capacities.js';
 
 function* subsets(count: number): Generator<number[]> {
   for (let mask = 0; mask < 2 ** count; mask += 1) {

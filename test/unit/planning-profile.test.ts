@@ -2,16 +2,12 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { fitProfile, expertBytes, type MeasuredLoads } from '../../engine/planning/fit-profile.js';
 import { ASSUMED_SKEW, planCache } from '../../engine/planning/plan-cache.js';
-import {
-  ActivationCounts,
-  assumedInclusionProbabilities,
-  NO_CAPACITIES,
-  patternMakespans,
-  planPools,
-  POOLS,
-  type LoadProfile,
-  type OverlapCosts,
-} from '../../shared/planner/index.js';
+import { ActivationCounts } from '../../shared/planner/activation-counts.js';
+import { assumedInclusionProbabilities } from '../../shared/planner/selection-model.js';
+import { NO_CAPACITIES, POOLS } from '../../shared/planner/pool-capacities.js';
+import { type OverlapCosts, patternMakespans } from '../../shared/planner/makespan-estimate.js';
+import { planPools } from '../../shared/planner/plan-pools.js';
+import type { LoadProfile } from '../../shared/planner/load-profile.js';
 
 const BYTES = { exponent: 340_000, plainExponent: 1_000_000, signMantissa: 1_000_000, tensors: 3, shards: 4 };
 

@@ -1,20 +1,34 @@
 import assert from 'node:assert/strict';
 import { EventEmitter } from 'node:events';
+
 import { cp, mkdtemp, rm, writeFile } from 'node:fs/promises';
+
 import { tmpdir } from 'node:os';
+
 import { join } from 'node:path';
+
 import fc from 'fast-check';
+import { type PromptRequest, promptTokenIds } from '../../engine/generation/prompt-encoder.js';
+
 import {
-  promptTokenIds,
+  PROMPT_LIMIT_MS,
+  type PromptThread,
   startPromptThread,
   ThreadedPromptEncoder,
-  type PromptRequest,
-} from '../../engine/generation/index.js';
-import { PROMPT_LIMIT_MS, type PromptThread } from '../../engine/generation/threaded-prompt-encoder.js';
+} from '../../engine/generation/threaded-prompt-encoder.js';
 import type { PromptAnswer, PromptQuestion } from '../../engine/generation/prompt-thread.js';
+
 import { packageRoot } from '../../shared/config/package-root.js';
-import { VirtualClock, VirtualRuntime, WallRuntime } from '../../shared/runtime/index.js';
-import { loadTokenizer, type Tokenizer } from '../../shared/tokenizer/index.js';
+
+import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
+
+import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+
+import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
+
+import { loadTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
+
+import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 
 const DEMO_MODEL = join(packageRoot(), 'models', 'demo');
 const never = new AbortController().signal;

@@ -4,17 +4,13 @@ import { connect, type ClientHttp2Session } from 'node:http2';
 import { createServer } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Client, ChannelCredentials } from '@grpc/grpc-js';
-import { OdmoeError } from '../../shared/errors/index.js';
-import type { Logger } from '../../shared/log/index.js';
-import { checkPeer, isLoopbackHost, parseAddress } from '../../shared/rpc/index.js';
-import type {
-  GenerateReply,
-  GenerateRequest,
-  NodeIdentity,
-  RpcServer,
-  RpcServerOptions,
-  StatusReply,
-} from '../../shared/rpc/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Logger } from '../../shared/log/logger.js';
+import { checkPeer } from '../../shared/rpc/peer-check.js';
+import { isLoopbackHost } from '../../shared/rpc/credentials.js';
+import { parseAddress } from '../../shared/rpc/addresses.js';
+import type { GenerateReply, GenerateRequest, NodeIdentity, StatusReply } from '../../shared/rpc/messages.js';
+import type { RpcServer, RpcServerOptions } from '../../shared/rpc/transport.js';
 import { fetchStatus, generate, identifyPeer, joinMain, startRpcServer } from '../wall.js';
 
 const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };

@@ -1,11 +1,17 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
+
 import fc from 'fast-check';
 import protobuf from 'protobufjs';
-import { packageRoot } from '../../shared/config/index.js';
-import { emptyNodeStatus, ROWS_LIMIT, type Execute } from '../../shared/rpc/index.js';
-import type { ExpertRows, RowRun } from '../../shared/rpc/index.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+
+import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
+
+import { ROWS_LIMIT } from '../../shared/rpc/limits.js';
+
+import type { Execute, ExpertRows, RowRun } from '../../shared/rpc/layer-messages.js';
 import { plainExecute, plainPrediction, plainRelease, restartAt } from './wire-messages.js';
+
 import {
   CLUSTER_JOIN,
   CLUSTER_STATUS,
@@ -13,6 +19,7 @@ import {
   SHADOW_SERVE,
   WORKER_SERVE,
 } from '../../shared/rpc/codecs.js';
+
 import type {
   GenerateRequest,
   NodeIdentity,
@@ -21,7 +28,7 @@ import type {
   StatusReply,
   WorkerReply,
   WorkerRequest,
-} from '../../shared/rpc/index.js';
+} from '../../shared/rpc/messages.js';
 
 const root = new protobuf.Root();
 root.resolvePath = (_origin, target) => join(packageRoot(), 'proto', target);

@@ -4,8 +4,11 @@ import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { OWN_STALL_MS, PeerKeepalive } from '../../shared/rpc/peer-keepalive.js';
 import { GrpcTransport } from '../../shared/rpc/grpc-transport.js';
-import type { NodeIdentity } from '../../shared/rpc/index.js';
-import { VirtualClock, VirtualRuntime, WallRuntime, type Runtime } from '../../shared/runtime/index.js';
+import type { NodeIdentity } from '../../shared/rpc/messages.js';
+import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
 
 const TIMES = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700 };
 

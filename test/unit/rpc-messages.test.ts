@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import protobuf from 'protobufjs';
-import { packageRoot } from '../../shared/config/index.js';
-import type * as Messages from '../../shared/rpc/index.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import type * as Messages from '../../shared/rpc/messages.js';
+import type { SamplingMessage } from '../../shared/sampling/sampling-options.js';
 
 const root = new protobuf.Root();
 root.resolvePath = (_origin, target) => join(packageRoot(), 'proto', target);
@@ -185,7 +186,7 @@ const MEMBERS: Record<string, Record<string, true>> = {
     minP: true,
     repetitionPenalty: true,
     seed: true,
-  } satisfies Names<Messages.SamplingMessage>,
+  } satisfies Names<SamplingMessage>,
   GenerateRequest: {
     text: true,
     messages: true,

@@ -1,17 +1,33 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
+
 import { once } from 'node:events';
+
 import { connect } from 'node:net';
+
 import { setTimeout as delay } from 'node:timers/promises';
+
 import { fileURLToPath } from 'node:url';
+
 import { setFlagsFromString } from 'node:v8';
+
 import { runInNewContext } from 'node:vm';
-import { OdmoeError } from '../../shared/errors/index.js';
-import type { Logger } from '../../shared/log/index.js';
-import { rowCount } from '../../shared/rpc/index.js';
-import type { NodeIdentity, PeerStream, RpcServer, RpcServerOptions } from '../../shared/rpc/index.js';
-import type { Execute, WorkerReply, WorkerRequest } from '../../shared/rpc/index.js';
+
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+
+import type { Logger } from '../../shared/log/logger.js';
+
+import { rowCount } from '../../shared/rpc/pass-rows.js';
+
+import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
+import type { PeerStream } from '../../shared/rpc/peer-stream.js';
+
+import type { RpcServer, RpcServerOptions } from '../../shared/rpc/transport.js';
+
+import type { Execute } from '../../shared/rpc/layer-messages.js';
+
 import { identifyPeer, openShadowStream, openWorkerStream, startRpcServer } from '../wall.js';
+
 import { plainExecute, plainResult } from './wire-messages.js';
 
 const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };

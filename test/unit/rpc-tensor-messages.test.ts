@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import protobuf from 'protobufjs';
-import { packageRoot } from '../../shared/config/index.js';
-import type { Execute, ExecuteResult, ExpertResult, TensorType } from '../../shared/rpc/index.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import type { Execute, ExecuteResult, ExpertResult, TensorType } from '../../shared/rpc/layer-messages.js';
 import {
   decodeExecuteRequest,
   decodeResultReply,

@@ -1,10 +1,13 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { CLUSTER_JOIN, INFERENCE_GENERATE, WORKER_SERVE } from '../../shared/rpc/codecs.js';
-import { emptyNodeStatus, PACK_SOURCES_LIMIT, ROWS_LIMIT } from '../../shared/rpc/index.js';
-import type { GenerateRequest, NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/index.js';
+
+import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
+
+import { PACK_SOURCES_LIMIT, ROWS_LIMIT, TEXT_LENGTH_LIMIT } from '../../shared/rpc/limits.js';
+import type { GenerateRequest, NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
+
 import { plainExecute } from './wire-messages.js';
-import { TEXT_LENGTH_LIMIT } from '../../shared/rpc/limits.js';
 
 const identity: NodeIdentity = {
   id: 'main-1',

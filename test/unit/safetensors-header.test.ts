@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { findDuplicateKey } from '../../shared/model/duplicate-key.js';
 import { readSafetensorsFile } from '../../shared/model/safetensors-file.js';
 import { parseSafetensorsHeader } from '../../shared/model/safetensors-header.js';

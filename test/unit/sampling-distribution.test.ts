@@ -1,9 +1,13 @@
 import assert from 'node:assert/strict';
 import * as fc from 'fast-check';
-import { sampleToken, samplingDistribution } from '../../engine/sampling/index.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { sampleToken, samplingDistribution } from '../../engine/sampling/sample-token.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { validateGenerateRequest } from '../../shared/rpc/generate-validation.js';
-import { REPETITION_PENALTY_RANGE, resolveSampling, type SamplingOptions } from '../../shared/sampling/index.js';
+import {
+  REPETITION_PENALTY_RANGE,
+  resolveSampling,
+  type SamplingOptions,
+} from '../../shared/sampling/sampling-options.js';
 
 const GREEDY: SamplingOptions = { temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1, seed: 1 };
 const PLAIN: SamplingOptions = { ...GREEDY, temperature: 1 };

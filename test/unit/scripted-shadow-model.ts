@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import type { RouterChoice, Model, Pass, Sequence } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import type { BeginSequence } from '../../shared/rpc/messages.js';
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { AlignToken } from '../../shared/rpc/messages.js';
 import { Predictor } from '../../shadow-node/predictor/predictor.js';
 import type { Draft } from '../../shadow-node/predictor/shadow-sequence.js';

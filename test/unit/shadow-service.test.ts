@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import type { Model, Pass } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type {
   NodeIdentity,
   NodeStatus,

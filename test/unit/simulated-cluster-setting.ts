@@ -1,4 +1,4 @@
-import type { EmulatedDevice } from '../../shared/emulation/index.js';
+import type { EmulatedDevice } from '../../shared/emulation/device-profile.js';
 import { DEFAULT_SET_UP, type ClusterSetUp, type ClusterTimes } from '../../simulator/simulate/cluster-set-up.js';
 import type { ClusterTrace, TracePlace } from '../../simulator/trace/cluster-trace.js';
 

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
-import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/index.js';
+import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load-weights.js';
 import { FROM_STORAGE, PLAIN_LOADER, type Device, type Model, type Pass, type Sequence } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/index.js';
-import { sampleToken } from '../../engine/sampling/index.js';
-import { resolveSampling } from '../../shared/sampling/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { sampleToken } from '../../engine/sampling/sample-token.js';
+import { resolveSampling } from '../../shared/sampling/sampling-options.js';
 import { SyntheticTrace } from '../../simulator/trace/synthetic-trace.js';
 import { TraceDevice } from '../../simulator/trace/trace-device.js';
 import {

@@ -3,7 +3,7 @@ import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { bfloat16Bits, halfBits } from '../../bench/synth/gaussian-values.js';
 import { synthesizeCheckpoint, type SynthOptions, type SynthShape } from '../../bench/synth/synthesize-checkpoint.js';
-import { openModelSource } from '../../engine/loading/open-model-source.js';
+import { openModelSource } from '../../packs/open-model-source.js';
 import type { TensorSource } from '../../shared/model/tensor-source.js';
 import { withTemporaryDirectory } from './tiny-checkpoint.js';
 import { directoryDigests, refusal } from './tiny-pack.js';

@@ -2,12 +2,13 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { packCheckpoint, type PackOptions } from '../../engine/packing/pack-checkpoint.js';
-import { openOnDisk, type OpenFile } from '../../engine/packing/pack-file.js';
-import type { PackOutcome } from '../../engine/packing/pack-outcome.js';
-import type { PackingTools } from '../../engine/packing/packing-context.js';
+import { packCheckpoint, type PackOptions } from '../../packs/packing/pack-checkpoint.js';
+import { openOnDisk, type OpenFile } from '../../packs/packing/pack-file.js';
+import type { PackOutcome } from '../../packs/packing/pack-outcome.js';
+import type { PackingTools } from '../../packs/packing/packing-context.js';
 import { decodeChunk, encodeChunk } from '../../native/index.js';
-import { OdmoeError, type ErrorCode } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/errors/registry.js';
 import { referenceCrc32c, referenceMergePlanes, referenceSplitPlanes } from './reference-planes.js';
 import {
   TINY_CONFIG,

@@ -3,7 +3,9 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import * as fc from 'fast-check';
 import { packageRoot } from '../../shared/config/package-root.js';
-import { StreamingDetokenizer, loadTokenizer, type Tokenizer } from '../../shared/tokenizer/index.js';
+import { StreamingDetokenizer } from '../../shared/tokenizer/streaming-detokenizer.js';
+import { loadTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
+import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 
 const demoModel = join(packageRoot(), 'models', 'demo');
 

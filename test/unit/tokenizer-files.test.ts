@@ -4,8 +4,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import * as fc from 'fast-check';
 import { packageRoot } from '../../shared/config/package-root.js';
-import { OdmoeError } from '../../shared/errors/index.js';
-import { StreamingDetokenizer, loadTokenizer, openTokenizer, type Tokenizer } from '../../shared/tokenizer/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { StreamingDetokenizer } from '../../shared/tokenizer/streaming-detokenizer.js';
+import { loadTokenizer, openTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
+import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 
 const demoModel = join(packageRoot(), 'models', 'demo');
 

@@ -1,18 +1,17 @@
 import assert from 'node:assert/strict';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
-import type { Logger } from '../../shared/log/index.js';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Logger } from '../../shared/log/logger.js';
 import { REPLIES_HELD_LIMIT, STREAM_BACKLOG_LIMIT_BYTES } from '../../shared/rpc/limits.js';
-import { rowCount } from '../../shared/rpc/index.js';
+import { rowCount } from '../../shared/rpc/pass-rows.js';
 import type {
   GenerateReply,
   GenerateRequest,
   NodeIdentity,
-  PeerStream,
-  RpcServer,
-  RpcServerOptions,
   WorkerReply,
   WorkerRequest,
-} from '../../shared/rpc/index.js';
+} from '../../shared/rpc/messages.js';
+import type { PeerStream } from '../../shared/rpc/peer-stream.js';
+import type { RpcServer, RpcServerOptions } from '../../shared/rpc/transport.js';
 import { grpcWorld, memoryWorld, type TransportWorld } from './transport-worlds.js';
 import { plainExecute, plainResult } from './wire-messages.js';
 

@@ -1,4 +1,5 @@
-import { VirtualClock, VirtualRuntime } from '../../shared/runtime/index.js';
+import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
 
 /** Runs `body` on a virtual clock until it has settled. */
 export async function onVirtualClock<Result>(body: (runtime: VirtualRuntime) => Promise<Result>): Promise<Result> {

@@ -6,8 +6,8 @@ import { profileFile } from '../../bench/paper/measure-set-ups.js';
 import { PAPER_SET_UP, paperSetUp } from '../../bench/paper/set-up.js';
 import { VirtualCached, VirtualTestbed } from '../../bench/paper/virtual-testbed.js';
 import { deepenCheckpoint } from '../../bench/deepen/deepen-checkpoint.js';
-import { NATIVE_PACKING_TOOLS } from '../../engine/packing/native-tools.js';
-import { packCheckpoint } from '../../engine/packing/pack-checkpoint.js';
+import { NATIVE_PACKING_TOOLS } from '../../packs/packing/native-tools.js';
+import { packCheckpoint } from '../../packs/packing/pack-checkpoint.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 
 const PROMPT = [1, 2, 3, 4];

@@ -1,5 +1,5 @@
-import type { Execute, ExecuteResult, ExpertResult, Prediction, Release } from '../../shared/rpc/index.js';
-import { passOfSequence } from '../../shared/rpc/index.js';
+import type { Execute, ExecuteResult, ExpertResult, Prediction, Release } from '../../shared/rpc/layer-messages.js';
+import { passOfSequence } from '../../shared/rpc/pass-rows.js';
 
 /** Where a pass of one sequence is. */
 export interface Place {

@@ -3,9 +3,11 @@ import { FetchReport, REPORT_INTERVAL_MS } from '../../worker-node/fetching/fetc
 import { problemOf } from '../../worker-node/fetching/find-main.js';
 import { dataDirectory } from '../../engine/environment/node-environment.js';
 import { inTurn } from '../../worker-node/fetching/pack-fetch.js';
-import type { FetchProgress } from '../../engine/fetching/index.js';
-import { neededExperts, planPlacement } from '../../shared/placement/index.js';
-import { PROTOCOL_VERSION, type NodeIdentity } from '../../shared/rpc/index.js';
+import type { FetchProgress } from '../../packs/fetching/expert-fetcher.js';
+import { neededExperts } from '../../shared/placement/needed-experts.js';
+import { planPlacement } from '../../shared/placement/plan-placement.js';
+import { PROTOCOL_VERSION } from '../../shared/rpc/limits.js';
+import type { NodeIdentity } from '../../shared/rpc/messages.js';
 import { TestLog } from '../integration/harness/test-log.js';
 
 const MAIN: NodeIdentity = {

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
-import { CachePools, type CachePolicy, type KeptPart, type PoolCapacities } from '../../shared/planner/index.js';
-import { passOfSequence } from '../../shared/rpc/index.js';
+import { CachePools } from '../../shared/planner/cache-pools.js';
+import type { CachePolicy, KeptPart } from '../../shared/planner/cache-decisions.js';
+import type { PoolCapacities } from '../../shared/planner/pool-capacities.js';
+import { passOfSequence } from '../../shared/rpc/pass-rows.js';
 import type { LoadEnd, SlotAction, SlotEvent, SlotLoad } from '../../worker-node/loader/slot-events.js';
 import { SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
 
@@ -43,11 +45,11 @@ export class ModelDevice {
   readonly answered = new Map<number, 'ran' | 'failed'>();
   readonly decisions: CachePools | null;
   readonly abandoned = new Set<number>();
-  readonly #workingSlots: number;
-  readonly #cache: ModelCache | null;
-  readonly #entries: Record<'exponents' | 'signMantissa', ModelEntry[]>;
-  readonly #started: number[] = [];
-  #ticket = 0;
+  private readonly workingSlots: number;
+  private readonly cache: ModelCache | null;
+  private readonly entries: Record<'exponents' | 'signMantissa', ModelEntry[]>;
+  private readonly started: number[] = [];
+  private ticket = 0;
 
   constructor(workingSlots: number, cache: ModelCache | null = null) {
     const { full, compressed, signMantissa, exponent } = cache?.each ?? NONE;
@@ -64,18 +66,18 @@ export class ModelDevice {
     this.schedule = new SlotSchedule(workingSlots, slotCache);
     this.slots = times(workingSlots + entries.full, () => ({ content: null, phase: 'empty', running: [], load: null }));
     const entry = (): ModelEntry => ({ content: null, filledBy: null, readers: new Set() });
-    this.#entries = { exponents: times(entries.exponent, entry), signMantissa: times(entries.signMantissa, entry) };
-    this.#workingSlots = workingSlots;
-    this.#cache = cache;
+    this.entries = { exponents: times(entries.exponent, entry), signMantissa: times(entries.signMantissa, entry) };
+    this.workingSlots = workingSlots;
+    this.cache = cache;
     this.serve(times(layers, (_, layer) => layer));
   }
 
   get working(): ModelSlot[] {
-    return this.slots.slice(0, this.#workingSlots);
+    return this.slots.slice(0, this.workingSlots);
   }
 
   get cached(): ModelSlot[] {
-    return this.slots.slice(this.#workingSlots);
+    return this.slots.slice(this.workingSlots);
   }
 
   /** "slot layer expert" of every load under way that is wanted. */
@@ -87,19 +89,19 @@ export class ModelDevice {
 
   /** From now on the pools are those of these layers. */
   serve(layers: readonly number[]): void {
-    const each = this.#cache?.each ?? NONE;
+    const each = this.cache?.each ?? NONE;
     this.send({ kind: 'capacitiesChanged', capacities: new Map(layers.map((layer) => [layer, each])) });
   }
 
   execute(place: ExpertPlace, last: boolean): void {
-    const ticket = ++this.#ticket;
+    const ticket = ++this.ticket;
     this.asked.set(ticket, place);
     const { sequence, position, layer, expert } = place;
     this.send({ kind: 'execute', ticket, last, ...passOfSequence(sequence, position, 1), layer, expert });
   }
 
   send(event: SlotEvent): void {
-    for (const action of this.schedule.handle(event)) this.#carryOut(action);
+    for (const action of this.schedule.handle(event)) this.carryOut(action);
   }
 
   /** Lets one thing under way end; false when nothing is. */
@@ -114,9 +116,9 @@ export class ModelDevice {
       this.send({ kind: 'executeSettled', slot: index });
     } else if (slot.phase === 'cancelling') {
       // A load may have been through before the cancellation reached it.
-      this.#endLoad(index, choice % 2 === 0 ? 'loaded' : 'cancelled', choice);
+      this.endLoad(index, choice % 2 === 0 ? 'loaded' : 'cancelled', choice);
     } else {
-      this.#endLoad(index, loadFails ? 'failed' : 'loaded', choice);
+      this.endLoad(index, loadFails ? 'failed' : 'loaded', choice);
     }
     return true;
   }
@@ -139,16 +141,16 @@ export class ModelDevice {
   }
 
   abandon(): void {
-    for (const ticket of this.asked.keys()) if (!this.#started.includes(ticket)) this.abandoned.add(ticket);
+    for (const ticket of this.asked.keys()) if (!this.started.includes(ticket)) this.abandoned.add(ticket);
     this.send({ kind: 'mainLost' });
   }
 
-  #carryOut(action: SlotAction): void {
+  private carryOut(action: SlotAction): void {
     const slot = this.slots[action.slot];
     assert.ok(slot);
     switch (action.kind) {
       case 'load':
-        return this.#beginLoad(action, slot);
+        return this.beginLoad(action, slot);
       case 'cancelLoad':
         assert.equal(slot.phase, 'loading');
         slot.phase = 'cancelling';
@@ -159,7 +161,7 @@ export class ModelDevice {
         slot.phase = 'empty';
         return;
       case 'execute':
-        return this.#start(action.ticket, slot);
+        return this.start(action.ticket, slot);
       case 'prioritize':
         assert.equal(slot.phase, 'loading');
         return;
@@ -170,22 +172,22 @@ export class ModelDevice {
     }
   }
 
-  #beginLoad(load: SlotLoad, slot: ModelSlot): void {
+  private beginLoad(load: SlotLoad, slot: ModelSlot): void {
     assert.equal(slot.phase, 'empty', 'a load overwrites a slot');
     const content = `${load.layer} ${load.expert}`;
-    if (this.#cache !== null) {
+    if (this.cache !== null) {
       const twin = this.slots.findIndex((other) => other.phase !== 'empty' && other.content === content);
       assert.equal(twin, -1, `expert ${content} is loaded, and slot ${twin} has it`);
     }
     slot.phase = 'loading';
     slot.content = content;
     slot.load = load;
-    for (const part of ['exponents', 'signMantissa'] as const) this.#usePart(part, load[part], load.slot, content);
+    for (const part of ['exponents', 'signMantissa'] as const) this.usePart(part, load[part], load.slot, content);
   }
 
-  #usePart(part: 'exponents' | 'signMantissa', plan: KeptPart, slot: number, content: string): void {
+  private usePart(part: 'exponents' | 'signMantissa', plan: KeptPart, slot: number, content: string): void {
     if (plan.entry < 0) return assert.equal(plan.from, 'storage');
-    const entry = this.#entries[part][plan.entry] ?? assert.fail(`there is no entry ${plan.entry} for ${part}`);
+    const entry = this.entries[part][plan.entry] ?? assert.fail(`there is no entry ${plan.entry} for ${part}`);
     assert.equal(entry.filledBy, null, 'an entry is used while a load fills it');
     if (plan.from === 'entry') {
       assert.equal(entry.content, content, 'an entry has not what is to be taken from it');
@@ -197,13 +199,13 @@ export class ModelDevice {
     entry.content = null;
   }
 
-  #endLoad(index: number, outcome: LoadEnd['outcome'], choice: number): void {
+  private endLoad(index: number, outcome: LoadEnd['outcome'], choice: number): void {
     const slot = this.slots[index];
     assert.ok(slot?.load);
     slot.phase = outcome === 'loaded' ? 'loaded' : 'empty';
     const isKept = (part: 'exponents' | 'signMantissa', chance: number): boolean => {
       const plan = slot.load?.[part];
-      const entry = plan === undefined ? undefined : this.#entries[part][plan.entry];
+      const entry = plan === undefined ? undefined : this.entries[part][plan.entry];
       if (entry === undefined) return false;
       entry.readers.delete(index);
       if (entry.filledBy !== index) return false;
@@ -216,18 +218,18 @@ export class ModelDevice {
     this.send({ kind: 'loadSettled', slot: index, outcome, exponentsKept, signMantissaKept });
   }
 
-  #start(ticket: number, slot: ModelSlot): void {
+  private start(ticket: number, slot: ModelSlot): void {
     const place = this.asked.get(ticket);
     assert.ok(place);
     assert.equal(slot.phase, 'loaded');
     assert.equal(slot.content, `${place.layer} ${place.expert}`, 'another expert than the one asked for runs');
-    assert.ok(!this.#started.includes(ticket) && !this.abandoned.has(ticket));
-    const earlier = this.#started.filter((other) => samePlace(this.asked.get(other), place));
+    assert.ok(!this.started.includes(ticket) && !this.abandoned.has(ticket));
+    const earlier = this.started.filter((other) => samePlace(this.asked.get(other), place));
     assert.ok(
       earlier.every((other) => other < ticket),
       'mini-batches of an expert run out of order',
     );
-    this.#started.push(ticket);
+    this.started.push(ticket);
     slot.running.push(ticket);
   }
 }

@@ -1,13 +1,15 @@
 import assert from 'node:assert/strict';
-import { CachePools, NO_CAPACITIES, type CachePolicy, type PoolCapacities } from '../../shared/planner/index.js';
-import { passOfSequence } from '../../shared/rpc/index.js';
+import { CachePools } from '../../shared/planner/cache-pools.js';
+import { NO_CAPACITIES, type PoolCapacities } from '../../shared/planner/pool-capacities.js';
+import type { CachePolicy } from '../../shared/planner/cache-decisions.js';
+import { passOfSequence } from '../../shared/rpc/pass-rows.js';
 import type { LoadEnd, SlotAction } from '../../worker-node/loader/slot-events.js';
 import { SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
 
 /** A schedule with one working slot and pools in layers 0 and 1, and the events of one sequence at position 5. */
 class CachedSchedule {
   readonly schedule: SlotSchedule;
-  #ticket = 0;
+  private ticket = 0;
 
   constructor(capacities: Partial<PoolCapacities>, policy: CachePolicy = 'lru', workingSlots = 1) {
     const each = { ...NO_CAPACITIES, ...capacities };
@@ -39,7 +41,7 @@ class CachedSchedule {
   }
 
   execute(layer: number, expert: number, { sequence = 1, position = 5, last = true } = {}): SlotAction[] {
-    const ticket = ++this.#ticket;
+    const ticket = ++this.ticket;
     return this.schedule.handle({
       kind: 'execute',
       ticket,

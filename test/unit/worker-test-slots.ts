@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { ExpertSlots, LoadOutcome, LoadRequest } from '../../native/index.js';
-import type { OdmoeError } from '../../shared/errors/index.js';
-import type { Logger } from '../../shared/log/index.js';
+import type { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Logger } from '../../shared/log/logger.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { ExpertCache } from '../../worker-node/cache/expert-cache.js';
 import { ExpertService } from '../../worker-node/executor/expert-service.js';
@@ -27,7 +27,7 @@ export class TestSlots implements ExpertSlots {
       reject: (e: Error) => void;
     }
   >();
-  readonly #contents = new Map<number, number>();
+  private readonly contents = new Map<number, number>();
   executeFault: Error | null = null;
   cancelFault: Error | null = null;
   /** Loads that are cancelled end when the test says so. */
@@ -43,7 +43,7 @@ export class TestSlots implements ExpertSlots {
     this.calls.push(`load ${slot} ${expert}`);
     this.requests.push(request);
     assert.ok(!this.pending.has(slot), 'two loads of one slot at a time');
-    this.#contents.delete(slot);
+    this.contents.delete(slot);
     const keeps = { exponents: request.exponents.entry >= 0, signMantissa: request.signMantissa.entry >= 0 };
     return new Promise((resolve, reject) => this.pending.set(slot, { expert, keeps, resolve, reject }));
   }
@@ -53,7 +53,7 @@ export class TestSlots implements ExpertSlots {
     assert.ok(load, `no load of slot ${slot} is under way`);
     this.pending.delete(slot);
     if (fault === null) {
-      this.#contents.set(slot, load.expert);
+      this.contents.set(slot, load.expert);
       const kept = { exponentsKept: load.keeps.exponents, signMantissaKept: load.keeps.signMantissa };
       load.resolve({ ...OUTCOME, ...kept, loaded: true, readBytes: 7, loadMs: 2 });
     } else {
@@ -85,7 +85,7 @@ export class TestSlots implements ExpertSlots {
   async execute(slot: number, rows: number, hidden: Uint8Array, output: Uint8Array): Promise<{ executeMs: number }> {
     this.calls.push(`execute ${slot} ${rows}`);
     if (this.executeFault !== null) throw this.executeFault;
-    const expert = this.#contents.get(slot);
+    const expert = this.contents.get(slot);
     assert.ok(expert !== undefined, 'an empty slot is executed');
     output.set(hidden.map((value) => value + expert));
     return { executeMs: 1 };

@@ -1,7 +1,7 @@
-import { toOdmoeError } from '../../shared/errors/index.js';
-import type { Logger } from '../../shared/log/index.js';
+import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Logger } from '../../shared/log/logger.js';
 import { ActivationCounts } from '../../shared/planner/activation-counts.js';
-import type { Runtime, Timer } from '../../shared/runtime/index.js';
+import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 import { readActivationCounts, writeActivationCounts } from '../../shared/storage/activation-counts-file.js';
 
 /** How often counts that have changed are written. */
@@ -12,10 +12,10 @@ export const RECORD_INTERVAL_MS = 30_000;
  * that cannot be read or written costs the record, not the service.
  */
 export class ActivationRecord {
-  readonly #timer: Timer;
-  #recorded: number;
-  #writing: Promise<void> = Promise.resolve();
-  #reported: string | null = null;
+  private readonly timer: Timer;
+  private recorded: number;
+  private writing: Promise<void> = Promise.resolve();
+  private reported: string | null = null;
 
   private constructor(
     readonly counts: ActivationCounts,
@@ -23,9 +23,9 @@ export class ActivationRecord {
     private readonly runtime: Runtime,
     private readonly log: Logger,
   ) {
-    this.#recorded = counts.total;
-    this.#timer = runtime.every(RECORD_INTERVAL_MS, () => void this.write());
-    this.#timer.unref();
+    this.recorded = counts.total;
+    this.timer = runtime.every(RECORD_INTERVAL_MS, () => void this.write());
+    this.timer.unref();
   }
 
   /** `model`: what counts must be of to be taken up. */
@@ -42,27 +42,27 @@ export class ActivationRecord {
 
   /** Never rejects. One write after the other; nothing is written that is on the disk already. */
   write(): Promise<void> {
-    this.#writing = this.#writing.then(() => this.#writeChanges());
-    return this.#writing;
+    this.writing = this.writing.then(() => this.writeChanges());
+    return this.writing;
   }
 
   /** Writes what is new for the last time. */
   async close(): Promise<void> {
-    this.#timer.cancel();
+    this.timer.cancel();
     await this.write();
   }
 
-  async #writeChanges(): Promise<void> {
+  private async writeChanges(): Promise<void> {
     const { total } = this.counts;
-    if (total === this.#recorded) return;
+    if (total === this.recorded) return;
     try {
       await this.runtime.outside(() => writeActivationCounts(this.path, this.counts));
-      this.#recorded = total;
-      this.#reported = null;
+      this.recorded = total;
+      this.reported = null;
     } catch (thrown) {
       const error = toOdmoeError(thrown);
-      if (this.#reported !== error.code) this.log.warn('activation counts could not be recorded', { error });
-      this.#reported = error.code;
+      if (this.reported !== error.code) this.log.warn('activation counts could not be recorded', { error });
+      this.reported = error.code;
     }
   }
 }

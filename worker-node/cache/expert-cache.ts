@@ -1,11 +1,7 @@
-import {
-  CachePools,
-  entriesOf,
-  spreadCapacities,
-  type CachePolicy,
-  type CompressionState,
-  type PoolCapacities,
-} from '../../shared/planner/index.js';
+import { CachePools } from '../../shared/planner/cache-pools.js';
+import { entriesOf, type PoolCapacities, spreadCapacities } from '../../shared/planner/pool-capacities.js';
+import type { CachePolicy } from '../../shared/planner/cache-decisions.js';
+import type { CompressionState } from '../../shared/planner/load-profile.js';
 import type { ActivationCounts } from '../../shared/planner/activation-counts.js';
 import type { CacheStatus, PoolCounts } from '../../shared/rpc/messages.js';
 import type { SlotCache } from '../loader/slot-table.js';
@@ -30,23 +26,23 @@ export interface ExpertCacheOptions {
 /** What a worker keeps of the experts of the layers that it serves, and the record of which it was asked for. */
 export class ExpertCache implements SlotCache {
   readonly decisions: CachePools;
-  readonly #options: ExpertCacheOptions;
+  private readonly options: ExpertCacheOptions;
 
   constructor(options: ExpertCacheOptions) {
     const { policy, experts, capacities, counts, random } = options;
     const pools = { policy, experts, entries: entriesOf(capacities), toleranceMargin: TOLERANCE_MARGIN, random };
     this.decisions = new RecordedPools(pools, counts);
     for (const layer of counts.layers) this.decisions.seedCounts(layer, counts.of(layer));
-    this.#options = options;
+    this.options = options;
   }
 
   get slots(): number {
-    return this.#options.capacities.full;
+    return this.options.capacities.full;
   }
 
   /** The pools of each of these layers. */
   capacitiesFor(layers: readonly number[]): Map<number, PoolCapacities> {
-    return spreadCapacities(this.#options.capacities, layers, this.#options.experts);
+    return spreadCapacities(this.options.capacities, layers, this.options.experts);
   }
 
   /** `uses`: of experts so far, by what of them was in memory. */
@@ -54,28 +50,28 @@ export class ExpertCache implements SlotCache {
     const kept: PoolCounts = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
     for (const { state } of this.decisions.kept()) if (state !== 'missing') kept[state] += 1;
     const { missing: misses, ...hits } = uses;
-    const { policy, bytes, capacities } = this.#options;
+    const { policy, bytes, capacities } = this.options;
     return { policy, bytes, capacities, kept, hits, misses };
   }
 }
 
 /** Adds to the counts what the layers with pools are asked for: prefill asks every worker for a share of the other layers, too. */
 class RecordedPools extends CachePools {
-  readonly #counts: ActivationCounts;
-  #served: ReadonlySet<number> = new Set();
+  private readonly ownCounts: ActivationCounts;
+  private served: ReadonlySet<number> = new Set();
 
   constructor(options: ConstructorParameters<typeof CachePools>[0], counts: ActivationCounts) {
     super(options);
-    this.#counts = counts;
+    this.ownCounts = counts;
   }
 
   override setCapacities(capacities: ReadonlyMap<number, PoolCapacities>): void {
     super.setCapacities(capacities);
-    this.#served = new Set(capacities.keys());
+    this.served = new Set(capacities.keys());
   }
 
   override activated(layer: number, expert: number, tokens: number): void {
     super.activated(layer, expert, tokens);
-    if (this.#served.has(layer)) this.#counts.add(layer, expert, tokens);
+    if (this.served.has(layer)) this.ownCounts.add(layer, expert, tokens);
   }
 }

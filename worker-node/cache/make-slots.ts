@@ -3,12 +3,12 @@ import { profileLoading } from '../../engine/planning/profile-loading.js';
 import { slotSizes, type SlotSizes } from '../../engine/planning/slot-sizes.js';
 import type { Device, ExpertSlots } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
-import { toOdmoeError } from '../../shared/errors/index.js';
-import type { Logger } from '../../shared/log/index.js';
+import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Logger } from '../../shared/log/logger.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { ActivationCounts } from '../../shared/planner/activation-counts.js';
-import { entriesOf, NO_CAPACITIES } from '../../shared/planner/index.js';
-import { randomFraction, type Runtime } from '../../shared/runtime/index.js';
+import { entriesOf, NO_CAPACITIES } from '../../shared/planner/pool-capacities.js';
+import { randomFraction, type Runtime } from '../../shared/runtime/runtime.js';
 import { planSlots, type SlotPlan } from '../loader/plan-slots.js';
 import { ExpertCache } from './expert-cache.js';
 import {

@@ -1,7 +1,8 @@
 import type { MachineProfile } from '../../engine/planning/fit-profile.js';
 import { planCache, type CacheRequest } from '../../engine/planning/plan-cache.js';
-import { OdmoeError } from '../../shared/errors/index.js';
-import { NO_CAPACITIES, POOLS, type EntryBytes, type PoolCapacities } from '../../shared/planner/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { NO_CAPACITIES, type PoolCapacities, POOLS } from '../../shared/planner/pool-capacities.js';
+import type { EntryBytes } from '../../shared/planner/plan-pools.js';
 
 /** A worker may use all pools. */
 export type WorkerCacheRequest = Omit<CacheRequest, 'pools'>;

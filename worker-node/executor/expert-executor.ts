@@ -1,7 +1,7 @@
 import type { ExpertSlots } from '../../native/index.js';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
-import type { Logger } from '../../shared/log/index.js';
-import { RunningMean } from '../../shared/metrics/index.js';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Logger } from '../../shared/log/logger.js';
+import { RunningMean } from '../loader/running-mean.js';
 import type { Execute, ExpertResult, ExpertRows, WorkerReply } from '../../shared/rpc/messages.js';
 import { rowCount } from '../../shared/rpc/pass-rows.js';
 
@@ -44,17 +44,17 @@ export interface ExecutorLimits {
  * one execute that are ready together go together: what is done waits for what runs, never for what loads.
  */
 export class ExpertExecutor {
-  readonly #slots: ExpertSlots;
-  readonly #maxRows: number;
-  readonly #nowMs: () => number;
-  readonly #log: Logger;
-  readonly #onDeviceLost: (error: OdmoeError) => void;
-  readonly #limits: ExecutorLimits;
-  readonly #held = new Map<number, HeldExpert>();
-  readonly #executeMs = new RunningMean();
-  readonly #rowMs = new RunningMean();
-  #heldBytes = 0;
-  #executions = 0;
+  private readonly slots: ExpertSlots;
+  private readonly maxRows: number;
+  private readonly nowMs: () => number;
+  private readonly log: Logger;
+  private readonly onDeviceLost: (error: OdmoeError) => void;
+  private readonly limits: ExecutorLimits;
+  private readonly ownHeld = new Map<number, HeldExpert>();
+  private readonly executeMs = new RunningMean();
+  private readonly rowMs = new RunningMean();
+  private heldBytes = 0;
+  private ownExecutions = 0;
 
   /** `maxRows`: what the slots were made for. */
   constructor(
@@ -65,130 +65,125 @@ export class ExpertExecutor {
     onDeviceLost: (error: OdmoeError) => void = () => undefined,
     limits: ExecutorLimits = { experts: MAX_HELD_EXPERTS, bytes: MAX_HELD_EXECUTE_BYTES },
   ) {
-    this.#onDeviceLost = onDeviceLost;
-    this.#slots = slots;
-    this.#maxRows = maxRows;
-    this.#nowMs = nowMs;
-    this.#log = log;
-    this.#limits = limits;
+    this.onDeviceLost = onDeviceLost;
+    this.slots = slots;
+    this.maxRows = maxRows;
+    this.nowMs = nowMs;
+    this.log = log;
+    this.limits = limits;
   }
 
   get executions(): number {
-    return this.#executions;
+    return this.ownExecutions;
   }
 
   get executeMsMean(): number {
-    return this.#executeMs.mean;
+    return this.executeMs.mean;
   }
 
   /** Experts that are not answered yet, and the bytes of hidden states that are kept for them. */
   get held(): { experts: number; bytes: number } {
-    return { experts: this.#held.size, bytes: this.#heldBytes };
+    return { experts: this.ownHeld.size, bytes: this.heldBytes };
   }
 
   /** What running the experts of these tickets will take, as far as one can tell. */
   expectedMs(tickets: readonly number[]): number {
-    return tickets.reduce((sum, ticket) => sum + (this.#held.get(ticket)?.rowCount ?? 0) * this.#rowMs.mean, 0);
+    return tickets.reduce((sum, ticket) => sum + (this.ownHeld.get(ticket)?.rowCount ?? 0) * this.rowMs.mean, 0);
   }
 
   /** Takes the request; its experts get the tickets from `firstTicket` on, in their order. Throws QUEUE_FULL. */
   hold(firstTicket: number, request: Execute, reply: (reply: WorkerReply) => void): void {
     const experts = request.experts.length;
     const { byteLength } = request.hidden;
-    if (this.#held.size + experts > this.#limits.experts || this.#heldBytes + byteLength > this.#limits.bytes) {
+    if (this.ownHeld.size + experts > this.limits.experts || this.heldBytes + byteLength > this.limits.bytes) {
       throw new OdmoeError(
         'QUEUE_FULL',
-        `This worker holds ${this.#held.size} experts to run with hidden states of ${this.#heldBytes} bytes already: send it less at a time.`,
+        `This worker holds ${this.ownHeld.size} experts to run with hidden states of ${this.heldBytes} bytes already: send it less at a time.`,
       );
     }
-    const of: HeldRequest = { request, reply, arrivedMs: this.#nowMs(), open: experts, running: 0, done: [] };
+    const of: HeldRequest = { request, reply, arrivedMs: this.nowMs(), open: experts, running: 0, done: [] };
     const allRows = rowCount(request.rows);
     request.experts.forEach((asked, index) => {
       const rows = asked.rows.length === 0 ? allRows : asked.rows.length;
-      this.#held.set(firstTicket + index, { ...asked, of, rowCount: rows });
+      this.ownHeld.set(firstTicket + index, { ...asked, of, rowCount: rows });
     });
-    this.#heldBytes += byteLength;
+    this.heldBytes += byteLength;
   }
 
   /** Runs the expert in the slot. `loadedMs`: when its load had ended. Never rejects. */
   async run(ticket: number, slot: number, wasLoaded: boolean, loadedMs: number): Promise<void> {
-    const held = this.#held.get(ticket);
+    const held = this.ownHeld.get(ticket);
     if (held === undefined) return;
     const { of, expert, rowCount: rows } = held;
     of.running += 1;
     try {
       const output = Buffer.allocUnsafe(rows * of.request.hiddenSize * FLOAT_BYTES);
-      const executeMs = await this.#execute(slot, held, output);
-      this.#executions += 1;
-      this.#executeMs.add(executeMs);
-      this.#rowMs.add(executeMs / rows);
+      const executeMs = await this.execute(slot, held, output);
+      this.ownExecutions += 1;
+      this.executeMs.add(executeMs);
+      this.rowMs.add(executeMs / rows);
       const stallUs = wasLoaded ? 0 : wholeUs(loadedMs - of.arrivedMs);
       const times = { wasLoaded, stallUs, executeUs: wholeUs(executeMs) };
       of.running -= 1;
-      this.#finish(ticket, { expert, rows, ...times, output, failure: null });
+      this.finish(ticket, { expert, rows, ...times, output, failure: null });
     } catch (thrown) {
       of.running -= 1;
       const error = toOdmoeError(thrown);
-      this.#log.error('executing an expert failed', { layer: of.request.layer, expert, error });
+      this.log.error('executing an expert failed', { layer: of.request.layer, expert, error });
       this.fail(ticket, error);
-      if (error.code === 'DEVICE_LOST') this.#onDeviceLost(error);
+      if (error.code === 'DEVICE_LOST') this.onDeviceLost(error);
     }
   }
 
   fail(ticket: number, { code, message }: OdmoeError): void {
-    const held = this.#held.get(ticket);
-    if (held !== undefined) this.#finish(ticket, { ...NOT_RUN, expert: held.expert, failure: { code, message } });
+    const held = this.ownHeld.get(ticket);
+    if (held !== undefined) this.finish(ticket, { ...NOT_RUN, expert: held.expert, failure: { code, message } });
   }
 
   failAll(error: OdmoeError): void {
-    for (const ticket of [...this.#held.keys()]) this.fail(ticket, error);
+    for (const ticket of [...this.ownHeld.keys()]) this.fail(ticket, error);
   }
 
   /** The request is answered otherwise: nothing is to come of its experts. */
   forget(firstTicket: number, request: Execute): void {
     request.experts.forEach((_, index) => {
-      const held = this.#held.get(firstTicket + index);
+      const held = this.ownHeld.get(firstTicket + index);
       if (held === undefined) return;
-      this.#held.delete(firstTicket + index);
+      this.ownHeld.delete(firstTicket + index);
       held.of.open -= 1;
-      if (held.of.open === 0) this.#heldBytes -= request.hidden.byteLength;
+      if (held.of.open === 0) this.heldBytes -= request.hidden.byteLength;
     });
   }
 
   /** Main is gone: nobody is answered any more. What runs runs out. */
   abandonAll(): void {
-    this.#held.clear();
-    this.#heldBytes = 0;
+    this.ownHeld.clear();
+    this.heldBytes = 0;
   }
 
-  async #execute(slot: number, held: HeldExpert, output: Uint8Array): Promise<number> {
+  private async execute(slot: number, held: HeldExpert, output: Uint8Array): Promise<number> {
     const { hiddenSize } = held.of.request;
     const rowBytes = hiddenSize * FLOAT_BYTES;
     const hidden = gatherRows(held.of.request.hidden, held.rows, rowBytes);
     let executeMs = 0;
-    for (let first = 0; first < held.rowCount; first += this.#maxRows) {
-      const end = Math.min(held.rowCount, first + this.#maxRows);
+    for (let first = 0; first < held.rowCount; first += this.maxRows) {
+      const end = Math.min(held.rowCount, first + this.maxRows);
       const piece = [first * rowBytes, end * rowBytes] as const;
-      const outcome = await this.#slots.execute(
-        slot,
-        end - first,
-        hidden.subarray(...piece),
-        output.subarray(...piece),
-      );
+      const outcome = await this.slots.execute(slot, end - first, hidden.subarray(...piece), output.subarray(...piece));
       executeMs += outcome.executeMs;
     }
     return executeMs;
   }
 
   /** The expert is done, or never will be. */
-  #finish(ticket: number, result: ExpertResult): void {
-    const held = this.#held.get(ticket);
+  private finish(ticket: number, result: ExpertResult): void {
+    const held = this.ownHeld.get(ticket);
     if (held === undefined) return;
-    this.#held.delete(ticket);
+    this.ownHeld.delete(ticket);
     const { of } = held;
     of.open -= 1;
     of.done.push(result);
-    if (of.open === 0) this.#heldBytes -= of.request.hidden.byteLength;
+    if (of.open === 0) this.heldBytes -= of.request.hidden.byteLength;
     const doneRows = of.done.reduce((sum, { rows }) => sum + rows, 0);
     if (of.running > 0 && result.failure === null && doneRows < BUNDLED_ROWS_LIMIT) return;
     const { requestId, epoch, hiddenSize, dtype } = of.request;

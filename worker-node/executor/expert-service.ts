@@ -1,9 +1,10 @@
 import type { ExpertSlots } from '../../native/index.js';
-import { requirePresent, toOdmoeError, type OdmoeError } from '../../shared/errors/index.js';
-import type { Logger } from '../../shared/log/index.js';
+import { requirePresent } from '../../shared/errors/assert-invariant.js';
+import { type OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Logger } from '../../shared/log/logger.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { CacheStatus, Execute, Prediction, Release, WorkerReply } from '../../shared/rpc/messages.js';
-import type { Runtime, Timer } from '../../shared/runtime/index.js';
+import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 import type { ExpertCache } from '../cache/expert-cache.js';
 import type { WorkerSlots } from '../cache/make-slots.js';
 import { ExpertLoader, type ExpertSupply } from '../loader/expert-loader.js';
@@ -46,69 +47,69 @@ export interface ExpertServiceOptions {
  * Requests are valid when they come here; their epoch is the current one.
  */
 export class ExpertService {
-  readonly #slots: ExpertSlots;
-  readonly #cache: ExpertCache | null;
-  readonly #schedule: SlotSchedule;
-  readonly #loader: ExpertLoader;
-  readonly #executor: ExpertExecutor;
-  readonly #log: Logger;
-  readonly #runtime: Runtime;
-  readonly #loadedMs: number[];
-  readonly #underWay = new Set<Promise<void>>();
-  readonly #events: { event: SlotEvent; loadError: OdmoeError | null }[] = [];
-  #handling = false;
-  #nextTicket = 1;
-  #evictions = 0;
-  #deviceLost: OdmoeError | null = null;
-  readonly #onDeviceLost: (error: OdmoeError) => void;
-  #turnEnd: Timer | null = null;
-  #graceEnd: Timer | null = null;
-  #ordering: Timer | null = null;
+  private readonly ownSlots: ExpertSlots;
+  private readonly ownCache: ExpertCache | null;
+  private readonly schedule: SlotSchedule;
+  private readonly loader: ExpertLoader;
+  private readonly executor: ExpertExecutor;
+  private readonly ownLog: Logger;
+  private readonly ownRuntime: Runtime;
+  private readonly loadedMs: number[];
+  private readonly underWay = new Set<Promise<void>>();
+  private readonly events: { event: SlotEvent; loadError: OdmoeError | null }[] = [];
+  private handling = false;
+  private nextTicket = 1;
+  private ownEvictions = 0;
+  private deviceLost: OdmoeError | null = null;
+  private readonly onDeviceLost: (error: OdmoeError) => void;
+  private turnEnd: Timer | null = null;
+  private graceEnd: Timer | null = null;
+  private ordering: Timer | null = null;
 
   constructor({ slots, maxRows, cache, decompressionThreads }: WorkerSlots, options: ExpertServiceOptions) {
     const { source, runtime, log, supply, onDeviceLost } = options;
-    this.#log = log;
-    this.#onDeviceLost = onDeviceLost ?? (() => undefined);
-    this.#slots = slots;
-    this.#cache = cache;
-    this.#schedule = new SlotSchedule(slots.count - (cache?.slots ?? 0), cache);
-    this.#loader = new ExpertLoader(slots, source, decompressionThreads, log, supply);
-    this.#executor = new ExpertExecutor(
+    this.ownLog = log;
+    this.onDeviceLost = onDeviceLost ?? (() => undefined);
+    this.ownSlots = slots;
+    this.ownCache = cache;
+    this.schedule = new SlotSchedule(slots.count - (cache?.slots ?? 0), cache);
+    this.loader = new ExpertLoader(slots, source, decompressionThreads, log, supply);
+    this.executor = new ExpertExecutor(
       slots,
       maxRows,
       () => runtime.nowMs(),
       log,
       (error) => {
-        this.#loseDevice(error);
+        this.loseDevice(error);
       },
     );
-    this.#runtime = runtime;
-    this.#loadedMs = new Array<number>(slots.count).fill(0);
+    this.ownRuntime = runtime;
+    this.loadedMs = new Array<number>(slots.count).fill(0);
   }
 
   get counters(): ExpertCounters {
-    const { latePredictions, droppedPredictions, reloads, uses } = this.#schedule.counters;
+    const { latePredictions, droppedPredictions, reloads, uses } = this.schedule.counters;
     return {
-      slots: this.#slots.count - (this.#cache?.slots ?? 0),
-      slotsInUse: this.#schedule.slotsInUse,
-      slotBytes: this.#slots.slotBytes,
-      evictions: this.#evictions,
-      loads: this.#loader.loads,
-      storageReadBytes: this.#loader.storageReadBytes,
-      loadMsMean: this.#loader.loadMsMean,
-      executions: this.#executor.executions,
-      executeMsMean: this.#executor.executeMsMean,
+      slots: this.ownSlots.count - (this.ownCache?.slots ?? 0),
+      slotsInUse: this.schedule.slotsInUse,
+      slotBytes: this.ownSlots.slotBytes,
+      evictions: this.ownEvictions,
+      loads: this.loader.loads,
+      storageReadBytes: this.loader.storageReadBytes,
+      loadMsMean: this.loader.loadMsMean,
+      executions: this.executor.executions,
+      executeMsMean: this.executor.executeMsMean,
       latePredictions,
       droppedPredictions,
-      damagedExperts: this.#loader.damagedExperts,
+      damagedExperts: this.loader.damagedExperts,
       reloads,
-      cache: this.#cache?.status(uses) ?? null,
+      cache: this.ownCache?.status(uses) ?? null,
     };
   }
 
   predict(source: 'main' | 'shadow', { pass, rows, layer, experts, restart }: Prediction): void {
-    if (restart) this.#handle({ kind: 'restart', ...pass });
-    else this.#handle({ kind: 'predict', source, pass, rows, layer, experts });
+    if (restart) this.handle({ kind: 'restart', ...pass });
+    else this.handle({ kind: 'predict', source, pass, rows, layer, experts });
   }
 
   /**
@@ -116,28 +117,28 @@ export class ExpertService {
    * once the device is.
    */
   execute(request: Execute, reply: (reply: WorkerReply) => void): void {
-    if (this.#deviceLost !== null) throw this.#deviceLost;
+    if (this.deviceLost !== null) throw this.deviceLost;
     const { pass, rows, layer, experts } = request;
-    const firstTicket = this.#nextTicket;
-    this.#executor.hold(firstTicket, request, reply);
-    this.#nextTicket += experts.length;
+    const firstTicket = this.nextTicket;
+    this.executor.hold(firstTicket, request, reply);
+    this.nextTicket += experts.length;
     try {
       experts.forEach(({ expert, last }, index) => {
-        this.#handle({ kind: 'execute', ticket: firstTicket + index, pass, rows, layer, expert, last });
+        this.handle({ kind: 'execute', ticket: firstTicket + index, pass, rows, layer, expert, last });
       });
     } catch (thrown) {
-      this.#executor.forget(firstTicket, request);
+      this.executor.forget(firstTicket, request);
       throw thrown;
     }
   }
 
   release({ pass, rows, layer, experts }: Release): void {
-    this.#handle({ kind: 'release', pass, rows, layer, experts });
+    this.handle({ kind: 'release', pass, rows, layer, experts });
   }
 
   /** The sequence has ended. */
   end(sequence: number): void {
-    this.#handle({ kind: 'end', sequence });
+    this.handle({ kind: 'end', sequence });
   }
 
   /**
@@ -145,140 +146,138 @@ export class ExpertService {
    * are not empty, what is expected and of which sequences.
    */
   get openCounts(): Record<string, number> {
-    const { experts: executes, bytes: heldBytes } = this.#executor.held;
-    const { slotsInUse, openCounts } = this.#schedule;
-    return { executes, heldBytes, underWay: this.#underWay.size, slotsInUse, ...openCounts };
+    const { experts: executes, bytes: heldBytes } = this.executor.held;
+    const { slotsInUse, openCounts } = this.schedule;
+    return { executes, heldBytes, underWay: this.underWay.size, slotsInUse, ...openCounts };
   }
 
   /** Another placement, in which the worker's group serves these layers. */
   changeEpoch(layers: readonly number[]): void {
-    this.#handle({ kind: 'epochChanged' });
-    const capacities = this.#cache?.capacitiesFor(layers);
-    if (capacities !== undefined) this.#handle({ kind: 'capacitiesChanged', capacities });
+    this.handle({ kind: 'epochChanged' });
+    const capacities = this.ownCache?.capacitiesFor(layers);
+    if (capacities !== undefined) this.handle({ kind: 'capacitiesChanged', capacities });
   }
 
   loseMain(): void {
-    this.#executor.abandonAll();
-    this.#handle({ kind: 'mainLost' });
+    this.executor.abandonAll();
+    this.handle({ kind: 'mainLost' });
   }
 
   /** Stops what is under way, waits until nothing uses the slots any more, and disposes of them. */
   async close(): Promise<void> {
     this.loseMain();
-    while (this.#underWay.size > 0) await Promise.all(this.#underWay);
-    this.#turnEnd?.cancel();
-    this.#graceEnd?.cancel();
-    this.#ordering?.cancel();
-    this.#slots.dispose();
+    while (this.underWay.size > 0) await Promise.all(this.underWay);
+    this.turnEnd?.cancel();
+    this.graceEnd?.cancel();
+    this.ordering?.cancel();
+    this.ownSlots.dispose();
   }
 
   /**
    * One event after the other: answering main may end its stream, which is an event of its own. What is thrown goes to whoever
    * brought the event; the next one is handled all the same.
    */
-  #handle(event: SlotEvent, loadError: OdmoeError | null = null): void {
-    this.#events.push({ event, loadError });
-    if (this.#handling) return;
-    this.#handling = true;
+  private handle(event: SlotEvent, loadError: OdmoeError | null = null): void {
+    this.events.push({ event, loadError });
+    if (this.handling) return;
+    this.handling = true;
     try {
-      for (let next = this.#events.shift(); next !== undefined; next = this.#events.shift()) {
-        for (const action of this.#schedule.handle(next.event)) this.#carryOut(action, next.loadError);
-        if (next.event.kind === 'execute') this.#orderSoon();
+      for (let next = this.events.shift(); next !== undefined; next = this.events.shift()) {
+        for (const action of this.schedule.handle(next.event)) this.carryOut(action, next.loadError);
+        if (next.event.kind === 'execute') this.orderSoon();
       }
     } finally {
-      this.#handling = false;
+      this.handling = false;
     }
-    this.#awaitMoreMessages();
+    this.awaitMoreMessages();
   }
 
   /** Once all executes that came together are in. */
-  #orderSoon(): void {
-    this.#ordering ??= this.#runtime.nextTurn(() => {
-      this.#ordering = null;
-      this.#loader.order(
-        this.#schedule.waitedLoads.map(({ slot, state, tickets }) => ({
+  private orderSoon(): void {
+    this.ordering ??= this.ownRuntime.nextTurn(() => {
+      this.ordering = null;
+      this.loader.order(
+        this.schedule.waitedLoads.map(({ slot, state, tickets }) => ({
           ...{ slot, state },
-          executeMs: this.#executor.expectedMs(tickets),
+          executeMs: this.executor.expectedMs(tickets),
         })),
       );
     });
   }
 
-  #awaitMoreMessages(): void {
-    if (this.#schedule.wantsTurnEnd && this.#turnEnd === null) {
-      this.#turnEnd = this.#runtime.nextTurn(() => {
-        this.#turnEnd = null;
-        if (this.#schedule.wantsTurnEnd) this.#guard(() => this.#handle({ kind: 'turnEnded' }));
+  private awaitMoreMessages(): void {
+    if (this.schedule.wantsTurnEnd && this.turnEnd === null) {
+      this.turnEnd = this.ownRuntime.nextTurn(() => {
+        this.turnEnd = null;
+        if (this.schedule.wantsTurnEnd) this.guard(() => this.handle({ kind: 'turnEnded' }));
       });
     }
-    if (this.#schedule.wantsGraceEnd && this.#graceEnd === null) {
-      this.#graceEnd = this.#runtime.after(SAME_LAYER_GRACE_MS, () => {
-        this.#graceEnd = null;
-        if (this.#schedule.wantsGraceEnd) this.#guard(() => this.#handle({ kind: 'graceEnded' }));
+    if (this.schedule.wantsGraceEnd && this.graceEnd === null) {
+      this.graceEnd = this.ownRuntime.after(SAME_LAYER_GRACE_MS, () => {
+        this.graceEnd = null;
+        if (this.schedule.wantsGraceEnd) this.guard(() => this.handle({ kind: 'graceEnded' }));
       });
     }
   }
 
-  #carryOut(action: SlotAction, loadError: OdmoeError | null): void {
+  private carryOut(action: SlotAction, loadError: OdmoeError | null): void {
     switch (action.kind) {
       case 'load':
-        return this.#track(this.#load(action));
+        return this.track(this.load(action));
       case 'prioritize':
-        return this.#loader.prioritize(action.slot);
+        return this.loader.prioritize(action.slot);
       case 'cancelLoad':
-        return this.#loader.cancel(action.slot);
+        return this.loader.cancel(action.slot);
       case 'evict':
-        this.#evictions += 1;
+        this.ownEvictions += 1;
         return;
       case 'execute':
-        return this.#track(this.#execute(action.slot, action.ticket, action.wasLoaded));
+        return this.track(this.ownExecute(action.slot, action.ticket, action.wasLoaded));
       case 'fail':
-        return this.#executor.fail(action.ticket, requirePresent(loadError, 'a load that fails says why.'));
+        return this.executor.fail(action.ticket, requirePresent(loadError, 'a load that fails says why.'));
     }
   }
 
-  async #load(load: SlotLoad): Promise<void> {
-    const { error, ...end } = await this.#loader.load(load);
-    if (error?.code === 'DEVICE_LOST') this.#loseDevice(error);
-    this.#loadedMs[load.slot] = this.#runtime.nowMs();
-    this.#handle({ kind: 'loadSettled', slot: load.slot, ...end }, error);
+  private async load(load: SlotLoad): Promise<void> {
+    const { error, ...end } = await this.loader.load(load);
+    if (error?.code === 'DEVICE_LOST') this.loseDevice(error);
+    this.loadedMs[load.slot] = this.ownRuntime.nowMs();
+    this.handle({ kind: 'loadSettled', slot: load.slot, ...end }, error);
   }
 
-  async #execute(slot: number, ticket: number, wasLoaded: boolean): Promise<void> {
-    const loadedMs = requirePresent(this.#loadedMs[slot], () => `slot ${slot} is one of the worker's.`);
-    await this.#executor.run(ticket, slot, wasLoaded, loadedMs);
-    this.#handle({ kind: 'executeSettled', slot });
+  private async ownExecute(slot: number, ticket: number, wasLoaded: boolean): Promise<void> {
+    const loadedMs = requirePresent(this.loadedMs[slot], () => `slot ${slot} is one of the worker's.`);
+    await this.executor.run(ticket, slot, wasLoaded, loadedMs);
+    this.handle({ kind: 'executeSettled', slot });
   }
 
   /** No call to the device succeeds from now on: all that wait for one hear so at once. */
-  #loseDevice(error: OdmoeError): void {
-    if (this.#deviceLost !== null) return;
-    this.#deviceLost = error;
-    this.#executor.failAll(error);
-    this.#onDeviceLost(error);
+  private loseDevice(error: OdmoeError): void {
+    if (this.deviceLost !== null) return;
+    this.deviceLost = error;
+    this.executor.failAll(error);
+    this.onDeviceLost(error);
   }
 
-  #track(work: Promise<void>): void {
-    const guarded = work
-      .catch((thrown: unknown) => this.#failAll(thrown))
-      .finally(() => this.#underWay.delete(guarded));
-    this.#underWay.add(guarded);
+  private track(work: Promise<void>): void {
+    const guarded = work.catch((thrown: unknown) => this.failAll(thrown)).finally(() => this.underWay.delete(guarded));
+    this.underWay.add(guarded);
   }
 
-  #guard(work: () => void): void {
+  private guard(work: () => void): void {
     try {
       work();
     } catch (thrown) {
-      this.#failAll(thrown);
+      this.failAll(thrown);
     }
   }
 
   /** An event that no message brought could not be handled: what main waits for ends with why, and the worker goes on. */
-  #failAll(thrown: unknown): void {
+  private failAll(thrown: unknown): void {
     const error = toOdmoeError(thrown);
-    this.#log.error('the slots of this worker are not as they should be: all that main waits for has failed', {
+    this.ownLog.error('the slots of this worker are not as they should be: all that main waits for has failed', {
       error,
     });
-    this.#executor.failAll(error);
+    this.executor.failAll(error);
   }
 }

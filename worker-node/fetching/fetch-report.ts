@@ -1,7 +1,7 @@
-import type { FetchProgress } from '../../engine/fetching/index.js';
+import type { FetchProgress } from '../../packs/fetching/expert-fetcher.js';
 import { formatByteSize } from '../../shared/config/byte-size.js';
-import type { Logger } from '../../shared/log/index.js';
-import type { Runtime } from '../../shared/runtime/index.js';
+import type { Logger } from '../../shared/log/logger.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
 import { createProgressBar, type ProgressBar } from '../../shared/terminal/progress-bar.js';
 
 /** A line about a fetch comes at most so often. */
@@ -33,25 +33,25 @@ export function reportFetch(fetch: { readonly progress: FetchProgress }, runtime
 
 /** Which lines a fetch is worth: that it goes on, now and then; that something hinders it; that it is done. */
 export class FetchReport {
-  #saidMs = -Infinity;
-  #said = '';
-  #problem = '';
-  #wasReady = true;
+  private saidMs = -Infinity;
+  private said = '';
+  private problem = '';
+  private wasReady = true;
 
   constructor(private readonly log: Logger) {}
 
   take({ neededBytes, heldBytes, ready, problem }: FetchProgress, nowMs: number): void {
-    if (problem !== '' && problem !== this.#problem) this.log.warn('fetching experts is held up', { reason: problem });
-    this.#problem = problem;
+    if (problem !== '' && problem !== this.problem) this.log.warn('fetching experts is held up', { reason: problem });
+    this.problem = problem;
     const text = `${formatByteSize(heldBytes)} of ${formatByteSize(neededBytes)}`;
     if (ready) {
-      if (!this.#wasReady) this.log.info('all experts that are needed are here', { bytes: neededBytes });
-      this.#saidMs = -Infinity;
-    } else if (text !== this.#said && nowMs - this.#saidMs >= REPORT_INTERVAL_MS) {
+      if (!this.wasReady) this.log.info('all experts that are needed are here', { bytes: neededBytes });
+      this.saidMs = -Infinity;
+    } else if (text !== this.said && nowMs - this.saidMs >= REPORT_INTERVAL_MS) {
       this.log.info('fetching experts', { done: text, percent: Math.floor((100 * heldBytes) / neededBytes) });
-      this.#said = text;
-      this.#saidMs = nowMs;
+      this.said = text;
+      this.saidMs = nowMs;
     }
-    this.#wasReady = ready;
+    this.wasReady = ready;
   }
 }

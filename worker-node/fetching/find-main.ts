@@ -1,9 +1,11 @@
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
-import { requireWanted } from '../../shared/daemon/index.js';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
-import type { Logger } from '../../shared/log/index.js';
-import { PROTOCOL_VERSION, type NodeIdentity, type Transport } from '../../shared/rpc/index.js';
+import { requireWanted } from '../../shared/daemon/run-daemon.js';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Logger } from '../../shared/log/logger.js';
+import { PROTOCOL_VERSION } from '../../shared/rpc/limits.js';
+import type { NodeIdentity } from '../../shared/rpc/messages.js';
+import type { Transport } from '../../shared/rpc/transport.js';
 
 const IDENTIFY_TIMEOUT_MS = 2000;
 const PACK_DIGEST = /^[0-9a-f]{64}$/;

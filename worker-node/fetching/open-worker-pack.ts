@@ -1,18 +1,18 @@
 import { join } from 'node:path';
 import {
   BecameWholeError,
-  fetchManifest,
   fetchPlace,
   PartialPack,
   reopenFetch,
   wasFetched,
-} from '../../engine/fetching/index.js';
+} from '../../packs/fetching/partial-pack.js';
+import { fetchManifest } from '../../packs/fetching/fetch-manifest.js';
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
-import { requireWanted } from '../../shared/daemon/index.js';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
-import type { Logger } from '../../shared/log/index.js';
-import type { Pack } from '../../shared/pack/open-pack.js';
+import { requireWanted } from '../../shared/daemon/run-daemon.js';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Logger } from '../../shared/log/logger.js';
+import type { Pack } from '../../packs/format/open-pack.js';
 import { LockHeldError } from '../../shared/storage/process-lock.js';
 import { findMain, type FoundMain } from './find-main.js';
 

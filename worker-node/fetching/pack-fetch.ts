@@ -1,9 +1,11 @@
-import { ExpertFetcher, PackPeers, type FetchProgress, type PartialPack } from '../../engine/fetching/index.js';
+import { ExpertFetcher, type FetchProgress } from '../../packs/fetching/expert-fetcher.js';
+import { PackPeers } from '../../packs/fetching/pack-peers.js';
+import type { PartialPack } from '../../packs/fetching/partial-pack.js';
 import { crc32c } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
-import type { Logger } from '../../shared/log/index.js';
-import { neededExperts, type ExpertPlace } from '../../shared/placement/index.js';
-import type { NodeStatus, Placement, Prospect } from '../../shared/rpc/index.js';
+import type { Logger } from '../../shared/log/logger.js';
+import { type ExpertPlace, neededExperts } from '../../shared/placement/needed-experts.js';
+import type { NodeStatus, Placement, Prospect } from '../../shared/rpc/messages.js';
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
 import type { ExpertSupply } from '../loader/expert-loader.js';
@@ -18,14 +20,14 @@ type FetchStatus = Pick<
 
 /** A worker's fetching of what it needs of main's pack: main says what, and is told how far it is. */
 export class PackFetch implements ExpertSupply {
-  readonly #partial: PartialPack;
-  readonly #peers: PackPeers;
-  readonly #fetcher: ExpertFetcher;
-  readonly #workerId: string;
-  readonly #mainAddress: string | null;
-  readonly #onReady: () => void;
-  #prospect: Prospect | null = null;
-  #wasReady = false;
+  private readonly partial: PartialPack;
+  private readonly peers: PackPeers;
+  private readonly fetcher: ExpertFetcher;
+  private readonly workerId: string;
+  private readonly mainAddress: string | null;
+  private readonly onReady: () => void;
+  private prospect: Prospect | null = null;
+  private wasReady = false;
 
   /** `onReady`: all that the prospect needs is here, and main waits to hear of it. */
   constructor(
@@ -35,80 +37,80 @@ export class PackFetch implements ExpertSupply {
     onReady: () => void,
     log: Logger,
   ) {
-    this.#partial = partial;
-    this.#workerId = settings.id;
-    this.#mainAddress = settings.mainAddress;
-    this.#onReady = onReady;
+    this.partial = partial;
+    this.workerId = settings.id;
+    this.mainAddress = settings.mainAddress;
+    this.onReady = onReady;
     const { packDigest, shape } = partial.pack;
-    this.#peers = new PackPeers({
+    this.peers = new PackPeers({
       ...{ packDigest, layers: shape.layers, experts: shape.experts, runtime, log },
       connect: (address) => transport.openPackSource(address),
       onDescribed: () => {
-        this.#fetcher.peersChanged();
+        this.fetcher.peersChanged();
       },
     });
-    this.#fetcher = new ExpertFetcher({
-      ...{ partial, peers: this.#peers, crc32c, runtime, log },
+    this.fetcher = new ExpertFetcher({
+      ...{ partial, peers: this.peers, crc32c, runtime, log },
       onFetched: () => {
-        this.#fetched();
+        this.fetched();
       },
     });
   }
 
   /** Not every expert and file is here. */
   get isPartial(): boolean {
-    return !this.#partial.isWhole;
+    return !this.partial.isWhole;
   }
 
   get progress(): FetchProgress {
-    return this.#fetcher.progress;
+    return this.fetcher.progress;
   }
 
   get status(): FetchStatus {
-    const { neededBytes, heldBytes, receivedBytes, ready, problem } = this.#fetcher.progress;
+    const { neededBytes, heldBytes, receivedBytes, ready, problem } = this.fetcher.progress;
     return {
       fetchNeededBytes: neededBytes,
       fetchHeldBytes: heldBytes,
       fetchReceivedBytes: receivedBytes,
-      fetchReadyFor: ready ? (this.#prospect?.number ?? 0) : 0,
+      fetchReadyFor: ready ? (this.prospect?.number ?? 0) : 0,
       fetchProblem: problem.replaceAll(/\p{Cc}+/gu, ' ').slice(0, PROBLEM_LENGTH_LIMIT),
     };
   }
 
   awaitExpert(layer: number, expert: number, signal: AbortSignal): Promise<void> | null {
-    return this.#fetcher.awaitExpert(layer, expert, signal);
+    return this.fetcher.awaitExpert(layer, expert, signal);
   }
 
   forget(layer: number, expert: number): Promise<void> {
-    return this.#fetcher.forget(layer, expert);
+    return this.fetcher.forget(layer, expert);
   }
 
   find(layer: number, expert: number): ExpertSource | null {
-    return this.#partial.held.has(layer, expert) ? this.#partial.pack.expert(layer, expert) : null;
+    return this.partial.held.has(layer, expert) ? this.partial.pack.expert(layer, expert) : null;
   }
 
   /** Main, from whom damaged experts may come again: where no prospect is sent it is the only one. `toldAddress`: as takeProspect. */
   takeMain(toldAddress: string): void {
-    if (!this.isPartial || this.#prospect === null) this.#peers.setAddresses(this.#mainAddress ?? toldAddress, []);
+    if (!this.isPartial || this.prospect === null) this.peers.setAddresses(this.mainAddress ?? toldAddress, []);
   }
 
   /** `toldAddress`: where main says that it is, used where the settings do not say it. */
   takeProspect(prospect: Prospect, toldAddress: string): void {
-    this.#prospect = prospect;
-    this.#wasReady = false;
-    this.#peers.setAddresses(this.#mainAddress ?? toldAddress, prospect.sources);
-    this.#fetcher.need(inTurn(prospect.placement, this.#workerId));
-    this.#fetched();
+    this.prospect = prospect;
+    this.wasReady = false;
+    this.peers.setAddresses(this.mainAddress ?? toldAddress, prospect.sources);
+    this.fetcher.need(inTurn(prospect.placement, this.workerId));
+    this.fetched();
   }
 
   close(): Promise<void> {
-    return this.#fetcher.close();
+    return this.fetcher.close();
   }
 
-  #fetched(): void {
-    if (this.#wasReady || this.#prospect === null || !this.#fetcher.progress.ready) return;
-    this.#wasReady = true;
-    this.#onReady();
+  private fetched(): void {
+    if (this.wasReady || this.prospect === null || !this.fetcher.progress.ready) return;
+    this.wasReady = true;
+    this.onReady();
   }
 }
 

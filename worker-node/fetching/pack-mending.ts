@@ -1,13 +1,14 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { fetchPlace, PartialPack } from '../../engine/fetching/index.js';
+import { fetchPlace, PartialPack } from '../../packs/fetching/partial-pack.js';
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
-import { OdmoeError, requirePresent } from '../../shared/errors/index.js';
-import type { Logger } from '../../shared/log/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { requirePresent } from '../../shared/errors/assert-invariant.js';
+import type { Logger } from '../../shared/log/logger.js';
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
-import { MANIFEST_FILE } from '../../shared/pack/pack-layout.js';
-import type { Pack } from '../../shared/pack/open-pack.js';
+import { MANIFEST_FILE } from '../../packs/format/pack-layout.js';
+import type { Pack } from '../../packs/format/open-pack.js';
 import type { ExpertSupply } from '../loader/expert-loader.js';
 import { PackFetch } from './pack-fetch.js';
 

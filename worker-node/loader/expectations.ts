@@ -62,35 +62,35 @@ export function expertKey({ layer, expert }: { layer: number; expert: number }):
  */
 export class Expectations {
   /** By the pass's sequence, then by its position and the layer, then by expert. */
-  readonly #bySequence = new Map<number, Map<string, Map<number, Expectation>>>();
+  private readonly bySequence = new Map<number, Map<string, Map<number, Expectation>>>();
   /** Executes that wait and have no slot, the longest waiting first. */
-  readonly #needy = new Set<Expectation>();
+  private readonly needy = new Set<Expectation>();
   /** Predictions without a slot, the longest without one first. */
-  readonly #queued = new Set<Expectation>();
+  private readonly queued = new Set<Expectation>();
   /** Both of these, by expert. */
-  readonly #unslotted = new Map<string, Set<Expectation>>();
+  private readonly unslotted = new Map<string, Set<Expectation>>();
   /** Those with rows of a sequence whose pass begins with another one's, by that sequence. */
-  readonly #joined = new Map<number, Set<Expectation>>();
-  #order = 0;
+  private readonly ownJoined = new Map<number, Set<Expectation>>();
+  private ownOrder = 0;
 
   get needyCount(): number {
-    return this.#needy.size;
+    return this.needy.size;
   }
 
   get queuedCount(): number {
-    return this.#queued.size;
+    return this.queued.size;
   }
 
   get openCounts(): { expectations: number; sequences: number } {
     return {
       expectations: this.all().length,
-      sequences: new Set([...this.#bySequence.keys(), ...this.#joined.keys()]).size,
+      sequences: new Set([...this.bySequence.keys(), ...this.ownJoined.keys()]).size,
     };
   }
 
   /** A copy: it may be dropped from. */
   all(): Expectation[] {
-    return [...this.#bySequence.keys()].flatMap((sequence) => this.ofSequence(sequence));
+    return [...this.bySequence.keys()].flatMap((sequence) => this.ofSequence(sequence));
   }
 
   /**
@@ -98,11 +98,11 @@ export class Expectations {
    * main put the rows together.
    */
   find({ pass, rows, layer }: PassLayer, expert: number): Expectation | undefined {
-    const own = this.#ofLayer(pass, layer)?.get(expert);
+    const own = this.ownOfLayer(pass, layer)?.get(expert);
     if (own !== undefined) return own;
     for (const run of rows) {
       if (run.sequence === pass.sequence) continue;
-      const joining = this.#ofLayer(run, layer)?.get(expert);
+      const joining = this.ownOfLayer(run, layer)?.get(expert);
       if (joining !== undefined) return joining;
     }
     return undefined;
@@ -110,7 +110,7 @@ export class Expectations {
 
   /** Whose pass begins with the sequence. */
   ofSequence(sequence: number): Expectation[] {
-    return [...(this.#bySequence.get(sequence)?.values() ?? [])].flatMap((layer) => [...layer.values()]);
+    return [...(this.bySequence.get(sequence)?.values() ?? [])].flatMap((layer) => [...layer.values()]);
   }
 
   /** With rows of the sequence, whatever their pass begins with. */
@@ -120,16 +120,16 @@ export class Expectations {
 
   /** With rows of the sequence in a pass that begins with another one's. */
   joined(sequence: number): Expectation[] {
-    return [...(this.#joined.get(sequence) ?? [])];
+    return [...(this.ownJoined.get(sequence) ?? [])];
   }
 
   ofLayer(pass: PassRow, layer: number): Expectation[] {
-    return [...(this.#ofLayer(pass, layer)?.values() ?? [])];
+    return [...(this.ownOfLayer(pass, layer)?.values() ?? [])];
   }
 
   /** Takes the sequence's rows at positions in [from, end) out of these. Returns those of which no row is left. */
   withdraw(expectations: readonly Expectation[], rows: { sequence: number; from: number; end: number }): Expectation[] {
-    for (const expectation of expectations) this.#setRows(expectation, rowsOutside(expectation.rows, rows));
+    for (const expectation of expectations) this.setRows(expectation, rowsOutside(expectation.rows, rows));
     return expectations.filter((expectation) => expectation.rows.length === 0);
   }
 
@@ -137,13 +137,13 @@ export class Expectations {
   addRows(expectation: Expectation, rows: readonly RowRun[]): void {
     const known = new Set(expectation.rows.map(({ sequence }) => sequence));
     const more = rows.filter(({ sequence }) => !known.has(sequence));
-    if (more.length > 0) this.#setRows(expectation, [...expectation.rows, ...more]);
+    if (more.length > 0) this.setRows(expectation, [...expectation.rows, ...more]);
   }
 
   /** Those of the pass's sequence at earlier layers and positions. */
   before(here: Progressed & { readonly pass: PassRow }): Expectation[] {
     const passed: Expectation[] = [];
-    for (const layer of this.#bySequence.get(here.pass.sequence)?.values() ?? []) {
+    for (const layer of this.bySequence.get(here.pass.sequence)?.values() ?? []) {
       for (const expectation of layer.values()) {
         if (compareProgress(expectation, here) >= 0) break;
         passed.push(expectation);
@@ -153,71 +153,71 @@ export class Expectations {
   }
 
   add({ pass, rows, layer }: PassLayer, expert: number, source: Expectation['source']): Expectation {
-    const order = ++this.#order;
+    const order = ++this.ownOrder;
     const expectation: Expectation = {
       ...{ pass: { ...pass }, rows: [], layer, expert, source, order },
       ...{ slot: null, waiting: [], running: 0, claim: 'none' },
     };
-    const layers = entryOf(this.#bySequence, pass.sequence, () => new Map<string, Map<number, Expectation>>());
+    const layers = entryOf(this.bySequence, pass.sequence, () => new Map<string, Map<number, Expectation>>());
     entryOf(layers, layerKey(pass, layer), () => new Map<number, Expectation>()).set(expert, expectation);
-    this.#setRows(expectation, rows);
-    this.#index(expectation);
+    this.setRows(expectation, rows);
+    this.index(expectation);
     return expectation;
   }
 
   remove(expectation: Expectation): void {
     const { pass, layer, expert } = expectation;
-    const layers = this.#bySequence.get(pass.sequence);
+    const layers = this.bySequence.get(pass.sequence);
     const experts = layers?.get(layerKey(pass, layer));
     experts?.delete(expert);
     if (experts?.size === 0) layers?.delete(layerKey(pass, layer));
-    if (layers?.size === 0) this.#bySequence.delete(pass.sequence);
-    this.#setRows(expectation, []);
-    this.#unindex(expectation);
+    if (layers?.size === 0) this.bySequence.delete(pass.sequence);
+    this.setRows(expectation, []);
+    this.unindex(expectation);
   }
 
   /** Tickets rise from call to call. */
   wait(expectation: Expectation, waiting: WaitingExecute): void {
     expectation.waiting.push(waiting);
-    if (expectation.slot !== null || this.#needy.has(expectation)) return;
-    this.#queued.delete(expectation);
-    this.#needy.add(expectation);
+    if (expectation.slot !== null || this.needy.has(expectation)) return;
+    this.queued.delete(expectation);
+    this.needy.add(expectation);
   }
 
   takeWaiting(expectation: Expectation): WaitingExecute[] {
     const taken = expectation.waiting.splice(0);
-    if (this.#needy.delete(expectation)) this.#queued.add(expectation);
+    if (this.needy.delete(expectation)) this.queued.add(expectation);
     return taken;
   }
 
   giveSlot(expectation: Expectation, slot: number): void {
-    this.#unindex(expectation);
+    this.unindex(expectation);
     expectation.slot = slot;
   }
 
   takeSlot(expectation: Expectation): void {
     expectation.slot = null;
-    this.#index(expectation);
+    this.index(expectation);
   }
 
   moveToEnd(expectation: Expectation): void {
-    expectation.order = ++this.#order;
+    expectation.order = ++this.ownOrder;
   }
 
   /** Of the predictions without a slot. */
   dropOldest(): void {
-    const [oldest] = this.#queued;
+    const [oldest] = this.queued;
     if (oldest !== undefined) this.remove(oldest);
   }
 
   longestWaiting(): Expectation | undefined {
-    const [first] = this.#needy;
+    const [first] = this.needy;
     return first;
   }
 
   /** Everything without a slot that wants this expert. */
   wanting(expert: { layer: number; expert: number }): Expectation[] {
-    return [...(this.#unslotted.get(expertKey(expert)) ?? [])];
+    return [...(this.unslotted.get(expertKey(expert)) ?? [])];
   }
 
   /** What a free slot takes up next: an execute that waits; else, of the sequence that has waited longest, its next prediction. */
@@ -225,45 +225,45 @@ export class Expectations {
     const needy = this.longestWaiting();
     if (needy !== undefined) return needy;
     let oldest: Expectation | undefined;
-    for (const expectation of this.#queued) {
+    for (const expectation of this.queued) {
       if (oldest === undefined || expectation.order < oldest.order) oldest = expectation;
     }
     let next = oldest;
-    for (const expectation of this.#queued) {
+    for (const expectation of this.queued) {
       if (next === undefined || expectation.pass.sequence !== next.pass.sequence) continue;
       if ((compareProgress(expectation, next) || expectation.order - next.order) < 0) next = expectation;
     }
     return next;
   }
 
-  #ofLayer(pass: PassRow, layer: number): ReadonlyMap<number, Expectation> | undefined {
-    return this.#bySequence.get(pass.sequence)?.get(layerKey(pass, layer));
+  private ownOfLayer(pass: PassRow, layer: number): ReadonlyMap<number, Expectation> | undefined {
+    return this.bySequence.get(pass.sequence)?.get(layerKey(pass, layer));
   }
 
-  #setRows(expectation: Expectation, rows: readonly RowRun[]): void {
+  private setRows(expectation: Expectation, rows: readonly RowRun[]): void {
     for (const { sequence } of expectation.rows) {
-      const joined = this.#joined.get(sequence);
+      const joined = this.ownJoined.get(sequence);
       joined?.delete(expectation);
-      if (joined?.size === 0) this.#joined.delete(sequence);
+      if (joined?.size === 0) this.ownJoined.delete(sequence);
     }
     expectation.rows = rows;
     for (const { sequence } of rows) {
       if (sequence === expectation.pass.sequence) continue;
-      entryOf(this.#joined, sequence, () => new Set<Expectation>()).add(expectation);
+      entryOf(this.ownJoined, sequence, () => new Set<Expectation>()).add(expectation);
     }
   }
 
-  #index(expectation: Expectation): void {
-    (expectation.waiting.length > 0 ? this.#needy : this.#queued).add(expectation);
-    entryOf(this.#unslotted, expertKey(expectation), () => new Set<Expectation>()).add(expectation);
+  private index(expectation: Expectation): void {
+    (expectation.waiting.length > 0 ? this.needy : this.queued).add(expectation);
+    entryOf(this.unslotted, expertKey(expectation), () => new Set<Expectation>()).add(expectation);
   }
 
-  #unindex(expectation: Expectation): void {
-    this.#needy.delete(expectation);
-    this.#queued.delete(expectation);
-    const alike = this.#unslotted.get(expertKey(expectation));
+  private unindex(expectation: Expectation): void {
+    this.needy.delete(expectation);
+    this.queued.delete(expectation);
+    const alike = this.unslotted.get(expertKey(expectation));
     alike?.delete(expectation);
-    if (alike?.size === 0) this.#unslotted.delete(expertKey(expectation));
+    if (alike?.size === 0) this.unslotted.delete(expertKey(expectation));
   }
 }
 

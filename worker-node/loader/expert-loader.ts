@@ -1,8 +1,8 @@
-import { RegisteredExperts } from '../../engine/loading/index.js';
+import { RegisteredExperts } from '../../engine/loading/registered-experts.js';
 import type { ExpertSlots, LoadOutcome, LoadRequest } from '../../native/index.js';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
-import type { Logger } from '../../shared/log/index.js';
-import { RunningMean } from '../../shared/metrics/index.js';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Logger } from '../../shared/log/logger.js';
+import { RunningMean } from './running-mean.js';
 import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
 import { LoadCosts } from './load-costs.js';
 import { orderLoads, type PendingLoad } from './load-order.js';
@@ -35,17 +35,17 @@ const NOTHING_KEPT = { exponentsKept: false, signMantissaKept: false };
 
 /** Carries out the loads that the schedule orders, in the order that is best for all of them, and counts them. */
 export class ExpertLoader {
-  readonly #slots: ExpertSlots;
-  readonly #experts: RegisteredExperts;
-  readonly #supply: ExpertSupply | null;
-  readonly #log: Logger;
-  readonly #underWay = new Map<number, LoadUnderWay>();
-  readonly #loadMs = new RunningMean();
-  readonly #costs: LoadCosts;
-  #loads = 0;
-  #readBytes = 0;
+  private readonly slots: ExpertSlots;
+  private readonly experts: RegisteredExperts;
+  private readonly supply: ExpertSupply | null;
+  private readonly log: Logger;
+  private readonly underWay = new Map<number, LoadUnderWay>();
+  private readonly loadMs = new RunningMean();
+  private readonly costs: LoadCosts;
+  private ownLoads = 0;
+  private readBytes = 0;
   /** Of each expert that has failed and not been loaded since: the code of the failure that was logged. */
-  readonly #failures = new Map<string, { layer: number; expert: number; code: string }>();
+  private readonly failures = new Map<string, { layer: number; expert: number; code: string }>();
 
   /** `threads`: that decompress. `supply`: null where every expert is on the disk. */
   constructor(
@@ -55,34 +55,34 @@ export class ExpertLoader {
     log: Logger,
     supply: ExpertSupply | null = null,
   ) {
-    this.#slots = slots;
-    this.#experts = new RegisteredExperts(
+    this.slots = slots;
+    this.experts = new RegisteredExperts(
       slots,
       source.shape.experts,
       (layer, expert) => supply?.find(layer, expert) ?? source.expert(layer, expert),
     );
-    this.#supply = supply;
-    this.#costs = new LoadCosts(source.expert(0, 0), threads);
-    this.#log = log;
+    this.supply = supply;
+    this.costs = new LoadCosts(source.expert(0, 0), threads);
+    this.log = log;
   }
 
   get loads(): number {
-    return this.#loads;
+    return this.ownLoads;
   }
 
   get storageReadBytes(): number {
-    return this.#readBytes;
+    return this.readBytes;
   }
 
   get loadMsMean(): number {
-    return this.#loadMs.mean;
+    return this.loadMs.mean;
   }
 
   /** Experts that failed for their bytes, have not been loaded since, and have not come again. */
   get damagedExperts(): number {
     let damaged = 0;
-    for (const { layer, expert, code } of this.#failures.values()) {
-      if (code === 'PACK_CORRUPT' && (this.#supply?.find(layer, expert) ?? null) === null) damaged += 1;
+    for (const { layer, expert, code } of this.failures.values()) {
+      if (code === 'PACK_CORRUPT' && (this.supply?.find(layer, expert) ?? null) === null) damaged += 1;
     }
     return damaged;
   }
@@ -91,56 +91,56 @@ export class ExpertLoader {
   async load({ slot, layer, expert, exponents, signMantissa, urgent }: SlotLoad): Promise<LoadResult> {
     const request: LoadRequest = { exponents, signMantissa, order: null, urgent };
     const load: LoadUnderWay = { cancelled: new AbortController(), request, begun: false };
-    this.#underWay.set(slot, load);
+    this.underWay.set(slot, load);
     try {
-      const outcome = await this.#carryOut(slot, layer, expert, load);
+      const outcome = await this.carryOut(slot, layer, expert, load);
       if (outcome === null) return { outcome: 'cancelled', ...NOTHING_KEPT, error: null };
       const { loaded, exponentsKept, signMantissaKept } = outcome;
-      this.#costs.add(request, outcome);
-      this.#readBytes += outcome.readBytes;
-      if (loaded) this.#succeeded(layer, expert, outcome);
+      this.costs.add(request, outcome);
+      this.readBytes += outcome.readBytes;
+      if (loaded) this.succeeded(layer, expert, outcome);
       return { outcome: loaded ? 'loaded' : 'cancelled', exponentsKept, signMantissaKept, error: null };
     } catch (thrown) {
       const { code, message } = toOdmoeError(thrown);
       const error = new OdmoeError(code, `Expert ${expert} of layer ${layer} could not be loaded: ${message}`, {
         cause: thrown,
       });
-      this.#report(layer, expert, error);
+      this.report(layer, expert, error);
       return { outcome: 'failed', ...NOTHING_KEPT, error };
     } finally {
-      this.#underWay.delete(slot);
+      this.underWay.delete(slot);
     }
   }
 
   cancel(slot: number): void {
-    const load = this.#underWay.get(slot);
-    if (load?.begun === true) this.#slots.cancel(slot);
+    const load = this.underWay.get(slot);
+    if (load?.begun === true) this.slots.cancel(slot);
     else load?.cancelled.abort();
   }
 
   /** Main waits for it: it goes before all that main does not wait for. */
   prioritize(slot: number): void {
-    const load = this.#underWay.get(slot);
+    const load = this.underWay.get(slot);
     if (load === undefined) return;
     load.request = { ...load.request, urgent: true };
-    if (load.begun) this.#slots.prioritize(slot);
+    if (load.begun) this.slots.prioritize(slot);
   }
 
   /** Puts loads that are wanted together in order. */
   order(loads: readonly PendingLoad[]): void {
-    for (const [slot, order] of orderLoads(loads, this.#costs.profile)) {
-      const load = this.#underWay.get(slot);
+    for (const [slot, order] of orderLoads(loads, this.costs.profile)) {
+      const load = this.underWay.get(slot);
       if (load === undefined) continue;
       load.request = { ...load.request, order };
-      if (load.begun) this.#slots.reorder(slot, order);
+      if (load.begun) this.slots.reorder(slot, order);
     }
   }
 
   /** Null: it was cancelled before its expert had come. */
-  async #carryOut(slot: number, layer: number, expert: number, load: LoadUnderWay): Promise<LoadOutcome | null> {
+  private async carryOut(slot: number, layer: number, expert: number, load: LoadUnderWay): Promise<LoadOutcome | null> {
     const { signal } = load.cancelled;
     for (let renewals = 0; ; renewals += 1) {
-      const arrival = this.#supply?.awaitExpert(layer, expert, signal) ?? null;
+      const arrival = this.supply?.awaitExpert(layer, expert, signal) ?? null;
       try {
         if (arrival !== null) await arrival;
       } catch (thrown) {
@@ -149,39 +149,39 @@ export class ExpertLoader {
       if (signal.aborted) return null;
       load.begun = true;
       try {
-        return await this.#slots.load(slot, this.#experts.numberOf(layer, expert), load.request);
+        return await this.slots.load(slot, this.experts.numberOf(layer, expert), load.request);
       } catch (thrown) {
         load.begun = false;
-        await this.#renew(layer, expert, toOdmoeError(thrown), renewals);
+        await this.renew(layer, expert, toOdmoeError(thrown), renewals);
       }
     }
   }
 
   /** A damaged expert that can be brought again is no failure yet. @throws the failure when it is one */
-  async #renew(layer: number, expert: number, failure: OdmoeError, renewals: number): Promise<void> {
-    if (this.#supply === null || failure.code !== 'PACK_CORRUPT' || renewals >= MAX_RENEWALS) throw failure;
-    this.#log.warn('an expert on the disk is damaged and is fetched again', { layer, expert, error: failure });
+  private async renew(layer: number, expert: number, failure: OdmoeError, renewals: number): Promise<void> {
+    if (this.supply === null || failure.code !== 'PACK_CORRUPT' || renewals >= MAX_RENEWALS) throw failure;
+    this.log.warn('an expert on the disk is damaged and is fetched again', { layer, expert, error: failure });
     try {
-      await this.#supply.forget(layer, expert);
+      await this.supply.forget(layer, expert);
       // It may come to another place.
-      this.#experts.forget(layer, expert);
+      this.experts.forget(layer, expert);
     } catch (thrown) {
-      this.#log.warn('a damaged expert cannot be fetched again', { layer, expert, error: toOdmoeError(thrown) });
+      this.log.warn('a damaged expert cannot be fetched again', { layer, expert, error: toOdmoeError(thrown) });
       throw failure;
     }
   }
 
-  #succeeded(layer: number, expert: number, { loadMs }: LoadOutcome): void {
-    this.#loads += 1;
-    this.#failures.delete(`${layer} ${expert}`);
-    this.#loadMs.add(loadMs);
+  private succeeded(layer: number, expert: number, { loadMs }: LoadOutcome): void {
+    this.ownLoads += 1;
+    this.failures.delete(`${layer} ${expert}`);
+    this.loadMs.add(loadMs);
   }
 
   /** Once until the expert can be loaded again: a damaged pack fails at every token. */
-  #report(layer: number, expert: number, error: OdmoeError): void {
+  private report(layer: number, expert: number, error: OdmoeError): void {
     const key = `${layer} ${expert}`;
-    if (this.#failures.get(key)?.code === error.code) return;
-    this.#failures.set(key, { layer, expert, code: error.code });
-    this.#log.error('loading an expert failed', { layer, expert, error });
+    if (this.failures.get(key)?.code === error.code) return;
+    this.failures.set(key, { layer, expert, code: error.code });
+    this.log.error('loading an expert failed', { layer, expert, error });
   }
 }

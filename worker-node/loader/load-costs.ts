@@ -1,7 +1,8 @@
 import type { LoadOutcome } from '../../native/index.js';
-import { RunningMean } from '../../shared/metrics/index.js';
+import { RunningMean } from './running-mean.js';
 import type { ExpertSource, TensorSource } from '../../shared/model/tensor-source.js';
-import type { KeptPart, LoadProfile } from '../../shared/planner/index.js';
+import type { KeptPart } from '../../shared/planner/cache-decisions.js';
+import type { LoadProfile } from '../../shared/planner/load-profile.js';
 
 /** What a load has read and what it has taken from memory. */
 export interface LoadedParts {
@@ -11,10 +12,10 @@ export interface LoadedParts {
 
 /** What loading costs here, from the loads so far. */
 export class LoadCosts {
-  readonly #shape: Pick<LoadProfile, 'compressionRatio' | 'threads' | 'shards' | 'tensors'>;
-  readonly #exponentReadMs = new RunningMean();
-  readonly #signMantissaReadMs = new RunningMean();
-  readonly #decompressMs = new RunningMean();
+  private readonly shape: Pick<LoadProfile, 'compressionRatio' | 'threads' | 'shards' | 'tensors'>;
+  private readonly exponentReadMs = new RunningMean();
+  private readonly signMantissaReadMs = new RunningMean();
+  private readonly decompressMs = new RunningMean();
 
   /** `expert`: any one of the model's, `threads`: that decompress. */
   constructor(expert: ExpertSource, threads: number) {
@@ -22,7 +23,7 @@ export class LoadCosts {
     const exponents = tensors.flatMap(exponentChunks);
     const bytesOf = (kind: 'storedBytes' | 'plainBytes'): number =>
       exponents.reduce((sum, chunk) => sum + chunk[kind], 0);
-    this.#shape = {
+    this.shape = {
       compressionRatio: bytesOf('plainBytes') === 0 ? 1 : bytesOf('storedBytes') / bytesOf('plainBytes'),
       shards: Math.max(1, Math.round(exponents.length / tensors.length)),
       ...{ threads, tensors: tensors.length },
@@ -31,18 +32,18 @@ export class LoadCosts {
 
   add({ exponents, signMantissa }: LoadedParts, outcome: LoadOutcome): void {
     if (!outcome.loaded) return;
-    if (exponents.from === 'storage') this.#exponentReadMs.add(outcome.exponentReadMs);
-    if (signMantissa.from === 'storage') this.#signMantissaReadMs.add(outcome.signMantissaReadMs);
-    this.#decompressMs.add(outcome.decompressMs);
+    if (exponents.from === 'storage') this.exponentReadMs.add(outcome.exponentReadMs);
+    if (signMantissa.from === 'storage') this.signMantissaReadMs.add(outcome.signMantissaReadMs);
+    this.decompressMs.add(outcome.decompressMs);
   }
 
   get profile(): LoadProfile {
-    const { tensors, shards } = this.#shape;
+    const { tensors, shards } = this.shape;
     return {
-      ...this.#shape,
-      signMantissaReadMs: this.#signMantissaReadMs.mean / tensors,
-      exponentReadMs: this.#exponentReadMs.mean / (tensors * shards),
-      decompressMs: this.#decompressMs.mean / (tensors * shards),
+      ...this.shape,
+      signMantissaReadMs: this.signMantissaReadMs.mean / tensors,
+      exponentReadMs: this.exponentReadMs.mean / (tensors * shards),
+      decompressMs: this.decompressMs.mean / (tensors * shards),
     };
   }
 }

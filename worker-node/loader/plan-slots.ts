@@ -1,4 +1,4 @@
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 
 export interface SlotPlan {
   slots: number;

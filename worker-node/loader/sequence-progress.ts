@@ -21,37 +21,37 @@ interface Progress {
 /** How far main is in each sequence: the watermark that tells a prediction in time from a late one. */
 export class SequenceProgress {
   /** In order of last use. */
-  readonly #sequences = new Map<number, Progress>();
-  #executes = 0;
+  private readonly sequences = new Map<number, Progress>();
+  private executes = 0;
 
   /** Main executes here now, wherever that is. */
   executed({ pass, rows, layer }: PassLayer): void {
-    this.#executes += 1;
-    const progress = this.#live(pass.sequence);
+    this.executes += 1;
+    const progress = this.live(pass.sequence);
     progress.passed = { pass, layer };
-    progress.lastExecute = this.#executes;
+    progress.lastExecute = this.executes;
     for (const { sequence, position } of rows) {
       if (sequence === pass.sequence) continue;
-      this.#reach(sequence, { pass: { position }, layer: BEFORE_ANY_LAYER });
-      this.#live(sequence).lastExecute = this.#executes;
+      this.reach(sequence, { pass: { position }, layer: BEFORE_ANY_LAYER });
+      this.live(sequence).lastExecute = this.executes;
     }
   }
 
   /** Main's gate has spoken for this layer. */
   released({ pass, rows, layer }: PassLayer): void {
-    this.#reach(pass.sequence, { pass, layer });
+    this.reach(pass.sequence, { pass, layer });
     for (const { sequence, position } of rows) {
-      if (sequence !== pass.sequence) this.#reach(sequence, { pass: { position }, layer: BEFORE_ANY_LAYER });
+      if (sequence !== pass.sequence) this.reach(sequence, { pass: { position }, layer: BEFORE_ANY_LAYER });
     }
   }
 
   end(sequence: number): void {
-    this.#touch(sequence).ended = true;
+    this.touch(sequence).ended = true;
   }
 
   /** Whether a prediction comes too late to be of use. Main may add experts to a layer under way, shadow may not. */
   isLate(source: 'main' | 'shadow', here: { pass: PassRow; layer: number }): boolean {
-    const progress = this.#touch(here.pass.sequence);
+    const progress = this.touch(here.pass.sequence);
     if (progress.ended) return true;
     if (progress.passed === null) return false;
     const ahead = compareProgress(here, progress.passed);
@@ -60,51 +60,51 @@ export class SequenceProgress {
 
   /** Whether this is the layer at which main is now: it is about to say which of its experts it wants and which not. */
   isAtMain(here: { pass: PassRow; layer: number }): boolean {
-    const passed = this.#sequences.get(here.pass.sequence)?.passed ?? null;
+    const passed = this.sequences.get(here.pass.sequence)?.passed ?? null;
     return passed !== null && compareProgress(here, passed) === 0;
   }
 
   /** Larger for sequences that executed more recently. */
   lastExecute(sequence: number): number {
-    return this.#sequences.get(sequence)?.lastExecute ?? 0;
+    return this.sequences.get(sequence)?.lastExecute ?? 0;
   }
 
   idleSequences(): number[] {
-    const limit = this.#executes - IDLE_SEQUENCE_EXECUTES;
-    return [...this.#sequences].filter(([, progress]) => progress.lastExecute < limit).map(([sequence]) => sequence);
+    const limit = this.executes - IDLE_SEQUENCE_EXECUTES;
+    return [...this.sequences].filter(([, progress]) => progress.lastExecute < limit).map(([sequence]) => sequence);
   }
 
   /** Forgets and names the sequences beyond MAX_SEQUENCES, except those in use. */
   forgetOldest(isInUse: (sequence: number) => boolean): number[] {
     const forgotten: number[] = [];
-    for (const sequence of this.#sequences.keys()) {
-      if (this.#sequences.size <= MAX_SEQUENCES) break;
+    for (const sequence of this.sequences.keys()) {
+      if (this.sequences.size <= MAX_SEQUENCES) break;
       if (isInUse(sequence)) continue;
-      this.#sequences.delete(sequence);
+      this.sequences.delete(sequence);
       forgotten.push(sequence);
     }
     return forgotten;
   }
 
   clear(): void {
-    this.#sequences.clear();
+    this.sequences.clear();
   }
 
-  #live(sequence: number): Progress {
-    const progress = this.#touch(sequence);
+  private live(sequence: number): Progress {
+    const progress = this.touch(sequence);
     progress.ended = false;
     return progress;
   }
 
-  #reach(sequence: number, here: NonNullable<Progress['passed']>): void {
-    const progress = this.#touch(sequence);
+  private reach(sequence: number, here: NonNullable<Progress['passed']>): void {
+    const progress = this.touch(sequence);
     if (progress.passed === null || compareProgress(here, progress.passed) > 0) progress.passed = here;
   }
 
-  #touch(sequence: number): Progress {
-    const progress = this.#sequences.get(sequence) ?? { passed: null, ended: false, lastExecute: this.#executes };
-    this.#sequences.delete(sequence);
-    this.#sequences.set(sequence, progress);
+  private touch(sequence: number): Progress {
+    const progress = this.sequences.get(sequence) ?? { passed: null, ended: false, lastExecute: this.executes };
+    this.sequences.delete(sequence);
+    this.sequences.set(sequence, progress);
     return progress;
   }
 }

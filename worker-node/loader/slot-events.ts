@@ -1,4 +1,6 @@
-import type { CompressionState, KeptPart, PoolCapacities } from '../../shared/planner/index.js';
+import type { CompressionState } from '../../shared/planner/load-profile.js';
+import type { KeptPart } from '../../shared/planner/cache-decisions.js';
+import type { PoolCapacities } from '../../shared/planner/pool-capacities.js';
 import type { PassLayer } from '../../shared/rpc/messages.js';
 
 /** Experts of a layer that the rows of a pass may ask for, or will not. */

@@ -9,8 +9,10 @@
  * - With a cache, no expert is in two slots: whatever expects one that a slot has or loads shares it. Full experts of the cache have
  *   slots of their own, so that the working slots never run short.
  */
-import type { CacheDecisions, CacheUse, CompressionState, PoolCapacities } from '../../shared/planner/index.js';
-import { assertInvariant, requirePresent } from '../../shared/errors/index.js';
+import type { CacheDecisions, CacheUse } from '../../shared/planner/cache-decisions.js';
+import type { CompressionState } from '../../shared/planner/load-profile.js';
+import type { PoolCapacities } from '../../shared/planner/pool-capacities.js';
+import { assertInvariant, requirePresent } from '../../shared/errors/assert-invariant.js';
 import type { PassLayer } from '../../shared/rpc/messages.js';
 import { Expectations, isPinned, isSamePass, isShadowsAlone, type Expectation } from './expectations.js';
 import { SequenceProgress } from './sequence-progress.js';
@@ -22,48 +24,48 @@ import { isSlotPinned, loadOf, SlotTable, type Slot, type SlotCache, type Waited
 export const MAX_QUEUED_PREDICTIONS = 1024;
 
 export class SlotSchedule {
-  readonly #slots: SlotTable;
-  readonly #cache: CacheDecisions | null;
-  readonly #expectations = new Expectations();
-  readonly #progress = new SequenceProgress();
+  private readonly slots: SlotTable;
+  private readonly cache: CacheDecisions | null;
+  private readonly expectations = new Expectations();
+  private readonly progress = new SequenceProgress();
   /** Slots in which something may have become ready to run or superfluous. */
-  readonly #touched = new Set<number>();
-  readonly #uses: Record<CompressionState, number> = {
+  private readonly touched = new Set<number>();
+  private readonly uses: Record<CompressionState, number> = {
     ...{ missing: 0, exponent: 0, signMantissa: 0, compressed: 0, full: 0 },
   };
-  #actions: SlotAction[] = [];
-  #latePredictions = 0;
-  #droppedPredictions = 0;
-  #reloads = 0;
+  private actions: SlotAction[] = [];
+  private latePredictions = 0;
+  private droppedPredictions = 0;
+  private reloads = 0;
 
   /** Without `cache`: cacheless. Its slots are numbered after the working ones. */
   constructor(workingSlots: number, cache: SlotCache | null = null) {
-    this.#slots = new SlotTable(workingSlots, cache?.slots ?? 0);
-    this.#cache = cache?.decisions ?? null;
+    this.slots = new SlotTable(workingSlots, cache?.slots ?? 0);
+    this.cache = cache?.decisions ?? null;
   }
 
   get counters(): SlotCounters {
     return {
-      latePredictions: this.#latePredictions,
-      droppedPredictions: this.#droppedPredictions,
-      reloads: this.#reloads,
-      uses: { ...this.#uses },
+      latePredictions: this.latePredictions,
+      droppedPredictions: this.droppedPredictions,
+      reloads: this.reloads,
+      uses: { ...this.uses },
     };
   }
 
   /** `sequences`: those with expectations; how far ended ones came is remembered for a while. */
   get openCounts(): { expectations: number; sequences: number } {
-    return this.#expectations.openCounts;
+    return this.expectations.openCounts;
   }
 
   /** Of the working ones. */
   get slotsInUse(): number {
-    return this.#slots.working.length - this.#slots.workingIn('empty');
+    return this.slots.working.length - this.slots.workingIn('empty');
   }
 
   /** Loads under way that main waits for. */
   get waitedLoads(): WaitedLoad[] {
-    return this.#slots.waitedLoads();
+    return this.slots.waitedLoads();
   }
 
   /**
@@ -71,7 +73,7 @@ export class SlotSchedule {
    * say which prediction was wrong.
    */
   get wantsTurnEnd(): boolean {
-    return this.#missingSlots() > 0 && this.#victims('of other layers').length > 0;
+    return this.missingSlots() > 0 && this.victims('of other layers').length > 0;
   }
 
   /**
@@ -79,320 +81,320 @@ export class SlotSchedule {
    * drop it now would most often mean to load it twice.
    */
   get wantsGraceEnd(): boolean {
-    return this.#missingSlots() > 0 && this.#victims('all').length > 0;
+    return this.missingSlots() > 0 && this.victims('all').length > 0;
   }
 
   handle(event: SlotEvent): SlotAction[] {
-    this.#actions = [];
-    this.#apply(event);
+    this.actions = [];
+    this.apply(event);
     do {
-      this.#runLoaded();
-      this.#startLoads();
-    } while (this.#touched.size > 0);
-    return this.#actions;
+      this.runLoaded();
+      this.startLoads();
+    } while (this.touched.size > 0);
+    return this.actions;
   }
 
-  #apply(event: SlotEvent): void {
+  private apply(event: SlotEvent): void {
     switch (event.kind) {
       case 'predict':
-        return this.#predict(event.source, event);
+        return this.predict(event.source, event);
       case 'restart':
-        return this.#restart(event);
+        return this.restart(event);
       case 'execute':
-        return this.#execute(event);
+        return this.execute(event);
       case 'release':
-        return this.#release(event);
+        return this.release(event);
       case 'end':
-        return this.#end(event.sequence);
+        return this.end(event.sequence);
       case 'loadSettled':
-        return this.#loadSettled(this.#slots.at(event.slot), event);
+        return this.loadSettled(this.slots.at(event.slot), event);
       case 'executeSettled':
-        return this.#executeSettled(this.#slots.at(event.slot));
+        return this.executeSettled(this.slots.at(event.slot));
       case 'turnEnded':
-        return this.#makeRoom(this.#victims('of other layers'));
+        return this.makeRoom(this.victims('of other layers'));
       case 'graceEnded':
-        return this.#makeRoom(this.#victims('all'));
+        return this.makeRoom(this.victims('all'));
       case 'epochChanged':
-        return this.#dropAll(this.#expectations.all().filter(({ claim }) => claim === 'none'));
+        return this.dropAll(this.expectations.all().filter(({ claim }) => claim === 'none'));
       case 'capacitiesChanged':
-        return this.#changeCapacities(event.capacities);
+        return this.changeCapacities(event.capacities);
       case 'mainLost':
-        return this.#abandonAll();
+        return this.abandonAll();
     }
   }
 
-  #predict(source: 'main' | 'shadow', prediction: LayerExperts): void {
+  private predict(source: 'main' | 'shadow', prediction: LayerExperts): void {
     const { rows, experts } = prediction;
-    const late = this.#progress.isLate(source, prediction);
-    this.#forgetOldSequences();
+    const late = this.progress.isLate(source, prediction);
+    this.forgetOldSequences();
     if (late) {
-      this.#latePredictions += experts.length;
+      this.latePredictions += experts.length;
       return;
     }
-    if (source === 'shadow') this.#dropReplaced(prediction);
+    if (source === 'shadow') this.dropReplaced(prediction);
     for (const expert of experts) {
-      const known = this.#expectations.find(prediction, expert);
+      const known = this.expectations.find(prediction, expert);
       if (known !== undefined) {
         if (source === 'main') known.source = 'main';
-        this.#expectations.addRows(known, rows);
+        this.expectations.addRows(known, rows);
         continue;
       }
-      if (this.#shareSlot(this.#expectations.add(prediction, expert, source))) continue;
-      if (this.#expectations.queuedCount <= MAX_QUEUED_PREDICTIONS) continue;
-      this.#expectations.dropOldest();
-      this.#droppedPredictions += 1;
+      if (this.shareSlot(this.expectations.add(prediction, expert, source))) continue;
+      if (this.expectations.queuedCount <= MAX_QUEUED_PREDICTIONS) continue;
+      this.expectations.dropOldest();
+      this.droppedPredictions += 1;
     }
   }
 
-  #dropReplaced({ pass, layer, experts }: LayerExperts): void {
-    const earlier = this.#expectations.ofLayer(pass, layer);
-    this.#dropAll(earlier.filter((old) => isShadowsAlone(old) && !experts.includes(old.expert)));
+  private dropReplaced({ pass, layer, experts }: LayerExperts): void {
+    const earlier = this.expectations.ofLayer(pass, layer);
+    this.dropAll(earlier.filter((old) => isShadowsAlone(old) && !experts.includes(old.expert)));
   }
 
-  #restart({ sequence, position }: { sequence: number; position: number }): void {
-    const shadows = this.#expectations.concerning(sequence).filter(isShadowsAlone);
-    this.#dropAll(this.#expectations.withdraw(shadows, { sequence, from: position, end: Infinity }));
+  private restart({ sequence, position }: { sequence: number; position: number }): void {
+    const shadows = this.expectations.concerning(sequence).filter(isShadowsAlone);
+    this.dropAll(this.expectations.withdraw(shadows, { sequence, from: position, end: Infinity }));
   }
 
-  #execute({ ticket, expert, last, ...here }: Extract<SlotEvent, { kind: 'execute' }>): void {
-    this.#progress.executed(here);
-    this.#dropPassed(here);
-    let expectation = this.#expectations.find(here, expert);
+  private execute({ ticket, expert, last, ...here }: Extract<SlotEvent, { kind: 'execute' }>): void {
+    this.progress.executed(here);
+    this.dropPassed(here);
+    let expectation = this.expectations.find(here, expert);
     if (expectation === undefined) {
-      expectation = this.#expectations.add(here, expert, 'main');
-      if (!this.#shareSlot(expectation)) this.#reloads += 1;
-    } else this.#expectations.addRows(expectation, here.rows);
+      expectation = this.expectations.add(here, expert, 'main');
+      if (!this.shareSlot(expectation)) this.reloads += 1;
+    } else this.expectations.addRows(expectation, here.rows);
     // However many tokens and mini-batches it serves, a use costs one load.
-    if (expectation.claim === 'none') this.#cache?.activated(here.layer, expert, 1);
-    const slot = expectation.slot === null ? null : this.#slots.at(expectation.slot);
-    this.#expectations.wait(expectation, { ticket, wasLoaded: slot?.phase === 'loaded' });
+    if (expectation.claim === 'none') this.cache?.activated(here.layer, expert, 1);
+    const slot = expectation.slot === null ? null : this.slots.at(expectation.slot);
+    this.expectations.wait(expectation, { ticket, wasLoaded: slot?.phase === 'loaded' });
     expectation.claim = last ? 'last' : 'held';
-    if (slot !== null) this.#touched.add(slot.index);
-    for (const sequence of this.#progress.idleSequences()) this.#dropAll(this.#expectations.ofSequence(sequence));
-    this.#forgetOldSequences();
+    if (slot !== null) this.touched.add(slot.index);
+    for (const sequence of this.progress.idleSequences()) this.dropAll(this.expectations.ofSequence(sequence));
+    this.forgetOldSequences();
   }
 
-  #release({ experts, ...here }: LayerExperts): void {
-    this.#progress.released(here);
-    this.#dropPassed(here);
+  private release({ experts, ...here }: LayerExperts): void {
+    this.progress.released(here);
+    this.dropPassed(here);
     for (const expert of experts) {
-      const expectation = this.#expectations.find(here, expert);
-      if (expectation !== undefined) this.#dropAll([expectation]);
+      const expectation = this.expectations.find(here, expert);
+      if (expectation !== undefined) this.dropAll([expectation]);
     }
-    this.#forgetOldSequences();
+    this.forgetOldSequences();
   }
 
   /** Main is at this layer: what the rows' sequences expected of earlier layers and positions will not be asked for. */
-  #dropPassed({ pass, rows, layer }: PassLayer): void {
-    this.#dropAll(this.#expectations.before({ pass, layer }));
+  private dropPassed({ pass, rows, layer }: PassLayer): void {
+    this.dropAll(this.expectations.before({ pass, layer }));
     for (const { sequence, position } of rows) {
       if (sequence !== pass.sequence)
-        this.#dropAll(this.#expectations.before({ pass: { sequence, position }, layer: 0 }));
-      const joined = this.#expectations.joined(sequence).filter((other) => !isSamePass(other.pass, pass));
-      if (joined.length > 0) this.#dropAll(this.#expectations.withdraw(joined, { sequence, from: 0, end: position }));
+        this.dropAll(this.expectations.before({ pass: { sequence, position }, layer: 0 }));
+      const joined = this.expectations.joined(sequence).filter((other) => !isSamePass(other.pass, pass));
+      if (joined.length > 0) this.dropAll(this.expectations.withdraw(joined, { sequence, from: 0, end: position }));
     }
   }
 
-  #end(sequence: number): void {
-    this.#progress.end(sequence);
-    const concerned = this.#expectations.concerning(sequence);
-    const ended = this.#expectations.withdraw(concerned, { sequence, from: 0, end: Infinity });
+  private end(sequence: number): void {
+    this.progress.end(sequence);
+    const concerned = this.expectations.concerning(sequence);
+    const ended = this.expectations.withdraw(concerned, { sequence, from: 0, end: Infinity });
     // What runs still goes when it has run: no further mini-batch comes.
     for (const expectation of ended) expectation.claim = 'last';
-    this.#dropAll(ended);
-    this.#forgetOldSequences();
+    this.dropAll(ended);
+    this.forgetOldSequences();
   }
 
-  #forgetOldSequences(): void {
-    const inUse = (sequence: number): boolean => this.#expectations.concerning(sequence).some(isPinned);
-    for (const sequence of this.#progress.forgetOldest(inUse)) this.#dropAll(this.#expectations.ofSequence(sequence));
+  private forgetOldSequences(): void {
+    const inUse = (sequence: number): boolean => this.expectations.concerning(sequence).some(isPinned);
+    for (const sequence of this.progress.forgetOldest(inUse)) this.dropAll(this.expectations.ofSequence(sequence));
   }
 
-  #loadSettled(slot: Slot, { outcome, exponentsKept, signMantissaKept }: LoadEnd): void {
+  private loadSettled(slot: Slot, { outcome, exponentsKept, signMantissaKept }: LoadEnd): void {
     const wasCancelled = slot.phase === 'cancelling';
     if (slot.use !== null)
-      this.#cache?.loaded(slot.use, { loaded: outcome === 'loaded', exponentsKept, signMantissaKept });
+      this.cache?.loaded(slot.use, { loaded: outcome === 'loaded', exponentsKept, signMantissaKept });
     if (outcome === 'loaded') {
-      this.#slots.enter(slot, 'loaded');
-      this.#touched.add(slot.index);
-      if (slot.attached.size === 0) this.#endUse(slot);
+      this.slots.enter(slot, 'loaded');
+      this.touched.add(slot.index);
+      if (slot.attached.size === 0) this.endUse(slot);
       return;
     }
     const attached = [...slot.attached];
     slot.attached.clear();
-    this.#endUse(slot);
+    this.endUse(slot);
     for (const expectation of attached) {
       if (wasCancelled) {
-        this.#expectations.takeSlot(expectation);
+        this.expectations.takeSlot(expectation);
         continue;
       }
-      for (const { ticket } of expectation.waiting) this.#actions.push({ kind: 'fail', slot: slot.index, ticket });
-      this.#expectations.remove(expectation);
+      for (const { ticket } of expectation.waiting) this.actions.push({ kind: 'fail', slot: slot.index, ticket });
+      this.expectations.remove(expectation);
     }
   }
 
-  #executeSettled(slot: Slot): void {
+  private executeSettled(slot: Slot): void {
     const expectation = requirePresent(slot.running.shift(), () => `slot ${slot.index} runs what has ended in it.`);
     expectation.running -= 1;
-    this.#touched.add(slot.index);
+    this.touched.add(slot.index);
   }
 
-  #changeCapacities(capacities: ReadonlyMap<number, PoolCapacities>): void {
-    this.#cache?.setCapacities(capacities);
-    for (const slot of this.#slots.slots) {
-      if (slot.phase === 'loaded' && slot.attached.size === 0 && !this.#isKept(slot)) this.#empty(slot);
+  private changeCapacities(capacities: ReadonlyMap<number, PoolCapacities>): void {
+    this.cache?.setCapacities(capacities);
+    for (const slot of this.slots.slots) {
+      if (slot.phase === 'loaded' && slot.attached.size === 0 && !this.isKept(slot)) this.empty(slot);
     }
   }
 
-  #abandonAll(): void {
-    for (const expectation of this.#expectations.all()) {
-      this.#expectations.takeWaiting(expectation);
+  private abandonAll(): void {
+    for (const expectation of this.expectations.all()) {
+      this.expectations.takeWaiting(expectation);
       expectation.claim = 'last';
     }
-    this.#dropAll(this.#expectations.all());
-    this.#progress.clear();
+    this.dropAll(this.expectations.all());
+    this.progress.clear();
   }
 
-  #makeRoom(victims: Slot[]): void {
-    while (this.#missingSlots() > 0) {
+  private makeRoom(victims: Slot[]): void {
+    while (this.missingSlots() > 0) {
       const victim = victims.shift();
       if (victim === undefined) return;
       const displaced = [...victim.attached];
       victim.attached.clear();
-      this.#abandon(victim);
-      const winner = this.#expectations.longestWaiting()?.pass.sequence;
+      this.abandon(victim);
+      const winner = this.expectations.longestWaiting()?.pass.sequence;
       for (const expectation of displaced) {
-        this.#expectations.takeSlot(expectation);
-        if (expectation.pass.sequence !== winner) this.#expectations.moveToEnd(expectation);
+        this.expectations.takeSlot(expectation);
+        if (expectation.pass.sequence !== winner) this.expectations.moveToEnd(expectation);
       }
     }
   }
 
   /** Executes without a slot, beyond those that a free slot or one being emptied will serve. */
-  #missingSlots(): number {
-    return this.#expectations.needyCount - this.#slots.workingIn('empty') - this.#slots.workingIn('cancelling');
+  private missingSlots(): number {
+    return this.expectations.needyCount - this.slots.workingIn('empty') - this.slots.workingIn('cancelling');
   }
 
   /** Working slots whose expectations may make room, best first. */
-  #victims(which: 'all' | 'of other layers'): Slot[] {
+  private victims(which: 'all' | 'of other layers'): Slot[] {
     const mayGo = (expectation: Expectation): boolean =>
-      !isPinned(expectation) && (which === 'all' || !this.#progress.isAtMain(expectation));
-    return leastNeeded(this.#slots.working, mayGo, (sequence) => this.#progress.lastExecute(sequence));
+      !isPinned(expectation) && (which === 'all' || !this.progress.isAtMain(expectation));
+    return leastNeeded(this.slots.working, mayGo, (sequence) => this.progress.lastExecute(sequence));
   }
 
-  #runLoaded(): void {
-    for (const index of [...this.#touched].sort((left, right) => left - right)) {
-      const slot = this.#slots.at(index);
+  private runLoaded(): void {
+    for (const index of [...this.touched].sort((left, right) => left - right)) {
+      const slot = this.slots.at(index);
       if (slot.phase === 'loading' && !slot.urgent && isSlotPinned(slot)) {
         slot.urgent = true;
-        this.#actions.push({ kind: 'prioritize', slot: index });
+        this.actions.push({ kind: 'prioritize', slot: index });
       }
-      if (slot.phase === 'loaded') this.#run(slot);
+      if (slot.phase === 'loaded') this.run(slot);
     }
-    this.#touched.clear();
+    this.touched.clear();
   }
 
-  #run(slot: Slot): void {
+  private run(slot: Slot): void {
     const started = [...slot.attached].flatMap((expectation) =>
-      this.#expectations.takeWaiting(expectation).map((waiting) => ({ expectation, ...waiting })),
+      this.expectations.takeWaiting(expectation).map((waiting) => ({ expectation, ...waiting })),
     );
     for (const { expectation, ticket, wasLoaded } of started.sort((left, right) => left.ticket - right.ticket)) {
-      this.#actions.push({ kind: 'execute', slot: slot.index, ticket, wasLoaded });
+      this.actions.push({ kind: 'execute', slot: slot.index, ticket, wasLoaded });
       expectation.running += 1;
       slot.running.push(expectation);
     }
-    this.#dropAll([...slot.attached].filter(({ claim }) => claim === 'last'));
+    this.dropAll([...slot.attached].filter(({ claim }) => claim === 'last'));
   }
 
-  #startLoads(): void {
-    for (let empty = this.#slots.firstEmpty(); empty !== undefined; empty = this.#slots.firstEmpty()) {
-      const next = this.#expectations.nextToLoad();
+  private startLoads(): void {
+    for (let empty = this.slots.firstEmpty(); empty !== undefined; empty = this.slots.firstEmpty()) {
+      const next = this.expectations.nextToLoad();
       if (next === undefined) return;
-      if (!this.#shareSlot(next)) this.#load(next, empty);
+      if (!this.shareSlot(next)) this.load(next, empty);
     }
   }
 
-  #load(next: Expectation, empty: Slot): void {
+  private load(next: Expectation, empty: Slot): void {
     const { layer, expert } = next;
-    const use = this.#cache?.acquire(layer, [expert])[0] ?? null;
+    const use = this.cache?.acquire(layer, [expert])[0] ?? null;
     const fullEntry = use?.fullEntry ?? null;
-    const slot = fullEntry === null ? empty : this.#slots.ofCache(fullEntry);
-    if (slot.phase === 'loaded') this.#empty(slot);
-    this.#slots.enter(slot, 'loading', next);
-    this.#beginUse(slot, use);
-    const sharing = this.#cache === null ? [next] : this.#expectations.wanting(next);
-    for (const expectation of sharing) this.#attach(expectation, slot);
+    const slot = fullEntry === null ? empty : this.slots.ofCache(fullEntry);
+    if (slot.phase === 'loaded') this.empty(slot);
+    this.slots.enter(slot, 'loading', next);
+    this.beginUse(slot, use);
+    const sharing = this.cache === null ? [next] : this.expectations.wanting(next);
+    for (const expectation of sharing) this.attach(expectation, slot);
     slot.urgent = isSlotPinned(slot);
-    this.#actions.push({ kind: 'load', ...loadOf(slot) });
+    this.actions.push({ kind: 'load', ...loadOf(slot) });
   }
 
   /** With a cache: gives the expectation the slot that has its expert already, or will have it. False: there is none. */
-  #shareSlot(expectation: Expectation): boolean {
-    if (this.#cache === null) return false;
-    let slot = this.#slots.holding(expectation);
+  private shareSlot(expectation: Expectation): boolean {
+    if (this.cache === null) return false;
+    let slot = this.slots.holding(expectation);
     if (slot === undefined) {
       const { layer, expert } = expectation;
-      if (this.#cache.stateOf(layer, expert) !== 'full') return false;
-      const use = requirePresent(this.#cache.acquire(layer, [expert])[0], 'a use is acquired for each expert.');
-      slot = this.#slots.ofCache(requirePresent(use.fullEntry, 'an expert that is kept whole has an entry.'));
+      if (this.cache.stateOf(layer, expert) !== 'full') return false;
+      const use = requirePresent(this.cache.acquire(layer, [expert])[0], 'a use is acquired for each expert.');
+      slot = this.slots.ofCache(requirePresent(use.fullEntry, 'an expert that is kept whole has an entry.'));
       const isIts = slot.phase === 'loaded' && slot.layer === layer && slot.expert === expert;
       assertInvariant(isIts, 'the slot of an expert that is kept whole holds it.');
-      this.#beginUse(slot, use);
+      this.beginUse(slot, use);
     }
-    this.#attach(expectation, slot);
+    this.attach(expectation, slot);
     return true;
   }
 
-  #attach(expectation: Expectation, slot: Slot): void {
-    this.#expectations.giveSlot(expectation, slot.index);
+  private attach(expectation: Expectation, slot: Slot): void {
+    this.expectations.giveSlot(expectation, slot.index);
     slot.attached.add(expectation);
-    this.#touched.add(slot.index);
+    this.touched.add(slot.index);
   }
 
-  #beginUse(slot: Slot, use: CacheUse | null): void {
+  private beginUse(slot: Slot, use: CacheUse | null): void {
     slot.use = use;
-    this.#uses[use?.state ?? 'missing'] += 1;
-    this.#slots.markInUse(slot, true);
+    this.uses[use?.state ?? 'missing'] += 1;
+    this.slots.markInUse(slot, true);
   }
 
   /** Nothing wants what is in the slot, or it could not be loaded. */
-  #endUse(slot: Slot): void {
-    this.#slots.markInUse(slot, false);
-    if (slot.use !== null) this.#cache?.release(slot.use);
+  private endUse(slot: Slot): void {
+    this.slots.markInUse(slot, false);
+    if (slot.use !== null) this.cache?.release(slot.use);
     slot.use = null;
-    if (slot.phase !== 'loaded') this.#slots.enter(slot, 'empty');
-    else if (!this.#isKept(slot)) this.#empty(slot);
+    if (slot.phase !== 'loaded') this.slots.enter(slot, 'empty');
+    else if (!this.isKept(slot)) this.empty(slot);
   }
 
-  #isKept(slot: Slot): boolean {
-    return !this.#slots.isWorking(slot) && this.#cache?.stateOf(slot.layer, slot.expert) === 'full';
+  private isKept(slot: Slot): boolean {
+    return !this.slots.isWorking(slot) && this.cache?.stateOf(slot.layer, slot.expert) === 'full';
   }
 
-  #empty(slot: Slot): void {
+  private empty(slot: Slot): void {
     assertInvariant(slot.running.length === 0, () => `nothing runs in slot ${slot.index}, whose expert goes.`);
-    this.#actions.push({ kind: 'evict', slot: slot.index });
-    this.#slots.enter(slot, 'empty');
+    this.actions.push({ kind: 'evict', slot: slot.index });
+    this.slots.enter(slot, 'empty');
   }
 
   /** Nothing is attached to the slot any more. */
-  #abandon(slot: Slot): void {
+  private abandon(slot: Slot): void {
     if (slot.phase === 'loading') {
-      this.#actions.push({ kind: 'cancelLoad', slot: slot.index });
-      this.#slots.enter(slot, 'cancelling');
+      this.actions.push({ kind: 'cancelLoad', slot: slot.index });
+      this.slots.enter(slot, 'cancelling');
     } else if (slot.phase === 'loaded') {
-      this.#endUse(slot);
+      this.endUse(slot);
     }
   }
 
   /** Those on which work stands stay. */
-  #dropAll(expectations: readonly Expectation[]): void {
+  private dropAll(expectations: readonly Expectation[]): void {
     for (const expectation of expectations) {
       if (isPinned(expectation)) continue;
-      this.#expectations.remove(expectation);
+      this.expectations.remove(expectation);
       if (expectation.slot === null) continue;
-      const slot = this.#slots.at(expectation.slot);
+      const slot = this.slots.at(expectation.slot);
       slot.attached.delete(expectation);
-      if (slot.attached.size === 0) this.#abandon(slot);
+      if (slot.attached.size === 0) this.abandon(slot);
     }
   }
 }

@@ -1,5 +1,6 @@
-import { requirePresent } from '../../shared/errors/index.js';
-import type { CacheDecisions, CacheUse, KeptPart, PartlyLoadedState } from '../../shared/planner/index.js';
+import { requirePresent } from '../../shared/errors/assert-invariant.js';
+import type { CacheDecisions, CacheUse, KeptPart } from '../../shared/planner/cache-decisions.js';
+import type { PartlyLoadedState } from '../../shared/planner/load-profile.js';
 import { expertKey, isPinned, type Expectation } from './expectations.js';
 import type { SlotLoad } from './slot-events.js';
 
@@ -40,15 +41,15 @@ export interface SlotCache {
  */
 export class SlotTable {
   readonly slots: readonly Slot[];
-  readonly #workingCount: number;
-  readonly #phases: Record<SlotPhase, number>;
-  readonly #loading = new Set<Slot>();
+  private readonly workingCount: number;
+  private readonly phases: Record<SlotPhase, number>;
+  private readonly loading = new Set<Slot>();
   /** Slots in use, by their expert. Without a cache two slots may hold the same one: then the last. */
-  readonly #holding = new Map<string, Slot>();
+  private readonly ownHolding = new Map<string, Slot>();
 
   constructor(workingCount: number, cacheCount: number) {
-    this.#workingCount = workingCount;
-    this.#phases = { empty: workingCount, loading: 0, cancelling: 0, loaded: 0 };
+    this.workingCount = workingCount;
+    this.phases = { empty: workingCount, loading: 0, cancelling: 0, loaded: 0 };
     this.slots = Array.from({ length: workingCount + cacheCount }, (_, index) => ({
       ...{ index, phase: 'empty', layer: 0, expert: 0, use: null, urgent: false },
       ...{ attached: new Set<Expectation>(), running: [] },
@@ -57,11 +58,11 @@ export class SlotTable {
 
   /** Working slots in so many phases. */
   workingIn(phase: SlotPhase): number {
-    return this.#phases[phase];
+    return this.phases[phase];
   }
 
   get working(): readonly Slot[] {
-    return this.slots.slice(0, this.#workingCount);
+    return this.slots.slice(0, this.workingCount);
   }
 
   at(index: number): Slot {
@@ -70,44 +71,44 @@ export class SlotTable {
 
   /** The slot of the cache's full expert number `fullEntry`. */
   ofCache(fullEntry: number): Slot {
-    return this.at(this.#workingCount + fullEntry);
+    return this.at(this.workingCount + fullEntry);
   }
 
   isWorking(slot: Slot): boolean {
-    return slot.index < this.#workingCount;
+    return slot.index < this.workingCount;
   }
 
   firstEmpty(): Slot | undefined {
-    return this.#phases.empty === 0 ? undefined : this.slots.find((slot) => slot.phase === 'empty');
+    return this.phases.empty === 0 ? undefined : this.slots.find((slot) => slot.phase === 'empty');
   }
 
   /** The slot in which the expert is being loaded, executed or kept from being so, if there is one. */
   holding(expert: { layer: number; expert: number }): Slot | undefined {
-    return this.#holding.get(expertKey(expert));
+    return this.ownHolding.get(expertKey(expert));
   }
 
   /** Moves the slot into the phase; `content`: with this expert. */
   enter(slot: Slot, phase: SlotPhase, content: { layer: number; expert: number } = slot): void {
     if (this.isWorking(slot)) {
-      this.#phases[slot.phase] -= 1;
-      this.#phases[phase] += 1;
+      this.phases[slot.phase] -= 1;
+      this.phases[phase] += 1;
     }
     slot.phase = phase;
     slot.layer = content.layer;
     slot.expert = content.expert;
-    if (phase === 'loading') this.#loading.add(slot);
-    else this.#loading.delete(slot);
+    if (phase === 'loading') this.loading.add(slot);
+    else this.loading.delete(slot);
   }
 
   /** The expert in the slot is in use from now on, or no more. */
   markInUse(slot: Slot, inUse: boolean): void {
     const key = expertKey(slot);
-    if (inUse) this.#holding.set(key, slot);
-    else if (this.#holding.get(key) === slot) this.#holding.delete(key);
+    if (inUse) this.ownHolding.set(key, slot);
+    else if (this.ownHolding.get(key) === slot) this.ownHolding.delete(key);
   }
 
   waitedLoads(): WaitedLoad[] {
-    return [...this.#loading].flatMap((slot) => {
+    return [...this.loading].flatMap((slot) => {
       const tickets = [...slot.attached].flatMap(({ waiting }) => waiting.map(({ ticket }) => ticket));
       if (tickets.length === 0) return [];
       const state = slot.use?.state ?? 'missing';

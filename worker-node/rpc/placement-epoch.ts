@@ -1,4 +1,4 @@
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Prediction } from '../../shared/rpc/messages.js';
 
 /** Predictions that may wait for the placement they belong to; beyond it the oldest is dropped. */
@@ -9,49 +9,49 @@ export const MAX_EARLY_PREDICTIONS = 256;
  * predictions for a newer epoch wait here until main announces it.
  */
 export class PlacementEpoch {
-  #epoch = 0;
-  #highest = 0;
-  #early: Prediction[] = [];
-  #staleMessages = 0;
-  #droppedPredictions = 0;
+  private epoch = 0;
+  private ownHighest = 0;
+  private early: Prediction[] = [];
+  private ownStaleMessages = 0;
+  private ownDroppedPredictions = 0;
 
   get current(): number {
-    return this.#epoch;
+    return this.epoch;
   }
 
   /** Of all placements, whichever main announced them. */
   get highest(): number {
-    return this.#highest;
+    return this.ownHighest;
   }
 
   get staleMessages(): number {
-    return this.#staleMessages;
+    return this.ownStaleMessages;
   }
 
   get droppedPredictions(): number {
-    return this.#droppedPredictions;
+    return this.ownDroppedPredictions;
   }
 
   /** Predictions that wait for their placement. */
   get waiting(): number {
-    return this.#early.length;
+    return this.early.length;
   }
 
   /** Throws STALE_EPOCH, and counts it, when the message belongs to an earlier placement. */
   requireNotStale(epoch: number): void {
-    const isOfFormerMain = this.#epoch === 0 && this.#highest > 0 && epoch <= this.#highest;
-    if (epoch >= this.#epoch && !isOfFormerMain) return;
-    this.#staleMessages += 1;
-    throw new OdmoeError('STALE_EPOCH', `A message of placement epoch ${epoch} came under epoch ${this.#highest}.`);
+    const isOfFormerMain = this.epoch === 0 && this.ownHighest > 0 && epoch <= this.ownHighest;
+    if (epoch >= this.epoch && !isOfFormerMain) return;
+    this.ownStaleMessages += 1;
+    throw new OdmoeError('STALE_EPOCH', `A message of placement epoch ${epoch} came under epoch ${this.ownHighest}.`);
   }
 
   /** Of main, whose placements travel before what belongs to them. Throws STALE_EPOCH or PROTOCOL_VIOLATION. */
   requireCurrent(epoch: number): void {
     this.requireNotStale(epoch);
-    if (epoch > this.#epoch || epoch === 0) {
+    if (epoch > this.epoch || epoch === 0) {
       throw new OdmoeError(
         'PROTOCOL_VIOLATION',
-        `A message of placement epoch ${epoch} came before that placement; the last one announced is ${this.#epoch}.`,
+        `A message of placement epoch ${epoch} came before that placement; the last one announced is ${this.epoch}.`,
       );
     }
   }
@@ -62,36 +62,36 @@ export class PlacementEpoch {
    */
   admit(prediction: Prediction): boolean {
     this.requireNotStale(prediction.epoch);
-    if (prediction.epoch === this.#epoch && this.#epoch > 0) return true;
+    if (prediction.epoch === this.epoch && this.epoch > 0) return true;
     if (prediction.restart) {
-      this.#early = this.#early.filter((waiting) => !voids(prediction, waiting));
+      this.early = this.early.filter((waiting) => !voids(prediction, waiting));
       return false;
     }
-    this.#early.push(prediction);
-    if (this.#early.length > MAX_EARLY_PREDICTIONS)
-      this.#droppedPredictions += this.#early.shift()?.experts.length ?? 0;
+    this.early.push(prediction);
+    if (this.early.length > MAX_EARLY_PREDICTIONS)
+      this.ownDroppedPredictions += this.early.shift()?.experts.length ?? 0;
     return false;
   }
 
   /** Takes up a newer placement; returns the predictions that waited for it. Those for earlier ones are dropped. */
   advance(epoch: number): Prediction[] {
-    this.#epoch = epoch;
-    this.#highest = epoch;
-    const due = this.#early.filter((prediction) => prediction.epoch === epoch);
-    const stale = this.#early.filter((prediction) => prediction.epoch < epoch);
-    this.#droppedPredictions += stale.reduce((sum, prediction) => sum + prediction.experts.length, 0);
-    this.#early = this.#early.filter((prediction) => prediction.epoch > epoch);
+    this.epoch = epoch;
+    this.ownHighest = epoch;
+    const due = this.early.filter((prediction) => prediction.epoch === epoch);
+    const stale = this.early.filter((prediction) => prediction.epoch < epoch);
+    this.ownDroppedPredictions += stale.reduce((sum, prediction) => sum + prediction.experts.length, 0);
+    this.early = this.early.filter((prediction) => prediction.epoch > epoch);
     return due;
   }
 
   /** The sequence has ended: nothing of it waits any more. */
   forget(sequence: number): void {
-    this.#early = this.#early.filter(({ pass }) => pass.sequence !== sequence);
+    this.early = this.early.filter(({ pass }) => pass.sequence !== sequence);
   }
 
   /** Main is gone; the next one, or the same one come back, announces a newer placement. */
   reset(): void {
-    this.#epoch = 0;
+    this.epoch = 0;
   }
 }
 

@@ -1,4 +1,4 @@
-import { OdmoeError } from '../../shared/errors/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import type { Execute, Prediction } from '../../shared/rpc/messages.js';
 

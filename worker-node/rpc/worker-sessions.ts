@@ -1,21 +1,21 @@
-import { OdmoeError, toOdmoeError } from '../../shared/errors/index.js';
-import type { Logger } from '../../shared/log/index.js';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/tensor-source.js';
-import { layersOfWorker } from '../../shared/placement/index.js';
-import {
-  dialAddress,
-  PeerGreeting,
-  type NodeIdentity,
-  type Placement,
-  type Prediction,
-  type Prospect,
-  type PeerStream,
-  type Refusal,
-  type StreamError,
-  type WorkerReply,
-  type WorkerRequest,
-} from '../../shared/rpc/index.js';
-import type { Runtime } from '../../shared/runtime/index.js';
+import { layersOfWorker } from '../../shared/placement/plan-placement.js';
+import { dialAddress } from '../../shared/rpc/addresses.js';
+import { PeerGreeting } from '../../shared/rpc/peer-greeting.js';
+import type {
+  NodeIdentity,
+  Placement,
+  Prospect,
+  Refusal,
+  StreamError,
+  WorkerReply,
+  WorkerRequest,
+} from '../../shared/rpc/messages.js';
+import type { Prediction } from '../../shared/rpc/layer-messages.js';
+import type { PeerStream } from '../../shared/rpc/peer-stream.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
 import type { ExpertService } from '../executor/expert-service.js';
 import { PlacementEpoch } from './placement-epoch.js';
 import { checkExecute, checkExpectedExperts, checkPrediction } from './request-checks.js';
@@ -46,15 +46,15 @@ interface Session {
  * belong here is refused; a request that cannot be served is answered with an error and harms nobody else.
  */
 export class WorkerSessions {
-  readonly #experts: ExpertService;
-  readonly #shape: ModelShape;
-  readonly #identity: () => NodeIdentity;
-  readonly #log: Logger;
-  readonly #epoch = new PlacementEpoch();
-  readonly #tellStatus: () => void;
-  readonly #greeting: PeerGreeting;
-  readonly #fetch: ProspectTaker | null;
-  #main: Session | null = null;
+  private readonly experts: ExpertService;
+  private readonly shape: ModelShape;
+  private readonly identity: () => NodeIdentity;
+  private readonly log: Logger;
+  private readonly epoch = new PlacementEpoch();
+  private readonly tellStatus: () => void;
+  private readonly greeting: PeerGreeting;
+  private readonly fetch: ProspectTaker | null;
+  private main: Session | null = null;
 
   /** `tellStatus`: main's stream stands or a sequence has ended, and main wants the counters. */
   constructor(
@@ -66,108 +66,108 @@ export class WorkerSessions {
     log: Logger,
     fetch: ProspectTaker | null = null,
   ) {
-    this.#experts = experts;
-    this.#shape = shape;
-    this.#identity = identity;
-    this.#tellStatus = tellStatus;
-    this.#log = log;
-    this.#fetch = fetch;
-    this.#greeting = new PeerGreeting(identity, (peer) => this.#refuseRole(peer), runtime, log);
+    this.experts = experts;
+    this.shape = shape;
+    this.identity = identity;
+    this.tellStatus = tellStatus;
+    this.log = log;
+    this.fetch = fetch;
+    this.greeting = new PeerGreeting(identity, (peer) => this.refuseRole(peer), runtime, log);
   }
 
   get hasMain(): boolean {
-    return this.#main !== null;
+    return this.main !== null;
   }
 
   get counters(): { epoch: number; staleMessages: number; droppedPredictions: number } {
-    const { current, staleMessages, droppedPredictions } = this.#epoch;
+    const { current, staleMessages, droppedPredictions } = this.epoch;
     return { epoch: current, staleMessages, droppedPredictions };
   }
 
   /** Predictions that wait for their placement. */
   get earlyPredictions(): number {
-    return this.#epoch.waiting;
+    return this.epoch.waiting;
   }
 
   serve(stream: WorkerStream, peerHost: string): void {
     const session: Session = {
       stream,
-      helloCame: this.#greeting.awaitHello(stream),
+      helloCame: this.greeting.awaitHello(stream),
       peerHost,
       peer: null,
       violations: 0,
     };
     stream.onClose((error) => {
-      this.#closed(session, error);
+      this.closed(session, error);
     });
     stream.onMessage((message) => {
       try {
-        this.#receive(session, message);
+        this.receive(session, message);
       } catch (thrown) {
-        this.#answerFault(session, message, toOdmoeError(thrown));
+        this.answerFault(session, message, toOdmoeError(thrown));
       }
     });
   }
 
   sendToMain(reply: WorkerReply): void {
-    this.#main?.stream.send(reply);
+    this.main?.stream.send(reply);
   }
 
-  #receive(session: Session, message: WorkerRequest): void {
+  private receive(session: Session, message: WorkerRequest): void {
     if (session.peer === null) {
       if (message.kind !== 'hello') throw violation(`The first message must be hello, and ${message.kind} came.`);
-      this.#greet(session, message.hello);
+      this.greet(session, message.hello);
       return;
     }
     if (message.kind === 'prediction') {
-      this.#predict(session.peer.role === 'ROLE_MAIN' ? 'main' : 'shadow', message.prediction);
+      this.predict(session.peer.role === 'ROLE_MAIN' ? 'main' : 'shadow', message.prediction);
       return;
     }
     if (session.peer.role !== 'ROLE_MAIN') throw violation(`Only main may send ${message.kind}.`);
     switch (message.kind) {
       case 'placement':
-        return this.#place(message.placement);
+        return this.place(message.placement);
       case 'execute':
-        this.#epoch.requireCurrent(message.execute.epoch);
-        checkExecute(message.execute, this.#shape);
-        return this.#experts.execute(message.execute, (reply) => {
+        this.epoch.requireCurrent(message.execute.epoch);
+        checkExecute(message.execute, this.shape);
+        return this.experts.execute(message.execute, (reply) => {
           session.stream.send(reply);
         });
       case 'release':
-        this.#epoch.requireCurrent(message.release.epoch);
-        checkExpectedExperts(message.release, this.#shape);
-        this.#experts.release(message.release);
+        this.epoch.requireCurrent(message.release.epoch);
+        checkExpectedExperts(message.release, this.shape);
+        this.experts.release(message.release);
         return;
       case 'end':
-        this.#epoch.forget(message.end.sequence);
-        this.#experts.end(message.end.sequence);
-        this.#tellStatus();
+        this.epoch.forget(message.end.sequence);
+        this.experts.end(message.end.sequence);
+        this.tellStatus();
         return;
       case 'prospect':
-        this.#requireShape(message.prospect.placement);
-        return this.#fetch?.takeProspect(message.prospect, dialAddress(session.peer.address, session.peerHost));
+        this.requireShape(message.prospect.placement);
+        return this.fetch?.takeProspect(message.prospect, dialAddress(session.peer.address, session.peerHost));
       case 'hello':
         throw violation('A second hello came.');
     }
   }
 
-  #greet(session: Session, peer: NodeIdentity): void {
+  private greet(session: Session, peer: NodeIdentity): void {
     session.helloCame();
-    if (!this.#greeting.admits(session.stream, peer)) return;
-    if (peer.role === 'ROLE_MAIN') this.#takeMain(session, peer);
+    if (!this.greeting.admits(session.stream, peer)) return;
+    if (peer.role === 'ROLE_MAIN') this.ownTakeMain(session, peer);
     session.peer = peer;
-    this.#log.info('serving a peer', { peer: peer.id, role: peer.role, address: peer.address });
-    this.#greeting.welcome(session.stream, {
-      ...{ partialPack: this.#fetch?.isPartial ?? false, highestEpoch: this.#epoch.highest },
+    this.log.info('serving a peer', { peer: peer.id, role: peer.role, address: peer.address });
+    this.greeting.welcome(session.stream, {
+      ...{ partialPack: this.fetch?.isPartial ?? false, highestEpoch: this.epoch.highest },
     });
     if (peer.role !== 'ROLE_MAIN') return;
-    this.#fetch?.takeMain(dialAddress(peer.address, session.peerHost));
-    this.#tellStatus();
+    this.fetch?.takeMain(dialAddress(peer.address, session.peerHost));
+    this.tellStatus();
   }
 
-  #refuseRole(peer: NodeIdentity): Refusal | null {
-    const own = this.#identity().id;
-    const served = this.#main?.peer;
+  private refuseRole(peer: NodeIdentity): Refusal | null {
+    const own = this.identity().id;
+    const served = this.main?.peer;
     if (peer.role === 'ROLE_MAIN' && served !== undefined && served !== null && served.id !== peer.id) {
       const message =
         `worker "${own}" serves main "${served.id}" at ${served.address} and takes no other: stop one of the two mains, ` +
@@ -182,66 +182,66 @@ export class WorkerSessions {
   }
 
   /** A main of the same id is the same main come back: what it had here before is void. */
-  #takeMain(session: Session, peer: NodeIdentity): void {
-    const former = this.#main;
+  private ownTakeMain(session: Session, peer: NodeIdentity): void {
+    const former = this.main;
     if (former !== null) {
-      this.#forgetMain();
+      this.forgetMain();
       former.stream.close(new OdmoeError('CANCELLED', `main "${peer.id}" opened another stream to this worker`));
     }
-    this.#main = session;
+    this.main = session;
   }
 
-  #place(placement: Placement): void {
-    this.#epoch.requireNotStale(placement.epoch);
-    if (placement.epoch === this.#epoch.current) return;
-    this.#requireShape(placement);
-    const due = this.#epoch.advance(placement.epoch);
-    this.#experts.changeEpoch(layersOfWorker(placement, this.#identity().id));
-    for (const prediction of due) this.#experts.predict('shadow', prediction);
+  private place(placement: Placement): void {
+    this.epoch.requireNotStale(placement.epoch);
+    if (placement.epoch === this.epoch.current) return;
+    this.requireShape(placement);
+    const due = this.epoch.advance(placement.epoch);
+    this.experts.changeEpoch(layersOfWorker(placement, this.identity().id));
+    for (const prediction of due) this.experts.predict('shadow', prediction);
   }
 
-  #requireShape({ layers, experts }: Placement): void {
-    if (layers === this.#shape.layers && experts === this.#shape.experts) return;
+  private requireShape({ layers, experts }: Placement): void {
+    if (layers === this.shape.layers && experts === this.shape.experts) return;
     throw violation(
       `A placement of ${layers} layers of ${experts} experts came, and this model has ` +
-        `${this.#shape.layers} of ${this.#shape.experts}.`,
+        `${this.shape.layers} of ${this.shape.experts}.`,
     );
   }
 
-  #predict(source: 'main' | 'shadow', prediction: Prediction): void {
-    checkPrediction(source, prediction, this.#shape);
-    if (source === 'main') this.#epoch.requireCurrent(prediction.epoch);
-    else if (!this.#epoch.admit(prediction)) return;
-    this.#experts.predict(source, prediction);
+  private predict(source: 'main' | 'shadow', prediction: Prediction): void {
+    checkPrediction(source, prediction, this.shape);
+    if (source === 'main') this.epoch.requireCurrent(prediction.epoch);
+    else if (!this.epoch.admit(prediction)) return;
+    this.experts.predict(source, prediction);
   }
 
-  #answerFault(session: Session, message: WorkerRequest, fault: OdmoeError): void {
+  private answerFault(session: Session, message: WorkerRequest, fault: OdmoeError): void {
     const peer = session.peer?.id ?? null;
     const { requestId, epoch } = requestOf(message);
     const error: StreamError = { code: fault.code, message: fault.message, requestId, epoch };
     // Messages under way while the placement changes are no fault of anybody's.
-    if (fault.code === 'STALE_EPOCH') this.#log.debug('a stale message came', { peer, epoch });
-    else this.#log.warn('a request could not be served', { peer, kind: message.kind, error: fault });
+    if (fault.code === 'STALE_EPOCH') this.log.debug('a stale message came', { peer, epoch });
+    else this.log.warn('a request could not be served', { peer, kind: message.kind, error: fault });
     session.stream.send({ kind: 'error', error });
     if (fault.code === 'PROTOCOL_VIOLATION') session.violations += 1;
     if (session.peer === null || session.violations >= MAX_VIOLATIONS) session.stream.close(fault);
   }
 
-  #closed(session: Session, error: OdmoeError | null): void {
+  private closed(session: Session, error: OdmoeError | null): void {
     session.helloCame();
     if (session.peer === null) return;
-    this.#log.info('a peer is gone', {
+    this.log.info('a peer is gone', {
       peer: session.peer.id,
       role: session.peer.role,
       ...(error === null ? {} : { error }),
     });
-    if (this.#main === session) this.#forgetMain();
+    if (this.main === session) this.forgetMain();
   }
 
-  #forgetMain(): void {
-    this.#main = null;
-    this.#epoch.reset();
-    this.#experts.loseMain();
+  private forgetMain(): void {
+    this.main = null;
+    this.epoch.reset();
+    this.experts.loseMain();
   }
 }
 

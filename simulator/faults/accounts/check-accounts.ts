@@ -1,7 +1,7 @@
 import type { NodeSettings } from '../../../shared/config/node-settings.js';
 import type { GenerateRequest, Placement } from '../../../shared/rpc/messages.js';
 import type { SimulatedAnswer } from '../../cluster/simulated-cluster.js';
-import type { Violation } from '../check-invariants.js';
+import type { Violation } from './violation.js';
 import { checkAlignment, checkDrafts, type AnswerAccount } from './check-alignment.js';
 import { checkExecutes } from './check-executes.js';
 import { checkPredictions } from './check-predictions.js';

@@ -1,5 +1,5 @@
 import type { NodeSettings } from '../../../shared/config/node-settings.js';
-import { usableDraftRows } from '../../../shared/drafting/index.js';
+import { usableDraftRows } from '../../../shared/placement/draft-rows.js';
 import type { AlignToken, Finished } from '../../../shared/rpc/messages.js';
 import type { SequenceAccount } from './sequence-account.js';
 

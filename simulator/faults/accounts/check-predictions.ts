@@ -1,4 +1,6 @@
-import { assignmentOf, expertsByWorker, prefillAssignment } from '../../../shared/placement/index.js';
+import { assignmentOf } from '../../../shared/placement/assignment-of.js';
+import { expertsByWorker } from '../../../shared/placement/experts-by-worker.js';
+import { prefillAssignment } from '../../../shared/placement/prefill-workers.js';
 import type { Placement, Prediction } from '../../../shared/rpc/messages.js';
 import { rowCount } from '../../../shared/rpc/pass-rows.js';
 import type { AnswerAccount } from './check-alignment.js';

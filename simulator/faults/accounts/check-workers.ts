@@ -1,5 +1,5 @@
 import type { NodeStatus } from '../../../shared/rpc/messages.js';
-import type { Violation } from '../check-invariants.js';
+import type { Violation } from './violation.js';
 import type { ScenarioWorld } from '../scenario-world.js';
 import { MAIN, type Scenario } from '../scenario.js';
 import type { Recorded } from './recorder.js';

@@ -1,4 +1,4 @@
-import type { MessageTap } from '../../network/memory-network.js';
+import type { MessageTap } from '../../network/channel.js';
 
 /** The newest placement that a process has heard of. */
 interface Heard {

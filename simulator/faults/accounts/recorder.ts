@@ -1,7 +1,14 @@
-import type { PeerMessage } from '../../../shared/rpc/index.js';
+import type { PeerMessage } from '../../../shared/rpc/stream-pace.js';
 import type { NodeStatus, Placement } from '../../../shared/rpc/messages.js';
-import type { MessageTap } from '../../network/memory-network.js';
-import type { PassTap } from '../faulty-device.js';
+import type { MessageTap } from '../../network/channel.js';
+
+/** Hears what the passes of a node's models run, and what their routers choose. */
+export interface PassTap {
+  /** `sequence`: the number of its creation, from 0. Rows of one sequence each. */
+  begun(sequence: number, positions: readonly number[], tokenIds: readonly number[]): void;
+  /** `experts`: of each row, by rank. */
+  chosen(sequence: number, firstPosition: number, layer: number, experts: readonly number[][]): void;
+}
 
 /** What somebody said to somebody, without the bytes of tensors. */
 export interface RecordedMessage {

@@ -9,7 +9,7 @@ import type {
   Prediction,
   Release,
 } from '../../../shared/rpc/messages.js';
-import type { PeerMessage } from '../../../shared/rpc/index.js';
+import type { PeerMessage } from '../../../shared/rpc/stream-pace.js';
 import type { Recorded, RecordedMessage } from './recorder.js';
 
 /** A message about one sequence, or what main ran of it, in the order in which things happened. */

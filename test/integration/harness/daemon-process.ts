@@ -1,7 +1,8 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { packageRoot, type RoleSetting } from '../../../shared/config/index.js';
+import { packageRoot } from '../../../shared/config/package-root.js';
+import type { RoleSetting } from '../../../shared/config/node-settings.js';
 import type { TestLog } from './test-log.js';
 
 const START_LIMIT_MS = 20_000;

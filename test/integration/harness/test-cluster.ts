@@ -1,7 +1,7 @@
 import type { Context } from 'mocha';
 import { startMain } from '../../../main-node/main.js';
-import type { RunningNode } from '../../../shared/config/index.js';
-import type { PackCodec } from '../../../shared/pack/pack-codec.js';
+import type { RunningNode } from '../../../shared/config/node-settings.js';
+import type { PackCodec } from '../../../packs/format/pack-codec.js';
 import type { GenerateRequest, StatusReply } from '../../../shared/rpc/messages.js';
 import { startShadow } from '../../../shadow-node/main.js';
 import { startWorker } from '../../../worker-node/main.js';

@@ -2,11 +2,11 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { realDevices } from '../../../engine/environment/node-environment.js';
-import { LocalEngine } from '../../../engine/generation/index.js';
-import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../../../engine/packing/pack-checkpoint.js';
-import { NATIVE_PACKING_TOOLS } from '../../../engine/packing/native-tools.js';
-import { packageRoot } from '../../../shared/config/index.js';
-import { codecSetting, type PackCodec } from '../../../shared/pack/pack-codec.js';
+import { LocalEngine } from '../../../engine/generation/local-engine.js';
+import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../../../packs/packing/pack-checkpoint.js';
+import { NATIVE_PACKING_TOOLS } from '../../../packs/packing/native-tools.js';
+import { packageRoot } from '../../../shared/config/package-root.js';
+import { codecSetting, type PackCodec } from '../../../packs/format/pack-codec.js';
 
 /** The trained model that ships with odmoe, and a random one that is quicker to run. */
 const CHECKPOINTS = { demo: 'models/demo', tiny: 'test/fixtures/mixtral' } as const;

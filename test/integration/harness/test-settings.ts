@@ -2,8 +2,9 @@ import { randomInt } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { defaultClusterConfig, resolveNodeSettings } from '../../../shared/config/index.js';
-import type { NodeSettings, RoleSetting } from '../../../shared/config/index.js';
+import { defaultClusterConfig } from '../../../shared/config/load-cluster-config.js';
+import { resolveNodeSettings } from '../../../shared/config/resolve-node-settings.js';
+import type { NodeSettings, RoleSetting } from '../../../shared/config/node-settings.js';
 
 /** Changes to the settings that a daemon would have by default on this machine alone. */
 export interface SettingsChanges {

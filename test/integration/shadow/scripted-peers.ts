@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { type PeerStream, type RpcServer } from '../../../shared/rpc/index.js';
+import type { PeerStream } from '../../../shared/rpc/peer-stream.js';
+import type { RpcServer } from '../../../shared/rpc/transport.js';
 import type {
   DraftToken,
   NodeIdentity,
@@ -12,9 +13,9 @@ import type {
   WorkerReply,
   WorkerRequest,
 } from '../../../shared/rpc/messages.js';
-import type { Logger } from '../../../shared/log/index.js';
-import type { NodeSettings } from '../../../shared/config/index.js';
-import type { OdmoeError } from '../../../shared/errors/index.js';
+import type { Logger } from '../../../shared/log/logger.js';
+import type { NodeSettings } from '../../../shared/config/node-settings.js';
+import type { OdmoeError } from '../../../shared/errors/odmoe-error.js';
 import { waitUntil } from '../harness/wait-until.js';
 import { identifyPeer, openShadowStream, startRpcServer } from '../../wall.js';
 

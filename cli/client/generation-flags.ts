@@ -1,0 +1,123 @@
+import { InvalidArgumentError, type Command } from 'commander';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { LOGPROBS_RANGE, MAX_TOKENS_RANGE } from '../../shared/rpc/generate-validation.js';
+import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import type { SamplingMessage } from '../../shared/sampling/sampling-options.js';
+import {
+  describeRange,
+  isInRange,
+  type NumberRange,
+  PROBABILITY_RANGE,
+  REPETITION_PENALTY_RANGE,
+  SEED_RANGE,
+  TEMPERATURE_RANGE,
+  TOP_K_RANGE,
+} from '../../shared/sampling/sampling-options.js';
+
+/** What addGenerationFlags gives a command's action. */
+export interface GenerationFlags {
+  promptTokenIds?: number[];
+  maxTokens: number;
+  temperature: number;
+  topK: number;
+  topP: number;
+  minP: number;
+  repetitionPenalty: number;
+  seed?: number;
+  stop: string[];
+  raw: boolean;
+  ignoreEos: boolean;
+  logprobs: number;
+  json: boolean;
+}
+
+const DEFAULT_MAX_TOKENS = 256;
+
+/** The flags that `generate`, `prompt` and `demo` share. Their ranges are those of the request's fields. */
+export function addGenerationFlags(command: Command): Command {
+  return command
+    .option('--prompt-token-ids <ids>', 'token ids in place of TEXT, as 1,2,3', parseTokenIds)
+    .option('--max-tokens <n>', 'end the answer after this many tokens', within(MAX_TOKENS_RANGE), DEFAULT_MAX_TOKENS)
+    .option('--temperature <t>', '0 takes the most likely token, higher is more varied', within(TEMPERATURE_RANGE), 0)
+    .option('--top-k <k>', 'choose among the k most likely tokens (0: all)', within(TOP_K_RANGE), 0)
+    .option('--top-p <p>', 'choose among the fewest tokens that hold probability p', within(PROBABILITY_RANGE), 1)
+    .option('--min-p <p>', 'leave out tokens less likely than p times the most likely', within(PROBABILITY_RANGE), 0)
+    .option(
+      '--repetition-penalty <r>',
+      'above 1: make tokens that came before less likely',
+      within(REPETITION_PENALTY_RANGE),
+      1,
+    )
+    .option('--seed <n>', 'random numbers that can be repeated (default: chosen anew)', within(SEED_RANGE))
+    .option('--stop <text>', 'end the answer before this text (can be given several times)', collect, [])
+    .option('--raw', 'take TEXT as it is, without the chat template', false)
+    .option('--ignore-eos', 'go on after the end-of-sequence token', false)
+    .option('--logprobs <n>', 'with --json: log-probabilities of the n most likely tokens', within(LOGPROBS_RANGE), 0)
+    .option('--json', 'print one JSON object and nothing else', false);
+}
+
+/** The request that the flags and TEXT make. Throws USAGE unless exactly one of TEXT and --prompt-token-ids is there. */
+export function generationRequestFrom(flags: GenerationFlags, text: string | undefined): GenerateRequest {
+  const hasText = text !== undefined;
+  const hasIds = flags.promptTokenIds !== undefined;
+  if (hasText === hasIds) {
+    const found = hasText ? 'both were given' : 'neither was given';
+    throw new OdmoeError('USAGE', `give the prompt as TEXT or as --prompt-token-ids; ${found}`);
+  }
+  if (text === '') throw new OdmoeError('USAGE', 'TEXT is empty; write a prompt between the quotes');
+  if (flags.logprobs > 0 && !flags.json) {
+    throw new OdmoeError('USAGE', '--logprobs shows nothing without --json; add --json or leave it out');
+  }
+  return {
+    text: text ?? '',
+    messages: [],
+    promptTokenIds: flags.promptTokenIds ?? [],
+    raw: flags.raw,
+    maxTokens: flags.maxTokens,
+    sampling: samplingFrom(flags),
+    stop: flags.stop,
+    ignoreEos: flags.ignoreEos,
+    logprobs: flags.logprobs,
+  };
+}
+
+function samplingFrom(flags: GenerationFlags): SamplingMessage {
+  const { temperature, topK, topP, minP, repetitionPenalty, seed } = flags;
+  const sampling = { temperature, topK, topP, minP, repetitionPenalty };
+  return seed === undefined ? sampling : { ...sampling, seed };
+}
+
+/** For flags whose value is a whole number of at least 0. */
+export function parseWhole(value: string): number {
+  const number = Number(value);
+  if (/^\d+$/.test(value) && Number.isSafeInteger(number)) return number;
+  throw new InvalidArgumentError('It must be a whole number, 0 or more.');
+}
+
+export function parseNumber(value: string): number {
+  const number = Number(value);
+  if (value.trim() !== '' && Number.isFinite(number)) return number;
+  throw new InvalidArgumentError('It must be a number.');
+}
+
+/** Parser of a flag whose value becomes a field of the request. */
+function within(range: NumberRange): (value: string) => number {
+  return (value) => {
+    const number = value.trim() === '' ? NaN : Number(value);
+    // Beyond 2^53 a whole number would silently be another one.
+    if (isInRange(number, range) && (!range.whole || /^\d+$/.test(value))) return number;
+    throw new InvalidArgumentError(`It must be ${describeRange(range)}.`);
+  };
+}
+
+function parseTokenIds(value: string): number[] {
+  const ids = value.split(',').map((part) => part.trim());
+  if (!ids.every((id) => /^\d{1,9}$/.test(id))) {
+    throw new InvalidArgumentError('It must be whole numbers with commas between, as 1,2,3.');
+  }
+  return ids.map(Number);
+}
+
+function collect(value: string, before: string[]): string[] {
+  return [...before, value];
+}

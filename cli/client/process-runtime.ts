@@ -1,0 +1,6 @@
+import { GrpcTransport } from '../../shared/rpc/grpc-transport.js';
+import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
+
+/** The command line is a process of its own: real clocks, real sockets. */
+export const runtime = new WallRuntime();
+export const transport = new GrpcTransport(runtime);

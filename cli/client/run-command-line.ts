@@ -1,0 +1,50 @@
+import { Command, CommanderError, Help } from 'commander';
+import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { withReadableDefault } from './default-values.js';
+
+const USAGE_EXIT_STATUS = 2;
+const OUTPUT_LOST_EXIT_STATUS = 3;
+
+/** A program whose errors end as runCommandLine says. Its subcommands inherit that, if they are made by program.command(). */
+export function createProgram(name: string): Command {
+  return new Command(name)
+    .exitOverride()
+    .showHelpAfterError('Run it with --help to see how it is used.')
+    .configureHelp({
+      showGlobalOptions: false,
+      helpWidth: 110,
+      optionDescription: (option) => new Help().optionDescription(withReadableDefault(option)),
+      argumentDescription: (argument) => new Help().argumentDescription(withReadableDefault(argument)),
+    })
+    .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, 'odmoe: ')) });
+}
+
+/**
+ * Parses the arguments and runs the command they name. Ends the process: status 0 done, 2 bad usage, else as the error says; what
+ * went wrong is on stderr, as "odmoe: message [CODE]". A reader that closes stdout early (`| head`) ends it quietly.
+ */
+export async function runCommandLine(program: Command, args: readonly string[]): Promise<never> {
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code === 'EPIPE') process.exit(0);
+    process.stderr.write(`odmoe: standard output cannot be written (${error.message})\n`);
+    process.exit(OUTPUT_LOST_EXIT_STATUS);
+  });
+  const status = await statusOf(program, args);
+  // What is written to a pipe is not there yet; the process ends when it is.
+  await new Promise<void>((resolve) => process.stdout.write('', () => resolve()));
+  process.exit(status);
+}
+
+async function statusOf(program: Command, args: readonly string[]): Promise<number> {
+  try {
+    await program.parseAsync(args, { from: 'user' });
+    return Number(process.exitCode ?? 0);
+  } catch (thrown) {
+    // Commander has said what is wrong; help and version come this way too, with status 0.
+    if (thrown instanceof CommanderError) return thrown.exitCode === 0 ? 0 : USAGE_EXIT_STATUS;
+    const error = toOdmoeError(thrown);
+    process.stderr.write(`odmoe: ${error.message} [${error.code}]\n`);
+    if (error.code === 'INTERNAL' && thrown instanceof Error) process.stderr.write(`${thrown.stack ?? ''}\n`);
+    return error.kind.exitStatus;
+  }
+}

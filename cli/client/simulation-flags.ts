@@ -1,0 +1,155 @@
+import { join } from 'node:path';
+import { InvalidArgumentError, Option, type Command } from 'commander';
+import { parseNumber } from './generation-flags.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import { parseByteSize } from '../../shared/config/byte-size.js';
+import { wholeNumberFlag, wholeNumberOrAutoFlag } from '../../shared/daemon/whole-number-flag.js';
+import { EXPERT_STORAGES, type ExpertStorage } from '../../shared/config/node-settings.js';
+import { MAX_DRAFT_ROWS } from '../../shared/config/setting-limits.js';
+import type { DeviceProfile } from '../../shared/emulation/device-profile.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ClusterTrace } from '../../simulator/trace/cluster-trace.js';
+import { DEFAULT_SET_UP, type ClusterSetUp } from '../../simulator/simulate/cluster-set-up.js';
+import { SyntheticTrace } from '../../simulator/trace/synthetic-trace.js';
+import { readTrace, RecordedTrace } from '../../simulator/trace/trace-file.js';
+
+/** With shadow, as many daemons as a main knows addresses of. */
+export const MOST_WORKERS = 1023;
+const MOST_REQUESTS = 256;
+const MOST_TOKENS = 65_536;
+const MOST_PERIOD = 1_000_000;
+const MOST_SLOTS = 64;
+const MOST_SEED = 2 ** 32;
+
+/** Flags that `odmoe simulate` and `odmoe plan cluster` share. */
+export interface TraceFlags {
+  profile: string;
+  workers: number;
+  trace: string;
+  tokens: number;
+  promptTokens: number;
+  recall: number;
+  acceptance: number;
+  seed: number;
+  expertStorage: ExpertStorage;
+  slots: number;
+  cache: number;
+  json: boolean;
+}
+
+export interface SimulateFlags extends TraceFlags {
+  alignToken: number;
+  alignKv: number;
+  streamKv: boolean;
+  prefillOverlap: boolean;
+  optimistic: boolean;
+  draftRows: number | 'auto';
+  spread: 'group' | 'all';
+  prediction: 'sep' | 'random' | 'off';
+  groupSize: number | 'auto';
+  prefillRows: number;
+  miniBatchRows: number;
+  requests: number;
+  diagram?: string;
+  diagramToken: number;
+}
+
+export function addTraceFlags(command: Command, workers: number, tokens: number): Command {
+  return command
+    .option(
+      '--profile <file>',
+      'device profile (default: bench/profiles/rtx3090-testbed.yaml)',
+      join(packageRoot(), 'bench', 'profiles', 'rtx3090-testbed.yaml'),
+    )
+    .option('--workers <n>', 'worker nodes', wholeNumberFlag(1, MOST_WORKERS), workers)
+    .option('--trace <file|synthetic>', 'a file of "odmoe bench trace", or random numbers', 'synthetic')
+    .option('--tokens <n>', 'tokens of an answer', wholeNumberFlag(1, MOST_TOKENS), tokens)
+    .option('--prompt-tokens <n>', 'tokens of a synthetic prompt', wholeNumberFlag(1, MOST_TOKENS), 16)
+    .option('--recall <share>', 'experts that a synthetic trace predicts', share, 0.997)
+    .option('--acceptance <share>', 'tokens that shadow guesses in a synthetic trace', share, 0.98)
+    .option('--seed <n>', 'of a synthetic trace', wholeNumberFlag(0, MOST_SEED), 1)
+    .addOption(
+      new Option('--expert-storage <form>', 'how workers keep experts in their storage')
+        .choices([...EXPERT_STORAGES])
+        .default('fp32'),
+    )
+    .option('--slots <n>', 'experts in the memory of a worker', wholeNumberFlag(1, MOST_SLOTS), 1)
+    .option('--cache <size>', 'device memory in which a worker keeps experts between their uses', size, 0)
+    .option('--json', 'one JSON object on stdout', false);
+}
+
+export function addSetUpFlags(command: Command): Command {
+  const period = wholeNumberFlag(0, MOST_PERIOD);
+  const { prefillRows, miniBatchRows } = DEFAULT_SET_UP;
+  return command
+    .option('--align-token <n>', 'iterations from one aligned token to the next, 0: never', period, 1)
+    .option('--align-kv <n>', 'the same for keys and values', period, 1)
+    .option('--no-stream-kv', 'keys and values leave at the end of an iteration')
+    .option(
+      '--no-prefill-overlap',
+      "in prefill a layer's experts load on the gate's word, and rows follow when all are there",
+    )
+    .option('--optimistic', 'shadow goes on from its own guess', false)
+    .option(
+      '--draft-rows <n|auto>',
+      `positions of a pass, at most ${MAX_DRAFT_ROWS}`,
+      wholeNumberOrAutoFlag(1, MAX_DRAFT_ROWS),
+      1,
+    )
+    .addOption(new Option('--spread <who>', 'who gets experts').choices(['group', 'all']).default('group'))
+    .addOption(
+      new Option('--prediction <how>', 'where predictions come from').choices(['sep', 'random', 'off']).default('sep'),
+    )
+    .option('--group-size <n|auto>', 'workers of a group', wholeNumberOrAutoFlag(1, MOST_WORKERS), 'auto')
+    .option('--requests <n>', 'requests at a time', wholeNumberFlag(1, MOST_REQUESTS), 1)
+    .option('--prefill-rows <n>', 'positions of a prefill pass', wholeNumberFlag(1, MOST_TOKENS), prefillRows)
+    .option('--mini-batch-rows <n>', 'rows of a prefill message', wholeNumberFlag(1, MOST_TOKENS), miniBatchRows);
+}
+
+/** Throws USAGE for a set-up that contradicts itself, as the daemons' configuration does. */
+export function setUpOf(flags: SimulateFlags): ClusterSetUp {
+  const wantsDrafts = flags.optimistic || (flags.draftRows !== 'auto' && flags.draftRows > 1);
+  if (flags.prediction !== 'sep' && wantsDrafts) {
+    throw new OdmoeError('USAGE', `--prediction ${flags.prediction}: without a shadow there are no drafts to run`);
+  }
+  return {
+    ...{ workers: flags.workers, slots: flags.slots, cacheBytes: flags.cache },
+    ...{ prefillRows: flags.prefillRows, miniBatchRows: flags.miniBatchRows, prefillOverlap: flags.prefillOverlap },
+    align: { tokenPeriod: flags.alignToken, keyValuePeriod: flags.alignKv, streamKeyValues: flags.streamKv },
+    drafting: { optimistic: flags.optimistic, rows: flags.draftRows },
+    prediction: { source: flags.prediction },
+    placement: { groupSize: flags.groupSize, spread: flags.spread },
+  };
+}
+
+/** `prompts`: of a synthetic trace. Throws USAGE where a recorded trace is of a model with other experts than the profile's. */
+export function openTrace(flags: TraceFlags, { name, model }: DeviceProfile, prompts = 1): ClusterTrace {
+  const { layers, experts, expertsPerToken } = model;
+  if (flags.trace === 'synthetic') {
+    return new SyntheticTrace({
+      ...{ layers, experts, expertsPerToken, prompts, promptTokens: flags.promptTokens },
+      ...{ iterations: flags.tokens, recall: flags.recall, acceptance: flags.acceptance, seed: flags.seed },
+    });
+  }
+  const document = readTrace(flags.trace);
+  if (document.experts !== experts || document.experts_per_token !== expertsPerToken) {
+    throw new OdmoeError(
+      'USAGE',
+      `${flags.trace} is of a model with ${document.experts_per_token} of ${document.experts} experts a layer, ` +
+        `the profile ${name} of one with ${expertsPerToken} of ${experts}: take a trace of a model like it`,
+    );
+  }
+  return new RecordedTrace(document, layers);
+}
+
+export function share(value: string): number {
+  const number = parseNumber(value);
+  if (number >= 0 && number <= 1) return number;
+  throw new InvalidArgumentError('Give a number from 0 to 1.');
+}
+
+function size(value: string): number {
+  const bytes = parseByteSize(value);
+  if (bytes !== null) return bytes;
+  throw new InvalidArgumentError('Give a size, as 4GB or 512MiB.');
+}

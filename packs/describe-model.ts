@@ -1,0 +1,113 @@
+import { relative } from 'node:path';
+import type { Checkpoint } from '../shared/model/checkpoint.js';
+import { densePlaces } from '../shared/model/model-family.js';
+import type { ExactFormat } from '../shared/model/weight-dtype.js';
+import type { ExpertSource, ModelShape, TensorSource } from '../shared/model/tensor-source.js';
+import type { CodecSetting } from './format/pack-codec.js';
+import type { Pack } from './format/open-pack.js';
+import { type PackCompression, packCompression } from './pack-compression.js';
+
+export interface DescribedFile {
+  name: string;
+  sizeBytes: number;
+}
+
+/** What is in a model's directory, for people and for --json. Bytes are those on the disk unless they say otherwise. */
+export interface ModelDescription {
+  kind: 'pack' | 'checkpoint';
+  directory: string;
+  name: string;
+  family: string;
+  shape: ModelShape;
+  shippedFormat: ExactFormat;
+  tiedEmbeddings: boolean;
+  eosTokenIds: readonly number[];
+  parameters: number;
+  parametersPerToken: number;
+  denseBytes: number;
+  expertBytes: number;
+  bytesPerLayer: number[];
+  /** Device memory that one expert takes on a worker. */
+  slotBytes: number;
+  files: DescribedFile[];
+  totalBytes: number;
+  /** Null for a checkpoint. */
+  pack: {
+    digest: string;
+    formatVersion: number;
+    odmoeVersion: string;
+    codec: CodecSetting['codec'];
+    codecLevel: number | null;
+    shards: number;
+    compression: PackCompression;
+    sourceFingerprint: string;
+  } | null;
+}
+
+/** Describes an opened model. `slotBytes`: the device memory of one expert, which the device knows. */
+export function describeModel(source: Pack | Checkpoint, slotBytes: number): ModelDescription {
+  const { shape } = source;
+  const bytesPerLayer = Array.from({ length: shape.layers }, (_, layer) =>
+    Array.from({ length: shape.experts }, (_unused, expert) => expertBytes(source.expert(layer, expert))).reduce(
+      add,
+      0,
+    ),
+  );
+  const dense = [...densePlaces(shape, source.tiedEmbeddings)].map(({ role, layer }) => source.dense(role, layer));
+  const denseParameters = dense.map((tensor) => tensor.rows * tensor.columns).reduce(add, 0);
+  const expertParameters = 3 * shape.hiddenSize * shape.intermediateSize;
+  const files = filesOf(source);
+  return {
+    kind: source.kind,
+    directory: source.directory,
+    name: source.name,
+    family: source.kind === 'pack' ? source.manifest.model.family : source.family,
+    shape,
+    shippedFormat: source.shippedFormat,
+    tiedEmbeddings: source.tiedEmbeddings,
+    eosTokenIds: source.eosTokenIds,
+    parameters: denseParameters + shape.layers * shape.experts * expertParameters,
+    parametersPerToken: denseParameters + shape.layers * shape.expertsPerToken * expertParameters,
+    denseBytes: dense.map(tensorBytes).reduce(add, 0),
+    expertBytes: bytesPerLayer.reduce(add, 0),
+    bytesPerLayer,
+    slotBytes,
+    files,
+    totalBytes: files.map((file) => file.sizeBytes).reduce(add, 0),
+    pack: packFacts(source),
+  };
+}
+
+function packFacts(source: Pack | Checkpoint): ModelDescription['pack'] {
+  if (source.kind !== 'pack') return null;
+  const { manifest, packDigest } = source;
+  return {
+    digest: packDigest,
+    formatVersion: manifest.format_version,
+    odmoeVersion: manifest.odmoe_version,
+    codec: manifest.codec,
+    codecLevel: manifest.codec_level,
+    shards: manifest.shards,
+    compression: packCompression(manifest),
+    sourceFingerprint: manifest.source.fingerprint,
+  };
+}
+
+function filesOf(source: Pack | Checkpoint): DescribedFile[] {
+  if (source.kind === 'pack') {
+    return source.manifest.files.map((file) => ({ name: file.name, sizeBytes: file.size_bytes }));
+  }
+  return source.files.map((file) => ({ name: relative(source.directory, file.path), sizeBytes: file.sizeBytes }));
+}
+
+function expertBytes({ gate, up, down }: ExpertSource): number {
+  return tensorBytes(gate) + tensorBytes(up) + tensorBytes(down);
+}
+
+function tensorBytes(tensor: TensorSource): number {
+  return tensor.chunks.map((chunk) => chunk.storedBytes).reduce(add, 0);
+}
+
+function add(a: number, b: number): number {
+  return a + b;
+}

@@ -1,0 +1,114 @@
+import type { FileHandle } from 'node:fs/promises';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ChunkExtent, ExpertExtent } from '../format/expert-extent.js';
+import { fromPeer, PeerFailure } from './peer-failure.js';
+import type { PackSource } from '../../shared/rpc/transport.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
+import { writeFailure } from '../../shared/storage/storage-error.js';
+
+export type Crc32c = (bytes: Uint8Array, seed: number) => number;
+
+/** The peer's bytes are not those that the manifest names. */
+export class DamagedBytesError extends PeerFailure {}
+
+/** How far one expert has come; a later attempt, at another peer, goes on from there. */
+export interface DownloadState {
+  /** Leading chunks that are written and had the right checksum. */
+  chunksDone: number;
+}
+
+export interface DownloadOptions {
+  extent: ExpertExtent;
+  packDigest: string;
+  source: Pick<PackSource, 'read'>;
+  file: Pick<FileHandle, 'write'>;
+  path: string;
+  state: DownloadState;
+  crc32c: Crc32c;
+  runtime: Runtime;
+  /** Resolves when this download may take its next piece: others may go first. */
+  turn(): Promise<void>;
+  onReceived(bytes: number): void;
+  signal: AbortSignal;
+}
+
+/**
+ * Fetches the chunks of an expert that are missing from one peer and writes each where it belongs, piece by piece; bytes between
+ * chunks are not written. Resolves when all chunks are written and had the right checksum; they are not synced.
+ * @throws DamagedBytesError (PACK_CORRUPT), PeerFailure, STORAGE_FULL, STORAGE_FAILED, CANCELLED
+ */
+export async function downloadExpert(options: DownloadOptions): Promise<void> {
+  const { extent, packDigest, source, state, signal } = options;
+  const first = extent.chunks[state.chunksDone];
+  if (first === undefined) return;
+  const writer = new ChunkWriter(options);
+  let offsetBytes = first.offsetBytes;
+  const lengthBytes = extent.endBytes - offsetBytes;
+  const pieces = source.read({ packDigest, file: extent.file, offsetBytes, lengthBytes }, signal);
+  for await (const piece of fromPeer(pieces)) {
+    if (offsetBytes + piece.length > extent.endBytes) throw wrongLength(extent, 'more');
+    options.onReceived(piece.length);
+    await writer.take(piece, offsetBytes);
+    offsetBytes += piece.length;
+    await options.turn();
+  }
+  if (signal.aborted) throw new OdmoeError('CANCELLED', 'the fetch was stopped');
+  if (offsetBytes !== extent.endBytes) throw wrongLength(extent, 'fewer');
+}
+
+/** Cuts pieces at the borders of chunks. */
+class ChunkWriter {
+  private crc = 0;
+
+  constructor(private readonly options: DownloadOptions) {}
+
+  async take(piece: Uint8Array, pieceOffset: number): Promise<void> {
+    const { extent, state } = this.options;
+    const pieceEnd = pieceOffset + piece.length;
+    for (let chunk = extent.chunks[state.chunksDone]; chunk !== undefined; chunk = extent.chunks[state.chunksDone]) {
+      const chunkEnd = chunk.offsetBytes + chunk.storedBytes;
+      const from = Math.max(pieceOffset, chunk.offsetBytes);
+      const to = Math.min(pieceEnd, chunkEnd);
+      if (from >= to) return;
+      const bytes = piece.subarray(from - pieceOffset, to - pieceOffset);
+      this.crc = this.options.crc32c(bytes, this.crc);
+      await this.write(bytes, from);
+      if (to < chunkEnd) return;
+      this.finish(chunk);
+    }
+  }
+
+  private finish(chunk: ChunkExtent): void {
+    const { extent, state } = this.options;
+    if (this.crc !== chunk.crc32c) {
+      throw new DamagedBytesError(
+        'PACK_CORRUPT',
+        `expert ${extent.expert} of layer ${extent.layer} came with wrong bytes at ${chunk.offsetBytes} of ${extent.file}`,
+      );
+    }
+    this.crc = 0;
+    state.chunksDone += 1;
+  }
+
+  private async write(bytes: Uint8Array, offsetBytes: number): Promise<void> {
+    const { file, path, extent, runtime } = this.options;
+    try {
+      for (let done = 0; done < bytes.length;) {
+        const written = done;
+        const { bytesWritten } = await runtime.outside(() =>
+          file.write(bytes, written, bytes.length - written, offsetBytes + written),
+        );
+        done += bytesWritten;
+      }
+    } catch (thrown) {
+      throw writeFailure(thrown, path, extent.endBytes - offsetBytes);
+    }
+  }
+}
+
+function wrongLength({ layer, expert }: ExpertExtent, what: 'more' | 'fewer'): PeerFailure {
+  return new PeerFailure(
+    'PROTOCOL_VIOLATION',
+    `expert ${expert} of layer ${layer} came with ${what} bytes than were asked for`,
+  );
+}

@@ -1,0 +1,368 @@
+import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Logger } from '../../shared/log/logger.js';
+import type { ExpertPlace } from '../../shared/placement/needed-experts.js';
+import { requireFreeBytes, writeFailure } from '../../shared/storage/storage-error.js';
+import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
+import { DamagedBytesError, downloadExpert, type Crc32c, type DownloadState } from './download-expert.js';
+import { FileCompletion } from './file-completion.js';
+import type { PackPeer, PackPeers } from './pack-peers.js';
+import { PeerFailure } from './peer-failure.js';
+import type { PartialPack } from './partial-pack.js';
+
+/** Experts fetched at a time, and how many more when a load waits for them. */
+export const MAX_FETCHES = 4;
+export const MAX_URGENT_FETCHES = 4;
+/** A load waits so long without anything coming before it fails: less than main waits for an execute. */
+export const AWAIT_LIMIT_MS = 20_000;
+/** How often peers are asked anew, and what failed is tried anew. */
+const TICK_MS = 500;
+/** Pause after the disk refused. */
+const STORAGE_PAUSE_MS = 5000;
+/** A disk that goes on refusing is logged again after so long. */
+const STORAGE_LOG_AGAIN_MS = 10 * 60_000;
+/** So long after anything came it is not said that nothing comes. */
+const PROBLEM_AFTER_MS = 3000;
+
+export interface FetchProgress {
+  /** Of the experts needed, and of those among them that are on the disk. */
+  neededBytes: number;
+  heldBytes: number;
+  /** From peers, since the start. */
+  receivedBytes: number;
+  /** Every expert needed is on the disk. */
+  ready: boolean;
+  /** Why nothing is fetched; empty: nothing is in the way. */
+  problem: string;
+}
+
+export interface ExpertFetcherOptions {
+  partial: PartialPack;
+  peers: PackPeers;
+  crc32c: Crc32c;
+  /** Throws STORAGE_FULL when the disk of the directory has not so much room. */
+  requireRoom?: (directory: string, bytes: number) => Promise<void>;
+  runtime: Runtime;
+  log: Logger;
+  /** An expert has come, or the directory has become a whole pack. */
+  onFetched(): void;
+}
+
+interface Waiter {
+  resolve(): void;
+  reject(error: OdmoeError): void;
+}
+
+/** One expert that is wanted and not here. */
+interface Task extends ExpertPlace {
+  state: DownloadState;
+  running: boolean;
+  /** Loads that wait for it: it goes first. */
+  waiters: Set<Waiter>;
+  urgentSinceMs: number;
+}
+
+/**
+ * Fetches the experts that a worker needs into its partial pack: those that a load waits for first, the others in their order; several
+ * at a time, from whoever has them. What fails is tried again, at another peer where there is one. When every expert of the pack has
+ * come it fetches the other files, too, and the directory becomes a pack like any other.
+ */
+export class ExpertFetcher {
+  private readonly options: ExpertFetcherOptions;
+  private readonly ownPartial: PartialPack;
+  private readonly completion: FileCompletion;
+  private readonly tasks = new Map<number, Task>();
+  private readonly ownRunning = new Set<Promise<void>>();
+  private readonly stop = new AbortController();
+  private needed: readonly ExpertPlace[] = [];
+  private timer: Timer | null = null;
+  private calm: (() => void)[] = [];
+  private ownReceivedBytes = 0;
+  private movedMs: number;
+  private storage: { error: OdmoeError; untilMs: number } | null = null;
+  /** What was last logged of the disk. */
+  private storageTold: { error: OdmoeError; atMs: number } | null = null;
+
+  constructor(options: ExpertFetcherOptions) {
+    this.options = options;
+    this.ownPartial = options.partial;
+    this.movedMs = options.runtime.nowMs();
+    this.completion = new FileCompletion(
+      options.partial,
+      options.peers,
+      options.log,
+      options.requireRoom ?? requireFreeBytes,
+      options.runtime,
+    );
+  }
+
+  get progress(): FetchProgress {
+    const held = this.needed.filter(({ layer, expert }) => this.ownPartial.held.has(layer, expert));
+    return {
+      neededBytes: this.bytesOf(this.needed),
+      heldBytes: this.bytesOf(held),
+      receivedBytes: this.ownReceivedBytes,
+      ready: held.length === this.needed.length,
+      problem: this.ownProblem(),
+    };
+  }
+
+  /** Replaces what is fetched when nothing is waited for. */
+  need(places: readonly ExpertPlace[]): void {
+    this.needed = places;
+    const wanted = new Set(places.map((place) => this.key(place)));
+    for (const [key, task] of this.tasks) {
+      if (!wanted.has(key) && !task.running && task.waiters.size === 0) this.tasks.delete(key);
+    }
+    for (const place of places) if (!this.ownPartial.held.has(place.layer, place.expert)) this.task(place);
+    this.pump();
+  }
+
+  /** Null when the expert is here. Rejects with CANCELLED when the signal aborts, else with why it does not come. */
+  awaitExpert(layer: number, expert: number, signal: AbortSignal): Promise<void> | null {
+    if (this.ownPartial.held.has(layer, expert)) return null;
+    const task = this.task({ layer, expert });
+    const arrival = new Promise<void>((resolve, reject) => {
+      const leave = (): void => {
+        task.waiters.delete(waiter);
+        signal.removeEventListener('abort', cancelled);
+        this.wakeOthers();
+      };
+      const cancelled = (): void => {
+        waiter.reject(new OdmoeError('CANCELLED', 'the load that waited for the expert was cancelled'));
+      };
+      const waiter: Waiter = {
+        resolve: () => {
+          leave();
+          resolve();
+        },
+        reject: (error) => {
+          leave();
+          reject(error);
+        },
+      };
+      if (task.waiters.size === 0) task.urgentSinceMs = this.options.runtime.nowMs();
+      task.waiters.add(waiter);
+      this.wakeOthers();
+      signal.addEventListener('abort', cancelled, { once: true });
+      if (signal.aborted) cancelled();
+      else if (this.stop.signal.aborted) waiter.reject(stopped());
+    });
+    this.pump();
+    return arrival;
+  }
+
+  /** What is on the disk of the expert is wrong: it is fetched again. @throws LockHeldError, STORAGE_FULL, STORAGE_FAILED */
+  async forget(layer: number, expert: number): Promise<void> {
+    this.completion.postpone(this.options.runtime.nowMs());
+    await this.ownPartial.forget(layer, expert);
+    this.task({ layer, expert });
+    this.pump();
+  }
+
+  /** Nothing is under way any more; what came is kept. */
+  async close(): Promise<void> {
+    this.stop.abort();
+    this.timer?.cancel();
+    this.timer = null;
+    for (const task of this.tasks.values()) for (const waiter of task.waiters) waiter.reject(stopped());
+    this.wakeOthers();
+    await this.options.peers.close();
+    while (this.ownRunning.size > 0) await Promise.all(this.ownRunning);
+    await this.ownPartial.close();
+  }
+
+  /** Somebody may have what is missing. */
+  peersChanged(): void {
+    this.pump();
+  }
+
+  private task(place: ExpertPlace): Task {
+    const key = this.key(place);
+    const known = this.tasks.get(key);
+    if (known !== undefined) return known;
+    const { layer, expert } = place;
+    const task: Task = {
+      ...{ layer, expert, state: { chunksDone: 0 }, running: false },
+      ...{ waiters: new Set<Waiter>(), urgentSinceMs: 0 },
+    };
+    // Nothing was to come until now.
+    if (this.tasks.size === 0) this.movedMs = this.options.runtime.nowMs();
+    this.tasks.set(key, task);
+    return task;
+  }
+
+  /** Starts what can be started, and comes back later for the rest. */
+  private pump(): void {
+    if (this.stop.signal.aborted) return;
+    const nowMs = this.options.runtime.nowMs();
+    if (this.storage === null || this.storage.untilMs <= nowMs) {
+      this.startAll([...this.tasks.values()].filter(isUrgent), MAX_FETCHES + MAX_URGENT_FETCHES);
+      if (this.urgentRunning() === 0) this.startAll([...this.tasks.values()], MAX_FETCHES);
+      this.completeFiles();
+    }
+    const unfinished = this.tasks.size > 0 || this.completion.isPending;
+    if (!unfinished || this.timer !== null) return;
+    this.timer = this.options.runtime.after(TICK_MS, () => {
+      this.timer = null;
+      this.options.peers.refresh();
+      this.expire();
+      this.pump();
+    });
+  }
+
+  private startAll(tasks: readonly Task[], limit: number): void {
+    for (const task of tasks) {
+      if (this.ownRunning.size >= limit) return;
+      if (task.running) continue;
+      const peer = this.options.peers.choose(task.layer, task.expert);
+      if (peer !== null) this.track(this.fetch(task, peer));
+    }
+  }
+
+  private completeFiles(): void {
+    if (this.ownRunning.size > 0 || !this.completion.isDue(this.options.runtime.nowMs())) return;
+    const signal = this.stop.signal;
+    this.track(
+      this.completion.run(signal, this.options.runtime.nowMs()).then((whole) => {
+        if (whole) this.options.onFetched();
+      }),
+    );
+  }
+
+  private track(work: Promise<void>): void {
+    const tracked = work.finally(() => {
+      this.ownRunning.delete(tracked);
+      this.wakeOthers();
+      this.pump();
+    });
+    this.ownRunning.add(tracked);
+  }
+
+  /** Never rejects. */
+  private async fetch(task: Task, peer: PackPeer): Promise<void> {
+    task.running = true;
+    peer.streams += 1;
+    try {
+      await this.download(task, peer);
+      this.options.peers.succeeded(peer);
+      this.storage = null;
+      this.tasks.delete(this.key(task));
+      for (const waiter of task.waiters) waiter.resolve();
+      this.options.onFetched();
+    } catch (thrown) {
+      this.failed(task, peer, toOdmoeError(thrown));
+    } finally {
+      task.running = false;
+      peer.streams -= 1;
+    }
+  }
+
+  private async download(task: Task, peer: PackPeer): Promise<void> {
+    const { layer, expert, state } = task;
+    const { source } = peer;
+    if (source === null) throw new PeerFailure('WORKER_LOST', `the connection to ${peer.address} is gone`);
+    const { pack } = this.ownPartial;
+    const extent = this.ownPartial.extent(layer, expert);
+    const { runtime, requireRoom = requireFreeBytes } = this.options;
+    await runtime.outside(() => requireRoom(pack.directory, extent.storedBytes));
+    const file = await this.ownPartial.openExpertFile(extent.file);
+    try {
+      await downloadExpert({
+        ...{ extent, packDigest: pack.packDigest, source, file, path: `${pack.directory}/${extent.file}`, state },
+        crc32c: this.options.crc32c,
+        runtime,
+        turn: () => this.turn(task),
+        onReceived: (bytes) => {
+          this.ownReceivedBytes += bytes;
+          this.movedMs = this.options.runtime.nowMs();
+        },
+        signal: this.stop.signal,
+      });
+      await runtime
+        .outside(() => file.datasync())
+        .catch((thrown: unknown) => {
+          throw writeFailure(thrown, `${pack.directory}/${extent.file}`, null);
+        });
+    } finally {
+      await runtime.outside(() => file.close());
+    }
+    await this.ownPartial.record(layer, expert);
+  }
+
+  private failed(task: Task, peer: PackPeer, error: OdmoeError): void {
+    if (this.stop.signal.aborted) return;
+    const { peers } = this.options;
+    if (error instanceof DamagedBytesError) {
+      peers.damaged(peer, task.layer, task.expert, error);
+    } else if (error instanceof PeerFailure) {
+      peers.failed(peer, error);
+    } else {
+      // What was written before may not have reached the disk.
+      task.state.chunksDone = 0;
+      this.storageFailed(error);
+      for (const { waiters } of this.tasks.values()) for (const waiter of waiters) waiter.reject(error);
+    }
+  }
+
+  /** One line and one problem for a disk that is full, though each expert fails with words of its own. */
+  private storageFailed(error: OdmoeError): void {
+    const nowMs = this.options.runtime.nowMs();
+    const told = this.storageTold;
+    if (told === null || told.error.code !== error.code || nowMs - told.atMs >= STORAGE_LOG_AGAIN_MS) {
+      this.options.log.error('experts cannot be kept', { error });
+      this.storageTold = { error, atMs: nowMs };
+    }
+    this.storage = { error: this.storageTold?.error ?? error, untilMs: nowMs + STORAGE_PAUSE_MS };
+  }
+
+  /** While a load waits for another expert that is coming, this one pauses. */
+  private async turn(task: Task): Promise<void> {
+    while (!isUrgent(task) && this.urgentRunning() > 0 && !this.stop.signal.aborted) {
+      await new Promise<void>((resolve) => this.calm.push(resolve));
+    }
+  }
+
+  private wakeOthers(): void {
+    for (const wake of this.calm.splice(0)) wake();
+  }
+
+  private urgentRunning(): number {
+    return [...this.tasks.values()].filter((task) => task.running && isUrgent(task)).length;
+  }
+
+  /** Loads do not wait for ever for what does not come. */
+  private expire(): void {
+    const nowMs = this.options.runtime.nowMs();
+    for (const task of this.tasks.values()) {
+      if (!isUrgent(task) || nowMs - Math.max(task.urgentSinceMs, this.movedMs) < AWAIT_LIMIT_MS) continue;
+      const error = new OdmoeError(
+        'PACK_INCOMPLETE',
+        `expert ${task.expert} of layer ${task.layer} is not here and does not come: ${this.options.peers.problem(task)}`,
+      );
+      for (const waiter of task.waiters) waiter.reject(error);
+    }
+  }
+
+  private ownProblem(): string {
+    if (this.storage !== null) return this.storage.error.message;
+    const [missing] = this.tasks.values();
+    if (missing === undefined || this.options.runtime.nowMs() - this.movedMs < PROBLEM_AFTER_MS) return '';
+    return this.options.peers.problem(missing);
+  }
+
+  private bytesOf(places: readonly ExpertPlace[]): number {
+    return places.reduce((sum, { layer, expert }) => sum + this.ownPartial.extent(layer, expert).storedBytes, 0);
+  }
+
+  private key({ layer, expert }: ExpertPlace): number {
+    return layer * this.ownPartial.pack.shape.experts + expert;
+  }
+}
+
+function isUrgent(task: Task): boolean {
+  return task.waiters.size > 0;
+}
+
+function stopped(): OdmoeError {
+  return new OdmoeError('CANCELLED', 'the worker is being stopped');
+}

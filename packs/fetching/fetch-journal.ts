@@ -1,0 +1,107 @@
+import { appendFile, readFile, rename, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { fileExists, systemErrorCode } from '../../shared/model/read-file.js';
+import { FETCH_JOURNAL_FILE, FETCHED_JOURNAL_FILE } from '../format/pack-layout.js';
+import { writeFailure } from '../../shared/storage/storage-error.js';
+import { syncDirectory } from '../packing/pack-file.js';
+
+/** What the journal is of; the manifest beside it must be that one. */
+const headSchema = z.strictObject({ format: z.literal('odmoe-fetching'), pack_digest: z.string() });
+const recordSchema = z.strictObject({
+  layer: z.int().min(0),
+  expert: z.int().min(0),
+  lost: z.literal(true).optional(),
+});
+
+export interface FetchedExpert {
+  layer: number;
+  expert: number;
+}
+
+/**
+ * The journal of a pack that is being fetched: a line with the pack's digest, then a line for each expert whose chunks are on the
+ * disk and had the right checksums; `lost` takes back what an earlier line says. A last line cut short by a crash is as if never written.
+ */
+export class FetchJournal {
+  private readonly path: string;
+  private readonly finishedPath: string;
+
+  constructor(directory: string) {
+    this.path = join(directory, FETCH_JOURNAL_FILE);
+    this.finishedPath = join(directory, FETCHED_JOURNAL_FILE);
+  }
+
+  /** Null when there is none, or none that says of which pack it is. */
+  async read(): Promise<{ packDigest: string; fetched: FetchedExpert[] } | null> {
+    const [first, ...rest] = await this.readLines();
+    const head = headSchema.safeParse(parseLine(first));
+    if (!head.success) return null;
+    const fetched = new Map<string, FetchedExpert>();
+    for (const line of rest) {
+      const record = recordSchema.safeParse(parseLine(line));
+      if (!record.success) continue;
+      const { layer, expert, lost } = record.data;
+      if (lost === true) fetched.delete(`${layer} ${expert}`);
+      else fetched.set(`${layer} ${expert}`, { layer, expert });
+    }
+    return { packDigest: head.data.pack_digest, fetched: [...fetched.values()] };
+  }
+
+  /** Begins a journal in place of any other. @throws STORAGE_FULL, STORAGE_FAILED */
+  async begin(directory: string, packDigest: string): Promise<void> {
+    const head = { format: 'odmoe-fetching', pack_digest: packDigest };
+    try {
+      await writeFile(this.path, `${JSON.stringify(head)}\n`, { flush: true });
+      await syncDirectory(directory);
+    } catch (thrown) {
+      throw writeFailure(thrown, this.path, null);
+    }
+  }
+
+  /** @throws STORAGE_FULL, STORAGE_FAILED */
+  async record({ layer, expert }: FetchedExpert): Promise<void> {
+    await this.append({ layer, expert });
+  }
+
+  /** The expert is not on the disk any more. @throws STORAGE_FULL, STORAGE_FAILED */
+  async forget({ layer, expert }: FetchedExpert): Promise<void> {
+    await this.append({ layer, expert, lost: true });
+  }
+
+  /** The fetch is over: the journal is kept under another name. */
+  async finish(): Promise<void> {
+    await rename(this.path, this.finishedPath);
+  }
+
+  /** The fetch goes on after all. */
+  async reopen(): Promise<void> {
+    if (await fileExists(this.finishedPath)) await rename(this.finishedPath, this.path);
+  }
+
+  private async append(record: z.infer<typeof recordSchema>): Promise<void> {
+    try {
+      // The newline in front closes a line that a crash may have cut short.
+      await appendFile(this.path, `\n${JSON.stringify(record)}\n`, { flush: true });
+    } catch (thrown) {
+      throw writeFailure(thrown, this.path, null);
+    }
+  }
+
+  private async readLines(): Promise<string[]> {
+    try {
+      return (await readFile(this.path, 'utf8')).split('\n').filter((line) => line !== '');
+    } catch (thrown) {
+      if (systemErrorCode(thrown) === 'ENOENT') return [];
+      throw writeFailure(thrown, this.path, null);
+    }
+  }
+}
+
+function parseLine(line: string | undefined): unknown {
+  try {
+    return JSON.parse(line ?? 'null') as unknown;
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,208 @@
+import { timesPowerOfTwo } from '../../shared/arithmetic/elementary.js';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/errors/registry.js';
+import type { Logger } from '../../shared/log/logger.js';
+import { HeldExperts } from '../format/held-experts.js';
+import type { ExpertPlace } from '../../shared/placement/needed-experts.js';
+import { PACK_SOURCES_LIMIT } from '../../shared/rpc/limits.js';
+import type { PackSource } from '../../shared/rpc/transport.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
+
+/** Experts that are fetched from one peer at a time. */
+export const MAX_STREAMS_PER_PEER = 4;
+/** How long a peer may take to say what it holds. */
+const DESCRIBE_TIMEOUT_MS = 3000;
+/** A peer that does not hold everything is asked again what it has by now. */
+const DESCRIBE_AGAIN_MS = 1000;
+/** Pauses after failures of a peer: the first, doubled at each further one, up to the last. */
+const FIRST_PAUSE_MS = 500;
+const LAST_PAUSE_MS = 10_000;
+/** Pause of a peer that has nothing against us. */
+const BUSY_PAUSE_MS = 300;
+/** It has all its readers; a read paused for so long that the peer ended it. */
+const TEMPORARY: ReadonlySet<ErrorCode> = new Set(['QUEUE_FULL', 'TIMEOUT']);
+/** A peer that sent wrong bytes for an expert is not asked for that one again for so long. */
+const DAMAGED_PAUSE_MS = 30_000;
+/** A peer that sent wrong bytes so often in a row is not asked for anything for as long as a damaged expert. */
+const DAMAGES_LIMIT = 3;
+
+export interface PackPeersOptions {
+  packDigest: string;
+  layers: number;
+  experts: number;
+  connect(address: string): PackSource;
+  runtime: Runtime;
+  log: Logger;
+  /** Somebody has told what it holds. */
+  onDescribed(): void;
+}
+
+export class PackPeer {
+  source: PackSource | null = null;
+  held: HeldExperts | null = null;
+  whole = false;
+  streams = 0;
+  describing = false;
+  describedMs = -Infinity;
+  pausedUntilMs = 0;
+  failures = 0;
+  damages = 0;
+  /** Experts that came with wrong bytes, and until when they are not asked for again. */
+  readonly damagedExperts = new Map<number, { error: OdmoeError; untilMs: number }>();
+  problem: OdmoeError | null = null;
+
+  constructor(
+    readonly address: string,
+    public isMain: boolean,
+  ) {}
+}
+
+/** The daemons that may hold what this one lacks: who has what, who is busy, who has failed. */
+export class PackPeers {
+  private readonly options: PackPeersOptions;
+  private readonly peers = new Map<string, PackPeer>();
+  private readonly asking = new Set<Promise<void>>();
+  private closed = false;
+
+  constructor(options: PackPeersOptions) {
+    this.options = options;
+  }
+
+  /** Replaces whom to ask. Main is asked last among equals: it has other things to do. */
+  setAddresses(mainAddress: string | null, others: readonly string[]): void {
+    const wanted = new Map(others.slice(0, PACK_SOURCES_LIMIT - 1).map((address) => [address, false]));
+    if (mainAddress !== null) wanted.set(mainAddress, true);
+    for (const [address, peer] of this.peers) {
+      if (wanted.has(address)) continue;
+      peer.source?.close();
+      this.peers.delete(address);
+    }
+    for (const [address, isMain] of wanted) {
+      const known = this.peers.get(address) ?? new PackPeer(address, isMain);
+      known.isMain = isMain;
+      this.peers.set(address, known);
+    }
+    this.refresh();
+  }
+
+  /** Asks those whose answer is missing or may have changed. */
+  refresh(): void {
+    const nowMs = this.options.runtime.nowMs();
+    for (const peer of this.peers.values()) {
+      const due = peer.held === null || (!peer.whole && nowMs - peer.describedMs >= DESCRIBE_AGAIN_MS);
+      if (this.closed || peer.describing || !due || peer.pausedUntilMs > nowMs) continue;
+      const asked = this.describe(peer);
+      this.asking.add(asked);
+      void asked.finally(() => this.asking.delete(asked));
+    }
+  }
+
+  /** Whom to ask for an expert: of those that have it, the one with the least to do; null: nobody at present. */
+  choose(layer: number, expert: number): PackPeer | null {
+    const nowMs = this.options.runtime.nowMs();
+    const place = layer * this.options.experts + expert;
+    return this.best(
+      (peer) => peer.held?.has(layer, expert) === true && (peer.damagedExperts.get(place)?.untilMs ?? 0) <= nowMs,
+      nowMs,
+    );
+  }
+
+  /** Whom to ask for a file that is not one of experts. */
+  chooseWhole(): PackPeer | null {
+    return this.best((peer) => peer.whole, this.options.runtime.nowMs());
+  }
+
+  succeeded(peer: PackPeer): void {
+    peer.failures = 0;
+    peer.damages = 0;
+    peer.problem = null;
+  }
+
+  /** The peer did not give what it was asked for; it is left alone for a while. */
+  failed(peer: PackPeer, error: OdmoeError): void {
+    const nowMs = this.options.runtime.nowMs();
+    peer.problem = error;
+    if (TEMPORARY.has(error.code)) {
+      peer.pausedUntilMs = nowMs + BUSY_PAUSE_MS;
+      return;
+    }
+    peer.pausedUntilMs = nowMs + Math.min(LAST_PAUSE_MS, timesPowerOfTwo(FIRST_PAUSE_MS, peer.failures));
+    peer.failures += 1;
+    // A broken connection, and what the peer had before it broke, are of no more use.
+    peer.source?.close();
+    peer.source = null;
+    peer.held = null;
+    if (peer.failures === 1) this.options.log.info('a peer gives no experts', { peer: peer.address, error });
+  }
+
+  /** The peer sent other bytes than the manifest names. */
+  damaged(peer: PackPeer, layer: number, expert: number, error: OdmoeError): void {
+    const untilMs = this.options.runtime.nowMs() + DAMAGED_PAUSE_MS;
+    peer.damages += 1;
+    peer.damagedExperts.set(layer * this.options.experts + expert, { error, untilMs });
+    if (peer.damages >= DAMAGES_LIMIT) peer.pausedUntilMs = untilMs;
+    const advice = 'run "odmoe inspect --verify" on its pack';
+    this.options.log.warn('a peer sent a damaged expert', { peer: peer.address, layer, expert, error, advice });
+  }
+
+  /** Why nobody gives that expert, for people. */
+  problem({ layer, expert }: ExpertPlace): string {
+    if (this.peers.size === 0) return 'no daemon is known that could be asked for experts';
+    const place = layer * this.options.experts + expert;
+    const reasons = [...this.peers.values()].map(({ address, problem, damagedExperts, streams }) => {
+      const reason = damagedExperts.get(place)?.error ?? problem;
+      return `${address}: ${reason?.message ?? (streams > 0 ? 'sends nothing' : 'has not got it')}`;
+    });
+    return `nobody gives what is missing (${reasons.join('; ')})`;
+  }
+
+  async close(): Promise<void> {
+    this.closed = true;
+    for (const peer of this.peers.values()) peer.source?.close();
+    while (this.asking.size > 0) await Promise.all(this.asking);
+    this.peers.clear();
+  }
+
+  private best(holds: (peer: PackPeer) => boolean, nowMs: number): PackPeer | null {
+    let best: PackPeer | null = null;
+    for (const peer of this.peers.values()) {
+      if (peer.pausedUntilMs > nowMs || peer.streams >= MAX_STREAMS_PER_PEER || !holds(peer)) continue;
+      if (best === null || load(peer) < load(best)) best = peer;
+    }
+    return best;
+  }
+
+  private async describe(peer: PackPeer): Promise<void> {
+    const { packDigest, layers, experts } = this.options;
+    peer.describing = true;
+    try {
+      const source = (peer.source ??= this.options.connect(peer.address));
+      const told = await source.describe(DESCRIBE_TIMEOUT_MS);
+      if (this.peers.get(peer.address) !== peer || this.closed) return;
+      if (told.packDigest !== packDigest || told.layers !== layers || told.experts !== experts) {
+        this.failed(peer, otherPack(peer, told.packDigest, packDigest));
+        return;
+      }
+      peer.held = HeldExperts.fromBits(layers, experts, told.heldExperts);
+      peer.whole = told.whole;
+      peer.describedMs = this.options.runtime.nowMs();
+      this.options.onDescribed();
+    } catch (thrown) {
+      if (!this.closed) this.failed(peer, toOdmoeError(thrown));
+    } finally {
+      peer.describing = false;
+    }
+  }
+}
+
+/** Streams first, then whether it is main. */
+function load({ streams, isMain }: PackPeer): number {
+  return 2 * streams + (isMain ? 1 : 0);
+}
+
+function otherPack(peer: PackPeer, theirs: string, ours: string): OdmoeError {
+  return new OdmoeError(
+    'NODE_REFUSED',
+    `${peer.address} holds another pack (${theirs.slice(0, 16)}, not ${ours.slice(0, 16)})`,
+  );
+}

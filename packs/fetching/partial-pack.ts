@@ -1,0 +1,350 @@
+import { constants, open, readdir, rename, rm, stat, writeFile, type FileHandle } from 'node:fs/promises';
+import { join } from 'node:path';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { makeDirectories } from '../../shared/storage/make-directories.js';
+import { fileExists, readBoundedFile, systemErrorCode } from '../../shared/model/read-file.js';
+import { expertExtents, type ExpertExtent } from '../format/expert-extent.js';
+import { HeldExperts } from '../format/held-experts.js';
+import type { ManifestFile } from '../format/manifest.js';
+import { MANIFEST_LIMIT_BYTES, packOfManifest, type Pack } from '../format/open-pack.js';
+import {
+  FETCH_JOURNAL_FILE,
+  FETCH_LOCK_FILE,
+  FETCH_MANIFEST_FILE,
+  FETCHED_JOURNAL_FILE,
+  MANIFEST_FILE,
+  PARTIAL_SUFFIX,
+} from '../format/pack-layout.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
+import { acquireProcessLock, type LockMessages, type ProcessLock } from '../../shared/storage/process-lock.js';
+import { writeFailure } from '../../shared/storage/storage-error.js';
+import { syncDirectory } from '../packing/pack-file.js';
+import { FetchJournal } from './fetch-journal.js';
+
+/** What a directory may become the place of: nothing stands there, an unfinished fetch does, or something else. */
+export type FetchPlace = 'new' | 'begun' | 'other';
+
+/** @throws STORAGE_FAILED when the directory cannot be read */
+export async function fetchPlace(directory: string): Promise<FetchPlace> {
+  if (await fileExists(join(directory, MANIFEST_FILE))) return 'other';
+  let names: string[];
+  try {
+    names = await readdir(directory);
+  } catch (thrown) {
+    if (systemErrorCode(thrown) === 'ENOENT') return 'new';
+    throw writeFailure(thrown, directory, null);
+  }
+  if (names.includes(FETCH_JOURNAL_FILE)) return 'begun';
+  const foreign = names.filter((name) => !name.startsWith(FETCH_LOCK_FILE) && !name.startsWith(FETCH_MANIFEST_FILE));
+  return foreign.length === 0 ? 'new' : 'other';
+}
+
+/** Whether a whole pack is one that a worker fetched. */
+export async function wasFetched(directory: string): Promise<boolean> {
+  const names = [FETCHED_JOURNAL_FILE, FETCH_JOURNAL_FILE].map((name) => fileExists(join(directory, name)));
+  return (await Promise.all(names)).includes(true);
+}
+
+/**
+ * Makes a pack that a worker had fetched as a whole one of which something is to be fetched again; false when it was not fetched, and
+ * stays as it is. @throws LockHeldError, STORAGE_FAILED
+ */
+export async function reopenFetch(directory: string): Promise<boolean> {
+  if (!(await wasFetched(directory))) return false;
+  const lock = await acquireFetchLock(directory);
+  try {
+    await demote(directory, new FetchJournal(directory));
+  } finally {
+    await lock.release();
+  }
+  return true;
+}
+
+/**
+ * A directory into which a worker fetches the experts that it needs: the manifest, expert files of full size with holes where
+ * experts are missing, and a journal of those that are there. It is this process's alone until it is closed or whole.
+ */
+export class PartialPack {
+  readonly held: HeldExperts;
+  readonly extents: readonly ExpertExtent[];
+  private whole = false;
+  /** Settles when all that was begun of what changes journal and manifest is done: one at a time. */
+  private changes: Promise<void> = Promise.resolve();
+
+  private constructor(
+    readonly pack: Pack,
+    private readonly journal: FetchJournal,
+    /** Null while the pack is whole. */
+    private lock: ProcessLock | null,
+    private readonly runtime: Runtime,
+  ) {
+    this.held = HeldExperts.none(pack.shape.layers, pack.shape.experts);
+    this.extents = expertExtents(pack.manifest);
+  }
+
+  /**
+   * Goes on with a fetch that was begun; null when its journal and manifest are of no use, and it must be begun anew.
+   * @throws LockHeldError, MODEL_UNSUPPORTED (another format version), STORAGE_FAILED
+   */
+  static async resume(directory: string, runtime: Runtime): Promise<PartialPack | null> {
+    const lock = await acquireFetchLock(directory);
+    try {
+      const journal = new FetchJournal(directory);
+      const begun = await journal.read();
+      const path = join(directory, FETCH_MANIFEST_FILE);
+      if (begun === null || !(await fileExists(path))) {
+        await lock.release();
+        return null;
+      }
+      const pack = await begunPack(directory, path);
+      if (pack?.packDigest !== begun.packDigest) {
+        await lock.release();
+        return null;
+      }
+      const partial = new PartialPack(pack, journal, lock, runtime);
+      await partial.take(begun.fetched);
+      return partial;
+    } catch (thrown) {
+      await lock.release();
+      throw thrown;
+    }
+  }
+
+  /**
+   * Begins a fetch of the pack that the manifest describes; its digest has been compared already.
+   * @throws LockHeldError, PACK_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FULL, STORAGE_FAILED
+   */
+  static async begin(directory: string, manifest: Uint8Array, runtime: Runtime): Promise<PartialPack> {
+    const path = join(directory, FETCH_MANIFEST_FILE);
+    const pack = packOfManifest(directory, manifest, path);
+    try {
+      await makeDirectories(directory, 0o755);
+    } catch (thrown) {
+      throw writeFailure(thrown, directory, null);
+    }
+    const lock = await acquireFetchLock(directory);
+    try {
+      if (await fileExists(join(directory, MANIFEST_FILE))) throw wholeMeanwhile(directory);
+      const journal = new FetchJournal(directory);
+      // What a fetch of no use left behind would stay between the chunks.
+      for (const { name } of pack.manifest.files) await rm(join(directory, name), { force: true });
+      await writeFile(path + PARTIAL_SUFFIX, manifest, { flush: true });
+      await rename(path + PARTIAL_SUFFIX, path);
+      await journal.begin(directory, pack.packDigest);
+      return new PartialPack(pack, journal, lock, runtime);
+    } catch (thrown) {
+      await lock.release();
+      throw writeFailure(thrown, path, null);
+    }
+  }
+
+  /** A pack that a worker had fetched and has just opened: whole, until something of it turns out damaged. */
+  static ofWhole(pack: Pack, runtime: Runtime): PartialPack {
+    const partial = new PartialPack(pack, new FetchJournal(pack.directory), null, runtime);
+    for (const { layer, expert } of partial.extents) partial.held.add(layer, expert);
+    partial.whole = true;
+    return partial;
+  }
+
+  /** Every file of the pack is here: it is a pack like any other. */
+  get isWhole(): boolean {
+    return this.whole;
+  }
+
+  extent(layer: number, expert: number): ExpertExtent {
+    const extent = this.extents[layer * this.pack.shape.experts + expert];
+    if (extent === undefined) throw new RangeError(`expert ${expert} of layer ${layer}`);
+    return extent;
+  }
+
+  /** The file that an expert goes into, of full size; to be closed by the caller. @throws STORAGE_FULL, STORAGE_FAILED */
+  openExpertFile(name: string): Promise<FileHandle> {
+    return this.runtime.outside(() => this.openSized(name));
+  }
+
+  private async openSized(name: string): Promise<FileHandle> {
+    const path = join(this.pack.directory, name);
+    let handle: FileHandle | null = null;
+    try {
+      // What other experts have put into the file stays.
+      handle = await open(path, constants.O_RDWR | constants.O_CREAT);
+      const sizeBytes = this.fileEntry(name).size_bytes;
+      if ((await handle.stat()).size !== sizeBytes) await handle.truncate(sizeBytes);
+      return handle;
+    } catch (thrown) {
+      await handle?.close();
+      throw writeFailure(thrown, path, null);
+    }
+  }
+
+  /** Every chunk of the expert is on the disk and had the right checksum. @throws STORAGE_FULL, STORAGE_FAILED */
+  record(layer: number, expert: number): Promise<void> {
+    return this.change(async () => {
+      await this.journal.record({ layer, expert });
+      this.held.add(layer, expert);
+    });
+  }
+
+  /**
+   * What is on the disk of the expert is wrong: it counts as not fetched. A pack that has become whole is no more.
+   * @throws LockHeldError, STORAGE_FULL, STORAGE_FAILED
+   */
+  forget(layer: number, expert: number): Promise<void> {
+    return this.change(async () => {
+      if (this.whole) {
+        this.lock ??= await acquireFetchLock(this.pack.directory);
+        await demote(this.pack.directory, this.journal);
+        this.whole = false;
+      }
+      await this.journal.forget({ layer, expert });
+      this.held.remove(layer, expert);
+    });
+  }
+
+  /** The files beside those with experts that are not here yet. */
+  missingFiles(): Promise<ManifestFile[]> {
+    return this.runtime.outside(() => this.findMissingFiles());
+  }
+
+  private async findMissingFiles(): Promise<ManifestFile[]> {
+    const expertFiles = new Set(this.extents.map(({ file }) => file));
+    const missing: ManifestFile[] = [];
+    for (const file of this.pack.manifest.files) {
+      if (expertFiles.has(file.name)) continue;
+      if ((await fileSize(join(this.pack.directory, file.name))) !== file.size_bytes) missing.push(file);
+    }
+    return missing;
+  }
+
+  /** Makes it an ordinary pack: every expert and every file is here. @throws STORAGE_FULL, STORAGE_FAILED */
+  promote(): Promise<void> {
+    return this.change(() => this.becomeWhole());
+  }
+
+  private async becomeWhole(): Promise<void> {
+    const { directory } = this.pack;
+    if (!this.held.isComplete || (await this.findMissingFiles()).length > 0) {
+      throw new OdmoeError('INTERNAL', `${directory}: is to become a whole pack and is none yet`);
+    }
+    try {
+      await rename(join(directory, FETCH_MANIFEST_FILE), join(directory, MANIFEST_FILE));
+    } catch (thrown) {
+      throw writeFailure(thrown, join(directory, MANIFEST_FILE), null);
+    }
+    this.whole = true;
+  }
+
+  /** Puts away what the fetch needed of a pack that is whole; what stays does no harm. @throws STORAGE_FAILED */
+  cleanUp(): Promise<void> {
+    return this.change(() => this.putAway());
+  }
+
+  private async putAway(): Promise<void> {
+    const { directory } = this.pack;
+    // Something may have turned out damaged meanwhile.
+    if (!this.whole) return;
+    try {
+      // The journal stays until the manifest's new name is on the disk: a crash may undo the renaming.
+      await syncDirectory(directory);
+      await this.journal.finish();
+    } catch (thrown) {
+      throw writeFailure(thrown, directory, null);
+    } finally {
+      await this.releaseLock();
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.changes;
+    if (!this.whole) await this.runtime.outside(() => this.releaseLock());
+  }
+
+  private change(work: () => Promise<void>): Promise<void> {
+    const done = this.changes.then(() => this.runtime.outside(work));
+    this.changes = done.catch(() => undefined);
+    return done;
+  }
+
+  private async releaseLock(): Promise<void> {
+    await this.lock?.release();
+    this.lock = null;
+  }
+
+  private fileEntry(name: string): ManifestFile {
+    const entry = this.pack.manifest.files.find((file) => file.name === name);
+    if (entry === undefined) throw new RangeError(`${name} is no file of the pack`);
+    return entry;
+  }
+
+  /** Experts that a file is too short for are not there, whatever the journal says; nor later, when it has its size again. */
+  private async take(fetched: readonly { layer: number; expert: number }[]): Promise<void> {
+    const { layers, experts } = this.pack.shape;
+    const sizes = new Map<string, number>();
+    for (const { layer, expert } of fetched) {
+      if (layer >= layers || expert >= experts) continue;
+      const { file, endBytes } = this.extent(layer, expert);
+      const sizeBytes = sizes.get(file) ?? (await fileSize(join(this.pack.directory, file))) ?? 0;
+      sizes.set(file, sizeBytes);
+      if (endBytes <= sizeBytes) this.held.add(layer, expert);
+      else await this.journal.forget({ layer, expert });
+    }
+  }
+}
+
+/** Null when the bytes of the manifest are those of none. */
+async function begunPack(directory: string, path: string): Promise<Pack | null> {
+  try {
+    return packOfManifest(directory, await readBoundedFile(path, MANIFEST_LIMIT_BYTES, MANIFEST_ERRORS), path);
+  } catch (thrown) {
+    if (thrown instanceof OdmoeError && thrown.code === 'PACK_CORRUPT') return null;
+    throw thrown;
+  }
+}
+
+/** The journal first: with it beside the manifest the directory is still a whole pack. */
+async function demote(directory: string, journal: FetchJournal): Promise<void> {
+  try {
+    await journal.reopen();
+    await syncDirectory(directory);
+    await rename(join(directory, MANIFEST_FILE), join(directory, FETCH_MANIFEST_FILE));
+    await syncDirectory(directory);
+  } catch (thrown) {
+    throw writeFailure(thrown, directory, null);
+  }
+}
+
+const MANIFEST_ERRORS = {
+  missing: 'PACK_CORRUPT',
+  invalid: 'PACK_CORRUPT',
+  remedy: 'remove the directory: the worker fetches it again',
+} as const;
+
+async function fileSize(path: string): Promise<number | null> {
+  try {
+    return (await stat(path)).size;
+  } catch (thrown) {
+    if (systemErrorCode(thrown) === 'ENOENT') return null;
+    throw writeFailure(thrown, path, null);
+  }
+}
+
+function acquireFetchLock(directory: string): Promise<ProcessLock> {
+  const messages: LockMessages = {
+    held: (holder, path) =>
+      `${directory}: ${holder} fetches into it; give each worker its own --model, or, if it is gone, remove ${path}`,
+    keepsComingBack: (path) => `${path}: keeps coming back; remove it when no worker uses ${directory}`,
+    takenAway: `${directory}: the lock was taken away by another process; start the worker again`,
+    again: 'start the worker again',
+  };
+  return acquireProcessLock(join(directory, FETCH_LOCK_FILE), messages);
+}
+
+/** Another worker has fetched all of the pack since one looked: it can be opened now. */
+export class BecameWholeError extends OdmoeError {}
+
+function wholeMeanwhile(directory: string): BecameWholeError {
+  return new BecameWholeError(
+    'STORAGE_FAILED',
+    `${directory}: has become a whole pack meanwhile by another worker; start this one again`,
+  );
+}

@@ -1,0 +1,46 @@
+import { EXPERT_PARTS } from '../../shared/model/model-family.js';
+import type { Manifest, ManifestExpert } from './manifest.js';
+
+/** A chunk's stored bytes in its file. */
+export interface ChunkExtent {
+  offsetBytes: number;
+  storedBytes: number;
+  crc32c: number;
+}
+
+/** Where one expert lies: its chunks in the order of the file, where no other expert lies between them. */
+export interface ExpertExtent {
+  layer: number;
+  expert: number;
+  file: string;
+  chunks: readonly ChunkExtent[];
+  /** From the first chunk's first byte to the last one's end. */
+  offsetBytes: number;
+  endBytes: number;
+  /** Stored bytes of all chunks. */
+  storedBytes: number;
+}
+
+export function expertExtent(entry: ManifestExpert): ExpertExtent {
+  const chunks = EXPERT_PARTS.flatMap((part) => entry[part].chunks)
+    .map((chunk) => ({
+      offsetBytes: chunk.offset_bytes,
+      storedBytes: chunk.stored_bytes,
+      crc32c: chunk.crc32c,
+    }))
+    .sort((left, right) => left.offsetBytes - right.offsetBytes);
+  return {
+    layer: entry.layer,
+    expert: entry.expert,
+    file: entry.file,
+    chunks,
+    offsetBytes: chunks[0]?.offsetBytes ?? 0,
+    endBytes: chunks.reduce((end, chunk) => Math.max(end, chunk.offsetBytes + chunk.storedBytes), 0),
+    storedBytes: chunks.reduce((sum, chunk) => sum + chunk.storedBytes, 0),
+  };
+}
+
+/** Extents of all experts: entry layer * experts + expert. */
+export function expertExtents(manifest: Manifest): ExpertExtent[] {
+  return manifest.experts.map(expertExtent);
+}

@@ -1,0 +1,212 @@
+import { createHash } from 'node:crypto';
+import { realpath, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { EXPERT_PARTS } from '../../shared/model/model-family.js';
+import {
+  fileExists,
+  parseJson,
+  readBoundedFile,
+  readFailure,
+  systemErrorCode,
+  type FileErrors,
+} from '../../shared/model/read-file.js';
+import { SourceTable } from '../../shared/model/source-table.js';
+import type { ModelSource, TensorSource } from '../../shared/model/tensor-source.js';
+import { plainSplit } from '../../shared/model/weight-dtype.js';
+import { manifestProblems } from './manifest-check.js';
+import {
+  type Manifest,
+  type ManifestDenseTensor,
+  type ManifestExpertTensor,
+  manifestHeadSchema,
+  manifestSchema,
+  shapeFromManifest,
+} from './manifest.js';
+import {
+  DENSE_FILE,
+  FETCH_JOURNAL_FILE,
+  JOURNAL_FILE,
+  MANIFEST_FILE,
+  PACK_FORMAT,
+  PACK_FORMAT_VERSION,
+} from './pack-layout.js';
+
+/** No manifest is larger. */
+export const MANIFEST_LIMIT_BYTES = 512 * 1024 * 1024;
+/** Contradictions named in one message. */
+const PROBLEMS_NAMED = 20;
+
+const MANIFEST_ERRORS: FileErrors = {
+  missing: 'MODEL_NOT_FOUND',
+  invalid: 'PACK_CORRUPT',
+  remedy: 'copy the pack again, or make it again with "odmoe pack"',
+};
+
+/** An opened pack. Its weights have not been read; every file has the size that the manifest gives. */
+export interface Pack extends ModelSource {
+  readonly kind: 'pack';
+  readonly packDigest: string;
+  readonly manifest: Manifest;
+}
+
+/** Whether the directory holds a pack, whole or not. */
+export async function isPackDirectory(directory: string): Promise<boolean> {
+  for (const name of [MANIFEST_FILE, JOURNAL_FILE, FETCH_JOURNAL_FILE]) {
+    if (await fileExists(join(directory, name))) return true;
+  }
+  return false;
+}
+
+/**
+ * Opens a pack: its manifest, checked in itself and against the sizes of the files.
+ * @throws MODEL_NOT_FOUND, PACK_INCOMPLETE, PACK_CORRUPT, MODEL_UNSUPPORTED (another format version), STORAGE_FAILED
+ */
+export async function openPack(directory: string): Promise<Pack> {
+  const absolute = await realpath(directory).catch((thrown: unknown) => {
+    throw readFailure(thrown, directory, { ...MANIFEST_ERRORS, remedy: 'give the directory of a pack' });
+  });
+  const path = join(absolute, MANIFEST_FILE);
+  if (!(await fileExists(path))) await requireNotBegun(absolute);
+  const bytes = await readBoundedFile(path, MANIFEST_LIMIT_BYTES, MANIFEST_ERRORS);
+  const pack = packOfManifest(absolute, bytes, path);
+  await checkFileSizes(absolute, pack.manifest);
+  return pack;
+}
+
+/** The pack that the bytes of a manifest describe; its files are not looked at. `path`: where the bytes are from. @throws as parseManifest */
+export function packOfManifest(directory: string, bytes: Uint8Array, path: string): Pack {
+  const manifest = parseManifest(parseJson(bytes, path, MANIFEST_ERRORS), path);
+  return packOf(directory, manifest, createHash('sha256').update(bytes).digest('hex'));
+}
+
+async function requireNotBegun(directory: string): Promise<void> {
+  if (await fileExists(join(directory, JOURNAL_FILE))) {
+    throw new OdmoeError(
+      'PACK_INCOMPLETE',
+      `${directory}: the pack is not finished; run odmoe pack again with the same directories to finish it`,
+    );
+  }
+  if (await fileExists(join(directory, FETCH_JOURNAL_FILE))) {
+    throw new OdmoeError(
+      'PACK_INCOMPLETE',
+      `${directory}: holds only what a worker has fetched of the pack; "odmoe worker --model ${directory}" goes on with it, ` +
+        'for anything else copy the whole pack',
+    );
+  }
+}
+
+/** Validates manifest.json in itself. @throws PACK_CORRUPT, MODEL_UNSUPPORTED */
+export function parseManifest(value: unknown, path: string): Manifest {
+  const corrupt = (problem: string): OdmoeError =>
+    new OdmoeError('PACK_CORRUPT', `${path}: ${problem}; ${MANIFEST_ERRORS.remedy}`);
+  const head = manifestHeadSchema.safeParse(value);
+  if (!head.success || head.data.format !== PACK_FORMAT)
+    throw corrupt(`not a manifest of a pack ("format" is not "${PACK_FORMAT}")`);
+  if (head.data.format_version !== PACK_FORMAT_VERSION) {
+    throw new OdmoeError(
+      'MODEL_UNSUPPORTED',
+      `${path}: pack format version ${JSON.stringify(head.data.format_version)}, this odmoe reads version ` +
+        `${PACK_FORMAT_VERSION}; pack the checkpoint again with this odmoe, or use the odmoe that packed it`,
+    );
+  }
+  const parsed = manifestSchema.safeParse(value);
+  if (!parsed.success)
+    throw corrupt(
+      firstProblems(parsed.error.issues.map((issue) => `${z.core.toDotPath(issue.path)}: ${issue.message}`)),
+    );
+  const problems = manifestProblems(parsed.data);
+  if (problems.length > 0) throw corrupt(firstProblems(problems));
+  return parsed.data;
+}
+
+function firstProblems(problems: string[]): string {
+  const named = problems.slice(0, PROBLEMS_NAMED).join('; ');
+  const more = problems.length - PROBLEMS_NAMED;
+  return more > 0 ? `${named}; and ${more} more` : named;
+}
+
+async function checkFileSizes(directory: string, manifest: Manifest): Promise<void> {
+  const problems: string[] = [];
+  for (const { name, size_bytes: expected } of manifest.files) {
+    const path = join(directory, name);
+    const found = await stat(path).catch((thrown: unknown) => {
+      if (systemErrorCode(thrown) === 'ENOENT') return null;
+      throw readFailure(thrown, path, MANIFEST_ERRORS);
+    });
+    if (found === null) problems.push(`${name} is missing`);
+    else if (found.size !== expected) problems.push(`${name} has ${found.size} bytes, expected ${expected}`);
+  }
+  if (problems.length > 0) {
+    throw new OdmoeError('PACK_CORRUPT', `${directory}: ${firstProblems(problems)}; ${MANIFEST_ERRORS.remedy}`);
+  }
+}
+
+function packOf(directory: string, manifest: Manifest, digest: string): Pack {
+  const { model } = manifest;
+  const shape = shapeFromManifest(model.shape);
+  const table = new SourceTable(shape, model.tied_embeddings, directory);
+  const densePath = join(directory, DENSE_FILE);
+  for (const tensor of manifest.dense) {
+    table.add({ kind: 'dense', role: tensor.role, layer: tensor.layer }, denseSource(tensor, densePath));
+  }
+  for (const entry of manifest.experts) {
+    const path = join(directory, entry.file);
+    for (const part of EXPERT_PARTS) {
+      table.add(
+        { kind: 'expert', part, layer: entry.layer, expert: entry.expert },
+        expertTensorSource(entry[part], path),
+      );
+    }
+  }
+  return {
+    kind: 'pack',
+    directory,
+    name: model.name,
+    shape,
+    shippedFormat: model.shipped_format,
+    eosTokenIds: model.eos_token_ids,
+    packDigest: digest,
+    tiedEmbeddings: model.tied_embeddings,
+    manifest,
+    dense: (role, layer) => table.dense(role, layer),
+    expert: (layer, expert) => table.expert(layer, expert),
+  };
+}
+
+function denseSource(tensor: ManifestDenseTensor, path: string): TensorSource {
+  return {
+    rows: tensor.rows,
+    columns: tensor.columns,
+    split: plainSplit(tensor.dtype),
+    chunks: [
+      {
+        plane: 0,
+        path,
+        offsetBytes: tensor.offset_bytes,
+        storedBytes: tensor.stored_bytes,
+        plainBytes: tensor.stored_bytes,
+        codec: 'raw',
+        crc32c: tensor.crc32c,
+      },
+    ],
+  };
+}
+
+function expertTensorSource(tensor: ManifestExpertTensor, path: string): TensorSource {
+  return {
+    rows: tensor.rows,
+    columns: tensor.columns,
+    split: tensor.split,
+    chunks: tensor.chunks.map((chunk) => ({
+      plane: chunk.plane,
+      path,
+      offsetBytes: chunk.offset_bytes,
+      storedBytes: chunk.stored_bytes,
+      plainBytes: chunk.plain_bytes,
+      codec: chunk.codec,
+      crc32c: chunk.crc32c,
+    })),
+  };
+}

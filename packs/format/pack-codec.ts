@@ -1,0 +1,64 @@
+/** The codecs that a pack can be made with, and their levels (docs/pack-format.md, "Codecs"). Pure. */
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ChunkCodec } from '../../shared/model/tensor-source.js';
+
+/** Codecs of exponents. */
+export const PACK_CODECS = ['raw', 'zstd', 'lz4hc', 'fixed4', 'huffman'] as const satisfies readonly ChunkCodec[];
+export type PackCodec = (typeof PACK_CODECS)[number];
+
+export interface LevelRange {
+  lowest: number;
+  highest: number;
+  /** Taken where none is asked for. */
+  usual: number;
+}
+
+/**
+ * Levels by codec; null where a codec has none. Exponents hardly repeat in sequences: zstd's level 1, which looks for none that is
+ * chance, makes them as small as level 19 does, a hundred times as fast.
+ */
+export const CODEC_LEVELS: Readonly<Record<PackCodec, LevelRange | null>> = {
+  raw: null,
+  zstd: { lowest: 1, highest: 22, usual: 1 },
+  lz4hc: { lowest: 1, highest: 12, usual: 9 },
+  fixed4: null,
+  huffman: null,
+};
+
+/** Codecs whose bytes depend on odmoe alone; those of the others depend on the version of a library too. */
+export const REPRODUCIBLE_CODECS: ReadonlySet<PackCodec> = new Set(['raw', 'fixed4', 'huffman']);
+
+/** How a pack's exponents are stored. */
+export interface CodecSetting {
+  codec: PackCodec;
+  /** Null where the codec has none. */
+  level: number | null;
+}
+
+export function isPackCodec(name: string): name is PackCodec {
+  return (PACK_CODECS as readonly string[]).includes(name);
+}
+
+/** What is wrong with the level of a setting; null when nothing is. */
+export function levelProblem({ codec, level }: CodecSetting): string | null {
+  const range = CODEC_LEVELS[codec];
+  if (range === null) return level === null ? null : `the codec ${codec} has no levels`;
+  if (level !== null && Number.isInteger(level) && level >= range.lowest && level <= range.highest) return null;
+  return `expected a level of ${codec} from ${range.lowest} to ${range.highest}`;
+}
+
+/** The setting of a codec's name and a level; `level` null: the usual one. @throws USAGE */
+export function codecSetting(codec: string, level: number | null): CodecSetting {
+  if (!isPackCodec(codec)) {
+    throw new OdmoeError('USAGE', `codec ${JSON.stringify(codec)} is not known; known: ${PACK_CODECS.join(', ')}`);
+  }
+  const setting = { codec, level: level ?? CODEC_LEVELS[codec]?.usual ?? null };
+  const problem = levelProblem(setting);
+  if (problem !== null) throw new OdmoeError('USAGE', `level ${level}: ${problem}`);
+  return setting;
+}
+
+/** "zstd level 1", "huffman". */
+export function describeCodec({ codec, level }: CodecSetting): string {
+  return level === null ? codec : `${codec} level ${level}`;
+}

@@ -1,0 +1,131 @@
+/** Names, alignment and the cutting of tensors into chunks: docs/pack-format.md in code. Pure. */
+import type { ChunkCodec, Split } from '../../shared/model/tensor-source.js';
+import { PLANE_BYTES_PER_VALUE } from '../../shared/model/weight-dtype.js';
+
+export const PACK_FORMAT = 'odmoe-pack';
+export const PACK_FORMAT_VERSION = 2;
+
+export const MANIFEST_FILE = 'manifest.json';
+export const DENSE_FILE = 'dense.safetensors';
+/** Finished files of a pack that is being made; absent from a whole pack. */
+export const JOURNAL_FILE = 'packing.jsonl';
+/** Held by the process that is packing. */
+export const LOCK_FILE = 'packing.lock';
+/** Of a pack of which a worker fetches what it needs: experts that are here, the manifest to be, and who writes. */
+export const FETCH_JOURNAL_FILE = 'fetching.jsonl';
+export const FETCH_MANIFEST_FILE = 'fetching-manifest.json';
+export const FETCH_LOCK_FILE = 'fetching.lock';
+/** The journal of a fetch that is over: a worker may fetch again what is damaged. */
+export const FETCHED_JOURNAL_FILE = 'fetched.jsonl';
+/** Ends the name of a file that is being written. */
+export const PARTIAL_SUFFIX = '.partial';
+
+/** Files of a checkpoint that go into its pack as they are, where they exist. config.json always does. */
+export const COPIED_FILES: readonly string[] = [
+  'config.json',
+  'generation_config.json',
+  'tokenizer.json',
+  'tokenizer_config.json',
+  'chat_template.jinja',
+];
+
+/** Every chunk begins at a multiple of it, so that it can be read past the page cache (direct I/O). */
+export const CHUNK_ALIGNMENT_BYTES = 4096;
+
+/** Largest number of shards of a coded plane. */
+export const SHARDS_LIMIT = 64;
+
+export function expertFileName(layer: number): string {
+  return `experts-${String(layer).padStart(5, '0')}.bin`;
+}
+
+const EXPERT_FILE_PATTERN = /^experts-\d{5}\.bin$/;
+
+/** Whether a pack may hold a file of this name; nothing else may be named in a manifest. */
+export function isPackFileName(name: string): boolean {
+  return name === DENSE_FILE || COPIED_FILES.includes(name) || EXPERT_FILE_PATTERN.test(name);
+}
+
+/** Whether a directory entry is a pack's, or left by making one. */
+export function isPackEntry(name: string): boolean {
+  if (name === MANIFEST_FILE || name === JOURNAL_FILE || name === LOCK_FILE) return true;
+  if (name.startsWith(`${LOCK_FILE}.`)) return true;
+  const whole = name.endsWith(PARTIAL_SUFFIX) ? name.slice(0, -PARTIAL_SUFFIX.length) : name;
+  return isPackFileName(whole) || whole === MANIFEST_FILE;
+}
+
+export function alignUp(offsetBytes: number): number {
+  return Math.ceil(offsetBytes / CHUNK_ALIGNMENT_BYTES) * CHUNK_ALIGNMENT_BYTES;
+}
+
+/** Values [firstValue, firstValue + values) of a tensor: what one shard of a coded plane holds. */
+export interface ShardRange {
+  firstValue: number;
+  values: number;
+}
+
+/** Cuts rows evenly into at most `shards` ranges of whole rows. */
+export function shardRanges(rows: number, columns: number, shards: number): ShardRange[] {
+  const count = Math.min(shards, rows);
+  return Array.from({ length: count }, (_, index) => {
+    const firstRow = Math.floor((rows * index) / count);
+    const endRow = Math.floor((rows * (index + 1)) / count);
+    return { firstValue: firstRow * columns, values: (endRow - firstRow) * columns };
+  });
+}
+
+/** Plain bytes of a coded block, about: large enough for a good ratio, small enough for a core's cache. */
+const BLOCK_BYTES = 128 * 1024;
+/** Devices keep rows in groups; a block of whole groups can be put in its place by itself. */
+const BLOCK_ROW_MULTIPLE = 16;
+/** Plain bytes that no block exceeds. */
+const BLOCK_LIMIT_BYTES = 16 * 1024 * 1024;
+
+/**
+ * Rows of one block of a coded chunk of a plane with one byte a value: a multiple of 16 near 128 KiB, or as many as the tensor has.
+ * Whoever cuts a raw chunk into blocks cuts it likewise.
+ */
+export function blockRows(rows: number, columns: number): number {
+  const groups = Math.max(1, Math.round(BLOCK_BYTES / columns / BLOCK_ROW_MULTIPLE));
+  const most = Math.max(1, Math.floor(BLOCK_LIMIT_BYTES / columns));
+  return Math.min(rows, most, groups * BLOCK_ROW_MULTIPLE);
+}
+
+/**
+ * Codec of the shards that a plane is cut into, in a pack with this codec of exponents; null for a plane that is one raw chunk.
+ * Exponents are always cut, so that a raw pack too is loaded shard by shard.
+ */
+export function shardCodec(split: Split, plane: number, codec: ChunkCodec): ChunkCodec | null {
+  if (plane === 0) return codec;
+  return split === 'fp16-e5-lo8-s1m2' && plane === 2 ? 'packed3' : null;
+}
+
+/** Planes of a split that are cut into shards. */
+export function shardedPlanes(split: Split): number[] {
+  return [...PLANE_BYTES_PER_VALUE[split].keys()].filter((plane) => shardCodec(split, plane, 'raw') !== null);
+}
+
+/** A plane that is stored as one raw chunk. */
+export interface RawPlane {
+  plane: number;
+  offsetBytes: number;
+  plainBytes: number;
+}
+
+/** Where the raw planes of a tensor go, one after another from `beginBytes`, and where the next thing may begin. */
+export function placeRawPlanes(
+  split: Split,
+  values: number,
+  beginBytes: number,
+): { rawPlanes: RawPlane[]; endBytes: number } {
+  const rawPlanes: RawPlane[] = [];
+  const sharded = shardedPlanes(split);
+  let offsetBytes = beginBytes;
+  PLANE_BYTES_PER_VALUE[split].forEach((bytesPerValue, plane) => {
+    if (sharded.includes(plane)) return;
+    const plainBytes = values * bytesPerValue;
+    rawPlanes.push({ plane, offsetBytes, plainBytes });
+    offsetBytes = alignUp(offsetBytes + plainBytes);
+  });
+  return { rawPlanes, endBytes: offsetBytes };
+}

@@ -1,0 +1,19 @@
+import { join, resolve } from 'node:path';
+import { OdmoeError } from '../shared/errors/odmoe-error.js';
+import { openCheckpoint, type Checkpoint } from '../shared/model/checkpoint.js';
+import { fileExists } from '../shared/model/read-file.js';
+import { isPackDirectory, openPack, type Pack } from './format/open-pack.js';
+
+/**
+ * Opens the model in a directory, a pack or a Hugging Face checkpoint, and checks everything but the weights themselves.
+ * @throws MODEL_NOT_FOUND, MODEL_CORRUPT, MODEL_UNSUPPORTED, PACK_INCOMPLETE, PACK_CORRUPT, STORAGE_FAILED
+ */
+export async function openModelSource(directory: string): Promise<Pack | Checkpoint> {
+  const absolute = resolve(directory);
+  if (await isPackDirectory(absolute)) return openPack(absolute);
+  if (await fileExists(join(absolute, 'config.json'))) return openCheckpoint(absolute);
+  throw new OdmoeError(
+    'MODEL_NOT_FOUND',
+    `${absolute}: no model; give a pack (made by "odmoe pack") or a Hugging Face checkpoint with its config.json`,
+  );
+}

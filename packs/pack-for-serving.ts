@@ -1,0 +1,113 @@
+import { access, constants } from 'node:fs/promises';
+import { homedir, tmpdir, userInfo } from 'node:os';
+import { join, resolve } from 'node:path';
+import { OdmoeError } from '../shared/errors/odmoe-error.js';
+import { makeDirectories } from '../shared/storage/make-directories.js';
+import { openCheckpoint, type Checkpoint } from '../shared/model/checkpoint.js';
+import { fileExists } from '../shared/model/read-file.js';
+import { isPackDirectory, openPack } from './format/open-pack.js';
+import { odmoeVersion } from '../shared/config/odmoe-version.js';
+import { MANIFEST_FILE, PACK_FORMAT_VERSION } from './format/pack-layout.js';
+import type { Runtime } from '../shared/runtime/runtime.js';
+import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from './packing/pack-checkpoint.js';
+import { NATIVE_PACKING_TOOLS } from './packing/native-tools.js';
+import { LockHeldError } from '../shared/storage/process-lock.js';
+import { sourceIdentity } from './packing/source-identity.js';
+
+/** How long to wait for another process that packs the same checkpoint into the cache. */
+const OTHER_PACKER_WAIT_MS = 30 * 60 * 1000;
+const OTHER_PACKER_POLL_MS = 200;
+/** Hexadecimal digits of the key in a cached pack's directory name. */
+const KEY_DIGITS = 16;
+
+/**
+ * The directory of a pack of the model: the one given if it is a pack, else one packed from the checkpoint into a cache, which
+ * later calls find again as long as the checkpoint's files do not change.
+ * @param cacheDirectory null: $XDG_CACHE_HOME/odmoe/packs, ~/.cache/odmoe/packs, or the temporary directory, the first that can be written
+ * @param signal cancels the packing, which the next call continues
+ * @throws as openModelSource and packCheckpoint
+ */
+export async function packForServing(
+  directory: string,
+  cacheDirectory: string | null,
+  runtime: Runtime,
+  onProgress?: (doneBytes: number, totalBytes: number) => void,
+  signal?: AbortSignal,
+): Promise<string> {
+  const absolute = resolve(directory);
+  if (await isPackDirectory(absolute)) return (await openPack(absolute)).directory;
+  const checkpoint = await openCheckpoint(absolute);
+  const target = join(await usableCache(cacheDirectory), await cacheName(checkpoint));
+  const deadlineMs = runtime.nowMs() + OTHER_PACKER_WAIT_MS;
+  for (;;) {
+    if (await isWholePack(target)) return target;
+    try {
+      await packCheckpoint(
+        absolute,
+        target,
+        {
+          codec: DEFAULT_CODEC,
+          shards: DEFAULT_SHARDS,
+          name: checkpoint.name,
+          onDamagedPack: 'replace',
+          ...(onProgress && { onProgress }),
+          ...(signal && { signal }),
+        },
+        NATIVE_PACKING_TOOLS,
+      );
+      return target;
+    } catch (thrown) {
+      if (!(thrown instanceof LockHeldError) || runtime.nowMs() >= deadlineMs) throw thrown;
+      await runtime.sleep(OTHER_PACKER_POLL_MS);
+      if (signal?.aborted === true)
+        throw new OdmoeError('CANCELLED', 'interrupted while another process packs the model');
+    }
+  }
+}
+
+/** A damaged pack in the cache is as good as none: nobody but the cache owns it, and it is packed again. */
+async function isWholePack(target: string): Promise<boolean> {
+  if (!(await fileExists(join(target, MANIFEST_FILE)))) return false;
+  try {
+    await openPack(target);
+    return true;
+  } catch (thrown) {
+    if (thrown instanceof OdmoeError && thrown.code === 'PACK_CORRUPT') return false;
+    throw thrown;
+  }
+}
+
+async function cacheName(checkpoint: Checkpoint): Promise<string> {
+  const name = checkpoint.name.replaceAll(/[^\w.-]/g, '_');
+  const version = odmoeVersion();
+  const { codec } = DEFAULT_CODEC;
+  return `${name}-${(await sourceIdentity(checkpoint)).slice(0, KEY_DIGITS)}-${version}-v${PACK_FORMAT_VERSION}-${codec}`;
+}
+
+/** The first candidate that can be made; the error of the last one when none can. */
+async function usableCache(cacheDirectory: string | null): Promise<string> {
+  const candidates = cacheDirectory === null ? defaultCaches() : [resolve(cacheDirectory)];
+  let failure: unknown = null;
+  for (const candidate of candidates) {
+    try {
+      await makeDirectories(candidate, 0o700);
+      await access(candidate, constants.W_OK);
+      return candidate;
+    } catch (thrown) {
+      failure = thrown;
+    }
+  }
+  const reason = failure instanceof Error ? failure.message : String(failure);
+  throw new OdmoeError(
+    'STORAGE_FAILED',
+    `no directory for packed models can be written (${candidates.join(', ')}: ${reason}); set XDG_CACHE_HOME to one that can`,
+  );
+}
+
+function defaultCaches(): string[] {
+  const base = process.env.XDG_CACHE_HOME;
+  // Named for the user, because the temporary directory is everybody's.
+  const temporary = join(tmpdir(), `odmoe-${userInfo().uid}`, 'packs');
+  const home = base !== undefined && base.startsWith('/') ? base : join(homedir(), '.cache');
+  return [join(home, 'odmoe', 'packs'), temporary];
+}

@@ -1,0 +1,34 @@
+import { join } from 'node:path';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Checkpoint } from '../../shared/model/checkpoint.js';
+import { fileExists } from '../../shared/model/read-file.js';
+import { isPackDirectory, openPack } from '../format/open-pack.js';
+import { odmoeVersion } from '../../shared/config/odmoe-version.js';
+import type { CodecSetting } from '../format/pack-codec.js';
+import { MANIFEST_FILE } from '../format/pack-layout.js';
+import { PackingJournal } from './packing-journal.js';
+import { sourceIdentity } from './source-identity.js';
+
+/**
+ * The codec of the pack that the directory holds already, or of the one that was begun there from this checkpoint: measuring again
+ * might choose another, and begin again what is half done. Null where there is neither.
+ */
+export async function earlierCodec(checkpoint: Checkpoint, outputDirectory: string): Promise<CodecSetting | null> {
+  if (!(await isPackDirectory(outputDirectory))) return null;
+  if (await fileExists(join(outputDirectory, MANIFEST_FILE))) return codecOfPack(outputDirectory);
+  const plan = await PackingJournal.planIn(outputDirectory);
+  if (plan === null || plan.odmoe_version !== odmoeVersion()) return null;
+  if (plan.source_identity !== (await sourceIdentity(checkpoint))) return null;
+  return { codec: plan.codec, level: plan.codec_level };
+}
+
+async function codecOfPack(directory: string): Promise<CodecSetting | null> {
+  try {
+    const { manifest } = await openPack(directory);
+    return { codec: manifest.codec, level: manifest.codec_level };
+  } catch (thrown) {
+    // Packing into it says what is wrong with the pack, and what to do.
+    if (thrown instanceof OdmoeError) return null;
+    throw thrown;
+  }
+}

@@ -1,0 +1,117 @@
+import { createHash } from 'node:crypto';
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Checkpoint } from '../../shared/model/checkpoint.js';
+import { readFailure, readWholeFile } from '../../shared/model/read-file.js';
+import { CHECKPOINT_FILE_ERRORS } from '../../shared/model/safetensors-file.js';
+import { shapeToManifest, type Manifest } from '../format/manifest.js';
+import { openPack } from '../format/open-pack.js';
+import { COPIED_FILES, JOURNAL_FILE } from '../format/pack-layout.js';
+import { describeCodec } from '../format/pack-codec.js';
+import type { PackOutcome } from './pack-outcome.js';
+import type { PackingContext } from './packing-context.js';
+import type { PackingPlan } from './packing-journal.js';
+import { type FingerprintedTensor, packedTensors, sourceFingerprint } from './source-identity.js';
+import { requireUndamaged, verifyPack } from './verify-pack.js';
+
+/**
+ * Packing into a directory that holds a whole pack: done already if it is the pack of this checkpoint, which is found out by reading
+ * the weights of both; never overwritten if it is another.
+ * @throws USAGE when it is another, PACK_CORRUPT when it is damaged
+ */
+export async function matchWholePack(
+  checkpoint: Checkpoint,
+  plan: PackingPlan,
+  context: PackingContext,
+): Promise<PackOutcome> {
+  const pack = await openPack(context.outputDirectory);
+  const { manifest } = pack;
+  const difference =
+    planDifference(manifest, plan, checkpoint) ??
+    (await copiedFileDifference(manifest, checkpoint)) ??
+    (await weightDifference(manifest, checkpoint, context));
+  if (difference !== null) {
+    throw new OdmoeError(
+      'USAGE',
+      `${pack.directory}: holds a whole pack already, and ${difference}; remove it or choose another directory`,
+    );
+  }
+  requireUndamaged(pack, await verifyPack(pack, context.tools, halfOfProgress(checkpoint, context)));
+  await rm(join(pack.directory, JOURNAL_FILE), { force: true });
+  return {
+    directory: pack.directory,
+    name: pack.name,
+    digest: pack.packDigest,
+    codec: context.codec,
+    sourceBytes: checkpoint.tensors.reduce((sum, tensor) => sum + tensor.sizeBytes, 0),
+    packBytes: manifest.files.reduce((sum, file) => sum + file.size_bytes, 0),
+    files: manifest.files.length,
+    resumedFiles: manifest.files.length,
+    alreadyWhole: true,
+  };
+}
+
+/** Reports reading the pack as one half of the work, in bytes of the checkpoint; reading the checkpoint is the other. @throws CANCELLED */
+function halfOfProgress(checkpoint: Checkpoint, context: PackingContext): (done: number, total: number) => void {
+  const halfBytes = checkpoint.tensors.reduce((sum, tensor) => sum + tensor.sizeBytes, 0) / 2;
+  let reportedBytes = 0;
+  return (done, total) => {
+    context.reader.assertWanted();
+    const bytes = (done / total) * halfBytes;
+    context.onBytes(bytes - reportedBytes);
+    reportedBytes = bytes;
+  };
+}
+
+function planDifference(manifest: Manifest, plan: PackingPlan, checkpoint: Checkpoint): string | null {
+  if (manifest.model.name !== plan.name) return `its name is "${manifest.model.name}", not "${plan.name}"`;
+  const packed = describeCodec({ codec: manifest.codec, level: manifest.codec_level });
+  const wanted = describeCodec({ codec: plan.codec, level: plan.codec_level });
+  if (packed !== wanted) return `its codec is ${packed}, not ${wanted}`;
+  if (manifest.shards !== plan.shards) return `it has ${manifest.shards} shards, not ${plan.shards}`;
+  if (JSON.stringify(manifest.model.shape) !== JSON.stringify(shapeToManifest(checkpoint.shape))) {
+    return 'its model has another shape';
+  }
+  return null;
+}
+
+async function copiedFileDifference(manifest: Manifest, checkpoint: Checkpoint): Promise<string | null> {
+  const packed = new Map(manifest.files.map((file) => [file.name, file.sha256]));
+  for (const name of COPIED_FILES) {
+    const path = join(checkpoint.directory, name);
+    const content = await readWholeFile(path).catch((thrown: unknown) => {
+      const failure = readFailure(thrown, path, CHECKPOINT_FILE_ERRORS);
+      if (failure.code === CHECKPOINT_FILE_ERRORS.missing) return null;
+      throw failure;
+    });
+    const found = content === null ? undefined : createHash('sha256').update(content).digest('hex');
+    if (found !== packed.get(name)) return `its ${name} is not the checkpoint's`;
+  }
+  return null;
+}
+
+async function weightDifference(
+  manifest: Manifest,
+  checkpoint: Checkpoint,
+  context: PackingContext,
+): Promise<string | null> {
+  const tensors: FingerprintedTensor[] = [];
+  for (const { name, dtype, path, offsetBytes, sizeBytes } of checkpoint.tensors) {
+    let crc32c = 0;
+    for await (const piece of context.reader.pieces(path, offsetBytes, sizeBytes)) {
+      crc32c = context.tools.crc32c(piece, crc32c);
+      context.onBytes(piece.length / 2);
+    }
+    tensors.push({ name, dtype, crc32c });
+  }
+  if (sourceFingerprint(packedTensors(manifest.dense, manifest.experts)) !== manifest.source.fingerprint) {
+    throw new OdmoeError(
+      'PACK_CORRUPT',
+      `${context.outputDirectory}: the manifest contradicts itself; remove the pack and pack again`,
+    );
+  }
+  return sourceFingerprint(tensors) === manifest.source.fingerprint
+    ? null
+    : 'its weights are not those of the checkpoint';
+}

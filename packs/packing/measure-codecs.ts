@@ -1,0 +1,147 @@
+import { availableParallelism } from 'node:os';
+import type { CodecSpeed, ReadSpeed } from '../../native/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Checkpoint, ModelTensor } from '../../shared/model/checkpoint.js';
+import type { ChunkCodec } from '../../shared/model/tensor-source.js';
+import { planeSplit, valueBytes, type WeightDtype } from '../../shared/model/weight-dtype.js';
+import { type CodecSetting, codecSetting, PACK_CODECS } from '../format/pack-codec.js';
+import {
+  chooseCodec,
+  type CodecChoice,
+  type CodecMeasurement,
+  type LoadingMachine,
+  usualDecompressionThreads,
+} from './codec-choice.js';
+import type { ByteTools } from './packing-context.js';
+import { TensorReader } from './tensor-reader.js';
+
+/** Expert matrices that are sampled, spread over the layers, and values of each, at most. */
+const SAMPLED_MATRICES = 4;
+const SAMPLED_VALUES = 1024 * 1024;
+const MEASURE_DECODE_MS = 60;
+const MEASURE_READS_MS = 800;
+const MEASURE_READS_BYTES = 512 * 1024 * 1024;
+
+/** Every codec at its usual level, and zstd at one that takes pains. */
+export const MEASURED_SETTINGS: readonly CodecSetting[] = [
+  ...PACK_CODECS.map((codec) => codecSetting(codec, null)),
+  codecSetting('zstd', 19),
+];
+
+/** What measuring takes of the native addon. */
+export interface MeasuringTools extends Pick<ByteTools, 'splitPlanes' | 'joinPlanes'> {
+  measureCodec(
+    codec: ChunkCodec,
+    level: number,
+    bf16Values: Uint8Array,
+    columns: number,
+    milliseconds: number,
+  ): Promise<CodecSpeed>;
+  measureReads(path: string, bytes: number, milliseconds: number): Promise<ReadSpeed>;
+}
+
+export interface MeasuredChoice extends CodecChoice {
+  machine: LoadingMachine;
+  /** Whether storage was measured past the page cache; otherwise its speed may be that of memory. */
+  storageDirect: boolean;
+  /** Of one expert as shipped. */
+  expertBytes: number;
+  sampledBytes: number;
+}
+
+/** Rows of an expert's matrix, for measuring: planes 0 and 1 of its split put together as BF16, which is what measuring takes. */
+interface Sample {
+  dtype: WeightDtype;
+  columns: number;
+  sourceBytes: number;
+  standIn: Uint8Array;
+}
+
+/**
+ * Measures every codec on a sample of the checkpoint's experts, and the speed of the storage that the checkpoint lies on, and chooses.
+ * Takes some seconds and some ten MiB. @throws CANCELLED, MODEL_CORRUPT, STORAGE_FAILED
+ */
+export async function measureAndChoose(
+  checkpoint: Checkpoint,
+  tools: MeasuringTools,
+  signal: AbortSignal | null,
+): Promise<MeasuredChoice> {
+  const matrices = checkpoint.tensors.filter((tensor) => tensor.place.kind === 'expert');
+  const reader = new TensorReader(signal);
+  const samples: Sample[] = [];
+  const measurements: CodecMeasurement[] = [];
+  try {
+    for (const matrix of spread(matrices, SAMPLED_MATRICES)) samples.push(await sampleOf(matrix, reader, tools));
+    for (const setting of MEASURED_SETTINGS) {
+      reader.assertWanted();
+      measurements.push(await measureSetting(setting, samples, tools));
+    }
+  } finally {
+    await reader.close();
+  }
+  const [largest] = [...checkpoint.files].sort((a, b) => b.sizeBytes - a.sizeBytes);
+  if (largest === undefined) throw new OdmoeError('INTERNAL', 'an opened checkpoint without files');
+  const readBytes = Math.min(largest.sizeBytes, MEASURE_READS_BYTES);
+  const storage = await tools.measureReads(largest.path, readBytes, MEASURE_READS_MS);
+  const machine: LoadingMachine = {
+    storageBytesPerS: storage.bytesPerS,
+    decompressionThreads: usualDecompressionThreads(availableParallelism()),
+  };
+  const experts = checkpoint.shape.layers * checkpoint.shape.experts;
+  const expertBytes = matrices.reduce((sum, matrix) => sum + matrix.sizeBytes, 0) / experts;
+  return {
+    ...chooseCodec(measurements, expertBytes, machine),
+    machine,
+    storageDirect: storage.direct,
+    expertBytes,
+    sampledBytes: samples.reduce((sum, sample) => sum + sample.sourceBytes, 0),
+  };
+}
+
+/** `count` items evenly spread, of differing places among their neighbours: experts come as gate, up, down. */
+export function spread<Item>(items: readonly Item[], count: number): Item[] {
+  const places = Array.from(
+    { length: count },
+    (_, index) => Math.floor(((index + 0.5) * items.length) / count) + index,
+  );
+  return [...new Set(places)].flatMap((place) => items[place] ?? []);
+}
+
+async function sampleOf(matrix: ModelTensor, reader: TensorReader, tools: MeasuringTools): Promise<Sample> {
+  const [rows = 1, columns = 1] = matrix.dimensions;
+  const rowBytes = columns * valueBytes(matrix.dtype);
+  const sampledRows = Math.min(rows, Math.max(1, Math.floor(SAMPLED_VALUES / columns)));
+  const offsetBytes = matrix.offsetBytes + Math.floor((rows - sampledRows) / 2) * rowBytes;
+  const pieces: Uint8Array[] = [];
+  for await (const piece of reader.pieces(matrix.path, offsetBytes, sampledRows * rowBytes)) {
+    const [exponents, low] = tools.splitPlanes(piece, planeSplit(matrix.dtype, 'huffman'));
+    if (exponents === undefined || low === undefined) throw new OdmoeError('INTERNAL', 'a split without two planes');
+    pieces.push(tools.joinPlanes([exponents, low], 'bf16-e8-sm8'));
+  }
+  const standIn = new Uint8Array(Buffer.concat(pieces));
+  return { dtype: matrix.dtype, columns, sourceBytes: sampledRows * rowBytes, standIn };
+}
+
+async function measureSetting(
+  setting: CodecSetting,
+  samples: readonly Sample[],
+  tools: MeasuringTools,
+): Promise<CodecMeasurement> {
+  let [sourceBytes, storedBytes, encodeS, decodeS] = [0, 0, 0, 0];
+  for (const { dtype, columns, sourceBytes: bytes, standIn } of samples) {
+    const speed = await tools.measureCodec(setting.codec, setting.level ?? 0, standIn, columns, MEASURE_DECODE_MS);
+    sourceBytes += bytes;
+    storedBytes += bytes * shippedRatio(dtype, setting.codec, speed.ratio);
+    encodeS += standIn.length / speed.encodeBytesPerS;
+    decodeS += standIn.length / speed.decodeBytesPerS;
+  }
+  const ratio = storedBytes / sourceBytes;
+  return { ...setting, ratio, encodeBytesPerS: sourceBytes / encodeS, decodeBytesPerS: sourceBytes / decodeS };
+}
+
+/** Ratio of values of a type, from that of their planes 0 and 1 as BF16: what further planes take is known. */
+export function shippedRatio(dtype: WeightDtype, codec: ChunkCodec, standInRatio: number): number {
+  if (codec === 'raw') return 1;
+  const furtherBytes = { BF16: 0, F16: 3 / 8, F32: 2 }[dtype];
+  return (2 * standInRatio + furtherBytes) / valueBytes(dtype);
+}

@@ -1,0 +1,51 @@
+import { readdir, realpath, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { makeDirectories } from '../../shared/storage/make-directories.js';
+import { systemErrorCode } from '../../shared/model/read-file.js';
+import { isPackEntry, JOURNAL_FILE, LOCK_FILE, MANIFEST_FILE, PARTIAL_SUFFIX } from '../format/pack-layout.js';
+import { writeFailure } from '../../shared/storage/storage-error.js';
+
+/** Foreign files named in one message. */
+const FOREIGN_NAMED = 3;
+
+/** Creates the directory, or checks that what is in it was left by packing. @throws USAGE, STORAGE_FULL, STORAGE_FAILED */
+export async function prepareOutputDirectory(checkpointDirectory: string, outputDirectory: string): Promise<string> {
+  try {
+    await makeDirectories(outputDirectory);
+  } catch (thrown) {
+    if (systemErrorCode(thrown) === 'EEXIST' || systemErrorCode(thrown) === 'ENOTDIR') {
+      throw new OdmoeError('USAGE', `${outputDirectory}: not a directory; choose another place for the pack`);
+    }
+    throw writeFailure(thrown, outputDirectory, null);
+  }
+  const absolute = await realpath(outputDirectory);
+  if (absolute === (await realpath(checkpointDirectory))) {
+    throw new OdmoeError('USAGE', `${absolute}: is the checkpoint itself; choose another directory for the pack`);
+  }
+  const problem = foreignProblem(await readdir(absolute));
+  if (problem !== null) {
+    throw new OdmoeError('USAGE', `${absolute}: ${problem}; choose an empty or new directory for the pack`);
+  }
+  return absolute;
+}
+
+/** Why a directory with these entries must not be packed into; null when it may. Pure. */
+export function foreignProblem(names: readonly string[]): string | null {
+  const foreign = names.filter((name) => !isPackEntry(name));
+  if (foreign.length > 0) {
+    const more = foreign.length > FOREIGN_NAMED ? ` and ${foreign.length - FOREIGN_NAMED} more` : '';
+    return `holds files that are no pack's (${foreign.slice(0, FOREIGN_NAMED).join(', ')}${more})`;
+  }
+  const isOurs = names.includes(MANIFEST_FILE) || names.includes(JOURNAL_FILE);
+  const others = names.filter((name) => !name.startsWith(LOCK_FILE) && !name.endsWith(PARTIAL_SUFFIX));
+  if (!isOurs && others.length > 0) return `holds ${others.slice(0, FOREIGN_NAMED).join(', ')} of something else`;
+  return null;
+}
+
+/** Removes what an unfinished pack left, except the files to keep and the lock. */
+export async function clearUnfinished(directory: string, keep: ReadonlySet<string>): Promise<void> {
+  for (const name of await readdir(directory)) {
+    if (isPackEntry(name) && !keep.has(name) && !name.startsWith(LOCK_FILE)) await rm(join(directory, name));
+  }
+}

@@ -1,0 +1,258 @@
+import { createHash } from 'node:crypto';
+import { rename, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { type Checkpoint, openCheckpoint } from '../../shared/model/checkpoint.js';
+import { fileExists } from '../../shared/model/read-file.js';
+import { isPackDirectory } from '../format/open-pack.js';
+import { odmoeVersion } from '../../shared/config/odmoe-version.js';
+import {
+  type FinishedFile,
+  isModelName,
+  type Manifest,
+  MODEL_NAME_LIMIT,
+  serializeManifest,
+  shapeToManifest,
+} from '../format/manifest.js';
+import {
+  JOURNAL_FILE,
+  MANIFEST_FILE,
+  PACK_FORMAT,
+  PACK_FORMAT_VERSION,
+  PARTIAL_SUFFIX,
+  SHARDS_LIMIT,
+} from '../format/pack-layout.js';
+import { type CodecSetting, codecSetting } from '../format/pack-codec.js';
+import { matchWholePack } from './match-whole-pack.js';
+import { clearUnfinished, prepareOutputDirectory } from './output-directory.js';
+import { PackFile, syncDirectory } from './pack-file.js';
+import type { PackOutcome } from './pack-outcome.js';
+import type { PackingContext, PackingTools } from './packing-context.js';
+import { PackingJournal, type PackingPlan } from './packing-journal.js';
+import { acquirePackingLock } from './packing-lock.js';
+import { planFiles, type PlannedFile } from './planned-files.js';
+import { packedTensors, sourceFingerprint, sourceIdentity } from './source-identity.js';
+import type { ProcessLock } from '../../shared/storage/process-lock.js';
+import { requireFreeBytes, writeFailure } from '../../shared/storage/storage-error.js';
+import { TensorReader } from './tensor-reader.js';
+
+export interface PackOptions {
+  codec: CodecSetting;
+  /** Chunks that each coded plane is cut into. */
+  shards: number;
+  /** Name that the pack records; null: the checkpoint's. */
+  name: string | null;
+  /** What to do with a whole pack in the output directory that turns out to be damaged; 'refuse' leaves it to its owner. */
+  onDamagedPack: 'refuse' | 'replace';
+  onProgress?: (doneBytes: number, totalBytes: number) => void;
+  signal?: AbortSignal;
+}
+
+/**
+ * A third less to read than raw, at a speed that a core or two keep up with a disk, and bytes that depend on odmoe alone, so that
+ * machines may each pack their own copy.
+ */
+export const DEFAULT_CODEC: CodecSetting = { codec: 'huffman', level: null };
+export const DEFAULT_SHARDS = 4;
+
+/**
+ * Packs a Hugging Face checkpoint (docs/pack-format.md), piece by piece: memory does not grow with the model. An interrupted run is
+ * continued by the next one with the same arguments; until the end the directory does not open as a pack.
+ * @throws USAGE, MODEL_NOT_FOUND, MODEL_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FULL, STORAGE_FAILED, CANCELLED,
+ *   LockHeldError
+ */
+export async function packCheckpoint(
+  checkpointDirectory: string,
+  outputDirectory: string,
+  options: PackOptions,
+  tools: PackingTools,
+): Promise<PackOutcome> {
+  const { codec, level } = codecSetting(options.codec.codec, options.codec.level);
+  if (!Number.isInteger(options.shards) || options.shards < 1 || options.shards > SHARDS_LIMIT) {
+    throw new OdmoeError('USAGE', `shards ${options.shards}: expected a whole number from 1 to ${SHARDS_LIMIT}`);
+  }
+  if (options.name !== null && !isModelName(options.name)) {
+    throw new OdmoeError(
+      'USAGE',
+      `name ${JSON.stringify(options.name)}: expected 1 to ${MODEL_NAME_LIMIT} printable characters`,
+    );
+  }
+  if (await isPackDirectory(checkpointDirectory)) {
+    throw new OdmoeError(
+      'USAGE',
+      `${checkpointDirectory}: is a pack already; give the checkpoint that it was made from`,
+    );
+  }
+  const checkpoint = await openCheckpoint(checkpointDirectory);
+  const directory = await prepareOutputDirectory(checkpoint.directory, outputDirectory);
+  const lock = await acquirePackingLock(directory);
+  const reader = new TensorReader(options.signal ?? null);
+  let doneBytes = 0;
+  const totalBytes = checkpoint.tensors.reduce((sum, tensor) => sum + tensor.sizeBytes, 0);
+  const context: PackingContext = {
+    outputDirectory: directory,
+    codec: { codec, level },
+    shards: options.shards,
+    tools,
+    reader,
+    onBytes: (bytes) => {
+      doneBytes += bytes;
+      options.onProgress?.(doneBytes, totalBytes);
+    },
+  };
+  try {
+    const plan: PackingPlan = {
+      format: 'odmoe-packing',
+      odmoe_version: odmoeVersion(),
+      name: options.name ?? recordedName(checkpoint.name),
+      codec,
+      codec_level: level,
+      shards: options.shards,
+      source_identity: await sourceIdentity(checkpoint),
+    };
+    const whole = await wholePackOutcome(checkpoint, plan, options.onDamagedPack, context);
+    return whole ?? (await writePack(checkpoint, plan, lock, context));
+  } finally {
+    await reader.close();
+    await lock.release();
+  }
+}
+
+/** A directory may have a name that a pack cannot record. */
+function recordedName(name: string): string {
+  return name.replaceAll(/\p{Control}/gu, '_').slice(0, MODEL_NAME_LIMIT);
+}
+
+/** Null when there is no whole pack in the output directory, or none that is to be kept. */
+async function wholePackOutcome(
+  checkpoint: Checkpoint,
+  plan: PackingPlan,
+  onDamagedPack: PackOptions['onDamagedPack'],
+  context: PackingContext,
+): Promise<PackOutcome | null> {
+  if (!(await fileExists(join(context.outputDirectory, MANIFEST_FILE)))) return null;
+  try {
+    return await matchWholePack(checkpoint, plan, context);
+  } catch (thrown) {
+    if (!(thrown instanceof OdmoeError)) throw thrown;
+    const isUnusable = thrown.code === 'PACK_CORRUPT' || thrown.code === 'MODEL_UNSUPPORTED';
+    if (isUnusable && onDamagedPack === 'replace') return null;
+    if (thrown.code !== 'MODEL_UNSUPPORTED') throw thrown;
+    throw new OdmoeError(
+      'USAGE',
+      `${context.outputDirectory}: holds a pack already, which this odmoe cannot read; remove it or choose another directory`,
+      { cause: thrown },
+    );
+  }
+}
+
+async function writePack(
+  checkpoint: Checkpoint,
+  plan: PackingPlan,
+  lock: ProcessLock,
+  context: PackingContext,
+): Promise<PackOutcome> {
+  const { outputDirectory: directory } = context;
+  const planned = await planFiles(checkpoint, context);
+  const missingBytes = (finished: ReadonlyMap<string, unknown>): number =>
+    planned.filter((file) => !finished.has(file.name)).reduce((sum, file) => sum + file.expectedBytes, 0);
+  const journal = await openJournal(directory, plan);
+  const resumedFiles = journal.finished.size;
+  await requireFreeBytes(directory, missingBytes(journal.finished));
+  for (const file of planned) {
+    if (journal.finished.has(file.name)) {
+      context.onBytes(file.sourceBytes);
+      continue;
+    }
+    try {
+      await journal.record(await writePlannedFile(file, lock, context));
+    } catch (thrown) {
+      throw writeFailure(thrown, join(directory, file.name), missingBytes(journal.finished));
+    }
+  }
+  const finished = planned.flatMap((file) => journal.finished.get(file.name) ?? []);
+  const manifest = manifestOf(checkpoint, plan, finished);
+  await lock.assertHeld();
+  const digest = await writeManifest(directory, manifest);
+  await journal.remove();
+  return {
+    directory,
+    name: plan.name,
+    digest,
+    codec: context.codec,
+    sourceBytes: checkpoint.tensors.reduce((sum, tensor) => sum + tensor.sizeBytes, 0),
+    packBytes: manifest.files.reduce((sum, file) => sum + file.size_bytes, 0),
+    files: manifest.files.length,
+    resumedFiles,
+    alreadyWhole: false,
+  };
+}
+
+async function openJournal(directory: string, plan: PackingPlan): Promise<PackingJournal> {
+  try {
+    const journal = await PackingJournal.resume(directory, plan);
+    if (journal !== null) return journal;
+    // The journal goes first: from here to the end the directory says that it is unfinished.
+    const begun = await PackingJournal.begin(directory, plan);
+    await clearUnfinished(directory, new Set([JOURNAL_FILE]));
+    return begun;
+  } catch (thrown) {
+    throw writeFailure(thrown, directory, null);
+  }
+}
+
+async function writePlannedFile(
+  planned: PlannedFile,
+  lock: ProcessLock,
+  context: PackingContext,
+): Promise<FinishedFile> {
+  const file = await PackFile.create(context.outputDirectory, planned.name, context.tools.openFile);
+  try {
+    const entries = await planned.write(file);
+    await lock.assertHeld();
+    return { file: await file.finish(), ...entries };
+  } catch (thrown) {
+    await file.abandon();
+    throw thrown;
+  }
+}
+
+function manifestOf(checkpoint: Checkpoint, plan: PackingPlan, finished: readonly FinishedFile[]): Manifest {
+  const dense = finished.flatMap((file) => file.dense);
+  const experts = finished.flatMap((file) => file.experts);
+  return {
+    format: PACK_FORMAT,
+    format_version: PACK_FORMAT_VERSION,
+    odmoe_version: plan.odmoe_version,
+    model: {
+      name: plan.name,
+      family: checkpoint.family,
+      shape: shapeToManifest(checkpoint.shape),
+      tied_embeddings: checkpoint.tiedEmbeddings,
+      eos_token_ids: [...checkpoint.eosTokenIds],
+      shipped_format: checkpoint.shippedFormat,
+    },
+    source: { fingerprint: sourceFingerprint(packedTensors(dense, experts)) },
+    codec: plan.codec,
+    codec_level: plan.codec_level,
+    shards: plan.shards,
+    files: finished.map(({ file }) => file),
+    dense,
+    experts,
+  };
+}
+
+/** Writes manifest.json, which makes the directory a pack, and gives its SHA-256. */
+async function writeManifest(directory: string, manifest: Manifest): Promise<string> {
+  const path = join(directory, MANIFEST_FILE);
+  const text = serializeManifest(manifest);
+  try {
+    await writeFile(path + PARTIAL_SUFFIX, text, { flush: true });
+    await rename(path + PARTIAL_SUFFIX, path);
+    await syncDirectory(directory);
+  } catch (thrown) {
+    await rm(path + PARTIAL_SUFFIX, { force: true });
+    throw writeFailure(thrown, path, Buffer.byteLength(text));
+  }
+  return createHash('sha256').update(text).digest('hex');
+}

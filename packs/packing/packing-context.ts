@@ -1,0 +1,31 @@
+import type { ChunkCodec, Split } from '../../shared/model/tensor-source.js';
+import type { CodecSetting } from '../format/pack-codec.js';
+import type { OpenFile } from './pack-file.js';
+import type { TensorReader } from './tensor-reader.js';
+
+/** What making and checking packs takes of the native addon. */
+export interface ByteTools {
+  splitPlanes(values: Uint8Array, split: Split): Uint8Array[];
+  joinPlanes(planes: Uint8Array[], split: Split): Uint8Array;
+  crc32c(bytes: Uint8Array, seed: number): number;
+  encodeChunk(codec: ChunkCodec, level: number, plain: Uint8Array, blockBytes: number): Promise<Uint8Array>;
+  decodeChunk(codec: ChunkCodec, stored: Uint8Array, plainBytes: number, blockBytes: number): Promise<Uint8Array>;
+}
+
+/** What packing takes from outside. */
+export interface PackingTools extends ByteTools {
+  openFile: OpenFile;
+  /** Chunks that are encoded side by side; the bytes of the pack do not depend on it. */
+  encodesAtOnce: number;
+}
+
+/** What writing any one file of a pack needs. */
+export interface PackingContext {
+  outputDirectory: string;
+  codec: CodecSetting;
+  shards: number;
+  tools: PackingTools;
+  reader: TensorReader;
+  /** Source bytes that have been dealt with since the last call. */
+  onBytes(bytes: number): void;
+}

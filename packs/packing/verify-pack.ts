@@ -1,0 +1,215 @@
+import { createHash } from 'node:crypto';
+import type { FileHandle } from 'node:fs/promises';
+import { join } from 'node:path';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { EXPERT_PARTS } from '../../shared/model/model-family.js';
+import { type FileErrors, openFile, readFailure } from '../../shared/model/read-file.js';
+import { readExactly } from '../../shared/model/safetensors-file.js';
+import type { ManifestExpert, ManifestExpertTensor, ManifestFile } from '../format/manifest.js';
+import { matrixLabel, packExtents, type PackExtent } from '../format/manifest-check.js';
+import type { Pack } from '../format/open-pack.js';
+import { matrixValues } from './matrix-values.js';
+import type { ByteTools } from './packing-context.js';
+import { PIECE_BYTES } from './tensor-reader.js';
+
+const PACK_FILE_ERRORS: FileErrors = {
+  missing: 'PACK_CORRUPT',
+  invalid: 'PACK_CORRUPT',
+  remedy: 'copy the pack again',
+};
+
+/** Damages named in the message of one error; all are in the report. */
+const DAMAGES_NAMED = 20;
+
+/** Something in a pack that is not as the manifest says. */
+export interface PackDamage {
+  file: string;
+  /** The chunk or tensor; null: the file as a whole. */
+  place: string | null;
+  expected: string;
+  found: string;
+}
+
+/**
+ * Reads a whole pack and compares every file's size and SHA-256 and every chunk's CRC-32C; then recovers the values of every expert
+ * whose chunks are sound and compares their CRC-32C with that of the values that were packed.
+ * @returns every damage found, in the order of files
+ * @throws STORAGE_FAILED when a file cannot be read
+ */
+export async function verifyPack(
+  pack: Pack,
+  tools: ByteTools,
+  onProgress?: (doneBytes: number, totalBytes: number) => void,
+): Promise<PackDamage[]> {
+  const { files, experts } = pack.manifest;
+  const all = packExtents(pack.manifest);
+  const fileBytes = files.reduce((sum, file) => sum + file.size_bytes, 0);
+  const valueBytes = experts.reduce((sum, expert) => sum + expertBytes(expert), 0);
+  let doneBytes = 0;
+  const progress = (bytes: number): void => {
+    doneBytes += bytes;
+    onProgress?.(doneBytes, fileBytes + valueBytes);
+  };
+  const damages: PackDamage[] = [];
+  for (const file of files) {
+    const extents = all.filter((extent) => extent.file === file.name);
+    const verifier = new FileVerifier(file, extents, tools);
+    for await (const piece of filePieces(join(pack.directory, file.name))) {
+      verifier.push(piece);
+      progress(piece.length);
+    }
+    const found = verifier.finish();
+    const values = await verifyValues(pack, file.name, found, tools, progress);
+    damages.push(...found, ...values);
+  }
+  return damages;
+}
+
+/** Recovers the values of a file's experts; matrices of which a chunk is known to be damaged are left out. */
+async function verifyValues(
+  pack: Pack,
+  fileName: string,
+  known: readonly PackDamage[],
+  tools: ByteTools,
+  progress: (bytes: number) => void,
+): Promise<PackDamage[]> {
+  const experts = pack.manifest.experts.filter((expert) => expert.file === fileName);
+  if (experts.length === 0) return [];
+  const path = join(pack.directory, fileName);
+  const damages: PackDamage[] = [];
+  const handle = await openFile(path).catch((thrown: unknown) => {
+    throw readFailure(thrown, path, PACK_FILE_ERRORS);
+  });
+  try {
+    for (const expert of experts) {
+      for (const part of EXPERT_PARTS) {
+        const place = matrixLabel(expert, part);
+        const isKnown = known.some((damage) => damage.place?.startsWith(place) === true);
+        const damage = isKnown ? null : await valueDamage(expert[part], handle, path, tools);
+        if (damage !== null) damages.push({ file: fileName, place, ...damage });
+        progress(matrixBytes(expert[part]));
+      }
+    }
+  } finally {
+    await handle.close();
+  }
+  return damages;
+}
+
+async function valueDamage(
+  matrix: ManifestExpertTensor,
+  handle: FileHandle,
+  path: string,
+  tools: ByteTools,
+): Promise<Pick<PackDamage, 'expected' | 'found'> | null> {
+  const expected = `values of ${checksum(matrix.source_crc32c)}`;
+  const read = async (offsetBytes: number, sizeBytes: number): Promise<Uint8Array> =>
+    readExactly(handle, path, offsetBytes, sizeBytes);
+  try {
+    let crc = 0;
+    for await (const values of matrixValues(matrix, read, tools)) crc = tools.crc32c(values, crc);
+    return crc === matrix.source_crc32c ? null : { expected, found: `values of ${checksum(crc)}` };
+  } catch (thrown) {
+    const failure = readFailure(thrown, path, PACK_FILE_ERRORS);
+    if (failure.code === 'PACK_CORRUPT') return { expected, found: failure.message };
+    if (failure.code === 'MODEL_CORRUPT') return { expected, found: 'a file that ends before them' };
+    throw failure;
+  }
+}
+
+function expertBytes(expert: ManifestExpert): number {
+  return EXPERT_PARTS.reduce((sum, part) => sum + matrixBytes(expert[part]), 0);
+}
+
+function matrixBytes(matrix: ManifestExpertTensor): number {
+  return matrix.chunks.reduce((sum, chunk) => sum + chunk.stored_bytes, 0);
+}
+
+function checksum(crc: number): string {
+  return `crc32c ${crc.toString(16).padStart(8, '0')}`;
+}
+
+/** @throws PACK_CORRUPT naming what is damaged, unless nothing is */
+export function requireUndamaged(pack: Pack, damages: readonly PackDamage[]): void {
+  if (damages.length === 0) return;
+  const lines = damages
+    .slice(0, DAMAGES_NAMED)
+    .map(
+      ({ file, place, expected, found }) =>
+        `  ${file}${place === null ? '' : `: ${place}`}: ${found}, expected ${expected}`,
+    );
+  const more = damages.length - DAMAGES_NAMED;
+  if (more > 0) lines.push(`  and ${more} more`);
+  throw new OdmoeError(
+    'PACK_CORRUPT',
+    `${pack.directory}: ${damages.length} damaged:\n${lines.join('\n')}\ncopy these files again, or remove the pack and pack again`,
+  );
+}
+
+/** Takes a file's bytes in order. */
+class FileVerifier {
+  private readonly hash = createHash('sha256');
+  private readonly damages: PackDamage[] = [];
+  private offsetBytes = 0;
+  private current = 0;
+  private crc = 0;
+
+  constructor(
+    private readonly file: ManifestFile,
+    private readonly extents: readonly PackExtent[],
+    private readonly tools: Pick<ByteTools, 'crc32c'>,
+  ) {}
+
+  push(piece: Uint8Array): void {
+    this.hash.update(piece);
+    const end = this.offsetBytes + piece.length;
+    for (let extent = this.extents[this.current]; extent !== undefined; extent = this.extents[this.current]) {
+      const extentEnd = extent.offsetBytes + extent.storedBytes;
+      if (extent.offsetBytes >= end) break;
+      const from = Math.max(0, extent.offsetBytes - this.offsetBytes);
+      const to = Math.min(piece.length, extentEnd - this.offsetBytes);
+      this.crc = this.tools.crc32c(piece.subarray(from, to), this.crc);
+      if (extentEnd > end) break;
+      this.closeExtent(extent);
+    }
+    this.offsetBytes = end;
+  }
+
+  finish(): PackDamage[] {
+    const { name, size_bytes: size, sha256 } = this.file;
+    if (this.offsetBytes !== size) {
+      this.damages.push({ file: name, place: null, expected: `${size} bytes`, found: `${this.offsetBytes} bytes` });
+    }
+    const digest = this.hash.digest('hex');
+    if (digest !== sha256) {
+      this.damages.push({ file: name, place: null, expected: `sha256 ${sha256}`, found: `sha256 ${digest}` });
+    }
+    return this.damages;
+  }
+
+  private closeExtent(extent: PackExtent): void {
+    if (this.crc !== extent.crc32c) {
+      const [expected, found] = [checksum(extent.crc32c), checksum(this.crc)];
+      this.damages.push({ file: extent.file, place: extent.label, expected, found });
+    }
+    this.crc = 0;
+    this.current += 1;
+  }
+}
+
+async function* filePieces(path: string): AsyncGenerator<Uint8Array> {
+  const piece = new Uint8Array(PIECE_BYTES);
+  let handle: FileHandle | null = null;
+  try {
+    handle = await openFile(path);
+    for (;;) {
+      const { bytesRead } = await handle.read(piece, 0, piece.length, null);
+      if (bytesRead === 0) return;
+      yield piece.subarray(0, bytesRead);
+    }
+  } catch (thrown) {
+    throw readFailure(thrown, path, PACK_FILE_ERRORS);
+  } finally {
+    await handle?.close();
+  }
+}

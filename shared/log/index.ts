@@ -1,1 +1,0 @@
-export { createLogger, type Logger } from './logger.js';

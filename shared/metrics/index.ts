@@ -1,1 +1,0 @@
-export { RunningMean } from './running-mean.js';
