@@ -11,7 +11,7 @@ import { checkAnswer } from './check-invariants.js';
 import { type Violation } from './accounts/violation.js';
 import { checkQuiet, checkStopped, idleTimers } from './check-nothing-left.js';
 import { checkAccounts } from './accounts/check-accounts.js';
-import { checkLoads, checkWorkers, type Statuses } from './accounts/check-workers.js';
+import { checkLoads, checkWorkers, type Statuses } from './check-workers.js';
 import { EpochWatch } from './accounts/epoch-watch.js';
 import { Recorder } from './accounts/recorder.js';
 import { holdsNode } from './draw-budget.js';

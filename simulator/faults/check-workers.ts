@@ -1,8 +1,8 @@
-import type { NodeStatus } from '../../../shared/rpc/messages.js';
-import type { Violation } from './violation.js';
-import type { ScenarioWorld } from '../scenario-world.js';
-import { MAIN, type Scenario } from '../scenario.js';
-import type { Recorded } from './recorder.js';
+import type { NodeStatus } from '../../shared/rpc/messages.js';
+import type { Violation } from './accounts/violation.js';
+import type { ScenarioWorld } from './scenario-world.js';
+import { MAIN, type Scenario } from './scenario.js';
+import type { Recorded } from './accounts/recorder.js';
 import { WorkerAccount } from './worker-account.js';
 
 /** Latest status of each node, by host. */
