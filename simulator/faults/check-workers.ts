@@ -3,7 +3,7 @@ import type { Violation } from './accounts/violation.js';
 import type { ScenarioWorld } from './scenario-world.js';
 import { MAIN, type Scenario } from './scenario.js';
 import type { Recorded } from './accounts/recorder.js';
-import { WorkerAccount } from './worker-account.js';
+import { WorkerAccount } from './accounts/worker-account.js';
 
 /** Latest status of each node, by host. */
 export type Statuses = ReadonlyMap<string, NodeStatus>;
