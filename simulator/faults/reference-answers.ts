@@ -9,6 +9,9 @@ import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
 import { modelDirectory } from './scenario-world.js';
 import type { ScenarioModel } from './scenario.js';
 
+/** Answers that are kept: those of a scenario and of the smaller ones that are tried in its place. */
+const MOST_KNOWN = 256;
+
 /** What the single-process engine makes of a request. */
 export interface ReferenceAnswer {
   promptTokenIds: readonly number[];
@@ -31,6 +34,10 @@ export class ReferenceAnswers {
     const key = `${model} ${JSON.stringify(request)}`;
     let answer = this.known.get(key);
     if (answer === undefined) this.known.set(key, (answer = this.make(model, request)));
+    for (const oldest of this.known.keys()) {
+      if (this.known.size <= MOST_KNOWN) break;
+      this.known.delete(oldest);
+    }
     return answer;
   }
 
