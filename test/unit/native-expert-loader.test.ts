@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import {
   FROM_STORAGE,
   PLAIN_LOADER,
@@ -25,6 +25,15 @@ const CODECS: readonly ChunkCodec[] = ['raw', 'zstd', 'lz4hc', 'fixed4', 'huffma
 const SHARDS = 5;
 /** So slow that a load of the fixture's experts lasts some 20 ms. */
 const SLOW_BYTES_PER_S = 1e6;
+
+/** The expert in a file of the same name in another directory. */
+function movedTo(folder: string, { gate, up, down }: ExpertSource): ExpertSource {
+  const moved = (tensor: TensorSource): TensorSource => ({
+    ...tensor,
+    chunks: tensor.chunks.map((chunk) => ({ ...chunk, path: join(dirname(chunk.path), folder, basename(chunk.path)) })),
+  });
+  return { gate: moved(gate), up: moved(up), down: moved(down) };
+}
 
 describe('native expert loader', () => {
   let directory: string;
@@ -141,6 +150,9 @@ describe('native expert loader', () => {
       for (const outcome of [first, second]) assert.deepEqual([outcome.loaded, outcome.readBytes], [true, 0]);
       assert.deepEqual(await run(slots, 0), expected);
       assert.deepEqual(await run(slots, 1), expected);
+      // As of a pack that has been mended in another directory.
+      const moved = await slots.load(0, slots.register(movedTo('elsewhere', source)), held);
+      assert.deepEqual([moved.loaded, moved.readBytes], [true, 0]);
       await assert.rejects(slots.load(0, slots.register(sourceOf('zstd')), held), {
         code: 'INTERNAL',
         message: /another expert/,
