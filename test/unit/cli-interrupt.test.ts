@@ -6,7 +6,7 @@ import { pathToFileURL } from 'node:url';
 import { withInterrupt } from '../../cli/client/interrupt.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 
-const MODULE = pathToFileURL(join(packageRoot(), 'dist', 'cli', 'interrupt.js')).href;
+const MODULE = pathToFileURL(join(packageRoot(), 'dist', 'cli', 'client', 'interrupt.js')).href;
 const DEAF = `
   import { withInterrupt } from '${MODULE}';
   setInterval(() => undefined, 1000);

@@ -6,8 +6,8 @@ import { fileURLToPath } from 'node:url';
 import { packageRoot } from '../../shared/config/package-root.js';
 
 const ODMOE = join(packageRoot(), 'bin', 'odmoe');
-const DAEMON_MODULE = fileURLToPath(new URL('../../shared/daemon/index.js', import.meta.url));
-const ERRORS_MODULE = fileURLToPath(new URL('../../shared/errors/index.js', import.meta.url));
+const DAEMON_MODULE = fileURLToPath(new URL('../../shared/daemon/run-daemon.js', import.meta.url));
+const ERRORS_MODULE = fileURLToPath(new URL('../../shared/errors/odmoe-error.js', import.meta.url));
 
 /** Run before bin/odmoe: says when the process handles SIGTERM. */
 const TELL_HANDLER = `process.on('newListener', (name) => {
