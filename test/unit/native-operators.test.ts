@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { packageRoot } from '../../shared/config/package-root.js';
 
-const RUN_LIMIT_MS = 100_000;
+const RUN_LIMIT_MS = 400_000;
 const LIST_LIMIT_MS = 20_000;
 
 const program = join(packageRoot(), 'build', 'Release', 'odmoe_native_tests');
