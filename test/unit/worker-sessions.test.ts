@@ -120,8 +120,8 @@ describe('worker sessions: handshake', () => {
     assert.equal(here.sessions.hasMain, true, 'the end of the former stream does not end the new one');
     await settle();
     assert.equal(here.experts.counters.slotsInUse, 0);
-    again.arrive({ kind: 'placement', placement: placement(1) });
-    again.arrive(execute(1, 1));
+    again.arrive({ kind: 'placement', placement: placement(6) });
+    again.arrive(execute(1, 6));
     await here.slots.endLoad(0);
     assert.deepEqual(kinds(again), ['welcome', 'result']);
     assert.deepEqual(kinds(first), ['welcome']);
@@ -235,9 +235,9 @@ describe('worker sessions: requests', () => {
     assert.equal(here.sessions.hasMain, false);
     assert.equal(here.experts.counters.slotsInUse, 0);
     assert.equal(shadow.closedWith, undefined);
-    shadow.arrive({ kind: 'prediction', prediction: prediction(1, 2, [4]) });
+    shadow.arrive({ kind: 'prediction', prediction: prediction(2, 2, [4]) });
     assert.equal(here.experts.counters.slotsInUse, 0, 'without a placement nothing is loaded');
-    here.main(1);
+    here.main(2);
     assert.equal(here.slots.calls.at(-1), 'load 0 204');
   });
 
