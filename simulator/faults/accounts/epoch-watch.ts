@@ -6,10 +6,15 @@ interface Heard {
   epoch: number;
 }
 
-/** Epochs only grow: nobody is told of a placement that is no newer than one it knows, whichever main told it and whatever clocks show. */
+/**
+ * Epochs only grow: nobody hears of a placement that is no newer than one it knows, whichever main told it and whatever clocks show. What is
+ * sent and never arrives does not count: a main that was stopped for a while cannot know whom its peers have heard meanwhile.
+ */
 export class EpochWatch {
   readonly violations: string[] = [];
   private readonly heard = new Map<string, Heard>();
+  /** Announcements that were old when they were sent, and what their receivers knew. */
+  private readonly old = new Map<string, number>();
 
   /** `processOf`: what stands for the present process of a host; one that has been started again knows nothing. */
   constructor(private readonly processOf: (host: string) => object | undefined) {}
@@ -20,13 +25,15 @@ export class EpochWatch {
     const before = this.heard.get(to);
     const known = before !== undefined && before.process === process ? before.epoch : 0;
     const { epoch } = message.placement;
+    const announced = `${from} announces placement epoch ${epoch} to ${to}`;
     if (way === 'arrived') {
       this.heard.set(to, { process, epoch: Math.max(known, epoch) });
+      const knew = this.old.get(announced);
+      if (knew !== undefined) this.violations.push(`${announced}, which knew of ${knew}`);
       return;
     }
     // A shadow that comes into use is told of the placement that holds, which it may have had from the same main before.
-    const isOld = this.isShadow(to) ? epoch < known : epoch <= known;
-    if (isOld) this.violations.push(`${from} announces placement epoch ${epoch} to ${to}, which knows of ${known}`);
+    if (this.isShadow(to) ? epoch < known : epoch <= known) this.old.set(announced, known);
   };
 
   private isShadow(host: string): boolean {
