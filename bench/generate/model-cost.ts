@@ -10,14 +10,14 @@ function attentionWeights(shape: ModelShape): number {
   return shape.hiddenSize * (2 * queryWidth + 2 * keyValueWidth);
 }
 
-/** All weights that products are made with: projections, gates, every expert, and the LM head. */
+/** All weights that products are made with: projections, routers, every expert, and the LM head. */
 export function multipliedWeights(shape: ModelShape): number {
   const experts = shape.experts * 3 * shape.hiddenSize * shape.intermediateSize;
   const layer = attentionWeights(shape) + shape.hiddenSize * shape.experts + experts;
   return shape.layers * layer + shape.vocabSize * shape.hiddenSize;
 }
 
-/** Weights of one layer that one token meets: projections, gate and the experts it is given. */
+/** Weights of one layer that one token meets: projections, router and the experts it is given. */
 function weightsPerLayer(shape: ModelShape): number {
   const expert = 3 * shape.hiddenSize * shape.intermediateSize;
   return attentionWeights(shape) + shape.hiddenSize * shape.experts + shape.expertsPerToken * expert;

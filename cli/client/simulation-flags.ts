@@ -87,7 +87,7 @@ export function addSetUpFlags(command: Command): Command {
     .option('--no-stream-kv', 'keys and values leave at the end of an iteration')
     .option(
       '--no-prefill-overlap',
-      "in prefill a layer's experts load on the gate's word, and rows follow when all are there",
+      "in prefill a layer's experts load once the router has chosen, and rows follow when all are there",
     )
     .option('--optimistic', 'shadow goes on from its own guess', false)
     .option(

@@ -28,7 +28,7 @@ function speedLines({ sep, timing, reloads }: Finished): string[] {
       ? 'none: no shadow'
       : `${(100 * sep.recall).toFixed(2)} % (${sep.predictedCorrectly} of ${sep.activated} experts predicted)`;
   const late =
-    sep === null ? '' : ` (loaded on the gate's word; of the predictions, ${sep.late} layers' came too late)`;
+    sep === null ? '' : ` (loaded once the router has chosen; of the predictions, ${sep.late} layers' came too late)`;
   const lines = [row('recall', recall), row('reloads', `${reloads}${late}`)];
   if (timing === null) return lines;
   return [

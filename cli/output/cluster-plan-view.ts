@@ -56,7 +56,7 @@ function candidateObject({ setUp, result }: Candidate): object {
 }
 
 const BOUND_WORDS: Record<BoundBy, string> = {
-  main: "main's attention and gates: a faster card there, or more positions a pass",
+  main: "main's attention and routers: a faster card there, or more positions a pass",
   experts: "the workers' computing: faster cards there",
   loads: 'loading experts: more workers, faster links, or packed experts (--expert-storage)',
   drafts: 'waits for drafts: a faster shadow',

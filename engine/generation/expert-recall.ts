@@ -19,7 +19,7 @@ export class ExpertRecall {
     this.activated[iteration] = (this.activated[iteration] ?? 0) + activatedExperts;
   }
 
-  /** A prediction came after the gate had decided. */
+  /** A prediction came after the router had decided. */
   addLate(): void {
     this.late++;
   }

@@ -2,7 +2,7 @@ import type { RouterChoice, Model, Pass, Sequence } from '../../native/index.js'
 import type { ModelShape } from '../../shared/model/tensor-source.js';
 import type { SequenceRunner } from './sequence-runner.js';
 
-/** Told of the experts each layer's gate chose for the token at `position`, by rank, as they are chosen. */
+/** Told of the experts each layer's router chose for the token at `position`, by rank, as they are chosen. */
 export type ExpertObserver = (position: number, layer: number, experts: Int32Array) => void;
 
 /** One sequence of a model whose experts are all resident: the single-process engine. */

@@ -16,7 +16,7 @@ const NORM_ROLES: ReadonlySet<DenseRole> = new Set(['attentionNorm', 'expertNorm
 
 /**
  * Loads everything but the experts: query, key, value and output projections in the format asked for; embedding, LM head and
- * gates as shipped; norms as FP32. Asking for the model's shipped format keeps each projection's own, so that nothing is rounded
+ * routers as shipped; norms as FP32. Asking for the model's shipped format keeps each projection's own, so that nothing is rounded
  * even where a checkpoint mixes types. fixed4, which rounds nothing either, is for the LM head too (an embedding in its place, where
  * there is none).
  * @throws what the device and the files give: DEVICE_OUT_OF_MEMORY, PACK_CORRUPT, STORAGE_FAILED

@@ -3,7 +3,6 @@ import type { NodeIdentity, Refusal, Welcome } from '../../shared/rpc/messages.j
 import { checkPeer } from '../../shared/rpc/peer-check.js';
 import { HANDSHAKE_TIMEOUT_MS } from '../../shared/rpc/limits.js';
 import type { PeerStream } from '../../shared/rpc/peer-stream.js';
-
 import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 
 /** How long a peer may take to say who it is. */

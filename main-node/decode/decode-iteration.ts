@@ -38,7 +38,7 @@ export interface DecodeRows {
 }
 
 /**
- * One decode iteration (OD-MoE section 3.1) of one or more rows: the tokens through all layers, attention and gate here, experts on the
+ * One decode iteration (OD-MoE section 3.1) of one or more rows: the tokens through all layers, attention and router here, experts on the
  * workers. Each expert that the rows of a layer activate is loaded and executed once, for all rows that chose it. Returns the logits of
  * every row (vocabSize each).
  */
@@ -120,7 +120,7 @@ async function runLayerExperts(
   const shares = sharesOf(step, match.assignments);
   const runs = shares.map((share) => engine.dispatcher.run(step, share, context.signal, take));
   releaseWrongOnes(engine, placement, step, match.releases);
-  context.firstLayerAhead?.afterGate(position, context.predictions.upcoming(position, layer));
+  context.firstLayerAhead?.afterRouter(position, context.predictions.upcoming(position, layer));
   await settleAll(runs);
   onStall(longestStallUs);
 }

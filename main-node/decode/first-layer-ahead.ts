@@ -22,8 +22,11 @@ export class FirstLayerAhead {
     private readonly workers: Pick<PlacedWorkers, 'placement' | 'worker'>,
   ) {}
 
-  /** A gate of the token at `position` has spoken. `upcoming`: the predictions for all layers behind it; null: some are not there. */
-  afterGate(position: number, upcoming: readonly Prediction[] | null): void {
+  /**
+   * The router of a layer has chosen for the token at `position`. `upcoming`: the predictions for all layers behind it; null: some are not
+   * there.
+   */
+  afterRouter(position: number, upcoming: readonly Prediction[] | null): void {
     const { placement } = this.workers;
     if (placement === null || upcoming === null || position >= this.lastPosition) return;
     const next = position + 1;
@@ -44,7 +47,7 @@ export class FirstLayerAhead {
   }
 
   /**
-   * The gate of the first layer has spoken at `position`. Returns who has been told of which expert, with what shadow predicted
+   * The router of the first layer has chosen at `position`. Returns who has been told of which expert, with what shadow predicted
    * (`predicted`), for matchExperts to release what is not wanted; where shadow has told another worker of an expert, this
    * one's is released here. Null: nobody was told anything.
    */

@@ -4,13 +4,13 @@ import type { Runtime } from '../../shared/runtime/runtime.js';
 
 /** Predictions that main has not come to yet; a shadow that is further ahead than this is not listened to. */
 export const MAX_KEPT_PREDICTIONS = 8192;
-/** Gate choices remembered for a prediction that comes late. */
+/** Router choices remembered for a prediction that comes late. */
 export const MAX_REMEMBERED_CHOICES = 8192;
 
-/** 'kept': main will look at it. 'late': main's gate has decided already. 'ignored': of the prompt, or too far ahead. */
+/** 'kept': main will look at it. 'late': main's router has decided already. 'ignored': of the prompt, or too far ahead. */
 export type PredictionArrival = 'kept' | 'late' | 'ignored';
 
-interface GateDecision {
+interface RouterDecision {
   /** Decode pass, from 0. */
   pass: number;
   activated: readonly number[];
@@ -19,12 +19,12 @@ interface GateDecision {
 /**
  * What shadow has predicted for one sequence, and how well: OD-MoE equations 2 (recall of iteration n) and 3 (recall), decode
  * stage only. An iteration is a pass, known by its first position. Counted per pass and layer: the distinct experts that its rows
- * activate, and those of them in the set known when the gate spoke. Where none was known then, the first that comes late counts as if it
+ * activate, and those of them in the set known when the router chose. Where none was known then, the first that comes late counts as if it
  * had come in time; of a set that grows row after row (drafts) that is its first message, and what is added later counts in no case.
  */
 export class SequencePredictions {
   private readonly kept = new Map<number, Prediction>();
-  private readonly choices = new Map<number, GateDecision>();
+  private readonly choices = new Map<number, RouterDecision>();
   private readonly recall = new ExpertRecall();
   private lastDecided = -1;
   private passPosition = -1;
@@ -58,7 +58,7 @@ export class SequencePredictions {
   }
 
   /**
-   * main's gate has decided. Returns the prediction for this layer, if it has come. `position`: the pass's first; passes and their layers
+   * main's router has decided. Returns the prediction for this layer, if it has come. `position`: the pass's first; passes and their layers
    * come in rising order.
    */
   decide(position: number, layer: number, activated: readonly number[]): Prediction | null {
@@ -139,7 +139,7 @@ export class SequencePredictions {
     this.recall.add(pass, 0, correct);
   }
 
-  private remember(place: number, decision: GateDecision): void {
+  private remember(place: number, decision: RouterDecision): void {
     this.choices.set(place, decision);
     if (this.choices.size <= MAX_REMEMBERED_CHOICES) return;
     for (const oldest of this.choices.keys()) {

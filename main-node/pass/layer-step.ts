@@ -6,7 +6,7 @@ import type { ActivatedRow } from './activated-experts.js';
 
 const FLOAT_BYTES = 4;
 
-/** A layer of a pass whose gate has spoken. The buffers are the pass's. */
+/** A layer of a pass whose router has chosen. The buffers are the pass's. */
 export interface LayerStep extends PassLayer {
   /** rows x hiddenSize FP32. */
   hidden: Uint8Array;

@@ -11,7 +11,7 @@ export interface PassEngine {
 
 /** What one request cost, for its Finished message. */
 export class RequestCounters {
-  /** Experts that a worker had to load after the gate's word, in decode, or that had to be sent again. */
+  /** Experts that a worker had to load after the router's choice, in decode, or that had to be sent again. */
   reloads = 0;
   /** Per layer the longest stall of the experts that ran side by side, summed. */
   ioStallUs = 0;

@@ -68,7 +68,7 @@ export function bundleBatches(batches: readonly ExpertBatch[], miniBatchRows: nu
 
 /**
  * Groups the rows of a pass by expert and cuts them into mini-batches (OD-MoE section 3.3). An expert with several workers has its
- * batches alternate among them. `experts` is the gate's choice, rows x k by rank.
+ * batches alternate among them. `experts` is the router's choice, rows x k by rank.
  */
 export function planExpertBatches(
   experts: Int32Array,

@@ -4,7 +4,7 @@ import type { PassLayer, Placement } from '../../shared/rpc/messages.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 
 /**
- * What a prefill has told the workers to load before a gate has spoken: every expert of a layer, at the workers that
+ * What a prefill has told the workers to load before a router has chosen: every expert of a layer, at the workers that
  * the placement fixes for it, one layer ahead. What falls to them with no row is released.
  */
 export class PrefillExpectations {
@@ -24,7 +24,7 @@ export class PrefillExpectations {
     }
   }
 
-  /** The layer's gate has spoken and its batches go out: these experts need not be loaded where they were announced under this placement. */
+  /** The layer's router has chosen and its batches go out: these experts need not be loaded where they were announced under this placement. */
   fulfil(
     { epoch }: Placement,
     { pass, layer }: PassLayer,

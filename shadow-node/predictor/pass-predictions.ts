@@ -7,14 +7,14 @@ export interface PassPrediction {
   /** Positions that the pass has, or is to have. */
   rows: number;
   layer: number;
-  /** In order of first appearance: by position, then by the gate's rank. */
+  /** In order of first appearance: by position, then by the router's rank. */
   experts: number[];
   /** Takes the place of what was told before of this pass and layer. */
   again: boolean;
 }
 
 /**
- * What a sequence's gates have chosen, by position and layer, put together for the passes of main. A pass's set grows from
+ * What a sequence's routers have chosen, by position and layer, put together for the passes of main. A pass's set grows from
  * position to position; where main begins a pass with fewer positions than planned, those left over go to the next one.
  */
 export class PassPredictions {

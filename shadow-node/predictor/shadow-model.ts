@@ -9,8 +9,8 @@ export const SHADOW_PASS_ROWS = 128;
 export type ShadowPrecision = NodeSettings['shadow']['precision'];
 
 /**
- * Loads the whole model, quantized as it is loaded: attention projections and experts in `precision`; gates, norms, embedding and
- * LM head as shipped (OD-MoE section 3.2 quantizes the model; the gates are what is emulated, so they stay exact).
+ * Loads the whole model, quantized as it is loaded: attention projections and experts in `precision`; routers, norms, embedding and
+ * LM head as shipped (OD-MoE section 3.2 quantizes the model; the routers are what is emulated, so they stay exact).
  * @throws DEVICE_OUT_OF_MEMORY when the device's budget does not hold it, and what reading the model throws
  */
 export async function loadShadowModel(

@@ -141,7 +141,7 @@ export class ShadowSequence {
     }
   }
 
-  /** Runs the step. Predictions come as each layer's gate decides; a prefill gives none. */
+  /** Runs the step. Predictions come as each layer's router decides; a prefill gives none. */
   async run(step: RunnableStep, pass: Pass): Promise<void> {
     this.writeDueKeyValues();
     const running: RunningPass = { pass, cancelled: false };

@@ -57,14 +57,14 @@ export interface NodeSettings {
     prefillRows: number;
     /** Rows of one prefill message to a worker. */
     miniBatchRows: number;
-    /** A layer's experts load while the layer before runs; false: on the gate's word, and rows follow when all are there. */
+    /** A layer's experts load while the layer before runs; false: once the router has chosen, and rows follow when all are there. */
     prefillOverlap: boolean;
     /** How long a request waits for a worker when none is left. */
     workerGraceMs: number;
   };
   /** The processor's arithmetic in the time and memory of profiled devices and network; null: this machine is what it is. */
   emulation: EmulationSettings | null;
-  /** Where predictions of experts come from: shadow (sep), chance, or nowhere (experts are loaded on the gate's word). */
+  /** Where predictions of experts come from: shadow (sep), chance, or nowhere (experts are loaded once the router has chosen). */
   prediction: { source: 'sep' | 'random' | 'off' };
   align: {
     /** 0: never. */

@@ -104,7 +104,7 @@ type ParsedFlags = Omit<
 };
 
 const SUMMARIES: Record<RoleSetting, string> = {
-  main: 'The daemon that answers: attention, gates and the KV cache are here; experts run on the workers.',
+  main: 'The daemon that answers: attention, routers and the KV cache are here; experts run on the workers.',
   shadow: 'The daemon that predicts: a quantized copy of the model runs ahead and tells workers what to load.',
   worker: 'A daemon that loads experts just in time, runs them and drops them again.',
 };
@@ -191,7 +191,7 @@ function addMainFlags(command: Command): void {
     .option('--no-stream-kv', 'send key and value rows to shadow at the end of an iteration, not layer by layer')
     .option(
       '--no-prefill-overlap',
-      "load a layer's experts in prefill on the gate's word, and send rows when all are there",
+      "load a layer's experts in prefill once the router has chosen, and send rows when all are there",
     )
     .option('--optimistic', "let shadow go on from its own guess before main's token is there")
     .option(

@@ -34,7 +34,7 @@ export interface ProfiledDevice {
   /** What the device's memory gives to operators that stream weights. */
   weightBytesPerS: number;
   flopPerS: number;
-  /** Of the attention, norms and gate of a layer, beside reading its weights; of an expert; of the LM head. */
+  /** Of the attention, norms and router of a layer, beside reading its weights; of an expert; of the LM head. */
   denseOverheadMs: number;
   expertOverheadMs: number;
   lmHeadOverheadMs: number;

@@ -59,7 +59,7 @@ export function expertParameters({ hiddenSize, intermediateSize }: ProfiledModel
   return 3 * hiddenSize * intermediateSize;
 }
 
-/** Query, key, value and output projections and the gate; norms are too small to count. */
+/** Query, key, value and output projections and the router; norms are too small to count. */
 export function denseLayerParameters(model: ProfiledModel): number {
   const { hiddenSize, heads, keyValueHeads, headDim, experts } = model;
   return hiddenSize * (2 * heads * headDim + 2 * keyValueHeads * headDim + experts);

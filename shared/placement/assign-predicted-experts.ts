@@ -4,7 +4,7 @@ import { groupForLayer } from './plan-placement.js';
 
 /**
  * Which worker of the layer's group loads which expert. Depends on the set of experts only, so that shadow (which predicts)
- * and main (which knows the gate's choice) come to the same answer without asking each other. No worker gets more than
+ * and main (which knows the router's choice) come to the same answer without asking each other. No worker gets more than
  * ceil(experts / group size).
  *
  * Every expert of a layer has a home in the group, the same at every token, so that what a worker keeps of an expert is found
@@ -12,7 +12,7 @@ import { groupForLayer } from './plan-placement.js';
  * order of the group. Homes are rotated from layer to layer: in a group with spares by as many places as a layer deals experts,
  * so that a layer starts to deal where the one before stopped. That keeps what matters to a cacheless cluster, where a worker
  * that rests has a head start on its next load: a spare is home to as many experts as any other and works as much, and the
- * workers rest in turn but for the chance in which experts the gate picks. With no spare everybody has a turn at every layer,
+ * workers rest in turn but for the chance in which experts the router picks. With no spare everybody has a turn at every layer,
  * and homes move by one place, which spreads experts that are popular at every layer.
  */
 export function assignPredictedExperts(

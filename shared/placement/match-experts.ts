@@ -19,14 +19,14 @@ export interface ExpertRelease {
 export interface ExpertMatch {
   /** One per activated expert, in the order given. */
   assignments: ExpertAssignment[];
-  /** Experts that the gate did not choose, by the worker that was told to load them. */
+  /** Experts that the router did not choose, by the worker that was told to load them. */
   releases: ExpertRelease[];
   /** Number of activated experts that had been predicted (the summand of OD-MoE equation 2). */
   correct: number;
 }
 
 /**
- * Compares the gate's choice with what workers were told to load (OD-MoE section 3; docs/architecture.md). A predicted expert runs
+ * Compares the router's choice with what workers were told to load (OD-MoE section 3; docs/architecture.md). A predicted expert runs
  * where it is being loaded; a missed one on a worker whose prediction was wrong, else on the least loaded of the layer's group or, with
  * spread 'all', of all workers: its home where that is one of them. Where nobody was told anything (null) the experts
  * fall where assignPredictedExperts puts them, so that a prediction which main has not heard of still serves.
@@ -70,7 +70,7 @@ function oneGroup(placement: Placement): Placement {
   return { ...placement, groups: [{ workerIds: placement.workers.map(({ id }) => id) }] };
 }
 
-/** missed expert -> worker id, by rising expert id so that the gate's order of ranks does not matter. */
+/** missed expert -> worker id, by rising expert id so that the router's order of ranks does not matter. */
 function placeMissedExperts(
   placement: Placement,
   layer: number,

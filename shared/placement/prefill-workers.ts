@@ -4,7 +4,7 @@ import type { Placement } from '../rpc/messages.js';
 
 /**
  * The workers that run an expert of a layer in prefill. All workers share a layer's experts evenly, rotated by layer, and
- * nothing else decides: the next layer can be loaded before its gate has spoken. With more workers than experts an expert has
+ * nothing else decides: the next layer can be loaded before its router has chosen. With more workers than experts an expert has
  * several, and its mini-batches alternate among them.
  */
 export function workersForPrefillExpert(placement: Placement, layer: number, expert: number): readonly string[] {

@@ -71,7 +71,7 @@ export interface CacheDecisions {
   setCapacities(capacities: ReadonlyMap<number, PoolCapacities>): void;
   /** Adds to the runtime frequency list what was recorded earlier: counts of a layer's experts. */
   seedCounts(layer: number, counts: ArrayLike<number>): void;
-  /** Main's gate has chosen the expert for so many tokens. */
+  /** Main's router has chosen the expert for so many tokens. */
   activated(layer: number, expert: number, tokens: number): void;
   /** Begins a use of each; experts that are needed together are to be asked for together, so that none makes room for another. */
   acquire(layer: number, experts: readonly number[]): CacheUse[];

@@ -1,14 +1,9 @@
 /** Every message of the wire as bytes and back: proto/odmoe/v1 loaded once, decoded messages validated. */
 import { loadSync, type ServiceDefinition } from '@grpc/proto-loader';
-
 import { join } from 'node:path';
-
 import { packageRoot } from '../config/package-root.js';
-
 import { OdmoeError, toOdmoeError } from '../errors/odmoe-error.js';
-
 import { validateGenerateRequest } from './generate-validation.js';
-
 import {
   completeNodeStatus,
   validateIdentity,
@@ -33,11 +28,8 @@ import type {
   WorkerReply,
   WorkerRequest,
 } from './messages.js';
-
 import { validatePackDescription, validatePackPiece, validateReadPackRequest } from './pack-validation.js';
-
 import { requireWholeTexts, textFieldsOf, type TextFields } from './wire-texts.js';
-
 import { decodeExecuteRequest, decodeResultReply, encodeExecuteRequest, encodeResultReply } from './tensor-messages.js';
 
 /** `decode` throws OdmoeError: PROTOCOL_VIOLATION, or REQUEST_INVALID for what a user asked. */

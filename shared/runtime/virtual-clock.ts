@@ -30,7 +30,7 @@ export class VirtualClock {
     return this.handled;
   }
 
-  /** Events that are still to happen. */
+  /** Events that are still to happen, and cancelled ones whose time has not come. */
   get pendingCount(): number {
     return this.queue.size;
   }

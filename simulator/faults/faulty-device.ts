@@ -1,15 +1,10 @@
 import type { PassTap } from './accounts/recorder.js';
 import { type Devices, NATIVE_DEVICES } from '../../engine/devices/devices.js';
 import { pacedDevice } from '../../engine/devices/paced-device.js';
-
 import type { DevicePace } from '../../engine/devices/device-pace.js';
-
 import type { CudaStatus, Device, ExpertSlots, RouterChoice, Model, Pass, Sequence } from '../../native/index.js';
-
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-
 import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
-
 import { counted, noHandles, withMethods, type HandleCounts } from './device-handles.js';
 
 /** Whatever the machine has that the simulation runs on. */

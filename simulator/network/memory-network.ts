@@ -59,7 +59,7 @@ export class MemoryNetwork implements ChannelNetwork {
     return [...this.sides].filter(({ owner, isOpen }) => isOpen && owner.host === host).length;
   }
 
-  /** Returns the port; throws when it is taken. */
+  /** Returns the port; null: it is taken. */
   listen(host: string, port: number, listener: Listener): number | null {
     const chosen = port === 0 ? this.nextPort++ : port;
     const key = `${host}:${chosen}`;

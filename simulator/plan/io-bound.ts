@@ -4,7 +4,7 @@ import type { ClusterTimes } from '../simulate/cluster-set-up.js';
 /** OD-MoE equation 1 for a cluster: how long a load may take before main waits for it, and how long it takes. */
 export interface LoadTiming {
   groups: number;
-  /** t^M: attention and gate of a layer, and the way of its hidden state to the group. */
+  /** t^M: attention and router of a layer, and the way of its hidden state to the group. */
   mainMs: number;
   /** t^W: an expert, and the way of the outputs back. */
   workerMs: number;

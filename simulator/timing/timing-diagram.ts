@@ -34,7 +34,7 @@ const COLOURS: Record<OperationKind, string> = {
   fault: '#d55e00',
 };
 const LEGEND: readonly [OperationKind, string][] = [
-  ['M', 'M: main, attention and gate'],
+  ['M', 'M: main, attention and router'],
   ['head', 'H: main, LM head'],
   ['S', 'S: shadow'],
   ['EL', 'EL: loading an expert'],

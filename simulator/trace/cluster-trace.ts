@@ -7,9 +7,9 @@ export interface ClusterTrace {
   promptTokens(prompt: number): number;
   /** Positions that decoding runs at most. */
   iterations(prompt: number): number;
-  /** Main's gate: `expertsPerToken` experts by rank. Positions count from the prompt's first token. */
+  /** The choice of main's router: `expertsPerToken` experts by rank. Positions count from the prompt's first token. */
   activated(place: TracePlace): readonly number[];
-  /** Shadow's gate, of positions from the prompt's end on. */
+  /** The choice of shadow's router, of positions from the prompt's end on. */
   predicted(place: TracePlace): readonly number[];
   /** Shadow's own guess at the token of this position, made behind main's earlier tokens, is main's token. */
   guessedRight(prompt: number, position: number): boolean;

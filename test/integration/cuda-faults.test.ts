@@ -5,7 +5,7 @@ import { packageRoot } from '../../shared/config/package-root.js';
 import type { RoleSetting } from '../../shared/config/node-settings.js';
 import { answeringClusters } from './harness/answering-clusters.js';
 import { assertSameAnswer, requestFor } from './harness/answers.js';
-import type { DaemonExit } from './harness/daemon-process.js';
+import type { DaemonExit } from './harness/test-daemon.js';
 import type { ProcessCluster } from './harness/process-cluster.js';
 import { hasSimulatedCuda, simulatedCuda, type SimulatedDevice } from './harness/simulated-cuda.js';
 import { packOf } from './harness/test-models.js';

@@ -68,13 +68,13 @@ describe('main: the first layer ahead', () => {
   it('tells workers one expert each, once nothing of the token is left for them', () => {
     const targets = new ToldWorkers(placementOf(4));
     const ahead = new FirstLayerAhead(7, 20, targets);
-    ahead.afterGate(10, null);
+    ahead.afterRouter(10, null);
     assert.deepEqual(targets.predicted, []);
-    ahead.afterGate(10, [predicted(10, 2, [4, 5], [0, 1]), predicted(10, 3, [1, 2], [2, 0])]);
+    ahead.afterRouter(10, [predicted(10, 2, [4, 5], [0, 1]), predicted(10, 3, [1, 2], [2, 0])]);
     assert.deepEqual(targets.predicted, ['w3 11/0 3']);
-    ahead.afterGate(10, [predicted(10, 3, [1, 2], [2, 0])]);
+    ahead.afterRouter(10, [predicted(10, 3, [1, 2], [2, 0])]);
     assert.deepEqual(targets.predicted.slice(1), ['w1 11/0 1']);
-    ahead.afterGate(10, []);
+    ahead.afterRouter(10, []);
     assert.deepEqual(targets.predicted.slice(2), ['w0 11/0 0', 'w2 11/0 2']);
     assert.deepEqual(
       ahead.merge(placementOf(4), 11, new Map([[6, 'w1']])),
@@ -92,7 +92,7 @@ describe('main: the first layer ahead', () => {
   it('releases an expert where shadow has told another worker of it', () => {
     const targets = new ToldWorkers(placementOf(2));
     const ahead = new FirstLayerAhead(7, 20, targets);
-    ahead.afterGate(10, []);
+    ahead.afterRouter(10, []);
     assert.deepEqual(ahead.merge(placementOf(2), 11, new Map([[0, 'w1']]))?.get(0), 'w1');
     assert.deepEqual(targets.released, ['w0 11/0 0']);
   });
@@ -100,12 +100,12 @@ describe('main: the first layer ahead', () => {
   it('counts for its own token and placement only, and not behind the last token', () => {
     const targets = new ToldWorkers(placementOf(2));
     const ahead = new FirstLayerAhead(7, 11, targets);
-    ahead.afterGate(10, []);
+    ahead.afterRouter(10, []);
     const told = new Map([[5, 'w1']]);
     assert.equal(ahead.merge(placementOf(2, 2), 11, told), told);
     assert.equal(ahead.merge(placementOf(2), 12, null), null);
     const before = targets.predicted.length;
-    ahead.afterGate(11, []);
+    ahead.afterRouter(11, []);
     assert.equal(targets.predicted.length, before);
   });
 });

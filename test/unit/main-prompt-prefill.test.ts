@@ -46,7 +46,7 @@ class RunningWorkers extends ToldWorkers implements PlacedWorkers {
   }
 }
 
-/** A pass whose gate chooses experts 0 and 1 for every row. */
+/** A pass whose router chooses experts 0 and 1 for every row. */
 function passOf(): Pass {
   let rows = 0;
   return {

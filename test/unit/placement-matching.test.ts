@@ -107,7 +107,7 @@ describe('placement: assignment of predicted experts', () => {
   });
 });
 
-describe('placement: matching of gate and prediction', () => {
+describe('placement: matching of router and prediction', () => {
   it('runs hits where they load, misses in the group, and releases exactly the wrong ones where they load', () => {
     fc.assert(
       fc.property(situations, expertSets, expertSets, ({ placement, layer }, predicted, activated) => {

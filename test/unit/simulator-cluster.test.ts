@@ -40,7 +40,7 @@ describe('simulated cluster', () => {
     });
 
     it('decodes with predictions: the second layer is there in time', async () => {
-      // The token is at shadow after 1, its first gate has decided at 5, told at 6, loaded at 26; computed 29, back 30. Second layer:
+      // The token is at shadow after 1, its first router has decided at 5, told at 6, loaded at 26; computed 29, back 30. Second layer:
       // attention 40, there 41, loaded since 31; computed 44, back 45; LM head 46.
       const result = await run({});
       near(result.tpotMs, 46);

@@ -14,7 +14,7 @@ import {
   poolBytes,
   requirePools,
   type WorkerCacheRequest,
-} from '../../worker-node/cache/plan-cache.js';
+} from '../../worker-node/cache/worker-cache-plan.js';
 import { TestLog } from '../integration/harness/test-log.js';
 import { plainExecute } from './wire-messages.js';
 import { TestSlots, settle, testService } from './worker-test-slots.js';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { FetchReport, REPORT_INTERVAL_MS } from '../../worker-node/fetching/fetch-report.js';
-import { problemOf } from '../../worker-node/fetching/find-main.js';
+import { problemOf } from '../../worker-node/fetching/await-main.js';
 import { dataDirectory } from '../../engine/environment/node-environment.js';
 import { inTurn } from '../../worker-node/fetching/pack-fetch.js';
 import type { FetchProgress } from '../../packs/fetching/expert-fetcher.js';

@@ -18,7 +18,7 @@ import {
   requirePools,
   type CachePlan,
   type WorkerCacheRequest,
-} from './plan-cache.js';
+} from './worker-cache-plan.js';
 
 /** The slots of a worker and what is kept in them. */
 export interface WorkerSlots {

@@ -47,19 +47,19 @@ export interface ExpertServiceOptions {
  * Requests are valid when they come here; their epoch is the current one.
  */
 export class ExpertService {
-  private readonly ownSlots: ExpertSlots;
-  private readonly ownCache: ExpertCache | null;
+  private readonly slots: ExpertSlots;
+  private readonly cache: ExpertCache | null;
   private readonly schedule: SlotSchedule;
   private readonly loader: ExpertLoader;
   private readonly executor: ExpertExecutor;
-  private readonly ownLog: Logger;
-  private readonly ownRuntime: Runtime;
+  private readonly log: Logger;
+  private readonly runtime: Runtime;
   private readonly loadedMs: number[];
   private readonly underWay = new Set<Promise<void>>();
   private readonly events: { event: SlotEvent; loadError: OdmoeError | null }[] = [];
   private handling = false;
   private nextTicket = 1;
-  private ownEvictions = 0;
+  private evictions = 0;
   private deviceLost: OdmoeError | null = null;
   private readonly onDeviceLost: (error: OdmoeError) => void;
   private turnEnd: Timer | null = null;
@@ -68,10 +68,10 @@ export class ExpertService {
 
   constructor({ slots, maxRows, cache, decompressionThreads }: WorkerSlots, options: ExpertServiceOptions) {
     const { source, runtime, log, supply, onDeviceLost } = options;
-    this.ownLog = log;
+    this.log = log;
     this.onDeviceLost = onDeviceLost ?? (() => undefined);
-    this.ownSlots = slots;
-    this.ownCache = cache;
+    this.slots = slots;
+    this.cache = cache;
     this.schedule = new SlotSchedule(slots.count - (cache?.slots ?? 0), cache);
     this.loader = new ExpertLoader(slots, source, decompressionThreads, log, supply);
     this.executor = new ExpertExecutor(
@@ -83,17 +83,17 @@ export class ExpertService {
         this.loseDevice(error);
       },
     );
-    this.ownRuntime = runtime;
+    this.runtime = runtime;
     this.loadedMs = new Array<number>(slots.count).fill(0);
   }
 
   get counters(): ExpertCounters {
     const { latePredictions, droppedPredictions, reloads, uses } = this.schedule.counters;
     return {
-      slots: this.ownSlots.count - (this.ownCache?.slots ?? 0),
+      slots: this.slots.count - (this.cache?.slots ?? 0),
       slotsInUse: this.schedule.slotsInUse,
-      slotBytes: this.ownSlots.slotBytes,
-      evictions: this.ownEvictions,
+      slotBytes: this.slots.slotBytes,
+      evictions: this.evictions,
       loads: this.loader.loads,
       storageReadBytes: this.loader.storageReadBytes,
       loadMsMean: this.loader.loadMsMean,
@@ -103,7 +103,7 @@ export class ExpertService {
       droppedPredictions,
       damagedExperts: this.loader.damagedExperts,
       reloads,
-      cache: this.ownCache?.status(uses) ?? null,
+      cache: this.cache?.status(uses) ?? null,
     };
   }
 
@@ -154,7 +154,7 @@ export class ExpertService {
   /** Another placement, in which the worker's group serves these layers. */
   changeEpoch(layers: readonly number[]): void {
     this.handle({ kind: 'epochChanged' });
-    const capacities = this.ownCache?.capacitiesFor(layers);
+    const capacities = this.cache?.capacitiesFor(layers);
     if (capacities !== undefined) this.handle({ kind: 'capacitiesChanged', capacities });
   }
 
@@ -170,7 +170,7 @@ export class ExpertService {
     this.turnEnd?.cancel();
     this.graceEnd?.cancel();
     this.ordering?.cancel();
-    this.ownSlots.dispose();
+    this.slots.dispose();
   }
 
   /**
@@ -194,7 +194,7 @@ export class ExpertService {
 
   /** Once all executes that came together are in. */
   private orderSoon(): void {
-    this.ordering ??= this.ownRuntime.nextTurn(() => {
+    this.ordering ??= this.runtime.nextTurn(() => {
       this.ordering = null;
       this.loader.order(
         this.schedule.waitedLoads.map(({ slot, state, tickets }) => ({
@@ -207,13 +207,13 @@ export class ExpertService {
 
   private awaitMoreMessages(): void {
     if (this.schedule.wantsTurnEnd && this.turnEnd === null) {
-      this.turnEnd = this.ownRuntime.nextTurn(() => {
+      this.turnEnd = this.runtime.nextTurn(() => {
         this.turnEnd = null;
         if (this.schedule.wantsTurnEnd) this.guard(() => this.handle({ kind: 'turnEnded' }));
       });
     }
     if (this.schedule.wantsGraceEnd && this.graceEnd === null) {
-      this.graceEnd = this.ownRuntime.after(SAME_LAYER_GRACE_MS, () => {
+      this.graceEnd = this.runtime.after(SAME_LAYER_GRACE_MS, () => {
         this.graceEnd = null;
         if (this.schedule.wantsGraceEnd) this.guard(() => this.handle({ kind: 'graceEnded' }));
       });
@@ -229,10 +229,10 @@ export class ExpertService {
       case 'cancelLoad':
         return this.loader.cancel(action.slot);
       case 'evict':
-        this.ownEvictions += 1;
+        this.evictions += 1;
         return;
       case 'execute':
-        return this.track(this.ownExecute(action.slot, action.ticket, action.wasLoaded));
+        return this.track(this.runExpert(action.slot, action.ticket, action.wasLoaded));
       case 'fail':
         return this.executor.fail(action.ticket, requirePresent(loadError, 'a load that fails says why.'));
     }
@@ -241,11 +241,11 @@ export class ExpertService {
   private async load(load: SlotLoad): Promise<void> {
     const { error, ...end } = await this.loader.load(load);
     if (error?.code === 'DEVICE_LOST') this.loseDevice(error);
-    this.loadedMs[load.slot] = this.ownRuntime.nowMs();
+    this.loadedMs[load.slot] = this.runtime.nowMs();
     this.handle({ kind: 'loadSettled', slot: load.slot, ...end }, error);
   }
 
-  private async ownExecute(slot: number, ticket: number, wasLoaded: boolean): Promise<void> {
+  private async runExpert(slot: number, ticket: number, wasLoaded: boolean): Promise<void> {
     const loadedMs = requirePresent(this.loadedMs[slot], () => `slot ${slot} is one of the worker's.`);
     await this.executor.run(ticket, slot, wasLoaded, loadedMs);
     this.handle({ kind: 'executeSettled', slot });
@@ -275,7 +275,7 @@ export class ExpertService {
   /** An event that no message brought could not be handled: what main waits for ends with why, and the worker goes on. */
   private failAll(thrown: unknown): void {
     const error = toOdmoeError(thrown);
-    this.ownLog.error('the slots of this worker are not as they should be: all that main waits for has failed', {
+    this.log.error('the slots of this worker are not as they should be: all that main waits for has failed', {
       error,
     });
     this.executor.failAll(error);

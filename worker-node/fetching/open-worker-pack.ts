@@ -14,7 +14,7 @@ import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import { LockHeldError } from '../../shared/storage/process-lock.js';
-import { findMain, type FoundMain } from './find-main.js';
+import { awaitMain, type FoundMain } from './await-main.js';
 
 /** What a worker serves from: a pack, or one that it fetches what it needs of. */
 export interface WorkerPack {
@@ -42,7 +42,7 @@ export async function openWorkerPack(
   abandoned: AbortSignal,
 ): Promise<WorkerPack> {
   const { modelPath } = settings;
-  const find = (): Promise<FoundMain> => findMain(settings, environment, log, abandoned);
+  const find = (): Promise<FoundMain> => awaitMain(settings, environment, log, abandoned);
   const opener = new PackOpener(settings, environment, find, log, abandoned);
   return modelPath === null ? opener.openByDigest(await find()) : opener.openOrBegin(modelPath, find);
 }
@@ -52,7 +52,7 @@ class PackOpener {
   constructor(
     private readonly settings: NodeSettings,
     private readonly environment: NodeEnvironment,
-    private readonly findMain: () => Promise<FoundMain>,
+    private readonly awaitMain: () => Promise<FoundMain>,
     private readonly log: Logger,
     private readonly abandoned: AbortSignal,
   ) {}
@@ -126,7 +126,7 @@ class PackOpener {
   private async manifestOf(main: FoundMain): Promise<Buffer> {
     const { modelPath } = this.settings;
     const { runtime, transport } = this.environment;
-    for (let current = main; ; current = await this.findMain()) {
+    for (let current = main; ; current = await this.awaitMain()) {
       const { packDigest } = current.identity;
       // Another pack has another default directory.
       if (modelPath === null && packDigest !== main.identity.packDigest) throw changedMeanwhile();

@@ -11,7 +11,7 @@ export const IDLE_SEQUENCE_EXECUTES = 64;
 const BEFORE_ANY_LAYER = -1;
 
 interface Progress {
-  /** Where main's gate spoke last; null before the first execute. */
+  /** Where main's router chose last; null before the first execute. */
   passed: { pass: { position: number }; layer: number } | null;
   ended: boolean;
   /** Value of the execute counter at the last sign of life. */
@@ -37,7 +37,7 @@ export class SequenceProgress {
     }
   }
 
-  /** Main's gate has spoken for this layer. */
+  /** Main's router has chosen for this layer. */
   released({ pass, rows, layer }: PassLayer): void {
     this.reach(pass.sequence, { pass, layer });
     for (const { sequence, position } of rows) {

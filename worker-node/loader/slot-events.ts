@@ -16,7 +16,7 @@ export type SlotEvent =
   | { kind: 'restart'; sequence: number; position: number }
   /** Tickets rise from event to event. `last`: no mini-batch for this expert follows. */
   | ({ kind: 'execute'; ticket: number; last: boolean; expert: number } & PassLayer)
-  /** The pass's gate has spoken at this layer: these experts are not asked for. */
+  /** The pass's router has chosen at this layer: these experts are not asked for. */
   | ({ kind: 'release' } & LayerExperts)
   /** The sequence has ended. */
   | { kind: 'end'; sequence: number }

@@ -154,7 +154,7 @@ export class WorkerSessions {
   private greet(session: Session, peer: NodeIdentity): void {
     session.helloCame();
     if (!this.greeting.admits(session.stream, peer)) return;
-    if (peer.role === 'ROLE_MAIN') this.ownTakeMain(session, peer);
+    if (peer.role === 'ROLE_MAIN') this.adoptMain(session, peer);
     session.peer = peer;
     this.log.info('serving a peer', { peer: peer.id, role: peer.role, address: peer.address });
     this.greeting.welcome(session.stream, {
@@ -182,7 +182,7 @@ export class WorkerSessions {
   }
 
   /** A main of the same id is the same main come back: what it had here before is void. */
-  private ownTakeMain(session: Session, peer: NodeIdentity): void {
+  private adoptMain(session: Session, peer: NodeIdentity): void {
     const former = this.main;
     if (former !== null) {
       this.forgetMain();

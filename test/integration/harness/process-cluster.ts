@@ -2,7 +2,7 @@ import { randomInt } from 'node:crypto';
 import type { Context } from 'mocha';
 import type { GenerateRequest, StatusReply } from '../../../shared/rpc/messages.js';
 import { collect, type CollectedAnswer } from './answers.js';
-import { DaemonProcess } from './daemon-process.js';
+import { TestDaemon } from './test-daemon.js';
 import { TestLog } from './test-log.js';
 import { packOf, type TestModel } from './test-models.js';
 import { waitUntil } from './wait-until.js';
@@ -27,13 +27,13 @@ export interface FreshWorker {
 
 /** A cluster of real processes on this machine, to be killed and stopped. */
 export class ProcessCluster {
-  private readonly daemons = new Map<string, DaemonProcess>();
+  private readonly daemons = new Map<string, TestDaemon>();
 
   private constructor(
     private readonly commonFlags: readonly string[],
     /** Those of daemons that have a model. */
     private readonly modelFlags: readonly string[],
-    readonly main: DaemonProcess,
+    readonly main: TestDaemon,
     private readonly log: TestLog,
     private readonly on: ProcessDevices,
   ) {
@@ -55,7 +55,7 @@ export class ProcessCluster {
       ...['--discovery', 'static', '--host', '127.0.0.1', '--port', '0', '--threads', '1', '--log-level', 'info'],
     ];
     const ofMain = [...modelFlags, ...flags, ...on.flags('main'), ...mainFlags];
-    const main = await DaemonProcess.start('main', ofMain, 'main', log, on.environment('main'));
+    const main = await TestDaemon.start('main', ofMain, 'main', log, on.environment('main'));
     const cluster = new ProcessCluster(flags, modelFlags, main, log, on);
     try {
       await Promise.all(Array.from({ length: workers }, (_, index) => cluster.startWorker(`worker-${index}`)));
@@ -69,19 +69,19 @@ export class ProcessCluster {
     }
   }
 
-  startWorker(id: string): Promise<DaemonProcess> {
+  startWorker(id: string): Promise<TestDaemon> {
     return this.startPeer('worker', id);
   }
 
-  startShadow(id: string): Promise<DaemonProcess> {
+  startShadow(id: string): Promise<TestDaemon> {
     return this.startPeer('shadow', id);
   }
 
   /** A worker on a box where there is no pack: it gets main's address and what `fresh` says. */
-  async startFreshWorker(id: string, fresh: FreshWorker): Promise<DaemonProcess> {
+  async startFreshWorker(id: string, fresh: FreshWorker): Promise<TestDaemon> {
     const join = ['--main', fresh.mainAddress ?? this.main.address];
     const flags = [...this.commonFlags, ...this.on.flags(id), ...join, ...(fresh.flags ?? [])];
-    const daemon = await DaemonProcess.start('worker', flags, id, this.log, fresh.environment);
+    const daemon = await TestDaemon.start('worker', flags, id, this.log, fresh.environment);
     this.daemons.set(id, daemon);
     return daemon;
   }
@@ -96,7 +96,7 @@ export class ProcessCluster {
     return this.log.matching(text);
   }
 
-  daemon(id: string): DaemonProcess {
+  daemon(id: string): TestDaemon {
     const daemon = this.daemons.get(id);
     if (daemon === undefined) throw new Error(`no daemon ${id} in this cluster`);
     return daemon;
@@ -131,9 +131,9 @@ export class ProcessCluster {
     this.daemons.clear();
   }
 
-  private async startPeer(role: 'worker' | 'shadow', id: string): Promise<DaemonProcess> {
+  private async startPeer(role: 'worker' | 'shadow', id: string): Promise<TestDaemon> {
     const flags = [...this.modelFlags, ...this.commonFlags, ...this.on.flags(id), '--main', this.main.address];
-    const daemon = await DaemonProcess.start(role, flags, id, this.log, this.on.environment(id));
+    const daemon = await TestDaemon.start(role, flags, id, this.log, this.on.environment(id));
     this.daemons.set(id, daemon);
     return daemon;
   }

@@ -20,7 +20,7 @@ export interface FoundMain {
  * What hinders is logged once. @throws MODEL_NOT_FOUND when there is no way to find it, CANCELLED when the
  * start is abandoned
  */
-export async function findMain(
+export async function awaitMain(
   settings: NodeSettings,
   { runtime, transport, discovery }: NodeEnvironment,
   log: Logger,

@@ -20,7 +20,7 @@ export interface DaemonExit {
 }
 
 /** One daemon in a process of its own (`odmoe main|shadow|worker`). */
-export class DaemonProcess {
+export class TestDaemon {
   private constructor(
     readonly name: string,
     private readonly child: ChildProcess,
@@ -35,7 +35,7 @@ export class DaemonProcess {
     name: string,
     log: TestLog,
     environment: Readonly<Record<string, string>> = {},
-  ): Promise<DaemonProcess> {
+  ): Promise<TestDaemon> {
     const entry = join(packageRoot(), 'dist', `${role}-node`, 'main.js');
     const child = spawn(process.execPath, [entry, '--id', name, ...flags], {
       stdio: ['ignore', 'pipe', 'pipe'],
@@ -61,7 +61,7 @@ export class DaemonProcess {
       });
     });
     const address = await Promise.race([listening, failure(exited, `${name} ended before it listened`), late(name)]);
-    return new DaemonProcess(name, child, address, exited);
+    return new TestDaemon(name, child, address, exited);
   }
 
   get pid(): number {
