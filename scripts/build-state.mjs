@@ -2,7 +2,7 @@
 // Files are told apart by size and time of change: looking at them takes milliseconds, and starts no other program.
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { dirname, join, relative } from 'node:path';
+import { dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 export const packageRoot = dirname(dirname(fileURLToPath(import.meta.url)));
@@ -23,9 +23,9 @@ export function filesBelow(folder, keep = () => true) {
     .sort();
 }
 
-/** Changes when a file is written; 'absent' for none. */
+/** Changes when a file is written; 'absent' for none. `path`: absolute, or relative to the package. */
 export function fileState(path) {
-  const stats = statSync(join(packageRoot, path), { throwIfNoEntry: false });
+  const stats = statSync(resolve(packageRoot, path), { throwIfNoEntry: false });
   return stats === undefined ? 'absent' : `${stats.size}:${stats.mtimeMs}`;
 }
 

@@ -162,7 +162,7 @@ export class WorkerLink implements WorkerOrders {
       request.onPart(result.experts);
       if (result.last) request.resolve();
     } catch (thrown) {
-      this.pending.delete(result.requestId);
+      this.forget(result.requestId);
       request.reject(toOdmoeError(thrown));
     }
   }
