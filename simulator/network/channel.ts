@@ -119,12 +119,12 @@ export class ChannelSide {
     this.network.mostUnread = Math.max(this.network.mostUnread, replies);
   }
 
-  /** Sends something again that was sent before: where there is such a thing, of an older placement. */
+  /** Sends something again that was sent under an older placement; nothing where there is no such thing. */
   repeat(random: SeededRandom): void {
-    if (this.sentBefore.length === 0) return;
     const latest = Math.max(...this.sentBefore.map(({ message }) => epochOf(message)));
     const stale = this.sentBefore.filter(({ message }) => epochOf(message) > 0 && epochOf(message) < latest);
-    const { frame, message } = random.pick(stale.length > 0 ? stale : this.sentBefore);
+    if (stale.length === 0) return;
+    const { frame, message } = random.pick(stale);
     this.send(frame, message);
   }
 

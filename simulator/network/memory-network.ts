@@ -107,11 +107,10 @@ export class MemoryNetwork implements ChannelNetwork {
     for (const side of [...this.sides]) if (side.peerHost === host) this.check(side);
   }
 
-  /** Somebody says to the host what was said to it before, under an older placement if there was one. */
+  /** Somebody says to the host what was said to it under an older placement. What holds comes once: connections repeat nothing. */
   replay(host: string, random: SeededRandom): void {
-    const sides = [...this.sides].filter(({ isOpen, peerHost }) => isOpen && peerHost === host);
-    const stale = sides.filter(({ hasStale }) => hasStale);
-    if (sides.length > 0) random.pick(stale.length > 0 ? stale : sides).repeat(random);
+    const stale = [...this.sides].filter((side) => side.isOpen && side.peerHost === host && side.hasStale);
+    if (stale.length > 0) random.pick(stale).repeat(random);
   }
 
   /** The process of the host is gone: its ports are closed, its peers hear of it, unless the link is cut. */
