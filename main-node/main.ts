@@ -175,6 +175,7 @@ function openCounts({ engine, inference }: MainParts): Record<string, number> {
     requests: inference.openCount,
     ...{ activeSequences, queuedRequests },
     sequences: predictionPost.openCount,
+    ...inference.kept,
     decodePasses: decodePasses.openCount,
     prefillPasses: prefillPasses.openCount,
     expertsOwed: [...roster.outstanding().values()].reduce((sum, experts) => sum + experts, 0),

@@ -89,6 +89,11 @@ export class ClusterSequence implements SequenceRunner {
     return this.engine.drafting.rows === 1 ? null : { ...this.drafting.counts };
   }
 
+  /** What shadow has told of positions that main has not come to. */
+  get kept(): { predictions: number; drafts: number } {
+    return { predictions: this.predictions.keptCount, drafts: this.drafting.keptCount };
+  }
+
   /** Logits of the prompt's last token (vocabSize). */
   prefill(tokenIds: readonly number[]): Promise<Float32Array> {
     this.tokenIds.push(...tokenIds);

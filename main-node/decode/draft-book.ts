@@ -35,6 +35,10 @@ export class DraftBook {
     return true;
   }
 
+  get size(): number {
+    return this.drafts.size;
+  }
+
   has(position: number): boolean {
     return this.drafts.has(position);
   }

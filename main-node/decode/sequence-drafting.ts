@@ -63,6 +63,11 @@ export class SequenceDrafting {
     return this.book.branch;
   }
 
+  /** Drafts of positions that main has not come to. */
+  get keptCount(): number {
+    return this.book.size;
+  }
+
   arrive(draft: DraftToken): void {
     const isFirst = !this.book.has(draft.position);
     if (!this.book.arrive(draft, this.nextPosition)) return;

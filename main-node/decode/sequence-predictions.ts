@@ -37,6 +37,11 @@ export class SequencePredictions {
     private readonly runtime: Pick<Runtime, 'after'>,
   ) {}
 
+  /** Predictions that main has not come to. */
+  get keptCount(): number {
+    return this.kept.size;
+  }
+
   /** A later prediction for the same layer replaces an earlier one, as it does at the workers. */
   arrive(prediction: Prediction): PredictionArrival {
     const { position } = prediction.pass;

@@ -33,6 +33,7 @@ export interface InferenceOptions {
 export class InferenceService {
   private readonly admission: AdmissionQueue;
   private readonly running = new Set<{ abort: AbortController; ended: Promise<void> }>();
+  private readonly sequences = new Set<ClusterSequence>();
   private nextSequence: number;
   private requestCount = 0;
   private tokenCount = 0;
@@ -52,6 +53,16 @@ export class InferenceService {
   /** Requests that have not ended, whatever they wait for. */
   get openCount(): number {
     return this.running.size;
+  }
+
+  /** What shadow has told of positions that main has not come to, over all answers in the making. */
+  get kept(): { keptPredictions: number; keptDrafts: number } {
+    let [keptPredictions, keptDrafts] = [0, 0];
+    for (const { kept } of this.sequences) {
+      keptPredictions += kept.predictions;
+      keptDrafts += kept.drafts;
+    }
+    return { keptPredictions, keptDrafts };
   }
 
   /** Most positions of prompt and answer together. */
@@ -132,6 +143,7 @@ export class InferenceService {
     const { sampling } = options;
     const request = { id: this.nextSequence++, promptTokens: promptIds.length, maxPositions, sampling };
     const sequence = new ClusterSequence(engine, request, signal);
+    this.sequences.add(sequence);
     try {
       const tokens = generateTokens(sequence, promptIds, options, tokenizer, signal);
       let next = await tokens.next();
@@ -143,6 +155,7 @@ export class InferenceService {
       yield this.finished(sequence, next.value, timing);
     } finally {
       await sequence.end();
+      this.sequences.delete(sequence);
     }
   }
 

@@ -7,6 +7,7 @@ import { SimulatedCluster, type SimulatedAnswer } from '../cluster/simulated-clu
 import { DrawnLinks } from '../network/link-model.js';
 import type { OperationLog } from '../timing/operation-log.js';
 import { RecordingLinks } from '../timing/recording-links.js';
+import { checkBounds } from './check-bounds.js';
 import { checkAnswer } from './check-invariants.js';
 import { type Violation } from './accounts/violation.js';
 import { checkQuiet, checkStopped, idleTimers } from './check-nothing-left.js';
@@ -74,6 +75,7 @@ class ScenarioRun {
   readonly violations: Violation[] = [];
   private readonly asked: { answer: SimulatedAnswer; request: GenerateRequest; probe: boolean }[] = [];
   private readonly injector: FaultInjector;
+  private hasGrown = false;
   private readonly epochs: EpochWatch;
   /** How many of the answers have been held against what was recorded. */
   private accounted = 0;
@@ -152,7 +154,7 @@ class ScenarioRun {
     const { clock } = this.cluster;
     for (const { atMs, request, cancelAfterMs, readMs } of this.scenario.requests) {
       clock.schedule(atMs, () => {
-        const answer = this.cluster.ask(this.cluster.node(MAIN).address, request, { readMs });
+        const answer = this.cluster.ask(this.cluster.node(MAIN).address, request, { readMs, onToken: this.onToken });
         this.asked.push({ answer, request, probe: false });
         if (cancelAfterMs !== null) clock.schedule(atMs + cancelAfterMs, () => answer.cancel());
       });
@@ -164,10 +166,18 @@ class ScenarioRun {
     const random = new SeededRandom(this.scenario.seed).fork('probes');
     for (let probe = 0; probe < PROBES; probe++) {
       const request = drawRequest(random);
-      const answer = this.cluster.ask(this.cluster.node(MAIN).address, request);
+      const answer = this.cluster.ask(this.cluster.node(MAIN).address, request, { onToken: this.onToken });
       this.asked.push({ answer, request, probe: true });
     }
   }
+
+  /** Once is enough: what has grown beyond its bound goes on growing. */
+  private readonly onToken = (): void => {
+    const [grown] = this.hasGrown ? [] : checkBounds(this.cluster, this.scenario);
+    if (grown === undefined) return;
+    this.hasGrown = true;
+    this.violate('what is held is bounded', grown);
+  };
 
   private isAllOver(): boolean {
     return this.asked.every(({ answer }) => answer.overMs !== null);

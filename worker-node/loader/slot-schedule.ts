@@ -352,6 +352,8 @@ export class SlotSchedule {
   }
 
   private beginUse(slot: Slot, use: CacheUse | null): void {
+    const isAlone = this.cache === null || this.slots.holding(slot) === undefined;
+    assertInvariant(isAlone, () => `expert ${slot.expert} of layer ${slot.layer} is in one slot.`);
     slot.use = use;
     this.uses[use?.state ?? 'missing'] += 1;
     this.slots.markInUse(slot, true);
