@@ -22,6 +22,8 @@ export class WorkerTestClient {
   readonly statuses: NodeStatus[] = [];
   readonly errors: StreamError[] = [];
   welcome: NodeIdentity | null = null;
+  /** Of the placement that it announced last, or else the newest that the worker has seen. */
+  epoch = 0;
   refusal: string | null = null;
   closed: { error: OdmoeError | null } | null = null;
   private readonly stream: PeerStream<WorkerRequest, WorkerReply>;
@@ -64,11 +66,12 @@ export class WorkerTestClient {
   }
 
   place(placement: Placement): void {
+    this.epoch = placement.epoch;
     this.send({ kind: 'placement', placement });
   }
 
   predict(prediction: Parameters<typeof plainPrediction>[0]): void {
-    this.send({ kind: 'prediction', prediction: plainPrediction(prediction) });
+    this.send({ kind: 'prediction', prediction: plainPrediction({ epoch: this.epoch, ...prediction }) });
   }
 
   /** One expert on all of the hidden states. */
@@ -77,7 +80,7 @@ export class WorkerTestClient {
     const rows = request.hidden.length / (request.hiddenSize * 4);
     return new Promise((resolve) => {
       this.pending.set(requestId, resolve);
-      this.send({ kind: 'execute', execute: plainExecute({ rows, ...request, requestId }) });
+      this.send({ kind: 'execute', execute: plainExecute({ rows, epoch: this.epoch, ...request, requestId }) });
     });
   }
 
@@ -120,6 +123,7 @@ export class WorkerTestClient {
     switch (reply.kind) {
       case 'welcome':
         this.welcome = reply.welcome.identity;
+        this.epoch = reply.welcome.highestEpoch;
         return;
       case 'refusal':
         this.refusal = reply.refusal.message;

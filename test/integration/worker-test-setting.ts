@@ -108,10 +108,10 @@ export class WorkerSetting {
     return this.connect(node, { id: 'shadow', role: 'ROLE_SHADOW' });
   }
 
-  /** A main that has announced placement epoch 1. */
+  /** A main that has announced a placement newer than any before it: epoch 1 where it is the first. */
   async connectMain(node: RunningNode): Promise<WorkerTestClient> {
     const main = await this.connect(node);
-    main.place(placement(1));
+    main.place(placement(main.epoch + 1));
     return main;
   }
 }
