@@ -40,7 +40,7 @@ export class SlotSchedule {
 
   /** Without `cache`: cacheless. Its slots are numbered after the working ones. */
   constructor(workingSlots: number, cache: SlotCache | null = null) {
-    this.slots = new SlotTable(workingSlots, cache?.slots ?? 0);
+    this.slots = new SlotTable(workingSlots, cache?.slots ?? 0, cache !== null);
     this.cache = cache?.decisions ?? null;
   }
 
@@ -352,8 +352,6 @@ export class SlotSchedule {
   }
 
   private beginUse(slot: Slot, use: CacheUse | null): void {
-    const isAlone = this.cache === null || this.slots.holding(slot) === undefined;
-    assertInvariant(isAlone, () => `expert ${slot.expert} of layer ${slot.layer} is in one slot.`);
     slot.use = use;
     this.uses[use?.state ?? 'missing'] += 1;
     this.slots.markInUse(slot, true);

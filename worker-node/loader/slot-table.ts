@@ -1,4 +1,4 @@
-import { requirePresent } from '../../shared/errors/assert-invariant.js';
+import { assertInvariant, requirePresent } from '../../shared/errors/assert-invariant.js';
 import type { CacheDecisions, CacheUse, KeptPart } from '../../shared/planner/cache-decisions.js';
 import type { PartlyLoadedState } from '../../shared/planner/load-profile.js';
 import { expertKey, isPinned, type Expectation } from './expectations.js';
@@ -47,7 +47,12 @@ export class SlotTable {
   /** Slots in use, by their expert. Without a cache two slots may hold the same one: then the last. */
   private readonly ownHolding = new Map<string, Slot>();
 
-  constructor(workingCount: number, cacheCount: number) {
+  /** `alone`: no expert is in two slots. */
+  constructor(
+    workingCount: number,
+    cacheCount: number,
+    private readonly alone = false,
+  ) {
     this.workingCount = workingCount;
     this.phases = { empty: workingCount, loading: 0, cancelling: 0, loaded: 0 };
     this.slots = Array.from({ length: workingCount + cacheCount }, (_, index) => ({
@@ -103,6 +108,10 @@ export class SlotTable {
   /** The expert in the slot is in use from now on, or no more. */
   markInUse(slot: Slot, inUse: boolean): void {
     const key = expertKey(slot);
+    assertInvariant(
+      !this.alone || !inUse || !this.ownHolding.has(key),
+      () => `expert (layer expert) ${key} is in one slot.`,
+    );
     if (inUse) this.ownHolding.set(key, slot);
     else if (this.ownHolding.get(key) === slot) this.ownHolding.delete(key);
   }
