@@ -42,13 +42,14 @@ export async function serveStream<Request, Reply extends FirstReply>(
     throw error;
   }
   const link = makeLink(stream, () => serve(welcome.identity, welcome));
-  for (const reply of early) link.receive(reply);
-  stream.onMessage((reply) => {
-    link.receive(reply);
-  });
+  // First, so that the link hears of its end also where a reply that waited is refused.
   settle((error) => {
     link.streamClosed(error);
   });
+  stream.onMessage((reply) => {
+    link.receive(reply);
+  });
+  makeLink(stream, () => early.forEach((reply) => link.receive(reply)));
   await ended;
 }
 

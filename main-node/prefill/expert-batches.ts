@@ -3,12 +3,15 @@ import type { ExpertTask, WorkerShare } from '../pass/layer-step.js';
 import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/rpc/limits.js';
 
 const FLOAT_BYTES = 4;
-/** Room in a message beside its tensor. */
+/** Room in a message beside its rows, and with each row for its run and for its place among an expert's rows. */
 const OTHER_FIELDS_BYTES = 1024;
+const OTHER_ROW_BYTES = 48;
 
 /** Rows of a mini-batch: as many as wanted, but no more than one message holds. */
 export function miniBatchRowsFor(wantedRows: number, hiddenSize: number): number {
-  const fittingRows = Math.floor((MESSAGE_SIZE_LIMIT_BYTES - OTHER_FIELDS_BYTES) / (hiddenSize * FLOAT_BYTES));
+  const fittingRows = Math.floor(
+    (MESSAGE_SIZE_LIMIT_BYTES - OTHER_FIELDS_BYTES) / (hiddenSize * FLOAT_BYTES + OTHER_ROW_BYTES),
+  );
   return Math.max(1, Math.min(wantedRows, fittingRows));
 }
 

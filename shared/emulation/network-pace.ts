@@ -126,7 +126,9 @@ class HoldingDuplex implements PacedDuplex {
 
   private isMarked(whole: Buffer): boolean {
     if (whole.length < MARK_BYTES || whole[0] !== MARK) return false;
-    return Math.abs(whole.readDoubleLE(1) - this.runtime.nowMs()) <= MARK_RANGE_MS;
+    const profiledBytes = whole.readDoubleLE(9);
+    const isSize = profiledBytes >= 0 && profiledBytes <= HELD_LIMIT_BYTES;
+    return isSize && Math.abs(whole.readDoubleLE(1) - this.runtime.nowMs()) <= MARK_RANGE_MS;
   }
 
   private dueMs(whole: Buffer): number {

@@ -79,7 +79,9 @@ export class SimulatedNode {
     this.failure = null;
     const giveUp = (error: OdmoeError): void => {
       this.failure = error;
-      void this.stop();
+      void this.stop().catch((thrown: unknown) => {
+        this.failure = toOdmoeError(thrown);
+      });
     };
     const start = START[this.settings.role];
     this.starting = start(this.settings, this.environment(runtime), log, giveUp).then(

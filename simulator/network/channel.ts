@@ -57,6 +57,8 @@ interface FrameUnderWay {
   written: (() => void) | null;
   /** Null: it does not move, because the link is cut. */
   arrival: ScheduledEvent | null;
+  /** It has reached the peer's process, which may have been stopped. */
+  landed: boolean;
 }
 
 /** One end of a connection between two processes: a stream, or a call. */
@@ -100,7 +102,7 @@ export class ChannelSide {
     if (!this.open) return;
     if (frame.kind === 'message') this.remember(frame, message);
     const bytes = FRAME_BYTES + ('bytes' in frame ? frame.bytes.length : 0);
-    const entry: FrameUnderWay = { frame, bytes, message, written, arrival: null };
+    const entry: FrameUnderWay = { frame, bytes, message, written, arrival: null, landed: false };
     this.underWay.push(entry);
     this.bytesUnderWay += bytes;
     this.network.mostBacklogBytes = Math.max(this.network.mostBacklogBytes, this.bytesUnderWay);
@@ -136,12 +138,13 @@ export class ChannelSide {
 
   /** The link carries again: what waited sets off. */
   relaunch(): void {
-    for (const entry of this.underWay) if (entry.arrival === null) this.launch(entry);
+    for (const entry of this.underWay) if (entry.arrival === null && !entry.landed) this.launch(entry);
   }
 
   /** The link carries nothing any more: what is under way waits. */
   halt(): void {
     for (const entry of this.underWay) {
+      if (entry.landed) continue;
       entry.arrival?.cancel();
       entry.arrival = null;
     }
@@ -195,6 +198,7 @@ export class ChannelSide {
       this.taken(entry);
       return;
     }
+    entry.landed = true;
     peer.owner.runtime.happen(() => {
       this.taken(entry);
       if (!peer.open) return;

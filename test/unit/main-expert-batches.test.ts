@@ -70,7 +70,15 @@ describe('main: prefill batches', () => {
     const execute = plainExecute({ requestId: 2 ** 50, epoch: 2 ** 50, ...place, rows, hiddenSize, hidden });
     const bytes = WORKER_SERVE.request.encode({ kind: 'execute', execute });
     assert.ok(bytes.length <= MESSAGE_SIZE_LIMIT_BYTES);
-    assert.ok(bytes.length + 2 * hiddenSize * 4 > MESSAGE_SIZE_LIMIT_BYTES);
+    assert.ok(bytes.length + 16 * hiddenSize * 4 > MESSAGE_SIZE_LIMIT_BYTES);
+    // Rows that stand apart need a run each.
+    const runs = Array.from({ length: rows }, (_, row) => ({
+      sequence: 2 ** 50,
+      position: 2 ** 30 + 2 * row,
+      rows: 1,
+    }));
+    const apart = WORKER_SERVE.request.encode({ kind: 'execute', execute: { ...execute, rows: runs } });
+    assert.ok(apart.length <= MESSAGE_SIZE_LIMIT_BYTES);
   });
 
   it('can begin with one row a worker, which leaves out no row, doubles none and ends no expert too early', () => {
