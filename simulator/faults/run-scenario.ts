@@ -13,6 +13,7 @@ import { type Violation } from './accounts/violation.js';
 import { checkQuiet, checkStopped, idleTimers } from './check-nothing-left.js';
 import { checkAccounts } from './accounts/check-accounts.js';
 import { checkLoads, checkWorkers, type Statuses } from './check-workers.js';
+import { AlignmentWatch } from './accounts/alignment-watch.js';
 import { EpochWatch } from './accounts/epoch-watch.js';
 import { Recorder } from './accounts/recorder.js';
 import { holdsNode } from './draw-budget.js';
@@ -76,6 +77,7 @@ class ScenarioRun {
   private readonly asked: { answer: SimulatedAnswer; request: GenerateRequest; probe: boolean }[] = [];
   private readonly injector: FaultInjector;
   private hasGrown = false;
+  private readonly alignment = new AlignmentWatch(MAIN);
   private readonly epochs: EpochWatch;
   /** How many of the answers have been held against what was recorded. */
   private accounted = 0;
@@ -92,6 +94,7 @@ class ScenarioRun {
     cluster.network.tap = (...said) => {
       this.recorder.messages(...said);
       this.epochs.messages(...said);
+      this.alignment.messages(...said);
     };
   }
 
@@ -264,6 +267,7 @@ class ScenarioRun {
       this.violate('queues are bounded', `${mostUnread} replies waited for a reader, and ${REPLIES_HELD_LIMIT} may`);
     if (mostBacklogBytes > STREAM_BACKLOG_LIMIT_BYTES)
       this.violate('queues are bounded', `${mostBacklogBytes} bytes were under way to a peer`);
+    for (const detail of this.alignment.violations) this.violate('alignment has no gaps', detail);
     for (const detail of this.epochs.violations) this.violate('epochs only grow', detail);
     for (const { node, event, fields } of this.world.logged) {
       const error = fields['error'];

@@ -1,0 +1,31 @@
+import type { MessageTap } from '../../network/channel.js';
+
+/**
+ * Whatever happens, shadow gets main's keys and values without a gap: from row 0 on where it has just been told of a sequence, be it new or
+ * in place of another shadow; and else from no later than where the last rows of the layer ended.
+ */
+export class AlignmentWatch {
+  readonly violations: string[] = [];
+  /** By shadow and sequence: the row of each layer that comes next. */
+  private readonly next = new Map<string, Map<number, number>>();
+
+  constructor(private readonly main: string) {}
+
+  readonly messages: MessageTap = (way, from, to, message) => {
+    if (way !== 'sent' || from !== this.main) return;
+    if (message.kind === 'begin') this.next.set(`${to} ${message.begin.sequence}`, new Map());
+    else if (message.kind === 'end') this.next.delete(`${to} ${message.end.sequence}`);
+    else if (message.kind === 'kvRows') {
+      const { sequence, layer, position, rows } = message.kvRows;
+      const layers = this.next.get(`${to} ${sequence}`);
+      const due = layers?.get(layer) ?? 0;
+      if (layers === undefined || position > due)
+        this.violations.push(
+          layers === undefined
+            ? `${to} gets rows of sequence ${sequence}, which it has not been told of`
+            : `${to} gets rows of layer ${layer} from ${position} on, and those from ${due} on are next`,
+        );
+      layers?.set(layer, position + rows);
+    }
+  };
+}
