@@ -31,12 +31,28 @@ export default tseslint.config(
   },
   {
     // What enters an answer, or a decision of a daemon, is the same on every machine: no standard pins these functions.
-    files: ['shared', 'engine', 'packs', 'main-node', 'shadow-node', 'worker-node', 'simulator'].map((room) => `${room}/**/*.ts`),
+    files: ['shared', 'engine', 'packs', 'main-node', 'shadow-node', 'worker-node', 'simulator'].map(
+      (room) => `${room}/**/*.ts`,
+    ),
     rules: {
       'no-restricted-properties': [
         'error',
         ...['exp', 'expm1', 'log', 'log1p', 'log2', 'log10', 'pow', 'cbrt', 'hypot']
-          .concat(['sin', 'cos', 'tan', 'asin', 'acos', 'atan', 'atan2', 'sinh', 'cosh', 'tanh', 'asinh', 'acosh', 'atanh'])
+          .concat([
+            'sin',
+            'cos',
+            'tan',
+            'asin',
+            'acos',
+            'atan',
+            'atan2',
+            'sinh',
+            'cosh',
+            'tanh',
+            'asinh',
+            'acosh',
+            'atanh',
+          ])
           .map((property) => ({
             object: 'Math',
             property,

@@ -66,7 +66,8 @@ void a_block_ends_where_its_layout_says() {
       const std::string name = codec == CodecKind::huffman ? "a huffman block" : "a fixed4 block";
       block.coded.push_back(0);
       block.refuse(name + " with a byte more");
-      block.coded.resize(block.coded.size() - 2);
+      block.coded.pop_back();
+      block.coded.pop_back();
       block.refuse(name + " with a byte less");
     }
   });
