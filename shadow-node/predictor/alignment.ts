@@ -38,12 +38,12 @@ export interface PassRange {
   rows: number;
 }
 
-/** Passes of several rows that main has finished and that an outlook still names: shadow may be late by fewer. */
+/** Passes that main has finished and that an outlook still names: shadow may be late by fewer. */
 export const REMEMBERED_RANGES = 4;
 
 /** The pass that main is in, or begins next, as far as it has told. */
 export interface PassOutlook extends PassRange {
-  /** Finished passes of more than one row, without rejected drafts, the oldest first. */
+  /** Finished passes, without rejected drafts, the oldest first: from one of several rows on, as others need no name. */
   passed: readonly PassRange[];
   /** False: main has yet to begin it; `rows` are then those that it would like. */
   begun: boolean;
@@ -133,7 +133,11 @@ export function outlookAfter(outlook: PassOutlook, announced: TokenAnnouncement)
 
 function passedBy({ begin, rows, begun, passed }: PassOutlook, position: number): readonly PassRange[] {
   const ran = Math.min(rows, position - begin);
-  return begun && ran > 1 ? [...passed, { begin, rows: ran }].slice(-REMEMBERED_RANGES) : passed;
+  if (!begun || ran < 1) return passed;
+  // Passes of one row count: else those of several rows would be remembered the longer, the rarer they are.
+  const latest = [...passed, { begin, rows: ran }].slice(-REMEMBERED_RANGES);
+  const first = latest.findIndex((pass) => pass.rows > 1);
+  return first < 0 ? [] : latest.slice(first);
 }
 
 /**

@@ -5,8 +5,10 @@ import {
   mustRestart,
   needsGuess,
   nextStep,
+  oldestPosition,
   outlookAfter,
   passOf,
+  REMEMBERED_RANGES,
   takesMainToken,
   type AlignmentPeriods,
   type AlignmentStep,
@@ -229,6 +231,18 @@ describe('shadow alignment: drafts and optimism', () => {
       periods,
       8,
     );
+
+  it('names the latest passes only, however rare those of several rows are', () => {
+    let now = outlook({});
+    let position = now.begin;
+    for (let pass = 0; pass < 60; pass++) {
+      const rows = pass % 12 === 0 ? 3 : 1;
+      now = outlookAfter(now, announced(position, rows));
+      position += rows;
+      assert.ok(position - oldestPosition(now) <= REMEMBERED_RANGES + 2 + rows, `pass ${pass}`);
+    }
+    assert.deepEqual(now.passed, []);
+  });
 
   it('drafts the positions of the pass that begins with main’s token, and there waits for the next', () => {
     assert.deepEqual(step({}), { kind: 'iterate', position: 11, tokenIds: [7], tokenFrom: 'shadow' });
