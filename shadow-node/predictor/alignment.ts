@@ -39,7 +39,7 @@ export interface PassRange {
 }
 
 /** Passes that main has finished and that an outlook still names: shadow may be late by fewer. */
-export const REMEMBERED_RANGES = 4;
+export const REMEMBERED_RANGES = 16;
 
 /** The pass that main is in, or begins next, as far as it has told. */
 export interface PassOutlook extends PassRange {

@@ -1,9 +1,10 @@
+import { REMEMBERED_RANGES } from '../../shadow-node/predictor/alignment.js';
 import { MAX_DRAFT_ROWS } from '../../shared/config/setting-limits.js';
 import type { SimulatedCluster } from '../cluster/simulated-cluster.js';
 import { MAIN, type Scenario } from './scenario.js';
 
 /** Passes of an answer that shadow may have to know of: those that main has finished and still names, the one it is in, and what is ahead. */
-const KNOWN_PASSES = 7;
+const KNOWN_PASSES = REMEMBERED_RANGES + 3;
 /** The deepest of the tiny models. */
 const MOST_LAYERS = 4;
 /** What is remembered of positions and passes apart from the rows of the passes that are known. */

@@ -236,7 +236,7 @@ describe('shadow alignment: drafts and optimism', () => {
     let now = outlook({});
     let position = now.begin;
     for (let pass = 0; pass < 60; pass++) {
-      const rows = pass % 12 === 0 ? 3 : 1;
+      const rows = pass % 40 === 0 ? 3 : 1;
       now = outlookAfter(now, announced(position, rows));
       position += rows;
       assert.ok(position - oldestPosition(now) <= REMEMBERED_RANGES + 2 + rows, `pass ${pass}`);
