@@ -114,13 +114,23 @@ export interface Model {
 }
 
 export interface Sequence {
-  /** F32 rows of one layer, rows x keyValueHeads x headDim, little-endian; positions must have been written by a pass. */
-  readKeyValues(layer: number, position: number, rows: number): { keys: Uint8Array; values: Uint8Array };
   /**
-   * Overwrites rows (alignment); positions at most one past the highest written. This and truncate throw INTERNAL while a call of a
-   * pass that works on the sequence has not settled; reading does not.
+   * What a layer (of all layers) keeps of positions: rows x cacheRowFloats FP32, little-endian. Attention: keys of all heads, then values;
+   * latent attention: [latent | rotated key]; recurrences: what enters the convolution, and for a delta net b and a of every value head.
+   * Positions must have been written, and not lie before oldestPosition where the layer is recurrent.
    */
-  writeKeyValues(layer: number, position: number, rows: number, keys: Uint8Array, values: Uint8Array): void;
+  readRows(layer: number, position: number, rows: number): Uint8Array;
+  /**
+   * Overwrites rows (alignment); positions at most one past the highest written, and not before oldestPosition where the layer is
+   * recurrent: its state is computed again from there. This and truncate throw INTERNAL while a call of a pass that works on the sequence
+   * has not settled; reading does not.
+   */
+  writeRows(layer: number, position: number, rows: number, values: Uint8Array): void;
+  /**
+   * The sequence can be cut back to this length, or any above it, or to 0. 0 for a model without recurrent layers; else the last pass
+   * can be taken back, and 32 positions before it.
+   */
+  readonly oldestPosition: number;
   /** Forgets positions >= length; their memory stays with the sequence. */
   truncate(length: number): void;
   readonly length: number;
@@ -142,13 +152,16 @@ export interface Pass {
   /** Embeds the tokens. Row i belongs to sequences[rowSequence[i]] at positions[i]; a sequence's rows come in rising position. */
   begin(sequences: Sequence[], rowSequence: Int32Array, positions: Int32Array, tokenIds: Int32Array): Promise<void>;
   /**
-   * Norm, attention over the cache (rows' keys and values are stored first), residual, norm, router.
+   * To expert layer `layer`: all layers without experts that come before it, then its mixer, `always` part and router.
    * `hidden` receives what the experts take: rows x hiddenSize FP32 little-endian.
    */
   attend(layer: number, hidden: Uint8Array): Promise<RouterChoice>;
-  /** Weighted sum of the experts' outputs in rank order, added to the residual. outputs: rows x k x hiddenSize FP32. */
+  /**
+   * Weighted sum of the experts' outputs in rank order, then the layer's `always`. outputs: rows x k x hiddenSize FP32. After the last
+   * expert layer the layers behind it run, too.
+   */
   combine(layer: number, outputs: Uint8Array, weights: Float32Array): Promise<void>;
-  /** All layers with resident experts. onRouter is called for each layer as its router has decided, in order. */
+  /** All layers with resident experts. onRouter is called for each expert layer as its router has decided, in order. */
   forward(onRouter: ((layer: number, choice: RouterChoice) => void) | null): Promise<void>;
   /** Final norm and LM head for the rows named: rows.length x vocabSize. */
   logits(rows: Int32Array): Promise<Float32Array>;
@@ -162,7 +175,7 @@ export interface Pass {
 
 export interface ExpertShape {
   hiddenSize: number;
-  intermediateSize: number;
+  glu: GluShape;
   format: WeightFormat;
 }
 
@@ -328,6 +341,8 @@ export interface Addon {
   readonly version: string;
   /** Instruction sets usable here, widest first. */
   instructionSets(): string[];
+  /** Names of the dense roles, in the order of the C++. */
+  denseRoles(): string[];
   /** Every code that an error of the addon can carry. */
   errorCodes(): string[];
   /** What this machine has of CUDA. A machine without a GPU is no error: the reason says what is missing. */

@@ -1,13 +1,285 @@
-import type { ModelShape } from './tensor-source.js';
+import { z } from 'zod';
+
+/**
+ * A model as data: what every daemon, planner and backend computes with. A family (shared/model/families) makes it from a checkpoint's
+ * config.json; after that nobody asks for a family. Sizes are in elements. native/include/odmoe/model_shape.h has the same in C++.
+ */
+
+/** A tensor of more values than this could not be addressed; sizes beyond it are lies. */
+export const SIZE_LIMIT = 2 ** 31 - 1;
+const size = z.int().min(1).max(SIZE_LIMIT);
+const count = z.int().min(0).max(SIZE_LIMIT);
+/** Numbers that operators compute with are FP32 on every device. */
+const float = z.number().refine((value) => Math.fround(value) === value, 'expected a number that FP32 holds');
+const positiveFloat = float.refine((value) => value > 0, 'expected a number above 0');
+
+/**
+ * A gated linear unit: down(act(gate x) * up x), with g = min(gate x, limit), u = clamp(up x, -limit, limit) where there is a limit:
+ * sigmoid: g * sigmoid(alpha g) * (u + upOffset) (SwiGLU: alpha 1, offset 0); tanh: GELU's tanh form of g, times u.
+ */
+const gluSchema = z.strictObject({
+  intermediateSize: size,
+  activation: z.enum(['sigmoid', 'tanh']),
+  alpha: float,
+  /** 0: none. */
+  limit: float,
+  upOffset: float,
+  /** gate, up and down have a bias each. */
+  bias: z.boolean(),
+});
+
+/** Where a head is rotated: from dimension `offset` on, as many as its rope has frequencies, twice. */
+const rotarySchema = z.strictObject({
+  /** Index into ModelShape.ropes. */
+  rope: count,
+  /** halves: (i, i + n); neighbours: (2 i, 2 i + 1). */
+  pairing: z.enum(['halves', 'neighbours']),
+  offset: count,
+});
+
+const attentionSchema = z.strictObject({
+  kind: z.literal('attention'),
+  heads: size,
+  keyValueHeads: size,
+  headDim: size,
+  /** Of query, key and value. */
+  bias: z.boolean(),
+  outputBias: z.boolean(),
+  /** RMS norms of query and key: each head, or all heads at once. */
+  queryKeyNorm: z.enum(['none', 'head', 'all']),
+  /** They come behind the rotation, not before it. */
+  normAfterRotation: z.boolean(),
+  /** RMS norm of each head of the values, without a weight. */
+  valueNorm: z.boolean(),
+  /** Of the norms above. */
+  normEpsilon: positiveFloat,
+  /** Query, key and value are limited to +- this before anything else; behind the norms of all heads. 0: they are not. */
+  clip: float,
+  /** There is no value projection: values are the keys before norm and rotation. */
+  keysAreValues: z.boolean(),
+  /** What attention gives is multiplied by sigmoid(outputGate x) before the output projection. */
+  outputGate: z.boolean(),
+  /** One logit a head joins the softmax's denominator. */
+  sinks: z.boolean(),
+  /** Position p sees (p - window, p]; 0: all before it. */
+  window: count,
+  /** Scores are multiplied by it. */
+  scoreScale: positiveFloat,
+  /** null: not rotated. */
+  rotary: rotarySchema.nullable(),
+});
+
+/**
+ * Latent attention (MLA) in its absorbed form: one key-value head whose key is [norm(latent) | rotated part], and whose value is the
+ * latent. A query is [keyExpansion^T of its first nopeSize dimensions | its rotated part].
+ */
+const latentSchema = z.strictObject({
+  kind: z.literal('latent'),
+  heads: size,
+  /** Rank of the queries' low-rank form; 0: they have none. */
+  queryRank: count,
+  latentSize: size,
+  nopeSize: size,
+  ropeSize: size,
+  valueSize: size,
+  /** Of the latents' norms. */
+  normEpsilon: positiveFloat,
+  scoreScale: positiveFloat,
+  /** `offset` counts within the rotated part, and is 0. */
+  rotary: rotarySchema,
+});
+
+/** Gated delta net, as the sequential recurrence. */
+const deltaSchema = z.strictObject({
+  kind: z.literal('delta'),
+  keyHeads: size,
+  valueHeads: size,
+  keyDim: size,
+  valueDim: size,
+  /** Of the causal convolution. */
+  taps: size.max(64),
+  /** Of the gated norm. */
+  normEpsilon: positiveFloat,
+});
+
+/** Gated short convolution: out(C * conv(B * x)), [B | C | x] = convolutionInput. */
+const convolutionSchema = z.strictObject({ kind: z.literal('convolution'), taps: size.max(64) });
+
+const mixerSchema = z.discriminatedUnion('kind', [attentionSchema, latentSchema, deltaSchema, convolutionSchema]);
+
+/** How a row's experts are chosen and weighed; experts and experts per token are the model's. */
+const routerSchema = z.strictObject({
+  /** sparsemixer: Phi-3.5-MoE's, two experts one after the other. */
+  score: z.enum(['softmax', 'sigmoid', 'sparsemixer']),
+  /** The linear map has a bias. */
+  bias: z.boolean(),
+  /** A bias is added to the scores for the choice only. */
+  choiceBias: z.boolean(),
+  /** Experts of the best `groupsKept` groups can be chosen. 1: no groups. */
+  groups: size,
+  groupsKept: size,
+  /** What makes a group good: its best expert, or the sum of its best two. */
+  groupScore: z.enum(['best', 'best-two']),
+  /** Weights are divided by max(sum + sumEpsilon, sumFloor). */
+  normalize: z.boolean(),
+  sumEpsilon: float,
+  sumFloor: float,
+  /** Weights are multiplied by it in the end. */
+  scale: float,
+  /** ... and by a number of each expert's own. */
+  expertScale: z.boolean(),
+  /** Of sparsemixer. */
+  jitter: float,
+});
+
+/**
+ * h += scale * mixer(mixerNorm(h)); then h += scale * (routed(feedForwardNorm(h)) + always(feedForwardNorm(h))). The flags name norms
+ * and weights that a layer has besides.
+ */
+const layerSchema = z.strictObject({
+  mixer: mixerSchema,
+  /** RMS norm of what the mixer gives. */
+  mixerOutputNorm: z.boolean(),
+  /** A GLU that every row passes; `gated`: its output is multiplied by sigmoid(alwaysWeight x). */
+  always: z.strictObject({ glu: gluSchema, gated: z.boolean() }).nullable(),
+  routed: routerSchema.nullable(),
+  /** Experts take routedNorm(h), the router takes routerNorm(h), in place of feedForwardNorm(h). */
+  routedNorm: z.boolean(),
+  routerNorm: z.boolean(),
+  /** RMS norms of what `always` gives, of the routed experts' weighted sum, and of the sum of both. */
+  alwaysOutputNorm: z.boolean(),
+  routedOutputNorm: z.boolean(),
+  feedForwardOutputNorm: z.boolean(),
+  /** h is multiplied by one number at the layer's end. */
+  layerScale: z.boolean(),
+});
+
+const ropeSchema = z.strictObject({
+  /** Angles per position, FP32, one for each pair; 0: a pair that is not rotated. */
+  frequencies: z.array(float).min(1).max(1024),
+  /** Cosine and sine are multiplied by it. */
+  scale: positiveFloat,
+});
+
+export const modelShapeSchema = z.strictObject({
+  vocabSize: size,
+  hiddenSize: size,
+  maxPositions: size,
+  /** Norms of hidden states: root mean square, or LayerNorm with a bias. */
+  norm: z.enum(['rms', 'layer']),
+  normEpsilon: positiveFloat,
+  embeddingScale: float,
+  /** What a mixer or a feed-forward part gives is multiplied by it before it is added. */
+  residualScale: float,
+  lmHeadBias: z.boolean(),
+  /** Logits are divided by it, then cap * tanh(logit / cap) where the cap is not 0. */
+  logitDivisor: positiveFloat,
+  logitCap: float,
+  ropes: z.array(ropeSchema),
+  layers: z.array(layerSchema).min(1).max(99_999),
+  /** Layers that have a routed part: the only ones that placement, packs, planner and recall count, from 0 on. */
+  expertLayers: size,
+  experts: size,
+  expertsPerToken: size,
+  expert: gluSchema,
+});
+
+export type ModelShape = z.infer<typeof modelShapeSchema>;
+export type LayerShape = z.infer<typeof layerSchema>;
+export type MixerShape = z.infer<typeof mixerSchema>;
+export type AttentionMixer = z.infer<typeof attentionSchema>;
+export type LatentMixer = z.infer<typeof latentSchema>;
+export type DeltaMixer = z.infer<typeof deltaSchema>;
+export type RouterShape = z.infer<typeof routerSchema>;
+export type RotaryShape = z.infer<typeof rotarySchema>;
+export type RopeShape = z.infer<typeof ropeSchema>;
+export type GluShape = z.infer<typeof gluSchema>;
+
+/** Numbers of the layers that have a routed part, rising: entry e is the layer of expert layer e. */
+export function expertLayerNumbers(shape: ModelShape): number[] {
+  return [...shape.layers.keys()].filter((layer) => shape.layers[layer]?.routed !== null);
+}
+
+/** FP32 values that a layer keeps of a position: what alignment sends, and all of a cache but for the states of recurrences. */
+export function cacheRowFloats(mixer: MixerShape, hiddenSize: number): number {
+  switch (mixer.kind) {
+    case 'attention':
+      return 2 * mixer.keyValueHeads * mixer.headDim;
+    case 'latent':
+      return mixer.latentSize + mixer.ropeSize;
+    case 'delta':
+      return deltaChannels(mixer) + 2 * mixer.valueHeads;
+    case 'convolution':
+      return hiddenSize;
+  }
+}
+
+/** Channels of a delta net's convolution: all queries, then keys, then values. */
+export function deltaChannels({ keyHeads, valueHeads, keyDim, valueDim }: DeltaMixer): number {
+  return 2 * keyHeads * keyDim + valueHeads * valueDim;
+}
+
+/** Whether a layer of this kind keeps a state that goes on from position to position, and so can be cut back only a little. */
+export function isRecurrent(mixer: MixerShape): boolean {
+  return mixer.kind === 'delta' || mixer.kind === 'convolution';
+}
 
 /** What makes a shape impossible, in words for an error message; null for a sound one. */
 export function shapeProblem(shape: ModelShape): string | null {
-  if (shape.heads % shape.keyValueHeads !== 0) {
-    return `${shape.heads} attention heads are not a multiple of ${shape.keyValueHeads} key-value heads`;
-  }
-  if (shape.headDim % 2 !== 0) return `head size ${shape.headDim} is odd, and rotary embeddings need an even one`;
   if (shape.expertsPerToken > shape.experts) {
     return `${shape.expertsPerToken} experts per token are more than the ${shape.experts} experts of a layer`;
+  }
+  const routed = expertLayerNumbers(shape).length;
+  if (routed !== shape.expertLayers) {
+    return `${routed} layers have experts, and ${shape.expertLayers} are said to have some`;
+  }
+  for (const [number, layer] of shape.layers.entries()) {
+    const problem = layerProblem(layer, shape);
+    if (problem !== null) return `layer ${number}: ${problem}`;
+  }
+  return null;
+}
+
+function layerProblem(layer: LayerShape, shape: ModelShape): string | null {
+  if (layer.always === null && layer.routed === null) return 'it has neither experts nor a feed-forward network';
+  return mixerProblem(layer.mixer, shape) ?? (layer.routed === null ? null : routerProblem(layer.routed, shape));
+}
+
+function mixerProblem(mixer: MixerShape, shape: ModelShape): string | null {
+  switch (mixer.kind) {
+    case 'attention':
+      if (mixer.heads % mixer.keyValueHeads !== 0) {
+        return `${mixer.heads} attention heads are not a multiple of ${mixer.keyValueHeads} key-value heads`;
+      }
+      return rotaryProblem(mixer.rotary, mixer.headDim, shape);
+    case 'latent':
+      return rotaryProblem(mixer.rotary, mixer.ropeSize, shape);
+    case 'delta':
+      if (mixer.valueHeads % mixer.keyHeads === 0) return null;
+      return `${mixer.valueHeads} value heads are not a multiple of ${mixer.keyHeads} key heads`;
+    case 'convolution':
+      return null;
+  }
+}
+
+function rotaryProblem(rotary: RotaryShape | null, dimensions: number, shape: ModelShape): string | null {
+  if (rotary === null) return null;
+  const rope = shape.ropes[rotary.rope];
+  if (rope === undefined) return `there is no rope ${rotary.rope}`;
+  const end = rotary.offset + 2 * rope.frequencies.length;
+  return end > dimensions ? `a rope of ${end} dimensions does not fit the ${dimensions} that are rotated` : null;
+}
+
+function routerProblem(router: RouterShape, shape: ModelShape): string | null {
+  if (shape.experts % router.groups !== 0) {
+    return `${shape.experts} experts do not make ${router.groups} equal groups`;
+  }
+  const open = (shape.experts / router.groups) * router.groupsKept;
+  if (router.groupsKept > router.groups || open < shape.expertsPerToken) {
+    return `${router.groupsKept} of ${router.groups} groups of experts do not hold ${shape.expertsPerToken} experts`;
+  }
+  if (router.score === 'sparsemixer' && shape.expertsPerToken !== 2) {
+    return `sparsemixer chooses 2 experts, not ${shape.expertsPerToken}`;
   }
   return null;
 }

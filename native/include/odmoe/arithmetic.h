@@ -17,14 +17,31 @@
 //    y = fma(n, kLn2Low, fma(s * f, q, -0.5 * s)); log = fma(n, kLn2High, f + y);
 //  - an answer: weight of a token = exp((logit - highest logit) / temperature), the temperature at least the least normal FP32;
 //    log of the sum of exp(logits) = highest + log(sum(exp(logit - highest)));
-//  - silu(x) = x / (1 + exp(-x)); swiglu = silu(gate) * up;
-//  - RMS norm: (x / sqrt(dot(x, x) / size + epsilon)) * weight;
-//  - RoPE: a' = fma(-b, sin, a * cos), b' = fma(a, sin, b * cos) for the pair (a, b) = (i, i + head_dim / 2);
-//  - router: p = exp(logit - max), weight = p / sum(p); normalized: weight / (sum of the k weights, added by rank);
+//  - sigmoid(x) = 1 / (1 + exp(-x)); silu(x) = x / (1 + exp(-x)); tanh(x): t = exp(-2 |x|), (1 - t) / (1 + t) with the sign of x;
+//    softplus(x) = x where x > 20, else log(1 + exp(x));
+//  - glu(gate, up), biases added before: with a limit g = gate > limit ? limit : gate and u likewise within +-limit; sigmoid:
+//    (g / (1 + exp(-(alpha * g)))) * (u + up_offset), without the multiplication for alpha 1 and the addition for offset 0; tanh:
+//    t = fma(kGeluCubic * g * g, g, g) * kGeluScale (products from the left), ((0.5 * g) * (1 + tanh(t))) * u;
+//  - norms: r = sqrt(dot(x, x) / divisor + epsilon), x / r, times weight, times scale, in this order, each rounded; what is absent is
+//    left out. LayerNorm: mean = sum(x) / size; d = x - mean; (d / sqrt(dot(d, d) / size + epsilon)) * weight + bias, rounded twice;
+//  - rotation of a pair (a, b): a' = fma(-b, sin, a * cos), b' = fma(a, sin, b * cos). cos and sin of position * frequency (rounded to
+//    FP32), times the rope's scale (rounded);
+//  - router: score: softmax p = exp(logit - max) / sum; sigmoid of the logit. The choice goes by score (+ choice bias). Groups: experts
+//    outside the best groups_kept groups (by the best, or best + second best, of the choice's scores; ties to the lower group) are not
+//    chosen. Ranks go by falling choice score, ties to the lower expert. weight = score; normalized: weight / max(sum + sum_epsilon,
+//    sum_floor), the sum of the k weights added by rank; * scale (1 is left out); * expert scale.
+//    sparsemixer (k = 2): first = the highest logit m1; its weight = 1 / sum over all s with not (m1 - s) / max(|s|, m1) > 2 jitter of
+//    exp(s - m1); second the same without the first expert, with m2; sums are those of fold order over all experts, others count 0;
 //  - attention works in chunks of kAttentionChunk positions counted from position 0 of the sequence. For one row and head:
-//    s = dot(q, k) * (1 / sqrt(head_dim)); p = exp(s - max of all visible s). Each chunk that has visible positions gives a
-//    denominator, sum(p) with lane = index in the chunk mod kLanes, and per dimension a value sum, fma(p, v, sum) in increasing
-//    position from +0. Both are added chunk by chunk, from +0; the result is value sum / denominator.
+//    s = dot(q, k) * score_scale; m = max of all visible s (and of the sink, where there is one); p = exp(s - m). Each chunk that has
+//    visible positions gives a denominator, sum(p) with lane = index in the chunk mod kLanes, and per dimension a value sum, fma(p, v,
+//    sum) in increasing position from +0. Both are added chunk by chunk, from +0; then exp(sink - m) is added to the denominator; the
+//    result is value sum / denominator;
+//  - convolution: fma(weight[t], x[position - taps + 1 + t], sum) in rising t from +0; silu where asked for;
+//  - gated delta rule, a row at a time: beta = sigmoid(b), decay = exp(-(exp(A_log) * softplus(a + dt_bias))); per key dimension i and
+//    value dimension j: S[i][j] = S[i][j] * decay; m[j] = fma(S[i][j], k[i], m[j]) in rising i from +0; d[j] = (v[j] - m[j]) * beta;
+//    S[i][j] = fma(k[i], d[j], S[i][j]); out[j] = fma(S[i][j], q[i], out[j]) in rising i from +0;
+//  - MXFP4: weight = kMxfp4Values[code] * 2^(e - 127), a BF16; FP8: weight = fp32(E4M3 value) * scale, rounded to FP32.
 #pragma once
 #include <cstdint>
 
@@ -33,6 +50,14 @@ namespace odmoe {
 inline constexpr int kLanes = 32;
 inline constexpr int kAttentionChunk = 256;
 inline constexpr int kNf4Block = 64;
+inline constexpr int kMxfp4Block = 32;
+inline constexpr int kFp8Block = 128;
+
+inline constexpr float kGeluCubic = 0.044715f;
+inline constexpr float kGeluScale = 0.7978845608028654f;  // sqrt(2 / pi)
+inline constexpr float kSoftplusLinear = 20.0f;
+inline constexpr float kMxfp4Values[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                           -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 
 inline constexpr float kExpLowest = -104.0f;
 inline constexpr float kExpHighest = 89.0f;

@@ -15,6 +15,7 @@
 #include "odmoe/expert_memory.h"
 #include "odmoe/formats.h"
 #include "odmoe/memory.h"
+#include "odmoe/operators.h"
 
 namespace odmoe {
 
@@ -49,8 +50,8 @@ struct Product {
   int n = 0;
 };
 
-// Keys and values of one layer of one sequence: blocks of kAttentionChunk positions, each block
-// [kv_heads][kAttentionChunk][head_dim] floats, for keys and for values.
+// Keys and values of one layer of one sequence: blocks of kAttentionChunk positions, each block [kv_heads][kAttentionChunk][head_dim]
+// floats for keys, [kv_heads][kAttentionChunk][value_dim] for values (none where values are in the keys).
 struct KeyValueLayer {
   float* const* key_blocks = nullptr;
   float* const* value_blocks = nullptr;
@@ -87,11 +88,40 @@ struct SpacedRows {
   uint64_t pitch_bytes = 0;  // from where a row begins to where the next one does
 };
 
-// A copy to the host that an operator makes along with its answer.
+// What a router takes and gives. experts and weights are host memory: n x k, by falling score of the choice, ties to the lower expert.
+// `along`, of what earlier operators have written, is on the host when the operator returns, too: one wait for both.
 struct HostCopy {
   void* host = nullptr;
   const void* device = nullptr;
   uint64_t bytes = 0;
+};
+
+struct RouterWork {
+  int32_t* host_experts = nullptr;
+  float* host_weights = nullptr;
+  const float* logits = nullptr;  // n x experts
+  int n = 0;
+  int experts = 0;
+  int k = 0;
+  RouterShape shape;
+  const float* choice_bias = nullptr;   // device memory, `experts` floats; null: none
+  const float* expert_scale = nullptr;  // likewise
+  HostCopy along;
+};
+
+// s = sum over rank r in order of weights[i][r] * outputs[i][r] (s = w0 * o0; s = fma(wr, or, s)), and behind the ranks fma(g, always,
+// s) with g = sigmoid(always_gates[i]), or 1 without gates; without ranks s = g * always. Then hidden = hidden + s * scale, or hidden = s.
+struct CombineWork {
+  float* hidden = nullptr;
+  const float* outputs = nullptr;       // device memory [n][k][size]
+  const float* host_weights = nullptr;  // [n][k]
+  const float* always = nullptr;        // device memory [n][size]; null: none
+  const float* always_gates = nullptr;  // device memory [n]; null: 1
+  int n = 0;
+  int k = 0;
+  int size = 0;
+  float scale = 1;  // 1 is left out
+  bool add = true;
 };
 
 class Backend {
@@ -144,35 +174,33 @@ class Backend {
   // Operators. n: number of rows (tokens) of the batch; every row's result is independent of n.
   // out[n][columns] from rows ids[i] of a matrix (embedding lookup; neither int8 nor nf4).
   virtual void embed(float* out, const Matrix& embedding, const int32_t* host_ids, int n) = 0;
-  // out = (in / sqrt(mean(in^2) + epsilon)) * weight, mean by the dot product above.
-  virtual void rms_norm(float* out, const float* in, const float* weight, int n, int size, float epsilon) = 0;
+  // RMS norms of hidden states and of heads, and divisions by the L2 norm.
+  virtual void normalize(const NormWork& work) = 0;
+  // out = (in - mean) / sqrt(dot(in - mean, in - mean) / size + epsilon) * weight + bias, mean = sum(in) / size. out may be in.
+  virtual void layer_norm(float* out, const float* in, const float* weight, const float* bias, int n, int size, float epsilon) = 0;
   // Products of which none reads what another writes.
   virtual void multiply(const Product* products, int count) = 0;
   void matmul(float* out, int64_t out_stride, const Matrix& weights, const float* in, int64_t in_stride, int n) {
     const Product product{out, out_stride, &weights, in, in_stride, n};
     multiply(&product, 1);
   }
-  // SwiGLU of products whose weights are gate rows and behind them as many up rows: out[i][j] = silu(gate[i][j]) * up[i][j]. The
-  // outputs follow one another, out_stride being half the weights' rows; gate_up is scratch for all rows x (gate and up).
-  virtual void multiply_swiglu(const Product* products, int count, float* gate_up);
-  // Rotates pairs (i, i + head_dim / 2) of each head in place; cos and sin are [n][head_dim / 2] in device memory.
-  virtual void rope(float* heads, int64_t stride, const float* cos, const float* sin, int n, int head_count, int head_dim) = 0;
-  // Writes row i's key and value (kv_heads x head_dim each) at rows[i].position of its cache.
+  // A GLU of products whose weights are gate rows and behind them as many up rows: out[i][j] = glu(gate[i][j], up[i][j]). The outputs
+  // follow one another, out_stride being half the weights' rows; gate_up is scratch for all rows x (gate and up). biases: of each
+  // product, for gate rows and behind them up rows, in device memory; null where the shape has none.
+  virtual void multiply_glu(const Product* products, int count, float* gate_up, const GluShape& shape, const float* const* biases);
+  virtual void rotate(const RotaryWork& work) = 0;
+  // Writes row i's key and value (kv_heads x head_dim and x value_dim) at rows[i].position of its cache.
   virtual void store_key_values(const AttentionRow* host_rows, const float* keys, const float* values, int64_t stride, int n,
                                 const AttentionShape& shape) = 0;
-  // out[i] = heads x head_dim.
+  // out[i] = heads x value_dim.
   virtual void attention(float* out, const AttentionRow* host_rows, const float* queries, int64_t stride, int n,
                          const AttentionShape& shape) = 0;
   // store_key_values and then attention of the same rows; queries, keys and values have one stride.
   virtual void store_and_attend(float* out, const AttentionRow* host_rows, const float* queries, const float* keys,
                                 const float* values, int64_t stride, int n, const AttentionShape& shape);
-  // experts and weights are host memory: n x k, by falling weight, ties to the lower expert; weights as the softmax over all
-  // experts gives them, divided by their sum over the k if normalize. `along`, of what earlier operators have written, is on the host
-  // when this returns, too: one wait for both.
-  virtual void router(int32_t* host_experts, float* host_weights, const float* logits, int n, int experts, int k, bool normalize,
-                      const HostCopy& along = {}) = 0;
-  // out[i][j] = silu(gate_up[i][j]) * gate_up[i][size + j].
-  virtual void swiglu(float* out, const float* gate_up, int n, int size) = 0;
+  virtual void router(const RouterWork& work) = 0;
+  // out[i][j] = glu(gate_up[i][j], gate_up[i][size + j]); biases are added first: 2 x size floats for all rows, or null.
+  virtual void glu(float* out, const float* gate_up, const float* biases, int n, int size, const GluShape& shape) = 0;
   // out row out_rows[i] = in row in_rows[i], for n rows of `size` floats; a null list stands for 0, 1, ... n - 1. Gathers an expert's
   // rows and puts its outputs in their places; unless a backend says otherwise, device memory is host memory.
   virtual void copy_rows(float* out, const int32_t* host_out_rows, const float* in, const int32_t* host_in_rows, int n, int size) {
@@ -182,11 +210,23 @@ class Backend {
       std::memcpy(out + to * size, in + from * size, static_cast<size_t>(size) * sizeof(float));
     }
   }
-  // x += y.
-  virtual void add(float* x, const float* y, int64_t count) = 0;
-  // hidden[i] += sum over rank r in order of weights[i][r] * outputs[i][r]: s = w0 * o0; s = fma(wr, or, s); hidden = hidden + s.
-  // outputs is device memory [n][k][size]; weights host memory [n][k].
-  virtual void combine(float* hidden, const float* outputs, const float* host_weights, int n, int k, int size) = 0;
+  // x = x + y * scale; scale 1 is left out.
+  virtual void add(float* x, const float* y, int64_t count, float scale) = 0;
+  // x = x * factor.
+  virtual void scale(float* x, int64_t count, float factor) = 0;
+  // Each vector: x = x + bias.
+  virtual void add_bias(const Vectors& x, const float* bias) = 0;
+  // x = min(max(x, -limit), limit).
+  virtual void clip(const Vectors& x, float limit) = 0;
+  // x = x * act(gates), vector by vector; both have the same rows, vectors and size.
+  virtual void gate(const Vectors& x, const Vectors& gates, Gate gate) = 0;
+  // out = a * b, vector by vector. out may be a or b.
+  virtual void multiply_elements(const Vectors& out, const Vectors& a, const Vectors& b) = 0;
+  // x = x / divisor, then cap * tanh(x / cap) where the cap is not 0.
+  virtual void cap_logits(float* x, int64_t count, float divisor, float cap) = 0;
+  virtual void convolve(const ConvolutionWork* works, int count) = 0;
+  virtual void delta_rule(const DeltaWork* works, int count) = 0;
+  virtual void combine(const CombineWork& work) = 0;
 };
 
 struct CpuOptions {

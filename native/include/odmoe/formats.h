@@ -9,7 +9,8 @@ enum class ValueType : uint8_t { bf16, fp16, fp32 };
 
 // Forms in which a backend keeps a matrix. The layout inside is the backend's own. fixed4 holds BF16 values exactly in about 0.77 of
 // their size: exponents as codes of 4 bits, the few that have no code apart. Not every matrix fits it (write_rows says so).
-enum class WeightFormat : uint8_t { bf16, fp16, fp32, int8, nf4, fixed4 };
+// mxfp4 and fp8 hold values that are shipped so (odmoe/arithmetic.h).
+enum class WeightFormat : uint8_t { bf16, fp16, fp32, int8, nf4, fixed4, mxfp4, fp8 };
 
 // How values are cut into byte planes in a pack (docs/pack-format.md).
 //  bf16_e8_sm8: plane 0 exponent byte, plane 1 sign (bit 7) and mantissa (bits 0-6)

@@ -1,0 +1,119 @@
+// A model as data, as shared/model/model-shape.ts describes it; there stands what each member means. Sizes in elements.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "odmoe/operators.h"
+
+namespace odmoe {
+
+struct RotaryShape {
+  int rope = 0;
+  RotaryPairing pairing = RotaryPairing::halves;
+  int offset = 0;
+};
+
+enum class QueryKeyNorm : uint8_t { none, head, all };
+
+struct AttentionMixer {
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  bool bias = false;
+  bool output_bias = false;
+  QueryKeyNorm query_key_norm = QueryKeyNorm::none;
+  bool norm_after_rotation = false;
+  bool value_norm = false;
+  float norm_epsilon = 0;
+  float clip = 0;
+  bool keys_are_values = false;
+  bool output_gate = false;
+  bool sinks = false;
+  int window = 0;
+  float score_scale = 0;
+  std::optional<RotaryShape> rotary;
+
+  int64_t query_size() const { return static_cast<int64_t>(heads) * head_dim; }
+  int64_t kv_size() const { return static_cast<int64_t>(kv_heads) * head_dim; }
+};
+
+struct LatentMixer {
+  int heads = 0;
+  int query_rank = 0;
+  int latent_size = 0;
+  int nope_size = 0;
+  int rope_size = 0;
+  int value_size = 0;
+  float norm_epsilon = 0;
+  float score_scale = 0;
+  RotaryShape rotary;
+
+  int key_size() const { return latent_size + rope_size; }
+};
+
+struct DeltaMixer {
+  int key_heads = 0;
+  int value_heads = 0;
+  int key_dim = 0;
+  int value_dim = 0;
+  int taps = 0;
+  float norm_epsilon = 0;
+
+  int64_t key_size() const { return static_cast<int64_t>(key_heads) * key_dim; }
+  int64_t value_size() const { return static_cast<int64_t>(value_heads) * value_dim; }
+  int64_t channels() const { return 2 * key_size() + value_size(); }
+};
+
+struct ConvolutionMixer {
+  int taps = 0;
+};
+
+using MixerShape = std::variant<AttentionMixer, LatentMixer, DeltaMixer, ConvolutionMixer>;
+
+struct AlwaysShape {
+  GluShape glu;
+  bool gated = false;
+};
+
+struct LayerShape {
+  MixerShape mixer;
+  bool mixer_output_norm = false;
+  std::optional<AlwaysShape> always;
+  std::optional<RouterShape> routed;
+  bool routed_norm = false;
+  bool router_norm = false;
+  bool always_output_norm = false;
+  bool routed_output_norm = false;
+  bool feed_forward_output_norm = false;
+  bool layer_scale = false;
+};
+
+struct RopeShape {
+  std::vector<float> frequencies;
+  float scale = 1;
+};
+
+enum class NormKind : uint8_t { rms, layer };
+
+struct ModelShape {
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int max_positions = 0;
+  NormKind norm = NormKind::rms;
+  float norm_epsilon = 0;
+  float embedding_scale = 1;
+  float residual_scale = 1;
+  bool lm_head_bias = false;
+  float logit_divisor = 1;
+  float logit_cap = 0;
+  std::vector<RopeShape> ropes;
+  std::vector<LayerShape> layers;
+  int expert_layers = 0;
+  int experts = 0;
+  int experts_per_token = 0;
+  GluShape expert;
+};
+
+}  // namespace odmoe

@@ -1,0 +1,109 @@
+// What operators of a backend (odmoe/backend.h) are told besides their buffers. Formulas stand in odmoe/arithmetic.h. C++17, so that
+// device code can read it too.
+#pragma once
+#include <cstdint>
+
+namespace odmoe {
+
+// `rows` rows, each with `vectors` vectors of `size` floats; rows are row_stride floats apart, the vectors of a row vector_stride.
+struct Vectors {
+  float* first = nullptr;
+  int64_t row_stride = 0;
+  int64_t vector_stride = 0;
+  int rows = 0;
+  int vectors = 1;
+  int size = 0;
+};
+
+// out = in / sqrt(dot(in, in) / divisor + epsilon) * weight * scale, vector by vector: an RMS norm (divisor: the size), or a division by
+// the L2 norm (divisor: 1). weight: `size` floats for every vector, or null; scale 1 is left out. out may be in.
+struct NormWork {
+  Vectors out;
+  Vectors in;
+  const float* weight = nullptr;
+  float divisor = 1;
+  float epsilon = 0;
+  float scale = 1;
+};
+
+enum class RotaryPairing : uint8_t { halves, neighbours };
+
+// Rotates 2 x pairs dimensions of each vector, in place. cos and sin: rows x pairs.
+struct RotaryWork {
+  Vectors heads;  // from the first rotated dimension on; size: 2 x pairs
+  const float* cos = nullptr;
+  const float* sin = nullptr;
+  RotaryPairing pairing = RotaryPairing::halves;
+};
+
+// What an activation multiplies by.
+enum class Gate : uint8_t { sigmoid, silu };
+
+// sigmoid: g * sigmoid(alpha g) * (u + up_offset); tanh: GELU of g in its tanh form, times u. g = min(gate, limit) and
+// u = clamp(up, -limit, limit) where limit > 0.
+enum class Activation : uint8_t { sigmoid, tanh };
+struct GluShape {
+  int64_t intermediate_size = 0;
+  Activation activation = Activation::sigmoid;
+  float alpha = 1;
+  float limit = 0;
+  float up_offset = 0;
+  bool bias = false;
+};
+
+enum class RouterScore : uint8_t { softmax, sigmoid, sparsemixer };
+enum class GroupScore : uint8_t { best, best_two };
+struct RouterShape {
+  RouterScore score = RouterScore::softmax;
+  bool bias = false;         // of the linear map
+  bool choice_bias = false;  // added to the scores for the choice only
+  int groups = 1;
+  int groups_kept = 1;
+  GroupScore group_score = GroupScore::best;
+  bool normalize = false;
+  float sum_epsilon = 0;
+  float sum_floor = 0;
+  float scale = 1;
+  bool expert_scale = false;
+  float jitter = 0;
+};
+
+// A causal convolution of each channel over positions: out[i][c] = act(sum over taps t of weight[t][c] * x[i - taps + 1 + t][c]), by fma
+// in rising t from +0. Rows of `in` follow one another in position; `tail` holds the taps - 1 rows before the first (zeros before
+// position 0), and in the end those before the next.
+struct ConvolutionWork {
+  float* out = nullptr;
+  int64_t out_stride = 0;
+  const float* in = nullptr;
+  int64_t in_stride = 0;
+  float* tail = nullptr;  // (taps - 1) x channels
+  const float* weight = nullptr;  // taps x channels
+  int rows = 0;
+  int taps = 0;
+  int64_t channels = 0;
+  bool silu = false;
+};
+
+// The gated delta rule of rows that follow one another in position (arithmetic.h). Value head h takes key head h / (value_heads /
+// key_heads). Queries and keys have been divided by their norms, and queries scaled.
+struct DeltaWork {
+  float* out = nullptr;  // rows x value_heads x value_dim
+  int64_t out_stride = 0;
+  const float* queries = nullptr;  // rows x key_heads x key_dim; queries, keys and values have one stride
+  const float* keys = nullptr;
+  const float* values = nullptr;
+  int64_t stride = 0;
+  const float* beta = nullptr;   // rows x value_heads, before the sigmoid; beta and decay have one stride
+  const float* decay = nullptr;  // rows x value_heads: a
+  int64_t gate_stride = 0;
+  const float* decay_log = nullptr;   // value_heads: A_log
+  const float* decay_bias = nullptr;  // value_heads: dt_bias
+  float* state = nullptr;             // value_heads x key_dim x value_dim, goes on from row to row
+  int rows = 0;
+  int key_heads = 0;
+  int value_heads = 0;
+  int key_dim = 0;
+  int value_dim = 0;
+};
+
+}  // namespace odmoe

@@ -1,0 +1,261 @@
+import type { LayerShape, MixerShape, ModelShape } from './model-shape.js';
+import { deltaChannels } from './model-shape.js';
+
+/**
+ * What the tensors are for that main holds: the one table of roles. native/include/odmoe/dense_roles.h has them in the same order; a
+ * test compares the two. `model`: one for the whole model, else one a layer. Vectors are kept as FP32; matrices as the device wants.
+ */
+export const DENSE_ROLES = {
+  embedding: 'model matrix',
+  finalNorm: 'model vector',
+  finalNormBias: 'model vector',
+  lmHead: 'model matrix',
+  lmHeadBias: 'model vector',
+  mixerNorm: 'layer vector',
+  mixerNormBias: 'layer vector',
+  mixerOutputNorm: 'layer vector',
+  query: 'layer matrix',
+  queryBias: 'layer vector',
+  queryNorm: 'layer vector',
+  key: 'layer matrix',
+  keyBias: 'layer vector',
+  keyNorm: 'layer vector',
+  value: 'layer matrix',
+  valueBias: 'layer vector',
+  outputGate: 'layer matrix',
+  sinks: 'layer vector',
+  /** Output projection of any mixer. */
+  mixerOutput: 'layer matrix',
+  mixerOutputBias: 'layer vector',
+  /** Latent attention: x to the low-rank query, and its norm. */
+  queryLow: 'layer matrix',
+  queryLowNorm: 'layer vector',
+  /** Latent attention: x to [latent | rotated key]; the latent's norm. */
+  latent: 'layer matrix',
+  latentNorm: 'layer vector',
+  /** Per head, one below another: latentSize x nopeSize (W_UK transposed), and valueSize x latentSize (W_UV). */
+  keyExpansion: 'layer matrix',
+  valueExpansion: 'layer matrix',
+  deltaQuery: 'layer matrix',
+  deltaKey: 'layer matrix',
+  deltaValue: 'layer matrix',
+  /** z of the gated norm. */
+  deltaGate: 'layer matrix',
+  deltaBeta: 'layer matrix',
+  deltaDecay: 'layer matrix',
+  /** taps x channels: the last row weighs the current position. */
+  convolution: 'layer vector',
+  /** A_log and dt_bias. */
+  decayLog: 'layer vector',
+  decayBias: 'layer vector',
+  deltaNorm: 'layer vector',
+  convolutionInput: 'layer matrix',
+  feedForwardNorm: 'layer vector',
+  feedForwardNormBias: 'layer vector',
+  routedNorm: 'layer vector',
+  routerNorm: 'layer vector',
+  alwaysOutputNorm: 'layer vector',
+  routedOutputNorm: 'layer vector',
+  feedForwardOutputNorm: 'layer vector',
+  layerScale: 'layer vector',
+  alwaysGate: 'layer matrix',
+  alwaysUp: 'layer matrix',
+  alwaysDown: 'layer matrix',
+  /** 1 x hiddenSize. */
+  alwaysWeight: 'layer matrix',
+  router: 'layer matrix',
+  routerBias: 'layer vector',
+  choiceBias: 'layer vector',
+  expertScale: 'layer vector',
+} as const;
+export type DenseRole = keyof typeof DENSE_ROLES;
+
+/** A role's tensor in a model; `layer` (of all layers) is 0 for roles of the whole model. */
+export interface DensePlace {
+  role: DenseRole;
+  layer: number;
+}
+
+export function isVectorRole(role: DenseRole): boolean {
+  return DENSE_ROLES[role].endsWith('vector');
+}
+
+/** Every dense tensor of a model, in the order of a forward pass; no lmHead with tied embeddings. */
+export function* densePlaces(shape: ModelShape, tiedEmbeddings: boolean): Generator<DensePlace> {
+  yield { role: 'embedding', layer: 0 };
+  for (const [layer, layerShape] of shape.layers.entries()) {
+    for (const role of layerRoles(layerShape, shape)) yield { role, layer };
+  }
+  yield { role: 'finalNorm', layer: 0 };
+  if (shape.norm === 'layer') yield { role: 'finalNormBias', layer: 0 };
+  if (!tiedEmbeddings) yield { role: 'lmHead', layer: 0 };
+  if (shape.lmHeadBias) yield { role: 'lmHeadBias', layer: 0 };
+}
+
+function* layerRoles(layer: LayerShape, shape: ModelShape): Generator<DenseRole> {
+  yield 'mixerNorm';
+  if (shape.norm === 'layer') yield 'mixerNormBias';
+  yield* mixerRoles(layer.mixer);
+  yield 'mixerOutput';
+  if (layer.mixer.kind === 'attention' && layer.mixer.outputBias) yield 'mixerOutputBias';
+  if (layer.mixerOutputNorm) yield 'mixerOutputNorm';
+  yield 'feedForwardNorm';
+  if (shape.norm === 'layer') yield 'feedForwardNormBias';
+  yield* routedRoles(layer);
+  yield* alwaysRoles(layer);
+  if (layer.feedForwardOutputNorm) yield 'feedForwardOutputNorm';
+  if (layer.layerScale) yield 'layerScale';
+}
+
+function* mixerRoles(mixer: MixerShape): Generator<DenseRole> {
+  switch (mixer.kind) {
+    case 'attention':
+      yield* ['query', 'key'] as const;
+      if (!mixer.keysAreValues) yield 'value';
+      if (mixer.bias) yield* mixer.keysAreValues ? (['queryBias', 'keyBias'] as const) : ATTENTION_BIASES;
+      if (mixer.queryKeyNorm !== 'none') yield* ['queryNorm', 'keyNorm'] as const;
+      if (mixer.outputGate) yield 'outputGate';
+      if (mixer.sinks) yield 'sinks';
+      return;
+    case 'latent':
+      if (mixer.queryRank > 0) yield* ['queryLow', 'queryLowNorm'] as const;
+      yield* ['query', 'latent', 'latentNorm', 'keyExpansion', 'valueExpansion'] as const;
+      return;
+    case 'delta':
+      yield* ['deltaQuery', 'deltaKey', 'deltaValue', 'deltaGate', 'deltaBeta', 'deltaDecay'] as const;
+      yield* ['convolution', 'decayLog', 'decayBias', 'deltaNorm'] as const;
+      return;
+    case 'convolution':
+      yield* ['convolutionInput', 'convolution'] as const;
+  }
+}
+
+const ATTENTION_BIASES = ['queryBias', 'keyBias', 'valueBias'] as const;
+
+function* routedRoles({ routed, routedNorm, routerNorm, routedOutputNorm }: LayerShape): Generator<DenseRole> {
+  if (routed === null) return;
+  if (routedNorm) yield 'routedNorm';
+  if (routerNorm) yield 'routerNorm';
+  yield 'router';
+  if (routed.bias) yield 'routerBias';
+  if (routed.choiceBias) yield 'choiceBias';
+  if (routed.expertScale) yield 'expertScale';
+  if (routedOutputNorm) yield 'routedOutputNorm';
+}
+
+function* alwaysRoles({ always, alwaysOutputNorm }: LayerShape): Generator<DenseRole> {
+  if (always === null) return;
+  yield* ['alwaysGate', 'alwaysUp', 'alwaysDown'] as const;
+  if (always.gated) yield 'alwaysWeight';
+  if (alwaysOutputNorm) yield 'alwaysOutputNorm';
+}
+
+/** Rows and columns of a dense tensor; a vector has one row. The role is one that the layer has. */
+export function denseDimensions({ role, layer }: DensePlace, shape: ModelShape): { rows: number; columns: number } {
+  const [rows, columns] = DENSE_ROLES[role].startsWith('model')
+    ? modelDimensions(role, shape)
+    : layerDimensions(role, requireLayer(shape, layer), shape);
+  return { rows, columns };
+}
+
+function requireLayer(shape: ModelShape, layer: number): LayerShape {
+  const found = shape.layers[layer];
+  if (found === undefined) throw new RangeError(`layer ${layer} of a model of ${shape.layers.length}`);
+  return found;
+}
+
+type Dimensions = readonly [number, number];
+
+function modelDimensions(role: DenseRole, { vocabSize, hiddenSize }: ModelShape): Dimensions {
+  if (role === 'embedding' || role === 'lmHead') return [vocabSize, hiddenSize];
+  return [1, role === 'lmHeadBias' ? vocabSize : hiddenSize];
+}
+
+function layerDimensions(role: DenseRole, layer: LayerShape, shape: ModelShape): Dimensions {
+  const hidden = shape.hiddenSize;
+  const always = layer.always?.glu.intermediateSize ?? 0;
+  switch (role) {
+    case 'alwaysGate':
+    case 'alwaysUp':
+      return [always, hidden];
+    case 'alwaysDown':
+      return [hidden, always];
+    case 'alwaysWeight':
+      return [1, hidden];
+    case 'router':
+      return [shape.experts, hidden];
+    case 'routerBias':
+    case 'choiceBias':
+    case 'expertScale':
+      return [1, shape.experts];
+    case 'layerScale':
+      return [1, 1];
+    default:
+      return mixerDimensions(role, layer.mixer, hidden) ?? [1, hidden];
+  }
+}
+
+/** Null for what has the size of a hidden state: norms and biases of the residual stream. */
+function mixerDimensions(role: DenseRole, mixer: MixerShape, hidden: number): Dimensions | null {
+  switch (mixer.kind) {
+    case 'attention': {
+      const queries = mixer.heads * mixer.headDim;
+      const keys = mixer.keyValueHeads * mixer.headDim;
+      const perHead = mixer.queryKeyNorm === 'head';
+      const sizes: Partial<Record<DenseRole, Dimensions>> = {
+        query: [queries, hidden],
+        outputGate: [queries, hidden],
+        key: [keys, hidden],
+        value: [keys, hidden],
+        queryBias: [1, queries],
+        keyBias: [1, keys],
+        valueBias: [1, keys],
+        queryNorm: [1, perHead ? mixer.headDim : queries],
+        keyNorm: [1, perHead ? mixer.headDim : keys],
+        sinks: [1, mixer.heads],
+        mixerOutput: [hidden, queries],
+      };
+      return sizes[role] ?? null;
+    }
+    case 'latent': {
+      const { heads, queryRank, latentSize, nopeSize, ropeSize, valueSize } = mixer;
+      const sizes: Partial<Record<DenseRole, Dimensions>> = {
+        queryLow: [queryRank, hidden],
+        queryLowNorm: [1, queryRank],
+        query: [heads * (nopeSize + ropeSize), queryRank === 0 ? hidden : queryRank],
+        latent: [latentSize + ropeSize, hidden],
+        latentNorm: [1, latentSize],
+        keyExpansion: [heads * latentSize, nopeSize],
+        valueExpansion: [heads * valueSize, latentSize],
+        mixerOutput: [hidden, heads * valueSize],
+      };
+      return sizes[role] ?? null;
+    }
+    case 'delta': {
+      const keys = mixer.keyHeads * mixer.keyDim;
+      const values = mixer.valueHeads * mixer.valueDim;
+      const sizes: Partial<Record<DenseRole, Dimensions>> = {
+        deltaQuery: [keys, hidden],
+        deltaKey: [keys, hidden],
+        deltaValue: [values, hidden],
+        deltaGate: [values, hidden],
+        deltaBeta: [mixer.valueHeads, hidden],
+        deltaDecay: [mixer.valueHeads, hidden],
+        convolution: [mixer.taps, deltaChannels(mixer)],
+        decayLog: [1, mixer.valueHeads],
+        decayBias: [1, mixer.valueHeads],
+        deltaNorm: [1, mixer.valueDim],
+        mixerOutput: [hidden, values],
+      };
+      return sizes[role] ?? null;
+    }
+    case 'convolution': {
+      const sizes: Partial<Record<DenseRole, Dimensions>> = {
+        convolutionInput: [3 * hidden, hidden],
+        convolution: [mixer.taps, hidden],
+        mixerOutput: [hidden, hidden],
+      };
+      return sizes[role] ?? null;
+    }
+  }
+}
