@@ -6,9 +6,9 @@ import { readFailure } from './read-file.js';
 import { readModelConfig } from './model-config.js';
 import type { ExpectedTensor, ModelConfig, ModelFamily, TensorPlace } from './model-family.js';
 import { CHECKPOINT_FILE_ERRORS, type SafetensorsFile } from './safetensors-file.js';
-import { SourceTable, shippedFormatOf } from './source-table.js';
+import { SourceTable } from './source-table.js';
 import type { ModelSource, TensorSource } from './tensor-source.js';
-import { isWeightDtype, plainSplit, WEIGHT_DTYPES, type WeightDtype } from './weight-dtype.js';
+import { isWeightDtype, plainSplit, shippedFormatOf, WEIGHT_DTYPES, type WeightDtype } from './weight-dtype.js';
 
 /** A tensor of a checkpoint that the model needs, checked. */
 export interface ModelTensor {
@@ -49,7 +49,9 @@ export async function openCheckpoint(directory: string): Promise<Checkpoint> {
     name: checkpointName(absolute),
     family: family.name,
     shape: config.shape,
-    shippedFormat: shippedFormatOf(tensors.filter((tensor) => tensor.place.kind === 'expert')),
+    shippedFormat: shippedFormatOf(
+      tensors.flatMap(({ place, dtype }) => (place.kind === 'expert' ? { split: plainSplit(dtype) } : [])),
+    ),
     eosTokenIds: config.eosTokenIds,
     packDigest: null,
     tiedEmbeddings: config.tiedEmbeddings,

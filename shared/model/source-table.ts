@@ -1,7 +1,6 @@
 import { OdmoeError } from '../errors/odmoe-error.js';
 import type { ExpertPart, TensorPlace } from './model-family.js';
 import type { DenseRole, ExpertSource, ModelShape, TensorSource } from './tensor-source.js';
-import { EXACT_FORMAT, type ExactFormat, type WeightDtype } from './weight-dtype.js';
 
 /** The tensors of an opened model by what they are for. */
 export class SourceTable {
@@ -44,11 +43,4 @@ export class SourceTable {
     }
     return { gate, up, down };
   }
-}
-
-/** Format that keeps every one of the tensors exactly: theirs if they agree, else FP32, which holds BF16 and FP16. */
-export function shippedFormatOf(tensors: readonly { dtype: WeightDtype }[]): ExactFormat {
-  const formats = new Set(tensors.map((tensor) => EXACT_FORMAT[tensor.dtype]));
-  const [only] = formats;
-  return formats.size === 1 && only !== undefined ? only : 'fp32';
 }

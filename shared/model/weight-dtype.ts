@@ -8,13 +8,20 @@ export function isWeightDtype(dtype: string): dtype is WeightDtype {
   return (WEIGHT_DTYPES as readonly string[]).includes(dtype);
 }
 
-/** Device format that keeps values of the type exactly. */
-export type ExactFormat = 'bf16' | 'fp16' | 'fp32';
+/** Device format that keeps values exactly as they are shipped. */
+export type ExactFormat = 'bf16' | 'fp16' | 'fp32' | 'mxfp4' | 'fp8';
 
-export const EXACT_FORMAT: Readonly<Record<WeightDtype, ExactFormat>> = { BF16: 'bf16', F16: 'fp16', F32: 'fp32' };
+export const EXACT_FORMAT = { BF16: 'bf16', F16: 'fp16', F32: 'fp32' } as const satisfies Record<
+  WeightDtype,
+  ExactFormat
+>;
 
-/** Bytes of one value in each plane of a split, by plane. */
-export const PLANE_BYTES_PER_VALUE: Readonly<Record<Split, readonly number[]>> = {
+/** Columns that share a scale. */
+export const MXFP4_BLOCK_COLUMNS = 32;
+export const FP8_BLOCK_COLUMNS = 128;
+
+/** Bytes of one value in each plane of a split that cuts every value alike. */
+const VALUE_PLANE_BYTES: Readonly<Record<Exclude<Split, QuantizedSplit>, readonly number[]>> = {
   'none-bf16': [2],
   'none-fp16': [2],
   'none-fp32': [4],
@@ -24,6 +31,25 @@ export const PLANE_BYTES_PER_VALUE: Readonly<Record<Split, readonly number[]>> =
   'fp16-e5-lo8-s1m2': [1, 1, 1],
 };
 
+/** Splits of values that are shipped as codes with scales: codes in plane 0, scales in plane 1. */
+export type QuantizedSplit = 'mxfp4' | 'fp8';
+
+export function isQuantizedSplit(split: Split): split is QuantizedSplit {
+  return split === 'mxfp4' || split === 'fp8';
+}
+
+/** Bytes of a row of so many values in each plane of a split; of mxfp4 the columns are a multiple of 32. */
+export function planeRowBytes(split: Split, columns: number): number[] {
+  if (split === 'mxfp4') return [columns / 2, columns / MXFP4_BLOCK_COLUMNS];
+  if (split === 'fp8') return [columns, 4 * Math.ceil(columns / FP8_BLOCK_COLUMNS)];
+  return VALUE_PLANE_BYTES[split].map((bytes) => bytes * columns);
+}
+
+/** Bytes of a row of so many values in all planes of a split. */
+export function rowBytes(split: Split, columns: number): number {
+  return planeRowBytes(split, columns).reduce((sum, bytes) => sum + bytes, 0);
+}
+
 const SPLIT_FORMAT: Readonly<Record<Split, ExactFormat>> = {
   'none-bf16': 'bf16',
   'none-fp16': 'fp16',
@@ -32,6 +58,8 @@ const SPLIT_FORMAT: Readonly<Record<Split, ExactFormat>> = {
   'fp16-hi8-lo8': 'fp16',
   'fp32-e8-sm8-r16': 'fp32',
   'fp16-e5-lo8-s1m2': 'fp16',
+  mxfp4: 'mxfp4',
+  fp8: 'fp8',
 };
 
 /** Device format that keeps the values of a tensor with this split exactly. */
@@ -39,22 +67,37 @@ export function exactFormatOf(split: Split): ExactFormat {
   return SPLIT_FORMAT[split];
 }
 
+/** Format that keeps every one of the tensors exactly: theirs if they agree, else FP32, which holds the values of all. */
+export function shippedFormatOf(tensors: Iterable<{ split: Split }>): ExactFormat {
+  const formats = new Set<ExactFormat>();
+  for (const { split } of tensors) formats.add(exactFormatOf(split));
+  const [only] = formats;
+  return formats.size === 1 && only !== undefined ? only : 'fp32';
+}
+
 /** Values as a safetensors file holds them. */
-export function plainSplit(dtype: WeightDtype): Split {
+export function plainSplit(dtype: WeightDtype): `none-${(typeof EXACT_FORMAT)[WeightDtype]}` {
   return `none-${EXACT_FORMAT[dtype]}`;
 }
 
-/** Splits that cut values into several planes. */
+/** Splits of expert files: several planes each. */
 export type PlaneSplit = Exclude<Split, `none-${string}`>;
 
 /**
  * How the expert files of a pack with this codec of exponents cut values. The five exponent bits of FP16 are set apart only where a
  * codec gains by it: apart they take a byte and a half for what is one byte.
  */
-export function planeSplit(dtype: WeightDtype, codec: ChunkCodec): PlaneSplit {
-  if (dtype === 'BF16') return 'bf16-e8-sm8';
-  if (dtype === 'F32') return 'fp32-e8-sm8-r16';
-  return codec === 'raw' ? 'fp16-hi8-lo8' : 'fp16-e5-lo8-s1m2';
+export function planeSplit(format: ExactFormat, codec: ChunkCodec): PlaneSplit {
+  switch (format) {
+    case 'bf16':
+      return 'bf16-e8-sm8';
+    case 'fp16':
+      return codec === 'raw' ? 'fp16-hi8-lo8' : 'fp16-e5-lo8-s1m2';
+    case 'fp32':
+      return 'fp32-e8-sm8-r16';
+    default:
+      return format;
+  }
 }
 
 /** Bytes of one value. */
