@@ -210,6 +210,8 @@ class Backend {
       std::memcpy(out + to * size, in + from * size, static_cast<size_t>(size) * sizeof(float));
     }
   }
+  // out = in, vector by vector; the two do not overlap.
+  virtual void copy_vectors(const Vectors& out, const Vectors& in) = 0;
   // x = x + y * scale; scale 1 is left out.
   virtual void add(float* x, const float* y, int64_t count, float scale) = 0;
   // x = x * factor.
