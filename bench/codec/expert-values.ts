@@ -17,11 +17,11 @@ export interface TensorValues {
  * @throws USAGE when the experts are not BF16; STORAGE_FAILED, PACK_CORRUPT
  */
 export async function expertValues(source: ModelSource, limitBytes: number): Promise<TensorValues[]> {
-  const { layers, experts } = source.shape;
+  const { expertLayers, experts } = source.shape;
   const matrices: Uint8Array[] = [];
   let columns = 0;
   let bytes = 0;
-  for (let index = 0; index < layers * experts; index += 1) {
+  for (let index = 0; index < expertLayers * experts; index += 1) {
     const { gate } = source.expert(Math.floor(index / experts), index % experts);
     if (index > 0 && bytes + gate.rows * gate.columns * 2 > limitBytes) break;
     const values = await matrixValues(gate, source.directory);

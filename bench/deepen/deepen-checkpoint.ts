@@ -43,10 +43,11 @@ export async function deepenCheckpoint(
 ): Promise<DeepenOutcome> {
   const checkpoint = await openCheckpoint(sourceDirectory);
   const { layers } = options;
-  if (layers < checkpoint.shape.layers) {
+  const { length: ownLayers } = checkpoint.shape.layers;
+  if (layers < ownLayers) {
     throw new OdmoeError(
       'USAGE',
-      `${checkpoint.name} has ${checkpoint.shape.layers} layers and cannot be deepened to ${layers}; ask for more`,
+      `${checkpoint.name} has ${ownLayers} layers and cannot be deepened to ${layers}; ask for more`,
     );
   }
   const configPath = join(checkpoint.directory, CONFIG_FILE);
@@ -54,7 +55,7 @@ export async function deepenCheckpoint(
     ...(JSON.parse(await readFile(configPath, 'utf8')) as Record<string, unknown>),
     num_hidden_layers: layers,
   };
-  const tensors = deeperTensors(checkpoint.tensors, config, layerSources(checkpoint.shape.layers, layers), configPath);
+  const tensors = deeperTensors(checkpoint.tensors, config, layerSources(ownLayers, layers), configPath);
   const weightBytes = tensors.reduce((sum, tensor) => sum + tensor.sizeBytes, 0);
   await prepareCheckpointDirectory(outputDirectory, weightBytes);
   const writer = new CheckpointWriter(options, weightBytes, deeperContents);

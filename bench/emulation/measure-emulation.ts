@@ -27,7 +27,7 @@ const QUEUED_EXECUTES = 8;
 const NOTHING = { overheadMs: 0, weightsMs: 0, rowMs: 0 };
 const PACE: DevicePace = {
   times: {
-    ...{ denseLayer: NOTHING, expert: EXECUTE_MS, lmHead: NOTHING },
+    ...{ attendLayers: [], layersBehind: [], expert: EXECUTE_MS, lmHead: NOTHING },
     ...{ loadMs: LOAD_MS, exponentShare: 0.5, recoverMs: 0 },
   },
   memory: null,
@@ -73,8 +73,8 @@ function makeSlots(device: Device, source: ModelSource): ExpertSlots {
 }
 
 function expertOf(source: ModelSource, index: number): ExpertSource {
-  const { layers, experts } = source.shape;
-  return source.expert(Math.floor(index / experts) % layers, index % experts);
+  const { expertLayers, experts } = source.shape;
+  return source.expert(Math.floor(index / experts) % expertLayers, index % experts);
 }
 
 async function latenessOf(

@@ -11,7 +11,7 @@ import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
 import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
 import type { DeviceProfile } from '../../shared/emulation/device-profile.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ModelShape } from '../../shared/model/tensor-source.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
 import { openPack } from '../../packs/format/open-pack.js';
 import { loadTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
 import { deepenCheckpoint } from '../deepen/deepen-checkpoint.js';
@@ -94,7 +94,7 @@ async function run(flags: PaperFlags, signal: AbortSignal): Promise<void> {
   const profile = profilePath === null ? null : loadDeviceProfile(profilePath);
   const directory = await mkdtemp(join(tmpdir(), 'odmoe-paper-'));
   try {
-    const packPath = flags.pack ?? (await makePack(directory, profile?.model.layers ?? null, signal));
+    const packPath = flags.pack ?? (await makePack(directory, profile?.model.shape.layers.length ?? null, signal));
     const pack = await openPack(packPath);
     requireLikeProfile(pack.shape, profile);
     const runner = new SetUpRunner({
@@ -126,11 +126,11 @@ async function run(flags: PaperFlags, signal: AbortSignal): Promise<void> {
 /** Another number of layers or experts would be another cluster than the profiled one. @throws USAGE */
 function requireLikeProfile(shape: ModelShape, profile: DeviceProfile | null): void {
   if (profile === null) return;
-  const { layers, experts, expertsPerToken } = profile.model;
-  if (shape.layers === layers && shape.experts === experts && shape.expertsPerToken === expertsPerToken) return;
+  const { expertLayers: layers, experts, expertsPerToken } = profile.model.shape;
+  if (shape.expertLayers === layers && shape.experts === experts && shape.expertsPerToken === expertsPerToken) return;
   throw new OdmoeError(
     'USAGE',
-    `the pack has ${shape.layers} layers with ${shape.expertsPerToken} of ${shape.experts} experts, and the profile's model ` +
+    `the pack has ${shape.expertLayers} layers with ${shape.expertsPerToken} of ${shape.experts} experts, and the profile's model ` +
       `${layers} with ${expertsPerToken} of ${experts}; odmoe bench deepen adds layers`,
   );
 }

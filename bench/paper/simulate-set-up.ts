@@ -40,7 +40,7 @@ export class SetUpSimulator {
     const profile = loadDeviceProfile(profilePath);
     if (setUp === 'cached') return { decodeTokensPerS: 1000 / cachedTokenMs(profile), ttftMs: null };
     const document = await this.traceFor(setUp, prompts, tokens);
-    const trace = new RecordedTrace(document, profile.model.layers);
+    const trace = new RecordedTrace(document, profile.model.shape.expertLayers);
     const times = clusterTimes(profile, setUp.expertStorage);
     return simulateCluster(times, clusterSetUp(setUp, this.options.workers), trace, { tokens });
   }

@@ -36,7 +36,7 @@ export class CachedLayers {
 
   constructor(device: Device, source: ModelSource, setting: CachedLayersSetting) {
     const { policy, capacities, sizes, profile, counts } = setting;
-    const { layers, experts, expertsPerToken, hiddenSize } = source.shape;
+    const { expertLayers: layers, experts, expertsPerToken, hiddenSize } = source.shape;
     const entries = entriesOf(capacities);
     this.ownProfile = profile;
     this.fullEntries = entries.full;

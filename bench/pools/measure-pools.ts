@@ -88,7 +88,7 @@ export async function measurePools(
     const { decompressionThreads, directIo } = setting;
     const sizes = slotSizes(device, pack, { decompressionThreads, directIo, storageBytesPerS });
     for (const { name, skew } of setting.traces) {
-      const { layers, experts, expertsPerToken: activated } = pack.shape;
+      const { expertLayers: layers, experts, expertsPerToken: activated } = pack.shape;
       const traceSetting: TraceSetting = { layers, experts, activated, skew, seed: setting.seed };
       for (const budgetShare of setting.budgetShares) {
         const profile = await profileLoading(device, pack, sizes, activated, progress.nowMs);
@@ -145,7 +145,7 @@ class Point {
     private readonly setting: PointSetting,
     private readonly trace: RoutingTrace,
   ) {
-    const { layers, experts } = pack.shape;
+    const { expertLayers: layers, experts } = pack.shape;
     this.ownBudgetBytes = Math.round(setting.budgetShare * layers * experts * setting.sizes.entryBytes.full);
   }
 
@@ -193,7 +193,7 @@ class Point {
   private async runToken(runner: Runner, token: number, bench: PoolsBenchSetting, nowMs: () => number): Promise<void> {
     // Without a cache a layer takes the same however many tokens went before.
     if (runner.timing.policy === 'none' && token >= bench.warmTokens + bench.tokens) return;
-    for (let layer = 0; layer < this.pack.shape.layers; layer += 1) {
+    for (let layer = 0; layer < this.pack.shape.expertLayers; layer += 1) {
       const experts = this.trace.experts(bench.recordedTokens + token, layer);
       const makespanMs = await runner.cached.run(layer, experts, nowMs);
       if (token >= bench.warmTokens) runner.layersMs.push(makespanMs);
@@ -216,7 +216,7 @@ class Point {
     const all = Object.values(uses ?? {}).reduce((sum, count) => sum + count, 0);
     return {
       ...{ budgetShare: this.setting.budgetShare, budgetBytes: this.ownBudgetBytes, profile: this.setting.profile },
-      ...{ policy, layerMakespanMs, tpotMs: layerMakespanMs * this.pack.shape.layers },
+      ...{ policy, layerMakespanMs, tpotMs: layerMakespanMs * this.pack.shape.expertLayers },
       ...{ capacities: plan.totals, usedBytes: plan.usedBytes },
       fullHitShare: (uses?.full ?? 0) / all,
       hitShare: 1 - (uses?.missing ?? 0) / all,
@@ -227,7 +227,7 @@ class Point {
     const { packDigest, shape } = this.pack;
     const counts = new ActivationCounts(packDigest, shape.experts);
     for (let token = 0; token < tokens; token += 1) {
-      for (let layer = 0; layer < shape.layers; layer += 1) {
+      for (let layer = 0; layer < shape.expertLayers; layer += 1) {
         for (const expert of this.trace.experts(token, layer)) counts.add(layer, expert, 1);
       }
     }
@@ -235,7 +235,7 @@ class Point {
   }
 
   private ownPlan(counts: ActivationCounts): PoolPlans {
-    const { layers, experts, expertsPerToken: activated } = this.pack.shape;
+    const { expertLayers: layers, experts, expertsPerToken: activated } = this.pack.shape;
     const { sizes, profile } = this.setting;
     const { entryBytes } = sizes;
     const request = { budgetBytes: this.ownBudgetBytes, entryBytes, layers, experts, activated, counts, pools: POOLS };

@@ -50,7 +50,7 @@ export async function recordTraceDocument(
       prompts.push(await recordPrompt({ main, shadow }, promptIds, recording));
       onProgress(prompts.length, recording.prompts.length);
     }
-    const { layers, experts, expertsPerToken } = source.shape;
+    const { expertLayers: layers, experts, expertsPerToken } = source.shape;
     return {
       ...{ format: 'odmoe-trace', version: 1, model: source.name, precision: recording.precision },
       ...{ align_token: recording.alignment.token, align_kv: recording.alignment.keyValue },
@@ -95,7 +95,7 @@ async function followRun(
       const position = promptIds.length + index;
       guessedRight.push(guess === tokenId);
       const due = keyValuesDueBelow(position, promptIds.length, periods);
-      if (due > aligned) alignKeyValues(run.sequence.cache, cache, shadow.shape.layers, aligned, due);
+      if (due > aligned) alignRows(run.sequence.cache, cache, shadow.shape.layers.length, aligned, due);
       aligned = Math.max(aligned, due);
       const token = takesMainToken(position, promptIds.length, periods) ? tokenId : guess;
       const layers: number[][] = [];
@@ -126,9 +126,8 @@ async function prefillShadow(cache: Sequence, pass: Pass, promptIds: readonly nu
   return sampleToken(await pass.logits(Int32Array.of(rows - 1)), [], promptIds.length, GREEDY);
 }
 
-function alignKeyValues(from: Sequence, to: Sequence, layers: number, begin: number, end: number): void {
+function alignRows(from: Sequence, to: Sequence, layers: number, begin: number, end: number): void {
   for (let layer = 0; layer < layers; layer += 1) {
-    const { keys, values } = from.readKeyValues(layer, begin, end - begin);
-    to.writeKeyValues(layer, begin, end - begin, keys, values);
+    to.writeRows(layer, begin, end - begin, from.readRows(layer, begin, end - begin));
   }
 }

@@ -124,7 +124,7 @@ export function setUpOf(flags: SimulateFlags): ClusterSetUp {
 
 /** `prompts`: of a synthetic trace. Throws USAGE where a recorded trace is of a model with other experts than the profile's. */
 export function openTrace(flags: TraceFlags, { name, model }: DeviceProfile, prompts = 1): ClusterTrace {
-  const { layers, experts, expertsPerToken } = model;
+  const { expertLayers: layers, experts, expertsPerToken } = model.shape;
   if (flags.trace === 'synthetic') {
     return new SyntheticTrace({
       ...{ layers, experts, expertsPerToken, prompts, promptTokens: flags.promptTokens },

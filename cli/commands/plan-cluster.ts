@@ -87,7 +87,7 @@ async function planCluster(
   boxes: readonly WorkerBoxes[],
 ): Promise<ClusterPlan> {
   const times = boxTimes(profile, boxes, flags.expertStorage);
-  const { layers, expertsPerToken } = profile.model;
+  const { expertsPerToken } = profile.model.shape;
   const workers = boxes.reduce((sum, { count }) => sum + count, 0);
   if (workers > MOST_WORKERS) throw new OdmoeError('USAGE', `--box: ${workers} workers, and ${MOST_WORKERS} at most`);
   const traces = tracesOf(flags, profile);
@@ -100,7 +100,7 @@ async function planCluster(
   const timing = loadTiming(times, Math.floor(workers / size), expertsPerToken);
   return {
     ...{ profile: profile.name, model: profile.model.name, workers, timing, search },
-    breakdown: tokenBreakdown(times, search.best, layers),
+    breakdown: tokenBreakdown(times, search.best),
     memory: memoryOf(search.plain, profile, boxes),
     cachedTokensPerS: 1000 / cachedTokenMs(profile),
     recallNote: traces.note,
@@ -121,7 +121,7 @@ function tracesOf(flags: PlanFlags, profile: DeviceProfile): PlanTraces {
     const note = `Recall is the trace's, for the alignment it was recorded with (${token}/${keyValue}); others are not tried.`;
     return { traceFor: () => trace, periods: [{ token, keyValue }], note };
   }
-  const { layers, experts, expertsPerToken } = profile.model;
+  const { expertLayers: layers, experts, expertsPerToken } = profile.model.shape;
   const { recall, acceptance, tokens, promptTokens, seed } = flags;
   const model = { alignedRecall: recall, acceptance, keyValueDecay: KEY_VALUE_DECAY, experts, expertsPerToken };
   const traceFor = ({ align: { tokenPeriod: token, keyValuePeriod: keyValue } }: ClusterSetUp): ClusterTrace =>

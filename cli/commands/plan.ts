@@ -68,12 +68,12 @@ Examples:
 
 async function plan(directory: string, flags: PlanFlags): Promise<PlanOutcome> {
   const pack = await openServedPack(directory);
-  const { experts, layers: allLayers } = pack.shape;
+  const { experts, expertLayers: allLayers } = pack.shape;
   const activated = flags.topKPerWorker;
   if (activated > experts)
     throw new OdmoeError('USAGE', `--top-k-per-worker ${activated}: a layer of this model has ${experts} experts`);
   if ((flags.layers ?? 1) > allLayers)
-    throw new OdmoeError('USAGE', `--layers ${flags.layers}: this model has ${allLayers} layers`);
+    throw new OdmoeError('USAGE', `--layers ${flags.layers}: this model has ${allLayers} layers with experts`);
   const counts = flags.counts === undefined ? null : await requireCounts(flags.counts, pack);
   const layers = flags.layers ?? (counts === null || counts.layers.length === 0 ? allLayers : counts.layers.length);
   const { threads: decompressionThreads, directIo } = flags;

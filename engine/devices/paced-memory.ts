@@ -12,7 +12,8 @@ const NAMES: Record<Holding, string> = {
   slotSharedBytes: 'what slots share',
   exponentEntryBytes: 'entries that keep exponents',
   signMantissaEntryBytes: 'entries that keep signs and mantissas',
-  keyValueRowBytes: 'keys and values',
+  cacheRowBytes: 'rows of the cache',
+  stateBytes: 'recurrent states of a sequence',
 };
 
 /** What a paced device holds, counted in bytes of the model that it stands for. */

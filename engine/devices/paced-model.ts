@@ -53,11 +53,18 @@ export class PacedModel implements Model {
   }
 
   createSequence(): Sequence {
-    return new PacedSequence(this.handle.createSequence(), this.shape, new HeldMemory(this.memory));
+    const held = new HeldMemory(this.memory);
+    held.hold('stateBytes', 1);
+    try {
+      return new PacedSequence(this.handle.createSequence(), this.shape, held);
+    } catch (thrown) {
+      held.letGoAll();
+      throw thrown;
+    }
   }
 
   createPass(maxRows: number): Pass {
-    return new PacedPass(this.handle.createPass(maxRows), this.parts);
+    return new PacedPass(this.handle.createPass(maxRows), this.parts, this.shape.expertLayers);
   }
 
   dispose(): void {

@@ -1,5 +1,5 @@
 import type { RouterChoice, Pass, Sequence } from '../../native/index.js';
-import { operatorMs } from '../../shared/emulation/device-profile.js';
+import { attendMs, behindMs, operatorMs } from '../../shared/emulation/device-profile.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { atExactly } from './exact-timer.js';
 import { PacedSequence } from './paced-sequence.js';
@@ -17,13 +17,14 @@ interface Forward {
 /** A pass on a paced device: its operations follow one another on the device's processor, each with the profiled device's time. */
 export class PacedPass implements Pass {
   private sequences: PacedSequence[] = [];
-  private rows = 0;
+  private positions = new Int32Array(0);
   private busy = false;
   private forwarding: Forward | null = null;
 
   constructor(
     private readonly handle: Pass,
     private readonly parts: PacedParts,
+    private readonly expertLayers: number,
   ) {}
 
   async begin(
@@ -47,16 +48,18 @@ export class PacedPass implements Pass {
     };
     await this.call(paced, () => this.parts.processor.operate(0, work));
     this.sequences = paced;
-    this.rows = positions.length;
+    this.positions = positions.slice();
   }
 
   async attend(layer: number, hidden: Uint8Array): Promise<RouterChoice> {
-    const takenMs = operatorMs(this.parts.times.denseLayer, this.rows);
+    const takenMs = attendMs(this.parts.times, layer, this.positions);
     return this.operate(takenMs, () => this.handle.attend(layer, hidden));
   }
 
   async combine(layer: number, outputs: Uint8Array, weights: Float32Array): Promise<void> {
-    await this.operate(0, () => this.handle.combine(layer, outputs, weights));
+    const isLast = layer === this.expertLayers - 1;
+    const takenMs = isLast ? behindMs(this.parts.times, this.positions) : 0;
+    await this.operate(takenMs, () => this.handle.combine(layer, outputs, weights));
   }
 
   async logits(rows: Int32Array): Promise<Float32Array> {
@@ -121,11 +124,10 @@ export class PacedPass implements Pass {
     startMs: number,
     signal: AbortSignal,
   ): Promise<number> {
-    const { denseLayer } = this.parts.times;
     let timeMs = startMs;
     let failure: { thrown: unknown } | null = null;
     for (const [layer, choice] of choices.entries()) {
-      timeMs += operatorMs(denseLayer, this.rows);
+      timeMs += attendMs(this.parts.times, layer, this.positions);
       if (onRouter !== null) await this.until(timeMs, layer, signal);
       try {
         if (failure === null) onRouter?.(layer, choice);
@@ -134,6 +136,7 @@ export class PacedPass implements Pass {
       }
       timeMs += this.expertsMs(choice);
     }
+    timeMs += behindMs(this.parts.times, this.positions);
     await this.until(timeMs, choices.length - 1, signal);
     if (failure !== null) throw failure.thrown;
     return timeMs;

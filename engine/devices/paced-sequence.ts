@@ -76,12 +76,12 @@ export class PacedSequence implements Sequence {
     const blocks = Math.ceil(Math.min(end, this.shape.maxPositions) / BLOCK_POSITIONS);
     const before = layers.map((layer) => this.blocks[layer] ?? 0);
     const added = before.reduce((sum, count) => sum + Math.max(0, blocks - count), 0);
-    this.held.hold('keyValueRowBytes', added * BLOCK_POSITIONS);
+    this.held.hold('cacheRowBytes', added * BLOCK_POSITIONS);
     layers.forEach((layer, place) => {
       this.blocks[layer] = Math.max(before[place] ?? 0, blocks);
     });
     return () => {
-      this.held.letGo('keyValueRowBytes', added * BLOCK_POSITIONS);
+      this.held.letGo('cacheRowBytes', added * BLOCK_POSITIONS);
       layers.forEach((layer, place) => {
         this.blocks[layer] = before[place] ?? 0;
       });

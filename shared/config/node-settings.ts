@@ -116,7 +116,7 @@ export interface EmulationSettings {
   expertStorage: ExpertStorage;
 }
 
-export const EXPERT_STORAGES = ['fp32', 'bf16', 'fixed4', 'huffman'] as const;
+export const EXPERT_STORAGES = ['fp32', 'bf16', 'fixed4', 'huffman', 'mxfp4', 'fp8'] as const;
 export type ExpertStorage = (typeof EXPERT_STORAGES)[number];
 
 /** Handle of a running daemon, in its own process or in a test's. */

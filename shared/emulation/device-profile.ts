@@ -1,5 +1,6 @@
 /** What a profile in bench/profiles says: devices, network and the model whose bytes and times are taken. */
 import type { ExpertStorage } from '../config/node-settings.js';
+import type { ModelShape } from '../model/model-shape.js';
 
 export type ProfiledRole = 'main' | 'shadow' | 'worker' | 'cached';
 
@@ -13,15 +14,9 @@ export interface DeviceProfile {
 
 export interface ProfiledModel {
   name: string;
-  layers: number;
-  hiddenSize: number;
-  intermediateSize: number;
-  heads: number;
-  keyValueHeads: number;
-  headDim: number;
-  vocabSize: number;
-  experts: number;
-  expertsPerToken: number;
+  shape: ModelShape;
+  /** The LM head is the embedding. */
+  tiedEmbeddings: boolean;
   /** As computed with: 4 for FP32. */
   weightBytes: number;
 }
@@ -34,7 +29,7 @@ export interface ProfiledDevice {
   /** What the device's memory gives to operators that stream weights. */
   weightBytesPerS: number;
   flopPerS: number;
-  /** Of the attention, norms and router of a layer, beside reading its weights; of an expert; of the LM head. */
+  /** Of a layer without its routed experts, beside reading its weights; of an expert; of the LM head. */
   denseOverheadMs: number;
   expertOverheadMs: number;
   lmHeadOverheadMs: number;
@@ -64,10 +59,31 @@ export interface OperatorTime {
   rowMs: number;
 }
 
+/** A layer without its routed experts. */
+export interface LayerTime extends OperatorTime {
+  /** Null: its mixer does not look back by attention. */
+  context: ContextTime | null;
+}
+
+/** Attention over the context, which takes the longer of both beside all else. */
+export interface ContextTime {
+  /** Reading what the layer keeps of one position. */
+  positionMs: number;
+  /** One row with one position that it sees. */
+  rowPositionMs: number;
+  /** Positions that a row sees at most; 0: all before it. */
+  window: number;
+}
+
 /** How long the operations of a paced device take. */
 export interface DeviceTimes {
-  /** Attention, norms and router of one layer: Pass.attend, and each layer of Pass.forward. */
-  denseLayer: OperatorTime;
+  /**
+   * Entry e: what Pass.attend of expert layer e computes, and Pass.forward before that layer's experts: layers without experts that come
+   * before it, then its own mixer, router and `always`. A model with more expert layers begins again with the first entry.
+   */
+  attendLayers: readonly (readonly LayerTime[])[];
+  /** Layers behind the last expert layer: at the end of Pass.combine of that one, and of Pass.forward. */
+  layersBehind: readonly LayerTime[];
   /** One expert: ExpertSlots.execute, and each activated expert of each layer of Pass.forward, one after the other. */
   expert: OperatorTime;
   /** Pass.logits. */
@@ -84,7 +100,7 @@ export interface DeviceTimes {
 export interface DeviceBytes {
   /** Embedding, LM head and final norm. */
   outerBytes: number;
-  /** All dense weights of one layer. */
+  /** All dense weights of one layer; where layers differ, their mean. */
   denseLayerBytes: number;
   /** A resident expert. */
   expertBytes: number;
@@ -94,14 +110,16 @@ export interface DeviceBytes {
   /** An entry that keeps a part of an expert. */
   exponentEntryBytes: number;
   signMantissaEntryBytes: number;
-  /** Keys and values of one position in one layer. */
-  keyValueRowBytes: number;
+  /** What one layer keeps of one position for attention; where layers differ, their mean. */
+  cacheRowBytes: number;
+  /** Recurrent states of one sequence, all layers. */
+  stateBytes: number;
 }
 
 /** Times and bytes of one device of a profile for the profile's model. */
 export type EmulatedDevice = DeviceTimes & DeviceBytes;
 
-/** Bytes that one weight of an expert takes in the worker's storage (its exponent alone, and all of it) and in its slot. */
+/** Bytes that one weight of an expert takes in the worker's storage (its exponent or scale alone, and all of it) and in its slot. */
 export interface StorageForm {
   exponentBytes: number;
   storedBytes: number;
@@ -113,8 +131,38 @@ export const STORAGE_FORMS: Record<ExpertStorage, StorageForm> = {
   bf16: { exponentBytes: 1, storedBytes: 2, slotBytes: 2 },
   fixed4: { exponentBytes: 1 / 2, storedBytes: 1.5, slotBytes: 2 },
   huffman: { exponentBytes: 1 / 3, storedBytes: 4 / 3, slotBytes: 2 },
+  mxfp4: { exponentBytes: 1 / 32, storedBytes: 17 / 32, slotBytes: 17 / 32 },
+  fp8: { exponentBytes: 1 / 32, storedBytes: 33 / 32, slotBytes: 33 / 32 },
 };
 
 export function operatorMs({ overheadMs, weightsMs, rowMs }: OperatorTime, rows: number): number {
   return overheadMs + Math.max(weightsMs, rows * rowMs);
+}
+
+/** Pass.attend of an expert layer. `positions`: of the pass's rows. */
+export function attendMs({ attendLayers }: DeviceTimes, expertLayer: number, positions: Int32Array): number {
+  return layersMs(attendLayers[expertLayer % attendLayers.length] ?? [], positions);
+}
+
+/** What comes behind the last expert layer. */
+export function behindMs({ layersBehind }: DeviceTimes, positions: Int32Array): number {
+  return layersMs(layersBehind, positions);
+}
+
+/** Layers of main, one after the other, for rows at these positions. */
+export function layersMs(layers: readonly LayerTime[], positions: Int32Array): number {
+  return layers.reduce((sum, layer) => sum + operatorMs(layer, positions.length) + contextMs(layer, positions), 0);
+}
+
+/** What is kept of a sequence is read once for all of its rows; a pass's rows count as those of one sequence. */
+function contextMs({ context }: LayerTime, positions: Int32Array): number {
+  if (context === null) return 0;
+  const { positionMs, rowPositionMs, window } = context;
+  let [most, seen] = [0, 0];
+  for (const position of positions) {
+    const ofRow = window === 0 ? position + 1 : Math.min(position + 1, window);
+    most = Math.max(most, ofRow);
+    seen += ofRow;
+  }
+  return Math.max(most * positionMs, seen * rowPositionMs);
 }

@@ -40,12 +40,16 @@ export function parseDeviceProfile(source: string, path: string): DeviceProfile 
   const parsed = profileSchema.safeParse(plain);
   if (!parsed.success) throw invalid(path, parsed.error.issues.flatMap(faultsOf));
   const profile = profileOf(parsed.data);
-  const { experts, expertsPerToken, heads, keyValueHeads } = profile.model;
-  if (expertsPerToken > experts) {
-    throw invalid(path, [`model.experts_per_token: ${expertsPerToken} of ${experts} experts cannot be chosen`]);
+  const { model } = parsed.data;
+  if (model.experts_per_token > model.experts) {
+    throw invalid(path, [
+      `model.experts_per_token: ${model.experts_per_token} of ${model.experts} experts cannot be chosen`,
+    ]);
   }
-  if (heads % keyValueHeads !== 0) {
-    throw invalid(path, [`model.key_value_heads: ${heads} heads cannot be shared out among ${keyValueHeads}`]);
+  if (model.heads % model.key_value_heads !== 0) {
+    throw invalid(path, [
+      `model.key_value_heads: ${model.heads} heads cannot be shared out among ${model.key_value_heads}`,
+    ]);
   }
   return profile;
 }

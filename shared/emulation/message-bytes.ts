@@ -1,8 +1,9 @@
+import { cacheRowFloats, type ModelShape } from '../model/model-shape.js';
 import { rowCount } from '../rpc/pass-rows.js';
 import type { TensorType } from '../rpc/messages.js';
 import type { PeerMessage } from '../rpc/stream-pace.js';
 import type { ProfiledModel, ProfiledNetwork } from './device-profile.js';
-import { keyValueRowBytes } from './node-times.js';
+import { FLOAT_BYTES } from './layer-work.js';
 
 const ELEMENT_BYTES: Record<TensorType, number> = {
   TENSOR_TYPE_UNSPECIFIED: 4,
@@ -12,7 +13,7 @@ const ELEMENT_BYTES: Record<TensorType, number> = {
 
 /** What of a profile says how long messages are. */
 export interface MessageProfile {
-  model: Pick<ProfiledModel, 'hiddenSize' | 'keyValueHeads' | 'headDim'>;
+  model: Pick<ProfiledModel, 'shape'>;
   network: ProfiledNetwork;
 }
 
@@ -21,11 +22,11 @@ export interface MessageProfile {
  * for Mixtral-8x7B (OD-MoE 4.2). What else there is, is small beside the overhead that every message has.
  */
 export function messageBytes(message: PeerMessage, { model, network }: MessageProfile): number {
-  return network.messageOverheadBytes + tensorBytes(message, model);
+  return network.messageOverheadBytes + tensorBytes(message, model.shape);
 }
 
-function tensorBytes(message: PeerMessage, model: MessageProfile['model']): number {
-  const { hiddenSize } = model;
+function tensorBytes(message: PeerMessage, shape: ModelShape): number {
+  const { hiddenSize } = shape;
   if (message.kind === 'execute') {
     const { rows, dtype } = message.execute;
     return rowCount(rows) * hiddenSize * ELEMENT_BYTES[dtype];
@@ -35,5 +36,11 @@ function tensorBytes(message: PeerMessage, model: MessageProfile['model']): numb
     const rows = experts.reduce((sum, expert) => sum + (expert.failure === null ? expert.rows : 0), 0);
     return rows * hiddenSize * ELEMENT_BYTES[dtype];
   }
-  return message.kind === 'kvRows' ? message.kvRows.rows * keyValueRowBytes(model) : 0;
+  return message.kind === 'kvRows' ? message.kvRows.rows * cacheRowBytes(message.kvRows.layer, shape) : 0;
+}
+
+/** Of a layer of all layers. A model that has more than the profiled one begins again with the first. */
+function cacheRowBytes(layer: number, { layers, hiddenSize }: ModelShape): number {
+  const like = layers[layer % layers.length];
+  return like === undefined ? 0 : cacheRowFloats(like.mixer, hiddenSize) * FLOAT_BYTES;
 }

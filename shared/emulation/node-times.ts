@@ -1,18 +1,28 @@
 import type { ExpertStorage } from '../config/node-settings.js';
+import { expertLayerNumbers, type ModelShape } from '../model/model-shape.js';
 import {
   STORAGE_FORMS,
+  type DeviceBytes,
   type DeviceProfile,
+  type DeviceTimes,
   type EmulatedDevice,
+  type LayerTime,
   type OperatorTime,
   type ProfiledDevice,
   type ProfiledModel,
   type ProfiledRole,
   type StorageForm,
 } from './device-profile.js';
+import {
+  expertWeights,
+  FLOAT_BYTES,
+  layersWork,
+  recurrentStateFloats,
+  vocabularyWeights,
+  type LayerWork,
+} from './layer-work.js';
 
 const MS_PER_S = 1000;
-/** Hidden states, keys and values cross the wire and stand in caches as FP32. */
-export const FLOAT_BYTES = 4;
 
 /**
  * Times and bytes of one device of a profile for the profiled model. Pure.
@@ -22,71 +32,105 @@ export const FLOAT_BYTES = 4;
  * reservedBytes count with what a device takes first: slots share them on a worker, and outerBytes hold them elsewhere.
  */
 export function nodeTimes(profile: DeviceProfile, role: ProfiledRole, expertStorage: ExpertStorage): EmulatedDevice {
-  const { model } = profile;
+  const { shape } = profile.model;
   const device = profile.devices[role];
-  const dense = denseLayerParameters(model);
-  const expert = expertParameters(model);
-  const head = model.vocabSize * model.hiddenSize;
+  const work = layersWork(shape);
   const form = STORAGE_FORMS[expertStorage];
   const expertWeightBytes = role === 'worker' ? form.slotBytes : device.weightBytes;
-  const outerBytes = Math.round((2 * head + model.hiddenSize) * device.weightBytes);
-  const expertBytes = Math.round(expert * expertWeightBytes);
   return {
-    denseLayer: operatorTime(dense, device.weightBytes, device.denseOverheadMs, device),
-    expert: operatorTime(expert, expertWeightBytes, device.expertOverheadMs, device),
-    lmHead: operatorTime(head, device.weightBytes, device.lmHeadOverheadMs, device),
-    loadMs: loadMs(expert, form, device),
+    ...layerTimes(work, shape, device),
+    expert: operatorTime(expertWeights(shape), expertWeightBytes, device.expertOverheadMs, device),
+    lmHead: operatorTime(vocabularyWeights(shape), device.weightBytes, device.lmHeadOverheadMs, device),
+    loadMs: loadMs(expertWeights(shape), form, device),
     exponentShare: form.exponentBytes / form.storedBytes,
-    recoverMs: recoverMs(expert, form, device),
-    outerBytes: role === 'worker' ? outerBytes : outerBytes + device.reservedBytes,
-    denseLayerBytes: Math.round(dense * device.weightBytes),
-    expertBytes,
-    slotBytes: expertBytes,
-    slotSharedBytes: role === 'worker' ? device.reservedBytes : 0,
-    exponentEntryBytes: Math.round(expert * form.exponentBytes),
-    signMantissaEntryBytes: Math.round(expert * (form.storedBytes - form.exponentBytes)),
-    keyValueRowBytes: keyValueRowBytes(model),
+    recoverMs: recoverMs(expertWeights(shape), form, device),
+    ...modelBytes(work, profile.model, device, role),
+    ...expertBytes(expertWeights(shape), expertWeightBytes, form, device, role),
   };
 }
 
-/** Keys and values of one position in one layer, FP32 (8 KB for Mixtral-8x7B, OD-MoE 4.2). */
-export function keyValueRowBytes(model: Pick<ProfiledModel, 'keyValueHeads' | 'headDim'>): number {
-  return 2 * model.keyValueHeads * model.headDim * FLOAT_BYTES;
-}
-
-/** Gate, up and down matrices. */
-export function expertParameters({ hiddenSize, intermediateSize }: ProfiledModel): number {
-  return 3 * hiddenSize * intermediateSize;
-}
-
-/** Query, key, value and output projections and the router; norms are too small to count. */
-export function denseLayerParameters(model: ProfiledModel): number {
-  const { hiddenSize, heads, keyValueHeads, headDim, experts } = model;
-  return hiddenSize * (2 * heads * headDim + 2 * keyValueHeads * headDim + experts);
-}
-
-function operatorTime(
-  parameters: number,
-  weightBytes: number,
-  overheadMs: number,
+/** Layers are told apart by the expert layer that they come before, or with. */
+function layerTimes(
+  work: readonly LayerWork[],
+  shape: ModelShape,
   device: ProfiledDevice,
-): OperatorTime {
+): Pick<DeviceTimes, 'attendLayers' | 'layersBehind'> {
+  const times = work.map((layer) => layerTime(layer, device));
+  const ends = expertLayerNumbers(shape).map((layer) => layer + 1);
+  return {
+    attendLayers: ends.map((end, expertLayer) => times.slice(expertLayer === 0 ? 0 : ends[expertLayer - 1], end)),
+    layersBehind: times.slice(ends.at(-1) ?? 0),
+  };
+}
+
+function layerTime({ weights, stateBytes, rowFlop, context }: LayerWork, device: ProfiledDevice): LayerTime {
+  const { weightBytes, weightBytesPerS, flopPerS } = device;
+  return {
+    overheadMs: device.denseOverheadMs,
+    weightsMs: ((weights * weightBytes + stateBytes) / weightBytesPerS) * MS_PER_S,
+    rowMs: (rowFlop / flopPerS) * MS_PER_S,
+    context: context && {
+      positionMs: (context.positionBytes / weightBytesPerS) * MS_PER_S,
+      rowPositionMs: (context.rowPositionFlop / flopPerS) * MS_PER_S,
+      window: context.window,
+    },
+  };
+}
+
+function modelBytes(
+  work: readonly LayerWork[],
+  { shape, tiedEmbeddings }: ProfiledModel,
+  { weightBytes, reservedBytes }: ProfiledDevice,
+  role: ProfiledRole,
+): Pick<DeviceBytes, 'outerBytes' | 'denseLayerBytes' | 'cacheRowBytes' | 'stateBytes'> {
+  const outerBytes = Math.round(((tiedEmbeddings ? 1 : 2) * vocabularyWeights(shape) + shape.hiddenSize) * weightBytes);
+  const { length: layers } = work;
+  const weights = sum(work, (layer) => layer.weights);
+  const states = sum(shape.layers, ({ mixer }) => recurrentStateFloats(mixer, shape.hiddenSize));
+  return {
+    outerBytes: role === 'worker' ? outerBytes : outerBytes + reservedBytes,
+    denseLayerBytes: Math.round((weights * weightBytes) / layers),
+    cacheRowBytes: Math.round(sum(work, ({ context }) => context?.positionBytes ?? 0) / layers),
+    stateBytes: states * FLOAT_BYTES,
+  };
+}
+
+function expertBytes(
+  weights: number,
+  weightBytes: number,
+  form: StorageForm,
+  { reservedBytes }: ProfiledDevice,
+  role: ProfiledRole,
+): Omit<DeviceBytes, 'outerBytes' | 'denseLayerBytes' | 'cacheRowBytes' | 'stateBytes'> {
+  const bytes = Math.round(weights * weightBytes);
+  return {
+    ...{ expertBytes: bytes, slotBytes: bytes, slotSharedBytes: role === 'worker' ? reservedBytes : 0 },
+    exponentEntryBytes: Math.round(weights * form.exponentBytes),
+    signMantissaEntryBytes: Math.round(weights * (form.storedBytes - form.exponentBytes)),
+  };
+}
+
+function operatorTime(weights: number, weightBytes: number, overheadMs: number, device: ProfiledDevice): OperatorTime {
   return {
     overheadMs,
-    weightsMs: ((parameters * weightBytes) / device.weightBytesPerS) * MS_PER_S,
-    rowMs: ((2 * parameters) / device.flopPerS) * MS_PER_S,
+    weightsMs: ((weights * weightBytes) / device.weightBytesPerS) * MS_PER_S,
+    rowMs: ((2 * weights) / device.flopPerS) * MS_PER_S,
   };
 }
 
-function loadMs(parameters: number, form: StorageForm, device: ProfiledDevice): number {
-  const readMs = ((parameters * form.storedBytes) / device.linkBytesPerS) * MS_PER_S;
-  return device.linkLatencyMs + Math.max(readMs, recoverMs(parameters, form, device));
+function loadMs(weights: number, form: StorageForm, device: ProfiledDevice): number {
+  const readMs = ((weights * form.storedBytes) / device.linkBytesPerS) * MS_PER_S;
+  return device.linkLatencyMs + Math.max(readMs, recoverMs(weights, form, device));
 }
 
 function recoverMs(
-  parameters: number,
+  weights: number,
   { storedBytes, slotBytes }: StorageForm,
   { recoverBytesPerS }: ProfiledDevice,
 ): number {
-  return storedBytes < slotBytes ? ((parameters * slotBytes) / recoverBytesPerS) * MS_PER_S : 0;
+  return storedBytes < slotBytes ? ((weights * slotBytes) / recoverBytesPerS) * MS_PER_S : 0;
+}
+
+function sum<Item>(items: readonly Item[], of: (item: Item) => number): number {
+  return items.reduce((total, item) => total + of(item), 0);
 }

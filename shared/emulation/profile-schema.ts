@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import { parseByteSize } from '../config/byte-size.js';
 import type { DeviceProfile, ProfiledDevice } from './device-profile.js';
+import { plainShape } from './plain-shape.js';
 
 const COUNT_LIMIT = 1_000_000_000;
 /** Nothing is slower: below it a unit has been forgotten. */
@@ -91,15 +92,12 @@ export function profileOf({ name: profileName, model, devices, network }: Profil
     name: profileName,
     model: {
       name: model.name,
-      layers: model.layers,
-      hiddenSize: model.hidden_size,
-      intermediateSize: model.intermediate_size,
-      heads: model.heads,
-      keyValueHeads: model.key_value_heads,
-      headDim: model.head_dim,
-      vocabSize: model.vocab_size,
-      experts: model.experts,
-      expertsPerToken: model.experts_per_token,
+      shape: plainShape({
+        ...{ layers: model.layers, hiddenSize: model.hidden_size, intermediateSize: model.intermediate_size },
+        ...{ heads: model.heads, keyValueHeads: model.key_value_heads, headDim: model.head_dim },
+        ...{ vocabSize: model.vocab_size, experts: model.experts, expertsPerToken: model.experts_per_token },
+      }),
+      tiedEmbeddings: false,
       weightBytes: model.weight_bytes,
     },
     devices: {

@@ -10,7 +10,7 @@ import type { ScenarioModel } from './scenario.js';
 export const DEVICE_BYTES: DeviceBytes = {
   ...{ outerBytes: 140_000, denseLayerBytes: 8000, expertBytes: 8000 },
   ...{ slotBytes: 8000, slotSharedBytes: 4000, exponentEntryBytes: 2000, signMantissaEntryBytes: 4000 },
-  keyValueRowBytes: 128,
+  ...{ cacheRowBytes: 128, stateBytes: 0 },
 };
 
 const SHAPES: Readonly<Record<ScenarioModel, { layers: number; experts: number }>> = {
@@ -85,7 +85,7 @@ function modelBytes(role: RoleSetting, model: ScenarioModel): number {
 }
 
 function sequenceBytes(model: ScenarioModel): number {
-  return SHAPES[model].layers * BLOCK_POSITIONS * DEVICE_BYTES.keyValueRowBytes;
+  return SHAPES[model].layers * BLOCK_POSITIONS * DEVICE_BYTES.cacheRowBytes;
 }
 
 function poolBytes(pools: NodeSettings['worker']['pools']): number {

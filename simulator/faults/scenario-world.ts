@@ -113,7 +113,8 @@ export class ScenarioWorld {
   private pace(faults: DeviceFaults, budgetBytes: number): DevicePace {
     const { denseMs, expertMs, lmHeadMs, loadMs } = this.scenario.pace;
     const times = {
-      ...{ denseLayer: operatorOf(denseMs), expert: operatorOf(expertMs), lmHead: operatorOf(lmHeadMs) },
+      ...{ attendLayers: [[{ ...operatorOf(denseMs), context: null }]], layersBehind: [] },
+      ...{ expert: operatorOf(expertMs), lmHead: operatorOf(lmHeadMs) },
       ...{ exponentShare: 0.4, recoverMs: 0 },
       // Read anew at each load.
       get loadMs() {

@@ -1,10 +1,10 @@
 import { operatorMs } from '../../shared/emulation/device-profile.js';
-import type { ClusterTimes } from '../simulate/cluster-set-up.js';
+import { denseMs, type ClusterTimes } from '../simulate/cluster-set-up.js';
 
 /** OD-MoE equation 1 for a cluster: how long a load may take before main waits for it, and how long it takes. */
 export interface LoadTiming {
   groups: number;
-  /** t^M: attention and router of a layer, and the way of its hidden state to the group. */
+  /** t^M: all of main between two expert layers (their mean), and the way of its hidden state to the group. */
   mainMs: number;
   /** t^W: an expert, and the way of the outputs back. */
   workerMs: number;
@@ -18,10 +18,11 @@ export interface LoadTiming {
 /** One position a pass, one expert a worker and layer, and predictions that are right and there in time. */
 export function loadTiming(times: ClusterTimes, groups: number, expertsPerToken: number): LoadTiming {
   const { network, model } = times;
-  const messageBytes = model.hiddenSize * Float32Array.BYTES_PER_ELEMENT + network.messageOverheadBytes;
+  const messageBytes = model.shape.hiddenSize * Float32Array.BYTES_PER_ELEMENT + network.messageOverheadBytes;
   const wayMs = network.roundTripMs / 2 + (expertsPerToken * messageBytes * 1000) / network.bytesPerS;
   const devices = times.workers ?? [times.worker];
-  const mainMs = operatorMs(times.main.denseLayer, 1) + wayMs;
+  const { expertLayers } = model.shape;
+  const mainMs = denseMs(times.main, expertLayers, Int32Array.of(0)) / expertLayers + wayMs;
   const workerMs = Math.max(...devices.map((device) => operatorMs(device.expert, 1))) + wayMs;
   const loadMs = Math.max(...devices.map((device) => device.loadMs));
   const maxLoadMs = groups * mainMs + (groups - 1) * workerMs;

@@ -28,13 +28,9 @@ export async function overrideProfile(profile: DeviceProfile, overrides: Profile
     roundTripMs: roundTripMs ?? profile.network.roundTripMs,
   };
   if (modelDirectory === null) return { ...profile, network };
-  const { shape } = (await readModelConfig(modelDirectory)).config;
-  const { layers, hiddenSize, intermediateSize, heads, keyValueHeads, headDim, vocabSize } = shape;
-  const model = {
-    ...{ name: basename(resolve(modelDirectory)), layers, hiddenSize, intermediateSize, heads, keyValueHeads, headDim },
-    ...{ vocabSize, experts: shape.experts, expertsPerToken: shape.expertsPerToken },
-    weightBytes: profile.model.weightBytes,
-  };
+  const { shape, tiedEmbeddings } = (await readModelConfig(modelDirectory)).config;
+  const { weightBytes } = profile.model;
+  const model = { name: basename(resolve(modelDirectory)), shape, tiedEmbeddings, weightBytes };
   return { ...profile, network, model };
 }
 

@@ -1,5 +1,6 @@
 import { operatorMs } from '../../shared/emulation/device-profile.js';
-import type { ClusterTimes } from '../simulate/cluster-set-up.js';
+import { denseMs, type ClusterTimes } from '../simulate/cluster-set-up.js';
+import type { PassTime } from '../simulate/cluster-timing.js';
 import type { Candidate } from './search-set-ups.js';
 
 /** Where the time of a token goes, in milliseconds. */
@@ -14,18 +15,23 @@ export interface TokenBreakdown {
 
 export type BoundBy = 'main' | 'experts' | 'loads' | 'drafts' | 'network';
 
-export function tokenBreakdown(times: ClusterTimes, { result }: Candidate, layers: number): TokenBreakdown {
+export function tokenBreakdown(times: ClusterTimes, { result }: Candidate): TokenBreakdown {
   const { timing } = result;
-  const rows = Math.max(1, Math.round(result.rowsPerPass));
   const tokens = Math.max(1, result.tokensPerPass * timing.passes.length);
   const passes = timing.passes.length / tokens;
-  const { denseLayer, lmHead } = times.main;
-  const mainMs = passes * (layers * operatorMs(denseLayer, rows) + operatorMs(lmHead, rows));
-  const expertsMs = passes * layers * operatorMs(times.worker.expert, 1);
+  const { expertLayers } = times.model.shape;
+  const mainMs = timing.passes.reduce((sum, pass) => sum + passMs(times, pass), 0) / tokens;
+  const expertsMs = passes * expertLayers * operatorMs(times.worker.expert, 1);
   const waitsForLoadsMs = timing.stallMs.reduce((sum, ms) => sum + ms, 0) / tokens;
   const waitsForDraftsMs = timing.draftWaitMs / tokens;
   const networkMs = Math.max(0, result.tpotMs - mainMs - expertsMs - waitsForLoadsMs - waitsForDraftsMs);
   return { mainMs, expertsMs, waitsForLoadsMs, waitsForDraftsMs, networkMs };
+}
+
+/** Main's own time of a pass. */
+function passMs({ main, model }: ClusterTimes, { position, rows }: PassTime): number {
+  const positions = Int32Array.from({ length: rows }, (_, row) => position + row);
+  return denseMs(main, model.shape.expertLayers, positions) + operatorMs(main.lmHead, rows);
 }
 
 /** What takes the most of a token's time. */

@@ -1,6 +1,12 @@
 import type { ExpertStorage, NodeSettings } from '../../shared/config/node-settings.js';
 import { nodeTimes } from '../../shared/emulation/node-times.js';
-import { type DeviceProfile, type EmulatedDevice, operatorMs } from '../../shared/emulation/device-profile.js';
+import {
+  attendMs,
+  behindMs,
+  type DeviceProfile,
+  type EmulatedDevice,
+  operatorMs,
+} from '../../shared/emulation/device-profile.js';
 import type { MessageProfile } from '../../shared/emulation/message-bytes.js';
 
 /** The devices and the network of a simulated cluster, as a profile has them or as a plan changes them. */
@@ -54,9 +60,17 @@ export function clusterTimes(profile: DeviceProfile, expertStorage: ExpertStorag
 
 /** Time of a token on the profile's machine that holds the whole model: the fully cached row of OD-MoE table 2. */
 export function cachedTokenMs(profile: DeviceProfile): number {
-  const { denseLayer, expert, lmHead } = nodeTimes(profile, 'cached', 'fp32');
-  const { layers, expertsPerToken } = profile.model;
-  return layers * (operatorMs(denseLayer, 1) + expertsPerToken * operatorMs(expert, 1)) + operatorMs(lmHead, 1);
+  const times = nodeTimes(profile, 'cached', 'fp32');
+  const { expertLayers, expertsPerToken } = profile.model.shape;
+  const experts = expertLayers * expertsPerToken * operatorMs(times.expert, 1);
+  return denseMs(times, expertLayers, Int32Array.of(0)) + experts + operatorMs(times.lmHead, 1);
+}
+
+/** All layers of main for rows at these positions, without experts and LM head. */
+export function denseMs(times: EmulatedDevice, expertLayers: number, positions: Int32Array): number {
+  let totalMs = behindMs(times, positions);
+  for (let layer = 0; layer < expertLayers; layer += 1) totalMs += attendMs(times, layer, positions);
+  return totalMs;
 }
 
 /** In the order in which a placement has them. */

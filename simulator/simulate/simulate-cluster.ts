@@ -45,7 +45,7 @@ export async function simulateCluster(
       seed: SEED,
     });
     nowMs = () => cluster.clock.nowMs;
-    const pack = tracePack('traced', traceShape(trace));
+    const pack = tracePack('traced', traceShape(trace, times.model.shape));
     const traced = { times, setUp, trace, timing, pack, directory };
     const daemons = clusterSettings(setUp, directory, requests).map((settings, index) => ({
       ...{ settings, world: tracedWorld(traced, settings, index) },

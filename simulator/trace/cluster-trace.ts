@@ -1,5 +1,6 @@
 /** What the models of a simulated cluster say: which experts are activated, what shadow predicts, which tokens it guesses. */
 export interface ClusterTrace {
+  /** Expert layers: the only ones that a trace knows. */
   readonly layers: number;
   readonly experts: number;
   readonly expertsPerToken: number;

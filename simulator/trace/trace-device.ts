@@ -11,7 +11,7 @@ import type {
   ResidentWeights,
   Sequence,
 } from '../../native/index.js';
-import type { ModelShape } from '../../shared/model/tensor-source.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { TraceModel } from './trace-model.js';
 import { TracePass } from './trace-pass.js';
 import { TraceSequence } from './trace-sequence.js';

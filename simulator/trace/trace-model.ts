@@ -1,20 +1,38 @@
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ModelShape } from '../../shared/model/tensor-source.js';
+import { plainGlu, plainShape } from '../../shared/emulation/plain-shape.js';
+import { isRecurrent, type LayerShape, type ModelShape } from '../../shared/model/model-shape.js';
 import type { ClusterTrace } from './cluster-trace.js';
 
-/** Positions of prompt and answer together that a simulated model takes. */
-const MOST_POSITIONS = 2 ** 20;
+/** A convolution of a recurrence looks back by one position at least. */
+const FEWEST_TAPS = 2;
 
 /**
- * The shape of a traced model. Layers and experts are the profiled model's; everything that only sizes bytes is as small as it can be,
- * because time and memory come from the profile.
+ * The shape of a traced model. Its layers are of the profiled model's kinds (with experts or without, recurrent or not), because
+ * alignment and drafts depend on them; everything that only sizes bytes is as small as it can be, because time and memory come from the
+ * profile.
+ * @throws INTERNAL where the profiled model has another number of expert layers than the trace
  */
-export function traceShape({ layers, experts, expertsPerToken, prompts }: ClusterTrace): ModelShape {
+export function traceShape(
+  { layers, experts, expertsPerToken, prompts }: ClusterTrace,
+  { layers: profiled, expertLayers }: Pick<ModelShape, 'layers' | 'expertLayers'>,
+): ModelShape {
+  if (expertLayers !== layers) {
+    throw new OdmoeError('INTERNAL', `a trace of ${layers} expert layers for a model of ${expertLayers}`);
+  }
+  const plain = plainShape({
+    ...{ layers: 1, hiddenSize: 1, intermediateSize: 1, heads: 1, keyValueHeads: 1, headDim: 2 },
+    ...{ vocabSize: prompts + 1, experts, expertsPerToken },
+  });
+  const [like] = plain.layers;
+  if (like === undefined) throw new OdmoeError('INTERNAL', 'a plain model has no layer');
+  return { ...plain, expertLayers: layers, layers: profiled.map((layer) => tracedLayer(layer, like)) };
+}
+
+function tracedLayer({ mixer, routed }: LayerShape, like: LayerShape): LayerShape {
   return {
-    ...{ layers, experts, expertsPerToken, vocabSize: prompts + 1 },
-    ...{ hiddenSize: 1, intermediateSize: 1, heads: 1, keyValueHeads: 1, headDim: 2 },
-    ...{ normalizeTopK: true, rmsNormEpsilon: 1e-5, ropeTheta: 10_000, slidingWindow: 0 },
-    maxPositions: MOST_POSITIONS,
+    ...like,
+    ...(isRecurrent(mixer) ? { mixer: { kind: 'convolution', taps: FEWEST_TAPS } } : {}),
+    ...(routed === null ? { routed: null, always: { glu: plainGlu(1), gated: false } } : {}),
   };
 }
 

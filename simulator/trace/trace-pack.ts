@@ -1,20 +1,21 @@
 import { shapeToManifest, type Manifest } from '../../packs/format/manifest.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import { PACK_FORMAT, PACK_FORMAT_VERSION } from '../../packs/format/pack-layout.js';
-import type { ExpertSource, ModelShape, TensorSource } from '../../shared/model/tensor-source.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
+import type { ExpertSource, TensorSource } from '../../shared/model/tensor-source.js';
 
 /** Nothing has to be read to fill a traced model's weights. */
-const NO_TENSOR: TensorSource = { rows: 1, columns: 1, split: 'none-bf16', chunks: [] };
+const NO_TENSOR: TensorSource = { rows: 1, columns: 1, split: 'none-bf16', chunks: [], view: null };
 /** Exponents, and signs and mantissas, of one matrix of an expert. A cache's plan asks how they compare; the bytes themselves are the profile's. */
 const PART_BYTES = 4096;
 const MATRIX: TensorSource = {
-  ...{ rows: PART_BYTES, columns: 1, split: 'bf16-e8-sm8' },
+  ...{ rows: PART_BYTES, columns: 1, split: 'bf16-e8-sm8', view: null },
   chunks: [0, 1].map((plane) => ({
     ...{ plane, path: '', offsetBytes: plane * PART_BYTES, codec: 'raw', crc32c: null },
     ...{ storedBytes: PART_BYTES, plainBytes: PART_BYTES },
   })),
 };
-const EXPERT: ExpertSource = { gate: MATRIX, up: MATRIX, down: MATRIX };
+const EXPERT: ExpertSource = { gate: MATRIX, up: MATRIX, down: MATRIX, biases: null };
 const DIGEST_DIGITS = 64;
 
 /** Stands for the pack of a model of which only a trace is known: a name and a shape, and no file. */

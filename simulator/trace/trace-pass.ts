@@ -1,6 +1,6 @@
 import type { RouterChoice, Pass, Sequence } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ModelShape } from '../../shared/model/tensor-source.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { TracedRow, TraceModel } from './trace-model.js';
 import { TraceSequence } from './trace-sequence.js';
 
@@ -28,7 +28,7 @@ export class TracePass implements Pass {
   }
 
   async attend(layer: number): Promise<RouterChoice> {
-    if (layer === this.shape.layers - 1) this.ran();
+    if (layer === this.shape.expertLayers - 1) this.ran();
     return this.choice(layer);
   }
 
@@ -37,7 +37,7 @@ export class TracePass implements Pass {
   }
 
   async forward(onRouter: ((layer: number, choice: RouterChoice) => void) | null): Promise<void> {
-    for (let layer = 0; layer < this.shape.layers; layer += 1) onRouter?.(layer, this.choice(layer));
+    for (let layer = 0; layer < this.shape.expertLayers; layer += 1) onRouter?.(layer, this.choice(layer));
     this.ran();
   }
 
@@ -68,7 +68,13 @@ export class TracePass implements Pass {
   }
 
   private ran(): void {
-    this.rows.forEach(({ position }, row) => this.sequenceOf(row).ran(position));
+    const starts = new Map<TraceSequence, number>();
+    for (const [row, { position }] of this.rows.entries()) {
+      const sequence = this.sequenceOf(row);
+      const start = starts.get(sequence) ?? position;
+      starts.set(sequence, start);
+      sequence.ran(start, position);
+    }
   }
 
   private sequenceOf(row: number): TraceSequence {

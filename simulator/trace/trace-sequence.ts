@@ -1,33 +1,48 @@
 import type { Sequence } from '../../native/index.js';
-import type { ModelShape } from '../../shared/model/tensor-source.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { cacheRowFloats, isRecurrent, type ModelShape } from '../../shared/model/model-shape.js';
 import { mainToken, type TracedRow } from './trace-model.js';
 
 const FLOAT_BYTES = 4;
+/** As native/addon.d.ts says of Sequence.oldestPosition. */
+const KEPT_POSITIONS = 32;
 
 /** What a traced model remembers of a sequence: how long it is, whose prompt it answers, and from where on its tokens are not main's. */
 export class TraceSequence implements Sequence {
+  private readonly recurrent: boolean;
   private positions = 0;
+  /** Where the last pass began. */
+  private passStart = 0;
   private prompt = 0;
   private wrongFrom = Infinity;
 
-  constructor(private readonly shape: ModelShape) {}
+  constructor(private readonly shape: ModelShape) {
+    this.recurrent = shape.layers.some(({ mixer }) => isRecurrent(mixer));
+  }
 
   get length(): number {
     return this.positions;
   }
 
-  /** All zero. */
-  readKeyValues(_layer: number, _position: number, rows: number): { keys: Uint8Array; values: Uint8Array } {
-    const bytes = rows * this.shape.keyValueHeads * this.shape.headDim * FLOAT_BYTES;
-    return { keys: new Uint8Array(bytes), values: new Uint8Array(bytes) };
+  /** Of a recurrent model the last pass can be taken back, and some positions before it. */
+  get oldestPosition(): number {
+    return this.recurrent ? Math.max(0, this.passStart - KEPT_POSITIONS) : 0;
   }
 
-  writeKeyValues(): void {
+  /** All zero. */
+  readRows(layer: number, _position: number, rows: number): Uint8Array {
+    const ofLayer = this.shape.layers[layer];
+    if (ofLayer === undefined) throw new OdmoeError('INTERNAL', `layer ${layer} of a traced model`);
+    return new Uint8Array(rows * cacheRowFloats(ofLayer.mixer, this.shape.hiddenSize) * FLOAT_BYTES);
+  }
+
+  writeRows(): void {
     // The trace knows already what aligned rows lead to.
   }
 
   truncate(length: number): void {
     this.positions = Math.min(this.positions, length);
+    this.passStart = Math.min(this.passStart, length);
     if (this.wrongFrom >= length) this.wrongFrom = Infinity;
   }
 
@@ -42,8 +57,9 @@ export class TraceSequence implements Sequence {
     return { prompt: this.prompt, position, onPath: position < this.wrongFrom };
   }
 
-  /** A pass has run the position through all layers. */
-  ran(position: number): void {
+  /** A pass that began at `start` has run the position through all layers. */
+  ran(start: number, position: number): void {
+    this.passStart = start;
     this.positions = Math.max(this.positions, position + 1);
   }
 }

@@ -6,6 +6,7 @@ import { testbedPrompts } from '../../bench/paper/testbed-prompts.js';
 import { packForServing } from '../../packs/pack-for-serving.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
+import { attendMs } from '../../shared/emulation/device-profile.js';
 import { nodeTimes } from '../../shared/emulation/node-times.js';
 import { loadTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
 import { RUNTIME } from '../wall.js';
@@ -44,9 +45,9 @@ describe('an emulated testbed', function () {
     const profile = loadDeviceProfile(TESTBED);
     const main = nodeTimes(profile, 'main', 'fp32');
     const worker = nodeTimes(profile, 'worker', 'fp32');
-    const hiddenMs = (profile.model.hiddenSize * 4 * 1000) / profile.network.bytesPerS;
+    const hiddenMs = (profile.model.shape.hiddenSize * 4 * 1000) / profile.network.bytesPerS;
     // Attention, a hidden state there, an expert, a hidden state back; with two workers one load a layer at least.
-    const dense = main.denseLayer.overheadMs + main.denseLayer.weightsMs;
+    const dense = attendMs(main, 0, Int32Array.of(0));
     const layerMs = Math.max(
       dense + worker.expert.weightsMs + 2 * hiddenMs + profile.network.roundTripMs,
       worker.loadMs,

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { packageRoot } from '../../shared/config/package-root.js';
 import { loadDeviceProfile, parseDeviceProfile } from '../../shared/emulation/load-device-profile.js';
 import { nodeTimes } from '../../shared/emulation/node-times.js';
-import { operatorMs } from '../../shared/emulation/device-profile.js';
+import { attendMs, operatorMs } from '../../shared/emulation/device-profile.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 
 const PROFILES = join(packageRoot(), 'bench', 'profiles');
@@ -18,12 +18,19 @@ describe('device profiles', () => {
   it('gives the published layer, expert and cache sizes of Mixtral-8x7B in FP32', () => {
     const profile = loadDeviceProfile(TESTBED);
     const main = nodeTimes(profile, 'main', 'fp32');
-    assert.equal(main.keyValueRowBytes, 8192);
+    assert.equal(main.cacheRowBytes, 8192);
     assert.equal(main.expertBytes, 3 * 4096 * 14336 * 4);
     const { weightBytesPerS, denseOverheadMs } = profile.devices.main;
     const denseBytes = (2 * 4096 * 4096 + 2 * 1024 * 4096 + 8 * 4096) * 4;
-    near(main.denseLayer.weightsMs, (denseBytes * 1000) / weightBytesPerS, 0.001);
-    near(operatorMs(main.denseLayer, 1), denseOverheadMs + main.denseLayer.weightsMs, 1e-9);
+    assert.equal(main.attendLayers.length, 32);
+    assert.deepEqual(main.layersBehind, []);
+    const [[layer] = []] = main.attendLayers;
+    assert.ok(layer);
+    near(layer.weightsMs, (denseBytes * 1000) / weightBytesPerS, 0.001);
+    near(operatorMs(layer, 1), denseOverheadMs + layer.weightsMs, 1e-9);
+    // Besides, keys and values of 100 positions are read.
+    const contextMs = (100 * 8192 * 1000) / weightBytesPerS;
+    near(attendMs(main, 7, Int32Array.of(99)), denseOverheadMs + layer.weightsMs + contextMs, 1e-9);
     assert.equal(profile.devices.worker.memoryBytes, 1e9);
     assert.equal(profile.devices.main.memoryBytes, 24e9);
   });

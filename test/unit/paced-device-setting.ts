@@ -10,8 +10,11 @@ import { FIXTURE_SHAPE, fixtureReference, loadFixture, openTestDevice } from './
 import { onVirtualClock } from './virtual-run.js';
 
 const { hiddenSize, intermediateSize } = FIXTURE_SHAPE;
+/** Main's part of a layer. */
+export const DENSE_LAYER = { overheadMs: 1, weightsMs: 2, rowMs: 0.75, context: null };
 export const TIMES: DeviceTimes = {
-  denseLayer: { overheadMs: 1, weightsMs: 2, rowMs: 0.75 },
+  attendLayers: [[DENSE_LAYER]],
+  layersBehind: [],
   expert: { overheadMs: 0.5, weightsMs: 1, rowMs: 1.5 },
   lmHead: { overheadMs: 1, weightsMs: 3, rowMs: 1 },
   ...{ loadMs: 12, exponentShare: 0.25, recoverMs: 1 },
@@ -19,7 +22,7 @@ export const TIMES: DeviceTimes = {
 export const BYTES: DeviceBytes = {
   ...{ outerBytes: 10_000, denseLayerBytes: 1000, expertBytes: 300 },
   ...{ slotBytes: 200, slotSharedBytes: 50, exponentEntryBytes: 7, signMantissaEntryBytes: 11 },
-  keyValueRowBytes: 2,
+  ...{ cacheRowBytes: 2, stateBytes: 0 },
 };
 export const EXPERT_SHAPE = { hiddenSize, intermediateSize, format: 'bf16' } as const;
 export const PROMPT = (fixtureReference.references[0]?.prompt_token_ids ?? []).slice(0, 5);

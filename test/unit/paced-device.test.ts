@@ -6,6 +6,7 @@ import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { FIXTURE_SHAPE, bits, expertSource, loadFixture, openTestDevice } from './native-test-model.js';
 import {
   BYTES,
+  DENSE_LAYER,
   EXPERT_SHAPE,
   PROMPT,
   TIMES,
@@ -31,7 +32,7 @@ describe('a paced device computes', () => {
       assert.equal(actual.gates.length, layers);
       actual.gates.forEach((gate, layer) => {
         assert.deepEqual(gate.experts, expected.gates[layer]?.experts);
-        timeMs += operatorMs(TIMES.denseLayer, PROMPT.length);
+        timeMs += operatorMs(DENSE_LAYER, PROMPT.length);
         near(gate.atMs, timeMs);
         timeMs += expertsMs(gate.experts);
       });
@@ -174,7 +175,7 @@ describe('a forward of a paced device that is cancelled', () => {
       assert.throws(() => sequence.truncate(0), codeIs('INTERNAL'));
       await assert.rejects(forward, codeIs('CANCELLED'));
       assert.deepEqual(seen, [0]);
-      near(runtime.nowMs(), operatorMs(TIMES.denseLayer, 1) + 1);
+      near(runtime.nowMs(), operatorMs(DENSE_LAYER, 1) + 1);
       assert.equal(sequence.length, 0);
       pass.cancel();
       sequence.truncate(0);
@@ -183,7 +184,7 @@ describe('a forward of a paced device that is cancelled', () => {
       await pass.forward(null);
       near(
         runtime.nowMs() - startMs,
-        layers * (operatorMs(TIMES.denseLayer, 1) + expertsPerToken * operatorMs(TIMES.expert, 1)),
+        layers * (operatorMs(DENSE_LAYER, 1) + expertsPerToken * operatorMs(TIMES.expert, 1)),
       );
       assert.equal(sequence.length, 1);
       assert.deepEqual(bits(await pass.logits(Int32Array.of(0))), bits(expected.logits));
@@ -191,7 +192,7 @@ describe('a forward of a paced device that is cancelled', () => {
   });
 
   it('does so while the real one computes, and in a wait of an hour', async () => {
-    const slow = { ...TIMES, denseLayer: { overheadMs: 3_600_000, weightsMs: 0, rowMs: 0 } };
+    const slow = { ...TIMES, attendLayers: [[{ overheadMs: 3_600_000, weightsMs: 0, rowMs: 0, context: null }]] };
     await onPaced(
       async (device, runtime) => {
         const model = await loadFixture(device, { experts: true });
@@ -222,7 +223,7 @@ describe('a forward of a paced device that is cancelled', () => {
         throw new OdmoeError('USAGE', 'not today');
       });
       await assert.rejects(forward, codeIs('USAGE'));
-      near(runtime.nowMs(), layers * (operatorMs(TIMES.denseLayer, 1) + expertsPerToken * operatorMs(TIMES.expert, 1)));
+      near(runtime.nowMs(), layers * (operatorMs(DENSE_LAYER, 1) + expertsPerToken * operatorMs(TIMES.expert, 1)));
     });
   });
 });

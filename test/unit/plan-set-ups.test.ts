@@ -9,7 +9,7 @@ describe('set-ups of a simulated cluster', () => {
   const search = (token: number) =>
     searchSetUps({
       ...{ asked: { workers: 4, slots: 1, cacheBytes: 0 }, expertsPerToken: 1, periods: [{ token, keyValue: 1 }] },
-      measure: (setUp) => simulateCluster(plainTimes(20), setUp, new FlatTrace(4, 6), { tokens: 7 }),
+      measure: (setUp) => simulateCluster(plainTimes(4, 20), setUp, new FlatTrace(4, 6), { tokens: 7 }),
     });
 
   it('tries drafts, and first of all the defaults', async () => {

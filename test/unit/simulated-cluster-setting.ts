@@ -1,23 +1,30 @@
 import type { EmulatedDevice } from '../../shared/emulation/device-profile.js';
+import { plainShape } from '../../shared/emulation/plain-shape.js';
 import { DEFAULT_SET_UP, type ClusterSetUp, type ClusterTimes } from '../../simulator/simulate/cluster-set-up.js';
 import type { ClusterTrace, TracePlace } from '../../simulator/trace/cluster-trace.js';
 
-/** Times that are easy to add up: a round trip of 2 ms and messages that take no time beside it. */
-export function plainTimes(loadMs: number, shadowLayerMs = 5): ClusterTimes {
+/** Times of a model of so many layers that are easy to add up: a round trip of 2 ms and messages that take no time beside it. */
+export function plainTimes(layers: number, loadMs: number, shadowLayerMs = 5): ClusterTimes {
   const device = (denseMs: number, expertMs: number, headMs: number): EmulatedDevice => ({
-    denseLayer: { overheadMs: denseMs, weightsMs: 0, rowMs: 0 },
+    attendLayers: [[{ overheadMs: denseMs, weightsMs: 0, rowMs: 0, context: null }]],
+    layersBehind: [],
     expert: { overheadMs: expertMs, weightsMs: 0, rowMs: 0 },
     lmHead: { overheadMs: headMs, weightsMs: 0, rowMs: 0 },
     ...{ loadMs, exponentShare: 0.5, recoverMs: 0 },
     ...{ outerBytes: 0, denseLayerBytes: 0, expertBytes: 100, slotBytes: 100, slotSharedBytes: 0 },
-    ...{ exponentEntryBytes: 50, signMantissaEntryBytes: 50, keyValueRowBytes: 8 },
+    ...{ exponentEntryBytes: 50, signMantissaEntryBytes: 50, cacheRowBytes: 8, stateBytes: 0 },
   });
   return {
     main: device(10, 0, 1),
     shadow: device(shadowLayerMs * 0.8, shadowLayerMs * 0.2, 0),
     worker: device(0, 3, 0),
     network: { bytesPerS: 1e30, roundTripMs: 2, duplex: 'half', messageOverheadBytes: 0 },
-    model: { hiddenSize: 4, keyValueHeads: 1, headDim: 4 },
+    model: {
+      shape: plainShape({
+        ...{ layers, hiddenSize: 4, intermediateSize: 1, heads: 1, keyValueHeads: 1, headDim: 4 },
+        ...{ vocabSize: 1, experts: 2, expertsPerToken: 1 },
+      }),
+    },
   };
 }
 

@@ -21,7 +21,7 @@ function simulate(
 
 describe('simulated cluster', () => {
   describe('two layers on two workers, added up by hand', () => {
-    const times = plainTimes(LOAD_MS);
+    const times = plainTimes(2, LOAD_MS);
     const run = (changes: Partial<ClusterSetUp>, trace = new FlatTrace(2, 1)) =>
       simulate(times, { workers: 2, ...changes }, trace, 2);
 
@@ -115,18 +115,18 @@ describe('simulated cluster', () => {
 
   it('has no stalls after the first layers just below equation 1, and has them just above', async () => {
     const trace = new FlatTrace(24, 3);
-    const timing = loadTiming(plainTimes(0), 4, 1);
+    const timing = loadTiming(plainTimes(24, 0), 4, 1);
     // Attention and the way back, an expert and the way there.
     assert.equal(timing.maxLoadMs, 4 * 11 + 3 * 4);
     const stallsAt = async (loadMs: number): Promise<number> => {
-      const result = await simulate(plainTimes(loadMs, 0.01), { workers: 4 }, trace, 4);
+      const result = await simulate(plainTimes(24, loadMs, 0.01), { workers: 4 }, trace, 4);
       return result.timing.stallMs.slice(4).reduce((sum, ms) => sum + ms, 0);
     };
     assert.equal(await stallsAt(timing.maxLoadMs - 0.1), 0);
     // Equation 1 leaves out that the hidden state travels for 1 ms while the load still may run.
     assert.ok((await stallsAt(timing.maxLoadMs + 1.1)) > 0);
-    assert.equal(loadTiming(plainTimes(56), 4, 1).ioBound, false);
-    assert.equal(loadTiming(plainTimes(56.1), 4, 1).ioBound, true);
+    assert.equal(loadTiming(plainTimes(24, 56), 4, 1).ioBound, false);
+    assert.equal(loadTiming(plainTimes(24, 56.1), 4, 1).ioBound, true);
   });
 
   it('executes every activated expert once, with a load for each at least', async () => {
@@ -147,7 +147,7 @@ describe('simulated cluster', () => {
           align: { tokenPeriod, keyValuePeriod, streamKeyValues: true },
           placement: { groupSize: 'auto' as const, spread },
         };
-        const result = await simulate(plainTimes(LOAD_MS), changes, trace, 7);
+        const result = await simulate(plainTimes(4, LOAD_MS), changes, trace, 7);
         // A prompt of one token and 6 iterations, 4 layers, 2 experts each.
         assert.equal(result.executions, 7 * 4 * 2);
         assert.ok(result.loads >= result.executions, `${result.loads} loads`);
@@ -175,7 +175,7 @@ describe('simulated cluster', () => {
           placement: { groupSize: 'auto' as const, spread },
         };
         const trace = syntheticTrace({ recall: 0.8, seed: 1, acceptance, iterations: 16 });
-        const result = await simulate(plainTimes(LOAD_MS, shadowMs), changes, trace, 17);
+        const result = await simulate(plainTimes(4, LOAD_MS, shadowMs), changes, trace, 17);
         assert.equal(result.answers[0]?.tokens, 17);
         if (source !== 'sep' || periods.tokenPeriod !== 1) assert.equal(result.acceptance, null);
       }),
@@ -187,7 +187,7 @@ describe('simulated cluster', () => {
     const changes = { drafting: { optimistic: true, rows: 'auto' as const } };
     const once = async () => {
       const { timing, ...result } = await simulate(
-        plainTimes(LOAD_MS),
+        plainTimes(4, LOAD_MS),
         changes,
         syntheticTrace({ recall: 0.9, seed: 3 }),
         7,
@@ -205,7 +205,7 @@ describe('simulated cluster', () => {
         async (one, other, workers, seed) => {
           const trace = syntheticTrace({ recall: 1, seed });
           const tpotMs = async (loadMs: number): Promise<number> =>
-            (await simulate(plainTimes(loadMs), { workers }, trace, 5)).tpotMs;
+            (await simulate(plainTimes(4, loadMs), { workers }, trace, 5)).tpotMs;
           const [fast, slow] = [await tpotMs(Math.min(one, other)), await tpotMs(Math.max(one, other))];
           assert.ok(fast <= slow + 1e-9, `${fast} and ${slow} ms`);
         },

@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load-weights.js';
 import { FROM_STORAGE, PLAIN_LOADER, type Device, type Model, type Pass, type Sequence } from '../../native/index.js';
+import { plainGlu, plainShape } from '../../shared/emulation/plain-shape.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { shapeProblem } from '../../shared/model/model-shape.js';
 import { sampleToken } from '../../engine/sampling/sample-token.js';
 import { resolveSampling } from '../../shared/sampling/sampling-options.js';
 import { SyntheticTrace } from '../../simulator/trace/synthetic-trace.js';
@@ -21,6 +23,10 @@ const trace = new SyntheticTrace({
   ...{ layers: 3, experts: 6, expertsPerToken: 2, prompts: 2, promptTokens: 4, iterations: 30 },
   ...{ recall: 0.5, acceptance: 0.5, seed: 3 },
 });
+const PROFILED = plainShape({
+  ...{ layers: 3, hiddenSize: 8, intermediateSize: 8, heads: 2, keyValueHeads: 1, headDim: 4 },
+  ...{ vocabSize: 100, experts: 6, expertsPerToken: 2 },
+});
 const GREEDY = resolveSampling(null, () => 0);
 
 interface Opened {
@@ -30,7 +36,7 @@ interface Opened {
 }
 
 async function open(traced: TraceModel): Promise<Opened> {
-  const shape = traceShape(trace);
+  const shape = traceShape(trace, PROFILED);
   const model = new TraceDevice(traced).createModel(shape);
   const pack = tracePack('traced', shape);
   await loadDenseWeights(model, pack, 'int8');
@@ -71,8 +77,7 @@ describe('trace device', () => {
     }
     assert.equal(opened.sequence.length, 4);
     assert.equal(await nextToken(opened, 3), mainToken(1));
-    const { keys, values } = opened.sequence.readKeyValues(0, 1, 2);
-    assert.deepEqual([keys.length, values.length], [16, 16]);
+    assert.equal(opened.sequence.readRows(0, 1, 2).length, 32);
   });
 
   it('shadow runs the prompt on activated experts, the answer on predicted ones', async () => {
@@ -135,11 +140,45 @@ describe('trace device', () => {
     await assert.rejects(forward(await open(broken), 0, [0]), isInternal);
   });
 
+  it('has the layers of the profiled model: with and without experts, recurrent or not', async () => {
+    const [layer] = PROFILED.layers;
+    assert.ok(layer);
+    const dense = { ...layer, routed: null, always: { glu: plainGlu(8), gated: false } };
+    const mixer = { kind: 'convolution', taps: 3 } as const;
+    const shape = traceShape(trace, { layers: [dense, layer, { ...layer, mixer }, layer], expertLayers: 3 });
+    assert.equal(shapeProblem(shape), null);
+    assert.deepEqual(
+      shape.layers.map((each) => [each.routed !== null, each.mixer.kind]),
+      [
+        [false, 'attention'],
+        [true, 'attention'],
+        [true, 'convolution'],
+        [true, 'attention'],
+      ],
+    );
+    const sequence = new TraceDevice(mainModel(trace)).createModel(shape).createSequence();
+    assert.equal(sequence.oldestPosition, 0);
+    assert.throws(() => traceShape(trace, { layers: [layer], expertLayers: 1 }), { code: 'INTERNAL' });
+  });
+
+  it('of a recurrent model only the last pass and some positions before it can be taken back', async () => {
+    const [layer] = PROFILED.layers;
+    assert.ok(layer);
+    const recurrent = { ...layer, mixer: { kind: 'convolution', taps: 3 } as const };
+    const shape = traceShape(trace, { layers: [recurrent, layer, layer], expertLayers: 3 });
+    const model = new TraceDevice(mainModel(trace)).createModel(shape);
+    const opened = { model, pass: model.createPass(64), sequence: model.createSequence() };
+    await forward(opened, 0, new Array<number>(40).fill(mainToken(0)));
+    assert.equal(opened.sequence.oldestPosition, 0);
+    await forward(opened, 40, [mainToken(0), mainToken(0)]);
+    assert.equal(opened.sequence.oldestPosition, 8);
+  });
+
   it("a worker's slots load at once and answer with zeros", async () => {
     const device: Device = new TraceDevice(null);
-    const shape = { hiddenSize: 1, intermediateSize: 1, format: 'bf16' } as const;
+    const shape = { hiddenSize: 1, glu: plainGlu(1), format: 'bf16' } as const;
     const slots = device.createExpertSlots(shape, 2, 8, PLAIN_LOADER);
-    const pack = tracePack('traced', traceShape(trace));
+    const pack = tracePack('traced', traceShape(trace, PROFILED));
     const kept = { ...FROM_STORAGE, exponents: { from: 'storage', entry: 1 } } as const;
     const outcome = await slots.load(1, slots.register(pack.expert(0, 0)), kept);
     assert.equal(outcome.loaded, true);

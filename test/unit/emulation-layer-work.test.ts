@@ -1,0 +1,111 @@
+import assert from 'node:assert/strict';
+import { attendMs, behindMs, layersMs, type LayerTime } from '../../shared/emulation/device-profile.js';
+import { layersWork, recurrentStateFloats } from '../../shared/emulation/layer-work.js';
+import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
+import { nodeTimes } from '../../shared/emulation/node-times.js';
+import { plainGlu, plainShape } from '../../shared/emulation/plain-shape.js';
+import type { LayerShape, MixerShape, ModelShape } from '../../shared/model/model-shape.js';
+import { profileFile } from '../../bench/paper/measure-set-ups.js';
+
+const HIDDEN = 64;
+const PLAIN = plainShape({
+  ...{ layers: 1, hiddenSize: HIDDEN, intermediateSize: 32, heads: 4, keyValueHeads: 2, headDim: 16 },
+  ...{ vocabSize: 100, experts: 8, expertsPerToken: 2 },
+});
+const ROUTER_WEIGHTS = 8 * HIDDEN;
+const [PLAIN_LAYER] = PLAIN.layers;
+assert.ok(PLAIN_LAYER);
+const plainLayer: LayerShape = PLAIN_LAYER;
+const denseLayer: LayerShape = { ...plainLayer, routed: null, always: { glu: plainGlu(48), gated: true } };
+
+function shapeOf(...layers: LayerShape[]): ModelShape {
+  return { ...PLAIN, layers, expertLayers: layers.filter(({ routed }) => routed !== null).length };
+}
+
+function workOf(mixer: MixerShape) {
+  const [work] = layersWork(shapeOf({ ...plainLayer, mixer }));
+  assert.ok(work);
+  return work;
+}
+
+describe('work of a layer', () => {
+  it('counts the matrices of attention and router, and keys and values of the context', () => {
+    const [work] = layersWork(PLAIN);
+    const attention = HIDDEN * (2 * 4 * 16 + 2 * 2 * 16);
+    assert.equal(work?.weights, attention + ROUTER_WEIGHTS);
+    assert.equal(work.rowFlop, 2 * (attention + ROUTER_WEIGHTS));
+    assert.equal(work.stateBytes, 0);
+    assert.deepEqual(work.context, { positionBytes: 2 * 2 * 16 * 4, rowPositionFlop: 4 * 4 * 16, window: 0 });
+  });
+
+  it('counts the part that every row passes, and no router where there are no experts', () => {
+    const [dense, routed] = layersWork(shapeOf(denseLayer, plainLayer));
+    assert.equal(dense?.weights, (routed?.weights ?? 0) - ROUTER_WEIGHTS + 3 * HIDDEN * 48 + HIDDEN);
+  });
+
+  it('counts the latent form: a row of the cache has latent and rotated part', () => {
+    const rotary = { rope: 0, pairing: 'neighbours', offset: 0 } as const;
+    const work = workOf({
+      ...{ kind: 'latent', heads: 4, queryRank: 24, latentSize: 32, nopeSize: 16, ropeSize: 8, valueSize: 12 },
+      ...{ normEpsilon: 1, scoreScale: 1, rotary },
+    });
+    const query = 24 * HIDDEN + 4 * 24 * 24;
+    const latent = 40 * HIDDEN + 4 * 32 * 16 + 4 * 12 * 32;
+    assert.equal(work.weights, query + latent + HIDDEN * 48 + ROUTER_WEIGHTS);
+    assert.deepEqual(work.context, { positionBytes: 40 * 4, rowPositionFlop: 2 * 4 * (40 + 32), window: 0 });
+  });
+
+  it('counts the state of a delta net and of a convolution, which look back by no attention', () => {
+    const delta = {
+      ...{ kind: 'delta', keyHeads: 2, valueHeads: 4, keyDim: 8, valueDim: 16, taps: 4, normEpsilon: 1 },
+    } as const;
+    const channels = 2 * 2 * 8 + 4 * 16;
+    const state = 4 * 8 * 16;
+    assert.equal(recurrentStateFloats(delta, HIDDEN), 3 * channels + state);
+    const work = workOf(delta);
+    assert.equal(work.context, null);
+    assert.equal(work.stateBytes, 2 * 4 * (3 * channels + state));
+    assert.equal(work.rowFlop, 2 * work.weights + 2 * 4 * channels + 7 * state);
+    const convolution = { kind: 'convolution', taps: 3 } as const;
+    assert.equal(recurrentStateFloats(convolution, HIDDEN), 2 * HIDDEN);
+    assert.equal(workOf(convolution).rowFlop, 2 * workOf(convolution).weights + 2 * 3 * HIDDEN);
+  });
+});
+
+describe('time of the layers of main', () => {
+  it('goes to the expert layer that they come before; those behind the last one are apart', () => {
+    const profile = loadDeviceProfile(profileFile('rtx3090-testbed'));
+    const shape = shapeOf(denseLayer, plainLayer, denseLayer, denseLayer, plainLayer, denseLayer);
+    const times = nodeTimes({ ...profile, model: { ...profile.model, shape } }, 'main', 'fp32');
+    assert.deepEqual(
+      times.attendLayers.map((layers) => layers.length),
+      [2, 3],
+    );
+    assert.equal(times.layersBehind.length, 1);
+    const positions = Int32Array.of(5);
+    const { denseOverheadMs } = profile.devices.main;
+    const [first, second] = [attendMs(times, 0, positions), attendMs(times, 1, positions)];
+    assert.ok(first > 2 * denseOverheadMs && second > 3 * denseOverheadMs);
+    assert.equal(behindMs(times, positions), second - first);
+    // A model with more expert layers than the profiled one.
+    assert.equal(attendMs(times, 2, positions), first);
+  });
+
+  it('reads what is kept of a sequence once for all rows, and multiplies each row by it; a window bounds both', () => {
+    const layer = (window: number, rowPositionMs: number): LayerTime => ({
+      ...{ overheadMs: 1, weightsMs: 2, rowMs: 0.5 },
+      context: { positionMs: 0.1, rowPositionMs, window },
+    });
+    const positions = Int32Array.of(9, 10, 11);
+    near(layersMs([layer(0, 0)], positions), 1 + 2 + 12 * 0.1);
+    near(layersMs([layer(4, 0)], positions), 1 + 2 + 4 * 0.1);
+    near(layersMs([layer(0, 1)], positions), 1 + 2 + (10 + 11 + 12));
+    near(layersMs([layer(4, 1)], positions), 1 + 2 + 12);
+    near(layersMs([{ ...layer(0, 0), context: null }], positions), 3);
+    near(layersMs([], positions), 0);
+  });
+});
+
+function near(actual: number, expected: number): void {
+  assert.ok(Math.abs(actual - expected) < 1e-9, `${actual} is not ${expected}`);
+}
