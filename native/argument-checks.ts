@@ -8,6 +8,7 @@ import type {
   ModelShape,
   Split,
   TensorSource,
+  TensorView,
   WeightFormat,
 } from '../shared/model/tensor-source.js';
 import type { ExpertOrder, ExpertShape, LoaderOptions, LoadRequest, PartPlan } from './addon.d.ts';
@@ -16,8 +17,9 @@ const LARGEST_INT32 = 2 ** 31 - 1;
 /** Limits of the kernels' scratch memory. */
 const LARGEST_EXPERTS = 4096;
 const LARGEST_HEAD_DIM = 1024;
+const MAX_FLOAT32 = 3.4028234663852886e38;
 
-const FORMATS: readonly WeightFormat[] = ['bf16', 'fp16', 'fp32', 'int8', 'nf4', 'fixed4'];
+const FORMATS: readonly WeightFormat[] = ['bf16', 'fp16', 'fp32', 'int8', 'nf4', 'fixed4', 'mxfp4', 'fp8'];
 const SPLITS: readonly Split[] = [
   'none-bf16',
   'none-fp16',
@@ -26,6 +28,8 @@ const SPLITS: readonly Split[] = [
   'fp16-hi8-lo8',
   'fp32-e8-sm8-r16',
   'fp16-e5-lo8-s1m2',
+  'mxfp4',
+  'fp8',
 ];
 const CODECS: readonly ChunkCodec[] = ['raw', 'zstd', 'lz4hc', 'fixed4', 'huffman', 'packed3'];
 const ROLES: readonly DenseRole[] = [
@@ -98,11 +102,27 @@ function checkChunk(chunk: ChunkLocation): void {
   if (chunk.crc32c !== null) checkInteger('chunk.crc32c', chunk.crc32c, 0, 2 ** 32 - 1);
 }
 
+/** That the view lies within its matrix is checked when it is read: that depends on the checkpoint, not on the caller. */
+function checkView(view: TensorView): void {
+  checkInteger('view.storedRows', view.storedRows, 1);
+  checkInteger('view.storedColumns', view.storedColumns, 1);
+  checkSplit(view.storedSplit);
+  checkInteger('view.scaleBlockRows', view.scaleBlockRows, 1);
+  checkInteger('view.firstRow', view.firstRow, 0);
+  checkInteger('view.blockRows', view.blockRows, 1);
+  checkInteger('view.stepRows', view.stepRows, 0);
+  checkInteger('view.firstColumn', view.firstColumn, 0);
+  checkInteger('view.stepColumns', view.stepColumns, 1);
+  checkNumber('view.multiply', view.multiply, -MAX_FLOAT32, MAX_FLOAT32);
+  checkNumber('view.add', view.add, -MAX_FLOAT32, MAX_FLOAT32);
+}
+
 export function checkTensorSource(source: TensorSource): void {
   checkInteger('source.rows', source.rows, 1);
   checkInteger('source.columns', source.columns, 1);
   checkSplit(source.split);
   source.chunks.forEach(checkChunk);
+  if (source.view !== null) checkView(source.view);
 }
 
 export function checkExpertSource(source: ExpertSource): void {

@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 
+#include "odmoe/arithmetic.h"
+
 namespace odmoe {
 
 // Value types of weights outside the device (row-major, little-endian).
@@ -17,20 +19,43 @@ enum class WeightFormat : uint8_t { bf16, fp16, fp32, int8, nf4, fixed4, mxfp4, 
 //  fp16_hi8_lo8: plane 0 high byte, plane 1 low byte
 //  fp32_e8_sm8_r16: plane 0 exponent byte, plane 1 sign and mantissa bits 22-16, plane 2 the low 16 bits
 //  fp16_e5_lo8_s1m2: plane 0 exponent (bits 0-4), plane 1 low byte, plane 2 sign (bit 2) and mantissa bits 9 and 8
-enum class Split : uint8_t { none_bf16, none_fp16, none_fp32, bf16_e8_sm8, fp16_hi8_lo8, fp32_e8_sm8_r16, fp16_e5_lo8_s1m2 };
+//  mxfp4: plane 0 codes (kMxfp4Values), two a byte, the lower column in the low half; plane 1 a power of two for every 32 columns of a
+//  row, as its exponent + 127 (E8M0). Columns are a multiple of 32
+//  fp8: plane 0 E4M3 values, one a byte; plane 1 an FP32 scale for every 128 columns of a row
+enum class Split : uint8_t {
+  none_bf16,
+  none_fp16,
+  none_fp32,
+  bf16_e8_sm8,
+  fp16_hi8_lo8,
+  fp32_e8_sm8_r16,
+  fp16_e5_lo8_s1m2,
+  mxfp4,
+  fp8
+};
 
 inline constexpr int kMaxPlanes = 3;
 
+// Values that are shipped as codes with scales, which several values share.
+constexpr bool is_quantized(Split split) { return split == Split::mxfp4 || split == Split::fp8; }
+
 constexpr int plane_count(Split split) {
-  if (split == Split::bf16_e8_sm8 || split == Split::fp16_hi8_lo8) return 2;
+  if (split == Split::bf16_e8_sm8 || split == Split::fp16_hi8_lo8 || is_quantized(split)) return 2;
   return split == Split::fp32_e8_sm8_r16 || split == Split::fp16_e5_lo8_s1m2 ? 3 : 1;
 }
 
-// Bytes of one value in all planes, and in one of them.
+// Bytes of one value in all planes, and in one of them. Of splits that are not quantized.
 constexpr int value_bytes(Split split) { return split == Split::none_fp32 || split == Split::fp32_e8_sm8_r16 ? 4 : 2; }
 constexpr int plane_value_bytes(Split split, int plane) {
   if (plane_count(split) == 1) return value_bytes(split);
   return split == Split::fp32_e8_sm8_r16 && plane == 2 ? 2 : 1;
+}
+
+// Bytes of a row of so many values in one plane.
+constexpr int64_t plane_row_bytes(Split split, int plane, int64_t columns) {
+  if (split == Split::mxfp4) return plane == 0 ? (columns + 1) / 2 : (columns + kMxfp4Block - 1) / kMxfp4Block;
+  if (split == Split::fp8) return plane == 0 ? columns : (columns + kFp8Block - 1) / kFp8Block * 4;
+  return columns * plane_value_bytes(split, plane);
 }
 
 // How the plain bytes of a chunk of a plane are stored (docs/pack-format.md, "Codecs").

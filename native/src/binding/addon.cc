@@ -101,6 +101,7 @@ Napi::Value join_values(const Napi::CallbackInfo& info) {
   const auto arrays = info[0].As<Napi::Array>();
   const Split split = to_split(info[1]);
   const auto count = static_cast<uint32_t>(plane_count(split));
+  if (is_quantized(split)) throw Error(ErrorCode::internal, "the planes of quantized weights are not joined");
   const auto width = [split](uint32_t plane) { return static_cast<uint64_t>(plane_value_bytes(split, static_cast<int>(plane))); };
   bool fit = arrays.Length() == count;
   const uint64_t values = fit ? bytes_of(arrays.Get(0u)).size() / width(0) : 0;

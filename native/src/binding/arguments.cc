@@ -10,7 +10,7 @@
 namespace odmoe {
 namespace {
 
-constexpr std::array<std::string_view, 6> kWeightFormats = {"bf16", "fp16", "fp32", "int8", "nf4", "fixed4"};
+constexpr std::array<std::string_view, 8> kWeightFormats = {"bf16", "fp16", "fp32", "int8", "nf4", "fixed4", "mxfp4", "fp8"};
 
 int64_t get_integer(const Napi::Object& object, const char* name) { return object.Get(name).As<Napi::Number>().Int64Value(); }
 
@@ -38,6 +38,23 @@ ChunkLocation to_chunk_location(const Napi::Object& object) {
   const Napi::Value crc = object.Get("crc32c");
   if (crc.IsNumber()) chunk.crc32c = crc.As<Napi::Number>().Uint32Value();
   return chunk;
+}
+
+TensorView to_tensor_view(const Napi::Object& object) {
+  TensorView view;
+  view.stored_rows = get_integer(object, "storedRows");
+  view.stored_columns = get_integer(object, "storedColumns");
+  view.stored_split = to_split(object.Get("storedSplit"));
+  view.scale_block_rows = get_integer(object, "scaleBlockRows");
+  view.first_row = get_integer(object, "firstRow");
+  view.block_rows = get_integer(object, "blockRows");
+  view.step_rows = get_integer(object, "stepRows");
+  view.first_column = get_integer(object, "firstColumn");
+  view.step_columns = get_integer(object, "stepColumns");
+  view.transposed = object.Get("transposed").As<Napi::Boolean>().Value();
+  view.multiply = object.Get("multiply").As<Napi::Number>().FloatValue();
+  view.add = object.Get("add").As<Napi::Number>().FloatValue();
+  return view;
 }
 
 }  // namespace
@@ -69,8 +86,8 @@ Napi::Object from_resident_weights(Napi::Env env, const ResidentWeights& weights
 }
 
 Split to_split(const Napi::Value& value) {
-  static constexpr std::array<std::string_view, 7> kNames = {"none-bf16",    "none-fp16",       "none-fp32",       "bf16-e8-sm8",
-                                                             "fp16-hi8-lo8", "fp32-e8-sm8-r16", "fp16-e5-lo8-s1m2"};
+  static constexpr std::array<std::string_view, 9> kNames = {
+      "none-bf16", "none-fp16", "none-fp32", "bf16-e8-sm8", "fp16-hi8-lo8", "fp32-e8-sm8-r16", "fp16-e5-lo8-s1m2", "mxfp4", "fp8"};
   return to_enumeration<Split>(value, kNames);
 }
 
@@ -131,6 +148,8 @@ TensorSource to_tensor_source(const Napi::Object& object) {
   for (uint32_t i = 0; i < chunks.Length(); i++) {
     source.chunks.push_back(to_chunk_location(chunks.Get(i).As<Napi::Object>()));
   }
+  const Napi::Value view = object.Get("view");
+  if (view.IsObject()) source.view = to_tensor_view(view.As<Napi::Object>());
   return source;
 }
 

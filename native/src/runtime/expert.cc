@@ -93,6 +93,8 @@ WeightFormat exact_format(std::span<const TensorSource* const> sources) {
       case Split::fp16_e5_lo8_s1m2: return WeightFormat::fp16;
       case Split::none_fp32:
       case Split::fp32_e8_sm8_r16: return WeightFormat::fp32;
+      case Split::mxfp4: return WeightFormat::mxfp4;
+      case Split::fp8: return WeightFormat::fp8;
     }
     return WeightFormat::fp32;
   };

@@ -59,8 +59,7 @@ class TensorPlanner {
     }
     for (int plane = 0; plane < planes(); plane++) {
       cursor(plane).chunks = &plan_.plane_chunks[static_cast<size_t>(plane)];
-      cursor(plane).row_bytes =
-          static_cast<uint64_t>(source_.columns) * static_cast<uint64_t>(plane_value_bytes(source_.split, plane));
+      cursor(plane).row_bytes = static_cast<uint64_t>(plane_row_bytes(source_.split, plane, source_.columns));
     }
     for (int64_t row = 0; row < source_.rows;) row = add_shard(row);
   }
@@ -332,6 +331,9 @@ uint64_t piece_buffer_bytes(int64_t rows, int64_t columns) {
 
 void plan_tensor(const TensorSource& source, const LoadRequest& request, const PlanLimits& limits,
                  std::array<uint64_t, kParts>& entry_used, TensorPlan& plan) {
+  if (source.view.has_value()) {
+    throw Error(ErrorCode::internal, "a slot is loaded from a pack, and this expert is a view of a checkpoint's tensor");
+  }
   check_chunks(source);
   TensorPlanner(source, request, limits, entry_used, plan).run();
 }

@@ -67,7 +67,7 @@ void PieceRecovery::open_chunk(const PieceWork& work, const CodedChunk& coded, O
 
 int64_t PieceRecovery::block_rows_of(const PieceWork& work, int plane, const OpenChunk& open) const {
   const ChunkLocation& chunk = work.source->chunks[open.chunk];
-  const auto row_bytes = static_cast<uint64_t>(work.source->columns * plane_value_bytes(work.source->split, plane));
+  const auto row_bytes = static_cast<uint64_t>(plane_row_bytes(work.source->split, plane, work.source->columns));
   const uint64_t block_bytes = std::min(open.decoder.block_bytes(), chunk.plain_bytes);
   if (block_bytes % row_bytes != 0) {
     throw_corrupt(chunk, "its blocks of " + std::to_string(block_bytes) + " bytes cut the rows of the matrix");
@@ -90,7 +90,7 @@ int64_t PieceRecovery::decode_rows(const PieceWork& work, int plane, int64_t row
     open.first_row = shard.first_row + block * block_rows;
     open.end_row = std::min(open.first_row + block_rows, shard.first_row + shard.rows);
   }
-  const int64_t row_bytes = work.source->columns * plane_value_bytes(work.source->split, plane);
+  const int64_t row_bytes = plane_row_bytes(work.source->split, plane, work.source->columns);
   source.plain = open.rows + (row - open.first_row) * row_bytes;
   return open.end_row;
 }
@@ -117,7 +117,7 @@ int64_t PieceRecovery::find_planes(const PieceWork& work, int64_t row, int64_t e
     const auto at = static_cast<size_t>(plane);
     const CodedChunk& coded = shard.coded[at];
     if (!coded.present) {
-      const int64_t row_bytes = work.source->columns * plane_value_bytes(work.source->split, plane);
+      const int64_t row_bytes = plane_row_bytes(work.source->split, plane, work.source->columns);
       sources[at].plain = address(work.memory, piece.raw[at]) + (row - piece.first_row) * row_bytes;
       continue;
     }
@@ -171,7 +171,7 @@ int64_t PieceRecovery::name_blocks(const PieceWork& work, int plane, int64_t row
   source.blocks = blocks.data();
   source.block_count = static_cast<int>(end_block - first_block);
   source.skipped_bytes =
-      static_cast<uint64_t>((row - first_row) * work.source->columns * plane_value_bytes(work.source->split, plane));
+      static_cast<uint64_t>((row - first_row) * plane_row_bytes(work.source->split, plane, work.source->columns));
   naming_the_chunk(chunk, [&] {
     source.table = open.decoder.table();
     for (int64_t block = first_block; block < end_block; block++) {

@@ -30,19 +30,21 @@ uint64_t add_up_to(uint64_t limit, uint64_t total, uint64_t more) {
 
 void check_chunks(const TensorSource& source) {
   const int planes = plane_count(source.split);
-  const auto values = static_cast<uint64_t>(source.rows) * static_cast<uint64_t>(source.columns);
+  const auto plane_bytes = [&](int plane) {
+    return static_cast<uint64_t>(source.rows) * static_cast<uint64_t>(plane_row_bytes(source.split, plane, source.columns));
+  };
   std::array<uint64_t, kMaxPlanes> totals{};
   std::array<const ChunkLocation*, kMaxPlanes> firsts{};
   for (const ChunkLocation& chunk : source.chunks) {
     check_chunk(chunk, planes);
     const auto plane = static_cast<size_t>(chunk.plane);
-    const uint64_t bytes = values * static_cast<uint64_t>(plane_value_bytes(source.split, chunk.plane));
+    const uint64_t bytes = plane_bytes(chunk.plane);
     totals[plane] = add_up_to(bytes, totals[plane], chunk.plain_bytes);
     if (firsts[plane] == nullptr) firsts[plane] = &chunk;
   }
   for (int i = 0; i < planes; i++) {
     const auto plane = static_cast<size_t>(i);
-    const uint64_t bytes = values * static_cast<uint64_t>(plane_value_bytes(source.split, i));
+    const uint64_t bytes = plane_bytes(i);
     if (totals[plane] == bytes) continue;
     const std::string what =
         "the chunks of plane " + std::to_string(i) + " do not make up the tensor's " + std::to_string(bytes) + " bytes";

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "odmoe/error.h"
+#include "odmoe/quantized_values.h"
 #include "odmoe/store.h"
 
 namespace odmoe {
@@ -41,18 +42,33 @@ void split_high_half(uint16_t value, uint8_t* exponent, uint8_t* sign_mantissa) 
   *sign_mantissa = static_cast<uint8_t>((value >> 8 & 0x80) | (value & 0x7F));
 }
 
+void refuse_quantized(Split split) {
+  if (is_quantized(split)) throw Error(ErrorCode::internal, "quantized weights have no row-major values that planes are cut from");
+}
+
+float mxfp4_to_float(const uint8_t* const* planes, int64_t column) {
+  const int code = planes[0][column / 2] >> (column % 2 * 4) & 15;
+  return kMxfp4Values[code] * kE8m0Values[planes[1][column / kMxfp4Block]];
+}
+
+float fp8_to_float(const uint8_t* const* planes, int64_t column) {
+  const uint32_t scale = load_u32(planes[1] + column / kFp8Block * 4);
+  return kE4m3Values[planes[0][column]] * std::bit_cast<float>(scale);
+}
+
 }  // namespace
 
 uint64_t staging_bytes(Split split, int64_t rows, int64_t columns) {
   uint64_t total = 0;
   for (int plane = 0; plane < plane_count(split); plane++) {
-    const auto bytes = static_cast<uint64_t>(rows * columns) * static_cast<uint64_t>(plane_value_bytes(split, plane));
+    const auto bytes = static_cast<uint64_t>(rows * plane_row_bytes(split, plane, columns));
     total += (bytes + 63) / 64 * 64;
   }
   return total;
 }
 
 std::vector<std::vector<uint8_t>> split_planes(const uint8_t* values, uint64_t bytes, Split split) {
+  refuse_quantized(split);
   const auto width = static_cast<uint64_t>(value_bytes(split));
   if (bytes % width != 0) {
     throw Error(ErrorCode::internal,
@@ -91,6 +107,7 @@ std::vector<std::vector<uint8_t>> split_planes(const uint8_t* values, uint64_t b
 }
 
 void join_planes(uint8_t* out, const uint8_t* const* planes, Split split, uint64_t count) {
+  refuse_quantized(split);
   if (plane_count(split) == 1) {
     std::copy_n(planes[0], count * static_cast<uint64_t>(value_bytes(split)), out);
     return;
@@ -125,6 +142,8 @@ void planes_to_floats(float* out, const uint8_t* const* planes, Split split, int
         out[i] =
             std::bit_cast<float>(static_cast<uint32_t>(high_half(planes[0][i], planes[1][i])) << 16 | load_u16(planes[2] + 2 * i));
         break;
+      case Split::mxfp4: out[i] = mxfp4_to_float(planes, i); break;
+      case Split::fp8: out[i] = fp8_to_float(planes, i); break;
     }
   }
 }

@@ -145,7 +145,7 @@ TensorReader::~TensorReader() = default;
 void TensorReader::read_rows(int64_t rows, uint8_t* staging, const uint8_t** planes) {
   if (rows > rows_left_) throw Error(ErrorCode::internal, "more rows asked for than the tensor has left");
   for (int i = 0; i < plane_count(split_); i++) {
-    const auto bytes = static_cast<uint64_t>(rows * columns_) * static_cast<uint64_t>(plane_value_bytes(split_, i));
+    const auto bytes = static_cast<uint64_t>(rows * plane_row_bytes(split_, i, columns_));
     planes_[static_cast<size_t>(i)]->read(staging, bytes);
     planes[i] = staging;
     staging += (bytes + 63) / 64 * 64;

@@ -56,7 +56,7 @@ void WeightWriter::write_coded_rows(Matrix& matrix, int64_t first_row, int64_t r
   if (rows <= 0) return;
   Transfers transfers;
   for (int plane = 0; plane < plane_count(split); ++plane) {
-    const auto row_bytes = static_cast<uint64_t>(matrix.columns * plane_value_bytes(split, plane));
+    const auto row_bytes = static_cast<uint64_t>(plane_row_bytes(split, plane, matrix.columns));
     transfers[static_cast<size_t>(plane)] = PlaneTransfer(planes[plane], row_bytes, staging_, multiprocessors_);
   }
   const ExpertMemoryDirectory::Found expert = experts_.find(matrix.storage.data);
