@@ -6,7 +6,7 @@ import { formatBytes } from '../../shared/terminal/units.js';
 /** Bytes of all experts as the model ships them: what nodes with all experts resident would hold. */
 export function allExpertsBytes(source: ModelSource): number {
   let bytes = 0;
-  for (let layer = 0; layer < source.shape.layers; layer += 1) {
+  for (let layer = 0; layer < source.shape.expertLayers; layer += 1) {
     for (let expert = 0; expert < source.shape.experts; expert += 1) {
       for (const tensor of Object.values(source.expert(layer, expert)) as { chunks: { plainBytes: number }[] }[]) {
         bytes += tensor.chunks.reduce((sum, chunk) => sum + chunk.plainBytes, 0);

@@ -7,7 +7,7 @@ import type {
   LoaderOptions,
   Model,
 } from '../../native/index.js';
-import type { ModelShape } from '../../shared/model/tensor-source.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { DevicePace } from './device-pace.js';
 import type { PaceRuntime } from './exact-timer.js';
 import { PacedLink } from './paced-link.js';

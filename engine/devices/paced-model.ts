@@ -1,17 +1,15 @@
 import type { Model, Pass, ResidentWeights, Sequence } from '../../native/index.js';
-import type {
-  DenseRole,
-  ExpertSource,
-  ModelShape,
-  TensorSource,
-  WeightFormat,
-} from '../../shared/model/tensor-source.js';
+import type { DenseRole } from '../../shared/model/dense-roles.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
+import type { ExpertSource, TensorSource, WeightFormat } from '../../shared/model/tensor-source.js';
 import { HeldMemory, type PacedMemory } from './paced-memory.js';
 import { PacedPass } from './paced-pass.js';
 import { PacedSequence } from './paced-sequence.js';
 import type { PacedParts } from './paced-slots.js';
 
-const OUTER_ROLES: ReadonlySet<DenseRole> = new Set(['embedding', 'lmHead', 'finalNorm']);
+const OUTER_ROLES: ReadonlySet<DenseRole> = new Set([
+  ...(['embedding', 'finalNorm', 'finalNormBias', 'lmHead', 'lmHeadBias'] as const),
+]);
 
 /** A model on a paced device. Loading it takes no time of the device, and the memory of the profiled model. */
 export class PacedModel implements Model {

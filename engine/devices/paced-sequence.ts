@@ -1,9 +1,9 @@
 import type { Sequence } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ModelShape } from '../../shared/model/tensor-source.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { HeldMemory } from './paced-memory.js';
 
-/** Keys and values are taken from the device in blocks of so many positions (native's kAttentionChunk). */
+/** Rows of the cache are taken from the device in blocks of so many positions (native's kAttentionChunk). */
 const BLOCK_POSITIONS = 256;
 
 /** A sequence on a paced device. While a call of a pass is under way it shows what there was before, whatever is done already. */
@@ -12,6 +12,7 @@ export class PacedSequence implements Sequence {
   private readonly blocks: number[];
   private calls = 0;
   private lengthBefore = 0;
+  private oldestBefore = 0;
   private disposed = false;
 
   constructor(
@@ -19,22 +20,26 @@ export class PacedSequence implements Sequence {
     private readonly shape: ModelShape,
     private readonly held: HeldMemory,
   ) {
-    this.blocks = Array.from({ length: shape.layers }, () => 0);
+    this.blocks = shape.layers.map(() => 0);
   }
 
   get length(): number {
     return this.calls > 0 ? this.lengthBefore : this.handle.length;
   }
 
-  readKeyValues(layer: number, position: number, rows: number): { keys: Uint8Array; values: Uint8Array } {
-    return this.handle.readKeyValues(layer, position, rows);
+  get oldestPosition(): number {
+    return this.calls > 0 ? this.oldestBefore : this.handle.oldestPosition;
   }
 
-  writeKeyValues(layer: number, position: number, rows: number, keys: Uint8Array, values: Uint8Array): void {
+  readRows(layer: number, position: number, rows: number): Uint8Array {
+    return this.handle.readRows(layer, position, rows);
+  }
+
+  writeRows(layer: number, position: number, rows: number, values: Uint8Array): void {
     this.requireUnused('rows written');
     const giveBack = layer in this.blocks ? this.reserve(position + rows, [layer]) : null;
     try {
-      this.handle.writeKeyValues(layer, position, rows, keys, values);
+      this.handle.writeRows(layer, position, rows, values);
     } catch (thrown) {
       giveBack?.();
       throw thrown;
@@ -59,7 +64,10 @@ export class PacedSequence implements Sequence {
 
   /** A call of a pass works on it from now on. */
   beginCall(): void {
-    if (this.calls === 0) this.lengthBefore = this.handle.length;
+    if (this.calls === 0) {
+      this.lengthBefore = this.handle.length;
+      this.oldestBefore = this.handle.oldestPosition;
+    }
     this.calls += 1;
   }
 

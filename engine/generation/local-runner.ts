@@ -1,5 +1,5 @@
 import type { RouterChoice, Model, Pass, Sequence } from '../../native/index.js';
-import type { ModelShape } from '../../shared/model/tensor-source.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { SequenceRunner } from './sequence-runner.js';
 
 /** Told of the experts each layer's router chose for the token at `position`, by rank, as they are chosen. */

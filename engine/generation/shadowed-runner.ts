@@ -1,5 +1,5 @@
 import type { Model } from '../../native/index.js';
-import type { ModelShape } from '../../shared/model/tensor-source.js';
+import { isRecurrent, type ModelShape } from '../../shared/model/model-shape.js';
 import type { SepMetrics } from '../../shared/rpc/messages.js';
 import { ExpertRecall } from './expert-recall.js';
 import { LocalSequence, type ExpertObserver } from './local-runner.js';
@@ -43,7 +43,7 @@ export class ShadowedRunner implements SequenceRunner {
   async prefill(tokenIds: readonly number[]): Promise<Float32Array> {
     await this.shadow.prefill(tokenIds);
     const logits = await this.main.prefill(tokenIds);
-    this.alignKeyValues(0, tokenIds.length);
+    this.alignRows(0, tokenIds.length);
     return logits;
   }
 
@@ -54,7 +54,7 @@ export class ShadowedRunner implements SequenceRunner {
     await this.shadow.advance(tokenId);
     const logits = await this.main.decode(tokenId);
     this.countRecall();
-    this.alignKeyValues(position, 1);
+    this.alignRows(position, 1);
     return logits;
   }
 
@@ -71,10 +71,13 @@ export class ShadowedRunner implements SequenceRunner {
     this.iteration++;
   }
 
-  private alignKeyValues(position: number, rows: number): void {
-    for (let layer = 0; layer < this.shape.layers; layer++) {
-      const { keys, values } = this.main.cache.readKeyValues(layer, position, rows);
-      this.shadow.cache.writeKeyValues(layer, position, rows, keys, values);
+  private alignRows(position: number, rows: number): void {
+    const end = position + rows;
+    const oldest = Math.max(this.main.cache.oldestPosition, this.shadow.cache.oldestPosition);
+    for (const [layer, { mixer }] of this.shape.layers.entries()) {
+      const from = isRecurrent(mixer) ? Math.min(end, Math.max(position, oldest)) : position;
+      if (from === end) continue;
+      this.shadow.cache.writeRows(layer, from, end - from, this.main.cache.readRows(layer, from, end - from));
     }
   }
 }

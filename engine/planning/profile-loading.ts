@@ -32,7 +32,7 @@ export async function profileLoading(
 ): Promise<MachineProfile> {
   const entries = { exponentEntries: atOnce, signMantissaEntries: atOnce };
   const bytes = expertBytes(source.expert(0, 0));
-  const modelBytes = source.shape.layers * source.shape.experts * (bytes.exponent + bytes.signMantissa);
+  const modelBytes = source.shape.expertLayers * source.shape.experts * (bytes.exponent + bytes.signMantissa);
   const directIo = loader.directIo || modelBytes > totalmem() * CACHED_SHARE;
   const slots = device.createExpertSlots(shape, atOnce, 1, { ...loader, ...entries, directIo });
   const rounds: MeasuredLoads[] = [];
@@ -50,9 +50,9 @@ export async function profileLoading(
 
 /** From all over the model. */
 function expertsOfRound(source: ModelSource, round: number, atOnce: number): ExpertSource[] {
-  const { layers, experts } = source.shape;
+  const { expertLayers, experts } = source.shape;
   return Array.from({ length: atOnce }, (_, index) => {
-    const place = Math.floor(((round * atOnce + index) * layers * experts) / (ROUNDS * atOnce));
+    const place = Math.floor(((round * atOnce + index) * expertLayers * experts) / (ROUNDS * atOnce));
     return source.expert(Math.floor(place / experts), place % experts);
   });
 }

@@ -26,14 +26,14 @@ export interface LoaderSettings {
 
 /** Sizes of slots and of what the cache keeps, and the loader's options, for the experts of a model. */
 export function slotSizes(device: Device, source: ModelSource, settings: LoaderSettings): SlotSizes {
-  const { hiddenSize, intermediateSize, layers, experts } = source.shape;
-  const shape: ExpertShape = { hiddenSize, intermediateSize, format: source.shippedFormat };
+  const { hiddenSize, expert, expertLayers, experts } = source.shape;
+  const shape: ExpertShape = { hiddenSize, glu: expert, format: source.shippedFormat };
   const automaticThreads = Math.min(MOST_AUTOMATIC_THREADS, Math.max(1, Math.floor(availableParallelism() / 2)));
   const loader: LoaderOptions = {
     ...PLAIN_LOADER,
     ...partSizes(allExperts(source)),
     ...settings,
-    experts: layers * experts,
+    experts: expertLayers * experts,
     decompressionThreads: settings.decompressionThreads === 0 ? automaticThreads : settings.decompressionThreads,
   };
   const { slotBytes, exponentEntryBytes, signMantissaEntryBytes } = device.expertSlotBytes(shape, 1, loader);

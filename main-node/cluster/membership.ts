@@ -2,7 +2,7 @@ import type { NodeSettings, RoleSetting } from '../../shared/config/node-setting
 import type { DiscoveredPeer } from '../../shared/discovery/txt-record.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
-import type { ModelShape } from '../../shared/model/tensor-source.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
 import { checkPeer } from '../../shared/rpc/peer-check.js';
 import { dialAddress, isAddress } from '../../shared/rpc/addresses.js';
 import type { PeerStream } from '../../shared/rpc/peer-stream.js';

@@ -1,6 +1,6 @@
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
-import type { ModelShape } from '../../shared/model/tensor-source.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
 import { planPlacement } from '../../shared/placement/plan-placement.js';
 import type { PeerProblem, Placement } from '../../shared/rpc/messages.js';
 import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
@@ -39,7 +39,7 @@ export class Roster implements PlacedWorkers {
   private beyondShadow: { shadow: ShadowLink; workers: WeakSet<WorkerLink> } | null = null;
 
   constructor(
-    private readonly shape: Pick<ModelShape, 'layers' | 'experts' | 'expertsPerToken'>,
+    private readonly shape: Pick<ModelShape, 'expertLayers' | 'experts' | 'expertsPerToken'>,
     private readonly groupSize: number | 'auto',
     firstEpoch: number,
     private readonly runtime: Runtime,
@@ -268,7 +268,7 @@ export class Roster implements PlacedWorkers {
     return planPlacement({
       epoch,
       workers,
-      layers: this.shape.layers,
+      layers: this.shape.expertLayers,
       experts: this.shape.experts,
       expertsPerToken: this.shape.expertsPerToken,
       groupSize: this.groupSize,

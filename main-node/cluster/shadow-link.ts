@@ -31,7 +31,7 @@ export class ShadowLink {
     readonly identity: NodeIdentity,
     readonly address: string,
     private readonly stream: PeerStream<ShadowRequest, ShadowReply>,
-    private readonly shape: { layers: number; experts: number; vocabSize: number },
+    private readonly shape: { expertLayers: number; experts: number; vocabSize: number },
     private readonly listener: ShadowListener,
     private readonly log: Logger,
   ) {
@@ -110,7 +110,7 @@ export class ShadowLink {
   private takePrediction(prediction: Prediction): void {
     const { experts, layer } = prediction;
     const wellFormed =
-      layer < this.shape.layers &&
+      layer < this.shape.expertLayers &&
       new Set(experts).size === experts.length &&
       experts.every((expert) => expert < this.shape.experts);
     if (wellFormed) {

@@ -38,7 +38,7 @@ export function clusterCosts({ roster, shape, drafting, spread }: ClusterEngine)
     workers: Math.max(1, placed.length),
     layerWorkers: Math.max(1, spread === 'all' ? placed.length : placed.length / Math.max(1, groups)),
     slots: Math.max(1, ...statuses.map(({ slots }) => slots)),
-    layers: shape.layers,
+    layers: shape.expertLayers,
     experts: shape.experts,
     expertsPerToken: shape.expertsPerToken,
   };

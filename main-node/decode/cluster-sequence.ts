@@ -6,6 +6,7 @@ import type { DraftMetrics, SepMetrics } from '../../shared/rpc/messages.js';
 import type { SamplingOptions } from '../../shared/sampling/sampling-options.js';
 import { RequestCounters } from '../pass/pass-engine.js';
 import { PromptPrefill } from '../prefill/prompt-prefill.js';
+import { alignedLayers } from './aligned-layers.js';
 import { clusterCosts, type ClusterEngine } from './cluster-engine.js';
 import { runDecodeIteration, type DecodeContext } from './decode-iteration.js';
 import { FirstLayerAhead } from './first-layer-ahead.js';
@@ -14,7 +15,6 @@ import { SequenceDrafting } from './sequence-drafting.js';
 import { SequencePredictions } from './sequence-predictions.js';
 import { ShadowFeed } from './shadow-feed.js';
 
-const FLOAT_BYTES = 4;
 /** How long the end of an answer waits for shadow's last predictions, so that recall counts them too. */
 const LAST_PREDICTIONS_LIMIT_MS = 250;
 /** How long the end of an answer waits for the other nodes' counters, so that they include it. */
@@ -56,7 +56,7 @@ export class ClusterSequence implements SequenceRunner {
     this.promptTokens = promptTokens;
     const sequence = engine.model.createSequence();
     this.sequence = sequence;
-    const predictions = new SequencePredictions(promptTokens, engine.shape.layers, engine.runtime);
+    const predictions = new SequencePredictions(promptTokens, engine.shape.expertLayers, engine.runtime);
     this.predictions = predictions;
     this.feed = createFeed(engine, request, sequence);
     // The token sampled last is not run.
@@ -167,18 +167,17 @@ export class ClusterSequence implements SequenceRunner {
 function createFeed(
   engine: ClusterEngine,
   { id, promptTokens, maxPositions, sampling }: SequenceRequest,
-  keyValues: Sequence,
+  cache: Sequence,
 ): ShadowFeed {
   const { shape, roster, align, drafting } = engine;
   return new ShadowFeed(
     {
-      ...{ sequence: id, promptTokens, maxPositions, layers: shape.layers, align, sampling },
-      keyRowBytes: shape.keyValueHeads * shape.headDim * FLOAT_BYTES,
+      ...{ sequence: id, promptTokens, maxPositions, layers: alignedLayers(shape), align, sampling },
       optimistic: drafting.optimistic,
       spread: engine.spread === 'all',
     },
     () => (engine.predictionSource === 'sep' ? roster.shadow : null),
     () => roster.epoch,
-    (layer, position, rows) => keyValues.readKeyValues(layer, position, rows),
+    cache,
   );
 }

@@ -48,7 +48,7 @@ export async function runDecodeIteration(
   slot: PassSlot,
   { position, tokenIds }: DecodeRows,
 ): Promise<Float32Array[]> {
-  const { layers, hiddenSize, expertsPerToken } = engine.shape;
+  const { expertLayers, hiddenSize, expertsPerToken } = engine.shape;
   const rows = tokenIds.length;
   const positions = Int32Array.from(tokenIds, (_, row) => position + row);
   await slot.pass.begin([context.sequence], new Int32Array(rows), positions, Int32Array.from(tokenIds));
@@ -57,7 +57,7 @@ export async function runDecodeIteration(
   const place = passOfSequence(context.id, position, rows);
   const begunMs = engine.runtime.nowMs();
   let stallUs = 0;
-  for (let layer = 0; layer < layers; layer++) {
+  for (let layer = 0; layer < expertLayers; layer++) {
     if (context.signal.aborted) throw new OdmoeError('CANCELLED', 'the request was cancelled');
     const choice = await slot.pass.attend(layer, hidden);
     const step = decideLayer(context, { ...place, layer, hidden, outputs }, choice, expertsPerToken);
@@ -69,7 +69,8 @@ export async function runDecodeIteration(
     context.randomPrefetch?.layerDone(position, layer);
     await slot.pass.combine(layer, outputs, choice.weights);
   }
-  engine.draftCosts.passed(rows, layers, Math.max(0, engine.runtime.nowMs() - begunMs - stallUs / 1000));
+  context.feed.allWritten(position + rows);
+  engine.draftCosts.passed(rows, expertLayers, Math.max(0, engine.runtime.nowMs() - begunMs - stallUs / 1000));
   context.counters.ioStallUs += stallUs;
   const logits = await slot.pass.logits(Int32Array.from(tokenIds.keys()));
   context.feed.passEnded();

@@ -1,5 +1,8 @@
+import { requirePresent } from '../../shared/errors/assert-invariant.js';
 import type { ShadowRequest } from '../../shared/rpc/messages.js';
+import type { Sequence } from '../../native/index.js';
 import type { SamplingMessage } from '../../shared/sampling/sampling-options.js';
+import type { AlignedLayers } from './aligned-layers.js';
 
 /** What the feed needs of a link to a shadow. */
 export interface FedShadow {
@@ -9,16 +12,14 @@ export interface FedShadow {
   send(request: ShadowRequest): void;
 }
 
-/** Reads key and value rows of one layer; the positions have been written. */
-export type ReadKeyValues = (layer: number, position: number, rows: number) => { keys: Uint8Array; values: Uint8Array };
+/** What the feed needs of main's cache. */
+export type ReadableCache = Pick<Sequence, 'readRows' | 'oldestPosition'>;
 
 export interface ShadowFeedOptions {
   sequence: number;
   promptTokens: number;
   maxPositions: number;
-  layers: number;
-  /** Bytes of the keys of one position in one layer. */
-  keyRowBytes: number;
+  layers: AlignedLayers;
   align: {
     tokenPeriod: number;
     keyValuePeriod: number;
@@ -41,17 +42,17 @@ export interface FedToken {
   branch: number;
 }
 
-/** Key and value rows go out while less than this is unsent; the rest waits for the next layer. */
-export const KEY_VALUE_BACKLOG_BYTES = 8 * 1024 * 1024;
+/** Rows of the cache go out while less than this is unsent; the rest waits for the next layer. */
+export const ROWS_BACKLOG_BYTES = 8 * 1024 * 1024;
 /** A shadow that keeps dropping a sequence is told of it so often, and then left without it. */
 export const MAX_SHADOW_BEGINS = 4;
-/** Largest message of key and value rows. */
-const KEY_VALUE_MESSAGE_BYTES = 1024 * 1024;
+/** Largest message of rows of the cache. */
+const ROWS_MESSAGE_BYTES = 1024 * 1024;
 
 /**
  * Keeps shadow's copy of one sequence aligned with main's (OD-MoE section 3.2: token and KV-cache alignment). A shadow that
- * comes in the middle is told the tokens so far and then gets all key and value rows so far. Holds no queue of its own: per
- * layer it remembers up to which position rows are due and sent.
+ * comes in the middle is told the tokens so far and then gets all rows so far, of recurrent layers the latest. Holds no queue
+ * of its own: per layer of the model it remembers up to which position rows are due and sent.
  */
 export class ShadowFeed {
   private shadow: FedShadow | null = null;
@@ -65,10 +66,10 @@ export class ShadowFeed {
     private readonly options: ShadowFeedOptions,
     private readonly currentShadow: () => FedShadow | null,
     private readonly currentEpoch: () => number,
-    private readonly readKeyValues: ReadKeyValues,
+    private readonly cache: ReadableCache,
   ) {
-    this.due = new Array<number>(options.layers).fill(0);
-    this.sent = new Array<number>(options.layers).fill(0);
+    this.due = options.layers.layers.map(() => 0);
+    this.sent = options.layers.layers.map(() => 0);
   }
 
   /** A shadow has been told of this sequence at some time. */
@@ -132,28 +133,35 @@ export class ShadowFeed {
   }
 
   /**
-   * The layer's rows up to position `written` exist. Those that are due are sent, now or when the pass has ended: all of the prompt's,
+   * A pass has attended at an expert layer: rows up to position `written` of all layers up to there exist. Those that are due are sent, now or when the pass has ended: all of the prompt's,
    * and of the answer's at iterations that the period names. Called when no pass runs on the sequence.
    */
-  layerWritten(layer: number, written: number): void {
-    const { align, promptTokens } = this.options;
+  layerWritten(expertLayer: number, written: number): void {
+    const { align, promptTokens, layers } = this.options;
     const period = align.keyValuePeriod;
     if (this.shadow === null || period === 0) return;
     const iterations = written - promptTokens;
     const due = iterations <= 0 ? written : written - (iterations % period);
-    this.due[layer] = Math.max(this.due[layer] ?? 0, due);
-    if (align.streamKeyValues || iterations <= 0) this.sendDueRows(this.shadow, layer);
+    for (const layer of layers.writtenBy[expertLayer] ?? []) {
+      this.due[layer] = Math.max(this.due[layer] ?? 0, due);
+      if (align.streamKeyValues || iterations <= 0) this.sendDueRows(this.shadow, layer);
+    }
+  }
+
+  /** The pass has come to its end: also the layers behind the last expert layer are written. */
+  allWritten(written: number): void {
+    this.layerWritten(this.options.layers.writtenBy.length - 1, written);
   }
 
   /** Rows that were held back until now leave, the first layer's first. */
   passEnded(): void {
     if (this.shadow === null || this.options.align.streamKeyValues) return;
-    for (let layer = 0; layer < this.options.layers; layer++) this.sendDueRows(this.shadow, layer);
+    for (const layer of this.sent.keys()) this.sendDueRows(this.shadow, layer);
   }
 
   /** What was written from `position` on was of drafts that proved wrong: later passes write it anew. */
   rewind(position: number): void {
-    for (let layer = 0; layer < this.options.layers; layer++) {
+    for (const layer of this.sent.keys()) {
       this.sent[layer] = Math.min(this.sent[layer] ?? 0, position);
       this.due[layer] = Math.min(this.due[layer] ?? 0, position);
     }
@@ -165,17 +173,18 @@ export class ShadowFeed {
   }
 
   private sendDueRows(shadow: FedShadow, layer: number): void {
-    const rowsPerMessage = Math.max(1, Math.floor(KEY_VALUE_MESSAGE_BYTES / (2 * this.options.keyRowBytes)));
+    const { sequence, layers } = this.options;
+    const { rowBytes, recurrent } = requirePresent(layers.layers[layer], 'rows are of a layer of the model.');
+    const rowsPerMessage = Math.max(1, Math.floor(ROWS_MESSAGE_BYTES / rowBytes));
     const due = this.due[layer] ?? 0;
     let position = this.sent[layer] ?? 0;
-    while (position < due && shadow.alive && shadow.backlogBytes < KEY_VALUE_BACKLOG_BYTES) {
+    // Older ones are in nobody's cache any more: shadow goes on from the state that its own rows have given it.
+    if (recurrent) position = Math.max(position, Math.min(due, this.cache.oldestPosition));
+    while (position < due && shadow.alive && shadow.backlogBytes < ROWS_BACKLOG_BYTES) {
       const rows = Math.min(rowsPerMessage, due - position);
-      const { keys, values } = this.readKeyValues(layer, position, rows);
-      const { sequence } = this.options;
-      shadow.send({
-        kind: 'kvRows',
-        kvRows: { epoch: this.currentEpoch(), sequence, layer, position, rows, keys, values },
-      });
+      const values = this.cache.readRows(layer, position, rows);
+      const cacheRows = { epoch: this.currentEpoch(), sequence, layer, position, rows, values };
+      shadow.send({ kind: 'cacheRows', cacheRows });
       position += rows;
     }
     this.sent[layer] = position;

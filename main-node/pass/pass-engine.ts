@@ -1,4 +1,4 @@
-import type { ModelShape } from '../../shared/model/tensor-source.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import type { ExpertDispatcher } from './expert-dispatcher.js';
 

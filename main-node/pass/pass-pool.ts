@@ -1,6 +1,6 @@
 import type { Model, Pass } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ModelShape } from '../../shared/model/tensor-source.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
 
 /** A native pass with the buffers that go in and out of it. */
 export interface PassSlot {

@@ -27,8 +27,8 @@ export interface PrefillEngine extends PassEngine {
 export interface PrefillContext {
   readonly id: number;
   readonly sequence: Sequence;
-  /** Is told when the layer's keys and values are written up to a position. */
-  readonly feed: { layerWritten(layer: number, written: number): void };
+  /** Is told when the cache of the layers up to an expert layer, or of all, is written up to a position. */
+  readonly feed: { layerWritten(layer: number, written: number): void; allWritten(written: number): void };
   readonly counters: RequestCounters;
   readonly signal: AbortSignal;
 }
@@ -79,17 +79,17 @@ export class PromptPrefill {
     start: number,
     nextPass: PassLayer | null,
   ): Promise<void> {
-    const { layers, hiddenSize, expertsPerToken } = this.engine.shape;
+    const { expertLayers, hiddenSize, expertsPerToken } = this.engine.shape;
     const rows = tokenIds.length;
     const place = passOfSequence(this.context.id, start, rows);
     const positions = Int32Array.from(tokenIds, (_, row) => start + row);
     await slot.pass.begin([this.context.sequence], new Int32Array(rows), positions, Int32Array.from(tokenIds));
     const hidden = slot.hidden.subarray(0, rows * hiddenSize * FLOAT_BYTES);
     const outputs = slot.outputs.subarray(0, rows * expertsPerToken * hiddenSize * FLOAT_BYTES);
-    for (let layer = 0; layer < layers; layer++) {
+    for (let layer = 0; layer < expertLayers; layer++) {
       if (this.context.signal.aborted) throw new OdmoeError('CANCELLED', 'the request was cancelled');
       const choice = await slot.pass.attend(layer, hidden);
-      const ahead = layer + 1 < layers ? { ...place, layer: layer + 1 } : nextPass;
+      const ahead = layer + 1 < expertLayers ? { ...place, layer: layer + 1 } : nextPass;
       // The first batches leave first; then the workers learn of the next layer, and shadow gets this one's rows.
       await settleAll([
         this.runLayerExperts(choice, { ...place, layer, hidden, outputs }),
@@ -97,6 +97,7 @@ export class PromptPrefill {
       ]);
       await slot.pass.combine(layer, outputs, choice.weights);
     }
+    this.context.feed.allWritten(start + rows);
   }
 
   private async whileExpertsRun(layer: number, written: number, ahead: PassLayer | null): Promise<void> {

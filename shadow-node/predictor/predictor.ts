@@ -1,6 +1,6 @@
 import type { Model, Pass } from '../../native/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { AlignKeyValueRows, AlignToken, BeginSequence } from '../../shared/rpc/messages.js';
+import type { AlignRows, AlignToken, BeginSequence } from '../../shared/rpc/messages.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
 import type { AlignmentStep } from './alignment.js';
 import type { PassPrediction } from './pass-predictions.js';
@@ -22,8 +22,8 @@ export interface PredictorEvents {
 export interface PredictorCounts {
   predictedPositions: number;
   alignedTokens: number;
-  alignedKeyValueRows: number;
-  droppedKeyValueRows: number;
+  alignedRows: number;
+  droppedRows: number;
 }
 
 type RunnableStep = Extract<AlignmentStep, { kind: 'prefill' | 'iterate' }>;
@@ -40,7 +40,7 @@ export class Predictor {
   private loop: Promise<void> | null = null;
   private stopped = false;
   private readonly ended: AlignmentCounts = {
-    ...{ tokens: 0, keyValueRows: 0, droppedKeyValueRows: 0, predictedPositions: 0 },
+    ...{ tokens: 0, cacheRows: 0, droppedRows: 0, predictedPositions: 0 },
   };
 
   /** maxRows: rows of the pass. */
@@ -58,8 +58,8 @@ export class Predictor {
     return {
       predictedPositions: counts.predictedPositions,
       alignedTokens: counts.tokens,
-      alignedKeyValueRows: counts.keyValueRows,
-      droppedKeyValueRows: counts.droppedKeyValueRows,
+      alignedRows: counts.cacheRows,
+      droppedRows: counts.droppedRows,
     };
   }
 
@@ -91,8 +91,8 @@ export class Predictor {
     this.wake();
   }
 
-  addKeyValueRows(rows: AlignKeyValueRows): void {
-    this.sequences.get(rows.sequence)?.addKeyValueRows(rows);
+  addRows(rows: AlignRows): void {
+    this.sequences.get(rows.sequence)?.addRows(rows);
     this.wake();
   }
 
@@ -168,7 +168,7 @@ export class Predictor {
         return { id, sequence, step };
       }
       // While it waits for the token the rows that came before it can be written already.
-      this.guard(id, () => sequence.writeDueKeyValues());
+      this.guard(id, () => sequence.writeDueRows());
     }
     return null;
   }
@@ -202,7 +202,7 @@ export class Predictor {
 
 function addCounts(sum: AlignmentCounts, { counts }: ShadowSequence): void {
   sum.tokens += counts.tokens;
-  sum.keyValueRows += counts.keyValueRows;
-  sum.droppedKeyValueRows += counts.droppedKeyValueRows;
+  sum.cacheRows += counts.cacheRows;
+  sum.droppedRows += counts.droppedRows;
   sum.predictedPositions += counts.predictedPositions;
 }

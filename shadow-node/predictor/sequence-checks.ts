@@ -1,11 +1,6 @@
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ModelShape } from '../../shared/model/tensor-source.js';
-import type { AlignKeyValueRows, BeginSequence } from '../../shared/rpc/messages.js';
-
-/** Bytes of one position's keys (or values) in one layer on the wire and in writeKeyValues: FP32. */
-export function keyValueRowBytes(shape: ModelShape): number {
-  return shape.keyValueHeads * shape.headDim * Float32Array.BYTES_PER_ELEMENT;
-}
+import { cacheRowFloats, type ModelShape } from '../../shared/model/model-shape.js';
+import type { AlignRows, BeginSequence } from '../../shared/rpc/messages.js';
 
 /** What the decoder cannot know: whether what main sends fits the model. These throw PROTOCOL_VIOLATION. */
 export function checkStart(
@@ -38,20 +33,20 @@ export function checkToken(
   );
 }
 
-export function checkKeyValueRows(rows: AlignKeyValueRows, shape: ModelShape, maxPositions: number): void {
-  const expectedBytes = rows.rows * keyValueRowBytes(shape);
+export function checkAlignedRows(rows: AlignRows, shape: ModelShape, maxPositions: number): void {
+  const mixer = shape.layers[rows.layer]?.mixer;
+  const floats = mixer === undefined ? 0 : cacheRowFloats(mixer, shape.hiddenSize);
+  const expectedBytes = rows.rows * floats * Float32Array.BYTES_PER_ELEMENT;
   const fits =
-    rows.layer < shape.layers &&
+    mixer !== undefined &&
     rows.rows > 0 &&
     rows.position + rows.rows <= maxPositions &&
-    rows.keys.byteLength === expectedBytes &&
     rows.values.byteLength === expectedBytes;
   if (fits) return;
   throw new OdmoeError(
     'PROTOCOL_VIOLATION',
-    `keys and values of layer ${rows.layer}, positions ${rows.position} to ${rows.position + rows.rows}, with ` +
-      `${rows.keys.byteLength} and ${rows.values.byteLength} bytes do not fit: expected layers below ${shape.layers}, ` +
-      `positions below ${maxPositions} and ${expectedBytes} bytes each`,
+    `rows of layer ${rows.layer}, positions ${rows.position} to ${rows.position + rows.rows}, with ${rows.values.byteLength} bytes ` +
+      `do not fit: expected layers below ${shape.layers.length}, positions below ${maxPositions} and ${expectedBytes} bytes`,
   );
 }
 

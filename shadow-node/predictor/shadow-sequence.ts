@@ -1,7 +1,7 @@
 import type { RouterChoice, Model, Pass, Sequence } from '../../native/index.js';
 import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ModelShape } from '../../shared/model/tensor-source.js';
-import type { AlignKeyValueRows, BeginSequence, DraftToken } from '../../shared/rpc/messages.js';
+import { isRecurrent, type ModelShape } from '../../shared/model/model-shape.js';
+import type { AlignRows, BeginSequence, DraftToken } from '../../shared/rpc/messages.js';
 import { sampleToken } from '../../engine/sampling/sample-token.js';
 import { resolveSampling, type SamplingOptions } from '../../shared/sampling/sampling-options.js';
 import {
@@ -20,9 +20,9 @@ import {
   type SequenceProgress,
   type TokenAnnouncement,
 } from './alignment.js';
-import { KeyValueInbox } from './key-value-inbox.js';
 import { PassPredictions, type PassPrediction } from './pass-predictions.js';
-import { checkKeyValueRows, checkStart, checkToken, keyValueRowBytes } from './sequence-checks.js';
+import { cutRows, RowInbox, type CacheRows } from './row-inbox.js';
+import { checkAlignedRows, checkStart, checkToken } from './sequence-checks.js';
 
 export type SequenceStart = Omit<BeginSequence, 'epoch' | 'sequence'>;
 
@@ -41,8 +41,9 @@ export interface SequenceEvents {
 export interface AlignmentCounts {
   /** Main's tokens where they were due, whether taken from main or guessed rightly. */
   tokens: number;
-  keyValueRows: number;
-  droppedKeyValueRows: number;
+  /** Of the last layer. */
+  cacheRows: number;
+  droppedRows: number;
   predictedPositions: number;
 }
 
@@ -56,14 +57,16 @@ interface RunningPass {
 
 /** One answer that main is decoding, as the shadow model lives it. Knows nothing of the network. */
 export class ShadowSequence {
-  readonly counts: AlignmentCounts = { tokens: 0, keyValueRows: 0, droppedKeyValueRows: 0, predictedPositions: 0 };
+  readonly counts: AlignmentCounts = { tokens: 0, cacheRows: 0, droppedRows: 0, predictedPositions: 0 };
   private readonly shape: ModelShape;
   private readonly cache: Sequence;
   private readonly periods: AlignmentPeriods;
   private readonly sampling: SamplingOptions;
-  private readonly inbox: KeyValueInbox;
+  private readonly inbox = new RowInbox();
   private readonly predictions: PassPredictions;
   private readonly mainTokens: number[];
+  /** Leading positions that are run without predictions. */
+  private prefillTokens: number;
   /** By position, with those of a pass that runs now. */
   private readonly ranTokens: number[] = [];
   /** Guesses told to main, by position. */
@@ -86,9 +89,9 @@ export class ShadowSequence {
     this.periods = { token: start.alignTokenPeriod, keyValue: start.alignKvPeriod };
     this.sampling = resolveSampling(start.sampling, () => 0);
     this.mainTokens = [...start.tokenIds];
+    this.prefillTokens = start.tokenIds.length;
     this.outlook = firstOutlook(start.tokenIds.length);
-    this.inbox = new KeyValueInbox(keyValueRowBytes(shape));
-    this.predictions = new PassPredictions(shape.layers);
+    this.predictions = new PassPredictions(shape.expertLayers);
     this.cache = model.createSequence();
   }
 
@@ -119,11 +122,11 @@ export class ShadowSequence {
     this.regroup(before, position);
   }
 
-  /** Main's keys and values; kept until they are due, let go when the sequence never aligns them. */
-  addKeyValueRows(rows: AlignKeyValueRows): void {
-    checkKeyValueRows(rows, this.shape, this.start.maxPositions);
+  /** Rows of main's cache; kept until they are due, let go when the sequence never aligns them. */
+  addRows(rows: AlignRows): void {
+    checkAlignedRows(rows, this.shape, this.start.maxPositions);
     if (this.periods.keyValue === 0) return;
-    if (!this.inbox.add(rows)) this.counts.droppedKeyValueRows += rows.rows;
+    if (!this.inbox.add(rows)) this.counts.droppedRows += rows.rows;
   }
 
   /** Decides what to do next, for passes of up to maxRows rows. Not while a pass of this sequence runs. */
@@ -132,18 +135,20 @@ export class ShadowSequence {
   }
 
   /** Writes main's rows that are due before the next position. Not while a pass of this sequence runs. */
-  writeDueKeyValues(): void {
+  writeDueRows(): void {
     const next = this.ranTokens.length;
     const below = Math.min(keyValuesDueBelow(next, this.start.promptTokens, this.periods), next);
-    for (const rows of this.inbox.takeBelow(below)) {
-      this.cache.writeKeyValues(rows.layer, rows.position, rows.rows, rows.keys, rows.values);
-      if (rows.layer === this.shape.layers - 1) this.counts.keyValueRows += rows.rows;
+    for (const taken of this.inbox.takeBelow(below)) {
+      const { layer, position, rows, values } = this.writable(taken);
+      if (rows === 0) continue;
+      this.cache.writeRows(layer, position, rows, values);
+      if (layer === this.shape.layers.length - 1) this.counts.cacheRows += rows;
     }
   }
 
   /** Runs the step. Predictions come as each layer's router decides; a prefill gives none. */
   async run(step: RunnableStep, pass: Pass): Promise<void> {
-    this.writeDueKeyValues();
+    this.writeDueRows();
     const running: RunningPass = { pass, cancelled: false };
     this.running = running;
     this.ownToken = null;
@@ -170,6 +175,13 @@ export class ShadowSequence {
     if (this.disposed) return;
     this.disposed = true;
     this.cache.dispose();
+  }
+
+  /** What of the rows the cache takes: of a recurrence only the latest; older ones have gone into a state that nobody takes apart. */
+  private writable(taken: CacheRows): CacheRows {
+    const mixer = this.shape.layers[taken.layer]?.mixer;
+    if (mixer === undefined || !isRecurrent(mixer)) return taken;
+    return cutRows(taken, Math.min(taken.rows, Math.max(0, this.cache.oldestPosition - taken.position)), taken.rows);
   }
 
   private async runPass(step: RunnableStep, running: RunningPass): Promise<void> {
@@ -249,15 +261,25 @@ export class ShadowSequence {
     else this.cancel();
   }
 
+  /**
+   * The cache forgets what ranTokens does not hold. Where a recurrence cannot be cut back so far, shadow runs all positions anew, those
+   * before the cut without predictions.
+   */
   private truncate(): void {
-    if (this.cache.length > this.ranTokens.length) this.cache.truncate(this.ranTokens.length);
+    const length = this.ranTokens.length;
+    if (this.cache.length < length) return;
+    if (length >= this.cache.oldestPosition) return this.cache.truncate(length);
+    this.cache.truncate(0);
+    this.prefillTokens = Math.max(this.prefillTokens, length);
+    this.ranTokens.length = 0;
+    this.ownToken = null;
   }
 
   private progress(): SequenceProgress {
     return {
       mainTokens: this.mainTokens,
       promptTokens: this.start.promptTokens,
-      prefillTokens: this.start.tokenIds.length,
+      prefillTokens: this.prefillTokens,
       nextPosition: this.ranTokens.length,
       ownToken: this.ownToken,
       maxPositions: this.start.maxPositions,

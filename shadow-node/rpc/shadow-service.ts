@@ -1,6 +1,6 @@
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
-import type { ModelShape } from '../../shared/model/tensor-source.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
 import { assignmentOf } from '../../shared/placement/assignment-of.js';
 import { expertsByWorker } from '../../shared/placement/experts-by-worker.js';
 import { groupForLayer } from '../../shared/placement/plan-placement.js';
@@ -189,8 +189,8 @@ export class ShadowService implements PredictorEvents {
       case 'token':
         if (this.isCurrent(request.token)) this.predictor.announceToken(request.token);
         return;
-      case 'kvRows':
-        if (this.isCurrent(request.kvRows)) this.predictor.addKeyValueRows(request.kvRows);
+      case 'cacheRows':
+        if (this.isCurrent(request.cacheRows)) this.predictor.addRows(request.cacheRows);
         return;
       case 'end':
         this.predictor.end(request.end.sequence);
@@ -203,10 +203,10 @@ export class ShadowService implements PredictorEvents {
   private takePlacement(placement: Placement): void {
     if (!this.isCurrent({ ...placement, sequence: 0 })) return;
     const { shape } = this.options;
-    if (placement.layers !== shape.layers || placement.experts !== shape.experts) {
+    if (placement.layers !== shape.expertLayers || placement.experts !== shape.experts) {
       throw new OdmoeError(
         'PROTOCOL_VIOLATION',
-        `a placement of ${placement.layers} layers with ${placement.experts} experts for a model of ${shape.layers} with ` +
+        `a placement of ${placement.layers} layers with ${placement.experts} experts for a model of ${shape.expertLayers} with ` +
           `${shape.experts}: start main and shadow with the same pack`,
       );
     }

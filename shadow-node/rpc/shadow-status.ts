@@ -22,6 +22,6 @@ export function shadowStatus(input: {
     droppedPredictions: workers.dropped,
     predictedPositions: predictor.predictedPositions,
     alignedTokens: predictor.alignedTokens,
-    alignedKvRows: predictor.alignedKeyValueRows,
+    alignedKvRows: predictor.alignedRows,
   };
 }

@@ -36,7 +36,7 @@ function tensorBytes(message: PeerMessage, shape: ModelShape): number {
     const rows = experts.reduce((sum, expert) => sum + (expert.failure === null ? expert.rows : 0), 0);
     return rows * hiddenSize * ELEMENT_BYTES[dtype];
   }
-  return message.kind === 'kvRows' ? message.kvRows.rows * cacheRowBytes(message.kvRows.layer, shape) : 0;
+  return message.kind === 'cacheRows' ? message.cacheRows.rows * cacheRowBytes(message.cacheRows.layer, shape) : 0;
 }
 
 /** Of a layer of all layers. A model that has more than the profiled one begins again with the first. */

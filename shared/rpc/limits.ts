@@ -1,5 +1,5 @@
 /** Version of proto/odmoe/v1 and of the rules around it. Peers of another version are refused. */
-export const PROTOCOL_VERSION = 2;
+export const PROTOCOL_VERSION = 3;
 
 /** Largest gRPC message either way. Tensors that need more go in several messages; callers cut them. */
 export const MESSAGE_SIZE_LIMIT_BYTES = 64 * 1024 * 1024;
@@ -16,7 +16,7 @@ export const FLOW_CONTROL_WINDOW_BYTES = 1024 * 1024;
 /** The same for pieces of a pack: a slow link must carry it before a ping's answer counts as late. */
 export const PACK_WINDOW_BYTES = 256 * 1024;
 
-/** Most rows of hidden states or of keys and values in one message. */
+/** Most rows of hidden states or of a cache in one message. */
 export const ROWS_LIMIT = 65_536;
 
 /** Longest text in one message that is not a prompt: ids, names, addresses, error messages. */

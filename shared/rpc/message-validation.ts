@@ -4,7 +4,7 @@ import type { ErrorCode } from '../errors/registry.js';
 import { isAddress } from './addresses.js';
 import { PACK_SOURCES_LIMIT, ROWS_LIMIT, TEXT_LENGTH_LIMIT } from './limits.js';
 import type {
-  AlignKeyValueRows,
+  AlignRows,
   Execute,
   ExecuteResult,
   NodeIdentity,
@@ -112,8 +112,8 @@ export function validateShadowRequest(message: ShadowRequest): ShadowRequest {
     case 'token':
       requireCounts('token', message.token, ['epoch', 'sequence']);
       return message;
-    case 'kvRows':
-      validateKeyValueRows(message.kvRows);
+    case 'cacheRows':
+      validateAlignRows(message.cacheRows);
       return message;
     case 'end':
       requireCounts('end', message.end, ['sequence']);
@@ -290,12 +290,12 @@ function validateTensor(
   }
 }
 
-function validateKeyValueRows(message: AlignKeyValueRows): void {
-  requireCounts('kv_rows', message, ['epoch', 'sequence']);
-  const { rows, keys, values } = message;
-  if (rows < 1 || rows > ROWS_LIMIT) throw violation(`kv_rows has ${rows} rows: 1 to ${ROWS_LIMIT} are allowed`);
-  if (keys.length === 0 || keys.length !== values.length || keys.length % (rows * 4) !== 0) {
-    throw violation(`kv_rows has ${keys.length} bytes of keys and ${values.length} of values for ${rows} rows of F32`);
+function validateAlignRows(message: AlignRows): void {
+  requireCounts('cache_rows', message, ['epoch', 'sequence']);
+  const { rows, values } = message;
+  if (rows < 1 || rows > ROWS_LIMIT) throw violation(`cache_rows has ${rows} rows: 1 to ${ROWS_LIMIT} are allowed`);
+  if (values.length === 0 || values.length % (rows * VALUE_BYTES.TENSOR_TYPE_F32) !== 0) {
+    throw violation(`cache_rows has ${values.length} bytes for ${rows} rows of F32`);
   }
 }
 

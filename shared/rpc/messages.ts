@@ -176,13 +176,13 @@ export interface DraftToken {
   runUs: number;
 }
 
-export interface AlignKeyValueRows {
+/** Rows of a layer's cache, of all layers; values: rows x cacheRowFloats FP32 (shared/model/model-shape.ts). */
+export interface AlignRows {
   epoch: number;
   sequence: number;
   layer: number;
   position: number;
   rows: number;
-  keys: Uint8Array;
   values: Uint8Array;
 }
 
@@ -195,7 +195,7 @@ export type ShadowRequest =
   | { kind: 'placement'; placement: Placement }
   | { kind: 'begin'; begin: BeginSequence }
   | { kind: 'token'; token: AlignToken }
-  | { kind: 'kvRows'; kvRows: AlignKeyValueRows }
+  | { kind: 'cacheRows'; cacheRows: AlignRows }
   | { kind: 'end'; end: EndSequence };
 
 export type ShadowReply =

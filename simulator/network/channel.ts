@@ -229,7 +229,7 @@ function epochOf(message: PeerMessage | null): number {
   if (message?.kind === 'execute') return message.execute.epoch;
   if (message?.kind === 'release') return message.release.epoch;
   if (message?.kind === 'token') return message.token.epoch;
-  return message?.kind === 'kvRows' ? message.kvRows.epoch : 0;
+  return message?.kind === 'cacheRows' ? message.cacheRows.epoch : 0;
 }
 
 function leave(entry: FrameUnderWay): void {

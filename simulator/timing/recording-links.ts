@@ -38,7 +38,7 @@ function placeOf(message: PeerMessage): { position: number; layer: number } {
   if (message.kind === 'prediction') return ofPass(message.prediction);
   if (message.kind === 'execute') return ofPass(message.execute);
   if (message.kind === 'release') return ofPass(message.release);
-  if (message.kind === 'kvRows') return message.kvRows;
+  if (message.kind === 'cacheRows') return message.cacheRows;
   if (message.kind === 'token') return { position: message.token.position, layer: -1 };
   return { position: message.kind === 'draft' ? message.draft.position : -1, layer: -1 };
 }

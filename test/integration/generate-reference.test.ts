@@ -60,7 +60,7 @@ describe("the single-process engine reproduces transformers' references", () => 
 
   for (const [index, reference] of referencesIn<FixtureReference>(fixture).entries()) {
     it(`Mixtral fixture, prompt ${index}: tokens, log-probabilities and the experts of every layer and position`, async () => {
-      const experts = Array.from({ length: model.source.shape.layers }, (): number[][] => []);
+      const experts = Array.from({ length: model.source.shape.expertLayers }, (): number[][] => []);
       const runner = model.createRunner(64, (position, layer, chosen) => {
         const ofLayer = experts[layer];
         assert.ok(ofLayer !== undefined && ofLayer.length === position, `layer ${layer} skips to position ${position}`);
@@ -158,8 +158,8 @@ describe('the demo model in the single-process engine', () => {
 
   it('tells the recall of the decode stage, and the memory of model and shadow', async () => {
     const { tokens, finished } = await answer({ text: 'Tell me a story about a fox.', ignoreEos: true });
-    const { layers, expertsPerToken } = engine.source.shape;
-    assert.equal(finished.sep?.activated, (tokens.length - 1) * layers * expertsPerToken);
+    const { expertLayers, expertsPerToken } = engine.source.shape;
+    assert.equal(finished.sep?.activated, (tokens.length - 1) * expertLayers * expertsPerToken);
     assert.ok(finished.sep.recall > 0.97 && finished.sep.recall <= 1, `recall ${finished.sep.recall}`);
     const [main, shadow] = finished.nodes;
     assert.equal(finished.nodes.length, 2);

@@ -95,7 +95,7 @@ describe('shadow drafts and optimism', () => {
 
   /** The set of a pass holds what each of its positions activates, by position and rank. */
   function assertPredicted(begins: number, rows: number): void {
-    for (let layer = 0; layer < local.shape.layers; layer += 1) {
+    for (let layer = 0; layer < local.shape.expertLayers; layer += 1) {
       const set = new Set<number>();
       for (let position = begins; position < begins + rows; position += 1) {
         for (const expert of expected.expertsAt(position, layer)) set.add(expert);
@@ -204,7 +204,7 @@ describe('shadow drafts and optimism', () => {
     announce(position, token, { rows: 0, nextRows: 3 });
     await drafted(position + 3);
     const placement = placementOf(workers, local.shape, EPOCH);
-    for (let layer = 0; layer < local.shape.layers; layer += 1) {
+    for (let layer = 0; layer < local.shape.expertLayers; layer += 1) {
       const told = main.predictions.findLast((prediction) => prediction.layer === layer);
       assert.ok(told !== undefined && told.workers.length === told.experts.length);
       const assignment = assignmentOf(placement, told);

@@ -11,7 +11,7 @@ import { placementOf, PredictionListener, ScriptedMain } from './shadow/scripted
 import { ENVIRONMENT, startRpcServer } from '../wall.js';
 
 const LAYERS = 8;
-const SHAPE = { layers: LAYERS, experts: 8, expertsPerToken: 2 };
+const SHAPE = { expertLayers: LAYERS, experts: 8, expertsPerToken: 2 };
 const PROMPT = [0, 2, 14, 435, 407];
 
 describe('shadow and its peers', () => {

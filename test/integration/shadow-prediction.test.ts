@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { cacheRowFloats, type ModelShape } from '../../shared/model/model-shape.js';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { packageRoot } from '../../shared/config/package-root.js';
@@ -97,10 +98,10 @@ describe('shadow predictions', () => {
     });
   }
 
-  const lastArrived = (position: number) => main.waitForPosition(SEQUENCE, position, local.shape.layers);
+  const lastArrived = (position: number) => main.waitForPosition(SEQUENCE, position, local.shape.expertLayers);
 
   function assertPredicted(expected: { expertsAt(position: number, layer: number): number[] }, position: number): void {
-    for (let layer = 0; layer < local.shape.layers; layer += 1) {
+    for (let layer = 0; layer < local.shape.expertLayers; layer += 1) {
       const predicted = main.expertsAt(SEQUENCE, position, layer);
       assert.deepEqual(predicted, expected.expertsAt(position, layer), `position ${position}, layer ${layer}`);
       assert.equal(predicted.length, local.shape.expertsPerToken);
@@ -120,7 +121,7 @@ describe('shadow predictions', () => {
     const placement = placementOf(workers, local.shape, EPOCH);
     await waitUntil('every worker has its part', () => {
       const told = workers.flatMap(({ predictions }) => predictions).flatMap(({ experts }) => experts);
-      return told.length === tokenIds.length * local.shape.layers * local.shape.expertsPerToken;
+      return told.length === tokenIds.length * local.shape.expertLayers * local.shape.expertsPerToken;
     });
     for (const worker of workers) {
       for (const { epoch, pass, layer, experts } of worker.predictions) {
@@ -157,31 +158,31 @@ describe('shadow predictions', () => {
     const expected = await local.start(promptIds);
     const unaligned = await local.start(promptIds);
     begin({ alignKvPeriod: period });
-    const rowBytes = local.shape.keyValueHeads * local.shape.headDim * 4;
+    const rowBytes = rowBytesOf(local.shape);
     let changed = 0;
     for (const [index, tokenId] of tokenIds.entries()) {
       const position = expected.position;
       // Rows that no model computes, so that it shows whether they are used: of the prompt first, then of each iteration.
       const from = index === 0 ? 0 : position - 1;
-      for (let layer = 0; layer < local.shape.layers; layer += 1) {
+      for (let layer = 0; layer < local.shape.expertLayers; layer += 1) {
         const bytes = unlikelyRows(layer, from, position - from, rowBytes);
         const rows = { epoch: EPOCH, sequence: SEQUENCE, layer, position: from, rows: position - from };
-        main.send({ kind: 'kvRows', kvRows: { ...rows, keys: bytes, values: bytes } });
+        main.send({ kind: 'cacheRows', cacheRows: { ...rows, values: bytes } });
       }
       announce(position, tokenId);
       if (index % period === 0) {
         // Due now: everything up to here that has not been written yet.
         const dueFrom = index === 0 ? 0 : position - period;
-        for (let layer = 0; layer < local.shape.layers; layer += 1) {
+        for (let layer = 0; layer < local.shape.expertLayers; layer += 1) {
           const bytes = unlikelyRows(layer, dueFrom, position - dueFrom, rowBytes);
-          expected.sequence.cache.writeKeyValues(layer, dueFrom, position - dueFrom, bytes, bytes);
+          expected.sequence.cache.writeRows(layer, dueFrom, position - dueFrom, bytes);
         }
       }
       await expected.step(tokenId);
       await unaligned.step(tokenId);
       await lastArrived(position);
       assertPredicted(expected, position);
-      for (let layer = 0; layer < local.shape.layers; layer += 1) {
+      for (let layer = 0; layer < local.shape.expertLayers; layer += 1) {
         const same = expected.expertsAt(position, layer).join() === unaligned.expertsAt(position, layer).join();
         if (!same) changed += 1;
       }
@@ -243,10 +244,10 @@ describe('shadow predictions', () => {
     }
     const last = tokenIds.length - 1;
     await lastArrived(promptIds.length + last);
-    await main.waitForPosition(other, 9 + last, local.shape.layers);
+    await main.waitForPosition(other, 9 + last, local.shape.expertLayers);
     for (const index of tokenIds.keys()) {
       assertPredicted(firstExpected, promptIds.length + index);
-      for (let layer = 0; layer < local.shape.layers; layer += 1) {
+      for (let layer = 0; layer < local.shape.expertLayers; layer += 1) {
         assert.deepEqual(main.expertsAt(other, 9 + index, layer), secondExpected.expertsAt(9 + index, layer));
       }
     }
@@ -256,11 +257,11 @@ describe('shadow predictions', () => {
 
   it('are counted in the status, with the rows and tokens aligned', async () => {
     begin({ alignKvPeriod: 1 });
-    const rowBytes = local.shape.keyValueHeads * local.shape.headDim * 4;
-    for (let layer = 0; layer < local.shape.layers; layer += 1) {
+    const rowBytes = rowBytesOf(local.shape);
+    for (let layer = 0; layer < local.shape.expertLayers; layer += 1) {
       const bytes = new Uint8Array(promptIds.length * rowBytes);
       const rows = { epoch: EPOCH, sequence: SEQUENCE, layer, position: 0, rows: promptIds.length };
-      main.send({ kind: 'kvRows', kvRows: { ...rows, keys: bytes, values: bytes } });
+      main.send({ kind: 'cacheRows', cacheRows: { ...rows, values: bytes } });
     }
     const [before] = main.statuses;
     assert.ok(before !== undefined, 'the first status comes with the welcome');
@@ -286,4 +287,11 @@ function unlikelyRows(layer: number, position: number, rows: number, rowBytes: n
     }
   }
   return new Uint8Array(values.buffer);
+}
+
+/** Of a position in any of the fixture's layers. */
+function rowBytesOf({ layers, hiddenSize }: ModelShape): number {
+  const [first] = layers;
+  assert.ok(first !== undefined);
+  return cacheRowFloats(first.mixer, hiddenSize) * 4;
 }

@@ -36,7 +36,7 @@ describe('worker daemon: serving experts', () => {
 
   it('serves every expert of every layer without any prediction, from one slot', async () => {
     const main = await setting.connectMain(await setting.start({ slots: 1 }));
-    const { hiddenSize, layers, experts } = setting.shape;
+    const { hiddenSize, expertLayers: layers, experts } = setting.shape;
     const hidden = hiddenStates(1, hiddenSize);
     for (let layer = 0; layer < layers; layer++) {
       const runs = Array.from({ length: experts }, (_, expert) => main.result({ layer, expert, hiddenSize, hidden }));
@@ -125,7 +125,7 @@ describe('worker daemon: serving experts', () => {
   it('answers each of many random requests with the right bits, whatever was predicted and released around them', async () => {
     const seed = Math.floor(Math.random() * 2 ** 31);
     const random = randomNumbers(seed);
-    const { hiddenSize, layers, experts } = setting.shape;
+    const { hiddenSize, expertLayers: layers, experts } = setting.shape;
     const hidden = hiddenStates(2, hiddenSize, seed);
     const expected: Buffer[] = [];
     for (let index = 0; index < layers * experts; index++) {

@@ -4,7 +4,8 @@ import { openModelSource } from '../../packs/open-model-source.js';
 import { FROM_STORAGE, PLAIN_LOADER, openDevice, type Device, type ExpertSlots } from '../../native/index.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 import type { RunningNode } from '../../shared/config/node-settings.js';
-import type { ModelShape, ModelSource } from '../../shared/model/tensor-source.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
+import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { NodeIdentity, Placement } from '../../shared/rpc/messages.js';
 import { startWorker } from '../../worker-node/main.js';
 import { TestLog } from './harness/test-log.js';
@@ -38,8 +39,8 @@ export class ReferenceExperts {
   static async open(): Promise<ReferenceExperts> {
     const source = await openModelSource(CHECKPOINT);
     const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 });
-    const { hiddenSize, intermediateSize } = source.shape;
-    const shape = { hiddenSize, intermediateSize, format: source.shippedFormat };
+    const { hiddenSize, expert: glu } = source.shape;
+    const shape = { hiddenSize, glu, format: source.shippedFormat };
     return new ReferenceExperts(source, device, device.createExpertSlots(shape, 1, MAX_ROWS, PLAIN_LOADER));
   }
 

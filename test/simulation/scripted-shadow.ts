@@ -2,7 +2,7 @@ import { PROTOCOL_VERSION } from '../../shared/rpc/limits.js';
 import type { PeerStream } from '../../shared/rpc/peer-stream.js';
 import type { RpcServer } from '../../shared/rpc/transport.js';
 import type {
-  AlignKeyValueRows,
+  AlignRows,
   AlignToken,
   BeginSequence,
   NodeIdentity,
@@ -18,7 +18,7 @@ export type ShadowStream = PeerStream<ShadowReply, ShadowRequest>;
 export interface ShadowScript {
   onBegin?(stream: ShadowStream, begin: BeginSequence): void;
   onToken?(stream: ShadowStream, token: AlignToken): void;
-  onKeyValueRows?(rows: AlignKeyValueRows): void;
+  onRows?(rows: AlignRows): void;
 }
 
 /** A shadow that does what the test says, welcome in a cluster of `workers` workers. The caller stops it. */
@@ -45,7 +45,7 @@ export async function joinScriptedShadow(
         if (message.kind === 'hello')
           stream.send({ kind: 'welcome', welcome: { identity, partialPack: false, highestEpoch: 0 } });
         if (message.kind === 'begin') script.onBegin?.(stream, message.begin);
-        if (message.kind === 'kvRows') script.onKeyValueRows?.(message.kvRows);
+        if (message.kind === 'cacheRows') script.onRows?.(message.cacheRows);
         if (message.kind === 'token') script.onToken?.(stream, message.token);
       });
     },

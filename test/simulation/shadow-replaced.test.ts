@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { LocalEngine } from '../../engine/generation/local-engine.js';
 import type { RpcServer } from '../../shared/rpc/transport.js';
-import type { AlignKeyValueRows, BeginSequence } from '../../shared/rpc/messages.js';
+import type { AlignRows, BeginSequence } from '../../shared/rpc/messages.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import { openReference } from '../integration/harness/test-models.js';
 import { joinScriptedShadow } from './scripted-shadow.js';
@@ -49,21 +49,16 @@ describe('a shadow that is lost in the middle of an answer', () => {
 
   it('leaves nothing to the next: that gets all keys and values from position 0, without a gap', async () => {
     cluster = await VirtualCluster.start({ workers: WORKERS });
-    const first: AlignKeyValueRows[] = [];
-    const second: AlignKeyValueRows[] = [];
+    const first: AlignRows[] = [];
+    const second: AlignRows[] = [];
     const begins: BeginSequence[] = [];
-    const gone = await joinScriptedShadow(
-      cluster,
-      WORKERS,
-      { onKeyValueRows: (rows) => void first.push(rows) },
-      'first',
-    );
+    const gone = await joinScriptedShadow(cluster, WORKERS, { onRows: (rows) => void first.push(rows) }, 'first');
     let replaced: Promise<void> = Promise.resolve();
     const replace = async (): Promise<void> => {
       await cluster.passing(gone.stop());
       const script = {
         onBegin: (_stream: unknown, begin: BeginSequence) => void begins.push(begin),
-        onKeyValueRows: (rows: AlignKeyValueRows) => void second.push(rows),
+        onRows: (rows: AlignRows) => void second.push(rows),
       };
       scripted.push(await joinScriptedShadow(cluster, WORKERS, script, 'second'));
     };

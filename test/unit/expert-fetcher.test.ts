@@ -64,7 +64,7 @@ describe('fetching experts', function () {
       (await PartialPack.resume(setting.directory, RUNTIME).catch(() => null)) ??
       (await PartialPack.begin(setting.directory, manifest, RUNTIME));
     const runtime = runtimeAt(() => RUNTIME.nowMs() + clockOffsetMs);
-    const { layers, experts } = pack.shape;
+    const { expertLayers: layers, experts } = pack.shape;
     const log = {
       ...SILENT,
       info: (event: string) => void infos.push(event),

@@ -8,7 +8,7 @@ import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { RUNTIME } from '../wall.js';
 import { silentLog } from './worker-test-slots.js';
 
-const SHAPE = { layers: 4, experts: 8, expertsPerToken: 2 };
+const SHAPE = { expertLayers: 4, experts: 8, expertsPerToken: 2 };
 
 function worker(id: string): WorkerLink {
   const identity: NodeIdentity = {

@@ -5,12 +5,12 @@ import { FORGET_DISCOVERED_AFTER_MS, Membership, type MembershipOptions } from '
 import { FORGET_REFUSED_AFTER_MS } from '../../main-node/cluster/refused-peers.js';
 import { Roster } from '../../main-node/cluster/roster.js';
 import { WorkerLink } from '../../main-node/cluster/worker-link.js';
-import type { ModelShape } from '../../shared/model/tensor-source.js';
 import type { NodeIdentity, RoleName, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { testSettings } from '../integration/harness/test-settings.js';
 import { waitUntil } from '../integration/harness/wait-until.js';
 import { RUNTIME, TRANSPORT, runtimeAt } from '../wall.js';
+import { plainShape } from './plain-shape.js';
 
 const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
 
@@ -43,7 +43,7 @@ describe('main: the addresses that it knows', () => {
 
   function create(changes: Partial<MembershipOptions> = {}): void {
     nowMs = 1000;
-    const shape = { layers: 4, experts: 8, expertsPerToken: 2, hiddenSize: 4 } as ModelShape;
+    const shape = plainShape({ expertLayers: 4, experts: 8, hiddenSize: 4 });
     roster = new Roster(shape, 'auto', 100, RUNTIME, SILENT);
     const { network } = testSettings('main', '/nowhere');
     membership = new Membership({

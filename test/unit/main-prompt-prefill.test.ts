@@ -6,12 +6,12 @@ import { PassPool } from '../../main-node/pass/pass-pool.js';
 import { PromptPrefill } from '../../main-node/prefill/prompt-prefill.js';
 import type { LayerWork, PlacedWorkers, WorkerOrders } from '../../main-node/cluster/placed-workers.js';
 import { planPlacement } from '../../shared/placement/plan-placement.js';
-import type { ModelShape } from '../../shared/model/tensor-source.js';
 import { rowCount } from '../../shared/rpc/pass-rows.js';
+import { plainShape } from './plain-shape.js';
 import { ToldWorkers } from './told-workers.js';
 import { silentLog } from './worker-test-slots.js';
 
-const SHAPE = { layers: 2, experts: 4, expertsPerToken: 2, hiddenSize: 1, vocabSize: 4 } as ModelShape;
+const SHAPE = plainShape({ expertLayers: 2, vocabSize: 4 });
 const PREFILL_ROWS = 3;
 
 /** Workers that run whatever they are sent, at once. */
@@ -66,7 +66,7 @@ async function prefill(
   prefillOverlap: boolean,
 ): Promise<{ workers: RunningWorkers; written: string[] }> {
   const ids = ['a', 'b', 'c', 'd'].map((id) => ({ id, address: '', slots: 1 }));
-  const { layers, experts, expertsPerToken } = SHAPE;
+  const { expertLayers: layers, experts, expertsPerToken } = SHAPE;
   const workers = new RunningWorkers(
     planPlacement({ epoch: 1, workers: ids, layers, experts, expertsPerToken, groupSize: 'auto' }),
   );
@@ -79,7 +79,10 @@ async function prefill(
     },
     {
       ...{ id: 7, sequence: {} as Sequence, counters: new RequestCounters(), signal: new AbortController().signal },
-      feed: { layerWritten: (layer, end) => void written.push(`${layer} to ${end}`) },
+      feed: {
+        layerWritten: (layer, end) => void written.push(`${layer} to ${end}`),
+        allWritten: (end) => void written.push(`all to ${end}`),
+      },
     },
   );
   await run.run(Array.from({ length: tokens }, (_, index) => index));
@@ -104,7 +107,8 @@ describe("main: a prompt's prefill", () => {
       ),
     );
     assert.equal(executed.size, announced.size);
-    assert.deepEqual(written, ['0 to 3', '1 to 3', '0 to 6', '1 to 6', '0 to 7', '1 to 7']);
+    const passes = [3, 6, 7].flatMap((end) => [`0 to ${end}`, `1 to ${end}`, `all to ${end}`]);
+    assert.deepEqual(written, passes);
   });
 
   it('releases what was announced and no row asks for, at the worker that was told', async () => {

@@ -70,7 +70,7 @@ function shadow(
     identity(id),
     address,
     stream,
-    { layers: 4, experts: 8, vocabSize: 300 },
+    { expertLayers: 4, experts: 8, vocabSize: 300 },
     listener,
     SILENT,
   );
@@ -82,7 +82,7 @@ function epochs(stream: MemoryStream<WorkerRequest, WorkerReply> | MemoryStream<
 }
 
 const newRoster = (log: Logger = SILENT) =>
-  new Roster({ layers: 4, experts: 8, expertsPerToken: 2 }, 'auto', 100, RUNTIME, log);
+  new Roster({ expertLayers: 4, experts: 8, expertsPerToken: 2 }, 'auto', 100, RUNTIME, log);
 
 describe('main: the roster', () => {
   it('makes one placement of workers that come together, and tells them and the shadow', async () => {

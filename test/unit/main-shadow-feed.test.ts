@@ -1,18 +1,24 @@
 import assert from 'node:assert/strict';
 import { ShadowLink } from '../../main-node/cluster/shadow-link.js';
+import type { AlignedLayers } from '../../main-node/decode/aligned-layers.js';
 import { PredictionPost } from '../../main-node/decode/prediction-post.js';
 import {
-  KEY_VALUE_BACKLOG_BYTES,
+  ROWS_BACKLOG_BYTES,
   MAX_SHADOW_BEGINS,
   ShadowFeed,
   type FedShadow,
   type FedToken,
+  type ReadableCache,
 } from '../../main-node/decode/shadow-feed.js';
 import type { NodeIdentity, ShadowReply, ShadowRequest } from '../../shared/rpc/messages.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 
 const LAYERS = 2;
 const ROW_BYTES = 4;
+const PLAIN_LAYERS: AlignedLayers = {
+  layers: [0, 1].map(() => ({ rowBytes: ROW_BYTES, recurrent: false })),
+  writtenBy: [[0], [1], []],
+};
 const PROMPT = [5, 6, 7];
 const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
 const IDENTITY: NodeIdentity = {
@@ -53,9 +59,9 @@ class RecordingShadow implements FedShadow {
   /** "layer:from-to" of the rows that were sent. */
   rows(): string[] {
     return this.sent.flatMap((request) => {
-      if (request.kind !== 'kvRows') return [];
-      const { layer, position, rows, keys } = request.kvRows;
-      assert.equal(keys.byteLength, rows * ROW_BYTES);
+      if (request.kind !== 'cacheRows') return [];
+      const { layer, position, rows, values } = request.cacheRows;
+      assert.equal(values.byteLength, rows * ROW_BYTES);
       return [`${layer}:${position}-${position + rows}`];
     });
   }
@@ -66,18 +72,15 @@ function feedFor(
   tokenPeriod: number,
   keyValuePeriod: number,
   streamKeyValues = true,
+  layers: AlignedLayers = PLAIN_LAYERS,
+  cache: Partial<ReadableCache> = {},
 ): ShadowFeed {
-  const rows = (count: number) => ({
-    keys: new Uint8Array(count * ROW_BYTES),
-    values: new Uint8Array(count * ROW_BYTES),
-  });
   return new ShadowFeed(
     {
       sequence: 9,
       promptTokens: PROMPT.length,
       maxPositions: 20,
-      layers: LAYERS,
-      keyRowBytes: ROW_BYTES,
+      layers,
       align: { tokenPeriod, keyValuePeriod, streamKeyValues },
       optimistic: true,
       spread: false,
@@ -85,12 +88,13 @@ function feedFor(
     },
     () => shadow.current,
     () => 3,
-    (_layer, _position, count) => rows(count),
+    { oldestPosition: 0, readRows: (_layer, _position, count) => new Uint8Array(count * ROW_BYTES), ...cache },
   );
 }
 
 function passOver(feed: ShadowFeed, written: number): void {
   for (let layer = 0; layer < LAYERS; layer++) feed.layerWritten(layer, written);
+  feed.allWritten(written);
 }
 
 describe('main: what shadow is fed', () => {
@@ -105,7 +109,7 @@ describe('main: what shadow is fed', () => {
     feed.end();
     assert.deepEqual(
       shadow.sent.map(({ kind }) => kind),
-      ['begin', 'kvRows', 'kvRows', 'token', 'kvRows', 'kvRows', 'end'],
+      ['begin', 'cacheRows', 'cacheRows', 'token', 'cacheRows', 'cacheRows', 'end'],
     );
     assert.deepEqual(shadow.rows(), ['0:0-3', '1:0-3', '0:3-4', '1:3-4']);
     const begin = shadow.sent[0];
@@ -191,11 +195,41 @@ describe('main: what shadow is fed', () => {
     assert.equal(feed.tookPart, true);
   });
 
+  it('gets of a layer with a recurrence the rows that are still there', () => {
+    const shadow: { current: RecordingShadow | null } = { current: null };
+    const layers = { ...PLAIN_LAYERS, layers: [false, true].map((recurrent) => ({ rowBytes: ROW_BYTES, recurrent })) };
+    const feed = feedFor(shadow, 1, 1, true, layers, { oldestPosition: 4 });
+    feed.followShadow(PROMPT, 0);
+    shadow.current = new RecordingShadow('late');
+    feed.followShadow([...PROMPT, 40, 41, 42], 6);
+    passOver(feed, 7);
+    assert.deepEqual(shadow.current.rows(), ['0:0-7', '1:4-7']);
+    feed.rewind(3);
+    passOver(feed, 4);
+    assert.deepEqual(shadow.current.rows().slice(2), ['0:3-4'], 'none is older than the oldest');
+  });
+
+  it('gets the rows of layers without experts with those of the expert layer behind them, and the last ones at the end', () => {
+    const shadow = new RecordingShadow('s');
+    const layers = {
+      layers: [0, 1, 2, 3].map(() => ({ rowBytes: ROW_BYTES, recurrent: false })),
+      writtenBy: [[0, 1], [2], [3]],
+    };
+    const feed = feedFor({ current: shadow }, 1, 1, true, layers);
+    feed.followShadow(PROMPT, 0);
+    feed.layerWritten(0, 3);
+    assert.deepEqual(shadow.rows(), ['0:0-3', '1:0-3']);
+    feed.layerWritten(1, 3);
+    assert.deepEqual(shadow.rows().slice(2), ['2:0-3']);
+    feed.allWritten(3);
+    assert.deepEqual(shadow.rows().slice(3), ['3:0-3']);
+  });
+
   it('holds rows back while too much is unsent, and sends them when there is room', () => {
     const shadow = new RecordingShadow('s');
     const feed = feedFor({ current: shadow }, 1, 1);
     feed.followShadow(PROMPT, 0);
-    shadow.backlogBytes = KEY_VALUE_BACKLOG_BYTES;
+    shadow.backlogBytes = ROWS_BACKLOG_BYTES;
     passOver(feed, 3);
     assert.deepEqual(shadow.rows(), []);
     shadow.backlogBytes = 0;
@@ -255,7 +289,7 @@ describe('main: what shadow is fed', () => {
       IDENTITY,
       's:1',
       stream,
-      { layers: LAYERS, experts: 8, vocabSize: 300 },
+      { expertLayers: LAYERS, experts: 8, vocabSize: 300 },
       listener,
       SILENT,
     );

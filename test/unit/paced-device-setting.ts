@@ -9,7 +9,7 @@ import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
 import { FIXTURE_SHAPE, fixtureReference, loadFixture, openTestDevice } from './native-test-model.js';
 import { onVirtualClock } from './virtual-run.js';
 
-const { hiddenSize, intermediateSize } = FIXTURE_SHAPE;
+const { hiddenSize, expert: glu } = FIXTURE_SHAPE;
 /** Main's part of a layer. */
 export const DENSE_LAYER = { overheadMs: 1, weightsMs: 2, rowMs: 0.75, context: null };
 export const TIMES: DeviceTimes = {
@@ -24,7 +24,7 @@ export const BYTES: DeviceBytes = {
   ...{ slotBytes: 200, slotSharedBytes: 50, exponentEntryBytes: 7, signMantissaEntryBytes: 11 },
   ...{ cacheRowBytes: 2, stateBytes: 0 },
 };
-export const EXPERT_SHAPE = { hiddenSize, intermediateSize, format: 'bf16' } as const;
+export const EXPERT_SHAPE = { hiddenSize, glu, format: 'bf16' } as const;
 export const PROMPT = (fixtureReference.references[0]?.prompt_token_ids ?? []).slice(0, 5);
 export const codeIs = (code: ErrorCode) => (thrown: unknown) => thrown instanceof OdmoeError && thrown.code === code;
 

@@ -88,8 +88,8 @@ describe('bytes of an expert', () => {
       ...{ plane, storedBytes, plainBytes, path: '', offsetBytes: 0, codec: 'raw' as const, crc32c: null },
     });
     const chunks = [chunk(0, 10, 20), chunk(0, 11, 20), chunk(1, 40, 40)];
-    const tensor = { rows: 1, columns: 40, split: 'bf16-e8-sm8' as const, chunks };
-    assert.deepEqual(expertBytes({ gate: tensor, up: tensor, down: tensor }), {
+    const tensor = { rows: 1, columns: 40, split: 'bf16-e8-sm8' as const, chunks, view: null };
+    assert.deepEqual(expertBytes({ gate: tensor, up: tensor, down: tensor, biases: null }), {
       ...{ exponent: 63, plainExponent: 120, signMantissa: 120, tensors: 3, shards: 2 },
     });
   });

@@ -153,16 +153,8 @@ describe("decoding of a peer's messages", () => {
         token: { epoch: 1, sequence: 2, position: 0, tokenId: 65_000, rows: 1, nextRows: 1, branch: 0 },
       },
       {
-        kind: 'kvRows',
-        kvRows: {
-          epoch: 1,
-          sequence: 2,
-          layer: 3,
-          position: 4,
-          rows: 1,
-          keys: Buffer.alloc(8, 1),
-          values: Buffer.alloc(8, 2),
-        },
+        kind: 'cacheRows',
+        cacheRows: { epoch: 1, sequence: 2, layer: 3, position: 4, rows: 1, values: Buffer.alloc(8, 2) },
       },
       { kind: 'end', end: { sequence: 2 } },
     ];

@@ -168,15 +168,14 @@ const MEMBERS: Record<string, Record<string, true>> = {
     passPosition: true,
     runUs: true,
   } satisfies Names<Messages.DraftToken>,
-  AlignKeyValueRows: {
+  AlignRows: {
     epoch: true,
     sequence: true,
     layer: true,
     position: true,
     rows: true,
-    keys: true,
     values: true,
-  } satisfies Names<Messages.AlignKeyValueRows>,
+  } satisfies Names<Messages.AlignRows>,
   EndSequence: { sequence: true } satisfies Names<Messages.EndSequence>,
   ChatMessage: { role: true, content: true } satisfies Names<Messages.ChatMessage>,
   SamplingOptions: {
@@ -268,7 +267,7 @@ const KINDS: Record<string, Record<string, true>> = {
   WorkerReply: { welcome: true, refusal: true, result: true, error: true, status: true } satisfies Kinds<
     Messages.WorkerReply['kind']
   >,
-  ShadowRequest: { hello: true, placement: true, begin: true, token: true, kvRows: true, end: true } satisfies Kinds<
+  ShadowRequest: { hello: true, placement: true, begin: true, token: true, cacheRows: true, end: true } satisfies Kinds<
     Messages.ShadowRequest['kind']
   >,
   ShadowReply: {

@@ -1,25 +1,11 @@
 import assert from 'node:assert/strict';
 import type { RouterChoice, Model, Pass, Sequence } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ModelShape } from '../../shared/model/tensor-source.js';
+import { cacheRowFloats, type ModelShape } from '../../shared/model/model-shape.js';
 import type { BeginSequence } from '../../shared/rpc/messages.js';
+import { plainLayer, plainShape } from './plain-shape.js';
 
-export const SHAPE: ModelShape = {
-  vocabSize: 50,
-  hiddenSize: 8,
-  intermediateSize: 8,
-  layers: 2,
-  heads: 1,
-  keyValueHeads: 1,
-  headDim: 2,
-  experts: 4,
-  expertsPerToken: 2,
-  normalizeTopK: true,
-  rmsNormEpsilon: 1e-5,
-  ropeTheta: 10000,
-  slidingWindow: 0,
-  maxPositions: 64,
-};
+export const SHAPE: ModelShape = plainShape({ vocabSize: 50, hiddenSize: 8, expertLayers: 2, maxPositions: 64 });
 
 export const PASS_ROWS = 4;
 
@@ -33,17 +19,21 @@ class ScriptedSequence implements Sequence {
     private readonly model: ScriptedModel,
   ) {}
 
-  readKeyValues(): { keys: Uint8Array; values: Uint8Array } {
-    return { keys: new Uint8Array(), values: new Uint8Array() };
+  get oldestPosition(): number {
+    return this.model.oldestPosition(this.length);
   }
 
-  writeKeyValues(layer: number, position: number, rows: number): void {
+  readRows(): Uint8Array {
+    return new Uint8Array();
+  }
+
+  writeRows(layer: number, position: number, rows: number): void {
     assert.ok(!this.inPass && position + rows <= this.length, 'rows are written between passes, over what is there');
     this.model.written.push(`${this.id}:${layer}:${position}+${rows}`);
   }
 
   truncate(length: number): void {
-    assert.ok(!this.inPass && length <= this.length);
+    assert.ok(!this.inPass && length <= this.length && (length === 0 || length >= this.oldestPosition));
     this.model.truncated.push(`${this.id}:${length}`);
     this.length = length;
   }
@@ -55,7 +45,10 @@ class ScriptedSequence implements Sequence {
 
 /** A model whose passes wait for the test, whose experts and guesses the test chooses, and which notes what was asked of it. */
 export class ScriptedModel implements Model {
-  readonly shape = SHAPE;
+  constructor(readonly shape: ModelShape = SHAPE) {}
+
+  /** Of a sequence of that length. */
+  oldestPosition: (length: number) => number = () => 0;
   /** "id:positions" of each pass, in order. */
   readonly passes: string[] = [];
   /** Token run at each position, of the last sequence run. */
@@ -132,7 +125,7 @@ export class ScriptedModel implements Model {
         working(async () => {
           const own = { cancelled: false };
           forward = own;
-          for (let layer = 0; layer < SHAPE.layers; layer += 1) {
+          for (let layer = 0; layer < SHAPE.expertLayers; layer += 1) {
             if (this.heldLayer === layer) await this.wait();
             if (own.cancelled) throw new OdmoeError('CANCELLED', 'the pass was cancelled');
             onRouter?.(layer, this.choice(positions, tokens, layer));
@@ -196,7 +189,9 @@ export function begin(sequence: number, changes: Partial<BeginSequence> = {}): B
   };
 }
 
-export function kvRows(sequence: number, layer: number, position: number, rows: number) {
-  const bytes = new Uint8Array(rows * SHAPE.keyValueHeads * SHAPE.headDim * 4);
-  return { epoch: 1, sequence, layer, position, rows, keys: bytes, values: bytes };
+/** Of a layer of SHAPE. */
+export function cacheRows(sequence: number, layer: number, position: number, rows: number) {
+  const { mixer } = plainLayer();
+  const values = new Uint8Array(rows * cacheRowFloats(mixer, SHAPE.hiddenSize) * 4);
+  return { epoch: 1, sequence, layer, position, rows, values };
 }

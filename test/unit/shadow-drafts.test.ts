@@ -6,7 +6,7 @@ import { REMEMBERED_RANGES } from '../../shadow-node/predictor/alignment.js';
 import { Predictor } from '../../shadow-node/predictor/predictor.js';
 import type { Draft } from '../../shadow-node/predictor/shadow-sequence.js';
 import { DraftingMain } from './drafting-main.js';
-import { begin, kvRows, PASS_ROWS, ScriptedModel, SHAPE } from './scripted-shadow-model.js';
+import { begin, cacheRows, PASS_ROWS, ScriptedModel, SHAPE } from './scripted-shadow-model.js';
 import { RUNTIME } from '../wall.js';
 
 const settled = () => new Promise((resolve) => setImmediate(resolve));
@@ -226,12 +226,12 @@ describe('shadow drafts', () => {
     predictor.begin(begin(1, { optimistic: true, alignKvPeriod: 1 }));
     await announce(3, 5, { nextRows: 2 });
     assert.deepEqual(model.ran.length, 6);
-    for (const layer of [0, 1]) predictor.addKeyValueRows(kvRows(1, layer, 3, 1));
+    for (const layer of [0, 1]) predictor.addRows(cacheRows(1, layer, 3, 1));
     await settled();
     assert.deepEqual(model.written, ['0:0:3+1', '0:1:3+1'], 'though positions after it have been run');
     model.written.length = 0;
     await announce(4, 7, { rows: 2, nextRows: 2 });
-    predictor.addKeyValueRows(kvRows(1, 0, 4, 2));
+    predictor.addRows(cacheRows(1, 0, 4, 2));
     await announce(5, 20, { rows: 1, nextRows: 2, branch: 1 });
     assert.deepEqual(model.written, ['0:0:4+1'], 'the rejected position’s row is not');
   });
@@ -240,7 +240,7 @@ describe('shadow drafts', () => {
     const { model, predictor, told, announce } = createPredictor();
     predictor.begin(begin(1, { alignTokenPeriod: 0, alignKvPeriod: 4 }));
     await announce(3, 5, { rows: 2, nextRows: 2 });
-    predictor.addKeyValueRows(kvRows(1, 0, 3, 2));
+    predictor.addRows(cacheRows(1, 0, 3, 2));
     await announce(4, 20, { rows: 1, nextRows: 2, branch: 1 });
     for (const position of [5, 6, 7]) await announce(position, 20, { branch: 1 });
     assert.deepEqual(model.written, ['0:0:3+1'], 'position 4 was to come again');
@@ -324,7 +324,7 @@ describe('shadow drafts', () => {
         );
         for (const pass of main.passes) {
           for (let position = pass.begin; position < pass.begin + pass.rows; position += 1) {
-            for (let layer = 0; layer < SHAPE.layers; layer += 1) {
+            for (let layer = 0; layer < SHAPE.expertLayers; layer += 1) {
               const set = sets.get(`${pass.begin}/${layer}`) ?? [];
               const missing = chosen(position, token(position), layer).filter((expert) => !set.includes(expert));
               assert.deepEqual(missing, [], `pass ${pass.begin}+${pass.rows}, position ${position}, layer ${layer}`);

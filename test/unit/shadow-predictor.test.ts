@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { MAX_SEQUENCES, Predictor } from '../../shadow-node/predictor/predictor.js';
-import { begin, kvRows, PASS_ROWS, ScriptedModel } from './scripted-shadow-model.js';
+import { begin, cacheRows, PASS_ROWS, ScriptedModel } from './scripted-shadow-model.js';
 import { RUNTIME } from '../wall.js';
 
 const settled = () => new Promise((resolve) => setImmediate(resolve));
@@ -71,15 +71,15 @@ describe('shadow predictor', () => {
     const { model, predictor } = createPredictor();
     predictor.begin(begin(1, { alignKvPeriod: 1 }));
     await settled();
-    for (const layer of [0, 1]) predictor.addKeyValueRows(kvRows(1, layer, 0, 3));
+    for (const layer of [0, 1]) predictor.addRows(cacheRows(1, layer, 0, 3));
     await settled();
     assert.deepEqual(model.written, ['0:0:0+3', '0:1:0+3'], 'the prompt’s rows need not wait for the first token');
     predictor.announceToken({ epoch: 1, sequence: 1, position: 3, tokenId: 4, rows: 1, nextRows: 1, branch: 0 });
     await settled();
-    predictor.addKeyValueRows(kvRows(1, 0, 3, 1));
+    predictor.addRows(cacheRows(1, 0, 3, 1));
     await settled();
     assert.deepEqual(model.written.slice(2), ['0:0:3+1']);
-    assert.equal(predictor.counts().alignedKeyValueRows, 3, 'a row counts once, with its last layer');
+    assert.equal(predictor.counts().alignedRows, 3, 'a row counts once, with its last layer');
   });
 
   it('never writes rows while a pass of the sequence runs', async () => {
@@ -89,7 +89,7 @@ describe('shadow predictor', () => {
     predictor.announceToken({ epoch: 1, sequence: 1, position: 3, tokenId: 4, rows: 1, nextRows: 1, branch: 0 });
     model.held = true;
     await settled();
-    predictor.addKeyValueRows(kvRows(1, 0, 3, 1));
+    predictor.addRows(cacheRows(1, 0, 3, 1));
     await settled();
     assert.deepEqual(model.written, []);
     model.release();
@@ -181,9 +181,9 @@ describe('shadow predictor', () => {
         predictor.announceToken({ epoch: 1, sequence: 1, position: 3, tokenId: 50, rows: 1, nextRows: 1, branch: 0 }),
       violation,
     );
-    assert.throws(() => predictor.addKeyValueRows(kvRows(1, 2, 0, 1)), violation);
-    assert.throws(() => predictor.addKeyValueRows(kvRows(1, 0, 19, 2)), violation);
-    assert.throws(() => predictor.addKeyValueRows({ ...kvRows(1, 0, 0, 2), rows: 3 }), violation);
+    assert.throws(() => predictor.addRows(cacheRows(1, 2, 0, 1)), violation);
+    assert.throws(() => predictor.addRows(cacheRows(1, 0, 19, 2)), violation);
+    assert.throws(() => predictor.addRows({ ...cacheRows(1, 0, 0, 2), rows: 3 }), violation);
     for (let sequence = 2; sequence <= MAX_SEQUENCES; sequence += 1) predictor.begin(begin(sequence));
     assert.throws(() => predictor.begin(begin(0)), { code: 'QUEUE_FULL' });
   });

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import type { Model, Pass } from '../../native/index.js';
+import type { Pass } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type {
   NodeIdentity,
@@ -16,6 +16,7 @@ import { ShadowService } from '../../shadow-node/rpc/shadow-service.js';
 import { PREDICTION_BACKLOG_LIMIT_BYTES, WorkerLinks } from '../../shadow-node/rpc/worker-links.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { TestLog } from '../integration/harness/test-log.js';
+import { plainShape } from './plain-shape.js';
 import { ScriptedModel } from './scripted-shadow-model.js';
 import { RUNTIME } from '../wall.js';
 import { plainPrediction, restartAt } from './wire-messages.js';
@@ -58,7 +59,7 @@ function createShadow() {
     runtime: RUNTIME,
     identity: () => own,
     status: (epoch) => ({ identity: own, epoch }) as NodeStatus,
-    shape: SHAPE as Model['shape'],
+    shape: plainShape({ expertLayers: SHAPE.layers }),
     createPredictor: (events) => new Predictor(new ScriptedModel(), {} as Pass, 4, events, RUNTIME),
     workers,
     log: log.logger('shadow'),

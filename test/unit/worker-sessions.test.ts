@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict';
-import type { ModelShape } from '../../shared/model/tensor-source.js';
 import type { NodeIdentity, Placement, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
 import type { Prediction } from '../../shared/rpc/layer-messages.js';
 import { MAX_VIOLATIONS, WorkerSessions } from '../../worker-node/rpc/worker-sessions.js';
@@ -8,8 +7,9 @@ import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { plainExecute, plainPrediction, plainRelease, restartAt, type PlainExecute } from './wire-messages.js';
 import { TestSlots, settle, testService } from './worker-test-slots.js';
 import { RUNTIME } from '../wall.js';
+import { plainShape } from './plain-shape.js';
 
-const shape = { layers: 4, experts: 8, hiddenSize: 1, expertsPerToken: 2 } as ModelShape;
+const shape = plainShape({ expertLayers: 4, experts: 8 });
 const identity = (role: NodeIdentity['role'], id: string, changes: Partial<NodeIdentity> = {}): NodeIdentity => ({
   ...{ id, role, cluster: 'home', protocolVersion: 1, modelName: 'tiny', packDigest: 'abc' },
   ...{ bootId: 'boot', address: `${id}:1`, device: 'cpu', release: '0.1.0' },

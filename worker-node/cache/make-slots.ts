@@ -89,7 +89,7 @@ async function planCache(
   const { source, settings, log } = material;
   const { cachePolicy: policy, pools } = settings.worker;
   const { groupSize } = settings.placement;
-  const { layers, experts, expertsPerToken } = source.shape;
+  const { expertLayers: layers, experts, expertsPerToken } = source.shape;
   const activated = groupSize === 'auto' ? 1 : Math.ceil(expertsPerToken / groupSize);
   const budgetBytes = plan.cacheBytes;
   const request = { budgetBytes, entryBytes: sizes.entryBytes, layers, experts, activated, counts };

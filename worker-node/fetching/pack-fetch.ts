@@ -43,7 +43,7 @@ export class PackFetch implements ExpertSupply {
     this.onReady = onReady;
     const { packDigest, shape } = partial.pack;
     this.peers = new PackPeers({
-      ...{ packDigest, layers: shape.layers, experts: shape.experts, runtime, log },
+      ...{ packDigest, layers: shape.expertLayers, experts: shape.experts, runtime, log },
       connect: (address) => transport.openPackSource(address),
       onDescribed: () => {
         this.fetcher.peersChanged();

@@ -1,5 +1,5 @@
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ModelShape } from '../../shared/model/tensor-source.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { Execute, Prediction } from '../../shared/rpc/messages.js';
 
 /** What the decoder cannot know: whether a request fits the model that this worker serves. Throw PROTOCOL_VIOLATION. */
@@ -30,7 +30,8 @@ export function checkPrediction(source: 'main' | 'shadow', prediction: Predictio
 }
 
 function checkLayer(layer: number, shape: ModelShape): void {
-  if (layer >= shape.layers) throw violation(`layer ${layer}, and this model has layers 0 to ${shape.layers - 1}`);
+  if (layer >= shape.expertLayers)
+    throw violation(`layer ${layer}, and this model has layers 0 to ${shape.expertLayers - 1}`);
 }
 
 function checkExpert(expert: number, shape: ModelShape): void {

@@ -1,6 +1,6 @@
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
-import type { ModelShape } from '../../shared/model/tensor-source.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
 import { layersOfWorker } from '../../shared/placement/plan-placement.js';
 import { dialAddress } from '../../shared/rpc/addresses.js';
 import { PeerGreeting } from '../../shared/rpc/peer-greeting.js';
@@ -201,10 +201,10 @@ export class WorkerSessions {
   }
 
   private requireShape({ layers, experts }: Placement): void {
-    if (layers === this.shape.layers && experts === this.shape.experts) return;
+    if (layers === this.shape.expertLayers && experts === this.shape.experts) return;
     throw violation(
       `A placement of ${layers} layers of ${experts} experts came, and this model has ` +
-        `${this.shape.layers} of ${this.shape.experts}.`,
+        `${this.shape.expertLayers} of ${this.shape.experts}.`,
     );
   }
 

@@ -1,7 +1,7 @@
 import type { MessageTap } from '../../network/channel.js';
 
 /**
- * Whatever happens, shadow gets main's keys and values without a gap: from row 0 on where it has just been told of a sequence, be it new or
+ * Whatever happens, shadow gets the rows of main's cache without a gap: from row 0 on where it has just been told of a sequence, be it new or
  * in place of another shadow; and else from no later than where the last rows of the layer ended.
  */
 export class AlignmentWatch {
@@ -15,8 +15,8 @@ export class AlignmentWatch {
     if (way !== 'sent' || from !== this.main) return;
     if (message.kind === 'begin') this.next.set(`${to} ${message.begin.sequence}`, new Map());
     else if (message.kind === 'end') this.next.delete(`${to} ${message.end.sequence}`);
-    else if (message.kind === 'kvRows') {
-      const { sequence, layer, position, rows } = message.kvRows;
+    else if (message.kind === 'cacheRows') {
+      const { sequence, layer, position, rows } = message.cacheRows;
       const layers = this.next.get(`${to} ${sequence}`);
       const due = layers?.get(layer) ?? 0;
       if (layers === undefined || position > due)

@@ -81,7 +81,7 @@ export class Recorder implements PassTap {
 
 function withoutTensors(message: PeerMessage): PeerMessage {
   if (message.kind === 'execute') return { ...message, execute: { ...message.execute, hidden: NO_BYTES } };
-  if (message.kind === 'kvRows') return { ...message, kvRows: { ...message.kvRows, keys: NO_BYTES, values: NO_BYTES } };
+  if (message.kind === 'cacheRows') return { ...message, cacheRows: { ...message.cacheRows, values: NO_BYTES } };
   if (message.kind !== 'result') return message;
   const experts = message.result.experts.map((expert) => ({ ...expert, output: NO_BYTES }));
   return { ...message, result: { ...message.result, experts } };

@@ -1,5 +1,5 @@
 import type {
-  AlignKeyValueRows,
+  AlignRows,
   AlignToken,
   BeginSequence,
   DraftToken,
@@ -29,7 +29,7 @@ export type SequenceEvent =
   /** main -> shadow. */
   | { kind: 'begin'; shadow: string; begin: BeginSequence }
   | { kind: 'token' | 'tokenArrived'; shadow: string; token: AlignToken }
-  | { kind: 'rows'; rows: AlignKeyValueRows }
+  | { kind: 'rows'; rows: AlignRows }
   | { kind: 'end'; to: string };
 
 /** A pass that main ran: its first position, its tokens, and what its router chose in each layer. */
@@ -143,7 +143,7 @@ function fromMain({ to, message }: RecordedMessage, requests: Map<string, number
 function toShadow(shadow: string, message: PeerMessage): Said | null {
   if (message.kind === 'begin') return { ...message.begin, event: { kind: 'begin', shadow, begin: message.begin } };
   if (message.kind === 'token') return { ...message.token, event: { kind: 'token', shadow, token: message.token } };
-  if (message.kind === 'kvRows') return { ...message.kvRows, event: { kind: 'rows', rows: message.kvRows } };
+  if (message.kind === 'cacheRows') return { ...message.cacheRows, event: { kind: 'rows', rows: message.cacheRows } };
   return null;
 }
 

@@ -2,7 +2,8 @@ import { LocalSequence } from '../../../engine/generation/local-runner.js';
 import { openDevice, type Device, type Model } from '../../../native/index.js';
 import { loadDenseWeights, loadResidentExperts } from '../../../engine/loading/load-weights.js';
 import { openModelSource } from '../../../packs/open-model-source.js';
-import type { ModelShape, WeightFormat } from '../../../shared/model/tensor-source.js';
+import type { ModelShape } from '../../../shared/model/model-shape.js';
+import type { WeightFormat } from '../../../shared/model/tensor-source.js';
 
 /** A model in this process with all its experts, in one weight format. */
 export class ResidentModel {

@@ -183,10 +183,10 @@ export class PredictionListener {
 /** A placement of these workers, all of them one group. */
 export function placementOf(
   workers: readonly { id: string; address: string }[],
-  shape: { layers: number; experts: number; expertsPerToken: number },
+  shape: { expertLayers: number; experts: number; expertsPerToken: number },
   epoch: number,
 ): Placement {
-  const { layers, experts, expertsPerToken } = shape;
+  const { expertLayers: layers, experts, expertsPerToken } = shape;
   return {
     epoch,
     workers: workers.map(({ id, address }) => ({ id, address, slots: 2 })),

@@ -1,21 +1,18 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { KeyValueInbox } from '../../shadow-node/predictor/key-value-inbox.js';
-import type { AlignKeyValueRows } from '../../shared/rpc/messages.js';
+import { RowInbox } from '../../shadow-node/predictor/row-inbox.js';
+import type { AlignRows } from '../../shared/rpc/messages.js';
 
 const ROW_BYTES = 4;
 
 /** Every row holds its layer and position, so that a row out of place shows. */
-function rowsOf(layer: number, position: number, rows: number): AlignKeyValueRows {
-  const bytes = (kind: number) => {
-    const filled = new Uint8Array(rows * ROW_BYTES);
-    for (let row = 0; row < rows; row += 1) filled.set([kind, layer, position + row, 0], row * ROW_BYTES);
-    return filled;
-  };
-  return { epoch: 1, sequence: 1, layer, position, rows, keys: bytes(1), values: bytes(2) };
+function rowsOf(layer: number, position: number, rows: number): AlignRows {
+  const values = new Uint8Array(rows * ROW_BYTES);
+  for (let row = 0; row < rows; row += 1) values.set([layer, position + row], row * ROW_BYTES);
+  return { epoch: 1, sequence: 1, layer, position, rows, values };
 }
 
-describe('shadow key-value inbox', () => {
+describe('shadow row inbox', () => {
   it('gives out every row once, in order, cut at the position asked for', () => {
     const stretch = fc.record({
       layer: fc.nat(3),
@@ -24,19 +21,13 @@ describe('shadow key-value inbox', () => {
     });
     fc.assert(
       fc.property(fc.array(stretch, { maxLength: 20 }), fc.array(fc.nat(30), { maxLength: 6 }), (stretches, cuts) => {
-        const inbox = new KeyValueInbox(ROW_BYTES);
+        const inbox = new RowInbox();
         for (const { layer, position, rows } of stretches) assert.ok(inbox.add(rowsOf(layer, position, rows)));
         const given: string[] = [];
         for (const cut of [...cuts, 100]) {
           for (const rows of inbox.takeBelow(cut)) {
             assert.ok(rows.position + rows.rows <= cut);
-            assert.deepEqual(
-              { keys: [...rows.keys], values: [...rows.values] },
-              {
-                keys: [...rowsOf(rows.layer, rows.position, rows.rows).keys],
-                values: [...rowsOf(rows.layer, rows.position, rows.rows).values],
-              },
-            );
+            assert.deepEqual([...rows.values], [...rowsOf(rows.layer, rows.position, rows.rows).values]);
             for (let row = 0; row < rows.rows; row += 1) given.push(`${rows.layer}:${rows.position + row}`);
           }
         }
@@ -50,7 +41,7 @@ describe('shadow key-value inbox', () => {
   });
 
   it('lets go of the rows from a position on, cut where a stretch lies across it', () => {
-    const inbox = new KeyValueInbox(ROW_BYTES);
+    const inbox = new RowInbox();
     for (const [layer, position] of [
       [0, 2],
       [1, 4],
@@ -59,7 +50,7 @@ describe('shadow key-value inbox', () => {
       inbox.add(rowsOf(layer, position, 3));
     }
     inbox.dropFrom(5);
-    assert.equal(inbox.waitingBytes, (3 + 1) * 2 * ROW_BYTES);
+    assert.equal(inbox.waitingBytes, (3 + 1) * ROW_BYTES);
     const left = inbox.takeBelow(100).map(({ layer, position, rows }) => [layer, position, rows]);
     assert.deepEqual(left, [
       [0, 2, 3],
@@ -68,12 +59,12 @@ describe('shadow key-value inbox', () => {
   });
 
   it('keeps no more than its limit, and has room again when rows have been taken', () => {
-    const inbox = new KeyValueInbox(ROW_BYTES, 4 * 2 * ROW_BYTES);
+    const inbox = new RowInbox(4 * ROW_BYTES);
     assert.equal(inbox.add(rowsOf(0, 0, 3)), true);
     assert.equal(inbox.add(rowsOf(0, 3, 2)), false);
     assert.equal(inbox.add(rowsOf(0, 3, 1)), true);
     assert.equal(inbox.takeBelow(2).length, 1);
-    assert.equal(inbox.waitingBytes, 2 * 2 * ROW_BYTES);
+    assert.equal(inbox.waitingBytes, 2 * ROW_BYTES);
     assert.equal(inbox.add(rowsOf(0, 4, 2)), true);
   });
 });

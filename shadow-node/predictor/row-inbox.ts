@@ -1,0 +1,74 @@
+import type { AlignRows } from '../../shared/rpc/messages.js';
+
+/** Bytes of main's rows that a sequence keeps until the iteration that writes them; rows beyond it are let go. */
+export const ROW_INBOX_LIMIT_BYTES = 256 * 1024 * 1024;
+
+/** Rows of one layer's cache for a stretch of positions: F32 little-endian, as many values each as the layer keeps of a position. */
+export interface CacheRows {
+  layer: number;
+  position: number;
+  rows: number;
+  values: Uint8Array;
+}
+
+/** Rows of main's cache that have arrived and are not yet written into shadow's cache, in order of arrival. */
+export class RowInbox {
+  private waiting: CacheRows[] = [];
+  private bytes = 0;
+
+  constructor(private readonly limitBytes: number = ROW_INBOX_LIMIT_BYTES) {}
+
+  get waitingBytes(): number {
+    return this.bytes;
+  }
+
+  /** False when there is no room: the rows are not kept, which costs accuracy only. */
+  add(rows: AlignRows): boolean {
+    const size = rows.values.byteLength;
+    if (this.bytes + size > this.limitBytes) return false;
+    const { layer, position, values } = rows;
+    this.waiting.push({ layer, position, rows: rows.rows, values });
+    this.bytes += size;
+    return true;
+  }
+
+  /** Removes and returns the rows of positions below `position`, oldest first; a stretch across it is cut. */
+  takeBelow(position: number): CacheRows[] {
+    const taken: CacheRows[] = [];
+    const kept: CacheRows[] = [];
+    for (const rows of this.waiting) {
+      const count = Math.min(rows.rows, Math.max(0, position - rows.position));
+      if (count > 0) taken.push(cutRows(rows, 0, count));
+      if (count < rows.rows) kept.push(cutRows(rows, count, rows.rows));
+    }
+    this.keep(kept);
+    return taken;
+  }
+
+  /** Lets go of the rows of positions from `position` on; a stretch across it is cut. */
+  dropFrom(position: number): void {
+    const kept: CacheRows[] = [];
+    for (const rows of this.waiting) {
+      const count = Math.min(rows.rows, Math.max(0, position - rows.position));
+      if (count > 0) kept.push(cutRows(rows, 0, count));
+    }
+    this.keep(kept);
+  }
+
+  private keep(kept: CacheRows[]): void {
+    this.waiting = kept;
+    this.bytes = kept.reduce((sum, rows) => sum + rows.values.byteLength, 0);
+  }
+}
+
+/** Rows [from, to) of a stretch. */
+export function cutRows(rows: CacheRows, from: number, to: number): CacheRows {
+  if (from === 0 && to === rows.rows) return rows;
+  const rowBytes = rows.values.byteLength / rows.rows;
+  return {
+    layer: rows.layer,
+    position: rows.position + from,
+    rows: to - from,
+    values: rows.values.subarray(from * rowBytes, to * rowBytes),
+  };
+}
