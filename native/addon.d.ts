@@ -287,6 +287,16 @@ export interface ExpertSlots {
   dispose(): void;
 }
 
+/** A tensor that is read from its first row to its last, as its view says. */
+export interface TensorRows {
+  /**
+   * The bytes of the next rows in each plane. On threads of the addon's own; one call at a time, and none after one has rejected.
+   * Rejects with PACK_CORRUPT, MODEL_CORRUPT or STORAGE_FAILED.
+   */
+  read(rows: number): Promise<Uint8Array[]>;
+  dispose(): void;
+}
+
 export interface CodecSpeed {
   /** Stored bytes (coded exponents, signs and mantissas as they are) over the bytes of the BF16 tensor. */
   ratio: number;
@@ -359,6 +369,8 @@ export interface Addon {
   ): ExpertSlots;
   /** Bytes that slots for a given maxRows and loader take of the device. */
   expertSlotBytes(device: DeviceHandle, shape: ExpertShape, maxRows: number, loader: LoaderOptions): ExpertSlotBytes;
+  /** Throws PACK_CORRUPT or MODEL_CORRUPT unless the chunks make up the tensor, by what is said of their sizes, and the view lies within. */
+  openTensor(source: TensorSource): TensorRows;
   /** Cuts row-major values into planes (packing). */
   splitPlanes(values: Uint8Array, split: Split): Uint8Array[];
   /** The values again, from all planes of the split (verifying). */

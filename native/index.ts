@@ -1,9 +1,9 @@
 /** The only door to the native core. Everything thrown or rejected here is an OdmoeError. */
-import type { ChunkCodec, Split } from '../shared/model/tensor-source.js';
-import type { CodecSpeed, CudaStatus, OpenHandles, ReadSpeed } from './addon.d.ts';
+import type { ChunkCodec, Split, TensorSource } from '../shared/model/tensor-source.js';
+import type { CodecSpeed, CudaStatus, OpenHandles, ReadSpeed, TensorRows } from './addon.d.ts';
 import { awaiting, calling } from './addon-errors.js';
 import { addon } from './addon-loader.js';
-import { checkBytes, checkCodec, checkFloats, checkInteger, checkNumber, checkSplit } from './argument-checks.js';
+import { checkBytes, checkCodec, checkFloats, checkInteger, checkNumber, checkSplit, checkTensorSource } from './argument-checks.js';
 
 export type {
   CodecSpeed,
@@ -29,10 +29,30 @@ export type {
   ResidentWeights,
   Sequence,
   TaskOrder,
+  TensorRows,
 } from './addon.d.ts';
 export { nativeStatus, type NativeStatus } from './addon-loader.js';
 export { FROM_STORAGE, PLAIN_LOADER } from './loader-defaults.js';
 export { measureExperts, measureMachine, openDevice, type Device, type DeviceRequest } from './device.js';
+
+/** Opens a tensor of a checkpoint or a pack, to read it from its first row to its last. @throws PACK_CORRUPT, MODEL_CORRUPT */
+export function openTensor(source: TensorSource): TensorRows {
+  checkTensorSource(source);
+  return new CheckedTensorRows(calling(() => addon().openTensor(source)));
+}
+
+class CheckedTensorRows implements TensorRows {
+  constructor(private readonly handle: TensorRows) {}
+
+  async read(rows: number): Promise<Uint8Array[]> {
+    checkInteger('rows', rows, 1);
+    return await awaiting(() => this.handle.read(rows));
+  }
+
+  dispose(): void {
+    this.handle.dispose();
+  }
+}
 
 /** Cuts row-major values into byte planes (docs/pack-format.md). */
 export function splitPlanes(values: Uint8Array, split: Split): Uint8Array[] {

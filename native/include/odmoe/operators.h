@@ -76,7 +76,7 @@ struct ConvolutionWork {
   int64_t out_stride = 0;
   const float* in = nullptr;
   int64_t in_stride = 0;
-  float* tail = nullptr;  // (taps - 1) x channels
+  float* tail = nullptr;          // (taps - 1) x channels
   const float* weight = nullptr;  // taps x channels
   int rows = 0;
   int taps = 0;

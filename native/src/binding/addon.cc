@@ -220,6 +220,7 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   data->sequence = Napi::Persistent(SequenceHandle::define(env));
   data->pass = Napi::Persistent(PassHandle::define(env));
   data->expert_slots = Napi::Persistent(ExpertSlotsHandle::define(env));
+  data->tensor_rows = Napi::Persistent(TensorRowsHandle::define(env));
   env.SetInstanceData(data.release());
 
   exports.Set("version", ODMOE_VERSION);
@@ -230,6 +231,7 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   add<create_model>(exports, "createModel");
   add<create_expert_slots>(exports, "createExpertSlots");
   add<expert_slot_bytes_of>(exports, "expertSlotBytes");
+  add<open_tensor>(exports, "openTensor");
   add<split_values>(exports, "splitPlanes");
   add<join_values>(exports, "joinPlanes");
   add<crc32c_of>(exports, "crc32c");

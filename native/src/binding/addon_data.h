@@ -19,6 +19,7 @@ struct AddonData {
   Napi::FunctionReference sequence;
   Napi::FunctionReference pass;
   Napi::FunctionReference expert_slots;
+  Napi::FunctionReference tensor_rows;
 
   static AddonData& of(Napi::Env env) { return *env.GetInstanceData<AddonData>(); }
 };

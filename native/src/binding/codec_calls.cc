@@ -14,7 +14,6 @@
 #include "odmoe/read_speed.h"
 
 namespace odmoe {
-namespace {
 
 const std::shared_ptr<JobQueue>& codec_threads(Napi::Env env) {
   std::shared_ptr<JobQueue>& threads = AddonData::of(env).codec_threads;
@@ -24,13 +23,14 @@ const std::shared_ptr<JobQueue>& codec_threads(Napi::Env env) {
   return threads;
 }
 
-// The bytes themselves, not a copy: chunks are large and this is the JavaScript thread.
 Napi::Value from_bytes(Napi::Env env, std::vector<uint8_t>& bytes) {
   auto* const owned = new std::vector<uint8_t>(std::move(bytes));
   const auto buffer = Napi::ArrayBuffer::New(
       env, owned->data(), owned->size(), [](Napi::Env, void*, std::vector<uint8_t>* held) { delete held; }, owned);
   return Napi::Uint8Array::New(env, owned->size(), buffer, 0);
 }
+
+namespace {
 
 std::vector<uint8_t> decode_chunk(CodecKind codec, std::span<const uint8_t> stored, uint64_t plain_bytes, uint64_t block_bytes) {
   ChunkDecoder decoder;

@@ -2,7 +2,18 @@
 #pragma once
 #include <napi.h>
 
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "odmoe/device.h"
+
 namespace odmoe {
+
+// Made when first asked for.
+const std::shared_ptr<JobQueue>& codec_threads(Napi::Env env);
+// The bytes themselves, not a copy: they may be many, and this is the JavaScript thread.
+Napi::Value from_bytes(Napi::Env env, std::vector<uint8_t>& bytes);
 
 Napi::Value encode_chunk_of(const Napi::CallbackInfo& info);
 Napi::Value decode_chunk_of(const Napi::CallbackInfo& info);

@@ -1,4 +1,4 @@
-// What the addon's five handles have in common: a JavaScript object that owns a share of a runtime object, until dispose() or
+// What the addon's handles have in common: a JavaScript object that owns a share of a runtime object, until dispose() or
 // until it is collected. Calls that still run hold their own share.
 #pragma once
 #include <napi.h>

@@ -1,4 +1,4 @@
-// The five handles of native/addon.d.ts.
+// The handles of native/addon.d.ts.
 #pragma once
 #include <napi.h>
 
@@ -83,5 +83,18 @@ class ExpertSlotsHandle : public Handle<ExpertSlotsHandle, ExpertSlots> {
 
   std::vector<ExpertSource> registered_;  // by number
 };
+
+struct TensorRows;
+
+class TensorRowsHandle : public Handle<TensorRowsHandle, TensorRows> {
+ public:
+  using Handle::Handle;
+  static Napi::Function define(Napi::Env env);
+
+ private:
+  Napi::Value read(const Napi::CallbackInfo& info);
+};
+
+Napi::Value open_tensor(const Napi::CallbackInfo& info);
 
 }  // namespace odmoe

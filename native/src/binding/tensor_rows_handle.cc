@@ -1,0 +1,60 @@
+#include <algorithm>
+#include <atomic>
+#include <utility>
+#include <vector>
+
+#include "arguments.h"
+#include "async_call.h"
+#include "codec_calls.h"
+#include "handles.h"
+
+namespace odmoe {
+
+// One thread reads at a time.
+struct TensorRows {
+  explicit TensorRows(const TensorSource& tensor) : source(tensor), reader(source) {}
+
+  std::vector<std::vector<uint8_t>> read(int64_t rows) {
+    std::vector<uint8_t> staging(staging_bytes(source.split, rows, source.columns));
+    const uint8_t* planes[kMaxPlanes] = {};
+    reader.read_rows(rows, staging.data(), planes);
+    std::vector<std::vector<uint8_t>> bytes;
+    for (int i = 0; i < plane_count(source.split); i++) {
+      bytes.emplace_back(planes[i], planes[i] + rows * plane_row_bytes(source.split, i, source.columns));
+    }
+    return bytes;
+  }
+
+  TensorSource source;
+  TensorReader reader;
+  std::atomic<bool> reading = false;
+};
+
+Napi::Function TensorRowsHandle::define(Napi::Env env) {
+  return DefineClass(env, "TensorRows", {method_named<&TensorRowsHandle::read>("read"), dispose_method()});
+}
+
+Napi::Value TensorRowsHandle::read(const Napi::CallbackInfo& info) {
+  const std::shared_ptr<TensorRows> tensor = runtime();
+  if (tensor->reading.exchange(true)) throw Error(ErrorCode::internal, "rows of the tensor are being read already");
+  const std::shared_ptr<JobQueue>& threads = codec_threads(info.Env());
+  return call_async(
+      info.Env(), *threads, threads, {},
+      [tensor, rows = int64_t{to_int(info[0])}] {
+        // Whatever happens the next call may try.
+        const auto done = std::shared_ptr<void>(nullptr, [&](void*) { tensor->reading = false; });
+        return tensor->read(rows);
+      },
+      [](Napi::Env env, std::vector<std::vector<uint8_t>>& planes) -> Napi::Value {
+        Napi::Array array = Napi::Array::New(env, planes.size());
+        for (uint32_t i = 0; i < planes.size(); i++) array.Set(i, from_bytes(env, planes[i]));
+        return array;
+      });
+}
+
+Napi::Value open_tensor(const Napi::CallbackInfo& info) {
+  auto tensor = std::make_shared<TensorRows>(to_tensor_source(info[0].As<Napi::Object>()));
+  return TensorRowsHandle::create(info.Env(), AddonData::of(info.Env()).tensor_rows, std::move(tensor));
+}
+
+}  // namespace odmoe
