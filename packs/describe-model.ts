@@ -1,8 +1,7 @@
 import { relative } from 'node:path';
-import type { Checkpoint } from '../shared/model/checkpoint.js';
+import type { Checkpoint } from '../shared/checkpoint/checkpoint.js';
 import { densePlaces } from '../shared/model/model-family.js';
-import type { ExactFormat } from '../shared/model/weight-dtype.js';
-import type { ExpertSource, ModelShape, TensorSource } from '../shared/model/tensor-source.js';
+import type { ExactFormat, ExpertSource, ModelShape, TensorSource } from '../shared/model/tensor-source.js';
 import type { CodecSetting } from './format/pack-codec.js';
 import type { Pack } from './format/open-pack.js';
 import { type PackCompression, packCompression } from './pack-compression.js';

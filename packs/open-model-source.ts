@@ -1,6 +1,6 @@
 import { join, resolve } from 'node:path';
 import { OdmoeError } from '../shared/errors/odmoe-error.js';
-import { openCheckpoint, type Checkpoint } from '../shared/model/checkpoint.js';
+import { openCheckpoint, type Checkpoint } from '../shared/checkpoint/checkpoint.js';
 import { fileExists } from '../shared/model/read-file.js';
 import { isPackDirectory, openPack, type Pack } from './format/open-pack.js';
 

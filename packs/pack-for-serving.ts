@@ -3,7 +3,7 @@ import { homedir, tmpdir, userInfo } from 'node:os';
 import { join, resolve } from 'node:path';
 import { OdmoeError } from '../shared/errors/odmoe-error.js';
 import { makeDirectories } from '../shared/storage/make-directories.js';
-import { openCheckpoint, type Checkpoint } from '../shared/model/checkpoint.js';
+import { openCheckpoint, type Checkpoint } from '../shared/checkpoint/checkpoint.js';
 import { fileExists } from '../shared/model/read-file.js';
 import { isPackDirectory, openPack } from './format/open-pack.js';
 import { odmoeVersion } from '../shared/config/odmoe-version.js';

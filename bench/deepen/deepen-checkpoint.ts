@@ -1,11 +1,15 @@
 import { copyFile, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { openCheckpoint, type ModelTensor } from '../../shared/model/checkpoint.js';
-import { parseModelConfig } from '../../shared/model/model-config.js';
+import type { ModelTensor } from '../../shared/checkpoint/checkpoint-tensors.js';
+import { openCheckpoint } from '../../shared/checkpoint/checkpoint.js';
+import { expectedTensors } from '../../shared/checkpoint/expected-tensors.js';
+import { parseModelConfig } from '../../shared/checkpoint/model-config.js';
 import type { TensorPlace } from '../../shared/model/model-family.js';
 import { fileExists, openFile } from '../../shared/model/read-file.js';
 import { readInto } from '../../shared/model/safetensors-file.js';
+import type { ChunkLocation } from '../../shared/model/tensor-source.js';
+import { WEIGHT_DTYPES, plainSplit } from '../../shared/model/weight-dtype.js';
 import { COPIED_FILES } from '../../packs/format/pack-layout.js';
 import { writeFailure } from '../../shared/storage/storage-error.js';
 import { CheckpointWriter, type TensorContents } from '../checkpoint/checkpoint-writer.js';
@@ -27,7 +31,7 @@ export interface DeepenOutcome {
 
 /** A tensor of the deeper checkpoint: where its bytes are, or that they are zeros. */
 interface DeeperTensor extends ShardTensor {
-  source: ModelTensor | null;
+  source: ChunkLocation | null;
 }
 
 /**
@@ -87,15 +91,17 @@ function deeperTensors(
   configPath: string,
 ): DeeperTensor[] {
   const byPlace = new Map(tensors.map((tensor) => [placeKey(tensor.place, tensor.place.layer), tensor]));
-  const { family, config: deeper } = parseModelConfig(config, configPath);
-  return [...family.expectedTensors(deeper)].map(({ name, place, dimensions }) => {
+  const { config: deeper } = parseModelConfig(config, configPath);
+  return [...expectedTensors(deeper)].map(({ name, place, dimensions }) => {
     const from = inLayer(place) ? layers[place.layer] : { layer: 0, copy: false };
-    const source = from === undefined ? undefined : byPlace.get(placeKey(place, from.layer));
-    if (from === undefined || source === undefined) {
-      throw new OdmoeError('INTERNAL', `${name} has no tensor to be made of`);
+    const tensor = from === undefined ? undefined : byPlace.get(placeKey(place, from.layer));
+    const [chunk] = tensor?.source.chunks ?? [];
+    const dtype = WEIGHT_DTYPES.find((known) => plainSplit(known) === tensor?.source.split);
+    if (from === undefined || chunk === undefined || dtype === undefined || tensor?.source.view !== null) {
+      throw new OdmoeError('USAGE', `${name} cannot be made of a tensor of its own; deepen a checkpoint of Mixtral`);
     }
-    const { dtype, sizeBytes } = source;
-    return { name, dtype, shape: dimensions, sizeBytes, source: from.copy && addsToHidden(place) ? null : source };
+    const source = from.copy && addsToHidden(place) ? null : chunk;
+    return { name, dtype, shape: dimensions, sizeBytes: chunk.storedBytes, source };
   });
 }
 
@@ -107,7 +113,7 @@ function inLayer(place: TensorPlace): boolean {
 
 /** The last matrices of attention and experts, whose outputs are added to the hidden state. */
 function addsToHidden(place: TensorPlace): boolean {
-  return place.kind === 'dense' ? place.role === 'attentionOutput' : place.part === 'down';
+  return place.kind === 'dense' ? place.role === 'mixerOutput' : place.part === 'down';
 }
 
 function placeKey(place: TensorPlace, layer: number): string {

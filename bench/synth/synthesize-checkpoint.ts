@@ -3,7 +3,8 @@ import { endianness } from 'node:os';
 import { join } from 'node:path';
 import { writeFailure } from '../../shared/storage/storage-error.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { parseModelConfig } from '../../shared/model/model-config.js';
+import { expectedTensors } from '../../shared/checkpoint/expected-tensors.js';
+import { parseModelConfig } from '../../shared/checkpoint/model-config.js';
 import { EXACT_FORMAT, valueBytes, type WeightDtype } from '../../shared/model/weight-dtype.js';
 import { CheckpointWriter, type TensorContents } from '../checkpoint/checkpoint-writer.js';
 import { prepareCheckpointDirectory, type ShardTensor } from '../checkpoint/safetensors-shards.js';
@@ -88,8 +89,8 @@ function configOf(shape: SynthShape, dtype: WeightDtype): Record<string, unknown
 
 function tensorsOf(config: Record<string, unknown>, dtype: WeightDtype): SynthTensor[] {
   try {
-    const { family, config: parsed } = parseModelConfig(config, 'the shape asked for');
-    return [...family.expectedTensors(parsed)].map(({ name, dimensions }, stream) => ({
+    const { config: parsed } = parseModelConfig(config, 'the shape asked for');
+    return [...expectedTensors(parsed)].map(({ name, dimensions }, stream) => ({
       name,
       dtype,
       shape: dimensions,

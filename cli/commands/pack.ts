@@ -6,7 +6,7 @@ import { NATIVE_MEASURING_TOOLS, NATIVE_PACKING_TOOLS } from '../../packs/packin
 import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../../packs/packing/pack-checkpoint.js';
 import type { PackOutcome } from '../../packs/packing/pack-outcome.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { openCheckpoint } from '../../shared/model/checkpoint.js';
+import { openCheckpoint } from '../../shared/checkpoint/checkpoint.js';
 import {
   CODEC_LEVELS,
   type CodecSetting,

@@ -1,4 +1,4 @@
-import { matrixOf, type ModelTensor } from '../../shared/model/checkpoint.js';
+import { matrixOf, type ModelTensor } from '../../shared/checkpoint/checkpoint.js';
 import { HEADER_LENGTH_BYTES } from '../../shared/model/safetensors-header.js';
 import { valueBytes } from '../../shared/model/weight-dtype.js';
 import type { FinishedFile, ManifestDenseTensor } from '../format/manifest.js';

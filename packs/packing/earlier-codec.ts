@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Checkpoint } from '../../shared/model/checkpoint.js';
+import type { Checkpoint } from '../../shared/checkpoint/checkpoint.js';
 import { fileExists } from '../../shared/model/read-file.js';
 import { isPackDirectory, openPack } from '../format/open-pack.js';
 import { odmoeVersion } from '../../shared/config/odmoe-version.js';

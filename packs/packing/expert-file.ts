@@ -1,6 +1,6 @@
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { requirePresent } from '../../shared/errors/assert-invariant.js';
-import type { ModelTensor } from '../../shared/model/checkpoint.js';
+import type { ModelTensor } from '../../shared/checkpoint/checkpoint.js';
 import { EXPERT_PARTS, type ExpertPart } from '../../shared/model/model-family.js';
 import type { ChunkCodec } from '../../shared/model/tensor-source.js';
 import { PLANE_BYTES_PER_VALUE, planeSplit, valueBytes, type PlaneSplit } from '../../shared/model/weight-dtype.js';

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Checkpoint } from '../../shared/model/checkpoint.js';
+import type { Checkpoint } from '../../shared/checkpoint/checkpoint.js';
 import { readFailure, readWholeFile } from '../../shared/model/read-file.js';
 import { CHECKPOINT_FILE_ERRORS } from '../../shared/model/safetensors-file.js';
 import { shapeToManifest, type Manifest } from '../format/manifest.js';

@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os';
 import type { CodecSpeed, ReadSpeed } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Checkpoint, ModelTensor } from '../../shared/model/checkpoint.js';
+import type { Checkpoint, ModelTensor } from '../../shared/checkpoint/checkpoint.js';
 import type { ChunkCodec } from '../../shared/model/tensor-source.js';
 import { planeSplit, valueBytes, type WeightDtype } from '../../shared/model/weight-dtype.js';
 import { type CodecSetting, codecSetting, PACK_CODECS } from '../format/pack-codec.js';

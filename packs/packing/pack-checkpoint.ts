@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { type Checkpoint, openCheckpoint } from '../../shared/model/checkpoint.js';
+import { type Checkpoint, openCheckpoint } from '../../shared/checkpoint/checkpoint.js';
 import { fileExists } from '../../shared/model/read-file.js';
 import { isPackDirectory } from '../format/open-pack.js';
 import { odmoeVersion } from '../../shared/config/odmoe-version.js';

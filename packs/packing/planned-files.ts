@@ -1,7 +1,7 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Checkpoint, ModelTensor } from '../../shared/model/checkpoint.js';
+import type { Checkpoint, ModelTensor } from '../../shared/checkpoint/checkpoint.js';
 import { EXPERT_PARTS, type ExpertPart } from '../../shared/model/model-family.js';
 import { fileExists, readFailure } from '../../shared/model/read-file.js';
 import { CHECKPOINT_FILE_ERRORS } from '../../shared/model/safetensors-file.js';

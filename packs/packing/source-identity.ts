@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { basename, join } from 'node:path';
-import type { Checkpoint } from '../../shared/model/checkpoint.js';
+import type { Checkpoint } from '../../shared/checkpoint/checkpoint.js';
 import { fileExists, readFailure, readWholeFile } from '../../shared/model/read-file.js';
 import { CHECKPOINT_FILE_ERRORS } from '../../shared/model/safetensors-file.js';
 import { COPIED_FILES } from '../format/pack-layout.js';

@@ -1,4 +1,4 @@
-import type { LayerShape, MixerShape, ModelShape } from './model-shape.js';
+import type { AttentionMixer, DeltaMixer, LatentMixer, LayerShape, MixerShape, ModelShape } from './model-shape.js';
 import { deltaChannels } from './model-shape.js';
 
 /**
@@ -165,6 +165,7 @@ function requireLayer(shape: ModelShape, layer: number): LayerShape {
 }
 
 type Dimensions = readonly [number, number];
+type Sizes = Partial<Record<DenseRole, Dimensions>>;
 
 function modelDimensions(role: DenseRole, { vocabSize, hiddenSize }: ModelShape): Dimensions {
   if (role === 'embedding' || role === 'lmHead') return [vocabSize, hiddenSize];
@@ -173,89 +174,90 @@ function modelDimensions(role: DenseRole, { vocabSize, hiddenSize }: ModelShape)
 
 function layerDimensions(role: DenseRole, layer: LayerShape, shape: ModelShape): Dimensions {
   const hidden = shape.hiddenSize;
-  const always = layer.always?.glu.intermediateSize ?? 0;
-  switch (role) {
-    case 'alwaysGate':
-    case 'alwaysUp':
-      return [always, hidden];
-    case 'alwaysDown':
-      return [hidden, always];
-    case 'alwaysWeight':
-      return [1, hidden];
-    case 'router':
-      return [shape.experts, hidden];
-    case 'routerBias':
-    case 'choiceBias':
-    case 'expertScale':
-      return [1, shape.experts];
-    case 'layerScale':
-      return [1, 1];
-    default:
-      return mixerDimensions(role, layer.mixer, hidden) ?? [1, hidden];
-  }
+  const sizes = { ...feedForwardDimensions(layer, shape), ...mixerDimensions(layer.mixer, hidden) };
+  // Norms and biases of the residual stream have the size of a hidden state.
+  return sizes[role] ?? [1, hidden];
 }
 
-/** Null for what has the size of a hidden state: norms and biases of the residual stream. */
-function mixerDimensions(role: DenseRole, mixer: MixerShape, hidden: number): Dimensions | null {
+function feedForwardDimensions({ always }: LayerShape, { hiddenSize, experts }: ModelShape): Sizes {
+  const intermediate = always?.glu.intermediateSize ?? 0;
+  return {
+    alwaysGate: [intermediate, hiddenSize],
+    alwaysUp: [intermediate, hiddenSize],
+    alwaysDown: [hiddenSize, intermediate],
+    alwaysWeight: [1, hiddenSize],
+    router: [experts, hiddenSize],
+    routerBias: [1, experts],
+    choiceBias: [1, experts],
+    expertScale: [1, experts],
+    layerScale: [1, 1],
+  };
+}
+
+function mixerDimensions(mixer: MixerShape, hidden: number): Sizes {
   switch (mixer.kind) {
-    case 'attention': {
-      const queries = mixer.heads * mixer.headDim;
-      const keys = mixer.keyValueHeads * mixer.headDim;
-      const perHead = mixer.queryKeyNorm === 'head';
-      const sizes: Partial<Record<DenseRole, Dimensions>> = {
-        query: [queries, hidden],
-        outputGate: [queries, hidden],
-        key: [keys, hidden],
-        value: [keys, hidden],
-        queryBias: [1, queries],
-        keyBias: [1, keys],
-        valueBias: [1, keys],
-        queryNorm: [1, perHead ? mixer.headDim : queries],
-        keyNorm: [1, perHead ? mixer.headDim : keys],
-        sinks: [1, mixer.heads],
-        mixerOutput: [hidden, queries],
-      };
-      return sizes[role] ?? null;
-    }
-    case 'latent': {
-      const { heads, queryRank, latentSize, nopeSize, ropeSize, valueSize } = mixer;
-      const sizes: Partial<Record<DenseRole, Dimensions>> = {
-        queryLow: [queryRank, hidden],
-        queryLowNorm: [1, queryRank],
-        query: [heads * (nopeSize + ropeSize), queryRank === 0 ? hidden : queryRank],
-        latent: [latentSize + ropeSize, hidden],
-        latentNorm: [1, latentSize],
-        keyExpansion: [heads * latentSize, nopeSize],
-        valueExpansion: [heads * valueSize, latentSize],
-        mixerOutput: [hidden, heads * valueSize],
-      };
-      return sizes[role] ?? null;
-    }
-    case 'delta': {
-      const keys = mixer.keyHeads * mixer.keyDim;
-      const values = mixer.valueHeads * mixer.valueDim;
-      const sizes: Partial<Record<DenseRole, Dimensions>> = {
-        deltaQuery: [keys, hidden],
-        deltaKey: [keys, hidden],
-        deltaValue: [values, hidden],
-        deltaGate: [values, hidden],
-        deltaBeta: [mixer.valueHeads, hidden],
-        deltaDecay: [mixer.valueHeads, hidden],
-        convolution: [mixer.taps, deltaChannels(mixer)],
-        decayLog: [1, mixer.valueHeads],
-        decayBias: [1, mixer.valueHeads],
-        deltaNorm: [1, mixer.valueDim],
-        mixerOutput: [hidden, values],
-      };
-      return sizes[role] ?? null;
-    }
-    case 'convolution': {
-      const sizes: Partial<Record<DenseRole, Dimensions>> = {
+    case 'attention':
+      return attentionDimensions(mixer, hidden);
+    case 'latent':
+      return latentDimensions(mixer, hidden);
+    case 'delta':
+      return deltaDimensions(mixer, hidden);
+    case 'convolution':
+      return {
         convolutionInput: [3 * hidden, hidden],
         convolution: [mixer.taps, hidden],
         mixerOutput: [hidden, hidden],
       };
-      return sizes[role] ?? null;
-    }
   }
+}
+
+function attentionDimensions(mixer: AttentionMixer, hidden: number): Sizes {
+  const queries = mixer.heads * mixer.headDim;
+  const keys = mixer.keyValueHeads * mixer.headDim;
+  const perHead = mixer.queryKeyNorm === 'head';
+  return {
+    query: [queries, hidden],
+    outputGate: [queries, hidden],
+    key: [keys, hidden],
+    value: [keys, hidden],
+    queryBias: [1, queries],
+    keyBias: [1, keys],
+    valueBias: [1, keys],
+    queryNorm: [1, perHead ? mixer.headDim : queries],
+    keyNorm: [1, perHead ? mixer.headDim : keys],
+    sinks: [1, mixer.heads],
+    mixerOutput: [hidden, queries],
+  };
+}
+
+function latentDimensions(mixer: LatentMixer, hidden: number): Sizes {
+  const { heads, queryRank, latentSize, nopeSize, ropeSize, valueSize } = mixer;
+  return {
+    queryLow: [queryRank, hidden],
+    queryLowNorm: [1, queryRank],
+    query: [heads * (nopeSize + ropeSize), queryRank === 0 ? hidden : queryRank],
+    latent: [latentSize + ropeSize, hidden],
+    latentNorm: [1, latentSize],
+    keyExpansion: [heads * latentSize, nopeSize],
+    valueExpansion: [heads * valueSize, latentSize],
+    mixerOutput: [hidden, heads * valueSize],
+  };
+}
+
+function deltaDimensions(mixer: DeltaMixer, hidden: number): Sizes {
+  const keys = mixer.keyHeads * mixer.keyDim;
+  const values = mixer.valueHeads * mixer.valueDim;
+  return {
+    deltaQuery: [keys, hidden],
+    deltaKey: [keys, hidden],
+    deltaValue: [values, hidden],
+    deltaGate: [values, hidden],
+    deltaBeta: [mixer.valueHeads, hidden],
+    deltaDecay: [mixer.valueHeads, hidden],
+    convolution: [mixer.taps, deltaChannels(mixer)],
+    decayLog: [1, mixer.valueHeads],
+    decayBias: [1, mixer.valueHeads],
+    deltaNorm: [1, mixer.valueDim],
+    mixerOutput: [hidden, values],
+  };
 }

@@ -1,20 +1,46 @@
-import type { DenseRole, ModelShape } from './tensor-source.js';
+import type { ConfigReader, Quantization } from './config-reader.js';
+import type { DensePlace } from './dense-roles.js';
+import type { ModelShape } from './model-shape.js';
+import type { TensorView } from './tensor-source.js';
 
 /** One of the three matrices of an expert. */
 export type ExpertPart = 'gate' | 'up' | 'down';
 export const EXPERT_PARTS: readonly ExpertPart[] = ['gate', 'up', 'down'];
 
-/** What a tensor is for. `layer` is 0 for dense roles that have none. */
+/** What a tensor is for. `layer` of a dense place counts all layers, that of an expert expert layers. */
 export type TensorPlace =
-  | { kind: 'dense'; role: DenseRole; layer: number }
-  | { kind: 'expert'; part: ExpertPart; layer: number; expert: number };
+  ({ kind: 'dense' } & DensePlace) | { kind: 'expert'; part: ExpertPart; layer: number; expert: number };
 
-/** A tensor that a checkpoint must hold. */
-export interface ExpectedTensor {
+/** What a view takes of a stored matrix (TensorView says what the members mean). */
+export type TensorSlice = Pick<
+  TensorView,
+  'firstRow' | 'blockRows' | 'stepRows' | 'firstColumn' | 'stepColumns' | 'transposed' | 'multiply' | 'add'
+>;
+
+/** Where a checkpoint has what is needed. */
+export interface StoredTensor {
   name: string;
-  place: TensorPlace;
-  /** rows x columns, or the length of a vector. */
+  /** Of the stored tensor. MXFP4: of its values; they stand in NAME_blocks and NAME_scales. */
   dimensions: readonly number[];
+  encoding: 'values' | 'mxfp4';
+  /** null: all of it, as it is. */
+  slice: TensorSlice | null;
+}
+
+/** A tensor that a checkpoint must hold, or be able to give. */
+export interface ExpectedTensor extends StoredTensor {
+  place: TensorPlace;
+}
+
+/** Where the tensors of a checkpoint with a certain config.json stand. */
+export interface CheckpointLayout {
+  dense(place: DensePlace): StoredTensor;
+  /** Layers of experts and of their biases count all layers. */
+  expert(part: ExpertPart, layer: number, expert: number): StoredTensor;
+  /** null: experts have no biases. */
+  expertBias: ((part: ExpertPart, layer: number, expert: number) => StoredTensor) | null;
+  /** Tensors that may be there and are not needed for text: other towers, layers that only guess ahead, tables that are computed anyway. */
+  isLeftOut(name: string): boolean;
 }
 
 /** What config.json says. */
@@ -22,6 +48,8 @@ export interface ModelConfig {
   shape: ModelShape;
   tiedEmbeddings: boolean;
   eosTokenIds: readonly number[];
+  quantization: Quantization;
+  layout: CheckpointLayout;
 }
 
 /** How the checkpoints of one architecture are written: its config.json and the names of its tensors. */
@@ -29,63 +57,8 @@ export interface ModelFamily {
   readonly name: string;
   /** Members of config.json's `architectures` that it reads. */
   readonly architectures: readonly string[];
+  /** Quantized forms in which its checkpoints are shipped; none where left out. */
+  readonly quantizations?: readonly Quantization[];
   /** @throws MODEL_CORRUPT, MODEL_UNSUPPORTED */
-  readConfig(config: Readonly<Record<string, unknown>>, path: string): ModelConfig;
-  /** Every tensor of a checkpoint, in the order of a forward pass. */
-  expectedTensors(config: ModelConfig): Iterable<ExpectedTensor>;
-  /** Tensors that may be there and mean nothing, such as tables that are computed anyway. */
-  isRedundantTensor(name: string, config: ModelConfig): boolean;
-}
-
-/** Rows and columns of a dense tensor; a vector is one row. */
-export function denseDimensions(role: DenseRole, shape: ModelShape): readonly number[] {
-  const queryRows = shape.heads * shape.headDim;
-  const keyValueRows = shape.keyValueHeads * shape.headDim;
-  switch (role) {
-    case 'embedding':
-    case 'lmHead':
-      return [shape.vocabSize, shape.hiddenSize];
-    case 'finalNorm':
-    case 'attentionNorm':
-    case 'expertNorm':
-      return [shape.hiddenSize];
-    case 'query':
-      return [queryRows, shape.hiddenSize];
-    case 'key':
-    case 'value':
-      return [keyValueRows, shape.hiddenSize];
-    case 'attentionOutput':
-      return [shape.hiddenSize, queryRows];
-    case 'gate':
-      return [shape.experts, shape.hiddenSize];
-  }
-}
-
-/** Rows and columns of an expert's matrix. */
-export function expertDimensions(part: ExpertPart, shape: ModelShape): readonly [number, number] {
-  return part === 'down' ? [shape.hiddenSize, shape.intermediateSize] : [shape.intermediateSize, shape.hiddenSize];
-}
-
-/** Roles that every layer has. */
-export const LAYER_ROLES: readonly DenseRole[] = [
-  'attentionNorm',
-  'query',
-  'key',
-  'value',
-  'attentionOutput',
-  'expertNorm',
-  'gate',
-];
-
-/** Every dense (role, layer) of a model, in the order of a forward pass; no lmHead with tied embeddings. */
-export function* densePlaces(
-  shape: ModelShape,
-  tiedEmbeddings: boolean,
-): Generator<{ role: DenseRole; layer: number }> {
-  yield { role: 'embedding', layer: 0 };
-  for (let layer = 0; layer < shape.layers; layer += 1) {
-    for (const role of LAYER_ROLES) yield { role, layer };
-  }
-  yield { role: 'finalNorm', layer: 0 };
-  if (!tiedEmbeddings) yield { role: 'lmHead', layer: 0 };
+  readConfig(config: ConfigReader): ModelConfig;
 }

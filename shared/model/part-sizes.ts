@@ -1,4 +1,5 @@
-import type { ChunkLocation, ExpertSource, ModelSource } from './tensor-source.js';
+import type { ChunkLocation, ExpertSource, ModelSource, TensorSource } from './tensor-source.js';
+import { planeRowBytes } from './weight-dtype.js';
 
 /** Bytes that an expert loader needs room for, the largest over all experts; as native/addon.d.ts says of LoaderOptions. */
 export interface PartSizes {
@@ -22,7 +23,7 @@ export function partSizes(experts: Iterable<ExpertSource>): PartSizes {
   for (const { gate, up, down } of experts) {
     let exponentBytes = 0;
     let signMantissaBytes = 0;
-    for (const chunk of [...gate.chunks, ...up.chunks, ...down.chunks]) {
+    for (const chunk of [gate, up, down].flatMap(chunksRead)) {
       const bytes = bytesAround(chunk);
       const codedBytes = chunk.codec === 'raw' ? 0 : bytes;
       if (chunk.plane === 0) {
@@ -40,9 +41,25 @@ export function partSizes(experts: Iterable<ExpertSource>): PartSizes {
 }
 
 export function* allExperts(source: ModelSource): Generator<ExpertSource> {
-  for (let layer = 0; layer < source.shape.layers; layer += 1) {
+  for (let layer = 0; layer < source.shape.expertLayers; layer += 1) {
     for (let expert = 0; expert < source.shape.experts; expert += 1) yield source.expert(layer, expert);
   }
+}
+
+/** The chunks of a tensor; of a view the stretches of them from its first row to its last one. */
+function chunksRead({ rows, view, chunks }: TensorSource): ChunkLocation[] {
+  if (view === null) return chunks;
+  const takenColumns = Math.ceil((view.storedColumns - view.firstColumn) / view.stepColumns);
+  const blocks = view.transposed ? rows / takenColumns : rows / view.blockRows;
+  const lastRow = view.firstRow + (blocks - 1) * view.stepRows + view.blockRows - 1;
+  const rowBytes = planeRowBytes(view.storedSplit, view.storedColumns);
+  return chunks.map((chunk) => {
+    const bytes = rowBytes[chunk.plane] ?? 0;
+    const perRow = chunk.plane === 0 ? 1 : view.scaleBlockRows;
+    const [first, last] = [Math.floor(view.firstRow / perRow), Math.floor(lastRow / perRow)];
+    const storedBytes = (last - first + 1) * bytes;
+    return { ...chunk, offsetBytes: chunk.offsetBytes + first * bytes, storedBytes, plainBytes: storedBytes };
+  });
 }
 
 function bytesAround({ offsetBytes, storedBytes }: ChunkLocation): number {

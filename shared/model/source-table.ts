@@ -1,11 +1,14 @@
 import { OdmoeError } from '../errors/odmoe-error.js';
 import type { ExpertPart, TensorPlace } from './model-family.js';
-import type { DenseRole, ExpertSource, ModelShape, TensorSource } from './tensor-source.js';
+import type { DenseRole } from './dense-roles.js';
+import type { ModelShape } from './model-shape.js';
+import type { ExpertSource, TensorSource } from './tensor-source.js';
 
 /** The tensors of an opened model by what they are for. */
 export class SourceTable {
   private readonly denseTensors = new Map<string, TensorSource>();
   private readonly expertTensors = new Map<string, Partial<Record<ExpertPart, TensorSource>>>();
+  private readonly expertBiases = new Map<string, Float32Array>();
 
   constructor(
     private readonly shape: ModelShape,
@@ -20,6 +23,11 @@ export class SourceTable {
     }
     const key = `${place.layer} ${place.expert}`;
     this.expertTensors.set(key, { ...this.expertTensors.get(key), [place.part]: source });
+  }
+
+  /** Of an expert whose bias vectors are there, one behind another. */
+  addBiases(layer: number, expert: number, biases: Float32Array): void {
+    this.expertBiases.set(`${layer} ${expert}`, biases);
   }
 
   dense(role: DenseRole, layer: number): TensorSource {
@@ -37,10 +45,10 @@ export class SourceTable {
     if (gate === undefined || up === undefined || down === undefined) {
       throw new OdmoeError(
         'INTERNAL',
-        `${this.directory}: asked for expert ${expert} of layer ${layer}; the model has ${this.shape.layers} layers of ` +
-          `${this.shape.experts} experts`,
+        `${this.directory}: asked for expert ${expert} of layer ${layer}; the model has ` +
+          `${this.shape.expertLayers} layers of ${this.shape.experts} experts`,
       );
     }
-    return { gate, up, down };
+    return { gate, up, down, biases: this.expertBiases.get(`${layer} ${expert}`) ?? null };
   }
 }

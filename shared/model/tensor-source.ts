@@ -1,7 +1,6 @@
 /** Where weights lie and what they are for: the vocabulary that checkpoints, packs and the native addon share. */
 import type { DenseRole } from './dense-roles.js';
 import type { ModelShape } from './model-shape.js';
-import type { ExactFormat } from './weight-dtype.js';
 
 /**
  * Forms in which a device keeps weights. `fixed4` holds BF16 values exactly in about 0.77 of their size: exponents as codes of 4 bits
@@ -9,6 +8,9 @@ import type { ExactFormat } from './weight-dtype.js';
  * so: codes of 4 bits with a power of two for every 32 columns; E4M3 with an FP32 scale for every 128 columns of a row.
  */
 export type WeightFormat = 'bf16' | 'fp16' | 'fp32' | 'int8' | 'nf4' | 'fixed4' | 'mxfp4' | 'fp8';
+
+/** Those that keep values exactly as they are shipped. */
+export type ExactFormat = Extract<WeightFormat, 'bf16' | 'fp16' | 'fp32' | 'mxfp4' | 'fp8'>;
 
 /**
  * How values are cut into byte planes (docs/pack-format.md); `none-*`: plain row-major values in plane 0. Quantized ones have their codes

@@ -1,4 +1,4 @@
-import type { ChunkCodec, Split } from './tensor-source.js';
+import type { ChunkCodec, ExactFormat, Split } from './tensor-source.js';
 
 /** Value types of weights, as safetensors names them. */
 export const WEIGHT_DTYPES = ['BF16', 'F16', 'F32'] as const;
@@ -7,9 +7,6 @@ export type WeightDtype = (typeof WEIGHT_DTYPES)[number];
 export function isWeightDtype(dtype: string): dtype is WeightDtype {
   return (WEIGHT_DTYPES as readonly string[]).includes(dtype);
 }
-
-/** Device format that keeps values exactly as they are shipped. */
-export type ExactFormat = 'bf16' | 'fp16' | 'fp32' | 'mxfp4' | 'fp8';
 
 export const EXACT_FORMAT = { BF16: 'bf16', F16: 'fp16', F32: 'fp32' } as const satisfies Record<
   WeightDtype,
@@ -95,7 +92,8 @@ export function planeSplit(format: ExactFormat, codec: ChunkCodec): PlaneSplit {
       return codec === 'raw' ? 'fp16-hi8-lo8' : 'fp16-e5-lo8-s1m2';
     case 'fp32':
       return 'fp32-e8-sm8-r16';
-    default:
+    case 'mxfp4':
+    case 'fp8':
       return format;
   }
 }

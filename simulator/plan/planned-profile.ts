@@ -2,7 +2,7 @@ import { basename, resolve } from 'node:path';
 import type { ExpertStorage } from '../../shared/config/node-settings.js';
 import { nodeTimes } from '../../shared/emulation/node-times.js';
 import type { DeviceProfile } from '../../shared/emulation/device-profile.js';
-import { readModelConfig } from '../../shared/model/model-config.js';
+import { readModelConfig } from '../../shared/checkpoint/model-config.js';
 import { clusterTimes, type ClusterTimes } from '../simulate/cluster-set-up.js';
 
 /** Some worker boxes of one kind; null: as the profile's. */

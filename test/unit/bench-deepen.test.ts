@@ -7,7 +7,7 @@ import { deepenCheckpoint, layerSources } from '../../bench/deepen/deepen-checkp
 import { realDevices } from '../../engine/environment/node-environment.js';
 import { LocalEngine } from '../../engine/generation/local-engine.js';
 import { packageRoot } from '../../shared/config/package-root.js';
-import { openCheckpoint } from '../../shared/model/checkpoint.js';
+import { openCheckpoint } from '../../shared/checkpoint/checkpoint.js';
 import type { GenerateRequest, TokenReply } from '../../shared/rpc/messages.js';
 
 const DEMO = join(packageRoot(), 'models', 'demo');

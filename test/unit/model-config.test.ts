@@ -2,11 +2,19 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/errors/registry.js';
-import { parseModelConfig } from '../../shared/model/model-config.js';
+import { parseModelConfig } from '../../shared/checkpoint/model-config.js';
+import type { AttentionMixer } from '../../shared/model/model-shape.js';
+import { ropeShape } from '../../shared/model/rope-frequencies.js';
 import { TINY_CONFIG } from './tiny-checkpoint.js';
 
 function parse(change: Record<string, unknown>): ReturnType<typeof parseModelConfig>['config'] {
   return parseModelConfig({ ...TINY_CONFIG, ...change }, 'config.json').config;
+}
+
+function attention(change: Record<string, unknown>): AttentionMixer {
+  const mixer = parse(change).shape.layers[0]?.mixer;
+  assert.ok(mixer?.kind === 'attention');
+  return mixer;
 }
 
 function refuses(change: Record<string, unknown>, code: ErrorCode, message: RegExp): void {
@@ -19,35 +27,30 @@ function refuses(change: Record<string, unknown>, code: ErrorCode, message: RegE
 
 describe('config.json of Mixtral', () => {
   it('reads the older form', () => {
-    const { shape } = parse({ rope_theta: 12345, torch_dtype: 'bfloat16' });
-    assert.equal(shape.ropeTheta, 12345);
-    assert.equal(shape.headDim, 4);
+    const change = { rope_theta: 12345, torch_dtype: 'bfloat16' };
+    assert.deepEqual(parse(change).shape.ropes, [ropeShape(12345, 4, { type: 'default' })]);
+    assert.equal(attention(change).headDim, 4);
   });
 
   it('reads the newer form', () => {
-    const { shape } = parse({
+    const change = {
       rope_theta: undefined,
       rope_parameters: { rope_theta: 777, rope_type: 'default' },
       dtype: 'bfloat16',
       head_dim: 8,
-    });
-    assert.equal(shape.ropeTheta, 777);
-    assert.equal(shape.headDim, 8);
+    };
+    assert.deepEqual(parse(change).shape.ropes, [ropeShape(777, 8, { type: 'default' })]);
+    assert.equal(attention(change).headDim, 8);
   });
 
   it('fills in what transformers fills in', () => {
-    const { shape, tiedEmbeddings } = parse({
-      rope_theta: undefined,
-      head_dim: null,
-      num_key_value_heads: undefined,
-      sliding_window: null,
-    });
-    assert.equal(shape.ropeTheta, 1e6);
-    assert.equal(shape.headDim, 4);
-    assert.equal(shape.keyValueHeads, 4);
-    assert.equal(shape.slidingWindow, 0);
-    assert.equal(shape.rmsNormEpsilon, 1e-5);
-    assert.equal(shape.normalizeTopK, true);
+    const change = { rope_theta: undefined, head_dim: null, num_key_value_heads: undefined, sliding_window: null };
+    const { shape, tiedEmbeddings } = parse(change);
+    assert.deepEqual(shape.ropes, [ropeShape(1e6, 4, { type: 'default' })]);
+    const { headDim, keyValueHeads, window } = attention(change);
+    assert.deepEqual([headDim, keyValueHeads, window], [4, 4, 0]);
+    assert.equal(shape.normEpsilon, Math.fround(1e-5));
+    assert.equal(shape.layers[0]?.routed?.normalize, true);
     assert.equal(tiedEmbeddings, false);
   });
 
@@ -58,7 +61,7 @@ describe('config.json of Mixtral', () => {
   });
 
   it('takes sliding window and tied embeddings', () => {
-    assert.equal(parse({ sliding_window: 32 }).shape.slidingWindow, 32);
+    assert.equal(attention({ sliding_window: 32 }).window, 32);
     assert.equal(parse({ tie_word_embeddings: true }).tiedEmbeddings, true);
   });
 
@@ -67,13 +70,13 @@ describe('config.json of Mixtral', () => {
     refuses({ architectures: undefined, model_type: 'llama' }, 'MODEL_UNSUPPORTED', /llama/);
     refuses({ architectures: [], model_type: null }, 'MODEL_UNSUPPORTED', /none named/);
     refuses({ hidden_act: 'gelu' }, 'MODEL_UNSUPPORTED', /"gelu"/);
-    refuses({ rope_scaling: { type: 'linear', factor: 2 } }, 'MODEL_UNSUPPORTED', /rope_scaling.*"linear"/);
-    refuses({ rope_parameters: { rope_type: 'yarn' } }, 'MODEL_UNSUPPORTED', /rope_parameters.*"yarn"/);
+    refuses({ rope_scaling: { type: 'spiral' } }, 'MODEL_UNSUPPORTED', /rope_scaling.rope_type is "spiral"/);
+    refuses({ rope_parameters: { rope_type: 'ntk' } }, 'MODEL_UNSUPPORTED', /rope_parameters.rope_type is "ntk"/);
     refuses({ quantization_config: { quant_method: 'gptq' } }, 'MODEL_UNSUPPORTED', /quantized/);
   });
 
   it('falls back on model_type where no architecture is named', () => {
-    assert.equal(parse({ architectures: null }).shape.layers, 2);
+    assert.equal(parse({ architectures: null }).shape.layers.length, 2);
   });
 
   it('refuses values that are missing, of the wrong type, or contradict one another', () => {

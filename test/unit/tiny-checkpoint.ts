@@ -1,7 +1,8 @@
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { parseModelConfig } from '../../shared/model/model-config.js';
+import { expectedTensors } from '../../shared/checkpoint/expected-tensors.js';
+import { parseModelConfig } from '../../shared/checkpoint/model-config.js';
 import type { ExpectedTensor } from '../../shared/model/model-family.js';
 import type { WeightDtype } from '../../shared/model/weight-dtype.js';
 
@@ -83,8 +84,8 @@ export function tinyTensors(
   dtypeOf: (expected: ExpectedTensor) => WeightDtype = () => 'BF16',
   dataOf: (sizeBytes: number, seed: number) => Uint8Array = noise,
 ): TinyTensor[] {
-  const { family, config: parsed } = parseModelConfig(config, 'config.json');
-  return [...family.expectedTensors(parsed)].map((expected, index) => {
+  const { config: parsed } = parseModelConfig(config, 'config.json');
+  return [...expectedTensors(parsed)].map((expected, index) => {
     const dtype = dtypeOf(expected);
     const values = expected.dimensions.reduce((product, size) => product * size, 1);
     return {

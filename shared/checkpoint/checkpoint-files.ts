@@ -1,9 +1,9 @@
 import { basename, join } from 'node:path';
 import { z } from 'zod';
 import { OdmoeError } from '../errors/odmoe-error.js';
-import { fileExists, readJsonFile } from './read-file.js';
-import { CHECKPOINT_FILE_ERRORS, readSafetensorsFile, type SafetensorsFile } from './safetensors-file.js';
-import type { SafetensorsTensor } from './safetensors-header.js';
+import { fileExists, readJsonFile } from '../model/read-file.js';
+import { CHECKPOINT_FILE_ERRORS, readSafetensorsFile, type SafetensorsFile } from '../model/safetensors-file.js';
+import type { SafetensorsTensor } from '../model/safetensors-header.js';
 
 const SINGLE_FILE = 'model.safetensors';
 const INDEX_FILE = 'model.safetensors.index.json';

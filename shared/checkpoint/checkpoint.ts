@@ -1,0 +1,90 @@
+import { realpath } from 'node:fs/promises';
+import { basename, dirname } from 'node:path';
+import { OdmoeError } from '../errors/odmoe-error.js';
+import type { ModelConfig, ModelFamily } from '../model/model-family.js';
+import { readFailure } from '../model/read-file.js';
+import { CHECKPOINT_FILE_ERRORS, type SafetensorsFile } from '../model/safetensors-file.js';
+import { SourceTable } from '../model/source-table.js';
+import type { ModelSource } from '../model/tensor-source.js';
+import { shippedFormatOf } from '../model/weight-dtype.js';
+import { type CheckpointFiles, readCheckpointFiles } from './checkpoint-files.js';
+import { type ModelTensor, TensorFinder } from './checkpoint-tensors.js';
+import { expectedTensors } from './expected-tensors.js';
+import { readExpertBiases } from './expert-biases.js';
+import { readModelConfig, type ReadOptions } from './model-config.js';
+
+/** A Hugging Face checkpoint, opened and checked; no weight has been read but biases of experts. */
+export interface Checkpoint extends ModelSource {
+  readonly kind: 'checkpoint';
+  readonly family: string;
+  readonly files: readonly SafetensorsFile[];
+  /** In the order of a forward pass: dense tensors, then experts by layer. */
+  readonly tensors: readonly ModelTensor[];
+  /** Names of tensors that are there and not needed for text, sorted. */
+  readonly leftOut: readonly string[];
+}
+
+/**
+ * Opens a Hugging Face checkpoint: config.json and the headers of its safetensors files, every tensor checked against the shape.
+ * @throws MODEL_NOT_FOUND, MODEL_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FAILED
+ */
+export async function openCheckpoint(directory: string, options?: ReadOptions): Promise<Checkpoint> {
+  const absolute = await realpath(directory).catch((thrown: unknown) => {
+    throw readFailure(thrown, directory, { ...CHECKPOINT_FILE_ERRORS, remedy: 'give the directory of a model' });
+  });
+  const { family, config } = await readModelConfig(absolute, options);
+  const found = await readCheckpointFiles(absolute);
+  const finder = new TensorFinder(found.tensors, config, absolute);
+  const tensors = [...expectedTensors(config)].map((expected) => finder.find(expected));
+  const table = new SourceTable(config.shape, config.tiedEmbeddings, absolute);
+  for (const { place, source } of tensors) table.add(place, source);
+  for await (const { layer, expert, biases } of readExpertBiases(config, finder)) {
+    table.addBiases(layer, expert, biases);
+  }
+  const leftOut = checkUnused(family, config, found, finder.used);
+  return {
+    kind: 'checkpoint',
+    directory: absolute,
+    name: checkpointName(absolute),
+    family: family.name,
+    shape: config.shape,
+    shippedFormat: shippedFormatOf(tensors.flatMap(({ place, source }) => (place.kind === 'expert' ? [source] : []))),
+    eosTokenIds: config.eosTokenIds,
+    packDigest: null,
+    tiedEmbeddings: config.tiedEmbeddings,
+    files: found.files,
+    tensors,
+    leftOut,
+    dense: (role, layer) => table.dense(role, layer),
+    expert: (layer, expert) => table.expert(layer, expert),
+  };
+}
+
+/** The directory's name; for a snapshot in Hugging Face's download cache, the repository's. */
+export function checkpointName(absolute: string): string {
+  const snapshots = dirname(absolute);
+  const repository = basename(dirname(snapshots));
+  if (basename(snapshots) === 'snapshots' && repository.startsWith('models--')) {
+    return repository.slice('models--'.length).replaceAll('--', '/');
+  }
+  return basename(absolute) || 'model';
+}
+
+/** Names of the tensors that are left out; one that is neither needed nor known is an error. */
+function checkUnused(
+  family: ModelFamily,
+  config: ModelConfig,
+  found: CheckpointFiles,
+  used: ReadonlySet<string>,
+): string[] {
+  const unused = [...found.tensors].filter(([name]) => !used.has(name));
+  for (const [name, tensor] of unused) {
+    if (config.layout.isLeftOut(name)) continue;
+    throw new OdmoeError(
+      'MODEL_UNSUPPORTED',
+      `${tensor.path}: tensor ${JSON.stringify(name)} of shape [${tensor.shape.join(', ')}] has no place in a ${family.name} ` +
+        'model of the shape that config.json gives; check that config.json belongs to these weights',
+    );
+  }
+  return unused.map(([name]) => name).sort();
+}

@@ -1,0 +1,87 @@
+import type { FileHandle } from 'node:fs/promises';
+import { requirePresent } from '../errors/assert-invariant.js';
+import { EXPERT_PARTS, type ModelConfig } from '../model/model-family.js';
+import { openFile, readFailure } from '../model/read-file.js';
+import { CHECKPOINT_FILE_ERRORS, readExactly } from '../model/safetensors-file.js';
+import type { Split, TensorSource } from '../model/tensor-source.js';
+import { rowBytes } from '../model/weight-dtype.js';
+import type { TensorFinder } from './checkpoint-tensors.js';
+import { expectedBiases } from './expected-tensors.js';
+
+export interface ExpertBiases {
+  /** Of expert layers. */
+  layer: number;
+  expert: number;
+  /** intermediateSize for gate, as many for up, hiddenSize for down. */
+  biases: Float32Array;
+}
+
+/** Reads the biases of all experts, where they have some: they are small, and are handed on as values. */
+export async function* readExpertBiases(config: ModelConfig, finder: TensorFinder): AsyncGenerator<ExpertBiases> {
+  const files = new Map<string, FileHandle>();
+  try {
+    let parts: Float32Array[] = [];
+    for (const expected of expectedBiases(config)) {
+      parts.push(await readVector(finder.findBias(expected), files));
+      if (parts.length < EXPERT_PARTS.length || expected.place.kind !== 'expert') continue;
+      const { layer, expert } = expected.place;
+      const biases = new Float32Array(parts.reduce((sum, part) => sum + part.length, 0));
+      let at = 0;
+      for (const part of parts) {
+        biases.set(part, at);
+        at += part.length;
+      }
+      parts = [];
+      yield { layer, expert, biases };
+    }
+  } finally {
+    for (const file of files.values()) await file.close();
+  }
+}
+
+/** The values of a vector: all of a stored one, or every so many of one row. */
+async function readVector(source: TensorSource, files: Map<string, FileHandle>): Promise<Float32Array> {
+  const chunk = requirePresent(source.chunks[0], 'a vector of a checkpoint lies somewhere.');
+  const view = source.view ?? { storedColumns: source.columns, firstRow: 0, firstColumn: 0, stepColumns: 1 };
+  const split = valueSplit(source.split);
+  const valueBytes = rowBytes(split, 1);
+  const storedRowBytes = rowBytes(split, view.storedColumns);
+  try {
+    const file = files.get(chunk.path) ?? (await openFile(chunk.path));
+    files.set(chunk.path, file);
+    const row = await readExactly(file, chunk.path, chunk.offsetBytes + view.firstRow * storedRowBytes, storedRowBytes);
+    return Float32Array.from({ length: source.columns }, (_, index) =>
+      valueAt(row, (view.firstColumn + index * view.stepColumns) * valueBytes, split),
+    );
+  } catch (thrown) {
+    throw readFailure(thrown, chunk.path, CHECKPOINT_FILE_ERRORS);
+  }
+}
+
+type PlainSplit = 'none-bf16' | 'none-fp16' | 'none-fp32';
+
+function valueSplit(split: Split): PlainSplit {
+  return split === 'none-fp16' || split === 'none-fp32' ? split : 'none-bf16';
+}
+
+function valueAt(bytes: Buffer, at: number, split: PlainSplit): number {
+  if (split === 'none-fp32') return bytes.readFloatLE(at);
+  if (split === 'none-fp16') return halfValue(bytes.readUInt16LE(at));
+  const single = new DataView(new ArrayBuffer(4));
+  single.setUint32(0, bytes.readUInt16LE(at) << 16);
+  return single.getFloat32(0);
+}
+
+/** The value of FP16 bits. */
+function halfValue(bits: number): number {
+  const sign = bits >= 0x8000 ? -1 : 1;
+  const exponent = (bits >> 10) & 0x1f;
+  const mantissa = bits & 0x3ff;
+  if (exponent === 0x1f) return mantissa === 0 ? sign * Infinity : NaN;
+  const [significand, shift] = exponent === 0 ? [mantissa, 24] : [mantissa + 0x400, 25 - exponent];
+  return (sign * significand) / powerOfTwo(shift);
+}
+
+function powerOfTwo(exponent: number): number {
+  return exponent < 0 ? 1 / (1 << -exponent) : 1 << exponent;
+}

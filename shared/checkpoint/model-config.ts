@@ -1,0 +1,127 @@
+import { join } from 'node:path';
+import { z } from 'zod';
+import { OdmoeError } from '../errors/odmoe-error.js';
+import { ConfigReader, type Quantization } from '../model/config-reader.js';
+import { mixtral } from '../model/families/mixtral.js';
+import type { ModelConfig, ModelFamily } from '../model/model-family.js';
+import { fileExists, readJsonFile } from '../model/read-file.js';
+import { CHECKPOINT_FILE_ERRORS } from '../model/safetensors-file.js';
+
+/** Every architecture that can be read. A new one is added here, and nowhere else. */
+export const MODEL_FAMILIES: readonly ModelFamily[] = [mixtral];
+
+/** Architectures that are known, and why they cannot be run. */
+const REFUSED: Readonly<Record<string, string>> = {
+  SwitchTransformersForConditionalGeneration:
+    'its experts have a capacity and drop tokens by what else is in the batch, so that no answer could be the same in every batch',
+};
+
+const CONFIG_LIMIT_BYTES = 16 * 1024 * 1024;
+
+/** How a config.json is to be read. */
+export interface ReadOptions {
+  /** Of ropes that change with the length (longrope) take the long factors, not the short ones. */
+  longContext: boolean;
+}
+
+const headSchema = z.looseObject({
+  architectures: z.array(z.string()).nullish(),
+  model_type: z.string().nullish(),
+  quantization_config: z.record(z.string(), z.unknown()).nullish(),
+});
+const tokenId = z.int().min(0);
+const generationSchema = z.looseObject({ eos_token_id: z.union([tokenId, z.array(tokenId)]).nullish() });
+
+/**
+ * What config.json says, read by the family that knows its architecture.
+ * @throws MODEL_CORRUPT, MODEL_UNSUPPORTED
+ */
+export function parseModelConfig(
+  value: unknown,
+  path: string,
+  options: ReadOptions = { longContext: false },
+): { family: ModelFamily; config: ModelConfig } {
+  const parsed = headSchema.safeParse(value);
+  if (!parsed.success) {
+    throw new OdmoeError('MODEL_CORRUPT', `${path}: ${z.prettifyError(parsed.error)}; download config.json again`);
+  }
+  const { architectures, model_type: modelType, quantization_config: quantizationConfig } = parsed.data;
+  const family = findFamily(architectures ?? [], modelType ?? null, path);
+  const quantization = readQuantization(quantizationConfig ?? null, path, family);
+  const reader = new ConfigReader(parsed.data, { path, quantization, ...options });
+  return { family, config: family.readConfig(reader) };
+}
+
+function findFamily(architectures: readonly string[], modelType: string | null, path: string): ModelFamily {
+  const refused = architectures.find((architecture) => Object.hasOwn(REFUSED, architecture));
+  if (refused !== undefined) {
+    throw new OdmoeError('MODEL_UNSUPPORTED', `${path}: ${refused} cannot be run: ${REFUSED[refused] ?? ''}`);
+  }
+  const family = MODEL_FAMILIES.find((candidate) =>
+    architectures.length > 0
+      ? architectures.some((architecture) => candidate.architectures.includes(architecture))
+      : candidate.name === modelType,
+  );
+  if (family !== undefined) return family;
+  const found = architectures.length > 0 ? architectures.join(', ') : (modelType ?? 'none named');
+  const supported = MODEL_FAMILIES.flatMap((candidate) => candidate.architectures).join(', ');
+  throw new OdmoeError('MODEL_UNSUPPORTED', `${path}: architecture ${found} is not supported; supported: ${supported}`);
+}
+
+const FP8_KEYS = { fmt: 'e4m3', weight_block_size: [128, 128] } as const;
+
+/** The quantized forms that are read are those in which models are shipped by who made them. */
+function readQuantization(
+  config: Readonly<Record<string, unknown>> | null,
+  path: string,
+  family: ModelFamily,
+): Quantization {
+  if (config === null) return 'none';
+  const unsupported = (key: string, value: unknown, supported: string): OdmoeError =>
+    new OdmoeError(
+      'MODEL_UNSUPPORTED',
+      `${path}: the checkpoint is quantized: quantization_config.${key} is ${JSON.stringify(value)}, supported is ${supported}; ` +
+        'use the original checkpoint',
+    );
+  const supported = family.quantizations ?? [];
+  const method = config.quant_method;
+  const found = supported.find((quantization) => quantization === method);
+  if (found === undefined)
+    throw unsupported('quant_method', method, supported.join(' or ') || `none for ${family.name}`);
+  if (found === 'fp8') {
+    for (const [key, wanted] of Object.entries(FP8_KEYS)) {
+      const value = config[key] ?? wanted;
+      if (JSON.stringify(value) !== JSON.stringify(wanted)) throw unsupported(key, value, JSON.stringify(wanted));
+    }
+  }
+  return found;
+}
+
+/**
+ * Reads config.json, and the end-of-sequence tokens that generation_config.json adds where it exists.
+ * @throws MODEL_NOT_FOUND, MODEL_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FAILED
+ */
+export async function readModelConfig(
+  directory: string,
+  options?: ReadOptions,
+): Promise<{ family: ModelFamily; config: ModelConfig }> {
+  const path = join(directory, 'config.json');
+  const { family, config } = parseModelConfig(
+    await readJsonFile(path, CONFIG_LIMIT_BYTES, CHECKPOINT_FILE_ERRORS),
+    path,
+    options,
+  );
+  const more = await readGenerationEos(join(directory, 'generation_config.json'));
+  const eosTokenIds = [...new Set([...config.eosTokenIds, ...more])].sort((a, b) => a - b);
+  return { family, config: { ...config, eosTokenIds } };
+}
+
+async function readGenerationEos(path: string): Promise<number[]> {
+  if (!(await fileExists(path))) return [];
+  const parsed = generationSchema.safeParse(await readJsonFile(path, CONFIG_LIMIT_BYTES, CHECKPOINT_FILE_ERRORS));
+  if (!parsed.success) {
+    throw new OdmoeError('MODEL_CORRUPT', `${path}: ${z.prettifyError(parsed.error)}; download it again`);
+  }
+  const eos = parsed.data.eos_token_id ?? [];
+  return Array.isArray(eos) ? eos : [eos];
+}

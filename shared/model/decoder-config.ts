@@ -1,0 +1,154 @@
+import { checkpointLayout, type TensorNames } from './checkpoint-layout.js';
+import type { ConfigReader } from './config-reader.js';
+import type { ModelConfig } from './model-family.js';
+import {
+  type AttentionMixer,
+  type GluShape,
+  type LayerShape,
+  type MixerShape,
+  type ModelShape,
+  modelShapeSchema,
+  type RotaryShape,
+  type RouterShape,
+  shapeProblem,
+} from './model-shape.js';
+
+/** More layers than this are a lie; for each of them something is allocated. */
+const MOST_LAYERS = 9999;
+
+/** Numbers of the layers. */
+export function readLayers(config: ConfigReader, key = 'num_hidden_layers'): number[] {
+  const layers = config.size(key);
+  if (layers > MOST_LAYERS) throw config.corrupt(`${key} is ${layers}, expected at most ${MOST_LAYERS}`);
+  return Array.from({ length: layers }, (_, layer) => layer);
+}
+
+/** Attention as most families have it; `own` says what a family has otherwise. */
+export function readAttention(config: ConfigReader, own: Partial<AttentionMixer> = {}): AttentionMixer {
+  const heads = config.size('num_attention_heads');
+  const headDim = own.headDim ?? readHeadDim(config, heads);
+  return {
+    kind: 'attention',
+    heads,
+    keyValueHeads: config.sizeOr(heads, 'num_key_value_heads'),
+    headDim,
+    bias: false,
+    outputBias: false,
+    queryKeyNorm: 'none',
+    normAfterRotation: false,
+    valueNorm: false,
+    normEpsilon: readNormEpsilon(config),
+    clip: 0,
+    keysAreValues: false,
+    outputGate: false,
+    sinks: false,
+    window: 0,
+    scoreScale: inverseRoot(headDim),
+    rotary: rotateHalves(0),
+    ...own,
+  };
+}
+
+function readHeadDim(config: ConfigReader, heads: number): number {
+  const headDim = config.sizeOr(null, 'head_dim');
+  if (headDim !== null) return headDim;
+  const hidden = config.size('hidden_size');
+  if (hidden % heads === 0) return hidden / heads;
+  throw config.corrupt(
+    `hidden_size ${hidden} is not a multiple of num_attention_heads ${heads} and there is no head_dim`,
+  );
+}
+
+/** 1 / sqrt(size), as FP32 computes it. */
+export function inverseRoot(size: number): number {
+  return Math.fround(1 / Math.fround(Math.sqrt(size)));
+}
+
+export function readNormEpsilon(config: ConfigReader, fallback = 1e-6): number {
+  return Math.fround(config.positiveOr(fallback, 'rms_norm_eps', 'norm_eps', 'layer_norm_eps'));
+}
+
+export function rotateHalves(rope: number): RotaryShape {
+  return { rope, pairing: 'halves', offset: 0 };
+}
+
+export function rotateNeighbours(rope: number): RotaryShape {
+  return { rope, pairing: 'neighbours', offset: 0 };
+}
+
+/** SwiGLU. */
+export function swiglu(intermediateSize: number): GluShape {
+  return { intermediateSize, activation: 'sigmoid', alpha: 1, limit: 0, upOffset: 0, bias: false };
+}
+
+/** Softmax over all experts, of which the best are taken as they are; `own` says what a family has otherwise. */
+export function routerOf(own: Partial<RouterShape>): RouterShape {
+  return {
+    score: 'softmax',
+    bias: false,
+    choiceBias: false,
+    groups: 1,
+    groupsKept: 1,
+    groupScore: 'best',
+    normalize: false,
+    sumEpsilon: 0,
+    sumFloor: 0,
+    scale: 1,
+    expertScale: false,
+    jitter: 0,
+    ...own,
+  };
+}
+
+export function layerOf(mixer: MixerShape, own: Partial<LayerShape>): LayerShape {
+  return {
+    mixer,
+    mixerOutputNorm: false,
+    always: null,
+    routed: null,
+    routedNorm: false,
+    routerNorm: false,
+    alwaysOutputNorm: false,
+    routedOutputNorm: false,
+    feedForwardOutputNorm: false,
+    layerScale: false,
+    ...own,
+  };
+}
+
+/** What a family gives of a shape; the rest is read or has the usual value. */
+export type DecoderParts = Pick<ModelShape, 'ropes' | 'layers' | 'experts' | 'expertsPerToken' | 'expert'> &
+  Partial<ModelShape>;
+
+/** The shape of a decoder; what is impossible is refused. */
+export function readDecoder(config: ConfigReader, parts: DecoderParts): ModelShape {
+  const shape: ModelShape = {
+    vocabSize: config.size('vocab_size'),
+    hiddenSize: config.size('hidden_size'),
+    maxPositions: config.size('max_position_embeddings'),
+    norm: 'rms',
+    normEpsilon: readNormEpsilon(config),
+    embeddingScale: 1,
+    residualScale: 1,
+    lmHeadBias: false,
+    logitDivisor: 1,
+    logitCap: 0,
+    expertLayers: parts.layers.filter(({ routed }) => routed !== null).length,
+    ...parts,
+  };
+  if (shape.expertLayers === 0) throw config.corrupt('no layer of the model has experts');
+  const parsed = modelShapeSchema.safeParse(shape);
+  const [issue] = parsed.success ? [] : parsed.error.issues;
+  if (issue !== undefined) throw config.corrupt(`${issue.path.join('.')} would be wrong: ${issue.message}`);
+  const problem = shapeProblem(shape);
+  if (problem !== null) throw config.corrupt(problem);
+  return shape;
+}
+
+/** What config.json says, of a shape and the names of its tensors. `tied`: whether embeddings are tied where nothing says so. */
+export function modelConfig(config: ConfigReader, shape: ModelShape, names: TensorNames, tied = false): ModelConfig {
+  const { quantization } = config.context;
+  const tiedEmbeddings = config.flagOr(tied, 'tie_word_embeddings', 'tie_embedding');
+  const eosTokenIds = config.tokenIds('eos_token_id');
+  return { shape, tiedEmbeddings, eosTokenIds, quantization, layout: checkpointLayout(shape, names, tiedEmbeddings) };
+}
