@@ -1,4 +1,5 @@
-// Attention against the one arithmetic: grouped heads, chunks, sliding windows, several sequences in one batch.
+// Attention against the one arithmetic: grouped heads, chunks, sliding windows, sinks, latent heads, several sequences in one batch.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -9,21 +10,44 @@
 namespace odmoe::test {
 namespace {
 
+// Heads, key-value heads, and dimensions of keys and of values; window and sinks are set by who needs them.
+AttentionShape shape_of(int heads, int kv_heads, int head_dim, int value_dim, int window = 0) {
+  AttentionShape shape;
+  shape.heads = heads;
+  shape.kv_heads = kv_heads;
+  shape.head_dim = head_dim;
+  shape.value_dim = value_dim;
+  shape.sliding_window = window;
+  shape.score_scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+  return shape;
+}
+
+// One key-value head whose values are the beginning of its keys.
+AttentionShape latent_shape(int heads, int head_dim, int value_dim) {
+  AttentionShape shape = shape_of(heads, 1, head_dim, value_dim);
+  shape.values_in_keys = true;
+  return shape;
+}
+
 // One sequence's cache of one layer, filled through store_key_values, with the plain rows beside it.
 class SequenceCache {
  public:
   SequenceCache(Backend& backend, const AttentionShape& shape, int positions, uint32_t seed)
       : backend_(backend), shape_(shape), positions_(positions) {
-    const int64_t block = int64_t{shape.kv_heads} * kAttentionChunk * shape.head_dim;
+    const auto poisoned_block = [&](int64_t dimensions) {
+      const int64_t floats = int64_t{shape.kv_heads} * kAttentionChunk * dimensions;
+      return std::make_unique<DeviceFloats>(backend, std::vector<float>(static_cast<size_t>(floats), NAN));
+    };
     for (int start = 0; start < positions; start += kAttentionChunk) {
-      keys_.push_back(std::make_unique<DeviceFloats>(backend, std::vector<float>(static_cast<size_t>(block), NAN)));
-      values_.push_back(std::make_unique<DeviceFloats>(backend, std::vector<float>(static_cast<size_t>(block), NAN)));
+      keys_.push_back(poisoned_block(shape.head_dim));
+      values_.push_back(poisoned_block(shape.values_in_keys ? 0 : shape.value_dim));
       key_blocks_.push_back(keys_.back()->data());
       value_blocks_.push_back(values_.back()->data());
     }
-    const size_t width = static_cast<size_t>(shape.kv_heads * shape.head_dim);
+    // Keys and values have one stride.
+    const size_t width = static_cast<size_t>(shape.kv_heads * std::max(shape.head_dim, shape.value_dim));
     plain_keys_ = random_values(static_cast<size_t>(positions) * width, seed);
-    plain_values_ = random_values(static_cast<size_t>(positions) * width, seed + 1);
+    plain_values_ = shape.values_in_keys ? plain_keys_ : random_values(static_cast<size_t>(positions) * width, seed + 1);
     DeviceFloats device_keys(backend, plain_keys_);
     DeviceFloats device_values(backend, plain_values_);
     std::vector<AttentionRow> rows;
@@ -34,17 +58,21 @@ class SequenceCache {
   KeyValueLayer layer() const { return {key_blocks_.data(), value_blocks_.data()}; }
   int positions() const { return positions_; }
 
-  std::vector<float> expected(const std::vector<float>& query, int kv_head, int position) const {
+  std::vector<float> expected(const std::vector<float>& query, int head, int position, const std::vector<float>& sinks = {}) const {
     const int begin = shape_.sliding_window > 0 ? std::max(0, position + 1 - shape_.sliding_window) : 0;
-    return reference_attention(query, head_rows(plain_keys_, kv_head), head_rows(plain_values_, kv_head), begin, position + 1);
+    const float* const sink = sinks.empty() ? nullptr : &sinks[static_cast<size_t>(head)];
+    const int kv_head = head / (shape_.heads / shape_.kv_heads);
+    return reference_attention(query, head_rows(plain_keys_, kv_head, shape_.head_dim),
+                               head_rows(plain_values_, kv_head, shape_.value_dim), begin, position + 1, shape_.score_scale, sink);
   }
 
  private:
-  std::vector<std::vector<float>> head_rows(const std::vector<float>& plain, int kv_head) const {
+  std::vector<std::vector<float>> head_rows(const std::vector<float>& plain, int kv_head, int dimensions) const {
+    const auto width = static_cast<int64_t>(plain.size()) / positions_;
     std::vector<std::vector<float>> rows;
     for (int p = 0; p < positions_; ++p) {
-      const auto start = plain.begin() + (p * shape_.kv_heads + kv_head) * shape_.head_dim;
-      rows.emplace_back(start, start + shape_.head_dim);
+      const auto start = plain.begin() + p * width + int64_t{kv_head} * dimensions;
+      rows.emplace_back(start, start + dimensions);
     }
     return rows;
   }
@@ -61,10 +89,10 @@ class SequenceCache {
 };
 
 void compare(Backend& backend, const AttentionShape& shape, const std::vector<const SequenceCache*>& caches,
-             const std::vector<int>& positions, const std::string& what) {
+             const std::vector<int>& positions, const std::string& what, const std::vector<float>& sinks = {}) {
   const int n = static_cast<int>(positions.size());
-  const int64_t width = int64_t{shape.heads} * shape.head_dim;
-  const int64_t stride = width + 3;
+  const int64_t width = int64_t{shape.heads} * shape.value_dim;
+  const int64_t stride = int64_t{shape.heads} * shape.head_dim + 3;
   const auto queries = random_values(static_cast<size_t>(n * stride), 77);
   std::vector<AttentionRow> rows;
   for (int i = 0; i < n; ++i) rows.push_back({caches[static_cast<size_t>(i)]->layer(), positions[static_cast<size_t>(i)]});
@@ -76,9 +104,8 @@ void compare(Backend& backend, const AttentionShape& shape, const std::vector<co
     for (int head = 0; head < shape.heads; ++head) {
       const auto start = queries.begin() + i * stride + head * shape.head_dim;
       const std::vector<float> query(start, start + shape.head_dim);
-      const auto expected =
-          caches[static_cast<size_t>(i)]->expected(query, head / (shape.heads / shape.kv_heads), positions[static_cast<size_t>(i)]);
-      check_same(got.data() + i * width + head * shape.head_dim, expected.data(), expected.size(),
+      const auto expected = caches[static_cast<size_t>(i)]->expected(query, head, positions[static_cast<size_t>(i)], sinks);
+      check_same(got.data() + i * width + head * shape.value_dim, expected.data(), expected.size(),
                  what + ", row " + std::to_string(i) + ", head " + std::to_string(head));
     }
   }
@@ -86,9 +113,10 @@ void compare(Backend& backend, const AttentionShape& shape, const std::vector<co
 
 void attends(const std::string& set, int threads) {
   auto backend = open_backend(set, threads);
-  for (const AttentionShape shape :
-       {AttentionShape{4, 2, 16, 0}, AttentionShape{6, 2, 64, 0}, AttentionShape{4, 4, 80, 0}, AttentionShape{16, 1, 20, 0},
-        AttentionShape{2, 1, 128, 0}, AttentionShape{4, 2, 32, 5}, AttentionShape{4, 2, 32, 300}}) {
+  for (const AttentionShape& shape :
+       {shape_of(4, 2, 16, 16), shape_of(6, 2, 64, 64), shape_of(4, 4, 80, 80), shape_of(16, 1, 20, 20), shape_of(2, 1, 128, 128),
+        shape_of(4, 2, 32, 32, 5), shape_of(4, 2, 32, 32, 300), shape_of(4, 2, 48, 32), shape_of(2, 2, 24, 70),
+        latent_shape(3, 40, 33)}) {
     const SequenceCache cache(*backend, shape, 530, 21);
     const std::string what =
         "head dimension " + std::to_string(shape.head_dim) + ", window " + std::to_string(shape.sliding_window);
@@ -101,10 +129,38 @@ void attends(const std::string& set, int threads) {
   }
 }
 
+// Many heads over one key-value head, at the sizes of published models.
+void attends_latents(const std::string& set, int threads) {
+  auto backend = open_backend(set, threads);
+  for (const AttentionShape& shape : {latent_shape(16, 576, 512), latent_shape(40, 96, 64)}) {
+    const SequenceCache cache(*backend, shape, 300, 24);
+    const std::string what = std::to_string(shape.heads) + " latent heads";
+    compare(*backend, shape, {&cache}, {299}, what + ", alone");
+    compare(*backend, shape, {&cache, &cache, &cache, &cache}, {254, 255, 256, 257}, what + ", in a batch");
+  }
+}
+
+// A sink joins the greatest score and the denominator only.
+void attends_with_sinks(const std::string& set, int threads) {
+  auto backend = open_backend(set, threads);
+  for (const int window : {0, 128}) {
+    AttentionShape shape = shape_of(8, 2, 64, 64, window);
+    std::vector<float> sinks = random_values(8, 25, 3.0f);
+    sinks[1] = 80.0f;
+    sinks[2] = -INFINITY;
+    sinks[3] = NAN;
+    const DeviceFloats device_sinks(*backend, sinks);
+    shape.sinks = device_sinks.data();
+    const SequenceCache cache(*backend, shape, 300, 26);
+    for (const int position : {0, 130, 299}) compare(*backend, shape, {&cache}, {position}, "sinks", sinks);
+    compare(*backend, shape, {&cache, &cache, &cache}, {254, 255, 256}, "sinks in a batch", sinks);
+  }
+}
+
 // What stands at later positions, NaN even, does not matter to a row, alone or beside a row that sees it.
 void ignores_the_future(const std::string& set) {
   auto backend = open_backend(set);
-  const AttentionShape shape{2, 1, 32, 0};
+  const AttentionShape shape = shape_of(2, 1, 32, 32);
   const SequenceCache cache(*backend, shape, 8, 31);
   const float poison[32] = {NAN, INFINITY};
   DeviceFloats bad(*backend, std::vector<float>(poison, poison + 32));
@@ -123,7 +179,7 @@ void ignores_the_future(const std::string& set) {
 
 void close_to_double(const std::string& set) {
   auto backend = open_backend(set);
-  const AttentionShape shape{1, 1, 64, 0};
+  const AttentionShape shape = shape_of(1, 1, 64, 64);
   const int positions = 300;
   const SequenceCache cache(*backend, shape, positions, 41);
   const auto keys = random_values(static_cast<size_t>(positions) * 64, 41);
@@ -151,7 +207,7 @@ void close_to_double(const std::string& set) {
 
 void counts_scratch(const std::string& set) {
   auto backend = open_backend(set);
-  const AttentionShape shape{2, 1, 32, 0};
+  const AttentionShape shape = shape_of(2, 1, 32, 32);
   const SequenceCache cache(*backend, shape, 600, 51);
   DeviceFloats queries(*backend, 64);
   DeviceFloats out(*backend, 64);
@@ -168,7 +224,7 @@ void counts_scratch(const std::string& set) {
 uint64_t scratch_after(uint64_t room_bytes, const std::vector<int>& positions) {
   const uint64_t budget_bytes = uint64_t{16} << 20;
   auto backend = open_backend("scalar", 1, budget_bytes);
-  const AttentionShape shape{2, 1, 32, 0};
+  const AttentionShape shape = shape_of(2, 1, 32, 32);
   const SequenceCache cache(*backend, shape, 1100, 52);
   DeviceFloats queries(*backend, 64);
   DeviceFloats out(*backend, 64);
@@ -197,6 +253,10 @@ void add_attention_cases(std::vector<Case>& cases) {
     for (const int threads : {1, 2}) {
       cases.push_back({"attention " + set + ": equals the one arithmetic, " + std::to_string(threads) + " threads",
                        [=] { attends(set, threads); }});
+      cases.push_back({"attention " + set + ": many heads over one, " + std::to_string(threads) + " threads",
+                       [=] { attends_latents(set, threads); }});
+      cases.push_back(
+          {"attention " + set + ": sinks, " + std::to_string(threads) + " threads", [=] { attends_with_sinks(set, threads); }});
     }
     cases.push_back({"attention " + set + ": ignores the future", [=] { ignores_the_future(set); }});
     cases.push_back({"attention " + set + ": close to double precision", [=] { close_to_double(set); }});

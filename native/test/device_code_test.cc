@@ -49,7 +49,7 @@ void activations() {
   auto backend = open_backend("scalar");
   DeviceFloats gate_up(*backend, both);
   DeviceFloats out(*backend, gates.size());
-  backend->swiglu(out.data(), gate_up.data(), 1, static_cast<int>(gates.size()));
+  backend->glu(out.data(), gate_up.data(), nullptr, 1, static_cast<int>(gates.size()), {});
   std::vector<float> got;
   for (size_t i = 0; i < gates.size(); ++i) got.push_back(cuda::swiglu_of(gates[i], ups[i]));
   check_same(got, out.read(), "swiglu_of");
@@ -70,11 +70,12 @@ void elements() {
   DeviceFloats pairs(*backend, both);
   DeviceFloats device_cos(*backend, cos);
   DeviceFloats device_sin(*backend, sin);
-  backend->rope(pairs.data(), 2 * size, device_cos.data(), device_sin.data(), 1, 1, 2 * size);
+  const Vectors heads{pairs.data(), 2 * size, 2 * size, 1, 1, 2 * size};
+  backend->rotate({heads, device_cos.data(), device_sin.data(), RotaryPairing::halves});
   DeviceFloats sums(*backend, count);
   DeviceFloats outputs(*backend, both);
   const float weights[2] = {0.3f, 0x1.9p-3f};
-  backend->combine(sums.data(), outputs.data(), weights, 1, 2, size);
+  backend->combine({sums.data(), outputs.data(), weights, nullptr, nullptr, 1, 2, size, 1.0f, true});
   std::vector<float> turned = both;
   std::vector<float> summed(count);
   for (size_t i = 0; i < count; ++i) {
@@ -94,7 +95,8 @@ void norms() {
     DeviceFloats in(*backend, row);
     DeviceFloats by(*backend, weight);
     DeviceFloats out(*backend, row.size());
-    backend->rms_norm(out.data(), in.data(), by.data(), 1, 100, 1e-6f);
+    const auto row_of = [](const DeviceFloats& floats) { return Vectors{floats.data(), 100, 100, 1, 1, 100}; };
+    backend->normalize({row_of(out), row_of(in), by.data(), 100.0f, 1e-6f, 1.0f});
     const float root = cuda::rms_root(reference_dot(row, row), 100, 1e-6f);
     std::vector<float> got;
     for (size_t i = 0; i < row.size(); ++i) got.push_back(cuda::normalized(row[i], root, weight[i]));
@@ -118,7 +120,7 @@ void visible_chunks() {
 
 void tiles() {
   for (int group = 1; group <= 40; ++group) {
-    const AttentionShape shape{2 * group, 2, 128, 0};
+    const AttentionShape shape{2 * group, 2, 128, 128};
     for (const int n : {1, 2, 5, 7, 16, 33, 64, 512}) {
       for (const int chunks : {1, 2, 16, 128, 512}) {
         const cuda::AttentionTiles tiles = cuda::attention_tiles(n, chunks, shape);
@@ -138,7 +140,7 @@ void tiles() {
 // A long context leaves a slice few rows, and blocks enough.
 void tiles_of_long_contexts() {
   for (const int kv_heads : {32, 8, 4}) {
-    const AttentionShape shape{32, kv_heads, 128, 0};
+    const AttentionShape shape{32, kv_heads, 128, 128};
     constexpr int kLast = 32767;
     const int slice = cuda::attention_slice(512, kLast, shape);
     const cuda::AttentionTiles tiles = cuda::attention_tiles(slice, cuda::most_visible_chunks(kLast, 0), shape);
@@ -149,7 +151,7 @@ void tiles_of_long_contexts() {
 
 void slices() {
   for (const int heads : {1, 2, 7, 32, 80}) {
-    const AttentionShape shape{heads, 1, 128, 0};
+    const AttentionShape shape{heads, 1, 128, 128};
     for (const int n : {1, 2, 7, 16, 33, 64, 512}) {
       for (const int last : {0, 255, 256, 4095, 131071}) {
         const int slice = cuda::attention_slice(n, last, shape);

@@ -1,66 +1,17 @@
-// RMS norm, RoPE, SwiGLU (and with it exp), gate, sums: against the one arithmetic and against double precision.
+// Operators that compute each element by itself, and their functions of one value: against the one arithmetic and against double
+// precision.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "native_tests.h"
 #include "reference_arithmetic.h"
+#include "reference_operators.h"
 
 namespace odmoe::test {
 namespace {
 
 constexpr int kSizes[] = {1, 7, 16, 31, 32, 33, 100, 4096, 20000};
-
-void norms(const std::string& set) {
-  for (const int threads : {1, 2}) {
-    auto backend = open_backend(set, threads);
-    for (const int size : kSizes) {
-      const int n = 3;
-      const auto x = random_values(static_cast<size_t>(n * size), 1);
-      const auto weight = random_values(static_cast<size_t>(size), 2);
-      DeviceFloats in(*backend, x);
-      DeviceFloats scale(*backend, weight);
-      DeviceFloats out(*backend, x.size());
-      backend->rms_norm(out.data(), in.data(), scale.data(), n, size, 1e-5f);
-      std::vector<float> expected;
-      for (int i = 0; i < n; ++i) {
-        const std::vector<float> row(x.begin() + i * size, x.begin() + (i + 1) * size);
-        const float root = std::sqrt(reference_dot(row, row) / static_cast<float>(size) + 1e-5f);
-        for (int j = 0; j < size; ++j) expected.push_back(row[static_cast<size_t>(j)] / root * weight[static_cast<size_t>(j)]);
-      }
-      check_same(out.read(), expected, "rms norm of " + std::to_string(size));
-    }
-  }
-}
-
-void rotates(const std::string& set) {
-  auto backend = open_backend(set, 2);
-  for (const int head_dim : {2, 6, 16, 64, 80, 128}) {
-    const int n = 4;
-    const int heads = 3;
-    const int half = head_dim / 2;
-    const int64_t stride = heads * head_dim + 5;
-    const auto x = random_values(static_cast<size_t>(n * stride), 3);
-    const auto cos = random_values(static_cast<size_t>(n * half), 4);
-    const auto sin = random_values(static_cast<size_t>(n * half), 5);
-    DeviceFloats device_x(*backend, x);
-    DeviceFloats device_cos(*backend, cos);
-    DeviceFloats device_sin(*backend, sin);
-    backend->rope(device_x.data(), stride, device_cos.data(), device_sin.data(), n, heads, head_dim);
-    std::vector<float> expected = x;
-    for (int i = 0; i < n; ++i) {
-      for (int head = 0; head < heads; ++head) {
-        for (int j = 0; j < half; ++j) {
-          const size_t at = static_cast<size_t>(i * stride + head * head_dim + j);
-          const float c = cos[static_cast<size_t>(i * half + j)];
-          const float s = sin[static_cast<size_t>(i * half + j)];
-          expected[at] = std::fma(-x[at + half], s, x[at] * c);
-          expected[at + half] = std::fma(x[at], s, x[at + half] * c);
-        }
-      }
-    }
-    check_same(device_x.read(), expected, "rope, head dimension " + std::to_string(head_dim));
-  }
-}
 
 // Values over the whole range of exp, its limits and specials.
 std::vector<float> gate_inputs(size_t count) {
@@ -72,26 +23,51 @@ std::vector<float> gate_inputs(size_t count) {
   return x;
 }
 
-void activates(const std::string& set) {
-  for (const int threads : {1, 3}) {
-    auto backend = open_backend(set, threads);
+const GluShape kGlus[] = {{0},
+                          {0, Activation::sigmoid, 1.702f, 7.0f, 1.0f},
+                          {0, Activation::sigmoid, 1.0f, 2.0f, 0.0f},
+                          {0, Activation::sigmoid, 0.5f, 0.0f, 0.0f},
+                          {0, Activation::tanh},
+                          {0, Activation::tanh, 1.0f, 3.0f, 0.0f}};
+
+void activates(const std::string& set, int threads) {
+  auto backend = open_backend(set, threads);
+  for (const GluShape& shape : kGlus) {
     for (const int extra : {0, 1, 15, 40, 20000}) {
       const auto gate = gate_inputs(static_cast<size_t>(extra));
-      const int size = static_cast<int>(gate.size());
+      const size_t size = gate.size();
       const int n = 3;
-      const auto up = random_values(gate.size(), 7);
+      auto up = gate_inputs(static_cast<size_t>(extra));
+      std::shuffle(up.begin(), up.end(), std::mt19937(7));
+      const auto biases = random_values(2 * size, 8);
       std::vector<float> both;
       std::vector<float> expected;
+      std::vector<float> biased;
       for (int i = 0; i < n; ++i) {
         both.insert(both.end(), gate.begin(), gate.end());
         both.insert(both.end(), up.begin(), up.end());
-        for (size_t j = 0; j < gate.size(); ++j) expected.push_back(reference_silu(gate[j]) * up[j]);
+        for (size_t j = 0; j < size; ++j) {
+          expected.push_back(reference_glu(gate[j], up[j], shape));
+          biased.push_back(reference_glu(gate[j] + biases[j], up[j] + biases[size + j], shape));
+        }
       }
       DeviceFloats in(*backend, both);
+      DeviceFloats device_biases(*backend, biases);
       DeviceFloats out(*backend, expected.size());
-      backend->swiglu(out.data(), in.data(), n, size);
-      check_same(out.read(), expected, "swiglu of " + std::to_string(size));
+      backend->glu(out.data(), in.data(), nullptr, n, static_cast<int>(size), shape);
+      check_same(out.read(), expected, "glu of " + std::to_string(size));
+      backend->glu(out.data(), in.data(), device_biases.data(), n, static_cast<int>(size), shape);
+      check_same(out.read(), biased, "glu with biases of " + std::to_string(size));
     }
+  }
+}
+
+// A GLU without anything special is SiLU of the gate times up.
+void swiglu_is_a_glu() {
+  for (const float gate : gate_inputs(50)) {
+    const float glu = reference_glu(gate, 1.5f, GluShape{});
+    const float swiglu = reference_silu(gate) * 1.5f;
+    check_same(&glu, &swiglu, 1, "swiglu");
   }
 }
 
@@ -108,87 +84,142 @@ void exp_is_close() {
   check(std::isinf(reference_exp(200.0f)) && reference_exp(-200.0f) == 0.0f, "limits of exp");
 }
 
-void gates(const std::string& set) {
-  auto backend = open_backend(set, 2);
-  for (const int experts : {1, 2, 8, 33, 128}) {
-    for (const int k : {1, 2, 6}) {
-      if (k > experts) continue;
-      const int n = 70;
-      auto logits = random_values(static_cast<size_t>(n * experts), 8, 3.0f);
-      // Ties: rows of equal logits choose the lowest experts; far below the greatest, weights are all zero and tie too.
-      for (int e = 0; e < experts; ++e) logits[static_cast<size_t>(e)] = 1.5f;
-      for (int e = 0; e + 1 < experts; ++e) logits[static_cast<size_t>(experts + e)] = -300.0f + static_cast<float>(e);
-      for (const bool normalize : {true, false}) {
-        std::vector<int32_t> chosen(static_cast<size_t>(n * k));
-        std::vector<float> weights(static_cast<size_t>(n * k));
-        DeviceFloats in(*backend, logits);
-        backend->router(chosen.data(), weights.data(), in.data(), n, experts, k, normalize);
-        for (int i = 0; i < n; ++i) {
-          const std::vector<float> row(logits.begin() + i * experts, logits.begin() + (i + 1) * experts);
-          float most = row[0];
-          for (const float logit : row) most = std::fmax(most, logit);
-          std::vector<float> share;
-          for (const float logit : row) share.push_back(reference_exp(logit - most));
-          const float sum = reference_sum(share);
-          for (float& value : share) value = value / sum;
-          std::vector<bool> taken(row.size());
-          std::vector<float> expected;
-          for (int rank = 0; rank < k; ++rank) {
-            size_t best = row.size();
-            for (size_t e = 0; e < row.size(); ++e) {
-              if (!taken[e] && (best == row.size() || share[e] > share[best])) best = e;
-            }
-            taken[best] = true;
-            expected.push_back(share[best]);
-            check(chosen[static_cast<size_t>(i * k + rank)] == static_cast<int32_t>(best),
-                  "expert of rank " + std::to_string(rank));
-          }
-          float total = expected[0];
-          for (int rank = 1; rank < k; ++rank) total = total + expected[static_cast<size_t>(rank)];
-          for (float& value : expected) value = normalize ? value / total : value;
-          check_same(weights.data() + i * k, expected.data(), expected.size(), "weights");
-        }
-      }
-    }
+// tanh, softplus and sigmoid are close to the true ones.
+void functions_are_close() {
+  for (int i = -300000; i <= 300000; i += 11) {
+    const float x = static_cast<float>(i) * 1e-4f;
+    check(std::fabs(reference_tanh(x) - std::tanh(double{x})) < 2e-7, "tanh(" + std::to_string(x) + ")");
+    check(std::fabs(reference_sigmoid(x) - 1 / (1 + std::exp(-double{x}))) < 2e-7, "sigmoid(" + std::to_string(x) + ")");
+    const double softplus = std::log1p(std::exp(double{x}));
+    check(std::fabs(reference_softplus(x) - softplus) <= 1e-6 * softplus, "softplus(" + std::to_string(x) + ")");
   }
-  DeviceFloats bad(*backend, std::vector<float>(8, std::nanf("")));
-  int32_t chosen[2] = {-7, -7};
-  float weights[2];
-  DeviceFloats beside(*backend, std::vector<float>{1, 2, 3});
-  float brought[4] = {0, 0, 0, 0};
-  backend->router(chosen, weights, bad.data(), 1, 8, 2, true, {brought, beside.data(), 2 * sizeof(float)});
-  check(brought[0] == 1.0f && brought[1] == 2.0f && brought[2] == 0.0f, "a copy comes along");
-  check(chosen[0] == 0 && chosen[1] == 1, "NaN logits still name experts");
-  check_refused(ErrorCode::model_unsupported, [&] { backend->router(chosen, weights, bad.data(), 1, 1, 2, true); });
 }
 
-void adds(const std::string& set) {
-  for (const int threads : {1, 2}) {
-    auto backend = open_backend(set, threads);
-    for (const int size : kSizes) {
-      const int n = 3;
-      const int k = 3;
-      const auto hidden = random_values(static_cast<size_t>(n * size), 9);
-      const auto outputs = random_values(static_cast<size_t>(n * k * size), 10);
-      const auto weights = random_values(static_cast<size_t>(n * k), 11);
-      const auto more = random_values(hidden.size(), 12);
-      DeviceFloats device_hidden(*backend, hidden);
-      DeviceFloats device_outputs(*backend, outputs);
-      DeviceFloats device_more(*backend, more);
-      backend->combine(device_hidden.data(), device_outputs.data(), weights.data(), n, k, size);
-      backend->add(device_hidden.data(), device_more.data(), static_cast<int64_t>(hidden.size()));
-      std::vector<float> expected = hidden;
-      for (int i = 0; i < n; ++i) {
-        for (int j = 0; j < size; ++j) {
-          const auto output = [&](int rank) { return outputs[static_cast<size_t>((i * k + rank) * size + j)]; };
-          float sum = weights[static_cast<size_t>(i * k)] * output(0);
-          for (int rank = 1; rank < k; ++rank) sum = std::fma(weights[static_cast<size_t>(i * k + rank)], output(rank), sum);
-          float& value = expected[static_cast<size_t>(i * size + j)];
-          value = value + sum;
-          value = value + more[static_cast<size_t>(i * size + j)];
+// Rows of vectors that stand apart, with what lies between them untouched; also in place.
+struct Layout {
+  int rows;
+  int vectors;
+  int size;
+  int gap;
+
+  int64_t vector_stride() const { return size + gap; }
+  int64_t row_stride() const { return vectors * vector_stride() + gap; }
+  size_t floats() const { return static_cast<size_t>(rows * row_stride()); }
+  Vectors of(const DeviceFloats& floats) const { return {floats.data(), row_stride(), vector_stride(), rows, vectors, size}; }
+  size_t at(int row, int vector, int i) const { return static_cast<size_t>(row * row_stride() + vector * vector_stride() + i); }
+};
+constexpr Layout kLayouts[] = {{1, 1, 1, 0}, {3, 1, 33, 0}, {2, 3, 16, 0}, {3, 5, 7, 2}, {2, 2, 9000, 0}, {2, 2, 8200, 3}};
+
+void treats_vectors(const std::string& set, int threads) {
+  auto backend = open_backend(set, threads);
+  for (const Layout& layout : kLayouts) {
+    auto a = random_values(layout.floats(), 13, 3.0f);
+    auto b = random_values(layout.floats(), 14, 3.0f);
+    a[0] = std::nanf("");
+    b[layout.at(layout.rows - 1, 0, 0)] = -std::numeric_limits<float>::infinity();
+    const auto bias = random_values(static_cast<size_t>(layout.size), 15);
+    const std::string what = std::to_string(layout.vectors) + " vectors of " + std::to_string(layout.size);
+    DeviceFloats device_b(*backend, b);
+    DeviceFloats device_bias(*backend, bias);
+    const auto compare = [&](const char* name, auto&& run, auto&& expected_of) {
+      DeviceFloats device_a(*backend, a);
+      run(layout.of(device_a));
+      std::vector<float> expected = a;
+      for (int row = 0; row < layout.rows; ++row) {
+        for (int vector = 0; vector < layout.vectors; ++vector) {
+          for (int i = 0; i < layout.size; ++i) {
+            const size_t at = layout.at(row, vector, i);
+            expected[at] = expected_of(a[at], b[at], bias[static_cast<size_t>(i)]);
+          }
         }
       }
-      check_same(device_hidden.read(), expected, "combine and add of " + std::to_string(size));
+      check_same(device_a.read(), expected, std::string(name) + " of " + what);
+    };
+    const Vectors other = layout.of(device_b);
+    compare(
+        "clip", [&](const Vectors& x) { backend->clip(x, 1.5f); },
+        [](float x, float, float) { return reference_limited(x, 1.5f); });
+    compare(
+        "add_bias", [&](const Vectors& x) { backend->add_bias(x, device_bias.data()); },
+        [](float x, float, float z) { return x + z; });
+    compare(
+        "gate by sigmoid", [&](const Vectors& x) { backend->gate(x, other, Gate::sigmoid); },
+        [](float x, float y, float) { return x * reference_sigmoid(y); });
+    compare(
+        "gate by silu", [&](const Vectors& x) { backend->gate(x, other, Gate::silu); },
+        [](float x, float y, float) { return x * reference_silu(y); });
+    compare(
+        "multiply_elements", [&](const Vectors& x) { backend->multiply_elements(x, x, other); },
+        [](float x, float y, float) { return x * y; });
+    compare(
+        "copy_vectors", [&](const Vectors& x) { backend->copy_vectors(x, other); }, [](float, float y, float) { return y; });
+  }
+}
+
+void treats_elements(const std::string& set, int threads) {
+  auto backend = open_backend(set, threads);
+  for (const int size : kSizes) {
+    const auto x = gate_inputs(static_cast<size_t>(size));
+    const auto y = random_values(x.size(), 16);
+    const auto count = static_cast<int64_t>(x.size());
+    DeviceFloats device_y(*backend, y);
+    const auto compare = [&](const std::string& name, auto&& run, auto&& expected_of) {
+      DeviceFloats device_x(*backend, x);
+      run(device_x.data());
+      std::vector<float> expected;
+      for (size_t i = 0; i < x.size(); ++i) expected.push_back(expected_of(x[i], y[i]));
+      check_same(device_x.read(), expected, name + " of " + std::to_string(size));
+    };
+    compare(
+        "add", [&](float* p) { backend->add(p, device_y.data(), count, 1.0f); }, [](float a, float b) { return a + b; });
+    compare(
+        "scaled add", [&](float* p) { backend->add(p, device_y.data(), count, 0.22f); },
+        [](float a, float b) { return a + b * 0.22f; });
+    compare(
+        "scale", [&](float* p) { backend->scale(p, count, 12.5f); }, [](float a, float) { return a * 12.5f; });
+    compare(
+        "divided logits", [&](float* p) { backend->cap_logits(p, count, 6.0f, 0.0f); }, [](float a, float) { return a / 6.0f; });
+    compare(
+        "capped logits", [&](float* p) { backend->cap_logits(p, count, 3.0f, 30.0f); },
+        [](float a, float) { return 30.0f * reference_tanh(a / 3.0f / 30.0f); });
+  }
+}
+
+void combines(const std::string& set, int threads) {
+  auto backend = open_backend(set, threads);
+  const int n = 3;
+  for (const int size : kSizes) {
+    const size_t values = static_cast<size_t>(n * size);
+    const auto hidden = random_values(values, 9);
+    for (const int k : {0, 1, 3}) {
+      const auto weights = random_values(static_cast<size_t>(n * k), 11);
+      DeviceFloats outputs(*backend, random_values(values * static_cast<size_t>(k) + 1, 10));
+      DeviceFloats always(*backend, random_values(values, 12));
+      DeviceFloats gates(*backend, random_values(static_cast<size_t>(n), 13));
+      for (const int kind : {0, 1, 2}) {
+        if (k == 0 && kind == 0) continue;
+        for (const float scale : {1.0f, 0.3f}) {
+          for (const bool add : {true, false}) {
+            DeviceFloats device_hidden(*backend, hidden);
+            const CombineWork work{device_hidden.data(),
+                                   outputs.data(),
+                                   weights.data(),
+                                   kind > 0 ? always.data() : nullptr,
+                                   kind > 1 ? gates.data() : nullptr,
+                                   n,
+                                   k,
+                                   size,
+                                   scale,
+                                   add};
+            std::vector<float> expected;
+            for (int i = 0; i < n; ++i) {
+              for (int j = 0; j < size; ++j) expected.push_back(reference_combined(work, i, j));
+            }
+            backend->combine(work);
+            check_same(device_hidden.read(), expected, "combine " + std::to_string(k) + " of " + std::to_string(size));
+          }
+        }
+      }
     }
   }
 }
@@ -197,12 +228,16 @@ void adds(const std::string& set) {
 
 void add_elementwise_cases(std::vector<Case>& cases) {
   cases.push_back({"exp: close to the true one", exp_is_close});
+  cases.push_back({"tanh, sigmoid, softplus: close to the true ones", functions_are_close});
+  cases.push_back({"glu: SwiGLU is one", swiglu_is_a_glu});
   for (const std::string& set : instruction_sets()) {
-    cases.push_back({"rms norm " + set + ": equals the one arithmetic", [=] { norms(set); }});
-    cases.push_back({"rope " + set + ": equals the one arithmetic", [=] { rotates(set); }});
-    cases.push_back({"swiglu " + set + ": equals the one arithmetic", [=] { activates(set); }});
-    cases.push_back({"router " + set + ": equals the one arithmetic", [=] { gates(set); }});
-    cases.push_back({"combine and add " + set + ": equal the one arithmetic", [=] { adds(set); }});
+    for (const int threads : {1, 3}) {
+      const std::string equals = " the one arithmetic, " + std::to_string(threads) + " threads";
+      cases.push_back({"glu " + set + ": equals" + equals, [=] { activates(set, threads); }});
+      cases.push_back({"operators of vectors " + set + ": equal" + equals, [=] { treats_vectors(set, threads); }});
+      cases.push_back({"operators of elements " + set + ": equal" + equals, [=] { treats_elements(set, threads); }});
+      cases.push_back({"combine " + set + ": equals" + equals, [=] { combines(set, threads); }});
+    }
   }
 }
 

@@ -45,6 +45,9 @@ int main(int argc, char** argv) {
   odmoe::test::add_fixed4_cases(cases);
   odmoe::test::add_matmul_cases(cases);
   odmoe::test::add_elementwise_cases(cases);
+  odmoe::test::add_norm_cases(cases);
+  odmoe::test::add_router_cases(cases);
+  odmoe::test::add_recurrence_cases(cases);
   odmoe::test::add_answer_math_cases(cases);
   odmoe::test::add_attention_cases(cases);
   odmoe::test::add_key_value_cases(cases);

@@ -128,7 +128,38 @@ float reference_log(float x) {
   return std::fma(static_cast<float>(power), kLn2High, f + y);
 }
 
+float reference_sigmoid(float x) { return 1.0f / (1.0f + reference_exp(-x)); }
 float reference_silu(float x) { return x / (1.0f + reference_exp(-x)); }
+
+float reference_tanh(float x) {
+  const float t = reference_exp(-2.0f * std::fabs(x));
+  return std::copysign((1.0f - t) / (1.0f + t), x);
+}
+
+float reference_softplus(float x) {
+  if (std::isnan(x) || x > kSoftplusLinear) return x;
+  const float e = reference_exp(x);
+  const float u = 1.0f + e;
+  return reference_log(u) + (e - (u - 1.0f)) / u;
+}
+
+float reference_limited(float x, float limit) {
+  const float below = x > limit ? limit : x;
+  return below < -limit ? -limit : below;
+}
+
+float reference_glu(float gate, float up, const GluShape& shape) {
+  if (shape.limit > 0.0f) {
+    gate = gate > shape.limit ? shape.limit : gate;
+    up = reference_limited(up, shape.limit);
+  }
+  if (shape.activation == Activation::tanh) {
+    const float t = std::fma(kGeluCubic * gate * gate, gate, gate) * kGeluScale;
+    return 0.5f * gate * (1.0f + reference_tanh(t)) * up;
+  }
+  if (shape.up_offset != 0.0f) up = up + shape.up_offset;
+  return gate / (1.0f + reference_exp(-(shape.alpha * gate))) * up;
+}
 
 float reference_of_half(uint16_t half) {
   const int exponent = half >> 10 & 31;
@@ -184,27 +215,30 @@ StoredRow reference_store(WeightFormat format, const std::vector<float>& row) {
 }
 
 std::vector<float> reference_attention(const std::vector<float>& query, const std::vector<std::vector<float>>& keys,
-                                       const std::vector<std::vector<float>>& values, int begin, int end) {
-  const float scale = 1.0f / std::sqrt(static_cast<float>(query.size()));
+                                       const std::vector<std::vector<float>>& values, int begin, int end, float score_scale,
+                                       const float* sink) {
+  const size_t value_dim = values[static_cast<size_t>(begin)].size();
   std::vector<float> scores(static_cast<size_t>(end));
   float most = -std::numeric_limits<float>::infinity();
   for (int p = begin; p < end; ++p) {
-    scores[p] = reference_dot(query, keys[p]) * scale;
+    scores[p] = reference_dot(query, keys[p]) * score_scale;
     if (scores[p] > most) most = scores[p];
   }
-  std::vector<float> out(query.size(), 0.0f);
+  if (sink != nullptr && *sink > most) most = *sink;
+  std::vector<float> out(value_dim, 0.0f);
   float denominator = 0.0f;
   for (int chunk = begin / kAttentionChunk * kAttentionChunk; chunk < end; chunk += kAttentionChunk) {
     std::vector<float> weights(kAttentionChunk, 0.0f);
-    std::vector<float> sums(query.size(), 0.0f);
+    std::vector<float> sums(value_dim, 0.0f);
     for (int p = std::max(begin, chunk); p < std::min(end, chunk + kAttentionChunk); ++p) {
       const float weight = reference_exp(scores[p] - most);
       weights[p - chunk] = weight;
-      for (size_t d = 0; d < sums.size(); ++d) sums[d] = std::fma(weight, values[p][d], sums[d]);
+      for (size_t d = 0; d < value_dim; ++d) sums[d] = std::fma(weight, values[p][d], sums[d]);
     }
     denominator = denominator + reference_sum(weights);
-    for (size_t d = 0; d < sums.size(); ++d) out[d] = out[d] + sums[d];
+    for (size_t d = 0; d < value_dim; ++d) out[d] = out[d] + sums[d];
   }
+  if (sink != nullptr) denominator = denominator + reference_exp(*sink - most);
   for (float& value : out) value = value / denominator;
   return out;
 }

@@ -14,7 +14,13 @@ float reference_dot(const std::vector<float>& x, const std::vector<float>& w);
 float reference_sum(const std::vector<float>& x);
 float reference_exp(float x);
 float reference_log(float x);
+float reference_sigmoid(float x);
 float reference_silu(float x);
+float reference_tanh(float x);
+float reference_softplus(float x);
+float reference_limited(float x, float limit);
+// Biases added before.
+float reference_glu(float gate, float up, const GluShape& shape);
 
 float reference_of_half(uint16_t half);
 uint16_t reference_to_half(float x);
@@ -28,8 +34,9 @@ struct StoredRow {
 };
 StoredRow reference_store(WeightFormat format, const std::vector<float>& row);
 
-// Attention of one query of head_dim over keys and values of the positions [begin, end): keys[position][head_dim].
+// Attention of one query over keys and values of the positions [begin, end): keys[position][dimension]. sink: null where there is none.
 std::vector<float> reference_attention(const std::vector<float>& query, const std::vector<std::vector<float>>& keys,
-                                       const std::vector<std::vector<float>>& values, int begin, int end);
+                                       const std::vector<std::vector<float>>& values, int begin, int end, float score_scale,
+                                       const float* sink);
 
 }  // namespace odmoe::test

@@ -18,25 +18,32 @@
 //  - an answer: weight of a token = exp((logit - highest logit) / temperature), the temperature at least the least normal FP32;
 //    log of the sum of exp(logits) = highest + log(sum(exp(logit - highest)));
 //  - sigmoid(x) = 1 / (1 + exp(-x)); silu(x) = x / (1 + exp(-x)); tanh(x): t = exp(-2 |x|), (1 - t) / (1 + t) with the sign of x;
-//    softplus(x) = x where x > 20, else log(1 + exp(x));
-//  - glu(gate, up), biases added before: with a limit g = gate > limit ? limit : gate and u likewise within +-limit; sigmoid:
-//    (g / (1 + exp(-(alpha * g)))) * (u + up_offset), without the multiplication for alpha 1 and the addition for offset 0; tanh:
-//    t = fma(kGeluCubic * g * g, g, g) * kGeluScale (products from the left), ((0.5 * g) * (1 + tanh(t))) * u;
+//    softplus(x) = x where x > kSoftplusLinear; else e = exp(x), u = 1 + e, log(u) + (e - (u - 1)) / u;
+//  - limit(x, l): x > l ? l : x, and of that y < -l ? -l : y, so that NaN stays; this is also what clips;
+//  - glu(gate, up), biases added before: with a limit g = gate > limit ? limit : gate and u = limit(up); sigmoid:
+//    (g / (1 + exp(-(alpha * g)))) * (u + up_offset), the offset 0 not being added; tanh: t = fma(kGeluCubic * g * g, g, g) *
+//    kGeluScale (products from the left), ((0.5 * g) * (1 + tanh(t))) * u;
 //  - norms: r = sqrt(dot(x, x) / divisor + epsilon), x / r, times weight, times scale, in this order, each rounded; what is absent is
 //    left out. LayerNorm: mean = sum(x) / size; d = x - mean; (d / sqrt(dot(d, d) / size + epsilon)) * weight + bias, rounded twice;
 //  - rotation of a pair (a, b): a' = fma(-b, sin, a * cos), b' = fma(a, sin, b * cos). cos and sin of position * frequency (rounded to
 //    FP32), times the rope's scale (rounded);
-//  - router: score: softmax p = exp(logit - max) / sum; sigmoid of the logit. The choice goes by score (+ choice bias). Groups: experts
-//    outside the best groups_kept groups (by the best, or best + second best, of the choice's scores; ties to the lower group) are not
-//    chosen. Ranks go by falling choice score, ties to the lower expert. weight = score; normalized: weight / max(sum + sum_epsilon,
-//    sum_floor), the sum of the k weights added by rank; * scale (1 is left out); * expert scale.
-//    sparsemixer (k = 2): first = the highest logit m1; its weight = 1 / sum over all s with not (m1 - s) / max(|s|, m1) > 2 jitter of
-//    exp(s - m1); second the same without the first expert, with m2; sums are those of fold order over all experts, others count 0;
+//  - router: score: softmax e = exp(logit - max), p = e / sum(e), NaN never being the max and -inf being it where there is nothing
+//    else; sigmoid of the logit. The choice goes by score, + choice bias where there is one; NaN counts as -inf then. A group is worth
+//    the greatest of its choice scores, or that plus the second (just that where it has only one; NaN counts as -inf). Experts outside
+//    the best groups_kept groups, ties to the lower group, cannot be chosen. Ranks go by falling choice score, ties to the lower
+//    expert. weight = score, without the bias.
+//    sparsemixer: rank r goes by falling logit, NaN counting as -inf, ties to the lower expert. Its weight = 1 / sum over the experts e
+//    of term(e), where m is the greatest logit (NaN never) without the expert of the rank before, and term(e) = 0 for that expert and
+//    where (m - s) / (|s| > m ? |s| : m) > 2 * jitter, s being e's logit, else exp(s - m). Two ranks.
+//    Of both: normalized: t = sum of the k weights, added by rank; t = t + sum_epsilon; t = sum_floor > t ? sum_floor : t; weight / t.
+//    Then weight * scale (1 is left out), then * the expert's scale, where there is one;
+//  - sum of experts: arithmetic of CombineWork (odmoe/backend.h), each operation rounded;
+//  - logits: x / divisor; with a cap, cap * tanh(that / cap);
 //  - attention works in chunks of kAttentionChunk positions counted from position 0 of the sequence. For one row and head:
-//    s = dot(q, k) * score_scale; m = max of all visible s (and of the sink, where there is one); p = exp(s - m). Each chunk that has
-//    visible positions gives a denominator, sum(p) with lane = index in the chunk mod kLanes, and per dimension a value sum, fma(p, v,
-//    sum) in increasing position from +0. Both are added chunk by chunk, from +0; then exp(sink - m) is added to the denominator; the
-//    result is value sum / denominator;
+//    s = dot(q, k) * score_scale; m = max of all visible s (and of the sink, where there is one), NaN never; p = exp(s - m). Each chunk
+//    that has visible positions gives a denominator, sum(p) with lane = index in the chunk mod kLanes, and per dimension a value sum,
+//    fma(p, v, sum) in increasing position from +0. Both are added chunk by chunk, from +0; then exp(sink - m) is added to the
+//    denominator; the result is value sum / denominator;
 //  - convolution: fma(weight[t], x[position - taps + 1 + t], sum) in rising t from +0; silu where asked for;
 //  - gated delta rule, a row at a time: beta = sigmoid(b), decay = exp(-(exp(A_log) * softplus(a + dt_bias))); per key dimension i and
 //    value dimension j: S[i][j] = S[i][j] * decay; m[j] = fma(S[i][j], k[i], m[j]) in rising i from +0; d[j] = (v[j] - m[j]) * beta;

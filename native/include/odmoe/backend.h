@@ -218,7 +218,7 @@ class Backend {
   virtual void scale(float* x, int64_t count, float factor) = 0;
   // Each vector: x = x + bias.
   virtual void add_bias(const Vectors& x, const float* bias) = 0;
-  // x = min(max(x, -limit), limit).
+  // x within +-limit; NaN stays.
   virtual void clip(const Vectors& x, float limit) = 0;
   // x = x * act(gates), vector by vector; both have the same rows, vectors and size.
   virtual void gate(const Vectors& x, const Vectors& gates, Gate gate) = 0;

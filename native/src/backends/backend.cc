@@ -40,7 +40,7 @@ void Backend::store_and_attend(float* out, const AttentionRow* host_rows, const 
   attention(out, host_rows, queries, stride, n, shape);
 }
 
-void Backend::multiply_swiglu(const Product* products, int count, float* gate_up) {
+void Backend::multiply_glu(const Product* products, int count, float* gate_up, const GluShape& shape, const float* const* biases) {
   std::vector<Product> both(products, products + count);
   int64_t rows = 0;
   for (Product& product : both) {
@@ -49,7 +49,10 @@ void Backend::multiply_swiglu(const Product* products, int count, float* gate_up
     rows += product.n;
   }
   multiply(both.data(), count);
-  if (count > 0) swiglu(products[0].out, gate_up, static_cast<int>(rows), static_cast<int>(products[0].out_stride));
+  if (count == 0) return;
+  const auto size = static_cast<int>(products[0].out_stride);
+  if (biases == nullptr) return glu(products[0].out, gate_up, nullptr, static_cast<int>(rows), size, shape);
+  for (int i = 0; i < count; i++) glu(products[i].out, both[static_cast<size_t>(i)].out, biases[i], products[i].n, size, shape);
 }
 
 }  // namespace odmoe

@@ -15,9 +15,12 @@ namespace odmoe::cpu {
 inline constexpr int kGroupTiles = 16;
 inline constexpr int kMostTokensAtOnce = 6;
 
-// Scratch of one thread for KernelTable::matmul (its sums) and router, in floats.
+// Scratch of one thread for KernelTable::matmul (its sums) and router (three arrays of experts), in floats.
 inline constexpr size_t kThreadScratch = size_t{kGroupTiles} * 4 * kMostTokensAtOnce * 32;
-inline constexpr int kMaxExperts = static_cast<int>(kThreadScratch);
+inline constexpr int kMaxExperts = static_cast<int>(kThreadScratch / 3);
+
+// Of a causal convolution.
+inline constexpr int kMostTaps = 64;
 
 // Weights that stay in the second cache while all tokens pass over them, in bytes, and how many tiles that is (at least one).
 inline constexpr int64_t kGroupBytes = 192 << 10;
@@ -68,24 +71,52 @@ struct AttentionJob {
 
 // Floats of scratch that KernelTable::attention needs for rows that see up to `positions` positions.
 static constexpr size_t attention_scratch(const AttentionShape& shape, int64_t positions) {
-  const int64_t padded_dim = (shape.head_dim + kLanes - 1) / kLanes * kLanes;
+  const int64_t padded_dim = column_blocks(shape.head_dim) * kLanes;
+  const int64_t padded_value_dim = column_blocks(shape.value_dim) * kLanes;
   const int64_t chunks = (positions + kAttentionChunk - 1) / kAttentionChunk + 1;
-  return static_cast<size_t>(kMaxQueries * (chunks * kAttentionChunk + 2 * padded_dim) + 4 * padded_dim);
+  return static_cast<size_t>(kMaxQueries * (chunks * kAttentionChunk + padded_dim + padded_value_dim) + 4 * padded_dim);
 }
+
+// count elements of one row of a GLU; biases are both there or both null.
+struct GluJob {
+  float* out;
+  const float* gate;
+  const float* up;
+  const float* gate_bias;
+  const float* up_bias;
+  int64_t count;
+  bool tanh;
+  float alpha;
+  float limit;
+  float up_offset;
+};
 
 struct KernelTable {
   const char* instruction_set;
 
   void (*matmul)(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch);
-  void (*rms_norm)(float* out, const float* in, const float* weight, int size, float epsilon);
-  void (*rope)(float* head, const float* cos, const float* sin, int half);
-  // Rows [first_row, first_row + rows) for one key-value head.
-  void (*attention)(const AttentionJob& job, int kv_head, int first_row, int rows, float* scratch);
-  void (*router)(int32_t* experts, float* weights, const float* logits, int expert_count, int k, bool normalize, float* scratch);
-  void (*swiglu)(float* out, const float* gate, const float* up, int64_t count);
-  void (*add)(float* x, const float* y, int64_t count);
+  // Vectors [begin, end), counted through all rows.
+  void (*normalize)(const NormWork& work, int64_t begin, int64_t end);
+  void (*rotate)(const RotaryWork& work, int64_t begin, int64_t end);
+  void (*layer_norm)(float* out, const float* in, const float* weight, const float* bias, int64_t size, float epsilon);
+  // Rows [first_row, first_row + rows) of heads that share a key-value head.
+  void (*attention)(const AttentionJob& job, int first_row, int rows, int first_head, int heads, float* scratch);
+  // One row. scratch: kThreadScratch floats.
+  void (*router)(const RouterWork& work, int64_t row, float* scratch);
+  void (*glu)(const GluJob& job);
+  // As the operators of Backend, of count elements.
+  void (*add)(float* x, const float* y, int64_t count, float scale);
+  void (*scale)(float* x, int64_t count, float factor);
+  void (*clip)(float* x, int64_t count, float limit);
+  void (*gate)(float* x, const float* gates, int64_t count, Gate kind);
+  void (*multiply_elements)(float* out, const float* a, const float* b, int64_t count);
+  void (*cap_logits)(float* x, int64_t count, float divisor, float cap);
   // Elements [begin, end) of one row.
-  void (*combine)(float* hidden, const float* outputs, const float* weights, int k, int64_t size, int64_t begin, int64_t end);
+  void (*combine)(const CombineWork& work, int64_t row, int64_t begin, int64_t end);
+  // All rows of channels [begin, end).
+  void (*convolve)(const ConvolutionWork& work, int64_t begin, int64_t end);
+  // All rows of value dimensions [begin, end) of one value head.
+  void (*delta_rule)(const DeltaWork& work, int64_t head, int64_t begin, int64_t end);
 
   // out[i] = exp((x[i] - highest) / divisor).
   void (*exponentials)(float* out, const float* x, int64_t count, float highest, float divisor);

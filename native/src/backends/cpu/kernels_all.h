@@ -2,7 +2,10 @@
 #pragma once
 #include "kernels_dot.h"
 #include "kernels_elementwise.h"
+#include "kernels_norms.h"
+#include "kernels_router.h"
 #include "kernels_attention.h"
+#include "kernels_recurrence.h"
 #include "kernels_weights.h"
 #include "kernels_measure.h"
 
@@ -10,8 +13,31 @@ namespace odmoe::cpu {
 namespace {
 
 constexpr KernelTable make_table() {
-  return {Simd::kName, &matmul,       &rms_norm,    &rope,     &attention,  &router,     &swiglu,      &add,
-          &combine,    &exponentials, &fold_values, &read_row, &write_rows, &read_bytes, &multiply_add};
+  KernelTable table{};
+  table.instruction_set = Simd::kName;
+  table.matmul = &matmul;
+  table.normalize = &normalize;
+  table.rotate = &rotate;
+  table.layer_norm = &layer_norm;
+  table.attention = &attention;
+  table.router = &router;
+  table.glu = &glu;
+  table.add = &add;
+  table.scale = &scale;
+  table.clip = &clip;
+  table.gate = &gate;
+  table.multiply_elements = &multiply_elements;
+  table.cap_logits = &cap_logits;
+  table.combine = &combine;
+  table.convolve = &convolve;
+  table.delta_rule = &delta_rule;
+  table.exponentials = &exponentials;
+  table.sum = &fold_values;
+  table.read_row = &read_row;
+  table.write_rows = &write_rows;
+  table.read_bytes = &read_bytes;
+  table.multiply_add = &multiply_add;
+  return table;
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Attention of a few rows over one key-value head. Rows that share a cache are taken together, so that keys and values are read
 // once for all of them; each query still gets exactly what it would get alone.
 #pragma once
-#include "kernels_elementwise.h"
+#include "kernels_norms.h"
 
 namespace odmoe::cpu {
 namespace {
@@ -14,14 +14,19 @@ struct Query {
   int64_t end;
   float* scores;  // of positions from the first chunk of the batch on
   float* values;  // value sums of the chunk in work
+  float sink;     // minus infinity: none
   float denominator;
 };
 
 struct QueryBatch {
   KeyValueLayer cache;
+  bool values_in_keys;
+  bool has_sinks;
   int64_t kv_head;
   int64_t head_dim;
   int64_t padded_dim;
+  int64_t value_dim;
+  int64_t value_step;  // floats from one position's value to the next one's
   float scale;
   float* keys;  // scratch for four padded keys
   int64_t begin;
@@ -31,7 +36,10 @@ struct QueryBatch {
   int count;
   Query queries[kMaxQueries];
 
-  const float* block(float* const* blocks, int64_t chunk) const { return blocks[chunk] + kv_head * kAttentionChunk * head_dim; }
+  const float* keys_of(int64_t chunk) const { return cache.key_blocks[chunk] + kv_head * kAttentionChunk * head_dim; }
+  const float* values_of(int64_t chunk) const {
+    return (values_in_keys ? cache.key_blocks : cache.value_blocks)[chunk] + kv_head * kAttentionChunk * value_step;
+  }
 };
 
 ODMOE_INLINE int64_t at_least(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -57,8 +65,7 @@ void score_quad(const QueryBatch& batch, int first, const Fp32Rows& keys, int64_
 // Four positions at a time. Positions of a quad or chunk that a query does not see are computed and later ignored.
 void score_positions(const QueryBatch& batch) {
   for (int64_t position = batch.begin / kTileRows * kTileRows; position < batch.end; position += kTileRows) {
-    const float* key =
-        batch.block(batch.cache.key_blocks, position / kAttentionChunk) + position % kAttentionChunk * batch.head_dim;
+    const float* key = batch.keys_of(position / kAttentionChunk) + position % kAttentionChunk * batch.head_dim;
     Fp32Rows keys{key, batch.head_dim};
     if (batch.padded_dim != batch.head_dim) {
       for (int r = 0; r < kTileRows; ++r) {
@@ -87,7 +94,7 @@ void exponentiate_scores(QueryBatch& batch) {
     for (int64_t p = first; p < last; p += kWidth) greatest = Simd::greater(Simd::load(query.scores + p), greatest);
     float lanes[kWidth];
     Simd::store(lanes, greatest);
-    float most = lanes[0];
+    float most = query.sink > lanes[0] ? query.sink : lanes[0];
     for (int lane = 1; lane < kWidth; ++lane) most = lanes[lane] > most ? lanes[lane] : most;
     query.denominator = 0.0f;
     for (int64_t chunk = first; chunk < last; chunk += kAttentionChunk) {
@@ -97,6 +104,7 @@ void exponentiate_scores(QueryBatch& batch) {
       }
       query.denominator = query.denominator + fold_values(scores, kAttentionChunk);
     }
+    if (batch.has_sinks) query.denominator = query.denominator + first_lane(exponential(Simd::broadcast(query.sink - most)));
   }
 }
 
@@ -111,7 +119,7 @@ ODMOE_INLINE void weigh(const QueryBatch& batch, int first, const float* block, 
   const float* weights[kQueries];
   for (int q = 0; q < kQueries; ++q) weights[q] = batch.queries[first + q].scores + chunk_index;
   for (int64_t p = begin; p < end; ++p) {
-    const float* value = block + p * batch.head_dim + dim;
+    const float* value = block + p * batch.value_step + dim;
     Vector row[kWide];
 #pragma GCC unroll 4
     for (int v = 0; v < kWide; ++v) row[v] = Simd::load(value + v * kWidth);
@@ -130,18 +138,18 @@ ODMOE_INLINE void weigh(const QueryBatch& batch, int first, const float* block, 
 template <int kQueries>
 void weigh_dimensions(const QueryBatch& batch, int first, const float* block, int64_t chunk_index, int64_t begin, int64_t end) {
   int64_t dim = 0;
-  for (; dim + 4 * kWidth <= batch.head_dim; dim += 4 * kWidth) {
+  for (; dim + 4 * kWidth <= batch.value_dim; dim += 4 * kWidth) {
     weigh<kQueries, 4>(batch, first, block, chunk_index, begin, end, dim);
   }
-  for (; dim + kWidth <= batch.head_dim; dim += kWidth) {
+  for (; dim + kWidth <= batch.value_dim; dim += kWidth) {
     weigh<kQueries, 1>(batch, first, block, chunk_index, begin, end, dim);
   }
-  for (; dim < batch.head_dim; ++dim) {
+  for (; dim < batch.value_dim; ++dim) {
     for (int q = first; q < first + kQueries; ++q) {
       const Query& query = batch.queries[q];
       float sum = query.values[dim];
       for (int64_t p = begin; p < end; ++p) {
-        sum = __builtin_fmaf(query.scores[chunk_index + p], block[p * batch.head_dim + dim], sum);
+        sum = __builtin_fmaf(query.scores[chunk_index + p], block[p * batch.value_step + dim], sum);
       }
       query.values[dim] = sum;
     }
@@ -149,7 +157,7 @@ void weigh_dimensions(const QueryBatch& batch, int first, const float* block, in
 }
 
 void weigh_chunk(const QueryBatch& batch, int64_t chunk) {
-  const float* block = batch.block(batch.cache.value_blocks, chunk);
+  const float* block = batch.values_of(chunk);
   const int64_t start = chunk * kAttentionChunk;
   const int64_t chunk_index = start - batch.first_chunk * kAttentionChunk;
   // Positions that all queries see are taken together; those that only some see, query by query, in order.
@@ -158,7 +166,7 @@ void weigh_chunk(const QueryBatch& batch, int64_t chunk) {
   for (int q = 0; q < batch.count; ++q) {
     shared_begin = at_least(shared_begin, batch.queries[q].begin);
     shared_end = at_most(shared_end, batch.queries[q].end);
-    for (int64_t d = 0; d < batch.head_dim; ++d) batch.queries[q].values[d] = 0.0f;
+    for (int64_t d = 0; d < batch.value_dim; ++d) batch.queries[q].values[d] = 0.0f;
   }
   const bool shared = shared_begin < shared_end;
   const auto weigh_alone = [&](int64_t from, int64_t to) {
@@ -180,7 +188,7 @@ void weigh_chunk(const QueryBatch& batch, int64_t chunk) {
   }
   for (int q = 0; q < batch.count; ++q) {
     const Query& query = batch.queries[q];
-    if (query.begin < start + kAttentionChunk && query.end > start) add(query.out, query.values, batch.head_dim);
+    if (query.begin < start + kAttentionChunk && query.end > start) add(query.out, query.values, batch.value_dim, 1.0f);
   }
 }
 
@@ -188,13 +196,13 @@ void attend(QueryBatch& batch) {
   score_positions(batch);
   exponentiate_scores(batch);
   for (int q = 0; q < batch.count; ++q) {
-    for (int64_t d = 0; d < batch.head_dim; ++d) batch.queries[q].out[d] = 0.0f;
+    for (int64_t d = 0; d < batch.value_dim; ++d) batch.queries[q].out[d] = 0.0f;
   }
   for (int64_t chunk = 0; chunk < batch.chunks; ++chunk) weigh_chunk(batch, batch.first_chunk + chunk);
   for (int q = 0; q < batch.count; ++q) {
     float* out = batch.queries[q].out;
     const Vector denominator = Simd::broadcast(batch.queries[q].denominator);
-    for_each_vector(batch.head_dim,
+    for_each_vector(batch.value_dim,
                     [=](int64_t d, auto load, auto store) { store(out + d, Simd::divide(load(out + d), denominator)); });
   }
 }
@@ -215,7 +223,7 @@ void place_batch(QueryBatch& batch, float* scratch) {
   for (int q = 0; q < batch.count; ++q) {
     Query& query = batch.queries[q];
     query.values = scratch;
-    float* padded = scratch + batch.padded_dim;
+    float* padded = scratch + column_blocks(batch.value_dim) * kLanes;
     query.scores = padded + batch.padded_dim;
     scratch = query.scores + batch.chunks * kAttentionChunk;
     if (batch.padded_dim == batch.head_dim) continue;
@@ -224,18 +232,22 @@ void place_batch(QueryBatch& batch, float* scratch) {
   }
 }
 
-void attention(const AttentionJob& job, int kv_head, int first_row, int rows, float* scratch) {
-  const int64_t head_dim = job.shape.head_dim;
-  const int group = job.shape.heads / job.shape.kv_heads;
+// Rows [first_row, first_row + rows) of some heads, which share a key-value head.
+void attention(const AttentionJob& job, int first_row, int rows, int first_head, int heads, float* scratch) {
+  const AttentionShape& shape = job.shape;
   QueryBatch batch;
-  batch.kv_head = kv_head;
-  batch.head_dim = head_dim;
-  batch.padded_dim = (head_dim + kLanes - 1) / kLanes * kLanes;
-  batch.scale = 1.0f / __builtin_sqrtf(static_cast<float>(head_dim));
+  batch.values_in_keys = shape.values_in_keys;
+  batch.has_sinks = shape.sinks != nullptr;
+  batch.kv_head = first_head / (shape.heads / shape.kv_heads);
+  batch.head_dim = shape.head_dim;
+  batch.padded_dim = column_blocks(shape.head_dim) * kLanes;
+  batch.value_dim = shape.value_dim;
+  batch.value_step = shape.values_in_keys ? shape.head_dim : shape.value_dim;
+  batch.scale = shape.score_scale;
   batch.count = 0;
   for (int i = first_row; i < first_row + rows; ++i) {
     const AttentionRow& row = job.rows[i];
-    for (int h = 0; h < group; ++h) {
+    for (int64_t head = first_head; head < first_head + heads; ++head) {
       const bool same_cache =
           batch.count > 0 && batch.cache.key_blocks == row.cache.key_blocks && batch.cache.value_blocks == row.cache.value_blocks;
       if (batch.count == kMaxQueries || (batch.count > 0 && !same_cache)) {
@@ -244,12 +256,12 @@ void attention(const AttentionJob& job, int kv_head, int first_row, int rows, fl
         batch.count = 0;
       }
       batch.cache = row.cache;
-      const int64_t head = int64_t{kv_head} * group + h;
       Query& query = batch.queries[batch.count++];
-      query.vector = job.queries + i * job.stride + head * head_dim;
-      query.out = job.out + (int64_t{i} * job.shape.heads + head) * head_dim;
+      query.vector = job.queries + i * job.stride + head * shape.head_dim;
+      query.out = job.out + (int64_t{i} * shape.heads + head) * shape.value_dim;
+      query.sink = batch.has_sinks ? shape.sinks[head] : -__builtin_inff();
       query.end = int64_t{row.position} + 1;
-      query.begin = job.shape.sliding_window > 0 ? at_least(0, query.end - job.shape.sliding_window) : 0;
+      query.begin = shape.sliding_window > 0 ? at_least(0, query.end - shape.sliding_window) : 0;
     }
   }
   if (batch.count == 0) return;

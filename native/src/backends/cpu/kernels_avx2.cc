@@ -32,6 +32,34 @@ struct Simd {
   // a > b ? a : b, and a < b ? a : b: b when either is NaN.
   static Vector greater(Vector a, Vector b) { return _mm256_max_ps(a, b); }
   static Vector lesser(Vector a, Vector b) { return _mm256_min_ps(a, b); }
+  static Vector absolute(Vector x) { return _mm256_andnot_ps(broadcast(-0.0f), x); }
+  // The magnitude of x, which is not negative, with the sign of y.
+  static Vector copy_sign(Vector x, Vector y) { return _mm256_or_ps(x, _mm256_and_ps(y, broadcast(-0.0f))); }
+  // a > b ? x : y.
+  static Vector select_greater(Vector a, Vector b, Vector x, Vector y) {
+    return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_GT_OQ));
+  }
+  // Pairs of neighbours.
+  static void load_pairs(const float* p, Vector& even, Vector& odd) {
+    const Vector low = load(p);
+    const Vector high = load(p + 8);
+    even = in_order(_mm256_shuffle_ps(low, high, 0x88));
+    odd = in_order(_mm256_shuffle_ps(low, high, 0xdd));
+  }
+  static void store_pairs(float* p, Vector even, Vector odd) {
+    const Vector lower = _mm256_unpacklo_ps(even, odd);
+    const Vector upper = _mm256_unpackhi_ps(even, odd);
+    store(p, _mm256_permute2f128_ps(lower, upper, 0x20));
+    store(p + 8, _mm256_permute2f128_ps(lower, upper, 0x31));
+  }
+
+  // x = mantissa * 2^n, the mantissa within [sqrt(1/2), sqrt(2)), for positive normal x.
+  static void split_power(Vector x, Vector& n, Vector& mantissa) {
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i power = _mm256_srai_epi32(_mm256_sub_epi32(bits, _mm256_castps_si256(broadcast(kSqrtHalf))), 23);
+    n = _mm256_cvtepi32_ps(power);
+    mantissa = _mm256_castsi256_ps(_mm256_sub_epi32(bits, _mm256_slli_epi32(power, 23)));
+  }
 
   // y * 2^(n >> 1) * 2^(n - (n >> 1)) for the integer n that rounded = kRoundMagic + n holds in its low bits.
   static Vector scale_by_power(Vector y, Vector rounded) {
@@ -109,6 +137,8 @@ struct Simd {
   }
 
  private:
+  // Of pairs of lanes, the second and the third change places.
+  static Vector in_order(Vector v) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(v), 0xd8)); }
   static Vector power_of_two(__m256i n) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
   }

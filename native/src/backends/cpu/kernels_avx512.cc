@@ -35,6 +35,34 @@ struct Simd {
   // a > b ? a : b, and a < b ? a : b: b when either is NaN.
   static Vector greater(Vector a, Vector b) { return _mm512_max_ps(a, b); }
   static Vector lesser(Vector a, Vector b) { return _mm512_min_ps(a, b); }
+  static Vector absolute(Vector x) { return _mm512_and_ps(x, _mm512_castsi512_ps(_mm512_set1_epi32(0x7fffffff))); }
+  // The magnitude of x, which is not negative, with the sign of y.
+  static Vector copy_sign(Vector x, Vector y) { return _mm512_or_ps(x, _mm512_and_ps(y, broadcast(-0.0f))); }
+  // a > b ? x : y.
+  static Vector select_greater(Vector a, Vector b, Vector x, Vector y) {
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), y, x);
+  }
+  // Pairs of neighbours.
+  static void load_pairs(const float* p, Vector& even, Vector& odd) {
+    const __m512i evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const Vector low = load(p);
+    const Vector high = load(p + 16);
+    even = _mm512_permutex2var_ps(low, evens, high);
+    odd = _mm512_permutex2var_ps(low, _mm512_or_si512(evens, _mm512_set1_epi32(1)), high);
+  }
+  static void store_pairs(float* p, Vector even, Vector odd) {
+    const __m512i lower = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    store(p, _mm512_permutex2var_ps(even, lower, odd));
+    store(p + 16, _mm512_permutex2var_ps(even, _mm512_add_epi32(lower, _mm512_set1_epi32(8)), odd));
+  }
+
+  // x = mantissa * 2^n, the mantissa within [sqrt(1/2), sqrt(2)), for positive normal x.
+  static void split_power(Vector x, Vector& n, Vector& mantissa) {
+    const __m512i bits = _mm512_castps_si512(x);
+    const __m512i power = _mm512_srai_epi32(_mm512_sub_epi32(bits, _mm512_castps_si512(broadcast(kSqrtHalf))), 23);
+    n = _mm512_cvtepi32_ps(power);
+    mantissa = _mm512_castsi512_ps(_mm512_sub_epi32(bits, _mm512_slli_epi32(power, 23)));
+  }
 
   // y * 2^(n >> 1) * 2^(n - (n >> 1)) for the integer n that rounded = kRoundMagic + n holds in its low bits.
   static Vector scale_by_power(Vector y, Vector rounded) {

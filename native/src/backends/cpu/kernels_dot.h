@@ -345,6 +345,8 @@ void matmul(const MatmulJob& job, int64_t first_tile, int64_t tiles, const Matmu
     case WeightFormat::int8: return multiply_tiles<Int8Tile>(job, first_tile, tiles, scratch);
     case WeightFormat::nf4: return multiply_tiles<Nf4Tile>(job, first_tile, tiles, scratch);
     case WeightFormat::fixed4: return multiply_fixed4_tiles(job, first_tile, tiles, scratch);
+    case WeightFormat::mxfp4:
+    case WeightFormat::fp8: break;
   }
 }
 

@@ -1,9 +1,11 @@
-// exp, RMS norm, RoPE, SwiGLU, router and sums.
+// Functions of one value (exp, log, sigmoid, tanh, softplus), and operators that compute each element by itself.
 #pragma once
 #include "kernels_dot.h"
 
 namespace odmoe::cpu {
 namespace {
+
+ODMOE_INLINE Vector negative(Vector x) { return Simd::multiply(x, Simd::broadcast(-1.0f)); }
 
 ODMOE_INLINE Vector exponential(Vector x) {
   x = Simd::lesser(Simd::broadcast(kExpHighest), x);
@@ -16,6 +18,50 @@ ODMOE_INLINE Vector exponential(Vector x) {
   for (int i = 3; i >= 0; --i) q = Simd::fma(q, r, Simd::broadcast(kExpCoefficients[i]));
   const Vector y = Simd::add(Simd::broadcast(1.0f), Simd::fma(Simd::multiply(q, r), r, r));
   return Simd::scale_by_power(y, rounded);
+}
+
+// Of positive normal values.
+ODMOE_INLINE Vector logarithm(Vector x) {
+  Vector n;
+  Vector mantissa;
+  Simd::split_power(x, n, mantissa);
+  const Vector f = Simd::subtract(mantissa, Simd::broadcast(1.0f));
+  Vector q = Simd::broadcast(kLogCoefficients[8]);
+  for (int i = 7; i >= 0; --i) q = Simd::fma(q, f, Simd::broadcast(kLogCoefficients[i]));
+  const Vector square = Simd::multiply(f, f);
+  const Vector inner = Simd::fma(Simd::multiply(square, f), q, Simd::multiply(Simd::broadcast(-0.5f), square));
+  const Vector y = Simd::fma(n, Simd::broadcast(kLn2Low), inner);
+  return Simd::fma(n, Simd::broadcast(kLn2High), Simd::add(f, y));
+}
+
+// 1 + exp(-x): what sigmoid(x) and silu(x) divide by.
+ODMOE_INLINE Vector sigmoid_divisor(Vector x) { return Simd::add(Simd::broadcast(1.0f), exponential(negative(x))); }
+ODMOE_INLINE Vector sigmoid(Vector x) { return Simd::divide(Simd::broadcast(1.0f), sigmoid_divisor(x)); }
+ODMOE_INLINE Vector silu(Vector x) { return Simd::divide(x, sigmoid_divisor(x)); }
+
+ODMOE_INLINE Vector hyperbolic_tangent(Vector x) {
+  const Vector one = Simd::broadcast(1.0f);
+  const Vector t = exponential(Simd::multiply(Simd::absolute(x), Simd::broadcast(-2.0f)));
+  return Simd::copy_sign(Simd::divide(Simd::subtract(one, t), Simd::add(one, t)), x);
+}
+
+ODMOE_INLINE Vector softplus(Vector x) {
+  const Vector one = Simd::broadcast(1.0f);
+  const Vector e = exponential(x);
+  const Vector u = Simd::add(one, e);
+  const Vector lost = Simd::divide(Simd::subtract(e, Simd::subtract(u, one)), u);
+  return Simd::select_greater(x, Simd::broadcast(kSoftplusLinear), x, Simd::add(logarithm(u), lost));
+}
+
+// Within +-limit; NaN stays.
+ODMOE_INLINE Vector limited(Vector x, float limit) {
+  return Simd::greater(Simd::broadcast(-limit), Simd::lesser(Simd::broadcast(limit), x));
+}
+
+ODMOE_INLINE float first_lane(Vector v) {
+  float lanes[kWidth];
+  Simd::store(lanes, v);
+  return lanes[0];
 }
 
 // Calls body(offset, load, store) for whole vectors and once for the rest; load and store take a pointer at that offset.
@@ -35,112 +81,127 @@ ODMOE_INLINE void for_each_vector(int64_t count, Body&& body) {
   }
 }
 
-// The 32 partial sums of count values, folded: term(sum, index, load) is the sum with one more vector of terms.
-template <class Term>
-ODMOE_INLINE float fold_terms(int64_t count, Term&& term) {
-  Vector sums[kVectors];
-  for (int v = 0; v < kVectors; ++v) sums[v] = Simd::zero();
-  for (int64_t i = 0; i < count; i += kLanes) {
-    for (int v = 0; v < kVectors; ++v) {
-      const int64_t at = i + v * kWidth;
-      if (at + kWidth <= count) {
-        sums[v] = term(sums[v], at, [](const float* p) { return Simd::load(p); });
-      } else {
-        const int64_t rest = count > at ? count - at : 0;
-        // Past the end nothing is read, but the terms are still zeros that are added.
-        sums[v] = term(sums[v], rest > 0 ? at : 0, [rest](const float* p) { return Simd::load_first(p, rest); });
-      }
+ODMOE_INLINE Vector gelu_gate(Vector g) {
+  const Vector cubic = Simd::multiply(Simd::multiply(Simd::broadcast(kGeluCubic), g), g);
+  const Vector t = Simd::multiply(Simd::fma(cubic, g, g), Simd::broadcast(kGeluScale));
+  const Vector half = Simd::multiply(Simd::broadcast(0.5f), g);
+  return Simd::multiply(half, Simd::add(Simd::broadcast(1.0f), hyperbolic_tangent(t)));
+}
+
+// One loop for each kind, so that what a shape leaves out costs nothing.
+template <bool kTanh, bool kBias, bool kPlain>
+void glu_of(const GluJob& job) {
+  const float limit = job.limit > 0.0f ? job.limit : __builtin_inff();
+  // -0 changes nothing when it is added; +0 would make +0 of -0.
+  const float offset = job.up_offset == 0.0f ? -0.0f : job.up_offset;
+  for_each_vector(job.count, [=](int64_t i, auto load, auto store) {
+    Vector g = load(job.gate + i);
+    Vector u = load(job.up + i);
+    if constexpr (kBias) {
+      g = Simd::add(g, load(job.gate_bias + i));
+      u = Simd::add(u, load(job.up_bias + i));
     }
+    if constexpr (!kPlain) {
+      g = Simd::lesser(Simd::broadcast(limit), g);
+      u = limited(u, limit);
+    }
+    if constexpr (kTanh) {
+      store(job.out + i, Simd::multiply(gelu_gate(g), u));
+    } else if constexpr (kPlain) {
+      store(job.out + i, Simd::multiply(silu(g), u));
+    } else {
+      const Vector gated = Simd::divide(g, sigmoid_divisor(Simd::multiply(Simd::broadcast(job.alpha), g)));
+      store(job.out + i, Simd::multiply(gated, Simd::add(u, Simd::broadcast(offset))));
+    }
+  });
+}
+
+void glu(const GluJob& job) {
+  const bool plain = !(job.limit > 0.0f) && (job.tanh || (job.alpha == 1.0f && job.up_offset == 0.0f));
+  const bool bias = job.gate_bias != nullptr;
+  if (job.tanh) {
+    if (plain) return bias ? glu_of<true, true, true>(job) : glu_of<true, false, true>(job);
+    return bias ? glu_of<true, true, false>(job) : glu_of<true, false, false>(job);
   }
-  return Simd::fold(sums);
+  if (plain) return bias ? glu_of<false, true, true>(job) : glu_of<false, false, true>(job);
+  return bias ? glu_of<false, true, false>(job) : glu_of<false, false, false>(job);
 }
 
-void rms_norm(float* out, const float* in, const float* weight, int size, float epsilon) {
-  const float squares = fold_terms(size, [in](Vector sum, int64_t i, auto load) {
-    const Vector x = load(in + i);
-    return Simd::fma(x, x, sum);
-  });
-  const float root = __builtin_sqrtf(squares / static_cast<float>(size) + epsilon);
-  for_each_vector(size, [=](int64_t i, auto load, auto store) {
-    store(out + i, Simd::multiply(Simd::divide(load(in + i), Simd::broadcast(root)), load(weight + i)));
-  });
-}
-
-void rope(float* head, const float* cos, const float* sin, int half) {
-  for_each_vector(half, [=](int64_t i, auto load, auto store) {
-    const Vector a = load(head + i);
-    const Vector b = load(head + half + i);
-    const Vector c = load(cos + i);
-    const Vector s = load(sin + i);
-    store(head + i, Simd::fma(Simd::multiply(b, Simd::broadcast(-1.0f)), s, Simd::multiply(a, c)));
-    store(head + half + i, Simd::fma(a, s, Simd::multiply(b, c)));
-  });
-}
-
-void swiglu(float* out, const float* gate, const float* up, int64_t count) {
+void add(float* x, const float* y, int64_t count, float scale) {
+  if (scale == 1.0f) {
+    for_each_vector(count, [=](int64_t i, auto load, auto store) { store(x + i, Simd::add(load(x + i), load(y + i))); });
+    return;
+  }
   for_each_vector(count, [=](int64_t i, auto load, auto store) {
-    const Vector x = load(gate + i);
-    const Vector e = exponential(Simd::multiply(x, Simd::broadcast(-1.0f)));
-    const Vector silu = Simd::divide(x, Simd::add(Simd::broadcast(1.0f), e));
-    store(out + i, Simd::multiply(silu, load(up + i)));
+    store(x + i, Simd::add(load(x + i), Simd::multiply(load(y + i), Simd::broadcast(scale))));
   });
 }
 
-void add(float* x, const float* y, int64_t count) {
-  for_each_vector(count, [=](int64_t i, auto load, auto store) { store(x + i, Simd::add(load(x + i), load(y + i))); });
+void scale(float* x, int64_t count, float factor) {
+  for_each_vector(count,
+                  [=](int64_t i, auto load, auto store) { store(x + i, Simd::multiply(load(x + i), Simd::broadcast(factor))); });
 }
 
-void combine(float* hidden, const float* outputs, const float* weights, int k, int64_t size, int64_t begin, int64_t end) {
-  for_each_vector(end - begin, [=](int64_t i, auto load, auto store) {
-    const int64_t at = begin + i;
-    Vector sum = Simd::multiply(Simd::broadcast(weights[0]), load(outputs + at));
-    for (int rank = 1; rank < k; ++rank) {
-      sum = Simd::fma(Simd::broadcast(weights[rank]), load(outputs + rank * size + at), sum);
+void clip(float* x, int64_t count, float limit) {
+  for_each_vector(count, [=](int64_t i, auto load, auto store) { store(x + i, limited(load(x + i), limit)); });
+}
+
+void gate(float* x, const float* gates, int64_t count, Gate kind) {
+  if (kind == Gate::silu) {
+    for_each_vector(count,
+                    [=](int64_t i, auto load, auto store) { store(x + i, Simd::multiply(load(x + i), silu(load(gates + i)))); });
+    return;
+  }
+  for_each_vector(count,
+                  [=](int64_t i, auto load, auto store) { store(x + i, Simd::multiply(load(x + i), sigmoid(load(gates + i)))); });
+}
+
+void multiply_elements(float* out, const float* a, const float* b, int64_t count) {
+  for_each_vector(count, [=](int64_t i, auto load, auto store) { store(out + i, Simd::multiply(load(a + i), load(b + i))); });
+}
+
+void cap_logits(float* x, int64_t count, float divisor, float cap) {
+  if (cap == 0.0f) {
+    for_each_vector(count,
+                    [=](int64_t i, auto load, auto store) { store(x + i, Simd::divide(load(x + i), Simd::broadcast(divisor))); });
+    return;
+  }
+  for_each_vector(count, [=](int64_t i, auto load, auto store) {
+    const Vector divided = Simd::divide(load(x + i), Simd::broadcast(divisor));
+    const Vector tangent = hyperbolic_tangent(Simd::divide(divided, Simd::broadcast(cap)));
+    store(x + i, Simd::multiply(Simd::broadcast(cap), tangent));
+  });
+}
+
+void combine(const CombineWork& work, int64_t row, int64_t begin, int64_t end) {
+  float* const hidden = work.hidden + row * work.size + begin;
+  const float* const outputs = work.outputs + row * work.k * work.size + begin;
+  const float* const weights = work.host_weights + row * work.k;
+  const float* const always = work.always == nullptr ? nullptr : work.always + row * work.size + begin;
+  const float gate = work.always_gates == nullptr ? 1.0f : first_lane(sigmoid(Simd::broadcast(work.always_gates[row])));
+  for_each_vector(end - begin, [=, &work](int64_t i, auto load, auto store) {
+    Vector sum = Simd::zero();
+    if (work.k > 0) {
+      sum = Simd::multiply(Simd::broadcast(weights[0]), load(outputs + i));
+      for (int rank = 1; rank < work.k; ++rank) {
+        sum = Simd::fma(Simd::broadcast(weights[rank]), load(outputs + int64_t{rank} * work.size + i), sum);
+      }
+      if (always != nullptr) sum = Simd::fma(Simd::broadcast(gate), load(always + i), sum);
+    } else if (always != nullptr) {
+      sum = Simd::multiply(Simd::broadcast(gate), load(always + i));
     }
-    store(hidden + at, Simd::add(load(hidden + at), sum));
+    if (!work.add) return store(hidden + i, sum);
+    if (work.scale != 1.0f) sum = Simd::multiply(sum, Simd::broadcast(work.scale));
+    store(hidden + i, Simd::add(load(hidden + i), sum));
   });
 }
 
+// out = exp((x - highest) / divisor).
 void exponentials(float* out, const float* x, int64_t count, float highest, float divisor) {
   for_each_vector(count, [=](int64_t i, auto load, auto store) {
     const Vector below = Simd::subtract(load(x + i), Simd::broadcast(highest));
     store(out + i, exponential(Simd::divide(below, Simd::broadcast(divisor))));
   });
-}
-
-// Turns values into exp(value - greatest) in place; NaN is never the greatest.
-ODMOE_INLINE void exponentials_below_greatest(float* values, int64_t count) {
-  float greatest = -__builtin_inff();
-  for (int64_t i = 0; i < count; ++i) greatest = values[i] > greatest ? values[i] : greatest;
-  for_each_vector(count, [=](int64_t i, auto load, auto store) {
-    store(values + i, exponential(Simd::subtract(load(values + i), Simd::broadcast(greatest))));
-  });
-}
-
-float fold_values(const float* values, int64_t count) {
-  return fold_terms(count, [values](Vector sum, int64_t i, auto load) { return Simd::add(sum, load(values + i)); });
-}
-
-void router(int32_t* experts, float* weights, const float* logits, int expert_count, int k, bool normalize, float* scratch) {
-  for (int e = 0; e < expert_count; ++e) scratch[e] = logits[e];
-  exponentials_below_greatest(scratch, expert_count);
-  const float sum = fold_values(scratch, expert_count);
-  for (int e = 0; e < expert_count; ++e) scratch[e] = scratch[e] / sum;
-  for (int rank = 0; rank < k; ++rank) {
-    // Weights are never negative, so -1 marks one that is taken; NaN is never greater, so every rank still gets an expert.
-    int best = -1;
-    for (int e = 0; e < expert_count; ++e) {
-      if (scratch[e] == -1.0f) continue;
-      if (best < 0 || scratch[e] > scratch[best]) best = e;
-    }
-    experts[rank] = best;
-    weights[rank] = scratch[best];
-    scratch[best] = -1.0f;
-  }
-  if (!normalize) return;
-  float total = weights[0];
-  for (int rank = 1; rank < k; ++rank) total = total + weights[rank];
-  for (int rank = 0; rank < k; ++rank) weights[rank] = weights[rank] / total;
 }
 
 }  // namespace

@@ -37,6 +37,26 @@ struct Simd {
   // a > b ? a : b, and a < b ? a : b: b when either is NaN (FMAX and FMIN would answer NaN).
   static Vector greater(Vector a, Vector b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
   static Vector lesser(Vector a, Vector b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
+  static Vector absolute(Vector x) { return vabsq_f32(x); }
+  // The magnitude of x, which is not negative, with the sign of y.
+  static Vector copy_sign(Vector x, Vector y) { return vbslq_f32(vdupq_n_u32(0x80000000u), y, x); }
+  // a > b ? x : y.
+  static Vector select_greater(Vector a, Vector b, Vector x, Vector y) { return vbslq_f32(vcgtq_f32(a, b), x, y); }
+  // Pairs of neighbours.
+  static void load_pairs(const float* p, Vector& even, Vector& odd) {
+    const float32x4x2_t both = vld2q_f32(p);
+    even = both.val[0];
+    odd = both.val[1];
+  }
+  static void store_pairs(float* p, Vector even, Vector odd) { vst2q_f32(p, float32x4x2_t{{even, odd}}); }
+
+  // x = mantissa * 2^n, the mantissa within [sqrt(1/2), sqrt(2)), for positive normal x.
+  static void split_power(Vector x, Vector& n, Vector& mantissa) {
+    const int32x4_t bits = vreinterpretq_s32_f32(x);
+    const int32x4_t power = vshrq_n_s32(vsubq_s32(bits, vreinterpretq_s32_f32(broadcast(kSqrtHalf))), 23);
+    n = vcvtq_f32_s32(power);
+    mantissa = vreinterpretq_f32_s32(vsubq_s32(bits, vshlq_n_s32(power, 23)));
+  }
 
   // y * 2^(n >> 1) * 2^(n - (n >> 1)) for the integer n that rounded = kRoundMagic + n holds in its low bits.
   static Vector scale_by_power(Vector y, Vector rounded) {

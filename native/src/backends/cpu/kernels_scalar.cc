@@ -27,6 +27,27 @@ struct Simd {
   static float divide(float a, float b) { return a / b; }
   static float greater(float a, float b) { return a > b ? a : b; }
   static float lesser(float a, float b) { return a < b ? a : b; }
+  static float absolute(float x) { return float_of_bits(float_bits(x) & 0x7fffffffu); }
+  // The magnitude of x, which is not negative, with the sign of y.
+  static float copy_sign(float x, float y) { return float_of_bits(float_bits(x) | (float_bits(y) & 0x80000000u)); }
+  // a > b ? x : y.
+  static float select_greater(float a, float b, float x, float y) { return a > b ? x : y; }
+  // Pairs of neighbours.
+  static void load_pairs(const float* p, float& even, float& odd) {
+    even = p[0];
+    odd = p[1];
+  }
+  static void store_pairs(float* p, float even, float odd) {
+    p[0] = even;
+    p[1] = odd;
+  }
+
+  // x = mantissa * 2^n, the mantissa within [sqrt(1/2), sqrt(2)), for a positive normal x.
+  static void split_power(float x, float& n, float& mantissa) {
+    const int32_t power = static_cast<int32_t>(float_bits(x) - float_bits(kSqrtHalf)) >> 23;
+    n = static_cast<float>(power);
+    mantissa = float_of_bits(float_bits(x) - (static_cast<uint32_t>(power) << 23));
+  }
 
   // y * 2^(n >> 1) * 2^(n - (n >> 1)) for the integer n that rounded = kRoundMagic + n holds in its low bits.
   static float scale_by_power(float y, float rounded) {

@@ -245,6 +245,8 @@ bool write_rows_from(Matrix& matrix, int64_t first_row, int64_t rows, const uint
       case WeightFormat::int8: write_int8_row(source, begin, matrix.columns, tile, in_tile, scales + row); break;
       case WeightFormat::nf4: write_nf4_row(source, begin, matrix.columns, tile, in_tile); break;
       case WeightFormat::fixed4: break;
+      case WeightFormat::mxfp4:
+      case WeightFormat::fp8: break;
     }
   }
   return true;

@@ -50,6 +50,8 @@ static constexpr int64_t tile_bytes(WeightFormat format, int64_t columns) {
     case WeightFormat::int8: return blocks * kTileRows * kLanes;
     case WeightFormat::nf4: return (blocks + 1) / 2 * kNf4PairBytes;
     case WeightFormat::fixed4: return fixed4_prefix_bytes(columns) + blocks * kFixed4BlockBytes;
+    case WeightFormat::mxfp4:
+    case WeightFormat::fp8: break;
   }
   return 0;
 }

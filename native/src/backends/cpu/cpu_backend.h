@@ -1,0 +1,106 @@
+// The CPU device: an arena, a thread pool, and the kernels of one instruction set spread over the threads.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "arena.h"
+#include "kernel_table.h"
+#include "thread_pool.h"
+
+namespace odmoe::cpu {
+
+// Below this many bytes of weights or elements an operator is not worth waking threads for.
+inline constexpr int64_t kTaskBytes = 64 << 10;
+inline constexpr int64_t kTaskElements = 8192;
+// Tasks per thread, so that a thread that is held up does not hold up the others.
+inline constexpr int64_t kTasksPerThread = 8;
+
+class CpuBackend final : public Backend {
+ public:
+  explicit CpuBackend(const CpuOptions& options);
+  ~CpuBackend() override;
+
+  // Memory and weights (cpu_backend.cc).
+  DeviceInfo info() const override;
+  DeviceBuffer allocate(uint64_t bytes) override { return arena_.allocate(bytes); }
+  void release(DeviceBuffer& buffer) noexcept override { arena_.release(buffer); }
+  void copy_to_device(void* device, const void* host, uint64_t bytes) override;
+  void copy_to_host(void* host, const void* device, uint64_t bytes) override;
+  uint64_t matrix_bytes(WeightFormat format, int64_t rows, int64_t columns) const override;
+  bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes) override;
+  void embed(float* out, const Matrix& embedding, const int32_t* host_ids, int n) override;
+
+  // Products and attention (cpu_products.cc).
+  void multiply(const Product* products, int count) override;
+  void store_key_values(const AttentionRow* host_rows, const float* keys, const float* values, int64_t stride, int n,
+                        const AttentionShape& shape) override;
+  void attention(float* out, const AttentionRow* host_rows, const float* queries, int64_t stride, int n,
+                 const AttentionShape& shape) override;
+
+  // All others (cpu_operators.cc).
+  void normalize(const NormWork& work) override;
+  void layer_norm(float* out, const float* in, const float* weight, const float* bias, int n, int size, float epsilon) override;
+  void rotate(const RotaryWork& work) override;
+  void router(const RouterWork& work) override;
+  void glu(float* out, const float* gate_up, const float* biases, int n, int size, const GluShape& shape) override;
+  void copy_vectors(const Vectors& out, const Vectors& in) override;
+  void add(float* x, const float* y, int64_t count, float scale) override;
+  void scale(float* x, int64_t count, float factor) override;
+  void add_bias(const Vectors& x, const float* bias) override;
+  void clip(const Vectors& x, float limit) override;
+  void gate(const Vectors& x, const Vectors& gates, Gate gate) override;
+  void multiply_elements(const Vectors& out, const Vectors& a, const Vectors& b) override;
+  void cap_logits(float* x, int64_t count, float divisor, float cap) override;
+  void convolve(const ConvolutionWork* works, int count) override;
+  void delta_rule(const DeltaWork* works, int count) override;
+  void combine(const CombineWork& work) override;
+
+ private:
+  struct PlannedProduct {
+    MatmulJob job;
+    int64_t tiles;
+    int64_t task_tiles;
+    int64_t first_task;
+    int64_t end_task;
+  };
+
+  PlannedProduct plan(const Product& product, int64_t first_task, int64_t total_work) const;
+  float* thread_scratch(int thread) { return scratch_.data() + kThreadScratch * static_cast<size_t>(thread); }
+  // Grows by doubling, so that a sequence that gets longer makes few allocations; counted in the budget.
+  void reserve(DeviceBuffer& buffer, uint64_t bytes);
+
+  // body(begin, end, thread) for ranges of n items of `elements` each.
+  template <class Body>
+  void for_ranges(int64_t n, int64_t elements, const Body& body) {
+    const int64_t items = std::max<int64_t>(1, kTaskElements / std::max<int64_t>(1, elements));
+    pool_.run((n + items - 1) / items, [=, &body](int64_t task, int thread) {
+      const int64_t begin = task * items;
+      body(begin, std::min(n, begin + items), thread);
+    });
+  }
+
+  // body(row, begin, end) for pieces of n rows of `size` elements; small rows go several to a task.
+  template <class Body>
+  void for_pieces(int64_t n, int64_t size, const Body& body) {
+    const int64_t pieces = std::max<int64_t>(1, (size + kTaskElements - 1) / kTaskElements);
+    for_ranges(n * pieces, std::min(size, kTaskElements), [=, &body](int64_t first, int64_t last, int) {
+      for (int64_t piece = first; piece < last; ++piece) {
+        const int64_t begin = piece % pieces * kTaskElements;
+        body(piece / pieces, begin, std::min(size, begin + kTaskElements));
+      }
+    });
+  }
+
+  const KernelTable& kernels_;
+  Arena arena_;
+  ThreadPool pool_;
+  // A few kilobytes a thread that do not grow; like stacks and code they are outside the budget.
+  std::vector<float> scratch_;
+  std::vector<PlannedProduct> products_;
+  DeviceBuffer attention_scratch_;
+  DeviceBuffer expansion_scratch_;
+};
+
+}  // namespace odmoe::cpu

@@ -1,0 +1,172 @@
+// Operators whose rows follow one another: the causal convolution and the gated delta rule.
+#pragma once
+#include "kernels_elementwise.h"
+
+namespace odmoe::cpu {
+namespace {
+
+// Row `row` of the convolution's input; those before the first stand in the tail.
+ODMOE_INLINE const float* convolved_row(const ConvolutionWork& work, int64_t row) {
+  return row < 0 ? work.tail + (work.taps - 1 + row) * work.channels : work.in + row * work.in_stride;
+}
+
+// kTaps: the number of taps, or 0 for any.
+template <int kTaps>
+void convolve_row(const ConvolutionWork& work, int64_t row, int64_t begin, int64_t end) {
+  const int taps = kTaps != 0 ? kTaps : work.taps;
+  const float* rows[kTaps != 0 ? kTaps : kMostTaps];
+  for (int t = 0; t < taps; ++t) rows[t] = convolved_row(work, row - taps + 1 + t) + begin;
+  const float* const weight = work.weight + begin;
+  float* const out = work.out + row * work.out_stride + begin;
+  const int64_t channels = work.channels;
+  const bool with_silu = work.silu;
+  for_each_vector(end - begin, [=](int64_t i, auto load, auto store) {
+    Vector sum = Simd::zero();
+#pragma GCC unroll 4
+    for (int t = 0; t < taps; ++t) sum = Simd::fma(load(weight + t * channels + i), load(rows[t] + i), sum);
+    store(out + i, with_silu ? silu(sum) : sum);
+  });
+}
+
+// Channels [begin, end) of all rows, and of the tail.
+void convolve(const ConvolutionWork& work, int64_t begin, int64_t end) {
+  for (int64_t row = 0; row < work.rows; ++row) {
+    switch (work.taps) {
+      case 3: convolve_row<3>(work, row, begin, end); break;
+      case 4: convolve_row<4>(work, row, begin, end); break;
+      default: convolve_row<0>(work, row, begin, end); break;
+    }
+  }
+  // Row t of the new tail is read before it is written, and rows behind it after that.
+  for (int t = 0; t < work.taps - 1; ++t) {
+    const float* const from = convolved_row(work, work.rows - work.taps + 1 + t);
+    float* const to = work.tail + t * work.channels;
+    for (int64_t c = begin; c < end; ++c) to[c] = from[c];
+  }
+}
+
+constexpr int kGateRows = 16;
+
+// What rows [first, first + count) of one value head multiply by.
+struct DeltaGates {
+  float beta[kGateRows];
+  float decay[kGateRows];
+
+  DeltaGates(const DeltaWork& work, int64_t head, int64_t first, int64_t count) {
+    for (int64_t r = 0; r < kGateRows; ++r) {
+      const int64_t at = (first + (r < count ? r : 0)) * work.gate_stride + head;
+      beta[r] = work.beta[at];
+      decay[r] = work.decay[at];
+    }
+    const Vector rate = exponential(Simd::broadcast(work.decay_log[head]));
+    const Vector bias = Simd::broadcast(work.decay_bias[head]);
+    for (int64_t r = 0; r < count; r += kWidth) {
+      Simd::store(beta + r, sigmoid(Simd::load(beta + r)));
+      const Vector step = softplus(Simd::add(Simd::load(decay + r), bias));
+      Simd::store(decay + r, exponential(negative(Simd::multiply(rate, step))));
+    }
+  }
+};
+
+// kWide vectors of value dimensions of one head's state, or the first `rest` lanes of one.
+template <int kWide, bool kPartial>
+struct DeltaColumns {
+  float* state;  // of key dimension 0
+  int64_t step;  // floats from one key dimension to the next
+  int key_dim;
+  int64_t rest;
+
+  Vector load(const float* p) const { return kPartial ? Simd::load_first(p, rest) : Simd::load(p); }
+  void store(float* p, Vector v) const { kPartial ? Simd::store_first(p, v, rest) : Simd::store(p, v); }
+
+  // S = S * decay; remembered = S^T k.
+  ODMOE_INLINE void decay(const float* key, float decay, Vector (&remembered)[kWide]) const {
+    const Vector factor = Simd::broadcast(decay);
+    for (int v = 0; v < kWide; ++v) remembered[v] = Simd::zero();
+    for (int64_t i = 0; i < key_dim; ++i) {
+      float* const row = state + i * step;
+      const Vector k = Simd::broadcast(key[i]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kWide; ++v) {
+        __builtin_prefetch(row + kDeltaAhead * step + v * kWidth, 1, 3);
+        const Vector s = Simd::multiply(load(row + v * kWidth), factor);
+        store(row + v * kWidth, s);
+        remembered[v] = Simd::fma(s, k, remembered[v]);
+      }
+    }
+  }
+
+  // S = S + k d^T; out = S^T q; and then, if kMore, what decay() does for the next row.
+  template <bool kMore>
+  ODMOE_INLINE void update(const float* key, const float* query, const Vector (&change)[kWide], float* out, const float* next_key,
+                           float next_decay, Vector (&remembered)[kWide]) const {
+    const Vector factor = Simd::broadcast(next_decay);
+    Vector sums[kWide];
+    for (int v = 0; v < kWide; ++v) sums[v] = Simd::zero();
+    for (int v = 0; v < kWide; ++v) remembered[v] = Simd::zero();
+    for (int64_t i = 0; i < key_dim; ++i) {
+      float* const row = state + i * step;
+      const Vector k = Simd::broadcast(key[i]);
+      const Vector q = Simd::broadcast(query[i]);
+      const Vector next = kMore ? Simd::broadcast(next_key[i]) : Simd::zero();
+#pragma GCC unroll 4
+      for (int v = 0; v < kWide; ++v) {
+        Vector s = Simd::fma(k, change[v], load(row + v * kWidth));
+        sums[v] = Simd::fma(s, q, sums[v]);
+        if constexpr (kMore) {
+          s = Simd::multiply(s, factor);
+          remembered[v] = Simd::fma(s, next, remembered[v]);
+        }
+        store(row + v * kWidth, s);
+      }
+    }
+    for (int v = 0; v < kWide; ++v) store(out + v * kWidth, sums[v]);
+  }
+
+ private:
+  static constexpr int64_t kDeltaAhead = 8;
+};
+
+// Rows [first, first + count), count <= kGateRows, of one head and the value dimensions from `dim` on.
+template <int kWide, bool kPartial>
+void delta_block(const DeltaWork& work, int64_t head, const DeltaGates& gates, int64_t first, int64_t count, int64_t dim,
+                 int64_t rest) {
+  const int64_t key_offset = head / (work.value_heads / work.key_heads) * work.key_dim;
+  const int64_t value_offset = head * work.value_dim + dim;
+  const DeltaColumns<kWide, kPartial> columns{work.state + head * work.key_dim * work.value_dim + dim, work.value_dim, work.key_dim,
+                                              rest};
+  Vector remembered[kWide];
+  columns.decay(work.keys + first * work.stride + key_offset, gates.decay[0], remembered);
+  for (int64_t r = 0; r < count; ++r) {
+    const int64_t at = (first + r) * work.stride;
+    const float* const key = work.keys + at + key_offset;
+    const float* const query = work.queries + at + key_offset;
+    const float* const value = work.values + at + value_offset;
+    float* const out = work.out + (first + r) * work.out_stride + value_offset;
+    const Vector beta = Simd::broadcast(gates.beta[r]);
+    Vector change[kWide];
+    for (int v = 0; v < kWide; ++v) {
+      change[v] = Simd::multiply(Simd::subtract(columns.load(value + v * kWidth), remembered[v]), beta);
+    }
+    if (r + 1 < count) {
+      columns.template update<true>(key, query, change, out, key + work.stride, gates.decay[r + 1], remembered);
+    } else {
+      columns.template update<false>(key, query, change, out, nullptr, 0.0f, remembered);
+    }
+  }
+}
+
+// All rows of one value head's value dimensions [begin, end).
+void delta_rule(const DeltaWork& work, int64_t head, int64_t begin, int64_t end) {
+  for (int64_t first = 0; first < work.rows; first += kGateRows) {
+    const int64_t count = work.rows - first < kGateRows ? work.rows - first : kGateRows;
+    const DeltaGates gates(work, head, first, count);
+    int64_t dim = begin;
+    for (; dim + 4 * kWidth <= end; dim += 4 * kWidth) delta_block<4, false>(work, head, gates, first, count, dim, 0);
+    for (; dim + kWidth <= end; dim += kWidth) delta_block<1, false>(work, head, gates, first, count, dim, 0);
+    if (dim < end) delta_block<1, true>(work, head, gates, first, count, dim, end - dim);
+  }
+}
+
+}  // namespace
+}  // namespace odmoe::cpu

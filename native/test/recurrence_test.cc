@@ -1,0 +1,198 @@
+// The causal convolution and the gated delta rule against the one arithmetic, however rows are cut into batches.
+#include <cmath>
+
+#include "native_tests.h"
+#include "reference_operators.h"
+
+namespace odmoe::test {
+namespace {
+
+// Batches of these sizes, one after the other, are what all rows at once are.
+const std::vector<std::vector<int>> kCuts = {{39}, {1, 1, 37}, {16, 17, 6}, {2, 3, 34}};
+constexpr int kRows = 39;
+
+struct ConvolutionCase {
+  int taps;
+  int64_t channels;
+  bool silu;
+};
+
+// Two sequences in each call, of which the second has other channels in another place.
+void convolves(const std::string& set, int threads) {
+  auto backend = open_backend(set, threads);
+  for (const ConvolutionCase test : {ConvolutionCase{4, 100, true}, ConvolutionCase{3, 2049, false}, ConvolutionCase{1, 5, true},
+                                     ConvolutionCase{2, 33, false}, ConvolutionCase{9, 40, true}, ConvolutionCase{64, 17, false}}) {
+    const int64_t stride = test.channels + 3;
+    const size_t tail_size = static_cast<size_t>((test.taps - 1) * test.channels);
+    auto in = random_values(static_cast<size_t>(2 * kRows * stride), 1);
+    auto tail = random_values(2 * tail_size, 2);
+    auto weight = random_values(static_cast<size_t>(test.taps * test.channels), 3);
+    DeviceFloats device_in(*backend, in);
+    DeviceFloats device_weight(*backend, weight);
+    const auto first_tail = tail;
+    std::vector<float> out(in.size());
+    for (int s = 0; s < 2; ++s) {
+      reference_convolve({out.data() + s * kRows * stride, stride, in.data() + s * kRows * stride, stride,
+                          tail.data() + static_cast<size_t>(s) * tail_size, weight.data(), kRows, test.taps, test.channels,
+                          test.silu});
+    }
+    for (const auto& cuts : kCuts) {
+      DeviceFloats device_out(*backend, in.size());
+      DeviceFloats device_tail(*backend, first_tail);
+      int64_t done = 0;
+      for (const int rows : cuts) {
+        std::vector<ConvolutionWork> works;
+        for (int s = 0; s < 2; ++s) {
+          const int64_t at = (s * kRows + done) * stride;
+          works.push_back({device_out.data() + at, stride, device_in.data() + at, stride,
+                           device_tail.data() + static_cast<size_t>(s) * tail_size, device_weight.data(), rows, test.taps,
+                           test.channels, test.silu});
+        }
+        backend->convolve(works.data(), 2);
+        done += rows;
+      }
+      check_same(device_out.read(), out, "convolution of " + std::to_string(test.taps) + " taps");
+      check_same(device_tail.read(), tail, "tail of " + std::to_string(test.taps) + " taps");
+    }
+  }
+  const ConvolutionWork wide{nullptr, 0, nullptr, 0, nullptr, nullptr, 1, 65, 1, false};
+  check_refused(ErrorCode::model_unsupported, [&] { backend->convolve(&wide, 1); });
+}
+
+struct DeltaCase {
+  int key_heads;
+  int value_heads;
+  int key_dim;
+  int value_dim;
+};
+
+// Sequences of one call, with their inputs beside one another as projections leave them.
+struct DeltaInputs {
+  DeltaCase test;
+  int64_t stride;
+  std::vector<float> rows;   // queries, keys, values
+  std::vector<float> gates;  // beta, decay
+  std::vector<float> decay_log;
+  std::vector<float> decay_bias;
+  std::vector<float> state;
+
+  explicit DeltaInputs(const DeltaCase& of) : test(of) {
+    const int64_t keys = int64_t{of.key_heads} * of.key_dim;
+    const int64_t values = int64_t{of.value_heads} * of.value_dim;
+    const auto heads = static_cast<size_t>(of.value_heads);
+    stride = 2 * keys + values + 1;
+    rows = random_values(static_cast<size_t>(kRows * stride), 4, 0.2f);
+    gates = random_values(kRows * 2 * heads, 5, 2.0f);
+    gates[0] = 60.0f;
+    gates[heads] = 45.0f;
+    gates[2 * heads + heads] = -90.0f;
+    decay_log = random_values(heads, 6);
+    decay_bias = random_values(heads, 7);
+    state = random_values(heads * static_cast<size_t>(of.key_dim * of.value_dim), 8);
+  }
+
+  // Rows [first, first + count), with all pointers to where these buffers' copies begin.
+  DeltaWork work(float* out, const float* in, const float* gate, const float* log, const float* bias, float* states, int first,
+                 int count) const {
+    const int64_t keys = int64_t{test.key_heads} * test.key_dim;
+    const int64_t values = int64_t{test.value_heads} * test.value_dim;
+    const float* const row = in + first * stride;
+    const float* const row_gates = gate + int64_t{first} * 2 * test.value_heads;
+    return {out + first * values,
+            values,
+            row,
+            row + keys,
+            row + 2 * keys,
+            stride,
+            row_gates,
+            row_gates + test.value_heads,
+            2 * int64_t{test.value_heads},
+            log,
+            bias,
+            states,
+            count,
+            test.key_heads,
+            test.value_heads,
+            test.key_dim,
+            test.value_dim};
+  }
+};
+
+void follows_the_delta_rule(const std::string& set, int threads) {
+  auto backend = open_backend(set, threads);
+  for (const DeltaCase test :
+       {DeltaCase{2, 4, 128, 128}, DeltaCase{1, 1, 3, 5}, DeltaCase{3, 3, 16, 33}, DeltaCase{2, 6, 24, 100}}) {
+    const DeltaInputs inputs(test);
+    const size_t values = static_cast<size_t>(kRows * test.value_heads * test.value_dim);
+    std::vector<float> out(values);
+    std::vector<float> state = inputs.state;
+    reference_delta_rule(inputs.work(out.data(), inputs.rows.data(), inputs.gates.data(), inputs.decay_log.data(),
+                                     inputs.decay_bias.data(), state.data(), 0, kRows));
+    DeviceFloats rows(*backend, inputs.rows);
+    DeviceFloats gates(*backend, inputs.gates);
+    DeviceFloats log(*backend, inputs.decay_log);
+    DeviceFloats bias(*backend, inputs.decay_bias);
+    for (const auto& cuts : kCuts) {
+      // A second sequence in the same call begins with a state of zeros.
+      DeviceFloats device_out(*backend, values);
+      DeviceFloats other_out(*backend, values);
+      DeviceFloats device_state(*backend, inputs.state);
+      DeviceFloats other_state(*backend, inputs.state.size());
+      int done = 0;
+      for (const int count : cuts) {
+        const auto work = [&](DeviceFloats& to, DeviceFloats& states) {
+          return inputs.work(to.data(), rows.data(), gates.data(), log.data(), bias.data(), states.data(), done, count);
+        };
+        const DeltaWork works[2] = {work(device_out, device_state), work(other_out, other_state)};
+        backend->delta_rule(works, 2);
+        done += count;
+      }
+      const std::string what = "delta rule, " + std::to_string(test.key_dim) + " x " + std::to_string(test.value_dim);
+      check_same(device_out.read(), out, what);
+      check_same(device_state.read(), state, what + ", state");
+    }
+  }
+}
+
+// The rule in double precision stays near.
+void delta_rule_is_close() {
+  const DeltaCase test{1, 1, 16, 8};
+  const DeltaInputs inputs(test);
+  std::vector<float> out(static_cast<size_t>(kRows * test.value_dim));
+  std::vector<float> state = inputs.state;
+  const DeltaWork work = inputs.work(out.data(), inputs.rows.data(), inputs.gates.data(), inputs.decay_log.data(),
+                                     inputs.decay_bias.data(), state.data(), 0, kRows);
+  std::vector<double> exact(inputs.state.begin(), inputs.state.end());
+  reference_delta_rule(work);
+  for (int i = 0; i < kRows; ++i) {
+    const double beta = 1 / (1 + std::exp(-double{work.beta[i * work.gate_stride]}));
+    const double decay = std::exp(-std::exp(double{work.decay_log[0]}) *
+                                  std::log1p(std::exp(double{work.decay[i * work.gate_stride]} + work.decay_bias[0])));
+    for (int j = 0; j < test.value_dim; ++j) {
+      const auto at = [&](int d) -> double& { return exact[static_cast<size_t>(d * test.value_dim + j)]; };
+      double remembered = 0;
+      for (int d = 0; d < test.key_dim; ++d) remembered += (at(d) *= decay) * work.keys[i * work.stride + d];
+      double sum = 0;
+      for (int d = 0; d < test.key_dim; ++d) {
+        at(d) += work.keys[i * work.stride + d] * (work.values[i * work.stride + j] - remembered) * beta;
+        sum += at(d) * work.queries[i * work.stride + d];
+      }
+      check(std::fabs(sum - out[static_cast<size_t>(i * test.value_dim + j)]) < 1e-5, "row " + std::to_string(i));
+    }
+  }
+}
+
+}  // namespace
+
+void add_recurrence_cases(std::vector<Case>& cases) {
+  cases.push_back({"delta rule: close to double precision", delta_rule_is_close});
+  for (const std::string& set : instruction_sets()) {
+    for (const int threads : {1, 3}) {
+      const std::string equals = ": equals the one arithmetic, " + std::to_string(threads) + " threads";
+      cases.push_back({"convolution " + set + equals, [=] { convolves(set, threads); }});
+      cases.push_back({"delta rule " + set + equals, [=] { follows_the_delta_rule(set, threads); }});
+    }
+  }
+}
+
+}  // namespace odmoe::test

@@ -1,0 +1,32 @@
+// Whole operators of the one arithmetic, written down as plainly as those of reference_arithmetic.h.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "odmoe/backend.h"
+
+namespace odmoe::test {
+
+// in / root * weight * scale; weight null: none.
+std::vector<float> reference_norm(const std::vector<float>& in, const float* weight, float divisor, float epsilon, float scale);
+std::vector<float> reference_layer_norm(const std::vector<float>& in, const std::vector<float>& weight,
+                                        const std::vector<float>& bias, float epsilon);
+// Rotates in place the first 2 x pairs values from `head` on.
+void reference_rotate(float* head, const float* cos, const float* sin, int pairs, RotaryPairing pairing);
+
+struct Choice {
+  std::vector<int32_t> experts;
+  std::vector<float> weights;
+};
+// One row; choice_bias and expert_scale empty: none.
+Choice reference_router(const std::vector<float>& logits, int k, const RouterShape& shape, const std::vector<float>& choice_bias,
+                        const std::vector<float>& expert_scale);
+
+// Element j of row i of what CombineWork says; host and device memory are the same.
+float reference_combined(const CombineWork& work, int i, int j);
+
+// As Backend::convolve and Backend::delta_rule of one work; host and device memory are the same.
+void reference_convolve(const ConvolutionWork& work);
+void reference_delta_rule(const DeltaWork& work);
+
+}  // namespace odmoe::test
