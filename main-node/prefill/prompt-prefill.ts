@@ -35,8 +35,9 @@ export interface PrefillContext {
 
 /**
  * Runs a prompt through the cluster in passes of prefillRows rows (OD-MoE section 3.3): a layer's experts are spread over all
- * workers, rows go to them by expert in mini-batches, and the next layer's experts load meanwhile. Without prefillOverlap a layer is
- * one step after another, as OD-MoE's own prefill times say that it was there: all experts load, then rows go out and come back.
+ * workers, rows go to them by expert in mini-batches, and the next layer's experts load meanwhile where nearly all of them are
+ * going to be used. Without prefillOverlap a layer is one step after another, as OD-MoE's own prefill times say that it was there: all
+ * experts load, then rows go out and come back.
  * Returns the logits of the last row (vocabSize).
  */
 export class PromptPrefill {
@@ -116,8 +117,10 @@ export class PromptPrefill {
       engine.miniBatchRows,
       (expert) => workersForPrefillExpert(placement, step.layer, expert),
     );
-    this.expectations.fulfil(placement, step, plan.unused);
-    if (engine.prefillOverlap) return this.runLanes(plan.batches, step);
+    if (engine.prefillOverlap) {
+      this.expectations.fulfil(placement, step, plan);
+      return this.runLanes(plan.batches, step);
+    }
     const { loading, rest } = splitLoadingRows(plan.batches);
     await this.runLanes(loading, step);
     return this.runLanes(rest, step);

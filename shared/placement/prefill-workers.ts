@@ -1,3 +1,4 @@
+import { distinctExperts } from './draft-rows.js';
 import { OdmoeError } from '../errors/odmoe-error.js';
 import { requirePresent } from '../errors/assert-invariant.js';
 import type { Placement } from '../rpc/messages.js';
@@ -24,6 +25,20 @@ export function workersForPrefillExpert(placement: Placement, layer: number, exp
     holders.push(holder.id);
   }
   return holders;
+}
+
+/** Part of a layer's experts that a pass is expected to use where all of them are announced before its router has chosen. */
+export const NEARLY_ALL_EXPERTS = 0.9;
+
+/**
+ * Whether a pass of so many rows is expected to use nearly all experts of a layer, so that hardly a load is in vain when all are loaded
+ * before the router has chosen. With 8 experts and 2 a row 9 rows are, with 128 experts and 8 a row 36.
+ */
+export function usesNearlyAllExperts(
+  { experts, expertsPerToken }: Pick<Placement, 'experts' | 'expertsPerToken'>,
+  rows: number,
+): boolean {
+  return distinctExperts(experts, expertsPerToken, rows) >= NEARLY_ALL_EXPERTS * experts;
 }
 
 /** Which worker is to hold which expert of a layer in prefill, experts rising. */

@@ -12,17 +12,26 @@ import { ToldWorkers } from './told-workers.js';
 import { silentLog } from './worker-test-slots.js';
 
 const SHAPE = plainShape({ expertLayers: 2, vocabSize: 4 });
-const PREFILL_ROWS = 3;
+/** So many rows are expected to use 15 of 16 experts; one row less, 7 of 8. */
+const PREFILL_ROWS = 4;
+const FEWER_ROWS = 3;
 
 /** Workers that run whatever they are sent, at once. */
 class RunningWorkers extends ToldWorkers implements PlacedWorkers {
   readonly works: [id: string, work: LayerWork][] = [];
+  /** Experts that a worker was asked for before it was told of them. */
+  readonly untold: number[] = [];
 
   override worker(id: string): WorkerOrders {
     return {
       ...super.worker(id),
       execute: async (work, _epoch, onPart) => {
         this.works.push([id, work]);
+        const told = this.predictions.filter(
+          ([to, { pass, layer }]) => to === id && pass.position === work.pass.position && layer === work.layer,
+        );
+        const known = told.flatMap(([, { experts }]) => experts);
+        this.untold.push(...work.experts.map(({ expert }) => expert).filter((expert) => !known.includes(expert)));
         const results = work.experts.map(({ expert, rows: indexes }) => {
           const rows = indexes.length === 0 ? rowCount(work.rows) : indexes.length;
           const times = { wasLoaded: true, stallUs: 0, executeUs: 0 };
@@ -64,6 +73,7 @@ function passOf(): Pass {
 async function prefill(
   tokens: number,
   prefillOverlap: boolean,
+  prefillRows = PREFILL_ROWS,
 ): Promise<{ workers: RunningWorkers; written: string[] }> {
   const ids = ['a', 'b', 'c', 'd'].map((id) => ({ id, address: '', slots: 1 }));
   const { expertLayers: layers, experts, expertsPerToken } = SHAPE;
@@ -71,11 +81,11 @@ async function prefill(
     planPlacement({ epoch: 1, workers: ids, layers, experts, expertsPerToken, groupSize: 'auto' }),
   );
   const written: string[] = [];
-  const pool = new PassPool({ createPass: passOf }, SHAPE, PREFILL_ROWS, 1);
+  const pool = new PassPool({ createPass: passOf }, SHAPE, prefillRows, 1);
   const run = new PromptPrefill(
     {
       ...{ shape: SHAPE, roster: workers, dispatcher: new ExpertDispatcher(workers, 10, silentLog), prefillOverlap },
-      ...{ prefillPasses: pool, prefillRows: PREFILL_ROWS, miniBatchRows: 2 },
+      ...{ prefillPasses: pool, prefillRows, miniBatchRows: 2 },
     },
     {
       ...{ id: 7, sequence: {} as Sequence, counters: new RequestCounters(), signal: new AbortController().signal },
@@ -91,7 +101,7 @@ async function prefill(
 
 describe("main: a prompt's prefill", () => {
   it('announces each layer of each pass as it executes it, and nothing behind the last', async () => {
-    const { workers, written } = await prefill(7, true);
+    const { workers, written } = await prefill(9, true);
     const announced = new Set(
       workers.predictions.map(([, { pass, rows, layer }]) => JSON.stringify([pass, rows, layer])),
     );
@@ -99,15 +109,15 @@ describe("main: a prompt's prefill", () => {
     assert.deepEqual(
       [...announced],
       [
-        [0, 3],
-        [3, 3],
-        [6, 1],
+        [0, 4],
+        [4, 4],
+        [8, 1],
       ].flatMap(([position, rows]) =>
         [0, 1].map((layer) => JSON.stringify([{ sequence: 7, position }, [{ sequence: 7, position, rows }], layer])),
       ),
     );
     assert.equal(executed.size, announced.size);
-    const passes = [3, 6, 7].flatMap((end) => [`0 to ${end}`, `1 to ${end}`, `all to ${end}`]);
+    const passes = [4, 8, 9].flatMap((end) => [`0 to ${end}`, `1 to ${end}`, `all to ${end}`]);
     assert.deepEqual(written, passes);
   });
 
@@ -123,6 +133,21 @@ describe("main: a prompt's prefill", () => {
     const unused = told.filter((expert) => !asked.includes(expert)).sort();
     assert.ok(unused.length > 0);
     assert.deepEqual([...workers.released].sort(), unused);
+  });
+
+  it('announces what rows use, and that before it is asked for, where a pass is not expected to use nearly all experts', async () => {
+    const { workers } = await prefill(6, true, FEWER_ROWS);
+    const told = workers.predicted.flatMap((text) => {
+      const [worker, place, experts] = text.split(' ');
+      return (experts ?? '').split(',').map((expert) => `${worker} ${place} ${expert}`);
+    });
+    const asked = workers.works.flatMap(([id, { pass, layer, experts }]) =>
+      experts.map(({ expert }) => `${id} ${pass.position}/${layer} ${expert}`),
+    );
+    assert.ok(asked.length > 0);
+    assert.deepEqual([...told].sort(), [...new Set(asked)].sort());
+    assert.deepEqual(workers.released, []);
+    assert.deepEqual(workers.untold, []);
   });
 
   it('says with the last message for an expert that it is the last', async () => {

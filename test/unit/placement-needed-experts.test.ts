@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { groupForLayer, type PlacementInput, planPlacement } from '../../shared/placement/plan-placement.js';
 import { neededExperts } from '../../shared/placement/needed-experts.js';
-import { workersForPrefillExpert } from '../../shared/placement/prefill-workers.js';
+import { usesNearlyAllExperts, workersForPrefillExpert } from '../../shared/placement/prefill-workers.js';
 
 const inputs = fc.record({
   epoch: fc.nat(100),
@@ -61,5 +61,20 @@ describe('placement: the experts that a worker needs', () => {
     // A quarter of the layers whole, and an eighth of the others.
     assert.equal(neededExperts(placement, 'w3').length, 8 * 8 + 24);
     assert.deepEqual(neededExperts(placement, 'stranger'), []);
+  });
+});
+
+describe('placement: a pass that is expected to use nearly all experts of a layer', () => {
+  const rowsNeeded = (experts: number, expertsPerToken: number): number => {
+    let rows = 1;
+    while (!usesNearlyAllExperts({ experts, expertsPerToken }, rows)) rows += 1;
+    return rows;
+  };
+
+  it('has the more rows, the smaller the part is that a row uses', () => {
+    assert.equal(rowsNeeded(4, 4), 1);
+    assert.equal(rowsNeeded(8, 2), 9);
+    assert.equal(rowsNeeded(128, 8), 36);
+    assert.equal(rowsNeeded(512, 10), 117);
   });
 });

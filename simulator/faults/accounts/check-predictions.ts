@@ -1,6 +1,6 @@
 import { assignmentOf } from '../../../shared/placement/assignment-of.js';
 import { expertsByWorker } from '../../../shared/placement/experts-by-worker.js';
-import { prefillAssignment } from '../../../shared/placement/prefill-workers.js';
+import { prefillAssignment, usesNearlyAllExperts } from '../../../shared/placement/prefill-workers.js';
 import type { Placement, Prediction } from '../../../shared/rpc/messages.js';
 import { rowCount } from '../../../shared/rpc/pass-rows.js';
 import type { AnswerAccount } from './check-alignment.js';
@@ -189,15 +189,21 @@ function reloadsOf({ account, promptTokens }: AnswerAccount, foreseen: ReadonlyS
   return reloads;
 }
 
-/** In prefill each worker is told once of each layer's experts that it is to have, at the very positions that are executed. */
+/**
+ * In prefill each worker is told once of each layer's experts: of all that it is to have where the pass is expected to use nearly all, else of
+ * those that it is asked for; at the very positions that are executed.
+ */
 function checkAnnouncements({ account, settings, promptTokens, layers, maxTokens }: AnswerAccount): string[] {
   const placement = account.placement as Placement;
   const due: string[] = [];
   const sent: string[] = [];
   for (const { position, tokenIds } of account.passes) {
     if (position >= promptTokens || !settings.main.prefillOverlap) continue;
+    const all = usesNearlyAllExperts(placement, tokenIds.length);
     for (let layer = 0; layer < layers; layer++)
-      for (const [worker, experts] of expertsByWorker(prefillAssignment(placement, layer)))
+      for (const [worker, experts] of expertsByWorker(
+        all ? prefillAssignment(placement, layer) : askedFor(account.events, position, layer),
+      ))
         due.push(`${worker} of ${experts.join(' ')} at ${position} x ${tokenIds.length} layer ${layer}`);
   }
   const lastPosition = promptTokens + maxTokens - 2;
@@ -218,6 +224,16 @@ function checkAnnouncements({ account, settings, promptTokens, layers, maxTokens
   }
   if (due.sort().join() !== sent.sort().join()) problems.push(`announcements of the prefill: ${difference(due, sent)}`);
   return problems;
+}
+
+/** Which expert each worker is asked for at a place, each once, rising. */
+function askedFor(events: readonly SequenceEvent[], position: number, layer: number): (readonly [number, string])[] {
+  const pairs = new Map<string, readonly [number, string]>();
+  for (const event of events) {
+    if (event.kind !== 'execute' || event.execute.pass.position !== position || event.execute.layer !== layer) continue;
+    for (const { expert } of event.execute.experts) pairs.set(`${expert} ${event.worker}`, [expert, event.worker]);
+  }
+  return [...pairs.values()].sort(([left], [right]) => left - right);
 }
 
 /** What shadow tells main it tells the workers, each its own; only of what main is past it tells main alone. */
