@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
   odmoe::test::add_codec_damage_cases(cases);
   odmoe::test::add_codec_block_cases(cases);
   odmoe::test::add_plane_cases(cases);
+  odmoe::test::add_tensor_view_cases(cases);
   odmoe::test::add_weight_cases(cases);
   odmoe::test::add_fixed4_cases(cases);
   odmoe::test::add_matmul_cases(cases);

@@ -37,6 +37,7 @@ void add_codec_kernel_cases(std::vector<Case>& cases);
 void add_codec_damage_cases(std::vector<Case>& cases);
 void add_codec_block_cases(std::vector<Case>& cases);
 void add_plane_cases(std::vector<Case>& cases);
+void add_tensor_view_cases(std::vector<Case>& cases);
 void add_load_schedule_cases(std::vector<Case>& cases);
 void add_expert_loader_cases(std::vector<Case>& cases);
 void add_expert_loader_fault_cases(std::vector<Case>& cases);

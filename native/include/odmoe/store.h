@@ -71,10 +71,11 @@ void planes_to_floats(float* out, const uint8_t* const* planes, Split split, int
 uint64_t staging_bytes(Split split, int64_t rows, int64_t columns);
 
 class PlaneCursor;
+class ViewReader;
 
 // Reads a tensor from its first row to its last. Checks each chunk's checksum when its last byte has been read.
 // Throws STORAGE_FAILED (the operating system refused), PACK_CORRUPT or, for chunks without checksum, MODEL_CORRUPT
-// (truncated file, wrong checksum, sizes that contradict each other).
+// (truncated file, wrong checksum, sizes that contradict each other, a view out of its matrix, quantized weights that are none).
 class TensorReader {
  public:
   explicit TensorReader(const TensorSource& source);
@@ -92,7 +93,9 @@ class TensorReader {
   Split split_;
   int64_t columns_;
   int64_t rows_left_;
+  ChunkLocation first_chunk_;  // for errors
   std::vector<std::unique_ptr<PlaneCursor>> planes_;
+  std::unique_ptr<ViewReader> view_;  // in place of the planes
 };
 
 }  // namespace odmoe

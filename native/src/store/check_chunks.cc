@@ -3,6 +3,7 @@
 #include "odmoe/error.h"
 #include "odmoe/store.h"
 #include "stored_chunk.h"
+#include "tensor_view.h"
 
 namespace odmoe {
 namespace {
@@ -29,8 +30,15 @@ uint64_t add_up_to(uint64_t limit, uint64_t total, uint64_t more) {
 }  // namespace
 
 void check_chunks(const TensorSource& source) {
-  const int planes = plane_count(source.split);
+  if (source.view.has_value()) {
+    check_view(source);
+  } else if (source.split == Split::mxfp4 && source.columns % kMxfp4Block != 0) {
+    throw Error(ErrorCode::model_corrupt, "an MXFP4 tensor has " + std::to_string(source.columns) + " columns, no multiple of 32");
+  }
+  const Split split = source.view.has_value() ? source.view->stored_split : source.split;
+  const int planes = plane_count(split);
   const auto plane_bytes = [&](int plane) {
+    if (source.view.has_value()) return viewed_plane_bytes(*source.view, plane);
     return static_cast<uint64_t>(source.rows) * static_cast<uint64_t>(plane_row_bytes(source.split, plane, source.columns));
   };
   std::array<uint64_t, kMaxPlanes> totals{};

@@ -3,7 +3,9 @@
 
 #include "odmoe/error.h"
 #include "odmoe/store.h"
+#include "quantized_weights.h"
 #include "stored_chunk.h"
+#include "tensor_view.h"
 
 namespace odmoe {
 
@@ -136,6 +138,11 @@ class PlaneCursor {
 
 TensorReader::TensorReader(const TensorSource& source) : split_(source.split), columns_(source.columns), rows_left_(source.rows) {
   check_chunks(source);
+  if (source.view.has_value()) {
+    view_ = std::make_unique<ViewReader>(source);
+    return;
+  }
+  first_chunk_ = source.chunks.front();
   for (int i = 0; i < plane_count(split_); i++) planes_.push_back(std::make_unique<PlaneCursor>());
   for (const ChunkLocation& chunk : source.chunks) planes_[static_cast<size_t>(chunk.plane)]->add(chunk);
 }
@@ -144,16 +151,22 @@ TensorReader::~TensorReader() = default;
 
 void TensorReader::read_rows(int64_t rows, uint8_t* staging, const uint8_t** planes) {
   if (rows > rows_left_) throw Error(ErrorCode::internal, "more rows asked for than the tensor has left");
+  uint8_t* parts[kMaxPlanes] = {};
   for (int i = 0; i < plane_count(split_); i++) {
     const auto bytes = static_cast<uint64_t>(rows * plane_row_bytes(split_, i, columns_));
-    planes_[static_cast<size_t>(i)]->read(staging, bytes);
+    parts[i] = staging;
     planes[i] = staging;
     staging += (bytes + 63) / 64 * 64;
+    if (view_ == nullptr) planes_[static_cast<size_t>(i)]->read(parts[i], bytes);
   }
   rows_left_ -= rows;
+  if (view_ != nullptr) return view_->read_rows(rows, parts);
+  const char* const fault = quantized_fault(split_, planes, rows, columns_);
+  if (fault != nullptr) throw_corrupt(first_chunk_, fault);
 }
 
 uint64_t TensorReader::stored_bytes_read() const {
+  if (view_ != nullptr) return view_->stored_bytes_read();
   uint64_t total = 0;
   for (const auto& plane : planes_) total += plane->stored_bytes_read();
   return total;

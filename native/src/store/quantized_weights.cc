@@ -1,0 +1,64 @@
+#include "quantized_weights.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "little_endian.h"
+
+namespace odmoe {
+namespace {
+
+constexpr uint8_t kNoE8m0 = 255;
+// The largest magnitude of a code is 6, which is too large for BF16 times 2^126; one of 2 is times 2^127.
+constexpr uint8_t kLeastLargeScale = 253;
+constexpr float kLargestE4m3 = 448.0f;
+constexpr uint8_t kNoE4m3 = 0x7f;
+
+const char* mxfp4_fault(const uint8_t* const* planes, int64_t columns) {
+  const int64_t blocks = plane_row_bytes(Split::mxfp4, 1, columns);
+  if (*std::max_element(planes[1], planes[1] + blocks) < kLeastLargeScale) return nullptr;
+  for (int64_t block = 0; block < blocks; block++) {
+    const uint8_t scale = planes[1][block];
+    if (scale < kLeastLargeScale) continue;
+    if (scale == kNoE8m0) return "an MXFP4 scale is not a number";
+    const int largest_code = scale == kLeastLargeScale ? 5 : 3;
+    const int64_t end = std::min((block + 1) * kMxfp4Block, columns);
+    for (int64_t i = block * kMxfp4Block; i < end; i++) {
+      if ((planes[0][i / 2] >> (i % 2 * 4) & 7) > largest_code) return "an MXFP4 weight is too large for a BF16";
+    }
+  }
+  return nullptr;
+}
+
+const char* fp8_fault(const uint8_t* const* planes, int64_t columns) {
+  uint8_t no_number = 0;
+  for (int64_t i = 0; i < columns; i++) no_number |= static_cast<uint8_t>((planes[0][i] & 0x7f) == kNoE4m3);
+  if (no_number != 0) return "an FP8 weight is not a number";
+  const int64_t bytes = plane_row_bytes(Split::fp8, 1, columns);
+  for (int64_t i = 0; i < bytes; i += 4) {
+    const auto scale = load_number<float>(planes[1] + i);
+    if (!(scale >= 0.0f)) return "an FP8 scale is negative or not a number";
+    if (scale * kLargestE4m3 > std::numeric_limits<float>::max()) return "an FP8 scale is too large";
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const char* quantized_fault(Split split, const uint8_t* const* planes, int64_t columns) {
+  if (split == Split::mxfp4) return mxfp4_fault(planes, columns);
+  return split == Split::fp8 ? fp8_fault(planes, columns) : nullptr;
+}
+
+const char* quantized_fault(Split split, const uint8_t* const* planes, int64_t rows, int64_t columns) {
+  if (!is_quantized(split)) return nullptr;
+  for (int64_t row = 0; row < rows; row++) {
+    const uint8_t* const row_planes[] = {planes[0] + row * plane_row_bytes(split, 0, columns),
+                                         planes[1] + row * plane_row_bytes(split, 1, columns)};
+    const char* const fault = quantized_fault(split, row_planes, columns);
+    if (fault != nullptr) return fault;
+  }
+  return nullptr;
+}
+
+}  // namespace odmoe
