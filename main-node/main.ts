@@ -233,7 +233,7 @@ function createEngine(
     miniBatchRows: miniBatchRowsFor(miniBatchRows, shape.hiddenSize),
     prefillOverlap,
     align: settings.align,
-    predictionSource: prediction.source,
+    prediction,
     drafting,
     spread,
     firstLayerAhead: prediction.source === 'sep' && spread === 'all' && !drafting.optimistic && drafting.rows === 1,

@@ -161,6 +161,11 @@ export interface Pass {
    * expert layer the layers behind it run, too.
    */
   combine(layer: number, outputs: Uint8Array, weights: Float32Array): Promise<void>;
+  /**
+   * Between attend and combine: what the router of a later expert layer would choose now, from the residual stream as it is, without the
+   * experts of the layers before it. The pass goes on as if it had not been asked.
+   */
+  chooseAhead(layer: number): Promise<RouterChoice>;
   /** All layers with resident experts. onRouter is called for each expert layer as its router has decided, in order. */
   forward(onRouter: ((layer: number, choice: RouterChoice) => void) | null): Promise<void>;
   /** Final norm and LM head for the rows named: rows.length x vocabSize. */

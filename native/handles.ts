@@ -94,6 +94,11 @@ class CheckedPass implements Pass {
     await awaiting(() => this.handle.combine(layer, outputs, weights));
   }
 
+  async chooseAhead(layer: number): Promise<RouterChoice> {
+    checkInteger('layer', layer, 0);
+    return await awaiting(() => this.handle.chooseAhead(layer));
+  }
+
   async forward(onRouter: ((layer: number, choice: RouterChoice) => void) | null): Promise<void> {
     await awaiting(() => this.handle.forward(onRouter));
   }

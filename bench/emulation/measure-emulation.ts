@@ -27,7 +27,7 @@ const QUEUED_EXECUTES = 8;
 const NOTHING = { overheadMs: 0, weightsMs: 0, rowMs: 0 };
 const PACE: DevicePace = {
   times: {
-    ...{ attendLayers: [], layersBehind: [], expert: EXECUTE_MS, lmHead: NOTHING },
+    ...{ attendLayers: [], layersBehind: [], router: NOTHING, expert: EXECUTE_MS, lmHead: NOTHING },
     ...{ loadMs: LOAD_MS, exponentShare: 0.5, recoverMs: 0 },
   },
   memory: null,

@@ -2,6 +2,7 @@ import { realDevices } from '../../engine/environment/node-environment.js';
 import { LocalEngine } from '../../engine/generation/local-engine.js';
 import { measureMachine } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { rowBytes } from '../../shared/model/weight-dtype.js';
 import type { GenerateRequest, Timing } from '../../shared/rpc/messages.js';
 import { counterRandom } from '../../shared/sampling/counter-random.js';
 import { decodeBytesPerToken, multipliedWeights, prefillFlop } from './model-cost.js';
@@ -34,7 +35,6 @@ export interface GenerateBenchRound {
 
 /** How long each of the machine's two figures is measured in a round. */
 const MACHINE_MS = 400;
-const EXACT_BYTES_PER_WEIGHT = { bf16: 2, fp16: 2, fp32: 4 } as const;
 
 /**
  * Rounds of (machine, prefill, decode) for each engine in turn, interleaved, so that a machine shared with others changes all sides
@@ -96,10 +96,11 @@ async function measureRound(engine: LocalEngine, options: GenerateBenchOptions):
 
 /** Bytes that a weight takes in memory, on average; an embedding that is only looked up is left out. */
 function meanWeightBytes(engine: LocalEngine): number {
-  const { shape, shippedFormat, tiedEmbeddings } = engine.source;
+  const { source } = engine;
+  const { rows, columns, split } = source.dense('embedding', 0);
   const bytes = engine.residentWeights().kinds.reduce((sum, kind) => sum + kind.bytes, 0);
-  const lookedUp = tiedEmbeddings ? 0 : shape.vocabSize * shape.hiddenSize * EXACT_BYTES_PER_WEIGHT[shippedFormat];
-  return (bytes - lookedUp) / multipliedWeights(shape);
+  const lookedUp = source.tiedEmbeddings ? 0 : rows * rowBytes(split, columns);
+  return (bytes - lookedUp) / multipliedWeights(source.shape);
 }
 
 async function timeAnswer(engine: LocalEngine, options: GenerateBenchOptions): Promise<Timing> {

@@ -76,7 +76,7 @@ export function clusterSetUp(setUp: SetUp, workers: number): ClusterSetUp {
       streamKeyValues: setUp.streamKeyValues,
     },
     drafting: { optimistic: setUp.optimistic, rows: setUp.draftRows },
-    prediction: { source: setUp.prediction },
+    prediction: { source: setUp.prediction, layersAhead: 1 },
     placement: { groupSize: 'auto', spread: setUp.spread },
   };
 }

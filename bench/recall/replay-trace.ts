@@ -44,7 +44,7 @@ export async function replayTrace(
     for (const [index, tokenId] of tokenIds.entries()) {
       const position = promptIds.length + index;
       // The prompt's rows come with the first token, then each iteration's with the next.
-      if (periods.keyValue > 0) sendKeyValues(trace, sequence, shadow.model, index === 0 ? 0 : position - 1, position);
+      if (periods.keyValue > 0) sendRows(trace, sequence, shadow.model, index === 0 ? 0 : position - 1, position);
       sequence.announceToken({ position, tokenId, rows: 1, nextRows: 1, branch: 0 });
       await runReady(sequence, shadow.pass);
     }
@@ -68,10 +68,10 @@ async function runReady(sequence: ShadowSequence, pass: Pass): Promise<void> {
   }
 }
 
-function sendKeyValues(trace: MainTrace, to: ShadowSequence, model: Model, from: number, end: number): void {
+function sendRows(trace: MainTrace, to: ShadowSequence, model: Model, from: number, end: number): void {
   const rows = end - from;
-  for (let layer = 0; layer < model.shape.layers; layer += 1) {
-    const { keys, values } = trace.sequence.cache.readKeyValues(layer, from, rows);
-    to.addKeyValueRows({ epoch: 0, sequence: 0, layer, position: from, rows, keys, values });
+  for (const layer of model.shape.layers.keys()) {
+    const values = trace.sequence.cache.readRows(layer, from, rows);
+    to.addRows({ epoch: 0, sequence: 0, layer, position: from, rows, values });
   }
 }

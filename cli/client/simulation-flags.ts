@@ -6,6 +6,8 @@ import { parseByteSize } from '../../shared/config/byte-size.js';
 import { wholeNumberFlag, wholeNumberOrAutoFlag } from '../../shared/daemon/whole-number-flag.js';
 import { EXPERT_STORAGES, type ExpertStorage } from '../../shared/config/node-settings.js';
 import { MAX_DRAFT_ROWS } from '../../shared/config/setting-limits.js';
+import { LAYERS_AHEAD_LIMIT, PREDICTION_SOURCES } from '../../shared/config/cluster-config.js';
+import type { PredictionSource } from '../../shared/placement/draft-rows.js';
 import type { DeviceProfile } from '../../shared/emulation/device-profile.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ClusterTrace } from '../../simulator/trace/cluster-trace.js';
@@ -45,7 +47,8 @@ export interface SimulateFlags extends TraceFlags {
   optimistic: boolean;
   draftRows: number | 'auto';
   spread: 'group' | 'all';
-  prediction: 'sep' | 'random' | 'off';
+  prediction: PredictionSource;
+  layersAhead: number;
   groupSize: number | 'auto';
   prefillRows: number;
   miniBatchRows: number;
@@ -98,7 +101,13 @@ export function addSetUpFlags(command: Command): Command {
     )
     .addOption(new Option('--spread <who>', 'who gets experts').choices(['group', 'all']).default('group'))
     .addOption(
-      new Option('--prediction <how>', 'where predictions come from').choices(['sep', 'random', 'off']).default('sep'),
+      new Option('--prediction <how>', 'where predictions come from').choices([...PREDICTION_SOURCES]).default('sep'),
+    )
+    .option(
+      '--layers-ahead <n>',
+      'with --prediction router-ahead: the router so many layers further on',
+      wholeNumberFlag(1, LAYERS_AHEAD_LIMIT),
+      1,
     )
     .option('--group-size <n|auto>', 'workers of a group', wholeNumberOrAutoFlag(1, MOST_WORKERS), 'auto')
     .option('--requests <n>', 'requests at a time', wholeNumberFlag(1, MOST_REQUESTS), 1)
@@ -117,7 +126,7 @@ export function setUpOf(flags: SimulateFlags): ClusterSetUp {
     ...{ prefillRows: flags.prefillRows, miniBatchRows: flags.miniBatchRows, prefillOverlap: flags.prefillOverlap },
     align: { tokenPeriod: flags.alignToken, keyValuePeriod: flags.alignKv, streamKeyValues: flags.streamKv },
     drafting: { optimistic: flags.optimistic, rows: flags.draftRows },
-    prediction: { source: flags.prediction },
+    prediction: { source: flags.prediction, layersAhead: flags.layersAhead },
     placement: { groupSize: flags.groupSize, spread: flags.spread },
   };
 }

@@ -62,6 +62,11 @@ export class PacedPass implements Pass {
     await this.operate(takenMs, () => this.handle.combine(layer, outputs, weights));
   }
 
+  async chooseAhead(layer: number): Promise<RouterChoice> {
+    const takenMs = operatorMs(this.parts.times.router, this.positions.length);
+    return this.operate(takenMs, () => this.handle.chooseAhead(layer));
+  }
+
   async logits(rows: Int32Array): Promise<Float32Array> {
     const takenMs = rows.length === 0 ? 0 : operatorMs(this.parts.times.lmHead, rows.length);
     return this.operate(takenMs, () => this.handle.logits(rows));

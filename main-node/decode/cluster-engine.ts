@@ -16,7 +16,7 @@ export interface ClusterEngine extends PrefillEngine {
   /** Passes of as many rows as a decode iteration may have. */
   readonly decodePasses: PassPool;
   readonly align: NodeSettings['align'];
-  readonly predictionSource: NodeSettings['prediction']['source'];
+  readonly prediction: NodeSettings['prediction'];
   readonly drafting: NodeSettings['drafting'];
   readonly spread: NodeSettings['placement']['spread'];
   /** Workers that have nothing left to do for a token load the next one's first layer. */

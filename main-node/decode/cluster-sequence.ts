@@ -11,9 +11,11 @@ import { clusterCosts, type ClusterEngine } from './cluster-engine.js';
 import { runDecodeIteration, type DecodeContext } from './decode-iteration.js';
 import { FirstLayerAhead } from './first-layer-ahead.js';
 import { RandomPrefetch } from './random-prefetch.js';
+import { RouterAhead } from './router-ahead.js';
 import { SequenceDrafting } from './sequence-drafting.js';
 import { SequencePredictions } from './sequence-predictions.js';
 import { ShadowFeed } from './shadow-feed.js';
+import type { PredictionTargets } from './tell-predicted.js';
 
 /** How long the end of an answer waits for shadow's last predictions, so that recall counts them too. */
 const LAST_PREDICTIONS_LIMIT_MS = 250;
@@ -67,20 +69,24 @@ export class ClusterSequence implements SequenceRunner {
       () => engine.draftCosts.rows(clusterCosts(engine)),
       engine.runtime,
     );
+    const { source, layersAhead } = engine.prediction;
+    const targets: PredictionTargets = {
+      workers: roster,
+      onPrediction: (prediction) => predictions.arrive(prediction),
+    };
     this.context = {
       ...{ id, sequence, predictions, feed: this.feed, counters: this.counters, signal },
       firstLayerAhead: engine.firstLayerAhead ? new FirstLayerAhead(id, lastPosition, roster) : null,
-      randomPrefetch:
-        engine.predictionSource === 'random'
-          ? new RandomPrefetch(id, lastPosition, roster, (prediction) => predictions.arrive(prediction))
-          : null,
+      randomPrefetch: source === 'random' ? new RandomPrefetch(id, lastPosition, targets) : null,
+      routerAhead: source === 'router-ahead' ? new RouterAhead(engine.shape.expertLayers, layersAhead, targets) : null,
     };
     engine.predictionPost.open(id, { predictions, feed: this.feed, drafts: this.drafting });
   }
 
   /** How well experts were predicted; null when nobody did. */
   sepMetrics(): SepMetrics | null {
-    const isPredicted = this.feed.tookPart || this.context.randomPrefetch !== null;
+    const { randomPrefetch, routerAhead } = this.context;
+    const isPredicted = this.feed.tookPart || randomPrefetch !== null || routerAhead !== null;
     return isPredicted ? this.predictions.metrics() : null;
   }
 
@@ -176,7 +182,7 @@ function createFeed(
       optimistic: drafting.optimistic,
       spread: engine.spread === 'all',
     },
-    () => (engine.predictionSource === 'sep' ? roster.shadow : null),
+    () => (engine.prediction.source === 'sep' ? roster.shadow : null),
     () => roster.epoch,
     cache,
   );

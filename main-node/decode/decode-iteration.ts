@@ -12,11 +12,13 @@ import type { PassSlot } from '../pass/pass-pool.js';
 import type { ClusterEngine } from './cluster-engine.js';
 import type { FirstLayerAhead } from './first-layer-ahead.js';
 import type { RandomPrefetch } from './random-prefetch.js';
+import type { RouterAhead } from './router-ahead.js';
 import type { SequencePredictions } from './sequence-predictions.js';
 import type { ShadowFeed } from './shadow-feed.js';
 import { toldByPrediction } from './told-by-prediction.js';
 
 const FLOAT_BYTES = 4;
+const NOTHING_TO_DO = Promise.resolve();
 
 /** What a decode iteration needs to know of its sequence. */
 export interface DecodeContext {
@@ -29,6 +31,7 @@ export interface DecodeContext {
   /** Null: not wanted. */
   readonly firstLayerAhead: FirstLayerAhead | null;
   readonly randomPrefetch: RandomPrefetch | null;
+  readonly routerAhead: RouterAhead | null;
 }
 
 /** main's token at `position`, and drafts of the positions behind it. */
@@ -61,9 +64,10 @@ export async function runDecodeIteration(
     if (context.signal.aborted) throw new OdmoeError('CANCELLED', 'the request was cancelled');
     const choice = await slot.pass.attend(layer, hidden);
     const step = decideLayer(context, { ...place, layer, hidden, outputs }, choice, expertsPerToken);
-    // The experts' messages leave first; while the workers compute, shadow gets this layer's rows.
+    // The experts' messages leave first; while the workers compute, routers further on are asked, and shadow gets this layer's rows.
     await settleAll([
       runLayerExperts(engine, context, step, (us) => (stallUs += us)),
+      context.routerAhead?.routerHasChosen(slot.pass, step) ?? NOTHING_TO_DO,
       writtenForShadow(context.feed, layer, position + rows),
     ]);
     context.randomPrefetch?.layerDone(position, layer);

@@ -1,10 +1,7 @@
 import { requirePresent } from '../../shared/errors/assert-invariant.js';
-import { assignPredictedExperts } from '../../shared/placement/assign-predicted-experts.js';
-import { expertsByWorker } from '../../shared/placement/experts-by-worker.js';
-import type { Prediction } from '../../shared/rpc/messages.js';
 import { passOfSequence } from '../../shared/rpc/pass-rows.js';
 import { counterRandom } from '../../shared/sampling/counter-random.js';
-import type { PlacedWorkers } from '../cluster/placed-workers.js';
+import { tellPredicted, type PredictionTargets } from './tell-predicted.js';
 
 /** `count` distinct experts of `experts`, by (sequence, position, layer) and nothing else; at most all. Each set is as likely as any other. */
 export function randomExperts(
@@ -26,29 +23,28 @@ export function randomExperts(
  * next one, `groups` layers ahead, in the next token if need be.
  */
 export class RandomPrefetch {
-  /** `lastPosition`: the last that this answer can run. `onPrediction` is told what the workers are. */
+  /** `lastPosition`: the last that this answer can run. */
   constructor(
     private readonly sequence: number,
     private readonly lastPosition: number,
-    private readonly workers: Pick<PlacedWorkers, 'placement' | 'worker'>,
-    private readonly onPrediction: (prediction: Prediction) => void,
+    private readonly targets: PredictionTargets,
   ) {}
 
   /** Before the first token: each group's first layer. */
   begin(position: number): void {
-    const groups = this.workers.placement?.groups.length ?? 0;
+    const groups = this.targets.workers.placement?.groups.length ?? 0;
     for (let layer = 0; layer < groups; layer++) this.tell(position, layer);
   }
 
   layerDone(position: number, layer: number): void {
-    this.tell(position, layer + (this.workers.placement?.groups.length ?? 0));
+    this.tell(position, layer + (this.targets.workers.placement?.groups.length ?? 0));
   }
 
   /** `layer` may lie in a later token than that of `position`. */
   private tell(position: number, layer: number): void {
-    const { placement } = this.workers;
+    const { placement } = this.targets.workers;
     if (placement === null) return;
-    const { epoch, layers, experts, expertsPerToken } = placement;
+    const { layers, experts, expertsPerToken } = placement;
     const place = {
       sequence: this.sequence,
       position: position + Math.floor(layer / layers),
@@ -56,12 +52,7 @@ export class RandomPrefetch {
     };
     if (place.position > this.lastPosition) return;
     const chosen = randomExperts(place, { layers, experts }, expertsPerToken);
-    const byWorker = expertsByWorker(assignPredictedExperts(placement, place.layer, chosen));
-    const { pass, rows } = passOfSequence(place.sequence, place.position, 1);
-    const prediction = { epoch, pass, rows, layer: place.layer, workers: [], restart: false };
-    this.onPrediction({ ...prediction, experts: chosen });
-    for (const [workerId, ofWorker] of byWorker) {
-      this.workers.worker(workerId)?.sendPrediction({ ...prediction, experts: ofWorker });
-    }
+    const rows = passOfSequence(place.sequence, place.position, 1);
+    tellPredicted(this.targets, placement, { ...rows, layer: place.layer }, chosen);
   }
 }

@@ -52,8 +52,16 @@ export const PRECISIONS = ['int8', 'fp16', 'nf4'] as const;
 export const LOG_LEVELS = ['error', 'warn', 'info', 'debug'] as const;
 export const LOG_FORMATS = ['text', 'json'] as const;
 export const PROVIDERS = ['mdns', 'static'] as const;
-export const PREDICTION_SOURCES = ['sep', 'random', 'off'] as const;
+export const PREDICTION_SOURCES = ['sep', 'router-ahead', 'random', 'off'] as const;
 export const SPREADS = ['group', 'all'] as const;
+/** Expert layers that a router can be asked ahead: what is further off says nothing. */
+export const LAYERS_AHEAD_LIMIT = 8;
+const LAYERS_AHEAD_ERROR = `a whole number from 1 to ${LAYERS_AHEAD_LIMIT}`;
+const layersAhead = z
+  .number({ error: LAYERS_AHEAD_ERROR })
+  .int({ error: LAYERS_AHEAD_ERROR })
+  .min(1, { error: LAYERS_AHEAD_ERROR })
+  .max(LAYERS_AHEAD_LIMIT, { error: LAYERS_AHEAD_ERROR });
 /** Most positions of one decode pass. */
 export const DRAFT_ROWS_LIMIT = MAX_DRAFT_ROWS;
 
@@ -124,7 +132,9 @@ export const clusterConfigSchema = z.strictObject({
   emulation: z
     .strictObject({ profile: text('a device profile'), expert_storage: choice(EXPERT_STORAGES).default('fp32') })
     .optional(),
-  prediction: z.strictObject({ source: choice(PREDICTION_SOURCES).default('sep') }).prefault({}),
+  prediction: z
+    .strictObject({ source: choice(PREDICTION_SOURCES).default('sep'), layers_ahead: layersAhead.default(1) })
+    .prefault({}),
   align: z
     .strictObject({
       token: alignPeriod.default(1),

@@ -64,8 +64,15 @@ export interface NodeSettings {
   };
   /** The processor's arithmetic in the time and memory of profiled devices and network; null: this machine is what it is. */
   emulation: EmulationSettings | null;
-  /** Where predictions of experts come from: shadow (sep), chance, or nowhere (experts are loaded once the router has chosen). */
-  prediction: { source: 'sep' | 'random' | 'off' };
+  prediction: {
+    /**
+     * Where predictions of experts come from: shadow (sep), main's own routers of layers further on, chance, or nowhere (experts are
+     * loaded once the router has chosen).
+     */
+    source: 'sep' | 'router-ahead' | 'random' | 'off';
+    /** Of router-ahead: how many expert layers further on the router is that is asked. */
+    layersAhead: number;
+  };
   align: {
     /** 0: never. */
     tokenPeriod: number;

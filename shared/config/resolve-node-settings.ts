@@ -33,6 +33,7 @@ export interface DaemonFlags {
   alignKv?: number;
   streamKv?: boolean;
   prediction?: NodeSettings['prediction']['source'];
+  layersAhead?: number;
   optimistic?: boolean;
   draftRows?: number | 'auto';
   spread?: NodeSettings['placement']['spread'];
@@ -148,7 +149,10 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
       workerGraceMs: main.worker_grace_ms,
     },
     emulation,
-    prediction: { source: flags.prediction ?? config.prediction.source },
+    prediction: {
+      source: flags.prediction ?? config.prediction.source,
+      layersAhead: flags.layersAhead ?? config.prediction.layers_ahead,
+    },
     align: {
       tokenPeriod: flags.alignToken ?? config.align.token,
       keyValuePeriod: flags.alignKv ?? config.align.kv,

@@ -14,6 +14,7 @@ import {
   HOST_PATTERN,
   ID_PATTERN,
   INSTRUCTION_SETS,
+  LAYERS_AHEAD_LIMIT,
   LOG_FORMATS,
   LOG_LEVELS,
   PRECISIONS,
@@ -187,6 +188,11 @@ function addMainFlags(command: Command): void {
     .option('--align-kv <period>', 'iterations between KV alignments; 0: never', wholeNumberFlag(0, 1_000_000))
     .addOption(
       new Option('--prediction <source>', 'where predictions of experts come from').choices(PREDICTION_SOURCES),
+    )
+    .option(
+      '--layers-ahead <count>',
+      'with --prediction router-ahead: the router so many layers further on',
+      wholeNumberFlag(1, LAYERS_AHEAD_LIMIT),
     )
     .option('--no-stream-kv', 'send key and value rows to shadow at the end of an iteration, not layer by layer')
     .option(

@@ -84,6 +84,8 @@ export interface DeviceTimes {
   attendLayers: readonly (readonly LayerTime[])[];
   /** Layers behind the last expert layer: at the end of Pass.combine of that one, and of Pass.forward. */
   layersBehind: readonly LayerTime[];
+  /** Pass.chooseAhead. */
+  router: OperatorTime;
   /** One expert: ExpertSlots.execute, and each activated expert of each layer of Pass.forward, one after the other. */
   expert: OperatorTime;
   /** Pass.logits. */

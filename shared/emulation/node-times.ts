@@ -39,6 +39,7 @@ export function nodeTimes(profile: DeviceProfile, role: ProfiledRole, expertStor
   const expertWeightBytes = role === 'worker' ? form.slotBytes : device.weightBytes;
   return {
     ...layerTimes(work, shape, device),
+    router: operatorTime(shape.experts * shape.hiddenSize, device.weightBytes, 0, device),
     expert: operatorTime(expertWeights(shape), expertWeightBytes, device.expertOverheadMs, device),
     lmHead: operatorTime(vocabularyWeights(shape), device.weightBytes, device.lmHeadOverheadMs, device),
     loadMs: loadMs(expertWeights(shape), form, device),

@@ -74,7 +74,7 @@ export function distinctExperts(experts: number, expertsPerToken: number, rows: 
 }
 
 /** What predicts the experts that workers load. */
-export type PredictionSource = 'sep' | 'random' | 'off';
+export type PredictionSource = 'sep' | 'router-ahead' | 'random' | 'off';
 
 /**
  * Positions that a decode pass can have where `rows` are wanted. Drafts are what shadow expects behind main's tokens: there are none

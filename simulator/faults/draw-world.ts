@@ -84,6 +84,7 @@ function drawShared(random: SeededRandom): Shared {
     },
     prediction: {
       source: random.pick(['sep' as const, 'sep' as const, 'sep' as const, 'random' as const, 'off' as const]),
+      layersAhead: 1,
     },
     network: SHORT_MS,
   };

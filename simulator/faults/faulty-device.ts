@@ -148,6 +148,10 @@ export class DeviceFaults {
         this.passTap?.chosen(begun.sequence, begun.position, args[0], byRow(choice, begun.rows));
         return choice;
       },
+      chooseAhead: async (...args) => {
+        this.requireSound();
+        return pass.chooseAhead(...args);
+      },
       combine: async (...args) => {
         this.requireSound();
         return pass.combine(...args);
@@ -223,6 +227,7 @@ function watchedPass(pass: Pass, work: Watch): Pass {
   return withMethods(pass, {
     begin: (...args) => work(pass.begin(...args)),
     attend: (...args) => work(pass.attend(...args)),
+    chooseAhead: (...args) => work(pass.chooseAhead(...args)),
     combine: (...args) => work(pass.combine(...args)),
     forward: (...args) => work(pass.forward(...args)),
     logits: (...args) => work(pass.logits(...args)),

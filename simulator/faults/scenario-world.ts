@@ -114,7 +114,7 @@ export class ScenarioWorld {
     const { denseMs, expertMs, lmHeadMs, loadMs } = this.scenario.pace;
     const times = {
       ...{ attendLayers: [[{ ...operatorOf(denseMs), context: null }]], layersBehind: [] },
-      ...{ expert: operatorOf(expertMs), lmHead: operatorOf(lmHeadMs) },
+      ...{ router: operatorOf(0), expert: operatorOf(expertMs), lmHead: operatorOf(lmHeadMs) },
       ...{ exponentShare: 0.4, recoverMs: 0 },
       // Read anew at each load.
       get loadMs() {

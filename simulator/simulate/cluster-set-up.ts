@@ -43,7 +43,7 @@ export const DEFAULT_SET_UP: ClusterSetUp = {
   prefillOverlap: true,
   align: { tokenPeriod: 1, keyValuePeriod: 1, streamKeyValues: true },
   drafting: { optimistic: false, rows: 1 },
-  prediction: { source: 'sep' },
+  prediction: { source: 'sep', layersAhead: 1 },
   placement: { groupSize: 'auto', spread: 'group' },
 };
 

@@ -107,6 +107,13 @@ class RecordingPass implements Pass {
     return choice;
   }
 
+  async chooseAhead(layer: number): Promise<RouterChoice> {
+    const askedMs = this.lanes.nowMs;
+    const choice = await this.pass.chooseAhead(layer);
+    this.lanes.ended('processor', askedMs, this.told('M', layer));
+    return choice;
+  }
+
   combine(layer: number, outputs: Uint8Array, weights: Float32Array): Promise<void> {
     return this.pass.combine(layer, outputs, weights);
   }

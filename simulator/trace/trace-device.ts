@@ -34,7 +34,7 @@ export class TraceDevice implements Device {
   }
 
   createModel(shape: ModelShape): Model {
-    const model = this.model ?? { experts: () => [], nextToken: () => 0 };
+    const model = this.model ?? { experts: () => [], ahead: () => [], nextToken: () => 0 };
     return {
       shape,
       loadDense: async () => undefined,

@@ -63,14 +63,17 @@ export interface TracedRow {
 export interface TraceModel {
   /** Experts by rank. */
   experts(row: TracedRow, layer: number): readonly number[];
+  /** What main's router of the layer chooses on an earlier layer's hidden state. */
+  ahead(row: TracedRow, layer: number): readonly number[];
   /** The token after this position. */
   nextToken(row: TracedRow): number;
 }
 
-/** Main's model: the experts that the trace says are activated, and main's tokens. */
+/** Main's model: the experts that the trace says are activated, those that it says are predicted, and main's tokens. */
 export function mainModel(trace: ClusterTrace): TraceModel {
   return {
     experts: (row, layer) => known(trace, row, layer, trace.activated({ ...row, layer, onPath: isTraced(trace, row) })),
+    ahead: (row, layer) => predictedExperts(trace, row, layer),
     nextToken: ({ prompt }) => mainToken(prompt),
   };
 }
@@ -82,16 +85,20 @@ export function mainModel(trace: ClusterTrace): TraceModel {
  */
 export function shadowModel(trace: ClusterTrace, guesses: 'traced' | 'right'): TraceModel {
   return {
-    experts: (row, layer) => {
-      const place = { ...row, layer, onPath: isTraced(trace, row) };
-      const isPrompt = row.position < trace.promptTokens(row.prompt);
-      return known(trace, row, layer, isPrompt ? trace.activated(place) : trace.predicted(place));
-    },
+    experts: (row, layer) => predictedExperts(trace, row, layer),
+    ahead: (row, layer) => predictedExperts(trace, row, layer),
     nextToken: ({ prompt, position, onPath }) => {
       const right = guesses === 'right' || (onPath && trace.guessedRight(prompt, position + 1));
       return right ? mainToken(prompt) : wrongToken(trace);
     },
   };
+}
+
+/** A trace has no predictions of the prompt. */
+function predictedExperts(trace: ClusterTrace, row: TracedRow, layer: number): readonly number[] {
+  const place = { ...row, layer, onPath: isTraced(trace, row) };
+  const isPrompt = row.position < trace.promptTokens(row.prompt);
+  return known(trace, row, layer, isPrompt ? trace.activated(place) : trace.predicted(place));
 }
 
 /** Shadow may run one position further than main: the trace says nothing of it, as of wrong drafts. */

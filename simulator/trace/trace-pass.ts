@@ -29,7 +29,11 @@ export class TracePass implements Pass {
 
   async attend(layer: number): Promise<RouterChoice> {
     if (layer === this.shape.expertLayers - 1) this.ran();
-    return this.choice(layer);
+    return this.choice((row) => this.model.experts(row, layer));
+  }
+
+  async chooseAhead(layer: number): Promise<RouterChoice> {
+    return this.choice((row) => this.model.ahead(row, layer));
   }
 
   async combine(): Promise<void> {
@@ -37,7 +41,12 @@ export class TracePass implements Pass {
   }
 
   async forward(onRouter: ((layer: number, choice: RouterChoice) => void) | null): Promise<void> {
-    for (let layer = 0; layer < this.shape.expertLayers; layer += 1) onRouter?.(layer, this.choice(layer));
+    for (let layer = 0; layer < this.shape.expertLayers; layer += 1) {
+      onRouter?.(
+        layer,
+        this.choice((row) => this.model.experts(row, layer)),
+      );
+    }
     this.ran();
   }
 
@@ -60,10 +69,10 @@ export class TracePass implements Pass {
     this.rows = [];
   }
 
-  private choice(layer: number): RouterChoice {
+  private choice(expertsOf: (row: TracedRow) => readonly number[]): RouterChoice {
     const { expertsPerToken } = this.shape;
     const experts = new Int32Array(this.rows.length * expertsPerToken);
-    this.rows.forEach((row, place) => experts.set(this.model.experts(row, layer), place * expertsPerToken));
+    this.rows.forEach((row, place) => experts.set(expertsOf(row), place * expertsPerToken));
     return { experts, weights: new Float32Array(experts.length).fill(1 / expertsPerToken) };
   }
 

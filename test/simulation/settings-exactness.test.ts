@@ -34,8 +34,8 @@ const VARIANTS: [string, SettingsChanges][] = [
     'optimistic departure, aligned every 3 iterations',
     { drafting: { optimistic: true }, align: { tokenPeriod: 3, keyValuePeriod: 2 } },
   ],
-  ['random prefetch', { prediction: { source: 'random' } }],
-  ['no prediction', { prediction: { source: 'off' } }],
+  ['random prefetch', { prediction: { source: 'random', layersAhead: 1 } }],
+  ['no prediction', { prediction: { source: 'off', layersAhead: 1 } }],
 ];
 
 const REQUESTS: GenerateRequest[] = [

@@ -39,7 +39,7 @@ const LINK = { latencyMs: 0.1, jitterMs: 0, bytesPerMs: 100_000 };
 const operator = (ms: number): OperatorTime => ({ overheadMs: ms, weightsMs: 0, rowMs: ms / 10 });
 const timesOf = (layerMs: number): DevicePace['times'] => ({
   ...{ attendLayers: [[{ ...operator(layerMs), context: null }]], layersBehind: [] },
-  ...{ expert: operator(layerMs), lmHead: operator(layerMs / 3) },
+  ...{ router: operator(0), expert: operator(layerMs), lmHead: operator(layerMs / 3) },
   ...{ loadMs: 1, exponentShare: 0.4, recoverMs: 0 },
 });
 const TIMES = timesOf(0.3);

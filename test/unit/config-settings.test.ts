@@ -58,7 +58,7 @@ describe('settings of a daemon', () => {
         workerGraceMs: 2000,
       },
       emulation: null,
-      prediction: { source: 'sep' },
+      prediction: { source: 'sep', layersAhead: 1 },
       align: { tokenPeriod: 1, keyValuePeriod: 1, streamKeyValues: true },
       drafting: { optimistic: false, rows: 1 },
       placement: { groupSize: 'auto', spread: 'group' },

@@ -4,7 +4,7 @@ import { layersWork, recurrentStateFloats } from '../../shared/emulation/layer-w
 import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
 import { nodeTimes } from '../../shared/emulation/node-times.js';
 import { plainGlu, plainShape } from '../../shared/emulation/plain-shape.js';
-import type { LayerShape, MixerShape, ModelShape } from '../../shared/model/model-shape.js';
+import type { DeltaMixer, LayerShape, MixerShape, ModelShape } from '../../shared/model/model-shape.js';
 import { profileFile } from '../../bench/paper/measure-set-ups.js';
 
 const HIDDEN = 64;
@@ -56,9 +56,9 @@ describe('work of a layer', () => {
   });
 
   it('counts the state of a delta net and of a convolution, which look back by no attention', () => {
-    const delta = {
+    const delta: DeltaMixer = {
       ...{ kind: 'delta', keyHeads: 2, valueHeads: 4, keyDim: 8, valueDim: 16, taps: 4, normEpsilon: 1 },
-    } as const;
+    };
     const channels = 2 * 2 * 8 + 4 * 16;
     const state = 4 * 8 * 16;
     assert.equal(recurrentStateFloats(delta, HIDDEN), 3 * channels + state);

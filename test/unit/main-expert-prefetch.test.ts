@@ -3,11 +3,13 @@ import fc from 'fast-check';
 import { activatedExperts } from '../../main-node/pass/activated-experts.js';
 import { FirstLayerAhead } from '../../main-node/decode/first-layer-ahead.js';
 import { RandomPrefetch, randomExperts } from '../../main-node/decode/random-prefetch.js';
+import { layersAskedAt, RouterAhead } from '../../main-node/decode/router-ahead.js';
 import { toldByPrediction } from '../../main-node/decode/told-by-prediction.js';
 import { assignPredictedExperts } from '../../shared/placement/assign-predicted-experts.js';
 import { planPlacement } from '../../shared/placement/plan-placement.js';
 import { ToldWorkers } from './told-workers.js';
 import { plainPrediction } from './wire-messages.js';
+import { passOfSequence } from '../../shared/rpc/pass-rows.js';
 import type { Placement, Prediction } from '../../shared/rpc/messages.js';
 
 const LAYERS = 4;
@@ -131,7 +133,10 @@ describe('main: random prefetch', () => {
   it('tells each group its next layer, into the next token, and not behind the last', () => {
     const targets = new ToldWorkers(placementOf(6));
     const told: Prediction[] = [];
-    const prefetch = new RandomPrefetch(7, 11, targets, (prediction) => told.push(prediction));
+    const prefetch = new RandomPrefetch(7, 11, {
+      workers: targets,
+      onPrediction: (prediction) => told.push(prediction),
+    });
     const places = (): string[] => told.splice(0).map(({ pass, layer }) => `${pass.position}/${layer}`);
     prefetch.begin(10);
     assert.deepEqual(places(), ['10/0', '10/1', '10/2']);
@@ -144,12 +149,48 @@ describe('main: random prefetch', () => {
   it('tells workers what it tells main', () => {
     const targets = new ToldWorkers(placementOf(4));
     const told: Prediction[] = [];
-    new RandomPrefetch(7, 20, targets, (prediction) => told.push(prediction)).begin(10);
+    new RandomPrefetch(7, 20, { workers: targets, onPrediction: (prediction) => told.push(prediction) }).begin(10);
     const expected = told.flatMap((prediction) =>
       [...(toldByPrediction(placementOf(4), prediction) ?? [])].map(
         ([expert, id]) => `${id} ${prediction.pass.position}/${prediction.layer} ${expert}`,
       ),
     );
     assert.deepEqual(targets.predicted.sort(), expected.sort());
+  });
+});
+
+describe('main: routers ahead', () => {
+  it('asks each router but the first once, so many layers ahead', () => {
+    const askedBy = (layersAhead: number): number[][] =>
+      Array.from({ length: 4 }, (_, layer) => layersAskedAt(layer, 4, layersAhead));
+    assert.deepEqual(askedBy(1), [[1], [2], [3], []]);
+    assert.deepEqual(askedBy(2), [[1, 2], [3], [], []]);
+    assert.deepEqual(askedBy(8), [[1, 2, 3], [], [], []]);
+  });
+
+  it('tells the group of the layer, and main, what that router would choose', async () => {
+    const targets = new ToldWorkers(placementOf(4));
+    const told: Prediction[] = [];
+    const ahead = new RouterAhead(LAYERS, 2, {
+      workers: targets,
+      onPrediction: (prediction) => told.push(prediction),
+    });
+    const asked: number[] = [];
+    const pass = {
+      chooseAhead: async (layer: number) => {
+        asked.push(layer);
+        // Two rows that share an expert.
+        return { experts: Int32Array.of(layer, 5, 5, layer + 1), weights: new Float32Array(4) };
+      },
+    };
+    await ahead.routerHasChosen(pass, { ...passOfSequence(7, 10, 2), layer: 1 });
+    assert.deepEqual(asked, [3]);
+    assert.deepEqual(
+      told.map(({ pass: { position }, layer, experts }) => ({ position, layer, experts })),
+      [{ position: 10, layer: 3, experts: [3, 5, 4] }],
+    );
+    assert.equal(targets.predicted.length, 3);
+    await ahead.routerHasChosen(pass, { ...passOfSequence(7, 10, 2), layer: 2 });
+    assert.deepEqual(asked, [3]);
   });
 });

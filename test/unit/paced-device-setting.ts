@@ -15,6 +15,7 @@ export const DENSE_LAYER = { overheadMs: 1, weightsMs: 2, rowMs: 0.75, context: 
 export const TIMES: DeviceTimes = {
   attendLayers: [[DENSE_LAYER]],
   layersBehind: [],
+  router: { overheadMs: 0, weightsMs: 0.5, rowMs: 0 },
   expert: { overheadMs: 0.5, weightsMs: 1, rowMs: 1.5 },
   lmHead: { overheadMs: 1, weightsMs: 3, rowMs: 1 },
   ...{ loadMs: 12, exponentShare: 0.25, recoverMs: 1 },

@@ -8,6 +8,7 @@ export function plainTimes(layers: number, loadMs: number, shadowLayerMs = 5): C
   const device = (denseMs: number, expertMs: number, headMs: number): EmulatedDevice => ({
     attendLayers: [[{ overheadMs: denseMs, weightsMs: 0, rowMs: 0, context: null }]],
     layersBehind: [],
+    router: { overheadMs: 0, weightsMs: 0, rowMs: 0 },
     expert: { overheadMs: expertMs, weightsMs: 0, rowMs: 0 },
     lmHead: { overheadMs: headMs, weightsMs: 0, rowMs: 0 },
     ...{ loadMs, exponentShare: 0.5, recoverMs: 0 },

@@ -28,12 +28,12 @@ describe('simulated cluster', () => {
     it('prefills: both layers load ahead, main waits for the first', async () => {
       // Layer 1: told at 1, loaded at 21 while attention took 10; computed 24, back 25. Layer 2: attention until 35, at the worker 36,
       // loaded since 31, computed 39, back 40; LM head 41.
-      near((await run({ prediction: { source: 'off' } })).ttftMs, 41);
+      near((await run({ prediction: { source: 'off', layersAhead: 1 } })).ttftMs, 41);
     });
 
     it('decodes without predictions: each layer waits for its load', async () => {
       // A layer: 10 attention, 1 there, 20 load, 3 compute, 1 back; then 1 for the LM head.
-      const result = await run({ prediction: { source: 'off' } });
+      const result = await run({ prediction: { source: 'off', layersAhead: 1 } });
       near(result.tpotMs, 2 * 35 + 1);
       assert.deepEqual(result.timing.stallMs, [20, 20]);
       assert.equal(result.recall, null);
@@ -143,7 +143,7 @@ describe('simulated cluster', () => {
       fc.asyncProperty(setUps, async ({ workers, slots, spread, source, tokenPeriod, keyValuePeriod, seed }) => {
         const trace = syntheticTrace({ recall: 0.8, seed });
         const changes = {
-          ...{ workers, slots, prediction: { source } },
+          ...{ workers, slots, prediction: { source, layersAhead: 1 } },
           align: { tokenPeriod, keyValuePeriod, streamKeyValues: true },
           placement: { groupSize: 'auto' as const, spread },
         };
@@ -170,7 +170,7 @@ describe('simulated cluster', () => {
     await fc.assert(
       fc.asyncProperty(setUps, async ({ rows, optimistic, spread, source, acceptance, shadowMs, ...periods }) => {
         const changes = {
-          ...{ drafting: { rows, optimistic }, prediction: { source } },
+          ...{ drafting: { rows, optimistic }, prediction: { source, layersAhead: 1 } },
           align: { ...periods, streamKeyValues: true },
           placement: { groupSize: 'auto' as const, spread },
         };
