@@ -1,10 +1,20 @@
 import { relative } from 'node:path';
 import type { Checkpoint } from '../shared/checkpoint/checkpoint.js';
-import { densePlaces } from '../shared/model/model-family.js';
-import type { ExactFormat, ExpertSource, ModelShape, TensorSource } from '../shared/model/tensor-source.js';
+import { densePlaces } from '../shared/model/dense-roles.js';
+import type { ModelShape } from '../shared/model/model-shape.js';
+import type { ExactFormat, ExpertSource, TensorSource } from '../shared/model/tensor-source.js';
+import { type LayerKind, layerKinds } from './describe-layers.js';
 import type { CodecSetting } from './format/pack-codec.js';
 import type { Pack } from './format/open-pack.js';
+import { leftOutTensors } from './packing/left-out-tensors.js';
 import { type PackCompression, packCompression } from './pack-compression.js';
+
+/** Tensors whose names differ in numbers alone (`*`). */
+export interface LeftOut {
+  name: string;
+  tensors: number;
+  sizeBytes: number;
+}
 
 export interface DescribedFile {
   name: string;
@@ -25,7 +35,11 @@ export interface ModelDescription {
   parametersPerToken: number;
   denseBytes: number;
   expertBytes: number;
+  /** Of expert layers. */
   bytesPerLayer: number[];
+  layerKinds: LayerKind[];
+  /** Tensors of the checkpoint that the model does not need. */
+  leftOut: LeftOut[];
   /** Device memory that one expert takes on a worker. */
   slotBytes: number;
   files: DescribedFile[];
@@ -46,7 +60,7 @@ export interface ModelDescription {
 /** Describes an opened model. `slotBytes`: the device memory of one expert, which the device knows. */
 export function describeModel(source: Pack | Checkpoint, slotBytes: number): ModelDescription {
   const { shape } = source;
-  const bytesPerLayer = Array.from({ length: shape.layers }, (_, layer) =>
+  const bytesPerLayer = Array.from({ length: shape.expertLayers }, (_, layer) =>
     Array.from({ length: shape.experts }, (_unused, expert) => expertBytes(source.expert(layer, expert))).reduce(
       add,
       0,
@@ -54,7 +68,7 @@ export function describeModel(source: Pack | Checkpoint, slotBytes: number): Mod
   );
   const dense = [...densePlaces(shape, source.tiedEmbeddings)].map(({ role, layer }) => source.dense(role, layer));
   const denseParameters = dense.map((tensor) => tensor.rows * tensor.columns).reduce(add, 0);
-  const expertParameters = 3 * shape.hiddenSize * shape.intermediateSize;
+  const expertParameters = 3 * shape.hiddenSize * shape.expert.intermediateSize;
   const files = filesOf(source);
   return {
     kind: source.kind,
@@ -65,11 +79,13 @@ export function describeModel(source: Pack | Checkpoint, slotBytes: number): Mod
     shippedFormat: source.shippedFormat,
     tiedEmbeddings: source.tiedEmbeddings,
     eosTokenIds: source.eosTokenIds,
-    parameters: denseParameters + shape.layers * shape.experts * expertParameters,
-    parametersPerToken: denseParameters + shape.layers * shape.expertsPerToken * expertParameters,
+    parameters: denseParameters + shape.expertLayers * shape.experts * expertParameters,
+    parametersPerToken: denseParameters + shape.expertLayers * shape.expertsPerToken * expertParameters,
     denseBytes: dense.map(tensorBytes).reduce(add, 0),
     expertBytes: bytesPerLayer.reduce(add, 0),
     bytesPerLayer,
+    layerKinds: layerKinds(shape),
+    leftOut: leftOutOf(source),
     slotBytes,
     files,
     totalBytes: files.map((file) => file.sizeBytes).reduce(add, 0),
@@ -90,6 +106,11 @@ function packFacts(source: Pack | Checkpoint): ModelDescription['pack'] {
     compression: packCompression(manifest),
     sourceFingerprint: manifest.source.fingerprint,
   };
+}
+
+function leftOutOf(source: Pack | Checkpoint): LeftOut[] {
+  const groups = source.kind === 'pack' ? source.manifest.source.left_out : leftOutTensors(source);
+  return groups.map(({ name, tensors, size_bytes: sizeBytes }) => ({ name, tensors, sizeBytes }));
 }
 
 function filesOf(source: Pack | Checkpoint): DescribedFile[] {

@@ -1,5 +1,6 @@
 import { EXPERT_PARTS } from '../shared/model/model-family.js';
-import { valueBytes } from '../shared/model/weight-dtype.js';
+import { exactFormatOf, isQuantizedSplit, rowBytes } from '../shared/model/weight-dtype.js';
+import type { Split } from '../shared/model/tensor-source.js';
 import type { Manifest } from './format/manifest.js';
 import { alignUp, shardCodec } from './format/pack-layout.js';
 
@@ -35,8 +36,8 @@ export function packCompression(manifest: Manifest): PackCompression {
   let [shippedBytes, diskBytes, rawDiskBytes] = [0, 0, 0];
   for (const expert of manifest.experts) {
     for (const part of EXPERT_PARTS) {
-      const { split, rows, columns, dtype, chunks } = expert[part];
-      const matrixBytes = rows * columns * valueBytes(dtype);
+      const { split, rows, columns, chunks } = expert[part];
+      const matrixBytes = rows * shippedRowBytes(split, columns);
       shippedBytes += matrixBytes;
       rawDiskBytes += alignUp(matrixBytes);
       for (const chunk of chunks) {
@@ -56,6 +57,12 @@ export function packCompression(manifest: Manifest): PackCompression {
   const byPlane = [...planes.values()].sort((a, b) => a.split.localeCompare(b.split) || a.plane - b.plane);
   const storedBytes = byPlane.reduce((sum, plane) => sum + plane.storedBytes, 0);
   return { shippedBytes, storedBytes, ratio: storedBytes / shippedBytes, diskBytes, rawDiskBytes, planes: byPlane };
+}
+
+/** FP16 values take three bytes where their exponents are apart. */
+function shippedRowBytes(split: Split, columns: number): number {
+  const format = exactFormatOf(split);
+  return isQuantizedSplit(split) ? rowBytes(split, columns) : columns * (format === 'fp32' ? 4 : 2);
 }
 
 function emptyPlane(split: string, plane: number, codec: string): PlaneCompression {

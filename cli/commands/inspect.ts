@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import { describeNumbers } from '../../packs/describe-layers.js';
 import { describeModel, type ModelDescription } from '../../packs/describe-model.js';
 import type { PackCompression } from '../../packs/pack-compression.js';
 import { openModelSource } from '../../packs/open-model-source.js';
@@ -7,7 +8,7 @@ import { requireUndamaged, verifyPack, type PackDamage } from '../../packs/packi
 import { PLAIN_LOADER, openDevice } from '../../native/index.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { paddingLine } from '../output/padding-line.js';
-import { snakeCaseKeys } from '../output/snake-case.js';
+import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { formatBytes } from '../../shared/terminal/units.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { Pack } from '../../packs/format/open-pack.js';
@@ -17,6 +18,9 @@ interface InspectFlags {
   verify: boolean;
   json: boolean;
 }
+
+/** Lines of tensors that were left out; --json has all. */
+const LEFT_OUT_NAMED = 8;
 
 /** A slot's own memory does not depend on the rows of an execute; what slots share does. */
 const SLOT_ROWS = 1;
@@ -52,10 +56,10 @@ async function inspect(directory: string, flags: InspectFlags): Promise<void> {
 }
 
 /** On a processor; a device that maps memory takes whole pages. */
-function slotBytesOf({ shape: { hiddenSize, intermediateSize }, shippedFormat: format }: ModelSource): number {
+function slotBytesOf({ shape: { hiddenSize, expert: glu }, shippedFormat: format }: ModelSource): number {
   const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 });
   try {
-    return device.expertSlotBytes({ hiddenSize, intermediateSize, format }, SLOT_ROWS, PLAIN_LOADER).slotBytes;
+    return device.expertSlotBytes({ hiddenSize, glu, format }, SLOT_ROWS, PLAIN_LOADER).slotBytes;
   } finally {
     device.dispose();
   }
@@ -77,9 +81,9 @@ function descriptionLines(model: ModelDescription, verify: boolean, damages: Pac
     `${model.directory}: ${pack === null ? 'a Hugging Face checkpoint (not a pack)' : 'a pack'}`,
     `  model       ${model.name}, ${model.family}, ${model.shippedFormat}`,
     `  parameters  ${millions(model.parameters)}, ${millions(model.parametersPerToken)} for each token`,
-    `  shape       ${shape.layers} layers, hidden ${shape.hiddenSize}, ${shape.heads} heads of ${shape.headDim} ` +
-      `(${shape.keyValueHeads} key-value), ${shape.experts} experts, top ${shape.expertsPerToken}, expert size ` +
-      `${shape.intermediateSize}, vocabulary ${shape.vocabSize}, context ${shape.maxPositions}`,
+    `  shape       ${shape.layers.length} layers (${shape.expertLayers} with experts), hidden ${shape.hiddenSize}, ${shape.experts} experts, top ` +
+      `${shape.expertsPerToken}, expert size ${shape.expert.intermediateSize}, vocabulary ${shape.vocabSize}, context ${shape.maxPositions}`,
+    ...layerLines(model),
     `  on disk     ${formatBytes(model.totalBytes)} in ${model.files.length} ${model.files.length === 1 ? 'file' : 'files'}: ${formatBytes(model.expertBytes)} of experts ` +
       `(${layerBytes(model.bytesPerLayer)} a layer), ${formatBytes(model.denseBytes)} of everything else`,
     `  worker slot ${formatBytes(model.slotBytes)} of device memory for one expert`,
@@ -99,6 +103,20 @@ function descriptionLines(model: ModelDescription, verify: boolean, damages: Pac
   lines.push(`  digest      ${pack.digest}`);
   if (damages?.length === 0) lines.push('  verified    every file and chunk is as the manifest says');
   return lines;
+}
+
+/** A line a kind of layers, and what was left out. */
+function layerLines({ layerKinds, leftOut }: ModelDescription): string[] {
+  const kinds = layerKinds.map(({ layers, mixer, always, routed }, index) => {
+    const parts = [mixer, always, routed].filter((part) => part !== null);
+    return `  ${index === 0 ? 'layers     ' : '           '} ${describeNumbers(layers)}: ${parts.join('; ')}`;
+  });
+  const left = leftOut.slice(0, LEFT_OUT_NAMED).map(({ name, tensors, sizeBytes }, index) => {
+    const count = tensors === 1 ? '' : `, ${tensors} tensors`;
+    return `  ${index === 0 ? 'left out   ' : '           '} ${name} (${formatBytes(sizeBytes)}${count})`;
+  });
+  const more = leftOut.length - LEFT_OUT_NAMED;
+  return [...kinds, ...left, ...(more > 0 ? [`              and ${more} more kinds of tensors`] : [])];
 }
 
 /** The experts' size against what was shipped, and plane by plane. */

@@ -20,7 +20,7 @@ import { withInterrupt } from '../client/interrupt.js';
 import { codecChoiceLines, codecChoiceObject } from '../output/codec-choice-view.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { paddingLine } from '../output/padding-line.js';
-import { snakeCaseKeys } from '../output/snake-case.js';
+import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { formatBytes, formatDuration } from '../../shared/terminal/units.js';
 import { runtime } from '../client/process-runtime.js';
 

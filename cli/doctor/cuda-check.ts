@@ -2,7 +2,7 @@
 import { cudaStatus, type CudaDevice, type CudaStatus } from '../../native/index.js';
 import { formatByteSize } from '../../shared/config/byte-size.js';
 import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import { snakeCaseKeys } from '../output/snake-case.js';
+import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { ok, warn, type Check } from './check.js';
 
 /** CUDA's name for a driver that is in order and has no device; with any other the driver itself has failed. */

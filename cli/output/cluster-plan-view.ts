@@ -3,7 +3,7 @@ import type { LoadTiming } from '../../simulator/plan/io-bound.js';
 import { tokensPerS, type Candidate, type SearchOutcome } from '../../simulator/plan/search-set-ups.js';
 import { boundBy, type BoundBy, type TokenBreakdown } from '../../simulator/plan/token-breakdown.js';
 import type { DeviceMemory } from './simulation-view.js';
-import { snakeCaseKeys } from './snake-case.js';
+import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { tableLines } from './table.js';
 
 export interface MemoryOfBoxes {

@@ -7,7 +7,7 @@ import { formatByteSize } from '../../shared/config/byte-size.js';
 import { formatBytes } from '../../shared/terminal/units.js';
 import { type Pool, POOLS } from '../../shared/planner/pool-capacities.js';
 import type { PoolPlan } from '../../shared/planner/plan-pools.js';
-import { snakeCaseKeys } from './snake-case.js';
+import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { tableLines } from './table.js';
 
 /** What `odmoe plan` found. */

@@ -1,7 +1,7 @@
 import { formatByteSize } from '../../shared/config/byte-size.js';
 import type { DeviceProfile } from '../../shared/emulation/device-profile.js';
 import type { SimulationResult } from '../../simulator/simulate/simulation-result.js';
-import { snakeCaseKeys } from './snake-case.js';
+import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { tableLines } from './table.js';
 
 /** Device memory that one machine has held at most, and what its device has. */

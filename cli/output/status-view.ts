@@ -1,6 +1,6 @@
 import type { CacheStatus, NodeStatus, Placement, PoolCounts, StatusReply } from '../../shared/rpc/messages.js';
 import { nodeJson, shortRole } from './node-json.js';
-import { snakeCaseKeys } from './snake-case.js';
+import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { tableLines, type TableColumn } from './table.js';
 import { formatBytes, formatDuration } from '../../shared/terminal/units.js';
 

@@ -1,24 +1,25 @@
 import type { Model } from '../../native/index.js';
-import { densePlaces } from '../../shared/model/model-family.js';
-import type {
-  DenseRole,
-  ExpertSource,
-  ModelSource,
-  TensorSource,
-  WeightFormat,
-} from '../../shared/model/tensor-source.js';
+import { type DenseRole, densePlaces, isVectorRole } from '../../shared/model/dense-roles.js';
+import type { ExpertSource, ModelSource, TensorSource, WeightFormat } from '../../shared/model/tensor-source.js';
 import { exactFormatOf } from '../../shared/model/weight-dtype.js';
 
 export type LoadProgress = (doneBytes: number, totalBytes: number) => void;
 
-const PROJECTION_ROLES: ReadonlySet<DenseRole> = new Set(['query', 'key', 'value', 'attentionOutput']);
-const NORM_ROLES: ReadonlySet<DenseRole> = new Set(['attentionNorm', 'expertNorm', 'finalNorm']);
+/** Matrices that stay as they are shipped: tables, and small ones that decide much. */
+const EXACT_MATRICES: ReadonlySet<DenseRole> = new Set([
+  'embedding',
+  'lmHead',
+  'router',
+  'alwaysWeight',
+  'deltaBeta',
+  'deltaDecay',
+]);
 
 /**
- * Loads everything but the experts: query, key, value and output projections in the format asked for; embedding, LM head and
- * routers as shipped; norms as FP32. Asking for the model's shipped format keeps each projection's own, so that nothing is rounded
- * even where a checkpoint mixes types. fixed4, which rounds nothing either, is for the LM head too (an embedding in its place, where
- * there is none).
+ * Loads everything but the experts: projections of mixers and what every row passes in the format asked for; embedding, LM head,
+ * routers and gates as shipped; vectors as FP32. Asking for the model's shipped format keeps each projection's own, so that nothing is
+ * rounded even where a checkpoint mixes types. fixed4, which rounds nothing either, is for the LM head too (an embedding in its place,
+ * where there is none).
  * @throws what the device and the files give: DEVICE_OUT_OF_MEMORY, PACK_CORRUPT, STORAGE_FAILED
  */
 export async function loadDenseWeights(
@@ -45,7 +46,7 @@ export async function loadResidentExperts(
   format: WeightFormat,
   onProgress?: LoadProgress,
 ): Promise<void> {
-  const { layers, experts } = source.shape;
+  const { expertLayers: layers, experts } = source.shape;
   const expertBytes = (expert: ExpertSource): number =>
     storedBytes(expert.gate) + storedBytes(expert.up) + storedBytes(expert.down);
   let totalBytes = 0;
@@ -69,10 +70,12 @@ function denseFormat(
   source: ModelSource,
   projections: WeightFormat,
 ): WeightFormat {
-  if (NORM_ROLES.has(role)) return 'fp32';
-  if (projections === 'fixed4' && role === (source.tiedEmbeddings ? 'embedding' : 'lmHead')) return 'fixed4';
-  if (PROJECTION_ROLES.has(role) && projections !== source.shippedFormat) return projections;
-  return exactFormatOf(tensor.split);
+  if (isVectorRole(role)) return 'fp32';
+  const exact = exactFormatOf(tensor.split);
+  if (projections === source.shippedFormat) return exact;
+  if (projections === 'fixed4' && exact !== 'bf16') return exact;
+  const isHead = role === (source.tiedEmbeddings ? 'embedding' : 'lmHead');
+  return !EXACT_MATRICES.has(role) || (projections === 'fixed4' && isHead) ? projections : exact;
 }
 
 function storedBytes(tensor: TensorSource): number {

@@ -35,13 +35,13 @@ export class PackShare {
     this.pack = pack;
     this.runtime = runtime;
     this.held = held;
-    this.all = HeldExperts.all(pack.shape.layers, pack.shape.experts);
+    this.all = HeldExperts.all(pack.shape.expertLayers, pack.shape.experts);
     this.sizes = new Map(pack.manifest.files.map((file) => [file.name, file.size_bytes]));
     this.extents = expertExtents(pack.manifest);
   }
 
   describe(): PackDescription {
-    const { layers, experts } = this.pack.shape;
+    const { expertLayers: layers, experts } = this.pack.shape;
     const held = this.held();
     return {
       ...{ packDigest: this.pack.packDigest, layers, experts, whole: held === null },

@@ -78,7 +78,7 @@ export class PartialPack {
     private lock: ProcessLock | null,
     private readonly runtime: Runtime,
   ) {
-    this.held = HeldExperts.none(pack.shape.layers, pack.shape.experts);
+    this.held = HeldExperts.none(pack.shape.expertLayers, pack.shape.experts);
     this.extents = expertExtents(pack.manifest);
   }
 
@@ -278,10 +278,10 @@ export class PartialPack {
 
   /** Experts that a file is too short for are not there, whatever the journal says; nor later, when it has its size again. */
   private async take(fetched: readonly { layer: number; expert: number }[]): Promise<void> {
-    const { layers, experts } = this.pack.shape;
+    const { expertLayers, experts } = this.pack.shape;
     const sizes = new Map<string, number>();
     for (const { layer, expert } of fetched) {
-      if (layer >= layers || expert >= experts) continue;
+      if (layer >= expertLayers || expert >= experts) continue;
       const { file, endBytes } = this.extent(layer, expert);
       const sizeBytes = sizes.get(file) ?? (await fileSize(join(this.pack.directory, file))) ?? 0;
       sizes.set(file, sizeBytes);

@@ -1,7 +1,7 @@
 import { EXPERT_PARTS } from '../../shared/model/model-family.js';
-import type { Manifest, ManifestExpert } from './manifest.js';
+import type { Manifest, ManifestExpert, ManifestStretch } from './manifest.js';
 
-/** A chunk's stored bytes in its file. */
+/** A chunk's (or the biases') stored bytes in its file. */
 export interface ChunkExtent {
   offsetBytes: number;
   storedBytes: number;
@@ -22,7 +22,8 @@ export interface ExpertExtent {
 }
 
 export function expertExtent(entry: ManifestExpert): ExpertExtent {
-  const chunks = EXPERT_PARTS.flatMap((part) => entry[part].chunks)
+  const biases = entry.biases === null ? [] : [entry.biases];
+  const chunks = [...EXPERT_PARTS.flatMap((part): ManifestStretch[] => entry[part].chunks), ...biases]
     .map((chunk) => ({
       offsetBytes: chunk.offset_bytes,
       storedBytes: chunk.stored_bytes,

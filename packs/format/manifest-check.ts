@@ -1,16 +1,30 @@
+import { denseDimensions, type DensePlace, densePlaces } from '../../shared/model/dense-roles.js';
+import { expertDimensions } from '../../shared/model/checkpoint-layout.js';
+import { EXPERT_PARTS, type ExpertPart } from '../../shared/model/model-family.js';
+import { type ModelShape, shapeProblem } from '../../shared/model/model-shape.js';
 import {
-  denseDimensions,
-  densePlaces,
-  EXPERT_PARTS,
-  expertDimensions,
-  type ExpertPart,
-} from '../../shared/model/model-family.js';
-import { shapeProblem } from '../../shared/model/model-shape.js';
-import { shippedFormatOf } from '../../shared/model/source-table.js';
-import { PLANE_BYTES_PER_VALUE, planeSplit, valueBytes } from '../../shared/model/weight-dtype.js';
-import { type Manifest, type ManifestExpert, type ManifestExpertTensor, shapeFromManifest } from './manifest.js';
+  exactFormatOf,
+  MXFP4_BLOCK_COLUMNS,
+  planeRowBytes,
+  planeSplit,
+  shippedFormatOf,
+} from '../../shared/model/weight-dtype.js';
+import type {
+  Manifest,
+  ManifestDenseTensor,
+  ManifestExpert,
+  ManifestExpertTensor,
+  ManifestStretch,
+} from './manifest.js';
 import { levelProblem } from './pack-codec.js';
-import { CHUNK_ALIGNMENT_BYTES, DENSE_FILE, expertFileName, shardCodec, shardRanges } from './pack-layout.js';
+import {
+  CHUNK_ALIGNMENT_BYTES,
+  DENSE_FILE,
+  expertBiasBytes,
+  expertFileName,
+  shardCodec,
+  shardRanges,
+} from './pack-layout.js';
 
 /** A stretch of a pack's file that carries a checksum. */
 export interface PackExtent {
@@ -29,33 +43,35 @@ export function matrixLabel(expert: ManifestExpert, part: ExpertPart): string {
 
 /** Every checksummed stretch of a pack, by file and offset. */
 export function packExtents(manifest: Manifest): PackExtent[] {
-  const extents: PackExtent[] = manifest.dense.map((tensor) => ({
-    file: DENSE_FILE,
-    label: `tensor ${tensor.name}`,
-    offsetBytes: tensor.offset_bytes,
-    storedBytes: tensor.stored_bytes,
-    crc32c: tensor.crc32c,
-  }));
+  const extents: PackExtent[] = manifest.dense.flatMap((tensor) =>
+    tensor.planes.map((stretch, plane) => extentOf(DENSE_FILE, `${denseLabel(tensor)}, plane ${plane}`, stretch)),
+  );
   for (const expert of manifest.experts) {
+    const { file, biases } = expert;
+    if (biases !== null) extents.push(extentOf(file, `layer ${expert.layer} expert ${expert.expert} biases`, biases));
     for (const part of EXPERT_PARTS) {
       expert[part].chunks.forEach((chunk, index) =>
-        extents.push({
-          file: expert.file,
-          label: `${matrixLabel(expert, part)}, plane ${chunk.plane}, chunk ${index}`,
-          offsetBytes: chunk.offset_bytes,
-          storedBytes: chunk.stored_bytes,
-          crc32c: chunk.crc32c,
-        }),
+        extents.push(extentOf(file, `${matrixLabel(expert, part)}, plane ${chunk.plane}, chunk ${index}`, chunk)),
       );
     }
   }
   return extents.sort((a, b) => (a.file < b.file ? -1 : a.file > b.file ? 1 : a.offsetBytes - b.offsetBytes));
 }
 
+function extentOf(file: string, label: string, stretch: ManifestStretch): PackExtent {
+  const { offset_bytes: offsetBytes, stored_bytes: storedBytes, crc32c } = stretch;
+  return { file, label, offsetBytes, storedBytes, crc32c };
+}
+
+/** For people: "query of layer 3". */
+function denseLabel({ role, layer }: DensePlace): string {
+  return `${role} of layer ${layer}`;
+}
+
 /** Everything about a well-formed manifest that contradicts itself; empty for a good one. */
 export function manifestProblems(manifest: Manifest): string[] {
   const { shape, shipped_format: shippedFormat } = manifest.model;
-  const impossible = shapeProblem(shapeFromManifest(shape));
+  const impossible = shapeProblem(shape);
   if (impossible !== null) return [impossible];
   const matrices = manifest.experts.flatMap((expert) => EXPERT_PARTS.map((part) => expert[part]));
   const exactFormat = shippedFormatOf(matrices);
@@ -78,45 +94,49 @@ function fileProblems(manifest: Manifest): string[] {
     .filter((name, index) => names.indexOf(name) !== index)
     .map((name) => `${name} is listed twice`);
   const needed = ['config.json', DENSE_FILE];
-  for (let layer = 0; layer < manifest.model.shape.layers; layer += 1) needed.push(expertFileName(layer));
+  for (let layer = 0; layer < manifest.model.shape.expertLayers; layer += 1) needed.push(expertFileName(layer));
   const listed = new Set(names);
   for (const name of needed) if (!listed.has(name)) problems.push(`${name} is not listed`);
   return problems;
 }
 
 function denseProblems(manifest: Manifest): string[] {
+  const { shape, tied_embeddings: tiedEmbeddings } = manifest.model;
   const problems: string[] = [];
-  const shape = shapeFromManifest(manifest.model.shape);
-  const byPlace = new Map(manifest.dense.map((tensor) => [`${tensor.role} of layer ${tensor.layer}`, tensor]));
+  const byPlace = new Map(manifest.dense.map((tensor) => [denseLabel(tensor), tensor]));
   let expected = 0;
-  for (const { role, layer } of densePlaces(shape, manifest.model.tied_embeddings)) {
+  for (const place of densePlaces(shape, tiedEmbeddings)) {
     expected += 1;
-    const tensor = byPlace.get(`${role} of layer ${layer}`);
-    if (tensor === undefined) {
-      problems.push(`dense tensor ${role} of layer ${layer} is missing`);
-      continue;
-    }
-    const dimensions = denseDimensions(role, shape);
-    const rows = dimensions.length === 1 ? 1 : dimensions[0];
-    if (tensor.rows !== rows || tensor.columns !== dimensions.at(-1)) {
-      problems.push(
-        `dense tensor ${tensor.name} is ${tensor.rows} x ${tensor.columns}, expected ${dimensions.join(' x ')}`,
-      );
-    } else if (tensor.stored_bytes !== tensor.rows * tensor.columns * valueBytes(tensor.dtype)) {
-      problems.push(
-        `dense tensor ${tensor.name} has ${tensor.stored_bytes} bytes, which its shape and dtype do not take`,
-      );
-    }
+    const tensor = byPlace.get(denseLabel(place));
+    const problem = tensor === undefined ? 'is missing' : denseTensorProblem(tensor, place, shape);
+    if (problem !== null) problems.push(`dense tensor ${denseLabel(place)} ${problem}`);
   }
   if (manifest.dense.length !== expected) problems.push(`${manifest.dense.length} dense tensors, expected ${expected}`);
   return problems;
 }
 
+function denseTensorProblem(tensor: ManifestDenseTensor, place: DensePlace, shape: ModelShape): string | null {
+  const { rows, columns } = denseDimensions(place, shape);
+  if (tensor.rows !== rows || tensor.columns !== columns) {
+    return `is ${tensor.rows} x ${tensor.columns}, expected ${rows} x ${columns}`;
+  }
+  if (tensor.split === 'mxfp4' && columns % MXFP4_BLOCK_COLUMNS !== 0) return columnsProblem(columns);
+  const sizes = planeRowBytes(tensor.split, columns).map((bytes) => bytes * rows);
+  if (tensor.planes.length !== sizes.length) return `has ${tensor.planes.length} planes, expected ${sizes.length}`;
+  const plane = tensor.planes.findIndex((stretch, index) => stretch.stored_bytes !== sizes[index]);
+  if (plane === -1) return null;
+  return `has ${tensor.planes[plane]?.stored_bytes} bytes in plane ${plane}, which its shape and split do not take`;
+}
+
+function columnsProblem(columns: number): string {
+  return `has ${columns} columns, which are no multiple of the ${MXFP4_BLOCK_COLUMNS} that share a scale`;
+}
+
 function expertProblems(manifest: Manifest): string[] {
   const problems: string[] = [];
-  const shape = shapeFromManifest(manifest.model.shape);
-  if (manifest.experts.length !== shape.layers * shape.experts) {
-    problems.push(`${manifest.experts.length} experts, expected ${shape.layers} layers of ${shape.experts}`);
+  const { shape } = manifest.model;
+  if (manifest.experts.length !== shape.expertLayers * shape.experts) {
+    problems.push(`${manifest.experts.length} experts, expected ${shape.expertLayers} layers of ${shape.experts}`);
     return problems;
   }
   manifest.experts.forEach((entry, index) => {
@@ -128,6 +148,10 @@ function expertProblems(manifest: Manifest): string[] {
     }
     if (entry.file !== expertFileName(layer))
       problems.push(`${where} is in ${entry.file}, expected ${expertFileName(layer)}`);
+    const biasBytes = expertBiasBytes(shape);
+    if ((entry.biases?.stored_bytes ?? 0) !== biasBytes) {
+      problems.push(`${where} has ${entry.biases?.stored_bytes ?? 0} bytes of biases, expected ${biasBytes}`);
+    }
     for (const part of EXPERT_PARTS) {
       const problem = expertTensorProblem(entry[part], expertDimensions(part, shape), manifest);
       if (problem !== null) problems.push(`${where} ${part} ${problem}`);
@@ -144,10 +168,11 @@ function expertTensorProblem(
   if (tensor.rows !== dimensions[0] || tensor.columns !== dimensions[1]) {
     return `is ${tensor.rows} x ${tensor.columns}, expected ${dimensions.join(' x ')}`;
   }
-  if (tensor.split !== planeSplit(tensor.dtype, pack.codec)) {
-    return `has split ${tensor.split}, which is not that of ${tensor.dtype} with codec ${pack.codec}`;
+  if (tensor.split !== planeSplit(exactFormatOf(tensor.split), pack.codec)) {
+    return `has split ${tensor.split}, which is not that of a pack with codec ${pack.codec}`;
   }
-  const planes = PLANE_BYTES_PER_VALUE[tensor.split].length;
+  if (tensor.split === 'mxfp4' && tensor.columns % MXFP4_BLOCK_COLUMNS !== 0) return columnsProblem(tensor.columns);
+  const planes = planeRowBytes(tensor.split, tensor.columns).length;
   const foreign = tensor.chunks.find((chunk) => chunk.plane >= planes);
   if (foreign !== undefined) return `has a chunk of plane ${foreign.plane}, expected planes below ${planes}`;
   for (let plane = 0; plane < planes; plane += 1) {
@@ -165,14 +190,14 @@ function planeProblem(
 ): string | null {
   const { rows, columns, split } = tensor;
   const codec = shardCodec(split, plane, pack.codec);
-  const bytesPerValue = PLANE_BYTES_PER_VALUE[split][plane] ?? 0;
-  const expected = shardRanges(rows, columns, codec === null ? 1 : pack.shards);
+  const rowBytes = planeRowBytes(split, columns)[plane] ?? 0;
+  const expected = shardRanges(rows, codec === null ? 1 : pack.shards);
   const chunks = tensor.chunks.filter((chunk) => chunk.plane === plane);
   if (chunks.length !== expected.length) {
     return `has ${chunks.length} chunks in plane ${plane}, expected ${expected.length}`;
   }
   for (const [index, chunk] of chunks.entries()) {
-    const plainBytes = (expected[index]?.values ?? 0) * bytesPerValue;
+    const plainBytes = (expected[index]?.rows ?? 0) * rowBytes;
     if (chunk.plain_bytes !== plainBytes) {
       return `has ${chunk.plain_bytes} bytes in chunk ${index} of plane ${plane}, expected ${plainBytes}`;
     }

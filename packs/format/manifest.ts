@@ -1,10 +1,13 @@
 import { z } from 'zod';
-import type { ChunkCodec, ModelShape } from '../../shared/model/tensor-source.js';
-import { WEIGHT_DTYPES } from '../../shared/model/weight-dtype.js';
+import { camelCaseKeys, snakeCaseKeys } from '../../shared/json/snake-case.js';
+import { DENSE_ROLES, type DensePlace, type DenseRole } from '../../shared/model/dense-roles.js';
+import type { ExpertPart } from '../../shared/model/model-family.js';
+import { modelShapeSchema } from '../../shared/model/model-shape.js';
+import type { ChunkCodec } from '../../shared/model/tensor-source.js';
 import { PACK_CODECS } from './pack-codec.js';
 import { isPackFileName, PACK_FORMAT, PACK_FORMAT_VERSION, SHARDS_LIMIT } from './pack-layout.js';
 
-/** manifest.json, format version 2 (docs/pack-format.md). */
+/** manifest.json, format version 3 (docs/pack-format.md). */
 
 const bytes = z.int().min(0);
 const positive = z.int().min(1);
@@ -19,22 +22,8 @@ export function isModelName(name: string): boolean {
   return name.length >= 1 && name.length <= MODEL_NAME_LIMIT && !/\p{Control}/u.test(name);
 }
 
-const shapeSchema = z.strictObject({
-  vocab_size: positive,
-  hidden_size: positive,
-  intermediate_size: positive,
-  layers: positive.max(99_999),
-  heads: positive,
-  key_value_heads: positive,
-  head_dim: positive,
-  experts: positive,
-  experts_per_token: positive,
-  normalize_top_k: z.boolean(),
-  rms_norm_epsilon: z.number().positive(),
-  rope_theta: z.number().positive(),
-  sliding_window: bytes,
-  max_positions: positive,
-});
+/** The whole description of the model, with the keys of files. */
+const shapeSchema = z.preprocess(camelCaseKeys, modelShapeSchema);
 
 /** Codecs of exponents. */
 export const codecSchema = z.enum(PACK_CODECS);
@@ -51,39 +40,24 @@ const chunkSchema = z.strictObject({
   crc32c,
 });
 
-const dtype = z.enum(WEIGHT_DTYPES);
-
 const expertTensorSchema = z.strictObject({
-  name: z.string().min(1),
-  dtype,
   rows: positive,
   columns: positive,
-  split: z.enum(['bf16-e8-sm8', 'fp16-hi8-lo8', 'fp32-e8-sm8-r16', 'fp16-e5-lo8-s1m2']),
+  split: z.enum(['bf16-e8-sm8', 'fp16-hi8-lo8', 'fp32-e8-sm8-r16', 'fp16-e5-lo8-s1m2', 'mxfp4', 'fp8']),
   source_crc32c: crc32c,
   chunks: z.array(chunkSchema).min(1),
 });
 
+const stretchSchema = z.strictObject({ offset_bytes: bytes, stored_bytes: positive, crc32c });
+
 const denseTensorSchema = z.strictObject({
-  name: z.string().min(1),
-  role: z.enum([
-    'embedding',
-    'finalNorm',
-    'lmHead',
-    'attentionNorm',
-    'query',
-    'key',
-    'value',
-    'attentionOutput',
-    'expertNorm',
-    'gate',
-  ]),
+  role: z.enum(Object.keys(DENSE_ROLES) as [DenseRole, ...DenseRole[]]),
   layer: bytes,
-  dtype,
+  split: z.enum(['none-bf16', 'none-fp16', 'none-fp32', 'mxfp4', 'fp8']),
   rows: positive,
   columns: positive,
-  offset_bytes: bytes,
-  stored_bytes: positive,
-  crc32c,
+  /** One a plane: values, or codes and then scales. */
+  planes: z.array(stretchSchema).min(1).max(2),
 });
 
 const expertSchema = z.strictObject({
@@ -93,7 +67,12 @@ const expertSchema = z.strictObject({
   gate: expertTensorSchema,
   up: expertTensorSchema,
   down: expertTensorSchema,
+  /** FP32: of gate, up and down, one after another. */
+  biases: stretchSchema.nullable(),
 });
+
+/** Tensors of the checkpoint that the model does not need; `*` stands for the numbers in their names. */
+const leftOutSchema = z.strictObject({ name: z.string().min(1), tensors: positive, size_bytes: bytes });
 
 const fileSchema = z.strictObject({ name: fileName, size_bytes: bytes, sha256 });
 
@@ -107,9 +86,9 @@ export const manifestSchema = z.strictObject({
     shape: shapeSchema,
     tied_embeddings: z.boolean(),
     eos_token_ids: z.array(bytes),
-    shipped_format: z.enum(['bf16', 'fp16', 'fp32']),
+    shipped_format: z.enum(['bf16', 'fp16', 'fp32', 'mxfp4', 'fp8']),
   }),
-  source: z.strictObject({ fingerprint: sha256 }),
+  source: z.strictObject({ fingerprint: sha256, left_out: z.array(leftOutSchema) }),
   codec: codecSchema,
   codec_level: codecLevelSchema,
   shards: positive.max(SHARDS_LIMIT),
@@ -122,10 +101,11 @@ export const manifestSchema = z.strictObject({
 export const manifestHeadSchema = z.looseObject({ format: z.unknown(), format_version: z.unknown() });
 
 export type Manifest = z.infer<typeof manifestSchema>;
-export type ManifestShape = z.infer<typeof shapeSchema>;
 export type ManifestChunk = z.infer<typeof chunkSchema>;
 export type ManifestExpertTensor = z.infer<typeof expertTensorSchema>;
 export type ManifestDenseTensor = z.infer<typeof denseTensorSchema>;
+export type ManifestStretch = z.infer<typeof stretchSchema>;
+export type ManifestLeftOut = z.infer<typeof leftOutSchema>;
 export type ManifestExpert = z.infer<typeof expertSchema>;
 export type ManifestFile = z.infer<typeof fileSchema>;
 
@@ -137,45 +117,16 @@ export const finishedFileSchema = z.strictObject({
 });
 export type FinishedFile = z.infer<typeof finishedFileSchema>;
 
-export function shapeToManifest(shape: ModelShape): ManifestShape {
-  return {
-    vocab_size: shape.vocabSize,
-    hidden_size: shape.hiddenSize,
-    intermediate_size: shape.intermediateSize,
-    layers: shape.layers,
-    heads: shape.heads,
-    key_value_heads: shape.keyValueHeads,
-    head_dim: shape.headDim,
-    experts: shape.experts,
-    experts_per_token: shape.expertsPerToken,
-    normalize_top_k: shape.normalizeTopK,
-    rms_norm_epsilon: shape.rmsNormEpsilon,
-    rope_theta: shape.ropeTheta,
-    sliding_window: shape.slidingWindow,
-    max_positions: shape.maxPositions,
-  };
-}
-
-export function shapeFromManifest(shape: ManifestShape): ModelShape {
-  return {
-    vocabSize: shape.vocab_size,
-    hiddenSize: shape.hidden_size,
-    intermediateSize: shape.intermediate_size,
-    layers: shape.layers,
-    heads: shape.heads,
-    keyValueHeads: shape.key_value_heads,
-    headDim: shape.head_dim,
-    experts: shape.experts,
-    expertsPerToken: shape.experts_per_token,
-    normalizeTopK: shape.normalize_top_k,
-    rmsNormEpsilon: shape.rms_norm_epsilon,
-    ropeTheta: shape.rope_theta,
-    slidingWindow: shape.sliding_window,
-    maxPositions: shape.max_positions,
-  };
+/** Name of a dense tensor in dense.safetensors, or of an expert's matrix in the fingerprint. */
+export function tensorName(place: DensePlace | { layer: number; expert: number; part: ExpertPart }): string {
+  if ('part' in place) return `experts.${place.layer}.${place.expert}.${place.part}`;
+  return DENSE_ROLES[place.role].startsWith('layer') ? `layers.${place.layer}.${place.role}` : place.role;
 }
 
 /** The one serialization, so that equal manifests are equal bytes (the pack digest is theirs). */
 export function serializeManifest(manifest: Manifest): string {
-  return `${JSON.stringify(manifest)}\n`;
+  const { model } = manifest;
+  // Parsing puts the keys of a shape in their order.
+  const shape = snakeCaseKeys(modelShapeSchema.parse(model.shape));
+  return `${JSON.stringify({ ...manifest, model: { ...model, shape } })}\n`;
 }

@@ -3,7 +3,7 @@ import { realpath, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { EXPERT_PARTS } from '../../shared/model/model-family.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
 import {
   fileExists,
   parseJson,
@@ -12,17 +12,17 @@ import {
   systemErrorCode,
   type FileErrors,
 } from '../../shared/model/read-file.js';
-import { SourceTable } from '../../shared/model/source-table.js';
-import type { ModelSource, TensorSource } from '../../shared/model/tensor-source.js';
-import { plainSplit } from '../../shared/model/weight-dtype.js';
+import type { ChunkLocation, ExpertSource, ModelSource, TensorSource } from '../../shared/model/tensor-source.js';
+import { readExpertBiases } from './expert-biases.js';
 import { manifestProblems } from './manifest-check.js';
 import {
   type Manifest,
   type ManifestDenseTensor,
+  type ManifestExpert,
   type ManifestExpertTensor,
   manifestHeadSchema,
   manifestSchema,
-  shapeFromManifest,
+  type ManifestStretch,
 } from './manifest.js';
 import {
   DENSE_FILE,
@@ -145,21 +145,9 @@ async function checkFileSizes(directory: string, manifest: Manifest): Promise<vo
 
 function packOf(directory: string, manifest: Manifest, digest: string): Pack {
   const { model } = manifest;
-  const shape = shapeFromManifest(model.shape);
-  const table = new SourceTable(shape, model.tied_embeddings, directory);
+  const { shape } = model;
   const densePath = join(directory, DENSE_FILE);
-  for (const tensor of manifest.dense) {
-    table.add({ kind: 'dense', role: tensor.role, layer: tensor.layer }, denseSource(tensor, densePath));
-  }
-  for (const entry of manifest.experts) {
-    const path = join(directory, entry.file);
-    for (const part of EXPERT_PARTS) {
-      table.add(
-        { kind: 'expert', part, layer: entry.layer, expert: entry.expert },
-        expertTensorSource(entry[part], path),
-      );
-    }
-  }
+  const dense = new Map(manifest.dense.map((tensor) => [`${tensor.role} ${tensor.layer}`, tensor]));
   return {
     kind: 'pack',
     directory,
@@ -170,36 +158,50 @@ function packOf(directory: string, manifest: Manifest, digest: string): Pack {
     packDigest: digest,
     tiedEmbeddings: model.tied_embeddings,
     manifest,
-    dense: (role, layer) => table.dense(role, layer),
-    expert: (layer, expert) => table.expert(layer, expert),
+    dense: (role, layer) => {
+      const tensor = dense.get(`${role} ${layer}`);
+      if (tensor === undefined) throw lacking(directory, `${role} of layer ${layer}`);
+      return denseSource(tensor, densePath);
+    },
+    expert: (layer, expert) => {
+      const entry = expert < shape.experts ? manifest.experts[layer * shape.experts + expert] : undefined;
+      if (entry === undefined) throw lacking(directory, `expert ${expert} of expert layer ${layer}`);
+      return expertSource(entry, join(directory, entry.file), shape);
+    },
   };
 }
 
-function denseSource(tensor: ManifestDenseTensor, path: string): TensorSource {
+function lacking(directory: string, what: string): OdmoeError {
+  return new OdmoeError('INTERNAL', `${directory}: asked for ${what}, which the model lacks`);
+}
+
+function expertSource(entry: ManifestExpert, path: string, shape: ModelShape): ExpertSource {
+  const { biases } = entry;
   return {
-    rows: tensor.rows,
-    columns: tensor.columns,
-    split: plainSplit(tensor.dtype),
-    chunks: [
-      {
-        plane: 0,
-        path,
-        offsetBytes: tensor.offset_bytes,
-        storedBytes: tensor.stored_bytes,
-        plainBytes: tensor.stored_bytes,
-        codec: 'raw',
-        crc32c: tensor.crc32c,
-      },
-    ],
+    gate: expertTensorSource(entry.gate, path),
+    up: expertTensorSource(entry.up, path),
+    down: expertTensorSource(entry.down, path),
+    // Read when asked for: the expert may not have been fetched yet.
+    get biases() {
+      return biases === null ? null : readExpertBiases(path, biases, shape);
+    },
   };
 }
 
-function expertTensorSource(tensor: ManifestExpertTensor, path: string): TensorSource {
+function denseSource({ rows, columns, split, planes }: ManifestDenseTensor, path: string): TensorSource {
+  const chunks = planes.map((stretch, plane) => rawChunk(plane, path, stretch));
+  return { rows, columns, split, chunks, view: null };
+}
+
+function rawChunk(plane: number, path: string, stretch: ManifestStretch): ChunkLocation {
+  const { offset_bytes: offsetBytes, stored_bytes: storedBytes, crc32c } = stretch;
+  return { plane, path, offsetBytes, storedBytes, plainBytes: storedBytes, codec: 'raw', crc32c };
+}
+
+function expertTensorSource({ rows, columns, split, chunks }: ManifestExpertTensor, path: string): TensorSource {
   return {
-    rows: tensor.rows,
-    columns: tensor.columns,
-    split: tensor.split,
-    chunks: tensor.chunks.map((chunk) => ({
+    ...{ rows, columns, split, view: null },
+    chunks: chunks.map((chunk) => ({
       plane: chunk.plane,
       path,
       offsetBytes: chunk.offset_bytes,

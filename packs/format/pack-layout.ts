@@ -1,9 +1,10 @@
 /** Names, alignment and the cutting of tensors into chunks: docs/pack-format.md in code. Pure. */
+import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { ChunkCodec, Split } from '../../shared/model/tensor-source.js';
-import { PLANE_BYTES_PER_VALUE } from '../../shared/model/weight-dtype.js';
+import { isQuantizedSplit, planeRowBytes } from '../../shared/model/weight-dtype.js';
 
 export const PACK_FORMAT = 'odmoe-pack';
-export const PACK_FORMAT_VERSION = 2;
+export const PACK_FORMAT_VERSION = 3;
 
 export const MANIFEST_FILE = 'manifest.json';
 export const DENSE_FILE = 'dense.safetensors';
@@ -35,6 +36,7 @@ export const CHUNK_ALIGNMENT_BYTES = 4096;
 /** Largest number of shards of a coded plane. */
 export const SHARDS_LIMIT = 64;
 
+/** Of the experts of an expert layer. */
 export function expertFileName(layer: number): string {
   return `experts-${String(layer).padStart(5, '0')}.bin`;
 }
@@ -58,19 +60,18 @@ export function alignUp(offsetBytes: number): number {
   return Math.ceil(offsetBytes / CHUNK_ALIGNMENT_BYTES) * CHUNK_ALIGNMENT_BYTES;
 }
 
-/** Values [firstValue, firstValue + values) of a tensor: what one shard of a coded plane holds. */
+/** Rows [firstRow, firstRow + rows) of a matrix: what one shard of a coded plane holds. */
 export interface ShardRange {
-  firstValue: number;
-  values: number;
+  firstRow: number;
+  rows: number;
 }
 
-/** Cuts rows evenly into at most `shards` ranges of whole rows. */
-export function shardRanges(rows: number, columns: number, shards: number): ShardRange[] {
+/** Cuts rows evenly into at most `shards` ranges. */
+export function shardRanges(rows: number, shards: number): ShardRange[] {
   const count = Math.min(shards, rows);
   return Array.from({ length: count }, (_, index) => {
     const firstRow = Math.floor((rows * index) / count);
-    const endRow = Math.floor((rows * (index + 1)) / count);
-    return { firstValue: firstRow * columns, values: (endRow - firstRow) * columns };
+    return { firstRow, rows: Math.floor((rows * (index + 1)) / count) - firstRow };
   });
 }
 
@@ -93,16 +94,17 @@ export function blockRows(rows: number, columns: number): number {
 
 /**
  * Codec of the shards that a plane is cut into, in a pack with this codec of exponents; null for a plane that is one raw chunk.
- * Exponents are always cut, so that a raw pack too is loaded shard by shard.
+ * Exponents are always cut, so that a raw pack too is loaded shard by shard. Quantized values have no exponents.
  */
 export function shardCodec(split: Split, plane: number, codec: ChunkCodec): ChunkCodec | null {
+  if (isQuantizedSplit(split)) return null;
   if (plane === 0) return codec;
   return split === 'fp16-e5-lo8-s1m2' && plane === 2 ? 'packed3' : null;
 }
 
 /** Planes of a split that are cut into shards. */
 export function shardedPlanes(split: Split): number[] {
-  return [...PLANE_BYTES_PER_VALUE[split].keys()].filter((plane) => shardCodec(split, plane, 'raw') !== null);
+  return [...planeRowBytes(split, 0).keys()].filter((plane) => shardCodec(split, plane, 'raw') !== null);
 }
 
 /** A plane that is stored as one raw chunk. */
@@ -112,20 +114,26 @@ export interface RawPlane {
   plainBytes: number;
 }
 
-/** Where the raw planes of a tensor go, one after another from `beginBytes`, and where the next thing may begin. */
+/** Where the raw planes of a matrix go, one after another from `beginBytes`, and where the next thing may begin. */
 export function placeRawPlanes(
   split: Split,
-  values: number,
+  rows: number,
+  columns: number,
   beginBytes: number,
 ): { rawPlanes: RawPlane[]; endBytes: number } {
   const rawPlanes: RawPlane[] = [];
   const sharded = shardedPlanes(split);
   let offsetBytes = beginBytes;
-  PLANE_BYTES_PER_VALUE[split].forEach((bytesPerValue, plane) => {
-    if (sharded.includes(plane)) return;
-    const plainBytes = values * bytesPerValue;
+  for (const [plane, rowBytes] of planeRowBytes(split, columns).entries()) {
+    if (sharded.includes(plane)) continue;
+    const plainBytes = rows * rowBytes;
     rawPlanes.push({ plane, offsetBytes, plainBytes });
     offsetBytes = alignUp(offsetBytes + plainBytes);
-  });
+  }
   return { rawPlanes, endBytes: offsetBytes };
+}
+
+/** Bytes of an expert's biases; 0: the model's experts have none. */
+export function expertBiasBytes({ expert, hiddenSize }: Pick<ModelShape, 'expert' | 'hiddenSize'>): number {
+  return expert.bias ? 4 * (2 * expert.intermediateSize + hiddenSize) : 0;
 }

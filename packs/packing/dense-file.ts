@@ -1,71 +1,117 @@
-import { matrixOf, type ModelTensor } from '../../shared/checkpoint/checkpoint.js';
+import { type DensePlace, densePlaces } from '../../shared/model/dense-roles.js';
 import { HEADER_LENGTH_BYTES } from '../../shared/model/safetensors-header.js';
-import { valueBytes } from '../../shared/model/weight-dtype.js';
-import type { FinishedFile, ManifestDenseTensor } from '../format/manifest.js';
+import type { ModelSource, Split, TensorSource } from '../../shared/model/tensor-source.js';
+import { planeRowBytes } from '../../shared/model/weight-dtype.js';
+import { type FinishedFile, type ManifestDenseTensor, type ManifestStretch, tensorName } from '../format/manifest.js';
 import { alignUp } from '../format/pack-layout.js';
 import type { PackFile } from './pack-file.js';
 import type { PackingContext } from './packing-context.js';
 
+type DenseSplit = ManifestDenseTensor['split'];
+
+/** A tensor of the file, and where each of its planes goes. */
+interface PlacedTensor {
+  place: DensePlace;
+  source: TensorSource;
+  split: DenseSplit;
+  planes: { offsetBytes: number; sizeBytes: number }[];
+}
+
+/** What the planes are called in safetensors; mxfp4's codes are two in a byte. */
+const PLANE_DTYPES: Readonly<Record<DenseSplit, readonly string[]>> = {
+  'none-bf16': ['BF16'],
+  'none-fp16': ['F16'],
+  'none-fp32': ['F32'],
+  mxfp4: ['U8', 'U8'],
+  fp8: ['F8_E4M3', 'F32'],
+};
+
+/** Bytes that the values of a plane are aligned to. */
+function alignmentBytes(split: DenseSplit, plane: number): number {
+  const dtype = PLANE_DTYPES[split][plane];
+  if (dtype === 'F32') return 4;
+  return dtype === 'BF16' || dtype === 'F16' ? 2 : 1;
+}
+
+/** Dense tensors are stored plain or as codes and scales, never split. */
+function isDenseSplit(split: Split): split is DenseSplit {
+  return split in PLANE_DTYPES;
+}
+
 /** Header of dense.safetensors (padded with spaces to the chunk alignment), and where each tensor goes. */
-export function denseLayout(tensors: readonly ModelTensor[]): {
-  header: Uint8Array;
-  placed: { tensor: ModelTensor; offsetBytes: number }[];
-  sizeBytes: number;
-} {
-  // Wider values first, so that every tensor is aligned to its values without holes, which the format forbids.
-  const ordered = [...tensors].sort((a, b) => valueBytes(b.dtype) - valueBytes(a.dtype));
+export function denseLayout(model: ModelSource): { header: Uint8Array; placed: PlacedTensor[]; sizeBytes: number } {
+  const placed = [...densePlaces(model.shape, model.tiedEmbeddings)].map((place): PlacedTensor => {
+    const source = model.dense(place.role, place.layer);
+    const { split } = source;
+    if (!isDenseSplit(split)) throw new RangeError(`a tensor of a checkpoint is said to be split as ${split}`);
+    const planes = planeRowBytes(split, source.columns).map((bytes) => ({
+      offsetBytes: 0,
+      sizeBytes: bytes * source.rows,
+    }));
+    return { place, source, split, planes };
+  });
+  // Wider values first, so that every plane is aligned to its values without holes, which the format forbids.
+  const ordered = placed
+    .flatMap((tensor) => tensor.planes.map((stretch, plane) => ({ tensor, stretch, plane })))
+    .sort((a, b) => alignmentBytes(b.tensor.split, b.plane) - alignmentBytes(a.tensor.split, a.plane));
   const entries: Record<string, unknown> = { __metadata__: { format: 'pt' } };
   let dataBytes = 0;
-  for (const { name, dtype, dimensions, sizeBytes } of ordered) {
-    entries[name] = { dtype, shape: dimensions, data_offsets: [dataBytes, dataBytes + sizeBytes] };
-    dataBytes += sizeBytes;
+  for (const { tensor, stretch, plane } of ordered) {
+    stretch.offsetBytes = dataBytes;
+    dataBytes += stretch.sizeBytes;
+    entries[`${tensorName(tensor.place)}${plane === 0 ? '' : '.scales'}`] = {
+      dtype: PLANE_DTYPES[tensor.split][plane],
+      shape: planeShape(tensor, plane),
+      data_offsets: [stretch.offsetBytes, dataBytes],
+    };
   }
   const json = new TextEncoder().encode(JSON.stringify(entries));
   const dataStart = alignUp(HEADER_LENGTH_BYTES + json.length);
   const header = new Uint8Array(dataStart).fill(' '.charCodeAt(0));
   new DataView(header.buffer).setBigUint64(0, BigInt(dataStart - HEADER_LENGTH_BYTES), true);
   header.set(json, HEADER_LENGTH_BYTES);
-  let offsetBytes = dataStart;
-  const placed = ordered.map((tensor) => {
-    const place = { tensor, offsetBytes };
-    offsetBytes += tensor.sizeBytes;
-    return place;
-  });
-  return { header, placed, sizeBytes: offsetBytes };
+  for (const { stretch } of ordered) stretch.offsetBytes += dataStart;
+  return { header, placed, sizeBytes: dataStart + dataBytes };
 }
 
-/** Writes dense.safetensors: every tensor but the experts', with its name, type and bytes. */
+function planeShape({ source: { rows, columns }, split }: PlacedTensor, plane: number): number[] {
+  const width = { U8: 1, F8_E4M3: 1, BF16: 2, F16: 2, F32: 4 }[PLANE_DTYPES[split][plane] ?? ''] ?? 1;
+  return [rows, (planeRowBytes(split, columns)[plane] ?? 0) / width];
+}
+
+/** Writes dense.safetensors: every tensor but the experts'. */
 export async function writeDenseFile(
-  tensors: readonly ModelTensor[],
+  model: ModelSource,
   file: PackFile,
   context: PackingContext,
 ): Promise<Omit<FinishedFile, 'file'>> {
-  const { header, placed } = denseLayout(tensors);
+  const { header, placed, sizeBytes } = denseLayout(model);
   await file.writeAt(0, header);
   const entries: ManifestDenseTensor[] = [];
-  for (const { tensor, offsetBytes } of placed) {
-    if (tensor.place.kind !== 'dense') continue;
-    let crc32c = 0;
-    let writtenBytes = 0;
-    for await (const piece of context.reader.pieces(tensor.path, tensor.offsetBytes, tensor.sizeBytes)) {
-      crc32c = context.tools.crc32c(piece, crc32c);
-      await file.writeAt(offsetBytes + writtenBytes, piece);
-      writtenBytes += piece.length;
-      context.onBytes(piece.length);
-    }
-    await file.completeThrough(offsetBytes + writtenBytes);
-    const { rows, columns } = matrixOf(tensor.dimensions);
-    entries.push({
-      name: tensor.name,
-      role: tensor.place.role,
-      layer: tensor.place.layer,
-      dtype: tensor.dtype,
-      rows,
-      columns,
-      offset_bytes: offsetBytes,
-      stored_bytes: tensor.sizeBytes,
-      crc32c,
+  for (const { place, source, split, planes } of placed) {
+    const stretches = planes.map(({ offsetBytes, sizeBytes: size }): ManifestStretch => {
+      return { offset_bytes: offsetBytes, stored_bytes: size, crc32c: 0 };
     });
+    const written = planes.map(() => 0);
+    for await (const piece of context.reader.rows(source)) {
+      for (const [plane, stretch] of stretches.entries()) {
+        const bytes = planeOf(piece.planes, plane);
+        stretch.crc32c = context.tools.crc32c(bytes, stretch.crc32c);
+        await file.writeAt(stretch.offset_bytes + (written[plane] ?? 0), bytes);
+        written[plane] = (written[plane] ?? 0) + bytes.length;
+        context.onBytes(bytes.length);
+      }
+    }
+    const { rows, columns } = source;
+    entries.push({ ...place, split, rows, columns, planes: stretches });
   }
+  await file.completeThrough(sizeBytes);
   return { dense: entries, experts: [] };
+}
+
+/** A plane of what was read or split. */
+export function planeOf(planes: readonly Uint8Array[], plane: number): Uint8Array {
+  const bytes = planes[plane];
+  if (bytes === undefined) throw new RangeError(`plane ${plane} of ${planes.length}`);
+  return bytes;
 }

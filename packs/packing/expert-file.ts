@@ -1,9 +1,12 @@
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { requirePresent } from '../../shared/errors/assert-invariant.js';
-import type { ModelTensor } from '../../shared/checkpoint/checkpoint.js';
 import { EXPERT_PARTS, type ExpertPart } from '../../shared/model/model-family.js';
-import type { ChunkCodec } from '../../shared/model/tensor-source.js';
-import { PLANE_BYTES_PER_VALUE, planeSplit, valueBytes, type PlaneSplit } from '../../shared/model/weight-dtype.js';
+import type { ChunkCodec, ExpertSource, ModelSource, TensorSource } from '../../shared/model/tensor-source.js';
+import {
+  exactFormatOf,
+  isQuantizedSplit,
+  planeRowBytes,
+  planeSplit,
+  type PlaneSplit,
+} from '../../shared/model/weight-dtype.js';
 import type { FinishedFile, ManifestChunk, ManifestExpert, ManifestExpertTensor } from '../format/manifest.js';
 import {
   alignUp,
@@ -15,40 +18,39 @@ import {
   shardRanges,
   type ShardRange,
 } from '../format/pack-layout.js';
+import { planeOf } from './dense-file.js';
 import { type EncodedChunk, EncodeQueue } from './encode-queue.js';
 import type { PackFile } from './pack-file.js';
 import type { PackingContext } from './packing-context.js';
+import type { TensorPiece, TensorPieces } from './source-reader.js';
+import { ValuesChecksum } from './values-checksum.js';
 
-export type ExpertTensors = Readonly<Record<ExpertPart, ModelTensor>>;
-
-/** Writes experts-LAYER.bin: the experts in order, of each its raw planes and then its shards. */
+/** Writes experts-LAYER.bin: the experts in order, of each its raw planes, then its shards, then its biases. */
 export async function writeExpertFile(
+  model: ModelSource,
   layer: number,
-  experts: readonly ExpertTensors[],
   file: PackFile,
   context: PackingContext,
 ): Promise<Omit<FinishedFile, 'file'>> {
   const entries: ManifestExpert[] = [];
   let offsetBytes = 0;
-  for (const [expert, tensors] of experts.entries()) {
-    const writer = new ExpertWriter(tensors, offsetBytes, file, context);
-    const { gate, up, down } = await writer.write();
+  for (let expert = 0; expert < model.shape.experts; expert += 1) {
+    const writer = new ExpertWriter(model.expert(layer, expert), offsetBytes, file, context);
+    const written = await writer.write();
     offsetBytes = writer.endBytes;
     await file.completeThrough(offsetBytes);
-    entries.push({ layer, expert, file: expertFileName(layer), gate, up, down });
+    entries.push({ layer, expert, file: expertFileName(layer), ...written });
   }
   return { dense: [], experts: entries };
 }
 
 /** A matrix that is being written. */
 interface MatrixInWork {
-  tensor: ModelTensor;
-  rows: number;
-  columns: number;
+  source: TensorSource;
   split: PlaneSplit;
   rawChunks: ManifestChunk[];
   shardChunks: ManifestChunk[];
-  sourceCrc32c: number;
+  checksum: ValuesChecksum;
 }
 
 /**
@@ -62,18 +64,18 @@ class ExpertWriter {
   private readonly queue: EncodeQueue;
 
   constructor(
-    tensors: ExpertTensors,
+    private readonly expert: ExpertSource,
     beginBytes: number,
     private readonly file: PackFile,
     private readonly context: PackingContext,
   ) {
     this.endBytes = beginBytes;
-    const begin = (part: ExpertPart): MatrixInWork => this.beginMatrix(tensors[part]);
+    const begin = (part: ExpertPart): MatrixInWork => this.beginMatrix(expert[part]);
     this.matrices = { gate: begin('gate'), up: begin('up'), down: begin('down') };
     this.queue = new EncodeQueue(context.tools.encodesAtOnce);
   }
 
-  async write(): Promise<Readonly<Record<ExpertPart, ManifestExpertTensor>>> {
+  async write(): Promise<Pick<ManifestExpert, ExpertPart | 'biases'>> {
     try {
       for (const part of EXPERT_PARTS) await this.writeMatrix(this.matrices[part]);
       await this.queue.drain();
@@ -82,74 +84,86 @@ class ExpertWriter {
       throw thrown;
     }
     const { gate, up, down } = this.matrices;
-    return { gate: manifestEntry(gate), up: manifestEntry(up), down: manifestEntry(down) };
+    const biases = await this.writeBiases();
+    return { gate: manifestEntry(gate), up: manifestEntry(up), down: manifestEntry(down), biases };
   }
 
-  private beginMatrix(tensor: ModelTensor): MatrixInWork {
-    const [rows = 1, columns = 1] = tensor.dimensions;
-    const split = planeSplit(tensor.dtype, this.context.codec.codec);
-    const { rawPlanes, endBytes } = placeRawPlanes(split, rows * columns, this.endBytes);
+  private async writeBiases(): Promise<ManifestExpert['biases']> {
+    const { biases } = this.expert;
+    if (biases === null) return null;
+    const bytes = new Uint8Array(biases.buffer, biases.byteOffset, biases.byteLength);
+    await this.file.writeAt(this.endBytes, bytes);
+    const crc32c = this.context.tools.crc32c(bytes, 0);
+    const stretch = { offset_bytes: this.endBytes, stored_bytes: bytes.length, crc32c };
+    this.endBytes = alignUp(this.endBytes + bytes.length);
+    return stretch;
+  }
+
+  private beginMatrix(source: TensorSource): MatrixInWork {
+    const split = planeSplit(exactFormatOf(source.split), this.context.codec.codec);
+    const { rawPlanes, endBytes } = placeRawPlanes(split, source.rows, source.columns, this.endBytes);
     this.endBytes = endBytes;
     const rawChunks = rawPlanes.map(({ plane, offsetBytes, plainBytes }): ManifestChunk => {
       const bytes = { offset_bytes: offsetBytes, stored_bytes: plainBytes, plain_bytes: plainBytes };
       return { plane, codec: 'raw', ...bytes, crc32c: 0 };
     });
-    return { tensor, rows, columns, split, rawChunks, shardChunks: [], sourceCrc32c: 0 };
+    const checksum = new ValuesChecksum(this.context.tools);
+    return { source, split, rawChunks, shardChunks: [], checksum };
   }
 
   private async writeMatrix(matrix: MatrixInWork): Promise<void> {
-    for (const range of shardRanges(matrix.rows, matrix.columns, this.context.shards)) {
-      const sharded = shardedPlanes(matrix.split);
-      await this.queue.makeRoom(sharded.length, range.values * sharded.length);
-      const plain = await this.readShard(matrix, range, sharded);
-      for (const [index, plane] of sharded.entries()) {
-        this.encode(
-          matrix,
-          plane,
-          requirePresent(plain[index], () => `plane ${plane} of a shard has been read.`),
-        );
+    const { source, split } = matrix;
+    const tensor = this.context.reader.open(source);
+    try {
+      if (isQuantizedSplit(split)) {
+        for await (const piece of tensor.next(source.rows)) await this.takePiece(matrix, piece);
+      } else {
+        for (const range of shardRanges(source.rows, this.context.shards)) {
+          await this.writeShard(matrix, range, tensor);
+        }
       }
+    } finally {
+      tensor.dispose();
     }
   }
 
-  /** Reads a shard's values, writes their raw planes, and gives its plain bytes of the planes that are cut into shards. */
-  private async readShard(matrix: MatrixInWork, range: ShardRange, sharded: number[]): Promise<Uint8Array[]> {
-    const { tensor, split } = matrix;
-    const { reader, tools } = this.context;
-    const bytesPerValue = valueBytes(tensor.dtype);
-    const plain = sharded.map(() => new Uint8Array(range.values));
-    const sourceOffset = tensor.offsetBytes + range.firstValue * bytesPerValue;
-    let value = 0;
-    for await (const piece of reader.pieces(tensor.path, sourceOffset, range.values * bytesPerValue)) {
-      matrix.sourceCrc32c = tools.crc32c(piece, matrix.sourceCrc32c);
-      const planes = tools.splitPlanes(piece, split);
-      for (const chunk of matrix.rawChunks) {
-        await this.writeRaw(matrix, chunk, range.firstValue + value, planeOf(planes, chunk.plane));
-      }
-      for (const [index, plane] of sharded.entries()) plain[index]?.set(planeOf(planes, plane), value);
-      value += piece.length / bytesPerValue;
-      this.context.onBytes(piece.length);
-    }
-    return plain;
-  }
-
-  private async writeRaw(
-    matrix: MatrixInWork,
-    chunk: ManifestChunk,
-    firstValue: number,
-    bytes: Uint8Array,
-  ): Promise<void> {
-    const bytesPerValue = requirePresent(
-      PLANE_BYTES_PER_VALUE[matrix.split][chunk.plane],
-      () => `plane ${chunk.plane} has a width.`,
+  private async writeShard(matrix: MatrixInWork, { firstRow, rows }: ShardRange, tensor: TensorPieces): Promise<void> {
+    const { source, split } = matrix;
+    const widths = planeRowBytes(split, source.columns);
+    const shards = shardedPlanes(split).map((plane) => ({ plane, rowBytes: widths[plane] ?? 0 }));
+    await this.queue.makeRoom(
+      shards.length,
+      shards.reduce((sum, { rowBytes }) => sum + rows * rowBytes, 0),
     );
-    await this.file.writeAt(chunk.offset_bytes + firstValue * bytesPerValue, bytes);
-    chunk.crc32c = this.context.tools.crc32c(bytes, chunk.crc32c);
+    const plain = shards.map(({ rowBytes }) => new Uint8Array(rows * rowBytes));
+    for await (const piece of tensor.next(rows)) {
+      const planes = await this.takePiece(matrix, piece);
+      for (const [index, { plane, rowBytes }] of shards.entries()) {
+        plain[index]?.set(planeOf(planes, plane), (piece.firstRow - firstRow) * rowBytes);
+      }
+    }
+    for (const [index, { plane }] of shards.entries()) this.encode(matrix, plane, planeOf(plain, index));
+  }
+
+  /** Writes the raw planes of some rows, and gives the bytes of all. */
+  private async takePiece(matrix: MatrixInWork, piece: TensorPiece): Promise<Uint8Array[]> {
+    const { source, split, checksum, rawChunks } = matrix;
+    const { tools } = this.context;
+    checksum.add(piece.planes);
+    const planes = isQuantizedSplit(split) ? piece.planes : tools.splitPlanes(planeOf(piece.planes, 0), split);
+    const widths = planeRowBytes(split, source.columns);
+    for (const chunk of rawChunks) {
+      const bytes = planeOf(planes, chunk.plane);
+      await this.file.writeAt(chunk.offset_bytes + piece.firstRow * (widths[chunk.plane] ?? 0), bytes);
+      chunk.crc32c = tools.crc32c(bytes, chunk.crc32c);
+    }
+    this.context.onBytes(piece.planes.reduce((sum, bytes) => sum + bytes.length, 0));
+    return planes;
   }
 
   private encode(matrix: MatrixInWork, plane: number, plain: Uint8Array): void {
     const codec = shardCodec(matrix.split, plane, this.context.codec.codec) ?? 'raw';
-    const blockBytes = blockRows(matrix.rows, matrix.columns) * matrix.columns;
+    const blockBytes = blockRows(matrix.source.rows, matrix.source.columns) * matrix.source.columns;
     this.queue.add(plain.length, encodeShard(codec, plain, blockBytes, this.context), async (encoded) => {
       await this.file.writeAt(this.endBytes, encoded.stored);
       matrix.shardChunks.push({
@@ -178,23 +192,13 @@ async function encodeShard(
   return stored.length < plain.length ? { codec, stored } : { codec: 'raw', stored: plain };
 }
 
-function manifestEntry(matrix: MatrixInWork): ManifestExpertTensor {
-  const { tensor, rows, columns, split } = matrix;
+function manifestEntry({ source, split, checksum, shardChunks, rawChunks }: MatrixInWork): ManifestExpertTensor {
   return {
-    name: tensor.name,
-    dtype: tensor.dtype,
-    rows,
-    columns,
+    rows: source.rows,
+    columns: source.columns,
     split,
-    source_crc32c: matrix.sourceCrc32c,
+    source_crc32c: checksum.all,
     // Sorting keeps the shards of a plane in order.
-    chunks: [...matrix.shardChunks, ...matrix.rawChunks].sort((a, b) => a.plane - b.plane),
+    chunks: [...shardChunks, ...rawChunks].sort((a, b) => a.plane - b.plane),
   };
-}
-
-function planeOf(planes: Uint8Array[], plane: number): Uint8Array {
-  const bytes = planes[plane];
-  if (bytes === undefined)
-    throw new OdmoeError('INTERNAL', `splitting gave ${planes.length} planes, plane ${plane} is needed`);
-  return bytes;
 }

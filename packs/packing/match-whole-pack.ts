@@ -5,14 +5,26 @@ import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Checkpoint } from '../../shared/checkpoint/checkpoint.js';
 import { readFailure, readWholeFile } from '../../shared/model/read-file.js';
 import { CHECKPOINT_FILE_ERRORS } from '../../shared/model/safetensors-file.js';
-import { shapeToManifest, type Manifest } from '../format/manifest.js';
+import { densePlaces } from '../../shared/model/dense-roles.js';
+import { EXPERT_PARTS } from '../../shared/model/model-family.js';
+import { modelShapeSchema } from '../../shared/model/model-shape.js';
+import type { TensorSource } from '../../shared/model/tensor-source.js';
+import type { Manifest } from '../format/manifest.js';
 import { openPack } from '../format/open-pack.js';
 import { COPIED_FILES, JOURNAL_FILE } from '../format/pack-layout.js';
 import { describeCodec } from '../format/pack-codec.js';
 import type { PackOutcome } from './pack-outcome.js';
 import type { PackingContext } from './packing-context.js';
 import type { PackingPlan } from './packing-journal.js';
-import { type FingerprintedTensor, packedTensors, sourceFingerprint } from './source-identity.js';
+import { modelBytes } from './model-bytes.js';
+import {
+  type FingerprintedTensor,
+  fingerprintedDense,
+  fingerprintedMatrix,
+  packedTensors,
+  sourceFingerprint,
+} from './source-identity.js';
+import { ValuesChecksum } from './values-checksum.js';
 import { requireUndamaged, verifyPack } from './verify-pack.js';
 
 /**
@@ -44,7 +56,7 @@ export async function matchWholePack(
     name: pack.name,
     digest: pack.packDigest,
     codec: context.codec,
-    sourceBytes: checkpoint.tensors.reduce((sum, tensor) => sum + tensor.sizeBytes, 0),
+    sourceBytes: modelBytes(checkpoint),
     packBytes: manifest.files.reduce((sum, file) => sum + file.size_bytes, 0),
     files: manifest.files.length,
     resumedFiles: manifest.files.length,
@@ -54,7 +66,7 @@ export async function matchWholePack(
 
 /** Reports reading the pack as one half of the work, in bytes of the checkpoint; reading the checkpoint is the other. @throws CANCELLED */
 function halfOfProgress(checkpoint: Checkpoint, context: PackingContext): (done: number, total: number) => void {
-  const halfBytes = checkpoint.tensors.reduce((sum, tensor) => sum + tensor.sizeBytes, 0) / 2;
+  const halfBytes = modelBytes(checkpoint) / 2;
   let reportedBytes = 0;
   return (done, total) => {
     context.reader.assertWanted();
@@ -70,7 +82,7 @@ function planDifference(manifest: Manifest, plan: PackingPlan, checkpoint: Check
   const wanted = describeCodec({ codec: plan.codec, level: plan.codec_level });
   if (packed !== wanted) return `its codec is ${packed}, not ${wanted}`;
   if (manifest.shards !== plan.shards) return `it has ${manifest.shards} shards, not ${plan.shards}`;
-  if (JSON.stringify(manifest.model.shape) !== JSON.stringify(shapeToManifest(checkpoint.shape))) {
+  if (JSON.stringify(manifest.model.shape) !== JSON.stringify(modelShapeSchema.parse(checkpoint.shape))) {
     return 'its model has another shape';
   }
   return null;
@@ -97,15 +109,21 @@ async function weightDifference(
   context: PackingContext,
 ): Promise<string | null> {
   const tensors: FingerprintedTensor[] = [];
-  for (const { name, dtype, path, offsetBytes, sizeBytes } of checkpoint.tensors) {
-    let crc32c = 0;
-    for await (const piece of context.reader.pieces(path, offsetBytes, sizeBytes)) {
-      crc32c = context.tools.crc32c(piece, crc32c);
-      context.onBytes(piece.length / 2);
-    }
-    tensors.push({ name, dtype, crc32c });
+  const { shape } = checkpoint;
+  for (const place of densePlaces(shape, checkpoint.tiedEmbeddings)) {
+    const source = checkpoint.dense(place.role, place.layer);
+    tensors.push(fingerprintedDense(place, source.split, (await checksumOf(source, context)).planes));
   }
-  if (sourceFingerprint(packedTensors(manifest.dense, manifest.experts)) !== manifest.source.fingerprint) {
+  for (let layer = 0; layer < shape.expertLayers; layer += 1) {
+    for (let expert = 0; expert < shape.experts; expert += 1) {
+      const sources = checkpoint.expert(layer, expert);
+      for (const part of EXPERT_PARTS) {
+        const { all } = await checksumOf(sources[part], context);
+        tensors.push(fingerprintedMatrix({ layer, expert }, part, sources[part].split, all));
+      }
+    }
+  }
+  if (sourceFingerprint(packedTensors(manifest)) !== manifest.source.fingerprint) {
     throw new OdmoeError(
       'PACK_CORRUPT',
       `${context.outputDirectory}: the manifest contradicts itself; remove the pack and pack again`,
@@ -114,4 +132,13 @@ async function weightDifference(
   return sourceFingerprint(tensors) === manifest.source.fingerprint
     ? null
     : 'its weights are not those of the checkpoint';
+}
+
+async function checksumOf(source: TensorSource, context: PackingContext): Promise<ValuesChecksum> {
+  const checksum = new ValuesChecksum(context.tools);
+  for await (const { planes } of context.reader.rows(source)) {
+    checksum.add(planes);
+    context.onBytes(planes.reduce((sum, bytes) => sum + bytes.length, 0) / 2);
+  }
+  return checksum;
 }

@@ -1,16 +1,17 @@
-import { PLANE_BYTES_PER_VALUE } from '../../shared/model/weight-dtype.js';
+import { isQuantizedSplit, planeRowBytes } from '../../shared/model/weight-dtype.js';
 import type { ManifestChunk, ManifestExpertTensor } from '../format/manifest.js';
-import { blockRows, shardedPlanes } from '../format/pack-layout.js';
+import { blockRows, shardedPlanes, shardRanges } from '../format/pack-layout.js';
 import type { ByteTools } from './packing-context.js';
 
-/** Values put together at a time. */
+/** Values put together at a time, about. */
 const PIECE_VALUES = 2 * 1024 * 1024;
 
 /** Bytes of the file that a matrix lies in. */
 export type ReadBytes = (offsetBytes: number, sizeBytes: number) => Promise<Uint8Array>;
 
 /**
- * The values of a matrix of a pack as they were shipped, row-major, piece by piece; holds the decoded chunks of one shard.
+ * The values of a matrix of a pack as they were packed, row-major, piece by piece; of quantized ones all codes and then all scales. Holds
+ * the decoded chunks of one shard.
  * @throws PACK_CORRUPT when a chunk is not what its codec writes; what `read` throws
  */
 export async function* matrixValues(
@@ -18,33 +19,42 @@ export async function* matrixValues(
   read: ReadBytes,
   tools: Pick<ByteTools, 'decodeChunk' | 'joinPlanes'>,
 ): AsyncGenerator<Uint8Array> {
-  const { split } = matrix;
-  const widths = PLANE_BYTES_PER_VALUE[split];
+  const { split, rows, columns } = matrix;
+  const widths = planeRowBytes(split, columns);
   const chunksOf = widths.map((_, plane) => matrix.chunks.filter((chunk) => chunk.plane === plane));
+  if (isQuantizedSplit(split)) {
+    for (const chunk of chunksOf.flat()) yield* rawBytes(chunk, read);
+    return;
+  }
   const sharded = shardedPlanes(split);
-  const blockBytes = blockRows(matrix.rows, matrix.columns) * matrix.columns;
+  const blockBytes = blockRows(rows, columns) * columns;
   const decode = async (chunk: ManifestChunk | undefined): Promise<Uint8Array | null> => {
     if (chunk === undefined) return null;
     const stored = await read(chunk.offset_bytes, chunk.stored_bytes);
     return chunk.codec === 'raw' ? stored : tools.decodeChunk(chunk.codec, stored, chunk.plain_bytes, blockBytes);
   };
-  let shardBegin = 0;
-  for (const [shard, { plain_bytes: shardValues }] of (chunksOf[0] ?? []).entries()) {
+  const pieceRows = Math.max(1, Math.floor(PIECE_VALUES / columns));
+  for (const [shard, { firstRow, rows: shardRows }] of shardRanges(rows, chunksOf[0]?.length ?? 1).entries()) {
     const decoded = await Promise.all(
       widths.map(async (_, plane) => (sharded.includes(plane) ? decode(chunksOf[plane]?.[shard]) : null)),
     );
-    for (let from = 0; from < shardValues; from += PIECE_VALUES) {
-      const values = Math.min(PIECE_VALUES, shardValues - from);
+    for (let from = 0; from < shardRows; from += pieceRows) {
+      const count = Math.min(pieceRows, shardRows - from);
       const planes = await Promise.all(
         widths.map(async (width, plane) => {
           const shardPlane = decoded[plane] ?? null;
-          if (shardPlane !== null) return shardPlane.subarray(from, from + values);
+          if (shardPlane !== null) return shardPlane.subarray(from * width, (from + count) * width);
           const begin = chunksOf[plane]?.[0]?.offset_bytes ?? 0;
-          return read(begin + (shardBegin + from) * width, values * width);
+          return read(begin + (firstRow + from) * width, count * width);
         }),
       );
       yield tools.joinPlanes(planes, split);
     }
-    shardBegin += shardValues;
+  }
+}
+
+async function* rawBytes(chunk: ManifestChunk, read: ReadBytes): AsyncGenerator<Uint8Array> {
+  for (let done = 0; done < chunk.stored_bytes; done += PIECE_VALUES) {
+    yield await read(chunk.offset_bytes + done, Math.min(PIECE_VALUES, chunk.stored_bytes - done));
   }
 }

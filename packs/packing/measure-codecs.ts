@@ -1,9 +1,10 @@
 import { availableParallelism } from 'node:os';
 import type { CodecSpeed, ReadSpeed } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Checkpoint, ModelTensor } from '../../shared/checkpoint/checkpoint.js';
-import type { ChunkCodec } from '../../shared/model/tensor-source.js';
-import { planeSplit, valueBytes, type WeightDtype } from '../../shared/model/weight-dtype.js';
+import type { Checkpoint } from '../../shared/checkpoint/checkpoint.js';
+import { EXPERT_PARTS } from '../../shared/model/model-family.js';
+import type { ChunkCodec, ExactFormat, TensorSource } from '../../shared/model/tensor-source.js';
+import { exactFormatOf, isQuantizedSplit, planeSplit, rowBytes } from '../../shared/model/weight-dtype.js';
 import { type CodecSetting, codecSetting, PACK_CODECS } from '../format/pack-codec.js';
 import {
   chooseCodec,
@@ -13,7 +14,9 @@ import {
   usualDecompressionThreads,
 } from './codec-choice.js';
 import type { ByteTools } from './packing-context.js';
-import { TensorReader } from './tensor-reader.js';
+import { planeOf } from './dense-file.js';
+import { expertBytes } from './model-bytes.js';
+import { type OpenTensor, SourceReader } from './source-reader.js';
 
 /** Expert matrices that are sampled, spread over the layers, and values of each, at most. */
 const SAMPLED_MATRICES = 4;
@@ -30,6 +33,7 @@ export const MEASURED_SETTINGS: readonly CodecSetting[] = [
 
 /** What measuring takes of the native addon. */
 export interface MeasuringTools extends Pick<ByteTools, 'splitPlanes' | 'joinPlanes'> {
+  openTensor: OpenTensor;
   measureCodec(
     codec: ChunkCodec,
     level: number,
@@ -51,7 +55,7 @@ export interface MeasuredChoice extends CodecChoice {
 
 /** Rows of an expert's matrix, for measuring: planes 0 and 1 of its split put together as BF16, which is what measuring takes. */
 interface Sample {
-  dtype: WeightDtype;
+  format: ExactFormat;
   columns: number;
   sourceBytes: number;
   standIn: Uint8Array;
@@ -66,18 +70,13 @@ export async function measureAndChoose(
   tools: MeasuringTools,
   signal: AbortSignal | null,
 ): Promise<MeasuredChoice> {
-  const matrices = checkpoint.tensors.filter((tensor) => tensor.place.kind === 'expert');
-  const reader = new TensorReader(signal);
+  const reader = new SourceReader(tools.openTensor, signal);
   const samples: Sample[] = [];
   const measurements: CodecMeasurement[] = [];
-  try {
-    for (const matrix of spread(matrices, SAMPLED_MATRICES)) samples.push(await sampleOf(matrix, reader, tools));
-    for (const setting of MEASURED_SETTINGS) {
-      reader.assertWanted();
-      measurements.push(await measureSetting(setting, samples, tools));
-    }
-  } finally {
-    await reader.close();
+  for (const matrix of sampledMatrices(checkpoint)) samples.push(await sampleOf(matrix, reader, tools));
+  for (const setting of MEASURED_SETTINGS) {
+    reader.assertWanted();
+    measurements.push(await measureSetting(setting, samples, tools));
   }
   const [largest] = [...checkpoint.files].sort((a, b) => b.sizeBytes - a.sizeBytes);
   if (largest === undefined) throw new OdmoeError('INTERNAL', 'an opened checkpoint without files');
@@ -87,13 +86,12 @@ export async function measureAndChoose(
     storageBytesPerS: storage.bytesPerS,
     decompressionThreads: usualDecompressionThreads(availableParallelism()),
   };
-  const experts = checkpoint.shape.layers * checkpoint.shape.experts;
-  const expertBytes = matrices.reduce((sum, matrix) => sum + matrix.sizeBytes, 0) / experts;
+  const oneExpertBytes = expertBytes(checkpoint.expert(0, 0));
   return {
-    ...chooseCodec(measurements, expertBytes, machine),
+    ...chooseCodec(measurements, oneExpertBytes, machine),
     machine,
     storageDirect: storage.direct,
-    expertBytes,
+    expertBytes: oneExpertBytes,
     sampledBytes: samples.reduce((sum, sample) => sum + sample.sourceBytes, 0),
   };
 }
@@ -107,19 +105,41 @@ export function spread<Item>(items: readonly Item[], count: number): Item[] {
   return [...new Set(places)].flatMap((place) => items[place] ?? []);
 }
 
-async function sampleOf(matrix: ModelTensor, reader: TensorReader, tools: MeasuringTools): Promise<Sample> {
-  const [rows = 1, columns = 1] = matrix.dimensions;
-  const rowBytes = columns * valueBytes(matrix.dtype);
+/** Matrices of experts spread over the model, of differing parts. */
+function sampledMatrices(checkpoint: Checkpoint): TensorSource[] {
+  const { expertLayers, experts } = checkpoint.shape;
+  const parts = EXPERT_PARTS.length;
+  const places = spread(
+    Array.from({ length: expertLayers * experts * parts }, (_, place) => place),
+    SAMPLED_MATRICES,
+  );
+  return places.flatMap((place) => {
+    const number = Math.floor(place / parts);
+    const part = EXPERT_PARTS[place % parts];
+    return part === undefined ? [] : checkpoint.expert(Math.floor(number / experts), number % experts)[part];
+  });
+}
+
+/** The first rows of a matrix. */
+async function sampleOf(source: TensorSource, reader: SourceReader, tools: MeasuringTools): Promise<Sample> {
+  const { rows, columns } = source;
+  const format = exactFormatOf(source.split);
+  const split = planeSplit(format, 'huffman');
+  if (isQuantizedSplit(split)) throw new OdmoeError('INTERNAL', 'quantized experts have no exponents to be measured');
   const sampledRows = Math.min(rows, Math.max(1, Math.floor(SAMPLED_VALUES / columns)));
-  const offsetBytes = matrix.offsetBytes + Math.floor((rows - sampledRows) / 2) * rowBytes;
   const pieces: Uint8Array[] = [];
-  for await (const piece of reader.pieces(matrix.path, offsetBytes, sampledRows * rowBytes)) {
-    const [exponents, low] = tools.splitPlanes(piece, planeSplit(matrix.dtype, 'huffman'));
-    if (exponents === undefined || low === undefined) throw new OdmoeError('INTERNAL', 'a split without two planes');
-    pieces.push(tools.joinPlanes([exponents, low], 'bf16-e8-sm8'));
+  const tensor = reader.open(source);
+  try {
+    for await (const { planes } of tensor.next(sampledRows)) {
+      const [exponents, low] = tools.splitPlanes(planeOf(planes, 0), split);
+      if (exponents === undefined || low === undefined) throw new OdmoeError('INTERNAL', 'a split without two planes');
+      pieces.push(tools.joinPlanes([exponents, low], 'bf16-e8-sm8'));
+    }
+  } finally {
+    tensor.dispose();
   }
   const standIn = new Uint8Array(Buffer.concat(pieces));
-  return { dtype: matrix.dtype, columns, sourceBytes: sampledRows * rowBytes, standIn };
+  return { format, columns, sourceBytes: sampledRows * rowBytes(source.split, columns), standIn };
 }
 
 async function measureSetting(
@@ -128,10 +148,10 @@ async function measureSetting(
   tools: MeasuringTools,
 ): Promise<CodecMeasurement> {
   let [sourceBytes, storedBytes, encodeS, decodeS] = [0, 0, 0, 0];
-  for (const { dtype, columns, sourceBytes: bytes, standIn } of samples) {
+  for (const { format, columns, sourceBytes: bytes, standIn } of samples) {
     const speed = await tools.measureCodec(setting.codec, setting.level ?? 0, standIn, columns, MEASURE_DECODE_MS);
     sourceBytes += bytes;
-    storedBytes += bytes * shippedRatio(dtype, setting.codec, speed.ratio);
+    storedBytes += bytes * shippedRatio(format, setting.codec, speed.ratio);
     encodeS += standIn.length / speed.encodeBytesPerS;
     decodeS += standIn.length / speed.decodeBytesPerS;
   }
@@ -139,9 +159,9 @@ async function measureSetting(
   return { ...setting, ratio, encodeBytesPerS: sourceBytes / encodeS, decodeBytesPerS: sourceBytes / decodeS };
 }
 
-/** Ratio of values of a type, from that of their planes 0 and 1 as BF16: what further planes take is known. */
-export function shippedRatio(dtype: WeightDtype, codec: ChunkCodec, standInRatio: number): number {
+/** Ratio of values of a format, from that of their planes 0 and 1 as BF16: what further planes take is known. */
+export function shippedRatio(format: ExactFormat, codec: ChunkCodec, standInRatio: number): number {
   if (codec === 'raw') return 1;
-  const furtherBytes = { BF16: 0, F16: 3 / 8, F32: 2 }[dtype];
-  return (2 * standInRatio + furtherBytes) / valueBytes(dtype);
+  if (format === 'fp32') return (2 * standInRatio + 2) / 4;
+  return format === 'fp16' ? (2 * standInRatio + 3 / 8) / 2 : standInRatio;
 }

@@ -11,14 +11,25 @@ import {
 import type { MeasuringTools } from './measure-codecs.js';
 import { openOnDisk } from './pack-file.js';
 import type { ByteTools, PackingTools } from './packing-context.js';
+import { PlainRows } from './plain-rows.js';
+import type { OpenTensor } from './source-reader.js';
+
+const openTensor: OpenTensor = (source) => new PlainRows(source);
 
 export const NATIVE_BYTE_TOOLS: ByteTools = { splitPlanes, joinPlanes, crc32c, encodeChunk, decodeChunk };
 
-export const NATIVE_MEASURING_TOOLS: MeasuringTools = { splitPlanes, joinPlanes, measureCodec, measureReads };
+export const NATIVE_MEASURING_TOOLS: MeasuringTools = {
+  openTensor,
+  splitPlanes,
+  joinPlanes,
+  measureCodec,
+  measureReads,
+};
 
 /** Packing on this machine: the native addon, its disk, all its cores. */
 export const NATIVE_PACKING_TOOLS: PackingTools = {
   ...NATIVE_BYTE_TOOLS,
   openFile: openOnDisk,
+  openTensor,
   encodesAtOnce: availableParallelism(),
 };

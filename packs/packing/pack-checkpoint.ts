@@ -12,7 +12,6 @@ import {
   type Manifest,
   MODEL_NAME_LIMIT,
   serializeManifest,
-  shapeToManifest,
 } from '../format/manifest.js';
 import {
   JOURNAL_FILE,
@@ -31,10 +30,12 @@ import type { PackingContext, PackingTools } from './packing-context.js';
 import { PackingJournal, type PackingPlan } from './packing-journal.js';
 import { acquirePackingLock } from './packing-lock.js';
 import { planFiles, type PlannedFile } from './planned-files.js';
+import { leftOutTensors } from './left-out-tensors.js';
+import { modelBytes } from './model-bytes.js';
 import { packedTensors, sourceFingerprint, sourceIdentity } from './source-identity.js';
 import type { ProcessLock } from '../../shared/storage/process-lock.js';
 import { requireFreeBytes, writeFailure } from '../../shared/storage/storage-error.js';
-import { TensorReader } from './tensor-reader.js';
+import { SourceReader } from './source-reader.js';
 
 export interface PackOptions {
   codec: CodecSetting;
@@ -86,9 +87,9 @@ export async function packCheckpoint(
   const checkpoint = await openCheckpoint(checkpointDirectory);
   const directory = await prepareOutputDirectory(checkpoint.directory, outputDirectory);
   const lock = await acquirePackingLock(directory);
-  const reader = new TensorReader(options.signal ?? null);
+  const reader = new SourceReader(tools.openTensor, options.signal ?? null);
   let doneBytes = 0;
-  const totalBytes = checkpoint.tensors.reduce((sum, tensor) => sum + tensor.sizeBytes, 0);
+  const totalBytes = modelBytes(checkpoint);
   const context: PackingContext = {
     outputDirectory: directory,
     codec: { codec, level },
@@ -113,7 +114,6 @@ export async function packCheckpoint(
     const whole = await wholePackOutcome(checkpoint, plan, options.onDamagedPack, context);
     return whole ?? (await writePack(checkpoint, plan, lock, context));
   } finally {
-    await reader.close();
     await lock.release();
   }
 }
@@ -180,7 +180,7 @@ async function writePack(
     name: plan.name,
     digest,
     codec: context.codec,
-    sourceBytes: checkpoint.tensors.reduce((sum, tensor) => sum + tensor.sizeBytes, 0),
+    sourceBytes: modelBytes(checkpoint),
     packBytes: manifest.files.reduce((sum, file) => sum + file.size_bytes, 0),
     files: manifest.files.length,
     resumedFiles,
@@ -227,12 +227,15 @@ function manifestOf(checkpoint: Checkpoint, plan: PackingPlan, finished: readonl
     model: {
       name: plan.name,
       family: checkpoint.family,
-      shape: shapeToManifest(checkpoint.shape),
+      shape: checkpoint.shape,
       tied_embeddings: checkpoint.tiedEmbeddings,
       eos_token_ids: [...checkpoint.eosTokenIds],
       shipped_format: checkpoint.shippedFormat,
     },
-    source: { fingerprint: sourceFingerprint(packedTensors(dense, experts)) },
+    source: {
+      fingerprint: sourceFingerprint(packedTensors({ dense, experts })),
+      left_out: leftOutTensors(checkpoint),
+    },
     codec: plan.codec,
     codec_level: plan.codec_level,
     shards: plan.shards,

@@ -1,7 +1,7 @@
 import type { ChunkCodec, Split } from '../../shared/model/tensor-source.js';
 import type { CodecSetting } from '../format/pack-codec.js';
 import type { OpenFile } from './pack-file.js';
-import type { TensorReader } from './tensor-reader.js';
+import type { OpenTensor, SourceReader } from './source-reader.js';
 
 /** What making and checking packs takes of the native addon. */
 export interface ByteTools {
@@ -15,6 +15,7 @@ export interface ByteTools {
 /** What packing takes from outside. */
 export interface PackingTools extends ByteTools {
   openFile: OpenFile;
+  openTensor: OpenTensor;
   /** Chunks that are encoded side by side; the bytes of the pack do not depend on it. */
   encodesAtOnce: number;
 }
@@ -25,7 +26,7 @@ export interface PackingContext {
   codec: CodecSetting;
   shards: number;
   tools: PackingTools;
-  reader: TensorReader;
+  reader: SourceReader;
   /** Source bytes that have been dealt with since the last call. */
   onBytes(bytes: number): void;
 }

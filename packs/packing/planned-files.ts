@@ -1,17 +1,17 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Checkpoint, ModelTensor } from '../../shared/checkpoint/checkpoint.js';
-import { EXPERT_PARTS, type ExpertPart } from '../../shared/model/model-family.js';
+import type { Checkpoint } from '../../shared/checkpoint/checkpoint.js';
+import { EXPERT_PARTS } from '../../shared/model/model-family.js';
 import { fileExists, readFailure } from '../../shared/model/read-file.js';
 import { CHECKPOINT_FILE_ERRORS } from '../../shared/model/safetensors-file.js';
-import { planeSplit } from '../../shared/model/weight-dtype.js';
-import type { ChunkCodec } from '../../shared/model/tensor-source.js';
+import { exactFormatOf, planeSplit } from '../../shared/model/weight-dtype.js';
+import type { ChunkCodec, TensorSource } from '../../shared/model/tensor-source.js';
 import type { FinishedFile } from '../format/manifest.js';
 import {
   alignUp,
   COPIED_FILES,
   DENSE_FILE,
+  expertBiasBytes,
   expertFileName,
   placeRawPlanes,
   shardCodec,
@@ -19,7 +19,8 @@ import {
   shardRanges,
 } from '../format/pack-layout.js';
 import { denseLayout, writeDenseFile } from './dense-file.js';
-import { type ExpertTensors, writeExpertFile } from './expert-file.js';
+import { writeExpertFile } from './expert-file.js';
+import { denseBytes, layerExpertBytes } from './model-bytes.js';
 import type { PackFile } from './pack-file.js';
 import type { PackingContext } from './packing-context.js';
 
@@ -40,20 +41,18 @@ export async function planFiles(checkpoint: Checkpoint, context: PackingContext)
     const path = join(checkpoint.directory, name);
     if (await fileExists(path)) planned.push(await planCopy(name, path, context));
   }
-  const dense = checkpoint.tensors.filter((tensor) => tensor.place.kind === 'dense');
   planned.push({
     name: DENSE_FILE,
-    sourceBytes: sumBytes(dense),
-    expectedBytes: denseLayout(dense).sizeBytes,
-    write: (file) => writeDenseFile(dense, file, context),
+    sourceBytes: denseBytes(checkpoint),
+    expectedBytes: denseLayout(checkpoint).sizeBytes,
+    write: (file) => writeDenseFile(checkpoint, file, context),
   });
-  for (const [layer, experts] of expertsByLayer(checkpoint).entries()) {
-    const tensors = experts.flatMap((expert) => EXPERT_PARTS.map((part) => expert[part]));
+  for (let layer = 0; layer < checkpoint.shape.expertLayers; layer += 1) {
     planned.push({
       name: expertFileName(layer),
-      sourceBytes: sumBytes(tensors),
-      expectedBytes: tensors.reduce((sum, tensor) => sum + expectedExtentBytes(tensor, context), 0),
-      write: (file) => writeExpertFile(layer, experts, file, context),
+      sourceBytes: layerExpertBytes(checkpoint, layer),
+      expectedBytes: expectedLayerBytes(checkpoint, layer, context),
+      write: (file) => writeExpertFile(checkpoint, layer, file, context),
     });
   }
   return planned;
@@ -69,7 +68,7 @@ async function planCopy(name: string, path: string, context: PackingContext): Pr
     expectedBytes: size,
     write: async (file) => {
       let writtenBytes = 0;
-      for await (const piece of context.reader.pieces(path, 0, size)) {
+      for await (const piece of context.reader.fileBytes(path, size)) {
         await file.writeAt(writtenBytes, piece);
         writtenBytes += piece.length;
       }
@@ -77,26 +76,6 @@ async function planCopy(name: string, path: string, context: PackingContext): Pr
       return { dense: [], experts: [] };
     },
   };
-}
-
-function expertsByLayer(checkpoint: Checkpoint): ExpertTensors[][] {
-  const { shape } = checkpoint;
-  const found = Array.from({ length: shape.layers }, () =>
-    Array.from({ length: shape.experts }, (): Partial<Record<ExpertPart, ModelTensor>> => ({})),
-  );
-  for (const tensor of checkpoint.tensors) {
-    if (tensor.place.kind !== 'expert') continue;
-    const expert = found[tensor.place.layer]?.[tensor.place.expert];
-    if (expert !== undefined) expert[tensor.place.part] = tensor;
-  }
-  return found.map((experts) => experts.map(({ gate, up, down }) => wholeExpert(gate, up, down)));
-}
-
-function wholeExpert(gate?: ModelTensor, up?: ModelTensor, down?: ModelTensor): ExpertTensors {
-  if (gate === undefined || up === undefined || down === undefined) {
-    throw new OdmoeError('INTERNAL', 'an opened checkpoint lacks a matrix of an expert');
-  }
-  return { gate, up, down };
 }
 
 /**
@@ -112,17 +91,23 @@ const EXPECTED_RATIO: Readonly<Record<ChunkCodec, number>> = {
   packed3: 0.375,
 };
 
-function expectedExtentBytes(tensor: ModelTensor, { codec, shards }: PackingContext): number {
-  const [rows = 1, columns = 1] = tensor.dimensions;
-  const split = planeSplit(tensor.dtype, codec.codec);
-  let bytes = placeRawPlanes(split, rows * columns, 0).endBytes;
-  for (const plane of shardedPlanes(split)) {
-    const ratio = EXPECTED_RATIO[shardCodec(split, plane, codec.codec) ?? 'raw'];
-    for (const { values } of shardRanges(rows, columns, shards)) bytes = alignUp(bytes + values * ratio);
+function expectedLayerBytes(checkpoint: Checkpoint, layer: number, context: PackingContext): number {
+  const biasBytes = alignUp(expertBiasBytes(checkpoint.shape));
+  let bytes = 0;
+  for (let expert = 0; expert < checkpoint.shape.experts; expert += 1) {
+    const sources = checkpoint.expert(layer, expert);
+    bytes += EXPERT_PARTS.reduce((sum, part) => sum + expectedExtentBytes(sources[part], context), biasBytes);
   }
   return bytes;
 }
 
-function sumBytes(tensors: readonly ModelTensor[]): number {
-  return tensors.reduce((sum, tensor) => sum + tensor.sizeBytes, 0);
+function expectedExtentBytes({ rows, columns, split: plain }: TensorSource, context: PackingContext): number {
+  const { codec } = context.codec;
+  const split = planeSplit(exactFormatOf(plain), codec);
+  let bytes = placeRawPlanes(split, rows, columns, 0).endBytes;
+  for (const plane of shardedPlanes(split)) {
+    const ratio = EXPECTED_RATIO[shardCodec(split, plane, codec) ?? 'raw'];
+    for (const shard of shardRanges(rows, context.shards)) bytes = alignUp(bytes + shard.rows * columns * ratio);
+  }
+  return bytes;
 }

@@ -4,8 +4,11 @@ import type { Checkpoint } from '../../shared/checkpoint/checkpoint.js';
 import { fileExists, readFailure, readWholeFile } from '../../shared/model/read-file.js';
 import { CHECKPOINT_FILE_ERRORS } from '../../shared/model/safetensors-file.js';
 import { COPIED_FILES } from '../format/pack-layout.js';
-import type { ManifestDenseTensor, ManifestExpert } from '../format/manifest.js';
-import { EXPERT_PARTS } from '../../shared/model/model-family.js';
+import { type Manifest, tensorName } from '../format/manifest.js';
+import type { DensePlace } from '../../shared/model/dense-roles.js';
+import { EXPERT_PARTS, type ExpertPart } from '../../shared/model/model-family.js';
+import type { ExactFormat, Split } from '../../shared/model/tensor-source.js';
+import { exactFormatOf } from '../../shared/model/weight-dtype.js';
 
 /**
  * Tells checkpoints on this machine apart without reading their weights: SHA-256 over the name, size, time of change and header
@@ -27,31 +30,48 @@ export async function sourceIdentity(checkpoint: Checkpoint): Promise<string> {
   return hash.digest('hex');
 }
 
-/** What the fingerprint takes of a tensor. */
+/** A tensor in the fingerprint of what a pack was made from. */
 export interface FingerprintedTensor {
   name: string;
-  dtype: string;
-  /** CRC-32C of the row-major values as shipped. */
-  crc32c: number;
+  format: ExactFormat;
+  /** CRC-32Cs of the values as they were packed: of dense tensors one a plane, of an expert's matrix one. */
+  crc32c: readonly number[];
 }
 
-/** The tensors of a pack for the fingerprint of what it was made from. */
-export function packedTensors(
-  dense: readonly ManifestDenseTensor[],
-  experts: readonly ManifestExpert[],
-): FingerprintedTensor[] {
-  const matrices = experts.flatMap((expert) => EXPERT_PARTS.map((part) => expert[part]));
+export function fingerprintedDense(place: DensePlace, split: Split, crc32c: readonly number[]): FingerprintedTensor {
+  return { name: tensorName(place), format: exactFormatOf(split), crc32c };
+}
+
+export function fingerprintedMatrix(
+  { layer, expert }: { layer: number; expert: number },
+  part: ExpertPart,
+  split: Split,
+  crc32c: number,
+): FingerprintedTensor {
+  return { name: tensorName({ layer, expert, part }), format: exactFormatOf(split), crc32c: [crc32c] };
+}
+
+/** The tensors of a pack. */
+export function packedTensors({ dense, experts }: Pick<Manifest, 'dense' | 'experts'>): FingerprintedTensor[] {
   return [
-    ...dense.map(({ name, dtype, crc32c }) => ({ name, dtype, crc32c })),
-    ...matrices.map(({ name, dtype, source_crc32c }) => ({ name, dtype, crc32c: source_crc32c })),
+    ...dense.map((tensor) =>
+      fingerprintedDense(
+        tensor,
+        tensor.split,
+        tensor.planes.map(({ crc32c }) => crc32c),
+      ),
+    ),
+    ...experts.flatMap((expert) =>
+      EXPERT_PARTS.map((part) => fingerprintedMatrix(expert, part, expert[part].split, expert[part].source_crc32c)),
+    ),
   ];
 }
 
 /**
- * SHA-256 over the names, types and checksums of all tensors: the same for one model however its files are cut.
+ * SHA-256 over the names, formats and checksums of all tensors: the same for one model however its files are cut.
  * Shapes are in the manifest beside it.
  */
 export function sourceFingerprint(tensors: readonly FingerprintedTensor[]): string {
-  const lines = tensors.map(({ name, dtype, crc32c }) => `${name} ${dtype} ${crc32c}\n`);
+  const lines = tensors.map(({ name, format, crc32c }) => `${name} ${format} ${crc32c.join(' ')}\n`);
   return createHash('sha256').update(lines.sort().join('')).digest('hex');
 }

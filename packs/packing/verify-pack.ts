@@ -10,7 +10,7 @@ import { matrixLabel, packExtents, type PackExtent } from '../format/manifest-ch
 import type { Pack } from '../format/open-pack.js';
 import { matrixValues } from './matrix-values.js';
 import type { ByteTools } from './packing-context.js';
-import { PIECE_BYTES } from './tensor-reader.js';
+import { PIECE_BYTES } from './source-reader.js';
 
 const PACK_FILE_ERRORS: FileErrors = {
   missing: 'PACK_CORRUPT',

@@ -59,13 +59,13 @@ describe('loading weights', () => {
         const progress: [number, number][] = [];
         await loadDenseWeights(model, source, 'int8', (done, total) => progress.push([done, total]));
         const layer = (index: number): string[] => [
-          `attentionNorm ${index} fp32`,
+          `mixerNorm ${index} fp32`,
           `query ${index} int8`,
           `key ${index} int8`,
           `value ${index} int8`,
-          `attentionOutput ${index} int8`,
-          `expertNorm ${index} fp32`,
-          `gate ${index} bf16`,
+          `mixerOutput ${index} int8`,
+          `feedForwardNorm ${index} fp32`,
+          `router ${index} bf16`,
         ];
         assert.deepEqual(model.loads, [
           'embedding 0 bf16',
@@ -93,7 +93,7 @@ describe('loading weights', () => {
       );
       return [...new Set(loads)];
     };
-    const projections = ['query', 'key', 'value', 'attentionOutput'];
+    const projections = ['query', 'key', 'value', 'mixerOutput'];
     assert.deepEqual(await fixed4(TINY_CONFIG), [...projections, 'lmHead']);
     assert.deepEqual(await fixed4({ ...TINY_CONFIG, tie_word_embeddings: true }), ['embedding', ...projections]);
   });
@@ -103,7 +103,7 @@ describe('loading weights', () => {
     await withSource(TINY_CONFIG, dtypeOf, async (source, model) => {
       assert.equal(source.shippedFormat, 'bf16');
       await loadDenseWeights(model, source, source.shippedFormat);
-      for (const load of ['query 1 fp32', 'key 1 bf16', 'gate 0 fp32', 'embedding 0 bf16'])
+      for (const load of ['query 1 fp32', 'key 1 bf16', 'router 0 fp32', 'embedding 0 bf16'])
         assert.ok(model.loads.includes(load), load);
     });
   });

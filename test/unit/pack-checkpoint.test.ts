@@ -54,7 +54,7 @@ describe('packing a checkpoint', () => {
             }
           }
         }
-        for (const role of ['query', 'gate', 'expertNorm'] as const) {
+        for (const role of ['query', 'router', 'feedForwardNorm'] as const) {
           assert.deepEqual(await plainValues(packed.dense(role, 1)), await plainValues(shipped.dense(role, 1)));
         }
       }, tensors);

@@ -13,6 +13,7 @@ import {
 } from '../../packs/packing/measure-codecs.js';
 import { NATIVE_MEASURING_TOOLS } from '../../packs/packing/native-tools.js';
 import { openCheckpoint } from '../../shared/checkpoint/checkpoint.js';
+import { layerExpertBytes } from '../../packs/packing/model-bytes.js';
 import { openPack } from '../../packs/format/open-pack.js';
 import { codecSetting } from '../../packs/format/pack-codec.js';
 import { MEDIUM_CONFIG, weightTensors } from './medium-checkpoint.js';
@@ -100,10 +101,10 @@ describe('measuring codecs on a checkpoint', () => {
   });
 
   it('counts what further planes take', () => {
-    assert.equal(shippedRatio('BF16', 'huffman', 0.67), 0.67);
-    assert.equal(shippedRatio('F16', 'huffman', 0.67), (1.34 + 0.375) / 2);
-    assert.equal(shippedRatio('F32', 'huffman', 0.67), (1.34 + 2) / 4);
-    assert.equal(shippedRatio('F16', 'raw', 1), 1);
+    assert.equal(shippedRatio('bf16', 'huffman', 0.67), 0.67);
+    assert.equal(shippedRatio('fp16', 'huffman', 0.67), (1.34 + 0.375) / 2);
+    assert.equal(shippedRatio('fp32', 'huffman', 0.67), (1.34 + 2) / 4);
+    assert.equal(shippedRatio('fp16', 'raw', 1), 1);
   });
 
   for (const dtype of ['BF16', 'F16', 'F32'] as const) {
@@ -118,8 +119,7 @@ describe('measuring codecs on a checkpoint', () => {
             MEASURED_SETTINGS,
           );
           const estimate = choice.estimates.find(({ codec }) => codec === 'huffman');
-          const experts = checkpoint.tensors.filter((tensor) => tensor.place.kind === 'expert');
-          const shipped = experts.reduce((sum, tensor) => sum + tensor.sizeBytes, 0);
+          const shipped = layerExpertBytes(checkpoint, 0);
           assert.equal(choice.expertBytes, shipped / 2);
           await pack(directory, output, { codec: codecSetting('huffman', null), shards: 1 });
           const stored = await storedExpertBytes(output);

@@ -9,7 +9,7 @@ import type { Manifest, ManifestChunk } from '../../packs/format/manifest.js';
 import { openPack, parseManifest } from '../../packs/format/open-pack.js';
 import { codecSetting } from '../../packs/format/pack-codec.js';
 import { MEDIUM_CONFIG, weightTensors } from './medium-checkpoint.js';
-import { failingAt, pack, refusal, TOOLS, withCheckpoint } from './tiny-pack.js';
+import { failingAt, manifestFile, pack, refusal, TOOLS, withCheckpoint } from './tiny-pack.js';
 
 const HUFFMAN = codecSetting('huffman', null);
 
@@ -44,7 +44,7 @@ describe('manifest of a coded pack', () => {
   const refuses = (change: (copy: Manifest) => void, message: RegExp): void => {
     const copy = structuredClone(manifest);
     change(copy);
-    assert.throws(() => parseManifest(copy, 'manifest.json'), refusal('PACK_CORRUPT', message));
+    assert.throws(() => parseManifest(manifestFile(copy), 'manifest.json'), refusal('PACK_CORRUPT', message));
   };
 
   it('names codec and level, and each chunk its own', () => {
@@ -74,7 +74,7 @@ describe('manifest of a coded pack', () => {
     }, /no smaller than its contents/);
     refuses((copy) => (firstChunk(copy).plain_bytes += 64), /bytes in chunk 0 of plane 0, expected/);
     refuses((copy) => (copy.shards = 3), /4 chunks in plane 0, expected 3/);
-    refuses((copy) => Object.assign(copy, { codec: 'raw' }), /not that of F16 with codec raw/);
+    refuses((copy) => Object.assign(copy, { codec: 'raw' }), /not that of a pack with codec raw/);
   });
 });
 
@@ -92,7 +92,7 @@ describe('verifying a coded pack', () => {
     const file = manifest.files.find(({ name }) => name === 'experts-00000.bin');
     assert.ok(file);
     file.sha256 = createHash('sha256').update(bytes).digest('hex');
-    await writeFile(join(output, 'manifest.json'), JSON.stringify(manifest));
+    await writeFile(join(output, 'manifest.json'), JSON.stringify(manifestFile(manifest)));
     return verifyPack(await openPack(output), TOOLS);
   };
 

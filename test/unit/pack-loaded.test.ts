@@ -25,7 +25,7 @@ async function outputsOf(source: ModelSource): Promise<Buffer[]> {
   try {
     const shape = {
       hiddenSize: HIDDEN,
-      intermediateSize: MEDIUM_CONFIG.intermediate_size,
+      glu: source.shape.expert,
       format: source.shippedFormat,
     };
     const loader = { ...PLAIN_LOADER, ...partSizes(allExperts(source)) };

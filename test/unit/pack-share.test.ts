@@ -111,7 +111,7 @@ describe('a pack that peers read from', function () {
   });
 
   it('tells and gives only the experts that are here of a pack that is being fetched', async () => {
-    const { layers, experts } = pack.shape;
+    const { expertLayers: layers, experts } = pack.shape;
     const held = HeldExperts.none(layers, experts);
     held.add(1, 2);
     const source = await open(new PackShare(pack, RUNTIME, () => held));

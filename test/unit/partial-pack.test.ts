@@ -170,8 +170,8 @@ describe('a pack that is being fetched', () => {
       await assert.rejects(openServedPack(setting.directory), { code: 'PACK_CORRUPT' });
       assert.equal(await reopenFetch(setting.directory), true);
       const again = await resumed();
-      const { layers, experts } = original.shape;
-      assert.equal(heldCount(again), (layers - 1) * experts);
+      const { expertLayers, experts } = original.shape;
+      assert.equal(heldCount(again), (expertLayers - 1) * experts);
       assert.deepEqual(
         (await again.missingFiles()).map(({ name }) => name),
         ['config.json'],

@@ -2,12 +2,15 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { Manifest } from '../../packs/format/manifest.js';
 import { packCheckpoint, type PackOptions } from '../../packs/packing/pack-checkpoint.js';
+import { NATIVE_PACKING_TOOLS } from '../../packs/packing/native-tools.js';
 import { openOnDisk, type OpenFile } from '../../packs/packing/pack-file.js';
 import type { PackOutcome } from '../../packs/packing/pack-outcome.js';
 import type { PackingTools } from '../../packs/packing/packing-context.js';
 import { decodeChunk, encodeChunk } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import type { ErrorCode } from '../../shared/errors/registry.js';
 import { referenceCrc32c, referenceMergePlanes, referenceSplitPlanes } from './reference-planes.js';
 import {
@@ -26,6 +29,7 @@ export const TOOLS: PackingTools = {
   encodeChunk,
   decodeChunk,
   openFile: openOnDisk,
+  openTensor: NATIVE_PACKING_TOOLS.openTensor,
   encodesAtOnce: 3,
 };
 
@@ -54,6 +58,12 @@ export async function withCheckpoint(
     await writeTinyCheckpoint(checkpoint, tensors, { config });
     await use(checkpoint, join(directory, 'pack'));
   });
+}
+
+/** A manifest as it stands in the file. */
+export function manifestFile(manifest: Manifest): unknown {
+  const { model } = manifest;
+  return { ...manifest, model: { ...model, shape: snakeCaseKeys(model.shape) } };
 }
 
 export function refusal(code: ErrorCode, message: RegExp): (thrown: unknown) => boolean {

@@ -17,8 +17,6 @@ cudaError_t launch_format(WeightFormat format, MultiplyLaunch& launch, int multi
     case WeightFormat::int8: return multiply_int8(launch, multiprocessors, stream);
     case WeightFormat::nf4: return multiply_nf4(launch, multiprocessors, stream);
     case WeightFormat::fixed4: return multiply_fixed4(launch, multiprocessors, stream);
-    case WeightFormat::mxfp4:
-    case WeightFormat::fp8: break;
   }
   return cudaErrorInvalidValue;
 }

@@ -1,0 +1,75 @@
+import type { GluShape, LayerShape, MixerShape, ModelShape, RouterShape } from '../shared/model/model-shape.js';
+
+/** Layers of a model that are alike, for people. */
+export interface LayerKind {
+  /** Their numbers among all layers. */
+  layers: number[];
+  mixer: string;
+  /** What every row passes beside the experts; null: nothing. */
+  always: string | null;
+  /** How experts are chosen; null: there are none. */
+  routed: string | null;
+}
+
+/** The kinds of a model's layers, by their first layer. */
+export function layerKinds(shape: ModelShape): LayerKind[] {
+  const kinds = new Map<string, LayerKind>();
+  for (const [number, layer] of shape.layers.entries()) {
+    const kind = kindOf(layer, shape);
+    const key = JSON.stringify(kind);
+    const known = kinds.get(key) ?? { layers: [], ...kind };
+    known.layers.push(number);
+    kinds.set(key, known);
+  }
+  return [...kinds.values()];
+}
+
+function kindOf({ mixer, always, routed }: LayerShape, shape: ModelShape): Omit<LayerKind, 'layers'> {
+  return {
+    mixer: describeMixer(mixer),
+    always: always === null ? null : `${describeGlu(always.glu)}${always.gated ? ' with a gate' : ''}`,
+    routed: routed === null ? null : describeRouter(routed, shape),
+  };
+}
+
+function describeMixer(mixer: MixerShape): string {
+  switch (mixer.kind) {
+    case 'attention': {
+      const window = mixer.window > 0 ? `, window ${mixer.window}` : '';
+      return `attention, ${mixer.heads} heads of ${mixer.headDim} (${mixer.keyValueHeads} key-value)${window}`;
+    }
+    case 'latent':
+      return `latent attention, ${mixer.heads} heads over ${mixer.latentSize} + ${mixer.ropeSize}`;
+    case 'delta':
+      return `gated delta net, ${mixer.valueHeads} heads of ${mixer.valueDim} (${mixer.keyHeads} key heads of ${mixer.keyDim})`;
+    case 'convolution':
+      return `convolution of ${mixer.taps}`;
+  }
+}
+
+function describeGlu({ intermediateSize }: GluShape): string {
+  return `feed-forward network of ${intermediateSize}`;
+}
+
+function describeRouter({ score, groups, groupsKept }: RouterShape, { experts, expertsPerToken }: ModelShape): string {
+  const within = groups > 1 ? ` within ${groupsKept} of ${groups} groups` : '';
+  return `${expertsPerToken} of ${experts} experts by ${score}${within}`;
+}
+
+/** "0 to 3, 5"; numbers that rise by the same step as "0, 2, ... 46". At most `SHOWN` stretches are named. */
+export function describeNumbers(numbers: readonly number[]): string {
+  const [first = 0, second = first + 1] = numbers;
+  const last = numbers.at(-1) ?? first;
+  const isRegular = numbers.every((number, index) => number === first + index * (second - first));
+  if (isRegular && second - first > 1 && numbers.length > 3) return `${first}, ${second}, ... ${last}`;
+  const stretches: [number, number][] = [];
+  for (const number of numbers) {
+    const stretch = stretches.at(-1);
+    if (stretch?.[1] === number - 1) stretch[1] = number;
+    else stretches.push([number, number]);
+  }
+  const named = stretches.slice(0, SHOWN).map(([from, to]) => (from === to ? `${from}` : `${from} to ${to}`));
+  return named.join(', ') + (stretches.length > SHOWN ? `, ... ${last}` : '');
+}
+
+const SHOWN = 6;

@@ -1,0 +1,35 @@
+import { densePlaces } from '../../shared/model/dense-roles.js';
+import { EXPERT_PARTS } from '../../shared/model/model-family.js';
+import type { ExpertSource, ModelSource, TensorSource } from '../../shared/model/tensor-source.js';
+import { rowBytes } from '../../shared/model/weight-dtype.js';
+
+/** Sizes of what a pack is made from: tensors as their views give them. */
+
+export function tensorBytes({ rows, columns, split }: TensorSource): number {
+  return rows * rowBytes(split, columns);
+}
+
+/** Without its biases. */
+export function expertBytes(expert: ExpertSource): number {
+  return EXPERT_PARTS.reduce((sum, part) => sum + tensorBytes(expert[part]), 0);
+}
+
+export function denseBytes(model: ModelSource): number {
+  let bytes = 0;
+  for (const { role, layer } of densePlaces(model.shape, model.tiedEmbeddings)) {
+    bytes += tensorBytes(model.dense(role, layer));
+  }
+  return bytes;
+}
+
+export function layerExpertBytes(model: ModelSource, layer: number): number {
+  let bytes = 0;
+  for (let expert = 0; expert < model.shape.experts; expert += 1) bytes += expertBytes(model.expert(layer, expert));
+  return bytes;
+}
+
+export function modelBytes(model: ModelSource): number {
+  let bytes = denseBytes(model);
+  for (let layer = 0; layer < model.shape.expertLayers; layer += 1) bytes += layerExpertBytes(model, layer);
+  return bytes;
+}

@@ -1,0 +1,106 @@
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { openFile, readFailure } from '../../shared/model/read-file.js';
+import { CHECKPOINT_FILE_ERRORS, readInto } from '../../shared/model/safetensors-file.js';
+import type { TensorSource } from '../../shared/model/tensor-source.js';
+import { rowBytes } from '../../shared/model/weight-dtype.js';
+
+/** Bytes read, split and written at a time; packing holds a small multiple of it, whatever the size of the model. */
+export const PIECE_BYTES = 8 * 1024 * 1024;
+
+/** A tensor that is read from its first row to its last, as its view says. */
+export interface TensorRows {
+  /** The bytes of the next rows in each plane. One call at a time. Rejects with MODEL_CORRUPT, PACK_CORRUPT, STORAGE_FAILED. */
+  read(rows: number): Promise<Uint8Array[]>;
+  dispose(): void;
+}
+
+export type OpenTensor = (source: TensorSource) => TensorRows;
+
+/** Rows of a tensor, and their bytes in each plane. */
+export interface TensorPiece {
+  firstRow: number;
+  rows: number;
+  planes: Uint8Array[];
+}
+
+/** A tensor that is being read in pieces of about PIECE_BYTES. */
+export class TensorPieces {
+  private firstRow = 0;
+  private readonly pieceRows: number;
+
+  constructor(
+    source: TensorSource,
+    private readonly tensor: TensorRows,
+    private readonly assertWanted: () => void,
+  ) {
+    this.pieceRows = Math.max(1, Math.floor(PIECE_BYTES / rowBytes(source.split, source.columns)));
+  }
+
+  /** Yields the next `rows` rows in order. @throws CANCELLED, MODEL_CORRUPT, STORAGE_FAILED */
+  async *next(rows: number): AsyncGenerator<TensorPiece> {
+    for (let left = rows; left > 0;) {
+      this.assertWanted();
+      const count = Math.min(left, this.pieceRows);
+      yield { firstRow: this.firstRow, rows: count, planes: await this.tensor.read(count) };
+      this.firstRow += count;
+      left -= count;
+    }
+  }
+
+  dispose(): void {
+    this.tensor.dispose();
+  }
+}
+
+/** Reads the tensors and files of a checkpoint piece by piece, until a signal says that nobody wants them any more. */
+export class SourceReader {
+  constructor(
+    private readonly openTensor: OpenTensor,
+    private readonly signal: AbortSignal | null,
+  ) {}
+
+  /** A tensor to be read stretch by stretch; to be disposed of by the caller. @throws as rows */
+  open(source: TensorSource): TensorPieces {
+    this.assertWanted();
+    return new TensorPieces(source, this.openTensor(source), () => this.assertWanted());
+  }
+
+  /** Yields all rows of a tensor in order. @throws CANCELLED, MODEL_CORRUPT, STORAGE_FAILED */
+  async *rows(source: TensorSource): AsyncGenerator<TensorPiece> {
+    const tensor = this.open(source);
+    try {
+      yield* tensor.next(source.rows);
+    } finally {
+      tensor.dispose();
+    }
+  }
+
+  /** Yields the bytes of a small file in order; a piece is valid until the next is asked for. @throws as rows */
+  async *fileBytes(path: string, sizeBytes: number): AsyncGenerator<Uint8Array> {
+    const piece = new Uint8Array(Math.min(sizeBytes, PIECE_BYTES));
+    try {
+      const handle = await openFile(path);
+      try {
+        for (let done = 0; done < sizeBytes; done += piece.length) {
+          this.assertWanted();
+          const bytes = piece.subarray(0, Math.min(piece.length, sizeBytes - done));
+          await readInto(handle, path, done, bytes);
+          yield bytes;
+        }
+      } finally {
+        await handle.close();
+      }
+    } catch (thrown) {
+      throw readFailure(thrown, path, CHECKPOINT_FILE_ERRORS);
+    }
+  }
+
+  /** @throws CANCELLED once the signal says so */
+  assertWanted(): void {
+    if (this.signal?.aborted !== true) return;
+    throw new OdmoeError(
+      'CANCELLED',
+      'packing was interrupted; run the same command again to continue where it stopped',
+    );
+  }
+}
