@@ -12,6 +12,7 @@ import { createNodeIdentity } from '../shared/daemon/node-identity.js';
 import { type GiveUp, requireWanted, runDaemon } from '../shared/daemon/run-daemon.js';
 import type { Stoppable } from '../shared/discovery/discovery.js';
 import { MAX_DRAFT_ROWS } from '../shared/config/setting-limits.js';
+import { nominalLayerCosts } from '../shared/placement/group-size.js';
 import { spreadForDrafts } from '../shared/placement/draft-rows.js';
 import { usableDraftRows } from '../shared/placement/draft-rows.js';
 import type { Logger } from '../shared/log/logger.js';
@@ -215,7 +216,8 @@ function createEngine(
   };
   const spread = spreadForDrafts(drafting.rows, placement.spread);
   logWhatDiffers(settings, { rows: drafting.rows, spread }, log);
-  const roster = new Roster(shape, settings.placement.groupSize, epoch, runtime, log);
+  const grouping = { groupSize: placement.groupSize, costs: nominalLayerCosts(shape, source.shippedFormat) };
+  const roster = new Roster(shape, grouping, epoch, runtime, log);
   return {
     model,
     shape,
@@ -317,6 +319,7 @@ function assemble(
   const status = (): StatusReply => ({
     nodes: statuses(),
     placement: roster.placement,
+    groupReason: roster.placement === null ? '' : roster.groupReason,
     problems: membership.problems(),
     ...inference.counts(),
   });

@@ -1,4 +1,4 @@
-import type { CacheStatus, NodeStatus, Placement, PoolCounts, StatusReply } from '../../shared/rpc/messages.js';
+import type { CacheStatus, NodeStatus, PoolCounts, StatusReply } from '../../shared/rpc/messages.js';
 import { nodeJson, shortRole } from './node-json.js';
 import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { tableLines, type TableColumn } from './table.js';
@@ -66,7 +66,7 @@ export function statusLines(status: StatusReply, earlier: EarlierStatus | null):
     ...cacheLines(status.nodes),
     ...fetchLines(status),
     ...shadowLines(status.nodes),
-    ...placementLines(status.placement),
+    ...placementLines(status),
     ...problemLines(status),
   ];
 }
@@ -76,6 +76,7 @@ export function statusJson(status: StatusReply): Record<string, unknown> {
   return {
     nodes: status.nodes.map(nodeJson),
     placement: snakeCaseKeys(status.placement),
+    group_reason: status.groupReason,
     active_sequences: status.activeSequences,
     queued_requests: status.queuedRequests,
     requests: status.requests,
@@ -213,14 +214,14 @@ function shadowLines(nodes: readonly NodeStatus[]): string[] {
   ];
 }
 
-function placementLines(placement: Placement | null): string[] {
+function placementLines({ placement, groupReason }: StatusReply): string[] {
   if (placement === null || placement.groups.length === 0) return [];
   const { epoch, groups, layers } = placement;
   const lines = groups.map((group, index) => {
     const served = layersOfGroup(index, groups.length, layers);
     return `  group ${index}: ${group.workerIds.join(', ')}  (layers ${served})`;
   });
-  return ['', `placement ${epoch}:`, ...lines];
+  return ['', `placement ${epoch}:`, ...lines, ...(groupReason === '' ? [] : [`  group size: ${groupReason}`])];
 }
 
 function layersOfGroup(group: number, groups: number, layers: number): string {

@@ -1,7 +1,8 @@
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
-import { planPlacement } from '../../shared/placement/plan-placement.js';
+import { chooseGroupSize } from '../../shared/placement/group-size.js';
+import { planPlacement, type PlacementInput } from '../../shared/placement/plan-placement.js';
 import type { PeerProblem, Placement } from '../../shared/rpc/messages.js';
 import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 import { DamagedWorkers } from './damaged-workers.js';
@@ -10,6 +11,9 @@ import { isBeyondShadow, placedAddress } from './placed-address.js';
 import type { PlacedWorkers } from './placed-workers.js';
 import type { ShadowLink } from './shadow-link.js';
 import type { WorkerLink } from './worker-link.js';
+
+/** How many workers make a group, and what a layer costs where that decides. */
+export type Grouping = Required<Pick<PlacementInput, 'groupSize' | 'costs'>>;
 
 /** Workers that come at about the same time make one new placement. */
 export const JOIN_BATCH_MS = 20;
@@ -40,7 +44,7 @@ export class Roster implements PlacedWorkers {
 
   constructor(
     private readonly shape: Pick<ModelShape, 'expertLayers' | 'experts' | 'expertsPerToken'>,
-    private readonly groupSize: number | 'auto',
+    private readonly grouping: Grouping,
     firstEpoch: number,
     private readonly runtime: Runtime,
     private readonly log: Logger,
@@ -71,6 +75,13 @@ export class Roster implements PlacedWorkers {
   /** The shadow in use; others stand by. */
   get shadow(): ShadowLink | null {
     return this.shadows[0] ?? null;
+  }
+
+  /** Why groups have the size that they have. */
+  get groupReason(): string {
+    const { groupSize, costs } = this.grouping;
+    if (groupSize !== 'auto') return `placement.group_size is ${groupSize}`;
+    return chooseGroupSize(this.workers.size, this.shape.expertsPerToken, costs).reason;
   }
 
   /** A worker of the current placement. */
@@ -250,7 +261,7 @@ export class Roster implements PlacedWorkers {
       return;
     }
     const groups = placement.groups.map((group) => group.workerIds.join(' '));
-    this.log.info('placement announced', { epoch: placement.epoch, groups });
+    this.log.info('placement announced', { epoch: placement.epoch, groups, why: this.groupReason });
     for (const link of links) {
       link.sendPlacement(placement);
       // A stream that breaks while it is written to has made a newer placement already.
@@ -271,7 +282,7 @@ export class Roster implements PlacedWorkers {
       layers: this.shape.expertLayers,
       experts: this.shape.experts,
       expertsPerToken: this.shape.expertsPerToken,
-      groupSize: this.groupSize,
+      ...this.grouping,
     });
   }
 

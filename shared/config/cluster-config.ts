@@ -101,7 +101,8 @@ const roleDevice = { device: deviceName.default('auto'), arithmetic: arithmetic.
 const alignPeriod = wholeNumber(0, 1_000_000);
 const port = wholeNumber(1, 65_535);
 const threads = wholeNumber(0, THREADS_LIMIT);
-const slots = wholeNumber(1, 1024);
+const SLOTS_ERROR = 'auto or a whole number from 1 to 1024';
+const slots = z.union([z.literal('auto', { error: SLOTS_ERROR }), wholeNumber(1, 1024)], { error: SLOTS_ERROR });
 const SWITCH_ERROR = 'true or false';
 const poolSize = wholeNumber(0, 65_536);
 const maxActiveSequences = wholeNumber(1, 1024);
@@ -163,7 +164,7 @@ export const clusterConfigSchema = z.strictObject({
     .prefault({}),
   worker: z
     .strictObject({
-      slots: slots.default(2),
+      slots: slots.default('auto'),
       memory_budget: byteSize.optional(),
       ...roleDevice,
       cache: byteSize.default(0),

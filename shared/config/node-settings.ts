@@ -93,8 +93,8 @@ export interface NodeSettings {
   };
   shadow: { precision: 'int8' | 'fp16' | 'nf4' };
   worker: {
-    /** Working slots: experts that may be loaded or executed at a time. */
-    slots: number;
+    /** Working slots: experts that may be loaded or executed at a time. auto: by the experts of a token and their size. */
+    slots: number | 'auto';
     /** Device memory for experts and parts of them that are kept; 0: none, the worker is cacheless. */
     cacheBytes: number;
     cachePolicy: CachePolicy;

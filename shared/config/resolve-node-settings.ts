@@ -23,7 +23,7 @@ export interface DaemonFlags {
   device?: DeviceName;
   arithmetic?: NodeSettings['device']['arithmetic'];
   instructionSet?: NodeSettings['device']['instructionSet'];
-  slots?: number;
+  slots?: number | 'auto';
   cacheBytes?: number;
   cachePolicy?: NodeSettings['worker']['cachePolicy'];
   decompressionThreads?: number;

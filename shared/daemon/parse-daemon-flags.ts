@@ -181,7 +181,7 @@ function addMainFlags(command: Command): void {
   command
     .option(
       '--group-size <count>',
-      'workers that serve a layer; auto: top-k where they allow it',
+      'workers that serve a layer; auto: by what executing, reaching and loading cost',
       wholeNumberOrAutoFlag(1, 1024),
     )
     .option('--align-token <period>', 'iterations between token alignments; 0: never', wholeNumberFlag(0, 1_000_000))
@@ -221,7 +221,11 @@ function addMainFlags(command: Command): void {
 
 function addWorkerFlags(command: Command): void {
   command
-    .option('--slots <count>', 'experts loaded or executed at a time', wholeNumberFlag(1, 1024))
+    .option(
+      '--slots <count>',
+      'experts loaded or executed at a time; auto: by their size and how many a token needs',
+      wholeNumberOrAutoFlag(1, 1024),
+    )
     .option('--cache <size>', 'memory for experts that are used often, of the budget; 0: none (default)', byteSize)
     .addOption(new Option('--cache-policy <name>', 'what is kept').choices(CACHE_POLICIES))
     .option(

@@ -1,4 +1,5 @@
 import type { PlacedWorker, Placement } from '../rpc/messages.js';
+import { chooseGroupSize, type LayerCosts } from './group-size.js';
 
 export interface PlacementInput {
   epoch: number;
@@ -7,19 +8,22 @@ export interface PlacementInput {
   layers: number;
   experts: number;
   expertsPerToken: number;
-  /** Workers per group before spares; 'auto': top-k. Clamped to the number of workers. */
+  /** Workers per group before spares; 'auto': by cost. Clamped to the number of workers. */
   groupSize: number | 'auto';
+  /** What decides where it is 'auto'; absent: loads alone. */
+  costs?: LayerCosts;
 }
 
+/** Where only loads count, top-k workers share a layer. */
+const LOADS_ALONE: LayerCosts = { executeMs: 0, reachMs: 0, loadMs: 1 };
+
 /**
- * Groups of workers that take the layers in turn (OD-MoE section 3.1). A group has top-k workers, so that each loads one
- * expert of a layer, or all workers where there are fewer; workers left over become spares, spread so that group sizes
- * differ by at most one. No workers: no groups.
+ * Groups of workers that take the layers in turn (OD-MoE section 3.1). Workers that make no full group become spares, spread so
+ * that group sizes differ by at most one. No workers: no groups.
  */
 export function planPlacement(input: PlacementInput): Placement {
   const workers = [...input.workers].sort((left, right) => (left.id < right.id ? -1 : left.id > right.id ? 1 : 0));
-  const wanted = input.groupSize === 'auto' ? input.expertsPerToken : input.groupSize;
-  const size = Math.max(1, Math.min(wanted, workers.length));
+  const size = Math.max(1, Math.min(groupSizeOf(input), workers.length));
   const groupCount = Math.floor(workers.length / size);
   const groups = Array.from({ length: groupCount }, (_, group) => {
     const first = Math.floor((group * workers.length) / groupCount);
@@ -34,6 +38,11 @@ export function planPlacement(input: PlacementInput): Placement {
     experts: input.experts,
     expertsPerToken: input.expertsPerToken,
   };
+}
+
+function groupSizeOf({ groupSize, workers, expertsPerToken, costs }: PlacementInput): number {
+  if (groupSize !== 'auto') return groupSize;
+  return chooseGroupSize(workers.length, expertsPerToken, costs ?? LOADS_ALONE).size;
 }
 
 /** Layers that a worker's group serves; none for a worker that is not placed. */

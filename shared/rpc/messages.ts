@@ -321,4 +321,6 @@ export interface StatusReply {
   problems: PeerProblem[];
   requests: number;
   tokens: number;
+  /** Why groups have the size that they have; empty without a placement. */
+  groupReason: string;
 }

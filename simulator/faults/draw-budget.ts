@@ -1,5 +1,6 @@
 import type { NodeSettings, RoleSetting } from '../../shared/config/node-settings.js';
 import type { DeviceBytes } from '../../shared/emulation/device-profile.js';
+import { assertInvariant } from '../../shared/errors/assert-invariant.js';
 import type { SeededRandom } from '../../shared/runtime/seeded-random.js';
 import type { ScenarioModel } from './scenario.js';
 
@@ -67,15 +68,21 @@ export function budgetKind(
 
 function leastBytes(role: RoleSetting, model: ScenarioModel, { worker }: BudgetedSettings): number {
   // Pools that are asked for come beside all slots.
-  const slots = worker.pools === null ? 1 : worker.slots;
+  const slots = worker.pools === null ? 1 : drawnSlots(worker);
   if (role === 'worker') return DEVICE_BYTES.slotSharedBytes + slots * DEVICE_BYTES.slotBytes + poolBytes(worker.pools);
   return modelBytes(role, model) + sequenceBytes(model);
 }
 
 function mostBytes(role: RoleSetting, model: ScenarioModel, { main, worker }: BudgetedSettings): number {
   if (role === 'worker')
-    return DEVICE_BYTES.slotSharedBytes + worker.slots * DEVICE_BYTES.slotBytes + poolBytes(worker.pools);
+    return DEVICE_BYTES.slotSharedBytes + drawnSlots(worker) * DEVICE_BYTES.slotBytes + poolBytes(worker.pools);
   return modelBytes(role, model) + main.maxActiveSequences * sequenceBytes(model);
+}
+
+/** A scenario's workers say how many slots they have. */
+function drawnSlots({ slots }: NodeSettings['worker']): number {
+  assertInvariant(slots !== 'auto', 'the slots of a scenario are a number.');
+  return slots;
 }
 
 function modelBytes(role: RoleSetting, model: ScenarioModel): number {

@@ -31,6 +31,7 @@ function node(role: RoleName, id: string, counters: Partial<NodeStatus> = {}): N
 }
 
 const STATUS: StatusReply = {
+  groupReason: 'one worker is enough',
   nodes: [
     node('ROLE_MAIN', 'main'),
     node('ROLE_WORKER', 'w1', {

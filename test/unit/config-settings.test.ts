@@ -64,7 +64,7 @@ describe('settings of a daemon', () => {
       placement: { groupSize: 'auto', spread: 'group' },
       shadow: { precision: 'int8' },
       worker: {
-        ...{ slots: 2, cacheBytes: 0, cachePolicy: 'planned', pools: null },
+        ...{ slots: 'auto', cacheBytes: 0, cachePolicy: 'planned', pools: null },
         ...{ decompressionThreads: 0, directIo: false },
       },
       network: { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 30_000, reconnectDelayMs: 500 },
@@ -137,7 +137,7 @@ describe('settings of a daemon', () => {
     const cached = `worker: {cache: 1 MiB, cache_policy: lru, decompression_threads: 3, direct_io: true}
 nodes: [{id: a, role: worker}, {id: b, role: worker, cache: 2 MiB}]`;
     assert.deepEqual(settle('worker', { model: 'p', id: 'a' }, cached).worker, {
-      ...{ slots: 2, cacheBytes: 2 ** 20, cachePolicy: 'lru', pools: null },
+      ...{ slots: 'auto', cacheBytes: 2 ** 20, cachePolicy: 'lru', pools: null },
       ...{ decompressionThreads: 3, directIo: true },
     });
     assert.equal(settle('worker', { model: 'p', id: 'b' }, cached).worker.cacheBytes, 2 ** 21);

@@ -43,6 +43,7 @@ function status(known: string[], placed: string[], problems: StatusReply['proble
     problems,
     requests: 0,
     tokens: 0,
+    groupReason: '',
   };
 }
 

@@ -6,6 +6,7 @@ import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
 import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { RUNTIME } from '../wall.js';
+import { GROUPING } from './plain-shape.js';
 import { silentLog } from './worker-test-slots.js';
 
 const SHAPE = { expertLayers: 4, experts: 8, expertsPerToken: 2 };
@@ -32,7 +33,7 @@ describe('main: workers whose pack is damaged', () => {
   let damaged: WorkerLink;
 
   beforeEach(async () => {
-    roster = new Roster(SHAPE, 'auto', 100, RUNTIME, silentLog);
+    roster = new Roster(SHAPE, GROUPING, 100, RUNTIME, silentLog);
     whole = worker('whole');
     damaged = worker('damaged');
     for (const link of [whole, damaged]) roster.addWorker(link);

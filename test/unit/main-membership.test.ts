@@ -10,7 +10,7 @@ import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { testSettings } from '../integration/harness/test-settings.js';
 import { waitUntil } from '../integration/harness/wait-until.js';
 import { RUNTIME, TRANSPORT, runtimeAt } from '../wall.js';
-import { plainShape } from './plain-shape.js';
+import { GROUPING, plainShape } from './plain-shape.js';
 
 const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
 
@@ -44,7 +44,7 @@ describe('main: the addresses that it knows', () => {
   function create(changes: Partial<MembershipOptions> = {}): void {
     nowMs = 1000;
     const shape = plainShape({ expertLayers: 4, experts: 8, hiddenSize: 4 });
-    roster = new Roster(shape, 'auto', 100, RUNTIME, SILENT);
+    roster = new Roster(shape, GROUPING, 100, RUNTIME, SILENT);
     const { network } = testSettings('main', '/nowhere');
     membership = new Membership({
       identity: () => identity('main', 'ROLE_MAIN'),

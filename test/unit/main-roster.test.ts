@@ -20,6 +20,7 @@ import type {
 import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { RUNTIME } from '../wall.js';
+import { GROUPING } from './plain-shape.js';
 
 const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
 const never = new AbortController().signal;
@@ -82,7 +83,7 @@ function epochs(stream: MemoryStream<WorkerRequest, WorkerReply> | MemoryStream<
 }
 
 const newRoster = (log: Logger = SILENT) =>
-  new Roster({ expertLayers: 4, experts: 8, expertsPerToken: 2 }, 'auto', 100, RUNTIME, log);
+  new Roster({ expertLayers: 4, experts: 8, expertsPerToken: 2 }, GROUPING, 100, RUNTIME, log);
 
 describe('main: the roster', () => {
   it('makes one placement of workers that come together, and tells them and the shadow', async () => {

@@ -15,3 +15,6 @@ export function plainLayer(): LayerShape {
   if (layer === undefined) throw new Error('a plain shape has a layer');
   return layer;
 }
+
+/** Loads decide how many workers share a layer: as many as a token has experts. */
+export const GROUPING = { groupSize: 'auto', costs: { executeMs: 1, reachMs: 0.1, loadMs: 100 } } as const;

@@ -40,6 +40,7 @@ const STATUS: StatusReply = {
   problems: [{ address: 'a:1', id: 'w', code: 'NODE_REFUSED', message: 'why' }],
   requests: 3,
   tokens: 4,
+  groupReason: 'why',
 };
 const REQUEST: GenerateRequest = {
   text: 'hello',

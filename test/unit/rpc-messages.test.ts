@@ -250,6 +250,7 @@ const MEMBERS: Record<string, Record<string, true>> = {
     problems: true,
     requests: true,
     tokens: true,
+    groupReason: true,
   } satisfies Names<Messages.StatusReply>,
 };
 

@@ -9,7 +9,7 @@ import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { ActivationCounts } from '../../shared/planner/activation-counts.js';
 import { entriesOf, NO_CAPACITIES } from '../../shared/planner/pool-capacities.js';
 import { randomFraction, type Runtime } from '../../shared/runtime/runtime.js';
-import { planSlots, type SlotPlan } from '../loader/plan-slots.js';
+import { automaticSlots, planSlots, type SlotPlan } from '../loader/plan-slots.js';
 import { ExpertCache } from './expert-cache.js';
 import {
   planForMachine,
@@ -63,11 +63,15 @@ export async function makeWorkerSlots(material: SlotMaterial): Promise<WorkerSlo
   return { slots, maxRows: plan.maxRows, decompressionThreads: loader.decompressionThreads, cache };
 }
 
-function planMemory({ device, settings, log }: SlotMaterial, { shape, loader, entryBytes }: SlotSizes): SlotPlan {
+function planMemory(
+  { device, source, settings, log }: SlotMaterial,
+  { shape, loader, entryBytes }: SlotSizes,
+): SlotPlan {
   const { slots, cacheBytes, pools } = settings.worker;
+  const { expertsPerToken } = source.shape;
   const { budgetBytes, usedBytes } = device.info();
   const wanted: SlotPlan = {
-    slots,
+    slots: slots === 'auto' ? automaticSlots(expertsPerToken, settings.placement.groupSize, entryBytes.full) : slots,
     maxRows: settings.main.miniBatchRows,
     cacheBytes: pools === null ? cacheBytes : poolBytes(pools, entryBytes),
   };

@@ -1,4 +1,18 @@
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { lookAheadSlots } from '../../shared/placement/group-size.js';
+
+/** Memory that slots take by themselves. */
+export const AUTOMATIC_SLOTS_BYTES = 256 * 1024 * 1024;
+
+/**
+ * Slots where nobody has said how many: enough for a worker to load its experts of the next layer while it executes those of this one,
+ * however few workers there are, within AUTOMATIC_SLOTS_BYTES; but two, and where the size of groups is set, enough for that.
+ */
+export function automaticSlots(expertsPerToken: number, groupSize: number | 'auto', slotBytes: number): number {
+  const most = lookAheadSlots(expertsPerToken, 1);
+  const least = lookAheadSlots(expertsPerToken, groupSize === 'auto' ? expertsPerToken : groupSize);
+  return Math.max(least, Math.min(most, Math.floor(AUTOMATIC_SLOTS_BYTES / Math.max(1, slotBytes))));
+}
 
 export interface SlotPlan {
   slots: number;

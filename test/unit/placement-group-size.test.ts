@@ -1,0 +1,74 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { plainGlu } from '../../shared/emulation/plain-shape.js';
+import {
+  chooseGroupSize,
+  lookAheadSlots,
+  nominalLayerCosts,
+  type LayerCosts,
+} from '../../shared/placement/group-size.js';
+import { planPlacement } from '../../shared/placement/plan-placement.js';
+import { automaticSlots, AUTOMATIC_SLOTS_BYTES } from '../../worker-node/loader/plan-slots.js';
+
+const MIXTRAL = nominalLayerCosts({ hiddenSize: 4096, expert: plainGlu(14_336) }, 'bf16');
+const QWEN3_30B = nominalLayerCosts({ hiddenSize: 2048, expert: plainGlu(768) }, 'bf16');
+
+const sizeOf = (workers: number, expertsPerToken: number, costs: LayerCosts): number =>
+  chooseGroupSize(workers, expertsPerToken, costs).size;
+
+function layerMs(workers: number, expertsPerToken: number, costs: LayerCosts, size: number): number {
+  const runMs = Math.ceil(expertsPerToken / size) * costs.executeMs + size * costs.reachMs;
+  return Math.max(runMs, (expertsPerToken * costs.loadMs) / workers);
+}
+
+describe('placement: the size of groups', () => {
+  it('takes no longer than any other', () => {
+    const time = fc.double({ min: 0.01, max: 50, noNaN: true });
+    const costs = fc.record({ executeMs: time, reachMs: time, loadMs: time });
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 20 }), fc.integer({ min: 1, max: 16 }), costs, (workers, k, cost) => {
+        const size = sizeOf(workers, k, cost);
+        assert.ok(size >= 1 && size <= Math.min(workers, k));
+        for (let other = 1; other <= Math.min(workers, k); other += 1) {
+          assert.ok(layerMs(workers, k, cost, size) <= layerMs(workers, k, cost, other), `${size} or ${other}`);
+        }
+      }),
+    );
+  });
+
+  it('is that of a token’s experts where loads decide, and smaller where reaching workers does', () => {
+    assert.deepEqual([sizeOf(8, 2, MIXTRAL), sizeOf(2, 2, MIXTRAL), sizeOf(1, 2, MIXTRAL)], [2, 2, 1]);
+    assert.equal(sizeOf(8, 8, QWEN3_30B), 8);
+    assert.equal(sizeOf(3, 8, QWEN3_30B), 3);
+    assert.equal(sizeOf(64, 8, QWEN3_30B), 4);
+    assert.equal(sizeOf(8, 8, { executeMs: 0.1, reachMs: 1, loadMs: 0 }), 1);
+  });
+
+  it('leaves one group where eight workers serve eight experts a token, and says why', () => {
+    const workers = Array.from({ length: 8 }, (_, index) => ({ id: `w${index}`, address: '', slots: 2 }));
+    const sizes = { layers: 48, experts: 128, expertsPerToken: 8 };
+    const placement = planPlacement({ epoch: 1, workers, ...sizes, groupSize: 'auto', costs: QWEN3_30B });
+    assert.deepEqual(
+      placement.groups.map(({ workerIds }) => workerIds.length),
+      [8],
+    );
+    assert.match(chooseGroupSize(8, 8, QWEN3_30B).reason, /executing 1 of 8 experts each and reaching 8 .* loading/);
+  });
+});
+
+describe('worker: automatic slots', () => {
+  const MIB = 1024 * 1024;
+
+  it('are enough to load a layer’s experts while another’s are executed', () => {
+    assert.equal(lookAheadSlots(8, 8), 2);
+    assert.equal(lookAheadSlots(8, 3), 6);
+    assert.equal(automaticSlots(8, 'auto', 10 * MIB), 16);
+    assert.equal(automaticSlots(2, 'auto', MIB), 4);
+  });
+
+  it('are fewer where experts are large, but as many as a group of that size needs', () => {
+    assert.equal(automaticSlots(2, 'auto', 352 * MIB), 2);
+    assert.equal(automaticSlots(8, 'auto', 44 * MIB), Math.floor(AUTOMATIC_SLOTS_BYTES / (44 * MIB)));
+    assert.equal(automaticSlots(8, 2, 352 * MIB), 8);
+  });
+});
