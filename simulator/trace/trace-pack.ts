@@ -1,4 +1,4 @@
-import { shapeToManifest, type Manifest } from '../../packs/format/manifest.js';
+import type { Manifest } from '../../packs/format/manifest.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import { PACK_FORMAT, PACK_FORMAT_VERSION } from '../../packs/format/pack-layout.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
@@ -24,10 +24,10 @@ export function tracePack(name: string, shape: ModelShape): Pack {
   const manifest: Manifest = {
     ...{ format: PACK_FORMAT, format_version: PACK_FORMAT_VERSION, odmoe_version: '' },
     model: {
-      ...{ name, family: 'mixtral', shape: shapeToManifest(shape), tied_embeddings: false },
+      ...{ name, family: 'traced', shape, tied_embeddings: false },
       ...{ eos_token_ids: [], shipped_format: 'bf16' },
     },
-    source: { fingerprint: digest },
+    source: { fingerprint: digest, left_out: [] },
     ...{ codec: 'raw', codec_level: null, shards: 1, files: [], dense: [], experts: [] },
   };
   return {

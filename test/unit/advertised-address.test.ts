@@ -70,7 +70,15 @@ describe('the address that a daemon advertises', () => {
 
   it('of main is completed by where it was asked for its status', async () => {
     const own = identity('main', 'ROLE_MAIN', ':7600');
-    const nothing = { placement: null, problems: [], activeSequences: 0, queuedRequests: 0, requests: 0, tokens: 0 };
+    const nothing = {
+      placement: null,
+      problems: [],
+      activeSequences: 0,
+      queuedRequests: 0,
+      requests: 0,
+      tokens: 0,
+      groupReason: '',
+    };
     const server = await startRpcServer({
       ...{ host: '127.0.0.1', port: 0, network: testSettings('main', '/nowhere').network, log: SILENT },
       identity: () => own,
