@@ -5,15 +5,9 @@
  * Every handle's `dispose()` is idempotent; a disposed handle's methods throw INTERNAL. Promises keep their inputs alive.
  */
 
-import type {
-  ChunkCodec,
-  DenseRole,
-  ExpertSource,
-  ModelShape,
-  Split,
-  TensorSource,
-  WeightFormat,
-} from '../shared/model/tensor-source.js';
+import type { DenseRole } from '../shared/model/dense-roles.js';
+import type { GluShape, ModelShape } from '../shared/model/model-shape.js';
+import type { ChunkCodec, ExpertSource, Split, TensorSource, WeightFormat } from '../shared/model/tensor-source.js';
 
 export interface DeviceOptions {
   backend: 'cpu' | 'cuda';
@@ -96,13 +90,13 @@ export interface ResidentWeights {
 }
 
 /** Weights on a device. Dense tensors and experts are loaded one by one; a main node loads no experts. */
-export interface Model {
-  readonly shape: ModelShape;
+export interface ModelHandle {
   /**
-   * A matrix that fixed4 cannot hold is kept in its exact format. Query, key and value are read when the last of them is loaded.
-   * `layer` is 0 for roles that have none. Norms are always kept as FP32. With tied embeddings lmHead need not be loaded.
+   * `layer` counts all layers, and is 0 for roles of the whole model. A matrix that fixed4 cannot hold is kept in its exact format.
+   * Vectors are always kept as FP32. With tied embeddings lmHead need not be loaded.
    */
   loadDense(role: DenseRole, layer: number, source: TensorSource, format: WeightFormat): Promise<void>;
+  /** `layer` counts expert layers. */
   loadResidentExpert(layer: number, expert: number, source: ExpertSource, format: WeightFormat): Promise<void>;
   /** What has been loaded so far; norms are not matrices. */
   residentWeights(): ResidentWeights;
@@ -111,6 +105,10 @@ export interface Model {
   /** Scratch for passes of up to maxRows rows. */
   createPass(maxRows: number): Pass;
   dispose(): void;
+}
+
+export interface Model extends ModelHandle {
+  readonly shape: ModelShape;
 }
 
 export interface Sequence {
@@ -356,14 +354,14 @@ export interface Addon {
   readonly version: string;
   /** Instruction sets usable here, widest first. */
   instructionSets(): string[];
-  /** Names of the dense roles, in the order of the C++. */
-  denseRoles(): string[];
+  /** The C++'s table of dense roles, as shared/model/dense-roles.ts has it and in the same order. */
+  denseRoles(): Record<string, string>;
   /** Every code that an error of the addon can carry. */
   errorCodes(): string[];
   /** What this machine has of CUDA. A machine without a GPU is no error: the reason says what is missing. */
   cudaStatus(): CudaStatus;
   openDevice(options: DeviceOptions): DeviceHandle;
-  createModel(device: DeviceHandle, shape: ModelShape): Model;
+  createModel(device: DeviceHandle, shape: ModelShape): ModelHandle;
   /** maxRows: rows of the largest execute. Rejects with DEVICE_OUT_OF_MEMORY when the budget does not hold the slots. */
   createExpertSlots(
     device: DeviceHandle,

@@ -1,11 +1,11 @@
 /** What the addon's arguments must be, beyond what the compiler can see. A caller that breaks these has a defect: INTERNAL. */
 import { OdmoeError } from '../shared/errors/odmoe-error.js';
+import { DENSE_ROLES, type DenseRole } from '../shared/model/dense-roles.js';
+import { gluSchema } from '../shared/model/model-shape.js';
 import type {
   ChunkCodec,
   ChunkLocation,
-  DenseRole,
   ExpertSource,
-  ModelShape,
   Split,
   TensorSource,
   TensorView,
@@ -14,9 +14,6 @@ import type {
 import type { ExpertOrder, ExpertShape, LoaderOptions, LoadRequest, PartPlan } from './addon.d.ts';
 
 const LARGEST_INT32 = 2 ** 31 - 1;
-/** Limits of the kernels' scratch memory. */
-const LARGEST_EXPERTS = 4096;
-const LARGEST_HEAD_DIM = 1024;
 const MAX_FLOAT32 = 3.4028234663852886e38;
 
 const FORMATS: readonly WeightFormat[] = ['bf16', 'fp16', 'fp32', 'int8', 'nf4', 'fixed4', 'mxfp4', 'fp8'];
@@ -32,19 +29,6 @@ const SPLITS: readonly Split[] = [
   'fp8',
 ];
 const CODECS: readonly ChunkCodec[] = ['raw', 'zstd', 'lz4hc', 'fixed4', 'huffman', 'packed3'];
-const ROLES: readonly DenseRole[] = [
-  'embedding',
-  'finalNorm',
-  'lmHead',
-  'attentionNorm',
-  'query',
-  'key',
-  'value',
-  'attentionOutput',
-  'expertNorm',
-  'gate',
-];
-
 function refuse(name: string, value: unknown, wanted: string): never {
   throw new OdmoeError('INTERNAL', `native call: ${name} is ${String(value)}, but must be ${wanted}`);
 }
@@ -76,7 +60,7 @@ export function checkCodec(codec: ChunkCodec): void {
 }
 
 export function checkRole(role: DenseRole): void {
-  checkOneOf('role', role, ROLES);
+  checkOneOf('role', role, Object.keys(DENSE_ROLES));
 }
 
 /** Node's Buffer is a Uint8Array. */
@@ -129,12 +113,13 @@ export function checkExpertSource(source: ExpertSource): void {
   checkTensorSource(source.gate);
   checkTensorSource(source.up);
   checkTensorSource(source.down);
+  if (source.biases !== null) checkFloats('source.biases', source.biases);
 }
 
 /** Slots take any expert of the model, and fixed4 cannot hold every one. */
 export function checkExpertShape(shape: ExpertShape): void {
   checkInteger('shape.hiddenSize', shape.hiddenSize, 1);
-  checkInteger('shape.intermediateSize', shape.intermediateSize, 1);
+  if (!gluSchema.safeParse(shape.glu).success) refuse('shape.glu', JSON.stringify(shape.glu), 'a GLU of a model');
   checkFormat(shape.format);
   if (shape.format === 'fixed4') refuse('shape.format', shape.format, 'a format that holds every expert');
 }
@@ -175,24 +160,4 @@ export function checkLoadRequest(request: LoadRequest): void {
   checkPartPlan('exponents', request.exponents);
   checkPartPlan('signMantissa', request.signMantissa);
   checkOrder(request.order);
-}
-
-/** Throws MODEL_UNSUPPORTED for a model that the kernels cannot run, whoever described it. */
-export function checkModelShape(shape: ModelShape): void {
-  const require = (holds: boolean, what: string): void => {
-    if (!holds) throw new OdmoeError('MODEL_UNSUPPORTED', `the model has ${what}; this build cannot run it`);
-  };
-  const sizes = [shape.vocabSize, shape.hiddenSize, shape.intermediateSize, shape.layers, shape.heads];
-  const isSize = (value: number): boolean => Number.isInteger(value) && value >= 1 && value <= LARGEST_INT32;
-  require([...sizes, shape.keyValueHeads, shape.headDim, shape.maxPositions].every(
-    isSize,
-  ), `sizes ${sizes.join(', ')}`);
-  require(shape.heads % shape.keyValueHeads === 0, `${shape.heads} heads for ${shape.keyValueHeads} key-value heads`);
-  require(shape.headDim % 2 === 0 && shape.headDim <= LARGEST_HEAD_DIM, `heads of ${shape.headDim} dimensions`);
-  require(isSize(shape.experts) && shape.experts <= LARGEST_EXPERTS, `${shape.experts} experts`);
-  require(isSize(shape.expertsPerToken) &&
-    shape.expertsPerToken <= shape.experts, `${shape.expertsPerToken} of ${shape.experts} experts per token`);
-  require(shape.rmsNormEpsilon >= 0 && shape.rmsNormEpsilon < 1, `an RMS norm epsilon of ${shape.rmsNormEpsilon}`);
-  require(shape.ropeTheta >= 1 && shape.ropeTheta < 1e30, `a RoPE theta of ${shape.ropeTheta}`);
-  require(shape.slidingWindow === 0 || isSize(shape.slidingWindow), `a sliding window of ${shape.slidingWindow}`);
 }

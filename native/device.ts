@@ -1,4 +1,4 @@
-import type { ModelShape } from '../shared/model/tensor-source.js';
+import type { ModelShape } from '../shared/model/model-shape.js';
 import { OdmoeError } from '../shared/errors/odmoe-error.js';
 import type {
   DeviceHandle,
@@ -14,8 +14,9 @@ import type {
 } from './addon.d.ts';
 import { awaiting, calling } from './addon-errors.js';
 import { addon } from './addon-loader.js';
-import { checkExpertShape, checkInt32s, checkInteger, checkLoaderOptions, checkModelShape } from './argument-checks.js';
+import { checkExpertShape, checkInt32s, checkInteger, checkLoaderOptions } from './argument-checks.js';
 import { CheckedExpertSlots, CheckedModel, LARGEST_PASS_ROWS } from './handles.js';
+import { checkModelShape } from './model-shape-checks.js';
 
 const LARGEST_THREADS = 1024;
 /** Rows that an expert takes at a time. */
@@ -43,7 +44,10 @@ class CheckedDevice implements Device {
 
   createModel(shape: ModelShape): Model {
     checkModelShape(shape);
-    return new CheckedModel(calling(() => addon().createModel(this.handle, shape)));
+    return new CheckedModel(
+      structuredClone(shape),
+      calling(() => addon().createModel(this.handle, shape)),
+    );
   }
 
   createExpertSlots(shape: ExpertShape, count: number, maxRows: number, loader: LoaderOptions): ExpertSlots {

@@ -1,6 +1,8 @@
 /** What lives on a device, behind checks: what goes in is checked, what comes out as an error is an OdmoeError. */
 import { OdmoeError } from '../shared/errors/odmoe-error.js';
-import type { DenseRole, ExpertSource, ModelShape, TensorSource, WeightFormat } from '../shared/model/tensor-source.js';
+import type { DenseRole } from '../shared/model/dense-roles.js';
+import type { ModelShape } from '../shared/model/model-shape.js';
+import type { ExpertSource, TensorSource, WeightFormat } from '../shared/model/tensor-source.js';
 import type {
   ExpertOrder,
   ExpertSlots,
@@ -8,6 +10,7 @@ import type {
   LoadOutcome,
   LoadRequest,
   Model,
+  ModelHandle,
   Pass,
   ResidentWeights,
   Sequence,
@@ -32,20 +35,23 @@ export const LARGEST_PASS_ROWS = 65536;
 class CheckedSequence implements Sequence {
   constructor(readonly handle: Sequence) {}
 
-  readKeyValues(layer: number, position: number, rows: number): { keys: Uint8Array; values: Uint8Array } {
+  readRows(layer: number, position: number, rows: number): Uint8Array {
     checkInteger('layer', layer, 0);
     checkInteger('position', position, 0);
     checkInteger('rows', rows, 0);
-    return calling(() => this.handle.readKeyValues(layer, position, rows));
+    return calling(() => this.handle.readRows(layer, position, rows));
   }
 
-  writeKeyValues(layer: number, position: number, rows: number, keys: Uint8Array, values: Uint8Array): void {
+  writeRows(layer: number, position: number, rows: number, values: Uint8Array): void {
     checkInteger('layer', layer, 0);
     checkInteger('position', position, 0);
     checkInteger('rows', rows, 0);
-    checkBytes('keys', keys);
     checkBytes('values', values);
-    calling(() => this.handle.writeKeyValues(layer, position, rows, keys, values));
+    calling(() => this.handle.writeRows(layer, position, rows, values));
+  }
+
+  get oldestPosition(): number {
+    return calling(() => this.handle.oldestPosition);
   }
 
   truncate(length: number): void {
@@ -120,11 +126,10 @@ class CheckedPass implements Pass {
 }
 
 export class CheckedModel implements Model {
-  readonly shape: ModelShape;
-
-  constructor(private readonly handle: Model) {
-    this.shape = handle.shape;
-  }
+  constructor(
+    readonly shape: ModelShape,
+    private readonly handle: ModelHandle,
+  ) {}
 
   async loadDense(role: DenseRole, layer: number, source: TensorSource, format: WeightFormat): Promise<void> {
     checkRole(role);

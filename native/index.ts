@@ -3,7 +3,15 @@ import type { ChunkCodec, Split, TensorSource } from '../shared/model/tensor-sou
 import type { CodecSpeed, CudaStatus, OpenHandles, ReadSpeed, TensorRows } from './addon.d.ts';
 import { awaiting, calling } from './addon-errors.js';
 import { addon } from './addon-loader.js';
-import { checkBytes, checkCodec, checkFloats, checkInteger, checkNumber, checkSplit, checkTensorSource } from './argument-checks.js';
+import {
+  checkBytes,
+  checkCodec,
+  checkFloats,
+  checkInteger,
+  checkNumber,
+  checkSplit,
+  checkTensorSource,
+} from './argument-checks.js';
 
 export type {
   CodecSpeed,
@@ -184,6 +192,11 @@ export async function waitUntil(monotonicMs: number): Promise<void> {
 /** Instruction sets usable here, widest first. */
 export function instructionSets(): string[] {
   return calling(() => addon().instructionSets());
+}
+
+/** The native core's table of dense roles: that of shared/model/dense-roles.ts. */
+export function nativeDenseRoles(): Record<string, string> {
+  return calling(() => addon().denseRoles());
 }
 
 /** Every code that an error of the native core can carry; all are in shared/errors/registry.ts. */

@@ -10,7 +10,7 @@
 namespace odmoe::test {
 namespace {
 
-constexpr ExpertShape kShape{.hidden_size = 160, .intermediate_size = 224, .format = WeightFormat::bf16};
+constexpr ExpertShape kShape{.hidden_size = 160, .glu = {.intermediate_size = 224}, .format = WeightFormat::bf16};
 constexpr double kSlow = 3e5;  // bytes a second: a load lasts some 0.5 s
 
 uint64_t file_bytes(const std::string& path) { return std::filesystem::file_size(path); }

@@ -8,7 +8,7 @@
 namespace odmoe::test {
 namespace {
 
-constexpr ExpertShape kShape{.hidden_size = 200, .intermediate_size = 331, .format = WeightFormat::bf16};
+constexpr ExpertShape kShape{.hidden_size = 200, .glu = {.intermediate_size = 331}, .format = WeightFormat::bf16};
 
 std::shared_ptr<Backend> shared_backend(uint64_t budget_bytes = 0) { return open_backend("auto", 1, budget_bytes); }
 
@@ -82,7 +82,7 @@ void loads_every_form(Split split) {
 void loads_large_matrices() {
   const TestDirectory directory;
   const auto backend = shared_backend();
-  const ExpertShape shape{.hidden_size = 900, .intermediate_size = 2500, .format = WeightFormat::bf16};
+  const ExpertShape shape{.hidden_size = 900, .glu = {.intermediate_size = 2500}, .format = WeightFormat::bf16};
   const ExpertValues values = gaussian_weights(shape, 9);
   for (const CodecKind codec : {CodecKind::raw, CodecKind::fixed4}) {
     for (const int block_rows : {0, 7}) {
@@ -170,7 +170,7 @@ void takes_no_memory_once_warm() {
   const TestDirectory directory;
   const auto backend = shared_backend();
   std::vector<ExpertSource> sources;
-  const ExpertShape shape{300, 500, WeightFormat::bf16};
+  const ExpertShape shape{300, {.intermediate_size = 500}, WeightFormat::bf16};
   for (const CodecKind codec : {CodecKind::raw, CodecKind::zstd, CodecKind::lz4hc, CodecKind::fixed4, CodecKind::huffman}) {
     const std::string path = directory.path("expert" + std::to_string(sources.size()));
     sources.push_back(store_expert(path, gaussian_weights(shape, 1), {.codec = codec, .shards = 5}));
@@ -202,7 +202,7 @@ void takes_no_memory_once_warm() {
 }
 
 void keeps_to_its_budget() {
-  const ExpertShape shape{64, 96, WeightFormat::bf16};
+  const ExpertShape shape{64, {.intermediate_size = 96}, WeightFormat::bf16};
   LoaderOptions options;
   options.decompression_threads = 3;
   options.exponent_entries = 2;

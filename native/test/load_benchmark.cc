@@ -9,7 +9,7 @@
 namespace odmoe::test {
 namespace {
 
-constexpr ExpertShape kShape{.hidden_size = 2048, .intermediate_size = 5632, .format = WeightFormat::bf16};
+constexpr ExpertShape kShape{.hidden_size = 2048, .glu = {.intermediate_size = 5632}, .format = WeightFormat::bf16};
 constexpr int kShards = 4;
 constexpr int kRounds = 15;
 
@@ -71,7 +71,7 @@ void run_load_benchmark() {
   const TestDirectory directory;
   const std::shared_ptr<Backend> backend = open_backend("auto", 1);
   const ExpertValues values = gaussian_weights(kShape, 1);
-  const double plain = 3.0 * static_cast<double>(kShape.hidden_size * kShape.intermediate_size) * 2;
+  const double plain = 3.0 * static_cast<double>(kShape.hidden_size * kShape.glu.intermediate_size) * 2;
   std::printf("%s; an expert of %.0f MB BF16 in %d shards\n%-8s %5s %8s %12s %9s %9s %9s %9s\n",
               backend->info().instruction_set.c_str(), plain * 1e-6, kShards, "codec", "size", "threads", "storage GB/s", "GB/s",
               "load ms", "read ms", "work ms");

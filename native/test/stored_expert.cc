@@ -23,8 +23,8 @@ struct MatrixSize {
 };
 
 MatrixSize size_of(const ExpertShape& shape, size_t tensor) {
-  if (tensor == 2) return {shape.hidden_size, shape.intermediate_size};
-  return {shape.intermediate_size, shape.hidden_size};
+  if (tensor == 2) return {shape.hidden_size, shape.glu.intermediate_size};
+  return {shape.glu.intermediate_size, shape.hidden_size};
 }
 
 int64_t width_of(const ExpertShape& shape) { return shape.format == WeightFormat::fp32 ? 4 : 2; }
@@ -137,7 +137,7 @@ ExpertSource store_expert(const std::string& path, const ExpertValues& values, c
     tensors[i] = add_tensor(file, values.bytes[i], size_of(values.shape, i), form);
   }
   file.write();
-  return {tensors[0], tensors[1], tensors[2]};
+  return {tensors[0], tensors[1], tensors[2], {}};
 }
 
 uint64_t stored_bytes(const ExpertSource& source) {
@@ -177,7 +177,7 @@ ExpertMatrices expected_matrices(const std::shared_ptr<Backend>& backend, const 
     const uint8_t* pointers[kMaxPlanes] = {};
     for (size_t i = 0; i < planes.size(); i++) pointers[i] = planes[i].data();
     Matrix& matrix = tensor == 2 ? matrices.down.matrix : matrices.gate_up.matrix;
-    const int64_t first_row = tensor == 1 ? values.shape.intermediate_size : 0;
+    const int64_t first_row = tensor == 1 ? values.shape.glu.intermediate_size : 0;
     backend->write_rows(matrix, first_row, size_of(values.shape, tensor).rows, split, pointers);
   }
   return matrices;

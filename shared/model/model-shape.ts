@@ -17,7 +17,7 @@ const positiveFloat = float.refine((value) => value > 0, 'expected a number abov
  * A gated linear unit: down(act(gate x) * up x), with g = min(gate x, limit), u = clamp(up x, -limit, limit) where there is a limit:
  * sigmoid: g * sigmoid(alpha g) * (u + upOffset) (SwiGLU: alpha 1, offset 0); tanh: GELU's tanh form of g, times u.
  */
-const gluSchema = z.strictObject({
+export const gluSchema = z.strictObject({
   intermediateSize: size,
   activation: z.enum(['sigmoid', 'tanh']),
   alpha: float,

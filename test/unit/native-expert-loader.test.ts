@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { plainGlu } from '../../shared/emulation/plain-shape.js';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
@@ -16,10 +17,10 @@ import {
 import { partSizes } from '../../shared/model/part-sizes.js';
 import type { ChunkCodec, ChunkLocation, ExpertSource, TensorSource } from '../../shared/model/tensor-source.js';
 import { alignUp, blockRows, shardRanges } from '../../packs/format/pack-layout.js';
-import { FIXTURE_SHAPE, bits, bytesOf, expertName, expertSource, openTestDevice } from './native-test-model.js';
+import { FIXTURE_SIZES, bits, bytesOf, expertName, expertSource, openTestDevice } from './native-test-model.js';
 
-const { hiddenSize, intermediateSize } = FIXTURE_SHAPE;
-const EXPERT_SHAPE = { hiddenSize, intermediateSize, format: 'bf16' } as const;
+const { hiddenSize, intermediateSize } = FIXTURE_SIZES;
+const EXPERT_SHAPE = { hiddenSize, glu: plainGlu(intermediateSize), format: 'bf16' } as const;
 const HIDDEN = new Uint8Array(Float32Array.from({ length: hiddenSize }, (_, i) => Math.cos(i)).buffer);
 const CODECS: readonly ChunkCodec[] = ['raw', 'zstd', 'lz4hc', 'fixed4', 'huffman'];
 const SHARDS = 5;
@@ -32,7 +33,7 @@ function movedTo(folder: string, { gate, up, down }: ExpertSource): ExpertSource
     ...tensor,
     chunks: tensor.chunks.map((chunk) => ({ ...chunk, path: join(dirname(chunk.path), folder, basename(chunk.path)) })),
   });
-  return { gate: moved(gate), up: moved(up), down: moved(down) };
+  return { gate: moved(gate), up: moved(up), down: moved(down), biases: null };
 }
 
 describe('native expert loader', () => {
@@ -88,12 +89,13 @@ describe('native expert loader', () => {
       for (const { firstValue, values: count } of shardRanges(rows, columns, SHARDS)) {
         chunks.push(await addChunk(0, codec, exponents.subarray(firstValue, firstValue + count), blockBytes));
       }
-      return { rows, columns, split: 'bf16-e8-sm8', chunks };
+      return { rows, columns, split: 'bf16-e8-sm8', chunks, view: null };
     };
     const source = {
       gate: await matrix('gate', intermediateSize),
       up: await matrix('up', intermediateSize),
       down: await matrix('down', hiddenSize),
+      biases: null,
     };
     writeFileSync(path, Buffer.concat(pieces));
     return source;
@@ -246,13 +248,14 @@ describe('sizes of the parts of experts', () => {
       columns: 1,
       split: 'bf16-e8-sm8',
       chunks,
+      view: null,
     });
     const small = tensor(chunk(1, 'raw', 0, 4096), chunk(0, 'zstd', 4096, 10));
     const large = tensor(chunk(1, 'raw', 4000, 200), chunk(0, 'zstd', 8192, 5000), chunk(0, 'raw', 0, 100_000));
     assert.deepEqual(
       partSizes([
-        { gate: small, up: small, down: small },
-        { gate: small, up: small, down: large },
+        { gate: small, up: small, down: small, biases: null },
+        { gate: small, up: small, down: large, biases: null },
       ]),
       {
         expertExponentBytes: 2 * 4096 + 8192 + 102_400,

@@ -10,18 +10,20 @@ import {
   type Pass,
   type Sequence,
 } from '../../native/index.js';
+import { plainGlu } from '../../shared/emulation/plain-shape.js';
 import { referenceForward } from './native-reference-forward.js';
 import {
-  FIXTURE_SHAPE,
+  FIXTURE_SIZES,
   bits,
   expertSource,
+  fixtureShape,
   fixtureReference,
   loadFixture,
   openTestDevice,
   sourceOf,
 } from './native-test-model.js';
 
-const { hiddenSize, layers, expertsPerToken, vocabSize } = FIXTURE_SHAPE;
+const { hiddenSize, layers, expertsPerToken, vocabSize } = FIXTURE_SIZES;
 const PROMPT = [1, 5, 9, 200, 31, 77, 120, 176, 297, 95, 56, 72];
 /** FP32 against FP64 over four layers of sums of at most 96 terms: far above 96 * 2^-24, far below a wrong operator. */
 const LOGIT_TOLERANCE = 2e-4;
@@ -65,7 +67,12 @@ async function logitsInPieces(
 async function logitsLayerwise(device: Device, model: Model, tokens: readonly number[]): Promise<Float32Array> {
   const sequence = model.createSequence();
   const pass = model.createPass(tokens.length);
-  const slots = device.createExpertSlots({ hiddenSize, intermediateSize: 96, format: 'bf16' }, 1, 1, PLAIN_LOADER);
+  const slots = device.createExpertSlots(
+    { hiddenSize, glu: plainGlu(FIXTURE_SIZES.intermediateSize), format: 'bf16' },
+    1,
+    1,
+    PLAIN_LOADER,
+  );
   const hidden = new Uint8Array(tokens.length * hiddenSize * 4);
   const rowBytes = hiddenSize * 4;
   await beginRows(pass, sequence, tokens, 0);
@@ -220,7 +227,7 @@ describe('native forward pass', () => {
   });
 
   it('sees no further back than a sliding window', async () => {
-    const windowed = await loadFixture(device, { experts: true, shape: { slidingWindow: 4 } });
+    const windowed = await loadFixture(device, { experts: true, shape: fixtureShape({ window: 4 }) });
     const logits = await logitsInPieces(windowed, PROMPT, [PROMPT.length]);
     const row = (values: Float32Array, position: number): Uint32Array =>
       bits(values.slice(position * vocabSize, (position + 1) * vocabSize));

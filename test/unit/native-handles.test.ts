@@ -11,12 +11,20 @@ import {
   type Device,
   type Pass,
 } from '../../native/index.js';
+import { plainGlu } from '../../shared/emulation/plain-shape.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/errors/registry.js';
-import { FIXTURE_SHAPE, expertSource, loadFixture, openTestDevice } from './native-test-model.js';
+import {
+  FIXTURE_SHAPE,
+  FIXTURE_SIZES,
+  fixtureShape,
+  expertSource,
+  loadFixture,
+  openTestDevice,
+} from './native-test-model.js';
 
-const { hiddenSize, intermediateSize, layers } = FIXTURE_SHAPE;
-const EXPERT_SHAPE = { hiddenSize, intermediateSize, format: 'bf16' } as const;
+const { hiddenSize, intermediateSize, layers } = FIXTURE_SIZES;
+const EXPERT_SHAPE = { hiddenSize, glu: plainGlu(intermediateSize), format: 'bf16' } as const;
 const INDEX_URL = new URL('../../native/index.js', import.meta.url).href;
 const COLLECTIONS_LIMIT = 50;
 
@@ -183,14 +191,14 @@ describe('native handles', () => {
     const main = await loadFixture(device, { experts: false });
     const other = main.createPass(1);
     await beginOne(other, main.createSequence());
-    await assert.rejects(other.forward(null), /expert \d of layer 0 is not resident/);
+    await assert.rejects(other.forward(null), /expert \d of expert layer 0 is not resident/);
     main.dispose();
   });
 
   it('refuses arguments of the wrong kind', async () => {
     assert.throws(() => openTestDevice({ threads: -1 }), codeIs('INTERNAL'));
     assert.throws(() => openTestDevice({ instructionSet: 'sse9' as 'avx2' }), codeIs('DEVICE_UNAVAILABLE'));
-    assert.throws(() => device.createModel({ ...FIXTURE_SHAPE, headDim: 15 }), codeIs('MODEL_UNSUPPORTED'));
+    assert.throws(() => device.createModel(fixtureShape({ headDim: 15 })), codeIs('MODEL_UNSUPPORTED'));
     assert.throws(() => device.createModel({ ...FIXTURE_SHAPE, maxPositions: 2 ** 21 }), codeIs('MODEL_UNSUPPORTED'));
     await assert.rejects(measureMachine({} as Device, 1), codeIs('INTERNAL'));
     const model = await loadFixture(device, { experts: false });

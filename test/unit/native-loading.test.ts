@@ -4,12 +4,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { FROM_STORAGE, PLAIN_LOADER, crc32c, splitPlanes, type Device, type ExpertSlots } from '../../native/index.js';
+import { plainGlu } from '../../shared/emulation/plain-shape.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/errors/registry.js';
 import type { ChunkLocation, ExpertSource, Split, TensorSource } from '../../shared/model/tensor-source.js';
-import { FIXTURE_SHAPE, bits, bytesOf, expertName, expertSource, openTestDevice } from './native-test-model.js';
+import { FIXTURE_SIZES, bits, bytesOf, expertName, expertSource, openTestDevice } from './native-test-model.js';
 
-const { hiddenSize, intermediateSize } = FIXTURE_SHAPE;
+const { hiddenSize, intermediateSize } = FIXTURE_SIZES;
 const HIDDEN = new Uint8Array(Float32Array.from({ length: hiddenSize }, (_, i) => Math.sin(i + 1)).buffer);
 
 /** One bit at a time, straight from the polynomial. */
@@ -126,7 +127,7 @@ describe('native loading of experts', () => {
       }
     });
     writeFileSync(path, Buffer.concat(pieces));
-    return { rows, columns: values.length / (split.includes('fp32') ? 4 : 2) / rows, split, chunks };
+    return { rows, columns: values.length / (split.includes('fp32') ? 4 : 2) / rows, split, chunks, view: null };
   };
 
   const storeExpert = (prefix: string, split: Split, chunkBytes: number, widen = false): ExpertSource => {
@@ -141,6 +142,7 @@ describe('native loading of experts', () => {
       gate: matrix('gate', intermediateSize),
       up: matrix('up', intermediateSize),
       down: matrix('down', hiddenSize),
+      biases: null,
     };
   };
 
@@ -155,7 +157,12 @@ describe('native loading of experts', () => {
   before(async () => {
     directory = mkdtempSync(join(tmpdir(), 'odmoe-native-loading-'));
     device = openTestDevice();
-    slots = device.createExpertSlots({ hiddenSize, intermediateSize, format: 'bf16' }, 1, 4, PLAIN_LOADER);
+    slots = device.createExpertSlots(
+      { hiddenSize, glu: plainGlu(intermediateSize), format: 'bf16' },
+      1,
+      4,
+      PLAIN_LOADER,
+    );
     expected = await run(expertSource(1, 3));
   });
 
@@ -236,7 +243,7 @@ describe('native loading of experts', () => {
     );
     const { gate, up, down } = checkpoint;
     await assert.rejects(
-      slots.load(0, slots.register({ gate, up: down, down: up }), FROM_STORAGE),
+      slots.load(0, slots.register({ gate, up: down, down: up, biases: null }), FROM_STORAGE),
       codeIs('MODEL_CORRUPT', 'the up matrix', '64 x 96'),
     );
   });

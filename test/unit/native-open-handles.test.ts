@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
+import { plainGlu } from '../../shared/emulation/plain-shape.js';
 import { FROM_STORAGE, PLAIN_LOADER, nativeErrorCodes, openHandles, type OpenHandles } from '../../native/index.js';
 import { isErrorCode } from '../../shared/errors/odmoe-error.js';
-import { FIXTURE_SHAPE, expertSource, loadFixture, openTestDevice } from './native-test-model.js';
+import { FIXTURE_SIZES, expertSource, loadFixture, openTestDevice } from './native-test-model.js';
 
-const { hiddenSize, intermediateSize } = FIXTURE_SHAPE;
+const { hiddenSize, intermediateSize } = FIXTURE_SIZES;
 
 /** Other tests of this process may have left garbage that has not been collected. */
 function since(before: OpenHandles): OpenHandles {
@@ -19,7 +20,12 @@ describe('native handles that are open', () => {
     const model = await loadFixture(device, { experts: false });
     const sequence = model.createSequence();
     const pass = model.createPass(2);
-    const slots = device.createExpertSlots({ hiddenSize, intermediateSize, format: 'bf16' }, 2, 1, PLAIN_LOADER);
+    const slots = device.createExpertSlots(
+      { hiddenSize, glu: plainGlu(intermediateSize), format: 'bf16' },
+      2,
+      1,
+      PLAIN_LOADER,
+    );
     const load = slots.load(0, slots.register(expertSource(0, 0)), FROM_STORAGE);
     const { memoryBytes, ...open } = since(before);
     assert.deepEqual(open, { devices: 1, models: 1, sequences: 1, passes: 1, expertSlots: 1, calls: 1 });

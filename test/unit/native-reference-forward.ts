@@ -1,6 +1,6 @@
 /** The Mixtral decoder in plain FP64, slow and obvious: what the native core is measured against. */
-import { FIXTURE_SHAPE, denseName, expertName, valuesOf } from './native-test-model.js';
-import type { DenseRole } from '../../shared/model/tensor-source.js';
+import { FIXTURE_SHAPE, FIXTURE_SIZES, ROPE_THETA, denseName, expertName, valuesOf } from './native-test-model.js';
+import type { DenseRole } from '../../shared/model/dense-roles.js';
 
 export interface ReferenceForward {
   /** Per token: logits. */
@@ -9,8 +9,7 @@ export interface ReferenceForward {
   experts: number[][][];
 }
 
-const { hiddenSize, intermediateSize, heads, keyValueHeads, headDim, layers, rmsNormEpsilon, ropeTheta } =
-  FIXTURE_SHAPE;
+const { hiddenSize, intermediateSize, heads, keyValueHeads, headDim, layers } = FIXTURE_SIZES;
 
 const at = (values: ArrayLike<number>, index: number): number => values[index] ?? Number.NaN;
 
@@ -23,13 +22,13 @@ function multiply(weights: Float64Array, input: Float64Array): Float64Array {
 
 function normalize(input: Float64Array, weight: Float64Array): Float64Array {
   const meanSquare = input.reduce((sum, value) => sum + value * value, 0) / input.length;
-  return input.map((value, i) => (value / Math.sqrt(meanSquare + rmsNormEpsilon)) * at(weight, i));
+  return input.map((value, i) => (value / Math.sqrt(meanSquare + FIXTURE_SHAPE.normEpsilon)) * at(weight, i));
 }
 
 function rotate(head: Float64Array, position: number): Float64Array {
   const half = head.length / 2;
   return head.map((value, i) => {
-    const angle = position * ropeTheta ** (-(2 * (i % half)) / head.length);
+    const angle = position * ROPE_THETA ** (-(2 * (i % half)) / head.length);
     const other = i < half ? -at(head, i + half) : at(head, i - half);
     return value * Math.cos(angle) + other * Math.sin(angle);
   });
@@ -88,7 +87,7 @@ export function referenceForward(tokenIds: readonly number[]): ReferenceForward 
   const experts: number[][][] = [];
   for (let layer = 0; layer < layers; layer++) {
     const weights = (role: DenseRole): Float64Array => valuesOf(denseName(role, layer));
-    const normed = residual.map((row) => normalize(row, weights('attentionNorm')));
+    const normed = residual.map((row) => normalize(row, weights('mixerNorm')));
     const keys = normed.map((row, position) => {
       const key = multiply(weights('key'), row);
       return Array.from({ length: keyValueHeads }, (_, head) => rotate(part(key, head), position));
@@ -104,10 +103,10 @@ export function referenceForward(tokenIds: readonly number[]): ReferenceForward 
         Array.from({ length: heads }, (_, head) => [...rotate(part(query, head), position)]).flat(),
       );
       const attended = attend(rotated, keys.slice(0, position + 1), values.slice(0, position + 1));
-      const projected = multiply(weights('attentionOutput'), attended);
+      const projected = multiply(weights('mixerOutput'), attended);
       const middle = row.map((value, i) => value + at(projected, i));
-      const input = normalize(middle, weights('expertNorm'));
-      const choice = chooseExperts(multiply(weights('gate'), input));
+      const input = normalize(middle, weights('feedForwardNorm'));
+      const choice = chooseExperts(multiply(weights('router'), input));
       chosen.push(choice.experts);
       const outputs = choice.experts.map((expert) => runExpert(layer, expert, input));
       return middle.map((value, i) =>

@@ -2,9 +2,11 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import type { Device, Model, Pass, Sequence } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { FIXTURE_SHAPE, bits, loadFixture, openTestDevice } from './native-test-model.js';
+import { FIXTURE_SHAPE, FIXTURE_SIZES, ROPE_THETA, bits, loadFixture, openTestDevice } from './native-test-model.js';
 
-const ROW_BYTES = FIXTURE_SHAPE.keyValueHeads * FIXTURE_SHAPE.headDim * 4;
+const { layers, headDim, keyValueHeads, hiddenSize } = FIXTURE_SIZES;
+/** Keys, then values. */
+const ROW_BYTES = 2 * keyValueHeads * headDim * 4;
 const BLOCK_POSITIONS = 256;
 
 const isInternal = (error: unknown): boolean => error instanceof OdmoeError && error.code === 'INTERNAL';
@@ -53,7 +55,7 @@ describe('native sequence', () => {
 
   it('takes memory in blocks of positions, for all layers', async () => {
     const before = device.info().usedBytes;
-    const blockBytes = 2 * ROW_BYTES * BLOCK_POSITIONS * FIXTURE_SHAPE.layers;
+    const blockBytes = ROW_BYTES * BLOCK_POSITIONS * layers;
     for (const [end, blocks] of [
       [10, 1],
       [256, 1],
@@ -73,11 +75,9 @@ describe('native sequence', () => {
       new Uint8Array(Float32Array.from({ length: (rows * ROW_BYTES) / 4 }, (_, i) => Math.sin(i * seed)).buffer);
     fc.assert(
       fc.property(fc.nat(279), fc.integer({ min: 1, max: 40 }), fc.nat(3), (position, rows, layer) => {
-        const keys = random(position + 2, rows);
-        const values = random(position + 3, rows);
-        sequence.writeKeyValues(layer, position, rows, keys, values);
-        const read = sequence.readKeyValues(layer, position, rows);
-        assert.deepEqual(read, { keys, values });
+        const values = random(position + 2, rows);
+        sequence.writeRows(layer, position, rows, values);
+        assert.deepEqual(sequence.readRows(layer, position, rows), values);
       }),
       { numRuns: 50 },
     );
@@ -86,13 +86,12 @@ describe('native sequence', () => {
   it('runs on with copied rows as with its own', async () => {
     await fill(0, 270);
     const copy = model.createSequence();
-    for (let layer = 0; layer < FIXTURE_SHAPE.layers; layer++) {
+    for (let layer = 0; layer < layers; layer++) {
       // An odd offset, as rows arrive in a message.
-      const { keys, values } = sequence.readKeyValues(layer, 0, 270);
-      const message = new Uint8Array(keys.length + values.length + 1);
-      message.set(keys, 1);
-      message.set(values, 1 + keys.length);
-      copy.writeKeyValues(layer, 0, 270, message.subarray(1, 1 + keys.length), message.subarray(1 + keys.length));
+      const rows = sequence.readRows(layer, 0, 270);
+      const message = new Uint8Array(rows.length + 1);
+      message.set(rows, 1);
+      copy.writeRows(layer, 0, 270, message.subarray(1));
     }
     assert.equal(copy.length, 270);
     assert.deepEqual(bits(await fill(270, 275, copy)), bits(await fill(270, 275)));
@@ -104,7 +103,7 @@ describe('native sequence', () => {
     const once = await fill(20, 30);
     sequence.truncate(20);
     assert.equal(sequence.length, 20);
-    assert.throws(() => sequence.readKeyValues(0, 15, 6), isInternal);
+    assert.throws(() => sequence.readRows(0, 15, 6), isInternal);
     assert.deepEqual(bits(await fill(20, 30)), bits(once));
     sequence.truncate(100);
     assert.equal(sequence.length, 30);
@@ -113,17 +112,17 @@ describe('native sequence', () => {
   it('refuses gaps, positions outside the model and rows never written', async () => {
     await fill(0, 5);
     const rows = new Uint8Array(ROW_BYTES);
-    assert.throws(() => sequence.writeKeyValues(0, 6, 1, rows, rows), isInternal);
-    assert.throws(() => sequence.writeKeyValues(4, 0, 1, rows, rows), isInternal);
-    assert.throws(() => sequence.writeKeyValues(0, 0, 2, rows, rows), isInternal);
-    assert.throws(() => sequence.readKeyValues(0, 5, 1), isInternal);
-    assert.throws(() => sequence.readKeyValues(0, 0, 1000), isInternal);
-    assert.throws(() => sequence.readKeyValues(0, 0, 2 ** 31 - 1), isInternal);
-    assert.throws(() => sequence.readKeyValues(-1, 0, 1), isInternal);
+    assert.throws(() => sequence.writeRows(0, 6, 1, rows), isInternal);
+    assert.throws(() => sequence.writeRows(4, 0, 1, rows), isInternal);
+    assert.throws(() => sequence.writeRows(0, 0, 2, rows), isInternal);
+    assert.throws(() => sequence.readRows(0, 5, 1), isInternal);
+    assert.throws(() => sequence.readRows(0, 0, 1000), isInternal);
+    assert.throws(() => sequence.readRows(0, 0, 2 ** 31 - 1), isInternal);
+    assert.throws(() => sequence.readRows(-1, 0, 1), isInternal);
     await assert.rejects(begin([6]), isInternal);
     await assert.rejects(begin([5, 7]), isInternal);
     await assert.rejects(begin([512]), isInternal);
-    sequence.writeKeyValues(0, 5, 1, rows, rows);
+    sequence.writeRows(0, 5, 1, rows);
     assert.equal(sequence.length, 5);
   });
 
@@ -132,44 +131,44 @@ describe('native sequence', () => {
     await begin(positions(5, 200));
     const running = pass.forward(null);
     const rows = new Uint8Array(ROW_BYTES);
-    assert.throws(() => sequence.writeKeyValues(0, 0, 1, rows, rows), isInternal);
+    assert.throws(() => sequence.writeRows(0, 0, 1, rows), isInternal);
     assert.throws(() => {
       sequence.truncate(0);
     }, isInternal);
-    assert.equal(sequence.readKeyValues(0, 0, 5).keys.length, 5 * ROW_BYTES);
+    assert.equal(sequence.readRows(0, 0, 5).length, 5 * ROW_BYTES);
     await running;
-    sequence.writeKeyValues(0, 0, 1, rows, rows);
+    sequence.writeRows(0, 0, 1, rows);
   });
 
   it('keeps rows already written readable while later layers run', async () => {
     await begin([0, 1, 2]);
-    const hidden = new Uint8Array(3 * FIXTURE_SHAPE.hiddenSize * 4);
+    const hidden = new Uint8Array(3 * hiddenSize * 4);
     await pass.attend(0, hidden);
-    assert.equal(sequence.readKeyValues(0, 0, 3).values.length, 3 * ROW_BYTES);
-    assert.throws(() => sequence.readKeyValues(1, 0, 3), isInternal);
+    assert.equal(sequence.readRows(0, 0, 3).length, 3 * ROW_BYTES);
+    assert.throws(() => sequence.readRows(1, 0, 3), isInternal);
     assert.equal(sequence.length, 0);
   });
 
   it('rotates keys by exact angles far into a context', async () => {
     const position = 20_000;
-    const long = await loadFixture(device, { experts: true, shape: { maxPositions: 32_768 } });
+    const long = await loadFixture(device, { experts: true, shape: { ...FIXTURE_SHAPE, maxPositions: 32_768 } });
     const onePass = long.createPass(1);
     const keyAt = async (at: number): Promise<Float32Array> => {
       const of = long.createSequence();
       const zeros = new Uint8Array(at * ROW_BYTES);
-      for (let layer = 0; layer < FIXTURE_SHAPE.layers; layer++) of.writeKeyValues(layer, 0, at, zeros, zeros);
+      for (let layer = 0; layer < layers; layer++) of.writeRows(layer, 0, at, zeros);
       await onePass.begin([of], Int32Array.of(0), Int32Array.of(at), Int32Array.of(42));
       await onePass.forward(null);
-      const { keys } = of.readKeyValues(0, at, 1);
+      const row = of.readRows(0, at, 1);
       of.dispose();
-      return new Float32Array(keys.buffer);
+      return new Float32Array(row.buffer);
     };
     const plain = await keyAt(0);
     const rotated = await keyAt(position);
-    const half = FIXTURE_SHAPE.headDim / 2;
-    for (let head = 0; head < FIXTURE_SHAPE.keyValueHeads; head++) {
+    const half = headDim / 2;
+    for (let head = 0; head < keyValueHeads; head++) {
       for (let i = 0; i < half; i++) {
-        const frequency = Math.fround(FIXTURE_SHAPE.ropeTheta ** ((-2 * i) / FIXTURE_SHAPE.headDim));
+        const frequency = Math.fround(ROPE_THETA ** ((-2 * i) / headDim));
         const angle = Math.fround(position * frequency);
         const low = plain[head * 2 * half + i] ?? Number.NaN;
         const high = plain[head * 2 * half + i + half] ?? Number.NaN;

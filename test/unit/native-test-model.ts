@@ -2,33 +2,32 @@
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { openDevice, type Device, type Model } from '../../native/index.js';
-import type {
-  DenseRole,
-  ExpertSource,
-  ModelShape,
-  TensorSource,
-  WeightFormat,
-} from '../../shared/model/tensor-source.js';
+import { densePlaces, type DenseRole } from '../../shared/model/dense-roles.js';
+import { plainShape } from '../../shared/emulation/plain-shape.js';
+import type { AttentionMixer, LayerShape, ModelShape } from '../../shared/model/model-shape.js';
+import type { ExpertSource, TensorSource, WeightFormat } from '../../shared/model/tensor-source.js';
 
 const FIXTURE_DIRECTORY = fileURLToPath(new URL('../../../test/fixtures/mixtral/', import.meta.url));
 const FIXTURE_PATH = `${FIXTURE_DIRECTORY}model.safetensors`;
 
-export const FIXTURE_SHAPE: ModelShape = {
-  vocabSize: 300,
-  hiddenSize: 64,
-  intermediateSize: 96,
-  layers: 4,
-  heads: 4,
-  keyValueHeads: 2,
-  headDim: 16,
-  experts: 8,
-  expertsPerToken: 2,
-  normalizeTopK: true,
-  rmsNormEpsilon: 1e-5,
-  ropeTheta: 1e6,
-  slidingWindow: 0,
-  maxPositions: 512,
+export const FIXTURE_SIZES = {
+  ...{ vocabSize: 300, hiddenSize: 64, intermediateSize: 96, layers: 4, heads: 4, keyValueHeads: 2, headDim: 16 },
+  ...{ experts: 8, expertsPerToken: 2 },
 };
+export const ROPE_THETA = 1e6;
+export const FIXTURE_SHAPE = fixtureShape({});
+
+/** The fixture's model, with what a test changes in every layer's attention. */
+export function fixtureShape(changes: Partial<AttentionMixer>): ModelShape {
+  const plain = plainShape(FIXTURE_SIZES);
+  const { headDim } = FIXTURE_SIZES;
+  const frequencies = Array.from({ length: headDim / 2 }, (_, i) => Math.fround(ROPE_THETA ** ((-2 * i) / headDim)));
+  const layers = plain.layers.map(({ mixer, ...rest }): LayerShape => {
+    if (mixer.kind !== 'attention') throw new Error('the fixture has attention in every layer');
+    return { mixer: { ...mixer, rotary: { rope: 0, pairing: 'halves', offset: 0 }, ...changes }, ...rest };
+  });
+  return { ...plain, maxPositions: 512, ropes: [{ frequencies, scale: 1 }], layers };
+}
 
 interface HeaderEntry {
   dtype: string;
@@ -72,6 +71,7 @@ export function sourceOf(name: string): TensorSource {
         crc32c: null,
       },
     ],
+    view: null,
   };
 }
 
@@ -91,13 +91,13 @@ export function valuesOf(name: string): Float64Array {
 }
 
 const LAYER_NAMES: Partial<Record<DenseRole, string>> = {
-  attentionNorm: 'input_layernorm',
+  mixerNorm: 'input_layernorm',
   query: 'self_attn.q_proj',
   key: 'self_attn.k_proj',
   value: 'self_attn.v_proj',
-  attentionOutput: 'self_attn.o_proj',
-  expertNorm: 'post_attention_layernorm',
-  gate: 'block_sparse_moe.gate',
+  mixerOutput: 'self_attn.o_proj',
+  feedForwardNorm: 'post_attention_layernorm',
+  router: 'block_sparse_moe.gate',
 };
 
 export function denseName(role: DenseRole, layer: number): string {
@@ -117,25 +117,23 @@ export function expertSource(layer: number, expert: number): ExpertSource {
     gate: sourceOf(expertName(layer, expert, 'gate')),
     up: sourceOf(expertName(layer, expert, 'up')),
     down: sourceOf(expertName(layer, expert, 'down')),
+    biases: null,
   };
 }
 
+/** Roles that take the format that is asked for; the others are kept as they are. */
+const FORMATTED: readonly DenseRole[] = ['query', 'key', 'value', 'mixerOutput'];
+
 export async function loadFixture(
   device: Device,
-  options: { experts: boolean; lmHead?: boolean; format?: WeightFormat; shape?: Partial<ModelShape> },
+  options: { experts: boolean; lmHead?: boolean; format?: WeightFormat; shape?: ModelShape },
 ): Promise<Model> {
-  const model = device.createModel({ ...FIXTURE_SHAPE, ...options.shape });
-  const load = (role: DenseRole, layer: number, format: WeightFormat): Promise<void> =>
-    model.loadDense(role, layer, sourceOf(denseName(role, layer)), format);
+  const model = device.createModel(options.shape ?? FIXTURE_SHAPE);
   const format = options.format ?? 'bf16';
-  await load('embedding', 0, 'bf16');
-  await load('finalNorm', 0, 'fp32');
-  if (options.lmHead !== false) await load('lmHead', 0, 'bf16');
-  for (let layer = 0; layer < model.shape.layers; layer++) {
-    await load('attentionNorm', layer, 'fp32');
-    await load('expertNorm', layer, 'fp32');
-    await load('gate', layer, 'bf16');
-    for (const role of ['query', 'key', 'value', 'attentionOutput'] as const) await load(role, layer, format);
+  for (const { role, layer } of densePlaces(model.shape, options.lmHead === false)) {
+    await model.loadDense(role, layer, sourceOf(denseName(role, layer)), FORMATTED.includes(role) ? format : 'bf16');
+  }
+  for (let layer = 0; layer < model.shape.expertLayers; layer++) {
     for (let expert = 0; options.experts && expert < model.shape.experts; expert++) {
       await model.loadResidentExpert(layer, expert, expertSource(layer, expert), format);
     }

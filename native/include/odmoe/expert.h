@@ -1,9 +1,10 @@
-// One SwiGLU expert on a device: down(silu(gate x) * (up x)). The same code runs it in a worker's slot and in a whole model.
+// One GLU expert on a device: down(glu(gate x, up x)). The same code runs it in a worker's slot and in a whole model.
 #pragma once
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "odmoe/device.h"
 #include "odmoe/store.h"
@@ -19,23 +20,29 @@ struct StoredMatrix {
   StoredMatrix(const std::shared_ptr<Backend>& backend, WeightFormat format, int64_t rows, int64_t columns);
 };
 
-// The three matrices outside the device.
+// The three matrices outside the device, and the biases of gate, up and down one behind another.
 struct ExpertSource {
   TensorSource gate;
   TensorSource up;
   TensorSource down;
+  std::vector<float> biases;
 };
 
 struct ExpertShape {
   int64_t hidden_size = 0;
-  int64_t intermediate_size = 0;
+  GluShape glu;
   WeightFormat format = WeightFormat::bf16;
+
+  // Of gate, up and down; 0 where experts have none.
+  int64_t bias_count() const { return glu.bias ? 2 * glu.intermediate_size + hidden_size : 0; }
 };
 
 // gate and up stand in one matrix of 2 x intermediate rows, so that one product gives both.
 struct ExpertMatrices {
   StoredMatrix gate_up;
   StoredMatrix down;
+  DeviceMemory bias_memory;       // of an expert that has its own
+  const float* biases = nullptr;  // device memory: gate, up, down
 
   ExpertMatrices() = default;
   ExpertMatrices(const std::shared_ptr<Backend>& backend, const ExpertShape& shape);
@@ -64,8 +71,8 @@ struct ExpertRows {
 
 // out[i] = expert(in[i]) for rows of hidden_size floats: those of the first expert, then those of the second, and so on; all together
 // at most the activations' rows.
-void run_experts(Backend& backend, std::span<const ExpertRows> experts, const ExpertActivations& activations, float* out,
-                 const float* in);
+void run_experts(Backend& backend, const GluShape& glu, std::span<const ExpertRows> experts, const ExpertActivations& activations,
+                 float* out, const float* in);
 
 // Staging for reading one tensor by row pieces.
 inline constexpr uint64_t kStagingBytes = 1024 * 1024;
@@ -77,7 +84,10 @@ WeightFormat exact_format(std::span<const TensorSource* const> sources);
 // that is fixed4 and cannot hold these values, in their exact format. Throws what reading throws, DEVICE_OUT_OF_MEMORY.
 StoredMatrix load_matrix(const std::shared_ptr<Backend>& backend, WeightFormat format,
                          std::span<const TensorSource* const> sources);
-ExpertMatrices load_expert(const std::shared_ptr<Backend>& backend, WeightFormat format, const ExpertSource& source);
+// As many matrices of equally many rows, which stand one below another in the source. All have one format, chosen as above.
+std::vector<StoredMatrix> load_blocks(const std::shared_ptr<Backend>& backend, WeightFormat format, const TensorSource& source,
+                                      int64_t blocks);
+ExpertMatrices load_expert(const std::shared_ptr<Backend>& backend, const ExpertShape& shape, const ExpertSource& source);
 
 // Throws MODEL_CORRUPT unless the source has these sizes.
 void check_source(const TensorSource& source, int64_t rows, int64_t columns, const std::string& what);

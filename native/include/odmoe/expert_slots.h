@@ -72,13 +72,17 @@ class ExpertSlots : public LiveCount<ExpertSlots> {
 
  private:
   struct Slot : LoadListener {
-    void settled(const LoadOutcome& outcome, std::exception_ptr error) noexcept override;
+    void settled(const LoadOutcome& told, std::exception_ptr error) noexcept override;
+    // False, with the error, where they could not be copied.
+    bool copy_biases(std::exception_ptr& error) noexcept;
 
     std::mutex* mutex = nullptr;
     LoadListener* listener = nullptr;
     ExpertMemory* memory = nullptr;
+    Backend* backend = nullptr;
     int index = 0;
-    ExpertMatrices matrices;  // in the memory, where it has put the slot's expert
+    ExpertMatrices matrices;    // in the memory, where it has put the slot's expert
+    std::vector<float> biases;  // of the expert that is loaded, until they are on the device
     bool loaded = false;
     bool loading = false;
     int executing = 0;

@@ -1,76 +1,23 @@
 // A model's weights on a device.
 #pragma once
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "odmoe/dense_weights.h"
 #include "odmoe/device.h"
 #include "odmoe/expert.h"
+#include "odmoe/model_shape.h"
 #include "odmoe/store.h"
 
 namespace odmoe {
 
-// Mixtral-family decoder. All sizes in elements.
-struct ModelShape {
-  int64_t vocab_size = 0;
-  int64_t hidden_size = 0;
-  int64_t intermediate_size = 0;
-  int layers = 0;
-  int heads = 0;
-  int kv_heads = 0;
-  int head_dim = 0;
-  int experts = 0;
-  int experts_per_token = 0;
-  bool normalize_top_k = true;
-  double rms_norm_epsilon = 0;
-  double rope_theta = 0;
-  int sliding_window = 0;  // 0: none
-  int max_positions = 0;
-
-  int64_t query_size() const { return static_cast<int64_t>(heads) * head_dim; }
-  int64_t kv_size() const { return static_cast<int64_t>(kv_heads) * head_dim; }
-  int64_t qkv_size() const { return query_size() + 2 * kv_size(); }
-};
-
-enum class DenseRole : uint8_t {
-  embedding,
-  final_norm,
-  lm_head,
-  attention_norm,
-  query,
-  key,
-  value,
-  attention_output,
-  expert_norm,
-  router,  // "gate", as packs and checkpoints name it
-};
-
-const char* dense_role_name(DenseRole role);
-
 struct ResidentExpert {
   ExpertMatrices matrices;
   std::atomic<bool> loaded = false;
-};
-
-// What of query, key and value is known of a layer, until all three are.
-struct Projections {
-  std::array<std::optional<TensorSource>, 3> sources;
-  std::array<WeightFormat, 3> formats = {};
-};
-
-struct LayerWeights {
-  Projections projections;
-  StoredMatrix qkv;  // query, key and value rows in one matrix
-  StoredMatrix attention_output;
-  StoredMatrix router;
-  DeviceMemory attention_norm;
-  DeviceMemory expert_norm;
-  std::vector<ResidentExpert> experts;
 };
 
 // What a model's matrices take on the device.
@@ -87,13 +34,14 @@ struct ResidentWeights {
 // Loading happens on the storage thread, use on the executor; a weight is seen by the executor once it is whole.
 class Model : public LiveCount<Model> {
  public:
+  // Throws MODEL_UNSUPPORTED for a context whose rotations are not exact.
   Model(std::shared_ptr<Device> device, const ModelShape& shape);
 
-  // What cannot be kept as fixed4 is kept in its exact format. Query, key and value stand in one matrix and are read when the last
-  // of them is loaded; where their exact formats differ it is FP32.
-  // Throws INTERNAL (no such layer, loaded already, a format the role cannot have), MODEL_CORRUPT (sizes), what reading throws,
+  // `layer` counts all layers. What cannot be kept as fixed4 is kept in its exact format.
+  // Throws INTERNAL (no such layer or role, loaded already, a format the role cannot have), MODEL_CORRUPT (sizes), what reading throws,
   // DEVICE_OUT_OF_MEMORY.
   void load_dense(DenseRole role, int layer, const TensorSource& source, WeightFormat format);
+  // `layer` counts expert layers, here and below where experts are asked for.
   void load_resident_expert(int layer, int expert, const ExpertSource& source, WeightFormat format);
 
   // From any thread.
@@ -102,37 +50,31 @@ class Model : public LiveCount<Model> {
   const std::shared_ptr<Device>& device() const { return device_; }
   Backend& backend() const { return *device_->backend(); }
   const ModelShape& shape() const { return shape_; }
-  // RoPE frequencies: head_dim / 2.
-  const std::vector<float>& inverse_frequencies() const { return inverse_frequencies_; }
+  // The layer, of all layers, that is an expert layer.
+  int layer_of_expert_layer(int expert_layer) const { return expert_layers_[static_cast<size_t>(expert_layer)]; }
 
   // These throw INTERNAL when what they give has not been loaded.
   const Matrix& embedding() const;
-  const float* final_norm() const;
+  // Final norm and what else the model has but embedding and LM head.
+  const DenseWeights& ending() const;
   // The embedding, where no LM head was loaded.
   const Matrix& lm_head() const;
-  const LayerWeights& layer(int layer) const;
+  const DenseWeights& layer(int layer) const;
   const ExpertMatrices& resident_expert(int layer, int expert) const;
 
  private:
-  StoredMatrix& matrix_of(DenseRole role, int layer);
-  DeviceMemory& vector_of(DenseRole role, int layer);
-  void load_projection(DenseRole role, int layer, const TensorSource& source, WeightFormat format);
-  void load_dense_matrix(DenseRole role, int layer, const TensorSource& source, WeightFormat format);
+  DenseWeights& weights_of(DenseRole role, int layer);
+  void load_matrices(DenseWeight& weight, DenseRole role, int layer, const TensorSource& source, WeightFormat format);
+  void load_vector(DenseWeight& weight, const TensorSource& source);
   void count(const StoredMatrix& stored, WeightFormat wanted);
-  void load_vector(DenseRole role, int layer, const TensorSource& source);
-  std::atomic<uint32_t>& loaded_roles(DenseRole role, int layer) const;
-  void check_layer(int layer) const;
-  void require(DenseRole role, int layer) const;
+  [[noreturn]] static void throw_missing(DenseRole role, int layer);
 
   std::shared_ptr<Device> device_;
   ModelShape shape_;
-  std::vector<float> inverse_frequencies_;
-  StoredMatrix embedding_;
-  StoredMatrix lm_head_;
-  DeviceMemory final_norm_;
-  std::vector<LayerWeights> layers_;
-  // Bit r: role r is loaded. One word a layer, and the last for what has no layer.
-  mutable std::vector<std::atomic<uint32_t>> loaded_;
+  DenseWeights own_;
+  std::vector<DenseWeights> layers_;
+  std::vector<int> expert_layers_;
+  std::vector<std::vector<ResidentExpert>> experts_;  // by expert layer
   mutable std::mutex counting_;
   ResidentWeights resident_;
 };

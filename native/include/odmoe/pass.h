@@ -28,25 +28,34 @@ struct PassRows {
 // Rows whose logits are computed at a time; bounds the scratch.
 inline constexpr int kLogitRows = 8;
 
-// begin, then for each layer attend and combine, or forward for all layers, then logits: each within a Call, all on the
+struct PassState;
+
+// begin, then for each expert layer attend and combine, or forward for all layers, then logits: each within a Call, all on the
 // executor's thread. Out of order, out of range or with a failed or cancelled call before: INTERNAL, and begin starts anew.
 class Pass : public LiveCount<Pass> {
  public:
   Pass(std::shared_ptr<Model> model, int max_rows);
+  ~Pass();
 
   void begin(PassRows rows);
-  // hidden: rows x hidden_size floats, what the experts take.
+  // `layer` counts expert layers: those without experts that come before it run first. hidden: rows x hidden_size floats, what the experts
+  // take.
   RouterChoice attend(int layer, std::span<uint8_t> hidden);
-  // outputs: rows x k x hidden_size floats; weights: rows x k.
+  // Of the layer that attend was asked for, what every row passes besides the experts: while those run elsewhere. combine does it where
+  // it was not asked for, and throws what it failed with. No Call is needed.
+  void run_always(int layer);
+  bool has_always(int layer) const;
+  // outputs: rows x k x hidden_size floats; weights: rows x k. Layers behind the last expert layer run, too.
   void combine(int layer, std::span<const uint8_t> outputs, std::span<const float> weights);
-  // on_router is called when the layer's router has decided. Throws CANCELLED; the layers that were done have their keys and values.
+  // on_router is called when the expert layer's router has decided. Throws CANCELLED; the layers that were done have what they keep of
+  // the rows.
   void forward(const std::function<void(int layer, const RouterChoice&)>& on_router);
   // Ends a forward that has been asked for before its next layer; nothing where none is. Where calls are made.
   void cancel();
   // rows.size() x vocab_size.
   std::vector<float> logits(std::span<const int32_t> rows);
 
-  const std::shared_ptr<Model>& model() const { return model_; }
+  const std::shared_ptr<Model>& model() const;
 
   // One call, from being asked for until done. While it lasts, another throws INTERNAL and the sequences are in use. Between calls
   // the pass has no share in its sequences, so that disposing of one frees its memory; the next call then throws INTERNAL.
@@ -68,38 +77,21 @@ class Pass : public LiveCount<Pass> {
  private:
   enum class Stage : uint8_t { idle, attend, combine, done };
 
-  void check_rows(const PassRows& rows) const;
   void expect(Stage stage, int layer);
   void check_not_cancelled(int layer) const;
-  void attention_block(int layer, const LayerWeights& weights);
-  // What the router saw goes to `hidden`, unless that is empty.
-  RouterChoice choose_experts(const LayerWeights& weights, std::span<uint8_t> hidden);
+  // Layers [layer_, end), none of which has experts.
+  void run_dense_layers(int end);
+  // All of a layer but its experts and its sum.
+  RouterChoice begin_expert_layer(int layer, std::span<uint8_t> hidden);
+  void end_expert_layer(int layer, std::span<const float> weights);
   void run_experts(int layer, const RouterChoice& choice);
-  void run_places(std::span<const int32_t> places, std::span<const ExpertRows> experts);
-  void end_layer(int layer);
-  int count() const { return static_cast<int>(positions_.size()); }
-  Backend& backend() const { return model_->backend(); }
+  void run_places(std::span<const int32_t> places, std::span<const ExpertRows> experts, const float* in);
 
-  std::shared_ptr<Model> model_;
-  int max_rows_;
-  DeviceMemory residual_;   // rows x hidden
-  DeviceMemory normed_;     // rows x hidden
-  DeviceMemory qkv_;        // rows x qkv
-  DeviceMemory attended_;   // rows x query
-  DeviceMemory projected_;  // rows x hidden
-  DeviceMemory cos_;        // rows x head_dim / 2
-  DeviceMemory sin_;
-  DeviceMemory router_logits_;     // rows x experts
-  DeviceMemory expert_outputs_;    // rows x k x hidden
-  DeviceMemory logits_;            // kLogitRows x vocab
-  ExpertActivations activations_;  // made by the first forward: passes without resident experts do without
-
+  std::unique_ptr<PassState> state_;
   std::vector<std::weak_ptr<Sequence>> sequences_;
-  std::vector<Sequence*> row_sequences_;  // alive while a Call lasts
-  std::vector<int32_t> positions_;
-  std::vector<AttentionRow> attention_rows_;
   Stage stage_ = Stage::idle;
-  int layer_ = 0;
+  int expert_layer_ = 0;  // whose turn it is
+  int layer_ = 0;         // of all layers: those before it are done
   std::atomic<bool> busy_ = false;
   std::atomic<bool> forward_asked_ = false;
   std::atomic<bool> cancelled_ = false;  // the forward that was asked for

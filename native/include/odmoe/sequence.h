@@ -1,13 +1,17 @@
-// The KV cache of one sequence: blocks of kAttentionChunk positions per layer, taken from the device as positions are used.
+// What the layers keep of one sequence: keys and values of attention, states and rows of recurrences. Memory is taken from the device as
+// positions are used.
 #pragma once
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <variant>
 #include <vector>
 
+#include "odmoe/key_value_cache.h"
 #include "odmoe/model.h"
+#include "odmoe/recurrence_log.h"
 
 namespace odmoe {
 
@@ -17,20 +21,29 @@ class Sequence : public LiveCount<Sequence> {
 
   // Positions written in every layer.
   int length() const;
-  // Throws INTERNAL for what the model has no layer or no positions for.
-  void check_range(int layer, int position, int rows) const;
-  // F32 rows [position, position + rows) of one layer, each kv_heads x head_dim. Throws INTERNAL for positions not written.
-  void read_key_values(int layer, int position, int rows, std::span<uint8_t> keys, std::span<uint8_t> values) const;
-  // Overwrites rows, or appends right behind the highest written one. Throws INTERNAL for a gap, or while a pass that works on
-  // the sequence runs; DEVICE_OUT_OF_MEMORY.
-  void write_key_values(int layer, int position, int rows, std::span<const uint8_t> keys, std::span<const uint8_t> values);
-  // Forgets positions >= length; their memory stays with the sequence. Throws INTERNAL while a pass runs on it.
+  // The least length but 0 that the sequence can be cut back to; 0 without recurrent layers.
+  int oldest_position() const;
+  // Bytes of so many rows of a layer. Throws INTERNAL for what the model has no layer or no positions for.
+  uint64_t row_bytes(int layer, int position, int rows) const;
+  // FP32 rows [position, position + rows) of one layer, as native/addon.d.ts says. Throws INTERNAL for positions not written, and for
+  // those of a recurrent layer that are too old.
+  void read_rows(int layer, int position, int rows, std::span<uint8_t> out) const;
+  // Overwrites rows, or appends right behind the highest written one. Throws INTERNAL for a gap, for rows of a recurrent layer that are
+  // too old, or while a pass that works on the sequence runs; DEVICE_OUT_OF_MEMORY.
+  void write_rows(int layer, int position, int rows, std::span<const uint8_t> in);
+  // Forgets positions >= length; their memory stays with the sequence. Throws INTERNAL while a pass runs on it, and for a length between
+  // 0 and the oldest position.
   void truncate(int length);
 
-  // For passes. reserve: memory for positions < end in all layers (all or nothing); written: positions < end of a layer are there.
+  // For passes. reserve: memory for positions < end in all layers (all or nothing). written: positions < end of a layer are there.
   void reserve(int end);
   void written(int layer, int end);
-  KeyValueLayer cache(int layer) const;
+  KeyValueLayer cache(int layer) const { return std::get<KeyValueCache>(layers_[static_cast<size_t>(layer)]).layer(); }
+  // Its operators run under a Use; what moves or frees rows goes by the two calls below.
+  RecurrenceLog& recurrence(int layer) { return std::get<RecurrenceLog>(layers_[static_cast<size_t>(layer)]); }
+  void move_checkpoint(int layer);
+  // Forgets what recurrent layers know: where a pass begins at position 0 anew, or has left a checkpoint unfinished.
+  void restart_recurrences();
   const Model* model() const { return model_.get(); }
 
   // A call of a pass that works on the sequence, from being asked for until done.
@@ -48,29 +61,15 @@ class Sequence : public LiveCount<Sequence> {
   };
 
  private:
-  struct Layer {
-    // As many entries as the model's longest sequence has blocks, so that they never move under a running pass.
-    std::vector<DeviceMemory> blocks;
-    std::vector<float*> keys;
-    std::vector<float*> values;
-    int written = 0;
-  };
+  using Layer = std::variant<KeyValueCache, RecurrenceLog>;
 
-  int64_t block_floats() const;
   void check_unused(const char* what) const;
-  void reserve_block(Layer& layer, size_t block);
-  // Positions of one block that a range covers: visit(block, first in the block, first in the range, how many).
-  template <typename Visit>
-  void for_each_run(int position, int rows, Visit visit) const;
-  // Where a range's keys and values lie on the device.
-  std::vector<SpacedRows> places(const Layer& layer, int position, int rows) const;
-  // A range's keys and values, one head of one position at a time, in the order of places(): visit(key and not value, where it stands in
-  // the range's rows of all heads, in bytes).
-  template <typename Visit>
-  void for_each_head(int position, int rows, Visit visit) const;
+  static int written_of(const Layer& layer);
+  static int oldest_of(const Layer& layer);
+  static void check_not_older(const Layer& layer, int number, int position);
 
   std::shared_ptr<Model> model_;
-  mutable std::mutex mutex_;  // guards the blocks' existence and `written`
+  mutable std::mutex mutex_;  // guards what layers have: memory, rows written, checkpoints
   std::vector<Layer> layers_;
   std::atomic<int> uses_ = 0;
 };

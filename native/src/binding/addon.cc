@@ -12,6 +12,7 @@
 #include "async_call.h"
 #include "codec_calls.h"
 #include "handles.h"
+#include "model_shape_argument.h"
 #include "odmoe/answer_math.h"
 #include "odmoe/error.h"
 #include "odmoe/measure.h"
@@ -42,6 +43,14 @@ Napi::Value instruction_sets(const Napi::CallbackInfo& info) {
     if (is_usable(name)) sets.Set(sets.Length(), name);
   }
   return sets;
+}
+
+Napi::Value dense_roles(const Napi::CallbackInfo& info) {
+  Napi::Object roles = Napi::Object::New(info.Env());
+  for (const DenseRoleFacts& facts : kDenseRoles) {
+    roles.Set(facts.name, std::string(facts.of_model ? "model " : "layer ") + (facts.is_vector ? "vector" : "matrix"));
+  }
+  return roles;
 }
 
 Napi::Value error_codes(const Napi::CallbackInfo& info) {
@@ -225,6 +234,7 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
 
   exports.Set("version", ODMOE_VERSION);
   add<instruction_sets>(exports, "instructionSets");
+  add<dense_roles>(exports, "denseRoles");
   add<error_codes>(exports, "errorCodes");
   add<cuda_status_of>(exports, "cudaStatus");
   add<open_device>(exports, "openDevice");

@@ -5,6 +5,8 @@
 #include <iterator>
 #include <string_view>
 
+#include "enumeration.h"
+#include "model_shape_argument.h"
 #include "odmoe/error.h"
 
 namespace odmoe {
@@ -17,15 +19,6 @@ int64_t get_integer(const Napi::Object& object, const char* name) { return objec
 int get_int(const Napi::Object& object, const char* name) { return static_cast<int>(get_integer(object, name)); }
 
 std::string get_string(const Napi::Object& object, const char* name) { return object.Get(name).As<Napi::String>().Utf8Value(); }
-
-// The index of a name in a list that stands in the order of an enumeration.
-template <typename Enumeration, size_t Count>
-Enumeration to_enumeration(const Napi::Value& value, const std::array<std::string_view, Count>& names) {
-  const std::string name = value.As<Napi::String>().Utf8Value();
-  const auto found = std::find(names.begin(), names.end(), name);
-  if (found == names.end()) throw Error(ErrorCode::internal, "'" + name + "' is none of the names allowed here");
-  return static_cast<Enumeration>(std::distance(names.begin(), found));
-}
 
 ChunkLocation to_chunk_location(const Napi::Object& object) {
   ChunkLocation chunk;
@@ -92,51 +85,16 @@ Split to_split(const Napi::Value& value) {
 }
 
 DenseRole to_dense_role(const Napi::Value& value) {
-  static constexpr std::array<std::string_view, 10> kNames = {"embedding", "finalNorm", "lmHead",          "attentionNorm", "query",
-                                                              "key",       "value",     "attentionOutput", "expertNorm",    "gate"};
-  return to_enumeration<DenseRole>(value, kNames);
-}
-
-ModelShape to_model_shape(const Napi::Object& object) {
-  ModelShape shape;
-  shape.vocab_size = get_integer(object, "vocabSize");
-  shape.hidden_size = get_integer(object, "hiddenSize");
-  shape.intermediate_size = get_integer(object, "intermediateSize");
-  shape.layers = get_int(object, "layers");
-  shape.heads = get_int(object, "heads");
-  shape.kv_heads = get_int(object, "keyValueHeads");
-  shape.head_dim = get_int(object, "headDim");
-  shape.experts = get_int(object, "experts");
-  shape.experts_per_token = get_int(object, "expertsPerToken");
-  shape.normalize_top_k = object.Get("normalizeTopK").As<Napi::Boolean>().Value();
-  shape.rms_norm_epsilon = object.Get("rmsNormEpsilon").As<Napi::Number>().DoubleValue();
-  shape.rope_theta = object.Get("ropeTheta").As<Napi::Number>().DoubleValue();
-  shape.sliding_window = get_int(object, "slidingWindow");
-  shape.max_positions = get_int(object, "maxPositions");
-  return shape;
-}
-
-Napi::Object from_model_shape(Napi::Env env, const ModelShape& shape) {
-  Napi::Object object = Napi::Object::New(env);
-  object.Set("vocabSize", static_cast<double>(shape.vocab_size));
-  object.Set("hiddenSize", static_cast<double>(shape.hidden_size));
-  object.Set("intermediateSize", static_cast<double>(shape.intermediate_size));
-  object.Set("layers", shape.layers);
-  object.Set("heads", shape.heads);
-  object.Set("keyValueHeads", shape.kv_heads);
-  object.Set("headDim", shape.head_dim);
-  object.Set("experts", shape.experts);
-  object.Set("expertsPerToken", shape.experts_per_token);
-  object.Set("normalizeTopK", shape.normalize_top_k);
-  object.Set("rmsNormEpsilon", shape.rms_norm_epsilon);
-  object.Set("ropeTheta", shape.rope_theta);
-  object.Set("slidingWindow", shape.sliding_window);
-  object.Set("maxPositions", shape.max_positions);
-  return object;
+  const std::string name = value.As<Napi::String>().Utf8Value();
+  for (size_t i = 0; i < kDenseRoleCount; i++) {
+    if (name == kDenseRoles[i].name) return static_cast<DenseRole>(i);
+  }
+  throw Error(ErrorCode::internal, "'" + name + "' is no role of a dense tensor");
 }
 
 ExpertShape to_expert_shape(const Napi::Object& object) {
-  return {get_integer(object, "hiddenSize"), get_integer(object, "intermediateSize"), to_weight_format(object.Get("format"))};
+  return {get_integer(object, "hiddenSize"), to_glu_shape(object.Get("glu").As<Napi::Object>()),
+          to_weight_format(object.Get("format"))};
 }
 
 TensorSource to_tensor_source(const Napi::Object& object) {
@@ -154,8 +112,15 @@ TensorSource to_tensor_source(const Napi::Object& object) {
 }
 
 ExpertSource to_expert_source(const Napi::Object& object) {
-  return {to_tensor_source(object.Get("gate").As<Napi::Object>()), to_tensor_source(object.Get("up").As<Napi::Object>()),
-          to_tensor_source(object.Get("down").As<Napi::Object>())};
+  ExpertSource source{to_tensor_source(object.Get("gate").As<Napi::Object>()),
+                      to_tensor_source(object.Get("up").As<Napi::Object>()),
+                      to_tensor_source(object.Get("down").As<Napi::Object>()),
+                      {}};
+  if (const Napi::Value biases = object.Get("biases"); biases.IsTypedArray()) {
+    const std::span<const float> values = floats_of(biases);
+    source.biases.assign(values.begin(), values.end());
+  }
+  return source;
 }
 
 LoaderOptions to_loader_options(const Napi::Object& object) {

@@ -28,7 +28,6 @@ class ModelHandle : public Handle<ModelHandle, Model> {
   static Napi::Function define(Napi::Env env);
 
  private:
-  Napi::Value shape(const Napi::CallbackInfo& info);
   Napi::Value load_dense(const Napi::CallbackInfo& info);
   Napi::Value load_resident_expert(const Napi::CallbackInfo& info);
   Napi::Value resident_weights(const Napi::CallbackInfo& info);
@@ -42,10 +41,11 @@ class SequenceHandle : public Handle<SequenceHandle, Sequence> {
   static Napi::Function define(Napi::Env env);
 
  private:
-  Napi::Value read_key_values(const Napi::CallbackInfo& info);
-  Napi::Value write_key_values(const Napi::CallbackInfo& info);
+  Napi::Value read_rows(const Napi::CallbackInfo& info);
+  Napi::Value write_rows(const Napi::CallbackInfo& info);
   Napi::Value truncate(const Napi::CallbackInfo& info);
   Napi::Value length(const Napi::CallbackInfo& info);
+  Napi::Value oldest_position(const Napi::CallbackInfo& info);
 };
 
 class PassHandle : public Handle<PassHandle, Pass> {
@@ -60,6 +60,8 @@ class PassHandle : public Handle<PassHandle, Pass> {
   Napi::Value forward(const Napi::CallbackInfo& info);
   Napi::Value logits(const Napi::CallbackInfo& info);
   Napi::Value cancel(const Napi::CallbackInfo& info);
+
+  void run_always(Napi::Env env, int layer);
 
   // Those of the last begin: not collected while the pass may go on with them.
   Napi::ObjectReference sequences_;

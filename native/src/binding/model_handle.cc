@@ -6,15 +6,13 @@
 namespace odmoe {
 
 Napi::Function ModelHandle::define(Napi::Env env) {
-  return DefineClass(env, "Model",
-                     {property_named<&ModelHandle::shape>("shape"), method_named<&ModelHandle::load_dense>("loadDense"),
-                      method_named<&ModelHandle::load_resident_expert>("loadResidentExpert"),
-                      method_named<&ModelHandle::resident_weights>("residentWeights"),
-                      method_named<&ModelHandle::create_sequence>("createSequence"),
-                      method_named<&ModelHandle::create_pass>("createPass"), dispose_method()});
+  return DefineClass(
+      env, "Model",
+      {method_named<&ModelHandle::load_dense>("loadDense"), method_named<&ModelHandle::load_resident_expert>("loadResidentExpert"),
+       method_named<&ModelHandle::resident_weights>("residentWeights"),
+       method_named<&ModelHandle::create_sequence>("createSequence"), method_named<&ModelHandle::create_pass>("createPass"),
+       dispose_method()});
 }
-
-Napi::Value ModelHandle::shape(const Napi::CallbackInfo& info) { return from_model_shape(info.Env(), runtime()->shape()); }
 
 Napi::Value ModelHandle::load_dense(const Napi::CallbackInfo& info) {
   return call_async(

@@ -59,12 +59,29 @@ Napi::Value PassHandle::begin(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value PassHandle::attend(const Napi::CallbackInfo& info) {
-  return call_async(
-      info.Env(), runtime()->model()->device(), Thread::executor, {info[1].As<Napi::Object>()},
-      [pass = runtime(), call = Pass::Call(runtime()), layer = to_int(info[0]), hidden = bytes_of(info[1])] {
-        return pass->attend(layer, hidden);
-      },
+  const std::shared_ptr<Device>& device = runtime()->model()->device();
+  const int layer = to_int(info[0]);
+  Napi::Value chosen = call_async(
+      info.Env(), device, Thread::executor, {info[1].As<Napi::Object>()},
+      [pass = runtime(), call = Pass::Call(runtime()), layer, hidden = bytes_of(info[1])] { return pass->attend(layer, hidden); },
       from_router_choice);
+  if (runtime()->has_always(layer)) run_always(info.Env(), layer);
+  return chosen;
+}
+
+// Behind attend, whose answer it does not hold up: the experts are at work elsewhere meanwhile.
+void PassHandle::run_always(Napi::Env env, int layer) {
+  try {
+    call_async(
+        env, runtime()->model()->device(), Thread::executor, {},
+        [pass = runtime(), layer] {
+          pass->run_always(layer);
+          return Nothing{};
+        },
+        to_undefined);
+  } catch (const Error&) {
+    // The queue is full; combine does it.
+  }
 }
 
 Napi::Value PassHandle::combine(const Napi::CallbackInfo& info) {

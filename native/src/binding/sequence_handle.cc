@@ -4,29 +4,24 @@
 namespace odmoe {
 
 Napi::Function SequenceHandle::define(Napi::Env env) {
-  return DefineClass(
-      env, "Sequence",
-      {method_named<&SequenceHandle::read_key_values>("readKeyValues"),
-       method_named<&SequenceHandle::write_key_values>("writeKeyValues"), method_named<&SequenceHandle::truncate>("truncate"),
-       property_named<&SequenceHandle::length>("length"), dispose_method()});
+  return DefineClass(env, "Sequence",
+                     {method_named<&SequenceHandle::read_rows>("readRows"), method_named<&SequenceHandle::write_rows>("writeRows"),
+                      method_named<&SequenceHandle::truncate>("truncate"), property_named<&SequenceHandle::length>("length"),
+                      property_named<&SequenceHandle::oldest_position>("oldestPosition"), dispose_method()});
 }
 
-Napi::Value SequenceHandle::read_key_values(const Napi::CallbackInfo& info) {
+Napi::Value SequenceHandle::read_rows(const Napi::CallbackInfo& info) {
+  const int layer = to_int(info[0]);
+  const int position = to_int(info[1]);
   const int rows = to_int(info[2]);
-  // Before the arrays are made: one that does not fit in memory ends the process.
-  runtime()->check_range(to_int(info[0]), to_int(info[1]), rows);
-  const uint64_t bytes = float_bytes(rows * runtime()->model()->shape().kv_size());
-  const Napi::Uint8Array keys = Napi::Uint8Array::New(info.Env(), bytes);
-  const Napi::Uint8Array values = Napi::Uint8Array::New(info.Env(), bytes);
-  runtime()->read_key_values(to_int(info[0]), to_int(info[1]), rows, bytes_of(keys), bytes_of(values));
-  Napi::Object object = Napi::Object::New(info.Env());
-  object.Set("keys", keys);
-  object.Set("values", values);
-  return object;
+  // Before the array is made: one that does not fit in memory ends the process.
+  const Napi::Uint8Array values = Napi::Uint8Array::New(info.Env(), runtime()->row_bytes(layer, position, rows));
+  runtime()->read_rows(layer, position, rows, bytes_of(values));
+  return values;
 }
 
-Napi::Value SequenceHandle::write_key_values(const Napi::CallbackInfo& info) {
-  runtime()->write_key_values(to_int(info[0]), to_int(info[1]), to_int(info[2]), bytes_of(info[3]), bytes_of(info[4]));
+Napi::Value SequenceHandle::write_rows(const Napi::CallbackInfo& info) {
+  runtime()->write_rows(to_int(info[0]), to_int(info[1]), to_int(info[2]), bytes_of(info[3]));
   return info.Env().Undefined();
 }
 
@@ -36,5 +31,9 @@ Napi::Value SequenceHandle::truncate(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value SequenceHandle::length(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), runtime()->length()); }
+
+Napi::Value SequenceHandle::oldest_position(const Napi::CallbackInfo& info) {
+  return Napi::Number::New(info.Env(), runtime()->oldest_position());
+}
 
 }  // namespace odmoe

@@ -17,17 +17,17 @@ int64_t rows_per_piece(const TensorSource& source, uint64_t staging) {
   return rows > kPieceRowMultiple ? rows / kPieceRowMultiple * kPieceRowMultiple : rows;
 }
 
-// Reads a tensor into rows [first_row, first_row + source.rows) of a matrix, piece by piece through the staging memory. False where
-// the matrix's format cannot hold it.
-bool load_rows(Backend& backend, Matrix& matrix, int64_t first_row, const TensorSource& source, const DeviceMemory& staging) {
-  TensorReader reader(source);
+// Reads the next `rows` rows of a tensor into those of a matrix from first_row on, piece by piece through the staging memory. False
+// where the matrix's format cannot hold them.
+bool load_rows(Backend& backend, Matrix& matrix, int64_t first_row, int64_t rows, const TensorSource& source, TensorReader& reader,
+               const DeviceMemory& staging) {
   const int64_t piece_rows = rows_per_piece(source, staging.buffer().bytes);
   const uint8_t* planes[kMaxPlanes] = {};
-  while (reader.rows_left() > 0) {
-    const int64_t rows = std::min(piece_rows, reader.rows_left());
-    reader.read_rows(rows, staging.bytes(), planes);
-    if (!backend.write_rows(matrix, first_row, rows, source.split, planes)) return false;
-    first_row += rows;
+  for (int64_t done = 0; done < rows;) {
+    const int64_t piece = std::min(piece_rows, rows - done);
+    reader.read_rows(piece, staging.bytes(), planes);
+    if (!backend.write_rows(matrix, first_row + done, piece, source.split, planes)) return false;
+    done += piece;
   }
   return true;
 }
@@ -40,21 +40,22 @@ StoredMatrix::StoredMatrix(const std::shared_ptr<Backend>& backend, WeightFormat
 }
 
 ExpertMatrices::ExpertMatrices(const std::shared_ptr<Backend>& backend, const ExpertShape& shape)
-    : gate_up(backend, shape.format, 2 * shape.intermediate_size, shape.hidden_size),
-      down(backend, shape.format, shape.hidden_size, shape.intermediate_size) {}
+    : gate_up(backend, shape.format, 2 * shape.glu.intermediate_size, shape.hidden_size),
+      down(backend, shape.format, shape.hidden_size, shape.glu.intermediate_size) {}
 
 ExpertActivations::ExpertActivations(const std::shared_ptr<Backend>& backend, const ExpertShape& shape, int max_rows)
     : rows(std::min(max_rows, kExpertTileRows)),
       input(backend, float_bytes(rows * shape.hidden_size)),
-      gate_up(backend, float_bytes(rows * 2 * shape.intermediate_size)),
-      activation(backend, float_bytes(rows * shape.intermediate_size)),
+      gate_up(backend, float_bytes(rows * 2 * shape.glu.intermediate_size)),
+      activation(backend, float_bytes(rows * shape.glu.intermediate_size)),
       output(backend, float_bytes(rows * shape.hidden_size)) {}
 
-void run_experts(Backend& backend, std::span<const ExpertRows> experts, const ExpertActivations& activations, float* out,
-                 const float* in) {
+void run_experts(Backend& backend, const GluShape& glu, std::span<const ExpertRows> experts, const ExpertActivations& activations,
+                 float* out, const float* in) {
   const int64_t hidden = experts[0].expert->down.matrix.rows;
   const int64_t intermediate = experts[0].expert->down.matrix.columns;
   std::vector<Product> products(experts.size());
+  std::vector<const float*> biases(experts.size());
   int64_t row = 0;
   for (size_t i = 0; i < experts.size(); i++) {
     products[i] = {activations.activation.floats() + row * intermediate,
@@ -63,9 +64,11 @@ void run_experts(Backend& backend, std::span<const ExpertRows> experts, const Ex
                    in + row * hidden,
                    hidden,
                    experts[i].rows};
+    biases[i] = experts[i].expert->biases;
     row += experts[i].rows;
   }
-  backend.multiply_swiglu(products.data(), static_cast<int>(products.size()), activations.gate_up.floats());
+  backend.multiply_glu(products.data(), static_cast<int>(products.size()), activations.gate_up.floats(), glu,
+                       glu.bias ? biases.data() : nullptr);
   row = 0;
   for (size_t i = 0; i < experts.size(); i++) {
     products[i] = {
@@ -74,6 +77,10 @@ void run_experts(Backend& backend, std::span<const ExpertRows> experts, const Ex
     row += experts[i].rows;
   }
   backend.multiply(products.data(), static_cast<int>(products.size()));
+  for (size_t i = 0; glu.bias && i < experts.size(); i++) {
+    const Vectors outputs{products[i].out, hidden, 0, experts[i].rows, 1, static_cast<int>(hidden)};
+    backend.add_bias(outputs, biases[i] + 2 * intermediate);
+  }
 }
 
 uint64_t staging_size(int64_t rows, int64_t columns) {
@@ -116,7 +123,8 @@ StoredMatrix load_matrix(const std::shared_ptr<Backend>& backend, WeightFormat f
   const DeviceMemory staging(backend, staging_bytes, DeviceMemory::Kind::staging);
   int64_t first_row = 0;
   for (const TensorSource* source : sources) {
-    if (!load_rows(*backend, stored.matrix, first_row, *source, staging)) {
+    TensorReader reader(*source);
+    if (!load_rows(*backend, stored.matrix, first_row, source->rows, *source, reader, staging)) {
       stored = {};
       return load_matrix(backend, exact_format(sources), sources);
     }
@@ -125,12 +133,33 @@ StoredMatrix load_matrix(const std::shared_ptr<Backend>& backend, WeightFormat f
   return stored;
 }
 
-ExpertMatrices load_expert(const std::shared_ptr<Backend>& backend, WeightFormat format, const ExpertSource& source) {
+std::vector<StoredMatrix> load_blocks(const std::shared_ptr<Backend>& backend, WeightFormat format, const TensorSource& source,
+                                      int64_t blocks) {
+  const int64_t rows = source.rows / blocks;
+  const DeviceMemory staging(backend, staging_size(rows, source.columns), DeviceMemory::Kind::staging);
+  TensorReader reader(source);
+  std::vector<StoredMatrix> stored;
+  for (int64_t block = 0; block < blocks; block++) {
+    stored.emplace_back(backend, format, rows, source.columns);
+    if (load_rows(*backend, stored.back().matrix, 0, rows, source, reader, staging)) continue;
+    stored.clear();
+    const TensorSource* const sources[] = {&source};
+    return load_blocks(backend, exact_format(sources), source, blocks);
+  }
+  return stored;
+}
+
+ExpertMatrices load_expert(const std::shared_ptr<Backend>& backend, const ExpertShape& shape, const ExpertSource& source) {
   ExpertMatrices expert;
   const TensorSource* const gate_up[] = {&source.gate, &source.up};
   const TensorSource* const down[] = {&source.down};
-  expert.gate_up = load_matrix(backend, format, gate_up);
-  expert.down = load_matrix(backend, format, down);
+  expert.gate_up = load_matrix(backend, shape.format, gate_up);
+  expert.down = load_matrix(backend, shape.format, down);
+  if (shape.glu.bias) {
+    expert.bias_memory = DeviceMemory(backend, float_bytes(shape.bias_count()));
+    backend->copy_to_device(expert.bias_memory.floats(), source.biases.data(), float_bytes(shape.bias_count()));
+    expert.biases = expert.bias_memory.floats();
+  }
   return expert;
 }
 
@@ -142,9 +171,12 @@ void check_source(const TensorSource& source, int64_t rows, int64_t columns, con
 }
 
 void check_expert_source(const ExpertSource& source, const ExpertShape& shape, const std::string& what) {
-  check_source(source.gate, shape.intermediate_size, shape.hidden_size, "the gate matrix of " + what);
-  check_source(source.up, shape.intermediate_size, shape.hidden_size, "the up matrix of " + what);
-  check_source(source.down, shape.hidden_size, shape.intermediate_size, "the down matrix of " + what);
+  check_source(source.gate, shape.glu.intermediate_size, shape.hidden_size, "the gate matrix of " + what);
+  check_source(source.up, shape.glu.intermediate_size, shape.hidden_size, "the up matrix of " + what);
+  check_source(source.down, shape.hidden_size, shape.glu.intermediate_size, "the down matrix of " + what);
+  if (static_cast<int64_t>(source.biases.size()) == shape.bias_count()) return;
+  throw Error(ErrorCode::model_corrupt, "the biases of " + what + " are " + std::to_string(source.biases.size()) +
+                                            " numbers, the model's configuration asks for " + std::to_string(shape.bias_count()));
 }
 
 }  // namespace odmoe

@@ -21,15 +21,20 @@ double milliseconds_since(Clock::time_point start) {
 // ExpertActivations' buffers.
 uint64_t activation_bytes(const Backend& backend, const ExpertShape& shape, int64_t rows) {
   const uint64_t hidden = backend.counted_bytes(float_bytes(rows * shape.hidden_size));
-  const uint64_t intermediate = backend.counted_bytes(float_bytes(rows * shape.intermediate_size));
-  return 2 * hidden + intermediate + backend.counted_bytes(float_bytes(rows * 2 * shape.intermediate_size));
+  const uint64_t intermediate = backend.counted_bytes(float_bytes(rows * shape.glu.intermediate_size));
+  return 2 * hidden + intermediate + backend.counted_bytes(float_bytes(rows * 2 * shape.glu.intermediate_size));
+}
+
+// What a slot's biases take.
+uint64_t bias_bytes(const Backend& backend, const ExpertShape& shape) {
+  return shape.glu.bias ? backend.counted_bytes(float_bytes(shape.bias_count())) : 0;
 }
 
 ExpertMemoryShape memory_shape(const Backend& backend, const ExpertShape& shape, int slots, int64_t experts) {
   return {.slots = slots,
           .experts = experts,
-          .gate_up_bytes = backend.matrix_bytes(shape.format, 2 * shape.intermediate_size, shape.hidden_size),
-          .down_bytes = backend.matrix_bytes(shape.format, shape.hidden_size, shape.intermediate_size)};
+          .gate_up_bytes = backend.matrix_bytes(shape.format, 2 * shape.glu.intermediate_size, shape.hidden_size),
+          .down_bytes = backend.matrix_bytes(shape.format, shape.hidden_size, shape.glu.intermediate_size)};
 }
 
 }  // namespace
@@ -37,9 +42,9 @@ ExpertMemoryShape memory_shape(const Backend& backend, const ExpertShape& shape,
 ExpertSlotBytes expert_slot_bytes(const Backend& backend, const ExpertShape& shape, int max_rows, const LoaderOptions& loader) {
   const int64_t rows = std::min(max_rows, kExpertTileRows);
   const LoadMemoryLayout layout = load_memory_layout(shape, loader);
-  return {.slot_bytes = backend.expert_slot_bytes(memory_shape(backend, shape, 1, loader.experts)),
+  return {.slot_bytes = backend.expert_slot_bytes(memory_shape(backend, shape, 1, loader.experts)) + bias_bytes(backend, shape),
           .shared_bytes = (backend.counts_staging() ? layout.shared_bytes : 0) + activation_bytes(backend, shape, rows) +
-                          backend.expert_scratch_bytes(shape.format, rows, shape.hidden_size, shape.intermediate_size),
+                          backend.expert_scratch_bytes(shape.format, rows, shape.hidden_size, shape.glu.intermediate_size),
           .exponent_entry_bytes = layout.limits.entry_bytes[index_of(Part::exponents)],
           .sign_mantissa_entry_bytes = layout.limits.entry_bytes[index_of(Part::sign_mantissa)]};
 }
@@ -61,7 +66,11 @@ ExpertSlots::ExpertSlots(std::shared_ptr<Device> device, const ExpertShape& shap
     Slot& slot = slots_[static_cast<size_t>(i)];
     slot.mutex = &mutex_;
     slot.memory = memory_.get();
+    slot.backend = device_->backend().get();
     slot.index = i;
+    if (!shape.glu.bias) continue;
+    slot.matrices.bias_memory = DeviceMemory(device_->backend(), float_bytes(shape.bias_count()));
+    slot.matrices.biases = slot.matrices.bias_memory.floats();
   }
   loader_ = std::make_unique<ExpertLoader>(device_->backend(), shape, count, loader);
 }
@@ -104,11 +113,24 @@ ExpertSlots::Call::~Call() {
 }
 
 void ExpertSlots::set_pages(Slot& slot, const ExpertPages& pages) {
-  slot.matrices.gate_up.matrix = {shape_.format, 2 * shape_.intermediate_size, shape_.hidden_size, pages.gate_up};
-  slot.matrices.down.matrix = {shape_.format, shape_.hidden_size, shape_.intermediate_size, pages.down};
+  slot.matrices.gate_up.matrix = {shape_.format, 2 * shape_.glu.intermediate_size, shape_.hidden_size, pages.gate_up};
+  slot.matrices.down.matrix = {shape_.format, shape_.hidden_size, shape_.glu.intermediate_size, pages.down};
 }
 
-void ExpertSlots::Slot::settled(const LoadOutcome& outcome, std::exception_ptr error) noexcept {
+// Nothing reads the biases that were there: no execute is under way.
+bool ExpertSlots::Slot::copy_biases(std::exception_ptr& error) noexcept {
+  try {
+    backend->copy_to_device(matrices.bias_memory.floats(), biases.data(), biases.size() * sizeof(float));
+    return true;
+  } catch (...) {
+    error = std::current_exception();
+    return false;
+  }
+}
+
+void ExpertSlots::Slot::settled(const LoadOutcome& told, std::exception_ptr error) noexcept {
+  LoadOutcome outcome = told;
+  if (outcome.loaded && !biases.empty()) outcome.loaded = copy_biases(error);
   memory->end_load(index, outcome.loaded);
   {
     const std::lock_guard lock(*mutex);
@@ -122,6 +144,7 @@ void ExpertSlots::load(const Call& call, const ExpertSource& source, const LoadR
   Slot& slot = slot_at(index);
   check_expert_source(source, shape_, "the expert for slot " + std::to_string(index));
   slot.listener = &listener;
+  slot.biases = source.biases;
   set_pages(slot, memory_->begin_load(index, request.expert));
   try {
     loader_->load(index, slot.matrices, source, request, slot);
@@ -156,7 +179,7 @@ double ExpertSlots::execute(const Call& call, int rows, std::span<const uint8_t>
     backend.copy_to_device(activations_.input.floats(), hidden.data() + offset, bytes);
     const ExpertRows run{&slot.matrices, n};
     memory_->begin_read(index);
-    run_experts(backend, {&run, 1}, activations_, activations_.output.floats(), activations_.input.floats());
+    run_experts(backend, shape_.glu, {&run, 1}, activations_, activations_.output.floats(), activations_.input.floats());
     memory_->end_read(index);
     backend.copy_to_host(output.data() + offset, activations_.output.floats(), bytes);
   }

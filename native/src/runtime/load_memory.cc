@@ -25,7 +25,7 @@ int decompression_threads(const LoaderOptions& options) {
 
 LoadMemoryLayout load_memory_layout(const ExpertShape& shape, const LoaderOptions& options) {
   const int64_t hidden = shape.hidden_size;
-  const int64_t intermediate = shape.intermediate_size;
+  const int64_t intermediate = shape.glu.intermediate_size;
   LoadMemoryLayout layout;
   layout.threads = decompression_threads(options);
   layout.limits.shard_buffer_bytes = align_up(options.shard_exponent_bytes) + align_up(options.shard_sign_mantissa_bytes);

@@ -40,7 +40,8 @@ class ExpertSet {
   ExpertSet(const std::shared_ptr<Backend>& backend, const ExpertBenchOptions& options, WeightFormat format,
             const std::vector<uint16_t>& weights)
       : backend_(*backend) {
-    const ExpertShape shape{options.hidden_size, options.intermediate_size, format};
+    const ExpertShape shape{options.hidden_size, {.intermediate_size = options.intermediate_size}, format};
+    glu_ = shape.glu;
     for (int i = 0; i < options.experts; i++) {
       ExpertMatrices& expert = experts_.emplace_back(backend, shape);
       fill(expert.gate_up, weights);
@@ -56,7 +57,7 @@ class ExpertSet {
     const auto start = Clock::now();
     for (const ExpertMatrices& expert : experts_) {
       const ExpertRows run{&expert, rows};
-      run_experts(backend_, {&run, 1}, activations, activations.output.floats(), activations.input.floats());
+      run_experts(backend_, glu_, {&run, 1}, activations, activations.output.floats(), activations.input.floats());
     }
     return seconds_since(start);
   }
@@ -69,6 +70,7 @@ class ExpertSet {
   }
 
   Backend& backend_;
+  GluShape glu_;
   std::vector<ExpertMatrices> experts_;
   double bytes_ = 0;
 };
@@ -103,7 +105,7 @@ std::vector<ExpertSpeed> measure_experts(const std::shared_ptr<Backend>& backend
   ExpertSet bf16(backend, options, WeightFormat::bf16, weights);
   ExpertSet fixed4(backend, options, WeightFormat::fixed4, weights);
   const int most = *std::max_element(options.tokens.begin(), options.tokens.end());
-  const ExpertShape shape{options.hidden_size, options.intermediate_size, WeightFormat::bf16};
+  const ExpertShape shape{options.hidden_size, {.intermediate_size = options.intermediate_size}, WeightFormat::bf16};
   const ExpertActivations activations(backend, shape, most);
   if (most > activations.rows) {
     throw Error(ErrorCode::internal,

@@ -1,17 +1,18 @@
 // Rotary position embedding tables, the same bits on every machine: double precision by + - * / only, then rounded to FP32.
 #pragma once
 #include <cstdint>
-#include <vector>
+
+#include "odmoe/model_shape.h"
 
 namespace odmoe {
 
-// Largest position whose angle is reduced exactly.
+// Largest position, and largest angle, that is reduced exactly.
 inline constexpr int32_t kMaxRopePosition = 1 << 20;
 
-// theta^(-2 i / head_dim) for i < head_dim / 2.
-std::vector<float> rope_inverse_frequencies(double theta, int head_dim);
+// Throws MODEL_UNSUPPORTED for a model with larger ones.
+void check_rotations(const ModelShape& shape);
 
-// cos and sin of position * inverse_frequency[i], the product rounded to FP32 as the reference implementation does.
-void rope_row(int32_t position, const std::vector<float>& inverse_frequencies, float* cos, float* sin);
+// cos and sin of position * frequency, the product rounded to FP32 as the reference implementation does, times the rope's scale.
+void rope_row(int32_t position, const RopeShape& rope, float* cos, float* sin);
 
 }  // namespace odmoe

@@ -1,34 +1,56 @@
 #include "odmoe/sequence.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
+#include <utility>
 
-#include "odmoe/arithmetic.h"
 #include "odmoe/error.h"
 
 namespace odmoe {
 
-Sequence::Sequence(std::shared_ptr<Model> model) : model_(std::move(model)), layers_(static_cast<size_t>(model_->shape().layers)) {
-  const auto blocks = static_cast<size_t>((model_->shape().max_positions + kAttentionChunk - 1) / kAttentionChunk);
-  for (Layer& layer : layers_) {
-    layer.blocks.resize(blocks);
-    layer.keys.resize(blocks);
-    layer.values.resize(blocks);
+Sequence::Sequence(std::shared_ptr<Model> model) : model_(std::move(model)) {
+  const ModelShape& shape = model_->shape();
+  const std::shared_ptr<Backend>& backend = model_->device()->backend();
+  layers_.reserve(shape.layers.size());
+  for (const LayerShape& layer : shape.layers) {
+    if (const auto* attention = std::get_if<AttentionMixer>(&layer.mixer)) {
+      layers_.emplace_back(KeyValueCache(backend, *attention, shape.max_positions));
+    } else if (const auto* latent = std::get_if<LatentMixer>(&layer.mixer)) {
+      layers_.emplace_back(KeyValueCache(backend, *latent, shape.max_positions));
+    } else if (const auto* delta = std::get_if<DeltaMixer>(&layer.mixer)) {
+      layers_.emplace_back(RecurrenceLog(backend, *delta));
+    } else {
+      layers_.emplace_back(RecurrenceLog(backend, std::get<ConvolutionMixer>(layer.mixer), shape.hidden_size));
+    }
   }
 }
 
-int64_t Sequence::block_floats() const { return model_->shape().kv_size() * kAttentionChunk; }
+int Sequence::written_of(const Layer& layer) {
+  return std::visit([](const auto& kept) { return kept.written(); }, layer);
+}
 
-void Sequence::check_range(int layer, int position, int rows) const {
+int Sequence::oldest_of(const Layer& layer) {
+  const auto* const log = std::get_if<RecurrenceLog>(&layer);
+  return log == nullptr ? 0 : log->checkpoint();
+}
+
+void Sequence::check_not_older(const Layer& layer, int number, int position) {
+  if (position >= oldest_of(layer)) return;
+  throw Error(ErrorCode::internal, "position " + std::to_string(position) + " of recurrent layer " + std::to_string(number) +
+                                       ", which keeps rows from " + std::to_string(oldest_of(layer)) + " on");
+}
+
+uint64_t Sequence::row_bytes(int layer, int position, int rows) const {
   const ModelShape& shape = model_->shape();
-  if (layer < 0 || layer >= shape.layers) {
-    throw Error(ErrorCode::internal, "layer " + std::to_string(layer) + " of a model of " + std::to_string(shape.layers));
+  if (layer < 0 || static_cast<size_t>(layer) >= layers_.size()) {
+    throw Error(ErrorCode::internal, "layer " + std::to_string(layer) + " of a model of " + std::to_string(layers_.size()));
   }
   if (position < 0 || rows < 0 || rows > shape.max_positions || position > shape.max_positions - rows) {
     throw Error(ErrorCode::internal, std::to_string(rows) + " rows from position " + std::to_string(position) +
                                          " do not lie within the model's " + std::to_string(shape.max_positions) + " positions");
   }
+  const Layer& kept = layers_[static_cast<size_t>(layer)];
+  return float_bytes(rows * std::visit([](const auto& one) { return one.row_floats(); }, kept));
 }
 
 void Sequence::check_unused(const char* what) const {
@@ -39,139 +61,96 @@ void Sequence::check_unused(const char* what) const {
 int Sequence::length() const {
   const std::lock_guard lock(mutex_);
   int length = model_->shape().max_positions;
-  for (const Layer& layer : layers_) length = std::min(length, layer.written);
+  for (const Layer& layer : layers_) length = std::min(length, written_of(layer));
   return length;
 }
 
-void Sequence::reserve_block(Layer& layer, size_t block) {
-  if (!layer.blocks[block].empty()) return;
-  const std::shared_ptr<Backend>& backend = model_->device()->backend();
-  layer.blocks[block] = DeviceMemory(backend, float_bytes(2 * block_floats()));
-  layer.keys[block] = layer.blocks[block].floats();
-  layer.values[block] = layer.keys[block] + block_floats();
+int Sequence::oldest_position() const {
+  const std::lock_guard lock(mutex_);
+  int oldest = 0;
+  for (const Layer& layer : layers_) oldest = std::max(oldest, oldest_of(layer));
+  return oldest;
 }
 
 void Sequence::reserve(int end) {
   const std::lock_guard lock(mutex_);
-  const auto blocks = static_cast<size_t>((end + kAttentionChunk - 1) / kAttentionChunk);
-  std::vector<std::pair<Layer*, size_t>> reserved;
+  std::vector<std::pair<Layer*, std::vector<int>>> reserved;
+  reserved.reserve(layers_.size());
   try {
     for (Layer& layer : layers_) {
-      for (size_t block = 0; block < blocks; block++) {
-        if (!layer.blocks[block].empty()) continue;
-        reserve_block(layer, block);
-        reserved.emplace_back(&layer, block);
-      }
+      reserved.emplace_back(&layer, std::visit([end](auto& kept) { return kept.reserve(end); }, layer));
     }
   } catch (...) {
-    for (const auto& [layer, block] : reserved) layer->blocks[block] = {};
+    for (const auto& [layer, blocks] : reserved) std::visit([&blocks](auto& kept) { kept.drop(blocks); }, *layer);
     throw;
   }
 }
 
 void Sequence::written(int layer, int end) {
   const std::lock_guard lock(mutex_);
-  int& written = layers_[static_cast<size_t>(layer)].written;
-  written = std::max(written, end);
+  std::visit([end](auto& kept) { kept.set_written(std::max(kept.written(), end)); }, layers_[static_cast<size_t>(layer)]);
 }
 
-KeyValueLayer Sequence::cache(int layer) const {
-  const Layer& cached = layers_[static_cast<size_t>(layer)];
-  return {cached.keys.data(), cached.values.data()};
+void Sequence::move_checkpoint(int layer) {
+  const std::lock_guard lock(mutex_);
+  recurrence(layer).move_checkpoint();
+}
+
+void Sequence::restart_recurrences() {
+  const std::lock_guard lock(mutex_);
+  for (Layer& layer : layers_) {
+    if (auto* log = std::get_if<RecurrenceLog>(&layer)) log->truncate(0);
+  }
 }
 
 void Sequence::truncate(int length) {
   check_unused("truncated");
   if (length < 0) throw Error(ErrorCode::internal, "a sequence cannot have a negative length");
-  const std::lock_guard lock(mutex_);
-  for (Layer& layer : layers_) layer.written = std::min(layer.written, length);
-}
-
-template <typename Visit>
-void Sequence::for_each_run(int position, int rows, Visit visit) const {
-  for (int done = 0; done < rows;) {
-    const int at = position + done;
-    const int in_block = at % kAttentionChunk;
-    const int run = std::min(rows - done, kAttentionChunk - in_block);
-    visit(static_cast<size_t>(at / kAttentionChunk), in_block, done, run);
-    done += run;
+  const int oldest = oldest_position();
+  if (length > 0 && length < oldest) {
+    throw Error(ErrorCode::internal, "a sequence cannot be cut back to " + std::to_string(length) + " positions; its recurrent " +
+                                         "layers go back to " + std::to_string(oldest) + ", or to the start");
   }
-}
-
-std::vector<SpacedRows> Sequence::places(const Layer& layer, int position, int rows) const {
-  const ModelShape& shape = model_->shape();
-  const uint64_t head_bytes = float_bytes(shape.head_dim);
-  std::vector<SpacedRows> places;
-  for_each_run(position, rows, [&](size_t block, int in_block, int, int run) {
-    // The values of a block lie behind its keys.
-    places.push_back({.first = layer.keys[block] + static_cast<int64_t>(in_block) * shape.head_dim,
-                      .count = 2 * shape.kv_heads,
-                      .row_bytes = static_cast<uint64_t>(run) * head_bytes,
-                      .pitch_bytes = kAttentionChunk * head_bytes});
-  });
-  return places;
-}
-
-template <typename Visit>
-void Sequence::for_each_head(int position, int rows, Visit visit) const {
-  const ModelShape& shape = model_->shape();
-  for_each_run(position, rows, [&](size_t, int, int done, int run) {
-    for (int head = 0; head < 2 * shape.kv_heads; head++) {
-      for (int row = done; row < done + run; row++) {
-        const int64_t heads_before = static_cast<int64_t>(row) * shape.kv_heads + head % shape.kv_heads;
-        visit(head < shape.kv_heads, float_bytes(heads_before * shape.head_dim));
-      }
+  const std::lock_guard lock(mutex_);
+  for (Layer& layer : layers_) {
+    if (auto* log = std::get_if<RecurrenceLog>(&layer)) {
+      log->truncate(length);
+    } else {
+      auto& cache = std::get<KeyValueCache>(layer);
+      cache.set_written(std::min(cache.written(), length));
     }
-  });
+  }
 }
 
-void Sequence::read_key_values(int layer, int position, int rows, std::span<uint8_t> keys, std::span<uint8_t> values) const {
-  check_range(layer, position, rows);
-  const ModelShape& shape = model_->shape();
-  const uint64_t head_bytes = float_bytes(shape.head_dim);
-  const uint64_t row_bytes = float_bytes(shape.kv_size());
-  if (keys.size() != row_bytes * static_cast<uint64_t>(rows) || values.size() != keys.size()) {
-    throw Error(ErrorCode::internal, "the buffers for keys and values do not fit the rows");
-  }
+void Sequence::read_rows(int layer, int position, int rows, std::span<uint8_t> out) const {
+  if (out.size() != row_bytes(layer, position, rows)) throw Error(ErrorCode::internal, "the buffer does not fit the rows");
   const std::lock_guard lock(mutex_);
-  const Layer& cached = layers_[static_cast<size_t>(layer)];
-  if (position + rows > cached.written) {
+  const Layer& kept = layers_[static_cast<size_t>(layer)];
+  if (position + rows > written_of(kept)) {
     throw Error(ErrorCode::internal, "positions up to " + std::to_string(position + rows) + " of layer " + std::to_string(layer) +
-                                         " asked for, " + std::to_string(cached.written) + " are written");
+                                         " asked for, " + std::to_string(written_of(kept)) + " are written");
   }
-  const auto gathered = std::make_unique_for_overwrite<uint8_t[]>(2 * keys.size());
-  model_->backend().gather_to_host(gathered.get(), places(cached, position, rows));
-  const uint8_t* from = gathered.get();
-  for_each_head(position, rows, [&](bool is_key, uint64_t at) {
-    std::memcpy((is_key ? keys : values).data() + at, from, head_bytes);
-    from += head_bytes;
-  });
+  check_not_older(kept, layer, position);
+  std::visit([&](const auto& one) { one.read(position, rows, out); }, kept);
 }
 
-void Sequence::write_key_values(int layer, int position, int rows, std::span<const uint8_t> keys, std::span<const uint8_t> values) {
-  check_range(layer, position, rows);
+void Sequence::write_rows(int layer, int position, int rows, std::span<const uint8_t> in) {
+  if (in.size() != row_bytes(layer, position, rows)) throw Error(ErrorCode::internal, "the values do not fit the rows");
   check_unused("rows written");
-  const ModelShape& shape = model_->shape();
-  const uint64_t head_bytes = float_bytes(shape.head_dim);
-  const uint64_t row_bytes = float_bytes(shape.kv_size());
-  if (keys.size() != row_bytes * static_cast<uint64_t>(rows) || values.size() != keys.size()) {
-    throw Error(ErrorCode::internal, "keys and values do not fit the rows");
-  }
   const std::lock_guard lock(mutex_);
-  Layer& cached = layers_[static_cast<size_t>(layer)];
-  if (position > cached.written) {
+  Layer& kept = layers_[static_cast<size_t>(layer)];
+  if (position > written_of(kept)) {
     throw Error(ErrorCode::internal, "rows from position " + std::to_string(position) + " of layer " + std::to_string(layer) +
-                                         " would leave a gap behind the " + std::to_string(cached.written) + " written");
+                                         " would leave a gap behind the " + std::to_string(written_of(kept)) + " written");
   }
-  for_each_run(position, rows, [&](size_t block, int, int, int) { reserve_block(cached, block); });
-  const auto scattered = std::make_unique_for_overwrite<uint8_t[]>(2 * keys.size());
-  uint8_t* to = scattered.get();
-  for_each_head(position, rows, [&](bool is_key, uint64_t at) {
-    std::memcpy(to, (is_key ? keys : values).data() + at, head_bytes);
-    to += head_bytes;
-  });
-  model_->backend().scatter_to_device(places(cached, position, rows), scattered.get());
-  cached.written = std::max(cached.written, position + rows);
+  check_not_older(kept, layer, position);
+  std::visit(
+      [&](auto& one) {
+        one.reserve(position + rows);
+        one.write(position, rows, in);
+        one.set_written(std::max(one.written(), position + rows));
+      },
+      kept);
 }
 
 }  // namespace odmoe

@@ -19,7 +19,7 @@ using test::ExpertValues;
 using test::StoredForm;
 using Kind = ExpertSlots::Call::Kind;
 
-constexpr ExpertShape kShape{.hidden_size = 200, .intermediate_size = 331, .format = WeightFormat::bf16};
+constexpr ExpertShape kShape{.hidden_size = 200, .glu = {.intermediate_size = 331}, .format = WeightFormat::bf16};
 constexpr int kExperts = 3;
 constexpr int kRows = 3;
 

@@ -260,7 +260,8 @@ bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, co
     case Split::bf16_e8_sm8: return write_rows_from<Split::bf16_e8_sm8>(matrix, first_row, rows, planes, scratch);
     case Split::fp16_hi8_lo8: return write_rows_from<Split::fp16_hi8_lo8>(matrix, first_row, rows, planes, scratch);
     case Split::fp32_e8_sm8_r16: return write_rows_from<Split::fp32_e8_sm8_r16>(matrix, first_row, rows, planes, scratch);
-    case Split::fp16_e5_lo8_s1m2: return write_rows_from<Split::fp16_e5_lo8_s1m2>(matrix, first_row, rows, planes, scratch);    case Split::mxfp4:
+    case Split::fp16_e5_lo8_s1m2: return write_rows_from<Split::fp16_e5_lo8_s1m2>(matrix, first_row, rows, planes, scratch);
+    case Split::mxfp4:
     case Split::fp8: break;
   }
   return false;

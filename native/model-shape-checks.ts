@@ -1,0 +1,80 @@
+import { OdmoeError } from '../shared/errors/odmoe-error.js';
+import {
+  modelShapeSchema,
+  shapeProblem,
+  type GluShape,
+  type LayerShape,
+  type MixerShape,
+  type ModelShape,
+} from '../shared/model/model-shape.js';
+
+/** Limits of the kernels' scratch memory. */
+const LARGEST_EXPERTS = 4096;
+const LARGEST_HEAD_DIM = 1024;
+/** Values that a row has between two operators; beyond it a shape is a mistake, and sums of sizes might not fit the kernels' integers. */
+const LARGEST_ROW = 2 ** 24;
+/** Of all layers: the runtime keeps a place for each. */
+const LARGEST_EXPERT_PLACES = 2 ** 20;
+
+/** Throws MODEL_UNSUPPORTED for a model that contradicts itself or that the kernels cannot run, whoever described it. */
+export function checkModelShape(shape: ModelShape): void {
+  const parsed = modelShapeSchema.safeParse(shape);
+  if (!parsed.success) {
+    const [issue] = parsed.error.issues;
+    throw unsupported(`a description that is wrong at ${issue?.path.join('.') ?? ''}: ${issue?.message ?? ''}`);
+  }
+  const problem = shapeProblem(shape);
+  if (problem !== null) throw unsupported(`a description that contradicts itself: ${problem}`);
+  requireAtMost(shape.experts, LARGEST_EXPERTS, 'experts a layer');
+  requireAtMost(shape.experts * shape.expertLayers, LARGEST_EXPERT_PLACES, 'experts in all layers');
+  requireAtMost(shape.hiddenSize, LARGEST_ROW, 'values in a hidden state');
+  checkGlu(shape.expert);
+  shape.layers.forEach(checkLayer);
+}
+
+function unsupported(what: string): OdmoeError {
+  return new OdmoeError('MODEL_UNSUPPORTED', `the model has ${what}; this build cannot run it`);
+}
+
+function requireAtMost(value: number, most: number, what: string): void {
+  if (value > most) throw unsupported(`${value} ${what}, of at most ${most}`);
+}
+
+export function checkGlu(glu: GluShape): void {
+  requireAtMost(2 * glu.intermediateSize, LARGEST_ROW, 'gate and up values of an expert');
+}
+
+function checkLayer({ mixer, always }: LayerShape, number: number): void {
+  if (always?.glu.bias === true) throw unsupported(`biases in the feed-forward network of layer ${number}`);
+  if (always !== null) checkGlu(always.glu);
+  requireAtMost(widestHead(mixer), LARGEST_HEAD_DIM, `dimensions in a head of layer ${number}`);
+  requireAtMost(mixerRow(mixer), LARGEST_ROW, `values in a row of the mixer of layer ${number}`);
+}
+
+function widestHead(mixer: MixerShape): number {
+  switch (mixer.kind) {
+    case 'attention':
+      return mixer.headDim;
+    case 'latent':
+      return Math.max(mixer.latentSize + mixer.ropeSize, mixer.nopeSize + mixer.ropeSize, mixer.valueSize);
+    case 'delta':
+      return Math.max(mixer.keyDim, mixer.valueDim);
+    case 'convolution':
+      return 1;
+  }
+}
+
+function mixerRow(mixer: MixerShape): number {
+  switch (mixer.kind) {
+    case 'attention':
+      return 2 * (mixer.heads + mixer.keyValueHeads) * mixer.headDim;
+    case 'latent':
+      return (
+        mixer.queryRank + (mixer.heads + 1) * (mixer.latentSize + 2 * mixer.ropeSize + mixer.nopeSize + mixer.valueSize)
+      );
+    case 'delta':
+      return 2 * (2 * mixer.keyHeads * mixer.keyDim + 2 * mixer.valueHeads * mixer.valueDim + 2 * mixer.valueHeads);
+    case 'convolution':
+      return 1;
+  }
+}

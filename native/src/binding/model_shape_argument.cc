@@ -1,0 +1,216 @@
+#include "model_shape_argument.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "enumeration.h"
+
+namespace odmoe {
+namespace {
+
+// Members of one object, by the types of the runtime.
+class Members {
+ public:
+  explicit Members(const Napi::Object& object) : object_(object) {}
+
+  int64_t size(const char* name) const { return number(name).Int64Value(); }
+  int count(const char* name) const { return number(name).Int32Value(); }
+  float real(const char* name) const { return number(name).FloatValue(); }
+  bool flag(const char* name) const {
+    const Napi::Value value = object_.Get(name);
+    if (!value.IsBoolean()) refuse(name);
+    return value.As<Napi::Boolean>().Value();
+  }
+  bool is_null(const char* name) const { return object_.Get(name).IsNull(); }
+  Napi::Object object(const char* name) const {
+    const Napi::Value value = object_.Get(name);
+    if (!value.IsObject()) refuse(name);
+    return value.As<Napi::Object>();
+  }
+  Napi::Array array(const char* name) const {
+    const Napi::Value value = object_.Get(name);
+    if (!value.IsArray()) refuse(name);
+    return value.As<Napi::Array>();
+  }
+  template <typename Enumeration, size_t Count>
+  Enumeration one_of(const char* name, const std::array<std::string_view, Count>& names) const {
+    const Napi::Value value = object_.Get(name);
+    if (!value.IsString()) refuse(name);
+    return to_enumeration<Enumeration>(value, names);
+  }
+
+ private:
+  Napi::Number number(const char* name) const {
+    const Napi::Value value = object_.Get(name);
+    if (!value.IsNumber()) refuse(name);
+    return value.As<Napi::Number>();
+  }
+  [[noreturn]] static void refuse(const char* name) {
+    throw Error(ErrorCode::internal, std::string("the model's description has no fitting '") + name + "'");
+  }
+
+  Napi::Object object_;
+};
+
+RotaryShape to_rotary_shape(const Napi::Object& object) {
+  static constexpr std::array<std::string_view, 2> kPairings = {"halves", "neighbours"};
+  const Members members(object);
+  return {members.count("rope"), members.one_of<RotaryPairing>("pairing", kPairings), members.count("offset")};
+}
+
+AttentionMixer to_attention_mixer(const Members& members) {
+  static constexpr std::array<std::string_view, 3> kNorms = {"none", "head", "all"};
+  AttentionMixer mixer;
+  mixer.heads = members.count("heads");
+  mixer.kv_heads = members.count("keyValueHeads");
+  mixer.head_dim = members.count("headDim");
+  mixer.bias = members.flag("bias");
+  mixer.output_bias = members.flag("outputBias");
+  mixer.query_key_norm = members.one_of<QueryKeyNorm>("queryKeyNorm", kNorms);
+  mixer.norm_after_rotation = members.flag("normAfterRotation");
+  mixer.value_norm = members.flag("valueNorm");
+  mixer.norm_epsilon = members.real("normEpsilon");
+  mixer.clip = members.real("clip");
+  mixer.keys_are_values = members.flag("keysAreValues");
+  mixer.output_gate = members.flag("outputGate");
+  mixer.sinks = members.flag("sinks");
+  mixer.window = members.count("window");
+  mixer.score_scale = members.real("scoreScale");
+  if (!members.is_null("rotary")) mixer.rotary = to_rotary_shape(members.object("rotary"));
+  return mixer;
+}
+
+LatentMixer to_latent_mixer(const Members& members) {
+  LatentMixer mixer;
+  mixer.heads = members.count("heads");
+  mixer.query_rank = members.count("queryRank");
+  mixer.latent_size = members.count("latentSize");
+  mixer.nope_size = members.count("nopeSize");
+  mixer.rope_size = members.count("ropeSize");
+  mixer.value_size = members.count("valueSize");
+  mixer.norm_epsilon = members.real("normEpsilon");
+  mixer.score_scale = members.real("scoreScale");
+  mixer.rotary = to_rotary_shape(members.object("rotary"));
+  return mixer;
+}
+
+DeltaMixer to_delta_mixer(const Members& members) {
+  DeltaMixer mixer;
+  mixer.key_heads = members.count("keyHeads");
+  mixer.value_heads = members.count("valueHeads");
+  mixer.key_dim = members.count("keyDim");
+  mixer.value_dim = members.count("valueDim");
+  mixer.taps = members.count("taps");
+  mixer.norm_epsilon = members.real("normEpsilon");
+  return mixer;
+}
+
+MixerShape to_mixer_shape(const Napi::Object& object) {
+  enum class Kind : uint8_t { attention, latent, delta, convolution };
+  static constexpr std::array<std::string_view, 4> kKinds = {"attention", "latent", "delta", "convolution"};
+  const Members members(object);
+  switch (members.one_of<Kind>("kind", kKinds)) {
+    case Kind::attention: return to_attention_mixer(members);
+    case Kind::latent: return to_latent_mixer(members);
+    case Kind::delta: return to_delta_mixer(members);
+    case Kind::convolution: break;
+  }
+  return ConvolutionMixer{members.count("taps")};
+}
+
+RouterShape to_router_shape(const Napi::Object& object) {
+  static constexpr std::array<std::string_view, 3> kScores = {"softmax", "sigmoid", "sparsemixer"};
+  static constexpr std::array<std::string_view, 2> kGroupScores = {"best", "best-two"};
+  const Members members(object);
+  RouterShape router;
+  router.score = members.one_of<RouterScore>("score", kScores);
+  router.bias = members.flag("bias");
+  router.choice_bias = members.flag("choiceBias");
+  router.groups = members.count("groups");
+  router.groups_kept = members.count("groupsKept");
+  router.group_score = members.one_of<GroupScore>("groupScore", kGroupScores);
+  router.normalize = members.flag("normalize");
+  router.sum_epsilon = members.real("sumEpsilon");
+  router.sum_floor = members.real("sumFloor");
+  router.scale = members.real("scale");
+  router.expert_scale = members.flag("expertScale");
+  router.jitter = members.real("jitter");
+  return router;
+}
+
+AlwaysShape to_always_shape(const Napi::Object& object) {
+  const Members members(object);
+  return {to_glu_shape(members.object("glu")), members.flag("gated")};
+}
+
+LayerShape to_layer_shape(const Napi::Object& object) {
+  const Members members(object);
+  LayerShape layer;
+  layer.mixer = to_mixer_shape(members.object("mixer"));
+  layer.mixer_output_norm = members.flag("mixerOutputNorm");
+  if (!members.is_null("always")) layer.always = to_always_shape(members.object("always"));
+  if (!members.is_null("routed")) layer.routed = to_router_shape(members.object("routed"));
+  layer.routed_norm = members.flag("routedNorm");
+  layer.router_norm = members.flag("routerNorm");
+  layer.always_output_norm = members.flag("alwaysOutputNorm");
+  layer.routed_output_norm = members.flag("routedOutputNorm");
+  layer.feed_forward_output_norm = members.flag("feedForwardOutputNorm");
+  layer.layer_scale = members.flag("layerScale");
+  return layer;
+}
+
+RopeShape to_rope_shape(const Napi::Object& object) {
+  const Members members(object);
+  const Napi::Array frequencies = members.array("frequencies");
+  RopeShape rope;
+  for (uint32_t i = 0; i < frequencies.Length(); i++) {
+    rope.frequencies.push_back(Napi::Value(frequencies.Get(i)).As<Napi::Number>().FloatValue());
+  }
+  rope.scale = members.real("scale");
+  return rope;
+}
+
+}  // namespace
+
+GluShape to_glu_shape(const Napi::Object& object) {
+  static constexpr std::array<std::string_view, 2> kActivations = {"sigmoid", "tanh"};
+  const Members members(object);
+  GluShape glu;
+  glu.intermediate_size = members.size("intermediateSize");
+  glu.activation = members.one_of<Activation>("activation", kActivations);
+  glu.alpha = members.real("alpha");
+  glu.limit = members.real("limit");
+  glu.up_offset = members.real("upOffset");
+  glu.bias = members.flag("bias");
+  return glu;
+}
+
+ModelShape to_model_shape(const Napi::Object& object) {
+  static constexpr std::array<std::string_view, 2> kNorms = {"rms", "layer"};
+  const Members members(object);
+  ModelShape shape;
+  shape.vocab_size = members.size("vocabSize");
+  shape.hidden_size = members.size("hiddenSize");
+  shape.max_positions = members.count("maxPositions");
+  shape.norm = members.one_of<NormKind>("norm", kNorms);
+  shape.norm_epsilon = members.real("normEpsilon");
+  shape.embedding_scale = members.real("embeddingScale");
+  shape.residual_scale = members.real("residualScale");
+  shape.lm_head_bias = members.flag("lmHeadBias");
+  shape.logit_divisor = members.real("logitDivisor");
+  shape.logit_cap = members.real("logitCap");
+  const Napi::Array ropes = members.array("ropes");
+  for (uint32_t i = 0; i < ropes.Length(); i++) shape.ropes.push_back(to_rope_shape(Napi::Value(ropes.Get(i)).As<Napi::Object>()));
+  const Napi::Array layers = members.array("layers");
+  for (uint32_t i = 0; i < layers.Length(); i++) {
+    shape.layers.push_back(to_layer_shape(Napi::Value(layers.Get(i)).As<Napi::Object>()));
+  }
+  shape.expert_layers = members.count("expertLayers");
+  shape.experts = members.count("experts");
+  shape.experts_per_token = members.count("expertsPerToken");
+  shape.expert = to_glu_shape(members.object("expert"));
+  return shape;
+}
+
+}  // namespace odmoe

@@ -1,0 +1,230 @@
+// Attention over a sequence's keys and values, in its usual and in its latent form.
+#include <array>
+#include <vector>
+
+#include "mixers.h"
+
+namespace odmoe {
+namespace {
+
+void set_attention_rows(PassState& pass, int layer) {
+  for (size_t i = 0; i < pass.attention_rows.size(); i++) {
+    pass.attention_rows[i] = {pass.row_sequences[i]->cache(layer), pass.positions[i]};
+  }
+}
+
+// One row's part of each projection: all queries, then keys, values and the output's gates.
+struct AttentionRows {
+  AttentionRows(float* first, const AttentionMixer& of, int count)
+      : mixer(of),
+        n(count),
+        stride((of.output_gate ? 2 : 1) * of.query_size() + 2 * of.kv_size()),
+        queries(first),
+        keys(queries + of.query_size()),
+        values(keys + of.kv_size()),
+        gates(values + of.kv_size()) {}
+
+  Vectors heads(float* from, int count) const { return {from, stride, mixer.head_dim, n, count, mixer.head_dim}; }
+  Vectors whole(float* from, int64_t size) const { return {from, stride, 0, n, 1, static_cast<int>(size)}; }
+
+  const AttentionMixer& mixer;
+  int n;
+  int64_t stride;
+  float* queries;
+  float* keys;
+  float* values;
+  float* gates;
+};
+
+void project(PassState& pass, const AttentionRows& rows, const DenseWeights& weights) {
+  const AttentionMixer& mixer = rows.mixer;
+  std::array<Product, 4> products;
+  int count = 0;
+  const auto add = [&](float* out, DenseRole role) {
+    products[static_cast<size_t>(count++)] = {out, rows.stride, &weights.matrix(role), pass.normed.floats(), pass.hidden(), rows.n};
+  };
+  // In one call, in which threads meet once; formats may differ.
+  add(rows.queries, DenseRole::query);
+  add(rows.keys, DenseRole::key);
+  if (!mixer.keys_are_values) add(rows.values, DenseRole::value);
+  if (mixer.output_gate) add(rows.gates, DenseRole::output_gate);
+  Backend& backend = pass.backend();
+  backend.multiply(products.data(), count);
+  if (mixer.bias) {
+    backend.add_bias(rows.whole(rows.queries, mixer.query_size()), weights.vector(DenseRole::query_bias));
+    backend.add_bias(rows.whole(rows.keys, mixer.kv_size()), weights.vector(DenseRole::key_bias));
+  }
+  if (mixer.keys_are_values) {
+    backend.copy_vectors(rows.whole(rows.values, mixer.kv_size()), rows.whole(rows.keys, mixer.kv_size()));
+  } else if (mixer.bias) {
+    backend.add_bias(rows.whole(rows.values, mixer.kv_size()), weights.vector(DenseRole::value_bias));
+  }
+}
+
+void normalize_queries_and_keys(PassState& pass, const AttentionRows& rows, const DenseWeights& weights) {
+  const AttentionMixer& mixer = rows.mixer;
+  if (mixer.query_key_norm == QueryKeyNorm::none) return;
+  const bool per_head = mixer.query_key_norm == QueryKeyNorm::head;
+  const auto normalize = [&](float* from, int heads, DenseRole role) {
+    const int64_t size = int64_t{heads} * mixer.head_dim;
+    const Vectors vectors = per_head ? rows.heads(from, heads) : rows.whole(from, size);
+    pass.backend().normalize({.out = vectors,
+                              .in = vectors,
+                              .weight = weights.vector(role),
+                              .divisor = static_cast<float>(vectors.size),
+                              .epsilon = mixer.norm_epsilon});
+  };
+  normalize(rows.queries, mixer.heads, DenseRole::query_norm);
+  normalize(rows.keys, mixer.kv_heads, DenseRole::key_norm);
+}
+
+// Keys stand behind queries, so that one call rotates both.
+void rotate_heads(PassState& pass, const AttentionRows& rows) {
+  if (!rows.mixer.rotary) return;
+  const RotaryShape& rotary = *rows.mixer.rotary;
+  const RopeAngles angles = pass.angles(rotary.rope);
+  Vectors heads = rows.heads(rows.queries + rotary.offset, rows.mixer.heads + rows.mixer.kv_heads);
+  heads.size = 2 * angles.pairs;
+  pass.backend().rotate({heads, angles.cos, angles.sin, rotary.pairing});
+}
+
+void prepare_heads(PassState& pass, const AttentionRows& rows, const DenseWeights& weights) {
+  const AttentionMixer& mixer = rows.mixer;
+  const bool clipped_later = mixer.query_key_norm == QueryKeyNorm::all && !mixer.norm_after_rotation;
+  // Queries, keys and values stand one behind another.
+  const Vectors all = rows.whole(rows.queries, mixer.query_size() + 2 * mixer.kv_size());
+  if (mixer.clip > 0 && !clipped_later) pass.backend().clip(all, mixer.clip);
+  if (!mixer.norm_after_rotation) normalize_queries_and_keys(pass, rows, weights);
+  if (mixer.clip > 0 && clipped_later) pass.backend().clip(all, mixer.clip);
+  if (mixer.value_norm) {
+    const Vectors values = rows.heads(rows.values, mixer.kv_heads);
+    pass.backend().normalize(
+        {.out = values, .in = values, .divisor = static_cast<float>(mixer.head_dim), .epsilon = mixer.norm_epsilon});
+  }
+  rotate_heads(pass, rows);
+  if (mixer.norm_after_rotation) normalize_queries_and_keys(pass, rows, weights);
+}
+
+// Rows of latent attention: heads queries of key_size, and behind them the key.
+struct LatentRows {
+  float* queries;
+  float* key;
+  int64_t stride;
+};
+
+// Low-rank queries or, without them, queries and latents in one call.
+void project_latent(PassState& pass, const LatentMixer& mixer, const DenseWeights& weights, float* low, float* queries,
+                    const LatentRows& rows) {
+  const int n = pass.count();
+  const int64_t query_size = int64_t{mixer.heads} * (mixer.nope_size + mixer.rope_size);
+  const bool has_low = mixer.query_rank > 0;
+  Backend& backend = pass.backend();
+  const float* const in = pass.normed.floats();
+  const Product products[] = {
+      {rows.key, rows.stride, &weights.matrix(DenseRole::latent), in, pass.hidden(), n},
+      {has_low ? low : queries, has_low ? mixer.query_rank : query_size,
+       &weights.matrix(has_low ? DenseRole::query_low : DenseRole::query), in, pass.hidden(), n},
+  };
+  backend.multiply(products, 2);
+  if (has_low) {
+    const Vectors vectors{low, mixer.query_rank, 0, n, 1, mixer.query_rank};
+    backend.normalize({.out = vectors,
+                       .in = vectors,
+                       .weight = weights.vector(DenseRole::query_low_norm),
+                       .divisor = static_cast<float>(mixer.query_rank),
+                       .epsilon = mixer.norm_epsilon});
+    backend.matmul(queries, query_size, weights.matrix(DenseRole::query), low, mixer.query_rank, n);
+  }
+  const Vectors latents{rows.key, rows.stride, 0, n, 1, mixer.latent_size};
+  backend.normalize({.out = latents,
+                     .in = latents,
+                     .weight = weights.vector(DenseRole::latent_norm),
+                     .divisor = static_cast<float>(mixer.latent_size),
+                     .epsilon = mixer.norm_epsilon});
+}
+
+// Each head's vectors of `in` times the head's own matrix.
+void multiply_heads(PassState& pass, const std::vector<StoredMatrix>& matrices, float* out, int64_t out_stride, int64_t out_step,
+                    const float* in, int64_t in_stride, int64_t in_step) {
+  std::vector<Product> products(matrices.size());
+  for (size_t head = 0; head < products.size(); head++) {
+    const auto h = static_cast<int64_t>(head);
+    products[head] = {out + h * out_step, out_stride, &matrices[head].matrix, in + h * in_step, in_stride, pass.count()};
+  }
+  pass.backend().multiply(products.data(), static_cast<int>(products.size()));
+}
+
+void rotate_latent(PassState& pass, const LatentMixer& mixer, float* queries, const LatentRows& rows) {
+  const RopeAngles angles = pass.angles(mixer.rotary.rope);
+  const int64_t query_head = mixer.nope_size + mixer.rope_size;
+  const int n = pass.count();
+  const int rotated = 2 * angles.pairs;
+  float* const first_query = queries + mixer.nope_size + mixer.rotary.offset;
+  float* const key = rows.key + mixer.latent_size + mixer.rotary.offset;
+  pass.backend().rotate(
+      {{first_query, mixer.heads * query_head, query_head, n, mixer.heads, rotated}, angles.cos, angles.sin, mixer.rotary.pairing});
+  pass.backend().rotate({{key, rows.stride, 0, n, 1, rotated}, angles.cos, angles.sin, mixer.rotary.pairing});
+  pass.backend().copy_vectors({rows.queries + mixer.latent_size, rows.stride, mixer.key_size(), n, mixer.heads, mixer.rope_size},
+                              {queries + mixer.nope_size, mixer.heads * query_head, query_head, n, mixer.heads, mixer.rope_size});
+}
+
+}  // namespace
+
+const float* mix_attention(PassState& pass, const AttentionMixer& mixer, const DenseWeights& weights, int layer) {
+  const int n = pass.count();
+  Scratch scratch = pass.scratch();
+  const int64_t row = (mixer.output_gate ? 2 : 1) * mixer.query_size() + 2 * mixer.kv_size();
+  const AttentionRows rows(scratch.take(n * row), mixer, n);
+  float* const attended = scratch.take(n * mixer.query_size());
+  project(pass, rows, weights);
+  prepare_heads(pass, rows, weights);
+  set_attention_rows(pass, layer);
+  const AttentionShape shape{.heads = mixer.heads,
+                             .kv_heads = mixer.kv_heads,
+                             .head_dim = mixer.head_dim,
+                             .value_dim = mixer.head_dim,
+                             .values_in_keys = false,
+                             .sliding_window = mixer.window,
+                             .score_scale = mixer.score_scale,
+                             .sinks = weights.vector(DenseRole::sinks)};
+  pass.backend().store_and_attend(attended, pass.attention_rows.data(), rows.queries, rows.keys, rows.values, rows.stride, n,
+                                  shape);
+  if (mixer.output_gate) {
+    const auto size = static_cast<int>(mixer.query_size());
+    pass.backend().gate({attended, size, 0, n, 1, size}, rows.whole(rows.gates, size), Gate::sigmoid);
+  }
+  return attended;
+}
+
+const float* mix_latent(PassState& pass, const LatentMixer& mixer, const DenseWeights& weights, int layer) {
+  const int n = pass.count();
+  const int64_t heads = mixer.heads;
+  const int64_t query_head = mixer.nope_size + mixer.rope_size;
+  const int64_t key_size = mixer.key_size();
+  Scratch scratch = pass.scratch();
+  float* const low = scratch.take(n * mixer.query_rank);
+  float* const queries = scratch.take(n * heads * query_head);
+  float* const first = scratch.take(n * (heads + 1) * key_size);
+  float* const attended = scratch.take(n * heads * mixer.latent_size);
+  float* const values = scratch.take(n * heads * mixer.value_size);
+  const LatentRows rows{first, first + heads * key_size, (heads + 1) * key_size};
+  project_latent(pass, mixer, weights, low, queries, rows);
+  rotate_latent(pass, mixer, queries, rows);
+  multiply_heads(pass, weights.matrices(DenseRole::key_expansion), rows.queries, rows.stride, key_size, queries, heads * query_head,
+                 query_head);
+  set_attention_rows(pass, layer);
+  const AttentionShape shape{.heads = mixer.heads,
+                             .kv_heads = 1,
+                             .head_dim = mixer.key_size(),
+                             .value_dim = mixer.latent_size,
+                             .values_in_keys = true,
+                             .sliding_window = 0,
+                             .score_scale = mixer.score_scale,
+                             .sinks = nullptr};
+  pass.backend().store_and_attend(attended, pass.attention_rows.data(), rows.queries, rows.key, nullptr, rows.stride, n, shape);
+  multiply_heads(pass, weights.matrices(DenseRole::value_expansion), values, heads * mixer.value_size, mixer.value_size, attended,
+                 heads * mixer.latent_size, mixer.latent_size);
+  return values;
+}
+
+}  // namespace odmoe

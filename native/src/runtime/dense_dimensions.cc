@@ -1,0 +1,166 @@
+#include "dense_dimensions.h"
+
+#include <initializer_list>
+
+namespace odmoe {
+namespace {
+
+using Roles = std::vector<DenseRole>;
+
+// One by one: GCC 12 takes insert() for an overflow.
+void add(Roles& roles, std::initializer_list<DenseRole> more) {
+  for (const DenseRole role : more) roles.push_back(role);
+}
+
+struct MixerRoles {
+  Roles& roles;
+
+  void operator()(const AttentionMixer& mixer) const {
+    add(roles, {DenseRole::query, DenseRole::key});
+    if (!mixer.keys_are_values) add(roles, {DenseRole::value});
+    if (mixer.bias) add(roles, {DenseRole::query_bias, DenseRole::key_bias});
+    if (mixer.bias && !mixer.keys_are_values) add(roles, {DenseRole::value_bias});
+    if (mixer.query_key_norm != QueryKeyNorm::none) add(roles, {DenseRole::query_norm, DenseRole::key_norm});
+    if (mixer.output_gate) add(roles, {DenseRole::output_gate});
+    if (mixer.sinks) add(roles, {DenseRole::sinks});
+    if (mixer.output_bias) add(roles, {DenseRole::mixer_output_bias});
+  }
+  void operator()(const LatentMixer& mixer) const {
+    if (mixer.query_rank > 0) add(roles, {DenseRole::query_low, DenseRole::query_low_norm});
+    add(roles, {DenseRole::query, DenseRole::latent, DenseRole::latent_norm, DenseRole::key_expansion, DenseRole::value_expansion});
+  }
+  void operator()(const DeltaMixer&) const {
+    add(roles,
+        {DenseRole::delta_query, DenseRole::delta_key, DenseRole::delta_value, DenseRole::delta_gate, DenseRole::delta_beta,
+         DenseRole::delta_decay, DenseRole::convolution, DenseRole::decay_log, DenseRole::decay_bias, DenseRole::delta_norm});
+  }
+  void operator()(const ConvolutionMixer&) const { add(roles, {DenseRole::convolution_input, DenseRole::convolution}); }
+};
+
+void add_routed_roles(Roles& roles, const LayerShape& layer) {
+  if (!layer.routed) return;
+  add(roles, {DenseRole::router});
+  if (layer.routed_norm) add(roles, {DenseRole::routed_norm});
+  if (layer.router_norm) add(roles, {DenseRole::router_norm});
+  if (layer.routed->bias) add(roles, {DenseRole::router_bias});
+  if (layer.routed->choice_bias) add(roles, {DenseRole::choice_bias});
+  if (layer.routed->expert_scale) add(roles, {DenseRole::expert_scale});
+  if (layer.routed_output_norm) add(roles, {DenseRole::routed_output_norm});
+}
+
+// Nothing for what has the size of a hidden state: norms and biases of the residual stream.
+struct MixerDimensions {
+  DenseRole role;
+  int64_t hidden;
+
+  DenseDimensions operator()(const AttentionMixer& mixer) const {
+    const int64_t queries = mixer.query_size();
+    const int64_t keys = mixer.kv_size();
+    const bool per_head = mixer.query_key_norm == QueryKeyNorm::head;
+    switch (role) {
+      case DenseRole::query:
+      case DenseRole::output_gate: return {queries, hidden};
+      case DenseRole::key:
+      case DenseRole::value: return {keys, hidden};
+      case DenseRole::query_bias: return {1, queries};
+      case DenseRole::key_bias:
+      case DenseRole::value_bias: return {1, keys};
+      case DenseRole::query_norm: return {1, per_head ? mixer.head_dim : queries};
+      case DenseRole::key_norm: return {1, per_head ? mixer.head_dim : keys};
+      case DenseRole::sinks: return {1, mixer.heads};
+      case DenseRole::mixer_output: return {hidden, queries};
+      default: return {1, hidden};
+    }
+  }
+  DenseDimensions operator()(const LatentMixer& mixer) const {
+    const int64_t heads = mixer.heads;
+    switch (role) {
+      case DenseRole::query_low: return {mixer.query_rank, hidden};
+      case DenseRole::query_low_norm: return {1, mixer.query_rank};
+      case DenseRole::query:
+        return {heads * (mixer.nope_size + mixer.rope_size), mixer.query_rank == 0 ? hidden : mixer.query_rank};
+      case DenseRole::latent: return {mixer.key_size(), hidden};
+      case DenseRole::latent_norm: return {1, mixer.latent_size};
+      case DenseRole::key_expansion: return {heads * mixer.latent_size, mixer.nope_size};
+      case DenseRole::value_expansion: return {heads * mixer.value_size, mixer.latent_size};
+      case DenseRole::mixer_output: return {hidden, heads * mixer.value_size};
+      default: return {1, hidden};
+    }
+  }
+  DenseDimensions operator()(const DeltaMixer& mixer) const {
+    switch (role) {
+      case DenseRole::delta_query:
+      case DenseRole::delta_key: return {mixer.key_size(), hidden};
+      case DenseRole::delta_value:
+      case DenseRole::delta_gate: return {mixer.value_size(), hidden};
+      case DenseRole::delta_beta:
+      case DenseRole::delta_decay: return {mixer.value_heads, hidden};
+      case DenseRole::convolution: return {mixer.taps, mixer.channels()};
+      case DenseRole::decay_log:
+      case DenseRole::decay_bias: return {1, mixer.value_heads};
+      case DenseRole::delta_norm: return {1, mixer.value_dim};
+      case DenseRole::mixer_output: return {hidden, mixer.value_size()};
+      default: return {1, hidden};
+    }
+  }
+  DenseDimensions operator()(const ConvolutionMixer& mixer) const {
+    switch (role) {
+      case DenseRole::convolution_input: return {3 * hidden, hidden};
+      case DenseRole::convolution: return {mixer.taps, hidden};
+      case DenseRole::mixer_output: return {hidden, hidden};
+      default: return {1, hidden};
+    }
+  }
+};
+
+DenseDimensions layer_dimensions(DenseRole role, const LayerShape& layer, const ModelShape& shape) {
+  const int64_t hidden = shape.hidden_size;
+  const int64_t always = layer.always ? layer.always->glu.intermediate_size : 0;
+  switch (role) {
+    case DenseRole::always_gate:
+    case DenseRole::always_up: return {always, hidden};
+    case DenseRole::always_down: return {hidden, always};
+    case DenseRole::always_weight: return {1, hidden};
+    case DenseRole::router: return {shape.experts, hidden};
+    case DenseRole::router_bias:
+    case DenseRole::choice_bias:
+    case DenseRole::expert_scale: return {1, shape.experts};
+    case DenseRole::layer_scale: return {1, 1};
+    default: return std::visit(MixerDimensions{role, hidden}, layer.mixer);
+  }
+}
+
+}  // namespace
+
+std::vector<DenseRole> model_roles(const ModelShape& shape) {
+  Roles roles;
+  add(roles, {DenseRole::embedding, DenseRole::final_norm, DenseRole::lm_head});
+  if (shape.norm == NormKind::layer) add(roles, {DenseRole::final_norm_bias});
+  if (shape.lm_head_bias) add(roles, {DenseRole::lm_head_bias});
+  return roles;
+}
+
+std::vector<DenseRole> layer_roles(const LayerShape& layer, NormKind norm) {
+  Roles roles;
+  add(roles, {DenseRole::mixer_norm, DenseRole::mixer_output, DenseRole::feed_forward_norm});
+  if (norm == NormKind::layer) add(roles, {DenseRole::mixer_norm_bias, DenseRole::feed_forward_norm_bias});
+  std::visit(MixerRoles{roles}, layer.mixer);
+  if (layer.mixer_output_norm) add(roles, {DenseRole::mixer_output_norm});
+  add_routed_roles(roles, layer);
+  if (layer.always) {
+    add(roles, {DenseRole::always_gate, DenseRole::always_up, DenseRole::always_down});
+    if (layer.always->gated) add(roles, {DenseRole::always_weight});
+    if (layer.always_output_norm) add(roles, {DenseRole::always_output_norm});
+  }
+  if (layer.feed_forward_output_norm) add(roles, {DenseRole::feed_forward_output_norm});
+  if (layer.layer_scale) add(roles, {DenseRole::layer_scale});
+  return roles;
+}
+
+DenseDimensions dense_dimensions(DenseRole role, int layer, const ModelShape& shape) {
+  if (!dense_role_facts(role).of_model) return layer_dimensions(role, shape.layers[static_cast<size_t>(layer)], shape);
+  if (role == DenseRole::embedding || role == DenseRole::lm_head) return {shape.vocab_size, shape.hidden_size};
+  return {1, role == DenseRole::lm_head_bias ? shape.vocab_size : shape.hidden_size};
+}
+
+}  // namespace odmoe

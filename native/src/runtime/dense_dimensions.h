@@ -1,0 +1,24 @@
+// Which dense tensors a model has and how large they are, as shared/model/dense-roles.ts says.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "odmoe/dense_roles.h"
+#include "odmoe/model_shape.h"
+
+namespace odmoe {
+
+struct DenseDimensions {
+  int64_t rows = 1;
+  int64_t columns = 1;
+};
+
+// Roles of the whole model, with an LM head even where it shares the embedding; roles of one of its layers.
+std::vector<DenseRole> model_roles(const ModelShape& shape);
+std::vector<DenseRole> layer_roles(const LayerShape& layer, NormKind norm);
+
+// Of a role that the model or the layer has; the layer is not looked at for roles of the model. A vector has one row, but for the
+// taps of a convolution.
+DenseDimensions dense_dimensions(DenseRole role, int layer, const ModelShape& shape);
+
+}  // namespace odmoe

@@ -1,0 +1,132 @@
+#include "feed_forward.h"
+
+#include <algorithm>
+
+#include "mixers.h"
+
+namespace odmoe {
+namespace {
+
+float* router_input(PassState& pass, const LayerShape& layer) {
+  return layer.router_norm ? pass.router_input.floats() : pass.normed.floats();
+}
+
+// `always` for rows [first, first + rows), which its scratch has room for.
+void run_always_rows(PassState& pass, const GluShape& glu, const DenseWeights& weights, int first, int rows) {
+  const int64_t hidden = pass.hidden();
+  const int64_t size = glu.intermediate_size;
+  const float* const in = pass.normed.floats() + first * hidden;
+  float* const gate_up = pass.always_gate_up.floats();
+  float* const activation = pass.always_activation.floats();
+  const Product products[] = {{gate_up, 2 * size, &weights.matrix(DenseRole::always_gate), in, hidden, rows},
+                              {gate_up + size, 2 * size, &weights.matrix(DenseRole::always_up), in, hidden, rows}};
+  pass.backend().multiply(products, 2);
+  pass.backend().glu(activation, gate_up, nullptr, rows, static_cast<int>(size), glu);
+  pass.backend().matmul(pass.always_output.floats() + first * hidden, hidden, weights.matrix(DenseRole::always_down), activation,
+                        size, rows);
+}
+
+}  // namespace
+
+const float* expert_input(const PassState& pass, const LayerShape& layer) {
+  return layer.routed_norm ? pass.routed_input.floats() : pass.normed.floats();
+}
+
+void prepare_feed_forward(PassState& pass, const LayerShape& layer, const DenseWeights& weights) {
+  float* const residual = pass.residual.floats();
+  normalize_hidden(pass, pass.normed.floats(), residual, pass.count(), weights.vector(DenseRole::feed_forward_norm),
+                   weights.vector(DenseRole::feed_forward_norm_bias));
+  if (!layer.routed) return;
+  if (layer.routed_norm) rms_normalize(pass, pass.routed_input.floats(), residual, weights.vector(DenseRole::routed_norm));
+  if (layer.router_norm) rms_normalize(pass, pass.router_input.floats(), residual, weights.vector(DenseRole::router_norm));
+}
+
+RouterChoice choose_experts(PassState& pass, const LayerShape& layer, const DenseWeights& weights, std::span<uint8_t> hidden) {
+  const ModelShape& shape = pass.shape();
+  const int n = pass.count();
+  const size_t places = static_cast<size_t>(n) * static_cast<size_t>(shape.experts_per_token);
+  RouterChoice choice{std::vector<int32_t>(places), std::vector<float>(places)};
+  float* const logits = pass.router_logits.floats();
+  Backend& backend = pass.backend();
+  backend.matmul(logits, shape.experts, weights.matrix(DenseRole::router), router_input(pass, layer), pass.hidden(), n);
+  if (const float* bias = weights.vector(DenseRole::router_bias)) {
+    backend.add_bias({logits, shape.experts, 0, n, 1, shape.experts}, bias);
+  }
+  backend.router({.host_experts = choice.experts.data(),
+                  .host_weights = choice.weights.data(),
+                  .logits = logits,
+                  .n = n,
+                  .experts = shape.experts,
+                  .k = shape.experts_per_token,
+                  .shape = *layer.routed,
+                  .choice_bias = weights.vector(DenseRole::choice_bias),
+                  .expert_scale = weights.vector(DenseRole::expert_scale),
+                  .along = {hidden.data(), expert_input(pass, layer), hidden.size()}});
+  return choice;
+}
+
+void run_always(PassState& pass, const LayerShape& layer, const DenseWeights& weights) {
+  if (!layer.always) return;
+  const int n = pass.count();
+  for (int first = 0; first < n; first += kExpertTileRows) {
+    run_always_rows(pass, layer.always->glu, weights, first, std::min(kExpertTileRows, n - first));
+  }
+  float* const output = pass.always_output.floats();
+  if (layer.always->gated) {
+    pass.backend().matmul(pass.always_gates.floats(), 1, weights.matrix(DenseRole::always_weight), pass.normed.floats(),
+                          pass.hidden(), n);
+  }
+  if (!layer.always_output_norm) return;
+  if (layer.always->gated) {
+    const Vectors gates{pass.always_gates.floats(), 1, 0, n, 1, 1};
+    const CombineWork gated{
+        .hidden = output, .always = output, .always_gates = gates.first, .n = n, .size = pass.hidden(), .add = false};
+    pass.backend().combine(gated);
+  }
+  rms_normalize(pass, output, output, weights.vector(DenseRole::always_output_norm));
+}
+
+void add_feed_forward(PassState& pass, const LayerShape& layer, const DenseWeights& weights,
+                      std::span<const float> expert_weights) {
+  Backend& backend = pass.backend();
+  const bool routed = !expert_weights.empty();
+  float* const branch = pass.branch.floats();
+  CombineWork sum{.hidden = pass.residual.floats(), .n = pass.count(), .size = pass.hidden(), .scale = pass.shape().residual_scale};
+  if (routed) {
+    sum.outputs = pass.expert_outputs.floats();
+    sum.host_weights = expert_weights.data();
+    sum.k = pass.shape().experts_per_token;
+  }
+  const bool routed_apart = routed && layer.routed_output_norm;
+  if (routed_apart) {
+    CombineWork experts = sum;
+    experts.hidden = branch;
+    experts.scale = 1;
+    experts.add = false;
+    backend.combine(experts);
+    rms_normalize(pass, branch, branch, weights.vector(DenseRole::routed_output_norm));
+    sum.outputs = nullptr;
+    sum.host_weights = nullptr;
+    sum.k = 0;
+  }
+  if (layer.always) {
+    sum.always = pass.always_output.floats();
+    // A norm of what `always` gives comes behind its gate.
+    if (layer.always->gated && !layer.always_output_norm) sum.always_gates = pass.always_gates.floats();
+  }
+  if (routed_apart || layer.feed_forward_output_norm) {
+    sum.hidden = branch;
+    sum.scale = 1;
+    sum.add = routed_apart;
+    if (sum.k > 0 || sum.always != nullptr) backend.combine(sum);
+    if (layer.feed_forward_output_norm) rms_normalize(pass, branch, branch, weights.vector(DenseRole::feed_forward_output_norm));
+    backend.add(pass.residual.floats(), branch, int64_t{pass.count()} * pass.hidden(), pass.shape().residual_scale);
+  } else {
+    backend.combine(sum);
+  }
+  if (layer.layer_scale) {
+    backend.scale(pass.residual.floats(), int64_t{pass.count()} * pass.hidden(), weights.number(DenseRole::layer_scale));
+  }
+}
+
+}  // namespace odmoe

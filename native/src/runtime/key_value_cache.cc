@@ -1,0 +1,106 @@
+#include "odmoe/key_value_cache.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "odmoe/arithmetic.h"
+
+namespace odmoe {
+namespace {
+
+// Positions of one block that a range covers: visit(block, first in the block, first in the range, how many).
+template <typename Visit>
+void for_each_run(int position, int rows, Visit visit) {
+  for (int done = 0; done < rows;) {
+    const int at = position + done;
+    const int in_block = at % kAttentionChunk;
+    const int run = std::min(rows - done, kAttentionChunk - in_block);
+    visit(static_cast<size_t>(at / kAttentionChunk), in_block, done, run);
+    done += run;
+  }
+}
+
+}  // namespace
+
+KeyValueCache::KeyValueCache(std::shared_ptr<Backend> backend, const AttentionMixer& mixer, int max_positions)
+    : KeyValueCache(std::move(backend), 2 * int64_t{mixer.kv_heads}, mixer.head_dim, max_positions) {}
+
+KeyValueCache::KeyValueCache(std::shared_ptr<Backend> backend, const LatentMixer& mixer, int max_positions)
+    : KeyValueCache(std::move(backend), 1, mixer.key_size(), max_positions) {}
+
+KeyValueCache::KeyValueCache(std::shared_ptr<Backend> backend, int64_t vectors, int64_t vector_floats, int max_positions)
+    : backend_(std::move(backend)), vectors_(vectors), vector_floats_(vector_floats) {
+  const auto blocks = static_cast<size_t>((max_positions + kAttentionChunk - 1) / kAttentionChunk);
+  blocks_.resize(blocks);
+  keys_.resize(blocks);
+  values_.resize(blocks);
+}
+
+std::vector<int> KeyValueCache::reserve(int end) {
+  std::vector<int> reserved;
+  try {
+    for (int block = 0; block * kAttentionChunk < end; block++) {
+      const auto index = static_cast<size_t>(block);
+      if (!blocks_[index].empty()) continue;
+      blocks_[index] = DeviceMemory(backend_, float_bytes(row_floats() * kAttentionChunk));
+      reserved.push_back(block);
+      keys_[index] = blocks_[index].floats();
+      // The values of a block lie behind its keys; one vector is key and value.
+      values_[index] = keys_[index] + vectors_ / 2 * vector_floats_ * kAttentionChunk;
+    }
+  } catch (...) {
+    drop(reserved);
+    throw;
+  }
+  return reserved;
+}
+
+void KeyValueCache::drop(const std::vector<int>& blocks) noexcept {
+  for (const int block : blocks) blocks_[static_cast<size_t>(block)] = {};
+}
+
+std::vector<SpacedRows> KeyValueCache::places(int position, int rows) const {
+  const uint64_t vector_bytes = float_bytes(vector_floats_);
+  std::vector<SpacedRows> places;
+  for_each_run(position, rows, [&](size_t block, int in_block, int, int run) {
+    places.push_back({.first = blocks_[block].floats() + in_block * vector_floats_,
+                      .count = vectors_,
+                      .row_bytes = static_cast<uint64_t>(run) * vector_bytes,
+                      .pitch_bytes = kAttentionChunk * vector_bytes});
+  });
+  return places;
+}
+
+template <typename Visit>
+void KeyValueCache::for_each_vector(int position, int rows, Visit visit) const {
+  for_each_run(position, rows, [&](size_t, int, int done, int run) {
+    for (int64_t vector = 0; vector < vectors_; vector++) {
+      for (int row = done; row < done + run; row++) visit(float_bytes((row * vectors_ + vector) * vector_floats_));
+    }
+  });
+}
+
+void KeyValueCache::read(int position, int rows, std::span<uint8_t> out) const {
+  const uint64_t vector_bytes = float_bytes(vector_floats_);
+  const auto gathered = std::make_unique_for_overwrite<uint8_t[]>(out.size());
+  backend_->gather_to_host(gathered.get(), places(position, rows));
+  const uint8_t* from = gathered.get();
+  for_each_vector(position, rows, [&](uint64_t at) {
+    std::memcpy(out.data() + at, from, vector_bytes);
+    from += vector_bytes;
+  });
+}
+
+void KeyValueCache::write(int position, int rows, std::span<const uint8_t> in) {
+  const uint64_t vector_bytes = float_bytes(vector_floats_);
+  const auto scattered = std::make_unique_for_overwrite<uint8_t[]>(in.size());
+  uint8_t* to = scattered.get();
+  for_each_vector(position, rows, [&](uint64_t at) {
+    std::memcpy(to, in.data() + at, vector_bytes);
+    to += vector_bytes;
+  });
+  backend_->scatter_to_device(places(position, rows), scattered.get());
+}
+
+}  // namespace odmoe

@@ -1,0 +1,65 @@
+#include "pass_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "mixers.h"
+
+namespace odmoe {
+namespace {
+
+// What layers need besides what every one does.
+struct LayerNeeds {
+  explicit LayerNeeds(const ModelShape& shape, int max_rows) {
+    for (const LayerShape& layer : shape.layers) {
+      mixer_floats = std::max(mixer_floats, mixer_scratch_floats(layer, shape, max_rows));
+      if (layer.always) always_size = std::max(always_size, layer.always->glu.intermediate_size);
+      routed_norm = routed_norm || layer.routed_norm;
+      router_norm = router_norm || layer.router_norm;
+    }
+    for (const RopeShape& rope : shape.ropes) pairs += static_cast<int64_t>(rope.frequencies.size());
+  }
+
+  int64_t mixer_floats = 0;
+  int64_t always_size = 0;  // 0: no layer has `always`
+  int64_t pairs = 0;
+  bool routed_norm = false;
+  bool router_norm = false;
+};
+
+}  // namespace
+
+PassState::PassState(std::shared_ptr<Model> of, int rows) : model(std::move(of)), max_rows(rows) {
+  const ModelShape& shape = model->shape();
+  const LayerNeeds needs(shape, rows);
+  const auto floats = [&](int64_t count, int64_t columns) {
+    return DeviceMemory(model->device()->backend(), float_bytes(count * columns));
+  };
+  residual = floats(rows, shape.hidden_size);
+  normed = floats(rows, shape.hidden_size);
+  branch = floats(rows, shape.hidden_size);
+  mixer_scratch = floats(1, needs.mixer_floats);
+  if (needs.pairs > 0) rope_angles = floats(rows, 2 * needs.pairs);
+  if (needs.routed_norm) routed_input = floats(rows, shape.hidden_size);
+  if (needs.router_norm) router_input = floats(rows, shape.hidden_size);
+  router_logits = floats(rows, shape.experts);
+  expert_outputs = floats(int64_t{rows} * shape.experts_per_token, shape.hidden_size);
+  logits = floats(std::min(rows, kLogitRows), shape.vocab_size);
+  if (needs.always_size == 0) return;
+  const int tile = std::min(rows, kExpertTileRows);
+  always_gate_up = floats(tile, 2 * needs.always_size);
+  always_activation = floats(tile, needs.always_size);
+  always_output = floats(rows, shape.hidden_size);
+  always_gates = floats(rows, 1);
+}
+
+RopeAngles PassState::angles(int rope) const {
+  const std::vector<RopeShape>& ropes = shape().ropes;
+  int64_t before = 0;
+  for (int i = 0; i < rope; i++) before += static_cast<int64_t>(ropes[static_cast<size_t>(i)].frequencies.size());
+  const auto pairs = static_cast<int>(ropes[static_cast<size_t>(rope)].frequencies.size());
+  const float* const cos = rope_angles.floats() + 2 * before * max_rows;
+  return {cos, cos + int64_t{max_rows} * pairs, pairs};
+}
+
+}  // namespace odmoe

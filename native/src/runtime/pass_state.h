@@ -1,0 +1,87 @@
+// What the steps of a pass share: its rows and the device memory that they work in.
+#pragma once
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "odmoe/model.h"
+#include "odmoe/pass.h"
+#include "odmoe/sequence.h"
+
+namespace odmoe {
+
+// Cosines and sines of one rope: rows x pairs.
+struct RopeAngles {
+  const float* cos = nullptr;
+  const float* sin = nullptr;
+  int pairs = 0;
+};
+
+// Rows of one sequence that follow one another, in the pass and in position. Those of one turn belong to different sequences; a sequence's
+// later rows have a later turn.
+struct SequenceRun {
+  Sequence* sequence = nullptr;
+  int first_row = 0;
+  int rows = 0;
+  int position = 0;
+  int turn = 0;
+};
+
+// Hands out parts of device memory for as long as a layer's mixer runs.
+class Scratch {
+ public:
+  explicit Scratch(float* next) : next_(next) {}
+  float* take(int64_t floats) {
+    float* const taken = next_;
+    next_ += (floats + kAlignment - 1) / kAlignment * kAlignment;
+    return taken;
+  }
+  static constexpr int64_t kAlignment = 16;  // 64 bytes
+  static constexpr int64_t kParts = 8;       // that a mixer takes at most
+
+ private:
+  float* next_;
+};
+
+struct PassState {
+  PassState(std::shared_ptr<Model> of, int max_rows);
+
+  int count() const { return static_cast<int>(positions.size()); }
+  Backend& backend() const { return model->backend(); }
+  const ModelShape& shape() const { return model->shape(); }
+  int hidden() const { return static_cast<int>(model->shape().hidden_size); }
+  // Rows of hidden_size floats one behind another.
+  Vectors rows_of(float* first) const { return {first, hidden(), 0, count(), 1, hidden()}; }
+  RopeAngles angles(int rope) const;
+  Scratch scratch() const { return Scratch(mixer_scratch.floats()); }
+
+  std::shared_ptr<Model> model;
+  int max_rows;
+  DeviceMemory residual;        // rows x hidden
+  DeviceMemory normed;          // rows x hidden: what a mixer or a feed-forward part takes
+  DeviceMemory branch;          // rows x hidden: what it gives
+  DeviceMemory mixer_scratch;   // the largest that a mixer needs
+  DeviceMemory rope_angles;     // of each rope max_rows x pairs cosines, then as many sines
+  DeviceMemory routed_input;    // rows x hidden, where experts have a norm of their own
+  DeviceMemory router_input;    // rows x hidden, where the router has
+  DeviceMemory router_logits;   // rows x experts
+  DeviceMemory expert_outputs;  // rows x k x hidden
+  DeviceMemory always_gate_up;  // of kExpertTileRows rows
+  DeviceMemory always_activation;
+  DeviceMemory always_output;     // rows x hidden
+  DeviceMemory always_gates;      // rows
+  DeviceMemory logits;            // kLogitRows x vocab
+  ExpertActivations activations;  // made by the first forward: passes without resident experts do without
+
+  std::vector<Sequence*> row_sequences;  // alive while a Call lasts
+  std::vector<int32_t> positions;
+  std::vector<AttentionRow> attention_rows;
+  std::vector<SequenceRun> runs;
+  int turns = 0;
+  bool always_done = false;         // of the layer whose experts run
+  std::exception_ptr always_error;  // why it could not be
+};
+
+}  // namespace odmoe

@@ -1,0 +1,254 @@
+// Mixers that go on from position to position: the gated delta net and the gated short convolution. A sequence keeps their state, an
+// older one and the rows behind that, so that positions can be taken back (odmoe/recurrence_log.h).
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "mixers.h"
+
+namespace odmoe {
+namespace {
+
+// Of the L2 norms of a delta net's queries and keys; on the sum of squares.
+constexpr float kL2Epsilon = 1e-6f;
+
+// Rows of one sequence that run through a recurrence. Scratch has theirs from first_row on.
+struct RecurrentRows {
+  const float* in = nullptr;
+  int first_row = 0;
+  int rows = 0;
+  int turn = 0;
+  float* state = nullptr;
+};
+
+// A mixer's recurrence over rows as the log has them, `count` in all, whose runs have `turns` turns.
+class Recurrence {
+ public:
+  Recurrence(PassState& pass, const DenseWeights& weights, int64_t row_floats, int64_t channels, int taps, bool silu)
+      : pass_(pass), weights_(weights), row_floats_(row_floats), channels_(channels), taps_(taps), silu_(silu) {}
+  virtual ~Recurrence() = default;
+  Recurrence(const Recurrence&) = delete;
+  Recurrence& operator=(const Recurrence&) = delete;
+
+  int64_t row_floats() const { return row_floats_; }
+  virtual void run(const std::vector<RecurrentRows>& runs, int turns, int count) = 0;
+
+ protected:
+  void convolve(float* out, const std::vector<RecurrentRows>& runs, int turns) {
+    std::vector<ConvolutionWork> works;
+    for (int turn = 0; turn < turns; turn++) {
+      works.clear();
+      for (const RecurrentRows& run : runs) {
+        if (run.turn != turn) continue;
+        works.push_back({.out = out + run.first_row * channels_,
+                         .out_stride = channels_,
+                         .in = run.in,
+                         .in_stride = row_floats_,
+                         .tail = run.state,
+                         .weight = weights_.vector(DenseRole::convolution),
+                         .rows = run.rows,
+                         .taps = taps_,
+                         .channels = channels_,
+                         .silu = silu_});
+      }
+      pass_.backend().convolve(works.data(), static_cast<int>(works.size()));
+    }
+  }
+
+  PassState& pass_;
+  const DenseWeights& weights_;
+  const int64_t row_floats_;
+  const int64_t channels_;
+  const int taps_;
+  const bool silu_;
+};
+
+class DeltaRecurrence final : public Recurrence {
+ public:
+  // convolved: rows x channels; out: rows x value_size.
+  DeltaRecurrence(PassState& pass, const DenseWeights& weights, const DeltaMixer& mixer, float* convolved, float* out)
+      : Recurrence(pass, weights, mixer.channels() + 2 * int64_t{mixer.value_heads}, mixer.channels(), mixer.taps, true),
+        mixer_(mixer),
+        convolved_(convolved),
+        out_(out) {}
+
+  void run(const std::vector<RecurrentRows>& runs, int turns, int count) override {
+    convolve(convolved_, runs, turns);
+    normalize_heads(convolved_, count, 1.0f / std::sqrt(static_cast<float>(mixer_.key_dim)));
+    normalize_heads(convolved_ + mixer_.key_size(), count, 1.0f);
+    std::vector<DeltaWork> works;
+    for (int turn = 0; turn < turns; turn++) {
+      works.clear();
+      for (const RecurrentRows& rows : runs) {
+        if (rows.turn == turn) works.push_back(rule_work(rows));
+      }
+      pass_.backend().delta_rule(works.data(), static_cast<int>(works.size()));
+    }
+  }
+
+ private:
+  void normalize_heads(float* first, int count, float scale) {
+    const Vectors heads{first, channels_, mixer_.key_dim, count, mixer_.key_heads, mixer_.key_dim};
+    pass_.backend().normalize({.out = heads, .in = heads, .weight = nullptr, .divisor = 1, .epsilon = kL2Epsilon, .scale = scale});
+  }
+
+  DeltaWork rule_work(const RecurrentRows& rows) const {
+    const float* const first = convolved_ + rows.first_row * channels_;
+    return {.out = out_ + rows.first_row * mixer_.value_size(),
+            .out_stride = mixer_.value_size(),
+            .queries = first,
+            .keys = first + mixer_.key_size(),
+            .values = first + 2 * mixer_.key_size(),
+            .stride = channels_,
+            .beta = rows.in + channels_,
+            .decay = rows.in + channels_ + mixer_.value_heads,
+            .gate_stride = row_floats_,
+            .decay_log = weights_.vector(DenseRole::decay_log),
+            .decay_bias = weights_.vector(DenseRole::decay_bias),
+            .state = rows.state + (taps_ - 1) * channels_,
+            .rows = rows.rows,
+            .key_heads = mixer_.key_heads,
+            .value_heads = mixer_.value_heads,
+            .key_dim = mixer_.key_dim,
+            .value_dim = mixer_.value_dim};
+  }
+
+  const DeltaMixer& mixer_;
+  float* convolved_;
+  float* out_;
+};
+
+class ShortConvolution final : public Recurrence {
+ public:
+  ShortConvolution(PassState& pass, const DenseWeights& weights, const ConvolutionMixer& mixer, float* out)
+      : Recurrence(pass, weights, pass.hidden(), pass.hidden(), mixer.taps, false), out_(out) {}
+
+  void run(const std::vector<RecurrentRows>& runs, int turns, int) override { convolve(out_, runs, turns); }
+
+ private:
+  float* out_;
+};
+
+// Runs rows [from, to) of the log through a state, its outputs being of no use.
+void replay(Recurrence& recurrence, RecurrenceLog& log, float* state, int from, int to) {
+  for (int position = from; position < to;) {
+    const int rows = std::min(to - position, RecurrenceLog::row_run(position));
+    recurrence.run({{.in = log.row(position), .first_row = 0, .rows = rows, .turn = 0, .state = state}}, 1, rows);
+    position += rows;
+  }
+}
+
+// Moves the checkpoint on as far as what can be taken back allows. One that is half moved is of no use to anybody.
+void advance_checkpoint(Recurrence& recurrence, Sequence& sequence, int layer, int position) {
+  RecurrenceLog& log = sequence.recurrence(layer);
+  try {
+    while (position - kTakenBackPositions - log.checkpoint() >= kCheckpointStep) {
+      replay(recurrence, log, log.checkpoint_state(), log.checkpoint(), log.checkpoint() + kCheckpointStep);
+      sequence.move_checkpoint(layer);
+    }
+  } catch (...) {
+    sequence.restart_recurrences();
+    throw;
+  }
+}
+
+// Makes the state that of all rows before the position.
+void restore_state(PassState& pass, Recurrence& recurrence, RecurrenceLog& log, int position) {
+  if (log.state_position() == position) return;
+  int from = log.state_position();
+  log.set_state_position(RecurrenceLog::kUnknown);
+  if (from < log.checkpoint() || from > position) {
+    from = log.checkpoint();
+    const auto floats = static_cast<int>(log.state_floats());
+    if (floats > 0) pass.backend().copy_rows(log.state(), nullptr, log.checkpoint_state(), nullptr, 1, floats);
+  }
+  replay(recurrence, log, log.state(), from, position);
+  log.set_state_position(position);
+}
+
+// Rows are kept in the log and run through the sequences' states. rows: as the log has them, one behind another.
+void run_rows(PassState& pass, Recurrence& recurrence, int layer, float* rows) {
+  const int64_t size = recurrence.row_floats();
+  std::vector<RecurrentRows> runs;
+  for (const SequenceRun& run : pass.runs) {
+    RecurrenceLog& log = run.sequence->recurrence(layer);
+    float* const first = rows + run.first_row * size;
+    for (int done = 0; done < run.rows;) {
+      const int some = std::min(run.rows - done, RecurrenceLog::row_run(run.position + done));
+      const auto floats = static_cast<int>(size);
+      pass.backend().copy_vectors({log.row(run.position + done), size, 0, some, 1, floats},
+                                  {first + done * size, size, 0, some, 1, floats});
+      done += some;
+    }
+    log.set_state_position(RecurrenceLog::kUnknown);
+    runs.push_back({.in = first, .first_row = run.first_row, .rows = run.rows, .turn = run.turn, .state = log.state()});
+  }
+  recurrence.run(runs, pass.turns, pass.count());
+  for (const SequenceRun& run : pass.runs) run.sequence->recurrence(layer).set_state_position(run.position + run.rows);
+}
+
+// Before the pass's own rows, as both use the same scratch.
+void prepare_states(PassState& pass, Recurrence& recurrence, int layer) {
+  for (const SequenceRun& run : pass.runs) {
+    if (run.turn > 0) continue;
+    advance_checkpoint(recurrence, *run.sequence, layer, run.position);
+    restore_state(pass, recurrence, run.sequence->recurrence(layer), run.position);
+  }
+}
+
+}  // namespace
+
+const float* mix_delta(PassState& pass, const DeltaMixer& mixer, const DenseWeights& weights, int layer) {
+  const int n = pass.count();
+  const int64_t most = std::max(n, kCheckpointStep);
+  const int64_t row = mixer.channels() + 2 * int64_t{mixer.value_heads};
+  Scratch scratch = pass.scratch();
+  float* const rows = scratch.take(most * row);
+  float* const gates = scratch.take(n * mixer.value_size());
+  float* const convolved = scratch.take(most * mixer.channels());
+  float* const out = scratch.take(most * mixer.value_size());
+  DeltaRecurrence recurrence(pass, weights, mixer, convolved, out);
+  prepare_states(pass, recurrence, layer);
+  const auto product = [&](DenseRole role, float* to, int64_t stride) {
+    return Product{to, stride, &weights.matrix(role), pass.normed.floats(), pass.hidden(), n};
+  };
+  const Product products[] = {product(DenseRole::delta_query, rows, row),
+                              product(DenseRole::delta_key, rows + mixer.key_size(), row),
+                              product(DenseRole::delta_value, rows + 2 * mixer.key_size(), row),
+                              product(DenseRole::delta_beta, rows + mixer.channels(), row),
+                              product(DenseRole::delta_decay, rows + mixer.channels() + mixer.value_heads, row),
+                              product(DenseRole::delta_gate, gates, mixer.value_size())};
+  Backend& backend = pass.backend();
+  backend.multiply(products, 6);
+  run_rows(pass, recurrence, layer, rows);
+  const Vectors heads{out, mixer.value_size(), mixer.value_dim, n, mixer.value_heads, mixer.value_dim};
+  backend.normalize({.out = heads,
+                     .in = heads,
+                     .weight = weights.vector(DenseRole::delta_norm),
+                     .divisor = static_cast<float>(mixer.value_dim),
+                     .epsilon = mixer.norm_epsilon});
+  backend.gate(heads, {gates, mixer.value_size(), mixer.value_dim, n, mixer.value_heads, mixer.value_dim}, Gate::silu);
+  return out;
+}
+
+const float* mix_convolution(PassState& pass, const ConvolutionMixer& mixer, const DenseWeights& weights, int layer) {
+  const int n = pass.count();
+  const int64_t hidden = pass.hidden();
+  const int64_t most = std::max(n, kCheckpointStep);
+  Scratch scratch = pass.scratch();
+  float* const input = scratch.take(n * 3 * hidden);
+  float* const rows = scratch.take(most * hidden);
+  float* const out = scratch.take(most * hidden);
+  ShortConvolution recurrence(pass, weights, mixer, out);
+  prepare_states(pass, recurrence, layer);
+  Backend& backend = pass.backend();
+  backend.matmul(input, 3 * hidden, weights.matrix(DenseRole::convolution_input), pass.normed.floats(), hidden, n);
+  // [B | C | x]
+  const auto part = [&](int index) { return Vectors{input + index * hidden, 3 * hidden, 0, n, 1, pass.hidden()}; };
+  backend.multiply_elements(pass.rows_of(rows), part(0), part(2));
+  run_rows(pass, recurrence, layer, rows);
+  backend.multiply_elements(pass.rows_of(out), part(1), pass.rows_of(out));
+  return out;
+}
+
+}  // namespace odmoe
