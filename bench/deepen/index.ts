@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import { withInterrupt } from '../../cli/client/interrupt.js';
-import { snakeCaseKeys } from '../../cli/output/snake-case.js';
+import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { formatBytes } from '../../shared/terminal/units.js';

@@ -2,7 +2,7 @@ import { InvalidArgumentError, type Command } from 'commander';
 import { parseWhole } from '../../cli/client/generation-flags.js';
 import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
 import { THREADS_LIMIT } from '../../shared/config/setting-limits.js';
-import { snakeCaseKeys } from '../../cli/output/snake-case.js';
+import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { tableLines } from '../../cli/output/table.js';
 import { measureGenerate, type GenerateBenchRound, type Resident } from './measure-generate.js';
 

@@ -1,4 +1,4 @@
-import { snakeCaseKeys } from '../../cli/output/snake-case.js';
+import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { tableLines } from '../../cli/output/table.js';
 import { bestDecodeOverFullyCached, type Cell, type PastRow, type TableResult } from './cells.js';
 import type { ShadowPrecision } from './set-up.js';

@@ -1,3 +1,4 @@
+import { requirePresent } from '../../shared/errors/assert-invariant.js';
 import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
 import {
   cachedTokenMs,
@@ -38,7 +39,10 @@ export class SetUpSimulator {
     tokens: number,
   ): Promise<SimulatedTimes> {
     const profile = loadDeviceProfile(profilePath);
-    if (setUp === 'cached') return { decodeTokensPerS: 1000 / cachedTokenMs(profile), ttftMs: null };
+    if (setUp === 'cached') {
+      const cachedMs = requirePresent(cachedTokenMs(profile), 'a testbed has a fully cached machine.');
+      return { decodeTokensPerS: 1000 / cachedMs, ttftMs: null };
+    }
     const document = await this.traceFor(setUp, prompts, tokens);
     const trace = new RecordedTrace(document, profile.model.shape.expertLayers);
     const times = clusterTimes(profile, setUp.expertStorage);

@@ -3,7 +3,7 @@ import { writeFile } from 'node:fs/promises';
 import { InvalidArgumentError, Option, type Command } from 'commander';
 import { parseWhole } from '../../cli/client/generation-flags.js';
 import { withInterrupt } from '../../cli/client/interrupt.js';
-import { snakeCaseKeys } from '../../cli/output/snake-case.js';
+import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { openDevice } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { codecSetting, PACK_CODECS } from '../../packs/format/pack-codec.js';

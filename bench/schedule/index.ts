@@ -1,6 +1,6 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import { parseWhole } from '../../cli/client/generation-flags.js';
-import { snakeCaseKeys } from '../../cli/output/snake-case.js';
+import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { tableLines } from '../../cli/output/table.js';
 import { measureSchedules, type ScheduleBenchResult } from './measure-schedules.js';
 

@@ -2,7 +2,7 @@ import { Option, type Command } from 'commander';
 import { parseWhole } from '../../cli/client/generation-flags.js';
 import { withInterrupt } from '../../cli/client/interrupt.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
-import { snakeCaseKeys } from '../../cli/output/snake-case.js';
+import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { formatBytes } from '../../shared/terminal/units.js';
 import type { WeightDtype } from '../../shared/model/weight-dtype.js';
 import { synthesizeCheckpoint } from './synthesize-checkpoint.js';

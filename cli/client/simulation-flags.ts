@@ -23,6 +23,17 @@ const MOST_PERIOD = 1_000_000;
 const MOST_SLOTS = 64;
 const MOST_SEED = 2 ** 32;
 
+/** Recall where nobody has measured it: of shadow what OD-MoE found, of routers ahead what is usual of trained models. */
+export const ASSUMED_RECALL: Readonly<Record<PredictionSource, number>> = {
+  ...{ sep: 0.997, 'router-ahead': 0.85, random: 0, off: 0 },
+};
+
+/** A profile's file: a path, or a name of those that come with odmoe. */
+export function profileFile(nameOrPath: string): string {
+  if (/[/.]/.test(nameOrPath)) return nameOrPath;
+  return join(packageRoot(), 'bench', 'profiles', `${nameOrPath}.yaml`);
+}
+
 /** Flags that `odmoe simulate` and `odmoe plan cluster` share. */
 export interface TraceFlags {
   profile: string;
@@ -30,12 +41,15 @@ export interface TraceFlags {
   trace: string;
   tokens: number;
   promptTokens: number;
-  recall: number;
+  prediction?: PredictionSource;
+  /** Not given: as is assumed of the source of predictions. */
+  recall?: number;
   acceptance: number;
   seed: number;
-  expertStorage: ExpertStorage;
-  slots: number;
-  cache: number;
+  /** Not given: as the model is shipped. */
+  expertStorage?: ExpertStorage;
+  slots?: number;
+  cache?: number;
   json: boolean;
 }
 
@@ -59,25 +73,26 @@ export interface SimulateFlags extends TraceFlags {
 
 export function addTraceFlags(command: Command, workers: number, tokens: number): Command {
   return command
-    .option(
-      '--profile <file>',
-      'device profile (default: bench/profiles/rtx3090-testbed.yaml)',
-      join(packageRoot(), 'bench', 'profiles', 'rtx3090-testbed.yaml'),
-    )
+    .option('--profile <file>', 'device profile: a file, or the name of one in bench/profiles', 'rtx3090-testbed')
     .option('--workers <n>', 'worker nodes', wholeNumberFlag(1, MOST_WORKERS), workers)
     .option('--trace <file|synthetic>', 'a file of "odmoe bench trace", or random numbers', 'synthetic')
     .option('--tokens <n>', 'tokens of an answer', wholeNumberFlag(1, MOST_TOKENS), tokens)
     .option('--prompt-tokens <n>', 'tokens of a synthetic prompt', wholeNumberFlag(1, MOST_TOKENS), 16)
-    .option('--recall <share>', 'experts that a synthetic trace predicts', share, 0.997)
+    .option(
+      '--recall <share>',
+      `experts that a synthetic trace predicts (default: ${ASSUMED_RECALL.sep}, of router-ahead ${ASSUMED_RECALL['router-ahead']})`,
+      share,
+    )
     .option('--acceptance <share>', 'tokens that shadow guesses in a synthetic trace', share, 0.98)
     .option('--seed <n>', 'of a synthetic trace', wholeNumberFlag(0, MOST_SEED), 1)
     .addOption(
-      new Option('--expert-storage <form>', 'how workers keep experts in their storage')
-        .choices([...EXPERT_STORAGES])
-        .default('fp32'),
+      new Option(
+        '--expert-storage <form>',
+        'how workers keep experts in their storage (default: as the model is shipped)',
+      ).choices([...EXPERT_STORAGES]),
     )
-    .option('--slots <n>', 'experts in the memory of a worker', wholeNumberFlag(1, MOST_SLOTS), 1)
-    .option('--cache <size>', 'device memory in which a worker keeps experts between their uses', size, 0)
+    .option('--slots <n>', 'experts in the memory of a worker', wholeNumberFlag(1, MOST_SLOTS))
+    .option('--cache <size>', 'device memory in which a worker keeps experts between their uses', size)
     .option('--json', 'one JSON object on stdout', false);
 }
 
@@ -122,7 +137,11 @@ export function setUpOf(flags: SimulateFlags): ClusterSetUp {
     throw new OdmoeError('USAGE', `--prediction ${flags.prediction}: without a shadow there are no drafts to run`);
   }
   return {
-    ...{ workers: flags.workers, slots: flags.slots, cacheBytes: flags.cache },
+    ...{
+      workers: flags.workers,
+      slots: flags.slots ?? DEFAULT_SET_UP.slots,
+      cacheBytes: flags.cache ?? DEFAULT_SET_UP.cacheBytes,
+    },
     ...{ prefillRows: flags.prefillRows, miniBatchRows: flags.miniBatchRows, prefillOverlap: flags.prefillOverlap },
     align: { tokenPeriod: flags.alignToken, keyValuePeriod: flags.alignKv, streamKeyValues: flags.streamKv },
     drafting: { optimistic: flags.optimistic, rows: flags.draftRows },
@@ -137,7 +156,12 @@ export function openTrace(flags: TraceFlags, { name, model }: DeviceProfile, pro
   if (flags.trace === 'synthetic') {
     return new SyntheticTrace({
       ...{ layers, experts, expertsPerToken, prompts, promptTokens: flags.promptTokens },
-      ...{ iterations: flags.tokens, recall: flags.recall, acceptance: flags.acceptance, seed: flags.seed },
+      ...{
+        iterations: flags.tokens,
+        recall: flags.recall ?? ASSUMED_RECALL[flags.prediction ?? 'sep'],
+        acceptance: flags.acceptance,
+        seed: flags.seed,
+      },
     });
   }
   const document = readTrace(flags.trace);

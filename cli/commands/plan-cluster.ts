@@ -1,13 +1,27 @@
-import { InvalidArgumentError, type Command } from 'commander';
+import { InvalidArgumentError, Option, type Command } from 'commander';
+import { LAYERS_AHEAD_LIMIT, PREDICTION_SOURCES } from '../../shared/config/cluster-config.js';
+import type { ExpertStorage } from '../../shared/config/node-settings.js';
+import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
+import type { PredictionSource } from '../../shared/placement/draft-rows.js';
+import { createProgressBar } from '../../shared/terminal/progress-bar.js';
+import { plannedSlots, spareBytes } from '../../simulator/plan/worker-memory.js';
 import { parseByteSize } from '../../shared/config/byte-size.js';
 import { giveYoungObjectsRoom } from '../../shared/daemon/collection-pauses.js';
 import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
-import type { DeviceProfile } from '../../shared/emulation/device-profile.js';
+import { shippedStorage, type DeviceProfile } from '../../shared/emulation/device-profile.js';
+import { modelProfileNames } from '../../shared/emulation/load-model-profile.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { assumedRecall, KEY_VALUE_DECAY, PLANNED_ITERATIONS } from '../../simulator/plan/assumed-recall.js';
+import { diskNeeds } from '../../simulator/plan/disk-needs.js';
 import { loadTiming } from '../../simulator/plan/io-bound.js';
 import { boxTimes, overrideProfile, type WorkerBoxes } from '../../simulator/plan/planned-profile.js';
-import { PERIODS, searchSetUps, type Candidate } from '../../simulator/plan/search-set-ups.js';
+import {
+  PERIODS,
+  searchSetUps,
+  type Candidate,
+  type SearchOptions,
+  type SearchOutcome,
+} from '../../simulator/plan/search-set-ups.js';
 import { tokenBreakdown } from '../../simulator/plan/token-breakdown.js';
 import { cachedTokenMs, type ClusterSetUp } from '../../simulator/simulate/cluster-set-up.js';
 import { simulateCluster } from '../../simulator/simulate/simulate-cluster.js';
@@ -15,8 +29,15 @@ import type { ClusterTrace } from '../../simulator/trace/cluster-trace.js';
 import { SyntheticTrace } from '../../simulator/trace/synthetic-trace.js';
 import { readTrace } from '../../simulator/trace/trace-file.js';
 import { parseNumber } from '../client/generation-flags.js';
-import { planJson, planLines, type ClusterPlan, type MemoryOfBoxes } from '../output/cluster-plan-view.js';
-import { addTraceFlags, MOST_WORKERS, openTrace, type TraceFlags } from '../client/simulation-flags.js';
+import { planJson, planLines, type BoxNeeds, type ClusterPlan } from '../output/cluster-plan-view.js';
+import {
+  addTraceFlags,
+  ASSUMED_RECALL,
+  MOST_WORKERS,
+  openTrace,
+  profileFile,
+  type TraceFlags,
+} from '../client/simulation-flags.js';
 
 const WORKERS = 8;
 /** Simulated for each set-up that is tried. */
@@ -25,6 +46,8 @@ const TOKENS = 32;
 interface PlanFlags extends TraceFlags {
   /** --workers was given. */
   workersGiven: boolean;
+  modelProfile?: string;
+  layersAhead: number;
   box: WorkerBoxes[];
   model?: string;
   linkBandwidth?: number;
@@ -44,6 +67,14 @@ export function registerPlanCluster(program: Command): void {
       [],
     )
     .option('--model <directory>', "a checkpoint or pack, for its shapes (default: the profile's model)")
+    .option('--model-profile <name>', 'a model whose sizes come with odmoe, as qwen3-30b-a3b; "list" names them')
+    .addOption(
+      new Option(
+        '--prediction <how>',
+        'where predictions come from (default: sep, or router-ahead where the profile has no shadow)',
+      ).choices([...PREDICTION_SOURCES]),
+    )
+    .option('--layers-ahead <n>', 'of router-ahead', wholeNumberFlag(1, LAYERS_AHEAD_LIMIT), 1)
     .option('--link-bandwidth <bytes/s>', "of every worker's link from storage to device, as 24GB", bytes)
     .option('--memory-budget <size>', 'device memory of a worker', bytes)
     .option('--network-bandwidth <bytes/s>', 'of each network card, as 125MB', bytes)
@@ -57,6 +88,7 @@ directory is called cluster is ./cluster there.
 
 Examples:
   odmoe plan cluster --workers 12 --link-bandwidth 12GB
+  odmoe plan cluster --profile orin-nx-rtx3090 --model-profile qwen3-30b-a3b
   odmoe plan cluster --box 4:24GB:24GB --box 4:6GB:8GB --expert-storage fixed4 --round-trip 0.1
   odmoe plan cluster --model ~/Mixtral-8x7B --workers 16 --json`,
     )
@@ -66,19 +98,32 @@ Examples:
 }
 
 async function run(flags: PlanFlags): Promise<void> {
+  if (flags.modelProfile === 'list') {
+    process.stdout.write(`${modelProfileNames().join('\n')}\n`);
+    return;
+  }
   giveYoungObjectsRoom();
-  const profile = await overrideProfile(loadDeviceProfile(flags.profile), {
+  requireConsistent(flags);
+  const profile = await overrideProfile(loadDeviceProfile(profileFile(flags.profile)), {
     modelDirectory: flags.model ?? null,
+    modelProfile: flags.modelProfile ?? null,
     networkBytesPerS: flags.networkBandwidth ?? null,
     roundTripMs: flags.roundTrip ?? null,
   });
   const given = { linkBytesPerS: flags.linkBandwidth ?? null, memoryBytes: flags.memoryBudget ?? null };
-  if (flags.box.length > 0 && flags.workersGiven) {
-    throw new OdmoeError('USAGE', '--box says how many workers there are, and so does --workers: leave one out');
-  }
   const boxes = flags.box.length > 0 ? flags.box : [{ count: flags.workers, ...given }];
   const plan = await planCluster(flags, profile, boxes);
   process.stdout.write(`${flags.json ? JSON.stringify(planJson(plan)) : planLines(plan).join('\n')}\n`);
+}
+
+/** @throws USAGE */
+function requireConsistent({ box: boxes, workersGiven, model, modelProfile }: PlanFlags): void {
+  if (boxes.length > 0 && workersGiven) {
+    throw new OdmoeError('USAGE', '--box says how many workers there are, and so does --workers: leave one out');
+  }
+  if (model !== undefined && modelProfile !== undefined) {
+    throw new OdmoeError('USAGE', '--model and --model-profile both name a model: leave one out');
+  }
 }
 
 async function planCluster(
@@ -86,25 +131,47 @@ async function planCluster(
   profile: DeviceProfile,
   boxes: readonly WorkerBoxes[],
 ): Promise<ClusterPlan> {
-  const times = boxTimes(profile, boxes, flags.expertStorage);
+  const storage = flags.expertStorage ?? shippedStorage(profile.model);
+  const times = boxTimes(profile, boxes, storage);
   const { expertsPerToken } = profile.model.shape;
   const workers = boxes.reduce((sum, { count }) => sum + count, 0);
   if (workers > MOST_WORKERS) throw new OdmoeError('USAGE', `--box: ${workers} workers, and ${MOST_WORKERS} at most`);
-  const traces = tracesOf(flags, profile);
-  const { tokens, slots, cache: cacheBytes } = flags;
-  const measure = (setUp: ClusterSetUp) => simulateCluster(times, setUp, traces.traceFor(setUp), { tokens });
-  const asked = { workers, slots, cacheBytes };
-  const search = await searchSetUps({ asked, expertsPerToken, periods: traces.periods, measure });
+  const source = flags.prediction ?? (profile.devices.shadow === null ? 'router-ahead' : 'sep');
+  const traces = tracesOf(flags, profile, source);
+  const slots = flags.slots ?? plannedSlots(times, boxes, profile);
+  const cacheBytes = flags.cache ?? spareBytes(times, boxes, profile, slots);
+  const measure = (setUp: ClusterSetUp) =>
+    simulateCluster(times, setUp, traces.traceFor(setUp), { tokens: flags.tokens });
+  const asked = { workers, slots, cacheBytes, prediction: { source, layersAhead: flags.layersAhead } };
+  const search = await searchWithProgress({ asked, expertsPerToken, periods: traces.periods, measure });
   const groupSize = search.grouped.setUp.placement.groupSize;
   const size = Math.min(workers, groupSize === 'auto' ? expertsPerToken : groupSize);
   const timing = loadTiming(times, Math.floor(workers / size), expertsPerToken);
+  const cachedMs = cachedTokenMs(profile);
   return {
-    ...{ profile: profile.name, model: profile.model.name, workers, timing, search },
+    ...{ profile: profile.name, model: profile.model.name, workers, timing, search, storage, slots, cacheBytes },
     breakdown: tokenBreakdown(times, search.best),
-    memory: memoryOf(search.plain, profile, boxes),
-    cachedTokensPerS: 1000 / cachedTokenMs(profile),
+    boxes: boxNeeds(search.best, profile, boxes, storage),
+    cachedTokensPerS: cachedMs === null ? null : 1000 / cachedMs,
     recallNote: traces.note,
   };
+}
+
+/** Set-ups that are tried, about: for the bar only. */
+const TRIED_ABOUT = 70;
+
+async function searchWithProgress(options: SearchOptions): Promise<SearchOutcome> {
+  const bar = createProgressBar('planning', (tried) => `${tried} set-ups`);
+  try {
+    return await searchSetUps({
+      ...options,
+      onTried: (tried) => {
+        bar.update(tried, Math.max(TRIED_ABOUT, tried));
+      },
+    });
+  } finally {
+    bar.stop();
+  }
 }
 
 interface PlanTraces {
@@ -114,7 +181,7 @@ interface PlanTraces {
 }
 
 /** A recorded trace knows one alignment; for a synthetic one recall is assumed to fall with the periods. */
-function tracesOf(flags: PlanFlags, profile: DeviceProfile): PlanTraces {
+function tracesOf(flags: PlanFlags, profile: DeviceProfile, source: PredictionSource): PlanTraces {
   if (flags.trace !== 'synthetic') {
     const trace = openTrace(flags, profile);
     const { align_token: token, align_kv: keyValue } = readTrace(flags.trace);
@@ -122,13 +189,18 @@ function tracesOf(flags: PlanFlags, profile: DeviceProfile): PlanTraces {
     return { traceFor: () => trace, periods: [{ token, keyValue }], note };
   }
   const { expertLayers: layers, experts, expertsPerToken } = profile.model.shape;
-  const { recall, acceptance, tokens, promptTokens, seed } = flags;
+  const { acceptance, tokens, promptTokens, seed } = flags;
+  const recall = flags.recall ?? ASSUMED_RECALL[source];
   const model = { alignedRecall: recall, acceptance, keyValueDecay: KEY_VALUE_DECAY, experts, expertsPerToken };
   const traceFor = ({ align: { tokenPeriod: token, keyValuePeriod: keyValue } }: ClusterSetUp): ClusterTrace =>
     new SyntheticTrace({
       ...{ layers, experts, expertsPerToken, prompts: 1, promptTokens, iterations: tokens, acceptance, seed },
       recall: assumedRecall(model, { token, keyValue }, PLANNED_ITERATIONS),
     });
+  if (source !== 'sep') {
+    const note = `Recall is assumed: ${recall} (${source}). Experts are assumed to be equally popular, which no real model's are.`;
+    return { traceFor, periods: [{ token: 1, keyValue: 1 }], note };
+  }
   const periods = PERIODS.flatMap((token) => PERIODS.map((keyValue) => ({ token, keyValue })));
   const note =
     `Recall is assumed: ${recall} when aligned at every iteration; a token of shadow's own is main's with probability ` +
@@ -136,22 +208,24 @@ function tracesOf(flags: PlanFlags, profile: DeviceProfile): PlanTraces {
   return { traceFor, periods, note };
 }
 
-/** What the daemons' defaults have held. */
-function memoryOf(
-  { result: { memoryBytes } }: Candidate,
-  { devices }: DeviceProfile,
+/** Memory that the best set-up has used, and what has to be on disk. */
+function boxNeeds(
+  { setUp, result: { memoryBytes } }: Candidate,
+  { devices, model }: DeviceProfile,
   boxes: readonly WorkerBoxes[],
-): MemoryOfBoxes[] {
+  storage: ExpertStorage,
+): BoxNeeds[] {
   const { main, shadow, worker } = memoryBytes;
+  const disk = diskNeeds(model, storage, { workers: setUp.workers, copies: 1 });
+  const { wholePackBytes: diskBytes } = disk;
   return [
-    { name: 'main', count: 1, memory: { usedBytes: main, memoryBytes: devices.main.memoryBytes } },
+    { name: 'main', count: 1, usedBytes: main, memoryBytes: devices.main.memoryBytes, diskBytes },
     ...(shadow === null
       ? []
-      : [{ name: 'shadow', count: 1, memory: { usedBytes: shadow, memoryBytes: devices.shadow.memoryBytes } }]),
+      : [{ name: 'shadow', count: 1, usedBytes: shadow, memoryBytes: devices.shadow?.memoryBytes ?? 0, diskBytes }]),
     ...boxes.map(({ count, memoryBytes: boxBytes }) => ({
-      name: 'worker',
-      count,
-      memory: { usedBytes: worker, memoryBytes: boxBytes ?? devices.worker.memoryBytes },
+      ...{ name: 'worker', count, usedBytes: worker, memoryBytes: boxBytes ?? devices.worker.memoryBytes },
+      diskBytes: disk.allExpertsBytes,
     })),
   ];
 }

@@ -2,7 +2,7 @@ import { writeFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import { giveYoungObjectsRoom } from '../../shared/daemon/collection-pauses.js';
 import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
-import type { DeviceProfile } from '../../shared/emulation/device-profile.js';
+import { shippedStorage, type DeviceProfile } from '../../shared/emulation/device-profile.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { writeFailure } from '../../shared/storage/storage-error.js';
 import { cachedTokenMs, clusterTimes, MAIN, SHADOW, workerIds } from '../../simulator/simulate/cluster-set-up.js';
@@ -10,7 +10,14 @@ import type { SimulationResult } from '../../simulator/simulate/simulation-resul
 import { timingDiagram } from '../../simulator/timing/timing-diagram.js';
 import type { ClusterTrace } from '../../simulator/trace/cluster-trace.js';
 import { memoryOf, simulationJson, simulationLines, type SimulationReport } from '../output/simulation-view.js';
-import { addSetUpFlags, addTraceFlags, openTrace, setUpOf, type SimulateFlags } from '../client/simulation-flags.js';
+import {
+  addSetUpFlags,
+  addTraceFlags,
+  openTrace,
+  profileFile,
+  setUpOf,
+  type SimulateFlags,
+} from '../client/simulation-flags.js';
 
 const WORKERS = 8;
 const TOKENS = 64;
@@ -38,11 +45,11 @@ Examples:
 
 async function run(flags: SimulateFlags): Promise<void> {
   giveYoungObjectsRoom();
-  const profile = loadDeviceProfile(flags.profile);
+  const profile = loadDeviceProfile(profileFile(flags.profile));
   const { requests, tokens } = flags;
   const trace = openTrace(flags, profile, requests);
   const setUp = setUpOf(flags);
-  const times = clusterTimes(profile, flags.expertStorage);
+  const times = clusterTimes(profile, flags.expertStorage ?? shippedStorage(profile.model));
   const diagramPosition = diagramPositionOf(flags, trace);
   // The daemons are loaded only here: other commands start sooner without them.
   const { simulateCluster } = await import('../../simulator/simulate/simulate-cluster.js');
@@ -55,9 +62,14 @@ async function run(flags: SimulateFlags): Promise<void> {
 }
 
 function reportText(result: SimulationResult, profile: DeviceProfile, flags: SimulateFlags): string {
+  const cachedMs = cachedTokenMs(profile);
   const report: SimulationReport = {
     ...{ profile: profile.name, model: profile.model.name, workers: flags.workers, requests: flags.requests },
-    ...{ result, memory: memoryOf(result, profile, flags.workers), cachedTokensPerS: 1000 / cachedTokenMs(profile) },
+    ...{
+      result,
+      memory: memoryOf(result, profile, flags.workers),
+      cachedTokensPerS: cachedMs === null ? null : 1000 / cachedMs,
+    },
   };
   return flags.json ? JSON.stringify(simulationJson(report)) : simulationLines(report).join('\n');
 }

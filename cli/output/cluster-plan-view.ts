@@ -1,15 +1,20 @@
 import { formatByteSize } from '../../shared/config/byte-size.js';
+import type { ExpertStorage } from '../../shared/config/node-settings.js';
+import { formatBytes } from '../../shared/terminal/units.js';
 import type { LoadTiming } from '../../simulator/plan/io-bound.js';
 import { tokensPerS, type Candidate, type SearchOutcome } from '../../simulator/plan/search-set-ups.js';
 import { boundBy, type BoundBy, type TokenBreakdown } from '../../simulator/plan/token-breakdown.js';
-import type { DeviceMemory } from './simulation-view.js';
 import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { tableLines } from './table.js';
 
-export interface MemoryOfBoxes {
+/** What one kind of box needs. */
+export interface BoxNeeds {
   name: string;
   count: number;
-  memory: DeviceMemory;
+  /** Of its device. */
+  usedBytes: number;
+  memoryBytes: number;
+  diskBytes: number;
 }
 
 export interface ClusterPlan {
@@ -19,18 +24,23 @@ export interface ClusterPlan {
   timing: LoadTiming;
   search: SearchOutcome;
   breakdown: TokenBreakdown;
-  memory: MemoryOfBoxes[];
-  cachedTokensPerS: number;
+  boxes: BoxNeeds[];
+  /** How workers keep experts, how many they hold at a time, and what they keep beside. */
+  storage: ExpertStorage;
+  slots: number;
+  cacheBytes: number;
+  /** Of the profile's machine that holds the whole model; null: there is none. */
+  cachedTokensPerS: number | null;
   /** How recall was taken to depend on alignment. */
   recallNote: string;
 }
 
 function fits(plan: ClusterPlan): boolean {
-  return plan.memory.every(({ memory }) => memory.usedBytes <= memory.memoryBytes);
+  return plan.boxes.every(({ usedBytes, memoryBytes }) => usedBytes <= memoryBytes);
 }
 
 export function planJson(plan: ClusterPlan): unknown {
-  const { search, memory } = plan;
+  const { search, boxes, cachedTokensPerS } = plan;
   return snakeCaseKeys({
     ...{ profile: plan.profile, model: plan.model, workers: plan.workers },
     ioBound: plan.timing.ioBound,
@@ -38,9 +48,9 @@ export function planJson(plan: ClusterPlan): unknown {
     ...{ plain: candidateObject(search.plain), grouped: candidateObject(search.grouped) },
     ...{ best: candidateObject(search.best), tried: search.tried.map(candidateObject) },
     ...{ breakdown: plan.breakdown, boundBy: boundBy(plan.breakdown) },
-    ...{ cachedTokensPerS: plan.cachedTokensPerS, bestOverCached: tokensPerS(search.best) / plan.cachedTokensPerS },
-    memory: memory.map(({ name, count, memory: device }) => ({ name, count, ...device })),
-    totalMemoryBytes: memory.reduce((sum, { count, memory: device }) => sum + count * device.usedBytes, 0),
+    ...{ cachedTokensPerS, bestOverCached: cachedTokensPerS && tokensPerS(search.best) / cachedTokensPerS },
+    ...{ storage: plan.storage, slots: plan.slots, cacheBytes: plan.cacheBytes, boxes },
+    totalMemoryBytes: boxes.reduce((sum, { count, usedBytes }) => sum + count * usedBytes, 0),
     ...{ fits: fits(plan), recallNote: plan.recallNote },
   });
 }
@@ -66,7 +76,7 @@ const BOUND_WORDS: Record<BoundBy, string> = {
 export function planLines(plan: ClusterPlan): string[] {
   const { timing, search, breakdown } = plan;
   const ms = (value: number): string => `${value.toFixed(2)} ms`;
-  const verdict = timing.ioBound ? 'I/O-bound' : 'not I/O-bound';
+  const verdict = timing.ioBound ? 'I/O-bound where nothing is kept' : 'not I/O-bound';
   return [
     `${plan.model} on ${plan.workers} workers (${plan.profile}): ${verdict}`,
     `  a load takes ${ms(timing.loadMs)}; with ${timing.groups} groups it may take ${ms(timing.maxLoadMs)} ` +
@@ -79,14 +89,15 @@ export function planLines(plan: ClusterPlan): string[] {
       `${ms(breakdown.waitsForDraftsMs)}, network and the rest ${ms(breakdown.networkMs)}.`,
     `What bounds it: ${BOUND_WORDS[boundBy(breakdown)]}.`,
     '',
-    ...memoryTable(plan.memory),
+    ...boxTable(plan.boxes),
+    workerLine(plan),
     fits(plan) ? 'Everything fits.' : 'It does NOT fit: see the table.',
     '',
     plan.recallNote,
   ];
 }
 
-function candidateLines({ plain, grouped, best }: SearchOutcome, cachedTokensPerS: number): string[] {
+function candidateLines({ plain, grouped, best }: SearchOutcome, cachedTokensPerS: number | null): string[] {
   const row = (name: string, candidate: Candidate): string[] => {
     const { setUp, result } = candidate;
     const { tokenPeriod, keyValuePeriod } = setUp.align;
@@ -94,7 +105,7 @@ function candidateLines({ plain, grouped, best }: SearchOutcome, cachedTokensPer
       ...[name, String(setUp.placement.groupSize), setUp.placement.spread, `${tokenPeriod}/${keyValuePeriod}`],
       `${setUp.drafting.rows}${setUp.drafting.optimistic ? ', optimistic' : ''}`,
       ...[`${result.ttftMs.toFixed(0)} ms`, `${result.tpotMs.toFixed(1)} ms`, tokensPerS(candidate).toFixed(3)],
-      (tokensPerS(candidate) / cachedTokensPerS).toFixed(3),
+      cachedTokensPerS === null ? '-' : (tokensPerS(candidate) / cachedTokensPerS).toFixed(3),
     ];
   };
   const titles = ['set-up', 'group', 'spread', 'align', 'drafts', 'TTFT', 'TPOT', 'tokens/s', 'of cached'];
@@ -104,18 +115,24 @@ function candidateLines({ plain, grouped, best }: SearchOutcome, cachedTokensPer
   );
 }
 
-function memoryTable(memory: readonly MemoryOfBoxes[]): string[] {
+function workerLine({ slots, storage, cacheBytes }: ClusterPlan): string {
+  const kept = cacheBytes === 0 ? 'and keeps none' : `and keeps others in ${formatByteSize(cacheBytes)}`;
+  return `A worker has ${slots} ${slots === 1 ? 'slot' : 'slots'} for experts (${storage}), ${kept}.`;
+}
+
+function boxTable(boxes: readonly BoxNeeds[]): string[] {
   return tableLines(
     [
-      { title: 'device memory', align: 'left' },
+      { title: 'box', align: 'left' },
       { title: 'count', align: 'right' },
-      { title: 'needs', align: 'right' },
-      { title: 'has', align: 'right' },
+      { title: 'memory needed', align: 'right' },
+      { title: 'it has', align: 'right' },
       { title: '', align: 'left' },
+      { title: 'disk', align: 'right' },
     ],
-    memory.map(({ name, count, memory: { usedBytes, memoryBytes } }) => [
-      ...[name, String(count), formatByteSize(usedBytes), formatByteSize(memoryBytes)],
-      usedBytes <= memoryBytes ? 'fits' : 'TOO LITTLE',
+    boxes.map(({ name, count, usedBytes, memoryBytes, diskBytes }) => [
+      ...[name, String(count), formatBytes(usedBytes), formatBytes(memoryBytes)],
+      ...[usedBytes <= memoryBytes ? 'fits' : 'TOO LITTLE', formatBytes(diskBytes)],
     ]),
   );
 }

@@ -28,8 +28,8 @@ export interface SimulationReport {
   requests: number;
   result: SimulationResult;
   memory: ClusterMemory;
-  /** Of the profile's machine that holds the whole model. */
-  cachedTokensPerS: number;
+  /** Of the profile's machine that holds the whole model; null: there is none. */
+  cachedTokensPerS: number | null;
 }
 
 export function memoryOf(
@@ -40,7 +40,7 @@ export function memoryOf(
   const { main, shadow, worker, total } = memoryBytes;
   return {
     main: { usedBytes: main, memoryBytes: devices.main.memoryBytes },
-    shadow: shadow === null ? null : { usedBytes: shadow, memoryBytes: devices.shadow.memoryBytes },
+    shadow: shadow === null ? null : { usedBytes: shadow, memoryBytes: devices.shadow?.memoryBytes ?? 0 },
     worker: { usedBytes: worker, memoryBytes: devices.worker.memoryBytes },
     ...{ workers, totalBytes: total },
   };
@@ -79,7 +79,7 @@ export function simulationJson(report: SimulationReport): unknown {
     tokens: result.answers.reduce((sum, answer) => sum + answer.tokens, 0),
     ...{ ttftMs: result.ttftMs, tpotMs: result.tpotMs },
     ...{ decodeTokensPerS: result.decodeTokensPerS, outputTokensPerS: result.outputTokensPerS },
-    ...{ cachedTokensPerS, decodeOverCached: result.decodeTokensPerS / cachedTokensPerS },
+    ...{ cachedTokensPerS, decodeOverCached: cachedTokensPerS && result.decodeTokensPerS / cachedTokensPerS },
     stallMsPerToken: stallMsPerToken(result),
     stallsByLayer: layerStalls(result),
     ...{ recall: result.recall, acceptance: result.acceptance },
@@ -103,7 +103,12 @@ export function simulationLines(report: SimulationReport): string[] {
     ['TPOT', decoded(`${result.tpotMs.toFixed(2)} ms`)],
     ['decode', decoded(`${result.decodeTokensPerS.toFixed(3)} tokens/s`)],
     ['output', `${result.outputTokensPerS.toFixed(3)} tokens/s`],
-    ['of a fully cached machine', decoded(`${(result.decodeTokensPerS / cachedTokensPerS).toFixed(3)}`)],
+    ...(cachedTokensPerS === null
+      ? []
+      : ([['of a fully cached machine', decoded((result.decodeTokensPerS / cachedTokensPerS).toFixed(3))]] satisfies [
+          string,
+          string,
+        ][])),
     ['waits for loads', `${stallMsPerToken(result).toFixed(2)} ms a token`],
     ['recall', result.recall === null ? '-' : result.recall.toFixed(4)],
     ['drafts accepted', result.acceptance === null ? '-' : result.acceptance.toFixed(4)],

@@ -1,7 +1,7 @@
 import type { Device, DeviceOptions } from '../../native/index.js';
 import type { EmulationSettings, NodeSettings } from '../../shared/config/node-settings.js';
 import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
-import { nodeTimes } from '../../shared/emulation/node-times.js';
+import { deviceOf, nodeTimes } from '../../shared/emulation/node-times.js';
 import type { ProfiledRole } from '../../shared/emulation/device-profile.js';
 import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
@@ -86,7 +86,7 @@ function openEmulated(
 ): NodeDevice {
   const profile = loadDeviceProfile(settings.profilePath);
   const emulated = nodeTimes(profile, role, settings.expertStorage);
-  const budgetBytes = wish.budgetBytes === 0 ? profile.devices[role].memoryBytes : wish.budgetBytes;
+  const budgetBytes = wish.budgetBytes === 0 ? deviceOf(profile, role).memoryBytes : wish.budgetBytes;
   const opened = openChosen(environment, chooseDevice({ ...wish, budgetBytes: 0 }, null, true));
   const pace = { times: emulated, memory: { bytes: emulated, budgetBytes } };
   return { ...opened, device: pacedDevice(opened.device, pace, environment.runtime) };

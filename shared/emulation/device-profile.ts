@@ -1,5 +1,6 @@
 /** What a profile in bench/profiles says: devices, network and the model whose bytes and times are taken. */
 import type { ExpertStorage } from '../config/node-settings.js';
+import type { Quantization } from '../model/config-reader.js';
 import type { ModelShape } from '../model/model-shape.js';
 
 export type ProfiledRole = 'main' | 'shadow' | 'worker' | 'cached';
@@ -7,9 +8,17 @@ export type ProfiledRole = 'main' | 'shadow' | 'worker' | 'cached';
 export interface DeviceProfile {
   name: string;
   model: ProfiledModel;
-  /** 'cached': the machine that holds the whole model and generates alone. */
-  devices: Record<ProfiledRole, ProfiledDevice>;
+  devices: ProfiledDevices;
   network: ProfiledNetwork;
+}
+
+export interface ProfiledDevices {
+  main: ProfiledDevice;
+  worker: ProfiledDevice;
+  /** Null: there is none. */
+  shadow: ProfiledDevice | null;
+  /** The machine that holds the whole model and generates alone, for comparison; null: there is none. */
+  cached: ProfiledDevice | null;
 }
 
 export interface ProfiledModel {
@@ -17,7 +26,9 @@ export interface ProfiledModel {
   shape: ModelShape;
   /** The LM head is the embedding. */
   tiedEmbeddings: boolean;
-  /** As computed with: 4 for FP32. */
+  /** As its maker ships it. */
+  quantization: Quantization;
+  /** Of a weight that is not quantized, as computed with: 4 for FP32. */
   weightBytes: number;
 }
 
@@ -136,6 +147,12 @@ export const STORAGE_FORMS: Record<ExpertStorage, StorageForm> = {
   mxfp4: { exponentBytes: 1 / 32, storedBytes: 17 / 32, slotBytes: 17 / 32 },
   fp8: { exponentBytes: 1 / 32, storedBytes: 33 / 32, slotBytes: 33 / 32 },
 };
+
+/** How workers keep the experts of a model where nothing else is asked for: as its maker ships them, or as they are computed with. */
+export function shippedStorage({ quantization, weightBytes }: ProfiledModel): ExpertStorage {
+  if (quantization !== 'none') return quantization;
+  return weightBytes > 2 ? 'fp32' : 'bf16';
+}
 
 export function operatorMs({ overheadMs, weightsMs, rowMs }: OperatorTime, rows: number): number {
   return overheadMs + Math.max(weightsMs, rows * rowMs);

@@ -13,7 +13,7 @@ const ELEMENT_BYTES: Record<TensorType, number> = {
 
 /** What of a profile says how long messages are. */
 export interface MessageProfile {
-  model: Pick<ProfiledModel, 'shape'>;
+  model: Pick<ProfiledModel, 'shape' | 'quantization'>;
   network: ProfiledNetwork;
 }
 

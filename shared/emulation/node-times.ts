@@ -1,4 +1,5 @@
 import type { ExpertStorage } from '../config/node-settings.js';
+import { OdmoeError } from '../errors/odmoe-error.js';
 import { expertLayerNumbers, type ModelShape } from '../model/model-shape.js';
 import {
   STORAGE_FORMS,
@@ -33,7 +34,7 @@ const MS_PER_S = 1000;
  */
 export function nodeTimes(profile: DeviceProfile, role: ProfiledRole, expertStorage: ExpertStorage): EmulatedDevice {
   const { shape } = profile.model;
-  const device = profile.devices[role];
+  const device = deviceOf(profile, role);
   const work = layersWork(shape);
   const form = STORAGE_FORMS[expertStorage];
   const expertWeightBytes = role === 'worker' ? form.slotBytes : device.weightBytes;
@@ -48,6 +49,16 @@ export function nodeTimes(profile: DeviceProfile, role: ProfiledRole, expertStor
     ...modelBytes(work, profile.model, device, role),
     ...expertBytes(expertWeights(shape), expertWeightBytes, form, device, role),
   };
+}
+
+/** The device of a role, with the bytes of a weight that the model's dense parts have there. Throws USAGE where there is none. */
+export function deviceOf({ name, devices, model }: DeviceProfile, role: ProfiledRole): ProfiledDevice {
+  const device = devices[role];
+  if (device === null)
+    throw new OdmoeError('USAGE', `the profile ${name} has no ${role}: take another one, or do without`);
+  // Of a model in FP8 matrices of attention are FP8, too.
+  if (model.quantization !== 'fp8') return device;
+  return { ...device, weightBytes: Math.min(device.weightBytes, STORAGE_FORMS.fp8.slotBytes) };
 }
 
 /** Layers are told apart by the expert layer that they come before, or with. */

@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { parseByteSize } from '../config/byte-size.js';
 import type { DeviceProfile, ProfiledDevice } from './device-profile.js';
-import { plainShape } from './plain-shape.js';
+import { loadModelProfile } from './load-model-profile.js';
 
 const COUNT_LIMIT = 1_000_000_000;
 /** Nothing is slower: below it a unit has been forgotten. */
@@ -43,19 +43,7 @@ const weightBytes = z
   .positive({ error: WEIGHT_BYTES_ERROR })
   .max(8, { error: WEIGHT_BYTES_ERROR });
 
-const modelSchema = z.strictObject({
-  name,
-  layers: wholeNumber(1, 10_000),
-  hidden_size: wholeNumber(1),
-  intermediate_size: wholeNumber(1),
-  heads: wholeNumber(1),
-  key_value_heads: wholeNumber(1),
-  head_dim: wholeNumber(1),
-  vocab_size: wholeNumber(1),
-  experts: wholeNumber(1, 65_536),
-  experts_per_token: wholeNumber(1, 65_536),
-  weight_bytes: weightBytes,
-});
+const modelSchema = z.strictObject({ profile: name, weight_bytes: weightBytes });
 
 const deviceSchema = z.strictObject({
   memory_bytes: byteSize,
@@ -75,7 +63,12 @@ const DUPLEX_ERROR = 'half or full';
 export const profileSchema = z.strictObject({
   name,
   model: modelSchema,
-  devices: z.strictObject({ main: deviceSchema, shadow: deviceSchema, worker: deviceSchema, cached: deviceSchema }),
+  devices: z.strictObject({
+    main: deviceSchema,
+    worker: deviceSchema,
+    shadow: deviceSchema.optional(),
+    cached: deviceSchema.optional(),
+  }),
   network: z.strictObject({
     bytes_per_s: rate('bytes per second'),
     round_trip_ms: milliseconds,
@@ -86,25 +79,16 @@ export const profileSchema = z.strictObject({
 
 type ProfileDocument = z.infer<typeof profileSchema>;
 
-/** The checked document under the names of the program. */
+/** The checked document under the names of the program. Throws what reading the model's sizes throws. */
 export function profileOf({ name: profileName, model, devices, network }: ProfileDocument): DeviceProfile {
   return {
     name: profileName,
-    model: {
-      name: model.name,
-      shape: plainShape({
-        ...{ layers: model.layers, hiddenSize: model.hidden_size, intermediateSize: model.intermediate_size },
-        ...{ heads: model.heads, keyValueHeads: model.key_value_heads, headDim: model.head_dim },
-        ...{ vocabSize: model.vocab_size, experts: model.experts, expertsPerToken: model.experts_per_token },
-      }),
-      tiedEmbeddings: false,
-      weightBytes: model.weight_bytes,
-    },
+    model: { ...loadModelProfile(model.profile), weightBytes: model.weight_bytes },
     devices: {
       main: deviceOf(devices.main),
-      shadow: deviceOf(devices.shadow),
       worker: deviceOf(devices.worker),
-      cached: deviceOf(devices.cached),
+      shadow: devices.shadow === undefined ? null : deviceOf(devices.shadow),
+      cached: devices.cached === undefined ? null : deviceOf(devices.cached),
     },
     network: {
       bytesPerS: network.bytes_per_s,

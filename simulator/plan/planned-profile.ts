@@ -1,6 +1,7 @@
 import { basename, resolve } from 'node:path';
 import type { ExpertStorage } from '../../shared/config/node-settings.js';
 import { nodeTimes } from '../../shared/emulation/node-times.js';
+import { loadModelProfile } from '../../shared/emulation/load-model-profile.js';
 import type { DeviceProfile } from '../../shared/emulation/device-profile.js';
 import { readModelConfig } from '../../shared/checkpoint/model-config.js';
 import { clusterTimes, type ClusterTimes } from '../simulate/cluster-set-up.js';
@@ -15,22 +16,25 @@ export interface WorkerBoxes {
 /** What a plan changes of a profile; null: nothing. */
 export interface ProfileOverrides {
   modelDirectory: string | null;
+  /** Name of a model whose sizes come with odmoe. */
+  modelProfile: string | null;
   networkBytesPerS: number | null;
   roundTripMs: number | null;
 }
 
-/** The profile with another model's shapes and another network. Throws what reading config.json throws. */
+/** The profile with another model's sizes and another network. Throws what reading config.json throws, and USAGE for an unknown name. */
 export async function overrideProfile(profile: DeviceProfile, overrides: ProfileOverrides): Promise<DeviceProfile> {
-  const { modelDirectory, networkBytesPerS, roundTripMs } = overrides;
+  const { modelDirectory, modelProfile, networkBytesPerS, roundTripMs } = overrides;
   const network = {
     ...profile.network,
     bytesPerS: networkBytesPerS ?? profile.network.bytesPerS,
     roundTripMs: roundTripMs ?? profile.network.roundTripMs,
   };
-  if (modelDirectory === null) return { ...profile, network };
-  const { shape, tiedEmbeddings } = (await readModelConfig(modelDirectory)).config;
   const { weightBytes } = profile.model;
-  const model = { name: basename(resolve(modelDirectory)), shape, tiedEmbeddings, weightBytes };
+  if (modelProfile !== null) return { ...profile, network, model: { ...loadModelProfile(modelProfile), weightBytes } };
+  if (modelDirectory === null) return { ...profile, network };
+  const { shape, tiedEmbeddings, quantization } = (await readModelConfig(modelDirectory)).config;
+  const model = { name: basename(resolve(modelDirectory)), shape, tiedEmbeddings, quantization, weightBytes };
   return { ...profile, network, model };
 }
 

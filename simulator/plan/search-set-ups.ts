@@ -13,12 +13,14 @@ export interface Candidate {
 }
 
 export interface SearchOptions {
-  asked: Pick<ClusterSetUp, 'workers' | 'slots' | 'cacheBytes'>;
+  asked: Pick<ClusterSetUp, 'workers' | 'slots' | 'cacheBytes' | 'prediction'>;
   expertsPerToken: number;
   /** Alignment periods that may be tried. */
   periods: readonly { token: number; keyValue: number }[];
   /** Simulates a set-up. */
   measure: (setUp: ClusterSetUp) => Promise<SimulationResult>;
+  /** A set-up has been tried; `best`: of all so far. */
+  onTried?: (tried: number, best: Candidate) => void;
 }
 
 export interface SearchOutcome {
@@ -39,6 +41,7 @@ export interface SearchOutcome {
 export async function searchSetUps(options: SearchOptions): Promise<SearchOutcome> {
   const tried: Candidate[] = [];
   const known = new Map<string, Candidate>();
+  let fastest: Candidate | null = null;
   const measured = async (setUp: ClusterSetUp): Promise<Candidate> => {
     const key = JSON.stringify(setUp);
     const before = known.get(key);
@@ -46,6 +49,8 @@ export async function searchSetUps(options: SearchOptions): Promise<SearchOutcom
     const candidate = { setUp, result: await options.measure(setUp) };
     known.set(key, candidate);
     tried.push(candidate);
+    if (fastest === null || tokensPerS(candidate) > tokensPerS(fastest)) fastest = candidate;
+    options.onTried?.(tried.length, fastest);
     return candidate;
   };
   const bestOf = async (setUps: readonly [ClusterSetUp, ...ClusterSetUp[]]): Promise<Candidate> => {
@@ -85,7 +90,7 @@ function draftings(setUp: ClusterSetUp): ClusterSetUp[] {
   const usable = DRAFT_ROWS.filter((rows) => usableDraftRows(rows, prediction.source, align.tokenPeriod) === rows);
   const spreads = ['group', 'all'] as const;
   return spreads.flatMap((spread) =>
-    [false, true].flatMap((optimistic) =>
+    (prediction.source === 'sep' ? [false, true] : [false]).flatMap((optimistic) =>
       usable
         .filter((rows) => spreadForDrafts(rows, spread) === spread)
         .map((rows) => ({

@@ -12,7 +12,8 @@ import type { MessageProfile } from '../../shared/emulation/message-bytes.js';
 /** The devices and the network of a simulated cluster, as a profile has them or as a plan changes them. */
 export interface ClusterTimes extends MessageProfile {
   main: EmulatedDevice;
-  shadow: EmulatedDevice;
+  /** Null: there is no shadow. */
+  shadow: EmulatedDevice | null;
   worker: EmulatedDevice;
   /** One for each worker in turn, where they are not all alike. */
   workers?: readonly EmulatedDevice[];
@@ -51,15 +52,16 @@ export const DEFAULT_SET_UP: ClusterSetUp = {
 export function clusterTimes(profile: DeviceProfile, expertStorage: ExpertStorage): ClusterTimes {
   return {
     main: nodeTimes(profile, 'main', expertStorage),
-    shadow: nodeTimes(profile, 'shadow', expertStorage),
+    shadow: profile.devices.shadow === null ? null : nodeTimes(profile, 'shadow', expertStorage),
     worker: nodeTimes(profile, 'worker', expertStorage),
     network: profile.network,
     model: profile.model,
   };
 }
 
-/** Time of a token on the profile's machine that holds the whole model: the fully cached row of OD-MoE table 2. */
-export function cachedTokenMs(profile: DeviceProfile): number {
+/** Time of a token on the profile's machine that holds the whole model: the fully cached row of OD-MoE table 2. Null: there is none. */
+export function cachedTokenMs(profile: DeviceProfile): number | null {
+  if (profile.devices.cached === null) return null;
   const times = nodeTimes(profile, 'cached', 'fp32');
   const { expertLayers, expertsPerToken } = profile.model.shape;
   const experts = expertLayers * expertsPerToken * operatorMs(times.expert, 1);

@@ -1,6 +1,7 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { chooseGroupSize, nominalLayerCosts } from '../../shared/placement/group-size.js';
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
 import { answerAll, startDaemons, stopDaemons } from '../cluster/run-daemons.js';
 import { SimulatedCluster } from '../cluster/simulated-cluster.js';
@@ -47,7 +48,8 @@ export async function simulateCluster(
     nowMs = () => cluster.clock.nowMs;
     const pack = tracePack('traced', traceShape(trace, times.model.shape));
     const traced = { times, setUp, trace, timing, pack, directory };
-    const daemons = clusterSettings(setUp, directory, requests).map((settings, index) => ({
+    const settings = clusterSettings({ ...setUp, placement: placementOf(times, setUp) }, directory, requests);
+    const daemons = settings.map((settings, index) => ({
       ...{ settings, world: tracedWorld(traced, settings, index) },
     }));
     await startDaemons(cluster, daemons);
@@ -62,6 +64,14 @@ export async function simulateCluster(
   } finally {
     await rm(directory, { recursive: true, force: true });
   }
+}
+
+/** The traced model's experts are of no size: groups are as large as the daemons would have them for the profiled model. */
+function placementOf({ model: { shape, quantization } }: ClusterTimes, setUp: ClusterSetUp): ClusterSetUp['placement'] {
+  const { placement, workers } = setUp;
+  if (placement.groupSize !== 'auto') return placement;
+  const costs = nominalLayerCosts(shape, quantization === 'none' ? 'bf16' : quantization);
+  return { ...placement, groupSize: chooseGroupSize(workers, shape.expertsPerToken, costs).size };
 }
 
 /** A directory that daemons take for a whole pack's. */

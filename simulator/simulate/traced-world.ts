@@ -3,6 +3,7 @@ import type { Devices } from '../../engine/devices/devices.js';
 import type { CudaStatus } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import type { EmulatedDevice } from '../../shared/emulation/device-profile.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
@@ -41,6 +42,8 @@ export interface TracedCluster {
 export function tracedWorld(cluster: TracedCluster, { role, id }: NodeSettings, index: number): NodeWorld {
   const { times, timing } = cluster;
   const emulated = role === 'worker' ? (times.workers?.[index] ?? times.worker) : times[role];
+  if (emulated === null)
+    throw new OdmoeError('USAGE', 'the profile has no shadow: choose another source of predictions');
   const devices = (runtime: VirtualRuntime): Devices => ({
     open: () =>
       recordingDevice(paced(modelOf(cluster, role), emulated, runtime), {

@@ -98,8 +98,8 @@ describe('device profiles', () => {
       ['duplex: half', 'duplex: both', /p\.yaml: network\.duplex: expected half or full/],
       ['bytes_per_s: 125e6', 'bytes_per_s: 0', /p\.yaml: network\.bytes_per_s: expected bytes per second, from 1000/],
       ['bytes_per_s: 125e6', 'speed: 1', /p\.yaml: network\.speed: unknown key/],
-      ['experts_per_token: 2', 'experts_per_token: 9', /p\.yaml: model\.experts_per_token: 9 of 8 experts/],
-      ['  layers: 32\n', '', /p\.yaml: model\.layers: expected a whole number from 1/],
+      ['weight_bytes: 4 #', 'weight_bytes: 40 #', /p\.yaml: model\.weight_bytes: expected bytes of a weight/],
+      ['  profile: mixtral-8x7b\n', '', /p\.yaml: model\.profile: expected a name/],
       ['name: rtx3090-testbed', 'name: [', /p\.yaml: /],
     ];
     for (const [from, to, expected] of faults) {
@@ -110,6 +110,10 @@ describe('device profiles', () => {
         to,
       );
     }
+    assert.throws(
+      () => parseDeviceProfile(source.replace('mixtral-8x7b', 'mixtral'), 'p.yaml'),
+      (thrown) => thrown instanceof OdmoeError && thrown.code === 'USAGE' && /mixtral-8x7b/.test(thrown.message),
+    );
     assert.throws(() => loadDeviceProfile('/nowhere/profile.yaml'), /cannot read the device profile \/nowhere/);
     assert.throws(() => parseDeviceProfile('', 'p.yaml'), /p\.yaml: expected name, model/);
   });

@@ -19,7 +19,7 @@ import {
   run,
 } from './paced-device-setting.js';
 
-const { layers, experts, hiddenSize, expertsPerToken } = FIXTURE_SHAPE;
+const { expertLayers: layers, experts, hiddenSize, expertsPerToken } = FIXTURE_SHAPE;
 const BLOCK_POSITIONS = 256;
 
 describe('a paced device computes', () => {

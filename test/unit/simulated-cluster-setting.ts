@@ -21,6 +21,7 @@ export function plainTimes(layers: number, loadMs: number, shadowLayerMs = 5): C
     worker: device(0, 3, 0),
     network: { bytesPerS: 1e30, roundTripMs: 2, duplex: 'half', messageOverheadBytes: 0 },
     model: {
+      quantization: 'none',
       shape: plainShape({
         ...{ layers, hiddenSize: 4, intermediateSize: 1, heads: 1, keyValueHeads: 1, headDim: 4 },
         ...{ vocabSize: 1, experts: 2, expertsPerToken: 1 },

@@ -1,0 +1,32 @@
+import { automaticSlots } from '../../worker-node/loader/plan-slots.js';
+import type { DeviceProfile } from '../../shared/emulation/device-profile.js';
+import type { ClusterTimes } from '../simulate/cluster-set-up.js';
+import type { WorkerBoxes } from './planned-profile.js';
+
+/** Slots of a worker where nobody has said how many: as the daemon would have them, as far as the smallest box holds them; one at least. */
+export function plannedSlots(
+  times: ClusterTimes,
+  boxes: readonly WorkerBoxes[],
+  { devices, model }: DeviceProfile,
+): number {
+  const { slotBytes, slotSharedBytes } = times.worker;
+  const wanted = automaticSlots(model.shape.expertsPerToken, 'auto', slotBytes);
+  const held = Math.floor((smallestMemory(boxes, devices) - slotSharedBytes) / slotBytes);
+  return Math.max(1, Math.min(wanted, held));
+}
+
+/** What the smallest box has left beside its slots: it keeps experts there. 0 where that holds no expert. */
+export function spareBytes(
+  times: ClusterTimes,
+  boxes: readonly WorkerBoxes[],
+  { devices }: DeviceProfile,
+  slots: number,
+): number {
+  const { slotBytes, slotSharedBytes, expertBytes } = times.worker;
+  const spare = smallestMemory(boxes, devices) - slotSharedBytes - slots * slotBytes;
+  return spare < expertBytes ? 0 : Math.floor(spare);
+}
+
+function smallestMemory(boxes: readonly WorkerBoxes[], { worker }: DeviceProfile['devices']): number {
+  return Math.min(...boxes.map(({ memoryBytes }) => memoryBytes ?? worker.memoryBytes));
+}
