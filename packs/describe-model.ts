@@ -6,15 +6,8 @@ import type { ExactFormat, ExpertSource, TensorSource } from '../shared/model/te
 import { type LayerKind, layerKinds } from './describe-layers.js';
 import type { CodecSetting } from './format/pack-codec.js';
 import type { Pack } from './format/open-pack.js';
-import { leftOutTensors } from './packing/left-out-tensors.js';
+import { type LeftOut, leftOutTensors } from './packing/left-out-tensors.js';
 import { type PackCompression, packCompression } from './pack-compression.js';
-
-/** Tensors whose names differ in numbers alone (`*`). */
-export interface LeftOut {
-  name: string;
-  tensors: number;
-  sizeBytes: number;
-}
 
 export interface DescribedFile {
   name: string;
@@ -109,8 +102,12 @@ function packFacts(source: Pack | Checkpoint): ModelDescription['pack'] {
 }
 
 function leftOutOf(source: Pack | Checkpoint): LeftOut[] {
-  const groups = source.kind === 'pack' ? source.manifest.source.left_out : leftOutTensors(source);
-  return groups.map(({ name, tensors, size_bytes: sizeBytes }) => ({ name, tensors, sizeBytes }));
+  if (source.kind === 'checkpoint') return leftOutTensors(source);
+  return source.manifest.source.left_out.map(({ name, tensors, size_bytes: sizeBytes }) => ({
+    name,
+    tensors,
+    sizeBytes,
+  }));
 }
 
 function filesOf(source: Pack | Checkpoint): DescribedFile[] {

@@ -29,10 +29,15 @@ interface PackFlags {
   level?: number;
   shards: number;
   name?: string;
+  longContext: boolean;
+  consume: boolean;
   json: boolean;
 }
 
 const AUTO = 'auto';
+
+/** Of tensors that are left out; `odmoe inspect` shows more. */
+const LEFT_OUT_NAMED = 3;
 
 /** `odmoe pack`: a Hugging Face checkpoint becomes what the daemons serve from. */
 export function registerPackCommand(program: Command): void {
@@ -49,6 +54,8 @@ export function registerPackCommand(program: Command): void {
     .option('--level <n>', `level of the codec: ${levelRanges()}`, parseWhole)
     .option('--shards <n>', 'chunks that the exponents of a matrix are cut into', parseWhole, DEFAULT_SHARDS)
     .option('--name <name>', "name that the pack records and the cluster's nodes compare (default: the checkpoint's)")
+    .option('--long-context', 'take the long factors of ropes that change with the length (longrope)', false)
+    .option('--consume', "delete each of the checkpoint's weight files when what is made from it is verified", false)
     .option('--json', 'print one JSON object', false)
     .addHelpText(
       'after',
@@ -56,6 +63,10 @@ export function registerPackCommand(program: Command): void {
 Packing loses nothing: every weight comes back bit for bit, whatever the codec. It needs little memory, whatever the size of the
 model. After an interruption run the same command again: it continues with the files that were not finished. Until it is done the
 directory cannot be served by mistake.
+
+--consume is for a disk that does not hold checkpoint and pack at once: each weight file (*.safetensors) of the checkpoint is deleted
+as soon as every file of the pack that is made from it is on the disk, has been read back and compared. Nothing else is deleted, and
+what is interrupted, however, goes on with the same command.
 
 --codec auto measures every codec on a sample of the checkpoint, and the storage that the checkpoint lies on, and takes the one
 that an expert is loaded fastest with on this machine. Run it on a machine that is like the workers. raw, fixed4 and huffman give
@@ -65,6 +76,7 @@ of their libraries, so pack once and copy.
 Examples:
   odmoe pack ~/models/Mixtral-8x7B-v0.1 /data/mixtral-pack
   odmoe pack ~/models/Mixtral-8x7B-v0.1 /data/mixtral-pack --codec auto
+  odmoe pack ~/models/gpt-oss-120b /data/gpt-oss-pack --consume
   odmoe pack models/demo /tmp/demo-pack --codec zstd --level 19 --shards 2 --json`,
     )
     .action(async (checkpoint: string, output: string, flags: PackFlags) => pack(checkpoint, output, flags));
@@ -94,6 +106,8 @@ async function pack(checkpoint: string, output: string, flags: PackFlags): Promi
           shards: flags.shards,
           name: flags.name ?? null,
           onDamagedPack: 'refuse',
+          longContext: flags.longContext,
+          consume: flags.consume,
           onProgress: (done, total) => bar.update(done, total),
           signal,
         },
@@ -123,7 +137,7 @@ async function settingFor(
   }
   // What packing refuses need not be measured first.
   if (await isPackDirectory(directory)) return { setting: DEFAULT_CODEC, measured: null };
-  const checkpoint = await openCheckpoint(directory);
+  const checkpoint = await openCheckpoint(directory, { longContext: flags.longContext });
   const earlier = await earlierCodec(checkpoint, output);
   if (earlier !== null) {
     if (!flags.json) process.stdout.write(`${output} was begun with ${describeCodec(earlier)}, and goes on with it\n`);
@@ -144,8 +158,19 @@ async function packSummary(outcome: PackOutcome, elapsedMs: number): Promise<str
   const padding = paddingLine(packCompression((await openPack(directory)).manifest));
   return [
     first,
+    `  a model of the family ${outcome.family}${leftOutText(outcome)}`,
+    ...(outcome.consumedShards > 0 ? [`  deleted ${outcome.consumedShards} weight files of the checkpoint`] : []),
     `  ${name}: ${files} files${resumed}, ${formatBytes(packBytes)}, ${codec}`,
     ...(padding === null ? [] : [`  ${padding}`]),
     `  digest ${digest}`,
   ];
+}
+
+/** The kinds of tensors that were left out, the first few by name. */
+function leftOutText({ leftOut }: PackOutcome): string {
+  if (leftOut.length === 0) return '';
+  const tensors = leftOut.reduce((sum, group) => sum + group.tensors, 0);
+  const named = leftOut.slice(0, LEFT_OUT_NAMED).map(({ name }) => name);
+  const more = leftOut.length > LEFT_OUT_NAMED ? ', ...' : '';
+  return `; left out ${tensors} tensors that text does not need (${named.join(', ')}${more})`;
 }

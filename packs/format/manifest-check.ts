@@ -42,7 +42,7 @@ export function matrixLabel(expert: ManifestExpert, part: ExpertPart): string {
 }
 
 /** Every checksummed stretch of a pack, by file and offset. */
-export function packExtents(manifest: Manifest): PackExtent[] {
+export function packExtents(manifest: Pick<Manifest, 'dense' | 'experts'>): PackExtent[] {
   const extents: PackExtent[] = manifest.dense.flatMap((tensor) =>
     tensor.planes.map((stretch, plane) => extentOf(DENSE_FILE, `${denseLabel(tensor)}, plane ${plane}`, stretch)),
   );

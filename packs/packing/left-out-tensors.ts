@@ -1,21 +1,22 @@
 import type { Checkpoint } from '../../shared/checkpoint/checkpoint.js';
-import type { ManifestLeftOut } from '../format/manifest.js';
 
-/** Tensors whose names differ in numbers alone as one line each: of a layer that is left out there may be a thousand. Sorted by name. */
-export function groupedNames(tensors: Iterable<{ name: string; sizeBytes: number }>): ManifestLeftOut[] {
-  const groups = new Map<string, ManifestLeftOut>();
-  for (const { name, sizeBytes } of tensors) {
-    const pattern = name.replaceAll(/\d+/g, '*');
-    const group = groups.get(pattern) ?? { name: pattern, tensors: 0, size_bytes: 0 };
-    groups.set(pattern, group);
-    group.tensors += 1;
-    group.size_bytes += sizeBytes;
-  }
-  return [...groups.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
+/** Tensors of a checkpoint that the model does not need and whose names differ in numbers alone (`*`). */
+export interface LeftOut {
+  name: string;
+  tensors: number;
+  sizeBytes: number;
 }
 
-/** What a model does not need of its checkpoint. */
-export function leftOutTensors({ files, leftOut }: Pick<Checkpoint, 'files' | 'leftOut'>): ManifestLeftOut[] {
+/** What a model does not need of its checkpoint, sorted by name: of a layer that is left out there may be a thousand tensors. */
+export function leftOutTensors({ files, leftOut }: Pick<Checkpoint, 'files' | 'leftOut'>): LeftOut[] {
   const tensors = new Map(files.flatMap((file) => [...file.tensors]));
-  return groupedNames(leftOut.map((name) => ({ name, sizeBytes: tensors.get(name)?.sizeBytes ?? 0 })));
+  const groups = new Map<string, LeftOut>();
+  for (const name of leftOut) {
+    const pattern = name.replaceAll(/\d+/g, '*');
+    const group = groups.get(pattern) ?? { name: pattern, tensors: 0, sizeBytes: 0 };
+    groups.set(pattern, group);
+    group.tensors += 1;
+    group.sizeBytes += tensors.get(name)?.sizeBytes ?? 0;
+  }
+  return [...groups.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
 }

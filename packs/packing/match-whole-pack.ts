@@ -1,5 +1,4 @@
 import { createHash } from 'node:crypto';
-import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Checkpoint } from '../../shared/checkpoint/checkpoint.js';
@@ -11,11 +10,12 @@ import { modelShapeSchema } from '../../shared/model/model-shape.js';
 import type { TensorSource } from '../../shared/model/tensor-source.js';
 import type { Manifest } from '../format/manifest.js';
 import { openPack } from '../format/open-pack.js';
-import { COPIED_FILES, JOURNAL_FILE } from '../format/pack-layout.js';
+import { COPIED_FILES } from '../format/pack-layout.js';
 import { describeCodec } from '../format/pack-codec.js';
 import type { PackOutcome } from './pack-outcome.js';
 import type { PackingContext } from './packing-context.js';
 import type { PackingPlan } from './packing-journal.js';
+import { leftOutTensors } from './left-out-tensors.js';
 import { modelBytes } from './model-bytes.js';
 import {
   type FingerprintedTensor,
@@ -29,12 +29,14 @@ import { requireUndamaged, verifyPack } from './verify-pack.js';
 
 /**
  * Packing into a directory that holds a whole pack: done already if it is the pack of this checkpoint, which is found out by reading
- * the weights of both; never overwritten if it is another.
+ * the weights of both; never overwritten if it is another. `consumed`: weight files of the checkpoint that went when this pack was made
+ * of them, by name; what is left cannot tell then.
  * @throws USAGE when it is another, PACK_CORRUPT when it is damaged
  */
 export async function matchWholePack(
   checkpoint: Checkpoint,
   plan: PackingPlan,
+  consumed: ReadonlyMap<string, unknown>,
   context: PackingContext,
 ): Promise<PackOutcome> {
   const pack = await openPack(context.outputDirectory);
@@ -42,7 +44,7 @@ export async function matchWholePack(
   const difference =
     planDifference(manifest, plan, checkpoint) ??
     (await copiedFileDifference(manifest, checkpoint)) ??
-    (await weightDifference(manifest, checkpoint, context));
+    (consumed.size > 0 ? null : await weightDifference(manifest, checkpoint, context));
   if (difference !== null) {
     throw new OdmoeError(
       'USAGE',
@@ -50,16 +52,18 @@ export async function matchWholePack(
     );
   }
   requireUndamaged(pack, await verifyPack(pack, context.tools, halfOfProgress(checkpoint, context)));
-  await rm(join(pack.directory, JOURNAL_FILE), { force: true });
   return {
     directory: pack.directory,
     name: pack.name,
+    family: manifest.model.family,
+    leftOut: leftOutTensors(checkpoint),
     digest: pack.packDigest,
     codec: context.codec,
     sourceBytes: modelBytes(checkpoint),
     packBytes: manifest.files.reduce((sum, file) => sum + file.size_bytes, 0),
     files: manifest.files.length,
     resumedFiles: manifest.files.length,
+    consumedShards: 0,
     alreadyWhole: true,
   };
 }

@@ -1,9 +1,10 @@
 import { createHash } from 'node:crypto';
-import { rename, rm, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { realpath, rename, rm, writeFile } from 'node:fs/promises';
+import { basename, join } from 'node:path';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { type Checkpoint, openCheckpoint } from '../../shared/checkpoint/checkpoint.js';
 import { fileExists } from '../../shared/model/read-file.js';
+import type { SafetensorsFile } from '../../shared/model/safetensors-file.js';
 import { isPackDirectory } from '../format/open-pack.js';
 import { odmoeVersion } from '../../shared/config/odmoe-version.js';
 import {
@@ -32,6 +33,7 @@ import { acquirePackingLock } from './packing-lock.js';
 import { planFiles, type PlannedFile } from './planned-files.js';
 import { leftOutTensors } from './left-out-tensors.js';
 import { modelBytes } from './model-bytes.js';
+import { goneFile, peakBytes, ShardConsumer, sourceShards } from './shard-consumer.js';
 import { packedTensors, sourceFingerprint, sourceIdentity } from './source-identity.js';
 import type { ProcessLock } from '../../shared/storage/process-lock.js';
 import { requireFreeBytes, writeFailure } from '../../shared/storage/storage-error.js';
@@ -45,6 +47,10 @@ export interface PackOptions {
   name: string | null;
   /** What to do with a whole pack in the output directory that turns out to be damaged; 'refuse' leaves it to its owner. */
   onDamagedPack: 'refuse' | 'replace';
+  /** Of ropes that change with the length take the long factors. */
+  longContext?: boolean;
+  /** Deletes each weight file of the checkpoint when all that is made from it is verified. */
+  consume?: boolean;
   onProgress?: (doneBytes: number, totalBytes: number) => void;
   signal?: AbortSignal;
 }
@@ -68,6 +74,7 @@ export async function packCheckpoint(
   options: PackOptions,
   tools: PackingTools,
 ): Promise<PackOutcome> {
+  const { longContext = false, consume = false } = options;
   const { codec, level } = codecSetting(options.codec.codec, options.codec.level);
   if (!Number.isInteger(options.shards) || options.shards < 1 || options.shards > SHARDS_LIMIT) {
     throw new OdmoeError('USAGE', `shards ${options.shards}: expected a whole number from 1 to ${SHARDS_LIMIT}`);
@@ -84,7 +91,10 @@ export async function packCheckpoint(
       `${checkpointDirectory}: is a pack already; give the checkpoint that it was made from`,
     );
   }
-  const checkpoint = await openCheckpoint(checkpointDirectory);
+  const checkpoint = await openCheckpoint(checkpointDirectory, {
+    longContext,
+    gone: await goneFiles(checkpointDirectory, outputDirectory),
+  });
   const directory = await prepareOutputDirectory(checkpoint.directory, outputDirectory);
   const lock = await acquirePackingLock(directory);
   const reader = new SourceReader(tools.openTensor, options.signal ?? null);
@@ -109,10 +119,11 @@ export async function packCheckpoint(
       codec,
       codec_level: level,
       shards: options.shards,
+      long_context: longContext,
       source_identity: await sourceIdentity(checkpoint),
     };
-    const whole = await wholePackOutcome(checkpoint, plan, options.onDamagedPack, context);
-    return whole ?? (await writePack(checkpoint, plan, lock, context));
+    const whole = await wholePackOutcome(checkpoint, plan, options, context);
+    return whole ?? (await writePack(checkpoint, plan, consume, lock, context));
   } finally {
     await lock.release();
   }
@@ -127,12 +138,17 @@ function recordedName(name: string): string {
 async function wholePackOutcome(
   checkpoint: Checkpoint,
   plan: PackingPlan,
-  onDamagedPack: PackOptions['onDamagedPack'],
+  { onDamagedPack, consume = false }: PackOptions,
   context: PackingContext,
 ): Promise<PackOutcome | null> {
-  if (!(await fileExists(join(context.outputDirectory, MANIFEST_FILE)))) return null;
+  const { outputDirectory: directory } = context;
+  if (!(await fileExists(join(directory, MANIFEST_FILE)))) return null;
   try {
-    return await matchWholePack(checkpoint, plan, context);
+    const earlier = await PackingJournal.resume(directory, plan);
+    const outcome = await matchWholePack(checkpoint, plan, earlier?.consumed ?? new Map(), context);
+    const journal = consume ? (earlier ?? (await PackingJournal.begin(directory, plan))) : earlier;
+    if (journal !== null) await finishConsuming(checkpoint, journal, consume, context);
+    return { ...outcome, consumedShards: journal?.consumed.size ?? 0 };
   } catch (thrown) {
     if (!(thrown instanceof OdmoeError)) throw thrown;
     const isUnusable = thrown.code === 'PACK_CORRUPT' || thrown.code === 'MODEL_UNSUPPORTED';
@@ -146,52 +162,103 @@ async function wholePackOutcome(
   }
 }
 
+/** The whole pack has just been compared with what the manifest says. */
+async function finishConsuming(
+  checkpoint: Checkpoint,
+  journal: PackingJournal,
+  consume: boolean,
+  context: PackingContext,
+): Promise<void> {
+  if (consume) {
+    const planned = await planFiles(checkpoint, context);
+    for (const { name } of planned) await journal.record({ verified: name });
+    await consumerOf(checkpoint, planned, journal, context).finishedAll();
+  }
+  await journal.remove();
+}
+
+function consumerOf(
+  checkpoint: Checkpoint,
+  planned: readonly PlannedFile[],
+  journal: PackingJournal,
+  { outputDirectory, tools }: PackingContext,
+): ShardConsumer {
+  return new ShardConsumer(sourceShards(checkpoint.files, planned), journal, outputDirectory, tools);
+}
+
 async function writePack(
   checkpoint: Checkpoint,
   plan: PackingPlan,
+  consume: boolean,
   lock: ProcessLock,
   context: PackingContext,
 ): Promise<PackOutcome> {
   const { outputDirectory: directory } = context;
   const planned = await planFiles(checkpoint, context);
-  const missingBytes = (finished: ReadonlyMap<string, unknown>): number =>
-    planned.filter((file) => !finished.has(file.name)).reduce((sum, file) => sum + file.expectedBytes, 0);
   const journal = await openJournal(directory, plan);
+  requireSources(planned, journal, directory);
+  const shards = sourceShards(checkpoint.files, planned);
+  const missingBytes = (): number =>
+    peakBytes(planned, new Set(journal.finished.keys()), consume ? shards : [], new Set(journal.consumed.keys()));
   const resumedFiles = journal.finished.size;
-  await requireFreeBytes(directory, missingBytes(journal.finished));
+  await requireFreeBytes(directory, missingBytes());
+  const consumer = consume ? consumerOf(checkpoint, planned, journal, context) : null;
+  await consumer?.resume();
   for (const file of planned) {
-    if (journal.finished.has(file.name)) {
+    let finished = journal.finished.get(file.name);
+    if (finished === undefined) {
+      try {
+        finished = await writePlannedFile(file, lock, context);
+        await journal.record(finished);
+      } catch (thrown) {
+        throw writeFailure(thrown, join(directory, file.name), missingBytes());
+      }
+    } else {
       context.onBytes(file.sourceBytes);
-      continue;
     }
-    try {
-      await journal.record(await writePlannedFile(file, lock, context));
-    } catch (thrown) {
-      throw writeFailure(thrown, join(directory, file.name), missingBytes(journal.finished));
-    }
+    await consumer?.finished(finished);
   }
   const finished = planned.flatMap((file) => journal.finished.get(file.name) ?? []);
   const manifest = manifestOf(checkpoint, plan, finished);
   await lock.assertHeld();
   const digest = await writeManifest(directory, manifest);
+  await consumer?.finishedAll();
   await journal.remove();
   return {
     directory,
     name: plan.name,
+    family: checkpoint.family,
+    leftOut: leftOutTensors(checkpoint),
     digest,
     codec: context.codec,
     sourceBytes: modelBytes(checkpoint),
     packBytes: manifest.files.reduce((sum, file) => sum + file.size_bytes, 0),
     files: manifest.files.length,
     resumedFiles,
+    consumedShards: journal.consumed.size,
     alreadyWhole: false,
   };
+}
+
+/** What is not finished must still have what it is made from. */
+function requireSources(planned: readonly PlannedFile[], journal: PackingJournal, directory: string): void {
+  for (const { name, sourcePaths } of planned) {
+    if (journal.finished.has(name)) continue;
+    const gone = [...sourcePaths].map((path) => basename(path)).find((shard) => journal.consumed.has(shard));
+    if (gone === undefined) continue;
+    throw new OdmoeError(
+      'PACK_CORRUPT',
+      `${directory}: ${name} was finished and is not whole any more, and ${gone}, from which it was made, was deleted since ` +
+        '(--consume); put that file of the checkpoint in its place again, remove the pack and pack anew',
+    );
+  }
 }
 
 async function openJournal(directory: string, plan: PackingPlan): Promise<PackingJournal> {
   try {
     const journal = await PackingJournal.resume(directory, plan);
     if (journal !== null) return journal;
+    await requireNothingConsumed(directory);
     // The journal goes first: from here to the end the directory says that it is unfinished.
     const begun = await PackingJournal.begin(directory, plan);
     await clearUnfinished(directory, new Set([JOURNAL_FILE]));
@@ -199,6 +266,33 @@ async function openJournal(directory: string, plan: PackingPlan): Promise<Packin
   } catch (thrown) {
     throw writeFailure(thrown, directory, null);
   }
+}
+
+/** What would be begun anew may be all that is left of a checkpoint. */
+async function requireNothingConsumed(directory: string): Promise<void> {
+  const [shard] = await PackingJournal.consumedIn(directory);
+  const plan = await PackingJournal.planIn(directory);
+  if (shard === undefined || plan === null) return;
+  const codec = plan.codec_level === null ? plan.codec : `${plan.codec} --level ${plan.codec_level}`;
+  throw new OdmoeError(
+    'USAGE',
+    `${directory}: a pack was begun here from another checkpoint or with other options, and files of that checkpoint, such as ` +
+      `${shard.name}, were deleted since (--consume): go on with that checkpoint, --name ${JSON.stringify(plan.name)} --codec ${codec} ` +
+      `--shards ${plan.shards}${plan.long_context ? ' --long-context' : ''} and odmoe ${plan.odmoe_version}, or choose another directory`,
+  );
+}
+
+/** Weight files of the checkpoint that an earlier run deleted. */
+async function goneFiles(
+  checkpointDirectory: string,
+  outputDirectory: string,
+): Promise<ReadonlyMap<string, SafetensorsFile>> {
+  const directory = await realpath(checkpointDirectory).catch(() => checkpointDirectory);
+  const gone = new Map<string, SafetensorsFile>();
+  for (const shard of await PackingJournal.consumedIn(outputDirectory)) {
+    gone.set(shard.name, goneFile(shard, join(directory, shard.name)));
+  }
+  return gone;
 }
 
 async function writePlannedFile(
@@ -234,7 +328,7 @@ function manifestOf(checkpoint: Checkpoint, plan: PackingPlan, finished: readonl
     },
     source: {
       fingerprint: sourceFingerprint(packedTensors({ dense, experts })),
-      left_out: leftOutTensors(checkpoint),
+      left_out: leftOutTensors(checkpoint).map(({ sizeBytes, ...left }) => ({ ...left, size_bytes: sizeBytes })),
     },
     codec: plan.codec,
     codec_level: plan.codec_level,

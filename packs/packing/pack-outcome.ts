@@ -1,9 +1,13 @@
 import type { CodecSetting } from '../format/pack-codec.js';
+import type { LeftOut } from './left-out-tensors.js';
 
 /** What packing has done. */
 export interface PackOutcome {
   directory: string;
   name: string;
+  family: string;
+  /** Tensors of the checkpoint that the model does not need. */
+  leftOut: readonly LeftOut[];
   digest: string;
   codec: CodecSetting;
   sourceBytes: number;
@@ -11,6 +15,8 @@ export interface PackOutcome {
   files: number;
   /** Files that an earlier, interrupted run had finished. */
   resumedFiles: number;
+  /** Weight files of the checkpoint that were deleted. */
+  consumedShards: number;
   /** The directory already held the whole pack of this checkpoint. */
   alreadyWhole: boolean;
 }

@@ -14,22 +14,42 @@ export const packingPlanSchema = z.strictObject({
   codec: codecSchema,
   codec_level: codecLevelSchema,
   shards: z.int(),
+  long_context: z.boolean(),
   /** Of the checkpoint's files: their names, sizes, times of change, headers. */
   source_identity: z.string(),
 });
 export type PackingPlan = z.infer<typeof packingPlanSchema>;
 
+/** A weight file of the checkpoint that is deleted, or about to be: all that was needed of it is in verified files of the pack. */
+const consumedShardSchema = z.strictObject({
+  name: z.string().min(1),
+  size_bytes: z.int().min(0),
+  modified_ms: z.number(),
+  /** Its safetensors header: where its tensors lay. */
+  header: z.string(),
+});
+export type ConsumedShard = z.infer<typeof consumedShardSchema>;
+
+const recordSchema = z.union([
+  finishedFileSchema,
+  z.strictObject({ verified: z.string() }),
+  z.strictObject({ consumed: consumedShardSchema }),
+]);
+
 /**
- * The journal of a pack that is being made: a line with the plan, then a line for each finished file.
+ * The journal of a pack that is being made: a line with the plan, then a line for each file that is finished, each that has been read
+ * back and found right, and each weight file of the checkpoint that goes.
  * A last line cut short by a crash is as if never written.
  */
 export class PackingJournal {
   private readonly path: string;
 
-  private constructor(
-    directory: string,
-    readonly finished: Map<string, FinishedFile>,
-  ) {
+  /** By the names of files. */
+  readonly finished = new Map<string, FinishedFile>();
+  readonly verified = new Set<string>();
+  readonly consumed = new Map<string, ConsumedShard>();
+
+  private constructor(directory: string) {
     this.path = join(directory, JOURNAL_FILE);
   }
 
@@ -38,14 +58,21 @@ export class PackingJournal {
     const lines = await readLines(join(directory, JOURNAL_FILE));
     const found = packingPlanSchema.safeParse(parseLine(lines[0]));
     if (!found.success || JSON.stringify(found.data) !== JSON.stringify(plan)) return null;
-    const finished = new Map<string, FinishedFile>();
-    for (const line of lines.slice(1)) {
-      const record = finishedFileSchema.safeParse(parseLine(line));
-      if (!record.success) continue;
-      const { name, size_bytes: size } = record.data.file;
-      if ((await fileSize(join(directory, name))) === size) finished.set(name, record.data);
+    const journal = new PackingJournal(directory);
+    for (const line of lines.slice(1)) journal.take(parseLine(line));
+    for (const [name, { file }] of journal.finished) {
+      if ((await fileSize(join(directory, name))) === file.size_bytes) continue;
+      journal.finished.delete(name);
+      journal.verified.delete(name);
     }
-    return new PackingJournal(directory, finished);
+    return journal;
+  }
+
+  /** Weight files that are gone of the checkpoint from which a pack in the directory is made. */
+  static async consumedIn(directory: string): Promise<ConsumedShard[]> {
+    const journal = new PackingJournal(directory);
+    for (const line of (await readLines(journal.path)).slice(1)) journal.take(parseLine(line));
+    return [...journal.consumed.values()];
   }
 
   /** What an unfinished pack in the directory is made with; null where there is none. */
@@ -58,13 +85,28 @@ export class PackingJournal {
   static async begin(directory: string, plan: PackingPlan): Promise<PackingJournal> {
     await writeFile(join(directory, JOURNAL_FILE), `${JSON.stringify(plan)}\n`, { flush: true });
     await syncDirectory(directory);
-    return new PackingJournal(directory, new Map());
+    return new PackingJournal(directory);
   }
 
-  async record(finished: FinishedFile): Promise<void> {
+  /** On the disk when it returns. */
+  async record(record: z.infer<typeof recordSchema>): Promise<void> {
     // The newline in front closes a line that a crash may have cut short.
-    await appendFile(this.path, `\n${JSON.stringify(finished)}\n`, { flush: true });
-    this.finished.set(finished.file.name, finished);
+    await appendFile(this.path, `\n${JSON.stringify(record)}\n`, { flush: true });
+    this.take(record);
+  }
+
+  private take(line: unknown): void {
+    const record = recordSchema.safeParse(line).data;
+    if (record === undefined) return;
+    if ('verified' in record) {
+      this.verified.add(record.verified);
+    } else if ('consumed' in record) {
+      this.consumed.set(record.consumed.name, record.consumed);
+    } else {
+      this.finished.set(record.file.name, record);
+      // It has been written again.
+      this.verified.delete(record.file.name);
+    }
   }
 
   async remove(): Promise<void> {

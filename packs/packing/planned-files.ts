@@ -1,6 +1,7 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Checkpoint } from '../../shared/checkpoint/checkpoint.js';
+import { densePlaces } from '../../shared/model/dense-roles.js';
 import { EXPERT_PARTS } from '../../shared/model/model-family.js';
 import { fileExists, readFailure } from '../../shared/model/read-file.js';
 import { CHECKPOINT_FILE_ERRORS } from '../../shared/model/safetensors-file.js';
@@ -29,6 +30,8 @@ export interface PlannedFile {
   name: string;
   /** Bytes of weights that it is made from, for progress. */
   sourceBytes: number;
+  /** Weight files of the checkpoint that it is made from. */
+  sourcePaths: ReadonlySet<string>;
   /** What it will take on the disk. */
   expectedBytes: number;
   write(file: PackFile): Promise<Omit<FinishedFile, 'file'>>;
@@ -44,6 +47,7 @@ export async function planFiles(checkpoint: Checkpoint, context: PackingContext)
   planned.push({
     name: DENSE_FILE,
     sourceBytes: denseBytes(checkpoint),
+    sourcePaths: densePaths(checkpoint),
     expectedBytes: denseLayout(checkpoint).sizeBytes,
     write: (file) => writeDenseFile(checkpoint, file, context),
   });
@@ -51,11 +55,26 @@ export async function planFiles(checkpoint: Checkpoint, context: PackingContext)
     planned.push({
       name: expertFileName(layer),
       sourceBytes: layerExpertBytes(checkpoint, layer),
+      sourcePaths: layerPaths(checkpoint, layer),
       expectedBytes: expectedLayerBytes(checkpoint, layer, context),
       write: (file) => writeExpertFile(checkpoint, layer, file, context),
     });
   }
   return planned;
+}
+
+function densePaths({ shape, tiedEmbeddings, dense }: Checkpoint): Set<string> {
+  const sources = [...densePlaces(shape, tiedEmbeddings)].map(({ role, layer }) => dense(role, layer));
+  return new Set(sources.flatMap(({ chunks }) => chunks.map(({ path }) => path)));
+}
+
+function layerPaths(checkpoint: Checkpoint, layer: number): Set<string> {
+  const paths = new Set(checkpoint.biasPaths(layer));
+  for (let expert = 0; expert < checkpoint.shape.experts; expert += 1) {
+    const sources = checkpoint.expert(layer, expert);
+    for (const part of EXPERT_PARTS) for (const { path } of sources[part].chunks) paths.add(path);
+  }
+  return paths;
 }
 
 async function planCopy(name: string, path: string, context: PackingContext): Promise<PlannedFile> {
@@ -65,6 +84,7 @@ async function planCopy(name: string, path: string, context: PackingContext): Pr
   return {
     name,
     sourceBytes: 0,
+    sourcePaths: new Set(),
     expectedBytes: size,
     write: async (file) => {
       let writtenBytes = 0;

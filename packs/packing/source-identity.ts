@@ -30,6 +30,10 @@ export async function sourceIdentity(checkpoint: Checkpoint): Promise<string> {
   return hash.digest('hex');
 }
 
+export function sha256Hex(bytes: Uint8Array): string {
+  return createHash('sha256').update(bytes).digest('hex');
+}
+
 /** A tensor in the fingerprint of what a pack was made from. */
 export interface FingerprintedTensor {
   name: string;

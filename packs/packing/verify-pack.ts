@@ -5,7 +5,7 @@ import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { EXPERT_PARTS } from '../../shared/model/model-family.js';
 import { type FileErrors, openFile, readFailure } from '../../shared/model/read-file.js';
 import { readExactly } from '../../shared/model/safetensors-file.js';
-import type { ManifestExpert, ManifestExpertTensor, ManifestFile } from '../format/manifest.js';
+import type { FinishedFile, ManifestExpert, ManifestExpertTensor, ManifestFile } from '../format/manifest.js';
 import { matrixLabel, packExtents, type PackExtent } from '../format/manifest-check.js';
 import type { Pack } from '../format/open-pack.js';
 import { matrixValues } from './matrix-values.js';
@@ -52,30 +52,54 @@ export async function verifyPack(
   };
   const damages: PackDamage[] = [];
   for (const file of files) {
-    const extents = all.filter((extent) => extent.file === file.name);
-    const verifier = new FileVerifier(file, extents, tools);
-    for await (const piece of filePieces(join(pack.directory, file.name))) {
-      verifier.push(piece);
-      progress(piece.length);
-    }
-    const found = verifier.finish();
-    const values = await verifyValues(pack, file.name, found, tools, progress);
-    damages.push(...found, ...values);
+    const own = { file, extents: all.filter((extent) => extent.file === file.name), experts };
+    damages.push(...(await verifyFileOf(own, pack.directory, tools, progress)));
   }
   return damages;
 }
 
+/** The same of one file that has just been written. */
+export async function verifyFinishedFile(
+  { file, dense, experts }: FinishedFile,
+  directory: string,
+  tools: ByteTools,
+): Promise<PackDamage[]> {
+  return verifyFileOf({ file, extents: packExtents({ dense, experts }), experts }, directory, tools, () => undefined);
+}
+
+interface FileContents {
+  file: ManifestFile;
+  extents: readonly PackExtent[];
+  /** Among others those that lie in it. */
+  experts: readonly ManifestExpert[];
+}
+
+async function verifyFileOf(
+  { file, extents, experts }: FileContents,
+  directory: string,
+  tools: ByteTools,
+  progress: (bytes: number) => void,
+): Promise<PackDamage[]> {
+  const verifier = new FileVerifier(file, extents, tools);
+  const path = join(directory, file.name);
+  for await (const piece of filePieces(path)) {
+    verifier.push(piece);
+    progress(piece.length);
+  }
+  const found = verifier.finish();
+  const own = experts.filter((expert) => expert.file === file.name);
+  return [...found, ...(await verifyValues(own, path, found, tools, progress))];
+}
+
 /** Recovers the values of a file's experts; matrices of which a chunk is known to be damaged are left out. */
 async function verifyValues(
-  pack: Pack,
-  fileName: string,
+  experts: readonly ManifestExpert[],
+  path: string,
   known: readonly PackDamage[],
   tools: ByteTools,
   progress: (bytes: number) => void,
 ): Promise<PackDamage[]> {
-  const experts = pack.manifest.experts.filter((expert) => expert.file === fileName);
   if (experts.length === 0) return [];
-  const path = join(pack.directory, fileName);
   const damages: PackDamage[] = [];
   const handle = await openFile(path).catch((thrown: unknown) => {
     throw readFailure(thrown, path, PACK_FILE_ERRORS);
@@ -86,7 +110,7 @@ async function verifyValues(
         const place = matrixLabel(expert, part);
         const isKnown = known.some((damage) => damage.place?.startsWith(place) === true);
         const damage = isKnown ? null : await valueDamage(expert[part], handle, path, tools);
-        if (damage !== null) damages.push({ file: fileName, place, ...damage });
+        if (damage !== null) damages.push({ file: expert.file, place, ...damage });
         progress(matrixBytes(expert[part]));
       }
     }
@@ -131,7 +155,11 @@ function checksum(crc: number): string {
 
 /** @throws PACK_CORRUPT naming what is damaged, unless nothing is */
 export function requireUndamaged(pack: Pack, damages: readonly PackDamage[]): void {
-  if (damages.length === 0) return;
+  if (damages.length > 0) throw damageError(pack.directory, damages);
+}
+
+/** PACK_CORRUPT that names what is damaged. */
+export function damageError(directory: string, damages: readonly PackDamage[]): OdmoeError {
   const lines = damages
     .slice(0, DAMAGES_NAMED)
     .map(
@@ -140,9 +168,9 @@ export function requireUndamaged(pack: Pack, damages: readonly PackDamage[]): vo
     );
   const more = damages.length - DAMAGES_NAMED;
   if (more > 0) lines.push(`  and ${more} more`);
-  throw new OdmoeError(
+  return new OdmoeError(
     'PACK_CORRUPT',
-    `${pack.directory}: ${damages.length} damaged:\n${lines.join('\n')}\ncopy these files again, or remove the pack and pack again`,
+    `${directory}: ${damages.length} damaged:\n${lines.join('\n')}\ncopy these files again, or remove the pack and pack again`,
   );
 }
 

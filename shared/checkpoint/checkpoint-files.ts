@@ -22,24 +22,32 @@ export interface CheckpointFiles {
 }
 
 /**
- * Reads the headers of a checkpoint's safetensors files: model.safetensors, or the shards of model.safetensors.index.json.
+ * Reads the headers of a checkpoint's safetensors files: model.safetensors, or the shards of model.safetensors.index.json. `gone`: what
+ * is known of files, by name, that are not there any more.
  * @throws MODEL_NOT_FOUND, MODEL_CORRUPT, STORAGE_FAILED
  */
-export async function readCheckpointFiles(directory: string): Promise<CheckpointFiles> {
+export async function readCheckpointFiles(
+  directory: string,
+  gone: ReadonlyMap<string, SafetensorsFile> = new Map(),
+): Promise<CheckpointFiles> {
   const indexPath = join(directory, INDEX_FILE);
-  if (await fileExists(indexPath)) return readShards(directory, indexPath);
+  if (await fileExists(indexPath)) return readShards(directory, indexPath, gone);
   const path = join(directory, SINGLE_FILE);
-  if (!(await fileExists(path))) {
+  if (!gone.has(SINGLE_FILE) && !(await fileExists(path))) {
     throw new OdmoeError(
       'MODEL_NOT_FOUND',
       `${directory}: neither ${SINGLE_FILE} nor ${INDEX_FILE}; ${CHECKPOINT_FILE_ERRORS.remedy} (safetensors, not .bin)`,
     );
   }
-  const file = await readSafetensorsFile(path);
+  const file = gone.get(SINGLE_FILE) ?? (await readSafetensorsFile(path));
   return { files: [file], tensors: new Map([...file.tensors].map(([name, tensor]) => [name, { ...tensor, path }])) };
 }
 
-async function readShards(directory: string, indexPath: string): Promise<CheckpointFiles> {
+async function readShards(
+  directory: string,
+  indexPath: string,
+  gone: ReadonlyMap<string, SafetensorsFile>,
+): Promise<CheckpointFiles> {
   const parsed = indexSchema.safeParse(await readJsonFile(indexPath, INDEX_LIMIT_BYTES, CHECKPOINT_FILE_ERRORS));
   const fail = (problem: string): OdmoeError =>
     new OdmoeError('MODEL_CORRUPT', `${indexPath}: ${problem}; ${CHECKPOINT_FILE_ERRORS.remedy}`);
@@ -50,7 +58,7 @@ async function readShards(directory: string, indexPath: string): Promise<Checkpo
   if (outside !== undefined) throw fail(`shard ${JSON.stringify(outside)} is not the name of a file beside the index`);
 
   const files = new Map<string, SafetensorsFile>();
-  for (const name of names) files.set(name, await readSafetensorsFile(join(directory, name)));
+  for (const name of names) files.set(name, gone.get(name) ?? (await readSafetensorsFile(join(directory, name))));
   const tensors = new Map<string, CheckpointTensor>();
   for (const [tensorName, fileName] of weightMap) {
     const file = files.get(fileName);

@@ -22,24 +22,34 @@ export interface Checkpoint extends ModelSource {
   readonly tensors: readonly ModelTensor[];
   /** Names of tensors that are there and not needed for text, sorted. */
   readonly leftOut: readonly string[];
+  /** Files that the biases of an expert layer's experts lie in. */
+  biasPaths(layer: number): ReadonlySet<string>;
+}
+
+export interface OpenOptions extends ReadOptions {
+  /** What is known of weight files, by name, that are not there any more: what lies in them is not asked for. */
+  gone: ReadonlyMap<string, SafetensorsFile>;
 }
 
 /**
  * Opens a Hugging Face checkpoint: config.json and the headers of its safetensors files, every tensor checked against the shape.
  * @throws MODEL_NOT_FOUND, MODEL_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FAILED
  */
-export async function openCheckpoint(directory: string, options?: ReadOptions): Promise<Checkpoint> {
+export async function openCheckpoint(directory: string, options?: Partial<OpenOptions>): Promise<Checkpoint> {
+  const { longContext = false, gone = new Map<string, SafetensorsFile>() } = options ?? {};
   const absolute = await realpath(directory).catch((thrown: unknown) => {
     throw readFailure(thrown, directory, { ...CHECKPOINT_FILE_ERRORS, remedy: 'give the directory of a model' });
   });
-  const { family, config } = await readModelConfig(absolute, options);
-  const found = await readCheckpointFiles(absolute);
+  const { family, config } = await readModelConfig(absolute, { longContext });
+  const found = await readCheckpointFiles(absolute, gone);
   const finder = new TensorFinder(found.tensors, config, absolute);
   const tensors = [...expectedTensors(config)].map((expected) => finder.find(expected));
   const table = new SourceTable(config.shape, config.tiedEmbeddings, absolute);
   for (const { place, source } of tensors) table.add(place, source);
-  for await (const { layer, expert, biases } of readExpertBiases(config, finder)) {
-    table.addBiases(layer, expert, biases);
+  const biasPaths = new Map<number, ReadonlySet<string>>();
+  for await (const bias of readExpertBiases(config, finder, (path) => gone.has(basename(path)))) {
+    biasPaths.set(bias.layer, new Set([...(biasPaths.get(bias.layer) ?? []), ...bias.paths]));
+    if (bias.biases !== null) table.addBiases(bias.layer, bias.expert, bias.biases);
   }
   const leftOut = checkUnused(family, config, found, finder.used);
   return {
@@ -55,6 +65,7 @@ export async function openCheckpoint(directory: string, options?: ReadOptions): 
     files: found.files,
     tensors,
     leftOut,
+    biasPaths: (layer) => biasPaths.get(layer) ?? new Set(),
     dense: (role, layer) => table.dense(role, layer),
     expert: (layer, expert) => table.expert(layer, expert),
   };

@@ -12,31 +12,47 @@ export interface ExpertBiases {
   /** Of expert layers. */
   layer: number;
   expert: number;
-  /** intermediateSize for gate, as many for up, hiddenSize for down. */
-  biases: Float32Array;
+  /** intermediateSize for gate, as many for up, hiddenSize for down; null: a file that they lie in is gone. */
+  biases: Float32Array | null;
+  /** Files that they lie in. */
+  paths: ReadonlySet<string>;
 }
 
-/** Reads the biases of all experts, where they have some: they are small, and are handed on as values. */
-export async function* readExpertBiases(config: ModelConfig, finder: TensorFinder): AsyncGenerator<ExpertBiases> {
+/**
+ * Reads the biases of all experts, where they have some: they are small, and are handed on as values. `gone`: files
+ * that are not there any more.
+ */
+export async function* readExpertBiases(
+  config: ModelConfig,
+  finder: TensorFinder,
+  gone: (path: string) => boolean,
+): AsyncGenerator<ExpertBiases> {
   const files = new Map<string, FileHandle>();
   try {
-    let parts: Float32Array[] = [];
+    let sources: TensorSource[] = [];
     for (const expected of expectedBiases(config)) {
-      parts.push(await readVector(finder.findBias(expected), files));
-      if (parts.length < EXPERT_PARTS.length || expected.place.kind !== 'expert') continue;
+      sources.push(finder.findBias(expected));
+      if (sources.length < EXPERT_PARTS.length || expected.place.kind !== 'expert') continue;
       const { layer, expert } = expected.place;
-      const biases = new Float32Array(parts.reduce((sum, part) => sum + part.length, 0));
-      let at = 0;
-      for (const part of parts) {
-        biases.set(part, at);
-        at += part.length;
-      }
-      parts = [];
-      yield { layer, expert, biases };
+      const paths = new Set(sources.flatMap(({ chunks }) => chunks.map(({ path }) => path)));
+      const biases = [...paths].some(gone) ? null : await readVectors(sources, files);
+      sources = [];
+      yield { layer, expert, biases, paths };
     }
   } finally {
     for (const file of files.values()) await file.close();
   }
+}
+
+/** The values of vectors, one behind another. */
+async function readVectors(sources: readonly TensorSource[], files: Map<string, FileHandle>): Promise<Float32Array> {
+  const values = new Float32Array(sources.reduce((sum, { columns }) => sum + columns, 0));
+  let at = 0;
+  for (const source of sources) {
+    values.set(await readVector(source, files), at);
+    at += source.columns;
+  }
+  return values;
 }
 
 /** The values of a vector: all of a stored one, or every so many of one row. */

@@ -68,7 +68,7 @@ describe('manifest of a pack', () => {
     );
     refuses((copy) => void Object.assign(first(copy.experts).up, { split: 'none-bf16' }), 'PACK_CORRUPT', /split/);
     refuses(
-      (copy) => void (first(copy.experts).up.split = 'fp16-hi8-lo8'),
+      (copy) => void (first(copy.experts).up.split = 'fp16-e5-lo8-s1m2'),
       'PACK_CORRUPT',
       /not that of a pack with codec raw/,
     );

@@ -1,0 +1,151 @@
+import { realpath, rm } from 'node:fs/promises';
+import { basename, dirname } from 'node:path';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { fileExists, openFile, readFailure } from '../../shared/model/read-file.js';
+import { CHECKPOINT_FILE_ERRORS, readExactly, type SafetensorsFile } from '../../shared/model/safetensors-file.js';
+import { HEADER_LENGTH_BYTES, parseSafetensorsHeader } from '../../shared/model/safetensors-header.js';
+import { sha256Hex } from './source-identity.js';
+import type { FinishedFile } from '../format/manifest.js';
+import { syncDirectory } from './pack-file.js';
+import type { ByteTools } from './packing-context.js';
+import type { ConsumedShard, PackingJournal } from './packing-journal.js';
+import type { PlannedFile } from './planned-files.js';
+import { damageError, verifyFinishedFile } from './verify-pack.js';
+
+/** A weight file of the checkpoint, and what of the pack is made from it. */
+export interface SourceShard {
+  file: SafetensorsFile;
+  /** Names of files of the pack. */
+  neededFor: readonly string[];
+}
+
+export function sourceShards(files: readonly SafetensorsFile[], planned: readonly PlannedFile[]): SourceShard[] {
+  return files.map((file) => ({
+    file,
+    neededFor: planned.filter(({ sourcePaths }) => sourcePaths.has(file.path)).map(({ name }) => name),
+  }));
+}
+
+/**
+ * Bytes that packing takes of the disk at the most beyond what is there, when a shard goes as soon as all that is made from it is
+ * finished; `gone`: names of shards that went before. Pure.
+ */
+export function peakBytes(
+  planned: readonly Pick<PlannedFile, 'name' | 'expectedBytes'>[],
+  finished: ReadonlySet<string>,
+  shards: readonly SourceShard[],
+  gone: ReadonlySet<string>,
+): number {
+  const done = new Set(finished);
+  const left = new Set(shards.filter(({ file }) => !gone.has(basename(file.path))));
+  let [bytes, peak] = [0, 0];
+  for (const { name, expectedBytes } of planned) {
+    if (!done.has(name)) bytes += expectedBytes;
+    peak = Math.max(peak, bytes);
+    done.add(name);
+    for (const shard of left) {
+      if (shard.neededFor.length === 0 || !shard.neededFor.every((needed) => done.has(needed))) continue;
+      bytes -= shard.file.sizeBytes;
+      left.delete(shard);
+    }
+  }
+  return peak;
+}
+
+/**
+ * Deletes the weight files of a checkpoint while a pack is made of it: each when every file of the pack that is made from it is whole on
+ * the disk, has been read back and found right, and the journal says so.
+ */
+export class ShardConsumer {
+  constructor(
+    private readonly shards: readonly SourceShard[],
+    private readonly journal: PackingJournal,
+    private readonly directory: string,
+    private readonly tools: ByteTools,
+  ) {}
+
+  /** Finishes what an earlier run had written down. */
+  async resume(): Promise<void> {
+    for (const { file } of this.shards) {
+      if (this.journal.consumed.has(basename(file.path))) await remove(file.path);
+    }
+  }
+
+  /** A file of the pack is finished. @throws PACK_CORRUPT when it is not what was written, STORAGE_FAILED */
+  async finished(file: FinishedFile): Promise<void> {
+    const { name } = file.file;
+    if (!this.journal.verified.has(name)) {
+      const damages = await verifyFinishedFile(file, this.directory, this.tools);
+      if (damages.length > 0) throw damageError(this.directory, damages);
+      await this.journal.record({ verified: name });
+    }
+    await this.consume((shard) => shard.neededFor.includes(name));
+  }
+
+  /** The whole pack is finished: what nothing was made from goes too. */
+  async finishedAll(): Promise<void> {
+    await this.consume(() => true);
+  }
+
+  private async consume(concerns: (shard: SourceShard) => boolean): Promise<void> {
+    for (const shard of this.shards) {
+      const { path } = shard.file;
+      if (!concerns(shard) || this.journal.consumed.has(basename(path))) continue;
+      if (!shard.neededFor.every((needed) => this.journal.verified.has(needed))) continue;
+      await this.journal.record({ consumed: await consumedShard(shard.file) });
+      await remove(path);
+    }
+  }
+}
+
+async function consumedShard({ path, sizeBytes, modifiedMs, headerDigest }: SafetensorsFile): Promise<ConsumedShard> {
+  const header = await readHeaderText(path);
+  if (sha256Hex(header) !== headerDigest) {
+    throw new OdmoeError('STORAGE_FAILED', `${path}: has changed while it was packed; it is not deleted: pack again`);
+  }
+  return {
+    name: basename(path),
+    size_bytes: sizeBytes,
+    modified_ms: modifiedMs,
+    header: new TextDecoder('utf-8', { ignoreBOM: true }).decode(header),
+  };
+}
+
+async function readHeaderText(path: string): Promise<Buffer> {
+  try {
+    const handle = await openFile(path);
+    try {
+      const length = await readExactly(handle, path, 0, HEADER_LENGTH_BYTES);
+      return await readExactly(handle, path, HEADER_LENGTH_BYTES, Number(length.readBigUInt64LE(0)));
+    } finally {
+      await handle.close();
+    }
+  } catch (thrown) {
+    throw readFailure(thrown, path, CHECKPOINT_FILE_ERRORS);
+  }
+}
+
+/** What a weight file was, from what the journal says of it. @throws MODEL_CORRUPT */
+export function goneFile(shard: ConsumedShard, path: string): SafetensorsFile {
+  const header = new TextEncoder().encode(shard.header);
+  return {
+    path,
+    sizeBytes: shard.size_bytes,
+    modifiedMs: shard.modified_ms,
+    headerDigest: sha256Hex(header),
+    tensors: parseSafetensorsHeader(header, shard.size_bytes, path),
+  };
+}
+
+/** Deletes a file; of a link, as download caches have them, what it points at too. */
+async function remove(path: string): Promise<void> {
+  try {
+    if (!(await fileExists(path))) return;
+    const target = await realpath(path).catch(() => path);
+    await rm(target, { force: true });
+    await rm(path, { force: true });
+    await syncDirectory(dirname(path));
+  } catch (thrown) {
+    throw readFailure(thrown, path, CHECKPOINT_FILE_ERRORS);
+  }
+}
