@@ -1,5 +1,5 @@
 import { realpath, rm } from 'node:fs/promises';
-import { basename, dirname } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { fileExists, openFile, readFailure } from '../../shared/model/read-file.js';
 import { CHECKPOINT_FILE_ERRORS, readExactly, type SafetensorsFile } from '../../shared/model/safetensors-file.js';
@@ -10,7 +10,7 @@ import { syncDirectory } from './pack-file.js';
 import type { ByteTools } from './packing-context.js';
 import type { ConsumedShard, PackingJournal } from './packing-journal.js';
 import type { PlannedFile } from './planned-files.js';
-import { damageError, verifyFinishedFile } from './verify-pack.js';
+import { damageError, type PackDamage, verifyFinishedFile } from './verify-pack.js';
 
 /** A weight file of the checkpoint, and what of the pack is made from it. */
 export interface SourceShard {
@@ -71,15 +71,25 @@ export class ShardConsumer {
     }
   }
 
-  /** A file of the pack is finished. @throws PACK_CORRUPT when it is not what was written, STORAGE_FAILED */
+  /** A file of the pack is finished. @throws STORAGE_FAILED, also when it does not read back as it was written */
   async finished(file: FinishedFile): Promise<void> {
     const { name } = file.file;
     if (!this.journal.verified.has(name)) {
       const damages = await verifyFinishedFile(file, this.directory, this.tools);
-      if (damages.length > 0) throw damageError(this.directory, damages);
+      if (damages.length > 0) await this.dropDamaged(name, damages);
       await this.journal.record({ verified: name });
     }
     await this.consume((shard) => shard.neededFor.includes(name));
+  }
+
+  private async dropDamaged(name: string, damages: readonly PackDamage[]): Promise<never> {
+    const { message } = damageError(this.directory, damages);
+    await rm(join(this.directory, name), { force: true });
+    throw new OdmoeError(
+      'STORAGE_FAILED',
+      `what was written is not what is read back: ${message.split('\n')[1]?.trim() ?? message}; the file is removed: check the disk, ` +
+        'then run the same command again',
+    );
   }
 
   /** The whole pack is finished: what nothing was made from goes too. */

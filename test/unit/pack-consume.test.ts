@@ -1,0 +1,178 @@
+import assert from 'node:assert/strict';
+import { cpSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { openModelSource } from '../../packs/open-model-source.js';
+import { peakBytes, type SourceShard } from '../../packs/packing/shard-consumer.js';
+import { tinyTensors, withTemporaryDirectory, writeTinyCheckpoint } from './tiny-checkpoint.js';
+import { failingAt, pack, refusal, TOOLS } from './tiny-pack.js';
+
+const SHARDS = 4;
+
+/** A checkpoint of several shards whose tensors lie in the order of a forward pass, as published ones do, and a place for its pack. */
+async function withShards(use: (checkpoint: string, output: string) => Promise<void>): Promise<void> {
+  await withTemporaryDirectory(async (directory) => {
+    const tensors = tinyTensors();
+    const size = Math.ceil(tensors.length / SHARDS);
+    // writeTinyCheckpoint deals tensors out in turn: put in order, a shard holds neighbours.
+    const dealt = tensors.map((_, index) => tensors[(index % SHARDS) * size + Math.floor(index / SHARDS)]);
+    const checkpoint = join(directory, 'tiny');
+    await writeTinyCheckpoint(
+      checkpoint,
+      dealt.filter((tensor) => tensor !== undefined),
+      { shards: SHARDS },
+    );
+    await use(checkpoint, join(directory, 'pack'));
+  });
+}
+
+function shardsIn(checkpoint: string): string[] {
+  return readdirSync(checkpoint).filter((name) => name.endsWith('.safetensors'));
+}
+
+describe('packing that consumes its checkpoint', () => {
+  it('gives the same pack, and leaves everything but weights', async () => {
+    await withShards(async (checkpoint, output) => {
+      const { digest } = await pack(checkpoint, `${output}-kept`);
+      assert.equal(shardsIn(checkpoint).length, SHARDS);
+      const outcome = await pack(checkpoint, output, { consume: true });
+      assert.deepEqual([outcome.digest, outcome.consumedShards], [digest, SHARDS]);
+      assert.deepEqual(readdirSync(checkpoint).sort(), ['config.json', 'model.safetensors.index.json']);
+      assert.equal((await openModelSource(output)).packDigest, digest);
+      assert.ok(!existsSync(join(output, 'packing.jsonl')));
+    });
+  });
+
+  it('goes on from wherever it stopped, and deletes nothing that is not in verified files', async () => {
+    await withShards(async (checkpoint, output) => {
+      const { digest } = await pack(checkpoint, `${output}-kept`);
+      // Checksums are taken of all that is read, written and read back: work stops at one after another.
+      let last = 0;
+      for (let limit = 7; ; limit += 23) {
+        let calls = 0;
+        const crc32c: typeof TOOLS.crc32c = (bytes, seed) => {
+          calls += 1;
+          if (calls > limit) throw Object.assign(new Error('EIO: injected'), { code: 'EIO' });
+          return TOOLS.crc32c(bytes, seed);
+        };
+        try {
+          const outcome = await pack(checkpoint, output, { consume: true, tools: { crc32c } });
+          assert.deepEqual([outcome.digest, outcome.consumedShards], [digest, SHARDS]);
+          break;
+        } catch (thrown) {
+          assert.match(String(thrown), /injected/);
+        }
+        last += 1;
+        assert.ok(last < 200, 'it comes to an end');
+      }
+      assert.ok(last > 2, `${last} interruptions`);
+      assert.deepEqual(shardsIn(checkpoint), []);
+    });
+  });
+
+  it('finishes a deletion that was written down and not done', async () => {
+    await withShards(async (checkpoint, output) => {
+      cpSync(checkpoint, `${checkpoint}-copy`, { recursive: true, preserveTimestamps: true });
+      const openFile = await failingAt(0.9, checkpoint);
+      await assert.rejects(pack(checkpoint, output, { consume: true, openFile }));
+      const gone = readdirSync(`${checkpoint}-copy`).filter((name) => !existsSync(join(checkpoint, name)));
+      assert.ok(gone.length > 0 && gone.length < SHARDS, `${gone.length} are gone`);
+      const [first = ''] = gone;
+      cpSync(join(`${checkpoint}-copy`, first), join(checkpoint, first), { preserveTimestamps: true });
+      const outcome = await pack(checkpoint, output, { consume: true });
+      assert.equal(outcome.consumedShards, SHARDS);
+      assert.deepEqual(shardsIn(checkpoint), []);
+    });
+  });
+
+  it('can be finished without deleting more', async () => {
+    await withShards(async (checkpoint, output) => {
+      const { digest } = await pack(checkpoint, `${output}-kept`);
+      await assert.rejects(pack(checkpoint, output, { consume: true, openFile: await failingAt(0.9, checkpoint) }));
+      const left = shardsIn(checkpoint);
+      assert.equal((await pack(checkpoint, output)).digest, digest);
+      assert.deepEqual(shardsIn(checkpoint), left);
+    });
+  });
+
+  it('is not begun anew with other options once something is deleted', async () => {
+    await withShards(async (checkpoint, output) => {
+      await assert.rejects(pack(checkpoint, output, { consume: true, openFile: await failingAt(0.9, checkpoint) }));
+      const files = readdirSync(output).sort();
+      await assert.rejects(
+        pack(checkpoint, output, { consume: true, shards: 2 }),
+        refusal('USAGE', /were deleted since.*--shards 4/s),
+      );
+      assert.deepEqual(readdirSync(output).sort(), files);
+    });
+  });
+
+  it('says what is lost when a finished file is spoilt whose sources are gone', async () => {
+    await withShards(async (checkpoint, output) => {
+      await assert.rejects(pack(checkpoint, output, { consume: true, openFile: await failingAt(0.9, checkpoint) }));
+      writeFileSync(join(output, 'dense.safetensors'), 'short');
+      await assert.rejects(
+        pack(checkpoint, output, { consume: true }),
+        refusal('PACK_CORRUPT', /dense\.safetensors was finished and is not whole any more.*was deleted/s),
+      );
+    });
+  });
+
+  it('deletes nothing when what was written does not read back', async () => {
+    await withShards(async (checkpoint, output) => {
+      const openFile: NonNullable<Parameters<typeof pack>[2]>['openFile'] = async (path) => {
+        const { openOnDisk } = await import('../../packs/packing/pack-file.js');
+        const file = await openOnDisk(path);
+        return {
+          write: (...place) => file.write(...place),
+          read: (...place) => file.read(...place),
+          truncate: (size) => file.truncate(size),
+          sync: () => file.sync(),
+          close: async () => {
+            await file.close();
+            if (!path.includes('dense')) return;
+            const bytes = readFileSync(path);
+            bytes.writeUInt8(bytes.readUInt8(bytes.length - 3) ^ 1, bytes.length - 3);
+            writeFileSync(path, bytes);
+          },
+        };
+      };
+      await assert.rejects(
+        pack(checkpoint, output, { consume: true, openFile }),
+        refusal('STORAGE_FAILED', /not what is read back: dense\.safetensors.*run the same command again/),
+      );
+      assert.equal(shardsIn(checkpoint).length, SHARDS);
+      await pack(checkpoint, output, { consume: true });
+      assert.equal(shardsIn(checkpoint).length, 0);
+    });
+  });
+
+  it('deletes the weights of a checkpoint whose whole pack is there already, once both agree', async () => {
+    await withShards(async (checkpoint, output) => {
+      const { digest } = await pack(checkpoint, output);
+      const outcome = await pack(checkpoint, output, { consume: true });
+      assert.deepEqual([outcome.digest, outcome.alreadyWhole, outcome.consumedShards], [digest, true, SHARDS]);
+      assert.deepEqual(shardsIn(checkpoint), []);
+      rmSync(checkpoint, { recursive: true });
+      assert.equal((await openModelSource(output)).packDigest, digest);
+    });
+  });
+});
+
+describe('the room that packing needs', () => {
+  const shard = (name: string, sizeBytes: number, neededFor: string[]): SourceShard => ({
+    file: { path: `/checkpoint/${name}`, sizeBytes, modifiedMs: 0, headerDigest: '', tensors: new Map() },
+    neededFor,
+  });
+  const planned = ['dense', 'a', 'b', 'c'].map((name) => ({ name, expectedBytes: 100 }));
+  const shards = [shard('1', 150, ['dense', 'a']), shard('2', 120, ['a', 'b']), shard('3', 90, ['c'])];
+
+  it('is all of the pack where nothing goes', () => {
+    assert.equal(peakBytes(planned, new Set(), [], new Set()), 400);
+    assert.equal(peakBytes(planned, new Set(['dense', 'b']), [], new Set()), 200);
+  });
+
+  it('is the most at any time where shards go', () => {
+    assert.equal(peakBytes(planned, new Set(), shards, new Set()), 200);
+    assert.equal(peakBytes(planned, new Set(['dense', 'a']), shards, new Set(['1'])), 100);
+  });
+});
