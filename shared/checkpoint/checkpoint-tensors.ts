@@ -93,8 +93,14 @@ export class TensorFinder {
   /** Codes of 4 bits in NAME_blocks, and a scale for every 32 of them in NAME_scales. */
   private mxfp4Source(expected: ExpectedTensor, size: MatrixSize): TensorSource {
     const { name, dimensions } = expected;
-    const columns = dimensions.at(-1) ?? 0;
-    const scaleDimensions = [...dimensions.slice(0, -1), Math.ceil(columns / MXFP4_BLOCK_COLUMNS)];
+    const blockCount = (dimensions.at(-1) ?? 0) / MXFP4_BLOCK_COLUMNS;
+    if (!Number.isInteger(blockCount)) {
+      throw new OdmoeError(
+        'MODEL_UNSUPPORTED',
+        `${this.directory}: ${name} has ${size.columns} columns as MXFP4, supported are multiples of ${MXFP4_BLOCK_COLUMNS}`,
+      );
+    }
+    const scaleDimensions = [...dimensions.slice(0, -1), blockCount];
     const blocks = this.take(`${name}_blocks`, [...scaleDimensions, MXFP4_BLOCK_COLUMNS / 2]);
     const scales = this.take(`${name}_scales`, scaleDimensions);
     for (const tensor of [blocks, scales]) if (tensor.dtype !== 'U8') throw unsupportedDtype(tensor, ['U8']);

@@ -2,13 +2,47 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { OdmoeError } from '../errors/odmoe-error.js';
 import { ConfigReader, type Quantization } from '../model/config-reader.js';
+import { deepseekV2 } from '../model/families/deepseek-v2.js';
+import { deepseekV3 } from '../model/families/deepseek-v3.js';
+import { ernie45Moe } from '../model/families/ernie4-5-moe.js';
+import { gemma4 } from '../model/families/gemma4.js';
+import { glm4MoeLite } from '../model/families/glm4-moe-lite.js';
+import { glm4Moe } from '../model/families/glm4-moe.js';
+import { gptOss } from '../model/families/gpt-oss.js';
+import { graniteMoe } from '../model/families/granite-moe.js';
+import { hunyuanMoe } from '../model/families/hunyuan-moe.js';
+import { lfm2Moe } from '../model/families/lfm2-moe.js';
+import { minimaxM2 } from '../model/families/minimax-m2.js';
 import { mixtral } from '../model/families/mixtral.js';
+import { olmoe } from '../model/families/olmoe.js';
+import { phimoe } from '../model/families/phimoe.js';
+import { qwen2Moe } from '../model/families/qwen2-moe.js';
+import { qwen35Moe } from '../model/families/qwen3-5-moe.js';
+import { qwen3Next } from '../model/families/qwen3-next.js';
 import type { ModelConfig, ModelFamily } from '../model/model-family.js';
 import { fileExists, readJsonFile } from '../model/read-file.js';
 import { CHECKPOINT_FILE_ERRORS } from '../model/safetensors-file.js';
 
 /** Every architecture that can be read. A new one is added here, and nowhere else. */
-export const MODEL_FAMILIES: readonly ModelFamily[] = [mixtral];
+export const MODEL_FAMILIES: readonly ModelFamily[] = [
+  mixtral,
+  qwen2Moe,
+  olmoe,
+  hunyuanMoe,
+  phimoe,
+  graniteMoe,
+  glm4Moe,
+  minimaxM2,
+  gptOss,
+  deepseekV2,
+  deepseekV3,
+  glm4MoeLite,
+  qwen3Next,
+  qwen35Moe,
+  gemma4,
+  ernie45Moe,
+  lfm2Moe,
+];
 
 /** Architectures that are known, and why they cannot be run. */
 const REFUSED: Readonly<Record<string, string>> = {

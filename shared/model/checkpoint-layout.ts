@@ -3,8 +3,15 @@ import { denseDimensions, isVectorRole, type DensePlace, type DenseRole } from '
 import type { CheckpointLayout, ExpertPart, StoredTensor, TensorSlice } from './model-family.js';
 import type { LayerShape, ModelShape } from './model-shape.js';
 
-/** A tensor under its name, or a part of one. Names of layers' tensors begin behind "layers.N.". */
-export type NamedTensor = string | Omit<StoredTensor, 'encoding'>;
+/** A tensor under its name, or a part of one; what is left out is that of the whole tensor. Names of layers begin behind "layers.N.". */
+export type NamedTensor = string | NamedPart;
+
+export interface NamedPart {
+  name: string;
+  dimensions?: readonly number[];
+  encoding?: StoredTensor['encoding'];
+  slice?: Partial<TensorSlice>;
+}
 
 /** What names depend on. */
 export interface NamedLayer {
@@ -12,14 +19,17 @@ export interface NamedLayer {
   shape: ModelShape;
 }
 
+/** Where the name depends on the layer, a function of it. */
+export type LayerTensor = NamedTensor | ((context: NamedLayer) => NamedTensor);
+
 /** How a family names its tensors. */
 export interface TensorNames {
   /** Before every name of the text model but the head's: "model.". */
   prefix: string;
-  model: { embedding: string; finalNorm: string; finalNormBias?: string; lmHead: string; lmHeadBias?: string };
-  /** Of roles that a layer may have; a function where the name depends on the layer. */
-  layer: Partial<Record<DenseRole, NamedTensor | ((context: NamedLayer) => NamedTensor)>>;
-  expert(part: ExpertPart, expert: number, context: NamedLayer): NamedTensor | StoredTensor;
+  model: { embedding: string; finalNorm: NamedTensor; finalNormBias?: string; lmHead: string; lmHeadBias?: string };
+  /** Of roles that a layer may have. */
+  layer: Partial<Record<DenseRole, LayerTensor>>;
+  expert(part: ExpertPart, expert: number, context: NamedLayer): NamedTensor;
   expertBias?: (part: ExpertPart, expert: number, context: NamedLayer) => NamedTensor;
   /** Names of tensors that are not needed for text. */
   leftOut?: readonly RegExp[];
@@ -83,9 +93,20 @@ function requireName<T>(named: T | undefined, { role, layer }: DensePlace): T {
   return requirePresent(named, () => `the family names ${role}, which layer ${layer} of its model has.`);
 }
 
-function stored(named: NamedTensor | StoredTensor, before: string, dimensions: readonly number[]): StoredTensor {
-  if (typeof named === 'string') return { name: before + named, dimensions, encoding: 'values', slice: null };
-  return { encoding: 'values', ...named, name: before + named.name };
+function stored(named: NamedTensor, before: string, ofModel: readonly number[]): StoredTensor {
+  const { name, dimensions, encoding, slice }: NamedPart = typeof named === 'string' ? { name: named } : named;
+  const stored = dimensions ?? ofModel;
+  const rows = stored.slice(0, -1).reduce((product, size) => product * size, 1);
+  const whole: TensorSlice = {
+    ...{ firstRow: 0, blockRows: rows, stepRows: rows, firstColumn: 0, stepColumns: 1 },
+    ...{ transposed: false, multiply: 1, add: 0 },
+  };
+  return {
+    name: before + name,
+    dimensions: stored,
+    encoding: encoding ?? 'values',
+    slice: slice === undefined ? null : { ...whole, ...slice },
+  };
 }
 
 /** Number of the layer that a tensor belongs to; -1: none. */
@@ -94,9 +115,3 @@ function layerOf(name: string, prefix: string): number {
   const number = name.startsWith(start) ? /^\d+(?=\.)/.exec(name.slice(start.length)) : null;
   return number === null ? -1 : Number(number[0]);
 }
-
-/** All rows and columns of a stored matrix but for their number. */
-export const WHOLE: TensorSlice = {
-  ...{ firstRow: 0, blockRows: 0, stepRows: 0, firstColumn: 0, stepColumns: 1 },
-  ...{ transposed: false, multiply: 1, add: 0 },
-};

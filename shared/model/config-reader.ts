@@ -29,6 +29,10 @@ export class ConfigReader {
     return this.find(keys) !== null;
   }
 
+  isList(key: string): boolean {
+    return Array.isArray(this.find([key])?.value);
+  }
+
   /** A whole number of at least 1. */
   size(...keys: string[]): number {
     return this.require(keys, this.sizeOr(null, ...keys));

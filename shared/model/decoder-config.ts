@@ -1,6 +1,7 @@
 import { checkpointLayout, type TensorNames } from './checkpoint-layout.js';
 import type { ConfigReader } from './config-reader.js';
 import type { ModelConfig } from './model-family.js';
+import type { ReadRope } from './rope-config.js';
 import {
   type AttentionMixer,
   type GluShape,
@@ -12,16 +13,6 @@ import {
   type RouterShape,
   shapeProblem,
 } from './model-shape.js';
-
-/** More layers than this are a lie; for each of them something is allocated. */
-const MOST_LAYERS = 9999;
-
-/** Numbers of the layers. */
-export function readLayers(config: ConfigReader, key = 'num_hidden_layers'): number[] {
-  const layers = config.size(key);
-  if (layers > MOST_LAYERS) throw config.corrupt(`${key} is ${layers}, expected at most ${MOST_LAYERS}`);
-  return Array.from({ length: layers }, (_, layer) => layer);
-}
 
 /** Attention as most families have it; `own` says what a family has otherwise. */
 export function readAttention(config: ConfigReader, own: Partial<AttentionMixer> = {}): AttentionMixer {
@@ -76,9 +67,16 @@ export function rotateNeighbours(rope: number): RotaryShape {
   return { rope, pairing: 'neighbours', offset: 0 };
 }
 
-/** SwiGLU. */
-export function swiglu(intermediateSize: number): GluShape {
+/** A SwiGLU, which is what most families have; of the size that the first of the keys gives, times `factor`. */
+export function readSwiglu(config: ConfigReader, keys: readonly string[], factor = 1): GluShape {
+  config.only('hidden_act', ['silu', 'swish'], 'silu');
+  const intermediateSize = config.size(...keys) * factor;
   return { intermediateSize, activation: 'sigmoid', alpha: 1, limit: 0, upOffset: 0, bias: false };
+}
+
+/** Part of a layer that every row passes: a SwiGLU as large as so many of the size that a key gives; null: of none. */
+export function readAlways(config: ConfigReader, key: string, copies = 1): LayerShape['always'] {
+  return copies === 0 ? null : { glu: readSwiglu(config, [key], copies), gated: false };
 }
 
 /** Softmax over all experts, of which the best are taken as they are; `own` says what a family has otherwise. */
@@ -117,15 +115,16 @@ export function layerOf(mixer: MixerShape, own: Partial<LayerShape>): LayerShape
 }
 
 /** What a family gives of a shape; the rest is read or has the usual value. */
-export type DecoderParts = Pick<ModelShape, 'ropes' | 'layers' | 'experts' | 'expertsPerToken' | 'expert'> &
-  Partial<ModelShape>;
+export type DecoderParts = Pick<ModelShape, 'layers' | 'expert'> & { ropes: readonly ReadRope[] } & Partial<
+    Omit<ModelShape, 'ropes'>
+  >;
 
 /** The shape of a decoder; what is impossible is refused. */
-export function readDecoder(config: ConfigReader, parts: DecoderParts): ModelShape {
+export function readDecoder(config: ConfigReader, { ropes, ...parts }: DecoderParts): ModelShape {
   const shape: ModelShape = {
     vocabSize: config.size('vocab_size'),
     hiddenSize: config.size('hidden_size'),
-    maxPositions: config.size('max_position_embeddings'),
+    maxPositions: Math.min(config.size('max_position_embeddings'), ...ropes.map(({ maxPositions }) => maxPositions)),
     norm: 'rms',
     normEpsilon: readNormEpsilon(config),
     embeddingScale: 1,
@@ -133,7 +132,10 @@ export function readDecoder(config: ConfigReader, parts: DecoderParts): ModelSha
     lmHeadBias: false,
     logitDivisor: 1,
     logitCap: 0,
+    ropes: ropes.map(({ rope }) => rope),
     expertLayers: parts.layers.filter(({ routed }) => routed !== null).length,
+    experts: readExperts(config),
+    expertsPerToken: readExpertsPerToken(config),
     ...parts,
   };
   if (shape.expertLayers === 0) throw config.corrupt('no layer of the model has experts');
@@ -143,6 +145,15 @@ export function readDecoder(config: ConfigReader, parts: DecoderParts): ModelSha
   const problem = shapeProblem(shape);
   if (problem !== null) throw config.corrupt(problem);
   return shape;
+}
+
+/** Experts of a layer, by the names that families give them. */
+function readExperts(config: ConfigReader): number {
+  return config.size('num_experts', 'num_local_experts', 'n_routed_experts', 'moe_num_experts');
+}
+
+function readExpertsPerToken(config: ConfigReader): number {
+  return config.size('num_experts_per_tok', 'experts_per_token', 'moe_k', 'top_k_experts');
 }
 
 /** What config.json says, of a shape and the names of its tensors. `tied`: whether embeddings are tied where nothing says so. */

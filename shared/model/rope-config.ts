@@ -11,6 +11,8 @@ export interface RopeDefaults {
   headDim: number;
   /** What share of them is, where config.json does not say. */
   partialFactor?: number;
+  /** How many are, where config.json gives no share. */
+  rotaryDim?: number;
 }
 
 export interface ReadRope {
@@ -35,7 +37,8 @@ export function readRope(config: ConfigReader, defaults: RopeDefaults, kind: str
   if (theta === null) throw config.corrupt('rope_theta is missing');
   const share = parameters.positiveOr(defaults.partialFactor ?? 1, 'partial_rotary_factor');
   const type = parameters.textOr('default', 'rope_type', 'type');
-  const dimensions = type === 'proportional' ? defaults.headDim : Math.floor(defaults.headDim * share);
+  const rotated = parameters.has('partial_rotary_factor') ? null : (defaults.rotaryDim ?? null);
+  const dimensions = type === 'proportional' ? defaults.headDim : (rotated ?? Math.floor(defaults.headDim * share));
   checkRope(config, theta, dimensions, share);
   const maxPositions = config.size('max_position_embeddings');
   const { scaling, lastPosition } = readScaling(type, parameters, { dimensions, share, maxPositions });

@@ -1,7 +1,7 @@
-import { type NamedTensor, type TensorNames, WHOLE } from './checkpoint-layout.js';
-import type { ExpertPart, TensorSlice } from './model-family.js';
+import type { LayerTensor, NamedPart, NamedTensor, TensorNames } from './checkpoint-layout.js';
+import type { ExpertPart } from './model-family.js';
 
-/** The names that most families give to what they all have; and no layer's experts. */
+/** The names that most families give to what they have. */
 export const DECODER_NAMES = {
   prefix: 'model.',
   model: { embedding: 'embed_tokens.weight', finalNorm: 'norm.weight', lmHead: 'lm_head.weight' },
@@ -20,27 +20,60 @@ export const DECODER_NAMES = {
     feedForwardNorm: 'post_attention_layernorm.weight',
     router: 'mlp.gate.weight',
     choiceBias: 'mlp.gate.e_score_correction_bias',
+    alwaysGate: 'mlp.gate_proj.weight',
+    alwaysUp: 'mlp.up_proj.weight',
+    alwaysDown: 'mlp.down_proj.weight',
   },
 } satisfies Omit<TensorNames, 'expert'>;
 
-const PROJECTIONS: Readonly<Record<ExpertPart, string>> = { gate: 'gate_proj', up: 'up_proj', down: 'down_proj' };
+/** Names of the three matrices of a GLU. */
+export type PartNames = Readonly<Record<ExpertPart, string>>;
+const PROJECTIONS: PartNames = { gate: 'gate_proj', up: 'up_proj', down: 'down_proj' };
+/** Mixtral's names. */
+export const NUMBERED: PartNames = { gate: 'w1', up: 'w3', down: 'w2' };
 
 /** Experts that have three matrices of their own: FOLDER.7.gate_proj.weight. */
-export function expertsOf(folder: string, parts = PROJECTIONS): TensorNames['expert'] {
+export function expertNames(folder: string, parts = PROJECTIONS): TensorNames['expert'] {
   return (part, expert) => `${folder}.${expert}.${parts[part]}.weight`;
 }
 
+/** Experts of a layer in two tensors: [experts, 2 x intermediate, hidden] with the gate's rows first, and [experts, hidden, intermediate]. */
+export function fusedExpertNames(gateUp: string, down: string): TensorNames['expert'] {
+  return (part, expert, { shape: { experts, hiddenSize, expert: glu } }) => {
+    if (part === 'down') {
+      const dimensions = [experts, hiddenSize, glu.intermediateSize];
+      return { name: down, dimensions, slice: { firstRow: expert * hiddenSize, blockRows: hiddenSize } };
+    }
+    const rows = glu.intermediateSize;
+    const firstRow = (2 * expert + (part === 'up' ? 1 : 0)) * rows;
+    return { name: gateUp, dimensions: [experts, 2 * rows, hiddenSize], slice: { firstRow, blockRows: rows } };
+  };
+}
+
 /** Names of an always part: in a dense layer `dense`, beside experts `shared`. */
-export function alwaysOf(dense: string, shared: string, parts = PROJECTIONS): TensorNames['layer'] {
+export function alwaysNames(dense: string, shared: string, parts = PROJECTIONS): TensorNames['layer'] {
   const name =
-    (part: ExpertPart): NonNullable<TensorNames['layer'][keyof TensorNames['layer']]> =>
+    (part: ExpertPart): LayerTensor =>
     ({ layer }) =>
       `${layer.routed === null ? dense : shared}.${parts[part]}.weight`;
   return { alwaysGate: name('gate'), alwaysUp: name('up'), alwaysDown: name('down') };
 }
 
-/** Part of a stored tensor, of dimensions that are all given. */
-export function sliceOf(name: string, dimensions: readonly number[], slice: Partial<TensorSlice>): NamedTensor {
-  const rows = dimensions.slice(0, -1).reduce((product, size) => product * size, 1);
-  return { name, dimensions, slice: { ...WHOLE, blockRows: rows, stepRows: rows, ...slice } };
+/** A norm that is stored as what is added to 1. */
+export function zeroCentred(name: string): NamedTensor {
+  return { name, slice: { add: 1 } };
+}
+
+/** The weight [channels, 1, taps] of a depthwise convolution, as taps x channels. */
+export function convolutionNames(name: string, channels: number, taps: number): NamedTensor {
+  return { name, dimensions: [channels, 1, taps], slice: { transposed: true } };
+}
+
+/** Rows of a stored matrix that come again and again: `rows` of every `step`, from `first` on. */
+export function everyRows(
+  name: string,
+  dimensions: readonly [number, number],
+  rows: { first: number; count: number; step: number },
+): NamedPart {
+  return { name, dimensions, slice: { firstRow: rows.first, blockRows: rows.count, stepRows: rows.step } };
 }

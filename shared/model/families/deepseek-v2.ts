@@ -1,0 +1,38 @@
+import { layerOf, modelConfig, readAlways, readDecoder, readSwiglu, routerOf } from '../decoder-config.js';
+import { latentNames, readLatentAttention } from '../latent-attention.js';
+import { readSparseBehindDense } from '../layer-kinds.js';
+import type { ModelFamily } from '../model-family.js';
+import { alwaysNames, DECODER_NAMES, expertNames } from '../tensor-names.js';
+
+/** DeepSeek-V2 and V2-Lite: latent attention; softmax scores, groups by their best expert, never renormalized. */
+export const deepseekV2: ModelFamily = {
+  name: 'deepseek_v2',
+  architectures: ['DeepseekV2ForCausalLM'],
+  readConfig(config) {
+    config.only('mlp_bias', [false], false);
+    config.only('scoring_func', ['softmax'], 'softmax');
+    const { mixer, rope } = readLatentAttention(config);
+    const grouped = config.only('topk_method', ['greedy', 'group_limited_greedy'], 'greedy') !== 'greedy';
+    const groups = grouped ? config.size('n_group') : 1;
+    const routed = routerOf({
+      groups,
+      groupsKept: grouped ? config.size('topk_group') : 1,
+      scale: Math.fround(config.numberOr(1, 'routed_scaling_factor')),
+    });
+    const shared = config.countOr(2, 'n_shared_experts');
+    const beside = readAlways(config, 'moe_intermediate_size', shared);
+    const dense = readAlways(config, 'intermediate_size');
+    const shape = readDecoder(config, {
+      ropes: [rope],
+      layers: readSparseBehindDense(config).map((sparse) =>
+        layerOf(mixer, sparse ? { routed, always: beside } : { always: dense }),
+      ),
+      expert: readSwiglu(config, ['moe_intermediate_size']),
+    });
+    return modelConfig(config, shape, {
+      ...DECODER_NAMES,
+      layer: { ...DECODER_NAMES.layer, ...latentNames(mixer), ...alwaysNames('mlp', 'mlp.shared_experts') },
+      expert: expertNames('mlp.experts'),
+    });
+  },
+};

@@ -1,0 +1,33 @@
+import { readBiasedRouter } from '../biased-router.js';
+import { layerOf, modelConfig, readAlways, readDecoder, readSwiglu } from '../decoder-config.js';
+import { latentNames, readLatentAttention } from '../latent-attention.js';
+import { readSparseBehindDense } from '../layer-kinds.js';
+import type { ModelFamily } from '../model-family.js';
+import { alwaysNames, DECODER_NAMES, expertNames } from '../tensor-names.js';
+
+/** DeepSeek-V3 and R1: latent attention, sigmoid router with a bias for the choice, FP8 weights as shipped. */
+export const deepseekV3: ModelFamily = {
+  name: 'deepseek_v3',
+  architectures: ['DeepseekV3ForCausalLM'],
+  quantizations: ['fp8'],
+  readConfig(config) {
+    const { mixer, rope } = readLatentAttention(config);
+    const routed = readBiasedRouter(config);
+    const shared = config.countOr(1, 'n_shared_experts');
+    const beside = readAlways(config, 'moe_intermediate_size', shared);
+    const dense = readAlways(config, 'intermediate_size');
+    const shape = readDecoder(config, {
+      ropes: [rope],
+      layers: readSparseBehindDense(config, 3).map((sparse) =>
+        layerOf(mixer, sparse ? { routed, always: beside } : { always: dense }),
+      ),
+      expert: readSwiglu(config, ['moe_intermediate_size']),
+    });
+    return modelConfig(config, shape, {
+      ...DECODER_NAMES,
+      layer: { ...DECODER_NAMES.layer, ...latentNames(mixer), ...alwaysNames('mlp', 'mlp.shared_experts') },
+      expert: expertNames('mlp.experts'),
+      layersBehindLast: true,
+    });
+  },
+};

@@ -1,0 +1,54 @@
+import {
+  layerOf,
+  modelConfig,
+  readAlways,
+  readAttention,
+  readDecoder,
+  readNormEpsilon,
+  readSwiglu,
+  rotateNeighbours,
+  routerOf,
+} from '../decoder-config.js';
+import { forLayers, readSparseLayers } from '../layer-kinds.js';
+import type { ModelFamily } from '../model-family.js';
+import { readRope } from '../rope-config.js';
+import { alwaysNames, DECODER_NAMES, expertNames } from '../tensor-names.js';
+
+/** ERNIE-4.5-MoE: softmax router with a bias for the choice, dense layers at both ends, neighbours rotate. */
+export const ernie45Moe: ModelFamily = {
+  name: 'ernie4_5_moe',
+  architectures: ['Ernie4_5_MoeForCausalLM'],
+  readConfig(config) {
+    config.only('use_bias', [false], false);
+    config.only('moe_gate', ['topk', 'top2', 'topk_fused'], 'topk');
+    const normEpsilon = readNormEpsilon(config, 1e-5);
+    const mixer = readAttention(config, { normEpsilon, rotary: rotateNeighbours(0) });
+    const sumFloor = Math.fround(config.positiveOr(1e-12, 'moe_norm_min'));
+    const routed = routerOf({ choiceBias: true, normalize: true, sumFloor });
+    const first = config.countOr(1, 'moe_layer_start_index');
+    const end = config.numberOr(-1, 'moe_layer_end_index');
+    const last = end === -1 ? forLayers(config, (layer) => layer).length - 1 : end;
+    const interval = config.sizeOr(1, 'moe_layer_interval');
+    const sparse = readSparseLayers(config, (layer) => layer >= first && layer <= last && (layer + 1) % interval === 0);
+    const shared = config.countOr(0, 'moe_num_shared_experts');
+    const beside = readAlways(config, 'moe_intermediate_size', shared);
+    const dense = readAlways(config, 'intermediate_size');
+    const shape = readDecoder(config, {
+      normEpsilon,
+      ropes: [readRope(config, { theta: 500_000, headDim: mixer.headDim })],
+      layers: sparse.map((hasExperts) => layerOf(mixer, hasExperts ? { routed, always: beside } : { always: dense })),
+      expert: readSwiglu(config, ['moe_intermediate_size']),
+    });
+    const names = {
+      ...DECODER_NAMES,
+      layer: {
+        ...DECODER_NAMES.layer,
+        ...alwaysNames('mlp', 'mlp.shared_experts'),
+        choiceBias: { name: 'mlp.moe_statics.e_score_correction_bias', dimensions: [1, shape.experts] },
+      },
+      expert: expertNames('mlp.experts'),
+      leftOut: [/^model\.mtp_/],
+    };
+    return modelConfig(config, shape, names, true);
+  },
+};

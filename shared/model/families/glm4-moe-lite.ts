@@ -1,0 +1,33 @@
+import { readBiasedRouter } from '../biased-router.js';
+import { layerOf, modelConfig, readAlways, readDecoder, readNormEpsilon, readSwiglu } from '../decoder-config.js';
+import { latentNames, readLatentAttention } from '../latent-attention.js';
+import { readSparseBehindDense } from '../layer-kinds.js';
+import type { ModelFamily } from '../model-family.js';
+import { alwaysNames, DECODER_NAMES, expertNames } from '../tensor-names.js';
+
+/** GLM-4.7-Flash: DeepSeek's latent attention with GLM-4.5's router. */
+export const glm4MoeLite: ModelFamily = {
+  name: 'glm4_moe_lite',
+  architectures: ['Glm4MoeLiteForCausalLM'],
+  readConfig(config) {
+    const { mixer, rope } = readLatentAttention(config);
+    const routed = readBiasedRouter(config, { scale: Math.fround(config.numberOr(1.8, 'routed_scaling_factor')) });
+    const shared = config.countOr(1, 'n_shared_experts');
+    const beside = readAlways(config, 'moe_intermediate_size', shared);
+    const dense = readAlways(config, 'intermediate_size');
+    const shape = readDecoder(config, {
+      normEpsilon: readNormEpsilon(config, 1e-5),
+      ropes: [rope],
+      layers: readSparseBehindDense(config, 1).map((sparse) =>
+        layerOf(mixer, sparse ? { routed, always: beside } : { always: dense }),
+      ),
+      expert: readSwiglu(config, ['moe_intermediate_size']),
+    });
+    return modelConfig(config, shape, {
+      ...DECODER_NAMES,
+      layer: { ...DECODER_NAMES.layer, ...latentNames(mixer), ...alwaysNames('mlp', 'mlp.shared_experts') },
+      expert: expertNames('mlp.experts'),
+      layersBehindLast: true,
+    });
+  },
+};

@@ -1,0 +1,46 @@
+import {
+  layerOf,
+  modelConfig,
+  readAlways,
+  readAttention,
+  readDecoder,
+  readNormEpsilon,
+  readSwiglu,
+} from '../decoder-config.js';
+import { readSparseBehindDense } from '../layer-kinds.js';
+import type { ModelFamily } from '../model-family.js';
+import { readRope } from '../rope-config.js';
+import { readBiasedRouter } from '../biased-router.js';
+import { alwaysNames, DECODER_NAMES, expertNames } from '../tensor-names.js';
+
+/** GLM-4.5 and GLM-4.5-Air: a part of each head is rotated, sigmoid router with a bias for the choice. */
+export const glm4Moe: ModelFamily = {
+  name: 'glm4_moe',
+  architectures: ['Glm4MoeForCausalLM'],
+  readConfig(config) {
+    const normEpsilon = readNormEpsilon(config, 1e-5);
+    const mixer = readAttention(config, {
+      normEpsilon,
+      bias: config.flagOr(false, 'attention_bias'),
+      queryKeyNorm: config.flagOr(false, 'use_qk_norm') ? 'head' : 'none',
+    });
+    const routed = readBiasedRouter(config);
+    const shared = config.countOr(1, 'n_shared_experts');
+    const beside = readAlways(config, 'moe_intermediate_size', shared);
+    const dense = readAlways(config, 'intermediate_size');
+    const shape = readDecoder(config, {
+      normEpsilon,
+      ropes: [readRope(config, { theta: 10_000, headDim: mixer.headDim, partialFactor: 0.5 })],
+      layers: readSparseBehindDense(config, 1).map((sparse) =>
+        layerOf(mixer, sparse ? { routed, always: beside } : { always: dense }),
+      ),
+      expert: readSwiglu(config, ['moe_intermediate_size']),
+    });
+    return modelConfig(config, shape, {
+      ...DECODER_NAMES,
+      layer: { ...DECODER_NAMES.layer, ...alwaysNames('mlp', 'mlp.shared_experts') },
+      expert: expertNames('mlp.experts'),
+      layersBehindLast: true,
+    });
+  },
+};

@@ -1,0 +1,39 @@
+import {
+  inverseRoot,
+  layerOf,
+  modelConfig,
+  readAttention,
+  readDecoder,
+  readSwiglu,
+  routerOf,
+} from '../decoder-config.js';
+import { forLayers } from '../layer-kinds.js';
+import type { ModelFamily } from '../model-family.js';
+import { readRope } from '../rope-config.js';
+import { DECODER_NAMES, fusedExpertNames } from '../tensor-names.js';
+
+/** Granite-MoE: multipliers of embeddings, residual branches, scores and logits. */
+export const graniteMoe: ModelFamily = {
+  name: 'granitemoe',
+  architectures: ['GraniteMoeForCausalLM'],
+  readConfig(config) {
+    const bias = config.flagOr(false, 'attention_bias');
+    const plain = readAttention(config, { bias, outputBias: bias });
+    const scoreScale = config.positiveOr(inverseRoot(plain.headDim), 'attention_multiplier');
+    const mixer = { ...plain, scoreScale: Math.fround(scoreScale) };
+    const layer = layerOf(mixer, { routed: routerOf({ normalize: true }) });
+    const shape = readDecoder(config, {
+      embeddingScale: Math.fround(config.numberOr(1, 'embedding_multiplier')),
+      residualScale: Math.fround(config.numberOr(1, 'residual_multiplier')),
+      logitDivisor: Math.fround(config.positiveOr(1, 'logits_scaling')),
+      ropes: [readRope(config, { theta: 10_000, headDim: mixer.headDim })],
+      layers: forLayers(config, () => layer),
+      expert: readSwiglu(config, ['intermediate_size']),
+    });
+    return modelConfig(config, shape, {
+      ...DECODER_NAMES,
+      layer: { ...DECODER_NAMES.layer, router: 'block_sparse_moe.router.layer.weight' },
+      expert: fusedExpertNames('block_sparse_moe.input_linear.weight', 'block_sparse_moe.output_linear.weight'),
+    });
+  },
+};

@@ -1,0 +1,71 @@
+import type { ConfigReader } from '../config-reader.js';
+import {
+  layerOf,
+  modelConfig,
+  readAttention,
+  readDecoder,
+  readNormEpsilon,
+  readSwiglu,
+  routerOf,
+} from '../decoder-config.js';
+import { readSparseBehindDense } from '../layer-kinds.js';
+import type { ModelFamily } from '../model-family.js';
+import { readRope } from '../rope-config.js';
+import { alwaysNames, DECODER_NAMES, expertNames } from '../tensor-names.js';
+
+/** Hunyuan-A13B: query and key norms behind the rotation, shared experts without a gate. */
+export const hunyuanMoe: ModelFamily = {
+  name: 'hunyuan_v1_moe',
+  architectures: ['HunYuanMoEV1ForCausalLM'],
+  readConfig(config) {
+    config.only('use_cla', [false], false);
+    config.only('mlp_bias', [false], false);
+    const normEpsilon = readNormEpsilon(config, 1e-5);
+    const bias = config.flagOr(false, 'attention_bias');
+    const headDim = config.sizeOr(null, 'head_dim', 'attention_head_dim');
+    const mixer = readAttention(config, {
+      ...{ bias, outputBias: bias, normEpsilon, normAfterRotation: true },
+      ...(headDim === null ? {} : { headDim }),
+      queryKeyNorm: config.flagOr(true, 'use_qk_norm') ? 'head' : 'none',
+    });
+    const size = readEqual(config, 'moe_intermediate_size', null) ?? config.size('intermediate_size');
+    const shared = size * readEqual(config, 'num_shared_expert', 1);
+    const swiglu = readSwiglu(config, ['intermediate_size']);
+    const always = shared === 0 ? null : { glu: { ...swiglu, intermediateSize: shared }, gated: false };
+    const layers = readSparseBehindDense(config).map((sparse) =>
+      layerOf(
+        mixer,
+        sparse ? { routed: routerOf({ normalize: true }), always } : { always: { glu: swiglu, gated: false } },
+      ),
+    );
+    const shape = readDecoder(config, {
+      normEpsilon,
+      ropes: [readRope(config, { theta: 10_000, headDim: mixer.headDim })],
+      layers,
+      experts: readEqual(config, 'num_experts', null) ?? config.size('num_experts'),
+      expertsPerToken: readEqual(config, 'moe_topk', null) ?? config.size('moe_topk', 'num_experts_per_tok'),
+      expert: { ...swiglu, intermediateSize: size },
+    });
+    return modelConfig(config, shape, {
+      ...DECODER_NAMES,
+      layer: {
+        ...DECODER_NAMES.layer,
+        ...alwaysNames('mlp', 'mlp.shared_mlp'),
+        queryNorm: 'self_attn.query_layernorm.weight',
+        keyNorm: 'self_attn.key_layernorm.weight',
+        router: 'mlp.gate.wg.weight',
+      },
+      expert: expertNames('mlp.experts'),
+    });
+  },
+};
+
+/** A number, or a list of one for each layer; all experts of a model have one size here, so that they must be the same. */
+function readEqual<T extends number | null>(config: ConfigReader, key: string, fallback: T): number | T {
+  if (!config.isList(key)) return config.countOr(fallback, key);
+  const [first, ...rest] = config.numbersOr([], key);
+  if (first === undefined || !Number.isInteger(first) || first < 0 || rest.some((number) => number !== first)) {
+    throw config.unsupported(key, [first, ...rest], 'one whole number for all layers');
+  }
+  return first;
+}

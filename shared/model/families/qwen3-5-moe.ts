@@ -1,0 +1,38 @@
+import { layerOf, modelConfig, readDecoder, readSwiglu, routerOf } from '../decoder-config.js';
+import { deltaHybridNames, readDeltaHybrid, separateDeltaNames } from '../delta-net.js';
+import type { ModelFamily } from '../model-family.js';
+import { readRope } from '../rope-config.js';
+import { alwaysNames, DECODER_NAMES, fusedExpertNames, zeroCentred } from '../tensor-names.js';
+
+/** Qwen3.5-MoE and Qwen3.6-MoE, their text: Qwen3-Next with projections of their own and fused experts. */
+export const qwen35Moe: ModelFamily = {
+  name: 'qwen3_5_moe',
+  architectures: ['Qwen3_5MoeForConditionalGeneration', 'Qwen3_5MoeForCausalLM'],
+  readConfig(whole) {
+    const text = whole.within('text_config');
+    const config = whole.overlaid(text);
+    const hybrid = readDeltaHybrid(config);
+    const { delta, attention, attentionLayers } = hybrid;
+    const routed = routerOf({ normalize: true });
+    const always = { glu: readSwiglu(config, ['shared_expert_intermediate_size']), gated: true };
+    const shape = readDecoder(config, {
+      ropes: [readRope(config, { theta: 10_000, headDim: attention.headDim, partialFactor: 0.25 })],
+      layers: attentionLayers.map((full) => layerOf(full ? attention : delta, { routed, always })),
+      expert: readSwiglu(config, ['moe_intermediate_size']),
+    });
+    return modelConfig(config, shape, {
+      ...DECODER_NAMES,
+      prefix: text === null ? 'model.' : 'model.language_model.',
+      model: { ...DECODER_NAMES.model, finalNorm: zeroCentred('norm.weight') },
+      layer: {
+        ...DECODER_NAMES.layer,
+        ...deltaHybridNames(hybrid, shape.hiddenSize),
+        ...separateDeltaNames(delta, shape.hiddenSize),
+        ...alwaysNames('mlp', 'mlp.shared_expert'),
+        alwaysWeight: 'mlp.shared_expert_gate.weight',
+      },
+      expert: fusedExpertNames('mlp.experts.gate_up_proj', 'mlp.experts.down_proj'),
+      leftOut: [/^mtp\./, /^model\.visual\./],
+    });
+  },
+};

@@ -1,0 +1,68 @@
+import type { ConfigReader } from './config-reader.js';
+
+/** More layers than this are a lie; for each of them something is allocated. */
+const MOST_LAYERS = 9999;
+
+/** Number of layers. */
+function readLayerCount(config: ConfigReader): number {
+  const key = 'num_hidden_layers';
+  const layers = config.size(key);
+  if (layers > MOST_LAYERS) throw config.corrupt(`${key} is ${layers}, expected at most ${MOST_LAYERS}`);
+  return layers;
+}
+
+/** Something of each layer, from its number. */
+export function forLayers<T>(config: ConfigReader, make: (layer: number) => T): T[] {
+  return Array.from({ length: readLayerCount(config) }, (_, layer) => make(layer));
+}
+
+/** Older names of kinds of layers. */
+const OLDER_KINDS: Readonly<Record<string, string>> = { attention: 'full_attention' };
+
+/**
+ * What kind of mixer each layer has: layer_types, or what a rule says where config.json has no such list. Kinds that are not among those
+ * of the family are refused.
+ */
+export function readLayerKinds<T extends string>(
+  config: ConfigReader,
+  known: readonly T[],
+  rule: (layer: number) => T,
+  key = 'layer_types',
+): T[] {
+  const listed = config.textsOr(null, key);
+  const byRule = forLayers(config, rule);
+  if (listed === null) return byRule;
+  if (listed.length !== byRule.length) {
+    throw config.corrupt(`${key} has ${listed.length} entries, and num_hidden_layers is ${byRule.length}`);
+  }
+  return listed.map((kind) => {
+    const found = known.find((item) => item === (OLDER_KINDS[kind] ?? kind));
+    if (found === undefined) throw config.unsupported(key, kind, known.join(' or '));
+    return found;
+  });
+}
+
+/** Which layers have experts, where a list or the family's rule says so. */
+export function readSparseLayers(config: ConfigReader, rule: (layer: number) => boolean): boolean[] {
+  const kinds = readLayerKinds(
+    config,
+    ['sparse', 'dense'],
+    (layer) => (rule(layer) ? 'sparse' : 'dense'),
+    'mlp_layer_types',
+  );
+  return kinds.map((kind) => kind === 'sparse');
+}
+
+/** Qwen's rule: every so many layers has experts, but for some. */
+export function readSparseSteps(config: ConfigReader): boolean[] {
+  const step = config.sizeOr(1, 'decoder_sparse_step');
+  const dense = new Set(config.numbersOr([], 'mlp_only_layers'));
+  return readSparseLayers(config, (layer) => (layer + 1) % step === 0 && !dense.has(layer));
+}
+
+/** DeepSeek's rule: the first layers are dense, then every so many has experts. */
+export function readSparseBehindDense(config: ConfigReader, fallback = 0): boolean[] {
+  const dense = config.countOr(fallback, 'first_k_dense_replace', 'num_dense_layers', 'moe_layer_num_skipped');
+  const step = config.sizeOr(1, 'moe_layer_freq');
+  return readSparseLayers(config, (layer) => layer >= dense && layer % step === 0);
+}

@@ -1,0 +1,135 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { openCheckpoint } from '../../shared/checkpoint/checkpoint.js';
+import { expectedBiases, expectedTensors } from '../../shared/checkpoint/expected-tensors.js';
+import { parseModelConfig } from '../../shared/checkpoint/model-config.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { planeRowBytes } from '../../shared/model/weight-dtype.js';
+import type { TensorSource } from '../../shared/model/tensor-source.js';
+
+const fixtures = join(packageRoot(), 'test', 'fixtures');
+
+/** What kind of layers each fixture has (a attention, l latent, d delta net, c convolution; capital: with experts), and tensors left out. */
+const FIXTURES: Readonly<Record<string, { layers: string; leftOut: number; format?: string }>> = {
+  mixtral: { layers: 'AAAA', leftOut: 0 },
+  qwen2moe: { layers: 'AAAA', leftOut: 0 },
+  phimoe: { layers: 'AAAA', leftOut: 0 },
+  granitemoe: { layers: 'AAAA', leftOut: 0 },
+  glm45: { layers: 'aAAA', leftOut: 58 },
+  minimaxm2: { layers: 'AAAA', leftOut: 0 },
+  gptoss: { layers: 'AAAA', leftOut: 0 },
+  'gptoss-mxfp4': { layers: 'AAAA', leftOut: 0, format: 'mxfp4' },
+  deepseekv2: { layers: 'lLLL', leftOut: 0 },
+  'deepseekv2-yarn': { layers: 'lLLL', leftOut: 0 },
+  deepseekv3: { layers: 'lLLL', leftOut: 68 },
+  'deepseekv3-fp8': { layers: 'lLL', leftOut: 0, format: 'fp8' },
+  qwen3next: { layers: 'DDDADDDA', leftOut: 65 },
+  qwen35moe: { layers: 'DDDADDDA', leftOut: 86 },
+  gemma4moe: { layers: 'AAAAAA', leftOut: 22 },
+  ernie45moe: { layers: 'aAAAa', leftOut: 12 },
+  lfm2moe: { layers: 'ccACAC', leftOut: 0 },
+};
+
+function configOf(name: string): Record<string, unknown> {
+  return JSON.parse(readFileSync(join(fixtures, name, 'config.json'), 'utf8')) as Record<string, unknown>;
+}
+
+/** Rows and columns that a view takes, and how far it reaches into the stored matrix. */
+function checkView(source: TensorSource, what: string): void {
+  const { rows, columns, view } = source;
+  if (view === null) return;
+  const taken = Math.ceil((view.storedColumns - view.firstColumn) / view.stepColumns);
+  const [blockHeight, width] = view.transposed ? [taken, view.blockRows] : [view.blockRows, taken];
+  assert.equal(columns, width, `${what}: columns`);
+  assert.equal(rows % blockHeight, 0, `${what}: rows`);
+  const end = view.firstRow + (rows / blockHeight - 1) * view.stepRows + view.blockRows;
+  assert.ok(end <= view.storedRows, `${what}: reaches row ${end} of ${view.storedRows}`);
+  const storedBytes = planeRowBytes(view.storedSplit, view.storedColumns)[0] ?? 0;
+  assert.equal(source.chunks[0]?.storedBytes, view.storedRows * storedBytes, `${what}: bytes`);
+}
+
+describe('fixtures of families', () => {
+  for (const [name, { layers, leftOut, format }] of Object.entries(FIXTURES)) {
+    it(`${name} is opened, every view within its tensor`, async () => {
+      const checkpoint = await openCheckpoint(join(fixtures, name));
+      const kinds = checkpoint.shape.layers.map(({ mixer, routed }) => {
+        const letter = mixer.kind.charAt(0);
+        return routed === null ? letter : letter.toUpperCase();
+      });
+      assert.equal(kinds.join(''), layers);
+      assert.equal(checkpoint.leftOut.length, leftOut);
+      assert.equal(checkpoint.shippedFormat, format ?? 'bf16');
+      for (const { name: tensor, source } of checkpoint.tensors) checkView(source, tensor);
+    });
+
+    it(`${name}: no tensor is used twice for the same values, and all rows of a fused one are used`, async () => {
+      const checkpoint = await openCheckpoint(join(fixtures, name));
+      const values = new Map<string, number>();
+      for (const { name: tensor, source } of checkpoint.tensors) {
+        values.set(tensor, (values.get(tensor) ?? 0) + source.rows * source.columns);
+      }
+      const tied = checkpoint.tensors.filter(({ source }) => source.view !== null);
+      for (const { name: tensor, source } of tied) {
+        const stored = (source.view?.storedRows ?? 0) * (source.view?.storedColumns ?? 0);
+        assert.equal(values.get(tensor), stored, tensor);
+      }
+    });
+  }
+
+  it('gives experts of gpt-oss their biases, gate and up taken apart', async () => {
+    const checkpoint = await openCheckpoint(join(fixtures, 'gptoss'));
+    const { biases } = checkpoint.expert(2, 5);
+    assert.equal(biases?.length, 64 + 64 + 64);
+    assert.ok([...biases].every(Number.isFinite) && new Set(biases).size > 100);
+    const mxfp4 = await openCheckpoint(join(fixtures, 'gptoss-mxfp4'));
+    assert.deepEqual(mxfp4.expert(2, 5).biases, biases);
+  });
+});
+
+describe('a config.json that lies', () => {
+  const names = Object.keys(FIXTURES);
+
+  /** Any key, also of objects inside, gets any value. */
+  function changed(config: Record<string, unknown>, path: readonly string[], value: unknown): Record<string, unknown> {
+    const [key = '', ...rest] = path;
+    const inner = config[key];
+    const isObject = typeof inner === 'object' && inner !== null && !Array.isArray(inner);
+    return { ...config, [key]: rest.length > 0 && isObject ? changed({ ...inner }, rest, value) : value };
+  }
+
+  function pathsOf(config: Record<string, unknown>): string[][] {
+    return Object.entries(config).flatMap(([key, value]) =>
+      typeof value === 'object' && value !== null && !Array.isArray(value)
+        ? [[key], ...pathsOf({ ...value }).map((path) => [key, ...path])]
+        : [[key]],
+    );
+  }
+
+  const lie = fc.oneof(
+    fc.jsonValue(),
+    fc.integer({ min: -2, max: 40 }),
+    fc.constantFrom(0, 1, -1, 2 ** 31, 1e300, 1e-300, '', [], {}, [0], ['x'], null, true),
+  );
+
+  for (const name of names) {
+    it(`is refused with an error of models, or read to a shape that holds together: ${name}`, () => {
+      const config = configOf(name);
+      fc.assert(
+        fc.property(fc.constantFrom(...pathsOf(config)), lie, (path, value) => {
+          try {
+            const read = parseModelConfig(changed(config, path, value), 'config.json').config;
+            let seen = 0;
+            for (const _ of expectedTensors(read)) if ((seen += 1) > 500) break;
+            for (const _ of expectedBiases(read)) if ((seen += 1) > 1000) break;
+          } catch (thrown) {
+            assert.ok(thrown instanceof OdmoeError && thrown.code.startsWith('MODEL_'), String(thrown));
+          }
+        }),
+        { numRuns: 150 },
+      );
+    });
+  }
+});
