@@ -18,6 +18,7 @@ import { olmoe } from '../model/families/olmoe.js';
 import { phimoe } from '../model/families/phimoe.js';
 import { qwen2Moe } from '../model/families/qwen2-moe.js';
 import { qwen35Moe } from '../model/families/qwen3-5-moe.js';
+import { qwen3Moe } from '../model/families/qwen3-moe.js';
 import { qwen3Next } from '../model/families/qwen3-next.js';
 import type { ModelConfig, ModelFamily } from '../model/model-family.js';
 import { fileExists, readJsonFile } from '../model/read-file.js';
@@ -27,6 +28,7 @@ import { CHECKPOINT_FILE_ERRORS } from '../model/safetensors-file.js';
 export const MODEL_FAMILIES: readonly ModelFamily[] = [
   mixtral,
   qwen2Moe,
+  qwen3Moe,
   olmoe,
   hunyuanMoe,
   phimoe,
