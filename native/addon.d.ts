@@ -126,7 +126,7 @@ export interface Sequence {
   writeRows(layer: number, position: number, rows: number, values: Uint8Array): void;
   /**
    * The sequence can be cut back to this length, or any above it, or to 0. 0 for a model without recurrent layers; else the last pass
-   * can be taken back, and 32 positions before it.
+   * can be taken back, and 32 positions before it, counted from the furthest position at which one began.
    */
   readonly oldestPosition: number;
   /** Forgets positions >= length; their memory stays with the sequence. */

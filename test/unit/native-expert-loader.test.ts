@@ -86,8 +86,9 @@ describe('native expert loader', () => {
       const [exponents = new Uint8Array(), signMantissas = new Uint8Array()] = splitPlanes(values, 'bf16-e8-sm8');
       const blockBytes = blockRows(rows, columns) * columns;
       const chunks = [await addChunk(1, 'raw', signMantissas, blockBytes)];
-      for (const { firstValue, values: count } of shardRanges(rows, columns, SHARDS)) {
-        chunks.push(await addChunk(0, codec, exponents.subarray(firstValue, firstValue + count), blockBytes));
+      for (const shard of shardRanges(rows, SHARDS)) {
+        const first = shard.firstRow * columns;
+        chunks.push(await addChunk(0, codec, exponents.subarray(first, first + shard.rows * columns), blockBytes));
       }
       return { rows, columns, split: 'bf16-e8-sm8', chunks, view: null };
     };

@@ -1,0 +1,113 @@
+/** Small models that between them have everything that a model can have. Sizes are uneven on purpose. */
+import { plainGlu, plainShape } from '../../shared/emulation/plain-shape.js';
+import type { AttentionMixer, GluShape, LayerShape, ModelShape, RouterShape } from '../../shared/model/model-shape.js';
+
+const HIDDEN = 40;
+const PLAIN = plainShape({
+  ...{ layers: 1, hiddenSize: HIDDEN, intermediateSize: 24, heads: 4, keyValueHeads: 2, headDim: 12 },
+  ...{ vocabSize: 61, experts: 8, expertsPerToken: 3 },
+});
+
+const f = Math.fround;
+const ROPES = [
+  { frequencies: [1, f(0.3), f(0.05)], scale: 1 },
+  { frequencies: [f(0.7), f(0.2), 0, f(0.01)], scale: f(1.2) },
+];
+const MAX_POSITIONS = 700;
+
+function first<Item>(items: readonly Item[]): Item {
+  const [item] = items;
+  if (item === undefined) throw new Error('nothing there');
+  return item;
+}
+
+const LAYER = first(PLAIN.layers);
+
+function attention(changes: Partial<AttentionMixer>): AttentionMixer {
+  if (LAYER.mixer.kind !== 'attention') throw new Error('plain layers have attention');
+  return { ...LAYER.mixer, rotary: { rope: 0, pairing: 'halves', offset: 0 }, ...changes };
+}
+
+function router(changes: Partial<RouterShape>): RouterShape {
+  if (LAYER.routed === null) throw new Error('plain layers have experts');
+  return { ...LAYER.routed, ...changes };
+}
+
+function always(changes: Partial<GluShape>, gated: boolean): LayerShape['always'] {
+  return { glu: { ...plainGlu(28), ...changes }, gated };
+}
+
+const dense = (mixer: LayerShape['mixer']): LayerShape => ({
+  ...LAYER,
+  mixer,
+  routed: null,
+  always: always({}, false),
+});
+
+function model(layers: LayerShape[], changes: Partial<ModelShape> = {}): ModelShape {
+  const expertLayers = layers.filter((layer) => layer.routed !== null).length;
+  return { ...PLAIN, maxPositions: MAX_POSITIONS, ropes: ROPES, layers, expertLayers, ...changes };
+}
+
+const latent = (queryRank: number): LayerShape['mixer'] => ({
+  ...{ kind: 'latent', heads: 3, queryRank, latentSize: 20, nopeSize: 9, ropeSize: 8, valueSize: 7 },
+  ...{ normEpsilon: f(1e-6), scoreScale: f(0.24), rotary: { rope: 1, pairing: 'neighbours', offset: 0 } },
+});
+const DELTA: LayerShape['mixer'] = {
+  ...{ kind: 'delta', keyHeads: 2, valueHeads: 4, keyDim: 8, valueDim: 6, taps: 4, normEpsilon: f(1e-6) },
+};
+
+export const RANDOM_SHAPES: Record<string, ModelShape> = {
+  'attention with biases, sinks, gates and windows': model(
+    [
+      {
+        ...LAYER,
+        mixer: attention({
+          bias: true,
+          outputBias: true,
+          sinks: true,
+          window: 5,
+          outputGate: true,
+          queryKeyNorm: 'head',
+        }),
+        routed: router({ bias: true, score: 'sigmoid', choiceBias: true, groups: 4, groupsKept: 2, scale: 2 }),
+        always: always({}, true),
+      },
+      dense(attention({ rotary: { rope: 1, pairing: 'neighbours', offset: 3 }, valueNorm: true })),
+      { ...LAYER, mixer: attention({ rotary: null }), always: always({ activation: 'tanh' }, false) },
+    ],
+    {
+      ...{ norm: 'layer', lmHeadBias: true, logitDivisor: 3, logitCap: 2, residualScale: f(0.7), embeddingScale: 5 },
+      expert: { ...plainGlu(24), alpha: f(1.7), limit: 1, upOffset: 1, bias: true },
+    },
+  ),
+  'norms of every branch': model([
+    {
+      ...LAYER,
+      mixer: attention({ keysAreValues: true, valueNorm: true, bias: true, queryKeyNorm: 'all', clip: f(0.8) }),
+      ...{ mixerOutputNorm: true, routedNorm: true, routerNorm: true, alwaysOutputNorm: true, routedOutputNorm: true },
+      ...{ feedForwardOutputNorm: true, layerScale: true, routed: router({ expertScale: true }) },
+      always: always({ activation: 'tanh' }, true),
+    },
+    {
+      ...LAYER,
+      mixer: attention({ queryKeyNorm: 'head', normAfterRotation: true, clip: f(1.5) }),
+      ...{ routedOutputNorm: true, feedForwardOutputNorm: false, layerScale: true },
+    },
+    { ...dense(attention({})), alwaysOutputNorm: true, feedForwardOutputNorm: true },
+  ]),
+  'latent attention between dense layers': model([
+    dense(latent(0)),
+    { ...LAYER, mixer: latent(14), always: always({}, false) },
+    dense(latent(14)),
+    { ...LAYER, mixer: latent(0) },
+    dense(attention({})),
+  ]),
+  'delta nets, short convolutions and attention': model([
+    { ...LAYER, mixer: DELTA, always: always({}, true) },
+    dense({ kind: 'convolution', taps: 3 }),
+    { ...LAYER, mixer: attention({ outputGate: true }) },
+    { ...LAYER, mixer: { ...DELTA, taps: 1 } },
+    dense({ kind: 'convolution', taps: 1 }),
+  ]),
+};
