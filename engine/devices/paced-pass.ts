@@ -49,6 +49,7 @@ export class PacedPass implements Pass {
     await this.call(paced, () => this.parts.processor.operate(0, work));
     this.sequences = paced;
     this.positions = positions.slice();
+    paced.forEach((sequence, index) => sequence.beginPass(beginOf(index, rowSequence, positions)));
   }
 
   async attend(layer: number, hidden: Uint8Array): Promise<RouterChoice> {
@@ -191,6 +192,11 @@ export class PacedPass implements Pass {
 function pacedSequence(sequence: Sequence): PacedSequence {
   if (sequence instanceof PacedSequence) return sequence;
   throw new OdmoeError('INTERNAL', 'a pass of a paced device takes only sequences of that device');
+}
+
+/** The lowest position of a sequence's rows. */
+function beginOf(sequence: number, rowSequence: Int32Array, positions: Int32Array): number {
+  return positions[rowSequence.indexOf(sequence)] ?? 0;
 }
 
 /** One past the highest position of a sequence's rows. */

@@ -1,6 +1,6 @@
 import type { Sequence } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ModelShape } from '../../shared/model/model-shape.js';
+import { isRecurrent, TAKEN_BACK_POSITIONS, type ModelShape } from '../../shared/model/model-shape.js';
 import type { HeldMemory } from './paced-memory.js';
 
 /** Rows of the cache are taken from the device in blocks of so many positions (native's kAttentionChunk). */
@@ -11,8 +11,9 @@ export class PacedSequence implements Sequence {
   /** Blocks of each layer. */
   private readonly blocks: number[];
   private calls = 0;
+  private readonly recurrent: boolean;
   private lengthBefore = 0;
-  private oldestBefore = 0;
+  private oldest = 0;
   private disposed = false;
 
   constructor(
@@ -21,14 +22,16 @@ export class PacedSequence implements Sequence {
     private readonly held: HeldMemory,
   ) {
     this.blocks = shape.layers.map(() => 0);
+    this.recurrent = shape.layers.some(({ mixer }) => isRecurrent(mixer));
   }
 
   get length(): number {
     return this.calls > 0 ? this.lengthBefore : this.handle.length;
   }
 
+  /** What is promised, and no less: what the real one still has depends on how far a cancelled pass had come. */
   get oldestPosition(): number {
-    return this.calls > 0 ? this.oldestBefore : this.handle.oldestPosition;
+    return this.oldest;
   }
 
   readRows(layer: number, position: number, rows: number): Uint8Array {
@@ -49,6 +52,7 @@ export class PacedSequence implements Sequence {
   truncate(length: number): void {
     this.requireUnused('truncated');
     this.handle.truncate(length);
+    if (length === 0) this.oldest = 0;
   }
 
   dispose(): void {
@@ -62,12 +66,14 @@ export class PacedSequence implements Sequence {
     return this.reserve(end, [...this.blocks.keys()]);
   }
 
+  /** A pass begins at `position`: from now on no more can be taken back than that and some positions before it. */
+  beginPass(position: number): void {
+    if (this.recurrent) this.oldest = Math.max(this.oldest, position - TAKEN_BACK_POSITIONS);
+  }
+
   /** A call of a pass works on it from now on. */
   beginCall(): void {
-    if (this.calls === 0) {
-      this.lengthBefore = this.handle.length;
-      this.oldestBefore = this.handle.oldestPosition;
-    }
+    if (this.calls === 0) this.lengthBefore = this.handle.length;
     this.calls += 1;
   }
 

@@ -224,6 +224,9 @@ export function isRecurrent(mixer: MixerShape): boolean {
   return mixer.kind === 'delta' || mixer.kind === 'convolution';
 }
 
+/** Of a model with recurrent layers: positions before the last pass that can be taken back (native/addon.d.ts, Sequence.oldestPosition). */
+export const TAKEN_BACK_POSITIONS = 32;
+
 /** What makes a shape impossible, in words for an error message; null for a sound one. */
 export function shapeProblem(shape: ModelShape): string | null {
   if (shape.expertsPerToken > shape.experts) {

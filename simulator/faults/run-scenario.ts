@@ -1,5 +1,6 @@
 import { UNRESPONSIVE_PAUSE_MS } from '../../main-node/cluster/membership.js';
 import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { isRecurrent, type ModelShape } from '../../shared/model/model-shape.js';
 import type { GenerateRequest, Placement } from '../../shared/rpc/messages.js';
 import { REPLIES_HELD_LIMIT, STREAM_BACKLOG_LIMIT_BYTES } from '../../shared/rpc/limits.js';
 import { SeededRandom } from '../../shared/runtime/seeded-random.js';
@@ -59,7 +60,8 @@ export async function runScenario(
     },
     ...{ seed: scenario.seed, keepLines },
   });
-  const run = new ScenarioRun(scenario, cluster, world, references);
+  const { shape } = await references.pack(scenario.model);
+  const run = new ScenarioRun(scenario, cluster, world, references, shape);
   try {
     await run.all();
   } catch (thrown) {
@@ -77,7 +79,7 @@ class ScenarioRun {
   private readonly asked: { answer: SimulatedAnswer; request: GenerateRequest; probe: boolean }[] = [];
   private readonly injector: FaultInjector;
   private hasGrown = false;
-  private readonly alignment = new AlignmentWatch(MAIN);
+  private readonly alignment: AlignmentWatch;
   private readonly epochs: EpochWatch;
   /** How many of the answers have been held against what was recorded. */
   private accounted = 0;
@@ -88,7 +90,10 @@ class ScenarioRun {
     private readonly cluster: SimulatedCluster,
     private readonly world: ScenarioWorld,
     private readonly references: ReferenceAnswers,
+    private readonly shape: ModelShape,
   ) {
+    const recurrent = shape.layers.map(({ mixer }) => isRecurrent(mixer));
+    this.alignment = new AlignmentWatch(MAIN, (layer) => recurrent[layer] === true);
     this.injector = new FaultInjector(cluster, world, scenario);
     this.epochs = new EpochWatch((host) => cluster.nodes.get(host)?.runtime);
     cluster.network.tap = (...said) => {
@@ -196,8 +201,9 @@ class ScenarioRun {
     const [main] = this.scenario.nodes;
     if (main === undefined) return;
     const { settings } = main;
+    const { shape } = this;
     const answers = this.asked.slice(this.accounted);
-    this.violations.push(...checkAccounts({ events: this.recorder.events, settings, placement, answers }));
+    this.violations.push(...checkAccounts({ events: this.recorder.events, settings, shape, placement, answers }));
   }
 
   /** `before`: what nodes told of themselves when the record began. */

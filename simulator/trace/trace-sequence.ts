@@ -1,11 +1,9 @@
 import type { Sequence } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { cacheRowFloats, isRecurrent, type ModelShape } from '../../shared/model/model-shape.js';
+import { cacheRowFloats, isRecurrent, TAKEN_BACK_POSITIONS, type ModelShape } from '../../shared/model/model-shape.js';
 import { mainToken, type TracedRow } from './trace-model.js';
 
 const FLOAT_BYTES = 4;
-/** As native/addon.d.ts says of Sequence.oldestPosition. */
-const KEPT_POSITIONS = 32;
 
 /** What a traced model remembers of a sequence: how long it is, whose prompt it answers, and from where on its tokens are not main's. */
 export class TraceSequence implements Sequence {
@@ -26,7 +24,7 @@ export class TraceSequence implements Sequence {
 
   /** Of a recurrent model the last pass can be taken back, and some positions before it. */
   get oldestPosition(): number {
-    return this.recurrent ? Math.max(0, this.passStart - KEPT_POSITIONS) : 0;
+    return this.recurrent ? Math.max(0, this.passStart - TAKEN_BACK_POSITIONS) : 0;
   }
 
   /** All zero. */

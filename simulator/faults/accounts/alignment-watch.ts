@@ -2,14 +2,19 @@ import type { MessageTap } from '../../network/channel.js';
 
 /**
  * Whatever happens, shadow gets the rows of main's cache without a gap: from row 0 on where it has just been told of a sequence, be it new or
- * in place of another shadow; and else from no later than where the last rows of the layer ended.
+ * in place of another shadow; and else from no later than where the last rows of the layer ended. Of layers with a recurrence those that
+ * main still has.
  */
 export class AlignmentWatch {
   readonly violations: string[] = [];
   /** By shadow and sequence: the row of each layer that comes next. */
   private readonly next = new Map<string, Map<number, number>>();
 
-  constructor(private readonly main: string) {}
+  /** `isRecurrent`: whether a layer keeps rows of the latest positions only. */
+  constructor(
+    private readonly main: string,
+    private readonly isRecurrent: (layer: number) => boolean,
+  ) {}
 
   readonly messages: MessageTap = (way, from, to, message) => {
     if (way !== 'sent' || from !== this.main) return;
@@ -19,7 +24,7 @@ export class AlignmentWatch {
       const { sequence, layer, position, rows } = message.cacheRows;
       const layers = this.next.get(`${to} ${sequence}`);
       const due = layers?.get(layer) ?? 0;
-      if (layers === undefined || position > due)
+      if (layers === undefined || (position > due && !this.isRecurrent(layer)))
         this.violations.push(
           layers === undefined
             ? `${to} gets rows of sequence ${sequence}, which it has not been told of`

@@ -1,4 +1,5 @@
 import type { NodeSettings } from '../../../shared/config/node-settings.js';
+import type { ModelShape } from '../../../shared/model/model-shape.js';
 import type { GenerateRequest, Placement } from '../../../shared/rpc/messages.js';
 import type { SimulatedAnswer } from '../../cluster/simulated-cluster.js';
 import type { Violation } from './violation.js';
@@ -13,6 +14,7 @@ export interface CalmTime {
   events: readonly Recorded[];
   /** main's. */
   settings: NodeSettings;
+  shape: ModelShape;
   /** That held when the record began; null: none did. */
   placement: Placement | null;
   answers: readonly { answer: SimulatedAnswer; request: GenerateRequest }[];
@@ -22,7 +24,7 @@ export interface CalmTime {
  * Bits hide what only costs time or memory. Where nothing goes wrong every message is due or not: executes are the router's choices, releases
  * what was told of and not chosen, rows and tokens for shadow what main has run, and the figures of an answer what all of that adds up to.
  */
-export function checkAccounts({ events, settings, placement, answers }: CalmTime): Violation[] {
+export function checkAccounts({ events, settings, shape, placement, answers }: CalmTime): Violation[] {
   const accounts = accountsOf(events, settings.id, placement);
   const problems: Violation[] = [];
   for (const { answer, request } of answers) {
@@ -40,8 +42,7 @@ export function checkAccounts({ events, settings, placement, answers }: CalmTime
     if (account.placement === null || account.troubled || shadowsOf(account) > 1) continue;
     const promptTokens = promptTokenIds.length;
     const maxTokens = request.maxTokens;
-    const { layers } = account.placement;
-    const whole: AnswerAccount = { account, settings, promptTokens, tokenIds, maxTokens, finished, layers };
+    const whole: AnswerAccount = { account, settings, promptTokens, tokenIds, maxTokens, finished, shape };
     const found = [
       ...checkExecutes(account, promptTokens),
       ...checkPredictions(whole),

@@ -1,4 +1,5 @@
 import type { NodeSettings } from '../../../shared/config/node-settings.js';
+import { isRecurrent, TAKEN_BACK_POSITIONS, type ModelShape } from '../../../shared/model/model-shape.js';
 import { usableDraftRows } from '../../../shared/placement/draft-rows.js';
 import type { AlignToken, Finished } from '../../../shared/rpc/messages.js';
 import type { SequenceAccount } from './sequence-account.js';
@@ -12,7 +13,7 @@ export interface AnswerAccount {
   /** Most tokens that it may have. */
   maxTokens: number;
   finished: Finished;
-  layers: number;
+  shape: ModelShape;
 }
 
 /** What shadow is told of an answer: its begin once, each token once, each row of keys and values when it is due, its end. */
@@ -58,13 +59,16 @@ function checkTokens({ account, settings, promptTokens, tokenIds }: AnswerAccoun
   return problems;
 }
 
-/** What is due of each layer after each pass: once, and again from where drafts were rejected on. */
-function checkRows({ account, settings, promptTokens, layers }: AnswerAccount): string[] {
+/**
+ * What is due of each layer after each pass: once, and again from where drafts were rejected on. Of a layer with a recurrence main has rows
+ * of the pass, and of some positions before it.
+ */
+function checkRows({ account, settings, promptTokens, shape }: AnswerAccount): string[] {
   const { keyValuePeriod: period } = settings.align;
-  const expected = Array.from({ length: layers }, (): number[] => []);
-  const sent = Array.from({ length: layers }, (): number[] => []);
+  const expected = shape.layers.map((): number[] => []);
+  const sent = shape.layers.map((): number[] => []);
   let begun = false;
-  let [next, written] = [0, 0];
+  let [next, written, oldest] = [0, 0, 0];
   for (const event of account.events) {
     if (event.kind === 'begin') [begun, next] = [true, 0];
     if (event.kind === 'rows')
@@ -72,10 +76,13 @@ function checkRows({ account, settings, promptTokens, layers }: AnswerAccount): 
     if (event.kind !== 'pass') continue;
     if (event.position < written) next = Math.min(next, event.position);
     written = event.position + event.tokenIds.length;
+    oldest = Math.max(oldest, event.position - TAKEN_BACK_POSITIONS);
     if (!begun || period === 0) continue;
     const answered = written - promptTokens;
     const due = answered <= 0 ? written : written - (answered % period);
-    for (let position = next; position < due; position++) for (const own of expected) own.push(position);
+    for (const [layer, { mixer }] of shape.layers.entries())
+      for (let position = isRecurrent(mixer) ? Math.max(next, oldest) : next; position < due; position++)
+        expected[layer]?.push(position);
     next = Math.max(next, due);
   }
   return expected.flatMap((positions, layer) => {

@@ -21,9 +21,9 @@ export interface PredictionAccount {
 }
 
 /** Goes through what happened as main should have. */
-export function accountPredictions({ account, settings, promptTokens, layers }: AnswerAccount): PredictionAccount {
+export function accountPredictions({ account, settings, promptTokens, shape }: AnswerAccount): PredictionAccount {
   const { placement, events } = account;
-  const book = new PredictionBook(placement as Placement, promptTokens, layers);
+  const book = new PredictionBook(placement as Placement, promptTokens, shape.expertLayers);
   for (const event of events) {
     if (event.kind === 'end') break;
     book.take(event, settings.prediction.source === 'random');
@@ -193,14 +193,14 @@ function reloadsOf({ account, promptTokens }: AnswerAccount, foreseen: ReadonlyS
  * In prefill each worker is told once of each layer's experts: of all that it is to have where the pass is expected to use nearly all, else of
  * those that it is asked for; at the very positions that are executed.
  */
-function checkAnnouncements({ account, settings, promptTokens, layers, maxTokens }: AnswerAccount): string[] {
+function checkAnnouncements({ account, settings, promptTokens, shape, maxTokens }: AnswerAccount): string[] {
   const placement = account.placement as Placement;
   const due: string[] = [];
   const sent: string[] = [];
   for (const { position, tokenIds } of account.passes) {
     if (position >= promptTokens || !settings.main.prefillOverlap) continue;
     const all = usesNearlyAllExperts(placement, tokenIds.length);
-    for (let layer = 0; layer < layers; layer++)
+    for (let layer = 0; layer < shape.expertLayers; layer++)
       for (const [worker, experts] of expertsByWorker(
         all ? prefillAssignment(placement, layer) : askedFor(account.events, position, layer),
       ))
