@@ -16,7 +16,7 @@ constexpr uint64_t kShardBytes = uint64_t{1} << 22;
 
 // A matrix in chunks that no file holds.
 TensorSource tensor(int64_t rows, int64_t columns, CodecKind codec, int64_t shards, bool aligned = true) {
-  TensorSource source{rows, columns, Split::bf16_e8_sm8, {}};
+  TensorSource source{rows, columns, Split::bf16_e8_sm8, {}, std::nullopt};
   uint64_t offset = aligned ? 0 : 77;
   const auto add = [&](int plane, CodecKind kind, uint64_t plain, uint64_t stored) {
     ChunkLocation chunk;

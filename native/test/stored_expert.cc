@@ -69,7 +69,7 @@ class ExpertFile {
 };
 
 TensorSource add_tensor(ExpertFile& file, const std::vector<uint8_t>& values, MatrixSize size, const StoredForm& form) {
-  TensorSource source{size.rows, size.columns, form.split, {}};
+  TensorSource source{size.rows, size.columns, form.split, {}, std::nullopt};
   const auto planes = split_planes(values.data(), values.size(), form.split);
   for (int plane = static_cast<int>(planes.size()) - 1; plane >= 0; plane--) {
     const std::vector<uint8_t>& plain = planes[static_cast<size_t>(plane)];

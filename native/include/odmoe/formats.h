@@ -1,4 +1,5 @@
-// How weights are kept, on a device and outside it. C++17, so that device code can read it too.
+// How weights are kept, on a device and outside it. C++17, so that device code can read it too; functions are static, as the linker
+// must not share one instruction set's copy with another's object.
 #pragma once
 #include <cstdint>
 
@@ -37,22 +38,22 @@ enum class Split : uint8_t {
 inline constexpr int kMaxPlanes = 3;
 
 // Values that are shipped as codes with scales, which several values share.
-constexpr bool is_quantized(Split split) { return split == Split::mxfp4 || split == Split::fp8; }
+static constexpr bool is_quantized(Split split) { return split == Split::mxfp4 || split == Split::fp8; }
 
-constexpr int plane_count(Split split) {
+static constexpr int plane_count(Split split) {
   if (split == Split::bf16_e8_sm8 || split == Split::fp16_hi8_lo8 || is_quantized(split)) return 2;
   return split == Split::fp32_e8_sm8_r16 || split == Split::fp16_e5_lo8_s1m2 ? 3 : 1;
 }
 
 // Bytes of one value in all planes, and in one of them. Of splits that are not quantized.
-constexpr int value_bytes(Split split) { return split == Split::none_fp32 || split == Split::fp32_e8_sm8_r16 ? 4 : 2; }
-constexpr int plane_value_bytes(Split split, int plane) {
+static constexpr int value_bytes(Split split) { return split == Split::none_fp32 || split == Split::fp32_e8_sm8_r16 ? 4 : 2; }
+static constexpr int plane_value_bytes(Split split, int plane) {
   if (plane_count(split) == 1) return value_bytes(split);
   return split == Split::fp32_e8_sm8_r16 && plane == 2 ? 2 : 1;
 }
 
 // Bytes of a row of so many values in one plane.
-constexpr int64_t plane_row_bytes(Split split, int plane, int64_t columns) {
+static constexpr int64_t plane_row_bytes(Split split, int plane, int64_t columns) {
   if (split == Split::mxfp4) return plane == 0 ? (columns + 1) / 2 : (columns + kMxfp4Block - 1) / kMxfp4Block;
   if (split == Split::fp8) return plane == 0 ? columns : (columns + kFp8Block - 1) / kFp8Block * 4;
   return columns * plane_value_bytes(split, plane);

@@ -24,9 +24,13 @@ inline constexpr int kMostTaps = 64;
 
 // Weights that stay in the second cache while all tokens pass over them, in bytes, and how many tiles that is (at least one).
 inline constexpr int64_t kGroupBytes = 192 << 10;
+// The layout in which they stay there.
+static constexpr WeightFormat cached_format(WeightFormat format) {
+  if (format == WeightFormat::fixed4 || format == WeightFormat::mxfp4) return WeightFormat::bf16;
+  return format == WeightFormat::fp8 ? WeightFormat::fp32 : format;
+}
 static constexpr int64_t group_tiles(WeightFormat format, int64_t columns) {
-  const WeightFormat cached = format == WeightFormat::fixed4 ? WeightFormat::bf16 : format;
-  const int64_t wanted = kGroupBytes / tile_bytes(cached, columns);
+  const int64_t wanted = kGroupBytes / tile_bytes(cached_format(format), columns);
   return wanted < 1 ? 1 : wanted > kGroupTiles ? kGroupTiles : wanted;
 }
 
@@ -50,10 +54,13 @@ struct MatmulScratch {
   uint8_t* expanded;  // expansion_bytes()
 };
 
-// Where fixed4 weights go through the second cache, a group of tiles is expanded there.
+// Tokens up to which weights of a format that is cached in another multiply as they stream in, expanded on the way.
+static constexpr int streamed_tokens(WeightFormat format) { return format == WeightFormat::fp8 ? 3 : kMostTokensAtOnce; }
+
+// Where such weights go through the second cache, a group of tiles is expanded there.
 static constexpr uint64_t expansion_bytes(WeightFormat format, int64_t columns, int n) {
-  if (format != WeightFormat::fixed4 || n <= kMostTokensAtOnce) return 0;
-  return static_cast<uint64_t>(group_tiles(format, columns) * tile_bytes(WeightFormat::bf16, columns));
+  if (cached_format(format) == format || n <= streamed_tokens(format)) return 0;
+  return static_cast<uint64_t>(group_tiles(format, columns) * tile_bytes(cached_format(format), columns));
 }
 
 // Scratch of KernelTable::write_rows.

@@ -1,6 +1,6 @@
 // Included by each kernels_<instruction set>.cc after its Simd: all kernels, and the table of them.
 #pragma once
-#include "kernels_dot.h"
+#include "kernels_products.h"
 #include "kernels_elementwise.h"
 #include "kernels_norms.h"
 #include "kernels_router.h"

@@ -125,6 +125,27 @@ struct Simd {
     }
   }
 
+  // 32 weights of an mxfp4 row, from their codes, their scale, and the 16 weights that this gives (low bytes, then high ones), in the
+  // order of the bf16 layout.
+  static void expand_mxfp4(const uint8_t* codes, float, const uint8_t* weights, uint8_t* bf16) {
+    const auto both_halves = [](const uint8_t* p) {
+      return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    };
+    const __m256i halves = _mm256_srlv_epi64(both_halves(codes), _mm256_setr_epi64x(0, 0, 4, 4));
+    const __m256i index = _mm256_and_si256(halves, _mm256_set1_epi8(15));
+    const __m256i low = _mm256_shuffle_epi8(both_halves(weights), index);
+    const __m256i high = _mm256_shuffle_epi8(both_halves(weights + 16), index);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(bf16), _mm256_unpacklo_epi8(low, high));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(bf16 + 32), _mm256_unpackhi_epi8(low, high));
+  }
+  static constexpr bool kMxfp4InRegisters = false;
+  // W words of an fp8 row, their low bytes and their high ones, 256 times smaller than they are.
+  static void expand_fp8(const uint8_t* p, Vector& low, Vector& high) {
+    const __m128i words = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    low = half_of_fp8(_mm_slli_epi16(words, 8));
+    high = half_of_fp8(words);
+  }
+
   // The tree over 32 partial sums of each of four rows.
   static void fold_rows(const Vector (&sums)[4][4], float* out) {
     for (int r = 0; r < 4; ++r) out[r] = fold(sums[r]);
@@ -137,6 +158,11 @@ struct Simd {
   }
 
  private:
+  // E4M3 in the upper bytes of words.
+  static Vector half_of_fp8(__m128i words) {
+    const __m128i sign_and_rest = _mm_set1_epi16(static_cast<int16_t>(0xbf80));
+    return _mm256_cvtph_ps(_mm_and_si128(_mm_srai_epi16(words, 1), sign_and_rest));
+  }
   // Of pairs of lanes, the second and the third change places.
   static Vector in_order(Vector v) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(v), 0xd8)); }
   static Vector power_of_two(__m256i n) {

@@ -127,6 +127,34 @@ struct Simd {
     }
   }
 
+  // 32 weights of an mxfp4 row, from their codes, their scale, and the 16 weights that this gives (low bytes, then high ones), in the
+  // order of the bf16 layout.
+  static void expand_mxfp4(const uint8_t* codes, float scale, const uint8_t*, uint8_t* bf16) {
+    Vector low, high;
+    expand_mxfp4_row(codes, scale, low, high);
+    const __m512i upper = _mm512_castps_si512(high);
+    _mm512_storeu_si512(bf16, _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(low), 16), upper));
+  }
+  static constexpr bool kMxfp4InRegisters = true;
+  // The same as FP32, columns 0 to 15 and 16 to 31.
+  static void expand_mxfp4_row(const uint8_t* codes, float scale, Vector& low, Vector& high) {
+    // Columns 0-3 and 4-7 in the halves of bytes 0, 2, 4, 6; 8-11 and 12-15 in those of bytes 8, 10, ...; 16 + i beside i.
+    const __m512i bytes = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
+    const __m512i spread = _mm512_setr_epi32(0x0100, 0x0302, 0x0504, 0x0706, 0x0100, 0x0302, 0x0504, 0x0706, 0x0908, 0x0b0a, 0x0d0c,
+                                             0x0f0e, 0x0908, 0x0b0a, 0x0d0c, 0x0f0e);
+    const __m512i halves = _mm512_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4, 0, 0, 0, 0, 4, 4, 4, 4);
+    const __m512i index = _mm512_srlv_epi32(_mm512_shuffle_epi8(bytes, spread), halves);
+    const Vector values = multiply(_mm512_loadu_ps(kMxfp4Values), broadcast(scale));
+    low = _mm512_permutexvar_ps(index, values);  // uses the low four bits of each index
+    high = _mm512_permutexvar_ps(_mm512_srli_epi32(index, 8), values);
+  }
+  // W words of an fp8 row, their low bytes and their high ones, 256 times smaller than they are.
+  static void expand_fp8(const uint8_t* p, Vector& low, Vector& high) {
+    const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    low = half_of_fp8(_mm256_slli_epi16(words, 8));
+    high = half_of_fp8(words);
+  }
+
   // The tree over 32 partial sums of each of four rows.
   static void fold_rows(const Vector (&sums)[4][2], float* out) {
     __m512 row[4];
@@ -149,6 +177,11 @@ struct Simd {
   }
 
  private:
+  // E4M3 in the upper bytes of words.
+  static Vector half_of_fp8(__m256i words) {
+    const __m256i sign_and_rest = _mm256_set1_epi16(static_cast<int16_t>(0xbf80));
+    return _mm512_cvtph_ps(_mm256_and_si256(_mm256_srai_epi16(words, 1), sign_and_rest));
+  }
   static Vector power_of_two(__m512i n) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
   }

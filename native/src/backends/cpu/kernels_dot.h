@@ -1,10 +1,9 @@
-// Dot products of a tile of four rows with up to three tokens, and the matrix product made of them.
+// Dot products of a tile of four rows with some tokens, and matrix products made of them.
 //
 // A vector of W lanes takes lanes j..j+W-1 of the 32 partial sums, so a dot needs 32 / W of them. They are worked through in
 // pairs (lanes W*pair.. and 16 + W*pair..), one pass over the weights per pair: with 16 lanes one pass does it and the sums never
 // leave the registers; with fewer, a pass covers a short run of columns, so that the next one finds the weights in the first cache.
 #pragma once
-#include "kernels_fixed4.h"
 #include "kernels_tiles.h"
 
 namespace odmoe::cpu {
@@ -178,18 +177,8 @@ struct StoredTiles {
   using Tile = TileOf;
   const uint8_t* data;
   int64_t bytes;
-  ODMOE_INLINE Tile at(int64_t tile, int64_t block, int64_t) { return Tile(data + tile * bytes, block); }
-};
-
-// One fixed4 tile, a run of blocks at a time.
-struct Fixed4Stream {
-  using Tile = Bf16Tile;
-  Fixed4Reader reader;
-  alignas(64) uint8_t run[kRunBlocks * kBf16BlockBytes];
-  ODMOE_INLINE Tile at(int64_t, int64_t block, int64_t blocks) {
-    reader.expand<kStreamAhead>(block, blocks, run);
-    return Tile(run, 0);
-  }
+  int64_t columns;
+  ODMOE_INLINE Tile at(int64_t tile, int64_t block, int64_t) { return Tile(data + tile * bytes, columns, block); }
 };
 
 template <int kTokens>
@@ -259,25 +248,10 @@ void multiply_stream(const MatmulJob& job, int64_t first_tile, int64_t tiles, fl
   panel.first_token = 0;
   panel.run_blocks = kPairs == 1 && job.n <= 3 ? INT64_MAX : kRunBlocks;
   for (int64_t tile = first_tile; tile < first_tile + tiles; ++tile) {
-    StoredTiles<Tile> weights{job.weights + tile * bytes, bytes};
+    StoredTiles<Tile> weights{job.weights + tile * bytes, bytes, job.columns};
     panel.first_tile = tile;
     panel.ahead = weights.data + kStreamAhead;
     multiply_tokens<Stream>(job, panel, job.n, weights, scratch);
-  }
-}
-
-void multiply_fixed4_stream(const MatmulJob& job, int64_t first_tile, int64_t tiles, float* scratch) {
-  const int64_t bytes = tile_bytes(job.format, job.columns);
-  Panel panel;
-  panel.tiles = 1;
-  panel.first_token = 0;
-  panel.run_blocks = kRunBlocks;
-  panel.ahead = nullptr;
-  Fixed4Stream weights;
-  for (int64_t tile = first_tile; tile < first_tile + tiles; ++tile) {
-    weights.reader = Fixed4Reader(job.weights + tile * bytes, job.columns);
-    panel.first_tile = tile;
-    multiply_tokens<FetchNothing>(job, panel, job.n, weights, scratch);
   }
 }
 
@@ -319,35 +293,10 @@ template <class Tile>
 void multiply_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
   if (job.n <= kTokensAtOnce<Tile>) return multiply_stream<Tile>(job, first_tile, tiles, scratch.sums);
   const int64_t bytes = tile_bytes(job.format, job.columns);
-  const auto stored_from = [&](int64_t first, int64_t) { return StoredTiles<Tile>{job.weights + first * bytes, bytes}; };
+  const auto stored_from = [&](int64_t first, int64_t) {
+    return StoredTiles<Tile>{job.weights + first * bytes, bytes, job.columns};
+  };
   multiply_groups<Tile::kBlockBytes>(job, first_tile, tiles, scratch.sums, stored_from);
-}
-
-// A group is expanded once, for all tokens.
-void multiply_fixed4_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
-  if (job.n <= kMostTokensAtOnce) return multiply_fixed4_stream(job, first_tile, tiles, scratch.sums);
-  const int64_t bytes = tile_bytes(job.format, job.columns);
-  const int64_t blocks = column_blocks(job.columns);
-  multiply_groups<kFixed4BlockBytes>(job, first_tile, tiles, scratch.sums, [&](int64_t first, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) {
-      Fixed4Reader reader(job.weights + (first + i) * bytes, job.columns);
-      reader.expand<0>(0, blocks, scratch.expanded + i * blocks * kBf16BlockBytes);
-    }
-    return StoredTiles<Bf16Tile>{scratch.expanded, blocks * kBf16BlockBytes};
-  });
-}
-
-void matmul(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
-  switch (job.format) {
-    case WeightFormat::bf16: return multiply_tiles<Bf16Tile>(job, first_tile, tiles, scratch);
-    case WeightFormat::fp16: return multiply_tiles<Fp16Tile>(job, first_tile, tiles, scratch);
-    case WeightFormat::fp32: return multiply_tiles<Fp32Tile>(job, first_tile, tiles, scratch);
-    case WeightFormat::int8: return multiply_tiles<Int8Tile>(job, first_tile, tiles, scratch);
-    case WeightFormat::nf4: return multiply_tiles<Nf4Tile>(job, first_tile, tiles, scratch);
-    case WeightFormat::fixed4: return multiply_fixed4_tiles(job, first_tile, tiles, scratch);
-    case WeightFormat::mxfp4:
-    case WeightFormat::fp8: break;
-  }
 }
 
 }  // namespace

@@ -1,11 +1,9 @@
 // fixed4 tiles (weight_layout.h): reading them as blocks of the bf16 layout, and making them from planes of bytes.
 #pragma once
-#include "kernels_base.h"
+#include "kernels_tiles.h"
 
 namespace odmoe::cpu {
 namespace {
-
-constexpr int64_t kBf16BlockBytes = kTileRows * kLanes * 2;
 
 ODMOE_INLINE uint32_t load_word(const uint8_t* at) {
   uint32_t word;

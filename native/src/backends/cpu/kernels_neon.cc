@@ -116,6 +116,28 @@ struct Simd {
     }
   }
 
+  // 32 weights of an mxfp4 row, from their codes, their scale, and the 16 weights that this gives (low bytes, then high ones), in the
+  // order of the bf16 layout.
+  static void expand_mxfp4(const uint8_t* codes, float, const uint8_t* weights, uint8_t* bf16) {
+    const uint8x16_t bytes = vld1q_u8(codes);
+    const uint8x16_t low_table = vld1q_u8(weights);
+    const uint8x16_t high_table = vld1q_u8(weights + 16);
+    for (int half = 0; half < 2; ++half) {
+      const uint8x16_t index = half == 0 ? vandq_u8(bytes, vdupq_n_u8(15)) : vshrq_n_u8(bytes, 4);
+      const uint8x16_t low = vqtbl1q_u8(low_table, index);
+      const uint8x16_t high = vqtbl1q_u8(high_table, index);
+      vst1q_u8(bf16 + 16 * half, vzip1q_u8(low, high));
+      vst1q_u8(bf16 + 32 + 16 * half, vzip2q_u8(low, high));
+    }
+  }
+  static constexpr bool kMxfp4InRegisters = false;
+  // W words of an fp8 row, their low bytes and their high ones, 256 times smaller than they are.
+  static void expand_fp8(const uint8_t* p, Vector& low, Vector& high) {
+    const int16x4_t words = vreinterpret_s16_u8(vld1_u8(p));
+    low = half_of_fp8(vshl_n_s16(words, 8));
+    high = half_of_fp8(words);
+  }
+
   // The tree over 32 partial sums of each of four rows.
   static void fold_rows(const Vector (&sums)[4][8], float* out) {
     for (int r = 0; r < 4; ++r) out[r] = fold(sums[r]);
@@ -129,6 +151,11 @@ struct Simd {
   }
 
  private:
+  // E4M3 in the upper bytes of words.
+  static Vector half_of_fp8(int16x4_t words) {
+    const uint16x4_t half = vand_u16(vreinterpret_u16_s16(vshr_n_s16(words, 1)), vdup_n_u16(0xbf80));
+    return vcvt_f32_f16(vreinterpret_f16_u16(half));
+  }
   static Vector power_of_two(int32x4_t n) { return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127)), 23)); }
   static uint32x2_t four_bytes(const uint8_t* p) {
     uint32_t word;

@@ -1,5 +1,6 @@
 // The kernels for any processor: one lane, the C library's fused multiply-add.
 #include "kernels_base.h"
+#include "odmoe/quantized_values.h"
 
 namespace odmoe::cpu {
 namespace {
@@ -99,6 +100,23 @@ struct Simd {
         }
       }
     }
+  }
+
+  // 32 weights of an mxfp4 row, from their codes, their scale, and the 16 weights that this gives (low bytes, then high ones), in the
+  // order of the bf16 layout.
+  static void expand_mxfp4(const uint8_t* codes, float, const uint8_t* weights, uint8_t* bf16) {
+    for (int word = 0; word < kLanes; ++word) {
+      const int byte = codes[(word & 7) | (word & 16) >> 1];
+      const int code = (word & 8) == 0 ? byte & 15 : byte >> 4;
+      bf16[2 * word] = weights[code];
+      bf16[2 * word + 1] = weights[16 + code];
+    }
+  }
+  static constexpr bool kMxfp4InRegisters = false;
+  // W words of an fp8 row, their low bytes and their high ones, 256 times smaller than they are.
+  static void expand_fp8(const uint8_t* p, float& low, float& high) {
+    low = kE4m3Values.values[p[0]] * 0x1p-8f;
+    high = kE4m3Values.values[p[1]] * 0x1p-8f;
   }
 
   static void fold_rows(const float (&sums)[4][32], float* out) {

@@ -9,12 +9,13 @@ using Vector = Simd::Vector;
 constexpr int kWidth = Simd::kWidth;
 constexpr int kVectors = kLanes / kWidth;
 constexpr int kPairs = kWidth >= 16 ? 1 : 16 / kWidth;
+constexpr int64_t kBf16BlockBytes = kTileRows * kLanes * 2;
 
-// Weights of one tile, seen from some block of columns on. expand gives columns W*pair.. and 16 + W*pair.. of a row.
+// Weights of one tile (of so many columns), seen from some block of columns on. expand gives columns W*pair.. and 16 + W*pair.. of a row.
 struct Bf16Tile {
   static constexpr int64_t kBlockBytes = kTileRows * kLanes * 2;
   const uint8_t* data;
-  Bf16Tile(const uint8_t* tile, int64_t block) : data(tile + block * kBlockBytes) {}
+  Bf16Tile(const uint8_t* tile, int64_t, int64_t block) : data(tile + block * kBlockBytes) {}
   ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
     Simd::expand_bf16(data + block * kBlockBytes + row * 64 + pair * kWidth * 4, low, high);
   }
@@ -23,7 +24,7 @@ struct Bf16Tile {
 struct Fp16Tile {
   static constexpr int64_t kBlockBytes = kTileRows * kLanes * 2;
   const uint8_t* data;
-  Fp16Tile(const uint8_t* tile, int64_t block) : data(tile + block * kBlockBytes) {}
+  Fp16Tile(const uint8_t* tile, int64_t, int64_t block) : data(tile + block * kBlockBytes) {}
   ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
     const uint8_t* at = data + block * kBlockBytes + row * 64 + pair * kWidth * 2;
     low = Simd::load_fp16(at);
@@ -34,7 +35,7 @@ struct Fp16Tile {
 struct Fp32Tile {
   static constexpr int64_t kBlockBytes = kTileRows * kLanes * 4;
   const uint8_t* data;
-  Fp32Tile(const uint8_t* tile, int64_t block) : data(tile + block * kBlockBytes) {}
+  Fp32Tile(const uint8_t* tile, int64_t, int64_t block) : data(tile + block * kBlockBytes) {}
   ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
     const float* at = reinterpret_cast<const float*>(data + block * kBlockBytes) + row * kLanes + pair * kWidth;
     low = Simd::load(at);
@@ -45,7 +46,7 @@ struct Fp32Tile {
 struct Int8Tile {
   static constexpr int64_t kBlockBytes = kTileRows * kLanes;
   const uint8_t* data;
-  Int8Tile(const uint8_t* tile, int64_t block) : data(tile + block * kBlockBytes) {}
+  Int8Tile(const uint8_t* tile, int64_t, int64_t block) : data(tile + block * kBlockBytes) {}
   ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
     const uint8_t* at = data + block * kBlockBytes + row * kLanes + pair * kWidth;
     low = Simd::load_int8(at);
@@ -57,7 +58,7 @@ struct Nf4Tile {
   static constexpr int64_t kBlockBytes = kNf4PairBytes / 2;  // on average: two blocks of columns share their scales
   const uint8_t* data;
   int64_t first;
-  Nf4Tile(const uint8_t* tile, int64_t block) : data(tile), first(block) {}
+  Nf4Tile(const uint8_t* tile, int64_t, int64_t block) : data(tile), first(block) {}
   ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
     const int64_t at = first + block;
     const uint8_t* scales = data + (at >> 1) * kNf4PairBytes;

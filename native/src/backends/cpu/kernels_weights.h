@@ -1,54 +1,10 @@
 // Turning values as they are shipped into the layouts of weight_layout.h, and a row back into FP32.
 #pragma once
-#include "kernels_dot.h"
+#include "kernels_products.h"
+#include "kernels_shipped.h"
 
 namespace odmoe::cpu {
 namespace {
-
-// Value i of the planes, as FP32 (exactly), and as the 16 bits of a BF16 or FP16.
-template <Split kSplit>
-struct Source {
-  static constexpr int kPlanes = kSplit == Split::fp32_e8_sm8_r16 || kSplit == Split::fp16_e5_lo8_s1m2 ? 3
-                                 : kSplit == Split::bf16_e8_sm8 || kSplit == Split::fp16_hi8_lo8       ? 2
-                                                                                                       : 1;
-  static constexpr bool kExponentPlane = kSplit == Split::bf16_e8_sm8;
-  static constexpr bool kBf16 = kSplit == Split::none_bf16 || kSplit == Split::bf16_e8_sm8;
-  static constexpr bool kFp16 = kSplit == Split::none_fp16 || kSplit == Split::fp16_hi8_lo8 || kSplit == Split::fp16_e5_lo8_s1m2;
-  const uint8_t* planes[3];
-
-  ODMOE_INLINE uint16_t bits16(int64_t i) const {
-    if constexpr (kSplit == Split::bf16_e8_sm8) {
-      const uint32_t rest = planes[1][i];
-      return static_cast<uint16_t>((rest & 0x80u) << 8 | static_cast<uint32_t>(planes[0][i]) << 7 | (rest & 0x7fu));
-    } else if constexpr (kSplit == Split::fp16_hi8_lo8) {
-      return static_cast<uint16_t>(static_cast<uint32_t>(planes[0][i]) << 8 | planes[1][i]);
-    } else if constexpr (kSplit == Split::fp16_e5_lo8_s1m2) {
-      const uint32_t top = planes[2][i];
-      return static_cast<uint16_t>((top & 4u) << 13 | (planes[0][i] & 0x1fu) << 10 | (top & 3u) << 8 | planes[1][i]);
-    } else {
-      uint16_t bits;
-      __builtin_memcpy(&bits, planes[0] + 2 * i, 2);
-      return bits;
-    }
-  }
-
-  ODMOE_INLINE float value(int64_t i) const {
-    if constexpr (kBf16) {
-      return float_of_bits(static_cast<uint32_t>(bits16(i)) << 16);
-    } else if constexpr (kFp16) {
-      return float_of_half(bits16(i));
-    } else if constexpr (kSplit == Split::fp32_e8_sm8_r16) {
-      uint16_t rest;
-      __builtin_memcpy(&rest, planes[2] + 2 * i, 2);
-      const uint32_t middle = planes[1][i];
-      return float_of_bits((middle & 0x80u) << 24 | static_cast<uint32_t>(planes[0][i]) << 23 | (middle & 0x7fu) << 16 | rest);
-    } else {
-      float x;
-      __builtin_memcpy(&x, planes[0] + 4 * i, 4);
-      return x;
-    }
-  }
-};
 
 // Magnitude as ordered bits; NaN counts as zero.
 ODMOE_INLINE uint32_t magnitude_bits(float x) {
@@ -87,28 +43,28 @@ ODMOE_INLINE void write_bf16_block(const Values& values, int64_t begin, uint8_t*
   }
 }
 
-// One row (values from `begin` on) into its places in the tile, block by block of columns; `row` is its number in the tile.
+// One row into its places in the tile, block by block of columns; `row` is its number in the tile.
 template <class Values>
-void write_bf16_row(const Values& values, int64_t begin, int64_t columns, uint8_t* tile, int row) {
+void write_bf16_row(const Values& values, int64_t columns, uint8_t* tile, int row) {
   uint8_t* out = tile + row * 64;
-  const int64_t end = begin + columns;
-  for (; begin + kLanes <= end; begin += kLanes, out += Bf16Tile::kBlockBytes) write_bf16_block(values, begin, out);
-  if (begin == end) return;
+  int64_t begin = 0;
+  for (; begin + kLanes <= columns; begin += kLanes, out += Bf16Tile::kBlockBytes) write_bf16_block(values, begin, out);
+  if (begin == columns) return;
   alignas(64) uint32_t words[16] = {};
-  for (int64_t i = 0; i < end - begin; ++i) words[i % 16] |= bf16_bits(values, begin + i) << (i < 16 ? 0 : 16);
+  for (int64_t i = 0; i < columns - begin; ++i) words[i % 16] |= bf16_bits(values, begin + i) << (i < 16 ? 0 : 16);
   __builtin_memcpy(out, words, sizeof words);
 }
 
 template <class Values>
-void write_fp16_row(const Values& values, int64_t begin, int64_t columns, uint8_t* tile, int row) {
+void write_fp16_row(const Values& values, int64_t columns, uint8_t* tile, int row) {
   for (int64_t block = 0; block < column_blocks(columns); ++block) {
     alignas(64) uint16_t bits[kLanes] = {};
     const int64_t count = columns - block * kLanes < kLanes ? columns - block * kLanes : kLanes;
     for (int64_t i = 0; i < count; ++i) {
       if constexpr (Values::kFp16) {
-        bits[i] = values.bits16(begin + block * kLanes + i);
+        bits[i] = values.bits16(block * kLanes + i);
       } else {
-        bits[i] = half_of_float(values.value(begin + block * kLanes + i));
+        bits[i] = half_of_float(values.value(block * kLanes + i));
       }
     }
     __builtin_memcpy(tile + block * Fp16Tile::kBlockBytes + row * 64, bits, sizeof bits);
@@ -116,11 +72,11 @@ void write_fp16_row(const Values& values, int64_t begin, int64_t columns, uint8_
 }
 
 template <class Values>
-void write_fp32_row(const Values& values, int64_t begin, int64_t columns, uint8_t* tile, int row) {
+void write_fp32_row(const Values& values, int64_t columns, uint8_t* tile, int row) {
   for (int64_t block = 0; block < column_blocks(columns); ++block) {
     alignas(64) float block_values[kLanes] = {};
     const int64_t count = columns - block * kLanes < kLanes ? columns - block * kLanes : kLanes;
-    for (int64_t i = 0; i < count; ++i) block_values[i] = values.value(begin + block * kLanes + i);
+    for (int64_t i = 0; i < count; ++i) block_values[i] = values.value(block * kLanes + i);
     __builtin_memcpy(tile + block * Fp32Tile::kBlockBytes + row * 128, block_values, sizeof block_values);
   }
 }
@@ -137,14 +93,14 @@ ODMOE_INLINE void take_values(float (&out)[kCount], const Values& values, int64_
 }
 
 template <class Values>
-void write_int8_row(const Values& values, int64_t begin, int64_t columns, uint8_t* tile, int row, float* row_scale) {
-  const float scale = greatest_magnitude(values, begin, begin + columns) / 127.0f;
+void write_int8_row(const Values& values, int64_t columns, uint8_t* tile, int row, float* row_scale) {
+  const float scale = greatest_magnitude(values, 0, columns) / 127.0f;
   *row_scale = scale;
   for (int64_t block = 0; block < column_blocks(columns); ++block) {
     alignas(64) int8_t integers[kLanes] = {};
     if (scale != 0.0f) {
       alignas(64) float x[kLanes];
-      take_values(x, values, begin + block * kLanes, columns - block * kLanes);
+      take_values(x, values, block * kLanes, columns - block * kLanes);
       for (int i = 0; i < kLanes; ++i) {
         x[i] = x[i] / scale;
         x[i] = x[i] > 127.0f ? 127.0f : x[i];
@@ -158,15 +114,15 @@ void write_int8_row(const Values& values, int64_t begin, int64_t columns, uint8_
 }
 
 template <class Values>
-void write_nf4_row(const Values& values, int64_t begin, int64_t columns, uint8_t* tile, int row) {
+void write_nf4_row(const Values& values, int64_t columns, uint8_t* tile, int row) {
   for (int64_t first = 0; first < columns; first += kNf4Block) {
     uint8_t* pair = tile + first / kNf4Block * kNf4PairBytes;
     const int64_t count = columns - first < kNf4Block ? columns - first : kNf4Block;
-    const float scale = greatest_magnitude(values, begin + first, begin + first + count);
+    const float scale = greatest_magnitude(values, first, first + count);
     __builtin_memcpy(pair + row * 4, &scale, 4);
     // 0 / 0 is NaN, which becomes kNf4Zero like every NaN; so does a zero behind the last column.
     alignas(64) float x[kNf4Block];
-    take_values(x, values, begin + first, count);
+    take_values(x, values, first, count);
     alignas(64) uint32_t codes[kNf4Block];
     for (int i = 0; i < kNf4Block; ++i) {
       x[i] = x[i] / scale;
@@ -186,14 +142,14 @@ void write_nf4_row(const Values& values, int64_t begin, int64_t columns, uint8_t
 
 // One row as planes of bytes; false where a value is no BF16.
 template <class Values>
-bool take_fixed4_row(const Values& values, int64_t begin, int64_t columns, uint8_t* exponents, uint8_t* sign_mantissas) {
+bool take_fixed4_row(const Values& values, int64_t columns, uint8_t* exponents, uint8_t* sign_mantissas) {
   uint32_t lost = 0;
   for (int64_t i = 0; i < columns; ++i) {
     uint32_t bits;
     if constexpr (Values::kBf16) {
-      bits = static_cast<uint32_t>(values.bits16(begin + i)) << 16;
+      bits = static_cast<uint32_t>(values.bits16(i)) << 16;
     } else {
-      bits = float_bits(values.value(begin + i));
+      bits = float_bits(values.value(i));
       lost |= bits & 0xffffu;
     }
     exponents[i] = static_cast<uint8_t>(bits >> 23);
@@ -216,7 +172,7 @@ bool write_fixed4_rows(const Values& values, Matrix& matrix, int64_t first_row, 
     read_fixed4_planes(planes, data, matrix.columns, in_tile);
     for (; in_tile < kTileRows && row < end; ++in_tile, ++row) {
       const int64_t to = in_tile * planes.row_bytes;
-      if (!take_fixed4_row(values, (row - first_row) * matrix.columns, matrix.columns, planes.exponents + to,
+      if (!take_fixed4_row(values.row(row - first_row, matrix.columns), matrix.columns, planes.exponents + to,
                            planes.sign_mantissas + to)) {
         return false;
       }
@@ -226,10 +182,45 @@ bool write_fixed4_rows(const Values& values, Matrix& matrix, int64_t first_row, 
   return true;
 }
 
+void write_mxfp4_row(const Source<Split::mxfp4>& values, int64_t columns, uint8_t* tile, int row) {
+  uint8_t* codes = tile + mxfp4_scale_bytes(columns) + row * (kLanes / 2);
+  for (int64_t block = 0; block < column_blocks(columns); ++block, codes += kMxfp4BlockBytes) {
+    tile[block * kTileRows + row] = values.planes[1][block];
+    uint8_t words[kLanes];
+    for (int i = 0; i < 16; ++i) {
+      words[2 * i] = values.code(block * kLanes + i);
+      words[2 * i + 1] = values.code(block * kLanes + 16 + i);
+    }
+    for (int j = 0; j < 8; ++j) {
+      codes[j] = static_cast<uint8_t>(words[j] | words[8 + j] << 4);
+      codes[8 + j] = static_cast<uint8_t>(words[16 + j] | words[24 + j] << 4);
+    }
+  }
+}
+
+void write_fp8_row(const Source<Split::fp8>& values, int64_t columns, uint8_t* tile, int row) {
+  float* const scales = reinterpret_cast<float*>(tile) + row;
+  for (int64_t i = 0; i < columns; i += kFp8Block) scales[i / kFp8Block * kTileRows] = values.scale(i) * kFp8ScaleFactor;
+  uint8_t* to = tile + fp8_scale_bytes(columns) + row * kLanes;
+  const uint8_t* from = values.planes[0];
+  for (int64_t left = columns; left > 0; left -= kLanes, from += kLanes, to += kFp8BlockBytes) {
+    uint8_t codes[kLanes] = {};
+    const int64_t count = left < kLanes ? left : kLanes;
+    for (int64_t i = 0; i < count; ++i) codes[i] = from[i];
+    for (int i = 0; i < 16; ++i) {
+      to[2 * i] = codes[i];
+      to[2 * i + 1] = codes[16 + i];
+    }
+  }
+}
+
 template <Split kSplit>
 bool write_rows_from(Matrix& matrix, int64_t first_row, int64_t rows, const uint8_t* const* planes, uint8_t* scratch) {
   Source<kSplit> source{};
   for (int i = 0; i < Source<kSplit>::kPlanes; ++i) source.planes[i] = planes[i];
+  // Values are not made codes with scales; that is for those that are shipped so.
+  if (matrix.format == WeightFormat::mxfp4 && kSplit != Split::mxfp4) return false;
+  if (matrix.format == WeightFormat::fp8 && kSplit != Split::fp8) return false;
   if (matrix.format == WeightFormat::fixed4) return write_fixed4_rows(source, matrix, first_row, rows, scratch);
   uint8_t* const storage = static_cast<uint8_t*>(matrix.storage.data);
   float* const scales = reinterpret_cast<float*>(storage + scales_offset(matrix.format, matrix.rows, matrix.columns));
@@ -237,16 +228,20 @@ bool write_rows_from(Matrix& matrix, int64_t first_row, int64_t rows, const uint
     const int64_t row = first_row + i;
     const int in_tile = static_cast<int>(row % kTileRows);
     uint8_t* const tile = storage + row / kTileRows * tile_bytes(matrix.format, matrix.columns);
-    const int64_t begin = i * matrix.columns;
+    const Source<kSplit> values = source.row(i, matrix.columns);
     switch (matrix.format) {
-      case WeightFormat::bf16: write_bf16_row(source, begin, matrix.columns, tile, in_tile); break;
-      case WeightFormat::fp16: write_fp16_row(source, begin, matrix.columns, tile, in_tile); break;
-      case WeightFormat::fp32: write_fp32_row(source, begin, matrix.columns, tile, in_tile); break;
-      case WeightFormat::int8: write_int8_row(source, begin, matrix.columns, tile, in_tile, scales + row); break;
-      case WeightFormat::nf4: write_nf4_row(source, begin, matrix.columns, tile, in_tile); break;
+      case WeightFormat::bf16: write_bf16_row(values, matrix.columns, tile, in_tile); break;
+      case WeightFormat::fp16: write_fp16_row(values, matrix.columns, tile, in_tile); break;
+      case WeightFormat::fp32: write_fp32_row(values, matrix.columns, tile, in_tile); break;
+      case WeightFormat::int8: write_int8_row(values, matrix.columns, tile, in_tile, scales + row); break;
+      case WeightFormat::nf4: write_nf4_row(values, matrix.columns, tile, in_tile); break;
       case WeightFormat::fixed4: break;
       case WeightFormat::mxfp4:
-      case WeightFormat::fp8: break;
+        if constexpr (kSplit == Split::mxfp4) write_mxfp4_row(values, matrix.columns, tile, in_tile);
+        break;
+      case WeightFormat::fp8:
+        if constexpr (kSplit == Split::fp8) write_fp8_row(values, matrix.columns, tile, in_tile);
+        break;
     }
   }
   return true;
@@ -261,8 +256,8 @@ bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, co
     case Split::fp16_hi8_lo8: return write_rows_from<Split::fp16_hi8_lo8>(matrix, first_row, rows, planes, scratch);
     case Split::fp32_e8_sm8_r16: return write_rows_from<Split::fp32_e8_sm8_r16>(matrix, first_row, rows, planes, scratch);
     case Split::fp16_e5_lo8_s1m2: return write_rows_from<Split::fp16_e5_lo8_s1m2>(matrix, first_row, rows, planes, scratch);
-    case Split::mxfp4:
-    case Split::fp8: break;
+    case Split::mxfp4: return write_rows_from<Split::mxfp4>(matrix, first_row, rows, planes, scratch);
+    case Split::fp8: return write_rows_from<Split::fp8>(matrix, first_row, rows, planes, scratch);
   }
   return false;
 }
@@ -270,7 +265,7 @@ bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, co
 template <class Tile>
 void read_tile_row(float* out, const Matrix& matrix, int64_t row) {
   const uint8_t* storage = static_cast<const uint8_t*>(matrix.storage.data);
-  const Tile tile(storage + row / kTileRows * tile_bytes(matrix.format, matrix.columns), 0);
+  const Tile tile(storage + row / kTileRows * tile_bytes(matrix.format, matrix.columns), matrix.columns, 0);
   for (int64_t column = 0; column < matrix.columns; column += kLanes) {
     alignas(64) float values[kLanes];
     for (int pair = 0; pair < kPairs; ++pair) {

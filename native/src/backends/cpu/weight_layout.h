@@ -5,7 +5,13 @@
 //  nf4: per 64 columns, a float scale for each row of the tile, then twice (for 32 columns each) 16 bytes a row; byte i holds the
 //       code of column i in its low half, of column 16 + i in its high half
 //  fixed4: BF16 with its exponent as a code of 4 bits, see below
-// int8 has one float scale per row behind the last tile.
+//  mxfp4: for each block of columns a byte for each row of the tile, its scale (E8M0), filled up to a cache line; then 64 bytes for each
+//       block of columns: 16 bytes a row. They are the 32 codes in the bf16 layout's order: byte j has word j in its low half and word
+//       8 + j in its high half where j < 8, else word 8 + j and 16 + j
+//  fp8: for each 128 columns a float for each row of the tile, 256 times its scale, filled up to a cache line; then 128 bytes for each
+//       block of columns: 32 bytes a row. Word i (16 bits) holds column i in its low byte, column 16 + i in its high byte. E4M3 read as
+//       FP16 is 256 times smaller than it is, and there is a conversion for that
+// int8 has one float scale per row behind the last tile. No two rows share a byte but in fixed4, so that several threads may write.
 //
 // A fixed4 tile begins with a prefix: two tables of 16 bytes, which give the bits that the code's exponent e has in the high byte of a
 // BF16 (e >> 1) and in the low one ((e & 1) << 7); the number of escapes; the escapes, 4 bytes each, in rising order. An escape is a
@@ -26,6 +32,10 @@ namespace odmoe::cpu {
 inline constexpr int kTileRows = 4;
 inline constexpr int64_t kNf4PairBytes = kTileRows * 4 + 2 * kTileRows * 16;
 
+inline constexpr int64_t kMxfp4BlockBytes = kTileRows * kLanes / 2;
+inline constexpr int64_t kFp8BlockBytes = kTileRows * kLanes;
+inline constexpr float kFp8ScaleFactor = 256.0f;
+
 inline constexpr int64_t kFixed4Codes = 16;
 inline constexpr int64_t kFixed4CountOffset = 2 * kFixed4Codes;
 inline constexpr int64_t kFixed4EscapesOffset = kFixed4CountOffset + 4;
@@ -41,6 +51,12 @@ static constexpr int64_t fixed4_prefix_bytes(int64_t columns) {
 }
 static constexpr int64_t fixed4_capacity(int64_t columns) { return (fixed4_prefix_bytes(columns) - kFixed4EscapesOffset) / 4; }
 
+// Bytes of the scales that mxfp4 and fp8 tiles begin with.
+static constexpr int64_t mxfp4_scale_bytes(int64_t columns) { return (column_blocks(columns) * kTileRows + 63) / 64 * 64; }
+static constexpr int64_t fp8_scale_bytes(int64_t columns) {
+  return ((columns + kFp8Block - 1) / kFp8Block * kTileRows * 4 + 63) / 64 * 64;
+}
+
 static constexpr int64_t tile_bytes(WeightFormat format, int64_t columns) {
   const int64_t blocks = column_blocks(columns);
   switch (format) {
@@ -50,8 +66,8 @@ static constexpr int64_t tile_bytes(WeightFormat format, int64_t columns) {
     case WeightFormat::int8: return blocks * kTileRows * kLanes;
     case WeightFormat::nf4: return (blocks + 1) / 2 * kNf4PairBytes;
     case WeightFormat::fixed4: return fixed4_prefix_bytes(columns) + blocks * kFixed4BlockBytes;
-    case WeightFormat::mxfp4:
-    case WeightFormat::fp8: break;
+    case WeightFormat::mxfp4: return mxfp4_scale_bytes(columns) + blocks * kMxfp4BlockBytes;
+    case WeightFormat::fp8: return fp8_scale_bytes(columns) + blocks * kFp8BlockBytes;
   }
   return 0;
 }

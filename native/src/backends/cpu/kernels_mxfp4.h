@@ -1,0 +1,122 @@
+// mxfp4 and fp8 tiles (weight_layout.h): reading them, and turning them into blocks of the bf16 and the fp32 layout.
+#pragma once
+#include "kernels_tiles.h"
+#include "odmoe/quantized_values.h"
+
+namespace odmoe::cpu {
+namespace {
+
+// The 16 weights that a scale gives, as the low bytes of BF16 and then the high ones; 0 for those that are none.
+struct Mxfp4Bytes {
+  uint8_t bytes[32];
+};
+
+struct Mxfp4Table {
+  Mxfp4Bytes scales[256];
+};
+
+constexpr Mxfp4Table make_mxfp4_table() {
+  Mxfp4Table table{};
+  for (int scale = 0; scale < 255; ++scale) {
+    for (int code = 0; code < 16; ++code) {
+      if ((scale == 254 && (code & 7) > 3) || (scale == 253 && (code & 7) > 5)) continue;
+      const uint32_t bits = __builtin_bit_cast(uint32_t, kMxfp4Values[code] * kE8m0Values[scale]);
+      table.scales[scale].bytes[code] = static_cast<uint8_t>(bits >> 16);
+      table.scales[scale].bytes[16 + code] = static_cast<uint8_t>(bits >> 24);
+    }
+  }
+  return table;
+}
+
+alignas(64) constexpr Mxfp4Table kMxfp4Table = make_mxfp4_table();
+
+// For instruction sets that look weights up in a register of FP32.
+template <class Set>
+struct Mxfp4Tile {
+  static constexpr int64_t kBlockBytes = kMxfp4BlockBytes + kTileRows;  // with the scales
+  const uint8_t* scales;
+  const uint8_t* codes;
+  Mxfp4Tile(const uint8_t* tile, int64_t columns, int64_t block)
+      : scales(tile + block * kTileRows), codes(tile + mxfp4_scale_bytes(columns) + block * kMxfp4BlockBytes) {}
+  ODMOE_INLINE void expand(int64_t block, int row, int, Vector& low, Vector& high) const {
+    const float scale = kE8m0Values.values[scales[block * kTileRows + row]];
+    Set::expand_mxfp4_row(codes + block * kMxfp4BlockBytes + row * 16, scale, low, high);
+  }
+};
+
+// Turns a tile's blocks into the bf16 layout.
+class Mxfp4Reader {
+ public:
+  Mxfp4Reader() = default;
+  Mxfp4Reader(const uint8_t* tile, int64_t columns) : tile_(tile), codes_(tile + mxfp4_scale_bytes(columns)) {}
+
+  template <int64_t kAhead>
+  ODMOE_INLINE void expand(int64_t first, int64_t count, uint8_t* bf16) {
+    const uint8_t* scales = tile_ + first * kTileRows;
+    const uint8_t* codes = codes_ + first * kMxfp4BlockBytes;
+    const uint8_t* ahead = tile_ + first * (kMxfp4BlockBytes + kTileRows) + kAhead;
+    for (int64_t i = 0; i < count; ++i) {
+      if constexpr (kAhead != 0) {
+        __builtin_prefetch(ahead);
+        __builtin_prefetch(ahead + 64);
+        ahead += kMxfp4BlockBytes + kTileRows;
+      }
+#pragma GCC unroll 4
+      for (int row = 0; row < kTileRows; ++row) {
+        const uint8_t scale = scales[row];
+        Simd::expand_mxfp4(codes + row * 16, kE8m0Values.values[scale], kMxfp4Table.scales[scale].bytes, bf16 + row * 64);
+      }
+      scales += kTileRows;
+      codes += kMxfp4BlockBytes;
+      bf16 += kTileRows * kLanes * 2;
+    }
+  }
+
+ private:
+  const uint8_t* tile_ = nullptr;
+  const uint8_t* codes_ = nullptr;
+};
+
+struct Fp8Tile {
+  static constexpr int64_t kBlockBytes = kFp8BlockBytes + kTileRows;  // with the scales
+  const float* scales;
+  const uint8_t* codes;
+  int64_t first;
+  Fp8Tile(const uint8_t* tile, int64_t columns, int64_t block)
+      : scales(reinterpret_cast<const float*>(tile)), codes(tile + fp8_scale_bytes(columns)), first(block) {}
+  ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
+    const int64_t at = first + block;
+    const Vector scale = Simd::broadcast(scales[at / (kFp8Block / kLanes) * kTileRows + row]);
+    Simd::expand_fp8(codes + at * kFp8BlockBytes + row * kLanes + pair * kWidth * 2, low, high);
+    low = Simd::multiply(low, scale);
+    high = Simd::multiply(high, scale);
+  }
+};
+
+// Turns a tile's blocks into the fp32 layout.
+class Fp8Reader {
+ public:
+  Fp8Reader(const uint8_t* tile, int64_t columns) : tile_(tile, columns, 0) {}
+
+  template <int64_t kAhead>
+  ODMOE_INLINE void expand(int64_t first, int64_t count, uint8_t* fp32) {
+    static_assert(kAhead == 0);
+    float* out = reinterpret_cast<float*>(fp32);
+    for (int64_t block = first; block < first + count; ++block) {
+      for (int row = 0; row < kTileRows; ++row, out += kLanes) {
+        for (int pair = 0; pair < kPairs; ++pair) {
+          Vector low, high;
+          tile_.expand(block, row, pair, low, high);
+          Simd::store(out + pair * kWidth, low);
+          Simd::store(out + 16 + pair * kWidth, high);
+        }
+      }
+    }
+  }
+
+ private:
+  Fp8Tile tile_;
+};
+
+}  // namespace
+}  // namespace odmoe::cpu

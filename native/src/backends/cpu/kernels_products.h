@@ -1,0 +1,86 @@
+// The matrix product of every format. Weights that are coded are expanded on their way: to BF16 (fixed4, mxfp4), or FP32 (fp8).
+#pragma once
+#include "kernels_dot.h"
+#include "kernels_fixed4.h"
+#include "kernels_mxfp4.h"
+
+namespace odmoe::cpu {
+namespace {
+
+// Tiles that are expanded to BF16, a run of blocks at a time. Reader(tile, columns).expand(first block, blocks, to) does it.
+template <class ReaderOf>
+struct ExpandedStream {
+  using Tile = Bf16Tile;
+  using Reader = ReaderOf;
+  Reader reader;
+  alignas(64) uint8_t run[kRunBlocks * kBf16BlockBytes];
+  ODMOE_INLINE Tile at(int64_t, int64_t block, int64_t blocks) {
+    reader.template expand<kStreamAhead>(block, blocks, run);
+    return Tile(run, 0, 0);
+  }
+};
+
+template <class Reader>
+void multiply_expanded_stream(const MatmulJob& job, int64_t first_tile, int64_t tiles, float* scratch) {
+  const int64_t bytes = tile_bytes(job.format, job.columns);
+  Panel panel;
+  panel.tiles = 1;
+  panel.first_token = 0;
+  panel.run_blocks = kRunBlocks;
+  panel.ahead = nullptr;
+  ExpandedStream<Reader> weights;
+  for (int64_t tile = first_tile; tile < first_tile + tiles; ++tile) {
+    weights.reader = Reader(job.weights + tile * bytes, job.columns);
+    panel.first_tile = tile;
+    multiply_tokens<FetchNothing>(job, panel, job.n, weights, scratch);
+  }
+}
+
+// A group is expanded once, for all tokens.
+template <class Reader, class Tile, int64_t kBlockBytes>
+void multiply_expanded_groups(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
+  const int64_t bytes = tile_bytes(job.format, job.columns);
+  const int64_t blocks = column_blocks(job.columns);
+  multiply_groups<kBlockBytes>(job, first_tile, tiles, scratch.sums, [&](int64_t first, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      Reader reader(job.weights + (first + i) * bytes, job.columns);
+      reader.template expand<0>(0, blocks, scratch.expanded + i * blocks * Tile::kBlockBytes);
+    }
+    return StoredTiles<Tile>{scratch.expanded, blocks * Tile::kBlockBytes, job.columns};
+  });
+}
+
+void multiply_fixed4_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
+  if (job.n <= streamed_tokens(job.format)) return multiply_expanded_stream<Fixed4Reader>(job, first_tile, tiles, scratch.sums);
+  multiply_expanded_groups<Fixed4Reader, Bf16Tile, kFixed4BlockBytes>(job, first_tile, tiles, scratch);
+}
+
+template <class Set>
+void multiply_mxfp4_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
+  if constexpr (Set::kMxfp4InRegisters) {
+    if (job.n <= kTokensAtOnce<Mxfp4Tile<Set>>) return multiply_stream<Mxfp4Tile<Set>>(job, first_tile, tiles, scratch.sums);
+  }
+  if (job.n <= streamed_tokens(job.format)) return multiply_expanded_stream<Mxfp4Reader>(job, first_tile, tiles, scratch.sums);
+  multiply_expanded_groups<Mxfp4Reader, Bf16Tile, kMxfp4BlockBytes + kTileRows>(job, first_tile, tiles, scratch);
+}
+
+void multiply_fp8_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
+  if (job.n <= streamed_tokens(job.format)) return multiply_stream<Fp8Tile>(job, first_tile, tiles, scratch.sums);
+  multiply_expanded_groups<Fp8Reader, Fp32Tile, Fp8Tile::kBlockBytes>(job, first_tile, tiles, scratch);
+}
+
+void matmul(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
+  switch (job.format) {
+    case WeightFormat::bf16: return multiply_tiles<Bf16Tile>(job, first_tile, tiles, scratch);
+    case WeightFormat::fp16: return multiply_tiles<Fp16Tile>(job, first_tile, tiles, scratch);
+    case WeightFormat::fp32: return multiply_tiles<Fp32Tile>(job, first_tile, tiles, scratch);
+    case WeightFormat::int8: return multiply_tiles<Int8Tile>(job, first_tile, tiles, scratch);
+    case WeightFormat::nf4: return multiply_tiles<Nf4Tile>(job, first_tile, tiles, scratch);
+    case WeightFormat::fixed4: return multiply_fixed4_tiles(job, first_tile, tiles, scratch);
+    case WeightFormat::mxfp4: return multiply_mxfp4_tiles<Simd>(job, first_tile, tiles, scratch);
+    case WeightFormat::fp8: return multiply_fp8_tiles(job, first_tile, tiles, scratch);
+  }
+}
+
+}  // namespace
+}  // namespace odmoe::cpu

@@ -1,0 +1,27 @@
+// Weights that are shipped as codes with scales, and what they are worth, worked out one by one.
+#pragma once
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "odmoe/backend.h"
+
+namespace odmoe::test {
+
+struct QuantizedWeights {
+  Split split;
+  int64_t rows;
+  int64_t columns;
+  std::vector<uint8_t> planes[2];
+
+  // The row's planes, for write_rows.
+  std::vector<const uint8_t*> at(int64_t row) const;
+  // Row-major, as arithmetic.h defines them.
+  std::vector<float> values() const;
+};
+
+// Every code; scales of all sizes that are allowed, or usual ones.
+enum class Scales : uint8_t { usual, extreme };
+QuantizedWeights random_quantized_weights(uint32_t seed, Split split, int64_t rows, int64_t columns, Scales scales);
+
+}  // namespace odmoe::test
