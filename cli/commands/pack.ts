@@ -6,6 +6,7 @@ import { NATIVE_MEASURING_TOOLS, NATIVE_PACKING_TOOLS } from '../../packs/packin
 import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../../packs/packing/pack-checkpoint.js';
 import type { PackOutcome } from '../../packs/packing/pack-outcome.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { isQuantizedSplit } from '../../shared/model/weight-dtype.js';
 import { openCheckpoint } from '../../shared/checkpoint/checkpoint.js';
 import {
   CODEC_LEVELS,
@@ -138,6 +139,8 @@ async function settingFor(
   // What packing refuses need not be measured first.
   if (await isPackDirectory(directory)) return { setting: DEFAULT_CODEC, measured: null };
   const checkpoint = await openCheckpoint(directory, { longContext: flags.longContext });
+  // Nothing is to be chosen for experts without exponents.
+  if (isQuantizedSplit(checkpoint.shippedFormat)) return { setting: DEFAULT_CODEC, measured: null };
   const earlier = await earlierCodec(checkpoint, output);
   if (earlier !== null) {
     if (!flags.json) process.stdout.write(`${output} was begun with ${describeCodec(earlier)}, and goes on with it\n`);

@@ -6,15 +6,12 @@ import {
   joinPlanes,
   measureCodec,
   measureReads,
+  openTensor,
   splitPlanes,
 } from '../../native/index.js';
 import type { MeasuringTools } from './measure-codecs.js';
 import { openOnDisk } from './pack-file.js';
 import type { ByteTools, PackingTools } from './packing-context.js';
-import { PlainRows } from './plain-rows.js';
-import type { OpenTensor } from './source-reader.js';
-
-const openTensor: OpenTensor = (source) => new PlainRows(source);
 
 export const NATIVE_BYTE_TOOLS: ByteTools = { splitPlanes, joinPlanes, crc32c, encodeChunk, decodeChunk };
 

@@ -3,6 +3,7 @@ import { realpath, rename, rm, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { type Checkpoint, openCheckpoint } from '../../shared/checkpoint/checkpoint.js';
+import { isQuantizedSplit } from '../../shared/model/weight-dtype.js';
 import { fileExists } from '../../shared/model/read-file.js';
 import type { SafetensorsFile } from '../../shared/model/safetensors-file.js';
 import { isPackDirectory } from '../format/open-pack.js';
@@ -75,7 +76,7 @@ export async function packCheckpoint(
   tools: PackingTools,
 ): Promise<PackOutcome> {
   const { longContext = false, consume = false } = options;
-  const { codec, level } = codecSetting(options.codec.codec, options.codec.level);
+  const wanted = codecSetting(options.codec.codec, options.codec.level);
   if (!Number.isInteger(options.shards) || options.shards < 1 || options.shards > SHARDS_LIMIT) {
     throw new OdmoeError('USAGE', `shards ${options.shards}: expected a whole number from 1 to ${SHARDS_LIMIT}`);
   }
@@ -95,6 +96,8 @@ export async function packCheckpoint(
     longContext,
     gone: await goneFiles(checkpointDirectory, outputDirectory),
   });
+  // Quantized experts have no exponents to be coded.
+  const { codec, level } = isQuantizedSplit(checkpoint.shippedFormat) ? codecSetting('raw', null) : wanted;
   const directory = await prepareOutputDirectory(checkpoint.directory, outputDirectory);
   const lock = await acquirePackingLock(directory);
   const reader = new SourceReader(tools.openTensor, options.signal ?? null);

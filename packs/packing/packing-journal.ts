@@ -118,7 +118,7 @@ async function readLines(path: string): Promise<string[]> {
   try {
     return (await readFile(path, 'utf8')).split('\n').filter((line) => line !== '');
   } catch (thrown) {
-    if (systemErrorCode(thrown) === 'ENOENT') return [];
+    if (['ENOENT', 'ENOTDIR'].includes(systemErrorCode(thrown))) return [];
     throw thrown;
   }
 }

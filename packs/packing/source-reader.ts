@@ -1,3 +1,4 @@
+import type { TensorRows } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { openFile, readFailure } from '../../shared/model/read-file.js';
 import { CHECKPOINT_FILE_ERRORS, readInto } from '../../shared/model/safetensors-file.js';
@@ -6,13 +7,6 @@ import { rowBytes } from '../../shared/model/weight-dtype.js';
 
 /** Bytes read, split and written at a time; packing holds a small multiple of it, whatever the size of the model. */
 export const PIECE_BYTES = 8 * 1024 * 1024;
-
-/** A tensor that is read from its first row to its last, as its view says. */
-export interface TensorRows {
-  /** The bytes of the next rows in each plane. One call at a time. Rejects with MODEL_CORRUPT, PACK_CORRUPT, STORAGE_FAILED. */
-  read(rows: number): Promise<Uint8Array[]>;
-  dispose(): void;
-}
 
 export type OpenTensor = (source: TensorSource) => TensorRows;
 

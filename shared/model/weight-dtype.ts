@@ -31,7 +31,7 @@ const VALUE_PLANE_BYTES: Readonly<Record<Exclude<Split, QuantizedSplit>, readonl
 /** Splits of values that are shipped as codes with scales: codes in plane 0, scales in plane 1. */
 export type QuantizedSplit = 'mxfp4' | 'fp8';
 
-export function isQuantizedSplit(split: Split): split is QuantizedSplit {
+export function isQuantizedSplit(split: Split | ExactFormat): split is QuantizedSplit {
   return split === 'mxfp4' || split === 'fp8';
 }
 

@@ -4,11 +4,10 @@ import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Manifest } from '../../packs/format/manifest.js';
 import { packCheckpoint, type PackOptions } from '../../packs/packing/pack-checkpoint.js';
-import { NATIVE_PACKING_TOOLS } from '../../packs/packing/native-tools.js';
 import { openOnDisk, type OpenFile } from '../../packs/packing/pack-file.js';
 import type { PackOutcome } from '../../packs/packing/pack-outcome.js';
 import type { PackingTools } from '../../packs/packing/packing-context.js';
-import { decodeChunk, encodeChunk } from '../../native/index.js';
+import { decodeChunk, encodeChunk, openTensor } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import type { ErrorCode } from '../../shared/errors/registry.js';
@@ -29,7 +28,7 @@ export const TOOLS: PackingTools = {
   encodeChunk,
   decodeChunk,
   openFile: openOnDisk,
-  openTensor: NATIVE_PACKING_TOOLS.openTensor,
+  openTensor,
   encodesAtOnce: 3,
 };
 
