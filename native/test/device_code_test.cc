@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "activations.h"
 #include "attention_work.h"
 #include "elementwise_code.h"
 #include "native_tests.h"
@@ -49,10 +50,26 @@ void activations() {
   auto backend = open_backend("scalar");
   DeviceFloats gate_up(*backend, both);
   DeviceFloats out(*backend, gates.size());
-  backend->glu(out.data(), gate_up.data(), nullptr, 1, static_cast<int>(gates.size()), {});
-  std::vector<float> got;
-  for (size_t i = 0; i < gates.size(); ++i) got.push_back(cuda::swiglu_of(gates[i], ups[i]));
-  check_same(got, out.read(), "swiglu_of");
+  const GluShape shapes[] = {
+      {}, {0, Activation::sigmoid, 1.702f, 7.0f, 1.0f, true}, {0, Activation::tanh, 1.0f, 0.0f, 0.0f, false}};
+  for (const GluShape& shape : shapes) {
+    backend->glu(out.data(), gate_up.data(), nullptr, 1, static_cast<int>(gates.size()), shape);
+    std::vector<float> got;
+    for (size_t i = 0; i < gates.size(); ++i) got.push_back(cuda::glu_of(gates[i], ups[i], shape));
+    check_same(got, out.read(), "glu_of");
+  }
+}
+
+void functions() {
+  for (const float value : all_kinds()) {
+    check_same({cuda::sigmoid_of(value), cuda::silu_of(value), cuda::tanh_of(value), cuda::softplus_of(value)},
+               {reference_sigmoid(value), reference_silu(value), reference_tanh(value), reference_softplus(value)},
+               "sigmoid, silu, tanh, softplus of " + std::to_string(value));
+    check_same({cuda::clipped(value, 3.0f)}, {reference_limited(value, 3.0f)}, "clipped");
+    if (value >= std::numeric_limits<float>::min() && value < INFINITY) {
+      check_same({cuda::logarithm(value)}, {reference_log(value)}, "logarithm");
+    }
+  }
 }
 
 // Rotated pairs, normalized values and weighted sums of these against the scalar kernels.
@@ -97,10 +114,10 @@ void norms() {
     DeviceFloats out(*backend, row.size());
     const auto row_of = [](const DeviceFloats& floats) { return Vectors{floats.data(), 100, 100, 1, 1, 100}; };
     backend->normalize({row_of(out), row_of(in), by.data(), 100.0f, 1e-6f, 1.0f});
-    const float root = cuda::rms_root(reference_dot(row, row), 100, 1e-6f);
+    const float root = cuda::norm_root(reference_dot(row, row), 100.0f, 1e-6f);
     std::vector<float> got;
-    for (size_t i = 0; i < row.size(); ++i) got.push_back(cuda::normalized(row[i], root, weight[i]));
-    check_same(got, out.read(), "normalized");
+    for (size_t i = 0; i < row.size(); ++i) got.push_back(cuda::divided(row[i], root) * weight[i]);
+    check_same(got, out.read(), "norm_root");
   }
 }
 
@@ -118,12 +135,25 @@ void visible_chunks() {
   }
 }
 
+// Tiles that share keys or values leave blocks enough.
+void check_shared_tiles(int n, int chunks, const AttentionShape& shape, const cuda::AttentionTiles& tiles) {
+  const int together = cuda::tiles_of_score_block(n, chunks, shape, tiles);
+  check(cuda::kScoreWarps % together == 0 && together <= std::max(1, tiles.per_group), "tiles that share keys");
+  const int64_t blocks = int64_t{(n + tiles.rows - 1) / tiles.rows} * shape.kv_heads * tiles.per_group * chunks * 2;
+  check(together == 1 || blocks / together >= cuda::kBlocksToShareKeys, "tiles that share keys leave few blocks");
+  const cuda::AttentionTiles values = cuda::value_tiles(n, chunks, shape);
+  const int group = shape.heads / shape.kv_heads;
+  check(values.heads * values.per_group >= group && values.heads * values.rows <= values.queries, "tiles of values take all heads");
+  check(values.queries <= (group > cuda::kMostTileQueries ? cuda::kMostValueQueries : cuda::kMostTileQueries), "a tile of values");
+}
+
 void tiles() {
   for (int group = 1; group <= 40; ++group) {
     const AttentionShape shape{2 * group, 2, 128, 128};
     for (const int n : {1, 2, 5, 7, 16, 33, 64, 512}) {
       for (const int chunks : {1, 2, 16, 128, 512}) {
         const cuda::AttentionTiles tiles = cuda::attention_tiles(n, chunks, shape);
+        check_shared_tiles(n, chunks, shape, tiles);
         check(tiles.queries == 1 || tiles.queries == 2 || tiles.queries == 4 || tiles.queries == 8, "places of a tile");
         check(tiles.rows >= 1 && tiles.heads * tiles.rows <= tiles.queries, "a tile holds its queries");
         check(tiles.heads * tiles.per_group >= group, "tiles take all heads");
@@ -168,7 +198,8 @@ void slices() {
 
 void add_device_code_cases(std::vector<Case>& cases) {
   cases.push_back({"device code: exp equals the one arithmetic", exponentials});
-  cases.push_back({"device code: SwiGLU equals the CPU's", activations});
+  cases.push_back({"device code: GLUs equal the CPU's", activations});
+  cases.push_back({"device code: functions of one value equal the one arithmetic", functions});
   cases.push_back({"device code: rotations and weighted sums equal the CPU's", elements});
   cases.push_back({"device code: RMS norm equals the CPU's", norms});
   cases.push_back({"device code: chunks that a row sees", visible_chunks});

@@ -9,6 +9,27 @@
 namespace odmoe::cuda_test {
 namespace {
 
+constexpr float kUsual = -1;  // of a score scale: 1 / sqrt(head_dim)
+
+// Values as wide as keys, or of their own width; or the first of the keys' dimensions.
+AttentionShape shape_of(int heads, int kv_heads, int head_dim, int window = 0, int value_dim = 0, float score_scale = kUsual) {
+  AttentionShape shape;
+  shape.heads = heads;
+  shape.kv_heads = kv_heads;
+  shape.head_dim = head_dim;
+  shape.value_dim = value_dim == 0 ? head_dim : value_dim;
+  shape.sliding_window = window;
+  shape.score_scale = score_scale == kUsual ? 1.0f / std::sqrt(static_cast<float>(head_dim)) : score_scale;
+  return shape;
+}
+
+// Latent attention: one key-value head, of which all heads take keys and values.
+AttentionShape latent_shape(int heads, int head_dim, int value_dim) {
+  AttentionShape shape = shape_of(heads, 1, head_dim, 0, value_dim, 0.1147213867929261f);
+  shape.values_in_keys = true;
+  return shape;
+}
+
 // Keys and values of one sequence, in the order in which they are stored.
 struct Sequence {
   int positions;
@@ -24,39 +45,38 @@ std::vector<float> moderate_floats(std::mt19937& random, int64_t count) {
 }
 
 Sequence random_sequence(std::mt19937& random, const AttentionShape& shape, int positions) {
-  const int64_t count = int64_t{positions} * shape.kv_heads * shape.head_dim;
-  return {positions, moderate_floats(random, count), random_floats(random, count)};
+  const int64_t heads = int64_t{positions} * shape.kv_heads;
+  return {positions, moderate_floats(random, heads * shape.head_dim), random_floats(random, heads * shape.value_dim)};
 }
 
 // A sequence's cache on one backend. What no position has been stored at holds NaN.
 class Cache {
  public:
-  Cache(const std::shared_ptr<Backend>& backend, const AttentionShape& shape, const Sequence& sequence, int64_t offset) {
-    const int64_t block = int64_t{shape.kv_heads} * kAttentionChunk * shape.head_dim;
-    const std::vector<float> unused(static_cast<size_t>(block), NAN);
+  Cache(const std::shared_ptr<Backend>& backend, const AttentionShape& shape, const Sequence& sequence, int64_t offset)
+      : values_in_keys_(shape.values_in_keys) {
+    const int64_t positions = int64_t{shape.kv_heads} * kAttentionChunk;
     for (int start = 0; start < sequence.positions; start += kAttentionChunk) {
-      for (auto* const list : {&key_blocks_, &value_blocks_}) {
-        memory_.push_back(std::make_unique<FencedFloats>(backend, unused, 0));
-        list->push_back(memory_.back()->data());
-      }
+      add_block(backend, key_blocks_, positions * shape.head_dim);
+      if (!values_in_keys_) add_block(backend, value_blocks_, positions * shape.value_dim);
     }
-    const int64_t width = int64_t{shape.kv_heads} * shape.head_dim;
-    const int64_t stride = width + offset;
-    const auto spread = [&](const std::vector<float>& rows) {
+    const int64_t stride = int64_t{shape.kv_heads} * std::max(shape.head_dim, shape.value_dim) + offset;
+    const auto spread = [&](const std::vector<float>& rows, int dim) {
+      const int64_t width = int64_t{shape.kv_heads} * dim;
       std::vector<float> wider(static_cast<size_t>(sequence.positions * stride), NAN);
       for (int64_t i = 0; i < sequence.positions; ++i) {
         std::copy_n(rows.begin() + i * width, width, wider.begin() + i * stride);
       }
       return wider;
     };
-    const FencedFloats keys(backend, spread(sequence.keys), offset);
-    const FencedFloats values(backend, spread(sequence.values), offset);
+    const FencedFloats keys(backend, spread(sequence.keys, shape.head_dim), offset);
+    const FencedFloats values(backend, spread(sequence.values, shape.value_dim), offset);
     std::vector<AttentionRow> rows;
     for (int position = 0; position < sequence.positions; ++position) rows.push_back({layer(), position});
-    backend->store_key_values(rows.data(), keys.data(), values.data(), stride, sequence.positions, shape);
+    backend->store_key_values(rows.data(), keys.data(), values_in_keys_ ? nullptr : values.data(), stride, sequence.positions,
+                              shape);
   }
 
-  KeyValueLayer layer() const { return {key_blocks_.data(), value_blocks_.data()}; }
+  KeyValueLayer layer() const { return {key_blocks_.data(), values_in_keys_ ? nullptr : value_blocks_.data()}; }
   std::vector<float> stored() const {
     std::vector<float> all;
     for (const auto& block : memory_) {
@@ -67,6 +87,12 @@ class Cache {
   }
 
  private:
+  void add_block(const std::shared_ptr<Backend>& backend, std::vector<float*>& list, int64_t floats) {
+    memory_.push_back(std::make_unique<FencedFloats>(backend, std::vector<float>(static_cast<size_t>(floats), NAN), 0));
+    list.push_back(memory_.back()->data());
+  }
+
+  const bool values_in_keys_;
   std::vector<std::unique_ptr<FencedFloats>> memory_;
   std::vector<float*> key_blocks_;
   std::vector<float*> value_blocks_;
@@ -84,7 +110,9 @@ class Case {
       : devices_(devices),
         shape_(shape),
         what_(what + ", heads " + std::to_string(shape.heads) + "/" + std::to_string(shape.kv_heads) + ", head dimension " +
-              std::to_string(shape.head_dim) + ", window " + std::to_string(shape.sliding_window)) {
+              std::to_string(shape.head_dim) + "/" + std::to_string(shape.value_dim) + (shape.values_in_keys ? " in keys" : "") +
+              ", window " + std::to_string(shape.sliding_window)) {
+    if (shape.sinks != nullptr) sinks_ = moderate_floats(devices.random, shape.heads);
     for (const Sequence& sequence : sequences) {
       // Rows that can be read 16 bytes at a time, and rows that cannot.
       const int64_t offset = sequence.positions % 2 == 0 ? 0 : 1;
@@ -114,14 +142,18 @@ class Case {
     }
     const auto n = static_cast<int>(rows.size());
     const FencedFloats from(backend, queries, 0);
-    const FencedFloats out(backend, poison(int64_t{n} * shape_.heads * shape_.head_dim), 1);
-    backend->attention(out.data(), sent.data(), from.data(), stride(), n, shape_);
+    const FencedFloats sinks(backend, sinks_, 0);
+    const FencedFloats out(backend, poison(int64_t{n} * shape_.heads * shape_.value_dim), 1);
+    AttentionShape shape = shape_;
+    shape.sinks = sinks_.empty() ? nullptr : sinks.data();
+    backend->attention(out.data(), sent.data(), from.data(), stride(), n, shape);
     return out.values();
   }
 
   Devices& devices_;
   AttentionShape shape_;
   std::string what_;
+  std::vector<float> sinks_;
   std::vector<std::unique_ptr<Cache>> caches_[2];
 };
 
@@ -159,7 +191,9 @@ void stores_and_attends(Devices& devices, const AttentionShape& shape) {
   constexpr int kRows[] = {1, 20, 3};
   int64_t count = 0;
   for (const int n : kRows) count += n;
-  const int64_t width = int64_t{shape.heads + 2 * shape.kv_heads} * shape.head_dim;
+  const int64_t key_floats = int64_t{shape.kv_heads} * shape.head_dim;
+  const int64_t value_floats = shape.values_in_keys ? 0 : int64_t{shape.kv_heads} * shape.value_dim;
+  const int64_t width = int64_t{shape.heads} * shape.head_dim + key_floats + value_floats;
   const std::vector<float> qkv = moderate_floats(devices.random, count * width);
   std::vector<float> results[2];
   for (const int which : {0, 1}) {
@@ -171,9 +205,9 @@ void stores_and_attends(Devices& devices, const AttentionShape& shape) {
     for (const int n : kRows) {
       std::vector<AttentionRow> sent;
       for (int i = 0; i < n; ++i) sent.push_back({caches[i % 4 == 3].layer(), next[i % 4 == 3]++});
-      const FencedFloats out(backend, poison(int64_t{n} * shape.heads * shape.head_dim), 1);
+      const FencedFloats out(backend, poison(int64_t{n} * shape.heads * shape.value_dim), 1);
       const float* const keys = at + int64_t{shape.heads} * shape.head_dim;
-      const float* const values = keys + int64_t{shape.kv_heads} * shape.head_dim;
+      const float* const values = shape.values_in_keys ? nullptr : keys + key_floats;
       if (which == 0) {
         backend->store_and_attend(out.data(), sent.data(), at, keys, values, width, n, shape);
       } else {
@@ -194,7 +228,7 @@ void stores_and_attends(Devices& devices, const AttentionShape& shape) {
 
 // More scratch than is taken at once.
 void attends_in_slices(Devices& devices) {
-  const AttentionShape shape{32, 4, 8, 0};
+  const AttentionShape shape = shape_of(32, 4, 8);
   constexpr int kLast = 25599;
   const Case attention(devices, shape, {random_sequence(devices.random, shape, kLast + 1)}, "slices");
   attention.compare(
@@ -207,7 +241,7 @@ void meets_strange_numbers(Devices& devices, const AttentionShape& shape) {
   for (const float strange : kStrange) {
     for (const bool in_keys : {false, true}) {
       Sequence sequence = random_sequence(devices.random, shape, 300);
-      const int64_t width = int64_t{shape.kv_heads} * shape.head_dim;
+      const int64_t width = int64_t{shape.kv_heads} * (in_keys ? shape.head_dim : shape.value_dim);
       (in_keys ? sequence.keys : sequence.values)[static_cast<size_t>(262 * width + 1)] = strange;
       const Case attention(devices, shape, {sequence}, "with " + std::to_string(strange) + (in_keys ? " as key" : " as value"));
       attention.compare({{0, 299}});
@@ -221,30 +255,70 @@ void meets_strange_numbers(Devices& devices, const AttentionShape& shape) {
   }
 }
 
+// A sink takes part in the softmax of every row and head, and gives nothing.
+AttentionShape with_sinks(AttentionShape shape) {
+  static constexpr float kThere = 0;  // each case draws its own
+  shape.sinks = &kThere;
+  return shape;
+}
+
+void attends_to_sinks(Devices& devices) {
+  for (const int window : {0, 1, 5, 128, 300}) attends(devices, with_sinks(shape_of(8, 1, 64, window)));
+  attends(devices, with_sinks(shape_of(4, 2, 16)));
+  attends_in_tiles(devices, with_sinks(shape_of(2, 2, 8, 128)), 260);
+  meets_strange_numbers(devices, with_sinks(shape_of(4, 2, 16)));
+}
+
+// Heads of values that are no heads of keys, and scores that are scaled in another way.
+void attends_in_other_sizes(Devices& devices) {
+  attends(devices, shape_of(4, 2, 24, 0, 16));
+  attends(devices, shape_of(4, 4, 48, 0, 80, 0.25f));
+  attends(devices, shape_of(16, 2, 256, 0, 0, 1.0f));
+  attends(devices, shape_of(8, 1, 512, 300));
+  attends(devices, shape_of(2, 1, 16, 0, 300));
+  stores_and_attends(devices, shape_of(4, 2, 24, 0, 20));
+  stores_and_attends(devices, shape_of(3, 1, 15, 0, 18));
+}
+
+void attends_to_latents(Devices& devices) {
+  attends(devices, latent_shape(16, 576, 512));
+  attends(devices, latent_shape(20, 40, 32));
+  attends(devices, latent_shape(5, 33, 17));
+  attends(devices, latent_shape(128, 24, 16));
+  // Rows enough that a block's warps share keys, and values have the larger tiles.
+  attends_in_tiles(devices, latent_shape(40, 24, 16), 60);
+  attends_in_tiles(devices, latent_shape(20, 310, 300), 40);
+  attends_in_tiles(devices, latent_shape(128, 16, 8), 12);
+  stores_and_attends(devices, latent_shape(6, 24, 16));
+  stores_and_attends(devices, latent_shape(16, 15, 9));
+  meets_strange_numbers(devices, latent_shape(20, 24, 16));
+}
+
 }  // namespace
 
 void test_attention(Devices& devices) {
-  for (const AttentionShape shape :
-       {AttentionShape{4, 2, 16, 0}, AttentionShape{2, 2, 8, 0}, AttentionShape{8, 2, 64, 0}, AttentionShape{3, 3, 80, 0},
-        AttentionShape{8, 1, 128, 0}, AttentionShape{6, 2, 128, 0}, AttentionShape{12, 1, 20, 0}, AttentionShape{1, 1, 256, 0},
-        AttentionShape{1, 1, 300, 0}, AttentionShape{2, 1, 64, 0}, AttentionShape{1, 1, 96, 0}}) {
+  for (const AttentionShape& shape :
+       {shape_of(4, 2, 16), shape_of(2, 2, 8), shape_of(8, 2, 64), shape_of(3, 3, 80), shape_of(8, 1, 128), shape_of(6, 2, 128),
+        shape_of(12, 1, 20), shape_of(1, 1, 256), shape_of(1, 1, 300), shape_of(2, 1, 64), shape_of(1, 1, 96)}) {
     attends(devices, shape);
   }
   for (const int window : {1, 2, 3, 255, 256, 257, 300, 5000}) {
-    attends(devices, {4, 2, 16, window});
-    attends_in_tiles(devices, {2, 2, 8, window}, 260);
+    attends(devices, shape_of(4, 2, 16, window));
+    attends_in_tiles(devices, shape_of(2, 2, 8, window), 260);
   }
-  attends_in_tiles(devices, {2, 2, 8, 0}, 700);
-  for (const AttentionShape shape :
-       {AttentionShape{2, 1, 64, 0}, AttentionShape{4, 1, 32, 0}, AttentionShape{3, 1, 128, 0}, AttentionShape{8, 1, 16, 0}}) {
+  attends_in_tiles(devices, shape_of(2, 2, 8), 700);
+  for (const AttentionShape& shape : {shape_of(2, 1, 64), shape_of(4, 1, 32), shape_of(3, 1, 128), shape_of(8, 1, 16)}) {
     attends_in_tiles(devices, shape, 350);
   }
-  for (const AttentionShape shape : {AttentionShape{4, 2, 16, 0}, AttentionShape{8, 1, 128, 100}, AttentionShape{3, 3, 80, 0}}) {
+  for (const AttentionShape& shape : {shape_of(4, 2, 16), shape_of(8, 1, 128, 100), shape_of(3, 3, 80)}) {
     stores_and_attends(devices, shape);
   }
   attends_in_slices(devices);
-  meets_strange_numbers(devices, {4, 2, 16, 0});
-  meets_strange_numbers(devices, {2, 2, 64, 7});
+  meets_strange_numbers(devices, shape_of(4, 2, 16));
+  meets_strange_numbers(devices, shape_of(2, 2, 64, 7));
+  attends_to_sinks(devices);
+  attends_in_other_sizes(devices);
+  attends_to_latents(devices);
 }
 
 }  // namespace odmoe::cuda_test

@@ -1,6 +1,7 @@
 // Products of all formats equal the CPU's to the bit, whatever their shapes, and write nothing but their outputs.
 #include <algorithm>
 
+#include "glu_shapes.h"
 #include "shipped_weights.h"
 
 namespace odmoe::cuda_test {
@@ -31,6 +32,9 @@ class Job {
     what_ = describe(shape.format, weights) + ", n " + std::to_string(n_) + (gated ? ", gated" : "");
     stored_ = store(devices, shape.format, weights);
     const std::vector<float> x = random_floats(devices.random, (n_ - 1) * in_stride_ + shape.columns);
+    const std::vector<float> biases = random_floats(devices.random, shape.rows);
+    cuda_biases_ = std::make_unique<Floats>(devices.cuda, biases);
+    reference_biases_ = std::make_unique<Floats>(devices.reference, biases);
     const std::vector<float> canaries(static_cast<size_t>(n_ * out_stride_ + 2 * kBefore), kCanary);
     cuda_in_ = std::make_unique<Floats>(devices.cuda, x);
     reference_in_ = std::make_unique<Floats>(devices.reference, x);
@@ -45,6 +49,8 @@ class Job {
   Product on_reference() const {
     return {reference_out_->data() + kBefore, out_stride_, &stored_.reference->matrix, reference_in_->data(), in_stride_, n_};
   }
+  const float* cuda_biases() const { return cuda_biases_->data(); }
+  const float* reference_biases() const { return reference_biases_->data(); }
   void check() const { expect_equal(what_, cuda_out_->values(), reference_out_->values()); }
   int64_t gate_up_floats() const { return 2 * outputs_ * n_; }
 
@@ -56,7 +62,7 @@ class Job {
   int64_t in_stride_;
   std::string what_;
   StoredPair stored_;
-  std::unique_ptr<Floats> cuda_in_, reference_in_, cuda_out_, reference_out_;
+  std::unique_ptr<Floats> cuda_in_, reference_in_, cuda_out_, reference_out_, cuda_biases_, reference_biases_;
 };
 
 void equal(Devices& devices, const std::vector<JobShape>& shapes, bool gated, Weights kind) {
@@ -65,8 +71,11 @@ void equal(Devices& devices, const std::vector<JobShape>& shapes, bool gated, We
     auto job = std::make_unique<Job>(devices, shape, gated, kind);
     if (job->held()) jobs.push_back(std::move(job));
   }
+  const GluShape& glu = kGluShapes[devices.random() % std::size(kGluShapes)];
   std::vector<Product> on_cuda;
+  std::vector<const float*> biases;
   for (const auto& job : jobs) on_cuda.push_back(job->on_cuda());
+  for (const auto& job : jobs) biases.push_back(job->cuda_biases());
   for (const auto& job : jobs) {
     const Product product = job->on_reference();
     if (!gated) {
@@ -74,11 +83,12 @@ void equal(Devices& devices, const std::vector<JobShape>& shapes, bool gated, We
       continue;
     }
     const Floats gate_up(devices.reference, job->gate_up_floats());
-    devices.reference->multiply_swiglu(&product, 1, gate_up.data());
+    const float* const its_biases = job->reference_biases();
+    devices.reference->multiply_glu(&product, 1, gate_up.data(), glu, glu.bias ? &its_biases : nullptr);
   }
   const auto count = static_cast<int>(on_cuda.size());
   if (gated) {
-    devices.cuda->multiply_swiglu(on_cuda.data(), count, nullptr);
+    devices.cuda->multiply_glu(on_cuda.data(), count, nullptr, glu, glu.bias ? biases.data() : nullptr);
   } else {
     devices.cuda->multiply(on_cuda.data(), count);
   }
@@ -126,6 +136,13 @@ void several_at_once(Devices& devices) {
   }
 }
 
+// One of every head, as latent attention has: more than a launch takes, each with its own part of the rows.
+void many_small(Devices& devices) {
+  for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::int8}) {
+    for (const int n : {1, 3, 20}) equal(devices, std::vector<JobShape>(150, {format, 24, 40, n}), false, Weights::finite);
+  }
+}
+
 // Hidden sizes and intermediate sizes of models there are.
 void usual_columns(Devices& devices) {
   for (const int64_t columns : {768, 1024, 1408, 2048, 4096}) {
@@ -142,6 +159,7 @@ void test_matmul(Devices& devices) {
   every_format_and_batch(devices);
   usual_columns(devices);
   several_at_once(devices);
+  many_small(devices);
   many_rows(devices);
 }
 

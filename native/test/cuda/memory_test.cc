@@ -194,7 +194,7 @@ void released_while_in_use(Devices& devices) {
   const Floats source(devices.cuda, std::vector<float>(kCount, 1.0f));
   for (int round = 0; round < 12; ++round) {
     DeviceBuffer sums = cuda.allocate(kCount * sizeof(float));
-    for (int i = 0; i < 20; ++i) cuda.add(static_cast<float*>(sums.data), source.data(), kCount);
+    for (int i = 0; i < 20; ++i) cuda.add(static_cast<float*>(sums.data), source.data(), kCount, 1.0f);
     cuda.release(sums);
     DeviceBuffer next = cuda.allocate(kCount * sizeof(float));
     expect(is_zeroed(cuda, next), "a new buffer is written to by who had its memory before");

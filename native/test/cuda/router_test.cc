@@ -7,36 +7,64 @@
 namespace odmoe::cuda_test {
 namespace {
 
-void compare_gates(Devices& devices, const std::string& what, const std::vector<float>& logits, int n, int experts, int k) {
-  for (const bool normalize : {false, true}) {
-    const size_t places = static_cast<size_t>(n) * static_cast<size_t>(k);
-    std::vector<int32_t> chosen[2];
-    std::vector<float> weights[2];
-    // What comes to the host along with the choice: now little, now more than goes the usual way.
-    const std::vector<float> hidden = random_floats(devices.random, devices.random() % 50 == 0 ? 300000 : n * 7);
-    for (const int which : {0, 1}) {
-      const std::shared_ptr<Backend>& backend = which == 0 ? devices.cuda : devices.reference;
-      const FencedFloats from(backend, logits, 1);
-      // A place behind the last shows what is written past it.
-      chosen[which].assign(places + 1, -7);
-      weights[which].assign(places + 1, -7.0f);
-      const Floats beside(backend, hidden);
-      std::vector<float> brought(hidden.size() + 1, -7.0f);
-      const uint64_t bytes = normalize ? hidden.size() * sizeof(float) : 0;
-      backend->router(chosen[which].data(), weights[which].data(), from.data(), n, experts, k, normalize,
-                      {brought.data(), beside.data(), bytes});
-      std::vector<float> expected(hidden.size() + 1, -7.0f);
-      if (normalize) std::copy(hidden.begin(), hidden.end(), expected.begin());
-      expect_equal(what + ": what is brought along", brought, expected);
-    }
-    const std::string named =
-        what + ": router of " + std::to_string(k) + " out of " + std::to_string(experts) + (normalize ? ", normalized" : "");
-    for (size_t i = 0; i < chosen[0].size(); ++i) {
-      expect(chosen[0][i] == chosen[1][i], named + ": place " + std::to_string(i) + " is expert " + std::to_string(chosen[0][i]) +
-                                               ", expected " + std::to_string(chosen[1][i]));
-    }
-    expect_equal(named, weights[0], weights[1]);
+// A shape of router, with what its vectors hold.
+struct Router {
+  RouterShape shape;
+  std::vector<float> choice_bias;
+  std::vector<float> expert_scale;
+};
+
+Router drawn(Devices& devices, RouterShape shape, int experts) {
+  Router router;
+  router.shape = shape;
+  if (shape.choice_bias) router.choice_bias = random_floats(devices.random, experts);
+  if (shape.expert_scale) router.expert_scale = random_floats(devices.random, experts);
+  return router;
+}
+
+void compare_choices(Devices& devices, const std::string& what, const Router& router, const std::vector<float>& logits, int n,
+                     int experts, int k) {
+  const size_t places = static_cast<size_t>(n) * static_cast<size_t>(k);
+  std::vector<int32_t> chosen[2];
+  std::vector<float> weights[2];
+  // What comes to the host along with the choice: nothing, little, or more than goes the usual way.
+  const std::vector<float> hidden = random_floats(devices.random, devices.random() % 50 == 0 ? 300000 : n * 7);
+  const bool brings = devices.random() % 2 == 0;
+  for (const int which : {0, 1}) {
+    const std::shared_ptr<Backend>& backend = which == 0 ? devices.cuda : devices.reference;
+    const FencedFloats from(backend, logits, 1);
+    const FencedFloats bias(backend, router.choice_bias, 0);
+    const FencedFloats scale(backend, router.expert_scale, 0);
+    // A place behind the last shows what is written past it.
+    chosen[which].assign(places + 1, -7);
+    weights[which].assign(places + 1, -7.0f);
+    const Floats beside(backend, hidden);
+    std::vector<float> brought(hidden.size() + 1, -7.0f);
+    RouterWork work;
+    work.host_experts = chosen[which].data();
+    work.host_weights = weights[which].data();
+    work.logits = from.data();
+    work.n = n;
+    work.experts = experts;
+    work.k = k;
+    work.shape = router.shape;
+    work.choice_bias = router.choice_bias.empty() ? nullptr : bias.data();
+    work.expert_scale = router.expert_scale.empty() ? nullptr : scale.data();
+    work.along = {brought.data(), beside.data(), brings ? hidden.size() * sizeof(float) : 0};
+    backend->router(work);
+    std::vector<float> expected(hidden.size() + 1, -7.0f);
+    if (brings) std::copy(hidden.begin(), hidden.end(), expected.begin());
+    expect_equal(what + ": what is brought along", brought, expected);
   }
+  const std::string named = what + ": router of " + std::to_string(k) + " out of " + std::to_string(experts) + ", score " +
+                            std::to_string(static_cast<int>(router.shape.score)) + ", groups " +
+                            std::to_string(router.shape.groups_kept) + " of " + std::to_string(router.shape.groups) +
+                            (router.shape.normalize ? ", normalized" : "");
+  for (size_t i = 0; i < chosen[0].size(); ++i) {
+    expect(chosen[0][i] == chosen[1][i], named + ": place " + std::to_string(i) + " is expert " + std::to_string(chosen[0][i]) +
+                                             ", expected " + std::to_string(chosen[1][i]));
+  }
+  expect_equal(named, weights[0], weights[1]);
 }
 
 std::vector<float> usual_logits(std::mt19937& random, int64_t count) {
@@ -63,21 +91,70 @@ std::vector<float> strange_rows(std::mt19937& random, int experts) {
   return logits;
 }
 
+// Usual logits, such of which many are equal, and strange ones.
+void compare_kinds(Devices& devices, const RouterShape& shape, int experts, int k) {
+  constexpr int kRows = 5;
+  std::vector<float> logits = usual_logits(devices.random, int64_t{kRows} * experts);
+  compare_choices(devices, "usual logits", drawn(devices, shape, experts), logits, kRows, experts, k);
+  for (float& logit : logits) logit = std::round(logit);
+  Router router = drawn(devices, shape, experts);
+  for (float& bias : router.choice_bias) bias = std::round(bias);
+  compare_choices(devices, "ties", router, logits, kRows, experts, k);
+  compare_choices(devices, "strange logits", drawn(devices, shape, experts), strange_rows(devices.random, experts), 7, experts, k);
+  // A bias that is no number is chosen last.
+  if (shape.choice_bias) router.choice_bias[static_cast<size_t>(experts) / 2] = NAN;
+  compare_choices(devices, "a bias that is no number", router, logits, kRows, experts, k);
+}
+
+RouterShape shape_of(RouterScore score, bool normalize) {
+  RouterShape shape;
+  shape.score = score;
+  shape.normalize = normalize;
+  shape.jitter = 0.01f;
+  return shape;
+}
+
+// DeepSeek-V3's, GLM-4.5's, and others of its kind.
+RouterShape grouped(RouterScore score, int groups, int kept, GroupScore group_score, bool biased) {
+  RouterShape shape = shape_of(score, biased);
+  shape.groups = groups;
+  shape.groups_kept = kept;
+  shape.group_score = group_score;
+  shape.choice_bias = biased;
+  shape.sum_epsilon = biased ? 1e-20f : 0.0f;
+  shape.scale = 2.5f;
+  return shape;
+}
+
 }  // namespace
 
 void test_router(Devices& devices) {
   for (const int experts : {1, 2, 8, 31, 32, 33, 60, 128, 257, 1024}) {
     for (const int wanted : {1, 2, 4, 8, 33, experts}) {
       if (wanted > experts || (wanted == 1024 && experts == 1024)) continue;
-      constexpr int kRows = 5;
-      std::vector<float> logits = usual_logits(devices.random, int64_t{kRows} * experts);
-      compare_gates(devices, "usual logits", logits, kRows, experts, wanted);
-      for (float& logit : logits) logit = std::round(logit);
-      compare_gates(devices, "ties", logits, kRows, experts, wanted);
-      compare_gates(devices, "strange logits", strange_rows(devices.random, experts), 7, experts, wanted);
+      for (const RouterScore score : {RouterScore::softmax, RouterScore::sigmoid}) {
+        for (const bool normalize : {false, true}) compare_kinds(devices, shape_of(score, normalize), experts, wanted);
+      }
+    }
+    if (experts >= 2) compare_kinds(devices, shape_of(RouterScore::sparsemixer, false), experts, 2);
+    RouterShape floored = shape_of(RouterScore::softmax, true);
+    floored.choice_bias = floored.expert_scale = true;
+    floored.sum_floor = 0.3f;
+    compare_kinds(devices, floored, experts, std::min(experts, 6));
+  }
+  for (const GroupScore group_score : {GroupScore::best, GroupScore::best_two}) {
+    for (const bool biased : {false, true}) {
+      for (const RouterScore score : {RouterScore::softmax, RouterScore::sigmoid}) {
+        compare_kinds(devices, grouped(score, 8, 4, group_score, biased), 256, 8);
+        compare_kinds(devices, grouped(score, 4, 1, group_score, biased), 16, 3);
+        compare_kinds(devices, grouped(score, 5, 3, group_score, biased), 35, 21);
+        compare_kinds(devices, grouped(score, 40, 7, group_score, biased), 40, 7);
+        compare_kinds(devices, grouped(score, 3, 3, group_score, biased), 9, 2);
+      }
     }
   }
-  compare_gates(devices, "all experts", usual_logits(devices.random, 1024), 1, 1024, 1024);
+  const Router plain = drawn(devices, shape_of(RouterScore::softmax, true), 1024);
+  compare_choices(devices, "all experts", plain, usual_logits(devices.random, 1024), 1, 1024, 1024);
 }
 
 }  // namespace odmoe::cuda_test

@@ -63,6 +63,7 @@ void append_split(ShippedWeights& weights, uint32_t bits) {
       append(planes[0], bits >> 10 & 0x1fu, 1);
       append(planes[1], bits, 1);
       return append(planes[2], (bits >> 13 & 4u) | (bits >> 8 & 3u), 1);
+    default: throw Failure("weights that are shipped quantized are not made of values");
   }
 }
 

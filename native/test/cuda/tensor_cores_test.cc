@@ -59,7 +59,7 @@ void near_exact(Devices& devices, const std::shared_ptr<Backend>& fast, int64_t 
     const Floats out(backend, n * outputs);
     const Product one{out.data(), outputs, &stored.matrix, in.data(), columns, n};
     if (gated) {
-      backend->multiply_swiglu(&one, 1, nullptr);
+      backend->multiply_glu(&one, 1, nullptr, {}, nullptr);
     } else {
       backend->multiply(&one, 1);
     }

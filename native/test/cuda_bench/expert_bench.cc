@@ -63,7 +63,7 @@ class ExpertSet {
   void run_expert(int64_t run, int tokens) {
     const Product gated{activation_.floats(), shape_.intermediate, &expert(run).gate_up.matrix,
                         input_.floats(),      shape_.hidden,       tokens};
-    backend_.multiply_swiglu(&gated, 1, gate_up_.floats());
+    backend_.multiply_glu(&gated, 1, gate_up_.floats(), {}, nullptr);
     backend_.matmul(output_.floats(), shape_.hidden, expert(run).down.matrix, activation_.floats(), shape_.intermediate, tokens);
   }
 

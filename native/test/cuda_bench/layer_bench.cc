@@ -1,3 +1,4 @@
+#include <cmath>
 #include <string>
 
 #include "cuda_bench.h"
@@ -16,9 +17,18 @@ struct LayerShape {
   int layers;  // that are kept, so that none is still in a cache when its turn comes again
 };
 
-constexpr LayerShape kMixtral = {
-    "Mixtral-8x7B bf16, dense part of a layer, 1 row at 1000 positions", 4096, {32, 8, 128, 0}, 8, 2, 999, 8};
-constexpr LayerShape kTiny = {"tiny bf16, dense part of a layer, 1 row at 300 positions", 256, {4, 2, 64, 0}, 8, 2, 299, 2};
+AttentionShape attention_of(int heads, int kv_heads, int head_dim) {
+  AttentionShape shape;
+  shape.heads = heads;
+  shape.kv_heads = kv_heads;
+  shape.head_dim = shape.value_dim = head_dim;
+  shape.score_scale = 1 / std::sqrt(static_cast<float>(head_dim));
+  return shape;
+}
+
+const LayerShape kMixtral = {
+    "Mixtral-8x7B bf16, dense part of a layer, 1 row at 1000 positions", 4096, attention_of(32, 8, 128), 8, 2, 999, 8};
+const LayerShape kTiny = {"tiny bf16, dense part of a layer, 1 row at 300 positions", 256, attention_of(4, 2, 64), 8, 2, 299, 2};
 constexpr float kEpsilon = 1e-5f;
 
 // All of a layer but its experts, as a pass runs it.
@@ -44,20 +54,21 @@ class DenseLayer {
     const int64_t stride = queries() + 2 * keys();
     float* const qkv = buffers.qkv.floats();
     const AttentionRow row{{key_blocks_.data(), value_blocks_.data()}, shape_.position};
-    const auto hidden = static_cast<int>(shape_.hidden);
-    backend_.rms_norm(buffers.normed.floats(), buffers.residual.floats(), buffers.norm.floats(), 1, hidden, kEpsilon);
+    normalize(buffers);
     backend_.matmul(qkv, stride, qkv_.matrix, buffers.normed.floats(), shape_.hidden, 1);
-    backend_.rope(qkv, stride, buffers.cos.floats(), buffers.sin.floats(), 1, attention.heads, attention.head_dim);
-    backend_.rope(qkv + queries(), stride, buffers.cos.floats(), buffers.sin.floats(), 1, attention.kv_heads, attention.head_dim);
+    for (const auto& [first, heads] : {std::pair{qkv, attention.heads}, std::pair{qkv + queries(), attention.kv_heads}}) {
+      backend_.rotate({{first, stride, attention.head_dim, 1, heads, attention.head_dim},
+                       buffers.cos.floats(),
+                       buffers.sin.floats(),
+                       RotaryPairing::halves});
+    }
     backend_.store_and_attend(buffers.attended.floats(), &row, qkv, qkv + queries(), qkv + queries() + keys(), stride, 1,
                               attention);
     backend_.matmul(buffers.normed.floats(), shape_.hidden, output_.matrix, buffers.attended.floats(), queries(), 1);
-    backend_.add(buffers.residual.floats(), buffers.normed.floats(), shape_.hidden);
-    backend_.rms_norm(buffers.normed.floats(), buffers.residual.floats(), buffers.norm.floats(), 1, hidden, kEpsilon);
+    backend_.add(buffers.residual.floats(), buffers.normed.floats(), shape_.hidden, 1.0f);
+    normalize(buffers);
     backend_.matmul(buffers.logits.floats(), shape_.experts, gate_.matrix, buffers.normed.floats(), shape_.hidden, 1);
-    int32_t experts[8];
-    float weights[8];
-    backend_.router(experts, weights, buffers.logits.floats(), 1, shape_.experts, shape_.experts_per_token, true);
+    route(buffers);
   }
 
   double bytes() const {
@@ -68,6 +79,29 @@ class DenseLayer {
   }
 
  private:
+  template <typename Buffers>
+  void normalize(Buffers& buffers) {
+    const auto hidden = static_cast<int>(shape_.hidden);
+    const auto row_of = [&](const DeviceMemory& memory) { return Vectors{memory.floats(), hidden, hidden, 1, 1, hidden}; };
+    backend_.normalize(
+        {row_of(buffers.normed), row_of(buffers.residual), buffers.norm.floats(), static_cast<float>(hidden), kEpsilon, 1.0f});
+  }
+
+  template <typename Buffers>
+  void route(Buffers& buffers) {
+    int32_t experts[8];
+    float weights[8];
+    RouterWork work;
+    work.host_experts = experts;
+    work.host_weights = weights;
+    work.logits = buffers.logits.floats();
+    work.n = 1;
+    work.experts = shape_.experts;
+    work.k = shape_.experts_per_token;
+    work.shape.normalize = true;
+    backend_.router(work);
+  }
+
   int64_t queries() const { return int64_t{shape_.attention.heads} * shape_.attention.head_dim; }
   int64_t keys() const { return int64_t{shape_.attention.kv_heads} * shape_.attention.head_dim; }
 

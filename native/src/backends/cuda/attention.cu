@@ -11,24 +11,25 @@ constexpr int kFinishThreads = 256;
 
 // A thread adds up one dimension of one head of a row.
 __global__ void __launch_bounds__(kFinishThreads) finish_kernel(const AttentionWork work) {
-  const int head_dim = work.shape.head_dim;
+  const int value_dim = work.shape.value_dim;
   const int64_t place = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  const int64_t index = place / head_dim;
-  const int d = static_cast<int>(place - index * head_dim);
+  const int64_t index = place / value_dim;
+  const int d = static_cast<int>(place - index * value_dim);
   const int64_t row = index / work.shape.heads;
   if (row >= work.n) return;
   const int position = work.rows[row].position;
   const int first_chunk = first_visible(position, work.shape.sliding_window) / kAttentionChunk;
   const int chunks = position / kAttentionChunk - first_chunk + 1;
-  const float* const sums = work.value_sums + index * work.chunks * head_dim + d;
+  const float* const sums = work.value_sums + index * work.chunks * value_dim + d;
   const float* const denominators = work.denominators + index * work.chunks;
   float sum = 0.0f;
   float denominator = 0.0f;
 #pragma unroll 8
   for (int chunk = 0; chunk < chunks; ++chunk) {
-    sum = sum + sums[int64_t{chunk} * head_dim];
+    sum = sum + sums[int64_t{chunk} * value_dim];
     denominator = denominator + denominators[chunk];
   }
+  if (work.shape.sinks != nullptr) denominator = denominator + work.sink_terms[index];
   work.out[place] = divided(sum, denominator);
 }
 
@@ -37,7 +38,7 @@ cudaError_t launch_slice(const AttentionWork& work, cudaStream_t stream) {
   if (error == cudaSuccess) error = launch_attention_values(work, stream);
   // A chunk that is the only one has given the result.
   if (error != cudaSuccess || work.chunks == 1) return error;
-  const int64_t places = int64_t{work.n} * work.shape.heads * work.shape.head_dim;
+  const int64_t places = int64_t{work.n} * work.shape.heads * work.shape.value_dim;
   return launch_grid(dim3(blocks_for(places, kFinishThreads), 1, 1), kFinishThreads, stream, finish_kernel, work);
 }
 
@@ -46,7 +47,7 @@ cudaError_t launch_slice(const AttentionWork& work, cudaStream_t stream) {
 uint64_t attention_scratch_bytes(int n, int32_t last_position, const AttentionShape& shape) {
   const int chunks = most_visible_chunks(last_position, shape.sliding_window);
   const int64_t queries = int64_t{attention_slice(n, last_position, shape)} * shape.heads;
-  return static_cast<uint64_t>(queries * attention_scratch_floats(chunks, shape.head_dim)) * sizeof(float);
+  return static_cast<uint64_t>(queries * attention_scratch_floats(chunks, shape.value_dim)) * sizeof(float);
 }
 
 cudaError_t launch_attention(float* out, const DeviceAttentionRow* rows, const float* queries, int64_t stride, int n,
@@ -56,18 +57,17 @@ cudaError_t launch_attention(float* out, const DeviceAttentionRow* rows, const f
   work.stride = stride;
   work.shape = shape;
   work.chunks = most_visible_chunks(last_position, shape.sliding_window);
-  work.scale = divided(1.0f, square_root(static_cast<float>(shape.head_dim)));
   const int64_t query_chunks = int64_t{slice} * shape.heads * work.chunks;
   work.scores = static_cast<float*>(scratch);
   work.greatest = work.scores + query_chunks * kAttentionChunk;
   work.denominators = work.greatest + query_chunks * (kAttentionChunk / kScoreRun);
   work.value_sums = work.denominators + query_chunks;
+  work.sink_terms = work.value_sums + query_chunks * shape.value_dim;
   for (int first = 0; first < n; first += slice) {
     work.n = n - first < slice ? n - first : slice;
-    work.tiles = attention_tiles(work.n, work.chunks, shape);
     work.rows = rows + first;
     work.queries = queries + first * stride;
-    work.out = out + int64_t{first} * shape.heads * shape.head_dim;
+    work.out = out + int64_t{first} * shape.heads * shape.value_dim;
     const cudaError_t error = launch_slice(work, stream);
     if (error != cudaSuccess) return error;
   }

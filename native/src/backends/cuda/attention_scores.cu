@@ -5,8 +5,6 @@
 namespace odmoe::cuda {
 namespace {
 
-constexpr int kScoreWarps = kScoreRun / kWarp;
-
 // A lane's partial sums of kQueries x kPositions dot products: it takes the dimensions d with d mod 32 = lane.
 template <int kQueries, int kBlocks>
 struct Partials {
@@ -74,7 +72,7 @@ __device__ float score_positions(const AttentionWork& work, const RowRun& run, c
     // The block's memory goes on past what has been stored; scores of that are computed and not kept.
     if (position >= run.end || position + kPositions <= run.begin) continue;
     const int index = position % kAttentionChunk;
-    const float score = partials.scores(block + int64_t{index} * head_dim, lane, head_dim) * work.scale;
+    const float score = partials.scores(block + int64_t{index} * head_dim, lane, head_dim) * work.shape.score_scale;
     const int seen = position + lane % kPositions;
     if (own.taken && seen >= own.begin && seen < own.end) {
       scores[index + lane % kPositions] = score;
@@ -84,14 +82,18 @@ __device__ float score_positions(const AttentionWork& work, const RowRun& run, c
   return greatest_of_lanes<kPositions>(greatest);
 }
 
-// Block (x, y, z): tile x of rows, tile y of heads, run z of positions counted from the rows' first chunk.
+// Block (x, y, z): tile x of rows, some tiles of heads of one key-value head, run z of positions counted from the rows' first chunk. Warps
+// that follow one another have different heads over the same positions.
 template <int kQueries, int kBlocks>
 __global__ void __launch_bounds__(kScoreRun) score_kernel(const AttentionWork work) {
   __shared__ float warps_greatest[kScoreWarps][kQueries];
   constexpr int kPositions = kWarp / kQueries;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const HeadTile tile(work, static_cast<int>(blockIdx.y));
+  const int together = work.tiles_together;
+  const int per_group = (work.tiles.per_group + together - 1) / together;
+  const auto head_block = static_cast<int>(blockIdx.y);
+  const HeadTile tile(work, head_block / per_group, head_block % per_group * together + warp % together);
   const int position_run = static_cast<int>(blockIdx.z);
   const int last = min((static_cast<int>(blockIdx.x) + 1) * work.tiles.rows, work.n);
   RowRun run;
@@ -100,15 +102,16 @@ __global__ void __launch_bounds__(kScoreRun) score_kernel(const AttentionWork wo
     const int begin = run.first_chunk * kAttentionChunk + position_run * kScoreRun;
     if (begin >= run.end || begin + kScoreRun <= run.begin) continue;
     const QueryPlace own(work, run, tile, lane / kPositions);
-    const int warp_begin = begin + warp * kWarp;
     float greatest = -INFINITY;
-    if (warp_begin < run.end && warp_begin + kWarp > run.begin) {
-      greatest = score_positions<kQueries, kBlocks>(work, run, tile, own, warp_begin);
+    const int warp_begin = begin + warp / together * together * kWarp;
+    for (int part = warp_begin; part < warp_begin + together * kWarp && tile.exists(work); part += kWarp) {
+      if (part >= run.end || part + kWarp <= run.begin) continue;
+      greatest = greater(score_positions<kQueries, kBlocks>(work, run, tile, own, part), greatest);
     }
     if (lane % kPositions == 0) warps_greatest[warp][lane / kPositions] = greatest;
     __syncthreads();
-    if (warp == 0 && lane % kPositions == 0 && own.taken) {
-      for (int other = 1; other < kScoreWarps; ++other) {
+    if (warp < together && lane % kPositions == 0 && own.taken) {
+      for (int other = warp + together; other < kScoreWarps; other += together) {
         greatest = greater(warps_greatest[other][lane / kPositions], greatest);
       }
       work.greatest[own.index(work) * work.chunks * (kAttentionChunk / kScoreRun) + position_run] = greatest;
@@ -117,19 +120,35 @@ __global__ void __launch_bounds__(kScoreRun) score_kernel(const AttentionWork wo
   }
 }
 
+// Blocks of 32 dimensions for which there is a kernel that holds a tile's queries in registers; 0: the one for any number.
+template <int kQueries>
+constexpr int held_blocks(int blocks) {
+  const bool wide = kQueries == kMostTileQueries && (blocks == 16 || blocks == 18);
+  return blocks == 2 || blocks == 4 || blocks == 8 || wide ? blocks : 0;
+}
+
 template <int kQueries>
 cudaError_t launch_scores(const AttentionWork& work, dim3 grid, cudaStream_t stream) {
-  const int head_dim = work.shape.head_dim;
-  void (*const kernel)(AttentionWork) = head_dim > 32 && head_dim <= 64    ? score_kernel<kQueries, 2>
-                                        : head_dim > 96 && head_dim <= 128 ? score_kernel<kQueries, 4>
-                                                                           : score_kernel<kQueries, 0>;
+  void (*kernel)(AttentionWork) = score_kernel<kQueries, 0>;
+  switch (held_blocks<kQueries>((work.shape.head_dim + kWarp - 1) / kWarp)) {
+    case 2: kernel = score_kernel<kQueries, 2>; break;
+    case 4: kernel = score_kernel<kQueries, 4>; break;
+    case 8: kernel = score_kernel<kQueries, 8>; break;
+    case 16: kernel = score_kernel<kQueries, held_blocks<kQueries>(16)>; break;
+    case 18: kernel = score_kernel<kQueries, held_blocks<kQueries>(18)>; break;
+    default: break;
+  }
   return launch_grid(grid, kScoreRun, stream, kernel, work);
 }
 
 }  // namespace
 
-cudaError_t launch_attention_scores(const AttentionWork& work, cudaStream_t stream) {
-  const dim3 grid = work.grid(kAttentionChunk / kScoreRun);
+cudaError_t launch_attention_scores(const AttentionWork& slice, cudaStream_t stream) {
+  AttentionWork work = slice;
+  work.tiles = attention_tiles(work.n, work.chunks, work.shape);
+  work.tiles_together = tiles_of_score_block(work.n, work.chunks, work.shape, work.tiles);
+  const int per_group = (work.tiles.per_group + work.tiles_together - 1) / work.tiles_together;
+  const dim3 grid = work.grid(per_group, kAttentionChunk / kScoreRun);
   switch (work.tiles.queries) {
     case 1: return launch_scores<1>(work, grid, stream);
     case 2: return launch_scores<2>(work, grid, stream);

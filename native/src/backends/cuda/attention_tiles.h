@@ -46,8 +46,11 @@ struct HeadTile {
   int kv_head;
   int first;  // head of the group
 
-  __device__ HeadTile(const AttentionWork& work, int index)
-      : kv_head(index / work.tiles.per_group), first(index % work.tiles.per_group * work.tiles.heads) {}
+  // Tile `index` of a group.
+  __device__ HeadTile(const AttentionWork& work, int kv_head_index, int index)
+      : kv_head(kv_head_index), first(index * work.tiles.heads) {}
+
+  __device__ bool exists(const AttentionWork& work) const { return first < work.shape.heads / work.shape.kv_heads; }
 };
 
 // Query `index` of a run. A place that no query takes stands for the last one again, and nothing of it is kept.

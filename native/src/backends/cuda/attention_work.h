@@ -10,10 +10,15 @@ namespace odmoe::cuda {
 inline constexpr uint64_t kMostAttentionScratch = 32 << 20;
 // Queries (a row's heads over one key-value head, and those of further rows) that one read of a key or value serves.
 inline constexpr int kMostTileQueries = 8;
+// The same of values where many heads share a key-value head, as in latent attention, and there are tiles enough.
+inline constexpr int kMostValueQueries = 16;
 // Blocks of threads that fill a device, some for each of its multiprocessors.
 inline constexpr int kAttentionBlocks = 512;
 // A chunk's scores come from two blocks of threads, each of which leaves the greatest of its own.
 inline constexpr int kScoreRun = kAttentionChunk / 2;
+inline constexpr int kScoreWarps = kScoreRun / kWarp;
+// Blocks of scores that there should be before a block's warps are given several tiles of heads over the same keys.
+inline constexpr int kBlocksToShareKeys = 128;
 
 // A row sees positions [first_visible, position].
 ODMOE_BOTH int first_visible(int position, int sliding_window) {
@@ -37,12 +42,12 @@ struct AttentionTiles {
 };
 
 // Rows of a tile read keys and values once for all of them, so there are as many as leave enough blocks.
-inline AttentionTiles attention_tiles(int n, int chunks, const AttentionShape& shape) {
+inline AttentionTiles attention_tiles(int n, int chunks, const AttentionShape& shape, int most_queries = kMostTileQueries) {
   const int group = shape.heads / shape.kv_heads;
   AttentionTiles tiles;
-  tiles.per_group = (group + kMostTileQueries - 1) / kMostTileQueries;
+  tiles.per_group = (group + most_queries - 1) / most_queries;
   tiles.heads = (group + tiles.per_group - 1) / tiles.per_group;
-  const int room = kMostTileQueries / tiles.heads;
+  const int room = most_queries / tiles.heads;
   const int64_t spare = int64_t{n} * shape.kv_heads * tiles.per_group * chunks / kAttentionBlocks;
   tiles.rows = spare < 1 ? 1 : spare < room ? static_cast<int>(spare) : room;
   tiles.queries = 1;
@@ -50,16 +55,38 @@ inline AttentionTiles attention_tiles(int n, int chunks, const AttentionShape& s
   return tiles;
 }
 
+// For values: more heads in a tile where these are enough to fill a device all the same.
+inline AttentionTiles value_tiles(int n, int chunks, const AttentionShape& shape) {
+  const int group = shape.heads / shape.kv_heads;
+  if (group > kMostTileQueries) {
+    const AttentionTiles large = attention_tiles(n, chunks, shape, kMostValueQueries);
+    if (int64_t{n} * shape.kv_heads * large.per_group * chunks >= kBlocksToShareKeys) return large;
+  }
+  return attention_tiles(n, chunks, shape);
+}
+
+// Tiles of heads of one group that a block of scores has: its warps read the same keys at the same time, so that the first cache serves
+// all but one of them. The other warps take other positions.
+inline int tiles_of_score_block(int n, int chunks, const AttentionShape& shape, const AttentionTiles& tiles) {
+  const int64_t row_tiles = (n + tiles.rows - 1) / tiles.rows;
+  const int64_t blocks = row_tiles * shape.kv_heads * tiles.per_group * chunks * (kAttentionChunk / kScoreRun);
+  int together = 1;
+  while (2 * together <= kScoreWarps && 2 * together <= tiles.per_group && blocks / (2 * together) >= kBlocksToShareKeys) {
+    together *= 2;
+  }
+  return together;
+}
+
 // Floats of scratch that a head of a row takes: a score for every position of its chunks and the greatest of each run
-// of them, and every chunk's denominator and value sums.
-inline int64_t attention_scratch_floats(int chunks, int head_dim) {
-  return int64_t{chunks} * (kAttentionChunk + kAttentionChunk / kScoreRun + 1 + head_dim);
+// of them, every chunk's denominator and value sums, and what the sink adds.
+inline int64_t attention_scratch_floats(int chunks, int value_dim) {
+  return int64_t{chunks} * (kAttentionChunk + kAttentionChunk / kScoreRun + 1 + value_dim) + 1;
 }
 
 // Rows of a slice.
 inline int attention_slice(int n, int32_t last_position, const AttentionShape& shape) {
   const int chunks = most_visible_chunks(last_position, shape.sliding_window);
-  const int64_t row_floats = shape.heads * attention_scratch_floats(chunks, shape.head_dim);
+  const int64_t row_floats = shape.heads * attention_scratch_floats(chunks, shape.value_dim);
   const int64_t row_bytes = row_floats * static_cast<int64_t>(sizeof(float));
   const int64_t rows = static_cast<int64_t>(kMostAttentionScratch) / row_bytes;
   return static_cast<int>(rows < 1 ? 1 : rows < n ? rows : n);
@@ -74,17 +101,18 @@ struct AttentionWork {
   float* out;
   int n;
   AttentionShape shape;
-  AttentionTiles tiles;
+  AttentionTiles tiles;  // of the step
+  int tiles_together;    // of heads, in a block of scores
   int chunks;
-  float scale;
   float* scores;
   float* greatest;
   float* denominators;
   float* value_sums;
+  float* sink_terms;  // [row][head]
 
-  // Tiles of rows, tiles of heads, and so many parts of every chunk.
-  dim3 grid(int parts) const {
-    return dim3(static_cast<unsigned>((n + tiles.rows - 1) / tiles.rows), static_cast<unsigned>(shape.kv_heads * tiles.per_group),
+  // Tiles of rows, so many blocks over a group's heads, and so many parts of every chunk.
+  dim3 grid(int per_group, int parts) const {
+    return dim3(static_cast<unsigned>((n + tiles.rows - 1) / tiles.rows), static_cast<unsigned>(shape.kv_heads * per_group),
                 static_cast<unsigned>(chunks * parts));
   }
 };

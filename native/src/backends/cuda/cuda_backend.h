@@ -53,22 +53,31 @@ class CudaBackend final : public Backend {
   void write_coded_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const PlaneSource* planes) override;
 
   void embed(float* out, const Matrix& embedding, const int32_t* host_ids, int n) override;
-  void rms_norm(float* out, const float* in, const float* weight, int n, int size, float epsilon) override;
+  void normalize(const NormWork& work) override;
+  void layer_norm(float* out, const float* in, const float* weight, const float* bias, int n, int size, float epsilon) override;
   void multiply(const Product* products, int count) override;
-  void multiply_swiglu(const Product* products, int count, float* gate_up) override;
-  void rope(float* heads, int64_t stride, const float* cos, const float* sin, int n, int head_count, int head_dim) override;
+  void multiply_glu(const Product* products, int count, float* gate_up, const GluShape& shape, const float* const* biases) override;
+  void rotate(const RotaryWork& work) override;
   void store_key_values(const AttentionRow* host_rows, const float* keys, const float* values, int64_t stride, int n,
                         const AttentionShape& shape) override;
   void attention(float* out, const AttentionRow* host_rows, const float* queries, int64_t stride, int n,
                  const AttentionShape& shape) override;
   void store_and_attend(float* out, const AttentionRow* host_rows, const float* queries, const float* keys, const float* values,
                         int64_t stride, int n, const AttentionShape& shape) override;
-  void router(int32_t* host_experts, float* host_weights, const float* logits, int n, int experts, int k, bool normalize,
-              const HostCopy& along) override;
-  void swiglu(float* out, const float* gate_up, int n, int size) override;
+  void router(const RouterWork& work) override;
+  void glu(float* out, const float* gate_up, const float* biases, int n, int size, const GluShape& shape) override;
   void copy_rows(float* out, const int32_t* host_out_rows, const float* in, const int32_t* host_in_rows, int n, int size) override;
-  void add(float* x, const float* y, int64_t count) override;
-  void combine(float* hidden, const float* outputs, const float* host_weights, int n, int k, int size) override;
+  void copy_vectors(const Vectors& out, const Vectors& in) override;
+  void add(float* x, const float* y, int64_t count, float scale) override;
+  void scale(float* x, int64_t count, float factor) override;
+  void add_bias(const Vectors& x, const float* bias) override;
+  void clip(const Vectors& x, float limit) override;
+  void gate(const Vectors& x, const Vectors& gates, Gate gate) override;
+  void multiply_elements(const Vectors& out, const Vectors& a, const Vectors& b) override;
+  void cap_logits(float* x, int64_t count, float divisor, float cap) override;
+  void convolve(const ConvolutionWork* works, int count) override;
+  void delta_rule(const DeltaWork* works, int count) override;
+  void combine(const CombineWork& work) override;
 
  private:
   // Rows and their caches' lists of blocks, as kernels read them, for the operator that has sent them.
@@ -77,7 +86,12 @@ class CudaBackend final : public Backend {
     int32_t last_position = 0;
   };
 
-  void multiply_all(const Product* products, int count, bool gated);
+  // Of a GLU with its shape and the products' biases, or null.
+  void multiply_all(const Product* products, int count, const GluShape* glu, const float* const* biases);
+  void choose_experts(const RouterWork& work, uint8_t* bounce);
+  // Where the values stand on the device for the operator that is launched next.
+  template <class T>
+  const T* send(const T* host, int64_t count);
   SentRows send_rows(const AttentionRow* host_rows, int n);
   void store(const SentRows& sent, const float* keys, const float* values, int64_t stride, int n, const AttentionShape& shape);
   void attend(float* out, const SentRows& sent, const float* queries, int64_t stride, int n, const AttentionShape& shape);
@@ -94,6 +108,7 @@ class CudaBackend final : public Backend {
   StagingMemory staging_;
   ExpertMemoryDirectory experts_;
   WeightWriter writer_;
+  std::vector<MultiplyJob> jobs_;
   DeviceBuffer scratch_;
   DeviceBuffer router_results_;
   PinnedBuffer gate_bounce_;

@@ -45,8 +45,8 @@ uint64_t CudaBackend::expert_scratch_bytes(WeightFormat format, int64_t rows, in
   down.rows = hidden_size;
   down.columns = intermediate_size;
   uint64_t bytes = 0;
-  if (tensor_cores_take(gate_up, context_.traits())) bytes = tensor_core_scratch_bytes(gate_up, true);
-  if (tensor_cores_take(down, context_.traits())) bytes = std::max(bytes, tensor_core_scratch_bytes(down, false));
+  if (tensor_cores_take(gate_up, context_.traits())) bytes = tensor_core_scratch_bytes(gate_up);
+  if (tensor_cores_take(down, context_.traits())) bytes = std::max(bytes, tensor_core_scratch_bytes(down));
   return counted_bytes(bytes);
 }
 

@@ -80,9 +80,4 @@ ODMOE_BOTH float exponential(float x) {
   return y * power_of_two(power >> 1) * power_of_two(power - (power >> 1));
 }
 
-ODMOE_BOTH float swiglu_of(float gate, float up) {
-  const float silu = divided(gate, 1.0f + exponential(gate * -1.0f));
-  return silu * up;
-}
-
 }  // namespace odmoe::cuda

@@ -99,7 +99,8 @@ void DeviceContext::load_kernels() {
   check(cudaMalloc(&floats, 2 * sizeof(float)), "allocating device memory");
   try {
     check(cudaMemsetAsync(floats, 0, 2 * sizeof(float), compute_stream_), "clearing device memory");
-    check(launch_add(static_cast<float*>(floats), static_cast<float*>(floats) + 1, 1, compute_stream_), "loading the kernels");
+    check(launch_add(static_cast<float*>(floats), static_cast<float*>(floats) + 1, 1, 1.0f, compute_stream_),
+          "loading the kernels");
     check(cudaStreamSynchronize(compute_stream_), "loading the kernels");
   } catch (...) {
     cudaStreamSynchronize(compute_stream_);

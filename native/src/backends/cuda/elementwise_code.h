@@ -2,15 +2,12 @@
 // a time.
 #pragma once
 #include "device_code.h"
+#include "odmoe/operators.h"
 
 namespace odmoe::cuda {
 
-// The divisor of an RMS norm over `size` values with this sum of squares.
-ODMOE_BOTH float rms_root(float squares, int size, float epsilon) {
-  return square_root(divided(squares, static_cast<float>(size)) + epsilon);
-}
-
-ODMOE_BOTH float normalized(float x, float root, float weight) { return divided(x, root) * weight; }
+// What a norm divides a vector with this sum of squares by.
+ODMOE_BOTH float norm_root(float squares, float divisor, float epsilon) { return square_root(divided(squares, divisor) + epsilon); }
 
 // A pair (a, b) of the rotary embedding, turned in place.
 ODMOE_BOTH void rotate_pair(float& a, float& b, float cos, float sin) {
@@ -55,9 +52,25 @@ ODMOE_BOTH void store_pack(float* to, const Pack<kWidth>& pack) {
   }
 }
 
+ODMOE_BOTH float* vector_at(const Vectors& vectors, int64_t row, int64_t number) {
+  return vectors.first + row * vectors.row_stride + number * vectors.vector_stride;
+}
+
 // Whether rows that are so many floats apart and begin there can be taken four floats at a time.
 inline bool takes_quads(const float* begin, int64_t floats_apart) {
   return reinterpret_cast<uintptr_t>(begin) % sizeof(float4) == 0 && floats_apart % 4 == 0;
+}
+
+inline bool takes_quads(const Vectors& vectors) {
+  return takes_quads(vectors.first, vectors.row_stride) && (vectors.vectors == 1 || vectors.vector_stride % 4 == 0) &&
+         vectors.size % 4 == 0;
+}
+
+// The rows from `first` on.
+inline Vectors rows_from(Vectors vectors, int64_t first, int rows) {
+  vectors.first += first * vectors.row_stride;
+  vectors.rows = rows;
+  return vectors;
 }
 
 }  // namespace odmoe::cuda

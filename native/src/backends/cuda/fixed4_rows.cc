@@ -202,8 +202,8 @@ bool encode_fixed4_rows(uint8_t* tiles, int64_t columns, int64_t first_row, int6
     case Split::fp16_hi8_lo8: return encode<Split::fp16_hi8_lo8>(tiles, columns, first_row, rows, planes);
     case Split::fp32_e8_sm8_r16: return encode<Split::fp32_e8_sm8_r16>(tiles, columns, first_row, rows, planes);
     case Split::fp16_e5_lo8_s1m2: return encode<Split::fp16_e5_lo8_s1m2>(tiles, columns, first_row, rows, planes);
+    default: return false;
   }
-  return false;
 }
 
 }  // namespace odmoe::cuda

@@ -7,6 +7,7 @@
 
 #include "odmoe/attention_shape.h"
 #include "odmoe/formats.h"
+#include "odmoe/operators.h"
 
 namespace odmoe::cuda {
 
@@ -29,19 +30,21 @@ struct MultiplyJob {
   float* out = nullptr;
   int64_t out_stride = 0;
   int n = 0;
+  const float* biases = nullptr;  // of a GLU: for every row of the weights
 };
 
-// Jobs that one launch takes.
-inline constexpr int kMostMultiplyJobs = 16;
+// Jobs that one launch takes: as many as a kernel's 4 KiB of arguments hold, as latent attention has small ones for every head.
+inline constexpr int kMostMultiplyJobs = 64;
 
-// gated: the first half of the weights' rows are gate rows, the second half up rows: out[i][r] = silu(gate) * up, rows / 2 of them.
-// count <= kMostMultiplyJobs, n >= 1.
-cudaError_t launch_multiply(const MultiplyJob* host_jobs, int count, bool gated, const DeviceTraits& device, cudaStream_t stream);
+// host_glu: the first half of the weights' rows are gate rows, the second half up rows, and out[i][r] = glu(gate, up), rows / 2 of them;
+// null: plain products. count <= kMostMultiplyJobs, n >= 1.
+cudaError_t launch_multiply(const MultiplyJob* host_jobs, int count, const GluShape* host_glu, const DeviceTraits& device,
+                            cudaStream_t stream);
 
 // The same by tensor cores, with `in` rounded to BF16: not the one arithmetic. Whether they take this job, and the scratch they need.
 bool tensor_cores_take(const MultiplyJob& job, const DeviceTraits& device);
-uint64_t tensor_core_scratch_bytes(const MultiplyJob& job, bool gated);
-cudaError_t launch_tensor_core_multiply(const MultiplyJob& job, bool gated, void* scratch, cudaStream_t stream);
+uint64_t tensor_core_scratch_bytes(const MultiplyJob& job);
+cudaError_t launch_tensor_core_multiply(const MultiplyJob& job, const GluShape* host_glu, void* scratch, cudaStream_t stream);
 
 // ---- write_rows.cu
 
@@ -84,23 +87,82 @@ cudaError_t launch_decode_fixed4(const BlockToDecode* host_blocks, int count, co
 cudaError_t launch_decode_huffman(const BlockToDecode* host_blocks, int count, const uint8_t* table, int multiprocessors,
                                   cudaStream_t stream);
 
+// ---- normalize.cu
+
+cudaError_t launch_normalize(const NormWork& work, cudaStream_t stream);
+cudaError_t launch_layer_norm(float* out, const float* in, const float* weight, const float* bias, int n, int size, float epsilon,
+                              cudaStream_t stream);
+
+// ---- vectors.cu
+
+cudaError_t launch_copy_vectors(const Vectors& out, const Vectors& in, cudaStream_t stream);
+cudaError_t launch_rotate(const RotaryWork& work, cudaStream_t stream);
+cudaError_t launch_add_bias(const Vectors& x, const float* bias, cudaStream_t stream);
+cudaError_t launch_clip(const Vectors& x, float limit, cudaStream_t stream);
+cudaError_t launch_gate(const Vectors& x, const Vectors& gates, Gate gate, cudaStream_t stream);
+cudaError_t launch_multiply_elements(const Vectors& out, const Vectors& a, const Vectors& b, cudaStream_t stream);
+
 // ---- elementwise.cu
 
-cudaError_t launch_rms_norm(float* out, const float* in, const float* weight, int n, int size, float epsilon, cudaStream_t stream);
-cudaError_t launch_rope(float* heads, int64_t stride, const float* cos, const float* sin, int n, int head_count, int head_dim,
-                        cudaStream_t stream);
-cudaError_t launch_swiglu(float* out, const float* gate_up, int n, int size, cudaStream_t stream);
-cudaError_t launch_add(float* x, const float* y, int64_t count, cudaStream_t stream);
+cudaError_t launch_glu(float* out, const float* gate_up, const float* biases, int n, int size, const GluShape& shape,
+                       cudaStream_t stream);
+cudaError_t launch_add(float* x, const float* y, int64_t count, float scale, cudaStream_t stream);
+cudaError_t launch_scale(float* x, int64_t count, float factor, cudaStream_t stream);
+cudaError_t launch_cap(float* x, int64_t count, float divisor, float cap, cudaStream_t stream);
 // A null list of rows stands for 0, 1, ... n - 1.
 cudaError_t launch_copy_rows(float* out, const int32_t* out_rows, const float* in, const int32_t* in_rows, int n, int size,
                              cudaStream_t stream);
-cudaError_t launch_combine(float* hidden, const float* outputs, const float* weights, int n, int k, int size, cudaStream_t stream);
+
+// CombineWork (odmoe/backend.h) with the weights in device memory.
+struct CombineJob {
+  float* hidden = nullptr;
+  const float* outputs = nullptr;
+  const float* weights = nullptr;
+  const float* always = nullptr;
+  const float* always_gates = nullptr;
+  int n = 0;
+  int k = 0;
+  int size = 0;
+  float scale = 1;
+  bool add = true;
+};
+cudaError_t launch_combine(const CombineJob& job, cudaStream_t stream);
+
+// ---- recurrence.cu
+
+// The works are device memory; an extent says how many they are, and what any of them has at most.
+struct ConvolutionExtent {
+  int works = 0;
+  int rows = 0;
+  int taps = 0;
+  int64_t channels = 0;
+};
+cudaError_t launch_convolve(const ConvolutionWork* works, const ConvolutionExtent& extent, cudaStream_t stream);
+
+struct DeltaExtent {
+  int works = 0;
+  int value_heads = 0;
+  int value_dim = 0;
+  int key_dim = 0;  // of each of them; 0: they differ
+};
+cudaError_t launch_delta_rule(const DeltaWork* works, const DeltaExtent& extent, cudaStream_t stream);
 
 // ---- router.cu
 
 inline constexpr int kMostExperts = 1024;
-cudaError_t launch_router(int32_t* experts, float* weights, const float* logits, int n, int expert_count, int k, bool normalize,
-                          cudaStream_t stream);
+// RouterWork (odmoe/backend.h) with its results in device memory.
+struct RouterJob {
+  int32_t* experts = nullptr;
+  float* weights = nullptr;
+  const float* logits = nullptr;
+  int n = 0;
+  int expert_count = 0;
+  int k = 0;
+  RouterShape shape;
+  const float* choice_bias = nullptr;
+  const float* expert_scale = nullptr;
+};
+cudaError_t launch_router(const RouterJob& job, cudaStream_t stream);
 
 // ---- attention.cu
 

@@ -5,8 +5,16 @@ namespace odmoe::cuda {
 namespace {
 
 MultiplyPart part_of(const MultiplyJob& job) {
-  return {job.weights, job.in, job.out, job.in_stride, job.out_stride, static_cast<int>(job.rows), static_cast<int>(job.columns),
-          job.n,       0};
+  return {job.weights,
+          job.in,
+          job.out,
+          job.biases,
+          static_cast<int>(job.in_stride),
+          static_cast<int>(job.out_stride),
+          static_cast<int>(job.rows),
+          static_cast<int>(job.columns),
+          job.n,
+          0};
 }
 
 cudaError_t launch_format(WeightFormat format, MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream) {
@@ -17,18 +25,20 @@ cudaError_t launch_format(WeightFormat format, MultiplyLaunch& launch, int multi
     case WeightFormat::int8: return multiply_int8(launch, multiprocessors, stream);
     case WeightFormat::nf4: return multiply_nf4(launch, multiprocessors, stream);
     case WeightFormat::fixed4: return multiply_fixed4(launch, multiprocessors, stream);
+    default: return cudaErrorInvalidValue;
   }
-  return cudaErrorInvalidValue;
 }
 
 }  // namespace
 
-cudaError_t launch_multiply(const MultiplyJob* host_jobs, int count, bool gated, const DeviceTraits& device, cudaStream_t stream) {
+cudaError_t launch_multiply(const MultiplyJob* host_jobs, int count, const GluShape* host_glu, const DeviceTraits& device,
+                            cudaStream_t stream) {
   bool launched[kMostMultiplyJobs] = {};
   for (int i = 0; i < count; ++i) {
     if (launched[i]) continue;
     MultiplyLaunch launch = {};
-    launch.gated = gated;
+    launch.gated = host_glu != nullptr;
+    if (host_glu != nullptr) launch.glu = *host_glu;
     for (int j = i; j < count; ++j) {
       if (launched[j] || host_jobs[j].format != host_jobs[i].format) continue;
       if (tokens_at_once(host_jobs[j].n) != tokens_at_once(host_jobs[i].n)) continue;

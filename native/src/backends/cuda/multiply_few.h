@@ -23,7 +23,7 @@ struct FewTokens {
 
   __device__ __forceinline__ FewTokens(const MultiplyPart& part, int lane) : columns_left(part.columns - lane) {
 #pragma unroll
-    for (int t = 0; t < kTokens; ++t) next[t] = part.in + (t < part.n ? t : part.n - 1) * part.in_stride + lane;
+    for (int t = 0; t < kTokens; ++t) next[t] = part.token(t < part.n ? t : part.n - 1) + lane;
   }
   template <bool kWhole>
   __device__ __forceinline__ float value(int token, int step) const {
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kFewWarps* kWarp) multiply_few(const __grid_co
   FewRest<Rows, kFewRest / 2, 1, kRows> smaller;
   smaller.load(rows, first, steps, lane);
   smaller.multiply(sums, rows, first, steps, tokens, table, lane);
-  write_outputs<Rows>(part, launch.gated, group, 0, sums, lane);
+  write_outputs<Rows>(launch, part, group, 0, sums, lane);
 }
 
 }  // namespace odmoe::cuda

@@ -33,7 +33,7 @@ __device__ __forceinline__ void stage_tokens(StagedTokens& staged, const Multipl
 #pragma unroll
     for (int t = 0; t < 4; ++t) {
       const int token = first_token + quad * 4 + t;
-      x[t] = column < part.columns ? __ldg(part.in + (token < part.n ? token : part.n - 1) * part.in_stride + column) : 0.0f;
+      x[t] = column < part.columns ? __ldg(part.token(token < part.n ? token : part.n - 1) + column) : 0.0f;
     }
     staged.values[quad][place / kManyQuads][lane] = make_float4(x[0], x[1], x[2], x[3]);
   }
@@ -64,21 +64,21 @@ __device__ __forceinline__ void multiply_staged(float (&sums)[kRows][kManyTileTo
 template <class Rows, int kRows>
 class ManyTile {
  public:
-  __device__ __forceinline__ ManyTile(const MultiplyPart& part, bool gated, StagedTokens* staged, const float* table)
-      : part_(part),
-        gated_(gated),
+  __device__ __forceinline__ ManyTile(const MultiplyLaunch& launch, StagedTokens* staged, const float* table)
+      : launch_(launch),
+        part_(part_of_block(launch)),
         staged_(staged),
         table_(table),
         lane_(static_cast<int>(threadIdx.x) % kWarp),
         warp_(static_cast<int>(threadIdx.x) / kWarp) {
-    const int block = static_cast<int>(blockIdx.x) - part.first_block;
-    const int token_blocks = (part.n + kManyBlockTokens - 1) / kManyBlockTokens;
+    const int block = static_cast<int>(blockIdx.x) - part_.first_block;
+    const int token_blocks = (part_.n + kManyBlockTokens - 1) / kManyBlockTokens;
     // Blocks that share weights are neighbours, so that all but the first read them from the second cache.
     first_token_ = block % token_blocks * kManyBlockTokens;
     group_ = block / token_blocks * kManyRowTiles + warp_ / kManyTokenTiles;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      rows_[r] = Rows::row(part.weights, part.columns, row_of_group(part, gated, group_, kRows, r));
+      rows_[r] = Rows::row(part_.weights, part_.columns, row_of_group(part_, launch.gated, group_, kRows, r));
     }
     Rows::start(rows_);
   }
@@ -94,7 +94,7 @@ class ManyTile {
       }
     }
     rest<kSteps / 2>(first, steps);
-    write_outputs<Rows>(part_, gated_, group_, first_token_ + token_tile() * kManyTileTokens, sums_, lane_);
+    write_outputs<Rows>(launch_, part_, group_, first_token_ + token_tile() * kManyTileTokens, sums_, lane_);
   }
 
  private:
@@ -122,8 +122,8 @@ class ManyTile {
     if constexpr (V > 1) rest<V / 2>(first, steps);
   }
 
+  const MultiplyLaunch& launch_;
   const MultiplyPart& part_;
-  const bool gated_;
   StagedTokens* const staged_;
   const float* const table_;
   const int lane_;
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kManyWarps* kWarp, kBlocks) multiply_many(cons
   __shared__ StagedTokens staged[2];
   __shared__ float table[Rows::Table::kSize];
   Rows::Table::fill(table);
-  ManyTile<Rows, kRows> tile(part_of_block(launch), launch.gated, staged, table);
+  ManyTile<Rows, kRows> tile(launch, staged, table);
   tile.run();
 }
 

@@ -10,12 +10,15 @@ struct MultiplyPart {
   const uint8_t* weights;
   const float* in;
   float* out;
-  int64_t in_stride;
-  int64_t out_stride;
+  const float* biases;
+  int in_stride;
+  int out_stride;
   int rows;
   int columns;
   int n;
   int first_block;
+
+  ODMOE_BOTH const float* token(int number) const { return in + int64_t{number} * in_stride; }
 };
 
 // A kernel's parameter: all parts have one format.
@@ -23,6 +26,7 @@ struct MultiplyLaunch {
   MultiplyPart parts[kMostMultiplyJobs];
   int count;
   bool gated;
+  GluShape glu;  // where gated
 };
 static_assert(sizeof(MultiplyLaunch) <= 4096, "what a kernel takes");
 
@@ -42,8 +46,17 @@ ODMOE_BOTH int row_of_group(const MultiplyPart& part, bool gated, int group, int
 
 #if defined(__CUDACC__) || defined(ODMOE_SIMULATED_CUDA)
 __device__ __forceinline__ const MultiplyPart& part_of_block(const MultiplyLaunch& launch) {
+  // The last that begins at or before the block.
   int number = 0;
-  while (number + 1 < launch.count && static_cast<int>(blockIdx.x) >= launch.parts[number + 1].first_block) ++number;
+  int behind = launch.count;
+  while (behind - number > 1) {
+    const int middle = (number + behind) / 2;
+    if (static_cast<int>(blockIdx.x) >= launch.parts[middle].first_block) {
+      number = middle;
+    } else {
+      behind = middle;
+    }
+  }
   return launch.parts[number];
 }
 #endif

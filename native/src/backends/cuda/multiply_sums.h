@@ -1,5 +1,6 @@
 // What becomes of a warp's partial sums: ROWS x TOKENS of them in every lane.
 #pragma once
+#include "activations.h"
 #include "multiply_parts.h"
 #include "warp_folds.h"
 #include "weight_rows.h"
@@ -8,7 +9,7 @@
 namespace odmoe::cuda {
 
 template <class Rows, int kRows, int kTokens>
-__device__ __forceinline__ void write_outputs(const MultiplyPart& part, bool gated, int group, int first_token,
+__device__ __forceinline__ void write_outputs(const MultiplyLaunch& launch, const MultiplyPart& part, int group, int first_token,
                                               const float (&sums)[kRows][kTokens], int lane) {
   constexpr int kFolds = kRows * kTokens > kWarp ? kRows * kTokens / kWarp : 1;
   constexpr int kFoldRows = kRows / kFolds;
@@ -23,19 +24,20 @@ __device__ __forceinline__ void write_outputs(const MultiplyPart& part, bool gat
     const int token = first_token + lane / kLanesEach % kTokens;
     if constexpr (Rows::kRowScales) {
       const float* const scales = reinterpret_cast<const float*>(part.weights + row_scales_offset(part.rows, part.columns));
-      result = result * __ldg(scales + row_of_group(part, gated, group, kRows, slot));
+      result = result * __ldg(scales + row_of_group(part, launch.gated, group, kRows, slot));
     }
     int output = group * kRows + slot;
     bool written = token < part.n && lane % kLanesEach == 0;
-    if (gated) {
+    if (launch.gated) {
+      if (part.biases != nullptr) result = result + __ldg(part.biases + row_of_group(part, true, group, kRows, slot));
       const float up = __shfl_down_sync(kFullWarp, result, kTokens * kLanesEach);
-      result = swiglu_of(result, up);
+      result = glu_of(result, up, launch.glu);
       written = written && slot % 2 == 0 && output < part.rows;
       output /= 2;
     } else {
       written = written && output < part.rows;
     }
-    if (written) part.out[token * part.out_stride + output] = result;
+    if (written) part.out[int64_t{token} * part.out_stride + output] = result;
   }
 }
 

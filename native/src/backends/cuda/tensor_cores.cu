@@ -4,6 +4,7 @@
 #include <cuda_bf16.h>
 #include <mma.h>
 
+#include "activations.h"
 #include "grid_launch.h"
 #include "kernels.h"
 #include "weight_layout.h"
@@ -40,6 +41,7 @@ struct TensorJob {
   int outputs;
   int n;
   int length;  // of a row in the layout
+  GluShape glu;
 };
 
 struct ArrangeJob {
@@ -115,7 +117,9 @@ __global__ void __launch_bounds__(kTensorWarps* kWarp) multiply_tiles(const __gr
     if constexpr (kGated) {
       // Fragments of one kind have their elements alike.
 #pragma unroll
-      for (int i = 0; i < Sums::num_elements; ++i) sums[0][t].x[i] = swiglu_of(sums[0][t].x[i], sums[kHalves - 1][t].x[i]);
+      for (int i = 0; i < Sums::num_elements; ++i) {
+        sums[0][t].x[i] = glu_of(sums[0][t].x[i], sums[kHalves - 1][t].x[i], job.glu);
+      }
     }
     write_tile(job, sums[0][t], tiles[warp], first_output, first_token + t * kTile, lane);
   }
@@ -132,17 +136,18 @@ cudaError_t launch_tiles(const TensorJob& job, cudaStream_t stream) {
 
 }  // namespace
 
-// Rows in whole tiles, gated halves too; and tokens enough that the tiles are not mostly empty.
+// Rows in whole tiles, gated halves too; and tokens enough that the tiles are not mostly empty. Which row an element of a tile has is
+// not known where the GLU is computed, so there are no biases.
 bool tensor_cores_take(const MultiplyJob& job, const DeviceTraits& device) {
-  return job.format == WeightFormat::bf16 && job.n >= kLeastTokens && job.n <= kMostTokens && job.rows > 0 &&
-         job.rows <= kMostOutputs && job.rows % (2 * kTile) == 0 && device.capability >= 80;
+  return job.format == WeightFormat::bf16 && job.biases == nullptr && job.n >= kLeastTokens && job.n <= kMostTokens &&
+         job.rows > 0 && job.rows <= kMostOutputs && job.rows % (2 * kTile) == 0 && device.capability >= 80;
 }
 
-uint64_t tensor_core_scratch_bytes(const MultiplyJob& job, bool) {
+uint64_t tensor_core_scratch_bytes(const MultiplyJob& job) {
   return static_cast<uint64_t>(padded_tokens(job.n) * row_bytes(WeightFormat::bf16, job.columns));
 }
 
-cudaError_t launch_tensor_core_multiply(const MultiplyJob& job, bool gated, void* scratch, cudaStream_t stream) {
+cudaError_t launch_tensor_core_multiply(const MultiplyJob& job, const GluShape* host_glu, void* scratch, cudaStream_t stream) {
   const int length = steps_of(job.columns) * kLanes;
   const ArrangeJob arrange{static_cast<uint16_t*>(scratch), job.in, job.in_stride, static_cast<int>(job.columns), job.n};
   cudaLaunchConfig_t config = {};
@@ -156,10 +161,11 @@ cudaError_t launch_tensor_core_multiply(const MultiplyJob& job, bool gated, void
                         static_cast<const __nv_bfloat16*>(scratch),
                         job.out,
                         job.out_stride,
-                        gated ? rows / 2 : rows,
+                        host_glu != nullptr ? rows / 2 : rows,
                         job.n,
-                        length};
-  return gated ? launch_tiles<true>(tiles, stream) : launch_tiles<false>(tiles, stream);
+                        length,
+                        host_glu != nullptr ? *host_glu : GluShape{}};
+  return host_glu != nullptr ? launch_tiles<true>(tiles, stream) : launch_tiles<false>(tiles, stream);
 }
 
 }  // namespace odmoe::cuda

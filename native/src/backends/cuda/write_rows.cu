@@ -198,9 +198,8 @@ cudaError_t launch_split(const RowsToWrite& rows, cudaStream_t stream) {
     case WeightFormat::fp32: return launch_pieces<kSplit, WeightFormat::fp32>(rows, stream);
     case WeightFormat::int8: return launch_blocks(&write_int8_rows<kSplit>, rows, rows.row_count, stream);
     case WeightFormat::nf4: return launch_pieces<kSplit, WeightFormat::nf4>(rows, stream);
-    case WeightFormat::fixed4: break;
+    default: return cudaErrorInvalidValue;
   }
-  return cudaErrorInvalidValue;
 }
 
 }  // namespace
@@ -215,8 +214,8 @@ cudaError_t launch_write_rows(const RowsToWrite& rows, cudaStream_t stream) {
     case Split::fp16_hi8_lo8: return launch_split<Split::fp16_hi8_lo8>(rows, stream);
     case Split::fp32_e8_sm8_r16: return launch_split<Split::fp32_e8_sm8_r16>(rows, stream);
     case Split::fp16_e5_lo8_s1m2: return launch_split<Split::fp16_e5_lo8_s1m2>(rows, stream);
+    default: return cudaErrorInvalidValue;
   }
-  return cudaErrorInvalidValue;
 }
 
 }  // namespace odmoe::cuda

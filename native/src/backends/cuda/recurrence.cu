@@ -1,0 +1,177 @@
+// What goes on from position to position: causal convolutions and the gated delta rule. Each work is a run of rows of one sequence.
+#include "activations.h"
+#include "elementwise_code.h"
+#include "grid_launch.h"
+#include "kernels.h"
+
+namespace odmoe::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+// Rows of which a thread computes a channel, at least.
+constexpr int kLeastRows = 16;
+
+// What a channel has at a position: of a work's rows, or of what came before them.
+__device__ __forceinline__ float value_at(const ConvolutionWork& work, int row, int64_t channel) {
+  return row >= 0 ? work.in[row * work.in_stride + channel] : work.tail[(row + work.taps - 1) * work.channels + channel];
+}
+
+// Block (x, y, z): some channels, some rows, work z. The tail belongs to the block of the first rows, which is the only one to read it.
+__global__ void __launch_bounds__(kThreads) convolve_kernel(const ConvolutionWork* works, int block_rows) {
+  const ConvolutionWork work = works[blockIdx.z];
+  const int64_t channel = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (channel >= work.channels) return;
+  const int begin = static_cast<int>(blockIdx.y) * block_rows;
+  const int end = min(begin + block_rows, work.rows);
+  for (int row = begin; row < end; ++row) {
+    float sum = 0.0f;
+#pragma unroll 4
+    for (int tap = 0; tap < work.taps; ++tap) {
+      sum = fused(work.weight[tap * work.channels + channel], value_at(work, row - work.taps + 1 + tap, channel), sum);
+    }
+    work.out[row * work.out_stride + channel] = work.silu ? silu_of(sum) : sum;
+  }
+  // A block has more rows than the tail, so no other one reads what is overwritten here.
+  if (begin != 0) return;
+  for (int kept = 0; kept < work.taps - 1; ++kept) {
+    work.tail[kept * work.channels + channel] = value_at(work, work.rows - work.taps + 1 + kept, channel);
+  }
+}
+
+// What one value head's rows are made with, the same for all its dimensions.
+struct DeltaRow {
+  float beta;
+  float decay;
+};
+
+__device__ __forceinline__ DeltaRow delta_row(const DeltaWork& work, int row, int head) {
+  const int64_t at = row * work.gate_stride + head;
+  const float rate = exponential(work.decay_log[head]) * softplus_of(work.decay[at] + work.decay_bias[head]);
+  return {sigmoid_of(work.beta[at]), exponential(-rate)};
+}
+
+// A lane keeps one value dimension: a column of the state, in registers. Keys and queries of a row come by way of shared memory, those
+// of the next row while this one is computed.
+template <int kKeyDim>
+__device__ void run_delta(const DeltaWork& work, int head, int dimension, float (&shared)[2][kKeyDim]) {
+  constexpr int kEach = kKeyDim / kWarp;
+  const int lane = static_cast<int>(threadIdx.x);
+  const int key_head = head / (work.value_heads / work.key_heads);
+  const bool there = dimension < work.value_dim;
+  float* const column = work.state + int64_t{head} * kKeyDim * work.value_dim + (there ? dimension : 0);
+  const int64_t value_offset = int64_t{head} * work.value_dim + (there ? dimension : 0);
+  float state[kKeyDim];
+#pragma unroll
+  for (int i = 0; i < kKeyDim; ++i) state[i] = column[int64_t{i} * work.value_dim];
+  float next_keys[kEach];
+  float next_queries[kEach];
+  float next_value = 0.0f;
+  const auto load_next = [&](int row) {
+    const int64_t at = row * work.stride + int64_t{key_head} * kKeyDim + lane;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) next_keys[i] = work.keys[at + i * kWarp];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) next_queries[i] = work.queries[at + i * kWarp];
+    next_value = work.values[row * work.stride + value_offset];
+  };
+  load_next(0);
+  for (int row = 0; row < work.rows; ++row) {
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      shared[0][i * kWarp + lane] = next_keys[i];
+      shared[1][i * kWarp + lane] = next_queries[i];
+    }
+    const float value = next_value;
+    __syncwarp();
+    if (row + 1 < work.rows) load_next(row + 1);
+    const DeltaRow gates = delta_row(work, row, head);
+    float recalled = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kKeyDim; i += 4) {
+      const Pack<4> keys = load_pack<4>(&shared[0][i]);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        state[i + j] = state[i + j] * gates.decay;
+        recalled = fused(state[i + j], keys.values[j], recalled);
+      }
+    }
+    const float change = (value - recalled) * gates.beta;
+    float out = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kKeyDim; i += 4) {
+      const Pack<4> keys = load_pack<4>(&shared[0][i]);
+      const Pack<4> queries = load_pack<4>(&shared[1][i]);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        state[i + j] = fused(keys.values[j], change, state[i + j]);
+        out = fused(state[i + j], queries.values[j], out);
+      }
+    }
+    if (there) work.out[row * work.out_stride + value_offset] = out;
+  }
+  if (!there) return;
+#pragma unroll
+  for (int i = 0; i < kKeyDim; ++i) column[int64_t{i} * work.value_dim] = state[i];
+}
+
+// Of any key dimension, with the state where it is.
+__device__ void run_delta_in_memory(const DeltaWork& work, int head, int dimension) {
+  if (dimension >= work.value_dim) return;
+  const int key_head = head / (work.value_heads / work.key_heads);
+  float* const column = work.state + int64_t{head} * work.key_dim * work.value_dim + dimension;
+  for (int row = 0; row < work.rows; ++row) {
+    const float* const keys = work.keys + row * work.stride + int64_t{key_head} * work.key_dim;
+    const float* const queries = work.queries + row * work.stride + int64_t{key_head} * work.key_dim;
+    const DeltaRow gates = delta_row(work, row, head);
+    float recalled = 0.0f;
+#pragma unroll 4
+    for (int i = 0; i < work.key_dim; ++i) {
+      recalled = fused(column[int64_t{i} * work.value_dim] * gates.decay, keys[i], recalled);
+    }
+    const int64_t at = int64_t{head} * work.value_dim + dimension;
+    const float change = (work.values[row * work.stride + at] - recalled) * gates.beta;
+    float out = 0.0f;
+#pragma unroll 4
+    for (int i = 0; i < work.key_dim; ++i) {
+      float& state = column[int64_t{i} * work.value_dim];
+      state = fused(keys[i], change, state * gates.decay);
+      out = fused(state, queries[i], out);
+    }
+    work.out[row * work.out_stride + at] = out;
+  }
+}
+
+// Block (x, y, z): 32 value dimensions, value head y, work z. A block is a warp: there are few of them, and each takes a while.
+template <int kKeyDim>
+__global__ void __launch_bounds__(kWarp) delta_kernel(const DeltaWork* works) {
+  const DeltaWork work = works[blockIdx.z];
+  const auto head = static_cast<int>(blockIdx.y);
+  const int dimension = static_cast<int>(blockIdx.x * kWarp + threadIdx.x);
+  if (head >= work.value_heads || work.rows <= 0) return;
+  if constexpr (kKeyDim > 0) {
+    __shared__ __align__(16) float shared[2][kKeyDim];
+    run_delta<kKeyDim>(work, head, dimension, shared);
+  } else {
+    run_delta_in_memory(work, head, dimension);
+  }
+}
+
+}  // namespace
+
+cudaError_t launch_convolve(const ConvolutionWork* works, const ConvolutionExtent& extent, cudaStream_t stream) {
+  const int block_rows = extent.taps > kLeastRows ? extent.taps : kLeastRows;
+  const dim3 grid(blocks_for(extent.channels, kThreads), blocks_for(extent.rows, block_rows), static_cast<unsigned>(extent.works));
+  return launch_grid(grid, kThreads, stream, convolve_kernel, works, block_rows);
+}
+
+cudaError_t launch_delta_rule(const DeltaWork* works, const DeltaExtent& extent, cudaStream_t stream) {
+  const dim3 grid(blocks_for(extent.value_dim, kWarp), static_cast<unsigned>(extent.value_heads),
+                  static_cast<unsigned>(extent.works));
+  void (*const kernel)(const DeltaWork*) = extent.key_dim == 128  ? delta_kernel<128>
+                                           : extent.key_dim == 64 ? delta_kernel<64>
+                                                                  : delta_kernel<0>;
+  return launch_grid(grid, kWarp, stream, kernel, works);
+}
+
+}  // namespace odmoe::cuda

@@ -1,0 +1,13 @@
+// GLUs of the kinds that there are: SwiGLU, GPT-OSS's, Gemma's, and others that mix what these have.
+#pragma once
+#include "odmoe/operators.h"
+
+namespace odmoe::cuda_test {
+
+inline constexpr GluShape kGluShapes[] = {
+    {0, Activation::sigmoid, 1.0f, 0.0f, 0.0f, false},   {0, Activation::sigmoid, 1.702f, 7.0f, 1.0f, true},
+    {0, Activation::tanh, 1.0f, 0.0f, 0.0f, false},      {0, Activation::sigmoid, 1.0f, 0.0f, 0.0f, true},
+    {0, Activation::sigmoid, 1.702f, 0.0f, 1.0f, false}, {0, Activation::tanh, 1.0f, 0.5f, 0.0f, true},
+};
+
+}  // namespace odmoe::cuda_test
