@@ -104,7 +104,8 @@ function findFamily(architectures: readonly string[], modelType: string | null, 
   throw new OdmoeError('MODEL_UNSUPPORTED', `${path}: architecture ${found} is not supported; supported: ${supported}`);
 }
 
-const FP8_KEYS = { fmt: 'e4m3', weight_block_size: [128, 128] } as const;
+/** Forms of FP8 that are read, by key. */
+const FP8_KEYS = { fmt: ['e4m3', 'float8_e4m3fn'], weight_block_size: [[128, 128]] } as const;
 
 /** The quantized forms that are read are those in which models are shipped by who made them. */
 function readQuantization(
@@ -125,9 +126,10 @@ function readQuantization(
   if (found === undefined)
     throw unsupported('quant_method', method, supported.join(' or ') || `none for ${family.name}`);
   if (found === 'fp8') {
-    for (const [key, wanted] of Object.entries(FP8_KEYS)) {
-      const value = config[key] ?? wanted;
-      if (JSON.stringify(value) !== JSON.stringify(wanted)) throw unsupported(key, value, JSON.stringify(wanted));
+    for (const [key, forms] of Object.entries(FP8_KEYS)) {
+      const wanted = forms.map((form) => JSON.stringify(form));
+      const value = config[key] ?? forms[0];
+      if (!wanted.includes(JSON.stringify(value))) throw unsupported(key, value, wanted.join(' or '));
     }
   }
   return found;

@@ -124,6 +124,11 @@ export class ConfigReader {
     return new ConfigReader({ ...this.values, ...Object.fromEntries(given) }, this.context, other.prefix);
   }
 
+  /** Values for keys that are left out. */
+  withFallbacks(fallbacks: Readonly<Record<string, unknown>>): ConfigReader {
+    return new ConfigReader(fallbacks, this.context).overlaid(this);
+  }
+
   /** Refuses a value that is computed in no other way. `fallback` stands for a key that is left out. */
   only<T extends string | number | boolean>(key: string, allowed: readonly T[], fallback: T): T {
     const found = this.find([key]);
@@ -131,13 +136,6 @@ export class ConfigReader {
     const known = allowed.find((item) => item === value);
     if (known !== undefined) return known;
     throw this.unsupported(key, value, allowed.map((item) => JSON.stringify(item)).join(' or '));
-  }
-
-  /** A key that must be left out, null, or an empty list. */
-  mustLack(key: string): void {
-    const found = this.find([key]);
-    if (found === null || (Array.isArray(found.value) && found.value.length === 0)) return;
-    throw this.unsupported(key, found.value, 'no value');
   }
 
   unsupported(key: string, value: unknown, supported: string): OdmoeError {

@@ -13,6 +13,8 @@ export interface GlobalLayers {
 
 const HEAD_DIM = 256;
 const GLOBAL_HEAD_DIM = 512;
+/** The rope of global layers where config.json says nothing of ropes. */
+const PROPORTIONAL = { rope_type: 'proportional', partial_rotary_factor: 0.25 };
 
 /** Every sixth layer is global where no list says so; the last one always is. */
 export function readGlobalLayers(config: ConfigReader): GlobalLayers {
@@ -22,13 +24,20 @@ export function readGlobalLayers(config: ConfigReader): GlobalLayers {
   const mixers = kinds.map((kind, layer) =>
     readMixer(config, kind === 'full_attention' || layer === kinds.length - 1, layer),
   );
-  const headDim = (window: boolean): number =>
-    (mixers.find((mixer) => mixer.window > 0 === window) ?? mixers[0])?.headDim ?? HEAD_DIM;
+  const global = { theta: 1e6, headDim: headDimOf(config, mixers, true), parameters: PROPORTIONAL };
   const ropes = [
-    readRope(config, { theta: 10_000, headDim: headDim(true) }, 'sliding_attention'),
-    readRope(config, { theta: 1e6, headDim: headDim(false) }, 'full_attention'),
+    readRope(config, { theta: 10_000, headDim: headDimOf(config, mixers, false) }, 'sliding_attention'),
+    readRope(config, global, 'full_attention'),
   ];
   return { mixers, ropes };
+}
+
+/** The size of heads of all layers of a kind, which have one rope. */
+function headDimOf(config: ConfigReader, mixers: readonly AttentionMixer[], global: boolean): number {
+  const sizes = new Set(mixers.filter(({ window }) => (window === 0) === global).map(({ headDim }) => headDim));
+  const [headDim = HEAD_DIM] = sizes;
+  if (sizes.size > 1) throw config.unsupported('per_layer_config', [...sizes], 'one head_dim for all layers of a kind');
+  return headDim;
 }
 
 /** Sizes of global layers stand under keys of their own, or (newer) in per_layer_config. */

@@ -13,6 +13,8 @@ export interface RopeDefaults {
   partialFactor?: number;
   /** How many are, where config.json gives no share. */
   rotaryDim?: number;
+  /** The rope's parameters where config.json has none. */
+  parameters?: Readonly<Record<string, unknown>>;
 }
 
 export interface ReadRope {
@@ -31,8 +33,7 @@ const MOST_DIMENSIONS = 2048;
  * ropes by kind of layer inside.
  */
 export function readRope(config: ConfigReader, defaults: RopeDefaults, kind: string | null = null): ReadRope {
-  const newer = config.within('rope_parameters');
-  const parameters = config.overlaid(config.within('rope_scaling')).overlaid(newer?.within(kind ?? '') ?? newer);
+  const parameters = readParameters(config, defaults, kind);
   const theta = parameters.positiveOr(defaults.theta, 'rope_theta');
   if (theta === null) throw config.corrupt('rope_theta is missing');
   const share = parameters.positiveOr(defaults.partialFactor ?? 1, 'partial_rotary_factor');
@@ -49,6 +50,13 @@ export function readRope(config: ConfigReader, defaults: RopeDefaults, kind: str
   const mscaleAllDim =
     scaling.type === 'yarn' ? yarnMscale(scaling.factor, parameters.numberOr(0, 'mscale_all_dim')) : 1;
   return { rope, maxPositions: Math.min(maxPositions, lastPosition), mscaleAllDim };
+}
+
+function readParameters(config: ConfigReader, defaults: RopeDefaults, kind: string | null): ConfigReader {
+  const older = config.within('rope_scaling');
+  const newer = config.within('rope_parameters');
+  if (older === null && newer === null) return config.withFallbacks(defaults.parameters ?? {});
+  return config.overlaid(older).overlaid(newer?.within(kind ?? '') ?? newer);
 }
 
 function checkRope(config: ConfigReader, theta: number, dimensions: number, share: number): void {

@@ -20,7 +20,6 @@ export const ernie45Moe: ModelFamily = {
   architectures: ['Ernie4_5_MoeForCausalLM'],
   readConfig(config) {
     config.only('use_bias', [false], false);
-    config.only('moe_gate', ['topk', 'top2', 'topk_fused'], 'topk');
     const normEpsilon = readNormEpsilon(config, 1e-5);
     const mixer = readAttention(config, { normEpsilon, rotary: rotateNeighbours(0) });
     const sumFloor = Math.fround(config.positiveOr(1e-12, 'moe_norm_min'));
@@ -30,7 +29,7 @@ export const ernie45Moe: ModelFamily = {
     const last = end === -1 ? forLayers(config, (layer) => layer).length - 1 : end;
     const interval = config.sizeOr(1, 'moe_layer_interval');
     const sparse = readSparseLayers(config, (layer) => layer >= first && layer <= last && (layer + 1) % interval === 0);
-    const shared = config.countOr(0, 'moe_num_shared_experts');
+    const shared = config.countOr(2, 'moe_num_shared_experts');
     const beside = readAlways(config, 'moe_intermediate_size', shared);
     const dense = readAlways(config, 'intermediate_size');
     const shape = readDecoder(config, {

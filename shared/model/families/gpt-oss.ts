@@ -31,7 +31,7 @@ export const gptOss: ModelFamily = {
     };
     const shape = readDecoder(config, {
       normEpsilon,
-      ropes: [readRope(config, { theta: 150_000, headDim: mixer.headDim })],
+      ropes: [readRope(config, { theta: 150_000, headDim: mixer.headDim, parameters: YARN })],
       layers: kinds.map((kind) => layerOf({ ...mixer, window: kind === 'sliding_attention' ? window : 0 }, { routed })),
       expert,
     });
@@ -49,3 +49,6 @@ export const gptOss: ModelFamily = {
     });
   },
 };
+
+/** Where config.json says nothing of the rope. */
+const YARN = { rope_type: 'yarn', factor: 32, truncate: false, original_max_position_embeddings: 4096 };

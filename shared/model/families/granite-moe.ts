@@ -1,12 +1,4 @@
-import {
-  inverseRoot,
-  layerOf,
-  modelConfig,
-  readAttention,
-  readDecoder,
-  readSwiglu,
-  routerOf,
-} from '../decoder-config.js';
+import { layerOf, modelConfig, readAttention, readDecoder, readSwiglu, routerOf } from '../decoder-config.js';
 import { forLayers } from '../layer-kinds.js';
 import type { ModelFamily } from '../model-family.js';
 import { readRope } from '../rope-config.js';
@@ -18,9 +10,8 @@ export const graniteMoe: ModelFamily = {
   architectures: ['GraniteMoeForCausalLM'],
   readConfig(config) {
     const bias = config.flagOr(false, 'attention_bias');
-    const plain = readAttention(config, { bias, outputBias: bias });
-    const scoreScale = config.positiveOr(inverseRoot(plain.headDim), 'attention_multiplier');
-    const mixer = { ...plain, scoreScale: Math.fround(scoreScale) };
+    const scoreScale = Math.fround(config.positiveOr(1, 'attention_multiplier'));
+    const mixer = readAttention(config, { bias, outputBias: bias, scoreScale });
     const layer = layerOf(mixer, { routed: routerOf({ normalize: true }) });
     const shape = readDecoder(config, {
       embeddingScale: Math.fround(config.numberOr(1, 'embedding_multiplier')),
