@@ -175,6 +175,31 @@ void ends_while_loading() {
   }
 }
 
+// Bytes that a pack has correct checksums of, and that are no weights; views, which no pack has.
+void refuses_what_no_expert_has() {
+  const TestDirectory directory;
+  const std::shared_ptr<Backend> backend = open_backend("auto");
+  for (const Split split : {Split::mxfp4, Split::fp8}) {
+    const WeightFormat format = split == Split::mxfp4 ? WeightFormat::mxfp4 : WeightFormat::fp8;
+    const ExpertShape shape{.hidden_size = 96, .glu = {.intermediate_size = 320}, .format = format};
+    ExpertValues values = quantized_weights(shape, split, 1);
+    const auto load = [&](bool viewed) {
+      ExpertSource source = store_expert(directory.path("expert"), values, {.split = split});
+      if (viewed) source.down.view = TensorView{};
+      ExpertLoader loader(backend, shape, 1, options_for({source}));
+      ExpertMatrices matrices(backend, shape);
+      AwaitedLoad awaited;
+      loader.load(0, matrices, source, {}, awaited);
+      check(awaited.wait().loaded, "loaded");
+    };
+    load(false);
+    check_refused(ErrorCode::internal, [&] { load(true); });
+    // The last byte is of a scale of down's last row: of MXFP4 no number, of FP8 negative.
+    values.bytes[2].back() = 0xff;
+    check_refused(ErrorCode::pack_corrupt, [&] { load(false); });
+  }
+}
+
 }  // namespace
 
 void add_expert_loader_fault_cases(std::vector<Case>& cases) {
@@ -190,6 +215,7 @@ void add_expert_loader_fault_cases(std::vector<Case>& cases) {
   cases.push_back({name + "tells what is wrong with files", tells_what_is_wrong_with_files});
   cases.push_back({name + "cancels at once what has not begun", cancels_at_once_what_has_not_begun});
   cases.push_back({name + "cancels what runs", cancels_what_runs});
+  cases.push_back({name + "refuses what no expert has", refuses_what_no_expert_has});
   cases.push_back({name + "survives any mixture", survives_any_mixture});
   cases.push_back({name + "ends while loading", ends_while_loading});
 }

@@ -18,12 +18,14 @@ std::string describe(const StoredForm& form) {
 }
 
 std::vector<CodecKind> codecs_for(Split split) {
-  if (plane_count(split) == 1) return {CodecKind::raw};
+  if (plane_count(split) == 1 || is_quantized(split)) return {CodecKind::raw};
   return {CodecKind::raw, CodecKind::zstd, CodecKind::lz4hc, CodecKind::fixed4, CodecKind::huffman};
 }
 
 WeightFormat format_of(Split split) {
   if (split == Split::none_bf16 || split == Split::bf16_e8_sm8) return WeightFormat::bf16;
+  if (split == Split::mxfp4) return WeightFormat::mxfp4;
+  if (split == Split::fp8) return WeightFormat::fp8;
   if (split == Split::none_fp32 || split == Split::fp32_e8_sm8_r16) return WeightFormat::fp32;
   return WeightFormat::fp16;
 }
@@ -59,7 +61,11 @@ void loads_every_form(Split split) {
   const auto backend = shared_backend();
   ExpertShape shape = kShape;
   shape.format = format_of(split);
-  const ExpertValues values = random_bits(shape, 3);
+  if (split == Split::mxfp4) {
+    shape.hidden_size = 192;
+    shape.glu.intermediate_size = 352;
+  }
+  const ExpertValues values = is_quantized(split) ? quantized_weights(shape, split, 3) : random_bits(shape, 3);
   for (const CodecKind codec : codecs_for(split)) {
     for (const int shards : {1, 3, 64}) {
       for (const bool aligned : {true, false}) {
@@ -74,6 +80,25 @@ void loads_every_form(Split split) {
           check_all_states(loader, backend, values, source, describe(form) + (direct ? ", direct" : ""));
         }
       }
+    }
+  }
+}
+
+// Pieces of many rows, in shards that cut them.
+void loads_large_quantized_matrices() {
+  const TestDirectory directory;
+  const auto backend = shared_backend();
+  for (const Split split : {Split::mxfp4, Split::fp8}) {
+    const ExpertShape shape{.hidden_size = 1440, .glu = {.intermediate_size = 2912}, .format = format_of(split)};
+    const ExpertValues values = quantized_weights(shape, split, 9);
+    for (const int shards : {1, 3}) {
+      const StoredForm form{.split = split, .shards = shards};
+      const ExpertSource source = store_expert(directory.path("expert"), values, form);
+      LoaderOptions options = options_for({source});
+      options.exponent_entries = 1;
+      options.sign_mantissa_entries = 1;
+      ExpertLoader loader(backend, shape, 1, options);
+      check_all_states(loader, backend, values, source, describe(form));
     }
   }
 }
@@ -143,7 +168,7 @@ void loads_what_main_waits_for_first() {
   const TestDirectory directory;
   const auto backend = shared_backend();
   const StoredForm form{.codec = CodecKind::zstd, .shards = 8};
-  const ExpertValues values = gaussian_weights({600, 1000, WeightFormat::bf16}, 4);
+  const ExpertValues values = gaussian_weights({600, {.intermediate_size = 1000}, WeightFormat::bf16}, 4);
   const ExpertSource source = store_expert(directory.path("expert"), values, form);
   LoaderOptions options = options_for({source});
   options.storage_bytes_per_s = 20e6;
@@ -229,14 +254,21 @@ void keeps_to_its_budget() {
 void add_expert_loader_cases(std::vector<Case>& cases) {
   const std::string name = "expert loader: ";
   const std::pair<Split, const char*> splits[] = {
-      {Split::none_bf16, "plain bf16"},         {Split::none_fp16, "plain fp16"},     {Split::none_fp32, "plain fp32"},
-      {Split::bf16_e8_sm8, "bf16 planes"},      {Split::fp16_hi8_lo8, "fp16 halves"}, {Split::fp32_e8_sm8_r16, "fp32 planes"},
+      {Split::none_bf16, "plain bf16"},
+      {Split::none_fp16, "plain fp16"},
+      {Split::none_fp32, "plain fp32"},
+      {Split::bf16_e8_sm8, "bf16 planes"},
+      {Split::fp16_hi8_lo8, "fp16 halves"},
+      {Split::fp32_e8_sm8_r16, "fp32 planes"},
       {Split::fp16_e5_lo8_s1m2, "fp16 planes"},
+      {Split::mxfp4, "mxfp4"},
+      {Split::fp8, "fp8"},
   };
   for (const auto& [split, split_name] : splits) {
     cases.push_back({name + "loads every form of " + split_name, [split = split] { loads_every_form(split); }});
   }
   cases.push_back({name + "loads large matrices", loads_large_matrices});
+  cases.push_back({name + "loads large quantized matrices", loads_large_quantized_matrices});
   cases.push_back({name + "keeps entries apart", keeps_entries_apart});
   cases.push_back({name + "loads what main waits for first", loads_what_main_waits_for_first});
   cases.push_back({name + "takes no memory once warm", takes_no_memory_once_warm});

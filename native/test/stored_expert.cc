@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "../src/runtime/load_plan.h"
+#include "quantized_weights.h"
 #include "reference_arithmetic.h"
 
 namespace odmoe::test {
@@ -68,12 +69,18 @@ class ExpertFile {
   std::vector<uint8_t> bytes_;
 };
 
+std::vector<std::vector<uint8_t>> planes_of(const std::vector<uint8_t>& values, MatrixSize size, Split split) {
+  if (!is_quantized(split)) return split_planes(values.data(), values.size(), split);
+  const auto codes = values.begin() + size.rows * plane_row_bytes(split, 0, size.columns);
+  return {{values.begin(), codes}, {codes, values.end()}};
+}
+
 TensorSource add_tensor(ExpertFile& file, const std::vector<uint8_t>& values, MatrixSize size, const StoredForm& form) {
   TensorSource source{size.rows, size.columns, form.split, {}, std::nullopt};
-  const auto planes = split_planes(values.data(), values.size(), form.split);
+  const auto planes = planes_of(values, size, form.split);
   for (int plane = static_cast<int>(planes.size()) - 1; plane >= 0; plane--) {
     const std::vector<uint8_t>& plain = planes[static_cast<size_t>(plane)];
-    const int64_t row_bytes = size.columns * plane_value_bytes(form.split, plane);
+    const int64_t row_bytes = plane_row_bytes(form.split, plane, size.columns);
     const CodecKind codec = codec_of(form, plane);
     const bool sharded = plane == 0 || codec != CodecKind::raw;
     const int64_t shards = sharded ? std::min<int64_t>(form.shards, size.rows) : 1;
@@ -130,6 +137,18 @@ ExpertValues gaussian_weights(const ExpertShape& shape, uint32_t seed) {
   return values;
 }
 
+ExpertValues quantized_weights(const ExpertShape& shape, Split split, uint32_t seed) {
+  ExpertValues values{shape, {}};
+  for (size_t tensor = 0; tensor < kExpertTensors; tensor++) {
+    const MatrixSize size = size_of(shape, tensor);
+    const auto weights =
+        random_quantized_weights(seed + static_cast<uint32_t>(tensor), split, size.rows, size.columns, Scales::usual);
+    values.bytes.push_back(weights.planes[0]);
+    values.bytes.back().insert(values.bytes.back().end(), weights.planes[1].begin(), weights.planes[1].end());
+  }
+  return values;
+}
+
 ExpertSource store_expert(const std::string& path, const ExpertValues& values, const StoredForm& form) {
   ExpertFile file(path, form.aligned);
   std::array<TensorSource, kExpertTensors> tensors;
@@ -173,7 +192,7 @@ LoaderOptions options_for(const std::vector<ExpertSource>& experts) {
 ExpertMatrices expected_matrices(const std::shared_ptr<Backend>& backend, const ExpertValues& values, Split split) {
   ExpertMatrices matrices(backend, values.shape);
   for (size_t tensor = 0; tensor < kExpertTensors; tensor++) {
-    const auto planes = split_planes(values.bytes[tensor].data(), values.bytes[tensor].size(), split);
+    const auto planes = planes_of(values.bytes[tensor], size_of(values.shape, tensor), split);
     const uint8_t* pointers[kMaxPlanes] = {};
     for (size_t i = 0; i < planes.size(); i++) pointers[i] = planes[i].data();
     Matrix& matrix = tensor == 2 ? matrices.down.matrix : matrices.gate_up.matrix;

@@ -35,7 +35,7 @@ struct StoredForm {
   int block_rows = 0;   // 0: as a pack has them
 };
 
-// Values of an expert: gate, up, down, row-major.
+// Values of an expert: gate, up, down, row-major; of a quantized split its planes one behind the other.
 struct ExpertValues {
   ExpertShape shape;
   std::vector<std::vector<uint8_t>> bytes;
@@ -45,6 +45,9 @@ struct ExpertValues {
 ExpertValues random_bits(const ExpertShape& shape, uint32_t seed);
 // BF16 weights as trained ones are distributed.
 ExpertValues gaussian_weights(const ExpertShape& shape, uint32_t seed);
+
+// Every code of a quantized split, and usual scales.
+ExpertValues quantized_weights(const ExpertShape& shape, Split split, uint32_t seed);
 
 // Writes the expert to a file as a pack does.
 ExpertSource store_expert(const std::string& path, const ExpertValues& values, const StoredForm& form);

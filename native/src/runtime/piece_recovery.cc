@@ -4,6 +4,7 @@
 #include <atomic>
 #include <string>
 
+#include "../store/quantized_weights.h"
 #include "../store/stored_chunk.h"
 #include "odmoe/error.h"
 
@@ -141,12 +142,16 @@ void PieceRecovery::write(const PieceWork& work, int64_t row, int64_t rows, bool
   }
   const uint8_t* planes[kMaxPlanes] = {};
   for (int plane = 0; plane < plane_count(work.source->split); plane++) planes[plane] = sources[plane].plain;
+  const char* const fault = quantized_fault(work.source->split, planes, rows, work.source->columns);
+  if (fault != nullptr) throw_corrupt(work.source->chunks.front(), fault);
   if (!backend_.write_rows(*work.matrix, first_row, rows, work.source->split, planes)) {
     throw Error(ErrorCode::internal, "a slot's format cannot hold every expert");
   }
 }
 
 bool PieceRecovery::device_decodes(const PieceWork& work) const {
+  // Their values are checked, which devices do not.
+  if (is_quantized(work.source->split)) return false;
   const PlannedShard& shard = work.plan->shards[work.plan->pieces[work.piece].shard];
   bool any = false;
   for (const CodedChunk& coded : shard.coded) {

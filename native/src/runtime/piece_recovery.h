@@ -41,7 +41,7 @@ class PieceRecovery {
   PieceRecovery(Backend& backend, uint8_t* scratch, uint64_t scratch_bytes)
       : backend_(backend), scratch_(scratch), scratch_bytes_(scratch_bytes) {}
 
-  // Throws PACK_CORRUPT, also where the checksum of a chunk whose last slice this is does not match.
+  // Throws PACK_CORRUPT, also where the checksum of a chunk whose last slice this is does not match, or a quantized weight is none.
   void recover(const PieceWork& work);
 
  private:
