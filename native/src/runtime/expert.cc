@@ -17,6 +17,11 @@ int64_t rows_per_piece(const TensorSource& source, uint64_t staging) {
   return rows > kPieceRowMultiple ? rows / kPieceRowMultiple * kPieceRowMultiple : rows;
 }
 
+// fixed4 alone may be unable to hold values; every other format is the exact one already, or holds anything.
+void check_may_fall_back(WeightFormat format) {
+  if (format != WeightFormat::fixed4) throw Error(ErrorCode::internal, "the device keeps no matrices of this format");
+}
+
 // Reads the next `rows` rows of a tensor into those of a matrix from first_row on, piece by piece through the staging memory. False
 // where the matrix's format cannot hold them.
 bool load_rows(Backend& backend, Matrix& matrix, int64_t first_row, int64_t rows, const TensorSource& source, TensorReader& reader,
@@ -125,6 +130,7 @@ StoredMatrix load_matrix(const std::shared_ptr<Backend>& backend, WeightFormat f
   for (const TensorSource* source : sources) {
     TensorReader reader(*source);
     if (!load_rows(*backend, stored.matrix, first_row, source->rows, *source, reader, staging)) {
+      check_may_fall_back(format);
       stored = {};
       return load_matrix(backend, exact_format(sources), sources);
     }
@@ -142,6 +148,7 @@ std::vector<StoredMatrix> load_blocks(const std::shared_ptr<Backend>& backend, W
   for (int64_t block = 0; block < blocks; block++) {
     stored.emplace_back(backend, format, rows, source.columns);
     if (load_rows(*backend, stored.back().matrix, 0, rows, source, reader, staging)) continue;
+    check_may_fall_back(format);
     stored.clear();
     const TensorSource* const sources[] = {&source};
     return load_blocks(backend, exact_format(sources), source, blocks);
