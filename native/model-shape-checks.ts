@@ -8,6 +8,8 @@ import {
   type ModelShape,
 } from '../shared/model/model-shape.js';
 
+/** A sequence keeps a list of its blocks for each. */
+const LARGEST_LAYERS = 4096;
 /** Limits of the kernels' scratch memory. */
 const LARGEST_EXPERTS = 4096;
 const LARGEST_HEAD_DIM = 1024;
@@ -25,6 +27,7 @@ export function checkModelShape(shape: ModelShape): void {
   }
   const problem = shapeProblem(shape);
   if (problem !== null) throw unsupported(`a description that contradicts itself: ${problem}`);
+  requireAtMost(shape.layers.length, LARGEST_LAYERS, 'layers');
   requireAtMost(shape.experts, LARGEST_EXPERTS, 'experts a layer');
   requireAtMost(shape.experts * shape.expertLayers, LARGEST_EXPERT_PLACES, 'experts in all layers');
   requireAtMost(shape.hiddenSize, LARGEST_ROW, 'values in a hidden state');

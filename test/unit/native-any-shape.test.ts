@@ -1,0 +1,200 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { openDevice, type Device, type Model } from '../../native/index.js';
+import { DENSE_ROLES, densePlaces } from '../../shared/model/dense-roles.js';
+import {
+  modelShapeSchema,
+  shapeProblem,
+  type GluShape,
+  type LayerShape,
+  type MixerShape,
+  type ModelShape,
+  type RotaryShape,
+  type RouterShape,
+} from '../../shared/model/model-shape.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { bits, openTestDevice } from './native-test-model.js';
+import { RandomWeights } from './native-random-model.js';
+import { RANDOM_SHAPES } from './random-model-shapes.js';
+
+const LENGTH = 75;
+const ROPES = [
+  { frequencies: [1], scale: 1 },
+  { frequencies: [0.5, 0, 0.125], scale: 1.25 },
+];
+
+const small = fc.integer({ min: 1, max: 13 });
+const flag = fc.boolean();
+const epsilon = fc.constantFrom(Math.fround(1e-6), 0.25);
+const limit = fc.constantFrom(0, 0.5);
+
+const glu: fc.Arbitrary<GluShape> = fc.record({
+  intermediateSize: small,
+  activation: fc.constantFrom('sigmoid', 'tanh'),
+  alpha: fc.constantFrom(1, 1.75),
+  limit,
+  upOffset: fc.constantFrom(0, 1),
+  bias: fc.constant(false),
+});
+
+const rotary: fc.Arbitrary<RotaryShape> = fc.record({
+  rope: fc.constantFrom(0, 1),
+  pairing: fc.constantFrom('halves', 'neighbours'),
+  offset: fc.constantFrom(0, 0, 1),
+});
+
+const attention: fc.Arbitrary<MixerShape> = fc
+  .record({ group: fc.integer({ min: 1, max: 3 }), keyValueHeads: fc.integer({ min: 1, max: 3 }) })
+  .chain(({ group, keyValueHeads }) =>
+    fc.record({
+      ...{ kind: fc.constant<'attention'>('attention'), heads: fc.constant(group * keyValueHeads) },
+      ...{ keyValueHeads: fc.constant(keyValueHeads), headDim: small, bias: flag, outputBias: flag },
+      ...{ queryKeyNorm: fc.constantFrom('none', 'head', 'all'), normAfterRotation: flag, valueNorm: flag },
+      ...{ normEpsilon: epsilon, clip: limit, keysAreValues: flag, outputGate: flag, sinks: flag },
+      ...{
+        window: fc.constantFrom(0, 1, 6),
+        scoreScale: fc.constantFrom(1, 0.25),
+        rotary: fc.option(rotary, { nil: null }),
+      },
+    }),
+  );
+
+const latent: fc.Arbitrary<MixerShape> = fc.record({
+  ...{ kind: fc.constant<'latent'>('latent'), heads: fc.integer({ min: 1, max: 3 }), queryRank: fc.nat(9) },
+  ...{ latentSize: small, nopeSize: small, ropeSize: small, valueSize: small, normEpsilon: epsilon },
+  ...{ scoreScale: fc.constant(0.25), rotary: rotary.map((one) => ({ ...one, offset: 0 })) },
+});
+
+const delta: fc.Arbitrary<MixerShape> = fc
+  .record({ keyHeads: fc.integer({ min: 1, max: 3 }), group: fc.integer({ min: 1, max: 3 }) })
+  .chain(({ keyHeads, group }) =>
+    fc.record({
+      ...{ kind: fc.constant<'delta'>('delta'), keyHeads: fc.constant(keyHeads), normEpsilon: epsilon },
+      ...{ valueHeads: fc.constant(keyHeads * group), keyDim: small, valueDim: small },
+      taps: fc.integer({ min: 1, max: 6 }),
+    }),
+  );
+
+const convolution: fc.Arbitrary<MixerShape> = fc.record({
+  kind: fc.constant<'convolution'>('convolution'),
+  taps: fc.integer({ min: 1, max: 6 }),
+});
+
+const router = (experts: number): fc.Arbitrary<RouterShape> =>
+  fc.record({
+    ...{ score: fc.constantFrom('softmax', 'sigmoid'), bias: flag, choiceBias: flag },
+    ...{ groups: fc.constantFrom(1, experts), groupsKept: fc.constantFrom(1, experts) },
+    ...{ groupScore: fc.constantFrom('best', 'best-two'), normalize: flag, sumEpsilon: fc.constantFrom(0, 0.125) },
+    ...{ sumFloor: fc.constantFrom(0, 0.5), scale: fc.constantFrom(1, 2), expertScale: flag, jitter: fc.constant(0) },
+  });
+
+const layer = (experts: number): fc.Arbitrary<LayerShape> =>
+  fc.record({
+    mixer: fc.oneof(attention, latent, delta, convolution),
+    mixerOutputNorm: flag,
+    always: fc.option(fc.record({ glu, gated: flag })),
+    routed: fc.option(router(experts)),
+    ...{ routedNorm: flag, routerNorm: flag, alwaysOutputNorm: flag, routedOutputNorm: flag },
+    ...{ feedForwardOutputNorm: flag, layerScale: flag },
+  });
+
+/** Whatever the schema and shapeProblem let through, in small. */
+const anyShape: fc.Arbitrary<ModelShape> = fc
+  .integer({ min: 1, max: 6 })
+  .chain((experts) =>
+    fc.record({
+      ...{ vocabSize: small, hiddenSize: small, maxPositions: fc.constant(300), norm: fc.constantFrom('rms', 'layer') },
+      ...{ normEpsilon: epsilon, embeddingScale: fc.constantFrom(1, 3), residualScale: fc.constantFrom(1, 0.5) },
+      ...{ lmHeadBias: flag, logitDivisor: fc.constantFrom(1, 2), logitCap: fc.constantFrom(0, 3) },
+      ...{ ropes: fc.constant(ROPES), layers: fc.array(layer(experts), { minLength: 1, maxLength: 4 }) },
+      ...{ experts: fc.constant(experts), expertsPerToken: fc.integer({ min: 1, max: experts }) },
+      expert: fc.tuple(glu, flag).map(([one, bias]) => ({ ...one, bias })),
+    }),
+  )
+  .map((shape) => ({ ...shape, expertLayers: shape.layers.filter(({ routed }) => routed !== null).length }))
+  .filter((shape) => modelShapeSchema.safeParse(shape).success && shapeProblem(shape) === null);
+
+async function logitsOf(model: Model, pieces: readonly number[]): Promise<number[]> {
+  const sequence = model.createSequence();
+  const logits: number[] = [];
+  let from = 0;
+  for (const size of pieces) {
+    const pass = model.createPass(size);
+    const positions = Int32Array.from({ length: size }, (_, i) => from + i);
+    await pass.begin(
+      [sequence],
+      new Int32Array(size),
+      positions,
+      positions.map((position) => (position * 7) % model.shape.vocabSize),
+    );
+    await pass.forward(null);
+    logits.push(...(await pass.logits(Int32Array.from({ length: size }, (_, i) => i))));
+    pass.dispose();
+    from += size;
+  }
+  sequence.dispose();
+  return logits;
+}
+
+describe('any shape of a model', () => {
+  let device: Device;
+  let scalar: Device;
+
+  before(() => {
+    device = openTestDevice();
+    scalar = openDevice({ backend: 'cpu', instructionSet: 'scalar', threads: 1, budgetBytes: 0 });
+  });
+
+  after(() => {
+    device.dispose();
+    scalar.dispose();
+  });
+
+  it('runs, and gives the same bits in pieces and without vector instructions', async () => {
+    await fc.assert(
+      fc.asyncProperty(anyShape, async (shape) => {
+        const weights = new RandomWeights(shape);
+        const model = await weights.load(device, true);
+        const plain = await weights.load(scalar, true);
+        try {
+          const whole = Float32Array.from(await logitsOf(model, [LENGTH]));
+          assert.deepEqual(bits(Float32Array.from(await logitsOf(model, [1, 33, 1, 40]))), bits(whole));
+          assert.deepEqual(bits(Float32Array.from(await logitsOf(plain, [50, 25]))), bits(whole));
+        } finally {
+          for (const one of [model, plain, weights]) one.dispose();
+        }
+      }),
+      { numRuns: 60 },
+    );
+  });
+
+  it('is refused where the kernels cannot run it, whatever its numbers say', () => {
+    const [shape] = Object.values(RANDOM_SHAPES);
+    assert.ok(shape !== undefined);
+    const refuses = (changes: Partial<ModelShape>): void => {
+      assert.throws(
+        () => device.createModel({ ...shape, ...changes }),
+        (error) => error instanceof OdmoeError && error.code === 'MODEL_UNSUPPORTED',
+      );
+    };
+    refuses({ hiddenSize: 2 ** 31 - 1 });
+    refuses({ hiddenSize: 0.5 });
+    refuses({ normEpsilon: Number.NaN });
+    refuses({ experts: 5000, expertsPerToken: 1 });
+    refuses({ expertsPerToken: 9 });
+    refuses({ ropes: [] });
+    refuses({ expertLayers: 1 });
+    refuses({ layers: [] });
+    refuses({ maxPositions: 2 ** 21 });
+    refuses({ ropes: shape.ropes.map((rope) => ({ ...rope, frequencies: rope.frequencies.map(() => 1e6) })) });
+    refuses({ layers: Array.from({ length: 2000 }, () => shape.layers).flat(), expertLayers: 4000 });
+    refuses({ expert: { ...shape.expert, intermediateSize: 2 ** 30 } });
+  });
+
+  it('has its roles among those that these tests load', () => {
+    const loaded = new Set(
+      Object.values(RANDOM_SHAPES).flatMap((shape) => [...densePlaces(shape, false)].map(({ role }) => role)),
+    );
+    assert.deepEqual([...loaded].sort(), Object.keys(DENSE_ROLES).sort());
+  });
+});
