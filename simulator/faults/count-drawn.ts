@@ -23,7 +23,7 @@ const DRAWABLE: Record<string, readonly (string | number)[]> = {
   optimistic: YES_NO,
   spread: ['group', 'all'],
   groupSize: ['auto', 1, 2, 3],
-  predictions: ['sep', 'random', 'off'],
+  predictions: ['sep', 'router-ahead', 'random', 'off'],
   tokenPeriod: [0, 1, 2, 4],
   keyValuePeriod: [0, 1, 3],
   streamKeyValues: YES_NO,

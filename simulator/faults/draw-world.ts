@@ -83,8 +83,8 @@ function drawShared(random: SeededRandom): Shared {
       spread: random.pick(['group' as const, 'all' as const]),
     },
     prediction: {
-      source: random.pick(['sep' as const, 'sep' as const, 'sep' as const, 'random' as const, 'off' as const]),
-      layersAhead: 1,
+      source: random.pick(['sep', 'sep', 'sep', 'router-ahead', 'random', 'off'] as const),
+      layersAhead: random.pick([1, 2]),
     },
     network: SHORT_MS,
   };

@@ -35,6 +35,7 @@ const VARIANTS: [string, SettingsChanges][] = [
     { drafting: { optimistic: true }, align: { tokenPeriod: 3, keyValuePeriod: 2 } },
   ],
   ['random prefetch', { prediction: { source: 'random', layersAhead: 1 } }],
+  ['routers ahead', { prediction: { source: 'router-ahead', layersAhead: 2 } }],
   ['no prediction', { prediction: { source: 'off', layersAhead: 1 } }],
 ];
 

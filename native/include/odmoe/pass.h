@@ -45,6 +45,9 @@ class Pass : public LiveCount<Pass> {
   // it was not asked for, and throws what it failed with. No Call is needed.
   void run_always(int layer);
   bool has_always(int layer) const;
+  // Between attend and combine: what the router of a later expert layer would choose now, from the residual stream without the experts in
+  // between. What the pass gives does not change.
+  RouterChoice choose_ahead(int layer);
   // outputs: rows x k x hidden_size floats; weights: rows x k. Layers behind the last expert layer run, too.
   void combine(int layer, std::span<const uint8_t> outputs, std::span<const float> weights);
   // on_router is called when the expert layer's router has decided. Throws CANCELLED; the layers that were done have what they keep of

@@ -56,6 +56,7 @@ class PassHandle : public Handle<PassHandle, Pass> {
  private:
   Napi::Value begin(const Napi::CallbackInfo& info);
   Napi::Value attend(const Napi::CallbackInfo& info);
+  Napi::Value choose_ahead(const Napi::CallbackInfo& info);
   Napi::Value combine(const Napi::CallbackInfo& info);
   Napi::Value forward(const Napi::CallbackInfo& info);
   Napi::Value logits(const Napi::CallbackInfo& info);

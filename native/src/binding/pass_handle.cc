@@ -36,8 +36,9 @@ class RouterDecided : public Completion {
 Napi::Function PassHandle::define(Napi::Env env) {
   return DefineClass(env, "Pass",
                      {method_named<&PassHandle::begin>("begin"), method_named<&PassHandle::attend>("attend"),
-                      method_named<&PassHandle::combine>("combine"), method_named<&PassHandle::forward>("forward"),
-                      method_named<&PassHandle::logits>("logits"), method_named<&PassHandle::cancel>("cancel"), dispose_method()});
+                      method_named<&PassHandle::choose_ahead>("chooseAhead"), method_named<&PassHandle::combine>("combine"),
+                      method_named<&PassHandle::forward>("forward"), method_named<&PassHandle::logits>("logits"),
+                      method_named<&PassHandle::cancel>("cancel"), dispose_method()});
 }
 
 Napi::Value PassHandle::begin(const Napi::CallbackInfo& info) {
@@ -82,6 +83,13 @@ void PassHandle::run_always(Napi::Env env, int layer) {
   } catch (const Error&) {
     // The queue is full; combine does it.
   }
+}
+
+Napi::Value PassHandle::choose_ahead(const Napi::CallbackInfo& info) {
+  return call_async(
+      info.Env(), runtime()->model()->device(), Thread::executor, {},
+      [pass = runtime(), call = Pass::Call(runtime()), layer = to_int(info[0])] { return pass->choose_ahead(layer); },
+      from_router_choice);
 }
 
 Napi::Value PassHandle::combine(const Napi::CallbackInfo& info) {

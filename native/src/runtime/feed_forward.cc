@@ -41,14 +41,17 @@ void prepare_feed_forward(PassState& pass, const LayerShape& layer, const DenseW
   if (layer.router_norm) rms_normalize(pass, pass.router_input.floats(), residual, weights.vector(DenseRole::router_norm));
 }
 
-RouterChoice choose_experts(PassState& pass, const LayerShape& layer, const DenseWeights& weights, std::span<uint8_t> hidden) {
+namespace {
+
+// What the layer's router chooses for `in`, rows x hidden. `along`: taken to the host with its choice.
+RouterChoice route(PassState& pass, const LayerShape& layer, const DenseWeights& weights, const float* in, const HostCopy& along) {
   const ModelShape& shape = pass.shape();
   const int n = pass.count();
   const size_t places = static_cast<size_t>(n) * static_cast<size_t>(shape.experts_per_token);
   RouterChoice choice{std::vector<int32_t>(places), std::vector<float>(places)};
   float* const logits = pass.router_logits.floats();
   Backend& backend = pass.backend();
-  backend.matmul(logits, shape.experts, weights.matrix(DenseRole::router), router_input(pass, layer), pass.hidden(), n);
+  backend.matmul(logits, shape.experts, weights.matrix(DenseRole::router), in, pass.hidden(), n);
   if (const float* bias = weights.vector(DenseRole::router_bias)) {
     backend.add_bias({logits, shape.experts, 0, n, 1, shape.experts}, bias);
   }
@@ -61,8 +64,26 @@ RouterChoice choose_experts(PassState& pass, const LayerShape& layer, const Dens
                   .shape = *layer.routed,
                   .choice_bias = weights.vector(DenseRole::choice_bias),
                   .expert_scale = weights.vector(DenseRole::expert_scale),
-                  .along = {hidden.data(), expert_input(pass, layer), hidden.size()}});
+                  .along = along});
   return choice;
+}
+
+}  // namespace
+
+RouterChoice choose_experts(PassState& pass, const LayerShape& layer, const DenseWeights& weights, std::span<uint8_t> hidden) {
+  return route(pass, layer, weights, router_input(pass, layer), {hidden.data(), expert_input(pass, layer), hidden.size()});
+}
+
+RouterChoice choose_ahead(PassState& pass, const LayerShape& layer, const DenseWeights& weights) {
+  // Nobody needs it until the layer's sum.
+  float* const in = pass.branch.floats();
+  if (layer.router_norm) {
+    rms_normalize(pass, in, pass.residual.floats(), weights.vector(DenseRole::router_norm));
+  } else {
+    normalize_hidden(pass, in, pass.residual.floats(), pass.count(), weights.vector(DenseRole::feed_forward_norm),
+                     weights.vector(DenseRole::feed_forward_norm_bias));
+  }
+  return route(pass, layer, weights, in, {});
 }
 
 void run_always(PassState& pass, const LayerShape& layer, const DenseWeights& weights) {

@@ -148,6 +148,16 @@ RouterChoice Pass::attend(int layer, std::span<uint8_t> hidden) {
   return choice;
 }
 
+RouterChoice Pass::choose_ahead(int layer) {
+  PassState& pass = *state_;
+  if (stage_ != Stage::combine || layer <= expert_layer_ || layer >= pass.shape().expert_layers) {
+    throw Error(ErrorCode::internal, "the router of expert layer " + std::to_string(layer) +
+                                         " was asked ahead; between attend and combine those of later layers can be");
+  }
+  const int of_all = pass.model->layer_of_expert_layer(layer);
+  return odmoe::choose_ahead(pass, layer_shape(pass, of_all), pass.model->layer(of_all));
+}
+
 bool Pass::has_always(int layer) const {
   if (layer < 0 || layer >= state_->shape().expert_layers) return false;
   return layer_shape(*state_, state_->model->layer_of_expert_layer(layer)).always.has_value();

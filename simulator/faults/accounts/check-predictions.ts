@@ -26,9 +26,14 @@ export function accountPredictions({ account, settings, promptTokens, shape }: A
   const book = new PredictionBook(placement as Placement, promptTokens, shape.expertLayers);
   for (const event of events) {
     if (event.kind === 'end') break;
-    book.take(event, settings.prediction.source === 'random');
+    book.take(event, predictsItself(settings));
   }
   return book;
+}
+
+/** Main makes predictions of its own, at any layer. */
+function predictsItself({ prediction: { source } }: AnswerAccount['settings']): boolean {
+  return source === 'random' || source === 'router-ahead';
 }
 
 class PredictionBook implements PredictionAccount {
@@ -41,8 +46,8 @@ class PredictionBook implements PredictionAccount {
   private readonly missed = new Map<number, ReadonlySet<number>>();
   /** By position: experts of the first layer that main itself has told workers of. */
   private readonly ahead = new Map<number, Map<number, string>>();
-  /** Of main's own predictions where chance makes them: by place. */
-  private readonly drawn = new Map<number, Prediction>();
+  /** Of main's own predictions, by chance or by routers of later layers: by place. */
+  private readonly own = new Map<number, Prediction>();
   /** Of each place in prefill: who was told of what. */
   private readonly announced = new Map<string, Set<string>>();
   private lastDecided = -1;
@@ -53,9 +58,9 @@ class PredictionBook implements PredictionAccount {
     private readonly layers: number,
   ) {}
 
-  take(event: SequenceEvent, byChance: boolean): void {
+  take(event: SequenceEvent, byMain: boolean): void {
     if (event.kind === 'predictionArrived') this.arrived(event.prediction);
-    else if (event.kind === 'announced') this.announce(event.worker, event.prediction, byChance);
+    else if (event.kind === 'announced') this.announce(event.worker, event.prediction, byMain);
     else if (event.kind === 'choice' && event.position >= this.promptTokens) this.decode(event);
     else if (event.kind === 'execute' && event.execute.pass.position < this.promptTokens) {
       const { pass, layer, experts } = event.execute;
@@ -91,17 +96,17 @@ class PredictionBook implements PredictionAccount {
       this.releases.push(`${worker} ${expert} ${placeKey(position, prediction.layer)}`);
   }
 
-  private announce(worker: string, prediction: Prediction, byChance: boolean): void {
+  private announce(worker: string, prediction: Prediction, byMain: boolean): void {
     const { pass, layer, experts } = prediction;
     if (pass.position < this.promptTokens) {
       const key = placeKey(pass.position, layer);
       const told = this.announced.get(key) ?? new Set();
       for (const expert of experts) told.add(`${worker} ${expert}`);
       this.announced.set(key, told);
-    } else if (byChance) {
+    } else if (byMain) {
       const place = pass.position * this.layers + layer;
-      const known = this.drawn.get(place)?.experts ?? [];
-      this.drawn.set(place, { ...prediction, experts: [...known, ...experts] });
+      const known = this.own.get(place)?.experts ?? [];
+      this.own.set(place, { ...prediction, experts: [...known, ...experts] });
     } else {
       const told = this.ahead.get(pass.position) ?? new Map<number, string>();
       for (const expert of experts) told.set(expert, worker);
@@ -114,7 +119,7 @@ class PredictionBook implements PredictionAccount {
     const place = position * this.layers + layer;
     this.lastDecided = place;
     this.activated += chosen.size;
-    const prediction = this.kept.get(place) ?? this.drawn.get(place);
+    const prediction = this.kept.get(place) ?? this.own.get(place);
     this.kept.delete(place);
     if (prediction === undefined) this.missed.set(place, chosen);
     else this.predictedCorrectly += [...chosen].filter((expert) => prediction.experts.includes(expert)).length;
@@ -137,7 +142,7 @@ export function checkPredictions(answer: AnswerAccount): string[] {
   const { account, finished, promptTokens, settings } = answer;
   const counted = accountPredictions(answer) as PredictionBook;
   const problems: string[] = [];
-  const wasPredicted = settings.prediction.source === 'random' || account.events.some(({ kind }) => kind === 'begin');
+  const wasPredicted = predictsItself(settings) || account.events.some(({ kind }) => kind === 'begin');
   const sep = finished.sep;
   if (wasPredicted !== (sep !== null))
     problems.push(
@@ -216,7 +221,7 @@ function checkAnnouncements({ account, settings, promptTokens, shape, maxTokens 
       sent.push(`${event.worker} of ${experts.join(' ')} at ${pass.position} x ${rowCount(rows)} layer ${layer}`);
       continue;
     }
-    if (settings.prediction.source === 'random') continue;
+    if (predictsItself(settings)) continue;
     const key = `${event.worker} ${experts.join(' ')} ${pass.position}`;
     if (layer !== FIRST_LAYER || pass.position > lastPosition || ahead.has(key))
       problems.push(`main told ${key} of layer ${layer} ahead`);
