@@ -46,10 +46,12 @@ export const MODEL_FAMILIES: readonly ModelFamily[] = [
   lfm2Moe,
 ];
 
-/** Architectures that are known, and why they cannot be run. */
+/** Architectures and model types that are known, and why they cannot be run. */
+const CAPACITY =
+  'its experts have a capacity and drop tokens by what else is in the batch, so that no answer could be the same in every batch';
 const REFUSED: Readonly<Record<string, string>> = {
-  SwitchTransformersForConditionalGeneration:
-    'its experts have a capacity and drop tokens by what else is in the batch, so that no answer could be the same in every batch',
+  SwitchTransformersForConditionalGeneration: CAPACITY,
+  switch_transformers: CAPACITY,
 };
 
 const CONFIG_LIMIT_BYTES = 16 * 1024 * 1024;
@@ -89,7 +91,7 @@ export function parseModelConfig(
 }
 
 function findFamily(architectures: readonly string[], modelType: string | null, path: string): ModelFamily {
-  const refused = architectures.find((architecture) => Object.hasOwn(REFUSED, architecture));
+  const refused = [...architectures, modelType ?? ''].find((architecture) => Object.hasOwn(REFUSED, architecture));
   if (refused !== undefined) {
     throw new OdmoeError('MODEL_UNSUPPORTED', `${path}: ${refused} cannot be run: ${REFUSED[refused] ?? ''}`);
   }

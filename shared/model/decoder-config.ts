@@ -134,9 +134,9 @@ export function readDecoder(config: ConfigReader, { ropes, ...parts }: DecoderPa
     logitCap: 0,
     ropes: ropes.map(({ rope }) => rope),
     expertLayers: parts.layers.filter(({ routed }) => routed !== null).length,
-    experts: readExperts(config),
-    expertsPerToken: readExpertsPerToken(config),
     ...parts,
+    experts: parts.experts ?? readExperts(config),
+    expertsPerToken: parts.expertsPerToken ?? readExpertsPerToken(config),
   };
   if (shape.expertLayers === 0) throw config.corrupt('no layer of the model has experts');
   const parsed = modelShapeSchema.safeParse(shape);

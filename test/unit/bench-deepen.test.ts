@@ -51,7 +51,7 @@ describe('a deeper checkpoint', function () {
     const progress: number[] = [];
     const outcome = await deepenCheckpoint(DEMO, deeper, { layers: 19, onProgress: (done) => progress.push(done) });
     assert.equal(progress.at(-1), outcome.weightBytes);
-    assert.equal((await openCheckpoint(deeper)).shape.layers, 19);
+    assert.equal((await openCheckpoint(deeper)).shape.layers.length, 19);
     const [expected, actual] = [await answer(DEMO), await answer(deeper)];
     assert.equal(actual.length, TOKENS);
     assert.deepEqual(actual, expected);

@@ -1,0 +1,324 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expectedTensors } from '../../shared/checkpoint/expected-tensors.js';
+import { parseModelConfig } from '../../shared/checkpoint/model-config.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/errors/registry.js';
+import type { ModelConfig } from '../../shared/model/model-family.js';
+import type { AttentionMixer, LayerShape, ModelShape } from '../../shared/model/model-shape.js';
+
+type Config = Record<string, unknown>;
+
+function configOf(name: string): Config {
+  const path = join(packageRoot(), 'test', 'fixtures', name, 'config.json');
+  return JSON.parse(readFileSync(path, 'utf8')) as Config;
+}
+
+function read(name: string, change: Config = {}): ModelConfig {
+  return parseModelConfig({ ...configOf(name), ...change }, 'config.json').config;
+}
+
+function shapeOf(name: string, change: Config = {}): ModelShape {
+  return read(name, change).shape;
+}
+
+function attentionOf({ layers }: ModelShape, layer: number): AttentionMixer {
+  const mixer = layers[layer]?.mixer;
+  assert.ok(mixer?.kind === 'attention', `layer ${layer} is ${mixer?.kind}`);
+  return mixer;
+}
+
+function sparseLayers({ layers }: ModelShape): number[] {
+  return [...layers.entries()].flatMap(([number, { routed }]: [number, LayerShape]) =>
+    routed === null ? [] : [number],
+  );
+}
+
+function refuses(name: string, change: Config, code: ErrorCode, message: RegExp): void {
+  assert.throws(
+    () => read(name, change),
+    (thrown: unknown) => {
+      assert.ok(thrown instanceof OdmoeError, String(thrown));
+      assert.equal(thrown.code, code, thrown.message);
+      assert.match(thrown.message, message);
+      return true;
+    },
+    `${name} with ${JSON.stringify(change)}`,
+  );
+}
+
+/** As transformers 5 writes it. */
+function newer(config: Config): Config {
+  const { rope_theta, rope_scaling, partial_rotary_factor, torch_dtype, num_experts, ...rest } = config;
+  if (rope_theta === undefined) return config;
+  const { type, ...scaling } = (rope_scaling ?? {}) as Config;
+  const rope_parameters = { rope_type: type ?? 'default', rope_theta, partial_rotary_factor, ...scaling };
+  return { ...rest, dtype: torch_dtype, rope_parameters, num_local_experts: num_experts ?? rest.num_local_experts };
+}
+
+/** As published files have it. */
+function older(config: Config): Config {
+  const { rope_parameters, dtype, num_local_experts, ...rest } = config;
+  if (rope_parameters === undefined || num_local_experts === undefined) return config;
+  const { rope_type, rope_theta, partial_rotary_factor, ...scaling } = rope_parameters as Config;
+  const rope_scaling = rope_type === 'default' ? null : { type: rope_type, ...scaling };
+  return {
+    ...rest,
+    torch_dtype: dtype,
+    rope_theta,
+    rope_scaling,
+    partial_rotary_factor,
+    num_experts: num_local_experts,
+  };
+}
+
+const NAMES = [
+  ...['mixtral', 'qwen2moe', 'qwen3moe', 'phimoe', 'granitemoe', 'glm45', 'minimaxm2', 'gptoss', 'gptoss-mxfp4'],
+  ...['deepseekv2', 'deepseekv2-yarn', 'deepseekv3', 'deepseekv3-fp8', 'qwen3next', 'ernie45moe', 'lfm2moe'],
+];
+
+describe('config.json of the families', () => {
+  for (const name of NAMES) {
+    it(`is read alike in its older and its newer form: ${name}`, () => {
+      const config = configOf(name);
+      const { shape } = parseModelConfig(config, 'config.json').config;
+      for (const form of [newer(config), older(config)]) {
+        assert.deepEqual(parseModelConfig(form, 'config.json').config.shape, shape);
+      }
+    });
+  }
+
+  it('Qwen2-MoE: biases, shared experts, dense layers and windows as the keys say', () => {
+    const shape = shapeOf('qwen2moe', {
+      ...{ qkv_bias: false, mlp_only_layers: [1], shared_expert_intermediate_size: 40, layer_types: null },
+      ...{ use_sliding_window: true, sliding_window: 16, max_window_layers: 2 },
+    });
+    assert.equal(attentionOf(shape, 0).bias, false);
+    assert.deepEqual(sparseLayers(shape), [0, 2, 3]);
+    assert.deepEqual(shape.layers[0]?.always, { glu: { ...shape.expert, intermediateSize: 40 }, gated: true });
+    assert.equal(shape.layers[1]?.always?.gated, false);
+    assert.deepEqual(
+      shape.layers.map((_, layer) => attentionOf(shape, layer).window),
+      [16, 0, 0, 0],
+    );
+    const listed = { use_sliding_window: true, sliding_window: 16 };
+    const layer_types = ['full_attention', 'sliding_attention', 'full_attention', 'full_attention'];
+    assert.equal(attentionOf(shapeOf('qwen2moe', { ...listed, layer_types }), 1).window, 16);
+    refuses('qwen2moe', { layer_types: ['full_attention'] }, 'MODEL_CORRUPT', /layer_types has 1 entries.*4/);
+    refuses('qwen2moe', { layer_types: ['x', 'x', 'x', 'x'] }, 'MODEL_UNSUPPORTED', /layer_types is "x"/);
+    refuses('qwen2moe', { num_hidden_layers: 1e9 }, 'MODEL_CORRUPT', /num_hidden_layers is 1000000000/);
+  });
+
+  it('Phi-3.5-MoE: LayerNorm, biases, window, and two experts one after the other', () => {
+    const shape = shapeOf('phimoe', { attention_bias: false, lm_head_bias: false, sliding_window: null });
+    assert.deepEqual([shape.norm, shape.lmHeadBias, shape.maxPositions], ['layer', false, 512]);
+    const { bias, outputBias, window } = attentionOf(shape, 0);
+    assert.deepEqual([bias, outputBias, window], [false, false, 0]);
+    assert.equal(shapeOf('phimoe', { architectures: ['PhiMoEForCausalLM'] }).lmHeadBias, true);
+    const long = parseModelConfig(configOf('phimoe'), 'config.json', { longContext: true }).config.shape;
+    assert.deepEqual([long.maxPositions, long.ropes[0]?.scale], [1024, 1.5]);
+    refuses('phimoe', { num_experts_per_tok: 3 }, 'MODEL_CORRUPT', /sparsemixer chooses 2 experts, not 3/);
+  });
+
+  it('Granite-MoE: its multipliers', () => {
+    const { embeddingScale, residualScale, logitDivisor } = shapeOf('granitemoe', { residual_multiplier: 0.22 });
+    assert.deepEqual([embeddingScale, residualScale, logitDivisor], [12, Math.fround(0.22), 0.5]);
+    assert.equal(attentionOf(shapeOf('granitemoe', { attention_multiplier: 0.0078125 }), 0).scoreScale, 0.0078125);
+    refuses('granitemoe', { logits_scaling: 0 }, 'MODEL_CORRUPT', /logits_scaling is 0/);
+  });
+
+  it('GLM-4.5: rotated share, norms and shared experts as the keys say, more dense layers, groups', () => {
+    const shape = shapeOf('glm45', {
+      ...{ use_qk_norm: false, n_shared_experts: 2, first_k_dense_replace: 2, partial_rotary_factor: 1 },
+      ...{ n_group: 4, topk_group: 2 },
+    });
+    assert.deepEqual(sparseLayers(shape), [2, 3]);
+    assert.equal(shape.layers[3]?.always?.glu.intermediateSize, 80);
+    assert.equal(attentionOf(shape, 0).queryKeyNorm, 'none');
+    assert.equal(shape.ropes[0]?.frequencies.length, 12);
+    assert.deepEqual([shape.layers[2]?.routed?.groups, shape.layers[2]?.routed?.groupsKept], [4, 2]);
+    assert.equal(shapeOf('glm45', { n_shared_experts: 0 }).layers[1]?.always, null);
+    refuses('glm45', { n_group: 5 }, 'MODEL_CORRUPT', /12 experts do not make 5 equal groups/);
+    refuses('glm45', { n_group: 6, topk_group: 1 }, 'MODEL_CORRUPT', /1 of 6 groups of experts do not hold 4/);
+    refuses(
+      'glm45',
+      { hidden_act: 'gelu' },
+      'MODEL_UNSUPPORTED',
+      /hidden_act is "gelu", supported is "silu" or "swish"/,
+    );
+  });
+
+  it('MiniMax-M2: rotated dimensions, and no linear attention', () => {
+    assert.equal(shapeOf('minimaxm2', { rotary_dim: 20 }).ropes[0]?.frequencies.length, 10);
+    refuses('minimaxm2', { attn_type_list: [1, 0, 1, 1] }, 'MODEL_UNSUPPORTED', /attn_type_list is 0/);
+    refuses('minimaxm2', { shared_intermediate_size: 8 }, 'MODEL_UNSUPPORTED', /shared_intermediate_size is 8/);
+    refuses('minimaxm2', { scoring_func: 'softmax' }, 'MODEL_UNSUPPORTED', /scoring_func is "softmax"/);
+  });
+
+  it('gpt-oss: windows by layer, the limit of its GLU, biases, its own rope where nothing is said', () => {
+    const shape = shapeOf('gptoss', { layer_types: null, swiglu_limit: 5, attention_bias: false, sliding_window: 32 });
+    assert.deepEqual(
+      shape.layers.map((_, layer) => attentionOf(shape, layer).window),
+      [32, 0, 32, 0],
+    );
+    assert.deepEqual([shape.expert.limit, shape.expert.bias, attentionOf(shape, 0).bias], [5, true, false]);
+    const said = { rope_type: 'yarn', factor: 32, truncate: false, original_max_position_embeddings: 4096 };
+    assert.deepEqual(
+      shapeOf('gptoss', { rope_parameters: null }).ropes,
+      shapeOf('gptoss', { rope_parameters: { ...said, rope_theta: 150_000 } }).ropes,
+    );
+    const quantization_config = { quant_method: 'awq' };
+    refuses('gptoss', { quantization_config }, 'MODEL_UNSUPPORTED', /quant_method is "awq", supported is mxfp4/);
+  });
+
+  it('DeepSeek-V2: queries of low rank or not, groups, shared experts', () => {
+    const shape = shapeOf('deepseekv2', { n_shared_experts: 3, first_k_dense_replace: 2, moe_layer_freq: 1 });
+    assert.deepEqual(sparseLayers(shape), [2, 3]);
+    assert.equal(shape.layers[2]?.always?.glu.intermediateSize, 144);
+    const [first] = shapeOf('deepseekv2-yarn').layers;
+    assert.ok(first?.mixer.kind === 'latent' && first.mixer.queryRank === 24);
+    refuses('deepseekv2', { topk_method: 'noaux_tc' }, 'MODEL_UNSUPPORTED', /topk_method is "noaux_tc"/);
+    refuses('deepseekv2', { attention_bias: true }, 'MODEL_UNSUPPORTED', /attention_bias is true/);
+    refuses('deepseekv2', { kv_lora_rank: null }, 'MODEL_CORRUPT', /kv_lora_rank is missing/);
+    refuses('deepseekv2-yarn', { n_group: null }, 'MODEL_CORRUPT', /n_group is missing/);
+  });
+
+  it('DeepSeek-V3: pairs, scales, and FP8 in the one form in which it is shipped', () => {
+    const [layer] = shapeOf('deepseekv3', { rope_interleave: false }).layers;
+    assert.ok(layer?.mixer.kind === 'latent' && layer.mixer.rotary.pairing === 'halves');
+    const { routed } = shapeOf('deepseekv3', { norm_topk_prob: false, routed_scaling_factor: 1.5 }).layers[1] ?? {};
+    assert.deepEqual([routed?.normalize, routed?.scale, routed?.groupScore], [false, 1.5, 'best-two']);
+    const fp8 = { quant_method: 'fp8', fmt: 'e4m3', weight_block_size: [128, 128] };
+    const forms = [{ ...fp8, weight_block_size: [64, 64] }, { ...fp8, fmt: 'e5m2' }, { quant_method: 'gptq' }];
+    for (const quantization_config of forms) {
+      refuses('deepseekv3-fp8', { quantization_config }, 'MODEL_UNSUPPORTED', /the checkpoint is quantized/);
+    }
+    assert.equal(read('deepseekv3-fp8', { quantization_config: { ...fp8, fmt: 'float8_e4m3fn' } }).quantization, 'fp8');
+    refuses('mixtral', { quantization_config: fp8 }, 'MODEL_UNSUPPORTED', /supported is none for mixtral/);
+  });
+
+  it('Qwen3-Next and 3.5: which layers have attention, and sizes of the delta net', () => {
+    const shape = shapeOf('qwen3next', { full_attention_interval: 2, linear_value_head_dim: 20, mlp_only_layers: [3] });
+    assert.equal(shape.layers.map(({ mixer }) => mixer.kind.charAt(0)).join(''), 'dadadada');
+    assert.deepEqual(sparseLayers(shape), [0, 1, 2, 4, 5, 6, 7]);
+    const text_config = { ...(configOf('qwen35moe').text_config as Config), layer_types: null };
+    assert.deepEqual(shapeOf('qwen35moe', { text_config }), shapeOf('qwen35moe'));
+    const flat = { ...text_config, architectures: ['Qwen3_5MoeForCausalLM'] };
+    const own = parseModelConfig(flat, 'config.json').config;
+    assert.deepEqual(own.shape, shapeOf('qwen35moe'));
+    assert.equal(own.layout.dense({ role: 'mixerNorm', layer: 1 }).name, 'model.layers.1.input_layernorm.weight');
+    refuses('qwen3next', { linear_num_value_heads: 3 }, 'MODEL_CORRUPT', /linear_num_value_heads 3 is not a multiple/);
+    refuses('qwen3next', { attention_bias: true }, 'MODEL_UNSUPPORTED', /attention_bias is true/);
+  });
+
+  it('Gemma-4: global layers by their keys, or layer by layer as transformers 5 writes them', () => {
+    const text = configOf('gemma4moe').text_config as Config;
+    const { global_head_dim, num_global_key_value_heads, ...rest } = text;
+    const ofGlobal = { head_dim: global_head_dim, num_key_value_heads: num_global_key_value_heads };
+    const per_layer_config = { 2: ofGlobal, 5: ofGlobal };
+    const shape = shapeOf('gemma4moe');
+    assert.deepEqual(shapeOf('gemma4moe', { text_config: { ...rest, per_layer_config } }), shape);
+    assert.deepEqual(
+      shapeOf('gemma4moe', { text_config: { ...text, layer_types: null, num_hidden_layers: 3 } }).layers,
+      [...shape.layers.slice(0, 2), shape.layers[5]],
+    );
+    const own = shapeOf('gemma4moe', { text_config: { ...text, attention_k_eq_v: false } });
+    const { keyValueHeads, keysAreValues, headDim } = attentionOf(own, 2);
+    assert.deepEqual([keyValueHeads, keysAreValues, headDim], [2, false, 32]);
+    assert.equal(shapeOf('gemma4moe', { text_config: { ...text, final_logit_softcapping: null } }).logitCap, 0);
+    const uneven = { ...rest, per_layer_config: { 2: ofGlobal, 5: { ...ofGlobal, head_dim: 16 } } };
+    refuses('gemma4moe', { text_config: uneven }, 'MODEL_UNSUPPORTED', /per_layer_config is \[32,16\]/);
+    for (const [key, value] of Object.entries({
+      ...{ enable_moe_block: false, hidden_size_per_layer_input: 8, num_kv_shared_layers: 2 },
+      ...{ use_double_wide_mlp: true, use_bidirectional_attention: 'all', hidden_activation: 'relu' },
+    })) {
+      const text_config = { ...text, [key]: value };
+      refuses('gemma4moe', { text_config }, 'MODEL_UNSUPPORTED', new RegExp(`text_config\\.${key} is `));
+    }
+  });
+
+  it('ERNIE-4.5-MoE: which layers have experts, and how many are shared', () => {
+    const change = { moe_layer_start_index: 0, moe_layer_end_index: -1, moe_layer_interval: 2 };
+    assert.deepEqual(sparseLayers(shapeOf('ernie45moe', change)), [1, 3]);
+    assert.equal(shapeOf('ernie45moe', { moe_num_shared_experts: 0 }).layers[1]?.always, null);
+    refuses('ernie45moe', { use_bias: true }, 'MODEL_UNSUPPORTED', /use_bias is true/);
+    refuses('ernie45moe', { moe_layer_start_index: 9 }, 'MODEL_CORRUPT', /no layer of the model has experts/);
+  });
+
+  it('LFM2-MoE: layers by list or by the numbers of those with attention, and no expert bias where it is switched off', () => {
+    const { layers } = shapeOf('lfm2moe', { layer_types: null, full_attn_idxs: [2, 4], conv_L_cache: 4 });
+    assert.equal(layers.map(({ mixer }) => mixer.kind.charAt(0)).join(''), 'ccacac');
+    assert.deepEqual(layers[0]?.mixer, { kind: 'convolution', taps: 4 });
+    assert.equal(shapeOf('lfm2moe', { use_expert_bias: false }).layers[2]?.routed?.choiceBias, false);
+    refuses('lfm2moe', { conv_bias: true }, 'MODEL_UNSUPPORTED', /conv_bias is true/);
+  });
+
+  it('Switch Transformers are refused, and why', () => {
+    const architectures = ['SwitchTransformersForConditionalGeneration'];
+    refuses('mixtral', { architectures }, 'MODEL_UNSUPPORTED', /capacity.*drop tokens/);
+    refuses('mixtral', { architectures: null, model_type: 'switch_transformers' }, 'MODEL_UNSUPPORTED', /capacity/);
+  });
+});
+
+describe('families without a fixture', () => {
+  const base = {
+    ...{ hidden_size: 32, intermediate_size: 40, num_hidden_layers: 3, num_attention_heads: 4, vocab_size: 50 },
+    ...{ max_position_embeddings: 256, num_experts: 8, num_experts_per_tok: 2, hidden_act: 'silu' },
+  };
+  const names = (config: Config): Set<string> =>
+    new Set([...expectedTensors(parseModelConfig(config, 'config.json').config)].map(({ name }) => name));
+
+  it('OLMoE: norms over all heads at once, clipped or not', () => {
+    const config = { ...base, architectures: ['OlmoeForCausalLM'], clip_qkv: 8, norm_topk_prob: false };
+    const { shape } = parseModelConfig(config, 'config.json').config;
+    const { queryKeyNorm, clip, bias } = attentionOf(shape, 0);
+    assert.deepEqual([queryKeyNorm, clip, bias], ['all', 8, false]);
+    assert.deepEqual([shape.layers[0]?.routed?.normalize, shape.expert.intermediateSize], [false, 40]);
+    assert.ok(names(config).has('model.layers.2.mlp.experts.7.gate_proj.weight'));
+    assert.ok(names(config).has('model.layers.0.self_attn.q_norm.weight'));
+  });
+
+  it('Hunyuan-A13B: norms behind the rotation, lists by layer that agree, alpha', () => {
+    const config = {
+      ...{ ...base, architectures: ['HunYuanMoEV1ForCausalLM'], attention_head_dim: 16, tie_word_embeddings: true },
+      ...{ moe_topk: [2, 2, 2], num_experts_per_tok: null, moe_intermediate_size: [24, 24, 24] },
+      ...{ num_shared_expert: [2, 2, 2], use_qk_norm: true, rope_theta: 10_000 },
+      rope_scaling: { type: 'dynamic', alpha: 1000, factor: 1, beta_fast: 32, beta_slow: 1, mscale: 1 },
+    };
+    const { shape, tiedEmbeddings } = parseModelConfig(config, 'config.json').config;
+    const { headDim, normAfterRotation } = attentionOf(shape, 0);
+    assert.deepEqual([headDim, normAfterRotation, tiedEmbeddings], [16, true, true]);
+    assert.deepEqual([shape.expertsPerToken, shape.expert.intermediateSize], [2, 24]);
+    assert.deepEqual(shape.layers[0]?.always, { glu: { ...shape.expert, intermediateSize: 48 }, gated: false });
+    const found = names(config);
+    for (const name of [
+      'self_attn.query_layernorm',
+      'mlp.gate.wg',
+      'mlp.shared_mlp.up_proj',
+      'mlp.experts.0.up_proj',
+    ]) {
+      assert.ok(found.has(`model.layers.1.${name}.weight`), name);
+    }
+    assert.throws(() => parseModelConfig({ ...config, moe_topk: [2, 1, 2] }, 'c'), /moe_topk is \[2,1,2\].*all layers/);
+    assert.throws(() => parseModelConfig({ ...config, use_cla: true }, 'c'), /use_cla is true/);
+  });
+
+  it("GLM-4.7-Flash: DeepSeek's attention, dense layers by list", () => {
+    const config = {
+      ...{ ...base, architectures: ['Glm4MoeLiteForCausalLM'], moe_intermediate_size: 12, n_routed_experts: 8 },
+      ...{ q_lora_rank: 20, kv_lora_rank: 16, qk_nope_head_dim: 12, qk_rope_head_dim: 8, v_head_dim: 10 },
+      ...{ mlp_layer_types: ['dense', 'sparse', 'dense'], routed_scaling_factor: 1.8, n_shared_experts: 1 },
+    };
+    const { shape, layout } = parseModelConfig(config, 'config.json').config;
+    assert.deepEqual(sparseLayers(shape), [1]);
+    const { mixer } = shape.layers[0] ?? {};
+    assert.ok(mixer?.kind === 'latent' && mixer.rotary.pairing === 'neighbours');
+    assert.equal(mixer.normEpsilon, Math.fround(1e-6));
+    const key = layout.dense({ role: 'keyExpansion', layer: 1 });
+    assert.deepEqual(key.dimensions, [4 * 22, 16]);
+    assert.deepEqual([key.slice?.blockRows, key.slice?.stepRows, key.slice?.transposed], [12, 22, true]);
+    assert.ok(layout.isLeftOut('model.layers.3.eh_proj.weight') && !layout.isLeftOut('model.layers.2.x.weight'));
+  });
+});
