@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { instructionSets, type Device, type DeviceOptions, type Model, type Sequence } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { TAKEN_BACK_POSITIONS, isRecurrent } from '../../shared/model/model-shape.js';
 import { bits, openTestDevice } from './native-test-model.js';
 import { RandomWeights, executeInSlot, slotsFor } from './native-random-model.js';
 import { RANDOM_SHAPES } from './random-model-shapes.js';
@@ -44,7 +45,7 @@ const LENGTH = 150;
 
 for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
   const vocab = shape.vocabSize;
-  const recurrent = shape.layers.some(({ mixer }) => mixer.kind === 'delta' || mixer.kind === 'convolution');
+  const recurrent = shape.layers.some(({ mixer }) => isRecurrent(mixer));
   const rows = (logits: Float32Array, from: number, to: number): Uint32Array =>
     bits(logits.slice(from * vocab, to * vocab));
 
@@ -112,7 +113,10 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
                 if (to > from) assert.deepEqual(bits(await run(model, sequence, from, to)), rows(whole, from, to));
                 furthest = Math.max(furthest, from);
                 const oldest = sequence.oldestPosition;
-                assert.ok(oldest <= Math.max(0, furthest - 32), `${oldest} after a pass at ${furthest}`);
+                assert.ok(
+                  oldest <= Math.max(0, furthest - TAKEN_BACK_POSITIONS),
+                  `${oldest} after a pass at ${furthest}`,
+                );
                 sequence.truncate(Math.max(oldest, sequence.length - back));
               }
             });
@@ -247,6 +251,19 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
         sequence.truncate(75);
         assert.equal(sequence.length, 75);
         assert.deepEqual(bits(await run(model, sequence, 75, 120)), rows(whole, 75, 120));
+      });
+    });
+
+    it('ends with an error where the sequence is cut back while a pass is under way', async () => {
+      await withSequence(async (sequence) => {
+        await inPieces(model, sequence, [70]);
+        const pass = model.createPass(3);
+        const positions = Int32Array.of(70, 71, 72);
+        await pass.begin([sequence], new Int32Array(3), positions, positions.map(tokenAt));
+        sequence.truncate(0);
+        if (recurrent) await assert.rejects(pass.forward(null), isInternal);
+        pass.dispose();
+        assert.deepEqual(bits(await run(model, sequence, 0, 10)), rows(whole, 0, 10));
       });
     });
 

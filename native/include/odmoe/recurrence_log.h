@@ -39,6 +39,8 @@ class RecurrenceLog {
   // Forgets positions >= length, which is not before the checkpoint, or 0.
   void truncate(int length);
 
+  // Whether rows < end can be run from `position` on. Not so once the sequence has been cut back, or has gone on far, since reserve().
+  bool holds(int position, int end) const;
   // For the layer's operators. A row's place holds the rows behind it as far as row_run says.
   float* row(int position);
   static int row_run(int position) { return kCheckpointStep - position % kCheckpointStep; }

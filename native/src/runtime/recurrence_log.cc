@@ -52,6 +52,14 @@ void RecurrenceLog::drop(const std::vector<int>& blocks) noexcept {
   }
 }
 
+bool RecurrenceLog::holds(int position, int end) const {
+  if (states_.empty() || position < checkpoint_ || position > written_) return false;
+  for (int block = checkpoint_ / kCheckpointStep; block * kCheckpointStep < end; block++) {
+    if (!blocks_.contains(block)) return false;
+  }
+  return true;
+}
+
 float* RecurrenceLog::row(int position) {
   return blocks_.at(position / kCheckpointStep).floats() + position % kCheckpointStep * row_floats_;
 }

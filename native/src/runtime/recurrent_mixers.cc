@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "mixers.h"
+#include "odmoe/error.h"
 
 namespace odmoe {
 namespace {
@@ -191,6 +192,10 @@ void run_rows(PassState& pass, Recurrence& recurrence, int layer, float* rows) {
 void prepare_states(PassState& pass, Recurrence& recurrence, int layer) {
   for (const SequenceRun& run : pass.runs) {
     if (run.turn > 0) continue;
+    if (!run.sequence->recurrence(layer).holds(run.position, run.position + run.rows)) {
+      throw Error(ErrorCode::internal,
+                  "a sequence was cut back, or another pass ran on it, while a pass was under way; begin anew");
+    }
     advance_checkpoint(recurrence, *run.sequence, layer, run.position);
     restore_state(pass, recurrence, run.sequence->recurrence(layer), run.position);
   }
