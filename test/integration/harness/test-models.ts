@@ -1,6 +1,6 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { realDevices } from '../../../engine/environment/node-environment.js';
 import { LocalEngine } from '../../../engine/generation/local-engine.js';
 import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../../../packs/packing/pack-checkpoint.js';
@@ -10,7 +10,20 @@ import { codecSetting, type PackCodec } from '../../../packs/format/pack-codec.j
 
 /** The trained model that ships with odmoe, and a random one that is quicker to run. */
 const CHECKPOINTS = { demo: 'models/demo', tiny: 'test/fixtures/mixtral' } as const;
-export type TestModel = keyof typeof CHECKPOINTS;
+/** A fixture of a family is named by its folder in test/fixtures. */
+export type TestModel = keyof typeof CHECKPOINTS | `fixtures/${string}`;
+
+function checkpointOf(model: TestModel): string {
+  const known = model in CHECKPOINTS ? CHECKPOINTS[model as keyof typeof CHECKPOINTS] : `test/${model}`;
+  return join(packageRoot(), known);
+}
+
+/** Every checkpoint of test/fixtures that has a reference. */
+export function familyFixtures(): `fixtures/${string}`[] {
+  const folder = join(packageRoot(), 'test', 'fixtures');
+  const names = readdirSync(folder).filter((name) => existsSync(join(folder, name, 'reference.json')));
+  return names.sort().map((name) => `fixtures/${name}` as const);
+}
 
 const packs = new Map<string, Promise<string>>();
 
@@ -30,12 +43,12 @@ async function makePack(model: TestModel, codec: PackCodec): Promise<string> {
   process.once('exit', () => {
     rmSync(parent, { recursive: true, force: true });
   });
-  const directory = join(parent, model);
+  const directory = join(parent, basename(model));
   const options = {
     ...{ codec: codecSetting(codec, null), shards: DEFAULT_SHARDS, name: null },
     onDamagedPack: 'replace',
   } as const;
-  await packCheckpoint(join(packageRoot(), CHECKPOINTS[model]), directory, options, NATIVE_PACKING_TOOLS);
+  await packCheckpoint(checkpointOf(model), directory, options, NATIVE_PACKING_TOOLS);
   return directory;
 }
 
