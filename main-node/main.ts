@@ -214,9 +214,11 @@ function createEngine(
     ...settings.drafting,
     rows: usableDraftRows(settings.drafting.rows, prediction.source, settings.align.tokenPeriod),
   };
-  const spread = spreadForDrafts(drafting.rows, placement.spread);
+  const homes = homesOfSettings(placement);
+  // Where an expert has workers of its own nobody deals it to others.
+  const spread = homes > 0 ? 'group' : spreadForDrafts(drafting.rows, placement.spread);
   logWhatDiffers(settings, { rows: drafting.rows, spread }, log);
-  const grouping = { groupSize: placement.groupSize, costs: nominalLayerCosts(shape, source.shippedFormat) };
+  const grouping = { groupSize: placement.groupSize, costs: nominalLayerCosts(shape, source.shippedFormat), homes };
   const roster = new Roster(shape, grouping, epoch, runtime, log);
   return {
     model,
@@ -245,6 +247,11 @@ function createEngine(
   };
 }
 
+/** Workers that each expert has of its own; 0: none has. */
+function homesOfSettings({ homes, replicas }: NodeSettings['placement']): number {
+  return homes === 'strict' ? replicas : 0;
+}
+
 /** Settings that cannot stand beside one another: which of them main does not follow. */
 function logWhatDiffers(
   { drafting, prediction, placement, align }: NodeSettings,
@@ -257,10 +264,13 @@ function logWhatDiffers(
     });
   }
   if (used.spread !== placement.spread) {
-    log.info('with drafts, experts are dealt to all workers', {
-      spread_set: placement.spread,
-      spread_used: used.spread,
-    });
+    log.info(
+      used.spread === 'all' ? 'with drafts, experts are dealt to all workers' : 'experts go to their own workers',
+      {
+        spread_set: placement.spread,
+        spread_used: used.spread,
+      },
+    );
   }
 }
 
@@ -278,10 +288,7 @@ function assemble(
   const membership = new Membership({
     identity: () => identity,
     network: settings.network,
-    runtime,
-    transport,
-    shape,
-    roster,
+    ...{ runtime, transport, shape, roster },
     shadowListener: {
       onPrediction: (prediction, by) => {
         predictionPost.arrive(prediction, by);
@@ -319,7 +326,7 @@ function assemble(
   const status = (): StatusReply => ({
     nodes: statuses(),
     placement: roster.placement,
-    groupReason: roster.placement === null ? '' : roster.groupReason,
+    groupReason: roster.groupReason,
     problems: membership.problems(),
     ...inference.counts(),
   });

@@ -146,7 +146,7 @@ export function setUpOf(flags: SimulateFlags): ClusterSetUp {
     align: { tokenPeriod: flags.alignToken, keyValuePeriod: flags.alignKv, streamKeyValues: flags.streamKv },
     drafting: { optimistic: flags.optimistic, rows: flags.draftRows },
     prediction: { source: flags.prediction, layersAhead: flags.layersAhead },
-    placement: { groupSize: flags.groupSize, spread: flags.spread },
+    placement: { groupSize: flags.groupSize, spread: flags.spread, homes: 'group', replicas: 1 },
   };
 }
 

@@ -12,8 +12,8 @@ import type { PlacedWorkers } from './placed-workers.js';
 import type { ShadowLink } from './shadow-link.js';
 import type { WorkerLink } from './worker-link.js';
 
-/** How many workers make a group, and what a layer costs where that decides. */
-export type Grouping = Required<Pick<PlacementInput, 'groupSize' | 'costs'>>;
+/** How many workers make a group, what a layer costs where that decides, and whether experts have workers of their own. */
+export type Grouping = Required<Pick<PlacementInput, 'groupSize' | 'costs' | 'homes'>>;
 
 /** Workers that come at about the same time make one new placement. */
 export const JOIN_BATCH_MS = 20;
@@ -77,9 +77,12 @@ export class Roster implements PlacedWorkers {
     return this.shadows[0] ?? null;
   }
 
-  /** Why groups have the size that they have. */
+  /** Why groups have the size that they have; empty without a placement. */
   get groupReason(): string {
-    const { groupSize, costs } = this.grouping;
+    const { groupSize, costs, homes } = this.grouping;
+    if (this.current === null) return '';
+    if (homes > 0)
+      return `placement.homes is strict: each expert has ${homes === 1 ? 'one worker' : `${homes} workers`}`;
     if (groupSize !== 'auto') return `placement.group_size is ${groupSize}`;
     return chooseGroupSize(this.workers.size, this.shape.expertsPerToken, costs).reason;
   }

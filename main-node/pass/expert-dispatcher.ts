@@ -132,8 +132,9 @@ export class ExpertDispatcher {
     const outstanding = new Map(this.workers.outstanding());
     for (const task of open) {
       if (task.attempts >= MAX_ATTEMPTS) throw failureWithoutWorkers(task);
+      const place = { layer, expert: task.task.expert };
       const target =
-        placement === null ? null : chooseReplacement(placement, layer, this.barredIds(placement, task), outstanding);
+        placement === null ? null : chooseReplacement(placement, place, this.barredIds(placement, task), outstanding);
       if (target === null) {
         stuck.push(task);
         continue;

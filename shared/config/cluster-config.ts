@@ -54,6 +54,9 @@ export const LOG_FORMATS = ['text', 'json'] as const;
 export const PROVIDERS = ['mdns', 'static'] as const;
 export const PREDICTION_SOURCES = ['sep', 'router-ahead', 'random', 'off'] as const;
 export const SPREADS = ['group', 'all'] as const;
+export const HOMES = ['group', 'strict'] as const;
+/** Most workers that keep the same expert. */
+export const REPLICAS_LIMIT = 2;
 /** Expert layers that a router can be asked ahead: what is further off says nothing. */
 export const LAYERS_AHEAD_LIMIT = 8;
 const LAYERS_AHEAD_ERROR = `a whole number from 1 to ${LAYERS_AHEAD_LIMIT}`;
@@ -147,7 +150,12 @@ export const clusterConfigSchema = z.strictObject({
     .strictObject({ optimistic: z.boolean({ error: SWITCH_ERROR }).default(false), rows: draftRows.default(1) })
     .prefault({}),
   placement: z
-    .strictObject({ group_size: groupSize.default('auto'), spread: choice(SPREADS).default('group') })
+    .strictObject({
+      group_size: groupSize.default('auto'),
+      spread: choice(SPREADS).default('group'),
+      homes: choice(HOMES).default('group'),
+      replicas: wholeNumber(1, REPLICAS_LIMIT).default(1),
+    })
     .prefault({}),
   shadow: z.strictObject({ precision: choice(PRECISIONS).default('int8'), ...roleDevice }).prefault({}),
   main: z
@@ -167,7 +175,7 @@ export const clusterConfigSchema = z.strictObject({
       slots: slots.default('auto'),
       memory_budget: byteSize.optional(),
       ...roleDevice,
-      cache: byteSize.default(0),
+      cache: byteSize.optional(),
       cache_policy: choice(CACHE_POLICIES).default('planned'),
       pools: z
         .strictObject({

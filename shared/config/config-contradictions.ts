@@ -83,7 +83,7 @@ function oversizedValues({ main }: ClusterConfig): Contradiction[] {
 }
 
 function contradictoryPools({ worker, nodes }: ClusterConfig): Contradiction[] {
-  const { pools, cache, cache_policy: policy } = worker;
+  const { pools, cache = 0, cache_policy: policy } = worker;
   if (pools === undefined) return [];
   const path = ['worker', 'pools'];
   const cacheOf = nodes.find((node) => (node.cache ?? 0) > 0);

@@ -90,6 +90,10 @@ export interface NodeSettings {
     groupSize: number | 'auto';
     /** Experts go to the layer's group (group), or to whichever worker is free for them (all). */
     spread: 'group' | 'all';
+    /** Experts belong to the group of their layer (group), or each to workers of its own (strict). */
+    homes: 'group' | 'strict';
+    /** Of strict homes: workers that have the same expert. */
+    replicas: number;
   };
   shadow: { precision: 'int8' | 'fp16' | 'nf4' };
   worker: {

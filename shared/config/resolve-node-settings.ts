@@ -37,6 +37,8 @@ export interface DaemonFlags {
   optimistic?: boolean;
   draftRows?: number | 'auto';
   spread?: NodeSettings['placement']['spread'];
+  homes?: NodeSettings['placement']['homes'];
+  replicas?: number;
   profile?: string;
   expertStorage?: ExpertStorage;
   precision?: NodeSettings['shadow']['precision'];
@@ -128,7 +130,11 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
   const emulation = emulationSettings(config, flags);
   const workerBudgetBytes = config.worker.memory_budget ?? (emulation === null ? WORKER_BUDGET_DEFAULT_BYTES : 0);
   const budgetBytes = role === 'worker' ? workerBudgetBytes : 0;
-  const worker = workerTuning(config, entry, flags);
+  const memoryBudgetBytes = flags.memoryBudgetBytes ?? entry?.memory_budget ?? budgetBytes;
+  const homes = flags.homes ?? config.placement.homes;
+  // An expert that has one worker of its own stays there if it fits.
+  const keepsExperts = homes === 'strict' && config.worker.pools === undefined;
+  const worker = workerTuning(config, entry, flags, keepsExperts ? memoryBudgetBytes : 0);
   const device = deviceNamed(flags.device ?? entry?.device ?? config[role].device);
   if (emulation !== null && device.backend === 'cuda') throw invalid(config, EMULATED_GPU);
   return {
@@ -137,7 +143,7 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
       arithmetic: flags.arithmetic ?? entry?.arithmetic ?? config[role].arithmetic,
       instructionSet: flags.instructionSet ?? entry?.instruction_set ?? 'auto',
       threads: flags.threads ?? entry?.threads ?? 0,
-      memoryBudgetBytes: flags.memoryBudgetBytes ?? entry?.memory_budget ?? budgetBytes,
+      memoryBudgetBytes,
     },
     main: {
       maxActiveSequences: flags.maxActive ?? main.max_active_sequences,
@@ -162,6 +168,8 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
     placement: {
       groupSize: flags.groupSize ?? config.placement.group_size,
       spread: flags.spread ?? config.placement.spread,
+      homes,
+      replicas: flags.replicas ?? config.placement.replicas,
     },
     shadow: { precision: flags.precision ?? config.shadow.precision },
     worker,
@@ -197,7 +205,13 @@ function emulationSettings(config: ClusterConfig, flags: DaemonFlags): NodeSetti
   return { profilePath: resolve(config.path === null ? '.' : dirname(config.path), configured.profile), expertStorage };
 }
 
-function workerTuning(config: ClusterConfig, entry: ConfiguredNode | null, flags: DaemonFlags): NodeSettings['worker'] {
+/** `residentBytes`: of the cache where nothing is said of one. */
+function workerTuning(
+  config: ClusterConfig,
+  entry: ConfiguredNode | null,
+  flags: DaemonFlags,
+  residentBytes: number,
+): NodeSettings['worker'] {
   const { worker } = config;
   const pools = flags.cacheBytes === undefined ? worker.pools : undefined;
   const cachePolicy = flags.cachePolicy ?? worker.cache_policy;
@@ -209,7 +223,7 @@ function workerTuning(config: ClusterConfig, entry: ConfiguredNode | null, flags
   }
   return {
     slots: flags.slots ?? entry?.slots ?? worker.slots,
-    cacheBytes: flags.cacheBytes ?? entry?.cache ?? worker.cache,
+    cacheBytes: flags.cacheBytes ?? entry?.cache ?? worker.cache ?? residentBytes,
     cachePolicy,
     pools:
       pools === undefined

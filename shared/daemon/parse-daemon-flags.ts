@@ -20,6 +20,8 @@ import {
   PRECISIONS,
   PREDICTION_SOURCES,
   PROVIDERS,
+  HOMES,
+  REPLICAS_LIMIT,
   SPREADS,
   WORKER_BUDGET_DEFAULT_BYTES,
 } from '../config/cluster-config.js';
@@ -206,6 +208,17 @@ function addMainFlags(command: Command): void {
       wholeNumberOrAutoFlag(1, DRAFT_ROWS_LIMIT),
     )
     .addOption(new Option('--spread <range>', 'workers that an expert may go to').choices(SPREADS))
+    .addOption(
+      new Option(
+        '--homes <whose>',
+        'experts belong to the group of their layer, or each to a worker of its own',
+      ).choices(HOMES),
+    )
+    .option(
+      '--replicas <count>',
+      'with --homes strict: workers that have the same expert',
+      wholeNumberFlag(1, REPLICAS_LIMIT),
+    )
     .option('--max-active <count>', 'answers in progress at a time', wholeNumberFlag(1, 1024))
     .option(
       '--max-context <positions>',

@@ -1,6 +1,7 @@
 import { OdmoeError } from '../errors/odmoe-error.js';
 import type { Placement } from '../rpc/messages.js';
 import { groupForLayer } from './plan-placement.js';
+import { homesOf, isStrict } from './strict-homes.js';
 
 /**
  * Which worker of the layer's group loads which expert. Depends on the set of experts only, so that shadow (which predicts)
@@ -25,6 +26,7 @@ export function assignPredictedExperts(
     throw new OdmoeError('NO_WORKERS', `Placement epoch ${placement.epoch} has no worker for layer ${layer}.`);
   }
   const sorted = [...new Set(experts)].sort((left, right) => left - right);
+  if (isStrict(placement)) return assignToHomes(placement, layer, sorted);
   const room = new Map(group.map((id) => [id, Math.ceil(sorted.length / group.length)]));
   const assignment = new Map<number, string>();
   const assign = (expert: number, candidates: readonly string[]): void => {
@@ -40,8 +42,26 @@ export function assignPredictedExperts(
   return assignment;
 }
 
-/** The layer's group in the order in which its workers are asked to take an expert: its home first. */
-export function workersFromHome(placement: Placement, layer: number, expert: number): string[] {
+/** Each goes to one of its own workers: the one that has fewest of the layer so far. */
+function assignToHomes(placement: Placement, layer: number, sorted: readonly number[]): Map<number, string> {
+  const assignment = new Map<number, string>();
+  const load = new Map<string, number>();
+  for (const expert of sorted) {
+    const worker = leastLoaded(homesOf(placement, layer, expert), load);
+    load.set(worker, (load.get(worker) ?? 0) + 1);
+    assignment.set(expert, worker);
+  }
+  return assignment;
+}
+
+/** The first of those with the least; there is one. */
+export function leastLoaded(candidates: readonly string[], load: ReadonlyMap<string, number>): string {
+  return candidates.reduce((best, id) => ((load.get(id) ?? 0) < (load.get(best) ?? 0) ? id : best));
+}
+
+/** The workers that are asked to take an expert, its home first: those of the layer's group, or the expert's own. */
+export function workersFromHome(placement: Placement, layer: number, expert: number): readonly string[] {
+  if (isStrict(placement)) return homesOf(placement, layer, expert);
   const group = groupForLayer(placement, layer);
   const visit = Math.floor(layer / Math.max(1, placement.groups.length));
   const step = group.length > placement.expertsPerToken ? placement.expertsPerToken : 1;

@@ -1,8 +1,9 @@
 import { requirePresent } from '../errors/assert-invariant.js';
 import type { Placement } from '../rpc/messages.js';
-import { assignPredictedExperts, workersFromHome } from './assign-predicted-experts.js';
+import { assignPredictedExperts, leastLoaded, workersFromHome } from './assign-predicted-experts.js';
 import { expertsByWorker } from './experts-by-worker.js';
 import { groupForLayer } from './plan-placement.js';
+import { isStrict } from './strict-homes.js';
 
 export interface ExpertAssignment {
   expert: number;
@@ -41,7 +42,7 @@ export function matchExperts(
   activated: readonly number[],
   spread: 'group' | 'all',
 ): ExpertMatch {
-  const takers = spread === 'all' ? oneGroup(placement) : placement;
+  const takers = spread === 'all' && !isStrict(placement) ? oneGroup(placement) : placement;
   if (told === null) {
     const fallen = assignPredictedExperts(takers, layer, activated);
     const assignments = activated.map((expert) => ({ expert, workerId: holderOf(fallen, expert), predicted: false }));
@@ -95,9 +96,4 @@ function placeMissedExperts(
     placed.set(expert, worker);
   }
   return placed;
-}
-
-/** The first of those with the least. */
-function leastLoaded(candidates: readonly string[], load: ReadonlyMap<string, number>): string {
-  return candidates.reduce((best, id) => ((load.get(id) ?? 0) < (load.get(best) ?? 0) ? id : best));
 }

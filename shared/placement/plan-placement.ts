@@ -12,6 +12,8 @@ export interface PlacementInput {
   groupSize: number | 'auto';
   /** What decides where it is 'auto'; absent: loads alone. */
   costs?: LayerCosts;
+  /** Workers that each expert has of its own; absent or 0: experts belong to the group of their layer. */
+  homes?: number;
 }
 
 /** Where only loads count, top-k workers share a layer. */
@@ -19,11 +21,12 @@ const LOADS_ALONE: LayerCosts = { executeMs: 0, reachMs: 0, loadMs: 1 };
 
 /**
  * Groups of workers that take the layers in turn (OD-MoE section 3.1). Workers that make no full group become spares, spread so
- * that group sizes differ by at most one. No workers: no groups.
+ * that group sizes differ by at most one. No workers: no groups. Where experts have workers of their own all workers are one group.
  */
 export function planPlacement(input: PlacementInput): Placement {
   const workers = [...input.workers].sort((left, right) => (left.id < right.id ? -1 : left.id > right.id ? 1 : 0));
-  const size = Math.max(1, Math.min(groupSizeOf(input), workers.length));
+  const homes = Math.min(input.homes ?? 0, workers.length);
+  const size = Math.max(1, homes > 0 ? workers.length : Math.min(groupSizeOf(input), workers.length));
   const groupCount = Math.floor(workers.length / size);
   const groups = Array.from({ length: groupCount }, (_, group) => {
     const first = Math.floor((group * workers.length) / groupCount);
@@ -37,6 +40,7 @@ export function planPlacement(input: PlacementInput): Placement {
     layers: input.layers,
     experts: input.experts,
     expertsPerToken: input.expertsPerToken,
+    homes,
   };
 }
 

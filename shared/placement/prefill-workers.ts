@@ -1,10 +1,11 @@
 import { distinctExperts } from './draft-rows.js';
+import { homesOf, isStrict } from './strict-homes.js';
 import { OdmoeError } from '../errors/odmoe-error.js';
 import { requirePresent } from '../errors/assert-invariant.js';
 import type { Placement } from '../rpc/messages.js';
 
 /**
- * The workers that run an expert of a layer in prefill. All workers share a layer's experts evenly, rotated by layer, and
+ * The workers that run an expert of a layer in prefill: its own where it has some. Else all workers share a layer's experts evenly, rotated by layer, and
  * nothing else decides: the next layer can be loaded before its router has chosen. With more workers than experts an expert has
  * several, and its mini-batches alternate among them.
  */
@@ -16,6 +17,7 @@ export function workersForPrefillExpert(placement: Placement, layer: number, exp
       `Placement epoch ${placement.epoch} has no worker for a prefill of layer ${layer}.`,
     );
   }
+  if (isStrict(placement)) return homesOf(placement, layer, expert);
   const holders: string[] = [];
   for (let place = expert; place === expert || place < workers.length; place += placement.experts) {
     const holder = requirePresent(

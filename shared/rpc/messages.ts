@@ -115,6 +115,8 @@ export interface Placement {
   layers: number;
   experts: number;
   expertsPerToken: number;
+  /** Workers that each expert has of its own; 0: experts belong to the group of their layer. */
+  homes: number;
 }
 
 export interface Prospect {

@@ -81,6 +81,8 @@ function drawShared(random: SeededRandom): Shared {
     placement: {
       groupSize: random.pick(['auto' as const, 1, 2, 3]),
       spread: random.pick(['group' as const, 'all' as const]),
+      homes: random.pick(['group' as const, 'group' as const, 'group' as const, 'strict' as const]),
+      replicas: 1 + random.int(2),
     },
     prediction: {
       source: random.pick(['sep', 'sep', 'sep', 'router-ahead', 'random', 'off'] as const),

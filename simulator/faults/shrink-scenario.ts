@@ -36,7 +36,7 @@ type Step = (scenario: Scenario, place: number) => Scenario | null;
 
 const PLAIN: readonly ((settings: NodeSettings) => NodeSettings)[] = [
   (settings) => ({ ...settings, drafting: { optimistic: false, rows: 1 } }),
-  (settings) => ({ ...settings, placement: { groupSize: 'auto', spread: 'group' } }),
+  (settings) => ({ ...settings, placement: { groupSize: 'auto', spread: 'group', homes: 'group', replicas: 1 } }),
   (settings) => ({ ...settings, prediction: { source: 'off', layersAhead: 1 } }),
   (settings) => ({ ...settings, align: { tokenPeriod: 1, keyValuePeriod: 1, streamKeyValues: true } }),
   (settings) => ({ ...settings, worker: { ...settings.worker, pools: null, cachePolicy: 'planned' } }),

@@ -45,7 +45,7 @@ export const DEFAULT_SET_UP: ClusterSetUp = {
   align: { tokenPeriod: 1, keyValuePeriod: 1, streamKeyValues: true },
   drafting: { optimistic: false, rows: 1 },
   prediction: { source: 'sep', layersAhead: 1 },
-  placement: { groupSize: 'auto', spread: 'group' },
+  placement: { groupSize: 'auto', spread: 'group', homes: 'group', replicas: 1 },
 };
 
 /** Times of a profile's nodes with experts kept in the form given. */

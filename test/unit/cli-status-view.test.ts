@@ -51,6 +51,7 @@ const STATUS: StatusReply = {
     layers: 8,
     experts: 8,
     expertsPerToken: 2,
+    homes: 0,
   },
   activeSequences: 1,
   queuedRequests: 2,
@@ -159,7 +160,9 @@ describe('the status of a cluster', () => {
       layers: 8,
       experts: 8,
       experts_per_token: 2,
+      homes: 0,
     });
+    assert.equal(json['group_reason'], 'one worker is enough');
     const [main] = json['nodes'] as Record<string, unknown>[];
     assert.equal(main?.['role'], 'main');
     assert.equal(main?.['device_memory_high_water_bytes'], 3e6);

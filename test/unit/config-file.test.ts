@@ -52,6 +52,8 @@ describe('cluster.yaml at the root', () => {
     assert.deepEqual([path, nodes], [null, []]);
     // Settled later, as emulation has another.
     expected.worker.memory_budget = WORKER_BUDGET_DEFAULT_BYTES;
+    // And this with homes of experts.
+    expected.worker.cache = 0;
     const { interface: interfaceAddress, ...discovery } = parsed.discovery;
     assert.equal(interfaceAddress, '192.168.1.20');
     assert.deepEqual(

@@ -61,7 +61,7 @@ describe('settings of a daemon', () => {
       prediction: { source: 'sep', layersAhead: 1 },
       align: { tokenPeriod: 1, keyValuePeriod: 1, streamKeyValues: true },
       drafting: { optimistic: false, rows: 1 },
-      placement: { groupSize: 'auto', spread: 'group' },
+      placement: { groupSize: 'auto', spread: 'group', homes: 'group', replicas: 1 },
       shadow: { precision: 'int8' },
       worker: {
         ...{ slots: 'auto', cacheBytes: 0, cachePolicy: 'planned', pools: null },
@@ -133,6 +133,13 @@ describe('settings of a daemon', () => {
     assert.equal(settle('worker', { id: 'stranger', model: '/p' }).id, 'stranger');
   });
 
+  it('let a worker whose experts are its own keep them, as far as its memory goes, unless a cache says how much', () => {
+    const own = 'placement: {homes: strict}\nworker: {memory_budget: 3 MiB}\nnodes: [{id: a, role: worker, cache: 1 MiB}]';
+    assert.equal(settle('worker', { model: 'p', id: 'b' }, own).worker.cacheBytes, 3 * 2 ** 20);
+    assert.equal(settle('worker', { model: 'p', id: 'a' }, own).worker.cacheBytes, 2 ** 20);
+    assert.equal(settle('worker', { model: 'p', cacheBytes: 0 }, own).worker.cacheBytes, 0);
+  });
+
   it('say what a worker caches: of all workers, of one, and by flags', () => {
     const cached = `worker: {cache: 1 MiB, cache_policy: lru, decompression_threads: 3, direct_io: true}
 nodes: [{id: a, role: worker}, {id: b, role: worker, cache: 2 MiB}]`;
@@ -159,15 +166,20 @@ nodes: [{id: a, role: worker}, {id: b, role: worker, cache: 2 MiB}]`;
   it('say how drafts, predictions and alignment go: by the file, and by flags before it', () => {
     const source = `align: {token: 2, stream_kv: false}
 drafting: {optimistic: true, rows: auto}
-placement: {spread: all}
+placement: {spread: all, homes: strict, replicas: 2}
 nodes: []`;
     const settings = settle('main', { model: 'p' }, source);
     assert.deepEqual(settings.align, { tokenPeriod: 2, keyValuePeriod: 1, streamKeyValues: false });
     assert.deepEqual(settings.drafting, { optimistic: true, rows: 'auto' });
-    assert.deepEqual(settings.placement, { groupSize: 'auto', spread: 'all' });
-    const flagged = settle('main', { model: 'p', draftRows: 4, spread: 'group', streamKv: false }, source);
+    assert.deepEqual(settings.placement, { groupSize: 'auto', spread: 'all', homes: 'strict', replicas: 2 });
+    const flagged = settle(
+      'main',
+      { model: 'p', draftRows: 4, spread: 'group', homes: 'group', streamKv: false },
+      source,
+    );
     assert.deepEqual(flagged.drafting, { optimistic: true, rows: 4 });
     assert.equal(flagged.placement.spread, 'group');
+    assert.equal(flagged.placement.homes, 'group');
     assert.equal(settle('main', { model: 'p', streamKv: false }, '').align.streamKeyValues, false);
     assert.equal(settle('main', { model: 'p', prediction: 'random' }, '').prediction.source, 'random');
     assert.throws(() => settle('main', { model: 'p', prediction: 'off' }, source), {
@@ -336,7 +348,7 @@ describe('flags of a daemon', () => {
     ['main', ['--interface', 'eth0'], /IPv4/],
     ['main', ['--draft-rows', '17'], /from 1 to 16/],
     ['main', ['--spread', 'far'], /group, all/],
-    ['main', ['--prediction', 'oracle'], /sep, random, off/],
+    ['main', ['--prediction', 'oracle'], /sep, router-ahead, random, off/],
     ['worker', ['--expert-storage', 'int4'], /fp32, bf16, fixed4, huffman/],
     ['worker', ['--optimistic'], /unknown option/],
     ['main', ['extra'], /argument/],

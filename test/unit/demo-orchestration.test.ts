@@ -37,6 +37,7 @@ function status(known: string[], placed: string[], problems: StatusReply['proble
       layers: 1,
       experts: 2,
       expertsPerToken: 1,
+      homes: 0,
     },
     activeSequences: 0,
     queuedRequests: 0,

@@ -107,18 +107,18 @@ describe('placement: replacement', () => {
       [third, 1],
       [fourth, 1],
     ]);
-    assert.equal(chooseReplacement(placement, 1, new Set([first]), busy), third);
-    assert.equal(chooseReplacement(placement, 1, new Set([first, third, fourth]), busy), second);
+    assert.equal(chooseReplacement(placement, { layer: 1, expert: 0 }, new Set([first]), busy), third);
+    assert.equal(chooseReplacement(placement, { layer: 1, expert: 0 }, new Set([first, third, fourth]), busy), second);
     const others = groupForLayer(placement, 0);
     const wholeGroup = new Set([first, second, third, fourth]);
-    assert.ok(others.includes(chooseReplacement(placement, 1, wholeGroup, busy) as string));
+    assert.ok(others.includes(chooseReplacement(placement, { layer: 1, expert: 0 }, wholeGroup, busy) as string));
   });
 
   it('is null exactly when everybody is lost', () => {
     const placement = place(3, 2);
     const all = new Set(placement.workers.map(({ id }) => id));
-    assert.equal(chooseReplacement(placement, 0, all, new Map()), null);
+    assert.equal(chooseReplacement(placement, { layer: 0, expert: 0 }, all, new Map()), null);
     all.delete('worker-2');
-    assert.equal(chooseReplacement(placement, 0, all, new Map([['worker-2', 99]])), 'worker-2');
+    assert.equal(chooseReplacement(placement, { layer: 0, expert: 0 }, all, new Map([['worker-2', 99]])), 'worker-2');
   });
 });

@@ -17,4 +17,4 @@ export function plainLayer(): LayerShape {
 }
 
 /** Loads decide how many workers share a layer: as many as a token has experts. */
-export const GROUPING = { groupSize: 'auto', costs: { executeMs: 1, reachMs: 0.1, loadMs: 100 } } as const;
+export const GROUPING = { groupSize: 'auto', costs: { executeMs: 1, reachMs: 0.1, loadMs: 100 }, homes: 0 } as const;

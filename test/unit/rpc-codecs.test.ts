@@ -119,6 +119,7 @@ describe("decoding of a peer's messages", () => {
           layers: 8,
           experts: 8,
           expertsPerToken: 2,
+          homes: 2,
         },
       },
       {

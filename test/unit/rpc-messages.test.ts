@@ -88,6 +88,7 @@ const MEMBERS: Record<string, Record<string, true>> = {
     layers: true,
     experts: true,
     expertsPerToken: true,
+    homes: true,
   } satisfies Names<Messages.Placement>,
   Prospect: { number: true, placement: true, sources: true } satisfies Names<Messages.Prospect>,
   Prediction: {

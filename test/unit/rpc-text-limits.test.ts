@@ -91,7 +91,7 @@ describe('the texts and limits of messages', () => {
   it('names a stranger in a placement in a message of bounded length', () => {
     const workers = [{ id: 'w', address: 'h:2', slots: 2 }];
     const groups = [{ workerIds: ['x'.repeat(100_000)] }];
-    const placement = { epoch: 1, workers, groups, layers: 1, experts: 1, expertsPerToken: 1 };
+    const placement = { epoch: 1, workers, groups, layers: 1, experts: 1, expertsPerToken: 1, homes: 0 };
     const bytes = WORKER_SERVE.request.encode({ kind: 'placement', placement });
     violates(() => WORKER_SERVE.request.decode(bytes), /^a group of a placement names x{10}.{0,300}$/);
   });
@@ -108,7 +108,7 @@ describe('the texts and limits of messages', () => {
       WORKER_SERVE.request.decode(WORKER_SERVE.request.encode(request));
     assert.equal(through(execute(ROWS_LIMIT)).kind, 'execute');
     violates(() => through(execute(ROWS_LIMIT + 1)), /1 to 65536 are allowed/);
-    const placement = { epoch: 1, workers: [], groups: [], layers: 1, experts: 1, expertsPerToken: 1 };
+    const placement = { epoch: 1, workers: [], groups: [], layers: 1, experts: 1, expertsPerToken: 1, homes: 0 };
     const prospect = (count: number): WorkerRequest => ({
       kind: 'prospect',
       prospect: { number: 1, placement, sources: Array.from({ length: count }, () => 'h:1') },

@@ -21,7 +21,7 @@ import { ScriptedModel } from './scripted-shadow-model.js';
 import { RUNTIME } from '../wall.js';
 import { plainPrediction, restartAt } from './wire-messages.js';
 
-const SHAPE = { layers: 2, experts: 4, expertsPerToken: 2 };
+const SHAPE = { layers: 2, experts: 4, expertsPerToken: 2, homes: 0 };
 
 function identity(id: string, role: NodeIdentity['role']): NodeIdentity {
   const names = {

@@ -144,7 +144,7 @@ describe('simulated cluster', () => {
         const changes = {
           ...{ workers, slots, prediction: { source, layersAhead: 1 } },
           align: { tokenPeriod, keyValuePeriod, streamKeyValues: true },
-          placement: { groupSize: 'auto' as const, spread },
+          placement: { groupSize: 'auto' as const, spread, homes: 'group' as const, replicas: 1 },
         };
         const result = await simulate(plainTimes(4, LOAD_MS), changes, trace, 7);
         // A prompt of one token and 6 iterations, 4 layers, 2 experts each.
@@ -171,7 +171,7 @@ describe('simulated cluster', () => {
         const changes = {
           ...{ drafting: { rows, optimistic }, prediction: { source, layersAhead: 1 } },
           align: { ...periods, streamKeyValues: true },
-          placement: { groupSize: 'auto' as const, spread },
+          placement: { groupSize: 'auto' as const, spread, homes: 'group' as const, replicas: 1 },
         };
         const trace = syntheticTrace({ recall: 0.8, seed: 1, acceptance, iterations: 16 });
         const result = await simulate(plainTimes(4, LOAD_MS, shadowMs), changes, trace, 17);

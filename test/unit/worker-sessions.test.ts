@@ -16,7 +16,7 @@ const identity = (role: NodeIdentity['role'], id: string, changes: Partial<NodeI
   ...changes,
 });
 const placement = (epoch: number): Placement => ({
-  ...{ epoch, layers: 4, experts: 8, expertsPerToken: 2 },
+  ...{ epoch, layers: 4, experts: 8, expertsPerToken: 2, homes: 0 },
   workers: [{ id: 'w', address: 'w:1', slots: 1 }],
   groups: [{ workerIds: ['w'] }],
 });

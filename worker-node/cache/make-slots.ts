@@ -78,7 +78,9 @@ function planMemory(
   const freeBytes = budgetBytes === 0 ? null : budgetBytes - usedBytes;
   const plan = planSlots(wanted, freeBytes, (maxRows) => device.expertSlotBytes(shape, maxRows, loader));
   if (pools !== null) requirePools(wanted.cacheBytes, plan.cacheBytes, plan.slots);
-  if (plan.slots < wanted.slots || plan.maxRows < wanted.maxRows || plan.cacheBytes < wanted.cacheBytes) {
+  // A cache as large as the budget is to have what slots leave of it.
+  const isCut = plan.cacheBytes < wanted.cacheBytes && wanted.cacheBytes < budgetBytes;
+  if (plan.slots < wanted.slots || plan.maxRows < wanted.maxRows || isCut) {
     log.warn('the memory budget holds less than was asked for', { budgetBytes, wanted, plan });
   }
   return plan;
@@ -97,9 +99,10 @@ async function planCache(
   const activated = groupSize === 'auto' ? 1 : Math.ceil(expertsPerToken / groupSize);
   const budgetBytes = plan.cacheBytes;
   const request = { budgetBytes, entryBytes: sizes.entryBytes, layers, experts, activated, counts };
+  // With homes of its own a worker is asked for a part of the experts only, and whole ones of these are what pays.
   const written = pools === null ? null : { capacities: pools, usedBytes: budgetBytes, expected: null };
   const profile =
-    written !== null || policy !== 'planned'
+    written !== null || policy !== 'planned' || settings.placement.homes === 'strict'
       ? null
       : await profileMachine(material, sizes, profiledAtOnce(sizes, plan, activated));
   const cachePlan = written ?? (profile === null ? planFullExperts(request) : planMeasured(request, profile, log));

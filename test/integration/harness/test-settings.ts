@@ -19,6 +19,8 @@ export interface SettingsChanges {
   align?: Partial<NodeSettings['align']>;
   groupSize?: number | 'auto';
   spread?: 'group' | 'all';
+  homes?: 'group' | 'strict';
+  replicas?: number;
   prediction?: NodeSettings['prediction'];
   drafting?: Partial<NodeSettings['drafting']>;
   emulation?: NodeSettings['emulation'];
@@ -73,6 +75,8 @@ export function testSettings(role: RoleSetting, packDirectory: string, changes: 
     placement: {
       groupSize: changes.groupSize ?? defaults.placement.groupSize,
       spread: changes.spread ?? defaults.placement.spread,
+      homes: changes.homes ?? defaults.placement.homes,
+      replicas: changes.replicas ?? defaults.placement.replicas,
     },
     prediction: changes.prediction ?? defaults.prediction,
     drafting: { ...defaults.drafting, ...changes.drafting },

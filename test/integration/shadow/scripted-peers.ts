@@ -194,5 +194,6 @@ export function placementOf(
     layers,
     experts,
     expertsPerToken,
+    homes: 0,
   };
 }

@@ -1,0 +1,105 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { assignPredictedExperts } from '../../shared/placement/assign-predicted-experts.js';
+import { chooseReplacement } from '../../shared/placement/choose-replacement.js';
+import { matchExperts } from '../../shared/placement/match-experts.js';
+import { neededExperts } from '../../shared/placement/needed-experts.js';
+import { planPlacement } from '../../shared/placement/plan-placement.js';
+import { workersForPrefillExpert } from '../../shared/placement/prefill-workers.js';
+import { homesOf } from '../../shared/placement/strict-homes.js';
+import type { Placement } from '../../shared/rpc/messages.js';
+
+const LAYERS = 6;
+
+function place(workers: readonly string[], experts: number, homes: number): Placement {
+  return planPlacement({
+    ...{ epoch: 1, layers: LAYERS, experts, expertsPerToken: 2, groupSize: 'auto', homes },
+    workers: workers.map((id) => ({ id, address: `${id}:1`, slots: 2 })),
+  });
+}
+
+const names = (count: number): string[] => Array.from({ length: count }, (_, index) => `box-${index}`);
+const places = (experts: number): [layer: number, expert: number][] =>
+  Array.from({ length: LAYERS * experts }, (_, index) => [Math.floor(index / experts), index % experts]);
+
+const clusters = fc.record({
+  workers: fc.uniqueArray(fc.stringMatching(/^[a-z]{1,5}$/), { minLength: 1, maxLength: 12 }),
+  experts: fc.integer({ min: 1, max: 40 }),
+  homes: fc.integer({ min: 1, max: 2 }),
+});
+
+describe('placement: experts with workers of their own', () => {
+  it('have as many as was asked for, each worker its share of a layer, whatever the order of the workers', () => {
+    fc.assert(
+      fc.property(clusters, ({ workers, experts, homes }) => {
+        const placement = place(workers, experts, homes);
+        const other = place([...workers].reverse(), experts, homes);
+        const copies = Math.min(homes, workers.length);
+        for (let layer = 0; layer < LAYERS; layer += 1) {
+          const held = new Map<string, number>();
+          for (let expert = 0; expert < experts; expert += 1) {
+            const own = homesOf(placement, layer, expert);
+            assert.deepEqual(own, homesOf(other, layer, expert));
+            assert.equal(new Set(own).size, copies);
+            const [first = ''] = own;
+            held.set(first, (held.get(first) ?? 0) + 1);
+          }
+          assert.ok(Math.max(...held.values()) <= Math.ceil(experts / workers.length), [...held.values()].join());
+        }
+      }),
+    );
+  });
+
+  it('are asked of nobody else, in decode, in prefill, on a disk', () => {
+    fc.assert(
+      fc.property(clusters, fc.nat(LAYERS - 1), ({ workers, experts, homes }, layer) => {
+        const placement = place(workers, experts, homes);
+        const all = Array.from({ length: experts }, (_, expert) => expert);
+        const isOwn = (expert: number, id: string): boolean => homesOf(placement, layer, expert).includes(id);
+        for (const [expert, id] of assignPredictedExperts(placement, layer, all)) assert.ok(isOwn(expert, id));
+        const told = new Map(all.slice(0, 2).map((expert) => [expert, homesOf(placement, layer, expert)[0] ?? '']));
+        for (const { expert, workerId } of matchExperts(placement, layer, told, all.slice(1), 'all').assignments)
+          assert.ok(isOwn(expert, workerId));
+        for (const expert of all)
+          assert.deepEqual(workersForPrefillExpert(placement, layer, expert), homesOf(placement, layer, expert));
+        const needed = placement.workers.reduce((sum, { id }) => sum + neededExperts(placement, id).length, 0);
+        assert.equal(needed, LAYERS * experts * Math.min(homes, workers.length));
+      }),
+    );
+  });
+
+  it('fall to a copy where there is one, else to anybody', () => {
+    const placement = place(names(4), 8, 2);
+    const [first = '', second = ''] = homesOf(placement, 3, 5);
+    const here = { layer: 3, expert: 5 };
+    assert.equal(chooseReplacement(placement, here, new Set([first]), new Map([[second, 9]])), second);
+    const other = chooseReplacement(placement, here, new Set([first, second]), new Map());
+    assert.ok(other !== null && other !== first && other !== second);
+  });
+
+  it('stay where they are when another worker leaves, but for few', () => {
+    for (const [workers, experts] of [
+      [8, 128],
+      [4, 60],
+      [10, 256],
+    ] as const) {
+      const before = place(names(workers), experts, 1);
+      const after = place(names(workers - 1), experts, 1);
+      const moved = places(experts).filter(
+        ([layer, expert]) => homesOf(before, layer, expert)[0] !== homesOf(after, layer, expert)[0],
+      );
+      const share = moved.length / (LAYERS * experts);
+      assert.ok(share < 1.6 / workers, `${share} of all moved among ${workers}`);
+    }
+  });
+
+  it('of a lost worker mostly go where the copy was', () => {
+    const before = place(names(8), 128, 2);
+    const after = place(names(7), 128, 2);
+    const ofLost = places(128).filter(([layer, expert]) => homesOf(before, layer, expert)[0] === 'box-7');
+    const fetched = ofLost.filter(([layer, expert]) =>
+      homesOf(after, layer, expert).every((id) => !homesOf(before, layer, expert).includes(id)),
+    );
+    assert.ok(fetched.length <= 0.1 * ofLost.length, `${fetched.length} of ${ofLost.length} are nowhere near`);
+  });
+});
