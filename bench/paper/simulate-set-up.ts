@@ -81,6 +81,6 @@ export function clusterSetUp(setUp: SetUp, workers: number): ClusterSetUp {
     },
     drafting: { optimistic: setUp.optimistic, rows: setUp.draftRows },
     prediction: { source: setUp.prediction, layersAhead: 1 },
-    placement: { groupSize: 'auto', spread: setUp.spread },
+    placement: { groupSize: 'auto', spread: setUp.spread, homes: 'group', replicas: 1 },
   };
 }
