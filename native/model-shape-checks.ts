@@ -9,7 +9,7 @@ import {
 } from '../shared/model/model-shape.js';
 
 /** A sequence keeps a list of its blocks for each. */
-const LARGEST_LAYERS = 4096;
+const LARGEST_LAYERS = 1024;
 /** Limits of the kernels' scratch memory. */
 const LARGEST_EXPERTS = 4096;
 const LARGEST_HEAD_DIM = 1024;

@@ -26,8 +26,8 @@ void copy_angles(PassState& pass) {
     std::vector<float> sin(n * pairs);
     for (size_t row = 0; row < n; row++) rope_row(pass.positions[row], rope, &cos[row * pairs], &sin[row * pairs]);
     const RopeAngles angles = pass.angles(static_cast<int>(i));
-    pass.backend().copy_to_device(const_cast<float*>(angles.cos), cos.data(), cos.size() * sizeof(float));
-    pass.backend().copy_to_device(const_cast<float*>(angles.sin), sin.data(), sin.size() * sizeof(float));
+    pass.backend().copy_to_device(angles.cos, cos.data(), cos.size() * sizeof(float));
+    pass.backend().copy_to_device(angles.sin, sin.data(), sin.size() * sizeof(float));
   }
 }
 

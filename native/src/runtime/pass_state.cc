@@ -58,7 +58,7 @@ RopeAngles PassState::angles(int rope) const {
   int64_t before = 0;
   for (int i = 0; i < rope; i++) before += static_cast<int64_t>(ropes[static_cast<size_t>(i)].frequencies.size());
   const auto pairs = static_cast<int>(ropes[static_cast<size_t>(rope)].frequencies.size());
-  const float* const cos = rope_angles.floats() + 2 * before * max_rows;
+  float* const cos = rope_angles.floats() + 2 * before * max_rows;
   return {cos, cos + int64_t{max_rows} * pairs, pairs};
 }
 

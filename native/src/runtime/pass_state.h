@@ -14,8 +14,8 @@ namespace odmoe {
 
 // Cosines and sines of one rope: rows x pairs.
 struct RopeAngles {
-  const float* cos = nullptr;
-  const float* sin = nullptr;
+  float* cos = nullptr;
+  float* sin = nullptr;
   int pairs = 0;
 };
 

@@ -1,0 +1,205 @@
+// Builds the native core into build/; skips what has not changed.
+//   node scripts/build-native.mjs              the addon (odmoe.node) and, where nvcc is, the CUDA backend (libodmoe_cuda.so)
+//   node scripts/build-native.mjs --start      what this machine runs: the CUDA backend only where a GPU is, or where it was built before
+//   node scripts/build-native.mjs --tests      the same, the C++ tests and the stand-in for CUDA
+//   node scripts/build-native.mjs --sanitize   addon and C++ tests with AddressSanitizer and UndefinedBehaviorSanitizer, in build-sanitize/
+// ODMOE_CUDA=off leaves the CUDA backend out, ODMOE_CUDA=on insists on it; ODMOE_CUDA_ARCHITECTURES="86;87" says for which compute
+// capabilities (native/cuda.cmake).
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import {
+  BuildError,
+  doStep,
+  fileState,
+  filesBelow,
+  inputState,
+  installedVersion,
+  isDone,
+  packageRoot,
+  runBuild,
+  withLock,
+} from './build-state.mjs';
+import { checkNativeTools, findCommand } from './system-packages.mjs';
+
+const CUDA_LIBRARY = 'build/Release/libodmoe_cuda.so';
+/** Any of these: the driver for cards, for Tegra, for Windows' subsystem. */
+const GPU_FILES = ['/dev/nvidiactl', '/dev/nvgpu', '/dev/nvhost-gpu', '/etc/nv_tegra_release', '/dev/dxg'];
+const CMAKE_FILES = ['CMakeLists.txt', 'native/CMakeLists.txt', 'native/cuda.cmake'];
+/** What the build takes of the environment. CMake keeps the first of each when it first looks at a build directory. */
+const COMPILER_VARIABLES = ['CC', 'CXX', 'CFLAGS', 'CXXFLAGS', 'LDFLAGS'];
+const BUILD_PACKAGES = ['cmake-js', 'node-addon-api', 'node-api-headers'];
+
+/** Each build: the files whose change asks for it, CMake's targets, and what must be there afterwards. */
+const BUILDS = {
+  addon: {
+    folders: ['native/include', 'native/src/backends', 'native/src/binding', 'native/src/runtime', 'native/src/store'],
+    leftOut: 'native/src/backends/cuda/',
+    targets: ['odmoe_addon'],
+    results: ['build/Release/odmoe.node'],
+  },
+  cuda: {
+    folders: ['native/include', 'native/src/backends'],
+    targets: ['odmoe_cuda_if_found'],
+    results: [],
+  },
+  tests: {
+    folders: ['native'],
+    targets: ['odmoe_tests'],
+    results: ['build/Release/odmoe_native_tests'],
+  },
+  sanitize: {
+    folders: ['native'],
+    targets: ["odmoe_addon"],
+    results: ["build-sanitize/Release/odmoe.node"],
+  },
+};
+
+function say(text) {
+  process.stderr.write(`native: ${text}\n`);
+}
+
+function compilerSettings() {
+  return COMPILER_VARIABLES.map((name) => `${name}=${process.env[name] ?? ''}`).join('\n');
+}
+
+/** Where the nvcc is that native/cuda.cmake finds, and when it was installed; no nvcc is started for that. */
+function nvccState() {
+  const homes = [process.env.CUDA_HOME, process.env.CUDA_PATH].filter((home) => home !== undefined && home !== '');
+  const candidates = [
+    ...homes.map((home) => join(home, 'bin', 'nvcc')),
+    findCommand('nvcc'),
+    '/usr/local/cuda/bin/nvcc',
+  ];
+  const nvcc = candidates.find((candidate) => candidate !== undefined && existsSync(candidate));
+  return nvcc === undefined ? 'none' : `${nvcc} ${fileState(nvcc)}`;
+}
+
+/** Always all of them, as CMake remembers what it was told last. */
+function cudaSettings() {
+  const { ODMOE_CUDA, ODMOE_CUDA_ARCHITECTURES } = process.env;
+  return { ODMOE_CUDA: ODMOE_CUDA || 'auto', ODMOE_CUDA_ARCHITECTURES: ODMOE_CUDA_ARCHITECTURES || 'usual' };
+}
+
+/** A library that stands must be of the same sources as the addon: they would be used together. */
+function mayNeedCuda() {
+  return [...GPU_FILES, join(packageRoot, CUDA_LIBRARY)].some((path) => existsSync(path));
+}
+
+/** What CMake is configured with. */
+function configuration(cuda) {
+  const { version } = JSON.parse(readFileSync(join(packageRoot, 'package.json'), 'utf8'));
+  const packages = BUILD_PACKAGES.map(installedVersion);
+  return { version, packages, cuda, compilers: compilerSettings(), place: packageRoot, node: process.version };
+}
+
+function run(command, args) {
+  const env = {
+    ...process.env,
+    CMAKE_BUILD_PARALLEL_LEVEL: process.env.CMAKE_BUILD_PARALLEL_LEVEL ?? String(availableParallelism()),
+    NINJA_STATUS: '[%p] ',
+  };
+  // What a build prints is progress: stdout is left to the command that the user asked for.
+  const result = spawnSync(command, args, { cwd: packageRoot, stdio: ['ignore', 2, 2], env });
+  if (result.error) throw new BuildError(`${command} could not be run: ${result.error.message}`);
+  if (result.status !== 0) throw new BuildError('the native build failed (see above)');
+}
+
+/** A build directory that was made for another place, or with other compilers, cannot be used again. */
+function prepareFolder(folder) {
+  const cache = join(packageRoot, folder, 'CMakeCache.txt');
+  const settingsPath = join(packageRoot, folder, 'odmoe-compilers');
+  if (existsSync(cache)) {
+    const home = /^CMAKE_HOME_DIRECTORY:INTERNAL=(.*)$/m.exec(readFileSync(cache, 'utf8'))?.[1];
+    const settings = existsSync(settingsPath) ? readFileSync(settingsPath, 'utf8') : '';
+    const same = home === packageRoot && settings === compilerSettings();
+    if (!same) rmSync(join(packageRoot, folder), { recursive: true, force: true });
+  }
+  mkdirSync(join(packageRoot, folder), { recursive: true });
+  writeFileSync(settingsPath, compilerSettings());
+}
+
+function configure(folder, settings, options) {
+  // CMake itself looks whether its own files have changed.
+  const state = inputState([], { settings, options });
+  const statePath = join(folder, 'odmoe-configured');
+  if (isDone(statePath, state) && existsSync(join(packageRoot, folder, 'CMakeCache.txt'))) return;
+  prepareFolder(folder);
+  doStep(statePath, state, () => {
+    // cmake-js takes node-api-headers and node-addon-api from node_modules, and downloads nothing, because the package.json of
+    // its --directory has binary.napi_versions.
+    run(process.execPath, [
+      join(packageRoot, 'node_modules', 'cmake-js', 'bin', 'cmake-js'),
+      ...['--directory', packageRoot, '--out', join(packageRoot, folder), '--config', 'Release', '--log-level', 'warn'],
+      `--CDODMOE_VERSION=${settings.version}`,
+      ...Object.entries({ ...settings.cuda, ...options }).map(([name, value]) => `--CD${name}=${value}`),
+      'configure',
+    ]);
+  });
+}
+
+/** Builds of one folder that are not up to date, with one call of CMake. */
+function buildIn(folder, names, options = {}) {
+  const settings = configuration(folder === 'build' ? cudaFor(names) : { ODMOE_CUDA: 'off' });
+  const builds = names.map((name) => {
+    const { folders, leftOut, targets, results } = BUILDS[name];
+    const sources = folders
+      .flatMap((below) => filesBelow(below))
+      .filter((path) => !leftOut || !path.startsWith(leftOut));
+    const { cuda, ...others } = settings;
+    const about = name === 'cuda' ? { ...settings, nvcc: nvccState() } : others;
+    const state = inputState([...CMAKE_FILES, ...sources], { about, options });
+    const statePath = join(folder, `odmoe-built-${name}`);
+    const done = isDone(statePath, state) && results.every((result) => existsSync(join(packageRoot, result)));
+    return { name, targets, results, state, statePath, done };
+  });
+  const toDo = builds.filter(({ done }) => !done);
+  if (toDo.length === 0) return;
+  say(`building ${toDo.map(({ name }) => name).join(', ')}`);
+  checkNativeTools();
+  for (const { statePath } of toDo) rmSync(join(packageRoot, statePath), { force: true });
+  configure(folder, settings, options);
+  run('cmake', ['--build', join(packageRoot, folder), '--target', ...toDo.flatMap(({ targets }) => targets)]);
+  for (const { results, state, statePath } of toDo) {
+    const missing = results.find((result) => !existsSync(join(packageRoot, result)));
+    if (missing !== undefined) throw new BuildError(`the build ended without ${missing}`);
+    writeFileSync(join(packageRoot, statePath), state);
+  }
+}
+
+function cudaFor(names) {
+  const settings = cudaSettings();
+  if (!names.includes('cuda')) settings.ODMOE_CUDA = 'off';
+  return settings;
+}
+
+/** `purpose`: 'start', 'product', 'tests' or 'sanitize', as in the list at the top. Throws BuildError. */
+export function buildNative(purpose) {
+  if (!existsSync(join(packageRoot, 'node_modules', 'cmake-js'))) {
+    throw new BuildError(
+      'the npm packages are not installed; run `npm ci` (or `npm run setup`, which does everything)',
+    );
+  }
+  if (purpose === 'sanitize') {
+    withLock('native-sanitize', () => buildIn('build-sanitize', ['sanitize'], { ODMOE_SANITIZE: 'ON' }));
+    return;
+  }
+  // nvcc takes many minutes, which nobody waits for where no GPU would use the result.
+  const withCuda = purpose === 'product' || cudaSettings().ODMOE_CUDA !== 'auto' || mayNeedCuda();
+  const names = ['addon', ...(withCuda ? ['cuda'] : []), ...(purpose === 'tests' ? ['tests'] : [])];
+  withLock('native-release', () => buildIn('build', names));
+}
+
+function main() {
+  const [flag, ...more] = process.argv.slice(2);
+  const purposes = { '--start': 'start', '--tests': 'tests', '--sanitize': 'sanitize' };
+  const purpose = flag === undefined ? 'product' : purposes[flag];
+  if (purpose === undefined || more.length > 0) {
+    throw new BuildError(`unknown arguments; one of ${Object.keys(purposes).join(', ')} may be given`);
+  }
+  buildNative(purpose);
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) runBuild('native', main);
