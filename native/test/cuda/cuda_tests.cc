@@ -20,6 +20,7 @@ struct Group {
 constexpr Group kGroups[] = {
     {"memory", &test_memory},
     {"write_rows", &test_write_rows},
+    {"quantized", &test_quantized},
     {"matmul", &test_matmul},
     {"elementwise", &test_elementwise},
     {"normalize", &test_normalize},

@@ -68,6 +68,7 @@ class Slots {
 };
 
 WeightFormat format_of(Split split) {
+  if (is_quantized(split)) return split == Split::mxfp4 ? WeightFormat::mxfp4 : WeightFormat::fp8;
   if (split == Split::bf16_e8_sm8 || split == Split::none_bf16) return WeightFormat::bf16;
   return split == Split::fp32_e8_sm8_r16 ? WeightFormat::fp32 : WeightFormat::fp16;
 }
@@ -81,10 +82,16 @@ struct StoredExperts {
 StoredExperts store(const test::TestDirectory& directory, Devices& devices, const StoredForm& form) {
   StoredExperts stored{kShape, {}, {}};
   stored.shape.format = format_of(form.split);
+  if (form.split == Split::mxfp4) {
+    stored.shape.hidden_size = 192;
+    stored.shape.glu.intermediate_size = 352;
+  }
   for (int i = 0; i < kExperts; ++i) {
     const auto seed = static_cast<uint32_t>(devices.random());
     const bool gaussian = form.split == Split::bf16_e8_sm8 && i > 0;
-    const ExpertValues values = gaussian ? test::gaussian_weights(stored.shape, seed) : test::random_bits(stored.shape, seed);
+    const ExpertValues values = is_quantized(form.split) ? test::quantized_weights(stored.shape, form.split, seed)
+                                : gaussian               ? test::gaussian_weights(stored.shape, seed)
+                                                         : test::random_bits(stored.shape, seed);
     stored.sources.push_back(test::store_expert(directory.path("expert" + std::to_string(i)), values, form));
   }
   stored.options = test::options_for(stored.sources);
@@ -234,6 +241,9 @@ void test_expert_slots(Devices& devices) {
       const bool aligned = devices.random() % 2 == 0;
       slots_give_the_reference_bits(devices, {.split = split, .codec = codec, .shards = aligned ? 1 : 3, .aligned = aligned});
     }
+  }
+  for (const Split split : {Split::mxfp4, Split::fp8}) {
+    slots_give_the_reference_bits(devices, {.split = split, .shards = 3, .aligned = devices.random() % 2 == 0});
   }
   slots_give_the_reference_bits(devices, {.codec = CodecKind::fixed4, .block_rows = 1});  // more blocks than a call takes
   for (const CodecKind codec : {CodecKind::fixed4, CodecKind::huffman, CodecKind::zstd}) damage_is_told(devices, codec);

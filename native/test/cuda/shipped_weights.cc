@@ -6,13 +6,13 @@ namespace odmoe::cuda_test {
 namespace {
 
 const char* name_of(WeightFormat format) {
-  constexpr const char* kNames[] = {"bf16", "fp16", "fp32", "int8", "nf4", "fixed4"};
+  constexpr const char* kNames[] = {"bf16", "fp16", "fp32", "int8", "nf4", "fixed4", "mxfp4", "fp8"};
   return kNames[static_cast<size_t>(format)];
 }
 
 const char* name_of(Split split) {
-  constexpr const char* kNames[] = {"none_bf16",    "none_fp16",       "none_fp32",       "bf16_e8_sm8",
-                                    "fp16_hi8_lo8", "fp32_e8_sm8_r16", "fp16_e5_lo8_s1m2"};
+  constexpr const char* kNames[] = {"none_bf16",       "none_fp16",        "none_fp32", "bf16_e8_sm8", "fp16_hi8_lo8",
+                                    "fp32_e8_sm8_r16", "fp16_e5_lo8_s1m2", "mxfp4",     "fp8"};
   return kNames[static_cast<size_t>(split)];
 }
 
@@ -97,7 +97,7 @@ StoredMatrix::~StoredMatrix() { backend_->release(matrix.storage); }
 bool StoredMatrix::write(const ShippedWeights& weights, int64_t first, int64_t count) {
   const uint8_t* planes[3] = {};
   for (int plane = 0; plane < plane_count(weights.split); ++plane) {
-    planes[plane] = weights.planes[plane].data() + first * weights.columns * plane_value_bytes(weights.split, plane);
+    planes[plane] = weights.planes[plane].data() + first * plane_row_bytes(weights.split, plane, weights.columns);
   }
   return backend_->write_rows(matrix, first, count, weights.split, planes);
 }

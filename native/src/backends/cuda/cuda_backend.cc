@@ -9,7 +9,10 @@
 namespace odmoe::cuda {
 namespace {
 
-bool is_quantized(WeightFormat format) { return format == WeightFormat::int8 || format == WeightFormat::nf4; }
+bool is_embedding_format(WeightFormat format) {
+  return format == WeightFormat::bf16 || format == WeightFormat::fp16 || format == WeightFormat::fp32 ||
+         format == WeightFormat::fixed4;
+}
 
 }  // namespace
 
@@ -95,7 +98,7 @@ void CudaBackend::write_coded_rows(Matrix& matrix, int64_t first_row, int64_t ro
 }
 
 void CudaBackend::embed(float* out, const Matrix& embedding, const int32_t* host_ids, int n) {
-  if (is_quantized(embedding.format)) throw Error(ErrorCode::internal, "an embedding must not be quantized");
+  if (!is_embedding_format(embedding.format)) throw Error(ErrorCode::internal, "an embedding must not be quantized");
   for (int i = 0; i < n; ++i) {
     if (host_ids[i] >= 0 && host_ids[i] < embedding.rows) continue;
     throw Error(ErrorCode::request_invalid,

@@ -25,14 +25,14 @@ class Tile {
 
   // False where a value is no BF16.
   template <Split kSplit>
-  bool take(const ShippedValues<kSplit>& values, int64_t begin, int row) {
+  bool take(const ShippedValues<kSplit>& values, int row) {
     uint16_t* const to = values_.data() + row * columns_;
     uint32_t lost = 0;
     for (int64_t i = 0; i < columns_; ++i) {
       if constexpr (ShippedValues<kSplit>::kBf16) {
-        to[i] = static_cast<uint16_t>(values.bits(begin + i));
+        to[i] = static_cast<uint16_t>(values.bits(i));
       } else {
-        const uint32_t bits = bits_of_float(values.value(begin + i));
+        const uint32_t bits = bits_of_float(values.value(i));
         lost |= bits & 0xffffu;
         to[i] = static_cast<uint16_t>(bits >> 16);
       }
@@ -176,7 +176,7 @@ bool encode(uint8_t* tiles, int64_t columns, int64_t first_row, int64_t rows, co
   for (int64_t row = 0; row < rows; in_tile = 0, tiles += fixed4_tile_bytes(columns)) {
     tile.read(tiles, in_tile);
     for (; in_tile < kFixed4TileRows && row < rows; ++in_tile, ++row) {
-      if (!tile.take(values, row * columns, in_tile)) return false;
+      if (!tile.take(values.row(row, columns), in_tile)) return false;
     }
     if (!tile.write(tiles, in_tile)) return false;
   }
@@ -202,8 +202,10 @@ bool encode_fixed4_rows(uint8_t* tiles, int64_t columns, int64_t first_row, int6
     case Split::fp16_hi8_lo8: return encode<Split::fp16_hi8_lo8>(tiles, columns, first_row, rows, planes);
     case Split::fp32_e8_sm8_r16: return encode<Split::fp32_e8_sm8_r16>(tiles, columns, first_row, rows, planes);
     case Split::fp16_e5_lo8_s1m2: return encode<Split::fp16_e5_lo8_s1m2>(tiles, columns, first_row, rows, planes);
-    default: return false;
+    case Split::mxfp4: return encode<Split::mxfp4>(tiles, columns, first_row, rows, planes);
+    case Split::fp8: return encode<Split::fp8>(tiles, columns, first_row, rows, planes);
   }
+  return false;
 }
 
 }  // namespace odmoe::cuda

@@ -49,7 +49,8 @@ cudaError_t launch_tensor_core_multiply(const MultiplyJob& job, const GluShape* 
 // ---- write_rows.cu
 
 // Rows [first_row, first_row + row_count) of a matrix that is kept in any format but fixed4, out of planes of row-major values; each
-// plane begins with the first of these rows. Quantizes for int8 and nf4.
+// plane begins with the first of these rows. Quantizes for int8 and nf4; mxfp4
+// and fp8 are for values that are shipped so.
 struct RowsToWrite {
   WeightFormat format = WeightFormat::bf16;
   uint8_t* storage = nullptr;
@@ -63,7 +64,7 @@ struct RowsToWrite {
 
 cudaError_t launch_write_rows(const RowsToWrite& rows, cudaStream_t stream);
 
-// out[i] = row ids[i] of a matrix of any format but int8 and nf4.
+// out[i] = row ids[i] of a matrix in bf16, fp16, fp32 or fixed4.
 cudaError_t launch_embed(float* out, WeightFormat format, const uint8_t* storage, int64_t rows, int64_t columns, const int32_t* ids,
                          int n, cudaStream_t stream);
 

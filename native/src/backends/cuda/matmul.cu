@@ -25,8 +25,10 @@ cudaError_t launch_format(WeightFormat format, MultiplyLaunch& launch, int multi
     case WeightFormat::int8: return multiply_int8(launch, multiprocessors, stream);
     case WeightFormat::nf4: return multiply_nf4(launch, multiprocessors, stream);
     case WeightFormat::fixed4: return multiply_fixed4(launch, multiprocessors, stream);
-    default: return cudaErrorInvalidValue;
+    case WeightFormat::mxfp4: return multiply_mxfp4(launch, multiprocessors, stream);
+    case WeightFormat::fp8: return multiply_fp8(launch, multiprocessors, stream);
   }
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace

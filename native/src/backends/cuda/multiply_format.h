@@ -13,6 +13,8 @@ cudaError_t multiply_fp32(MultiplyLaunch& launch, int multiprocessors, cudaStrea
 cudaError_t multiply_int8(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
 cudaError_t multiply_nf4(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
 cudaError_t multiply_fixed4(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
+cudaError_t multiply_mxfp4(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
+cudaError_t multiply_fp8(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
 
 // The most tokens that the kernel for a job of n tokens takes at once; 0: any number.
 constexpr int tokens_at_once(int n) { return n <= 2 ? n : n <= 4 ? 4 : n <= 8 ? 8 : 0; }

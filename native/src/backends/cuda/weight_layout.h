@@ -6,6 +6,9 @@
 //  int8: bytes (main pieces of 16); one float scale per row behind the last row
 //  nf4: 4 bits (main pieces of 32), the earlier of two steps in the low half of a byte (a piece of 1 step takes a byte a lane);
 //       before them the row's scales, one float for every 2 steps, filled up to 16 bytes
+//  mxfp4: codes as nf4 has them; before them the row's scales, one byte (E8M0) for every step, filled up to 16 bytes
+//  fp8: bytes (main pieces of 16); before them the row's scales times 256, one float for every 4 steps, filled up to 16 bytes. E4M3
+//       read as FP16 is 256 times smaller than it is, and devices convert that
 //  fixed4: BF16 with its exponent as a code of 4 bits. Rows stand in tiles of 4, which begin with a prefix: two tables of 16
 //       bytes, which give the bits that the code's exponent e has in the high byte of a BF16 (e >> 1) and in the low one ((e &
 //       1) << 7); 4 words, where each row's escapes end; the escapes, 4 bytes each, by row and then by step. An escape is a
@@ -30,8 +33,10 @@ ODMOE_BOTH constexpr int main_steps(WeightFormat format) {
   switch (format) {
     case WeightFormat::fp32: return 4;
     case WeightFormat::int8:
+    case WeightFormat::fp8:
     case WeightFormat::fixed4: return 16;
-    case WeightFormat::nf4: return 32;
+    case WeightFormat::nf4:
+    case WeightFormat::mxfp4: return 32;
     default: return 8;
   }
 }
@@ -85,6 +90,10 @@ ODMOE_BOTH constexpr int lane_code_bytes(int lane, int steps) { return lane * ((
 ODMOE_BOTH constexpr int64_t code_bytes(int steps) { return int64_t{(steps + 1) / 2} * kLanes; }
 
 ODMOE_BOTH constexpr int64_t nf4_scale_bytes(int steps) { return int64_t{(steps + 7) / 8} * 16; }
+ODMOE_BOTH constexpr int64_t mxfp4_scale_bytes(int steps) { return int64_t{(steps + 15) / 16} * 16; }
+ODMOE_BOTH constexpr int64_t fp8_scale_bytes(int steps) { return int64_t{(steps + 15) / 16} * 16; }
+inline constexpr int kFp8ScaleSteps = kFp8Block / kLanes;
+inline constexpr float kFp8ScaleFactor = 256.0f;
 
 // Room for an escape in every 256 weights and a few more: as many as the CPU backend's tiles have, so that both hold the same
 // matrices.
@@ -108,6 +117,8 @@ ODMOE_BOTH constexpr int64_t row_bytes(WeightFormat format, int64_t columns) {
     case WeightFormat::fp32: return int64_t{steps} * kLanes * 4;
     case WeightFormat::int8: return int64_t{steps} * kLanes;
     case WeightFormat::nf4: return nf4_scale_bytes(steps) + code_bytes(steps);
+    case WeightFormat::mxfp4: return mxfp4_scale_bytes(steps) + code_bytes(steps);
+    case WeightFormat::fp8: return fp8_scale_bytes(steps) + int64_t{steps} * kLanes;
     case WeightFormat::fixed4: return int64_t{steps} * kLanes + code_bytes(steps);
     default: return int64_t{steps} * kLanes * 2;
   }

@@ -180,6 +180,105 @@ struct Nf4Rows {
   }
 };
 
+// Its table is nf4's, of other values.
+struct Mxfp4Table {
+  static constexpr int kSize = 16;
+  __device__ static void fill(float* table) {
+    if (threadIdx.x < kSize) table[threadIdx.x] = mxfp4_value(threadIdx.x);
+    __syncthreads();
+  }
+};
+
+struct Mxfp4Rows {
+  static constexpr int kMain = main_steps(WeightFormat::mxfp4);
+  static constexpr bool kRowScales = false;
+  using Table = Mxfp4Table;
+  struct Row {
+    const uint8_t* data;
+    int scale_bytes;
+  };
+  template <int V>
+  struct Vector {
+    LoadedBytes<(V + 1) / 2> codes;
+    uint32_t scales[(V + 3) / 4];  // four bytes each
+  };
+  template <int V>
+  using Values = Vector<V>;
+
+  __device__ static __forceinline__ Row row(const uint8_t* storage, int64_t columns, int64_t number) {
+    return {storage + number * row_bytes(WeightFormat::mxfp4, columns), static_cast<int>(mxfp4_scale_bytes(steps_of(columns)))};
+  }
+  template <int kRows>
+  __device__ static __forceinline__ void start(Row (&)[kRows]) {}
+  template <int V, bool kOnce>
+  __device__ static __forceinline__ Vector<V> load(const Row& row, const Place& place, int lane) {
+    constexpr int kAtOnce = V < 16 ? V : 16;
+    Vector<V> vector;
+    const int codes = row.scale_bytes + place.first * (kLanes / 2) + lane_code_bytes(lane, place.steps) + place.skipped / 2;
+    vector.codes = load_bytes<(V + 1) / 2, kOnce>(row.data + codes);
+    const uint8_t* const scales = row.data + place.first + place.skipped;
+#pragma unroll
+    for (int i = 0; i < V; i += kAtOnce) {
+      const LoadedBytes<kAtOnce> some = load_bytes<kAtOnce, false>(scales + i);
+#pragma unroll
+      for (int j = 0; j < (kAtOnce + 3) / 4; ++j) vector.scales[i / 4 + j] = some.words[j];
+    }
+    return vector;
+  }
+  template <int V>
+  __device__ static __forceinline__ Values<V> expand(Row&, const Vector<V>& vector, const Place&, int) {
+    return vector;
+  }
+  template <int V>
+  __device__ static __forceinline__ float value(const Values<V>& values, int step, const float* table) {
+    const float scale = e8m0_value(values.scales[step / 4] >> (step % 4 * 8) & 0xffu);
+    return table[values.codes.words[step / 8] >> (step % 8 * 4) & 15u] * scale;
+  }
+};
+
+struct Fp8Rows {
+  static constexpr int kMain = main_steps(WeightFormat::fp8);
+  static constexpr bool kRowScales = false;
+  using Table = NoTable;
+  struct Row {
+    const uint8_t* data;
+    int scale_bytes;
+  };
+  template <int V>
+  struct Vector {
+    LoadedBytes<V> codes;
+    float scales[(V + 3) / 4];
+  };
+  template <int V>
+  using Values = Vector<V>;
+
+  __device__ static __forceinline__ Row row(const uint8_t* storage, int64_t columns, int64_t number) {
+    return {storage + number * row_bytes(WeightFormat::fp8, columns), static_cast<int>(fp8_scale_bytes(steps_of(columns)))};
+  }
+  template <int kRows>
+  __device__ static __forceinline__ void start(Row (&)[kRows]) {}
+  template <int V, bool kOnce>
+  __device__ static __forceinline__ Vector<V> load(const Row& row, const Place& place, int lane) {
+    constexpr int kScales = (V + 3) / 4;
+    Vector<V> vector;
+    const int codes = row.scale_bytes + place.first * kLanes + lane * place.steps + place.skipped;
+    vector.codes = load_bytes<V, kOnce>(row.data + codes);
+    const LoadedBytes<4 * kScales> scales =
+        load_bytes<4 * kScales, false>(row.data + (place.first + place.skipped) / kFp8ScaleSteps * 4);
+#pragma unroll
+    for (int i = 0; i < kScales; ++i) vector.scales[i] = float_of_bits(scales.words[i]);
+    return vector;
+  }
+  template <int V>
+  __device__ static __forceinline__ Values<V> expand(Row&, const Vector<V>& vector, const Place&, int) {
+    return vector;
+  }
+  template <int V>
+  __device__ static __forceinline__ float value(const Values<V>& values, int step, const float*) {
+    return e4m3_small_value(values.codes.words[step / 4] >> (step % 4 * 8) & 0xffu) * values.scales[step / kFp8ScaleSteps];
+  }
+};
+
 struct Fixed4Rows {
   static constexpr int kMain = main_steps(WeightFormat::fixed4);
   static constexpr bool kRowScales = false;

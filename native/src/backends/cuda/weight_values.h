@@ -45,19 +45,61 @@ ODMOE_BOTH uint32_t half_of_float(float x) {
   return sign | (bits_of_float(float_of_bits(magnitude) + 0.5f) - bits_of_float(0.5f));
 }
 
-// Values as they are shipped, row-major in up to three planes.
+// An MXFP4 code: 0, 0.5, then exponent and mantissa bit count up from 1; bit 3 is the sign.
+ODMOE_BOTH float mxfp4_value(uint32_t code) {
+  const uint32_t magnitude = code & 7u;
+  const uint32_t bits = magnitude < 2 ? magnitude * 0x3f000000u : (126u + (magnitude >> 1)) << 23 | (magnitude & 1u) << 22;
+  return float_of_bits((code & 8u) << 28 | bits);
+}
+
+// E8M0: 2^(byte - 127).
+ODMOE_BOTH float e8m0_value(uint32_t byte) { return float_of_bits(byte == 0 ? 0x00400000u : byte << 23); }
+
+// E4M3 as the FP16 that is 256 times smaller.
+ODMOE_BOTH float e4m3_small_value(uint32_t byte) { return float_of_half((byte & 0x80u) << 8 | (byte & 0x7fu) << 7); }
+
+// Bytes of a row in one of its planes.
+template <Split kSplit>
+ODMOE_BOTH int64_t shipped_row_bytes(int plane, int64_t columns) {
+  if constexpr (kSplit == Split::mxfp4) return plane == 0 ? columns / 2 : columns / kMxfp4Block;
+  if constexpr (kSplit == Split::fp8) return plane == 0 ? columns : (columns + kFp8Block - 1) / kFp8Block * 4;
+  constexpr bool kWhole = kSplit == Split::none_bf16 || kSplit == Split::none_fp16;
+  if (kSplit == Split::none_fp32) return columns * 4;
+  return kWhole || (kSplit == Split::fp32_e8_sm8_r16 && plane == 2) ? columns * 2 : columns;
+}
+
+// A row's values as they are shipped, in up to three planes.
 template <Split kSplit>
 struct ShippedValues {
-  static constexpr bool kBf16 = kSplit == Split::none_bf16 || kSplit == Split::bf16_e8_sm8;
+  static constexpr int kPlanes = plane_count(kSplit);
+  static constexpr bool kBf16 = kSplit == Split::none_bf16 || kSplit == Split::bf16_e8_sm8 || kSplit == Split::mxfp4;
+  static constexpr bool kFp16 = kSplit == Split::none_fp16 || kSplit == Split::fp16_hi8_lo8 || kSplit == Split::fp16_e5_lo8_s1m2;
   static constexpr bool kFp32 = kSplit == Split::none_fp32 || kSplit == Split::fp32_e8_sm8_r16;
   const uint8_t* planes[3];
+
+  // A row of those that lie one behind another.
+  ODMOE_BOTH ShippedValues row(int64_t number, int64_t columns) const {
+    ShippedValues moved = *this;
+    for (int i = 0; i < kPlanes; ++i) moved.planes[i] += number * shipped_row_bytes<kSplit>(i, columns);
+    return moved;
+  }
+
+  // Of mxfp4 and fp8.
+  ODMOE_BOTH uint32_t code(int64_t i) const {
+    return kSplit == Split::mxfp4 ? planes[0][i / 2] >> (i % 2 * 4) & 15u : planes[0][i];
+  }
+  // Of fp8.
+  ODMOE_BOTH float scale(int64_t i) const {
+    const int64_t place = i / kFp8Block * 2;
+    return float_of_bits(bytes2(1, place) | bytes2(1, place + 1) << 16);
+  }
 
   // Planes of several bytes a value begin anywhere: rows have any number of values.
   ODMOE_BOTH uint32_t bytes2(int plane, int64_t i) const {
     return planes[plane][2 * i] | static_cast<uint32_t>(planes[plane][2 * i + 1]) << 8;
   }
 
-  // The bits of value i, of its own type.
+  // The bits of value i, of its own type (fp8 has none).
   ODMOE_BOTH uint32_t bits(int64_t i) const {
     if constexpr (kSplit == Split::none_fp32) {
       return bytes2(0, 2 * i) | bytes2(0, 2 * i + 1) << 16;
@@ -72,6 +114,8 @@ struct ShippedValues {
     } else if constexpr (kSplit == Split::fp32_e8_sm8_r16) {
       const uint32_t middle = planes[1][i];
       return (middle & 0x80u) << 24 | static_cast<uint32_t>(planes[0][i]) << 23 | (middle & 0x7fu) << 16 | bytes2(2, i);
+    } else if constexpr (kSplit == Split::mxfp4) {
+      return bits_of_float(mxfp4_value(code(i)) * e8m0_value(planes[1][i / kMxfp4Block])) >> 16;
     } else {
       return bytes2(0, i);
     }
@@ -80,6 +124,7 @@ struct ShippedValues {
   ODMOE_BOTH float value(int64_t i) const {
     if constexpr (kBf16) return float_of_bf16(bits(i));
     if constexpr (kFp32) return float_of_bits(bits(i));
+    if constexpr (kSplit == Split::fp8) return e4m3_small_value(code(i)) * 256.0f * scale(i);
     return float_of_half(bits(i));
   }
 };

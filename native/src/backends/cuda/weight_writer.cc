@@ -21,6 +21,12 @@ uint64_t scratch_bytes(const Transfers& transfers, int planes, int64_t rows) {
   return bytes;
 }
 
+// Values are not made codes with scales; that is for those that are shipped so.
+bool can_hold(WeightFormat format, Split split) {
+  if (format == WeightFormat::mxfp4) return split == Split::mxfp4;
+  return format != WeightFormat::fp8 || split == Split::fp8;
+}
+
 // As many of the rows as the scratch takes at once, at least one.
 int64_t fitting_rows(const Transfers& transfers, int planes, int64_t rows, uint64_t scratch) {
   while (rows > 1) {
@@ -54,6 +60,7 @@ bool ask(LoadLanes::Use& lane, RowsToWrite written, int64_t rows, Transfers& tra
 
 void WeightWriter::write_coded_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const PlaneSource* planes) {
   if (rows <= 0) return;
+  if (!can_hold(matrix.format, split)) throw Error(ErrorCode::internal, "a matrix's format holds no weights of this kind");
   Transfers transfers;
   for (int plane = 0; plane < plane_count(split); ++plane) {
     const auto row_bytes = static_cast<uint64_t>(plane_row_bytes(split, plane, matrix.columns));
@@ -94,6 +101,7 @@ bool WeightWriter::write_fixed4_rows(Matrix& matrix, int64_t first_row, int64_t 
 }
 
 bool WeightWriter::write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes) {
+  if (!can_hold(matrix.format, split)) return false;
   if (matrix.format == WeightFormat::fixed4) return write_fixed4_rows(matrix, first_row, rows, split, planes);
   PlaneSource sources[kMaxPlanes];
   for (int plane = 0; plane < plane_count(split); ++plane) sources[plane].plain = planes[plane];

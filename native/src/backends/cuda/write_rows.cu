@@ -35,11 +35,12 @@ __device__ __forceinline__ void store_bytes(uint8_t* to, const Words<kWords>& fr
 template <Split kSplit>
 struct RowValues {
   ShippedValues<kSplit> values;
-  int64_t begin;
   int columns;
 
-  __device__ __forceinline__ uint32_t bits(int column) const { return column < columns ? values.bits(begin + column) : 0u; }
-  __device__ __forceinline__ float value(int column) const { return column < columns ? values.value(begin + column) : 0.0f; }
+  __device__ __forceinline__ uint32_t bits(int column) const { return column < columns ? values.bits(column) : 0u; }
+  __device__ __forceinline__ float value(int column) const { return column < columns ? values.value(column) : 0.0f; }
+
+  __device__ __forceinline__ uint32_t code(int column) const { return column < columns ? values.code(column) : 0u; }
 
   // The bits of a value in the format.
   template <WeightFormat kFormat>
@@ -48,7 +49,7 @@ struct RowValues {
     if constexpr (kFormat == WeightFormat::bf16) {
       return Values::kBf16 ? bits(column) : bf16_of_float(value(column));
     } else if constexpr (kFormat == WeightFormat::fp16) {
-      return !Values::kBf16 && !Values::kFp32 ? bits(column) : half_of_float(value(column));
+      return Values::kFp16 ? bits(column) : half_of_float(value(column));
     } else {
       return bits_of_float(value(column));
     }
@@ -95,6 +96,34 @@ struct PieceWriter<WeightFormat::nf4> {
   }
 };
 
+// These two take values that are shipped so: codes are put in their places, and scales.
+template <>
+struct PieceWriter<WeightFormat::mxfp4> {
+  template <int V, class Row>
+  __device__ static __forceinline__ void write(uint8_t* row, const Row& values, int first, int lane, int steps) {
+    Words<(V + 7) / 8> words = {};
+#pragma unroll
+    for (int s = 0; s < V; ++s) words.words[s / 8] |= values.code((first + s) * kLanes + lane) << (s % 8 * 4);
+    store_bytes<(V + 1) / 2>(row + mxfp4_scale_bytes(steps) + first * (kLanes / 2) + lane_code_bytes(lane, V), words);
+    if (lane < V) row[first + lane] = values.values.planes[1][first + lane];
+  }
+};
+
+template <>
+struct PieceWriter<WeightFormat::fp8> {
+  template <int V, class Row>
+  __device__ static __forceinline__ void write(uint8_t* row, const Row& values, int first, int lane, int steps) {
+    Words<(V + 3) / 4> words = {};
+#pragma unroll
+    for (int s = 0; s < V; ++s) words.words[s / 4] |= values.code((first + s) * kLanes + lane) << (s % 4 * 8);
+    store_bytes<V>(row + fp8_scale_bytes(steps) + value_place({first, V}, lane, 0), words);
+    // A piece of fewer steps than share a scale may begin within them.
+    if (first % kFp8ScaleSteps != 0 || lane >= (V + kFp8ScaleSteps - 1) / kFp8ScaleSteps) return;
+    const int scale = first / kFp8ScaleSteps + lane;
+    *reinterpret_cast<float*>(row + scale * 4) = values.values.scale(int64_t{scale} * kFp8Block) * kFp8ScaleFactor;
+  }
+};
+
 template <int V, class Writer, class Row>
 __device__ __forceinline__ void write_piece(uint8_t* row, const Row& values, const Piece& piece, int lane, int steps) {
   if (piece.steps == V) {
@@ -116,7 +145,8 @@ __global__ void __launch_bounds__(kWriteThreads) write_pieces(const __grid_const
   const unsigned warp = blockIdx.x * kWriteWarps + threadIdx.x / kWarp;
   const int64_t row = warp / static_cast<unsigned>(pieces);
   if (row >= rows.row_count) return;
-  const RowValues<kSplit> values{{{rows.planes[0], rows.planes[1], rows.planes[2]}}, row * columns, columns};
+  const ShippedValues<kSplit> all{{rows.planes[0], rows.planes[1], rows.planes[2]}};
+  const RowValues<kSplit> values{all.row(row, columns), columns};
   const Piece piece = piece_at(steps, kMain, static_cast<int>(warp % static_cast<unsigned>(pieces)));
   write_piece<kMain, PieceWriter<kFormat>>(rows.storage + row_offset(kFormat, rows.columns, rows.first_row + row), values, piece,
                                            lane, steps);
@@ -153,7 +183,8 @@ __global__ void __launch_bounds__(kWriteThreads) write_int8_rows(const __grid_co
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int columns = static_cast<int>(rows.columns);
   const int64_t row = blockIdx.x;
-  const Row values{{{rows.planes[0], rows.planes[1], rows.planes[2]}}, row * columns, columns};
+  const ShippedValues<kSplit> all{{rows.planes[0], rows.planes[1], rows.planes[2]}};
+  const Row values{all.row(row, columns), columns};
   uint32_t greatest = 0;
   for (int column = static_cast<int>(threadIdx.x); column < columns; column += kWriteThreads) {
     greatest = max(greatest, magnitude_bits(values.value(column)));
@@ -198,8 +229,15 @@ cudaError_t launch_split(const RowsToWrite& rows, cudaStream_t stream) {
     case WeightFormat::fp32: return launch_pieces<kSplit, WeightFormat::fp32>(rows, stream);
     case WeightFormat::int8: return launch_blocks(&write_int8_rows<kSplit>, rows, rows.row_count, stream);
     case WeightFormat::nf4: return launch_pieces<kSplit, WeightFormat::nf4>(rows, stream);
-    default: return cudaErrorInvalidValue;
+    case WeightFormat::mxfp4:
+      if constexpr (kSplit == Split::mxfp4) return launch_pieces<kSplit, WeightFormat::mxfp4>(rows, stream);
+      break;
+    case WeightFormat::fp8:
+      if constexpr (kSplit == Split::fp8) return launch_pieces<kSplit, WeightFormat::fp8>(rows, stream);
+      break;
+    case WeightFormat::fixed4: break;
   }
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace
@@ -214,8 +252,10 @@ cudaError_t launch_write_rows(const RowsToWrite& rows, cudaStream_t stream) {
     case Split::fp16_hi8_lo8: return launch_split<Split::fp16_hi8_lo8>(rows, stream);
     case Split::fp32_e8_sm8_r16: return launch_split<Split::fp32_e8_sm8_r16>(rows, stream);
     case Split::fp16_e5_lo8_s1m2: return launch_split<Split::fp16_e5_lo8_s1m2>(rows, stream);
-    default: return cudaErrorInvalidValue;
+    case Split::mxfp4: return launch_split<Split::mxfp4>(rows, stream);
+    case Split::fp8: return launch_split<Split::fp8>(rows, stream);
   }
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace odmoe::cuda
