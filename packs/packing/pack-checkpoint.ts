@@ -76,16 +76,7 @@ export async function packCheckpoint(
   tools: PackingTools,
 ): Promise<PackOutcome> {
   const { longContext = false, consume = false } = options;
-  const wanted = codecSetting(options.codec.codec, options.codec.level);
-  if (!Number.isInteger(options.shards) || options.shards < 1 || options.shards > SHARDS_LIMIT) {
-    throw new OdmoeError('USAGE', `shards ${options.shards}: expected a whole number from 1 to ${SHARDS_LIMIT}`);
-  }
-  if (options.name !== null && !isModelName(options.name)) {
-    throw new OdmoeError(
-      'USAGE',
-      `name ${JSON.stringify(options.name)}: expected 1 to ${MODEL_NAME_LIMIT} printable characters`,
-    );
-  }
+  const wanted = checkedCodec(options);
   if (await isPackDirectory(checkpointDirectory)) {
     throw new OdmoeError(
       'USAGE',
@@ -130,6 +121,21 @@ export async function packCheckpoint(
   } finally {
     await lock.release();
   }
+}
+
+/** @throws USAGE unless codec, shards and name are such as a pack can have */
+function checkedCodec(options: PackOptions): CodecSetting {
+  const wanted = codecSetting(options.codec.codec, options.codec.level);
+  if (!Number.isInteger(options.shards) || options.shards < 1 || options.shards > SHARDS_LIMIT) {
+    throw new OdmoeError('USAGE', `shards ${options.shards}: expected a whole number from 1 to ${SHARDS_LIMIT}`);
+  }
+  if (options.name !== null && !isModelName(options.name)) {
+    throw new OdmoeError(
+      'USAGE',
+      `name ${JSON.stringify(options.name)}: expected 1 to ${MODEL_NAME_LIMIT} printable characters`,
+    );
+  }
+  return wanted;
 }
 
 /** A directory may have a name that a pack cannot record. */

@@ -63,8 +63,9 @@ export async function planFiles(checkpoint: Checkpoint, context: PackingContext)
   return planned;
 }
 
-function densePaths({ shape, tiedEmbeddings, dense }: Checkpoint): Set<string> {
-  const sources = [...densePlaces(shape, tiedEmbeddings)].map(({ role, layer }) => dense(role, layer));
+function densePaths(checkpoint: Checkpoint): Set<string> {
+  const places = [...densePlaces(checkpoint.shape, checkpoint.tiedEmbeddings)];
+  const sources = places.map(({ role, layer }) => checkpoint.dense(role, layer));
   return new Set(sources.flatMap(({ chunks }) => chunks.map(({ path }) => path)));
 }
 
