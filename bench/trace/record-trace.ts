@@ -45,7 +45,7 @@ export async function recordTraceDocument(
     for (const prompt of recording.prompts) {
       const promptIds =
         typeof prompt === 'string'
-          ? promptTokenIds({ text: prompt, messages: [], promptTokenIds: [], raw: false }, tokenizer)
+          ? promptTokenIds({ text: prompt, messages: [], promptTokenIds: [], raw: false }, tokenizer, 0)
           : prompt;
       prompts.push(await recordPrompt({ main, shadow }, promptIds, recording));
       onProgress(prompts.length, recording.prompts.length);

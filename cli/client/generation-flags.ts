@@ -1,7 +1,7 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { LOGPROBS_RANGE, MAX_TOKENS_RANGE } from '../../shared/rpc/generate-validation.js';
-import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import type { GenerateRequest, TemplateArgument } from '../../shared/rpc/messages.js';
 import type { SamplingMessage } from '../../shared/sampling/sampling-options.js';
 import {
   describeRange,
@@ -26,6 +26,7 @@ export interface GenerationFlags {
   seed?: number;
   stop: string[];
   raw: boolean;
+  templateArg: TemplateArgument[];
   ignoreEos: boolean;
   logprobs: number;
   json: boolean;
@@ -51,6 +52,12 @@ export function addGenerationFlags(command: Command): Command {
     .option('--seed <n>', 'random numbers that can be repeated (default: chosen anew)', within(SEED_RANGE))
     .option('--stop <text>', 'end the answer before this text (can be given several times)', collect, [])
     .option('--raw', 'take TEXT as it is, without the chat template', false)
+    .option(
+      '--template-arg <key=value>',
+      'a variable of the chat template, as enable_thinking=false; VALUE is JSON, or else a text (several times)',
+      templateArgument,
+      [],
+    )
     .option('--ignore-eos', 'go on after the end-of-sequence token', false)
     .option('--logprobs <n>', 'with --json: log-probabilities of the n most likely tokens', within(LOGPROBS_RANGE), 0)
     .option('--json', 'print one JSON object and nothing else', false);
@@ -78,6 +85,7 @@ export function generationRequestFrom(flags: GenerationFlags, text: string | und
     stop: flags.stop,
     ignoreEos: flags.ignoreEos,
     logprobs: flags.logprobs,
+    templateArguments: flags.templateArg,
   };
 }
 
@@ -116,6 +124,23 @@ function parseTokenIds(value: string): number[] {
     throw new InvalidArgumentError('It must be whole numbers with commas between, as 1,2,3.');
   }
   return ids.map(Number);
+}
+
+/** KEY=VALUE; what is no JSON is a text. */
+function templateArgument(given: string, before: TemplateArgument[]): TemplateArgument[] {
+  const equals = given.indexOf('=');
+  if (equals < 1) throw new InvalidArgumentError('It must be KEY=VALUE, as enable_thinking=false.');
+  const [name, value] = [given.slice(0, equals), given.slice(equals + 1)];
+  return [...before, { name, value: isJson(value) ? value : JSON.stringify(value) }];
+}
+
+function isJson(value: string): boolean {
+  try {
+    JSON.parse(value);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 function collect(value: string, before: string[]): string[] {

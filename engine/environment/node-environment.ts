@@ -49,7 +49,7 @@ export function realEnvironment({ emulation }: Pick<NodeSettings, 'emulation'>):
     openPack: (directory) => openServedPack(directory),
     openPrompts: ({ directory, tokenizer, queueLimit }) => {
       // A model without a tokenizer has nothing that a thread could do.
-      if (tokenizer === null) return new InlinePromptEncoder(tokenizer);
+      if (tokenizer === null) return new InlinePromptEncoder(tokenizer, runtime);
       return new ThreadedPromptEncoder({ startThread: () => startPromptThread(directory), queueLimit, runtime });
     },
     dataDirectory: dataDirectory(process.env),

@@ -36,7 +36,7 @@ export interface LocalEngineOptions {
   /** Rows of one pass of the prompt. */
   prefillRows: number;
   chooseSeed: () => number;
-  environment: DeviceEnvironment & { runtime: Pick<Runtime, 'nowMs' | 'memoryBytes'> };
+  environment: DeviceEnvironment & { runtime: Pick<Runtime, 'nowMs' | 'wallMs' | 'memoryBytes'> };
   /** Loading: bytes done and in all; the total grows when the next stage begins. */
   onProgress: ((doneBytes: number, totalBytes: number) => void) | null;
 }
@@ -98,7 +98,7 @@ export class LocalEngine {
     const limits = { vocabSize: shape.vocabSize, maxPositions: shape.maxPositions, eosTokenIds };
     const valid = validateGenerateRequest(request);
     const { tokenizer } = this;
-    const prompts = new InlinePromptEncoder(tokenizer);
+    const prompts = new InlinePromptEncoder(tokenizer, this.options.environment.runtime);
     const { chooseSeed } = this.options;
     const { promptIds, options } = await resolveGeneration(valid, { tokenizer, prompts, limits, chooseSeed }, signal);
     yield { kind: 'started', started: { promptTokenIds: promptIds, seed: options.sampling.seed } };

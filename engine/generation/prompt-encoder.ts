@@ -1,9 +1,11 @@
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import { templateValues } from '../../shared/rpc/template-arguments.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
 import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 
 /** What of a request makes its prompt. */
-export type PromptRequest = Pick<GenerateRequest, 'text' | 'messages' | 'promptTokenIds' | 'raw'>;
+export type PromptRequest = Pick<GenerateRequest, 'text' | 'messages' | 'promptTokenIds' | 'raw' | 'templateArguments'>;
 
 /** Makes token ids of prompts. */
 export interface PromptEncoder {
@@ -18,10 +20,13 @@ export interface PromptEncoder {
 
 /** Encodes where it is called: for processes that answer one request at a time. */
 export class InlinePromptEncoder implements PromptEncoder {
-  constructor(private readonly tokenizer: Tokenizer | null) {}
+  constructor(
+    private readonly tokenizer: Tokenizer | null,
+    private readonly runtime: Pick<Runtime, 'wallMs'>,
+  ) {}
 
   async encode(request: PromptRequest): Promise<number[]> {
-    return promptTokenIds(request, this.tokenizer);
+    return promptTokenIds(request, this.tokenizer, this.runtime.wallMs());
   }
 
   async close(): Promise<void> {
@@ -29,13 +34,18 @@ export class InlinePromptEncoder implements PromptEncoder {
   }
 }
 
-/** As PromptEncoder.encode, at once. */
-export function promptTokenIds(request: PromptRequest, tokenizer: Tokenizer | null): number[] {
+/** As PromptEncoder.encode, at once. `wallMs`: the time that a chat template is told. */
+export function promptTokenIds(request: PromptRequest, tokenizer: Tokenizer | null, wallMs: number): number[] {
   if (request.promptTokenIds.length > 0) return [...request.promptTokenIds];
   if (tokenizer === null) throw noTokenizer();
-  if (request.messages.length > 0) return tokenizer.encodeRendered(tokenizer.renderChat(request.messages));
+  const templateArguments = request.templateArguments ?? [];
+  if (templateArguments.length > 0 && !tokenizer.hasChatTemplate) {
+    throw new OdmoeError('REQUEST_INVALID', 'the model has no chat template that could take template arguments');
+  }
+  const context = { values: templateValues(templateArguments), wallMs };
+  if (request.messages.length > 0) return tokenizer.encodeRendered(tokenizer.renderChat(request.messages, context));
   if (request.raw || !tokenizer.hasChatTemplate) return tokenizer.encode(request.text);
-  return tokenizer.encodeRendered(tokenizer.renderChat([{ role: 'user', content: request.text }]));
+  return tokenizer.encodeRendered(tokenizer.renderChat([{ role: 'user', content: request.text }], context));
 }
 
 /**

@@ -14,6 +14,8 @@ export interface PromptThreadData {
 export interface PromptQuestion {
   id: number;
   request: PromptRequest;
+  /** The time that a chat template is told. */
+  wallMs: number;
 }
 
 export type PromptAnswer =
@@ -25,9 +27,9 @@ const { directory } = workerData as PromptThreadData;
 const opened = openTokenizer(directory);
 opened.catch(() => undefined);
 
-async function answer({ id, request }: PromptQuestion): Promise<PromptAnswer> {
+async function answer({ id, request, wallMs }: PromptQuestion): Promise<PromptAnswer> {
   try {
-    return { id, kind: 'tokens', tokenIds: Uint32Array.from(promptTokenIds(request, await opened)) };
+    return { id, kind: 'tokens', tokenIds: Uint32Array.from(promptTokenIds(request, await opened, wallMs)) };
   } catch (thrown) {
     const { code, message } = toOdmoeError(thrown);
     return { id, kind: 'error', code, message };

@@ -1,7 +1,7 @@
 import { Worker } from 'node:worker_threads';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
-import { promptTokenIds, type PromptEncoder, type PromptRequest } from './prompt-encoder.js';
+import type { PromptEncoder, PromptRequest } from './prompt-encoder.js';
 import type { PromptAnswer, PromptQuestion, PromptThreadData } from './prompt-thread.js';
 
 /**
@@ -26,7 +26,7 @@ export interface ThreadedPromptEncoderOptions {
   startThread: () => PromptThread;
   /** Prompts that may wait while another one is encoded. */
   queueLimit: number;
-  runtime: Pick<Runtime, 'after'>;
+  runtime: Pick<Runtime, 'after' | 'wallMs'>;
 }
 
 interface Job {
@@ -63,7 +63,7 @@ export class ThreadedPromptEncoder implements PromptEncoder {
   }
 
   async encode(request: PromptRequest, signal: AbortSignal): Promise<number[]> {
-    if (request.promptTokenIds.length > 0) return promptTokenIds(request, null);
+    if (request.promptTokenIds.length > 0) return [...request.promptTokenIds];
     if (signal.aborted) throw cancelled();
     if (this.closed) throw stopped();
     const { queueLimit } = this.options;
@@ -75,10 +75,10 @@ export class ThreadedPromptEncoder implements PromptEncoder {
         this.leave(job);
         job.reject(cancelled());
       };
-      const { text, messages, promptTokenIds: ids, raw } = request;
+      const { text, messages, promptTokenIds: ids, raw, templateArguments = [] } = request;
       const job: Job = {
         id: this.nextId++,
-        request: { text, messages, promptTokenIds: ids, raw },
+        request: { text, messages, promptTokenIds: ids, raw, templateArguments },
         resolve: (tokenIds) => {
           signal.removeEventListener('abort', giveUp);
           resolve(tokenIds);
@@ -116,7 +116,7 @@ export class ThreadedPromptEncoder implements PromptEncoder {
     const timer = this.options.runtime.after(PROMPT_LIMIT_MS, () => this.giveUpThread());
     this.current = { job, timer };
     this.thread ??= this.start();
-    this.thread.postMessage({ id: job.id, request: job.request });
+    this.thread.postMessage({ id: job.id, request: job.request, wallMs: this.options.runtime.wallMs() });
   }
 
   private start(): PromptThread {

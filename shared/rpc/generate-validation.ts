@@ -10,6 +10,7 @@ import {
   type NumberRange,
 } from '../sampling/sampling-options.js';
 import type { ChatMessage, GenerateRequest } from './messages.js';
+import { templateValues } from './template-arguments.js';
 import type { SamplingMessage } from '../sampling/sampling-options.js';
 
 /** The highest is uint32 of the wire; what the context does not hold is cut off (`resolveGeneration`). */
@@ -37,6 +38,7 @@ export function validateGenerateRequest(request: GenerateRequest): GenerateReque
   requireRange('logprobs', request.logprobs, LOGPROBS_RANGE);
   requireStopStrings(request.stop);
   if (request.sampling !== null) requireSampling(request.sampling);
+  requireTemplateArguments(request);
   return request;
 }
 
@@ -55,6 +57,16 @@ function requireMessages(messages: readonly ChatMessage[]): void {
     }
     if (content === '') throw invalid(`messages[${index}] is empty; give it a content or leave it out`);
   }
+}
+
+function requireTemplateArguments({ templateArguments = [], raw, promptTokenIds }: GenerateRequest): void {
+  if (templateArguments.length === 0) return;
+  if (raw || promptTokenIds.length > 0) {
+    throw invalid(
+      `template arguments were given, and ${raw ? 'raw text' : 'token ids'} that no chat template is applied to; leave one of them out`,
+    );
+  }
+  templateValues(templateArguments);
 }
 
 function requireStopStrings(stop: readonly string[]): void {

@@ -213,6 +213,12 @@ export interface ChatMessage {
   content: string;
 }
 
+/** A variable of the chat template; `value` is JSON. */
+export interface TemplateArgument {
+  name: string;
+  value: string;
+}
+
 export interface GenerateRequest {
   text: string;
   messages: ChatMessage[];
@@ -223,6 +229,8 @@ export interface GenerateRequest {
   stop: string[];
   ignoreEos: boolean;
   logprobs: number;
+  /** For prompts that go through the chat template; left out: none. */
+  templateArguments?: TemplateArgument[];
 }
 
 export interface Started {

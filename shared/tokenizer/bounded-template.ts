@@ -1,4 +1,5 @@
 import * as jinjaPackage from '@huggingface/jinja';
+import { strftime } from './strftime.js';
 
 /** What is used of @huggingface/jinja, whose own declarations (0.5.11) name modules that TypeScript does not find. */
 interface JinjaEnvironment {
@@ -10,7 +11,6 @@ interface JinjaInterpreter {
 }
 interface JinjaTemplate {
   readonly parsed: unknown;
-  render(variables: Record<string, unknown>): string;
 }
 const jinja = jinjaPackage as unknown as {
   Environment: new () => JinjaEnvironment;
@@ -33,11 +33,11 @@ export class BoundedTemplate {
     this.template = new jinja.Template(source);
   }
 
-  /** Throws TemplateStepsError after `stepsLimit` steps, and what the template itself raises. */
-  render(variables: Record<string, unknown>, stepsLimit: number): string {
+  /** Throws TemplateStepsError after `stepsLimit` steps, and what the template itself raises. `wallMs`: the time that it is told. */
+  render(variables: Record<string, unknown>, stepsLimit: number, wallMs: number): string {
     const steps = new StepBudget(stepsLimit);
     const environment = new jinja.Environment();
-    for (const [name, value] of Object.entries(globalsOf(steps))) environment.set(name, value);
+    for (const [name, value] of Object.entries(globalsOf(steps, wallMs))) environment.set(name, value);
     for (const [name, value] of Object.entries(variables)) environment.set(name, value);
     return new CountingInterpreter(environment, steps).run(this.template.parsed).value;
   }
@@ -69,17 +69,15 @@ class CountingInterpreter extends jinja.Interpreter {
   }
 }
 
-const STRFTIME = new jinja.Template('{{ strftime_now(format) }}');
-
 /** What a template finds beside its variables, as Template.render of the package gives it; a range costs a step a number. */
-function globalsOf(steps: StepBudget): Record<string, unknown> {
+function globalsOf(steps: StepBudget, wallMs: number): Record<string, unknown> {
   return {
     ...{ true: true, false: false, none: null, True: true, False: false, None: null },
     raise_exception: (message: string) => {
       throw new Error(message);
     },
     range: (first: number, second?: number, third?: number) => rangeOf(first, second, third, steps),
-    strftime_now: (format: string) => STRFTIME.render({ format }),
+    strftime_now: (format: string) => strftime(wallMs, format),
   };
 }
 

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { OdmoeError } from '../errors/odmoe-error.js';
 import type { ChatMessage } from '../rpc/messages.js';
+import type { ChatContext } from './tokenizer.js';
 import { BoundedTemplate, TemplateStepsError } from './bounded-template.js';
 
 export interface ChatTemplate {
@@ -8,7 +9,7 @@ export interface ChatTemplate {
    * Throws REQUEST_INVALID when the template refuses the messages (roles out of turn and the like), TOKENIZER_INVALID when it does
    * not come to an end.
    */
-  render(messages: readonly ChatMessage[]): string;
+  render(messages: readonly ChatMessage[], context: ChatContext): string;
 }
 
 const namedTemplateSchema = z.looseObject({ name: z.string(), template: z.string() });
@@ -43,10 +44,10 @@ export function chatTemplateFrom(config: object, templateText: string | null, di
   const template = parseTemplate(source, directory);
   const tokens = tokenVariables(parsed.data);
   return {
-    render(messages) {
+    render(messages, { values, wallMs }) {
       const stepsLimit = RENDER_STEPS + messages.length * RENDER_STEPS_PER_MESSAGE;
       try {
-        return template.render({ ...tokens, messages, add_generation_prompt: true }, stepsLimit);
+        return template.render({ ...tokens, ...values, messages, add_generation_prompt: true }, stepsLimit, wallMs);
       } catch (thrown) {
         if (thrown instanceof TemplateStepsError) throw endless(directory, stepsLimit, messages.length);
         const reason = thrown instanceof Error ? thrown.message : String(thrown);

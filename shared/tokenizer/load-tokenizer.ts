@@ -6,7 +6,7 @@ import { fileExists, readBoundedFile, readJsonFile, type FileErrors } from '../m
 import type { ChatMessage } from '../rpc/messages.js';
 import { chatTemplateFrom, type ChatTemplate } from './chat-template.js';
 import { longestTokenBytes } from './longest-token.js';
-import type { Tokenizer } from './tokenizer.js';
+import type { ChatContext, Tokenizer } from './tokenizer.js';
 
 /** What is used of @huggingface/tokenizers, whose own declarations (0.2.0) name modules that TypeScript does not find. */
 interface TokenizerEngine {
@@ -86,8 +86,8 @@ function tokenizerFrom(
       const shown = tokenIds.filter((id) => !special.has(id) && engine.id_to_token(id) !== undefined);
       return shown.length === 0 ? '' : engine.decode(shown, { clean_up_tokenization_spaces: false });
     },
-    renderChat(messages: readonly ChatMessage[]) {
-      if (template !== null) return template.render(messages);
+    renderChat(messages: readonly ChatMessage[], context: ChatContext) {
+      if (template !== null) return template.render(messages, context);
       throw new OdmoeError(
         'REQUEST_INVALID',
         `the model in ${directory} has no chat template, so it cannot take chat messages; send plain text instead`,

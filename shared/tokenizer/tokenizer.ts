@@ -1,5 +1,13 @@
 import type { ChatMessage } from '../rpc/messages.js';
 
+/** What a chat template sees beside the messages. */
+export interface ChatContext {
+  /** Variables by name. */
+  values: Readonly<Record<string, unknown>>;
+  /** The time that it is told, milliseconds since 1970. */
+  wallMs: number;
+}
+
 /** Text to token ids and back, with the chat template that the model ships. */
 export interface Tokenizer {
   /** Ids of a text, with the special tokens (usually a leading BOS) that tokenizer.json's post-processor adds. */
@@ -9,7 +17,7 @@ export interface Tokenizer {
   /** Text of the ids. Special tokens and ids without a token have none; spaces are left as the tokens have them. */
   decode(tokenIds: readonly number[]): string;
   /** The chat template applied to the messages, up to where the assistant's answer begins. */
-  renderChat(messages: readonly ChatMessage[]): string;
+  renderChat(messages: readonly ChatMessage[], context: ChatContext): string;
   /** Whether decode leaves the id out of the text. */
   isSpecial(tokenId: number): boolean;
   readonly hasChatTemplate: boolean;

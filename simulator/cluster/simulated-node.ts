@@ -133,7 +133,7 @@ export class SimulatedNode {
       discovery: memoryDiscovery(network, id, runtime),
       devices: world.devices(runtime),
       openPack: (directory) => world.openPack(directory, runtime),
-      openPrompts: ({ tokenizer }) => new InlinePromptEncoder(tokenizer),
+      openPrompts: ({ tokenizer }) => new InlinePromptEncoder(tokenizer, runtime),
       dataDirectory: world.dataDirectory,
     };
   }

@@ -96,7 +96,7 @@ describe('recall of quantized shadows on the demo model', () => {
     assert.equal(new Set(prompts).size, MOST_PROMPTS);
     const tokenizer = await openTokenizer(DEMO_MODEL);
     for (const text of prompts) {
-      const { length } = promptTokenIds({ text, messages: [], promptTokenIds: [], raw: false }, tokenizer);
+      const { length } = promptTokenIds({ text, messages: [], promptTokenIds: [], raw: false }, tokenizer, 0);
       assert.ok(length + DEFAULT_TOKENS <= DEMO_CONTEXT, `${text}: ${length} tokens`);
     }
   });

@@ -29,6 +29,7 @@ describe('the flags of generate, prompt and demo', () => {
       stop: [],
       ignoreEos: false,
       logprobs: 0,
+      templateArguments: [],
     });
   });
 
@@ -45,7 +46,21 @@ describe('the flags of generate, prompt and demo', () => {
       stop: ['a', 'b'],
       ignoreEos: true,
       logprobs: 3,
+      templateArguments: [],
     });
+  });
+
+  it('take variables of the chat template as JSON, or else as texts', () => {
+    const given = ['enable_thinking=false', 'reasoning_effort=high', 'tools=[{"name":"f"}]', 'note=a=b', 'empty='];
+    const { templateArguments } = parse('hello', ...given.flatMap((argument) => ['--template-arg', argument]));
+    assert.deepEqual(templateArguments, [
+      { name: 'enable_thinking', value: 'false' },
+      { name: 'reasoning_effort', value: '"high"' },
+      { name: 'tools', value: '[{"name":"f"}]' },
+      { name: 'note', value: '"a=b"' },
+      { name: 'empty', value: '""' },
+    ]);
+    assert.throws(() => parse('hello', '--template-arg', 'enable_thinking'), { message: /KEY=VALUE/ });
   });
 
   it('take a seed of 0 as a seed, and both ends of every range', () => {

@@ -34,7 +34,7 @@ describe('resolving a generation request', () => {
   async function resolve(change: Partial<GenerateRequest>, withTokenizer = true): Promise<ResolvedGeneration> {
     const valid = validateGenerateRequest({ ...EMPTY, ...change });
     const known = withTokenizer ? tokenizer : null;
-    const prompts = new InlinePromptEncoder(known);
+    const prompts = new InlinePromptEncoder(known, { wallMs: () => 0 });
     const model = { tokenizer: known, prompts, limits: LIMITS, chooseSeed: () => 77 };
     return resolveGeneration(valid, model, new AbortController().signal);
   }
@@ -123,7 +123,7 @@ describe('resolving a generation request', () => {
   it('refuses a prompt by its bytes before it makes tokens of it', async () => {
     const untouched = (): number[] => assert.fail('the text was made into tokens');
     const known = { ...tokenizer, encode: untouched, encodeRendered: untouched };
-    const prompts = new InlinePromptEncoder(known);
+    const prompts = new InlinePromptEncoder(known, { wallMs: () => 0 });
     const model = { tokenizer: known, prompts, limits: LIMITS, chooseSeed: () => 77 };
     const limitBytes = LIMITS.maxPositions * tokenizer.longestTokenBytes;
     const text = 'é'.repeat(Math.floor(limitBytes / 2) + 1);

@@ -58,7 +58,7 @@ describe('the thread that makes tokens of prompts', function () {
     );
     await fc.assert(
       fc.asyncProperty(requests, async (request) => {
-        assert.deepEqual(await encoder.encode(request, never), promptTokenIds(request, tokenizer));
+        assert.deepEqual(await encoder.encode(request, never), promptTokenIds(request, tokenizer, 0));
       }),
     );
   });

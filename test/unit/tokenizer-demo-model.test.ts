@@ -37,7 +37,7 @@ describe("the demo model's tokenizer", () => {
 
   for (const reference of references) {
     it(`makes the reference's prompt ids of "${reference.prompt}"`, () => {
-      const rendered = tokenizer.renderChat([{ role: 'user', content: reference.prompt }]);
+      const rendered = tokenizer.renderChat([{ role: 'user', content: reference.prompt }], { values: {}, wallMs: 0 });
       assert.deepEqual(tokenizer.encodeRendered(rendered), reference.prompt_token_ids);
     });
 

@@ -9,6 +9,8 @@ import { StreamingDetokenizer } from '../../shared/tokenizer/streaming-detokeniz
 import { loadTokenizer, openTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
 import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 
+const PLAIN = { values: {}, wallMs: Date.UTC(2031, 5, 15, 12) };
+
 const demoModel = join(packageRoot(), 'models', 'demo');
 
 describe('reading a tokenizer from files', () => {
@@ -79,13 +81,13 @@ describe('reading a tokenizer from files', () => {
       { name: 'default', template: '[{{ messages[0].content }}]{{ eos_token }}' },
     ];
     await writeConfig({ chat_template: named });
-    assert.equal((await loadTokenizer(directory)).renderChat(hello), '[hello]<|end|>');
+    assert.equal((await loadTokenizer(directory)).renderChat(hello, PLAIN), '[hello]<|end|>');
   });
 
   it('prefers chat_template.jinja, and passes tokens that are objects', async () => {
     await writeConfig({ bos_token: { content: '<|bos|>', lstrip: false } });
     await writeFile(join(directory, 'chat_template.jinja'), '{{ bos_token }}jinja {{ messages[0]["content"] }}');
-    assert.equal((await loadTokenizer(directory)).renderChat(hello), '<|bos|>jinja hello');
+    assert.equal((await loadTokenizer(directory)).renderChat(hello, PLAIN), '<|bos|>jinja hello');
   });
 
   it('does without tokenizer_config.json, and then has no chat template', async () => {
@@ -93,7 +95,7 @@ describe('reading a tokenizer from files', () => {
     const tokenizer = await loadTokenizer(directory);
     assert.equal(tokenizer.hasChatTemplate, false);
     assert.equal(tokenizer.decode(tokenizer.encode('a small fox')), 'a small fox');
-    await refusal('REQUEST_INVALID', /no chat template/, () => tokenizer.renderChat(hello));
+    await refusal('REQUEST_INVALID', /no chat template/, () => tokenizer.renderChat(hello, PLAIN));
   });
 
   it('ends a template that does not end by itself', async () => {
@@ -101,13 +103,13 @@ describe('reading a tokenizer from files', () => {
       `{% for ${variable} in range(100000) %}${body}{% endfor %}`;
     await writeConfig({ chat_template: loop('a', loop('b', loop('c', '{% set d = c %}'))) });
     const tokenizer = await loadTokenizer(directory);
-    await refusal('TOKENIZER_INVALID', /had not ended after 1002000 steps/, () => tokenizer.renderChat(hello));
+    await refusal('TOKENIZER_INVALID', /had not ended after 1002000 steps/, () => tokenizer.renderChat(hello, PLAIN));
   });
 
   it('ends a template whose numbers would fill the memory', async () => {
     await writeConfig({ chat_template: '{% for a in range(10000000000) %}{% endfor %}' });
     const tokenizer = await loadTokenizer(directory);
-    await refusal('TOKENIZER_INVALID', /had not ended after/, () => tokenizer.renderChat(hello));
+    await refusal('TOKENIZER_INVALID', /had not ended after/, () => tokenizer.renderChat(hello, PLAIN));
   });
 
   it('gives a template steps for each message, however long that takes', async () => {
@@ -115,7 +117,7 @@ describe('reading a tokenizer from files', () => {
     await writeConfig({ chat_template: loop });
     const tokenizer = await loadTokenizer(directory);
     const messages = Array.from({ length: 4000 }, () => ({ role: 'user', content: 'x' }));
-    assert.equal(tokenizer.renderChat(messages).length, 4000);
+    assert.equal(tokenizer.renderChat(messages, PLAIN).length, 4000);
   });
 
   it('has what templates find in Jinja: ranges, constants, the date, exceptions', async () => {
@@ -127,8 +129,7 @@ describe('reading a tokenizer from files', () => {
       "{{ strftime_now('%Y') }}",
     ];
     await writeConfig({ chat_template: parts.join(' ') });
-    const year = new Date().getFullYear();
-    assert.equal((await loadTokenizer(directory)).renderChat(hello), `0,1,2 1,2,3 6,4,2 yes ${year}`);
+    assert.equal((await loadTokenizer(directory)).renderChat(hello, PLAIN), `0,1,2 1,2,3 6,4,2 yes 2031`);
   });
 
   it('knows how many bytes of text a token stands for at most, where there is a bound', async () => {
@@ -166,7 +167,7 @@ describe('reading a tokenizer from files', () => {
   it('reports what a template says against the messages', async () => {
     await writeConfig({ chat_template: "{{ raise_exception('roles must alternate') }}" });
     const tokenizer = await loadTokenizer(directory);
-    await refusal('REQUEST_INVALID', /roles must alternate/, () => tokenizer.renderChat(hello));
+    await refusal('REQUEST_INVALID', /roles must alternate/, () => tokenizer.renderChat(hello, PLAIN));
   });
 });
 
