@@ -42,7 +42,7 @@ export const hunyuanMoe: ModelFamily = {
       normEpsilon,
       ropes: [readRope(config, { theta: 10_000, headDim: mixer.headDim })],
       layers,
-      experts: readEqual(config, 'num_experts', null) ?? config.size('num_experts'),
+      experts: readEqual(config, 'num_experts', null) ?? config.size('num_experts', 'num_local_experts'),
       expertsPerToken: readEqual(config, 'moe_topk', null) ?? config.size('moe_topk', 'num_experts_per_tok'),
       expert: { ...swiglu, intermediateSize: size },
     });
