@@ -78,9 +78,19 @@ export class LinkSchedule {
   /** The load that ends next if nothing else happens; of several the first one asked for. Null: there is none. */
   next(): { load: LinkLoad; endMs: number } | null {
     const ahead = this.clone();
-    ahead.advance(Infinity);
     let first: { load: LinkLoad; endMs: number } | null = null;
-    for (const { load, endMs } of ahead.entries) {
+    for (;;) {
+      first = ahead.firstEnd();
+      const read = ahead.working ?? ahead.beginRead();
+      // What is read later ends later.
+      if (read === null || (first !== null && read.endMs > first.endMs)) return first;
+      ahead.advance(read.endMs);
+    }
+  }
+
+  private firstEnd(): { load: LinkLoad; endMs: number } | null {
+    let first: { load: LinkLoad; endMs: number } | null = null;
+    for (const { load, endMs } of this.entries) {
       if (endMs !== null && (first === null || endMs < first.endMs)) first = { load, endMs };
     }
     return first;
@@ -98,15 +108,17 @@ export class LinkSchedule {
   }
 
   private beginRead(): Working | null {
-    let best: { entry: Entry; read: LinkRead } | null = null;
-    for (const entry of this.entries) {
-      for (const read of entry.left) {
-        if (best === null || isBefore({ entry, read }, best)) best = { entry, read };
+    let entry: Entry | null = null;
+    let read: LinkRead | null = null;
+    for (const other of this.entries) {
+      for (const candidate of other.left) {
+        if (entry !== null && read !== null && orderOf(other, candidate, entry, read) >= 0) continue;
+        [entry, read] = [other, candidate];
       }
     }
-    if (best === null) return null;
-    const { entry, read } = best;
-    entry.left = entry.left.filter((other) => other !== read);
+    if (entry === null || read === null) return null;
+    const begun = read;
+    entry.left = entry.left.filter((other) => other !== begun);
     entry.beganMs ??= this.timeMs;
     this.working = { entry, read, endMs: this.timeMs + read.ms };
     return this.working;
@@ -129,27 +141,18 @@ export class LinkSchedule {
   }
 }
 
-function isBefore(left: { entry: Entry; read: LinkRead }, right: { entry: Entry; read: LinkRead }): boolean {
-  const leftRank = rankOf(left);
-  const rightRank = rankOf(right);
-  for (let place = 0; place < leftRank.length; place += 1) {
-    const difference = (leftRank[place] ?? 0) - (rightRank[place] ?? 0);
-    if (difference !== 0) return difference < 0;
-  }
-  return false;
-}
-
-/** Of finite numbers, so that their differences are numbers. */
-function rankOf({ entry, read }: { entry: Entry; read: LinkRead }): number[] {
-  const { load, arrival } = entry;
-  const place = load.order?.[read.tensor];
-  return [
-    load.urgent ? 0 : 1,
-    place?.block ?? Number.MAX_SAFE_INTEGER,
-    place === undefined ? arrival : 0,
-    read.part,
-    place?.position ?? 0,
-    arrival,
-    read.tensor,
-  ];
+/** Below 0: the read of the first comes before that of the second. Called for every pair of what waits, so that it makes no arrays. */
+function orderOf(left: Entry, leftRead: LinkRead, right: Entry, rightRead: LinkRead): number {
+  const leftPlace = left.load.order?.[leftRead.tensor];
+  const rightPlace = right.load.order?.[rightRead.tensor];
+  const block = (leftPlace?.block ?? Number.MAX_SAFE_INTEGER) - (rightPlace?.block ?? Number.MAX_SAFE_INTEGER);
+  return (
+    Number(right.load.urgent) - Number(left.load.urgent) ||
+    block ||
+    (leftPlace === undefined ? left.arrival : 0) - (rightPlace === undefined ? right.arrival : 0) ||
+    leftRead.part - rightRead.part ||
+    (leftPlace?.position ?? 0) - (rightPlace?.position ?? 0) ||
+    left.arrival - right.arrival ||
+    leftRead.tensor - rightRead.tensor
+  );
 }
