@@ -177,13 +177,15 @@ function lacking(directory: string, what: string): OdmoeError {
 
 function expertSource(entry: ManifestExpert, path: string, shape: ModelShape): ExpertSource {
   const { biases } = entry;
+  let read: Float32Array | null = null;
   return {
     gate: expertTensorSource(entry.gate, path),
     up: expertTensorSource(entry.up, path),
     down: expertTensorSource(entry.down, path),
     // Read when asked for: the expert may not have been fetched yet.
     get biases() {
-      return biases === null ? null : readExpertBiases(path, biases, shape);
+      if (biases !== null) read ??= readExpertBiases(path, biases, shape);
+      return read;
     },
   };
 }
