@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <string>
 
 namespace odmoe {
 
@@ -15,6 +16,22 @@ class ReadMeter {
   ReadMeter& operator=(const ReadMeter&) = delete;
   // Bytes per second of reading all of it once.
   double read_bytes_per_s();
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+// Runs independent fused multiply-adds on all threads for about a millisecond.
+class FmaMeter {
+ public:
+  // threads 0: as many as the process may use. Throws DEVICE_UNAVAILABLE.
+  FmaMeter(int threads, const std::string& instruction_set);
+  ~FmaMeter();
+  FmaMeter(const FmaMeter&) = delete;
+  FmaMeter& operator=(const FmaMeter&) = delete;
+  // FP32 operations per second; a fused multiply-add is two.
+  double flop_per_s();
 
  private:
   struct Parts;

@@ -67,6 +67,9 @@ class CpuBackend final : public Backend {
   };
 
   PlannedProduct plan(const Product& product, int64_t first_task, int64_t total_work) const;
+  void plan_batches(const AttentionJob& job, int n);
+  void attend_whole(const AttentionJob& job);
+  void attend_in_parts(const AttentionJob& job);
   float* thread_scratch(int thread) { return scratch_.data() + kThreadScratch * static_cast<size_t>(thread); }
   // Grows by doubling, so that a sequence that gets longer makes few allocations; counted in the budget.
   void reserve(DeviceBuffer& buffer, uint64_t bytes);
@@ -99,6 +102,7 @@ class CpuBackend final : public Backend {
   // A few kilobytes a thread that do not grow; like stacks and code they are outside the budget.
   std::vector<float> scratch_;
   std::vector<PlannedProduct> products_;
+  std::vector<AttentionBatch> batches_;
   DeviceBuffer attention_scratch_;
   DeviceBuffer expansion_scratch_;
 };

@@ -15,8 +15,16 @@ int64_t work_of(const Product& product) {
   return row_tiles(weights.rows) * tile_bytes(weights.format, weights.columns) * passes_of(product);
 }
 
-// Heads of a group that attend together, at least: with fewer, a pass over the keys computes too little.
-constexpr int64_t kFewestHeads = 4;
+// Where there are few batches, their attention is cut into parts of so many positions, queries and dimensions.
+constexpr int64_t kPartPositions = kAttentionChunk;
+constexpr int64_t kPartQueries = 2;
+constexpr int64_t kPartDimensions = 64;
+
+// Batches that a task takes together, and their scratch: what that takes grows with the positions.
+constexpr int64_t kMostBatches = 4;
+constexpr int64_t kScratchFloats = 1 << 20;
+
+int64_t parts_of(int64_t count, int64_t size) { return (count + size - 1) / size; }
 
 }  // namespace
 
@@ -77,33 +85,105 @@ void CpuBackend::store_key_values(const AttentionRow* host_rows, const float* ke
   }
 }
 
+// Rows that follow one another with one cache are taken together, as many as make a batch, unless that leaves threads idle.
+void CpuBackend::plan_batches(const AttentionJob& job, int n) {
+  const AttentionShape& shape = job.shape;
+  const int group = shape.heads / shape.kv_heads;
+  const int heads_parts = (group + kMaxQueries - 1) / kMaxQueries;
+  const int fair = std::max(1, n * shape.kv_heads * heads_parts / (2 * pool_.threads()));
+  const int together = std::min(std::max(1, kMaxQueries / group), fair);
+  const auto same_cache = [&](int a, int b) {
+    return job.rows[a].cache.key_blocks == job.rows[b].cache.key_blocks && job.rows[a].cache.value_blocks == job.rows[b].cache.value_blocks;
+  };
+  // Batches that read the same keys follow one another.
+  batches_.clear();
+  for (int task = 0; task < shape.kv_heads * heads_parts; ++task) {
+    const int part = task % heads_parts;
+    const int first_head = task / heads_parts * group + part * group / heads_parts;
+    const int heads = (part + 1) * group / heads_parts - part * group / heads_parts;
+    for (int first = 0; first < n;) {
+      int64_t positions = int64_t{job.rows[first].position} + 1;
+      int rows = 1;
+      for (; rows < together && first + rows < n && same_cache(first, first + rows); ++rows) {
+        positions = std::max<int64_t>(positions, int64_t{job.rows[first + rows].position} + 1);
+      }
+      batches_.push_back({first, rows, first_head, heads, positions, nullptr});
+      first += rows;
+    }
+  }
+}
+
+// A task takes some batches through each chunk of keys and values, so that these come from memory once for all of them.
+void CpuBackend::attend_whole(const AttentionJob& job) {
+  int64_t positions = 0;
+  for (const AttentionBatch& batch : batches_) positions = std::max(positions, batch.positions);
+  const int64_t floats = attention_scratch(job.shape, positions);
+  const auto count = static_cast<int64_t>(batches_.size());
+  const int64_t fair = std::max<int64_t>(1, count / (2 * pool_.threads()));
+  const int64_t together = std::clamp<int64_t>(kScratchFloats / floats, 1, std::min(fair, kMostBatches));
+  reserve(attention_scratch_, static_cast<uint64_t>(floats * together * pool_.threads()) * sizeof(float));
+  float* const scratch = static_cast<float*>(attention_scratch_.data);
+  pool_.run(parts_of(count, together), [=, &job, this](int64_t task, int thread) {
+    AttentionBatch taken[kMostBatches];
+    int batches = 0;
+    for (int64_t i = task * together; i < std::min(count, (task + 1) * together); ++i, ++batches) {
+      taken[batches] = batches_[static_cast<size_t>(i)];
+      taken[batches].scratch = scratch + floats * (thread * together + batches);
+    }
+    for (int64_t chunk = 0; chunk < positions; chunk += kAttentionChunk) {
+      for (int i = 0; i < batches; ++i) kernels_.attention_scores(job, taken[i], chunk, chunk + kAttentionChunk);
+    }
+    for (int i = 0; i < batches; ++i) kernels_.attention_weights(job, taken[i], 0, taken[i].rows * taken[i].heads);
+    for (int64_t chunk = 0; chunk < positions; chunk += kAttentionChunk) {
+      for (int i = 0; i < batches; ++i) {
+        kernels_.attention_values(job, taken[i], chunk, chunk + kAttentionChunk, 0, job.shape.value_dim);
+      }
+    }
+  });
+}
+
+// All threads work on each batch's scores, then on its weights, then on its values.
+void CpuBackend::attend_in_parts(const AttentionJob& job) {
+  int64_t positions = 0;
+  int64_t queries = 0;
+  for (const AttentionBatch& batch : batches_) {
+    positions = std::max(positions, batch.positions);
+    queries = std::max<int64_t>(queries, batch.rows * batch.heads);
+  }
+  const int64_t floats = attention_scratch(job.shape, positions);
+  reserve(attention_scratch_, static_cast<uint64_t>(floats) * batches_.size() * sizeof(float));
+  for (size_t i = 0; i < batches_.size(); ++i) {
+    batches_[i].scratch = static_cast<float*>(attention_scratch_.data) + floats * static_cast<int64_t>(i);
+  }
+  // body(batch, begin, end) for parts of `count` in `size` of each batch.
+  const auto run = [this](int64_t count, int64_t size, const auto& body) {
+    const int64_t parts = parts_of(count, size);
+    pool_.run(static_cast<int64_t>(batches_.size()) * parts, [=, &body, this](int64_t task, int) {
+      const int64_t begin = task % parts * size;
+      body(batches_[static_cast<size_t>(task / parts)], begin, std::min(count, begin + size));
+    });
+  };
+  run(positions, kPartPositions, [&](const AttentionBatch& batch, int64_t begin, int64_t end) {
+    kernels_.attention_scores(job, batch, begin, end);
+  });
+  run(queries, kPartQueries, [&](const AttentionBatch& batch, int64_t begin, int64_t end) {
+    end = std::min<int64_t>(end, batch.rows * batch.heads);
+    if (begin < end) kernels_.attention_weights(job, batch, static_cast<int>(begin), static_cast<int>(end));
+  });
+  run(job.shape.value_dim, kPartDimensions, [&](const AttentionBatch& batch, int64_t begin, int64_t end) {
+    kernels_.attention_values(job, batch, 0, batch.positions, begin, end);
+  });
+}
+
 void CpuBackend::attention(float* out, const AttentionRow* host_rows, const float* queries, int64_t stride, int n,
                            const AttentionShape& shape) {
   if (n <= 0) return;
-  int64_t positions = 0;
-  for (int i = 0; i < n; ++i) positions = std::max<int64_t>(positions, int64_t{host_rows[i].position} + 1);
-  const size_t floats = cpu::attention_scratch(shape, positions);
-  reserve(attention_scratch_, floats * sizeof(float) * static_cast<size_t>(pool_.threads()));
-  float* const scratch = static_cast<float*>(attention_scratch_.data);
   const AttentionJob job{out, host_rows, queries, stride, shape};
-  const int64_t group = shape.heads / shape.kv_heads;
-  const int64_t wanted_tasks = 2 * pool_.threads();
-  // Rows taken together: as many as share a register tile, unless that would leave threads idle.
-  const int64_t fair = std::max<int64_t>(1, int64_t{n} * shape.kv_heads / wanted_tasks);
-  const int64_t together = std::min<int64_t>(std::max<int64_t>(1, kMaxQueries / group), fair);
-  const int64_t row_tasks = (n + together - 1) / together;
-  // Heads of a group are divided where they are more than are taken together, and where threads would be left idle.
-  const int64_t enough_parts = (wanted_tasks + row_tasks * shape.kv_heads - 1) / (row_tasks * shape.kv_heads);
-  const int64_t parts =
-      std::max((group + kMaxQueries - 1) / kMaxQueries, std::min(enough_parts, std::max<int64_t>(1, group / kFewestHeads)));
-  pool_.run(row_tasks * shape.kv_heads * parts, [=, this](int64_t task, int thread) {
-    const int64_t first_row = task % row_tasks * together;
-    const int64_t part = task / row_tasks % parts;
-    const int64_t first_head = task / row_tasks / parts * group + part * group / parts;
-    const int64_t heads = (part + 1) * group / parts - part * group / parts;
-    kernels_.attention(job, static_cast<int>(first_row), static_cast<int>(std::min(together, n - first_row)),
-                       static_cast<int>(first_head), static_cast<int>(heads), scratch + floats * static_cast<size_t>(thread));
-  });
+  plan_batches(job, n);
+  // Parts of one batch share its scratch, where padded queries would be written by several threads at a time.
+  const bool divisible = pool_.threads() > 1 && shape.head_dim % kLanes == 0;
+  if (divisible && static_cast<int64_t>(batches_.size()) < 2 * pool_.threads()) return attend_in_parts(job);
+  attend_whole(job);
 }
 
 }  // namespace odmoe::cpu

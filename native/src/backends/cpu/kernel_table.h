@@ -35,7 +35,7 @@ static constexpr int64_t group_tiles(WeightFormat format, int64_t columns) {
 }
 
 // Heads (of one or several rows) that attend together over one key-value head.
-inline constexpr int kMaxQueries = 12;
+inline constexpr int kMaxQueries = 16;
 
 struct MatmulJob {
   WeightFormat format;
@@ -76,12 +76,23 @@ struct AttentionJob {
   AttentionShape shape;
 };
 
-// Floats of scratch that KernelTable::attention needs for rows that see up to `positions` positions.
-static constexpr size_t attention_scratch(const AttentionShape& shape, int64_t positions) {
+// Heads that share a key-value head, of rows that have one cache: at most kMaxQueries queries.
+struct AttentionBatch {
+  int first_row;
+  int rows;
+  int first_head;
+  int heads;
+  int64_t positions;  // that its rows see, at most
+  float* scratch;     // attention_scratch() floats
+};
+
+// Floats of scratch of a batch whose rows see up to `positions` positions: four padded keys, and of each query a denominator, value sums,
+// the padded query and scores.
+static constexpr int64_t attention_scratch(const AttentionShape& shape, int64_t positions) {
   const int64_t padded_dim = column_blocks(shape.head_dim) * kLanes;
   const int64_t padded_value_dim = column_blocks(shape.value_dim) * kLanes;
   const int64_t chunks = (positions + kAttentionChunk - 1) / kAttentionChunk + 1;
-  return static_cast<size_t>(kMaxQueries * (chunks * kAttentionChunk + padded_dim + padded_value_dim) + 4 * padded_dim);
+  return kMaxQueries * (kLanes + padded_value_dim + padded_dim + chunks * kAttentionChunk) + kTileRows * padded_dim;
 }
 
 // count elements of one row of a GLU; biases are both there or both null.
@@ -106,8 +117,12 @@ struct KernelTable {
   void (*normalize)(const NormWork& work, int64_t begin, int64_t end);
   void (*rotate)(const RotaryWork& work, int64_t begin, int64_t end);
   void (*layer_norm)(float* out, const float* in, const float* weight, const float* bias, int64_t size, float epsilon);
-  // Rows [first_row, first_row + rows) of heads that share a key-value head.
-  void (*attention)(const AttentionJob& job, int first_row, int rows, int first_head, int heads, float* scratch);
+  // The three steps of a batch's attention, one after the other: scores of positions [begin, end), weights of queries, values of whole
+  // chunks of positions (in rising order) and of some dimensions.
+  void (*attention_scores)(const AttentionJob& job, const AttentionBatch& batch, int64_t begin, int64_t end);
+  void (*attention_weights)(const AttentionJob& job, const AttentionBatch& batch, int begin, int end);
+  void (*attention_values)(const AttentionJob& job, const AttentionBatch& batch, int64_t begin, int64_t end, int64_t first_dim,
+                           int64_t last_dim);
   // One row. scratch: kThreadScratch floats.
   void (*router)(const RouterWork& work, int64_t row, float* scratch);
   void (*glu)(const GluJob& job);

@@ -19,7 +19,9 @@ constexpr KernelTable make_table() {
   table.normalize = &normalize;
   table.rotate = &rotate;
   table.layer_norm = &layer_norm;
-  table.attention = &attention;
+  table.attention_scores = &attention_scores;
+  table.attention_weights = &attention_weights;
+  table.attention_values = &attention_values;
   table.router = &router;
   table.glu = &glu;
   table.add = &add;

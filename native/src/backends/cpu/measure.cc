@@ -21,22 +21,6 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-double fma_rate(const cpu::KernelTable& kernels, cpu::ThreadPool& pool, double seconds) {
-  const int threads = pool.threads();
-  double best = 0;
-  const auto begin = std::chrono::steady_clock::now();
-  do {
-    std::atomic<uint64_t> operations{0};
-    const auto start = std::chrono::steady_clock::now();
-    pool.run(threads * 16, [&](int64_t, int) {
-      float sink[3] = {0.999f, 0.001f, 0.0f};
-      operations.fetch_add(static_cast<uint64_t>(kernels.multiply_add(kIterations, sink)));
-    });
-    best = std::max(best, static_cast<double>(operations.load()) / seconds_since(start));
-  } while (seconds_since(begin) < seconds);
-  return best;
-}
-
 }  // namespace
 
 struct ReadMeter::Parts {
@@ -71,18 +55,41 @@ double ReadMeter::read_bytes_per_s() {
   return static_cast<double>(kBufferBytes) / seconds_since(start);
 }
 
+struct FmaMeter::Parts {
+  const cpu::KernelTable& kernels;
+  cpu::ThreadPool pool;
+};
+
+FmaMeter::FmaMeter(int threads, const std::string& instruction_set)
+    : parts_(new Parts{cpu::choose_kernels(instruction_set), cpu::ThreadPool(threads > 0 ? threads : cpu::usable_threads())}) {}
+
+FmaMeter::~FmaMeter() = default;
+
+double FmaMeter::flop_per_s() {
+  std::atomic<uint64_t> operations{0};
+  const auto start = std::chrono::steady_clock::now();
+  parts_->pool.run(parts_->pool.threads() * 16, [&](int64_t, int) {
+    float sink[3] = {0.999f, 0.001f, 0.0f};
+    operations.fetch_add(static_cast<uint64_t>(parts_->kernels.multiply_add(kIterations, sink)));
+  });
+  return static_cast<double>(operations.load()) / seconds_since(start);
+}
+
 void measure_machine(int threads, double seconds, double* read_bytes_per_s, double* fma_flop_per_s) {
-  {
-    ReadMeter meter(threads);
+  const auto best_of = [seconds](auto&& measure) {
     double best = 0;
     const auto begin = std::chrono::steady_clock::now();
     do {
-      best = std::max(best, meter.read_bytes_per_s());
+      best = std::max(best, measure());
     } while (seconds_since(begin) < seconds);
-    *read_bytes_per_s = best;
+    return best;
+  };
+  {
+    ReadMeter meter(threads);
+    *read_bytes_per_s = best_of([&] { return meter.read_bytes_per_s(); });
   }
-  cpu::ThreadPool pool(threads > 0 ? threads : cpu::usable_threads());
-  *fma_flop_per_s = fma_rate(**cpu::usable_kernels(), pool, seconds);
+  FmaMeter meter(threads, "auto");
+  *fma_flop_per_s = best_of([&] { return meter.flop_per_s(); });
 }
 
 }  // namespace odmoe

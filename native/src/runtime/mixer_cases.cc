@@ -1,0 +1,219 @@
+// Cases of matrix products, attention and recurrences.
+#include <algorithm>
+
+#include "operator_cases.h"
+
+namespace odmoe {
+namespace {
+
+constexpr double kExp = 15;
+
+int64_t turns_of(int64_t bytes) { return std::max<int64_t>(1, kTurnBytes / bytes); }
+
+// Matrices of one shape that a call multiplies: `products` of them, each with rows of its own.
+struct ProductSizes {
+  const char* operation;
+  const char* model;
+  WeightFormat format;
+  Split split;
+  int products;
+  int64_t rows;
+  int64_t columns;
+  int n;
+};
+
+struct Weights {
+  std::vector<DeviceMemory> memory;
+  std::vector<Matrix> matrices;
+};
+
+// As many as fill kTurnBytes, all with the same values.
+std::shared_ptr<Weights> weights_of(const std::shared_ptr<Backend>& backend, const ProductSizes& sizes) {
+  auto weights = std::make_shared<Weights>();
+  const uint64_t bytes = backend->matrix_bytes(sizes.format, sizes.rows, sizes.columns);
+  const int64_t count = turns_of(static_cast<int64_t>(bytes) * sizes.products) * sizes.products;
+  // BF16 values near 1, or codes of any kind.
+  std::vector<uint16_t> values(static_cast<size_t>(sizes.columns));
+  for (size_t i = 0; i < values.size(); i++) values[i] = static_cast<uint16_t>(0x3d00 + i * 7 % 256 + (i % 3 == 0 ? 0x8000 : 0));
+  const auto* const plane = reinterpret_cast<const uint8_t*>(values.data());
+  const uint8_t* const planes[kMaxPlanes] = {plane, plane, plane};
+  for (int64_t i = 0; i < count; i++) {
+    DeviceMemory& memory = weights->memory.emplace_back(backend, bytes);
+    Matrix& matrix = weights->matrices.emplace_back(Matrix{sizes.format, sizes.rows, sizes.columns, memory.buffer()});
+    for (int64_t row = 0; row < sizes.rows; row++) backend->write_rows(matrix, row, 1, sizes.split, planes);
+  }
+  return weights;
+}
+
+OperatorCaseMaker product_case(const ProductSizes& sizes) {
+  return [=](const OperatorPools& pools) {
+    const auto weights = weights_of(pools.backend, sizes);
+    const double bytes = static_cast<double>(weights->memory.front().buffer().bytes) * sizes.products;
+    const double values = static_cast<double>(sizes.rows * sizes.columns) * sizes.products;
+    const std::string many = sizes.products == 1 ? "" : std::to_string(sizes.products) + " of ";
+    Backend* const backend = pools.backend.get();
+    float* const in = pools.inputs.floats();
+    float* const out = pools.outputs.floats();
+    return OperatorCase{sizes.operation,
+                        std::string(sizes.model) + ", " + many + std::to_string(sizes.rows) + " x " + std::to_string(sizes.columns),
+                        sizes.n,
+                        bytes,
+                        values * sizes.n,
+                        static_cast<int64_t>(weights->matrices.size()) / sizes.products,
+                        [=](int64_t turn) {
+                          std::vector<Product> products;
+                          for (int64_t i = 0; i < sizes.products; i++) {
+                            products.push_back({out + i * sizes.n * sizes.rows, sizes.rows,
+                                                &weights->matrices[static_cast<size_t>(turn * sizes.products + i)],
+                                                in + i * sizes.n * sizes.columns, sizes.columns, sizes.n});
+                          }
+                          backend->multiply(products.data(), sizes.products);
+                        }};
+  };
+}
+
+struct AttentionSizes {
+  const char* operation;
+  const char* model;
+  AttentionShape shape;
+  int positions;
+  int rows;
+};
+
+// Block pointers of each turn, cut from the inputs.
+struct Caches {
+  std::vector<float*> keys;
+  std::vector<float*> values;
+};
+
+OperatorCaseMaker attention_case(const AttentionSizes& sizes) {
+  return [=](const OperatorPools& pools) {
+    const AttentionShape& shape = sizes.shape;
+    const int64_t key_floats = int64_t{shape.kv_heads} * kAttentionChunk * shape.head_dim;
+    const int64_t value_floats = shape.values_in_keys ? 0 : int64_t{shape.kv_heads} * kAttentionChunk * shape.value_dim;
+    const int64_t blocks = (sizes.positions + kAttentionChunk - 1) / kAttentionChunk;
+    const int64_t turns = turns_of(blocks * (key_floats + value_floats) * 4);
+    auto caches = std::make_shared<Caches>();
+    for (int64_t i = 0; i < turns * blocks; i++) {
+      float* const block = pools.inputs.floats() + i * (key_floats + value_floats);
+      caches->keys.push_back(block);
+      caches->values.push_back(block + key_floats);
+    }
+    const int visible = shape.sliding_window > 0 ? std::min(shape.sliding_window, sizes.positions) : sizes.positions;
+    const double pairs = static_cast<double>(visible) * shape.heads * sizes.rows;
+    const double position_bytes = static_cast<double>(key_floats + value_floats) / kAttentionChunk * 4;
+    float* const in = pools.inputs.floats();
+    float* const out = pools.outputs.floats();
+    Backend* const backend = pools.backend.get();
+    return OperatorCase{sizes.operation,
+                        std::string(sizes.model) + ", " + std::to_string(shape.heads) + "/" + std::to_string(shape.kv_heads) + " x " +
+                            std::to_string(shape.head_dim) + ", " + std::to_string(visible) + " positions",
+                        sizes.rows,
+                        position_bytes * visible,
+                        pairs * (shape.head_dim + shape.value_dim + kExp + 4),
+                        turns,
+                        [=](int64_t turn) {
+                          std::vector<AttentionRow> rows;
+                          const KeyValueLayer cache{caches->keys.data() + turn * blocks, caches->values.data() + turn * blocks};
+                          for (int i = 0; i < sizes.rows; i++) rows.push_back({cache, sizes.positions - sizes.rows + i});
+                          AttentionShape with_sinks = sizes.shape;
+                          if (shape.sliding_window > 0) with_sinks.sinks = in;
+                          backend->attention(out, rows.data(), in, int64_t{shape.heads} * shape.head_dim, sizes.rows, with_sinks);
+                        }};
+  };
+}
+
+OperatorCaseMaker convolution_case(const char* model, int64_t channels, int taps, bool silu, int rows) {
+  return [=](const OperatorPools& pools) {
+    // Each turn has an input, and a tail behind its output.
+    const int64_t in_floats = channels * (rows + taps);
+    const int64_t out_floats = channels * (rows + taps - 1);
+    float* const in = pools.inputs.floats();
+    float* const out = pools.outputs.floats();
+    Backend* const backend = pools.backend.get();
+    return OperatorCase{"convolve",
+                        std::string(model) + ", " + std::to_string(taps) + " taps of " + std::to_string(channels),
+                        rows,
+                        4.0 * static_cast<double>(channels) * (2 * rows + taps + 2 * (taps - 1)),
+                        static_cast<double>(channels) * rows * (taps + (silu ? kExp + 3 : 0)),
+                        turns_of(4 * in_floats),
+                        [=](int64_t turn) {
+                          float* const to = out + turn * out_floats;
+                          const float* const from = in + turn * in_floats;
+                          const ConvolutionWork work{to,   channels, from, channels, to + rows * channels, from + rows * channels,
+                                                     rows, taps,     channels, silu};
+                          backend->convolve(&work, 1);
+                        }};
+  };
+}
+
+OperatorCaseMaker delta_case(int rows) {
+  return [=](const OperatorPools& pools) {
+    constexpr int kKeyHeads = 16;
+    constexpr int kValueHeads = 32;
+    constexpr int kDim = 128;
+    const int64_t state_floats = int64_t{kValueHeads} * kDim * kDim;
+    const int64_t row_floats = int64_t{2 * kKeyHeads + kValueHeads} * kDim;
+    float* const in = pools.inputs.floats();
+    float* const states = pools.outputs.floats();
+    const auto out = std::make_shared<DeviceMemory>(pools.backend, float_bytes(int64_t{rows} * kValueHeads * kDim));
+    Backend* const backend = pools.backend.get();
+    return OperatorCase{"delta_rule",
+                        "Qwen3-Next, 32 heads of 128 x 128",
+                        rows,
+                        4.0 * (2.0 * static_cast<double>(state_floats) + rows * static_cast<double>(row_floats + kValueHeads * kDim)),
+                        4.0 * static_cast<double>(state_floats) * rows,
+                        turns_of(4 * state_floats),
+                        [=](int64_t turn) {
+                          const float* const keys = in + int64_t{kKeyHeads} * kDim;
+                          const float* const values = keys + int64_t{kKeyHeads} * kDim;
+                          const DeltaWork work{out->floats(), int64_t{kValueHeads} * kDim, in, keys, values, row_floats, in, in, kValueHeads,
+                                               in, in, states + turn * state_floats, rows, kKeyHeads, kValueHeads, kDim, kDim};
+                          backend->delta_rule(&work, 1);
+                        }};
+  };
+}
+
+AttentionShape attention_shape(int heads, int kv_heads, int head_dim, int window) {
+  return {heads, kv_heads, head_dim, head_dim, false, window, 0.125f, nullptr};
+}
+
+}  // namespace
+
+std::vector<OperatorCaseMaker> mixer_cases() {
+  const AttentionShape qwen3 = attention_shape(32, 4, 128, 0);
+  const AttentionShape gpt_oss = attention_shape(64, 8, 64, 128);
+  const AttentionShape latent{16, 1, 576, 512, true, 0, 0.125f, nullptr};
+  const AttentionShape large_latent{128, 1, 576, 512, true, 0, 0.125f, nullptr};
+  return {
+      attention_case({"attention", "Qwen3-30B", qwen3, 4096, 1}),
+      attention_case({"attention", "Qwen3-30B", qwen3, 4096, 16}),
+      attention_case({"attention, sinks", "gpt-oss-20b", gpt_oss, 4096, 1}),
+      attention_case({"attention, latent", "DeepSeek-V2-Lite", latent, 4096, 1}),
+      attention_case({"attention, latent", "DeepSeek-V2-Lite", latent, 4096, 16}),
+      attention_case({"attention, latent", "DeepSeek-V3", large_latent, 1024, 1}),
+      delta_case(1),
+      delta_case(64),
+      convolution_case("Qwen3-Next", 8192, 4, true, 1),
+      convolution_case("Qwen3-Next", 8192, 4, true, 256),
+      convolution_case("LFM2-8B", 2048, 3, false, 256),
+  };
+}
+
+std::vector<OperatorCaseMaker> product_cases() {
+  const auto bf16 = [](const char* operation, const char* model, int products, int64_t rows, int64_t columns, int n) {
+    return product_case({operation, model, WeightFormat::bf16, Split::none_bf16, products, rows, columns, n});
+  };
+  return {
+      bf16("multiply", "Qwen3-30B, queries", 1, 4096, 2048, 1),
+      bf16("multiply", "Qwen3-30B, queries", 1, 4096, 2048, 64),
+      bf16("multiply", "Qwen3-30B, router", 1, 128, 2048, 1),
+      bf16("multiply", "Qwen3-30B, gate and up of experts", 8, 1536, 2048, 1),
+      bf16("multiply", "Qwen3-30B, down of experts", 8, 2048, 768, 1),
+      bf16("multiply", "DeepSeek-V2-Lite, key expansion", 16, 512, 128, 1),
+      bf16("multiply", "DeepSeek-V2-Lite, key expansion", 16, 512, 128, 64),
+      bf16("multiply", "DeepSeek-V2-Lite, value expansion", 16, 128, 512, 1),
+  };
+}
+
+}  // namespace odmoe
