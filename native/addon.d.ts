@@ -337,6 +337,18 @@ export interface ExpertSpeed {
   fixed4Speedup: number;
 }
 
+/** Medians over the rounds of one operator at sizes of a published model. */
+export interface OperatorSpeed {
+  operation: string;
+  sizes: string;
+  rows: number;
+  callMs: number;
+  /** Bytes that a call must read and write, over its time and the read bandwidth. */
+  readShare: number;
+  /** Multiply-adds over its time and the peak of the device's instruction set; other operations count as one. */
+  fmaShare: number;
+}
+
 /** What is open in this process; all 0 when everything was disposed of and every call has settled. */
 export interface OpenHandles {
   devices: number;
@@ -410,4 +422,6 @@ export interface Addon {
   measureMachine(device: DeviceHandle, milliseconds: number): Promise<{ readBytesPerS: number; fmaFlopPerS: number }>;
   /** How fast random experts execute from BF16 and from fixed4 weights, one figure for each number of tokens. */
   measureExperts(device: DeviceHandle, options: ExpertBenchOptions): Promise<ExpertSpeed[]>;
+  /** How near each operator of a CPU device comes to what the machine gives; each is measured for `milliseconds`. */
+  measureOperators(device: DeviceHandle, milliseconds: number): Promise<OperatorSpeed[]>;
 }

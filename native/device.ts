@@ -11,6 +11,7 @@ import type {
   ExpertSpeed,
   LoaderOptions,
   Model,
+  OperatorSpeed,
 } from './addon.d.ts';
 import { awaiting, calling } from './addon-errors.js';
 import { addon } from './addon-loader.js';
@@ -114,4 +115,10 @@ export async function measureExperts(device: Device, options: ExpertBenchOptions
   });
   checkInteger('milliseconds', options.milliseconds, 1);
   return await awaiting(() => addon().measureExperts(handleOf(device), options));
+}
+
+/** How near each operator comes to what the machine gives, on a CPU device; each is measured for `milliseconds`. */
+export async function measureOperators(device: Device, milliseconds: number): Promise<OperatorSpeed[]> {
+  checkInteger('milliseconds', milliseconds, 1);
+  return await awaiting(() => addon().measureOperators(handleOf(device), milliseconds));
 }

@@ -31,6 +31,7 @@ export type {
   LoadRequest,
   Model,
   OpenHandles,
+  OperatorSpeed,
   PartPlan,
   Pass,
   ReadSpeed,
@@ -41,7 +42,14 @@ export type {
 } from './addon.d.ts';
 export { nativeStatus, type NativeStatus } from './addon-loader.js';
 export { FROM_STORAGE, PLAIN_LOADER } from './loader-defaults.js';
-export { measureExperts, measureMachine, openDevice, type Device, type DeviceRequest } from './device.js';
+export {
+  measureExperts,
+  measureMachine,
+  measureOperators,
+  openDevice,
+  type Device,
+  type DeviceRequest,
+} from './device.js';
 
 /** Opens a tensor of a checkpoint or a pack, to read it from its first row to its last. @throws PACK_CORRUPT, MODEL_CORRUPT */
 export function openTensor(source: TensorSource): TensorRows {

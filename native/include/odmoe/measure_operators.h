@@ -9,7 +9,7 @@
 namespace odmoe {
 
 // Medians over the rounds of one operator. A round reads a buffer, runs the fused multiply-add loop, and calls the operator in turn on
-// inputs so many that none is in a cache when its turn comes again.
+// inputs so many that none is in a cache when its turn comes again. Limits are what reading and the loop have given at best.
 struct OperatorSpeed {
   std::string operation;
   std::string sizes;  // whose, and which

@@ -17,6 +17,7 @@
 #include "odmoe/error.h"
 #include "odmoe/measure.h"
 #include "odmoe/measure_experts.h"
+#include "odmoe/measure_operators.h"
 #include "parent_process.h"
 #include "wait_call.h"
 
@@ -210,6 +211,27 @@ Napi::Value measure_experts_of(const Napi::CallbackInfo& info) {
       });
 }
 
+Napi::Value measure_operators_of(const Napi::CallbackInfo& info) {
+  const std::shared_ptr<Device> device = DeviceHandle::of(info[0]);
+  const double seconds = info[1].As<Napi::Number>().DoubleValue() / 1000.0;
+  return call_async(
+      info.Env(), device, Thread::executor, {}, [device, seconds] { return measure_operators(device->backend(), seconds); },
+      [](Napi::Env env, const std::vector<OperatorSpeed>& speeds) -> Napi::Value {
+        Napi::Array array = Napi::Array::New(env, speeds.size());
+        for (uint32_t i = 0; i < speeds.size(); i++) {
+          Napi::Object speed = Napi::Object::New(env);
+          speed.Set("operation", speeds[i].operation);
+          speed.Set("sizes", speeds[i].sizes);
+          speed.Set("rows", speeds[i].rows);
+          speed.Set("callMs", speeds[i].call_s * 1000.0);
+          speed.Set("readShare", speeds[i].read_share);
+          speed.Set("fmaShare", speeds[i].fma_share);
+          array.Set(i, speed);
+        }
+        return array;
+      });
+}
+
 template <Napi::Value (*function)(const Napi::CallbackInfo&)>
 Napi::Value translated(const Napi::CallbackInfo& info) {
   return translating_errors(info.Env(), [&] { return function(info); });
@@ -256,6 +278,7 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   add<exit_with_parent_of>(exports, "exitWithParent");
   add<measure_machine_of>(exports, "measureMachine");
   add<measure_experts_of>(exports, "measureExperts");
+  add<measure_operators_of>(exports, "measureOperators");
   return exports;
 }
 

@@ -14,6 +14,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kLeastRounds = 3;
 // In-place operators bring values nearer to 0 with each round; after so many they are still normal numbers.
 constexpr int kMostRounds = 100;
+constexpr int kFirstMeasures = 20;
 // What a round runs an operator for, if its turns take longer.
 constexpr double kRoundSeconds = 0.05;
 
@@ -24,9 +25,17 @@ double median(std::vector<double>& values) {
   return values[values.size() / 2];
 }
 
-struct Meters {
+// What the machine has given at best so far: on a busy one, many a round gives less.
+struct Limits {
   ReadMeter read;
   FmaMeter fma;
+  double read_bytes_per_s = 0;
+  double multiply_adds_per_s = 0;
+
+  void measure() {
+    read_bytes_per_s = std::max(read_bytes_per_s, read.read_bytes_per_s());
+    multiply_adds_per_s = std::max(multiply_adds_per_s, fma.flop_per_s() / 2);
+  }
 };
 
 // Median of the calls of one round: on a busy machine some are interrupted.
@@ -42,32 +51,33 @@ double call_seconds(const OperatorCase& of, int64_t& turn) {
   return median(calls);
 }
 
-OperatorSpeed measure_case(const OperatorCase& of, Meters& meters, double seconds) {
+OperatorSpeed measure_case(const OperatorCase& of, Limits& limits, double seconds) {
   std::vector<double> times;
-  std::vector<double> read_shares;
-  std::vector<double> fma_shares;
   int64_t turn = 0;
   const auto begin = Clock::now();
   for (int round = 0; round < kLeastRounds || (round < kMostRounds && seconds_since(begin) < seconds); round++) {
-    const double read_bytes_per_s = meters.read.read_bytes_per_s();
-    const double multiply_adds_per_s = meters.fma.flop_per_s() / 2;
-    const double call_s = call_seconds(of, turn);
-    times.push_back(call_s);
-    read_shares.push_back(of.bytes / call_s / read_bytes_per_s);
-    fma_shares.push_back(of.multiply_adds / call_s / multiply_adds_per_s);
+    limits.measure();
+    times.push_back(call_seconds(of, turn));
   }
-  return {of.operation, of.sizes, of.rows, median(times), median(read_shares), median(fma_shares)};
+  const double call_s = median(times);
+  return {of.operation,
+          of.sizes,
+          of.rows,
+          call_s,
+          of.bytes / call_s / limits.read_bytes_per_s,
+          of.multiply_adds / call_s / limits.multiply_adds_per_s};
 }
 
 }  // namespace
 
 std::vector<OperatorSpeed> measure_operators(const std::shared_ptr<Backend>& backend, double seconds) {
   const DeviceInfo info = backend->info();
-  Meters meters{ReadMeter(info.threads), FmaMeter(info.threads, info.instruction_set)};
+  Limits limits{ReadMeter(info.threads), FmaMeter(info.threads, info.instruction_set)};
+  for (int i = 0; i < kFirstMeasures; i++) limits.measure();
   const OperatorPools pools(backend);
   std::vector<OperatorSpeed> speeds;
   for (const auto& makers : {product_cases(), mixer_cases(), norm_cases(), element_cases()}) {
-    for (const OperatorCaseMaker& make : makers) speeds.push_back(measure_case(make(pools), meters, seconds));
+    for (const OperatorCaseMaker& make : makers) speeds.push_back(measure_case(make(pools), limits, seconds));
   }
   return speeds;
 }

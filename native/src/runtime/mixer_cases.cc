@@ -7,6 +7,8 @@ namespace odmoe {
 namespace {
 
 constexpr double kExp = 15;
+// Additions that fold a dot product's partial sums.
+constexpr double kFold = kLanes - 1;
 
 int64_t turns_of(int64_t bytes) { return std::max<int64_t>(1, kTurnBytes / bytes); }
 
@@ -32,11 +34,11 @@ std::shared_ptr<Weights> weights_of(const std::shared_ptr<Backend>& backend, con
   auto weights = std::make_shared<Weights>();
   const uint64_t bytes = backend->matrix_bytes(sizes.format, sizes.rows, sizes.columns);
   const int64_t count = turns_of(static_cast<int64_t>(bytes) * sizes.products) * sizes.products;
-  // BF16 values near 1, or codes of any kind.
+  // BF16 values from about 0.03 to 2, or codes of any kind; scales that are small powers of two, or small numbers.
   std::vector<uint16_t> values(static_cast<size_t>(sizes.columns));
   for (size_t i = 0; i < values.size(); i++) values[i] = static_cast<uint16_t>(0x3d00 + i * 7 % 256 + (i % 3 == 0 ? 0x8000 : 0));
-  const auto* const plane = reinterpret_cast<const uint8_t*>(values.data());
-  const uint8_t* const planes[kMaxPlanes] = {plane, plane, plane};
+  const std::vector<uint8_t> scales(static_cast<size_t>(sizes.columns), 0x3c);
+  const uint8_t* const planes[kMaxPlanes] = {reinterpret_cast<const uint8_t*>(values.data()), scales.data(), nullptr};
   for (int64_t i = 0; i < count; i++) {
     DeviceMemory& memory = weights->memory.emplace_back(backend, bytes);
     Matrix& matrix = weights->matrices.emplace_back(Matrix{sizes.format, sizes.rows, sizes.columns, memory.buffer()});
@@ -49,7 +51,7 @@ OperatorCaseMaker product_case(const ProductSizes& sizes) {
   return [=](const OperatorPools& pools) {
     const auto weights = weights_of(pools.backend, sizes);
     const double bytes = static_cast<double>(weights->memory.front().buffer().bytes) * sizes.products;
-    const double values = static_cast<double>(sizes.rows * sizes.columns) * sizes.products;
+    const double dots = static_cast<double>(sizes.rows) * sizes.products * sizes.n;
     const std::string many = sizes.products == 1 ? "" : std::to_string(sizes.products) + " of ";
     Backend* const backend = pools.backend.get();
     float* const in = pools.inputs.floats();
@@ -58,7 +60,7 @@ OperatorCaseMaker product_case(const ProductSizes& sizes) {
                         std::string(sizes.model) + ", " + many + std::to_string(sizes.rows) + " x " + std::to_string(sizes.columns),
                         sizes.n,
                         bytes,
-                        values * sizes.n,
+                        dots * (static_cast<double>(sizes.columns) + kFold),
                         static_cast<int64_t>(weights->matrices.size()) / sizes.products,
                         [=](int64_t turn) {
                           std::vector<Product> products;
@@ -101,16 +103,17 @@ OperatorCaseMaker attention_case(const AttentionSizes& sizes) {
     }
     const int visible = shape.sliding_window > 0 ? std::min(shape.sliding_window, sizes.positions) : sizes.positions;
     const double pairs = static_cast<double>(visible) * shape.heads * sizes.rows;
-    const double position_bytes = static_cast<double>(key_floats + value_floats) / kAttentionChunk * 4;
+    // Keys are read for the scores, and values when the greatest score is known, even where they are in the keys.
+    const double position_bytes = 4.0 * shape.kv_heads * (shape.head_dim + shape.value_dim);
     float* const in = pools.inputs.floats();
     float* const out = pools.outputs.floats();
     Backend* const backend = pools.backend.get();
     return OperatorCase{sizes.operation,
-                        std::string(sizes.model) + ", " + std::to_string(shape.heads) + "/" + std::to_string(shape.kv_heads) + " x " +
-                            std::to_string(shape.head_dim) + ", " + std::to_string(visible) + " positions",
+                        std::string(sizes.model) + ", " + std::to_string(shape.heads) + "/" + std::to_string(shape.kv_heads) +
+                            " x " + std::to_string(shape.head_dim) + ", " + std::to_string(visible) + " positions",
                         sizes.rows,
                         position_bytes * visible,
-                        pairs * (shape.head_dim + shape.value_dim + kExp + 4),
+                        pairs * (shape.head_dim + kFold + shape.value_dim + kExp + 4),
                         turns,
                         [=](int64_t turn) {
                           std::vector<AttentionRow> rows;
@@ -140,8 +143,9 @@ OperatorCaseMaker convolution_case(const char* model, int64_t channels, int taps
                         [=](int64_t turn) {
                           float* const to = out + turn * out_floats;
                           const float* const from = in + turn * in_floats;
-                          const ConvolutionWork work{to,   channels, from, channels, to + rows * channels, from + rows * channels,
-                                                     rows, taps,     channels, silu};
+                          const ConvolutionWork work{
+                              to,   channels, from,     channels, to + rows * channels, from + rows * channels,
+                              rows, taps,     channels, silu};
                           backend->convolve(&work, 1);
                         }};
   };
@@ -158,19 +162,35 @@ OperatorCaseMaker delta_case(int rows) {
     float* const states = pools.outputs.floats();
     const auto out = std::make_shared<DeviceMemory>(pools.backend, float_bytes(int64_t{rows} * kValueHeads * kDim));
     Backend* const backend = pools.backend.get();
-    return OperatorCase{"delta_rule",
-                        "Qwen3-Next, 32 heads of 128 x 128",
-                        rows,
-                        4.0 * (2.0 * static_cast<double>(state_floats) + rows * static_cast<double>(row_floats + kValueHeads * kDim)),
-                        4.0 * static_cast<double>(state_floats) * rows,
-                        turns_of(4 * state_floats),
-                        [=](int64_t turn) {
-                          const float* const keys = in + int64_t{kKeyHeads} * kDim;
-                          const float* const values = keys + int64_t{kKeyHeads} * kDim;
-                          const DeltaWork work{out->floats(), int64_t{kValueHeads} * kDim, in, keys, values, row_floats, in, in, kValueHeads,
-                                               in, in, states + turn * state_floats, rows, kKeyHeads, kValueHeads, kDim, kDim};
-                          backend->delta_rule(&work, 1);
-                        }};
+    return OperatorCase{
+        "delta_rule",
+        "Qwen3-Next, 32 heads of 128 x 128",
+        rows,
+        4.0 * (2.0 * static_cast<double>(state_floats) + rows * static_cast<double>(row_floats + kValueHeads * kDim)),
+        4.0 * static_cast<double>(state_floats) * rows,
+        turns_of(4 * state_floats),
+        [=](int64_t turn) {
+          const float* const keys = in + int64_t{kKeyHeads} * kDim;
+          const float* const values = keys + int64_t{kKeyHeads} * kDim;
+          const DeltaWork work{out->floats(),
+                               int64_t{kValueHeads} * kDim,
+                               in,
+                               keys,
+                               values,
+                               row_floats,
+                               in,
+                               in,
+                               kValueHeads,
+                               in,
+                               in,
+                               states + turn * state_floats,
+                               rows,
+                               kKeyHeads,
+                               kValueHeads,
+                               kDim,
+                               kDim};
+          backend->delta_rule(&work, 1);
+        }};
   };
 }
 
@@ -210,6 +230,11 @@ std::vector<OperatorCaseMaker> product_cases() {
       bf16("multiply", "Qwen3-30B, router", 1, 128, 2048, 1),
       bf16("multiply", "Qwen3-30B, gate and up of experts", 8, 1536, 2048, 1),
       bf16("multiply", "Qwen3-30B, down of experts", 8, 2048, 768, 1),
+      product_case({"multiply, mxfp4", "gpt-oss-20b, gate and up of experts", WeightFormat::mxfp4, Split::mxfp4, 4, 5760, 2880, 1}),
+      product_case(
+          {"multiply, mxfp4", "gpt-oss-20b, gate and up of an expert", WeightFormat::mxfp4, Split::mxfp4, 1, 5760, 2880, 16}),
+      product_case({"multiply, fp8", "DeepSeek-V3, gate and up of an expert", WeightFormat::fp8, Split::fp8, 1, 4096, 7168, 1}),
+      product_case({"multiply, fp8", "DeepSeek-V3, gate and up of an expert", WeightFormat::fp8, Split::fp8, 1, 4096, 7168, 16}),
       bf16("multiply", "DeepSeek-V2-Lite, key expansion", 16, 512, 128, 1),
       bf16("multiply", "DeepSeek-V2-Lite, key expansion", 16, 512, 128, 64),
       bf16("multiply", "DeepSeek-V2-Lite, value expansion", 16, 128, 512, 1),

@@ -117,8 +117,16 @@ OperatorCaseMaker router_case(const RouterSizes& sizes, double multiply_adds) {
                         turns_of(floats.input_floats, 0),
                         [=](int64_t turn) {
                           const float* const bias = sizes.shape.choice_bias ? floats.inputs : nullptr;
-                          floats.backend->router({experts->data(), weights->data(), floats.in(turn), kBatchRows, sizes.experts, sizes.k,
-                                                  sizes.shape, bias, nullptr, {}});
+                          floats.backend->router({experts->data(),
+                                                  weights->data(),
+                                                  floats.in(turn),
+                                                  kBatchRows,
+                                                  sizes.experts,
+                                                  sizes.k,
+                                                  sizes.shape,
+                                                  bias,
+                                                  nullptr,
+                                                  {}});
                         }};
   };
 }
@@ -158,27 +166,23 @@ std::vector<OperatorCaseMaker> element_cases() {
       glu_case("glu", {"Qwen3-30B", kBatchRows, 1, 768}, {}, kSigmoid + 1),
       glu_case("glu, clamped, biases", {"gpt-oss-20b", kBatchRows, 1, 2880}, clamped, kSigmoid + 8),
       glu_case("glu, tanh", {"Gemma-4-26B", kBatchRows, 1, 704}, {0, Activation::tanh}, kGelu + 1),
-      vectors_case("add", hidden, 1, true, 1, [](Backend& backend, const Sizes& of, float* in, float* out) {
-        backend.add(out, in, of.count(), 1.0f);
-      }),
-      vectors_case("scale", hidden, 0, true, 1, [](Backend& backend, const Sizes& of, float*, float* out) {
-        backend.scale(out, of.count(), 1.0f);
-      }),
-      vectors_case("add_bias", {"gpt-oss-20b", kBatchRows, 1, 4096}, 0, true, 1, [](Backend& backend, const Sizes& of, float* in, float* out) {
-        backend.add_bias(of.of(out), in);
-      }),
-      vectors_case("clip", {"OLMoE", kBatchRows, 1, 6144}, 0, true, 2, [](Backend& backend, const Sizes& of, float*, float* out) {
-        backend.clip(of.of(out), 8.0f);
-      }),
-      vectors_case("gate, sigmoid", {"Qwen3-Next", kBatchRows, 16, 256}, 1, true, kSigmoid + 1, [](Backend& backend, const Sizes& of, float* in, float* out) {
-        backend.gate(of.of(out), of.of(in), Gate::sigmoid);
-      }),
-      vectors_case("multiply_elements", {"LFM2-8B", kBatchRows, 1, 2048}, 2, false, 1, [](Backend& backend, const Sizes& of, float* in, float* out) {
-        backend.multiply_elements(of.of(out), of.of(in), of.of(in + of.count()));
-      }),
-      vectors_case("cap_logits", {"Gemma-4-26B", 1, 1, 262144}, 0, true, kTanh + 3, [](Backend& backend, const Sizes& of, float*, float* out) {
-        backend.cap_logits(out, of.count(), 1.0f, 30.0f);
-      }),
+      vectors_case("add", hidden, 1, true, 1,
+                   [](Backend& backend, const Sizes& of, float* in, float* out) { backend.add(out, in, of.count(), 1.0f); }),
+      vectors_case("scale", hidden, 0, true, 1,
+                   [](Backend& backend, const Sizes& of, float*, float* out) { backend.scale(out, of.count(), 1.0f); }),
+      vectors_case("add_bias", {"gpt-oss-20b", kBatchRows, 1, 4096}, 0, true, 1,
+                   [](Backend& backend, const Sizes& of, float* in, float* out) { backend.add_bias(of.of(out), in); }),
+      vectors_case("clip", {"OLMoE", kBatchRows, 1, 6144}, 0, true, 2,
+                   [](Backend& backend, const Sizes& of, float*, float* out) { backend.clip(of.of(out), 8.0f); }),
+      vectors_case(
+          "gate, sigmoid", {"Qwen3-Next", kBatchRows, 16, 256}, 1, true, kSigmoid + 1,
+          [](Backend& backend, const Sizes& of, float* in, float* out) { backend.gate(of.of(out), of.of(in), Gate::sigmoid); }),
+      vectors_case("multiply_elements", {"LFM2-8B", kBatchRows, 1, 2048}, 2, false, 1,
+                   [](Backend& backend, const Sizes& of, float* in, float* out) {
+                     backend.multiply_elements(of.of(out), of.of(in), of.of(in + of.count()));
+                   }),
+      vectors_case("cap_logits", {"Gemma-4-26B", 1, 1, 262144}, 0, true, kTanh + 3,
+                   [](Backend& backend, const Sizes& of, float*, float* out) { backend.cap_logits(out, of.count(), 1.0f, 30.0f); }),
       combine_case(),
   };
 }
@@ -193,9 +197,10 @@ std::vector<OperatorCaseMaker> norm_cases() {
   return {
       norm_case({"Qwen3-30B", kBatchRows, 1, 2048}),
       norm_case({"Qwen3-30B", kBatchRows, 32, 128}),
-      vectors_case("layer_norm", {"Phi-3.5-MoE", kBatchRows, 1, 4096}, 1, false, 6, [](Backend& backend, const Sizes& of, float* in, float* out) {
-        backend.layer_norm(out, in, in, in + of.size, of.rows, of.size, 1e-5f);
-      }),
+      vectors_case("layer_norm", {"Phi-3.5-MoE", kBatchRows, 1, 4096}, 1, false, 6,
+                   [](Backend& backend, const Sizes& of, float* in, float* out) {
+                     backend.layer_norm(out, in, in, in + of.size, of.rows, of.size, 1e-5f);
+                   }),
       rotation_case("rotate halves", {"Qwen3-30B", kBatchRows, 32, 128}, RotaryPairing::halves),
       rotation_case("rotate neighbours", {"DeepSeek-V2-Lite", kBatchRows, 16, 64}, RotaryPairing::neighbours),
       router_case({"Qwen3-30B", 128, 8, normalized}, kExp + 4),

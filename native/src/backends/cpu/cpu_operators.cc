@@ -149,12 +149,12 @@ void CpuBackend::delta_rule(const DeltaWork* works, int count) {
     heads = std::max<int64_t>(heads, works[i].value_heads);
     pieces = std::max<int64_t>(pieces, (works[i].value_dim + kDeltaDimensions - 1) / kDeltaDimensions);
   }
-  pool_.run(count * heads * pieces, [=, this](int64_t task, int) {
+  pool_.run(count * heads * pieces, [=, this](int64_t task, int thread) {
     const DeltaWork& work = works[task / pieces / heads];
     const int64_t head = task / pieces % heads;
     const int64_t begin = task % pieces * kDeltaDimensions;
     if (head >= work.value_heads || begin >= work.value_dim) return;
-    kernels_.delta_rule(work, head, begin, std::min<int64_t>(work.value_dim, begin + kDeltaDimensions));
+    kernels_.delta_rule(work, head, begin, std::min<int64_t>(work.value_dim, begin + kDeltaDimensions), thread_scratch(thread));
   });
 }
 

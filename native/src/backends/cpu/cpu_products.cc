@@ -93,7 +93,8 @@ void CpuBackend::plan_batches(const AttentionJob& job, int n) {
   const int fair = std::max(1, n * shape.kv_heads * heads_parts / (2 * pool_.threads()));
   const int together = std::min(std::max(1, kMaxQueries / group), fair);
   const auto same_cache = [&](int a, int b) {
-    return job.rows[a].cache.key_blocks == job.rows[b].cache.key_blocks && job.rows[a].cache.value_blocks == job.rows[b].cache.value_blocks;
+    return job.rows[a].cache.key_blocks == job.rows[b].cache.key_blocks &&
+           job.rows[a].cache.value_blocks == job.rows[b].cache.value_blocks;
   };
   // Batches that read the same keys follow one another.
   batches_.clear();
@@ -163,9 +164,8 @@ void CpuBackend::attend_in_parts(const AttentionJob& job) {
       body(batches_[static_cast<size_t>(task / parts)], begin, std::min(count, begin + size));
     });
   };
-  run(positions, kPartPositions, [&](const AttentionBatch& batch, int64_t begin, int64_t end) {
-    kernels_.attention_scores(job, batch, begin, end);
-  });
+  run(positions, kPartPositions,
+      [&](const AttentionBatch& batch, int64_t begin, int64_t end) { kernels_.attention_scores(job, batch, begin, end); });
   run(queries, kPartQueries, [&](const AttentionBatch& batch, int64_t begin, int64_t end) {
     end = std::min<int64_t>(end, batch.rows * batch.heads);
     if (begin < end) kernels_.attention_weights(job, batch, static_cast<int>(begin), static_cast<int>(end));

@@ -15,7 +15,7 @@ namespace odmoe::cpu {
 inline constexpr int kGroupTiles = 16;
 inline constexpr int kMostTokensAtOnce = 6;
 
-// Scratch of one thread for KernelTable::matmul (its sums) and router (three arrays of experts), in floats.
+// Scratch of one thread for KernelTable::matmul (its sums), router (three arrays of experts) and delta_rule, in floats.
 inline constexpr size_t kThreadScratch = size_t{kGroupTiles} * 4 * kMostTokensAtOnce * 32;
 inline constexpr int kMaxExperts = static_cast<int>(kThreadScratch / 3);
 
@@ -137,8 +137,8 @@ struct KernelTable {
   void (*combine)(const CombineWork& work, int64_t row, int64_t begin, int64_t end);
   // All rows of channels [begin, end).
   void (*convolve)(const ConvolutionWork& work, int64_t begin, int64_t end);
-  // All rows of value dimensions [begin, end) of one value head.
-  void (*delta_rule)(const DeltaWork& work, int64_t head, int64_t begin, int64_t end);
+  // All rows of value dimensions [begin, end) of one value head. scratch: kThreadScratch floats.
+  void (*delta_rule)(const DeltaWork& work, int64_t head, int64_t begin, int64_t end, float* scratch);
 
   // out[i] = exp((x[i] - highest) / divisor).
   void (*exponentials)(float* out, const float* x, int64_t count, float highest, float divisor);

@@ -255,7 +255,8 @@ struct ValuePart {
 };
 
 template <int kQueries>
-ODMOE_INLINE void weigh_queries(const QueryBatch& batch, int first, const ValuePart& part, int64_t dim, int64_t vectors, bool fetch) {
+ODMOE_INLINE void weigh_queries(const QueryBatch& batch, int first, const ValuePart& part, int64_t dim, int64_t vectors,
+                                bool fetch) {
   if (vectors == 1) return weigh<kQueries, 1, false>(batch, first, part.block, part.chunk_index, part.begin, part.end, dim);
   if (fetch) return weigh<kQueries, kWideVectors, true>(batch, first, part.block, part.chunk_index, part.begin, part.end, dim);
   weigh<kQueries, kWideVectors, false>(batch, first, part.block, part.chunk_index, part.begin, part.end, dim);

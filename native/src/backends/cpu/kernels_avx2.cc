@@ -39,6 +39,10 @@ struct Simd {
   static Vector select_greater(Vector a, Vector b, Vector x, Vector y) {
     return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_GT_OQ));
   }
+  // A bit for each lane in which a == b.
+  static uint32_t equal_lanes(Vector a, Vector b) {
+    return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_EQ_OQ)));
+  }
   // Pairs of neighbours.
   static void load_pairs(const float* p, Vector& even, Vector& odd) {
     const Vector low = load(p);

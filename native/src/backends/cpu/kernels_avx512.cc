@@ -42,6 +42,8 @@ struct Simd {
   static Vector select_greater(Vector a, Vector b, Vector x, Vector y) {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), y, x);
   }
+  // A bit for each lane in which a == b.
+  static uint32_t equal_lanes(Vector a, Vector b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
   // Pairs of neighbours.
   static void load_pairs(const float* p, Vector& even, Vector& odd) {
     const __m512i evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);

@@ -113,18 +113,44 @@ ODMOE_INLINE void run_in_registers(const Tile& tile, const Run& run, float (*dot
   }
 }
 
+// Where all lanes of two rows are in the registers, their dots need not go through memory.
+template <int kTokens, int kOfRow>
+ODMOE_INLINE void fold_two_rows(const Vector (&sums)[2][kTokens][kOfRow], int row0, float (*dots)[kTileRows]) {
+#pragma GCC unroll 3
+  for (int t = 0; t < kTokens; t += 2) {
+    const int next = t + 1 < kTokens ? t + 1 : t;
+    const Vector rows[kTileRows][kOfRow] = {{sums[0][t][0], sums[0][t][1]},
+                                            {sums[1][t][0], sums[1][t][1]},
+                                            {sums[0][next][0], sums[0][next][1]},
+                                            {sums[1][next][0], sums[1][next][1]}};
+    float folded[kTileRows];
+    Simd::fold_rows(rows, folded);
+    __builtin_memcpy(dots[t] + row0, folded, 2 * sizeof(float));
+    __builtin_memcpy(dots[next] + row0, folded + 2, 2 * sizeof(float));
+  }
+}
+
 template <int kTokens, class Ahead, class Tile>
 ODMOE_INLINE void run_in_passes(const Tile& tile, const Run& run, float (*dots)[kTileRows]) {
   constexpr int kRows = Simd::rows_at_once(kTokens);
   constexpr int kParts = kRows == 2 ? 2 : 1;
+  constexpr bool kWhole = kPairs == 1 && kRows == 2;
   for (int row0 = 0; row0 < kTileRows; row0 += kRows) {
     for (int pair = 0; pair < kPairs; ++pair) {
       float* parked = run.parked + row0 * kTokens * kLanes + pair * kWidth;
       Vector sums[kRows][kTokens][2];
+      if (run.resume) {
 #pragma GCC unroll 12
-      for (int i = 0; i < kRows * kTokens; ++i) {
-        sums[i / kTokens][i % kTokens][0] = run.resume ? Simd::load(parked + i * kLanes) : Simd::zero();
-        sums[i / kTokens][i % kTokens][1] = run.resume ? Simd::load(parked + i * kLanes + 16) : Simd::zero();
+        for (int i = 0; i < kRows * kTokens; ++i) {
+          sums[i / kTokens][i % kTokens][0] = Simd::load(parked + i * kLanes);
+          sums[i / kTokens][i % kTokens][1] = Simd::load(parked + i * kLanes + 16);
+        }
+      } else {
+#pragma GCC unroll 12
+        for (int i = 0; i < kRows * kTokens; ++i) {
+          sums[i / kTokens][i % kTokens][0] = Simd::zero();
+          sums[i / kTokens][i % kTokens][1] = Simd::zero();
+        }
       }
       if (row0 == 0 && pair == 0) {
         using Part = typename Ahead::template Part<0, kParts>;
@@ -135,6 +161,12 @@ ODMOE_INLINE void run_in_passes(const Tile& tile, const Run& run, float (*dots)[
       } else {
         accumulate<kRows, kTokens, FetchNothing>(tile, row0, pair, run.x, run.blocks, nullptr, sums);
       }
+      if constexpr (kWhole) {
+        if (run.finish) {
+          fold_two_rows(sums, row0, dots);
+          continue;
+        }
+      }
 #pragma GCC unroll 12
       for (int i = 0; i < kRows * kTokens; ++i) {
         Simd::store(parked + i * kLanes, sums[i / kTokens][i % kTokens][0]);
@@ -142,7 +174,7 @@ ODMOE_INLINE void run_in_passes(const Tile& tile, const Run& run, float (*dots)[
       }
     }
   }
-  if (!run.finish) return;
+  if (kWhole || !run.finish) return;
   for (int t = 0; t < kTokens; ++t) {
     Vector rows[kTileRows][kVectors];
     for (int i = 0; i < kTileRows * kVectors; ++i) {

@@ -160,16 +160,16 @@ void multiply_elements(float* out, const float* a, const float* b, int64_t count
   for_each_vector(count, [=](int64_t i, auto load, auto store) { store(out + i, Simd::multiply(load(a + i), load(b + i))); });
 }
 
+// The divisor 1 changes nothing.
 void cap_logits(float* x, int64_t count, float divisor, float cap) {
-  if (cap == 0.0f) {
-    for_each_vector(count,
-                    [=](int64_t i, auto load, auto store) { store(x + i, Simd::divide(load(x + i), Simd::broadcast(divisor))); });
-    return;
-  }
+  const auto capped = [=](Vector logit) {
+    const Vector tangent = hyperbolic_tangent(Simd::divide(logit, Simd::broadcast(cap)));
+    return Simd::multiply(Simd::broadcast(cap), tangent);
+  };
   for_each_vector(count, [=](int64_t i, auto load, auto store) {
-    const Vector divided = Simd::divide(load(x + i), Simd::broadcast(divisor));
-    const Vector tangent = hyperbolic_tangent(Simd::divide(divided, Simd::broadcast(cap)));
-    store(x + i, Simd::multiply(Simd::broadcast(cap), tangent));
+    Vector logit = load(x + i);
+    if (divisor != 1.0f) logit = Simd::divide(logit, Simd::broadcast(divisor));
+    store(x + i, cap == 0.0f ? logit : capped(logit));
   });
 }
 

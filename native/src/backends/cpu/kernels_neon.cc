@@ -42,6 +42,11 @@ struct Simd {
   static Vector copy_sign(Vector x, Vector y) { return vbslq_f32(vdupq_n_u32(0x80000000u), y, x); }
   // a > b ? x : y.
   static Vector select_greater(Vector a, Vector b, Vector x, Vector y) { return vbslq_f32(vcgtq_f32(a, b), x, y); }
+  // A bit for each lane in which a == b.
+  static uint32_t equal_lanes(Vector a, Vector b) {
+    const uint32x4_t bits = {1, 2, 4, 8};
+    return vaddvq_u32(vandq_u32(vceqq_f32(a, b), bits));
+  }
   // Pairs of neighbours.
   static void load_pairs(const float* p, Vector& even, Vector& odd) {
     const float32x4x2_t both = vld2q_f32(p);

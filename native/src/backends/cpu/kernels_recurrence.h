@@ -20,8 +20,10 @@ void convolve_row(const ConvolutionWork& work, int64_t row, int64_t begin, int64
   float* const out = work.out + row * work.out_stride + begin;
   const int64_t channels = work.channels;
   const bool with_silu = work.silu;
+  const float* const ahead = row + 1 < work.rows ? rows[taps - 1] + work.in_stride : rows[taps - 1];
   for_each_vector(end - begin, [=](int64_t i, auto load, auto store) {
     Vector sum = Simd::zero();
+    __builtin_prefetch(ahead + i);
 #pragma GCC unroll 4
     for (int t = 0; t < taps; ++t) sum = Simd::fma(load(weight + t * channels + i), load(rows[t] + i), sum);
     store(out + i, with_silu ? silu(sum) : sum);
@@ -45,7 +47,9 @@ void convolve(const ConvolutionWork& work, int64_t begin, int64_t end) {
   }
 }
 
-constexpr int kGateRows = 16;
+constexpr int kGateRows = 64;
+// Key dimensions of a state that the scratch has room for, four vectors each.
+constexpr int64_t kDeltaScratchRows = static_cast<int64_t>(kThreadScratch) / (4 * kWidth);
 
 // What rows [first, first + count) of one value head multiply by.
 struct DeltaGates {
@@ -53,14 +57,14 @@ struct DeltaGates {
   float decay[kGateRows];
 
   DeltaGates(const DeltaWork& work, int64_t head, int64_t first, int64_t count) {
-    for (int64_t r = 0; r < kGateRows; ++r) {
-      const int64_t at = (first + (r < count ? r : 0)) * work.gate_stride + head;
-      beta[r] = work.beta[at];
-      decay[r] = work.decay[at];
-    }
     const Vector rate = exponential(Simd::broadcast(work.decay_log[head]));
     const Vector bias = Simd::broadcast(work.decay_bias[head]);
     for (int64_t r = 0; r < count; r += kWidth) {
+      for (int64_t lane = r; lane < r + kWidth; ++lane) {
+        const int64_t at = (first + (lane < count ? lane : 0)) * work.gate_stride + head;
+        beta[lane] = work.beta[at];
+        decay[lane] = work.decay[at];
+      }
       Simd::store(beta + r, sigmoid(Simd::load(beta + r)));
       const Vector step = softplus(Simd::add(Simd::load(decay + r), bias));
       Simd::store(decay + r, exponential(negative(Simd::multiply(rate, step))));
@@ -68,58 +72,68 @@ struct DeltaGates {
   }
 };
 
-// kWide vectors of value dimensions of one head's state, or the first `rest` lanes of one.
+// One head's state in some value dimensions: where row `i` of it (key dimension i) begins.
+struct DeltaState {
+  float* first;
+  int64_t step;
+  ODMOE_INLINE float* row(int64_t i) const { return first + i * step; }
+};
+
+// kWide vectors of value dimensions, or the first `rest` lanes of one.
 template <int kWide, bool kPartial>
 struct DeltaColumns {
-  float* state;  // of key dimension 0
-  int64_t step;  // floats from one key dimension to the next
   int key_dim;
   int64_t rest;
 
   Vector load(const float* p) const { return kPartial ? Simd::load_first(p, rest) : Simd::load(p); }
   void store(float* p, Vector v) const { kPartial ? Simd::store_first(p, v, rest) : Simd::store(p, v); }
 
-  // S = S * decay; remembered = S^T k.
-  ODMOE_INLINE void decay(const float* key, float decay, Vector (&remembered)[kWide]) const {
+  // to = from * decay; remembered = to^T k.
+  ODMOE_INLINE void decay(const DeltaState& from, const DeltaState& to, const float* key, float decay,
+                          Vector (&remembered)[kWide]) const {
     const Vector factor = Simd::broadcast(decay);
     for (int v = 0; v < kWide; ++v) remembered[v] = Simd::zero();
     for (int64_t i = 0; i < key_dim; ++i) {
-      float* const row = state + i * step;
       const Vector k = Simd::broadcast(key[i]);
+      const float* const state = from.row(i);
+      float* const decayed = to.row(i);
 #pragma GCC unroll 4
       for (int v = 0; v < kWide; ++v) {
-        __builtin_prefetch(row + kDeltaAhead * step + v * kWidth, 1, 3);
-        const Vector s = Simd::multiply(load(row + v * kWidth), factor);
-        store(row + v * kWidth, s);
+        __builtin_prefetch(state + kDeltaAhead * from.step + v * kWidth, 1, 3);
+        const Vector s = Simd::multiply(load(state + v * kWidth), factor);
+        store(decayed + v * kWidth, s);
         remembered[v] = Simd::fma(s, k, remembered[v]);
       }
     }
   }
 
-  // S = S + k d^T; out = S^T q; and then, if kMore, what decay() does for the next row.
+  // to = from + k d^T; out = to^T q; and then, if kMore, what decay() does for the next row.
   template <bool kMore>
-  ODMOE_INLINE void update(const float* key, const float* query, const Vector (&change)[kWide], float* out, const float* next_key,
-                           float next_decay, Vector (&remembered)[kWide]) const {
+  ODMOE_INLINE void update(const DeltaState& from, const DeltaState& to, const float* key, const float* query,
+                           const Vector (&change)[kWide], float* out, const float* next_key, float next_decay,
+                           Vector (&remembered)[kWide]) const {
     const Vector factor = Simd::broadcast(next_decay);
     Vector sums[kWide];
-    for (int v = 0; v < kWide; ++v) sums[v] = Simd::zero();
-    for (int v = 0; v < kWide; ++v) remembered[v] = Simd::zero();
+#pragma GCC unroll 4
+    for (int v = 0; v < kWide; ++v) sums[v] = remembered[v] = Simd::zero();
     for (int64_t i = 0; i < key_dim; ++i) {
-      float* const row = state + i * step;
       const Vector k = Simd::broadcast(key[i]);
       const Vector q = Simd::broadcast(query[i]);
       const Vector next = kMore ? Simd::broadcast(next_key[i]) : Simd::zero();
+      const float* const state = from.row(i);
+      float* const updated = to.row(i);
 #pragma GCC unroll 4
       for (int v = 0; v < kWide; ++v) {
-        Vector s = Simd::fma(k, change[v], load(row + v * kWidth));
+        Vector s = Simd::fma(k, change[v], load(state + v * kWidth));
         sums[v] = Simd::fma(s, q, sums[v]);
         if constexpr (kMore) {
           s = Simd::multiply(s, factor);
           remembered[v] = Simd::fma(s, next, remembered[v]);
         }
-        store(row + v * kWidth, s);
+        store(updated + v * kWidth, s);
       }
     }
+#pragma GCC unroll 4
     for (int v = 0; v < kWide; ++v) store(out + v * kWidth, sums[v]);
   }
 
@@ -127,16 +141,18 @@ struct DeltaColumns {
   static constexpr int64_t kDeltaAhead = 8;
 };
 
-// Rows [first, first + count), count <= kGateRows, of one head and the value dimensions from `dim` on.
+// Rows [first, first + count), count <= kGateRows, of one head and the value dimensions from `dim` on. Between rows the state stands in
+// scratch: rows of it that stand apart would share few places of the first cache.
 template <int kWide, bool kPartial>
 void delta_block(const DeltaWork& work, int64_t head, const DeltaGates& gates, int64_t first, int64_t count, int64_t dim,
-                 int64_t rest) {
+                 int64_t rest, float* scratch) {
   const int64_t key_offset = head / (work.value_heads / work.key_heads) * work.key_dim;
   const int64_t value_offset = head * work.value_dim + dim;
-  const DeltaColumns<kWide, kPartial> columns{work.state + head * work.key_dim * work.value_dim + dim, work.value_dim, work.key_dim,
-                                              rest};
+  const DeltaColumns<kWide, kPartial> columns{work.key_dim, rest};
+  const DeltaState kept{work.state + head * work.key_dim * work.value_dim + dim, work.value_dim};
+  const DeltaState between = work.key_dim <= kDeltaScratchRows ? DeltaState{scratch, kWide * kWidth} : kept;
   Vector remembered[kWide];
-  columns.decay(work.keys + first * work.stride + key_offset, gates.decay[0], remembered);
+  columns.decay(kept, between, work.keys + first * work.stride + key_offset, gates.decay[0], remembered);
   for (int64_t r = 0; r < count; ++r) {
     const int64_t at = (first + r) * work.stride;
     const float* const key = work.keys + at + key_offset;
@@ -149,22 +165,22 @@ void delta_block(const DeltaWork& work, int64_t head, const DeltaGates& gates, i
       change[v] = Simd::multiply(Simd::subtract(columns.load(value + v * kWidth), remembered[v]), beta);
     }
     if (r + 1 < count) {
-      columns.template update<true>(key, query, change, out, key + work.stride, gates.decay[r + 1], remembered);
+      columns.template update<true>(between, between, key, query, change, out, key + work.stride, gates.decay[r + 1], remembered);
     } else {
-      columns.template update<false>(key, query, change, out, nullptr, 0.0f, remembered);
+      columns.template update<false>(between, kept, key, query, change, out, nullptr, 0.0f, remembered);
     }
   }
 }
 
-// All rows of one value head's value dimensions [begin, end).
-void delta_rule(const DeltaWork& work, int64_t head, int64_t begin, int64_t end) {
+// All rows of one value head's value dimensions [begin, end). scratch: kThreadScratch floats.
+void delta_rule(const DeltaWork& work, int64_t head, int64_t begin, int64_t end, float* scratch) {
   for (int64_t first = 0; first < work.rows; first += kGateRows) {
     const int64_t count = work.rows - first < kGateRows ? work.rows - first : kGateRows;
     const DeltaGates gates(work, head, first, count);
     int64_t dim = begin;
-    for (; dim + 4 * kWidth <= end; dim += 4 * kWidth) delta_block<4, false>(work, head, gates, first, count, dim, 0);
-    for (; dim + kWidth <= end; dim += kWidth) delta_block<1, false>(work, head, gates, first, count, dim, 0);
-    if (dim < end) delta_block<1, true>(work, head, gates, first, count, dim, end - dim);
+    for (; dim + 4 * kWidth <= end; dim += 4 * kWidth) delta_block<4, false>(work, head, gates, first, count, dim, 0, scratch);
+    for (; dim + kWidth <= end; dim += kWidth) delta_block<1, false>(work, head, gates, first, count, dim, 0, scratch);
+    if (dim < end) delta_block<1, true>(work, head, gates, first, count, dim, end - dim, scratch);
   }
 }
 

@@ -5,6 +5,22 @@
 namespace odmoe::cpu {
 namespace {
 
+// NaN is never the greatest.
+ODMOE_INLINE float greatest_of(const float* values, int64_t count) {
+  Vector most = Simd::broadcast(-__builtin_inff());
+  int64_t i = 0;
+  for (; i + kWidth <= count; i += kWidth) most = Simd::greater(Simd::load(values + i), most);
+  float lanes[kWidth];
+  Simd::store(lanes, most);
+#pragma GCC unroll 4
+  for (int apart = kWidth / 2; apart > 0; apart /= 2) {
+    for (int lane = 0; lane < apart; ++lane) lanes[lane] = lanes[lane + apart] > lanes[lane] ? lanes[lane + apart] : lanes[lane];
+  }
+  float greatest = lanes[0];
+  for (; i < count; ++i) greatest = values[i] > greatest ? values[i] : greatest;
+  return greatest;
+}
+
 // Values that are taken by falling value, ties to the lower index. They stand in rows of kLanes; of each column the greatest is kept,
 // so that taking one looks at one column only. A value that cannot be taken is NaN.
 struct Ranking {
@@ -33,35 +49,29 @@ struct Ranking {
   void exclude(int64_t index) { values[index] = __builtin_nanf(""); }
 
   int64_t take() {
-    float greatest = best[0];
-    for (int column = 1; column < kLanes; ++column) greatest = best[column] > greatest ? best[column] : greatest;
+    const Vector greatest = Simd::broadcast(greatest_of(best, kLanes));
     int64_t first = count;
-    for (int column = 0; column < kLanes; ++column) {
-      if (best[column] != greatest) continue;
-      for (int64_t i = column; i < first; i += kLanes) {
-        if (values[i] == greatest) first = i;
-      }
+    for (int v = 0; v < kVectors; ++v) {
+      uint32_t columns = Simd::equal_lanes(Simd::load(best + v * kWidth), greatest);
+      for (; columns != 0; columns &= columns - 1) first = first_in_column(v * kWidth + __builtin_ctz(columns), first);
     }
     exclude(first);
     const int64_t column = first % kLanes;
-    best[column] = -__builtin_inff();
-    for (int64_t i = column; i < count; i += kLanes) best[column] = values[i] > best[column] ? values[i] : best[column];
+    float most = -__builtin_inff();
+    for (int64_t i = column; i < count; i += kLanes) most = values[i] > most ? values[i] : most;
+    best[column] = most;
     return first;
   }
-};
 
-// NaN is never the greatest.
-ODMOE_INLINE float greatest_of(const float* values, int64_t count) {
-  Vector most = Simd::broadcast(-__builtin_inff());
-  int64_t i = 0;
-  for (; i + kWidth <= count; i += kWidth) most = Simd::greater(Simd::load(values + i), most);
-  float lanes[kWidth];
-  Simd::store(lanes, most);
-  float greatest = lanes[0];
-  for (int lane = 1; lane < kWidth; ++lane) greatest = lanes[lane] > greatest ? lanes[lane] : greatest;
-  for (; i < count; ++i) greatest = values[i] > greatest ? values[i] : greatest;
-  return greatest;
-}
+ private:
+  // The column's first value that is its best one, if it comes before `end`; else `end`.
+  int64_t first_in_column(int64_t column, int64_t end) const {
+    for (int64_t i = column; i < end; i += kLanes) {
+      if (values[i] == best[column]) return i;
+    }
+    return end;
+  }
+};
 
 void softmax(float* out, const float* logits, int64_t count) {
   const Vector most = Simd::broadcast(greatest_of(logits, count));

@@ -33,6 +33,8 @@ struct Simd {
   static float copy_sign(float x, float y) { return float_of_bits(float_bits(x) | (float_bits(y) & 0x80000000u)); }
   // a > b ? x : y.
   static float select_greater(float a, float b, float x, float y) { return a > b ? x : y; }
+  // A bit for each lane in which a == b.
+  static uint32_t equal_lanes(float a, float b) { return a == b ? 1 : 0; }
   // Pairs of neighbours.
   static void load_pairs(const float* p, float& even, float& odd) {
     even = p[0];
