@@ -141,4 +141,28 @@ describe('simulated workers without the pack', () => {
     await running.waitForRoster(1, 0);
     assertSameAnswer(await running.ask(REQUEST), expected);
   });
+
+  for (const model of ['fixtures/gptoss-mxfp4', 'fixtures/deepseekv3-fp8', 'fixtures/qwen35moe'] as const) {
+    it(`fetch experts of other kinds, and again what is damaged of them (${model})`, async () => {
+      const single = await openReference(model);
+      try {
+        const request = requestFor([1, 17, 250, 3, 88], { maxTokens: 12, logprobs: 100 });
+        const answer = await collect(single.generate(request, new AbortController().signal));
+        cluster = await VirtualCluster.start({
+          ...{ model, workers: 2, main: { groupSize: 1 } },
+          worker: (index) => ({ packDirectory: directory(index) }),
+        });
+        assertSameAnswer(await cluster.ask(request), answer);
+        for (const name of readdirSync(directory(1)).filter((file) => file.endsWith('.bin'))) {
+          const path = join(directory(1), name);
+          writeFileSync(path, readFileSync(path).fill(0x5a), { flag: 'r+' });
+        }
+        assertSameAnswer(await cluster.ask(request), answer);
+        assert.ok(cluster.log.matching('an expert on the disk is damaged and is fetched again').length > 0);
+        assert.deepEqual(cluster.log.matching('loading an expert failed'), []);
+      } finally {
+        single.dispose();
+      }
+    });
+  }
 });
