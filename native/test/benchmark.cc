@@ -6,6 +6,7 @@
 
 #include "native_tests.h"
 #include "odmoe/measure.h"
+#include "quantized_weights.h"
 #include "reference_arithmetic.h"
 
 namespace odmoe::test {
@@ -20,14 +21,12 @@ struct Shape {
 class MatrixSet {
  public:
   MatrixSet(Backend& backend, WeightFormat format, Shape shape) : backend_(backend), shape_(shape) {
-    std::vector<float> values = random_values(static_cast<size_t>(shape.rows * shape.columns), 1, 0.02f);
-    for (float& value : values) value = reference_of_bf16(reference_to_bf16(value));
     const uint64_t bytes = backend.matrix_bytes(format, shape.rows, shape.columns);
     const uint64_t copies = std::max<uint64_t>(1, (uint64_t{320} << 20) / bytes);
     for (uint64_t i = 0; i < copies; ++i) {
-      matrices_.push_back(
-          std::make_unique<DeviceMatrix>(backend, format, shape.rows, shape.columns, Split::none_fp32, values.data()));
+      matrices_.push_back(std::make_unique<DeviceMatrix>(backend, format, shape.rows, shape.columns));
     }
+    fill(format);
     bytes_ = bytes * copies;
   }
   double bytes() const { return static_cast<double>(bytes_); }
@@ -51,6 +50,22 @@ class MatrixSet {
   }
 
  private:
+  void fill(WeightFormat format) {
+    std::vector<float> values = random_values(static_cast<size_t>(shape_.rows * shape_.columns), 1, 0.02f);
+    for (float& value : values) value = reference_of_bf16(reference_to_bf16(value));
+    Split split = Split::none_fp32;
+    std::vector<const uint8_t*> planes = {reinterpret_cast<const uint8_t*>(values.data())};
+    QuantizedWeights quantized;
+    if (format == WeightFormat::mxfp4 || format == WeightFormat::fp8) {
+      split = format == WeightFormat::mxfp4 ? Split::mxfp4 : Split::fp8;
+      quantized = random_quantized_weights(1, split, shape_.rows, shape_.columns, Scales::usual);
+      planes = quantized.at(0);
+    }
+    for (const auto& matrix : matrices_) {
+      check(backend_.write_rows(matrix->matrix, 0, shape_.rows, split, planes.data()), "the format cannot hold the values");
+    }
+  }
+
   Backend& backend_;
   Shape shape_;
   std::vector<std::unique_ptr<DeviceMatrix>> matrices_;
@@ -64,10 +79,10 @@ void run_benchmark(const std::string& instruction_set, int threads) {
   const int used_threads = backend->info().threads;
   std::printf("%s, %d threads\n%-6s %-12s %4s %10s %10s %6s %12s %12s %6s\n", backend->info().instruction_set.c_str(), used_threads,
               "format", "shape", "n", "GB/s", "read GB/s", "share", "GFLOP/s", "peak", "share");
-  const WeightFormat formats[] = {WeightFormat::bf16, WeightFormat::fixed4, WeightFormat::int8,
-                                  WeightFormat::nf4,  WeightFormat::fp16,   WeightFormat::fp32};
-  const char* const names[] = {"bf16", "fixed4", "int8", "nf4", "fp16", "fp32"};
-  for (int f = 0; f < 6; ++f) {
+  const WeightFormat formats[] = {WeightFormat::bf16, WeightFormat::fixed4, WeightFormat::mxfp4, WeightFormat::fp8,
+                                  WeightFormat::int8, WeightFormat::nf4,    WeightFormat::fp16,  WeightFormat::fp32};
+  const char* const names[] = {"bf16", "fixed4", "mxfp4", "fp8", "int8", "nf4", "fp16", "fp32"};
+  for (int f = 0; f < 8; ++f) {
     for (const Shape shape : {Shape{7168, 1024}, Shape{1024, 3584}, Shape{4096, 4096}}) {
       MatrixSet matrices(*backend, formats[f], shape);
       for (const int n : {1, 2, 4, 8, 16, 128}) {

@@ -9,9 +9,9 @@
 namespace odmoe::test {
 
 struct QuantizedWeights {
-  Split split;
-  int64_t rows;
-  int64_t columns;
+  Split split = Split::mxfp4;
+  int64_t rows = 0;
+  int64_t columns = 0;
   std::vector<uint8_t> planes[2];
 
   // The row's planes, for write_rows.

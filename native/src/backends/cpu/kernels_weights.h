@@ -182,18 +182,25 @@ bool write_fixed4_rows(const Values& values, Matrix& matrix, int64_t first_row, 
   return true;
 }
 
+// The lowest four codes of 4 bits, 16 bits apart.
+ODMOE_INLINE uint64_t four_codes(uint64_t codes) {
+  codes &= 0xffffu;
+  codes = (codes | codes << 24) & 0x000000ff000000ffu;
+  return (codes | codes << 12) & 0x000f000f000f000fu;
+}
+
 void write_mxfp4_row(const Source<Split::mxfp4>& values, int64_t columns, uint8_t* tile, int row) {
   uint8_t* codes = tile + mxfp4_scale_bytes(columns) + row * (kLanes / 2);
   for (int64_t block = 0; block < column_blocks(columns); ++block, codes += kMxfp4BlockBytes) {
     tile[block * kTileRows + row] = values.planes[1][block];
-    uint8_t words[kLanes];
-    for (int i = 0; i < 16; ++i) {
-      words[2 * i] = values.code(block * kLanes + i);
-      words[2 * i + 1] = values.code(block * kLanes + 16 + i);
-    }
-    for (int j = 0; j < 8; ++j) {
-      codes[j] = static_cast<uint8_t>(words[j] | words[8 + j] << 4);
-      codes[8 + j] = static_cast<uint8_t>(words[16 + j] | words[24 + j] << 4);
+    // Columns 0 to 15 and 16 to 31, four bits each.
+    uint64_t halves[2];
+    __builtin_memcpy(halves, values.planes[0] + block * (kLanes / 2), sizeof halves);
+    for (int part = 0; part < 2; ++part) {
+      const uint64_t low = halves[0] >> (32 * part);
+      const uint64_t high = halves[1] >> (32 * part);
+      const uint64_t bytes = four_codes(low) | four_codes(low >> 16) << 4 | four_codes(high) << 8 | four_codes(high >> 16) << 12;
+      __builtin_memcpy(codes + 8 * part, &bytes, sizeof bytes);
     }
   }
 }
