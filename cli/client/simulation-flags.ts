@@ -6,7 +6,7 @@ import { parseByteSize } from '../../shared/config/byte-size.js';
 import { wholeNumberFlag, wholeNumberOrAutoFlag } from '../../shared/daemon/whole-number-flag.js';
 import { EXPERT_STORAGES, type ExpertStorage } from '../../shared/config/node-settings.js';
 import { MAX_DRAFT_ROWS } from '../../shared/config/setting-limits.js';
-import { LAYERS_AHEAD_LIMIT, PREDICTION_SOURCES } from '../../shared/config/cluster-config.js';
+import { HOMES, LAYERS_AHEAD_LIMIT, PREDICTION_SOURCES, REPLICAS_LIMIT } from '../../shared/config/cluster-config.js';
 import type { PredictionSource } from '../../shared/placement/draft-rows.js';
 import type { DeviceProfile } from '../../shared/emulation/device-profile.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
@@ -21,6 +21,7 @@ const MOST_REQUESTS = 256;
 const MOST_TOKENS = 65_536;
 const MOST_PERIOD = 1_000_000;
 const MOST_SLOTS = 64;
+export const DEFAULT_PROMPT_TOKENS = 16;
 const MOST_SEED = 2 ** 32;
 
 /** Recall where nobody has measured it: of shadow what OD-MoE found, of routers ahead what is usual of trained models. */
@@ -40,7 +41,7 @@ export interface TraceFlags {
   workers: number;
   trace: string;
   tokens: number;
-  promptTokens: number;
+  promptTokens?: number;
   prediction?: PredictionSource;
   /** Not given: as is assumed of the source of predictions. */
   recall?: number;
@@ -61,6 +62,8 @@ export interface SimulateFlags extends TraceFlags {
   optimistic: boolean;
   draftRows: number | 'auto';
   spread: 'group' | 'all';
+  homes: 'group' | 'strict';
+  replicas: number;
   prediction: PredictionSource;
   layersAhead: number;
   groupSize: number | 'auto';
@@ -77,7 +80,11 @@ export function addTraceFlags(command: Command, workers: number, tokens: number)
     .option('--workers <n>', 'worker nodes', wholeNumberFlag(1, MOST_WORKERS), workers)
     .option('--trace <file|synthetic>', 'a file of "odmoe bench trace", or random numbers', 'synthetic')
     .option('--tokens <n>', 'tokens of an answer', wholeNumberFlag(1, MOST_TOKENS), tokens)
-    .option('--prompt-tokens <n>', 'tokens of a synthetic prompt', wholeNumberFlag(1, MOST_TOKENS), 16)
+    .option(
+      '--prompt-tokens <n>',
+      `tokens of a synthetic prompt (default: ${DEFAULT_PROMPT_TOKENS})`,
+      wholeNumberFlag(1, MOST_TOKENS),
+    )
     .option(
       '--recall <share>',
       `experts that a synthetic trace predicts (default: ${ASSUMED_RECALL.sep}, of router-ahead ${ASSUMED_RECALL['router-ahead']})`,
@@ -114,6 +121,12 @@ export function addSetUpFlags(command: Command): Command {
       wholeNumberOrAutoFlag(1, MAX_DRAFT_ROWS),
       1,
     )
+    .addOption(
+      new Option('--homes <whose>', "whose experts are: of the layer's group, or each its own worker's")
+        .choices([...HOMES])
+        .default('group'),
+    )
+    .option('--replicas <n>', 'with --homes strict: workers of each expert', wholeNumberFlag(1, REPLICAS_LIMIT), 1)
     .addOption(new Option('--spread <who>', 'who gets experts').choices(['group', 'all']).default('group'))
     .addOption(
       new Option('--prediction <how>', 'where predictions come from').choices([...PREDICTION_SOURCES]).default('sep'),
@@ -146,7 +159,7 @@ export function setUpOf(flags: SimulateFlags): ClusterSetUp {
     align: { tokenPeriod: flags.alignToken, keyValuePeriod: flags.alignKv, streamKeyValues: flags.streamKv },
     drafting: { optimistic: flags.optimistic, rows: flags.draftRows },
     prediction: { source: flags.prediction, layersAhead: flags.layersAhead },
-    placement: { groupSize: flags.groupSize, spread: flags.spread, homes: 'group', replicas: 1 },
+    placement: { groupSize: flags.groupSize, spread: flags.spread, homes: flags.homes, replicas: flags.replicas },
   };
 }
 
@@ -155,7 +168,7 @@ export function openTrace(flags: TraceFlags, { name, model }: DeviceProfile, pro
   const { expertLayers: layers, experts, expertsPerToken } = model.shape;
   if (flags.trace === 'synthetic') {
     return new SyntheticTrace({
-      ...{ layers, experts, expertsPerToken, prompts, promptTokens: flags.promptTokens },
+      ...{ layers, experts, expertsPerToken, prompts, promptTokens: flags.promptTokens ?? DEFAULT_PROMPT_TOKENS },
       ...{
         iterations: flags.tokens,
         recall: flags.recall ?? ASSUMED_RECALL[flags.prediction ?? 'sep'],

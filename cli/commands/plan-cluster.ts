@@ -33,6 +33,7 @@ import { planJson, planLines, type BoxNeeds, type ClusterPlan } from '../output/
 import {
   addTraceFlags,
   ASSUMED_RECALL,
+  DEFAULT_PROMPT_TOKENS,
   MOST_WORKERS,
   openTrace,
   profileFile,
@@ -40,6 +41,8 @@ import {
 } from '../client/simulation-flags.js';
 
 const WORKERS = 8;
+/** Of a prompt that leaves what workers keep as full as long answers do: its passes use nearly all experts. */
+const WARM_PROMPT_TOKENS = 128;
 /** Simulated for each set-up that is tried. */
 const TOKENS = 32;
 
@@ -137,9 +140,10 @@ async function planCluster(
   const workers = boxes.reduce((sum, { count }) => sum + count, 0);
   if (workers > MOST_WORKERS) throw new OdmoeError('USAGE', `--box: ${workers} workers, and ${MOST_WORKERS} at most`);
   const source = flags.prediction ?? (profile.devices.shadow === null ? 'router-ahead' : 'sep');
-  const traces = tracesOf(flags, profile, source);
   const slots = flags.slots ?? plannedSlots(times, boxes, profile);
   const cacheBytes = flags.cache ?? spareBytes(times, boxes, profile, slots);
+  const promptTokens = flags.promptTokens ?? (cacheBytes === 0 ? DEFAULT_PROMPT_TOKENS : WARM_PROMPT_TOKENS);
+  const traces = tracesOf({ ...flags, promptTokens }, profile, source);
   const measure = (setUp: ClusterSetUp) =>
     simulateCluster(times, setUp, traces.traceFor(setUp), { tokens: flags.tokens });
   const asked = { workers, slots, cacheBytes, prediction: { source, layersAhead: flags.layersAhead } };
@@ -189,7 +193,7 @@ function tracesOf(flags: PlanFlags, profile: DeviceProfile, source: PredictionSo
     return { traceFor: () => trace, periods: [{ token, keyValue }], note };
   }
   const { expertLayers: layers, experts, expertsPerToken } = profile.model.shape;
-  const { acceptance, tokens, promptTokens, seed } = flags;
+  const { acceptance, tokens, promptTokens = DEFAULT_PROMPT_TOKENS, seed } = flags;
   const recall = flags.recall ?? ASSUMED_RECALL[source];
   const model = { alignedRecall: recall, acceptance, keyValueDecay: KEY_VALUE_DECAY, experts, expertsPerToken };
   const traceFor = ({ align: { tokenPeriod: token, keyValuePeriod: keyValue } }: ClusterSetUp): ClusterTrace =>
@@ -216,7 +220,7 @@ function boxNeeds(
   storage: ExpertStorage,
 ): BoxNeeds[] {
   const { main, shadow, worker } = memoryBytes;
-  const disk = diskNeeds(model, storage, { workers: setUp.workers, copies: 1 });
+  const disk = diskNeeds(model, storage, setUp);
   const { wholePackBytes: diskBytes } = disk;
   return [
     { name: 'main', count: 1, usedBytes: main, memoryBytes: devices.main.memoryBytes, diskBytes },
@@ -225,7 +229,7 @@ function boxNeeds(
       : [{ name: 'shadow', count: 1, usedBytes: shadow, memoryBytes: devices.shadow?.memoryBytes ?? 0, diskBytes }]),
     ...boxes.map(({ count, memoryBytes: boxBytes }) => ({
       ...{ name: 'worker', count, usedBytes: worker, memoryBytes: boxBytes ?? devices.worker.memoryBytes },
-      diskBytes: disk.allExpertsBytes,
+      diskBytes: disk.workerBytes,
     })),
   ];
 }

@@ -57,7 +57,7 @@ export function planJson(plan: ClusterPlan): unknown {
 
 function candidateObject({ setUp, result }: Candidate): object {
   return {
-    ...{ groupSize: setUp.placement.groupSize, spread: setUp.placement.spread },
+    ...{ groupSize: setUp.placement.groupSize, spread: setUp.placement.spread, homes: setUp.placement.homes },
     ...{ alignToken: setUp.align.tokenPeriod, alignKv: setUp.align.keyValuePeriod },
     ...{ optimistic: setUp.drafting.optimistic, draftRows: setUp.drafting.rows },
     ...{ ttftMs: result.ttftMs, tpotMs: result.tpotMs, decodeTokensPerS: result.decodeTokensPerS },
@@ -102,7 +102,7 @@ function candidateLines({ plain, grouped, best }: SearchOutcome, cachedTokensPer
     const { setUp, result } = candidate;
     const { tokenPeriod, keyValuePeriod } = setUp.align;
     return [
-      ...[name, String(setUp.placement.groupSize), setUp.placement.spread, `${tokenPeriod}/${keyValuePeriod}`],
+      ...[name, groupOf(setUp), setUp.placement.spread, `${tokenPeriod}/${keyValuePeriod}`],
       `${setUp.drafting.rows}${setUp.drafting.optimistic ? ', optimistic' : ''}`,
       ...[`${result.ttftMs.toFixed(0)} ms`, `${result.tpotMs.toFixed(1)} ms`, tokensPerS(candidate).toFixed(3)],
       cachedTokensPerS === null ? '-' : (tokensPerS(candidate) / cachedTokensPerS).toFixed(3),
@@ -113,6 +113,10 @@ function candidateLines({ plain, grouped, best }: SearchOutcome, cachedTokensPer
     titles.map((title, index) => ({ title, align: index < 5 ? ('left' as const) : ('right' as const) })),
     [row('defaults', plain), row('best without drafts', grouped), row('best', best)],
   );
+}
+
+function groupOf({ placement: { groupSize, homes } }: Candidate['setUp']): string {
+  return homes === 'strict' ? 'own homes' : String(groupSize);
 }
 
 function workerLine({ slots, storage, cacheBytes }: ClusterPlan): string {

@@ -34,7 +34,7 @@ export interface SearchOutcome {
 }
 
 /**
- * Looks for the set-up that decodes fastest, one choice after the other, each with the best of those before: grouping, alignment
+ * Looks for the set-up that decodes fastest, one choice after the other, each with the best of those before: grouping or homes, alignment
  * periods, then drafts, optimistic departure and who gets experts, then the period of keys and
  * values again. Of equals the earlier.
  */
@@ -63,7 +63,7 @@ export async function searchSetUps(options: SearchOptions): Promise<SearchOutcom
   };
   const [firstPeriods = { token: 1, keyValue: 1 }] = options.periods;
   const plain = await measured(withPeriods({ ...DEFAULT_SET_UP, ...options.asked }, firstPeriods));
-  const bySize = await bestOf([plain.setUp, ...groupings(plain.setUp, options)]);
+  const bySize = await bestOf([plain.setUp, ...ownHomes(plain.setUp), ...groupings(plain.setUp, options)]);
   const otherPeriods = options.periods.map((periods) => withPeriods(bySize.setUp, periods));
   const grouped = await bestOf([bySize.setUp, ...otherPeriods]);
   const drafting = await bestOf([grouped.setUp, ...draftings(bySize.setUp)]);
@@ -82,6 +82,11 @@ function groupings(setUp: ClusterSetUp, { asked: { workers }, expertsPerToken }:
   const most = Math.min(workers, 2 * expertsPerToken);
   const sizes = Array.from({ length: most }, (_, index) => index + 1);
   return sizes.map((groupSize) => ({ ...setUp, placement: { ...setUp.placement, groupSize } }));
+}
+
+/** Each expert kept by one worker: of use where workers keep any. */
+function ownHomes(setUp: ClusterSetUp): ClusterSetUp[] {
+  return setUp.cacheBytes === 0 ? [] : [{ ...setUp, placement: { ...setUp.placement, homes: 'strict' } }];
 }
 
 /** What the daemons would do as it is said: no drafts that shadow cannot make, and drafts for experts given to all workers. */
