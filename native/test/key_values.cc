@@ -85,50 +85,76 @@ void check_pieces(Backend& backend, const DeviceMemory& memory, const std::vecto
   check(after == expected, "scattered rows, or what stands between them, are others");
 }
 
-struct Rows {
-  Bytes keys;
-  Bytes values;
-  bool operator==(const Rows&) const = default;
+// The only mixer of a layer in these models, and what it keeps of a position.
+struct Cached {
+  MixerShape mixer;
+  AttentionShape attention;
+
+  int64_t key_floats() const { return int64_t{attention.kv_heads} * attention.head_dim; }
+  int64_t value_floats() const { return attention.values_in_keys ? 0 : int64_t{attention.kv_heads} * attention.value_dim; }
+  int64_t row_floats() const { return key_floats() + value_floats(); }
 };
+
+Cached attention_of(int kv_heads, int head_dim) {
+  AttentionMixer mixer;
+  mixer.heads = mixer.kv_heads = kv_heads;
+  mixer.head_dim = head_dim;
+  AttentionShape attention;
+  attention.heads = attention.kv_heads = kv_heads;
+  attention.head_dim = attention.value_dim = head_dim;
+  return {mixer, attention};
+}
+
+Cached latent_of(int latent_size, int rope_size) {
+  LatentMixer mixer;
+  mixer.heads = 2;
+  mixer.latent_size = latent_size;
+  mixer.rope_size = rope_size;
+  AttentionShape attention;
+  attention.heads = 2;
+  attention.kv_heads = 1;
+  attention.head_dim = latent_size + rope_size;
+  attention.value_dim = latent_size;
+  attention.values_in_keys = true;
+  return {mixer, attention};
+}
 
 // A sequence, and beside it what it should hold.
 class Mirrored {
  public:
-  Mirrored(const std::shared_ptr<Model>& model, std::mt19937& random)
-      : random_(random()), shape_(model->shape()), row_bytes_(float_bytes(shape_.kv_size())), sequence_(model) {}
+  Mirrored(const std::shared_ptr<Model>& model, const Cached& cached, std::mt19937& random)
+      : random_(random()), cached_(cached), row_bytes_(float_bytes(cached.row_floats())), sequence_(model) {}
 
-  Sequence& sequence() { return sequence_; }
-  int written(int layer) const { return static_cast<int>(held_[layer].keys.size() / row_bytes_); }
+  int written(int layer) const { return static_cast<int>(held_[layer].size() / row_bytes_); }
 
   void write(int layer, int position, int rows) {
-    Rows some = {random_bytes(random_, rows * row_bytes_), random_bytes(random_, rows * row_bytes_)};
+    Bytes some = random_bytes(random_, rows * row_bytes_);
     put(layer, position, some);
-    sequence_.write_key_values(layer, position, rows, some.keys, some.values);
+    sequence_.write_rows(layer, position, rows, some);
     // The host's memory is the caller's again.
-    std::fill(some.keys.begin(), some.keys.end(), uint8_t{0});
-    std::fill(some.values.begin(), some.values.end(), uint8_t{0});
+    std::fill(some.begin(), some.end(), uint8_t{0});
   }
 
-  // As a pass does.
+  // As a pass does: rows of keys and values, of which some more floats are another's.
   void store(int layer, int position, int rows) {
-    Backend& backend = *sequence_.model()->device()->backend();
-    const Rows some = {random_bytes(random_, rows * row_bytes_), random_bytes(random_, rows * row_bytes_)};
+    const auto& backend = sequence_.model()->device()->backend();
+    const Bytes some = random_bytes(random_, rows * row_bytes_);
     put(layer, position, some);
-    const DeviceMemory keys(sequence_.model()->device()->backend(), some.keys.size());
-    const DeviceMemory values(sequence_.model()->device()->backend(), some.values.size());
-    backend.copy_to_device(keys.bytes(), some.keys.data(), some.keys.size());
-    backend.copy_to_device(values.bytes(), some.values.data(), some.values.size());
+    const int64_t stride = cached_.row_floats() + 3;
+    Bytes spread = random_bytes(random_, float_bytes(rows * stride));
+    for (int i = 0; i < rows; i++) std::copy_n(&some[i * row_bytes_], row_bytes_, &spread[float_bytes(i * stride)]);
+    const DeviceMemory keys(backend, spread.size());
+    backend->copy_to_device(keys.bytes(), spread.data(), spread.size());
     sequence_.reserve(position + rows);
     std::vector<AttentionRow> cached;
     for (int i = 0; i < rows; i++) cached.push_back({sequence_.cache(layer), position + i});
-    backend.store_key_values(cached.data(), keys.floats(), values.floats(), shape_.kv_size(), rows,
-                             {shape_.heads, shape_.kv_heads, shape_.head_dim, 0});
+    backend->store_key_values(cached.data(), keys.floats(), keys.floats() + cached_.key_floats(), stride, rows, cached_.attention);
     sequence_.written(layer, position + rows);
   }
 
   void write_or_store_any(int layer, int most_rows) {
     const int position = drawn(random_, std::max(0, written(layer) - most_rows), written(layer));
-    const int rows = drawn(random_, 0, std::min(most_rows, shape_.max_positions - position));
+    const int rows = drawn(random_, 0, std::min(most_rows, sequence_.model()->shape().max_positions - position));
     if (rows > 0 && drawn(random_, 0, 2) == 0) {
       store(layer, position, rows);
     } else {
@@ -137,11 +163,12 @@ class Mirrored {
   }
 
   void check_read(int layer, int position, int rows) {
-    Rows read = {Bytes(rows * row_bytes_), Bytes(rows * row_bytes_)};
-    sequence_.read_key_values(layer, position, rows, read.keys, read.values);
-    check(read == get(layer, position, rows), std::to_string(shape_.kv_heads) + " heads of " + std::to_string(shape_.head_dim) +
-                                                  ": rows that are read from position " + std::to_string(position) +
-                                                  " on are others, of " + std::to_string(rows));
+    Bytes read(rows * row_bytes_);
+    sequence_.read_rows(layer, position, rows, read);
+    const auto begin = held_[layer].begin() + static_cast<ptrdiff_t>(static_cast<size_t>(position) * row_bytes_);
+    check(std::equal(read.begin(), read.end(), begin),
+          std::to_string(cached_.attention.kv_heads) + " heads of " + std::to_string(cached_.attention.head_dim) +
+              ": rows that are read from position " + std::to_string(position) + " on are others, of " + std::to_string(rows));
   }
 
   void check_read_any(int layer) {
@@ -150,37 +177,25 @@ class Mirrored {
   }
 
  private:
-  void put(int layer, int position, const Rows& rows) {
-    Rows& held = held_[layer];
+  void put(int layer, int position, const Bytes& rows) {
+    Bytes& held = held_[layer];
     const size_t at = static_cast<size_t>(position) * row_bytes_;
-    held.keys.resize(std::max(held.keys.size(), at + rows.keys.size()));
-    held.values.resize(held.keys.size());
-    std::copy(rows.keys.begin(), rows.keys.end(), held.keys.begin() + static_cast<ptrdiff_t>(at));
-    std::copy(rows.values.begin(), rows.values.end(), held.values.begin() + static_cast<ptrdiff_t>(at));
-  }
-
-  Rows get(int layer, int position, int rows) const {
-    const auto cut = [&](const Bytes& from) {
-      const auto begin = from.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(position) * row_bytes_);
-      return Bytes(begin, begin + static_cast<ptrdiff_t>(static_cast<size_t>(rows) * row_bytes_));
-    };
-    return {cut(held_[layer].keys), cut(held_[layer].values)};
+    held.resize(std::max(held.size(), at + rows.size()));
+    std::copy(rows.begin(), rows.end(), held.begin() + static_cast<ptrdiff_t>(at));
   }
 
   std::mt19937 random_;
-  ModelShape shape_;
+  Cached cached_;
   size_t row_bytes_;
   Sequence sequence_;
-  Rows held_[kLayers];
+  Bytes held_[kLayers];
 };
 
-std::shared_ptr<Model> model_of(const std::shared_ptr<Device>& device, int kv_heads, int head_dim) {
+std::shared_ptr<Model> model_of(const std::shared_ptr<Device>& device, const Cached& cached) {
   ModelShape shape;
-  shape.layers = kLayers;
-  shape.heads = kv_heads;
-  shape.kv_heads = kv_heads;
-  shape.head_dim = head_dim;
-  shape.rope_theta = 10000;
+  LayerShape layer;
+  layer.mixer = cached.mixer;
+  shape.layers.assign(kLayers, layer);
   shape.max_positions = 3 * kAttentionChunk - 40;
   return std::make_shared<Model>(device, shape);
 }
@@ -202,10 +217,10 @@ void check_spaced_rows(const std::shared_ptr<Backend>& backend, std::mt19937& ra
 
 void check_key_values(std::unique_ptr<Backend> backend, std::mt19937& random) {
   const auto device = std::make_shared<Device>(std::move(backend));
-  constexpr int kShapes[][2] = {{1, 2}, {2, 20}, {3, 34}, {8, 16}, {5, 80}, {1, 256}, {8, 128}};
-  for (const auto& [kv_heads, head_dim] : kShapes) {
-    const std::shared_ptr<Model> model = model_of(device, kv_heads, head_dim);
-    Mirrored mirrored(model, random);
+  const Cached shapes[] = {attention_of(1, 2),  attention_of(2, 20),  attention_of(3, 34),  attention_of(8, 16), attention_of(5, 80),
+                           attention_of(1, 256), attention_of(8, 128), latent_of(512, 64), latent_of(17, 6)};
+  for (const Cached& cached : shapes) {
+    Mirrored mirrored(model_of(device, cached), cached, random);
     for (const int position : {0, 1, 2, 254, 255, 256, 257, 511}) {
       mirrored.write(0, std::min(position, mirrored.written(0)), position + 1 - std::min(position, mirrored.written(0)));
       mirrored.check_read(0, position, 1);
@@ -223,16 +238,17 @@ void check_key_values(std::unique_ptr<Backend> backend, std::mt19937& random) {
 
 void check_key_values_of_threads(std::unique_ptr<Backend> backend, std::mt19937& random) {
   const auto device = std::make_shared<Device>(std::move(backend));
-  const std::shared_ptr<Model> model = model_of(device, 4, 32);
+  const Cached cached = attention_of(4, 32);
+  const std::shared_ptr<Model> model = model_of(device, cached);
   const auto write_and_read = [](Mirrored& mirrored) {
     for (int round = 0; round < 40; round++) {
       mirrored.write(round % kLayers, 0, 1 + 7 * round);
       mirrored.check_read(round % kLayers, round, 1 + 6 * round);
     }
   };
-  Mirrored first(model, random);
-  Mirrored second(model, random);
-  Mirrored third(model, random);
+  Mirrored first(model, cached, random);
+  Mirrored second(model, cached, random);
+  Mirrored third(model, cached, random);
   auto one = std::async(std::launch::async, [&] { write_and_read(first); });
   auto other = std::async(std::launch::async, [&] { write_and_read(second); });
   // Operators are called from one thread.

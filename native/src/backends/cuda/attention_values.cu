@@ -68,20 +68,20 @@ __device__ void exponentiate(const AttentionWork& work, const RowRun& run, const
 // How the values of a key-value head's positions lie in a block of the cache.
 struct ValueBlock {
   const float* first;
-  int64_t pitch;
+  int pitch;
 
   __device__ ValueBlock(const AttentionWork& work, const RowRun& run, const HeadTile& tile, int chunk) {
     const DeviceAttentionRow& row = work.rows[run.first];
     const bool in_keys = work.shape.values_in_keys;
     pitch = in_keys ? work.shape.head_dim : work.shape.value_dim;
-    first = (in_keys ? row.key_blocks : row.value_blocks)[run.first_chunk + chunk] + tile.kv_head * kAttentionChunk * pitch;
+    first = (in_keys ? row.key_blocks : row.value_blocks)[run.first_chunk + chunk] + int64_t{tile.kv_head} * kAttentionChunk * pitch;
   }
 };
 
 // sums[q][i] += term * value over the chunk, by rising position, for the dimensions that begin at values + i * apart.
 // [begin, end): what any query sees; [shared_begin, shared_end): what all see.
 template <int kQueries, int kDims>
-__device__ __forceinline__ void weigh_values(const ChunkWeights<kQueries>& weights, const float* values, int64_t pitch, int apart,
+__device__ __forceinline__ void weigh_values(const ChunkWeights<kQueries>& weights, const float* values, int pitch, int apart,
                                              int begin, int end, int shared_begin, int shared_end, float (&sums)[kQueries][kDims]) {
   // Loads that are on their way together.
   constexpr int kAhead = kQueries >= kMostTileQueries ? 16 : 32;

@@ -92,7 +92,7 @@ class CudaBackend final : public Backend {
   // Where the values stand on the device for the operator that is launched next.
   template <class T>
   const T* send(const T* host, int64_t count);
-  SentRows send_rows(const AttentionRow* host_rows, int n);
+  SentRows send_rows(const AttentionRow* host_rows, int n, const AttentionShape& shape);
   void store(const SentRows& sent, const float* keys, const float* values, int64_t stride, int n, const AttentionShape& shape);
   void attend(float* out, const SentRows& sent, const float* queries, int64_t stride, int n, const AttentionShape& shape);
   // Grows by doubling; what it held is gone. Returns its memory.

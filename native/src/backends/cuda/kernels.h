@@ -34,7 +34,7 @@ struct MultiplyJob {
 };
 
 // Jobs that one launch takes: as many as a kernel's 4 KiB of arguments hold, as latent attention has small ones for every head.
-inline constexpr int kMostMultiplyJobs = 64;
+inline constexpr int kMostMultiplyJobs = 60;
 
 // host_glu: the first half of the weights' rows are gate rows, the second half up rows, and out[i][r] = glu(gate, up), rows / 2 of them;
 // null: plain products. count <= kMostMultiplyJobs, n >= 1.

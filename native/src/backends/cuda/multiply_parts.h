@@ -11,14 +11,14 @@ struct MultiplyPart {
   const float* in;
   float* out;
   const float* biases;
-  int in_stride;
-  int out_stride;
+  int64_t in_stride;
+  int64_t out_stride;
   int rows;
   int columns;
   int n;
   int first_block;
 
-  ODMOE_BOTH const float* token(int number) const { return in + int64_t{number} * in_stride; }
+  ODMOE_BOTH const float* token(int number) const { return in + number * in_stride; }
 };
 
 // A kernel's parameter: all parts have one format.

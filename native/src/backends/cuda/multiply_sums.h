@@ -37,7 +37,7 @@ __device__ __forceinline__ void write_outputs(const MultiplyLaunch& launch, cons
     } else {
       written = written && output < part.rows;
     }
-    if (written) part.out[int64_t{token} * part.out_stride + output] = result;
+    if (written) part.out[token * part.out_stride + output] = result;
   }
 }
 

@@ -21,6 +21,22 @@ MultiplyJob job_of(const Product& product) {
 
 bool is_empty(const Vectors& vectors) { return vectors.rows <= 0 || vectors.vectors <= 0 || vectors.size <= 0; }
 
+void check_router(const RouterWork& work) {
+  if (work.experts > kMostExperts || work.k < 1 || work.k > work.experts) {
+    throw Error(ErrorCode::model_unsupported, "a router cannot choose " + std::to_string(work.k) + " of " +
+                                                  std::to_string(work.experts) + " experts; at most " +
+                                                  std::to_string(kMostExperts) + " are supported");
+  }
+  const RouterShape& shape = work.shape;
+  if (shape.groups < 1 || work.experts % shape.groups != 0 || shape.groups_kept < 1 || shape.groups_kept > shape.groups ||
+      work.experts / shape.groups * shape.groups_kept < work.k) {
+    throw Error(ErrorCode::model_unsupported, "a router cannot choose " + std::to_string(work.k) + " of " +
+                                                  std::to_string(work.experts) + " experts out of " +
+                                                  std::to_string(shape.groups_kept) + " of " + std::to_string(shape.groups) +
+                                                  " groups");
+  }
+}
+
 }  // namespace
 
 template <class T>
@@ -74,7 +90,7 @@ void CudaBackend::rotate(const RotaryWork& work) {
   check(launch_rotate(work, stream_), "the rotary embedding");
 }
 
-CudaBackend::SentRows CudaBackend::send_rows(const AttentionRow* host_rows, int n) {
+CudaBackend::SentRows CudaBackend::send_rows(const AttentionRow* host_rows, int n, const AttentionShape& shape) {
   struct Lists {
     const AttentionRow* furthest;
     float* const* keys = nullptr;
@@ -91,7 +107,7 @@ CudaBackend::SentRows CudaBackend::send_rows(const AttentionRow* host_rows, int 
   arguments_.begin(bytes);
   for (auto& [keys, lists] : caches) {
     lists.keys = arguments_.add(lists.furthest->cache.key_blocks, blocks_of(*lists.furthest));
-    lists.values = arguments_.add(lists.furthest->cache.value_blocks, blocks_of(*lists.furthest));
+    if (!shape.values_in_keys) lists.values = arguments_.add(lists.furthest->cache.value_blocks, blocks_of(*lists.furthest));
   }
   std::vector<DeviceAttentionRow> rows(static_cast<size_t>(n));
   SentRows sent;
@@ -120,21 +136,21 @@ void CudaBackend::store_key_values(const AttentionRow* host_rows, const float* k
                                    const AttentionShape& shape) {
   if (n <= 0) return;
   context_.enter();
-  store(send_rows(host_rows, n), keys, values, stride, n, shape);
+  store(send_rows(host_rows, n, shape), keys, values, stride, n, shape);
 }
 
 void CudaBackend::attention(float* out, const AttentionRow* host_rows, const float* queries, int64_t stride, int n,
                             const AttentionShape& shape) {
   if (n <= 0) return;
   context_.enter();
-  attend(out, send_rows(host_rows, n), queries, stride, n, shape);
+  attend(out, send_rows(host_rows, n, shape), queries, stride, n, shape);
 }
 
 void CudaBackend::store_and_attend(float* out, const AttentionRow* host_rows, const float* queries, const float* keys,
                                    const float* values, int64_t stride, int n, const AttentionShape& shape) {
   if (n <= 0) return;
   context_.enter();
-  const SentRows sent = send_rows(host_rows, n);
+  const SentRows sent = send_rows(host_rows, n, shape);
   store(sent, keys, values, stride, n, shape);
   attend(out, sent, queries, stride, n, shape);
 }
@@ -157,11 +173,7 @@ void CudaBackend::choose_experts(const RouterWork& work, uint8_t* bounce) {
 }
 
 void CudaBackend::router(const RouterWork& work) {
-  if (work.experts > kMostExperts || work.k < 1 || work.k > work.experts) {
-    throw Error(ErrorCode::model_unsupported, "a router cannot choose " + std::to_string(work.k) + " of " +
-                                                  std::to_string(work.experts) + " experts; at most " +
-                                                  std::to_string(kMostExperts) + " are supported");
-  }
+  check_router(work);
   const HostCopy& along = work.along;
   if (work.n <= 0) return copy_to_host(along.host, along.device, along.bytes);
   context_.enter();

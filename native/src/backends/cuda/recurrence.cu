@@ -38,6 +38,9 @@ __global__ void __launch_bounds__(kThreads) convolve_kernel(const ConvolutionWor
   }
 }
 
+// Keys and queries of so many dimensions may be on their way to registers, most of which the state has: barriers hold the others back.
+constexpr int kReadAhead = 16;
+
 // What one value head's rows are made with, the same for all its dimensions.
 struct DeltaRow {
   float beta;
@@ -89,6 +92,7 @@ __device__ void run_delta(const DeltaWork& work, int head, int dimension, float 
     float recalled = 0.0f;
 #pragma unroll
     for (int i = 0; i < kKeyDim; i += 4) {
+      if (i % kReadAhead == 0) __syncwarp();
       const Pack<4> keys = load_pack<4>(&shared[0][i]);
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
@@ -100,6 +104,7 @@ __device__ void run_delta(const DeltaWork& work, int head, int dimension, float 
     float out = 0.0f;
 #pragma unroll
     for (int i = 0; i < kKeyDim; i += 4) {
+      if (i % kReadAhead == 0) __syncwarp();
       const Pack<4> keys = load_pack<4>(&shared[0][i]);
       const Pack<4> queries = load_pack<4>(&shared[1][i]);
 #pragma unroll
