@@ -217,8 +217,9 @@ void check_spaced_rows(const std::shared_ptr<Backend>& backend, std::mt19937& ra
 
 void check_key_values(std::unique_ptr<Backend> backend, std::mt19937& random) {
   const auto device = std::make_shared<Device>(std::move(backend));
-  const Cached shapes[] = {attention_of(1, 2),  attention_of(2, 20),  attention_of(3, 34),  attention_of(8, 16), attention_of(5, 80),
-                           attention_of(1, 256), attention_of(8, 128), latent_of(512, 64), latent_of(17, 6)};
+  const Cached shapes[] = {attention_of(1, 2),   attention_of(2, 20), attention_of(3, 34),
+                           attention_of(8, 16),  attention_of(5, 80), attention_of(1, 256),
+                           attention_of(8, 128), latent_of(512, 64),  latent_of(17, 6)};
   for (const Cached& cached : shapes) {
     Mirrored mirrored(model_of(device, cached), cached, random);
     for (const int position : {0, 1, 2, 254, 255, 256, 257, 511}) {

@@ -41,6 +41,7 @@ int run(const Arguments& arguments) {
   measure_recovery(bench);
   measure_paging(bench);
   measure_dense_layer(bench);
+  measure_mixers(bench);
   measure_prefill(bench);
   if (arguments.json) {
     print_json(bench);

@@ -81,6 +81,7 @@ void measure_recovery(Bench& bench);
 void measure_paging(Bench& bench);
 void measure_copies(Bench& bench);
 void measure_dense_layer(Bench& bench);
+void measure_mixers(Bench& bench);
 void measure_prefill(Bench& bench);
 
 void print_table(const Bench& bench);

@@ -74,7 +74,8 @@ struct ValueBlock {
     const DeviceAttentionRow& row = work.rows[run.first];
     const bool in_keys = work.shape.values_in_keys;
     pitch = in_keys ? work.shape.head_dim : work.shape.value_dim;
-    first = (in_keys ? row.key_blocks : row.value_blocks)[run.first_chunk + chunk] + int64_t{tile.kv_head} * kAttentionChunk * pitch;
+    first =
+        (in_keys ? row.key_blocks : row.value_blocks)[run.first_chunk + chunk] + int64_t{tile.kv_head} * kAttentionChunk * pitch;
   }
 };
 

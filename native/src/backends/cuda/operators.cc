@@ -30,10 +30,9 @@ void check_router(const RouterWork& work) {
   const RouterShape& shape = work.shape;
   if (shape.groups < 1 || work.experts % shape.groups != 0 || shape.groups_kept < 1 || shape.groups_kept > shape.groups ||
       work.experts / shape.groups * shape.groups_kept < work.k) {
-    throw Error(ErrorCode::model_unsupported, "a router cannot choose " + std::to_string(work.k) + " of " +
-                                                  std::to_string(work.experts) + " experts out of " +
-                                                  std::to_string(shape.groups_kept) + " of " + std::to_string(shape.groups) +
-                                                  " groups");
+    throw Error(ErrorCode::model_unsupported,
+                "a router cannot choose " + std::to_string(work.k) + " of " + std::to_string(work.experts) + " experts out of " +
+                    std::to_string(shape.groups_kept) + " of " + std::to_string(shape.groups) + " groups");
   }
 }
 
