@@ -1,11 +1,14 @@
+import { readFileSync } from 'node:fs';
 import { Option, type Command } from 'commander';
 import { parseWhole } from '../../cli/client/generation-flags.js';
 import { withInterrupt } from '../../cli/client/interrupt.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { formatBytes } from '../../shared/terminal/units.js';
 import type { WeightDtype } from '../../shared/model/weight-dtype.js';
 import { synthesizeCheckpoint } from './synthesize-checkpoint.js';
+import { synthesizeFamily } from './synthesize-family.js';
 
 const DTYPES: Readonly<Record<string, WeightDtype>> = { bf16: 'BF16', fp16: 'F16', fp32: 'F32' };
 
@@ -22,14 +25,15 @@ interface SynthFlags {
   context: number;
   dtype: string;
   seed: number;
+  config?: string;
   json: boolean;
 }
 
-/** `odmoe bench synth`: a Mixtral checkpoint of any shape with random weights, to measure speed on. */
+/** `odmoe bench synth`: a checkpoint of any shape with random weights, to measure speed on. */
 export function registerBenchSynth(bench: Command): void {
   bench
     .command('synth')
-    .description('write a Mixtral-shaped checkpoint with random weights, for measuring speed')
+    .description('write a checkpoint with random weights, Mixtral-shaped or as a config.json says, for measuring speed')
     .argument('<output>', 'new or empty directory')
     .option('--hidden <n>', 'hidden size', parseWhole, 1024)
     .option('--intermediate <n>', 'intermediate size of an expert', parseWhole, 3584)
@@ -43,6 +47,7 @@ export function registerBenchSynth(bench: Command): void {
     .option('--context <n>', 'positions that config.json promises', parseWhole, 4096)
     .addOption(new Option('--dtype <type>', 'type of the weights').choices(Object.keys(DTYPES)).default('bf16'))
     .option('--seed <n>', 'the same seed gives the same weights', parseWhole, 1)
+    .option('--config <file>', "a config.json of any family, in place of a Mixtral's sizes")
     .option('--json', 'print one JSON object', false)
     .addHelpText(
       'after',
@@ -66,14 +71,12 @@ async function synthesize(output: string, flags: SynthFlags): Promise<void> {
   };
   const bar = createProgressBar('writing weights');
   try {
-    const outcome = await withInterrupt((signal) =>
-      synthesizeCheckpoint(output, shape, {
-        dtype: DTYPES[flags.dtype] ?? 'BF16',
-        seed: flags.seed,
-        onProgress: (done, total) => bar.update(done, total),
-        signal,
-      }),
-    );
+    const { config, seed } = flags;
+    const outcome = await withInterrupt((signal) => {
+      const options = { seed, onProgress: (done: number, total: number) => bar.update(done, total), signal };
+      if (config !== undefined) return synthesizeFamily(output, readConfig(config), options);
+      return synthesizeCheckpoint(output, shape, { ...options, dtype: DTYPES[flags.dtype] ?? 'BF16' });
+    });
     bar.stop();
     const { parameters, weightBytes, files } = outcome;
     if (flags.json) process.stdout.write(`${JSON.stringify(snakeCaseKeys({ directory: output, ...outcome }))}\n`);
@@ -86,4 +89,15 @@ async function synthesize(output: string, flags: SynthFlags): Promise<void> {
   } finally {
     bar.stop();
   }
+}
+
+/** @throws USAGE */
+function readConfig(path: string): Record<string, unknown> {
+  try {
+    const config: unknown = JSON.parse(readFileSync(path, 'utf8'));
+    if (typeof config === 'object' && config !== null) return { ...config };
+  } catch (thrown) {
+    throw new OdmoeError('USAGE', `--config ${path} cannot be read: ${String(thrown)}`, { cause: thrown });
+  }
+  throw new OdmoeError('USAGE', `--config ${path} holds no object`);
 }

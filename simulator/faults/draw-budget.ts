@@ -14,11 +14,17 @@ export const DEVICE_BYTES: DeviceBytes = {
   ...{ cacheRowBytes: 128, stateBytes: 0 },
 };
 
+/** Layers, and all their experts. */
 const SHAPES: Readonly<Record<ScenarioModel, { layers: number; experts: number }>> = {
-  'four-experts': { layers: 2, experts: 4 },
-  'six-experts': { layers: 3, experts: 6 },
-  'one-of-three': { layers: 4, experts: 3 },
-  'three-of-five': { layers: 2, experts: 5 },
+  'four-experts': { layers: 2, experts: 8 },
+  'six-experts': { layers: 3, experts: 18 },
+  'one-of-three': { layers: 4, experts: 12 },
+  'three-of-five': { layers: 2, experts: 10 },
+  'delta-nets': { layers: 4, experts: 24 },
+  'latent-attention': { layers: 3, experts: 16 },
+  'mxfp4-experts': { layers: 2, experts: 8 },
+  'short-convolutions': { layers: 4, experts: 15 },
+  'dense-ends': { layers: 4, experts: 12 },
 };
 
 /** Keys and values are taken in blocks of so many positions; no tiny model has more. */
@@ -88,7 +94,7 @@ function drawnSlots({ slots }: NodeSettings['worker']): number {
 function modelBytes(role: RoleSetting, model: ScenarioModel): number {
   const { layers, experts } = SHAPES[model];
   const resident = role === 'shadow' ? experts * DEVICE_BYTES.expertBytes : 0;
-  return DEVICE_BYTES.outerBytes + layers * (DEVICE_BYTES.denseLayerBytes + resident);
+  return DEVICE_BYTES.outerBytes + layers * DEVICE_BYTES.denseLayerBytes + resident;
 }
 
 function sequenceBytes(model: ScenarioModel): number {

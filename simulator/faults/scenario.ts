@@ -2,7 +2,10 @@ import type { NodeSettings } from '../../shared/config/node-settings.js';
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
 
 /** Tiny packs of test/fixtures/packs: kept, so that what a library makes of a chunk is the same everywhere. */
-export const SCENARIO_MODELS = ['four-experts', 'six-experts', 'one-of-three', 'three-of-five'] as const;
+export const SCENARIO_MODELS = [
+  ...(['four-experts', 'six-experts', 'one-of-three', 'three-of-five'] as const),
+  ...(['delta-nets', 'latent-attention', 'mxfp4-experts', 'short-convolutions', 'dense-ends'] as const),
+] as const;
 export type ScenarioModel = (typeof SCENARIO_MODELS)[number];
 
 /** What may happen to a cluster. */

@@ -1,0 +1,91 @@
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expectedBiases, expectedTensors } from '../../shared/checkpoint/expected-tensors.js';
+import { parseModelConfig } from '../../shared/checkpoint/model-config.js';
+import type { StoredTensor } from '../../shared/model/model-family.js';
+import { writeFailure } from '../../shared/storage/storage-error.js';
+import { CheckpointWriter, type TensorContents } from '../checkpoint/checkpoint-writer.js';
+import { prepareCheckpointDirectory, type ShardTensor } from '../checkpoint/safetensors-shards.js';
+import { GaussianFiller, RandomBits } from './gaussian-values.js';
+import type { SynthOptions, SynthOutcome } from './synthesize-checkpoint.js';
+
+const BF16_BYTES = 2;
+/** Columns of an MXFP4 matrix that share a scale, and the bytes that their codes take. */
+const MXFP4_COLUMNS = 32;
+const MXFP4_CODE_BYTES = 16;
+/** Scales of MXFP4: powers of two from 2^-8 to 2^-5. */
+const LEAST_SCALE = 119;
+const SCALES = 4;
+/** Large enough that no part of a small model is lost beside the others. */
+const MATRIX_DEVIATION = 0.15;
+const VECTOR_DEVIATION = 0.5;
+
+interface FamilyTensor extends ShardTensor {
+  /** Number of the tensor's own stream of random bits. */
+  stream: number;
+  contents: 'gaussian' | 'codes' | 'scales';
+}
+
+/**
+ * Writes a checkpoint of any family with random BF16 weights (MXFP4 where config.json ships experts so), the same for the same config and
+ * seed. config.json comes last, so that an unfinished directory is no checkpoint.
+ * @throws MODEL_UNSUPPORTED, MODEL_CORRUPT, USAGE, STORAGE_FULL, STORAGE_FAILED, CANCELLED
+ */
+export async function synthesizeFamily(
+  directory: string,
+  config: Record<string, unknown>,
+  options: Omit<SynthOptions, 'dtype'>,
+): Promise<SynthOutcome> {
+  const { config: parsed } = parseModelConfig(config, 'the config.json given');
+  const tensors = distinctTensors([...expectedTensors(parsed), ...expectedBiases(parsed)]);
+  const weightBytes = tensors.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+  await prepareCheckpointDirectory(directory, weightBytes);
+  const writer = new CheckpointWriter(options, weightBytes, randomContents(options.seed));
+  try {
+    const files = await writer.writeWeights(directory, tensors);
+    await writeFile(join(directory, 'generation_config.json'), JSON.stringify({ bos_token_id: 1, eos_token_id: 2 }));
+    await writeFile(join(directory, 'config.json'), JSON.stringify(config, null, 2));
+    return { files, weightBytes, parameters: weightBytes / BF16_BYTES };
+  } catch (thrown) {
+    throw writeFailure(thrown, directory, weightBytes - writer.doneBytes);
+  }
+}
+
+/** Several parts of a model may be views of one tensor. */
+function distinctTensors(expected: readonly StoredTensor[]): FamilyTensor[] {
+  const tensors = new Map<string, FamilyTensor>();
+  const add = (name: string, dtype: string, shape: readonly number[], contents: FamilyTensor['contents']): void => {
+    if (tensors.has(name)) return;
+    const sizeBytes = shape.reduce((product, size) => product * size, dtype === 'U8' ? 1 : BF16_BYTES);
+    tensors.set(name, { name, dtype, shape, sizeBytes, contents, stream: tensors.size });
+  };
+  for (const { name, dimensions, encoding } of expected) {
+    if (encoding === 'values') {
+      add(name, 'BF16', dimensions, 'gaussian');
+      continue;
+    }
+    const blocks = [...dimensions.slice(0, -1), (dimensions.at(-1) ?? 0) / MXFP4_COLUMNS];
+    add(`${name}_blocks`, 'U8', [...blocks, MXFP4_CODE_BYTES], 'codes');
+    add(`${name}_scales`, 'U8', blocks, 'scales');
+  }
+  return [...tensors.values()];
+}
+
+function randomContents(seed: number): (tensor: FamilyTensor) => TensorContents {
+  const matrices = new GaussianFiller('BF16', MATRIX_DEVIATION);
+  const vectors = new GaussianFiller('BF16', VECTOR_DEVIATION);
+  return ({ shape, stream, contents }) => {
+    const random = new RandomBits(seed, stream);
+    if (contents === 'gaussian') {
+      const filler = shape.length === 1 ? vectors : matrices;
+      return { fill: (piece) => filler.fill(piece, random) };
+    }
+    const draw =
+      contents === 'codes' ? () => random.next() >>> 24 : () => LEAST_SCALE + ((random.next() >>> 8) % SCALES);
+    return {
+      fill: (piece) => {
+        for (let at = 0; at < piece.length; at += 1) piece[at] = draw();
+      },
+    };
+  };
+}
