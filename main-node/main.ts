@@ -12,6 +12,7 @@ import { createNodeIdentity } from '../shared/daemon/node-identity.js';
 import { type GiveUp, requireWanted, runDaemon } from '../shared/daemon/run-daemon.js';
 import type { Stoppable } from '../shared/discovery/discovery.js';
 import { MAX_DRAFT_ROWS } from '../shared/config/setting-limits.js';
+import { isFirstLayerWorthAGuess } from '../shared/placement/first-layer-workers.js';
 import { nominalLayerCosts } from '../shared/placement/group-size.js';
 import { spreadForDrafts } from '../shared/placement/draft-rows.js';
 import { usableDraftRows } from '../shared/placement/draft-rows.js';
@@ -240,7 +241,12 @@ function createEngine(
     prediction,
     drafting,
     spread,
-    firstLayerAhead: prediction.source === 'sep' && spread === 'all' && !drafting.optimistic && drafting.rows === 1,
+    firstLayerAhead:
+      isFirstLayerWorthAGuess(shape) &&
+      prediction.source === 'sep' &&
+      spread === 'all' &&
+      !drafting.optimistic &&
+      drafting.rows === 1,
     draftCosts: new DraftCostMeter(),
     runtime,
     log,

@@ -10,7 +10,7 @@ export function plannedSlots(
   { devices, model }: DeviceProfile,
 ): number {
   const { slotBytes, slotSharedBytes } = times.worker;
-  const wanted = automaticSlots(model.shape.expertsPerToken, 'auto', slotBytes);
+  const wanted = automaticSlots(model.shape.expertsPerToken, { groupSize: 'auto', workers: null }, slotBytes);
   const held = Math.floor((smallestMemory(boxes, devices) - slotSharedBytes) / slotBytes);
   return Math.max(1, Math.min(wanted, held));
 }

@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { assignmentOf } from '../../shared/placement/assignment-of.js';
 import { assignPredictedExperts } from '../../shared/placement/assign-predicted-experts.js';
 import { ExpertDealer } from '../../shared/placement/expert-dealer.js';
-import { firstLayerWorkers } from '../../shared/placement/first-layer-workers.js';
+import { firstLayerWorkers, isFirstLayerWorthAGuess } from '../../shared/placement/first-layer-workers.js';
 import { planPlacement } from '../../shared/placement/plan-placement.js';
 import type { Placement } from '../../shared/rpc/messages.js';
 
@@ -157,5 +157,7 @@ describe('placement: who was told', () => {
     assert.deepEqual([...more.keys()], [0, 1, 2, 3]);
     assert.deepEqual([...more.values()], ['w0', 'w1', 'w2', 'w3']);
     assert.equal(firstLayerWorkers(place(0)).size, 0);
+    assert.ok(isFirstLayerWorthAGuess({ experts: 8, expertsPerToken: 2 }));
+    assert.ok(!isFirstLayerWorthAGuess({ experts: 128, expertsPerToken: 8 }));
   });
 });

@@ -58,17 +58,20 @@ describe('placement: the size of groups', () => {
 
 describe('worker: automatic slots', () => {
   const MIB = 1024 * 1024;
+  const UNKNOWN = { groupSize: 'auto', workers: null } as const;
 
   it('are enough to load a layer’s experts while another’s are executed', () => {
     assert.equal(lookAheadSlots(8, 8), 2);
     assert.equal(lookAheadSlots(8, 3), 6);
-    assert.equal(automaticSlots(8, 'auto', 10 * MIB), 16);
-    assert.equal(automaticSlots(2, 'auto', MIB), 4);
+    assert.equal(automaticSlots(8, UNKNOWN, 10 * MIB), 16);
+    assert.equal(automaticSlots(2, UNKNOWN, MIB), 4);
   });
 
   it('are fewer where experts are large, but as many as a group of that size needs', () => {
-    assert.equal(automaticSlots(2, 'auto', 352 * MIB), 2);
-    assert.equal(automaticSlots(8, 'auto', 44 * MIB), Math.floor(AUTOMATIC_SLOTS_BYTES / (44 * MIB)));
-    assert.equal(automaticSlots(8, 2, 352 * MIB), 8);
+    assert.equal(automaticSlots(2, UNKNOWN, 352 * MIB), 2);
+    assert.equal(automaticSlots(8, UNKNOWN, 44 * MIB), Math.floor(AUTOMATIC_SLOTS_BYTES / (44 * MIB)));
+    assert.equal(automaticSlots(8, { groupSize: 2, workers: null }, 352 * MIB), 8);
+    assert.equal(automaticSlots(8, { groupSize: 'auto', workers: 3 }, 44 * MIB), 6);
+    assert.equal(automaticSlots(2, { groupSize: 'auto', workers: 1 }, 352 * MIB), 4);
   });
 });

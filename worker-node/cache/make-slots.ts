@@ -71,7 +71,7 @@ function planMemory(
   const { expertsPerToken } = source.shape;
   const { budgetBytes, usedBytes } = device.info();
   const wanted: SlotPlan = {
-    slots: slots === 'auto' ? automaticSlots(expertsPerToken, settings.placement.groupSize, entryBytes.full) : slots,
+    slots: slots === 'auto' ? automaticSlots(expertsPerToken, groupsOf(settings), entryBytes.full) : slots,
     maxRows: settings.main.miniBatchRows,
     cacheBytes: pools === null ? cacheBytes : poolBytes(pools, entryBytes),
   };
@@ -84,6 +84,13 @@ function planMemory(
     log.warn('the memory budget holds less than was asked for', { budgetBytes, wanted, plan });
   }
   return plan;
+}
+
+/** What this worker knows of the groups that it may be of. */
+function groupsOf({ placement, discovery }: NodeSettings): { groupSize: number | 'auto'; workers: number | null } {
+  const others = discovery.peers.filter(({ role }) => role === 'worker').length;
+  const groupSize = placement.homes === 'strict' ? 'auto' : placement.groupSize;
+  return { groupSize, workers: discovery.peers.length === 0 ? null : others + 1 };
 }
 
 async function planCache(

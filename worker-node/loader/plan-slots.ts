@@ -6,11 +6,17 @@ export const AUTOMATIC_SLOTS_BYTES = 256 * 1024 * 1024;
 
 /**
  * Slots where nobody has said how many: enough for a worker to load its experts of the next layer while it executes those of this one,
- * however few workers there are, within AUTOMATIC_SLOTS_BYTES; but two, and where the size of groups is set, enough for that.
+ * however few workers there are, within AUTOMATIC_SLOTS_BYTES; but two, and enough for groups of the size that is set or that the
+ * workers allow. `workers`: as many as cluster.yaml lists; null: it lists none.
  */
-export function automaticSlots(expertsPerToken: number, groupSize: number | 'auto', slotBytes: number): number {
+export function automaticSlots(
+  expertsPerToken: number,
+  { groupSize, workers }: { groupSize: number | 'auto'; workers: number | null },
+  slotBytes: number,
+): number {
   const most = lookAheadSlots(expertsPerToken, 1);
-  const least = lookAheadSlots(expertsPerToken, groupSize === 'auto' ? expertsPerToken : groupSize);
+  const wanted = groupSize === 'auto' ? expertsPerToken : groupSize;
+  const least = lookAheadSlots(expertsPerToken, Math.min(wanted, expertsPerToken, workers ?? wanted));
   return Math.max(least, Math.min(most, Math.floor(AUTOMATIC_SLOTS_BYTES / Math.max(1, slotBytes))));
 }
 
