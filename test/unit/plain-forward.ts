@@ -1,0 +1,186 @@
+/** Any model in plain FP64, all positions at once, slow and obvious: what the native core is measured against. */
+import type { DenseRole } from '../../shared/model/dense-roles.js';
+import type { GluShape, LayerShape, ModelShape, RouterShape } from '../../shared/model/model-shape.js';
+import type { ModelSource } from '../../shared/model/tensor-source.js';
+import { add, at, multiply, plainMixer, rmsNorm, sigmoid, type Vector, type Weights } from './plain-mixers.js';
+import { type Matrix, plainValues } from './plain-values.js';
+
+interface Choice {
+  expert: number;
+  weight: number;
+}
+
+interface PlainExpert {
+  gate: Matrix;
+  up: Matrix;
+  down: Matrix;
+  biases: ArrayLike<number> | null;
+}
+
+export class PlainForward {
+  private readonly shape: ModelShape;
+  private readonly dense = new Map<string, Matrix>();
+  private readonly experts = new Map<string, PlainExpert>();
+
+  constructor(private readonly source: ModelSource) {
+    this.shape = source.shape;
+  }
+
+  /** Logits behind each token. */
+  run(tokenIds: readonly number[]): Vector[] {
+    const { hiddenSize, embeddingScale } = this.shape;
+    const embedding = this.weights(0)('embedding').data;
+    let hidden: Vector[] = tokenIds.map((id) =>
+      embedding.slice(id * hiddenSize, (id + 1) * hiddenSize).map((value) => value * embeddingScale),
+    );
+    let expertLayer = 0;
+    for (const [number, layer] of this.shape.layers.entries()) {
+      hidden = this.layer(layer, number, expertLayer, hidden);
+      if (layer.routed !== null) expertLayer += 1;
+    }
+    return hidden.map((row) => this.logits(row));
+  }
+
+  private layer(layer: LayerShape, number: number, expertLayer: number, hidden: readonly Vector[]): Vector[] {
+    const { normEpsilon, residualScale } = this.shape;
+    const weights = this.weights(number);
+    const inputs = hidden.map((row) => this.norm(row, 'mixerNorm', 'mixerNormBias', weights));
+    const mixed = plainMixer(layer.mixer, inputs, weights, this.shape);
+    const normed = (row: Vector, present: boolean, role: DenseRole): Vector =>
+      present ? rmsNorm(row, normEpsilon, weights(role).data) : row;
+    return hidden.map((before, position) => {
+      const branch = normed(mixed[position] ?? before, layer.mixerOutputNorm, 'mixerOutputNorm');
+      const row = before.map((value, index) => value + residualScale * at(branch, index));
+      const input = this.norm(row, 'feedForwardNorm', 'feedForwardNormBias', weights);
+      let sum: Vector = new Float64Array(row.length);
+      if (layer.routed !== null) {
+        const routerInput = layer.routerNorm ? normed(row, true, 'routerNorm') : input;
+        const choices = this.route(layer.routed, routerInput, weights);
+        const expertInput = layer.routedNorm ? normed(row, true, 'routedNorm') : input;
+        for (const { expert, weight } of choices) {
+          const output = this.expert(expertLayer, expert, expertInput);
+          sum = sum.map((value, index) => value + weight * at(output, index));
+        }
+        sum = normed(sum, layer.routedOutputNorm, 'routedOutputNorm');
+      }
+      if (layer.always !== null) {
+        const { glu, gated } = layer.always;
+        const matrices = { gate: weights('alwaysGate'), up: weights('alwaysUp'), down: weights('alwaysDown') };
+        let output = applyGlu(glu, { ...matrices, biases: null }, input);
+        const open = gated ? sigmoid(at(multiply(weights('alwaysWeight'), input), 0)) : 1;
+        output = normed(
+          output.map((value) => value * open),
+          layer.alwaysOutputNorm,
+          'alwaysOutputNorm',
+        );
+        sum = add(sum, output);
+      }
+      sum = normed(sum, layer.feedForwardOutputNorm, 'feedForwardOutputNorm');
+      const scale = layer.layerScale ? at(weights('layerScale').data, 0) : 1;
+      return row.map((value, index) => (value + residualScale * at(sum, index)) * scale);
+    });
+  }
+
+  private norm(row: Vector, role: DenseRole, bias: DenseRole, weights: Weights): Vector {
+    const { norm, normEpsilon } = this.shape;
+    if (norm === 'rms') return rmsNorm(row, normEpsilon, weights(role).data);
+    const mean = row.reduce((sum, value) => sum + value, 0) / row.length;
+    const centred = row.map((value) => value - mean);
+    return add(rmsNorm(centred, normEpsilon, weights(role).data), weights(bias).data);
+  }
+
+  private route(router: RouterShape, input: Vector, weights: Weights): Choice[] {
+    let logits = multiply(weights('router'), input);
+    if (router.bias) logits = add(logits, weights('routerBias').data);
+    if (router.score === 'sparsemixer') return sparseMixer(logits, router.jitter);
+    const highest = Math.max(...logits);
+    const total = logits.reduce((sum, logit) => sum + Math.exp(logit - highest), 0);
+    const scores = logits.map((logit) =>
+      router.score === 'sigmoid' ? sigmoid(logit) : Math.exp(logit - highest) / total,
+    );
+    const choice = router.choiceBias ? add(scores, weights('choiceBias').data) : scores;
+    const open = openGroups(router, choice);
+    const perGroup = choice.length / router.groups;
+    const ranked = [...choice.keys()]
+      .filter((expert) => open.has(Math.floor(expert / perGroup)))
+      .sort((a, b) => at(choice, b) - at(choice, a) || a - b)
+      .slice(0, this.shape.expertsPerToken);
+    const sum = ranked.reduce((partial, expert) => partial + at(scores, expert), 0);
+    const divisor = router.normalize ? Math.max(sum + router.sumEpsilon, router.sumFloor) : 1;
+    return ranked.map((expert) => {
+      const own = router.expertScale ? at(weights('expertScale').data, expert) : 1;
+      return { expert, weight: (at(scores, expert) / divisor) * router.scale * own };
+    });
+  }
+
+  private expert(layer: number, expert: number, input: Vector): Vector {
+    const key = `${layer} ${expert}`;
+    let found = this.experts.get(key);
+    if (found === undefined) {
+      const { gate, up, down, biases } = this.source.expert(layer, expert);
+      found = { gate: plainValues(gate), up: plainValues(up), down: plainValues(down), biases };
+      this.experts.set(key, found);
+    }
+    return applyGlu(this.shape.expert, found, input);
+  }
+
+  private logits(row: Vector): Vector {
+    const { lmHeadBias, logitDivisor, logitCap } = this.shape;
+    const weights = this.weights(0);
+    const normed = this.norm(row, 'finalNorm', 'finalNormBias', weights);
+    let logits = multiply(weights(this.source.tiedEmbeddings ? 'embedding' : 'lmHead'), normed);
+    if (lmHeadBias) logits = add(logits, weights('lmHeadBias').data);
+    logits = logits.map((logit) => logit / logitDivisor);
+    return logitCap > 0 ? logits.map((logit) => logitCap * Math.tanh(logit / logitCap)) : logits;
+  }
+
+  private weights(layer: number): Weights {
+    return (role) => {
+      const key = `${role} ${layer}`;
+      const found = this.dense.get(key) ?? plainValues(this.source.dense(role, layer));
+      this.dense.set(key, found);
+      return found;
+    };
+  }
+}
+
+function openGroups({ groups, groupsKept, groupScore }: RouterShape, choice: Vector): Set<number> {
+  const size = choice.length / groups;
+  const scores = Array.from({ length: groups }, (_, group) => {
+    const best = [...choice.slice(group * size, (group + 1) * size)].sort((a, b) => b - a);
+    return groupScore === 'best' ? at(best, 0) : at(best, 0) + (best[1] ?? 0);
+  });
+  const ranked = [...scores.keys()].sort((a, b) => at(scores, b) - at(scores, a) || a - b);
+  return new Set(ranked.slice(0, groupsKept));
+}
+
+/** Phi-3.5-MoE's: the best expert, and the best of the others, each weighed among those that are close to it. */
+function sparseMixer(logits: Vector, jitter: number): Choice[] {
+  const chosen: Choice[] = [];
+  for (let round = 0; round < 2; round += 1) {
+    const left = [...logits.keys()].filter((expert) => expert !== chosen[0]?.expert);
+    const highest = Math.max(...left.map((expert) => at(logits, expert)));
+    const close = left.filter((expert) => {
+      const logit = at(logits, expert);
+      return (highest - logit) / Math.max(Math.abs(logit), highest) <= 2 * jitter;
+    });
+    const total = close.reduce((sum, expert) => sum + Math.exp(at(logits, expert) - highest), 0);
+    const expert = left.find((candidate) => at(logits, candidate) === highest) ?? 0;
+    chosen.push({ expert, weight: 1 / total });
+  }
+  return chosen;
+}
+
+function applyGlu(glu: GluShape, { gate, up, down, biases }: PlainExpert, input: Vector): Vector {
+  const { intermediateSize: size, limit, alpha, upOffset } = glu;
+  const bias = (index: number): number => (biases === null ? 0 : at(biases, index));
+  const [gates, ups] = [multiply(gate, input), multiply(up, input)];
+  const inner = gates.map((value, index) => {
+    const [g, u] = [value + bias(index), at(ups, index) + bias(size + index)];
+    const [limitedGate, limitedUp] = limit > 0 ? [Math.min(g, limit), Math.min(Math.max(u, -limit), limit)] : [g, u];
+    if (glu.activation === 'sigmoid') return limitedGate * sigmoid(alpha * limitedGate) * (limitedUp + upOffset);
+    const curve = Math.sqrt(2 / Math.PI) * (limitedGate + 0.044715 * limitedGate ** 3);
+    return 0.5 * limitedGate * (1 + Math.tanh(curve)) * limitedUp;
+  });
+  return multiply(down, inner).map((value, index) => value + bias(2 * size + index));
+}

@@ -1,0 +1,241 @@
+/** The mixers of a model in plain FP64, over a whole sequence: what the native core is measured against. */
+import type { DenseRole } from '../../shared/model/dense-roles.js';
+import type {
+  AttentionMixer,
+  DeltaMixer,
+  LatentMixer,
+  MixerShape,
+  ModelShape,
+  RotaryShape,
+} from '../../shared/model/model-shape.js';
+import type { Matrix } from './plain-values.js';
+
+export type Vector = Float64Array;
+/** Weights of one layer. */
+export type Weights = (role: DenseRole) => Matrix;
+
+export const at = (values: ArrayLike<number>, index: number): number => values[index] ?? NaN;
+export const sigmoid = (x: number): number => 1 / (1 + Math.exp(-x));
+
+export function multiply({ rows, columns, data }: Matrix, x: Vector): Vector {
+  return Float64Array.from({ length: rows }, (_, row) => {
+    let sum = 0;
+    for (let column = 0; column < columns; column += 1) sum += at(data, row * columns + column) * at(x, column);
+    return sum;
+  });
+}
+
+export function add(a: Vector, b: ArrayLike<number>): Vector {
+  return a.map((value, index) => value + at(b, index));
+}
+
+/** Divided by the root mean square, times a weight where there is one. */
+export function rmsNorm(x: Vector, epsilon: number, weight: ArrayLike<number> | null): Vector {
+  const root = Math.sqrt(x.reduce((sum, value) => sum + value * value, 0) / x.length + epsilon);
+  return x.map((value, index) => (value / root) * (weight === null ? 1 : at(weight, index)));
+}
+
+function heads(x: Vector, count: number): Vector[] {
+  const size = x.length / count;
+  return Array.from({ length: count }, (_, head) => x.slice(head * size, (head + 1) * size));
+}
+
+function joined(parts: readonly Vector[]): Vector {
+  return Float64Array.from(parts.flatMap((part) => [...part]));
+}
+
+function rotate(x: Vector, position: number, rotary: RotaryShape | null, { ropes }: ModelShape): Vector {
+  if (rotary === null) return x;
+  const rope = ropes[rotary.rope];
+  if (rope === undefined) throw new Error('no rope');
+  const result = x.slice();
+  const pairs = rope.frequencies.length;
+  for (const [pair, frequency] of rope.frequencies.entries()) {
+    const angle = Math.fround(position * frequency);
+    const [cos, sin] = [Math.cos(angle) * rope.scale, Math.sin(angle) * rope.scale];
+    const first = rotary.offset + (rotary.pairing === 'halves' ? pair : 2 * pair);
+    const second = first + (rotary.pairing === 'halves' ? pairs : 1);
+    result[first] = at(x, first) * cos - at(x, second) * sin;
+    result[second] = at(x, second) * cos + at(x, first) * sin;
+  }
+  return result;
+}
+
+/** Softmax over the positions that a query sees, and the values' mean by it. */
+function look(query: Vector, keys: readonly Vector[], values: readonly Vector[], scale: number, sink: number): Vector {
+  const scores = keys.map((key) => key.reduce((sum, value, index) => sum + value * at(query, index), 0) * scale);
+  const highest = Math.max(sink, ...scores);
+  const weights = scores.map((score) => Math.exp(score - highest));
+  const total = weights.reduce((sum, weight) => sum + weight, Math.exp(sink - highest));
+  const result = new Float64Array(values[0]?.length ?? 0);
+  for (const [position, weight] of weights.entries()) {
+    const value = values[position] ?? result;
+    for (let index = 0; index < result.length; index += 1) {
+      result[index] = at(result, index) + (weight / total) * at(value, index);
+    }
+  }
+  return result;
+}
+
+function attention(mixer: AttentionMixer, xs: readonly Vector[], weights: Weights, shape: ModelShape): Vector[] {
+  const { headDim, queryKeyNorm, normEpsilon, window } = mixer;
+  const project = (role: 'query' | 'key' | 'value', x: Vector): Vector => {
+    let result = multiply(weights(role), x);
+    if (mixer.bias) result = add(result, weights(`${role}Bias`).data);
+    if (queryKeyNorm === 'all' && role !== 'value') {
+      result = rmsNorm(result, normEpsilon, weights(`${role}Norm`).data);
+    }
+    return mixer.clip > 0 ? result.map((value) => Math.min(Math.max(value, -mixer.clip), mixer.clip)) : result;
+  };
+  const placed = (role: 'query' | 'key', head: Vector, position: number): Vector => {
+    const norm = (x: Vector): Vector =>
+      queryKeyNorm === 'head' ? rmsNorm(x, normEpsilon, weights(`${role}Norm`).data) : x;
+    const turn = (x: Vector): Vector => rotate(x, position, mixer.rotary, shape);
+    return mixer.normAfterRotation ? norm(turn(head)) : turn(norm(head));
+  };
+  const plainKeys = xs.map((x) => heads(project('key', x), mixer.keyValueHeads));
+  const keys = plainKeys.map((row, position) => row.map((head) => placed('key', head, position)));
+  const values = xs.map((x, position) => {
+    const row = mixer.keysAreValues ? (plainKeys[position] ?? []) : heads(project('value', x), mixer.keyValueHeads);
+    return mixer.valueNorm ? row.map((head) => rmsNorm(head, normEpsilon, null)) : row;
+  });
+  return xs.map((x, position) => {
+    const first = window === 0 ? 0 : Math.max(0, position - window + 1);
+    const seen = (rows: readonly Vector[][], head: number): Vector[] =>
+      rows.slice(first, position + 1).map((row) => row[head] ?? new Float64Array(headDim));
+    const outputs = heads(project('query', x), mixer.heads).map((query, head) => {
+      const shared = Math.floor(head / (mixer.heads / mixer.keyValueHeads));
+      const sink = mixer.sinks ? at(weights('sinks').data, head) : -Infinity;
+      return look(placed('query', query, position), seen(keys, shared), seen(values, shared), mixer.scoreScale, sink);
+    });
+    let output = joined(outputs);
+    if (mixer.outputGate) {
+      const gate = multiply(weights('outputGate'), x);
+      output = output.map((value, index) => value * sigmoid(at(gate, index)));
+    }
+    const result = multiply(weights('mixerOutput'), output);
+    return mixer.outputBias ? add(result, weights('mixerOutputBias').data) : result;
+  });
+}
+
+/** Not absorbed: keys and values of every head are expanded, as the models define it. */
+function latent(mixer: LatentMixer, xs: readonly Vector[], weights: Weights, shape: ModelShape): Vector[] {
+  const { latentSize, nopeSize, valueSize, normEpsilon } = mixer;
+  const [keyExpansion, valueExpansion] = [weights('keyExpansion'), weights('valueExpansion')];
+  const rows = xs.map((x, position) => {
+    const both = multiply(weights('latent'), x);
+    const compressed = rmsNorm(both.slice(0, latentSize), normEpsilon, weights('latentNorm').data);
+    const rotated = rotate(both.slice(latentSize), position, mixer.rotary, shape);
+    const values = heads(multiply(valueExpansion, compressed), mixer.heads);
+    const keys = values.map((_, head) => {
+      const key = new Float64Array(nopeSize);
+      for (let i = 0; i < latentSize; i += 1) {
+        for (let j = 0; j < nopeSize; j += 1) {
+          key[j] = at(key, j) + at(keyExpansion.data, (head * latentSize + i) * nopeSize + j) * at(compressed, i);
+        }
+      }
+      return joined([key, rotated]);
+    });
+    return { keys, values };
+  });
+  return xs.map((x, position) => {
+    const low = mixer.queryRank === 0 ? x : multiply(weights('queryLow'), x);
+    const input = mixer.queryRank === 0 ? low : rmsNorm(low, normEpsilon, weights('queryLowNorm').data);
+    const outputs = heads(multiply(weights('query'), input), mixer.heads).map((query, head) => {
+      const turned = rotate(query.slice(nopeSize), position, mixer.rotary, shape);
+      const seen = rows.slice(0, position + 1);
+      const none = new Float64Array(valueSize);
+      return look(
+        joined([query.slice(0, nopeSize), turned]),
+        seen.map(({ keys }) => keys[head] ?? none),
+        seen.map(({ values }) => values[head] ?? none),
+        mixer.scoreScale,
+        -Infinity,
+      );
+    });
+    return multiply(weights('mixerOutput'), joined(outputs));
+  });
+}
+
+/** Each channel's last `taps` values, weighed. */
+function convolve(rows: readonly Vector[], { rows: taps, columns, data }: Matrix): Vector[] {
+  return rows.map((_, position) =>
+    Float64Array.from({ length: columns }, (_unused, channel) => {
+      let sum = 0;
+      for (let tap = 0; tap < taps; tap += 1) {
+        sum += at(data, tap * columns + channel) * (rows[position - taps + 1 + tap]?.[channel] ?? 0);
+      }
+      return sum;
+    }),
+  );
+}
+
+function delta(mixer: DeltaMixer, xs: readonly Vector[], weights: Weights): Vector[] {
+  const { keyHeads, valueHeads, keyDim, valueDim } = mixer;
+  const inputs = xs.map((x) =>
+    joined((['deltaQuery', 'deltaKey', 'deltaValue'] as const).map((role) => multiply(weights(role), x))),
+  );
+  const mixed = convolve(inputs, weights('convolution')).map((row) => row.map((value) => value * sigmoid(value)));
+  const states = Array.from({ length: valueHeads }, () => new Float64Array(keyDim * valueDim));
+  const unit = (x: Vector): Vector => {
+    const root = Math.sqrt(x.reduce((sum, value) => sum + value * value, 0) + 1e-6);
+    return x.map((value) => value / root);
+  };
+  return xs.map((x, position) => {
+    const row = mixed[position] ?? new Float64Array();
+    const queries = heads(row.slice(0, keyHeads * keyDim), keyHeads).map(unit);
+    const keys = heads(row.slice(keyHeads * keyDim, 2 * keyHeads * keyDim), keyHeads).map(unit);
+    const values = heads(row.slice(2 * keyHeads * keyDim), valueHeads);
+    const [beta, decay] = [multiply(weights('deltaBeta'), x), multiply(weights('deltaDecay'), x)];
+    const gates = heads(multiply(weights('deltaGate'), x), valueHeads);
+    const outputs = values.map((value, head) => {
+      const shared = Math.floor(head / (valueHeads / keyHeads));
+      const state = states[head] ?? new Float64Array();
+      const softplus = Math.log1p(Math.exp(at(decay, head) + at(weights('decayBias').data, head)));
+      const forget = Math.exp(-Math.exp(at(weights('decayLog').data, head)) * softplus);
+      const output = new Float64Array(valueDim);
+      for (let j = 0; j < valueDim; j += 1) {
+        let known = 0;
+        for (let i = 0; i < keyDim; i += 1) {
+          state[i * valueDim + j] = at(state, i * valueDim + j) * forget;
+          known += at(state, i * valueDim + j) * at(keys[shared] ?? [], i);
+        }
+        const change = (at(value, j) - known) * sigmoid(at(beta, head));
+        for (let i = 0; i < keyDim; i += 1) {
+          state[i * valueDim + j] = at(state, i * valueDim + j) + at(keys[shared] ?? [], i) * change;
+          output[j] = at(output, j) + (at(state, i * valueDim + j) * at(queries[shared] ?? [], i)) / Math.sqrt(keyDim);
+        }
+      }
+      const gate = gates[head] ?? output;
+      return rmsNorm(output, mixer.normEpsilon, weights('deltaNorm').data).map(
+        (normed, index) => normed * at(gate, index) * sigmoid(at(gate, index)),
+      );
+    });
+    return multiply(weights('mixerOutput'), joined(outputs));
+  });
+}
+
+function shortConvolution(xs: readonly Vector[], weights: Weights): Vector[] {
+  const parts = xs.map((x) => heads(multiply(weights('convolutionInput'), x), 3));
+  const products = parts.map(([b, , x]) => (b ?? []).map((value, index) => value * at(x ?? [], index)) as Vector);
+  return convolve(products, weights('convolution')).map((row, position) => {
+    const gate = parts[position]?.[1] ?? row;
+    return multiply(
+      weights('mixerOutput'),
+      row.map((value, index) => value * at(gate, index)),
+    );
+  });
+}
+
+export function plainMixer(mixer: MixerShape, xs: readonly Vector[], weights: Weights, shape: ModelShape): Vector[] {
+  switch (mixer.kind) {
+    case 'attention':
+      return attention(mixer, xs, weights, shape);
+    case 'latent':
+      return latent(mixer, xs, weights, shape);
+    case 'delta':
+      return delta(mixer, xs, weights);
+    case 'convolution':
+      return shortConvolution(xs, weights);
+  }
+}
