@@ -54,12 +54,9 @@ struct MatmulScratch {
   uint8_t* expanded;  // expansion_bytes()
 };
 
-// Tokens up to which weights of a format that is cached in another multiply as they stream in, expanded on the way.
-static constexpr int streamed_tokens(WeightFormat format) { return format == WeightFormat::fp8 ? 3 : kMostTokensAtOnce; }
-
-// Where such weights go through the second cache, a group of tiles is expanded there.
+// Where weights of a format that is cached in another go through the second cache, a group of tiles is expanded there.
 static constexpr uint64_t expansion_bytes(WeightFormat format, int64_t columns, int n) {
-  if (cached_format(format) == format || n <= streamed_tokens(format)) return 0;
+  if (cached_format(format) == format || n <= kMostTokensAtOnce) return 0;
   return static_cast<uint64_t>(group_tiles(format, columns) * tile_bytes(cached_format(format), columns));
 }
 

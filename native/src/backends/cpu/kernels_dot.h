@@ -256,11 +256,14 @@ void multiply_panel(const MatmulJob& job, const Panel& panel, Tiles& tiles, floa
   }
 }
 
-// Tokens that one pass over the weights multiplies, at most. Only BF16 values are worth the code for more than three.
+// Tokens that one pass over the weights multiplies, at most. Only BF16 and FP32 values, which coded ones are expanded to, are worth the
+// code for more than three.
 template <class Tile>
 constexpr int kTokensAtOnce = 3;
 template <>
 constexpr int kTokensAtOnce<Bf16Tile> = kMostTokensAtOnce;
+template <>
+constexpr int kTokensAtOnce<Fp32Tile> = kMostTokensAtOnce;
 
 template <class Ahead, int kTokens = 1, class Tiles>
 void multiply_tokens(const MatmulJob& job, const Panel& panel, int tokens, Tiles& tiles, float* scratch) {

@@ -96,13 +96,16 @@ struct Fp8Tile {
 // Turns a tile's blocks into the fp32 layout.
 class Fp8Reader {
  public:
+  Fp8Reader() : tile_(nullptr, 0, 0) {}
   Fp8Reader(const uint8_t* tile, int64_t columns) : tile_(tile, columns, 0) {}
 
   template <int64_t kAhead>
   ODMOE_INLINE void expand(int64_t first, int64_t count, uint8_t* fp32) {
-    static_assert(kAhead == 0);
     float* out = reinterpret_cast<float*>(fp32);
     for (int64_t block = first; block < first + count; ++block) {
+      if constexpr (kAhead != 0) {
+        for (int line = 0; line < 3; ++line) __builtin_prefetch(tile_.codes + block * Fp8Tile::kBlockBytes + kAhead + line * 64);
+      }
       for (int row = 0; row < kTileRows; ++row, out += kLanes) {
         for (int pair = 0; pair < kPairs; ++pair) {
           Vector low, high;

@@ -7,20 +7,20 @@
 namespace odmoe::cpu {
 namespace {
 
-// Tiles that are expanded to BF16, a run of blocks at a time. Reader(tile, columns).expand(first block, blocks, to) does it.
-template <class ReaderOf>
+// Tiles that are expanded to others, a run of blocks at a time. Reader(tile, columns).expand(first block, blocks, to) does it.
+template <class ReaderOf, class TileOf>
 struct ExpandedStream {
-  using Tile = Bf16Tile;
+  using Tile = TileOf;
   using Reader = ReaderOf;
   Reader reader;
-  alignas(64) uint8_t run[kRunBlocks * kBf16BlockBytes];
+  alignas(64) uint8_t run[kRunBlocks * Tile::kBlockBytes];
   ODMOE_INLINE Tile at(int64_t, int64_t block, int64_t blocks) {
     reader.template expand<kStreamAhead>(block, blocks, run);
     return Tile(run, 0, 0);
   }
 };
 
-template <class Reader>
+template <class Reader, class Tile>
 void multiply_expanded_stream(const MatmulJob& job, int64_t first_tile, int64_t tiles, float* scratch) {
   const int64_t bytes = tile_bytes(job.format, job.columns);
   Panel panel;
@@ -28,7 +28,7 @@ void multiply_expanded_stream(const MatmulJob& job, int64_t first_tile, int64_t 
   panel.first_token = 0;
   panel.run_blocks = kRunBlocks;
   panel.ahead = nullptr;
-  ExpandedStream<Reader> weights;
+  ExpandedStream<Reader, Tile> weights;
   for (int64_t tile = first_tile; tile < first_tile + tiles; ++tile) {
     weights.reader = Reader(job.weights + tile * bytes, job.columns);
     panel.first_tile = tile;
@@ -50,9 +50,10 @@ void multiply_expanded_groups(const MatmulJob& job, int64_t first_tile, int64_t 
   });
 }
 
-void multiply_fixed4_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
-  if (job.n <= streamed_tokens(job.format)) return multiply_expanded_stream<Fixed4Reader>(job, first_tile, tiles, scratch.sums);
-  multiply_expanded_groups<Fixed4Reader, Bf16Tile, kFixed4BlockBytes>(job, first_tile, tiles, scratch);
+template <class Reader, class Tile, int64_t kBlockBytes>
+void multiply_expanded_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
+  if (job.n <= kMostTokensAtOnce) return multiply_expanded_stream<Reader, Tile>(job, first_tile, tiles, scratch.sums);
+  multiply_expanded_groups<Reader, Tile, kBlockBytes>(job, first_tile, tiles, scratch);
 }
 
 template <class Set>
@@ -60,13 +61,12 @@ void multiply_mxfp4_tiles(const MatmulJob& job, int64_t first_tile, int64_t tile
   if constexpr (Set::kMxfp4InRegisters) {
     if (job.n <= kTokensAtOnce<Mxfp4Tile<Set>>) return multiply_stream<Mxfp4Tile<Set>>(job, first_tile, tiles, scratch.sums);
   }
-  if (job.n <= streamed_tokens(job.format)) return multiply_expanded_stream<Mxfp4Reader>(job, first_tile, tiles, scratch.sums);
-  multiply_expanded_groups<Mxfp4Reader, Bf16Tile, kMxfp4BlockBytes + kTileRows>(job, first_tile, tiles, scratch);
+  multiply_expanded_tiles<Mxfp4Reader, Bf16Tile, kMxfp4BlockBytes + kTileRows>(job, first_tile, tiles, scratch);
 }
 
 void multiply_fp8_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
-  if (job.n <= streamed_tokens(job.format)) return multiply_stream<Fp8Tile>(job, first_tile, tiles, scratch.sums);
-  multiply_expanded_groups<Fp8Reader, Fp32Tile, Fp8Tile::kBlockBytes>(job, first_tile, tiles, scratch);
+  if (job.n <= kTokensAtOnce<Fp8Tile>) return multiply_stream<Fp8Tile>(job, first_tile, tiles, scratch.sums);
+  multiply_expanded_tiles<Fp8Reader, Fp32Tile, Fp8Tile::kBlockBytes>(job, first_tile, tiles, scratch);
 }
 
 void matmul(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
@@ -76,7 +76,8 @@ void matmul(const MatmulJob& job, int64_t first_tile, int64_t tiles, const Matmu
     case WeightFormat::fp32: return multiply_tiles<Fp32Tile>(job, first_tile, tiles, scratch);
     case WeightFormat::int8: return multiply_tiles<Int8Tile>(job, first_tile, tiles, scratch);
     case WeightFormat::nf4: return multiply_tiles<Nf4Tile>(job, first_tile, tiles, scratch);
-    case WeightFormat::fixed4: return multiply_fixed4_tiles(job, first_tile, tiles, scratch);
+    case WeightFormat::fixed4:
+      return multiply_expanded_tiles<Fixed4Reader, Bf16Tile, kFixed4BlockBytes>(job, first_tile, tiles, scratch);
     case WeightFormat::mxfp4: return multiply_mxfp4_tiles<Simd>(job, first_tile, tiles, scratch);
     case WeightFormat::fp8: return multiply_fp8_tiles(job, first_tile, tiles, scratch);
   }
