@@ -11,9 +11,10 @@ import { requireWritableFile } from '../../shared/storage/require-writable-file.
 import { writeFailure } from '../../shared/storage/storage-error.js';
 import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
 import type { ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
+import { compareSources } from './compare-sources.js';
 import { demoPrompts, MOST_PROMPTS } from './demo-prompts.js';
 import { measureRecall, type RecallProgress } from './measure-recall.js';
-import { recallJson, recallPlot, recallTable } from './recall-report.js';
+import { recallJson, recallPlot, recallTable, sourceJson, sourceTable } from './recall-report.js';
 import { chooseSetUps, PRECISIONS, type RecallFigure } from './set-ups.js';
 
 const MOST_ITERATIONS = 65_536;
@@ -25,6 +26,7 @@ interface RecallFlags {
   figure?: RecallFigure;
   precision?: ShadowPrecision[];
   align?: AlignmentPeriods[];
+  sources: boolean;
   stopAtEnd: boolean;
   temperature: number;
   topK: number;
@@ -51,6 +53,7 @@ export function registerBenchRecall(bench: Command): void {
       'periods TOKEN/KV in iterations, 0: never, such as 1/1,4/0, in place of a figure',
       alignments,
     )
+    .option('--sources', 'compare shadows with predictions that need none, in place of alignments', false)
     .option('--stop-at-end', 'end answers where the model ends them; else they go on to the last iteration', false)
     .option('--temperature <t>', '0 takes the most likely token, higher is more varied', parseNumber, 0)
     .option('--top-k <k>', 'choose among the k most likely tokens (0: all)', parseWhole, 0)
@@ -73,6 +76,7 @@ prompts leave room for 256 tokens. The default run takes about five minutes on t
 
 Examples:
   odmoe bench recall --plot recall.svg
+  odmoe bench recall --sources --prompts 20 --tokens 128
   odmoe bench recall --figure 3 --temperature 1 --seed 7
   odmoe bench recall --precision int8 --align 1/1,2/2,4/4,8/8,16/16`,
     )
@@ -88,8 +92,9 @@ async function run(flags: RecallFlags): Promise<void> {
   const { model, prompts, tokens, stopAtEnd, threads, plot } = flags;
   if (plot !== undefined) requireWritableFile(plot);
   const sampling = samplingFrom(flags);
+  const common = { modelPath: model, prompts: demoPrompts(prompts), iterations: tokens, stopAtEnd, sampling, threads };
   const options = {
-    ...{ modelPath: model, prompts: demoPrompts(prompts), iterations: tokens, stopAtEnd, sampling, threads },
+    ...common,
     setUps: chooseSetUps({
       ...{ figure: flags.figure ?? null, precisions: flags.precision ?? null, alignments: flags.align ?? null },
     }),
@@ -103,10 +108,16 @@ async function run(flags: RecallFlags): Promise<void> {
     started = true;
     bar?.update(done);
   };
+  const setting = { iterations: tokens, stopAtEnd, temperature: sampling.temperature, seed: sampling.seed };
   try {
+    if (flags.sources) {
+      const compared = await compareSources(common, onProgress);
+      bar?.stop();
+      process.stdout.write(`${flags.json ? JSON.stringify(sourceJson(compared)) : sourceTable(compared, setting)}\n`);
+      return;
+    }
     const report = await measureRecall(options, onProgress);
     bar?.stop();
-    const setting = { iterations: tokens, stopAtEnd, temperature: sampling.temperature, seed: sampling.seed };
     const text = flags.json ? JSON.stringify(recallJson(report, setting)) : recallTable(report, setting);
     process.stdout.write(`${text}\n`);
     if (plot !== undefined) await writePlot(plot, recallPlot(report));

@@ -133,7 +133,7 @@ function followPrompts(
   };
 }
 
-async function tokenizePrompts(source: ModelSource, prompts: readonly string[]): Promise<number[][]> {
+export async function tokenizePrompts(source: ModelSource, prompts: readonly string[]): Promise<number[][]> {
   const tokenizer = await openTokenizer(source.directory);
   return prompts.map((text) => promptTokenIds({ text, messages: [], promptTokenIds: [], raw: false }, tokenizer, 0));
 }

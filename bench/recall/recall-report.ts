@@ -2,6 +2,7 @@ import { tableLines } from '../../cli/output/table.js';
 import { heatMap } from '../plot/heat-map.js';
 import { svgFile } from '../../simulator/timing/svg-drawing.js';
 import { linePlot } from '../plot/line-plot.js';
+import type { SourceReport } from './compare-sources.js';
 import type { RecallReport, RecallResult } from './measure-recall.js';
 import { quarterBorders, recallByIteration, recallByQuarter, smoothedRecall } from './recall-series.js';
 import { alignmentName, FIGURE_6_PERIODS, isOfFigure3, isOfFigure6, PRECISIONS } from './set-ups.js';
@@ -65,6 +66,35 @@ export function recallTable(report: RecallReport, setting: RecallSetting): strin
     `(recall of ${modelName}: ${prompts} prompts, ${iterations} decode iterations in all, ${chosen}; align: periods of tokens/KV ` +
       'rows in iterations, 0: never; n: decode iteration)',
   ].join('\n');
+}
+
+/** A row a source of predictions. */
+export function sourceTable({ modelName, prompts, iterations, results }: SourceReport, setting: RecallSetting): string {
+  const borders = quarterBorders(setting.iterations);
+  const quarters = borders.slice(1).map((end, quarter) => `n ${(borders[quarter] ?? 0) + 1}-${end}`);
+  const columns = [
+    { title: 'predictions from', align: 'left' as const },
+    ...['recall', ...quarters].map((title) => ({ title, align: 'right' as const })),
+  ];
+  const rows = results.map(({ source, metrics }) => [
+    ...[source, share(metrics.recall)],
+    ...recallByQuarter(metrics, setting.iterations).map(share),
+  ]);
+  return [
+    ...tableLines(columns, rows),
+    `(recall of ${modelName}: ${prompts} prompts, ${iterations} decode iterations in all; shadows are aligned at every iteration; n: ` +
+      'decode iteration; a layer of which a source says nothing counts as missed)',
+  ].join('\n');
+}
+
+/** As sourceTable, for programs. */
+export function sourceJson({ modelName, prompts, iterations, results }: SourceReport): object {
+  return {
+    ...{ model: modelName, prompts, iterations },
+    results: results.map(({ source, metrics: { recall, activated, predictedCorrectly } }) => ({
+      ...{ source, recall, activated, predicted_correctly: predictedCorrectly },
+    })),
+  };
 }
 
 /** Curves of recall(n), a panel a precision, and a map of recall by periods where figure 6's were run: an SVG file's text. */

@@ -1,0 +1,195 @@
+import { ExpertRecall } from '../../engine/generation/expert-recall.js';
+import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load-weights.js';
+import { layersAskedAt } from '../../main-node/decode/router-ahead.js';
+import { openDevice, type Device, type Model } from '../../native/index.js';
+import { openModelSource } from '../../packs/open-model-source.js';
+import { assertInvariant } from '../../shared/errors/assert-invariant.js';
+import type { ModelSource } from '../../shared/model/tensor-source.js';
+import type { SepMetrics } from '../../shared/rpc/messages.js';
+import { loadShadowModel, SHADOW_PASS_ROWS, type ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
+import { recordTrace, type MainTrace } from './main-trace.js';
+import { tokenizePrompts, type RecallOptions, type RecallProgress } from './measure-recall.js';
+import { replayTrace } from './replay-trace.js';
+import { ResidentExperts } from './resident-experts.js';
+
+const ALIGNED = { token: 1, keyValue: 1 };
+const SHADOWS: readonly ShadowPrecision[] = ['int8', 'nf4'];
+const LAYERS_AHEAD: readonly number[] = [1, 2];
+
+/** A source of predictions, and how well it predicted. */
+export interface SourceRecall {
+  source: string;
+  metrics: SepMetrics;
+}
+
+export interface SourceReport {
+  modelName: string;
+  prompts: number;
+  iterations: number;
+  results: SourceRecall[];
+}
+
+type SourceOptions = Omit<RecallOptions, 'setUps'>;
+
+/**
+ * Recall of every source of predictions on the same answers of the full-precision model: shadows aligned at every iteration, main's own
+ * routers of later layers, and the experts of the token before. All expert layers count; one of which a source says nothing counts as
+ * missed. Throws what loading the model throws.
+ */
+export async function compareSources(options: SourceOptions, onProgress: RecallProgress): Promise<SourceReport> {
+  const source = await openModelSource(options.modelPath);
+  const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: options.threads, budgetBytes: 0 });
+  try {
+    const results: SourceRecall[] = [];
+    const prompts = await tokenizePrompts(source, options.prompts);
+    const total = prompts.length * (SHADOWS.length + 1);
+    let done = 0;
+    const step = () => onProgress(++done, total);
+    for (const precision of SHADOWS) {
+      const metrics = await shadowRecall(device, source, precision, prompts, options, step);
+      results.push({ source: `shadow ${precision.toUpperCase()}`, metrics });
+    }
+    const own = await ownRecalls(device, source, prompts, options, step);
+    results.push(...own.results);
+    return { modelName: source.name, prompts: prompts.length, iterations: own.iterations, results };
+  } finally {
+    device.dispose();
+  }
+}
+
+/** Lets the full-precision model answer each prompt in turn, and looks at what it did. Returns the iterations of all. */
+async function withTraces(
+  device: Device,
+  source: ModelSource,
+  prompts: readonly (readonly number[])[],
+  { iterations, stopAtEnd, sampling }: SourceOptions,
+  look: (trace: MainTrace, main: Model) => Promise<void>,
+): Promise<number> {
+  const main = device.createModel(source.shape);
+  let ran = 0;
+  try {
+    await loadDenseWeights(main, source, source.shippedFormat);
+    await loadResidentExperts(main, source, source.shippedFormat);
+    for (const [index, promptIds] of prompts.entries()) {
+      const own = { ...sampling, seed: sampling.seed + index };
+      const endTokenIds = stopAtEnd ? source.eosTokenIds : [];
+      const trace = await recordTrace(main, promptIds, { iterations, sampling: own, endTokenIds });
+      try {
+        await look(trace, main);
+      } finally {
+        await trace.sequence.end();
+      }
+      ran += trace.tokenIds.length;
+    }
+  } finally {
+    main.dispose();
+  }
+  return ran;
+}
+
+async function shadowRecall(
+  device: Device,
+  source: ModelSource,
+  precision: ShadowPrecision,
+  prompts: readonly (readonly number[])[],
+  options: SourceOptions,
+  step: () => void,
+): Promise<SepMetrics> {
+  const model = await loadShadowModel(device, source, precision);
+  const pass = model.createPass(SHADOW_PASS_ROWS);
+  const recall = new ExpertRecall();
+  try {
+    await withTraces(device, source, prompts, options, async (trace) => {
+      const sampling = options.sampling.temperature === 0 ? null : options.sampling;
+      await replayTrace(trace, { model, pass }, { periods: ALIGNED, sampling }, recall);
+      step();
+    });
+  } finally {
+    pass.dispose();
+    model.dispose();
+  }
+  return recall.result();
+}
+
+/** What needs no shadow: routers of later layers, and the token before. */
+async function ownRecalls(
+  device: Device,
+  source: ModelSource,
+  prompts: readonly (readonly number[])[],
+  options: SourceOptions,
+  step: () => void,
+): Promise<{ results: SourceRecall[]; iterations: number }> {
+  const experts = await ResidentExperts.load(device, source);
+  const ahead = LAYERS_AHEAD.map((layersAhead) => ({ layersAhead, recall: new ExpertRecall() }));
+  const before = new ExpertRecall();
+  try {
+    const iterations = await withTraces(device, source, prompts, options, async (trace, main) => {
+      countTokenBefore(trace, before);
+      const predicted = await routersAhead(main, experts, trace);
+      for (const { layersAhead, recall } of ahead) countPredicted(trace, predicted.get(layersAhead) ?? [], recall);
+      step();
+    });
+    const results = ahead.map(({ layersAhead, recall }) => ({
+      source: `router-ahead, ${layersAhead} ${layersAhead === 1 ? 'layer' : 'layers'}`,
+      metrics: recall.result(),
+    }));
+    results.push({ source: 'experts of the token before', metrics: before.result() });
+    return { results, iterations };
+  } finally {
+    experts.dispose();
+  }
+}
+
+/** By layers ahead, iteration and layer: what that router chose. The trace is run again, expert layer by expert layer. */
+async function routersAhead(
+  model: Model,
+  experts: ResidentExperts,
+  { promptIds, tokenIds, activated }: MainTrace,
+): Promise<Map<number, number[][][]>> {
+  const { expertLayers, hiddenSize, expertsPerToken } = model.shape;
+  const predicted = new Map(LAYERS_AHEAD.map((layersAhead) => [layersAhead, tokenIds.map((): number[][] => [])]));
+  const sequence = model.createSequence();
+  const pass = model.createPass(1);
+  const hidden = new Uint8Array(hiddenSize * Float32Array.BYTES_PER_ELEMENT);
+  const outputs = new Uint8Array(expertsPerToken * hidden.length);
+  try {
+    for (const [position, tokenId] of [...promptIds, ...tokenIds].entries()) {
+      await pass.begin([sequence], new Int32Array(1), Int32Array.of(position), Int32Array.of(tokenId));
+      for (let layer = 0; layer < expertLayers; layer += 1) {
+        const choice = await pass.attend(layer, hidden);
+        const chosen = [...choice.experts].join();
+        assertInvariant(chosen === activated[position]?.[layer]?.join(), 'a model chooses the same experts twice.');
+        for (const [layersAhead, iterations] of predicted) {
+          const ofIteration = iterations[position - promptIds.length];
+          if (ofIteration === undefined) continue;
+          for (const asked of layersAskedAt(layer, expertLayers, layersAhead)) {
+            ofIteration[asked] = [...(await pass.chooseAhead(asked)).experts];
+          }
+        }
+        await experts.run(layer, choice, hidden, outputs);
+        await pass.combine(layer, outputs, choice.weights);
+      }
+    }
+  } finally {
+    pass.dispose();
+    sequence.dispose();
+  }
+  return predicted;
+}
+
+function countTokenBefore({ promptIds, activated }: MainTrace, recall: ExpertRecall): void {
+  activated.slice(promptIds.length).forEach((layers, iteration) => {
+    const before = activated[promptIds.length + iteration - 1] ?? [];
+    layers.forEach((chosen, layer) => count(recall, iteration, chosen, before[layer] ?? []));
+  });
+}
+
+function countPredicted({ promptIds, activated }: MainTrace, predicted: number[][][], recall: ExpertRecall): void {
+  activated.slice(promptIds.length).forEach((layers, iteration) => {
+    layers.forEach((chosen, layer) => count(recall, iteration, chosen, predicted[iteration]?.[layer] ?? []));
+  });
+}
+
+function count(recall: ExpertRecall, iteration: number, chosen: readonly number[], predicted: readonly number[]): void {
+  recall.add(iteration, chosen.length, chosen.filter((expert) => predicted.includes(expert)).length);
+}
