@@ -36,7 +36,9 @@ export function registerBenchOperators(bench: Command): void {
       'after',
       `
 Sizes are those of published models. In each round a buffer of 256 MiB is read, the multiply-add loop runs, and the operator is called
-in turn on inputs that lie apart: 256 MiB in all, so that none is in a cache when its turn comes again. Medians over the rounds count.
+in turn on inputs that lie apart: 256 MiB in all, so that none is in a cache when its turn comes again. Medians over the rounds count,
+against the best that reading and the loop have given. With --threads 1 it is processor time that counts, which says the same on a
+busy machine.
 
 read_share  bytes that a call must read and write, each once, over its time and the read bandwidth; more than 1 where the processor
             has some of them in a cache after all, or writes faster than it reads

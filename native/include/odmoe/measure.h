@@ -9,6 +9,8 @@ namespace odmoe {
 // Reads a buffer far larger than the caches with the widest instruction set.
 class ReadMeter {
  public:
+  // Of the buffer.
+  static constexpr uint64_t kBytes = uint64_t{256} << 20;
   // threads 0: as many as the process may use. Throws Error(ErrorCode::device_out_of_memory) when the machine has no room for the buffer.
   explicit ReadMeter(int threads);
   ~ReadMeter();

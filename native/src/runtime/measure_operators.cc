@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 
 #include "odmoe/measure.h"
 #include "operator_cases.h"
 
 namespace odmoe {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr int kLeastRounds = 3;
 // In-place operators bring values nearer to 0 with each round; after so many they are still normal numbers.
@@ -18,7 +17,24 @@ constexpr int kFirstMeasures = 20;
 // What a round runs an operator for, if its turns take longer.
 constexpr double kRoundSeconds = 0.05;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+// One thread counts its processor time, which says the same on a busy machine; of several, the time that passes counts.
+class Stopwatch {
+ public:
+  explicit Stopwatch(int threads) : one_thread_(threads == 1) { restart(); }
+  void restart() { start_ = now(); }
+  double seconds() const { return now() - start_; }
+
+ private:
+  double now() const {
+    if (!one_thread_) return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+  }
+
+  bool one_thread_;
+  double start_ = 0;
+};
 
 double median(std::vector<double>& values) {
   std::sort(values.begin(), values.end());
@@ -27,37 +43,46 @@ double median(std::vector<double>& values) {
 
 // What the machine has given at best so far: on a busy one, many a round gives less.
 struct Limits {
+  int threads;
   ReadMeter read;
   FmaMeter fma;
   double read_bytes_per_s = 0;
   double multiply_adds_per_s = 0;
 
+  Limits(int of_threads, const std::string& instruction_set)
+      : threads(of_threads), read(of_threads), fma(of_threads, instruction_set) {
+    for (int i = 0; i < kFirstMeasures; i++) measure();
+  }
+
   void measure() {
-    read_bytes_per_s = std::max(read_bytes_per_s, read.read_bytes_per_s());
+    const Stopwatch watch(threads);
+    read.read_bytes_per_s();
+    read_bytes_per_s = std::max(read_bytes_per_s, static_cast<double>(ReadMeter::kBytes) / watch.seconds());
     multiply_adds_per_s = std::max(multiply_adds_per_s, fma.flop_per_s() / 2);
   }
 };
 
-// Median of the calls of one round: on a busy machine some are interrupted.
-double call_seconds(const OperatorCase& of, int64_t& turn) {
+// Median of the calls of one round.
+double call_seconds(const OperatorCase& of, int threads, int64_t& turn) {
   std::vector<double> calls;
-  const auto begin = Clock::now();
+  const Stopwatch round(threads);
+  Stopwatch call(threads);
   do {
-    const auto start = Clock::now();
+    call.restart();
     of.run(turn);
-    calls.push_back(seconds_since(start));
+    calls.push_back(call.seconds());
     turn = (turn + 1) % of.turns;
-  } while (static_cast<int64_t>(calls.size()) < of.turns && seconds_since(begin) < kRoundSeconds);
+  } while (static_cast<int64_t>(calls.size()) < of.turns && round.seconds() < kRoundSeconds);
   return median(calls);
 }
 
 OperatorSpeed measure_case(const OperatorCase& of, Limits& limits, double seconds) {
   std::vector<double> times;
   int64_t turn = 0;
-  const auto begin = Clock::now();
-  for (int round = 0; round < kLeastRounds || (round < kMostRounds && seconds_since(begin) < seconds); round++) {
+  const Stopwatch watch(limits.threads);
+  for (int round = 0; round < kLeastRounds || (round < kMostRounds && watch.seconds() < seconds); round++) {
     limits.measure();
-    times.push_back(call_seconds(of, turn));
+    times.push_back(call_seconds(of, limits.threads, turn));
   }
   const double call_s = median(times);
   return {of.operation,
@@ -72,8 +97,7 @@ OperatorSpeed measure_case(const OperatorCase& of, Limits& limits, double second
 
 std::vector<OperatorSpeed> measure_operators(const std::shared_ptr<Backend>& backend, double seconds) {
   const DeviceInfo info = backend->info();
-  Limits limits{ReadMeter(info.threads), FmaMeter(info.threads, info.instruction_set)};
-  for (int i = 0; i < kFirstMeasures; i++) limits.measure();
+  Limits limits(info.threads, info.instruction_set);
   const OperatorPools pools(backend);
   std::vector<OperatorSpeed> speeds;
   for (const auto& makers : {product_cases(), mixer_cases(), norm_cases(), element_cases()}) {

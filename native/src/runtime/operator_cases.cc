@@ -138,10 +138,18 @@ OperatorCaseMaker norm_case(const Sizes& sizes) {
 }
 
 OperatorCaseMaker rotation_case(const char* operation, const Sizes& sizes, RotaryPairing pairing) {
-  return vectors_case(operation, sizes, 0, true, 2, [=](Backend& backend, const Sizes& of, float*, float* out) {
-    // A row's cosines and sines are the same few kilobytes for all rows.
-    backend.rotate({of.of(out), out, out, pairing});
-  });
+  return [=](const OperatorPools& pools) {
+    const int64_t pairs = int64_t{sizes.rows} * sizes.size / 2;
+    // Whatever is rotated by them keeps its length.
+    std::vector<float> turns(static_cast<size_t>(2 * pairs), 0.8f);
+    std::fill(turns.begin() + pairs, turns.end(), 0.6f);
+    const auto device_turns = std::make_shared<DeviceMemory>(pools.backend, float_bytes(2 * pairs));
+    pools.backend->copy_to_device(device_turns->bytes(), turns.data(), float_bytes(2 * pairs));
+    const auto run = [=](Backend& backend, const Sizes& of, float*, float* out) {
+      backend.rotate({of.of(out), device_turns->floats(), device_turns->floats() + pairs, pairing});
+    };
+    return vectors_case(operation, sizes, 0, true, 2, run)(pools);
+  };
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ CpuBackend::CpuBackend(const CpuOptions& options)
     : kernels_(choose_kernels(options.instruction_set)),
       arena_(options.budget_bytes),
       pool_(options.threads > 0 ? options.threads : usable_threads()),
-      scratch_(kThreadScratch * static_cast<size_t>(pool_.threads())) {}
+      scratch_(kThreadScratch * sizeof(float) / sizeof(CacheLine) * static_cast<size_t>(pool_.threads())) {}
 
 CpuBackend::~CpuBackend() {
   arena_.release(attention_scratch_);

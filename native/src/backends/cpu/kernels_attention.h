@@ -163,9 +163,10 @@ void score_positions(const QueryBatch& batch, int64_t begin, int64_t end) {
           step = batch.padded_dim;
         }
         const int64_t index = position - batch.first_chunk * kAttentionChunk;
+        // Four are two pairs: one alone would leave the multipliers waiting for keys.
         int q = first;
-        for (; q + 3 <= last; q += 3, ahead = nullptr) score_quad<3>(batch, q, key, step, ahead, index);
-        if (last - q == 2) score_quad<2>(batch, q, key, step, ahead, index);
+        for (; last - q >= 3 && last - q != 4; q += 3, ahead = nullptr) score_quad<3>(batch, q, key, step, ahead, index);
+        for (; last - q >= 2; q += 2, ahead = nullptr) score_quad<2>(batch, q, key, step, ahead, index);
         if (last - q == 1) score_quad<1>(batch, q, key, step, ahead, index);
       }
     }
@@ -180,13 +181,15 @@ void exponentiate_scores(const QueryBatch& batch, const Query& query) {
   const auto hide = [&](int64_t from, int64_t to) {
     for (int64_t p = from; p < to; ++p) query.scores[p] = -__builtin_inff();
   };
-  for (int64_t p = first; p < last; p += kWidth) {
-    Simd::store(query.scores + p, Simd::multiply(Simd::load(query.scores + p), Simd::broadcast(batch.scale)));
-  }
   hide(first, query.begin - base);
   hide(query.end - base, last);
+  const Vector scale = Simd::broadcast(batch.scale);
   Vector greatest = Simd::broadcast(-__builtin_inff());
-  for (int64_t p = first; p < last; p += kWidth) greatest = Simd::greater(Simd::load(query.scores + p), greatest);
+  for (int64_t p = first; p < last; p += kWidth) {
+    const Vector score = Simd::multiply(Simd::load(query.scores + p), scale);
+    Simd::store(query.scores + p, score);
+    greatest = Simd::greater(score, greatest);
+  }
   float lanes[kWidth];
   Simd::store(lanes, greatest);
   float most = query.sink > lanes[0] ? query.sink : lanes[0];

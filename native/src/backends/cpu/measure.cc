@@ -11,10 +11,8 @@
 namespace odmoe {
 namespace {
 
-// Far larger than the caches of any processor this is meant for.
-constexpr uint64_t kBufferBytes = uint64_t{256} << 20;
 constexpr int64_t kPieceBytes = int64_t{1} << 20;
-constexpr int64_t kPieces = static_cast<int64_t>(kBufferBytes) / kPieceBytes;
+constexpr int64_t kPieces = static_cast<int64_t>(ReadMeter::kBytes) / kPieceBytes;
 constexpr int64_t kIterations = 20000;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -24,7 +22,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }  // namespace
 
 struct ReadMeter::Parts {
-  explicit Parts(int threads) : pool(threads), buffer(arena.allocate(kBufferBytes)) {}
+  explicit Parts(int threads) : pool(threads), buffer(arena.allocate(ReadMeter::kBytes)) {}
   ~Parts() { arena.release(buffer); }
   Parts(const Parts&) = delete;
   Parts& operator=(const Parts&) = delete;
@@ -52,7 +50,7 @@ double ReadMeter::read_bytes_per_s() {
   parts_->pool.run(kPieces, [&](int64_t index, int) {
     check.fetch_xor(parts_->kernels.read_bytes(parts_->piece(index), static_cast<uint64_t>(kPieceBytes)));
   });
-  return static_cast<double>(kBufferBytes) / seconds_since(start);
+  return static_cast<double>(ReadMeter::kBytes) / seconds_since(start);
 }
 
 struct FmaMeter::Parts {
