@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { join } from 'node:path';
 import {
   FROM_STORAGE,
   PLAIN_LOADER,
@@ -10,8 +11,9 @@ import {
   type Pass,
   type Sequence,
 } from '../../native/index.js';
+import { openCheckpoint } from '../../shared/checkpoint/checkpoint.js';
+import { packageRoot } from '../../shared/config/package-root.js';
 import { plainGlu } from '../../shared/emulation/plain-shape.js';
-import { referenceForward } from './native-reference-forward.js';
 import {
   FIXTURE_SIZES,
   bits,
@@ -22,6 +24,7 @@ import {
   openTestDevice,
   sourceOf,
 } from './native-test-model.js';
+import { PlainForward } from './plain-forward.js';
 
 const { hiddenSize, layers, expertsPerToken, vocabSize } = FIXTURE_SIZES;
 const PROMPT = [1, 5, 9, 200, 31, 77, 120, 176, 297, 95, 56, 72];
@@ -110,9 +113,9 @@ describe('native forward pass', () => {
     device.dispose();
   });
 
-  it('comes within rounding of an FP64 reference', () => {
-    const reference = referenceForward(PROMPT);
-    reference.logits.forEach((row, position) => {
+  it('comes within rounding of an FP64 reference', async () => {
+    const fixture = await openCheckpoint(join(packageRoot(), 'test', 'fixtures', 'mixtral'));
+    new PlainForward(fixture).run(PROMPT).forEach((row, position) => {
       row.forEach((logit, id) => {
         const native = whole[position * vocabSize + id] ?? Number.NaN;
         assert.ok(

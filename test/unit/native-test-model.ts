@@ -81,15 +81,6 @@ export function bytesOf(name: string): Uint8Array {
   return fileBytes.subarray(8 + headerBytes + begin, 8 + headerBytes + end);
 }
 
-export function valuesOf(name: string): Float64Array {
-  const bytes = bytesOf(name);
-  const view = new DataView(new ArrayBuffer(4));
-  return Float64Array.from({ length: bytes.length / 2 }, (_, i) => {
-    view.setUint32(0, ((bytes[2 * i + 1] ?? 0) << 24) | ((bytes[2 * i] ?? 0) << 16));
-    return view.getFloat32(0);
-  });
-}
-
 const LAYER_NAMES: Partial<Record<DenseRole, string>> = {
   mixerNorm: 'input_layernorm',
   query: 'self_attn.q_proj',
@@ -100,7 +91,7 @@ const LAYER_NAMES: Partial<Record<DenseRole, string>> = {
   router: 'block_sparse_moe.gate',
 };
 
-export function denseName(role: DenseRole, layer: number): string {
+function denseName(role: DenseRole, layer: number): string {
   if (role === 'embedding') return 'model.embed_tokens.weight';
   if (role === 'lmHead') return 'lm_head.weight';
   if (role === 'finalNorm') return 'model.norm.weight';

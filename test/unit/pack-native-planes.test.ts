@@ -1,11 +1,10 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { crc32c, joinPlanes, splitPlanes } from '../../native/index.js';
-import type { Split } from '../../shared/model/tensor-source.js';
 import { refusal } from './tiny-pack.js';
-import { referenceCrc32c, referenceMergePlanes, referenceSplitPlanes } from './reference-planes.js';
+import { referenceCrc32c, referenceMergePlanes, referenceSplitPlanes, type ValueSplit } from './reference-planes.js';
 
-const SPLITS: readonly [Split, number][] = [
+const SPLITS: readonly [ValueSplit, number][] = [
   ['none-bf16', 2],
   ['none-fp16', 2],
   ['none-fp32', 4],

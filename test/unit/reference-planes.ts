@@ -1,8 +1,12 @@
 import type { Split } from '../../shared/model/tensor-source.js';
+import type { QuantizedSplit } from '../../shared/model/weight-dtype.js';
+
+/** Splits that cut values one by one. */
+export type ValueSplit = Exclude<Split, QuantizedSplit>;
 
 /** Planes and checksums written out from docs/pack-format.md, a value at a time: what the native ones are held against. */
 
-export function referenceSplitPlanes(values: Uint8Array, split: Split): Uint8Array[] {
+export function referenceSplitPlanes(values: Uint8Array, split: ValueSplit): Uint8Array[] {
   const view = new DataView(values.buffer, values.byteOffset, values.byteLength);
   switch (split) {
     case 'none-bf16':
