@@ -1,0 +1,56 @@
+/** Run as a program: prints a digest of the logits of every random shape's model on the CUDA device that the environment gives. */
+import { createHash } from 'node:crypto';
+import type { Device, Model } from '../../../native/index.js';
+import { RandomWeights } from '../../unit/native-random-model.js';
+import { openTestDevice } from '../../unit/native-test-model.js';
+import { RANDOM_SHAPES } from '../../unit/random-model-shapes.js';
+
+/** Positions that are run, and those that are then taken back and run again. */
+const PIECES = [70, 1, 1, 40];
+const TAKEN_BACK = 20;
+
+async function run(model: Model, pieces: readonly number[]): Promise<Buffer[]> {
+  const sequence = model.createSequence();
+  const logits: Buffer[] = [];
+  const runOn = async (rows: number): Promise<void> => {
+    const from = sequence.length;
+    const pass = model.createPass(rows);
+    const positions = Int32Array.from({ length: rows }, (_, i) => from + i);
+    await pass.begin(
+      [sequence],
+      new Int32Array(rows),
+      positions,
+      positions.map((position) => (position * 17 + 5) % 61),
+    );
+    await pass.forward(null);
+    const given = await pass.logits(Int32Array.from({ length: rows }, (_, i) => i));
+    logits.push(Buffer.from(given.buffer));
+    pass.dispose();
+  };
+  for (const rows of pieces) await runOn(rows);
+  sequence.truncate(sequence.length - TAKEN_BACK);
+  await runOn(TAKEN_BACK);
+  sequence.dispose();
+  return logits;
+}
+
+/** By the shape's name. */
+export async function logitDigests(device: Device): Promise<Record<string, string>> {
+  const digests: Record<string, string> = {};
+  for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
+    const weights = new RandomWeights(shape);
+    const model = await weights.load(device, true);
+    const hash = createHash('sha256');
+    for (const logits of await run(model, PIECES)) hash.update(logits);
+    digests[name] = hash.digest('hex');
+    model.dispose();
+    weights.dispose();
+  }
+  return digests;
+}
+
+if (process.argv[1] === import.meta.filename) {
+  const device = openTestDevice({ backend: 'cuda' });
+  console.log(JSON.stringify(await logitDigests(device)));
+  device.dispose();
+}
