@@ -132,15 +132,20 @@ struct Simd {
   // 32 weights of an mxfp4 row, from their codes, their scale, and the 16 weights that this gives (low bytes, then high ones), in the
   // order of the bf16 layout.
   static void expand_mxfp4(const uint8_t* codes, float, const uint8_t* weights, uint8_t* bf16) {
-    const auto both_halves = [](const uint8_t* p) {
-      return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-    };
-    const __m256i halves = _mm256_srlv_epi64(both_halves(codes), _mm256_setr_epi64x(0, 0, 4, 4));
-    const __m256i index = _mm256_and_si256(halves, _mm256_set1_epi8(15));
-    const __m256i low = _mm256_shuffle_epi8(both_halves(weights), index);
-    const __m256i high = _mm256_shuffle_epi8(both_halves(weights + 16), index);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(bf16), _mm256_unpacklo_epi8(low, high));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(bf16 + 32), _mm256_unpackhi_epi8(low, high));
+    __m256i words[2];
+    look_up_mxfp4(codes, weights, words);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(bf16), words[0]);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(bf16 + 32), words[1]);
+  }
+  static constexpr bool kMxfp4RowsTogether = true;
+  // The same as FP32, columns 0 to 7, 8 to 15 and so on.
+  static void expand_mxfp4_row(const uint8_t* codes, const uint8_t* weights, Vector (&values)[4]) {
+    __m256i words[2];
+    look_up_mxfp4(codes, weights, words);
+    for (int i = 0; i < 2; ++i) {
+      values[i] = _mm256_castsi256_ps(_mm256_slli_epi32(words[i], 16));
+      values[2 + i] = _mm256_castsi256_ps(_mm256_and_si256(words[i], _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+    }
   }
   static constexpr bool kMxfp4InRegisters = false;
   // W words of an fp8 row, their low bytes and their high ones, 256 times smaller than they are.
@@ -162,6 +167,18 @@ struct Simd {
   }
 
  private:
+  // The bf16 layout's words 0 to 15 and 16 to 31 of an mxfp4 row.
+  static void look_up_mxfp4(const uint8_t* codes, const uint8_t* weights, __m256i (&words)[2]) {
+    const auto both_halves = [](const uint8_t* p) {
+      return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    };
+    const __m256i halves = _mm256_srlv_epi64(both_halves(codes), _mm256_setr_epi64x(0, 0, 4, 4));
+    const __m256i index = _mm256_and_si256(halves, _mm256_set1_epi8(15));
+    const __m256i low = _mm256_shuffle_epi8(both_halves(weights), index);
+    const __m256i high = _mm256_shuffle_epi8(both_halves(weights + 16), index);
+    words[0] = _mm256_unpacklo_epi8(low, high);
+    words[1] = _mm256_unpackhi_epi8(low, high);
+  }
   // E4M3 in the upper bytes of words.
   static Vector half_of_fp8(__m128i words) {
     const __m128i sign_and_rest = _mm_set1_epi16(static_cast<int16_t>(0xbf80));

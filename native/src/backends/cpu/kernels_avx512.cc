@@ -138,6 +138,7 @@ struct Simd {
     _mm512_storeu_si512(bf16, _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(low), 16), upper));
   }
   static constexpr bool kMxfp4InRegisters = true;
+  static constexpr bool kMxfp4RowsTogether = false;
   // The same as FP32, columns 0 to 15 and 16 to 31.
   static void expand_mxfp4_row(const uint8_t* codes, float scale, Vector& low, Vector& high) {
     // Columns 0-3 and 4-7 in the halves of bytes 0, 2, 4, 6; 8-11 and 12-15 in those of bytes 8, 10, ...; 16 + i beside i.

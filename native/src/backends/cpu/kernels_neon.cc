@@ -136,6 +136,7 @@ struct Simd {
     }
   }
   static constexpr bool kMxfp4InRegisters = false;
+  static constexpr bool kMxfp4RowsTogether = false;
   // W words of an fp8 row, their low bytes and their high ones, 256 times smaller than they are.
   static void expand_fp8(const uint8_t* p, Vector& low, Vector& high) {
     const int16x4_t words = vreinterpret_s16_u8(vld1_u8(p));

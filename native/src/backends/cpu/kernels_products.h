@@ -56,10 +56,47 @@ void multiply_expanded_tiles(const MatmulJob& job, int64_t first_tile, int64_t t
   multiply_expanded_groups<Reader, Tile, kBlockBytes>(job, first_tile, tiles, scratch);
 }
 
+// One token, for instruction sets that expand a row's 32 weights together: their sums stay in registers, two rows at a time.
+template <class Set>
+void multiply_mxfp4_token(const MatmulJob& job, int64_t first_tile, int64_t tiles) {
+  constexpr int kRows = 2;
+  const int64_t bytes = tile_bytes(job.format, job.columns);
+  const int64_t blocks = column_blocks(job.columns);
+  for (int64_t number = first_tile; number < first_tile + tiles; ++number) {
+    const uint8_t* const tile = job.weights + number * bytes;
+    Vector rows[kTileRows][kVectors];
+#pragma GCC unroll 2
+    for (int row0 = 0; row0 < kTileRows; row0 += kRows) {
+      Vector sums[kRows][kVectors];
+      for (int i = 0; i < kRows * kVectors; ++i) sums[i / kVectors][i % kVectors] = Simd::zero();
+      const uint8_t* codes = tile + mxfp4_scale_bytes(job.columns) + row0 * (kLanes / 2);
+      const float* x = job.in;
+      for (int64_t block = 0; block < blocks; ++block, codes += kMxfp4BlockBytes, x += kLanes) {
+        if (row0 == 0) __builtin_prefetch(codes + kStreamAhead);
+#pragma GCC unroll 2
+        for (int r = 0; r < kRows; ++r) {
+          const uint8_t scale = tile[block * kTileRows + row0 + r];
+          Vector weights[kVectors];
+          Set::expand_mxfp4_row(codes + r * (kLanes / 2), kMxfp4Table.scales[scale].bytes, weights);
+#pragma GCC unroll 4
+          for (int v = 0; v < kVectors; ++v) sums[r][v] = Simd::fma(Simd::load(x + v * kWidth), weights[v], sums[r][v]);
+        }
+      }
+      for (int i = 0; i < kRows * kVectors; ++i) rows[row0 + i / kVectors][i % kVectors] = sums[i / kVectors][i % kVectors];
+    }
+    float dots[1][kTileRows];
+    Simd::fold_rows(rows, dots[0]);
+    store_dots<1>(job, number, 0, dots);
+  }
+}
+
 template <class Set>
 void multiply_mxfp4_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
   if constexpr (Set::kMxfp4InRegisters) {
     if (job.n <= kTokensAtOnce<Mxfp4Tile<Set>>) return multiply_stream<Mxfp4Tile<Set>>(job, first_tile, tiles, scratch.sums);
+  }
+  if constexpr (Set::kMxfp4RowsTogether) {
+    if (job.n == 1 && job.columns % kLanes == 0) return multiply_mxfp4_token<Set>(job, first_tile, tiles);
   }
   multiply_expanded_tiles<Mxfp4Reader, Bf16Tile, kMxfp4BlockBytes + kTileRows>(job, first_tile, tiles, scratch);
 }

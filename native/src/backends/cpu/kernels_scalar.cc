@@ -115,6 +115,7 @@ struct Simd {
     }
   }
   static constexpr bool kMxfp4InRegisters = false;
+  static constexpr bool kMxfp4RowsTogether = false;
   // W words of an fp8 row, their low bytes and their high ones, 256 times smaller than they are.
   static void expand_fp8(const uint8_t* p, float& low, float& high) {
     low = kE4m3Values.values[p[0]] * 0x1p-8f;
