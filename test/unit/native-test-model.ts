@@ -91,7 +91,7 @@ const LAYER_NAMES: Partial<Record<DenseRole, string>> = {
   router: 'block_sparse_moe.gate',
 };
 
-function denseName(role: DenseRole, layer: number): string {
+export function denseName(role: DenseRole, layer: number): string {
   if (role === 'embedding') return 'model.embed_tokens.weight';
   if (role === 'lmHead') return 'lm_head.weight';
   if (role === 'finalNorm') return 'model.norm.weight';
