@@ -6,8 +6,8 @@
 
 namespace odmoe {
 
-// What is wrong with a quantized row, as the end of a sentence; null where nothing is. An MXFP4 weight must be a BF16; an FP8 weight must be a
-// number, and its scale neither negative nor so large that a weight can be infinite. Null for every other split.
+// What is wrong with a quantized row, to be followed by where; null where nothing is. An MXFP4 weight must be a BF16; an FP8 weight must
+// be a number, and its scale neither negative nor so large that a weight can be infinite. Null for every other split.
 const char* quantized_fault(Split split, const uint8_t* const* planes, int64_t columns);
 
 // The same for rows that follow one another in each plane.
