@@ -7,6 +7,7 @@ import { expectedBiases, expectedTensors } from '../../shared/checkpoint/expecte
 import { parseModelConfig } from '../../shared/checkpoint/model-config.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { allExperts, partSizes } from '../../shared/model/part-sizes.js';
 import { planeRowBytes } from '../../shared/model/weight-dtype.js';
 import type { TensorSource } from '../../shared/model/tensor-source.js';
 
@@ -86,6 +87,26 @@ describe('fixtures of families', () => {
     assert.ok([...biases].every(Number.isFinite) && new Set(biases).size > 100);
     const mxfp4 = await openCheckpoint(join(fixtures, 'gptoss-mxfp4'));
     assert.deepEqual(mxfp4.expert(2, 5).biases, biases);
+  });
+});
+
+describe('sizes of parts for the expert loader', () => {
+  it('count the rows of a fused tensor that are read, with the page around them', async () => {
+    const checkpoint = await openCheckpoint(join(fixtures, 'gemma4moe'));
+    const { expertExponentBytes, expertSignMantissaBytes } = partSizes(allExperts(checkpoint));
+    const expertBytes = 3 * 20 * 64 * 2;
+    assert.ok(expertExponentBytes >= expertBytes && expertExponentBytes <= expertBytes + 3 * 2 * 4096);
+    assert.equal(expertSignMantissaBytes, 0);
+  });
+
+  it('count codes and scales apart', async () => {
+    const checkpoint = await openCheckpoint(join(fixtures, 'gptoss-mxfp4'));
+    const sizes = partSizes(allExperts(checkpoint));
+    // Rows of gate and up alternate: both read nearly all of what the two have.
+    const [codes, scales] = [5 * 64 * 32, 5 * 64 * 2];
+    assert.ok(sizes.expertExponentBytes >= codes - 2 * 32 && sizes.expertExponentBytes <= codes + 3 * 2 * 4096);
+    assert.ok(sizes.expertSignMantissaBytes >= scales - 4 && sizes.expertSignMantissaBytes <= scales + 3 * 2 * 4096);
+    assert.deepEqual([sizes.shardExponentBytes, sizes.shardSignMantissaBytes], [0, 0]);
   });
 });
 
