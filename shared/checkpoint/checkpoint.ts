@@ -43,7 +43,9 @@ export async function openCheckpoint(directory: string, options?: Partial<OpenOp
   const { family, config } = await readModelConfig(absolute, { longContext });
   const found = await readCheckpointFiles(absolute, gone);
   const finder = new TensorFinder(found.tensors, config, absolute);
-  const tensors = [...expectedTensors(config)].map((expected) => finder.find(expected));
+  // One by one: a config that lies may ask for more tensors than memory could list.
+  const tensors: ModelTensor[] = [];
+  for (const expected of expectedTensors(config)) tensors.push(finder.find(expected));
   const table = new SourceTable(config.shape, config.tiedEmbeddings, absolute);
   for (const { place, source } of tensors) table.add(place, source);
   const biasPaths = new Map<number, ReadonlySet<string>>();

@@ -126,6 +126,23 @@ async function readWhole(source: TensorSource): Promise<void> {
   }
 }
 
+describe('a config.json that asks for more tensors than memory could list', () => {
+  it('is refused for the first that is not there', async () => {
+    await withTemporaryDirectory(async (directory) => {
+      cpSync(join(FIXTURES, 'gemma4moe'), directory, { recursive: true });
+      const config = JSON.parse(readFileSync(join(directory, 'config.json'), 'utf8')) as Json;
+      for (const key of ['num_experts', 'num_hidden_layers']) {
+        const lie = changed(config, ['text_config', key], 2 ** 31 - 1);
+        writeFileSync(join(directory, 'config.json'), JSON.stringify(lie));
+        await assert.rejects(openCheckpoint(directory), (thrown) => {
+          assertOurs(thrown, /^MODEL_CORRUPT$/);
+          return true;
+        });
+      }
+    });
+  }).timeout(20_000);
+});
+
 describe('a view of any numbers', function () {
   this.timeout(120_000);
   const number = fc.oneof(fc.integer({ min: 0, max: 40 }), fc.constantFrom(0, 1, 32, 128, 2 ** 31 - 1));
