@@ -8,9 +8,9 @@ export function allExpertsBytes(source: ModelSource): number {
   let bytes = 0;
   for (let layer = 0; layer < source.shape.expertLayers; layer += 1) {
     for (let expert = 0; expert < source.shape.experts; expert += 1) {
-      for (const tensor of Object.values(source.expert(layer, expert)) as { chunks: { plainBytes: number }[] }[]) {
-        bytes += tensor.chunks.reduce((sum, chunk) => sum + chunk.plainBytes, 0);
-      }
+      const { gate, up, down, biases } = source.expert(layer, expert);
+      for (const { chunks } of [gate, up, down]) bytes += chunks.reduce((sum, { plainBytes }) => sum + plainBytes, 0);
+      bytes += biases?.byteLength ?? 0;
     }
   }
   return bytes;
