@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { openDevice, type Device, type Model } from '../../native/index.js';
+import { nativeDenseRoles, openDevice, type Device, type Model } from '../../native/index.js';
 import { DENSE_ROLES, densePlaces } from '../../shared/model/dense-roles.js';
 import {
   modelShapeSchema,
@@ -196,5 +196,9 @@ describe('any shape of a model', () => {
       Object.values(RANDOM_SHAPES).flatMap((shape) => [...densePlaces(shape, false)].map(({ role }) => role)),
     );
     assert.deepEqual([...loaded].sort(), Object.keys(DENSE_ROLES).sort());
+  });
+
+  it('has the roles of the one table, which the native core has in the same order', () => {
+    assert.deepEqual(Object.entries(nativeDenseRoles()), Object.entries(DENSE_ROLES));
   });
 });
