@@ -83,10 +83,7 @@ export async function packCheckpoint(
       `${checkpointDirectory}: is a pack already; give the checkpoint that it was made from`,
     );
   }
-  const checkpoint = await openCheckpoint(checkpointDirectory, {
-    longContext,
-    gone: await goneFiles(checkpointDirectory, outputDirectory),
-  });
+  const checkpoint = await openSource(checkpointDirectory, outputDirectory, longContext);
   // Quantized experts have no exponents to be coded.
   const { codec, level } = isQuantizedSplit(checkpoint.shippedFormat) ? codecSetting('raw', null) : wanted;
   const directory = await prepareOutputDirectory(checkpoint.directory, outputDirectory);
@@ -289,6 +286,21 @@ async function requireNothingConsumed(directory: string): Promise<void> {
       `${shard.name}, were deleted since (--consume): go on with that checkpoint, --name ${JSON.stringify(plan.name)} --codec ${codec} ` +
       `--shards ${plan.shards}${plan.long_context ? ' --long-context' : ''} and odmoe ${plan.odmoe_version}, or choose another directory`,
   );
+}
+
+/** The checkpoint, with what is known of weight files that an earlier run deleted. @throws as openCheckpoint */
+async function openSource(directory: string, outputDirectory: string, longContext: boolean): Promise<Checkpoint> {
+  try {
+    return await openCheckpoint(directory, { longContext, gone: await goneFiles(directory, outputDirectory) });
+  } catch (thrown) {
+    const isMissing = thrown instanceof OdmoeError && thrown.code === 'MODEL_NOT_FOUND';
+    if (!isMissing || !(await fileExists(join(outputDirectory, MANIFEST_FILE)))) throw thrown;
+    throw new OdmoeError(
+      'MODEL_NOT_FOUND',
+      `${thrown.message}; ${outputDirectory} holds a whole pack: if its checkpoint was consumed, nothing is left to do`,
+      { cause: thrown },
+    );
+  }
 }
 
 /** Weight files of the checkpoint that an earlier run deleted. */

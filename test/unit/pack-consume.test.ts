@@ -39,6 +39,10 @@ describe('packing that consumes its checkpoint', () => {
       assert.deepEqual(readdirSync(checkpoint).sort(), ['config.json', 'model.safetensors.index.json']);
       assert.equal((await openModelSource(output)).packDigest, digest);
       assert.ok(!existsSync(join(output, 'packing.jsonl')));
+      await assert.rejects(
+        pack(checkpoint, output, { consume: true }),
+        refusal('MODEL_NOT_FOUND', /holds a whole pack: if its checkpoint was consumed, nothing is left to do/),
+      );
     });
   });
 
