@@ -63,8 +63,8 @@ describe('worker: automatic slots', () => {
   it('are enough to load a layer’s experts while another’s are executed', () => {
     assert.equal(lookAheadSlots(8, 8), 2);
     assert.equal(lookAheadSlots(8, 3), 6);
-    assert.equal(automaticSlots(8, UNKNOWN, 10 * MIB), 16);
-    assert.equal(automaticSlots(2, UNKNOWN, MIB), 4);
+    assert.equal(automaticSlots(8, UNKNOWN, 10 * MIB), 8);
+    assert.equal(automaticSlots(2, UNKNOWN, MIB), 2);
   });
 
   it('are fewer where experts are large, but as many as a group of that size needs', () => {

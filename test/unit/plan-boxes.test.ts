@@ -31,9 +31,9 @@ describe('boxes of a plan', () => {
   it('have as many slots as the daemon would have, and keep experts in what is left', () => {
     const times = boxTimes(HOME, BOXES, 'bf16');
     const slots = plannedSlots(times, BOXES, HOME);
-    assert.equal(slots, 16);
+    assert.equal(slots, 8);
     const spare = spareBytes(times, BOXES, HOME, slots);
-    assert.equal(spare, 13e9 - 1e9 - 16 * times.worker.slotBytes);
+    assert.equal(spare, 13e9 - 1e9 - 8 * times.worker.slotBytes);
     const small = [...BOXES, { count: 1, linkBytesPerS: null, memoryBytes: 1e9 + 3 * times.worker.slotBytes }];
     assert.equal(plannedSlots(times, small, HOME), 3);
     assert.equal(spareBytes(times, small, HOME, 3), 0);

@@ -4,9 +4,12 @@ import { lookAheadSlots } from '../../shared/placement/group-size.js';
 /** Memory that slots take by themselves. */
 export const AUTOMATIC_SLOTS_BYTES = 256 * 1024 * 1024;
 
+/** Workers that there are at least, where nobody says how many. */
+const FEW_WORKERS = 2;
+
 /**
  * Slots where nobody has said how many: enough for a worker to load its experts of the next layer while it executes those of this one,
- * however few workers there are, within AUTOMATIC_SLOTS_BYTES; but two, and enough for groups of the size that is set or that the
+ * though there be only FEW_WORKERS, within AUTOMATIC_SLOTS_BYTES; but two, and enough for groups of the size that is set or that the
  * workers allow. `workers`: as many as cluster.yaml lists; null: it lists none.
  */
 export function automaticSlots(
@@ -14,7 +17,7 @@ export function automaticSlots(
   { groupSize, workers }: { groupSize: number | 'auto'; workers: number | null },
   slotBytes: number,
 ): number {
-  const most = lookAheadSlots(expertsPerToken, 1);
+  const most = lookAheadSlots(expertsPerToken, FEW_WORKERS);
   const wanted = groupSize === 'auto' ? expertsPerToken : groupSize;
   const least = lookAheadSlots(expertsPerToken, Math.min(wanted, expertsPerToken, workers ?? wanted));
   return Math.max(least, Math.min(most, Math.floor(AUTOMATIC_SLOTS_BYTES / Math.max(1, slotBytes))));
