@@ -64,9 +64,9 @@ async function loadShadow(
   abandoned: AbortSignal,
 ): Promise<LoadedShadow> {
   const source = await environment.openPack(settings.modelPath);
-  const { precision } = settings.shadow;
+  const { precision, quantize } = settings.shadow;
   return fillNodeDevice(environment, settings, log, async ({ device, reason: deviceReason }) => {
-    const model = await loadShadowModel(device, source, precision, () => requireWanted(abandoned));
+    const model = await loadShadowModel(device, source, precision, quantize, () => requireWanted(abandoned));
     log.info('model loaded', { model: source.name, precision, deviceMemoryBytes: device.info().usedBytes });
     const pass = createPass(model);
     const dispose = () => {

@@ -1,5 +1,5 @@
 import { ExpertRecall } from '../../engine/generation/expert-recall.js';
-import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load-weights.js';
+import { loadDenseWeights, loadResidentExperts, type Quantized } from '../../engine/loading/load-weights.js';
 import { layersAskedAt } from '../../main-node/decode/router-ahead.js';
 import { openDevice, type Device, type Model } from '../../native/index.js';
 import { openModelSource } from '../../packs/open-model-source.js';
@@ -13,7 +13,12 @@ import { replayTrace } from './replay-trace.js';
 import { ResidentExperts } from './resident-experts.js';
 
 const ALIGNED = { token: 1, keyValue: 1 };
-const SHADOWS: readonly ShadowPrecision[] = ['int8', 'nf4'];
+const SHADOWS: readonly { precision: ShadowPrecision; quantized: Quantized }[] = [
+  { precision: 'int8', quantized: 'projections' },
+  { precision: 'int8', quantized: 'all' },
+  { precision: 'nf4', quantized: 'projections' },
+  { precision: 'nf4', quantized: 'all' },
+];
 const LAYERS_AHEAD: readonly number[] = [1, 2];
 
 /** A source of predictions, and how well it predicted. */
@@ -45,9 +50,10 @@ export async function compareSources(options: SourceOptions, onProgress: RecallP
     const total = prompts.length * (SHADOWS.length + 1);
     let done = 0;
     const step = () => onProgress(++done, total);
-    for (const precision of SHADOWS) {
-      const metrics = await shadowRecall(device, source, precision, prompts, options, step);
-      results.push({ source: `shadow ${precision.toUpperCase()}`, metrics });
+    for (const shadow of SHADOWS) {
+      const metrics = await shadowRecall(device, source, shadow, prompts, options, step);
+      const everything = shadow.quantized === 'all' ? ', quantize: all' : '';
+      results.push({ source: `shadow ${shadow.precision.toUpperCase()}${everything}`, metrics });
     }
     const own = await ownRecalls(device, source, prompts, options, step);
     results.push(...own.results);
@@ -90,12 +96,12 @@ async function withTraces(
 async function shadowRecall(
   device: Device,
   source: ModelSource,
-  precision: ShadowPrecision,
+  { precision, quantized }: (typeof SHADOWS)[number],
   prompts: readonly (readonly number[])[],
   options: SourceOptions,
   step: () => void,
 ): Promise<SepMetrics> {
-  const model = await loadShadowModel(device, source, precision);
+  const model = await loadShadowModel(device, source, precision, quantized);
   const pass = model.createPass(SHADOW_PASS_ROWS);
   const recall = new ExpertRecall();
   try {

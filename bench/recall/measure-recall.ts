@@ -91,7 +91,7 @@ async function withShadow(
   main: Model,
   work: (models: Models) => Promise<Followed>,
 ): Promise<Followed> {
-  const shadow = await loadShadowModel(device, source, precision);
+  const shadow = await loadShadowModel(device, source, precision, 'projections');
   const pass = shadow.createPass(SHADOW_PASS_ROWS);
   try {
     return await work({ main, shadow, pass });

@@ -39,7 +39,7 @@ export async function recordTraceDocument(
   try {
     await loadDenseWeights(main, source, source.shippedFormat);
     await loadResidentExperts(main, source, source.shippedFormat);
-    shadow = await loadShadowModel(device, source, recording.precision);
+    shadow = await loadShadowModel(device, source, recording.precision, 'projections');
     const tokenizer = await openTokenizer(source.directory);
     const prompts: TracePrompt[] = [];
     for (const prompt of recording.prompts) {

@@ -5,7 +5,10 @@ import { exactFormatOf } from '../../shared/model/weight-dtype.js';
 
 export type LoadProgress = (doneBytes: number, totalBytes: number) => void;
 
-/** Matrices that stay as they are shipped: tables, and small ones that decide much. */
+/** Which matrices take the format that is asked for: all, or all but tables and small ones that decide much. */
+export type Quantized = 'projections' | 'all';
+
+/** Matrices that stay as they are shipped, unless all are quantized. */
 const EXACT_MATRICES: ReadonlySet<DenseRole> = new Set([
   'embedding',
   'lmHead',
@@ -27,13 +30,14 @@ export async function loadDenseWeights(
   source: ModelSource,
   projections: WeightFormat,
   onProgress?: LoadProgress,
+  quantized: Quantized = 'projections',
 ): Promise<void> {
   const places = [...densePlaces(source.shape, source.tiedEmbeddings)];
   const totalBytes = places.reduce((sum, { role, layer }) => sum + storedBytes(source.dense(role, layer)), 0);
   let doneBytes = 0;
   for (const { role, layer } of places) {
     const tensor = source.dense(role, layer);
-    await model.loadDense(role, layer, tensor, denseFormat(role, tensor, source, projections));
+    await model.loadDense(role, layer, tensor, denseFormat(role, tensor, source, projections, quantized));
     doneBytes += storedBytes(tensor);
     onProgress?.(doneBytes, totalBytes);
   }
@@ -69,11 +73,13 @@ function denseFormat(
   tensor: TensorSource,
   source: ModelSource,
   projections: WeightFormat,
+  quantized: Quantized,
 ): WeightFormat {
   if (isVectorRole(role)) return 'fp32';
   const exact = exactFormatOf(tensor.split);
   if (projections === source.shippedFormat) return exact;
   if (projections === 'fixed4' && exact !== 'bf16') return exact;
+  if (quantized === 'all') return projections;
   const isHead = role === (source.tiedEmbeddings ? 'embedding' : 'lmHead');
   return !EXACT_MATRICES.has(role) || (projections === 'fixed4' && isHead) ? projections : exact;
 }

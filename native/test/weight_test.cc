@@ -169,9 +169,36 @@ void refuses_wrong_rows(const std::string& set) {
   const int32_t outside[2] = {4, -1};
   check_refused(ErrorCode::request_invalid, [&] { backend->embed(out.data(), matrix.matrix, outside, 1); });
   check_refused(ErrorCode::request_invalid, [&] { backend->embed(out.data(), matrix.matrix, outside + 1, 1); });
-  DeviceMatrix quantized(*backend, WeightFormat::int8, 4, 32, Split::none_bf16, values.data());
+  DeviceMatrix shipped(*backend, WeightFormat::mxfp4, 4, 32);
   const int32_t inside = 0;
-  check_refused(ErrorCode::internal, [&] { backend->embed(out.data(), quantized.matrix, &inside, 1); });
+  check_refused(ErrorCode::internal, [&] { backend->embed(out.data(), shipped.matrix, &inside, 1); });
+}
+
+// A row that is looked up is what products are made with: a product with a unit vector gives one of its columns.
+void looks_up_quantized_rows(const std::string& set) {
+  auto backend = open_backend(set);
+  constexpr int64_t kRows = 21;
+  constexpr int64_t kColumns = 203;
+  std::vector<uint32_t> values(static_cast<size_t>(kRows * kColumns));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = 0x3c00u + static_cast<uint32_t>(i * 2654435761u >> 20 & 0x81ffu);
+  const Planes planes = cut(values, Split::none_bf16);
+  for (const WeightFormat format : {WeightFormat::int8, WeightFormat::nf4}) {
+    DeviceMatrix matrix(*backend, format, kRows, kColumns);
+    write_all(*backend, matrix.matrix, planes, Split::none_bf16, kRows);
+    const std::vector<float> rows = read_all(*backend, matrix.matrix);
+    std::vector<float> unit(kColumns * kColumns);
+    for (int64_t i = 0; i < kColumns; ++i) unit[static_cast<size_t>(i * kColumns + i)] = 1;
+    DeviceFloats in(*backend, unit);
+    DeviceFloats out(*backend, static_cast<size_t>(kColumns * kRows));
+    backend->matmul(out.data(), kRows, matrix.matrix, in.data(), kColumns, static_cast<int>(kColumns));
+    const std::vector<float> columns = out.read();
+    for (int64_t row = 0; row < kRows; ++row) {
+      for (int64_t column = 0; column < kColumns; ++column) {
+        check(rows[static_cast<size_t>(row * kColumns + column)] == columns[static_cast<size_t>(column * kRows + row)],
+              "row " + std::to_string(row) + ", column " + std::to_string(column));
+      }
+    }
+  }
 }
 
 // Rows are written from one thread while another multiplies by another matrix.
@@ -208,6 +235,7 @@ void add_weight_cases(std::vector<Case>& cases) {
     cases.push_back({name + "keeps bits", [=] { keeps_bits(set); }});
     cases.push_back({name + "stores the same bytes", [=] { stores_the_same_bytes(set); }});
     cases.push_back({name + "refuses wrong rows", [=] { refuses_wrong_rows(set); }});
+    cases.push_back({name + "looks up quantized rows", [=] { looks_up_quantized_rows(set); }});
     cases.push_back({name + "writes while computing", [=] { writes_while_computing(set); }});
   }
 }

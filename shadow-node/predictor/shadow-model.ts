@@ -1,4 +1,4 @@
-import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load-weights.js';
+import { loadDenseWeights, loadResidentExperts, type Quantized } from '../../engine/loading/load-weights.js';
 import { type Device, type Model } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
@@ -9,19 +9,20 @@ export const SHADOW_PASS_ROWS = 128;
 export type ShadowPrecision = NodeSettings['shadow']['precision'];
 
 /**
- * Loads the whole model, quantized as it is loaded: attention projections and experts in `precision`; routers, norms, embedding and
- * LM head as shipped (OD-MoE section 3.2 quantizes the model; the routers are what is emulated, so they stay exact).
+ * Loads the whole model, quantized as it is loaded: attention projections and experts in `precision`; routers, embedding and LM head as
+ * shipped, because routers are what is emulated, or in `precision`, too (`quantized` all, as OD-MoE section 3.2 has it); norms as FP32.
  * @throws DEVICE_OUT_OF_MEMORY when the device's budget does not hold it, and what reading the model throws
  */
 export async function loadShadowModel(
   device: Device,
   source: ModelSource,
   precision: ShadowPrecision,
+  quantized: Quantized,
   onProgress?: (doneBytes: number, totalBytes: number) => void,
 ): Promise<Model> {
   const model = device.createModel(source.shape);
   try {
-    await loadDenseWeights(model, source, precision, onProgress);
+    await loadDenseWeights(model, source, precision, onProgress, quantized);
     await loadResidentExperts(model, source, precision, onProgress);
     return model;
   } catch (error) {

@@ -49,6 +49,7 @@ const interfaceAddress = z.ipv4({ error: IPV4_ERROR });
 export const INSTRUCTION_SETS = ['auto', 'avx512', 'avx2', 'neon', 'scalar'] as const;
 export const ARITHMETICS = ['exact', 'fast'] as const;
 export const PRECISIONS = ['int8', 'fp16', 'nf4'] as const;
+export const QUANTIZED = ['projections', 'all'] as const;
 export const LOG_LEVELS = ['error', 'warn', 'info', 'debug'] as const;
 export const LOG_FORMATS = ['text', 'json'] as const;
 export const PROVIDERS = ['mdns', 'static'] as const;
@@ -157,7 +158,13 @@ export const clusterConfigSchema = z.strictObject({
       replicas: wholeNumber(1, REPLICAS_LIMIT).default(1),
     })
     .prefault({}),
-  shadow: z.strictObject({ precision: choice(PRECISIONS).default('int8'), ...roleDevice }).prefault({}),
+  shadow: z
+    .strictObject({
+      precision: choice(PRECISIONS).default('int8'),
+      quantize: choice(QUANTIZED).default('projections'),
+      ...roleDevice,
+    })
+    .prefault({}),
   main: z
     .strictObject({
       ...roleDevice,

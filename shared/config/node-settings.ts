@@ -95,7 +95,11 @@ export interface NodeSettings {
     /** Of strict homes: workers that have the same expert. */
     replicas: number;
   };
-  shadow: { precision: 'int8' | 'fp16' | 'nf4' };
+  shadow: {
+    precision: 'int8' | 'fp16' | 'nf4';
+    /** What is quantized: projections and experts, or embedding, routers and LM head, too. */
+    quantize: 'projections' | 'all';
+  };
   worker: {
     /** Working slots: experts that may be loaded or executed at a time. auto: by the experts of a token and their size. */
     slots: number | 'auto';

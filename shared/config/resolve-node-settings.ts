@@ -42,6 +42,7 @@ export interface DaemonFlags {
   profile?: string;
   expertStorage?: ExpertStorage;
   precision?: NodeSettings['shadow']['precision'];
+  quantize?: NodeSettings['shadow']['quantize'];
   maxActive?: number;
   maxContext?: number;
   prefillOverlap?: boolean;
@@ -171,7 +172,10 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
       homes,
       replicas: flags.replicas ?? config.placement.replicas,
     },
-    shadow: { precision: flags.precision ?? config.shadow.precision },
+    shadow: {
+      precision: flags.precision ?? config.shadow.precision,
+      quantize: flags.quantize ?? config.shadow.quantize,
+    },
     worker,
     network: {
       keepaliveIntervalMs: network.keepalive_interval_ms,

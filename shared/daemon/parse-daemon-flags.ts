@@ -20,6 +20,7 @@ import {
   PRECISIONS,
   PREDICTION_SOURCES,
   PROVIDERS,
+  QUANTIZED,
   HOMES,
   REPLICAS_LIMIT,
   SPREADS,
@@ -134,6 +135,11 @@ function daemonCommand(role: RoleSetting): Command {
   if (role === 'worker') addWorkerFlags(command);
   if (role === 'shadow') {
     command.addOption(new Option('--precision <format>', 'how the copy is quantized').choices(PRECISIONS));
+    command.addOption(
+      new Option('--quantize <what>', 'projections and experts, or embedding, routers and LM head, too').choices(
+        QUANTIZED,
+      ),
+    );
   }
   return command
     .addOption(new Option('--log-level <level>', 'info: one line an event; the default is warn').choices(LOG_LEVELS))

@@ -111,7 +111,10 @@ function drawSettings(random: SeededRandom, role: RoleSetting, id: string, share
       prefillOverlap: random.chance(0.7),
       workerGraceMs: 3000,
     },
-    shadow: { precision: random.pick(['int8' as const, 'nf4' as const, 'fp16' as const]) },
+    shadow: {
+      precision: random.pick(['int8' as const, 'nf4' as const, 'fp16' as const]),
+      quantize: random.pick(['projections' as const, 'all' as const]),
+    },
     worker: { ...drawWorker(random), decompressionThreads: 1, directIo: random.chance(0.2) },
   };
 }

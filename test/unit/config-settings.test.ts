@@ -62,7 +62,7 @@ describe('settings of a daemon', () => {
       align: { tokenPeriod: 1, keyValuePeriod: 1, streamKeyValues: true },
       drafting: { optimistic: false, rows: 1 },
       placement: { groupSize: 'auto', spread: 'group', homes: 'group', replicas: 1 },
-      shadow: { precision: 'int8' },
+      shadow: { precision: 'int8', quantize: 'projections' },
       worker: {
         ...{ slots: 'auto', cacheBytes: 0, cachePolicy: 'planned', pools: null },
         ...{ decompressionThreads: 0, directIo: false },

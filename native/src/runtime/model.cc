@@ -15,10 +15,8 @@ std::string describe(DenseRole role, int layer) {
   return dense_role_facts(role).of_model ? name : name + " of layer " + std::to_string(layer);
 }
 
-bool is_quantized(WeightFormat format) {
-  return format == WeightFormat::int8 || format == WeightFormat::nf4 || format == WeightFormat::mxfp4 ||
-         format == WeightFormat::fp8;
-}
+// Codes as models are shipped with them.
+bool is_shipped_code(WeightFormat format) { return format == WeightFormat::mxfp4 || format == WeightFormat::fp8; }
 
 // A matrix of these is kept as one for each head, as each multiplies another part of a row.
 int64_t matrix_count(DenseRole role, int layer, const ModelShape& shape) {
@@ -66,8 +64,8 @@ void Model::load_dense(DenseRole role, int layer, const TensorSource& source, We
 }
 
 void Model::load_matrices(DenseWeight& weight, DenseRole role, int layer, const TensorSource& source, WeightFormat format) {
-  if (role == DenseRole::embedding && is_quantized(format)) {
-    throw Error(ErrorCode::internal, "the embedding is looked up by rows and cannot be quantized");
+  if (role == DenseRole::embedding && is_shipped_code(format)) {
+    throw Error(ErrorCode::internal, "the embedding is looked up by rows and is not kept in codes as models are shipped with them");
   }
   weight.matrices = load_blocks(device_->backend(), format, source, matrix_count(role, layer, shape_));
   for (const StoredMatrix& matrix : weight.matrices) count(matrix, format);

@@ -81,7 +81,7 @@ export function testSettings(role: RoleSetting, packDirectory: string, changes: 
     prediction: changes.prediction ?? defaults.prediction,
     drafting: { ...defaults.drafting, ...changes.drafting },
     emulation: changes.emulation ?? null,
-    shadow: { precision: changes.precision ?? defaults.shadow.precision },
+    shadow: { ...defaults.shadow, precision: changes.precision ?? defaults.shadow.precision },
     worker: { ...defaults.worker, ...changes.worker, slots: changes.slots ?? 1 },
     network: { ...defaults.network, ...PATIENT_NETWORK, ...changes.network },
   };

@@ -299,7 +299,35 @@ void read_fixed4_row(float* out, const Matrix& matrix, int64_t row) {
   }
 }
 
+// As write_int8_row has it: the integer times the row's scale.
+void read_int8_row(float* out, const Matrix& matrix, int64_t row) {
+  const uint8_t* const storage = static_cast<const uint8_t*>(matrix.storage.data);
+  const uint8_t* const tile = storage + row / kTileRows * tile_bytes(matrix.format, matrix.columns);
+  const auto* const scales = reinterpret_cast<const float*>(storage + scales_offset(matrix.format, matrix.rows, matrix.columns));
+  const float scale = scales[row];
+  for (int64_t column = 0; column < matrix.columns; ++column) {
+    const uint8_t* const at = tile + column / kLanes * Int8Tile::kBlockBytes + row % kTileRows * kLanes + column % kLanes;
+    out[column] = static_cast<float>(static_cast<int8_t>(*at)) * scale;
+  }
+}
+
+// As write_nf4_row has it: the code's value times the block's scale.
+void read_nf4_row(float* out, const Matrix& matrix, int64_t row) {
+  const uint8_t* const storage = static_cast<const uint8_t*>(matrix.storage.data);
+  const uint8_t* const tile = storage + row / kTileRows * tile_bytes(matrix.format, matrix.columns);
+  for (int64_t column = 0; column < matrix.columns; ++column) {
+    const uint8_t* const pair = tile + column / kNf4Block * kNf4PairBytes;
+    const int64_t in_half = column % kNf4Block % 32;
+    const uint8_t codes = pair[16 + column % kNf4Block / 32 * 64 + row % kTileRows * 16 + in_half % 16];
+    float scale;
+    __builtin_memcpy(&scale, pair + row % kTileRows * 4, 4);
+    out[column] = kNf4Values[in_half < 16 ? codes & 15 : codes >> 4] * scale;
+  }
+}
+
 void read_row(float* out, const Matrix& matrix, int64_t row) {
+  if (matrix.format == WeightFormat::int8) read_int8_row(out, matrix, row);
+  if (matrix.format == WeightFormat::nf4) read_nf4_row(out, matrix, row);
   if (matrix.format == WeightFormat::fixed4) read_fixed4_row(out, matrix, row);
   if (matrix.format == WeightFormat::bf16) read_tile_row<Bf16Tile>(out, matrix, row);
   if (matrix.format == WeightFormat::fp16) read_tile_row<Fp16Tile>(out, matrix, row);

@@ -9,10 +9,7 @@
 namespace odmoe::cuda {
 namespace {
 
-bool is_embedding_format(WeightFormat format) {
-  return format == WeightFormat::bf16 || format == WeightFormat::fp16 || format == WeightFormat::fp32 ||
-         format == WeightFormat::fixed4;
-}
+bool is_embedding_format(WeightFormat format) { return format != WeightFormat::mxfp4 && format != WeightFormat::fp8; }
 
 }  // namespace
 
@@ -98,7 +95,8 @@ void CudaBackend::write_coded_rows(Matrix& matrix, int64_t first_row, int64_t ro
 }
 
 void CudaBackend::embed(float* out, const Matrix& embedding, const int32_t* host_ids, int n) {
-  if (!is_embedding_format(embedding.format)) throw Error(ErrorCode::internal, "an embedding must not be quantized");
+  if (!is_embedding_format(embedding.format))
+    throw Error(ErrorCode::internal, "an embedding is not looked up in codes as models are shipped with them");
   for (int i = 0; i < n; ++i) {
     if (host_ids[i] >= 0 && host_ids[i] < embedding.rows) continue;
     throw Error(ErrorCode::request_invalid,
