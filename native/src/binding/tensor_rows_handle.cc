@@ -15,6 +15,8 @@ struct TensorRows {
   explicit TensorRows(const TensorSource& tensor) : source(tensor), reader(source) {}
 
   std::vector<std::vector<uint8_t>> read(int64_t rows) {
+    // Before memory is taken for them.
+    if (rows > reader.rows_left()) throw Error(ErrorCode::internal, "more rows asked for than the tensor has left");
     std::vector<uint8_t> staging(staging_bytes(source.split, rows, source.columns));
     const uint8_t* planes[kMaxPlanes] = {};
     reader.read_rows(rows, staging.data(), planes);
@@ -27,8 +29,19 @@ struct TensorRows {
 
   TensorSource source;
   TensorReader reader;
+  // Or some of the rows could not be read: planes may then stand at different rows.
   std::atomic<bool> reading = false;
 };
+
+namespace {
+
+Napi::Value from_planes(Napi::Env env, std::vector<std::vector<uint8_t>>& planes) {
+  Napi::Array array = Napi::Array::New(env, planes.size());
+  for (uint32_t i = 0; i < planes.size(); i++) array.Set(i, from_bytes(env, planes[i]));
+  return array;
+}
+
+}  // namespace
 
 Napi::Function TensorRowsHandle::define(Napi::Env env) {
   return DefineClass(env, "TensorRows", {method_named<&TensorRowsHandle::read>("read"), dispose_method()});
@@ -36,20 +49,24 @@ Napi::Function TensorRowsHandle::define(Napi::Env env) {
 
 Napi::Value TensorRowsHandle::read(const Napi::CallbackInfo& info) {
   const std::shared_ptr<TensorRows> tensor = runtime();
-  if (tensor->reading.exchange(true)) throw Error(ErrorCode::internal, "rows of the tensor are being read already");
+  if (tensor->reading.exchange(true)) {
+    throw Error(ErrorCode::internal, "rows of the tensor are being read already, or could not be read; open it again");
+  }
   const std::shared_ptr<JobQueue>& threads = codec_threads(info.Env());
-  return call_async(
-      info.Env(), *threads, threads, {},
-      [tensor, rows = int64_t{to_int(info[0])}] {
-        // Whatever happens the next call may try.
-        const auto done = std::shared_ptr<void>(nullptr, [&](void*) { tensor->reading = false; });
-        return tensor->read(rows);
-      },
-      [](Napi::Env env, std::vector<std::vector<uint8_t>>& planes) -> Napi::Value {
-        Napi::Array array = Napi::Array::New(env, planes.size());
-        for (uint32_t i = 0; i < planes.size(); i++) array.Set(i, from_bytes(env, planes[i]));
-        return array;
-      });
+  try {
+    return call_async(
+        info.Env(), *threads, threads, {},
+        [tensor, rows = int64_t{to_int(info[0])}] {
+          std::vector<std::vector<uint8_t>> planes = tensor->read(rows);
+          tensor->reading = false;
+          return planes;
+        },
+        from_planes);
+  } catch (const Error&) {
+    // The queue is full: nothing has been read.
+    tensor->reading = false;
+    throw;
+  }
 }
 
 Napi::Value open_tensor(const Napi::CallbackInfo& info) {
