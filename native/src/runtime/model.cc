@@ -88,13 +88,16 @@ ResidentWeights Model::resident_weights() const {
 }
 
 void Model::load_vector(DenseWeight& weight, const TensorSource& source) {
-  std::vector<uint8_t> staging(staging_bytes(source.split, source.rows, source.columns));
+  std::vector<uint8_t> staging(staging_bytes(source.split, 1, source.columns));
   const uint8_t* planes[kMaxPlanes] = {};
   TensorReader reader(source);
-  reader.read_rows(source.rows, staging.data(), planes);
   const int64_t count = source.rows * source.columns;
   std::vector<float> values(static_cast<size_t>(count));
-  planes_to_floats(values.data(), planes, source.split, count);
+  // Row by row, as scales belong to rows.
+  for (int64_t row = 0; row < source.rows; row++) {
+    reader.read_rows(1, staging.data(), planes);
+    planes_to_floats(values.data() + row * source.columns, planes, source.split, source.columns);
+  }
   weight.vector = DeviceMemory(device_->backend(), float_bytes(count));
   backend().copy_to_device(weight.vector.floats(), values.data(), float_bytes(count));
   weight.first = values[0];

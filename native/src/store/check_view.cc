@@ -90,7 +90,7 @@ ViewShape check_view(const TensorSource& source) {
 uint64_t viewed_plane_bytes(const TensorView& view, int plane) {
   const bool shared = view.stored_split == Split::fp8 && plane == 1;
   const int64_t rows = shared ? (view.stored_rows + view.scale_block_rows - 1) / view.scale_block_rows : view.stored_rows;
-  return static_cast<uint64_t>(rows * plane_row_bytes(view.stored_split, plane, view.stored_columns));
+  return static_cast<uint64_t>(rows) * static_cast<uint64_t>(plane_row_bytes(view.stored_split, plane, view.stored_columns));
 }
 
 }  // namespace odmoe
