@@ -12,6 +12,7 @@ import type {
   WeightFormat,
 } from '../shared/model/tensor-source.js';
 import type { ExpertOrder, ExpertShape, LoaderOptions, LoadRequest, PartPlan } from './addon.d.ts';
+import { checkGlu, LARGEST_ROW } from './model-shape-checks.js';
 
 const LARGEST_INT32 = 2 ** 31 - 1;
 const MAX_FLOAT32 = 3.4028234663852886e38;
@@ -118,8 +119,9 @@ export function checkExpertSource(source: ExpertSource): void {
 
 /** Slots take any expert of the model, and fixed4 cannot hold every one. */
 export function checkExpertShape(shape: ExpertShape): void {
-  checkInteger('shape.hiddenSize', shape.hiddenSize, 1);
+  checkInteger('shape.hiddenSize', shape.hiddenSize, 1, LARGEST_ROW);
   if (!gluSchema.safeParse(shape.glu).success) refuse('shape.glu', JSON.stringify(shape.glu), 'a GLU of a model');
+  checkGlu(shape.glu);
   checkFormat(shape.format);
   if (shape.format === 'fixed4') refuse('shape.format', shape.format, 'a format that holds every expert');
 }

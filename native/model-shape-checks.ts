@@ -1,5 +1,6 @@
 import { OdmoeError } from '../shared/errors/odmoe-error.js';
 import {
+  deltaChannels,
   modelShapeSchema,
   shapeProblem,
   type GluShape,
@@ -14,7 +15,9 @@ const LARGEST_LAYERS = 1024;
 const LARGEST_EXPERTS = 4096;
 const LARGEST_HEAD_DIM = 1024;
 /** Values that a row has between two operators; beyond it a shape is a mistake, and sums of sizes might not fit the kernels' integers. */
-const LARGEST_ROW = 2 ** 24;
+export const LARGEST_ROW = 2 ** 24;
+/** Of a recurrent layer, which the runtime copies as one row. */
+const LARGEST_STATE = 2 ** 30;
 /** Of all layers: the runtime keeps a place for each. */
 const LARGEST_EXPERT_PLACES = 2 ** 20;
 
@@ -52,6 +55,9 @@ function checkLayer({ mixer, always }: LayerShape, number: number): void {
   if (always !== null) checkGlu(always.glu);
   requireAtMost(widestHead(mixer), LARGEST_HEAD_DIM, `dimensions in a head of layer ${number}`);
   requireAtMost(mixerRow(mixer), LARGEST_ROW, `values in a row of the mixer of layer ${number}`);
+  if (mixer.kind !== 'delta') return;
+  const state = mixer.valueHeads * mixer.valueDim * mixer.keyDim + (mixer.taps - 1) * deltaChannels(mixer);
+  requireAtMost(state, LARGEST_STATE, `values in the state of layer ${number}`);
 }
 
 function widestHead(mixer: MixerShape): number {
