@@ -53,6 +53,37 @@ __device__ __forceinline__ DeltaRow delta_row(const DeltaWork& work, int row, in
   return {sigmoid_of(work.beta[at]), exponential(-rate)};
 }
 
+// One row changes a column of the state; gives what the row takes from it. shared: the row's key and query.
+template <int kKeyDim>
+__device__ __forceinline__ float change_column(float (&state)[kKeyDim], const float (&shared)[2][kKeyDim], const DeltaRow& gates,
+                                               float value) {
+  float recalled = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kKeyDim; i += 4) {
+    if (i % kReadAhead == 0) __syncwarp();
+    const Pack<4> keys = load_pack<4>(&shared[0][i]);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      state[i + j] = state[i + j] * gates.decay;
+      recalled = fused(state[i + j], keys.values[j], recalled);
+    }
+  }
+  const float change = (value - recalled) * gates.beta;
+  float out = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kKeyDim; i += 4) {
+    if (i % kReadAhead == 0) __syncwarp();
+    const Pack<4> keys = load_pack<4>(&shared[0][i]);
+    const Pack<4> queries = load_pack<4>(&shared[1][i]);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      state[i + j] = fused(keys.values[j], change, state[i + j]);
+      out = fused(state[i + j], queries.values[j], out);
+    }
+  }
+  return out;
+}
+
 // A lane keeps one value dimension: a column of the state, in registers. Keys and queries of a row come by way of shared memory, those
 // of the next row while this one is computed.
 template <int kKeyDim>
@@ -88,31 +119,7 @@ __device__ void run_delta(const DeltaWork& work, int head, int dimension, float 
     const float value = next_value;
     __syncwarp();
     if (row + 1 < work.rows) load_next(row + 1);
-    const DeltaRow gates = delta_row(work, row, head);
-    float recalled = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kKeyDim; i += 4) {
-      if (i % kReadAhead == 0) __syncwarp();
-      const Pack<4> keys = load_pack<4>(&shared[0][i]);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        state[i + j] = state[i + j] * gates.decay;
-        recalled = fused(state[i + j], keys.values[j], recalled);
-      }
-    }
-    const float change = (value - recalled) * gates.beta;
-    float out = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kKeyDim; i += 4) {
-      if (i % kReadAhead == 0) __syncwarp();
-      const Pack<4> keys = load_pack<4>(&shared[0][i]);
-      const Pack<4> queries = load_pack<4>(&shared[1][i]);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        state[i + j] = fused(keys.values[j], change, state[i + j]);
-        out = fused(state[i + j], queries.values[j], out);
-      }
-    }
+    const float out = change_column(state, shared, delta_row(work, row, head), value);
     if (there) work.out[row * work.out_stride + value_offset] = out;
   }
   if (!there) return;
