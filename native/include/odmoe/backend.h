@@ -88,14 +88,14 @@ struct SpacedRows {
   uint64_t pitch_bytes = 0;  // from where a row begins to where the next one does
 };
 
-// What a router takes and gives. experts and weights are host memory: n x k, by falling score of the choice, ties to the lower expert.
-// `along`, of what earlier operators have written, is on the host when the operator returns, too: one wait for both.
 struct HostCopy {
   void* host = nullptr;
   const void* device = nullptr;
   uint64_t bytes = 0;
 };
 
+// What a router takes and gives. experts and weights are host memory: n x k, by falling score of the choice, ties to the lower expert.
+// `along`, of what earlier operators have written, is on the host when the operator returns, too: one wait for both.
 struct RouterWork {
   int32_t* host_experts = nullptr;
   float* host_weights = nullptr;
@@ -172,7 +172,7 @@ class Backend {
   virtual void write_coded_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const PlaneSource* planes);
 
   // Operators. n: number of rows (tokens) of the batch; every row's result is independent of n.
-  // out[n][columns] from rows ids[i] of a matrix (embedding lookup; neither int8 nor nf4).
+  // out[n][columns] from rows ids[i] of a matrix (embedding lookup; neither mxfp4 nor fp8).
   virtual void embed(float* out, const Matrix& embedding, const int32_t* host_ids, int n) = 0;
   // RMS norms of hidden states and of heads, and divisions by the L2 norm.
   virtual void normalize(const NormWork& work) = 0;

@@ -142,7 +142,7 @@ struct KernelTable {
   // sum(x), by the 32 partial sums.
   float (*sum)(const float* x, int64_t count);
 
-  // One row of a bf16, fp16, fp32 or fixed4 matrix, as FP32.
+  // One row of a matrix, neither mxfp4 nor fp8, as FP32.
   void (*read_row)(float* out, const Matrix& matrix, int64_t row);
   // As Backend::write_rows; scratch: write_scratch_bytes().
   bool (*write_rows)(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes, uint8_t* scratch);

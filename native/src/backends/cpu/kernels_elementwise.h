@@ -175,8 +175,8 @@ void cap_logits(float* x, int64_t count, float divisor, float cap) {
 
 void combine(const CombineWork& work, int64_t row, int64_t begin, int64_t end) {
   float* const hidden = work.hidden + row * work.size + begin;
-  const float* const outputs = work.outputs + row * work.k * work.size + begin;
-  const float* const weights = work.host_weights + row * work.k;
+  const float* const outputs = work.k == 0 ? nullptr : work.outputs + row * work.k * work.size + begin;
+  const float* const weights = work.k == 0 ? nullptr : work.host_weights + row * work.k;
   const float* const always = work.always == nullptr ? nullptr : work.always + row * work.size + begin;
   const float gate = work.always_gates == nullptr ? 1.0f : first_lane(sigmoid(Simd::broadcast(work.always_gates[row])));
   for_each_vector(end - begin, [=, &work](int64_t i, auto load, auto store) {

@@ -64,7 +64,7 @@ struct RowsToWrite {
 
 cudaError_t launch_write_rows(const RowsToWrite& rows, cudaStream_t stream);
 
-// out[i] = row ids[i] of a matrix in bf16, fp16, fp32 or fixed4.
+// out[i] = row ids[i] of a matrix, neither mxfp4 nor fp8.
 cudaError_t launch_embed(float* out, WeightFormat format, const uint8_t* storage, int64_t rows, int64_t columns, const int32_t* ids,
                          int n, cudaStream_t stream);
 
