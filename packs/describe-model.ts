@@ -1,8 +1,10 @@
 import { relative } from 'node:path';
 import type { Checkpoint } from '../shared/checkpoint/checkpoint.js';
 import { densePlaces } from '../shared/model/dense-roles.js';
+import { EXPERT_PARTS } from '../shared/model/model-family.js';
 import type { ModelShape } from '../shared/model/model-shape.js';
-import type { ExactFormat, ExpertSource, TensorSource } from '../shared/model/tensor-source.js';
+import { storedBytes } from '../shared/model/part-sizes.js';
+import type { ExactFormat } from '../shared/model/tensor-source.js';
 import { type LayerKind, layerKinds } from './describe-layers.js';
 import type { CodecSetting } from './format/pack-codec.js';
 import type { Pack } from './format/open-pack.js';
@@ -53,15 +55,10 @@ export interface ModelDescription {
 /** Describes an opened model. `slotBytes`: the device memory of one expert, which the device knows. */
 export function describeModel(source: Pack | Checkpoint, slotBytes: number): ModelDescription {
   const { shape } = source;
-  const bytesPerLayer = Array.from({ length: shape.expertLayers }, (_, layer) =>
-    Array.from({ length: shape.experts }, (_unused, expert) => expertBytes(source.expert(layer, expert))).reduce(
-      add,
-      0,
-    ),
-  );
+  const bytesPerLayer = Array.from({ length: shape.expertLayers }, (_, layer) => layerBytes(source, layer));
   const dense = [...densePlaces(shape, source.tiedEmbeddings)].map(({ role, layer }) => source.dense(role, layer));
   const denseParameters = dense.map((tensor) => tensor.rows * tensor.columns).reduce(add, 0);
-  const expertParameters = 3 * shape.hiddenSize * shape.expert.intermediateSize;
+  const expertParameters = expertParameterCount(shape);
   const files = filesOf(source);
   return {
     kind: source.kind,
@@ -74,7 +71,7 @@ export function describeModel(source: Pack | Checkpoint, slotBytes: number): Mod
     eosTokenIds: source.eosTokenIds,
     parameters: denseParameters + shape.expertLayers * shape.experts * expertParameters,
     parametersPerToken: denseParameters + shape.expertLayers * shape.expertsPerToken * expertParameters,
-    denseBytes: dense.map(tensorBytes).reduce(add, 0),
+    denseBytes: dense.map(storedBytes).reduce(add, 0),
     expertBytes: bytesPerLayer.reduce(add, 0),
     bytesPerLayer,
     layerKinds: layerKinds(shape),
@@ -117,12 +114,26 @@ function filesOf(source: Pack | Checkpoint): DescribedFile[] {
   return source.files.map((file) => ({ name: relative(source.directory, file.path), sizeBytes: file.sizeBytes }));
 }
 
-function expertBytes({ gate, up, down }: ExpertSource): number {
-  return tensorBytes(gate) + tensorBytes(up) + tensorBytes(down);
+function layerBytes(source: Pack | Checkpoint, layer: number): number {
+  const { experts } = source.shape;
+  const biasBytes =
+    source.kind === 'checkpoint'
+      ? source.expertBiases(layer).storedBytes
+      : source.manifest.experts
+          .slice(layer * experts, (layer + 1) * experts)
+          .map(({ biases }) => biases?.stored_bytes ?? 0)
+          .reduce(add, 0);
+  let bytes = biasBytes;
+  for (let expert = 0; expert < experts; expert += 1) {
+    const tensors = source.expert(layer, expert);
+    bytes += EXPERT_PARTS.map((part) => storedBytes(tensors[part])).reduce(add, 0);
+  }
+  return bytes;
 }
 
-function tensorBytes(tensor: TensorSource): number {
-  return tensor.chunks.map((chunk) => chunk.storedBytes).reduce(add, 0);
+/** Values of one expert: its three matrices, and its biases where it has some. */
+function expertParameterCount({ hiddenSize, expert: { intermediateSize, bias } }: ModelShape): number {
+  return 3 * hiddenSize * intermediateSize + (bias ? 2 * intermediateSize + hiddenSize : 0);
 }
 
 function add(a: number, b: number): number {

@@ -1,5 +1,6 @@
 import type { Model } from '../../native/index.js';
 import { type DenseRole, densePlaces, isVectorRole } from '../../shared/model/dense-roles.js';
+import { storedBytes } from '../../shared/model/part-sizes.js';
 import type { ExpertSource, ModelSource, TensorSource, WeightFormat } from '../../shared/model/tensor-source.js';
 import { exactFormatOf } from '../../shared/model/weight-dtype.js';
 
@@ -82,8 +83,4 @@ function denseFormat(
   if (quantized === 'all') return projections;
   const isHead = role === (source.tiedEmbeddings ? 'embedding' : 'lmHead');
   return !EXACT_MATRICES.has(role) || (projections === 'fixed4' && isHead) ? projections : exact;
-}
-
-function storedBytes(tensor: TensorSource): number {
-  return tensor.chunks.reduce((sum, chunk) => sum + chunk.storedBytes, 0);
 }

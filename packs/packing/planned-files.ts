@@ -70,7 +70,7 @@ function densePaths(checkpoint: Checkpoint): Set<string> {
 }
 
 function layerPaths(checkpoint: Checkpoint, layer: number): Set<string> {
-  const paths = new Set(checkpoint.biasPaths(layer));
+  const paths = new Set(checkpoint.expertBiases(layer).paths);
   for (let expert = 0; expert < checkpoint.shape.experts; expert += 1) {
     const sources = checkpoint.expert(layer, expert);
     for (const part of EXPERT_PARTS) for (const { path } of sources[part].chunks) paths.add(path);

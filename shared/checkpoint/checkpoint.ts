@@ -22,9 +22,17 @@ export interface Checkpoint extends ModelSource {
   readonly tensors: readonly ModelTensor[];
   /** Names of tensors that are there and not needed for text, sorted. */
   readonly leftOut: readonly string[];
-  /** Files that the biases of an expert layer's experts lie in. */
-  biasPaths(layer: number): ReadonlySet<string>;
+  /** Of an expert layer. */
+  expertBiases(layer: number): StoredBiases;
 }
+
+/** Where the biases of an expert layer's experts lie; in no file: they have none. */
+export interface StoredBiases {
+  paths: ReadonlySet<string>;
+  storedBytes: number;
+}
+
+const NO_BIASES: StoredBiases = { paths: new Set(), storedBytes: 0 };
 
 export interface OpenOptions extends ReadOptions {
   /** What is known of weight files, by name, that are not there any more: what lies in them is not asked for. */
@@ -48,9 +56,13 @@ export async function openCheckpoint(directory: string, options?: Partial<OpenOp
   for (const expected of expectedTensors(config)) tensors.push(finder.find(expected));
   const table = new SourceTable(config.shape, config.tiedEmbeddings, absolute);
   for (const { place, source } of tensors) table.add(place, source);
-  const biasPaths = new Map<number, ReadonlySet<string>>();
+  const storedBiases = new Map<number, StoredBiases>();
   for await (const bias of readExpertBiases(config, finder, (path) => gone.has(basename(path)))) {
-    biasPaths.set(bias.layer, new Set([...(biasPaths.get(bias.layer) ?? []), ...bias.paths]));
+    const { paths, storedBytes } = storedBiases.get(bias.layer) ?? NO_BIASES;
+    storedBiases.set(bias.layer, {
+      paths: new Set([...paths, ...bias.paths]),
+      storedBytes: storedBytes + bias.storedBytes,
+    });
     if (bias.biases !== null) table.addBiases(bias.layer, bias.expert, bias.biases);
   }
   const leftOut = checkUnused(family, config, found, finder.used);
@@ -67,7 +79,7 @@ export async function openCheckpoint(directory: string, options?: Partial<OpenOp
     files: found.files,
     tensors,
     leftOut,
-    biasPaths: (layer) => biasPaths.get(layer) ?? new Set(),
+    expertBiases: (layer) => storedBiases.get(layer) ?? NO_BIASES,
     dense: (role, layer) => table.dense(role, layer),
     expert: (layer, expert) => table.expert(layer, expert),
   };

@@ -1,6 +1,7 @@
 import type { FileHandle } from 'node:fs/promises';
 import { requirePresent } from '../errors/assert-invariant.js';
 import { EXPERT_PARTS, type ModelConfig } from '../model/model-family.js';
+import { storedBytes } from '../model/part-sizes.js';
 import { openFile, readFailure } from '../model/read-file.js';
 import { CHECKPOINT_FILE_ERRORS, readExactly } from '../model/safetensors-file.js';
 import type { Split, TensorSource } from '../model/tensor-source.js';
@@ -14,8 +15,9 @@ export interface ExpertBiases {
   expert: number;
   /** intermediateSize for gate, as many for up, hiddenSize for down; null: a file that they lie in is gone. */
   biases: Float32Array | null;
-  /** Files that they lie in. */
+  /** Files that they lie in, and the bytes that they take there. */
   paths: ReadonlySet<string>;
+  storedBytes: number;
 }
 
 /**
@@ -36,8 +38,9 @@ export async function* readExpertBiases(
       const { layer, expert } = expected.place;
       const paths = new Set(sources.flatMap(({ chunks }) => chunks.map(({ path }) => path)));
       const biases = [...paths].some(gone) ? null : await readVectors(sources, files);
+      const bytes = sources.reduce((sum, source) => sum + storedBytes(source), 0);
       sources = [];
-      yield { layer, expert, biases, paths };
+      yield { layer, expert, biases, paths, storedBytes: bytes };
     }
   } finally {
     for (const file of files.values()) await file.close();

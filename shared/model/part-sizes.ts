@@ -46,6 +46,12 @@ export function* allExperts(source: ModelSource): Generator<ExpertSource> {
   }
 }
 
+/** Bytes that a tensor takes where it lies: of a view its share of the stored matrix. */
+export function storedBytes({ rows, columns, view, chunks }: TensorSource): number {
+  const bytes = chunks.reduce((sum, chunk) => sum + chunk.storedBytes, 0);
+  return view === null ? bytes : Math.round((bytes * rows * columns) / (view.storedRows * view.storedColumns));
+}
+
 /** The chunks of a tensor; of a view the stretches of them from its first row to its last one. */
 function chunksRead({ rows, view, chunks }: TensorSource): ChunkLocation[] {
   if (view === null) return chunks;
