@@ -34,7 +34,7 @@ import { acquirePackingLock } from './packing-lock.js';
 import { planFiles, type PlannedFile } from './planned-files.js';
 import { leftOutTensors } from './left-out-tensors.js';
 import { modelBytes } from './model-bytes.js';
-import { goneFile, peakBytes, ShardConsumer, sourceShards } from './shard-consumer.js';
+import { goneFile, isAnotherFile, peakBytes, ShardConsumer, sourceShards } from './shard-consumer.js';
 import { packedTensors, sourceFingerprint, sourceIdentity } from './source-identity.js';
 import type { ProcessLock } from '../../shared/storage/process-lock.js';
 import { requireFreeBytes, writeFailure } from '../../shared/storage/storage-error.js';
@@ -303,7 +303,7 @@ async function openSource(directory: string, outputDirectory: string, longContex
   }
 }
 
-/** Weight files of the checkpoint that an earlier run deleted. */
+/** Weight files of the checkpoint that an earlier run deleted. One in whose place another file stands is not: that one is to be packed, or kept. */
 async function goneFiles(
   checkpointDirectory: string,
   outputDirectory: string,
@@ -311,7 +311,8 @@ async function goneFiles(
   const directory = await realpath(checkpointDirectory).catch(() => checkpointDirectory);
   const gone = new Map<string, SafetensorsFile>();
   for (const shard of await PackingJournal.consumedIn(outputDirectory)) {
-    gone.set(shard.name, goneFile(shard, join(directory, shard.name)));
+    const path = join(directory, shard.name);
+    if (!(await isAnotherFile(shard, path))) gone.set(shard.name, goneFile(shard, path));
   }
   return gone;
 }

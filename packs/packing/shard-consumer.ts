@@ -1,7 +1,7 @@
-import { realpath, rm } from 'node:fs/promises';
+import { realpath, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { fileExists, openFile, readFailure } from '../../shared/model/read-file.js';
+import { fileExists, openFile, readFailure, systemErrorCode } from '../../shared/model/read-file.js';
 import { CHECKPOINT_FILE_ERRORS, readExactly, type SafetensorsFile } from '../../shared/model/safetensors-file.js';
 import { HEADER_LENGTH_BYTES, parseSafetensorsHeader } from '../../shared/model/safetensors-header.js';
 import { sha256Hex } from './source-identity.js';
@@ -109,8 +109,8 @@ export class ShardConsumer {
 }
 
 async function consumedShard({ path, sizeBytes, modifiedMs, headerDigest }: SafetensorsFile): Promise<ConsumedShard> {
-  const header = await readHeaderText(path);
-  if (sha256Hex(header) !== headerDigest) {
+  const [header, found] = [await readHeaderText(path), await fileState(path)];
+  if (found?.size !== sizeBytes || found.mtimeMs !== modifiedMs || sha256Hex(header) !== headerDigest) {
     throw new OdmoeError('STORAGE_FAILED', `${path}: has changed while it was packed; it is not deleted: pack again`);
   }
   return {
@@ -131,6 +131,21 @@ async function readHeaderText(path: string): Promise<Buffer> {
       await handle.close();
     }
   } catch (thrown) {
+    throw readFailure(thrown, path, CHECKPOINT_FILE_ERRORS);
+  }
+}
+
+/** Whether another file stands at the place of one that was deleted: the same one may, where its deletion was cut short. */
+export async function isAnotherFile(shard: ConsumedShard, path: string): Promise<boolean> {
+  const found = await fileState(path);
+  return found !== null && (found.size !== shard.size_bytes || found.mtimeMs !== shard.modified_ms);
+}
+
+async function fileState(path: string): Promise<{ size: number; mtimeMs: number } | null> {
+  try {
+    return await stat(path);
+  } catch (thrown) {
+    if (['ENOENT', 'ENOTDIR'].includes(systemErrorCode(thrown))) return null;
     throw readFailure(thrown, path, CHECKPOINT_FILE_ERRORS);
   }
 }

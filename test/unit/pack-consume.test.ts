@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { cpSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { peakBytes, type SourceShard } from '../../packs/packing/shard-consumer.js';
@@ -75,6 +75,8 @@ describe('packing that consumes its checkpoint', () => {
 
   it('finishes a deletion that was written down and not done', async () => {
     await withShards(async (checkpoint, output) => {
+      // Whole seconds, which a copy keeps.
+      for (const name of shardsIn(checkpoint)) utimesSync(join(checkpoint, name), 1, 1);
       cpSync(checkpoint, `${checkpoint}-copy`, { recursive: true, preserveTimestamps: true });
       const openFile = await failingAt(0.9, checkpoint);
       await assert.rejects(pack(checkpoint, output, { consume: true, openFile }));
@@ -85,6 +87,39 @@ describe('packing that consumes its checkpoint', () => {
       const outcome = await pack(checkpoint, output, { consume: true });
       assert.equal(outcome.consumedShards, SHARDS);
       assert.deepEqual(shardsIn(checkpoint), []);
+    });
+  });
+
+  it('leaves a file alone that has come to the place of a deleted one', async () => {
+    await withShards(async (checkpoint, output) => {
+      cpSync(checkpoint, `${checkpoint}-copy`, { recursive: true });
+      await assert.rejects(pack(checkpoint, output, { consume: true, openFile: await failingAt(0.9, checkpoint) }));
+      const [gone = ''] = readdirSync(`${checkpoint}-copy`).filter((name) => !existsSync(join(checkpoint, name)));
+      // Of another checkpoint with the same names: its header is the same.
+      cpSync(join(`${checkpoint}-copy`, gone), join(checkpoint, gone));
+      const left = shardsIn(checkpoint);
+      await assert.rejects(
+        pack(checkpoint, output, { consume: true }),
+        refusal('USAGE', /begun here from another checkpoint.*were deleted since/s),
+      );
+      assert.deepEqual(shardsIn(checkpoint), left);
+    });
+  });
+
+  it('deletes no file that has changed since it was read', async () => {
+    await withShards(async (checkpoint, output) => {
+      const shards = shardsIn(checkpoint);
+      let changed = false;
+      const crc32c: typeof TOOLS.crc32c = (bytes, seed) => {
+        if (!changed) for (const name of shards) utimesSync(join(checkpoint, name), 1, 1);
+        changed = true;
+        return TOOLS.crc32c(bytes, seed);
+      };
+      await assert.rejects(
+        pack(checkpoint, output, { consume: true, tools: { crc32c } }),
+        refusal('STORAGE_FAILED', /has changed while it was packed; it is not deleted/),
+      );
+      assert.deepEqual(shardsIn(checkpoint), shards);
     });
   });
 
