@@ -215,10 +215,7 @@ function addMainFlags(command: Command): void {
     )
     .addOption(new Option('--spread <range>', 'workers that an expert may go to').choices(SPREADS))
     .addOption(
-      new Option(
-        '--homes <whose>',
-        'experts belong to the group of their layer, or each to a worker of its own',
-      ).choices(HOMES),
+      homesOption('experts belong to the group of their layer, or each to a worker of its own; say it to workers, too'),
     )
     .option(
       '--replicas <count>',
@@ -238,6 +235,10 @@ function addMainFlags(command: Command): void {
     );
 }
 
+function homesOption(description: string): Option {
+  return new Option('--homes <whose>', description).choices(HOMES);
+}
+
 function addWorkerFlags(command: Command): void {
   command
     .option(
@@ -247,6 +248,7 @@ function addWorkerFlags(command: Command): void {
     )
     .option('--cache <size>', 'memory for experts that are used often, of the budget; 0: none (default)', byteSize)
     .addOption(new Option('--cache-policy <name>', 'what is kept').choices(CACHE_POLICIES))
+    .addOption(homesOption("as main's; strict: keeps experts of its own in what slots leave of the budget"))
     .option(
       '--decompression-threads <count>',
       'threads that decompress experts; 0: by the machine',

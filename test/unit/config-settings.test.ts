@@ -134,7 +134,8 @@ describe('settings of a daemon', () => {
   });
 
   it('let a worker whose experts are its own keep them, as far as its memory goes, unless a cache says how much', () => {
-    const own = 'placement: {homes: strict}\nworker: {memory_budget: 3 MiB}\nnodes: [{id: a, role: worker, cache: 1 MiB}]';
+    const own =
+      'placement: {homes: strict}\nworker: {memory_budget: 3 MiB}\nnodes: [{id: a, role: worker, cache: 1 MiB}]';
     assert.equal(settle('worker', { model: 'p', id: 'b' }, own).worker.cacheBytes, 3 * 2 ** 20);
     assert.equal(settle('worker', { model: 'p', id: 'a' }, own).worker.cacheBytes, 2 ** 20);
     assert.equal(settle('worker', { model: 'p', cacheBytes: 0 }, own).worker.cacheBytes, 0);
@@ -249,6 +250,14 @@ describe('nodesOfThisHost', () => {
 });
 
 describe('flags of a daemon', () => {
+  it('tell a worker that its experts are its own', () => {
+    const argv = ['--model', '/p', '--homes', 'strict', '--memory-budget', '3 MiB'];
+    const request = parseDaemonFlags('worker', argv);
+    assert.ok(request.kind === 'run');
+    const { placement, worker } = request.settings;
+    assert.deepEqual([placement.homes, worker.cacheBytes], ['strict', 3 * 2 ** 20]);
+  });
+
   it('are read, by role', () => {
     const request = parseDaemonFlags('worker', [
       ...['--model', '/p', '--host', '127.0.0.1', '--port', '0', '--id', 'w', '--main', '127.0.0.1:7600'],
