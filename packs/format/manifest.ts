@@ -118,7 +118,7 @@ export const finishedFileSchema = z.strictObject({
 export type FinishedFile = z.infer<typeof finishedFileSchema>;
 
 /** Name of a dense tensor in dense.safetensors, or of an expert's matrix in the fingerprint. */
-export function tensorName(place: DensePlace | { layer: number; expert: number; part: ExpertPart }): string {
+export function tensorName(place: DensePlace | { layer: number; expert: number; part: ExpertPart | 'biases' }): string {
   if ('part' in place) return `experts.${place.layer}.${place.expert}.${place.part}`;
   return DENSE_ROLES[place.role].startsWith('layer') ? `layers.${place.layer}.${place.role}` : place.role;
 }

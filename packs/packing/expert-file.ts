@@ -91,7 +91,7 @@ class ExpertWriter {
   private async writeBiases(): Promise<ManifestExpert['biases']> {
     const { biases } = this.expert;
     if (biases === null) return null;
-    const bytes = new Uint8Array(biases.buffer, biases.byteOffset, biases.byteLength);
+    const bytes = biasBytes(biases);
     await this.file.writeAt(this.endBytes, bytes);
     const crc32c = this.context.tools.crc32c(bytes, 0);
     const stretch = { offset_bytes: this.endBytes, stored_bytes: bytes.length, crc32c };
@@ -190,6 +190,11 @@ async function encodeShard(
   const level = codec === setting.codec ? (setting.level ?? 0) : 0;
   const stored = await tools.encodeChunk(codec, level, plain, blockBytes);
   return stored.length < plain.length ? { codec, stored } : { codec: 'raw', stored: plain };
+}
+
+/** Biases as a pack holds them. */
+export function biasBytes({ buffer, byteOffset, byteLength }: Float32Array): Uint8Array {
+  return new Uint8Array(buffer, byteOffset, byteLength);
 }
 
 function manifestEntry({ source, split, checksum, shardChunks, rawChunks }: MatrixInWork): ManifestExpertTensor {

@@ -12,6 +12,7 @@ import type { Manifest } from '../format/manifest.js';
 import { openPack } from '../format/open-pack.js';
 import { COPIED_FILES } from '../format/pack-layout.js';
 import { describeCodec } from '../format/pack-codec.js';
+import { biasBytes } from './expert-file.js';
 import type { PackOutcome } from './pack-outcome.js';
 import type { PackingContext } from './packing-context.js';
 import type { PackingPlan } from './packing-journal.js';
@@ -19,6 +20,7 @@ import { leftOutTensors } from './left-out-tensors.js';
 import { modelBytes } from './model-bytes.js';
 import {
   type FingerprintedTensor,
+  fingerprintedBiases,
   fingerprintedDense,
   fingerprintedMatrix,
   packedTensors,
@@ -125,6 +127,9 @@ async function weightDifference(
         const { all } = await checksumOf(sources[part], context);
         tensors.push(fingerprintedMatrix({ layer, expert }, part, sources[part].split, all));
       }
+      const { biases } = sources;
+      if (biases !== null)
+        tensors.push(fingerprintedBiases({ layer, expert }, context.tools.crc32c(biasBytes(biases), 0)));
     }
   }
   if (sourceFingerprint(packedTensors(manifest)) !== manifest.source.fingerprint) {

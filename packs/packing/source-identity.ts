@@ -38,7 +38,7 @@ export function sha256Hex(bytes: Uint8Array): string {
 export interface FingerprintedTensor {
   name: string;
   format: ExactFormat;
-  /** CRC-32Cs of the values as they were packed: of dense tensors one a plane, of an expert's matrix one. */
+  /** CRC-32Cs of the values as they were packed: of dense tensors one a plane, of an expert's matrix one, of its biases one. */
   crc32c: readonly number[];
 }
 
@@ -55,6 +55,14 @@ export function fingerprintedMatrix(
   return { name: tensorName({ layer, expert, part }), format: exactFormatOf(split), crc32c: [crc32c] };
 }
 
+/** Of an expert's three biases, which are packed as FP32. */
+export function fingerprintedBiases(
+  { layer, expert }: { layer: number; expert: number },
+  crc32c: number,
+): FingerprintedTensor {
+  return { name: tensorName({ layer, expert, part: 'biases' }), format: 'fp32', crc32c: [crc32c] };
+}
+
 /** The tensors of a pack. */
 export function packedTensors({ dense, experts }: Pick<Manifest, 'dense' | 'experts'>): FingerprintedTensor[] {
   return [
@@ -65,9 +73,10 @@ export function packedTensors({ dense, experts }: Pick<Manifest, 'dense' | 'expe
         tensor.planes.map(({ crc32c }) => crc32c),
       ),
     ),
-    ...experts.flatMap((expert) =>
-      EXPERT_PARTS.map((part) => fingerprintedMatrix(expert, part, expert[part].split, expert[part].source_crc32c)),
-    ),
+    ...experts.flatMap((expert) => [
+      ...EXPERT_PARTS.map((part) => fingerprintedMatrix(expert, part, expert[part].split, expert[part].source_crc32c)),
+      ...(expert.biases === null ? [] : [fingerprintedBiases(expert, expert.biases.crc32c)]),
+    ]),
   ];
 }
 

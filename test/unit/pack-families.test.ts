@@ -151,6 +151,23 @@ describe('packing quantized experts', () => {
     });
   }
 
+  it('tells a checkpoint from another by biases of experts, too', async () => {
+    await withTemporaryDirectory(async (directory) => {
+      const [checkpoint, output] = [join(directory, 'gptoss'), join(directory, 'pack')];
+      cpSync(join(FIXTURES, 'gptoss'), checkpoint, { recursive: true });
+      const options = { consume: true, tools: NATIVE_BYTE_TOOLS } as const;
+      await pack(checkpoint, output, { tools: NATIVE_BYTE_TOOLS });
+      const [file] = (await openCheckpoint(checkpoint)).files;
+      const bias = file?.tensors.get('model.layers.0.mlp.experts.down_proj_bias');
+      assert.ok(file !== undefined && bias !== undefined);
+      const bytes = readFileSync(file.path);
+      bytes.writeUInt8(bytes.readUInt8(bias.offsetBytes) ^ 1, bias.offsetBytes);
+      writeFileSync(file.path, bytes);
+      await assert.rejects(pack(checkpoint, output, options), refusal('USAGE', /its weights are not those/));
+      assert.ok(existsSync(file.path));
+    });
+  });
+
   it('refuses MXFP4 with a scale that is no number, and writes nothing half', async () => {
     await spoilt(
       'gptoss-mxfp4',
