@@ -148,8 +148,9 @@ async function planCluster(
     simulateCluster(times, setUp, traces.traceFor(setUp), { tokens: flags.tokens });
   const asked = { workers, slots, cacheBytes, prediction: { source, layersAhead: flags.layersAhead } };
   const search = await searchWithProgress({ asked, expertsPerToken, periods: traces.periods, measure });
-  const groupSize = search.grouped.setUp.placement.groupSize;
-  const size = Math.min(workers, groupSize === 'auto' ? expertsPerToken : groupSize);
+  const { groupSize, homes } = search.grouped.setUp.placement;
+  // Where experts have workers of their own, all workers are one group.
+  const size = homes === 'strict' ? workers : Math.min(workers, groupSize === 'auto' ? expertsPerToken : groupSize);
   const timing = loadTiming(times, Math.floor(workers / size), expertsPerToken);
   const cachedMs = cachedTokenMs(profile);
   return {

@@ -105,7 +105,6 @@ export type ManifestChunk = z.infer<typeof chunkSchema>;
 export type ManifestExpertTensor = z.infer<typeof expertTensorSchema>;
 export type ManifestDenseTensor = z.infer<typeof denseTensorSchema>;
 export type ManifestStretch = z.infer<typeof stretchSchema>;
-export type ManifestLeftOut = z.infer<typeof leftOutSchema>;
 export type ManifestExpert = z.infer<typeof expertSchema>;
 export type ManifestFile = z.infer<typeof fileSchema>;
 
