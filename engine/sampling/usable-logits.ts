@@ -1,8 +1,8 @@
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 
 /**
- * The highest of the logits. Throws INTERNAL when there is none or one is NaN or +Infinity, as then no token can be chosen that
- * means anything. -Infinity is a token that is never chosen; at least one must be finite.
+ * The highest of the logits. Throws MODEL_CORRUPT when there is none or one is NaN or +Infinity, as then no token can be chosen that
+ * means anything: sound weights and a sound configuration give none of these. -Infinity is a token that is never chosen; at least one must be finite.
  */
 export function requireUsableLogits(logits: Float32Array): number {
   let highest = -Infinity;
@@ -16,7 +16,8 @@ export function requireUsableLogits(logits: Float32Array): number {
 
 function unusable(found: string): OdmoeError {
   return new OdmoeError(
-    'INTERNAL',
-    `the logits hold ${found}, so no token can be chosen; check the model with \`odmoe inspect --verify\``,
+    'MODEL_CORRUPT',
+    `the logits hold ${found}, so no token can be chosen: weights are no numbers, or config.json does not belong to them; ` +
+      'download the checkpoint again and pack it anew',
   );
 }

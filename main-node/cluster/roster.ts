@@ -163,7 +163,15 @@ export class Roster implements PlacedWorkers {
 
   /** Of connected workers. */
   problems(): PeerProblem[] {
-    return this.damaged.problems();
+    return [...this.damaged.problems(), ...(this.grouping.homes > 0 ? this.workersWithoutCache() : [])];
+  }
+
+  private workersWithoutCache(): PeerProblem[] {
+    const forgetful = [...this.workers.values()].filter(({ status }) => status !== null && status.cache === null);
+    const message =
+      'keeps none of its experts and loads each anew, though they are its own (placement.homes: strict): ' +
+      'start it with --homes strict, or with a larger memory budget';
+    return forgetful.map(({ id, address }) => ({ address, id, code: 'CONFIG_INVALID', message }));
   }
 
   removeWorker(link: WorkerLink, reason: string): void {

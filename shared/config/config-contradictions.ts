@@ -16,6 +16,7 @@ export function findContradictions(config: ClusterConfig): Contradiction[] {
     ...staticWithoutNodes(config),
     ...oversizedValues(config),
     ...contradictoryPools(config),
+    ...uselessSettings(config),
   ];
 }
 
@@ -80,6 +81,19 @@ function oversizedValues({ main }: ClusterConfig): Contradiction[] {
   if (main.mini_batch_rows <= main.prefill_rows) return [];
   const message = `a mini-batch of ${main.mini_batch_rows} rows is more than a prefill pass has (main.prefill_rows: ${main.prefill_rows})`;
   return [{ path: ['main', 'mini_batch_rows'], message }];
+}
+
+/** Values that another one makes mean nothing. */
+function uselessSettings({ placement, prediction }: ClusterConfig): Contradiction[] {
+  const useless: Contradiction[] = [];
+  if (placement.replicas > 1 && placement.homes !== 'strict') {
+    useless.push({ path: ['placement', 'replicas'], message: 'only placement.homes: strict has copies of experts' });
+  }
+  if (prediction.layers_ahead > 1 && prediction.source !== 'router-ahead') {
+    const message = 'only prediction.source: router-ahead asks routers of later layers';
+    useless.push({ path: ['prediction', 'layers_ahead'], message });
+  }
+  return useless;
 }
 
 function contradictoryPools({ worker, nodes }: ClusterConfig): Contradiction[] {

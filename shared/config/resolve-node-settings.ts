@@ -156,10 +156,7 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
       workerGraceMs: main.worker_grace_ms,
     },
     emulation,
-    prediction: {
-      source: flags.prediction ?? config.prediction.source,
-      layersAhead: flags.layersAhead ?? config.prediction.layers_ahead,
-    },
+    prediction: predictionSettings(config, flags),
     align: {
       tokenPeriod: flags.alignToken ?? config.align.token,
       keyValuePeriod: flags.alignKv ?? config.align.kv,
@@ -170,7 +167,7 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
       groupSize: flags.groupSize ?? config.placement.group_size,
       spread: flags.spread ?? config.placement.spread,
       homes,
-      replicas: flags.replicas ?? config.placement.replicas,
+      replicas: replicasOf(config, flags, homes),
     },
     shadow: {
       precision: flags.precision ?? config.shadow.precision,
@@ -189,6 +186,22 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
 
 const EMULATED_GPU =
   'an emulated device computes on the processor: leave out device cuda (--device), or emulation (--profile, `emulation:`)';
+
+function predictionSettings(config: ClusterConfig, flags: DaemonFlags): NodeSettings['prediction'] {
+  const source = flags.prediction ?? config.prediction.source;
+  const layersAhead = flags.layersAhead ?? config.prediction.layers_ahead;
+  if ((flags.layersAhead ?? 1) === 1 || source === 'router-ahead') return { source, layersAhead };
+  throw invalid(
+    config,
+    'only router-ahead asks routers of later layers: add --prediction router-ahead, or leave out --layers-ahead',
+  );
+}
+
+function replicasOf(config: ClusterConfig, flags: DaemonFlags, homes: string): number {
+  const replicas = flags.replicas ?? config.placement.replicas;
+  if ((flags.replicas ?? 1) === 1 || homes === 'strict') return replicas;
+  throw invalid(config, 'only strict homes have copies of experts: add --homes strict, or leave out --replicas');
+}
 
 function draftingSettings(config: ClusterConfig, flags: DaemonFlags): NodeSettings['drafting'] {
   const source = flags.prediction ?? config.prediction.source;

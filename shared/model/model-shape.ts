@@ -11,6 +11,7 @@ const size = z.int().min(1).max(SIZE_LIMIT);
 const count = z.int().min(0).max(SIZE_LIMIT);
 /** Numbers that operators compute with are FP32 on every device. */
 const float = z.number().refine((value) => Math.fround(value) === value, 'expected a number that FP32 holds');
+const notNegative = float.refine((value) => value >= 0, 'expected a number of at least 0');
 const positiveFloat = float.refine((value) => value > 0, 'expected a number above 0');
 
 /**
@@ -22,7 +23,7 @@ export const gluSchema = z.strictObject({
   activation: z.enum(['sigmoid', 'tanh']),
   alpha: float,
   /** 0: none. */
-  limit: float,
+  limit: notNegative,
   upOffset: float,
   /** gate, up and down have a bias each. */
   bias: z.boolean(),
@@ -54,7 +55,7 @@ const attentionSchema = z.strictObject({
   /** Of the norms above. */
   normEpsilon: positiveFloat,
   /** Query, key and value are limited to +- this before anything else; behind the norms of all heads. 0: they are not. */
-  clip: float,
+  clip: notNegative,
   /** There is no value projection: values are the keys before norm and rotation. */
   keysAreValues: z.boolean(),
   /** What attention gives is multiplied by sigmoid(outputGate x) before the output projection. */
@@ -122,14 +123,14 @@ const routerSchema = z.strictObject({
   groupScore: z.enum(['best', 'best-two']),
   /** Weights are divided by max(sum + sumEpsilon, sumFloor). */
   normalize: z.boolean(),
-  sumEpsilon: float,
-  sumFloor: float,
+  sumEpsilon: notNegative,
+  sumFloor: notNegative,
   /** Weights are multiplied by it in the end. */
-  scale: float,
+  scale: positiveFloat,
   /** ... and by a number of each expert's own. */
   expertScale: z.boolean(),
   /** Of sparsemixer. */
-  jitter: float,
+  jitter: notNegative,
 });
 
 /**
@@ -174,7 +175,7 @@ export const modelShapeSchema = z.strictObject({
   lmHeadBias: z.boolean(),
   /** Logits are divided by it, then cap * tanh(logit / cap) where the cap is not 0. */
   logitDivisor: positiveFloat,
-  logitCap: float,
+  logitCap: notNegative,
   ropes: z.array(ropeSchema),
   layers: z.array(layerSchema).min(1).max(99_999),
   /** Layers that have a routed part: the only ones that placement, packs, planner and recall count, from 0 on. */

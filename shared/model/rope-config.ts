@@ -96,13 +96,7 @@ function readScaling(type: string, parameters: ConfigReader, context: RopeContex
     case 'yarn':
       return unbounded(readYarn(parameters, context));
     case 'llama3':
-      return unbounded({
-        type: 'llama3',
-        factor: factor(),
-        lowFrequencyFactor: parameters.positiveOr(1, 'low_freq_factor'),
-        highFrequencyFactor: parameters.positiveOr(4, 'high_freq_factor'),
-        originalPositions: parameters.sizeOr(context.maxPositions, 'original_max_position_embeddings'),
-      });
+      return unbounded(readLlama3(parameters, context));
     case 'longrope':
     case 'su':
       return readLongRope(parameters, context);
@@ -125,6 +119,24 @@ function readDynamic(parameters: ConfigReader, { dimensions, maxPositions }: Rop
   if (alpha > 0 && dimensions > 2) return { scaling: { type: 'alpha', alpha }, lastPosition: Infinity };
   const original = parameters.sizeOr(maxPositions, 'original_max_position_embeddings');
   return { scaling: { type: 'default' }, lastPosition: original };
+}
+
+function readLlama3(parameters: ConfigReader, { maxPositions }: RopeContext): RopeScaling {
+  const lowFrequencyFactor = parameters.positiveOr(1, 'low_freq_factor');
+  const highFrequencyFactor = parameters.positiveOr(4, 'high_freq_factor');
+  if (lowFrequencyFactor >= highFrequencyFactor) {
+    throw parameters.corrupt(
+      `low_freq_factor ${lowFrequencyFactor} is not below high_freq_factor ${highFrequencyFactor}`,
+    );
+  }
+  const originalPositions = parameters.sizeOr(maxPositions, 'original_max_position_embeddings');
+  return {
+    type: 'llama3',
+    factor: parameters.positiveOr(1, 'factor'),
+    lowFrequencyFactor,
+    highFrequencyFactor,
+    originalPositions,
+  };
 }
 
 function readYarn(parameters: ConfigReader, { maxPositions }: RopeContext): RopeScaling {

@@ -1,5 +1,5 @@
 import { operatorMs } from '../../shared/emulation/device-profile.js';
-import { denseMs, type ClusterTimes } from '../simulate/cluster-set-up.js';
+import { denseMs, type ClusterSetUp, type ClusterTimes } from '../simulate/cluster-set-up.js';
 import type { PassTime } from '../simulate/cluster-timing.js';
 import type { Candidate } from './search-set-ups.js';
 
@@ -15,17 +15,25 @@ export interface TokenBreakdown {
 
 export type BoundBy = 'main' | 'experts' | 'loads' | 'drafts' | 'network';
 
-export function tokenBreakdown(times: ClusterTimes, { result }: Candidate): TokenBreakdown {
+export function tokenBreakdown(times: ClusterTimes, { setUp, result }: Candidate): TokenBreakdown {
   const { timing } = result;
   const tokens = Math.max(1, result.tokensPerPass * timing.passes.length);
   const passes = timing.passes.length / tokens;
-  const { expertLayers } = times.model.shape;
+  const { expertLayers, expertsPerToken } = times.model.shape;
+  // Experts of one worker are executed in turn; that they are spread evenly is the best case.
+  const inTurn = Math.ceil(expertsPerToken / layerWorkers(setUp, expertsPerToken));
   const mainMs = timing.passes.reduce((sum, pass) => sum + passMs(times, pass), 0) / tokens;
-  const expertsMs = passes * expertLayers * operatorMs(times.worker.expert, 1);
+  const expertsMs = passes * expertLayers * inTurn * operatorMs(times.worker.expert, 1);
   const waitsForLoadsMs = timing.stallMs.reduce((sum, ms) => sum + ms, 0) / tokens;
   const waitsForDraftsMs = timing.draftWaitMs / tokens;
   const networkMs = Math.max(0, result.tpotMs - mainMs - expertsMs - waitsForLoadsMs - waitsForDraftsMs);
   return { mainMs, expertsMs, waitsForLoadsMs, waitsForDraftsMs, networkMs };
+}
+
+/** Workers that share a layer's experts. */
+function layerWorkers({ workers, placement }: ClusterSetUp, expertsPerToken: number): number {
+  if (placement.homes === 'strict' || placement.spread === 'all') return workers;
+  return Math.min(workers, placement.groupSize === 'auto' ? expertsPerToken : placement.groupSize);
 }
 
 /** Main's own time of a pass. */

@@ -207,6 +207,17 @@ nodes: []`;
     assert.equal(settle('worker', { model: 'p', cacheBytes: 1 }, source).worker.cacheBytes, 1, 'it may have a cache');
   });
 
+  it('refuse copies of experts and later routers where nothing uses them', () => {
+    const ofMain = (flags: Parameters<typeof resolveNodeSettings>[2], source = '') =>
+      settle('main', { model: 'p', id: 'm', ...flags }, source);
+    assert.throws(() => ofMain({ replicas: 2 }), /add --homes strict, or leave out --replicas/);
+    assert.throws(() => ofMain({ layersAhead: 2 }), /add --prediction router-ahead, or leave out --layers-ahead/);
+    assert.throws(() => ofMain({}, 'placement: {replicas: 2}'), /only placement.homes: strict has copies/);
+    assert.throws(() => ofMain({}, 'prediction: {layers_ahead: 2}'), /only prediction.source: router-ahead/);
+    assert.equal(ofMain({ replicas: 2, homes: 'strict' }).placement.replicas, 2);
+    assert.equal(ofMain({ layersAhead: 2, prediction: 'router-ahead' }).prediction.layersAhead, 2);
+  });
+
   it('refuse a GPU for an emulated device, which computes on the processor', () => {
     const source = 'emulation: {profile: lab.yaml}';
     const refusal = { code: 'CONFIG_INVALID', message: /leave out device cuda/ };

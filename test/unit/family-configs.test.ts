@@ -321,4 +321,16 @@ describe('families without a fixture', () => {
     assert.deepEqual([key.slice?.blockRows, key.slice?.stepRows, key.slice?.transposed], [12, 22, true]);
     assert.ok(layout.isLeftOut('model.layers.3.eh_proj.weight') && !layout.isLeftOut('model.layers.2.x.weight'));
   });
+
+  it('refuses numbers that would give no answer', () => {
+    refuses('phimoe', { router_jitter_noise: -1 }, 'MODEL_CORRUPT', /jitter/);
+    refuses('deepseekv3', { routed_scaling_factor: -1 }, 'MODEL_CORRUPT', /scal/);
+    const llama3 = { rope_type: 'llama3', rope_theta: 10_000, factor: 8, low_freq_factor: 4, high_freq_factor: 1 };
+    refuses(
+      'qwen3moe',
+      { rope_parameters: llama3 },
+      'MODEL_CORRUPT',
+      /low_freq_factor 4 is not below high_freq_factor 1/,
+    );
+  });
 });

@@ -373,4 +373,22 @@ describe('main: the first epoch', () => {
     assert.ok(firstEpoch(start + 1) - firstEpoch(start) >= 1000);
     assert.ok(Number.isSafeInteger(firstEpoch(Date.UTC(2290, 0, 1)) + 1_000_000));
   });
+
+  it('names workers that keep nothing where experts are theirs alone', () => {
+    const shape = { expertLayers: 4, experts: 8, expertsPerToken: 2 };
+    const strict = new Roster(shape, { ...GROUPING, homes: 1 }, 100, RUNTIME, SILENT);
+    const { link: keeps } = worker('keeps');
+    const { link: forgets } = worker('forgets');
+    for (const link of [keeps, forgets]) strict.addWorker(link);
+    assert.deepEqual(strict.problems(), [], 'before they have told anything');
+    const none = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
+    const cache = { policy: 'lru', bytes: 1, capacities: none, kept: none, hits: none, misses: 0 };
+    keeps.receive({ kind: 'status', status: { ...emptyNodeStatus(identity('keeps')), cache } });
+    forgets.receive({ kind: 'status', status: emptyNodeStatus(identity('forgets')) });
+    assert.deepEqual(
+      strict.problems().map(({ id, code }) => [id, code]),
+      [['forgets', 'CONFIG_INVALID']],
+    );
+    strict.stop();
+  });
 });

@@ -5,6 +5,7 @@ import type { Model } from '../../native/index.js';
 import type { ExpectedTensor } from '../../shared/model/model-family.js';
 import type { ModelSource, WeightFormat } from '../../shared/model/tensor-source.js';
 import type { WeightDtype } from '../../shared/model/weight-dtype.js';
+import { openTestDevice } from './native-test-model.js';
 import { TINY_CONFIG, tinyTensors, withTemporaryDirectory, writeTinyCheckpoint } from './tiny-checkpoint.js';
 
 /** Writes down what is loaded instead of loading it. */
@@ -133,5 +134,25 @@ describe('loading weights', () => {
         assert.deepEqual(progress.at(-1), [6 * 3 * 320 * 2, 6 * 3 * 320 * 2]);
       },
     );
+  });
+
+  it('refuses a norm that holds no number, by its role and layer', async () => {
+    await withTemporaryDirectory(async (directory) => {
+      const tensors = tinyTensors(TINY_CONFIG, () => 'F32').map((tensor) => ({ ...tensor }));
+      for (const tensor of tensors) tensor.data = new Uint8Array(tensor.data.length);
+      const norm = tensors.find(({ name }) => name === 'model.layers.1.input_layernorm.weight');
+      assert.ok(norm !== undefined);
+      norm.data.set(new Uint8Array(Float32Array.of(NaN).buffer), 4);
+      await writeTinyCheckpoint(directory, tensors, { config: TINY_CONFIG });
+      const source = await openModelSource(directory);
+      const device = openTestDevice();
+      const model = device.createModel(source.shape);
+      await assert.rejects(loadDenseWeights(model, source, 'fp32'), {
+        code: 'MODEL_CORRUPT',
+        message: /^mixerNorm of layer 1 holds a value that is no finite number/,
+      });
+      model.dispose();
+      device.dispose();
+    });
   });
 });

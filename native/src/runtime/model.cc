@@ -1,6 +1,7 @@
 #include "odmoe/model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "dense_dimensions.h"
@@ -56,7 +57,7 @@ void Model::load_dense(DenseRole role, int layer, const TensorSource& source, We
     throw Error(ErrorCode::internal, describe(role, layer) + " has been loaded already");
   }
   if (dense_role_facts(role).is_vector) {
-    load_vector(*weight, source);
+    load_vector(*weight, source, describe(role, layer));
   } else {
     load_matrices(*weight, role, layer, source, format);
   }
@@ -87,7 +88,7 @@ ResidentWeights Model::resident_weights() const {
   return resident_;
 }
 
-void Model::load_vector(DenseWeight& weight, const TensorSource& source) {
+void Model::load_vector(DenseWeight& weight, const TensorSource& source, const std::string& what) {
   std::vector<uint8_t> staging(staging_bytes(source.split, 1, source.columns));
   const uint8_t* planes[kMaxPlanes] = {};
   TensorReader reader(source);
@@ -97,6 +98,10 @@ void Model::load_vector(DenseWeight& weight, const TensorSource& source) {
   for (int64_t row = 0; row < source.rows; row++) {
     reader.read_rows(1, staging.data(), planes);
     planes_to_floats(values.data() + row * source.columns, planes, source.split, source.columns);
+  }
+  // One of these would spoil every answer. Matrices are not looked through: that would take as long as loading them.
+  if (!std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); })) {
+    throw Error(ErrorCode::model_corrupt, what + " holds a value that is no finite number; download the checkpoint again");
   }
   weight.vector = DeviceMemory(device_->backend(), float_bytes(count));
   backend().copy_to_device(weight.vector.floats(), values.data(), float_bytes(count));

@@ -26,6 +26,10 @@ export function familyFixtures(): `fixtures/${string}`[] {
 }
 
 const packs = new Map<string, Promise<string>>();
+const directories: string[] = [];
+process.once('exit', () => {
+  for (const directory of directories) rmSync(directory, { recursive: true, force: true });
+});
 
 /** Directory of the model's pack, made once in a test process and removed at its end. */
 export function packOf(model: TestModel, codec: PackCodec = DEFAULT_CODEC.codec): Promise<string> {
@@ -40,9 +44,7 @@ export function packOf(model: TestModel, codec: PackCodec = DEFAULT_CODEC.codec)
 
 async function makePack(model: TestModel, codec: PackCodec): Promise<string> {
   const parent = mkdtempSync(join(tmpdir(), 'odmoe-test-'));
-  process.once('exit', () => {
-    rmSync(parent, { recursive: true, force: true });
-  });
+  directories.push(parent);
   const directory = join(parent, basename(model));
   const options = {
     ...{ codec: codecSetting(codec, null), shards: DEFAULT_SHARDS, name: null },
