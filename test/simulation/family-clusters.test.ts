@@ -28,7 +28,9 @@ const replaceShadow: Disturbance = async (cluster, token) => {
 };
 
 /** Workers that take turns with the instruction sets of this machine. */
-const mixed = (index: number): SettingsChanges => ({ device: { instructionSet: SETS[index % SETS.length] ?? 'scalar' } });
+const mixed = (index: number): SettingsChanges => ({
+  device: { instructionSet: SETS[index % SETS.length] ?? 'scalar' },
+});
 
 const PLANS: [what: string, plan: ClusterPlan, disturb: Disturbance | null][] = [
   ['1 worker, an int8 shadow and drafts', { workers: 1, shadow: 'int8', main: { drafting: { rows: 4 } } }, null],
