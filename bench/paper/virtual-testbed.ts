@@ -33,7 +33,12 @@ export class VirtualTestbed {
     const cluster = new SimulatedCluster({ links: () => new ProfiledLinks(profile), seed: SEED });
     const emulation = { profilePath, expertStorage: setUp.expertStorage };
     const daemons = clusterSettings(clusterSetUp(setUp, workers), packPath, 1).map((settings, index) => ({
-      settings: { ...settings, emulation, shadow: { ...settings.shadow, precision }, device: { ...settings.device, threads: 1 } },
+      settings: {
+        ...settings,
+        emulation,
+        shadow: { ...settings.shadow, precision },
+        device: { ...settings.device, threads: 1 },
+      },
       world: {
         ...{ devices: () => NATIVE_DEVICES, openPack: async () => pack },
         ...{ dataDirectory: packPath, log: SILENT, seed: index },
