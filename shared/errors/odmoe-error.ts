@@ -3,13 +3,16 @@ import { ERROR_KINDS, type ErrorCode, type ErrorKind } from './registry.js';
 /** The only error class that odmoe throws on purpose. `message` says what happened, to what, and what to do. */
 export class OdmoeError extends Error {
   override readonly name = 'OdmoeError';
+  /** The field of a request that is wrong, as its sender names it ("messages[2].role"); null: none, or not known. */
+  readonly field: string | null;
 
   constructor(
     readonly code: ErrorCode,
     message: string,
-    options?: { cause?: unknown },
+    options?: { cause?: unknown; field?: string },
   ) {
     super(message, options);
+    this.field = options?.field ?? null;
   }
 
   get kind(): ErrorKind {

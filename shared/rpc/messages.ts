@@ -211,6 +211,20 @@ export type ShadowReply =
 export interface ChatMessage {
   role: string;
   content: string;
+  /** Of an assistant: what it called. */
+  toolCalls?: ToolCall[];
+  /** Of a tool's result: the call that it answers, and the tool. Empty: none. */
+  toolCallId?: string;
+  name?: string;
+  /** Of an assistant: what it thought before it answered. */
+  reasoningContent?: string;
+}
+
+export interface ToolCall {
+  id: string;
+  name: string;
+  /** JSON. */
+  arguments: string;
 }
 
 /** A variable of the chat template; `value` is JSON. */
@@ -231,11 +245,29 @@ export interface GenerateRequest {
   logprobs: number;
   /** For prompts that go through the chat template; left out: none. */
   templateArguments?: TemplateArgument[];
+  /** The last of `messages` is an assistant's that is not whole: the answer goes on with it. */
+  continueLast?: boolean;
+  /** With `logprobs`: those of the prompt's tokens, too. */
+  promptLogprobs?: boolean;
+  /** Special tokens stand in the answer's text by their names, but for the one that ends it. */
+  showSpecialTokens?: boolean;
 }
 
 export interface Started {
   promptTokenIds: number[];
   seed: number;
+}
+
+/** Of prompt tokens [first, first + tokens.length). */
+export interface PromptLogprobs {
+  first: number;
+  /** Of the prompt's very first token the log-probability is 0 and `top` is empty: nothing stands before it. */
+  tokens: PromptToken[];
+}
+
+export interface PromptToken {
+  logprob: number;
+  top: TokenLogprob[];
 }
 
 export interface TokenLogprob {
@@ -287,6 +319,7 @@ export interface DraftMetrics {
 
 export type GenerateReply =
   | { kind: 'started'; started: Started }
+  | { kind: 'prompt'; prompt: PromptLogprobs }
   | { kind: 'token'; token: TokenReply }
   | { kind: 'finished'; finished: Finished };
 

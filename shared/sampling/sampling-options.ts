@@ -1,3 +1,5 @@
+import type { OutputFormat } from '../output-format/output-format.js';
+
 /** How a request says that tokens are to be chosen; 0: off, or greedy. */
 export interface SamplingMessage {
   temperature: number;
@@ -7,6 +9,18 @@ export interface SamplingMessage {
   repetitionPenalty: number;
   /** Absent when the caller leaves the choice to main. */
   seed?: number;
+  /** Left out, as the rest: off. */
+  presencePenalty?: number;
+  frequencyPenalty?: number;
+  logitBias?: LogitBias[];
+  /** null or left out: any text. */
+  outputFormat?: OutputFormat | null;
+}
+
+/** Added to a token's logit; -100: the token is never chosen. */
+export interface LogitBias {
+  tokenId: number;
+  bias: number;
 }
 
 /** How a token is chosen. Nothing is left to a default. */
@@ -23,6 +37,13 @@ export interface SamplingOptions {
   repetitionPenalty: number;
   /** Whole number from 0 to 2^53 - 1. */
   seed: number;
+  /** Taken off the logits of tokens that the answer has, once; 0: off. */
+  presencePenalty: number;
+  /** The same for each time that the answer has them. */
+  frequencyPenalty: number;
+  logitBias: LogitBias[];
+  /** null: any text. */
+  outputFormat: OutputFormat | null;
 }
 
 export const MAX_SEED = Number.MAX_SAFE_INTEGER;
@@ -32,7 +53,7 @@ export const MAX_SEED = Number.MAX_SAFE_INTEGER;
  * seed.
  */
 export function resolveSampling(message: SamplingMessage | null, chooseSeed: () => number): SamplingOptions {
-  const given = message ?? { temperature: 0, topK: 0, topP: 0, minP: 0, repetitionPenalty: 0 };
+  const given: SamplingMessage = message ?? { temperature: 0, topK: 0, topP: 0, minP: 0, repetitionPenalty: 0 };
   return {
     temperature: given.temperature,
     topK: given.topK,
@@ -40,6 +61,10 @@ export function resolveSampling(message: SamplingMessage | null, chooseSeed: () 
     minP: given.minP,
     repetitionPenalty: given.repetitionPenalty === 0 ? 1 : given.repetitionPenalty,
     seed: given.seed ?? chooseSeed(),
+    presencePenalty: given.presencePenalty ?? 0,
+    frequencyPenalty: given.frequencyPenalty ?? 0,
+    logitBias: given.logitBias ?? [],
+    outputFormat: given.outputFormat ?? null,
   };
 }
 

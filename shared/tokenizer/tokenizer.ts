@@ -20,7 +20,14 @@ export interface Tokenizer {
   renderChat(messages: readonly ChatMessage[], context: ChatContext): string;
   /** Whether decode leaves the id out of the text. */
   isSpecial(tokenId: number): boolean;
+  /**
+   * Bytes that the token adds to a text (UTF-8, perhaps a part of a character): of a special token its name, of an id without a token none.
+   * Where a decoder drops the space before a text's first word, the token has it.
+   */
+  tokenBytes(tokenId: number): Uint8Array;
   readonly hasChatTemplate: boolean;
+  /** Text of the chat template; null: there is none. */
+  readonly chatTemplateSource: string | null;
   /** One more than the highest id. */
   readonly vocabularySize: number;
   /** Bytes (UTF-8) of text that one token stands for at most; Infinity: there is no bound. */

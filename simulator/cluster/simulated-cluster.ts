@@ -102,7 +102,7 @@ export class SimulatedCluster {
           answer.tokens.push(reply.token);
           onToken?.(answer);
           if (readMs > 0) await this.client.runtime.sleep(readMs, signal);
-        } else answer.finished = reply.finished;
+        } else if (reply.kind === 'finished') answer.finished = reply.finished;
       }
     } catch (thrown) {
       answer.error = toOdmoeError(thrown);

@@ -62,7 +62,7 @@ export class ReferenceAnswers {
       for await (const reply of engine.generate(request, new AbortController().signal)) {
         if (reply.kind === 'started') answer.promptTokenIds = reply.started.promptTokenIds;
         else if (reply.kind === 'token') tokens.push(reply.token);
-        else Object.assign(answer, { text: reply.finished.text, finishReason: reply.finished.finishReason });
+        else if (reply.kind === 'finished') Object.assign(answer, { text: reply.finished.text, finishReason: reply.finished.finishReason });
       }
       return answer;
     } catch (thrown) {

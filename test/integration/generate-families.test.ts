@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { generateTokens } from '../../engine/generation/generate-tokens.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 import { openResidentModel, type ResidentTestModel } from './generate-resident-model.js';
+import { resolveSampling } from '../../shared/sampling/sampling-options.js';
 
 /** The references were computed by transformers in FP32, whose sums run in another order. */
 const LOGPROB_TOLERANCE = 2e-4;
@@ -76,7 +77,7 @@ async function answersAlike(model: ResidentTestModel, reference: FamilyReference
   });
   const options = {
     maxTokens: reference.token_ids.length,
-    sampling: { temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1, seed: 0 },
+    sampling: resolveSampling(null, () => 0),
     stop: [],
     ignoreEos: true,
     eosTokenIds: [],

@@ -8,6 +8,7 @@ import { packageRoot } from '../../shared/config/package-root.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Finished, GenerateReply, GenerateRequest, TokenReply } from '../../shared/rpc/messages.js';
 import { openResidentModel, type ResidentTestModel } from './generate-resident-model.js';
+import { resolveSampling } from '../../shared/sampling/sampling-options.js';
 
 /** The references were computed by transformers in FP32, whose sums run in another order. */
 const LOGPROB_TOLERANCE = 1e-4;
@@ -68,7 +69,7 @@ describe("the single-process engine reproduces transformers' references", () => 
       });
       const options = {
         maxTokens: reference.token_ids.length,
-        sampling: { temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1, seed: 0 },
+        sampling: resolveSampling(null, () => 0),
         stop: [],
         ignoreEos: true,
         eosTokenIds: [],

@@ -13,6 +13,7 @@ import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { TokenReply } from '../../shared/rpc/messages.js';
 import { loadTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
 import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
+import { resolveSampling } from '../../shared/sampling/sampling-options.js';
 
 const VOCABULARY = 1024;
 const EOS = 1;
@@ -51,7 +52,7 @@ class ScriptedRunner implements SequenceRunner {
 
 const OPTIONS: GenerationOptions = {
   maxTokens: 100,
-  sampling: { temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1, seed: 0 },
+  sampling: resolveSampling(null, () => 0),
   stop: [],
   ignoreEos: false,
   eosTokenIds: [EOS],

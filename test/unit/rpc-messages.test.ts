@@ -3,7 +3,8 @@ import { join } from 'node:path';
 import protobuf from 'protobufjs';
 import { packageRoot } from '../../shared/config/package-root.js';
 import type * as Messages from '../../shared/rpc/messages.js';
-import type { SamplingMessage } from '../../shared/sampling/sampling-options.js';
+import type { OutputFormat, OutputSequence } from '../../shared/output-format/output-format.js';
+import type { LogitBias, SamplingMessage } from '../../shared/sampling/sampling-options.js';
 
 const root = new protobuf.Root();
 root.resolvePath = (_origin, target) => join(packageRoot(), 'proto', target);
@@ -178,7 +179,21 @@ const MEMBERS: Record<string, Record<string, true>> = {
     values: true,
   } satisfies Names<Messages.AlignRows>,
   EndSequence: { sequence: true } satisfies Names<Messages.EndSequence>,
-  ChatMessage: { role: true, content: true } satisfies Names<Messages.ChatMessage>,
+  ChatMessage: {
+    role: true,
+    content: true,
+    toolCalls: true,
+    toolCallId: true,
+    name: true,
+    reasoningContent: true,
+  } satisfies Names<Messages.ChatMessage>,
+  ToolCall: { id: true, name: true, arguments: true } satisfies Names<Messages.ToolCall>,
+  LogitBias: { tokenId: true, bias: true } satisfies Names<LogitBias>,
+  OutputFormat: { alternatives: true } satisfies Names<OutputFormat>,
+  OutputSequence: { parts: true } satisfies Names<OutputSequence>,
+  OutputPart: { literal: true, jsonSchema: true, until: true, textWithout: true },
+  PromptLogprobs: { first: true, tokens: true } satisfies Names<Messages.PromptLogprobs>,
+  PromptToken: { logprob: true, top: true } satisfies Names<Messages.PromptToken>,
   SamplingOptions: {
     temperature: true,
     topK: true,
@@ -186,6 +201,10 @@ const MEMBERS: Record<string, Record<string, true>> = {
     minP: true,
     repetitionPenalty: true,
     seed: true,
+    presencePenalty: true,
+    frequencyPenalty: true,
+    logitBias: true,
+    outputFormat: true,
   } satisfies Names<SamplingMessage>,
   GenerateRequest: {
     text: true,
@@ -198,6 +217,9 @@ const MEMBERS: Record<string, Record<string, true>> = {
     ignoreEos: true,
     logprobs: true,
     templateArguments: true,
+    continueLast: true,
+    promptLogprobs: true,
+    showSpecialTokens: true,
   } satisfies Names<Messages.GenerateRequest>,
   TemplateArgument: { name: true, value: true } satisfies Names<Messages.TemplateArgument>,
   Started: { promptTokenIds: true, seed: true } satisfies Names<Messages.Started>,
@@ -282,7 +304,9 @@ const KINDS: Record<string, Record<string, true>> = {
     status: true,
     draft: true,
   } satisfies Kinds<Messages.ShadowReply['kind']>,
-  GenerateReply: { started: true, token: true, finished: true } satisfies Kinds<Messages.GenerateReply['kind']>,
+  GenerateReply: { started: true, token: true, finished: true, prompt: true } satisfies Kinds<
+    Messages.GenerateReply['kind']
+  >,
   JoinReply: { welcome: true, refusal: true } satisfies Kinds<Messages.JoinReply['kind']>,
 };
 type Kinds<K extends string> = Record<K, true>;

@@ -34,7 +34,7 @@ export async function collect(
   for await (const reply of replies) {
     if (reply.kind === 'started') started = reply.started;
     else if (reply.kind === 'finished') finished = reply.finished;
-    else {
+    else if (reply.kind === 'token') {
       tokens.push(reply.token);
       await onToken(tokens.length);
     }

@@ -1,0 +1,60 @@
+import type { ChatMessage, GenerateRequest, TemplateArgument } from '../../../shared/rpc/messages.js';
+import type { OutputFormat } from '../../../shared/output-format/output-format.js';
+
+/** A function that the model may call. `parameters`: a JSON schema. */
+export interface ChatTool {
+  name: string;
+  description: string;
+  parameters: Record<string, unknown>;
+}
+
+/** auto: the model decides; required: it must call one; a name: it must call that one. */
+export type ToolChoice = 'auto' | 'none' | 'required' | { name: string };
+
+/** What the answer's text must be. `schema`: a JSON schema as text. */
+export type ResponseFormat = { kind: 'json_object' } | { kind: 'json_schema'; schema: string };
+
+/** A conversation to be continued, in no client's dialect. */
+export interface ChatRequest {
+  messages: ChatMessage[];
+  tools: ChatTool[];
+  toolChoice: ToolChoice;
+  /** Several calls in one answer may be made. */
+  parallelToolCalls: boolean;
+  /** null: any text. */
+  responseFormat: ResponseFormat | null;
+  /** The last message is an assistant's that the answer goes on with. */
+  continueLast: boolean;
+  /** Variables of the chat template that the client gave (chat_template_kwargs). */
+  templateArguments: TemplateArgument[];
+  /** Whether the model is to think before it answers, where its template lets one say so; null: as the template has it. */
+  thinking: boolean | null;
+}
+
+/** What of a GenerateRequest follows from a conversation. */
+export interface PreparedChat {
+  request: Pick<GenerateRequest, 'messages' | 'templateArguments' | 'continueLast' | 'showSpecialTokens'>;
+  outputFormat: OutputFormat | null;
+  /** Takes the answer's text apart. `promptEnd`: the last tokens of the prompt as text, with special tokens' names. */
+  createParser(promptEnd: string): AnswerParser;
+}
+
+/** A piece of an answer. Pieces of one kind that follow one another belong together; calls are numbered from 0. */
+export type AnswerPiece =
+  | { kind: 'content'; text: string }
+  | { kind: 'reasoning'; text: string }
+  | { kind: 'toolCall'; index: number; id: string; name: string }
+  /** More of that call's arguments, which are JSON when they are whole. */
+  | { kind: 'toolArguments'; index: number; text: string };
+
+/** Finds reasoning and calls of tools in an answer's text as it comes. What may be the begin of a marker is held back. */
+export interface AnswerParser {
+  push(text: string): AnswerPiece[];
+  /** What was held back, when the answer has ended. */
+  finish(): AnswerPiece[];
+  /** Calls so far. */
+  readonly toolCalls: number;
+}
+
+/** Prepares a conversation for the served model. Throws REQUEST_INVALID with the field. */
+export type PrepareChat = (chat: ChatRequest) => PreparedChat;

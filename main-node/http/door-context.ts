@@ -1,0 +1,60 @@
+import type { FastifyInstance } from 'fastify';
+import type { Logger } from '../../shared/log/logger.js';
+import type { GenerateReply, GenerateRequest, StatusReply } from '../../shared/rpc/messages.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
+import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
+
+/** How far a request is, before its first token. Called at every step; nothing may be thrown. */
+export interface GenerationWatch {
+  /** It waits for its turn; `before`: requests that wait before it. */
+  queued(before: number): void;
+  /** It runs; of its prompt's tokens so many are done. */
+  prefill(doneTokens: number, promptTokens: number): void;
+}
+
+/** The model that main serves, as clients see it. */
+export interface ServedModel {
+  /** The manifest's model name: the only id that is served. */
+  readonly name: string;
+  /** When main began to serve it, seconds since 1970. */
+  readonly createdS: number;
+  /** Version of odmoe, digest of the pack and arithmetic: the same fingerprint, request and seed give the same bits. */
+  readonly fingerprint: string;
+  readonly packDigest: string;
+  /** null: prompts come as token ids, and answers have no text. */
+  readonly tokenizer: Tokenizer | null;
+  /** Positions of prompt and answer together. */
+  readonly contextPositions: number;
+  readonly vocabSize: number;
+  readonly family: string;
+  /** Parameters of all experts and of the rest. */
+  readonly parameters: number;
+  /** As shipped: "BF16", "FP16" and so on. */
+  readonly weightFormat: string;
+  /** Of the pack's files. */
+  readonly packBytes: number;
+}
+
+/** What every route of the door may use. */
+export interface DoorContext {
+  readonly model: ServedModel;
+  /** As InferenceService.generate. The request is checked here (validateGenerateRequest), so that wrong fields are REQUEST_INVALID. */
+  generate(
+    request: GenerateRequest,
+    signal: AbortSignal,
+    watch?: GenerationWatch,
+  ): AsyncGenerator<GenerateReply, void, undefined>;
+  /** Token ids of a text, made by the thread that makes those of prompts. `addSpecial`: with a leading BOS and the like. */
+  tokenize(text: string, addSpecial: boolean, signal: AbortSignal): Promise<number[]>;
+  /** Token ids of what goes through the chat template. */
+  tokenizeChat(
+    request: Pick<GenerateRequest, 'messages' | 'templateArguments' | 'continueLast'>,
+    signal: AbortSignal,
+  ): Promise<number[]>;
+  status(): StatusReply;
+  readonly runtime: Runtime;
+  readonly log: Logger;
+}
+
+/** Adds the routes of one dialect. Each path is registered with and without its prefix by the dialect itself. */
+export type RegisterRoutes = (app: FastifyInstance, context: DoorContext) => void;

@@ -1,0 +1,18 @@
+/** What the text of an answer must be: one of the alternatives, from its first byte to its last. Special tokens count as their names. */
+export interface OutputFormat {
+  alternatives: OutputSequence[];
+}
+
+export interface OutputSequence {
+  parts: OutputPart[];
+}
+
+export type OutputPart =
+  /** This text. */
+  | { kind: 'literal'; literal: string }
+  /** A JSON value that this JSON schema (a JSON text) takes. */
+  | { kind: 'jsonSchema'; jsonSchema: string }
+  /** Anything up to this text, and with it. */
+  | { kind: 'until'; until: string }
+  /** Text without this one character of ASCII; it may be empty. */
+  | { kind: 'textWithout'; textWithout: string };
