@@ -5,6 +5,8 @@ import type { ChatContext } from './tokenizer.js';
 import { BoundedTemplate, TemplateStepsError } from './bounded-template.js';
 
 export interface ChatTemplate {
+  /** Its text. */
+  readonly source: string;
   /**
    * Throws REQUEST_INVALID when the template refuses the messages (roles out of turn and the like), TOKENIZER_INVALID when it does
    * not come to an end.
@@ -44,6 +46,7 @@ export function chatTemplateFrom(config: object, templateText: string | null, di
   const template = parseTemplate(source, directory);
   const tokens = tokenVariables(parsed.data);
   return {
+    source,
     render(messages, { values, wallMs }) {
       const stepsLimit = RENDER_STEPS + messages.length * RENDER_STEPS_PER_MESSAGE;
       try {

@@ -6,6 +6,7 @@ import { fileExists, readBoundedFile, readJsonFile, type FileErrors } from '../m
 import type { ChatMessage } from '../rpc/messages.js';
 import { chatTemplateFrom, type ChatTemplate } from './chat-template.js';
 import { longestTokenBytes } from './longest-token.js';
+import { tokenBytesBy } from './token-bytes.js';
 import type { ChatContext, Tokenizer } from './tokenizer.js';
 
 /** What is used of @huggingface/tokenizers, whose own declarations (0.2.0) name modules that TypeScript does not find. */
@@ -15,7 +16,7 @@ interface TokenizerEngine {
   decode(tokenIds: number[], options: { clean_up_tokenization_spaces: boolean }): string;
   id_to_token(tokenId: number): string | undefined;
   get_vocab(): Map<string, number>;
-  get_added_tokens_decoder(): Map<number, { special: boolean }>;
+  get_added_tokens_decoder(): Map<number, { special: boolean; content: string }>;
 }
 const { Tokenizer: EngineConstructor } = tokenizersPackage as unknown as {
   Tokenizer: new (definition: object, config: object) => TokenizerEngine;
@@ -68,7 +69,9 @@ function tokenizerFrom(
   let vocabularySize = 0;
   for (const id of engine.get_vocab().values()) vocabularySize = Math.max(vocabularySize, id + 1);
   const special = new Set<number>();
-  for (const [id, token] of engine.get_added_tokens_decoder()) if (token.special) special.add(id);
+  const added = engine.get_added_tokens_decoder();
+  for (const [id, token] of added) if (token.special) special.add(id);
+  const bytesOf = tokenBytesBy(definition);
 
   const encodeWith = (text: string, addSpecialTokens: boolean): number[] => {
     if (text === '') return [];
@@ -94,7 +97,13 @@ function tokenizerFrom(
       );
     },
     isSpecial: (tokenId) => special.has(tokenId),
+    tokenBytes(tokenId) {
+      const token = engine.id_to_token(tokenId);
+      if (token === undefined) return new Uint8Array(0);
+      return special.has(tokenId) ? new TextEncoder().encode(token) : bytesOf(token, added.has(tokenId));
+    },
     hasChatTemplate: template !== null,
+    chatTemplateSource: template?.source ?? null,
     vocabularySize,
     longestTokenBytes: longestTokenBytes(definition, engine.get_vocab().keys()),
   };

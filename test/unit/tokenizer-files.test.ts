@@ -200,6 +200,90 @@ describe('a SentencePiece-like tokenizer with byte fallback', () => {
   });
 });
 
+describe('bytes of tokens', () => {
+  let directory: string;
+  before(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'odmoe-tokenizer-'));
+  });
+  after(async () => {
+    await rm(directory, { recursive: true, force: true });
+  });
+
+  async function tokenizerOf(definition: unknown): Promise<Tokenizer> {
+    await writeFile(join(directory, 'tokenizer.json'), JSON.stringify(definition));
+    return loadTokenizer(directory);
+  }
+
+  const lossy = new TextDecoder('utf-8', { ignoreBOM: true });
+
+  /** For any ids: the bytes together are the decoded text, but for spaces that a decoder drops in front of the first word. */
+  function requireSameText(tokenizer: Tokenizer, examples: number[][] = []): void {
+    const ids = fc.array(fc.integer({ min: 0, max: tokenizer.vocabularySize + 3 }), { maxLength: 60 });
+    fc.assert(
+      fc.property(ids, (tokenIds) => {
+        const shown = tokenIds.filter((id) => !tokenizer.isSpecial(id));
+        const text = lossy.decode(Buffer.concat(shown.map((id) => tokenizer.tokenBytes(id))));
+        const decoded = tokenizer.decode(shown);
+        assert.ok(text === decoded || text === ` ${decoded}`, `${JSON.stringify(text)} for ${JSON.stringify(decoded)}`);
+      }),
+      { numRuns: 500, examples: examples.map((example) => [example] as [number[]]) },
+    );
+  }
+
+  it("are the decoded text's, byte-level", async () => {
+    const tokenizer = await loadTokenizer(demoModel);
+    requireSameText(tokenizer);
+    assert.equal(Buffer.from(tokenizer.tokenBytes(1)).toString(), '<|end|>');
+    assert.equal(tokenizer.tokenBytes(5000).length, 0);
+    const values = new Set<number>();
+    for (let id = 0; id < tokenizer.vocabularySize; id++) {
+      const bytes = tokenizer.tokenBytes(id);
+      if (bytes.length === 1) values.add(bytes[0] ?? 0);
+    }
+    assert.equal(values.size, 256);
+  });
+
+  it("are the decoded text's, with byte fallback", async () => {
+    const tokenizer = await tokenizerOf(byteFallbackTokenizer());
+    const euro = [0xe2, 0x82, 0xac].map((byte) => byte + 3);
+    requireSameText(tokenizer, [euro, [262, 0x0a + 3, 262], [262, 260, 263]]);
+    assert.deepEqual([...tokenizer.tokenBytes(0x0a + 3)], [10]);
+    assert.equal(Buffer.from(tokenizer.tokenBytes(262)).toString(), ' a');
+    assert.equal(Buffer.from(tokenizer.tokenBytes(1)).toString(), '<s>');
+  });
+
+  it("are the decoded text's, by Metaspace, WordPiece and without a decoder", async () => {
+    const definition = byteFallbackTokenizer() as Record<string, unknown>;
+    for (const decoder of [
+      { type: 'Metaspace', replacement: '\u2581', add_prefix_space: true, prepend_scheme: 'always' },
+      { type: 'WordPiece', prefix: '##', cleanup: false },
+      null,
+    ]) {
+      requireSameText(await tokenizerOf({ ...definition, decoder }));
+    }
+  });
+
+  it('of an added token that is not special are its content, whatever the byte table says', async () => {
+    const definition = JSON.parse(await readFile(join(demoModel, 'tokenizer.json'), 'utf8')) as {
+      model: { vocab: Record<string, number> };
+      added_tokens: Record<string, unknown>[];
+    };
+    const id = Object.keys(definition.model.vocab).length;
+    const content = '<t\u00e9>';
+    const added = { ...definition.added_tokens[0], id, content, special: false };
+    const tokenizer = await tokenizerOf({ ...definition, added_tokens: [...definition.added_tokens, added] });
+    assert.equal(Buffer.from(tokenizer.tokenBytes(id)).toString(), content);
+    requireSameText(tokenizer, [[id, 5, id]]);
+  });
+
+  it('come with the text of the chat template', async () => {
+    const tokenizer = await loadTokenizer(demoModel);
+    const config = JSON.parse(await readFile(join(demoModel, 'tokenizer_config.json'), 'utf8')) as object;
+    assert.equal(tokenizer.chatTemplateSource, (config as { chat_template?: string }).chat_template);
+    assert.equal((await tokenizerOf(byteFallbackTokenizer())).chatTemplateSource, null);
+  });
+});
+
 /** Llama's and Mixtral's form: spaces as U+2581, unknown characters as bytes, a leading space cut off the text. */
 function byteFallbackTokenizer(): unknown {
   const pieces = ['<unk>', '<s>', '</s>'];
