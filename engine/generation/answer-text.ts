@@ -1,6 +1,6 @@
 import { StreamingDetokenizer } from '../../shared/tokenizer/streaming-detokenizer.js';
 import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
-import { StopStrings } from './stop-strings.js';
+import { type ShownText, StopStrings } from './stop-strings.js';
 
 /** The text of an answer as its tokens come: detokenized, and cut before a stop string. Empty without a tokenizer. */
 export class AnswerText {
@@ -18,18 +18,18 @@ export class AnswerText {
     return this.shown;
   }
 
-  /** Text that is certain after this token, and whether a stop string ended the answer. */
-  push(tokenId: number): { text: string; stopped: boolean } {
+  /** Text that is certain after this token. */
+  push(tokenId: number): ShownText {
     return this.show(this.stops.push(this.detokenizer?.push(tokenId) ?? ''));
   }
 
   /** The rest, when no token follows. */
-  finish(): { text: string; stopped: boolean } {
+  finish(): ShownText {
     const last = this.stops.push(this.detokenizer?.flush() ?? '');
-    return this.show(last.stopped ? last : { text: last.text + this.stops.flush(), stopped: false });
+    return this.show(last.stop !== null ? last : { text: last.text + this.stops.flush(), stop: null });
   }
 
-  private show(step: { text: string; stopped: boolean }): { text: string; stopped: boolean } {
+  private show(step: ShownText): ShownText {
     this.shown += step.text;
     return step;
   }

@@ -21,12 +21,14 @@ export interface GenerationOptions {
 
 export interface GenerationOutcome {
   finishReason: 'stop' | 'length';
+  /** The stop string that ended the answer; empty: something else did. */
+  stopString: string;
   text: string;
   /** With the end-of-sequence token that ended the answer, whose text is not shown. */
   tokenIds: number[];
 }
 
-type AnswerEnd = GenerationOutcome['finishReason'] | null;
+type AnswerEnd = Pick<GenerationOutcome, 'finishReason' | 'stopString'>;
 
 /**
  * The token loop, one for the single-process engine and for main: sample, report, run the token, until an end-of-sequence token,
@@ -51,7 +53,7 @@ export async function* generateTokens(
       history.push(tokenId);
       const { text, end } = advance(answer, tokenId, history.length - promptIds.length, options);
       yield { tokenId, text, ...logprobsOf(logits, tokenId, options.logprobs) };
-      if (end !== null) return { finishReason: end, text: answer.text, tokenIds: history.slice(promptIds.length) };
+      if (end !== null) return { ...end, text: answer.text, tokenIds: history.slice(promptIds.length) };
       throwIfCancelled(signal);
       logits = await runner.decode(tokenId);
     }
@@ -60,21 +62,22 @@ export async function* generateTokens(
   }
 }
 
-/** Text that a token adds, and whether it is the last. `count`: tokens so far, this one included. */
+/** Text that a token adds, and how it ends the answer (null: it does not). `count`: tokens so far, this one included. */
 function advance(
   answer: AnswerText,
   tokenId: number,
   count: number,
   options: GenerationOptions,
-): { text: string; end: AnswerEnd } {
+): { text: string; end: AnswerEnd | null } {
   if (!options.ignoreEos && options.eosTokenIds.includes(tokenId)) {
-    return { text: answer.finish().text, end: 'stop' };
+    return { text: answer.finish().text, end: { finishReason: 'stop', stopString: '' } };
   }
   const step = answer.push(tokenId);
-  if (step.stopped) return { text: step.text, end: 'stop' };
+  if (step.stop !== null) return { text: step.text, end: { finishReason: 'stop', stopString: step.stop } };
   if (count < options.maxTokens) return { text: step.text, end: null };
   const last = answer.finish();
-  return { text: step.text + last.text, end: last.stopped ? 'stop' : 'length' };
+  const finishReason = last.stop === null ? 'length' : 'stop';
+  return { text: step.text + last.text, end: { finishReason, stopString: last.stop ?? '' } };
 }
 
 function throwIfCancelled(signal: AbortSignal): void {

@@ -110,10 +110,11 @@ export class LocalEngine {
         timing.token();
         yield { kind: 'token', token: step.value };
       }
-      const { finishReason, text } = step.value;
+      const { finishReason, stopString, text } = step.value;
       const sep = runner instanceof ShadowedRunner ? runner.sep : null;
       const finished = {
         finishReason,
+        stopString,
         text,
         timing: timing.result(),
         sep,

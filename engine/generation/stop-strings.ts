@@ -1,3 +1,9 @@
+/** Text that may be shown, and the stop string that has come after it: nothing may follow then. null: none has. */
+export interface ShownText {
+  text: string;
+  stop: string | null;
+}
+
 /**
  * Watches a text that comes in pieces for any of some stop strings. What may be the beginning of one is held back; the text is
  * cut before the first that comes.
@@ -7,17 +13,19 @@ export class StopStrings {
 
   constructor(private readonly stops: readonly string[]) {}
 
-  /** The text that may be shown after `piece`, and whether a stop string has come (nothing may follow then). */
-  push(piece: string): { text: string; stopped: boolean } {
+  push(piece: string): ShownText {
     const pending = this.held + piece;
-    const found = this.stops.map((stop) => pending.indexOf(stop)).filter((index) => index >= 0);
-    if (found.length > 0) {
+    const found = this.stops
+      .map((stop) => ({ stop, index: pending.indexOf(stop) }))
+      .filter(({ index }) => index >= 0)
+      .sort((left, right) => left.index - right.index)[0];
+    if (found !== undefined) {
       this.held = '';
-      return { text: pending.slice(0, Math.min(...found)), stopped: true };
+      return { text: pending.slice(0, found.index), stop: found.stop };
     }
     const shown = pending.length - this.startOfStop(pending);
     this.held = pending.slice(shown);
-    return { text: pending.slice(0, shown), stopped: false };
+    return { text: pending.slice(0, shown), stop: null };
   }
 
   /** What was held back, when the answer ends without a stop string. */

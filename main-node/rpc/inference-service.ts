@@ -165,6 +165,7 @@ export class InferenceService {
       kind: 'finished',
       finished: {
         finishReason: outcome.finishReason,
+        stopString: outcome.stopString,
         text: outcome.text,
         timing: timing.result(),
         sep: sequence.sepMetrics(),

@@ -310,6 +310,8 @@ export interface Finished {
   nodes: NodeStatus[];
   /** null: main was not to use drafts. */
   drafts: DraftMetrics | null;
+  /** The stop string that ended the answer; empty or left out: something else did. */
+  stopString?: string;
 }
 
 export interface DraftMetrics {

@@ -82,7 +82,7 @@ describe('the token loop', () => {
     const runner = new ScriptedRunner([50, 51, EOS]);
     const { outcome } = await collect(runner, {}, null);
     assert.deepEqual(runner.calls, ['prefill 7,8', 'decode 50', 'decode 51', 'end']);
-    assert.deepEqual(outcome, { finishReason: 'stop', text: '', tokenIds: [50, 51, EOS] });
+    assert.deepEqual(outcome, { finishReason: 'stop', stopString: '', text: '', tokenIds: [50, 51, EOS] });
   });
 
   it('ends with "length" after maxTokens', async () => {
@@ -139,6 +139,7 @@ describe('the token loop', () => {
     const script = tokenizer.encode('one two three');
     const { outcome } = await collect(new ScriptedRunner(script), { stop: ['three', 'two', 'wo t'] }, tokenizer);
     assert.equal(outcome.text, 'one ');
+    assert.equal(outcome.stopString, 'two');
   });
 
   it('cuts before the first of two stop strings that come in one piece, whichever is listed first', () => {
@@ -147,7 +148,7 @@ describe('the token loop', () => {
       ['early', 'late'],
     ]) {
       const step = new StopStrings(stops).push('an early and a late end');
-      assert.deepEqual(step, { text: 'an ', stopped: true }, stops.join());
+      assert.deepEqual(step, { text: 'an ', stop: 'early' }, stops.join());
     }
   });
 
@@ -160,6 +161,7 @@ describe('the token loop', () => {
     );
     assert.equal(outcome.text, text);
     assert.equal(outcome.finishReason, 'stop');
+    assert.equal(outcome.stopString, '', 'its end token ended it');
   });
 
   it('never shows text that a stop string later cuts off', async () => {

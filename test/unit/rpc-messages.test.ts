@@ -249,6 +249,7 @@ const MEMBERS: Record<string, Record<string, true>> = {
     reloads: true,
     nodes: true,
     drafts: true,
+    stopString: true,
   } satisfies Names<Messages.Finished>,
   DraftMetrics: { proposed: true, accepted: true } satisfies Names<Messages.DraftMetrics>,
   PackDescription: {
