@@ -14,16 +14,20 @@ import {
   TOP_K_RANGE,
 } from '../../shared/sampling/sampling-options.js';
 
-/** What addGenerationFlags gives a command's action. */
-export interface GenerationFlags {
-  promptTokenIds?: number[];
-  maxTokens: number;
+/** What addSamplingFlags gives a command's action. */
+export interface SamplingFlags {
   temperature: number;
   topK: number;
   topP: number;
   minP: number;
   repetitionPenalty: number;
   seed?: number;
+}
+
+/** What addGenerationFlags gives a command's action. */
+export interface GenerationFlags extends SamplingFlags {
+  promptTokenIds?: number[];
+  maxTokens: number;
   stop: string[];
   raw: boolean;
   templateArg: TemplateArgument[];
@@ -36,9 +40,20 @@ const DEFAULT_MAX_TOKENS = 256;
 
 /** The flags that `generate`, `prompt` and `demo` share. Their ranges are those of the request's fields. */
 export function addGenerationFlags(command: Command): Command {
-  return command
+  command
     .option('--prompt-token-ids <ids>', 'token ids in place of TEXT, as 1,2,3', parseTokenIds)
-    .option('--max-tokens <n>', 'end the answer after this many tokens', within(MAX_TOKENS_RANGE), DEFAULT_MAX_TOKENS)
+    .option('--max-tokens <n>', 'end the answer after this many tokens', within(MAX_TOKENS_RANGE), DEFAULT_MAX_TOKENS);
+  return addTemplateFlag(addSamplingFlags(command))
+    .option('--stop <text>', 'end the answer before this text (can be given several times)', collect, [])
+    .option('--raw', 'take TEXT as it is, without the chat template', false)
+    .option('--ignore-eos', 'go on after the end-of-sequence token', false)
+    .option('--logprobs <n>', 'with --json: log-probabilities of the n most likely tokens', within(LOGPROBS_RANGE), 0)
+    .option('--json', 'print one JSON object and nothing else', false);
+}
+
+/** How tokens are chosen. */
+export function addSamplingFlags(command: Command): Command {
+  return command
     .option('--temperature <t>', '0 takes the most likely token, higher is more varied', within(TEMPERATURE_RANGE), 0)
     .option('--top-k <k>', 'choose among the k most likely tokens (0: all)', within(TOP_K_RANGE), 0)
     .option('--top-p <p>', 'choose among the fewest tokens that hold probability p', within(PROBABILITY_RANGE), 1)
@@ -49,18 +64,16 @@ export function addGenerationFlags(command: Command): Command {
       within(REPETITION_PENALTY_RANGE),
       1,
     )
-    .option('--seed <n>', 'random numbers that can be repeated (default: chosen anew)', within(SEED_RANGE))
-    .option('--stop <text>', 'end the answer before this text (can be given several times)', collect, [])
-    .option('--raw', 'take TEXT as it is, without the chat template', false)
-    .option(
-      '--template-arg <key=value>',
-      'a variable of the chat template, as enable_thinking=false; VALUE is JSON, or else a text (several times)',
-      templateArgument,
-      [],
-    )
-    .option('--ignore-eos', 'go on after the end-of-sequence token', false)
-    .option('--logprobs <n>', 'with --json: log-probabilities of the n most likely tokens', within(LOGPROBS_RANGE), 0)
-    .option('--json', 'print one JSON object and nothing else', false);
+    .option('--seed <n>', 'random numbers that can be repeated (default: chosen anew)', within(SEED_RANGE));
+}
+
+export function addTemplateFlag(command: Command): Command {
+  return command.option(
+    '--template-arg <key=value>',
+    'a variable of the chat template, as enable_thinking=false; VALUE is JSON, or else a text (several times)',
+    templateArgument,
+    [],
+  );
 }
 
 /** The request that the flags and TEXT make. Throws USAGE unless exactly one of TEXT and --prompt-token-ids is there. */
@@ -89,7 +102,7 @@ export function generationRequestFrom(flags: GenerationFlags, text: string | und
   };
 }
 
-function samplingFrom(flags: GenerationFlags): SamplingMessage {
+export function samplingFrom(flags: SamplingFlags): SamplingMessage {
   const { temperature, topK, topP, minP, repetitionPenalty, seed } = flags;
   const sampling = { temperature, topK, topP, minP, repetitionPenalty };
   return seed === undefined ? sampling : { ...sampling, seed };
@@ -109,7 +122,7 @@ export function parseNumber(value: string): number {
 }
 
 /** Parser of a flag whose value becomes a field of the request. */
-function within(range: NumberRange): (value: string) => number {
+export function within(range: NumberRange): (value: string) => number {
   return (value) => {
     const number = value.trim() === '' ? NaN : Number(value);
     // Beyond 2^53 a whole number would silently be another one.
