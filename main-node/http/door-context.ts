@@ -3,14 +3,8 @@ import type { Logger } from '../../shared/log/logger.js';
 import type { GenerateReply, GenerateRequest, StatusReply } from '../../shared/rpc/messages.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
 import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
-
-/** How far a request is, before its first token. Called at every step; nothing may be thrown. */
-export interface GenerationWatch {
-  /** It waits for its turn; `before`: requests that wait before it. */
-  queued(before: number): void;
-  /** It runs; of its prompt's tokens so many are done. */
-  prefill(doneTokens: number, promptTokens: number): void;
-}
+import type { GenerationWatch } from '../rpc/generation-watch.js';
+import type { DeliverBody, DeliverStream } from './delivery/dialect.js';
 
 /** The model that main serves, as clients see it. */
 export interface ServedModel {
@@ -52,9 +46,14 @@ export interface DoorContext {
     signal: AbortSignal,
   ): Promise<number[]>;
   status(): StatusReply;
+  readonly deliverStream: DeliverStream;
+  readonly deliverBody: DeliverBody;
   readonly runtime: Runtime;
   readonly log: Logger;
 }
 
-/** Adds the routes of one dialect. Each path is registered with and without its prefix by the dialect itself. */
+/**
+ * Adds the routes of one dialect, in `routes.ts`. Each path is registered with and without its prefix by the dialect itself. A route names
+ * its dialect (`{ config: { dialect } }`), so that errors before its handler have the dialect's form, too.
+ */
 export type RegisterRoutes = (app: FastifyInstance, context: DoorContext) => void;

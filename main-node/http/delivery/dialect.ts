@@ -1,6 +1,15 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { OdmoeError } from '../../../shared/errors/odmoe-error.js';
-import type { GenerationWatch } from '../door-context.js';
+import type { GenerationWatch } from '../../rpc/generation-watch.js';
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** In which errors of the route are told; left out: OpenAI's form. */
+    dialect?: Pick<Dialect, 'errorBody'>;
+    /** Served without an API key, too. */
+    open?: boolean;
+  }
+}
 
 /** How far an answer is that a client waits for. */
 export type AnswerProgress =
