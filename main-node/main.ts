@@ -28,6 +28,7 @@ import { Membership } from './cluster/membership.js';
 import { Roster } from './cluster/roster.js';
 import type { ClusterEngine } from './decode/cluster-engine.js';
 import { DraftCostMeter } from './decode/draft-costs.js';
+import { LayerWaits } from './pass/layer-waits.js';
 import { PassPool } from './pass/pass-pool.js';
 import { PredictionPost } from './decode/prediction-post.js';
 import { miniBatchRowsFor } from './prefill/expert-batches.js';
@@ -44,6 +45,7 @@ interface LoadedMain {
   prompts: PromptEncoder;
   device: Device;
   deviceReason: string;
+  weightBytes: number;
   model: Model;
 }
 
@@ -119,8 +121,9 @@ function loadDevice(
       model.dispose();
       throw thrown;
     }
-    log.info('model loaded', { model: source.name, deviceMemoryBytes: device.info().usedBytes });
-    return { ...opened, device, deviceReason, model };
+    const { usedBytes, contextBytes } = device.info();
+    log.info('model loaded', { model: source.name, deviceMemoryBytes: usedBytes });
+    return { ...opened, device, deviceReason, weightBytes: usedBytes - contextBytes, model };
   });
 }
 
@@ -248,6 +251,7 @@ function createEngine(
       !drafting.optimistic &&
       drafting.rows === 1,
     draftCosts: new DraftCostMeter(),
+    layerWaits: new LayerWaits(shape.expertLayers),
     runtime,
     log,
   };
@@ -334,6 +338,8 @@ function assemble(
     placement: roster.placement,
     groupReason: roster.groupReason,
     problems: membership.problems(),
+    ...engine.layerWaits.told(roster.connectedWorkers()),
+    links: roster.links(),
     ...inference.counts(),
   });
   return { engine, membership, inference, status };

@@ -22,6 +22,7 @@ interface LoadedShadow {
   source: Pack;
   device: Device;
   deviceReason: string;
+  weightBytes: number;
   model: Model;
   pass: Pass;
   environment: NodeEnvironment;
@@ -67,14 +68,15 @@ async function loadShadow(
   const { precision, quantize } = settings.shadow;
   return fillNodeDevice(environment, settings, log, async ({ device, reason: deviceReason }) => {
     const model = await loadShadowModel(device, source, precision, quantize, () => requireWanted(abandoned));
-    log.info('model loaded', { model: source.name, precision, deviceMemoryBytes: device.info().usedBytes });
+    const { usedBytes, contextBytes } = device.info();
+    log.info('model loaded', { model: source.name, precision, deviceMemoryBytes: usedBytes });
     const pass = createPass(model);
     const dispose = () => {
       pass.dispose();
       model.dispose();
       device.dispose();
     };
-    return { source, device, deviceReason, model, pass, environment, dispose };
+    return { source, device, deviceReason, weightBytes: usedBytes - contextBytes, model, pass, environment, dispose };
   });
 }
 
@@ -111,8 +113,7 @@ async function serveShadow(
         identity,
         epoch,
         figures: { uptimeMs: runtime.nowMs() - startedMs, memoryBytes: runtime.memoryBytes() },
-        device: device.info(),
-        deviceReason: loaded.deviceReason,
+        ...{ device: device.info(), deviceReason: loaded.deviceReason, weightBytes: loaded.weightBytes },
         predictor: service.predictor.counts(),
         workers: workers.counts,
       }),

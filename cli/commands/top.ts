@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import type { StatusReply } from '../../shared/rpc/messages.js';
 import { addMainFlags, resolveMainAddress, type MainFlags } from '../client/find-main.js';
-import { statusLines } from '../output/status-view.js';
+import { topLines } from '../output/wait-view.js';
 import { STATUS_TIMEOUT_MS } from './status.js';
 import { runtime, transport } from '../client/process-runtime.js';
 
@@ -14,7 +14,7 @@ const CLEAR_LINE_END = '\u001b[K';
 const CLEAR_BELOW = '\u001b[J';
 const CONTROL_C = '\u0003';
 
-/** `odmoe top`: status with rates, once a second. */
+/** `odmoe top`: status with rates and what decode waits for, once a second. */
 export function registerTopCommand(program: Command): void {
   const command = program.command('top').description('watch a running cluster, once a second; q ends');
   addMainFlags(command)
@@ -26,7 +26,7 @@ export function registerTopCommand(program: Command): void {
       const address = await resolveMainAddress(flags);
       const first = await transport.fetchStatus(address, STATUS_TIMEOUT_MS);
       if (process.stdout.isTTY && process.stdin.isTTY) await watch(address, first);
-      else process.stdout.write(`${statusLines(first, null).join('\n')}\n`);
+      else process.stdout.write(`${topLines(first, null).join('\n')}\n`);
     });
 }
 
@@ -36,11 +36,11 @@ async function watch(address: string, first: StatusReply): Promise<void> {
   try {
     let before = first;
     let beforeAtMs = runtime.nowMs();
-    draw(statusLines(first, null));
+    draw(topLines(first, null));
     while (await quit.waitUnlessPressed(REFRESH_MS)) {
       const status = await transport.fetchStatus(address, STATUS_TIMEOUT_MS);
       const nowMs = runtime.nowMs();
-      draw(statusLines(status, { status: before, elapsedMs: nowMs - beforeAtMs }));
+      draw(topLines(status, { status: before, elapsedMs: nowMs - beforeAtMs }));
       before = status;
       beforeAtMs = nowMs;
     }

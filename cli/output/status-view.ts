@@ -82,6 +82,9 @@ export function statusJson(status: StatusReply): Record<string, unknown> {
     requests: status.requests,
     tokens: status.tokens,
     problems: snakeCaseKeys(status.problems),
+    layer_waits: snakeCaseKeys(status.layerWaits),
+    worker_waits: snakeCaseKeys(status.workerWaits),
+    links: snakeCaseKeys(status.links),
   };
 }
 

@@ -3,10 +3,11 @@ import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import { chooseGroupSize } from '../../shared/placement/group-size.js';
 import { planPlacement, type PlacementInput } from '../../shared/placement/plan-placement.js';
-import type { PeerProblem, Placement } from '../../shared/rpc/messages.js';
+import type { LinkBytes, PeerProblem, Placement } from '../../shared/rpc/messages.js';
 import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 import { DamagedWorkers } from './damaged-workers.js';
 import { FetchingWorkers } from './fetching-workers.js';
+import { PeerTotals, type PeerCounts } from './peer-totals.js';
 import { isBeyondShadow, placedAddress } from './placed-address.js';
 import type { PlacedWorkers } from './placed-workers.js';
 import type { ShadowLink } from './shadow-link.js';
@@ -34,6 +35,7 @@ export class Roster implements PlacedWorkers {
   /** Those that the current placement has been announced to. */
   private placed: ReadonlyMap<string, WorkerLink> = new Map();
   private readonly shadows: ShadowLink[] = [];
+  private readonly totals = new PeerTotals();
   private readonly waiting = new Set<() => void>();
   private current: Placement | null = null;
   private joinTimer: Timer | null = null;
@@ -98,6 +100,21 @@ export class Roster implements PlacedWorkers {
 
   connectedShadows(): readonly ShadowLink[] {
     return this.shadows;
+  }
+
+  /** Of main with each connected daemon, over all connections to it. */
+  links(): LinkBytes[] {
+    return [...this.shadows, ...this.connectedWorkers()].map((link) => this.totals.bytes(link));
+  }
+
+  /** What connected daemons have counted over all their starts, by id; those that have told nothing yet are not in it. */
+  peerCounts(): Map<string, PeerCounts> {
+    const counts = new Map<string, PeerCounts>();
+    for (const link of [...this.shadows, ...this.connectedWorkers()]) {
+      const ofPeer = this.totals.counts(link);
+      if (ofPeer !== null) counts.set(link.id, ofPeer);
+    }
+    return counts;
   }
 
   /** Resolves when every connected daemon has told its status anew, or after limitMs. */
@@ -175,6 +192,7 @@ export class Roster implements PlacedWorkers {
   }
 
   removeWorker(link: WorkerLink, reason: string): void {
+    this.totals.ended(link);
     const wasAside = this.damaged.remove(link);
     const isUnplaced = this.fetching.remove(link) || wasAside;
     if (!isUnplaced && this.workers.get(link.id) !== link) return;
@@ -202,6 +220,7 @@ export class Roster implements PlacedWorkers {
   removeShadow(link: ShadowLink, reason: string): void {
     const index = this.shadows.indexOf(link);
     if (index < 0) return;
+    this.totals.ended(link);
     this.shadows.splice(index, 1);
     this.log.warn('shadow lost', { shadow: link.id, address: link.address, reason });
     if (index === 0) this.announceToShadow();

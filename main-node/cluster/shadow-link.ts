@@ -42,6 +42,11 @@ export class ShadowLink {
     return this.latestStatus.value;
   }
 
+  /** Over this connection. */
+  get traffic(): Pick<PeerStream<never, unknown>, 'sentBytes' | 'receivedBytes'> {
+    return this.stream;
+  }
+
   /** False once the stream has ended; nothing sent then arrives. */
   get alive(): boolean {
     return !this.closed;

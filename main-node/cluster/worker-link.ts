@@ -55,6 +55,11 @@ export class WorkerLink implements WorkerOrders {
     return this.latestStatus.value;
   }
 
+  /** Over this connection. */
+  get traffic(): Pick<PeerStream<never, unknown>, 'sentBytes' | 'receivedBytes'> {
+    return this.stream;
+  }
+
   /** Experts that have not been answered. */
   get outstanding(): number {
     let experts = 0;

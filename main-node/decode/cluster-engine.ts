@@ -3,6 +3,7 @@ import type { NodeSettings } from '../../shared/config/node-settings.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
 import type { Roster } from '../cluster/roster.js';
+import type { LayerWaits } from '../pass/layer-waits.js';
 import type { PassPool } from '../pass/pass-pool.js';
 import type { PrefillEngine } from '../prefill/prompt-prefill.js';
 import type { ClusterCosts, DraftCostMeter } from './draft-costs.js';
@@ -22,6 +23,7 @@ export interface ClusterEngine extends PrefillEngine {
   /** Workers that have nothing left to do for a token load the next one's first layer. */
   readonly firstLayerAhead: boolean;
   readonly draftCosts: DraftCostMeter;
+  readonly layerWaits: LayerWaits;
   readonly runtime: Runtime;
   readonly log: Logger;
 }

@@ -116,9 +116,10 @@ async function runLayerExperts(
   const told = layer === 0 ? mergeAhead(context, placement, position, predicted) : predicted;
   const match = matchExperts(placement, layer, told, [...step.activated.keys()], engine.spread);
   const foreseen = new Set(match.assignments.flatMap(({ expert, predicted }) => (predicted ? [expert] : [])));
-  let longestStallUs = 0;
-  const take = ({ task, result, resent }: ExpertOutcome): void => {
-    longestStallUs = Math.max(longestStallUs, result.stallUs);
+  const race = engine.layerWaits.begin(layer, engine.runtime.nowMs());
+  const take = ({ task, workerId, result, resent }: ExpertOutcome): void => {
+    race.take(workerId, result, engine.runtime.nowMs());
+    race.disturbed ||= resent;
     if (resent || (!foreseen.has(task.expert) && !result.wasLoaded)) context.counters.reloads += 1;
     takeOutput(step, task, result.output, engine.shape);
   };
@@ -127,7 +128,8 @@ async function runLayerExperts(
   releaseWrongOnes(engine, placement, step, match.releases);
   context.firstLayerAhead?.afterRouter(position, context.predictions.upcoming(position, layer));
   await settleAll(runs);
-  onStall(longestStallUs);
+  onStall(race.longestStallUs);
+  engine.layerWaits.end(race);
 }
 
 function mergeAhead(

@@ -18,6 +18,7 @@ interface LinkedPeer {
 interface OwnDevice {
   device: { info(): StatusDevice };
   deviceReason: string;
+  weightBytes: number;
 }
 
 interface Peers {
@@ -29,11 +30,11 @@ interface Peers {
 /** main's own line of the status, then shadows', then workers' by id, each as it last told. */
 export function nodeStatuses(
   own: NodeIdentity,
-  { device, deviceReason }: OwnDevice,
+  { device, deviceReason, weightBytes }: OwnDevice,
   roster: Peers,
   figures: ProcessFigures,
 ): NodeStatus[] {
-  const main = { ...ownNodeStatus(own, figures, device.info(), deviceReason), epoch: roster.epoch };
+  const main = { ...ownNodeStatus(own, figures, device.info(), deviceReason), epoch: roster.epoch, weightBytes };
   const workers = roster.connectedWorkers().sort((left, right) => (left.id < right.id ? -1 : 1));
   const peers = [...roster.connectedShadows(), ...workers];
   return [main, ...peers.map((link) => atDialledAddress(link.status ?? emptyNodeStatus(link.identity), link.address))];

@@ -11,6 +11,7 @@ export function shadowStatus(input: {
   figures: ProcessFigures;
   device: DeviceInfo;
   deviceReason: string;
+  weightBytes: number;
   predictor: PredictorCounts;
   workers: WorkerLinkCounts;
 }): NodeStatus {
@@ -18,6 +19,7 @@ export function shadowStatus(input: {
   return {
     ...ownNodeStatus(input.identity, input.figures, device, input.deviceReason),
     epoch: input.epoch,
+    weightBytes: input.weightBytes,
     staleMessages: workers.stale,
     droppedPredictions: workers.dropped,
     predictedPositions: predictor.predictedPositions,

@@ -5,8 +5,10 @@
  */
 import type { SamplingMessage } from '../sampling/sampling-options.js';
 import type { Execute, ExecuteResult, Prediction, Release } from './layer-messages.js';
+import type { LayerWait, LinkBytes, WorkerWait } from './wait-messages.js';
 
 export type * from './layer-messages.js';
+export type * from './wait-messages.js';
 
 export type RoleName = 'ROLE_UNSPECIFIED' | 'ROLE_MAIN' | 'ROLE_SHADOW' | 'ROLE_WORKER';
 
@@ -71,6 +73,8 @@ export interface NodeStatus {
   deviceContextBytes: number;
   /** null: the driver does not tell, or there is none. */
   deviceDriverUsedBytes: number | null;
+  /** Main and shadow: the model's weights. */
+  weightBytes: number;
   slots: number;
   slotsInUse: number;
   slotBytes: number;
@@ -368,4 +372,9 @@ export interface StatusReply {
   tokens: number;
   /** Why groups have the size that they have; empty without a placement. */
   groupReason: string;
+  /** Of layers and workers that decode has waited for. */
+  layerWaits: LayerWait[];
+  workerWaits: WorkerWait[];
+  /** Of main with each peer that is connected. */
+  links: LinkBytes[];
 }

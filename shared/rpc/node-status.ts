@@ -18,6 +18,7 @@ export function emptyNodeStatus(identity: NodeIdentity): NodeStatus {
     deviceReason: '',
     deviceContextBytes: 0,
     deviceDriverUsedBytes: null,
+    weightBytes: 0,
     slots: 0,
     slotsInUse: 0,
     slotBytes: 0,

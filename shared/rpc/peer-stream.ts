@@ -8,6 +8,9 @@ export interface PeerStream<Out, In> {
   send(message: Out): void;
   /** Bytes given to send() that have not left for the network yet. */
   readonly backlogBytes: number;
+  /** Of messages so far, without what carries them. */
+  readonly sentBytes: number;
+  readonly receivedBytes: number;
   /** Messages wait until a handler is set. What the handler throws closes the stream. */
   onMessage(handler: (message: In) => void): void;
   /** Called exactly once, whichever side or fault ends the stream; null: an orderly end. Also when set after the end. */
@@ -39,6 +42,8 @@ export interface StreamEnding {
  * one stream and nothing else.
  */
 export class MessagePeerStream<Out, In> implements PeerStream<Out, In> {
+  sentBytes = 0;
+  receivedBytes = 0;
   private unsentBytes = 0;
   private closed: { error: OdmoeError | null } | null = null;
   private messageHandler: ((message: In) => void) | null = null;
@@ -69,6 +74,7 @@ export class MessagePeerStream<Out, In> implements PeerStream<Out, In> {
       this.close(fault);
       return;
     }
+    this.sentBytes += bytes.length;
     this.unsentBytes += bytes.length;
     this.duplex.write(bytes, () => {
       this.unsentBytes -= bytes.length;
@@ -144,6 +150,7 @@ export class MessagePeerStream<Out, In> implements PeerStream<Out, In> {
   /** What the decoder or the handler throws closes the stream. */
   private deliver(bytes: Buffer): void {
     if (this.closed !== null) return;
+    this.receivedBytes += bytes.length;
     try {
       const result: unknown = this.messageHandler?.(this.incoming.decode(bytes));
       if (result instanceof Promise) {

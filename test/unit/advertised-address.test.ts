@@ -50,6 +50,7 @@ describe('the address that a daemon advertises', () => {
           }),
         },
         deviceReason: 'as configured',
+        weightBytes: 0,
       },
       {
         epoch: 1,
@@ -78,6 +79,7 @@ describe('the address that a daemon advertises', () => {
       requests: 0,
       tokens: 0,
       groupReason: '',
+      ...{ layerWaits: [], workerWaits: [], links: [] },
     };
     const server = await startRpcServer({
       ...{ host: '127.0.0.1', port: 0, network: testSettings('main', '/nowhere').network, log: SILENT },

@@ -58,6 +58,9 @@ const STATUS: StatusReply = {
   problems: [{ address: '10.0.0.9:7000', id: 'w3', code: 'NODE_REFUSED', message: 'has another pack' }],
   requests: 5,
   tokens: 120,
+  layerWaits: [],
+  workerWaits: [],
+  links: [],
 };
 
 describe('the status of a cluster', () => {

@@ -45,6 +45,7 @@ function status(known: string[], placed: string[], problems: StatusReply['proble
     requests: 0,
     tokens: 0,
     groupReason: '',
+    ...{ layerWaits: [], workerWaits: [], links: [] },
   };
 }
 

@@ -41,6 +41,14 @@ const STATUS: StatusReply = {
   requests: 3,
   tokens: 4,
   groupReason: 'why',
+  layerWaits: [{ layer: 3, passes: 9, waitMs: 2.5, stallMs: 0.5, slowestWorker: 'w' }],
+  workerWaits: [
+    {
+      ...{ worker: 'w', executes: 9, waitMs: 2.5, stallMs: 0.5, executeMs: 1.5, otherMs: 0.5 },
+      ...{ lastShare: 0.75, costMs: 0.25 },
+    },
+  ],
+  links: [{ peer: 'w', sentBytes: 2 ** 40, receivedBytes: 7 }],
 };
 const REQUEST: GenerateRequest = {
   text: 'hello',

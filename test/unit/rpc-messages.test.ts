@@ -42,6 +42,7 @@ const MEMBERS: Record<string, Record<string, true>> = {
     deviceReason: true,
     deviceContextBytes: true,
     deviceDriverUsedBytes: true,
+    weightBytes: true,
     slots: true,
     slotsInUse: true,
     slotBytes: true,
@@ -277,7 +278,28 @@ const MEMBERS: Record<string, Record<string, true>> = {
     requests: true,
     tokens: true,
     groupReason: true,
+    layerWaits: true,
+    workerWaits: true,
+    links: true,
   } satisfies Names<Messages.StatusReply>,
+  LayerWait: {
+    layer: true,
+    passes: true,
+    waitMs: true,
+    stallMs: true,
+    slowestWorker: true,
+  } satisfies Names<Messages.LayerWait>,
+  WorkerWait: {
+    worker: true,
+    executes: true,
+    waitMs: true,
+    stallMs: true,
+    executeMs: true,
+    otherMs: true,
+    lastShare: true,
+    costMs: true,
+  } satisfies Names<Messages.WorkerWait>,
+  LinkBytes: { peer: true, sentBytes: true, receivedBytes: true } satisfies Names<Messages.LinkBytes>,
 };
 
 /** Members of each union, by the message's name in the .proto files: all fields of its oneof `kind`. */

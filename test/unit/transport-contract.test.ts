@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { WORKER_SERVE } from '../../shared/rpc/codecs.js';
 import type { Logger } from '../../shared/log/logger.js';
 import { REPLIES_HELD_LIMIT, STREAM_BACKLOG_LIMIT_BYTES } from '../../shared/rpc/limits.js';
 import { rowCount } from '../../shared/rpc/pass-rows.js';
@@ -193,6 +194,18 @@ for (const [name, makeWorld] of [
       });
       await world.until(() => heard.ends.length === 1);
       assert.equal(heard.ends[0]?.code, 'PROTOCOL_VIOLATION');
+    });
+
+    it('counts the bytes of messages at both ends', async () => {
+      const { client, peer } = await open();
+      peer.onMessage(() => undefined);
+      const message = executeOf(1, LARGE_BYTES);
+      client.send(message);
+      client.send(message);
+      const [opening, sent] = [executeOf(0), message].map((one) => WORKER_SERVE.request.encode(one).length);
+      const bytes = (opening ?? 0) + 2 * (sent ?? 0);
+      await world.until(() => peer.receivedBytes === bytes);
+      assert.deepEqual([client.sentBytes, client.receivedBytes, peer.sentBytes], [bytes, 0, 0]);
     });
 
     it('counts what has not left yet, and gives up a peer that takes nothing', async () => {

@@ -5,6 +5,8 @@ import type { PeerStream } from '../../../shared/rpc/peer-stream.js';
 export class MemoryStream<Out, In> implements PeerStream<Out, In> {
   readonly sent: Out[] = [];
   backlogBytes = 0;
+  sentBytes = 0;
+  receivedBytes = 0;
   closedWith: OdmoeError | null | undefined = undefined;
   private messageHandler: ((message: In) => void) | null = null;
   private closeHandler: ((error: OdmoeError | null) => void) | null = null;

@@ -1,0 +1,109 @@
+import type { LayerWait, StatusReply, WorkerWait } from '../../shared/rpc/messages.js';
+import { statusLines, type EarlierStatus } from './status-view.js';
+import { tableLines, type TableColumn } from './table.js';
+
+/** Lines of the terminal that layers take; more layers share one. */
+const MAX_LAYER_LINES = 12;
+const BAR_CHARACTERS = 38;
+/** So that a line with two ids has room in 80 columns. */
+const MAX_ID_CHARACTERS = 14;
+
+const WORKER_WAIT_COLUMNS: readonly TableColumn[] = [
+  { title: 'ms a layer', align: 'left' },
+  { title: 'wait', align: 'right' },
+  { title: 'load', align: 'right' },
+  { title: 'execute', align: 'right' },
+  { title: 'other', align: 'right' },
+  { title: 'is last', align: 'right' },
+  { title: 'costs', align: 'right' },
+];
+
+/** What `odmoe top` shows: the status, and what main waits for in decode. */
+export function topLines(status: StatusReply, earlier: EarlierStatus | null): string[] {
+  const [headline = '', ...rest] = statusLines(status, earlier);
+  return [headline, ...waitLines(status), ...rest];
+}
+
+/** Which layers and workers main waits for, at most 80 columns wide; nothing where nothing was decoded yet. */
+export function waitLines({ layerWaits, workerWaits }: Pick<StatusReply, 'layerWaits' | 'workerWaits'>): string[] {
+  if (layerWaits.length === 0) return [];
+  const [waitMs, stallMs] = [sum(layerWaits, (wait) => wait.waitMs), sum(layerWaits, (wait) => wait.stallMs)];
+  return [
+    '',
+    `a pass waits ${waitMs.toFixed(1)} ms for experts, ${stallMs.toFixed(1)} ms of it for loads (#)`,
+    ...layerLines(layerWaits),
+    ...slowestLines(workerWaits),
+    ...(workerWaits.length === 0 ? [] : ['', ...tableLines(WORKER_WAIT_COLUMNS, workerWaits.map(workerRow))]),
+  ];
+}
+
+function layerLines(waits: readonly LayerWait[]): string[] {
+  const groups = groupsOf(waits);
+  const longestMs = Math.max(...groups.map(({ waitMs }) => waitMs));
+  return groups.map(({ title, waitMs, stallMs, slowest }) => {
+    const characters = longestMs === 0 ? 0 : Math.round((waitMs / longestMs) * BAR_CHARACTERS);
+    const stalled = waitMs === 0 ? 0 : Math.min(characters, Math.round((stallMs / waitMs) * characters));
+    const bar = '#'.repeat(stalled) + '='.repeat(characters - stalled);
+    return `  ${title.padEnd(9)} ${waitMs.toFixed(2).padStart(8)} ms  ${bar.padEnd(BAR_CHARACTERS)}  ${slowest}`.trimEnd();
+  });
+}
+
+interface LayerGroup {
+  title: string;
+  /** Means of its layers. */
+  waitMs: number;
+  stallMs: number;
+  /** The worker that is the slowest of most of its layers. */
+  slowest: string;
+}
+
+/** Layers one after another, as many a line as must be. */
+function groupsOf(waits: readonly LayerWait[]): LayerGroup[] {
+  const size = Math.ceil(waits.length / MAX_LAYER_LINES);
+  return Array.from({ length: Math.ceil(waits.length / size) }, (_, index): LayerGroup => {
+    const group = waits.slice(index * size, (index + 1) * size);
+    const [first, last] = [group[0]?.layer ?? 0, group[group.length - 1]?.layer ?? 0];
+    return {
+      title: first === last ? `layer ${first}` : `${first} to ${last}`,
+      waitMs: sum(group, ({ waitMs }) => waitMs) / group.length,
+      stallMs: sum(group, ({ stallMs }) => stallMs) / group.length,
+      slowest: shortId(mostFrequent(group.map(({ slowestWorker }) => slowestWorker).filter((id) => id !== ''))),
+    };
+  });
+}
+
+/** Who is slow: the worker that is the last most often. */
+function slowestLines(waits: readonly WorkerWait[]): string[] {
+  const slowest = waits.reduce<WorkerWait | null>(
+    (found, wait) => (wait.lastShare > (found?.lastShare ?? 0) ? wait : found),
+    null,
+  );
+  if (slowest === null) return [];
+  const { worker, lastShare, costMs } = slowest;
+  return [
+    `slowest: ${shortId(worker)}, last in ${percent(lastShare)} of its layers, costing ${costMs.toFixed(2)} ms each`,
+  ];
+}
+
+function workerRow({ worker, waitMs, stallMs, executeMs, otherMs, lastShare, costMs }: WorkerWait): string[] {
+  const times = [waitMs, stallMs, executeMs, otherMs].map((ms) => ms.toFixed(2));
+  return [shortId(worker), ...times, percent(lastShare), costMs.toFixed(2)];
+}
+
+function percent(share: number): string {
+  return `${Math.round(share * 100)} %`;
+}
+
+function shortId(id: string): string {
+  return id.length <= MAX_ID_CHARACTERS ? id : `${id.slice(0, MAX_ID_CHARACTERS - 2)}..`;
+}
+
+function mostFrequent(ids: readonly string[]): string {
+  const counts = new Map<string, number>();
+  for (const id of ids) counts.set(id, (counts.get(id) ?? 0) + 1);
+  return [...counts].reduce((best, next) => (next[1] > best[1] ? next : best), ['', 0] as [string, number])[0];
+}
+
+function sum<T>(items: readonly T[], value: (item: T) => number): number {
+  return items.reduce((total, item) => total + value(item), 0);
+}

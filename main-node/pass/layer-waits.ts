@@ -1,0 +1,191 @@
+import type { LayerWait, WorkerWait } from '../../shared/rpc/messages.js';
+
+/** A mean follows a change within about so many passes. */
+const PASSES_OF_MEAN = 64;
+/** Workers that are remembered; of more, the first ones are forgotten. */
+const MAX_WORKERS = 1024;
+/** How long a worker must not have been the last before another one counts as a layer's slowest. */
+const MOST_VOTES = 32;
+
+/** A mean in which the latest samples weigh most. */
+class RunningMean {
+  value = 0;
+  private samples = 0;
+
+  add(sample: number): void {
+    this.samples = Math.min(this.samples + 1, PASSES_OF_MEAN);
+    this.value += (sample - this.value) / this.samples;
+  }
+}
+
+class LayerFigures {
+  passes = 0;
+  readonly waitMs = new RunningMean();
+  readonly stallMs = new RunningMean();
+  /** Who is the last most often; by majority vote. */
+  slowest = '';
+  private votes = 0;
+
+  vote(workerId: string): void {
+    if (this.votes === 0) this.slowest = workerId;
+    this.votes = workerId === this.slowest ? Math.min(this.votes + 1, MOST_VOTES) : this.votes - 1;
+  }
+}
+
+class WorkerFigures {
+  executes = 0;
+  readonly waitMs = new RunningMean();
+  readonly stallMs = new RunningMean();
+  readonly executeMs = new RunningMean();
+  readonly otherMs = new RunningMean();
+  readonly lastShare = new RunningMean();
+  readonly costMs = new RunningMean();
+}
+
+/** What a layer has from one worker so far. */
+interface Arrival {
+  workerId: string;
+  /** Of its latest result, from the layer's begin. */
+  waitMs: number;
+  stallUs: number;
+  executeUs: number;
+}
+
+/** A layer whose experts run: who answers when. */
+export class LayerRace {
+  layer = 0;
+  begunMs = 0;
+  waitMs = 0;
+  longestStallUs = 0;
+  /** Work had to be sent again, so that times say nothing of the workers that did it. */
+  disturbed = false;
+  /** The first `workers` of them are this layer's. */
+  readonly arrivals: Arrival[] = [];
+  workers = 0;
+
+  begin(layer: number, nowMs: number): void {
+    this.layer = layer;
+    this.begunMs = nowMs;
+    this.waitMs = 0;
+    this.longestStallUs = 0;
+    this.disturbed = false;
+    this.workers = 0;
+  }
+
+  /** One expert's result has come. */
+  take(workerId: string, { stallUs, executeUs }: { stallUs: number; executeUs: number }, nowMs: number): void {
+    this.waitMs = nowMs - this.begunMs;
+    this.longestStallUs = Math.max(this.longestStallUs, stallUs);
+    const arrival = this.arrivalOf(workerId);
+    arrival.waitMs = this.waitMs;
+    arrival.stallUs = Math.max(arrival.stallUs, stallUs);
+    arrival.executeUs += executeUs;
+  }
+
+  private arrivalOf(workerId: string): Arrival {
+    for (let index = 0; index < this.workers; index++) {
+      const arrival = this.arrivals[index];
+      if (arrival?.workerId === workerId) return arrival;
+    }
+    const free = (this.arrivals[this.workers] ??= { workerId, waitMs: 0, stallUs: 0, executeUs: 0 });
+    this.workers += 1;
+    free.workerId = workerId;
+    free.stallUs = 0;
+    free.executeUs = 0;
+    return free;
+  }
+}
+
+/**
+ * How long main waits for the experts of each layer of decode passes, and for which worker. Bounded figures, of which the latest passes
+ * weigh most; races are used again, so that a pass allocates nothing here.
+ */
+export class LayerWaits {
+  private readonly layers: LayerFigures[];
+  private readonly workers = new Map<string, WorkerFigures>();
+  private readonly idle: LayerRace[] = [];
+
+  constructor(layers: number) {
+    this.layers = Array.from({ length: layers }, () => new LayerFigures());
+  }
+
+  /** The layer's messages are about to be sent. A race that is never ended counts for nothing. */
+  begin(layer: number, nowMs: number): LayerRace {
+    const race = this.idle.pop() ?? new LayerRace();
+    race.begin(layer, nowMs);
+    return race;
+  }
+
+  /** All results are there; the race must not be used any more. */
+  end(race: LayerRace): void {
+    const figures = this.layers[race.layer];
+    if (figures !== undefined && race.workers > 0) this.count(race, figures);
+    this.idle.push(race);
+  }
+
+  /** Of layers that have been waited for, and of these workers. */
+  told(connected: readonly { id: string }[]): { layerWaits: LayerWait[]; workerWaits: WorkerWait[] } {
+    return { layerWaits: this.layerWaits(), workerWaits: this.workerWaits(new Set(connected.map(({ id }) => id))) };
+  }
+
+  private layerWaits(): LayerWait[] {
+    return this.layers.flatMap(({ passes, waitMs, stallMs, slowest }, layer) =>
+      passes === 0 ? [] : [{ layer, passes, waitMs: waitMs.value, stallMs: stallMs.value, slowestWorker: slowest }],
+    );
+  }
+
+  /** Others are forgotten. */
+  private workerWaits(connected: ReadonlySet<string>): WorkerWait[] {
+    for (const id of [...this.workers.keys()]) if (!connected.has(id)) this.workers.delete(id);
+    return [...this.workers]
+      .sort(([left], [right]) => (left < right ? -1 : 1))
+      .map(([worker, { executes, waitMs, stallMs, executeMs, otherMs, lastShare, costMs }]) => ({
+        ...{ worker, executes, waitMs: waitMs.value, stallMs: stallMs.value, executeMs: executeMs.value },
+        ...{ otherMs: otherMs.value, lastShare: lastShare.value, costMs: costMs.value },
+      }));
+  }
+
+  private count(race: LayerRace, figures: LayerFigures): void {
+    figures.passes += 1;
+    figures.waitMs.add(race.waitMs);
+    figures.stallMs.add(race.longestStallUs / 1000);
+    if (race.disturbed) return;
+    let last = 0;
+    let secondMs = 0;
+    for (let index = 1; index < race.workers; index++) {
+      const waitMs = race.arrivals[index]?.waitMs ?? 0;
+      const lastMs = race.arrivals[last]?.waitMs ?? 0;
+      secondMs = Math.max(secondMs, Math.min(waitMs, lastMs));
+      if (waitMs > lastMs) last = index;
+    }
+    for (let index = 0; index < race.workers; index++) {
+      const arrival = race.arrivals[index];
+      if (arrival === undefined) continue;
+      const worker = this.figuresOf(arrival.workerId);
+      countWork(worker, arrival);
+      if (race.workers === 1) continue;
+      worker.lastShare.add(index === last ? 1 : 0);
+      worker.costMs.add(index === last ? arrival.waitMs - secondMs : 0);
+      if (index === last) figures.vote(arrival.workerId);
+    }
+  }
+
+  private figuresOf(workerId: string): WorkerFigures {
+    const known = this.workers.get(workerId);
+    if (known !== undefined) return known;
+    const [oldest] = this.workers.keys();
+    if (this.workers.size >= MAX_WORKERS && oldest !== undefined) this.workers.delete(oldest);
+    const figures = new WorkerFigures();
+    this.workers.set(workerId, figures);
+    return figures;
+  }
+}
+
+function countWork(worker: WorkerFigures, { waitMs, stallUs, executeUs }: Arrival): void {
+  const [stallMs, executeMs] = [stallUs / 1000, executeUs / 1000];
+  worker.executes += 1;
+  worker.waitMs.add(waitMs);
+  worker.stallMs.add(stallMs);
+  worker.executeMs.add(executeMs);
+  worker.otherMs.add(Math.max(0, waitMs - stallMs - executeMs));
+}

@@ -1,0 +1,34 @@
+/** What main tells of its waits and links in its status; the rest of the wire is in messages.ts. */
+
+/** How long main waits for the experts of a layer in decode; means are of the last passes. */
+export interface LayerWait {
+  layer: number;
+  passes: number;
+  waitMs: number;
+  /** Of waitMs, the longest that one of the experts waited for its load. */
+  stallMs: number;
+  /** Whose result is the last most often; empty: one worker does all of the layer. */
+  slowestWorker: string;
+}
+
+/** How long main waits for a worker's part of a layer in decode; means are of its last executes. */
+export interface WorkerWait {
+  worker: string;
+  executes: number;
+  waitMs: number;
+  stallMs: number;
+  executeMs: number;
+  /** The rest of waitMs: the network, and what the work waits behind. */
+  otherMs: number;
+  /** Of layers that it shares with others: where its result is the last, from 0 to 1. */
+  lastShare: number;
+  /** What such a layer waits for it alone, on the mean. */
+  costMs: number;
+}
+
+/** Messages of main's stream with a peer, over all connections since main's start. */
+export interface LinkBytes {
+  peer: string;
+  sentBytes: number;
+  receivedBytes: number;
+}
