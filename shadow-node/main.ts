@@ -3,6 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { fillNodeDevice } from '../engine/devices/open-node-device.js';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
 import { PackShare } from '../packs/fetching/pack-share.js';
+import { OutputFormats } from '../engine/sampling/output-formats.js';
 import { exitWithParent, type Device, type Model, type Pass } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress } from '../shared/daemon/advertised-address.js';
@@ -12,6 +13,7 @@ import { JoinLoop } from '../shared/discovery/join-loop.js';
 import type { Logger } from '../shared/log/logger.js';
 import type { Pack } from '../packs/format/open-pack.js';
 import type { NodeIdentity } from '../shared/rpc/messages.js';
+import { openTokenizer } from '../shared/tokenizer/load-tokenizer.js';
 import { Predictor } from './predictor/predictor.js';
 import { loadShadowModel, SHADOW_PASS_ROWS } from './predictor/shadow-model.js';
 import { ShadowService } from './rpc/shadow-service.js';
@@ -25,6 +27,7 @@ interface LoadedShadow {
   weightBytes: number;
   model: Model;
   pass: Pass;
+  formats: OutputFormats;
   environment: NodeEnvironment;
   dispose(): void;
 }
@@ -65,6 +68,8 @@ async function loadShadow(
   abandoned: AbortSignal,
 ): Promise<LoadedShadow> {
   const source = await environment.openPack(settings.modelPath);
+  const tokenizer = await environment.runtime.outside(() => openTokenizer(source.directory));
+  const formats = new OutputFormats(tokenizer, source.shape.vocabSize, source.eosTokenIds);
   const { precision, quantize } = settings.shadow;
   return fillNodeDevice(environment, settings, log, async ({ device, reason: deviceReason }) => {
     const model = await loadShadowModel(device, source, precision, quantize, () => requireWanted(abandoned));
@@ -76,7 +81,8 @@ async function loadShadow(
       model.dispose();
       device.dispose();
     };
-    return { source, device, deviceReason, weightBytes: usedBytes - contextBytes, model, pass, environment, dispose };
+    const weightBytes = usedBytes - contextBytes;
+    return { source, device, deviceReason, weightBytes, model, pass, formats, environment, dispose };
   });
 }
 
@@ -95,7 +101,7 @@ async function serveShadow(
   log: Logger,
   giveUp: GiveUp,
 ): Promise<RunningNode> {
-  const { model, device, pass } = loaded;
+  const { model, device, pass, formats } = loaded;
   const { runtime, transport, discovery } = loaded.environment;
   const startedMs = runtime.nowMs();
   const identity = createNodeIdentity(settings, loaded.source, loaded.device.info(), runtime);
@@ -118,7 +124,7 @@ async function serveShadow(
         workers: workers.counts,
       }),
     shape: model.shape,
-    createPredictor: (events) => new Predictor(model, pass, SHADOW_PASS_ROWS, events, runtime),
+    createPredictor: (events) => new Predictor(model, pass, SHADOW_PASS_ROWS, events, runtime, formats),
     workers,
     runtime,
     log,

@@ -1,6 +1,6 @@
 import { LocalSequence } from '../../engine/generation/local-runner.js';
 import type { Model } from '../../native/index.js';
-import { sampleToken } from '../../engine/sampling/sample-token.js';
+import { TokenSampler } from '../../engine/sampling/token-sampler.js';
 import type { SamplingOptions } from '../../shared/sampling/sampling-options.js';
 
 /** Rows of one pass of the prompt. */
@@ -37,11 +37,12 @@ export async function recordTrace(
   });
   const limit = Math.min(iterations, model.shape.maxPositions - promptIds.length);
   const tokenIds: number[] = [];
+  const maxPositions = promptIds.length + limit;
+  const sampler = new TokenSampler({ sampling, promptTokens: promptIds.length, maxPositions, constraint: null });
   try {
     let logits = await sequence.prefill(promptIds);
     while (tokenIds.length < limit) {
-      const history = [...promptIds, ...tokenIds];
-      const tokenId = sampleToken(logits, history, history.length, sampling);
+      const tokenId = sampler.sample(logits, [...promptIds, ...tokenIds]);
       if (endTokenIds.includes(tokenId)) break;
       tokenIds.push(tokenId);
       logits = await sequence.decode(tokenId);

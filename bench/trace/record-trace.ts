@@ -2,7 +2,7 @@ import { promptTokenIds } from '../../engine/generation/prompt-encoder.js';
 import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load-weights.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { openDevice, type Model, type Pass, type Sequence } from '../../native/index.js';
-import { sampleToken } from '../../engine/sampling/sample-token.js';
+import { chooseToken } from '../../engine/sampling/choose-token.js';
 import { resolveSampling } from '../../shared/sampling/sampling-options.js';
 import { openTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
 import { keyValuesDueBelow, takesMainToken, type AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
@@ -104,7 +104,7 @@ async function followRun(
         layers[layer] = [...experts];
       });
       predicted.push(layers);
-      guess = sampleToken(await pass.logits(Int32Array.of(0)), [], position + 1, GREEDY);
+      guess = chooseToken(await pass.logits(Int32Array.of(0)), position + 1, GREEDY);
     }
   } finally {
     pass.dispose();
@@ -123,7 +123,7 @@ async function prefillShadow(cache: Sequence, pass: Pass, promptIds: readonly nu
     await pass.begin([cache], new Int32Array(rows), positions, Int32Array.from(piece));
     await pass.forward(null);
   }
-  return sampleToken(await pass.logits(Int32Array.of(rows - 1)), [], promptIds.length, GREEDY);
+  return chooseToken(await pass.logits(Int32Array.of(rows - 1)), promptIds.length, GREEDY);
 }
 
 function alignRows(from: Sequence, to: Sequence, layers: number, begin: number, end: number): void {

@@ -2,14 +2,20 @@ import { StreamingDetokenizer } from '../../shared/tokenizer/streaming-detokeniz
 import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 import { type ShownText, StopStrings } from './stop-strings.js';
 
+export interface AnswerTextOptions {
+  stop: readonly string[];
+  /** Special tokens stand in the text by their names. */
+  showSpecialTokens: boolean;
+}
+
 /** The text of an answer as its tokens come: detokenized, and cut before a stop string. Empty without a tokenizer. */
 export class AnswerText {
   private readonly detokenizer: StreamingDetokenizer | null;
   private readonly stops: StopStrings;
   private shown = '';
 
-  constructor(tokenizer: Tokenizer | null, stop: readonly string[]) {
-    this.detokenizer = tokenizer === null ? null : new StreamingDetokenizer(tokenizer);
+  constructor(tokenizer: Tokenizer | null, { stop, showSpecialTokens }: AnswerTextOptions) {
+    this.detokenizer = tokenizer === null ? null : new StreamingDetokenizer(tokenizer, showSpecialTokens);
     this.stops = new StopStrings(stop);
   }
 

@@ -14,6 +14,7 @@ import { type DeviceEnvironment, fillRoleDevice } from '../devices/open-node-dev
 import type { DeviceWish } from '../devices/choose-device.js';
 import { loadDenseWeights, loadResidentExperts } from '../loading/load-weights.js';
 import { openModelSource } from '../../packs/open-model-source.js';
+import { OutputFormats } from '../sampling/output-formats.js';
 import { generateTokens } from './generate-tokens.js';
 import { GenerationTiming } from './generation-timing.js';
 import { createLocalRunner } from './local-runner.js';
@@ -56,6 +57,7 @@ interface ResidentModel {
  */
 export class LocalEngine {
   private readonly openedMs: number;
+  private readonly formats: OutputFormats;
 
   private constructor(
     readonly source: ModelSource,
@@ -65,6 +67,7 @@ export class LocalEngine {
     private readonly shadow: ResidentModel | null,
   ) {
     this.openedMs = options.environment.runtime.nowMs();
+    this.formats = new OutputFormats(tokenizer, source.shape.vocabSize, source.eosTokenIds);
   }
 
   /** Opens and loads the pack or checkpoint in `directory`. Throws what opening and loading throw; then nothing stays open. */
@@ -97,18 +100,19 @@ export class LocalEngine {
     const { shape, eosTokenIds } = this.source;
     const limits = { vocabSize: shape.vocabSize, maxPositions: shape.maxPositions, eosTokenIds };
     const valid = validateGenerateRequest(request);
-    const { tokenizer } = this;
+    const { tokenizer, formats } = this;
     const prompts = new InlinePromptEncoder(tokenizer, this.options.environment.runtime);
     const { chooseSeed } = this.options;
-    const { promptIds, options } = await resolveGeneration(valid, { tokenizer, prompts, limits, chooseSeed }, signal);
+    const model = { tokenizer, prompts, formats, limits, chooseSeed };
+    const { promptIds, options } = await resolveGeneration(valid, model, signal);
     yield { kind: 'started', started: { promptTokenIds: promptIds, seed: options.sampling.seed } };
     const runner = this.createRunner();
     try {
-      const tokens = generateTokens(runner, promptIds, options, tokenizer, signal);
-      let step = await tokens.next();
-      for (; step.done !== true; step = await tokens.next()) {
-        timing.token();
-        yield { kind: 'token', token: step.value };
+      const steps = generateTokens(runner, promptIds, options, tokenizer, signal);
+      let step = await steps.next();
+      for (; step.done !== true; step = await steps.next()) {
+        if (step.value.kind === 'token') timing.token();
+        yield step.value;
       }
       const { finishReason, stopString, text } = step.value;
       const sep = runner instanceof ShadowedRunner ? runner.sep : null;

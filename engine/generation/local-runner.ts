@@ -1,5 +1,6 @@
 import type { RouterChoice, Model, Pass, Sequence } from '../../native/index.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
+import { observeLogits, type PromptLogitsObserver } from './prompt-logprobs.js';
 import type { SequenceRunner } from './sequence-runner.js';
 
 /** Told of the experts each layer's router chose for the token at `position`, by rank, as they are chosen. */
@@ -23,12 +24,14 @@ export class LocalSequence implements SequenceRunner {
   }
 
   /** In passes of prefillRows rows; how the prompt is cut changes no bit of the result. */
-  async prefill(tokenIds: readonly number[]): Promise<Float32Array> {
+  async prefill(tokenIds: readonly number[], onLogits?: PromptLogitsObserver): Promise<Float32Array> {
     let rows = 0;
     for (let start = 0; start < tokenIds.length; start += rows) {
       const piece = tokenIds.slice(start, start + this.prefillRows);
       rows = piece.length;
       await this.forward(this.prefillPass, piece);
+      const observed = Math.min(rows, tokenIds.length - 1 - start);
+      if (onLogits !== undefined) await observeLogits(this.prefillPass, observed, start, onLogits);
     }
     return this.prefillPass.logits(Int32Array.of(rows - 1));
   }

@@ -1,8 +1,10 @@
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
-import { resolveSampling } from '../../shared/sampling/sampling-options.js';
+import { type LogitBias, resolveSampling } from '../../shared/sampling/sampling-options.js';
 import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
+import type { FormatSource } from '../sampling/output-formats.js';
 import type { GenerationOptions } from './generate-tokens.js';
+import { PROMPT_LOGPROBS_LIMIT } from './prompt-logprobs.js';
 import { requireEncodable, type PromptEncoder } from './prompt-encoder.js';
 
 /** What of a model bounds a request. */
@@ -23,6 +25,7 @@ export interface GenerationModel {
   /** null: the model has none; prompts then come as token ids. */
   tokenizer: Tokenizer | null;
   prompts: PromptEncoder;
+  formats: FormatSource;
   limits: GenerationLimits;
   /** Asked when a request names no seed. */
   chooseSeed: () => number;
@@ -34,44 +37,79 @@ export interface GenerationModel {
  */
 export async function resolveGeneration(
   request: GenerateRequest,
-  { tokenizer, prompts, limits, chooseSeed }: GenerationModel,
+  { tokenizer, prompts, formats, limits, chooseSeed }: GenerationModel,
   signal: AbortSignal,
 ): Promise<ResolvedGeneration> {
   requireTextToStopAt(request.stop, tokenizer);
+  const sampling = resolveSampling(request.sampling, chooseSeed);
+  requireBiasInVocabulary(sampling.logitBias, limits.vocabSize);
+  const constraint = formats.constraintOf(sampling.outputFormat);
   if (tokenizer !== null) requireEncodable(request, tokenizer, limits.maxPositions);
   const promptIds = await prompts.encode(request, signal);
   requireInVocabulary(promptIds, limits.vocabSize);
-  const room = roomForAnswer(promptIds.length, limits.maxPositions);
+  const room = roomForAnswer(promptIds.length, limits.maxPositions, request.maxTokens === 0 ? 0 : 1);
+  const logprobs = Math.min(request.logprobs, limits.vocabSize);
+  const { promptLogprobs = false, showSpecialTokens = false } = request;
+  if (promptLogprobs) requirePromptLogprobsBounded(promptIds.length, logprobs);
   return {
     promptIds,
     options: {
       maxTokens: Math.min(request.maxTokens, room),
-      sampling: resolveSampling(request.sampling, chooseSeed),
+      sampling,
+      constraint,
       stop: request.stop,
       ignoreEos: request.ignoreEos,
       eosTokenIds: limits.eosTokenIds,
-      logprobs: Math.min(request.logprobs, limits.vocabSize),
+      ...{ logprobs, promptLogprobs, showSpecialTokens },
     },
   };
 }
 
 function requireInVocabulary(tokenIds: readonly number[], vocabSize: number): void {
-  if (tokenIds.length === 0) throw new OdmoeError('REQUEST_INVALID', 'the prompt has no tokens; give it some text');
-  const wrong = tokenIds.find((id) => !Number.isInteger(id) || id < 0 || id >= vocabSize);
-  if (wrong === undefined) return;
-  throw new OdmoeError(
+  if (tokenIds.length === 0)
+    throw new OdmoeError('REQUEST_INVALID', 'the prompt has no tokens; give it some text', { field: 'text' });
+  const place = tokenIds.findIndex((id) => !isToken(id, vocabSize));
+  if (place < 0) return;
+  throw notInVocabulary(`prompt token id ${tokenIds[place]}`, vocabSize, `prompt_token_ids[${place}]`);
+}
+
+function requireBiasInVocabulary(biases: readonly LogitBias[], vocabSize: number): void {
+  const place = biases.findIndex(({ tokenId }) => !isToken(tokenId, vocabSize));
+  if (place < 0) return;
+  const field = `sampling.logit_bias[${place}].token_id`;
+  throw notInVocabulary(`token id ${biases[place]?.tokenId} of logit_bias`, vocabSize, field);
+}
+
+function isToken(id: number, vocabSize: number): boolean {
+  return Number.isInteger(id) && id >= 0 && id < vocabSize;
+}
+
+function notInVocabulary(what: string, vocabSize: number, field: string): OdmoeError {
+  return new OdmoeError(
     'REQUEST_INVALID',
-    `prompt token id ${wrong} is not in the vocabulary, whose ids are whole numbers from 0 to ${vocabSize - 1}`,
+    `${what} is not in the vocabulary, whose ids are whole numbers from 0 to ${vocabSize - 1}`,
+    { field },
   );
 }
 
-/** Tokens that an answer may have at most: what the prompt leaves of the context. */
-function roomForAnswer(promptTokens: number, maxPositions: number): number {
-  if (promptTokens < maxPositions) return maxPositions - promptTokens;
+function requirePromptLogprobsBounded(promptTokens: number, logprobs: number): void {
+  const most = Math.floor(PROMPT_LOGPROBS_LIMIT / promptTokens) - 1;
+  if (logprobs <= most) return;
+  throw new OdmoeError(
+    'REQUEST_INVALID',
+    `${logprobs} log-probabilities for each of the prompt's ${promptTokens} tokens are too many; ` +
+      `ask for ${most < 1 ? 'those of the answer alone' : `${most} at most`}`,
+    { field: 'logprobs' },
+  );
+}
+
+/** Tokens that an answer may have at most: what the prompt leaves of the context. `needed`: fewest that it must. */
+function roomForAnswer(promptTokens: number, maxPositions: number, needed: 0 | 1): number {
+  if (promptTokens + needed <= maxPositions) return maxPositions - promptTokens;
+  const answer = needed === 0 ? '' : ', and the answer needs one of them';
   throw new OdmoeError(
     'PROMPT_TOO_LONG',
-    `the prompt has ${promptTokens} tokens, but the context holds ${maxPositions}, and the answer needs one of them; ` +
-      'shorten the prompt',
+    `the prompt has ${promptTokens} tokens, but the context holds ${maxPositions}${answer}; shorten the prompt`,
   );
 }
 
@@ -80,5 +118,6 @@ function requireTextToStopAt(stop: readonly string[], tokenizer: Tokenizer | nul
   throw new OdmoeError(
     'REQUEST_INVALID',
     'stop strings need text, but the model has no tokenizer.json; leave them out',
+    { field: 'stop' },
   );
 }

@@ -1,10 +1,12 @@
+import type { PromptLogitsObserver } from './prompt-logprobs.js';
+
 /**
  * One sequence of a model, wherever its parts run: in this process (createLocalRunner) or over a cluster (main). Calls follow one
  * another: prefill once, then decode per token, then end.
  */
 export interface SequenceRunner {
-  /** Runs the prompt; logits of its last token, one per vocabulary entry. */
-  prefill(tokenIds: readonly number[]): Promise<Float32Array>;
+  /** Runs the prompt; logits of its last token, one per vocabulary entry. `onLogits`: wants those of the other tokens, too. */
+  prefill(tokenIds: readonly number[], onLogits?: PromptLogitsObserver): Promise<Float32Array>;
   /** Runs the next token of the sequence; its logits. */
   decode(tokenId: number): Promise<Float32Array>;
   /** Frees the sequence, also after an error. Idempotent. */

@@ -3,6 +3,7 @@ import { isRecurrent, type ModelShape } from '../../shared/model/model-shape.js'
 import type { SepMetrics } from '../../shared/rpc/messages.js';
 import { ExpertRecall } from './expert-recall.js';
 import { LocalSequence, type ExpertObserver } from './local-runner.js';
+import type { PromptLogitsObserver } from './prompt-logprobs.js';
 import type { SequenceRunner } from './sequence-runner.js';
 
 /**
@@ -40,9 +41,9 @@ export class ShadowedRunner implements SequenceRunner {
     return this.recall.result();
   }
 
-  async prefill(tokenIds: readonly number[]): Promise<Float32Array> {
+  async prefill(tokenIds: readonly number[], onLogits?: PromptLogitsObserver): Promise<Float32Array> {
     await this.shadow.prefill(tokenIds);
-    const logits = await this.main.prefill(tokenIds);
+    const logits = await this.main.prefill(tokenIds, onLogits);
     this.alignRows(0, tokenIds.length);
     return logits;
   }

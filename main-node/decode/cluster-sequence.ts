@@ -1,3 +1,4 @@
+import type { PromptLogitsObserver } from '../../engine/generation/prompt-logprobs.js';
 import type { SequenceRunner } from '../../engine/generation/sequence-runner.js';
 import type { Sequence } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
@@ -101,10 +102,10 @@ export class ClusterSequence implements SequenceRunner {
   }
 
   /** Logits of the prompt's last token (vocabSize). */
-  prefill(tokenIds: readonly number[]): Promise<Float32Array> {
+  prefill(tokenIds: readonly number[], onLogits?: PromptLogitsObserver): Promise<Float32Array> {
     this.tokenIds.push(...tokenIds);
     this.feed.followShadow(this.tokenIds, 0);
-    return new PromptPrefill(this.engine, this.context).run(tokenIds);
+    return new PromptPrefill(this.engine, this.context).run(tokenIds, onLogits);
   }
 
   /** Logits after the token at the next position (vocabSize): those that a pass has kept, or of a new pass that begins with it. */

@@ -1,3 +1,4 @@
+import { observeLogits, type PromptLogitsObserver } from '../../engine/generation/prompt-logprobs.js';
 import type { RouterChoice, Sequence } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { workersForPrefillExpert } from '../../shared/placement/prefill-workers.js';
@@ -50,11 +51,16 @@ export class PromptPrefill {
     this.expectations = new PrefillExpectations(engine.roster);
   }
 
-  run(tokenIds: readonly number[]): Promise<Float32Array> {
-    return this.engine.prefillPasses.use(this.context.signal, (slot) => this.runPasses(slot, tokenIds));
+  /** `onLogits`: wants the logits of the other rows, too. */
+  run(tokenIds: readonly number[], onLogits?: PromptLogitsObserver): Promise<Float32Array> {
+    return this.engine.prefillPasses.use(this.context.signal, (slot) => this.runPasses(slot, tokenIds, onLogits));
   }
 
-  private async runPasses(slot: PassSlot, tokenIds: readonly number[]): Promise<Float32Array> {
+  private async runPasses(
+    slot: PassSlot,
+    tokenIds: readonly number[],
+    onLogits: PromptLogitsObserver | undefined,
+  ): Promise<Float32Array> {
     const { prefillRows } = this.engine;
     await this.engine.dispatcher.placement(this.context.signal);
     const rowsFrom = (start: number): number => Math.min(prefillRows, tokenIds.length - start);
@@ -65,6 +71,8 @@ export class PromptPrefill {
     for (let start = 0; start < tokenIds.length; start += rows) {
       rows = rowsFrom(start);
       await this.runPass(slot, tokenIds.slice(start, start + rows), start, firstLayerAt(start + rows));
+      const observed = Math.min(rows, tokenIds.length - 1 - start);
+      if (onLogits !== undefined) await observeLogits(slot.pass, observed, start, onLogits);
     }
     return slot.pass.logits(Int32Array.of(rows - 1));
   }

@@ -2,6 +2,7 @@ import { setMaxListeners } from 'node:events';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import { GenerationTiming } from '../../engine/generation/generation-timing.js';
 import { generateTokens, type GenerationOutcome } from '../../engine/generation/generate-tokens.js';
+import { OutputFormats } from '../../engine/sampling/output-formats.js';
 import { type ResolvedGeneration, resolveGeneration } from '../../engine/generation/resolve-generation.js';
 import type { PromptEncoder } from '../../engine/generation/prompt-encoder.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
@@ -34,6 +35,7 @@ export class InferenceService {
   private readonly admission: AdmissionQueue;
   private readonly running = new Set<{ abort: AbortController; ended: Promise<void> }>();
   private readonly sequences = new Set<ClusterSequence>();
+  private readonly formats: OutputFormats;
   private nextSequence: number;
   private requestCount = 0;
   private tokenCount = 0;
@@ -43,6 +45,8 @@ export class InferenceService {
   constructor(private readonly options: InferenceOptions) {
     this.admission = new AdmissionQueue(options.limits.maxActiveSequences, options.limits.maxQueuedRequests);
     this.nextSequence = options.firstSequence;
+    const { tokenizer, engine, eosTokenIds } = options;
+    this.formats = new OutputFormats(tokenizer, engine.shape.vocabSize, eosTokenIds);
   }
 
   counts(): { activeSequences: number; queuedRequests: number; requests: number; tokens: number } {
@@ -129,7 +133,7 @@ export class InferenceService {
   private resolve(request: GenerateRequest, signal: AbortSignal): Promise<ResolvedGeneration> {
     const { engine, tokenizer, prompts, eosTokenIds, randomSeed: chooseSeed } = this.options;
     const limits = { vocabSize: engine.shape.vocabSize, maxPositions: this.contextPositions, eosTokenIds };
-    return resolveGeneration(request, { tokenizer, prompts, limits, chooseSeed }, signal);
+    return resolveGeneration(request, { tokenizer, prompts, formats: this.formats, limits, chooseSeed }, signal);
   }
 
   private async *answer(
@@ -145,12 +149,14 @@ export class InferenceService {
     const sequence = new ClusterSequence(engine, request, signal);
     this.sequences.add(sequence);
     try {
-      const tokens = generateTokens(sequence, promptIds, options, tokenizer, signal);
-      let next = await tokens.next();
-      for (; next.done !== true; next = await tokens.next()) {
-        timing.token();
-        this.tokenCount += 1;
-        yield { kind: 'token', token: next.value };
+      const steps = generateTokens(sequence, promptIds, options, tokenizer, signal);
+      let next = await steps.next();
+      for (; next.done !== true; next = await steps.next()) {
+        if (next.value.kind === 'token') {
+          timing.token();
+          this.tokenCount += 1;
+        }
+        yield next.value;
       }
       yield this.finished(sequence, next.value, timing);
     } finally {

@@ -1,3 +1,4 @@
+import { type FormatSource, NO_FORMATS } from '../../engine/sampling/output-formats.js';
 import type { Model, Pass } from '../../native/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { AlignRows, AlignToken, BeginSequence } from '../../shared/rpc/messages.js';
@@ -50,6 +51,7 @@ export class Predictor {
     private readonly maxRows: number,
     private readonly events: PredictorEvents,
     private readonly runtime: Pick<Runtime, 'nowMs'>,
+    private readonly formats: FormatSource = NO_FORMATS,
   ) {}
 
   counts(): PredictorCounts {
@@ -138,6 +140,7 @@ export class Predictor {
         },
       },
       () => this.runtime.nowMs(),
+      this.formats,
     );
     return sequence;
   }

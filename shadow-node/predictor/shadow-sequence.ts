@@ -2,8 +2,10 @@ import type { RouterChoice, Model, Pass, Sequence } from '../../native/index.js'
 import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import { isRecurrent, type ModelShape } from '../../shared/model/model-shape.js';
 import type { AlignRows, BeginSequence, DraftToken } from '../../shared/rpc/messages.js';
-import { sampleToken } from '../../engine/sampling/sample-token.js';
-import { resolveSampling, type SamplingOptions } from '../../shared/sampling/sampling-options.js';
+import { type FormatSource, NO_FORMATS } from '../../engine/sampling/output-formats.js';
+import { TokenSampler } from '../../engine/sampling/token-sampler.js';
+import { requireSampling } from '../../shared/rpc/sampling-validation.js';
+import { resolveSampling } from '../../shared/sampling/sampling-options.js';
 import {
   firstOutlook,
   keyValuesDueBelow,
@@ -61,7 +63,7 @@ export class ShadowSequence {
   private readonly shape: ModelShape;
   private readonly cache: Sequence;
   private readonly periods: AlignmentPeriods;
-  private readonly sampling: SamplingOptions;
+  private readonly sampler: TokenSampler;
   private readonly inbox = new RowInbox();
   private readonly predictions: PassPredictions;
   private readonly mainTokens: number[];
@@ -76,18 +78,22 @@ export class ShadowSequence {
   private running: RunningPass | null = null;
   private disposed = false;
 
-  /** Throws PROTOCOL_VIOLATION when the start does not fit the model, REQUEST_INVALID when its sampling makes no sense. */
+  /**
+   * Throws PROTOCOL_VIOLATION when the start does not fit the model, REQUEST_INVALID when its sampling makes no sense, or wants a format
+   * that the model cannot have.
+   */
   constructor(
     model: Model,
     private readonly start: SequenceStart,
     private readonly events: SequenceEvents,
     private readonly nowMs: () => number,
+    formats: FormatSource = NO_FORMATS,
   ) {
     const { shape } = model;
     checkStart(start, shape);
     this.shape = shape;
     this.periods = { token: start.alignTokenPeriod, keyValue: start.alignKvPeriod };
-    this.sampling = resolveSampling(start.sampling, () => 0);
+    this.sampler = samplerOf(start, formats);
     this.mainTokens = [...start.tokenIds];
     this.prefillTokens = start.tokenIds.length;
     this.outlook = firstOutlook(start.tokenIds.length);
@@ -203,7 +209,7 @@ export class ShadowSequence {
     if (!needsGuess(end, this.progress(), this.periods)) return;
     const logits = await pass.logits(Int32Array.of(rows - 1));
     if (running.cancelled) return;
-    this.ownToken = sampleToken(logits, this.ranTokens, end, this.sampling);
+    this.ownToken = this.sampler.sampleIfAny(logits, this.ranTokens);
     if (step.kind === 'iterate') this.tellDraft(end, branch, ((this.nowMs() - startedMs) * 1000) / rows);
   }
 
@@ -287,4 +293,18 @@ export class ShadowSequence {
       optimistic: this.start.optimistic,
     };
   }
+}
+
+function samplerOf(
+  { sampling: given, promptTokens, maxPositions }: SequenceStart,
+  formats: FormatSource,
+): TokenSampler {
+  if (given !== null) requireSampling(given);
+  const sampling = resolveSampling(given, () => 0);
+  return new TokenSampler({
+    sampling,
+    promptTokens,
+    maxPositions,
+    constraint: formats.constraintOf(sampling.outputFormat),
+  });
 }

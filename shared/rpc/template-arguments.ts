@@ -16,6 +16,8 @@ const TAKEN: ReadonlySet<string> = new Set([
   'strftime_now',
 ]);
 const NAME_SHOWN_LIMIT = 40;
+/** Of a request. */
+const FIELD = 'template_arguments';
 
 /** The values by name, for a chat template. @throws REQUEST_INVALID naming the argument */
 export function templateValues(given: readonly TemplateArgument[]): Record<string, unknown> {
@@ -46,10 +48,11 @@ function parsed(value: string, shown: string): unknown {
     const reason = thrown instanceof Error ? thrown.message : String(thrown);
     throw new OdmoeError('REQUEST_INVALID', `the value of the template argument ${shown} is not JSON (${reason})`, {
       cause: thrown,
+      field: FIELD,
     });
   }
 }
 
 function invalid(message: string): OdmoeError {
-  return new OdmoeError('REQUEST_INVALID', message);
+  return new OdmoeError('REQUEST_INVALID', message, { field: FIELD });
 }

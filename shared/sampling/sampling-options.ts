@@ -17,7 +17,7 @@ export interface SamplingMessage {
   outputFormat?: OutputFormat | null;
 }
 
-/** Added to a token's logit; -100: the token is never chosen. */
+/** Added to a token's logit; NEVER_CHOSEN_BIAS: the token is never chosen. */
 export interface LogitBias {
   tokenId: number;
   bias: number;
@@ -45,6 +45,10 @@ export interface SamplingOptions {
   /** null: any text. */
   outputFormat: OutputFormat | null;
 }
+
+export const NEVER_CHOSEN_BIAS = -100;
+/** Most entries of a request's logit bias. */
+export const LOGIT_BIAS_LIMIT = 1024;
 
 export const MAX_SEED = Number.MAX_SAFE_INTEGER;
 
@@ -82,6 +86,9 @@ export const TOP_K_RANGE: NumberRange = { least: 0, most: 2 ** 31 - 1, whole: tr
 export const PROBABILITY_RANGE: NumberRange = { least: 0, most: 1, whole: false, zeroIsOff: false };
 /** Wider than anybody uses, and so narrow that no logit that a model gives becomes infinite by it. */
 export const REPETITION_PENALTY_RANGE: NumberRange = { least: 0.001, most: 1000, whole: false, zeroIsOff: true };
+/** OpenAI's API takes -2 to 2. */
+export const ANSWER_PENALTY_RANGE: NumberRange = { least: -100, most: 100, whole: false, zeroIsOff: false };
+export const LOGIT_BIAS_RANGE: NumberRange = { least: NEVER_CHOSEN_BIAS, most: 100, whole: false, zeroIsOff: false };
 export const SEED_RANGE: NumberRange = { least: 0, most: MAX_SEED, whole: true, zeroIsOff: false };
 
 export function isInRange(value: number, { least, most, whole, zeroIsOff }: NumberRange): boolean {

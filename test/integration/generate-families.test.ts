@@ -82,13 +82,15 @@ async function answersAlike(model: ResidentTestModel, reference: FamilyReference
     ignoreEos: true,
     eosTokenIds: [],
     logprobs: 1,
+    ...{ constraint: null, promptLogprobs: false, showSpecialTokens: false },
   };
   const { signal } = new AbortController();
   const tokens: number[] = [];
   const logprobs: number[] = [];
-  for await (const token of generateTokens(runner, reference.prompt_token_ids, options, null, signal)) {
-    tokens.push(token.tokenId);
-    logprobs.push(token.logprob);
+  for await (const step of generateTokens(runner, reference.prompt_token_ids, options, null, signal)) {
+    if (step.kind !== 'token') continue;
+    tokens.push(step.token.tokenId);
+    logprobs.push(step.token.logprob);
   }
   assert.deepEqual(tokens, reference.token_ids);
   const logprobsOff = farthest(logprobs, reference.logprobs);

@@ -74,6 +74,7 @@ describe("the single-process engine reproduces transformers' references", () => 
         ignoreEos: true,
         eosTokenIds: [],
         logprobs: 1,
+        ...{ constraint: null, promptLogprobs: false, showSpecialTokens: false },
       };
       const tokens: TokenReply[] = [];
       const generation = generateTokens(
@@ -83,7 +84,7 @@ describe("the single-process engine reproduces transformers' references", () => 
         null,
         new AbortController().signal,
       );
-      for await (const token of generation) tokens.push(token);
+      for await (const step of generation) if (step.kind === 'token') tokens.push(step.token);
       assert.deepEqual(
         tokens.map((token) => token.tokenId),
         reference.token_ids,

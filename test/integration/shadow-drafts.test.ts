@@ -5,7 +5,8 @@ import { packageRoot } from '../../shared/config/package-root.js';
 import type { NodeSettings, RunningNode } from '../../shared/config/node-settings.js';
 import { assignmentOf } from '../../shared/placement/assignment-of.js';
 import type { AlignToken, BeginSequence } from '../../shared/rpc/messages.js';
-import { sampleToken } from '../../engine/sampling/sample-token.js';
+import { chooseToken } from '../../engine/sampling/choose-token.js';
+import { TokenSampler } from '../../engine/sampling/token-sampler.js';
 import { resolveSampling } from '../../shared/sampling/sampling-options.js';
 import { startShadow } from '../../shadow-node/main.js';
 import { TestLog } from './harness/test-log.js';
@@ -137,18 +138,20 @@ describe('shadow drafts and optimism', () => {
     await drafted(position + 6);
     const history = [...promptIds, token];
     const greedy: number[] = [];
-    const options = resolveSampling(sampling, () => 0);
+    const sampler = new TokenSampler({
+      sampling: resolveSampling(sampling, () => 0),
+      ...{ promptTokens: promptIds.length, maxPositions: position + 40, constraint: null },
+    });
     for (let row = 1; row <= 6; row += 1) {
       const logits = await expected.sequence.decode(history.at(-1) ?? 0);
       greedy.push(
-        sampleToken(
+        chooseToken(
           logits,
-          [],
           position + row,
           resolveSampling(null, () => 0),
         ),
       );
-      history.push(sampleToken(logits, history, position + row, options));
+      history.push(sampler.sample(logits, history));
       assert.equal(draftOf(position + row)?.tokenId, history.at(-1));
     }
     assert.notDeepEqual(history.slice(-6), greedy, 'else this shows nothing');

@@ -57,6 +57,7 @@ const OPTIONS: GenerationOptions = {
   ignoreEos: false,
   eosTokenIds: [EOS],
   logprobs: 0,
+  ...{ constraint: null, promptLogprobs: false, showSpecialTokens: false },
 };
 
 async function collect(
@@ -68,7 +69,9 @@ async function collect(
   const generation = generateTokens(runner, [7, 8], { ...OPTIONS, ...options }, tokenizer, signal);
   const tokens: TokenReply[] = [];
   let step = await generation.next();
-  for (; step.done !== true; step = await generation.next()) tokens.push(step.value);
+  for (; step.done !== true; step = await generation.next()) {
+    if (step.value.kind === 'token') tokens.push(step.value.token);
+  }
   return { tokens, outcome: step.value };
 }
 
@@ -227,8 +230,8 @@ describe('the token loop', () => {
 
   it('ends the sequence when the reader stops early', async () => {
     const runner = new ScriptedRunner([50, 51, 52]);
-    for await (const token of generateTokens(runner, [7, 8], OPTIONS, null, new AbortController().signal)) {
-      assert.equal(token.tokenId, 50);
+    for await (const step of generateTokens(runner, [7, 8], OPTIONS, null, new AbortController().signal)) {
+      assert.equal(step.kind === 'token' && step.token.tokenId, 50);
       break;
     }
     assert.deepEqual(runner.calls, ['prefill 7,8', 'end']);

@@ -68,7 +68,16 @@ function token(tokenId: number): GenerateReply {
 
 const FINISHED: GenerateReply = {
   kind: 'finished',
-  finished: { finishReason: 'length', text: 'all', timing: null, sep: null, reloads: 0, nodes: [], drafts: null },
+  finished: {
+    finishReason: 'length',
+    text: 'all',
+    timing: null,
+    sep: null,
+    reloads: 0,
+    nodes: [],
+    drafts: null,
+    stopString: '',
+  },
 };
 
 /** A client whose HTTP/2 window is closed from the start: nothing that it is sent can leave. */
@@ -348,8 +357,8 @@ describe('calls', function () {
         yield FINISHED;
       },
     });
-    const answer = generate(address, { ...REQUEST, maxTokens: 0 });
-    await assert.rejects(answer.next(), { code: 'REQUEST_INVALID', message: /max_tokens/ });
+    const answer = generate(address, { ...REQUEST, logprobs: 2000 });
+    await assert.rejects(answer.next(), { code: 'REQUEST_INVALID', message: /logprobs/ });
     assert.equal(called, false);
   });
 });

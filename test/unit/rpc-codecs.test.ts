@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import type { SamplingMessage } from '../../shared/sampling/sampling-options.js';
 import { join } from 'node:path';
 
 import fc from 'fast-check';
@@ -63,6 +64,31 @@ function violates(decode: () => unknown, pattern: RegExp): void {
     return true;
   });
 }
+
+const SAMPLING: SamplingMessage = {
+  ...{ temperature: 0.5, topK: 40, topP: 0.9, minP: 0, repetitionPenalty: 1.1 },
+  ...{ presencePenalty: -1.5, frequencyPenalty: 0.25 },
+  logitBias: [
+    { tokenId: 0, bias: -100 },
+    { tokenId: 150_000, bias: 2.5 },
+  ],
+  outputFormat: {
+    alternatives: [
+      {
+        parts: [
+          { kind: 'literal', literal: '' },
+          { kind: 'jsonSchema', jsonSchema: '{}' },
+        ],
+      },
+      {
+        parts: [
+          { kind: 'until', until: '</think>' },
+          { kind: 'textWithout', textWithout: '<' },
+        ],
+      },
+    ],
+  },
+};
 
 describe("decoding of a peer's messages", () => {
   const anyDecoder = fc.constantFrom(
@@ -146,7 +172,7 @@ describe("decoding of a peer's messages", () => {
           maxPositions: 100,
           optimistic: true,
           spread: false,
-          sampling: { temperature: 1, topK: 2, topP: 0.5, minP: 0, repetitionPenalty: 1 },
+          sampling: SAMPLING,
         },
       },
       {
@@ -239,6 +265,13 @@ describe("decoding of a peer's messages", () => {
   });
 });
 
+const PLAIN: SamplingMessage = { temperature: 0, topK: 0, topP: 0, minP: 0, repetitionPenalty: 0 };
+
+/** What a decoder makes of it. */
+function resolved(sampling: SamplingMessage): SamplingMessage {
+  return { presencePenalty: 0, frequencyPenalty: 0, logitBias: [], outputFormat: null, ...sampling };
+}
+
 describe('a request for an answer', () => {
   const request: GenerateRequest = {
     text: 'hello',
@@ -246,7 +279,7 @@ describe('a request for an answer', () => {
     promptTokenIds: [],
     raw: false,
     maxTokens: 10,
-    sampling: { temperature: 0.5, topK: 40, topP: 0.9, minP: 0, repetitionPenalty: 1.1 },
+    sampling: SAMPLING,
     stop: ['\n'],
     ignoreEos: false,
     logprobs: 3,
@@ -258,6 +291,7 @@ describe('a request for an answer', () => {
     const received = through({});
     assert.equal(received.text, 'hello');
     assert.deepEqual({ ...received.sampling }, request.sampling);
+    assert.deepEqual({ ...through({ sampling: PLAIN }).sampling }, resolved(PLAIN));
     assert.equal(received.sampling?.seed, undefined);
     assert.equal(through({ sampling: { ...request.sampling, seed: 0 } }).sampling?.seed, 0);
     assert.equal(through({ sampling: null }).sampling, null);
@@ -268,17 +302,25 @@ describe('a request for an answer', () => {
     const broken: [object, RegExp][] = [
       [{ text: '' }, /takes one prompt.*none/],
       [{ promptTokenIds: [1] }, /takes one prompt.*more than one/],
-      [{ maxTokens: 0 }, /max_tokens/],
+      [{ maxTokens: 0, logprobs: 1025 }, /logprobs/],
       [{ stop: [''] }, /stop string of 0/],
       [{ stop: Array.from({ length: 65 }, () => 'x') }, /65 stop strings/],
       [{ logprobs: 5000 }, /logprobs/],
       [{ text: '', messages: [{ role: 'root', content: 'a' }] }, /role "root"/],
-      [{ text: '', messages: [{ role: 'user', content: '' }] }, /empty/],
       [sampling({ temperature: -1 }), /temperature/],
       [sampling({ temperature: Number.NaN }), /temperature/],
       [sampling({ topP: 1.5 }), /top_p/],
       [sampling({ minP: -0.1 }), /min_p/],
       [sampling({ repetitionPenalty: Infinity }), /repetition_penalty/],
+      [sampling({ presencePenalty: 101 }), /presence_penalty/],
+      [sampling({ frequencyPenalty: -101 }), /frequency_penalty/],
+      [sampling({ logitBias: [{ tokenId: 3, bias: 100.5 }] }), /logit_bias\[0\].bias/],
+      [sampling({ logitBias: new Array(2).fill({ tokenId: 3, bias: 1 }) }), /token id 3 twice/],
+      [sampling({ outputFormat: { alternatives: [] } }), /no alternative/],
+      [sampling({ outputFormat: { alternatives: [{ parts: [{}] }] } }), /holds nothing/],
+      [{ ignoreEos: true }, /leave ignore_eos out/],
+      [{ promptLogprobs: true, logprobs: 0 }, /give logprobs/],
+      [{ continueLast: true }, /must be an assistant/],
     ];
     for (const [change, message] of broken) {
       assert.throws(() => through(change), { code: 'REQUEST_INVALID', message }, JSON.stringify(change));

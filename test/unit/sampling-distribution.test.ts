@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import * as fc from 'fast-check';
-import { sampleToken, samplingDistribution } from '../../engine/sampling/sample-token.js';
+import { chooseToken, samplingDistribution } from '../../engine/sampling/choose-token.js';
+import { TokenSampler } from '../../engine/sampling/token-sampler.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { validateGenerateRequest } from '../../shared/rpc/generate-validation.js';
 import {
@@ -9,7 +10,7 @@ import {
   type SamplingOptions,
 } from '../../shared/sampling/sampling-options.js';
 
-const GREEDY: SamplingOptions = { temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1, seed: 1 };
+const GREEDY: SamplingOptions = resolveSampling(null, () => 1);
 const PLAIN: SamplingOptions = { ...GREEDY, temperature: 1 };
 
 const logitsArbitrary = fc
@@ -39,16 +40,16 @@ function byLogit(logits: Float32Array): number[] {
 
 describe('greedy sampling', () => {
   it('takes the highest logit, the lowest id among equals', () => {
-    assert.equal(sampleToken(Float32Array.of(1, 3, 2), [], 0, GREEDY), 1);
-    assert.equal(sampleToken(Float32Array.of(1, 3, 3, 3), [], 0, GREEDY), 1);
-    assert.equal(sampleToken(Float32Array.of(-Infinity, -5), [], 0, GREEDY), 1);
+    assert.equal(chooseToken(Float32Array.of(1, 3, 2), 0, GREEDY), 1);
+    assert.equal(chooseToken(Float32Array.of(1, 3, 3, 3), 0, GREEDY), 1);
+    assert.equal(chooseToken(Float32Array.of(-Infinity, -5), 0, GREEDY), 1);
   });
 
   it('does not depend on seed and position', () => {
     fc.assert(
       fc.property(logitsArbitrary, fc.maxSafeNat(), fc.nat(), (logits, seed, position) => {
         const highest = Math.max(...logits);
-        assert.equal(sampleToken(logits, [], position, { ...GREEDY, seed }), logits.indexOf(highest));
+        assert.equal(chooseToken(logits, position, { ...GREEDY, seed }), logits.indexOf(highest));
       }),
     );
   });
@@ -98,9 +99,9 @@ describe('the sampling distribution', () => {
   it('is never empty, and a token comes from it', () => {
     fc.assert(
       fc.property(logitsArbitrary, optionsArbitrary, fc.nat({ max: 100_000 }), (logits, options, position) => {
-        const { ids } = samplingDistribution(logits, options);
+        const { ids } = samplingDistribution(logits, { ...PLAIN, ...options });
         assert.ok(ids.length > 0);
-        assert.ok(ids.includes(sampleToken(logits, [], position, { ...options, repetitionPenalty: 1 })));
+        assert.ok(ids.includes(chooseToken(logits, position, { ...PLAIN, ...options })));
       }),
     );
   });
@@ -116,7 +117,7 @@ describe('the sampling distribution', () => {
 
   it('survives the smallest and the greatest temperature', () => {
     const logits = Float32Array.of(1, 5, -1e30, 4.9999);
-    assert.equal(sampleToken(logits, [], 3, { ...PLAIN, temperature: Number.MIN_VALUE }), 1);
+    assert.equal(chooseToken(logits, 3, { ...PLAIN, temperature: Number.MIN_VALUE }), 1);
     assert.equal(samplingDistribution(logits, { ...PLAIN, temperature: 1000 }).ids.length, 3);
   });
 });
@@ -125,10 +126,10 @@ describe('drawing', () => {
   it('depends on seed and position, and on nothing else', () => {
     const logits = Float32Array.from({ length: 50 }, (_, id) => Math.sin(id));
     const run = (seed: number): number[] =>
-      Array.from({ length: 64 }, (_, position) => sampleToken(logits, [], position, { ...PLAIN, seed }));
+      Array.from({ length: 64 }, (_, position) => chooseToken(logits, position, { ...PLAIN, seed }));
     assert.deepEqual(run(7), run(7));
     assert.notDeepEqual(run(7), run(8));
-    assert.equal(run(7)[40], sampleToken(logits, [], 40, { ...PLAIN, seed: 7 }));
+    assert.equal(run(7)[40], chooseToken(logits, 40, { ...PLAIN, seed: 7 }));
   });
 
   it('follows the distribution', () => {
@@ -136,7 +137,7 @@ describe('drawing', () => {
     const logits = Float32Array.of(0, 1, 2, -1, 0.5);
     const counts = [0, 0, 0, 0, 0];
     for (let position = 0; position < draws; position++) {
-      const id = sampleToken(logits, [], position, { ...PLAIN, temperature: 1.3, seed: 42 });
+      const id = chooseToken(logits, position, { ...PLAIN, temperature: 1.3, seed: 42 });
       counts[id] = (counts[id] ?? 0) + 1;
     }
     const chiSquare = softmax(logits, 1.3).reduce((sum, probability, id) => {
@@ -148,27 +149,33 @@ describe('drawing', () => {
   });
 });
 
+/** The token that follows a prompt. */
+function sampled(logits: Float32Array, history: readonly number[], sampling: SamplingOptions): number {
+  const setting = { promptTokens: history.length, maxPositions: history.length + 1, constraint: null };
+  return new TokenSampler({ sampling, ...setting }).sample(logits, history);
+}
+
 describe('repetition penalty', () => {
   it('divides positive logits and multiplies negative ones, once per token', () => {
     const logits = Float32Array.of(4, 3, -1, -1.5);
     const penalty = { ...GREEDY, repetitionPenalty: 1.5 };
-    assert.equal(sampleToken(logits, [0, 0, 0], 0, penalty), 1);
-    assert.equal(sampleToken(logits, [0, 1], 0, penalty), 0);
-    assert.equal(sampleToken(Float32Array.of(-1, -1.4), [0], 0, penalty), 1);
+    assert.equal(sampled(logits, [0, 0, 0], penalty), 1);
+    assert.equal(sampled(logits, [0, 1], penalty), 0);
+    assert.equal(sampled(Float32Array.of(-1, -1.4), [0], penalty), 1);
     assert.deepEqual([...logits], [4, 3, -1, -1.5], 'the logits themselves are left as they are');
   });
 
   it('counts a token once, however often it came before', () => {
     const penalty = { ...GREEDY, repetitionPenalty: 1.5 };
     // Once: 4 / 1.5 stays above 2, and -1 * 1.5 above -2. Three times: both would lose.
-    assert.equal(sampleToken(Float32Array.of(4, 2), [0, 0, 0], 0, penalty), 0);
-    assert.equal(sampleToken(Float32Array.of(-1, -2), [0, 0, 0], 0, penalty), 0);
+    assert.equal(sampled(Float32Array.of(4, 2), [0, 0, 0], penalty), 0);
+    assert.equal(sampled(Float32Array.of(-1, -2), [0, 0, 0], penalty), 0);
   });
 
   it('takes every penalty that a request may name, with logits as large as models give', () => {
     for (const repetitionPenalty of [REPETITION_PENALTY_RANGE.least, REPETITION_PENALTY_RANGE.most]) {
       const options = { ...PLAIN, repetitionPenalty };
-      assert.ok([0, 1].includes(sampleToken(Float32Array.of(1000, -1000), [0, 1], 0, options)));
+      assert.ok([0, 1].includes(sampled(Float32Array.of(1000, -1000), [0, 1], options)));
     }
   });
 });
@@ -179,7 +186,7 @@ describe('logits without a meaning', () => {
     for (const temperature of [0, 1]) {
       it(`[${values.join(', ')}] at temperature ${temperature} is an error, never a token`, () => {
         assert.throws(
-          () => sampleToken(Float32Array.from(values), [], 0, { ...PLAIN, temperature }),
+          () => chooseToken(Float32Array.from(values), 0, { ...PLAIN, temperature }),
           (error) => error instanceof OdmoeError && error.code === 'MODEL_CORRUPT',
         );
       });

@@ -4,7 +4,7 @@ import { FROM_STORAGE, PLAIN_LOADER, type Device, type Model, type Pass, type Se
 import { plainGlu, plainShape } from '../../shared/emulation/plain-shape.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { shapeProblem } from '../../shared/model/model-shape.js';
-import { sampleToken } from '../../engine/sampling/sample-token.js';
+import { chooseToken } from '../../engine/sampling/choose-token.js';
 import { resolveSampling } from '../../shared/sampling/sampling-options.js';
 import { SyntheticTrace } from '../../simulator/trace/synthetic-trace.js';
 import { TraceDevice } from '../../simulator/trace/trace-device.js';
@@ -58,7 +58,7 @@ async function forward(opened: Opened, position: number, tokenIds: readonly numb
 }
 
 async function nextToken({ pass }: Opened, row: number): Promise<number> {
-  return sampleToken(await pass.logits(Int32Array.of(row)), [], 0, GREEDY);
+  return chooseToken(await pass.logits(Int32Array.of(row)), 0, GREEDY);
 }
 
 describe('trace device', () => {

@@ -14,33 +14,16 @@ interface Distribution {
 }
 
 /**
- * Chooses the next token: repetition penalty over `history` (prompt and answer), temperature, top-k, top-p, min-p, in that
- * order, as transformers' logits processors do, but that ties at a border go to the lower id. `position` is the new token's own;
- * the random number is a function of (options.seed, position). Throws INTERNAL for logits without a meaning.
+ * Chooses a token of adjusted logits (adjustLogits): temperature, top-k, top-p, min-p, in that order, as transformers' logits processors
+ * do, but that ties at a border go to the lower id. `position` is the new token's own; the random number is a function of
+ * (options.seed, position). Throws MODEL_CORRUPT for logits without a meaning.
  */
-export function sampleToken(
-  logits: Float32Array,
-  history: readonly number[],
-  position: number,
-  options: SamplingOptions,
-): number {
-  const penalized = withRepetitionPenalty(logits, history, options.repetitionPenalty);
+export function chooseToken(logits: Float32Array, position: number, options: SamplingOptions): number {
   if (options.temperature === 0) {
-    requireUsableLogits(penalized);
-    return highestIds(penalized, 1)[0] ?? 0;
+    requireUsableLogits(logits);
+    return highestIds(logits, 1)[0] ?? 0;
   }
-  return draw(samplingDistribution(penalized, options), counterRandom(options.seed, position));
-}
-
-/** Scores of tokens seen before, once each: positive ones divided by the penalty, negative ones multiplied (CTRL, section 4.1). */
-function withRepetitionPenalty(logits: Float32Array, history: readonly number[], penalty: number): Float32Array {
-  if (penalty === 1) return logits;
-  const penalized = Float32Array.from(logits);
-  for (const id of new Set(history)) {
-    const logit = penalized[id];
-    if (logit !== undefined) penalized[id] = logit < 0 ? logit * penalty : logit / penalty;
-  }
-  return penalized;
+  return draw(samplingDistribution(logits, options), counterRandom(options.seed, position));
 }
 
 /** Candidates that temperature, top-k, top-p and min-p leave. options.temperature > 0. */

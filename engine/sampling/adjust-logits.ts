@@ -1,0 +1,65 @@
+import { NEVER_CHOSEN_BIAS, type LogitBias, type SamplingOptions } from '../../shared/sampling/sampling-options.js';
+import { requireUsableLogits } from './usable-logits.js';
+
+/** Prompt and answer so far. */
+export interface TokenHistory {
+  /** Of both. */
+  tokenIds: readonly number[];
+  promptTokens: number;
+}
+
+/**
+ * The logits that a token is chosen by: repetition penalty over prompt and answer, frequency and presence penalty over the answer, logit
+ * bias, and the tokens that the answer's format allows (null: all), in that order. Each step's results are FP32. The logits given are left
+ * as they are; they are returned where nothing changes them. Null: no token is left. Throws MODEL_CORRUPT for logits without a meaning.
+ */
+export function adjustLogits(
+  logits: Float32Array,
+  { tokenIds, promptTokens }: TokenHistory,
+  options: SamplingOptions,
+  allowed: Uint8Array | null,
+): Float32Array | null {
+  if (isNeutral(options) && allowed === null) return logits;
+  requireUsableLogits(logits);
+  const adjusted = Float32Array.from(logits);
+  penalizeRepetition(adjusted, tokenIds, options.repetitionPenalty);
+  penalizeAnswer(adjusted, tokenIds.slice(promptTokens), options);
+  addBias(adjusted, options.logitBias);
+  if (allowed !== null) adjusted.forEach((_, id) => allowed[id] === 1 || (adjusted[id] = -Infinity));
+  return adjusted.some((logit) => logit > -Infinity) ? adjusted : null;
+}
+
+function isNeutral({ repetitionPenalty, presencePenalty, frequencyPenalty, logitBias }: SamplingOptions): boolean {
+  return repetitionPenalty === 1 && presencePenalty === 0 && frequencyPenalty === 0 && logitBias.length === 0;
+}
+
+/** Scores of tokens seen before, once each: positive ones divided by the penalty, negative ones multiplied (CTRL, section 4.1). */
+function penalizeRepetition(logits: Float32Array, history: readonly number[], penalty: number): void {
+  if (penalty === 1) return;
+  for (const id of new Set(history)) {
+    const logit = logits[id];
+    if (logit !== undefined) logits[id] = logit < 0 ? logit * penalty : logit / penalty;
+  }
+}
+
+/** The answer's tokens lose presencePenalty once, and frequencyPenalty as often as they are there (OpenAI's API reference). */
+function penalizeAnswer(
+  logits: Float32Array,
+  answer: readonly number[],
+  { presencePenalty, frequencyPenalty }: SamplingOptions,
+): void {
+  if (presencePenalty === 0 && frequencyPenalty === 0) return;
+  const counts = new Map<number, number>();
+  for (const id of answer) counts.set(id, (counts.get(id) ?? 0) + 1);
+  for (const [id, count] of counts) {
+    const logit = logits[id];
+    if (logit !== undefined) logits[id] = logit - (count * frequencyPenalty + presencePenalty);
+  }
+}
+
+function addBias(logits: Float32Array, biases: readonly LogitBias[]): void {
+  for (const { tokenId, bias } of biases) {
+    const logit = logits[tokenId];
+    if (logit !== undefined) logits[tokenId] = bias === NEVER_CHOSEN_BIAS ? -Infinity : logit + bias;
+  }
+}

@@ -1,0 +1,54 @@
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { OutputConstraint } from '../../shared/output-format/output-constraint.js';
+import type { SamplingOptions } from '../../shared/sampling/sampling-options.js';
+import { adjustLogits } from './adjust-logits.js';
+import { chooseToken } from './choose-token.js';
+
+export interface TokenSamplerSetting {
+  sampling: SamplingOptions;
+  promptTokens: number;
+  /** Most tokens of prompt and answer together. */
+  maxPositions: number;
+  /** Of sampling.outputFormat; null: any text. */
+  constraint: OutputConstraint | null;
+}
+
+/**
+ * Chooses the tokens of one answer. The choice is a function of the logits, of prompt and answer so far (`history`), and of the setting:
+ * nothing is remembered, so that a history may be cut back or replaced.
+ */
+export class TokenSampler {
+  constructor(private readonly setting: TokenSamplerSetting) {}
+
+  /** The token after `history`. Throws REQUEST_INVALID where bias and format leave none, MODEL_CORRUPT for logits without a meaning. */
+  sample(logits: Float32Array, history: readonly number[]): number {
+    const tokenId = this.sampleIfAny(logits, history);
+    if (tokenId !== null) return tokenId;
+    const formatted = this.setting.constraint === null ? '' : ' that the output format allows';
+    throw new OdmoeError(
+      'REQUEST_INVALID',
+      `no token${formatted} is left for position ${history.length}: logit_bias rules all of them out; take some out of it`,
+      { field: 'sampling.logit_bias' },
+    );
+  }
+
+  /** As sample; null where bias and format leave no token. */
+  sampleIfAny(logits: Float32Array, history: readonly number[]): number | null {
+    const { sampling, promptTokens } = this.setting;
+    const adjusted = adjustLogits(logits, { tokenIds: history, promptTokens }, sampling, this.allowed(history));
+    return adjusted === null ? null : chooseToken(adjusted, history.length, sampling);
+  }
+
+  /** The answer has all that its format asks for, and nothing but its end may come. */
+  isClosed(history: readonly number[]): boolean {
+    const { constraint, promptTokens } = this.setting;
+    return constraint !== null && constraint.isClosed(history.slice(promptTokens));
+  }
+
+  /** Null: all tokens; so it is, too, where tokens of somebody else have broken the format. */
+  private allowed(history: readonly number[]): Uint8Array | null {
+    const { constraint, promptTokens, maxPositions } = this.setting;
+    if (constraint === null) return null;
+    return constraint.allowed(history.slice(promptTokens), maxPositions - history.length);
+  }
+}
