@@ -104,7 +104,7 @@ export class DemoCluster {
   private mainFlags(): string[] {
     const { alignTokenPeriod, alignKeyValuePeriod, groupSize } = this.options;
     const align = ['--align-token', String(alignTokenPeriod), '--align-kv', String(alignKeyValuePeriod)];
-    return [...align, '--group-size', String(groupSize)];
+    return [...align, '--group-size', String(groupSize), '--http', 'off'];
   }
 
   /** The promise's outcome, unless a daemon ends, the caller gives up or time runs out before. */

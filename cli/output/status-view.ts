@@ -59,6 +59,7 @@ const RATE_COLUMNS: readonly TableColumn[] = [
 export function statusLines(status: StatusReply, earlier: EarlierStatus | null): string[] {
   return [
     headline(status, earlier),
+    ...(status.httpAddress === '' ? [] : [`HTTP clients: http://${status.httpAddress}`]),
     '',
     ...tableLines(ROSTER_COLUMNS, status.nodes.map(rosterRow)),
     ...deviceLines(status.nodes),
@@ -77,6 +78,7 @@ export function statusJson(status: StatusReply): Record<string, unknown> {
     nodes: status.nodes.map(nodeJson),
     placement: snakeCaseKeys(status.placement),
     group_reason: status.groupReason,
+    http_address: status.httpAddress === '' ? null : status.httpAddress,
     active_sequences: status.activeSequences,
     queued_requests: status.queuedRequests,
     requests: status.requests,

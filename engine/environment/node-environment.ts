@@ -1,3 +1,4 @@
+import { createServer, type RequestListener, type Server, type ServerOptions } from 'node:http';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { waitUntil } from '../../native/index.js';
@@ -26,9 +27,13 @@ export interface NodeEnvironment {
   openPack(directory: string | null): Promise<Pack>;
   /** Makes tokens of prompts. */
   openPrompts(wanted: PromptsWanted): PromptEncoder;
+  /** Makes what HTTP clients reach; null: there are none. */
+  readonly createHttpServer: CreateHttpServer | null;
   /** Where what is fetched is kept, unless the settings say otherwise. */
   readonly dataDirectory: string;
 }
+
+export type CreateHttpServer = (options: ServerOptions, handle: RequestListener) => Server;
 
 /** Of which model, and how many prompts may wait. */
 export interface PromptsWanted {
@@ -52,6 +57,7 @@ export function realEnvironment({ emulation }: Pick<NodeSettings, 'emulation'>):
       if (tokenizer === null) return new InlinePromptEncoder(tokenizer, runtime);
       return new ThreadedPromptEncoder({ startThread: () => startPromptThread(directory), queueLimit, runtime });
     },
+    createHttpServer: createServer,
     dataDirectory: dataDirectory(process.env),
   };
 }

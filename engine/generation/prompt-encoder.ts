@@ -5,7 +5,13 @@ import type { Runtime } from '../../shared/runtime/runtime.js';
 import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 
 /** What of a request makes its prompt. */
-export type PromptRequest = Pick<GenerateRequest, 'text' | 'messages' | 'promptTokenIds' | 'raw' | 'templateArguments'>;
+export interface PromptRequest extends Pick<
+  GenerateRequest,
+  'text' | 'messages' | 'promptTokenIds' | 'raw' | 'templateArguments' | 'continueLast'
+> {
+  /** Of a raw text: no special tokens are added to it. */
+  withoutSpecial?: boolean;
+}
 
 /** Makes token ids of prompts. */
 export interface PromptEncoder {
@@ -44,6 +50,7 @@ export function promptTokenIds(request: PromptRequest, tokenizer: Tokenizer | nu
   }
   const context = { values: templateValues(templateArguments), wallMs };
   if (request.messages.length > 0) return tokenizer.encodeRendered(tokenizer.renderChat(request.messages, context));
+  if (request.withoutSpecial === true) return tokenizer.encodeRendered(request.text);
   if (request.raw || !tokenizer.hasChatTemplate) return tokenizer.encode(request.text);
   return tokenizer.encodeRendered(tokenizer.renderChat([{ role: 'user', content: request.text }], context));
 }

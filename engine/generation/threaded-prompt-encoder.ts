@@ -75,10 +75,11 @@ export class ThreadedPromptEncoder implements PromptEncoder {
         this.leave(job);
         job.reject(cancelled());
       };
-      const { text, messages, promptTokenIds: ids, raw, templateArguments = [] } = request;
+      const { text, messages, promptTokenIds, raw, templateArguments = [] } = request;
+      const { continueLast = false, withoutSpecial = false } = request;
       const job: Job = {
         id: this.nextId++,
-        request: { text, messages, promptTokenIds: ids, raw, templateArguments },
+        request: { text, messages, promptTokenIds, raw, templateArguments, continueLast, withoutSpecial },
         resolve: (tokenIds) => {
           signal.removeEventListener('abort', giveUp);
           resolve(tokenIds);

@@ -31,6 +31,8 @@ export interface SequenceRequest {
   maxPositions: number;
   /** As main samples, with the seed that it uses. */
   sampling: SamplingOptions;
+  /** Is told how many of the prompt's tokens are done. */
+  onPrefill: (doneTokens: number) => void;
 }
 
 /** One answer in the making on the cluster: what engine/generation's token loop runs on. */
@@ -50,7 +52,7 @@ export class ClusterSequence implements SequenceRunner {
   /** Throws DEVICE_OUT_OF_MEMORY. */
   constructor(
     private readonly engine: ClusterEngine,
-    request: SequenceRequest,
+    private readonly request: SequenceRequest,
     signal: AbortSignal,
   ) {
     const { id, promptTokens, maxPositions } = request;
@@ -105,7 +107,10 @@ export class ClusterSequence implements SequenceRunner {
   prefill(tokenIds: readonly number[], onLogits?: PromptLogitsObserver): Promise<Float32Array> {
     this.tokenIds.push(...tokenIds);
     this.feed.followShadow(this.tokenIds, 0);
-    return new PromptPrefill(this.engine, this.context).run(tokenIds, onLogits);
+    return new PromptPrefill(this.engine, { ...this.context, onPrefill: this.request.onPrefill }).run(
+      tokenIds,
+      onLogits,
+    );
   }
 
   /** Logits after the token at the next position (vocabSize): those that a pass has kept, or of a new pass that begins with it. */

@@ -32,6 +32,8 @@ export interface PrefillContext {
   readonly feed: { layerWritten(layer: number, written: number): void; allWritten(written: number): void };
   readonly counters: RequestCounters;
   readonly signal: AbortSignal;
+  /** Is told how many of the prompt's tokens are done. */
+  readonly onPrefill: (doneTokens: number) => void;
 }
 
 /**
@@ -68,11 +70,13 @@ export class PromptPrefill {
       start < tokenIds.length ? { ...passOfSequence(this.context.id, start, rowsFrom(start)), layer: 0 } : null;
     this.announce(firstLayerAt(0));
     let rows = 0;
+    this.context.onPrefill(0);
     for (let start = 0; start < tokenIds.length; start += rows) {
       rows = rowsFrom(start);
       await this.runPass(slot, tokenIds.slice(start, start + rows), start, firstLayerAt(start + rows));
       const observed = Math.min(rows, tokenIds.length - 1 - start);
       if (onLogits !== undefined) await observeLogits(slot.pass, observed, start, onLogits);
+      this.context.onPrefill(start + rows);
     }
     return slot.pass.logits(Int32Array.of(rows - 1));
   }

@@ -4,7 +4,7 @@ import { GenerationTiming } from '../../engine/generation/generation-timing.js';
 import { generateTokens, type GenerationOutcome } from '../../engine/generation/generate-tokens.js';
 import { OutputFormats } from '../../engine/sampling/output-formats.js';
 import { type ResolvedGeneration, resolveGeneration } from '../../engine/generation/resolve-generation.js';
-import type { PromptEncoder } from '../../engine/generation/prompt-encoder.js';
+import { type PromptEncoder, type PromptRequest, requireEncodable } from '../../engine/generation/prompt-encoder.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { GenerateReply, GenerateRequest, NodeStatus } from '../../shared/rpc/messages.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
@@ -12,6 +12,7 @@ import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 import type { ClusterEngine } from '../decode/cluster-engine.js';
 import { ClusterSequence } from '../decode/cluster-sequence.js';
 import { AdmissionQueue } from './admission-queue.js';
+import type { GenerationWatch } from './generation-watch.js';
 
 export interface InferenceOptions {
   engine: ClusterEngine;
@@ -77,7 +78,11 @@ export class InferenceService {
   }
 
   /** Everything a request holds is freed when the loop over the replies ends, however it ends. */
-  async *generate(request: GenerateRequest, clientGone: AbortSignal): AsyncGenerator<GenerateReply, void, undefined> {
+  async *generate(
+    request: GenerateRequest,
+    clientGone: AbortSignal,
+    watch: GenerationWatch = NOBODY_WATCHES,
+  ): AsyncGenerator<GenerateReply, void, undefined> {
     if (this.stopping) throw this.deviceLost ?? stoppingError();
     const timing = new GenerationTiming(() => this.options.runtime.nowMs());
     const abort = new AbortController();
@@ -94,10 +99,10 @@ export class InferenceService {
     try {
       const resolved = await this.resolve(request, abort.signal);
       this.requestCount += 1;
-      await this.admission.enter(abort.signal);
+      await this.admission.enter(abort.signal, (before) => watch.queued(before));
       try {
         timing.start();
-        yield* this.answer(resolved, timing, abort.signal);
+        yield* this.answer(resolved, { timing, watch }, abort.signal);
       } finally {
         this.admission.leave();
       }
@@ -110,6 +115,31 @@ export class InferenceService {
       this.running.delete(entry);
       markEnded();
     }
+  }
+
+  /** Why nobody is served any more; null: requests are. */
+  get trouble(): string | null {
+    if (this.deviceLost !== null) return this.deviceLost.message;
+    return this.stopping ? stoppingError().message : null;
+  }
+
+  /** Token ids of a text, made where those of prompts are. `addSpecial`: with a leading BOS and the like. Rejects as PromptEncoder. */
+  tokenize(text: string, addSpecial: boolean, signal: AbortSignal): Promise<number[]> {
+    return this.encode({ ...NO_PROMPT, text, raw: true, withoutSpecial: !addSpecial }, signal);
+  }
+
+  /** Token ids of what goes through the chat template. */
+  tokenizeChat(
+    request: Pick<GenerateRequest, 'messages' | 'templateArguments' | 'continueLast'>,
+    signal: AbortSignal,
+  ): Promise<number[]> {
+    return this.encode({ ...NO_PROMPT, ...request }, signal);
+  }
+
+  private encode(request: PromptRequest, signal: AbortSignal): Promise<number[]> {
+    const { tokenizer, prompts } = this.options;
+    if (tokenizer !== null) requireEncodable(request, tokenizer, this.contextPositions);
+    return prompts.encode(request, signal);
   }
 
   /** Ends what runs and waits, and resolves when all of it is freed. */
@@ -138,14 +168,17 @@ export class InferenceService {
 
   private async *answer(
     { promptIds, options }: ResolvedGeneration,
-    timing: GenerationTiming,
+    { timing, watch }: { timing: GenerationTiming; watch: GenerationWatch },
     signal: AbortSignal,
   ): AsyncGenerator<GenerateReply, void, undefined> {
     yield { kind: 'started', started: { promptTokenIds: promptIds, seed: options.sampling.seed } };
     const { engine, tokenizer } = this.options;
     const maxPositions = promptIds.length + options.maxTokens;
     const { sampling } = options;
-    const request = { id: this.nextSequence++, promptTokens: promptIds.length, maxPositions, sampling };
+    const request = {
+      ...{ id: this.nextSequence++, promptTokens: promptIds.length, maxPositions, sampling },
+      onPrefill: (doneTokens: number) => watch.prefill(doneTokens, promptIds.length),
+    };
     const sequence = new ClusterSequence(engine, request, signal);
     this.sequences.add(sequence);
     try {
@@ -182,6 +215,9 @@ export class InferenceService {
     };
   }
 }
+
+const NO_PROMPT: PromptRequest = { text: '', messages: [], promptTokenIds: [], raw: false };
+const NOBODY_WATCHES: GenerationWatch = { queued: () => undefined, prefill: () => undefined };
 
 function stoppingError(): OdmoeError {
   return new OdmoeError('NO_MAIN', 'main is being stopped; ask again when it is back');

@@ -5,6 +5,7 @@ import { MAX_DRAFT_ROWS } from './setting-limits.js';
 import { CACHE_POLICIES } from '../planner/cache-decisions.js';
 import { parseByteSize } from './byte-size.js';
 import { DEVICE_NAME_ERROR, isDeviceName, type DeviceName } from './device-name.js';
+import { HTTP_ADDRESS_ERROR, parseHttpAddress } from './http-address.js';
 import { EXPERT_STORAGES } from './node-settings.js';
 
 export const DEFAULT_CLUSTER = 'odmoe';
@@ -42,6 +43,16 @@ const identifier = z.string({ error: ID_ERROR }).regex(ID_PATTERN, { error: ID_E
 const HOST_ERROR = 'a host name or an IP address without a port';
 export const HOST_PATTERN = /^([A-Za-z0-9][A-Za-z0-9._-]*|[0-9a-fA-F:]+(%\w+)?)$/;
 const host = z.string({ error: HOST_ERROR }).regex(HOST_PATTERN, { error: HOST_ERROR });
+
+const httpAddress = z.string({ error: HTTP_ADDRESS_ERROR }).transform((value, context) => {
+  const address = parseHttpAddress(value);
+  if (address !== null) return address;
+  context.addIssue({ code: 'custom', message: HTTP_ADDRESS_ERROR, input: value });
+  return z.NEVER;
+});
+const ORIGIN_ERROR = 'an origin, as in https://chat.example.org or http://localhost:3000, or "*" for any';
+const ORIGIN_PATTERN = /^(\*|[a-z][a-z0-9+.-]*:\/\/[^/\s*]+)$/;
+const origin = z.string({ error: ORIGIN_ERROR }).regex(ORIGIN_PATTERN, { error: ORIGIN_ERROR });
 
 const IPV4_ERROR = 'the IPv4 address of a network interface of this machine, as in 192.168.1.20';
 const interfaceAddress = z.ipv4({ error: IPV4_ERROR });
@@ -175,6 +186,10 @@ export const clusterConfigSchema = z.strictObject({
       mini_batch_rows: wholeNumber(1, 16_384).default(32),
       prefill_overlap: z.boolean({ error: SWITCH_ERROR }).default(true),
       worker_grace_ms: wholeNumber(0, MILLISECONDS_LIMIT).default(2000),
+      http: httpAddress.optional(),
+      http_hosts: z.array(host, { error: 'a list of host names' }).max(1024).default([]),
+      http_origins: z.array(origin, { error: 'a list of origins' }).max(1024).default([]),
+      api_keys: text('a file of API keys, one a line').optional(),
     })
     .prefault({}),
   worker: z

@@ -61,6 +61,8 @@ export interface NodeSettings {
     prefillOverlap: boolean;
     /** How long a request waits for a worker when none is left. */
     workerGraceMs: number;
+    /** The door for HTTP clients; null: off. */
+    http: HttpSettings | null;
   };
   /** The processor's arithmetic in the time and memory of profiled devices and network; null: this machine is what it is. */
   emulation: EmulationSettings | null;
@@ -121,6 +123,21 @@ export interface NodeSettings {
     reconnectDelayMs: number;
   };
   log: { level: 'error' | 'warn' | 'info' | 'debug'; format: 'text' | 'json' };
+}
+
+/** Where main's door listens, and whom it lets in. */
+export interface HttpSettings {
+  host: string;
+  /** 0: any free one. */
+  port: number;
+  /** Somebody asked for this address; else main takes another port where this one is taken. */
+  isAddressGiven: boolean;
+  /** Host names, beside main's own, that a request may name. */
+  hosts: readonly string[];
+  /** Origins of web pages that may ask; "*": any. */
+  origins: readonly string[];
+  /** File with one API key a line; null: none. */
+  apiKeysPath: string | null;
 }
 
 /** A testbed that is rehearsed on other hardware (bench/profiles). */

@@ -5,7 +5,8 @@ import { OdmoeError } from '../errors/odmoe-error.js';
 import { stateDirectory, stateHome } from './state-directory.js';
 import { WORKER_BUDGET_DEFAULT_BYTES, defaultPort, type ClusterConfig, type ConfiguredNode } from './cluster-config.js';
 import { deviceNamed, type DeviceName } from './device-name.js';
-import type { ExpertStorage, KnownPeer, NodeSettings, RoleSetting } from './node-settings.js';
+import { DEFAULT_HTTP_ADDRESS, type HttpAddress } from './http-address.js';
+import type { ExpertStorage, HttpSettings, KnownPeer, NodeSettings, RoleSetting } from './node-settings.js';
 
 /** What flags say; what is absent is the configuration's or the default's to say. */
 export interface DaemonFlags {
@@ -45,6 +46,8 @@ export interface DaemonFlags {
   quantize?: NodeSettings['shadow']['quantize'];
   maxActive?: number;
   maxContext?: number;
+  http?: HttpAddress | 'off';
+  apiKeys?: string;
   prefillOverlap?: boolean;
   executeTimeoutMs?: number;
   logLevel?: NodeSettings['log']['level'];
@@ -154,6 +157,7 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
       miniBatchRows: main.mini_batch_rows,
       prefillOverlap: flags.prefillOverlap ?? main.prefill_overlap,
       workerGraceMs: main.worker_grace_ms,
+      http: httpSettings(config, flags),
     },
     emulation,
     prediction: predictionSettings(config, flags),
@@ -214,12 +218,31 @@ function draftingSettings(config: ClusterConfig, flags: DaemonFlags): NodeSettin
   return { optimistic, rows };
 }
 
+/** A key file that a flag names is relative to where the command runs; one of cluster.yaml, to that file. */
+function httpSettings(config: ClusterConfig, flags: DaemonFlags): HttpSettings | null {
+  const { main } = config;
+  const given = flags.http ?? main.http;
+  if (given === 'off') return null;
+  const configuredKeys = main.api_keys === undefined ? null : resolve(directoryOf(config), main.api_keys);
+  return {
+    ...(given ?? DEFAULT_HTTP_ADDRESS),
+    isAddressGiven: given !== undefined,
+    ...{ hosts: main.http_hosts, origins: main.http_origins },
+    apiKeysPath: flags.apiKeys === undefined ? configuredKeys : resolve(flags.apiKeys),
+  };
+}
+
+/** Where relative paths of the configuration start. */
+function directoryOf({ path }: ClusterConfig): string {
+  return path === null ? '.' : dirname(path);
+}
+
 function emulationSettings(config: ClusterConfig, flags: DaemonFlags): NodeSettings['emulation'] {
   const configured = config.emulation;
   const expertStorage = flags.expertStorage ?? configured?.expert_storage ?? 'fp32';
   if (flags.profile !== undefined) return { profilePath: resolve(flags.profile), expertStorage };
   if (configured === undefined) return null;
-  return { profilePath: resolve(config.path === null ? '.' : dirname(config.path), configured.profile), expertStorage };
+  return { profilePath: resolve(directoryOf(config), configured.profile), expertStorage };
 }
 
 /** `residentBytes`: of the cache where nothing is said of one. */
@@ -292,7 +315,7 @@ function modelPath(
       `the ${role} has no model: give the directory of a pack by --model, or \`model:\` in cluster.yaml`,
     );
   }
-  return resolve(config.path === null ? '.' : dirname(config.path), configured);
+  return resolve(directoryOf(config), configured);
 }
 
 function defaultId(role: RoleSetting, listenPort: number, host: ThisHost): string {

@@ -27,6 +27,7 @@ import {
   WORKER_BUDGET_DEFAULT_BYTES,
 } from '../config/cluster-config.js';
 import { deviceFlag } from '../config/device-name.js';
+import { HTTP_ADDRESS_ERROR, type HttpAddress, parseHttpAddress } from '../config/http-address.js';
 
 import { defaultClusterConfig, loadClusterConfig } from '../config/load-cluster-config.js';
 
@@ -229,6 +230,12 @@ function addMainFlags(command: Command): void {
       wholeNumberFlag(0, 2 ** 31 - 1),
     )
     .option(
+      '--http <address>',
+      'HOST:PORT where HTTP clients are served (default: 127.0.0.1:7680), or off',
+      httpAddress,
+    )
+    .option('--api-keys <file>', 'API keys of HTTP clients, one a line; needed where others can reach the address')
+    .option(
       '--execute-timeout <ms>',
       'a worker that owes answers and gives none for so long is lost',
       wholeNumberFlag(1, 3_600_000),
@@ -290,6 +297,12 @@ function host(value: string): string {
 function ipv4(value: string): string {
   if (isIPv4(value)) return value;
   throw new InvalidArgumentError('Give an IPv4 address of this machine, as in 192.168.1.20.');
+}
+
+function httpAddress(value: string): HttpAddress | 'off' {
+  const parsed = parseHttpAddress(value);
+  if (parsed !== null) return parsed;
+  throw new InvalidArgumentError(`Give ${HTTP_ADDRESS_ERROR}.`);
 }
 
 function address(value: string): string {

@@ -377,4 +377,6 @@ export interface StatusReply {
   workerWaits: WorkerWait[];
   /** Of main with each peer that is connected. */
   links: LinkBytes[];
+  /** "host:port" where main serves HTTP clients; empty: nowhere. */
+  httpAddress: string;
 }

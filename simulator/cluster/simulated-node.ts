@@ -134,6 +134,7 @@ export class SimulatedNode {
       devices: world.devices(runtime),
       openPack: (directory) => world.openPack(directory, runtime),
       openPrompts: ({ tokenizer }) => new InlinePromptEncoder(tokenizer, runtime),
+      createHttpServer: null,
       dataDirectory: world.dataDirectory,
     };
   }

@@ -80,6 +80,7 @@ describe('the address that a daemon advertises', () => {
       tokens: 0,
       groupReason: '',
       ...{ layerWaits: [], workerWaits: [], links: [] },
+      httpAddress: '',
     };
     const server = await startRpcServer({
       ...{ host: '127.0.0.1', port: 0, network: testSettings('main', '/nowhere').network, log: SILENT },

@@ -32,6 +32,7 @@ function node(role: RoleName, id: string, counters: Partial<NodeStatus> = {}): N
 
 const STATUS: StatusReply = {
   groupReason: 'one worker is enough',
+  httpAddress: '',
   nodes: [
     node('ROLE_MAIN', 'main'),
     node('ROLE_WORKER', 'w1', {

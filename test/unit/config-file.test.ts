@@ -9,6 +9,7 @@ import {
   loadClusterConfig,
   parseClusterConfig,
 } from '../../shared/config/load-cluster-config.js';
+import { DEFAULT_HTTP_ADDRESS } from '../../shared/config/http-address.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 
 import { formatByteSize, parseByteSize } from '../../shared/config/byte-size.js';
@@ -54,6 +55,10 @@ describe('cluster.yaml at the root', () => {
     expected.worker.memory_budget = WORKER_BUDGET_DEFAULT_BYTES;
     // And this with homes of experts.
     expected.worker.cache = 0;
+    // The default gives way to another port where it is taken, which an address that is asked for does not.
+    expected.main.http = DEFAULT_HTTP_ADDRESS;
+    // There is no default file.
+    expected.main.api_keys = 'api-keys.txt';
     const { interface: interfaceAddress, ...discovery } = parsed.discovery;
     assert.equal(interfaceAddress, '192.168.1.20');
     assert.deepEqual(

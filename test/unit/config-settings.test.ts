@@ -56,6 +56,9 @@ describe('settings of a daemon', () => {
         miniBatchRows: 32,
         prefillOverlap: true,
         workerGraceMs: 2000,
+        http: {
+          ...{ host: '127.0.0.1', port: 7680, isAddressGiven: false, hosts: [], origins: [], apiKeysPath: null },
+        },
       },
       emulation: null,
       prediction: { source: 'sep', layersAhead: 1 },

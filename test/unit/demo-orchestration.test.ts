@@ -46,6 +46,7 @@ function status(known: string[], placed: string[], problems: StatusReply['proble
     tokens: 0,
     groupReason: '',
     ...{ layerWaits: [], workerWaits: [], links: [] },
+    httpAddress: '',
   };
 }
 

@@ -89,6 +89,7 @@ async function prefill(
     },
     {
       ...{ id: 7, sequence: {} as Sequence, counters: new RequestCounters(), signal: new AbortController().signal },
+      onPrefill: () => undefined,
       feed: {
         layerWritten: (layer, end) => void written.push(`${layer} to ${end}`),
         allWritten: (end) => void written.push(`all to ${end}`),

@@ -49,6 +49,7 @@ const STATUS: StatusReply = {
     },
   ],
   links: [{ peer: 'w', sentBytes: 2 ** 40, receivedBytes: 7 }],
+  httpAddress: '',
 };
 const REQUEST: GenerateRequest = {
   text: 'hello',

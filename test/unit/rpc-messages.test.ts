@@ -281,6 +281,7 @@ const MEMBERS: Record<string, Record<string, true>> = {
     layerWaits: true,
     workerWaits: true,
     links: true,
+    httpAddress: true,
   } satisfies Names<Messages.StatusReply>,
   LayerWait: {
     layer: true,

@@ -1,5 +1,6 @@
 import type { Context } from 'mocha';
 import { startMain } from '../../../main-node/main.js';
+import type { RunningMain } from '../../../main-node/main.js';
 import type { RunningNode } from '../../../shared/config/node-settings.js';
 import type { PackCodec } from '../../../packs/format/pack-codec.js';
 import type { GenerateRequest, StatusReply } from '../../../shared/rpc/messages.js';
@@ -18,6 +19,8 @@ export interface ClusterPlan {
   model?: TestModel;
   /** Of its pack. */
   codec?: PackCodec;
+  /** In place of that pack: its directory. */
+  packDirectory?: string;
   workers: number;
   /** Absent: none. */
   shadow?: 'int8' | 'nf4' | 'fp16';
@@ -32,15 +35,25 @@ export class TestCluster {
 
   private constructor(
     private readonly packDirectory: string,
-    readonly mainAddress: string,
+    readonly main: RunningMain,
     readonly log: TestLog,
   ) {}
 
+  get mainAddress(): string {
+    return this.main.address;
+  }
+
+  /** What all nodes hold for requests; 0: nothing. */
+  openCount(): number {
+    const counts = [...this.nodes.values()].flatMap((node) => Object.values(node.openCounts()));
+    return counts.reduce((sum, count) => sum + count, 0);
+  }
+
   static async start(plan: ClusterPlan): Promise<TestCluster> {
-    const pack = await packOf(plan.model ?? 'tiny', plan.codec);
+    const pack = plan.packDirectory ?? (await packOf(plan.model ?? 'tiny', plan.codec));
     const log = new TestLog();
     const main = await startMain(testSettings('main', pack, plan.main), ENVIRONMENT, log.logger('main'));
-    const cluster = new TestCluster(pack, main.address, log);
+    const cluster = new TestCluster(pack, main, log);
     cluster.nodes.set('main', main);
     try {
       for (let index = 0; index < plan.workers; index++) {

@@ -37,7 +37,9 @@ export class TestDaemon {
     environment: Readonly<Record<string, string>> = {},
   ): Promise<TestDaemon> {
     const entry = join(packageRoot(), 'dist', `${role}-node`, 'main.js');
-    const child = spawn(process.execPath, [entry, '--id', name, ...flags], {
+    // Several tests run at a time, and few of them are about HTTP.
+    const quiet = role === 'main' ? ['--http', 'off'] : [];
+    const child = spawn(process.execPath, [entry, '--id', name, ...quiet, ...flags], {
       stdio: ['ignore', 'pipe', 'pipe'],
       env: { ...process.env, ...environment },
     });

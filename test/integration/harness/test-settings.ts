@@ -61,6 +61,7 @@ export function testSettings(role: RoleSetting, packDirectory: string, changes: 
     threads: 1,
     device: 'cpu',
     logLevel: 'debug',
+    http: 'off',
     id: changes.id ?? role,
     cluster: changes.cluster ?? CLUSTER,
   });

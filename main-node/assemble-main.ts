@@ -1,0 +1,193 @@
+import type { NodeEnvironment } from '../engine/environment/node-environment.js';
+import type { NodeSettings } from '../shared/config/node-settings.js';
+import { MAX_DRAFT_ROWS } from '../shared/config/setting-limits.js';
+import type { GiveUp } from '../shared/daemon/run-daemon.js';
+import type { Logger } from '../shared/log/logger.js';
+import { spreadForDrafts, usableDraftRows } from '../shared/placement/draft-rows.js';
+import { isFirstLayerWorthAGuess } from '../shared/placement/first-layer-workers.js';
+import { nominalLayerCosts } from '../shared/placement/group-size.js';
+import type { NodeIdentity, StatusReply } from '../shared/rpc/messages.js';
+import { firstEpoch } from './cluster/first-epoch.js';
+import { Membership } from './cluster/membership.js';
+import { Roster } from './cluster/roster.js';
+import type { ClusterEngine } from './decode/cluster-engine.js';
+import { DraftCostMeter } from './decode/draft-costs.js';
+import { PredictionPost } from './decode/prediction-post.js';
+import type { LoadedMain } from './load-main.js';
+import { ExpertDispatcher } from './pass/expert-dispatcher.js';
+import { LayerWaits } from './pass/layer-waits.js';
+import { PassPool } from './pass/pass-pool.js';
+import { miniBatchRowsFor } from './prefill/expert-batches.js';
+import { InferenceService } from './rpc/inference-service.js';
+import { nodeStatuses } from './rpc/node-statuses.js';
+
+/** Prompts go through one at a time; answers go on meanwhile. */
+const PREFILL_PASSES = 1;
+const RANDOM_SEED_LIMIT = 2 ** 48 - 1;
+
+/** What serves: the engine, who belongs to the cluster, and who asks. */
+export interface MainParts {
+  engine: ClusterEngine;
+  membership: Membership;
+  inference: InferenceService;
+  status(): StatusReply;
+}
+
+/** What requests hold here: sequences, passes, experts that workers owe, and whoever waits for something. */
+export function openCounts({ engine, inference }: MainParts): Record<string, number> {
+  const { roster, predictionPost, decodePasses, prefillPasses } = engine;
+  const { activeSequences, queuedRequests } = inference.counts();
+  return {
+    requests: inference.openCount,
+    ...{ activeSequences, queuedRequests },
+    sequences: predictionPost.openCount,
+    ...inference.kept,
+    decodePasses: decodePasses.openCount,
+    prefillPasses: prefillPasses.openCount,
+    expertsOwed: [...roster.outstanding().values()].reduce((sum, experts) => sum + experts, 0),
+    waiters: roster.waiterCount,
+  };
+}
+
+function createEngine(
+  settings: NodeSettings,
+  { source, model, environment }: LoadedMain & { environment: NodeEnvironment },
+  epoch: number,
+  log: Logger,
+): ClusterEngine {
+  const { shape } = source;
+  const { runtime } = environment;
+  const { maxActiveSequences, prefillRows, miniBatchRows, prefillOverlap, workerGraceMs } = settings.main;
+  const { prediction, placement } = settings;
+  const drafting = {
+    ...settings.drafting,
+    rows: usableDraftRows(settings.drafting.rows, prediction.source, settings.align.tokenPeriod),
+  };
+  const homes = homesOfSettings(placement);
+  // Where an expert has workers of its own nobody deals it to others.
+  const spread = homes > 0 ? 'group' : spreadForDrafts(drafting.rows, placement.spread);
+  logWhatDiffers(settings, { rows: drafting.rows, spread }, log);
+  const grouping = { groupSize: placement.groupSize, costs: nominalLayerCosts(shape, source.shippedFormat), homes };
+  const roster = new Roster(shape, grouping, epoch, runtime, log);
+  return {
+    model,
+    shape,
+    roster,
+    dispatcher: new ExpertDispatcher(roster, workerGraceMs, log),
+    predictionPost: new PredictionPost(roster),
+    decodePasses: new PassPool(
+      model,
+      shape,
+      drafting.rows === 'auto' ? MAX_DRAFT_ROWS : drafting.rows,
+      maxActiveSequences,
+    ),
+    prefillPasses: new PassPool(model, shape, prefillRows, PREFILL_PASSES),
+    prefillRows,
+    miniBatchRows: miniBatchRowsFor(miniBatchRows, shape.hiddenSize),
+    prefillOverlap,
+    align: settings.align,
+    prediction,
+    drafting,
+    spread,
+    firstLayerAhead:
+      isFirstLayerWorthAGuess(shape) &&
+      prediction.source === 'sep' &&
+      spread === 'all' &&
+      !drafting.optimistic &&
+      drafting.rows === 1,
+    draftCosts: new DraftCostMeter(),
+    layerWaits: new LayerWaits(shape.expertLayers),
+    runtime,
+    log,
+  };
+}
+
+/** Workers that each expert has of its own; 0: none has. */
+function homesOfSettings({ homes, replicas }: NodeSettings['placement']): number {
+  return homes === 'strict' ? replicas : 0;
+}
+
+/** Settings that cannot stand beside one another: which of them main does not follow. */
+function logWhatDiffers(
+  { drafting, prediction, placement, align }: NodeSettings,
+  used: { rows: number | 'auto'; spread: NodeSettings['placement']['spread'] },
+  log: Logger,
+): void {
+  if (used.rows !== drafting.rows) {
+    log.warn('no drafts: shadow drafts only where it predicts and gets every token (prediction sep, align-token 1)', {
+      ...{ draft_rows: drafting.rows, prediction: prediction.source, align_token: align.tokenPeriod },
+    });
+  }
+  if (used.spread !== placement.spread) {
+    log.info(
+      used.spread === 'all' ? 'with drafts, experts are dealt to all workers' : 'experts go to their own workers',
+      {
+        spread_set: placement.spread,
+        spread_used: used.spread,
+      },
+    );
+  }
+}
+
+/** Puts the parts of a main together; nothing runs yet. */
+export function assemble(
+  settings: NodeSettings,
+  loaded: LoadedMain & { environment: NodeEnvironment },
+  { identity, giveUp, httpAddress }: { identity: NodeIdentity; giveUp: GiveUp; httpAddress: () => string },
+  log: Logger,
+): MainParts {
+  const { runtime, transport } = loaded.environment;
+  const startedMs = runtime.nowMs();
+  const epoch = firstEpoch(runtime.wallMs());
+  const engine = createEngine(settings, loaded, epoch, log);
+  const { roster, predictionPost, shape } = engine;
+  const membership = new Membership({
+    identity: () => identity,
+    network: settings.network,
+    ...{ runtime, transport, shape, roster },
+    shadowListener: {
+      onPrediction: (prediction, by) => {
+        predictionPost.arrive(prediction, by);
+      },
+      onDraft: (draft, by) => {
+        predictionPost.draft(draft, by);
+      },
+      onSequenceDropped: (sequence, by) => {
+        predictionPost.dropped(sequence, by);
+      },
+      onLost: (by) => {
+        if (roster.shadow === by) engine.draftCosts.shadowChanged();
+        predictionPost.lost(by);
+      },
+    },
+    log,
+  });
+  const statuses = () =>
+    nodeStatuses(identity, loaded, roster, {
+      uptimeMs: runtime.nowMs() - startedMs,
+      memoryBytes: runtime.memoryBytes(),
+    });
+  const inference = new InferenceService({
+    engine,
+    tokenizer: loaded.tokenizer,
+    prompts: loaded.prompts,
+    eosTokenIds: loaded.source.eosTokenIds,
+    limits: settings.main,
+    firstSequence: epoch,
+    nodeStatuses: statuses,
+    runtime,
+    randomSeed: () => runtime.randomInt(RANDOM_SEED_LIMIT),
+    onDeviceLost: giveUp,
+  });
+  const status = (): StatusReply => ({
+    nodes: statuses(),
+    placement: roster.placement,
+    groupReason: roster.groupReason,
+    httpAddress: httpAddress(),
+    problems: membership.problems(),
+    ...engine.layerWaits.told(roster.connectedWorkers()),
+    links: roster.links(),
+    ...inference.counts(),
+  });
+  return { engine, membership, inference, status };
+}

@@ -1,0 +1,100 @@
+import { fastify, type FastifyError, type FastifyInstance, type FastifyRequest } from 'fastify';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { type Admission, admitRequest } from './access/admit-request.js';
+import { logFailure } from './delivery/log-failure.js';
+import { sendError } from './delivery/send-error.js';
+import type { DoorContext, RegisterRoutes } from './door-context.js';
+import { registerHealth } from './health-routes.js';
+import { allowedMethods, type RegisteredRoute } from './requests/allowed-methods.js';
+import { BODY_LIMIT_BYTES, parseBody } from './requests/parse-body.js';
+import { requestIdOf } from './requests/request-id.js';
+
+/** Longest name in a path. */
+const PARAMETER_LENGTH_LIMIT = 512;
+
+export interface AppOptions {
+  context: DoorContext;
+  admission: Admission;
+  routes: readonly RegisterRoutes[];
+  /** Why nobody is served at present; null: they are. */
+  trouble: () => string | null;
+}
+
+/** All that the door does with a request, whatever it came through. */
+export function buildApp(options: AppOptions): FastifyInstance {
+  const { context, admission, routes, trouble } = options;
+  const app = fastify({
+    logger: false,
+    bodyLimit: BODY_LIMIT_BYTES,
+    // A door that closes says so itself, in the client's dialect.
+    return503OnClosing: false,
+    requestIdHeader: false,
+    genReqId: ({ headers }) => requestIdOf(headers['x-request-id'], () => context.runtime.randomId()),
+    routerOptions: {
+      ignoreTrailingSlash: true,
+      ignoreDuplicateSlashes: true,
+      maxParamLength: PARAMETER_LENGTH_LIMIT,
+    },
+    frameworkErrors: (error, _request, reply) => {
+      void sendError(reply, errorOfRequest(error));
+    },
+  });
+  takeAnyJson(app);
+  app.addHook('onRequest', async (request, reply) => {
+    reply.header('x-request-id', request.id);
+    await admitRequest(admission, request, reply);
+  });
+  app.setErrorHandler<FastifyError>((thrown, request, reply) => {
+    const error = errorOfRequest(thrown);
+    logFailure(context.log, request.id, error, reply.raw.destroyed);
+    // A client that still sends its body is to read the answer; what it sends is dropped.
+    reply.removeHeader('connection');
+    return sendError(reply, error);
+  });
+  answerUnknownRoutes(app);
+  registerHealth(app, context, trouble);
+  for (const register of routes) register(app, context);
+  return app;
+}
+
+/** Clients often send JSON under the name of something else, or of nothing (curl -d). */
+function takeAnyJson(app: FastifyInstance): void {
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser(
+    '*',
+    { parseAs: 'buffer', bodyLimit: BODY_LIMIT_BYTES },
+    async (_request: FastifyRequest, body: Buffer) => parseBody(body),
+  );
+}
+
+function answerUnknownRoutes(app: FastifyInstance): void {
+  const registered: RegisteredRoute[] = [];
+  app.addHook('onRoute', ({ method, path }) => {
+    for (const name of [method].flat()) registered.push({ method: name, path });
+  });
+  app.setNotFoundHandler((request, reply) => {
+    const path = request.url.split('?', 1)[0] ?? '/';
+    const methods = allowedMethods(registered, path);
+    if (methods.length === 0) {
+      throw new OdmoeError(
+        'ROUTE_UNKNOWN',
+        `nothing is served at ${path.slice(0, PATH_SHOWN_LIMIT)}; see docs/http.md`,
+      );
+    }
+    reply.header('allow', methods.join(', '));
+    throw new OdmoeError('METHOD_UNKNOWN', `${request.method} is not served here, but ${methods.join(', ')} is`);
+  });
+}
+
+const PATH_SHOWN_LIMIT = 200;
+
+/** What Fastify finds wrong with a request, in our terms. */
+function errorOfRequest(thrown: Partial<FastifyError> | OdmoeError): OdmoeError {
+  if (thrown instanceof OdmoeError) return thrown;
+  const { statusCode = 500, message = '' } = thrown;
+  if (statusCode === 413) {
+    return new OdmoeError('REQUEST_TOO_LARGE', `the body has more than ${BODY_LIMIT_BYTES} bytes; send less`);
+  }
+  if (statusCode >= 400 && statusCode < 500) return new OdmoeError('REQUEST_INVALID', message);
+  return toOdmoeError(thrown);
+}

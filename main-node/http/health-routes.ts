@@ -1,0 +1,30 @@
+import type { FastifyInstance } from 'fastify';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { StatusReply } from '../../shared/rpc/messages.js';
+import { sendError } from './delivery/send-error.js';
+import type { DoorContext } from './door-context.js';
+
+/** GET /health, open to all, and a few words at /. `trouble`: why main itself serves nobody; null: it does. */
+export function registerHealth(app: FastifyInstance, context: DoorContext, trouble: () => string | null): void {
+  app.get('/health', { config: { open: true } }, (_request, reply) => {
+    const reason = trouble() ?? clusterTrouble(context.status());
+    if (reason === null) return reply.send({ status: 'ok' });
+    return sendError(reply, new OdmoeError('NO_WORKERS', reason));
+  });
+  app.get('/', { config: { open: true } }, (_request, reply) => reply.type('text/plain; charset=utf-8').send(GREETING));
+}
+
+const GREETING = `This is the HTTP door of an odmoe cluster.
+
+  /v1/chat/completions   OpenAI clients: use the base URL of this page with /v1
+  /v1/messages           Anthropic clients
+  /api/chat              Ollama clients
+  /health                whether the cluster can answer
+
+docs/http.md describes them all.
+`;
+
+/** Why the cluster can answer nobody; null: it can. */
+function clusterTrouble({ placement }: StatusReply): string | null {
+  return placement === null || placement.workers.length === 0 ? 'no worker is connected to main' : null;
+}

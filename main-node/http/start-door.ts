@@ -1,0 +1,131 @@
+import type { RequestListener, Server } from 'node:http';
+import { hostname } from 'node:os';
+import type { CreateHttpServer } from '../../engine/environment/node-environment.js';
+import type { HttpSettings } from '../../shared/config/node-settings.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { formatAddress } from '../../shared/rpc/addresses.js';
+import { isLoopbackHost } from '../../shared/rpc/credentials.js';
+import { CLOSE_GRACE_MS } from '../../shared/rpc/limits.js';
+import type { ApiKeys } from './access/api-keys.js';
+import { servedHosts } from './access/host-check.js';
+import { buildApp } from './build-app.js';
+import { createDeliverBody } from './delivery/deliver-body.js';
+import { createDeliverStream } from './delivery/deliver-stream.js';
+import { DELIVERY_LIMITS, type DeliveryLimits } from './delivery/delivery-limits.js';
+import type { DoorContext } from './door-context.js';
+import { SERVER_OPTIONS, boundServer } from './http-server.js';
+import { ROUTES } from './routes.js';
+
+export interface DoorOptions {
+  settings: HttpSettings;
+  keys: ApiKeys;
+  createServer: CreateHttpServer;
+  /** All of DoorContext but what the door makes itself. */
+  context: Omit<DoorContext, 'deliverStream' | 'deliverBody'>;
+  /** Why main itself serves nobody; null: it does. */
+  trouble: () => string | null;
+  limits?: DeliveryLimits;
+}
+
+export interface Door {
+  /** "host:port" it listens on. */
+  readonly address: string;
+  /** Takes no more requests, and resolves when the answers under way have ended or the grace time is over. Idempotent. */
+  close(): Promise<void>;
+}
+
+/** Serves HTTP clients. Throws PORT_UNAVAILABLE, CONFIG_INVALID. */
+export async function startDoor(options: DoorOptions): Promise<Door> {
+  const { settings, keys, createServer, limits = DELIVERY_LIMITS } = options;
+  const { runtime, log } = options.context;
+  const delivery = { runtime, limits, log };
+  const context: DoorContext = {
+    ...options.context,
+    deliverStream: createDeliverStream(delivery),
+    deliverBody: createDeliverBody(delivery),
+  };
+  let closing: Promise<void> | null = null;
+  const admission = { hosts: servedHosts(hostname(), settings.hosts), origins: settings.origins, keys };
+  const app = buildApp({
+    ...{ context, admission, routes: ROUTES },
+    trouble: () => (closing === null ? options.trouble() : 'main is being stopped'),
+  });
+  await app.ready();
+  const handle: RequestListener = (request, response) => app.routing(request, response);
+  const server = boundServer(createServer(SERVER_OPTIONS, handle), log);
+  const port = await listen(server, settings, options.context);
+  const address = formatAddress(settings.host, port);
+  log.info('HTTP clients are served', { address, api_keys: keys.count });
+  return {
+    address,
+    close: () => (closing ??= closeServer(server, options.context).then(() => app.close())),
+  };
+}
+
+/** An address that others can reach is not opened to everybody. Throws CONFIG_INVALID. */
+export function requireKeysForOthers({ host, port }: HttpSettings, keys: ApiKeys): void {
+  if (keys.count > 0 || isLoopbackHost(host)) return;
+  throw new OdmoeError(
+    'CONFIG_INVALID',
+    `others can reach ${formatAddress(host, port)}, so HTTP clients need API keys there: write one a line into a file and name it by ` +
+      '--api-keys or main.api_keys, or set ODMOE_API_KEYS; or serve this machine alone by --http 127.0.0.1:7680',
+  );
+}
+
+/** The port. Where only the default is taken, any free one. */
+async function listen(server: Server, settings: HttpSettings, { log }: Pick<DoorContext, 'log'>): Promise<number> {
+  const { host, port } = settings;
+  const code = await tryToListen(server, host, port);
+  if (code === null) return portOf(server);
+  if (code === 'EADDRINUSE' && !settings.isAddressGiven && (await tryToListen(server, host, 0)) === null) {
+    log.warn('the default port for HTTP clients is taken; another one is used', {
+      ...{ taken: formatAddress(host, port), address: formatAddress(host, portOf(server)) },
+    });
+    return portOf(server);
+  }
+  throw new OdmoeError(
+    'PORT_UNAVAILABLE',
+    `cannot serve HTTP clients at ${formatAddress(host, port)}: ${BIND_FAILURES[code] ?? code}; choose another address by --http, or off`,
+  );
+}
+
+const BIND_FAILURES: Readonly<Record<string, string>> = {
+  EADDRINUSE: 'the port is in use',
+  EADDRNOTAVAIL: 'this machine has no such address',
+  ENOTFOUND: 'this machine has no such address',
+  EACCES: 'ports below 1024 need more rights',
+};
+
+/** null: it listens; else why not, as the system names it. */
+function tryToListen(server: Server, host: string, port: number): Promise<string | null> {
+  return new Promise((resolve) => {
+    const onError = (error: NodeJS.ErrnoException): void => resolve(error.code ?? error.message);
+    server.once('error', onError);
+    server.listen({ host, port, exclusive: true }, () => {
+      server.off('error', onError);
+      resolve(null);
+    });
+  });
+}
+
+function portOf(server: Server): number {
+  const address = server.address();
+  return typeof address === 'object' && address !== null ? address.port : 0;
+}
+
+/** Whoever waits for an answer gets its end; connections without one are closed at once. */
+async function closeServer(server: Server, { runtime }: Pick<DoorContext, 'runtime'>): Promise<void> {
+  await new Promise<void>((resolve) => {
+    const idle = runtime.every(IDLE_CHECK_MS, () => server.closeIdleConnections());
+    const grace = runtime.after(CLOSE_GRACE_MS, () => server.closeAllConnections());
+    server.close(() => {
+      idle.cancel();
+      grace.cancel();
+      resolve();
+    });
+    server.closeIdleConnections();
+  });
+}
+
+/** How often a door that closes looks for connections whose answer has ended. */
+const IDLE_CHECK_MS = 50;

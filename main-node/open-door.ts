@@ -1,0 +1,56 @@
+import type { CreateHttpServer, NodeEnvironment } from '../engine/environment/node-environment.js';
+import type { HttpSettings, NodeSettings } from '../shared/config/node-settings.js';
+import type { Logger } from '../shared/log/logger.js';
+import { validateGenerateRequest } from '../shared/rpc/generate-validation.js';
+import type { MainParts } from './assemble-main.js';
+import { type ApiKeys, readApiKeys } from './http/access/api-keys.js';
+import { servedModel } from './http/served-model.js';
+import { type Door, requireKeysForOthers, startDoor } from './http/start-door.js';
+import type { LoadedMain } from './load-main.js';
+
+/** A door that can be opened. */
+export interface PlannedDoor {
+  settings: HttpSettings;
+  keys: ApiKeys;
+  createServer: CreateHttpServer;
+}
+
+/** Whom main's door is to let in; null: there is to be none. Throws CONFIG_INVALID. */
+export async function planDoor(
+  { main }: NodeSettings,
+  environment: Pick<NodeEnvironment, 'createHttpServer'>,
+  log: Logger,
+): Promise<PlannedDoor | null> {
+  const { createHttpServer: createServer } = environment;
+  const settings = main.http;
+  if (settings === null || createServer === null) return null;
+  const keys = await readApiKeys(settings.apiKeysPath, process.env, log);
+  requireKeysForOthers(settings, keys);
+  return { settings, keys, createServer };
+}
+
+/** Serves HTTP clients with what main has. Throws PORT_UNAVAILABLE. */
+export function openDoor(
+  planned: PlannedDoor,
+  parts: MainParts,
+  loaded: LoadedMain & { environment: NodeEnvironment },
+  main: { arithmetic: 'exact' | 'fast'; log: Logger },
+): Promise<Door> {
+  const { inference } = parts;
+  const { runtime } = loaded.environment;
+  const { arithmetic, log } = main;
+  const { tokenizer, source } = loaded;
+  const { contextPositions } = inference;
+  return startDoor({
+    ...planned,
+    context: {
+      model: servedModel(source, { tokenizer, contextPositions, arithmetic, wallMs: runtime.wallMs() }),
+      generate: (request, signal, watch) => inference.generate(validateGenerateRequest(request), signal, watch),
+      tokenize: (text, addSpecial, signal) => inference.tokenize(text, addSpecial, signal),
+      tokenizeChat: (request, signal) => inference.tokenizeChat(request, signal),
+      status: () => parts.status(),
+      ...{ runtime, log },
+    },
+    trouble: () => inference.trouble,
+  });
+}
