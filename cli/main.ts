@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { packageRoot } from '../shared/config/package-root.js';
+import { registerChatCommand } from './commands/chat.js';
 import { registerDemoCommand } from './commands/demo.js';
 import { registerDoctorCommand } from './commands/doctor.js';
 import { registerGenerateCommand } from './commands/generate.js';
@@ -29,6 +30,7 @@ registerPlanCommand(program);
 registerSimulateCommand(program);
 registerUpCommands(program);
 registerPromptCommand(program);
+registerChatCommand(program);
 registerGenerateCommand(program);
 registerStatusCommand(program);
 registerTopCommand(program);
@@ -49,6 +51,7 @@ First steps:
   odmoe pack ~/Mixtral-8x7B ~/mixtral-pack      prepare a model for a cluster
   odmoe up                                      start the nodes that cluster.yaml gives this host
   odmoe prompt "Tell me a story about a fox."   ask the cluster
+  odmoe chat                                    talk with it
 
 Exit status: 0 done, 2 bad usage or configuration, 3 the cluster or a model file is unusable, 1 anything else.`,
 );

@@ -51,6 +51,15 @@ export function addGenerationFlags(command: Command): Command {
     .option('--json', 'print one JSON object and nothing else', false);
 }
 
+/** How many tokens an answer of a conversation may have. */
+export function addAnswerLengthFlag(command: Command): Command {
+  return command.option(
+    '--max-tokens <n>',
+    'end an answer after this many tokens (default: where the context ends)',
+    within(MAX_TOKENS_RANGE),
+  );
+}
+
 /** How tokens are chosen. */
 export function addSamplingFlags(command: Command): Command {
   return command
@@ -122,7 +131,7 @@ export function parseNumber(value: string): number {
 }
 
 /** Parser of a flag whose value becomes a field of the request. */
-export function within(range: NumberRange): (value: string) => number {
+function within(range: NumberRange): (value: string) => number {
   return (value) => {
     const number = value.trim() === '' ? NaN : Number(value);
     // Beyond 2^53 a whole number would silently be another one.

@@ -1,13 +1,28 @@
 const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
 
+/** Who has interrupted. */
+export interface Interruption {
+  /** null: nobody has. */
+  by: NodeJS.Signals | null;
+}
+
+/** withInterrupt, or what stands for it. */
+export type Interruptible = <Result>(
+  run: (signal: AbortSignal, interruption: Readonly<Interruption>) => Promise<Result>,
+) => Promise<Result>;
+
 /**
  * Runs something that Ctrl-C (or SIGTERM) cancels through the signal it is given. A second one of either kind ends the process at
  * once, by that signal, whatever still runs: a shell sees status 130 or 143.
  */
-export async function withInterrupt<Result>(run: (signal: AbortSignal) => Promise<Result>): Promise<Result> {
+export async function withInterrupt<Result>(
+  run: (signal: AbortSignal, interruption: Readonly<Interruption>) => Promise<Result>,
+): Promise<Result> {
   const controller = new AbortController();
+  const interruption: Interruption = { by: null };
   const interrupt = (signal: NodeJS.Signals): void => {
     if (!controller.signal.aborted) {
+      interruption.by = signal;
       controller.abort();
       return;
     }
@@ -17,7 +32,7 @@ export async function withInterrupt<Result>(run: (signal: AbortSignal) => Promis
   };
   for (const each of SIGNALS) process.on(each, interrupt);
   try {
-    return await run(controller.signal);
+    return await run(controller.signal, interruption);
   } finally {
     for (const each of SIGNALS) process.off(each, interrupt);
   }

@@ -1,32 +1,17 @@
 import { resolve } from 'node:path';
 import { Option, type Command } from 'commander';
-import { realDevices } from '../../engine/environment/node-environment.js';
-import { LocalEngine } from '../../engine/generation/local-engine.js';
-import { ARITHMETICS } from '../../shared/config/cluster-config.js';
-import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
-import { THREADS_LIMIT } from '../../shared/config/setting-limits.js';
-import { deviceFlag, type DeviceName, deviceNamed } from '../../shared/config/device-name.js';
 import { EXPERT_STORAGES, type EmulationSettings, type ExpertStorage } from '../../shared/config/node-settings.js';
 import { addGenerationFlags, generationRequestFrom, type GenerationFlags } from '../client/generation-flags.js';
 import { withInterrupt } from '../client/interrupt.js';
+import { addLocalEngineFlags, openLocalEngine, type LocalEngineFlags } from '../client/local-engine-flags.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { generationSummary, renderGeneration, residentSummary } from '../output/generation-output.js';
-import { createProgressBar } from '../../shared/terminal/progress-bar.js';
-import { runtime } from '../client/process-runtime.js';
 
-interface GenerateFlags extends GenerationFlags {
-  resident?: 'bf16' | 'fixed4';
+interface GenerateFlags extends GenerationFlags, LocalEngineFlags {
   shadow?: 'int8' | 'nf4' | 'fp16';
-  threads: number;
-  device: DeviceName;
-  arithmetic: (typeof ARITHMETICS)[number];
   profile?: string;
   expertStorage?: ExpertStorage;
 }
-
-/** Rows of one prefill pass: enough for every expert to see many tokens at once; a larger pass takes memory and gains little. */
-const PREFILL_ROWS = 256;
-const SEED_LIMIT = 2 ** 47;
 
 /** `odmoe generate`: the single-process engine. */
 export function registerGenerateCommand(program: Command): void {
@@ -35,30 +20,12 @@ export function registerGenerateCommand(program: Command): void {
     .description('answer a prompt in this process, with all experts in memory')
     .argument('<model>', 'a pack, or a Hugging Face checkpoint directory')
     .argument('[text]', 'the prompt');
-  addGenerationFlags(command)
-    .addOption(
-      new Option(
-        '--resident <format>',
-        'how the weights are kept in memory: fixed4 gives the same answer from fewer bytes (default: as shipped)',
-      ).choices(['bf16', 'fixed4']),
-    )
+  addLocalEngineFlags(addGenerationFlags(command))
     .addOption(
       new Option(
         '--shadow <precision>',
         'also run a quantized shadow, and report how well it predicts the experts',
       ).choices(['int8', 'nf4', 'fp16']),
-    )
-    .option('--device <name>', 'auto (a GPU where one can be used), cpu, cuda or cuda:N', deviceFlag, 'auto')
-    .addOption(
-      new Option('--arithmetic <kind>', "of a GPU; fast: tensor cores, whose answer is not the one arithmetic's")
-        .choices(ARITHMETICS)
-        .default('exact'),
-    )
-    .option(
-      '--threads <n>',
-      'processor threads to compute with (0: as many as there are)',
-      wholeNumberFlag(0, THREADS_LIMIT),
-      0,
     )
     .option('--profile <file>', 'take the time and memory of the machine "cached" described there (bench/profiles)')
     .addOption(
@@ -99,35 +66,19 @@ function emulationFrom({ profile, expertStorage }: GenerateFlags): EmulationSett
 
 async function generate(directory: string, text: string | undefined, flags: GenerateFlags): Promise<void> {
   const request = generationRequestFrom(flags, text);
-  const bar = createProgressBar('loading the model');
+  const engine = await openLocalEngine(directory, flags, {
+    emulation: emulationFrom(flags),
+    shadow: flags.shadow ?? null,
+  });
   try {
-    const engine = await LocalEngine.open(directory, {
-      device: {
-        ...deviceNamed(flags.device),
-        arithmetic: flags.arithmetic,
-        ...{ instructionSet: 'auto', threads: flags.threads, budgetBytes: 0 },
-      },
-      emulation: emulationFrom(flags),
-      resident: flags.resident ?? null,
-      shadow: flags.shadow ?? null,
-      prefillRows: PREFILL_ROWS,
-      chooseSeed: () => runtime.randomInt(SEED_LIMIT),
-      environment: realDevices(),
-      onProgress: bar.update,
-    });
-    bar.stop();
     const resident = engine.residentWeights();
-    try {
-      const result = await withInterrupt((signal) =>
-        renderGeneration(engine.generate(request, signal), { json: flags.json, stream: !flags.json, resident }),
-      );
-      if (!flags.json && process.stderr.isTTY) {
-        process.stderr.write(`${generationSummary(result)}, ${residentSummary(resident)}\n`);
-      }
-    } finally {
-      engine.dispose();
+    const result = await withInterrupt((signal) =>
+      renderGeneration(engine.generate(request, signal), { json: flags.json, stream: !flags.json, resident }),
+    );
+    if (!flags.json && process.stderr.isTTY) {
+      process.stderr.write(`${generationSummary(result)}, ${residentSummary(resident)}\n`);
     }
   } finally {
-    bar.stop();
+    engine.dispose();
   }
 }

@@ -3,6 +3,7 @@ import type { ResidentWeights } from '../../native/index.js';
 import type { Finished, GenerateReply, Started, TokenReply } from '../../shared/rpc/messages.js';
 import { formatBytes } from '../../shared/terminal/units.js';
 import { nodeJson } from './node-json.js';
+import { printableJson, printableText } from './printable-text.js';
 
 export interface RenderOptions {
   /** Print one JSON object when the answer is complete. */
@@ -23,44 +24,51 @@ export interface GenerationResult {
 /** Prints an answer on stdout as asked and returns it whole. Throws what the replies throw; with json, stdout then stays empty. */
 export async function renderGeneration(
   replies: AsyncIterable<GenerateReply>,
-  options: RenderOptions,
+  { json, stream, resident }: RenderOptions,
+): Promise<GenerationResult> {
+  let endsInNewline = true;
+  const print = ({ text }: TokenReply): void => {
+    if (!stream || text === '') return;
+    process.stdout.write(process.stdout.isTTY ? printableText(text) : text);
+    endsInNewline = text.endsWith('\n');
+  };
+  const result = await collectGeneration(replies, print).finally(() => {
+    if (!endsInNewline) process.stdout.write('\n');
+  });
+  if (json) {
+    const object = { ...generationJson(result), ...(resident && { resident: residentJson(resident) }) };
+    process.stdout.write(`${printableJson(object)}\n`);
+  }
+  return result;
+}
+
+/** The whole answer; `onToken` is called as each token comes. Throws what the replies throw. */
+export async function collectGeneration(
+  replies: AsyncIterable<GenerateReply>,
+  onToken: (token: TokenReply) => void,
 ): Promise<GenerationResult> {
   let started: Started | null = null;
   let finished: Finished | null = null;
-  let endsInNewline = true;
   const tokens: TokenReply[] = [];
-  const print = (text: string): void => {
-    if (!options.stream || text === '') return;
-    process.stdout.write(text);
-    endsInNewline = text.endsWith('\n');
-  };
-  try {
-    for await (const reply of replies) {
-      switch (reply.kind) {
-        case 'started':
-          started = reply.started;
-          break;
-        case 'token':
-          tokens.push(reply.token);
-          print(reply.token.text);
-          break;
-        case 'finished':
-          finished = reply.finished;
-      }
+  for await (const reply of replies) {
+    switch (reply.kind) {
+      case 'started':
+        started = reply.started;
+        break;
+      case 'prompt':
+        break;
+      case 'token':
+        tokens.push(reply.token);
+        onToken(reply.token);
+        break;
+      case 'finished':
+        finished = reply.finished;
     }
-  } finally {
-    if (!endsInNewline) process.stdout.write('\n');
   }
   if (started === null || finished === null) {
     throw new OdmoeError('PROTOCOL_VIOLATION', 'the answer ended without its last message; ask again');
   }
-  const result = { started, tokens, finished };
-  const { resident } = options;
-  if (options.json) {
-    const json = { ...generationJson(result), ...(resident && { resident: residentJson(resident) }) };
-    process.stdout.write(`${JSON.stringify(json)}\n`);
-  }
-  return result;
+  return { started, tokens, finished };
 }
 
 /** The object that --json prints for an answer. "logprobs" is there when they were asked for. */

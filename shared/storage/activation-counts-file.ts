@@ -1,8 +1,8 @@
-import { open, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { makeDirectories } from './make-directories.js';
 import { fileExists, readJsonFile, type FileErrors } from '../model/read-file.js';
 import { parseActivationCounts, type ActivationCounts } from '../planner/activation-counts.js';
+import { replaceFile } from './replace-file.js';
 import { writeFailure } from './storage-error.js';
 
 /** Larger than the counts of any model; a larger file is no record of counts. */
@@ -40,24 +40,14 @@ export async function readActivationCounts(
 }
 
 /**
- * Replaces the file in one step: a reader, or a crash, finds the old counts or the new ones.
+ * Replaces the file in one step, and makes its directory where there is none.
  * @throws STORAGE_FULL, STORAGE_FAILED
  */
 export async function writeActivationCounts(path: string, counts: ActivationCounts): Promise<void> {
-  const partial = `${path}.partial`;
   try {
     await makeDirectories(dirname(path));
-    const file = await open(partial, 'w');
-    try {
-      await file.writeFile(`${JSON.stringify(counts.toJson())}\n`);
-      await file.sync();
-    } finally {
-      await file.close();
-    }
-    await rename(partial, path);
   } catch (thrown) {
-    // What cannot be removed either says nothing more than what could not be written.
-    await rm(partial, { force: true }).catch(() => undefined);
     throw writeFailure(thrown, path, null);
   }
+  await replaceFile(path, `${JSON.stringify(counts.toJson())}\n`);
 }

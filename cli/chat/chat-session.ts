@@ -1,0 +1,229 @@
+import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { MAX_TOKENS_RANGE } from '../../shared/rpc/generate-validation.js';
+import type { GenerateReply, GenerateRequest, TemplateArgument, TokenReply } from '../../shared/rpc/messages.js';
+import type { Interruptible } from '../client/interrupt.js';
+import { collectGeneration } from '../output/generation-output.js';
+import { CHAT_HELP, parseChatLine, type ChatLine } from './chat-line.js';
+import { changeSetting, settingLines, type ChatSettings } from './chat-settings.js';
+import { conversationPath, readConversation, writeConversation } from './conversation-file.js';
+import { allMessages, answered, asked, cleared, reopened, undone, type Conversation } from './conversation.js';
+import type { LineInput, TypedInput } from './line-input.js';
+import { MessageLines, type CollectedText } from './message-lines.js';
+import { stoppedSummary, turnAdvice, turnSummary } from './turn-view.js';
+
+const PROMPT = '> ';
+const MORE_PROMPT = '... ';
+
+export interface ChatOptions {
+  lines: LineInput;
+  /** Asks the cluster, or the engine of this process. */
+  generate(request: GenerateRequest, signal: AbortSignal): AsyncIterable<GenerateReply>;
+  /** Runs an answer that Ctrl-C stops. */
+  interruptible: Interruptible;
+  /** Takes an answer's text as it comes. */
+  answer(text: string): void;
+  /** Takes what is said beside the answers: lines for people. */
+  note(text: string): void;
+  /** Lines that were typed, to be kept. */
+  typed(lines: readonly string[]): Promise<void>;
+  /** A person types: what goes wrong is told, and the conversation goes on. Else the first failure ends it. */
+  isInteractive: boolean;
+  templateArguments: TemplateArgument[];
+}
+
+/** A conversation, line by line. */
+export class ChatSession {
+  private readonly collecting = new MessageLines();
+  /** Lines of the message that is being collected. */
+  private typedLines: string[] = [];
+  /** The file of /save and /load; null: there was none yet. */
+  private path: string | null = null;
+  private isOver = false;
+
+  constructor(
+    private conversation: Conversation,
+    private settings: ChatSettings,
+    private readonly options: ChatOptions,
+  ) {}
+
+  /** Resolves when the user has ended it. Throws what ends it otherwise. */
+  async run(): Promise<void> {
+    while (!this.isOver) {
+      try {
+        const text = await this.nextText();
+        if (text === null) return;
+        await this.handle(text);
+      } catch (thrown) {
+        if (this.isOver || !this.options.isInteractive) throw thrown;
+        const error = toOdmoeError(thrown);
+        const advice = turnAdvice(error.code);
+        this.options.note(`${error.message} [${error.code}]${advice === null ? '' : `\n${advice}`}`);
+      }
+    }
+  }
+
+  /** null: there is no more. */
+  private async nextText(): Promise<CollectedText | null> {
+    for (;;) {
+      const input = await this.options.lines.next(this.collecting.isOpen ? MORE_PROMPT : PROMPT);
+      const text = this.collect(input);
+      if (text === null && input.kind !== 'end') continue;
+      const typed = this.typedLines.splice(0);
+      if (typed.length > 0) await this.options.typed(typed);
+      return text;
+    }
+  }
+
+  private collect(input: TypedInput): CollectedText | null {
+    switch (input.kind) {
+      case 'line':
+        this.typedLines.push(input.text);
+        return this.collecting.add(input.text);
+      case 'paste':
+        this.typedLines.push(...input.text.split('\n'));
+        return this.collecting.addPaste(input.text);
+      case 'interrupt':
+        if (!input.hadText && !this.collecting.isOpen) this.options.note('to end: /exit or Ctrl-D');
+        this.collecting.reset();
+        this.typedLines = [];
+        return null;
+      case 'end':
+        return this.collecting.end();
+    }
+  }
+
+  private async handle({ text, isVerbatim }: CollectedText): Promise<void> {
+    const line: ChatLine = isVerbatim ? { kind: 'message', text } : parseChatLine(text);
+    switch (line.kind) {
+      case 'message':
+        return line.text === '' ? undefined : this.askNew(line.text);
+      case 'set':
+        return this.set(line.key, line.value);
+      case 'system':
+        return this.system(line.text);
+      case 'save':
+        return this.save(line.path);
+      case 'load':
+        return this.load(line.path);
+      case 'clear':
+        this.conversation = cleared(this.conversation);
+        // /save alone must not write a new conversation over the one of before.
+        this.path = null;
+        return this.options.note('a new conversation');
+      case 'undo':
+        return this.undo();
+      case 'retry':
+        return this.retry();
+      case 'help':
+        return this.options.note(CHAT_HELP);
+      case 'exit':
+        this.isOver = true;
+    }
+  }
+
+  private async askNew(text: string): Promise<void> {
+    const next = asked(this.conversation, text);
+    await this.ask(next, next);
+  }
+
+  private async retry(): Promise<void> {
+    const next = reopened(this.conversation);
+    if (next === null) throw new OdmoeError('USAGE', 'nothing has been asked yet');
+    await this.ask(next, this.conversation);
+  }
+
+  /** Asks what is unanswered. `otherwise`: the conversation where no text comes. */
+  private async ask(next: Conversation, otherwise: Conversation): Promise<void> {
+    this.conversation = otherwise;
+    const came = new CameSoFar((text) => this.options.answer(text));
+    await this.options.interruptible(async (signal, interruption) => {
+      try {
+        const replies = this.options.generate(this.request(next), signal);
+        const result = await collectGeneration(replies, came.add).finally(came.endLine);
+        this.keep(next, came.text);
+        if (this.options.isInteractive) this.options.note(turnSummary(result, this.settings.maxTokens));
+      } catch (thrown) {
+        this.isOver = interruption.by === 'SIGTERM';
+        if (interruption.by !== 'SIGINT' || !this.options.isInteractive) throw thrown;
+        this.keep(next, came.text);
+        this.options.note(stoppedSummary(came.tokens, came.text !== ''));
+      }
+    });
+  }
+
+  private keep(next: Conversation, text: string): void {
+    if (text !== '') this.conversation = answered(next, text);
+  }
+
+  private request(conversation: Conversation): GenerateRequest {
+    const { sampling, maxTokens } = this.settings;
+    return {
+      ...{ text: '', raw: false, promptTokenIds: [], messages: allMessages(conversation) },
+      // What the context does not hold is cut off.
+      ...{ maxTokens: maxTokens ?? MAX_TOKENS_RANGE.most, sampling, stop: [], ignoreEos: false, logprobs: 0 },
+      templateArguments: this.options.templateArguments,
+    };
+  }
+
+  private set(key: string | null, value: string): void {
+    if (key !== null) this.settings = changeSetting(this.settings, key, value);
+    const lines = settingLines(this.settings).filter((line) => key === null || line.startsWith(`${key} `));
+    this.options.note(lines.join('\n'));
+  }
+
+  /** "-": nothing. null: shows what there is. */
+  system(text: string | null): void {
+    if (text !== null) this.conversation = { ...this.conversation, system: text === '-' ? null : text };
+    const { system } = this.conversation;
+    this.options.note(system === null ? 'the model is told nothing beforehand' : `the model is told: ${system}`);
+  }
+
+  private undo(): void {
+    const shorter = undone(this.conversation);
+    if (shorter === null) throw new OdmoeError('USAGE', 'there is no turn to drop');
+    this.conversation = shorter;
+    this.options.note(`dropped; ${turnsOf(shorter)} left`);
+  }
+
+  private async save(given: string | null): Promise<void> {
+    const path = given === null ? this.path : conversationPath(given);
+    if (path === null) throw new OdmoeError('USAGE', '/save has no file: write /save FILE');
+    await writeConversation(path, this.conversation, path === this.path);
+    this.path = path;
+    this.options.note(`saved ${turnsOf(this.conversation)} to ${path}`);
+  }
+
+  /** What is said already stays where the file cannot be used. */
+  async load(given: string): Promise<void> {
+    const path = conversationPath(given);
+    this.conversation = await readConversation(path);
+    this.path = path;
+    const { unanswered } = this.conversation;
+    const more = unanswered === null ? '' : '; its last message has no answer: /retry asks it';
+    this.options.note(`loaded ${turnsOf(this.conversation)} from ${path}${more}`);
+  }
+}
+
+/** What has come of an answer. */
+class CameSoFar {
+  text = '';
+  tokens = 0;
+
+  constructor(private readonly show: (text: string) => void) {}
+
+  readonly add = (token: TokenReply): void => {
+    this.text += token.text;
+    this.tokens += 1;
+    this.show(token.text);
+  };
+
+  readonly endLine = (): void => {
+    if (this.text !== '' && !this.text.endsWith('\n')) this.show('\n');
+  };
+}
+
+/** "1 turn", "3 turns". */
+function turnsOf({ messages }: Conversation): string {
+  const turns = messages.filter(({ role }) => role === 'user').length;
+  return `${turns} ${turns === 1 ? 'turn' : 'turns'}`;
+}

@@ -1,0 +1,109 @@
+import { nearestKey } from '../../shared/config/nearest-key.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { MAX_TOKENS_RANGE } from '../../shared/rpc/generate-validation.js';
+import {
+  describeRange,
+  isInRange,
+  PROBABILITY_RANGE,
+  REPETITION_PENALTY_RANGE,
+  SEED_RANGE,
+  TEMPERATURE_RANGE,
+  TOP_K_RANGE,
+  type NumberRange,
+  type SamplingMessage,
+} from '../../shared/sampling/sampling-options.js';
+
+/** What /set changes. */
+export interface ChatSettings {
+  readonly sampling: SamplingMessage;
+  /** null: as many as the context has room for. */
+  readonly maxTokens: number | null;
+}
+
+interface Setting {
+  range: NumberRange;
+  /** What it means that the setting is off. */
+  off: string;
+  /** null: off. */
+  read(settings: ChatSettings): number | null;
+  write(settings: ChatSettings, value: number | null): ChatSettings;
+}
+
+/** OpenAI's API takes -2 to 2. */
+const ANSWER_PENALTY_RANGE: NumberRange = { least: -100, most: 100, whole: false, zeroIsOff: false };
+
+const SETTINGS: Readonly<Record<string, Setting>> = {
+  temperature: ofSampling('temperature', 0, TEMPERATURE_RANGE, 'the most likely token'),
+  top_p: ofSampling('topP', 1, PROBABILITY_RANGE, 'all tokens'),
+  top_k: ofSampling('topK', 0, TOP_K_RANGE, 'all tokens'),
+  min_p: ofSampling('minP', 0, PROBABILITY_RANGE, 'all tokens'),
+  seed: {
+    range: SEED_RANGE,
+    off: 'chosen anew for each answer',
+    read: ({ sampling }) => sampling.seed ?? null,
+    write: (settings, value) => {
+      const sampling: SamplingMessage = { ...settings.sampling };
+      if (value === null) delete sampling.seed;
+      else sampling.seed = value;
+      return { ...settings, sampling };
+    },
+  },
+  max_tokens: {
+    range: MAX_TOKENS_RANGE,
+    off: 'as many as the context has room for',
+    read: ({ maxTokens }) => maxTokens,
+    write: (settings, maxTokens) => ({ ...settings, maxTokens }),
+  },
+  repetition_penalty: ofSampling('repetitionPenalty', 1, REPETITION_PENALTY_RANGE, 'none'),
+  presence_penalty: ofSampling('presencePenalty', 0, ANSWER_PENALTY_RANGE, 'none'),
+  frequency_penalty: ofSampling('frequencyPenalty', 0, ANSWER_PENALTY_RANGE, 'none'),
+};
+
+const OFF = 'off';
+
+/** The settings with that one changed; "off" takes it back. Throws USAGE for a key that there is not, and a value out of its range. */
+export function changeSetting(settings: ChatSettings, key: string, value: string): ChatSettings {
+  const setting = requireSetting(key);
+  if (value === OFF) return setting.write(settings, null);
+  const number = value.trim() === '' ? NaN : Number(value);
+  if (!isInRange(number, setting.range) || (setting.range.whole && !/^\d+$/.test(value))) {
+    throw new OdmoeError('USAGE', `${key} is ${describeRange(setting.range)}, or ${OFF}; "${value}" is not`);
+  }
+  return setting.write(settings, number);
+}
+
+/** One line a setting. */
+export function settingLines(settings: ChatSettings): string[] {
+  const width = Math.max(...Object.keys(SETTINGS).map((key) => key.length));
+  return Object.entries(SETTINGS).map(([key, setting]) => {
+    const value = setting.read(settings);
+    return `${key.padEnd(width)}  ${value ?? `${OFF}: ${setting.off}`}`;
+  });
+}
+
+/** The setting of a member of the request's sampling; `off`: the value under which it does nothing. */
+function ofSampling(
+  member: Exclude<keyof SamplingMessage, 'seed' | 'logitBias' | 'outputFormat'>,
+  offValue: number,
+  range: NumberRange,
+  off: string,
+): Setting {
+  return {
+    range,
+    off,
+    read: ({ sampling }) => {
+      const value = sampling[member] ?? offValue;
+      return value === offValue ? null : value;
+    },
+    write: (settings, value) => ({ ...settings, sampling: { ...settings.sampling, [member]: value ?? offValue } }),
+  };
+}
+
+function requireSetting(key: string): Setting {
+  const setting = Object.hasOwn(SETTINGS, key) ? SETTINGS[key] : undefined;
+  if (setting !== undefined) return setting;
+  const keys = Object.keys(SETTINGS);
+  const near = nearestKey(key, keys);
+  const advice = near === null ? `there are ${keys.join(', ')}` : `did you mean ${near}?`;
+  throw new OdmoeError('USAGE', `there is no setting ${key}; ${advice}`);
+}

@@ -1,0 +1,90 @@
+import { homedir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { z } from 'zod';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { fileExists, readBoundedFile, type FileErrors } from '../../shared/model/read-file.js';
+import type { ChatMessage } from '../../shared/rpc/messages.js';
+import { replaceFile } from '../../shared/storage/replace-file.js';
+import { allMessages, conversationOf, type Conversation } from './conversation.js';
+
+/** Far more than any model's context holds. */
+const LARGEST_FILE_BYTES = 16 * 1024 * 1024;
+
+const REMEDY = 'give a file that /save wrote, or JSON messages with "role" and "content"';
+const FILE_ERRORS: FileErrors = { missing: 'USAGE', invalid: 'USAGE', remedy: REMEDY };
+
+const messageSchema = z.strictObject({ role: z.enum(['system', 'user', 'assistant']), content: z.string().min(1) });
+const messagesSchema = z.array(messageSchema);
+const wrappedSchema = z.object({ messages: z.array(z.unknown()) });
+
+/** One JSON object a line, as `parseConversation` reads it. */
+export function formatConversation(conversation: Conversation): string {
+  return allMessages(conversation)
+    .map(({ role, content }) => `${JSON.stringify({ role, content })}\n`)
+    .join('');
+}
+
+/** The conversation in a file's text: JSON lines, a JSON array, or an object with "messages". Throws USAGE, which names `path`. */
+export function parseConversation(text: string, path: string): Conversation {
+  const parsed = messagesSchema.safeParse(messageValues(text, path));
+  if (!parsed.success) {
+    const [issue] = parsed.error.issues;
+    const where = issue === undefined ? '' : `message ${Number(issue.path[0] ?? 0) + 1}: ${issue.message}; `;
+    throw new OdmoeError('USAGE', `${path} holds no conversation: ${where}${REMEDY}`);
+  }
+  requireSystemFirst(parsed.data, path);
+  return conversationOf(parsed.data);
+}
+
+/** @throws USAGE, STORAGE_FAILED */
+export async function readConversation(path: string): Promise<Conversation> {
+  return parseConversation((await readBoundedFile(path, LARGEST_FILE_BYTES, FILE_ERRORS)).toString('utf8'), path);
+}
+
+/**
+ * Writes the file in one step. A file that stands there is kept unless `mayReplace`.
+ * @throws USAGE, STORAGE_FULL, STORAGE_FAILED
+ */
+export async function writeConversation(path: string, conversation: Conversation, mayReplace: boolean): Promise<void> {
+  if (!mayReplace && (await fileExists(path))) {
+    throw new OdmoeError('USAGE', `${path} is there already; choose another name, or remove it first`);
+  }
+  // What people say to a model is nobody else's business.
+  await replaceFile(path, formatConversation(conversation), 0o600);
+}
+
+/** Absolute; "~/" is the user's home, as a shell has it. */
+export function conversationPath(given: string, home: string = homedir()): string {
+  return given.startsWith('~/') ? join(home, given.slice(2)) : resolve(given);
+}
+
+function messageValues(text: string, path: string): unknown {
+  const whole = jsonOrNull(text);
+  if (Array.isArray(whole)) return whole;
+  const wrapped = wrappedSchema.safeParse(whole);
+  if (wrapped.success) return wrapped.data.messages;
+  const lines = text.split('\n').filter((line) => line.trim() !== '');
+  return lines.map((line, index) => {
+    const value = jsonOrNull(line);
+    if (value !== null) return value;
+    throw new OdmoeError('USAGE', `${path} holds no conversation: line ${index + 1} is not JSON; ${REMEDY}`);
+  });
+}
+
+function requireSystemFirst(messages: readonly ChatMessage[], path: string): void {
+  const wrong = messages.findIndex(({ role }, index) => index > 0 && role === 'system');
+  if (wrong < 0) return;
+  throw new OdmoeError(
+    'USAGE',
+    `${path}: message ${wrong + 1} is the system's; only the first one can be: move it there`,
+  );
+}
+
+/** null: it is no JSON. */
+function jsonOrNull(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return null;
+  }
+}

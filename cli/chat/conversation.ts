@@ -1,0 +1,75 @@
+import type { ChatMessage } from '../../shared/rpc/messages.js';
+
+/** A conversation so far. Every function here makes a new one. */
+export interface Conversation {
+  /** What the model is told first; null: nothing. */
+  readonly system: string | null;
+  /** Of user and assistant, in turns; the last one is an answer. */
+  readonly messages: readonly ChatMessage[];
+  /** The user's last message, where no answer came; null: there is none. */
+  readonly unanswered: string | null;
+}
+
+export const EMPTY_CONVERSATION: Conversation = { system: null, messages: [], unanswered: null };
+
+/** The user says something. What was unanswered is dropped. */
+export function asked(conversation: Conversation, text: string): Conversation {
+  return { ...conversation, unanswered: text };
+}
+
+/** The answer to what is unanswered. An empty one leaves the question unanswered: no model takes an empty message. */
+export function answered(conversation: Conversation, text: string): Conversation {
+  const { messages, unanswered } = conversation;
+  if (unanswered === null || text === '') return conversation;
+  const turn = [
+    { role: 'user', content: unanswered },
+    { role: 'assistant', content: text },
+  ];
+  return { ...conversation, messages: [...messages, ...turn], unanswered: null };
+}
+
+/** The last answer is dropped, so that its question is unanswered again; null: nothing was asked. */
+export function reopened(conversation: Conversation): Conversation | null {
+  const { messages, unanswered } = conversation;
+  if (unanswered !== null) return conversation;
+  const last = lastQuestion(messages);
+  const question = messages[last];
+  return question === undefined
+    ? null
+    : { ...conversation, messages: messages.slice(0, last), unanswered: question.content };
+}
+
+/** Without the last turn that has an answer; null: there is none. What is unanswered stays, so that it can be asked with more room. */
+export function undone(conversation: Conversation): Conversation | null {
+  const last = lastQuestion(conversation.messages);
+  return last < 0 ? null : { ...conversation, messages: conversation.messages.slice(0, last) };
+}
+
+/** Of the same system text. */
+export function cleared(conversation: Conversation): Conversation {
+  return { ...EMPTY_CONVERSATION, system: conversation.system };
+}
+
+/** All messages with the unanswered one, as a request has them and a file keeps them. */
+export function allMessages({ system, messages, unanswered }: Conversation): ChatMessage[] {
+  return [
+    ...(system === null ? [] : [{ role: 'system', content: system }]),
+    ...messages,
+    ...(unanswered === null ? [] : [{ role: 'user', content: unanswered }]),
+  ];
+}
+
+/** The conversation of such messages, of which at most the first is the system's. */
+export function conversationOf(messages: readonly ChatMessage[]): Conversation {
+  const [first] = messages;
+  const system = first?.role === 'system' ? first.content : null;
+  const rest = system === null ? [...messages] : messages.slice(1);
+  const last = rest.at(-1);
+  const unanswered = last?.role === 'user' ? last.content : null;
+  return { system, messages: unanswered === null ? rest : rest.slice(0, -1), unanswered };
+}
+
+/** Index of the user's last message; -1: there is none. */
+function lastQuestion(messages: readonly ChatMessage[]): number {
+  return messages.findLastIndex(({ role }) => role === 'user');
+}

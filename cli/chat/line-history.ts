@@ -1,0 +1,71 @@
+import { dirname, join } from 'node:path';
+import { stateHome } from '../../shared/config/state-directory.js';
+import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { fileExists, readBoundedFile, type FileErrors } from '../../shared/model/read-file.js';
+import { makeDirectories } from '../../shared/storage/make-directories.js';
+import { replaceFile } from '../../shared/storage/replace-file.js';
+import { writeFailure } from '../../shared/storage/storage-error.js';
+
+/** Lines that are kept, and the most characters of one: a longer one is not kept. */
+export const HISTORY_LINES_LIMIT = 1000;
+export const HISTORY_LINE_LENGTH_LIMIT = 4096;
+/** What so many lines take at most, in UTF-8. */
+const LARGEST_FILE_BYTES = HISTORY_LINES_LIMIT * (3 * HISTORY_LINE_LENGTH_LIMIT + 1);
+
+const FILE_ERRORS: FileErrors = { missing: 'STORAGE_FAILED', invalid: 'STORAGE_FAILED', remedy: 'remove the file' };
+
+/** Where the lines typed into `odmoe chat` are kept. */
+export function historyPath(home: string = stateHome()): string {
+  return join(home, 'odmoe', 'chat-history');
+}
+
+/** The lines to keep, the oldest first: without empty ones, and without a line that repeats the one before. */
+export function mergeHistory(kept: readonly string[], typed: readonly string[]): string[] {
+  return [...kept, ...typed]
+    .filter((line) => line.trim() !== '' && line.length <= HISTORY_LINE_LENGTH_LIMIT)
+    .filter((line, index, lines) => line !== lines[index - 1])
+    .slice(-HISTORY_LINES_LIMIT);
+}
+
+/** Lines typed in this conversation and in those before, in a file that only its user can read. Its failures are told, and not thrown. */
+export class LineHistory {
+  constructor(
+    private readonly path: string,
+    private readonly onProblem: (message: string) => void,
+  ) {}
+
+  /** The oldest line first. */
+  async read(): Promise<string[]> {
+    try {
+      return await this.readFile();
+    } catch (thrown) {
+      this.onProblem(`the lines of before cannot be read: ${toOdmoeError(thrown).message}`);
+      return [];
+    }
+  }
+
+  /** Adds lines to what is there by now: another conversation may have added its own. */
+  async add(typed: readonly string[]): Promise<void> {
+    try {
+      const lines = mergeHistory(await this.readFile(), typed);
+      await this.makeDirectory();
+      await replaceFile(this.path, lines.map((line) => `${line}\n`).join(''), 0o600);
+    } catch (thrown) {
+      this.onProblem(`what was typed cannot be kept: ${toOdmoeError(thrown).message}`);
+    }
+  }
+
+  private async makeDirectory(): Promise<void> {
+    try {
+      await makeDirectories(dirname(this.path), 0o700);
+    } catch (thrown) {
+      throw writeFailure(thrown, this.path, null);
+    }
+  }
+
+  private async readFile(): Promise<string[]> {
+    if (!(await fileExists(this.path))) return [];
+    const bytes = await readBoundedFile(this.path, LARGEST_FILE_BYTES, FILE_ERRORS);
+    return mergeHistory(bytes.toString('utf8').split('\n'), []);
+  }
+}

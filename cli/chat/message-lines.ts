@@ -1,0 +1,76 @@
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+
+/** Most characters (UTF-16 units) of one message: far more than any model's context holds. */
+export const MESSAGE_LENGTH_LIMIT = 8 * 1024 * 1024;
+
+const QUOTES = '"""';
+
+/** What lines have come to. `isVerbatim`: it is a message, whatever it begins with. */
+export interface CollectedText {
+  text: string;
+  isVerbatim: boolean;
+}
+
+/** Puts lines together: those that end in a backslash with the next one, and all between `"""` and `"""`. */
+export class MessageLines {
+  private readonly lines: string[] = [];
+  private length = 0;
+  private isQuoted = false;
+
+  /** Whether lines are missing. */
+  get isOpen(): boolean {
+    return this.lines.length > 0 || this.isQuoted;
+  }
+
+  /** The text that the line completes; null: more is to come. Throws USAGE for a text that is too long, which is dropped. */
+  add(line: string): CollectedText | null {
+    this.length += line.length;
+    if (this.length > MESSAGE_LENGTH_LIMIT) {
+      this.reset();
+      throw new OdmoeError('USAGE', `a message has at most ${MESSAGE_LENGTH_LIMIT} characters; this one was dropped`);
+    }
+    if (this.isQuoted) return this.addQuoted(line);
+    if (this.lines.length === 0 && line.trimStart().startsWith(QUOTES)) {
+      this.isQuoted = true;
+      return this.addQuoted(line.trimStart().slice(QUOTES.length));
+    }
+    if (line.endsWith('\\')) {
+      this.lines.push(line.slice(0, -1));
+      return null;
+    }
+    this.lines.push(line);
+    return this.complete();
+  }
+
+  /** As `add`, for a text that was pasted: where nothing is missing it is a message by itself. */
+  addPaste(text: string): CollectedText | null {
+    const isWhole = !this.isOpen;
+    this.isQuoted ||= isWhole;
+    const collected = this.add(text);
+    return isWhole && collected === null ? this.complete() : collected;
+  }
+
+  /** What is there, where no more lines come; null: nothing. */
+  end(): CollectedText | null {
+    return this.isOpen ? this.complete() : null;
+  }
+
+  /** Drops what is there. */
+  reset(): void {
+    this.lines.length = 0;
+    this.length = 0;
+    this.isQuoted = false;
+  }
+
+  private addQuoted(line: string): CollectedText | null {
+    const isLast = line.trimEnd().endsWith(QUOTES);
+    this.lines.push(isLast ? line.trimEnd().slice(0, -QUOTES.length) : line);
+    return isLast ? this.complete() : null;
+  }
+
+  private complete(): CollectedText {
+    const collected = { text: this.lines.join('\n').trim(), isVerbatim: this.isQuoted };
+    this.reset();
+    return collected;
+  }
+}

@@ -1,0 +1,163 @@
+import assert from 'node:assert/strict';
+import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
+import { readFileSync, statSync } from 'node:fs';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { packageRoot } from '../../shared/config/package-root.js';
+import { endCluster, ProcessCluster } from './harness/process-cluster.js';
+import { waitUntil } from './harness/wait-until.js';
+
+const ODMOE = join(packageRoot(), 'bin', 'odmoe');
+const DEMO_MODEL = join(packageRoot(), 'models', 'demo');
+const RUN_TIMEOUT_MS = 60_000;
+const CONTROL_C = '\u0003';
+const CONTROL_D = '\u0004';
+
+const { references } = JSON.parse(readFileSync(join(DEMO_MODEL, 'reference.json'), 'utf8')) as {
+  references: { prompt: string; text: string }[];
+};
+const sum = references.find(({ prompt }) => prompt.startsWith('What is'));
+assert.ok(sum !== undefined);
+
+/** `odmoe chat` with these lines on standard input, which is a pipe. */
+async function chat(
+  args: readonly string[],
+  ...lines: string[]
+): Promise<{ status: number | null; stdout: string; stderr: string }> {
+  const child = spawn(process.execPath, [ODMOE, 'chat', ...args], { timeout: RUN_TIMEOUT_MS });
+  const run = { stdout: '', stderr: '' };
+  child.stdout.on('data', (data: Buffer) => (run.stdout += data.toString()));
+  child.stderr.on('data', (data: Buffer) => (run.stderr += data.toString()));
+  child.stdin.end(lines.map((line) => `${line}\n`).join(''));
+  const status = await new Promise<number | null>((resolve, reject) => child.on('error', reject).on('close', resolve));
+  return { status, ...run };
+}
+
+describe('odmoe chat from a pipe', () => {
+  let directory = '';
+
+  beforeEach(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'odmoe-chat-'));
+  });
+
+  afterEach(() => rm(directory, { recursive: true }));
+
+  it('answers each line, with all that was said, and keeps the conversation', async () => {
+    const path = join(directory, 'talk.jsonl');
+    const first = await chat(
+      [DEMO_MODEL, '--system', 'Be brief.', '--max-tokens', '30'],
+      sum.prompt,
+      'And now?',
+      `/save ${path}`,
+    );
+    assert.equal(first.status, 0, first.stderr);
+    const saved = (await readFile(path, 'utf8'))
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as Record<string, string>);
+    assert.deepEqual(
+      saved.map(({ role }) => role),
+      ['system', 'user', 'assistant', 'user', 'assistant'],
+    );
+    assert.equal(`${saved[2]?.['content']}\n${saved[4]?.['content']}\n`, first.stdout);
+    // The same conversation asked again in one go gives the same answer: it was sent whole.
+    const again = await chat([DEMO_MODEL, '--load', path, '--max-tokens', '30'], '/retry');
+    assert.equal(again.stdout, `${saved[4]?.['content']}\n`);
+  });
+
+  it('ends with the status of what failed', async () => {
+    const wrong = await chat([DEMO_MODEL], '/sset');
+    assert.equal(wrong.status, 2);
+    assert.match(wrong.stderr, /did you mean \/set\?.*\[USAGE\]/);
+    const long = await chat([DEMO_MODEL], 'fox '.repeat(3000), 'not asked any more');
+    assert.equal(long.status, 2);
+    assert.equal(long.stdout, '');
+    assert.match(long.stderr, /\[PROMPT_TOO_LONG\]/);
+    assert.equal((await chat([DEMO_MODEL, '--main', '127.0.0.1:1'])).status, 2);
+    assert.equal((await chat(['--main', '127.0.0.1:1', '--threads', '1'])).status, 2);
+    assert.equal((await chat(['--main', '127.0.0.1:1'])).status, 3);
+    assert.equal((await chat([DEMO_MODEL, '--load', join(directory, 'none')])).status, 2);
+  });
+});
+
+describe('odmoe chat with a cluster', () => {
+  let cluster: ProcessCluster | null = null;
+
+  afterEach(async function () {
+    await endCluster(this, cluster);
+    cluster = null;
+  });
+
+  it('says what one process says', async () => {
+    cluster = await ProcessCluster.start('demo', 2, false);
+    const lines = [sum.prompt, 'Tell me a story about a fox.'];
+    const flags = ['--max-tokens', '20', '--temperature', '1', '--seed', '5'];
+    const there = await chat(['--main', cluster.main.address, ...flags], ...lines);
+    const here = await chat([DEMO_MODEL, ...flags], ...lines);
+    assert.equal(there.status, 0, there.stderr);
+    assert.equal(there.stdout, here.stdout);
+    assert.ok(there.stdout.length > 20);
+  });
+});
+
+describe('odmoe chat on a terminal', () => {
+  let child: ChildProcess | null = null;
+  let screen = '';
+  let state = '';
+
+  before(function () {
+    if (spawnSync('script', ['-qec', 'true', '/dev/null']).status === 0) return;
+    process.stderr.write('      skipped: there is no program "script" (of util-linux) that gives a terminal\n');
+    this.skip();
+  });
+
+  beforeEach(async () => {
+    state = await mkdtemp(join(tmpdir(), 'odmoe-chat-'));
+    screen = '';
+  });
+
+  afterEach(async () => {
+    child?.kill('SIGKILL');
+    child = null;
+    await rm(state, { recursive: true });
+  });
+
+  function start(...args: string[]): { type: (keys: string) => void; ended: Promise<number | null> } {
+    const words = [process.execPath, ODMOE, 'chat', ...args].map((word) => `'${word}'`).join(' ');
+    const running = spawn('script', ['-qec', words, '/dev/null'], { env: { ...process.env, XDG_STATE_HOME: state } });
+    child = running;
+    running.stdout.on('data', (data: Buffer) => (screen += data.toString()));
+    const ended = new Promise<number | null>((resolve) => running.on('close', resolve));
+    return { type: (keys) => running.stdin.write(keys), ended };
+  }
+
+  const shows = (text: string, times = 1): Promise<void> =>
+    waitUntil(`the screen shows ${text}:\n${screen}`, () => screen.split(text).length > times);
+
+  it('edits lines, takes pastes, stops an answer and goes on', async () => {
+    const { type, ended } = start(DEMO_MODEL);
+    await shows('/help lists the commands');
+    type(`${sum.prompt.replace('What', 'Whaat')}${'\u001b[D'.repeat(sum.prompt.length - 2)}\u007f\r`);
+    await shows(sum.text);
+    await shows('tokens (stop)');
+    type('\u001b[200~Tell me\ra story.\u001b[201~\r');
+    await shows('tokens (stop)', 2);
+    // So hot that it ends by chance only: an answer that fills the context takes long enough to be stopped.
+    type('/set temperature 1000\r');
+    await shows('temperature         1000');
+    type('Go on!\r');
+    await waitUntil('the answer has begun', () => (screen.split('Go on!')[1]?.length ?? 0) > 20);
+    type(CONTROL_C);
+    await shows('what came stays in the conversation');
+    type('/save talk-of-terminal\r'.replace('talk', join(state, 'talk')));
+    await shows('saved 3 turns');
+    type(CONTROL_D);
+    assert.equal(await ended, 0);
+    const saved = await readFile(join(state, 'talk-of-terminal'), 'utf8');
+    assert.ok(saved.includes(JSON.stringify(sum.prompt)) && saved.includes('"Tell me\\na story."'), saved);
+    const history = join(state, 'odmoe', 'chat-history');
+    assert.equal(statSync(history).mode & 0o777, 0o600);
+    assert.ok((await readFile(history, 'utf8')).startsWith(`${sum.prompt}\nTell me\n`));
+  });
+});
