@@ -4,6 +4,7 @@ import type { Logger } from '../shared/log/logger.js';
 import { validateGenerateRequest } from '../shared/rpc/generate-validation.js';
 import type { MainParts } from './assemble-main.js';
 import { type ApiKeys, readApiKeys } from './http/access/api-keys.js';
+import { ROUTES } from './http/dialects/routes.js';
 import { servedModel } from './http/served-model.js';
 import { type Door, requireKeysForOthers, startDoor } from './http/start-door.js';
 import type { LoadedMain } from './load-main.js';
@@ -43,6 +44,7 @@ export function openDoor(
   const { contextPositions } = inference;
   return startDoor({
     ...planned,
+    routes: ROUTES,
     context: {
       model: servedModel(source, { tokenizer, contextPositions, arithmetic, wallMs: runtime.wallMs() }),
       generate: (request, signal, watch) => inference.generate(validateGenerateRequest(request), signal, watch),

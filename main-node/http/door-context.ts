@@ -53,7 +53,7 @@ export interface DoorContext {
 }
 
 /**
- * Adds the routes of one dialect, in `routes.ts`. Each path is registered with and without its prefix by the dialect itself. A route names
+ * Adds the routes of one dialect, in `dialects/routes.ts`. Each path is registered with and without its prefix by the dialect itself. A route names
  * its dialect (`{ config: { dialect } }`), so that errors before its handler have the dialect's form, too.
  */
 export type RegisterRoutes = (app: FastifyInstance, context: DoorContext) => void;

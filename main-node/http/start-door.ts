@@ -12,9 +12,8 @@ import { buildApp } from './build-app.js';
 import { createDeliverBody } from './delivery/deliver-body.js';
 import { createDeliverStream } from './delivery/deliver-stream.js';
 import { DELIVERY_LIMITS, type DeliveryLimits } from './delivery/delivery-limits.js';
-import type { DoorContext } from './door-context.js';
+import type { DoorContext, RegisterRoutes } from './door-context.js';
 import { SERVER_OPTIONS, boundServer } from './http-server.js';
-import { ROUTES } from './routes.js';
 
 export interface DoorOptions {
   settings: HttpSettings;
@@ -22,6 +21,8 @@ export interface DoorOptions {
   createServer: CreateHttpServer;
   /** All of DoorContext but what the door makes itself. */
   context: Omit<DoorContext, 'deliverStream' | 'deliverBody'>;
+  /** What is served beside /health. */
+  routes: readonly RegisterRoutes[];
   /** Why main itself serves nobody; null: it does. */
   trouble: () => string | null;
   limits?: DeliveryLimits;
@@ -36,7 +37,7 @@ export interface Door {
 
 /** Serves HTTP clients. Throws PORT_UNAVAILABLE, CONFIG_INVALID. */
 export async function startDoor(options: DoorOptions): Promise<Door> {
-  const { settings, keys, createServer, limits = DELIVERY_LIMITS } = options;
+  const { settings, keys, createServer, routes, limits = DELIVERY_LIMITS } = options;
   const { runtime, log } = options.context;
   const delivery = { runtime, limits, log };
   const context: DoorContext = {
@@ -47,7 +48,7 @@ export async function startDoor(options: DoorOptions): Promise<Door> {
   let closing: Promise<void> | null = null;
   const admission = { hosts: servedHosts(hostname(), settings.hosts), origins: settings.origins, keys };
   const app = buildApp({
-    ...{ context, admission, routes: ROUTES },
+    ...{ context, admission, routes },
     trouble: () => (closing === null ? options.trouble() : 'main is being stopped'),
   });
   await app.ready();

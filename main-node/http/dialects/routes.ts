@@ -1,4 +1,4 @@
-import type { RegisterRoutes } from './door-context.js';
+import type { RegisterRoutes } from '../door-context.js';
 
 /** What the door serves beside /health, one entry a dialect. */
 export const ROUTES: readonly RegisterRoutes[] = [];
