@@ -2,27 +2,7 @@ import { InvalidArgumentError, type Command } from 'commander';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { LOGPROBS_RANGE, MAX_TOKENS_RANGE } from '../../shared/rpc/generate-validation.js';
 import type { GenerateRequest, TemplateArgument } from '../../shared/rpc/messages.js';
-import type { SamplingMessage } from '../../shared/sampling/sampling-options.js';
-import {
-  describeRange,
-  isInRange,
-  type NumberRange,
-  PROBABILITY_RANGE,
-  REPETITION_PENALTY_RANGE,
-  SEED_RANGE,
-  TEMPERATURE_RANGE,
-  TOP_K_RANGE,
-} from '../../shared/sampling/sampling-options.js';
-
-/** What addSamplingFlags gives a command's action. */
-export interface SamplingFlags {
-  temperature: number;
-  topK: number;
-  topP: number;
-  minP: number;
-  repetitionPenalty: number;
-  seed?: number;
-}
+import { addSamplingFlags, samplingFrom, type SamplingFlags, within } from './sampling-flags.js';
 
 /** What addGenerationFlags gives a command's action. */
 export interface GenerationFlags extends SamplingFlags {
@@ -32,7 +12,9 @@ export interface GenerationFlags extends SamplingFlags {
   raw: boolean;
   templateArg: TemplateArgument[];
   ignoreEos: boolean;
+  showSpecialTokens: boolean;
   logprobs: number;
+  promptLogprobs: boolean;
   json: boolean;
 }
 
@@ -42,12 +24,19 @@ const DEFAULT_MAX_TOKENS = 256;
 export function addGenerationFlags(command: Command): Command {
   command
     .option('--prompt-token-ids <ids>', 'token ids in place of TEXT, as 1,2,3', parseTokenIds)
-    .option('--max-tokens <n>', 'end the answer after this many tokens', within(MAX_TOKENS_RANGE), DEFAULT_MAX_TOKENS);
+    .option(
+      '--max-tokens <n>',
+      'end the answer after this many tokens (0: run the prompt alone)',
+      within(MAX_TOKENS_RANGE),
+      DEFAULT_MAX_TOKENS,
+    );
   return addTemplateFlag(addSamplingFlags(command))
     .option('--stop <text>', 'end the answer before this text (can be given several times)', collect, [])
     .option('--raw', 'take TEXT as it is, without the chat template', false)
     .option('--ignore-eos', 'go on after the end-of-sequence token', false)
+    .option('--show-special-tokens', "show special tokens in the answer's text by their names", false)
     .option('--logprobs <n>', 'with --json: log-probabilities of the n most likely tokens', within(LOGPROBS_RANGE), 0)
+    .option('--prompt-logprobs', "with --logprobs: of the prompt's tokens, too", false)
     .option('--json', 'print one JSON object and nothing else', false);
 }
 
@@ -58,22 +47,6 @@ export function addAnswerLengthFlag(command: Command): Command {
     'end an answer after this many tokens (default: where the context ends)',
     within(MAX_TOKENS_RANGE),
   );
-}
-
-/** How tokens are chosen. */
-export function addSamplingFlags(command: Command): Command {
-  return command
-    .option('--temperature <t>', '0 takes the most likely token, higher is more varied', within(TEMPERATURE_RANGE), 0)
-    .option('--top-k <k>', 'choose among the k most likely tokens (0: all)', within(TOP_K_RANGE), 0)
-    .option('--top-p <p>', 'choose among the fewest tokens that hold probability p', within(PROBABILITY_RANGE), 1)
-    .option('--min-p <p>', 'leave out tokens less likely than p times the most likely', within(PROBABILITY_RANGE), 0)
-    .option(
-      '--repetition-penalty <r>',
-      'above 1: make tokens that came before less likely',
-      within(REPETITION_PENALTY_RANGE),
-      1,
-    )
-    .option('--seed <n>', 'random numbers that can be repeated (default: chosen anew)', within(SEED_RANGE));
 }
 
 export function addTemplateFlag(command: Command): Command {
@@ -97,6 +70,9 @@ export function generationRequestFrom(flags: GenerationFlags, text: string | und
   if (flags.logprobs > 0 && !flags.json) {
     throw new OdmoeError('USAGE', '--logprobs shows nothing without --json; add --json or leave it out');
   }
+  if (flags.promptLogprobs && flags.logprobs === 0) {
+    throw new OdmoeError('USAGE', '--prompt-logprobs does not say how many; add --logprobs N and --json');
+  }
   return {
     text: text ?? '',
     messages: [],
@@ -108,13 +84,8 @@ export function generationRequestFrom(flags: GenerationFlags, text: string | und
     ignoreEos: flags.ignoreEos,
     logprobs: flags.logprobs,
     templateArguments: flags.templateArg,
+    ...{ promptLogprobs: flags.promptLogprobs, showSpecialTokens: flags.showSpecialTokens },
   };
-}
-
-export function samplingFrom(flags: SamplingFlags): SamplingMessage {
-  const { temperature, topK, topP, minP, repetitionPenalty, seed } = flags;
-  const sampling = { temperature, topK, topP, minP, repetitionPenalty };
-  return seed === undefined ? sampling : { ...sampling, seed };
 }
 
 /** For flags whose value is a whole number of at least 0. */
@@ -128,16 +99,6 @@ export function parseNumber(value: string): number {
   const number = Number(value);
   if (value.trim() !== '' && Number.isFinite(number)) return number;
   throw new InvalidArgumentError('It must be a number.');
-}
-
-/** Parser of a flag whose value becomes a field of the request. */
-function within(range: NumberRange): (value: string) => number {
-  return (value) => {
-    const number = value.trim() === '' ? NaN : Number(value);
-    // Beyond 2^53 a whole number would silently be another one.
-    if (isInRange(number, range) && (!range.whole || /^\d+$/.test(value))) return number;
-    throw new InvalidArgumentError(`It must be ${describeRange(range)}.`);
-  };
 }
 
 function parseTokenIds(value: string): number[] {

@@ -5,13 +5,7 @@ import { EMPTY_CONVERSATION } from '../chat/conversation.js';
 import { historyPath, LineHistory } from '../chat/line-history.js';
 import { ReadlineInput } from '../chat/line-input.js';
 import { addMainFlags, resolveMainAddress, type MainFlags } from '../client/find-main.js';
-import {
-  addAnswerLengthFlag,
-  addSamplingFlags,
-  addTemplateFlag,
-  samplingFrom,
-  type SamplingFlags,
-} from '../client/generation-flags.js';
+import { addAnswerLengthFlag, addTemplateFlag } from '../client/generation-flags.js';
 import { withInterrupt } from '../client/interrupt.js';
 import {
   addLocalEngineFlags,
@@ -20,6 +14,7 @@ import {
   type LocalEngineFlags,
 } from '../client/local-engine-flags.js';
 import { transport } from '../client/process-runtime.js';
+import { addSamplingFlags, samplingFrom, type SamplingFlags } from '../client/sampling-flags.js';
 import { printableText } from '../output/printable-text.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { TemplateArgument } from '../../shared/rpc/messages.js';

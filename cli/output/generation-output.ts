@@ -1,6 +1,13 @@
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ResidentWeights } from '../../native/index.js';
-import type { Finished, GenerateReply, Started, TokenReply } from '../../shared/rpc/messages.js';
+import type {
+  Finished,
+  GenerateReply,
+  PromptToken,
+  Started,
+  TokenLogprob,
+  TokenReply,
+} from '../../shared/rpc/messages.js';
 import { formatBytes } from '../../shared/terminal/units.js';
 import { nodeJson } from './node-json.js';
 import { printableJson, printableText } from './printable-text.js';
@@ -17,6 +24,8 @@ export interface RenderOptions {
 /** A complete answer. */
 export interface GenerationResult {
   started: Started;
+  /** Of each prompt token; empty where they were not asked for. */
+  promptLogprobs: PromptToken[];
   tokens: TokenReply[];
   finished: Finished;
 }
@@ -49,6 +58,7 @@ export async function collectGeneration(
 ): Promise<GenerationResult> {
   let started: Started | null = null;
   let finished: Finished | null = null;
+  const promptLogprobs: PromptToken[] = [];
   const tokens: TokenReply[] = [];
   for await (const reply of replies) {
     switch (reply.kind) {
@@ -56,6 +66,7 @@ export async function collectGeneration(
         started = reply.started;
         break;
       case 'prompt':
+        promptLogprobs.push(...reply.prompt.tokens);
         break;
       case 'token':
         tokens.push(reply.token);
@@ -68,11 +79,16 @@ export async function collectGeneration(
   if (started === null || finished === null) {
     throw new OdmoeError('PROTOCOL_VIOLATION', 'the answer ended without its last message; ask again');
   }
-  return { started, tokens, finished };
+  return { started, promptLogprobs, tokens, finished };
 }
 
-/** The object that --json prints for an answer. "logprobs" is there when they were asked for. */
-export function generationJson({ started, tokens, finished }: GenerationResult): Record<string, unknown> {
+/** The object that --json prints for an answer. "logprobs" and "prompt_logprobs" are there when they were asked for. */
+export function generationJson({
+  started,
+  promptLogprobs,
+  tokens,
+  finished,
+}: GenerationResult): Record<string, unknown> {
   const { timing, sep } = finished;
   const logprobs = tokens.some((token) => token.top.length > 0) ? { logprobs: tokens.map(tokenLogprobsJson) } : {};
   return {
@@ -81,6 +97,7 @@ export function generationJson({ started, tokens, finished }: GenerationResult):
     token_ids: tokens.map((token) => token.tokenId),
     finish_reason: finished.finishReason,
     ...logprobs,
+    ...(promptLogprobs.length > 0 && { prompt_logprobs: promptLogprobsJson(started.promptTokenIds, promptLogprobs) }),
     seed: started.seed,
     timing: timing && {
       ttft_ms: microseconds(timing.ttftMs),
@@ -134,9 +151,20 @@ export function generationSummary({ tokens, finished }: GenerationResult): strin
   return parts.join(', ');
 }
 
-function tokenLogprobsJson(token: TokenReply): unknown {
-  const top = token.top.map(({ tokenId, logprob }) => ({ token_id: tokenId, logprob }));
-  return { token_id: token.tokenId, logprob: token.logprob, top };
+function tokenLogprobsJson({ tokenId, logprob, top }: Omit<TokenReply, 'text'>): unknown {
+  return { token_id: tokenId, logprob, top: top.map(topLogprobJson) };
+}
+
+function topLogprobJson({ tokenId, logprob }: TokenLogprob): unknown {
+  return { token_id: tokenId, logprob };
+}
+
+/** Nothing stands before the first token, so that it has none. */
+function promptLogprobsJson(promptIds: readonly number[], tokens: readonly PromptToken[]): unknown {
+  return tokens.map(({ logprob, top }, index) => {
+    const tokenId = promptIds[index] ?? 0;
+    return index === 0 ? { token_id: tokenId, logprob: null, top: [] } : tokenLogprobsJson({ tokenId, logprob, top });
+  });
 }
 
 /** Milliseconds or rates with three decimals. */

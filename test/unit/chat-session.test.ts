@@ -187,7 +187,7 @@ describe('a conversation on the terminal', () => {
     const token = { tokenId: 1, text: 'a', logprob: 0, top: [] };
     const result = (finishReason: string) => ({
       started: { promptTokenIds: [1], seed: 1 },
-      tokens: [token, token],
+      ...{ promptLogprobs: [], tokens: [token, token] },
       finished: { ...FINISHED, finishReason },
     });
     assert.match(turnSummary(result('length'), null), /context is full: \/undo/);

@@ -3,7 +3,13 @@ import { CommanderError } from 'commander';
 import { addGenerationFlags, generationRequestFrom, type GenerationFlags } from '../../cli/client/generation-flags.js';
 import { createProgram } from '../../cli/client/run-command-line.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { jsonFormat } from '../../shared/output-format/response-format.js';
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
+
+const GREEDY = {
+  ...{ temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1 },
+  ...{ presencePenalty: 0, frequencyPenalty: 0, logitBias: [], outputFormat: null },
+};
 
 function parse(...args: string[]): GenerateRequest {
   const program = createProgram('odmoe').configureOutput({ writeErr: () => undefined });
@@ -25,28 +31,40 @@ describe('the flags of generate, prompt and demo', () => {
       promptTokenIds: [],
       raw: false,
       maxTokens: 256,
-      sampling: { temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1 },
+      sampling: GREEDY,
       stop: [],
       ignoreEos: false,
       logprobs: 0,
       templateArguments: [],
+      ...{ promptLogprobs: false, showSpecialTokens: false },
     });
   });
 
   it('are all carried over', () => {
     const sampling = '--temperature 0.5 --top-k 40 --top-p 0.9 --min-p 0.05 --repetition-penalty 1.1 --seed 9';
+    const more = '--presence-penalty -0.5 --frequency-penalty 1.5 --logit-bias 5=-100 --logit-bias 0=2.5';
+    const shown = '--response-format json_object --prompt-logprobs --show-special-tokens';
     const rest = '--prompt-token-ids 1,2,3 --max-tokens 7 --stop a --stop b --raw --ignore-eos --json --logprobs 3';
-    assert.deepEqual(parse(...sampling.split(' '), ...rest.split(' ')), {
+    assert.deepEqual(parse(...[sampling, more, shown, rest].join(' ').split(' ')), {
       text: '',
       messages: [],
       promptTokenIds: [1, 2, 3],
       raw: true,
       maxTokens: 7,
-      sampling: { temperature: 0.5, topK: 40, topP: 0.9, minP: 0.05, repetitionPenalty: 1.1, seed: 9 },
+      sampling: {
+        ...{ temperature: 0.5, topK: 40, topP: 0.9, minP: 0.05, repetitionPenalty: 1.1, seed: 9 },
+        ...{ presencePenalty: -0.5, frequencyPenalty: 1.5 },
+        logitBias: [
+          { tokenId: 5, bias: -100 },
+          { tokenId: 0, bias: 2.5 },
+        ],
+        outputFormat: jsonFormat('{"type":"object"}'),
+      },
       stop: ['a', 'b'],
       ignoreEos: true,
       logprobs: 3,
       templateArguments: [],
+      ...{ promptLogprobs: true, showSpecialTokens: true },
     });
   });
 
@@ -61,6 +79,23 @@ describe('the flags of generate, prompt and demo', () => {
       { name: 'empty', value: '""' },
     ]);
     assert.throws(() => parse('hello', '--template-arg', 'enable_thinking'), { message: /KEY=VALUE/ });
+  });
+
+  it('take the form of the answer as a name, a JSON schema, or the OpenAI API’s response_format', () => {
+    const formatOf = (given: string) => parse('hello', '--response-format', given).sampling?.outputFormat;
+    const schema = '{"type":"object","properties":{"a":{"type":"integer"}}}';
+    assert.equal(formatOf('text'), null);
+    assert.equal(formatOf('{"type":"text"}'), null);
+    assert.deepEqual(formatOf('json_object'), formatOf('{"type":"json_object"}'));
+    assert.deepEqual(formatOf(schema), jsonFormat(schema));
+    assert.deepEqual(
+      formatOf(`{"type":"json_schema","json_schema":{"name":"a","schema":${schema}}}`),
+      jsonFormat(schema),
+    );
+    assert.deepEqual(formatOf('{}'), jsonFormat('{}'));
+    for (const wrong of ['json', '[]', '"text"', '{"type":"json_schema"}', '{"type":"text","more":1}']) {
+      assert.throws(() => formatOf(wrong), { name: 'CommanderError' }, wrong);
+    }
   });
 
   it('take a seed of 0 as a seed, and both ends of every range', () => {
@@ -85,7 +120,13 @@ describe('the flags of generate, prompt and demo', () => {
     }
   });
 
-  const wrongUsage: string[][] = [[], ['hello', '--prompt-token-ids', '1'], [''], ['hello', '--logprobs', '2']];
+  const wrongUsage: string[][] = [
+    [],
+    ['hello', '--prompt-token-ids', '1'],
+    [''],
+    ['hello', '--logprobs', '2'],
+    ['hello', '--prompt-logprobs'],
+  ];
   for (const args of wrongUsage) {
     it(`refuse [${args.join(' ')}]`, () => {
       assert.throws(
@@ -108,6 +149,12 @@ describe('the flags of generate, prompt and demo', () => {
     ['--temperature', 'warm'],
     ['--temperature', ''],
     ['--seed', '99999999999999999999'],
+    ['--presence-penalty', '101'],
+    ['--frequency-penalty', 'much'],
+    ['--logit-bias', '5'],
+    ['--logit-bias', '5='],
+    ['--logit-bias', '-5=1'],
+    ['--logit-bias', '5=101'],
     ['--no-such-flag', '1'],
   ];
   for (const [flag = '', value = ''] of wrongValues) {

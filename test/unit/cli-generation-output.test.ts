@@ -3,6 +3,7 @@ import { generationJson, generationSummary, type GenerationResult } from '../../
 
 const ANSWER: GenerationResult = {
   started: { promptTokenIds: [1, 2], seed: 3 },
+  promptLogprobs: [],
   tokens: [{ tokenId: 4, text: 'a', logprob: -1, top: [] }],
   finished: { finishReason: 'length', text: 'a', timing: null, sep: null, reloads: 2, nodes: [], drafts: null },
 };
@@ -16,6 +17,19 @@ describe('an answer on the terminal', () => {
   it('tells of drafts, proposed and accepted, where there were to be any', () => {
     assert.deepEqual(generationJson(drafted({ proposed: 9, accepted: 7 }))['drafts'], { proposed: 9, accepted: 7 });
     assert.match(generationSummary(drafted({ proposed: 9, accepted: 7 })), /7 of 9 drafts accepted/);
+  });
+
+  it('has the log-probabilities of the prompt in its JSON where they were asked for', () => {
+    assert.ok(!('prompt_logprobs' in generationJson(ANSWER)));
+    const top = [{ tokenId: 9, logprob: -0.5 }];
+    const promptLogprobs = [
+      { logprob: 0, top: [] },
+      { logprob: -2, top },
+    ];
+    assert.deepEqual(generationJson({ ...ANSWER, promptLogprobs })['prompt_logprobs'], [
+      { token_id: 1, logprob: null, top: [] },
+      { token_id: 2, logprob: -2, top: [{ token_id: 9, logprob: -0.5 }] },
+    ]);
   });
 
   it('has null for drafts in its JSON, and not a word for people, where there were to be none', () => {

@@ -1,0 +1,112 @@
+import { InvalidArgumentError, type Command } from 'commander';
+import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { OutputFormat } from '../../shared/output-format/output-format.js';
+import { jsonFormat, outputFormatOf } from '../../shared/output-format/response-format.js';
+import {
+  ANSWER_PENALTY_RANGE,
+  describeRange,
+  isInRange,
+  LOGIT_BIAS_RANGE,
+  type LogitBias,
+  type NumberRange,
+  PROBABILITY_RANGE,
+  REPETITION_PENALTY_RANGE,
+  type SamplingMessage,
+  SEED_RANGE,
+  TEMPERATURE_RANGE,
+  TOP_K_RANGE,
+} from '../../shared/sampling/sampling-options.js';
+
+/** What addSamplingFlags gives a command's action. */
+export interface SamplingFlags {
+  temperature: number;
+  topK: number;
+  topP: number;
+  minP: number;
+  repetitionPenalty: number;
+  presencePenalty: number;
+  frequencyPenalty: number;
+  logitBias: LogitBias[];
+  responseFormat: OutputFormat | 'text';
+  seed?: number;
+}
+
+/** How tokens are chosen. The ranges are those of the request's fields. */
+export function addSamplingFlags(command: Command): Command {
+  const penalty = within(ANSWER_PENALTY_RANGE);
+  return command
+    .option('--temperature <t>', '0 takes the most likely token, higher is more varied', within(TEMPERATURE_RANGE), 0)
+    .option('--top-k <k>', 'choose among the k most likely tokens (0: all)', within(TOP_K_RANGE), 0)
+    .option('--top-p <p>', 'choose among the fewest tokens that hold probability p', within(PROBABILITY_RANGE), 1)
+    .option('--min-p <p>', 'leave out tokens less likely than p times the most likely', within(PROBABILITY_RANGE), 0)
+    .option(
+      '--repetition-penalty <r>',
+      'above 1: make tokens that came before less likely',
+      within(REPETITION_PENALTY_RANGE),
+      1,
+    )
+    .option('--presence-penalty <p>', 'taken off the scores of tokens that the answer has', penalty, 0)
+    .option('--frequency-penalty <p>', 'the same, for each time that it has them', penalty, 0)
+    .option(
+      '--logit-bias <id=bias>',
+      "added to a token's score; -100: never chosen (can be given several times)",
+      logitBias,
+      [],
+    )
+    .option(
+      '--response-format <format>',
+      'text, json_object, a JSON schema, or response_format of the OpenAI API as JSON',
+      responseFormat,
+      'text',
+    )
+    .option('--seed <n>', 'random numbers that can be repeated (default: chosen anew)', within(SEED_RANGE));
+}
+
+export function samplingFrom({ seed, responseFormat, ...flags }: SamplingFlags): SamplingMessage {
+  const { temperature, topK, topP, minP, repetitionPenalty, presencePenalty, frequencyPenalty } = flags;
+  return {
+    ...{ temperature, topK, topP, minP, repetitionPenalty, presencePenalty, frequencyPenalty },
+    ...{ logitBias: flags.logitBias, outputFormat: responseFormat === 'text' ? null : responseFormat },
+    ...(seed === undefined ? {} : { seed }),
+  };
+}
+
+/** Parser of a flag whose value becomes a field of the request. */
+export function within(range: NumberRange): (value: string) => number {
+  return (value) => {
+    const number = value.trim() === '' ? NaN : Number(value);
+    // Beyond 2^53 a whole number would silently be another one.
+    if (isInRange(number, range) && (!range.whole || /^\d+$/.test(value))) return number;
+    throw new InvalidArgumentError(`It must be ${describeRange(range)}.`);
+  };
+}
+
+/** ID=BIAS. */
+function logitBias(given: string, before: LogitBias[]): LogitBias[] {
+  const [, tokenId = '', bias = ''] = /^(\d{1,9})=(.*)$/.exec(given) ?? [];
+  if (tokenId === '') throw new InvalidArgumentError('It must be a token id and a number, as 17=-100.');
+  return [...before, { tokenId: Number(tokenId), bias: within(LOGIT_BIAS_RANGE)(bias) }];
+}
+
+/** A schema's own `type` is never one of those that name a format. */
+function responseFormat(given: string): OutputFormat | 'text' {
+  if (given === 'text') return given;
+  const json = given === 'json_object' ? { type: given } : jsonObject(given);
+  const { type } = json;
+  if (type !== 'text' && type !== 'json_object' && type !== 'json_schema') return jsonFormat(given);
+  try {
+    return outputFormatOf(json) ?? 'text';
+  } catch (thrown) {
+    throw new InvalidArgumentError(toOdmoeError(thrown).message);
+  }
+}
+
+function jsonObject(given: string): { type?: unknown } {
+  try {
+    const json: unknown = JSON.parse(given);
+    if (typeof json === 'object' && json !== null && !Array.isArray(json)) return json;
+  } catch {
+    // The error below says what is wanted.
+  }
+  throw new InvalidArgumentError('It must be text, json_object, or JSON as {"type":"object","properties":{}}.');
+}
