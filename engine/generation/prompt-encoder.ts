@@ -48,7 +48,7 @@ export function promptTokenIds(request: PromptRequest, tokenizer: Tokenizer | nu
   if (templateArguments.length > 0 && !tokenizer.hasChatTemplate) {
     throw new OdmoeError('REQUEST_INVALID', 'the model has no chat template that could take template arguments');
   }
-  const context = { values: templateValues(templateArguments), wallMs };
+  const context = { values: templateValues(templateArguments), wallMs, continueLast: request.continueLast ?? false };
   if (request.messages.length > 0) return tokenizer.encodeRendered(tokenizer.renderChat(request.messages, context));
   if (request.withoutSpecial === true) return tokenizer.encodeRendered(request.text);
   if (request.raw || !tokenizer.hasChatTemplate) return tokenizer.encode(request.text);

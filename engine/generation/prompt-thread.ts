@@ -20,7 +20,7 @@ export interface PromptQuestion {
 
 export type PromptAnswer =
   | { id: number; kind: 'tokens'; tokenIds: Uint32Array }
-  | { id: number; kind: 'error'; code: ErrorCode; message: string };
+  | { id: number; kind: 'error'; code: ErrorCode; message: string; field: string | null };
 
 const { directory } = workerData as PromptThreadData;
 // What it fails with is told to whoever asks.
@@ -31,8 +31,8 @@ async function answer({ id, request, wallMs }: PromptQuestion): Promise<PromptAn
   try {
     return { id, kind: 'tokens', tokenIds: Uint32Array.from(promptTokenIds(request, await opened, wallMs)) };
   } catch (thrown) {
-    const { code, message } = toOdmoeError(thrown);
-    return { id, kind: 'error', code, message };
+    const { code, message, field } = toOdmoeError(thrown);
+    return { id, kind: 'error', code, message, field };
   }
 }
 

@@ -135,7 +135,7 @@ export class ThreadedPromptEncoder implements PromptEncoder {
     timer.cancel();
     this.current = null;
     if (answer.kind === 'tokens') job.resolve([...answer.tokenIds]);
-    else job.reject(new OdmoeError(answer.code, answer.message));
+    else job.reject(new OdmoeError(answer.code, answer.message, answer.field === null ? {} : { field: answer.field }));
     this.pump();
   }
 

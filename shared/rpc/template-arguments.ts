@@ -3,7 +3,7 @@ import type { TemplateArgument } from './messages.js';
 
 /** Most arguments of one request for the chat template, and the most bytes of their values together. */
 export const TEMPLATE_ARGUMENTS_LIMIT = 32;
-export const TEMPLATE_ARGUMENT_BYTES_LIMIT = 256 * 1024;
+export const TEMPLATE_ARGUMENT_BYTES_LIMIT = 1024 * 1024;
 
 /** Names of Jinja variables. */
 const NAME = /^[A-Za-z_][A-Za-z0-9_]{0,63}$/;

@@ -3,6 +3,7 @@ import { OdmoeError } from '../errors/odmoe-error.js';
 import type { ChatMessage } from '../rpc/messages.js';
 import type { ChatContext } from './tokenizer.js';
 import { BoundedTemplate, TemplateStepsError } from './bounded-template.js';
+import { chooseCallForm, templateMessages, type CallForm } from './template-messages.js';
 
 export interface ChatTemplate {
   /** Its text. */
@@ -26,6 +27,9 @@ const configSchema = z.looseObject({ chat_template: chatTemplateSchema.nullish()
 const RENDER_STEPS = 1_000_000;
 const RENDER_STEPS_PER_MESSAGE = 2000;
 
+/** Stands behind a message that is gone on with, and shows where the prompt is cut. Some templates know it from transformers. */
+const CONTINUE_MARK = 'CONTINUE_FINAL_MESSAGE_TAG ';
+
 /** Variables of tokenizer_config.json that templates name. */
 const TOKEN_VARIABLES = ['bos_token', 'eos_token', 'unk_token', 'pad_token', 'sep_token', 'cls_token', 'mask_token'];
 
@@ -45,21 +49,61 @@ export function chatTemplateFrom(config: object, templateText: string | null, di
   if (source === null) return null;
   const template = parseTemplate(source, directory);
   const tokens = tokenVariables(parsed.data);
-  return {
-    source,
-    render(messages, { values, wallMs }) {
-      const stepsLimit = RENDER_STEPS + messages.length * RENDER_STEPS_PER_MESSAGE;
-      try {
-        return template.render({ ...tokens, ...values, messages, add_generation_prompt: true }, stepsLimit, wallMs);
-      } catch (thrown) {
-        if (thrown instanceof TemplateStepsError) throw endless(directory, stepsLimit, messages.length);
-        const reason = thrown instanceof Error ? thrown.message : String(thrown);
-        throw new OdmoeError('REQUEST_INVALID', `the model's chat template does not take these messages: ${reason}`, {
-          cause: thrown,
-        });
+  const renderer = new TemplateRenderer(template, source, tokens, directory);
+  return { source, render: (messages, context) => renderer.render(messages, context) };
+}
+
+/** A template with what it needs to be applied. */
+class TemplateRenderer {
+  /** How the template takes calls; null: not asked yet. */
+  private callForm: CallForm | null = null;
+
+  constructor(
+    private readonly template: BoundedTemplate,
+    private readonly source: string,
+    private readonly tokens: Readonly<Record<string, string>>,
+    private readonly directory: string,
+  ) {}
+
+  render(messages: readonly ChatMessage[], context: ChatContext): string {
+    if (context.continueLast !== true) return this.apply(messages, context, true);
+    const last = messages.at(-1);
+    if (last === undefined) throw notContinued('there is no message');
+    const marked = [...messages.slice(0, -1), { ...last, content: last.content + CONTINUE_MARK }];
+    const rendered = this.apply(marked, context, false);
+    const end = rendered.lastIndexOf(CONTINUE_MARK.trimEnd());
+    if (end < 0) throw notContinued('the template leaves out its end');
+    const prompt = rendered.slice(0, end);
+    if (!prompt.endsWith(last.content.trimStart())) throw notContinued('the template changes its text');
+    return prompt;
+  }
+
+  private apply(messages: readonly ChatMessage[], { values, wallMs }: ChatContext, generation: boolean): string {
+    const stepsLimit = RENDER_STEPS + messages.length * RENDER_STEPS_PER_MESSAGE;
+    const variables = { tools: null, documents: null, ...this.tokens, ...values };
+    const render = (shown: readonly object[]): string =>
+      this.template.render({ ...variables, messages: shown, add_generation_prompt: generation }, stepsLimit, wallMs);
+    try {
+      if (messages.some(({ toolCalls = [] }) => toolCalls.length > 0)) {
+        this.callForm ??= chooseCallForm(this.source, render);
       }
-    },
-  };
+      return render(templateMessages(messages, this.source, this.callForm));
+    } catch (thrown) {
+      if (thrown instanceof TemplateStepsError) throw endless(this.directory, stepsLimit, messages.length);
+      const reason = thrown instanceof Error ? thrown.message : String(thrown);
+      throw new OdmoeError('REQUEST_INVALID', `the model's chat template does not take these messages: ${reason}`, {
+        cause: thrown,
+      });
+    }
+  }
+}
+
+function notContinued(reason: string): OdmoeError {
+  return new OdmoeError(
+    'REQUEST_INVALID',
+    `the answer cannot go on with the last message: ${reason}; ask for a new answer instead`,
+    { field: 'messages' },
+  );
 }
 
 function endless(directory: string, stepsLimit: number, messages: number): OdmoeError {

@@ -6,6 +6,8 @@ export interface ChatContext {
   values: Readonly<Record<string, unknown>>;
   /** The time that it is told, milliseconds since 1970. */
   wallMs: number;
+  /** The last message is an assistant's: the text ends where its content does, for the answer to go on there. */
+  continueLast?: boolean;
 }
 
 /** Text to token ids and back, with the chat template that the model ships. */
@@ -16,7 +18,7 @@ export interface Tokenizer {
   encodeRendered(text: string): number[];
   /** Text of the ids. Special tokens and ids without a token have none; spaces are left as the tokens have them. */
   decode(tokenIds: readonly number[]): string;
-  /** The chat template applied to the messages, up to where the assistant's answer begins. */
+  /** The chat template applied to the messages, up to where the assistant's answer begins or goes on. */
   renderChat(messages: readonly ChatMessage[], context: ChatContext): string;
   /** Whether decode leaves the id out of the text. */
   isSpecial(tokenId: number): boolean;

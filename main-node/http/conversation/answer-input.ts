@@ -1,0 +1,297 @@
+import type { AnswerPiece } from './chat-request.js';
+
+/** Reads a part of an answer. It yields the pieces that it finds, and null where it needs more text. */
+export type Reading<Result> = Generator<AnswerPiece | null, Result, void>;
+
+/** Where text ended: before a marker, or (null) with the answer. */
+export interface TextEnd {
+  marker: string | null;
+  /** White space that stood before the marker. It was held back. */
+  space: string;
+  /** Some text was there. */
+  any: boolean;
+}
+
+/** Texts to look for. Of those that begin at one place the longest counts. */
+export class MarkerSet {
+  private readonly byFirst = new Map<string, string[]>();
+
+  constructor(markers: Iterable<string>) {
+    for (const marker of new Set(markers)) {
+      const first = marker[0];
+      if (first === undefined) continue;
+      this.byFirst.set(first, [...(this.byFirst.get(first) ?? []), marker].sort((a, b) => b.length - a.length));
+    }
+  }
+
+  /**
+   * The first marker from `from` on. Null with a place inside the text: what begins there may become one; null with the text's length: there
+   * is none. `whole`: no text follows.
+   */
+  find(text: string, from: number, whole: boolean): { index: number; marker: string | null } {
+    for (let index = from; index < text.length; index++) {
+      for (const marker of this.byFirst.get(text[index] ?? '') ?? []) {
+        if (text.startsWith(marker, index)) return { index, marker };
+        if (!whole && marker.length > text.length - index && marker.startsWith(text.slice(index))) {
+          return { index, marker: null };
+        }
+      }
+    }
+    return { index: text.length, marker: null };
+  }
+}
+
+const SPACE = /\s/;
+/** What JSON has outside of its strings. */
+const JSON_CHARACTER = /[\s{}[\],:0-9a-zA-Z+.-]/;
+
+/** The text of an answer as it comes, and readers of it. What they find does not depend on how the text was cut. */
+export class AnswerInput {
+  private buffer = '';
+  private at = 0;
+  private ended = false;
+  /** Place to which a reader may go back. */
+  private kept: number | null = null;
+
+  append(text: string): void {
+    const from = this.kept ?? this.at;
+    this.buffer = this.buffer.slice(from) + text;
+    this.at -= from;
+    if (this.kept !== null) this.kept = 0;
+  }
+
+  /** No text follows. */
+  end(): void {
+    this.ended = true;
+  }
+
+  /** From here on a reader may go back to this place. */
+  keep(): void {
+    this.kept = this.at;
+  }
+
+  /** What was kept is needed no longer. */
+  drop(): void {
+    this.kept = null;
+  }
+
+  /** Goes back to where `keep` was called. */
+  goBack(): void {
+    this.at = this.kept ?? this.at;
+    this.kept = null;
+  }
+
+  /** The next character, which is not taken; '' at the answer's end. */
+  *peek(): Reading<string> {
+    while (this.at >= this.buffer.length && !this.ended) yield null;
+    return this.buffer[this.at] ?? '';
+  }
+
+  /** Takes the next character; '' at the answer's end. */
+  *next(): Reading<string> {
+    const character = yield* this.peek();
+    this.at += character.length;
+    return character;
+  }
+
+  /** Whether this text comes next. */
+  *starts(text: string): Reading<boolean> {
+    for (;;) {
+      if (this.buffer.startsWith(text, this.at)) return true;
+      const rest = this.buffer.slice(this.at, this.at + text.length);
+      if (this.ended || !text.startsWith(rest)) return false;
+      yield null;
+    }
+  }
+
+  /** Takes this text where it comes next. */
+  *take(text: string): Reading<boolean> {
+    const found = yield* this.starts(text);
+    if (found) this.at += text.length;
+    return found;
+  }
+
+  /** Takes the characters that the pattern matches, one by one. */
+  *takeWhile(pattern: RegExp): Reading<string> {
+    let taken = '';
+    for (;;) {
+      const character = yield* this.peek();
+      if (character === '' || !pattern.test(character)) return taken;
+      taken += character;
+      this.at += 1;
+    }
+  }
+
+  *skipSpace(): Reading<void> {
+    yield* this.takeWhile(SPACE);
+  }
+
+  /** Takes what stands before the first marker, and the marker; null where the answer ends first. */
+  *takeUntil(markers: MarkerSet): Reading<{ text: string; marker: string } | null> {
+    let from = this.at;
+    for (;;) {
+      const start = this.at;
+      const { index, marker } = markers.find(this.buffer, from, this.ended);
+      if (marker !== null) {
+        this.at = index + marker.length;
+        return { text: this.buffer.slice(start, index), marker };
+      }
+      if (this.ended) return null;
+      const ahead = index - start;
+      yield null;
+      from = this.at + ahead;
+    }
+  }
+
+  /**
+   * Tells the text before the first marker as it comes, and takes the marker. White space before a marker is held back, and told where the
+   * answer ends instead. `trimStart`: white space at the text's begin is left out.
+   */
+  *text(markers: MarkerSet, piece: (text: string) => AnswerPiece, trimStart: boolean): Reading<TextEnd> {
+    let any = false;
+    for (;;) {
+      const { index, marker } = markers.find(this.buffer, this.at, this.ended);
+      if (trimStart && !any) while (this.at < index && SPACE.test(this.buffer[this.at] ?? '')) this.at += 1;
+      const over = this.ended && marker === null;
+      const end = over ? index : this.lastCertain(index);
+      if (end > this.at) {
+        any = true;
+        const text = this.buffer.slice(this.at, end);
+        this.at = end;
+        yield piece(text);
+      }
+      if (marker !== null) {
+        const space = this.buffer.slice(this.at, index);
+        this.at = index + marker.length;
+        return { marker, space, any };
+      }
+      if (over) return { marker, space: '', any };
+      yield null;
+    }
+  }
+
+  /** As `text`, but white space counts as any other text. */
+  *wholeText(markers: MarkerSet, piece: (text: string) => AnswerPiece): Reading<{ marker: string | null }> {
+    for (;;) {
+      const { index, marker } = markers.find(this.buffer, this.at, this.ended);
+      const end = marker !== null || this.ended ? index : this.beforeHalf(index);
+      const text = this.buffer.slice(this.at, end);
+      this.at = end;
+      if (text !== '') yield piece(text);
+      if (marker !== null) this.at += marker.length;
+      if (marker !== null || this.ended) return { marker };
+      yield null;
+    }
+  }
+
+  /** Tells a JSON value as it comes; false: the answer, or what looked like JSON, ended before it did. */
+  *json(piece: (text: string) => AnswerPiece): Reading<boolean> {
+    const value = new JsonExtent();
+    for (;;) {
+      const start = this.at;
+      while (this.at < this.buffer.length && !value.ended && value.takes(this.buffer[this.at] ?? '')) this.at += 1;
+      if (this.at > start) yield piece(this.buffer.slice(start, this.at));
+      if (value.ended) return value.whole;
+      if (this.at >= this.buffer.length) {
+        if (this.ended) return value.wholeAtEnd;
+        yield null;
+      }
+    }
+  }
+
+  /** A JSON value as text; null: there is none, or it does not end. */
+  *jsonText(): Reading<string | null> {
+    let text = '';
+    const reading = this.json((part) => ({ kind: 'content', text: part }));
+    for (let step = reading.next(); ; step = reading.next()) {
+      if (step.done === true) return step.value ? text.trimEnd() : null;
+      if (step.value?.kind === 'content') text += step.value.text;
+      else yield null;
+    }
+  }
+
+  /** The value of a JSON string; null: there is none, or it does not end. */
+  *jsonString(): Reading<string | null> {
+    if ((yield* this.peek()) !== '"') return null;
+    const text = yield* this.jsonText();
+    if (text === null) return null;
+    return parsedString(text);
+  }
+
+  /** Where text up to `index` is certain to be no white space before a marker, and no half of a character. */
+  private lastCertain(index: number): number {
+    let end = index;
+    while (end > this.at && SPACE.test(this.buffer[end - 1] ?? '')) end -= 1;
+    return this.beforeHalf(end);
+  }
+
+  /** `end`, or one less where the text there stops in the middle of a character. */
+  private beforeHalf(end: number): number {
+    const last = this.buffer.charCodeAt(end - 1);
+    return end > this.at && end === this.buffer.length && last >= 0xd800 && last < 0xdc00 ? end - 1 : end;
+  }
+}
+
+/** Follows a JSON value to its end, character by character. It does not ask whether the value is right inside. */
+class JsonExtent {
+  ended = false;
+  /** The value ended as one does. */
+  whole = false;
+  private depth = 0;
+  private inString = false;
+  private escaped = false;
+  /** A number, true, false or null. */
+  private inWord = false;
+
+  /** A word is whole where the answer ends. */
+  get wholeAtEnd(): boolean {
+    return this.inWord && this.depth === 0;
+  }
+
+  /** Whether the character belongs to the value; false ends it. */
+  takes(character: string): boolean {
+    if (this.inString) return this.takesInString(character);
+    if (this.depth === 0 && this.inWord && /[\s,}\]:]/.test(character)) return this.end(true, false);
+    if (character === '"') {
+      if (this.inWord && this.depth === 0) return this.end(false, false);
+      this.inString = true;
+      return true;
+    }
+    if (!JSON_CHARACTER.test(character)) return this.end(false, false);
+    if (character === '{' || character === '[') this.depth += 1;
+    else if (character === '}' || character === ']') {
+      if (this.depth === 0) return this.end(false, false);
+      this.depth -= 1;
+      if (this.depth === 0) return this.end(true, true);
+    } else if (this.depth === 0) {
+      if (SPACE.test(character) || character === ',' || character === ':') return this.end(false, false);
+      this.inWord = true;
+    }
+    return true;
+  }
+
+  private takesInString(character: string): boolean {
+    if (this.escaped) this.escaped = false;
+    else if (character === '\\') this.escaped = true;
+    else if (character === '"') {
+      this.inString = false;
+      if (this.depth === 0) return this.end(true, true);
+    }
+    return true;
+  }
+
+  private end(whole: boolean, taken: boolean): boolean {
+    this.ended = true;
+    this.whole = whole;
+    return taken;
+  }
+}
+
+function parsedString(text: string): string | null {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'string' ? value : null;
+  } catch {
+    return null;
+  }
+}

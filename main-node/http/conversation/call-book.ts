@@ -1,0 +1,42 @@
+import type { AnswerPiece, ChatTool } from './chat-request.js';
+
+/** The calls of one answer, numbered as they come, and what was offered. */
+export class CallBook {
+  private calls = 0;
+  private readonly tools: ReadonlyMap<string, ChatTool>;
+
+  constructor(
+    tools: readonly ChatTool[],
+    private readonly idOf: (index: number) => string,
+  ) {
+    this.tools = new Map(tools.map((tool) => [tool.name, tool]));
+  }
+
+  get count(): number {
+    return this.calls;
+  }
+
+  isOffered(name: string): boolean {
+    return this.tools.has(name);
+  }
+
+  /** The JSON schema of an argument; null: nothing is known of it. */
+  schemaOf(name: string, key: string): object | null {
+    const properties = this.tools.get(name)?.parameters['properties'];
+    if (typeof properties !== 'object' || properties === null) return null;
+    const schema: unknown = new Map<string, unknown>(Object.entries(properties)).get(key);
+    return typeof schema === 'object' ? schema : null;
+  }
+
+  /** A call begins. */
+  begin(name: string): AnswerPiece {
+    this.calls += 1;
+    const index = this.calls - 1;
+    return { kind: 'toolCall', index, id: this.idOf(index), name };
+  }
+
+  /** More arguments of the call that began last. */
+  more(text: string): AnswerPiece {
+    return { kind: 'toolArguments', index: this.calls - 1, text };
+  }
+}

@@ -1,0 +1,217 @@
+/** What stands around something. Texts are as models write them, with their white space; '' where there is nothing. */
+export interface Around {
+  begin: string;
+  end: string;
+}
+
+/** `{"name": ..., "arguments": {...}}`, or "parameters" in its place. */
+export interface ObjectBody {
+  kind: 'object';
+  argumentsKey: 'arguments' | 'parameters';
+  /** The calls of an answer are a JSON array. */
+  list: boolean;
+}
+
+/** A name, and then its arguments as JSON. */
+export interface NamedBody {
+  kind: 'named';
+  /** Before the name. */
+  prefix: string;
+  /** Between the name and its arguments. */
+  between: string;
+  /** Behind the arguments. */
+  after: string;
+  /** Of an id, which may follow the name; '': there is none. */
+  idMarker: string;
+}
+
+/** A name, and then each argument by its key. Texts stand as they are, other values as JSON. */
+export interface KeyedBody {
+  kind: 'keyed';
+  name: Around;
+  key: Around;
+  value: Around;
+  /** Behind the last argument. */
+  after: string;
+  /** Values stand on lines of their own. */
+  ownLines: boolean;
+}
+
+/** `name(key="text", other=1)`, or `name{key:"text",other:1}`: values as Python and JSON write them, perhaps with quotes of the model's own. */
+export interface LiteralBody {
+  kind: 'literal';
+  prefix: string;
+  arguments: Around;
+  /** Between a key and its value. */
+  assign: string;
+  quote: string;
+  /** The calls of an answer are a list in square brackets. */
+  list: boolean;
+}
+
+export type CallBody = ObjectBody | NamedBody | KeyedBody | LiteralBody;
+
+/** How a model writes calls of tools. */
+export interface CallSyntax {
+  name: string;
+  /** Around all calls of an answer. */
+  section: Around;
+  /** Around each call. */
+  call: Around;
+  body: CallBody;
+  /** Between two calls. */
+  separator: string;
+  /** Only what an answer begins with is a call, and only of a function that was offered: nothing marks it. */
+  unmarked: boolean;
+}
+
+const NONE: Around = { begin: '', end: '' };
+const OBJECT: ObjectBody = { kind: 'object', argumentsKey: 'arguments', list: false };
+
+const syntax = (name: string, members: Partial<CallSyntax> & Pick<CallSyntax, 'body'>): CallSyntax => ({
+  name,
+  section: NONE,
+  call: NONE,
+  separator: '',
+  unmarked: false,
+  ...members,
+});
+
+/** Hermes, Qwen 2.5 and 3, ERNIE 4.5; and what a model is asked for whose template knows no tools. */
+export const HERMES = syntax('hermes', {
+  call: { begin: '<tool_call>\n', end: '\n</tool_call>' },
+  separator: '\n',
+  body: OBJECT,
+});
+
+/** Mistral up to its tokenizer of version 7. */
+export const MISTRAL = syntax('mistral', {
+  section: { begin: '[TOOL_CALLS]', end: '' },
+  body: { ...OBJECT, list: true },
+});
+
+/** Mistral from its tokenizer of version 11 on. */
+export const MISTRAL_NAMED = syntax('mistral-named', {
+  call: { begin: '[TOOL_CALLS]', end: '' },
+  body: { kind: 'named', prefix: '', between: '[ARGS]', after: '', idMarker: '[CALL_ID]' },
+});
+
+/** Llama 3.1 and later. */
+export const LLAMA = syntax('llama', {
+  body: { ...OBJECT, argumentsKey: 'parameters' },
+  separator: '; ',
+  unmarked: true,
+});
+
+/** DeepSeek V3, R1. */
+export const DEEPSEEK_V3 = syntax('deepseek-v3', {
+  section: { begin: '<｜tool▁calls▁begin｜>', end: '<｜tool▁calls▁end｜>' },
+  call: { begin: '<｜tool▁call▁begin｜>', end: '<｜tool▁call▁end｜>' },
+  separator: '\n',
+  body: { kind: 'named', prefix: 'function<｜tool▁sep｜>', between: '\n```json\n', after: '\n```', idMarker: '' },
+});
+
+/** DeepSeek V3.1. */
+export const DEEPSEEK_V31 = syntax('deepseek-v3.1', {
+  section: DEEPSEEK_V3.section,
+  call: DEEPSEEK_V3.call,
+  body: { kind: 'named', prefix: '', between: '<｜tool▁sep｜>', after: '', idMarker: '' },
+});
+
+/** Kimi K2: the name is "functions.NAME:0". */
+export const KIMI = syntax('kimi', {
+  section: { begin: '<|tool_calls_section_begin|>', end: '<|tool_calls_section_end|>' },
+  call: { begin: '<|tool_call_begin|>', end: '<|tool_call_end|>' },
+  body: { kind: 'named', prefix: 'functions.', between: ':0<|tool_call_argument_begin|>', after: '', idMarker: '' },
+});
+
+/** GLM 4.5. */
+export const GLM = syntax('glm', {
+  call: { begin: '<tool_call>', end: '\n</tool_call>' },
+  separator: '\n',
+  body: {
+    kind: 'keyed',
+    name: NONE,
+    key: { begin: '\n<arg_key>', end: '</arg_key>' },
+    value: { begin: '\n<arg_value>', end: '</arg_value>' },
+    after: '',
+    ownLines: false,
+  },
+});
+
+/** Qwen3-Coder, Qwen3.5. */
+export const QWEN_XML = syntax('qwen-xml', {
+  call: { begin: '<tool_call>\n', end: '\n</tool_call>' },
+  separator: '\n',
+  body: {
+    kind: 'keyed',
+    name: { begin: '<function=', end: '>' },
+    key: { begin: '\n<parameter=', end: '>' },
+    value: { begin: '', end: '</parameter>' },
+    after: '\n</function>',
+    ownLines: true,
+  },
+});
+
+/** MiniMax M2. */
+export const MINIMAX = syntax('minimax', {
+  section: { begin: '<minimax:tool_call>\n', end: '\n</minimax:tool_call>' },
+  call: { begin: '<invoke name="', end: '\n</invoke>' },
+  separator: '\n',
+  body: {
+    kind: 'keyed',
+    name: { begin: '', end: '">' },
+    key: { begin: '\n<parameter name="', end: '">' },
+    value: { begin: '', end: '</parameter>' },
+    after: '',
+    ownLines: false,
+  },
+});
+
+/** LFM2. */
+export const LFM2 = syntax('lfm2', {
+  section: { begin: '<|tool_call_start|>', end: '<|tool_call_end|>' },
+  separator: ', ',
+  body: {
+    kind: 'literal',
+    prefix: '',
+    arguments: { begin: '(', end: ')' },
+    assign: '=',
+    quote: '"',
+    list: true,
+  },
+});
+
+/** Gemma 4. */
+export const GEMMA = syntax('gemma', {
+  call: { begin: '<|tool_call>', end: '<tool_call|>' },
+  body: {
+    kind: 'literal',
+    prefix: 'call:',
+    arguments: { begin: '{', end: '}' },
+    assign: ':',
+    quote: '<|"|>',
+    list: false,
+  },
+});
+
+/** Granite 3, Phi 4 mini. */
+export const GRANITE = syntax('granite', {
+  section: { begin: '<|tool_call|>', end: '' },
+  body: { ...OBJECT, list: true },
+});
+
+/** Hunyuan. */
+export const HUNYUAN = syntax('hunyuan', {
+  section: { begin: '<tool_calls>\n', end: '\n</tool_calls>' },
+  call: { begin: '<tool_call>', end: '</tool_call>' },
+  separator: '\n',
+  body: { kind: 'named', prefix: '', between: '\n```json\n', after: '\n```', idMarker: '' },
+});
+
+/** The texts at which calls begin, as they are found in an answer. */
+export function callMarkers({ section, call, body, unmarked }: CallSyntax): string[] {
+  if (unmarked) return ['<|python_tag|>'];
+  const names = body.kind === 'keyed' ? [body.name.begin] : [];
+  return [section.begin, call.begin, ...names].map((marker) => marker.trim()).filter((marker) => marker !== '');
+}

@@ -1,0 +1,141 @@
+import type { OutputFormat, OutputPart, OutputSequence } from '../../../shared/output-format/output-format.js';
+import { isText } from './argument-text.js';
+import type { CallSyntax, KeyedBody, LiteralBody } from './call-syntax.js';
+import type { ChatTool } from './chat-request.js';
+import type { ChatStyle } from './detect-style.js';
+
+/** Most forms that one function's call may have where arguments stand one by one and may be left out. */
+const FORMS_LIMIT = 32;
+
+const literal = (text: string): OutputPart => ({ kind: 'literal', literal: text });
+const json = (schema: object): OutputPart => ({ kind: 'jsonSchema', jsonSchema: JSON.stringify(schema) });
+
+/** How an answer begins before what it must be: with reasoning, where the model thinks. */
+export type ThinkingState =
+  /** The prompt has opened it. */
+  | 'open'
+  /** The model may open it. */
+  | 'free'
+  /** There is none. */
+  | 'none';
+
+/** An answer that is one of these, after the model has thought. */
+export function afterThinking(style: ChatStyle, thinking: ThinkingState, forms: OutputSequence[]): OutputFormat {
+  if (style.harmony) return { alternatives: forms };
+  const { reasoning } = style;
+  if (reasoning === null || thinking === 'none') return { alternatives: forms };
+  const close: OutputPart[] = [{ kind: 'until', until: reasoning.end }, literal('\n\n')];
+  const begin = thinking === 'open' ? [] : [literal(reasoning.begin)];
+  const thought = forms.map(({ parts }) => ({ parts: [...begin, ...close, ...parts] }));
+  return { alternatives: thinking === 'open' ? thought : [...thought, ...forms] };
+}
+
+/** One JSON value as the whole answer. */
+export function jsonForms(style: ChatStyle, schema: string): OutputSequence[] {
+  const value: OutputPart = { kind: 'jsonSchema', jsonSchema: schema };
+  if (style.harmony) return inChannel('<|channel|>final<|message|>', [value]);
+  return [{ parts: [value] }];
+}
+
+/** One call of one of the functions. */
+export function callForms(style: ChatStyle, syntax: CallSyntax, tools: readonly ChatTool[]): OutputSequence[] {
+  return tools.flatMap((tool) => {
+    if (!style.harmony) return formsOf(syntax, tool);
+    const head = `<|channel|>commentary to=functions.${tool.name} <|constrain|>json<|message|>`;
+    return inChannel(head, [json(argumentsSchema(tool))]);
+  });
+}
+
+/** A message of a channel, with analysis before it or without. */
+function inChannel(head: string, parts: OutputPart[]): OutputSequence[] {
+  const analysis: OutputPart[] = [literal('<|channel|>analysis<|message|>'), { kind: 'until', until: '<|end|>' }];
+  return [
+    { parts: [...analysis, literal(`<|start|>assistant${head}`), ...parts] },
+    { parts: [literal(head), ...parts] },
+  ];
+}
+
+function formsOf({ section, call, body }: CallSyntax, tool: ChatTool): OutputSequence[] {
+  const list = 'list' in body && body.list;
+  const begin = `${section.begin}${list ? '[' : ''}${call.begin}`;
+  const end = `${call.end}${list ? ']' : ''}${section.end}`;
+  switch (body.kind) {
+    case 'object': {
+      const head = `${begin}{"name": ${JSON.stringify(tool.name)}, "${body.argumentsKey}": `;
+      return [{ parts: [literal(head), json(argumentsSchema(tool)), literal(`}${end}`)] }];
+    }
+    case 'named': {
+      const head = `${begin}${body.prefix}${tool.name}${body.between}`;
+      const parts = [literal(head), json(argumentsSchema(tool)), literal(body.after + end)];
+      return [{ parts: parts.filter((part) => part.kind !== 'literal' || part.literal !== '') }];
+    }
+    case 'keyed':
+      return argumentChoices(tool).map((chosen) => ({ parts: joinLiterals(keyedParts(body, tool, chosen, begin, end)) }));
+    case 'literal':
+      return argumentChoices(tool).map((chosen) => ({ parts: joinLiterals(literalParts(body, tool, chosen, begin, end)) }));
+  }
+}
+
+/** An argument by its key and schema. */
+type Argument = readonly [key: string, schema: object];
+
+function keyedParts(body: KeyedBody, tool: ChatTool, chosen: Argument[], begin: string, end: string): OutputPart[] {
+  const line = body.ownLines ? '\n' : '';
+  const parts = chosen.flatMap(([key, schema]): OutputPart[] => {
+    const head = literal(`${body.key.begin}${key}${body.key.end}${body.value.begin}${line}`);
+    const tail = `${line}${body.value.end}`;
+    if (isText(schema)) return [head, { kind: 'until', until: tail }];
+    return [head, json(withDefinitions(schema, tool)), literal(tail)];
+  });
+  return [literal(`${begin}${body.name.begin}${tool.name}${body.name.end}`), ...parts, literal(body.after + end)];
+}
+
+function literalParts(body: LiteralBody, tool: ChatTool, chosen: Argument[], begin: string, end: string): OutputPart[] {
+  const parts = chosen.flatMap(([key, schema], index): OutputPart[] => {
+    const head = `${index === 0 ? '' : body.list ? ', ' : ','}${key}${body.assign}`;
+    if (body.quote === '"' || !isText(schema)) return [literal(head), json(withDefinitions(schema, tool))];
+    return [literal(head + body.quote), { kind: 'until', until: body.quote }];
+  });
+  const { arguments: around } = body;
+  return [literal(`${begin}${body.prefix}${tool.name}${around.begin}`), ...parts, literal(around.end + end)];
+}
+
+/** Which arguments a call may have, in the schema's order: every choice of those that may be left out, where they are few. */
+function argumentChoices(tool: ChatTool): Argument[][] {
+  const { properties, required } = tool.parameters as { properties?: unknown; required?: unknown };
+  const all = Object.entries((properties ?? {}) as Record<string, unknown>).map(
+    ([key, schema]): Argument => [key, typeof schema === 'object' && schema !== null ? schema : {}],
+  );
+  const needed = new Set<unknown>(Array.isArray(required) ? required : []);
+  const optional = all.filter(([key]) => !needed.has(key)).map(([key]) => key);
+  const choices = 2 ** optional.length <= FORMS_LIMIT ? 2 ** optional.length : 2;
+  return Array.from({ length: choices }, (_, choice) => {
+    // Of too many there are two: none of them, and all.
+    const left = new Set(optional.filter((_key, index) => (choices === 2 ? choice === 0 : ((choice >> index) & 1) === 0)));
+    return all.filter(([key]) => !left.has(key));
+  });
+}
+
+function argumentsSchema({ parameters }: ChatTool): object {
+  return 'type' in parameters ? parameters : { type: 'object', ...parameters };
+}
+
+/** The schema of one argument, with the definitions that references of it name. */
+function withDefinitions(schema: object, { parameters }: ChatTool): object {
+  const { $defs, definitions } = parameters as { $defs?: unknown; definitions?: unknown };
+  return {
+    ...schema,
+    ...($defs === undefined ? {} : { $defs }),
+    ...(definitions === undefined ? {} : { definitions }),
+  };
+}
+
+function joinLiterals(parts: OutputPart[]): OutputPart[] {
+  const joined: OutputPart[] = [];
+  for (const part of parts) {
+    const last = joined.at(-1);
+    if (part.kind === 'literal' && last?.kind === 'literal') joined[joined.length - 1] = literal(last.literal + part.literal);
+    else if (part.kind !== 'literal' || part.literal !== '') joined.push(part);
+  }
+  return joined;
+}

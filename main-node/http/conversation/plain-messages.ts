@@ -1,0 +1,57 @@
+import type { ChatMessage } from '../../../shared/rpc/messages.js';
+import type { CallSyntax } from './call-syntax.js';
+import type { ChatTool } from './chat-request.js';
+import type { TemplateAbilities } from './template-abilities.js';
+import { writeCall } from './write-call.js';
+
+/** Calls, and results of tools, as the text of messages where the template writes none itself. */
+export function plainMessages(
+  messages: readonly ChatMessage[],
+  syntax: CallSyntax,
+  { calls, results }: TemplateAbilities,
+): ChatMessage[] {
+  const plain: ChatMessage[] = [];
+  for (const message of messages) {
+    const { role, toolCalls = [] } = message;
+    if (!calls && toolCalls.length > 0) {
+      const written = toolCalls.map((call) => writeCall(syntax, call.name, call.arguments));
+      const { toolCalls: _written, ...rest } = message;
+      plain.push({ ...rest, content: [message.content, ...written].filter((text) => text !== '').join('\n') });
+    } else if (role === 'tool' && !(results && calls)) {
+      const content = `<tool_response>\n${message.content}\n</tool_response>`;
+      const last = plain.at(-1);
+      // Templates want turns: results of several calls are one message.
+      if (last?.role === 'user') last.content += `\n${content}`;
+      else plain.push({ role: 'user', content });
+    } else plain.push({ ...message });
+  }
+  return plain;
+}
+
+/** The tools described in our own words, in the first system message or, where the template takes none, in the first message. */
+export function withDescribedTools(
+  messages: readonly ChatMessage[],
+  tools: readonly ChatTool[],
+  syntax: CallSyntax,
+  { system }: TemplateAbilities,
+): ChatMessage[] {
+  const description = describeTools(tools, syntax);
+  const [first, ...rest] = messages;
+  const isSystem = first?.role === 'system' || first?.role === 'developer';
+  if (first !== undefined && (isSystem || !system)) {
+    const content = isSystem ? `${first.content}\n\n${description}` : `${description}\n\n${first.content}`;
+    return [{ ...first, content }, ...rest];
+  }
+  return [{ role: 'system', content: description }, ...messages];
+}
+
+function describeTools(tools: readonly ChatTool[], syntax: CallSyntax): string {
+  const lines = tools.map(({ name, description, parameters }) => JSON.stringify({ name, description, parameters }));
+  return [
+    'These functions can be called. Each line is the JSON of one: its name, what it does, and the JSON schema of its arguments.',
+    ...lines,
+    'A call is written like this, with the name of the function and its arguments in place of NAME, KEY and VALUE:',
+    writeCall(syntax, 'NAME', '{"KEY": "VALUE"}'),
+    'The result is in the message that follows. Call a function only if the answer needs it; otherwise answer with plain text.',
+  ].join('\n');
+}

@@ -1,0 +1,160 @@
+import type { OutputFormat } from '../../../shared/output-format/output-format.js';
+import type { ChatMessage, TemplateArgument } from '../../../shared/rpc/messages.js';
+import { templateValues } from '../../../shared/rpc/template-arguments.js';
+import type { Tokenizer } from '../../../shared/tokenizer/tokenizer.js';
+import { createAnswerParser, opensReasoning } from './answer-parser.js';
+import { callIdsFor, wantsShortIds, withShortIds } from './call-ids.js';
+import { HERMES, type CallSyntax } from './call-syntax.js';
+import type { ChatRequest, ChatTool, PrepareChat } from './chat-request.js';
+import { checkChat } from './check-chat.js';
+import { detectStyle, hasSpecialMarkers, type ChatStyle } from './detect-style.js';
+import { afterThinking, callForms, jsonForms, type ThinkingState } from './forced-format.js';
+import { plainMessages, withDescribedTools } from './plain-messages.js';
+import { templateAbilities, type TemplateAbilities } from './template-abilities.js';
+import { canThink, thinkingArguments } from './thinking-choice.js';
+
+/** What a model's template offers to clients. */
+export interface ChatAbilities {
+  /** native: the template takes tools. fallback: they are described in a message. */
+  tools: 'native' | 'fallback';
+  /** The model can think before it answers. */
+  thinking: boolean;
+}
+
+/** Messages and characters of each that are rendered to see how a prompt ends. */
+const TAIL_MESSAGES = 8;
+const TAIL_CHARACTERS = 64;
+const HELLO: ChatMessage = { role: 'user', content: 'Hello' };
+
+/** What is known of the served model. */
+interface ChatModel {
+  tokenizer: Tokenizer;
+  style: ChatStyle;
+  abilities: TemplateAbilities;
+  /** The template takes tools, and its answers' calls can be read. */
+  native: boolean;
+  /** How calls are written: the model's own way, or the one that it is told. */
+  syntax: CallSyntax;
+  shortIds: boolean;
+  /** Its prompts open the reasoning, unless a variable says otherwise. */
+  alwaysThinks: boolean;
+}
+
+/** Made once for a model: the template is tried out. */
+export function createPrepareChat(tokenizer: Tokenizer): PrepareChat {
+  const model = chatModel(tokenizer);
+  return (chat) => {
+    checkChat(chat);
+    return prepare(model, chat);
+  };
+}
+
+export function chatAbilities(tokenizer: Tokenizer): ChatAbilities {
+  const { native, style } = chatModel(tokenizer);
+  return { tools: native ? 'native' : 'fallback', thinking: canThink(style) };
+}
+
+function chatModel(tokenizer: Tokenizer): ChatModel {
+  const source = tokenizer.chatTemplateSource ?? '';
+  const style = detectStyle(source, specialNames(tokenizer));
+  const abilities = templateAbilities(tokenizer);
+  const native = abilities.tools && (style.calls !== null || style.harmony);
+  return {
+    ...{ tokenizer, style, abilities, native, syntax: style.calls ?? HERMES },
+    shortIds: wantsShortIds(source),
+    alwaysThinks: thinkingState({ tokenizer, style }, [HELLO], []) === 'open',
+  };
+}
+
+function specialNames(tokenizer: Tokenizer): Set<string> {
+  const names = new Set<string>();
+  for (let id = 0; id < tokenizer.vocabularySize; id++) {
+    if (tokenizer.isSpecial(id)) names.add(Buffer.from(tokenizer.tokenBytes(id)).toString('utf8'));
+  }
+  return names;
+}
+
+function prepare(model: ChatModel, chat: ChatRequest): ReturnType<PrepareChat> {
+  const tools = chat.toolChoice === 'none' ? [] : chat.tools;
+  const messages = promptMessages(model, chat.messages, tools);
+  const templateArguments = [
+    ...chat.templateArguments,
+    ...thinkingArguments(chat.thinking, model.style, chat.templateArguments, model.alwaysThinks),
+    ...(model.native && tools.length > 0 ? [toolsArgument(tools)] : []),
+  ];
+  const { continueLast } = chat;
+  const style = { ...model.style, calls: tools.length > 0 ? model.syntax : null };
+  const idOf = callIdsFor(chat.messages);
+  const continued = continueLast ? (messages.at(-1)?.content ?? '') : null;
+  return {
+    request: { messages, templateArguments, continueLast, showSpecialTokens: hasSpecialMarkers(style) },
+    outputFormat: outputFormatOf(model, chat, tools, { messages, templateArguments }),
+    createParser: (promptEnd) =>
+      createAnswerParser({ style, tools, singleCall: !chat.parallelToolCalls, promptEnd, continued, idOf }),
+  };
+}
+
+function promptMessages(model: ChatModel, given: readonly ChatMessage[], tools: readonly ChatTool[]): ChatMessage[] {
+  const { abilities, syntax } = model;
+  const written = plainMessages(given, syntax, abilities);
+  const described = model.native || tools.length === 0 ? written : withDescribedTools(written, tools, syntax, abilities);
+  return model.shortIds ? withShortIds(described) : described;
+}
+
+/** As OpenAI has them, which is what templates take. */
+function toolsArgument(tools: readonly ChatTool[]): TemplateArgument {
+  const functions = tools.map(({ name, description, parameters }) => ({
+    type: 'function',
+    function: { name, description, parameters },
+  }));
+  return { name: 'tools', value: JSON.stringify(functions) };
+}
+
+/** What the whole answer must be; null: anything. */
+function outputFormatOf(
+  model: ChatModel,
+  chat: ChatRequest,
+  tools: readonly ChatTool[],
+  prompt: { messages: readonly ChatMessage[]; templateArguments: readonly TemplateArgument[] },
+): OutputFormat | null {
+  const { style, syntax } = model;
+  const { toolChoice, responseFormat } = chat;
+  const named = typeof toolChoice === 'object' ? tools.filter(({ name }) => name === toolChoice.name) : tools;
+  const schema = responseFormat?.kind === 'json_schema' ? responseFormat.schema : '{"type": "object"}';
+  const forced = typeof toolChoice === 'object' || toolChoice === 'required';
+  if (!forced && responseFormat === null) return null;
+  const calls = callForms(style, syntax, named);
+  const forms = forced ? calls : [...jsonForms(style, schema), ...calls];
+  return afterThinking(style, thinkingState(model, prompt.messages, prompt.templateArguments), forms);
+}
+
+function thinkingState(
+  { tokenizer, style }: Pick<ChatModel, 'tokenizer' | 'style'>,
+  messages: readonly ChatMessage[],
+  templateArguments: readonly TemplateArgument[],
+): ThinkingState {
+  if (style.reasoning === null) return 'none';
+  const end = promptTail(tokenizer, messages, templateArguments).trimEnd();
+  if (opensReasoning(style, end, null)) return 'open';
+  return end.endsWith(style.reasoning.end) ? 'none' : 'free';
+}
+
+/** How the prompt ends; of a long conversation only the last turn is rendered, and of that not all text. */
+function promptTail(
+  tokenizer: Tokenizer,
+  messages: readonly ChatMessage[],
+  templateArguments: readonly TemplateArgument[],
+): string {
+  const asked = messages.findLastIndex(({ role }) => role === 'user');
+  const turn = messages.slice(Math.max(asked, 0)).slice(0, TAIL_MESSAGES);
+  const short = turn.map((message) => ({ ...message, content: message.content.slice(0, TAIL_CHARACTERS) }));
+  const values = templateValues(templateArguments);
+  for (const tail of [short, [HELLO]]) {
+    try {
+      return tokenizer.renderChat(tail, { values, wallMs: 0 });
+    } catch {
+      // A template may refuse a part of a conversation; what it says of the whole one is told where the prompt is made.
+    }
+  }
+  return '';
+}

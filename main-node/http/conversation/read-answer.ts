@@ -1,0 +1,113 @@
+import { MarkerSet, type AnswerInput, type Reading } from './answer-input.js';
+import type { CallBook } from './call-book.js';
+import { callMarkers, type CallSyntax } from './call-syntax.js';
+import type { AnswerPiece } from './chat-request.js';
+import { readCalls, readObjectCall } from './read-calls.js';
+import type { ReasoningStyle } from './reasoning-style.js';
+
+/** What an answer may hold beside its content. */
+export interface AnswerStyle {
+  /** null: nothing is taken for a call. */
+  calls: CallSyntax | null;
+  reasoning: ReasoningStyle | null;
+  /** Names of special tokens that are left out where they stand in the answer's text. */
+  hidden: readonly string[];
+}
+
+const content = (text: string): AnswerPiece => ({ kind: 'content', text });
+const reasoning = (text: string): AnswerPiece => ({ kind: 'reasoning', text });
+
+/** An answer with reasoning between tags, and calls between markers. `thinking`: the prompt has opened the reasoning. */
+export function* readAnswer(style: AnswerStyle, input: AnswerInput, book: CallBook, thinking: boolean): Reading<void> {
+  const reader = new AnswerReader(style, input, book);
+  if (thinking) yield* reader.reasoning();
+  if (style.calls?.unmarked === true) yield* reader.unmarkedCalls(style.calls);
+  yield* reader.content();
+}
+
+class AnswerReader {
+  private readonly markers: MarkerSet;
+  private readonly callMarkers: ReadonlySet<string>;
+  private readonly hidden: ReadonlySet<string>;
+  /** White space at the begin of content is left out. */
+  private trimStart = false;
+  /** No content has been told since the answer, or its last reasoning or call, began. */
+  private fresh = true;
+  private inAnswerTag = false;
+
+  constructor(
+    private readonly style: AnswerStyle,
+    private readonly input: AnswerInput,
+    private readonly book: CallBook,
+  ) {
+    this.callMarkers = new Set(style.calls === null ? [] : callMarkers(style.calls));
+    const { reasoning: tags } = style;
+    const found = [...this.callMarkers, ...(tags === null ? [] : [tags.begin, tags.answerBegin, tags.answerEnd])];
+    const known = new Set(tags === null ? found : [...found, tags.begin.trim(), tags.end]);
+    this.hidden = new Set(style.hidden.filter((name) => !known.has(name)));
+    this.markers = new MarkerSet([...found, ...this.hidden]);
+  }
+
+  *reasoning(): Reading<void> {
+    const end = this.style.reasoning?.end ?? '';
+    const markers = new MarkerSet([end, ...this.hidden, ...this.callMarkers]);
+    let trim = true;
+    for (;;) {
+      const { marker, space, any } = yield* this.input.text(markers, reasoning, trim);
+      if (any) trim = false;
+      if (marker === null || marker === end) break;
+      // A model that calls while it thinks has ended its reasoning.
+      if (this.callMarkers.has(marker) && (yield* this.calls(marker))) break;
+      if (!this.hidden.has(marker)) {
+        yield reasoning(space + marker);
+        trim = false;
+      } else if (space !== '' && !trim) yield reasoning(space);
+    }
+    this.fresh = true;
+    this.trimStart = true;
+  }
+
+  *content(): Reading<void> {
+    const tags = this.style.reasoning;
+    for (;;) {
+      const { marker, space, any } = yield* this.input.text(this.markers, content, this.trimStart);
+      if (any) this.told();
+      if (marker === null) return;
+      if (this.hidden.has(marker)) {
+        if (space !== '') yield content(space);
+      } else if (this.fresh && marker === tags?.begin) yield* this.reasoning();
+      else if (this.fresh && marker === tags?.answerBegin) [this.inAnswerTag, this.trimStart] = [true, true];
+      else if (this.inAnswerTag && marker === tags?.answerEnd) this.inAnswerTag = false;
+      else if (this.callMarkers.has(marker) && (yield* this.calls(marker))) [this.fresh, this.trimStart] = [true, true];
+      else {
+        yield content(space + marker);
+        this.told();
+      }
+    }
+  }
+
+  /** Calls that nothing marks: JSON that the answer begins with. */
+  *unmarkedCalls(syntax: CallSyntax): Reading<void> {
+    this.input.keep();
+    yield* this.input.skipSpace();
+    yield* this.input.take('<|python_tag|>');
+    let found = false;
+    while (yield* readObjectCall({ argumentsKey: 'parameters' }, this.input, this.book, syntax.unmarked)) {
+      found = true;
+      this.input.keep();
+      yield* this.input.takeWhile(/[\s;,]/);
+    }
+    this.input.goBack();
+    if (found) this.trimStart = true;
+  }
+
+  private *calls(marker: string): Reading<boolean> {
+    const { calls } = this.style;
+    return calls !== null && (yield* readCalls(calls, marker, this.input, this.book));
+  }
+
+  private told(): void {
+    this.fresh = false;
+    this.trimStart = false;
+  }
+}

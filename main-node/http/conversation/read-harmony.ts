@@ -1,0 +1,70 @@
+import { MarkerSet, type AnswerInput, type Reading } from './answer-input.js';
+import type { CallBook } from './call-book.js';
+import type { AnswerPiece } from './chat-request.js';
+
+const START = '<|start|>';
+const CHANNEL = '<|channel|>';
+const MESSAGE = '<|message|>';
+/** What ends a message, whether the model wrote its end or began another one. */
+const ENDS = ['<|end|>', '<|call|>', '<|return|>', START, CHANNEL];
+export const HARMONY_TOKENS: readonly string[] = [...ENDS, MESSAGE, '<|constrain|>'];
+
+/**
+ * An answer of messages in channels (gpt-oss): a header names the channel, and the function that a message is for. Analysis is reasoning,
+ * what is for a function a call, all else content. `calls`: functions were offered.
+ */
+export function* readHarmony(
+  input: AnswerInput,
+  book: CallBook,
+  calls: boolean,
+  hidden: readonly string[],
+): Reading<void> {
+  const others = hidden.filter((name) => !HARMONY_TOKENS.includes(name));
+  const ends = new MarkerSet([...ENDS, ...others]);
+  const heads = new MarkerSet([MESSAGE]);
+  let end: string | null = START;
+  while (end !== null) {
+    const header: string | null = yield* readHeader(input, end, heads);
+    if (header === null) return;
+    const called: string | undefined = /(?:^|\s)to=(?:functions\.)?([\w.-]+)/.exec(header)?.[1];
+    const channel: string = new RegExp(`(?:^|${CHANNEL.replaceAll('|', '\\|')})\\s*(\\w+)`).exec(header)?.[1] ?? '';
+    if (called !== undefined && calls) end = yield* readCall(called, input, book, ends);
+    else end = yield* readText(channel === 'analysis' ? 'reasoning' : 'content', input, ends, others);
+  }
+}
+
+/** Text of a header: '' where the answer goes on without one; null: the answer ends in it. */
+function* readHeader(input: AnswerInput, begin: string, heads: MarkerSet): Reading<string | null> {
+  if (begin === CHANNEL) return (yield* input.takeUntil(heads))?.text ?? null;
+  if (begin !== START) {
+    yield* input.skipSpace();
+    if ((yield* input.peek()) === '') return null;
+    if (!(yield* input.take(START)) && !(yield* input.starts(CHANNEL))) return '';
+  }
+  yield* input.take('assistant');
+  const headed = (yield* input.starts(CHANNEL)) || (yield* input.starts(' to=')) || (yield* input.starts(MESSAGE));
+  if (!headed) return '';
+  return (yield* input.takeUntil(heads))?.text ?? null;
+}
+
+function* readCall(name: string, input: AnswerInput, book: CallBook, ends: MarkerSet): Reading<string | null> {
+  yield book.begin(name);
+  yield* input.skipSpace();
+  const none = (yield* input.peek()) !== '{';
+  if (none) yield book.more('{}');
+  else yield* input.json((text) => book.more(text));
+  return (yield* input.takeUntil(ends))?.marker ?? null;
+}
+
+function* readText(
+  kind: 'reasoning' | 'content',
+  input: AnswerInput,
+  ends: MarkerSet,
+  hidden: readonly string[],
+): Reading<string | null> {
+  const piece = (text: string): AnswerPiece => ({ kind, text });
+  for (;;) {
+    const { marker } = yield* input.wholeText(ends, piece);
+    if (marker === null || !hidden.includes(marker)) return marker;
+  }
+}

@@ -1,0 +1,57 @@
+import { MarkerSet, type AnswerInput, type Reading } from './answer-input.js';
+import type { CallBook } from './call-book.js';
+import type { KeyedBody } from './call-syntax.js';
+import { isText, jsonOfText } from './argument-text.js';
+
+/** `named`: what stands before the name was taken already. */
+export function* readKeyedCall(body: KeyedBody, input: AnswerInput, book: CallBook, named: boolean): Reading<boolean> {
+  yield* input.skipSpace();
+  if (!named && !(yield* input.take(body.name.begin))) return false;
+  const name = (yield* input.takeWhile(/[^\s<>"]/)).trim();
+  if (name === '') return false;
+  if (body.name.end !== '' && !(yield* input.take(body.name.end))) return false;
+  yield* input.skipSpace();
+  // What follows a name is an argument or an end: other text makes it no call.
+  if ((yield* input.peek()) !== '<') return false;
+  input.drop();
+  yield book.begin(name);
+  yield book.more('{');
+  for (let count = 0; ; count++) {
+    const key = yield* readKey(body, input);
+    if (key === null) break;
+    yield book.more(`${count === 0 ? '' : ', '}${JSON.stringify(key)}: `);
+    if (!(yield* readValue(body, input, book, book.schemaOf(name, key)))) return true;
+  }
+  yield* input.skipSpace();
+  if ((yield* input.peek()) !== '') yield book.more('}');
+  yield* input.take(body.after.trim());
+  return true;
+}
+
+function* readKey(body: KeyedBody, input: AnswerInput): Reading<string | null> {
+  yield* input.skipSpace();
+  if (!(yield* input.take(body.key.begin.trim()))) return null;
+  const key = yield* input.takeUntil(new MarkerSet([body.key.end]));
+  if (key === null) return null;
+  if (body.value.begin !== '') {
+    yield* input.skipSpace();
+    if (!(yield* input.take(body.value.begin.trim()))) return null;
+  }
+  return key.text.trim();
+}
+
+/** Texts are told as they come, other values when they are whole. False: the answer ended first. */
+function* readValue(body: KeyedBody, input: AnswerInput, book: CallBook, schema: object | null): Reading<boolean> {
+  const ends = new MarkerSet([body.value.end, ...(body.ownLines ? [`\n${body.value.end}`] : [])]);
+  if (body.ownLines) yield* input.take('\n');
+  if (isText(schema)) {
+    yield book.more('"');
+    const { marker } = yield* input.wholeText(ends, (text) => book.more(JSON.stringify(text).slice(1, -1)));
+    if (marker !== null) yield book.more('"');
+    return marker !== null;
+  }
+  const value = yield* input.takeUntil(ends);
+  if (value === null) return false;
+  yield book.more(jsonOfText(value.text, schema));
+  return true;
+}

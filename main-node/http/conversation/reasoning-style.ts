@@ -1,0 +1,41 @@
+/** How a model writes what it thinks before it answers. */
+export interface ReasoningStyle {
+  begin: string;
+  end: string;
+  /** Texts around the answer itself, which are left out; '': there are none. */
+  answerBegin: string;
+  answerEnd: string;
+}
+
+const style = (begin: string, end: string, answerBegin = '', answerEnd = ''): ReasoningStyle => ({
+  begin,
+  end,
+  answerBegin,
+  answerEnd,
+});
+
+const THINK = style('<think>', '</think>');
+
+/** Published styles. Of several in one template the first counts. */
+const STYLES: readonly ReasoningStyle[] = [
+  style('[THINK]', '[/THINK]'),
+  style('<|channel>thought\n', '<channel|>'),
+  style('<seed:think>', '</seed:think>'),
+  THINK,
+];
+
+/** Found in the template's text, or among the tokenizer's special tokens. */
+export function reasoningStyleOf(source: string, specialNames: ReadonlySet<string>): ReasoningStyle | null {
+  const has = (text: string): boolean => source.includes(text) || specialNames.has(text);
+  const found = STYLES.find(({ begin, end }) => has(end) && (has(begin.trim()) || begin !== THINK.begin || has(end)));
+  if (found !== THINK) return found ?? null;
+  if (source.includes('<answer>') && source.includes('</answer>')) return { ...THINK, ...around('answer') };
+  if (source.includes('<response>') && source.includes('</response>') && !source.includes('minimax:')) {
+    return { ...THINK, ...around('response') };
+  }
+  return THINK;
+}
+
+function around(tag: string): Pick<ReasoningStyle, 'answerBegin' | 'answerEnd'> {
+  return { answerBegin: `<${tag}>`, answerEnd: `</${tag}>` };
+}
