@@ -20,7 +20,10 @@ export class MarkerSet {
     for (const marker of new Set(markers)) {
       const first = marker[0];
       if (first === undefined) continue;
-      this.byFirst.set(first, [...(this.byFirst.get(first) ?? []), marker].sort((a, b) => b.length - a.length));
+      this.byFirst.set(
+        first,
+        [...(this.byFirst.get(first) ?? []), marker].sort((a, b) => b.length - a.length),
+      );
     }
   }
 

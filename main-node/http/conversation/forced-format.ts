@@ -4,8 +4,8 @@ import type { CallSyntax, KeyedBody, LiteralBody } from './call-syntax.js';
 import type { ChatTool } from './chat-request.js';
 import type { ChatStyle } from './detect-style.js';
 
-/** Most forms that one function's call may have where arguments stand one by one and may be left out. */
-const FORMS_LIMIT = 32;
+/** Where arguments stand one by one: up to so many that may be left out, each choice of them is a form of the call. */
+const FREE_ARGUMENTS_LIMIT = 5;
 
 const literal = (text: string): OutputPart => ({ kind: 'literal', literal: text });
 const json = (schema: object): OutputPart => ({ kind: 'jsonSchema', jsonSchema: JSON.stringify(schema) });
@@ -70,9 +70,13 @@ function formsOf({ section, call, body }: CallSyntax, tool: ChatTool): OutputSeq
       return [{ parts: parts.filter((part) => part.kind !== 'literal' || part.literal !== '') }];
     }
     case 'keyed':
-      return argumentChoices(tool).map((chosen) => ({ parts: joinLiterals(keyedParts(body, tool, chosen, begin, end)) }));
+      return argumentChoices(tool).map((chosen) => ({
+        parts: joinLiterals(keyedParts(body, tool, chosen, begin, end)),
+      }));
     case 'literal':
-      return argumentChoices(tool).map((chosen) => ({ parts: joinLiterals(literalParts(body, tool, chosen, begin, end)) }));
+      return argumentChoices(tool).map((chosen) => ({
+        parts: joinLiterals(literalParts(body, tool, chosen, begin, end)),
+      }));
   }
 }
 
@@ -103,15 +107,18 @@ function literalParts(body: LiteralBody, tool: ChatTool, chosen: Argument[], beg
 /** Which arguments a call may have, in the schema's order: every choice of those that may be left out, where they are few. */
 function argumentChoices(tool: ChatTool): Argument[][] {
   const { properties, required } = tool.parameters as { properties?: unknown; required?: unknown };
-  const all = Object.entries((properties ?? {}) as Record<string, unknown>).map(
-    ([key, schema]): Argument => [key, typeof schema === 'object' && schema !== null ? schema : {}],
-  );
+  const all = Object.entries((properties ?? {}) as Record<string, unknown>).map(([key, schema]): Argument => [
+    key,
+    typeof schema === 'object' && schema !== null ? schema : {},
+  ]);
   const needed = new Set<unknown>(Array.isArray(required) ? required : []);
   const optional = all.filter(([key]) => !needed.has(key)).map(([key]) => key);
-  const choices = 2 ** optional.length <= FORMS_LIMIT ? 2 ** optional.length : 2;
+  const choices = optional.length <= FREE_ARGUMENTS_LIMIT ? 1 << optional.length : 2;
   return Array.from({ length: choices }, (_, choice) => {
     // Of too many there are two: none of them, and all.
-    const left = new Set(optional.filter((_key, index) => (choices === 2 ? choice === 0 : ((choice >> index) & 1) === 0)));
+    const left = new Set(
+      optional.filter((_key, index) => (choices === 2 ? choice === 0 : ((choice >> index) & 1) === 0)),
+    );
     return all.filter(([key]) => !left.has(key));
   });
 }
@@ -134,7 +141,8 @@ function joinLiterals(parts: OutputPart[]): OutputPart[] {
   const joined: OutputPart[] = [];
   for (const part of parts) {
     const last = joined.at(-1);
-    if (part.kind === 'literal' && last?.kind === 'literal') joined[joined.length - 1] = literal(last.literal + part.literal);
+    if (part.kind === 'literal' && last?.kind === 'literal')
+      joined[joined.length - 1] = literal(last.literal + part.literal);
     else if (part.kind !== 'literal' || part.literal !== '') joined.push(part);
   }
   return joined;

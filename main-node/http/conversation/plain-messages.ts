@@ -15,8 +15,8 @@ export function plainMessages(
     const { role, toolCalls = [] } = message;
     if (!calls && toolCalls.length > 0) {
       const written = toolCalls.map((call) => writeCall(syntax, call.name, call.arguments));
-      const { toolCalls: _written, ...rest } = message;
-      plain.push({ ...rest, content: [message.content, ...written].filter((text) => text !== '').join('\n') });
+      const content = [message.content, ...written].filter((text) => text !== '').join('\n');
+      plain.push({ ...message, toolCalls: [], content });
     } else if (role === 'tool' && !(results && calls)) {
       const content = `<tool_response>\n${message.content}\n</tool_response>`;
       const last = plain.at(-1);

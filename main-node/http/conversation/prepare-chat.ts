@@ -97,7 +97,8 @@ function prepare(model: ChatModel, chat: ChatRequest): ReturnType<PrepareChat> {
 function promptMessages(model: ChatModel, given: readonly ChatMessage[], tools: readonly ChatTool[]): ChatMessage[] {
   const { abilities, syntax } = model;
   const written = plainMessages(given, syntax, abilities);
-  const described = model.native || tools.length === 0 ? written : withDescribedTools(written, tools, syntax, abilities);
+  const described =
+    model.native || tools.length === 0 ? written : withDescribedTools(written, tools, syntax, abilities);
   return model.shortIds ? withShortIds(described) : described;
 }
 

@@ -88,7 +88,10 @@ export function* readObjectCall(
   let early: string | null = null;
   for (;;) {
     yield* input.takeWhile(/[\s,]/);
-    if (yield* input.take('}')) break;
+    if (yield* input.take('}')) {
+      if (named && !told) yield book.more('{}');
+      break;
+    }
     const key = yield* objectKey(input);
     if (key === null) break;
     if (!named && key === 'function' && (yield* input.peek()) === '{') {
@@ -110,7 +113,6 @@ export function* readObjectCall(
       if (!named && early === null) return false;
     } else if ((yield* input.jsonText()) === null) break;
   }
-  if (named && !told) yield book.more('{}');
   return named;
 }
 

@@ -21,7 +21,8 @@ export function writeCall({ section, call, body }: CallSyntax, name: string, arg
     }
     case 'literal': {
       const values = membersOf(written).map(([key, value]) => {
-        const text = typeof value === 'string' && body.quote !== '"' ? body.quote + value + body.quote : JSON.stringify(value);
+        const text =
+          typeof value === 'string' && body.quote !== '"' ? body.quote + value + body.quote : JSON.stringify(value);
         return `${key}${body.assign}${text}`;
       });
       const { arguments: around } = body;
