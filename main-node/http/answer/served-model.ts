@@ -1,0 +1,22 @@
+import { OdmoeError } from '../../../shared/errors/odmoe-error.js';
+import { MAX_TOKENS_RANGE } from '../../../shared/rpc/generate-validation.js';
+import type { DoorContext } from '../door-context.js';
+
+/** More than any context has: the answer may take the room that the prompt leaves. */
+export const ALL_ROOM = MAX_TOKENS_RANGE.most;
+
+/** The most characters of a name that a message repeats. */
+const NAME_SHOWN_LIMIT = 100;
+
+/** Throws MODEL_UNKNOWN for another name than the served model's. */
+export function requireServedModel(name: string | undefined, { model }: Pick<DoorContext, 'model'>): void {
+  if (name === undefined || name === model.name) return;
+  const shown = JSON.stringify(name.slice(0, NAME_SHOWN_LIMIT));
+  throw new OdmoeError(
+    'MODEL_UNKNOWN',
+    `the model ${shown} is not served here; ask for ${JSON.stringify(model.name)}`,
+    {
+      field: 'model',
+    },
+  );
+}

@@ -1,0 +1,145 @@
+import type { AnswerPiece } from '../conversation/chat-request.js';
+import type { AnswerEnd, TokenCounts } from '../answer/answer-reader.js';
+import type { ChatLogprob } from '../answer/logprob-entries.js';
+
+/** What all chunks of an answer, or its body, have in common. */
+export interface AnswerHead {
+  id: string;
+  /** Seconds since 1970. */
+  created: number;
+  model: string;
+  system_fingerprint: string;
+}
+
+export interface Usage {
+  prompt_tokens: number;
+  completion_tokens: number;
+  total_tokens: number;
+  prompt_tokens_details: { cached_tokens: number };
+  completion_tokens_details: { reasoning_tokens: number };
+}
+
+interface ToolCallDelta {
+  index: number;
+  id?: string;
+  type?: 'function';
+  function: { name?: string; arguments: string };
+}
+
+export interface ChatDelta {
+  role?: 'assistant';
+  content?: string;
+  reasoning_content?: string;
+  tool_calls?: ToolCallDelta[];
+}
+
+type FinishReason = AnswerEnd['finishReason'];
+
+export function chatChunk(
+  head: AnswerHead,
+  index: number,
+  delta: ChatDelta,
+  finishReason: FinishReason | null,
+  logprobs: readonly ChatLogprob[] | null,
+): object {
+  const choice = { index, delta, logprobs: logprobsMember(logprobs), finish_reason: finishReason };
+  return { ...chunkHead(head), choices: [choice] };
+}
+
+export function usageChunk(head: AnswerHead, usage: Usage): object {
+  return { ...chunkHead(head), choices: [], usage };
+}
+
+function chunkHead({ id, ...rest }: AnswerHead): object {
+  return { id, object: 'chat.completion.chunk', ...rest };
+}
+
+function logprobsMember(entries: readonly ChatLogprob[] | null): object | null {
+  return entries === null || entries.length === 0 ? null : { content: entries, refusal: null };
+}
+
+/** The deltas that pieces are; pieces of one kind that follow one another are one. */
+export function deltasOf(pieces: readonly AnswerPiece[]): ChatDelta[] {
+  const deltas: ChatDelta[] = [];
+  for (const piece of pieces) {
+    const last = deltas.at(-1);
+    if (piece.kind === 'content') {
+      if (last?.content === undefined) deltas.push({ content: piece.text });
+      else last.content += piece.text;
+    } else if (piece.kind === 'reasoning') {
+      if (last?.reasoning_content === undefined) deltas.push({ reasoning_content: piece.text });
+      else last.reasoning_content += piece.text;
+    } else deltas.push({ tool_calls: [toolCallDelta(piece)] });
+  }
+  return deltas;
+}
+
+function toolCallDelta(piece: Extract<AnswerPiece, { kind: 'toolCall' | 'toolArguments' }>): ToolCallDelta {
+  const { index } = piece;
+  if (piece.kind === 'toolArguments') return { index, function: { arguments: piece.text } };
+  return { index, id: piece.id, type: 'function', function: { name: piece.name, arguments: '' } };
+}
+
+/** An answer that is told at once, gathered piece by piece. */
+export class ChatChoice {
+  private content = '';
+  private reasoning = '';
+  private readonly calls: { id: string; type: 'function'; function: { name: string; arguments: string } }[] = [];
+  private readonly entries: ChatLogprob[] = [];
+  private finishReason: FinishReason = 'stop';
+
+  add(pieces: readonly AnswerPiece[], entries: readonly ChatLogprob[], finishReason: FinishReason | null): void {
+    for (const piece of pieces) this.addPiece(piece);
+    this.entries.push(...entries);
+    if (finishReason !== null) this.finishReason = finishReason;
+  }
+
+  /** `logprobs`: they were asked for. */
+  choice(index: number, logprobs: boolean): object {
+    const { content, reasoning, calls } = this;
+    const message = {
+      role: 'assistant',
+      content: content === '' && calls.length > 0 ? null : content,
+      refusal: null,
+      ...(reasoning !== '' && { reasoning_content: reasoning }),
+      ...(calls.length > 0 && { tool_calls: calls }),
+    };
+    const scored = logprobs ? { content: this.entries, refusal: null } : null;
+    return { index, message, logprobs: scored, finish_reason: this.finishReason };
+  }
+
+  private addPiece(piece: AnswerPiece): void {
+    switch (piece.kind) {
+      case 'content':
+        this.content += piece.text;
+        break;
+      case 'reasoning':
+        this.reasoning += piece.text;
+        break;
+      case 'toolCall':
+        this.calls[piece.index] = { id: piece.id, type: 'function', function: { name: piece.name, arguments: '' } };
+        break;
+      case 'toolArguments': {
+        const call = this.calls[piece.index];
+        if (call !== undefined) call.function.arguments += piece.text;
+      }
+    }
+  }
+}
+
+export function chatBody({ id, ...rest }: AnswerHead, choices: readonly object[], usage: Usage): object {
+  return { id, object: 'chat.completion', ...rest, choices, usage };
+}
+
+/** `prompts`: tokens of the prompts, each counted once however many answers it has. */
+export function usageOf(promptTokens: number, answers: readonly TokenCounts[]): Usage {
+  const completionTokens = answers.reduce((sum, { answer }) => sum + answer, 0);
+  return {
+    prompt_tokens: promptTokens,
+    completion_tokens: completionTokens,
+    total_tokens: promptTokens + completionTokens,
+    // Nothing of a prompt is kept for the next one.
+    prompt_tokens_details: { cached_tokens: 0 },
+    completion_tokens_details: { reasoning_tokens: answers.reduce((sum, { reasoning }) => sum + reasoning, 0) },
+  };
+}

@@ -1,0 +1,138 @@
+import { z } from 'zod';
+import { LOGPROBS_RANGE, MAX_TOKENS_RANGE } from '../../../shared/rpc/generate-validation.js';
+import type { TemplateArgument } from '../../../shared/rpc/messages.js';
+import type { ChatRequest } from '../conversation/chat-request.js';
+import { chatMessagesFrom, messagesField } from './chat-messages.js';
+import { responseFormatField, responseFormatFrom, TOOL_FIELDS, toolChoiceFrom, toolsFrom } from './chat-tools.js';
+import { fieldReader, invalidField, type Fields, type FieldTable } from '../fields/field-table.js';
+import { numberWithin, SAMPLING_FIELDS } from '../fields/sampling-fields.js';
+
+/** Most answers to one prompt. */
+export const CHOICES_LIMIT = 128;
+
+export const choicesField = z.int().min(1).max(CHOICES_LIMIT).optional();
+
+/** Fields of chat and text completions beside those of sampling. */
+export const STREAM_FIELDS = {
+  model: z
+    .string()
+    .optional()
+    .describe('left out, or the id that `/v1/models` tells; another is 404 `model_not_found`'),
+  stream: z.boolean().optional().describe('server-sent events'),
+  stream_options: z
+    .strictObject({
+      include_usage: z.boolean().nullish(),
+      include_obfuscation: z.literal(false, { error: 'it is supported as false only' }).nullish(),
+    })
+    .optional()
+    .describe('`include_usage`: a last chunk without choices tells `usage`'),
+  return_progress: z.boolean().optional().describe('the comments that keep a stream alive say how far the prompt is'),
+} as const;
+
+/** What OpenAI keeps or counts by them has no counterpart here. */
+export const IGNORED_FIELDS = [
+  ...['user', 'metadata', 'service_tier', 'safety_identifier', 'prompt_cache_key', 'prompt_cache_retention'],
+  ...['prompt_cache_options', 'keep_alive', 'cache_control', 'cache_prompt'],
+] as const;
+
+export const REASONING_EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'] as const;
+const REASONING_EFFORT_VARIABLE = 'reasoning_effort';
+
+export const CHAT_FIELDS = {
+  done: {
+    messages: messagesField,
+    ...STREAM_FIELDS,
+    max_completion_tokens: numberWithin(MAX_TOKENS_RANGE)
+      .optional()
+      .describe(
+        'what the context does not hold is cut off; left out: the room that the prompt leaves. 0 runs the prompt alone',
+      ),
+    max_tokens: numberWithin(MAX_TOKENS_RANGE).optional().describe('the older name of `max_completion_tokens`'),
+    n: choicesField.describe(`answers, up to ${CHOICES_LIMIT}; answer i has the seed \`seed + i\``),
+    ...SAMPLING_FIELDS,
+    logprobs: z.boolean().optional().describe('an entry for each token of the content and for the one that ends it'),
+    top_logprobs: numberWithin(LOGPROBS_RANGE).optional().describe('with `logprobs`: alternatives of each token'),
+    ...TOOL_FIELDS,
+    response_format: responseFormatField,
+    chat_template_kwargs: z
+      .record(z.string(), z.unknown())
+      .optional()
+      .describe('variables of the chat template, such as `enable_thinking`'),
+    reasoning_effort: z
+      .enum(REASONING_EFFORTS)
+      .optional()
+      .describe('where the chat template has such a variable; `none` asks for no reasoning, elsewhere, too'),
+    continue_final_message: z
+      .boolean()
+      .optional()
+      .describe("the last message is an assistant's, and the answer goes on with it"),
+    add_generation_prompt: z
+      .boolean()
+      .optional()
+      .describe('false with `continue_final_message` only, true without it only'),
+  },
+  ignored: IGNORED_FIELDS,
+  neutral: { store: [false], modalities: [['text']], verbosity: ['medium'] },
+  refused: {
+    functions: 'use tools',
+    function_call: 'use tool_choice',
+    audio: 'answers are texts',
+    prediction: 'no text can be given in advance',
+    web_search_options: 'nothing is searched',
+    moderation: 'nothing is moderated',
+  },
+} satisfies FieldTable<z.ZodRawShape>;
+
+export type ChatFields = Fields<typeof CHAT_FIELDS>;
+
+export const readChatFields = fieldReader(CHAT_FIELDS);
+
+/** The conversation that a request is about. `templateSource`: the model's chat template. Throws REQUEST_INVALID with the field. */
+export function chatRequestFrom(fields: ChatFields, templateSource: string | null): ChatRequest {
+  requireGenerationPrompt(fields);
+  if (fields.top_logprobs !== undefined && fields.top_logprobs > 0 && fields.logprobs !== true) {
+    throw invalidField('top_logprobs', 'top_logprobs needs logprobs: true');
+  }
+  const effort = reasoningEffort(fields.reasoning_effort, templateSource, 'reasoning_effort');
+  return {
+    messages: chatMessagesFrom(fields.messages),
+    tools: toolsFrom(fields),
+    toolChoice: toolChoiceFrom(fields),
+    parallelToolCalls: fields.parallel_tool_calls ?? true,
+    responseFormat: responseFormatFrom(fields.response_format),
+    continueLast: fields.continue_final_message ?? false,
+    templateArguments: [...templateArguments(fields.chat_template_kwargs ?? {}), ...effort.templateArguments],
+    thinking: effort.thinking,
+  };
+}
+
+/** A template either takes the effort as a variable or not at all. */
+export function reasoningEffort(
+  effort: (typeof REASONING_EFFORTS)[number] | undefined,
+  templateSource: string | null,
+  field: string,
+): Pick<ChatRequest, 'templateArguments' | 'thinking'> {
+  if (effort === undefined) return { templateArguments: [], thinking: null };
+  if (templateSource?.includes(REASONING_EFFORT_VARIABLE) === true) {
+    return { templateArguments: templateArguments({ [REASONING_EFFORT_VARIABLE]: effort }), thinking: null };
+  }
+  if (effort === 'none') return { templateArguments: [], thinking: false };
+  throw invalidField(
+    field,
+    `${field}: the model's chat template has no degrees of reasoning; leave it out, or send 'none'`,
+  );
+}
+
+function templateArguments(values: Readonly<Record<string, unknown>>): TemplateArgument[] {
+  return Object.entries(values).map(([name, value]) => ({ name, value: JSON.stringify(value) }));
+}
+
+function requireGenerationPrompt({ add_generation_prompt: add, continue_final_message: goOn }: ChatFields): void {
+  if (add === undefined || add !== (goOn ?? false)) return;
+  throw invalidField(
+    'add_generation_prompt',
+    add
+      ? 'add_generation_prompt begins a new message, and continue_final_message goes on with the last; leave one of them out'
+      : 'add_generation_prompt is false, so that the answer can only go on with the last message: send continue_final_message, too',
+  );
+}

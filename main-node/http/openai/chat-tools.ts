@@ -1,0 +1,88 @@
+import { z } from 'zod';
+import type { ChatTool, ResponseFormat, ToolChoice } from '../conversation/chat-request.js';
+
+const ONLY_FUNCTIONS = "only tools of the type 'function' are supported";
+/** A JSON schema: what it may hold is checked where the answer's format is made of it. */
+export const schemaObject = z.record(z.string(), z.unknown());
+
+export const functionName = z
+  .string()
+  .regex(/^[A-Za-z0-9_.:-]{1,128}$/, 'it must be a name of up to 128 letters, digits and _ . : -');
+
+const tool = z.strictObject({
+  type: z.literal('function', { error: ONLY_FUNCTIONS }),
+  function: z.strictObject({
+    name: functionName,
+    description: z.string().nullish(),
+    parameters: schemaObject.nullish(),
+    strict: z.boolean().nullish(),
+  }),
+  cache_control: z.unknown().optional(),
+});
+
+const TOOLS_LIMIT = 512;
+
+export const TOOL_FIELDS = {
+  tools: z
+    .array(tool)
+    .max(TOOLS_LIMIT)
+    .optional()
+    .describe(
+      'of the type `function`; the chat template gets them. `strict` changes nothing: a call that is forced always follows its schema',
+    ),
+  tool_choice: z
+    .union(
+      [
+        z.enum(['none', 'auto', 'required']),
+        z.strictObject({
+          type: z.literal('function', { error: ONLY_FUNCTIONS }),
+          function: z.strictObject({ name: z.string() }),
+        }),
+      ],
+      { error: "it must be 'none', 'auto', 'required' or a function's name" },
+    )
+    .optional()
+    .describe('`none`, `auto`, `required`, or a function, which then is called'),
+  parallel_tool_calls: z.boolean().optional().describe('false: at most one call where calls are forced'),
+} as const;
+
+type ToolFields = z.infer<z.ZodObject<typeof TOOL_FIELDS>>;
+
+export function toolsFrom({ tools = [] }: ToolFields): ChatTool[] {
+  return tools.map(({ function: { name, description, parameters } }) => ({
+    name,
+    description: description ?? '',
+    parameters: parameters ?? { type: 'object', properties: {} },
+  }));
+}
+
+export function toolChoiceFrom({ tool_choice: choice }: ToolFields): ToolChoice {
+  if (choice === undefined) return 'auto';
+  return typeof choice === 'string' ? choice : { name: choice.function.name };
+}
+
+const namedSchema = z.strictObject({
+  name: z.string(),
+  description: z.string().nullish(),
+  schema: schemaObject.nullish(),
+  strict: z.boolean().nullish(),
+});
+
+export const responseFormatField = z
+  .discriminatedUnion(
+    'type',
+    [
+      z.strictObject({ type: z.literal('text') }),
+      z.strictObject({ type: z.literal('json_object') }),
+      z.strictObject({ type: z.literal('json_schema'), json_schema: namedSchema }),
+    ],
+    { error: "its type must be 'text', 'json_object' or 'json_schema'" },
+  )
+  .optional()
+  .describe('`text`, `json_object`, `json_schema`; the answer follows it, whatever `strict` says');
+
+export function responseFormatFrom(format: z.infer<typeof responseFormatField>): ResponseFormat | null {
+  if (format === undefined || format.type === 'text') return null;
+  if (format.type === 'json_object') return { kind: 'json_object' };
+  return { kind: 'json_schema', schema: JSON.stringify(format.json_schema.schema ?? {}) };
+}

@@ -1,0 +1,78 @@
+import { z } from 'zod';
+import { LOGPROBS_RANGE, MAX_TOKENS_RANGE } from '../../../shared/rpc/generate-validation.js';
+import { choicesField, CHOICES_LIMIT, IGNORED_FIELDS, STREAM_FIELDS } from './chat-fields.js';
+import { fieldReader, invalidField, type Fields, type FieldTable } from '../fields/field-table.js';
+import { numberWithin, SAMPLING_FIELDS } from '../fields/sampling-fields.js';
+
+/** Most answers to all prompts of a request. */
+export const ANSWERS_LIMIT = 1024;
+
+const tokenId = z.int().min(0);
+
+export const COMPLETION_FIELDS = {
+  done: {
+    prompt: z
+      .union(
+        [
+          z.string().min(1, 'a prompt must not be empty'),
+          z.array(z.string().min(1, 'a prompt must not be empty')).min(1),
+          z.array(tokenId).min(1),
+          z.array(z.array(tokenId).min(1)).min(1),
+        ],
+        { error: 'it must be a text, a list of texts, token ids or a list of token ids; none may be empty' },
+      )
+      .describe(
+        'a text, texts, token ids, or lists of token ids, taken as they are; choices are numbered prompt by prompt',
+      ),
+    ...STREAM_FIELDS,
+    max_tokens: numberWithin(MAX_TOKENS_RANGE)
+      .optional()
+      .describe(
+        'what the context does not hold is cut off; left out: the room that the prompt leaves. 0 runs the prompt alone',
+      ),
+    n: choicesField.describe(`answers to each prompt, up to ${CHOICES_LIMIT}; answer i has the seed \`seed + i\``),
+    best_of: choicesField.describe('the same as `n` only'),
+    ...SAMPLING_FIELDS,
+    logprobs: numberWithin(LOGPROBS_RANGE)
+      .optional()
+      .describe('alternatives of each token; the token itself is always there'),
+    echo: z
+      .boolean()
+      .optional()
+      .describe("the prompt's text comes first; with `logprobs` its tokens' log-probabilities, too"),
+  },
+  ignored: IGNORED_FIELDS,
+  neutral: { store: [false], suffix: [''] },
+  refused: {},
+} satisfies FieldTable<z.ZodRawShape>;
+
+export type CompletionFields = Fields<typeof COMPLETION_FIELDS>;
+
+const readFields = fieldReader(COMPLETION_FIELDS);
+
+export function readCompletionFields(body: unknown): CompletionFields {
+  const fields = readFields(body);
+  const { n = 1, best_of: bestOf = n } = fields;
+  if (bestOf !== n)
+    throw invalidField('best_of', `best_of is ${bestOf}; it is supported only where it equals n, which is ${n}`);
+  const prompts = promptsFrom(fields).length;
+  if (prompts * n <= ANSWERS_LIMIT) return fields;
+  throw invalidField(
+    'prompt',
+    `${prompts} prompts with ${n} answers each were asked for; a request takes ${ANSWERS_LIMIT} answers`,
+  );
+}
+
+export type CompletionPrompt = { text: string; tokenIds: null } | { text: null; tokenIds: number[] };
+
+export function promptsFrom({ prompt }: Pick<CompletionFields, 'prompt'>): CompletionPrompt[] {
+  if (typeof prompt === 'string') return [{ text: prompt, tokenIds: null }];
+  if (isNumbers(prompt)) return [{ text: null, tokenIds: prompt }];
+  return prompt.map((one: string | number[]) =>
+    typeof one === 'string' ? { text: one, tokenIds: null } : { text: null, tokenIds: one },
+  );
+}
+
+function isNumbers(prompt: readonly unknown[]): prompt is number[] {
+  return typeof prompt[0] === 'number';
+}

@@ -1,0 +1,139 @@
+import { z } from 'zod';
+import { LOGPROBS_RANGE, MAX_TOKENS_RANGE } from '../../../shared/rpc/generate-validation.js';
+import type { ChatRequest, ResponseFormat } from '../conversation/chat-request.js';
+import { IGNORED_FIELDS, REASONING_EFFORTS, reasoningEffort, STREAM_FIELDS } from './chat-fields.js';
+import { functionName, schemaObject } from './chat-tools.js';
+import { fieldReader, invalidField, type Fields, type FieldTable } from '../fields/field-table.js';
+import { inputField, responseMessages } from './response-input.js';
+import { numberWithin, SAMPLING_FIELDS } from '../fields/sampling-fields.js';
+
+const ONLY_FUNCTIONS = "only tools of the type 'function' are supported";
+const TOOLS_LIMIT = 512;
+
+const tool = z.strictObject({
+  type: z.literal('function', { error: ONLY_FUNCTIONS }),
+  name: functionName,
+  description: z.string().nullish(),
+  parameters: schemaObject.nullish(),
+  strict: z.boolean().nullish(),
+});
+
+const format = z.discriminatedUnion(
+  'type',
+  [
+    z.strictObject({ type: z.literal('text') }),
+    z.strictObject({ type: z.literal('json_object') }),
+    z.strictObject({
+      type: z.literal('json_schema'),
+      name: z.string(),
+      description: z.string().nullish(),
+      schema: schemaObject,
+      strict: z.boolean().nullish(),
+    }),
+  ],
+  { error: "its type must be 'text', 'json_object' or 'json_schema'" },
+);
+
+export const LOGPROBS_INCLUDED = 'message.output_text.logprobs';
+
+export const RESPONSE_FIELDS = {
+  done: {
+    input: inputField,
+    instructions: z.string().optional().describe('the first message, of the role `system`'),
+    model: STREAM_FIELDS.model,
+    stream: STREAM_FIELDS.stream.describe('server-sent events of the types that OpenAI names'),
+    stream_options: z
+      .strictObject({ include_obfuscation: z.literal(false, { error: 'it is supported as false only' }).nullish() })
+      .optional()
+      .describe('`include_obfuscation`: false'),
+    return_progress: STREAM_FIELDS.return_progress,
+    max_output_tokens: numberWithin(MAX_TOKENS_RANGE)
+      .optional()
+      .describe('what the context does not hold is cut off; left out: the room that the prompt leaves'),
+    ...SAMPLING_FIELDS,
+    tools: z.array(tool).max(TOOLS_LIMIT).optional().describe('of the type `function`'),
+    tool_choice: z
+      .union(
+        [
+          z.enum(['none', 'auto', 'required']),
+          z.strictObject({ type: z.literal('function', { error: ONLY_FUNCTIONS }), name: z.string() }),
+        ],
+        { error: "it must be 'none', 'auto', 'required' or a function's name" },
+      )
+      .optional()
+      .describe('`none`, `auto`, `required`, or a function, which then is called'),
+    parallel_tool_calls: z.boolean().optional().describe('false: at most one call where calls are forced'),
+    text: z
+      .strictObject({
+        format: format.nullish(),
+        verbosity: z.literal('medium', { error: "it is supported as 'medium' only" }).nullish(),
+      })
+      .optional()
+      .describe('`format`: `text`, `json_object`, `json_schema`'),
+    reasoning: z
+      .strictObject({
+        effort: z.enum(REASONING_EFFORTS).nullish(),
+        summary: z.literal('auto', { error: "it is supported as 'auto' only" }).nullish(),
+      })
+      .optional()
+      .describe('`effort`: as `reasoning_effort` of chats; `summary`: `auto`, which is none: reasoning is told whole'),
+    include: z
+      .array(z.literal(LOGPROBS_INCLUDED, { error: `only '${LOGPROBS_INCLUDED}' can be included` }))
+      .optional()
+      .describe(`\`${LOGPROBS_INCLUDED}\``),
+    top_logprobs: numberWithin(LOGPROBS_RANGE)
+      .optional()
+      .describe('alternatives of each token, where log-probabilities are included'),
+    chat_template_kwargs: z.record(z.string(), z.unknown()).optional().describe('variables of the chat template'),
+  },
+  ignored: IGNORED_FIELDS,
+  neutral: { store: [false], background: [false], truncation: ['disabled'] },
+  refused: {
+    previous_response_id: 'no answer is kept; send the whole conversation as input',
+    conversation: 'no conversation is kept; send all of it as input',
+    prompt: 'no prompts are kept; send instructions and input',
+    max_tool_calls: 'no tools are run here',
+    context_management: 'a conversation is never shortened',
+    moderation: 'nothing is moderated',
+  },
+} satisfies FieldTable<z.ZodRawShape>;
+
+export type ResponseFields = Fields<typeof RESPONSE_FIELDS>;
+
+export const readResponseFields = fieldReader(RESPONSE_FIELDS);
+
+/** The conversation that a request is about. Throws REQUEST_INVALID with the field. */
+export function responseChatFrom(fields: ResponseFields, templateSource: string | null): ChatRequest {
+  if ((fields.top_logprobs ?? 0) > 0 && !includesLogprobs(fields)) {
+    throw invalidField('top_logprobs', `top_logprobs needs include: ["${LOGPROBS_INCLUDED}"]`);
+  }
+  const { tool_choice: choice = 'auto', chat_template_kwargs: variables = {} } = fields;
+  const effort = reasoningEffort(fields.reasoning?.effort ?? undefined, templateSource, 'reasoning.effort');
+  return {
+    messages: responseMessages(fields.instructions, fields.input),
+    tools: (fields.tools ?? []).map(({ name, description, parameters }) => ({
+      name,
+      description: description ?? '',
+      parameters: parameters ?? { type: 'object', properties: {} },
+    })),
+    toolChoice: typeof choice === 'string' ? choice : { name: choice.name },
+    parallelToolCalls: fields.parallel_tool_calls ?? true,
+    responseFormat: formatFrom(fields.text?.format ?? undefined),
+    continueLast: false,
+    templateArguments: [
+      ...Object.entries(variables).map(([name, value]) => ({ name, value: JSON.stringify(value) })),
+      ...effort.templateArguments,
+    ],
+    thinking: effort.thinking,
+  };
+}
+
+export function includesLogprobs({ include = [] }: Pick<ResponseFields, 'include'>): boolean {
+  return include.includes(LOGPROBS_INCLUDED);
+}
+
+function formatFrom(given: z.infer<typeof format> | undefined): ResponseFormat | null {
+  if (given === undefined || given.type === 'text') return null;
+  if (given.type === 'json_object') return { kind: 'json_object' };
+  return { kind: 'json_schema', schema: JSON.stringify(given.schema) };
+}

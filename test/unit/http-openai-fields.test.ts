@@ -1,0 +1,240 @@
+import assert from 'node:assert/strict';
+import { z } from 'zod';
+import { CHAT_FIELDS, chatRequestFrom, readChatFields } from '../../main-node/http/openai/chat-fields.js';
+import { COMPLETION_FIELDS, promptsFrom, readCompletionFields } from '../../main-node/http/openai/completion-fields.js';
+import type { FieldTable } from '../../main-node/http/fields/field-table.js';
+import { answerSeeds } from '../../main-node/http/openai/answer-requests.js';
+import { readResponseFields, RESPONSE_FIELDS, responseChatFrom } from '../../main-node/http/openai/response-fields.js';
+import { samplingFrom, stopFrom } from '../../main-node/http/fields/sampling-fields.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { MAX_SEED } from '../../shared/sampling/sampling-options.js';
+
+function refusedField(read: () => unknown): string | null {
+  try {
+    read();
+  } catch (thrown) {
+    assert.ok(thrown instanceof OdmoeError, String(thrown));
+    assert.equal(thrown.code, 'REQUEST_INVALID');
+    assert.ok(thrown.field !== null && thrown.message.includes(thrown.field), thrown.message);
+    return thrown.field;
+  }
+  return null;
+}
+
+const USER = { role: 'user', content: 'Hello' };
+const chat = (members: object): (() => unknown) => {
+  return () => chatRequestFrom(readChatFields({ messages: [USER], ...members }), '{{ messages }}');
+};
+const completion = (members: object): (() => unknown) => {
+  return () => readCompletionFields({ prompt: 'Hello', ...members });
+};
+const response = (members: object): (() => unknown) => {
+  return () => responseChatFrom(readResponseFields({ input: 'Hello', ...members }), null);
+};
+
+describe("fields of OpenAI's requests", () => {
+  const endpoints: [string, FieldTable<z.ZodRawShape>, (members: object) => () => unknown][] = [
+    ['chat completions', CHAT_FIELDS, chat],
+    ['completions', COMPLETION_FIELDS, completion],
+    ['responses', RESPONSE_FIELDS, response],
+  ];
+  for (const [name, table, read] of endpoints) {
+    describe(name, () => {
+      it('refuses an unknown name', () => {
+        assert.equal(refusedField(read({ temprature: 1 })), 'temprature');
+        for (const inherited of ['constructor', 'toString', '__proto__']) {
+          assert.equal(refusedField(read(JSON.parse(`{"${inherited}": 1}`) as object)), inherited);
+        }
+      });
+
+      it('takes every field as null where it may be absent, and what cannot change the answer', () => {
+        const nulls = Object.entries(table.done)
+          .filter(([, schema]) => z.safeParse(schema, undefined).success)
+          .map(([field]) => [field, null] as const);
+        const others = [...Object.keys(table.neutral), ...Object.keys(table.refused)].map((field) => [field, null]);
+        const ignored = table.ignored.map((field) => [field, { any: 'value' }]);
+        assert.equal(refusedField(read(Object.fromEntries([...nulls, ...others, ...ignored]) as object)), null);
+      });
+
+      it('takes the values that change nothing, and no others', () => {
+        for (const [field, values] of Object.entries(table.neutral)) {
+          for (const value of values) assert.equal(refusedField(read({ [field]: value })), null, field);
+          assert.equal(refusedField(read({ [field]: 'something else' })), field);
+        }
+        for (const field of Object.keys(table.refused)) assert.equal(refusedField(read({ [field]: 'any' })), field);
+      });
+
+      it('names each field in one list, and says something of each that is done', () => {
+        const names = [
+          ...Object.keys(table.done),
+          ...table.ignored,
+          ...Object.keys(table.neutral),
+          ...Object.keys(table.refused),
+        ];
+        assert.equal(new Set(names).size, names.length);
+        for (const [field, schema] of Object.entries(table.done)) {
+          assert.ok((schema as z.ZodType).description !== undefined, field);
+        }
+      });
+    });
+  }
+
+  it('names the place of what is wrong', () => {
+    const wrong: [object, string][] = [
+      [{ messages: [] }, 'messages'],
+      [{ messages: 'Hello' }, 'messages'],
+      [{ messages: [{ role: 'function', content: 'x' }] }, 'messages[0].role'],
+      [{ messages: [USER, { role: 'user', content: 5 }] }, 'messages[1].content'],
+      [
+        { messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'x' } }] }] },
+        'messages[0].content[0].type',
+      ],
+      [{ messages: [{ ...USER, weight: 1 }] }, 'messages[0].weight'],
+      [{ messages: [{ role: 'tool', content: '4' }] }, 'messages[0].tool_call_id'],
+      [{ temperature: -1 }, 'temperature'],
+      [{ temperature: 'hot' }, 'temperature'],
+      [{ n: 0 }, 'n'],
+      [{ stop: [''] }, 'stop[0]'],
+      [{ logit_bias: { fox: 1 } }, 'logit_bias.fox'],
+      [{ logit_bias: { 5: 101 } }, 'logit_bias.5'],
+      [{ top_logprobs: 2 }, 'top_logprobs'],
+      [{ tools: [{ type: 'custom', custom: {} }] }, 'tools[0].type'],
+      [{ tool_choice: 'any' }, 'tool_choice'],
+      [{ response_format: { type: 'grammar' } }, 'response_format.type'],
+      [{ reasoning_effort: 'high' }, 'reasoning_effort'],
+      [{ add_generation_prompt: false }, 'add_generation_prompt'],
+      [{ seed: 0.5 }, 'seed'],
+      [{ max_tokens: -1 }, 'max_tokens'],
+      [{ stream_options: { include_everything: true } }, 'stream_options.include_everything'],
+    ];
+    for (const [members, field] of wrong) assert.equal(refusedField(chat(members)), field, JSON.stringify(members));
+    assert.equal(refusedField(completion({ prompt: '' })), 'prompt');
+    assert.equal(refusedField(completion({ prompt: [[1], []] })), 'prompt[1]');
+    assert.equal(refusedField(completion({ n: 2, best_of: 3 })), 'best_of');
+    assert.equal(refusedField(response({ input: [{ type: 'computer_call' }] })), 'input[0].type');
+    assert.equal(refusedField(response({ previous_response_id: 'resp_1' })), 'previous_response_id');
+  });
+
+  it('refuses a body that is no object', () => {
+    for (const body of [undefined, null, 'text', [1]]) {
+      assert.throws(() => readChatFields(body), /no JSON object/);
+    }
+  });
+
+  it('makes a conversation of messages', () => {
+    const call = { id: 'c1', type: 'function', function: { name: 'add', arguments: '{"a":1}' } };
+    const fields = readChatFields({
+      messages: [
+        { role: 'system', content: 'Be brief.' },
+        {
+          role: 'user',
+          content: [
+            { type: 'text', text: 'One' },
+            { type: 'text', text: 'Two', cache_control: {} },
+          ],
+        },
+        { role: 'assistant', content: null, refusal: null, tool_calls: [call] },
+        { role: 'tool', tool_call_id: 'c1', content: '2' },
+      ],
+      chat_template_kwargs: { enable_thinking: false },
+      reasoning_effort: 'none',
+    });
+    const request = chatRequestFrom(fields, null);
+    assert.deepEqual(request.messages, [
+      { role: 'system', content: 'Be brief.' },
+      { role: 'user', content: 'One\nTwo' },
+      { role: 'assistant', content: '', toolCalls: [{ id: 'c1', name: 'add', arguments: '{"a":1}' }] },
+      { role: 'tool', content: '2', toolCallId: 'c1', name: 'add' },
+    ]);
+    assert.deepEqual(request.templateArguments, [{ name: 'enable_thinking', value: 'false' }]);
+    assert.equal(request.thinking, false);
+  });
+
+  it('gives the effort of reasoning to a template that takes it', () => {
+    const fields = readChatFields({ messages: [USER], reasoning_effort: 'high' });
+    const { templateArguments } = chatRequestFrom(fields, 'Reasoning: {{ reasoning_effort }}');
+    assert.deepEqual(templateArguments, [{ name: 'reasoning_effort', value: '"high"' }]);
+  });
+
+  it('makes one message of what an assistant thought, said and called', () => {
+    const fields = readResponseFields({
+      instructions: 'Be brief.',
+      input: [
+        { role: 'user', content: 'What is 1 + 1?' },
+        { type: 'reasoning', id: 'rs_1', summary: [], content: [{ type: 'reasoning_text', text: 'I add.' }] },
+        { type: 'message', id: 'msg_1', role: 'assistant', content: [{ type: 'output_text', text: 'Let me see.' }] },
+        { type: 'function_call', call_id: 'c1', name: 'add', arguments: '{}' },
+        { type: 'function_call', call_id: 'c2', name: 'sub', arguments: '{}' },
+        { type: 'function_call_output', call_id: 'c2', output: [{ type: 'input_text', text: '2' }] },
+        { type: 'message', role: 'assistant', content: 'Two.' },
+        { type: 'message', role: 'assistant', content: 'Really.' },
+      ],
+    });
+    assert.deepEqual(responseChatFrom(fields, null).messages, [
+      { role: 'system', content: 'Be brief.' },
+      { role: 'user', content: 'What is 1 + 1?' },
+      {
+        role: 'assistant',
+        content: 'Let me see.',
+        reasoningContent: 'I add.',
+        toolCalls: [
+          { id: 'c1', name: 'add', arguments: '{}' },
+          { id: 'c2', name: 'sub', arguments: '{}' },
+        ],
+      },
+      { role: 'tool', content: '2', toolCallId: 'c2', name: 'sub' },
+      { role: 'assistant', content: 'Two.' },
+      { role: 'assistant', content: 'Really.' },
+    ]);
+  });
+
+  it('tells the four forms of a prompt apart', () => {
+    const forms: [unknown, object[]][] = [
+      ['a', [{ text: 'a', tokenIds: null }]],
+      [
+        ['a', 'b'],
+        [
+          { text: 'a', tokenIds: null },
+          { text: 'b', tokenIds: null },
+        ],
+      ],
+      [[5, 6], [{ text: null, tokenIds: [5, 6] }]],
+      [
+        [[5], [6]],
+        [
+          { text: null, tokenIds: [5] },
+          { text: null, tokenIds: [6] },
+        ],
+      ],
+    ];
+    for (const [prompt, expected] of forms) assert.deepEqual(promptsFrom(readCompletionFields({ prompt })), expected);
+  });
+
+  it('samples as odmoe prompt does where nothing is said', () => {
+    const fields = readChatFields({ messages: [USER] });
+    assert.deepEqual(samplingFrom(fields, undefined), {
+      temperature: 0,
+      topK: 0,
+      topP: 1,
+      minP: 0,
+      repetitionPenalty: 1,
+      presencePenalty: 0,
+      frequencyPenalty: 0,
+      logitBias: [],
+    });
+    assert.deepEqual(stopFrom(fields), []);
+  });
+
+  it('takes the likeliest token where top_p is 0, and all where top_k is -1', () => {
+    assert.equal(samplingFrom(readChatFields({ messages: [USER], top_p: 0 }), 1).topK, 1);
+    assert.equal(samplingFrom(readChatFields({ messages: [USER], top_k: -1 }), 1).topK, 0);
+  });
+
+  it('counts seeds up from the one that was given, or drawn', () => {
+    const runtime = { randomInt: () => 40 };
+    assert.deepEqual(answerSeeds(undefined, 1, runtime), [undefined]);
+    assert.deepEqual(answerSeeds(7, 3, runtime), [7, 8, 9]);
+    assert.deepEqual(answerSeeds(undefined, 2, runtime), [40, 41]);
+    assert.deepEqual(answerSeeds(MAX_SEED - 1, 4, runtime), [MAX_SEED - 1, MAX_SEED, 0, 1]);
+  });
+});
