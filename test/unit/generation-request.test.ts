@@ -157,6 +157,64 @@ describe('resolving a generation request', () => {
     await refused('REQUEST_INVALID', /stop string of/, { text: 'a', stop: ['x'.repeat(100_000)] });
   });
 
+  it('names the field that is wrong as the wire does', async () => {
+    const sampling = { temperature: 0, topK: 0, topP: 0, minP: 0, repetitionPenalty: 0 };
+    const messages = [{ role: 'user', content: 'a' }];
+    const outputFormat = { alternatives: [{ parts: [{ kind: 'literal' as const, literal: 'a' }] }] };
+    const bias = (...tokenIds: number[]) => tokenIds.map((tokenId) => ({ tokenId, bias: 1 }));
+    const wrong: [string, Partial<GenerateRequest>][] = [
+      ['text', {}],
+      ['messages', { text: 'a', messages }],
+      ['messages[1].role', { messages: [...messages, { role: 'root', content: '' }] }],
+      ['prompt_token_ids[1]', { promptTokenIds: [5, 1024] }],
+      ['max_tokens', { text: 'a', maxTokens: 0.5 }],
+      ['logprobs', { text: 'a', logprobs: 1025 }],
+      ['prompt_logprobs', { text: 'a', promptLogprobs: true }],
+      ['stop', { text: 'a', stop: new Array<string>(65).fill('x') }],
+      ['stop[1]', { text: 'a', stop: ['x', ''] }],
+      ['template_arguments', { text: 'a', templateArguments: [{ name: 'a', value: '{' }] }],
+      ['continue_last', { messages, continueLast: true }],
+      ['ignore_eos', { text: 'a', ignoreEos: true, sampling: { ...sampling, outputFormat } }],
+      ['sampling.top_p', { text: 'a', sampling: { ...sampling, topP: 2 } }],
+      ['sampling.presence_penalty', { text: 'a', sampling: { ...sampling, presencePenalty: 100.5 } }],
+      ['sampling.frequency_penalty', { text: 'a', sampling: { ...sampling, frequencyPenalty: NaN } }],
+      ['sampling.logit_bias', { text: 'a', sampling: { ...sampling, logitBias: bias(...Array(1025).keys()) } }],
+      ['sampling.logit_bias[1].token_id', { text: 'a', sampling: { ...sampling, logitBias: bias(7, 7) } }],
+      ['sampling.logit_bias[1].token_id', { text: 'a', sampling: { ...sampling, logitBias: bias(7, 1024) } }],
+      [
+        'sampling.logit_bias[0].bias',
+        { text: 'a', sampling: { ...sampling, logitBias: [{ tokenId: 1, bias: -101 }] } },
+      ],
+      ['sampling.output_format', { text: 'a', sampling: { ...sampling, outputFormat } }],
+    ];
+    for (const [field, change] of wrong) {
+      await assert.rejects(resolve(change), { code: 'REQUEST_INVALID', field }, JSON.stringify(change));
+    }
+  });
+
+  it('needs no room for an answer of no token', async () => {
+    const promptTokenIds = new Array<number>(64).fill(5);
+    assert.equal((await resolve({ promptTokenIds, maxTokens: 0 })).options.maxTokens, 0);
+    await refused('PROMPT_TOO_LONG', /64 tokens.*answer needs one/, { promptTokenIds, maxTokens: 1 });
+    await refused('PROMPT_TOO_LONG', /65 tokens.*holds 64; shorten/, {
+      promptTokenIds: [...promptTokenIds, 5],
+      maxTokens: 0,
+    });
+  });
+
+  it('bounds what is told of a prompt', async () => {
+    const limits = { ...LIMITS, vocabSize: 200_000, maxPositions: 200_000 };
+    const known = { tokenizer: null, prompts: new InlinePromptEncoder(null, { wallMs: () => 0 }), formats: NO_FORMATS };
+    const ask = (promptTokens: number, logprobs: number) =>
+      resolveGeneration(
+        { ...EMPTY, promptTokenIds: new Array<number>(promptTokens).fill(5), logprobs, promptLogprobs: true },
+        { ...known, limits, chooseSeed: () => 0 },
+        new AbortController().signal,
+      );
+    assert.equal((await ask(2 ** 14, 63)).options.promptLogprobs, true);
+    await assert.rejects(ask(2 ** 14, 64), { code: 'REQUEST_INVALID', field: 'logprobs', message: /63 at most/ });
+  });
+
   it('takes what is at a limit and refuses what is one beyond it', async () => {
     const stops = (count: number): string[] => new Array<string>(count).fill('x');
     assert.equal((await resolve({ text: 'a', stop: stops(64) })).options.stop.length, 64);

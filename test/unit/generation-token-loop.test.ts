@@ -6,6 +6,7 @@ import {
   type GenerationOptions,
   type GenerationOutcome,
 } from '../../engine/generation/generate-tokens.js';
+import type { PromptLogitsObserver } from '../../engine/generation/prompt-logprobs.js';
 import type { SequenceRunner } from '../../engine/generation/sequence-runner.js';
 import { StopStrings } from '../../engine/generation/stop-strings.js';
 import { packageRoot } from '../../shared/config/package-root.js';
@@ -28,8 +29,14 @@ class ScriptedRunner implements SequenceRunner {
     private readonly onDecode: (count: number) => void = () => undefined,
   ) {}
 
-  async prefill(tokenIds: readonly number[]): Promise<Float32Array> {
+  async prefill(tokenIds: readonly number[], onLogits?: PromptLogitsObserver): Promise<Float32Array> {
     this.calls.push(`prefill ${tokenIds.join(',')}`);
+    for (let position = 0; onLogits !== undefined && position < tokenIds.length - 1; position++) {
+      onLogits(
+        position,
+        Float32Array.from({ length: VOCABULARY }, (_, id) => (id === position ? 5 : 0)),
+      );
+    }
     return this.logits();
   }
 
@@ -94,6 +101,69 @@ describe('the token loop', () => {
     assert.deepEqual(outcome.tokenIds, [50, 51, 52]);
     assert.equal(outcome.finishReason, 'length');
     assert.equal(runner.calls.length, 4);
+  });
+
+  it('runs the prompt alone where no token is wanted', async () => {
+    const runner = new ScriptedRunner([50]);
+    const { tokens, outcome } = await collect(runner, { maxTokens: 0 }, null);
+    assert.deepEqual(runner.calls, ['prefill 7,8', 'end']);
+    assert.deepEqual([tokens, outcome.finishReason, outcome.text], [[], 'length', '']);
+  });
+
+  it('tells of the prompt in pieces before the first token, where that is wanted', async () => {
+    const promptIds = Array.from({ length: 150 }, (_, index) => (index % 3 === 0 ? index : 999));
+    const options = { ...OPTIONS, maxTokens: 1, logprobs: 1, promptLogprobs: true };
+    const { signal } = new AbortController();
+    const steps = [];
+    for await (const step of generateTokens(new ScriptedRunner([50]), promptIds, options, null, signal))
+      steps.push(step);
+    const pieces = steps.flatMap((step) => (step.kind === 'prompt' ? [step.prompt] : []));
+    assert.deepEqual(
+      steps.map(({ kind }) => kind),
+      ['prompt', 'prompt', 'prompt', 'token'],
+    );
+    assert.deepEqual(
+      pieces.map(({ first, tokens }) => [first, tokens.length]),
+      [
+        [0, 64],
+        [64, 64],
+        [128, 22],
+      ],
+    );
+    const told = pieces.flatMap(({ tokens }) => tokens);
+    assert.deepEqual(told[0], { logprob: 0, top: [] });
+    for (const [index, { logprob, top }] of told.entries()) {
+      if (index === 0) continue;
+      assert.equal(top[0]?.tokenId, index - 1);
+      assert.equal(logprob < (top[0]?.logprob ?? 0), true, 'no token of the prompt was the likeliest');
+    }
+  });
+
+  it('ends with "stop" where the output format has nothing more to take', async () => {
+    const constraint = { allowed: () => null, isClosed: (answer: readonly number[]) => answer.length === 2 };
+    for (const maxTokens of [2, 9]) {
+      const script = [...tokenizer.encode('a fox'), EOS];
+      const { outcome } = await collect(new ScriptedRunner(script), { constraint, maxTokens }, tokenizer);
+      assert.deepEqual([outcome.tokenIds, outcome.finishReason], [script.slice(0, 2), 'stop']);
+      assert.equal(outcome.text, tokenizer.decode(outcome.tokenIds));
+    }
+  });
+
+  it('shows special tokens by their names where that is wanted, but for the one that ends the answer', async () => {
+    const [fox = 0] = tokenizer.encode('fox');
+    const script = [2, fox, 3, fox, EOS];
+    const named = (id: number) => Buffer.from(tokenizer.tokenBytes(id)).toString();
+    const shown = { showSpecialTokens: true };
+    const { outcome, tokens } = await collect(new ScriptedRunner(script), shown, tokenizer);
+    const text = [named(2), tokenizer.decode([fox]), named(3), tokenizer.decode([fox])].join('');
+    assert.equal(outcome.text, text);
+    assert.equal(tokens.map((token) => token.text).join(''), text);
+    assert.ok(named(2).length > 0 && named(2) !== named(3));
+    const stopped = await collect(new ScriptedRunner(script), { ...shown, stop: [named(3)] }, tokenizer);
+    assert.equal(stopped.outcome.text, text.slice(0, text.indexOf(named(3))));
+    const past = await collect(new ScriptedRunner(script), { ...shown, ignoreEos: true, maxTokens: 5 }, tokenizer);
+    assert.equal(past.outcome.text, text + named(EOS));
+    assert.equal((await collect(new ScriptedRunner(script), {}, tokenizer)).outcome.text, tokenizer.decode(script));
   });
 
   it('goes on after the end-of-sequence token when told to', async () => {

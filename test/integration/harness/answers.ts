@@ -1,8 +1,17 @@
 import assert from 'node:assert/strict';
-import type { Finished, GenerateReply, GenerateRequest, Started, TokenReply } from '../../../shared/rpc/messages.js';
+import type {
+  Finished,
+  GenerateReply,
+  GenerateRequest,
+  PromptToken,
+  Started,
+  TokenReply,
+} from '../../../shared/rpc/messages.js';
 
 export interface CollectedAnswer {
   started: Started;
+  /** Of each token of the prompt; empty where they were not asked for. */
+  promptLogprobs: PromptToken[];
   tokens: TokenReply[];
   finished: Finished;
 }
@@ -30,17 +39,22 @@ export async function collect(
 ): Promise<CollectedAnswer> {
   let started: Started | null = null;
   let finished: Finished | null = null;
+  const promptLogprobs: PromptToken[] = [];
   const tokens: TokenReply[] = [];
   for await (const reply of replies) {
     if (reply.kind === 'started') started = reply.started;
     else if (reply.kind === 'finished') finished = reply.finished;
-    else if (reply.kind === 'token') {
+    else if (reply.kind === 'prompt') {
+      assert.equal(reply.prompt.first, promptLogprobs.length, 'pieces follow one another');
+      assert.equal(tokens.length, 0, 'the prompt comes before the answer');
+      promptLogprobs.push(...reply.prompt.tokens);
+    } else {
       tokens.push(reply.token);
       await onToken(tokens.length);
     }
   }
   assert.ok(started !== null && finished !== null, 'an answer begins with started and ends with finished');
-  return { started, tokens, finished };
+  return { started, promptLogprobs, tokens, finished };
 }
 
 /** Tokens, text and every log-probability that was asked for are the same to the bit. */
@@ -52,6 +66,7 @@ export function assertSameAnswer(actual: CollectedAnswer, expected: CollectedAns
   actual.tokens.forEach((token, index) => {
     assert.deepEqual(token, expected.tokens[index], `token ${index} differs`);
   });
+  assert.deepEqual(actual.promptLogprobs, expected.promptLogprobs, 'log-probabilities of the prompt');
   assert.equal(actual.finished.text, expected.finished.text);
   assert.equal(actual.finished.finishReason, expected.finished.finishReason);
 }
