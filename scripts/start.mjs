@@ -5,11 +5,20 @@ import { packageRoot } from './build-state.mjs';
 import { afterSetUp } from './setup.mjs';
 
 const FORWARDED_SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'];
+/** One Ctrl-C comes from the terminal, and from npm once more. The demo takes a second one as impatience. */
+const SAME_KEY_MS = 500;
 
 afterSetUp('start', () => {
-  const demo = spawn(process.execPath, [join(packageRoot, 'bin', 'odmoe'), 'demo', ...process.argv.slice(2)], {
-    stdio: 'inherit',
-  });
-  for (const signal of FORWARDED_SIGNALS) process.on(signal, () => demo.kill(signal));
+  // In a session of its own, so that the terminal's Ctrl-C comes to it from here alone.
+  const command = [join(packageRoot, 'bin', 'odmoe'), 'demo', ...process.argv.slice(2)];
+  const demo = spawn(process.execPath, command, { stdio: 'inherit', detached: true });
+  let forwardedMs = -Infinity;
+  for (const signal of FORWARDED_SIGNALS) {
+    process.on(signal, () => {
+      if (performance.now() - forwardedMs < SAME_KEY_MS) return;
+      forwardedMs = performance.now();
+      demo.kill(signal);
+    });
+  }
   demo.on('exit', (status, signal) => process.exit(status ?? (signal ? 1 : 0)));
 });

@@ -1,5 +1,5 @@
 import { Option, type Command } from 'commander';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { packForServing } from '../../packs/pack-for-serving.js';
 import { MAX_DRAFT_ROWS } from '../../shared/config/setting-limits.js';
@@ -7,8 +7,9 @@ import { packageRoot } from '../../shared/config/package-root.js';
 import { wholeNumberFlag, wholeNumberOrAutoFlag } from '../../shared/daemon/whole-number-flag.js';
 
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
-import { DemoCluster, type DemoClusterOptions } from '../demo/demo-cluster.js';
+import { DemoCluster, HTTP_DEFAULT, type DemoClusterOptions } from '../demo/demo-cluster.js';
 import { allExpertsBytes, demoTable } from '../demo/demo-table.js';
+import { servingAt, servingJson, servingLines } from '../demo/serving.js';
 import {
   addGenerationFlags,
   generationRequestFrom,
@@ -16,6 +17,7 @@ import {
   type GenerationFlags,
 } from '../client/generation-flags.js';
 import { withInterrupt } from '../client/interrupt.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { renderGeneration } from '../output/generation-output.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { runtime, transport } from '../client/process-runtime.js';
@@ -38,16 +40,47 @@ interface DemoFlags extends GenerationFlags {
   alignKv: number;
   optimistic?: boolean;
   draftRows: number | 'auto';
+  serve?: boolean;
+  http?: string;
+  apiKeys?: string;
 }
 
-/** `odmoe demo`: a whole cluster on this machine, for one answer. */
+/** `odmoe demo`: a whole cluster on this machine, for one answer, or for HTTP clients. */
 export function registerDemoCommand(program: Command): void {
   const command = program
     .command('demo')
     .description(
       'start main, shadow and workers on this machine, answer a prompt, show how well it went, stop everything',
     )
-    .argument('[text]', `the prompt (default: "${DEFAULT_PROMPT}")`)
+    .argument('[text]', `the prompt (default: "${DEFAULT_PROMPT}"; with --serve none)`)
+    .option('--serve', 'keep the cluster until Ctrl-C, for HTTP clients')
+    .option(
+      '--http <host:port>',
+      'with --serve: where HTTP clients are served (default: 127.0.0.1:7680, or a free port where that is taken)',
+    )
+    .option('--api-keys <file>', 'with --serve: API keys of HTTP clients, one a line');
+  addClusterFlags(command);
+  addGenerationFlags(command)
+    .addHelpText('after', HELP)
+    .action(async (text: string | undefined, flags: DemoFlags) => demo(text, flags));
+}
+
+const HELP = `
+Each daemon is a process of its own, as it would be on a machine of its own; they talk over loopback. None of them is
+left when the command ends, however it ends.
+With --serve the URL and a curl line are printed (with --json an object with "url" and "model"), after the answer where a prompt is given.
+Examples:
+  odmoe demo
+  odmoe demo "What is 17 plus 25?" --workers 3
+  odmoe demo --serve
+  odmoe demo --shadow nf4 --align-token 4 --align-kv 4
+  odmoe demo --optimistic --draft-rows auto
+  odmoe demo --shadow none
+  odmoe demo --model ~/mixtral-pack --workers 4 --max-tokens 32 --json`;
+
+/** The flags that say what the cluster is. */
+function addClusterFlags(command: Command): void {
+  command
     .option('--workers <n>', 'worker daemons', wholeNumberFlag(1, MOST_WORKERS), DEFAULT_WORKERS)
     .addOption(
       new Option('--model <directory>', 'a pack or a checkpoint').default(
@@ -75,48 +108,59 @@ export function registerDemoCommand(program: Command): void {
       wholeNumberOrAutoFlag(1, MAX_DRAFT_ROWS),
       1,
     );
-  addGenerationFlags(command)
-    .addHelpText(
-      'after',
-      `
-Each daemon is a process of its own, as it would be on a machine of its own; they talk over loopback. None of them is
-left when the command ends, however it ends.
-
-Examples:
-  odmoe demo
-  odmoe demo "What is 17 plus 25?" --workers 3
-  odmoe demo --shadow nf4 --align-token 4 --align-kv 4
-  odmoe demo --optimistic --draft-rows auto
-  odmoe demo --shadow none
-  odmoe demo --model ~/mixtral-pack --workers 4 --max-tokens 32 --json`,
-    )
-    .action(async (text: string | undefined, flags: DemoFlags) => demo(text, flags));
 }
 
 async function demo(text: string | undefined, flags: DemoFlags): Promise<void> {
+  requireServe(flags);
+  const isAsked = text !== undefined || flags.promptTokenIds !== undefined || flags.serve !== true;
   const prompt = text ?? (flags.promptTokenIds === undefined ? DEFAULT_PROMPT : undefined);
   const request = generationRequestFrom(flags, prompt);
   await withInterrupt(async (signal) => {
     const packPath = await servedPack(flags.model, signal);
     const expertsBytes = allExpertsBytes(await openModelSource(packPath));
-    const cluster = new DemoCluster({
-      packPath,
-      workers: flags.workers,
-      shadow: flags.shadow,
-      groupSize: flags.groupSize,
-      alignTokenPeriod: flags.alignToken,
-      alignKeyValuePeriod: flags.alignKv,
-      flags: {
-        main: ['--draft-rows', String(flags.draftRows), ...(flags.optimistic === true ? ['--optimistic'] : [])],
-      },
-      startTimeoutMs: START_TIMEOUT_MS + Math.ceil((1000 * expertsBytes) / SLOWEST_LOAD_BYTES_PER_S),
-    });
+    const cluster = new DemoCluster(clusterOptions(packPath, expertsBytes, flags));
     try {
-      await answer(cluster, request, { flags, prompt, expertsBytes }, signal);
+      await start(cluster, flags, signal);
+      if (isAsked) await answer(cluster, request, { flags, prompt, expertsBytes }, signal);
+      if (flags.serve === true) await serve(cluster, flags, signal);
     } finally {
       await cluster.stop();
     }
   });
+}
+
+function requireServe({ serve, http, apiKeys }: DemoFlags): void {
+  if (serve !== true && (http !== undefined || apiKeys !== undefined)) {
+    throw new OdmoeError(
+      'USAGE',
+      `${http === undefined ? '--api-keys' : '--http'} needs --serve: a demo serves no HTTP clients without`,
+    );
+  }
+  if (http === 'off')
+    throw new OdmoeError('USAGE', '--serve is for HTTP clients: give --http an address, or leave it out');
+}
+
+function clusterOptions(packPath: string, expertsBytes: number, flags: DemoFlags): DemoClusterOptions {
+  const ofMain = ['--draft-rows', String(flags.draftRows)];
+  if (flags.optimistic === true) ofMain.push('--optimistic');
+  if (flags.apiKeys !== undefined) ofMain.push('--api-keys', resolve(flags.apiKeys));
+  return {
+    packPath,
+    workers: flags.workers,
+    shadow: flags.shadow,
+    groupSize: flags.groupSize,
+    alignTokenPeriod: flags.alignToken,
+    alignKeyValuePeriod: flags.alignKv,
+    ...(flags.serve === true && { http: flags.http ?? HTTP_DEFAULT }),
+    flags: { main: ofMain },
+    startTimeoutMs: START_TIMEOUT_MS + Math.ceil((1000 * expertsBytes) / SLOWEST_LOAD_BYTES_PER_S),
+  };
+}
+
+async function start(cluster: DemoCluster, { json, shadow, workers }: DemoFlags, signal: AbortSignal): Promise<void> {
+  const withShadow = shadow === 'none' ? 'no shadow' : `a shadow (${shadow})`;
+  if (!json) process.stderr.write(`starting main, ${withShadow} and ${workers} workers on this machine\n`);
+  await cluster.start(signal);
 }
 
 async function answer(
@@ -125,14 +169,27 @@ async function answer(
   shown: { flags: DemoFlags; prompt: string | undefined; expertsBytes: number },
   signal: AbortSignal,
 ): Promise<void> {
-  const { json, shadow, workers } = shown.flags;
-  const withShadow = shadow === 'none' ? 'no shadow' : `a shadow (${shadow})`;
-  if (!json) process.stderr.write(`starting main, ${withShadow} and ${workers} workers on this machine\n`);
-  await cluster.start(signal);
+  const { json } = shown.flags;
   if (!json && shown.prompt !== undefined) process.stdout.write(`\n> ${shown.prompt}\n\n`);
   const replies = transport.generate(cluster.mainAddress, request, signal);
   const { finished } = await cluster.whileMainRuns(renderGeneration(replies, { json, stream: !json }));
   if (!json) process.stdout.write(`\n${demoTable(finished, shown.expertsBytes)}`);
+}
+
+/** Until the signal aborts, which is its end in order. Throws main's failure; that of another daemon is told, and serving goes on. */
+async function serve(cluster: DemoCluster, { json, apiKeys }: DemoFlags, signal: AbortSignal): Promise<void> {
+  const { httpAddress, nodes } = await cluster.whileMainRuns(cluster.status());
+  const model = nodes.find(({ identity }) => identity.role === 'ROLE_MAIN')?.identity.modelName ?? '';
+  const needsKey = apiKeys !== undefined || (process.env['ODMOE_API_KEYS'] ?? '') !== '';
+  const serving = servingAt(httpAddress, model, needsKey);
+  const text = json ? JSON.stringify(servingJson(serving)) : servingLines(serving).join('\n');
+  process.stdout.write(`${text}\n`);
+  cluster.watchPeers(({ message, code }) => process.stderr.write(`odmoe: ${message} [${code}]; the others go on\n`));
+  const ended = new Promise<void>((resolve) => {
+    if (signal.aborted) resolve();
+    signal.addEventListener('abort', () => resolve());
+  });
+  await cluster.whileMainRuns(ended);
 }
 
 /** The pack to serve: the one given, or one made of the checkpoint given and kept for the next time. */

@@ -14,11 +14,16 @@ export interface DemoClusterOptions {
   /** Periods in iterations; 0: never. */
   alignTokenPeriod: number;
   alignKeyValuePeriod: number;
+  /** Where main serves HTTP clients: HOST:PORT, or HTTP_DEFAULT; left out: it does not. */
+  http?: string;
   /** How long the daemons may take until all have found each other. */
   startTimeoutMs: number;
   /** Further flags of each daemon of a role, which override those that follow from the rest. */
   flags?: Readonly<Partial<Record<RoleSetting, readonly string[]>>>;
 }
+
+/** Main takes a free port where its own is taken, which it does not do with an address that is given. */
+export const HTTP_DEFAULT = 'default';
 
 const STATUS_POLL_MS = 50;
 const STATUS_TIMEOUT_MS = 2_000;
@@ -80,6 +85,21 @@ export class DemoCluster {
     }
   }
 
+  /** Calls `onLost` with the failure of each worker and shadow that ends before the cluster is stopped. */
+  watchPeers(onLost: (failure: OdmoeError) => void): void {
+    for (const daemon of this.daemons) {
+      if (daemon.role === 'main') continue;
+      void daemon.ended.then((failure) => {
+        if (!this.stopping) onLost(failure);
+      });
+    }
+  }
+
+  /** What main says of itself and its peers. */
+  status(): Promise<StatusReply> {
+    return transport.fetchStatus(this.mainAddress, STATUS_TIMEOUT_MS);
+  }
+
   /** Ends every daemon; resolves when none runs any more. */
   async stop(): Promise<void> {
     this.stopping = true;
@@ -102,9 +122,9 @@ export class DemoCluster {
   }
 
   private mainFlags(): string[] {
-    const { alignTokenPeriod, alignKeyValuePeriod, groupSize } = this.options;
+    const { alignTokenPeriod, alignKeyValuePeriod, groupSize, http = 'off' } = this.options;
     const align = ['--align-token', String(alignTokenPeriod), '--align-kv', String(alignKeyValuePeriod)];
-    return [...align, '--group-size', String(groupSize), '--http', 'off'];
+    return [...align, '--group-size', String(groupSize), ...(http === HTTP_DEFAULT ? [] : ['--http', http])];
   }
 
   /** The promise's outcome, unless a daemon ends, the caller gives up or time runs out before. */
@@ -133,7 +153,7 @@ export class DemoCluster {
   private async allJoined(timeout: AbortSignal, onMissing: (missing: string) => void): Promise<void> {
     while (!this.stopping && !timeout.aborted) {
       try {
-        const missing = missingNodes(await transport.fetchStatus(this.mainAddress, STATUS_TIMEOUT_MS), this.daemons);
+        const missing = missingNodes(await this.status(), this.daemons);
         if (missing.length === 0) return;
         onMissing(missing.join('; '));
       } catch (error) {

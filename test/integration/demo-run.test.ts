@@ -1,64 +1,10 @@
 import assert from 'node:assert/strict';
-import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { packageRoot } from '../../shared/config/package-root.js';
+import { RunningDemo } from './harness/running-demo.js';
 import { waitUntil } from './harness/wait-until.js';
-
-const DEMO_TIME_LIMIT_MS = 60_000;
-
-interface DemoOutcome {
-  status: number | null;
-  signal: NodeJS.Signals | null;
-  stdout: string;
-  stderr: string;
-}
-
-class RunningDemo {
-  readonly child: ChildProcess;
-  readonly outcome: Promise<DemoOutcome>;
-
-  constructor(flags: readonly string[], environment: NodeJS.ProcessEnv = {}) {
-    const command = [join(packageRoot(), 'bin', 'odmoe'), 'demo', ...flags];
-    this.child = spawn(process.execPath, command, { env: { ...process.env, ...environment }, stdio: 'pipe' });
-    this.outcome = this.collect();
-  }
-
-  /** Daemons of this demo that run, by their command lines: they carry the demo's own cluster name. */
-  daemons(): string[] {
-    const marker = `demo-${this.child.pid ?? 0}`;
-    return readdirSync('/proc')
-      .filter((name) => /^\d+$/.test(name))
-      .map((pid) => commandLine(pid))
-      .filter((words) => words.includes(marker))
-      .map((words) => words.join(' '));
-  }
-
-  async assertNothingLeft(): Promise<void> {
-    await waitUntil('no daemon of the demo is left', () => this.daemons().length === 0);
-  }
-
-  private async collect(): Promise<DemoOutcome> {
-    const outcome = { stdout: '', stderr: '' };
-    this.child.stdout?.on('data', (data: Buffer) => (outcome.stdout += data.toString()));
-    this.child.stderr?.on('data', (data: Buffer) => (outcome.stderr += data.toString()));
-    const timer = setTimeout(() => this.child.kill('SIGKILL'), DEMO_TIME_LIMIT_MS);
-    const [status, signal] = (await once(this.child, 'close')) as [number | null, NodeJS.Signals | null];
-    clearTimeout(timer);
-    return { status, signal, ...outcome };
-  }
-}
-
-/** Words of a process's command line; none when it has ended. */
-function commandLine(pid: string): string[] {
-  try {
-    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
-  } catch {
-    return [];
-  }
-}
 
 interface DemoJson {
   text: string;

@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { listeningAddress } from '../../cli/demo/daemon-process.js';
 import { missingNodes } from '../../cli/demo/demo-cluster.js';
 import { demoTable } from '../../cli/demo/demo-table.js';
+import { curlLine, servingAt } from '../../cli/demo/serving.js';
 import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
 import type { Finished, NodeIdentity, NodeStatus, StatusReply } from '../../shared/rpc/messages.js';
 
@@ -111,5 +113,26 @@ describe('demo orchestration', () => {
     assert.match(table, /reloads\s+7 \(.*5 layers' came too late\)\n/);
     assert.match(demoTable({ ...finished, sep: null }, 1), /reloads\s+7\n/);
     assert.match(demoTable({ ...finished, sep: null }, 1), /no shadow/);
+  });
+});
+
+describe('a demo that serves HTTP clients', () => {
+  it('names an address that works on this machine, wherever main listens', () => {
+    assert.equal(servingAt('127.0.0.1:7680', 'demo', false).url, 'http://127.0.0.1:7680');
+    assert.equal(servingAt('0.0.0.0:80', 'demo', false).url, 'http://127.0.0.1:80');
+    assert.equal(servingAt('[::1]:80', 'demo', false).url, 'http://[::1]:80');
+    assert.throws(() => servingAt('', 'demo', false), { code: 'INTERNAL' });
+  });
+
+  it('prints a command whose words a shell leaves as they are', () => {
+    const line = curlLine(servingAt('127.0.0.1:1', `it's "a" $model`, true));
+    const printed = execFileSync('sh', ['-c', line.replace(/^curl/, 'printf "%s\\n"')], { encoding: 'utf8' });
+    const words = printed.trim().split('\n');
+    assert.deepEqual(words.slice(0, -1), [
+      'http://127.0.0.1:1/v1/chat/completions',
+      ...['-H', 'content-type: application/json', '-H', 'authorization: Bearer YOUR_KEY', '-d'],
+    ]);
+    assert.equal((JSON.parse(words.at(-1) ?? '') as { model: string }).model, `it's "a" $model`);
+    assert.ok(!curlLine(servingAt('127.0.0.1:1', 'demo', false)).includes('Bearer'));
   });
 });
