@@ -1,7 +1,8 @@
 import { nearestKey } from '../../shared/config/nearest-key.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { MAX_TOKENS_RANGE } from '../../shared/rpc/generate-validation.js';
+import { ANSWER_LENGTH_RANGE } from '../client/generation-flags.js';
 import {
+  ANSWER_PENALTY_RANGE,
   describeRange,
   isInRange,
   PROBABILITY_RANGE,
@@ -29,9 +30,6 @@ interface Setting {
   write(settings: ChatSettings, value: number | null): ChatSettings;
 }
 
-/** OpenAI's API takes -2 to 2. */
-const ANSWER_PENALTY_RANGE: NumberRange = { least: -100, most: 100, whole: false, zeroIsOff: false };
-
 const SETTINGS: Readonly<Record<string, Setting>> = {
   temperature: ofSampling('temperature', 0, TEMPERATURE_RANGE, 'the most likely token'),
   top_p: ofSampling('topP', 1, PROBABILITY_RANGE, 'all tokens'),
@@ -49,7 +47,7 @@ const SETTINGS: Readonly<Record<string, Setting>> = {
     },
   },
   max_tokens: {
-    range: MAX_TOKENS_RANGE,
+    range: ANSWER_LENGTH_RANGE,
     off: 'as many as the context has room for',
     read: ({ maxTokens }) => maxTokens,
     write: (settings, maxTokens) => ({ ...settings, maxTokens }),

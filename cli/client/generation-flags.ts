@@ -2,6 +2,7 @@ import { InvalidArgumentError, type Command } from 'commander';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { LOGPROBS_RANGE, MAX_TOKENS_RANGE } from '../../shared/rpc/generate-validation.js';
 import type { GenerateRequest, TemplateArgument } from '../../shared/rpc/messages.js';
+import type { NumberRange } from '../../shared/sampling/sampling-options.js';
 import { addSamplingFlags, samplingFrom, type SamplingFlags, within } from './sampling-flags.js';
 
 /** What addGenerationFlags gives a command's action. */
@@ -19,6 +20,8 @@ export interface GenerationFlags extends SamplingFlags {
 }
 
 const DEFAULT_MAX_TOKENS = 256;
+/** Tokens of an answer of a conversation: one without any would be no answer. */
+export const ANSWER_LENGTH_RANGE: NumberRange = { ...MAX_TOKENS_RANGE, least: 1 };
 
 /** The flags that `generate`, `prompt` and `demo` share. Their ranges are those of the request's fields. */
 export function addGenerationFlags(command: Command): Command {
@@ -45,7 +48,7 @@ export function addAnswerLengthFlag(command: Command): Command {
   return command.option(
     '--max-tokens <n>',
     'end an answer after this many tokens (default: where the context ends)',
-    within(MAX_TOKENS_RANGE),
+    within(ANSWER_LENGTH_RANGE),
   );
 }
 

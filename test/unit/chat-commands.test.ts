@@ -77,6 +77,7 @@ describe('the settings of a conversation', () => {
   it('say which values they take, and which settings there are', () => {
     assert.throws(() => changeSetting(GREEDY, 'temperature', 'warm'), usage(/number from 0 to 1000, or off; "warm"/));
     assert.throws(() => changeSetting(GREEDY, 'temperature', '-1'), usage(/temperature/));
+    assert.throws(() => changeSetting(GREEDY, 'max_tokens', '0'), usage(/from 1 to/));
     assert.throws(() => changeSetting(GREEDY, 'seed', '1.5'), usage(/whole number/));
     assert.throws(() => changeSetting(GREEDY, 'seed', '0x10'), usage(/whole number/));
     assert.throws(() => changeSetting(GREEDY, 'top_p', ' '), usage(/top_p/));
