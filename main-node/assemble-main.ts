@@ -10,10 +10,13 @@ import type { NodeIdentity, StatusReply } from '../shared/rpc/messages.js';
 import { firstEpoch } from './cluster/first-epoch.js';
 import { Membership } from './cluster/membership.js';
 import { Roster } from './cluster/roster.js';
+import type { ShadowListener } from './cluster/shadow-link.js';
 import type { ClusterEngine } from './decode/cluster-engine.js';
 import { DraftCostMeter } from './decode/draft-costs.js';
 import { PredictionPost } from './decode/prediction-post.js';
-import type { LoadedMain } from './load-main.js';
+import type { ServedMetrics } from './http/door-context.js';
+import { arithmeticOf, type LoadedMain } from './load-main.js';
+import { MainMetrics } from './metrics/main-metrics.js';
 import { ExpertDispatcher } from './pass/expert-dispatcher.js';
 import { LayerWaits } from './pass/layer-waits.js';
 import { PassPool } from './pass/pass-pool.js';
@@ -31,6 +34,7 @@ export interface MainParts {
   membership: Membership;
   inference: InferenceService;
   status(): StatusReply;
+  metrics: ServedMetrics;
 }
 
 /** What requests hold here: sequences, passes, experts that workers owe, and whoever waits for something. */
@@ -129,6 +133,24 @@ function logWhatDiffers(
   }
 }
 
+function shadowListener({ roster, predictionPost, draftCosts }: ClusterEngine): ShadowListener {
+  return {
+    onPrediction: (prediction, by) => {
+      predictionPost.arrive(prediction, by);
+    },
+    onDraft: (draft, by) => {
+      predictionPost.draft(draft, by);
+    },
+    onSequenceDropped: (sequence, by) => {
+      predictionPost.dropped(sequence, by);
+    },
+    onLost: (by) => {
+      if (roster.shadow === by) draftCosts.shadowChanged();
+      predictionPost.lost(by);
+    },
+  };
+}
+
 /** Puts the parts of a main together; nothing runs yet. */
 export function assemble(
   settings: NodeSettings,
@@ -140,26 +162,12 @@ export function assemble(
   const startedMs = runtime.nowMs();
   const epoch = firstEpoch(runtime.wallMs());
   const engine = createEngine(settings, loaded, epoch, log);
-  const { roster, predictionPost, shape } = engine;
+  const { roster, shape } = engine;
   const membership = new Membership({
     identity: () => identity,
     network: settings.network,
     ...{ runtime, transport, shape, roster },
-    shadowListener: {
-      onPrediction: (prediction, by) => {
-        predictionPost.arrive(prediction, by);
-      },
-      onDraft: (draft, by) => {
-        predictionPost.draft(draft, by);
-      },
-      onSequenceDropped: (sequence, by) => {
-        predictionPost.dropped(sequence, by);
-      },
-      onLost: (by) => {
-        if (roster.shadow === by) engine.draftCosts.shadowChanged();
-        predictionPost.lost(by);
-      },
-    },
+    shadowListener: shadowListener(engine),
     log,
   });
   const statuses = () =>
@@ -167,6 +175,7 @@ export function assemble(
       uptimeMs: runtime.nowMs() - startedMs,
       memoryBytes: runtime.memoryBytes(),
     });
+  const metrics = new MainMetrics();
   const inference = new InferenceService({
     engine,
     tokenizer: loaded.tokenizer,
@@ -176,6 +185,7 @@ export function assemble(
     firstSequence: epoch,
     nodeStatuses: statuses,
     runtime,
+    observer: metrics.requests,
     randomSeed: () => runtime.randomInt(RANDOM_SEED_LIMIT),
     onDeviceLost: giveUp,
   });
@@ -189,5 +199,11 @@ export function assemble(
     links: roster.links(),
     ...inference.counts(),
   });
-  return { engine, membership, inference, status };
+  const figures = () => ({
+    status: status(),
+    peerCounts: roster.peerCounts(),
+    arithmetic: arithmeticOf(settings, loaded),
+  });
+  const served = { contentType: metrics.contentType, text: () => metrics.text(figures()) };
+  return { engine, membership, inference, status, metrics: served };
 }

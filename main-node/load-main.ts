@@ -69,3 +69,8 @@ export async function disposeLoaded({ prompts, model, device }: LoadedMain): Pro
   model.dispose();
   device.dispose();
 }
+
+/** Only a GPU may be told to be quicker than exact. */
+export function arithmeticOf({ device }: NodeSettings, loaded: Pick<LoadedMain, 'device'>): 'exact' | 'fast' {
+  return loaded.device.info().backend === 'cuda' ? device.arithmetic : 'exact';
+}

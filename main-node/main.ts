@@ -13,7 +13,7 @@ import { assemble, openCounts, type MainParts } from './assemble-main.js';
 import type { Door } from './http/start-door.js';
 import { openDoor, planDoor, type PlannedDoor } from './open-door.js';
 import type { RpcServer } from '../shared/rpc/transport.js';
-import { disposeLoaded, loadMain, type LoadedMain } from './load-main.js';
+import { arithmeticOf, disposeLoaded, loadMain, type LoadedMain } from './load-main.js';
 
 /** Handle of a running main. */
 export interface RunningMain extends RunningNode {
@@ -94,12 +94,8 @@ async function serveMain(
   return {
     ...{ address: server.address, httpAddress: door?.address ?? null, stop },
     openCounts: () => openCounts(parts),
+    metrics: () => parts.metrics.text(),
   };
-}
-
-/** Only a GPU may be told to be quicker than exact. */
-function arithmeticOf({ device }: NodeSettings, loaded: LoadedMain): 'exact' | 'fast' {
-  return loaded.device.info().backend === 'cuda' ? device.arithmetic : 'exact';
 }
 
 /** Answers end first, so that their sequences are freed at the workers and the shadow while the streams stand. */

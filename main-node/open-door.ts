@@ -51,6 +51,7 @@ export function openDoor(
       tokenize: (text, addSpecial, signal) => inference.tokenize(text, addSpecial, signal),
       tokenizeChat: (request, signal) => inference.tokenizeChat(request, signal),
       status: () => parts.status(),
+      metrics: parts.metrics,
       ...{ runtime, log },
     },
     trouble: () => inference.trouble,

@@ -14,7 +14,7 @@ import { FirstLayerAhead } from './first-layer-ahead.js';
 import { RandomPrefetch } from './random-prefetch.js';
 import { RouterAhead } from './router-ahead.js';
 import { SequenceDrafting } from './sequence-drafting.js';
-import { SequencePredictions } from './sequence-predictions.js';
+import { type ActivationCounts, SequencePredictions } from './sequence-predictions.js';
 import { ShadowFeed } from './shadow-feed.js';
 import type { PredictionTargets } from './tell-predicted.js';
 
@@ -33,6 +33,15 @@ export interface SequenceRequest {
   sampling: SamplingOptions;
   /** Is told how many of the prompt's tokens are done. */
   onPrefill: (doneTokens: number) => void;
+}
+
+/** What an answer has cost. */
+export interface AnswerCost {
+  activations: ActivationCounts;
+  reloads: number;
+  ioStallMs: number;
+  /** Null: main was not to use drafts. */
+  drafts: DraftMetrics | null;
 }
 
 /** One answer in the making on the cluster: what engine/generation's token loop runs on. */
@@ -88,14 +97,24 @@ export class ClusterSequence implements SequenceRunner {
 
   /** How well experts were predicted; null when nobody did. */
   sepMetrics(): SepMetrics | null {
+    return this.isPredicted ? this.predictions.metrics() : null;
+  }
+
+  private get isPredicted(): boolean {
     const { randomPrefetch, routerAhead } = this.context;
-    const isPredicted = this.feed.tookPart || randomPrefetch !== null || routerAhead !== null;
-    return isPredicted ? this.predictions.metrics() : null;
+    return this.feed.tookPart || randomPrefetch !== null || routerAhead !== null;
   }
 
   /** Null: the cluster is not to draft. */
   draftMetrics(): DraftMetrics | null {
     return this.engine.drafting.rows === 1 ? null : { ...this.drafting.counts };
+  }
+
+  /** Of all that was done for the answer. */
+  cost(): AnswerCost {
+    const { reloads, ioStallUs } = this.counters;
+    const activations = this.predictions.activations(this.isPredicted);
+    return { activations, reloads, ioStallMs: ioStallUs / 1000, drafts: this.draftMetrics() };
   }
 
   /** What shadow has told of positions that main has not come to. */

@@ -10,6 +10,18 @@ export const MAX_REMEMBERED_CHOICES = 8192;
 /** 'kept': main will look at it. 'late': main's router has decided already. 'ignored': of the prompt, or too far ahead. */
 export type PredictionArrival = 'kept' | 'late' | 'ignored';
 
+/** Experts that the layers of decode passes activated, by how they were foretold. */
+export interface ActivationCounts {
+  /** Predicted when main's router chose. */
+  inTime: number;
+  /** Predicted, but after that. */
+  late: number;
+  /** Not predicted, though others were. */
+  missed: number;
+  /** Of answers that nobody predicted for. */
+  unpredicted: number;
+}
+
 interface RouterDecision {
   /** Decode pass, from 0. */
   pass: number;
@@ -26,6 +38,7 @@ export class SequencePredictions {
   private readonly kept = new Map<number, Prediction>();
   private readonly choices = new Map<number, RouterDecision>();
   private readonly recall = new ExpertRecall();
+  private lateExperts = 0;
   private lastDecided = -1;
   private passPosition = -1;
   private pass = -1;
@@ -114,6 +127,14 @@ export class SequencePredictions {
     return this.recall.result();
   }
 
+  /** `isPredicted`: there is somebody who predicts. */
+  activations(isPredicted: boolean): ActivationCounts {
+    const { activated, predictedCorrectly } = this.metrics();
+    if (!isPredicted) return { inTime: 0, late: 0, missed: 0, unpredicted: activated };
+    const late = this.lateExperts;
+    return { inTime: predictedCorrectly - late, late, missed: activated - predictedCorrectly, unpredicted: 0 };
+  }
+
   private place(position: number, layer: number): number {
     return position * this.layers + layer;
   }
@@ -136,12 +157,14 @@ export class SequencePredictions {
     if (decision === undefined) return;
     this.choices.delete(place);
     this.recall.addLate();
-    this.count(decision.pass, prediction.experts, decision.activated);
+    this.lateExperts += this.count(decision.pass, prediction.experts, decision.activated);
   }
 
-  private count(pass: number, predicted: readonly number[], activated: readonly number[]): void {
+  /** Activated experts that were predicted. */
+  private count(pass: number, predicted: readonly number[], activated: readonly number[]): number {
     const correct = activated.filter((expert) => predicted.includes(expert)).length;
     this.recall.add(pass, 0, correct);
+    return correct;
   }
 
   private remember(place: number, decision: RouterDecision): void {

@@ -5,6 +5,7 @@ import { logFailure } from './delivery/log-failure.js';
 import { sendError } from './delivery/send-error.js';
 import type { DoorContext, RegisterRoutes } from './door-context.js';
 import { registerHealth } from './health-routes.js';
+import { registerMetrics } from './metrics-routes.js';
 import { allowedMethods, type RegisteredRoute } from './requests/allowed-methods.js';
 import { BODY_LIMIT_BYTES, parseBody } from './requests/parse-body.js';
 import { requestIdOf } from './requests/request-id.js';
@@ -53,6 +54,7 @@ export function buildApp(options: AppOptions): FastifyInstance {
   });
   answerUnknownRoutes(app);
   registerHealth(app, context, trouble);
+  registerMetrics(app, context);
   for (const register of routes) register(app, context);
   return app;
 }

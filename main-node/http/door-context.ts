@@ -29,6 +29,13 @@ export interface ServedModel {
   readonly packBytes: number;
 }
 
+/** What Prometheus is told. */
+export interface ServedMetrics {
+  readonly contentType: string;
+  /** Of this moment. */
+  text(): Promise<string>;
+}
+
 /** What every route of the door may use. */
 export interface DoorContext {
   readonly model: ServedModel;
@@ -46,6 +53,7 @@ export interface DoorContext {
     signal: AbortSignal,
   ): Promise<number[]>;
   status(): StatusReply;
+  readonly metrics: ServedMetrics;
   readonly deliverStream: DeliverStream;
   readonly deliverBody: DeliverBody;
   readonly runtime: Runtime;

@@ -1,18 +1,18 @@
 import { setMaxListeners } from 'node:events';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
-import { GenerationTiming } from '../../engine/generation/generation-timing.js';
 import { generateTokens, type GenerationOutcome } from '../../engine/generation/generate-tokens.js';
 import { OutputFormats } from '../../engine/sampling/output-formats.js';
 import { type ResolvedGeneration, resolveGeneration } from '../../engine/generation/resolve-generation.js';
 import { type PromptEncoder, type PromptRequest, requireEncodable } from '../../engine/generation/prompt-encoder.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { GenerateReply, GenerateRequest, NodeStatus } from '../../shared/rpc/messages.js';
+import type { GenerateReply, GenerateRequest, NodeStatus, Timing } from '../../shared/rpc/messages.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
 import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 import type { ClusterEngine } from '../decode/cluster-engine.js';
 import { ClusterSequence } from '../decode/cluster-sequence.js';
 import { AdmissionQueue } from './admission-queue.js';
 import type { GenerationWatch } from './generation-watch.js';
+import { ObservedRequest, type RequestObserver } from './request-observer.js';
 
 export interface InferenceOptions {
   engine: ClusterEngine;
@@ -24,6 +24,7 @@ export interface InferenceOptions {
   /** Sequence ids start above this, so that those of a restarted main are new. */
   firstSequence: number;
   nodeStatuses: () => NodeStatus[];
+  observer: RequestObserver;
   runtime: Runtime;
   /** A seed for requests that name none. */
   randomSeed: () => number;
@@ -84,7 +85,7 @@ export class InferenceService {
     watch: GenerationWatch = NOBODY_WATCHES,
   ): AsyncGenerator<GenerateReply, void, undefined> {
     if (this.stopping) throw this.deviceLost ?? stoppingError();
-    const timing = new GenerationTiming(() => this.options.runtime.nowMs());
+    const observed = new ObservedRequest(this.options.observer, () => this.options.runtime.nowMs());
     const abort = new AbortController();
     // While no worker is left, every batch of a prefill waits on it.
     setMaxListeners(0, abort.signal);
@@ -101,16 +102,20 @@ export class InferenceService {
       this.requestCount += 1;
       await this.admission.enter(abort.signal, (before) => watch.queued(before));
       try {
-        timing.start();
-        yield* this.answer(resolved, { timing, watch }, abort.signal);
+        observed.admitted(resolved.promptIds.length);
+        yield* this.answer(resolved, { observed, watch }, abort.signal);
+        observed.succeeded();
       } finally {
         this.admission.leave();
       }
     } catch (thrown) {
       const error = toOdmoeError(thrown);
       if (error.code === 'DEVICE_LOST') this.loseDevice(error);
-      throw this.deviceLost ?? (this.stopping ? stoppingError() : thrown);
+      const told = this.deviceLost ?? (this.stopping ? stoppingError() : error);
+      observed.failed(told.code);
+      throw told === error ? thrown : told;
     } finally {
+      observed.ended();
       clientGone.removeEventListener('abort', onGone);
       this.running.delete(entry);
       markEnded();
@@ -168,7 +173,7 @@ export class InferenceService {
 
   private async *answer(
     { promptIds, options }: ResolvedGeneration,
-    { timing, watch }: { timing: GenerationTiming; watch: GenerationWatch },
+    { observed, watch }: { observed: ObservedRequest; watch: GenerationWatch },
     signal: AbortSignal,
   ): AsyncGenerator<GenerateReply, void, undefined> {
     yield { kind: 'started', started: { promptTokenIds: promptIds, seed: options.sampling.seed } };
@@ -186,27 +191,27 @@ export class InferenceService {
       let next = await steps.next();
       for (; next.done !== true; next = await steps.next()) {
         if (next.value.kind === 'token') {
-          timing.token();
+          observed.token();
           this.tokenCount += 1;
         }
         yield next.value;
       }
-      yield this.finished(sequence, next.value, timing);
+      yield this.finished(sequence, next.value, observed.timing.result());
     } finally {
       await sequence.end();
       this.sequences.delete(sequence);
+      observed.answered(sequence.cost());
     }
   }
 
-  private finished(sequence: ClusterSequence, outcome: GenerationOutcome, timing: GenerationTiming): GenerateReply {
-    timing.stall(sequence.counters.ioStallUs / 1000);
+  private finished(sequence: ClusterSequence, outcome: GenerationOutcome, timing: Timing): GenerateReply {
     return {
       kind: 'finished',
       finished: {
         finishReason: outcome.finishReason,
         stopString: outcome.stopString,
         text: outcome.text,
-        timing: timing.result(),
+        timing: { ...timing, ioStallMs: sequence.counters.ioStallUs / 1000 },
         sep: sequence.sepMetrics(),
         reloads: sequence.counters.reloads,
         nodes: this.options.nodeStatuses(),

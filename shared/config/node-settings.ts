@@ -157,6 +157,8 @@ export interface RunningNode {
   readonly address: string;
   /** What it holds for requests, by name: all of it is 0 when nobody has asked for anything for a while. */
   openCounts(): Readonly<Record<string, number>>;
+  /** Of main: its metrics in Prometheus' text format. */
+  metrics?(): Promise<string>;
   /** Idempotent; resolves when everything is closed and disposed. */
   stop(): Promise<void>;
 }

@@ -69,6 +69,11 @@ export class SimulatedNode {
     return this.isReady ? (this.node?.openCounts() ?? null) : null;
   }
 
+  /** Of a main: its metrics in Prometheus' text format. */
+  async metrics(): Promise<string> {
+    return (await this.node?.metrics?.()) ?? '';
+  }
+
   /** Begins to start; how that ends shows in isReady and failure. `wallSkewMs`: its machine's wall clock less the first one's. */
   start(wallSkewMs = 0): void {
     const { seed, log } = this.world;

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { getEventListeners } from 'node:events';
 import type { PromptEncoder } from '../../engine/generation/prompt-encoder.js';
 import type { ClusterEngine } from '../../main-node/decode/cluster-engine.js';
+import { MainMetrics } from '../../main-node/metrics/main-metrics.js';
 import { InferenceService } from '../../main-node/rpc/inference-service.js';
 import { RUNTIME } from '../wall.js';
 
@@ -20,7 +21,13 @@ function waitingService(): { service: InferenceService; reject: (error: Error) =
   const service = new InferenceService({
     ...{ engine: { shape } as unknown as ClusterEngine, tokenizer: null, prompts, eosTokenIds: [], firstSequence: 1 },
     limits: { maxActiveSequences: 1, maxQueuedRequests: 1, maxContextPositions: 0 } as never,
-    ...{ nodeStatuses: () => [], runtime: RUNTIME, randomSeed: () => 1, onDeviceLost: () => undefined },
+    ...{
+      nodeStatuses: () => [],
+      observer: new MainMetrics().requests,
+      runtime: RUNTIME,
+      randomSeed: () => 1,
+      onDeviceLost: () => undefined,
+    },
   });
   return { service, reject };
 }

@@ -1,0 +1,226 @@
+import { Counter, Gauge, type Registry } from 'prom-client';
+import type { NodeStatus, RoleName, StatusReply } from '../../shared/rpc/messages.js';
+import type { PeerCounter, PeerCounts } from '../cluster/peer-totals.js';
+
+/** What main knows of the cluster when somebody asks. */
+export interface ClusterFigures {
+  status: StatusReply;
+  /** What each connected peer has counted over all its starts, by id. */
+  peerCounts: ReadonlyMap<string, PeerCounts>;
+  arithmetic: 'exact' | 'fast';
+}
+
+type Sample = readonly [labels: Record<string, string>, value: number];
+
+interface ClusterMetric {
+  name: string;
+  help: string;
+  labels: readonly string[];
+  samples: (figures: ClusterFigures) => readonly Sample[];
+}
+
+const ROLES: Readonly<Partial<Record<RoleName, string>>> = {
+  ROLE_MAIN: 'main',
+  ROLE_SHADOW: 'shadow',
+  ROLE_WORKER: 'worker',
+};
+
+const GAUGES: readonly ClusterMetric[] = [
+  {
+    name: 'odmoe_build_info',
+    help: 'Always 1. Version and protocol of main, the model, the digest of its pack, and the arithmetic.',
+    labels: ['version', 'protocol', 'model', 'pack', 'arithmetic'],
+    samples: ({ status, arithmetic }) => {
+      const main = status.nodes.find(({ identity }) => identity.role === 'ROLE_MAIN')?.identity;
+      if (main === undefined) return [];
+      const { release: version, protocolVersion, modelName: model, packDigest: pack } = main;
+      return [[{ version, protocol: String(protocolVersion), model, pack, arithmetic }, 1]];
+    },
+  },
+  {
+    name: 'odmoe_nodes',
+    help: 'Nodes that are up, by role: main itself and those that are connected to it.',
+    labels: ['role'],
+    samples: ({ status: { nodes } }) =>
+      Object.entries(ROLES).map(([name, role]) => [
+        { role },
+        nodes.filter(({ identity }) => identity.role === name).length,
+      ]),
+  },
+  plainGauge('odmoe_requests_active', 'Requests that are being answered.', ({ activeSequences }) => activeSequences),
+  plainGauge('odmoe_requests_queued', 'Requests that wait for their turn.', ({ queuedRequests }) => queuedRequests),
+  plainGauge('odmoe_placement_epoch', 'Epoch of the placement; 0: none.', ({ placement }) => placement?.epoch ?? 0),
+  plainGauge(
+    'odmoe_placed_workers',
+    'Workers of the placement, which answers run on.',
+    ({ placement }) => placement?.workers.length ?? 0,
+  ),
+  plainGauge('odmoe_problems', 'Problems that "odmoe status" names.', ({ problems }) => problems.length),
+  plainGauge(
+    'odmoe_pass_expert_wait_seconds',
+    'What a pass of decode waits for experts, all layers together; mean of the last passes.',
+    ({ layerWaits }) => layerWaits.reduce((sum, { waitMs }) => sum + waitMs, 0) / 1000,
+  ),
+  {
+    name: 'odmoe_worker_wait_seconds',
+    help: "What main waits for a worker's part of a layer, by what for: load, execute, other (network and queues). Means.",
+    labels: ['node', 'part'],
+    samples: ({ status: { workerWaits } }) =>
+      workerWaits.flatMap(({ worker: node, stallMs, executeMs, otherMs }): Sample[] => [
+        [{ node, part: 'load' }, stallMs / 1000],
+        [{ node, part: 'execute' }, executeMs / 1000],
+        [{ node, part: 'other' }, otherMs / 1000],
+      ]),
+  },
+  {
+    name: 'odmoe_worker_last_ratio',
+    help: 'Of the layers that a worker shares with others, the part where its result is the last.',
+    labels: ['node'],
+    samples: ({ status: { workerWaits } }) => workerWaits.map(({ worker: node, lastShare }) => [{ node }, lastShare]),
+  },
+  nodeGauge('odmoe_node_uptime_seconds', 'Since the start of a node.', ({ uptimeMs }) => uptimeMs / 1000),
+  nodeGauge('odmoe_process_memory_bytes', "Resident memory of a node's process.", (node) => node.residentMemoryBytes),
+  nodeGauge('odmoe_device_memory_used_bytes', 'Taken of the device.', (node) => node.deviceMemoryUsedBytes),
+  nodeGauge(
+    'odmoe_device_memory_high_water_bytes',
+    'The most that was ever taken of the device.',
+    (node) => node.deviceMemoryHighWaterBytes,
+  ),
+  nodeGauge(
+    'odmoe_device_memory_budget_bytes',
+    'The most that may be taken of the device; 0: no limit.',
+    (node) => node.deviceMemoryBudgetBytes,
+  ),
+  {
+    name: 'odmoe_device_memory_bytes',
+    help: 'Taken of the device, by kind: context, weights, key_value_cache (with scratch of passes), slots, cache.',
+    labels: ['node', 'kind'],
+    samples: ({ status: { nodes } }) =>
+      nodes.flatMap((node) => memoryKinds(node).map(([kind, bytes]): Sample => [{ node: idOf(node), kind }, bytes])),
+  },
+  workerGauge('odmoe_slots', 'Experts that a worker can load or run at a time.', ({ slots }) => slots),
+  workerGauge('odmoe_slots_in_use', 'Of these, the ones that are in use.', ({ slotsInUse }) => slotsInUse),
+  workerGauge(
+    'odmoe_damaged_experts',
+    'Experts whose bytes on the disk are damaged, and which have not been loaded since.',
+    ({ damagedExperts }) => damagedExperts,
+  ),
+];
+
+const COUNTERS: readonly ClusterMetric[] = [
+  nodeCounter('odmoe_expert_loads_total', 'Experts that a worker has loaded.', 'loads'),
+  nodeCounter('odmoe_expert_evictions_total', 'Experts that a worker has given up for others.', 'evictions'),
+  nodeCounter('odmoe_expert_executions_total', 'Experts that a worker has run, for prompts too.', 'executions'),
+  nodeCounter('odmoe_storage_read_bytes_total', 'What a worker has read to load experts.', 'storageReadBytes'),
+  nodeCounter('odmoe_fetch_received_bytes_total', 'What a worker has fetched of experts.', 'fetchReceivedBytes'),
+  nodeCounter('odmoe_stale_messages_total', 'Messages of older placements, not acted on.', 'staleMessages'),
+  nodeCounter('odmoe_late_predictions_total', 'Experts predicted to a worker too late.', 'latePredictions'),
+  nodeCounter('odmoe_dropped_predictions_total', 'Predictions that a node had no room for.', 'droppedPredictions'),
+  nodeCounter('odmoe_predicted_positions_total', 'Positions that a shadow has predicted.', 'predictedPositions'),
+  {
+    name: 'odmoe_cache_uses_total',
+    help: "Uses of experts by what of them a worker's memory held: whole, part or none.",
+    labels: ['node', 'held'],
+    samples: ({ peerCounts }) =>
+      [...peerCounts].flatMap(([node, { cacheWholeHits, cachePartHits, cacheMisses }]): Sample[] => [
+        [{ node, held: 'whole' }, cacheWholeHits],
+        [{ node, held: 'part' }, cachePartHits],
+        [{ node, held: 'none' }, cacheMisses],
+      ]),
+  },
+  {
+    name: 'odmoe_link_sent_bytes_total',
+    help: 'Bytes of messages that main has sent to a node.',
+    labels: ['node'],
+    samples: ({ status: { links } }) => links.map(({ peer: node, sentBytes }) => [{ node }, sentBytes]),
+  },
+  {
+    name: 'odmoe_link_received_bytes_total',
+    help: 'Bytes of messages that main has received from a node.',
+    labels: ['node'],
+    samples: ({ status: { links } }) => links.map(({ peer: node, receivedBytes }) => [{ node }, receivedBytes]),
+  },
+];
+
+/** What status knows, as metrics. Everything is set anew when somebody asks, so that nodes that have left are not in it. */
+export class ClusterMetrics {
+  private readonly metrics: readonly { of: ClusterMetric; set: (samples: readonly Sample[]) => void }[];
+
+  constructor(registry: Registry) {
+    this.metrics = [
+      ...GAUGES.map((of) => ({ of, set: gaugeSetter(of, registry) })),
+      ...COUNTERS.map((of) => ({ of, set: counterSetter(of, registry) })),
+    ];
+  }
+
+  take(figures: ClusterFigures): void {
+    for (const { of, set } of this.metrics) set(of.samples(figures));
+  }
+}
+
+function gaugeSetter({ name, help, labels }: ClusterMetric, registry: Registry): (samples: readonly Sample[]) => void {
+  const gauge = new Gauge({ name, help, labelNames: labels, registers: [registry] });
+  return (samples) => {
+    gauge.reset();
+    for (const [of, value] of samples) gauge.set(of, value);
+  };
+}
+
+/** Values are totals, which only grow while the node is known (PeerTotals). */
+function counterSetter(
+  { name, help, labels }: ClusterMetric,
+  registry: Registry,
+): (samples: readonly Sample[]) => void {
+  const counter = new Counter({ name, help, labelNames: labels, registers: [registry] });
+  return (samples) => {
+    counter.reset();
+    for (const [of, value] of samples) counter.inc(of, value);
+  };
+}
+
+function plainGauge(name: string, help: string, value: (status: StatusReply) => number): ClusterMetric {
+  return { name, help, labels: [], samples: ({ status }) => [[{}, value(status)]] };
+}
+
+function nodeGauge(name: string, help: string, value: (node: NodeStatus) => number): ClusterMetric {
+  const samples = ({ status: { nodes } }: ClusterFigures): Sample[] =>
+    nodes.map((node) => [{ node: idOf(node) }, value(node)]);
+  return { name, help, labels: ['node'], samples };
+}
+
+function workerGauge(name: string, help: string, value: (node: NodeStatus) => number): ClusterMetric {
+  const samples = ({ status: { nodes } }: ClusterFigures): Sample[] =>
+    nodes.filter(isWorker).map((node) => [{ node: idOf(node) }, value(node)]);
+  return { name, help, labels: ['node'], samples };
+}
+
+function nodeCounter(name: string, help: string, counter: PeerCounter): ClusterMetric {
+  const samples = ({ peerCounts }: ClusterFigures): Sample[] =>
+    [...peerCounts].map(([node, counts]) => [{ node }, counts[counter]]);
+  return { name, help, labels: ['node'], samples };
+}
+
+/** What a node takes of its device, by what for, as far as it tells; the rest is scratch. */
+function memoryKinds(node: NodeStatus): readonly (readonly [kind: string, bytes: number])[] {
+  const { deviceMemoryUsedBytes, deviceContextBytes: context, weightBytes: weights, slots, slotBytes, cache } = node;
+  if (isWorker(node))
+    return [
+      ['context', context],
+      ['slots', slots * slotBytes],
+      ['cache', cache?.bytes ?? 0],
+    ];
+  const keyValueCache = Math.max(0, deviceMemoryUsedBytes - context - weights);
+  return [
+    ['context', context],
+    ['weights', weights],
+    ['key_value_cache', keyValueCache],
+  ];
+}
+
+function isWorker({ identity }: NodeStatus): boolean {
+  return identity.role === 'ROLE_WORKER';
+}
+
+function idOf({ identity }: NodeStatus): string {
+  return identity.id;
+}

@@ -1,0 +1,75 @@
+import { GenerationTiming } from '../../engine/generation/generation-timing.js';
+import type { ErrorCode } from '../../shared/errors/registry.js';
+import type { Timing } from '../../shared/rpc/messages.js';
+import type { AnswerCost } from '../decode/cluster-sequence.js';
+
+/** How a request ended. */
+export interface RequestEnd {
+  code: 'ok' | ErrorCode;
+  /** From its arrival to its end, whichever that was. */
+  durationMs: number;
+  /** Of the answer, as far as it came. */
+  tokens: number;
+  timing: Timing;
+  /** Null: it did not come to an answer. */
+  cost: AnswerCost | null;
+}
+
+/** Is told of every request that comes to main. Nothing may be thrown. */
+export interface RequestObserver {
+  /** It runs from now on. */
+  admitted(promptTokens: number, queuedMs: number): void;
+  firstToken(ttftMs: number): void;
+  /** Each token of the answer. */
+  token(): void;
+  ended(end: RequestEnd): void;
+}
+
+/** One request as its observer hears of it. */
+export class ObservedRequest {
+  readonly timing: GenerationTiming;
+  /** A request that is left before its end was cancelled. */
+  private code: RequestEnd['code'] = 'CANCELLED';
+  private tokens = 0;
+  private cost: AnswerCost | null = null;
+  private readonly arrivedMs: number;
+
+  constructor(
+    private readonly observer: RequestObserver,
+    private readonly nowMs: () => number,
+  ) {
+    this.arrivedMs = nowMs();
+    this.timing = new GenerationTiming(nowMs, this.arrivedMs);
+  }
+
+  admitted(promptTokens: number): void {
+    this.timing.start();
+    this.observer.admitted(promptTokens, this.timing.result().queuedMs);
+  }
+
+  token(): void {
+    this.timing.token();
+    this.tokens += 1;
+    if (this.tokens === 1) this.observer.firstToken(this.timing.result().ttftMs);
+    this.observer.token();
+  }
+
+  /** The sequence is freed; `cost`: of all that was done for it. */
+  answered(cost: AnswerCost): void {
+    this.cost = cost;
+  }
+
+  succeeded(): void {
+    this.code = 'ok';
+  }
+
+  failed(code: ErrorCode): void {
+    this.code = code;
+  }
+
+  ended(): void {
+    const { code, tokens, timing, cost } = this;
+    const durationMs = this.nowMs() - this.arrivedMs;
+    this.observer.ended({ code, durationMs, tokens, timing: timing.result(), cost });
+  }
+}

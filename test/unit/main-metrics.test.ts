@@ -1,0 +1,172 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { MainMetrics } from '../../main-node/metrics/main-metrics.js';
+import type { ClusterFigures } from '../../main-node/metrics/cluster-metrics.js';
+import { countsOf } from '../../main-node/cluster/peer-totals.js';
+import type { RequestEnd } from '../../main-node/rpc/request-observer.js';
+import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
+import type { NodeStatus, RoleName } from '../../shared/rpc/messages.js';
+import { checkConventions, parseMetrics, valueOf } from './prometheus-text.js';
+
+function node(role: RoleName, id: string, told: Partial<NodeStatus> = {}): NodeStatus {
+  const identity = {
+    ...{ id, role, cluster: 'home', protocolVersion: 9, modelName: 'storyteller', packDigest: 'abc' },
+    ...{ bootId: `boot-${id}`, address: 'a:1', device: 'cpu', release: '1.2.3' },
+  };
+  return { ...emptyNodeStatus(identity), ...told };
+}
+
+const POOLS = { full: 4, compressed: 3, signMantissa: 2, exponent: 1 };
+const CACHE = { policy: 'lru', bytes: 50, capacities: POOLS, kept: POOLS, hits: POOLS, misses: 9 };
+const MAIN = node('ROLE_MAIN', 'main', {
+  ...{ deviceMemoryUsedBytes: 1000, weightBytes: 700, deviceContextBytes: 100, residentMemoryBytes: 5000 },
+  uptimeMs: 2500,
+});
+/** A name that must be escaped. */
+const WORKER_ID = 'w"1\\';
+const WORKER = node('ROLE_WORKER', WORKER_ID, {
+  ...{ slots: 2, slotsInUse: 1, slotBytes: 10, loads: 30, storageReadBytes: 3000, cache: CACHE },
+});
+
+function figures(nodes: NodeStatus[] = [MAIN, WORKER]): ClusterFigures {
+  const peers = nodes.filter(({ identity }) => identity.role !== 'ROLE_MAIN');
+  return {
+    arithmetic: 'exact',
+    peerCounts: new Map(peers.map((peer) => [peer.identity.id, countsOf(peer)])),
+    status: {
+      ...{ nodes, placement: null, groupReason: '', httpAddress: '', problems: [] },
+      ...{ activeSequences: 1, queuedRequests: 2, requests: 3, tokens: 4 },
+      layerWaits: [0, 1].map((layer) => ({ layer, passes: 1, waitMs: 3, stallMs: 1, slowestWorker: '' })),
+      workerWaits: peers.map(({ identity }) => ({
+        ...{ worker: identity.id, executes: 1, waitMs: 3, stallMs: 1, executeMs: 1.5, otherMs: 0.5 },
+        ...{ lastShare: 0.25, costMs: 1 },
+      })),
+      links: peers.map(({ identity }) => ({ peer: identity.id, sentBytes: 11, receivedBytes: 22 })),
+    },
+  };
+}
+
+const ENDED: RequestEnd = {
+  ...{ code: 'ok', durationMs: 4000, tokens: 11 },
+  timing: {
+    ...{ ttftMs: 1500, tpotMs: 250, decodeTokensPerS: 4, outputTokensPerS: 3, queuedMs: 100, ioStallMs: 20 },
+  },
+  cost: {
+    activations: { inTime: 5, late: 2, missed: 1, unpredicted: 0 },
+    ...{ reloads: 3, ioStallMs: 20, drafts: { proposed: 8, accepted: 6 } },
+  },
+};
+
+async function scrape(metrics: MainMetrics, of = figures()): Promise<ReturnType<typeof parseMetrics>> {
+  return parseMetrics(await metrics.text(of));
+}
+
+describe("main's metrics", () => {
+  it('are what a scraper takes, named as is the custom, from the first scrape on', async () => {
+    const metrics = new MainMetrics();
+    checkConventions(await scrape(metrics));
+    metrics.requests.admitted(7, 100);
+    metrics.requests.firstToken(1500);
+    metrics.requests.token();
+    metrics.requests.ended(ENDED);
+    metrics.requests.ended({ ...ENDED, code: 'QUEUE_FULL', cost: null });
+    const families = await scrape(metrics);
+    checkConventions(families);
+    assert.ok(families.size > 30);
+    assert.match(metrics.contentType, /^text\/plain; version=0\.0\.4/);
+  });
+
+  it('pass promtool check metrics', async function () {
+    if (spawnSync('promtool', ['--version']).error !== undefined) {
+      console.log('      promtool is not installed (Debian: prometheus); the own check has run');
+      this.skip();
+    }
+    const metrics = new MainMetrics();
+    metrics.requests.ended(ENDED);
+    const { status, stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], {
+      input: await metrics.text(figures()),
+      encoding: 'utf8',
+    });
+    assert.equal(`${stdout}${stderr}`, '');
+    assert.equal(status, 0);
+  });
+
+  it('count requests, their tokens, times, experts and drafts', async () => {
+    const metrics = new MainMetrics();
+    metrics.requests.admitted(7, 100);
+    metrics.requests.firstToken(1500);
+    for (let token = 0; token < 11; token++) metrics.requests.token();
+    metrics.requests.ended(ENDED);
+    metrics.requests.ended({ ...ENDED, code: 'CANCELLED', durationMs: 90 });
+    const families = await scrape(metrics);
+    const value = (name: string, labels?: Record<string, string>): number => valueOf(families, name, labels);
+    assert.deepEqual(
+      [value('odmoe_requests_total', { code: 'ok' }), value('odmoe_requests_total', { code: 'CANCELLED' })],
+      [1, 1],
+    );
+    assert.deepEqual([value('odmoe_prompt_tokens_total'), value('odmoe_generated_tokens_total')], [7, 11]);
+    assert.equal(value('odmoe_time_to_first_token_seconds_sum'), 1.5);
+    assert.equal(value('odmoe_time_to_first_token_seconds_bucket', { le: '1' }), 0);
+    assert.equal(value('odmoe_time_to_first_token_seconds_bucket', { le: '2.5' }), 1);
+    assert.equal(value('odmoe_request_queue_seconds_sum'), 0.1);
+    assert.equal(value('odmoe_request_duration_seconds_sum', { code: 'ok' }), 4);
+    assert.equal(value('odmoe_request_duration_seconds_count', { code: 'CANCELLED' }), 1);
+    assert.equal(value('odmoe_time_per_output_token_seconds_sum'), 0.25, 'of answers that came to their end');
+    const predicted = ['in_time', 'late', 'missed', 'none'].map((prediction) =>
+      value('odmoe_expert_activations_total', { prediction }),
+    );
+    assert.deepEqual(predicted, [10, 4, 2, 0]);
+    assert.equal(value('odmoe_expert_reloads_total'), 6);
+    assert.equal(value('odmoe_expert_stall_seconds_total'), 0.04);
+    assert.deepEqual(
+      [value('odmoe_draft_tokens_proposed_total'), value('odmoe_draft_tokens_accepted_total')],
+      [16, 12],
+    );
+  });
+
+  it('tell what status knows', async () => {
+    const families = await scrape(new MainMetrics());
+    const value = (name: string, labels?: Record<string, string>): number => valueOf(families, name, labels);
+    const build = { version: '1.2.3', protocol: '9', model: 'storyteller', pack: 'abc', arithmetic: 'exact' };
+    assert.deepEqual(families.get('odmoe_build_info')?.samples, [
+      { name: 'odmoe_build_info', labels: build, value: 1 },
+    ]);
+    assert.deepEqual(
+      ['main', 'shadow', 'worker'].map((role) => value('odmoe_nodes', { role })),
+      [1, 0, 1],
+    );
+    assert.deepEqual([value('odmoe_requests_active'), value('odmoe_requests_queued')], [1, 2]);
+    assert.equal(value('odmoe_pass_expert_wait_seconds'), 0.006);
+    const ofMain = (kind: string): number => value('odmoe_device_memory_bytes', { node: 'main', kind });
+    assert.deepEqual(['context', 'weights', 'key_value_cache'].map(ofMain), [100, 700, 200]);
+    const escaped = String.raw`w\"1\\`;
+    const ofWorker = (name: string, labels = {}): number => value(name, { node: escaped, ...labels });
+    assert.equal(ofWorker('odmoe_device_memory_bytes', { kind: 'slots' }), 20);
+    assert.equal(ofWorker('odmoe_device_memory_bytes', { kind: 'cache' }), 50);
+    assert.equal(ofWorker('odmoe_expert_loads_total'), 30);
+    assert.equal(ofWorker('odmoe_cache_uses_total', { held: 'part' }), 6);
+    assert.equal(ofWorker('odmoe_worker_wait_seconds', { part: 'execute' }), 0.0015);
+    assert.equal(ofWorker('odmoe_worker_last_ratio'), 0.25);
+    assert.deepEqual([ofWorker('odmoe_link_sent_bytes_total'), ofWorker('odmoe_link_received_bytes_total')], [11, 22]);
+    assert.equal(value('odmoe_node_uptime_seconds', { node: 'main' }), 2.5);
+  });
+
+  it('forget nodes that have left, and count anew nothing of what they counted', async () => {
+    const metrics = new MainMetrics();
+    await metrics.text(figures());
+    const families = await scrape(metrics, figures([MAIN]));
+    const named = [...families.values()].flatMap(({ samples }) => samples.map(({ labels }) => labels['node']));
+    assert.deepEqual([...new Set(named)].sort(), ['main', undefined]);
+    assert.equal(valueOf(await scrape(metrics), 'odmoe_expert_loads_total'), 30);
+  });
+
+  it('have labels that a cluster bounds, and none of an expert or a text', async () => {
+    const labels = [...(await scrape(new MainMetrics())).values()].flatMap(({ samples }) =>
+      samples.flatMap((sample) => Object.keys(sample.labels)),
+    );
+    assert.deepEqual([...new Set(labels)].sort(), [
+      ...['arithmetic', 'code', 'held', 'kind', 'le', 'model', 'node', 'pack', 'part', 'prediction', 'protocol'],
+      ...['role', 'version'],
+    ]);
+  });
+});
