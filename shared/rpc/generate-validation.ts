@@ -1,6 +1,7 @@
 import { OdmoeError } from '../errors/odmoe-error.js';
 import { describeRange, isInRange, type NumberRange } from '../sampling/sampling-options.js';
-import type { ChatMessage, GenerateRequest } from './messages.js';
+import type { GenerateRequest } from './messages.js';
+import { requireMessages } from './chat-message-validation.js';
 import { requireSampling } from './sampling-validation.js';
 import { templateValues } from './template-arguments.js';
 
@@ -11,11 +12,6 @@ export const LOGPROBS_RANGE: NumberRange = { least: 0, most: 1024, whole: true, 
 /** Most stop strings of one request, and the most characters (UTF-16 units) of one of them. */
 export const STOP_STRINGS_LIMIT = 64;
 export const STOP_STRING_LENGTH_LIMIT = 1024;
-
-/** Roles that chat templates know. A template may take fewer of them. */
-const MESSAGE_ROLES: readonly string[] = ['system', 'developer', 'user', 'assistant', 'tool'];
-/** A wrong role is shown up to here. */
-const ROLE_SHOWN_LIMIT = 40;
 
 /**
  * What holds for any model: exactly one form of prompt, numbers in their ranges. Every request passes here once, where it comes in
@@ -46,17 +42,6 @@ function requireOnePrompt(request: GenerateRequest): void {
     given.at(-1) ?? 'text',
     `a request takes one prompt: a text, chat messages or prompt token ids; ${found} was given`,
   );
-}
-
-function requireMessages(messages: readonly ChatMessage[]): void {
-  for (const [index, { role }] of messages.entries()) {
-    if (MESSAGE_ROLES.includes(role)) continue;
-    const shown = JSON.stringify(role.slice(0, ROLE_SHOWN_LIMIT));
-    throw invalid(
-      `messages[${index}].role`,
-      `messages[${index}] has the role ${shown}; it must be one of ${MESSAGE_ROLES.join(', ')}`,
-    );
-  }
 }
 
 function requireTemplateArguments({ templateArguments = [], raw, promptTokenIds }: GenerateRequest): void {

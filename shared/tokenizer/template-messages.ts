@@ -47,7 +47,7 @@ export function templateMessages(messages: readonly ChatMessage[], source: strin
     const thought = reasoningContent !== '';
     return {
       role: role === 'developer' && !knowsDeveloper ? 'system' : role,
-      content: content === '' && called ? (form?.noContent ?? '') : content,
+      content: content === '' && called && form !== null ? form.noContent : content,
       ...(called ? { tool_calls: toolCalls.map((call) => templateCall(call, form)) } : {}),
       ...(toolCallId === '' ? {} : { tool_call_id: toolCallId }),
       ...(name === '' ? {} : { name }),

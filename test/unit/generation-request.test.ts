@@ -9,7 +9,7 @@ import { packageRoot } from '../../shared/config/package-root.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/errors/registry.js';
 import { validateGenerateRequest } from '../../shared/rpc/generate-validation.js';
-import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import type { GenerateRequest, ToolCall } from '../../shared/rpc/messages.js';
 import { loadTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
 import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 
@@ -119,6 +119,30 @@ describe('resolving a generation request', () => {
     assert.ok((await resolve({ messages: [{ role: 'user', content: '' }] })).promptIds.length > 0);
     const long = [{ role: 'x'.repeat(100_000), content: 'a' }];
     await refused('REQUEST_INVALID', /^.{0,200}$/, { messages: long });
+  });
+
+  it('takes calls of tools from an assistant, and their results from tools', async () => {
+    const called = (call: Partial<ToolCall>): Partial<GenerateRequest> => ({
+      messages: [
+        { role: 'user', content: 'a' },
+        { role: 'assistant', content: '', toolCalls: [{ id: 'c', name: 'f', arguments: '{}', ...call }] },
+        { role: 'tool', content: '', toolCallId: 'c' },
+      ],
+    });
+    assert.ok((await resolve(called({}))).promptIds.length > 0);
+    assert.ok((await resolve(called({ arguments: '{"cut": ' }))).promptIds.length > 0);
+    await refused('REQUEST_INVALID', /messages\[1\]\.tool_calls\[0\] has no name/, called({ name: '' }));
+    await refused('REQUEST_INVALID', /tool_calls\[0\]\.id has 257/, called({ id: 'x'.repeat(257) }));
+    const [asked, answer] = called({}).messages ?? [];
+    const wrong = [
+      [{ ...asked, toolCalls: answer?.toolCalls ?? [] }, /only an assistant calls/],
+      [{ ...asked, reasoningContent: 'b' }, /only an assistant has it/],
+      [{ ...asked, toolCallId: 'c' }, /it must be tool/],
+      [{ ...answer, toolCalls: new Array<ToolCall>(129).fill({ id: '', name: 'f', arguments: '' }) }, /at most 128/],
+    ] as const;
+    for (const [message, reason] of wrong) {
+      await refused('REQUEST_INVALID', reason, { messages: [{ role: 'user', content: 'a', ...message }] });
+    }
   });
 
   it('refuses a prompt by its bytes before it makes tokens of it', async () => {

@@ -16,8 +16,8 @@ const AFTER_LISTED = /[\s\]]/;
 export function* readCalls(syntax: CallSyntax, marker: string, input: AnswerInput, book: CallBook): Reading<boolean> {
   input.keep();
   const sectionBegin = syntax.section.begin.trim();
-  // Hunyuan's models also write a list of objects between the markers of all calls.
-  const listed = syntax.body.kind === 'named' && marker === sectionBegin && (yield* startsList(input));
+  // Hunyuan's and Mistral's models also write a list of objects.
+  const listed = syntax.body.kind === 'named' && (yield* startsList(input));
   const callBegin = listed ? '' : syntax.call.begin.trim();
   const nameBegin = syntax.body.kind === 'keyed' ? syntax.body.name.begin : '';
   let opened = marker !== sectionBegin || callBegin === marker;
@@ -146,11 +146,7 @@ function* argumentsText(input: AnswerInput): Reading<string | null> {
 
 function* readNamedCall(body: NamedBody, input: AnswerInput, book: CallBook): Reading<boolean> {
   yield* input.skipSpace();
-  // Mistral's models write either form.
-  if (/[[{]/.test(yield* input.peek())) {
-    yield* input.takeWhile(/[\s[]/);
-    return yield* readObjectCall({ argumentsKey: 'arguments' }, input, book, false);
-  }
+  if ((yield* input.peek()) === '{') return yield* readObjectCall({ argumentsKey: 'arguments' }, input, book, false);
   yield* input.take(body.prefix);
   const written = yield* input.takeWhile(NAME_CHARACTER);
   const name = body.prefix === 'functions.' ? written.replace(/:\d+$/, '') : written;

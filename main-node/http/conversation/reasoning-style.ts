@@ -27,9 +27,10 @@ const STYLES: readonly ReasoningStyle[] = [
 /** Found in the template's text, or among the tokenizer's special tokens. */
 export function reasoningStyleOf(source: string, specialNames: ReadonlySet<string>): ReasoningStyle | null {
   const has = (text: string): boolean => source.includes(text) || specialNames.has(text);
-  const found = STYLES.find(({ begin, end }) => has(end) && (has(begin.trim()) || begin !== THINK.begin || has(end)));
+  const found = STYLES.find(({ begin, end }) => has(begin.trim()) || has(end));
   if (found !== THINK) return found ?? null;
   if (source.includes('<answer>') && source.includes('</answer>')) return { ...THINK, ...around('answer') };
+  // MiniMax's template has these tags around what tools answer.
   if (source.includes('<response>') && source.includes('</response>') && !source.includes('minimax:')) {
     return { ...THINK, ...around('response') };
   }

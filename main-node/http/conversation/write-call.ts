@@ -31,7 +31,12 @@ export function writeCall({ section, call, body }: CallSyntax, name: string, arg
   }
 }
 
+/** Of arguments that are no object nothing can be written argument by argument. */
 function membersOf(args: string): [string, unknown][] {
-  const value: unknown = JSON.parse(args);
-  return Object.entries(typeof value === 'object' && value !== null ? value : {});
+  try {
+    const value: unknown = JSON.parse(args);
+    return Object.entries(typeof value === 'object' && value !== null ? value : {});
+  } catch {
+    return [];
+  }
 }

@@ -1,0 +1,151 @@
+import assert from 'node:assert/strict';
+import { createAnswerParser } from '../../main-node/http/conversation/answer-parser.js';
+import * as syntaxes from '../../main-node/http/conversation/call-syntax.js';
+import type { ChatTool } from '../../main-node/http/conversation/chat-request.js';
+import { detectStyle, type ChatStyle } from '../../main-node/http/conversation/detect-style.js';
+import { afterThinking, callForms, jsonForms } from '../../main-node/http/conversation/forced-format.js';
+import { writeCall } from '../../main-node/http/conversation/write-call.js';
+import type { OutputPart, OutputSequence } from '../../shared/output-format/output-format.js';
+
+const TOOLS: ChatTool[] = [
+  {
+    name: 'weather',
+    description: '',
+    parameters: {
+      type: 'object',
+      properties: { city: { type: 'string' }, days: { type: 'integer' }, place: { type: 'object' } },
+      required: ['days'],
+    },
+  },
+  { name: 'now', description: '', parameters: {} },
+];
+const [weather] = TOOLS;
+const ARGUMENTS = { city: 'Å "b" \'c\' <d> \\', days: 2, place: { deep: ['x', true, null] } };
+
+const PLAIN = detectStyle('', new Set());
+const HARMONY = detectStyle('<|channel|><|message|>', new Set());
+
+interface Forced {
+  name: string;
+  style: ChatStyle;
+  syntax: syntaxes.CallSyntax;
+}
+const ALL: Forced[] = [
+  ...Object.values(syntaxes)
+    .filter((value) => typeof value !== 'function')
+    .map((syntax) => ({ name: syntax.name, style: { ...PLAIN, calls: syntax }, syntax })),
+  { name: 'harmony', style: HARMONY, syntax: syntaxes.HERMES },
+];
+
+/** A text that follows the parts: arguments have the values of ARGUMENTS. */
+function textOf({ parts }: OutputSequence): string {
+  let key = '';
+  return parts
+    .map((part: OutputPart) => {
+      if (part.kind === 'literal') {
+        key = /(city|days|place)(?:\W|arg_key|arg_value)*$/.exec(part.literal)?.[1] ?? '';
+        return part.literal;
+      }
+      if (part.kind === 'until') return (key === 'city' ? ARGUMENTS.city : 'Let me think.') + part.until;
+      assert.equal(part.kind, 'jsonSchema');
+      if (key === '') return JSON.stringify((JSON.parse(part.jsonSchema) as object) && ARGUMENTS);
+      return JSON.stringify(new Map<string, unknown>(Object.entries(ARGUMENTS)).get(key));
+    })
+    .join('');
+}
+
+function callsOf(style: ChatStyle, text: string): { name: string; arguments: unknown; left: string }[] {
+  const idOf = (index: number): string => String(index);
+  const options = { style, tools: TOOLS, singleCall: false, promptEnd: '', continued: null, idOf };
+  const parser = createAnswerParser(options);
+  const calls: { name: string; text: string }[] = [];
+  let left = '';
+  for (const piece of [...parser.push(text), ...parser.finish()]) {
+    if (piece.kind === 'toolCall') calls.push({ name: piece.name, text: '' });
+    else if (piece.kind === 'content') left += piece.text;
+    else if (piece.kind === 'toolArguments') {
+      const last = calls.at(-1);
+      if (last !== undefined) last.text += piece.text;
+    }
+  }
+  return calls.map((call) => ({ name: call.name, arguments: JSON.parse(call.text) as unknown, left }));
+}
+
+for (const { name, style, syntax } of ALL) {
+  describe(`forced calls in the form of ${name}`, () => {
+    it('are read as the call that they are, whichever of the alternatives', () => {
+      assert.ok(weather !== undefined);
+      const forms = callForms(style, syntax, [weather]);
+      assert.ok(forms.length > 0);
+      const found = forms.map((form) => {
+        const text = textOf(form);
+        const [call, ...more] = callsOf(style, text);
+        assert.deepEqual(more, [], text);
+        assert.ok(call !== undefined, text);
+        assert.equal(call.name, 'weather');
+        assert.equal(call.left, '', text);
+        return Object.entries(call.arguments as object);
+      });
+      for (const argument of found.flat()) {
+        assert.deepEqual(argument[1], new Map<string, unknown>(Object.entries(ARGUMENTS)).get(argument[0]));
+      }
+      const keys = found.map((entries) => entries.map(([key]) => key).join());
+      assert.ok(keys.includes('city,days,place'), String(keys));
+      assert.ok(
+        keys.every((key) => key.includes('days')),
+        'an argument that must be there was left out',
+      );
+      assert.equal(
+        new Set(forms.map((form) => JSON.stringify(form))).size,
+        forms.length,
+        'an alternative stands twice',
+      );
+    });
+
+    it('may be of each function', () => {
+      const texts = callForms(style, syntax, TOOLS).map(textOf);
+      const names = texts.flatMap((text) => callsOf(style, text).map((call) => call.name));
+      assert.deepEqual(new Set(names), new Set(['weather', 'now']));
+    });
+
+    it('are written into prompts as they are read', () => {
+      if (style.harmony) return;
+      const args = { ...ARGUMENTS, city: 'Oslo "x"' };
+      const text = writeCall(syntax, 'weather', JSON.stringify(args));
+      assert.deepEqual(callsOf(style, text), [{ name: 'weather', arguments: args, left: '' }]);
+      assert.deepEqual(callsOf(style, writeCall(syntax, 'now', '')), [{ name: 'now', arguments: {}, left: '' }]);
+    });
+  });
+}
+
+describe('forced formats', () => {
+  const thinker = detectStyle('<think></think>', new Set());
+  const forms = jsonForms(thinker, '{}');
+
+  it('let a model think first', () => {
+    const until: OutputPart = { kind: 'until', until: '</think>' };
+    const json: OutputPart = { kind: 'jsonSchema', jsonSchema: '{}' };
+    const gap: OutputPart = { kind: 'literal', literal: '\n\n' };
+    const begin: OutputPart = { kind: 'literal', literal: '<think>' };
+    assert.deepEqual(afterThinking(thinker, 'open', forms).alternatives, [{ parts: [until, gap, json] }]);
+    assert.deepEqual(afterThinking(thinker, 'none', forms).alternatives, [{ parts: [json] }]);
+    assert.deepEqual(afterThinking(thinker, 'free', forms).alternatives, [
+      { parts: [begin, until, gap, json] },
+      { parts: [json] },
+    ]);
+    assert.deepEqual(afterThinking(PLAIN, 'free', forms).alternatives, forms);
+  });
+
+  it('are in a channel of their own where a model has channels', () => {
+    const [thought, direct] = jsonForms(HARMONY, '{}');
+    assert.deepEqual(direct?.parts[0], { kind: 'literal', literal: '<|channel|>final<|message|>' });
+    assert.deepEqual(thought?.parts[1], { kind: 'until', until: '<|end|>' });
+  });
+
+  it('have two alternatives where many arguments may be left out', () => {
+    const properties = Object.fromEntries(Array.from({ length: 9 }, (_, index) => [`a${index}`, { type: 'integer' }]));
+    const tool = { name: 'f', description: '', parameters: { type: 'object', properties, required: ['a3'] } };
+    const counts = callForms(PLAIN, syntaxes.GLM, [tool]).map(({ parts }) => parts.length);
+    assert.deepEqual(counts, [3, 19]);
+  });
+});

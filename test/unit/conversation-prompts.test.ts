@@ -1,0 +1,274 @@
+import assert from 'node:assert/strict';
+import type { ChatRequest, PreparedChat } from '../../main-node/http/conversation/chat-request.js';
+import { chatAbilities, createPrepareChat } from '../../main-node/http/conversation/prepare-chat.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ChatMessage } from '../../shared/rpc/messages.js';
+import { templateValues } from '../../shared/rpc/template-arguments.js';
+import { templateTokenizer } from './template-tokenizer.js';
+
+/** Turns without anything else. */
+const BARE = `{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}`;
+
+/** Tools, calls with arguments as an object, reasoning that can be switched off. */
+const FULL = `
+{%- if tools %}<tools>{{ tools | tojson }}</>{% endif %}
+{%- for m in messages %}
+{{- '<' + m.role + '>' }}
+{%- if m.reasoning_content %}{{- '<think>' + m.reasoning_content + '</think>' }}{% endif %}
+{{- m.content }}
+{%- for call in m.tool_calls or [] %}{{- '<tool_call>' + ({'name': call.function.name, 'arguments': call.function.arguments} | tojson) + '</tool_call>' }}{% endfor %}
+{{- '</>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<assistant>' }}
+{%- if enable_thinking is defined and not enable_thinking %}{{- '<think>\\n\\n</think>\\n\\n' }}{% endif %}
+{%- endif %}`;
+
+/** Calls with arguments as text, only where there is no content; no word of tools. */
+const TEXTUAL = `
+{%- for m in messages %}
+{{- '<' + m.role + '>' }}
+{%- if m.content is none %}
+{%- for call in m.tool_calls or [] %}{{- '<｜tool▁call▁begin｜>' + call.function.name + '<｜tool▁sep｜>' + call.function.arguments }}{% endfor %}
+{%- else %}{{- m.content }}{% endif %}
+{{- '</>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<assistant>' + ('<think>' if thinking else '</think>') }}{% endif %}`;
+
+const ALWAYS = BARE.replace('<assistant>{% endif %}', '<assistant><think>\\n{% endif %}').replace('\\n', '\n');
+
+const OSLO: ChatMessage[] = [
+  { role: 'user', content: 'Weather?' },
+  {
+    role: 'assistant',
+    content: '',
+    reasoningContent: 'Ask.',
+    toolCalls: [{ id: 'call_1', name: 'weather', arguments: '{"city":"Oslo"}' }],
+  },
+  { role: 'tool', content: 'rain', toolCallId: 'call_1', name: 'weather' },
+];
+const TOOLS = [
+  {
+    name: 'weather',
+    description: 'Tells it.',
+    parameters: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] },
+  },
+];
+
+function chat(members: Partial<ChatRequest>): ChatRequest {
+  return {
+    messages: [{ role: 'user', content: 'Hello' }],
+    ...{ tools: [], toolChoice: 'auto', parallelToolCalls: true, responseFormat: null },
+    ...{ continueLast: false, templateArguments: [], thinking: null },
+    ...members,
+  };
+}
+
+function prepared(source: string, members: Partial<ChatRequest>): { prompt: string; chat: PreparedChat } {
+  const tokenizer = templateTokenizer(source);
+  const made = createPrepareChat(tokenizer)(chat(members));
+  const { messages, templateArguments = [], continueLast = false } = made.request;
+  const context = { values: templateValues(templateArguments), wallMs: 0, continueLast };
+  return { prompt: tokenizer.renderChat(messages, context), chat: made };
+}
+
+function refused(source: string, members: Partial<ChatRequest>, field: string | null, message: RegExp): void {
+  assert.throws(
+    () => prepared(source, members),
+    (thrown) => {
+      assert.ok(thrown instanceof OdmoeError, String(thrown));
+      assert.equal(thrown.code, 'REQUEST_INVALID');
+      assert.match(thrown.message, message);
+      assert.equal(thrown.field, field);
+      return true;
+    },
+  );
+}
+
+describe('prompts of conversations with tools', () => {
+  it("are the template's where it takes tools", () => {
+    const { prompt } = prepared(FULL, { messages: OSLO, tools: TOOLS });
+    assert.equal(
+      prompt,
+      '<tools>[{"type": "function", "function": {"name": "weather", "description": "Tells it.", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]</>' +
+        '<user>Weather?</><assistant><think>Ask.</think><tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call></><tool>rain</><assistant>',
+    );
+  });
+
+  it('have no tools where none may be called', () => {
+    const { prompt, chat: made } = prepared(FULL, { tools: TOOLS, toolChoice: 'none' });
+    assert.equal(prompt, '<user>Hello</><assistant>');
+    const parser = made.createParser(prompt);
+    const text = '<tool_call>{"name": "weather", "arguments": {}}</tool_call>';
+    assert.deepEqual([...parser.push(text), ...parser.finish()], [{ kind: 'content', text }]);
+  });
+
+  it('describe the tools in a message where the template takes none', () => {
+    const { prompt } = prepared(BARE, { messages: OSLO, tools: TOOLS });
+    assert.match(prompt, /^<system>.*"name":"weather".*<tool_call>\n\{"name": "NAME", "arguments": /s);
+    assert.match(
+      prompt,
+      /<assistant><tool_call>\n\{"name": "weather", "arguments": \{"city":"Oslo"\}\}\n<\/tool_call><\/>/,
+    );
+    assert.match(prompt, /<user><tool_response>\nrain\n<\/tool_response><\/><assistant>$/);
+    assert.match(
+      prepared(BARE, { messages: [{ role: 'system', content: 'Be brief.' }, ...OSLO], tools: TOOLS }).prompt,
+      /^<system>Be brief\.\n\nThese functions/,
+    );
+  });
+
+  it('describe them to the user where the template takes no system message', () => {
+    const noSystem = `{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}{% endfor %}${BARE}`;
+    assert.match(prepared(noSystem, { tools: TOOLS }).prompt, /^<user>These functions.*\n\nHello<\/><assistant>$/s);
+  });
+
+  it('give arguments as text, and no content, to a template that wants them so, and show the model its own form', () => {
+    const { prompt } = prepared(TEXTUAL, { messages: OSLO, tools: TOOLS });
+    assert.match(prompt, /<｜tool▁call▁begin｜>weather<｜tool▁sep｜>\{"city":"Oslo"\}<\/>/);
+    assert.match(prompt, /^<system>.*<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>NAME<｜tool▁sep｜>\{"KEY": "VALUE"\}/s);
+  });
+
+  it('have ids of nine letters where the template takes no others, and an id is always the same one', () => {
+    const nine = `{% for m in messages %}{% if m.tool_call_id is defined and m.tool_call_id | length != 9 %}{{ raise_exception('nine!') }}{% endif %}{% for c in m.tool_calls or [] %}[TOOL_CALLS]{{ c.function.name }}{{ c.function.arguments | tojson }}({{ c.id }}){% endfor %}{{ m.content }}{{ '=' + m.tool_call_id if m.tool_call_id }}{% endfor %}{% if tools %}{{ tools | tojson }}{% endif %}`;
+    const { prompt } = prepared(nine, { messages: OSLO, tools: TOOLS });
+    assert.match(prompt, /\(([0-9a-f]{9})\)rain=\1/);
+  });
+
+  it('tell what the model can do', () => {
+    assert.deepEqual(chatAbilities(templateTokenizer(FULL)), { tools: 'native', thinking: true });
+    assert.deepEqual(chatAbilities(templateTokenizer(BARE)), { tools: 'fallback', thinking: false });
+  });
+});
+
+describe('calls that are forced', () => {
+  const literals = (members: Partial<ChatRequest>, source = FULL): string[] =>
+    (prepared(source, members).chat.outputFormat?.alternatives ?? []).map(({ parts }) =>
+      parts.map((part) => (part.kind === 'literal' ? part.literal : `[${part.kind}]`)).join(''),
+    );
+  const two = [...TOOLS, { name: 'now', description: '', parameters: {} }];
+  const call = (name: string): string => `<tool_call>\n{"name": "${name}", "arguments": [jsonSchema]}\n</tool_call>`;
+
+  it('are of any function, or of the one that is named, with reasoning before them', () => {
+    const off = { tools: two, thinking: false };
+    assert.deepEqual(literals({ ...off, toolChoice: 'required' }), [call('weather'), call('now')]);
+    assert.deepEqual(literals({ ...off, toolChoice: { name: 'now' } }), [call('now')]);
+    assert.deepEqual(literals({ tools: two, toolChoice: { name: 'now' } }), [
+      `<think>[until]\n\n${call('now')}`,
+      call('now'),
+    ]);
+    assert.deepEqual(literals({ tools: two, toolChoice: { name: 'now' } }, ALWAYS), [`[until]\n\n${call('now')}`]);
+    assert.deepEqual(literals({ tools: two }), []);
+  });
+
+  it('stand beside JSON where either may come', () => {
+    assert.deepEqual(literals({ tools: TOOLS, thinking: false, responseFormat: { kind: 'json_object' } }), [
+      '[jsonSchema]',
+      call('weather'),
+    ]);
+    const schema = '{"type":"integer"}';
+    const { outputFormat } = prepared(BARE, { responseFormat: { kind: 'json_schema', schema } }).chat;
+    assert.deepEqual(outputFormat, { alternatives: [{ parts: [{ kind: 'jsonSchema', jsonSchema: schema }] }] });
+  });
+
+  it('are one where only one may be made', () => {
+    const { chat: made } = prepared(FULL, { tools: TOOLS, parallelToolCalls: false });
+    const parser = made.createParser('');
+    const one = '<tool_call>{"name": "weather", "arguments": {}}</tool_call>';
+    const pieces = [...parser.push(one + one), ...parser.finish()];
+    assert.deepEqual(
+      pieces.map(({ kind }) => kind),
+      ['toolCall', 'toolArguments'],
+    );
+    assert.equal(parser.toolCalls, 1);
+  });
+});
+
+describe('reasoning', () => {
+  it('is switched by the variable that the template has', () => {
+    assert.match(prepared(FULL, { thinking: false }).prompt, /<think>\n\n<\/think>\n\n$/);
+    assert.match(prepared(FULL, { thinking: true }).prompt, /<assistant>$/);
+    assert.match(prepared(TEXTUAL, { thinking: true }).prompt, /<think>$/);
+    const given = { thinking: false, templateArguments: [{ name: 'enable_thinking', value: 'true' }] };
+    assert.match(prepared(FULL, given).prompt, /<assistant>$/);
+    const effort = prepared(`${BARE}{{ reasoning_effort }}`, { thinking: false });
+    assert.deepEqual(effort.chat.request.templateArguments, [{ name: 'reasoning_effort', value: '"low"' }]);
+  });
+
+  it('cannot be had of a model that has none, nor be left out by one that always thinks', () => {
+    assert.equal(prepared(BARE, { thinking: false }).prompt, '<user>Hello</><assistant>');
+    refused(BARE, { thinking: true }, 'thinking', /has none/);
+    refused(ALWAYS, { thinking: false }, 'thinking', /always thinks/);
+  });
+
+  it('begins where the prompt has opened it, and not where a user has written of it', () => {
+    const pieces = (source: string, members: Partial<ChatRequest>): string[] => {
+      const { prompt, chat: made } = prepared(source, members);
+      return made
+        .createParser(prompt)
+        .push('Hm. So')
+        .map(({ kind }) => kind);
+    };
+    const about = [{ role: 'user', content: 'What is <think>?' }];
+    assert.deepEqual(pieces(ALWAYS, {}), ['reasoning']);
+    assert.deepEqual(pieces(FULL, { messages: about }), ['content']);
+    assert.deepEqual(pieces(FULL, { thinking: false }), ['content']);
+    const begun = [...about, { role: 'assistant', content: '<think>\nWell' }];
+    assert.deepEqual(pieces(FULL, { messages: begun, continueLast: true }), ['reasoning']);
+  });
+});
+
+describe('an answer that goes on with the last message', () => {
+  const begun = (content: string): Partial<ChatRequest> => ({
+    messages: [
+      { role: 'user', content: 'Count.' },
+      { role: 'assistant', content },
+    ],
+    continueLast: true,
+  });
+
+  it('has a prompt that ends where the message does', () => {
+    assert.equal(prepared(FULL, begun('One, two, ')).prompt, '<user>Count.</><assistant>One, two, ');
+    assert.equal(prepared(FULL, begun('a')).prompt, '<user>Count.</><assistant>a');
+    const trimming = BARE.replace('m.content', 'm.content | trim');
+    assert.equal(prepared(trimming, begun(' One,\n')).prompt, '<user>Count.</><assistant>One,\n');
+  });
+
+  it('is refused where the template changes the message', () => {
+    refused(BARE.replace('m.content', 'm.content[:9]'), begun('One,'), 'messages', /leaves out its end/);
+    refused(
+      BARE.replace('m.content', "m.content.split('</think>')[-1]"),
+      begun('Hm.</think>One,'),
+      'messages',
+      /changes its text/,
+    );
+  });
+
+  it('needs a message to go on with, and nothing that forbids it', () => {
+    refused(FULL, { continueLast: true }, 'messages[0]', /an assistant's message only/);
+    refused(FULL, begun(''), 'messages[1]', /must have a content/);
+    refused(FULL, { ...begun('a'), responseFormat: { kind: 'json_object' } }, 'response_format', /whole answer/);
+    refused(FULL, { ...begun('a'), tools: TOOLS, toolChoice: 'required' }, 'tool_choice', /cannot be forced/);
+  });
+});
+
+describe('a conversation', () => {
+  it('is refused with the field that is wrong', () => {
+    const tool = (name: string): ChatRequest['tools'][number] => ({ name, description: '', parameters: {} });
+    refused(BARE, { tools: [tool('a b')] }, 'tools[0]', /must be 1 to 64/);
+    refused(BARE, { tools: [tool('a'), tool('a')] }, 'tools[1]', /given twice/);
+    refused(BARE, { tools: [{ ...tool('a'), parameters: { type: 'string' } }] }, 'tools[0]', /are no object/);
+    refused(BARE, { toolChoice: 'required' }, 'tool_choice', /no tools were given/);
+    refused(BARE, { tools: [tool('a')], toolChoice: { name: 'b' } }, 'tool_choice', /not among the tools/);
+    const many = Array.from({ length: 129 }, (_, index) => tool(`t${index}`));
+    refused(BARE, { tools: many }, 'tools', /at most 128/);
+  });
+
+  it("has a system message in place of a developer's where the template does not know that role", () => {
+    const messages = [
+      { role: 'developer', content: 'Be brief.' },
+      { role: 'user', content: 'Hello' },
+    ];
+    assert.equal(prepared(BARE, { messages }).prompt, '<system>Be brief.</><user>Hello</><assistant>');
+    const knows = `{% if messages[0].role == "developer" %}!{% endif %}${BARE}`;
+    assert.equal(prepared(knows, { messages }).prompt, '!<developer>Be brief.</><user>Hello</><assistant>');
+  });
+});
