@@ -4,6 +4,7 @@ import type { Logger } from '../shared/log/logger.js';
 import { validateGenerateRequest } from '../shared/rpc/generate-validation.js';
 import type { MainParts } from './assemble-main.js';
 import { type ApiKeys, readApiKeys } from './http/access/api-keys.js';
+import { prepareChatFor } from './http/conversation/served-chat.js';
 import { ROUTES } from './http/dialects/routes.js';
 import { servedModel } from './http/served-model.js';
 import { type Door, requireKeysForOthers, startDoor } from './http/start-door.js';
@@ -48,6 +49,7 @@ export function openDoor(
     context: {
       model: servedModel(source, { tokenizer, contextPositions, arithmetic, wallMs: runtime.wallMs() }),
       generate: (request, signal, watch) => inference.generate(validateGenerateRequest(request), signal, watch),
+      prepareChat: prepareChatFor(tokenizer),
       tokenize: (text, addSpecial, signal) => inference.tokenize(text, addSpecial, signal),
       tokenizeChat: (request, signal) => inference.tokenizeChat(request, signal),
       status: () => parts.status(),

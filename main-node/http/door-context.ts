@@ -4,6 +4,7 @@ import type { GenerateReply, GenerateRequest, StatusReply } from '../../shared/r
 import type { Runtime } from '../../shared/runtime/runtime.js';
 import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 import type { GenerationWatch } from '../rpc/generation-watch.js';
+import type { PrepareChat } from './conversation/chat-request.js';
 import type { DeliverBody, DeliverStream } from './delivery/dialect.js';
 
 /** The model that main serves, as clients see it. */
@@ -45,6 +46,8 @@ export interface DoorContext {
     signal: AbortSignal,
     watch?: GenerationWatch,
   ): AsyncGenerator<GenerateReply, void, undefined>;
+  /** Prepares a conversation for the model. */
+  readonly prepareChat: PrepareChat;
   /** Token ids of a text, made by the thread that makes those of prompts. `addSpecial`: with a leading BOS and the like. */
   tokenize(text: string, addSpecial: boolean, signal: AbortSignal): Promise<number[]>;
   /** Token ids of what goes through the chat template. */

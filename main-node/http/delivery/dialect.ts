@@ -50,6 +50,6 @@ export type DeliverStream = (
 export type DeliverBody = (
   request: FastifyRequest,
   reply: FastifyReply,
-  dialect: Dialect,
+  dialect: Pick<Dialect, 'errorBody'>,
   make: BodyMaker,
 ) => Promise<void>;

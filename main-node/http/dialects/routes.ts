@@ -1,5 +1,8 @@
+import { registerAnthropic } from '../anthropic/messages-routes.js';
 import type { RegisterRoutes } from '../door-context.js';
+import { registerOllama } from '../ollama/ollama-routes.js';
 import { registerOpenAi } from '../openai/register-openai.js';
+import { registerTokens } from '../tokens/token-routes.js';
 
 /** What the door serves beside /health, one entry a dialect. */
-export const ROUTES: readonly RegisterRoutes[] = [registerOpenAi];
+export const ROUTES: readonly RegisterRoutes[] = [registerOpenAi, registerAnthropic, registerOllama, registerTokens];

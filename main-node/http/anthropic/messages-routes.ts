@@ -1,0 +1,101 @@
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { GenerateRequest } from '../../../shared/rpc/messages.js';
+import type { GenerationWatch } from '../../rpc/generation-watch.js';
+import type { AnswerReaderOptions } from '../answer/answer-reader.js';
+import { requireServedModel } from '../answer/served-model.js';
+import type { DoorContext, RegisterRoutes } from '../door-context.js';
+import { samplingFrom } from '../fields/sampling-fields.js';
+import { ANTHROPIC } from './anthropic-dialect.js';
+import { MessageBody, MessageStream, type MessageHead } from './message-answer.js';
+import { chatOf, type MessagesFields, readCountTokensBody, readMessagesBody } from './messages-request.js';
+
+/** What an answer is made of. */
+interface MessageRequest {
+  generate: GenerateRequest;
+  head: MessageHead;
+  reading: AnswerReaderOptions;
+}
+
+/** Anthropic's /v1/messages and /v1/messages/count_tokens, also without /v1. */
+export const registerAnthropic: RegisterRoutes = (app, context) => {
+  const route = { config: { dialect: ANTHROPIC } };
+  for (const prefix of ['/v1', '']) {
+    app.post(`${prefix}/messages`, route, async (request, reply) => {
+      nameRequest(request, reply);
+      const fields = readMessagesBody(request.body);
+      const message = messageRequest(fields, context);
+      if (fields.stream === true) {
+        await context.deliverStream(request, reply, ANTHROPIC, (signal, watch) =>
+          streamMessage(message, context, signal, watch),
+        );
+      } else {
+        await context.deliverBody(request, reply, ANTHROPIC, (signal, watch) =>
+          wholeMessage(message, context, signal, watch),
+        );
+      }
+      return reply;
+    });
+    app.post(`${prefix}/messages/count_tokens`, route, async (request, reply) => {
+      nameRequest(request, reply);
+      const fields = readCountTokensBody(request.body);
+      requireServedModel(fields.model, context);
+      const prompt = context.prepareChat(chatOf(fields)).request;
+      await context.deliverBody(request, reply, ANTHROPIC, async (signal) => ({
+        input_tokens: (await context.tokenizeChat(prompt, signal)).length,
+      }));
+      return reply;
+    });
+  }
+};
+
+/** Where Anthropic's clients look for the request's id. */
+function nameRequest(request: FastifyRequest, reply: FastifyReply): void {
+  reply.header('request-id', request.id);
+}
+
+function messageRequest(fields: MessagesFields, context: DoorContext): MessageRequest {
+  requireServedModel(fields.model, context);
+  const { model, runtime } = context;
+  const prepared = context.prepareChat(chatOf(fields));
+  const { request, outputFormat } = prepared;
+  return {
+    generate: {
+      ...{ text: '', promptTokenIds: [], raw: false, ignoreEos: false, logprobs: 0 },
+      ...request,
+      maxTokens: fields.max_tokens,
+      sampling: { ...samplingFrom(fields, fields.seed), outputFormat },
+      stop: fields.stop_sequences ?? [],
+    },
+    head: { id: `msg_${runtime.randomId()}`, model: model.name },
+    reading: {
+      tokenizer: model.tokenizer,
+      createParser: (promptEnd) => prepared.createParser(promptEnd),
+      logprobs: false,
+      showSpecialTokens: request.showSpecialTokens ?? false,
+    },
+  };
+}
+
+async function* streamMessage(
+  { generate, head, reading }: MessageRequest,
+  context: DoorContext,
+  signal: AbortSignal,
+  watch: GenerationWatch,
+): AsyncGenerator<string, void, undefined> {
+  const stream = new MessageStream(head, reading);
+  for await (const reply of context.generate(generate, signal, watch)) {
+    const events = stream.take(reply);
+    if (events !== '') yield events;
+  }
+}
+
+async function wholeMessage(
+  { generate, head, reading }: MessageRequest,
+  context: DoorContext,
+  signal: AbortSignal,
+  watch: GenerationWatch,
+): Promise<object> {
+  const body = new MessageBody(head, reading);
+  for await (const reply of context.generate(generate, signal, watch)) body.take(reply);
+  return body.body();
+}

@@ -1,0 +1,107 @@
+import { z } from 'zod';
+
+/** A wrong type is shown up to here. */
+const TYPE_SHOWN_LIMIT = 40;
+
+/** Marks for a cache of prompts: they change no answer. */
+const cache_control = z.unknown().optional();
+
+const textBlock = z.strictObject({
+  type: z.literal('text'),
+  text: z.string(),
+  cache_control,
+  citations: z.null().optional(),
+});
+const textOnly = z.discriminatedUnion('type', [textBlock], { error: otherBlock });
+const toolUseBlock = z.strictObject({
+  type: z.literal('tool_use'),
+  id: z.string().min(1),
+  name: z.string().min(1),
+  input: z.record(z.string(), z.unknown()),
+  cache_control,
+  caller: z.unknown().optional(),
+});
+const toolResultBlock = z.strictObject({
+  type: z.literal('tool_result'),
+  tool_use_id: z.string().min(1),
+  content: z.union([z.string(), z.array(textOnly)]).optional(),
+  is_error: z.boolean().nullish(),
+  cache_control,
+});
+/** The signature says nothing here: thoughts are taken as they are. */
+const thinkingBlock = z.strictObject({
+  type: z.literal('thinking'),
+  thinking: z.string(),
+  signature: z.string().nullish(),
+});
+
+const anyBlock = z.discriminatedUnion('type', [textBlock, toolUseBlock, toolResultBlock, thinkingBlock], {
+  error: otherBlock,
+});
+
+export type ContentBlock = z.infer<typeof anyBlock>;
+
+export const textSchema = z.union([z.string(), z.array(textOnly)]);
+
+export const messagesSchema = z
+  .array(
+    z.strictObject({
+      role: z.enum(['user', 'assistant', 'system']),
+      content: z.union([z.string(), z.array(anyBlock).min(1)]),
+    }),
+  )
+  .min(1);
+
+/** A tool of the caller's. Those that Anthropic runs are not there. */
+const toolSchema = z.strictObject({
+  type: z.literal('custom', { error: 'only tools of the type custom are supported' }).nullish(),
+  name: z.string().min(1),
+  description: z.string().nullish(),
+  input_schema: z.record(z.string(), z.unknown()),
+  cache_control,
+  /** How its arguments are streamed. */
+  eager_input_streaming: z.boolean().nullish(),
+  /** A forced call follows its schema in any case. */
+  strict: z.boolean().nullish(),
+  defer_loading: z.literal(false).nullish(),
+  allowed_callers: z.tuple([z.literal('direct')]).nullish(),
+  input_examples: z.tuple([]).nullish(),
+});
+
+export const toolsSchema = z.array(toolSchema);
+
+const disable_parallel_tool_use = z.boolean().nullish();
+
+export const toolChoiceSchema = z.discriminatedUnion('type', [
+  z.strictObject({ type: z.literal('auto'), disable_parallel_tool_use }),
+  z.strictObject({ type: z.literal('any'), disable_parallel_tool_use }),
+  z.strictObject({ type: z.literal('tool'), name: z.string().min(1), disable_parallel_tool_use }),
+  z.strictObject({ type: z.literal('none') }),
+]);
+
+/** Thoughts are shown as they are, and bounded by max_tokens alone. */
+export const thinkingSchema = z.discriminatedUnion('type', [
+  z.strictObject({
+    type: z.literal('enabled'),
+    budget_tokens: z.int().min(1).optional(),
+    display: z.literal('summarized').nullish(),
+  }),
+  z.strictObject({ type: z.literal('adaptive'), display: z.literal('summarized').nullish() }),
+  z.strictObject({ type: z.literal('disabled') }),
+]);
+
+export const outputConfigSchema = z.strictObject({
+  effort: z.null().optional(),
+  format: z.strictObject({ type: z.literal('json_schema'), schema: z.record(z.string(), z.unknown()) }).nullish(),
+});
+
+export type MessageParameter = z.infer<typeof messagesSchema>[number];
+export type TextParameter = z.infer<typeof textSchema>;
+export type ToolChoiceParameter = z.infer<typeof toolChoiceSchema>;
+
+/** Images, documents and blocks of Anthropic's own tools are refused by their names. */
+function otherBlock({ input }: { input?: unknown }): string {
+  const type = typeof input === 'object' && input !== null && 'type' in input ? input.type : undefined;
+  if (typeof type !== 'string') return 'it must be an object with a type';
+  return `a block of the type ${JSON.stringify(type.slice(0, TYPE_SHOWN_LIMIT))} is not supported here`;
+}

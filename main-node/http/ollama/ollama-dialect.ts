@@ -1,0 +1,25 @@
+import type { Dialect } from '../delivery/dialect.js';
+import type { DoorContext } from '../door-context.js';
+import { type AnswerHead, emptyPart, type Endpoint, partLine } from './answer-lines.js';
+import { taggedName } from './model-name.js';
+
+type Clocked = Pick<DoorContext, 'model' | 'runtime'>;
+
+/** A line of a stream. */
+export function lineOf(value: object): string {
+  return `${JSON.stringify(value)}\n`;
+}
+
+export function answerHead({ model, runtime }: Clocked): AnswerHead {
+  return { model: taggedName(model.name), created_at: new Date(runtime.wallMs()).toISOString() };
+}
+
+/** A sign of life is a piece without text: Ollama's clients take no empty line. */
+export function ollamaDialect(endpoint: Endpoint, context: Clocked): Dialect {
+  return {
+    errorBody: ({ message }) => ({ error: message }),
+    streamType: 'application/x-ndjson',
+    keepAlive: () => lineOf(partLine(endpoint, answerHead(context), emptyPart())),
+    errorEvent: ({ message }) => lineOf({ error: message }),
+  };
+}

@@ -1,0 +1,29 @@
+import { z } from 'zod';
+import { type FieldTable, fieldReader } from '../fields/field-table.js';
+
+export const TOKENIZE_TABLE = {
+  done: {
+    content: z.string().describe('the text; names of special tokens in it become those tokens'),
+    add_special: z
+      .boolean()
+      .optional()
+      .describe('with the special tokens that the model wants around a text; default false'),
+    with_pieces: z
+      .boolean()
+      .optional()
+      .describe('each token as `{id, piece}`; a piece that is a part of a character is a list of bytes'),
+  },
+  ignored: ['model'],
+  neutral: { parse_special: [true] },
+  refused: {},
+} as const satisfies FieldTable<z.ZodRawShape>;
+
+export const DETOKENIZE_TABLE = {
+  done: { tokens: z.array(z.int().min(0)).describe('ids of tokens; special ones become their names') },
+  ignored: ['model'],
+  neutral: {},
+  refused: {},
+} as const satisfies FieldTable<z.ZodRawShape>;
+
+export const readTokenizeBody = fieldReader(TOKENIZE_TABLE);
+export const readDetokenizeBody = fieldReader(DETOKENIZE_TABLE);

@@ -1,0 +1,176 @@
+import assert from 'node:assert/strict';
+import Anthropic from '@anthropic-ai/sdk';
+import type { LocalEngine } from '../../engine/generation/local-engine.js';
+import type { ChatMessage, GenerateRequest } from '../../shared/rpc/messages.js';
+import { collect, type CollectedAnswer } from './harness/answers.js';
+import { HttpCluster } from './harness/http-cluster.js';
+import { openReference } from './harness/test-models.js';
+import { waitUntil } from './harness/wait-until.js';
+
+const QUESTION =
+  'Once upon a time there was a girl named Cora. She lived near the barn and liked to eat soup. At noon it was rainy, and Cora walked to ' +
+  'the tower. There she found a heavy purple scarf under a tree.\nWhere did Cora live?';
+const ASKED = [{ role: 'user' as const, content: QUESTION }];
+const WEATHER = {
+  name: 'weather',
+  description: 'The weather of a city.',
+  input_schema: {
+    type: 'object' as const,
+    properties: { city: { type: 'string', maxLength: 12 }, days: { type: 'integer', minimum: 1, maximum: 9 } },
+    required: ['city', 'days'],
+    additionalProperties: false,
+  },
+};
+
+describe("the HTTP door, for Anthropic's clients", function () {
+  this.timeout(120_000);
+  let door: HttpCluster;
+  let reference: LocalEngine;
+  let client: Anthropic;
+  let model: string;
+
+  before(async () => {
+    door = await HttpCluster.start({ workers: 2 });
+    reference = await openReference('demo');
+    model = reference.source.name;
+    client = new Anthropic({ apiKey: 'none', baseURL: door.url, maxRetries: 0 });
+  });
+
+  after(async () => {
+    await door.stop();
+    reference.dispose();
+  });
+
+  function local(messages: ChatMessage[], changes: Partial<GenerateRequest>): Promise<CollectedAnswer> {
+    const request = { text: '', messages, promptTokenIds: [], raw: false, sampling: null, stop: [], ignoreEos: false };
+    return collect(
+      reference.generate({ ...request, maxTokens: 40, logprobs: 0, ...changes }, new AbortController().signal),
+    );
+  }
+
+  function textOf({ content }: Pick<Anthropic.Message, 'content'>): string {
+    return content.map((block) => (block.type === 'text' ? block.text : '')).join('');
+  }
+
+  it('answers as one process does', async () => {
+    const { data: message, response } = await client.messages
+      .create({ model, max_tokens: 40, messages: ASKED, system: 'Be short.' })
+      .withResponse();
+    const messages = [{ role: 'system', content: 'Be short.' }, ...ASKED];
+    const { started, tokens, finished } = await local(messages, {});
+    assert.equal(textOf(message), finished.text);
+    assert.equal(message.stop_reason, 'end_turn');
+    assert.deepEqual(
+      [message.usage.input_tokens, message.usage.output_tokens],
+      [started.promptTokenIds.length, tokens.length],
+    );
+    assert.equal(message.model, model);
+    assert.match(message.id, /^msg_/);
+    assert.ok(response.headers.get('request-id'));
+  });
+
+  it('samples as one process does with the same seed', async () => {
+    const extra: object = { seed: 11, min_p: 0.01 };
+    const sampled = { temperature: 0.9, top_k: 30, top_p: 0.95, ...extra };
+    const message = await client.messages.create({ model, max_tokens: 30, messages: ASKED, ...sampled });
+    const sampling = { temperature: 0.9, topK: 30, topP: 0.95, minP: 0.01, repetitionPenalty: 1, seed: 11 };
+    const { finished } = await local(ASKED, { maxTokens: 30, sampling });
+    assert.equal(textOf(message), finished.text);
+  });
+
+  it('streams the same answer, event by event', async () => {
+    const whole = await client.messages.create({ model, max_tokens: 40, messages: ASKED });
+    const stream = client.messages.stream({ model, max_tokens: 40, messages: ASKED });
+    const pieces: string[] = [];
+    const types: string[] = [];
+    stream.on('text', (text) => pieces.push(text));
+    stream.on('streamEvent', ({ type }) => types.push(type));
+    const message = await stream.finalMessage();
+    assert.deepEqual(message.content, whole.content);
+    assert.equal(pieces.join(''), textOf(whole));
+    assert.ok(pieces.length > 3, 'the text comes in pieces');
+    assert.equal(message.stop_reason, whole.stop_reason);
+    assert.deepEqual(message.usage, whole.usage);
+    assert.deepEqual([types[0], types.at(-1)], ['message_start', 'message_stop']);
+    assert.ok(stream.request_id);
+  });
+
+  it('says which stop sequence ended an answer, and when its tokens were used up', async () => {
+    const { finished } = await local(ASKED, {});
+    const words = finished.text.split(' ');
+    const stop = words[2] ?? '';
+    const stopped = await client.messages.create({
+      model,
+      max_tokens: 40,
+      messages: ASKED,
+      stop_sequences: ['zzz', stop],
+    });
+    assert.deepEqual([stopped.stop_reason, stopped.stop_sequence], ['stop_sequence', stop]);
+    assert.equal(textOf(stopped), finished.text.slice(0, finished.text.indexOf(stop)));
+    const short = await client.messages.create({ model, max_tokens: 2, messages: ASKED });
+    assert.deepEqual([short.stop_reason, short.usage.output_tokens], ['max_tokens', 2]);
+  });
+
+  it('goes on with a last message of the assistant', async () => {
+    const { finished } = await local(ASKED, {});
+    const begun = finished.text.slice(0, finished.text.indexOf(' ', 6));
+    const message = await client.messages.create({
+      ...{ model, max_tokens: 40 },
+      messages: [...ASKED, { role: 'assistant', content: begun }],
+    });
+    assert.equal(begun + textOf(message), finished.text);
+  });
+
+  it('counts the tokens of a prompt', async () => {
+    const asked = { model, messages: ASKED, system: 'Be short.', tools: [WEATHER] };
+    const { input_tokens: counted } = await client.messages.countTokens(asked);
+    const { usage } = await client.messages.create({ ...asked, max_tokens: 1 });
+    assert.equal(counted, usage.input_tokens);
+    const bare = await door.fetch('/messages/count_tokens', asked);
+    assert.deepEqual(await bare.json(), { input_tokens: counted });
+  });
+
+  it('refuses what is wrong, in its own form', async () => {
+    await assert.rejects(client.messages.create({ model: 'claude', max_tokens: 5, messages: ASKED }), (error) => {
+      assert.ok(error instanceof Anthropic.NotFoundError);
+      assert.equal(error.type, 'not_found_error');
+      assert.ok(error.requestID);
+      return true;
+    });
+    const unknown: object = { wat: 1 };
+    await assert.rejects(client.messages.create({ model, max_tokens: 5, messages: ASKED, ...unknown }), (error) => {
+      assert.ok(error instanceof Anthropic.BadRequestError);
+      assert.match(error.message, /wat/);
+      return true;
+    });
+    await assert.rejects(
+      client.messages.create({
+        model,
+        max_tokens: 5,
+        messages: [{ role: 'user', content: 'long '.repeat(4000) }],
+        stream: true,
+      }),
+      (error) => error instanceof Anthropic.BadRequestError && error.type === 'invalid_request_error',
+    );
+    const broken = await door.fetch('/v1/messages', '{"model": ');
+    assert.equal(broken.status, 400);
+    const body = (await broken.json()) as { type: string; error: { type: string }; request_id: string };
+    assert.deepEqual([body.type, body.error.type], ['error', 'invalid_request_error']);
+    assert.equal(body.request_id, broken.headers.get('x-request-id'));
+  });
+
+  it('frees the sequence of a client that goes away', async () => {
+    const stream = await client.messages.create({
+      model,
+      max_tokens: 1500,
+      messages: ASKED,
+      stream: true,
+      stop_sequences: ['zzz'],
+    });
+    for await (const { type } of stream) {
+      if (type !== 'content_block_delta') continue;
+      break;
+    }
+    await waitUntil('no sequence is left', async () => (await door.cluster.status()).activeSequences === 0);
+  });
+});

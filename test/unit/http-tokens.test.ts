@@ -1,0 +1,54 @@
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { readDetokenizeBody, readTokenizeBody } from '../../main-node/http/tokens/token-fields.js';
+import { pieceOf, textOf } from '../../main-node/http/tokens/token-text.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { loadTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
+import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
+
+describe('tokens and texts', () => {
+  let tokenizer: Tokenizer;
+  before(async () => {
+    tokenizer = await loadTokenizer(join(packageRoot(), 'models', 'demo'));
+  });
+
+  it('are the reverse of each other, special tokens included', () => {
+    const part = fc.oneof(
+      fc.string({ unit: 'binary' }),
+      fc.constantFrom('<|user|>', '<|end|>', '<|bos|>', ' a', 'fox ', '\n'),
+    );
+    fc.assert(
+      fc.property(fc.array(part, { maxLength: 6 }), (parts) => {
+        const text = parts.join('');
+        assert.equal(textOf(tokenizer.encodeRendered(text), tokenizer), text);
+      }),
+    );
+  });
+
+  it('have pieces that make the text; a part of a character is told as bytes', () => {
+    const text = 'A fox 🦊<|end|>';
+    const pieces = tokenizer.encodeRendered(text).map((id) => pieceOf(id, tokenizer));
+    const bytes = pieces.map((piece) => (typeof piece === 'string' ? Buffer.from(piece) : Buffer.from(piece)));
+    assert.equal(Buffer.concat(bytes).toString('utf8'), text);
+    assert.ok(
+      pieces.some((piece) => typeof piece !== 'string'),
+      'the demo model has no token for a fox',
+    );
+  });
+
+  it('come with fields that are checked', () => {
+    const refused = (act: () => unknown, field: string): void =>
+      assert.throws(act, (error) => error instanceof OdmoeError && error.field === field);
+    refused(() => readTokenizeBody({}), 'content');
+    refused(() => readTokenizeBody({ content: 'a', parse_special: false }), 'parse_special');
+    refused(() => readTokenizeBody({ content: 'a', wat: true }), 'wat');
+    refused(() => readDetokenizeBody({ tokens: [1, -1] }), 'tokens[1]');
+    refused(() => readDetokenizeBody({ tokens: [1.5] }), 'tokens[0]');
+    assert.deepEqual(readTokenizeBody({ content: 'a', with_pieces: true, add_special: null }), {
+      content: 'a',
+      with_pieces: true,
+    });
+  });
+});
