@@ -3,6 +3,7 @@ import { MAX_SEED } from '../../../shared/sampling/sampling-options.js';
 import type { GenerationWatch } from '../../rpc/generation-watch.js';
 import type { DoorContext } from '../door-context.js';
 import type { AnswerHead } from './chat-chunks.js';
+import { type ClientFields, errorForClient } from '../answer/client-fields.js';
 import { mergeAnswers } from '../answer/merge-answers.js';
 
 /** Seeds that main chooses; the largest number that a runtime draws from. */
@@ -33,15 +34,20 @@ export function answerSeeds(
   );
 }
 
-/** The replies of several requests as they come. The first request's progress is the answer's. */
-export function generateAll(
+/** The replies of several requests as they come. The first request's progress is the answer's. `fields`: as the client names them. */
+export async function* generateAll(
   context: Pick<DoorContext, 'generate'>,
   requests: readonly GenerateRequest[],
+  fields: ClientFields,
   signal: AbortSignal,
   watch: GenerationWatch,
 ): AsyncGenerator<{ index: number; reply: GenerateReply }, void, undefined> {
   const sources = requests.map(
     (request, index) => (ended: AbortSignal) => context.generate(request, ended, index === 0 ? watch : undefined),
   );
-  return mergeAnswers(sources, signal);
+  try {
+    yield* mergeAnswers(sources, signal);
+  } catch (thrown) {
+    throw errorForClient(thrown, fields);
+  }
 }

@@ -1,5 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import type { GenerateRequest } from '../../../shared/rpc/messages.js';
+import type { ClientFields } from '../answer/client-fields.js';
 import type { PreparedChat, PrepareChat } from '../conversation/chat-request.js';
 import type { DoorContext } from '../door-context.js';
 import { ALL_ROOM, requireServedModel } from '../answer/served-model.js';
@@ -8,6 +9,8 @@ import { ChatBody, ChatStream } from './chat-answers.js';
 import { chatRequestFrom, readChatFields, type ChatFields } from './chat-fields.js';
 import { eventOf, OPENAI, STREAM_END } from './openai-dialect.js';
 import { samplingFrom, stopFrom } from '../fields/sampling-fields.js';
+
+const CLIENT_FIELDS: ClientFields = { text: 'messages', template_arguments: 'chat_template_kwargs' };
 
 /** POST /v1/chat/completions. */
 export function registerChatRoutes(app: FastifyInstance, context: DoorContext, prepareChat: PrepareChat): void {
@@ -18,6 +21,10 @@ export function registerChatRoutes(app: FastifyInstance, context: DoorContext, p
       const { tokenizer } = context.model;
       const prepared = prepareChat(chatRequestFrom(fields, tokenizer?.chatTemplateSource ?? null));
       const requests = chatRequests(fields, prepared, context);
+      const names = {
+        ...CLIENT_FIELDS,
+        output_format: fields.response_format === undefined ? 'tools' : 'response_format',
+      };
       const head = answerHead('chatcmpl-', context);
       const options = {
         tokenizer,
@@ -30,14 +37,14 @@ export function registerChatRoutes(app: FastifyInstance, context: DoorContext, p
       if (fields.stream !== true) {
         await context.deliverBody(request, reply, OPENAI, async (signal, watch) => {
           const body = new ChatBody(head, options);
-          for await (const one of generateAll(context, requests, signal, watch)) body.take(one.index, one.reply);
+          for await (const one of generateAll(context, requests, names, signal, watch)) body.take(one.index, one.reply);
           return body.body();
         });
         return;
       }
       await context.deliverStream(request, reply, OPENAI, async function* (signal, watch) {
         const stream = new ChatStream(head, options);
-        for await (const one of generateAll(context, requests, signal, watch)) {
+        for await (const one of generateAll(context, requests, names, signal, watch)) {
           for (const chunk of stream.take(one.index, one.reply)) yield eventOf(chunk);
         }
         if (fields.stream_options?.include_usage === true) yield eventOf(stream.usage());

@@ -36,6 +36,7 @@ export const COMPLETION_FIELDS = {
     logprobs: numberWithin(LOGPROBS_RANGE)
       .optional()
       .describe('alternatives of each token; the token itself is always there'),
+    response_format: z.unknown().optional().describe('as in chats'),
     echo: z
       .boolean()
       .optional()

@@ -1,5 +1,7 @@
 import type { FastifyInstance } from 'fastify';
+import { outputFormatOf } from '../../../shared/output-format/response-format.js';
 import type { GenerateRequest } from '../../../shared/rpc/messages.js';
+import type { ClientFields } from '../answer/client-fields.js';
 import type { DoorContext } from '../door-context.js';
 import { ALL_ROOM, requireServedModel } from '../answer/served-model.js';
 import { answerHead, answerSeeds, generateAll } from './answer-requests.js';
@@ -7,6 +9,8 @@ import { CompletionBody, CompletionStream } from './completion-answers.js';
 import { promptsFrom, readCompletionFields, type CompletionFields } from './completion-fields.js';
 import { eventOf, OPENAI, STREAM_END } from './openai-dialect.js';
 import { samplingFrom, stopFrom } from '../fields/sampling-fields.js';
+
+const CLIENT_FIELDS: ClientFields = { text: 'prompt', prompt_token_ids: 'prompt', output_format: 'response_format' };
 
 /** POST /v1/completions: text in, text out, without a chat template. */
 export function registerCompletionRoutes(app: FastifyInstance, context: DoorContext): void {
@@ -26,14 +30,15 @@ export function registerCompletionRoutes(app: FastifyInstance, context: DoorCont
       if (fields.stream !== true) {
         await context.deliverBody(request, reply, OPENAI, async (signal, watch) => {
           const body = new CompletionBody(head, options);
-          for await (const one of generateAll(context, requests, signal, watch)) body.take(one.index, one.reply);
+          for await (const one of generateAll(context, requests, CLIENT_FIELDS, signal, watch))
+            body.take(one.index, one.reply);
           return body.body();
         });
         return;
       }
       await context.deliverStream(request, reply, OPENAI, async function* (signal, watch) {
         const stream = new CompletionStream(head, options);
-        for await (const one of generateAll(context, requests, signal, watch)) {
+        for await (const one of generateAll(context, requests, CLIENT_FIELDS, signal, watch)) {
           for (const chunk of stream.take(one.index, one.reply)) yield eventOf(chunk);
         }
         if (fields.stream_options?.include_usage === true) yield eventOf(stream.usage());
@@ -45,6 +50,7 @@ export function registerCompletionRoutes(app: FastifyInstance, context: DoorCont
 
 function completionRequests(fields: CompletionFields, { runtime }: DoorContext): GenerateRequest[] {
   const seeds = answerSeeds(fields.seed, fields.n ?? 1, runtime);
+  const outputFormat = outputFormatOf(fields.response_format);
   return promptsFrom(fields).flatMap(({ text, tokenIds }) =>
     seeds.map((seed) => ({
       text: text ?? '',
@@ -52,7 +58,7 @@ function completionRequests(fields: CompletionFields, { runtime }: DoorContext):
       promptTokenIds: tokenIds ?? [],
       raw: tokenIds === null,
       maxTokens: fields.max_tokens ?? ALL_ROOM,
-      sampling: samplingFrom(fields, seed),
+      sampling: { ...samplingFrom(fields, seed), outputFormat },
       stop: stopFrom(fields),
       ignoreEos: fields.ignore_eos ?? false,
       // 0 asks for the chosen token's own.

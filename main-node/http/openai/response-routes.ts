@@ -1,13 +1,19 @@
 import type { FastifyInstance } from 'fastify';
 import type { GenerateRequest } from '../../../shared/rpc/messages.js';
+import type { ClientFields } from '../answer/client-fields.js';
 import type { PreparedChat, PrepareChat } from '../conversation/chat-request.js';
 import type { Dialect } from '../delivery/dialect.js';
 import type { DoorContext } from '../door-context.js';
 import { ALL_ROOM, requireServedModel } from '../answer/served-model.js';
+import { generateAll } from './answer-requests.js';
 import { OPENAI } from './openai-dialect.js';
 import { ResponseAnswer, type ResponseEvent } from './response-events.js';
 import { includesLogprobs, readResponseFields, responseChatFrom, type ResponseFields } from './response-fields.js';
 import { samplingFrom, stopFrom } from '../fields/sampling-fields.js';
+
+const CLIENT_FIELDS: ClientFields = {
+  ...{ text: 'input', messages: 'input', template_arguments: 'chat_template_kwargs', max_tokens: 'max_output_tokens' },
+};
 
 /** POST /v1/responses. No answer is kept. */
 export function registerResponseRoutes(app: FastifyInstance, context: DoorContext, prepareChat: PrepareChat): void {
@@ -18,6 +24,7 @@ export function registerResponseRoutes(app: FastifyInstance, context: DoorContex
       const { tokenizer } = context.model;
       const prepared = prepareChat(responseChatFrom(fields, tokenizer?.chatTemplateSource ?? null));
       const generation = responseRequest(fields, prepared);
+      const names = { ...CLIENT_FIELDS, output_format: fields.text?.format ? 'text.format' : 'tools' };
       const answer = new ResponseAnswer(context.runtime.randomId(), responseMembers(fields, context), {
         tokenizer,
         createParser: (promptEnd) => prepared.createParser(promptEnd),
@@ -27,14 +34,14 @@ export function registerResponseRoutes(app: FastifyInstance, context: DoorContex
       });
       if (fields.stream !== true) {
         await context.deliverBody(request, reply, OPENAI, async (signal, watch) => {
-          for await (const one of context.generate(generation, signal, watch)) answer.take(one);
+          for await (const { reply: one } of generateAll(context, [generation], names, signal, watch)) answer.take(one);
           return answer.response();
         });
         return;
       }
       const dialect: Dialect = { ...OPENAI, errorEvent: (error) => eventsText(answer.fail(error)) };
       await context.deliverStream(request, reply, dialect, async function* (signal, watch) {
-        for await (const one of context.generate(generation, signal, watch)) {
+        for await (const { reply: one } of generateAll(context, [generation], names, signal, watch)) {
           const events = answer.take(one);
           if (events.length > 0) yield eventsText(events);
         }
