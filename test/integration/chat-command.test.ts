@@ -160,4 +160,16 @@ describe('odmoe chat on a terminal', () => {
     assert.equal(statSync(history).mode & 0o777, 0o600);
     assert.ok((await readFile(history, 'utf8')).startsWith(`${sum.prompt}\nTell me\n`));
   });
+
+  it('gets no escape sequence from a model, of chat and generate', () => {
+    // Token 31 is the byte that begins escape sequences.
+    const flags = `'${DEMO_MODEL}' --logit-bias 31=100 --max-tokens 3 2>/dev/null`;
+    for (const command of [`generate ${flags} hello`, `chat ${flags}`]) {
+      const line = `echo hello | '${process.execPath}' '${ODMOE}' ${command}`;
+      const run = (program: string, args: string[]): string =>
+        spawnSync(program, args, { encoding: 'utf8', timeout: RUN_TIMEOUT_MS }).stdout;
+      assert.equal(run('sh', ['-c', line]), '\u001b\u001b\u001b\n', 'a pipe gets what the model says');
+      assert.equal(run('script', ['-qec', line, '/dev/null']), '\r\n');
+    }
+  });
 });
