@@ -1,17 +1,9 @@
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type {
-  CreateOutputConstraint,
-  FormatVocabulary,
-  OutputConstraint,
-} from '../../shared/output-format/output-constraint.js';
+import { createOutputConstraint } from '../../shared/output-format/create-output-constraint.js';
+import { formatVocabulary } from '../../shared/output-format/format-vocabulary.js';
+import type { FormatVocabulary, OutputConstraint } from '../../shared/output-format/output-constraint.js';
 import type { OutputFormat } from '../../shared/output-format/output-format.js';
 import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
-
-/** What makes constraints of formats. */
-export interface FormatGrammar {
-  formatVocabulary(tokenizer: Tokenizer, vocabSize: number): FormatVocabulary;
-  createOutputConstraint: CreateOutputConstraint;
-}
 
 /** What gives an answer's constraint. */
 export type FormatSource = Pick<OutputFormats, 'constraintOf'>;
@@ -25,22 +17,21 @@ export class OutputFormats {
     private readonly tokenizer: Tokenizer | null,
     private readonly vocabSize: number,
     private readonly endTokenIds: readonly number[],
-    private readonly grammar: FormatGrammar | null = null,
   ) {}
 
   /** Of one answer; null: any text. Throws REQUEST_INVALID for a format that is none, or that the model cannot have. */
   constraintOf(format: OutputFormat | null): OutputConstraint | null {
     if (format === null) return null;
-    const { tokenizer, grammar } = this;
-    if (tokenizer === null || grammar === null) {
+    const { tokenizer } = this;
+    if (tokenizer === null) {
       throw new OdmoeError(
         'REQUEST_INVALID',
         'an output format needs text, but the model has no tokenizer.json; leave it out',
         { field: 'sampling.output_format' },
       );
     }
-    this.vocabulary ??= grammar.formatVocabulary(tokenizer, this.vocabSize);
-    return grammar.createOutputConstraint(format, this.vocabulary, this.endTokenIds);
+    this.vocabulary ??= formatVocabulary(tokenizer, this.vocabSize);
+    return createOutputConstraint(format, this.vocabulary, this.endTokenIds);
   }
 }
 

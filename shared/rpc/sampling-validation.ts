@@ -1,4 +1,5 @@
 import { OdmoeError } from '../errors/odmoe-error.js';
+import { checkOutputFormat } from '../output-format/format-grammar.js';
 import type { OutputFormat } from '../output-format/output-format.js';
 import {
   ANSWER_PENALTY_RANGE,
@@ -18,7 +19,7 @@ import {
 
 /**
  * Sampling as a client or main tells it, whatever the model: numbers in their ranges (0 turns top_k, top_p, min_p and the penalties off),
- * one bias a token, a format with parts. Throws REQUEST_INVALID naming the field.
+ * one bias a token, a format that some text has. Throws REQUEST_INVALID naming the field.
  */
 export function requireSampling({ seed, logitBias = [], outputFormat = null, ...sampling }: SamplingMessage): void {
   requireRange('temperature', sampling.temperature, TEMPERATURE_RANGE);
@@ -30,7 +31,7 @@ export function requireSampling({ seed, logitBias = [], outputFormat = null, ...
   requireRange('frequency_penalty', sampling.frequencyPenalty ?? 0, ANSWER_PENALTY_RANGE);
   if (seed !== undefined) requireRange('seed', seed, SEED_RANGE);
   requireLogitBias(logitBias);
-  if (outputFormat !== null) requireParts(outputFormat);
+  if (outputFormat !== null) requireFormat(outputFormat);
 }
 
 function requireLogitBias(logitBias: readonly LogitBias[]): void {
@@ -47,13 +48,13 @@ function requireLogitBias(logitBias: readonly LogitBias[]): void {
   }
 }
 
-/** Of what a decoder may leave out. What the parts say is held against the grammar when the format is used. */
-function requireParts({ alternatives }: OutputFormat): void {
-  if (alternatives.length === 0) throw invalid('output_format', 'the output format has no alternative; leave it out');
-  const parts = alternatives.flatMap((alternative) => alternative.parts as readonly { kind?: unknown }[]);
+/** Of what a decoder may leave out, and then what the parts say. */
+function requireFormat(format: OutputFormat): void {
+  const parts = format.alternatives.flatMap((alternative) => alternative.parts as readonly { kind?: unknown }[]);
   if (parts.some(({ kind }) => kind === undefined)) {
     throw invalid('output_format', 'a part of the output format holds nothing; leave it out');
   }
+  checkOutputFormat(format);
 }
 
 function requireRange(name: string, value: number, range: NumberRange): void {

@@ -1,0 +1,207 @@
+import { machineOf, textsMachine, type ByteMachine } from './byte-machine.js';
+import {
+  ALTERNATIVES_LIMIT,
+  FORMAT_TEXT_LIMIT,
+  formatInvalid,
+  PART_TEXT_LIMIT,
+  PARTS_LIMIT,
+  tooLarge,
+} from './format-limits.js';
+import { GrammarBuilder, type GrammarNode } from './grammar.js';
+import type { OutputFormat, OutputPart } from './output-format.js';
+import { readJsonSchema } from './schema-reader.js';
+import { SchemaGrammar } from './schema-grammar.js';
+import { shortestTexts } from './shortest-texts.js';
+
+export interface FormatGrammar {
+  root: GrammarNode;
+  nodes: readonly GrammarNode[];
+}
+
+/** Formats that were found right of late are not looked at again. */
+const CHECKED_FORMATS_LIMIT = 64;
+const checked = new Set<string>();
+
+/** Throws REQUEST_INVALID for a format that is none, or that no text has. */
+export function checkOutputFormat(format: OutputFormat): void {
+  requireBounds(format);
+  const key = formatKey(format);
+  if (checked.has(key)) return;
+  compileFormat(format);
+  checked.add(key);
+  for (const oldest of checked) {
+    if (checked.size <= CHECKED_FORMATS_LIMIT) return;
+    checked.delete(oldest);
+  }
+}
+
+/** The same for equal formats. */
+export function formatKey(format: OutputFormat): string {
+  return JSON.stringify(format.alternatives.map(({ parts }) => parts.map((part) => [part.kind, textOf(part)])));
+}
+
+/** Throws as checkOutputFormat. */
+export function compileFormat(format: OutputFormat): FormatGrammar {
+  requireBounds(format);
+  const builder = new GrammarBuilder();
+  const schemas = new SchemaGrammar(builder);
+  const alternatives = format.alternatives.map(({ parts }) =>
+    builder.sequence(...parts.map((part) => partNode(part, builder, schemas))),
+  );
+  const root = builder.choice(...alternatives);
+  const { ofNode } = shortestTexts(builder.nodes, new Uint8Array(256).fill(1));
+  if (ofNode[root.id] === Infinity) {
+    throw formatInvalid(
+      'no JSON value is taken by the JSON schema: what it requires contradicts itself, or has no end; correct it',
+    );
+  }
+  return { root, nodes: builder.nodes };
+}
+
+function requireBounds({ alternatives }: OutputFormat): void {
+  if (alternatives.length === 0) throw formatInvalid('the output format has no alternatives; give one at least');
+  if (alternatives.length > ALTERNATIVES_LIMIT)
+    throw tooLarge(`the output format has over ${ALTERNATIVES_LIMIT} alternatives`);
+  const parts = alternatives.flatMap((alternative) => alternative.parts);
+  if (parts.length > PARTS_LIMIT) throw tooLarge(`the output format has over ${PARTS_LIMIT} parts`);
+  if (parts.reduce((sum, part) => sum + textOf(part).length, 0) > FORMAT_TEXT_LIMIT) {
+    throw tooLarge(`the texts of the output format have over ${FORMAT_TEXT_LIMIT} characters`);
+  }
+  for (const part of parts) requirePart(part);
+}
+
+function requirePart(part: OutputPart): void {
+  const text = textOf(part);
+  if (part.kind !== 'jsonSchema' && text.length > PART_TEXT_LIMIT) {
+    throw tooLarge(`a part (${part.kind}) of the output format has over ${PART_TEXT_LIMIT} characters`);
+  }
+  if (part.kind === 'until' && text === '') throw formatInvalid('until of the output format is empty; give a text');
+  if (part.kind === 'textWithout' && !/^[\0-\x7f]$/.test(text)) {
+    throw formatInvalid('textWithout of the output format must be one character of ASCII');
+  }
+  // A lone surrogate has no bytes that a token could have.
+  if (/\p{Cs}/u.test(text)) throw formatInvalid(`a part (${part.kind}) of the output format has half a character`);
+}
+
+function textOf(part: OutputPart): string {
+  switch (part.kind) {
+    case 'literal':
+      return part.literal;
+    case 'jsonSchema':
+      return part.jsonSchema;
+    case 'until':
+      return part.until;
+    case 'textWithout':
+      return part.textWithout;
+  }
+}
+
+function partNode(part: OutputPart, builder: GrammarBuilder, schemas: SchemaGrammar): GrammarNode {
+  switch (part.kind) {
+    case 'literal':
+      return builder.machine(textsMachine([part.literal], true));
+    case 'jsonSchema':
+      return schemas.nodeOf(readJsonSchema(part.jsonSchema));
+    case 'until':
+      return builder.machine(untilMachine(part.until));
+    case 'textWithout':
+      return builder.machine(textWithoutMachine(part.textWithout.charCodeAt(0)));
+  }
+}
+
+/** What the next byte of a text in UTF-8 must lie between, and how many follow it in the same character; 0 left: a new character. */
+interface CharacterPlace {
+  left: number;
+  low: number;
+  high: number;
+}
+
+const NEW_CHARACTER: CharacterPlace = { left: 0, low: 0, high: 0 };
+/** First bytes of characters, with what may follow (RFC 3629). */
+const FIRST_BYTES: readonly { low: number; high: number; next: CharacterPlace }[] = [
+  { low: 0x00, high: 0x7f, next: NEW_CHARACTER },
+  { low: 0xc2, high: 0xdf, next: { left: 1, low: 0x80, high: 0xbf } },
+  { low: 0xe0, high: 0xe0, next: { left: 2, low: 0xa0, high: 0xbf } },
+  { low: 0xe1, high: 0xec, next: { left: 2, low: 0x80, high: 0xbf } },
+  { low: 0xed, high: 0xed, next: { left: 2, low: 0x80, high: 0x9f } },
+  { low: 0xee, high: 0xef, next: { left: 2, low: 0x80, high: 0xbf } },
+  { low: 0xf0, high: 0xf0, next: { left: 3, low: 0x90, high: 0xbf } },
+  { low: 0xf1, high: 0xf3, next: { left: 3, low: 0x80, high: 0xbf } },
+  { low: 0xf4, high: 0xf4, next: { left: 3, low: 0x80, high: 0x8f } },
+];
+
+function bytesAt(place: CharacterPlace): readonly { low: number; high: number; next: CharacterPlace }[] {
+  if (place.left === 0) return FIRST_BYTES;
+  const next = place.left === 1 ? NEW_CHARACTER : { left: place.left - 1, low: 0x80, high: 0xbf };
+  return [{ low: place.low, high: place.high, next }];
+}
+
+function characterKey({ left, low, high }: CharacterPlace): string {
+  return `${left} ${low} ${high}`;
+}
+
+function textWithoutMachine(excluded: number): ByteMachine {
+  return machineOf<CharacterPlace>({
+    start: NEW_CHARACTER,
+    key: characterKey,
+    isFinal: ({ left }) => left === 0,
+    edges: (place) =>
+      bytesAt(place).flatMap(({ low, high, next }) =>
+        [
+          { low, high: Math.min(high, low <= excluded && excluded <= high ? excluded - 1 : high), target: next },
+          { low: excluded + 1, high: low <= excluded && excluded <= high ? high : -1, target: next },
+        ].filter((edge) => edge.low <= edge.high),
+      ),
+  });
+}
+
+/** Reads up to the first place where the text ends that is looked for (Knuth, Morris, Pratt). */
+function untilMachine(until: string): ByteMachine {
+  const wanted = new TextEncoder().encode(until);
+  const fallbacks = borders(wanted);
+  const matchedAfter = (matched: number, byte: number): number => {
+    let at = matched;
+    while (at > 0 && wanted[at] !== byte) at = fallbacks[at - 1] ?? 0;
+    return wanted[at] === byte ? at + 1 : 0;
+  };
+  return machineOf<{ matched: number; place: CharacterPlace }>({
+    start: { matched: 0, place: NEW_CHARACTER },
+    key: ({ matched, place }) => `${matched} ${characterKey(place)}`,
+    isFinal: ({ matched }) => matched === wanted.length,
+    edges: ({ matched, place }) => {
+      if (matched === wanted.length) return [];
+      // Bytes that no beginning of the text goes on with lead to the same state.
+      const special = new Set<number>();
+      for (let at: number | undefined = matched; at !== undefined; at = at === 0 ? undefined : fallbacks[at - 1]) {
+        special.add(wanted[at] ?? 0);
+      }
+      return bytesAt(place).flatMap(({ low, high, next }) => {
+        const cuts = [...special].filter((byte) => byte >= low && byte <= high).sort((a, b) => a - b);
+        const edges = cuts.map((byte) => ({
+          low: byte,
+          high: byte,
+          target: { matched: matchedAfter(matched, byte), place: next },
+        }));
+        let from = low;
+        for (const byte of [...cuts, high + 1]) {
+          if (from < byte) edges.push({ low: from, high: byte - 1, target: { matched: 0, place: next } });
+          from = byte + 1;
+        }
+        return edges;
+      });
+    },
+    takesSpecialTokens: true,
+  });
+}
+
+/** Of each beginning of the bytes: the length of its longest other beginning that it ends with. */
+function borders(bytes: Uint8Array): Int32Array {
+  const lengths = new Int32Array(bytes.length);
+  let matched = 0;
+  for (let at = 1; at < bytes.length; at++) {
+    while (matched > 0 && bytes[at] !== bytes[matched]) matched = lengths[matched - 1] ?? 0;
+    if (bytes[at] === bytes[matched]) matched += 1;
+    lengths[at] = matched;
+  }
+  return lengths;
+}

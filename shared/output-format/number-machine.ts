@@ -1,0 +1,232 @@
+import { machineOf, type ByteMachine } from './byte-machine.js';
+
+/** Numbers that a schema takes; absent bounds are infinite. */
+export interface NumberRule {
+  isInteger: boolean;
+  least: number;
+  isLeastExcluded: boolean;
+  most: number;
+  isMostExcluded: boolean;
+}
+
+export const ANY_NUMBER: NumberRule = {
+  isInteger: false,
+  least: -Infinity,
+  isLeastExcluded: false,
+  most: Infinity,
+  isMostExcluded: false,
+};
+
+/** Digits before the point where no bound asks for more: such integers are exact in a double. */
+const WHOLE_DIGITS = 15;
+/** Digits behind the point, and of an exponent. */
+const FRACTION_DIGITS = 17;
+const EXPONENT_DIGITS = 2;
+
+const [MINUS, PLUS, POINT, ZERO] = [0x2d, 0x2b, 0x2e, 0x30];
+
+/** Numbers of JSON within the rule, each of a bounded length; null: none. Exponents are written only where there is no bound. */
+export function numberMachine(rule: NumberRule): ByteMachine | null {
+  if (!rule.isInteger && rule.least === -Infinity && rule.most === Infinity) return anyNumberMachine();
+  const range = decimalRange(rule);
+  return range === null ? null : decimalMachine(range);
+}
+
+export function isInNumberRule(value: number, rule: NumberRule): boolean {
+  if (rule.isInteger && !Number.isInteger(value)) return false;
+  if (rule.isLeastExcluded ? value <= rule.least : value < rule.least) return false;
+  return rule.isMostExcluded ? value < rule.most : value <= rule.most;
+}
+
+/** Whole numbers of units of 10^-fractionDigits. */
+interface DecimalRange {
+  low: bigint;
+  high: bigint;
+  fractionDigits: number;
+}
+
+/** The decimals whose doubles keep the rule; null: none. Rounding to doubles keeps the order, so bounds that are doubles stay kept. */
+function decimalRange(rule: NumberRule): DecimalRange | null {
+  const least = rule.isLeastExcluded ? doubleBeside(rule.least, 1) : rule.least;
+  const most = rule.isMostExcluded ? doubleBeside(rule.most, -1) : rule.most;
+  if (!(least <= most)) return null;
+  const digitsOfBounds = [least, most].filter(Number.isFinite).map((bound) => decimalOf(bound).fractionDigits);
+  for (const fractionDigits of rule.isInteger ? [0] : [FRACTION_DIGITS, ...digitsOfBounds]) {
+    const low = least === -Infinity ? -openEnd(-most, fractionDigits) : scaled(least, fractionDigits, 'up');
+    const high = most === Infinity ? openEnd(least, fractionDigits) : scaled(most, fractionDigits, 'down');
+    if (low <= high) return { low, high, fractionDigits };
+  }
+  return null;
+}
+
+/** The largest number where there is no bound: far enough above the least one, and a double still. */
+function openEnd(least: number, fractionDigits: number): bigint {
+  const usual = tenTimes(WHOLE_DIGITS + fractionDigits) - 1n;
+  if (least === -Infinity) return usual;
+  const above = scaled(least, fractionDigits, 'up') * 10n;
+  const last = scaled(Number.MAX_VALUE, fractionDigits, 'down');
+  if (above <= usual) return usual;
+  return above < last ? above : last;
+}
+
+/** 10 to a power. */
+function tenTimes(power: number): bigint {
+  return BigInt(`1${'0'.repeat(power)}`);
+}
+
+/** The next double above (1) or below (-1). */
+function doubleBeside(value: number, direction: 1 | -1): number {
+  if (!Number.isFinite(value)) return value;
+  if (value === 0) return direction * Number.MIN_VALUE;
+  const bits = new BigInt64Array(new Float64Array([value]).buffer);
+  const step = value > 0 === direction > 0 ? 1n : -1n;
+  const beside = new Float64Array(new BigInt64Array([(bits[0] ?? 0n) + step]).buffer);
+  return beside[0] ?? value;
+}
+
+/** The shortest decimal that reads as the double: digits times 10^-fractionDigits. */
+function decimalOf(value: number): { digits: bigint; fractionDigits: number } {
+  const [mantissa = '0', exponent = '0'] = String(value).split('e');
+  const [whole = '0', fraction = ''] = mantissa.split('.');
+  const fractionDigits = fraction.length - Number(exponent);
+  const digits = BigInt(whole + fraction);
+  if (fractionDigits >= 0) return { digits, fractionDigits };
+  return { digits: digits * tenTimes(-fractionDigits), fractionDigits: 0 };
+}
+
+function scaled(value: number, fractionDigits: number, rounding: 'up' | 'down'): bigint {
+  const decimal = decimalOf(value);
+  const more = fractionDigits - decimal.fractionDigits;
+  if (more >= 0) return decimal.digits * tenTimes(more);
+  const divisor = tenTimes(-more);
+  const quotient = decimal.digits / divisor;
+  const rest = decimal.digits % divisor;
+  if (rest > 0n && rounding === 'up') return quotient + 1n;
+  return rest < 0n && rounding === 'down' ? quotient - 1n : quotient;
+}
+
+/** Digits of the numbers between two of equally many digits; `whole` of them stand before the point. */
+interface DigitRange {
+  low: string;
+  high: string;
+  whole: number;
+}
+
+/** How far a number of one range is: `place` digits; `isLow`: all of them low's, so that the next may not be less; `isHigh`: likewise. */
+interface DigitPlace {
+  range: DigitRange;
+  place: number;
+  isLow: boolean;
+  isHigh: boolean;
+  isBehindPoint: boolean;
+}
+
+function decimalMachine({ low, high, fractionDigits }: DecimalRange): ByteMachine {
+  const positive = high < 0n ? [] : digitPlaces(low > 0n ? low : 0n, high, fractionDigits);
+  // No "-0": what is negative has a digit that is not zero.
+  const negative = low >= 0n ? [] : digitPlaces(high < 0n ? -high : 1n, -low, fractionDigits);
+  return machineOf<{ places: readonly DigitPlace[]; isFirst: boolean }>({
+    start: { places: positive, isFirst: true },
+    key: ({ places, isFirst }) => (isFirst ? 'first' : places.map(placeKey).sort().join(' ')),
+    isFinal: ({ places, isFirst }) => !isFirst && places.some(canEnd),
+    edges: ({ places, isFirst }) => {
+      const edges = [];
+      for (let digit = 0; digit < 10; digit++) {
+        const next = places.flatMap((place) => digitBehind(place, digit));
+        if (next.length > 0)
+          edges.push({ low: ZERO + digit, high: ZERO + digit, target: { places: distinct(next), isFirst: false } });
+      }
+      const atPoint = isFirst
+        ? []
+        : places.filter((place) => !place.isBehindPoint && place.place === place.range.whole);
+      if (atPoint.length > 0 && fractionDigits > 0) {
+        const target = { places: atPoint.map((place) => ({ ...place, isBehindPoint: true })), isFirst: false };
+        edges.push({ low: POINT, high: POINT, target });
+      }
+      if (isFirst && negative.length > 0)
+        edges.push({ low: MINUS, high: MINUS, target: { places: negative, isFirst: false } });
+      return edges;
+    },
+  });
+}
+
+/** The numbers from low to high (neither negative), a range for each count of digits before the point. */
+function digitPlaces(low: bigint, high: bigint, fractionDigits: number): DigitPlace[] {
+  const places: DigitPlace[] = [];
+  const lengthOf = (value: bigint): number => Math.max(1, value.toString().length - fractionDigits);
+  for (let whole = lengthOf(low); whole <= lengthOf(high); whole++) {
+    const length = whole + fractionDigits;
+    const first = whole === 1 ? 0n : tenTimes(length - 1);
+    const last = tenTimes(length) - 1n;
+    const range = {
+      low: (low > first ? low : first).toString().padStart(length, '0'),
+      high: (high < last ? high : last).toString().padStart(length, '0'),
+      whole,
+    };
+    places.push({ range, place: 0, isLow: true, isHigh: true, isBehindPoint: false });
+  }
+  return places;
+}
+
+/** Numbers that have left both ends behind go on alike, however they began. */
+function placeKey({ range, place, isLow, isHigh, isBehindPoint }: DigitPlace): string {
+  const ends = `${isLow ? range.low : ''}/${isHigh ? range.high : ''}`;
+  return `${range.whole - place} ${ends} ${isBehindPoint}`;
+}
+
+function distinct(places: readonly DigitPlace[]): DigitPlace[] {
+  return [...new Map(places.map((place) => [placeKey(place), place])).values()];
+}
+
+function digitBehind({ range, place, isLow, isHigh, isBehindPoint }: DigitPlace, digit: number): DigitPlace[] {
+  if (place >= range.low.length || (place >= range.whole && !isBehindPoint)) return [];
+  const least = isLow ? Number(range.low[place]) : 0;
+  const most = isHigh ? Number(range.high[place]) : 9;
+  if (digit < least || digit > most) return [];
+  return [
+    { range, place: place + 1, isLow: isLow && digit === least, isHigh: isHigh && digit === most, isBehindPoint },
+  ];
+}
+
+/** Zeros that are left out complete the number; a point has a digit behind it. */
+function canEnd({ range, place, isLow, isBehindPoint }: DigitPlace): boolean {
+  if (isBehindPoint ? place <= range.whole : place !== range.whole) return false;
+  return !isLow || /^0*$/.test(range.low.slice(place));
+}
+
+type NumberPart = 'first' | 'zero' | 'whole' | 'point' | 'fraction' | 'letter' | 'sign' | 'exponent';
+
+function anyNumberMachine(): ByteMachine {
+  interface Place {
+    part: NumberPart;
+    digits: number;
+    isNegative: boolean;
+  }
+  const ends: readonly NumberPart[] = ['zero', 'whole', 'fraction', 'exponent'];
+  const limits = { whole: WHOLE_DIGITS, fraction: FRACTION_DIGITS, exponent: EXPONENT_DIGITS };
+  const at = (part: NumberPart, digits = 0, isNegative = true): Place => ({ part, digits, isNegative });
+  return machineOf<Place>({
+    start: at('first', 0, false),
+    key: ({ part, digits, isNegative }) => `${part} ${digits} ${part === 'first' ? isNegative : ''}`,
+    isFinal: ({ part }) => ends.includes(part),
+    edges: ({ part, digits, isNegative }) => {
+      const edges: { low: number; high: number; target: Place }[] = [];
+      const digit = (low: number, target: Place): void => void edges.push({ low: ZERO + low, high: ZERO + 9, target });
+      const one = (byte: number, target: Place): void => void edges.push({ low: byte, high: byte, target });
+      if (part === 'first') {
+        one(ZERO, at('zero'));
+        digit(1, at('whole', 1));
+        if (!isNegative) one(MINUS, at('first'));
+      }
+      if ((part === 'whole' || part === 'fraction' || part === 'exponent') && digits < limits[part])
+        digit(0, at(part, digits + 1));
+      if (part === 'point') digit(0, at('fraction', 1));
+      if (part === 'letter' || part === 'sign') digit(0, at('exponent', 1));
+      if (part === 'letter') for (const sign of [PLUS, MINUS]) one(sign, at('sign'));
+      if (part === 'zero' || part === 'whole') one(POINT, at('point'));
+      if (part === 'zero' || part === 'whole' || part === 'fraction')
+        for (const letter of [0x45, 0x65]) one(letter, at('letter'));
+      return edges;
+    },
+  });
+}

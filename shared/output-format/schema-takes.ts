@@ -1,0 +1,77 @@
+import { automatonAccepts } from './character-automaton.js';
+import {
+  canonicalJson,
+  type JsonSchema,
+  type JsonType,
+  type JsonValue,
+  type SchemaTarget,
+  type TypedSchema,
+} from './json-schema.js';
+import { isInNumberRule } from './number-machine.js';
+
+/** Whether a schema takes a value, by the standard: what an answer is never written with may be valid still. */
+export function schemaTakes(schema: JsonSchema, value: JsonValue): boolean {
+  return new SchemaJudge().takes(schema, value);
+}
+
+class SchemaJudge {
+  /** What is known of a value at a $ref. While it is being found out it is false: a circle of references takes nothing. */
+  private readonly known = new Map<SchemaTarget, Map<JsonValue, boolean>>();
+
+  takes(schema: JsonSchema, value: JsonValue): boolean {
+    switch (schema.kind) {
+      case 'any':
+        return true;
+      case 'never':
+        return false;
+      case 'values': {
+        const text = canonicalJson(value);
+        const isListed = schema.values.some((listed) => canonicalJson(listed) === text);
+        return isListed && schema.conditions.every((condition) => this.takes(condition, value));
+      }
+      case 'union':
+        return schema.options.some((option) => this.takes(option, value));
+      case 'reference':
+        return this.takesAtReference(schema.target, value);
+      case 'typed':
+        return this.takesTyped(schema, value);
+    }
+  }
+
+  private takesAtReference(target: SchemaTarget, value: JsonValue): boolean {
+    const known = this.known.get(target) ?? new Map<JsonValue, boolean>();
+    this.known.set(target, known);
+    const found = known.get(value);
+    if (found !== undefined) return found;
+    known.set(value, false);
+    const takes = target.schema !== null && this.takes(target.schema, value);
+    known.set(value, takes);
+    return takes;
+  }
+
+  private takesTyped({ types, number, string, array, object }: TypedSchema, value: JsonValue): boolean {
+    if (!types.has(typeOf(value))) return false;
+    if (typeof value === 'number') return isInNumberRule(value, number);
+    if (typeof value === 'string') {
+      const length = [...value].length;
+      const fits = length >= string.least && length <= string.most;
+      return fits && (string.pattern === null || automatonAccepts(string.pattern, value));
+    }
+    if (typeof value !== 'object' || value === null) return true;
+    if (Array.isArray(value)) {
+      const fits = value.length >= array.least && value.length <= array.most;
+      return fits && value.every((item) => this.takes(array.items, item));
+    }
+    if (![...object.required].every((key) => Object.hasOwn(value, key))) return false;
+    return Object.entries(value).every(([key, inner]) =>
+      this.takes(object.properties.get(key) ?? object.others, inner),
+    );
+  }
+}
+
+function typeOf(value: JsonValue): JsonType {
+  if (value === null) return 'null';
+  if (Array.isArray(value)) return 'array';
+  const type = typeof value;
+  return type === 'string' || type === 'number' || type === 'boolean' ? type : 'object';
+}

@@ -1,0 +1,221 @@
+import { machineTarget } from './byte-machine.js';
+import { FRAME_DEPTH_LIMIT, FRAMES_KEPT_LIMIT, FRAMES_LIMIT, STATES_KEPT_LIMIT } from './format-limits.js';
+import type { GrammarNode } from './grammar.js';
+import type { ShortestTexts } from './shortest-texts.js';
+
+/** What is still to come: a node, begun or not, and what follows it. Equal ones are one object. */
+interface Frame {
+  readonly id: number;
+  readonly node: GrammarNode;
+  /** Of a machine or of characters: where it is. */
+  readonly state: number;
+  /** Of a repetition: how often it must and may still come. */
+  readonly least: number;
+  readonly most: number;
+  readonly rest: Frame | null;
+  /** Bytes of the shortest text of it and of all that follows. */
+  readonly bytes: number;
+  readonly depth: number;
+}
+
+/** All ways to go on at one place of a text. */
+export interface AutomatonState {
+  /** Each begins with a machine. */
+  readonly frames: readonly Frame[];
+  /** The text may end here. */
+  readonly isWhole: boolean;
+  /** Bytes of the shortest text that completes it. */
+  readonly bytes: number;
+  /** States after each byte; null: none; left out: not looked up yet. */
+  readonly next: (AutomatonState | null | undefined)[];
+}
+
+/** Counters that no token reaches are made equal, so that the tokens that may follow can be remembered for many states. */
+export interface ClampedState {
+  readonly state: AutomatonState;
+  /** The true state's `bytes` are at most so many more. */
+  readonly bytesLess: number;
+}
+
+/**
+ * Reads a text byte by byte, in all ways at once that the grammar has. From each state the text can be completed. What comes out is a function
+ * of grammar and bytes alone, however much is remembered.
+ */
+export class TextAutomaton {
+  private frames = new Map<string, Frame>();
+  private states = new Map<string, AutomatonState>();
+  private framesMade = 0;
+  readonly start: AutomatonState | null;
+
+  constructor(
+    root: GrammarNode,
+    private readonly shortest: ShortestTexts,
+  ) {
+    this.start = this.stateOf((ways) => ways.enter(this.frameOf(root, null)));
+  }
+
+  /** Null: the text may not go on so. */
+  next(state: AutomatonState, byte: number): AutomatonState | null {
+    const known = state.next[byte];
+    if (known !== undefined) return known;
+    const next = this.step(state, byte, false);
+    state.next[byte] = next;
+    return next;
+  }
+
+  /** As next, for a byte of a special token's name. */
+  nextSpecial(state: AutomatonState, byte: number): AutomatonState | null {
+    return this.step(state, byte, true);
+  }
+
+  /** `reach`: bytes of the longest token. */
+  clamp(state: AutomatonState, reach: number): ClampedState {
+    const clamped = state.frames.map((frame) => this.clampFrame(frame, reach));
+    if (clamped.every((frame, index) => frame === state.frames[index])) return { state, bytesLess: 0 };
+    const bytesLess = clamped.map((frame, index) => (state.frames[index]?.bytes ?? 0) - frame.bytes);
+    return { state: this.keep([...new Set(clamped)], state.isWhole), bytesLess: Math.max(...bytesLess) };
+  }
+
+  private clampFrame(frame: Frame, reach: number): Frame {
+    // From the innermost outwards: a stack is deeper than calls may be.
+    const stack: Frame[] = [];
+    for (let at: Frame | null = frame; at !== null; at = at.rest) stack.push(at);
+    let rest: Frame | null = null;
+    for (const { node, state, least, most } of stack.reverse()) {
+      rest = this.frame(node, { state, least: Math.min(least, reach + 1), most: most > reach ? Infinity : most, rest });
+    }
+    return rest ?? frame;
+  }
+
+  private step(state: AutomatonState, byte: number, isSpecial: boolean): AutomatonState | null {
+    return this.stateOf((ways) => {
+      for (const frame of state.frames) {
+        if (frame.node.kind !== 'machine') continue;
+        const { machine } = frame.node;
+        const from = machine.states[frame.state];
+        if (from === undefined || (isSpecial && !machine.takesSpecialTokens)) continue;
+        const target = machineTarget(from, byte);
+        if (target >= 0) ways.enter(this.frame(frame.node, { state: target, least: 0, most: 0, rest: frame.rest }));
+      }
+    });
+  }
+
+  private stateOf(enterAll: (ways: OpenWays) => void): AutomatonState | null {
+    const ways = new OpenWays(this);
+    enterAll(ways);
+    if (ways.frames.length === 0 && !ways.isWhole) return null;
+    return this.keep(ways.shortest(), ways.isWhole);
+  }
+
+  /** Order counts: it decides which ways are left out where there are too many. */
+  private keep(frames: readonly Frame[], isWhole: boolean): AutomatonState {
+    if (this.states.size >= STATES_KEPT_LIMIT || this.frames.size >= FRAMES_KEPT_LIMIT) {
+      this.states = new Map();
+      this.frames = new Map();
+    }
+    const key = `${frames.map(({ id }) => id).join(' ')}${isWhole ? ' end' : ''}`;
+    const known = this.states.get(key);
+    if (known !== undefined) return known;
+    const bytes = isWhole ? 0 : frames.reduce((least, frame) => Math.min(least, frame.bytes), Infinity);
+    const state: AutomatonState = { frames, isWhole, bytes, next: [] };
+    this.states.set(key, state);
+    return state;
+  }
+
+  /** A node that has not begun. */
+  frameOf(node: GrammarNode, rest: Frame | null): Frame {
+    const [least, most] = node.kind === 'repeat' ? [node.least, node.most] : [0, 0];
+    return this.frame(node, { state: 0, least, most, rest });
+  }
+
+  frame(node: GrammarNode, { state, least, most, rest }: Pick<Frame, 'state' | 'least' | 'most' | 'rest'>): Frame {
+    const key = `${node.id} ${state} ${least} ${most} ${rest?.id ?? -1}`;
+    const known = this.frames.get(key);
+    if (known !== undefined) return known;
+    const bytes = this.shortestOf(node, state, least) + (rest?.bytes ?? 0);
+    const depth = (rest?.depth ?? 0) + 1;
+    const frame: Frame = { id: this.framesMade++, node, state, least, most, rest, bytes, depth };
+    this.frames.set(key, frame);
+    return frame;
+  }
+
+  shortestOf(node: GrammarNode, state: number, least: number): number {
+    const { ofNode, ofStates } = this.shortest;
+    if (node.kind === 'repeat') return least === 0 ? 0 : least * (ofNode[node.body.id] ?? Infinity);
+    return ofStates[node.id]?.[state] ?? ofNode[node.id] ?? Infinity;
+  }
+}
+
+/** Opens frames until each way begins with a machine, which takes a byte. */
+class OpenWays {
+  readonly frames: Frame[] = [];
+  isWhole = false;
+  private readonly seen = new Set<Frame>();
+  private readonly waiting: (Frame | null)[] = [];
+
+  constructor(private readonly automaton: TextAutomaton) {}
+
+  enter(frame: Frame): void {
+    this.waiting.push(frame);
+    while (this.waiting.length > 0) {
+      const next = this.waiting.pop() ?? null;
+      if (next === null) this.isWhole = true;
+      else if (next.bytes !== Infinity && !this.seen.has(next)) {
+        this.seen.add(next);
+        this.open(next);
+      }
+    }
+  }
+
+  /** The ways that are kept, in the order in which they were found. */
+  shortest(): readonly Frame[] {
+    if (this.frames.length <= FRAMES_LIMIT) return this.frames;
+    return [...this.frames].sort((a, b) => a.bytes - b.bytes).slice(0, FRAMES_LIMIT);
+  }
+
+  private open(frame: Frame): void {
+    const { automaton, waiting } = this;
+    const { node, state, least, most, rest, depth } = frame;
+    const ways: (Frame | null)[] = [];
+    switch (node.kind) {
+      case 'machine': {
+        const at = node.machine.states[state];
+        if (at === undefined) return;
+        if (at.edges.length > 0) this.frames.push(frame);
+        if (at.isFinal) waiting.push(rest);
+        return;
+      }
+      case 'sequence': {
+        waiting.push(node.items.reduceRight((behind, item) => automaton.frameOf(item, behind), rest));
+        return;
+      }
+      case 'choice':
+        for (const option of node.options) ways.push(automaton.frameOf(option, rest));
+        break;
+      case 'repeat':
+        if (most > 0) {
+          const again = automaton.frame(node, { state: 0, least: Math.max(0, least - 1), most: most - 1, rest });
+          ways.push(automaton.frameOf(node.body, again));
+        }
+        if (least === 0) ways.push(rest);
+        break;
+      case 'characters': {
+        const at = node.states[state];
+        for (const { character, target } of at?.edges ?? []) {
+          const behind = automaton.frame(node, { state: target, least: 0, most: 0, rest });
+          ways.push(automaton.frameOf(character, behind));
+        }
+        if (at?.isFinal === true) ways.push(rest);
+        break;
+      }
+      case 'rule':
+        if (node.rule.node !== null) ways.push(automaton.frameOf(node.rule.node, rest));
+        break;
+    }
+    const bytesOf = (way: Frame | null): number => way?.bytes ?? 0;
+    const isDeep = depth > FRAME_DEPTH_LIMIT;
+    const open = isDeep ? ways.filter((way) => bytesOf(way) === frame.bytes) : ways;
+    // The last pushed is opened first.
+    for (const way of open.reverse()) waiting.push(way);
+  }
+}
