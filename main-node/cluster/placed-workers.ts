@@ -7,9 +7,15 @@ export type LayerWork = Pick<Execute, 'pass' | 'rows' | 'layer' | 'hidden' | 'ex
 export interface WorkerOrders {
   /**
    * `onPart`: takes results as they come, each expert's once; some may be failures. Resolves when all have come. Rejects with the
-   * code that the worker answered for the whole, or WORKER_LOST: what has not been told of by then is not done.
+   * code that the worker answered for the whole, or WORKER_LOST: what has not been told of by then is not done. Rejects with CANCELLED as
+   * soon as the signal aborts; the end of the sequence then frees what the worker holds for it.
    */
-  execute(work: LayerWork, epoch: number, onPart: (results: readonly ExpertResult[]) => void): Promise<void>;
+  execute(
+    work: LayerWork,
+    epoch: number,
+    onPart: (results: readonly ExpertResult[]) => void,
+    signal: AbortSignal,
+  ): Promise<void>;
   sendPrediction(prediction: Prediction): void;
   sendRelease(release: Release): void;
   /** The sequence has ended. */

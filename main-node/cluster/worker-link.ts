@@ -74,15 +74,37 @@ export class WorkerLink implements WorkerOrders {
 
   /**
    * Rejects with WORKER_LOST when the stream ends, or when the worker has answered none of its executes for executeTimeoutMs: one
-   * that works off a queue of slow loads is not lost. Else rejects with the code the worker answered.
+   * that works off a queue of slow loads is not lost. Rejects with CANCELLED as soon as the signal aborts; what the worker still answers is
+   * dropped. Else rejects with the code the worker answered.
    */
-  execute(work: LayerWork, epoch: number, onPart: (results: readonly ExpertResult[]) => void): Promise<void> {
+  execute(
+    work: LayerWork,
+    epoch: number,
+    onPart: (results: readonly ExpertResult[]) => void,
+    signal: AbortSignal,
+  ): Promise<void> {
     if (this.closed) return Promise.reject(this.lostError('the stream is closed'));
     const requestId = this.nextRequestId++;
     const allRows = rowCount(work.rows);
     const open = new Map(work.experts.map(({ expert, rows }) => [expert, rows.length === 0 ? allRows : rows.length]));
     return new Promise((resolve, reject) => {
-      this.pending.set(requestId, { open, onPart, resolve, reject });
+      const onAbort = (): void => {
+        this.forget(requestId);
+        reject(new OdmoeError('CANCELLED', 'the request was cancelled while a worker ran its experts'));
+      };
+      signal.addEventListener('abort', onAbort, { once: true });
+      const settle = (): void => signal.removeEventListener('abort', onAbort);
+      this.pending.set(requestId, {
+        ...{ open, onPart },
+        resolve: () => {
+          settle();
+          resolve();
+        },
+        reject: (error) => {
+          settle();
+          reject(error);
+        },
+      });
       if (this.silence === null) this.awaitAnswer();
       this.stream.send({
         kind: 'execute',

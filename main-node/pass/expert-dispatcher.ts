@@ -70,7 +70,7 @@ export class ExpertDispatcher {
   private async send(run: LayerRun, workerId: string, open: readonly OpenTask[], resent = false): Promise<void> {
     const { placement } = this.workers;
     const link = this.workers.worker(workerId);
-    if (run.signal.aborted) throw new OdmoeError('CANCELLED', 'the request was cancelled');
+    if (run.signal.aborted) throw cancelled();
     if (link === null || placement === null) return this.sendOn(run, open);
     const unanswered = new Map(open.map((task) => [task.task.expert, task]));
     const elsewhere: Promise<OdmoeError | null>[] = [];
@@ -94,10 +94,11 @@ export class ExpertDispatcher {
     };
     const tasks = open.map(({ task }) => (resent ? { ...task, last: true } : task));
     try {
-      await link.execute(workOf(run.step, tasks), placement.epoch, onPart);
+      await link.execute(workOf(run.step, tasks), placement.epoch, onPart, run.signal);
     } catch (thrown) {
       const failure = toOdmoeError(thrown);
-      fail([...unanswered.values()], () => failure);
+      if (run.signal.aborted) elsewhere.push(Promise.resolve(cancelled()));
+      else fail([...unanswered.values()], () => failure);
     }
     for (const failure of await Promise.all(elsewhere)) if (failure !== null) throw failure;
   }
@@ -112,7 +113,7 @@ export class ExpertDispatcher {
   private async sendAll(run: LayerRun, open: readonly OpenTask[], sent: Promise<OdmoeError | null>[]): Promise<void> {
     let left = open;
     while (left.length > 0) {
-      if (run.signal.aborted) throw new OdmoeError('CANCELLED', 'the request was cancelled');
+      if (run.signal.aborted) throw cancelled();
       const { placement } = this.workers;
       const { shares, stuck } = this.share(run.step, placement, left);
       for (const [workerId, tasks] of shares) sent.push(settled(this.send(run, workerId, tasks, true)));
@@ -189,6 +190,10 @@ export class ExpertDispatcher {
     if (this.reported.size > MAX_REPORTED && oldest !== undefined) this.reported.delete(oldest);
     this.log[level]('expert is sent again', { worker, layer, expert, code, message });
   }
+}
+
+function cancelled(): OdmoeError {
+  return new OdmoeError('CANCELLED', 'the request was cancelled');
 }
 
 function failureOf(workerId: string, { code, message }: NonNullable<ExpertResult['failure']>): OdmoeError {

@@ -223,9 +223,15 @@ export class VirtualCluster {
   }
 
   private worldOf(role: RoleSetting, id: string): NodeWorld {
-    const times = role === 'shadow' ? SHADOW_TIMES : TIMES;
+    const { loadMs, ...operations } = role === 'shadow' ? SHADOW_TIMES : TIMES;
     const faults = this.devices.get(id) ?? new DeviceFaults(toOdmoeError);
     this.devices.set(id, faults);
+    const times: DevicePace['times'] = {
+      ...operations,
+      get loadMs() {
+        return loadMs * faults.readSlowness;
+      },
+    };
     return {
       devices: (runtime) =>
         faults.devices(runtime, (budgetBytes) => ({ times, memory: { bytes: DEVICE_BYTES, budgetBytes } })),

@@ -62,11 +62,16 @@ const result = (requestId: number, changes: Parameters<typeof plainResult>[0]['e
   }),
 });
 /** Runs the work; what has come of it so far, by expert. */
-function run(link: WorkerLink, wanted = work(1)): { done: Promise<void>; results: Map<number, ExpertResult> } {
+function run(
+  link: WorkerLink,
+  wanted = work(1),
+  signal = new AbortController().signal,
+): { done: Promise<void>; results: Map<number, ExpertResult> } {
   const results = new Map<number, ExpertResult>();
-  const done = link.execute(wanted, 1, (part) => {
+  const onPart = (part: readonly ExpertResult[]): void => {
     for (const expert of part) results.set(expert.expert, expert);
-  });
+  };
+  const done = link.execute(wanted, 1, onPart, signal);
   return { done, results };
 }
 
@@ -125,6 +130,21 @@ describe('main: the link to a worker', () => {
       assert.equal(stream.closedWith?.code, 'PROTOCOL_VIOLATION');
     });
   }
+
+  it('waits no more for what nobody wants, and drops what still comes', async () => {
+    const { stream, link } = openLink();
+    const gone = new AbortController();
+    const { done, results } = run(link, work(2), gone.signal);
+    const kept = run(link);
+    gone.abort();
+    await assert.rejects(done, { code: 'CANCELLED' });
+    assert.equal(link.outstanding, 1);
+    stream.arrive({ kind: 'result', result: plainResult({ requestId: 1, hiddenSize: HIDDEN_SIZE }) });
+    assert.deepEqual([results.size, stream.closedWith], [0, undefined]);
+    const [, requestId] = requestIds(stream) as [number, number];
+    stream.arrive({ kind: 'error', error: { code: 'STORAGE_FAILED', message: 'disk', requestId, epoch: 5 } });
+    await assert.rejects(kept.done, { code: 'STORAGE_FAILED' });
+  });
 
   it('fails an execute with the code that the worker answers', async () => {
     const { stream, link } = openLink();

@@ -42,7 +42,7 @@ export class ModelDevice {
   readonly schedule: SlotSchedule;
   readonly slots: ModelSlot[];
   readonly asked = new Map<number, ExpertPlace>();
-  readonly answered = new Map<number, 'ran' | 'failed'>();
+  readonly answered = new Map<number, 'ran' | 'failed' | 'withdrawn'>();
   readonly decisions: CachePools | null;
   readonly abandoned = new Set<number>();
   private readonly workingSlots: number;
@@ -146,6 +146,12 @@ export class ModelDevice {
   }
 
   private carryOut(action: SlotAction): void {
+    if (action.kind === 'withdraw') {
+      assert.equal(this.started.includes(action.ticket), false, 'an execute that runs is withdrawn');
+      assert.equal(this.answered.has(action.ticket), false);
+      this.answered.set(action.ticket, 'withdrawn');
+      return;
+    }
     const slot = this.slots[action.slot];
     assert.ok(slot);
     switch (action.kind) {

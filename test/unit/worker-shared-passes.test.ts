@@ -14,7 +14,10 @@ const run = (sequence: number, position: number, rows = 1): RowRun => ({ sequenc
 const layerOf = (layer: number, ...joined: RowRun[]): PassLayer => ({
   ...{ pass: { sequence: 1, position: 5 }, rows: [run(1, 5), ...joined], layer },
 });
-const kinds = (actions: SlotAction[]): string[] => actions.map(({ kind, slot }) => `${kind} ${slot}`);
+const kinds = (actions: SlotAction[]): string[] =>
+  actions.map((action) =>
+    'slot' in action ? `${action.kind} ${action.slot}` : `${action.kind} ticket ${action.ticket}`,
+  );
 const loaded = (schedule: SlotSchedule, slot = 0): SlotAction[] =>
   schedule.handle({ kind: 'loadSettled', slot, outcome: 'loaded', exponentsKept: false, signMantissaKept: false });
 

@@ -75,7 +75,10 @@ class CachedSchedule {
   }
 }
 
-const kinds = (actions: SlotAction[]): string[] => actions.map(({ kind, slot }) => `${kind} ${slot}`);
+const kinds = (actions: SlotAction[]): string[] =>
+  actions.map((action) =>
+    'slot' in action ? `${action.kind} ${action.slot}` : `${action.kind} ticket ${action.ticket}`,
+  );
 
 describe('worker slot schedule: with full experts cached', () => {
   it('keeps an expert after its last mini-batch and runs it again without a load', () => {

@@ -244,8 +244,9 @@ describe('worker slot schedule: predictions', () => {
     for (let index = 0; index < flood; index++) predict(schedule, index % 7, [index % 8], index >> 3, index % 200);
     const [ticket] = execute(schedule, 0, 1, { sequence: 1000 });
     const actions = endTurn(schedule);
-    assert.deepEqual(actions, [{ kind: 'cancelLoad', slot: actions[0]?.slot ?? -1 }]);
-    const slot = actions[0]?.slot ?? -1;
+    const [action] = actions;
+    const slot = action !== undefined && 'slot' in action ? action.slot : -1;
+    assert.deepEqual(actions, [{ kind: 'cancelLoad', slot }]);
     assert.deepEqual(settled(schedule, slot, 'cancelled'), [urgentLoad(0, 1, slot)]);
     assert.deepEqual(loaded(schedule, slot), [start(ticket, false, slot)]);
     const { latePredictions, droppedPredictions } = schedule.counters;
@@ -363,6 +364,19 @@ describe('worker slot schedule: failures', () => {
       { kind: 'fail', slot: 0, ticket: second },
       load(4, 1),
     ]);
+  });
+
+  it('frees at once what a sequence that ends waits for', () => {
+    const schedule = new SlotSchedule(1);
+    const [loading] = execute(schedule, 0, 3);
+    const [without] = execute(schedule, 0, 4);
+    assert.deepEqual(schedule.handle({ kind: 'end', sequence: 1 }), [
+      { kind: 'cancelLoad', slot: 0 },
+      { kind: 'withdraw', ticket: loading },
+      { kind: 'withdraw', ticket: without },
+    ]);
+    assert.deepEqual(settled(schedule, 0, 'cancelled'), []);
+    assert.deepEqual([schedule.slotsInUse, schedule.openCounts], [0, { expectations: 0, sequences: 0 }]);
   });
 
   it('frees everything when main is lost, after what runs has run', () => {

@@ -1,6 +1,6 @@
 import type { ExpertSlots } from '../../native/index.js';
 import { requirePresent } from '../../shared/errors/assert-invariant.js';
-import { type OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { CacheStatus, Execute, Prediction, Release, WorkerReply } from '../../shared/rpc/messages.js';
@@ -233,6 +233,8 @@ export class ExpertService {
         return;
       case 'execute':
         return this.track(this.runExpert(action.slot, action.ticket, action.wasLoaded));
+      case 'withdraw':
+        return this.executor.fail(action.ticket, new OdmoeError('CANCELLED', 'the sequence has ended'));
       case 'fail':
         return this.executor.fail(action.ticket, requirePresent(loadError, 'a load that fails says why.'));
     }

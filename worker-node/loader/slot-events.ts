@@ -59,6 +59,8 @@ export type SlotAction =
   | { kind: 'cancelLoad'; slot: number }
   | { kind: 'evict'; slot: number }
   | { kind: 'execute'; slot: number; ticket: number; wasLoaded: boolean }
+  /** Nobody waits for that execute any more. */
+  | { kind: 'withdraw'; ticket: number }
   /** The expert could not be loaded into the slot. */
   | { kind: 'fail'; slot: number; ticket: number };
 

@@ -76,10 +76,7 @@ export class SlotSchedule {
     return this.missingSlots() > 0 && this.victims('of other layers').length > 0;
   }
 
-  /**
-   * An execute needs an expert of the very layer that main is at to make room. Main is sending its word on that one, too: to
-   * drop it now would most often mean to load it twice.
-   */
+  /** An execute needs an expert of the layer that main is at to make room. Main's word on that one comes, too: it might load twice. */
   get wantsGraceEnd(): boolean {
     return this.missingSlots() > 0 && this.victims('all').length > 0;
   }
@@ -199,9 +196,7 @@ export class SlotSchedule {
     this.progress.end(sequence);
     const concerned = this.expectations.concerning(sequence);
     const ended = this.expectations.withdraw(concerned, { sequence, from: 0, end: Infinity });
-    // What runs still goes when it has run: no further mini-batch comes.
-    for (const expectation of ended) expectation.claim = 'last';
-    this.dropAll(ended);
+    for (const { ticket } of this.endAll(ended)) this.actions.push({ kind: 'withdraw', ticket });
     this.forgetOldSequences();
   }
 
@@ -247,12 +242,16 @@ export class SlotSchedule {
   }
 
   private abandonAll(): void {
-    for (const expectation of this.expectations.all()) {
-      this.expectations.takeWaiting(expectation);
-      expectation.claim = 'last';
-    }
-    this.dropAll(this.expectations.all());
+    this.endAll(this.expectations.all());
     this.progress.clear();
+  }
+
+  /** No further mini-batch comes; what runs still goes when it has run. Returns the executes that have waited: nobody wants them. */
+  private endAll(expectations: readonly Expectation[]): { ticket: number }[] {
+    const waiting = expectations.flatMap((expectation) => this.expectations.takeWaiting(expectation));
+    for (const expectation of expectations) expectation.claim = 'last';
+    this.dropAll(expectations);
+    return waiting;
   }
 
   private makeRoom(victims: Slot[]): void {

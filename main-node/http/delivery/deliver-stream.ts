@@ -37,9 +37,10 @@ class StreamDelivery {
     this.listenToSilence();
     try {
       for await (const piece of pieces) {
-        if (line.signal.aborted) break;
         this.send(piece);
         await line.taken();
+        // What is not asked for any more ends here, whatever its maker makes of the signal.
+        if (line.signal.aborted) break;
       }
       this.silence?.cancel();
       this.begin();
