@@ -8,6 +8,7 @@ import { registerHealth } from './health-routes.js';
 import { registerMetrics } from './metrics-routes.js';
 import { allowedMethods, type RegisteredRoute } from './requests/allowed-methods.js';
 import { BODY_LIMIT_BYTES, parseBody } from './requests/parse-body.js';
+import { keepAccounts } from './requests/request-account.js';
 import { requestIdOf } from './requests/request-id.js';
 
 /** Longest name in a path. */
@@ -41,13 +42,14 @@ export function buildApp(options: AppOptions): FastifyInstance {
     },
   });
   takeAnyJson(app);
+  keepAccounts(app, context.log, context.runtime);
   app.addHook('onRequest', async (request, reply) => {
     reply.header('x-request-id', request.id);
     await admitRequest(admission, request, reply);
   });
   app.setErrorHandler<FastifyError>((thrown, request, reply) => {
     const error = errorOfRequest(thrown);
-    logFailure(context.log, request.id, error, reply.raw.destroyed);
+    logFailure(context.log, request, error, reply.raw.destroyed);
     // A client that still sends its body is to read the answer; what it sends is dropped.
     reply.removeHeader('connection');
     return sendError(reply, error);

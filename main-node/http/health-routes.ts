@@ -6,7 +6,7 @@ import type { DoorContext } from './door-context.js';
 
 /** GET /health, open to all, and a few words at /. `trouble`: why main itself serves nobody; null: it does. */
 export function registerHealth(app: FastifyInstance, context: DoorContext, trouble: () => string | null): void {
-  app.get('/health', { config: { open: true } }, (_request, reply) => {
+  app.get('/health', { config: { open: true, polled: true } }, (_request, reply) => {
     const reason = trouble() ?? clusterTrouble(context.status());
     if (reason === null) return reply.send({ status: 'ok' });
     return sendError(reply, new OdmoeError('NO_WORKERS', reason));

@@ -11,7 +11,7 @@ import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 import type { ClusterEngine } from '../decode/cluster-engine.js';
 import { ClusterSequence } from '../decode/cluster-sequence.js';
 import { AdmissionQueue } from './admission-queue.js';
-import type { GenerationWatch } from './generation-watch.js';
+import { type GenerationWatch, NOBODY_WATCHES } from './generation-watch.js';
 import { ObservedRequest, type RequestObserver } from './request-observer.js';
 
 export interface InferenceOptions {
@@ -192,6 +192,7 @@ export class InferenceService {
       for (; next.done !== true; next = await steps.next()) {
         if (next.value.kind === 'token') {
           observed.token();
+          watch.token();
           this.tokenCount += 1;
         }
         yield next.value;
@@ -222,7 +223,6 @@ export class InferenceService {
 }
 
 const NO_PROMPT: PromptRequest = { text: '', messages: [], promptTokenIds: [], raw: false };
-const NOBODY_WATCHES: GenerationWatch = { queued: () => undefined, prefill: () => undefined };
 
 function stoppingError(): OdmoeError {
   return new OdmoeError('NO_MAIN', 'main is being stopped; ask again when it is back');

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { checkConventions, parseMetrics, valueOf } from '../unit/prometheus-text.js';
 import { HttpCluster } from './harness/http-cluster.js';
+import { waitUntil } from './harness/wait-until.js';
 
 const KEY = 'a-key-of-the-test-1';
 const HEADERS = { 'x-api-key': KEY };
@@ -33,5 +34,100 @@ describe('GET /metrics', function () {
     assert.equal(valueOf(families, 'odmoe_prompt_tokens_total'), usage.prompt_tokens);
     assert.equal(valueOf(families, 'odmoe_generated_tokens_total'), usage.completion_tokens);
     assert.equal(valueOf(families, 'odmoe_nodes', { role: 'worker' }), 1);
+  });
+});
+
+describe('the log of HTTP requests', function () {
+  this.timeout(60_000);
+  const TRACE = '4bf92f3577b34da6a3ce929d0e0e4736';
+  const SPAN = '00f067aa0ba902b7';
+  let door: HttpCluster;
+
+  interface LogLine {
+    level: string;
+    fields: Record<string, unknown>;
+  }
+
+  /** The one line of the request's end, which comes when its connection has heard of it. */
+  async function endOf(request: string): Promise<LogLine> {
+    const lines = (): string[] =>
+      door.cluster.log.matching('HTTP request ended').filter((line) => line.includes(request));
+    await waitUntil(`request ${request} is logged`, () => lines().length > 0);
+    assert.equal(lines().length, 1);
+    const [, level = '', fields = ''] = / main: (\w+) HTTP request ended (.*)$/.exec(lines()[0] ?? '') ?? [];
+    return { level, fields: JSON.parse(fields) as Record<string, unknown> };
+  }
+
+  before(async () => {
+    door = await HttpCluster.start({ workers: 1, apiKeys: [KEY] });
+  });
+
+  after(() => door.stop());
+
+  const chat = (id: string, body: object, headers: Record<string, string> = {}): Promise<Response> =>
+    door.fetch('/v1/chat/completions', body, { headers: { ...HEADERS, 'x-request-id': id, ...headers } });
+
+  it('has one line of an answer, with its trace, its tokens and no text', async () => {
+    const messages = [{ role: 'user', content: 'A secret about Rumpelstiltskin' }];
+    const traceparent = `00-${TRACE}-${SPAN}-01`;
+    const answer = await chat('request-1', { messages, max_tokens: 5 }, { traceparent });
+    const { usage } = (await answer.json()) as { usage: { prompt_tokens: number; completion_tokens: number } };
+    const { level, fields } = await endOf('request-1');
+    const { duration_ms: duration, ...rest } = fields;
+    assert.equal(level, 'info');
+    assert.ok(typeof duration === 'number' && duration >= 0);
+    assert.deepEqual(rest, {
+      ...{ request: 'request-1', trace_id: TRACE, span_id: SPAN, method: 'POST', route: '/v1/chat/completions' },
+      ...{ status: 200, code: 'ok', prompt_tokens: usage.prompt_tokens, tokens: usage.completion_tokens },
+    });
+    assert.deepEqual(door.cluster.log.matching('Rumpelstiltskin'), []);
+    assert.deepEqual(door.cluster.log.matching(KEY), []);
+  });
+
+  it('counts the tokens of all answers of a request, streamed too', async () => {
+    const messages = [{ role: 'user', content: 'Once' }];
+    const answer = await chat('request-2', { messages, max_tokens: 4, n: 2, stream: true, ignore_eos: true });
+    assert.equal(answer.status, 200);
+    await answer.text();
+    const { fields } = await endOf('request-2');
+    assert.deepEqual([fields['tokens'], fields['code'], fields['trace_id']], [8, 'ok', undefined]);
+  });
+
+  it('names the code of a request that was refused, a trace that is malformed not at all', async () => {
+    const answer = await chat('request-3', { messages: 7 }, { traceparent: `00-${TRACE}-${SPAN}` });
+    assert.equal(answer.status, 400);
+    const { fields } = await endOf('request-3');
+    assert.deepEqual([fields['status'], fields['code'], fields['trace_id']], [400, 'REQUEST_INVALID', undefined]);
+    const refused = await chat('request-4', {}, { 'x-api-key': 'another' });
+    assert.equal(refused.status, 401);
+    const end = await endOf('request-4');
+    assert.deepEqual([end.fields['status'], end.fields['code']], [401, 'UNAUTHORIZED']);
+  });
+
+  it('names paths that are not served by nothing of theirs', async () => {
+    await door.fetch('/v1/a-secret', undefined, { headers: { ...HEADERS, 'x-request-id': 'request-5' } });
+    const { fields } = await endOf('request-5');
+    assert.deepEqual([fields['route'], fields['code']], ['none', 'ROUTE_UNKNOWN']);
+  });
+
+  it('says that a client went away', async () => {
+    const gone = new AbortController();
+    const messages = [{ role: 'user', content: 'Once' }];
+    const answer = await door.fetch(
+      '/v1/chat/completions',
+      { messages, stream: true, max_tokens: 200, ignore_eos: true },
+      { headers: { ...HEADERS, 'x-request-id': 'request-6' }, signal: gone.signal },
+    );
+    await answer.body?.getReader().read();
+    gone.abort();
+    const { fields } = await endOf('request-6');
+    assert.equal(fields['code'], 'CANCELLED');
+  });
+
+  it('is quiet of what machines ask again and again', async () => {
+    for (const path of ['/health', '/metrics']) {
+      await door.fetch(path, undefined, { headers: { ...HEADERS, 'x-request-id': `poll-${path.slice(1)}` } });
+      assert.equal((await endOf(`poll-${path.slice(1)}`)).level, 'debug');
+    }
   });
 });

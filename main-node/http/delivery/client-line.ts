@@ -2,6 +2,7 @@ import type { ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Timer } from '../../../shared/runtime/runtime.js';
 import type { GenerationWatch } from '../../rpc/generation-watch.js';
+import { logNames, type RequestAccount } from '../requests/request-account.js';
 import type { DeliverySetting } from './delivery-limits.js';
 import type { AnswerProgress } from './dialect.js';
 
@@ -13,7 +14,11 @@ export class ClientLine {
   readonly watch: GenerationWatch = {
     queued: (before) => (this.progress = { phase: 'queued', before }),
     prefill: (doneTokens, promptTokens) => {
+      if (this.account !== null) this.account.promptTokens = promptTokens;
       this.progress = doneTokens < promptTokens ? { phase: 'prefill', doneTokens, promptTokens } : { phase: 'decode' };
+    },
+    token: () => {
+      if (this.account !== null) this.account.tokens += 1;
     },
   };
   progress: AnswerProgress = { phase: 'queued', before: 0 };
@@ -21,6 +26,7 @@ export class ClientLine {
   private readonly raw: ServerResponse;
   private wait: { settle: () => void; timer: Timer } | null = null;
   private begun = false;
+  private readonly account: RequestAccount | null;
 
   constructor(
     request: FastifyRequest,
@@ -28,6 +34,7 @@ export class ClientLine {
     private readonly setting: DeliverySetting,
   ) {
     this.raw = reply.raw;
+    this.account = request.account;
     const { socket } = request.raw;
     // A process that dies ends its side first; a client that only ends its side of the connection looks the same.
     const onEnd = (): void => this.leave();
@@ -116,7 +123,7 @@ export class ClientLine {
   private waitForClient(cleanUp: () => void): void {
     const { runtime, limits, log } = this.setting;
     const timer = runtime.after(limits.slowReaderMs, () => {
-      log.warn('a client takes nothing of its answer; it is given up', { request: this.reply.request.id });
+      log.warn('a client takes nothing of its answer; it is given up', logNames(this.reply.request));
       this.leave();
     });
     this.wait = {

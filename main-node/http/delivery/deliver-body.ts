@@ -28,7 +28,7 @@ export function createDeliverBody(setting: DeliverySetting): DeliverBody {
       else await reply.code(200).type(JSON_TYPE).send(body);
     } catch (thrown) {
       sign.cancel();
-      logFailure(log, request.id, thrown, line.signal.aborted);
+      logFailure(log, request, thrown, line.signal.aborted);
       // An error under status 200 would be taken for an answer; a connection that breaks is not.
       if (line.hasBegun || line.signal.aborted) {
         if (!line.hasBegun) reply.hijack();

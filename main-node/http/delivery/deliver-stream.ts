@@ -83,7 +83,7 @@ class StreamDelivery {
     const { dialect, reply, request, setting } = this.options;
     this.silence?.cancel();
     const error = toOdmoeError(thrown);
-    logFailure(setting.log, request.id, thrown, line.signal.aborted);
+    logFailure(setting.log, request, thrown, line.signal.aborted);
     if (line.signal.aborted) {
       this.begin();
       return;

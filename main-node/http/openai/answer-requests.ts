@@ -1,6 +1,6 @@
 import type { GenerateReply, GenerateRequest } from '../../../shared/rpc/messages.js';
 import { MAX_SEED } from '../../../shared/sampling/sampling-options.js';
-import type { GenerationWatch } from '../../rpc/generation-watch.js';
+import { type GenerationWatch, NOBODY_WATCHES } from '../../rpc/generation-watch.js';
 import type { DoorContext } from '../door-context.js';
 import type { AnswerHead } from './chat-chunks.js';
 import { type ClientFields, errorForClient } from '../answer/client-fields.js';
@@ -42,8 +42,9 @@ export async function* generateAll(
   signal: AbortSignal,
   watch: GenerationWatch,
 ): AsyncGenerator<{ index: number; reply: GenerateReply }, void, undefined> {
+  const counted: GenerationWatch = { ...NOBODY_WATCHES, token: () => watch.token() };
   const sources = requests.map(
-    (request, index) => (ended: AbortSignal) => context.generate(request, ended, index === 0 ? watch : undefined),
+    (request, index) => (ended: AbortSignal) => context.generate(request, ended, index === 0 ? watch : counted),
   );
   try {
     yield* mergeAnswers(sources, signal);
