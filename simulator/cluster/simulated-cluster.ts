@@ -1,7 +1,7 @@
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import { type OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Transport } from '../../shared/rpc/transport.js';
-import type { Finished, GenerateRequest, TokenReply } from '../../shared/rpc/messages.js';
+import type { Finished, GenerateRequest, PromptToken, TokenReply } from '../../shared/rpc/messages.js';
 import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
 import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
 import type { LinkModel } from '../network/link-model.js';
@@ -28,6 +28,8 @@ export interface Reader {
 /** What a client of the cluster got. */
 export interface SimulatedAnswer {
   promptTokenIds: number[];
+  /** Of each token of the prompt, where they were asked for. */
+  promptLogprobs: PromptToken[];
   tokens: TokenReply[];
   finished: Finished | null;
   /** Why it failed; null: it did not, or is under way. */
@@ -79,7 +81,7 @@ export class SimulatedCluster {
   ask(address: string, request: GenerateRequest, reader: Reader = {}): SimulatedAnswer {
     const gone = new AbortController();
     const answer: SimulatedAnswer = {
-      ...{ promptTokenIds: [], tokens: [], finished: null, error: null },
+      ...{ promptTokenIds: [], promptLogprobs: [], tokens: [], finished: null, error: null },
       ...{ askedMs: this.clock.nowMs, overMs: null },
       cancel: () => gone.abort(),
     };
@@ -98,6 +100,7 @@ export class SimulatedCluster {
     try {
       for await (const reply of this.client.transport.generate(address, request, signal)) {
         if (reply.kind === 'started') answer.promptTokenIds = [...reply.started.promptTokenIds];
+        else if (reply.kind === 'prompt') answer.promptLogprobs.push(...reply.prompt.tokens);
         else if (reply.kind === 'token') {
           answer.tokens.push(reply.token);
           onToken?.(answer);

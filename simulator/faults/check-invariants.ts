@@ -33,7 +33,7 @@ export function checkAnswer(
   const [main] = scenario.nodes;
   const place = `the answer asked for at ${answer.askedMs} ms`;
   if (answer.error !== null && answer.error.code === reference.refusal) return [];
-  const wrong = firstDifference(answer.tokens, reference.tokens);
+  const wrong = wrongPrompt(answer, reference) ?? firstDifference(answer.tokens, reference.tokens);
   if (wrong !== null) return [{ invariant: 'answers equal the engine', detail: `${place}: ${wrong}` }];
   if (answer.error === null) return answer.finished === null ? [] : checkFinished(answer, reference, place);
   const { code, message } = answer.error;
@@ -58,6 +58,18 @@ function checkFinished(
     differences.push(`finished by ${finished?.finishReason}, not ${reference.finishReason}`);
   if (promptTokenIds.join() !== reference.promptTokenIds.join()) differences.push('another prompt');
   return differences.map((detail) => ({ invariant: 'answers equal the engine', detail: `${place}: ${detail}` }));
+}
+
+/** Of the prompt's log-probabilities that are there; null: all are the engine's, to the bit. */
+function wrongPrompt({ promptLogprobs, finished }: SimulatedAnswer, reference: ReferenceAnswer): string | null {
+  const expected = reference.promptLogprobs;
+  const place = promptLogprobs.findIndex((token, index) => !isDeepStrictEqual(token, expected[index]));
+  if (place >= 0) {
+    const [found, wanted] = [promptLogprobs[place], expected[place]].map((token) => JSON.stringify(token));
+    return `prompt token ${place} has ${found}, the engine's ${wanted}`;
+  }
+  if (finished === null || promptLogprobs.length === expected.length) return null;
+  return `log-probabilities of ${promptLogprobs.length} prompt tokens, not of ${expected.length}`;
 }
 
 /** Of the tokens that are there; null: all are the engine's, to the bit. */

@@ -1,3 +1,4 @@
+import type { SamplingMessage } from '../../shared/sampling/sampling-options.js';
 import { CACHE_POLICIES } from '../../shared/planner/cache-decisions.js';
 import { budgetKind } from './draw-budget.js';
 import { MAX_WORKERS } from './draw-world.js';
@@ -37,6 +38,8 @@ const DRAWABLE: Record<string, readonly (string | number)[]> = {
   requestKinds: [
     ...['text', 'tokens', 'chat', 'raw', 'greedy', 'sampled', 'topK', 'topP', 'minP', 'repetitionPenalty'],
     ...['stop', 'ignoreEos', 'logprobs', 'cancelled', 'oneToken', 'longPrompt'],
+    ...['presencePenalty', 'frequencyPenalty', 'logitBias', 'promptLogprobs', 'specialTokens'],
+    ...['noToken', 'emptyMessage'],
     ...['slowReader', 'messages', 'longAnswer', 'refused'],
   ],
 };
@@ -49,7 +52,7 @@ const MAX_PROMPT = 160;
 const LONG_PROMPT = 20;
 
 /** Of a request that leaves it to the model. */
-const NO_SAMPLING = { temperature: -1, topK: 0, topP: 0, minP: 0, repetitionPenalty: 0 };
+const NO_SAMPLING: SamplingMessage = { temperature: -1, topK: 0, topP: 0, minP: 0, repetitionPenalty: 0 };
 
 /** Pure. */
 export function countDrawn(scenarios: Iterable<Scenario>): DrawnCounts {
@@ -127,7 +130,8 @@ function drawnOfSettings({ model, nodes }: Scenario): Drawn[] {
 
 function requestKinds({ request, cancelAfterMs, readMs }: ScenarioRequest): string[] {
   const { text, messages, promptTokenIds, raw, maxTokens, stop, ignoreEos, logprobs } = request;
-  const { temperature, topK, topP, minP, repetitionPenalty } = request.sampling ?? NO_SAMPLING;
+  const { temperature, topK, topP, minP, repetitionPenalty, ...sampling } = request.sampling ?? NO_SAMPLING;
+  const { presencePenalty = 0, frequencyPenalty = 0, logitBias = [] } = sampling;
   const is: Record<string, boolean> = {
     ...{ text: promptTokenIds.length === 0, tokens: promptTokenIds.length > 0, raw, chat: !raw },
     ...{ greedy: temperature === 0, sampled: temperature > 0 },
@@ -135,6 +139,10 @@ function requestKinds({ request, cancelAfterMs, readMs }: ScenarioRequest): stri
     ...{ repetitionPenalty: repetitionPenalty > 0, stop: stop.length > 0, ignoreEos, logprobs: logprobs > 0 },
     ...{ slowReader: readMs > 0, messages: messages.length > 0, longAnswer: maxTokens > 16 },
     refused: promptTokenIds.some((tokenId) => tokenId >= VOCABULARY) || promptTokenIds.length > MAX_PROMPT,
+    ...{ presencePenalty: presencePenalty !== 0, frequencyPenalty: frequencyPenalty !== 0 },
+    ...{ logitBias: logitBias.length > 0, promptLogprobs: request.promptLogprobs === true },
+    ...{ specialTokens: request.showSpecialTokens === true, noToken: maxTokens === 0 },
+    emptyMessage: messages.some(({ content }) => content === ''),
     ...{ cancelled: cancelAfterMs !== null, oneToken: maxTokens === 1 },
     longPrompt: Math.max(promptTokenIds.length, text.length) >= LONG_PROMPT,
   };

@@ -1,4 +1,5 @@
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import type { SamplingMessage } from '../../shared/sampling/sampling-options.js';
 import type { Fault, Scenario, ScenarioNode, ScenarioRequest } from './scenario.js';
 
 /** A scenario in lines that a person can read. */
@@ -50,15 +51,25 @@ function describeRequest({ atMs, request, cancelAfterMs, readMs }: ScenarioReque
 function promptOf(request: GenerateRequest): string {
   const { text, promptTokenIds, raw } = request;
   if (promptTokenIds.length > 0) return `${promptTokenIds.length} token ids`;
-  if (request.messages.length > 0) return `${request.messages.length} messages`;
+  if (request.messages.length > 0) return `messages ${JSON.stringify(request.messages.map(({ content }) => content))}`;
   return `${raw ? 'raw text' : 'a message'} ${JSON.stringify(text)}`;
 }
 
-function samplingOf({ sampling, stop, logprobs, ignoreEos }: GenerateRequest): string {
-  const drawn =
-    sampling === null ? 'sampling as the model says' : sampling.temperature === 0 ? 'greedy' : fields(sampling);
+function samplingOf({ sampling, stop, logprobs, ignoreEos, ...more }: GenerateRequest): string {
+  const drawn = sampling === null ? 'sampling as the model says' : choiceOf(sampling);
   const stops = stop.length === 0 ? '' : `, stop ${JSON.stringify(stop)}`;
-  return `${drawn}${stops}${logprobs > 0 ? `, logprobs ${logprobs}` : ''}${ignoreEos ? ', past the end' : ''}`;
+  const told = logprobs > 0 ? `, logprobs ${logprobs}${more.promptLogprobs === true ? ', of the prompt too' : ''}` : '';
+  const shown = more.showSpecialTokens === true ? ', special tokens shown' : '';
+  return `${drawn}${stops}${told}${shown}${ignoreEos ? ', past the end' : ''}`;
+}
+
+/** Greedily nothing but what changes logits matters. */
+function choiceOf({ logitBias = [], outputFormat = null, ...sampling }: SamplingMessage): string {
+  const { repetitionPenalty, presencePenalty = 0, frequencyPenalty = 0 } = sampling;
+  const penalties = { repetitionPenalty, presencePenalty, frequencyPenalty };
+  const drawn = sampling.temperature === 0 ? `greedy, ${fields(penalties)}` : fields(sampling);
+  const biases = logitBias.map(({ tokenId, bias }) => `, bias ${bias} of token ${tokenId}`).join('');
+  return `${drawn}${biases}${outputFormat === null ? '' : `, as ${JSON.stringify(outputFormat.alternatives)}`}`;
 }
 
 function describeFault({ kind, atMs, forMs, node, peer }: Fault): string {

@@ -1,5 +1,5 @@
-import type { GenerateRequest } from '../../shared/rpc/messages.js';
 import { SeededRandom } from '../../shared/runtime/seeded-random.js';
+import { drawRequest } from './draw-request.js';
 import { drawLink, drawNodes, drawPace } from './draw-world.js';
 import {
   FAULT_KINDS,
@@ -16,10 +16,6 @@ import {
 export const BUSY_MS = 1500;
 /** Longest that a fault lasts. */
 const LONGEST_FAULT_MS = 2500;
-const VOCABULARY = 1024;
-const WORDS = ['the', ' fox', ' and', ' a', ' story', ' about', ' two', '.', ' 17', ' is', '\n', 'é'];
-const STOPS = [' the', 'e', '.', ' a b', 'zz', '\n'];
-
 /** What a seed decides. Pure. */
 export function drawScenario(seed: number): Scenario {
   const random = new SeededRandom(seed);
@@ -47,51 +43,6 @@ function drawRequests(random: SeededRandom): ScenarioRequest[] {
     request: drawRequest(random),
     cancelAfterMs: random.chance(0.15) ? random.int(300) : null,
     readMs: random.chance(0.1) ? 1 + random.int(100) : 0,
-  }));
-}
-
-export function drawRequest(random: SeededRandom): GenerateRequest {
-  const request = drawValidRequest(random);
-  return random.chance(0.04) ? spoiled(random, request) : request;
-}
-
-/** A request that is refused: because of a token that the model has not, or of more positions than it has. */
-function spoiled(random: SeededRandom, request: GenerateRequest): GenerateRequest {
-  const promptTokenIds = random.chance(0.5) ? [3, VOCABULARY + random.int(9)] : Array.from({ length: 200 }, () => 5);
-  return { ...request, text: '', messages: [], promptTokenIds };
-}
-
-function drawValidRequest(random: SeededRandom): GenerateRequest {
-  const asText = random.chance(0.4);
-  const asMessages = asText && random.chance(0.3);
-  const length = random.pick([1, 2, 5, 9, 20, 40]);
-  const greedy = random.chance(0.4);
-  return {
-    text: asText && !asMessages ? Array.from({ length }, () => random.pick(WORDS)).join('') : '',
-    messages: asMessages ? drawMessages(random) : [],
-    promptTokenIds: asText ? [] : Array.from({ length }, () => 3 + random.int(VOCABULARY - 3)),
-    raw: !asMessages && random.chance(0.5),
-    maxTokens: random.chance(0.08) ? 20 + random.int(30) : 1 + random.int(14),
-    sampling: {
-      temperature: greedy ? 0 : random.pick([0.5, 1, 3]),
-      topK: random.pick([0, 0, 1, 20]),
-      topP: random.pick([0, 0.5, 0.9]),
-      minP: random.pick([0, 0, 0.05]),
-      repetitionPenalty: random.pick([0, 0, 1.3]),
-      seed: random.int(2 ** 32),
-    },
-    stop: random.chance(0.25) ? [random.pick(STOPS), random.pick(STOPS)] : [],
-    ignoreEos: random.chance(0.5),
-    logprobs: random.pick([0, 1, 5]),
-  };
-}
-
-/** A talk of one or more turns. */
-function drawMessages(random: SeededRandom): GenerateRequest['messages'] {
-  const turns = random.pick([1, 3]);
-  return Array.from({ length: turns }, (_, turn) => ({
-    role: turn % 2 === 0 ? 'user' : 'assistant',
-    content: Array.from({ length: 1 + random.int(4) }, () => random.pick(WORDS)).join(''),
   }));
 }
 

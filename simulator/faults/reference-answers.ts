@@ -4,7 +4,7 @@ import { openServedPack } from '../../packs/open-served-pack.js';
 import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/errors/registry.js';
 import type { Pack } from '../../packs/format/open-pack.js';
-import type { GenerateRequest, TokenReply } from '../../shared/rpc/messages.js';
+import type { GenerateRequest, PromptToken, TokenReply } from '../../shared/rpc/messages.js';
 import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
 import { modelDirectory } from './scenario-world.js';
 import type { ScenarioModel } from './scenario.js';
@@ -15,6 +15,7 @@ const MOST_KNOWN = 256;
 /** What the single-process engine makes of a request. */
 export interface ReferenceAnswer {
   promptTokenIds: readonly number[];
+  promptLogprobs: readonly PromptToken[];
   tokens: readonly TokenReply[];
   text: string;
   finishReason: string;
@@ -57,12 +58,16 @@ export class ReferenceAnswers {
   private async make(model: ScenarioModel, request: GenerateRequest): Promise<ReferenceAnswer> {
     const engine = await this.engine(model);
     const tokens: TokenReply[] = [];
-    const answer = { promptTokenIds: [] as readonly number[], tokens, text: '', finishReason: '', refusal: null };
+    const promptLogprobs: PromptToken[] = [];
+    const none = { promptTokenIds: [] as readonly number[], text: '', finishReason: '', refusal: null };
+    const answer = { ...none, promptLogprobs, tokens };
     try {
       for await (const reply of engine.generate(request, new AbortController().signal)) {
         if (reply.kind === 'started') answer.promptTokenIds = reply.started.promptTokenIds;
+        else if (reply.kind === 'prompt') promptLogprobs.push(...reply.prompt.tokens);
         else if (reply.kind === 'token') tokens.push(reply.token);
-        else if (reply.kind === 'finished') Object.assign(answer, { text: reply.finished.text, finishReason: reply.finished.finishReason });
+        else if (reply.kind === 'finished')
+          Object.assign(answer, { text: reply.finished.text, finishReason: reply.finished.finishReason });
       }
       return answer;
     } catch (thrown) {

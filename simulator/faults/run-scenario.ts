@@ -18,7 +18,7 @@ import { AlignmentWatch } from './accounts/alignment-watch.js';
 import { EpochWatch } from './accounts/epoch-watch.js';
 import { Recorder } from './accounts/recorder.js';
 import { holdsNode } from './draw-budget.js';
-import { drawRequest } from './draw-scenario.js';
+import { drawRequest } from './draw-request.js';
 import { FaultInjector, SECOND_MAIN } from './inject-faults.js';
 import type { ReferenceAnswers } from './reference-answers.js';
 import { ScenarioWorld } from './scenario-world.js';

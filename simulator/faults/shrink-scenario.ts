@@ -1,4 +1,5 @@
 import type { NodeSettings } from '../../shared/config/node-settings.js';
+import type { SamplingMessage } from '../../shared/sampling/sampling-options.js';
 import { BUSY_MS } from './draw-scenario.js';
 import { MAIN, type Scenario, type ScenarioNode, type ScenarioRequest } from './scenario.js';
 
@@ -58,12 +59,15 @@ const PLAIN_NODES: readonly ((node: ScenarioNode) => ScenarioNode)[] = [
 const PLAIN_REQUESTS: readonly ((request: ScenarioRequest) => ScenarioRequest)[] = [
   (drawn) => ({ ...drawn, cancelAfterMs: null }),
   (drawn) => ({ ...drawn, readMs: 0 }),
-  (drawn) => withRequest(drawn, { stop: [], logprobs: 0 }),
-  (drawn) => withRequest(drawn, { raw: true, ignoreEos: true }),
-  (drawn) => {
-    const { sampling } = drawn.request;
-    return withRequest(drawn, { sampling: sampling === null ? null : { ...sampling, temperature: 0 } });
-  },
+  (drawn) => withRequest(drawn, { stop: [], logprobs: 0, promptLogprobs: false }),
+  (drawn) => withRequest(drawn, { promptLogprobs: false, showSpecialTokens: false }),
+  (drawn) => withSampling(drawn, { outputFormat: null }),
+  (drawn) => withSampling(drawn, { logitBias: [] }),
+  (drawn) => withSampling(drawn, { repetitionPenalty: 0, presencePenalty: 0, frequencyPenalty: 0 }),
+  (drawn) => withRequest(drawn, { raw: true }),
+  (drawn) =>
+    (drawn.request.sampling?.outputFormat ?? null) === null ? withRequest(drawn, { ignoreEos: true }) : drawn,
+  (drawn) => withSampling(drawn, { temperature: 0 }),
   (drawn) => withRequest(drawn, { maxTokens: Math.ceil(drawn.request.maxTokens / 2) }),
 ];
 
@@ -94,6 +98,11 @@ function changed<Plain>(
 
 function withRequest(drawn: ScenarioRequest, changes: Partial<ScenarioRequest['request']>): ScenarioRequest {
   return { ...drawn, request: { ...drawn.request, ...changes } };
+}
+
+function withSampling(drawn: ScenarioRequest, changes: Partial<SamplingMessage>): ScenarioRequest {
+  const { sampling } = drawn.request;
+  return withRequest(drawn, { sampling: sampling === null ? null : { ...sampling, ...changes } });
 }
 
 /** Not main, and not the last worker. */

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { drawRequest, drawScenario } from '../../simulator/faults/draw-scenario.js';
+import { drawRequest } from '../../simulator/faults/draw-request.js';
+import { drawScenario } from '../../simulator/faults/draw-scenario.js';
 import { ReferenceAnswers } from '../../simulator/faults/reference-answers.js';
 import { runScenario } from '../../simulator/faults/run-scenario.js';
 import { SeededRandom } from '../../shared/runtime/seeded-random.js';

@@ -100,7 +100,8 @@ export function checkDrafts({ account, settings, tokenIds, finished, promptToken
     return finished.drafts === null ? [] : ['drafts are counted where there are none'];
   const decode = account.passes.filter(({ position }) => position >= promptTokens);
   const proposed = decode.reduce((sum, { tokenIds: ran }) => sum + ran.length - 1, 0);
-  const accepted = tokenIds.length - 1 - decode.length;
+  // The token sampled last is not run; of a prompt that is run alone nothing is.
+  const accepted = Math.max(0, tokenIds.length - 1) - decode.length;
   const problems: string[] = [];
   if (finished.drafts?.proposed !== proposed || finished.drafts.accepted !== accepted)
     problems.push(

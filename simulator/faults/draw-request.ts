@@ -1,0 +1,76 @@
+import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import type { SeededRandom } from '../../shared/runtime/seeded-random.js';
+import type { LogitBias } from '../../shared/sampling/sampling-options.js';
+
+const VOCABULARY = 1024;
+const WORDS = ['the', ' fox', ' and', ' a', ' story', ' about', ' two', '.', ' 17', ' is', '\n', 'é'];
+const STOPS = [' the', 'e', '.', ' a b', 'zz', '\n'];
+
+export function drawRequest(random: SeededRandom): GenerateRequest {
+  const request = withMore(random.fork('more'), drawValidRequest(random));
+  return random.chance(0.04) ? spoiled(random, request) : request;
+}
+
+/** A request that is refused: because of a token that the model has not, or of more positions than it has. */
+function spoiled(random: SeededRandom, request: GenerateRequest): GenerateRequest {
+  const promptTokenIds = random.chance(0.5) ? [3, VOCABULARY + random.int(9)] : Array.from({ length: 200 }, () => 5);
+  return { ...request, text: '', messages: [], promptTokenIds };
+}
+
+function drawValidRequest(random: SeededRandom): GenerateRequest {
+  const asText = random.chance(0.4);
+  const asMessages = asText && random.chance(0.3);
+  const length = random.pick([1, 2, 5, 9, 20, 40]);
+  const greedy = random.chance(0.4);
+  return {
+    text: asText && !asMessages ? Array.from({ length }, () => random.pick(WORDS)).join('') : '',
+    messages: asMessages ? drawMessages(random) : [],
+    promptTokenIds: asText ? [] : Array.from({ length }, () => 3 + random.int(VOCABULARY - 3)),
+    raw: !asMessages && random.chance(0.5),
+    maxTokens: random.chance(0.08) ? 20 + random.int(30) : 1 + random.int(14),
+    sampling: {
+      temperature: greedy ? 0 : random.pick([0.5, 1, 3]),
+      topK: random.pick([0, 0, 1, 20]),
+      topP: random.pick([0, 0.5, 0.9]),
+      minP: random.pick([0, 0, 0.05]),
+      repetitionPenalty: random.pick([0, 0, 1.3]),
+      seed: random.int(2 ** 32),
+    },
+    stop: random.chance(0.25) ? [random.pick(STOPS), random.pick(STOPS)] : [],
+    ignoreEos: random.chance(0.5),
+    logprobs: random.pick([0, 1, 5]),
+  };
+}
+
+/** Penalties over the answer, biases, and what is told and shown of prompt and answer. */
+function withMore(random: SeededRandom, request: GenerateRequest): GenerateRequest {
+  const { sampling, logprobs } = request;
+  const biases = random.chance(0.15) ? drawLogitBias(random) : [];
+  return {
+    ...request,
+    ...(random.chance(0.04) ? { maxTokens: 0 } : {}),
+    sampling: sampling && {
+      ...sampling,
+      presencePenalty: random.pick([0, 0, 0, 0.7, -0.4]),
+      frequencyPenalty: random.pick([0, 0, 0, 1.1, -0.2]),
+      logitBias: biases,
+    },
+    promptLogprobs: logprobs > 0 && random.chance(0.3),
+    showSpecialTokens: random.chance(0.15),
+  };
+}
+
+/** Of the most frequent tokens some are never chosen, and some others nearly always; special tokens are among both. */
+function drawLogitBias(random: SeededRandom): LogitBias[] {
+  const tokenIds = new Set(Array.from({ length: 1 + random.int(5) }, () => random.int(VOCABULARY)));
+  return [...tokenIds].map((tokenId) => ({ tokenId, bias: random.pick([-100, -100, -3.5, 4, 9]) }));
+}
+
+/** A talk of one or more turns. */
+function drawMessages(random: SeededRandom): GenerateRequest['messages'] {
+  const turns = random.pick([1, 3]);
+  return Array.from({ length: turns }, (_, turn) => ({
+    role: turn % 2 === 0 ? 'user' : 'assistant',
+    content: Array.from({ length: random.int(5) }, () => random.pick(WORDS)).join(''),
+  }));
+}
