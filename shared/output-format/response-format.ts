@@ -2,7 +2,7 @@ import { OdmoeError } from '../errors/odmoe-error.js';
 import type { OutputFormat } from './output-format.js';
 
 /** Schema of any JSON object. */
-const ANY_OBJECT = '{"type":"object"}';
+export const ANY_OBJECT = '{"type":"object"}';
 
 /**
  * `response_format` of OpenAI's API as an output format; null: any text. It is {"type":"text"}, {"type":"json_object"} or
