@@ -35,6 +35,20 @@ export const IGNORED_FIELDS = [
   ...['prompt_cache_options', 'keep_alive', 'cache_control', 'cache_prompt'],
 ] as const;
 
+/** What other servers take beside OpenAI's fields, at the values by which they do nothing. */
+export const NEUTRAL_FIELDS = {
+  store: [false],
+  repeat_penalty: [1],
+  typical_p: [1],
+  mirostat: [0],
+  min_tokens: [0],
+  stop_token_ids: [[]],
+  skip_special_tokens: [true],
+  include_stop_str_in_output: [false],
+  use_beam_search: [false],
+  length_penalty: [1],
+} as const;
+
 export const REASONING_EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'] as const;
 const REASONING_EFFORT_VARIABLE = 'reasoning_effort';
 
@@ -72,10 +86,14 @@ export const CHAT_FIELDS = {
       .describe('false with `continue_final_message` only, true without it only'),
   },
   ignored: IGNORED_FIELDS,
-  neutral: { store: [false], modalities: [['text']], verbosity: ['medium'] },
+  neutral: {
+    ...NEUTRAL_FIELDS,
+    modalities: [['text']],
+    verbosity: ['medium'],
+    functions: [[]],
+    function_call: ['none', 'auto'],
+  },
   refused: {
-    functions: 'use tools',
-    function_call: 'use tool_choice',
     audio: 'answers are texts',
     prediction: 'no text can be given in advance',
     web_search_options: 'nothing is searched',

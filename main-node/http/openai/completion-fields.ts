@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { LOGPROBS_RANGE, MAX_TOKENS_RANGE } from '../../../shared/rpc/generate-validation.js';
-import { choicesField, CHOICES_LIMIT, IGNORED_FIELDS, STREAM_FIELDS } from './chat-fields.js';
+import { choicesField, CHOICES_LIMIT, IGNORED_FIELDS, NEUTRAL_FIELDS, STREAM_FIELDS } from './chat-fields.js';
 import { fieldReader, invalidField, type Fields, type FieldTable } from '../fields/field-table.js';
 import { numberWithin, SAMPLING_FIELDS } from '../fields/sampling-fields.js';
 
@@ -43,7 +43,7 @@ export const COMPLETION_FIELDS = {
       .describe("the prompt's text comes first; with `logprobs` its tokens' log-probabilities, too"),
   },
   ignored: IGNORED_FIELDS,
-  neutral: { store: [false], suffix: [''] },
+  neutral: { ...NEUTRAL_FIELDS, suffix: [''] },
   refused: {},
 } satisfies FieldTable<z.ZodRawShape>;
 

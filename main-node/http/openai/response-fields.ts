@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { LOGPROBS_RANGE, MAX_TOKENS_RANGE } from '../../../shared/rpc/generate-validation.js';
 import type { ChatRequest, ResponseFormat } from '../conversation/chat-request.js';
-import { IGNORED_FIELDS, REASONING_EFFORTS, reasoningEffort, STREAM_FIELDS } from './chat-fields.js';
+import { IGNORED_FIELDS, NEUTRAL_FIELDS, REASONING_EFFORTS, reasoningEffort, STREAM_FIELDS } from './chat-fields.js';
 import { functionName, schemaObject } from './chat-tools.js';
 import { fieldReader, invalidField, type Fields, type FieldTable } from '../fields/field-table.js';
 import { inputField, responseMessages } from './response-input.js';
@@ -87,7 +87,7 @@ export const RESPONSE_FIELDS = {
     chat_template_kwargs: z.record(z.string(), z.unknown()).optional().describe('variables of the chat template'),
   },
   ignored: IGNORED_FIELDS,
-  neutral: { store: [false], background: [false], truncation: ['disabled'] },
+  neutral: { ...NEUTRAL_FIELDS, background: [false], truncation: ['disabled'] },
   refused: {
     previous_response_id: 'no answer is kept; send the whole conversation as input',
     conversation: 'no conversation is kept; send all of it as input',

@@ -1,0 +1,51 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { z } from 'zod';
+import type { FieldTable } from '../../main-node/http/fields/field-table.js';
+import { CHAT_FIELDS } from '../../main-node/http/openai/chat-fields.js';
+import { COMPLETION_FIELDS } from '../../main-node/http/openai/completion-fields.js';
+import { RESPONSE_FIELDS } from '../../main-node/http/openai/response-fields.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+
+/** The table below each of these headings of docs/http.md is the code's. */
+const TABLES: Readonly<Record<string, FieldTable<z.ZodRawShape>>> = {
+  '`POST /v1/chat/completions`': CHAT_FIELDS,
+  '`POST /v1/completions`': COMPLETION_FIELDS,
+  '`POST /v1/responses`': RESPONSE_FIELDS,
+};
+
+/** What a table's rows are to say of each field. */
+function rowsOf({ done, ignored, neutral, refused }: FieldTable<z.ZodRawShape>): string[][] {
+  const values = (taken: readonly unknown[]): string => taken.map((value) => `\`${JSON.stringify(value)}\``).join(', ');
+  return [
+    ...Object.entries(done).map(([name, schema]) => [name, (schema as z.ZodType).description ?? '']),
+    ...Object.entries(neutral).map(([name, taken]) => [name, `only ${values(taken)}`]),
+    ...(ignored.length === 0 ? [] : [[ignored.join('`, `'), 'any value; they cannot change the answer']]),
+    ...Object.entries(refused).map(([name, why]) => [name, `refused: ${why}`]),
+  ].map(([name, text]) => [`\`${name}\``, text ?? '']);
+}
+
+/** Rows of the first table below a heading, without its head. */
+function documentedRows(document: string, heading: string): string[][] {
+  const [, section = ''] = document.split(`### ${heading}\n`);
+  const lines = section.split('\n');
+  const first = lines.findIndex((line) => line.startsWith('|'));
+  const count = lines.slice(first).findIndex((line) => !line.startsWith('|'));
+  return lines.slice(first, first + count).flatMap((line, index) => {
+    const cells = line.split('|').slice(1, -1);
+    return index < 2 ? [] : [cells.map((cell) => cell.trim())];
+  });
+}
+
+describe('docs/http.md', () => {
+  const document = readFileSync(join(packageRoot(), 'docs', 'http.md'), 'utf8');
+
+  for (const [heading, table] of Object.entries(TABLES)) {
+    it(`says of each field of ${heading} what becomes of it`, () => {
+      const expected = rowsOf(table);
+      const shown = expected.map((cells) => `| ${cells.join(' | ')} |`).join('\n');
+      assert.deepEqual(documentedRows(document, heading), expected, `the table must be:\n${shown}`);
+    });
+  }
+});
