@@ -22,6 +22,7 @@ import {
 } from '../../shared/rpc/codecs.js';
 
 import type {
+  GenerateReply,
   GenerateRequest,
   NodeIdentity,
   ShadowReply,
@@ -295,6 +296,16 @@ describe('a request for an answer', () => {
     assert.equal(received.sampling?.seed, undefined);
     assert.equal(through({ sampling: { ...request.sampling, seed: 0 } }).sampling?.seed, 0);
     assert.equal(through({ sampling: null }).sampling, null);
+  });
+
+  it('brings log-probabilities of the prompt through', () => {
+    const top = [{ tokenId: 150_000, logprob: -1 / 3 }];
+    const tokens = [
+      { logprob: 0, top: [] },
+      { logprob: -1e-9, top },
+    ];
+    const reply: GenerateReply = { kind: 'prompt', prompt: { first: 64, tokens } };
+    assert.deepEqual(INFERENCE_GENERATE.reply.decode(INFERENCE_GENERATE.reply.encode(reply)), reply);
   });
 
   it('is refused by REQUEST_INVALID naming the field when out of range', () => {

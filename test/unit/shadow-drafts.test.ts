@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
+import type { FormatSource } from '../../engine/sampling/output-formats.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { AlignToken } from '../../shared/rpc/messages.js';
 import { REMEMBERED_RANGES } from '../../shadow-node/predictor/alignment.js';
@@ -11,7 +12,7 @@ import { RUNTIME } from '../wall.js';
 
 const settled = () => new Promise((resolve) => setImmediate(resolve));
 
-function createPredictor() {
+function createPredictor(formats?: FormatSource) {
   const model = new ScriptedModel();
   const told: string[] = [];
   const drafts: Draft[] = [];
@@ -31,6 +32,7 @@ function createPredictor() {
       onFailure: (sequence, error) => failures.push(`${sequence}: ${error.message}`),
     },
     { nowMs: () => (now += 1) },
+    formats,
   );
   const announce = async (position: number, tokenId: number, changes: Partial<AlignToken> = {}) => {
     predictor.announceToken({
@@ -212,6 +214,38 @@ describe('shadow drafts', () => {
       [5, 0, 5],
     ]);
     predictor.end(4);
+  });
+
+  it('guesses after penalties and the output format, both counted from where main’s answer begins', async () => {
+    const asked: string[] = [];
+    // One token for each length of the answer, none after three, and whatever comes after a token 9.
+    const constraint = {
+      allowed: (answer: readonly number[], room: number) => {
+        asked.push(`${answer.join(' ')}, ${room} left`);
+        const [only] = answer.length < 4 ? [20 + answer.length] : [];
+        return answer.includes(9) ? null : Uint8Array.from({ length: SHAPE.vocabSize }, (_, id) => Number(id === only));
+      },
+      isClosed: () => false,
+    };
+    const { predictor, draftsOf, announce, failures } = createPredictor({ constraintOf: () => constraint });
+    const sampling = { temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1, presencePenalty: 1 };
+    const begun = { optimistic: true, sampling, promptTokens: 3, maxPositions: 12 };
+    predictor.begin(begin(1, begun));
+    await announce(3, 5, { rows: 1, nextRows: 6 });
+    const right = [
+      [4, 21, 4],
+      [5, 22, 4],
+      [6, 23, 4],
+    ];
+    assert.deepEqual(draftsOf(), right, 'nothing is drafted where the format takes nothing');
+    assert.deepEqual(asked, ['5, 8 left', '5 21, 7 left', '5 21 22, 6 left', '5 21 22 23, 5 left']);
+    await announce(4, 9, { branch: 1 });
+    assert.equal(draftsOf()[0]?.[1], 7, 'tokens of main that break the format leave shadow’s own guess');
+    predictor.begin(begin(1, begun));
+    await announce(3, 5, { rows: 1, nextRows: 6 });
+    assert.deepEqual(draftsOf(), right);
+    assert.deepEqual(failures, []);
+    predictor.end(1);
   });
 
   it('without optimism and drafts guesses nothing', async () => {

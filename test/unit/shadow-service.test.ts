@@ -10,6 +10,8 @@ import type {
   WorkerReply,
   WorkerRequest,
 } from '../../shared/rpc/messages.js';
+import type { OutputFormat } from '../../shared/output-format/output-format.js';
+import type { SamplingMessage } from '../../shared/sampling/sampling-options.js';
 import type { PassPrediction } from '../../shadow-node/predictor/pass-predictions.js';
 import { Predictor } from '../../shadow-node/predictor/predictor.js';
 import { ShadowService } from '../../shadow-node/rpc/shadow-service.js';
@@ -17,10 +19,11 @@ import { PREDICTION_BACKLOG_LIMIT_BYTES, WorkerLinks } from '../../shadow-node/r
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { TestLog } from '../integration/harness/test-log.js';
 import { plainShape } from './plain-shape.js';
-import { ScriptedModel } from './scripted-shadow-model.js';
+import { begin, ScriptedModel } from './scripted-shadow-model.js';
 import { RUNTIME } from '../wall.js';
 import { plainPrediction, restartAt } from './wire-messages.js';
 
+const GREEDY: SamplingMessage = { temperature: 0, topK: 0, topP: 0, minP: 0, repetitionPenalty: 0 };
 const SHAPE = { layers: 2, experts: 4, expertsPerToken: 2, homes: 0 };
 
 function identity(id: string, role: NodeIdentity['role']): NodeIdentity {
@@ -137,6 +140,27 @@ describe('shadow service', () => {
       ['DEVICE_OUT_OF_MEMORY', 5],
       ['DEVICE_LOST', 6],
     ]);
+  });
+
+  it('tells main that a sequence’s sampling or format is none, and goes on serving', () => {
+    const { main, service, lost } = shadow;
+    const json = { alternatives: [{ parts: [{ kind: 'jsonSchema' as const, jsonSchema: '{}' }] }] };
+    const none = { alternatives: [{ parts: [{}] }] } as unknown as OutputFormat;
+    const wrong = [
+      { topP: 2 },
+      { logitBias: [{ tokenId: 1, bias: NaN }] },
+      { outputFormat: none },
+      { outputFormat: json },
+    ];
+    for (const [index, change] of wrong.entries()) {
+      main.arrive({ kind: 'begin', begin: begin(index, { sampling: { ...GREEDY, ...change } }) });
+    }
+    const told = main.sent.flatMap((reply) => (reply.kind === 'error' ? [reply.error.code] : []));
+    assert.deepEqual(
+      told,
+      wrong.map(() => 'REQUEST_INVALID'),
+    );
+    assert.deepEqual([lost, service.hasMain, service.openCounts['sequences']], [[], true, 0]);
   });
 
   it('tells each worker its own of a set that grows, and those that have none any more that they have none', () => {
