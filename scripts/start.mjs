@@ -9,8 +9,8 @@ const FORWARDED_SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'];
 const SAME_KEY_MS = 500;
 
 afterSetUp('start', () => {
-  // In a session of its own, so that the terminal's Ctrl-C comes to it from here alone.
-  const command = [join(packageRoot, 'bin', 'odmoe'), 'demo', ...process.argv.slice(2)];
+  // In a session of its own, so that the terminal's Ctrl-C comes to it from here alone. It does not outlive this process.
+  const command = [join(packageRoot, 'bin', 'odmoe'), 'demo', ...process.argv.slice(2), '--exit-with-parent'];
   const demo = spawn(process.execPath, command, { stdio: 'inherit', detached: true });
   let forwardedMs = -Infinity;
   for (const signal of FORWARDED_SIGNALS) {

@@ -55,6 +55,7 @@ export class ChatSession {
         await this.handle(text);
       } catch (thrown) {
         if (this.isOver || !this.options.isInteractive) throw thrown;
+        this.typedLines = [];
         const error = toOdmoeError(thrown);
         const advice = turnAdvice(error.code);
         this.options.note(`${error.message} [${error.code}]${advice === null ? '' : `\n${advice}`}`);

@@ -29,6 +29,8 @@ export function mergeHistory(kept: readonly string[], typed: readonly string[]):
 
 /** Lines typed in this conversation and in those before, in a file that only its user can read. Its failures are told, and not thrown. */
 export class LineHistory {
+  private isBroken = false;
+
   constructor(
     private readonly path: string,
     private readonly onProblem: (message: string) => void,
@@ -39,7 +41,7 @@ export class LineHistory {
     try {
       return await this.readFile();
     } catch (thrown) {
-      this.onProblem(`the lines of before cannot be read: ${toOdmoeError(thrown).message}`);
+      this.tell('the lines of before cannot be read', thrown);
       return [];
     }
   }
@@ -51,8 +53,14 @@ export class LineHistory {
       await this.makeDirectory();
       await replaceFile(this.path, lines.map((line) => `${line}\n`).join(''), 0o600);
     } catch (thrown) {
-      this.onProblem(`what was typed cannot be kept: ${toOdmoeError(thrown).message}`);
+      this.tell('what is typed cannot be kept', thrown);
     }
+  }
+
+  /** Once: what fails now fails with each message. */
+  private tell(what: string, thrown: unknown): void {
+    if (!this.isBroken) this.onProblem(`${what}: ${toOdmoeError(thrown).message}`);
+    this.isBroken = true;
   }
 
   private async makeDirectory(): Promise<void> {

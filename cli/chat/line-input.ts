@@ -88,7 +88,7 @@ export class ReadlineInput implements LineInput {
 
   private onLine(line: string): void {
     if (this.isPasting) {
-      this.pastedLength += line.length;
+      this.pastedLength += line.length + 1;
       // A text that is too long is refused later; so much of it says that it is.
       if (this.pastedLength <= 2 * MESSAGE_LENGTH_LIMIT) this.pastedLines.push(line);
       this.readline.setPrompt(MORE_PROMPT);

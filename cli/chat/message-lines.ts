@@ -24,7 +24,7 @@ export class MessageLines {
 
   /** The text that the line completes; null: more is to come. Throws USAGE for a text that is too long, which is dropped. */
   add(line: string): CollectedText | null {
-    this.length += line.length;
+    this.length += line.length + 1;
     if (this.length > MESSAGE_LENGTH_LIMIT) {
       this.reset();
       throw new OdmoeError('USAGE', `a message has at most ${MESSAGE_LENGTH_LIMIT} characters; this one was dropped`);

@@ -21,8 +21,9 @@ export function turnAdvice(code: ErrorCode): string | null {
 export function turnSummary(result: GenerationResult, maxTokens: number | null): string {
   const { tokens, finished } = result;
   const isFull = finished.finishReason === 'length' && (maxTokens === null || tokens.length < maxTokens);
-  const rest = isFull ? `; the context is full: ${MAKE_ROOM}` : '';
-  return `${generationSummary(result)}${rest}`;
+  const full = isFull ? `; the context is full: ${MAKE_ROOM}` : '';
+  const empty = finished.text === '' ? '; the answer has no text, and is not kept (/retry asks again)' : '';
+  return `${generationSummary(result)}${full}${empty}`;
 }
 
 /** One line under an answer that was stopped. */

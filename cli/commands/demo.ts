@@ -1,5 +1,6 @@
 import { Option, type Command } from 'commander';
 import { join, resolve } from 'node:path';
+import { exitWithParent } from '../../native/index.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { packForServing } from '../../packs/pack-for-serving.js';
 import { MAX_DRAFT_ROWS } from '../../shared/config/setting-limits.js';
@@ -43,6 +44,7 @@ interface DemoFlags extends GenerationFlags {
   serve?: boolean;
   http?: string;
   apiKeys?: string;
+  exitWithParent?: boolean;
 }
 
 /** `odmoe demo`: a whole cluster on this machine, for one answer, or for HTTP clients. */
@@ -58,7 +60,8 @@ export function registerDemoCommand(program: Command): void {
       '--http <host:port>',
       'with --serve: where HTTP clients are served (default: 127.0.0.1:7680, or a free port where that is taken)',
     )
-    .option('--api-keys <file>', 'with --serve: API keys of HTTP clients, one a line');
+    .option('--api-keys <file>', 'with --serve: API keys of HTTP clients, one a line')
+    .addOption(new Option('--exit-with-parent', 'stop when the starting process dies').hideHelp());
   addClusterFlags(command);
   addGenerationFlags(command)
     .addHelpText('after', HELP)
@@ -111,6 +114,7 @@ function addClusterFlags(command: Command): void {
 }
 
 async function demo(text: string | undefined, flags: DemoFlags): Promise<void> {
+  if (flags.exitWithParent === true) exitWithParent();
   requireServe(flags);
   const isAsked = text !== undefined || flags.promptTokenIds !== undefined || flags.serve !== true;
   const prompt = text ?? (flags.promptTokenIds === undefined ? DEFAULT_PROMPT : undefined);

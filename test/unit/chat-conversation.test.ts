@@ -158,7 +158,8 @@ describe('the lines that were typed', () => {
     const history = new LineHistory(join(directory, 'odmoe', 'chat-history'), (problem) => problems.push(problem));
     assert.deepEqual(await history.read(), []);
     await history.add(['a']);
-    assert.equal(problems.length, 1);
+    await history.add(['b']);
+    assert.equal(problems.length, 1, 'once');
     assert.match(problems[0] ?? '', /cannot be kept/);
   });
 });

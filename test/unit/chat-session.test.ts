@@ -116,6 +116,13 @@ describe('a conversation on the terminal', () => {
     assert.match(chat.notes[0] ?? '', /nothing had come/);
   });
 
+  it('keeps no answer without text: no model takes an empty message', async () => {
+    const chat = new ScriptedChat([[], ['ok']], ['count', '/retry']);
+    await chat.session.run();
+    assert.deepEqual(chat.messages(1), ['user: count']);
+    assert.match(chat.notes[0] ?? '', /no text, and is not kept/);
+  });
+
   it('ends when its process is to end', async () => {
     const chat = new ScriptedChat([['one', { signal: 'SIGTERM' }]], ['count', 'more']);
     await assert.rejects(chat.session.run(), { code: 'CANCELLED' });
