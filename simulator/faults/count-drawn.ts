@@ -38,7 +38,7 @@ const DRAWABLE: Record<string, readonly (string | number)[]> = {
   requestKinds: [
     ...['text', 'tokens', 'chat', 'raw', 'greedy', 'sampled', 'topK', 'topP', 'minP', 'repetitionPenalty'],
     ...['stop', 'ignoreEos', 'logprobs', 'cancelled', 'oneToken', 'longPrompt'],
-    ...['presencePenalty', 'frequencyPenalty', 'logitBias', 'promptLogprobs', 'specialTokens'],
+    ...['presencePenalty', 'frequencyPenalty', 'logitBias', 'promptLogprobs', 'specialTokens', 'outputFormat'],
     ...['noToken', 'emptyMessage'],
     ...['slowReader', 'messages', 'longAnswer', 'refused'],
   ],
@@ -131,7 +131,7 @@ function drawnOfSettings({ model, nodes }: Scenario): Drawn[] {
 function requestKinds({ request, cancelAfterMs, readMs }: ScenarioRequest): string[] {
   const { text, messages, promptTokenIds, raw, maxTokens, stop, ignoreEos, logprobs } = request;
   const { temperature, topK, topP, minP, repetitionPenalty, ...sampling } = request.sampling ?? NO_SAMPLING;
-  const { presencePenalty = 0, frequencyPenalty = 0, logitBias = [] } = sampling;
+  const { presencePenalty = 0, frequencyPenalty = 0, logitBias = [], outputFormat = null } = sampling;
   const is: Record<string, boolean> = {
     ...{ text: promptTokenIds.length === 0, tokens: promptTokenIds.length > 0, raw, chat: !raw },
     ...{ greedy: temperature === 0, sampled: temperature > 0 },
@@ -142,6 +142,7 @@ function requestKinds({ request, cancelAfterMs, readMs }: ScenarioRequest): stri
     ...{ presencePenalty: presencePenalty !== 0, frequencyPenalty: frequencyPenalty !== 0 },
     ...{ logitBias: logitBias.length > 0, promptLogprobs: request.promptLogprobs === true },
     ...{ specialTokens: request.showSpecialTokens === true, noToken: maxTokens === 0 },
+    outputFormat: outputFormat !== null,
     emptyMessage: messages.some(({ content }) => content === ''),
     ...{ cancelled: cancelAfterMs !== null, oneToken: maxTokens === 1 },
     longPrompt: Math.max(promptTokenIds.length, text.length) >= LONG_PROMPT,

@@ -1,13 +1,47 @@
+import type { OutputFormat } from '../../shared/output-format/output-format.js';
+import { jsonFormat } from '../../shared/output-format/response-format.js';
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
 import type { SeededRandom } from '../../shared/runtime/seeded-random.js';
 import type { LogitBias } from '../../shared/sampling/sampling-options.js';
 
 const VOCABULARY = 1024;
 const WORDS = ['the', ' fox', ' and', ' a', ' story', ' about', ' two', '.', ' 17', ' is', '\n', 'é'];
+/** Plain JSON, schemas of each kind of value, one text of several, and a call after free text. */
+const FORMATS: readonly OutputFormat[] = [
+  jsonFormat('{"type":"object"}'),
+  jsonFormat(
+    JSON.stringify({
+      type: 'object',
+      properties: {
+        name: { type: 'string', maxLength: 12 },
+        sort: { enum: ['fox', 'owl', null] },
+        counts: { type: 'array', items: { type: 'integer', minimum: -9, maximum: 120 }, minItems: 1 },
+        code: { type: 'string', pattern: '^[a-c]+-[0-9]{2}$' },
+      },
+      required: ['sort', 'counts'],
+      additionalProperties: false,
+    }),
+  ),
+  jsonFormat('{"anyOf":[{"type":"number"},{"type":"boolean"},{"const":"é fox"}]}'),
+  { alternatives: [' the fox', ' and a story', '17'].map((literal) => ({ parts: [{ kind: 'literal', literal }] })) },
+  {
+    alternatives: [
+      {
+        parts: [
+          { kind: 'until', until: '.' },
+          { kind: 'literal', literal: '{"fox":' },
+          { kind: 'jsonSchema', jsonSchema: '{"type":"integer"}' },
+          { kind: 'literal', literal: '}' },
+        ],
+      },
+      { parts: [{ kind: 'textWithout', textWithout: '<' }] },
+    ],
+  },
+];
 const STOPS = [' the', 'e', '.', ' a b', 'zz', '\n'];
 
 export function drawRequest(random: SeededRandom): GenerateRequest {
-  const request = withMore(random.fork('more'), drawValidRequest(random));
+  const request = withFormat(random.fork('format'), withMore(random.fork('more'), drawValidRequest(random)));
   return random.chance(0.04) ? spoiled(random, request) : request;
 }
 
@@ -58,6 +92,12 @@ function withMore(random: SeededRandom, request: GenerateRequest): GenerateReque
     promptLogprobs: logprobs > 0 && random.chance(0.3),
     showSpecialTokens: random.chance(0.15),
   };
+}
+
+/** Answers that follow a format end where it does. */
+function withFormat(random: SeededRandom, request: GenerateRequest): GenerateRequest {
+  if (request.sampling === null || !random.chance(0.15)) return request;
+  return { ...request, ignoreEos: false, sampling: { ...request.sampling, outputFormat: random.pick(FORMATS) } };
 }
 
 /** Of the most frequent tokens some are never chosen, and some others nearly always; special tokens are among both. */

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import type { LocalEngine } from '../../engine/generation/local-engine.js';
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import { jsonFormat } from '../../shared/output-format/response-format.js';
 import type { SamplingMessage } from '../../shared/sampling/sampling-options.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import { openReference } from '../integration/harness/test-models.js';
@@ -9,6 +10,24 @@ import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
 const VOCABULARY = 1024;
 const GREEDY: SamplingMessage = { temperature: 0, topK: 0, topP: 0, minP: 0, repetitionPenalty: 0, seed: 3 };
 const SAMPLED: SamplingMessage = { ...GREEDY, temperature: 0.8, topP: 0.95 };
+
+const ANIMALS = jsonFormat(
+  JSON.stringify({
+    type: 'array',
+    items: {
+      type: 'object',
+      properties: {
+        kind: { enum: ['fox', 'owl'] },
+        says: { type: 'string', minLength: 5, maxLength: 30 },
+        legs: { type: 'integer', minimum: 2, maximum: 400 },
+      },
+      required: ['kind', 'says', 'legs'],
+      additionalProperties: false,
+    },
+    minItems: 1,
+    maxItems: 2,
+  }),
+);
 
 const ask = (changes: Partial<GenerateRequest>): GenerateRequest =>
   requestFor([], { text: 'Tell me a story about a fox.', raw: false, maxTokens: 40, ignoreEos: false, ...changes });
@@ -26,6 +45,15 @@ const REQUESTS: Record<string, GenerateRequest> = {
   'log-probabilities of a long prompt alone': ask({
     ...{ text: 'a fox and a fog. '.repeat(25), raw: true },
     ...{ maxTokens: 0, logprobs: 3, promptLogprobs: true },
+  }),
+  'JSON after a schema': ask({ ignoreEos: false, sampling: { ...GREEDY, outputFormat: ANIMALS } }),
+  'JSON after a schema, sampled': ask({
+    maxTokens: 70,
+    sampling: { ...SAMPLED, temperature: 1.5, outputFormat: ANIMALS, frequencyPenalty: 0.1 },
+  }),
+  'any JSON object, in little room': ask({
+    maxTokens: 16,
+    sampling: { ...SAMPLED, outputFormat: jsonFormat('{"type":"object"}') },
   }),
   'no token': ask({ maxTokens: 0 }),
   'special tokens shown': ask({
@@ -59,6 +87,10 @@ describe('a simulated cluster that drafts, asked for all that an answer may be a
       const expected = await answerOf(request);
       const answer = await cluster.ask(request);
       assertSameAnswer(answer, expected);
+      if (name.includes('JSON')) {
+        assert.equal(answer.finished.finishReason, 'stop');
+        assert.equal(typeof JSON.parse(answer.finished.text), 'object');
+      }
       if (request.maxTokens > 0)
         assert.ok((answer.finished.drafts?.accepted ?? 0) > 5, 'shadow drafts as main samples');
     });
