@@ -114,6 +114,20 @@ export function layerOf(mixer: MixerShape, own: Partial<LayerShape>): LayerShape
   };
 }
 
+/**
+ * Layers of one mixer: experts beside so many shared ones where `sparse` says so, a dense network elsewhere. Keys: moe_intermediate_size,
+ * intermediate_size.
+ */
+export function readSharedOrDense(
+  config: ConfigReader,
+  sparse: readonly boolean[],
+  { mixer, routed, shared }: { mixer: MixerShape; routed: RouterShape; shared: number },
+): LayerShape[] {
+  const beside = readAlways(config, 'moe_intermediate_size', shared);
+  const dense = readAlways(config, 'intermediate_size');
+  return sparse.map((hasExperts) => layerOf(mixer, hasExperts ? { routed, always: beside } : { always: dense }));
+}
+
 /** What a family gives of a shape; the rest is read or has the usual value. */
 export type DecoderParts = Pick<ModelShape, 'layers' | 'expert'> & { ropes: readonly ReadRope[] } & Partial<
     Omit<ModelShape, 'ropes'>

@@ -1,4 +1,4 @@
-import { layerOf, modelConfig, readAlways, readDecoder, readSwiglu, routerOf } from '../decoder-config.js';
+import { modelConfig, readDecoder, readSharedOrDense, readSwiglu, routerOf } from '../decoder-config.js';
 import { latentNames, readLatentAttention } from '../latent-attention.js';
 import { readSparseBehindDense } from '../layer-kinds.js';
 import type { ModelFamily } from '../model-family.js';
@@ -20,13 +20,9 @@ export const deepseekV2: ModelFamily = {
       scale: Math.fround(config.numberOr(1, 'routed_scaling_factor')),
     });
     const shared = config.countOr(2, 'n_shared_experts');
-    const beside = readAlways(config, 'moe_intermediate_size', shared);
-    const dense = readAlways(config, 'intermediate_size');
     const shape = readDecoder(config, {
       ropes: [rope],
-      layers: readSparseBehindDense(config).map((sparse) =>
-        layerOf(mixer, sparse ? { routed, always: beside } : { always: dense }),
-      ),
+      layers: readSharedOrDense(config, readSparseBehindDense(config), { mixer, routed, shared }),
       expert: readSwiglu(config, ['moe_intermediate_size']),
     });
     return modelConfig(config, shape, {

@@ -1,5 +1,5 @@
 import { readBiasedRouter } from '../biased-router.js';
-import { layerOf, modelConfig, readAlways, readDecoder, readSwiglu } from '../decoder-config.js';
+import { modelConfig, readDecoder, readSharedOrDense, readSwiglu } from '../decoder-config.js';
 import { latentNames, readLatentAttention } from '../latent-attention.js';
 import { readSparseBehindDense } from '../layer-kinds.js';
 import type { ModelFamily } from '../model-family.js';
@@ -14,13 +14,9 @@ export const deepseekV3: ModelFamily = {
     const { mixer, rope } = readLatentAttention(config);
     const routed = readBiasedRouter(config);
     const shared = config.countOr(1, 'n_shared_experts');
-    const beside = readAlways(config, 'moe_intermediate_size', shared);
-    const dense = readAlways(config, 'intermediate_size');
     const shape = readDecoder(config, {
       ropes: [rope],
-      layers: readSparseBehindDense(config, 3).map((sparse) =>
-        layerOf(mixer, sparse ? { routed, always: beside } : { always: dense }),
-      ),
+      layers: readSharedOrDense(config, readSparseBehindDense(config, 3), { mixer, routed, shared }),
       expert: readSwiglu(config, ['moe_intermediate_size']),
     });
     return modelConfig(config, shape, {

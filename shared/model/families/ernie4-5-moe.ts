@@ -1,10 +1,9 @@
 import {
-  layerOf,
   modelConfig,
-  readAlways,
   readAttention,
   readDecoder,
   readNormEpsilon,
+  readSharedOrDense,
   readSwiglu,
   rotateNeighbours,
   routerOf,
@@ -30,12 +29,10 @@ export const ernie45Moe: ModelFamily = {
     const interval = config.sizeOr(1, 'moe_layer_interval');
     const sparse = readSparseLayers(config, (layer) => layer >= first && layer <= last && (layer + 1) % interval === 0);
     const shared = config.countOr(2, 'moe_num_shared_experts');
-    const beside = readAlways(config, 'moe_intermediate_size', shared);
-    const dense = readAlways(config, 'intermediate_size');
     const shape = readDecoder(config, {
       normEpsilon,
       ropes: [readRope(config, { theta: 500_000, headDim: mixer.headDim })],
-      layers: sparse.map((hasExperts) => layerOf(mixer, hasExperts ? { routed, always: beside } : { always: dense })),
+      layers: readSharedOrDense(config, sparse, { mixer, routed, shared }),
       expert: readSwiglu(config, ['moe_intermediate_size']),
     });
     const names = {

@@ -1,5 +1,5 @@
 import { readBiasedRouter } from '../biased-router.js';
-import { layerOf, modelConfig, readAlways, readDecoder, readNormEpsilon, readSwiglu } from '../decoder-config.js';
+import { modelConfig, readDecoder, readNormEpsilon, readSharedOrDense, readSwiglu } from '../decoder-config.js';
 import { latentNames, readLatentAttention } from '../latent-attention.js';
 import { readSparseBehindDense } from '../layer-kinds.js';
 import type { ModelFamily } from '../model-family.js';
@@ -13,14 +13,10 @@ export const glm4MoeLite: ModelFamily = {
     const { mixer, rope } = readLatentAttention(config);
     const routed = readBiasedRouter(config, { scale: Math.fround(config.numberOr(1.8, 'routed_scaling_factor')) });
     const shared = config.countOr(1, 'n_shared_experts');
-    const beside = readAlways(config, 'moe_intermediate_size', shared);
-    const dense = readAlways(config, 'intermediate_size');
     const shape = readDecoder(config, {
       normEpsilon: readNormEpsilon(config, 1e-5),
       ropes: [rope],
-      layers: readSparseBehindDense(config, 1).map((sparse) =>
-        layerOf(mixer, sparse ? { routed, always: beside } : { always: dense }),
-      ),
+      layers: readSharedOrDense(config, readSparseBehindDense(config, 1), { mixer, routed, shared }),
       expert: readSwiglu(config, ['moe_intermediate_size']),
     });
     return modelConfig(config, shape, {

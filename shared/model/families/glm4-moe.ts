@@ -1,10 +1,9 @@
 import {
-  layerOf,
   modelConfig,
-  readAlways,
   readAttention,
   readDecoder,
   readNormEpsilon,
+  readSharedOrDense,
   readSwiglu,
 } from '../decoder-config.js';
 import { readSparseBehindDense } from '../layer-kinds.js';
@@ -26,14 +25,10 @@ export const glm4Moe: ModelFamily = {
     });
     const routed = readBiasedRouter(config);
     const shared = config.countOr(1, 'n_shared_experts');
-    const beside = readAlways(config, 'moe_intermediate_size', shared);
-    const dense = readAlways(config, 'intermediate_size');
     const shape = readDecoder(config, {
       normEpsilon,
       ropes: [readRope(config, { theta: 10_000, headDim: mixer.headDim, partialFactor: 0.5 })],
-      layers: readSparseBehindDense(config, 1).map((sparse) =>
-        layerOf(mixer, sparse ? { routed, always: beside } : { always: dense }),
-      ),
+      layers: readSharedOrDense(config, readSparseBehindDense(config, 1), { mixer, routed, shared }),
       expert: readSwiglu(config, ['moe_intermediate_size']),
     });
     return modelConfig(config, shape, {
