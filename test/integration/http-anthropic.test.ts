@@ -130,6 +130,48 @@ describe("the HTTP door, for Anthropic's clients", function () {
     assert.deepEqual(await bare.json(), { input_tokens: counted });
   });
 
+  it('calls a tool that must be called, and takes its result', async () => {
+    const tools = { tools: [WEATHER], tool_choice: { type: 'any' as const } };
+    const asked = { model, max_tokens: 120, messages: ASKED, ...tools };
+    const message = await client.messages.create(asked);
+    assert.equal(message.stop_reason, 'tool_use');
+    const call = message.content.find((block) => block.type === 'tool_use');
+    assert.ok(call !== undefined);
+    assert.equal(call.name, 'weather');
+    const { city, days } = call.input as { city: string; days: number };
+    assert.equal(typeof city, 'string');
+    assert.ok(Number.isInteger(days) && days >= 1 && days <= 9);
+    const streamed = await client.messages.stream(asked).finalMessage();
+    assert.deepEqual(
+      streamed.content.map((block) => (block.type === 'tool_use' ? [block.name, block.input] : block.type)),
+      message.content.map((block) => (block.type === 'tool_use' ? [block.name, block.input] : block.type)),
+    );
+    const after = await client.messages.create({
+      ...{ model, max_tokens: 5, tools: [WEATHER] },
+      messages: [
+        ...ASKED,
+        { role: 'assistant', content: message.content },
+        { role: 'user', content: [{ type: 'tool_result', tool_use_id: call.id, content: 'sunny' }] },
+      ],
+    });
+    assert.ok(after.usage.input_tokens > message.usage.input_tokens);
+  });
+
+  it('answers in a format that is asked for', async () => {
+    const schema = {
+      type: 'object',
+      properties: { name: { enum: ['Cora', 'Tom'] } },
+      required: ['name'],
+      additionalProperties: false,
+    };
+    const message = await client.messages.create({
+      ...{ model, max_tokens: 60, messages: ASKED },
+      output_config: { format: { type: 'json_schema', schema } },
+    });
+    const { name } = JSON.parse(textOf(message)) as { name: string };
+    assert.ok(['Cora', 'Tom'].includes(name));
+  });
+
   it('refuses what is wrong, in its own form', async () => {
     await assert.rejects(client.messages.create({ model: 'claude', max_tokens: 5, messages: ASKED }), (error) => {
       assert.ok(error instanceof Anthropic.NotFoundError);

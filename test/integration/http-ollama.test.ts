@@ -85,7 +85,7 @@ describe("the HTTP door, for Ollama's clients", function () {
 
   it('ends an answer before a stop text, and where the positions that it may have are used up', async () => {
     const { started, finished } = await local({ messages: ASKED });
-    const stop = finished.text.split(' ')[2] ?? '';
+    const stop = String(finished.text.split(' ')[2]);
     const stopped = await client.chat({ model, messages: ASKED, options: { stop: ['zzz', stop] } });
     assert.equal(stopped.message.content, finished.text.slice(0, finished.text.indexOf(stop)));
     const prompt = started.promptTokenIds.length;
@@ -112,6 +112,54 @@ describe("the HTTP door, for Ollama's clients", function () {
     const begun = finished.text.slice(0, finished.text.indexOf(' ', 6));
     const answer = await client.chat({ model, messages: [...ASKED, { role: 'assistant', content: begun }] });
     assert.equal(begun + answer.message.content, finished.text);
+  });
+
+  it('answers in a format that is asked for, streamed or not, raw or not', async () => {
+    const format = {
+      type: 'object',
+      properties: { name: { enum: ['Cora', 'Tom'] }, age: { type: 'integer', minimum: 1, maximum: 99 } },
+      required: ['name', 'age'],
+      additionalProperties: false,
+    };
+    const options = { num_predict: 60 };
+    const chat = await client.chat({ model, messages: ASKED, format, options });
+    const { name, age } = JSON.parse(chat.message.content) as { name: string; age: number };
+    assert.ok(['Cora', 'Tom'].includes(name) && Number.isInteger(age) && age >= 1 && age <= 99);
+    let streamed = '';
+    for await (const part of await client.chat({ model, messages: ASKED, format, options, stream: true })) {
+      streamed += part.message.content;
+    }
+    assert.equal(streamed, chat.message.content);
+    const raw = await client.generate({ model, prompt: 'Her name and age: ', raw: true, format, options });
+    assert.deepEqual(Object.keys(JSON.parse(String(raw.response)) as object).sort(), ['age', 'name']);
+    const { response } = await client.generate({ model, prompt: QUESTION, format: 'json', options });
+    assert.equal(typeof JSON.parse(String(response)), 'object');
+  });
+
+  it('tells calls of tools, with their arguments as an object, and takes their results', async () => {
+    const parameters = { type: 'object', properties: { city: { type: 'string', maxLength: 8 } }, required: ['city'] };
+    const tools = [{ type: 'function', function: { name: 'weather', description: 'Of a city.', parameters } }];
+    const question = { role: 'user', content: 'Weather?' };
+    // The demo model calls nothing by itself; hot, and with one short answer beside a call, it does so for some seeds.
+    const asked = { model, messages: [question], tools, format: { const: 1 } };
+    const optionsOf = (seed: number): object => ({ temperature: 30, seed, num_predict: 120 });
+    for (let seed = 0; seed < 20; seed += 1) {
+      const { message } = await client.chat({ ...asked, options: optionsOf(seed) });
+      const [call] = message.tool_calls ?? [];
+      if (call === undefined) continue;
+      assert.equal(call.function.name, 'weather');
+      assert.equal(typeof (call.function.arguments as { city: unknown }).city, 'string');
+      const streamed: unknown[] = [];
+      for await (const part of await client.chat({ ...asked, options: optionsOf(seed), stream: true })) {
+        streamed.push(...(part.message.tool_calls ?? []).map(({ function: called }) => called));
+      }
+      assert.deepEqual(streamed, [call.function]);
+      const messages = [question, message, { role: 'tool', tool_name: 'weather', content: 'sunny' }];
+      const after = await client.chat({ model, messages, tools, options: { num_predict: 3 } });
+      assert.equal(after.eval_count, 3);
+      return;
+    }
+    assert.fail('none of 20 answers was a call');
   });
 
   it('tells log-probabilities, whose tokens make the content', async () => {

@@ -2,10 +2,14 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { z } from 'zod';
+import { COUNT_TOKENS_TABLE, MESSAGES_TABLE } from '../../main-node/http/anthropic/messages-request.js';
 import type { FieldTable } from '../../main-node/http/fields/field-table.js';
+import { OPTIONS_TABLE } from '../../main-node/http/ollama/options.js';
+import { CHAT_TABLE, GENERATE_TABLE, SHOW_TABLE } from '../../main-node/http/ollama/request-fields.js';
 import { CHAT_FIELDS } from '../../main-node/http/openai/chat-fields.js';
 import { COMPLETION_FIELDS } from '../../main-node/http/openai/completion-fields.js';
 import { RESPONSE_FIELDS } from '../../main-node/http/openai/response-fields.js';
+import { DETOKENIZE_TABLE, TOKENIZE_TABLE } from '../../main-node/http/tokens/token-fields.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 
 /** The table below each of these headings of docs/http.md is the code's. */
@@ -13,6 +17,14 @@ const TABLES: Readonly<Record<string, FieldTable<z.ZodRawShape>>> = {
   '`POST /v1/chat/completions`': CHAT_FIELDS,
   '`POST /v1/completions`': COMPLETION_FIELDS,
   '`POST /v1/responses`': RESPONSE_FIELDS,
+  '`POST /v1/messages`': MESSAGES_TABLE,
+  '`POST /v1/messages/count_tokens`': COUNT_TOKENS_TABLE,
+  '`POST /api/chat`': CHAT_TABLE,
+  '`POST /api/generate`': GENERATE_TABLE,
+  '`options` of both': OPTIONS_TABLE,
+  '`POST /api/show`': SHOW_TABLE,
+  '`POST /tokenize`': TOKENIZE_TABLE,
+  '`POST /detokenize`': DETOKENIZE_TABLE,
 };
 
 /** What a table's rows are to say of each field. */

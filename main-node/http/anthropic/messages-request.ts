@@ -38,12 +38,15 @@ const CONVERSATION_FIELDS = {
 const IGNORED = ['metadata', 'service_tier', 'cache_control', 'user_profile_id', 'workspace_id'];
 
 const NEUTRAL = {
-  container: [],
-  inference_geo: [],
-  diagnostics: [],
   speed: ['standard'],
   mcp_servers: [[]],
   context_management: [{ edits: [] }, { edits: [{ type: 'clear_thinking_20251015', keep: 'all' }] }],
+};
+
+const REFUSED = {
+  container: 'nothing is run here',
+  inference_geo: 'the model runs where its cluster is',
+  diagnostics: 'nothing of a prompt is kept for the next one',
 };
 
 export const MESSAGES_TABLE = {
@@ -67,14 +70,14 @@ export const MESSAGES_TABLE = {
   },
   ignored: IGNORED,
   neutral: NEUTRAL,
-  refused: {},
+  refused: REFUSED,
 } as const satisfies FieldTable<z.ZodRawShape>;
 
 export const COUNT_TOKENS_TABLE = {
   done: CONVERSATION_FIELDS,
   ignored: IGNORED,
   neutral: NEUTRAL,
-  refused: {},
+  refused: REFUSED,
 } as const satisfies FieldTable<z.ZodRawShape>;
 
 export const readMessagesBody = fieldReader(MESSAGES_TABLE);

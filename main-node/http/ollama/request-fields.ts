@@ -29,6 +29,7 @@ const toolSchema = z.strictObject({
   type: z.literal('function'),
   function: z.strictObject({
     name: z.string().min(1),
+    type: z.literal('function').nullish(),
     description: z.string().nullish(),
     parameters: z.record(z.string(), z.unknown()).nullish(),
   }),
