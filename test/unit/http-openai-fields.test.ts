@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { z } from 'zod';
+import { errorForClient } from '../../main-node/http/answer/client-fields.js';
 import { CHAT_FIELDS, chatRequestFrom, readChatFields } from '../../main-node/http/openai/chat-fields.js';
 import { COMPLETION_FIELDS, promptsFrom, readCompletionFields } from '../../main-node/http/openai/completion-fields.js';
 import type { FieldTable } from '../../main-node/http/fields/field-table.js';
@@ -228,6 +229,31 @@ describe("fields of OpenAI's requests", () => {
   it('takes the likeliest token where top_p is 0, and all where top_k is -1', () => {
     assert.equal(samplingFrom(readChatFields({ messages: [USER], top_p: 0 }), 1).topK, 1);
     assert.equal(samplingFrom(readChatFields({ messages: [USER], top_k: -1 }), 1).topK, 0);
+  });
+
+  it("tells of a request's error by the client's own field", () => {
+    const names = { text: 'prompt', output_format: 'response_format' };
+    const told = (field: string): unknown => {
+      const error = errorForClient(new OdmoeError('REQUEST_INVALID', 'wrong', { field }), names);
+      return error instanceof OdmoeError ? error.field : null;
+    };
+    assert.equal(told('text'), 'prompt');
+    assert.equal(told('sampling.output_format'), 'response_format');
+    assert.equal(told('sampling.logit_bias[3].token_id'), 'logit_bias');
+    assert.equal(told('messages[2].role'), 'messages[2].role');
+    const other = new Error('another');
+    assert.equal(errorForClient(other, names), other);
+  });
+
+  it('takes formats as other servers do, too', () => {
+    const schema = { const: 1 };
+    for (const format of [
+      { type: 'json_schema', json_schema: { schema } },
+      { type: 'json_object', schema },
+    ]) {
+      const { responseFormat } = chatRequestFrom(readChatFields({ messages: [USER], response_format: format }), null);
+      assert.deepEqual(responseFormat, { kind: 'json_schema', schema: '{"const":1}' });
+    }
   });
 
   it('counts seeds up from the one that was given, or drawn', () => {

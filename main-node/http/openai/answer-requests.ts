@@ -1,6 +1,7 @@
 import type { GenerateReply, GenerateRequest } from '../../../shared/rpc/messages.js';
 import { MAX_SEED } from '../../../shared/sampling/sampling-options.js';
 import { type GenerationWatch, NOBODY_WATCHES } from '../../rpc/generation-watch.js';
+import type { ChatRequest, PrepareChat, PreparedChat } from '../conversation/chat-request.js';
 import type { DoorContext } from '../door-context.js';
 import type { AnswerHead } from './chat-chunks.js';
 import { type ClientFields, errorForClient } from '../answer/client-fields.js';
@@ -32,6 +33,15 @@ export function answerSeeds(
   return Array.from({ length: count }, (_, index) =>
     first <= MAX_SEED - index ? first + index : index - 1 - (MAX_SEED - first),
   );
+}
+
+/** As PrepareChat; errors name the client's fields. */
+export function prepareFor(prepareChat: PrepareChat, chat: ChatRequest, fields: ClientFields): PreparedChat {
+  try {
+    return prepareChat(chat);
+  } catch (thrown) {
+    throw errorForClient(thrown, fields);
+  }
 }
 
 /** The replies of several requests as they come. The first request's progress is the answer's. `fields`: as the client names them. */

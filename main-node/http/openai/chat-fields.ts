@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { LOGPROBS_RANGE, MAX_TOKENS_RANGE } from '../../../shared/rpc/generate-validation.js';
+import { LOGPROBS_RANGE } from '../../../shared/rpc/generate-validation.js';
 import type { TemplateArgument } from '../../../shared/rpc/messages.js';
 import type { ChatRequest } from '../conversation/chat-request.js';
 import { chatMessagesFrom, messagesField } from './chat-messages.js';
@@ -9,6 +9,9 @@ import { numberWithin, SAMPLING_FIELDS } from '../fields/sampling-fields.js';
 
 /** Most answers to one prompt. */
 export const CHOICES_LIMIT = 128;
+
+/** What is more than the context holds is not refused, however much it is. */
+export const maxTokensField = z.int().min(0);
 
 export const choicesField = z.int().min(1).max(CHOICES_LIMIT).optional();
 
@@ -56,12 +59,12 @@ export const CHAT_FIELDS = {
   done: {
     messages: messagesField,
     ...STREAM_FIELDS,
-    max_completion_tokens: numberWithin(MAX_TOKENS_RANGE)
+    max_completion_tokens: maxTokensField
       .optional()
       .describe(
         'what the context does not hold is cut off; left out: the room that the prompt leaves. 0 runs the prompt alone',
       ),
-    max_tokens: numberWithin(MAX_TOKENS_RANGE).optional().describe('the older name of `max_completion_tokens`'),
+    max_tokens: maxTokensField.optional().describe('the older name of `max_completion_tokens`'),
     n: choicesField.describe(`answers, up to ${CHOICES_LIMIT}; answer i has the seed \`seed + i\``),
     ...SAMPLING_FIELDS,
     logprobs: z.boolean().optional().describe('an entry for each token of the content and for the one that ends it'),
@@ -131,10 +134,10 @@ export function reasoningEffort(
   field: string,
 ): Pick<ChatRequest, 'templateArguments' | 'thinking'> {
   if (effort === undefined) return { templateArguments: [], thinking: null };
+  if (effort === 'none') return { templateArguments: [], thinking: false };
   if (templateSource?.includes(REASONING_EFFORT_VARIABLE) === true) {
     return { templateArguments: templateArguments({ [REASONING_EFFORT_VARIABLE]: effort }), thinking: null };
   }
-  if (effort === 'none') return { templateArguments: [], thinking: false };
   throw invalidField(
     field,
     `${field}: the model's chat template has no degrees of reasoning; leave it out, or send 'none'`,

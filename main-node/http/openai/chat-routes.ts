@@ -4,13 +4,15 @@ import type { ClientFields } from '../answer/client-fields.js';
 import type { PreparedChat, PrepareChat } from '../conversation/chat-request.js';
 import type { DoorContext } from '../door-context.js';
 import { ALL_ROOM, requireServedModel } from '../answer/served-model.js';
-import { answerHead, answerSeeds, generateAll } from './answer-requests.js';
+import { answerHead, answerSeeds, generateAll, prepareFor } from './answer-requests.js';
 import { ChatBody, ChatStream } from './chat-answers.js';
 import { chatRequestFrom, readChatFields, type ChatFields } from './chat-fields.js';
 import { eventOf, OPENAI, STREAM_END } from './openai-dialect.js';
 import { samplingFrom, stopFrom } from '../fields/sampling-fields.js';
 
-const CLIENT_FIELDS: ClientFields = { text: 'messages', template_arguments: 'chat_template_kwargs' };
+const CLIENT_FIELDS: ClientFields = {
+  ...{ text: 'messages', template_arguments: 'chat_template_kwargs', thinking: 'reasoning_effort' },
+};
 
 /** POST /v1/chat/completions. */
 export function registerChatRoutes(app: FastifyInstance, context: DoorContext, prepareChat: PrepareChat): void {
@@ -19,7 +21,11 @@ export function registerChatRoutes(app: FastifyInstance, context: DoorContext, p
       const fields = readChatFields(request.body);
       requireServedModel(fields.model, context);
       const { tokenizer } = context.model;
-      const prepared = prepareChat(chatRequestFrom(fields, tokenizer?.chatTemplateSource ?? null));
+      const prepared = prepareFor(
+        prepareChat,
+        chatRequestFrom(fields, tokenizer?.chatTemplateSource ?? null),
+        CLIENT_FIELDS,
+      );
       const requests = chatRequests(fields, prepared, context);
       const names = {
         ...CLIENT_FIELDS,
@@ -65,7 +71,7 @@ function chatRequests(
     text: '',
     promptTokenIds: [],
     raw: false,
-    maxTokens: fields.max_completion_tokens ?? fields.max_tokens ?? ALL_ROOM,
+    maxTokens: Math.min(fields.max_completion_tokens ?? fields.max_tokens ?? ALL_ROOM, ALL_ROOM),
     sampling: { ...samplingFrom(fields, seed), outputFormat },
     stop: stopFrom(fields),
     ignoreEos: fields.ignore_eos ?? false,

@@ -62,7 +62,7 @@ export function toolChoiceFrom({ tool_choice: choice }: ToolFields): ToolChoice 
 }
 
 const namedSchema = z.strictObject({
-  name: z.string(),
+  name: z.string().nullish(),
   description: z.string().nullish(),
   schema: schemaObject.nullish(),
   strict: z.boolean().nullish(),
@@ -73,16 +73,25 @@ export const responseFormatField = z
     'type',
     [
       z.strictObject({ type: z.literal('text') }),
-      z.strictObject({ type: z.literal('json_object') }),
+      z.strictObject({ type: z.literal('json_object'), schema: schemaObject.nullish() }),
       z.strictObject({ type: z.literal('json_schema'), json_schema: namedSchema }),
     ],
     { error: "its type must be 'text', 'json_object' or 'json_schema'" },
   )
   .optional()
-  .describe('`text`, `json_object`, `json_schema`; the answer follows it, whatever `strict` says');
+  .describe(
+    '`text`, `json_object` (with a `schema`, too), `json_schema`; the answer follows it, whatever `strict` says',
+  );
 
 export function responseFormatFrom(format: z.infer<typeof responseFormatField>): ResponseFormat | null {
   if (format === undefined || format.type === 'text') return null;
-  if (format.type === 'json_object') return { kind: 'json_object' };
-  return { kind: 'json_schema', schema: JSON.stringify(format.json_schema.schema ?? {}) };
+  const schema = format.type === 'json_object' ? format.schema : (format.json_schema.schema ?? {});
+  return schema === undefined || schema === null
+    ? { kind: 'json_object' }
+    : { kind: 'json_schema', schema: JSON.stringify(schema) };
+}
+
+/** The schema (a JSON text) that an answer in this format follows. */
+export function schemaOf(format: ResponseFormat): string {
+  return format.kind === 'json_object' ? '{"type":"object"}' : format.schema;
 }

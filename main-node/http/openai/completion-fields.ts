@@ -1,6 +1,14 @@
 import { z } from 'zod';
-import { LOGPROBS_RANGE, MAX_TOKENS_RANGE } from '../../../shared/rpc/generate-validation.js';
-import { choicesField, CHOICES_LIMIT, IGNORED_FIELDS, NEUTRAL_FIELDS, STREAM_FIELDS } from './chat-fields.js';
+import { LOGPROBS_RANGE } from '../../../shared/rpc/generate-validation.js';
+import {
+  choicesField,
+  CHOICES_LIMIT,
+  IGNORED_FIELDS,
+  maxTokensField,
+  NEUTRAL_FIELDS,
+  STREAM_FIELDS,
+} from './chat-fields.js';
+import { responseFormatField } from './chat-tools.js';
 import { fieldReader, invalidField, type Fields, type FieldTable } from '../fields/field-table.js';
 import { numberWithin, SAMPLING_FIELDS } from '../fields/sampling-fields.js';
 
@@ -25,7 +33,7 @@ export const COMPLETION_FIELDS = {
         'a text, texts, token ids, or lists of token ids, taken as they are; choices are numbered prompt by prompt',
       ),
     ...STREAM_FIELDS,
-    max_tokens: numberWithin(MAX_TOKENS_RANGE)
+    max_tokens: maxTokensField
       .optional()
       .describe(
         'what the context does not hold is cut off; left out: the room that the prompt leaves. 0 runs the prompt alone',
@@ -36,7 +44,7 @@ export const COMPLETION_FIELDS = {
     logprobs: numberWithin(LOGPROBS_RANGE)
       .optional()
       .describe('alternatives of each token; the token itself is always there'),
-    response_format: z.unknown().optional().describe('as in chats'),
+    response_format: responseFormatField,
     echo: z
       .boolean()
       .optional()

@@ -1,10 +1,11 @@
 import type { FastifyInstance } from 'fastify';
-import { outputFormatOf } from '../../../shared/output-format/response-format.js';
+import { jsonFormat } from '../../../shared/output-format/response-format.js';
 import type { GenerateRequest } from '../../../shared/rpc/messages.js';
 import type { ClientFields } from '../answer/client-fields.js';
 import type { DoorContext } from '../door-context.js';
 import { ALL_ROOM, requireServedModel } from '../answer/served-model.js';
 import { answerHead, answerSeeds, generateAll } from './answer-requests.js';
+import { responseFormatFrom, schemaOf } from './chat-tools.js';
 import { CompletionBody, CompletionStream } from './completion-answers.js';
 import { promptsFrom, readCompletionFields, type CompletionFields } from './completion-fields.js';
 import { eventOf, OPENAI, STREAM_END } from './openai-dialect.js';
@@ -50,14 +51,15 @@ export function registerCompletionRoutes(app: FastifyInstance, context: DoorCont
 
 function completionRequests(fields: CompletionFields, { runtime }: DoorContext): GenerateRequest[] {
   const seeds = answerSeeds(fields.seed, fields.n ?? 1, runtime);
-  const outputFormat = outputFormatOf(fields.response_format);
+  const format = responseFormatFrom(fields.response_format);
+  const outputFormat = format === null ? null : jsonFormat(schemaOf(format));
   return promptsFrom(fields).flatMap(({ text, tokenIds }) =>
     seeds.map((seed) => ({
       text: text ?? '',
       messages: [],
       promptTokenIds: tokenIds ?? [],
       raw: tokenIds === null,
-      maxTokens: fields.max_tokens ?? ALL_ROOM,
+      maxTokens: Math.min(fields.max_tokens ?? ALL_ROOM, ALL_ROOM),
       sampling: { ...samplingFrom(fields, seed), outputFormat },
       stop: stopFrom(fields),
       ignoreEos: fields.ignore_eos ?? false,

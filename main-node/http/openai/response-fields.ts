@@ -1,7 +1,14 @@
 import { z } from 'zod';
-import { LOGPROBS_RANGE, MAX_TOKENS_RANGE } from '../../../shared/rpc/generate-validation.js';
+import { LOGPROBS_RANGE } from '../../../shared/rpc/generate-validation.js';
 import type { ChatRequest, ResponseFormat } from '../conversation/chat-request.js';
-import { IGNORED_FIELDS, NEUTRAL_FIELDS, REASONING_EFFORTS, reasoningEffort, STREAM_FIELDS } from './chat-fields.js';
+import {
+  IGNORED_FIELDS,
+  maxTokensField,
+  NEUTRAL_FIELDS,
+  REASONING_EFFORTS,
+  reasoningEffort,
+  STREAM_FIELDS,
+} from './chat-fields.js';
 import { functionName, schemaObject } from './chat-tools.js';
 import { fieldReader, invalidField, type Fields, type FieldTable } from '../fields/field-table.js';
 import { inputField, responseMessages } from './response-input.js';
@@ -47,7 +54,7 @@ export const RESPONSE_FIELDS = {
       .optional()
       .describe('`include_obfuscation`: false'),
     return_progress: STREAM_FIELDS.return_progress,
-    max_output_tokens: numberWithin(MAX_TOKENS_RANGE)
+    max_output_tokens: maxTokensField
       .optional()
       .describe('what the context does not hold is cut off; left out: the room that the prompt leaves'),
     ...SAMPLING_FIELDS,

@@ -5,7 +5,7 @@ import type { PreparedChat, PrepareChat } from '../conversation/chat-request.js'
 import type { Dialect } from '../delivery/dialect.js';
 import type { DoorContext } from '../door-context.js';
 import { ALL_ROOM, requireServedModel } from '../answer/served-model.js';
-import { generateAll } from './answer-requests.js';
+import { generateAll, prepareFor } from './answer-requests.js';
 import { OPENAI } from './openai-dialect.js';
 import { ResponseAnswer, type ResponseEvent } from './response-events.js';
 import { includesLogprobs, readResponseFields, responseChatFrom, type ResponseFields } from './response-fields.js';
@@ -13,6 +13,7 @@ import { samplingFrom, stopFrom } from '../fields/sampling-fields.js';
 
 const CLIENT_FIELDS: ClientFields = {
   ...{ text: 'input', messages: 'input', template_arguments: 'chat_template_kwargs', max_tokens: 'max_output_tokens' },
+  ...{ thinking: 'reasoning.effort', response_format: 'text.format' },
 };
 
 /** POST /v1/responses. No answer is kept. */
@@ -22,7 +23,11 @@ export function registerResponseRoutes(app: FastifyInstance, context: DoorContex
       const fields = readResponseFields(request.body);
       requireServedModel(fields.model, context);
       const { tokenizer } = context.model;
-      const prepared = prepareChat(responseChatFrom(fields, tokenizer?.chatTemplateSource ?? null));
+      const prepared = prepareFor(
+        prepareChat,
+        responseChatFrom(fields, tokenizer?.chatTemplateSource ?? null),
+        CLIENT_FIELDS,
+      );
       const generation = responseRequest(fields, prepared);
       const names = { ...CLIENT_FIELDS, output_format: fields.text?.format ? 'text.format' : 'tools' };
       const answer = new ResponseAnswer(context.runtime.randomId(), responseMembers(fields, context), {
@@ -60,7 +65,7 @@ function responseRequest(fields: ResponseFields, { request, outputFormat }: Prep
     text: '',
     promptTokenIds: [],
     raw: false,
-    maxTokens: fields.max_output_tokens ?? ALL_ROOM,
+    maxTokens: Math.min(fields.max_output_tokens ?? ALL_ROOM, ALL_ROOM),
     sampling: { ...samplingFrom(fields, fields.seed), outputFormat },
     stop: stopFrom(fields),
     ignoreEos: fields.ignore_eos ?? false,
