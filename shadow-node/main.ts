@@ -70,6 +70,7 @@ async function loadShadow(
   const source = await environment.openPack(settings.modelPath);
   const tokenizer = await environment.runtime.outside(() => openTokenizer(source.directory));
   const formats = new OutputFormats(tokenizer, source.shape.vocabSize, source.eosTokenIds);
+  formats.prepare();
   const { precision, quantize } = settings.shadow;
   return fillNodeDevice(environment, settings, log, async ({ device, reason: deviceReason }) => {
     const model = await loadShadowModel(device, source, precision, quantize, () => requireWanted(abandoned));

@@ -49,6 +49,7 @@ machine needs for the profiled model, and memory is counted in its bytes. A mach
 Examples:
   odmoe generate models/demo "Tell me a story about a fox."
   odmoe generate models/demo "What is 17 plus 25?" --json
+  odmoe generate models/demo "Name a fox." --response-format '{"type":"object","properties":{"name":{"type":"string"}}}'
   odmoe generate ~/mixtral-pack "Write a haiku." --temperature 0.8 --top-p 0.95 --seed 1
   odmoe generate models/demo "Sort these numbers: 7 2 9 4" --shadow nf4
   odmoe generate ~/mixtral-pack "Write a haiku." --resident fixed4

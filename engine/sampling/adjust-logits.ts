@@ -21,11 +21,11 @@ export function adjustLogits(
 ): Float32Array | null {
   if (isNeutral(options) && allowed === null) return logits;
   requireUsableLogits(logits);
-  const adjusted = Float32Array.from(logits);
+  const adjusted = logits.slice();
   penalizeRepetition(adjusted, tokenIds, options.repetitionPenalty);
   penalizeAnswer(adjusted, tokenIds.slice(promptTokens), options);
   addBias(adjusted, options.logitBias);
-  if (allowed !== null) adjusted.forEach((_, id) => allowed[id] === 1 || (adjusted[id] = -Infinity));
+  if (allowed !== null) ruleOut(adjusted, allowed);
   return adjusted.some((logit) => logit > -Infinity) ? adjusted : null;
 }
 
@@ -55,6 +55,10 @@ function penalizeAnswer(
     const logit = logits[id];
     if (logit !== undefined) logits[id] = logit - (count * frequencyPenalty + presencePenalty);
   }
+}
+
+function ruleOut(logits: Float32Array, allowed: Uint8Array): void {
+  for (let id = 0; id < logits.length; id++) if (allowed[id] !== 1) logits[id] = -Infinity;
 }
 
 function addBias(logits: Float32Array, biases: readonly LogitBias[]): void {

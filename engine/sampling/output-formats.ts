@@ -8,7 +8,7 @@ import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 /** What gives an answer's constraint. */
 export type FormatSource = Pick<OutputFormats, 'constraintOf'>;
 
-/** The output formats of one model. Its vocabulary is read when the first answer wants a format. */
+/** The output formats of one model. Its vocabulary is read once: by `prepare`, or when the first answer wants a format. */
 export class OutputFormats {
   private vocabulary: FormatVocabulary | null = null;
 
@@ -18,6 +18,11 @@ export class OutputFormats {
     private readonly vocabSize: number,
     private readonly endTokenIds: readonly number[],
   ) {}
+
+  /** Reads the vocabulary, so that no answer waits for it later: one of 150,000 tokens takes most of a second. */
+  prepare(): void {
+    if (this.tokenizer !== null) this.vocabularyOf(this.tokenizer);
+  }
 
   /** Of one answer; null: any text. Throws REQUEST_INVALID for a format that is none, or that the model cannot have. */
   constraintOf(format: OutputFormat | null): OutputConstraint | null {
@@ -30,8 +35,11 @@ export class OutputFormats {
         { field: 'sampling.output_format' },
       );
     }
-    this.vocabulary ??= formatVocabulary(tokenizer, this.vocabSize);
-    return createOutputConstraint(format, this.vocabulary, this.endTokenIds);
+    return createOutputConstraint(format, this.vocabularyOf(tokenizer), this.endTokenIds);
+  }
+
+  private vocabularyOf(tokenizer: Tokenizer): FormatVocabulary {
+    return (this.vocabulary ??= formatVocabulary(tokenizer, this.vocabSize));
   }
 }
 

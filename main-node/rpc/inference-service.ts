@@ -49,6 +49,7 @@ export class InferenceService {
     this.nextSequence = options.firstSequence;
     const { tokenizer, engine, eosTokenIds } = options;
     this.formats = new OutputFormats(tokenizer, engine.shape.vocabSize, eosTokenIds);
+    this.formats.prepare();
   }
 
   counts(): { activeSequences: number; queuedRequests: number; requests: number; tokens: number } {
