@@ -108,24 +108,44 @@ const GAUGES: readonly ClusterMetric[] = [
 ];
 
 const COUNTERS: readonly ClusterMetric[] = [
-  nodeCounter('odmoe_expert_loads_total', 'Experts that a worker has loaded.', 'loads'),
-  nodeCounter('odmoe_expert_evictions_total', 'Experts that a worker has given up for others.', 'evictions'),
-  nodeCounter('odmoe_expert_executions_total', 'Experts that a worker has run, for prompts too.', 'executions'),
-  nodeCounter('odmoe_storage_read_bytes_total', 'What a worker has read to load experts.', 'storageReadBytes'),
-  nodeCounter('odmoe_fetch_received_bytes_total', 'What a worker has fetched of experts.', 'fetchReceivedBytes'),
-  nodeCounter('odmoe_stale_messages_total', 'Messages of older placements, not acted on.', 'staleMessages'),
-  nodeCounter('odmoe_late_predictions_total', 'Experts predicted to a worker too late.', 'latePredictions'),
+  nodeCounter('odmoe_expert_loads_total', 'Experts that a worker has loaded.', 'loads', isWorker),
+  nodeCounter('odmoe_expert_evictions_total', 'Experts that a worker has given up for others.', 'evictions', isWorker),
+  nodeCounter(
+    'odmoe_expert_executions_total',
+    'Experts that a worker has run, for prompts too.',
+    'executions',
+    isWorker,
+  ),
+  nodeCounter(
+    'odmoe_storage_read_bytes_total',
+    'What a worker has read to load experts.',
+    'storageReadBytes',
+    isWorker,
+  ),
+  nodeCounter(
+    'odmoe_fetch_received_bytes_total',
+    'What a worker has fetched of experts.',
+    'fetchReceivedBytes',
+    isWorker,
+  ),
+  nodeCounter('odmoe_late_predictions_total', 'Experts predicted to a worker too late.', 'latePredictions', isWorker),
+  nodeCounter(
+    'odmoe_predicted_positions_total',
+    'Positions that a shadow has predicted.',
+    'predictedPositions',
+    isShadow,
+  ),
   nodeCounter('odmoe_dropped_predictions_total', 'Predictions that a node had no room for.', 'droppedPredictions'),
-  nodeCounter('odmoe_predicted_positions_total', 'Positions that a shadow has predicted.', 'predictedPositions'),
+  nodeCounter('odmoe_stale_messages_total', 'Messages of older placements, not acted on.', 'staleMessages'),
   {
     name: 'odmoe_cache_uses_total',
     help: "Uses of experts by what of them a worker's memory held: whole, part or none.",
     labels: ['node', 'held'],
-    samples: ({ peerCounts }) =>
-      [...peerCounts].flatMap(([node, { cacheWholeHits, cachePartHits, cacheMisses }]): Sample[] => [
-        [{ node, held: 'whole' }, cacheWholeHits],
-        [{ node, held: 'part' }, cachePartHits],
-        [{ node, held: 'none' }, cacheMisses],
+    samples: (figures) =>
+      countsOf(figures, ({ cache }) => cache !== null).flatMap(([node, counts]): Sample[] => [
+        [{ node, held: 'whole' }, counts.cacheWholeHits],
+        [{ node, held: 'part' }, counts.cachePartHits],
+        [{ node, held: 'none' }, counts.cacheMisses],
       ]),
   },
   {
@@ -194,10 +214,27 @@ function workerGauge(name: string, help: string, value: (node: NodeStatus) => nu
   return { name, help, labels: ['node'], samples };
 }
 
-function nodeCounter(name: string, help: string, counter: PeerCounter): ClusterMetric {
-  const samples = ({ peerCounts }: ClusterFigures): Sample[] =>
-    [...peerCounts].map(([node, counts]) => [{ node }, counts[counter]]);
+/** `isOf`: which peers it is counted of; left out: all. */
+function nodeCounter(
+  name: string,
+  help: string,
+  counter: PeerCounter,
+  isOf: (node: NodeStatus) => boolean = () => true,
+): ClusterMetric {
+  const samples = (figures: ClusterFigures): Sample[] =>
+    countsOf(figures, isOf).map(([node, counts]) => [{ node }, counts[counter]]);
   return { name, help, labels: ['node'], samples };
+}
+
+/** What peers have counted, by id. */
+function countsOf(
+  { status: { nodes }, peerCounts }: ClusterFigures,
+  isOf: (node: NodeStatus) => boolean,
+): (readonly [node: string, counts: PeerCounts])[] {
+  return nodes.filter(isOf).flatMap((node) => {
+    const counts = peerCounts.get(idOf(node));
+    return counts === undefined ? [] : [[idOf(node), counts] as const];
+  });
 }
 
 /** What a node takes of its device, by what for, as far as it tells; the rest is scratch. */
@@ -219,6 +256,10 @@ function memoryKinds(node: NodeStatus): readonly (readonly [kind: string, bytes:
 
 function isWorker({ identity }: NodeStatus): boolean {
   return identity.role === 'ROLE_WORKER';
+}
+
+function isShadow({ identity }: NodeStatus): boolean {
+  return identity.role === 'ROLE_SHADOW';
 }
 
 function idOf({ identity }: NodeStatus): string {

@@ -1,63 +1,10 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { MainMetrics } from '../../main-node/metrics/main-metrics.js';
-import type { ClusterFigures } from '../../main-node/metrics/cluster-metrics.js';
-import { countsOf } from '../../main-node/cluster/peer-totals.js';
-import type { RequestEnd } from '../../main-node/rpc/request-observer.js';
-import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
-import type { NodeStatus, RoleName } from '../../shared/rpc/messages.js';
+import { ENDED_REQUEST, MAIN_STATUS, metricFigures } from './metric-figures.js';
 import { checkConventions, parseMetrics, valueOf } from './prometheus-text.js';
 
-function node(role: RoleName, id: string, told: Partial<NodeStatus> = {}): NodeStatus {
-  const identity = {
-    ...{ id, role, cluster: 'home', protocolVersion: 9, modelName: 'storyteller', packDigest: 'abc' },
-    ...{ bootId: `boot-${id}`, address: 'a:1', device: 'cpu', release: '1.2.3' },
-  };
-  return { ...emptyNodeStatus(identity), ...told };
-}
-
-const POOLS = { full: 4, compressed: 3, signMantissa: 2, exponent: 1 };
-const CACHE = { policy: 'lru', bytes: 50, capacities: POOLS, kept: POOLS, hits: POOLS, misses: 9 };
-const MAIN = node('ROLE_MAIN', 'main', {
-  ...{ deviceMemoryUsedBytes: 1000, weightBytes: 700, deviceContextBytes: 100, residentMemoryBytes: 5000 },
-  uptimeMs: 2500,
-});
-/** A name that must be escaped. */
-const WORKER_ID = 'w"1\\';
-const WORKER = node('ROLE_WORKER', WORKER_ID, {
-  ...{ slots: 2, slotsInUse: 1, slotBytes: 10, loads: 30, storageReadBytes: 3000, cache: CACHE },
-});
-
-function figures(nodes: NodeStatus[] = [MAIN, WORKER]): ClusterFigures {
-  const peers = nodes.filter(({ identity }) => identity.role !== 'ROLE_MAIN');
-  return {
-    arithmetic: 'exact',
-    peerCounts: new Map(peers.map((peer) => [peer.identity.id, countsOf(peer)])),
-    status: {
-      ...{ nodes, placement: null, groupReason: '', httpAddress: '', problems: [] },
-      ...{ activeSequences: 1, queuedRequests: 2, requests: 3, tokens: 4 },
-      layerWaits: [0, 1].map((layer) => ({ layer, passes: 1, waitMs: 3, stallMs: 1, slowestWorker: '' })),
-      workerWaits: peers.map(({ identity }) => ({
-        ...{ worker: identity.id, executes: 1, waitMs: 3, stallMs: 1, executeMs: 1.5, otherMs: 0.5 },
-        ...{ lastShare: 0.25, costMs: 1 },
-      })),
-      links: peers.map(({ identity }) => ({ peer: identity.id, sentBytes: 11, receivedBytes: 22 })),
-    },
-  };
-}
-
-const ENDED: RequestEnd = {
-  ...{ code: 'ok', durationMs: 4000, tokens: 11 },
-  timing: {
-    ...{ ttftMs: 1500, tpotMs: 250, decodeTokensPerS: 4, outputTokensPerS: 3, queuedMs: 100, ioStallMs: 20 },
-  },
-  cost: {
-    activations: { inTime: 5, late: 2, missed: 1, unpredicted: 0 },
-    ...{ reloads: 3, ioStallMs: 20, drafts: { proposed: 8, accepted: 6 } },
-  },
-};
-
-async function scrape(metrics: MainMetrics, of = figures()): Promise<ReturnType<typeof parseMetrics>> {
+async function scrape(metrics: MainMetrics, of = metricFigures()): Promise<ReturnType<typeof parseMetrics>> {
   return parseMetrics(await metrics.text(of));
 }
 
@@ -68,8 +15,8 @@ describe("main's metrics", () => {
     metrics.requests.admitted(7, 100);
     metrics.requests.firstToken(1500);
     metrics.requests.token();
-    metrics.requests.ended(ENDED);
-    metrics.requests.ended({ ...ENDED, code: 'QUEUE_FULL', cost: null });
+    metrics.requests.ended(ENDED_REQUEST);
+    metrics.requests.ended({ ...ENDED_REQUEST, code: 'QUEUE_FULL', cost: null });
     const families = await scrape(metrics);
     checkConventions(families);
     assert.ok(families.size > 30);
@@ -82,9 +29,9 @@ describe("main's metrics", () => {
       this.skip();
     }
     const metrics = new MainMetrics();
-    metrics.requests.ended(ENDED);
+    metrics.requests.ended(ENDED_REQUEST);
     const { status, stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], {
-      input: await metrics.text(figures()),
+      input: await metrics.text(metricFigures()),
       encoding: 'utf8',
     });
     assert.equal(`${stdout}${stderr}`, '');
@@ -96,8 +43,8 @@ describe("main's metrics", () => {
     metrics.requests.admitted(7, 100);
     metrics.requests.firstToken(1500);
     for (let token = 0; token < 11; token++) metrics.requests.token();
-    metrics.requests.ended(ENDED);
-    metrics.requests.ended({ ...ENDED, code: 'CANCELLED', durationMs: 90 });
+    metrics.requests.ended(ENDED_REQUEST);
+    metrics.requests.ended({ ...ENDED_REQUEST, code: 'CANCELLED', durationMs: 90 });
     const families = await scrape(metrics);
     const value = (name: string, labels?: Record<string, string>): number => valueOf(families, name, labels);
     assert.deepEqual(
@@ -133,7 +80,7 @@ describe("main's metrics", () => {
     ]);
     assert.deepEqual(
       ['main', 'shadow', 'worker'].map((role) => value('odmoe_nodes', { role })),
-      [1, 0, 1],
+      [1, 1, 1],
     );
     assert.deepEqual([value('odmoe_requests_active'), value('odmoe_requests_queued')], [1, 2]);
     assert.equal(value('odmoe_pass_expert_wait_seconds'), 0.006);
@@ -144,6 +91,8 @@ describe("main's metrics", () => {
     assert.equal(ofWorker('odmoe_device_memory_bytes', { kind: 'slots' }), 20);
     assert.equal(ofWorker('odmoe_device_memory_bytes', { kind: 'cache' }), 50);
     assert.equal(ofWorker('odmoe_expert_loads_total'), 30);
+    assert.equal(families.get('odmoe_expert_loads_total')?.samples.length, 1, 'of workers');
+    assert.equal(value('odmoe_predicted_positions_total', { node: 'shadow' }), 40);
     assert.equal(ofWorker('odmoe_cache_uses_total', { held: 'part' }), 6);
     assert.equal(ofWorker('odmoe_worker_wait_seconds', { part: 'execute' }), 0.0015);
     assert.equal(ofWorker('odmoe_worker_last_ratio'), 0.25);
@@ -153,8 +102,8 @@ describe("main's metrics", () => {
 
   it('forget nodes that have left, and count anew nothing of what they counted', async () => {
     const metrics = new MainMetrics();
-    await metrics.text(figures());
-    const families = await scrape(metrics, figures([MAIN]));
+    await metrics.text(metricFigures());
+    const families = await scrape(metrics, metricFigures([MAIN_STATUS]));
     const named = [...families.values()].flatMap(({ samples }) => samples.map(({ labels }) => labels['node']));
     assert.deepEqual([...new Set(named)].sort(), ['main', undefined]);
     assert.equal(valueOf(await scrape(metrics), 'odmoe_expert_loads_total'), 30);
