@@ -20,8 +20,9 @@ const WORKER_WAIT_COLUMNS: readonly TableColumn[] = [
 
 /** What `odmoe top` shows: the status, and what main waits for in decode. */
 export function topLines(status: StatusReply, earlier: EarlierStatus | null): string[] {
-  const [headline = '', ...rest] = statusLines(status, earlier);
-  return [headline, ...waitLines(status), ...rest];
+  const lines = statusLines(status, earlier);
+  const head = lines.indexOf('');
+  return [...lines.slice(0, head), ...waitLines(status), ...lines.slice(head)];
 }
 
 /** Which layers and workers main waits for, at most 80 columns wide; nothing where nothing was decoded yet. */

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import { waitLines } from '../../cli/output/wait-view.js';
-import type { LayerWait, WorkerWait } from '../../shared/rpc/messages.js';
+import { topLines, waitLines } from '../../cli/output/wait-view.js';
+import type { LayerWait, StatusReply, WorkerWait } from '../../shared/rpc/messages.js';
 
 const layer = (index: number, waitMs: number, stallMs = 0, slowestWorker = ''): LayerWait => ({
   ...{ layer: index, passes: 10, waitMs, stallMs, slowestWorker },
@@ -34,6 +34,16 @@ describe('what decode waits for, in the terminal', () => {
     for (const line of lines) assert.ok(line.length <= 80, line);
     assert.match(lines[2] ?? '', /^ {2}0 to 7 /);
     assert.match(lines.join('\n'), /^ {2}88 to 93 /m);
+  });
+
+  it('stands behind the head of the status', () => {
+    const status: StatusReply = {
+      ...{ nodes: [], placement: null, groupReason: '', httpAddress: '127.0.0.1:7680', problems: [], links: [] },
+      ...{ activeSequences: 0, queuedRequests: 0, requests: 0, tokens: 0, workerWaits: [] },
+      layerWaits: [layer(0, 4)],
+    };
+    const lines = topLines(status, null);
+    assert.match(lines.slice(0, 4).join('\n'), /^cluster .*\n.*7680\n\na pass waits 4\.0 ms/);
   });
 
   it('draws nothing where nothing is waited for', () => {
