@@ -52,6 +52,8 @@ const FORMS: Form[] = [
         '<think>\nLet me see.\n</think>\n\nFine.\n<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>',
         { reasoning: 'Let me see.', content: 'Fine.', calls: [oslo('{"city": "Oslo"}'), now()] },
       ],
+      [`a${' '.repeat(64)}<tool_call>{"name": "now"}</tool_call>`, { content: 'a', calls: [now()] }],
+      [`a${' '.repeat(65)}<tool_call>{"name": "now"}</tool_call>`, { content: `a${' '.repeat(65)}`, calls: [now()] }],
       ['a <tool_call> is no call', { content: 'a <tool_call> is no call' }],
       ['x\n<tool_call>\n{"name": 5}', { content: 'x\n<tool_call>\n{"name": 5}' }],
       [

@@ -27,6 +27,11 @@ export class MarkerSet {
     }
   }
 
+  /** Text need not be held back where there is nothing to look for. */
+  get isEmpty(): boolean {
+    return this.byFirst.size === 0;
+  }
+
   /**
    * The first marker from `from` on. Null with a place inside the text: what begins there may become one; null with the text's length: there
    * is none. `whole`: no text follows.
@@ -45,6 +50,8 @@ export class MarkerSet {
 }
 
 const SPACE = /\s/;
+/** White space before a marker that is left out with it. */
+const SPACE_HELD_LIMIT = 64;
 /** What JSON has outside of its strings. */
 const JSON_CHARACTER = /[\s{}[\],:0-9a-zA-Z+.-]/;
 
@@ -147,18 +154,24 @@ export class AnswerInput {
   }
 
   /**
-   * Tells the text before the first marker as it comes, and takes the marker. White space before a marker is held back, and told where the
-   * answer ends instead. `trimStart`: white space at the text's begin is left out.
+   * Tells the text before the first marker as it comes, and takes the marker. White space before a marker is held back, if it is not too
+   * much, and told where the answer ends instead. `trimStart`: white space at the text's begin is left out.
    */
   *text(markers: MarkerSet, piece: (text: string) => AnswerPiece, trimStart: boolean): Reading<TextEnd> {
     let any = false;
+    // White space that was told, because it was too much, and stands right before what comes.
+    let told = 0;
     for (;;) {
       const { index, marker } = markers.find(this.buffer, this.at, this.ended);
       if (trimStart && !any) while (this.at < index && SPACE.test(this.buffer[this.at] ?? '')) this.at += 1;
       const over = this.ended && marker === null;
-      const end = over ? index : this.lastCertain(index);
+      const run = this.spaceBefore(index);
+      const wholeRun = index - run <= this.at ? told + run : run;
+      const held = over || markers.isEmpty || wholeRun > SPACE_HELD_LIMIT ? 0 : run;
+      const end = this.beforeHalf(index - held);
       if (end > this.at) {
         any = true;
+        told = held === 0 ? wholeRun : 0;
         const text = this.buffer.slice(this.at, end);
         this.at = end;
         yield piece(text);
@@ -221,17 +234,19 @@ export class AnswerInput {
     return parsedString(text);
   }
 
-  /** Where text up to `index` is certain to be no white space before a marker, and no half of a character. */
-  private lastCertain(index: number): number {
-    let end = index;
-    while (end > this.at && SPACE.test(this.buffer[end - 1] ?? '')) end -= 1;
-    return this.beforeHalf(end);
+  /** Characters of white space right before `index`; one more than may be held back stands for any more. */
+  private spaceBefore(index: number): number {
+    let start = index;
+    while (start > this.at && index - start <= SPACE_HELD_LIMIT && SPACE.test(this.buffer[start - 1] ?? '')) start -= 1;
+    return index - start;
   }
 
   /** `end`, or one less where the text there stops in the middle of a character. */
   private beforeHalf(end: number): number {
     const last = this.buffer.charCodeAt(end - 1);
-    return end > this.at && end === this.buffer.length && last >= 0xd800 && last < 0xdc00 ? end - 1 : end;
+    return !this.ended && end > this.at && end === this.buffer.length && last >= 0xd800 && last < 0xdc00
+      ? end - 1
+      : end;
   }
 }
 

@@ -24,7 +24,8 @@ export function afterThinking(style: ChatStyle, thinking: ThinkingState, forms: 
   if (style.harmony) return { alternatives: forms };
   const { reasoning } = style;
   if (reasoning === null || thinking === 'none') return { alternatives: forms };
-  const close: OutputPart[] = [{ kind: 'until', until: reasoning.end }, literal('\n\n')];
+  const gap = reasoning.gap === '' ? [] : [literal(reasoning.gap)];
+  const close: OutputPart[] = [{ kind: 'until', until: reasoning.end }, ...gap];
   const begin = thinking === 'open' ? [] : [literal(reasoning.begin)];
   const thought = forms.map(({ parts }) => ({ parts: [...begin, ...close, ...parts] }));
   return { alternatives: thinking === 'open' ? thought : [...thought, ...forms] };

@@ -2,19 +2,19 @@
 export interface ReasoningStyle {
   begin: string;
   end: string;
+  /** What models write between reasoning and answer. */
+  gap: string;
   /** Texts around the answer itself, which are left out; '': there are none. */
   answerBegin: string;
   answerEnd: string;
 }
 
-const style = (begin: string, end: string, answerBegin = '', answerEnd = ''): ReasoningStyle => ({
-  begin,
-  end,
-  answerBegin,
-  answerEnd,
+const style = (begin: string, end: string, gap = ''): ReasoningStyle => ({
+  ...{ begin, end, gap },
+  ...{ answerBegin: '', answerEnd: '' },
 });
 
-const THINK = style('<think>', '</think>');
+const THINK = style('<think>', '</think>', '\n\n');
 
 /** Published styles. Of several in one template the first counts. */
 const STYLES: readonly ReasoningStyle[] = [

@@ -19,7 +19,7 @@ const USER: ChatMessage = { role: 'user', content: 'Hello' };
 const CALL: ChatMessage = {
   role: 'assistant',
   content: '',
-  toolCalls: [{ id: 'abcde1234', name: MARK, arguments: '{}' }],
+  toolCalls: [{ id: 'abcde1234', name: MARK, arguments: `{"a":"${MARK}-argument"}` }],
 };
 const RESULT: ChatMessage = { role: 'tool', content: `${MARK}-result`, toolCallId: 'abcde1234', name: MARK };
 const TOOLS = [
@@ -44,7 +44,7 @@ export function templateAbilities(tokenizer: Tokenizer): TemplateAbilities {
   };
   return {
     tools: shows(MARK, [USER], { tools: TOOLS }),
-    calls: shows(MARK, [USER, CALL]) || shows(MARK, [USER, CALL, { ...RESULT, content: 'done' }], { tools: TOOLS }),
+    calls: shows(`${MARK}-argument`, [USER, CALL, RESULT], { tools: TOOLS }),
     results: shows(`${MARK}-result`, [USER, CALL, RESULT], { tools: TOOLS }),
     system: shows(MARK, [{ role: 'system', content: MARK }, USER]),
   };
