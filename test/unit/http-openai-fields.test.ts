@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import * as fc from 'fast-check';
 import { z } from 'zod';
 import { errorForClient } from '../../main-node/http/answer/client-fields.js';
 import { CHAT_FIELDS, chatRequestFrom, readChatFields } from '../../main-node/http/openai/chat-fields.js';
@@ -63,6 +64,29 @@ describe("fields of OpenAI's requests", () => {
           assert.equal(refusedField(read({ [field]: 'something else' })), field);
         }
         for (const field of Object.keys(table.refused)) assert.equal(refusedField(read({ [field]: 'any' })), field);
+      });
+
+      it('refuses by a named field whatever else comes', () => {
+        const names = [...Object.keys(table.done), ...Object.keys(table.neutral), ...table.ignored];
+        const bodies = fc.dictionary(fc.constantFrom(...names), fc.jsonValue({ maxDepth: 3 }), { maxKeys: 4 });
+        fc.assert(
+          fc.property(bodies, (members) => {
+            refusedField(read(members));
+          }),
+        );
+        const items = fc.dictionary(
+          fc.constantFrom('role', 'type', 'content', 'text', 'name', 'tool_calls', 'call_id', 'output', 'arguments'),
+          fc.oneof(
+            fc.constantFrom('user', 'assistant', 'tool', 'message', 'reasoning', 'function_call'),
+            fc.jsonValue(),
+          ),
+        );
+        const place = table === CHAT_FIELDS ? 'messages' : table === RESPONSE_FIELDS ? 'input' : 'prompt';
+        fc.assert(
+          fc.property(fc.array(items), (given) => {
+            refusedField(read({ [place]: given }));
+          }),
+        );
       });
 
       it('names each field in one list, and says something of each that is done', () => {

@@ -121,6 +121,26 @@ describe('which token brought which part of a text', () => {
     );
   });
 
+  it('lists no token without bytes before what went elsewhere', () => {
+    const spans = new TokenSpans<number>();
+    spans.add(0, new Uint8Array());
+    assert.deepEqual(spans.push(''), []);
+    spans.add(1, Buffer.from('so'));
+    assert.deepEqual(spans.skip(), []);
+    spans.add(2, Buffer.from('</think>'));
+    assert.deepEqual(spans.push(''), []);
+    spans.add(3, Buffer.from('Yes'));
+    const found = spans.push('Yes');
+    spans.add(4, new Uint8Array());
+    assert.deepEqual(
+      [...found, ...spans.push(''), ...spans.finish()].map(({ token, text }) => [token, text]),
+      [
+        [3, 'Yes'],
+        [4, ''],
+      ],
+    );
+  });
+
   it('gives text that comes late to the last token that may have brought it', () => {
     const spans = new TokenSpans<number>();
     spans.add(1, Buffer.from('thought</think>Yes'));

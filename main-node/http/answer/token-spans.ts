@@ -68,6 +68,8 @@ export class TokenSpans<Token> {
   private claim(): TokenSpan<Token>[] {
     const spans: TokenSpan<Token>[] = [];
     for (let front = this.pending[0]; front !== undefined; front = this.pending[0]) {
+      // Tokens without bytes are listed with what follows them, or at the end: it may yet turn out that all went elsewhere.
+      if (this.unclaimed.length === 0 && this.pending.every(({ bytes }) => bytes.length === 0)) break;
       const share = this.shareOf(front.bytes);
       if (share === 'wait') break;
       if (share === 'other') {
@@ -109,7 +111,7 @@ export class TokenSpans<Token> {
     const group = this.pending.slice(0, matched);
     this.pending = this.pending.slice(matched);
     const last = group.length - 1;
-    const listed = this.parted ? group.slice(last) : group;
+    const listed = this.parted ? group.slice(end === 0 ? group.length : last) : group;
     return listed.map((pending) => this.span(pending, pending === group[last] ? end : 0));
   }
 

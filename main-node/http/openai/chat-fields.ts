@@ -11,9 +11,9 @@ import { numberWithin, SAMPLING_FIELDS } from '../fields/sampling-fields.js';
 export const CHOICES_LIMIT = 128;
 
 /** What is more than the context holds is not refused, however much it is. */
-export const maxTokensField = z.int().min(0);
+export const maxTokensField = numberWithin({ least: 0, most: Number.MAX_SAFE_INTEGER, whole: true, zeroIsOff: false });
 
-export const choicesField = z.int().min(1).max(CHOICES_LIMIT).optional();
+export const choicesField = numberWithin({ least: 1, most: CHOICES_LIMIT, whole: true, zeroIsOff: false }).optional();
 
 /** Fields of chat and text completions beside those of sampling. */
 export const STREAM_FIELDS = {
