@@ -52,21 +52,28 @@ function decimalRange(rule: NumberRule): DecimalRange | null {
   if (!(least <= most)) return null;
   const digitsOfBounds = [least, most].filter(Number.isFinite).map((bound) => decimalOf(bound).fractionDigits);
   for (const fractionDigits of rule.isInteger ? [0] : [FRACTION_DIGITS, ...digitsOfBounds]) {
-    const low = least === -Infinity ? -openEnd(-most, fractionDigits) : scaled(least, fractionDigits, 'up');
-    const high = most === Infinity ? openEnd(least, fractionDigits) : scaled(most, fractionDigits, 'down');
-    if (low <= high) return { low, high, fractionDigits };
+    const low = least === -Infinity ? null : scaled(least, fractionDigits, 'up');
+    const high = most === Infinity ? null : scaled(most, fractionDigits, 'down');
+    if (low === null || high === null || low <= high) return shortNumbers(low, high, fractionDigits);
   }
   return null;
 }
 
-/** The largest number where there is no bound: far enough above the least one, and a double still. */
-function openEnd(least: number, fractionDigits: number): bigint {
+/** Of the numbers between the bounds (null: there is none) those of WHOLE_DIGITS; where all are longer, some that are little longer. */
+function shortNumbers(low: bigint | null, high: bigint | null, fractionDigits: number): DecimalRange {
   const usual = tenTimes(WHOLE_DIGITS + fractionDigits) - 1n;
-  if (least === -Infinity) return usual;
-  const above = scaled(least, fractionDigits, 'up') * 10n;
   const last = scaled(Number.MAX_VALUE, fractionDigits, 'down');
-  if (above <= usual) return usual;
-  return above < last ? above : last;
+  const within = (value: bigint | null, least: bigint, most: bigint, open: bigint): bigint =>
+    value === null ? open : value < least ? least : value > most ? most : value;
+  if (low !== null && low > usual) {
+    const most = low * 10n < last ? low * 10n : last;
+    return { low, high: within(high, low, most, most), fractionDigits };
+  }
+  if (high !== null && high < -usual) {
+    const least = high * 10n > -last ? high * 10n : -last;
+    return { low: within(low, least, high, least), high, fractionDigits };
+  }
+  return { low: within(low, -usual, usual, -usual), high: within(high, -usual, usual, usual), fractionDigits };
 }
 
 /** 10 to a power. */
@@ -105,26 +112,38 @@ function scaled(value: number, fractionDigits: number, rounding: 'up' | 'down'):
   return rest < 0n && rounding === 'down' ? quotient - 1n : quotient;
 }
 
-/** Digits of the numbers between two of equally many digits; `whole` of them stand before the point. */
-interface DigitRange {
-  low: string;
-  high: string;
-  whole: number;
-}
+/** Where a number is that is being written. */
+type DigitPlace = BoundedPlace | FreePlace;
 
-/** How far a number of one range is: `place` digits; `isLow`: all of them low's, so that the next may not be less; `isHigh`: likewise. */
-interface DigitPlace {
-  range: DigitRange;
+/** So far the digits are those of one end of a range, or of both: the next may not lie beyond that end's. */
+interface BoundedPlace {
+  /** The ends' digits, equally many; `whole` of them stand before the point. */
+  range: { low: string; high: string; whole: number; sign: '+' | '-' };
   place: number;
   isLow: boolean;
   isHigh: boolean;
   isBehindPoint: boolean;
 }
 
+/** Any digits may follow. */
+interface FreePlace {
+  /** So many before the point. */
+  least: number;
+  most: number;
+  /** Digits that may still stand behind the point; null: there is no point yet. */
+  fraction: number | null;
+  /** A number of several digits begins with none that is zero. */
+  isFirst: boolean;
+}
+
 function decimalMachine({ low, high, fractionDigits }: DecimalRange): ByteMachine {
-  const positive = high < 0n ? [] : digitPlaces(low > 0n ? low : 0n, high, fractionDigits);
+  const positive = high < 0n ? [] : digitPlaces('+', low > 0n ? low : 0n, high, fractionDigits);
   // No "-0": what is negative has a digit that is not zero.
-  const negative = low >= 0n ? [] : digitPlaces(high < 0n ? -high : 1n, -low, fractionDigits);
+  const negative = low >= 0n ? [] : digitPlaces('-', high < 0n ? -high : 1n, -low, fractionDigits);
+  const canEnd = (place: DigitPlace): boolean =>
+    'range' in place
+      ? boundedCanEnd(place)
+      : !place.isFirst && place.least === 0 && (place.fraction === null || place.fraction < fractionDigits);
   return machineOf<{ places: readonly DigitPlace[]; isFirst: boolean }>({
     start: { places: positive, isFirst: true },
     key: ({ places, isFirst }) => (isFirst ? 'first' : places.map(placeKey).sort().join(' ')),
@@ -132,29 +151,30 @@ function decimalMachine({ low, high, fractionDigits }: DecimalRange): ByteMachin
     edges: ({ places, isFirst }) => {
       const edges = [];
       for (let digit = 0; digit < 10; digit++) {
-        const next = places.flatMap((place) => digitBehind(place, digit));
-        if (next.length > 0)
-          edges.push({ low: ZERO + digit, high: ZERO + digit, target: { places: distinct(next), isFirst: false } });
+        const next = places.flatMap((place) =>
+          'range' in place ? boundedBehind(place, digit, fractionDigits) : freeBehind(place, digit),
+        );
+        const target = { places: distinct(next), isFirst: false };
+        if (next.length > 0) edges.push({ low: ZERO + digit, high: ZERO + digit, target });
       }
-      const atPoint = isFirst
-        ? []
-        : places.filter((place) => !place.isBehindPoint && place.place === place.range.whole);
-      if (atPoint.length > 0 && fractionDigits > 0) {
-        const target = { places: atPoint.map((place) => ({ ...place, isBehindPoint: true })), isFirst: false };
-        edges.push({ low: POINT, high: POINT, target });
-      }
-      if (isFirst && negative.length > 0)
+      const behindPoint =
+        isFirst || fractionDigits === 0 ? [] : places.flatMap((place) => pointBehind(place, fractionDigits));
+      if (behindPoint.length > 0)
+        edges.push({ low: POINT, high: POINT, target: { places: behindPoint, isFirst: false } });
+      if (isFirst && negative.length > 0) {
         edges.push({ low: MINUS, high: MINUS, target: { places: negative, isFirst: false } });
+      }
       return edges;
     },
   });
 }
 
-/** The numbers from low to high (neither negative), a range for each count of digits before the point. */
-function digitPlaces(low: bigint, high: bigint, fractionDigits: number): DigitPlace[] {
+/** The numbers from low to high (neither negative), by their digits before the point. */
+function digitPlaces(sign: '+' | '-', low: bigint, high: bigint, fractionDigits: number): DigitPlace[] {
+  const wholeOf = (value: bigint): number => Math.max(1, value.toString().length - fractionDigits);
+  const [least, most] = [wholeOf(low), wholeOf(high)];
   const places: DigitPlace[] = [];
-  const lengthOf = (value: bigint): number => Math.max(1, value.toString().length - fractionDigits);
-  for (let whole = lengthOf(low); whole <= lengthOf(high); whole++) {
+  for (const whole of new Set([least, most])) {
     const length = whole + fractionDigits;
     const first = whole === 1 ? 0n : tenTimes(length - 1);
     const last = tenTimes(length) - 1n;
@@ -162,34 +182,54 @@ function digitPlaces(low: bigint, high: bigint, fractionDigits: number): DigitPl
       low: (low > first ? low : first).toString().padStart(length, '0'),
       high: (high < last ? high : last).toString().padStart(length, '0'),
       whole,
+      sign,
     };
     places.push({ range, place: 0, isLow: true, isHigh: true, isBehindPoint: false });
   }
+  if (most - least > 1) places.push({ least: least + 1, most: most - 1, fraction: null, isFirst: true });
   return places;
 }
 
-/** Numbers that have left both ends behind go on alike, however they began. */
-function placeKey({ range, place, isLow, isHigh, isBehindPoint }: DigitPlace): string {
-  const ends = `${isLow ? range.low : ''}/${isHigh ? range.high : ''}`;
-  return `${range.whole - place} ${ends} ${isBehindPoint}`;
+function placeKey(place: DigitPlace): string {
+  if (!('range' in place)) return `${place.least} ${place.most} ${place.fraction} ${place.isFirst}`;
+  const { range, place: digits, isLow, isHigh, isBehindPoint } = place;
+  return `${range.sign}${range.whole}/${digits}${isLow ? ' low' : ''}${isHigh ? ' high' : ''}${isBehindPoint ? ' point' : ''}`;
 }
 
 function distinct(places: readonly DigitPlace[]): DigitPlace[] {
   return [...new Map(places.map((place) => [placeKey(place), place])).values()];
 }
 
-function digitBehind({ range, place, isLow, isHigh, isBehindPoint }: DigitPlace, digit: number): DigitPlace[] {
+function pointBehind(place: DigitPlace, fractionDigits: number): DigitPlace[] {
+  if ('range' in place) {
+    const isAtPoint = !place.isBehindPoint && place.place === place.range.whole;
+    return isAtPoint ? [{ ...place, isBehindPoint: true }] : [];
+  }
+  const isAtPoint = place.fraction === null && place.least === 0 && !place.isFirst;
+  return isAtPoint ? [{ least: 0, most: 0, fraction: fractionDigits, isFirst: false }] : [];
+}
+
+function freeBehind({ least, most, fraction, isFirst }: FreePlace, digit: number): DigitPlace[] {
+  if (isFirst && digit === 0) return [];
+  if (fraction !== null) return fraction > 0 ? [{ least, most, fraction: fraction - 1, isFirst: false }] : [];
+  return most > 0 ? [{ least: Math.max(0, least - 1), most: most - 1, fraction, isFirst: false }] : [];
+}
+
+function boundedBehind(at: BoundedPlace, digit: number, fractionDigits: number): DigitPlace[] {
+  const { range, place, isBehindPoint } = at;
   if (place >= range.low.length || (place >= range.whole && !isBehindPoint)) return [];
-  const least = isLow ? Number(range.low[place]) : 0;
-  const most = isHigh ? Number(range.high[place]) : 9;
+  const least = at.isLow ? Number(range.low[place]) : 0;
+  const most = at.isHigh ? Number(range.high[place]) : 9;
   if (digit < least || digit > most) return [];
-  return [
-    { range, place: place + 1, isLow: isLow && digit === least, isHigh: isHigh && digit === most, isBehindPoint },
-  ];
+  const [isLow, isHigh] = [at.isLow && digit === least, at.isHigh && digit === most];
+  if (isLow || isHigh) return [{ range, place: place + 1, isLow, isHigh, isBehindPoint }];
+  const whole = Math.max(0, range.whole - place - 1);
+  const fraction = isBehindPoint ? fractionDigits - (place + 1 - range.whole) : null;
+  return [{ least: whole, most: whole, fraction, isFirst: false }];
 }
 
 /** Zeros that are left out complete the number; a point has a digit behind it. */
-function canEnd({ range, place, isLow, isBehindPoint }: DigitPlace): boolean {
+function boundedCanEnd({ range, place, isLow, isBehindPoint }: BoundedPlace): boolean {
   if (isBehindPoint ? place <= range.whole : place !== range.whole) return false;
   return !isLow || /^0*$/.test(range.low.slice(place));
 }

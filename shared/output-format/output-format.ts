@@ -16,11 +16,3 @@ export type OutputPart =
   | { kind: 'until'; until: string }
   /** Text without this one character of ASCII; it may be empty. */
   | { kind: 'textWithout'; textWithout: string };
-
-/** A JSON schema (a JSON text) that any JSON object keeps. */
-export const JSON_OBJECT_SCHEMA = '{"type":"object"}';
-
-/** Answers that are a JSON value which the schema takes, and nothing else. */
-export function jsonFormat(schemaText: string): OutputFormat {
-  return { alternatives: [{ parts: [{ kind: 'jsonSchema', jsonSchema: schemaText }] }] };
-}
