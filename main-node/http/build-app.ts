@@ -37,8 +37,8 @@ export function buildApp(options: AppOptions): FastifyInstance {
       ignoreDuplicateSlashes: true,
       maxParamLength: PARAMETER_LENGTH_LIMIT,
     },
-    frameworkErrors: (error, _request, reply) => {
-      void sendError(reply, errorOfRequest(error));
+    frameworkErrors: (error, request, reply) => {
+      void sendError(reply.header('x-request-id', request.id), errorOfRequest(error));
     },
   });
   takeAnyJson(app);

@@ -1,38 +1,57 @@
-import type { Server, ServerOptions } from 'node:http';
+import type { RequestListener, Server } from 'node:http';
 import type { Duplex } from 'node:stream';
+import type { CreateHttpServer } from '../../engine/environment/node-environment.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
 import { errorHeaders, openAiErrorBody } from './errors/error-answer.js';
 
 /** Of the line and headers of a request. */
-const HEADER_LIMIT_BYTES = 16 * 1024;
-/** How long the headers, and the whole, of a request may take to come. */
-const HEADERS_LIMIT_MS = 10_000;
-const REQUEST_LIMIT_MS = 60_000;
-/** How often requests that take too long are looked for. */
-const SLOW_REQUEST_CHECK_MS = 1000;
-/** How long a connection without a request is kept. */
-const KEEP_ALIVE_MS = 15_000;
-/** A connection on which nothing at all happens for so long is closed: an answer gives signs of life more often. */
-const SILENCE_LIMIT_MS = 120_000;
-/** More connections at a time are refused. Each takes a file descriptor. */
-const CONNECTIONS_LIMIT = 4096;
+export const HEADER_LIMIT_BYTES = 16 * 1024;
 
-export const SERVER_OPTIONS: ServerOptions = {
-  maxHeaderSize: HEADER_LIMIT_BYTES,
-  headersTimeout: HEADERS_LIMIT_MS,
-  requestTimeout: REQUEST_LIMIT_MS,
-  connectionsCheckingInterval: SLOW_REQUEST_CHECK_MS,
-  keepAliveTimeout: KEEP_ALIVE_MS,
-  // A request without one is refused by the door, which says why.
-  requireHostHeader: false,
-  noDelay: true,
+/** What clients may take of a door before they are turned away. */
+export interface ServerBounds {
+  /** How long the headers, and the whole, of a request may take to come. */
+  headersMs: number;
+  requestMs: number;
+  /** How often requests that take too long are looked for. */
+  checkMs: number;
+  /** How long a connection without a request is kept. */
+  keepAliveMs: number;
+  /** A connection on which nothing at all happens for so long is closed: an answer gives signs of life more often. */
+  silenceMs: number;
+  /** More at a time are refused. Each takes a file descriptor. */
+  connections: number;
+}
+
+export const SERVER_BOUNDS: ServerBounds = {
+  headersMs: 10_000,
+  requestMs: 60_000,
+  checkMs: 1000,
+  keepAliveMs: 15_000,
+  silenceMs: 120_000,
+  connections: 4096,
 };
 
-/** The server with its bounds; what cannot be read as a request is answered and its connection closed. */
-export function boundServer(server: Server, log: Logger): Server {
-  server.maxConnections = CONNECTIONS_LIMIT;
-  server.timeout = SILENCE_LIMIT_MS;
+/** A server within bounds. What cannot be read as a request is answered, and its connection closed. */
+export function createBoundServer(
+  create: CreateHttpServer,
+  bounds: ServerBounds,
+  handle: RequestListener,
+  log: Pick<Logger, 'debug'>,
+): Server {
+  const options = {
+    maxHeaderSize: HEADER_LIMIT_BYTES,
+    headersTimeout: bounds.headersMs,
+    requestTimeout: bounds.requestMs,
+    connectionsCheckingInterval: bounds.checkMs,
+    keepAliveTimeout: bounds.keepAliveMs,
+    // A request without one is refused by the door, which says why.
+    requireHostHeader: false,
+    noDelay: true,
+  };
+  const server = create(options, handle);
+  server.maxConnections = bounds.connections;
+  server.timeout = bounds.silenceMs;
   server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => {
     log.debug('a request could not be read', { reason: error.code ?? error.message });
     if (error.code === 'ECONNRESET' || !socket.writable) socket.destroy();

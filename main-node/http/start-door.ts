@@ -13,7 +13,7 @@ import { createDeliverBody } from './delivery/deliver-body.js';
 import { createDeliverStream } from './delivery/deliver-stream.js';
 import { DELIVERY_LIMITS, type DeliveryLimits } from './delivery/delivery-limits.js';
 import type { DoorContext, RegisterRoutes } from './door-context.js';
-import { SERVER_OPTIONS, boundServer } from './http-server.js';
+import { createBoundServer, SERVER_BOUNDS, type ServerBounds } from './http-server.js';
 
 export interface DoorOptions {
   settings: HttpSettings;
@@ -26,6 +26,7 @@ export interface DoorOptions {
   /** Why main itself serves nobody; null: it does. */
   trouble: () => string | null;
   limits?: DeliveryLimits;
+  bounds?: ServerBounds;
 }
 
 export interface Door {
@@ -37,7 +38,7 @@ export interface Door {
 
 /** Serves HTTP clients. Throws PORT_UNAVAILABLE, CONFIG_INVALID. */
 export async function startDoor(options: DoorOptions): Promise<Door> {
-  const { settings, keys, createServer, routes, limits = DELIVERY_LIMITS } = options;
+  const { settings, keys, createServer, routes, limits = DELIVERY_LIMITS, bounds = SERVER_BOUNDS } = options;
   const { runtime, log } = options.context;
   const delivery = { runtime, limits, log };
   const context: DoorContext = {
@@ -53,7 +54,7 @@ export async function startDoor(options: DoorOptions): Promise<Door> {
   });
   await app.ready();
   const handle: RequestListener = (request, response) => app.routing(request, response);
-  const server = boundServer(createServer(SERVER_OPTIONS, handle), log);
+  const server = createBoundServer(createServer, bounds, handle, log);
   const port = await listen(server, settings, options.context);
   const address = formatAddress(settings.host, port);
   log.info('HTTP clients are served', { address, api_keys: keys.count });
@@ -97,12 +98,15 @@ const BIND_FAILURES: Readonly<Record<string, string>> = {
   EACCES: 'ports below 1024 need more rights',
 };
 
+/** Connections that wait to be taken. */
+const BACKLOG = 1024;
+
 /** null: it listens; else why not, as the system names it. */
 function tryToListen(server: Server, host: string, port: number): Promise<string | null> {
   return new Promise((resolve) => {
     const onError = (error: NodeJS.ErrnoException): void => resolve(error.code ?? error.message);
     server.once('error', onError);
-    server.listen({ host, port, exclusive: true }, () => {
+    server.listen({ host, port, exclusive: true, backlog: BACKLOG }, () => {
       server.off('error', onError);
       resolve(null);
     });

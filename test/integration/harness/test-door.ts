@@ -1,0 +1,112 @@
+import { createServer, type Server } from 'node:http';
+import { connect, type Socket } from 'node:net';
+import { ApiKeys } from '../../../main-node/http/access/api-keys.js';
+import { DELIVERY_LIMITS, type DeliveryLimits } from '../../../main-node/http/delivery/delivery-limits.js';
+import type { Dialect } from '../../../main-node/http/delivery/dialect.js';
+import type { DoorContext, RegisterRoutes } from '../../../main-node/http/door-context.js';
+import { openAiErrorBody } from '../../../main-node/http/errors/error-answer.js';
+import { SERVER_BOUNDS, type ServerBounds } from '../../../main-node/http/http-server.js';
+import { startDoor, type Door } from '../../../main-node/http/start-door.js';
+import type { HttpSettings } from '../../../shared/config/node-settings.js';
+import { RUNTIME } from '../../wall.js';
+import { TestLog } from './test-log.js';
+
+export interface TestDoorOptions {
+  http?: Partial<HttpSettings>;
+  keys?: readonly string[];
+  limits?: Partial<DeliveryLimits>;
+  bounds?: Partial<ServerBounds>;
+  trouble?: () => string | null;
+}
+
+/** The dialect of these tests: lines of text. */
+export const LINES: Dialect = {
+  streamType: 'text/plain',
+  errorBody: openAiErrorBody,
+  keepAlive: (progress) => `alive ${JSON.stringify(progress)}\n`,
+  errorEvent: ({ code }) => `failed ${code}\n`,
+};
+
+export interface TestDoor extends Door {
+  /** Connections that are open. */
+  connections(): Promise<number>;
+}
+
+/** A door in front of nothing but the test's own routes. */
+export async function openTestDoor(routes: RegisterRoutes, options: TestDoorOptions = {}): Promise<TestDoor> {
+  const { http = {}, keys = [], limits = {}, bounds = {}, trouble = () => null } = options;
+  const context = {
+    ...{ runtime: RUNTIME, log: new TestLog().logger('door') },
+    metrics: { contentType: 'text/plain', text: () => Promise.resolve('') },
+    status: () => ({ placement: { workers: [{}] } }),
+  };
+  const servers: Server[] = [];
+  const door = await startDoor({
+    settings: {
+      ...{ host: '127.0.0.1', port: 0, isAddressGiven: true, hosts: [], origins: [], apiKeysPath: null, ...http },
+    },
+    ...{ keys: new ApiKeys(keys), routes: [routes], trouble },
+    createServer: (given, handle) => {
+      const server = createServer(given, handle);
+      servers.push(server);
+      return server;
+    },
+    context: context as unknown as Omit<DoorContext, 'deliverStream' | 'deliverBody'>,
+    limits: { ...DELIVERY_LIMITS, ...limits },
+    bounds: { ...SERVER_BOUNDS, ...bounds },
+  });
+  const count = (server: Server): Promise<number> =>
+    new Promise((resolve, reject) =>
+      server.getConnections((error, open) => (error === null ? resolve(open) : reject(error))),
+    );
+  return {
+    ...door,
+    connections: async () => (await Promise.all(servers.map(count))).reduce((sum, open) => sum + open, 0),
+  };
+}
+
+/** A client that says what it is told to, byte by byte. */
+export class RawClient {
+  /** All that has come. */
+  received = '';
+  ended = false;
+  readonly closed: Promise<void>;
+
+  private constructor(readonly socket: Socket) {
+    socket.on('data', (bytes) => (this.received += bytes.toString('latin1')));
+    socket.on('error', () => undefined);
+    socket.on('end', () => (this.ended = true));
+    this.closed = new Promise((resolve) => socket.once('close', () => resolve()));
+  }
+
+  static async connect(address: string): Promise<RawClient> {
+    const port = Number(address.slice(address.lastIndexOf(':') + 1));
+    const socket = connect({ host: '127.0.0.1', port, allowHalfOpen: true });
+    const client = new RawClient(socket);
+    await new Promise<void>((resolve, reject) => {
+      socket.once('connect', resolve);
+      socket.once('error', reject);
+    });
+    return client;
+  }
+
+  send(text: string): void {
+    this.socket.write(text);
+  }
+
+  /** A request for a path, with a body that is JSON or none. */
+  request(path: string, body?: string, headers: readonly string[] = []): void {
+    const lines = [
+      `${body === undefined ? 'GET' : 'POST'} ${path} HTTP/1.1`,
+      'host: localhost',
+      ...headers,
+      ...(body === undefined ? [] : [`content-length: ${Buffer.byteLength(body)}`]),
+    ];
+    this.send(`${lines.join('\r\n')}\r\n\r\n${body ?? ''}`);
+  }
+
+  /** As when its process is killed with nothing unread. */
+  kill(): void {
+    this.socket.destroy();
+  }
+}

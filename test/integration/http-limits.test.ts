@@ -1,0 +1,257 @@
+import assert from 'node:assert/strict';
+import { connect } from 'node:net';
+import { LINES, openTestDoor, RawClient, type TestDoor, type TestDoorOptions } from './harness/test-door.js';
+import { waitUntil } from './harness/wait-until.js';
+
+const KEY = 'a-key-of-the-test-1';
+const MEBIBYTE = 1024 * 1024;
+
+interface ToldError {
+  error: { code: string; message: string; type: string };
+}
+
+const codeOf = async (answer: Response): Promise<string> => ((await answer.json()) as ToldError).error.code;
+
+describe('what the HTTP door takes', () => {
+  let door: TestDoor | null = null;
+
+  afterEach(async () => {
+    await door?.close();
+    door = null;
+  });
+
+  async function open(options: TestDoorOptions = {}): Promise<string> {
+    door = await openTestDoor((app, context) => {
+      app.post('/echo', async (request) => ({ body: request.body ?? null }));
+      app.post('/stream', (request, reply) =>
+        context.deliverStream(request, reply, LINES, async function* () {
+          for (let piece = 0; piece < 100; piece++) {
+            await new Promise((resolve) => setImmediate(resolve));
+            yield `${piece}\n`;
+          }
+        }),
+      );
+    }, options);
+    return door.address;
+  }
+
+  /** What is answered to a request, byte by byte; waits for the end of the connection or of the body. */
+  async function ask(address: string, text: string): Promise<RawClient> {
+    const client = await RawClient.connect(address);
+    client.send(text);
+    await waitUntil('there is an answer', () => client.ended || /\r\n\r\n[^]*\}$/.test(client.received));
+    client.socket.end();
+    return client;
+  }
+
+  const post = (address: string, body: string | Uint8Array, headers: Record<string, string> = {}): Promise<Response> =>
+    fetch(`http://${address}/echo`, { method: 'POST', body, headers });
+
+  describe('hosts and origins', () => {
+    it('refuses names that are not its own', async () => {
+      const address = await open({ http: { hosts: ['chat.example.org'] } });
+      for (const [host, status] of [
+        ['evil.example', 403],
+        ['evil.example:7680', 403],
+        ['chat.example.org', 200],
+        ['localhost:1', 200],
+        ['[::1]', 200],
+      ] as const) {
+        const client = await ask(address, `GET /health HTTP/1.1\r\nhost: ${host}\r\n\r\n`);
+        assert.match(client.received, new RegExp(`^HTTP/1.1 ${status} `), host);
+      }
+    });
+
+    it('needs one host, but for HTTP/1.0', async () => {
+      const address = await open();
+      const none = await ask(address, 'GET /health HTTP/1.1\r\n\r\n');
+      assert.match(none.received, /^HTTP\/1\.1 400 [^]*request_invalid/);
+      const two = await ask(address, 'GET /health HTTP/1.1\r\nhost: localhost\r\nhost: evil.example\r\n\r\n');
+      assert.match(two.received, /^HTTP\/1\.1 400 [^]*several Host/);
+      const old = await ask(address, 'GET /health HTTP/1.0\r\n\r\n');
+      assert.match(old.received, /^HTTP\/1\.1 200 /);
+    });
+
+    it('lets pages ask that are listed or its own, and no others', async () => {
+      const address = await open({ http: { origins: ['https://chat.example.org'] } });
+      for (const [origin, status] of [
+        ['https://chat.example.org', 200],
+        [`http://${address}`, 200],
+        ['https://evil.example', 403],
+        ['null', 403],
+      ] as const) {
+        const answer = await post(address, '{}', { origin });
+        assert.equal(answer.status, status, origin);
+        assert.equal(answer.headers.get('access-control-allow-origin'), status === 200 ? origin : null);
+      }
+      const seen = await fetch(`http://${address}/health`, { headers: { origin: 'https://evil.example' } });
+      assert.deepEqual([seen.status, seen.headers.get('access-control-allow-origin')], [200, null]);
+    });
+
+    it('answers a browser that asks first, without a key', async () => {
+      const address = await open({ http: { origins: ['https://chat.example.org'] }, keys: [KEY] });
+      const preflight = (origin: string): Promise<Response> =>
+        fetch(`http://${address}/echo`, {
+          method: 'OPTIONS',
+          headers: {
+            ...{ origin, 'access-control-request-method': 'POST' },
+            'access-control-request-headers': 'authorization,x-stainless-lang',
+          },
+        });
+      const answer = await preflight('https://chat.example.org');
+      assert.equal(answer.status, 204);
+      assert.equal(answer.headers.get('access-control-allow-headers'), 'authorization,x-stainless-lang');
+      assert.match(answer.headers.get('access-control-allow-methods') ?? '', /POST/);
+      assert.equal((await preflight('https://evil.example')).status, 403);
+    });
+  });
+
+  describe('keys', () => {
+    it('opens to one of its keys, not to one that is wrong by a character, and /health to all', async () => {
+      const address = await open({ keys: ['another-key-2', KEY] });
+      for (const [key, status] of [
+        [KEY, 200],
+        ['another-key-2', 200],
+        [`${KEY.slice(0, -1)}2`, 401],
+        [`b${KEY.slice(1)}`, 401],
+        [`${KEY}1`, 401],
+        [KEY.slice(1), 401],
+      ] as const) {
+        assert.equal((await post(address, '{}', { authorization: `Bearer ${key}` })).status, status, key);
+        assert.equal((await post(address, '{}', { 'x-api-key': key })).status, status, key);
+      }
+      assert.equal(await codeOf(await post(address, '{}')), 'invalid_api_key');
+      assert.equal((await fetch(`http://${address}/nothing`)).status, 401);
+      assert.equal((await fetch(`http://${address}/metrics`)).status, 401);
+      assert.equal((await fetch(`http://${address}/health`)).status, 200);
+    });
+
+    it('takes any key where it has none', async () => {
+      const address = await open();
+      assert.equal((await post(address, '{}', { authorization: 'Bearer anything' })).status, 200);
+    });
+  });
+
+  describe('bodies', () => {
+    it('takes JSON under any name', async () => {
+      const address = await open();
+      for (const type of ['application/json', 'application/x-www-form-urlencoded', 'text/plain', 'a/b; charset=x']) {
+        const answer = await post(address, '{"a":1}', { 'content-type': type });
+        assert.deepEqual(await answer.json(), { body: { a: 1 } }, type);
+      }
+      const client = await ask(address, 'POST /echo HTTP/1.1\r\nhost: localhost\r\ncontent-length: 7\r\n\r\n{"a":1}');
+      assert.match(client.received, /\{"body":\{"a":1\}\}$/);
+    });
+
+    it('says what is wrong with one', async () => {
+      const address = await open();
+      const answer = await post(address, '{"a": }');
+      assert.equal(answer.status, 400);
+      const { error } = (await answer.json()) as ToldError;
+      assert.match(error.message, /line 1, column 7/);
+    });
+
+    it('refuses one of 100 MB, told of or not, and goes on', async () => {
+      const address = await open();
+      const body = new Uint8Array(100 * MEBIBYTE).fill(0x20);
+      const told = await post(address, body);
+      assert.equal(told.status, 413);
+      assert.equal(await codeOf(told), 'request_too_large');
+      let sent = 0;
+      const chunked = new ReadableStream<Uint8Array>({
+        pull: (controller) => {
+          if (sent >= body.length) return controller.close();
+          controller.enqueue(body.subarray(sent, (sent += MEBIBYTE)));
+        },
+      });
+      const answer = await fetch(`http://${address}/echo`, {
+        ...{ method: 'POST', body: chunked, duplex: 'half' },
+      });
+      assert.equal(answer.status, 413);
+      assert.equal((await post(address, '{}')).status, 200);
+    });
+  });
+
+  describe('requests', () => {
+    it('knows the paths and methods that it has', async () => {
+      const address = await open();
+      const unknown = await fetch(`http://${address}/nothing`);
+      assert.deepEqual([unknown.status, await codeOf(unknown)], [404, 'route_unknown']);
+      const wrong = await fetch(`http://${address}/echo`);
+      assert.deepEqual([wrong.status, wrong.headers.get('allow')], [405, 'POST']);
+      assert.equal((await fetch(`http://${address}/health/`)).status, 200);
+      assert.equal((await fetch(`http://${address}//health`)).status, 200);
+      const head = await fetch(`http://${address}/health`, { method: 'HEAD' });
+      assert.deepEqual([head.status, await head.text()], [200, '']);
+      const nonsense = await fetch(`http://${address}/%E0%A4%A`);
+      assert.equal(nonsense.status, 400);
+      assert.match(nonsense.headers.get('x-request-id') ?? '', /\S/);
+    });
+
+    it('keeps the client’s id of a request', async () => {
+      const address = await open();
+      const named = await fetch(`http://${address}/nothing`, { headers: { 'x-request-id': 'mine-1' } });
+      assert.equal(named.headers.get('x-request-id'), 'mine-1');
+      const made = await fetch(`http://${address}/nothing`, { headers: { 'x-request-id': 'a b' } });
+      assert.notEqual(made.headers.get('x-request-id'), 'a b');
+    });
+
+    for (const [what, text, status] of [
+      [
+        'headers of more than 16 KiB',
+        `GET /health HTTP/1.1\r\nhost: localhost\r\nx: ${'x'.repeat(17_000)}\r\n\r\n`,
+        413,
+      ],
+      ['what is no HTTP', 'hello\r\n\r\n', 400],
+      ['a TLS client', '\u0016\u0003\u0001\u0002\u0000\u0001', 400],
+    ] as const) {
+      it(`refuses ${what}`, async () => {
+        const client = await ask(await open(), text);
+        assert.match(client.received, new RegExp(`^HTTP/1.1 ${status} `));
+        assert.match(client.received, /\r\ncontent-type: application\/json/);
+      });
+    }
+
+    for (const [what, text] of [
+      ['headers', 'POST /echo HTTP/1.1\r\nhost: localhost\r\n'],
+      ['body', 'POST /echo HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{'],
+    ] as const) {
+      it(`gives up a request whose ${what} do not come`, async () => {
+        const address = await open({ bounds: { headersMs: 100, requestMs: 200, checkMs: 20 } });
+        const client = await RawClient.connect(address);
+        client.send(text);
+        await waitUntil('it is told', () => client.ended);
+        assert.match(client.received, /^HTTP\/1\.1 408 [^]*"request_slow"/);
+        client.socket.end();
+      });
+    }
+  });
+
+  describe('connections', () => {
+    it('2,000 half-open ones take nothing from others, and go', async function () {
+      this.timeout(60_000);
+      const address = await open({ bounds: { headersMs: 6000, checkMs: 100 } });
+      const port = Number(address.split(':')[1]);
+      const half = Array.from({ length: 2000 }, (_, index) => {
+        const socket = connect({ host: '127.0.0.1', port });
+        socket.on('error', () => undefined);
+        socket.on('connect', () => socket.write(index % 2 === 0 ? 'POST /stream HTTP/1.1\r\nhost: loc' : ''));
+        return socket;
+      });
+      await waitUntil('they are connected', async () => ((await door?.connections()) ?? 0) >= 2000);
+      const answer = await fetch(`http://${address}/stream`, { method: 'POST', body: '{}' });
+      assert.equal((await answer.text()).split('\n').length, 101);
+      await waitUntil('they are gone', async () => ((await door?.connections()) ?? 0) <= 1);
+      for (const socket of half) socket.destroy();
+    });
+
+    it('beyond the bound are refused', async () => {
+      const address = await open({ bounds: { connections: 5 } });
+      const clients = await Promise.all(Array.from({ length: 12 }, () => RawClient.connect(address)));
+      await waitUntil('seven are closed', () => clients.filter(({ ended }) => ended).length === 7);
+      for (const client of clients) client.kill();
+      await waitUntil('others are taken again', async () => (await door?.connections()) === 0);
+      assert.equal((await post(address, '{}')).status, 200);
+    });
+  });
+});

@@ -1,0 +1,175 @@
+import assert from 'node:assert/strict';
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { ApiKeys, keyOf, readApiKeys } from '../../main-node/http/access/api-keys.js';
+import { isServedHost, servedHosts } from '../../main-node/http/access/host-check.js';
+import { isAdmittedOrigin, preflightHeaders } from '../../main-node/http/access/origins.js';
+import { requireKeysForOthers } from '../../main-node/http/start-door.js';
+
+describe('hosts that HTTP requests name', () => {
+  const hosts = servedHosts('Box.lan', ['Chat.Example.org']);
+  for (const header of [
+    ...[
+      'localhost',
+      'localhost:7680',
+      'LOCALHOST:1',
+      'localhost.',
+      'box',
+      'box.lan:80',
+      'Box.local',
+      'chat.example.org:443',
+    ],
+    ...['127.0.0.1', '127.0.0.1:7680', '192.168.1.20', '[::1]', '[::1]:7680', '[fe80::1]'],
+  ]) {
+    it(`${header} is served`, () => assert.equal(isServedHost(header, hosts), true));
+  }
+  for (const header of [
+    ...[
+      'evil.example',
+      'evil.example:7680',
+      'localhost.evil.example',
+      'box.evil',
+      'xlocalhost',
+      'chat.example.org.evil',
+    ],
+    ...[
+      '',
+      ':7680',
+      'localhost:7680:1',
+      'localhost/',
+      'localhost@evil.example',
+      '[evil]',
+      '[::1',
+      '::1',
+      '127.0.0.1.evil',
+    ],
+    ...['127.1', '0x7f000001', '2130706433', 'localhost:port', 'localhost evil'],
+  ]) {
+    it(`${JSON.stringify(header)} is refused`, () => assert.equal(isServedHost(header, hosts), false));
+  }
+});
+
+describe('API keys', () => {
+  const keys = new ApiKeys(['first-key-1', 'second-key-2']);
+
+  it('admit who brings one of them, and nobody else', () => {
+    for (const key of ['first-key-1', 'second-key-2']) assert.equal(keys.admits(key), true);
+    for (const key of ['first-key-2', 'first-key-', 'first-key-11', 'First-key-1', '', null]) {
+      assert.equal(keys.admits(key), false, `${key}`);
+    }
+  });
+
+  it('that are none admit everybody', () => {
+    for (const key of ['any', '', null]) assert.equal(new ApiKeys([]).admits(key), true);
+  });
+
+  for (const [headers, key] of [
+    [{ authorization: 'Bearer abc' }, 'abc'],
+    [{ authorization: 'bearer  abc ' }, 'abc'],
+    [{ 'x-api-key': 'abc' }, 'abc'],
+    [{ authorization: 'Basic abc', 'x-api-key': 'def' }, 'def'],
+    [{ authorization: 'Bearer a b' }, null],
+    [{ authorization: 'Bearer' }, null],
+    [{}, null],
+  ] as const) {
+    it(`come by ${JSON.stringify(headers)}`, () => assert.equal(keyOf(headers), key));
+  }
+
+  describe('of a file', () => {
+    const directory = mkdtempSync(join(tmpdir(), 'odmoe-keys-'));
+    const path = join(directory, 'keys');
+    const warnings: string[] = [];
+    const log = { warn: (event: string) => void warnings.push(event) };
+    after(() => rmSync(directory, { recursive: true, force: true }));
+    beforeEach(() => warnings.splice(0));
+
+    const write = (text: string, mode = 0o600): void => {
+      writeFileSync(path, text);
+      chmodSync(path, mode);
+    };
+
+    it('are one a line; blank lines and comments say nothing', async () => {
+      write('# who may ask\n\nfirst-key-1\r\n  second-key-2  \n   # old\n#third-key-3\n');
+      const read = await readApiKeys(path, { ODMOE_API_KEYS: 'fourth-key-4, fifth-key-5,' }, log);
+      assert.equal(read.count, 4);
+      for (const key of ['first-key-1', 'second-key-2', 'fourth-key-4', 'fifth-key-5']) assert.ok(read.admits(key));
+      assert.equal(read.admits('third-key-3'), false);
+      assert.deepEqual(warnings, []);
+    });
+
+    it('are warned of where everybody can read them', async () => {
+      write('first-key-1\n', 0o644);
+      assert.equal((await readApiKeys(path, {}, log)).count, 1);
+      assert.equal(warnings.length, 1);
+    });
+
+    for (const [what, text] of [
+      ['too short a key', 'first-key-1\nshort\n'],
+      ['too long a key', `${'k'.repeat(513)}\n`],
+      ['a key with a space', 'first key 1\n'],
+      ['a key that is not ASCII', 'schlüssel-1\n'],
+      ['no key', '# none\n\n'],
+      ['nothing', ''],
+      ['too many keys', Array.from({ length: 1025 }, (_, index) => `key-number-${index}`).join('\n')],
+      ['more than is read', `# ${'x'.repeat(1024 * 1024)}\nfirst-key-1\n`],
+    ] as const) {
+      it(`are refused with ${what}, and no key is told`, async () => {
+        write(text);
+        await assert.rejects(readApiKeys(path, {}, log), (error: { code: string; message: string }) => {
+          assert.equal(error.code, 'CONFIG_INVALID');
+          for (const key of ['short', 'first key', 'schlüssel', 'first-key-1']) assert.ok(!error.message.includes(key));
+          return true;
+        });
+      });
+    }
+
+    it('that is not there are refused with its name', async () => {
+      const missing = join(directory, 'missing');
+      await assert.rejects(readApiKeys(missing, {}, log), { code: 'CONFIG_INVALID', message: /missing/ });
+      await assert.rejects(readApiKeys(directory, {}, log), { code: 'CONFIG_INVALID' });
+    });
+  });
+
+  it('are needed where others can reach the door', () => {
+    const settings = { port: 7680, isAddressGiven: true, hosts: [], origins: [], apiKeysPath: null };
+    const none = new ApiKeys([]);
+    for (const host of ['127.0.0.1', 'localhost', '::1', '127.8.8.8'])
+      requireKeysForOthers({ ...settings, host }, none);
+    for (const host of ['0.0.0.0', '192.168.1.20', '::', 'box.lan']) {
+      assert.throws(() => requireKeysForOthers({ ...settings, host }, none), {
+        code: 'CONFIG_INVALID',
+        message: /--api-keys.*ODMOE_API_KEYS/s,
+      });
+      requireKeysForOthers({ ...settings, host }, keys);
+    }
+  });
+});
+
+describe('origins of web pages', () => {
+  const listed = ['https://chat.example.org', 'app://obsidian.md'];
+  for (const [origin, host, admitted] of [
+    ['https://chat.example.org', 'localhost:7680', true],
+    ['app://obsidian.md', 'localhost:7680', true],
+    ['http://localhost:7680', 'localhost:7680', true],
+    ['https://localhost:7680', 'localhost:7680', true],
+    ['http://localhost:3000', 'localhost:7680', false],
+    ['http://chat.example.org', 'localhost:7680', false],
+    ['https://chat.example.org.evil', 'localhost:7680', false],
+    ['null', 'localhost:7680', false],
+    ['http://undefined', undefined, false],
+  ] as const) {
+    it(`${origin} at ${host}: ${admitted}`, () => assert.equal(isAdmittedOrigin(origin, host, listed), admitted));
+  }
+
+  it('are all admitted by "*"', () => assert.equal(isAdmittedOrigin('null', 'localhost', ['*']), true));
+
+  it('are told the headers that they asked for, where those are names', () => {
+    const asked = 'authorization, x-stainless-os';
+    assert.equal(preflightHeaders(asked)['access-control-allow-headers'], asked);
+    assert.equal(
+      preflightHeaders('a\u0001')['access-control-allow-headers'],
+      preflightHeaders(undefined)['access-control-allow-headers'],
+    );
+  });
+});

@@ -1,0 +1,139 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { allowedMethods } from '../../main-node/http/requests/allowed-methods.js';
+import { describePlace, findJsonFault, isDeeperThan } from '../../main-node/http/requests/json-fault.js';
+import { parseBody } from '../../main-node/http/requests/parse-body.js';
+import { requestIdOf } from '../../main-node/http/requests/request-id.js';
+
+const parse = (text: string): unknown => parseBody(Buffer.from(text));
+
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+describe('bodies of HTTP requests', () => {
+  it('are JSON, whatever their sender calls it; an empty one is none', () => {
+    assert.deepEqual(parse('{"a": [1, "ä"]}'), { a: [1, 'ä'] });
+    assert.equal(parse(' \r\n'), undefined);
+    assert.equal(parse(''), undefined);
+  });
+
+  it('with a byte-order mark are taken, too', () => {
+    assert.deepEqual(parseBody(Buffer.from([0xef, 0xbb, 0xbf, 0x7b, 0x7d])), {});
+  });
+
+  for (const [text, place] of [
+    ['{"a": 1,}', 'line 1, column 9'],
+    ['{\n  "a": nope\n}', 'line 2, column 8'],
+    ['{"a" 1}', 'line 1, column 6'],
+    ['[1 2]', 'line 1, column 4'],
+    ['{"a": "\u0001"}', 'line 1, column 8'],
+    ["{'a': 1}", 'line 1, column 2'],
+    ['[01]', 'line 1, column 2'],
+    ['{} {}', 'line 1, column 4'],
+  ] as const) {
+    it(`that are wrong say where: ${JSON.stringify(text)}`, () => {
+      assert.throws(() => parse(text), { code: 'REQUEST_INVALID', message: new RegExp(`not JSON.*${place}$`) });
+    });
+  }
+
+  for (const text of ['{', '{"a": ', '"abc', '[1,', '{"a": "\\', '[', '-']) {
+    it(`that end too early say so: ${text}`, () => {
+      assert.throws(() => parse(text), { code: 'REQUEST_INVALID' });
+      assert.ok((findJsonFault(text) ?? -1) >= 0);
+    });
+  }
+
+  it('are held to be JSON exactly where the parser takes them', () => {
+    const characters = fc.constantFrom(...'{}[]",:\\ \n01.-+eEtrue falsn/u00a\u0007ä'.split(''));
+    const texts = fc.oneof(
+      fc.string({ unit: characters, maxLength: 12 }),
+      fc.json(),
+      fc.tuple(fc.json(), fc.nat(), characters).map(([json, at, character]) => {
+        const place = at % (json.length + 1);
+        return json.slice(0, place) + character + json.slice(place + 1);
+      }),
+    );
+    fc.assert(
+      fc.property(texts, (text) => {
+        const at = findJsonFault(text);
+        assert.equal(at === null, isJson(text));
+        // What stands before a fault can be continued to something that is JSON; so it is no fault of its own.
+        if (at !== null) assert.ok(at >= 0 && at <= text.length);
+      }),
+      { numRuns: 3000 },
+    );
+  });
+
+  it('of megabytes do not overflow anything', () => {
+    const long = `{"a": "${'x\\n'.repeat(1_000_000)}"`;
+    assert.throws(() => parse(long), { code: 'REQUEST_INVALID', message: /too early/ });
+    assert.throws(() => parse('['.repeat(1_000_000)), { code: 'REQUEST_INVALID', message: /within one another/ });
+    assert.equal(findJsonFault('['.repeat(1_000_000)), 1_000_000);
+  });
+
+  it('may be 128 lists deep, brackets of texts not counted', () => {
+    const nested = (depth: number): string => '['.repeat(depth) + ']'.repeat(depth);
+    assert.ok(Array.isArray(parse(nested(128))));
+    assert.throws(() => parse(nested(129)), { code: 'REQUEST_INVALID' });
+    assert.deepEqual(parse(`["${'['.repeat(500)}\\"${'{'.repeat(500)}"]`), [`${'['.repeat(500)}"${'{'.repeat(500)}`]);
+    assert.equal(isDeeperThan('["\\\\",[]]', 1), true);
+  });
+
+  it('cannot change what objects inherit', () => {
+    for (const key of ['__proto__', '\\u005f_proto__', '__pr\\u006fto__', '_\\u005Fproto\\u005f_']) {
+      assert.throws(() => parse(`{"a": [{"${key}": {"b": 1}}]}`), { code: 'REQUEST_INVALID', message: /__proto__/ });
+    }
+    assert.deepEqual(parse('{"content": "a key __proto__ is \\"__proto__\\": bad"}'), {
+      content: 'a key __proto__ is "__proto__": bad',
+    });
+  });
+
+  it('that are not UTF-8 are refused', () => {
+    assert.throws(() => parseBody(Buffer.from([0x22, 0xff, 0x22])), { code: 'REQUEST_INVALID', message: /UTF-8/ });
+    assert.throws(() => parseBody(Buffer.from([0x22, 0xed, 0xa0, 0x80, 0x22])), { code: 'REQUEST_INVALID' });
+  });
+
+  it('have places that are told from one on', () => {
+    assert.equal(describePlace('ab\ncd', 0), 'line 1, column 1');
+    assert.equal(describePlace('ab\ncd', 3), 'line 2, column 1');
+    assert.equal(describePlace('ab\ncd', 5), 'line 2, column 3');
+  });
+});
+
+describe('ids of HTTP requests', () => {
+  const make = (): string => 'made';
+  for (const id of ['a', 'req_1.2-3', 'x'.repeat(128)]) {
+    it(`are the client's where they are sane: ${id.slice(0, 20)}`, () => assert.equal(requestIdOf(id, make), id));
+  }
+  for (const id of [undefined, '', 'x'.repeat(129), 'a b', 'a\r\nset-cookie: b', 'ä', ['a', 'b']]) {
+    it(`are made where not: ${JSON.stringify(id)?.slice(0, 20)}`, () => assert.equal(requestIdOf(id, make), 'made'));
+  }
+});
+
+describe('methods of a path', () => {
+  const routes = [
+    { method: 'GET', path: '/v1/models' },
+    { method: 'GET', path: '/v1/models/:model' },
+    { method: 'DELETE', path: '/v1/models/:model' },
+    { method: 'POST', path: '/v1/chat/completions' },
+    { method: 'GET', path: '/files/*' },
+  ];
+  for (const [path, expected] of [
+    ['/v1/models', ['GET']],
+    ['/v1/models/', ['GET']],
+    ['/v1/models/a.b', ['DELETE', 'GET']],
+    ['/v1/models/a/b', []],
+    ['/v1/chat/completions', ['POST']],
+    ['/v1/chatXcompletions', []],
+    ['/files/a/b', ['GET']],
+    ['/', []],
+  ] as const) {
+    it(`${path}: ${expected.join(', ')}`, () => assert.deepEqual(allowedMethods(routes, path), expected));
+  }
+});
