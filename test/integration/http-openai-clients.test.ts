@@ -185,6 +185,26 @@ describe('clients of the HTTP door', function () {
     });
   });
 
+  it('is told when an answer fails in mid-stream', async () => {
+    const other = await HttpCluster.start({ workers: 1 });
+    try {
+      const stopped = new OpenAI({ baseURL: `${other.url}/v1`, apiKey: 'none', maxRetries: 0 });
+      const stream = await stopped.chat.completions.create({
+        ...{ model: 'demo', messages: MESSAGES, stream: true, ignore_eos: true },
+      } as OpenAI.ChatCompletionCreateParamsStreaming);
+      const read = async (): Promise<void> => {
+        let chunks = 0;
+        for await (const chunk of stream) {
+          assert.equal(chunk.choices[0]?.finish_reason, null);
+          if (++chunks === 4) void other.cluster.stopNode('main');
+        }
+      };
+      await assert.rejects(read(), { code: 'no_main' });
+    } finally {
+      await other.stop();
+    }
+  });
+
   describe('ai, with @ai-sdk/openai-compatible', () => {
     const model = (): ReturnType<ReturnType<typeof createOpenAICompatible>> => {
       const settings = {

@@ -123,6 +123,8 @@ describe("fields of OpenAI's requests", () => {
       [{ logit_bias: { fox: 1 } }, 'logit_bias.fox'],
       [{ logit_bias: { 5: 101 } }, 'logit_bias.5'],
       [{ top_logprobs: 2 }, 'top_logprobs'],
+      [{ logprobs: true, top_logprobs: 129 }, 'top_logprobs'],
+      [{ logprobs: true, top_logprobs: 128, n: 9 }, 'top_logprobs'],
       [{ tools: [{ type: 'custom', custom: {} }] }, 'tools[0].type'],
       [{ tool_choice: 'any' }, 'tool_choice'],
       [{ response_format: { type: 'grammar' } }, 'response_format.type'],

@@ -1,5 +1,4 @@
 import { z } from 'zod';
-import { LOGPROBS_RANGE } from '../../../shared/rpc/generate-validation.js';
 import type { TemplateArgument } from '../../../shared/rpc/messages.js';
 import type { ChatRequest } from '../conversation/chat-request.js';
 import { chatMessagesFrom, messagesField } from './chat-messages.js';
@@ -12,6 +11,26 @@ export const CHOICES_LIMIT = 128;
 
 /** What is more than the context holds is not refused, however much it is. */
 export const maxTokensField = numberWithin({ least: 0, most: Number.MAX_SAFE_INTEGER, whole: true, zeroIsOff: false });
+
+/** Alternatives of each token; the answers of one request are told so many for each of their tokens together. */
+const TOP_LOGPROBS_LIMIT = 128;
+const ALTERNATIVES_LIMIT = 1024;
+
+export const topLogprobsField = numberWithin({
+  least: 0,
+  most: TOP_LOGPROBS_LIMIT,
+  whole: true,
+  zeroIsOff: false,
+}).optional();
+
+/** Bounds what an answer that is told at once holds. Throws REQUEST_INVALID. */
+export function requireFewAlternatives(top: number, answers: number, field: string): void {
+  if (top * answers <= ALTERNATIVES_LIMIT) return;
+  throw invalidField(
+    field,
+    `${field}: ${top} alternatives for each token of ${answers} answers were asked for; a request takes ${ALTERNATIVES_LIMIT} together`,
+  );
+}
 
 export const choicesField = numberWithin({ least: 1, most: CHOICES_LIMIT, whole: true, zeroIsOff: false }).optional();
 
@@ -68,7 +87,9 @@ export const CHAT_FIELDS = {
     n: choicesField.describe(`answers, up to ${CHOICES_LIMIT}; answer i has the seed \`seed + i\``),
     ...SAMPLING_FIELDS,
     logprobs: z.boolean().optional().describe('an entry for each token of the content and for the one that ends it'),
-    top_logprobs: numberWithin(LOGPROBS_RANGE).optional().describe('with `logprobs`: alternatives of each token'),
+    top_logprobs: topLogprobsField.describe(
+      `with \`logprobs\`: alternatives of each token, up to ${TOP_LOGPROBS_LIMIT}`,
+    ),
     ...TOOL_FIELDS,
     response_format: responseFormatField,
     chat_template_kwargs: z
@@ -114,6 +135,7 @@ export function chatRequestFrom(fields: ChatFields, templateSource: string | nul
   if (fields.top_logprobs !== undefined && fields.top_logprobs > 0 && fields.logprobs !== true) {
     throw invalidField('top_logprobs', 'top_logprobs needs logprobs: true');
   }
+  requireFewAlternatives(fields.top_logprobs ?? 0, fields.n ?? 1, 'top_logprobs');
   const effort = reasoningEffort(fields.reasoning_effort, templateSource, 'reasoning_effort');
   return {
     messages: chatMessagesFrom(fields.messages),

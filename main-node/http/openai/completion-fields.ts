@@ -1,16 +1,17 @@
 import { z } from 'zod';
-import { LOGPROBS_RANGE } from '../../../shared/rpc/generate-validation.js';
 import {
   choicesField,
   CHOICES_LIMIT,
   IGNORED_FIELDS,
   maxTokensField,
   NEUTRAL_FIELDS,
+  requireFewAlternatives,
   STREAM_FIELDS,
+  topLogprobsField,
 } from './chat-fields.js';
 import { responseFormatField } from './chat-tools.js';
 import { fieldReader, invalidField, type Fields, type FieldTable } from '../fields/field-table.js';
-import { numberWithin, SAMPLING_FIELDS } from '../fields/sampling-fields.js';
+import { SAMPLING_FIELDS } from '../fields/sampling-fields.js';
 
 /** Most answers to all prompts of a request. */
 export const ANSWERS_LIMIT = 1024;
@@ -41,9 +42,7 @@ export const COMPLETION_FIELDS = {
     n: choicesField.describe(`answers to each prompt, up to ${CHOICES_LIMIT}; answer i has the seed \`seed + i\``),
     best_of: choicesField.describe('the same as `n` only'),
     ...SAMPLING_FIELDS,
-    logprobs: numberWithin(LOGPROBS_RANGE)
-      .optional()
-      .describe('alternatives of each token; the token itself is always there'),
+    logprobs: topLogprobsField.describe('alternatives of each token; the token itself is always there'),
     response_format: responseFormatField,
     echo: z
       .boolean()
@@ -65,6 +64,7 @@ export function readCompletionFields(body: unknown): CompletionFields {
   if (bestOf !== n)
     throw invalidField('best_of', `best_of is ${bestOf}; it is supported only where it equals n, which is ${n}`);
   const prompts = promptsFrom(fields).length;
+  requireFewAlternatives(fields.logprobs ?? 0, prompts * n, 'logprobs');
   if (prompts * n <= ANSWERS_LIMIT) return fields;
   throw invalidField(
     'prompt',

@@ -1,5 +1,4 @@
 import { z } from 'zod';
-import { LOGPROBS_RANGE } from '../../../shared/rpc/generate-validation.js';
 import type { ChatRequest, ResponseFormat } from '../conversation/chat-request.js';
 import {
   IGNORED_FIELDS,
@@ -8,11 +7,12 @@ import {
   REASONING_EFFORTS,
   reasoningEffort,
   STREAM_FIELDS,
+  topLogprobsField,
 } from './chat-fields.js';
 import { functionName, schemaObject } from './chat-tools.js';
 import { fieldReader, invalidField, type Fields, type FieldTable } from '../fields/field-table.js';
 import { inputField, responseMessages } from './response-input.js';
-import { numberWithin, SAMPLING_FIELDS } from '../fields/sampling-fields.js';
+import { SAMPLING_FIELDS } from '../fields/sampling-fields.js';
 
 const ONLY_FUNCTIONS = "only tools of the type 'function' are supported";
 const TOOLS_LIMIT = 512;
@@ -88,9 +88,7 @@ export const RESPONSE_FIELDS = {
       .array(z.literal(LOGPROBS_INCLUDED, { error: `only '${LOGPROBS_INCLUDED}' can be included` }))
       .optional()
       .describe(`\`${LOGPROBS_INCLUDED}\``),
-    top_logprobs: numberWithin(LOGPROBS_RANGE)
-      .optional()
-      .describe('alternatives of each token, where log-probabilities are included'),
+    top_logprobs: topLogprobsField.describe('alternatives of each token, where log-probabilities are included'),
     chat_template_kwargs: z.record(z.string(), z.unknown()).optional().describe('variables of the chat template'),
   },
   ignored: IGNORED_FIELDS,
