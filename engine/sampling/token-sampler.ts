@@ -24,12 +24,7 @@ export class TokenSampler {
   sample(logits: Float32Array, history: readonly number[]): number {
     const tokenId = this.sampleIfAny(logits, history);
     if (tokenId !== null) return tokenId;
-    const formatted = this.setting.constraint === null ? '' : ' that the output format allows';
-    throw new OdmoeError(
-      'REQUEST_INVALID',
-      `no token${formatted} is left for position ${history.length}: logit_bias rules all of them out; take some out of it`,
-      { field: 'sampling.logit_bias' },
-    );
+    throw this.noToken(history.length - this.setting.promptTokens);
   }
 
   /** As sample; null where bias and format leave no token. */
@@ -43,6 +38,19 @@ export class TokenSampler {
   isClosed(history: readonly number[]): boolean {
     const { constraint, promptTokens } = this.setting;
     return constraint !== null && constraint.isClosed(history.slice(promptTokens));
+  }
+
+  /** `count`: tokens that the answer has. */
+  private noToken(count: number): OdmoeError {
+    const { sampling, constraint } = this.setting;
+    const [option, remedy] =
+      sampling.logitBias.length === 0 ? ['output_format', 'change it'] : ['logit_bias', 'take some tokens out of it'];
+    const formatted = constraint === null ? '' : ' that the output format takes';
+    return new OdmoeError(
+      'REQUEST_INVALID',
+      `after ${count} tokens of the answer no token${formatted} is left by ${option}; ${remedy}`,
+      { field: `sampling.${option}` },
+    );
   }
 
   /** Null: all tokens; so it is, too, where tokens of somebody else have broken the format. */

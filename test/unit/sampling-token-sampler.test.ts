@@ -124,7 +124,10 @@ describe('the choice of tokens', () => {
       assert.equal(sampler.sampleIfAny(logits, [0]), null);
       assert.throws(() => sampler.sample(logits, [0]), {
         ...{ code: 'REQUEST_INVALID', field: 'sampling.logit_bias' },
-        message: /no token that the output format allows is left for position 1/,
+        message: /no token that the output format takes is left by logit_bias/,
+      });
+      assert.throws(() => samplerOf(1, { temperature }, constraintOf([])).sample(logits, [0]), {
+        ...{ code: 'REQUEST_INVALID', field: 'sampling.output_format' },
       });
     }
   });

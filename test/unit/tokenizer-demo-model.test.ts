@@ -77,6 +77,27 @@ describe("the demo model's tokenizer", () => {
     );
   });
 
+  it('streams special tokens by their names where they are to be shown, between the texts before and behind', () => {
+    const ids = fc.array(fc.oneof(fc.integer({ min: 0, max: 4 }), fc.integer({ min: 0, max: 1030 })), {
+      maxLength: 60,
+    });
+    fc.assert(
+      fc.property(ids, (tokenIds) => {
+        const detokenizer = new StreamingDetokenizer(tokenizer, true);
+        const pieces = tokenIds.map((id) => detokenizer.push(id));
+        let [expected, segment]: [string, number[]] = ['', []];
+        for (const id of tokenIds) {
+          if (!tokenizer.isSpecial(id)) segment.push(id);
+          else {
+            expected += tokenizer.decode(segment) + Buffer.from(tokenizer.tokenBytes(id)).toString();
+            segment = [];
+          }
+        }
+        assert.equal(pieces.join('') + detokenizer.flush(), expected + tokenizer.decode(segment));
+      }),
+    );
+  });
+
   it('streams a character of several tokens only when it is whole', () => {
     const text = 'é🦊é🦊';
     const tokenIds = tokenizer.encode(text);
