@@ -1,5 +1,5 @@
-/** Up to this many, the highest values are kept in a short sorted list; beyond, sorting everything is cheaper. */
-const INSERTION_LIMIT = 512;
+/** Up to this many, as many as a request may ask for, the highest values are kept in a short sorted list; beyond, everything is sorted. */
+const INSERTION_LIMIT = 1024;
 
 /** Ids of the `count` highest values, highest first, equal values by rising id. */
 export function highestIds(values: Float32Array, count: number): number[] {
