@@ -5,7 +5,10 @@ import type { ChatTool } from '../../main-node/http/conversation/chat-request.js
 import { detectStyle, type ChatStyle } from '../../main-node/http/conversation/detect-style.js';
 import { afterThinking, callForms, jsonForms } from '../../main-node/http/conversation/forced-format.js';
 import { writeCall } from '../../main-node/http/conversation/write-call.js';
-import type { OutputPart, OutputSequence } from '../../shared/output-format/output-format.js';
+import { createOutputConstraint } from '../../shared/output-format/create-output-constraint.js';
+import { formatVocabulary } from '../../shared/output-format/format-vocabulary.js';
+import { SeededRandom } from '../../shared/runtime/seeded-random.js';
+import type { OutputFormat, OutputPart, OutputSequence } from '../../shared/output-format/output-format.js';
 
 const TOOLS: ChatTool[] = [
   {
@@ -71,6 +74,28 @@ function callsOf(style: ChatStyle, text: string): { name: string; arguments: unk
   return calls.map((call) => ({ name: call.name, arguments: JSON.parse(call.text) as unknown, left }));
 }
 
+const END = 256;
+const BYTES = formatVocabulary(
+  { tokenBytes: (id) => (id < END ? Uint8Array.of(id) : new Uint8Array()), isSpecial: (id) => id === END },
+  END + 1,
+);
+
+/** An answer whose tokens, which are bytes, are drawn from those that the format allows. */
+function drawnText(format: OutputFormat, seed: number): string {
+  const constraint = createOutputConstraint(format, BYTES, [END]);
+  const random = new SeededRandom(seed);
+  const answer: number[] = [];
+  for (let room = 600; room > 0 && !constraint.isClosed(answer); room--) {
+    const mask = constraint.allowed(answer, room);
+    const allowed = [...(mask ?? []).entries()].filter(([, may]) => may === 1).map(([id]) => id);
+    const next = allowed[random.int(allowed.length)];
+    assert.ok(next !== undefined, `nothing may follow ${Buffer.from(answer).toString()}`);
+    if (next === END) break;
+    answer.push(next);
+  }
+  return Buffer.from(answer).toString();
+}
+
 for (const { name, style, syntax } of ALL) {
   describe(`forced calls in the form of ${name}`, () => {
     it('are read as the call that they are, whichever of the alternatives', () => {
@@ -100,6 +125,16 @@ for (const { name, style, syntax } of ALL) {
         forms.length,
         'an alternative stands twice',
       );
+    });
+
+    it('are calls whatever the model draws', () => {
+      for (let seed = 0; seed < 6; seed++) {
+        const text = drawnText({ alternatives: callForms(style, syntax, TOOLS.slice(0, 1)) }, seed);
+        const [call, ...more] = callsOf(style, text);
+        assert.deepEqual([call?.name, more], ['weather', []], text);
+        const { days } = call?.arguments as { days: unknown };
+        assert.ok(Number.isInteger(days), text);
+      }
     });
 
     it('may be of each function', () => {
@@ -147,5 +182,18 @@ describe('forced formats', () => {
     const tool = { name: 'f', description: '', parameters: { type: 'object', properties, required: ['a3'] } };
     const counts = callForms(PLAIN, syntaxes.GLM, [tool]).map(({ parts }) => parts.length);
     assert.deepEqual(counts, [3, 19]);
+  });
+
+  it('have fewer alternatives the more functions there are', () => {
+    const properties = { a: { type: 'integer' }, b: { type: 'integer' }, c: { type: 'integer' } };
+    const tools = Array.from({ length: 40 }, (_, index) => ({
+      ...TOOLS[1],
+      parameters: { properties },
+      name: `f${index}`,
+      description: '',
+    }));
+    assert.equal(callForms(PLAIN, syntaxes.GLM, tools.slice(0, 4)).length, 32);
+    assert.equal(callForms(PLAIN, syntaxes.GLM, tools).length, 80);
+    assert.equal(callForms(PLAIN, syntaxes.HERMES, tools).length, 40);
   });
 });

@@ -6,6 +6,9 @@ import type { ChatStyle } from './detect-style.js';
 
 /** Where arguments stand one by one: up to so many that may be left out, each choice of them is a form of the call. */
 const FREE_ARGUMENTS_LIMIT = 5;
+/** Forms of all functions together, and their parts: where there would be more, fewer choices of arguments are offered. */
+const FORMS_LIMIT = 128;
+const FORM_PARTS_LIMIT = 448;
 
 const literal = (text: string): OutputPart => ({ kind: 'literal', literal: text });
 const json = (schema: object): OutputPart => ({ kind: 'jsonSchema', jsonSchema: JSON.stringify(schema) });
@@ -27,7 +30,7 @@ export function afterThinking(style: ChatStyle, thinking: ThinkingState, forms: 
   const gap = reasoning.gap === '' ? [] : [literal(reasoning.gap)];
   const close: OutputPart[] = [{ kind: 'until', until: reasoning.end }, ...gap];
   const begin = thinking === 'open' ? [] : [literal(reasoning.begin)];
-  const thought = forms.map(({ parts }) => ({ parts: [...begin, ...close, ...parts] }));
+  const thought = forms.map(({ parts }) => ({ parts: joinLiterals([...begin, ...close, ...parts]) }));
   return { alternatives: thinking === 'open' ? thought : [...thought, ...forms] };
 }
 
@@ -40,11 +43,17 @@ export function jsonForms(style: ChatStyle, schema: string): OutputSequence[] {
 
 /** One call of one of the functions. */
 export function callForms(style: ChatStyle, syntax: CallSyntax, tools: readonly ChatTool[]): OutputSequence[] {
-  return tools.flatMap((tool) => {
-    if (!style.harmony) return formsOf(syntax, tool);
-    const head = `<|channel|>commentary to=functions.${tool.name} <|constrain|>json<|message|>`;
-    return inChannel(head, [json(argumentsSchema(tool))]);
-  });
+  if (style.harmony) {
+    return tools.flatMap((tool) => {
+      const head = `<|channel|>commentary to=functions.${tool.name} <|constrain|>json<|message|>`;
+      return inChannel(head, [json(argumentsSchema(tool))]);
+    });
+  }
+  for (let free = FREE_ARGUMENTS_LIMIT; ; free--) {
+    const forms = tools.flatMap((tool) => formsOf(syntax, tool, free));
+    const parts = forms.reduce((sum, form) => sum + form.parts.length, 0);
+    if (free === NO_CHOICE || (forms.length <= FORMS_LIMIT && parts <= FORM_PARTS_LIMIT)) return forms;
+  }
 }
 
 /** A message of a channel, with analysis before it or without. */
@@ -56,7 +65,7 @@ function inChannel(head: string, parts: OutputPart[]): OutputSequence[] {
   ];
 }
 
-function formsOf({ section, call, body }: CallSyntax, tool: ChatTool): OutputSequence[] {
+function formsOf({ section, call, body }: CallSyntax, tool: ChatTool, free: number): OutputSequence[] {
   const list = 'list' in body && body.list;
   const begin = `${section.begin}${list ? '[' : ''}${call.begin}`;
   const end = `${call.end}${list ? ']' : ''}${section.end}`;
@@ -71,11 +80,11 @@ function formsOf({ section, call, body }: CallSyntax, tool: ChatTool): OutputSeq
       return [{ parts: parts.filter((part) => part.kind !== 'literal' || part.literal !== '') }];
     }
     case 'keyed':
-      return argumentChoices(tool).map((chosen) => ({
+      return argumentChoices(tool, free).map((chosen) => ({
         parts: joinLiterals(keyedParts(body, tool, chosen, begin, end)),
       }));
     case 'literal':
-      return argumentChoices(tool).map((chosen) => ({
+      return argumentChoices(tool, free).map((chosen) => ({
         parts: joinLiterals(literalParts(body, tool, chosen, begin, end)),
       }));
   }
@@ -105,8 +114,14 @@ function literalParts(body: LiteralBody, tool: ChatTool, chosen: Argument[], beg
   return [literal(`${begin}${body.prefix}${tool.name}${around.begin}`), ...parts, literal(around.end + end)];
 }
 
-/** Which arguments a call may have, in the schema's order: every choice of those that may be left out, where they are few. */
-function argumentChoices(tool: ChatTool): Argument[][] {
+/** Only the arguments that must be there. */
+const NO_CHOICE = -1;
+
+/**
+ * Which arguments a call may have, in the schema's order: every choice of those that may be left out, where they are `free` at most; of
+ * more there are two, none of them and all.
+ */
+function argumentChoices(tool: ChatTool, free: number): Argument[][] {
   const { properties, required } = tool.parameters as { properties?: unknown; required?: unknown };
   const all = Object.entries((properties ?? {}) as Record<string, unknown>).map(([key, schema]): Argument => [
     key,
@@ -114,12 +129,11 @@ function argumentChoices(tool: ChatTool): Argument[][] {
   ]);
   const needed = new Set<unknown>(Array.isArray(required) ? required : []);
   const optional = all.filter(([key]) => !needed.has(key)).map(([key]) => key);
-  const choices = optional.length <= FREE_ARGUMENTS_LIMIT ? 1 << optional.length : 2;
-  return Array.from({ length: choices }, (_, choice) => {
-    // Of too many there are two: none of them, and all.
-    const left = new Set(
-      optional.filter((_key, index) => (choices === 2 ? choice === 0 : ((choice >> index) & 1) === 0)),
-    );
+  const least = all.filter(([key]) => needed.has(key));
+  if (free === NO_CHOICE || optional.length === 0) return [least];
+  if (optional.length > free) return [least, all];
+  return Array.from({ length: 1 << optional.length }, (_, choice) => {
+    const left = new Set(optional.filter((_key, index) => ((choice >> index) & 1) === 0));
     return all.filter(([key]) => !left.has(key));
   });
 }

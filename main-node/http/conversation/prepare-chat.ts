@@ -1,4 +1,5 @@
 import type { OutputFormat } from '../../../shared/output-format/output-format.js';
+import { ANY_OBJECT } from '../../../shared/output-format/response-format.js';
 import type { ChatMessage, TemplateArgument } from '../../../shared/rpc/messages.js';
 import { templateValues } from '../../../shared/rpc/template-arguments.js';
 import type { Tokenizer } from '../../../shared/tokenizer/tokenizer.js';
@@ -121,7 +122,7 @@ function outputFormatOf(
   const { style, syntax } = model;
   const { toolChoice, responseFormat } = chat;
   const named = typeof toolChoice === 'object' ? tools.filter(({ name }) => name === toolChoice.name) : tools;
-  const schema = responseFormat?.kind === 'json_schema' ? responseFormat.schema : '{"type": "object"}';
+  const schema = responseFormat?.kind === 'json_schema' ? responseFormat.schema : ANY_OBJECT;
   const forced = typeof toolChoice === 'object' || toolChoice === 'required';
   if (!forced && responseFormat === null) return null;
   const calls = callForms(style, syntax, named);
