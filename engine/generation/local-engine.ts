@@ -48,6 +48,7 @@ interface ResidentModel {
   device: Device;
   /** Why it is on this one. */
   deviceReason: string;
+  weightBytes: number;
   model: Model;
 }
 
@@ -181,7 +182,8 @@ async function loadResident(
       model.dispose();
       throw thrown;
     }
-    return { role, device, deviceReason, model };
+    const { usedBytes, contextBytes } = device.info();
+    return { role, device, deviceReason, weightBytes: usedBytes - contextBytes, model };
   });
 }
 
@@ -192,7 +194,7 @@ function disposeResident(resident: ResidentModel): void {
 
 /** The process's own entry in an answer's list of nodes. */
 function localNodeStatus(
-  { role, device, deviceReason }: ResidentModel,
+  { role, device, deviceReason, weightBytes }: ResidentModel,
   source: ModelSource,
   figures: ProcessFigures,
 ): NodeStatus {
@@ -209,5 +211,5 @@ function localNodeStatus(
     device: describeDevice(info),
     release: odmoeVersion(),
   };
-  return ownNodeStatus(identity, figures, info, deviceReason);
+  return { ...ownNodeStatus(identity, figures, info, deviceReason), weightBytes };
 }

@@ -92,6 +92,7 @@ describe('odmoe generate', () => {
     );
     assert.equal(answer.nodes.length, 1);
     assert.ok(Number(answer.nodes[0]?.['device_memory_high_water_bytes']) > 13e6);
+    assert.ok(Number(answer.nodes[0]?.['weight_bytes']) > 13e6);
   });
 
   it('--shadow reports the recall and changes no token', async () => {

@@ -139,6 +139,16 @@ describe("a simulated cluster's metrics", () => {
     }
   });
 
+  it('tell what memory is of', async () => {
+    await scrape();
+    for (const { identity, deviceMemoryUsedBytes: used } of (await cluster.status()).nodes) {
+      const of = (kind: string): number => value('odmoe_device_memory_bytes', { node: identity.id, kind });
+      const own = identity.role === 'ROLE_WORKER' ? of('slots') : of('weights');
+      assert.ok(own > 0 && own <= used, `${identity.id}: ${own} of ${used}`);
+      if (identity.role !== 'ROLE_WORKER') assert.equal(of('weights') + of('key_value_cache') + of('context'), used);
+    }
+  });
+
   it('go on counting where a worker is killed and comes back', async () => {
     await cluster.ask(requestFor([1, 2, 3], { maxTokens: 12 }));
     await scrape();
