@@ -17,8 +17,8 @@ import type { GenerateReply } from '../../shared/rpc/messages.js';
 const ASKED = { model: 'm', max_tokens: 8, messages: [{ role: 'user', content: 'hi' }] };
 
 /** The chat that a request with these changes makes. */
-function chat(changes: object): ReturnType<typeof chatOf> {
-  return chatOf(readMessagesBody({ ...ASKED, ...changes }));
+function chat(changes: object, template: string | null = null): ReturnType<typeof chatOf> {
+  return chatOf(readMessagesBody({ ...ASKED, ...changes }), template);
 }
 
 function refused(changes: object, field: string, says = /./): void {
@@ -117,6 +117,10 @@ describe("Anthropic's messages become a conversation", () => {
     assert.equal(chat({ thinking: { type: 'adaptive' } }).thinking, null);
     const output_config = { format: { type: 'json_schema', schema: { type: 'string' } } };
     assert.deepEqual(chat({ output_config }).responseFormat, { kind: 'json_schema', schema: '{"type":"string"}' });
+    const effort = { output_config: { effort: 'high' } };
+    assert.deepEqual(chat(effort).templateArguments, [], 'that is what is meant where nothing is said');
+    const value = { name: 'reasoning_effort', value: '"high"' };
+    assert.deepEqual(chat(effort, '{{ reasoning_effort }}').templateArguments, [value]);
   });
 });
 
@@ -150,7 +154,7 @@ describe("fields of Anthropic's requests", () => {
       'tools[0].type',
       /custom/,
     );
-    refused({ output_config: { effort: 'high' } }, 'output_config.effort');
+    refused({ output_config: { effort: 'low' } }, 'output_config.effort', /degrees/);
     refused({ thinking: { type: 'between_tools' } }, 'thinking.type');
     refused({ container: 'x' }, 'container');
     refused({ whatever: 1 }, 'whatever', /not known/);
@@ -320,13 +324,17 @@ describe("Anthropic's answers", () => {
   });
 });
 
+describe("Anthropic's signs of life", () => {
+  it('are pings', () => {
+    assert.equal(ANTHROPIC.keepAlive(), 'event: ping\ndata: {"type":"ping"}\n\n');
+  });
+});
+
 describe("Anthropic's errors", () => {
   it('have one of its types, with the id of the request', () => {
     const types = new Set(
       (Object.keys(ERROR_KINDS) as ErrorCode[]).map((code) => {
-        const body = ANTHROPIC.errorBody(new OdmoeError(code, 'why'), 'r1') as {
-          error: { type: string; message: string };
-        };
+        const body = ANTHROPIC.errorBody(new OdmoeError(code, 'why'), 'r1');
         assert.deepEqual(body, { type: 'error', error: { type: body.error.type, message: 'why' }, request_id: 'r1' });
         return body.error.type;
       }),

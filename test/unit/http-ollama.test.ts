@@ -8,6 +8,7 @@ import { readChatBody, readGenerateBody } from '../../main-node/http/ollama/requ
 import { plainAnswer } from '../../main-node/http/ollama/plain-answer.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ServedModel } from '../../main-node/http/door-context.js';
+import { ollamaDialect } from '../../main-node/http/ollama/ollama-dialect.js';
 
 function refused(act: () => unknown, field: string, says = /./): void {
   assert.throws(act, (error) => {
@@ -130,7 +131,7 @@ describe("Ollama's requests become a conversation", () => {
     assert.deepEqual(asked({ think: 'low' }, '{{ reasoning_effort }}').templateArguments, [
       { name: 'reasoning_effort', value: '"low"' },
     ]);
-    refused(() => asked({ think: 'low' }, '{{ messages }}'), 'think', /reasoning_effort/);
+    refused(() => asked({ think: 'low' }, '{{ messages }}'), 'think', /degrees/);
   });
 
   it('unless they hold what is not done', () => {
@@ -199,6 +200,19 @@ const MODEL: ServedModel = {
     packBytes: 9,
   },
 };
+
+describe("Ollama's signs of life", () => {
+  it('are pieces without text, each a line of its own', () => {
+    const runtime = { wallMs: () => 0 };
+    const lineOf = (endpoint: 'chat' | 'generate'): string =>
+      ollamaDialect(endpoint, { model: MODEL, runtime }).keepAlive();
+    const head = { model: 'storyteller:latest', created_at: '1970-01-01T00:00:00.000Z' };
+    assert.deepEqual(JSON.parse(lineOf('generate')), { ...head, response: '', done: false });
+    const message = { role: 'assistant', content: '' };
+    assert.deepEqual(JSON.parse(lineOf('chat')), { ...head, message, done: false });
+    assert.match(lineOf('chat'), /^\S.*\S\n$/);
+  });
+});
 
 describe("the model that Ollama's clients see", () => {
   it('has a name with a tag, and is found with and without it', () => {

@@ -12,14 +12,20 @@ const TYPES: Readonly<Record<number, string>> = {
   504: 'timeout_error',
 };
 
-export const ANTHROPIC: Dialect = {
+export const ANTHROPIC = {
   errorBody: anthropicError,
   streamType: 'text/event-stream; charset=utf-8',
   keepAlive: () => framed({ type: 'ping' }),
-  errorEvent: (error, requestId) => framed(anthropicError(error, requestId)),
-};
+  errorEvent: (error: OdmoeError, requestId: string) => framed(anthropicError(error, requestId)),
+} satisfies Dialect;
 
-function anthropicError(error: OdmoeError, requestId: string): MessageEvent {
+/** The body of an error, and its event's data. */
+interface ErrorBody extends MessageEvent {
+  error: { type: string; message: string };
+  request_id: string;
+}
+
+function anthropicError(error: OdmoeError, requestId: string): ErrorBody {
   const { httpStatus } = error.kind;
   const type = TYPES[httpStatus] ?? (httpStatus < 500 ? 'invalid_request_error' : 'api_error');
   return { type: 'error', error: { type, message: error.message }, request_id: requestId };

@@ -16,7 +16,9 @@ export interface MessageUsage {
   cache_read_input_tokens: number;
 }
 
-export type MessageEvent = { type: string } & Record<string, unknown>;
+export interface MessageEvent extends Record<string, unknown> {
+  type: string;
+}
 
 /** An answer of /v1/messages without what it says. */
 export function emptyMessage(id: string, model: string, inputTokens: number): Record<string, unknown> {

@@ -4,8 +4,10 @@ import {
   STOP_STRING_LENGTH_LIMIT,
   STOP_STRINGS_LIMIT,
 } from '../../../shared/rpc/generate-validation.js';
+import type { TemplateArgument } from '../../../shared/rpc/messages.js';
 import type { ChatRequest, ChatTool, ToolChoice } from '../conversation/chat-request.js';
-import { type FieldTable, fieldReader, type Fields } from '../fields/field-table.js';
+import { effortArguments } from '../conversation/reasoning-effort.js';
+import { type FieldTable, fieldReader, type Fields, invalidField } from '../fields/field-table.js';
 import { SAMPLING_FIELDS, numberWithin } from '../fields/sampling-fields.js';
 import { conversationOf } from './conversation-turns.js';
 import {
@@ -32,7 +34,11 @@ const CONVERSATION_FIELDS = {
     .describe(
       'enabled or disabled where the chat template lets one say so, adaptive: as it has it; `budget_tokens` bounds nothing: `max_tokens` does',
     ),
-  output_config: outputConfigSchema.optional().describe('`format` of the type json_schema; no `effort`'),
+  output_config: outputConfigSchema
+    .optional()
+    .describe(
+      '`format` of the type json_schema; `effort` where the chat template has degrees of reasoning, elsewhere `high` alone, which is the default',
+    ),
 } as const;
 
 const IGNORED = ['metadata', 'service_tier', 'cache_control', 'user_profile_id', 'workspace_id'];
@@ -84,9 +90,10 @@ export const readMessagesBody = fieldReader(MESSAGES_TABLE);
 export const readCountTokensBody = fieldReader(COUNT_TOKENS_TABLE);
 
 export type MessagesFields = Fields<typeof MESSAGES_TABLE>;
+export type CountTokensFields = Fields<typeof COUNT_TOKENS_TABLE>;
 
-/** The conversation that a request is about. Throws REQUEST_INVALID with the field. */
-export function chatOf(fields: Fields<typeof COUNT_TOKENS_TABLE>): ChatRequest {
+/** The conversation that a request is about. `template`: the text of the model's chat template. Throws REQUEST_INVALID with the field. */
+export function chatOf(fields: CountTokensFields, template: string | null): ChatRequest {
   const { system, messages, tools, tool_choice: choice, thinking, output_config: output } = fields;
   const conversation = conversationOf(system, messages);
   return {
@@ -96,9 +103,19 @@ export function chatOf(fields: Fields<typeof COUNT_TOKENS_TABLE>): ChatRequest {
     parallelToolCalls: choice === undefined || choice.type === 'none' || choice.disable_parallel_tool_use !== true,
     responseFormat: output?.format ? { kind: 'json_schema', schema: JSON.stringify(output.format.schema) } : null,
     continueLast: conversation.at(-1)?.role === 'assistant',
-    templateArguments: [],
+    templateArguments: effortOf(output?.effort, template),
     thinking: thinking === undefined || thinking.type === 'adaptive' ? null : thinking.type === 'enabled',
   };
+}
+
+/** `high` is what Anthropic's own models do when nothing is said. */
+function effortOf(effort: string | null | undefined, template: string | null): TemplateArgument[] {
+  if (effort === undefined || effort === null) return [];
+  const given = effortArguments(effort, template);
+  if (given !== null) return given;
+  if (effort === 'high') return [];
+  const field = 'output_config.effort';
+  throw invalidField(field, `${field}: the model's chat template has no degrees of reasoning; leave it out`);
 }
 
 function toolOf({ name, description, input_schema: parameters }: z.infer<typeof toolsSchema>[number]): ChatTool {

@@ -3,11 +3,18 @@ import type { GenerateRequest } from '../../../shared/rpc/messages.js';
 import type { GenerationWatch } from '../../rpc/generation-watch.js';
 import type { AnswerReaderOptions } from '../answer/answer-reader.js';
 import { requireServedModel } from '../answer/served-model.js';
+import type { PreparedChat } from '../conversation/chat-request.js';
 import type { DoorContext, RegisterRoutes } from '../door-context.js';
 import { samplingFrom } from '../fields/sampling-fields.js';
 import { ANTHROPIC } from './anthropic-dialect.js';
 import { MessageBody, MessageStream, type MessageHead } from './message-answer.js';
-import { chatOf, type MessagesFields, readCountTokensBody, readMessagesBody } from './messages-request.js';
+import {
+  chatOf,
+  type CountTokensFields,
+  type MessagesFields,
+  readCountTokensBody,
+  readMessagesBody,
+} from './messages-request.js';
 
 /** What an answer is made of. */
 interface MessageRequest {
@@ -39,7 +46,7 @@ export const registerAnthropic: RegisterRoutes = (app, context) => {
       nameRequest(request, reply);
       const fields = readCountTokensBody(request.body);
       requireServedModel(fields.model, context);
-      const prompt = context.prepareChat(chatOf(fields)).request;
+      const prompt = preparedChat(fields, context).request;
       await context.deliverBody(request, reply, ANTHROPIC, async (signal) => ({
         input_tokens: (await context.tokenizeChat(prompt, signal)).length,
       }));
@@ -47,6 +54,10 @@ export const registerAnthropic: RegisterRoutes = (app, context) => {
     });
   }
 };
+
+function preparedChat(fields: CountTokensFields, { prepareChat, model }: DoorContext): PreparedChat {
+  return prepareChat(chatOf(fields, model.tokenizer?.chatTemplateSource ?? null));
+}
 
 /** Where Anthropic's clients look for the request's id. */
 function nameRequest(request: FastifyRequest, reply: FastifyReply): void {
@@ -56,7 +67,7 @@ function nameRequest(request: FastifyRequest, reply: FastifyReply): void {
 function messageRequest(fields: MessagesFields, context: DoorContext): MessageRequest {
   requireServedModel(fields.model, context);
   const { model, runtime } = context;
-  const prepared = context.prepareChat(chatOf(fields));
+  const prepared = preparedChat(fields, context);
   const { request, outputFormat } = prepared;
   return {
     generate: {

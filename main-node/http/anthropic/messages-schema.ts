@@ -91,7 +91,7 @@ export const thinkingSchema = z.discriminatedUnion('type', [
 ]);
 
 export const outputConfigSchema = z.strictObject({
-  effort: z.null().optional(),
+  effort: z.enum(['low', 'medium', 'high', 'xhigh', 'max']).nullish(),
   format: z.strictObject({ type: z.literal('json_schema'), schema: z.record(z.string(), z.unknown()) }).nullish(),
 });
 

@@ -1,10 +1,8 @@
 import type { ChatMessage, TemplateArgument, ToolCall } from '../../../shared/rpc/messages.js';
 import type { ChatRequest, ResponseFormat } from '../conversation/chat-request.js';
+import { effortArguments } from '../conversation/reasoning-effort.js';
 import { invalidField } from '../fields/field-table.js';
 import type { ChatFields, GenerateFields, MessageParameter } from './request-fields.js';
-
-/** Variable of chat templates that take how much the model is to think. */
-const EFFORT_VARIABLE = 'reasoning_effort';
 
 /** The conversation that /api/chat is to continue. `template`: the source of the model's chat template. Throws REQUEST_INVALID. */
 export function chatOf(fields: ChatFields, template: string | null): ChatRequest {
@@ -48,13 +46,9 @@ function thinkingOf(
   template: string | null,
 ): { thinking: boolean | null; templateArguments: TemplateArgument[] } {
   if (typeof think !== 'string') return { thinking: think ?? null, templateArguments: [] };
-  if (template?.includes(EFFORT_VARIABLE) !== true) {
-    throw invalidField(
-      'think',
-      `think: the model's chat template has no ${EFFORT_VARIABLE}; true and false may be supported`,
-    );
-  }
-  return { thinking: null, templateArguments: [{ name: EFFORT_VARIABLE, value: JSON.stringify(think) }] };
+  const templateArguments = effortArguments(think, template);
+  if (templateArguments !== null) return { thinking: null, templateArguments };
+  throw invalidField('think', "think: the model's chat template has no degrees of reasoning; send true or false");
 }
 
 /** Calls get the ids that their results name; Ollama's clients tell neither, so that they go by name and order. */

@@ -1,9 +1,14 @@
 import type { Dialect } from '../delivery/dialect.js';
-import type { DoorContext } from '../door-context.js';
+import type { OdmoeError } from '../../../shared/errors/odmoe-error.js';
+import type { Runtime } from '../../../shared/runtime/runtime.js';
+import type { ServedModel } from '../door-context.js';
 import { type AnswerHead, emptyPart, type Endpoint, partLine } from './answer-lines.js';
 import { taggedName } from './model-name.js';
 
-type Clocked = Pick<DoorContext, 'model' | 'runtime'>;
+interface Clocked {
+  model: Pick<ServedModel, 'name'>;
+  runtime: Pick<Runtime, 'wallMs'>;
+}
 
 /** A line of a stream. */
 export function lineOf(value: object): string {
@@ -15,11 +20,11 @@ export function answerHead({ model, runtime }: Clocked): AnswerHead {
 }
 
 /** A sign of life is a piece without text: Ollama's clients take no empty line. */
-export function ollamaDialect(endpoint: Endpoint, context: Clocked): Dialect {
+export function ollamaDialect(endpoint: Endpoint, context: Clocked) {
   return {
-    errorBody: ({ message }) => ({ error: message }),
+    errorBody: ({ message }: OdmoeError) => ({ error: message }),
     streamType: 'application/x-ndjson',
     keepAlive: () => lineOf(partLine(endpoint, answerHead(context), emptyPart())),
-    errorEvent: ({ message }) => lineOf({ error: message }),
-  };
+    errorEvent: ({ message }: OdmoeError) => lineOf({ error: message }),
+  } satisfies Dialect;
 }

@@ -49,7 +49,7 @@ const ANSWER_FIELDS = {
   think: z
     .union([z.boolean(), z.enum(['low', 'medium', 'high'])])
     .optional()
-    .describe('where the chat template lets one say so; low, medium and high where it has `reasoning_effort`'),
+    .describe('where the chat template lets one say so; low, medium and high where it has degrees of reasoning'),
   keep_alive: z
     .union([z.string(), z.number()])
     .optional()

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import type { TemplateArgument } from '../../../shared/rpc/messages.js';
 import type { ChatRequest } from '../conversation/chat-request.js';
+import { effortArguments } from '../conversation/reasoning-effort.js';
 import { chatMessagesFrom, messagesField } from './chat-messages.js';
 import { responseFormatField, responseFormatFrom, TOOL_FIELDS, toolChoiceFrom, toolsFrom } from './chat-tools.js';
 import { fieldReader, invalidField, type Fields, type FieldTable } from '../fields/field-table.js';
@@ -72,7 +73,6 @@ export const NEUTRAL_FIELDS = {
 } as const;
 
 export const REASONING_EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'] as const;
-const REASONING_EFFORT_VARIABLE = 'reasoning_effort';
 
 export const CHAT_FIELDS = {
   done: {
@@ -157,9 +157,8 @@ export function reasoningEffort(
 ): Pick<ChatRequest, 'templateArguments' | 'thinking'> {
   if (effort === undefined) return { templateArguments: [], thinking: null };
   if (effort === 'none') return { templateArguments: [], thinking: false };
-  if (templateSource?.includes(REASONING_EFFORT_VARIABLE) === true) {
-    return { templateArguments: templateArguments({ [REASONING_EFFORT_VARIABLE]: effort }), thinking: null };
-  }
+  const given = effortArguments(effort, templateSource);
+  if (given !== null) return { templateArguments: given, thinking: null };
   throw invalidField(
     field,
     `${field}: the model's chat template has no degrees of reasoning; leave it out, or send 'none'`,
