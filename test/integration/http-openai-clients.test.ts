@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
-import { generateObject, generateText, streamText, tool } from 'ai';
+import { generateObject, generateText, stepCountIs, streamText, tool } from 'ai';
 import OpenAI from 'openai';
 import { zodResponseFormat } from 'openai/helpers/zod';
 import { z } from 'zod';
@@ -246,15 +246,21 @@ describe('clients of the HTTP door', function () {
           return 3;
         },
       });
-      const stream = streamText({
+      const asked = {
         ...{ ...setting, model: model(), prompt: PROMPT, temperature: 1.5 },
-        ...{ tools: { add }, toolChoice: { type: 'tool', toolName: 'add' } },
-      });
+        ...{ tools: { add }, toolChoice: { type: 'tool', toolName: 'add' } as const },
+      };
+      const stream = streamText(asked);
       const calls = await stream.toolCalls;
       assert.equal(calls.length, 1);
       assert.deepEqual(given, [calls[0]?.input]);
       addArguments.parse(given[0]);
       assert.equal((await stream.toolResults)[0]?.output, 3);
+      const { steps } = await generateText({ ...asked, stopWhen: stepCountIs(2) });
+      assert.deepEqual(
+        steps.map(({ toolResults }) => toolResults.map(({ output }) => output)),
+        [[3], [3]],
+      );
     });
   });
 

@@ -17,5 +17,7 @@ export function registerModelRoutes(app: FastifyInstance, context: DoorContext):
 }
 
 function modelObject({ model }: DoorContext): object {
-  return { id: model.name, object: 'model', created: model.createdS, owned_by: 'odmoe' };
+  const { name: id, createdS: created, contextPositions } = model;
+  // Positions of the context, under the name that other servers have for them.
+  return { id, object: 'model', created, owned_by: 'odmoe', max_model_len: contextPositions };
 }
