@@ -9,6 +9,8 @@ import type { PromptAnswer, PromptQuestion, PromptThreadData } from './prompt-th
  * not end, and would hold up all prompts behind it.
  */
 export const PROMPT_LIMIT_MS = 300_000;
+/** How long a prompt that nobody wants any more may hold up others. A thread that is given up for it must read the tokenizer anew. */
+export const UNWANTED_PROMPT_LIMIT_MS = 2000;
 /** Heap of the thread: its tokenizer, and the longest prompt. */
 const HEAP_LIMIT_MIB = 4096;
 
@@ -104,8 +106,12 @@ export class ThreadedPromptEncoder implements PromptEncoder {
     await thread?.terminate();
   }
 
-  /** One that the thread works on ends there, and its answer is dropped. */
+  /** One that the thread works on may end there, where it does so soon; its answer is dropped. */
   private leave(job: Job): void {
+    if (this.current?.job === job) {
+      this.current.timer.cancel();
+      this.current.timer = this.options.runtime.after(UNWANTED_PROMPT_LIMIT_MS, () => this.giveUpThread());
+    }
     const place = this.waiting.indexOf(job);
     if (place >= 0) this.waiting.splice(place, 1);
   }

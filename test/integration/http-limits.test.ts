@@ -227,6 +227,35 @@ describe('what the HTTP door takes', () => {
     }
   });
 
+  describe('its address', () => {
+    const portOf = (address: string): number => Number(address.slice(address.lastIndexOf(':') + 1));
+
+    it('gives way where only the default is taken, and is an error where it was asked for', async () => {
+      const port = portOf(await open());
+      const other = await openTestDoor(() => undefined, { http: { port, isAddressGiven: false } });
+      assert.notEqual(portOf(other.address), port);
+      assert.equal((await fetch(`http://${other.address}/health`)).status, 200);
+      await other.close();
+      const taken = openTestDoor(() => undefined, { http: { port } });
+      await assert.rejects(taken, { code: 'PORT_UNAVAILABLE', message: /in use.*--http/ });
+    });
+
+    it('is one of this machine', async () => {
+      const elsewhere = openTestDoor(() => undefined, { http: { host: '192.0.2.1', isAddressGiven: false } });
+      await assert.rejects(elsewhere, { code: 'PORT_UNAVAILABLE', message: /no such address/ });
+    });
+  });
+
+  describe('health', () => {
+    it('says why nobody is served, to everybody', async () => {
+      const address = await open({ keys: [KEY], trouble: () => 'the device is lost' });
+      const answer = await fetch(`http://${address}/health`);
+      assert.equal(answer.status, 503);
+      assert.match(((await answer.json()) as ToldError).error.message, /the device is lost/);
+      assert.match(await (await fetch(`http://${address}/`)).text(), /\/v1\/chat\/completions/);
+    });
+  });
+
   describe('connections', () => {
     it('2,000 half-open ones take nothing from others, and go', async function () {
       this.timeout(60_000);

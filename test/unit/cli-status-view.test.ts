@@ -32,7 +32,7 @@ function node(role: RoleName, id: string, counters: Partial<NodeStatus> = {}): N
 
 const STATUS: StatusReply = {
   groupReason: 'one worker is enough',
-  httpAddress: '',
+  httpAddress: '127.0.0.1:7680',
   nodes: [
     node('ROLE_MAIN', 'main'),
     node('ROLE_WORKER', 'w1', {
@@ -155,6 +155,11 @@ describe('the status of a cluster', () => {
     assert.match(statusLines(empty, null).join('\n'), /no worker is connected/);
   });
 
+  it('says where HTTP clients are served, if anywhere', () => {
+    assert.ok(statusLines(STATUS, null).includes('HTTP clients: http://127.0.0.1:7680'));
+    assert.doesNotMatch(statusLines({ ...STATUS, httpAddress: '' }, null).join('\n'), /HTTP/);
+  });
+
   it('is JSON with snake_case keys', () => {
     const json = JSON.parse(JSON.stringify(statusJson(STATUS))) as Record<string, unknown>;
     assert.deepEqual(json['placement'], {
@@ -167,6 +172,8 @@ describe('the status of a cluster', () => {
       homes: 0,
     });
     assert.equal(json['group_reason'], 'one worker is enough');
+    assert.equal(json['http_address'], '127.0.0.1:7680');
+    assert.equal(statusJson({ ...STATUS, httpAddress: '' })['http_address'], null);
     const [main] = json['nodes'] as Record<string, unknown>[];
     assert.equal(main?.['role'], 'main');
     assert.equal(main?.['device_memory_high_water_bytes'], 3e6);

@@ -15,6 +15,7 @@ import {
   type PromptThread,
   startPromptThread,
   ThreadedPromptEncoder,
+  UNWANTED_PROMPT_LIMIT_MS,
 } from '../../engine/generation/threaded-prompt-encoder.js';
 import type { PromptAnswer, PromptQuestion } from '../../engine/generation/prompt-thread.js';
 
@@ -204,6 +205,19 @@ describe('the prompts that wait for the thread', () => {
     const failed = assert.rejects(first, { code: 'TIMEOUT', message: /300 s/ });
     await clock.run(() => clock.nowMs >= PROMPT_LIMIT_MS, { untilMs: PROMPT_LIMIT_MS });
     await failed;
+    assert.ok(threads[0]?.terminated);
+    threads[1]?.answer([2]);
+    assert.deepEqual(await second, [2]);
+  });
+
+  it('go to another thread when it keeps working on one that nobody wants', async () => {
+    const gone = new AbortController();
+    const unwanted = assert.rejects(encode('a', gone.signal), { code: 'CANCELLED' });
+    const second = encode('b');
+    gone.abort();
+    await unwanted;
+    assert.equal(threads[0]?.terminated, false);
+    await clock.run(() => clock.nowMs >= UNWANTED_PROMPT_LIMIT_MS, { untilMs: UNWANTED_PROMPT_LIMIT_MS });
     assert.ok(threads[0]?.terminated);
     threads[1]?.answer([2]);
     assert.deepEqual(await second, [2]);
