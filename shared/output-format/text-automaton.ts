@@ -16,6 +16,8 @@ interface Frame {
   /** Bytes of the shortest text of it and of all that follows. */
   readonly bytes: number;
   readonly depth: number;
+  /** Itself with clamped counters; null: not worked out yet. */
+  clamped: Frame | null;
 }
 
 /** All ways to go on at one place of a text. */
@@ -77,14 +79,17 @@ export class TextAutomaton {
   }
 
   private clampFrame(frame: Frame, reach: number): Frame {
-    // From the innermost outwards: a stack is deeper than calls may be.
+    // From the innermost outwards: a stack may be deeper than calls may be.
     const stack: Frame[] = [];
-    for (let at: Frame | null = frame; at !== null; at = at.rest) stack.push(at);
-    let rest: Frame | null = null;
-    for (const { node, state, least, most } of stack.reverse()) {
-      rest = this.frame(node, { state, least: Math.min(least, reach + 1), most: most > reach ? Infinity : most, rest });
+    for (let at: Frame | null = frame; at !== null && at.clamped === null; at = at.rest) stack.push(at);
+    for (const at of stack.reverse()) {
+      const { node, state, least, most } = at;
+      const rest = at.rest?.clamped ?? null;
+      const counts = { least: Math.min(least, reach + 1), most: most > reach ? Infinity : most };
+      const isSame = rest === at.rest && counts.least === least && counts.most === most;
+      at.clamped = isSame ? at : this.frame(node, { state, ...counts, rest });
     }
-    return rest ?? frame;
+    return frame.clamped ?? frame;
   }
 
   private step(state: AutomatonState, byte: number, isSpecial: boolean): AutomatonState | null {
@@ -134,7 +139,7 @@ export class TextAutomaton {
     if (known !== undefined) return known;
     const bytes = this.shortestOf(node, state, least) + (rest?.bytes ?? 0);
     const depth = (rest?.depth ?? 0) + 1;
-    const frame: Frame = { id: this.framesMade++, node, state, least, most, rest, bytes, depth };
+    const frame: Frame = { id: this.framesMade++, node, state, least, most, rest, bytes, depth, clamped: null };
     this.frames.set(key, frame);
     return frame;
   }

@@ -1,0 +1,208 @@
+import assert from 'node:assert/strict';
+import { Ajv } from 'ajv';
+import { createOutputConstraint } from '../../shared/output-format/create-output-constraint.js';
+import { formatVocabulary } from '../../shared/output-format/format-vocabulary.js';
+import type { OutputConstraint } from '../../shared/output-format/output-constraint.js';
+import type { OutputFormat, OutputPart } from '../../shared/output-format/output-format.js';
+import { jsonFormat } from '../../shared/output-format/response-format.js';
+import { SeededRandom } from '../../shared/runtime/seeded-random.js';
+import { drawSchema } from './drawn-schemas.js';
+import { answerAtRandom, constraintOf, idsOf, SMALL_SPECIAL, smallVocabulary, textOfAnswer } from './format-answers.js';
+
+const ROOM = 1000;
+const small = smallVocabulary();
+const [END = 0] = small.endTokenIds;
+const TOOL = END + 1;
+const SAY = END + 2;
+
+function sequence(...parts: OutputPart[]): OutputFormat {
+  return { alternatives: [{ parts }] };
+}
+
+const literal = (text: string): OutputPart => ({ kind: 'literal', literal: text });
+
+/** Ids of the text's bytes. */
+function bytesOf(text: string): number[] {
+  return [...new TextEncoder().encode(text)];
+}
+
+function allowedAfter(constraint: OutputConstraint, answer: readonly number[], room = ROOM): number[] {
+  const mask = constraint.allowed(answer, room);
+  assert.ok(mask !== null, 'the answer is not followed');
+  return idsOf(mask);
+}
+
+describe('output formats', () => {
+  it('take a literal, of plain tokens or with special ones for their names, and then nothing', () => {
+    const constraint = constraintOf(sequence(literal('<tool>ab')), small);
+    const first = allowedAfter(constraint, []);
+    assert.ok(first.includes(TOOL) && first.includes(0x3c) && !first.includes(SAY) && !first.includes(END));
+    for (const answer of [[TOOL, ...bytesOf('ab')], bytesOf('<tool>ab')]) {
+      assert.equal(constraint.isClosed(answer), true);
+      assert.deepEqual(allowedAfter(constraint, answer), [END]);
+      assert.equal(constraint.isClosed(answer.slice(0, -1)), false);
+    }
+    assert.equal(constraint.allowed([TOOL, TOOL], ROOM), null);
+    assert.equal(constraint.allowed([...bytesOf('<to'), TOOL], ROOM), null);
+    assert.equal(constraint.allowed([END], ROOM), null);
+    assert.equal(constraint.isClosed([END]), false);
+  });
+
+  it('never take a special token for text, in JSON or elsewhere, though its letters may come', () => {
+    for (const part of [{ kind: 'textWithout', textWithout: '#' } as const, jsonFormat('{"type":"string"}')]) {
+      const format = 'alternatives' in part ? part : sequence(part);
+      const constraint = constraintOf(format, small);
+      const answer = 'alternatives' in part ? [0x22] : [];
+      const allowed = allowedAfter(constraint, answer);
+      assert.ok(!allowed.includes(TOOL) && !allowed.includes(SAY));
+      assert.notEqual(constraint.allowed([...answer, ...bytesOf(SMALL_SPECIAL.join(''))], ROOM), null);
+    }
+  });
+
+  it('take anything up to a text, special tokens too, and end with it', () => {
+    const constraint = constraintOf(sequence({ kind: 'until', until: 'aab' }, literal('!')), small);
+    for (const before of ['', 'x', 'a', 'aa', 'aaa', 'ab', '🦊aé', '"\n']) {
+      const answer = bytesOf(`${before}aab`);
+      assert.deepEqual(allowedAfter(constraint, answer), [0x21], before);
+      assert.equal(constraint.isClosed([...answer, 0x21]), true);
+    }
+    assert.ok(allowedAfter(constraint, [TOOL, SAY]).includes(TOOL));
+    assert.equal(constraint.allowed([0xff], ROOM), null);
+    assert.equal(constraint.allowed([0xf0, 0x61], ROOM), null);
+    assert.ok(!allowedAfter(constraint, [TOOL]).includes(END));
+  });
+
+  it('take text without a character, and one of several alternatives', () => {
+    const call = sequence({ kind: 'textWithout', textWithout: '<' }, literal('<tool>'), {
+      kind: 'jsonSchema',
+      jsonSchema: '{"type":"integer","minimum":10,"maximum":12}',
+    });
+    const constraint = constraintOf(
+      { alternatives: [...call.alternatives, { parts: [literal('none')] }, { parts: [] }] },
+      small,
+    );
+    assert.equal(constraint.isClosed([]), false);
+    assert.ok(allowedAfter(constraint, []).includes(END));
+    // The text may go on, so that "none" is whole and not closed.
+    assert.ok(allowedAfter(constraint, bytesOf('none')).includes(END) && !constraint.isClosed(bytesOf('none')));
+    assert.ok(!allowedAfter(constraint, bytesOf('nine')).includes(END));
+    const number = allowedAfter(constraint, [...bytesOf('né'), TOOL]);
+    assert.deepEqual(
+      number.map((id) => Buffer.from(small.texts.tokenBytes(id)).toString()),
+      ['1', '12'],
+    );
+    assert.equal(constraint.isClosed([...bytesOf('none'), TOOL, ...bytesOf('12')]), true);
+    assert.equal(constraint.allowed([...bytesOf('a'), TOOL, ...bytesOf('13')], ROOM), null);
+  });
+
+  it('go back by themselves: what is allowed is a function of the answer and the room alone', () => {
+    for (let seed = 0; seed < 25; seed++) {
+      const text = JSON.stringify(drawSchema(new SeededRandom(seed)));
+      const random = new SeededRandom(seed);
+      let kept: OutputConstraint;
+      try {
+        kept = constraintOf(jsonFormat(text), small);
+      } catch {
+        continue;
+      }
+      const answers = [0, 1, 2].flatMap(() => {
+        const { tokenIds } = answerAtRandom(kept, small, 30, random);
+        return [tokenIds, tokenIds.slice(0, random.int(30)), [...tokenIds.slice(0, 3), random.int(260)]];
+      });
+      for (let count = 0; count < 10; count++) {
+        const [answer, room] = [random.pick(answers), random.pick([0, 1, 5, 30, ROOM])];
+        // A vocabulary of its own remembers nothing of other answers.
+        const fresh = createOutputConstraint(
+          jsonFormat(text),
+          formatVocabulary(small.texts, small.vocabulary.vocabSize),
+          [END],
+        );
+        const [expected, found] = [fresh.allowed(answer, room), kept.allowed(answer, room)];
+        assert.deepEqual(found === null ? null : idsOf(found), expected === null ? null : idsOf(expected), text);
+        assert.equal(kept.isClosed(answer), fresh.isClosed(answer));
+      }
+    }
+  });
+
+  it('are whole within the least room that a text of them needs, and with any more', () => {
+    const cases: [unknown, string][] = [
+      [
+        {
+          type: 'object',
+          properties: { a: { type: 'array', minItems: 2 }, b: { type: 'string' } },
+          required: ['a', 'b'],
+        },
+        '{"a":[0,0],"b":""}',
+      ],
+      [{ type: 'string', minLength: 20, maxLength: 5000 }, `"${'a'.repeat(20)}"`],
+      [{ type: 'string', pattern: '^(ab|cde)+x$' }, '"abx"'],
+      [{ type: 'array', items: { enum: ['long one', 'short'] }, minItems: 3 }, '["short","short","short"]'],
+      [{ type: 'object', properties: { n: { $ref: '#' } }, additionalProperties: { type: 'boolean' } }, '{}'],
+      [
+        { type: 'object', properties: { n: { anyOf: [{ $ref: '#' }, { type: 'null' }] } }, required: ['n'] },
+        '{"n":null}',
+      ],
+      [{ type: 'integer', minimum: 12345 }, '12345'],
+      [{ const: { 'é"': [1, null] } }, '{"é\\"":[1,null]}'],
+    ];
+    for (const [schema, shortest] of cases) {
+      const validate = new Ajv({ strict: false }).compile(schema as object);
+      const least = bytesOf(shortest).length;
+      for (const room of [least, least + 1, least + 2, least + 7, least + 40]) {
+        for (let seed = 0; seed < 10; seed++) {
+          const constraint = constraintOf(jsonFormat(JSON.stringify(schema)), small);
+          const { tokenIds } = answerAtRandom(constraint, small, room, new SeededRandom(seed));
+          const text = textOfAnswer(tokenIds, small);
+          assert.ok(validate(JSON.parse(text)), `${JSON.stringify(schema)} in ${room} tokens: ${text}`);
+        }
+      }
+      // Where no text fits, the room changes nothing.
+      const constraint = constraintOf(jsonFormat(JSON.stringify(schema)), small);
+      const free = allowedAfter(constraint, []);
+      assert.deepEqual(allowedAfter(constraint, [], least - 1), free);
+    }
+  });
+
+  it('end, however deep an answer nests', () => {
+    const schemas = [
+      {},
+      { type: 'array', items: { $ref: '#' } },
+      { type: 'object', properties: { a: { $ref: '#' } }, required: [] },
+      {
+        anyOf: [
+          { type: 'array', items: { $ref: '#' } },
+          { type: 'array', items: { $ref: '#' }, maxItems: 3 },
+          { type: 'null' },
+        ],
+      },
+    ];
+    for (const schema of schemas) {
+      const constraint = constraintOf(jsonFormat(JSON.stringify(schema)), small);
+      const answer: number[] = [];
+      while (!constraint.isClosed(answer)) {
+        const allowed = allowedAfter(constraint, answer, 300 - answer.length);
+        const next = [0x5b, 0x7b, 0x22, 0x61, 0x3a].find(
+          (id) => allowed.includes(id) && (id !== 0x22 || answer.at(-1) !== 0x22),
+        );
+        answer.push(next ?? allowed[0] ?? assert.fail('no token is allowed'));
+      }
+      JSON.parse(textOfAnswer(answer, small));
+    }
+  });
+
+  it('never lead where the vocabulary cannot write on', () => {
+    const ascii = smallVocabulary([...Array(127).keys()].filter((byte) => byte !== 0x7d));
+    const made = constraintOf(jsonFormat('{"type":"array","items":{"type":"string","maxLength":5}}'), ascii);
+    for (let seed = 0; seed < 50; seed++) {
+      const { tokenIds } = answerAtRandom(made, ascii, 60, new SeededRandom(seed));
+      JSON.parse(textOfAnswer(tokenIds, ascii));
+    }
+    // Objects cannot be closed by a token of one byte.
+    assert.throws(() => constraintOf(jsonFormat('{"type":"object"}'), ascii), {
+      code: 'REQUEST_INVALID',
+      message: /vocabulary/,
+    });
+    const either = constraintOf(jsonFormat('{"type":["object","null"]}'), ascii);
+    assert.equal(textOfAnswer(answerAtRandom(either, ascii, 9, new SeededRandom(1)).tokenIds, ascii), 'null');
+  });
+});
