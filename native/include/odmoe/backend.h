@@ -124,6 +124,9 @@ struct CombineWork {
   bool add = true;
 };
 
+// Throws MODEL_UNSUPPORTED for a choice that no router of a backend with room for so many experts can make.
+void check_router(const RouterWork& work, int most_experts);
+
 class Backend {
  public:
   virtual ~Backend() = default;

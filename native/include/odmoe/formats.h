@@ -15,6 +15,9 @@ enum class ValueType : uint8_t { bf16, fp16, fp32 };
 // mxfp4 and fp8 hold values that are shipped so (odmoe/arithmetic.h).
 enum class WeightFormat : uint8_t { bf16, fp16, fp32, int8, nf4, fixed4, mxfp4, fp8 };
 
+// Whether rows of it can be looked up one by one.
+constexpr bool is_embedding_format(WeightFormat format) { return format != WeightFormat::mxfp4 && format != WeightFormat::fp8; }
+
 // How values are cut into byte planes in a pack (docs/pack-format.md).
 //  bf16_e8_sm8: plane 0 exponent byte, plane 1 sign (bit 7) and mantissa (bits 0-6)
 //  fp16_hi8_lo8: plane 0 high byte, plane 1 low byte

@@ -1,12 +1,28 @@
 // What a backend does that does not say otherwise.
 #include "odmoe/backend.h"
 
+#include <string>
 #include <vector>
 
 #include "odmoe/error.h"
 #include "plain_expert_memory.h"
 
 namespace odmoe {
+
+void check_router(const RouterWork& work, int most_experts) {
+  const RouterShape& shape = work.shape;
+  if (work.experts < 1 || work.experts > most_experts || work.k < 1 || work.k > work.experts) {
+    throw Error(ErrorCode::model_unsupported, "a router cannot choose " + std::to_string(work.k) + " of " +
+                                                  std::to_string(work.experts) + " experts; at most " +
+                                                  std::to_string(most_experts) + " are supported");
+  }
+  if (shape.groups < 1 || work.experts % shape.groups != 0 || shape.groups_kept < 1 || shape.groups_kept > shape.groups ||
+      work.experts / shape.groups * shape.groups_kept < work.k) {
+    throw Error(ErrorCode::model_unsupported,
+                "a router cannot choose " + std::to_string(work.k) + " of " + std::to_string(work.experts) + " experts out of " +
+                    std::to_string(shape.groups_kept) + " of " + std::to_string(shape.groups) + " groups");
+  }
+}
 
 std::unique_ptr<ExpertMemory> Backend::allocate_experts(const ExpertMemoryShape& shape) {
   return std::make_unique<PlainExpertMemory>(*this, shape);

@@ -26,23 +26,6 @@ void run_always_rows(PassState& pass, const GluShape& glu, const DenseWeights& w
                         size, rows);
 }
 
-}  // namespace
-
-const float* expert_input(const PassState& pass, const LayerShape& layer) {
-  return layer.routed_norm ? pass.routed_input.floats() : pass.normed.floats();
-}
-
-void prepare_feed_forward(PassState& pass, const LayerShape& layer, const DenseWeights& weights) {
-  float* const residual = pass.residual.floats();
-  normalize_hidden(pass, pass.normed.floats(), residual, pass.count(), weights.vector(DenseRole::feed_forward_norm),
-                   weights.vector(DenseRole::feed_forward_norm_bias));
-  if (!layer.routed) return;
-  if (layer.routed_norm) rms_normalize(pass, pass.routed_input.floats(), residual, weights.vector(DenseRole::routed_norm));
-  if (layer.router_norm) rms_normalize(pass, pass.router_input.floats(), residual, weights.vector(DenseRole::router_norm));
-}
-
-namespace {
-
 // What the layer's router chooses for `in`, rows x hidden. `along`: taken to the host with its choice.
 RouterChoice route(PassState& pass, const LayerShape& layer, const DenseWeights& weights, const float* in, const HostCopy& along) {
   const ModelShape& shape = pass.shape();
@@ -69,6 +52,19 @@ RouterChoice route(PassState& pass, const LayerShape& layer, const DenseWeights&
 }
 
 }  // namespace
+
+const float* expert_input(const PassState& pass, const LayerShape& layer) {
+  return layer.routed_norm ? pass.routed_input.floats() : pass.normed.floats();
+}
+
+void prepare_feed_forward(PassState& pass, const LayerShape& layer, const DenseWeights& weights) {
+  float* const residual = pass.residual.floats();
+  normalize_hidden(pass, pass.normed.floats(), residual, pass.count(), weights.vector(DenseRole::feed_forward_norm),
+                   weights.vector(DenseRole::feed_forward_norm_bias));
+  if (!layer.routed) return;
+  if (layer.routed_norm) rms_normalize(pass, pass.routed_input.floats(), residual, weights.vector(DenseRole::routed_norm));
+  if (layer.router_norm) rms_normalize(pass, pass.router_input.floats(), residual, weights.vector(DenseRole::router_norm));
+}
 
 RouterChoice choose_experts(PassState& pass, const LayerShape& layer, const DenseWeights& weights, std::span<uint8_t> hidden) {
   return route(pass, layer, weights, router_input(pass, layer), {hidden.data(), expert_input(pass, layer), hidden.size()});

@@ -14,8 +14,6 @@ void copy(void* to, const void* from, uint64_t bytes) {
   if (bytes != 0) std::memcpy(to, from, bytes);
 }
 
-bool is_embedding_format(WeightFormat format) { return format != WeightFormat::mxfp4 && format != WeightFormat::fp8; }
-
 }  // namespace
 
 CpuBackend::CpuBackend(const CpuOptions& options)

@@ -26,21 +26,6 @@ Vectors joined(Vectors all) {
   return all;
 }
 
-void check_router(const RouterWork& work) {
-  const RouterShape& shape = work.shape;
-  if (work.experts < 1 || work.experts > kMaxExperts || work.k < 1 || work.k > work.experts) {
-    throw Error(ErrorCode::model_unsupported, "a router cannot choose " + std::to_string(work.k) + " of " +
-                                                  std::to_string(work.experts) + " experts; at most " +
-                                                  std::to_string(kMaxExperts) + " are supported");
-  }
-  if (shape.groups < 1 || work.experts % shape.groups != 0 || shape.groups_kept < 1 || shape.groups_kept > shape.groups ||
-      work.experts / shape.groups * shape.groups_kept < work.k) {
-    throw Error(ErrorCode::model_unsupported,
-                "a router cannot choose " + std::to_string(work.k) + " of " + std::to_string(work.experts) + " experts out of " +
-                    std::to_string(shape.groups_kept) + " of " + std::to_string(shape.groups) + " groups");
-  }
-}
-
 }  // namespace
 
 void CpuBackend::normalize(const NormWork& work) {
@@ -60,7 +45,7 @@ void CpuBackend::rotate(const RotaryWork& work) {
 }
 
 void CpuBackend::router(const RouterWork& work) {
-  check_router(work);
+  check_router(work, kMaxExperts);
   for_ranges(work.n, int64_t{work.experts} * 8, [=, &work, this](int64_t begin, int64_t end, int thread) {
     for (int64_t i = begin; i < end; ++i) kernels_.router(work, i, thread_scratch(thread));
   });

@@ -7,11 +7,6 @@
 #include "weight_layout.h"
 
 namespace odmoe::cuda {
-namespace {
-
-bool is_embedding_format(WeightFormat format) { return format != WeightFormat::mxfp4 && format != WeightFormat::fp8; }
-
-}  // namespace
 
 CudaBackend::CudaBackend(const CudaOptions& options)
     : fast_(options.fast),

@@ -21,21 +21,6 @@ MultiplyJob job_of(const Product& product) {
 
 bool is_empty(const Vectors& vectors) { return vectors.rows <= 0 || vectors.vectors <= 0 || vectors.size <= 0; }
 
-void check_router(const RouterWork& work) {
-  if (work.experts > kMostExperts || work.k < 1 || work.k > work.experts) {
-    throw Error(ErrorCode::model_unsupported, "a router cannot choose " + std::to_string(work.k) + " of " +
-                                                  std::to_string(work.experts) + " experts; at most " +
-                                                  std::to_string(kMostExperts) + " are supported");
-  }
-  const RouterShape& shape = work.shape;
-  if (shape.groups < 1 || work.experts % shape.groups != 0 || shape.groups_kept < 1 || shape.groups_kept > shape.groups ||
-      work.experts / shape.groups * shape.groups_kept < work.k) {
-    throw Error(ErrorCode::model_unsupported,
-                "a router cannot choose " + std::to_string(work.k) + " of " + std::to_string(work.experts) + " experts out of " +
-                    std::to_string(shape.groups_kept) + " of " + std::to_string(shape.groups) + " groups");
-  }
-}
-
 }  // namespace
 
 template <class T>
@@ -172,7 +157,7 @@ void CudaBackend::choose_experts(const RouterWork& work, uint8_t* bounce) {
 }
 
 void CudaBackend::router(const RouterWork& work) {
-  check_router(work);
+  check_router(work, kMostExperts);
   const HostCopy& along = work.along;
   if (work.n <= 0) return copy_to_host(along.host, along.device, along.bytes);
   context_.enter();
