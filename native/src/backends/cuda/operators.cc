@@ -5,7 +5,6 @@
 
 #include "cuda_backend.h"
 #include "cuda_error.h"
-#include "odmoe/error.h"
 
 namespace odmoe::cuda {
 namespace {
