@@ -216,3 +216,27 @@ describe("the HTTP door, for Anthropic's clients", function () {
     await waitUntil('no sequence is left', async () => (await door.cluster.status()).activeSequences === 0);
   });
 });
+
+describe("the HTTP door with keys, for Anthropic's clients", function () {
+  this.timeout(60_000);
+  const key = 'a-key-of-the-test-1';
+
+  it('lets in who has one, and tells the others so in its own form', async () => {
+    const door = await HttpCluster.start({ workers: 0, apiKeys: [key] });
+    try {
+      const count = (apiKey: string): Promise<Anthropic.MessageTokensCount> =>
+        new Anthropic({ apiKey, baseURL: door.url, maxRetries: 0 }).messages.countTokens({
+          model: 'demo',
+          messages: ASKED,
+        });
+      assert.ok((await count(key)).input_tokens > 0);
+      await assert.rejects(count(`${key.slice(0, -1)}2`), (error) => {
+        assert.ok(error instanceof Anthropic.AuthenticationError);
+        assert.equal(error.type, 'authentication_error');
+        return true;
+      });
+    } finally {
+      await door.stop();
+    }
+  });
+});

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { readDetokenizeBody, readTokenizeBody } from '../../main-node/http/tokens/token-fields.js';
+import { DETOKENIZE_LIMIT, readDetokenizeBody, readTokenizeBody } from '../../main-node/http/tokens/token-fields.js';
 import { pieceOf, textOf } from '../../main-node/http/tokens/token-text.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
@@ -46,6 +46,7 @@ describe('tokens and texts', () => {
     refused(() => readTokenizeBody({ content: 'a', wat: true }), 'wat');
     refused(() => readDetokenizeBody({ tokens: [1, -1] }), 'tokens[1]');
     refused(() => readDetokenizeBody({ tokens: [1.5] }), 'tokens[0]');
+    refused(() => readDetokenizeBody({ tokens: new Array<number>(DETOKENIZE_LIMIT + 1).fill(1) }), 'tokens');
     assert.deepEqual(readTokenizeBody({ content: 'a', with_pieces: true, add_special: null }), {
       content: 'a',
       with_pieces: true,

@@ -1,6 +1,9 @@
 import { z } from 'zod';
 import { type FieldTable, fieldReader } from '../fields/field-table.js';
 
+/** Most tokens of one text: it is made at once, while nothing else is done. */
+export const DETOKENIZE_LIMIT = 65_536;
+
 export const TOKENIZE_TABLE = {
   done: {
     content: z.string().describe('the text; names of special tokens in it become those tokens'),
@@ -19,7 +22,12 @@ export const TOKENIZE_TABLE = {
 } as const satisfies FieldTable<z.ZodRawShape>;
 
 export const DETOKENIZE_TABLE = {
-  done: { tokens: z.array(z.int().min(0)).describe('ids of tokens; special ones become their names') },
+  done: {
+    tokens: z
+      .array(z.int().min(0))
+      .max(DETOKENIZE_LIMIT)
+      .describe(`up to ${DETOKENIZE_LIMIT} ids; special tokens become their names`),
+  },
   ignored: ['model'],
   neutral: {},
   refused: {},
