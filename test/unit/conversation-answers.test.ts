@@ -89,6 +89,14 @@ const FORMS: Form[] = [
     answers: [
       ['Hm.\n</think>\n\nYes. ', { reasoning: 'Hm.', content: 'Yes. ' }],
       ['Hm. <tool_call>{"name": "now", "arguments": {}}</tool_call>', { reasoning: 'Hm.', calls: [now()] }],
+      [
+        'A <tool_call>{"name": "now"}</tool_call>?\n</think>\n\nNo.',
+        {
+          reasoning: 'A <tool_call>{"name": "now"}</tool_call>?',
+          content: 'No.',
+        },
+      ],
+      ['A <tool_call> is', { reasoning: 'A <tool_call> is' }],
     ],
   },
   {

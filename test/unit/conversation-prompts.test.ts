@@ -260,6 +260,7 @@ describe('a conversation', () => {
     refused(BARE, { tools: [tool('a')], toolChoice: { name: 'b' } }, 'tool_choice', /not among the tools/);
     const many = Array.from({ length: 129 }, (_, index) => tool(`t${index}`));
     refused(BARE, { tools: many }, 'tools', /at most 128/);
+    refused(BARE, { tools: [{ ...tool('a'), description: 'x'.repeat(600_000) }] }, 'tools', /at most 524288/);
   });
 
   it("has a system message in place of a developer's where the template does not know that role", () => {

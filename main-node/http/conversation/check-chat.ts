@@ -1,8 +1,11 @@
 import { OdmoeError } from '../../../shared/errors/odmoe-error.js';
+import { TEMPLATE_ARGUMENT_BYTES_LIMIT } from '../../../shared/rpc/template-arguments.js';
 import type { ChatRequest } from './chat-request.js';
 
 /** Most functions of one request. */
 export const TOOLS_LIMIT = 128;
+/** Most bytes of them as JSON. The rest of what a template may be given is for what stands around each, and for other variables. */
+const TOOLS_LIMIT_BYTES = TEMPLATE_ARGUMENT_BYTES_LIMIT / 2;
 const TOOL_NAME = /^[A-Za-z0-9_.-]{1,64}$/;
 const NAME_SHOWN_LIMIT = 40;
 
@@ -16,6 +19,10 @@ export function checkChat(chat: ChatRequest): void {
 function checkTools({ tools }: ChatRequest): void {
   if (tools.length > TOOLS_LIMIT) {
     throw invalid('tools', `${tools.length} tools were given; at most ${TOOLS_LIMIT} are taken`);
+  }
+  const bytes = Buffer.byteLength(JSON.stringify(tools));
+  if (bytes > TOOLS_LIMIT_BYTES) {
+    throw invalid('tools', `tools of ${bytes} bytes were given; at most ${TOOLS_LIMIT_BYTES} are taken`);
   }
   const names = new Set<string>();
   for (const [index, { name, parameters }] of tools.entries()) {

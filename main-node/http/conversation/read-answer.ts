@@ -34,6 +34,8 @@ class AnswerReader {
   /** No content has been told since the answer, or its last reasoning or call, began. */
   private fresh = true;
   private inAnswerTag = false;
+  /** The answer is over, and its reasoning was not closed. */
+  private unclosed = false;
 
   constructor(
     private readonly style: AnswerStyle,
@@ -56,15 +58,33 @@ class AnswerReader {
       const { marker, space, any } = yield* this.input.text(markers, reasoning, trim);
       if (any) trim = false;
       if (marker === null || marker === end) break;
-      // A model that calls while it thinks has ended its reasoning.
-      if (this.callMarkers.has(marker) && (yield* this.calls(marker))) break;
-      if (!this.hidden.has(marker)) {
-        yield reasoning(space + marker);
-        trim = false;
+      if (this.callMarkers.has(marker)) {
+        if (yield* this.callOrThought(space + marker, marker)) break;
       } else if (space !== '' && !trim) yield reasoning(space);
     }
     this.fresh = true;
     this.trimStart = true;
+  }
+
+  /**
+   * What follows a marker of calls inside of reasoning: a thought, where the reasoning ends behind it, else (the model has not closed its
+   * reasoning) a call. True: no more reasoning follows. `begun`: the marker, with what stands before it.
+   */
+  private *callOrThought(begun: string, marker: string): Reading<boolean> {
+    const end = this.style.reasoning?.end ?? '';
+    this.input.keep();
+    const rest = this.unclosed ? null : yield* this.input.takeUntil(new MarkerSet([end]));
+    if (rest !== null) {
+      this.input.drop();
+      const shown = [...this.hidden].reduce((text, name) => text.replaceAll(name, ''), rest.text);
+      yield reasoning((begun + shown).trimEnd());
+      return true;
+    }
+    this.unclosed = true;
+    this.input.goBack();
+    if (yield* this.calls(marker)) return true;
+    yield reasoning(begun);
+    return false;
   }
 
   *content(): Reading<void> {
