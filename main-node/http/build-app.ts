@@ -19,7 +19,7 @@ export interface AppOptions {
   admission: Admission;
   routes: readonly RegisterRoutes[];
   /** Why nobody is served at present; null: they are. */
-  trouble: () => string | null;
+  trouble: () => OdmoeError | null;
 }
 
 /** All that the door does with a request, whatever it came through. */

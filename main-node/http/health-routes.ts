@@ -5,11 +5,10 @@ import { sendError } from './delivery/send-error.js';
 import type { DoorContext } from './door-context.js';
 
 /** GET /health, open to all, and a few words at /. `trouble`: why main itself serves nobody; null: it does. */
-export function registerHealth(app: FastifyInstance, context: DoorContext, trouble: () => string | null): void {
+export function registerHealth(app: FastifyInstance, context: DoorContext, trouble: () => OdmoeError | null): void {
   app.get('/health', { config: { open: true, polled: true } }, (_request, reply) => {
-    const reason = trouble() ?? clusterTrouble(context.status());
-    if (reason === null) return reply.send({ status: 'ok' });
-    return sendError(reply, new OdmoeError('NO_WORKERS', reason));
+    const error = trouble() ?? clusterTrouble(context.status());
+    return error === null ? reply.send({ status: 'ok' }) : sendError(reply, error);
   });
   app.get('/', { config: { open: true } }, (_request, reply) => reply.type('text/plain; charset=utf-8').send(GREETING));
 }
@@ -25,6 +24,10 @@ docs/http.md describes them all.
 `;
 
 /** Why the cluster can answer nobody; null: it can. */
-function clusterTrouble({ placement }: StatusReply): string | null {
-  return placement === null || placement.workers.length === 0 ? 'no worker is connected to main' : null;
+function clusterTrouble({ placement }: StatusReply): OdmoeError | null {
+  if (placement !== null && placement.workers.length > 0) return null;
+  return new OdmoeError(
+    'NO_WORKERS',
+    'no worker is connected to main: start one ("odmoe worker"), or see "odmoe status"',
+  );
 }

@@ -3,6 +3,7 @@ import type { Duplex } from 'node:stream';
 import type { CreateHttpServer } from '../../engine/environment/node-environment.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
 import { errorHeaders, openAiErrorBody } from './errors/error-answer.js';
 
 /** Of the line and headers of a request. */
@@ -37,7 +38,7 @@ export function createBoundServer(
   create: CreateHttpServer,
   bounds: ServerBounds,
   handle: RequestListener,
-  log: Pick<Logger, 'debug'>,
+  { log, runtime }: { log: Pick<Logger, 'debug'>; runtime: Pick<Runtime, 'randomId'> },
 ): Server {
   const options = {
     maxHeaderSize: HEADER_LIMIT_BYTES,
@@ -53,9 +54,10 @@ export function createBoundServer(
   server.maxConnections = bounds.connections;
   server.timeout = bounds.silenceMs;
   server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => {
-    log.debug('a request could not be read', { reason: error.code ?? error.message });
+    const requestId = runtime.randomId();
+    log.debug('a request could not be read', { request: requestId, reason: error.code ?? error.message });
     if (error.code === 'ECONNRESET' || !socket.writable) socket.destroy();
-    else socket.end(rawAnswer(errorOfConnection(error.code ?? '')), () => socket.destroy());
+    else socket.end(rawAnswer(errorOfConnection(error.code ?? ''), requestId), () => socket.destroy());
   });
   return server;
 }
@@ -71,10 +73,10 @@ function errorOfConnection(code: string): OdmoeError {
   }
 }
 
-function rawAnswer(error: OdmoeError): string {
+function rawAnswer(error: OdmoeError, requestId: string): string {
   const body = JSON.stringify(openAiErrorBody(error));
   const headers = {
-    ...{ connection: 'close', 'content-type': 'application/json; charset=utf-8' },
+    ...{ connection: 'close', 'x-request-id': requestId, 'content-type': 'application/json; charset=utf-8' },
     ...{ 'content-length': String(Buffer.byteLength(body)), ...errorHeaders(error) },
   };
   const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}`);

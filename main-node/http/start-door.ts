@@ -24,7 +24,7 @@ export interface DoorOptions {
   /** What is served beside /health. */
   routes: readonly RegisterRoutes[];
   /** Why main itself serves nobody; null: it does. */
-  trouble: () => string | null;
+  trouble: () => OdmoeError | null;
   limits?: DeliveryLimits;
   bounds?: ServerBounds;
 }
@@ -50,11 +50,11 @@ export async function startDoor(options: DoorOptions): Promise<Door> {
   const admission = { hosts: servedHosts(hostname(), settings.hosts), origins: settings.origins, keys };
   const app = buildApp({
     ...{ context, admission, routes },
-    trouble: () => (closing === null ? options.trouble() : 'main is being stopped'),
+    trouble: () => (closing === null ? options.trouble() : new OdmoeError('NO_MAIN', 'main is being stopped')),
   });
   await app.ready();
   const handle: RequestListener = (request, response) => app.routing(request, response);
-  const server = createBoundServer(createServer, bounds, handle, log);
+  const server = createBoundServer(createServer, bounds, handle, options.context);
   const port = await listen(server, settings, options.context);
   const address = formatAddress(settings.host, port);
   log.info('HTTP clients are served', { address, api_keys: keys.count });

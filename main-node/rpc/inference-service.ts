@@ -124,9 +124,8 @@ export class InferenceService {
   }
 
   /** Why nobody is served any more; null: requests are. */
-  get trouble(): string | null {
-    if (this.deviceLost !== null) return this.deviceLost.message;
-    return this.stopping ? stoppingError().message : null;
+  get trouble(): OdmoeError | null {
+    return this.deviceLost ?? (this.stopping ? stoppingError() : null);
   }
 
   /** Token ids of a text, made where those of prompts are. `addSpecial`: with a leading BOS and the like. Rejects as PromptEncoder. */

@@ -22,13 +22,19 @@ const never = (signal: AbortSignal): Promise<never> =>
     signal.addEventListener('abort', gone);
   });
 
+async function* neverYields(signal: AbortSignal): AsyncGenerator<string, void, undefined> {
+  yield await never(signal);
+}
+
 describe('answers of the HTTP door', () => {
   let door: TestDoor | null = null;
   let signal: AbortSignal | null = null;
+  let begun = 0;
   let ended = 0;
 
   beforeEach(() => {
     signal = null;
+    begun = 0;
     ended = 0;
   });
 
@@ -45,6 +51,7 @@ describe('answers of the HTTP door', () => {
       app.post('/stream', (request, reply) =>
         context.deliverStream(request, reply, LINES, async function* (given, watch) {
           signal = given;
+          begun += 1;
           try {
             if (stream !== undefined) yield* stream(given, watch);
           } finally {
@@ -169,6 +176,15 @@ describe('answers of the HTTP door', () => {
         });
       }
     }
+
+    it('end, all of a connection, when their client resets it', async () => {
+      const address = await open({ stream: (given) => neverYields(given) });
+      const client = await RawClient.connect(address);
+      for (let request = 0; request < 12; request++) client.request('/stream', '{}');
+      await waitUntil('they are made', () => begun === 12);
+      client.socket.resetAndDestroy();
+      await waitUntil('all have ended', () => ended === 12);
+    });
 
     it('end when their client is gone, even where nobody looks at the signal', async () => {
       const { open: goOn, opened } = gate();

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { LINES, openTestDoor, RawClient, type TestDoor, type TestDoorOptions } from './harness/test-door.js';
 import { waitUntil } from './harness/wait-until.js';
 
@@ -209,6 +210,7 @@ describe('what the HTTP door takes', () => {
         const client = await ask(await open(), text);
         assert.match(client.received, new RegExp(`^HTTP/1.1 ${status} `));
         assert.match(client.received, /\r\ncontent-type: application\/json/);
+        assert.match(client.received, /\r\nx-request-id: \S/);
       });
     }
 
@@ -248,7 +250,7 @@ describe('what the HTTP door takes', () => {
 
   describe('health', () => {
     it('says why nobody is served, to everybody', async () => {
-      const address = await open({ keys: [KEY], trouble: () => 'the device is lost' });
+      const address = await open({ keys: [KEY], trouble: () => new OdmoeError('DEVICE_LOST', 'the device is lost') });
       const answer = await fetch(`http://${address}/health`);
       assert.equal(answer.status, 503);
       assert.match(((await answer.json()) as ToldError).error.message, /the device is lost/);

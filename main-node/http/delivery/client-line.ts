@@ -38,9 +38,10 @@ export class ClientLine {
     const { socket } = request.raw;
     // A process that dies ends its side first; a client that only ends its side of the connection looks the same.
     const onEnd = (): void => this.leave();
-    socket.once('end', onEnd);
+    // Of several requests on one connection only the first one's answer is told that it has closed.
+    socket.setMaxListeners(0).once('end', onEnd).once('close', onEnd);
     this.raw.once('close', () => {
-      socket.off('end', onEnd);
+      socket.off('end', onEnd).off('close', onEnd);
       if (!this.raw.writableFinished) this.leave();
       this.wait?.settle();
     });

@@ -8,6 +8,7 @@ import { openAiErrorBody } from '../../../main-node/http/errors/error-answer.js'
 import { SERVER_BOUNDS, type ServerBounds } from '../../../main-node/http/http-server.js';
 import { startDoor, type Door } from '../../../main-node/http/start-door.js';
 import type { HttpSettings } from '../../../shared/config/node-settings.js';
+import type { OdmoeError } from '../../../shared/errors/odmoe-error.js';
 import { RUNTIME } from '../../wall.js';
 import { TestLog } from './test-log.js';
 
@@ -16,7 +17,7 @@ export interface TestDoorOptions {
   keys?: readonly string[];
   limits?: Partial<DeliveryLimits>;
   bounds?: Partial<ServerBounds>;
-  trouble?: () => string | null;
+  trouble?: () => OdmoeError | null;
 }
 
 /** The dialect of these tests: lines of text. */
