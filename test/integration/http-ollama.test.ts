@@ -228,6 +228,9 @@ describe("the HTTP door, for Ollama's clients", function () {
       const { error } = (await answer.json()) as { error: string };
       assert.match(error, says);
     }
+    await assert.rejects(client.pull({ model: 'x' }), { name: 'ResponseError', status_code: 404 });
+    await assert.rejects(client.delete({ model: 'x' }), { name: 'ResponseError', status_code: 404 });
+    assert.equal((await door.fetch('/api/blobs/sha256:ab', undefined, { method: 'HEAD' })).status, 404);
     await assert.rejects(client.chat({ model: 'llama3', messages: ASKED }), {
       name: 'ResponseError',
       status_code: 404,

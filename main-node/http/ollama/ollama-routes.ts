@@ -123,27 +123,28 @@ function capabilitiesOf({ model: { tokenizer } }: DoorContext): string[] {
   return ['completion', 'tools', ...(chatAbilities(tokenizer).thinking ? ['thinking'] : [])];
 }
 
+const ONE_MODEL = 'main serves the one model that its cluster was started with';
+const NO_EMBEDDINGS = 'the model makes text, and no embeddings';
+
 /** What Ollama has beside, and why it is not here. */
-const OTHERS: Readonly<Record<string, string>> = {
-  ...Object.fromEntries(
-    ['pull', 'push', 'create', 'copy', 'delete', 'blobs/:digest'].map((name) => [
-      name,
-      'main serves the one model that its cluster was started with',
-    ]),
-  ),
-  ...Object.fromEntries(['embed', 'embeddings'].map((name) => [name, 'the model makes text, and no embeddings'])),
-};
+const OTHERS = [
+  ['POST', 'pull', ONE_MODEL],
+  ['POST', 'push', ONE_MODEL],
+  ['POST', 'create', ONE_MODEL],
+  ['POST', 'copy', ONE_MODEL],
+  ['DELETE', 'delete', ONE_MODEL],
+  ['HEAD', 'blobs/*', ONE_MODEL],
+  ['POST', 'blobs/*', ONE_MODEL],
+  ['POST', 'embed', NO_EMBEDDINGS],
+  ['POST', 'embeddings', NO_EMBEDDINGS],
+] as const;
 
 function refuseOthers(app: FastifyInstance, context: DoorContext): void {
   const config = { dialect: ollamaDialect('chat', context) };
-  for (const [name, reason] of Object.entries(OTHERS)) {
-    app.route({
-      method: name === 'delete' ? ['DELETE'] : name.startsWith('blobs') ? ['HEAD', 'POST'] : ['POST'],
-      url: `/api/${name}`,
-      config,
-      handler: () => {
-        throw new OdmoeError('ROUTE_UNKNOWN', `/api/${name.split('/')[0]} is not served: ${reason}`);
-      },
-    });
+  for (const [method, path, reason] of OTHERS) {
+    const handler = (): never => {
+      throw new OdmoeError('ROUTE_UNKNOWN', `/api/${path} is not served: ${reason}`);
+    };
+    app.route({ method, url: `/api/${path}`, config, handler });
   }
 }
