@@ -16,6 +16,7 @@ import { DraftCostMeter } from './decode/draft-costs.js';
 import { PredictionPost } from './decode/prediction-post.js';
 import type { ServedMetrics } from './http/door-context.js';
 import { arithmeticOf, type LoadedMain } from './load-main.js';
+import type { ClusterFigures } from './metrics/cluster-metrics.js';
 import { MainMetrics } from './metrics/main-metrics.js';
 import { ExpertDispatcher } from './pass/expert-dispatcher.js';
 import { LayerWaits } from './pass/layer-waits.js';
@@ -204,6 +205,13 @@ export function assemble(
     peerCounts: roster.peerCounts(),
     arithmetic: arithmeticOf(settings, loaded),
   });
-  const served = { contentType: metrics.contentType, text: () => metrics.text(figures()) };
-  return { engine, membership, inference, status, metrics: served };
+  return { engine, membership, inference, status, metrics: servedMetrics(metrics, figures) };
+}
+
+function servedMetrics(metrics: MainMetrics, figures: () => ClusterFigures): ServedMetrics {
+  return {
+    contentType: metrics.contentType,
+    text: () => metrics.text(figures()),
+    httpRequestEnded: (route, code) => metrics.httpRequestEnded(route, code),
+  };
 }

@@ -42,7 +42,7 @@ export function buildApp(options: AppOptions): FastifyInstance {
     },
   });
   takeAnyJson(app);
-  keepAccounts(app, context.log, context.runtime);
+  keepAccounts(app, context);
   app.addHook('onRequest', async (request, reply) => {
     reply.header('x-request-id', request.id);
     await admitRequest(admission, request, reply);

@@ -1,4 +1,5 @@
 import type { FastifyInstance } from 'fastify';
+import type { ErrorCode } from '../../shared/errors/registry.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { GenerateReply, GenerateRequest, StatusReply } from '../../shared/rpc/messages.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
@@ -35,6 +36,8 @@ export interface ServedMetrics {
   readonly contentType: string;
   /** Of this moment. */
   text(): Promise<string>;
+  /** An HTTP request has ended. `route`: as it is registered; "none": nothing is served at its path. */
+  httpRequestEnded(route: string, code: 'ok' | ErrorCode): void;
 }
 
 /** What every route of the door may use. */

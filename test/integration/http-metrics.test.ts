@@ -34,6 +34,10 @@ describe('GET /metrics', function () {
     assert.equal(valueOf(families, 'odmoe_prompt_tokens_total'), usage.prompt_tokens);
     assert.equal(valueOf(families, 'odmoe_generated_tokens_total'), usage.completion_tokens);
     assert.equal(valueOf(families, 'odmoe_nodes', { role: 'worker' }), 1);
+    const http = (route: string, code: string): number =>
+      valueOf(families, 'odmoe_http_requests_total', { route, code });
+    assert.equal(http('/v1/chat/completions', 'ok'), 1);
+    assert.equal(http('/metrics', 'UNAUTHORIZED'), 1, 'the one without a key');
   });
 });
 

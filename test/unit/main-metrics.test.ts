@@ -110,12 +110,14 @@ describe("main's metrics", () => {
   });
 
   it('have labels that a cluster bounds, and none of an expert or a text', async () => {
-    const labels = [...(await scrape(new MainMetrics())).values()].flatMap(({ samples }) =>
+    const metrics = new MainMetrics();
+    metrics.httpRequestEnded('/v1/models/:id', 'ok');
+    const labels = [...(await scrape(metrics)).values()].flatMap(({ samples }) =>
       samples.flatMap((sample) => Object.keys(sample.labels)),
     );
     assert.deepEqual([...new Set(labels)].sort(), [
       ...['arithmetic', 'code', 'held', 'kind', 'le', 'model', 'node', 'pack', 'part', 'prediction', 'protocol'],
-      ...['role', 'version'],
+      ...['role', 'route', 'version'],
     ]);
   });
 });

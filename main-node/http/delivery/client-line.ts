@@ -34,7 +34,7 @@ export class ClientLine {
     private readonly setting: DeliverySetting,
   ) {
     this.raw = reply.raw;
-    this.account = request.account;
+    this.account = request.account ?? null;
     const { socket } = request.raw;
     // A process that dies ends its side first; a client that only ends its side of the connection looks the same.
     const onEnd = (): void => this.leave();

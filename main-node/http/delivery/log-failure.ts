@@ -7,7 +7,7 @@ import { logNames } from '../requests/request-account.js';
 export function logFailure(log: Logger, request: FastifyRequest, thrown: unknown, isClientGone: boolean): void {
   const error = toOdmoeError(thrown);
   const { code } = error;
-  if (request.account !== null) request.account.failure = isClientGone && code !== 'INTERNAL' ? 'CANCELLED' : code;
+  request.account?.failed(isClientGone && code !== 'INTERNAL' ? 'CANCELLED' : code);
   const names = logNames(request);
   if (code === 'INTERNAL') {
     const stack = thrown instanceof Error ? thrown.stack : undefined;

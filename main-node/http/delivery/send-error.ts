@@ -9,6 +9,7 @@ export function sendError(
   error: OdmoeError,
   dialect: Pick<Dialect, 'errorBody'> | undefined = reply.routeOptions.config.dialect,
 ): FastifyReply {
+  reply.request.account?.failed(error.code);
   const body = dialect?.errorBody(error, reply.request.id) ?? openAiErrorBody(error);
   return reply
     .code(error.kind.httpStatus)

@@ -6,8 +6,8 @@ import { parseTraceparent, type TraceContext } from './trace-context.js';
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** null: the request could not be read. */
-    account: RequestAccount | null;
+    /** Not there where the request could not be read. */
+    account?: RequestAccount | null;
   }
   interface FastifyContextConfig {
     /** Asked again and again by machines: its requests are no news. */
@@ -21,8 +21,7 @@ export class RequestAccount {
   /** Of the prompt, and of all answers. */
   promptTokens = 0;
   tokens = 0;
-  /** null: it did not fail. */
-  failure: ErrorCode | null = null;
+  private failure: ErrorCode | null = null;
 
   constructor(
     { headers }: Pick<FastifyRequest, 'headers'>,
@@ -30,34 +29,57 @@ export class RequestAccount {
   ) {
     this.trace = parseTraceparent(headers['traceparent']);
   }
+
+  /** What it failed of; the first failure counts. */
+  failed(code: ErrorCode): void {
+    this.failure ??= code;
+  }
+
+  /** A client that has not got the whole answer went away. */
+  codeAtEnd(isWhole: boolean): 'ok' | ErrorCode {
+    return this.failure ?? (isWhole ? 'ok' : 'CANCELLED');
+  }
 }
 
 /** What names a request in each of its lines in the log. */
 export function logNames({ id, account }: Pick<FastifyRequest, 'id' | 'account'>): Record<string, string> {
-  if (account === null || account.trace === null) return { request: id };
-  return { request: id, trace_id: account.trace.traceId, span_id: account.trace.spanId };
+  const trace = account?.trace ?? null;
+  return trace === null ? { request: id } : { request: id, trace_id: trace.traceId, span_id: trace.spanId };
 }
 
-/** Keeps an account of every request, and logs one line when it has ended, however that was. Before all other hooks. */
-export function keepAccounts(app: FastifyInstance, log: Logger, runtime: Pick<Runtime, 'nowMs'>): void {
+/** Who is told of the end of every request. */
+export interface RequestEnds {
+  runtime: Pick<Runtime, 'nowMs'>;
+  log: Logger;
+  metrics: { httpRequestEnded(route: string, code: 'ok' | ErrorCode): void };
+}
+
+/** Keeps an account of every request, counts it and logs one line when it has ended, however that was. Before all other hooks. */
+export function keepAccounts(app: FastifyInstance, { log, runtime, metrics }: RequestEnds): void {
   app.decorateRequest('account', null);
   app.addHook('onRequest', async (request, reply) => {
-    request.account = new RequestAccount(request, runtime.nowMs());
+    const account = new RequestAccount(request, runtime.nowMs());
+    request.account = account;
     reply.raw.once('close', () => {
-      logEnd(request, reply, log, runtime.nowMs());
+      const [route, code] = [request.routeOptions.url ?? 'none', account.codeAtEnd(reply.raw.writableFinished)];
+      metrics.httpRequestEnded(route, code);
+      logEnd(request, reply, { route, code, durationMs: runtime.nowMs() - account.begunMs }, log);
     });
   });
 }
 
-function logEnd(request: FastifyRequest, { raw }: FastifyReply, log: Logger, nowMs: number): void {
+function logEnd(
+  request: FastifyRequest,
+  { raw }: FastifyReply,
+  { route, code, durationMs }: { route: string; code: string; durationMs: number },
+  log: Logger,
+): void {
   const { account, routeOptions, method } = request;
-  if (account === null) return;
-  const { failure, promptTokens, tokens, begunMs } = account;
-  const code = failure ?? (raw.writableFinished ? 'ok' : 'CANCELLED');
+  const { promptTokens = 0, tokens = 0 } = account ?? {};
   log[routeOptions.config.polled === true ? 'debug' : 'info']('HTTP request ended', {
     ...logNames(request),
-    ...{ method, route: routeOptions.url ?? 'none', status: raw.headersSent ? raw.statusCode : 0, code },
-    duration_ms: Math.round(nowMs - begunMs),
+    ...{ method, route, status: raw.headersSent ? raw.statusCode : 0, code },
+    duration_ms: Math.round(durationMs),
     ...(promptTokens > 0 && { prompt_tokens: promptTokens, tokens }),
   });
 }

@@ -38,7 +38,7 @@ export async function openTestDoor(routes: RegisterRoutes, options: TestDoorOpti
   const { http = {}, keys = [], limits = {}, bounds = {}, trouble = () => null } = options;
   const context = {
     ...{ runtime: RUNTIME, log: new TestLog().logger('door') },
-    metrics: { contentType: 'text/plain', text: () => Promise.resolve('') },
+    metrics: { contentType: 'text/plain', text: () => Promise.resolve(''), httpRequestEnded: () => undefined },
     status: () => ({ placement: { workers: [{}] } }),
   };
   const servers: Server[] = [];
