@@ -1,21 +1,24 @@
 import assert from 'node:assert/strict';
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import { SeededRandom } from '../../shared/runtime/seeded-random.js';
 import { requestFor } from '../integration/harness/answers.js';
+import type { SettingsChanges } from '../integration/harness/test-settings.js';
 import { stopVirtualCluster, VirtualCluster } from './virtual-cluster.js';
 
 /** After so long nothing of a request is left anywhere, whatever was done for it. */
 const FREED_WITHIN_MS = 500;
 /** A load takes 1 ms else. */
 const SLOW_LOADS = 3000;
+const DRAWN = 30;
 const WORKERS = ['worker-0', 'worker-1'];
 const LONG: GenerateRequest = requestFor([1, 2, 3, 4], { maxTokens: 200 });
 
 describe('a simulated cluster whose clients leave', () => {
   let cluster: VirtualCluster;
 
-  beforeEach(async () => {
-    cluster = await VirtualCluster.start({ workers: 2, shadow: 'int8', main: { main: { maxActiveSequences: 1 } } });
-  });
+  const start = async (main: SettingsChanges = { main: { maxActiveSequences: 1 } }): Promise<void> => {
+    cluster = await VirtualCluster.start({ workers: 2, shadow: 'int8', main });
+  };
 
   afterEach(async function () {
     await stopVirtualCluster(this, cluster);
@@ -53,6 +56,7 @@ describe('a simulated cluster whose clients leave', () => {
 
   for (const prompt of [4, 400]) {
     it(`in prefill of ${prompt} tokens, while experts load for seconds`, async () => {
+      await start();
       slowDown(SLOW_LOADS);
       const gone = new AbortController();
       const tokens = Array.from({ length: prompt }, (_, index) => 1 + (index % 250));
@@ -65,6 +69,7 @@ describe('a simulated cluster whose clients leave', () => {
   }
 
   it('in decode, while experts load for seconds', async () => {
+    await start();
     const gone = new AbortController();
     let tokens = 0;
     const asking = cluster.ask(LONG, gone.signal, () => {
@@ -79,6 +84,7 @@ describe('a simulated cluster whose clients leave', () => {
   });
 
   it('in decode, at the usual speed', async () => {
+    await start();
     const gone = new AbortController();
     let tokens = 0;
     const asking = cluster.ask(LONG, gone.signal, () => void (tokens += 1));
@@ -89,6 +95,7 @@ describe('a simulated cluster whose clients leave', () => {
   });
 
   it('in decode, while a worker has stopped and is not lost yet', async () => {
+    await start();
     const gone = new AbortController();
     let tokens = 0;
     const asking = cluster.ask(LONG, gone.signal, () => void (tokens += 1));
@@ -103,6 +110,7 @@ describe('a simulated cluster whose clients leave', () => {
   });
 
   it('while it waits for its turn', async () => {
+    await start();
     const first = cluster.ask(requestFor([1, 2], { maxTokens: 60 }));
     await cluster.waitUntil('one runs', async () => (await cluster.status()).activeSequences === 1);
     const gone = new AbortController();
@@ -118,6 +126,7 @@ describe('a simulated cluster whose clients leave', () => {
   });
 
   it('while no worker is there', async () => {
+    await start();
     for (const id of WORKERS) await cluster.stopNode(id);
     const gone = new AbortController();
     const asking = cluster.ask(LONG, gone.signal);
@@ -125,4 +134,34 @@ describe('a simulated cluster whose clients leave', () => {
     await cluster.sleep(300);
     await leave(gone, asking, ['main', 'shadow']);
   });
+
+  for (const [what, main] of [
+    ['without drafts', { main: { maxActiveSequences: 2 } }],
+    ['with drafts', { main: { maxActiveSequences: 2 }, drafting: { optimistic: true, rows: 4 }, spread: 'all' }],
+    ['whose experts have homes', { main: { maxActiveSequences: 2 }, homes: 'strict' }],
+  ] as const) {
+    it(`at any moment, from a cluster ${what}`, async () => {
+      await start(main);
+      const random = new SeededRandom(DRAWN);
+      for (let draw = 0; draw < DRAWN; draw++) {
+        slowDown([1, 1, 20, SLOW_LOADS][random.int(4)] ?? 1);
+        const leaving = Array.from({ length: 1 + random.int(4) }, () => {
+          const gone = new AbortController();
+          const tokens = Array.from({ length: 1 + random.int(300) }, () => 1 + random.int(250));
+          const asking = cluster.ask(requestFor(tokens, { maxTokens: 150 }), gone.signal).then(
+            () => null,
+            ({ code }: { code: string }) => code,
+          );
+          return { gone, asking };
+        });
+        await cluster.sleep(random.int(300));
+        for (const { gone } of leaving) gone.abort();
+        const codes = await Promise.all(leaving.map(({ asking }) => asking));
+        for (const code of codes) assert.ok([null, 'CANCELLED', 'QUEUE_FULL'].includes(code), `${code}`);
+        await cluster.sleep(FREED_WITHIN_MS);
+        assert.deepEqual(openOf(['main', 'shadow', ...WORKERS]), {}, `after draw ${draw}`);
+      }
+      await answersAgain();
+    });
+  }
 });
