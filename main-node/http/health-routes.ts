@@ -19,6 +19,7 @@ const GREETING = `This is the HTTP door of an odmoe cluster.
   /v1/messages           Anthropic clients
   /api/chat              Ollama clients
   /health                whether the cluster can answer
+  /metrics               figures for Prometheus
 
 docs/http.md describes them all.
 `;
