@@ -236,6 +236,7 @@ const FORMS: Form[] = [
         { calls: [oslo('{"city": "12", "units": null}')] },
       ],
       ['<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Os', { calls: [oslo('{"city": "Os')] }],
+      ['<tool_call>weather\n<arg_key>days</arg_key>\n<arg_value>1', { calls: [oslo('{"days": ')] }],
       ['<tool_call>some text', { content: '<tool_call>some text' }],
     ],
   },

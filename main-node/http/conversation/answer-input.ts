@@ -136,16 +136,18 @@ export class AnswerInput {
     yield* this.takeWhile(SPACE);
   }
 
-  /** Takes what stands before the first marker, and the marker; null where the answer ends first. */
-  *takeUntil(markers: MarkerSet): Reading<{ text: string; marker: string } | null> {
+  /**
+   * Takes what stands before the first marker, and the marker. Null where the answer ends first: all of it is taken then; and where there is
+   * more than `limit` before the marker: then nothing is.
+   */
+  *takeUntil(markers: MarkerSet, limit = Infinity): Reading<{ text: string; marker: string } | null> {
     let from = this.at;
     for (;;) {
       const start = this.at;
       const { index, marker } = markers.find(this.buffer, from, this.ended);
-      if (marker !== null) {
-        this.at = index + marker.length;
-        return { text: this.buffer.slice(start, index), marker };
-      }
+      if (index - start > limit) return null;
+      if (marker !== null || this.ended) this.at = index + (marker ?? '').length;
+      if (marker !== null) return { text: this.buffer.slice(start, index), marker };
       if (this.ended) return null;
       const ahead = index - start;
       yield null;

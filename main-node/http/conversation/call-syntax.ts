@@ -17,6 +17,8 @@ export interface NamedBody {
   kind: 'named';
   /** Before the name. */
   prefix: string;
+  /** The name has a colon and the call's number behind it. */
+  numbered: boolean;
   /** Between the name and its arguments. */
   between: string;
   /** Behind the arguments. */
@@ -93,7 +95,7 @@ export const MISTRAL = syntax('mistral', {
 /** Mistral from its tokenizer of version 11 on. */
 export const MISTRAL_NAMED = syntax('mistral-named', {
   call: { begin: '[TOOL_CALLS]', end: '' },
-  body: { kind: 'named', prefix: '', between: '[ARGS]', after: '', idMarker: '[CALL_ID]' },
+  body: { kind: 'named', prefix: '', numbered: false, between: '[ARGS]', after: '', idMarker: '[CALL_ID]' },
 });
 
 /** Llama 3.1 and later. */
@@ -108,21 +110,35 @@ export const DEEPSEEK_V3 = syntax('deepseek-v3', {
   section: { begin: '<｜tool▁calls▁begin｜>', end: '<｜tool▁calls▁end｜>' },
   call: { begin: '<｜tool▁call▁begin｜>', end: '<｜tool▁call▁end｜>' },
   separator: '\n',
-  body: { kind: 'named', prefix: 'function<｜tool▁sep｜>', between: '\n```json\n', after: '\n```', idMarker: '' },
+  body: {
+    kind: 'named',
+    prefix: 'function<｜tool▁sep｜>',
+    numbered: false,
+    between: '\n```json\n',
+    after: '\n```',
+    idMarker: '',
+  },
 });
 
 /** DeepSeek V3.1. */
 export const DEEPSEEK_V31 = syntax('deepseek-v3.1', {
   section: DEEPSEEK_V3.section,
   call: DEEPSEEK_V3.call,
-  body: { kind: 'named', prefix: '', between: '<｜tool▁sep｜>', after: '', idMarker: '' },
+  body: { kind: 'named', prefix: '', numbered: false, between: '<｜tool▁sep｜>', after: '', idMarker: '' },
 });
 
 /** Kimi K2: the name is "functions.NAME:0". */
 export const KIMI = syntax('kimi', {
   section: { begin: '<|tool_calls_section_begin|>', end: '<|tool_calls_section_end|>' },
   call: { begin: '<|tool_call_begin|>', end: '<|tool_call_end|>' },
-  body: { kind: 'named', prefix: 'functions.', between: ':0<|tool_call_argument_begin|>', after: '', idMarker: '' },
+  body: {
+    kind: 'named',
+    prefix: 'functions.',
+    numbered: true,
+    between: '<|tool_call_argument_begin|>',
+    after: '',
+    idMarker: '',
+  },
 });
 
 /** GLM 4.5. */
@@ -206,7 +222,7 @@ export const HUNYUAN = syntax('hunyuan', {
   section: { begin: '<tool_calls>\n', end: '\n</tool_calls>' },
   call: { begin: '<tool_call>', end: '</tool_call>' },
   separator: '\n',
-  body: { kind: 'named', prefix: '', between: '\n```json\n', after: '\n```', idMarker: '' },
+  body: { kind: 'named', prefix: '', numbered: false, between: '\n```json\n', after: '\n```', idMarker: '' },
 });
 
 /** The texts at which calls begin, as they are found in an answer. */

@@ -75,7 +75,7 @@ function formsOf({ section, call, body }: CallSyntax, tool: ChatTool, free: numb
       return [{ parts: [literal(head), json(argumentsSchema(tool)), literal(`}${end}`)] }];
     }
     case 'named': {
-      const head = `${begin}${body.prefix}${tool.name}${body.between}`;
+      const head = `${begin}${body.prefix}${tool.name}${body.numbered ? ':0' : ''}${body.between}`;
       const parts = [literal(head), json(argumentsSchema(tool)), literal(body.after + end)];
       return [{ parts: parts.filter((part) => part.kind !== 'literal' || part.literal !== '') }];
     }

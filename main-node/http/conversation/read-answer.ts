@@ -112,7 +112,7 @@ class AnswerReader {
     yield* this.input.skipSpace();
     yield* this.input.take('<|python_tag|>');
     let found = false;
-    while (yield* readObjectCall({ argumentsKey: 'parameters' }, this.input, this.book, syntax.unmarked)) {
+    while (yield* readObjectCall(this.input, this.book, syntax.unmarked)) {
       found = true;
       this.input.keep();
       yield* this.input.takeWhile(/[\s;,]/);

@@ -1,6 +1,6 @@
 import type { AnswerInput, Reading } from './answer-input.js';
 import type { CallBook } from './call-book.js';
-import type { CallSyntax, NamedBody, ObjectBody } from './call-syntax.js';
+import type { CallSyntax, NamedBody } from './call-syntax.js';
 import { readKeyedCall } from './read-keyed-call.js';
 import { readLiteralCall } from './read-literal-call.js';
 
@@ -64,7 +64,7 @@ function* readCall(syntax: CallSyntax, input: AnswerInput, book: CallBook, named
   const { body } = syntax;
   switch (body.kind) {
     case 'object':
-      return yield* readObjectCall(body, input, book, syntax.unmarked);
+      return yield* readObjectCall(input, book, syntax.unmarked);
     case 'named':
       return yield* readNamedCall(body, input, book);
     case 'keyed':
@@ -74,12 +74,12 @@ function* readCall(syntax: CallSyntax, input: AnswerInput, book: CallBook, named
   }
 }
 
-/** `onlyOffered`: a function that was not offered makes it no call. */
+/** `onlyOffered`: a function that was not offered makes it no call. `nested`: it is inside of such an object already. */
 export function* readObjectCall(
-  body: Pick<ObjectBody, 'argumentsKey'>,
   input: AnswerInput,
   book: CallBook,
   onlyOffered: boolean,
+  nested = false,
 ): Reading<boolean> {
   yield* input.skipSpace();
   if (!(yield* input.take('{'))) return false;
@@ -94,9 +94,9 @@ export function* readObjectCall(
     }
     const key = yield* objectKey(input);
     if (key === null) break;
-    if (!named && key === 'function' && (yield* input.peek()) === '{') {
+    if (!named && !nested && key === 'function' && (yield* input.peek()) === '{') {
       // {"type": "function", "function": {"name": ...}}
-      const inside = yield* readObjectCall(body, input, book, onlyOffered);
+      const inside = yield* readObjectCall(input, book, onlyOffered, true);
       if (!inside) return false;
       [named, told] = [true, true];
     } else if (!named && (key === 'name' || key === 'function')) {
@@ -146,14 +146,14 @@ function* argumentsText(input: AnswerInput): Reading<string | null> {
 
 function* readNamedCall(body: NamedBody, input: AnswerInput, book: CallBook): Reading<boolean> {
   yield* input.skipSpace();
-  if ((yield* input.peek()) === '{') return yield* readObjectCall({ argumentsKey: 'arguments' }, input, book, false);
+  if ((yield* input.peek()) === '{') return yield* readObjectCall(input, book, false);
   yield* input.take(body.prefix);
   const written = yield* input.takeWhile(NAME_CHARACTER);
-  const name = body.prefix === 'functions.' ? written.replace(/:\d+$/, '') : written;
+  const name = body.numbered ? written.replace(/:\d+$/, '') : written;
   if (name === '') return false;
   if (body.idMarker !== '' && (yield* input.take(body.idMarker))) yield* input.takeWhile(NAME_CHARACTER);
   yield* input.skipSpace();
-  yield* input.take(body.between.replace(/^:0/, '').trim());
+  yield* input.take(body.between.trim());
   yield* input.skipSpace();
   if ((yield* input.peek()) !== '{') return false;
   input.drop();

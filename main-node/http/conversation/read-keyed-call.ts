@@ -3,6 +3,9 @@ import type { CallBook } from './call-book.js';
 import type { KeyedBody } from './call-syntax.js';
 import { isText, jsonOfText } from './argument-text.js';
 
+/** Of an argument's key; what is longer is none. */
+const KEY_LENGTH_LIMIT = 1024;
+
 /** `named`: what stands before the name was taken already. */
 export function* readKeyedCall(body: KeyedBody, input: AnswerInput, book: CallBook, named: boolean): Reading<boolean> {
   yield* input.skipSpace();
@@ -31,7 +34,7 @@ export function* readKeyedCall(body: KeyedBody, input: AnswerInput, book: CallBo
 function* readKey(body: KeyedBody, input: AnswerInput): Reading<string | null> {
   yield* input.skipSpace();
   if (!(yield* input.take(body.key.begin.trim()))) return null;
-  const key = yield* input.takeUntil(new MarkerSet([body.key.end]));
+  const key = yield* input.takeUntil(new MarkerSet([body.key.end]), KEY_LENGTH_LIMIT);
   if (key === null) return null;
   if (body.value.begin !== '') {
     yield* input.skipSpace();

@@ -29,9 +29,9 @@ export function reasoningStyleOf(source: string, specialNames: ReadonlySet<strin
   const has = (text: string): boolean => source.includes(text) || specialNames.has(text);
   const found = STYLES.find(({ begin, end }) => has(begin.trim()) || has(end));
   if (found !== THINK) return found ?? null;
-  if (source.includes('<answer>') && source.includes('</answer>')) return { ...THINK, ...around('answer') };
+  if (has('<answer>') && has('</answer>')) return { ...THINK, ...around('answer') };
   // MiniMax's template has these tags around what tools answer.
-  if (source.includes('<response>') && source.includes('</response>') && !source.includes('minimax:')) {
+  if (has('<response>') && has('</response>') && !source.includes('minimax:')) {
     return { ...THINK, ...around('response') };
   }
   return THINK;

@@ -10,7 +10,7 @@ export function writeCall({ section, call, body }: CallSyntax, name: string, arg
     case 'object':
       return `${begin}{"name": ${JSON.stringify(name)}, "${body.argumentsKey}": ${written}}${end}`;
     case 'named':
-      return `${begin}${body.prefix}${name}${body.between}${written}${body.after}${end}`;
+      return `${begin}${body.prefix}${name}${body.numbered ? ':0' : ''}${body.between}${written}${body.after}${end}`;
     case 'keyed': {
       const line = body.ownLines ? '\n' : '';
       const values = membersOf(written).map(([key, value]) => {
