@@ -57,6 +57,8 @@ export async function startDoor(options: DoorOptions): Promise<Door> {
   const server = createBoundServer(createServer, bounds, handle, options.context);
   const port = await listen(server, settings, options.context);
   const address = formatAddress(settings.host, port);
+  // Too many open files, for one: whoever is connected is served on.
+  server.on('error', (error) => log.warn('a connection of an HTTP client could not be taken', { error }));
   log.info('HTTP clients are served', { address, api_keys: keys.count });
   return {
     address,

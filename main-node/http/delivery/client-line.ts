@@ -1,6 +1,5 @@
 import type { ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import type { Timer } from '../../../shared/runtime/runtime.js';
 import type { GenerationWatch } from '../../rpc/generation-watch.js';
 import { logNames, type RequestAccount } from '../requests/request-account.js';
 import type { DeliverySetting } from './delivery-limits.js';
@@ -24,7 +23,7 @@ export class ClientLine {
   progress: AnswerProgress = { phase: 'queued', before: 0 };
   private readonly gone = new AbortController();
   private readonly raw: ServerResponse;
-  private wait: { settle: () => void; timer: Timer } | null = null;
+  private wait: { taken: Promise<void>; settle: () => void } | null = null;
   private begun = false;
   private readonly account: RequestAccount | null;
 
@@ -87,19 +86,7 @@ export class ClientLine {
 
   /** Resolves when the client has taken enough of what was written, or is gone. */
   async taken(): Promise<void> {
-    if (this.wait === null) return;
-    await new Promise<void>((resolve) => {
-      const { wait } = this;
-      if (wait === null) {
-        resolve();
-        return;
-      }
-      const { settle } = wait;
-      wait.settle = () => {
-        settle();
-        resolve();
-      };
-    });
+    await this.wait?.taken;
   }
 
   /** Sends the last of the answer. Resolves when the client has taken all of it, or is gone. */
@@ -127,13 +114,14 @@ export class ClientLine {
       log.warn('a client takes nothing of its answer; it is given up', logNames(this.reply.request));
       this.leave();
     });
-    this.wait = {
-      timer,
-      settle: () => {
-        timer.cancel();
-        cleanUp();
-        this.wait = null;
-      },
+    let resolve = (): void => undefined;
+    const taken = new Promise<void>((settled) => (resolve = settled));
+    const settle = (): void => {
+      timer.cancel();
+      cleanUp();
+      this.wait = null;
+      resolve();
     };
+    this.wait = { taken, settle };
   }
 }

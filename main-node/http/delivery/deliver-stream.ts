@@ -73,8 +73,11 @@ class StreamDelivery {
     const { setting, dialect, request } = this.options;
     this.silence?.cancel();
     this.silence = setting.runtime.after(setting.limits.keepAliveMs, () => {
-      if (this.line.isBlocked) this.listenToSilence();
-      else this.send(dialect.keepAlive(this.line.progress, request));
+      if (!this.line.isBlocked) {
+        this.begin();
+        this.line.write(dialect.keepAlive(this.line.progress, request));
+      }
+      this.listenToSilence();
     });
   }
 
