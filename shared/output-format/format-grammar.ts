@@ -3,6 +3,7 @@ import {
   ALTERNATIVES_LIMIT,
   FORMAT_TEXT_LIMIT,
   formatInvalid,
+  GRAMMARS_KEPT_LIMIT,
   PART_TEXT_LIMIT,
   PARTS_LIMIT,
   tooLarge,
@@ -18,21 +19,12 @@ export interface FormatGrammar {
   nodes: readonly GrammarNode[];
 }
 
-/** Formats that were found right of late are not looked at again. */
-const CHECKED_FORMATS_LIMIT = 64;
-const checked = new Set<string>();
+/** The grammars of late, by the format's key: a format is checked where it comes in, and used soon after. */
+const kept = new Map<string, FormatGrammar>();
 
 /** Throws REQUEST_INVALID for a format that is none, or that no text has. */
 export function checkOutputFormat(format: OutputFormat): void {
-  requireBounds(format);
-  const key = formatKey(format);
-  if (checked.has(key)) return;
   compileFormat(format);
-  checked.add(key);
-  for (const oldest of checked) {
-    if (checked.size <= CHECKED_FORMATS_LIMIT) return;
-    checked.delete(oldest);
-  }
 }
 
 /** The same for equal formats. */
@@ -43,6 +35,18 @@ export function formatKey(format: OutputFormat): string {
 /** Throws as checkOutputFormat. */
 export function compileFormat(format: OutputFormat): FormatGrammar {
   requireBounds(format);
+  const key = formatKey(format);
+  const grammar = kept.get(key) ?? grammarOf(format);
+  kept.delete(key);
+  kept.set(key, grammar);
+  for (const oldest of kept.keys()) {
+    if (kept.size <= GRAMMARS_KEPT_LIMIT) break;
+    kept.delete(oldest);
+  }
+  return grammar;
+}
+
+function grammarOf(format: OutputFormat): FormatGrammar {
   const builder = new GrammarBuilder();
   const schemas = new SchemaGrammar(builder);
   const alternatives = format.alternatives.map(({ parts }) =>

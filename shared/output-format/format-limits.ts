@@ -30,19 +30,21 @@ export const PARTS_LIMIT = 1024;
 export const PART_TEXT_LIMIT = 16 * 1024;
 export const FORMAT_TEXT_LIMIT = 1024 * 1024;
 /** States and nodes of the grammar that is made of a format. */
-export const GRAMMAR_STATES_LIMIT = 1_000_000;
+export const GRAMMAR_STATES_LIMIT = 250_000;
 
 /** Ways to go on that are kept at one place of an answer; of more, the shortest stay. */
 export const FRAMES_LIMIT = 512;
-/** Frames on one another (about four a nested value); above it only the shortest ways to the end are open. */
+/** Frames on one another (two or more a nested value); above it only the shortest ways to the end are open. */
 export const FRAME_DEPTH_LIMIT = 1024;
 /** States of an automaton that are kept; then it forgets them and makes them again where they are needed. */
-export const STATES_KEPT_LIMIT = 8192;
+export const STATES_KEPT_LIMIT = 4096;
 /** Frames that are kept, likewise. */
-export const FRAMES_KEPT_LIMIT = 262_144;
+export const FRAMES_KEPT_LIMIT = 65_536;
 
+/** Grammars that are kept from a format's check to its first use. */
+export const GRAMMARS_KEPT_LIMIT = 4;
 /** Compiled formats that a vocabulary keeps, and the masks of all of them together. */
-export const COMPILED_FORMATS_LIMIT = 16;
+export const COMPILED_FORMATS_LIMIT = 8;
 export const MASKS_LIMIT_BYTES = 64 * 1024 * 1024;
 
 export function formatInvalid(message: string): OdmoeError {

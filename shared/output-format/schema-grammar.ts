@@ -102,7 +102,10 @@ export class SchemaGrammar {
 
   private numberNode(rule: NumberRule): GrammarNode {
     const machine = numberMachine(rule);
-    return machine === null ? this.builder.choice() : this.builder.machine(machine);
+    if (machine === null) return this.builder.choice();
+    const { isInteger, least, isLeastExcluded, most, isMostExcluded } = rule;
+    const key = `number ${isInteger} ${least} ${isLeastExcluded} ${most} ${isMostExcluded}`;
+    return this.builder.keptMachine(key, () => machine);
   }
 
   private stringNode({ least, most, pattern, where }: StringRule): GrammarNode {
