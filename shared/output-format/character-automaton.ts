@@ -23,13 +23,13 @@ export interface CharacterState {
 }
 
 /** The texts that a pattern of ECMAScript (flag u) matches somewhere. Throws REQUEST_INVALID; `where`: its place, for messages. */
-export function patternAutomaton(source: string, where: string): CharacterAutomaton {
+export function patternAutomaton(source: string, where: string, work = new PatternWork()): CharacterAutomaton {
   const nondeterministic = new PatternStates(where);
   const [first, last] = [nondeterministic.add(), nondeterministic.add()];
   nondeterministic.connect(first, { kind: 'character', set: ANY_CODE_POINT, target: first });
   nondeterministic.connect(last, { kind: 'character', set: ANY_CODE_POINT, target: last });
   nondeterministic.build(parsePattern(source, where), first, last);
-  return new Determinizer(nondeterministic, last, where).run(first);
+  return new Determinizer(nondeterministic, last, where, work).run(first);
 }
 
 /** All texts but these. */
@@ -174,14 +174,17 @@ class PatternStates {
   }
 }
 
-/** What is added up stays within PATTERN_WORK_LIMIT. */
-function workCounter(where: string): (steps: number) => void {
-  let taken = 0;
-  return (steps) => {
-    taken += steps;
-    if (taken > PATTERN_WORK_LIMIT)
-      throw tooLarge(`${where} takes over ${PATTERN_WORK_LIMIT} steps to be made an automaton`);
-  };
+/** Steps that making the patterns of one schema deterministic has taken. */
+export class PatternWork {
+  private taken = 0;
+
+  /** Throws REQUEST_INVALID when it is too much. `where`: the pattern that takes them. */
+  take(steps: number, where: string): void {
+    this.taken += steps;
+    if (this.taken > PATTERN_WORK_LIMIT) {
+      throw tooLarge(`${where}, with those before it, takes over ${PATTERN_WORK_LIMIT} steps to be made an automaton`);
+    }
+  }
 }
 
 /** Follows all ways through a pattern at once: each state is a set of the pattern's states. */
@@ -197,8 +200,9 @@ class Determinizer {
     private readonly pattern: PatternStates,
     private readonly last: number,
     private readonly where: string,
+    budget: PatternWork,
   ) {
-    this.work = workCounter(where);
+    this.work = (steps) => budget.take(steps, where);
     const sets = new Map<string, CodePoints>();
     const keyOf = (edge: PatternEdge): string => (edge.kind === 'character' ? codePointsKey(edge.set) : '');
     for (const edge of pattern.edges.flat()) if (edge.kind === 'character') sets.set(keyOf(edge), edge.set);

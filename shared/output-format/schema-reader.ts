@@ -1,4 +1,4 @@
-import { patternAutomaton } from './character-automaton.js';
+import { patternAutomaton, PatternWork } from './character-automaton.js';
 import {
   formatInvalid,
   LEAST_COUNT_LIMIT,
@@ -68,6 +68,8 @@ class SchemaReader {
   /** Of each schema that a $ref names, by its object. */
   private readonly targets = new Map<JsonValue, SchemaTarget>();
   private readonly waiting: { value: JsonValue; where: string; target: SchemaTarget }[] = [];
+
+  private readonly patternWork = new PatternWork();
 
   constructor(private readonly root: JsonValue) {}
 
@@ -167,7 +169,7 @@ class SchemaReader {
       kind: 'typed',
       types,
       number: numberRule(value, where, named?.isInteger ?? false),
-      string: stringRule(value, where),
+      string: stringRule(value, where, this.patternWork),
       array: {
         items: this.readSchema(value['items'] ?? true, `${where}.items`),
         least: leastCount(value, 'minItems', where),
@@ -265,13 +267,13 @@ function numberRule(value: JsonObject, where: string, isInteger: boolean): Numbe
   };
 }
 
-function stringRule(value: JsonObject, where: string): StringRule {
+function stringRule(value: JsonObject, where: string, work: PatternWork): StringRule {
   const pattern = value['pattern'];
   if (pattern !== undefined && typeof pattern !== 'string') throw wrong('pattern', where, 'a text');
   return {
     least: leastCount(value, 'minLength', where),
     most: mostCount(value, 'maxLength', where),
-    pattern: pattern === undefined ? null : patternAutomaton(pattern, `the pattern at ${where}`),
+    pattern: pattern === undefined ? null : patternAutomaton(pattern, `the pattern at ${where}`, work),
     where: `the pattern at ${where}`,
   };
 }

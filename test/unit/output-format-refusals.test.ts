@@ -64,6 +64,11 @@ const REFUSED: [string, unknown, RegExp][] = [
   ['a bound that is a text', { minimum: '1' }, /minimum at \$ is wrong/],
   ['an excluded bound of draft 4', { minimum: 1, exclusiveMinimum: true }, /exclusiveMinimum at \$ is wrong/],
   ['a pattern with a lookahead', { pattern: '(?=a)' }, /the pattern at \$ has a lookahead/],
+  [
+    'patterns that are too much together',
+    { anyOf: Array.from({ length: 400 }, (_, n) => ({ pattern: `^(a|b)*a(a|b){10}${n}$` })) },
+    /with those before it, takes over/,
+  ],
   ['a schema that is a text', 'string', /\$ is no JSON schema/],
   ['null', null, /\$ is no JSON schema/],
   ['a schema too deep', deep(200), /nests deeper than/],
