@@ -28,8 +28,10 @@ export interface AutomatonState {
   readonly isWhole: boolean;
   /** Bytes of the shortest text that completes it. */
   readonly bytes: number;
-  /** States after each byte; null: none; left out: not looked up yet. */
+  /** States after each byte; null: none; left out: not looked up yet, or forgotten. */
   readonly next: (AutomatonState | null | undefined)[];
+  /** Of each set of targets that its machines have had for a byte: the state that they lead to. Most bytes share few of them. */
+  readonly byTargets: Map<string, AutomatonState | null>;
 }
 
 /** Counters that no token reaches are made equal, so that the tokens that may follow can be remembered for many states. */
@@ -46,6 +48,8 @@ export interface ClampedState {
 export class TextAutomaton {
   private frames = new Map<string, Frame>();
   private states = new Map<string, AutomatonState>();
+  /** States that lead to others. They are cut off when states are forgotten: who holds one of them would hold all behind it. */
+  private readonly leading = new Set<AutomatonState>();
   private framesMade = 0;
   readonly start: AutomatonState | null;
 
@@ -60,14 +64,24 @@ export class TextAutomaton {
   next(state: AutomatonState, byte: number): AutomatonState | null {
     const known = state.next[byte];
     if (known !== undefined) return known;
-    const next = this.step(state, byte, false);
+    const targets = state.frames.map((frame) => targetOf(frame, byte, false));
+    const key = targets.join(' ');
+    let next = state.byTargets.get(key);
+    if (next === undefined) {
+      next = this.step(state, targets);
+      state.byTargets.set(key, next);
+    }
     state.next[byte] = next;
+    this.leading.add(state);
     return next;
   }
 
   /** As next, for a byte of a special token's name. */
   nextSpecial(state: AutomatonState, byte: number): AutomatonState | null {
-    return this.step(state, byte, true);
+    return this.step(
+      state,
+      state.frames.map((frame) => targetOf(frame, byte, true)),
+    );
   }
 
   /** `reach`: bytes of the longest token. */
@@ -92,15 +106,12 @@ export class TextAutomaton {
     return frame.clamped ?? frame;
   }
 
-  private step(state: AutomatonState, byte: number, isSpecial: boolean): AutomatonState | null {
+  /** `targets`: where each of the state's machines goes; -1: it ends there. */
+  private step({ frames }: AutomatonState, targets: readonly number[]): AutomatonState | null {
     return this.stateOf((ways) => {
-      for (const frame of state.frames) {
-        if (frame.node.kind !== 'machine') continue;
-        const { machine } = frame.node;
-        const from = machine.states[frame.state];
-        if (from === undefined || (isSpecial && !machine.takesSpecialTokens)) continue;
-        const target = machineTarget(from, byte);
-        if (target >= 0) ways.enter(this.frame(frame.node, { state: target, least: 0, most: 0, rest: frame.rest }));
+      for (const [index, { node, rest }] of frames.entries()) {
+        const target = targets[index] ?? -1;
+        if (target >= 0) ways.enter(this.frame(node, { state: target, least: 0, most: 0, rest }));
       }
     });
   }
@@ -115,16 +126,25 @@ export class TextAutomaton {
   /** Order counts: it decides which ways are left out where there are too many. */
   private keep(frames: readonly Frame[], isWhole: boolean): AutomatonState {
     if (this.states.size >= STATES_KEPT_LIMIT || this.frames.size >= FRAMES_KEPT_LIMIT) {
-      this.states = new Map();
-      this.frames = new Map();
+      this.forget();
     }
     const key = `${frames.map(({ id }) => id).join(' ')}${isWhole ? ' end' : ''}`;
     const known = this.states.get(key);
     if (known !== undefined) return known;
     const bytes = isWhole ? 0 : frames.reduce((least, frame) => Math.min(least, frame.bytes), Infinity);
-    const state: AutomatonState = { frames, isWhole, bytes, next: [] };
+    const state: AutomatonState = { frames, isWhole, bytes, next: [], byTargets: new Map() };
     this.states.set(key, state);
     return state;
+  }
+
+  private forget(): void {
+    this.states = new Map();
+    this.frames = new Map();
+    for (const { next, byTargets } of this.leading) {
+      next.length = 0;
+      byTargets.clear();
+    }
+    this.leading.clear();
   }
 
   /** A node that has not begun. */
@@ -149,6 +169,13 @@ export class TextAutomaton {
     if (node.kind === 'repeat') return least === 0 ? 0 : least * (ofNode[node.body.id] ?? Infinity);
     return ofStates[node.id]?.[state] ?? ofNode[node.id] ?? Infinity;
   }
+}
+
+/** The state of the frame's machine after a byte; -1: none. */
+function targetOf({ node, state }: Frame, byte: number, isSpecial: boolean): number {
+  if (node.kind !== 'machine' || (isSpecial && !node.machine.takesSpecialTokens)) return -1;
+  const from = node.machine.states[state];
+  return from === undefined ? -1 : machineTarget(from, byte);
 }
 
 /** Opens frames until each way begins with a machine, which takes a byte. */
