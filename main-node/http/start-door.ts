@@ -47,7 +47,11 @@ export async function startDoor(options: DoorOptions): Promise<Door> {
     deliverBody: createDeliverBody(delivery),
   };
   let closing: Promise<void> | null = null;
-  const admission = { hosts: servedHosts(hostname(), settings.hosts), origins: settings.origins, keys };
+  const admission = {
+    hosts: servedHosts(hostname(), [settings.host, ...settings.hosts]),
+    origins: settings.origins,
+    keys,
+  };
   const app = buildApp({
     ...{ context, admission, routes },
     trouble: () => (closing === null ? options.trouble() : new OdmoeError('NO_MAIN', 'main is being stopped')),

@@ -125,13 +125,15 @@ export class LayerWaits {
 
   /** Of layers that have been waited for, and of these workers. */
   told(connected: readonly { id: string }[]): { layerWaits: LayerWait[]; workerWaits: WorkerWait[] } {
-    return { layerWaits: this.layerWaits(), workerWaits: this.workerWaits(new Set(connected.map(({ id }) => id))) };
+    const ids = new Set(connected.map(({ id }) => id));
+    return { layerWaits: this.layerWaits(ids), workerWaits: this.workerWaits(ids) };
   }
 
-  private layerWaits(): LayerWait[] {
-    return this.layers.flatMap(({ passes, waitMs, stallMs, slowest }, layer) =>
-      passes === 0 ? [] : [{ layer, passes, waitMs: waitMs.value, stallMs: stallMs.value, slowestWorker: slowest }],
-    );
+  private layerWaits(connected: ReadonlySet<string>): LayerWait[] {
+    return this.layers.flatMap(({ passes, waitMs, stallMs, slowest }, layer) => {
+      const slowestWorker = connected.has(slowest) ? slowest : '';
+      return passes === 0 ? [] : [{ layer, passes, waitMs: waitMs.value, stallMs: stallMs.value, slowestWorker }];
+    });
   }
 
   /** Others are forgotten. */

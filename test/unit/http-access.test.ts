@@ -8,7 +8,7 @@ import { isAdmittedOrigin, preflightHeaders } from '../../main-node/http/access/
 import { requireKeysForOthers } from '../../main-node/http/start-door.js';
 
 describe('hosts that HTTP requests name', () => {
-  const hosts = servedHosts('Box.lan', ['Chat.Example.org']);
+  const hosts = servedHosts('Box.lan', ['Chat.Example.org', 'full.example.org.']);
   for (const header of [
     ...[
       'localhost',
@@ -19,6 +19,7 @@ describe('hosts that HTTP requests name', () => {
       'box.lan:80',
       'Box.local',
       'chat.example.org:443',
+      'full.example.org',
     ],
     ...['127.0.0.1', '127.0.0.1:7680', '192.168.1.20', '[::1]', '[::1]:7680', '[fe80::1]'],
   ]) {

@@ -108,6 +108,18 @@ describe('main: what decode waits for', () => {
     );
   });
 
+  it('names no worker as the slowest of a layer that has left', () => {
+    const waits = new LayerWaits(1);
+    race(waits, 0, [
+      ['a', 1],
+      ['b', 2],
+    ]);
+    const slowest = (...ids: string[]): unknown =>
+      waits.told(ids.map((id) => ({ id }))).layerWaits.map(({ slowestWorker }) => slowestWorker);
+    assert.deepEqual(slowest('a', 'b'), ['b']);
+    assert.deepEqual(slowest('a'), ['']);
+  });
+
   it('agrees with a plain count for any order of results', () => {
     const results = fc.array(
       fc

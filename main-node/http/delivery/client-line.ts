@@ -91,8 +91,8 @@ export class ClientLine {
 
   /** Sends the last of the answer. Resolves when the client has taken all of it, or is gone. */
   async end(text = ''): Promise<void> {
-    if (this.signal.aborted) return;
     await this.taken();
+    if (this.signal.aborted) return;
     this.waitForClient(() => undefined);
     const taken = this.taken();
     this.raw.end(text, () => this.wait?.settle());

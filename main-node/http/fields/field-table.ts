@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import { OdmoeError } from '../../../shared/errors/odmoe-error.js';
+import { issueText } from './issue-text.js';
 
 /**
  * What becomes of each field of an endpoint's requests. A name that is in none of the lists is refused. docs/http.md has the same tables;
@@ -34,7 +35,8 @@ export function fieldReader<Shape extends z.ZodRawShape>(
   return (body) => {
     const given = new Map(Object.entries(requireObject(body, within)).filter(([, value]) => value !== null));
     for (const [name, value] of given) requireKnown(table, name, value, within);
-    const parsed = schema.safeParse(Object.fromEntries([...given].filter(([name]) => name in table.done)));
+    const done = Object.fromEntries([...given].filter(([name]) => Object.hasOwn(table.done, name)));
+    const parsed = schema.safeParse(done, { error: issueText });
     if (parsed.success) return parsed.data;
     throw wrongField(parsed.error.issues, within);
   };

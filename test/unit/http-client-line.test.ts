@@ -1,0 +1,41 @@
+import assert from 'node:assert/strict';
+import { EventEmitter } from 'node:events';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { ClientLine } from '../../main-node/http/delivery/client-line.js';
+import { DELIVERY_LIMITS } from '../../main-node/http/delivery/delivery-limits.js';
+import { TestLog } from '../integration/harness/test-log.js';
+
+/** A response that takes nothing. */
+class BlockedResponse extends EventEmitter {
+  writableFinished = false;
+  ends = 0;
+  write = (): boolean => false;
+  destroy = (): void => undefined;
+  end = (): void => {
+    this.ends += 1;
+  };
+}
+
+describe('the line to a client', () => {
+  const timers = new Set<() => void>();
+  const runtime = {
+    after: (_delayMs: number, act: () => void) => {
+      timers.add(act);
+      return { cancel: () => void timers.delete(act) };
+    },
+  };
+
+  it('waits no more for a client that goes while the end of its answer waits for it', async () => {
+    const raw = new BlockedResponse();
+    const request = { raw: { socket: new EventEmitter() }, account: null } as unknown as FastifyRequest;
+    const reply = { raw, request } as unknown as FastifyReply;
+    const log = new TestLog().logger('door');
+    const line = new ClientLine(request, reply, { runtime, limits: DELIVERY_LIMITS, log });
+    line.write('a piece');
+    assert.deepEqual([line.isBlocked, timers.size], [true, 1]);
+    const ended = line.end('the last one');
+    line.leave();
+    await ended;
+    assert.deepEqual([line.isBlocked, timers.size, raw.ends], [false, 0, 0]);
+  });
+});
