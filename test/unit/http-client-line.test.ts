@@ -21,7 +21,7 @@ describe('the line to a client', () => {
   const runtime = {
     after: (_delayMs: number, act: () => void) => {
       timers.add(act);
-      return { cancel: () => void timers.delete(act) };
+      return { cancel: () => void timers.delete(act), unref: () => undefined };
     },
   };
 
