@@ -28,7 +28,10 @@ const REQUEST: GenerateRequest = {
 };
 const FINISHED: GenerateReply = {
   kind: 'finished',
-  finished: { finishReason: 'length', text: 'all', timing: null, sep: null, reloads: 0, nodes: [], drafts: null },
+  finished: {
+    ...{ finishReason: 'length', stopString: '', text: 'all' },
+    ...{ timing: null, sep: null, reloads: 0, nodes: [], drafts: null },
+  },
 };
 /** Bytes that neither transport takes without waiting for the peer, and replies that are more than all that waits on the way. */
 const LARGE_BYTES = 4 * 1024 * 1024;
