@@ -67,7 +67,7 @@ function takeAnyJson(app: FastifyInstance): void {
   app.addContentTypeParser(
     '*',
     { parseAs: 'buffer', bodyLimit: BODY_LIMIT_BYTES },
-    async (_request: FastifyRequest, body: Buffer) => parseBody(body),
+    async ({ headers }: FastifyRequest, body: Buffer) => parseBody(body, headers['content-encoding']),
   );
 }
 

@@ -53,6 +53,8 @@ export function createBoundServer(
   const server = create(options, handle);
   server.maxConnections = bounds.connections;
   server.timeout = bounds.silenceMs;
+  // An expectation that nobody knows is no reason to refuse.
+  server.on('checkExpectation', handle);
   server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => {
     const requestId = runtime.randomId();
     log.debug('a request could not be read', { request: requestId, reason: error.code ?? error.message });

@@ -144,8 +144,16 @@ describe('what the HTTP door takes', () => {
       assert.match(client.received, /\{"body":\{"a":1\}\}$/);
     });
 
+    it('comes whatever else the client expects', async () => {
+      const headers = 'host: localhost\r\nexpect: something\r\ncontent-length: 2';
+      const client = await ask(await open(), `POST /echo HTTP/1.1\r\n${headers}\r\n\r\n{}`);
+      assert.match(client.received, /^HTTP\/1\.1 200 [^]*\r\nx-request-id: \S[^]*\{"body":\{\}\}$/);
+    });
+
     it('says what is wrong with one', async () => {
       const address = await open();
+      const packed = await post(address, '{}', { 'content-encoding': 'gzip' });
+      assert.match(((await packed.json()) as ToldError).error.message, /compressed/);
       const answer = await post(address, '{"a": }');
       assert.equal(answer.status, 400);
       const { error } = (await answer.json()) as ToldError;

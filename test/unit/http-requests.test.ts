@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { gzipSync } from 'node:zlib';
 import fc from 'fast-check';
 import { allowedMethods } from '../../main-node/http/requests/allowed-methods.js';
 import { describePlace, findJsonFault, isDeeperThan } from '../../main-node/http/requests/json-fault.js';
@@ -21,6 +22,12 @@ describe('bodies of HTTP requests', () => {
     assert.deepEqual(parse('{"a": [1, "ä"]}'), { a: [1, 'ä'] });
     assert.equal(parse(' \r\n'), undefined);
     assert.equal(parse(''), undefined);
+  });
+
+  it('are not taken compressed', () => {
+    const bytes = gzipSync('{}');
+    assert.throws(() => parseBody(bytes, 'gzip'), { code: 'REQUEST_INVALID', message: /compressed/ });
+    assert.deepEqual(parseBody(Buffer.from('{}'), 'Identity'), {});
   });
 
   it('with a byte-order mark are taken, too', () => {

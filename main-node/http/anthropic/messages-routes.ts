@@ -2,7 +2,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { GenerateRequest } from '../../../shared/rpc/messages.js';
 import type { GenerationWatch } from '../../rpc/generation-watch.js';
 import type { AnswerReaderOptions } from '../answer/answer-reader.js';
-import { requireServedModel } from '../answer/served-model.js';
+import { requireServedModel } from '../fields/model-field.js';
 import type { PreparedChat } from '../conversation/chat-request.js';
 import type { DoorContext, RegisterRoutes } from '../door-context.js';
 import { samplingFrom } from '../fields/sampling-fields.js';

@@ -1,5 +1,9 @@
 import { z } from 'zod';
-import { STOP_STRING_LENGTH_LIMIT, STOP_STRINGS_LIMIT } from '../../../shared/rpc/generate-validation.js';
+import {
+  MAX_TOKENS_RANGE,
+  STOP_STRING_LENGTH_LIMIT,
+  STOP_STRINGS_LIMIT,
+} from '../../../shared/rpc/generate-validation.js';
 import type { LogitBias, SamplingMessage } from '../../../shared/sampling/sampling-options.js';
 import {
   ANSWER_PENALTY_RANGE,
@@ -13,6 +17,9 @@ import {
   TEMPERATURE_RANGE,
   TOP_K_RANGE,
 } from '../../../shared/sampling/sampling-options.js';
+
+/** More than any context has: the answer may take the room that the prompt leaves. */
+export const ALL_ROOM = MAX_TOKENS_RANGE.most;
 
 /** As the other APIs have it: -1 is off, too. */
 const TOP_K_OR_OFF: NumberRange = { ...TOP_K_RANGE, least: -1 };

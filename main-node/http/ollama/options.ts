@@ -1,8 +1,7 @@
 import { z } from 'zod';
 import type { SamplingMessage } from '../../../shared/sampling/sampling-options.js';
-import { ALL_ROOM } from '../answer/served-model.js';
 import { type FieldTable, fieldReader, type Fields, invalidField } from '../fields/field-table.js';
-import { SAMPLING_FIELDS, samplingFrom, stopFrom } from '../fields/sampling-fields.js';
+import { ALL_ROOM, SAMPLING_FIELDS, samplingFrom, stopFrom } from '../fields/sampling-fields.js';
 
 /** Ollama's -1 and -2: as many tokens as there is room for. */
 const ROOM_LEFT = [-1, -2];

@@ -3,12 +3,12 @@ import type { GenerateRequest } from '../../../shared/rpc/messages.js';
 import type { ClientFields } from '../answer/client-fields.js';
 import type { PreparedChat, PrepareChat } from '../conversation/chat-request.js';
 import type { DoorContext } from '../door-context.js';
-import { ALL_ROOM, requireServedModel } from '../answer/served-model.js';
+import { requireServedModel } from '../fields/model-field.js';
 import { answerHead, answerSeeds, generateAll, prepareFor } from './answer-requests.js';
 import { ChatBody, ChatStream } from './chat-answers.js';
 import { chatRequestFrom, readChatFields, type ChatFields } from './chat-fields.js';
 import { eventOf, OPENAI, STREAM_END } from './openai-dialect.js';
-import { samplingFrom, stopFrom } from '../fields/sampling-fields.js';
+import { ALL_ROOM, samplingFrom, stopFrom } from '../fields/sampling-fields.js';
 
 const CLIENT_FIELDS: ClientFields = {
   ...{ text: 'messages', template_arguments: 'chat_template_kwargs', thinking: 'reasoning_effort' },

@@ -3,13 +3,13 @@ import { jsonFormat } from '../../../shared/output-format/response-format.js';
 import type { GenerateRequest } from '../../../shared/rpc/messages.js';
 import type { ClientFields } from '../answer/client-fields.js';
 import type { DoorContext } from '../door-context.js';
-import { ALL_ROOM, requireServedModel } from '../answer/served-model.js';
+import { requireServedModel } from '../fields/model-field.js';
 import { answerHead, answerSeeds, generateAll } from './answer-requests.js';
 import { responseFormatFrom, schemaOf } from './chat-tools.js';
 import { CompletionBody, CompletionStream } from './completion-answers.js';
 import { promptsFrom, readCompletionFields, type CompletionFields } from './completion-fields.js';
 import { eventOf, OPENAI, STREAM_END } from './openai-dialect.js';
-import { samplingFrom, stopFrom } from '../fields/sampling-fields.js';
+import { ALL_ROOM, samplingFrom, stopFrom } from '../fields/sampling-fields.js';
 
 const CLIENT_FIELDS: ClientFields = { text: 'prompt', prompt_token_ids: 'prompt', output_format: 'response_format' };
 

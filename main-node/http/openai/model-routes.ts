@@ -1,6 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import type { DoorContext } from '../door-context.js';
-import { requireServedModel } from '../answer/served-model.js';
+import { requireServedModel } from '../fields/model-field.js';
 import { OPENAI } from './openai-dialect.js';
 
 /** GET /v1/models and /v1/models/ID: the one model that is served. */

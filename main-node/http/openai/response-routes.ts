@@ -4,12 +4,12 @@ import type { ClientFields } from '../answer/client-fields.js';
 import type { PreparedChat, PrepareChat } from '../conversation/chat-request.js';
 import type { Dialect } from '../delivery/dialect.js';
 import type { DoorContext } from '../door-context.js';
-import { ALL_ROOM, requireServedModel } from '../answer/served-model.js';
+import { requireServedModel } from '../fields/model-field.js';
 import { generateAll, prepareFor } from './answer-requests.js';
 import { OPENAI } from './openai-dialect.js';
 import { ResponseAnswer, type ResponseEvent } from './response-events.js';
 import { includesLogprobs, readResponseFields, responseChatFrom, type ResponseFields } from './response-fields.js';
-import { samplingFrom, stopFrom } from '../fields/sampling-fields.js';
+import { ALL_ROOM, samplingFrom, stopFrom } from '../fields/sampling-fields.js';
 
 const CLIENT_FIELDS: ClientFields = {
   ...{ text: 'input', messages: 'input', template_arguments: 'chat_template_kwargs', max_tokens: 'max_output_tokens' },

@@ -4,12 +4,19 @@ import { describePlace, findJsonFault, isDeeperThan, JSON_DEPTH_LIMIT } from './
 /** Largest body of a request. */
 export const BODY_LIMIT_BYTES = 16 * 1024 * 1024;
 
+/** The Content-Encoding of what is not compressed. */
+const IDENTITY = 'identity';
 const UTF_8 = new TextDecoder('utf-8', { fatal: true });
 /** How the key may be written that is refused: any of its letters as an escape. */
 const PROTOTYPE_KEY = /"(?:_|\\u005f){2}[^"]{5,54}(?:_|\\u005f){2}"\s*:/i;
 
-/** The JSON of a body, whatever its sender says that it is; undefined: it is empty. Throws REQUEST_INVALID. */
-export function parseBody(bytes: Uint8Array): unknown {
+/**
+ * The JSON of a body, whatever its sender says that it is; undefined: it is empty. `encoding`: its Content-Encoding. Throws
+ * REQUEST_INVALID.
+ */
+export function parseBody(bytes: Uint8Array, encoding = IDENTITY): unknown {
+  if (encoding.toLowerCase() !== IDENTITY)
+    throw invalid('the body is compressed, which is not taken; send it as it is');
   const text = decode(bytes);
   if (text.trim() === '') return undefined;
   if (isDeeperThan(text, JSON_DEPTH_LIMIT)) {

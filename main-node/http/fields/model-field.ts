@@ -1,9 +1,5 @@
 import { OdmoeError } from '../../../shared/errors/odmoe-error.js';
-import { MAX_TOKENS_RANGE } from '../../../shared/rpc/generate-validation.js';
 import type { DoorContext } from '../door-context.js';
-
-/** More than any context has: the answer may take the room that the prompt leaves. */
-export const ALL_ROOM = MAX_TOKENS_RANGE.most;
 
 /** The most characters of a name that a message repeats. */
 const NAME_SHOWN_LIMIT = 100;
