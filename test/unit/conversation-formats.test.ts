@@ -23,6 +23,23 @@ const TOOLS: ChatTool[] = [
   { name: 'now', description: '', parameters: {} },
 ];
 const [weather] = TOOLS;
+/** Its arguments may be a text, or something else. */
+const EITHER: ChatTool = {
+  name: 'either',
+  description: '',
+  parameters: {
+    properties: {
+      maybe: { type: ['string', 'null'] },
+      mixed: { anyOf: [{ type: 'number' }, { type: 'string' }] },
+      text: { type: ['string', 'integer'] },
+      named: { $ref: '#/$defs/name' },
+      any: {},
+      none: { enum: ['a', null] },
+    },
+    required: ['maybe', 'mixed', 'text', 'named', 'any', 'none'],
+    $defs: { name: { type: 'string' } },
+  },
+};
 const ARGUMENTS = { city: 'Å "b" \'c\' <d> \\', days: 2, place: { deep: ['x', true, null] } };
 
 const PLAIN = detectStyle('', new Set());
@@ -57,9 +74,9 @@ function textOf({ parts }: OutputSequence): string {
     .join('');
 }
 
-function callsOf(style: ChatStyle, text: string): { name: string; arguments: unknown; left: string }[] {
+function callsOf(style: ChatStyle, text: string, tools = TOOLS): { name: string; arguments: unknown; left: string }[] {
   const idOf = (index: number): string => String(index);
-  const options = { style, tools: TOOLS, singleCall: false, promptEnd: '', continued: null, idOf };
+  const options = { style, tools, singleCall: false, promptEnd: '', continued: null, idOf };
   const parser = createAnswerParser(options);
   const calls: { name: string; text: string }[] = [];
   let left = '';
@@ -125,6 +142,20 @@ for (const { name, style, syntax } of ALL) {
         forms.length,
         'an alternative stands twice',
       );
+    });
+
+    it('keep texts and numbers apart where an argument may be either', () => {
+      const given = { maybe: 'a "b"', mixed: 2, text: '2', named: 'null', any: 'true', none: null };
+      const forms = callForms(style, syntax, [EITHER]);
+      for (const { parts } of forms) {
+        const values = parts.filter(({ kind }) => kind === 'jsonSchema').length === 1 ? [given] : Object.values(given);
+        const written = parts.map((part) => {
+          if (part.kind === 'literal') return part.literal;
+          return part.kind === 'until' ? `I think.${part.until}` : JSON.stringify(values.shift());
+        });
+        const [call] = callsOf(style, written.join(''), [EITHER]);
+        assert.deepEqual(call?.arguments, given, written.join(''));
+      }
     });
 
     it('are calls whatever the model draws', () => {

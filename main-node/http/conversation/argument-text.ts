@@ -18,14 +18,15 @@ export function isText(schema: object | null): boolean {
   return types.size === 0 && Array.isArray(values) && values.every((value) => typeof value === 'string');
 }
 
-/** A whole value as JSON: what is JSON of a type that the schema takes stays, anything else is text. */
+/**
+ * A whole value as JSON, where it may be something else than text (`isText`): what is JSON of a type that the schema takes stays, as does a
+ * text that is JSON already, which is how a forced call has it; anything else is text.
+ */
 export function jsonOfText(text: string, schema: object | null): string {
   const types = typesOf(schema);
   try {
     const value: unknown = JSON.parse(text);
-    if (typeof value !== 'string' && (types.size === 0 || !types.has('string') || types.has(typeOf(value)))) {
-      return text.trim();
-    }
+    if (types.size === 0 || !types.has('string') || typesHave(types, value)) return text.trim();
   } catch {
     // Python's words for JSON's.
     const word = new Map([
@@ -38,9 +39,8 @@ export function jsonOfText(text: string, schema: object | null): string {
   return JSON.stringify(text);
 }
 
-function typeOf(value: unknown): string {
-  if (value === null) return 'null';
-  if (Array.isArray(value)) return 'array';
-  if (typeof value === 'number') return Number.isInteger(value) ? 'integer' : 'number';
-  return typeof value;
+function typesHave(types: ReadonlySet<unknown>, value: unknown): boolean {
+  if (value === null) return types.has('null');
+  if (Array.isArray(value)) return types.has('array');
+  return types.has(typeof value) || (Number.isInteger(value) && types.has('integer'));
 }
