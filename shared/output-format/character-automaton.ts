@@ -174,7 +174,7 @@ class PatternStates {
   }
 }
 
-/** Steps that making the patterns of one schema deterministic has taken. */
+/** Steps that making the patterns of one format deterministic has taken. */
 export class PatternWork {
   private taken = 0;
 

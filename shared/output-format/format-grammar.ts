@@ -1,4 +1,5 @@
 import { machineOf, textsMachine, type ByteMachine } from './byte-machine.js';
+import { PatternWork } from './character-automaton.js';
 import {
   ALTERNATIVES_LIMIT,
   FORMAT_TEXT_LIMIT,
@@ -49,9 +50,12 @@ export function compileFormat(format: OutputFormat): FormatGrammar {
 function grammarOf(format: OutputFormat): FormatGrammar {
   const builder = new GrammarBuilder();
   const schemas = new SchemaGrammar(builder);
-  const alternatives = format.alternatives.map(({ parts }) =>
-    builder.sequence(...parts.map((part) => partNode(part, builder, schemas))),
-  );
+  const work = new PatternWork();
+  const nodeOf = (part: OutputPart): GrammarNode =>
+    part.kind === 'jsonSchema'
+      ? schemas.nodeOf(readJsonSchema(part.jsonSchema, work))
+      : builder.machine(machineOfText(part));
+  const alternatives = format.alternatives.map(({ parts }) => builder.sequence(...parts.map(nodeOf)));
   const root = builder.choice(...alternatives);
   const { ofNode } = shortestTexts(builder.nodes, new Uint8Array(256).fill(1));
   if (ofNode[root.id] === Infinity) {
@@ -100,16 +104,14 @@ function textOf(part: OutputPart): string {
   }
 }
 
-function partNode(part: OutputPart, builder: GrammarBuilder, schemas: SchemaGrammar): GrammarNode {
+function machineOfText(part: Exclude<OutputPart, { kind: 'jsonSchema' }>): ByteMachine {
   switch (part.kind) {
     case 'literal':
-      return builder.machine(textsMachine([part.literal], true));
-    case 'jsonSchema':
-      return schemas.nodeOf(readJsonSchema(part.jsonSchema));
+      return textsMachine([part.literal], true);
     case 'until':
-      return builder.machine(untilMachine(part.until));
+      return untilMachine(part.until);
     case 'textWithout':
-      return builder.machine(textWithoutMachine(part.textWithout.charCodeAt(0)));
+      return textWithoutMachine(part.textWithout.charCodeAt(0));
   }
 }
 

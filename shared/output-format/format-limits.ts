@@ -20,7 +20,7 @@ export const PATTERN_COUNT_LIMIT = 4096;
 export const PATTERN_DEPTH_LIMIT = 100;
 /** States of a pattern before and after it is made deterministic, and with the lengths that stand beside it. */
 export const PATTERN_STATES_LIMIT = 20_000;
-/** Steps that making the patterns of a schema deterministic may take. */
+/** Steps that making the patterns of a format deterministic may take. */
 export const PATTERN_WORK_LIMIT = 3_000_000;
 
 /** Of one output format. */

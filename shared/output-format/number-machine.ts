@@ -1,4 +1,4 @@
-import { machineOf, type ByteMachine } from './byte-machine.js';
+import { machineOf, textsMachine, type ByteMachine } from './byte-machine.js';
 
 /** Numbers that a schema takes; absent bounds are infinite. */
 export interface NumberRule {
@@ -25,11 +25,20 @@ const EXPONENT_DIGITS = 2;
 
 const [MINUS, PLUS, POINT, ZERO] = [0x2d, 0x2b, 0x2e, 0x30];
 
-/** Numbers of JSON within the rule, each of a bounded length; null: none. Exponents are written only where there is no bound. */
-export function numberMachine(rule: NumberRule): ByteMachine | null {
-  if (!rule.isInteger && rule.least === -Infinity && rule.most === Infinity) return anyNumberMachine();
+/** Numbers of JSON within the rule, each of a bounded length. Exponents are written only where there is no bound. */
+export function numberMachine(rule: NumberRule): ByteMachine {
+  if (isUnbounded(rule)) return anyNumberMachine();
   const range = decimalRange(rule);
-  return range === null ? null : decimalMachine(range);
+  return range === null ? textsMachine([]) : decimalMachine(range);
+}
+
+/** Whether `numberMachine` has any number. It is much less work. */
+export function hasNumber(rule: NumberRule): boolean {
+  return isUnbounded(rule) || decimalRange(rule) !== null;
+}
+
+function isUnbounded({ isInteger, least, most }: NumberRule): boolean {
+  return !isInteger && least === -Infinity && most === Infinity;
 }
 
 export function isInNumberRule(value: number, rule: NumberRule): boolean {

@@ -1,6 +1,6 @@
 import { formatInvalid } from './format-limits.js';
 import type { JsonSchema, JsonType, TypedSchema } from './json-schema.js';
-import { numberMachine } from './number-machine.js';
+import { hasNumber } from './number-machine.js';
 
 /**
  * The schema without the types whose keywords leave no value. Throws REQUEST_INVALID where no type is left. What only references show is found
@@ -17,7 +17,7 @@ export function withoutContradictions(schema: TypedSchema, where: string): JsonS
 function contradictionOf({ number, string, array, object }: TypedSchema, type: JsonType): string | null {
   switch (type) {
     case 'number':
-      return numberMachine(number) === null ? 'no number lies within its bounds' : null;
+      return hasNumber(number) ? null : 'no number lies within its bounds';
     case 'string':
       return string.least > string.most ? `minLength ${string.least} is above maxLength ${string.most}` : null;
     case 'array':

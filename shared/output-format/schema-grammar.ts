@@ -101,11 +101,9 @@ export class SchemaGrammar {
   }
 
   private numberNode(rule: NumberRule): GrammarNode {
-    const machine = numberMachine(rule);
-    if (machine === null) return this.builder.choice();
     const { isInteger, least, isLeastExcluded, most, isMostExcluded } = rule;
     const key = `number ${isInteger} ${least} ${isLeastExcluded} ${most} ${isMostExcluded}`;
-    return this.builder.keptMachine(key, () => machine);
+    return this.builder.keptMachine(key, () => numberMachine(rule));
   }
 
   private stringNode({ least, most, pattern, where }: StringRule): GrammarNode {

@@ -1,4 +1,4 @@
-import { patternAutomaton, PatternWork } from './character-automaton.js';
+import { patternAutomaton, type PatternWork } from './character-automaton.js';
 import {
   formatInvalid,
   LEAST_COUNT_LIMIT,
@@ -39,8 +39,8 @@ const ALL_TYPES = Object.keys(KEYWORDS_OF_TYPE) as JsonType[];
 const TYPED_KEYWORDS: ReadonlySet<string> = new Set(Object.values(KEYWORDS_OF_TYPE).flat());
 const OTHER_KEYWORDS: ReadonlySet<string> = new Set(['type', 'enum', 'const', 'anyOf', '$ref']);
 
-/** Reads the text of a JSON schema. Throws REQUEST_INVALID naming the keyword, and where it stands, that is wrong or not supported. */
-export function readJsonSchema(text: string): JsonSchema {
+/** Reads the text of a JSON schema. `work`: of the patterns of the whole format. Throws REQUEST_INVALID naming the keyword, and where it stands, that is wrong or not supported. */
+export function readJsonSchema(text: string, work: PatternWork): JsonSchema {
   if (Buffer.byteLength(text) > SCHEMA_TEXT_LIMIT_BYTES) {
     throw formatInvalid(`the JSON schema has over ${SCHEMA_TEXT_LIMIT_BYTES} bytes; make it smaller`);
   }
@@ -51,7 +51,7 @@ export function readJsonSchema(text: string): JsonSchema {
     throw formatInvalid(`the JSON schema is no JSON: ${thrown instanceof Error ? thrown.message : String(thrown)}`);
   }
   requireShallow(root, '$', 0);
-  return new SchemaReader(root).read();
+  return new SchemaReader(root, work).read();
 }
 
 /** Throws for values that nest too deep or hold a number that no double is. */
@@ -69,9 +69,10 @@ class SchemaReader {
   private readonly targets = new Map<JsonValue, SchemaTarget>();
   private readonly waiting: { value: JsonValue; where: string; target: SchemaTarget }[] = [];
 
-  private readonly patternWork = new PatternWork();
-
-  constructor(private readonly root: JsonValue) {}
+  constructor(
+    private readonly root: JsonValue,
+    private readonly patternWork: PatternWork,
+  ) {}
 
   read(): JsonSchema {
     const schema = this.readSchema(this.root, '$');

@@ -207,6 +207,26 @@ describe('parts of output formats', () => {
       /over 1024 parts/,
     ],
     [
+      'patterns that are too much together, each in a schema of its own',
+      Array.from({ length: 400 }, (_, n) => ({
+        kind: 'jsonSchema' as const,
+        jsonSchema: JSON.stringify({ pattern: `^(a|b)*a(a|b){10}${n}$` }),
+      })),
+      /with those before it, takes over/,
+    ],
+    [
+      'numbers whose digits are too many together',
+      [
+        {
+          kind: 'jsonSchema',
+          jsonSchema: JSON.stringify({
+            anyOf: Array.from({ length: 2000 }, (_, n) => ({ minimum: 5e-324, maximum: 1e307 * (1 + n / 1000) })),
+          }),
+        },
+      ],
+      /over 250000 states/,
+    ],
+    [
       'a wrong schema',
       [
         { kind: 'literal', literal: 'a' },
