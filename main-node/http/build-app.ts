@@ -45,6 +45,8 @@ export function buildApp(options: AppOptions): FastifyInstance {
   keepAccounts(app, context);
   app.addHook('onRequest', async (request, reply) => {
     reply.header('x-request-id', request.id);
+    const { requestIdHeader } = request.routeOptions.config;
+    if (requestIdHeader !== undefined) reply.header(requestIdHeader, request.id);
     await admitRequest(admission, request, reply);
   });
   app.setErrorHandler<FastifyError>((thrown, request, reply) => {

@@ -199,6 +199,7 @@ describe("the HTTP door, for Anthropic's clients", function () {
     const body = (await broken.json()) as { type: string; error: { type: string }; request_id: string };
     assert.deepEqual([body.type, body.error.type], ['error', 'invalid_request_error']);
     assert.equal(body.request_id, broken.headers.get('x-request-id'));
+    assert.equal(body.request_id, broken.headers.get('request-id'));
   });
 
   it('frees the sequence of a client that goes away', async () => {
@@ -233,6 +234,7 @@ describe("the HTTP door with keys, for Anthropic's clients", function () {
       await assert.rejects(count(`${key.slice(0, -1)}2`), (error) => {
         assert.ok(error instanceof Anthropic.AuthenticationError);
         assert.equal(error.type, 'authentication_error');
+        assert.ok(error.requestID);
         return true;
       });
     } finally {

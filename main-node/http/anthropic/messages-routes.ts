@@ -1,4 +1,3 @@
-import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { GenerateRequest } from '../../../shared/rpc/messages.js';
 import type { GenerationWatch } from '../../rpc/generation-watch.js';
 import type { AnswerReaderOptions } from '../answer/answer-reader.js';
@@ -25,10 +24,10 @@ interface MessageRequest {
 
 /** Anthropic's /v1/messages and /v1/messages/count_tokens, also without /v1. */
 export const registerAnthropic: RegisterRoutes = (app, context) => {
-  const route = { config: { dialect: ANTHROPIC } };
+  // Anthropic's clients look for the request's id there.
+  const route = { config: { dialect: ANTHROPIC, requestIdHeader: 'request-id' } };
   for (const prefix of ['/v1', '']) {
     app.post(`${prefix}/messages`, route, async (request, reply) => {
-      nameRequest(request, reply);
       const fields = readMessagesBody(request.body);
       const message = messageRequest(fields, context);
       if (fields.stream === true) {
@@ -43,7 +42,6 @@ export const registerAnthropic: RegisterRoutes = (app, context) => {
       return reply;
     });
     app.post(`${prefix}/messages/count_tokens`, route, async (request, reply) => {
-      nameRequest(request, reply);
       const fields = readCountTokensBody(request.body);
       requireServedModel(fields.model, context);
       const prompt = preparedChat(fields, context).request;
@@ -57,11 +55,6 @@ export const registerAnthropic: RegisterRoutes = (app, context) => {
 
 function preparedChat(fields: CountTokensFields, { prepareChat, model }: DoorContext): PreparedChat {
   return prepareChat(chatOf(fields, model.tokenizer?.chatTemplateSource ?? null));
-}
-
-/** Where Anthropic's clients look for the request's id. */
-function nameRequest(request: FastifyRequest, reply: FastifyReply): void {
-  reply.header('request-id', request.id);
 }
 
 function messageRequest(fields: MessagesFields, context: DoorContext): MessageRequest {

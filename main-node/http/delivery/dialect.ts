@@ -6,6 +6,8 @@ declare module 'fastify' {
   interface FastifyContextConfig {
     /** In which errors of the route are told; left out: OpenAI's form. */
     dialect?: Pick<Dialect, 'errorBody'>;
+    /** Where the id of the request stands beside x-request-id. */
+    requestIdHeader?: string;
     /** Served without an API key, too. */
     open?: boolean;
   }
