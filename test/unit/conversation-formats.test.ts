@@ -158,6 +158,26 @@ for (const { name, style, syntax } of ALL) {
       }
     });
 
+    it('have keys of any letters', () => {
+      const given = { größe: { '': 1, 'a b': [2] }, 'zwei Wörter': 'x', '🦊': 3 };
+      const properties = { größe: {}, 'zwei Wörter': { type: ['string', 'null'] }, '🦊': { type: 'integer' } };
+      const tool = { name: 'keys', description: '', parameters: { properties, required: Object.keys(given) } };
+      const text = writeCall(syntax, 'keys', JSON.stringify(given));
+      const written = style.harmony ? [] : [text];
+      for (const { parts } of callForms(style, syntax, [tool])) {
+        const values = parts.filter(({ kind }) => kind === 'jsonSchema').length === 1 ? [given] : Object.values(given);
+        written.push(
+          parts
+            .map((part) => {
+              if (part.kind === 'literal') return part.literal;
+              return part.kind === 'until' ? `I think.${part.until}` : JSON.stringify(values.shift());
+            })
+            .join(''),
+        );
+      }
+      for (const call of written) assert.deepEqual(callsOf(style, call, [tool])[0]?.arguments, given, call);
+    });
+
     it('are calls whatever the model draws', () => {
       for (let seed = 0; seed < 6; seed++) {
         const text = drawnText({ alternatives: callForms(style, syntax, TOOLS.slice(0, 1)) }, seed);

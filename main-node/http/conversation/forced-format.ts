@@ -3,6 +3,7 @@ import { isText } from './argument-text.js';
 import type { CallSyntax, KeyedBody, LiteralBody } from './call-syntax.js';
 import type { ChatTool } from './chat-request.js';
 import type { ChatStyle } from './detect-style.js';
+import { literalKey } from './read-literal-call.js';
 
 /** Where arguments stand one by one: up to so many that may be left out, each choice of them is a form of the call. */
 const FREE_ARGUMENTS_LIMIT = 5;
@@ -106,7 +107,7 @@ function keyedParts(body: KeyedBody, tool: ChatTool, chosen: Argument[], begin: 
 
 function literalParts(body: LiteralBody, tool: ChatTool, chosen: Argument[], begin: string, end: string): OutputPart[] {
   const parts = chosen.flatMap(([key, schema], index): OutputPart[] => {
-    const head = `${index === 0 ? '' : body.list ? ', ' : ','}${key}${body.assign}`;
+    const head = `${index === 0 ? '' : body.list ? ', ' : ','}${literalKey(key)}${body.assign}`;
     if (body.quote === '"' || !isText(schema)) return [literal(head), json(withDefinitions(schema, tool))];
     return [literal(head + body.quote), { kind: 'until', until: body.quote }];
   });

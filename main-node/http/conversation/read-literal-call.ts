@@ -2,7 +2,7 @@ import { MarkerSet, type AnswerInput, type Reading } from './answer-input.js';
 import type { CallBook } from './call-book.js';
 import type { LiteralBody } from './call-syntax.js';
 
-const KEY_CHARACTER = /[A-Za-z0-9_.$-]/;
+const KEY_CHARACTER = /[\p{L}\p{N}_.$-]/u;
 /** Lists and objects inside of one another. */
 const DEPTH_LIMIT = 64;
 const WORDS = new Map([
@@ -36,10 +36,18 @@ export function* readLiteralCall(body: LiteralBody, input: AnswerInput, book: Ca
 function* readKey({ quote, assign }: LiteralBody, input: AnswerInput): Reading<string | null> {
   const quoted = yield* readQuoted(quote, input);
   const key = quoted ?? (yield* input.takeWhile(KEY_CHARACTER));
+  if (quoted === null && key === '') return null;
   yield* input.skipSpace();
   const assigned = (yield* input.take(assign)) || (yield* input.take(':'));
   yield* input.skipSpace();
-  return key === '' || !assigned ? null : key;
+  return assigned ? key : null;
+}
+
+/** A key as `readKey` reads it: in quotes where it holds other characters than names do. */
+export function literalKey(key: string): string {
+  return key !== '' && [...key].every((character) => KEY_CHARACTER.test(character) && character.length === 1)
+    ? key
+    : JSON.stringify(key);
 }
 
 /** A literal as JSON; null: it is none, or does not end. */

@@ -1,4 +1,5 @@
 import type { CallSyntax } from './call-syntax.js';
+import { literalKey } from './read-literal-call.js';
 
 /** A call as the model would write it, for prompts of templates that do not write calls themselves. `args`: a JSON object. */
 export function writeCall({ section, call, body }: CallSyntax, name: string, args: string): string {
@@ -23,7 +24,7 @@ export function writeCall({ section, call, body }: CallSyntax, name: string, arg
       const values = membersOf(written).map(([key, value]) => {
         const text =
           typeof value === 'string' && body.quote !== '"' ? body.quote + value + body.quote : JSON.stringify(value);
-        return `${key}${body.assign}${text}`;
+        return `${literalKey(key)}${body.assign}${text}`;
       });
       const { arguments: around } = body;
       return `${begin}${body.prefix}${name}${around.begin}${values.join(', ')}${around.end}${end}`;
