@@ -38,8 +38,8 @@ export const FRAMES_LIMIT = 512;
 export const FRAME_DEPTH_LIMIT = 1024;
 /** States of an automaton that are kept; then it forgets them and makes them again where they are needed. */
 export const STATES_KEPT_LIMIT = 4096;
-/** Frames that are kept, likewise. */
-export const FRAMES_KEPT_LIMIT = 65_536;
+/** Frames that are kept, likewise. One mask of FRAMES_LIMIT ways needs some 100,000: with fewer it would make them over and over. */
+export const FRAMES_KEPT_LIMIT = 262_144;
 
 /** Grammars that are kept from a format's check to its first use. */
 export const GRAMMARS_KEPT_LIMIT = 4;
