@@ -3,12 +3,14 @@ import { join, resolve } from 'node:path';
 import { exitWithParent } from '../../native/index.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { packForServing } from '../../packs/pack-for-serving.js';
+import type { HttpAddress } from '../../shared/config/http-address.js';
 import { MAX_DRAFT_ROWS } from '../../shared/config/setting-limits.js';
 import { packageRoot } from '../../shared/config/package-root.js';
+import { httpAddressFlag } from '../../shared/daemon/parse-daemon-flags.js';
 import { wholeNumberFlag, wholeNumberOrAutoFlag } from '../../shared/daemon/whole-number-flag.js';
 
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
-import { DemoCluster, HTTP_DEFAULT, type DemoClusterOptions } from '../demo/demo-cluster.js';
+import { DemoCluster, type DemoClusterOptions } from '../demo/demo-cluster.js';
 import { allExpertsBytes, demoTable } from '../demo/demo-table.js';
 import { servingAt, servingJson, servingLines } from '../demo/serving.js';
 import {
@@ -42,7 +44,7 @@ interface DemoFlags extends GenerationFlags {
   optimistic?: boolean;
   draftRows: number | 'auto';
   serve?: boolean;
-  http?: string;
+  http?: HttpAddress | 'off';
   apiKeys?: string;
   exitWithParent?: boolean;
 }
@@ -59,6 +61,7 @@ export function registerDemoCommand(program: Command): void {
     .option(
       '--http <host:port>',
       'with --serve: where HTTP clients are served (default: 127.0.0.1:7680, or a free port where that is taken)',
+      httpAddressFlag,
     )
     .option('--api-keys <file>', 'with --serve: API keys of HTTP clients, one a line')
     .addOption(new Option('--exit-with-parent', 'stop when the starting process dies').hideHelp());
@@ -140,8 +143,9 @@ function requireServe({ serve, http, apiKeys }: DemoFlags): void {
       `${http === undefined ? '--api-keys' : '--http'} needs --serve: a demo serves no HTTP clients without`,
     );
   }
-  if (http === 'off')
+  if (http === 'off') {
     throw new OdmoeError('USAGE', '--serve is for HTTP clients: give --http an address, or leave it out');
+  }
 }
 
 function clusterOptions(packPath: string, expertsBytes: number, flags: DemoFlags): DemoClusterOptions {
@@ -155,7 +159,7 @@ function clusterOptions(packPath: string, expertsBytes: number, flags: DemoFlags
     groupSize: flags.groupSize,
     alignTokenPeriod: flags.alignToken,
     alignKeyValuePeriod: flags.alignKv,
-    ...(flags.serve === true && { http: flags.http ?? HTTP_DEFAULT }),
+    ...(flags.serve === true && { http: flags.http ?? null }),
     flags: { main: ofMain },
     startTimeoutMs: START_TIMEOUT_MS + Math.ceil((1000 * expertsBytes) / SLOWEST_LOAD_BYTES_PER_S),
   };

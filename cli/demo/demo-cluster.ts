@@ -1,6 +1,7 @@
+import type { HttpAddress } from '../../shared/config/http-address.js';
 import type { RoleSetting } from '../../shared/config/node-settings.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-
+import { formatAddress } from '../../shared/rpc/addresses.js';
 import type { StatusReply } from '../../shared/rpc/messages.js';
 import { daemonName, DaemonProcess } from './daemon-process.js';
 import { runtime, transport } from '../client/process-runtime.js';
@@ -14,16 +15,13 @@ export interface DemoClusterOptions {
   /** Periods in iterations; 0: never. */
   alignTokenPeriod: number;
   alignKeyValuePeriod: number;
-  /** Where main serves HTTP clients: HOST:PORT, or HTTP_DEFAULT; left out: it does not. */
-  http?: string;
+  /** Where main serves HTTP clients; null: at its default, or a free port where that is taken; off, as when left out: nowhere. */
+  http?: HttpAddress | 'off' | null;
   /** How long the daemons may take until all have found each other. */
   startTimeoutMs: number;
   /** Further flags of each daemon of a role, which override those that follow from the rest. */
   flags?: Readonly<Partial<Record<RoleSetting, readonly string[]>>>;
 }
-
-/** Main takes a free port where its own is taken, which it does not do with an address that is given. */
-export const HTTP_DEFAULT = 'default';
 
 const STATUS_POLL_MS = 50;
 const STATUS_TIMEOUT_MS = 2_000;
@@ -124,7 +122,7 @@ export class DemoCluster {
   private mainFlags(): string[] {
     const { alignTokenPeriod, alignKeyValuePeriod, groupSize, http = 'off' } = this.options;
     const align = ['--align-token', String(alignTokenPeriod), '--align-kv', String(alignKeyValuePeriod)];
-    return [...align, '--group-size', String(groupSize), ...(http === HTTP_DEFAULT ? [] : ['--http', http])];
+    return [...align, '--group-size', String(groupSize), ...httpFlags(http)];
   }
 
   /** The promise's outcome, unless a daemon ends, the caller gives up or time runs out before. */
@@ -167,6 +165,12 @@ export class DemoCluster {
     const seconds = Math.round(this.options.startTimeoutMs / 1000);
     return new OdmoeError('TIMEOUT', `the demo's daemons were not ready after ${seconds} s: ${missing}`);
   }
+}
+
+/** An address that is given main does not leave for another one where it is taken, so that its default is not given. */
+function httpFlags(http: HttpAddress | 'off' | null): string[] {
+  if (http === null) return [];
+  return ['--http', http === 'off' ? http : formatAddress(http.host, http.port)];
 }
 
 /** Which daemons main does not work with yet, and why where main can tell; empty when all are there. */

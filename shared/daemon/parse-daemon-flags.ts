@@ -232,7 +232,7 @@ function addMainFlags(command: Command): void {
     .option(
       '--http <address>',
       'HOST:PORT where HTTP clients are served (default: 127.0.0.1:7680), or off',
-      httpAddress,
+      httpAddressFlag,
     )
     .option('--api-keys <file>', 'API keys of HTTP clients, one a line; needed where others can reach the address')
     .option(
@@ -299,7 +299,8 @@ function ipv4(value: string): string {
   throw new InvalidArgumentError('Give an IPv4 address of this machine, as in 192.168.1.20.');
 }
 
-function httpAddress(value: string): HttpAddress | 'off' {
+/** Parser of --http; throws commander's InvalidArgumentError. */
+export function httpAddressFlag(value: string): HttpAddress | 'off' {
   const parsed = parseHttpAddress(value);
   if (parsed !== null) return parsed;
   throw new InvalidArgumentError(`Give ${HTTP_ADDRESS_ERROR}.`);

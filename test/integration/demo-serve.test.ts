@@ -105,10 +105,13 @@ describe('odmoe demo --serve', () => {
     for (const flags of [
       ['--http', '127.0.0.1:0'],
       ['--serve', '--http', 'off'],
+      ['--serve', '--http', 'default'],
       ['--api-keys', 'keys'],
     ]) {
       demo = new RunningDemo(flags);
-      assert.equal((await demo.outcome).status, 2, flags.join(' '));
+      const { status, stderr } = await demo.outcome;
+      assert.equal(status, 2, flags.join(' '));
+      assert.doesNotMatch(stderr, /starting main/);
     }
   });
 });
