@@ -61,9 +61,11 @@ export async function startDoor(options: DoorOptions): Promise<Door> {
   const server = createBoundServer(createServer, bounds, handle, options.context);
   const port = await listen(server, settings, options.context);
   const address = formatAddress(settings.host, port);
-  // Too many open files, for one: whoever is connected is served on.
-  server.on('error', (error) => log.warn('a connection of an HTTP client could not be taken', { error }));
+  warnOfLostConnections(server, options.context);
   log.info('HTTP clients are served', { address, api_keys: keys.count });
+  if (keys.count === 0 && settings.origins.includes('*')) {
+    log.warn('any web page that is opened on this machine may ask: main.http_origins is "*" and there are no API keys');
+  }
   return {
     address,
     close: () => (closing ??= closeServer(server, options.context).then(() => app.close())),
@@ -78,6 +80,23 @@ export function requireKeysForOthers({ host, port }: HttpSettings, keys: ApiKeys
     `others can reach ${formatAddress(host, port)}, so HTTP clients need API keys there: write one a line into a file and name it by ` +
       '--api-keys or main.api_keys, or set ODMOE_API_KEYS; or serve this machine alone by --http 127.0.0.1:7680',
   );
+}
+
+/** How often connections that cannot be taken are told, at the most. */
+const LOST_CONNECTIONS_PERIOD_MS = 60_000;
+
+/** Tells of connections that cannot be taken (too many open files, for one). Whoever is connected is served on. */
+function warnOfLostConnections(server: Server, { runtime, log }: Pick<DoorContext, 'runtime' | 'log'>): void {
+  let toldMs: number | null = null;
+  let connections = 0;
+  server.on('error', (error) => {
+    connections += 1;
+    const nowMs = runtime.nowMs();
+    if (toldMs !== null && nowMs - toldMs < LOST_CONNECTIONS_PERIOD_MS) return;
+    log.warn('connections of HTTP clients could not be taken', { connections, error });
+    toldMs = nowMs;
+    connections = 0;
+  });
 }
 
 /** The port. Where only the default is taken, any free one. */

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { runtimeAt } from '../wall.js';
 import { LINES, openTestDoor, RawClient, type TestDoor, type TestDoorOptions } from './harness/test-door.js';
 import { waitUntil } from './harness/wait-until.js';
 
@@ -87,6 +88,18 @@ describe('what the HTTP door takes', () => {
       }
       const seen = await fetch(`http://${address}/health`, { headers: { origin: 'https://evil.example' } });
       assert.deepEqual([seen.status, seen.headers.get('access-control-allow-origin')], [200, null]);
+    });
+
+    it('warns when it starts where any page may ask without a key', async () => {
+      for (const [origins, keys, warnings] of [
+        [['*'], [], 1],
+        [['*'], [KEY], 0],
+        [['https://chat.example.org'], [], 0],
+      ] as const) {
+        await open({ http: { origins: [...origins] }, keys });
+        assert.equal(door?.log.matching('any web page').length, warnings, JSON.stringify([origins, keys]));
+        await door?.close();
+      }
     });
 
     it('answers a browser that asks first, without a key', async () => {
@@ -282,6 +295,21 @@ describe('what the HTTP door takes', () => {
       assert.equal((await answer.text()).split('\n').length, 101);
       await waitUntil('they are gone', async () => ((await door?.connections()) ?? 0) <= 1);
       for (const socket of half) socket.destroy();
+    });
+
+    it('that cannot be taken are told once a minute, with how many they were', async () => {
+      let nowMs = 1000;
+      await open({ runtime: runtimeAt(() => nowMs) });
+      const told = (): (string | undefined)[] =>
+        (door?.log.matching('could not be taken') ?? []).map((line) => /"connections":(\d+)/.exec(line)?.[1]);
+      for (let failure = 0; failure < 5; failure++) door?.fail(new Error('EMFILE'));
+      assert.deepEqual(told(), ['1']);
+      nowMs += 59_999;
+      door?.fail(new Error('EMFILE'));
+      assert.deepEqual(told(), ['1']);
+      nowMs += 1;
+      door?.fail(new Error('EMFILE'));
+      assert.deepEqual(told(), ['1', '6']);
     });
 
     it('beyond the bound are refused', async () => {

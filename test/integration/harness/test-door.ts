@@ -9,6 +9,7 @@ import { SERVER_BOUNDS, type ServerBounds } from '../../../main-node/http/http-s
 import { startDoor, type Door } from '../../../main-node/http/start-door.js';
 import type { HttpSettings } from '../../../shared/config/node-settings.js';
 import type { OdmoeError } from '../../../shared/errors/odmoe-error.js';
+import type { Runtime } from '../../../shared/runtime/runtime.js';
 import { RUNTIME } from '../../wall.js';
 import { TestLog } from './test-log.js';
 
@@ -18,6 +19,7 @@ export interface TestDoorOptions {
   limits?: Partial<DeliveryLimits>;
   bounds?: Partial<ServerBounds>;
   trouble?: () => OdmoeError | null;
+  runtime?: Runtime;
 }
 
 /** The dialect of these tests: lines of text. */
@@ -29,6 +31,9 @@ export const LINES: Dialect = {
 };
 
 export interface TestDoor extends Door {
+  readonly log: TestLog;
+  /** What its server meets. */
+  fail(error: Error): void;
   /** Connections that are open. */
   connections(): Promise<number>;
 }
@@ -36,8 +41,9 @@ export interface TestDoor extends Door {
 /** A door in front of nothing but the test's own routes. */
 export async function openTestDoor(routes: RegisterRoutes, options: TestDoorOptions = {}): Promise<TestDoor> {
   const { http = {}, keys = [], limits = {}, bounds = {}, trouble = () => null } = options;
+  const log = new TestLog();
   const context = {
-    ...{ runtime: RUNTIME, log: new TestLog().logger('door') },
+    ...{ runtime: options.runtime ?? RUNTIME, log: log.logger('door') },
     metrics: { contentType: 'text/plain', text: () => Promise.resolve(''), httpRequestEnded: () => undefined },
     status: () => ({ placement: { workers: [{}] } }),
   };
@@ -62,6 +68,10 @@ export async function openTestDoor(routes: RegisterRoutes, options: TestDoorOpti
     );
   return {
     ...door,
+    log,
+    fail: (error) => {
+      for (const server of servers) server.emit('error', error);
+    },
     connections: async () => (await Promise.all(servers.map(count))).reduce((sum, open) => sum + open, 0),
   };
 }
