@@ -9,7 +9,7 @@ export interface ScoredToken {
   top: TokenLogprob[];
 }
 
-/** A token's log-probability in chats. */
+/** A token's log-probability in chats. Where special tokens are not shown, one has no text, but its name among `top_logprobs`. */
 export interface ChatLogprob {
   /** The characters that the token completes: together they are the content. */
   token: string;
@@ -31,17 +31,18 @@ export interface CompletionLogprobs {
 /** JSON has no infinity; this is what OpenAI writes for it. */
 const LEAST_LOGPROB = -9999;
 
-type TokenBytes = Pick<Tokenizer, 'tokenBytes'>;
+type TokenBytes = Pick<Tokenizer, 'tokenBytes' | 'isSpecial'>;
 
 export function chatLogprob(span: TokenSpan<ScoredToken>, top: number, tokenizer: TokenBytes): ChatLogprob {
   const { token, bytes, text } = span;
   const own = { token: text, bytes: [...bytes] };
+  const named = tokenizer.isSpecial(token.tokenId) ? alternative(token.tokenId, tokenizer) : own;
   return {
     token: own.token,
     logprob: finite(token.logprob ?? 0),
     bytes: own.bytes,
     top_logprobs: token.top.slice(0, top).map(({ tokenId, logprob }) => {
-      const { token: name, bytes: nameBytes } = tokenId === token.tokenId ? own : alternative(tokenId, tokenizer);
+      const { token: name, bytes: nameBytes } = tokenId === token.tokenId ? named : alternative(tokenId, tokenizer);
       return { token: name, logprob: finite(logprob), bytes: nameBytes };
     }),
   };
@@ -73,12 +74,14 @@ export class CompletionLogprobList {
     return entries;
   }
 
-  /** The token itself is always among them. Of two with the same text the likelier stays. */
+  /** The token itself is always among them, a special one by its name. Of two with the same text the likelier stays. */
   private topOf(token: ScoredToken, logprob: number, text: string): Record<string, number> {
-    const named = new Map([[text, finite(logprob)]]);
+    const { tokenizer } = this;
+    const own = tokenizer.isSpecial(token.tokenId) ? nameOf(tokenizer.tokenBytes(token.tokenId)) : text;
+    const named = new Map([[own, finite(logprob)]]);
     for (const { tokenId, logprob: other } of token.top.slice(0, this.top)) {
       if (tokenId === token.tokenId) continue;
-      const name = nameOf(this.tokenizer.tokenBytes(tokenId));
+      const name = nameOf(tokenizer.tokenBytes(tokenId));
       if (!named.has(name)) named.set(name, finite(other));
     }
     return Object.fromEntries(named);
