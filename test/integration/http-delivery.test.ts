@@ -154,6 +154,24 @@ describe('answers of the HTTP door', () => {
       client.kill();
     });
 
+    it('are kept alive by signs, not by empty pieces, which nobody sees', async () => {
+      let isOver = false;
+      const address = await open(
+        {
+          stream: async function* () {
+            for (; !isOver; await new Promise((resolve) => setImmediate(resolve))) yield '';
+          },
+        },
+        { limits: SOON },
+      );
+      const client = await RawClient.connect(address);
+      client.request('/stream', '{}');
+      await waitUntil('it is kept alive', () => client.received.split('alive').length > 2);
+      isOver = true;
+      client.kill();
+      await leftBehind();
+    });
+
     for (const [how, leave] of [
       ['is killed', (client: RawClient): void => client.kill()],
       ['resets its connection', (client: RawClient): void => void client.socket.resetAndDestroy()],
