@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { chatOf, promptChat } from '../../main-node/http/ollama/conversation.js';
 import { figuresOf, joinedParts, PartMaker } from '../../main-node/http/ollama/answer-lines.js';
 import { modelDescription, modelTags, parameterSize } from '../../main-node/http/ollama/model-listing.js';
-import { requireServedModel, taggedName } from '../../main-node/http/ollama/model-name.js';
+import { requireTaggedModel, taggedName } from '../../main-node/http/ollama/model-name.js';
 import { answerOptions } from '../../main-node/http/ollama/options.js';
 import { readChatBody, readGenerateBody } from '../../main-node/http/ollama/request-fields.js';
 import { plainAnswer } from '../../main-node/http/ollama/plain-answer.js';
@@ -218,11 +218,11 @@ describe("the model that Ollama's clients see", () => {
   it('has a name with a tag, and is found with and without it', () => {
     assert.equal(taggedName('a'), 'a:latest');
     assert.equal(taggedName('a:7b'), 'a:7b');
-    requireServedModel('storyteller', 'storyteller');
-    requireServedModel('storyteller:latest', 'storyteller');
+    requireTaggedModel('storyteller', 'storyteller');
+    requireTaggedModel('storyteller:latest', 'storyteller');
     for (const other of ['', 'storyteller:7b', 'story']) {
       assert.throws(
-        () => requireServedModel(other, 'storyteller'),
+        () => requireTaggedModel(other, 'storyteller'),
         (error) => error instanceof OdmoeError && error.code === 'MODEL_UNKNOWN' && error.field === 'model',
       );
     }

@@ -8,7 +8,7 @@ import type { TemplateArgument } from '../../../shared/rpc/messages.js';
 import type { ChatRequest, ChatTool, ToolChoice } from '../conversation/chat-request.js';
 import { effortArguments } from '../conversation/reasoning-effort.js';
 import { type FieldTable, fieldReader, type Fields, invalidField } from '../fields/field-table.js';
-import { SAMPLING_FIELDS, numberWithin } from '../fields/sampling-fields.js';
+import { numberWithin, SAMPLING_FIELDS, SHARED_SAMPLING_FIELDS } from '../fields/sampling-fields.js';
 import { conversationOf } from './conversation-turns.js';
 import {
   messagesSchema,
@@ -65,12 +65,7 @@ export const MESSAGES_TABLE = {
       .max(STOP_STRINGS_LIMIT)
       .optional()
       .describe('the answer names the one that ended it'),
-    temperature: SAMPLING_FIELDS.temperature,
-    top_p: SAMPLING_FIELDS.top_p,
-    top_k: SAMPLING_FIELDS.top_k,
-    min_p: SAMPLING_FIELDS.min_p,
-    presence_penalty: SAMPLING_FIELDS.presence_penalty,
-    frequency_penalty: SAMPLING_FIELDS.frequency_penalty,
+    ...SHARED_SAMPLING_FIELDS,
     repetition_penalty: SAMPLING_FIELDS.repetition_penalty,
     seed: SAMPLING_FIELDS.seed,
   },

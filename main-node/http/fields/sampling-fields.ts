@@ -33,8 +33,8 @@ export function numberWithin(range: NumberRange): z.ZodNumber {
 
 const stopText = z.string().min(1).max(STOP_STRING_LENGTH_LIMIT);
 
-/** Fields about the choice of tokens that chat and text completions share. */
-export const SAMPLING_FIELDS = {
+/** Fields about the choice of tokens that all dialects have under one name. */
+export const SHARED_SAMPLING_FIELDS = {
   temperature: numberWithin(TEMPERATURE_RANGE)
     .optional()
     .describe('0, which is the default, takes the likeliest token'),
@@ -43,11 +43,24 @@ export const SAMPLING_FIELDS = {
   min_p: numberWithin(PROBABILITY_RANGE).optional().describe("least probability, as a part of the likeliest token's"),
   presence_penalty: numberWithin(ANSWER_PENALTY_RANGE).optional().describe('counts the answer, not the prompt'),
   frequency_penalty: numberWithin(ANSWER_PENALTY_RANGE).optional().describe('counts the answer, not the prompt'),
+} as const;
+
+/** Fields about the choice of tokens that chat and text completions share. */
+export const SAMPLING_FIELDS = {
+  ...SHARED_SAMPLING_FIELDS,
   repetition_penalty: numberWithin(REPETITION_PENALTY_RANGE).optional().describe('counts prompt and answer; 1 is off'),
   logit_bias: z
-    .record(z.string().regex(/^\d{1,9}$/, 'the names must be token ids'), numberWithin(LOGIT_BIAS_RANGE))
+    .union(
+      [
+        z.record(z.string().regex(/^\d{1,9}$/, 'the names must be token ids'), numberWithin(LOGIT_BIAS_RANGE)),
+        z.array(z.tuple([z.int().min(0), numberWithin(LOGIT_BIAS_RANGE)])),
+      ],
+      { error: 'it must be an object of token ids and biases, or a list of pairs of them' },
+    )
     .optional()
-    .describe('token id to what is added to its logit; -100 forbids the token'),
+    .describe(
+      'token id to what is added to its logit; -100 forbids the token. Also as a list of pairs: `[[id, bias], ...]`',
+    ),
   seed: numberWithin(SEED_RANGE).optional().describe('the same seed and `system_fingerprint` give the same bits'),
   stop: z
     .union([stopText, z.array(stopText).max(STOP_STRINGS_LIMIT)])
@@ -75,7 +88,8 @@ export function samplingFrom(fields: SamplingFields, seed: number | undefined): 
   };
 }
 
-function logitBiasFrom(biases: Readonly<Record<string, number>>): LogitBias[] {
+function logitBiasFrom(biases: NonNullable<SamplingFields['logit_bias']>): LogitBias[] {
+  if (Array.isArray(biases)) return biases.map(([tokenId, bias]) => ({ tokenId, bias }));
   return Object.entries(biases).map(([tokenId, bias]) => ({ tokenId: Number(tokenId), bias }));
 }
 

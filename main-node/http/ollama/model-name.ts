@@ -1,4 +1,4 @@
-import { OdmoeError } from '../../../shared/errors/odmoe-error.js';
+import { modelUnknown } from '../fields/model-field.js';
 
 const DEFAULT_TAG = 'latest';
 
@@ -8,11 +8,6 @@ export function taggedName(name: string): string {
 }
 
 /** Throws MODEL_UNKNOWN for any other name than the served model's, with or without the tag. */
-export function requireServedModel(asked: string, served: string): void {
-  if (taggedName(asked) === taggedName(served)) return;
-  throw new OdmoeError(
-    'MODEL_UNKNOWN',
-    `model ${JSON.stringify(asked.slice(0, 100))} is not served here; ${JSON.stringify(taggedName(served))} is`,
-    { field: 'model' },
-  );
+export function requireTaggedModel(asked: string, served: string): void {
+  if (taggedName(asked) !== taggedName(served)) throw modelUnknown(asked, taggedName(served));
 }

@@ -8,7 +8,7 @@ import { type AnswerPart, type Endpoint, lastLine, emptyPart } from './answer-li
 import { type AnswerRequest, chatAnswer, promptAnswer, withinPositions } from './answer-request.js';
 import { AnswerStream } from './answer-stream.js';
 import { modelDescription, modelTags, runningModels } from './model-listing.js';
-import { requireServedModel } from './model-name.js';
+import { requireTaggedModel } from './model-name.js';
 import { answerHead, lineOf, ollamaDialect } from './ollama-dialect.js';
 import {
   type ChatFields,
@@ -54,7 +54,7 @@ function addAnswers(
   const dialect = ollamaDialect(endpoint, context);
   app.post(`/api/${endpoint}`, { config: { dialect } }, async (request, reply) => {
     const { fields, answer } = read(request.body);
-    requireServedModel(fields.model, context.model.name);
+    requireTaggedModel(fields.model, context.model.name);
     if (answer === null) return loadAnswer(fields, endpoint, context);
     const asked = answer();
     if (fields.stream === false) {
@@ -112,7 +112,7 @@ function addListings(app: FastifyInstance, context: DoorContext): void {
   const capabilities = capabilitiesOf(context);
   app.post('/api/show', route, async (request) => {
     const { model: asked, name } = readShowBody(request.body);
-    requireServedModel(asked ?? name ?? '', model.name);
+    requireTaggedModel(asked ?? name ?? '', model.name);
     return modelDescription(model, capabilities);
   });
 }

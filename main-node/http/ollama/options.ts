@@ -1,19 +1,20 @@
 import { z } from 'zod';
 import type { SamplingMessage } from '../../../shared/sampling/sampling-options.js';
 import { type FieldTable, fieldReader, type Fields, invalidField } from '../fields/field-table.js';
-import { ALL_ROOM, SAMPLING_FIELDS, samplingFrom, stopFrom } from '../fields/sampling-fields.js';
+import {
+  ALL_ROOM,
+  SAMPLING_FIELDS,
+  samplingFrom,
+  SHARED_SAMPLING_FIELDS,
+  stopFrom,
+} from '../fields/sampling-fields.js';
 
 /** Ollama's -1 and -2: as many tokens as there is room for. */
 const ROOM_LEFT = [-1, -2];
 
 export const OPTIONS_TABLE = {
   done: {
-    temperature: SAMPLING_FIELDS.temperature,
-    top_p: SAMPLING_FIELDS.top_p,
-    top_k: SAMPLING_FIELDS.top_k,
-    min_p: SAMPLING_FIELDS.min_p,
-    presence_penalty: SAMPLING_FIELDS.presence_penalty,
-    frequency_penalty: SAMPLING_FIELDS.frequency_penalty,
+    ...SHARED_SAMPLING_FIELDS,
     repeat_penalty: SAMPLING_FIELDS.repetition_penalty,
     repeat_last_n: z.int().min(-1).optional().describe('-1 (all tokens); another where no penalty is on'),
     seed: z.int().min(-1).optional().describe('-1, which is the default: drawn'),
