@@ -239,8 +239,10 @@ describe("OpenAI's client", function () {
     const answer = await client.responses.create({
       ...{ model: 'demo', input: PROMPT, max_output_tokens: 10, store: false, top_logprobs: 2 },
       include: ['message.output_text.logprobs'],
+      metadata: { purpose: 'a test' },
     });
     assert.equal(answer.output_text, expected.finished.text);
+    assert.deepEqual(answer.metadata, { purpose: 'a test' });
     assert.equal(answer.status, 'incomplete');
     const [item] = answer.output;
     const part = item?.type === 'message' ? item.content[0] : undefined;
@@ -257,7 +259,9 @@ describe("OpenAI's client", function () {
     for await (const event of stream) types.push(event.type);
     assert.equal(types[0], 'response.created');
     assert.equal(types.at(-1), 'response.incomplete');
-    assert.equal((await stream.finalResponse()).output_text, expected.finished.text);
+    const last = await stream.finalResponse();
+    assert.equal(last.output_text, expected.finished.text);
+    assert.deepEqual(last.metadata, {});
     const kept = client.responses.create({ model: 'demo', input: PROMPT, store: true });
     await assert.rejects(kept, { status: 400, param: 'store' });
   });

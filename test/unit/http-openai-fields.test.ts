@@ -122,6 +122,18 @@ describe("fields of OpenAI's requests", () => {
       [{ stop: [''] }, 'stop[0]'],
       [{ logit_bias: { fox: 1 } }, 'logit_bias.fox'],
       [{ logit_bias: { 5: 101 } }, 'logit_bias.5'],
+      [{ logit_bias: [[5, 1, 2]] }, 'logit_bias[0]'],
+      [
+        {
+          logit_bias: [
+            [5, -100],
+            [0.5, 1],
+          ],
+        },
+        'logit_bias[1][0]',
+      ],
+      [{ logit_bias: [[5, 101]] }, 'logit_bias[0][1]'],
+      [{ logit_bias: 5 }, 'logit_bias'],
       [{ top_logprobs: 2 }, 'top_logprobs'],
       [{ logprobs: true, top_logprobs: 129 }, 'top_logprobs'],
       [{ logprobs: true, top_logprobs: 128, n: 9 }, 'top_logprobs'],
@@ -175,6 +187,23 @@ describe("fields of OpenAI's requests", () => {
     ]);
     assert.deepEqual(request.templateArguments, [{ name: 'enable_thinking', value: 'false' }]);
     assert.equal(request.thinking, false);
+  });
+
+  it('takes biases by the token or as a list of pairs', () => {
+    const biasesOf = (given: unknown) =>
+      samplingFrom(readChatFields({ messages: [USER], logit_bias: given }), undefined).logitBias;
+    const expected = [
+      { tokenId: 5, bias: -100 },
+      { tokenId: 17, bias: 0.5 },
+    ];
+    assert.deepEqual(biasesOf({ 5: -100, 17: 0.5 }), expected);
+    assert.deepEqual(
+      biasesOf([
+        [5, -100],
+        [17, 0.5],
+      ]),
+      expected,
+    );
   });
 
   it('gives the effort of reasoning to a template that takes it', () => {

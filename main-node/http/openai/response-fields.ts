@@ -90,8 +90,9 @@ export const RESPONSE_FIELDS = {
       .describe(`\`${LOGPROBS_INCLUDED}\``),
     top_logprobs: topLogprobsField.describe('alternatives of each token, where log-probabilities are included'),
     chat_template_kwargs: z.record(z.string(), z.unknown()).optional().describe('variables of the chat template'),
+    metadata: z.record(z.string(), z.unknown()).optional().describe('comes back with the answer, and changes nothing'),
   },
-  ignored: IGNORED_FIELDS,
+  ignored: IGNORED_FIELDS.filter((name) => name !== 'metadata'),
   neutral: { ...NEUTRAL_FIELDS, background: [false], truncation: ['disabled'] },
   refused: {
     previous_response_id: 'no answer is kept; send the whole conversation as input',

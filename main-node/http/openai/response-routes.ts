@@ -92,6 +92,6 @@ function responseMembers(fields: ResponseFields, { model, runtime }: DoorContext
     background: false,
     store: false,
     previous_response_id: null,
-    metadata: {},
+    metadata: fields.metadata ?? {},
   };
 }
