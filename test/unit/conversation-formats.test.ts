@@ -76,7 +76,7 @@ function textOf({ parts }: OutputSequence): string {
 
 function callsOf(style: ChatStyle, text: string, tools = TOOLS): { name: string; arguments: unknown; left: string }[] {
   const idOf = (index: number): string => String(index);
-  const options = { style, tools, singleCall: false, promptEnd: '', continued: null, idOf };
+  const options = { style, tools, singleCall: false, forced: false, promptEnd: '', continued: null, idOf };
   const parser = createAnswerParser(options);
   const calls: { name: string; text: string }[] = [];
   let left = '';

@@ -178,7 +178,31 @@ describe('calls that are forced', () => {
       pieces.map(({ kind }) => kind),
       ['toolCall', 'toolArguments'],
     );
-    assert.equal(parser.toolCalls, 1);
+    assert.equal(parser.lastCallWhole, true);
+  });
+});
+
+describe('an answer that must be a call', () => {
+  const pieces = (text: string, members: Partial<ChatRequest>): string[] => {
+    const parser = prepared(FULL, { tools: TOOLS, ...members }).chat.createParser('');
+    return [...parser.push(text), ...parser.finish()].map(({ kind }) => kind);
+  };
+
+  it('has no content where its begin is cut off', () => {
+    assert.deepEqual(pieces('<tool_ca', { toolChoice: 'auto' }), ['content']);
+    assert.deepEqual(pieces('<tool_ca', { toolChoice: 'required' }), []);
+    assert.deepEqual(pieces('<tool_ca', { toolChoice: { name: 'weather' } }), []);
+  });
+
+  it('has calls with ids of its own among the answers to one prompt', () => {
+    const { chat: made } = prepared(FULL, { tools: TOOLS });
+    const ids = [undefined, 0, 1].map((answer) => {
+      const [piece] = made.createParser('', answer).push('<tool_call>{"name": "weather", "arguments": {}}</tool_call>');
+      return piece?.kind === 'toolCall' ? piece.id : '';
+    });
+    assert.match(ids[0] ?? '', /^call_/);
+    assert.equal(ids[0], ids[1]);
+    assert.notEqual(ids[0], ids[2]);
   });
 });
 

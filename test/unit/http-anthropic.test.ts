@@ -254,7 +254,7 @@ describe("events of Anthropic's streams", () => {
 const PLAIN: AnswerParser = {
   push: (content) => (content === '' ? [] : [{ kind: 'content', text: content }]),
   finish: () => [],
-  toolCalls: 0,
+  lastCallWhole: false,
 };
 
 function repliesOf(end: { finishReason: string; stopString?: string }): GenerateReply[] {

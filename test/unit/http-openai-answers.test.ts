@@ -20,7 +20,7 @@ const END: Finished = {
 
 /** Answers whose text is content. */
 function plainParser(): AnswerParser {
-  return { push: (text) => (text === '' ? [] : [{ kind: 'content', text }]), finish: () => [], toolCalls: 0 };
+  return { push: (text) => (text === '' ? [] : [{ kind: 'content', text }]), finish: () => [], lastCallWhole: false };
 }
 
 /** A parser that finds, push by push, what it is told. */
@@ -28,10 +28,10 @@ function scripted(pushes: AnswerPiece[][]): () => AnswerParser {
   return () => {
     let at = 0;
     const parser = {
-      toolCalls: 0,
+      lastCallWhole: false,
       push: () => {
         const pieces = pushes[at++] ?? [];
-        parser.toolCalls += pieces.filter(({ kind }) => kind === 'toolCall').length;
+        parser.lastCallWhole ||= pieces.some(({ kind }) => kind === 'toolCall');
         return pieces;
       },
       finish: () => [],

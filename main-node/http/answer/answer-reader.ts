@@ -28,8 +28,8 @@ export interface TokenCounts {
 
 export interface AnswerReaderOptions {
   tokenizer: Tokenizer | null;
-  /** The parser of an answer whose prompt ends so. */
-  createParser: (promptEnd: string) => AnswerParser;
+  /** The parser of an answer whose prompt ends so. `answer`: its number among those to the prompt. */
+  createParser: (promptEnd: string, answer: number) => AnswerParser;
   /** Whether log-probabilities are told. */
   logprobs: boolean;
   /** Special tokens stand in the text by their names. */
@@ -47,14 +47,18 @@ export class AnswerReader {
   /** Tokens since the last piece. */
   private unattributed = 0;
 
-  constructor(private readonly options: AnswerReaderOptions) {}
+  /** `answer`: its number among those to the prompt. */
+  constructor(
+    private readonly options: AnswerReaderOptions,
+    private readonly answer = 0,
+  ) {}
 
   /** null: the reply adds nothing to the answer. */
   take(reply: GenerateReply): AnswerStep | null {
     switch (reply.kind) {
       case 'started':
         this.counts.prompt = reply.started.promptTokenIds.length;
-        this.parser = this.options.createParser(promptEnd(reply.started.promptTokenIds, this.options.tokenizer));
+        this.parser = this.parserBehind(reply.started.promptTokenIds);
         return null;
       case 'prompt':
         return null;
@@ -63,6 +67,11 @@ export class AnswerReader {
       case 'finished':
         return this.takeEnd(reply.finished);
     }
+  }
+
+  private parserBehind(promptIds: readonly number[]): AnswerParser {
+    const { createParser, tokenizer } = this.options;
+    return createParser(promptEnd(promptIds, tokenizer), this.answer);
   }
 
   private takeToken(token: TokenReply): AnswerStep {
@@ -77,7 +86,7 @@ export class AnswerReader {
     const parser = this.requireParser();
     const pieces = parser.finish();
     const spans = [...this.spansOf(pieces), ...this.spans.finish()];
-    const called = parser.toolCalls > 0 && finished.finishReason === 'stop';
+    const called = parser.lastCallWhole && finished.finishReason === 'stop';
     const finishReason = called ? 'tool_calls' : finished.finishReason === 'length' ? 'length' : 'stop';
     return { pieces, spans, end: { finishReason, finished } };
   }

@@ -121,6 +121,20 @@ export class AnswerInput {
     return found;
   }
 
+  /** Takes this text where it comes next, or as much of it as stands before the answer's end. */
+  *takeEnd(text: string): Reading<void> {
+    if (!(yield* this.take(text))) yield* this.takeCut(text);
+  }
+
+  /** Takes what is left of an answer that has ended, where that is nothing or a beginning of this text. */
+  *takeCut(text: string): Reading<boolean> {
+    if (yield* this.starts(text)) return false;
+    const rest = this.buffer.slice(this.at, this.at + text.length);
+    if (!this.ended || !text.startsWith(rest)) return false;
+    this.at += rest.length;
+    return true;
+  }
+
   /** Takes the characters that the pattern matches, one by one. */
   *takeWhile(pattern: RegExp): Reading<string> {
     let taken = '';

@@ -12,6 +12,8 @@ export interface AnswerParserOptions {
   tools: readonly ChatTool[];
   /** Calls behind the first are left out. */
   singleCall: boolean;
+  /** The answer must be calls: none of its text is content. */
+  forced: boolean;
   /** The last tokens of the prompt, with special tokens' names. */
   promptEnd: string;
   /** The message that the answer goes on with; null: it begins one. */
@@ -22,7 +24,7 @@ export interface AnswerParserOptions {
 
 /** Takes an answer of this style apart. */
 export function createAnswerParser(options: AnswerParserOptions): AnswerParser {
-  const { style, tools, singleCall, promptEnd, idOf } = options;
+  const { style, tools, promptEnd, idOf } = options;
   const input = new AnswerInput();
   const book = new CallBook(tools, idOf);
   const calls = tools.length === 0 ? null : style.calls;
@@ -30,9 +32,9 @@ export function createAnswerParser(options: AnswerParserOptions): AnswerParser {
   if (!style.harmony) {
     const thinking = opensReasoning(style, promptEnd, options.continued);
     const reading = readAnswer({ calls, reasoning: style.reasoning, hidden }, input, book, thinking);
-    return new ReadingParser(input, reading, singleCall);
+    return new ReadingParser(input, reading, options);
   }
-  const parser = new ReadingParser(input, readHarmony(input, book, tools.length > 0, hidden), singleCall);
+  const parser = new ReadingParser(input, readHarmony(input, book, tools.length > 0, hidden), options);
   // The prompt may end inside a message: what it holds of the answer's own message sets the channel.
   const begun = promptEnd.lastIndexOf('<|start|>assistant');
   if (begun >= 0) parser.push(promptEnd.slice(begun + '<|start|>'.length));
@@ -53,16 +55,17 @@ export function opensReasoning(
 
 /** Feeds a reader. */
 class ReadingParser implements AnswerParser {
-  private calls = 0;
+  /** Of the last call; null: there is none. */
+  private arguments: string | null = null;
 
   constructor(
     private readonly input: AnswerInput,
     private readonly reading: Reading<void>,
-    private readonly singleCall: boolean,
+    private readonly options: Pick<AnswerParserOptions, 'singleCall' | 'forced'>,
   ) {}
 
-  get toolCalls(): number {
-    return this.calls;
+  get lastCallWhole(): boolean {
+    return this.arguments !== null && isJson(this.arguments);
   }
 
   push(text: string): AnswerPiece[] {
@@ -80,12 +83,31 @@ class ReadingParser implements AnswerParser {
     const pieces: AnswerPiece[] = [];
     for (let step = this.reading.next(); step.done !== true && step.value !== null; step = this.reading.next()) {
       const piece = step.value;
-      if (this.singleCall && 'index' in piece && piece.index > 0) continue;
-      if (piece.kind === 'toolCall') this.calls += 1;
+      if (this.isLeftOut(piece)) continue;
+      this.count(piece);
       const last = pieces.at(-1);
       if (last === undefined || !joined(last, piece)) pieces.push({ ...piece });
     }
     return pieces;
+  }
+
+  private isLeftOut(piece: AnswerPiece): boolean {
+    if (piece.kind === 'content') return this.options.forced;
+    return this.options.singleCall && 'index' in piece && piece.index > 0;
+  }
+
+  private count(piece: AnswerPiece): void {
+    if (piece.kind === 'toolCall') this.arguments = '';
+    else if (piece.kind === 'toolArguments') this.arguments += piece.text;
+  }
+}
+
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
   }
 }
 

@@ -4,12 +4,15 @@ import type { ChatMessage } from '../../../shared/rpc/messages.js';
 /** Mistral's templates take ids of this form only. */
 const NINE = /^[A-Za-z0-9]{9}$/;
 
-/** Ids of an answer's calls. They follow from the conversation: the same request has the same ids, and another turn has others. */
-export function callIdsFor(messages: readonly ChatMessage[]): (index: number) => string {
+/**
+ * Ids of an answer's calls. They follow from the conversation and the answer's number: the same request has the same ids, another turn and
+ * another answer have others.
+ */
+export function callIdsFor(messages: readonly ChatMessage[], answer = 0): (index: number) => string {
   let base: string | null = null;
   return (index) => {
     base ??= digest(JSON.stringify(messages));
-    return `call_${digest(`${base} ${index}`).slice(0, 24)}`;
+    return `call_${digest(`${base} ${answer} ${index}`).slice(0, 24)}`;
   };
 }
 

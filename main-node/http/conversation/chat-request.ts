@@ -35,8 +35,11 @@ export interface ChatRequest {
 export interface PreparedChat {
   request: Pick<GenerateRequest, 'messages' | 'templateArguments' | 'continueLast' | 'showSpecialTokens'>;
   outputFormat: OutputFormat | null;
-  /** Takes the answer's text apart. `promptEnd`: the last tokens of the prompt as text, with special tokens' names. */
-  createParser(promptEnd: string): AnswerParser;
+  /**
+   * Takes an answer's text apart. `promptEnd`: the last tokens of the prompt as text, with special tokens' names. `answer`: its number among
+   * the answers to the prompt; 0 if it is left out.
+   */
+  createParser(promptEnd: string, answer?: number): AnswerParser;
 }
 
 /** A piece of an answer. Pieces of one kind that follow one another belong together; calls are numbered from 0. */
@@ -52,8 +55,8 @@ export interface AnswerParser {
   push(text: string): AnswerPiece[];
   /** What was held back, when the answer has ended. */
   finish(): AnswerPiece[];
-  /** Calls so far. */
-  readonly toolCalls: number;
+  /** There is a call, and the arguments of the last one are whole. */
+  readonly lastCallWhole: boolean;
 }
 
 /** Prepares a conversation for the served model. Throws REQUEST_INVALID with the field. */

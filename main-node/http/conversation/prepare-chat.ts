@@ -85,13 +85,15 @@ function prepare(model: ChatModel, chat: ChatRequest): ReturnType<PrepareChat> {
   ];
   const { continueLast } = chat;
   const style = { ...model.style, calls: tools.length > 0 ? model.syntax : null };
-  const idOf = callIdsFor(chat.messages);
   const continued = continueLast ? (messages.at(-1)?.content ?? '') : null;
   return {
     request: { messages, templateArguments, continueLast, showSpecialTokens: hasSpecialMarkers(style) },
     outputFormat: outputFormatOf(model, chat, tools, { messages, templateArguments }),
-    createParser: (promptEnd) =>
-      createAnswerParser({ style, tools, singleCall: !chat.parallelToolCalls, promptEnd, continued, idOf }),
+    createParser: (promptEnd, answer) =>
+      createAnswerParser({
+        ...{ style, tools, singleCall: !chat.parallelToolCalls, forced: isForced(chat), promptEnd, continued },
+        idOf: callIdsFor(chat.messages, answer),
+      }),
   };
 }
 
@@ -123,11 +125,16 @@ function outputFormatOf(
   const { toolChoice, responseFormat } = chat;
   const named = typeof toolChoice === 'object' ? tools.filter(({ name }) => name === toolChoice.name) : tools;
   const schema = responseFormat?.kind === 'json_schema' ? responseFormat.schema : ANY_OBJECT;
-  const forced = typeof toolChoice === 'object' || toolChoice === 'required';
+  const forced = isForced(chat);
   if (!forced && responseFormat === null) return null;
   const calls = callForms(style, syntax, named);
   const forms = forced ? calls : [...jsonForms(style, schema), ...calls];
   return afterThinking(style, thinkingState(model, prompt.messages, prompt.templateArguments), forms);
+}
+
+/** Whether the answer must be a call. */
+function isForced({ toolChoice }: ChatRequest): boolean {
+  return typeof toolChoice === 'object' || toolChoice === 'required';
 }
 
 function thinkingState(

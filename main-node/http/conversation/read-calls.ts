@@ -48,7 +48,7 @@ function* startsList(input: AnswerInput): Reading<boolean> {
 function* endOfCall({ call }: CallSyntax, input: AnswerInput): Reading<void> {
   if (call.end === '') return;
   yield* input.skipSpace();
-  yield* input.take(call.end.trim());
+  yield* input.takeEnd(call.end.trim());
 }
 
 function* endOfSection({ section, body }: CallSyntax, input: AnswerInput, listed: boolean): Reading<void> {
@@ -56,7 +56,7 @@ function* endOfSection({ section, body }: CallSyntax, input: AnswerInput, listed
   if (section.end === '' && !list) return;
   if (list) yield* input.takeWhile(AFTER_LISTED);
   else yield* input.skipSpace();
-  yield* input.take(section.end.trim());
+  yield* input.takeEnd(section.end.trim());
 }
 
 /** One call, up to the end of its arguments; false before anything of it was told. */
@@ -161,7 +161,7 @@ function* readNamedCall(body: NamedBody, input: AnswerInput, book: CallBook): Re
   yield* input.json((text) => book.more(text));
   if (body.after !== '') {
     yield* input.skipSpace();
-    yield* input.take(body.after.trim());
+    yield* input.takeEnd(body.after.trim());
   }
   return true;
 }

@@ -26,8 +26,9 @@ export function* readKeyedCall(body: KeyedBody, input: AnswerInput, book: CallBo
     if (!(yield* readValue(body, input, book, book.schemaOf(name, key)))) return true;
   }
   yield* input.skipSpace();
-  if ((yield* input.peek()) !== '') yield book.more('}');
-  yield* input.take(body.after.trim());
+  if (yield* input.takeCut(body.key.begin.trim())) return true;
+  yield book.more('}');
+  yield* input.takeEnd(body.after.trim());
   return true;
 }
 
@@ -38,7 +39,10 @@ function* readKey(body: KeyedBody, input: AnswerInput): Reading<string | null> {
   if (key === null) return null;
   if (body.value.begin !== '') {
     yield* input.skipSpace();
-    if (!(yield* input.take(body.value.begin.trim()))) return null;
+    if (!(yield* input.take(body.value.begin.trim()))) {
+      yield* input.takeCut(body.value.begin.trim());
+      return null;
+    }
   }
   return key.text.trim();
 }

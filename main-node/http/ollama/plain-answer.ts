@@ -13,5 +13,5 @@ export function plainAnswer(format: ResponseFormat | null): Pick<PreparedChat, '
 const PLAIN: AnswerParser = {
   push: (text) => (text === '' ? [] : [{ kind: 'content', text }]),
   finish: () => [],
-  toolCalls: 0,
+  lastCallWhole: false,
 };

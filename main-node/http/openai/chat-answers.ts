@@ -24,7 +24,7 @@ class ChatAnswers {
   private readonly readers: AnswerReader[];
 
   constructor(private readonly options: ChatAnswersOptions) {
-    this.readers = Array.from({ length: options.count }, () => new AnswerReader(options));
+    this.readers = Array.from({ length: options.count }, (_, index) => new AnswerReader(options, index));
   }
 
   take(index: number, reply: GenerateReply): AnswerStep | null {

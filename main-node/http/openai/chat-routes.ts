@@ -34,7 +34,7 @@ export function registerChatRoutes(app: FastifyInstance, context: DoorContext, p
       const head = answerHead('chatcmpl-', context);
       const options = {
         tokenizer,
-        createParser: (promptEnd: string) => prepared.createParser(promptEnd),
+        createParser: (promptEnd: string, answer: number) => prepared.createParser(promptEnd, answer),
         logprobs: fields.logprobs ?? false,
         showSpecialTokens: prepared.request.showSpecialTokens ?? false,
         count: requests.length,
