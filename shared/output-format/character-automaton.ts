@@ -23,7 +23,7 @@ export interface CharacterState {
 }
 
 /** The texts that a pattern of ECMAScript (flag u) matches somewhere. Throws REQUEST_INVALID; `where`: its place, for messages. */
-export function patternAutomaton(source: string, where: string, work = new PatternWork()): CharacterAutomaton {
+export function patternAutomaton(source: string, where: string, work: PatternWork): CharacterAutomaton {
   const nondeterministic = new PatternStates(where);
   const [first, last] = [nondeterministic.add(), nondeterministic.add()];
   nondeterministic.connect(first, { kind: 'character', set: ANY_CODE_POINT, target: first });
@@ -57,6 +57,51 @@ export function otherTextsAutomaton(texts: readonly string[]): CharacterAutomato
     return { edges: [...listed, { set: others, target: free }], isFinal: isText[index] !== true };
   });
   return { states: [...states, { edges: [{ set: ANY_CODE_POINT, target: free }], isFinal: true }] };
+}
+
+/** All texts that do not hold this one. Each state is final and goes on. */
+export function textsWithoutAutomaton(excluded: string): CharacterAutomaton {
+  const characters = [...excluded];
+  const beginnings = characters.map((_, length) => characters.slice(0, length).join(''));
+  const states = beginnings.map((read): CharacterState => {
+    const edges: { set: CodePoints; target: number }[] = [];
+    let others = ANY_CODE_POINT;
+    for (const character of new Set(characters)) {
+      const text = read + character;
+      const one = single(character.codePointAt(0) ?? 0);
+      const target = beginnings.findLastIndex((beginning) => text.endsWith(beginning));
+      if (text === excluded || target > 0) others = intersection(others, complement(one));
+      if (text !== excluded && target > 0) edges.push({ set: one, target });
+    }
+    return { edges: [...edges, { set: others, target: 0 }], isFinal: true };
+  });
+  return { states };
+}
+
+/** Texts that both automata have. */
+export function both(one: CharacterAutomaton, other: CharacterAutomaton, where: string): CharacterAutomaton {
+  const found = new Map<string, number>([['0 0', 0]]);
+  const waiting: [number, number][] = [[0, 0]];
+  const indexOf = (pair: [number, number]): number => {
+    const key = pair.join(' ');
+    const index = found.get(key) ?? waiting.length;
+    if (index < waiting.length) return index;
+    if (index >= PATTERN_STATES_LIMIT) throw tooManyStates(where);
+    found.set(key, index);
+    return waiting.push(pair) - 1;
+  };
+  const states: CharacterState[] = [];
+  for (const [first, second] of waiting) {
+    const [ofOne, ofOther] = [one.states[first], other.states[second]];
+    const edges = (ofOne?.edges ?? []).flatMap((edge) =>
+      (ofOther?.edges ?? []).flatMap(({ set, target }) => {
+        const shared = intersection(edge.set, set);
+        return shared.length === 0 ? [] : [{ set: shared, target: indexOf([edge.target, target]) }];
+      }),
+    );
+    states.push({ edges, isFinal: ofOne?.isFinal === true && ofOther?.isFinal === true });
+  }
+  return { states };
 }
 
 /** Texts of the automaton that have at least `least` and at most `most` characters. */

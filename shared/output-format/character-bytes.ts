@@ -41,6 +41,11 @@ export function jsonCharacterMachine(set: CodePoints): ByteMachine {
   ]);
 }
 
+/** One of the characters in UTF-8. */
+export function plainCharacterMachine(set: CodePoints): ByteMachine {
+  return sequencesMachine(utf8Sequences(set));
+}
+
 /** UTF-8 of the characters: sequences of sets of bytes. */
 export function utf8Sequences(set: CodePoints): ByteSet[][] {
   return UTF8_LENGTHS.flatMap((range, index) => {

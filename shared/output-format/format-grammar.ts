@@ -8,9 +8,11 @@ import {
   PART_TEXT_LIMIT,
   PARTS_LIMIT,
   tooLarge,
+  WITHOUT_LIMIT,
 } from './format-limits.js';
 import { GrammarBuilder, type GrammarNode } from './grammar.js';
 import type { OutputFormat, OutputPart } from './output-format.js';
+import { PlainTextGrammar } from './plain-text-grammar.js';
 import { readJsonSchema } from './schema-reader.js';
 import { SchemaGrammar } from './schema-grammar.js';
 import { shortestTexts } from './shortest-texts.js';
@@ -30,7 +32,12 @@ export function checkOutputFormat(format: OutputFormat): void {
 
 /** The same for equal formats. */
 export function formatKey(format: OutputFormat): string {
-  return JSON.stringify(format.alternatives.map(({ parts }) => parts.map((part) => [part.kind, textOf(part)])));
+  return JSON.stringify(format.alternatives.map(({ parts }) => parts.map(partKey)));
+}
+
+function partKey(part: OutputPart): string {
+  const without = part.kind === 'schemaText' ? [part.schemaText.without] : [];
+  return JSON.stringify([part.kind, textOf(part), ...without]);
 }
 
 /** Throws as checkOutputFormat. */
@@ -50,11 +57,22 @@ export function compileFormat(format: OutputFormat): FormatGrammar {
 function grammarOf(format: OutputFormat): FormatGrammar {
   const builder = new GrammarBuilder();
   const schemas = new SchemaGrammar(builder);
+  const plainTexts = new PlainTextGrammar(builder);
   const work = new PatternWork();
-  const nodeOf = (part: OutputPart): GrammarNode =>
-    part.kind === 'jsonSchema'
-      ? schemas.nodeOf(readJsonSchema(part.jsonSchema, work))
-      : builder.machine(machineOfText(part));
+  const makeNode = (part: OutputPart): GrammarNode => {
+    if (part.kind === 'jsonSchema') return schemas.nodeOf(readJsonSchema(part.jsonSchema, work));
+    if (part.kind !== 'schemaText') return builder.machine(machineOfText(part));
+    const { jsonSchema, without } = part.schemaText;
+    return plainTexts.nodeOf(readJsonSchema(jsonSchema, work), without);
+  };
+  // Alternatives share parts: the same function's arguments, with others before them.
+  const made = new Map<string, GrammarNode>();
+  const nodeOf = (part: OutputPart): GrammarNode => {
+    const key = partKey(part);
+    const node = made.get(key) ?? makeNode(part);
+    made.set(key, node);
+    return node;
+  };
   const alternatives = format.alternatives.map(({ parts }) => builder.sequence(...parts.map(nodeOf)));
   const root = builder.choice(...alternatives);
   const { ofNode } = shortestTexts(builder.nodes, new Uint8Array(256).fill(1));
@@ -80,15 +98,23 @@ function requireBounds({ alternatives }: OutputFormat): void {
 
 function requirePart(part: OutputPart): void {
   const text = textOf(part);
-  if (part.kind !== 'jsonSchema' && text.length > PART_TEXT_LIMIT) {
+  const isSchema = part.kind === 'jsonSchema' || part.kind === 'schemaText';
+  if (!isSchema && text.length > PART_TEXT_LIMIT) {
     throw tooLarge(`a part (${part.kind}) of the output format has over ${PART_TEXT_LIMIT} characters`);
   }
   if (part.kind === 'until' && text === '') throw formatInvalid('until of the output format is empty; give a text');
   if (part.kind === 'textWithout' && !/^[\0-\x7f]$/.test(text)) {
     throw formatInvalid('textWithout of the output format must be one character of ASCII');
   }
+  if (part.kind === 'schemaText') requireWithout(part.schemaText.without);
   // A lone surrogate has no bytes that a token could have.
   if (/\p{Cs}/u.test(text)) throw formatInvalid(`a part (${part.kind}) of the output format has half a character`);
+}
+
+function requireWithout(without: string): void {
+  const { length } = [...without];
+  if (length > 0 && length <= WITHOUT_LIMIT && !/\p{Cs}/u.test(without)) return;
+  throw formatInvalid(`without of the output format must have 1 to ${WITHOUT_LIMIT} whole characters`);
 }
 
 function textOf(part: OutputPart): string {
@@ -101,10 +127,12 @@ function textOf(part: OutputPart): string {
       return part.until;
     case 'textWithout':
       return part.textWithout;
+    case 'schemaText':
+      return part.schemaText.jsonSchema;
   }
 }
 
-function machineOfText(part: Exclude<OutputPart, { kind: 'jsonSchema' }>): ByteMachine {
+function machineOfText(part: Exclude<OutputPart, { kind: 'jsonSchema' | 'schemaText' }>): ByteMachine {
   switch (part.kind) {
     case 'literal':
       return textsMachine([part.literal], true);

@@ -26,6 +26,8 @@ export const PATTERN_WORK_LIMIT = 3_000_000;
 /** Of one output format. */
 export const ALTERNATIVES_LIMIT = 1024;
 export const PARTS_LIMIT = 1024;
+/** Longest text that another may not hold, in characters. */
+export const WITHOUT_LIMIT = 64;
 /** Longest literal or until, in UTF-16 units; all of a format together may have as many as a schema has bytes. */
 export const PART_TEXT_LIMIT = 16 * 1024;
 export const FORMAT_TEXT_LIMIT = 1024 * 1024;

@@ -1,4 +1,4 @@
-import { jsonCharacterMachine } from './character-bytes.js';
+import { jsonCharacterMachine, plainCharacterMachine } from './character-bytes.js';
 import type { ByteMachine } from './byte-machine.js';
 import type { CharacterAutomaton } from './character-automaton.js';
 import { codePointsKey, type CodePoints } from './code-points.js';
@@ -17,8 +17,14 @@ export type GrammarNode =
       readonly least: number;
       readonly most: number;
     }
-  /** The inside of a JSON string, character by character. */
-  | { readonly kind: 'characters'; readonly id: number; readonly states: readonly CharacterNodeState[] }
+  /** A text or the inside of a JSON string, character by character. Where the characters are counted, each state is final and goes on. */
+  | {
+      readonly kind: 'characters';
+      readonly id: number;
+      readonly states: readonly CharacterNodeState[];
+      readonly least: number;
+      readonly most: number;
+    }
   | { readonly kind: 'rule'; readonly id: number; readonly rule: GrammarRule };
 
 export interface CharacterNodeState {
@@ -30,6 +36,8 @@ export interface CharacterNodeState {
 export interface GrammarRule {
   node: GrammarNode | null;
 }
+
+const ANY_COUNT = { least: 0, most: Infinity };
 
 /** Makes the nodes of one grammar, within bounds. */
 export class GrammarBuilder {
@@ -72,12 +80,27 @@ export class GrammarBuilder {
   }
 
   jsonCharacters(automaton: CharacterAutomaton): GrammarNode {
+    return this.characters(automaton, ANY_COUNT, (set) => this.jsonCharacter(set));
+  }
+
+  /** Characters as they are. Where there are counts, each state of the automaton is final and goes on. */
+  plainCharacters(automaton: CharacterAutomaton, counts = ANY_COUNT): GrammarNode {
+    return this.characters(automaton, counts, (set) =>
+      this.keptMachine(`plain character ${codePointsKey(set)}`, () => plainCharacterMachine(set)),
+    );
+  }
+
+  private characters(
+    automaton: CharacterAutomaton,
+    { least, most }: { least: number; most: number },
+    characterOf: (set: CodePoints) => GrammarNode,
+  ): GrammarNode {
     this.count(automaton.states.length);
     const states = automaton.states.map(({ edges, isFinal }) => ({
       isFinal,
-      edges: edges.map(({ set, target }) => ({ character: this.jsonCharacter(set), target })),
+      edges: edges.map(({ set, target }) => ({ character: characterOf(set), target })),
     }));
-    return this.add({ kind: 'characters', id: this.nodes.length, states });
+    return this.add({ kind: 'characters', id: this.nodes.length, states, least, most });
   }
 
   private add(node: GrammarNode): GrammarNode {

@@ -15,4 +15,13 @@ export type OutputPart =
   /** Anything up to this text, and with it. */
   | { kind: 'until'; until: string }
   /** Text without this one character of ASCII; it may be empty. */
-  | { kind: 'textWithout'; textWithout: string };
+  | { kind: 'textWithout'; textWithout: string }
+  | { kind: 'schemaText'; schemaText: SchemaText };
+
+/** A text as it is, not as JSON: one that the schema takes as a string. */
+export interface SchemaText {
+  /** A JSON schema, as a JSON text. */
+  jsonSchema: string;
+  /** What the text does not hold: what ends it where it stands. */
+  without: string;
+}

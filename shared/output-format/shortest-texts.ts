@@ -7,16 +7,23 @@ export interface ShortestTexts {
   readonly ofNode: Float64Array;
   /** From each state of a machine or of characters to an end, by the node's id; null for other nodes. */
   readonly ofStates: readonly (Float64Array | null)[];
+  /** By the id of characters that are counted: what one of them needs at most, in any state. */
+  readonly ofCharacter: Float64Array;
 }
 
 /** `bytes`: of each byte 1 where a token is this byte alone: texts are counted that can be written byte by byte. */
 export function shortestTexts(nodes: readonly GrammarNode[], bytes: Uint8Array): ShortestTexts {
   const ofNode = new Float64Array(nodes.length).fill(Infinity);
   const ofStates: (Float64Array | null)[] = nodes.map(() => null);
+  const ofCharacter = new Float64Array(nodes.length);
   for (const { id, ...node } of nodes) {
     if (node.kind === 'machine') ofStates[id] = shortestWays(machineWays(node.machine, bytes));
     if (node.kind === 'characters') ofStates[id] = shortestWays(characterWays(node.states, ofNode));
     ofNode[id] = ofStates[id]?.[0] ?? Infinity;
+    if (node.kind === 'characters' && node.least > 0) {
+      ofCharacter[id] = longestCharacter(node.states, ofNode);
+      ofNode[id] = node.least * ofCharacter[id];
+    }
   }
   const users = usersOf(nodes);
   // Values only fall, and each fall is told to those who use it.
@@ -28,7 +35,7 @@ export function shortestTexts(nodes: readonly GrammarNode[], bytes: Uint8Array):
     ofNode[node.id] = length;
     for (const user of users[node.id] ?? []) waiting.add(user);
   }
-  return { ofNode, ofStates };
+  return { ofNode, ofStates, ofCharacter };
 }
 
 function shortestOf(node: GrammarNode, ofNode: Float64Array): number {
@@ -46,6 +53,14 @@ function shortestOf(node: GrammarNode, ofNode: Float64Array): number {
     case 'rule':
       return node.rule.node === null ? Infinity : of(node.rule.node);
   }
+}
+
+/** The bytes of each state's shortest character: the most of them. */
+function longestCharacter(states: readonly CharacterNodeState[], ofNode: Float64Array): number {
+  const shortest = states.map(({ edges }) =>
+    edges.reduce((least, { character }) => Math.min(least, ofNode[character.id] ?? Infinity), Infinity),
+  );
+  return shortest.reduce((most, length) => Math.max(most, length), 0);
 }
 
 /** Who has a node as a part, by its id. */

@@ -9,7 +9,7 @@ interface Frame {
   readonly node: GrammarNode;
   /** Of a machine or of characters: where it is. */
   readonly state: number;
-  /** Of a repetition: how often it must and may still come. */
+  /** Of a repetition: how often it must and may still come. Of characters: how many must and may. */
   readonly least: number;
   readonly most: number;
   readonly rest: Frame | null;
@@ -149,7 +149,8 @@ export class TextAutomaton {
 
   /** A node that has not begun. */
   frameOf(node: GrammarNode, rest: Frame | null): Frame {
-    const [least, most] = node.kind === 'repeat' ? [node.least, node.most] : [0, 0];
+    const isCounted = node.kind === 'repeat' || node.kind === 'characters';
+    const [least, most] = isCounted ? [node.least, node.most] : [0, 0];
     return this.frame(node, { state: 0, least, most, rest });
   }
 
@@ -165,8 +166,9 @@ export class TextAutomaton {
   }
 
   shortestOf(node: GrammarNode, state: number, least: number): number {
-    const { ofNode, ofStates } = this.shortest;
+    const { ofNode, ofStates, ofCharacter } = this.shortest;
     if (node.kind === 'repeat') return least === 0 ? 0 : least * (ofNode[node.body.id] ?? Infinity);
+    if (node.kind === 'characters' && least > 0) return least * (ofCharacter[node.id] ?? Infinity);
     return ofStates[node.id]?.[state] ?? ofNode[node.id] ?? Infinity;
   }
 }
@@ -233,11 +235,11 @@ class OpenWays {
         break;
       case 'characters': {
         const at = node.states[state];
-        for (const { character, target } of at?.edges ?? []) {
-          const behind = automaton.frame(node, { state: target, least: 0, most: 0, rest });
-          ways.push(automaton.frameOf(character, behind));
+        for (const { character, target } of most > 0 ? (at?.edges ?? []) : []) {
+          const counts = { least: Math.max(0, least - 1), most: most - 1 };
+          ways.push(automaton.frameOf(character, automaton.frame(node, { state: target, ...counts, rest })));
         }
-        if (at?.isFinal === true) ways.push(rest);
+        if (at?.isFinal === true && least === 0) ways.push(rest);
         break;
       }
       case 'rule':
@@ -246,7 +248,7 @@ class OpenWays {
     }
     const bytesOf = (way: Frame | null): number => way?.bytes ?? 0;
     const isDeep = depth > FRAME_DEPTH_LIMIT;
-    const open = isDeep ? ways.filter((way) => bytesOf(way) === frame.bytes) : ways;
+    const open = isDeep ? ways.filter((way) => bytesOf(way) <= frame.bytes) : ways;
     // The last pushed is opened first.
     for (const way of open.reverse()) waiting.push(way);
   }

@@ -37,6 +37,16 @@ const FORMATS: readonly OutputFormat[] = [
       { parts: [{ kind: 'textWithout', textWithout: '<' }] },
     ],
   },
+  {
+    alternatives: [
+      {
+        parts: [
+          { kind: 'schemaText', schemaText: { jsonSchema: '{"minLength":2,"maxLength":40}', without: '.' } },
+          { kind: 'literal', literal: '.' },
+        ],
+      },
+    ],
+  },
 ];
 const STOPS = [' the', 'e', '.', ' a b', 'zz', '\n'];
 

@@ -66,7 +66,8 @@ function textOf({ parts }: OutputSequence): string {
         key = /(city|days|place)(?:\W|arg_key|arg_value)*$/.exec(part.literal)?.[1] ?? '';
         return part.literal;
       }
-      if (part.kind === 'until') return (key === 'city' ? ARGUMENTS.city : 'Let me think.') + part.until;
+      if (part.kind === 'until') return `Let me think.${part.until}`;
+      if (part.kind === 'schemaText') return ARGUMENTS.city;
       assert.equal(part.kind, 'jsonSchema');
       if (key === '') return JSON.stringify((JSON.parse(part.jsonSchema) as object) && ARGUMENTS);
       return JSON.stringify(new Map<string, unknown>(Object.entries(ARGUMENTS)).get(key));
@@ -186,6 +187,45 @@ for (const { name, style, syntax } of ALL) {
         const { days } = call?.arguments as { days: unknown };
         assert.ok(Number.isInteger(days), text);
       }
+    });
+
+    it('have texts that their schema takes, and that end nowhere else than they are read to end', () => {
+      const types = {
+        unit: { type: 'string', enum: ['celsius', 'kelvin'] },
+        code: { type: 'string', pattern: '^[A-Z]{2}[0-9]+$', maxLength: 5 },
+        note: { type: 'string', minLength: 3, maxLength: 12 },
+      };
+      const tool = { name: 'typed', description: '', parameters: { properties: types, required: Object.keys(types) } };
+      const format = { alternatives: callForms(style, syntax, [tool]) };
+      for (let seed = 0; seed < 6; seed++) {
+        const text = drawnText(format, seed);
+        const { unit, code, note } = callsOf(style, text, [tool])[0]?.arguments as Record<string, string>;
+        assert.ok(unit === 'celsius' || unit === 'kelvin', text);
+        assert.match(code ?? '', /^[A-Z]{2}[0-9]{1,3}$/, text);
+        assert.ok(note !== undefined && [...note].length >= 3 && [...note].length <= 12, text);
+      }
+      const { body } = syntax;
+      const ends = [body.kind === 'keyed' ? body.value.end : '', body.kind === 'literal' ? body.quote : ''];
+      const constraint = createOutputConstraint(format, BYTES, [END]);
+      for (const end of ends.filter((marker) => marker.length > 1)) {
+        const text = drawnText(format, 1);
+        const held = text.replace(/celsius|kelvin/, `$&${end}`);
+        assert.equal(constraint.allowed([...Buffer.from(held)], 600), null, held);
+      }
+    });
+
+    it('may hold what ends values in the strings of JSON', () => {
+      const end = syntax.body.kind === 'keyed' ? syntax.body.value.end : '</parameter>';
+      const given = { maybe: `a ${end}\n${end}`, mixed: end, text: end, named: end, any: { [end]: [end] }, none: null };
+      const [form] = callForms(style, syntax, [EITHER]);
+      const values =
+        form?.parts.filter(({ kind }) => kind === 'jsonSchema').length === 1 ? [given] : Object.values(given);
+      const written = form?.parts.map((part) => {
+        if (part.kind === 'literal') return part.literal;
+        return part.kind === 'until' ? `I think.${part.until}` : JSON.stringify(values.shift());
+      });
+      const text = written?.join('') ?? '';
+      assert.deepEqual(callsOf(style, text, [EITHER])[0]?.arguments, given, text);
     });
 
     it('may be of each function', () => {

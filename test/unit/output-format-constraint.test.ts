@@ -95,6 +95,47 @@ describe('output formats', () => {
     assert.equal(constraint.allowed([...bytesOf('a'), TOOL, ...bytesOf('13')], ROOM), null);
   });
 
+  it('take texts that a schema takes, and that do not hold what ends them', () => {
+    const end = '</a>';
+    const cases: [object, string[], string[]][] = [
+      [{ type: 'string' }, ['', 'a "b" \\ \n', '<a>', '<</a', 'é🦊'], ['</a>', 'b</a>', '<</a>c']],
+      [{ enum: ['one', 'two "2"', 3] }, ['one', 'two "2"'], ['', 'on', 'ones', '3', '"one"']],
+      [{ const: 'é' }, ['é'], ['e', '"é"']],
+      [{ enum: ['one', 'three'], minLength: 4 }, ['three'], ['one']],
+      [{ minLength: 2, maxLength: 4 }, ['éé', '</a', '🦊🦊🦊🦊'], ['', 'é', 'abcde', '</a>']],
+      [{ maxLength: 100_000 }, ['', 'a'.repeat(400)], ['</a>']],
+      [{ pattern: '^[a-z/<>]+$' }, ['a', '</b>', '<</a'], ['', 'A', 'a</a>']],
+      [{ pattern: 'x', minLength: 3, maxLength: 3 }, ['axb', '<x>'], ['x', 'abc', 'axbc']],
+      [{ anyOf: [{ const: 'a' }, { $ref: '#/$defs/b' }], $defs: { b: { const: 'b' } } }, ['a', 'b'], ['c']],
+      [{ type: ['string', 'integer'], maxLength: 1 }, ['7', 'x'], ['77']],
+    ];
+    for (const [schema, taken, refused] of cases) {
+      const part: OutputPart = {
+        kind: 'schemaText',
+        schemaText: { jsonSchema: JSON.stringify(schema), without: end },
+      };
+      const constraint = constraintOf(sequence(part, literal(end)), small);
+      const takes = (text: string): boolean => constraint.isClosed(bytesOf(text + end));
+      for (const text of taken) assert.ok(takes(text), `${JSON.stringify(schema)} does not take ${text}`);
+      for (const text of refused) assert.ok(!takes(text), `${JSON.stringify(schema)} takes ${text}`);
+      for (let seed = 0; seed < 20; seed++) {
+        const drawn = answerAtRandom(constraint, small, 60, new SeededRandom(seed));
+        const text = textOfAnswer(drawn.tokenIds, small);
+        assert.equal(text.indexOf(end), text.length - end.length, text);
+      }
+    }
+    const counted: OutputPart = {
+      kind: 'schemaText',
+      schemaText: { jsonSchema: '{"minLength":9,"maxLength":5000}', without: end },
+    };
+    for (const room of [13, 14, 17]) {
+      const constraint = constraintOf(sequence(counted, literal(end)), small);
+      for (let seed = 0; seed < 20; seed++) {
+        assert.equal(answerAtRandom(constraint, small, room, new SeededRandom(seed)).end, 'closed');
+      }
+    }
+  });
+
   it('go back by themselves: what is allowed is a function of the answer and the room alone', () => {
     for (let seed = 0; seed < 25; seed++) {
       const text = JSON.stringify(drawSchema(new SeededRandom(seed)));
@@ -136,6 +177,7 @@ describe('output formats', () => {
       ],
       [{ type: 'string', minLength: 20, maxLength: 5000 }, `"${'a'.repeat(20)}"`],
       [{ type: 'string', pattern: '^(ab|cde)+x$' }, '"abx"'],
+      [{ type: 'string', minLength: 6, maxLength: 9, pattern: 'b' }, `"aaaaab"`],
       [{ type: 'array', items: { enum: ['long one', 'short'] }, minItems: 3 }, '["short","short","short"]'],
       [{ type: 'object', properties: { n: { $ref: '#' } }, additionalProperties: { type: 'boolean' } }, '{}'],
       [

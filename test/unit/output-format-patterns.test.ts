@@ -1,7 +1,12 @@
 import assert from 'node:assert/strict';
 import type { ByteMachine } from '../../shared/output-format/byte-machine.js';
 import { machineTarget } from '../../shared/output-format/byte-machine.js';
-import { automatonAccepts, patternAutomaton, withLength } from '../../shared/output-format/character-automaton.js';
+import {
+  automatonAccepts,
+  patternAutomaton,
+  PatternWork,
+  withLength,
+} from '../../shared/output-format/character-automaton.js';
 import { jsonCharacterMachine } from '../../shared/output-format/character-bytes.js';
 import { codePointsOf, contains } from '../../shared/output-format/code-points.js';
 import {
@@ -81,7 +86,7 @@ describe('patterns', () => {
     for (let count = 0; count < 1500; count++) {
       const source = drawPattern(random, 2);
       const expression = new RegExp(source, 'u');
-      const automaton = patternAutomaton(source, 'it');
+      const automaton = patternAutomaton(source, 'it', new PatternWork());
       for (let texts = 0; texts < 20; texts++) {
         const text = Array.from({ length: random.int(6) }, () => random.pick(CHARACTERS)).join('');
         const expected = expression.test(text);
@@ -97,7 +102,11 @@ describe('patterns', () => {
     for (let count = 0; count < 300; count++) {
       const source = drawPattern(random, 1);
       const [least, more] = [random.int(4), random.pick([0, 1, 3, Infinity])];
-      const automaton = withLength(patternAutomaton(source, 'it'), { least, most: least + more }, 'it');
+      const automaton = withLength(
+        patternAutomaton(source, 'it', new PatternWork()),
+        { least, most: least + more },
+        'it',
+      );
       for (let texts = 0; texts < 20; texts++) {
         const characters = Array.from({ length: random.int(7) }, () => random.pick(CHARACTERS));
         const text = characters.join('');
@@ -141,7 +150,11 @@ describe('patterns', () => {
       ['((a{1000}){1000}){1000}', /make the format smaller/],
     ];
     for (const [source, words] of refused) {
-      assert.throws(() => patternAutomaton(source, 'it'), { code: 'REQUEST_INVALID', message: words }, source);
+      assert.throws(
+        () => patternAutomaton(source, 'it', new PatternWork()),
+        { code: 'REQUEST_INVALID', message: words },
+        source,
+      );
     }
   });
 });

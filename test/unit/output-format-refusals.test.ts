@@ -194,11 +194,21 @@ describe('JSON schemas', () => {
   });
 });
 
+const schemaText = (schema: object, without: string): OutputPart => ({
+  kind: 'schemaText',
+  schemaText: { jsonSchema: JSON.stringify(schema), without },
+});
+
 describe('parts of output formats', () => {
   const refused: [string, OutputPart[], RegExp][] = [
     ['an empty until', [{ kind: 'until', until: '' }], /until .* empty/],
     ['several characters that may not come', [{ kind: 'textWithout', textWithout: 'ab' }], /one character of ASCII/],
     ['a character beyond ASCII', [{ kind: 'textWithout', textWithout: 'é' }], /one character of ASCII/],
+    ['an empty text that may not be held', [schemaText({}, '')], /without .* 1 to 64/],
+    ['a long text that may not be held', [schemaText({}, 'a'.repeat(65))], /without .* 1 to 64/],
+    ['a text that only numbers are', [schemaText({ type: 'number' }, '<')], /no JSON value is taken/],
+    ['a text of a list that holds what it may not', [schemaText({ enum: ['a<'] }, '<')], /no JSON value is taken/],
+    ['a text of no schema', [schemaText({ oneOf: [] }, '<')], /oneOf/],
     ['half a character', [{ kind: 'literal', literal: '\ud800' }], /half a character/],
     ['a literal without an end', [{ kind: 'literal', literal: 'a'.repeat(20_000) }], /over 16384 characters/],
     [

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import protobuf from 'protobufjs';
 import { packageRoot } from '../../shared/config/package-root.js';
 import type * as Messages from '../../shared/rpc/messages.js';
-import type { OutputFormat, OutputSequence } from '../../shared/output-format/output-format.js';
+import type { OutputFormat, OutputSequence, SchemaText } from '../../shared/output-format/output-format.js';
 import type { LogitBias, SamplingMessage } from '../../shared/sampling/sampling-options.js';
 
 const root = new protobuf.Root();
@@ -192,7 +192,8 @@ const MEMBERS: Record<string, Record<string, true>> = {
   LogitBias: { tokenId: true, bias: true } satisfies Names<LogitBias>,
   OutputFormat: { alternatives: true } satisfies Names<OutputFormat>,
   OutputSequence: { parts: true } satisfies Names<OutputSequence>,
-  OutputPart: { literal: true, jsonSchema: true, until: true, textWithout: true },
+  OutputPart: { literal: true, jsonSchema: true, until: true, textWithout: true, schemaText: true },
+  SchemaText: { jsonSchema: true, without: true } satisfies Names<SchemaText>,
   PromptLogprobs: { first: true, tokens: true } satisfies Names<Messages.PromptLogprobs>,
   PromptToken: { logprob: true, top: true } satisfies Names<Messages.PromptToken>,
   SamplingOptions: {

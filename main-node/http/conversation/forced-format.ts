@@ -14,6 +14,12 @@ const FORM_PARTS_LIMIT = 448;
 const literal = (text: string): OutputPart => ({ kind: 'literal', literal: text });
 const json = (schema: object): OutputPart => ({ kind: 'jsonSchema', jsonSchema: JSON.stringify(schema) });
 
+/** A string that stands as it is, up to what ends it. */
+const plainText = (schema: object, end: string): OutputPart => ({
+  kind: 'schemaText',
+  schemaText: { jsonSchema: JSON.stringify(schema), without: end },
+});
+
 /** How an answer begins before what it must be: with reasoning, where the model thinks. */
 export type ThinkingState =
   /** The prompt has opened it. */
@@ -97,10 +103,10 @@ type Argument = readonly [key: string, schema: object];
 function keyedParts(body: KeyedBody, tool: ChatTool, chosen: Argument[], begin: string, end: string): OutputPart[] {
   const line = body.ownLines ? '\n' : '';
   const parts = chosen.flatMap(([key, schema]): OutputPart[] => {
+    const whole = withDefinitions(schema, tool);
+    const value = isText(schema) ? plainText(whole, body.value.end) : json(whole);
     const head = literal(`${body.key.begin}${key}${body.key.end}${body.value.begin}${line}`);
-    const tail = `${line}${body.value.end}`;
-    if (isText(schema)) return [head, { kind: 'until', until: tail }];
-    return [head, json(withDefinitions(schema, tool)), literal(tail)];
+    return [head, value, literal(`${line}${body.value.end}`)];
   });
   return [literal(`${begin}${body.name.begin}${tool.name}${body.name.end}`), ...parts, literal(body.after + end)];
 }
@@ -108,8 +114,9 @@ function keyedParts(body: KeyedBody, tool: ChatTool, chosen: Argument[], begin: 
 function literalParts(body: LiteralBody, tool: ChatTool, chosen: Argument[], begin: string, end: string): OutputPart[] {
   const parts = chosen.flatMap(([key, schema], index): OutputPart[] => {
     const head = `${index === 0 ? '' : body.list ? ', ' : ','}${literalKey(key)}${body.assign}`;
-    if (body.quote === '"' || !isText(schema)) return [literal(head), json(withDefinitions(schema, tool))];
-    return [literal(head + body.quote), { kind: 'until', until: body.quote }];
+    const whole = withDefinitions(schema, tool);
+    if (body.quote === '"' || !isText(schema)) return [literal(head), json(whole)];
+    return [literal(head + body.quote), plainText(whole, body.quote), literal(body.quote)];
   });
   const { arguments: around } = body;
   return [literal(`${begin}${body.prefix}${tool.name}${around.begin}`), ...parts, literal(around.end + end)];

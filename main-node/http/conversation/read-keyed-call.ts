@@ -6,6 +6,9 @@ import { isText, jsonOfText } from './argument-text.js';
 /** Of an argument's key; what is longer is none. */
 const KEY_LENGTH_LIMIT = 1024;
 
+/** White space between a JSON value and its end. */
+const SPACE_BEHIND_LIMIT = 64;
+
 /** `named`: what stands before the name was taken already. */
 export function* readKeyedCall(body: KeyedBody, input: AnswerInput, book: CallBook, named: boolean): Reading<boolean> {
   yield* input.skipSpace();
@@ -57,8 +60,25 @@ function* readValue(body: KeyedBody, input: AnswerInput, book: CallBook, schema:
     if (marker !== null) yield book.more('"');
     return marker !== null;
   }
-  const value = yield* input.takeUntil(ends);
+  const json = yield* readJsonValue(ends, input);
+  const value = json ?? (yield* input.takeUntil(ends))?.text ?? null;
   if (value === null) return false;
-  yield book.more(jsonOfText(value.text, schema));
+  yield book.more(jsonOfText(value, schema));
   return true;
+}
+
+/** A JSON value whose strings may hold what ends values; null: there is something else, and nothing was taken. */
+function* readJsonValue(ends: MarkerSet, input: AnswerInput): Reading<string | null> {
+  input.keep();
+  const first = yield* input.peek();
+  const json = ['{', '[', '"'].includes(first) ? yield* input.jsonText() : null;
+  if (json !== null) {
+    const behind = yield* input.takeUntil(ends, SPACE_BEHIND_LIMIT);
+    if (behind !== null && behind.text.trim() === '') {
+      input.drop();
+      return json;
+    }
+  }
+  input.goBack();
+  return null;
 }
