@@ -97,6 +97,14 @@ describe('the log of HTTP requests', function () {
     assert.deepEqual([fields['tokens'], fields['code'], fields['trace_id']], [8, 'ok', undefined]);
   });
 
+  it('counts every prompt of a request once, however many answers it has', async () => {
+    const body = { prompt: ['Once upon', 'The fox and the dog'], n: 2, max_tokens: 2 };
+    const answer = await door.fetch('/v1/completions', body, { headers: { ...HEADERS, 'x-request-id': 'request-7' } });
+    const { usage } = (await answer.json()) as { usage: { prompt_tokens: number; completion_tokens: number } };
+    const { fields } = await endOf('request-7');
+    assert.deepEqual([fields['prompt_tokens'], fields['tokens']], [usage.prompt_tokens, usage.completion_tokens]);
+  });
+
   it('names the code of a request that was refused, a trace that is malformed not at all', async () => {
     const answer = await chat('request-3', { messages: 7 }, { traceparent: `00-${TRACE}-${SPAN}` });
     assert.equal(answer.status, 400);

@@ -1,7 +1,7 @@
 import type { GenerateReply, GenerateRequest } from '../../../shared/rpc/messages.js';
 import { MAX_SEED } from '../../../shared/sampling/sampling-options.js';
 import { type GenerationWatch, NOBODY_WATCHES } from '../../rpc/generation-watch.js';
-import type { ChatRequest, PrepareChat, PreparedChat } from '../conversation/chat-request.js';
+import type { ChatRequest, PreparedChat } from '../conversation/chat-request.js';
 import type { DoorContext } from '../door-context.js';
 import type { AnswerHead } from './chat-chunks.js';
 import { type ClientFields, errorForClient } from '../answer/client-fields.js';
@@ -35,30 +35,62 @@ export function answerSeeds(
   );
 }
 
-/** As PrepareChat; errors name the client's fields. */
-export function prepareFor(prepareChat: PrepareChat, chat: ChatRequest, fields: ClientFields): PreparedChat {
+/** Prepares a conversation for the served model. Errors name the client's `fields`. */
+export function prepareFor(
+  context: Pick<DoorContext, 'prepareChat'>,
+  chat: ChatRequest,
+  fields: ClientFields,
+): PreparedChat {
   try {
-    return prepareChat(chat);
+    return context.prepareChat(chat);
   } catch (thrown) {
     throw errorForClient(thrown, fields);
   }
 }
 
-/** The replies of several requests as they come. The first request's progress is the answer's. `fields`: as the client names them. */
+/** What one request of a client asks of the model. */
+export interface AskedAnswers {
+  /** Prompt by prompt. */
+  requests: readonly GenerateRequest[];
+  answersPerPrompt: number;
+  /** As the client names them. */
+  names: ClientFields;
+}
+
+/** The replies of several requests as they come. The progress of their prompts together is the answer's. */
 export async function* generateAll(
   context: Pick<DoorContext, 'generate'>,
-  requests: readonly GenerateRequest[],
-  fields: ClientFields,
+  { requests, answersPerPrompt, names }: AskedAnswers,
   signal: AbortSignal,
   watch: GenerationWatch,
 ): AsyncGenerator<{ index: number; reply: GenerateReply }, void, undefined> {
-  const counted: GenerationWatch = { ...NOBODY_WATCHES, token: () => watch.token() };
+  const watches = watchesOf(requests.length, answersPerPrompt, watch);
   const sources = requests.map(
-    (request, index) => (ended: AbortSignal) => context.generate(request, ended, index === 0 ? watch : counted),
+    (request, index) => (ended: AbortSignal) => context.generate(request, ended, watches[index]),
   );
   try {
     yield* mergeAnswers(sources, signal);
   } catch (thrown) {
-    throw errorForClient(thrown, fields);
+    throw errorForClient(thrown, names);
   }
+}
+
+/** One watch for each answer. A prompt is counted once, however many answers it has, from when its first one begins. */
+function watchesOf(answers: number, answersPerPrompt: number, watch: GenerationWatch): GenerationWatch[] {
+  const all = { doneTokens: 0, promptTokens: 0 };
+  return Array.from({ length: answers }, (_, index) => {
+    const known = { doneTokens: 0, promptTokens: 0 };
+    const prefill = (doneTokens: number, promptTokens: number): void => {
+      all.doneTokens += doneTokens - known.doneTokens;
+      all.promptTokens += promptTokens - known.promptTokens;
+      Object.assign(known, { doneTokens, promptTokens });
+      watch.prefill(all.doneTokens, all.promptTokens);
+    };
+    return {
+      ...NOBODY_WATCHES,
+      ...(index === 0 && { queued: (before: number) => watch.queued(before) }),
+      ...(index % answersPerPrompt === 0 && { prefill }),
+      token: () => watch.token(),
+    };
+  });
 }

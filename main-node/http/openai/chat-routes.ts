@@ -1,13 +1,13 @@
-import type { FastifyInstance } from 'fastify';
 import type { GenerateRequest } from '../../../shared/rpc/messages.js';
 import type { ClientFields } from '../answer/client-fields.js';
-import type { PreparedChat, PrepareChat } from '../conversation/chat-request.js';
-import type { DoorContext } from '../door-context.js';
+import type { PreparedChat } from '../conversation/chat-request.js';
+import type { DoorContext, RegisterRoutes } from '../door-context.js';
 import { requireServedModel } from '../fields/model-field.js';
-import { answerHead, answerSeeds, generateAll, prepareFor } from './answer-requests.js';
+import { answerHead, answerSeeds, prepareFor } from './answer-requests.js';
 import { ChatBody, ChatStream } from './chat-answers.js';
 import { chatRequestFrom, readChatFields, type ChatFields } from './chat-fields.js';
-import { eventOf, OPENAI, STREAM_END } from './openai-dialect.js';
+import { deliverAnswers } from './deliver-answers.js';
+import { OPENAI } from './openai-dialect.js';
 import { ALL_ROOM, samplingFrom, stopFrom } from '../fields/sampling-fields.js';
 
 const CLIENT_FIELDS: ClientFields = {
@@ -15,14 +15,14 @@ const CLIENT_FIELDS: ClientFields = {
 };
 
 /** POST /v1/chat/completions. */
-export function registerChatRoutes(app: FastifyInstance, context: DoorContext, prepareChat: PrepareChat): void {
+export const registerChatRoutes: RegisterRoutes = (app, context) => {
   for (const path of ['/v1/chat/completions', '/chat/completions']) {
     app.post(path, { config: { dialect: OPENAI } }, async (request, reply) => {
       const fields = readChatFields(request.body);
       requireServedModel(fields.model, context);
       const { tokenizer } = context.model;
       const prepared = prepareFor(
-        prepareChat,
+        context,
         chatRequestFrom(fields, tokenizer?.chatTemplateSource ?? null),
         CLIENT_FIELDS,
       );
@@ -40,25 +40,14 @@ export function registerChatRoutes(app: FastifyInstance, context: DoorContext, p
         count: requests.length,
         topLogprobs: fields.top_logprobs ?? 0,
       };
-      if (fields.stream !== true) {
-        await context.deliverBody(request, reply, OPENAI, async (signal, watch) => {
-          const body = new ChatBody(head, options);
-          for await (const one of generateAll(context, requests, names, signal, watch)) body.take(one.index, one.reply);
-          return body.body();
-        });
-        return;
-      }
-      await context.deliverStream(request, reply, OPENAI, async function* (signal, watch) {
-        const stream = new ChatStream(head, options);
-        for await (const one of generateAll(context, requests, names, signal, watch)) {
-          for (const chunk of stream.take(one.index, one.reply)) yield eventOf(chunk);
-        }
-        if (fields.stream_options?.include_usage === true) yield eventOf(stream.usage());
-        yield STREAM_END;
+      const asked = { requests, answersPerPrompt: requests.length, names };
+      await deliverAnswers(context, { request, reply }, fields, asked, {
+        stream: () => new ChatStream(head, options),
+        body: () => new ChatBody(head, options),
       });
     });
   }
-}
+};
 
 /** One request for each answer. */
 function chatRequests(

@@ -8,6 +8,6 @@ import { registerResponseRoutes } from './response-routes.js';
 export const registerOpenAi: RegisterRoutes = (app, context) => {
   registerModelRoutes(app, context);
   registerCompletionRoutes(app, context);
-  registerChatRoutes(app, context, context.prepareChat);
-  registerResponseRoutes(app, context, context.prepareChat);
+  registerChatRoutes(app, context);
+  registerResponseRoutes(app, context);
 };

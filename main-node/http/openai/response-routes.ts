@@ -1,9 +1,8 @@
-import type { FastifyInstance } from 'fastify';
 import type { GenerateRequest } from '../../../shared/rpc/messages.js';
 import type { ClientFields } from '../answer/client-fields.js';
-import type { PreparedChat, PrepareChat } from '../conversation/chat-request.js';
+import type { PreparedChat } from '../conversation/chat-request.js';
 import type { Dialect } from '../delivery/dialect.js';
-import type { DoorContext } from '../door-context.js';
+import type { DoorContext, RegisterRoutes } from '../door-context.js';
 import { requireServedModel } from '../fields/model-field.js';
 import { generateAll, prepareFor } from './answer-requests.js';
 import { OPENAI } from './openai-dialect.js';
@@ -17,19 +16,21 @@ const CLIENT_FIELDS: ClientFields = {
 };
 
 /** POST /v1/responses. No answer is kept. */
-export function registerResponseRoutes(app: FastifyInstance, context: DoorContext, prepareChat: PrepareChat): void {
+export const registerResponseRoutes: RegisterRoutes = (app, context) => {
   for (const path of ['/v1/responses', '/responses']) {
     app.post(path, { config: { dialect: OPENAI } }, async (request, reply) => {
       const fields = readResponseFields(request.body);
       requireServedModel(fields.model, context);
       const { tokenizer } = context.model;
       const prepared = prepareFor(
-        prepareChat,
+        context,
         responseChatFrom(fields, tokenizer?.chatTemplateSource ?? null),
         CLIENT_FIELDS,
       );
-      const generation = responseRequest(fields, prepared);
-      const names = { ...CLIENT_FIELDS, output_format: fields.text?.format ? 'text.format' : 'tools' };
+      const asked = {
+        ...{ requests: [responseRequest(fields, prepared)], answersPerPrompt: 1 },
+        names: { ...CLIENT_FIELDS, output_format: fields.text?.format ? 'text.format' : 'tools' },
+      };
       const answer = new ResponseAnswer(context.runtime.randomId(), responseMembers(fields, context), {
         tokenizer,
         createParser: (promptEnd) => prepared.createParser(promptEnd),
@@ -39,21 +40,21 @@ export function registerResponseRoutes(app: FastifyInstance, context: DoorContex
       });
       if (fields.stream !== true) {
         await context.deliverBody(request, reply, OPENAI, async (signal, watch) => {
-          for await (const { reply: one } of generateAll(context, [generation], names, signal, watch)) answer.take(one);
+          for await (const { reply: one } of generateAll(context, asked, signal, watch)) answer.take(one);
           return answer.response();
         });
         return;
       }
       const dialect: Dialect = { ...OPENAI, errorEvent: (error) => eventsText(answer.fail(error)) };
       await context.deliverStream(request, reply, dialect, async function* (signal, watch) {
-        for await (const { reply: one } of generateAll(context, [generation], names, signal, watch)) {
+        for await (const { reply: one } of generateAll(context, asked, signal, watch)) {
           const events = answer.take(one);
           if (events.length > 0) yield eventsText(events);
         }
       });
     });
   }
-}
+};
 
 function eventsText(events: readonly ResponseEvent[]): string {
   return events.map((event) => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`).join('');

@@ -1,0 +1,60 @@
+import assert from 'node:assert/strict';
+import { generateAll } from '../../main-node/http/openai/answer-requests.js';
+import type { DoorContext } from '../../main-node/http/door-context.js';
+import type { GenerationWatch } from '../../main-node/rpc/generation-watch.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { GenerateRequest } from '../../shared/rpc/messages.js';
+
+const request = (text: string): GenerateRequest => ({
+  ...{ text, messages: [], promptTokenIds: [], raw: true, maxTokens: 1 },
+  ...{ sampling: { temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1 }, stop: [], ignoreEos: false },
+  logprobs: 0,
+});
+
+/** What is told of answers to these texts, each of which waits, and is done in two steps. */
+async function toldOf(texts: readonly string[], answersPerPrompt: number): Promise<unknown[]> {
+  const told: unknown[] = [];
+  const watch: GenerationWatch = {
+    queued: (before) => told.push(['queued', before]),
+    prefill: (...tokens) => told.push(tokens),
+    token: () => told.push('token'),
+  };
+  const generate: DoorContext['generate'] = async function* ({ text }, _, watched) {
+    watched?.queued(3);
+    watched?.prefill(1, text.length);
+    await Promise.resolve();
+    watched?.prefill(text.length, text.length);
+    watched?.token();
+    yield { kind: 'token', token: { tokenId: 1, text: '', logprob: 0, top: [] } };
+  };
+  const asked = { requests: texts.map(request), answersPerPrompt, names: { text: 'prompt' } };
+  for await (const { reply } of generateAll({ generate }, asked, new AbortController().signal, watch)) {
+    assert.equal(reply.kind, 'token');
+  }
+  return told;
+}
+
+describe('the progress of several answers', () => {
+  it('is that of all prompts, each counted once', async () => {
+    const told = await toldOf(['four', 'four', 'eleven char', 'eleven char'], 2);
+    const steps = told.filter((one) => Array.isArray(one));
+    assert.deepEqual(steps, [
+      ['queued', 3],
+      [1, 4],
+      [2, 15],
+      [5, 15],
+      [15, 15],
+    ]);
+    assert.equal(told.filter((one) => one === 'token').length, 4);
+  });
+
+  it('ends with the first failure, whose field is named as the client named it', async () => {
+    const generate: DoorContext['generate'] = () => {
+      throw new OdmoeError('PROMPT_TOO_LONG', 'text is too long', { field: 'text' });
+    };
+    const asked = { requests: [request('a')], answersPerPrompt: 1, names: { text: 'prompt' } };
+    const watch: GenerationWatch = { queued: () => undefined, prefill: () => undefined, token: () => undefined };
+    const replies = generateAll({ generate }, asked, new AbortController().signal, watch);
+    await assert.rejects(replies.next(), { code: 'PROMPT_TOO_LONG', field: 'prompt' });
+  });
+});
