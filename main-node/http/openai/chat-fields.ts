@@ -1,5 +1,4 @@
 import { z } from 'zod';
-import type { TemplateArgument } from '../../../shared/rpc/messages.js';
 import type { ChatRequest } from '../conversation/chat-request.js';
 import { effortArguments } from '../conversation/reasoning-effort.js';
 import { chatMessagesFrom, messagesField } from './chat-messages.js';
@@ -132,11 +131,8 @@ export const readChatFields = fieldReader(CHAT_FIELDS);
 /** The conversation that a request is about. `templateSource`: the model's chat template. Throws REQUEST_INVALID with the field. */
 export function chatRequestFrom(fields: ChatFields, templateSource: string | null): ChatRequest {
   requireGenerationPrompt(fields);
-  if (fields.top_logprobs !== undefined && fields.top_logprobs > 0 && fields.logprobs !== true) {
-    throw invalidField('top_logprobs', 'top_logprobs needs logprobs: true');
-  }
+  requireLogprobs(fields.top_logprobs, fields.logprobs === true, 'logprobs: true');
   requireFewAlternatives(fields.top_logprobs ?? 0, fields.n ?? 1, 'top_logprobs');
-  const effort = reasoningEffort(fields.reasoning_effort, templateSource, 'reasoning_effort');
   return {
     messages: chatMessagesFrom(fields.messages),
     tools: toolsFrom(fields),
@@ -144,29 +140,35 @@ export function chatRequestFrom(fields: ChatFields, templateSource: string | nul
     parallelToolCalls: fields.parallel_tool_calls ?? true,
     responseFormat: responseFormatFrom(fields.response_format),
     continueLast: fields.continue_final_message ?? false,
-    templateArguments: [...templateArguments(fields.chat_template_kwargs ?? {}), ...effort.templateArguments],
-    thinking: effort.thinking,
+    ...templateWishes(fields.chat_template_kwargs, fields.reasoning_effort, templateSource, 'reasoning_effort'),
   };
 }
 
-/** A template either takes the effort as a variable or not at all. */
-export function reasoningEffort(
-  effort: (typeof REASONING_EFFORTS)[number] | undefined,
+/** `needed`: what asks for the log-probabilities that alternatives are told with. Throws REQUEST_INVALID. */
+export function requireLogprobs(top: number | undefined, areAsked: boolean, needed: string): void {
+  if (top === undefined || top === 0 || areAsked) return;
+  throw invalidField('top_logprobs', `top_logprobs needs ${needed}`);
+}
+
+/**
+ * What the chat template is told: its variables, and how much the model is to reason, which a template either takes as a variable or not
+ * at all. `field`: the client's name of the effort. Throws REQUEST_INVALID.
+ */
+export function templateWishes(
+  variables: Readonly<Record<string, unknown>> | undefined,
+  effort: (typeof REASONING_EFFORTS)[number] | null | undefined,
   templateSource: string | null,
   field: string,
 ): Pick<ChatRequest, 'templateArguments' | 'thinking'> {
-  if (effort === undefined) return { templateArguments: [], thinking: null };
-  if (effort === 'none') return { templateArguments: [], thinking: false };
-  const given = effortArguments(effort, templateSource);
-  if (given !== null) return { templateArguments: given, thinking: null };
+  const given = Object.entries(variables ?? {}).map(([name, value]) => ({ name, value: JSON.stringify(value) }));
+  if (effort === undefined || effort === null) return { templateArguments: given, thinking: null };
+  if (effort === 'none') return { templateArguments: given, thinking: false };
+  const ofEffort = effortArguments(effort, templateSource);
+  if (ofEffort !== null) return { templateArguments: [...given, ...ofEffort], thinking: null };
   throw invalidField(
     field,
     `${field}: the model's chat template has no degrees of reasoning; leave it out, or send 'none'`,
   );
-}
-
-function templateArguments(values: Readonly<Record<string, unknown>>): TemplateArgument[] {
-  return Object.entries(values).map(([name, value]) => ({ name, value: JSON.stringify(value) }));
 }
 
 function requireGenerationPrompt({ add_generation_prompt: add, continue_final_message: goOn }: ChatFields): void {

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import type { ChatTool, ResponseFormat, ToolChoice } from '../conversation/chat-request.js';
 
-const ONLY_FUNCTIONS = "only tools of the type 'function' are supported";
+export const ONLY_FUNCTIONS = "only tools of the type 'function' are supported";
 /** A JSON schema: what it may hold is checked where the answer's format is made of it. */
 export const schemaObject = z.record(z.string(), z.unknown());
 
@@ -9,18 +9,24 @@ export const functionName = z
   .string()
   .regex(/^[A-Za-z0-9_.:-]{1,128}$/, 'it must be a name of up to 128 letters, digits and _ . : -');
 
+/** What a request says of a function. */
+export const FUNCTION_FIELDS = {
+  name: functionName,
+  description: z.string().nullish(),
+  parameters: schemaObject.nullish(),
+  strict: z.boolean().nullish(),
+} as const;
+
+type FunctionFields = z.infer<z.ZodObject<typeof FUNCTION_FIELDS>>;
+
 const tool = z.strictObject({
   type: z.literal('function', { error: ONLY_FUNCTIONS }),
-  function: z.strictObject({
-    name: functionName,
-    description: z.string().nullish(),
-    parameters: schemaObject.nullish(),
-    strict: z.boolean().nullish(),
-  }),
+  function: z.strictObject(FUNCTION_FIELDS),
   cache_control: z.unknown().optional(),
 });
 
-const TOOLS_LIMIT = 512;
+/** Most tools of a request. */
+export const TOOLS_LIMIT = 512;
 
 export const TOOL_FIELDS = {
   tools: z
@@ -49,11 +55,12 @@ export const TOOL_FIELDS = {
 type ToolFields = z.infer<z.ZodObject<typeof TOOL_FIELDS>>;
 
 export function toolsFrom({ tools = [] }: ToolFields): ChatTool[] {
-  return tools.map(({ function: { name, description, parameters } }) => ({
-    name,
-    description: description ?? '',
-    parameters: parameters ?? { type: 'object', properties: {} },
-  }));
+  return tools.map(({ function: given }) => toolOf(given));
+}
+
+/** A function that says nothing of its parameters has none. */
+export function toolOf({ name, description, parameters }: FunctionFields): ChatTool {
+  return { name, description: description ?? '', parameters: parameters ?? { type: 'object', properties: {} } };
 }
 
 export function toolChoiceFrom({ tool_choice: choice }: ToolFields): ToolChoice {

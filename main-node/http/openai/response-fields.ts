@@ -5,24 +5,19 @@ import {
   maxTokensField,
   NEUTRAL_FIELDS,
   REASONING_EFFORTS,
-  reasoningEffort,
+  requireLogprobs,
   STREAM_FIELDS,
+  templateWishes,
   topLogprobsField,
 } from './chat-fields.js';
-import { functionName, schemaObject } from './chat-tools.js';
-import { fieldReader, invalidField, type Fields, type FieldTable } from '../fields/field-table.js';
+import { FUNCTION_FIELDS, ONLY_FUNCTIONS, schemaObject, toolOf, TOOLS_LIMIT } from './chat-tools.js';
+import { fieldReader, type Fields, type FieldTable } from '../fields/field-table.js';
 import { inputField, responseMessages } from './response-input.js';
 import { SAMPLING_FIELDS } from '../fields/sampling-fields.js';
 
-const ONLY_FUNCTIONS = "only tools of the type 'function' are supported";
-const TOOLS_LIMIT = 512;
-
 const tool = z.strictObject({
   type: z.literal('function', { error: ONLY_FUNCTIONS }),
-  name: functionName,
-  description: z.string().nullish(),
-  parameters: schemaObject.nullish(),
-  strict: z.boolean().nullish(),
+  ...FUNCTION_FIELDS,
 });
 
 const format = z.discriminatedUnion(
@@ -110,27 +105,16 @@ export const readResponseFields = fieldReader(RESPONSE_FIELDS);
 
 /** The conversation that a request is about. Throws REQUEST_INVALID with the field. */
 export function responseChatFrom(fields: ResponseFields, templateSource: string | null): ChatRequest {
-  if ((fields.top_logprobs ?? 0) > 0 && !includesLogprobs(fields)) {
-    throw invalidField('top_logprobs', `top_logprobs needs include: ["${LOGPROBS_INCLUDED}"]`);
-  }
-  const { tool_choice: choice = 'auto', chat_template_kwargs: variables = {} } = fields;
-  const effort = reasoningEffort(fields.reasoning?.effort ?? undefined, templateSource, 'reasoning.effort');
+  requireLogprobs(fields.top_logprobs, includesLogprobs(fields), `include: ["${LOGPROBS_INCLUDED}"]`);
+  const { tool_choice: choice = 'auto' } = fields;
   return {
     messages: responseMessages(fields.instructions, fields.input),
-    tools: (fields.tools ?? []).map(({ name, description, parameters }) => ({
-      name,
-      description: description ?? '',
-      parameters: parameters ?? { type: 'object', properties: {} },
-    })),
+    tools: (fields.tools ?? []).map(toolOf),
     toolChoice: typeof choice === 'string' ? choice : { name: choice.name },
     parallelToolCalls: fields.parallel_tool_calls ?? true,
     responseFormat: formatFrom(fields.text?.format ?? undefined),
     continueLast: false,
-    templateArguments: [
-      ...Object.entries(variables).map(([name, value]) => ({ name, value: JSON.stringify(value) })),
-      ...effort.templateArguments,
-    ],
-    thinking: effort.thinking,
+    ...templateWishes(fields.chat_template_kwargs, fields.reasoning?.effort, templateSource, 'reasoning.effort'),
   };
 }
 
