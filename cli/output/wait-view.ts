@@ -54,7 +54,7 @@ interface LayerGroup {
   /** Means of its layers. */
   waitMs: number;
   stallMs: number;
-  /** The worker that is the slowest of most of its layers. */
+  /** The worker that is the slowest where most of the wait is. */
   slowest: string;
 }
 
@@ -68,17 +68,16 @@ function groupsOf(waits: readonly LayerWait[]): LayerGroup[] {
       title: first === last ? `layer ${first}` : `${first} to ${last}`,
       waitMs: sum(group, ({ waitMs }) => waitMs) / group.length,
       stallMs: sum(group, ({ stallMs }) => stallMs) / group.length,
-      slowest: shortId(mostFrequent(group.map(({ slowestWorker }) => slowestWorker).filter((id) => id !== ''))),
+      slowest: shortId(slowestOf(group)),
     };
   });
 }
 
-/** Who is slow: the worker that is the last most often. */
+/** Who is slow: the worker whose being the last costs most; of equal ones the worker that is waited for longest. */
 function slowestLines(waits: readonly WorkerWait[]): string[] {
-  const slowest = waits.reduce<WorkerWait | null>(
-    (found, wait) => (wait.lastShare > (found?.lastShare ?? 0) ? wait : found),
-    null,
-  );
+  const slowest = waits
+    .filter(({ lastShare }) => lastShare > 0)
+    .reduce<WorkerWait | null>((found, wait) => (found === null || isSlower(wait, found) ? wait : found), null);
   if (slowest === null) return [];
   const { worker, lastShare, costMs } = slowest;
   return [
@@ -99,10 +98,14 @@ function shortId(id: string): string {
   return id.length <= MAX_ID_CHARACTERS ? id : `${id.slice(0, MAX_ID_CHARACTERS - 2)}..`;
 }
 
-function mostFrequent(ids: readonly string[]): string {
-  const counts = new Map<string, number>();
-  for (const id of ids) counts.set(id, (counts.get(id) ?? 0) + 1);
-  return [...counts].reduce((best, next) => (next[1] > best[1] ? next : best), ['', 0] as [string, number])[0];
+function isSlower(wait: WorkerWait, other: WorkerWait): boolean {
+  return wait.costMs === other.costMs ? wait.waitMs > other.waitMs : wait.costMs > other.costMs;
+}
+
+function slowestOf(group: readonly LayerWait[]): string {
+  const waits = new Map<string, number>();
+  for (const { slowestWorker: id, waitMs } of group) if (id !== '') waits.set(id, (waits.get(id) ?? 0) + waitMs);
+  return [...waits].reduce<readonly [string, number]>((best, next) => (next[1] > best[1] ? next : best), ['', -1])[0];
 }
 
 function sum<T>(items: readonly T[], value: (item: T) => number): number {

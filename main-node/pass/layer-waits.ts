@@ -4,8 +4,6 @@ import type { LayerWait, WorkerWait } from '../../shared/rpc/messages.js';
 const PASSES_OF_MEAN = 64;
 /** Workers that are remembered; of more, the first ones are forgotten. */
 const MAX_WORKERS = 1024;
-/** How long a worker must not have been the last before another one counts as a layer's slowest. */
-const MOST_VOTES = 32;
 
 /** A mean in which the latest samples weigh most. */
 class RunningMean {
@@ -22,13 +20,18 @@ class LayerFigures {
   passes = 0;
   readonly waitMs = new RunningMean();
   readonly stallMs = new RunningMean();
-  /** Who is the last most often; by majority vote. */
+  /** Who costs most by being the last: a majority vote in which each pass counts what it has cost, and late passes most. */
   slowest = '';
-  private votes = 0;
+  private leadMs = 0;
 
-  vote(workerId: string): void {
-    if (this.votes === 0) this.slowest = workerId;
-    this.votes = workerId === this.slowest ? Math.min(this.votes + 1, MOST_VOTES) : this.votes - 1;
+  /** `costMs`: how much later than all others the worker was. */
+  vote(workerId: string, costMs: number): void {
+    this.leadMs *= 1 - 1 / PASSES_OF_MEAN;
+    if (this.slowest === '') this.slowest = workerId;
+    this.leadMs += workerId === this.slowest ? costMs : -costMs;
+    if (this.leadMs >= 0) return;
+    this.slowest = workerId;
+    this.leadMs = -this.leadMs;
   }
 }
 
@@ -168,7 +171,7 @@ export class LayerWaits {
       if (race.workers === 1) continue;
       worker.lastShare.add(index === last ? 1 : 0);
       worker.costMs.add(index === last ? arrival.waitMs - secondMs : 0);
-      if (index === last) figures.vote(arrival.workerId);
+      if (index === last) figures.vote(arrival.workerId, arrival.waitMs - secondMs);
     }
   }
 

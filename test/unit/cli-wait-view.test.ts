@@ -25,6 +25,17 @@ describe('what decode waits for, in the terminal', () => {
     assert.match(lines.join('\n'), /^w2 +3\.00 +1\.00 +1\.50 +0\.50 +75 % +1\.25$/m);
   });
 
+  it('names the worker that costs most, and of equal ones the one that is waited for longest', () => {
+    const lineOf = (...workerWaits: WorkerWait[]): string | undefined =>
+      waitLines({ layerWaits: [layer(0, 4)], workerWaits }).find((line) => line.startsWith('slowest'));
+    const [quick, slow] = [worker('w1', 0.5, 0.1), worker('w2', 0.5, 4)];
+    assert.match(lineOf(quick, slow) ?? '', /^slowest: w2, last in 50 %/);
+    assert.match(lineOf(slow, quick) ?? '', /^slowest: w2,/);
+    assert.match(lineOf({ ...quick, lastShare: 0.6 }, { ...slow, lastShare: 0.4 }) ?? '', /^slowest: w2, last in 40 %/);
+    assert.match(lineOf(quick, { ...quick, worker: 'w3', waitMs: 9 }) ?? '', /^slowest: w3,/);
+    assert.equal(lineOf(worker('w1', 0, 0)), undefined);
+  });
+
   it('fits 80 columns and a screen for many layers, long ids and waits of minutes', () => {
     const id = 'a-worker-with-a-very-long-name-indeed.example.org';
     const layerWaits = Array.from({ length: 94 }, (_, index) => layer(index, 60_000 + index, 60_000, id));

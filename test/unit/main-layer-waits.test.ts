@@ -108,6 +108,23 @@ describe('main: what decode waits for', () => {
     );
   });
 
+  it('names the worker that costs most where two are the last equally often', () => {
+    const waits = new LayerWaits(1);
+    for (let pass = 0; pass < 101; pass++) {
+      const [a, b] = pass % 2 === 0 ? [2, 1] : [1, 9];
+      const results: Result[] = [
+        ['a', a],
+        ['b', b],
+      ];
+      race(
+        waits,
+        0,
+        results.sort((left, right) => left[1] - right[1]),
+      );
+      if (pass > 0) assert.equal(layersOf(waits)[0]?.slowestWorker, 'b', `pass ${pass}`);
+    }
+  });
+
   it('names no worker as the slowest of a layer that has left', () => {
     const waits = new LayerWaits(1);
     race(waits, 0, [
