@@ -4,7 +4,7 @@ import { open, stat, rename, type FileHandle } from 'node:fs/promises';
 import type { RoleSetting } from '../../shared/config/node-settings.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import { makeDirectories } from '../../shared/storage/make-directories.js';
-import { daemonName, LOST_CODES, listeningAddress, odmoeCommand } from '../demo/daemon-process.js';
+import { daemonName, LOST_CODES, listeningAddress, odmoeCommand, servedUrl } from '../demo/daemon-process.js';
 import { identifyProcess, isRunning } from './process-identity.js';
 import { logPath, removeRecord, writeRecord, type ProcessRecord } from './process-records.js';
 import { runtime } from '../client/process-runtime.js';
@@ -23,7 +23,8 @@ export interface NodeToStart {
 }
 
 export type StartOutcome =
-  | { kind: 'started'; id: string; address: string; pid: number }
+  /** `url`: where HTTP clients are served; null: nowhere. */
+  | { kind: 'started'; id: string; address: string; url: string | null; pid: number }
   | { kind: 'alreadyRunning'; id: string; pid: number }
   | { kind: 'failed'; id: string; error: OdmoeError };
 
@@ -44,8 +45,7 @@ export async function startInBackground(
     return { kind: 'alreadyRunning', id: node.id, pid: record.pid };
   }
   try {
-    const { address, pid } = await launch(node, options);
-    return { kind: 'started', id: node.id, address, pid };
+    return { kind: 'started', id: node.id, ...(await launch(node, options)) };
   } catch (error) {
     return { kind: 'failed', id: node.id, error: toOdmoeError(error) };
   }
@@ -55,7 +55,13 @@ export function identityOf(record: ProcessRecord): { pid: number; startedAt: str
   return { pid: record.pid, startedAt: record.started_at, commandLine: record.command_line };
 }
 
-async function launch(node: NodeToStart, options: BackgroundOptions): Promise<{ address: string; pid: number }> {
+/** What a daemon prints when it is ready. */
+interface Ready {
+  address: string;
+  url: string | null;
+}
+
+async function launch(node: NodeToStart, options: BackgroundOptions): Promise<Ready & { pid: number }> {
   const log = await openLog(options.directory, node.id);
   try {
     const from = (await log.stat()).size;
@@ -74,9 +80,9 @@ async function launch(node: NodeToStart, options: BackgroundOptions): Promise<{ 
         command_line: commandLine,
       });
     }
-    const address = await listening(log, from, launched, node, options);
+    const ready = await listening(log, from, launched, node, options);
     child.unref();
-    return { address, pid: pid ?? 0 };
+    return { ...ready, pid: pid ?? 0 };
   } finally {
     await log.close();
   }
@@ -113,7 +119,7 @@ async function listening(
   { pid, end }: { pid: number | undefined; end: { reason: string | null } },
   node: NodeToStart,
   options: BackgroundOptions,
-): Promise<string> {
+): Promise<Ready> {
   const deadlineMs = runtime.nowMs() + options.timeoutMs;
   const path = logPath(options.directory, node.id);
   for (;;) {
@@ -121,7 +127,7 @@ async function listening(
     const { reason } = end;
     const written = await readFrom(log, from);
     const address = listeningAddress(written);
-    if (address !== null) return address;
+    if (address !== null) return { address, url: servedUrl(written) };
     if (reason !== null) {
       if (pid !== undefined) await removeRecord(options.directory, node.id, pid);
       const tail = written.slice(-LOG_TAIL_BYTES).trim();

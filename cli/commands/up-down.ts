@@ -109,12 +109,16 @@ async function stopRecorded(cluster: string, directory: string): Promise<void> {
 function describeStart(node: ConfiguredNode, outcome: StartOutcome): string {
   switch (outcome.kind) {
     case 'started':
-      return `${daemonName(node)} listens on ${outcome.address} (process ${outcome.pid})`;
+      return `${daemonName(node)} listens on ${outcome.address} (process ${outcome.pid})${servedText(outcome.url)}`;
     case 'alreadyRunning':
       return `${daemonName(node)} runs already (process ${outcome.pid})`;
     case 'failed':
       return `failed: ${outcome.error.message}`;
   }
+}
+
+function servedText(url: string | null): string {
+  return url === null ? '' : ` and serves HTTP at ${url}`;
 }
 
 function describeStop({ kind, id, pid }: StopOutcome): string {

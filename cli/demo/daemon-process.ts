@@ -28,6 +28,14 @@ export function listeningAddress(printed: string): string | null {
   return LISTENING.exec(printed)?.[1] ?? null;
 }
 
+/** The line that a main prints behind it; shared/daemon writes it. */
+const SERVING = /^odmoe main \S+ serves HTTP at (\S+)$/m;
+
+/** The URL at which a main says that it serves HTTP clients; null: nowhere. */
+export function servedUrl(printed: string): string | null {
+  return SERVING.exec(printed)?.[1] ?? null;
+}
+
 /** "worker-3", or "worker bench" where the id does not say the role. */
 export function daemonName({ role, id }: { role: RoleSetting; id: string }): string {
   return id.startsWith(role) ? id : `${role} ${id}`;

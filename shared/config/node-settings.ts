@@ -155,6 +155,8 @@ export type ExpertStorage = (typeof EXPERT_STORAGES)[number];
 export interface RunningNode {
   /** "host:port" it listens on. */
   readonly address: string;
+  /** Of main: "host:port" where HTTP clients are served; null: nowhere. */
+  readonly httpAddress?: string | null;
   /** What it holds for requests, by name: all of it is 0 when nobody has asked for anything for a while. */
   openCounts(): Readonly<Record<string, number>>;
   /** Of main: its metrics in Prometheus' text format. */

@@ -1,6 +1,7 @@
 import type { NodeSettings, RoleSetting, RunningNode } from '../config/node-settings.js';
 import { parseDaemonFlags } from './parse-daemon-flags.js';
 import { OdmoeError, toOdmoeError } from '../errors/odmoe-error.js';
+import { dialAddress } from '../rpc/addresses.js';
 import { createLogger, type Logger } from '../log/logger.js';
 import { avoidMarkingPauses } from './collection-pauses.js';
 import { WallRuntime } from '../runtime/wall-runtime.js';
@@ -34,7 +35,7 @@ export function requireWanted(abandoned: AbortSignal): void {
 }
 
 /**
- * The life of a daemon's process: arguments, start, one line on stdout when it is ready, stop on SIGINT, SIGTERM or (with
+ * The life of a daemon's process: arguments, start, a line on stdout when it is ready (main: another one, with its URL), stop on SIGINT, SIGTERM or (with
  * --exit-with-parent) the end of stdin, also while it starts; a second signal ends it at once. Exit status: that of the error, else 0.
  */
 export async function runDaemon(role: RoleSetting, start: StartNode, exitWithParent: () => void): Promise<never> {
@@ -67,12 +68,21 @@ export async function runDaemon(role: RoleSetting, start: StartNode, exitWithPar
       ending.giveUp(error);
     };
     const node = await start(settings, log, giveUp, ending.abandoned);
-    if (ending.started(node)) process.stdout.write(`odmoe ${role} ${settings.id} listening on ${node.address}\n`);
+    if (ending.started(node)) process.stdout.write(readyText(`odmoe ${role} ${settings.id}`, node));
   } catch (thrown) {
     if (!ending.startFailed()) exitWithError(role, thrown);
   }
   return new Promise<never>(() => undefined);
 }
+
+/** In one piece, so that who has read the first line has all of it. `name`: what each line begins with. */
+function readyText(name: string, { address, httpAddress = null }: RunningNode): string {
+  const served = httpAddress === null ? '' : `${name} serves HTTP at http://${dialAddress(httpAddress, OWN_HOST)}\n`;
+  return `${name} listening on ${address}\n${served}`;
+}
+
+/** By this a machine reaches itself, whichever of its addresses are listened on. */
+const OWN_HOST = '127.0.0.1';
 
 function parseOrExit(role: RoleSetting): ReturnType<typeof parseDaemonFlags> {
   try {

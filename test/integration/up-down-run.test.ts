@@ -71,6 +71,7 @@ describe('odmoe up and odmoe down', () => {
     for (const [index, id] of ['head', 'first', 'second'].entries()) {
       assert.match(up.stdout, new RegExp(`${id} listens on 127\\.0\\.0\\.1:${ports[index]} `));
     }
+    assert.match(up.stdout, /head listens on \S+ \(process \d+\) and serves HTTP at http:\/\/127\.0\.0\.1:\d+$/m);
     await waitUntil('main has both workers', async () => {
       const status = await fetchStatus(`127.0.0.1:${ports[0]}`, STATUS_TIMEOUT_MS);
       return status.placement?.workers.length === 2;

@@ -18,6 +18,8 @@ const TELL_HANDLER = `process.on('newListener', (name) => {
 const STARTS = {
   good: `const serving = setInterval(() => undefined, 1000);
     return { address: '127.0.0.1:1', stop: async () => { process.stdout.write('stopped\\n'); } };`,
+  serving: `const serving = setInterval(() => undefined, 1000);
+    return { address: '127.0.0.1:1', httpAddress: '0.0.0.0:2', stop: async () => undefined };`,
   stuck: `const serving = setInterval(() => undefined, 1000);
     return { address: '127.0.0.1:1', stop: () => new Promise(() => undefined) };`,
   abandoned: `process.stdout.write('starting\\n');
@@ -99,6 +101,17 @@ describe("a daemon's process", function () {
       assert.equal(daemon.output(), 'odmoe worker w1 listening on 127.0.0.1:1\nstopped\n');
       assert.equal(daemon.errors(), '');
     }
+  });
+
+  it('says where it serves HTTP clients, in the same piece', async () => {
+    const daemon = start('serving', model);
+    await ready(daemon);
+    assert.equal(
+      daemon.output(),
+      'odmoe worker w1 listening on 127.0.0.1:1\nodmoe worker w1 serves HTTP at http://127.0.0.1:2\n',
+    );
+    daemon.child.kill('SIGTERM');
+    assert.equal(await ended(daemon), 0);
   });
 
   it('abandons its start in order on a signal, with status 0', async () => {

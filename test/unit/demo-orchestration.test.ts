@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { listeningAddress } from '../../cli/demo/daemon-process.js';
+import { listeningAddress, servedUrl } from '../../cli/demo/daemon-process.js';
 import { missingNodes } from '../../cli/demo/demo-cluster.js';
 import { demoTable } from '../../cli/demo/demo-table.js';
 import { curlLine, servingAt } from '../../cli/demo/serving.js';
@@ -63,6 +63,9 @@ describe('demo orchestration', () => {
   it('reads a daemon’s address from its one line, and nothing else that is printed', () => {
     assert.equal(listeningAddress('odmoe worker worker-3 listening on 127.0.0.1:40001\n'), '127.0.0.1:40001');
     assert.equal(listeningAddress('odmoe main m listening on [::1]:7600\nmore\n'), '[::1]:7600');
+    const ready = 'odmoe main m listening on [::1]:7600\nodmoe main m serves HTTP at http://127.0.0.1:7680\n';
+    assert.deepEqual([listeningAddress(ready), servedUrl(ready)], ['[::1]:7600', 'http://127.0.0.1:7680']);
+    assert.equal(servedUrl('odmoe main m listening on [::1]:7600\n'), null);
     assert.equal(listeningAddress('odmoe worker worker-3 listening on'), null);
     assert.equal(listeningAddress('starting; nothing listening on 127.0.0.1:1\n'), null);
   });
