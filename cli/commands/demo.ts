@@ -159,7 +159,11 @@ function clusterOptions(packPath: string, expertsBytes: number, flags: DemoFlags
     groupSize: flags.groupSize,
     alignTokenPeriod: flags.alignToken,
     alignKeyValuePeriod: flags.alignKv,
-    ...(flags.serve === true && { http: flags.http ?? null }),
+    ...(flags.serve === true && {
+      http: flags.http ?? null,
+      // Such as another port than the default one, or keys that others can read.
+      onMainLine: (line: string) => process.stderr.write(`${line}\n`),
+    }),
     flags: { main: ofMain },
     startTimeoutMs: START_TIMEOUT_MS + Math.ceil((1000 * expertsBytes) / SLOWEST_LOAD_BYTES_PER_S),
   };

@@ -1,5 +1,6 @@
 import { spawn, type ChildProcessByStdio } from 'node:child_process';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 import type { Readable, Writable } from 'node:stream';
 import { packageRoot } from '../../shared/config/package-root.js';
 import type { RoleSetting } from '../../shared/config/node-settings.js';
@@ -60,6 +61,7 @@ export class DaemonProcess {
     readonly role: RoleSetting,
     readonly id: string,
     flags: readonly string[],
+    onLine: (line: string) => void = () => undefined,
   ) {
     const [executable, ...rest] = odmoeCommand([role, '--id', id, ...flags, '--exit-with-parent']);
     // A group of its own: Ctrl-C is for the command, which then stops its daemons in order.
@@ -68,6 +70,7 @@ export class DaemonProcess {
     this.child.stderr.setEncoding('utf8').on('data', (text: string) => {
       this.stderrTail = (this.stderrTail + text).slice(-STDERR_TAIL_BYTES);
     });
+    createInterface({ input: this.child.stderr }).on('line', onLine);
     this.ended = this.watchEnd();
     this.listening = this.watchListening();
     // Whoever waits for neither is told by the other.

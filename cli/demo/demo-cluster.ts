@@ -17,6 +17,8 @@ export interface DemoClusterOptions {
   alignKeyValuePeriod: number;
   /** Where main serves HTTP clients; null: at its default, or a free port where that is taken; off, as when left out: nowhere. */
   http?: HttpAddress | 'off' | null;
+  /** Gets each line that main logs (warnings and errors) until the cluster is stopped. */
+  onMainLine?: (line: string) => void;
   /** How long the daemons may take until all have found each other. */
   startTimeoutMs: number;
   /** Further flags of each daemon of a role, which override those that follow from the rest. */
@@ -105,11 +107,10 @@ export class DemoCluster {
   }
 
   private launch(role: RoleSetting, id: string, flags: readonly string[]): DaemonProcess {
-    const daemon = new DaemonProcess(role, id, [
-      ...this.sharedFlags(),
-      ...flags,
-      ...(this.options.flags?.[role] ?? []),
-    ]);
+    const allFlags = [...this.sharedFlags(), ...flags, ...(this.options.flags?.[role] ?? [])];
+    const daemon = new DaemonProcess(role, id, allFlags, (line) => {
+      if (role === 'main' && !this.stopping) this.options.onMainLine?.(line);
+    });
     this.daemons.push(daemon);
     return daemon;
   }

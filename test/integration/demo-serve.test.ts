@@ -1,6 +1,9 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
+import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { RunningDemo } from './harness/running-demo.js';
 import { waitUntil } from './harness/wait-until.js';
 
@@ -86,6 +89,21 @@ describe('odmoe demo --serve', () => {
     assert.equal(status, 3);
     assert.match(stderr, /main was ended by SIGKILL.*\[NO_MAIN\]/s);
     await running.assertNothingLeft();
+  });
+
+  it('shows what main warns of', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'odmoe-demo-keys-'));
+    try {
+      const keys = join(directory, 'keys');
+      await writeFile(keys, 'a-key-of-mine\n');
+      await chmod(keys, 0o644);
+      demo = new RunningDemo(['--serve', '--json', ...ANY_PORT, ...WORKERS, '--api-keys', keys]);
+      const running = demo;
+      await served(running);
+      assert.match(running.said, /^\S+ warn +main main: everybody on this machine can read the API keys.*path=/m);
+    } finally {
+      await rm(directory, { recursive: true, force: true });
+    }
   });
 
   it('refuses an address that is taken, and flags that make no sense', async () => {
