@@ -128,7 +128,8 @@ describe('API keys', () => {
     it('that is not there are refused with its name', async () => {
       const missing = join(directory, 'missing');
       await assert.rejects(readApiKeys(missing, {}, log), { code: 'CONFIG_INVALID', message: /missing/ });
-      await assert.rejects(readApiKeys(directory, {}, log), { code: 'CONFIG_INVALID' });
+      await assert.rejects(readApiKeys(directory, {}, log), { code: 'CONFIG_INVALID', message: /no regular file/ });
+      await assert.rejects(readApiKeys('/dev/null', {}, log), { message: /no regular file/ });
     });
   });
 

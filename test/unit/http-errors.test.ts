@@ -21,6 +21,7 @@ describe('errors that HTTP clients are told', () => {
   }
 
   it('may be worth another try only where waiting, or a part that comes back, can help', () => {
+    assert.equal(errorHeaders(new OdmoeError('UNAUTHORIZED', ''))['www-authenticate'], 'Bearer');
     const worthwhile = CODES.filter((code) => !('x-should-retry' in errorHeaders(new OdmoeError(code, ''))));
     assert.deepEqual(worthwhile.sort(), [
       ...['DEVICE_LOST', 'INTERNAL', 'NO_MAIN', 'NO_WORKERS', 'QUEUE_FULL', 'REQUEST_SLOW', 'SHADOW_LOST'],

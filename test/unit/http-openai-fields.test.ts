@@ -189,6 +189,15 @@ describe("fields of OpenAI's requests", () => {
     assert.equal(request.thinking, false);
   });
 
+  it('needs a content where no call can stand in its place', () => {
+    for (const given of [{ role: 'user', content: null }, { role: 'user' }, { role: 'system', content: null }]) {
+      assert.throws(() => chatRequestFrom(readChatFields({ messages: [USER, given] }), null), {
+        code: 'REQUEST_INVALID',
+        field: 'messages[1].content',
+      });
+    }
+  });
+
   it('takes biases by the token or as a list of pairs', () => {
     const biasesOf = (given: unknown) =>
       samplingFrom(readChatFields({ messages: [USER], logit_bias: given }), undefined).logitBias;

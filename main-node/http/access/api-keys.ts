@@ -61,7 +61,10 @@ export async function readApiKeys(
 
 async function readKeyLines(path: string, log: Pick<Logger, 'warn'>): Promise<string[]> {
   try {
-    const { size, mode } = await stat(path);
+    const found = await stat(path);
+    const { size, mode } = found;
+    // What is read of a pipe or a device may never end.
+    if (!found.isFile()) throw invalid('it is no regular file');
     if (size > KEYS_FILE_LIMIT_BYTES) throw invalid(`it has ${size} bytes; at most ${KEYS_FILE_LIMIT_BYTES} are read`);
     if ((mode & 0o007) !== 0) {
       log.warn('everybody on this machine can read the API keys; take that right away (chmod o-rwx)', { path });

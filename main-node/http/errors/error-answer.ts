@@ -32,10 +32,11 @@ const OPENAI_TYPES: Readonly<Record<number, string>> = {
   429: 'rate_limit_error',
 };
 
-/** Headers of an answer with an error status: whether and when to ask again. */
+/** Headers of an answer with an error status: whether and when to ask again, and with what. */
 export function errorHeaders(error: OdmoeError): Record<string, string> {
   const retryAfterS = RETRY_AFTER_S[error.code];
   if (retryAfterS !== undefined) return { 'retry-after': String(retryAfterS) };
+  if (error.code === 'UNAUTHORIZED') return { 'www-authenticate': 'Bearer', 'x-should-retry': 'false' };
   return mayPass(error) ? {} : { 'x-should-retry': 'false' };
 }
 

@@ -49,6 +49,7 @@ export function chatMessagesFrom(messages: readonly MessageParameter[]): ChatMes
   return messages.map((given, index) => {
     const { role, name } = given;
     const calls = given.tool_calls ?? [];
+    requireContent(given, index);
     if (calls.length > 0 && role !== 'assistant') {
       throw invalidField(`messages[${index}].tool_calls`, `messages[${index}]: only an assistant calls tools`);
     }
@@ -64,6 +65,13 @@ export function chatMessagesFrom(messages: readonly MessageParameter[]): ChatMes
       ...(typeof given.reasoning_content === 'string' && { reasoningContent: given.reasoning_content }),
     };
   });
+}
+
+/** Calls may stand in its place, and a tool may have nothing to say. */
+function requireContent({ role, content: given }: MessageParameter, index: number): void {
+  if (role === 'assistant' || role === 'tool' || (given !== undefined && given !== null)) return;
+  const field = `messages[${index}].content`;
+  throw invalidField(field, `${field}: it is missing; it must be a text or a list of text parts`);
 }
 
 function requireCallId({ tool_call_id: callId }: MessageParameter, index: number): string {
