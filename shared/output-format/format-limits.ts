@@ -7,8 +7,8 @@ export const FORMAT_FIELD = 'sampling.output_format';
 export const SCHEMA_TEXT_LIMIT_BYTES = 256 * 1024;
 /** How deep schemas, and values in enum and const, may nest in the text of a schema. */
 export const SCHEMA_DEPTH_LIMIT = 64;
-/** Most properties that one object of a schema names. */
-export const PROPERTIES_LIMIT = 1000;
+/** Most properties that one object of a schema names. Each may be a way to go on, and all are within FRAMES_LIMIT. */
+export const PROPERTIES_LIMIT = 500;
 /** Largest minLength and minItems; maxLength and maxItems have no bound. */
 export const LEAST_COUNT_LIMIT = 1_000_000;
 

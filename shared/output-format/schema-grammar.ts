@@ -131,24 +131,28 @@ export class SchemaGrammar {
     // A required key that is no property is written like one.
     for (const key of required) if (!listed.has(key)) listed.set(key, others);
     const isOpen = others.kind !== 'never' && !(isOpenByDefault && listed.size > 0);
-    let { first, later } = this.membersEnd(isOpen ? this.otherMember([...listed.keys()], others) : null);
+    const other = isOpen ? this.otherMember([...listed.keys()], others) : null;
+    const close = this.withGap('}', 'before');
+    let later = other === null ? close : this.othersBehind(other, close);
+    // The members from a key on, without the comma before them: all ways share it, so that they are as many as the keys.
+    let members = other === null ? null : builder.sequence(other, later);
+    let mayEnd = true;
     for (const [key, schema] of [...listed].reverse()) {
-      const member = builder.sequence(this.text(JSON.stringify(key)), this.colon(), this.nodeOf(schema));
-      const [asFirst, asLater] = [builder.sequence(member, later), builder.sequence(this.comma(), member, later)];
-      const isRequired = required.has(key);
-      first = isRequired ? asFirst : builder.choice(asFirst, first);
-      later = isRequired ? asLater : builder.choice(asLater, later);
+      const member = builder.sequence(this.text(JSON.stringify(key)), this.colon(), this.nodeOf(schema), later);
+      mayEnd &&= !required.has(key);
+      members = required.has(key) || members === null ? member : builder.choice(member, members);
+      const more = builder.sequence(this.comma(), members);
+      later = mayEnd ? builder.choice(more, close) : more;
     }
+    const empty = this.text('}');
+    const first = members === null ? empty : mayEnd ? builder.choice(members, empty) : members;
     return builder.sequence(this.withGap('{', 'behind'), first);
   }
 
-  /** What may come behind the listed keys, as the first member and as a later one. */
-  private membersEnd(other: GrammarNode | null): { first: GrammarNode; later: GrammarNode } {
+  /** Other members behind a first one. */
+  private othersBehind(other: GrammarNode, close: GrammarNode): GrammarNode {
     const { builder } = this;
-    const [empty, close] = [this.text('}'), this.withGap('}', 'before')];
-    if (other === null) return { first: empty, later: close };
-    const later = builder.sequence(builder.repeat(builder.sequence(this.comma(), other), 0, Infinity), close);
-    return { first: builder.choice(empty, builder.sequence(other, later)), later };
+    return builder.sequence(builder.repeat(builder.sequence(this.comma(), other), 0, Infinity), close);
   }
 
   private otherMember(listed: readonly string[], others: JsonSchema): GrammarNode {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { Ajv } from 'ajv';
 import { createOutputConstraint } from '../../shared/output-format/create-output-constraint.js';
+import { PROPERTIES_LIMIT } from '../../shared/output-format/format-limits.js';
 import { formatVocabulary } from '../../shared/output-format/format-vocabulary.js';
 import type { OutputConstraint } from '../../shared/output-format/output-constraint.js';
 import type { OutputFormat, OutputPart } from '../../shared/output-format/output-format.js';
@@ -132,6 +133,21 @@ describe('output formats', () => {
       const constraint = constraintOf(sequence(counted, literal(end)), small);
       for (let seed = 0; seed < 20; seed++) {
         assert.equal(answerAtRandom(constraint, small, room, new SeededRandom(seed)).end, 'closed');
+      }
+    }
+  });
+
+  it('may be objects with any of as many properties as there may be', () => {
+    const keys = Array.from({ length: PROPERTIES_LIMIT }, (_, index) => `key${index}`);
+    for (const additionalProperties of [false, true]) {
+      const properties = Object.fromEntries(keys.map((key) => [key, { type: 'integer' }]));
+      const format = jsonFormat(JSON.stringify({ properties, additionalProperties }));
+      const constraint = constraintOf(format, small);
+      for (const key of [keys[0], keys[250], keys.at(-2), keys.at(-1)]) {
+        for (const text of [`{"${key}":1}`, `{\n  "${key}":1}`, `{"key0":0,"${key}":1}`, `{"key0":0,\n "${key}":1}`]) {
+          const isAgain = key === 'key0' && text.includes(':0');
+          assert.equal(constraint.isClosed(bytesOf(text)), !isAgain, text);
+        }
       }
     }
   });
