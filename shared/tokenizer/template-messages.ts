@@ -13,12 +13,14 @@ const FORMS: readonly CallForm[] = [
   { arguments: 'text', noContent: null },
 ];
 
-const MARK = 'odmoeprobe';
-const ASKED: ChatMessage = { role: 'user', content: 'Hello' };
-const CALLED: ChatMessage = {
+/** Stands in the conversation by which templates are tried out. */
+export const PROBE_MARK = 'odmoeprobe';
+export const PROBE_ASKED: ChatMessage = { role: 'user', content: 'Hello' };
+/** Some templates take ids of nine letters and digits only. */
+export const PROBE_CALLED: ChatMessage = {
   role: 'assistant',
   content: '',
-  toolCalls: [{ id: 'abcde1234', name: `${MARK}name`, arguments: `{"${MARK}key":"${MARK}value"}` }],
+  toolCalls: [{ id: 'abcde1234', name: `${PROBE_MARK}name`, arguments: `{"${PROBE_MARK}key":"${PROBE_MARK}value"}` }],
 };
 
 /**
@@ -28,9 +30,11 @@ const CALLED: ChatMessage = {
 export function chooseCallForm(source: string, render: (messages: readonly object[]) => string): CallForm {
   const works = (form: CallForm): boolean => {
     try {
-      const text = render(templateMessages([ASKED, CALLED], source, form));
+      const text = render(templateMessages([PROBE_ASKED, PROBE_CALLED], source, form));
       // Arguments that were JSON already, and were made JSON once more, have quotes with backslashes.
-      return ['name', 'key', 'value'].every((part) => text.includes(MARK + part)) && !text.includes(`\\"${MARK}`);
+      return (
+        ['name', 'key', 'value'].every((part) => text.includes(PROBE_MARK + part)) && !text.includes(`\\"${PROBE_MARK}`)
+      );
     } catch {
       return false;
     }

@@ -53,3 +53,14 @@ for (const form of FORMS) {
     });
   });
 }
+
+describe('a call that was cut before its arguments', () => {
+  it('has none, not even empty ones: what was to come is not known', () => {
+    const hermes = FORMS.find(({ answers }) => answers.some(([text]) => text.startsWith('<tool_call>\n{"name"')));
+    assert.ok(hermes !== undefined);
+    for (const text of ['<tool_call>\n{"name": "now"', '<tool_call>\n{"name": "now", "arguments": ']) {
+      assert.deepEqual(read(hermes, [text]).calls, [{ name: 'now', arguments: '' }]);
+    }
+    assert.deepEqual(read(hermes, ['<tool_call>\n{"name": "now"}']).calls, [{ name: 'now', arguments: '{}' }]);
+  });
+});

@@ -133,6 +133,24 @@ describe('prompts of conversations with tools', () => {
     assert.match(prompt, /\(([0-9a-f]{9})\)rain=\1/);
   });
 
+  it('try the template out once for what a model can do and for its prompts', () => {
+    const tokenizer = templateTokenizer(FULL);
+    let rendered = 0;
+    const counting = {
+      ...tokenizer,
+      renderChat: (...given: Parameters<typeof tokenizer.renderChat>) => {
+        rendered += 1;
+        return tokenizer.renderChat(...given);
+      },
+    };
+    chatAbilities(counting);
+    const once = rendered;
+    assert.ok(once > 0);
+    createPrepareChat(counting);
+    chatAbilities(counting);
+    assert.equal(rendered, once);
+  });
+
   it('tell what the model can do', () => {
     assert.deepEqual(chatAbilities(templateTokenizer(FULL)), { tools: 'native', thinking: true });
     assert.deepEqual(chatAbilities(templateTokenizer(BARE)), { tools: 'fallback', thinking: false });
@@ -278,6 +296,8 @@ describe('a conversation', () => {
   it('is refused with the field that is wrong', () => {
     const tool = (name: string): ChatRequest['tools'][number] => ({ name, description: '', parameters: {} });
     refused(BARE, { tools: [tool('a b')] }, 'tools[0]', /must be 1 to 64/);
+    for (const name of ['a:b', '', 'x'.repeat(65)])
+      refused(BARE, { tools: [tool(name)] }, 'tools[0]', /must be 1 to 64/);
     refused(BARE, { tools: [tool('a'), tool('a')] }, 'tools[1]', /given twice/);
     refused(BARE, { tools: [{ ...tool('a'), parameters: { type: 'string' } }] }, 'tools[0]', /are no object/);
     refused(BARE, { toolChoice: 'required' }, 'tool_choice', /no tools were given/);

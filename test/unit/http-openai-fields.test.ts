@@ -2,6 +2,8 @@ import assert from 'node:assert/strict';
 import * as fc from 'fast-check';
 import { z } from 'zod';
 import { errorForClient } from '../../main-node/http/answer/client-fields.js';
+import type { ChatRequest } from '../../main-node/http/conversation/chat-request.js';
+import { checkChat } from '../../main-node/http/conversation/check-chat.js';
 import { CHAT_FIELDS, chatRequestFrom, readChatFields } from '../../main-node/http/openai/chat-fields.js';
 import { COMPLETION_FIELDS, promptsFrom, readCompletionFields } from '../../main-node/http/openai/completion-fields.js';
 import type { FieldTable } from '../../main-node/http/fields/field-table.js';
@@ -326,5 +328,28 @@ describe("fields of OpenAI's requests", () => {
     assert.deepEqual(answerSeeds(7, 3, runtime), [7, 8, 9]);
     assert.deepEqual(answerSeeds(undefined, 2, runtime), [40, 41]);
     assert.deepEqual(answerSeeds(MAX_SEED - 1, 4, runtime), [MAX_SEED - 1, MAX_SEED, 0, 1]);
+  });
+});
+
+describe('tools of chats and responses', () => {
+  const parameters = { type: 'object' };
+  const inChat = (names: string[]): ChatRequest => {
+    const tools = names.map((name) => ({ type: 'function', function: { name, parameters } }));
+    return chatRequestFrom(readChatFields({ messages: [USER], tools }), null);
+  };
+  const inResponse = (names: string[]): ChatRequest => {
+    const tools = names.map((name) => ({ type: 'function', name, parameters }));
+    return responseChatFrom(readResponseFields({ input: 'Hello', tools }), null);
+  };
+
+  it('have the bound and the names that hold for any client', () => {
+    const many = Array.from({ length: 129 }, (_, index) => `f${index}`);
+    for (const read of [inChat, inResponse]) {
+      checkChat(read(many.slice(1)));
+      assert.throws(() => checkChat(read(many)), { code: 'REQUEST_INVALID', field: 'tools', message: /at most 128/ });
+      for (const name of ['a:b', 'x'.repeat(65)]) {
+        assert.throws(() => checkChat(read(['ok', name])), { field: 'tools[1]', message: /must be 1 to 64/ });
+      }
+    }
   });
 });

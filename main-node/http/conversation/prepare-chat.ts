@@ -41,9 +41,8 @@ interface ChatModel {
   alwaysThinks: boolean;
 }
 
-/** Made once for a model: the template is tried out. */
 export function createPrepareChat(tokenizer: Tokenizer): PrepareChat {
-  const model = chatModel(tokenizer);
+  const model = chatModelOf(tokenizer);
   return (chat) => {
     checkChat(chat);
     return prepare(model, chat);
@@ -51,8 +50,17 @@ export function createPrepareChat(tokenizer: Tokenizer): PrepareChat {
 }
 
 export function chatAbilities(tokenizer: Tokenizer): ChatAbilities {
-  const { native, style } = chatModel(tokenizer);
+  const { native, style } = chatModelOf(tokenizer);
   return { tools: native ? 'native' : 'fallback', thinking: canThink(style) };
+}
+
+const models = new WeakMap<Tokenizer, ChatModel>();
+
+/** Found out once for each tokenizer. */
+function chatModelOf(tokenizer: Tokenizer): ChatModel {
+  const model = models.get(tokenizer) ?? chatModel(tokenizer);
+  models.set(tokenizer, model);
+  return model;
 }
 
 function chatModel(tokenizer: Tokenizer): ChatModel {

@@ -1,4 +1,5 @@
 import type { ChatMessage } from '../../../shared/rpc/messages.js';
+import { PROBE_ASKED, PROBE_CALLED, PROBE_MARK } from '../../../shared/tokenizer/template-messages.js';
 import type { Tokenizer } from '../../../shared/tokenizer/tokenizer.js';
 
 /** What a chat template writes into a prompt. */
@@ -13,20 +14,18 @@ export interface TemplateAbilities {
   system: boolean;
 }
 
-const MARK = 'odmoeprobe';
-const USER: ChatMessage = { role: 'user', content: 'Hello' };
-/** Some templates take ids of nine letters and digits only. */
-const CALL: ChatMessage = {
-  role: 'assistant',
-  content: '',
-  toolCalls: [{ id: 'abcde1234', name: MARK, arguments: `{"a":"${MARK}-argument"}` }],
+const [CALL] = PROBE_CALLED.toolCalls ?? [];
+const RESULT: ChatMessage = {
+  role: 'tool',
+  content: `${PROBE_MARK}result`,
+  toolCallId: CALL?.id ?? '',
+  name: CALL?.name ?? '',
 };
-const RESULT: ChatMessage = { role: 'tool', content: `${MARK}-result`, toolCallId: 'abcde1234', name: MARK };
 const TOOLS = [
   {
     type: 'function',
     function: {
-      name: MARK,
+      name: CALL?.name ?? '',
       description: 'Does nothing.',
       parameters: { type: 'object', properties: { a: { type: 'string', description: 'A word.' } }, required: ['a'] },
     },
@@ -42,10 +41,11 @@ export function templateAbilities(tokenizer: Tokenizer): TemplateAbilities {
       return false;
     }
   };
+  const called = [PROBE_ASKED, PROBE_CALLED, RESULT];
   return {
-    tools: shows(MARK, [USER], { tools: TOOLS }),
-    calls: shows(`${MARK}-argument`, [USER, CALL, RESULT], { tools: TOOLS }),
-    results: shows(`${MARK}-result`, [USER, CALL, RESULT], { tools: TOOLS }),
-    system: shows(MARK, [{ role: 'system', content: MARK }, USER]),
+    tools: shows(PROBE_MARK, [PROBE_ASKED], { tools: TOOLS }),
+    calls: shows(`${PROBE_MARK}value`, called, { tools: TOOLS }),
+    results: shows(`${PROBE_MARK}result`, called, { tools: TOOLS }),
+    system: shows(PROBE_MARK, [{ role: 'system', content: PROBE_MARK }, PROBE_ASKED]),
   };
 }

@@ -1,17 +1,14 @@
 import { z } from 'zod';
+import { ANY_OBJECT } from '../../../shared/output-format/response-format.js';
 import type { ChatTool, ResponseFormat, ToolChoice } from '../conversation/chat-request.js';
 
 export const ONLY_FUNCTIONS = "only tools of the type 'function' are supported";
 /** A JSON schema: what it may hold is checked where the answer's format is made of it. */
 export const schemaObject = z.record(z.string(), z.unknown());
 
-export const functionName = z
-  .string()
-  .regex(/^[A-Za-z0-9_.:-]{1,128}$/, 'it must be a name of up to 128 letters, digits and _ . : -');
-
-/** What a request says of a function. */
+/** What a request says of a function. Names are judged as those of any client's tools (check-chat). */
 export const FUNCTION_FIELDS = {
-  name: functionName,
+  name: z.string(),
   description: z.string().nullish(),
   parameters: schemaObject.nullish(),
   strict: z.boolean().nullish(),
@@ -25,13 +22,9 @@ const tool = z.strictObject({
   cache_control: z.unknown().optional(),
 });
 
-/** Most tools of a request. */
-export const TOOLS_LIMIT = 512;
-
 export const TOOL_FIELDS = {
   tools: z
     .array(tool)
-    .max(TOOLS_LIMIT)
     .optional()
     .describe(
       'of the type `function`; the chat template gets them. `strict` changes nothing: a call that is forced always follows its schema',
@@ -100,5 +93,5 @@ export function responseFormatFrom(format: z.infer<typeof responseFormatField>):
 
 /** The schema (a JSON text) that an answer in this format follows. */
 export function schemaOf(format: ResponseFormat): string {
-  return format.kind === 'json_object' ? '{"type":"object"}' : format.schema;
+  return format.kind === 'json_object' ? ANY_OBJECT : format.schema;
 }

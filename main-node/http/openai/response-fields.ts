@@ -10,7 +10,7 @@ import {
   templateWishes,
   topLogprobsField,
 } from './chat-fields.js';
-import { FUNCTION_FIELDS, ONLY_FUNCTIONS, schemaObject, toolOf, TOOLS_LIMIT } from './chat-tools.js';
+import { FUNCTION_FIELDS, ONLY_FUNCTIONS, schemaObject, toolOf } from './chat-tools.js';
 import { fieldReader, type Fields, type FieldTable } from '../fields/field-table.js';
 import { inputField, responseMessages } from './response-input.js';
 import { SAMPLING_FIELDS } from '../fields/sampling-fields.js';
@@ -53,7 +53,7 @@ export const RESPONSE_FIELDS = {
       .optional()
       .describe('what the context does not hold is cut off; left out: the room that the prompt leaves'),
     ...SAMPLING_FIELDS,
-    tools: z.array(tool).max(TOOLS_LIMIT).optional().describe('of the type `function`'),
+    tools: z.array(tool).optional().describe('of the type `function`'),
     tool_choice: z
       .union(
         [
