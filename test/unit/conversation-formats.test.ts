@@ -2,10 +2,12 @@ import assert from 'node:assert/strict';
 import { createAnswerParser } from '../../main-node/http/conversation/answer-parser.js';
 import * as syntaxes from '../../main-node/http/conversation/call-syntax.js';
 import type { ChatTool } from '../../main-node/http/conversation/chat-request.js';
+import { TOOLS_LIMIT } from '../../main-node/http/conversation/check-chat.js';
 import { detectStyle, type ChatStyle } from '../../main-node/http/conversation/detect-style.js';
 import { afterThinking, callForms, jsonForms } from '../../main-node/http/conversation/forced-format.js';
 import { writeCall } from '../../main-node/http/conversation/write-call.js';
 import { createOutputConstraint } from '../../shared/output-format/create-output-constraint.js';
+import { compileFormat } from '../../shared/output-format/format-grammar.js';
 import { formatVocabulary } from '../../shared/output-format/format-vocabulary.js';
 import { SeededRandom } from '../../shared/runtime/seeded-random.js';
 import type { OutputFormat, OutputPart, OutputSequence } from '../../shared/output-format/output-format.js';
@@ -286,5 +288,19 @@ describe('forced formats', () => {
     assert.equal(callForms(PLAIN, syntaxes.GLM, tools.slice(0, 4)).length, 32);
     assert.equal(callForms(PLAIN, syntaxes.GLM, tools).length, 80);
     assert.equal(callForms(PLAIN, syntaxes.HERMES, tools).length, 40);
+  });
+
+  it('can be made for as many functions as there may be, each with its schema compiled once', () => {
+    const properties = Object.fromEntries(Array.from({ length: 90 }, (_, index) => [`a${index}`, { type: 'string' }]));
+    const tools = Array.from({ length: TOOLS_LIMIT }, (_, index) => ({
+      name: `f${index}`,
+      description: '',
+      parameters: { properties: { [`own${index}`]: {}, ...properties } },
+    }));
+    const forms = callForms(HARMONY, syntaxes.HERMES, tools);
+    const once = forms.filter(({ parts }) => parts.length === 2);
+    assert.equal(once.length, TOOLS_LIMIT);
+    const size = (alternatives: OutputSequence[]): number => compileFormat({ alternatives }).nodes.length;
+    assert.ok(size(forms) < 1.1 * size(once), `${size(forms)} nodes, ${size(once)} for half of the forms`);
   });
 });

@@ -66,7 +66,10 @@ export const SAMPLING_FIELDS = {
     .union([stopText, z.array(stopText).max(STOP_STRINGS_LIMIT)])
     .optional()
     .describe(`a text, or up to ${STOP_STRINGS_LIMIT}; the answer ends before the first that comes`),
-  ignore_eos: z.boolean().optional().describe('goes on after the token that ends an answer'),
+  ignore_eos: z
+    .boolean()
+    .optional()
+    .describe('goes on after the token that ends an answer; not where a format or a forced call ends it'),
 } as const;
 
 type SamplingFields = z.infer<z.ZodObject<typeof SAMPLING_FIELDS>>;
