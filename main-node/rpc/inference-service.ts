@@ -14,6 +14,9 @@ import { AdmissionQueue } from './admission-queue.js';
 import { type GenerationWatch, NOBODY_WATCHES } from './generation-watch.js';
 import { ObservedRequest, type RequestObserver } from './request-observer.js';
 
+/** Texts that are no prompts are taken up to here, though the context may not hold them. */
+export const TOKENIZED_TEXT_LIMIT_BYTES = 1024 * 1024;
+
 export interface InferenceOptions {
   engine: ClusterEngine;
   /** null: the model has none; prompts then come as token ids. */
@@ -128,9 +131,14 @@ export class InferenceService {
     return this.deviceLost ?? (this.stopping ? stoppingError() : null);
   }
 
-  /** Token ids of a text, made where those of prompts are. `addSpecial`: with a leading BOS and the like. Rejects as PromptEncoder. */
+  /**
+   * Token ids of a text, made where those of prompts are. Texts up to TOKENIZED_TEXT_LIMIT_BYTES are taken whatever the context, longer ones
+   * where it may hold them. `addSpecial`: with a leading BOS and the like. Rejects as PromptEncoder.
+   */
   tokenize(text: string, addSpecial: boolean, signal: AbortSignal): Promise<number[]> {
-    return this.encode({ ...NO_PROMPT, text, raw: true, withoutSpecial: !addSpecial }, signal);
+    const request = { ...NO_PROMPT, text, raw: true, withoutSpecial: !addSpecial };
+    if (Buffer.byteLength(text) > TOKENIZED_TEXT_LIMIT_BYTES) return this.encode(request, signal);
+    return this.options.prompts.encode(request, signal);
   }
 
   /** Token ids of what goes through the chat template. */

@@ -264,6 +264,8 @@ describe("the HTTP door, for Ollama's clients", function () {
     assert.deepEqual(await (await door.fetch('/detokenize', { tokens: [] })).json(), { content: '' });
     const long = await door.fetch('/tokenize', { content: 'long '.repeat(400_000) });
     assert.equal(long.status, 400);
+    const beyondContext = await door.fetch('/tokenize', { content: 'long '.repeat(100_000) });
+    assert.equal(beyondContext.status, 200);
     const wrong = await door.fetch('/detokenize', { tokens: [1, 1024] });
     assert.equal(wrong.status, 400);
     assert.equal(((await wrong.json()) as { error: { param: string } }).error.param, 'tokens[1]');

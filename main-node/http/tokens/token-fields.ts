@@ -6,7 +6,11 @@ export const DETOKENIZE_LIMIT = 65_536;
 
 export const TOKENIZE_TABLE = {
   done: {
-    content: z.string().describe('the text; names of special tokens in it become those tokens'),
+    content: z
+      .string()
+      .describe(
+        'the text, up to 1 MiB, or more where the context may hold it; names of special tokens in it become those tokens',
+      ),
     add_special: z
       .boolean()
       .optional()
