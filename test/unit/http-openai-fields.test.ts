@@ -9,7 +9,7 @@ import { COMPLETION_FIELDS, promptsFrom, readCompletionFields } from '../../main
 import type { FieldTable } from '../../main-node/http/fields/field-table.js';
 import { answerSeeds } from '../../main-node/http/openai/answer-requests.js';
 import { readResponseFields, RESPONSE_FIELDS, responseChatFrom } from '../../main-node/http/openai/response-fields.js';
-import { samplingFrom, stopFrom } from '../../main-node/http/fields/sampling-fields.js';
+import { ALL_ROOM, samplingFrom, stopFrom } from '../../main-node/http/fields/sampling-fields.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { MAX_SEED } from '../../shared/sampling/sampling-options.js';
 
@@ -145,7 +145,7 @@ describe("fields of OpenAI's requests", () => {
       [{ reasoning_effort: 'high' }, 'reasoning_effort'],
       [{ add_generation_prompt: false }, 'add_generation_prompt'],
       [{ seed: 0.5 }, 'seed'],
-      [{ max_tokens: -1 }, 'max_tokens'],
+      [{ max_tokens: -2 }, 'max_tokens'],
       [{ stream_options: { include_everything: true } }, 'stream_options.include_everything'],
     ];
     for (const [members, field] of wrong) assert.equal(refusedField(chat(members)), field, JSON.stringify(members));
@@ -189,6 +189,28 @@ describe("fields of OpenAI's requests", () => {
     ]);
     assert.deepEqual(request.templateArguments, [{ name: 'enable_thinking', value: 'false' }]);
     assert.equal(request.thinking, false);
+  });
+
+  it("takes other servers' fields at the values by which they do nothing", () => {
+    const other = { dry_multiplier: 0, n_predict: -1, echo: false, best_of: 1, id_slot: -1, xtc_probability: 0 };
+    const read = readChatFields({ messages: [USER], ...other, max_tokens: -1, seed: -1 });
+    assert.deepEqual([read.max_tokens, read.seed], [ALL_ROOM, undefined]);
+    assert.throws(() => readChatFields({ messages: [USER], dry_multiplier: 0.5 }), { field: 'dry_multiplier' });
+    assert.throws(() => readChatFields({ messages: [USER], seed: -2 }), { field: 'seed' });
+    assert.throws(() => readChatFields({ messages: [USER], max_tokens: -2 }), { field: 'max_tokens' });
+  });
+
+  it('takes a schema beside its type, once', () => {
+    const schema = { type: 'integer' };
+    const formatOf = (format: object) => {
+      const given = readChatFields({ messages: [USER], response_format: { type: 'json_schema', ...format } });
+      return chatRequestFrom(given, null).responseFormat;
+    };
+    const expected = { kind: 'json_schema', schema: '{"type":"integer"}' };
+    assert.deepEqual(formatOf({ schema }), expected);
+    assert.deepEqual(formatOf({ json_schema: { name: 'n', schema } }), expected);
+    assert.throws(() => formatOf({}), { code: 'REQUEST_INVALID' });
+    assert.throws(() => formatOf({ schema, json_schema: { schema } }), { code: 'REQUEST_INVALID' });
   });
 
   it('needs a content where no call can stand in its place', () => {

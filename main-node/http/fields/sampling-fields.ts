@@ -24,6 +24,9 @@ export const ALL_ROOM = MAX_TOKENS_RANGE.most;
 /** As the other APIs have it: -1 is off, too. */
 const TOP_K_OR_OFF: NumberRange = { ...TOP_K_RANGE, least: -1 };
 
+/** As the other APIs have it: -1 stands for none. */
+const SEED_OR_DRAWN: NumberRange = { ...SEED_RANGE, least: -1 };
+
 /** A number of a request that must lie within a range. */
 export function numberWithin(range: NumberRange): z.ZodNumber {
   return z.number().refine((value) => isInRange(value, range), {
@@ -61,7 +64,10 @@ export const SAMPLING_FIELDS = {
     .describe(
       'token id to what is added to its logit; -100 forbids the token. Also as a list of pairs: `[[id, bias], ...]`',
     ),
-  seed: numberWithin(SEED_RANGE).optional().describe('the same seed and `system_fingerprint` give the same bits'),
+  seed: numberWithin(SEED_OR_DRAWN)
+    .transform((value) => (value === -1 ? undefined : value))
+    .optional()
+    .describe('the same seed and `system_fingerprint` give the same bits; -1: drawn'),
   stop: z
     .union([stopText, z.array(stopText).max(STOP_STRINGS_LIMIT)])
     .optional()

@@ -4,13 +4,15 @@ import { effortArguments } from '../conversation/reasoning-effort.js';
 import { chatMessagesFrom, messagesField } from './chat-messages.js';
 import { responseFormatField, responseFormatFrom, TOOL_FIELDS, toolChoiceFrom, toolsFrom } from './chat-tools.js';
 import { fieldReader, invalidField, type Fields, type FieldTable } from '../fields/field-table.js';
-import { numberWithin, SAMPLING_FIELDS } from '../fields/sampling-fields.js';
+import { ALL_ROOM, numberWithin, SAMPLING_FIELDS } from '../fields/sampling-fields.js';
 
 /** Most answers to one prompt. */
 export const CHOICES_LIMIT = 128;
 
-/** What is more than the context holds is not refused, however much it is. */
-export const maxTokensField = numberWithin({ least: 0, most: Number.MAX_SAFE_INTEGER, whole: true, zeroIsOff: false });
+/** What is more than the context holds is not refused, however much it is. -1, as other servers have it, is the room that is left. */
+export const maxTokensField = numberWithin({
+  ...{ least: -1, most: Number.MAX_SAFE_INTEGER, whole: true, zeroIsOff: false },
+}).transform((value) => (value === -1 ? ALL_ROOM : value));
 
 /** Alternatives of each token; the answers of one request are told so many for each of their tokens together. */
 const TOP_LOGPROBS_LIMIT = 128;
@@ -61,11 +63,23 @@ export const IGNORED_FIELDS = [
 export const NEUTRAL_FIELDS = {
   store: [false],
   repeat_penalty: [1],
+  dry_multiplier: [0],
+  dynatemp_range: [0],
+  tfs_z: [1],
   typical_p: [1],
+  xtc_probability: [0],
   mirostat: [0],
+  priority: [0],
+  id_slot: [-1],
+  n_probs: [0],
+  n_predict: [-1],
+  repeat_last_n: [-1],
+  post_sampling_probs: [false],
+  return_tokens: [false],
   min_tokens: [0],
   stop_token_ids: [[]],
   skip_special_tokens: [true],
+  spaces_between_special_tokens: [true],
   include_stop_str_in_output: [false],
   use_beam_search: [false],
   length_penalty: [1],
@@ -80,7 +94,7 @@ export const CHAT_FIELDS = {
     max_completion_tokens: maxTokensField
       .optional()
       .describe(
-        'what the context does not hold is cut off; left out: the room that the prompt leaves. 0 runs the prompt alone',
+        'what the context does not hold is cut off; left out or -1: the room that the prompt leaves. 0 runs the prompt alone',
       ),
     max_tokens: maxTokensField.optional().describe('the older name of `max_completion_tokens`'),
     n: choicesField.describe(`answers, up to ${CHOICES_LIMIT}; answer i has the seed \`seed + i\``),
@@ -111,6 +125,8 @@ export const CHAT_FIELDS = {
   ignored: IGNORED_FIELDS,
   neutral: {
     ...NEUTRAL_FIELDS,
+    best_of: [1],
+    echo: [false],
     modalities: [['text']],
     verbosity: ['medium'],
     functions: [[]],

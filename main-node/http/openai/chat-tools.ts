@@ -74,7 +74,15 @@ export const responseFormatField = z
     [
       z.strictObject({ type: z.literal('text') }),
       z.strictObject({ type: z.literal('json_object'), schema: schemaObject.nullish() }),
-      z.strictObject({ type: z.literal('json_schema'), json_schema: namedSchema }),
+      z
+        .strictObject({
+          type: z.literal('json_schema'),
+          json_schema: namedSchema.nullish(),
+          schema: schemaObject.nullish(),
+        })
+        .refine(({ json_schema: named, schema }) => Boolean(named) !== Boolean(schema), {
+          error: 'it must hold the schema once, as json_schema.schema or as schema',
+        }),
     ],
     { error: "its type must be 'text', 'json_object' or 'json_schema'" },
   )
@@ -85,7 +93,7 @@ export const responseFormatField = z
 
 export function responseFormatFrom(format: z.infer<typeof responseFormatField>): ResponseFormat | null {
   if (format === undefined || format.type === 'text') return null;
-  const schema = format.type === 'json_object' ? format.schema : (format.json_schema.schema ?? {});
+  const schema = format.type === 'json_object' ? format.schema : (format.schema ?? format.json_schema?.schema ?? {});
   return schema === undefined || schema === null
     ? { kind: 'json_object' }
     : { kind: 'json_schema', schema: JSON.stringify(schema) };

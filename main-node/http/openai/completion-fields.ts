@@ -37,7 +37,7 @@ export const COMPLETION_FIELDS = {
     max_tokens: maxTokensField
       .optional()
       .describe(
-        'what the context does not hold is cut off; left out: the room that the prompt leaves. 0 runs the prompt alone',
+        'what the context does not hold is cut off; left out or -1: the room that the prompt leaves. 0 runs the prompt alone',
       ),
     n: choicesField.describe(`answers to each prompt, up to ${CHOICES_LIMIT}; answer i has the seed \`seed + i\``),
     best_of: choicesField.describe('the same as `n` only'),

@@ -51,7 +51,7 @@ export const RESPONSE_FIELDS = {
     return_progress: STREAM_FIELDS.return_progress,
     max_output_tokens: maxTokensField
       .optional()
-      .describe('what the context does not hold is cut off; left out: the room that the prompt leaves'),
+      .describe('what the context does not hold is cut off; left out or -1: the room that the prompt leaves'),
     ...SAMPLING_FIELDS,
     tools: z.array(tool).optional().describe('of the type `function`'),
     tool_choice: z
