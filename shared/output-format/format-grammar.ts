@@ -103,9 +103,6 @@ function requirePart(part: OutputPart): void {
     throw tooLarge(`a part (${part.kind}) of the output format has over ${PART_TEXT_LIMIT} characters`);
   }
   if (part.kind === 'until' && text === '') throw formatInvalid('until of the output format is empty; give a text');
-  if (part.kind === 'textWithout' && !/^[\0-\x7f]$/.test(text)) {
-    throw formatInvalid('textWithout of the output format must be one character of ASCII');
-  }
   if (part.kind === 'schemaText') requireWithout(part.schemaText.without);
   // A lone surrogate has no bytes that a token could have.
   if (/\p{Cs}/u.test(text)) throw formatInvalid(`a part (${part.kind}) of the output format has half a character`);
@@ -125,8 +122,6 @@ function textOf(part: OutputPart): string {
       return part.jsonSchema;
     case 'until':
       return part.until;
-    case 'textWithout':
-      return part.textWithout;
     case 'schemaText':
       return part.schemaText.jsonSchema;
   }
@@ -138,8 +133,6 @@ function machineOfText(part: Exclude<OutputPart, { kind: 'jsonSchema' | 'schemaT
       return textsMachine([part.literal], true);
     case 'until':
       return untilMachine(part.until);
-    case 'textWithout':
-      return textWithoutMachine(part.textWithout.charCodeAt(0));
   }
 }
 
@@ -172,21 +165,6 @@ function bytesAt(place: CharacterPlace): readonly { low: number; high: number; n
 
 function characterKey({ left, low, high }: CharacterPlace): string {
   return `${left} ${low} ${high}`;
-}
-
-function textWithoutMachine(excluded: number): ByteMachine {
-  return machineOf<CharacterPlace>({
-    start: NEW_CHARACTER,
-    key: characterKey,
-    isFinal: ({ left }) => left === 0,
-    edges: (place) =>
-      bytesAt(place).flatMap(({ low, high, next }) =>
-        [
-          { low, high: Math.min(high, low <= excluded && excluded <= high ? excluded - 1 : high), target: next },
-          { low: excluded + 1, high: low <= excluded && excluded <= high ? high : -1, target: next },
-        ].filter((edge) => edge.low <= edge.high),
-      ),
-  });
 }
 
 /** Reads up to the first place where the text ends that is looked for (Knuth, Morris, Pratt). */

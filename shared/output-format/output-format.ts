@@ -14,8 +14,7 @@ export type OutputPart =
   | { kind: 'jsonSchema'; jsonSchema: string }
   /** Anything up to this text, and with it. */
   | { kind: 'until'; until: string }
-  /** Text without this one character of ASCII; it may be empty. */
-  | { kind: 'textWithout'; textWithout: string }
+  /** A text without quotes. */
   | { kind: 'schemaText'; schemaText: SchemaText };
 
 /** A text as it is, not as JSON: one that the schema takes as a string. */

@@ -34,7 +34,7 @@ const FORMATS: readonly OutputFormat[] = [
           { kind: 'literal', literal: '}' },
         ],
       },
-      { parts: [{ kind: 'textWithout', textWithout: '<' }] },
+      { parts: [{ kind: 'schemaText', schemaText: { jsonSchema: '{"type":"string"}', without: '<' } }] },
     ],
   },
   {

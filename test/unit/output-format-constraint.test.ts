@@ -20,6 +20,12 @@ function sequence(...parts: OutputPart[]): OutputFormat {
   return { alternatives: [{ parts }] };
 }
 
+/** Any text that does not hold the other. */
+const textWithout = (without: string): OutputPart => ({
+  kind: 'schemaText',
+  schemaText: { jsonSchema: '{"type":"string"}', without },
+});
+
 const literal = (text: string): OutputPart => ({ kind: 'literal', literal: text });
 
 /** Ids of the text's bytes. */
@@ -50,7 +56,7 @@ describe('output formats', () => {
   });
 
   it('never take a special token for text, in JSON or elsewhere, though its letters may come', () => {
-    for (const part of [{ kind: 'textWithout', textWithout: '#' } as const, jsonFormat('{"type":"string"}')]) {
+    for (const part of [textWithout('#'), jsonFormat('{"type":"string"}')]) {
       const format = 'alternatives' in part ? part : sequence(part);
       const constraint = constraintOf(format, small);
       const answer = 'alternatives' in part ? [0x22] : [];
@@ -74,7 +80,7 @@ describe('output formats', () => {
   });
 
   it('take text without a character, and one of several alternatives', () => {
-    const call = sequence({ kind: 'textWithout', textWithout: '<' }, literal('<tool>'), {
+    const call = sequence(textWithout('<'), literal('<tool>'), {
       kind: 'jsonSchema',
       jsonSchema: '{"type":"integer","minimum":10,"maximum":12}',
     });

@@ -84,7 +84,6 @@ const SAMPLING: SamplingMessage = {
       {
         parts: [
           { kind: 'until', until: '</think>' },
-          { kind: 'textWithout', textWithout: '<' },
           { kind: 'schemaText', schemaText: { jsonSchema: '{"maxLength":3}', without: '</' } },
         ],
       },

@@ -192,7 +192,7 @@ const MEMBERS: Record<string, Record<string, true>> = {
   LogitBias: { tokenId: true, bias: true } satisfies Names<LogitBias>,
   OutputFormat: { alternatives: true } satisfies Names<OutputFormat>,
   OutputSequence: { parts: true } satisfies Names<OutputSequence>,
-  OutputPart: { literal: true, jsonSchema: true, until: true, textWithout: true, schemaText: true },
+  OutputPart: { literal: true, jsonSchema: true, until: true, schemaText: true },
   SchemaText: { jsonSchema: true, without: true } satisfies Names<SchemaText>,
   PromptLogprobs: { first: true, tokens: true } satisfies Names<Messages.PromptLogprobs>,
   PromptToken: { logprob: true, top: true } satisfies Names<Messages.PromptToken>,
