@@ -70,14 +70,8 @@ function token(tokenId: number): GenerateReply {
 const FINISHED: GenerateReply = {
   kind: 'finished',
   finished: {
-    finishReason: 'length',
-    text: 'all',
-    timing: null,
-    sep: null,
-    reloads: 0,
-    nodes: [],
-    drafts: null,
-    stopString: '',
+    ...{ finishReason: 'length', stopString: '', text: 'all' },
+    ...{ timing: null, sep: null, reloads: 0, nodes: [], drafts: null },
   },
 };
 
