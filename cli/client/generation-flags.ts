@@ -1,5 +1,6 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { isJson } from '../../shared/json/is-json.js';
 import { LOGPROBS_RANGE, MAX_TOKENS_RANGE } from '../../shared/rpc/generate-validation.js';
 import type { GenerateRequest, TemplateArgument } from '../../shared/rpc/messages.js';
 import type { NumberRange } from '../../shared/sampling/sampling-options.js';
@@ -118,15 +119,6 @@ function templateArgument(given: string, before: TemplateArgument[]): TemplateAr
   if (equals < 1) throw new InvalidArgumentError('It must be KEY=VALUE, as enable_thinking=false.');
   const [name, value] = [given.slice(0, equals), given.slice(equals + 1)];
   return [...before, { name, value: isJson(value) ? value : JSON.stringify(value) }];
-}
-
-function isJson(value: string): boolean {
-  try {
-    JSON.parse(value);
-    return true;
-  } catch {
-    return false;
-  }
 }
 
 function collect(value: string, before: string[]): string[] {

@@ -48,6 +48,15 @@ describe('a simulated cluster whose clients leave', () => {
     for (const id of WORKERS) cluster.deviceOf(id).readSlowness = slowness;
   }
 
+  /** Asks for a long answer; `asking` fails when its client leaves. */
+  async function askUntilItDecodes(signal: AbortSignal): Promise<{ asking: Promise<unknown> }> {
+    let tokens = 0;
+    const asking = cluster.ask(LONG, signal, () => void (tokens += 1));
+    asking.catch(() => undefined);
+    await cluster.waitUntil('it decodes', () => tokens >= 5);
+    return { asking };
+  }
+
   async function answersAgain(): Promise<void> {
     slowDown(1);
     const { finished } = await cluster.ask(requestFor([1, 2, 3], { maxTokens: 4 }));
@@ -86,10 +95,7 @@ describe('a simulated cluster whose clients leave', () => {
   it('in decode, at the usual speed', async () => {
     await start();
     const gone = new AbortController();
-    let tokens = 0;
-    const asking = cluster.ask(LONG, gone.signal, () => void (tokens += 1));
-    asking.catch(() => undefined);
-    await cluster.waitUntil('it decodes', () => tokens >= 5);
+    const { asking } = await askUntilItDecodes(gone.signal);
     await leave(gone, asking);
     await answersAgain();
   });
@@ -97,10 +103,7 @@ describe('a simulated cluster whose clients leave', () => {
   it('in decode, while a worker has stopped and is not lost yet', async () => {
     await start();
     const gone = new AbortController();
-    let tokens = 0;
-    const asking = cluster.ask(LONG, gone.signal, () => void (tokens += 1));
-    asking.catch(() => undefined);
-    await cluster.waitUntil('it decodes', () => tokens >= 5);
+    const { asking } = await askUntilItDecodes(gone.signal);
     cluster.node('worker-0').pause();
     await cluster.sleep(100);
     await leave(gone, asking, ['main', 'shadow', 'worker-1']);

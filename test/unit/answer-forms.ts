@@ -1,3 +1,4 @@
+import { isJson } from '../../shared/json/is-json.js';
 import assert from 'node:assert/strict';
 import { createAnswerParser } from '../../main-node/http/conversation/answer-parser.js';
 import type { AnswerPiece, ChatTool } from '../../main-node/http/conversation/chat-request.js';
@@ -374,13 +375,4 @@ export function read(form: Form, parts: readonly string[], forced = false): Whol
   const last = whole.calls.at(-1);
   assert.equal(parser.lastCallWhole, last !== undefined && isJson(last.arguments));
   return whole;
-}
-
-export function isJson(text: string): boolean {
-  try {
-    JSON.parse(text);
-    return true;
-  } catch {
-    return false;
-  }
 }

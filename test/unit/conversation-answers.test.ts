@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { isDeepStrictEqual } from 'node:util';
 import fc from 'fast-check';
-import { FORMS, isJson, read } from './answer-forms.js';
+import { isJson } from '../../shared/json/is-json.js';
+import { FORMS, read } from './answer-forms.js';
 
 for (const form of FORMS) {
   describe(`answers in the form of ${form.name}`, () => {

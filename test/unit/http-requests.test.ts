@@ -5,17 +5,9 @@ import { allowedMethods } from '../../main-node/http/requests/allowed-methods.js
 import { describePlace, findJsonFault, isDeeperThan } from '../../main-node/http/requests/json-fault.js';
 import { parseBody } from '../../main-node/http/requests/parse-body.js';
 import { requestIdOf } from '../../main-node/http/requests/request-id.js';
+import { isJson } from '../../shared/json/is-json.js';
 
 const parse = (text: string): unknown => parseBody(Buffer.from(text));
-
-function isJson(text: string): boolean {
-  try {
-    JSON.parse(text);
-    return true;
-  } catch {
-    return false;
-  }
-}
 
 describe('bodies of HTTP requests', () => {
   it('are JSON, whatever their sender calls it; an empty one is none', () => {

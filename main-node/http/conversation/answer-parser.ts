@@ -1,3 +1,4 @@
+import { isJson } from '../../../shared/json/is-json.js';
 import { AnswerInput, type Reading } from './answer-input.js';
 import { CallBook } from './call-book.js';
 import type { AnswerParser, AnswerPiece, ChatTool } from './chat-request.js';
@@ -99,15 +100,6 @@ class ReadingParser implements AnswerParser {
   private count(piece: AnswerPiece): void {
     if (piece.kind === 'toolCall') this.arguments = '';
     else if (piece.kind === 'toolArguments') this.arguments += piece.text;
-  }
-}
-
-function isJson(text: string): boolean {
-  try {
-    JSON.parse(text);
-    return true;
-  } catch {
-    return false;
   }
 }
 

@@ -1,5 +1,6 @@
 import type { ChatMessage, GenerateRequest, TemplateArgument } from '../../../shared/rpc/messages.js';
 import type { OutputFormat } from '../../../shared/output-format/output-format.js';
+import { ANY_OBJECT } from '../../../shared/output-format/response-format.js';
 
 /** A function that the model may call. `parameters`: a JSON schema. */
 export interface ChatTool {
@@ -13,6 +14,11 @@ export type ToolChoice = 'auto' | 'none' | 'required' | { name: string };
 
 /** What the answer's text must be. `schema`: a JSON schema as text. */
 export type ResponseFormat = { kind: 'json_object' } | { kind: 'json_schema'; schema: string };
+
+/** The schema (a JSON text) that an answer in this format follows. */
+export function schemaOf(format: ResponseFormat): string {
+  return format.kind === 'json_object' ? ANY_OBJECT : format.schema;
+}
 
 /** A conversation to be continued, in no client's dialect. */
 export interface ChatRequest {

@@ -1,12 +1,11 @@
 import type { OutputFormat } from '../../../shared/output-format/output-format.js';
-import { ANY_OBJECT } from '../../../shared/output-format/response-format.js';
 import type { ChatMessage, TemplateArgument } from '../../../shared/rpc/messages.js';
 import { templateValues } from '../../../shared/rpc/template-arguments.js';
 import type { Tokenizer } from '../../../shared/tokenizer/tokenizer.js';
 import { createAnswerParser, opensReasoning } from './answer-parser.js';
 import { callIdsFor, wantsShortIds, withShortIds } from './call-ids.js';
 import { HERMES, type CallSyntax } from './call-syntax.js';
-import type { ChatRequest, ChatTool, PrepareChat } from './chat-request.js';
+import { type ChatRequest, type ChatTool, type PrepareChat, schemaOf } from './chat-request.js';
 import { checkChat } from './check-chat.js';
 import { detectStyle, hasSpecialMarkers, type ChatStyle } from './detect-style.js';
 import { afterThinking, callForms, jsonForms, type ThinkingState } from './forced-format.js';
@@ -132,11 +131,10 @@ function outputFormatOf(
   const { style, syntax } = model;
   const { toolChoice, responseFormat } = chat;
   const named = typeof toolChoice === 'object' ? tools.filter(({ name }) => name === toolChoice.name) : tools;
-  const schema = responseFormat?.kind === 'json_schema' ? responseFormat.schema : ANY_OBJECT;
   const forced = isForced(chat);
   if (!forced && responseFormat === null) return null;
   const calls = callForms(style, syntax, named);
-  const forms = forced ? calls : [...jsonForms(style, schema), ...calls];
+  const forms = forced || responseFormat === null ? calls : [...jsonForms(style, schemaOf(responseFormat)), ...calls];
   return afterThinking(style, thinkingState(model, prompt.messages, prompt.templateArguments), forms);
 }
 

@@ -1,3 +1,4 @@
+import { isJson } from '../../../shared/json/is-json.js';
 import { MarkerSet, type AnswerInput, type Reading } from './answer-input.js';
 import type { CallBook } from './call-book.js';
 import type { LiteralBody } from './call-syntax.js';
@@ -128,13 +129,4 @@ function* readEscape(input: AnswerInput): Reading<string> {
   const point = Number.parseInt(code, 16);
   if (code.length < digits || point > 0x10ffff) return `\\${character}${code}`;
   return digits === 4 ? String.fromCharCode(point) : String.fromCodePoint(point);
-}
-
-function isJson(text: string): boolean {
-  try {
-    JSON.parse(text);
-    return true;
-  } catch {
-    return false;
-  }
 }

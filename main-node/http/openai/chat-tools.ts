@@ -1,5 +1,4 @@
 import { z } from 'zod';
-import { ANY_OBJECT } from '../../../shared/output-format/response-format.js';
 import type { ChatTool, ResponseFormat, ToolChoice } from '../conversation/chat-request.js';
 
 export const ONLY_FUNCTIONS = "only tools of the type 'function' are supported";
@@ -97,9 +96,4 @@ export function responseFormatFrom(format: z.infer<typeof responseFormatField>):
   return schema === undefined || schema === null
     ? { kind: 'json_object' }
     : { kind: 'json_schema', schema: JSON.stringify(schema) };
-}
-
-/** The schema (a JSON text) that an answer in this format follows. */
-export function schemaOf(format: ResponseFormat): string {
-  return format.kind === 'json_object' ? ANY_OBJECT : format.schema;
 }

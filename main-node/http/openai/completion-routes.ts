@@ -1,10 +1,11 @@
 import { jsonFormat } from '../../../shared/output-format/response-format.js';
 import type { GenerateRequest } from '../../../shared/rpc/messages.js';
 import type { ClientFields } from '../answer/client-fields.js';
+import { schemaOf } from '../conversation/chat-request.js';
 import type { DoorContext, RegisterRoutes } from '../door-context.js';
 import { requireServedModel } from '../fields/model-field.js';
 import { answerHead, answerSeeds } from './answer-requests.js';
-import { responseFormatFrom, schemaOf } from './chat-tools.js';
+import { responseFormatFrom } from './chat-tools.js';
 import { CompletionBody, CompletionStream } from './completion-answers.js';
 import { promptsFrom, readCompletionFields, type CompletionFields } from './completion-fields.js';
 import { deliverAnswers } from './deliver-answers.js';
