@@ -1,8 +1,11 @@
-// mocha's own spec reporter, which also writes how many tests passed, failed and were skipped, and how long each file took, to the file
-// that ODMOE_TEST_COUNTS names.
+// mocha's own spec reporter, which also writes how many tests passed, failed and were skipped, which failed, and how long each file took,
+// to the file that ODMOE_TEST_COUNTS names.
 const { writeFileSync } = require('node:fs');
 const { relative } = require('node:path');
 const { Runner, reporters } = require('mocha');
+
+/** Characters of a failure that are told again at the end. */
+const FAILURE_SHOWN_LIMIT = 2000;
 
 class CountingReporter extends reporters.Spec {
   constructor(runner, options) {
@@ -10,13 +13,18 @@ class CountingReporter extends reporters.Spec {
     const path = process.env.ODMOE_TEST_COUNTS;
     if (path === undefined) return;
     const fileMs = {};
+    const failures = [];
+    runner.on(Runner.constants.EVENT_TEST_FAIL, (test, error) => {
+      const file = relative('dist', test.file ?? '');
+      failures.push(`${file}: ${test.fullTitle()}\n${error.stack ?? error.message}`.slice(0, FAILURE_SHOWN_LIMIT));
+    });
     runner.on(Runner.constants.EVENT_TEST_END, (test) => {
       const file = relative('dist', test.file ?? '');
       fileMs[file] = (fileMs[file] ?? 0) + (test.duration ?? 0);
     });
     runner.once(Runner.constants.EVENT_RUN_END, () => {
       const { passes, failures, pending } = runner.stats;
-      writeFileSync(path, JSON.stringify({ passed: passes, failed: failures, skipped: pending, fileMs }));
+      writeFileSync(path, JSON.stringify({ passed: passes, failed: failures, skipped: pending, failures, fileMs }));
     });
   }
 }

@@ -7,7 +7,7 @@ import { packageRoot } from './build-state.mjs';
 const COUNTS_PATH = join(packageRoot, 'build', 'test-counts.part.json');
 
 /**
- * {passed, failed, skipped, fileMs}. A run that ended without counts, or badly without a failed test, is one failure more. `variables`
+ * {passed, failed, skipped, failures, fileMs}. A run that ended without counts, or badly without a failed test, is one failure more. `variables`
  * are added to the environment.
  */
 export function runMocha(files, options, variables = {}) {
@@ -18,15 +18,21 @@ export function runMocha(files, options, variables = {}) {
     [join('node_modules', 'mocha', 'bin', 'mocha.js'), ...options, ...files],
     { cwd: packageRoot, stdio: 'inherit', env: { ...process.env, ...variables, ODMOE_TEST_COUNTS: COUNTS_PATH } },
   );
-  const nothing = { passed: 0, failed: 0, skipped: 0, fileMs: {} };
+  const nothing = { passed: 0, failed: 0, skipped: 0, failures: [], fileMs: {} };
   const counts = existsSync(COUNTS_PATH) ? JSON.parse(readFileSync(COUNTS_PATH, 'utf8')) : nothing;
   rmSync(COUNTS_PATH, { force: true });
-  if (status !== 0 && counts.failed === 0) counts.failed = 1;
+  if (status !== 0 && counts.failed === 0) {
+    counts.failed = 1;
+    counts.failures.push(
+      `mocha ended with ${status === null ? 'a signal' : `status ${status}`}, without a failed test`,
+    );
+  }
   return counts;
 }
 
 /** The counts of several runs. */
 export function addCounts(runs) {
   const sum = (name) => runs.reduce((total, run) => total + run[name], 0);
-  return { passed: sum('passed'), failed: sum('failed'), skipped: sum('skipped') };
+  const failures = runs.flatMap((run) => run.failures ?? []);
+  return { passed: sum('passed'), failed: sum('failed'), skipped: sum('skipped'), failures };
 }

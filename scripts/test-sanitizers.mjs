@@ -36,7 +36,7 @@ function nativeTests() {
   const passed = lines.filter((line) => line.startsWith('pass ')).length;
   const endedBadly = status !== 0 && failures.length === 0;
   if (endedBadly) say(`the C++ tests ended with ${signal ?? `status ${status}`} after ${passed} cases`);
-  return { passed, failed: failures.length + (endedBadly ? 1 : 0), skipped: 0 };
+  return { passed, failed: failures.length + (endedBadly ? 1 : 0), skipped: 0, failures };
 }
 
 /** What a Node process needs that is to load the addon with sanitizers; undefined where the compiler keeps no library to preload. */

@@ -27,6 +27,10 @@ export interface Prediction extends PassLayer {
   workers: number[];
   /** No prediction: all that shadow has predicted for the sequence of `pass` from its position on is void. */
   restart: boolean;
+  /** From shadow to main: the workers have not been told. Left out: they have. */
+  untold?: boolean;
+  /** From shadow: what its pass had taken when the layer's router chose. */
+  runUs?: number;
 }
 
 export type TensorType = 'TENSOR_TYPE_UNSPECIFIED' | 'TENSOR_TYPE_F32' | 'TENSOR_TYPE_BF16';

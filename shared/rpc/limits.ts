@@ -1,5 +1,5 @@
 /** Version of proto/odmoe/v1 and of the rules around it. Peers of another version are refused. */
-export const PROTOCOL_VERSION = 4;
+export const PROTOCOL_VERSION = 5;
 
 /** Largest gRPC message either way. Tensors that need more go in several messages; callers cut them. */
 export const MESSAGE_SIZE_LIMIT_BYTES = 64 * 1024 * 1024;

@@ -137,6 +137,9 @@ export function validateShadowReply(message: ShadowReply): ShadowReply {
     case 'draft':
       requireCounts('draft', message.draft, ['epoch', 'sequence']);
       return message;
+    case 'prefixKept':
+      requireCounts('prefix_kept', message.prefixKept, ['sequence', 'positions']);
+      return message;
     case 'error':
       validateStreamError(message.error);
       return message;

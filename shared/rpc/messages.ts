@@ -157,6 +157,16 @@ export interface BeginSequence {
   spread: boolean;
   /** How main samples, with its seed; null: greedy. */
   sampling: SamplingMessage | null;
+  /** tokenIds begin as those of this sequence, of which shadow may have kept something. */
+  prefixSequence?: number;
+  /** 0 or left out: of none. */
+  prefixPositions?: number;
+}
+
+/** Of a sequence that was begun with a prefix: positions that shadow need not run. */
+export interface PrefixKept {
+  sequence: number;
+  positions: number;
 }
 
 export interface AlignToken {
@@ -170,6 +180,8 @@ export interface AlignToken {
   nextRows: number;
   /** Drafts that proved wrong so far. */
   branch: number;
+  /** Main runs the position with rows of other sequences, and tells the workers itself what shadow predicts. Left out: it does not. */
+  joint?: boolean;
 }
 
 export interface DraftToken {
@@ -210,7 +222,8 @@ export type ShadowReply =
   | { kind: 'prediction'; prediction: Prediction }
   | { kind: 'error'; error: StreamError }
   | { kind: 'status'; status: NodeStatus }
-  | { kind: 'draft'; draft: DraftToken };
+  | { kind: 'draft'; draft: DraftToken }
+  | { kind: 'prefixKept'; prefixKept: PrefixKept };
 
 export interface ChatMessage {
   role: string;
@@ -316,6 +329,8 @@ export interface Finished {
   drafts: DraftMetrics | null;
   /** The stop string that ended the answer; empty or left out: something else did. */
   stopString?: string;
+  /** Leading tokens of the prompt that were not run, because an earlier request had the same ones. Left out: none. */
+  cachedTokens?: number;
 }
 
 export interface DraftMetrics {

@@ -101,6 +101,8 @@ const MEMBERS: Record<string, Record<string, true>> = {
     experts: true,
     workers: true,
     restart: true,
+    untold: true,
+    runUs: true,
   } satisfies Names<Messages.Prediction>,
   Execute: {
     requestId: true,
@@ -152,6 +154,8 @@ const MEMBERS: Record<string, Record<string, true>> = {
     optimistic: true,
     spread: true,
     sampling: true,
+    prefixSequence: true,
+    prefixPositions: true,
   } satisfies Names<Messages.BeginSequence>,
   AlignToken: {
     epoch: true,
@@ -161,6 +165,7 @@ const MEMBERS: Record<string, Record<string, true>> = {
     rows: true,
     nextRows: true,
     branch: true,
+    joint: true,
   } satisfies Names<Messages.AlignToken>,
   DraftToken: {
     epoch: true,
@@ -252,7 +257,9 @@ const MEMBERS: Record<string, Record<string, true>> = {
     nodes: true,
     drafts: true,
     stopString: true,
+    cachedTokens: true,
   } satisfies Names<Messages.Finished>,
+  PrefixKept: { sequence: true, positions: true } satisfies Names<Messages.PrefixKept>,
   DraftMetrics: { proposed: true, accepted: true } satisfies Names<Messages.DraftMetrics>,
   PackDescription: {
     packDigest: true,
@@ -328,6 +335,7 @@ const KINDS: Record<string, Record<string, true>> = {
     error: true,
     status: true,
     draft: true,
+    prefixKept: true,
   } satisfies Kinds<Messages.ShadowReply['kind']>,
   GenerateReply: { started: true, token: true, finished: true, prompt: true } satisfies Kinds<
     Messages.GenerateReply['kind']

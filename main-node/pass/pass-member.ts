@@ -1,0 +1,54 @@
+import type { Sequence } from '../../native/index.js';
+import type { Prediction } from '../../shared/rpc/messages.js';
+import type { RequestCounters } from './pass-engine.js';
+
+/** What a pass tells whoever predicts a sequence's experts, and asks of it. */
+export interface MemberPredictions {
+  /**
+   * The router has decided at this layer of the pass, of which `position` is the sequence's first row of its answer. Returns what was
+   * predicted for these rows, if it has come. Positions and their layers come in rising order.
+   */
+  decide(position: number, layer: number, activated: readonly number[]): Prediction | null;
+  /** Predictions for the pass's layers behind `layer`; null when that of its last layer has not come. */
+  upcoming(position: number, layer: number): Prediction[] | null;
+}
+
+/** What a pass tells shadow's copy of a sequence (decode/shadow-feed.ts). */
+export interface MemberFeed {
+  layerWritten(expertLayer: number, written: number): void;
+  allWritten(written: number): void;
+  passEnded(): void;
+}
+
+/** A sequence as passes know it. */
+export interface PassMember {
+  readonly id: number;
+  /** Another one once the sequence has given its memory back. */
+  readonly sequence: Sequence;
+  readonly predictions: MemberPredictions;
+  readonly feed: MemberFeed;
+  readonly counters: RequestCounters;
+  /** Nobody waits for the answer any more. Its rows of a pass that others are in run out; a pass of which nobody is left ends. */
+  readonly signal: AbortSignal;
+}
+
+/** The rows of one sequence that a pass runs: at positions [position, position + tokenIds.length). */
+export interface MemberRows {
+  readonly member: PassMember;
+  readonly position: number;
+  readonly tokenIds: readonly number[];
+  /**
+   * Rows from this index on are of the answer, and run for the first time or as drafts: their experts are predicted and counted. Those
+   * before it are of the prompt, or are computed again after the sequence had given its memory back.
+   */
+  readonly decodeFrom: number;
+  /** Rows from this index on give logits. */
+  readonly logitsFrom: number;
+}
+
+/**
+ * Runs the rows of all members through all layers: per layer one Execute a worker with the union of their experts (several, where rows
+ * are more than a mini-batch). Returns for each member the logits of its rows from logitsFrom on (vocabSize each). Rejects with CANCELLED
+ * when no member is left; with what a worker answered; with NO_WORKERS. The members' sequences may then be cut back and run again.
+ */
+export type RunPass = (rows: readonly MemberRows[]) => Promise<Float32Array[][]>;
