@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { buildNative } from './build-native.mjs';
 import { BuildError, doStep, isDone, packageRoot, runBuild } from './build-state.mjs';
 import { BENCH_ROOMS, PRODUCT_ROOMS, TEST_ROOMS, buildTypeScript } from './build-typescript.mjs';
-import { installSystemPackages } from './system-packages.mjs';
+import { installBrowser, installSystemPackages } from './system-packages.mjs';
 
 const MINIMUM_NODE = [20, 17];
 
@@ -54,6 +54,7 @@ export function setUp(purpose) {
   checkNode();
   const withTests = purpose === 'tests' || purpose === 'sanitize';
   installSystemPackages(withTests, say);
+  if (purpose === 'tests') installBrowser(say);
   installNpmPackages();
   buildNative(purpose);
   const rooms = [...PRODUCT_ROOMS, ...(withTests ? [...BENCH_ROOMS, ...TEST_ROOMS] : [])];

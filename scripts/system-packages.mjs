@@ -21,6 +21,9 @@ export const CLANG_FORMAT_COMMANDS = [
 ];
 /** Needed to check the layout of C++; every test runs without it. */
 const CHECK_TOOLS = [{ commands: CLANG_FORMAT_COMMANDS, aptPackage: 'clang-format', purpose: 'clang-format' }];
+/** Without one the tests of the page in a browser are skipped. */
+const BROWSER_COMMANDS = ['chromium', 'chromium-browser', 'google-chrome'];
+const BROWSER = { aptPackage: 'chromium', purpose: 'Chromium' };
 /** Found by the compiler itself, wherever the system keeps its headers. */
 const LIBRARIES = [
   { header: 'zstd.h', library: 'zstd', aptPackage: 'libzstd-dev', purpose: 'libzstd with its header' },
@@ -40,6 +43,13 @@ function isProgram(path) {
 export function findCommand(command) {
   const folders = (process.env.PATH ?? '').split(delimiter).filter((folder) => folder !== '');
   return folders.map((folder) => join(folder, command)).find(isProgram);
+}
+
+/** The path of Chromium, or undefined; `CHROME_PATH` comes before the PATH. */
+export function findBrowser() {
+  const given = process.env.CHROME_PATH ?? '';
+  if (given !== '') return isProgram(given) ? given : undefined;
+  return BROWSER_COMMANDS.map(findCommand).find((path) => path !== undefined);
 }
 
 function missingOf(tools) {
@@ -126,4 +136,21 @@ export function installSystemPackages(withChecks, say) {
   aptGet(prefix, 'install', '--yes', '--no-install-recommends', ...packages);
   const still = missingForBuild();
   if (still.length > 0) throw new BuildError(`still missing after the installation:\n${listOf(still)}`);
+}
+
+/** Installs Chromium for the tests where that is possible; where it is not, says so. */
+export function installBrowser(say) {
+  if (findBrowser() !== undefined) return;
+  const skipped = `the tests of the page in a browser are skipped without it:\n${listOf([BROWSER])}`;
+  const prefix = aptPrefix();
+  if (prefix === undefined) return say(skipped);
+  say(`installing ${BROWSER.aptPackage}`);
+  try {
+    aptGet(prefix, 'update');
+    aptGet(prefix, 'install', '--yes', '--no-install-recommends', BROWSER.aptPackage);
+  } catch (error) {
+    if (!(error instanceof BuildError)) throw error;
+    say(error.message);
+  }
+  if (findBrowser() === undefined) say(skipped);
 }

@@ -1,4 +1,4 @@
-import { round, text, type Drawing } from '../../simulator/timing/svg-drawing.js';
+import { round, text, type Drawing } from '../../shared/drawing/svg-drawing.js';
 
 export interface HeatMap {
   title: string;
