@@ -99,6 +99,10 @@ export interface NodeStatus {
   fetchProblem: string;
   /** Their bytes on the disk are damaged, and they have not been loaded since. */
   damagedExperts: number;
+  /** Main and shadow: keys, values and states of sequences. */
+  keyValueBytes: number;
+  /** Of these: what prefixes hold that no request uses at present. */
+  prefixBytes: number;
 }
 
 export interface PlacedWorker {

@@ -42,6 +42,8 @@ export function emptyNodeStatus(identity: NodeIdentity): NodeStatus {
     fetchReadyFor: 0,
     fetchProblem: '',
     damagedExperts: 0,
+    keyValueBytes: 0,
+    prefixBytes: 0,
   };
 }
 

@@ -66,6 +66,8 @@ const MEMBERS: Record<string, Record<string, true>> = {
     fetchReadyFor: true,
     fetchProblem: true,
     damagedExperts: true,
+    keyValueBytes: true,
+    prefixBytes: true,
   } satisfies Names<Messages.NodeStatus>,
   CacheStatus: {
     policy: true,
