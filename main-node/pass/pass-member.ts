@@ -1,6 +1,8 @@
 import type { Sequence } from '../../native/index.js';
 import type { Prediction } from '../../shared/rpc/messages.js';
+import type { PromptLogitsObserver } from '../../engine/generation/prompt-logprobs.js';
 import type { RequestCounters } from './pass-engine.js';
+import type { PassSlot } from './pass-pool.js';
 
 /** What a pass tells whoever predicts a sequence's experts, and asks of it. */
 export interface MemberPredictions {
@@ -44,11 +46,13 @@ export interface MemberRows {
   readonly decodeFrom: number;
   /** Rows from this index on give logits. */
   readonly logitsFrom: number;
+  /** Takes these logits in place of whoever ran the pass (observeLogits: some rows at a time), which then returns none for the member. */
+  readonly onLogits?: PromptLogitsObserver;
 }
 
 /**
- * Runs the rows of all members through all layers: per layer one Execute a worker with the union of their experts (several, where rows
+ * Runs the rows of all members through all layers, in a pass of the loop's pool that has room for them: per layer one Execute a worker with the union of their experts (several, where rows
  * are more than a mini-batch). Returns for each member the logits of its rows from logitsFrom on (vocabSize each). Rejects with CANCELLED
  * when no member is left; with what a worker answered; with NO_WORKERS. The members' sequences may then be cut back and run again.
  */
-export type RunPass = (rows: readonly MemberRows[]) => Promise<Float32Array[][]>;
+export type RunPass = (slot: PassSlot, rows: readonly MemberRows[]) => Promise<Float32Array[][]>;
