@@ -94,6 +94,11 @@ export class SequencePredictions {
     return prediction;
   }
 
+  /** What has come for a layer of the pass at `position` that main's router has not decided. */
+  expected(position: number, layer: number): Prediction | null {
+    return this.kept.get(this.place(position, layer)) ?? null;
+  }
+
   /** Predictions for the pass's layers behind `layer`; null when that of its last layer has not come. */
   upcoming(position: number, layer: number): Prediction[] | null {
     const last = this.layers - 1;

@@ -4,8 +4,12 @@ import type { PromptLogitsObserver } from '../../engine/generation/prompt-logpro
 import type { RequestCounters } from './pass-engine.js';
 import type { PassSlot } from './pass-pool.js';
 
-/** What a pass tells whoever predicts a sequence's experts, and asks of it. */
+/** What a pass tells whoever predicts a sequence's experts, and asks of it (decode/sequence-predictions.ts). */
 export interface MemberPredictions {
+  /** A prediction of main's own. */
+  arrive(prediction: Prediction): unknown;
+  /** What has come for a pass of which `position` is the sequence's first row of its answer; its router has not decided yet. */
+  expected(position: number, layer: number): Prediction | null;
   /**
    * The router has decided at this layer of the pass, of which `position` is the sequence's first row of its answer. Returns what was
    * predicted for these rows, if it has come. Positions and their layers come in rising order.
@@ -17,6 +21,8 @@ export interface MemberPredictions {
 
 /** What a pass tells shadow's copy of a sequence (decode/shadow-feed.ts). */
 export interface MemberFeed {
+  /** A shadow follows the sequence now, and predicts. */
+  readonly fed: boolean;
   layerWritten(expertLayer: number, written: number): void;
   allWritten(written: number): void;
   passEnded(): void;
@@ -30,6 +36,8 @@ export interface PassMember {
   readonly predictions: MemberPredictions;
   readonly feed: MemberFeed;
   readonly counters: RequestCounters;
+  /** The last position that the answer can run. */
+  readonly lastPosition: number;
   /** Nobody waits for the answer any more. Its rows of a pass that others are in run out; a pass of which nobody is left ends. */
   readonly signal: AbortSignal;
 }
