@@ -105,6 +105,8 @@ export interface ModelHandle {
   residentWeights(): ResidentWeights;
   /** Creates an empty KV cache. Memory is taken from the device in blocks of 256 positions as positions are used. */
   createSequence(): Sequence;
+  /** Memory of the device that all its sequences hold. What several share counts once. */
+  readonly sequenceBytes: number;
   /** Scratch for passes of up to maxRows rows. */
   createPass(maxRows: number): Pass;
   dispose(): void;
@@ -134,6 +136,14 @@ export interface Sequence {
   readonly oldestPosition: number;
   /** Forgets positions >= length; their memory stays with the sequence. */
   truncate(length: number): void;
+  /**
+   * A sequence of its own that begins as this one's first `length` positions. It takes no memory: both share what they have until one of
+   * them writes there, which then takes a copy. INTERNAL where this one could not be cut back to `length`, where it is shorter, and while
+   * a call of a pass that works on it has not settled. A pass that is between two calls ends with INTERNAL; fork between passes.
+   */
+  fork(length: number): Sequence;
+  /** Memory that a pass would newly take to write positions [position, end): new blocks, and copies of shared ones. */
+  bytesToWrite(position: number, end: number): number;
   readonly length: number;
   dispose(): void;
 }

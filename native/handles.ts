@@ -59,6 +59,17 @@ class CheckedSequence implements Sequence {
     calling(() => this.handle.truncate(length));
   }
 
+  fork(length: number): CheckedSequence {
+    checkInteger('length', length, 0);
+    return new CheckedSequence(calling(() => this.handle.fork(length)));
+  }
+
+  bytesToWrite(position: number, end: number): number {
+    checkInteger('position', position, 0);
+    checkInteger('end', end, position);
+    return calling(() => this.handle.bytesToWrite(position, end));
+  }
+
   get length(): number {
     return calling(() => this.handle.length);
   }
@@ -153,6 +164,10 @@ export class CheckedModel implements Model {
 
   createSequence(): Sequence {
     return new CheckedSequence(calling(() => this.handle.createSequence()));
+  }
+
+  get sequenceBytes(): number {
+    return calling(() => this.handle.sequenceBytes);
   }
 
   createPass(maxRows: number): Pass {

@@ -5,6 +5,7 @@ import type { ExpertSource, TensorSource, WeightFormat } from '../../shared/mode
 import { HeldMemory, type PacedMemory } from './paced-memory.js';
 import { PacedPass } from './paced-pass.js';
 import { PacedSequence } from './paced-sequence.js';
+import { PacedCache, PacedSequenceMemory } from './paced-sequence-memory.js';
 import type { PacedParts } from './paced-slots.js';
 
 const OUTER_ROLES: ReadonlySet<DenseRole> = new Set([
@@ -15,15 +16,17 @@ const OUTER_ROLES: ReadonlySet<DenseRole> = new Set([
 export class PacedModel implements Model {
   readonly shape: ModelShape;
   private readonly held: HeldMemory;
+  private readonly sequenceMemory: PacedSequenceMemory;
   /** Layers of which something has been loaded; 'outer': of what belongs to none. */
   private readonly begun = new Set<number | 'outer'>();
 
   constructor(
     private readonly handle: Model,
     private readonly parts: PacedParts,
-    private readonly memory: PacedMemory | null,
+    memory: PacedMemory | null,
   ) {
     this.shape = handle.shape;
+    this.sequenceMemory = new PacedSequenceMemory(memory);
     this.held = new HeldMemory(memory);
   }
 
@@ -51,14 +54,12 @@ export class PacedModel implements Model {
   }
 
   createSequence(): Sequence {
-    const held = new HeldMemory(this.memory);
-    held.hold('stateBytes', 1);
-    try {
-      return new PacedSequence(this.handle.createSequence(), this.shape, held);
-    } catch (thrown) {
-      held.letGoAll();
-      throw thrown;
-    }
+    const cache = new PacedCache(this.sequenceMemory, this.shape.layers.length);
+    return new PacedSequence(this.handle.createSequence(), this.shape, cache);
+  }
+
+  get sequenceBytes(): number {
+    return this.sequenceMemory.bytes ?? this.handle.sequenceBytes;
   }
 
   createPass(maxRows: number): Pass {

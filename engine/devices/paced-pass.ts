@@ -35,7 +35,7 @@ export class PacedPass implements Pass {
   ): Promise<void> {
     const paced = sequences.map(pacedSequence);
     const work = async (): Promise<void> => {
-      const reserved = paced.map((sequence, index) => sequence.reserveRows(endOf(index, rowSequence, positions)));
+      const reserved = reserveAll(paced, rowSequence, positions);
       try {
         await this.handle.begin(
           paced.map(({ handle }) => handle),
@@ -192,6 +192,25 @@ export class PacedPass implements Pass {
 function pacedSequence(sequence: Sequence): PacedSequence {
   if (sequence instanceof PacedSequence) return sequence;
   throw new OdmoeError('INTERNAL', 'a pass of a paced device takes only sequences of that device');
+}
+
+/** Memory for the rows of all sequences, or of none. Returns what gives it back. @throws DEVICE_OUT_OF_MEMORY */
+function reserveAll(
+  sequences: readonly PacedSequence[],
+  rowSequence: Int32Array,
+  positions: Int32Array,
+): (() => void)[] {
+  const reserved: (() => void)[] = [];
+  try {
+    for (const [index, sequence] of sequences.entries()) {
+      const [begin, end] = [beginOf(index, rowSequence, positions), endOf(index, rowSequence, positions)];
+      reserved.push(sequence.reserveRows(begin, end));
+    }
+  } catch (thrown) {
+    for (const giveBack of reserved) giveBack();
+    throw thrown;
+  }
+  return reserved;
 }
 
 /** The lowest position of a sequence's rows. */

@@ -1,27 +1,21 @@
 import type { Sequence } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { isRecurrent, TAKEN_BACK_POSITIONS, type ModelShape } from '../../shared/model/model-shape.js';
-import type { HeldMemory } from './paced-memory.js';
-
-/** Rows of the cache are taken from the device in blocks of so many positions (native's kAttentionChunk). */
-const BLOCK_POSITIONS = 256;
+import type { PacedCache } from './paced-sequence-memory.js';
 
 /** A sequence on a paced device. While a call of a pass is under way it shows what there was before, whatever is done already. */
 export class PacedSequence implements Sequence {
-  /** Blocks of each layer. */
-  private readonly blocks: number[];
   private calls = 0;
   private readonly recurrent: boolean;
   private lengthBefore = 0;
-  private oldest = 0;
   private disposed = false;
 
   constructor(
     readonly handle: Sequence,
     private readonly shape: ModelShape,
-    private readonly held: HeldMemory,
+    private readonly cache: PacedCache,
+    private oldest = 0,
   ) {
-    this.blocks = shape.layers.map(() => 0);
     this.recurrent = shape.layers.some(({ mixer }) => isRecurrent(mixer));
   }
 
@@ -40,11 +34,11 @@ export class PacedSequence implements Sequence {
 
   writeRows(layer: number, position: number, rows: number, values: Uint8Array): void {
     this.requireUnused('rows written');
-    const giveBack = layer in this.blocks ? this.reserve(position + rows, [layer]) : null;
+    const giveBack = this.reserve(position, position + rows, layer in this.shape.layers ? [layer] : []);
     try {
       this.handle.writeRows(layer, position, rows, values);
     } catch (thrown) {
-      giveBack?.();
+      giveBack();
       throw thrown;
     }
   }
@@ -55,15 +49,29 @@ export class PacedSequence implements Sequence {
     if (length === 0) this.oldest = 0;
   }
 
+  fork(length: number): PacedSequence {
+    this.requireUnused('forked');
+    if (length > 0 && length < this.oldest) {
+      const message = `a sequence cannot be forked at ${length} positions; it can be cut back to ${this.oldest}, or to none`;
+      throw new OdmoeError('INTERNAL', message);
+    }
+    const oldest = length === 0 ? 0 : this.oldest;
+    return new PacedSequence(this.handle.fork(length), this.shape, this.cache.fork(length), oldest);
+  }
+
+  bytesToWrite(position: number, end: number): number {
+    return this.cache.bytesToWrite(position, end) ?? this.handle.bytesToWrite(position, end);
+  }
+
   dispose(): void {
     this.disposed = true;
     this.handle.dispose();
-    this.held.letGoAll();
+    this.cache.release();
   }
 
-  /** Memory for positions below `end` in every layer. Returns what gives it back. @throws DEVICE_OUT_OF_MEMORY */
-  reserveRows(end: number): () => void {
-    return this.reserve(end, [...this.blocks.keys()]);
+  /** Memory to write positions [position, end) of every layer. Returns what gives it back. @throws DEVICE_OUT_OF_MEMORY */
+  reserveRows(position: number, end: number): () => void {
+    return this.reserve(position, end, [...this.shape.layers.keys()]);
   }
 
   /** A pass begins at `position`: from now on no more can be taken back than that and some positions before it. */
@@ -86,20 +94,8 @@ export class PacedSequence implements Sequence {
     if (!this.disposed) this.handle.truncate(this.lengthBefore);
   }
 
-  private reserve(end: number, layers: readonly number[]): () => void {
-    const blocks = Math.ceil(Math.min(end, this.shape.maxPositions) / BLOCK_POSITIONS);
-    const before = layers.map((layer) => this.blocks[layer] ?? 0);
-    const added = before.reduce((sum, count) => sum + Math.max(0, blocks - count), 0);
-    this.held.hold('cacheRowBytes', added * BLOCK_POSITIONS);
-    layers.forEach((layer, place) => {
-      this.blocks[layer] = Math.max(before[place] ?? 0, blocks);
-    });
-    return () => {
-      this.held.letGo('cacheRowBytes', added * BLOCK_POSITIONS);
-      layers.forEach((layer, place) => {
-        this.blocks[layer] = before[place] ?? 0;
-      });
-    };
+  private reserve(position: number, end: number, layers: readonly number[]): () => void {
+    return this.cache.reserve(position, Math.min(end, this.shape.maxPositions), layers);
   }
 
   private requireUnused(what: string): void {

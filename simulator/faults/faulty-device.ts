@@ -120,15 +120,24 @@ export class DeviceFaults {
     return counted(model, handles, 'models', {
       createSequence: () => {
         this.requireMemory();
-        const sequence = counted(model.createSequence(), handles, 'sequences', {});
-        this.sequenceNumbers.set(sequence, this.sequencesCreated++);
-        return sequence;
+        return this.wrapSequence(model.createSequence(), handles);
       },
       createPass: (rows) => {
         this.requireMemory();
         return this.wrapPass(model.createPass(rows), device, handles);
       },
     });
+  }
+
+  private wrapSequence(sequence: Sequence, handles: HandleCounts): Sequence {
+    const wrapped = counted(sequence, handles, 'sequences', {
+      fork: (length) => {
+        this.requireSound();
+        return this.wrapSequence(sequence.fork(length), handles);
+      },
+    });
+    this.sequenceNumbers.set(wrapped, this.sequencesCreated++);
+    return wrapped;
   }
 
   private wrapPass(pass: Pass, device: Device, handles: HandleCounts): Pass {

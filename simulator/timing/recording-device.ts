@@ -81,6 +81,9 @@ function recordingModel(model: Model, lanes: Lanes): Model {
     loadResidentExpert: (layer, expert, source, format) => model.loadResidentExpert(layer, expert, source, format),
     residentWeights: () => model.residentWeights(),
     createSequence: (): Sequence => model.createSequence(),
+    get sequenceBytes() {
+      return model.sequenceBytes;
+    },
     createPass: (maxRows) => new RecordingPass(model.createPass(maxRows), lanes),
     dispose: () => model.dispose(),
   };

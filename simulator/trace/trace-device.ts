@@ -41,6 +41,7 @@ export class TraceDevice implements Device {
       loadResidentExpert: async () => undefined,
       residentWeights: () => NO_WEIGHTS,
       createSequence: (): Sequence => new TraceSequence(shape),
+      sequenceBytes: 0,
       createPass: (): Pass => new TracePass(model, shape),
       dispose: () => undefined,
     };

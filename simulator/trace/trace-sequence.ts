@@ -44,6 +44,24 @@ export class TraceSequence implements Sequence {
     if (this.wrongFrom >= length) this.wrongFrom = Infinity;
   }
 
+  fork(length: number): TraceSequence {
+    if (length > this.positions || (length > 0 && length < this.oldestPosition)) {
+      const message = `a traced sequence of ${this.positions} positions, forked at ${length}`;
+      throw new OdmoeError('INTERNAL', message);
+    }
+    const fork = new TraceSequence(this.shape);
+    fork.positions = this.positions;
+    fork.passStart = this.passStart;
+    fork.prompt = this.prompt;
+    fork.wrongFrom = this.wrongFrom;
+    fork.truncate(length);
+    return fork;
+  }
+
+  bytesToWrite(): number {
+    return 0;
+  }
+
   dispose(): void {
     this.truncate(0);
   }

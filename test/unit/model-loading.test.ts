@@ -26,6 +26,10 @@ class RecordingModel implements Model {
     throw new Error('not part of this test');
   }
 
+  get sequenceBytes(): never {
+    throw new Error('not part of this test');
+  }
+
   createSequence(): never {
     throw new Error('not part of this test');
   }

@@ -38,6 +38,18 @@ class ScriptedSequence implements Sequence {
     this.length = length;
   }
 
+  fork(length: number): ScriptedSequence {
+    assert.ok(!this.inPass && length <= this.length && (length === 0 || length >= this.oldestPosition));
+    const fork = this.model.createSequence();
+    this.model.forked.push(`${this.id}:${length} -> ${fork.id}`);
+    fork.length = length;
+    return fork;
+  }
+
+  bytesToWrite(position: number, end: number): number {
+    return end - position;
+  }
+
   dispose(): void {
     this.model.disposed.push(this.id);
   }
@@ -55,7 +67,10 @@ export class ScriptedModel implements Model {
   readonly ran: number[] = [];
   readonly written: string[] = [];
   readonly truncated: string[] = [];
+  /** "id:length -> id of the fork". */
+  readonly forked: string[] = [];
   readonly disposed: number[] = [];
+  readonly sequenceBytes = 0;
   /** While set, passes wait for release() as they begin. */
   held = false;
   /** Layer before which passes wait for release(). */
@@ -84,7 +99,7 @@ export class ScriptedModel implements Model {
     throw new Error('not part of this test');
   }
 
-  createSequence(): Sequence {
+  createSequence(): ScriptedSequence {
     return new ScriptedSequence(this.sequences++, this);
   }
 
