@@ -13,7 +13,7 @@ export default tseslint.config(
     ],
   },
   {
-    files: ['**/*.ts'],
+    files: ['**/*.ts', '**/*.tsx'],
     ignores: ['**/*.d.ts'],
     extends: [tseslint.configs.recommendedTypeChecked, tseslint.configs.stylistic],
     languageOptions: { parserOptions: { project: './tsconfig.json', tsconfigRootDir: import.meta.dirname } },
@@ -28,6 +28,10 @@ export default tseslint.config(
       'max-lines': ['error', { max: 400 }],
       'max-lines-per-function': ['error', { max: 60, skipBlankLines: true, skipComments: true }],
     },
+  },
+  {
+    files: ['dashboard/**/*.ts', 'dashboard/**/*.tsx'],
+    languageOptions: { parserOptions: { project: './dashboard/tsconfig.json', tsconfigRootDir: import.meta.dirname } },
   },
   {
     // What enters an answer, or a decision of a daemon, is the same on every machine: no standard pins these functions.

@@ -2,10 +2,12 @@
 // (isolatedModules), so that only files that have changed are compiled.
 //   node scripts/build-typescript.mjs               the product
 //   node scripts/build-typescript.mjs --everything  benchmarks and tests, too
+// The page is bundled, which build-dashboard.mjs does; its modules without JSX are compiled for the tests, too.
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { DASHBOARD_OUTPUTS, buildDashboard, isDashboardBuilt } from './build-dashboard.mjs';
 import {
   BuildError,
   fileState,
@@ -20,7 +22,7 @@ export const PRODUCT_ROOMS = [
   ...['shared', 'native', 'packs', 'engine', 'main-node', 'shadow-node', 'worker-node', 'simulator', 'cli'],
 ];
 export const BENCH_ROOMS = ['bench'];
-export const TEST_ROOMS = ['test'];
+export const TEST_ROOMS = ['dashboard', 'test'];
 
 /** What each source was when it was compiled last, and what it was compiled with. */
 const STATE_PATH = join(packageRoot, 'dist', '.built.json');
@@ -52,7 +54,8 @@ function writeWhole(path, text) {
 
 /** Outputs whose source is gone: a test that was deleted must not run. */
 function removeStale(rooms, sources) {
-  const expected = new Set(sources.flatMap((source) => [outputOf(source), `${outputOf(source)}.map`]));
+  const compiled = sources.flatMap((source) => [outputOf(source), `${outputOf(source)}.map`]);
+  const expected = new Set([...compiled, ...DASHBOARD_OUTPUTS]);
   const outputs = rooms.flatMap((room) => filesBelow(join('dist', room), (name) => OUTPUT.test(name)));
   for (const output of outputs) {
     if (!expected.has(output)) rmSync(join(packageRoot, output), { force: true });
@@ -93,9 +96,11 @@ function changedSources(rooms) {
 
 /** `announce` is called before anything is compiled. Throws BuildError for what does not compile. */
 export function buildTypeScript(rooms, announce) {
-  if (changedSources(rooms).changed.length === 0) return removeStale(rooms, changedSources(rooms).sources);
+  const { sources, changed } = changedSources(rooms);
+  if (changed.length === 0 && isDashboardBuilt()) return removeStale(rooms, sources);
   announce();
   withLock('typescript', () => {
+    buildDashboard();
     // Another process may have compiled meanwhile.
     const { state, sources, changed } = changedSources(rooms);
     const compiled = changed.map((source) => [source, fileState(source)]);

@@ -16,6 +16,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   'worker-node': ['worker-node', 'engine', 'packs', 'native', 'shared'],
   simulator: ['simulator', 'main-node', 'shadow-node', 'worker-node', 'engine', 'packs', 'native', 'shared'],
   cli: ['cli', 'simulator', 'engine', 'packs', 'native', 'shared'],
+  dashboard: ['dashboard', 'shared'],
   bench: [
     'bench',
     'cli',
@@ -31,6 +32,10 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
 };
 /** The native door knows the shared vocabulary and the errors, nothing else of shared. */
 const NATIVE_MAY_IMPORT_OF_SHARED = ['shared/model', 'shared/errors'];
+/** The page knows what main tells it and how an SVG is written, and nothing else of shared. */
+const DASHBOARD_MAY_IMPORT_OF_SHARED = ['shared/cluster-events', 'shared/drawing'];
+/** A source in TypeScript. */
+const SOURCE = /\.tsx?$/;
 const BANNED_NAMES = /(^|[/.-])(utils?|helpers?|common|misc|managers?)([/.-]|$)/;
 
 function filesBelow(folder: string, pattern: RegExp): string[] {
@@ -53,7 +58,7 @@ function includesOf(path: string): string[] {
 describe('imports run one way', () => {
   for (const [room, allowed] of Object.entries(MAY_IMPORT)) {
     it(`${room} imports only ${allowed.join(', ')}`, () => {
-      const files = filesBelow(room, /\.ts$/);
+      const files = filesBelow(room, SOURCE);
       assert.ok(files.length > 0, `no TypeScript file found in ${room}`);
       const wrong = files.flatMap((file) =>
         importsOf(file)
@@ -69,6 +74,16 @@ describe('imports run one way', () => {
       importsOf(file)
         .filter((target) => target.startsWith('shared/'))
         .filter((target) => !NATIVE_MAY_IMPORT_OF_SHARED.some((folder) => target.startsWith(`${folder}/`)))
+        .map((target) => `${file} -> ${target}`),
+    );
+    assert.deepEqual(wrong, []);
+  });
+
+  it('the page imports of shared only the events and the words of drawings', () => {
+    const wrong = filesBelow('dashboard', SOURCE).flatMap((file) =>
+      importsOf(file)
+        .filter((target) => target.startsWith('shared/'))
+        .filter((target) => !DASHBOARD_MAY_IMPORT_OF_SHARED.some((folder) => target.startsWith(`${folder}/`)))
         .map((target) => `${file} -> ${target}`),
     );
     assert.deepEqual(wrong, []);
@@ -114,11 +129,16 @@ describe('circles', () => {
     return circles;
   }
 
+  /** The source of app.js is app.ts or app.tsx. */
+  function withoutEnding(path: string): string {
+    return path.replace(/\.(?:js|tsx?)$/, '');
+  }
+
   function graphOf(nameOf: (path: string) => string): Map<string, Set<string>> {
     const graph = new Map<string, Set<string>>();
-    for (const file of Object.keys(MAY_IMPORT).flatMap((room) => filesBelow(room, /\.ts$/))) {
+    for (const file of Object.keys(MAY_IMPORT).flatMap((room) => filesBelow(room, SOURCE))) {
       for (const target of importsOf(file)) {
-        const [from, to] = [nameOf(file), nameOf(target.replace(/\.js$/, '.ts'))];
+        const [from, to] = [nameOf(withoutEnding(file)), nameOf(withoutEnding(target))];
         if (from === to) continue;
         graph.set(from, (graph.get(from) ?? new Set()).add(to));
       }

@@ -1,0 +1,37 @@
+export type Theme = 'system' | 'light' | 'dark';
+
+const KEY = 'odmoe-theme';
+
+export function rememberedTheme(): Theme {
+  try {
+    const remembered = localStorage.getItem(KEY);
+    return remembered === 'light' || remembered === 'dark' ? remembered : 'system';
+  } catch {
+    // A browser may forbid the page to remember anything.
+    return 'system';
+  }
+}
+
+/** Charts draw on a canvas, where colours do not follow by themselves. */
+export const THEME_CHANGED = 'theme-changed';
+
+export function applyTheme(theme: Theme): void {
+  if (theme === 'system') delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+  window.dispatchEvent(new Event(THEME_CHANGED));
+}
+
+export function rememberTheme(theme: Theme): void {
+  try {
+    if (theme === 'system') localStorage.removeItem(KEY);
+    else localStorage.setItem(KEY, theme);
+  } catch {
+    // The theme then holds until the page is loaded again.
+  }
+  applyTheme(theme);
+}
+
+export function isDark(): boolean {
+  const theme = document.documentElement.dataset.theme;
+  return theme === undefined ? window.matchMedia('(prefers-color-scheme: dark)').matches : theme === 'dark';
+}

@@ -1,0 +1,5 @@
+import type { JSX } from 'preact';
+
+export function TimeView(): JSX.Element {
+  return <h1>Over time</h1>;
+}

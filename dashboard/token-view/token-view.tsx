@@ -1,0 +1,5 @@
+import type { JSX } from 'preact';
+
+export function TokenView(): JSX.Element {
+  return <h1>A token</h1>;
+}

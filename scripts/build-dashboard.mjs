@@ -1,0 +1,59 @@
+// Bundles the page that main serves (dashboard/) into dist/dashboard. Whoever installs odmoe from its package has the bundle and no sources.
+import { copyFileSync, mkdirSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
+import { BuildError, doStep, filesBelow, inputState, installedVersion, isDone, packageRoot } from './build-state.mjs';
+
+const BUNDLED = ['app.js', 'app.css'];
+const COPIED = ['index.html', 'icon.svg'];
+/** What the bundle is made of, beside npm packages. */
+const SOURCE_ROOMS = ['dashboard', 'shared/cluster-events', 'shared/drawing'];
+const PACKAGES = ['esbuild', 'preact', 'uplot'];
+const STATE_PATH = 'dist/dashboard/.built';
+
+export const DASHBOARD_OUTPUTS = [...BUNDLED, ...COPIED].map((name) => `dist/dashboard/${name}`);
+
+function sourceState() {
+  const sources = SOURCE_ROOMS.flatMap((room) => filesBelow(room));
+  return inputState([...sources, 'scripts/build-dashboard.mjs'], PACKAGES.map(installedVersion));
+}
+
+/** Also where there are no sources: the package that npm installs has the bundle alone. */
+export function isDashboardBuilt() {
+  return filesBelow('dashboard').length === 0 || isDone(STATE_PATH, sourceState());
+}
+
+/** Throws BuildError for what does not compile. */
+export function buildDashboard() {
+  if (!isDashboardBuilt()) doStep(STATE_PATH, sourceState(), bundle);
+}
+
+function bundle() {
+  if (PACKAGES.some((name) => installedVersion(name) === 'none')) {
+    throw new BuildError(`the page needs the npm packages ${PACKAGES.join(', ')}; run \`npm ci\``);
+  }
+  const esbuild = createRequire(import.meta.url)('esbuild');
+  try {
+    esbuild.buildSync({
+      absWorkingDir: packageRoot,
+      entryPoints: ['dashboard/app.tsx', 'dashboard/app.css'],
+      outdir: 'dist/dashboard',
+      bundle: true,
+      minify: true,
+      format: 'esm',
+      target: 'es2022',
+      tsconfig: 'dashboard/tsconfig.json',
+      legalComments: 'none',
+      logLevel: 'silent',
+    });
+  } catch (error) {
+    const messages = error.errors ?? [];
+    const lines = messages.map(
+      ({ text, location }) => `${location ? `${location.file}:${location.line}: ` : ''}${text}`,
+    );
+    throw new BuildError(`the page does not compile:\n${lines.join('\n') || error.message}`);
+  }
+  mkdirSync(join(packageRoot, 'dist/dashboard'), { recursive: true });
+  for (const name of COPIED)
+    copyFileSync(join(packageRoot, 'dashboard', name), join(packageRoot, 'dist/dashboard', name));
+}
