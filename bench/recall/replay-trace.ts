@@ -4,6 +4,7 @@ import type { SamplingOptions } from '../../shared/sampling/sampling-options.js'
 import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
 import type { PassPrediction } from '../../shadow-node/predictor/pass-predictions.js';
 import { SHADOW_PASS_ROWS } from '../../shadow-node/predictor/shadow-model.js';
+import { runPass } from '../../shadow-node/predictor/run-pass.js';
 import { ShadowSequence } from '../../shadow-node/predictor/shadow-sequence.js';
 import type { MainTrace } from './main-trace.js';
 
@@ -38,7 +39,7 @@ export async function replayTrace(
   const onPrediction = ({ position, layer, experts }: PassPrediction): void => {
     (predicted[position - promptIds.length] ??= [])[layer] = experts;
   };
-  const sequence = new ShadowSequence(shadow.model, start, { onPrediction }, () => 0);
+  const sequence = new ShadowSequence(shadow.model, start, { onPrediction });
   try {
     await runReady(sequence, shadow.pass);
     for (const [index, tokenId] of tokenIds.entries()) {
@@ -64,7 +65,8 @@ async function runReady(sequence: ShadowSequence, pass: Pass): Promise<void> {
   for (;;) {
     const step = sequence.nextStep(SHADOW_PASS_ROWS);
     if (step.kind === 'wait' || step.kind === 'full') return;
-    await sequence.run(step, pass);
+    const [failure] = await runPass(pass, [{ sequence, step }], () => 0);
+    if (failure !== undefined) throw failure.error;
   }
 }
 

@@ -40,6 +40,8 @@ export interface FedToken {
   rows: number;
   nextRows: number;
   branch: number;
+  /** Main runs it together with rows of other sequences, and tells the workers itself. */
+  joint?: boolean;
 }
 
 /** Rows of the cache go out while less than this is unsent; the rest waits for the next layer. */

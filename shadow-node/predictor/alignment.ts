@@ -87,6 +87,9 @@ export type AlignmentStep =
   /** No position is left. */
   | { kind: 'full' };
 
+/** What a sequence runs in a pass. */
+export type RunnableStep = Extract<AlignmentStep, { kind: 'prefill' | 'iterate' }>;
+
 /** Iteration number of a position, from 1. */
 export function iterationOf(position: number, promptTokens: number): number {
   return position - promptTokens + 1;

@@ -11,6 +11,14 @@ export interface PassPrediction {
   experts: number[];
   /** Takes the place of what was told before of this pass and layer. */
   again: boolean;
+  /** What shadow's own pass had taken when it chose the last of them. */
+  runUs: number;
+}
+
+/** What a router has chosen for a position. */
+interface Choice {
+  experts: readonly number[];
+  runUs: number;
 }
 
 /**
@@ -18,8 +26,8 @@ export interface PassPrediction {
  * position to position; where main begins a pass with fewer positions than planned, those left over go to the next one.
  */
 export class PassPredictions {
-  /** position -> layer -> experts. Bounded by dropBelow: what main has run is forgotten. */
-  private readonly chosen = new Map<number, number[][]>();
+  /** position -> layer. Bounded by dropBelow: what main has run is forgotten. */
+  private readonly chosen = new Map<number, Choice[]>();
   /** First position of a pass -> layer -> set that was told last. */
   private readonly told = new Map<number, number[][]>();
 
@@ -30,19 +38,24 @@ export class PassPredictions {
     return this.chosen.size + this.told.size;
   }
 
-  add(position: number, layer: number, experts: number[]): void {
+  /** `runUs`: what the pass had taken by then. */
+  add(position: number, layer: number, experts: readonly number[], runUs: number): void {
     const layers = this.chosen.get(position) ?? [];
-    layers[layer] = experts;
+    layers[layer] = { experts, runUs };
     this.chosen.set(position, layers);
   }
 
   /** What is to be told now of a pass and layer; null when that is known already, or nothing is. */
   news({ begin, rows }: PassRange, layer: number): PassPrediction | null {
     const set = new Set<number>();
+    let runUs = 0;
     for (let position = begin; position < begin + rows; position += 1) {
       const layers = this.chosen.get(position);
       if (layers === undefined) break;
-      for (const expert of layers[layer] ?? []) set.add(expert);
+      const choice = layers[layer];
+      if (choice === undefined) continue;
+      for (const expert of choice.experts) set.add(expert);
+      ({ runUs } = choice);
     }
     const experts = [...set];
     const told = this.told.get(begin) ?? [];
@@ -50,7 +63,7 @@ export class PassPredictions {
     if (experts.length === 0 || (before !== undefined && isSame(before, experts))) return null;
     told[layer] = experts;
     this.told.set(begin, told);
-    return { position: begin, rows, layer, experts: [...experts], again: before !== undefined };
+    return { position: begin, rows, layer, experts: [...experts], again: before !== undefined, runUs };
   }
 
   /** Main has told of other passes: what is to be told of those that positions have moved to. By pass, then by layer. */

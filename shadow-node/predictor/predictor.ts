@@ -3,8 +3,10 @@ import type { Model, Pass } from '../../native/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { AlignRows, AlignToken, BeginSequence } from '../../shared/rpc/messages.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
-import type { AlignmentStep } from './alignment.js';
+import type { RunnableStep } from './alignment.js';
 import type { PassPrediction } from './pass-predictions.js';
+import { planPass } from './plan-pass.js';
+import { runPass, type PassMember } from './run-pass.js';
 import { ShadowSequence, type AlignmentCounts, type Draft } from './shadow-sequence.js';
 
 /** Sequences that main may have open at once. */
@@ -27,17 +29,23 @@ export interface PredictorCounts {
   droppedRows: number;
 }
 
-type RunnableStep = Extract<AlignmentStep, { kind: 'prefill' | 'iterate' }>;
+/** A sequence of the pass that runs. */
+interface Runner extends PassMember {
+  readonly id: number;
+}
 
 /**
- * Runs the shadow model for main's sequences, one pass at a time; sequences that can go on take turns, first come first
- * served, a prefill in pieces. What main tells is taken in at once and acted on between passes.
+ * Runs the shadow model for main's sequences, one pass at a time, which holds rows of all that can go on (plan-pass.ts); they take turns,
+ * first come first served. What main tells is taken in at once and acted on between passes.
  */
 export class Predictor {
   private readonly sequences = new Map<number, ShadowSequence>();
   /** Ids in the order of their turns. */
   private turns: number[] = [];
-  private running: ShadowSequence | null = null;
+  private running: readonly Runner[] = [];
+  private bulkWasLeftOut = false;
+  /** Those of a pass that has failed: each has its next one for itself, so that the failure is of one alone. */
+  private readonly alone = new Set<number>();
   private loop: Promise<void> | null = null;
   private stopped = false;
   private readonly ended: AlignmentCounts = {
@@ -73,7 +81,7 @@ export class Predictor {
       drafts += openCounts.drafts;
     }
     const { size: sequences } = this.sequences;
-    return { sequences, turns: this.turns.length, passes: this.running === null ? 0 : 1, positions, drafts };
+    return { sequences, turns: this.turns.length, passes: Math.min(1, this.running.length), positions, drafts };
   }
 
   /** Begins a sequence, or begins it again. Throws PROTOCOL_VIOLATION, QUEUE_FULL or DEVICE_OUT_OF_MEMORY. */
@@ -103,9 +111,10 @@ export class Predictor {
     if (sequence === undefined) return;
     this.sequences.delete(id);
     this.turns = this.turns.filter((turn) => turn !== id);
+    this.alone.delete(id);
     addCounts(this.ended, sequence);
-    if (sequence !== this.running) sequence.dispose();
-    else sequence.cancel();
+    if (this.running.some((runner) => runner.sequence === sequence)) sequence.cancel();
+    else sequence.dispose();
   }
 
   /** Ends every sequence. */
@@ -139,7 +148,6 @@ export class Predictor {
           if (open()) this.events.onRestart(id, position);
         },
       },
-      () => this.runtime.nowMs(),
       this.formats,
     );
     return sequence;
@@ -153,40 +161,54 @@ export class Predictor {
   private async runReady(): Promise<void> {
     // Messages that have arrived together are all taken in before the first decision.
     await Promise.resolve();
-    for (let next = this.takeTurn(); next !== null; next = this.takeTurn()) {
-      await this.runStep(next.id, next.sequence, next.step);
-    }
+    for (let next = this.takeTurns(); next.length > 0; next = this.takeTurns()) await this.runTogether(next);
     // In the same turn of the event loop as the last look for work, so that no wake is lost.
     this.loop = null;
   }
 
-  /** The next sequence in turn that can run, moved to the end of the turns; null when all of them wait. */
-  private takeTurn(): { id: number; sequence: ShadowSequence; step: RunnableStep } | null {
+  /** What the next pass runs; its sequences move to the end of the turns. Nothing: all of them wait. */
+  private takeTurns(): Runner[] {
+    const ready: Runner[] = [];
     for (const id of [...this.turns]) {
       const sequence = this.sequences.get(id);
-      if (sequence === undefined) continue;
-      const step = sequence.nextStep(this.maxRows);
-      if (step.kind === 'prefill' || step.kind === 'iterate') {
-        this.turns = [...this.turns.filter((turn) => turn !== id), id];
-        return { id, sequence, step };
-      }
+      const step = sequence?.nextStep(this.maxRows);
+      if (sequence === undefined || step === undefined) continue;
+      if (step.kind === 'prefill' || step.kind === 'iterate') ready.push({ id, sequence, step });
       // While it waits for the token the rows that came before it can be written already.
-      this.guard(id, () => sequence.writeDueRows());
+      else this.guard(id, () => sequence.writeDueRows());
     }
-    return null;
+    const runners = this.choose(ready);
+    const running = new Set(runners.map(({ id }) => id));
+    this.turns = [...this.turns.filter((id) => !running.has(id)), ...running];
+    return runners;
   }
 
-  private async runStep(id: number, sequence: ShadowSequence, step: RunnableStep): Promise<void> {
-    this.running = sequence;
-    const open = () => this.sequences.get(id) === sequence;
-    try {
-      await sequence.run(step, this.pass);
-    } catch (error) {
-      if (open()) this.fail(id, error);
-    } finally {
-      this.running = null;
-      if (!open()) sequence.dispose();
+  private choose(ready: readonly Runner[]): Runner[] {
+    const single = ready.find(({ id }) => this.alone.delete(id));
+    if (single !== undefined) return [single];
+    const wanted = ready.map(({ step }) => ({ kind: step.kind, rows: step.tokenIds.length }));
+    const plan = planPass(wanted, this.maxRows, this.bulkWasLeftOut);
+    this.bulkWasLeftOut = plan.leavesBulkOut;
+    return ready.flatMap((runner, index) => {
+      const rows = plan.rows[index] ?? 0;
+      return rows === 0 ? [] : [{ ...runner, step: firstRows(runner.step, rows) }];
+    });
+  }
+
+  private async runTogether(runners: readonly Runner[]): Promise<void> {
+    this.running = runners;
+    const failures = await runPass(this.pass, runners, () => this.runtime.nowMs());
+    this.running = [];
+    for (const { sequence } of runners.filter((runner) => !this.isOpen(runner))) sequence.dispose();
+    const failed = failures.filter(({ member }) => this.isOpen(member));
+    for (const { member, error } of failed) {
+      if (failed.length > 1) this.alone.add(member.id);
+      else this.fail(member.id, error);
     }
+  }
+
+  private isOpen({ id, sequence }: Runner): boolean {
+    return this.sequences.get(id) === sequence;
   }
 
   private guard(id: number, action: () => void): void {
@@ -201,6 +223,10 @@ export class Predictor {
     this.end(id);
     this.events.onFailure(id, toOdmoeError(error));
   }
+}
+
+function firstRows(step: RunnableStep, rows: number): RunnableStep {
+  return { ...step, tokenIds: step.tokenIds.slice(0, rows) };
 }
 
 function addCounts(sum: AlignmentCounts, { counts }: ShadowSequence): void {

@@ -1,5 +1,4 @@
-import type { RouterChoice, Model, Pass, Sequence } from '../../native/index.js';
-import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Model, Sequence } from '../../native/index.js';
 import { isRecurrent, type ModelShape } from '../../shared/model/model-shape.js';
 import type { AlignRows, BeginSequence, DraftToken } from '../../shared/rpc/messages.js';
 import { type FormatSource, NO_FORMATS } from '../../engine/sampling/output-formats.js';
@@ -19,6 +18,7 @@ import {
   type AlignmentPeriods,
   type AlignmentStep,
   type PassOutlook,
+  type RunnableStep,
   type SequenceProgress,
   type TokenAnnouncement,
 } from './alignment.js';
@@ -49,19 +49,21 @@ export interface AlignmentCounts {
   predictedPositions: number;
 }
 
-type RunnableStep = Extract<AlignmentStep, { kind: 'prefill' | 'iterate' }>;
-
-/** A pass under way; once `cancelled` nothing comes of it any more. */
-interface RunningPass {
-  readonly pass: Pass;
+/** The sequence's rows in a pass under way; once `cancelled` nothing comes of them any more. */
+interface RunningStep {
+  readonly step: RunnableStep;
+  /** As the pass begins. */
+  readonly branch: number;
+  readonly onCancel: () => void;
   cancelled: boolean;
 }
 
-/** One answer that main is decoding, as the shadow model lives it. Knows nothing of the network. */
+/** One answer that main is decoding, as the shadow model lives it (run-pass.ts runs it). Knows nothing of the network. */
 export class ShadowSequence {
   readonly counts: AlignmentCounts = { tokens: 0, cacheRows: 0, droppedRows: 0, predictedPositions: 0 };
   private readonly shape: ModelShape;
-  private readonly cache: Sequence;
+  /** For passes. */
+  readonly cache: Sequence;
   private readonly periods: AlignmentPeriods;
   private readonly sampler: TokenSampler;
   private readonly inbox = new RowInbox();
@@ -75,7 +77,7 @@ export class ShadowSequence {
   private readonly drafts = new Map<number, Draft>();
   private ownToken: number | null = null;
   private outlook: PassOutlook;
-  private running: RunningPass | null = null;
+  private running: RunningStep | null = null;
   private disposed = false;
 
   /**
@@ -86,7 +88,6 @@ export class ShadowSequence {
     model: Model,
     private readonly start: SequenceStart,
     private readonly events: SequenceEvents,
-    private readonly nowMs: () => number,
     formats: FormatSource = NO_FORMATS,
   ) {
     const { shape } = model;
@@ -152,28 +153,66 @@ export class ShadowSequence {
     }
   }
 
-  /** Runs the step. Predictions come as each layer's router decides; a prefill gives none. */
-  async run(step: RunnableStep, pass: Pass): Promise<void> {
+  /** A pass is about to run the step. `onCancel` is told when nothing is to come of it any more. */
+  beginStep(step: RunnableStep, onCancel: () => void): void {
     this.writeDueRows();
-    const running: RunningPass = { pass, cancelled: false };
-    this.running = running;
+    this.running = { step, branch: this.outlook.branch, onCancel, cancelled: false };
     this.ownToken = null;
     this.ranTokens.push(...step.tokenIds);
-    try {
-      await this.runPass(step, running);
-    } catch (error) {
-      if (!running.cancelled || toOdmoeError(error).code !== 'CANCELLED') throw error;
-    } finally {
-      this.running = null;
-      if (running.cancelled) this.truncate();
+  }
+
+  /** A layer's router has chosen for the step's rows, expertsPerToken each. `runUs`: what the pass had taken by then. */
+  takeChoice(layer: number, experts: Int32Array, runUs: number): void {
+    if (this.running === null || this.running.cancelled || this.running.step.kind === 'prefill') return;
+    const { position: first, tokenIds } = this.running.step;
+    const perRow = this.shape.expertsPerToken;
+    if (layer === 0) this.counts.predictedPositions += tokenIds.length;
+    for (const row of tokenIds.keys()) {
+      this.predictions.add(first + row, layer, [...experts.subarray(row * perRow, (row + 1) * perRow)], runUs);
+    }
+    const passes = tokenIds.map((_, row) => passOf(this.outlook, first + row));
+    for (const [index, pass] of passes.entries()) {
+      if (passes[index + 1]?.begin !== pass.begin) this.tell(this.predictions.news(pass, layer));
     }
   }
 
-  /** Nothing is to come of a pass that runs: `run` resolves before its next layer. */
+  /** The pass has come through all layers. True: the logits of the step's last row are wanted. */
+  endLayers(): boolean {
+    if (this.running === null || this.running.cancelled) return false;
+    const { step } = this.running;
+    if (step.kind === 'iterate' && step.tokenFrom === 'main') this.counts.tokens += step.tokenIds.length;
+    return needsGuess(step.position + step.tokenIds.length, this.progress(), this.periods);
+  }
+
+  /** Those of the step's last row. `takenUs`: what the pass has taken. */
+  takeLogits(logits: Float32Array, takenUs: number): void {
+    if (this.running === null || this.running.cancelled) return;
+    const { step, branch } = this.running;
+    const rows = step.tokenIds.length;
+    this.ownToken = this.sampler.sampleIfAny(logits, this.ranTokens);
+    if (step.kind === 'iterate') this.tellDraft(step.position + rows, branch, takenUs / rows);
+  }
+
+  /** The pass is over. Unless it has completed, and something was to come of it, the sequence is as long as it was before. */
+  endStep(completed: boolean): void {
+    const { running } = this;
+    this.running = null;
+    if (running === null || (completed && !running.cancelled)) return;
+    this.ranTokens.length = Math.min(this.ranTokens.length, running.step.position);
+    this.ownToken = null;
+    this.truncate();
+  }
+
+  /** Nothing is to come of what a pass runs of the sequence. */
   cancel(): void {
     if (this.running === null || this.running.cancelled) return;
     this.running.cancelled = true;
-    this.running.pass.cancel();
+    this.running.onCancel();
+  }
+
+  /** Nothing is to come of the pass that runs, or none runs. */
+  get isCancelled(): boolean {
+    return this.running?.cancelled !== false;
   }
 
   /** Idempotent. Not while a pass of this sequence runs. */
@@ -188,41 +227,6 @@ export class ShadowSequence {
     const mixer = this.shape.layers[taken.layer]?.mixer;
     if (mixer === undefined || !isRecurrent(mixer)) return taken;
     return cutRows(taken, Math.min(taken.rows, Math.max(0, this.cache.oldestPosition - taken.position)), taken.rows);
-  }
-
-  private async runPass(step: RunnableStep, running: RunningPass): Promise<void> {
-    const { pass } = running;
-    const startedMs = this.nowMs();
-    const { branch } = this.outlook;
-    const rows = step.tokenIds.length;
-    const positions = Int32Array.from(step.tokenIds, (_, row) => step.position + row);
-    await pass.begin([this.cache], new Int32Array(rows), positions, Int32Array.from(step.tokenIds));
-    // main may have spoken meanwhile, and cancel() ends a forward only.
-    if (running.cancelled) return;
-    const onRouter = (layer: number, choice: RouterChoice): void => {
-      if (!running.cancelled) this.takeChoice(layer, positions, choice);
-    };
-    await pass.forward(step.kind === 'prefill' ? null : onRouter);
-    if (running.cancelled) return;
-    if (step.kind === 'iterate' && step.tokenFrom === 'main') this.counts.tokens += rows;
-    const end = step.position + rows;
-    if (!needsGuess(end, this.progress(), this.periods)) return;
-    const logits = await pass.logits(Int32Array.of(rows - 1));
-    if (running.cancelled) return;
-    this.ownToken = this.sampler.sampleIfAny(logits, this.ranTokens);
-    if (step.kind === 'iterate') this.tellDraft(end, branch, ((this.nowMs() - startedMs) * 1000) / rows);
-  }
-
-  private takeChoice(layer: number, positions: Int32Array, choice: RouterChoice): void {
-    const perRow = this.shape.expertsPerToken;
-    if (layer === 0) this.counts.predictedPositions += positions.length;
-    positions.forEach((position, row) => {
-      this.predictions.add(position, layer, [...choice.experts.subarray(row * perRow, (row + 1) * perRow)]);
-    });
-    const passes = [...positions].map((position) => passOf(this.outlook, position));
-    for (const [index, pass] of passes.entries()) {
-      if (passes[index + 1]?.begin !== pass.begin) this.tell(this.predictions.news(pass, layer));
-    }
   }
 
   private tell(prediction: PassPrediction | null): void {

@@ -9,6 +9,7 @@ import { PeerGreeting } from '../../shared/rpc/peer-greeting.js';
 import { STATUS_INTERVAL_MS } from '../../shared/rpc/node-status.js';
 import type { PeerStream } from '../../shared/rpc/peer-stream.js';
 import type {
+  AlignToken,
   BeginSequence,
   NodeIdentity,
   NodeStatus,
@@ -40,6 +41,14 @@ export interface ShadowServiceOptions {
   onDeviceLost?: (error: OdmoeError) => void;
 }
 
+/** Who is told of a sequence's predictions. */
+interface SequenceTelling extends SequenceDealing {
+  /** Main runs it with others', and tells the workers itself. */
+  joint: boolean;
+  /** Workers have been told of passes below this position. */
+  toldBelow: number;
+}
+
 /** Serves one main at a time: takes its sequences, tells it and the workers what will be activated. */
 export class ShadowService implements PredictorEvents {
   readonly predictor: Predictor;
@@ -48,7 +57,7 @@ export class ShadowService implements PredictorEvents {
   /** Of the placement. */
   private dealer: PredictionDealer | null = null;
   /** Of the sequences that main has open. */
-  private readonly dealings = new Map<number, SequenceDealing>();
+  private readonly tellings = new Map<number, SequenceTelling>();
   /** Of the placements that any main has announced. */
   private highestEpoch = 0;
   private stopped = false;
@@ -71,7 +80,7 @@ export class ShadowService implements PredictorEvents {
 
   /** What main's sequences hold here. */
   get openCounts(): Record<string, number> {
-    return { ...this.predictor.openCounts, dealings: this.dealings.size, dealtPasses: this.dealer?.openCount ?? 0 };
+    return { ...this.predictor.openCounts, tellings: this.tellings.size, dealtPasses: this.dealer?.openCount ?? 0 };
   }
 
   /** Takes a stream that somebody opened to this daemon. */
@@ -97,13 +106,19 @@ export class ShadowService implements PredictorEvents {
   onPrediction(sequence: number, prediction: PassPrediction, late: boolean): void {
     if (this.main === null) return;
     const { placement } = this;
-    const { position, rows, layer, experts } = prediction;
+    const { position, rows, layer, experts, runUs } = prediction;
+    const telling = this.tellings.get(sequence);
+    const untold = telling?.joint === true;
     // What main is past nobody loads any more.
-    const workers = late ? [] : this.deal(sequence, prediction);
+    const isTold = !late && !untold;
+    const workers = isTold && telling !== undefined ? this.deal(sequence, telling, prediction) : [];
     const place = { ...passOfSequence(sequence, position, rows), layer };
     const message = { epoch: placement?.epoch ?? 0, ...place, experts, workers, restart: false };
-    if (!late && placement !== null) this.tellWorkers(placement, message, prediction.again);
-    this.main.stream.send({ kind: 'prediction', prediction: message });
+    if (isTold && placement !== null) {
+      this.tellWorkers(placement, message, prediction.again);
+      if (telling !== undefined) telling.toldBelow = Math.max(telling.toldBelow, position + 1);
+    }
+    this.main.stream.send({ kind: 'prediction', prediction: { ...message, untold, runUs } });
   }
 
   onDraft(sequence: number, draft: Draft): void {
@@ -116,7 +131,11 @@ export class ShadowService implements PredictorEvents {
     const { epoch, workers } = this.placement ?? { epoch: 0, workers: [] };
     const nothing = { rows: [], layer: 0, experts: [], workers: [] };
     const message = { epoch, pass: { sequence, position }, ...nothing, restart: true };
-    for (const { id } of workers) this.options.workers.send(id, message);
+    const telling = this.tellings.get(sequence);
+    // Where main tells the workers they know of shadow only what came before that.
+    const isTold = telling?.joint !== true || position < telling.toldBelow;
+    if (isTold) for (const { id } of workers) this.options.workers.send(id, message);
+    if (telling !== undefined) telling.toldBelow = Math.min(telling.toldBelow, position);
     this.main?.stream.send({ kind: 'prediction', prediction: message });
   }
 
@@ -171,7 +190,7 @@ export class ShadowService implements PredictorEvents {
     this.main = null;
     this.placement = null;
     this.dealer = null;
-    this.dealings.clear();
+    this.tellings.clear();
     this.predictor.clear();
     this.options.workers.place([]);
   }
@@ -187,7 +206,7 @@ export class ShadowService implements PredictorEvents {
         if (this.isCurrent(request.begin)) this.begin(request.begin);
         return;
       case 'token':
-        if (this.isCurrent(request.token)) this.predictor.announceToken(request.token);
+        if (this.isCurrent(request.token)) this.announceToken(request.token);
         return;
       case 'cacheRows':
         if (this.isCurrent(request.cacheRows)) this.predictor.addRows(request.cacheRows);
@@ -220,12 +239,18 @@ export class ShadowService implements PredictorEvents {
   private begin(begin: BeginSequence): void {
     const { sequence, spread, optimistic } = begin;
     this.forgetSequence(sequence);
-    this.dealings.set(sequence, { spread, optimistic });
+    this.tellings.set(sequence, { spread, optimistic, joint: false, toldBelow: 0 });
     try {
       this.predictor.begin(begin);
     } catch (error) {
       this.onFailure(begin.sequence, toOdmoeError(error));
     }
+  }
+
+  private announceToken(token: AlignToken): void {
+    const telling = this.tellings.get(token.sequence);
+    if (telling !== undefined) telling.joint = token.joint === true;
+    this.predictor.announceToken(token);
   }
 
   /** False, and main is told, when the message belongs to an older placement. */
@@ -237,13 +262,12 @@ export class ShadowService implements PredictorEvents {
     return false;
   }
 
-  private deal(sequence: number, prediction: PassPrediction): number[] {
-    const dealing = this.dealings.get(sequence);
-    return dealing === undefined ? [] : (this.dealer?.deal(sequence, dealing, prediction) ?? []);
+  private deal(sequence: number, dealing: SequenceDealing, prediction: PassPrediction): number[] {
+    return this.dealer?.deal(sequence, dealing, prediction) ?? [];
   }
 
   private forgetSequence(sequence: number): void {
-    this.dealings.delete(sequence);
+    this.tellings.delete(sequence);
     this.dealer?.forget(sequence, 0);
   }
 

@@ -76,6 +76,8 @@ export class ScriptedModel implements Model {
   /** Layer before which passes wait for release(). */
   heldLayer: number | null = null;
   failure: OdmoeError | null = null;
+  /** Of a pass of these sequences. */
+  failureOf: (ids: readonly number[]) => OdmoeError | null = () => null;
   cancelled = 0;
   /** The likeliest token at a position. */
   guess: (position: number) => number = () => 7;
@@ -106,32 +108,31 @@ export class ScriptedModel implements Model {
   createPass(): Pass {
     let positions: Int32Array = new Int32Array();
     let tokens: Int32Array = new Int32Array();
-    let sequence: ScriptedSequence | null = null;
+    let sequences: ScriptedSequence[] = [];
     let forward: { cancelled: boolean } | null = null;
     const working = async <T>(action: () => Promise<T>): Promise<T> => {
-      assert.ok(sequence !== null && !sequence.inPass, 'one call at a time');
-      sequence.inPass = true;
+      assert.ok(sequences.length > 0 && !sequences.some(({ inPass }) => inPass), 'one call at a time');
+      for (const sequence of sequences) sequence.inPass = true;
       try {
         return await action();
       } finally {
-        sequence.inPass = false;
+        for (const sequence of sequences) sequence.inPass = false;
       }
     };
     return {
-      begin: async ([first], _rowSequence, rowPositions, tokenIds) => {
-        sequence = first as ScriptedSequence;
+      begin: async (given, rowSequence, rowPositions, tokenIds) => {
+        sequences = given as ScriptedSequence[];
         [positions, tokens] = [rowPositions, tokenIds];
         await working(async () => {
-          const { id, length } = sequence as ScriptedSequence;
-          positions.forEach((position, row) => {
-            assert.equal(position, length + row, 'rows continue the cache');
-            this.ran[position] = tokenIds[row] ?? -1;
+          const runs = sequences.map(({ id }, index) => {
+            const own = [...positions.keys()].filter((row) => rowSequence[row] === index);
+            return `${id}:${own.map((row) => positions[row]).join(',')}`;
           });
-          this.ran.length = length + positions.length;
-          this.passes.push(`${id}:${positions.join(',')}`);
-          (sequence as ScriptedSequence).length += positions.length;
+          this.passes.push(runs.join(' '));
+          positions.forEach((position, row) => this.take(sequences[rowSequence[row] ?? 0], position, tokenIds[row]));
           if (this.held) await this.wait();
-          if (this.failure !== null) throw this.failure;
+          const failure = this.failure ?? this.failureOf(sequences.map(({ id }) => id));
+          if (failure !== null) throw failure;
         });
       },
       attend: () => Promise.reject(new Error('a shadow does not attend layer by layer')),
@@ -148,11 +149,13 @@ export class ScriptedModel implements Model {
           }
           forward = null;
         }),
-      logits: () =>
+      logits: (rows) =>
         working(async () => {
           await Promise.resolve();
-          const token = this.guess((positions.at(-1) ?? 0) + 1);
-          return Float32Array.from({ length: SHAPE.vocabSize }, (_, id) => (id === token ? 1 : 0.5));
+          const likeliest = [...rows].map((row) => this.guess((positions[row] ?? 0) + 1));
+          return Float32Array.from(
+            likeliest.flatMap((token) => Array.from({ length: SHAPE.vocabSize }, (_, id) => (id === token ? 1 : 0.5))),
+          );
         }),
       cancel: () => {
         if (forward === null) return;
@@ -177,6 +180,13 @@ export class ScriptedModel implements Model {
   /** What waits goes on, what comes waits again. */
   resume(): void {
     for (const resolve of this.waiting.splice(0)) resolve();
+  }
+
+  private take(sequence: ScriptedSequence | undefined, position: number, tokenId: number | undefined): void {
+    assert.equal(position, sequence?.length, 'rows continue the cache');
+    if (sequence !== undefined) sequence.length = position + 1;
+    this.ran[position] = tokenId ?? -1;
+    this.ran.length = position + 1;
   }
 
   private wait(): Promise<void> {

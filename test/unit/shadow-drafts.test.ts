@@ -31,6 +31,7 @@ function createPredictor(formats?: FormatSource) {
       onRestart: (sequence, position) => told.push(`${sequence}@${position} restart`),
       onFailure: (sequence, error) => failures.push(`${sequence}: ${error.message}`),
     },
+    // Rises as each layer's router chooses, and at the end.
     { nowMs: () => (now += 1) },
     formats,
   );
@@ -114,8 +115,8 @@ describe('shadow drafts', () => {
     assert.deepEqual(
       drafts.map(({ position, branch, passPosition, runUs }) => [position, branch, passPosition, runUs]),
       [
-        [5, 1, 5, 1000],
-        [6, 1, 6, 1000],
+        [5, 1, 5, 3000],
+        [6, 1, 6, 3000],
       ],
     );
   });

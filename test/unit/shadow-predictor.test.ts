@@ -41,7 +41,7 @@ describe('shadow predictor', () => {
     assert.equal(predictor.counts().alignedTokens, 1);
   });
 
-  it('sequences that can go on take turns, a long prompt in pieces', async () => {
+  it('sequences that can go on take turns, a long prompt in pieces, which an iteration goes before', async () => {
     const { model, predictor } = createPredictor();
     model.held = true;
     predictor.begin(begin(1, { tokenIds: Array.from({ length: 12 }, () => 1), promptTokens: 12 }));
@@ -50,7 +50,7 @@ describe('shadow predictor', () => {
     await settled();
     model.release();
     await settled();
-    assert.deepEqual(model.passes, ['0:0,1,2,3', '1:0,1,2', '0:4,5,6,7', '1:3', '0:8,9,10,11']);
+    assert.deepEqual(model.passes, ['0:0,1,2,3', '1:0,1,2 0:4', '1:3', '0:5,6,7,8', '0:9,10,11']);
   });
 
   it('says which predictions are late: those of positions that main has passed', async () => {

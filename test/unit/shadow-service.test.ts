@@ -90,7 +90,7 @@ function createShadow() {
 }
 
 const predicted = (position: number, layer: number, experts: number[], again = false, rows = 1): PassPrediction => ({
-  ...{ position, rows, layer, experts, again },
+  ...{ position, rows, layer, experts, again, runUs: 0 },
 });
 
 const toldWorker = (stream: WorkerStream): Prediction[] =>
@@ -188,6 +188,56 @@ describe('shadow service', () => {
     const restart = restartAt({ epoch: 3, sequence: 5, position: 11 });
     assert.deepEqual(toldMain(main).at(-1), restart);
     for (const id of ['a', 'b']) assert.deepEqual(toldWorker(stream(id)).at(-1), restart);
+  });
+
+  it('tells main alone what main runs together with other sequences, until it runs it alone again', () => {
+    const { service, main, place, stream, welcome } = shadow;
+    place(1, ['a']);
+    welcome('a');
+    main.arrive({ kind: 'begin', begin: begin(5) });
+    const announce = (position: number, joint: boolean) =>
+      main.arrive({
+        kind: 'token',
+        token: { epoch: 1, sequence: 5, position, tokenId: 4, rows: 1, nextRows: 1, branch: 0, joint },
+      });
+    const tellOf = (position: number) => service.onPrediction(5, { ...predicted(position, 0, [3]), runUs: 7 }, false);
+    tellOf(3);
+    announce(3, true);
+    tellOf(4);
+    announce(4, false);
+    tellOf(5);
+    assert.deepEqual(
+      toldMain(main).map(({ pass, untold, runUs }) => [pass.position, untold, runUs]),
+      [
+        [3, false, 7],
+        [4, true, 7],
+        [5, false, 7],
+      ],
+    );
+    assert.deepEqual(
+      toldWorker(stream('a')).map(({ pass }) => pass.position),
+      [3, 5],
+    );
+  });
+
+  it('tells workers of a restart as far as they have been told of anything', () => {
+    const { service, main, place, stream, welcome } = shadow;
+    place(1, ['a']);
+    welcome('a');
+    main.arrive({ kind: 'begin', begin: begin(5) });
+    service.onPrediction(5, predicted(3, 0, [3]), false);
+    main.arrive({
+      kind: 'token',
+      token: { epoch: 1, sequence: 5, position: 3, tokenId: 4, rows: 1, nextRows: 1, branch: 0, joint: true },
+    });
+    const restarts = () => toldWorker(stream('a')).filter(({ restart }) => restart).length;
+    service.onRestart(5, 4);
+    assert.equal(restarts(), 0);
+    service.onRestart(5, 3);
+    assert.equal(restarts(), 1);
+    service.onRestart(5, 3);
+    assert.equal(restarts(), 1);
+    assert.equal(toldMain(main).filter(({ restart }) => restart).length, 3);
   });
 
   describe('where experts are spread over all workers', () => {

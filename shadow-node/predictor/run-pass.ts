@@ -1,0 +1,146 @@
+import type { Pass, RouterChoice } from '../../native/index.js';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { RunnableStep } from './alignment.js';
+import type { ShadowSequence } from './shadow-sequence.js';
+
+/** A sequence of a pass, and its rows. */
+export interface PassMember {
+  readonly sequence: ShadowSequence;
+  readonly step: RunnableStep;
+}
+
+/** What came of a pass for those of its sequences for which it went wrong. */
+export interface PassFailure<Member extends PassMember> {
+  readonly member: Member;
+  readonly error: OdmoeError;
+}
+
+/** A member with rows in the pass: those from `firstRow` on. */
+interface Seat<Member> {
+  readonly member: Member;
+  readonly firstRow: number;
+}
+
+/**
+ * Runs the steps of one or more sequences in one pass. Predictions come as each layer's router decides; a prefill gives none. Sequences
+ * for which nothing is to come of the pass any more (ShadowSequence.cancel) let it run out, unless no other is in it. Returns the
+ * failures: of the device, then of all; or of one sequence. Whoever has failed is as long as before the pass.
+ */
+export async function runPass<Member extends PassMember>(
+  pass: Pass,
+  members: readonly Member[],
+  nowMs: () => number,
+): Promise<PassFailure<Member>[]> {
+  return new PassRun<Member>(pass, nowMs).run(members);
+}
+
+class PassRun<Member extends PassMember> {
+  private readonly failures = new Map<Member, OdmoeError>();
+  private seats: Seat<Member>[] = [];
+  private startedMs = 0;
+  private forwarding = false;
+
+  constructor(
+    private readonly pass: Pass,
+    private readonly nowMs: () => number,
+  ) {}
+
+  async run(members: readonly Member[]): Promise<PassFailure<Member>[]> {
+    const begun = members.filter((member) =>
+      this.guard(member, () => member.sequence.beginStep(member.step, () => this.cancelIfIdle())),
+    );
+    let firstRow = 0;
+    for (const member of begun) {
+      this.seats.push({ member, firstRow });
+      firstRow += member.step.tokenIds.length;
+    }
+    let completed = false;
+    try {
+      completed = begun.length > 0 && (await this.runLayers());
+    } catch (error) {
+      for (const member of begun) this.failures.set(member, toOdmoeError(error));
+    }
+    for (const member of begun) {
+      this.guard(member, () => member.sequence.endStep(completed && !this.failures.has(member)));
+    }
+    return [...this.failures].map(([member, error]) => ({ member, error }));
+  }
+
+  /** False: it was cancelled. */
+  private async runLayers(): Promise<boolean> {
+    const { pass, seats } = this;
+    this.startedMs = this.nowMs();
+    const steps = seats.map(({ member }) => member.step);
+    await pass.begin(
+      seats.map(({ member }) => member.sequence.cache),
+      Int32Array.from(steps.flatMap(({ tokenIds }, index) => tokenIds.map(() => index))),
+      Int32Array.from(steps.flatMap(({ position, tokenIds }) => tokenIds.map((_, row) => position + row))),
+      Int32Array.from(steps.flatMap(({ tokenIds }) => tokenIds)),
+    );
+    // main may have spoken meanwhile, and cancel() ends a forward only.
+    if (this.isIdle) return false;
+    const iterates = steps.some(({ kind }) => kind === 'iterate');
+    try {
+      this.forwarding = true;
+      await pass.forward(iterates ? (layer, choice) => this.takeChoice(layer, choice) : null);
+    } catch (error) {
+      if (!this.isIdle || toOdmoeError(error).code !== 'CANCELLED') throw error;
+    } finally {
+      this.forwarding = false;
+    }
+    if (this.isIdle) return false;
+    await this.guess();
+    return true;
+  }
+
+  private takeChoice(layer: number, { experts }: RouterChoice): void {
+    const runUs = Math.round((this.nowMs() - this.startedMs) * 1000);
+    const rows = this.seats.reduce((sum, { member }) => sum + member.step.tokenIds.length, 0);
+    const perRow = experts.length / rows;
+    for (const { member, firstRow } of this.seats) {
+      const end = firstRow + member.step.tokenIds.length;
+      const own = experts.subarray(firstRow * perRow, end * perRow);
+      this.guard(member, () => member.sequence.takeChoice(layer, own, runUs));
+    }
+  }
+
+  /** Lets those sequences guess their next token that have to. */
+  private async guess(): Promise<void> {
+    const guessing: Seat<Member>[] = [];
+    for (const seat of this.seats) {
+      this.guard(seat.member, () => {
+        if (seat.member.sequence.endLayers()) guessing.push(seat);
+      });
+    }
+    if (guessing.length === 0) return;
+    const lastRows = guessing.map(({ member, firstRow }) => firstRow + member.step.tokenIds.length - 1);
+    const logits = await this.pass.logits(Int32Array.from(lastRows));
+    const takenUs = (this.nowMs() - this.startedMs) * 1000;
+    const vocabSize = logits.length / guessing.length;
+    for (const [index, { member }] of guessing.entries()) {
+      const own = logits.subarray(index * vocabSize, (index + 1) * vocabSize);
+      this.guard(member, () => member.sequence.takeLogits(own, takenUs));
+    }
+  }
+
+  /** Nothing is to come of the pass for anybody. */
+  private get isIdle(): boolean {
+    return this.seats.every(({ member }) => member.sequence.isCancelled);
+  }
+
+  private cancelIfIdle(): void {
+    if (this.forwarding && this.isIdle) this.pass.cancel();
+  }
+
+  /** What fails here concerns that sequence alone: nothing is to come of the pass for it. False: it failed. */
+  private guard(member: Member, action: () => void): boolean {
+    try {
+      action();
+      return true;
+    } catch (error) {
+      this.failures.set(member, toOdmoeError(error));
+      member.sequence.cancel();
+      return false;
+    }
+  }
+}

@@ -1,0 +1,175 @@
+import assert from 'node:assert/strict';
+import type { FormatSource } from '../../engine/sampling/output-formats.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { AlignToken, BeginSequence } from '../../shared/rpc/messages.js';
+import { Predictor } from '../../shadow-node/predictor/predictor.js';
+import type { Draft } from '../../shadow-node/predictor/shadow-sequence.js';
+import { begin, PASS_ROWS, ScriptedModel } from './scripted-shadow-model.js';
+import { RUNTIME } from '../wall.js';
+
+const settled = () => new Promise((resolve) => setImmediate(resolve));
+
+function createPredictor(formats?: FormatSource) {
+  const model = new ScriptedModel();
+  const told: string[] = [];
+  const drafts: [number, Draft][] = [];
+  const failures: string[] = [];
+  const predictor = new Predictor(
+    model,
+    model.createPass(),
+    PASS_ROWS,
+    {
+      onPrediction: (sequence, { position, layer, experts }) => {
+        told.push(`${sequence}@${position}/${layer}: ${experts.join(',')}`);
+      },
+      onDraft: (sequence, draft) => drafts.push([sequence, draft]),
+      onRestart: (sequence, position) => told.push(`${sequence}@${position} restart`),
+      onFailure: (sequence, error) => failures.push(`${sequence}: ${error.message}`),
+    },
+    RUNTIME,
+    formats,
+  );
+  const announce = (sequence: number, position: number, tokenId: number, changes: Partial<AlignToken> = {}): void => {
+    const usual = { epoch: 1, sequence, position, tokenId, rows: 1, nextRows: 1, branch: 0 };
+    predictor.announceToken({ ...usual, ...changes });
+  };
+  /** Sequences from 0 on, prefilled. */
+  const beginAll = async (count: number, changes: Partial<BeginSequence> = {}): Promise<void> => {
+    for (let id = 0; id < count; id += 1) {
+      predictor.begin(begin(id, changes));
+      await settled();
+    }
+    model.passes.length = 0;
+  };
+  return { model, predictor, told, drafts, failures, announce, beginAll };
+}
+
+describe('shadow: passes of several sequences', () => {
+  it('run what all of them can run, and each is told its own', async () => {
+    const { model, told, announce, beginAll } = createPredictor();
+    await beginAll(3);
+    model.choose = (position, tokenId, layer) => [(position + tokenId) % 4, (position + tokenId + 1 + layer) % 4];
+    announce(0, 3, 4);
+    announce(1, 3, 5);
+    announce(2, 3, 6);
+    await settled();
+    assert.deepEqual(model.passes, ['0:3 1:3 2:3']);
+    assert.deepEqual(told, [
+      ...['0@3/0: 3,0', '1@3/0: 0,1', '2@3/0: 1,2'],
+      ...['0@3/1: 3,1', '1@3/1: 0,2', '2@3/1: 1,3'],
+    ]);
+  });
+
+  it('hold no more rows than a pass has, by turns', async () => {
+    const { model, announce, beginAll } = createPredictor();
+    await beginAll(PASS_ROWS + 2);
+    for (let id = 0; id < PASS_ROWS + 2; id += 1) announce(id, 3, 4);
+    await settled();
+    assert.deepEqual(model.passes, ['0:3 1:3 2:3 3:3', '4:3 5:3']);
+  });
+
+  it('each sequence guesses for itself, with its own history', async () => {
+    const { model, drafts, announce, beginAll } = createPredictor();
+    model.guess = (position) => 10 + position;
+    await beginAll(2);
+    announce(0, 3, 4, { rows: 0, nextRows: 2 });
+    announce(1, 3, 5);
+    await settled();
+    assert.deepEqual(model.passes, ['0:3 1:3', '0:4']);
+    assert.deepEqual(
+      drafts.map(([sequence, { position, tokenId }]) => [sequence, position, tokenId]),
+      [
+        [0, 4, 14],
+        [0, 5, 15],
+      ],
+    );
+  });
+
+  it('run out where one must start again, of which nothing comes', async () => {
+    const { model, told, announce, beginAll } = createPredictor();
+    await beginAll(2, { optimistic: true });
+    announce(0, 3, 5);
+    announce(1, 3, 5);
+    model.heldLayer = 1;
+    await settled();
+    model.release();
+    await settled();
+    told.length = 0;
+    model.heldLayer = 1;
+    announce(0, 4, 7);
+    announce(1, 4, 7);
+    await settled();
+    assert.deepEqual(told, ['0@5/0: 1,2', '1@5/0: 1,2'], 'both run ahead on what they guess');
+    announce(0, 5, 20, { branch: 1 });
+    assert.equal(model.cancelled, 0, 'the other one’s pass goes on');
+    model.release();
+    await settled();
+    assert.ok(told.includes('1@5/1: 2,3'));
+    assert.deepEqual(
+      told.filter((line) => line.startsWith('0@5')),
+      ['0@5/0: 1,2', '0@5 restart', '0@5/0: 1,2', '0@5/1: 2,3'],
+    );
+    assert.deepEqual(model.truncated, ['0:5']);
+    assert.equal(model.passes.at(-2)?.includes('0:5'), true);
+  });
+
+  it('run out where one has ended, and are cancelled where all have', async () => {
+    const { model, predictor, told, announce, beginAll } = createPredictor();
+    await beginAll(3);
+    model.heldLayer = 1;
+    for (let id = 0; id < 3; id += 1) announce(id, 3, 4);
+    await settled();
+    predictor.end(1);
+    assert.deepEqual([model.cancelled, model.disposed], [0, []]);
+    told.length = 0;
+    model.release();
+    await settled();
+    assert.deepEqual(told, ['0@3/1: 0,1', '2@3/1: 0,1']);
+    assert.deepEqual(model.disposed, [1]);
+    model.heldLayer = 1;
+    announce(0, 4, 4);
+    announce(2, 4, 4);
+    await settled();
+    predictor.end(0);
+    predictor.end(2);
+    assert.equal(model.cancelled, 1);
+    await settled();
+    assert.deepEqual(model.disposed, [1, 0, 2]);
+  });
+
+  it('where one fails, its sequences run alone once, and who fails then is dropped', async () => {
+    const { model, told, failures, announce, beginAll } = createPredictor();
+    await beginAll(3);
+    model.failureOf = (ids) => (ids.includes(1) ? new OdmoeError('INTERNAL', 'number 1 is no good') : null);
+    for (let id = 0; id < 3; id += 1) announce(id, 3, 4);
+    await settled();
+    assert.deepEqual(model.passes, ['0:3 1:3 2:3', '0:3', '1:3', '2:3']);
+    assert.deepEqual(failures, ['1: number 1 is no good']);
+    assert.deepEqual(model.disposed, [1]);
+    assert.deepEqual(told, ['0@3/0: 3,0', '0@3/1: 0,1', '2@3/0: 3,0', '2@3/1: 0,1']);
+    model.passes.length = 0;
+    announce(0, 4, 4);
+    announce(2, 4, 4);
+    await settled();
+    assert.deepEqual(model.passes, ['0:4 2:4']);
+  });
+
+  it('what fails for one sequence, its guess say, is no failure of the others', async () => {
+    const constraint = {
+      allowed: (answer: readonly number[]) => {
+        if (answer.includes(40)) throw new Error('no format');
+        return null;
+      },
+      isClosed: () => false,
+    };
+    const { model, failures, drafts, announce, beginAll } = createPredictor({ constraintOf: () => constraint });
+    await beginAll(2, { optimistic: true });
+    announce(0, 3, 40);
+    announce(1, 3, 4);
+    await settled();
+    assert.deepEqual(model.passes, ['0:3 1:3', '1:4']);
+    assert.deepEqual(failures, ['0: no format']);
+    assert.deepEqual(model.disposed, [0]);
+    assert.ok(drafts.length > 0 && drafts.every(([sequence]) => sequence === 1));
+  });
+});
