@@ -1,0 +1,98 @@
+import type { Answer, AnswerToken } from './conversation.js';
+import type { StreamEvent } from './event-stream.js';
+
+interface TokenEntry {
+  token: string;
+  logprob: number;
+}
+
+/** Of a chunk of POST /v1/chat/completions what the page reads. */
+interface ChatChunk {
+  system_fingerprint?: string;
+  choices?: {
+    delta?: { content?: string | null; reasoning_content?: string | null };
+    logprobs?: { content: (TokenEntry & { top_logprobs: TokenEntry[] })[] } | null;
+    finish_reason?: string | null;
+  }[];
+  usage?: {
+    prompt_tokens: number;
+    completion_tokens: number;
+    prompt_tokens_details?: { cached_tokens: number };
+  };
+  error?: { message: string };
+}
+
+const PROGRESS = 'progress ';
+const END = '[DONE]';
+
+/** The answer after an event of its stream. `nowMs`: on the page's clock. Throws where the event is no JSON. */
+export function withStreamEvent(answer: Answer, { kind, text }: StreamEvent, nowMs: number): Answer {
+  if (kind === 'comment') return { ...answer, progress: progressWords(text) };
+  if (text === END) return answer.state === 'failed' ? answer : { ...answer, state: 'done', progress: '' };
+  // Main's own words, of its own release: the page comes from it.
+  const chunk = JSON.parse(text) as ChatChunk;
+  if (chunk.error !== undefined) return withFailure(answer, chunk.error.message);
+  return withChunk(answer, chunk, nowMs);
+}
+
+export function withFailure(answer: Answer, error: string): Answer {
+  return { ...answer, state: 'failed', error, progress: '' };
+}
+
+/** The stream has ended, or was ended by the reader. */
+export function withEnd(answer: Answer, stopped: boolean): Answer {
+  if (answer.state !== 'waiting' && answer.state !== 'streaming') return answer;
+  if (stopped) return { ...answer, state: 'stopped', progress: '' };
+  return withFailure(answer, 'The connection broke before the answer had ended. Ask again.');
+}
+
+function withChunk(answer: Answer, chunk: ChatChunk, nowMs: number): Answer {
+  const next = { ...answer, fingerprint: chunk.system_fingerprint ?? answer.fingerprint };
+  if (chunk.usage !== undefined) {
+    next.usage = {
+      promptTokens: chunk.usage.prompt_tokens,
+      cachedTokens: chunk.usage.prompt_tokens_details?.cached_tokens ?? 0,
+      answerTokens: chunk.usage.completion_tokens,
+    };
+  }
+  const choice = chunk.choices?.[0];
+  if (choice === undefined) return next;
+  const content = choice.delta?.content ?? '';
+  const reasoning = choice.delta?.reasoning_content ?? '';
+  if (content !== '' || reasoning !== '') {
+    next.state = 'streaming';
+    next.progress = '';
+    next.firstMs ??= nowMs;
+    next.lastMs = nowMs;
+  }
+  next.text += content;
+  next.reasoning += reasoning;
+  const entries = choice.logprobs?.content ?? [];
+  if (entries.length > 0) next.tokens = [...next.tokens, ...entries.map(answerToken)];
+  next.finishReason = choice.finish_reason ?? next.finishReason;
+  return next;
+}
+
+function answerToken({ token, logprob, top_logprobs: top }: TokenEntry & { top_logprobs: TokenEntry[] }): AnswerToken {
+  return {
+    text: token,
+    logprob,
+    alternatives: top.map(({ token: text, logprob: other }) => ({ text, logprob: other })),
+  };
+}
+
+/** Empty for a comment that says nothing of progress. */
+function progressWords(comment: string): string {
+  if (!comment.startsWith(PROGRESS)) return '';
+  const progress = JSON.parse(comment.slice(PROGRESS.length)) as {
+    phase: string;
+    requests_before?: number;
+    prompt_tokens_done?: number;
+    prompt_tokens?: number;
+  };
+  if (progress.phase === 'queued') return `Waits; requests before it: ${progress.requests_before ?? 0}`;
+  if (progress.phase === 'prefill') {
+    return `Reads the prompt: ${progress.prompt_tokens_done ?? 0} of ${progress.prompt_tokens ?? 0} tokens`;
+  }
+  return '';
+}

@@ -1,0 +1,65 @@
+import type { Answer, AnswerToken } from './conversation.js';
+
+/** Degrees of a token's shade: 0, none, is for what was all but certain. */
+const SHADE_PROBABILITIES = [0.9, 0.6, 0.3, 0.1];
+
+export function probabilityOf(logprob: number): number {
+  return Math.exp(Math.min(0, logprob));
+}
+
+/** The less likely a token was, the higher: 0 to SHADE_PROBABILITIES.length. */
+export function shadeOf({ logprob }: AnswerToken): number {
+  const probability = probabilityOf(logprob);
+  const index = SHADE_PROBABILITIES.findIndex((least) => probability >= least);
+  return index < 0 ? SHADE_PROBABILITIES.length : index;
+}
+
+/** "97 %", "0.4 %", "below 0.01 %". */
+export function percent(probability: number): string {
+  const percents = probability * 100;
+  if (percents >= 99.95) return '100 %';
+  if (percents >= 10) return `${percents.toFixed(0)} %`;
+  if (percents >= 0.01) return `${percents.toFixed(percents >= 1 ? 1 : 2)} %`;
+  return 'below 0.01 %';
+}
+
+/** A token's text so that it can be seen: blanks and line ends have signs. */
+export function visibleText(text: string): string {
+  if (text === '') return '(no text)';
+  return text.replaceAll(' ', '␣').replaceAll('\n', '⏎').replaceAll('\t', '⇥').replaceAll('\r', '␍');
+}
+
+/** Whether the tokens are the whole text, so that it can be drawn token by token. */
+export function areTokensWhole({ text, tokens }: Pick<Answer, 'text' | 'tokens'>): boolean {
+  return tokens.length > 0 && tokens.map((token) => token.text).join('') === text;
+}
+
+/** Of the answer without its first token; null: there are too few to tell. */
+export function tokensPerSecond({
+  tokens,
+  firstMs,
+  lastMs,
+}: Pick<Answer, 'tokens' | 'firstMs' | 'lastMs'>): number | null {
+  if (firstMs === null || lastMs === null || lastMs <= firstMs || tokens.length < 3) return null;
+  return ((tokens.length - 1) * 1000) / (lastMs - firstMs);
+}
+
+const FINISH_WORDS: Record<string, string> = {
+  stop: 'ended by itself',
+  length: 'cut off at the limit',
+  tool_calls: 'asks for a tool',
+};
+
+/** What there is to say of an answer that has ended, piece by piece. */
+export function usageWords(answer: Answer): string[] {
+  const rate = tokensPerSecond(answer);
+  const { usage, finishReason, seed, fingerprint } = answer;
+  return [
+    ...(usage === null ? [] : [`${usage.answerTokens} tokens`]),
+    ...(rate === null ? [] : [`${rate.toFixed(1)} tokens/s`]),
+    ...(usage === null ? [] : [`prompt ${usage.promptTokens} tokens, ${usage.cachedTokens} of them reused`]),
+    ...(finishReason === '' ? [] : [FINISH_WORDS[finishReason] ?? finishReason]),
+    `seed ${seed}`,
+    ...(fingerprint === '' ? [] : [fingerprint]),
+  ];
+}

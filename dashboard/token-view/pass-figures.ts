@@ -1,0 +1,118 @@
+import type { ExpertTrace, LayerTrace, PassTrace } from '../../shared/cluster-events/cluster-events.js';
+
+/** Where a layer's time goes, in milliseconds: `waitMs` = `stallMs` + `executeMs` + `otherMs`. */
+export interface LayerFigures {
+  attentionMs: number;
+  /** From the router's choice until all outputs are there. */
+  waitMs: number;
+  /** Of the wait: the last worker to answer had the message, and its experts were still loading. */
+  stallMs: number;
+  /** Of the wait: that worker computed. */
+  executeMs: number;
+  /** Of the wait: messages, and work of earlier layers. */
+  otherMs: number;
+  /** Outputs summed. */
+  sumMs: number;
+}
+
+export interface PassFigures {
+  layers: LayerFigures[];
+  total: LayerFigures;
+  durationMs: number;
+  /** After the last layer. */
+  headMs: number;
+  rows: number;
+  experts: number;
+  loads: number;
+  reloads: number;
+  /** Experts that were predicted in time, of those that anybody predicts; null: nobody does. */
+  recall: number | null;
+}
+
+const NOTHING: LayerFigures = { attentionMs: 0, waitMs: 0, stallMs: 0, executeMs: 0, otherMs: 0, sumMs: 0 };
+export const FIGURE_NAMES = ['attentionMs', 'waitMs', 'stallMs', 'executeMs', 'otherMs', 'sumMs'] as const;
+
+export function passFigures(pass: PassTrace): PassFigures {
+  const layers = pass.layers.map(layerFigures);
+  const experts = pass.layers.flatMap((layer) => layer.experts);
+  const foretold = experts.filter((expert) => expert.foretold !== 'announced' && expert.foretold !== 'unpredicted');
+  const right = foretold.filter((expert) => expert.foretold === 'predicted').length;
+  return {
+    layers,
+    total: layers.reduce(sumOf, NOTHING),
+    durationMs: pass.durationMs,
+    headMs: Math.max(0, pass.durationMs - (pass.layers.at(-1)?.endMs ?? 0)),
+    rows: pass.members.reduce((sum, { rows }) => sum + rows, 0),
+    experts: experts.length,
+    loads: experts.filter(({ loadBeginMs }) => loadBeginMs !== null).length,
+    reloads: experts.filter(({ reloaded }) => reloaded).length,
+    recall: foretold.length === 0 ? null : right / foretold.length,
+  };
+}
+
+/** The stall and the computation are those of the worker whose answer came last: main waited for it. */
+function layerFigures({ beginMs, routedMs, answeredMs, endMs, experts }: LayerTrace): LayerFigures {
+  const waitMs = Math.max(0, answeredMs - routedMs);
+  const last = experts.reduce<ExpertTrace | null>(
+    (latest, expert) => (latest === null || expert.receivedMs > latest.receivedMs ? expert : latest),
+    null,
+  );
+  const tasks = experts.filter(({ worker }) => worker === last?.worker);
+  const executeMs = Math.min(
+    waitMs,
+    sum(tasks.map(({ executeBeginMs, executeEndMs }) => executeEndMs - executeBeginMs)),
+  );
+  const stallMs = Math.min(waitMs - executeMs, stallOf(tasks));
+  const otherMs = Math.max(0, waitMs - executeMs - stallMs);
+  return { attentionMs: routedMs - beginMs, waitMs, stallMs, executeMs, otherMs, sumMs: endMs - answeredMs };
+}
+
+/** How long a worker that had main's message did nothing but load. */
+function stallOf(tasks: readonly ExpertTrace[]): number {
+  let idleMs = Math.min(...tasks.map(({ arrivedMs }) => arrivedMs));
+  let stallMs = 0;
+  for (const task of [...tasks].sort((left, right) => left.executeBeginMs - right.executeBeginMs)) {
+    const loadedMs = Math.min(task.loadEndMs ?? idleMs, task.executeBeginMs);
+    stallMs += Math.max(0, loadedMs - idleMs);
+    idleMs = Math.max(idleMs, task.executeEndMs);
+  }
+  return stallMs;
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + Math.max(0, value), 0);
+}
+
+function sumOf(left: LayerFigures, right: LayerFigures): LayerFigures {
+  return combined(left, right, (one, other) => one + other);
+}
+
+function combined(
+  left: LayerFigures,
+  right: LayerFigures,
+  combine: (left: number, right: number) => number,
+): LayerFigures {
+  const entries = FIGURE_NAMES.map((name) => [name, combine(left[name], right[name])] as const);
+  return { ...NOTHING, ...Object.fromEntries(entries) };
+}
+
+export interface FigureDifference {
+  /** From 1; null: all layers together. */
+  layer: number | null;
+  first: LayerFigures;
+  second: LayerFigures;
+  /** The second's less the first's. */
+  difference: LayerFigures;
+}
+
+/** All layers together come first; a layer that only one of the passes has takes no time in the other. */
+export function figureDifferences(first: PassFigures, second: PassFigures): FigureDifference[] {
+  const difference = (layer: number | null, one: LayerFigures, other: LayerFigures): FigureDifference => {
+    return { layer, first: one, second: other, difference: combined(one, other, (before, after) => after - before) };
+  };
+  const count = Math.max(first.layers.length, second.layers.length);
+  const layers = Array.from({ length: count }, (_, index) =>
+    difference(index + 1, first.layers[index] ?? NOTHING, second.layers[index] ?? NOTHING),
+  );
+  return [difference(null, first.total, second.total), ...layers];
+}

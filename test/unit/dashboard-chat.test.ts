@@ -1,0 +1,210 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import fc from 'fast-check';
+import { withEnd, withFailure, withStreamEvent } from '../../dashboard/chat-view/answer-chunks.js';
+import {
+  areTokensWhole,
+  percent,
+  shadeOf,
+  tokensPerSecond,
+  usageWords,
+  visibleText,
+} from '../../dashboard/chat-view/answer-words.js';
+import { DEFAULT_SETTINGS, settingNumber } from '../../dashboard/chat-view/chat-settings.js';
+import {
+  ask,
+  askAgain,
+  changeAnswer,
+  EMPTY_CONVERSATION,
+  questionOf,
+  requestBody,
+  runningAnswer,
+  type Answer,
+  type Conversation,
+} from '../../dashboard/chat-view/conversation.js';
+import { curlCommand, quoted } from '../../dashboard/chat-view/curl-command.js';
+import { EventStreamReader, type StreamEvent } from '../../dashboard/chat-view/event-stream.js';
+
+function answerOf(conversation: Conversation): Answer {
+  const last = conversation.turns.at(-1);
+  assert.ok(last?.kind === 'answer');
+  return last;
+}
+
+const WAITING = answerOf(ask(EMPTY_CONVERSATION, 'Hello', 7));
+
+function chunk(content: string, more: object = {}): StreamEvent {
+  const entry = { token: content, logprob: -0.5, top_logprobs: [{ token: content, logprob: -0.5 }] };
+  const choice = { delta: { content }, logprobs: { content: [entry] }, finish_reason: null, ...more };
+  return { kind: 'data', text: JSON.stringify({ system_fingerprint: 'odmoe-1', choices: [choice] }) };
+}
+
+describe("the reader of an answer's stream", () => {
+  const STREAM =
+    ': keep-alive\n\ndata: {"a":1}\n\nevent: x\r\ndata:two\r\ndata: lines\r\n\r\ndata: é🦊\r\rdata: [DONE]\n\n';
+  const EVENTS = [
+    { kind: 'comment', text: 'keep-alive' },
+    ...['{"a":1}', 'two\nlines', 'é🦊', '[DONE]'].map((text) => ({ kind: 'data', text })),
+  ];
+
+  it('finds the same events however the stream is cut', () => {
+    fc.assert(
+      fc.property(fc.array(fc.integer({ min: 0, max: STREAM.length }), { maxLength: 12 }), (cuts) => {
+        const places = [0, ...cuts.sort((left, right) => left - right), STREAM.length];
+        const reader = new EventStreamReader();
+        const found = places.slice(1).flatMap((end, index) => reader.take(STREAM.slice(places[index], end)));
+        assert.deepEqual(found, EVENTS);
+      }),
+    );
+    const reader = new EventStreamReader();
+    assert.deepEqual(
+      [...STREAM].flatMap((letter) => reader.take(letter)),
+      EVENTS,
+    );
+  });
+
+  it('refuses a line without end', () => {
+    const reader = new EventStreamReader();
+    assert.throws(() => reader.take(`data: ${'x'.repeat(5_000_000)}`), /too long/);
+  });
+});
+
+describe('an answer, event by event', () => {
+  it('gathers text, tokens, usage and how it ended', () => {
+    const usage = { prompt_tokens: 9, completion_tokens: 3, prompt_tokens_details: { cached_tokens: 5 } };
+    const events: StreamEvent[] = [
+      { kind: 'comment', text: 'progress {"phase":"prefill","prompt_tokens_done":4,"prompt_tokens":9}' },
+      chunk('A '),
+      chunk('<b>'),
+      chunk('', { finish_reason: 'length' }),
+      { kind: 'data', text: JSON.stringify({ choices: [], usage }) },
+      { kind: 'data', text: '[DONE]' },
+    ];
+    const states = events.map((_, index) =>
+      events
+        .slice(0, index + 1)
+        .reduce((answer, event, at) => withStreamEvent(answer, event, 1000 + at * 100), WAITING),
+    );
+    assert.match(states[0]?.progress ?? '', /4 of 9/);
+    const last = states.at(-1);
+    assert.ok(last !== undefined);
+    assert.deepEqual(
+      [last.state, last.text, last.finishReason, last.fingerprint, last.progress],
+      ['done', 'A <b>', 'length', 'odmoe-1', ''],
+    );
+    assert.ok(areTokensWhole(last));
+    assert.equal(tokensPerSecond(last), 20);
+    const words = usageWords(last).join(', ');
+    assert.match(
+      words,
+      /3 tokens, 20\.0 tokens\/s, prompt 9 tokens, 5 of them reused, cut off at the limit, seed 7, odmoe-1/,
+    );
+  });
+
+  it('keeps thoughts apart', () => {
+    const thought = { kind: 'data', text: '{"choices":[{"delta":{"reasoning_content":"hm"}}]}' } as const;
+    const answer = withStreamEvent(withStreamEvent(WAITING, thought, 1), chunk('Yes'), 2);
+    assert.deepEqual([answer.reasoning, answer.text], ['hm', 'Yes']);
+  });
+
+  it('fails with the message of an error in mid-stream, and stays failed', () => {
+    const error = { kind: 'data', text: '{"error":{"message":"no worker is left"}}' } as const;
+    const failed = withStreamEvent(withStreamEvent(WAITING, error, 1), { kind: 'data', text: '[DONE]' }, 2);
+    assert.deepEqual([failed.state, failed.error], ['failed', 'no worker is left']);
+    assert.equal(withEnd(failed, false), failed);
+  });
+
+  it('that breaks off says so; one that was stopped is no failure', () => {
+    const half = withStreamEvent(WAITING, chunk('A'), 1);
+    assert.match(withEnd(half, false).error, /broke/);
+    assert.deepEqual([withEnd(half, true).state, withEnd(half, true).text], ['stopped', 'A']);
+  });
+
+  it('with text that no token tells is drawn as text', () => {
+    const answer = withStreamEvent(WAITING, chunk('A', { logprobs: null }), 1);
+    assert.ok(!areTokensWhole(answer));
+  });
+});
+
+describe('a conversation', () => {
+  const said = changeAnswer(ask(EMPTY_CONVERSATION, 'One?', 1), 2, (answer) => ({
+    ...answer,
+    state: 'done',
+    text: '1',
+  }));
+
+  it('sends all that was said, with the settings', () => {
+    const body = requestBody(ask(said, 'Two?', 5), 4, { ...DEFAULT_SETTINGS, system: 'Be brief.', maxTokens: null });
+    assert.deepEqual(body, {
+      messages: [
+        { role: 'system', content: 'Be brief.' },
+        { role: 'user', content: 'One?' },
+        { role: 'assistant', content: '1' },
+        { role: 'user', content: 'Two?' },
+      ],
+      ...{ stream: true, stream_options: { include_usage: true }, return_progress: true },
+      ...{ temperature: 0.7, top_p: 1, seed: 5, logprobs: true, top_logprobs: 5 },
+    });
+  });
+
+  it('asked again from a question forgets what came after it', () => {
+    const again = askAgain(ask(said, 'Two?', 5), 1, 'Uno?', 9);
+    assert.deepEqual(
+      again.turns.map((turn) => (turn.kind === 'question' ? turn.text : turn.state)),
+      ['Uno?', 'waiting'],
+    );
+    assert.equal(questionOf(again, answerOf(again).id)?.text, 'Uno?');
+    assert.equal(answerOf(again).seed, 9);
+    assert.equal(askAgain(said, 99, 'x', 1), said);
+  });
+
+  it('has one running answer, the last', () => {
+    assert.equal(runningAnswer(said), null);
+    const running = ask(said, 'Two?', 5);
+    assert.equal(runningAnswer(running)?.id, 4);
+    assert.equal(runningAnswer(changeAnswer(running, 4, (answer) => withFailure(answer, 'no'))), null);
+  });
+});
+
+describe('the curl command', () => {
+  it('gives sh the very body, whatever was said', () => {
+    fc.assert(
+      fc.property(fc.string({ unit: 'binary', maxLength: 40 }), (text) => {
+        const body = { messages: [{ role: 'user', content: text }] };
+        const command = curlCommand('http://127.0.0.1:7680/v1/chat/completions', body);
+        const shown = spawnSync('sh', ['-c', `curl() { printf '%s\\n' "$@"; }; ${command}`], {
+          encoding: 'utf8',
+          env: { ODMOE_API_KEY: 'secret-key' },
+        }).stdout.split('\n');
+        assert.deepEqual(JSON.parse(shown.at(-2) ?? ''), JSON.parse(JSON.stringify(body)));
+        assert.ok(shown.includes('http://127.0.0.1:7680/v1/chat/completions'));
+        assert.ok(shown.includes('Authorization: Bearer secret-key'));
+      }),
+      { numRuns: 6 },
+    );
+  });
+
+  it('quotes what would end a quote', () => {
+    assert.equal(quoted(`it's $(rm) \`x\``), `'it'\\''s $(rm) \`x\`'`);
+  });
+});
+
+describe('words of the chat', () => {
+  it('shade what was unlikely', () => {
+    const shades = [0, -0.2, -1, -2, -5].map((logprob) => shadeOf({ text: 'x', logprob, alternatives: [] }));
+    assert.deepEqual(shades, [0, 1, 2, 3, 4]);
+  });
+
+  it('tell probabilities and blanks', () => {
+    assert.deepEqual([1, 0.97, 0.05, 0.0004, 0].map(percent), ['100 %', '97 %', '5.0 %', '0.04 %', 'below 0.01 %']);
+    assert.equal(visibleText(' a\n'), '␣a⏎');
+  });
+
+  it('take numbers within their ranges alone', () => {
+    assert.equal(settingNumber('', 'seed'), null);
+    assert.equal(settingNumber(' 12 ', 'seed'), 12);
+    assert.equal(settingNumber('0.5', 'temperature'), 0.5);
+    for (const wrong of ['1.5', '-1', 'x', '1e99']) assert.equal(settingNumber(wrong, 'seed'), undefined);
+    assert.equal(settingNumber('2.5', 'temperature'), undefined);
+  });
+});
