@@ -1,6 +1,7 @@
 import type { NodeEnvironment } from '../engine/environment/node-environment.js';
 import type { NodeSettings } from '../shared/config/node-settings.js';
 import { MAX_DRAFT_ROWS } from '../shared/config/setting-limits.js';
+import { machineAddress } from '../shared/daemon/advertised-address.js';
 import type { GiveUp } from '../shared/daemon/run-daemon.js';
 import type { Logger } from '../shared/log/logger.js';
 import { spreadForDrafts, usableDraftRows } from '../shared/placement/draft-rows.js';
@@ -9,12 +10,16 @@ import { nominalLayerCosts } from '../shared/placement/group-size.js';
 import type { NodeIdentity, StatusReply } from '../shared/rpc/messages.js';
 import { firstEpoch } from './cluster/first-epoch.js';
 import { Membership } from './cluster/membership.js';
-import { Roster } from './cluster/roster.js';
+import { Roster, type RosterObserver } from './cluster/roster.js';
 import type { ShadowListener } from './cluster/shadow-link.js';
 import type { ClusterEngine } from './decode/cluster-engine.js';
 import { DraftCostMeter } from './decode/draft-costs.js';
 import { PredictionPost } from './decode/prediction-post.js';
-import type { ServedMetrics } from './http/door-context.js';
+import type { ClusterFeed } from './events/cluster-feed.js';
+import type { ServedCluster } from './events/cluster-view.js';
+import { MainEvents } from './events/main-events.js';
+import type { ServedMetrics, ServedModel } from './http/door-context.js';
+import { servedModel } from './http/served-model.js';
 import { arithmeticOf, type LoadedMain } from './load-main.js';
 import type { ClusterFigures } from './metrics/cluster-metrics.js';
 import { MainMetrics } from './metrics/main-metrics.js';
@@ -22,8 +27,9 @@ import { ExpertDispatcher } from './pass/expert-dispatcher.js';
 import { LayerWaits } from './pass/layer-waits.js';
 import { PassPool } from './pass/pass-pool.js';
 import { miniBatchRowsFor } from './prefill/expert-batches.js';
-import { InferenceService } from './rpc/inference-service.js';
+import { contextPositionsOf, InferenceService } from './rpc/inference-service.js';
 import { nodeStatuses } from './rpc/node-statuses.js';
+import { observeAll } from './rpc/request-observer.js';
 
 /** Prompts go through one at a time; answers go on meanwhile. */
 const PREFILL_PASSES = 1;
@@ -36,6 +42,9 @@ export interface MainParts {
   inference: InferenceService;
   status(): StatusReply;
   metrics: ServedMetrics;
+  /** As clients see the model. */
+  model: ServedModel;
+  feed: ClusterFeed;
 }
 
 /** What requests hold here: sequences, passes, experts that workers owe, and whoever waits for something. */
@@ -58,6 +67,7 @@ function createEngine(
   settings: NodeSettings,
   { source, model, environment }: LoadedMain & { environment: NodeEnvironment },
   epoch: number,
+  observer: RosterObserver,
   log: Logger,
 ): ClusterEngine {
   const { shape } = source;
@@ -73,7 +83,7 @@ function createEngine(
   const spread = homes > 0 ? 'group' : spreadForDrafts(drafting.rows, placement.spread);
   logWhatDiffers(settings, { rows: drafting.rows, spread }, log);
   const grouping = { groupSize: placement.groupSize, costs: nominalLayerCosts(shape, source.shippedFormat), homes };
-  const roster = new Roster(shape, grouping, epoch, runtime, log);
+  const roster = new Roster(shape, grouping, epoch, runtime, log, observer);
   return {
     model,
     shape,
@@ -162,7 +172,10 @@ export function assemble(
   const { runtime, transport } = loaded.environment;
   const startedMs = runtime.nowMs();
   const epoch = firstEpoch(runtime.wallMs());
-  const engine = createEngine(settings, loaded, epoch, log);
+  const model = modelOf(settings, loaded);
+  const moment = { status: () => status(), peerCounts: () => engine.roster.peerCounts() };
+  const events = new MainEvents(servedCluster(settings, loaded, model), moment, runtime, startedMs);
+  const engine = createEngine(settings, loaded, epoch, events.nodes, log);
   const { roster, shape } = engine;
   const membership = new Membership({
     identity: () => identity,
@@ -186,7 +199,7 @@ export function assemble(
     firstSequence: epoch,
     nodeStatuses: statuses,
     runtime,
-    observer: metrics.requests,
+    observer: observeAll([metrics.requests, events.requests]),
     randomSeed: () => runtime.randomInt(RANDOM_SEED_LIMIT),
     onDeviceLost: giveUp,
   });
@@ -205,7 +218,30 @@ export function assemble(
     peerCounts: roster.peerCounts(),
     arithmetic: arithmeticOf(settings, loaded),
   });
-  return { engine, membership, inference, status, metrics: servedMetrics(metrics, figures) };
+  const { feed } = events;
+  return { engine, membership, inference, status, metrics: servedMetrics(metrics, figures), model, feed };
+}
+
+function modelOf(settings: NodeSettings, loaded: LoadedMain & { environment: NodeEnvironment }): ServedModel {
+  const { source, tokenizer, environment } = loaded;
+  return servedModel(source, {
+    ...{ tokenizer, arithmetic: arithmeticOf(settings, loaded), wallMs: environment.runtime.wallMs() },
+    contextPositions: contextPositionsOf(settings.main, source.shape),
+  });
+}
+
+function servedCluster(
+  { discovery, placement }: NodeSettings,
+  { source }: LoadedMain,
+  { name, family, parameters, weightFormat, contextPositions }: ServedModel,
+): ServedCluster {
+  const { expertLayers, experts, expertsPerToken } = source.shape;
+  return {
+    model: { name, family, parameters, weightFormat, contextPositions },
+    ...{ expertLayers, experts, expertsPerToken },
+    strictHomes: homesOfSettings(placement) > 0,
+    machineAddress: discovery.interfaceAddress ?? machineAddress(),
+  };
 }
 
 function servedMetrics(metrics: MainMetrics, figures: () => ClusterFigures): ServedMetrics {

@@ -13,7 +13,7 @@ import { assemble, openCounts, type MainParts } from './assemble-main.js';
 import type { Door } from './http/start-door.js';
 import { openDoor, planDoor, type PlannedDoor } from './open-door.js';
 import type { RpcServer } from '../shared/rpc/transport.js';
-import { arithmeticOf, disposeLoaded, loadMain, type LoadedMain } from './load-main.js';
+import { disposeLoaded, loadMain, type LoadedMain } from './load-main.js';
 
 /** Handle of a running main. */
 export interface RunningMain extends RunningNode {
@@ -81,7 +81,7 @@ async function serveMain(
   const stop = (): Promise<void> => (stopping ??= stopMain(parts, { door, announced, server }, loaded));
   try {
     if (planned !== null) {
-      door = await openDoor(planned, parts, loaded, { arithmetic: arithmeticOf(settings, loaded), log });
+      door = await openDoor(planned, parts, loaded, log);
     }
     membership.addConfigured(settings.discovery.peers);
     announced.push(await discovery.watchPeers(settings, (peer) => membership.addDiscovered(peer), log));
@@ -90,11 +90,13 @@ async function serveMain(
     await stop();
     throw thrown;
   }
+  parts.feed.start();
   log.info('main is ready', { address: server.address, model: loaded.source.name });
   return {
     ...{ address: server.address, httpAddress: door?.address ?? null, stop },
     openCounts: () => openCounts(parts),
     metrics: () => parts.metrics.text(),
+    events: (wantsPasses) => parts.feed.listen(wantsPasses),
   };
 }
 
@@ -105,6 +107,7 @@ async function stopMain(
   loaded: LoadedMain,
 ): Promise<void> {
   const { engine, membership, inference } = parts;
+  parts.feed.stop();
   await Promise.all([door?.close(), inference.stop(), server.stop(), ...announced.map((part) => part.stop())]);
   engine.roster.stop();
   await membership.stop();

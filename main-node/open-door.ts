@@ -6,7 +6,6 @@ import type { MainParts } from './assemble-main.js';
 import { type ApiKeys, readApiKeys } from './http/access/api-keys.js';
 import { prepareChatFor } from './http/conversation/served-chat.js';
 import { ROUTES } from './http/dialects/routes.js';
-import { servedModel } from './http/served-model.js';
 import { type Door, requireKeysForOthers, startDoor } from './http/start-door.js';
 import type { LoadedMain } from './load-main.js';
 
@@ -36,23 +35,22 @@ export function openDoor(
   planned: PlannedDoor,
   parts: MainParts,
   loaded: LoadedMain & { environment: NodeEnvironment },
-  main: { arithmetic: 'exact' | 'fast'; log: Logger },
+  log: Logger,
 ): Promise<Door> {
   const { inference } = parts;
   const { runtime } = loaded.environment;
-  const { arithmetic, log } = main;
-  const { tokenizer, source } = loaded;
-  const { contextPositions } = inference;
+  const { tokenizer } = loaded;
   return startDoor({
     ...planned,
     routes: ROUTES,
     context: {
-      model: servedModel(source, { tokenizer, contextPositions, arithmetic, wallMs: runtime.wallMs() }),
+      model: parts.model,
       generate: (request, signal, watch) => inference.generate(validateGenerateRequest(request), signal, watch),
       prepareChat: prepareChatFor(tokenizer),
       tokenize: (text, addSpecial, signal) => inference.tokenize(text, addSpecial, signal),
       tokenizeChat: (request, signal) => inference.tokenizeChat(request, signal),
       status: () => parts.status(),
+      feed: parts.feed,
       metrics: parts.metrics,
       ...{ runtime, log },
     },

@@ -1,7 +1,7 @@
 /** What the network brings: ports, multicast, and who answers or does not. */
-import { formatByteSize } from '../../shared/config/byte-size.js';
 import { nodesOfThisHost } from '../../shared/config/resolve-node-settings.js';
 import type { ClusterConfig } from '../../shared/config/cluster-config.js';
+import { fetchProgress, NO_WORKERS_ADVICE, SILENT_PEER_ADVICE } from '../../shared/diagnosis/cluster-problems.js';
 import { probeMulticast } from '../../shared/discovery/probe-multicast.js';
 import type { DiscoveredPeer } from '../../shared/discovery/txt-record.js';
 import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
@@ -141,7 +141,7 @@ export function peerCheck(
     case 'refused':
       return absent(name, `${who}the host is there, but nothing listens at the port`, 'start the daemon there');
     case 'silent':
-      return absent(name, `${who}no answer`, 'is the host on, the address right, and no firewall between?');
+      return absent(name, `${who}no answer`, SILENT_PEER_ADVICE);
     case 'unreachable':
       return absent(name, `${who}cannot be reached (${diagnosis.reason})`, 'check the name or address and the network');
     case 'stranger':
@@ -179,7 +179,7 @@ async function problemsOfMain(address: string, timeoutMs: number): Promise<Check
     const status = await transport.fetchStatus(address, timeoutMs);
     const workers = status.nodes.filter(({ identity }) => identity.role === 'ROLE_WORKER').length;
     const found = `serves with ${workers} workers`;
-    const summary = workers > 0 ? ok(name, found) : warn(name, found, 'start workers: without one it cannot answer');
+    const summary = workers > 0 ? ok(name, found) : warn(name, found, NO_WORKERS_ADVICE);
     return [
       summary,
       ...status.nodes.map(deviceCheck),
@@ -201,8 +201,8 @@ export function deviceCheck({ identity, deviceName, deviceReason }: NodeStatus):
 
 /** A worker without a copy of the pack, as long as it has not fetched what it needs. */
 export function fetchCheck(name: string, node: NodeStatus): Check[] {
-  const { identity, fetchNeededBytes, fetchHeldBytes, fetchProblem } = node;
-  const found = `${identity.id} has fetched ${formatByteSize(fetchHeldBytes)} of ${formatByteSize(fetchNeededBytes)}`;
+  const { fetchNeededBytes, fetchHeldBytes, fetchProblem } = node;
+  const found = fetchProgress(node);
   if (fetchProblem !== '') return [warn(name, found, fetchProblem)];
   return fetchHeldBytes < fetchNeededBytes ? [ok(name, `${found} that it needs of the pack`)] : [];
 }

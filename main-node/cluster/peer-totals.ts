@@ -7,8 +7,8 @@ const MAX_REMEMBERED_PEERS = 1024;
 export interface CountedPeer {
   readonly id: string;
   readonly status: NodeStatus | null;
-  /** Bytes of messages over this connection. */
-  readonly traffic: { readonly sentBytes: number; readonly receivedBytes: number };
+  /** Bytes of messages over this connection, and how soon the peer answers over it. */
+  readonly traffic: Omit<LinkBytes, 'peer'>;
 }
 
 /** What a node counts since its start, that is of use added up over its starts. */
@@ -53,6 +53,7 @@ export class PeerTotals {
       peer: id,
       sentBytes: (peer?.sentBytes ?? 0) + traffic.sentBytes,
       receivedBytes: (peer?.receivedBytes ?? 0) + traffic.receivedBytes,
+      roundTripMs: traffic.roundTripMs,
     };
   }
 

@@ -16,6 +16,16 @@ import type { WorkerLink } from './worker-link.js';
 /** How many workers make a group, what a layer costs where that decides, and whether experts have workers of their own. */
 export type Grouping = Required<Pick<PlacementInput, 'groupSize' | 'costs' | 'homes'>>;
 
+/** Is told of daemons that come and go. Nothing may be thrown. */
+export interface RosterObserver {
+  /** A daemon has come, or the placement is another one. */
+  changed(): void;
+  /** The daemon was connected, and is so no longer. */
+  lost(link: WorkerLink | ShadowLink, reason: string): void;
+}
+
+const NOBODY: RosterObserver = { changed: () => undefined, lost: () => undefined };
+
 /** Workers that come at about the same time make one new placement. */
 export const JOIN_BATCH_MS = 20;
 
@@ -50,6 +60,7 @@ export class Roster implements PlacedWorkers {
     firstEpoch: number,
     private readonly runtime: Runtime,
     private readonly log: Logger,
+    private readonly observer: RosterObserver = NOBODY,
   ) {
     this.latestEpoch = firstEpoch;
     this.fetching = new FetchingWorkers({
@@ -156,6 +167,7 @@ export class Roster implements PlacedWorkers {
     });
     if (partialPack) this.fetching.add(link);
     else this.place(link);
+    this.observer.changed();
   }
 
   /** A worker has told its status. */
@@ -198,6 +210,7 @@ export class Roster implements PlacedWorkers {
     if (!isUnplaced && this.workers.get(link.id) !== link) return;
     if (!isUnplaced) this.workers.delete(link.id);
     this.log.warn('worker lost', { worker: link.id, address: link.address, reason, left: this.workers.size });
+    this.observer.lost(link, reason);
     if (!isUnplaced) this.replan();
   }
 
@@ -215,6 +228,7 @@ export class Roster implements PlacedWorkers {
     this.log.info('shadow joined', { shadow: link.id, address: link.address, standby: !used });
     if (used) this.announceToShadow();
     this.fetching.announce();
+    this.observer.changed();
   }
 
   removeShadow(link: ShadowLink, reason: string): void {
@@ -223,6 +237,7 @@ export class Roster implements PlacedWorkers {
     this.totals.ended(link);
     this.shadows.splice(index, 1);
     this.log.warn('shadow lost', { shadow: link.id, address: link.address, reason });
+    this.observer.lost(link, reason);
     if (index === 0) this.announceToShadow();
     this.fetching.announce();
   }
@@ -286,6 +301,7 @@ export class Roster implements PlacedWorkers {
     const placement = links.length === 0 ? null : this.plan(links, this.latestEpoch);
     this.current = placement;
     this.placed = new Map(this.workers);
+    this.observer.changed();
     if (placement === null) {
       this.fetching.announce();
       return;

@@ -43,7 +43,7 @@ export class ShadowLink {
   }
 
   /** Over this connection. */
-  get traffic(): Pick<PeerStream<never, unknown>, 'sentBytes' | 'receivedBytes'> {
+  get traffic(): Pick<PeerStream<never, unknown>, 'sentBytes' | 'receivedBytes' | 'roundTripMs'> {
     return this.stream;
   }
 

@@ -56,7 +56,7 @@ export class WorkerLink implements WorkerOrders {
   }
 
   /** Over this connection. */
-  get traffic(): Pick<PeerStream<never, unknown>, 'sentBytes' | 'receivedBytes'> {
+  get traffic(): Pick<PeerStream<never, unknown>, 'sentBytes' | 'receivedBytes' | 'roundTripMs'> {
     return this.stream;
   }
 

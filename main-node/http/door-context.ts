@@ -4,6 +4,7 @@ import type { Logger } from '../../shared/log/logger.js';
 import type { GenerateReply, GenerateRequest, StatusReply } from '../../shared/rpc/messages.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
 import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
+import type { ClusterFeed } from '../events/cluster-feed.js';
 import type { GenerationWatch } from '../rpc/generation-watch.js';
 import type { PrepareChat } from './conversation/chat-request.js';
 import type { DeliverBody, DeliverStream } from './delivery/dialect.js';
@@ -59,6 +60,8 @@ export interface DoorContext {
     signal: AbortSignal,
   ): Promise<number[]>;
   status(): StatusReply;
+  /** What happens in the cluster. */
+  readonly feed: Pick<ClusterFeed, 'listen'>;
   readonly metrics: ServedMetrics;
   readonly deliverStream: DeliverStream;
   readonly deliverBody: DeliverBody;

@@ -98,6 +98,15 @@ const GAUGES: readonly ClusterMetric[] = [
     samples: ({ status: { nodes } }) =>
       nodes.flatMap((node) => memoryKinds(node).map(([kind, bytes]): Sample => [{ node: idOf(node), kind }, bytes])),
   },
+  {
+    name: 'odmoe_link_round_trip_seconds',
+    help: 'How soon a node answers the questions by which main knows that it is there; a mean in which the latest weighs most.',
+    labels: ['node'],
+    samples: ({ status: { links } }) =>
+      links.flatMap(({ peer: node, roundTripMs }): Sample[] =>
+        roundTripMs > 0 ? [[{ node }, roundTripMs / 1000]] : [],
+      ),
+  },
   workerGauge('odmoe_slots', 'Experts that a worker can load or run at a time.', ({ slots }) => slots),
   workerGauge('odmoe_slots_in_use', 'Of these, the ones that are in use.', ({ slotsInUse }) => slotsInUse),
   workerGauge(

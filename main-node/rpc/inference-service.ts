@@ -5,6 +5,7 @@ import { OutputFormats } from '../../engine/sampling/output-formats.js';
 import { type ResolvedGeneration, resolveGeneration } from '../../engine/generation/resolve-generation.js';
 import { type PromptEncoder, type PromptRequest, requireEncodable } from '../../engine/generation/prompt-encoder.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { GenerateReply, GenerateRequest, NodeStatus, Timing } from '../../shared/rpc/messages.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
 import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
@@ -77,9 +78,7 @@ export class InferenceService {
 
   /** Most positions of prompt and answer together. */
   get contextPositions(): number {
-    const { maxContextPositions } = this.options.limits;
-    const { maxPositions } = this.options.engine.shape;
-    return maxContextPositions === 0 ? maxPositions : Math.min(maxPositions, maxContextPositions);
+    return contextPositionsOf(this.options.limits, this.options.engine.shape);
   }
 
   /** Everything a request holds is freed when the loop over the replies ends, however it ends. */
@@ -194,6 +193,7 @@ export class InferenceService {
     };
     const sequence = new ClusterSequence(engine, request, signal);
     this.sequences.add(sequence);
+    observed.answering(sequence);
     try {
       const steps = generateTokens(sequence, promptIds, options, tokenizer, signal);
       let next = await steps.next();
@@ -209,7 +209,7 @@ export class InferenceService {
     } finally {
       await sequence.end();
       this.sequences.delete(sequence);
-      observed.answered(sequence.cost());
+      observed.answered(sequence);
     }
   }
 
@@ -228,6 +228,14 @@ export class InferenceService {
       },
     };
   }
+}
+
+/** Most positions of prompt and answer together. */
+export function contextPositionsOf(
+  { maxContextPositions }: Pick<NodeSettings['main'], 'maxContextPositions'>,
+  { maxPositions }: Pick<ModelShape, 'maxPositions'>,
+): number {
+  return maxContextPositions === 0 ? maxPositions : Math.min(maxPositions, maxContextPositions);
 }
 
 const NO_PROMPT: PromptRequest = { text: '', messages: [], promptTokenIds: [], raw: false };

@@ -1,6 +1,6 @@
 import { GenerationTiming } from '../../engine/generation/generation-timing.js';
 import type { ErrorCode } from '../../shared/errors/registry.js';
-import type { Timing } from '../../shared/rpc/messages.js';
+import type { SepMetrics, Timing } from '../../shared/rpc/messages.js';
 import type { AnswerCost } from '../decode/cluster-sequence.js';
 
 /** How a request ended. */
@@ -15,6 +15,13 @@ export interface RequestEnd {
   cost: AnswerCost | null;
 }
 
+/** An answer in the making, which knows what it has cost so far. */
+export interface AnswerSource {
+  cost(): AnswerCost;
+  /** Null: nobody has predicted. */
+  sepMetrics(): SepMetrics | null;
+}
+
 /** Is told of every request that comes to main. Nothing may be thrown. */
 export interface RequestObserver {
   /** It runs from now on. */
@@ -22,7 +29,26 @@ export interface RequestObserver {
   firstToken(ttftMs: number): void;
   /** Each token of the answer. */
   token(): void;
+  /** The answer is being made from now on, and can be asked what it costs. */
+  answering?(source: AnswerSource): void;
+  /** It is freed: its cost is the last one. */
+  answered?(source: AnswerSource): void;
   ended(end: RequestEnd): void;
+}
+
+/** One observer for several. */
+export function observeAll(observers: readonly RequestObserver[]): RequestObserver {
+  const each = (tell: (observer: RequestObserver) => void): void => {
+    for (const observer of observers) tell(observer);
+  };
+  return {
+    admitted: (promptTokens, queuedMs) => each((observer) => observer.admitted(promptTokens, queuedMs)),
+    firstToken: (ttftMs) => each((observer) => observer.firstToken(ttftMs)),
+    token: () => each((observer) => observer.token()),
+    answering: (source) => each((observer) => observer.answering?.(source)),
+    answered: (source) => each((observer) => observer.answered?.(source)),
+    ended: (end) => each((observer) => observer.ended(end)),
+  };
 }
 
 /** One request as its observer hears of it. */
@@ -54,9 +80,14 @@ export class ObservedRequest {
     this.observer.token();
   }
 
-  /** The sequence is freed; `cost`: of all that was done for it. */
-  answered(cost: AnswerCost): void {
-    this.cost = cost;
+  answering(source: AnswerSource): void {
+    this.observer.answering?.(source);
+  }
+
+  /** The sequence is freed. */
+  answered(source: AnswerSource): void {
+    this.cost = source.cost();
+    this.observer.answered?.(source);
   }
 
   succeeded(): void {

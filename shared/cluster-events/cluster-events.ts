@@ -12,7 +12,7 @@ export type ClusterEvent =
 
 export type NodeRole = 'main' | 'shadow' | 'worker';
 
-/** At once, then whenever something has changed, at most every second. */
+/** At once, then every second, and as soon as a node comes or goes. */
 export interface ClusterView {
   atMs: number;
   name: string;
@@ -59,6 +59,7 @@ export interface NodeView {
   uptimeMs: number;
   memory: MemoryView;
   /** Of main with this node; null: main itself, or lost. */
+  /** `roundTripMs`: of the keepalive's questions; 0: none was answered yet. */
   link: { roundTripMs: number; sentBytes: number; receivedBytes: number } | null;
   /** Workers: what main waits for it, on the mean of the last passes; null: it has run nothing. */
   waits: { waitMs: number; stallMs: number; executeMs: number; otherMs: number; lastShare: number } | null;

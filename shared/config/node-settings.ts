@@ -1,3 +1,4 @@
+import type { ClusterEvent } from '../cluster-events/cluster-events.js';
 import type { CachePolicy } from '../planner/cache-decisions.js';
 import type { PoolCapacities } from '../planner/pool-capacities.js';
 
@@ -161,6 +162,8 @@ export interface RunningNode {
   openCounts(): Readonly<Record<string, number>>;
   /** Of main: its metrics in Prometheus' text format. */
   metrics?(): Promise<string>;
+  /** Of main: what `GET /cluster/events` tells, from now on. */
+  events?(wantsPasses: boolean): { next(): Promise<ClusterEvent | null>; end(): void };
   /** Idempotent; resolves when everything is closed and disposed. */
   stop(): Promise<void>;
 }

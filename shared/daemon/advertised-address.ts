@@ -1,3 +1,4 @@
+import { hostname, networkInterfaces } from 'node:os';
 import type { NodeSettings } from '../config/node-settings.js';
 import { formatAddress, isWildcardHost } from '../rpc/addresses.js';
 
@@ -8,4 +9,10 @@ export function advertisedAddress(
 ): string {
   const host = advertiseHost ?? listenHost;
   return formatAddress(isWildcardHost(host) ? '' : host, port);
+}
+
+/** By which other machines may reach this one: its first IPv4 address that they may see, else its name. */
+export function machineAddress(): string {
+  const addresses = Object.values(networkInterfaces()).flatMap((list) => list ?? []);
+  return addresses.find(({ family, internal }) => family === 'IPv4' && !internal)?.address ?? hostname();
 }

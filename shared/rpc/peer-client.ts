@@ -68,9 +68,13 @@ function openStream<Out extends PeerMessage, In extends PeerMessage>(
     pace?.codec(method.reply) ?? method.reply,
     ending,
   );
-  const keepalive = watchPeer(runtime, channel, network, (silentMs) => {
-    stream.close(new OdmoeError(lostCode, silenceMessage(address, silentMs)));
-  });
+  const keepalive = watchPeer(
+    runtime,
+    channel,
+    network,
+    (silentMs) => stream.close(new OdmoeError(lostCode, silenceMessage(address, silentMs))),
+    (roundTripMs) => stream.answeredIn(roundTripMs),
+  );
   const settle = (error: OdmoeError | null): void => {
     forceTimer?.cancel();
     keepalive.stop();

@@ -16,6 +16,8 @@ export interface KeepaliveOptions extends KeepaliveTimes {
   runtime: Runtime;
   /** Resolves when the peer has answered; rejects when the connection does not stand. */
   ask(): Promise<void>;
+  /** The peer has answered, so long after it was asked. */
+  onAnswer?(roundTripMs: number): void;
   /** The peer has not answered for so long. Called once. */
   onSilent(silentMs: number): void;
 }
@@ -57,6 +59,7 @@ export class PeerKeepalive {
         question.answered = true;
         if (this.stopped) return;
         this.timer?.cancel();
+        this.options.onAnswer?.(runtime.nowMs() - question.askedMs);
         this.wait();
       },
       // The stream over the same connection tells what happened to it, or the time runs out.
@@ -106,9 +109,10 @@ export function watchPeer(
   channel: Channel,
   { keepaliveIntervalMs, keepaliveTimeoutMs }: KeepaliveTimes,
   onSilent: (silentMs: number) => void,
+  onAnswer: (roundTripMs: number) => void = () => undefined,
 ): PeerKeepalive {
   const ask = (): Promise<void> => askPeer(runtime, channel);
-  return new PeerKeepalive({ runtime, keepaliveIntervalMs, keepaliveTimeoutMs, ask, onSilent });
+  return new PeerKeepalive({ runtime, keepaliveIntervalMs, keepaliveTimeoutMs, ask, onSilent, onAnswer });
 }
 
 /** "worker at 10.0.0.2:7602 has not answered for 0.7 s: it may be busy, stopped or cut off". */

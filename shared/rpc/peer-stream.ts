@@ -11,6 +11,8 @@ export interface PeerStream<Out, In> {
   /** Of messages so far, without what carries them. */
   readonly sentBytes: number;
   readonly receivedBytes: number;
+  /** How long the peer takes to answer the keepalive, on a mean in which the latest weighs most; 0: it has answered none. */
+  readonly roundTripMs: number;
   /** Messages wait until a handler is set. What the handler throws closes the stream. */
   onMessage(handler: (message: In) => void): void;
   /** Called exactly once, whichever side or fault ends the stream; null: an orderly end. Also when set after the end. */
@@ -37,6 +39,9 @@ export interface StreamEnding {
   fail(error: OdmoeError): void;
 }
 
+/** Of the latest round trip in their mean. */
+const ROUND_TRIP_WEIGHT = 1 / 4;
+
 /**
  * A PeerStream over what carries its bytes. Encoding is done here so that the size of what waits is known, decoding so that garbage ends
  * one stream and nothing else.
@@ -44,6 +49,7 @@ export interface StreamEnding {
 export class MessagePeerStream<Out, In> implements PeerStream<Out, In> {
   sentBytes = 0;
   receivedBytes = 0;
+  roundTripMs = 0;
   private unsentBytes = 0;
   private closed: { error: OdmoeError | null } | null = null;
   private messageHandler: ((message: In) => void) | null = null;
@@ -79,6 +85,12 @@ export class MessagePeerStream<Out, In> implements PeerStream<Out, In> {
     this.duplex.write(bytes, () => {
       this.unsentBytes -= bytes.length;
     });
+  }
+
+  /** The peer has answered a question of the keepalive. */
+  answeredIn(roundTripMs: number): void {
+    const isFirst = this.roundTripMs === 0;
+    this.roundTripMs += (roundTripMs - this.roundTripMs) * (isFirst ? 1 : ROUND_TRIP_WEIGHT);
   }
 
   onMessage(handler: (message: In) => void): void {

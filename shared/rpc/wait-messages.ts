@@ -31,4 +31,6 @@ export interface LinkBytes {
   peer: string;
   sentBytes: number;
   receivedBytes: number;
+  /** Of the keepalive's questions, the latest weighing most; 0: none was answered on this connection yet. */
+  roundTripMs: number;
 }

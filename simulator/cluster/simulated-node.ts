@@ -74,6 +74,11 @@ export class SimulatedNode {
     return (await this.node?.metrics?.()) ?? '';
   }
 
+  /** Of a main that runs: what GET /cluster/events tells, from now on. */
+  events(wantsPasses: boolean): ReturnType<NonNullable<RunningNode['events']>> | null {
+    return this.node?.events?.(wantsPasses) ?? null;
+  }
+
   /** Begins to start; how that ends shows in isReady and failure. `wallSkewMs`: its machine's wall clock less the first one's. */
   start(wallSkewMs = 0): void {
     const { seed, log } = this.world;

@@ -56,9 +56,12 @@ export function openMemoryStream<Out extends PeerMessage, In extends PeerMessage
     fail: cancel,
   };
   const { stream, duplex } = messageStream(side, method.request, method.reply, ending);
+  const { runtime } = side.owner;
+  const openedMs = runtime.nowMs();
   side.onLost = (reason) => over(new OdmoeError(lostCode, `the connection to ${side.label} failed: ${reason}`));
   side.onFrame = (frame) => {
     if (frame.kind === 'message') duplex.arrive(frame.bytes);
+    else if (frame.kind === 'accepted') stream.answeredIn(runtime.nowMs() - openedMs);
     else if (frame.kind === 'end') over(null);
     else if (frame.kind === 'failed') over(new OdmoeError(frame.code, frame.text));
     else if (frame.kind === 'cancel')

@@ -9,7 +9,7 @@ function peer(bootId: string, counters: Partial<NodeStatus> | null, sentBytes = 
     ...{ bootId, address: 'a:1', device: 'cpu', release: '1' },
   };
   const status = counters === null ? null : { ...emptyNodeStatus(identity), ...counters };
-  return { id: 'w', status, traffic: { sentBytes, receivedBytes } };
+  return { id: 'w', status, traffic: { sentBytes, receivedBytes, roundTripMs: 0.5 } };
 }
 
 describe('main: what it counts of a peer', () => {
@@ -39,6 +39,7 @@ describe('main: what it counts of a peer', () => {
     const totals = new PeerTotals();
     totals.ended(peer('first', null, 10, 20));
     totals.ended(peer('first', null, 1, 2));
-    assert.deepEqual(totals.bytes(peer('first', null, 100, 200)), { peer: 'w', sentBytes: 111, receivedBytes: 222 });
+    const expected = { peer: 'w', sentBytes: 111, receivedBytes: 222, roundTripMs: 0.5 };
+    assert.deepEqual(totals.bytes(peer('first', null, 100, 200)), expected);
   });
 });

@@ -40,7 +40,7 @@ export function metricFigures(nodes: NodeStatus[] = [MAIN_STATUS, SHADOW_STATUS,
         ...{ worker: identity.id, executes: 1, waitMs: 3, stallMs: 1, executeMs: 1.5, otherMs: 0.5 },
         ...{ lastShare: 0.25, costMs: 1 },
       })),
-      links: peers.map(({ identity }) => ({ peer: identity.id, sentBytes: 11, receivedBytes: 22 })),
+      links: peers.map(({ identity }) => ({ peer: identity.id, sentBytes: 11, receivedBytes: 22, roundTripMs: 1.5 })),
     },
   };
 }

@@ -48,7 +48,7 @@ const STATUS: StatusReply = {
       ...{ lastShare: 0.75, costMs: 0.25 },
     },
   ],
-  links: [{ peer: 'w', sentBytes: 2 ** 40, receivedBytes: 7 }],
+  links: [{ peer: 'w', sentBytes: 2 ** 40, receivedBytes: 7, roundTripMs: 0.25 }],
   httpAddress: '',
 };
 const REQUEST: GenerateRequest = {

@@ -310,7 +310,12 @@ const MEMBERS: Record<string, Record<string, true>> = {
     lastShare: true,
     costMs: true,
   } satisfies Names<Messages.WorkerWait>,
-  LinkBytes: { peer: true, sentBytes: true, receivedBytes: true } satisfies Names<Messages.LinkBytes>,
+  LinkBytes: {
+    peer: true,
+    sentBytes: true,
+    receivedBytes: true,
+    roundTripMs: true,
+  } satisfies Names<Messages.LinkBytes>,
 };
 
 /** Members of each union, by the message's name in the .proto files: all fields of its oneof `kind`. */

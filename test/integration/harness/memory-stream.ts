@@ -7,6 +7,7 @@ export class MemoryStream<Out, In> implements PeerStream<Out, In> {
   backlogBytes = 0;
   sentBytes = 0;
   receivedBytes = 0;
+  roundTripMs = 0;
   closedWith: OdmoeError | null | undefined = undefined;
   private messageHandler: ((message: In) => void) | null = null;
   private closeHandler: ((error: OdmoeError | null) => void) | null = null;

@@ -1,0 +1,129 @@
+import {
+  type ClusterEvent,
+  type ClusterView,
+  type ExpertHeat,
+  PASS_EVENTS_PER_S,
+  type PassTrace,
+  type RecallView,
+} from '../../shared/cluster-events/cluster-events.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
+import { EventQueue } from './event-queue.js';
+import type { FigureCounts, Figures } from './figures.js';
+
+/** Listeners at a time. */
+export const MAX_LISTENERS = 64;
+/** How often figures are taken, and the cluster is told of. */
+const SAMPLE_MS = 1000;
+/** So many samples lie between two looks at recall and heat. */
+const SAMPLES_BETWEEN_LOOKS = 5;
+/** Nodes that come or go at about the same time are told of together. */
+const NODES_CHANGED_MS = 100;
+const PASS_SPACING_MS = 1000 / PASS_EVENTS_PER_S;
+
+/** Where what is told comes from. */
+export interface FeedSources {
+  view(): ClusterView;
+  figures: Figures;
+  counts(): FigureCounts;
+  recall(): RecallView;
+  heat: { view(): ExpertHeat; fade(): void };
+  /** The last PASSES_KEPT, the oldest first. */
+  passes(): PassTrace[];
+}
+
+/** Tells whoever listens what happens in the cluster. Nothing is made that nobody listens to, but the figures. */
+export class ClusterFeed {
+  private readonly queues = new Set<EventQueue>();
+  private timer: Timer | null = null;
+  private soon: Timer | null = null;
+  private samples = 0;
+  private nextPassMs = 0;
+  private stopped = false;
+
+  constructor(
+    private readonly sources: FeedSources,
+    private readonly runtime: Runtime,
+    private readonly startedMs: number,
+  ) {}
+
+  start(): void {
+    this.timer = this.runtime.every(SAMPLE_MS, () => this.sample());
+  }
+
+  get listenerCount(): number {
+    return this.queues.size;
+  }
+
+  /** Somebody wants passes, and one may be told now. */
+  get wantsPass(): boolean {
+    if (this.runtime.nowMs() < this.nextPassMs) return false;
+    for (const { wantsPasses } of this.queues) if (wantsPasses) return true;
+    return false;
+  }
+
+  /** The queue holds what is so now, and gets what comes, until it is ended. Throws QUEUE_FULL; NO_MAIN once main stops. */
+  listen(wantsPasses: boolean): EventQueue {
+    if (this.stopped) throw new OdmoeError('NO_MAIN', 'main is being stopped');
+    if (this.queues.size >= MAX_LISTENERS) {
+      throw new OdmoeError(
+        'QUEUE_FULL',
+        `${MAX_LISTENERS} listeners follow the cluster already; close one of their pages, or ask again later`,
+      );
+    }
+    const { sources } = this;
+    const queue = new EventQueue(wantsPasses, (ended) => this.queues.delete(ended));
+    this.queues.add(queue);
+    queue.put({ type: 'cluster', cluster: sources.view() });
+    queue.put({ type: 'figures', samples: [...sources.figures.kept] });
+    queue.put({ type: 'recall', recall: sources.recall() });
+    queue.put({ type: 'heat', heat: sources.heat.view() });
+    if (wantsPasses) for (const pass of sources.passes()) queue.put({ type: 'pass', pass });
+    return queue;
+  }
+
+  /** A node has come or gone. */
+  nodesChanged(): void {
+    if (this.stopped || this.queues.size === 0) return;
+    this.soon ??= this.runtime.after(NODES_CHANGED_MS, () => {
+      this.soon = null;
+      this.tellCluster();
+    });
+  }
+
+  /** A pass has ended; where `wantsPass`. */
+  passEnded(pass: PassTrace): void {
+    this.nextPassMs = this.runtime.nowMs() + PASS_SPACING_MS;
+    this.tell({ type: 'pass', pass });
+  }
+
+  /** Ends all listeners. Idempotent. */
+  stop(): void {
+    this.stopped = true;
+    this.timer?.cancel();
+    this.soon?.cancel();
+    for (const queue of [...this.queues]) queue.end();
+  }
+
+  private sample(): void {
+    const { sources, runtime } = this;
+    const sample = sources.figures.sample(runtime.nowMs() - this.startedMs, sources.counts());
+    this.samples += 1;
+    const isLook = this.samples % SAMPLES_BETWEEN_LOOKS === 0;
+    if (isLook) sources.heat.fade();
+    if (this.queues.size === 0) return;
+    this.tellCluster();
+    this.tell({ type: 'figures', samples: [sample] });
+    if (!isLook) return;
+    this.tell({ type: 'recall', recall: sources.recall() });
+    this.tell({ type: 'heat', heat: sources.heat.view() });
+  }
+
+  private tellCluster(): void {
+    if (this.queues.size > 0) this.tell({ type: 'cluster', cluster: this.sources.view() });
+  }
+
+  private tell(event: ClusterEvent): void {
+    for (const queue of [...this.queues]) queue.put(event);
+  }
+}

@@ -1,0 +1,68 @@
+import type { ClusterView } from '../../shared/cluster-events/cluster-events.js';
+import { clusterProblems, lostProblem } from '../../shared/diagnosis/cluster-problems.js';
+import { hostOf } from '../../shared/rpc/addresses.js';
+import { isLoopbackHost } from '../../shared/rpc/credentials.js';
+import { dialAddress } from '../../shared/rpc/addresses.js';
+import type { NodeIdentity, StatusReply } from '../../shared/rpc/messages.js';
+import type { LostNode } from './lost-nodes.js';
+import { lostNode, presentNode } from './node-view.js';
+
+/** What does not change while main runs. */
+export interface ServedCluster {
+  model: ClusterView['model'];
+  expertLayers: number;
+  experts: number;
+  expertsPerToken: number;
+  /** Each expert has workers of its own, so that workers keep what is theirs. */
+  strictHomes: boolean;
+  /** By which other boxes may reach this machine, where main listens on every interface. */
+  machineAddress: string;
+}
+
+/** What changes. */
+export interface ClusterMoment {
+  atMs: number;
+  status: StatusReply;
+  lost: readonly LostNode[];
+}
+
+/** The whole cluster as main knows it. `status.nodes` begins with main. */
+export function clusterView(served: ServedCluster, { atMs, status, lost }: ClusterMoment): ClusterView {
+  const own = status.nodes.find(({ identity }) => identity.role === 'ROLE_MAIN')?.identity;
+  const lostProblems = lost.map(({ identity, reason }) =>
+    lostProblem(identity.id, identity.role === 'ROLE_SHADOW' ? 'shadow' : 'worker', `it is lost: ${reason}`),
+  );
+  return {
+    atMs,
+    name: own?.cluster ?? '',
+    release: own?.release ?? '',
+    model: served.model,
+    expertLayers: served.expertLayers,
+    experts: served.experts,
+    expertsPerToken: served.expertsPerToken,
+    nodes: [...status.nodes.map((node) => presentNode(node, status)), ...lost.map(lostNode)],
+    groups: status.placement?.groups.map(({ workerIds }) => [...workerIds]) ?? [],
+    groupReason: status.groupReason,
+    activeRequests: status.activeSequences,
+    queuedRequests: status.queuedRequests,
+    problems: [...clusterProblems(status), ...lostProblems],
+    joinCommand: own === undefined ? '' : joinCommand(own, served),
+  };
+}
+
+/** What makes another box a worker: it needs nothing but main's address, and fetches what it is going to run. */
+export function joinCommand(
+  { address, cluster }: Pick<NodeIdentity, 'address' | 'cluster'>,
+  { strictHomes, machineAddress }: Pick<ServedCluster, 'strictHomes' | 'machineAddress'>,
+): string {
+  const reachable = dialAddress(address, machineAddress);
+  const words = ['odmoe', 'worker', '--main', reachable, '--cluster', shellWord(cluster)];
+  if (strictHomes) words.push('--homes', 'strict');
+  // Where only this machine can reach main, others of its workers are on it, too, and have the usual port.
+  if (isLoopbackHost(hostOf(reachable))) words.push('--port', '0');
+  return words.join(' ');
+}
+
+function shellWord(text: string): string {
+  return /^[\w.:@%+,/-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}

@@ -1,0 +1,80 @@
+import { type ClusterEvent, PASSES_KEPT } from '../../shared/cluster-events/cluster-events.js';
+
+/** Samples that wait for a listener, a second each; one that has taken none of them for so long is given up. */
+export const MAX_WAITING_FIGURES = 60;
+
+type EventOf<Type extends ClusterEvent['type']> = Extract<ClusterEvent, { type: Type }>;
+
+/**
+ * What one listener has not taken yet. Of states (cluster, recall, heat) only the newest waits; of passes the last PASSES_KEPT, so that a slow
+ * listener loses passes first.
+ */
+export class EventQueue {
+  private readonly states = new Map<ClusterEvent['type'], ClusterEvent>();
+  private readonly figures: EventOf<'figures'>[] = [];
+  private readonly passes: EventOf<'pass'>[] = [];
+  private wake: (() => void) | null = null;
+  private ended = false;
+
+  /** `wantsPasses`: else they are left out. `onEnd`: nothing is put here any more. */
+  constructor(
+    readonly wantsPasses: boolean,
+    private readonly onEnd: (queue: EventQueue) => void,
+  ) {}
+
+  put(event: ClusterEvent): void {
+    if (this.ended) return;
+    switch (event.type) {
+      case 'pass':
+        if (!this.wantsPasses) return;
+        this.passes.push(event);
+        if (this.passes.length > PASSES_KEPT) this.passes.shift();
+        break;
+      case 'figures':
+        this.figures.push(event);
+        if (this.figures.length > MAX_WAITING_FIGURES) {
+          this.end();
+          return;
+        }
+        break;
+      case 'cluster':
+      case 'recall':
+      case 'heat':
+        this.states.set(event.type, event);
+    }
+    this.wake?.();
+  }
+
+  /** The next event, as soon as there is one; null: there will be none. Asked again only when it has resolved. */
+  async next(): Promise<ClusterEvent | null> {
+    while (!this.ended) {
+      const event = this.takeFirst();
+      if (event !== null) return event;
+      await new Promise<void>((resolve) => (this.wake = resolve));
+      this.wake = null;
+    }
+    return null;
+  }
+
+  /** Nothing more is told. Idempotent. */
+  end(): void {
+    if (this.ended) return;
+    this.ended = true;
+    this.wake?.();
+    this.onEnd(this);
+  }
+
+  private takeFirst(): ClusterEvent | null {
+    return this.takeState('cluster') ?? this.figures.shift() ?? this.takeState('recall') ?? this.takeLater();
+  }
+
+  private takeLater(): ClusterEvent | null {
+    return this.takeState('heat') ?? this.passes.shift() ?? null;
+  }
+
+  private takeState(type: 'cluster' | 'recall' | 'heat'): ClusterEvent | null {
+    const event = this.states.get(type) ?? null;
+    this.states.delete(type);
+    return event;
+  }
+}

@@ -1,0 +1,41 @@
+import type { NodeIdentity, NodeStatus } from '../../shared/rpc/messages.js';
+
+/** So long a node that was lost is told of, unless it comes back before. */
+export const LOST_KEPT_MS = 10 * 60_000;
+/** Nodes that are told of as lost; of more, those that were lost first are forgotten. */
+export const MAX_LOST_NODES = 256;
+
+/** What is asked of the link to a daemon that is gone. */
+export interface GoneLink {
+  readonly identity: NodeIdentity;
+  readonly address: string;
+  readonly status: NodeStatus | null;
+}
+
+/** A daemon that was connected, and is so no longer. */
+export interface LostNode extends GoneLink {
+  reason: string;
+  lostMs: number;
+}
+
+/** Who was of the cluster a while ago. */
+export class LostNodes {
+  /** By id, the one that was lost first in front. */
+  private readonly nodes = new Map<string, LostNode>();
+
+  constructor(private readonly nowMs: () => number) {}
+
+  lost({ identity, address, status }: GoneLink, reason: string): void {
+    this.nodes.delete(identity.id);
+    this.nodes.set(identity.id, { identity, address, status, reason, lostMs: this.nowMs() });
+    const [first] = this.nodes.keys();
+    if (this.nodes.size > MAX_LOST_NODES && first !== undefined) this.nodes.delete(first);
+  }
+
+  /** Those that are not back. `connected`: ids of those that are there. */
+  list(connected: ReadonlySet<string>): LostNode[] {
+    const dueMs = this.nowMs() - LOST_KEPT_MS;
+    for (const [id, { lostMs }] of this.nodes) if (lostMs <= dueMs || connected.has(id)) this.nodes.delete(id);
+    return [...this.nodes.values()];
+  }
+}

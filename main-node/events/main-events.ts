@@ -1,0 +1,61 @@
+import type { PassTrace } from '../../shared/cluster-events/cluster-events.js';
+import type { StatusReply } from '../../shared/rpc/messages.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
+import type { RosterObserver } from '../cluster/roster.js';
+import type { PeerCounts } from '../cluster/peer-totals.js';
+import type { RequestObserver } from '../rpc/request-observer.js';
+import { AnswerTotals } from './answer-totals.js';
+import { ClusterFeed } from './cluster-feed.js';
+import { clusterView, type ServedCluster } from './cluster-view.js';
+import { ExpertHeatCounts } from './expert-heat.js';
+import { Figures } from './figures.js';
+import { LostNodes } from './lost-nodes.js';
+
+/** What is asked of main as it is at present. */
+export interface MainMoment {
+  status(): StatusReply;
+  peerCounts(): ReadonlyMap<string, PeerCounts>;
+}
+
+/** Gathers what happens in main, for the feed that tells it. */
+export class MainEvents {
+  readonly feed: ClusterFeed;
+  readonly requests: RequestObserver;
+  readonly nodes: RosterObserver;
+
+  /** `moment`: asked from start() on. */
+  constructor(served: ServedCluster, moment: MainMoment, runtime: Runtime, startedMs: number) {
+    const answers = new AnswerTotals();
+    const figures = new Figures();
+    const lost = new LostNodes(() => runtime.nowMs());
+    const heat = new ExpertHeatCounts(served);
+    const passes: PassTrace[] = [];
+    const view = () => {
+      const status = moment.status();
+      const connected = new Set(status.nodes.map(({ identity }) => identity.id));
+      return clusterView(served, { atMs: Math.round(runtime.nowMs() - startedMs), status, lost: lost.list(connected) });
+    };
+    const counts = () => {
+      const { activeSequences: activeRequests, queuedRequests } = moment.status();
+      const peers = moment.peerCounts();
+      return { answers: answers.counts(), peers, activeRequests, queuedRequests, passes: 0, rows: 0 };
+    };
+    const sources = { view, figures, counts, recall: () => answers.recall(), heat, passes: () => passes };
+    this.feed = new ClusterFeed(sources, runtime, startedMs);
+    this.requests = {
+      admitted: () => undefined,
+      firstToken: (ttftMs) => figures.firstToken(ttftMs),
+      token: () => figures.token(),
+      answering: (source) => answers.begun(source),
+      answered: (source) => answers.answered(source),
+      ended: () => undefined,
+    };
+    this.nodes = {
+      changed: () => this.feed.nodesChanged(),
+      lost: (link, reason) => {
+        lost.lost(link, reason);
+        this.feed.nodesChanged();
+      },
+    };
+  }
+}

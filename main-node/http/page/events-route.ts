@@ -1,0 +1,46 @@
+import type { ClusterEvent } from '../../../shared/cluster-events/cluster-events.js';
+import type { EventQueue } from '../../events/event-queue.js';
+import type { Dialect } from '../delivery/dialect.js';
+import type { RegisterRoutes } from '../door-context.js';
+import { openAiErrorBody } from '../errors/error-answer.js';
+
+/** Errors have OpenAI's form, as all that belongs to no dialect of clients. */
+const EVENTS: Dialect = {
+  streamType: 'text/event-stream; charset=utf-8',
+  errorBody: openAiErrorBody,
+  keepAlive: () => ': keep-alive\n\n',
+  errorEvent: (error) => `event: error\ndata: ${JSON.stringify(openAiErrorBody(error))}\n\n`,
+};
+
+/** GET /cluster/events: what happens in the cluster, until the client goes or main stops. `passes=off` leaves passes out. */
+export const registerEvents: RegisterRoutes = (app, { feed, deliverStream }) => {
+  app.get<{ Querystring: { passes?: unknown } }>('/cluster/events', (request, reply) => {
+    // A question whether the stream is there gets headers alone.
+    if (request.method === 'HEAD') return reply.type(EVENTS.streamType).send();
+    const queue = feed.listen(request.query.passes !== 'off');
+    return deliverStream(request, reply, EVENTS, (signal) => piecesOf(queue, signal));
+  });
+};
+
+async function* piecesOf(queue: EventQueue, signal: AbortSignal): AsyncGenerator<string, void, undefined> {
+  const leave = (): void => queue.end();
+  signal.addEventListener('abort', leave, { once: true });
+  if (signal.aborted) leave();
+  try {
+    for (let event = await queue.next(); event !== null; event = await queue.next()) yield textOf(event);
+  } finally {
+    signal.removeEventListener('abort', leave);
+    leave();
+  }
+}
+
+/** Listeners share events, and their texts. */
+const texts = new WeakMap<ClusterEvent, string>();
+
+function textOf(event: ClusterEvent): string {
+  const known = texts.get(event);
+  if (known !== undefined) return known;
+  const text = `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`;
+  texts.set(event, text);
+  return text;
+}
