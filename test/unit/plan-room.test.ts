@@ -1,0 +1,180 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { planRoom, type RoomMember, type RoomState } from '../../main-node/room/plan-room.js';
+
+const BLOCK_POSITIONS = 16;
+
+/** Sequences of a device that gives memory in blocks of one byte. */
+interface Drawn {
+  /** Positions of prompt, and of prompt and answer. */
+  promptTokens: number;
+  tokens: number;
+}
+
+class World {
+  readonly limitBytes: number;
+  readonly running: { id: number; tokens: number; last: number; written: number }[] = [];
+  prefixes: number[];
+  passes = 0;
+  preemptions = 0;
+
+  constructor(
+    private readonly waiting: (Drawn & { id: number })[],
+    spareBytes: number,
+    prefixes: readonly number[],
+    private readonly maxRows: number,
+  ) {
+    this.limitBytes = spareBytes + Math.max(...waiting.map(({ tokens }) => blocks(tokens)));
+    this.prefixes = [...prefixes];
+    while (this.heldBytes > this.limitBytes) this.prefixes.pop();
+  }
+
+  get heldBytes(): number {
+    const ofPrefixes = this.prefixes.reduce((sum, bytes) => sum + bytes, 0);
+    return ofPrefixes + this.running.reduce((sum, { written }) => sum + blocks(written), 0);
+  }
+
+  /** One pass: as many rows of each as are due, where there is room. Returns those that ran. */
+  pass(joins: number, silent: ReadonlySet<number>): void {
+    for (const { id, promptTokens, tokens } of this.waiting.splice(0, joins)) {
+      this.running.push({ id, tokens: promptTokens, last: tokens, written: 0 });
+    }
+    const named = new Map(
+      this.running
+        .filter(({ id }) => !silent.has(id))
+        .map(({ id, written, tokens }) => [id, Math.min(tokens, written + this.maxRows)]),
+    );
+    const oldest = this.running[0]?.id;
+    for (;;) {
+      const step = planRoom(this.state(named));
+      if (step.kind === 'drop') {
+        this.prefixes.shift();
+      } else if (step.kind === 'giveBack') {
+        assert.notEqual(step.id, oldest, 'the oldest keeps its memory');
+        const member = this.running.find(({ id }) => id === step.id);
+        assert.ok(member !== undefined && member.written > 0);
+        member.written = 0;
+        named.delete(step.id);
+        this.preemptions += 1;
+      } else {
+        assert.ok(oldest === undefined || !named.has(oldest) || step.ids.includes(oldest), 'the oldest gets on');
+        this.run(new Set(step.ids), named);
+        return;
+      }
+    }
+  }
+
+  private run(ids: ReadonlySet<number>, ends: ReadonlyMap<number, number>): void {
+    for (const member of [...this.running]) {
+      if (!ids.has(member.id)) continue;
+      member.written = ends.get(member.id) ?? 0;
+      if (member.written < member.tokens) continue;
+      member.tokens += 1;
+      if (member.tokens > member.last) this.running.splice(this.running.indexOf(member), 1);
+    }
+    this.passes += 1;
+    assert.ok(this.heldBytes <= this.limitBytes, 'the limit holds');
+  }
+
+  private state(ends: ReadonlyMap<number, number>): RoomState {
+    const members = this.running.map(({ id, written, tokens }): RoomMember => {
+      const end = ends.get(id);
+      return {
+        ...{ id, holds: written > 0, isBusy: false },
+        needBytes: end === undefined ? null : blocks(end) - blocks(written),
+        dueBytes: blocks(tokens) - blocks(written),
+      };
+    });
+    const prefixBytes = this.prefixes.reduce((sum, bytes) => sum + bytes, 0);
+    const { limitBytes, heldBytes } = this;
+    return { limitBytes, heldBytes, prefixBytes, prefixes: this.prefixes.length, blockBytes: 1, members };
+  }
+
+  get isDone(): boolean {
+    return this.running.length + this.waiting.length === 0;
+  }
+}
+
+function blocks(positions: number): number {
+  return Math.ceil(positions / BLOCK_POSITIONS);
+}
+
+const drawn = fc
+  .record({ promptTokens: fc.integer({ min: 1, max: 100 }), answer: fc.integer({ min: 1, max: 60 }) })
+  .map(({ promptTokens, answer }) => ({ promptTokens, tokens: promptTokens + answer }));
+
+describe('room for the rows of passes', () => {
+  const member = (id: number, of: Partial<RoomMember>): RoomMember => ({
+    ...{ id, holds: true, isBusy: false, needBytes: 1, dueBytes: 0 },
+    ...of,
+  });
+  const state = (of: Partial<RoomState>): RoomState => ({
+    ...{ limitBytes: 10, heldBytes: 10, prefixBytes: 0, prefixes: 0, blockBytes: 1, members: [] },
+    ...of,
+  });
+
+  it('lets everybody end, holds the limit, and never takes memory from the oldest', () => {
+    fc.assert(
+      fc.property(
+        fc.array(drawn, { minLength: 1, maxLength: 8 }),
+        fc.integer({ min: 0, max: 8 }),
+        fc.array(fc.integer({ min: 1, max: 4 }), { maxLength: 5 }),
+        fc.integer({ min: 1, max: 64 }),
+        fc.infiniteStream(
+          fc.record({ joins: fc.integer({ min: 0, max: 2 }), silent: fc.integer({ min: 0, max: 15 }) }),
+        ),
+        (requests, spareBytes, prefixes, maxRows, drawnTurns) => {
+          const turns = [...drawnTurns, { joins: 1, silent: 15 }];
+          const world = new World(
+            requests.map((request, id) => ({ ...request, id })),
+            spareBytes,
+            prefixes,
+            maxRows,
+          );
+          // The oldest is there in one turn of each round at least.
+          const most = 2 * turns.length * requests.reduce((sum, { tokens }) => sum + tokens, 8);
+          while (!world.isDone && world.passes < most) {
+            const { joins, silent } = turns[world.passes % turns.length] ?? { joins: 1, silent: 15 };
+            world.pass(joins, new Set([silent]));
+          }
+          assert.ok(world.isDone, `not all have ended after ${most} passes`);
+        },
+      ),
+    );
+  });
+
+  it('drops prefixes before anybody gives memory back', () => {
+    const members = [member(1, {}), member(2, {})];
+    assert.deepEqual(planRoom(state({ members, prefixes: 1 })), { kind: 'drop' });
+    assert.deepEqual(planRoom(state({ members })), { kind: 'giveBack', id: 2 });
+  });
+
+  it('takes from the youngest, also where it has no rows in the pass, and from none that a pass runs on', () => {
+    const members = [member(1, {}), member(2, {}), member(3, { needBytes: null })];
+    assert.deepEqual(planRoom(state({ members })), { kind: 'giveBack', id: 3 });
+    const busy = [member(1, {}), member(2, {}), member(3, { needBytes: null, isBusy: true })];
+    assert.deepEqual(planRoom(state({ members: busy })), { kind: 'giveBack', id: 2 });
+  });
+
+  it('lets the youngest wait with what it has while nobody else needs that', () => {
+    const members = [member(1, { needBytes: 0 }), member(2, {}), member(3, { holds: false })];
+    assert.deepEqual(planRoom(state({ members })), { kind: 'run', ids: [1] });
+  });
+
+  it('lets one begin only where it need not go again at once', () => {
+    const begins = member(2, { holds: false, needBytes: 1, dueBytes: 4 });
+    const room = (heldBytes: number, dueBytes: number, prefixBytes = 0) =>
+      planRoom(
+        state({
+          ...{ heldBytes, prefixBytes, prefixes: prefixBytes > 0 ? 1 : 0 },
+          members: [member(1, { needBytes: 0, dueBytes }), begins],
+        }),
+      );
+    // Its four, and a block more of each.
+    assert.deepEqual(room(4, 0), { kind: 'run', ids: [1, 2] });
+    assert.deepEqual(room(5, 0), { kind: 'run', ids: [1] });
+    assert.deepEqual(room(4, 1), { kind: 'run', ids: [1] });
+    assert.deepEqual(room(6, 0, 2), { kind: 'drop' });
+    assert.deepEqual(room(7, 0, 2), { kind: 'run', ids: [1] });
+  });
+});
