@@ -20,6 +20,13 @@ export function parseByteSize(value: string | number): number | null {
   return Number.isSafeInteger(bytes) ? bytes : null;
 }
 
+/** Of memory for the rows of sequences: bytes, or auto; null when it is neither, or no memory at all. */
+export function parseContextMemory(value: string | number): number | 'auto' | null {
+  if (value === 'auto') return value;
+  const bytes = parseByteSize(value);
+  return bytes === 0 ? null : bytes;
+}
+
 /** "1.5 GiB": two figures behind the point at most. */
 export function formatByteSize(bytes: number): string {
   const units = ['bytes', 'KiB', 'MiB', 'GiB', 'TiB'];

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { THREADS_LIMIT } from './setting-limits.js';
 import { MAX_DRAFT_ROWS } from './setting-limits.js';
 import { CACHE_POLICIES } from '../planner/cache-decisions.js';
-import { parseByteSize } from './byte-size.js';
+import { parseByteSize, parseContextMemory } from './byte-size.js';
 import { DEVICE_NAME_ERROR, isDeviceName, type DeviceName } from './device-name.js';
 import { HTTP_ADDRESS_ERROR, parseHttpAddress } from './http-address.js';
 import { EXPERT_STORAGES } from './node-settings.js';
@@ -33,6 +33,14 @@ const byteSize = z.union([z.string(), z.number()], { error: SIZE_ERROR }).transf
   const bytes = parseByteSize(value);
   if (bytes !== null) return bytes;
   context.addIssue({ code: 'custom', message: SIZE_ERROR, input: value });
+  return z.NEVER;
+});
+
+const CONTEXT_MEMORY_ERROR = 'auto, or a size such as "4 GiB"';
+const contextMemory = z.union([z.string(), z.number()], { error: CONTEXT_MEMORY_ERROR }).transform((value, context) => {
+  const bytes = parseContextMemory(value);
+  if (bytes !== null) return bytes;
+  context.addIssue({ code: 'custom', message: CONTEXT_MEMORY_ERROR, input: value });
   return z.NEVER;
 });
 
@@ -182,6 +190,8 @@ export const clusterConfigSchema = z.strictObject({
       max_active_sequences: maxActiveSequences.default(4),
       max_queued_requests: wholeNumber(0, 1_000_000).default(64),
       max_context_positions: wholeNumber(0, 2 ** 31 - 1).default(0),
+      context_memory: contextMemory.default('auto'),
+      reuse_prefixes: z.boolean({ error: SWITCH_ERROR }).default(true),
       prefill_rows: wholeNumber(1, 16_384).default(256),
       mini_batch_rows: wholeNumber(1, 16_384).default(32),
       prefill_overlap: z.boolean({ error: SWITCH_ERROR }).default(true),

@@ -54,6 +54,10 @@ export interface NodeSettings {
     maxQueuedRequests: number;
     /** Positions of prompt and answer together; 0: the model's own limit. */
     maxContextPositions: number;
+    /** Memory for the rows of all sequences and of kept prefixes; auto: what the device's budget leaves, or half of what the host has free. */
+    contextMemoryBytes: number | 'auto';
+    /** Rows of earlier requests are used again where a prompt begins as they do. */
+    reusePrefixes: boolean;
     /** Rows of one prefill pass. */
     prefillRows: number;
     /** Rows of one prefill message to a worker. */

@@ -46,6 +46,8 @@ export interface DaemonFlags {
   quantize?: NodeSettings['shadow']['quantize'];
   maxActive?: number;
   maxContext?: number;
+  contextMemory?: number | 'auto';
+  reusePrefixes?: boolean;
   http?: HttpAddress | 'off';
   apiKeys?: string;
   prefillOverlap?: boolean;
@@ -153,6 +155,8 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
       maxActiveSequences: flags.maxActive ?? main.max_active_sequences,
       maxQueuedRequests: main.max_queued_requests,
       maxContextPositions: flags.maxContext ?? main.max_context_positions,
+      contextMemoryBytes: flags.contextMemory ?? main.context_memory,
+      reusePrefixes: flags.reusePrefixes ?? main.reuse_prefixes,
       prefillRows: main.prefill_rows,
       miniBatchRows: main.mini_batch_rows,
       prefillOverlap: flags.prefillOverlap ?? main.prefill_overlap,

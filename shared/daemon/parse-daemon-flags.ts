@@ -6,7 +6,7 @@ import { OdmoeError } from '../errors/odmoe-error.js';
 
 import { CACHE_POLICIES } from '../planner/cache-decisions.js';
 
-import { formatByteSize, parseByteSize } from '../config/byte-size.js';
+import { formatByteSize, parseByteSize, parseContextMemory } from '../config/byte-size.js';
 
 import {
   ARITHMETICS,
@@ -73,6 +73,7 @@ export function parseDaemonFlags(role: RoleSetting, argv: readonly string[]): Da
     cache,
     streamKv,
     prefillOverlap,
+    reusePrefixes,
     ...named
   } = command.opts<ParsedFlags>();
   const flags: DaemonFlags = {
@@ -84,6 +85,7 @@ export function parseDaemonFlags(role: RoleSetting, argv: readonly string[]): Da
     // Commander says true where such a flag is absent, which leaves the choice to the configuration.
     ...(streamKv === false ? { streamKv } : {}),
     ...(prefillOverlap === false ? { prefillOverlap } : {}),
+    ...(reusePrefixes === false ? { reusePrefixes } : {}),
   };
   const config = path === undefined ? defaultClusterConfig() : loadClusterConfig(path);
   return {
@@ -96,7 +98,13 @@ export function parseDaemonFlags(role: RoleSetting, argv: readonly string[]): Da
 /** Flags under the names commander gives them. */
 type ParsedFlags = Omit<
   DaemonFlags,
-  'interfaceAddress' | 'memoryBudgetBytes' | 'executeTimeoutMs' | 'cacheBytes' | 'streamKv' | 'prefillOverlap'
+  | 'interfaceAddress'
+  | 'memoryBudgetBytes'
+  | 'executeTimeoutMs'
+  | 'cacheBytes'
+  | 'streamKv'
+  | 'prefillOverlap'
+  | 'reusePrefixes'
 > & {
   cache?: number;
   config?: string;
@@ -106,6 +114,7 @@ type ParsedFlags = Omit<
   executeTimeout?: number;
   streamKv?: boolean;
   prefillOverlap?: boolean;
+  reusePrefixes?: boolean;
 };
 
 const SUMMARIES: Record<RoleSetting, string> = {
@@ -132,7 +141,10 @@ function daemonCommand(role: RoleSetting): Command {
     .option('--id <name>', "this node's name; must differ from every other's", identifier);
   addNetworkFlags(command, role);
   addDeviceFlags(command, role);
-  if (role === 'main') addMainFlags(command);
+  if (role === 'main') {
+    addMainFlags(command);
+    addContextFlags(command);
+  }
   if (role === 'worker') addWorkerFlags(command);
   if (role === 'shadow') {
     command.addOption(new Option('--precision <format>', 'how the copy is quantized').choices(PRECISIONS));
@@ -223,12 +235,6 @@ function addMainFlags(command: Command): void {
       'with --homes strict: workers that have the same expert',
       wholeNumberFlag(1, REPLICAS_LIMIT),
     )
-    .option('--max-active <count>', 'answers in progress at a time', wholeNumberFlag(1, 1024))
-    .option(
-      '--max-context <positions>',
-      "prompt and answer together; 0: the model's own limit",
-      wholeNumberFlag(0, 2 ** 31 - 1),
-    )
     .option(
       '--http <address>',
       'HOST:PORT where HTTP clients are served (default: 127.0.0.1:7680), or off',
@@ -240,6 +246,23 @@ function addMainFlags(command: Command): void {
       'a worker that owes answers and gives none for so long is lost',
       wholeNumberFlag(1, 3_600_000),
     );
+}
+
+/** How many answers main makes at a time, and what they may take. */
+function addContextFlags(command: Command): void {
+  command
+    .option('--max-active <count>', 'answers in progress at a time', wholeNumberFlag(1, 1024))
+    .option(
+      '--max-context <positions>',
+      "prompt and answer together; 0: the model's own limit",
+      wholeNumberFlag(0, 2 ** 31 - 1),
+    )
+    .option(
+      '--context-memory <size>',
+      'memory for the rows of all sequences and of kept prefixes, such as "4 GiB"; auto (default): what there is',
+      contextMemoryFlag,
+    )
+    .option('--no-reuse-prefixes', 'run every prompt whole, also where an earlier one began alike');
 }
 
 function homesOption(description: string): Option {
@@ -281,6 +304,12 @@ function examples(role: RoleSetting): string {
 function byteSize(value: string): number {
   const bytes = parseByteSize(value);
   if (bytes === null) throw new InvalidArgumentError('Give a size such as "512 MiB" or a number of bytes.');
+  return bytes;
+}
+
+function contextMemoryFlag(value: string): number | 'auto' {
+  const bytes = parseContextMemory(value);
+  if (bytes === null) throw new InvalidArgumentError('Give auto, or a size such as "4 GiB" or a number of bytes.');
   return bytes;
 }
 

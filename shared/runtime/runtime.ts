@@ -29,6 +29,8 @@ export interface Runtime {
   randomInt(limit: number): number;
   /** Memory of the process, as the system counts it. */
   memoryBytes(): number;
+  /** Memory of the host that a process could take now without pushing others out. */
+  freeHostMemoryBytes(): number;
   /** A name that nobody else has. */
   randomId(): string;
   /**

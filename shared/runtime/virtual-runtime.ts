@@ -2,6 +2,9 @@ import type { Runtime, Timer } from './runtime.js';
 import { SeededRandom } from './seeded-random.js';
 import type { ScheduledEvent, VirtualClock } from './virtual-clock.js';
 
+/** What every simulated host has free: more than a test's models take. */
+const VIRTUAL_HOST_MEMORY_BYTES = 16 * 1024 ** 3;
+
 /** What a runtime has open: all of it is 0 when a daemon has been stopped in order. */
 export interface OpenCounts {
   timers: number;
@@ -103,6 +106,10 @@ export class VirtualRuntime implements Runtime {
   /** All simulated processes share a real one, whose memory says nothing of theirs. */
   memoryBytes(): number {
     return 0;
+  }
+
+  freeHostMemoryBytes(): number {
+    return VIRTUAL_HOST_MEMORY_BYTES;
   }
 
   randomId(): string {

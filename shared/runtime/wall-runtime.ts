@@ -1,4 +1,5 @@
 import { randomInt, randomUUID } from 'node:crypto';
+import { freemem } from 'node:os';
 import type { Runtime, Timer } from './runtime.js';
 
 /** Resolves at a time of CLOCK_MONOTONIC in ms, as precisely as it can. */
@@ -54,6 +55,10 @@ export class WallRuntime implements Runtime {
 
   memoryBytes(): number {
     return process.memoryUsage.rss();
+  }
+
+  freeHostMemoryBytes(): number {
+    return freemem();
   }
 
   randomId(): string {

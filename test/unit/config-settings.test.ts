@@ -52,6 +52,8 @@ describe('settings of a daemon', () => {
         maxActiveSequences: 4,
         maxQueuedRequests: 64,
         maxContextPositions: 0,
+        contextMemoryBytes: 'auto',
+        reusePrefixes: true,
         prefillRows: 256,
         miniBatchRows: 32,
         prefillOverlap: true,
@@ -301,6 +303,7 @@ describe('flags of a daemon', () => {
     const main = parseDaemonFlags('main', [
       ...['--model', '/p', '--group-size', '3', '--align-token', '4', '--align-kv', '0', '--max-active', '2'],
       ...['--max-context', '99', '--execute-timeout', '1500', '--no-stream-kv', '--optimistic', '--draft-rows', '4'],
+      ...['--context-memory', '4 GiB', '--no-reuse-prefixes'],
       ...['--spread', 'all', '--profile', '/lab.yaml', '--expert-storage', 'fixed4'],
     ]);
     assert.ok(main.kind === 'run');
@@ -310,11 +313,13 @@ describe('flags of a daemon', () => {
     assert.equal(main.settings.placement.spread, 'all');
     assert.deepEqual(main.settings.emulation, { profilePath: '/lab.yaml', expertStorage: 'fixed4' });
     assert.deepEqual([main.settings.main.maxActiveSequences, main.settings.main.maxContextPositions], [2, 99]);
+    assert.deepEqual([main.settings.main.contextMemoryBytes, main.settings.main.reusePrefixes], [4 * 2 ** 30, false]);
     assert.equal(main.settings.network.executeTimeoutMs, 1500);
 
     const plain = parseDaemonFlags('main', ['--model', '/p', '--prediction', 'off', '--draft-rows', 'auto']);
     assert.ok(plain.kind === 'run');
     assert.equal(plain.settings.align.streamKeyValues, true);
+    assert.deepEqual([plain.settings.main.contextMemoryBytes, plain.settings.main.reusePrefixes], ['auto', true]);
     assert.equal(plain.settings.prediction.source, 'off');
     assert.deepEqual(plain.settings.drafting, { optimistic: false, rows: 'auto' });
 
