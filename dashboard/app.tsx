@@ -1,7 +1,7 @@
 import { render } from 'preact';
 import { startFeed } from './feed/event-feed.js';
 import { Frame } from './frame/frame.js';
-import { applyTheme, rememberedTheme } from './frame/theme.js';
+import { applyTheme, rememberedTheme } from './elements/theme.js';
 
 applyTheme(rememberedTheme());
 const page = document.getElementById('page');

@@ -7,7 +7,7 @@ import { BuildError, doStep, filesBelow, inputState, installedVersion, isDone, p
 const BUNDLED = ['app.js', 'app.css'];
 const COPIED = ['index.html', 'icon.svg'];
 /** What the bundle is made of, beside npm packages. */
-const SOURCE_ROOMS = ['dashboard', 'shared/cluster-events', 'shared/drawing', 'shared/drawing'];
+const SOURCE_ROOMS = ['dashboard', 'shared/cluster-events', 'shared/drawing', 'shared/terminal'];
 const PACKAGES = ['esbuild', 'preact', 'uplot'];
 const STATE_PATH = 'dist/dashboard/.built';
 

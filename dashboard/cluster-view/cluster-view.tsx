@@ -1,5 +1,71 @@
 import type { JSX } from 'preact';
+import type { ClusterView as Cluster, FigureSample } from '../../shared/cluster-events/cluster-events.js';
+import type { DashboardState } from '../feed/dashboard-state.js';
+import { useDashboard } from '../feed/dashboard-store.js';
+import { JoinBox } from './join-box.js';
+import { MEMORY_KINDS, MEMORY_TITLES, memoryBar } from './memory-parts.js';
+import { NodeCard } from './node-card.js';
+import { nodeSections, type NodeSection } from './node-sections.js';
+import { ProblemList } from './problem-list.js';
+import { Summary } from './summary.js';
+
+const selectCluster = (state: DashboardState): Cluster | null => state.cluster;
+const selectLatest = (state: DashboardState): FigureSample | undefined => state.samples.at(-1);
 
 export function ClusterView(): JSX.Element {
-  return <h1>Cluster</h1>;
+  const cluster = useDashboard(selectCluster);
+  const latest = useDashboard(selectLatest);
+  if (cluster === null) return <p class="quiet waiting">Waiting for main …</p>;
+  const hasWorkers = cluster.nodes.some(({ role }) => role === 'worker');
+  return (
+    <>
+      <h1 class="unseen">Cluster {cluster.name}</h1>
+      <Summary cluster={cluster} latest={latest ?? null} />
+      <ProblemList problems={cluster.problems} />
+      <MemoryLegend cluster={cluster} />
+      <div class="node-sections">
+        {nodeSections(cluster).map((section) => (
+          <Section key={section.title} section={section} release={cluster.release} />
+        ))}
+      </div>
+      {cluster.groupReason !== '' && <p class="quiet small group-reason">Why these groups: {cluster.groupReason}.</p>}
+      <JoinBox command={cluster.joinCommand} hasWorkers={hasWorkers} />
+    </>
+  );
+}
+
+function Section({ section, release }: { section: NodeSection; release: string }): JSX.Element {
+  const span = Math.min(4, section.nodes.length);
+  return (
+    <section class={`node-section span-${span}`} aria-label={section.title}>
+      <header class="section-head">
+        <h2>{section.title}</h2>
+        <p class="quiet small">{section.note}</p>
+      </header>
+      <ul class="node-grid">
+        {section.nodes.map((node) => (
+          <NodeCard key={node.id} node={node} release={release} />
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+/** Of the kinds that some node has. Screen readers hear the kinds at each bar. */
+function MemoryLegend({ cluster }: { cluster: Cluster }): JSX.Element {
+  const there = new Set(cluster.nodes.flatMap(({ memory }) => memoryBar(memory).parts.map(({ kind }) => kind)));
+  return (
+    <ul class="legend small quiet" aria-hidden="true">
+      {MEMORY_KINDS.filter((kind) => there.has(kind)).map((kind) => (
+        <li key={kind}>
+          <span class={`swatch memory-${kind}`} />
+          {MEMORY_TITLES[kind]}
+        </li>
+      ))}
+      <li>
+        <span class="swatch-mark" />
+        Most so far
+      </li>
+    </ul>
+  );
 }

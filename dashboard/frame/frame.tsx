@@ -7,10 +7,10 @@ import type { Connection, DashboardState } from '../feed/dashboard-state.js';
 import { TimeView } from '../time-view/time-view.js';
 import { TokenView } from '../token-view/token-view.js';
 import { ConnectionNote } from './connection-note.js';
-import { ChatIcon, ClusterIcon, MoonIcon, SunIcon, TimeIcon, TokenIcon } from './icons.js';
+import { ChatIcon, ClusterIcon, MoonIcon, SunIcon, TimeIcon, TokenIcon } from '../elements/icons.js';
 import { LogIn } from './log-in.js';
 import { ROUTES, ROUTE_TITLES, useRoute, type Route } from './routes.js';
-import { isDark, rememberTheme } from './theme.js';
+import { isDark, rememberTheme } from '../elements/theme.js';
 
 const VIEWS: Record<Route, () => JSX.Element> = {
   cluster: ClusterView,

@@ -1,0 +1,154 @@
+import type { ComponentChildren, JSX } from 'preact';
+import type { NodeView } from '../../shared/cluster-events/cluster-events.js';
+import { formatBytes, formatDuration } from '../../shared/terminal/units.js';
+import { formatCount, formatMilliseconds, formatShare } from '../format/quantities.js';
+import { MemoryMeter } from './memory-meter.js';
+
+interface NodeProps {
+  node: NodeView;
+  /** Main's. */
+  release: string;
+}
+
+export function NodeCard({ node, release }: NodeProps): JSX.Element {
+  return (
+    <li class={`card node node-${node.state}`} data-node={node.id} data-state={node.state}>
+      <header class="node-head">
+        <h3>{node.id}</h3>
+        <span class="node-role quiet small">{node.role}</span>
+        <NodeState node={node} />
+      </header>
+      <p class="quiet small node-device" title={node.deviceReason}>
+        {node.device}
+        {node.deviceReason !== '' && <span class="unseen"> ({node.deviceReason})</span>}
+      </p>
+      {node.state === 'lost' ? (
+        <p class="node-reason">{node.reason === '' ? 'It no longer answers.' : `Lost: ${node.reason}`}</p>
+      ) : (
+        <>
+          {node.fetch !== null && <FetchProgress fetch={node.fetch} />}
+          <MemoryMeter memory={node.memory} />
+          <WaitMeter node={node} />
+          <NodeFigures node={node} />
+        </>
+      )}
+      <footer class="node-foot quiet small">
+        <span class="number">{node.address}</span>
+        {node.state !== 'lost' && <span class="number">up {formatDuration(node.uptimeMs)}</span>}
+        {node.release !== release && (
+          <span class="warn">
+            odmoe {node.release}, main has {release}
+          </span>
+        )}
+      </footer>
+    </li>
+  );
+}
+
+function NodeState({ node }: { node: NodeView }): JSX.Element {
+  const { state, fetch } = node;
+  const share = fetch === null || fetch.neededBytes === 0 ? null : fetch.heldBytes / fetch.neededBytes;
+  const text = state === 'fetching' && share !== null ? `fetching ${formatShare(share)}` : state;
+  return (
+    <span class={`state state-${state} small number`}>
+      <span class="state-dot" />
+      {text}
+    </span>
+  );
+}
+
+function FetchProgress({ fetch }: { fetch: NonNullable<NodeView['fetch']> }): JSX.Element {
+  const share = fetch.neededBytes === 0 ? 1 : fetch.heldBytes / fetch.neededBytes;
+  return (
+    <div class="fetch">
+      <p class="memory-head">
+        <span class="quiet small">Experts on its disk</span>
+        <span class="small number">
+          {formatBytes(fetch.heldBytes)}
+          <span class="quiet"> of {formatBytes(fetch.neededBytes)}</span>
+        </span>
+      </p>
+      <progress class="fetch-bar" max={1} value={share} aria-label="Experts on its disk" />
+      {fetch.problem !== '' && <p class="problem-text small">{fetch.problem}</p>}
+    </div>
+  );
+}
+
+/** How long main waits for a worker in a pass, and what for. */
+function WaitMeter({ node: { waits } }: { node: NodeView }): JSX.Element | null {
+  if (waits === null) return null;
+  const parts = [
+    { name: 'stall', title: 'stalled by loads', durationMs: waits.stallMs },
+    { name: 'execute', title: 'executing', durationMs: waits.executeMs },
+    { name: 'other', title: 'under way and other', durationMs: waits.otherMs },
+  ];
+  const total =
+    Math.max(
+      waits.waitMs,
+      parts.reduce((sum, { durationMs }) => sum + durationMs, 0),
+    ) || 1;
+  return (
+    <div class="waits">
+      <p class="memory-head">
+        <span class="quiet small">Main waits</span>
+        <span class="small number">{formatMilliseconds(waits.waitMs)}</span>
+      </p>
+      <div class="waits-bar" aria-hidden="true">
+        {parts.map(({ name, durationMs }) => (
+          <span key={name} class={`waits-${name}`} style={{ width: `${(100 * durationMs) / total}%` }} />
+        ))}
+      </div>
+      <p class="waits-legend quiet small">
+        {parts.map(({ name, title, durationMs }) => (
+          <span key={name} class="number">
+            <span class={`swatch waits-${name}`} />
+            <span title={title}>{name}</span> {formatMilliseconds(durationMs)}
+          </span>
+        ))}
+      </p>
+    </div>
+  );
+}
+
+function Figure({ title, children }: { title: string; children: ComponentChildren }): JSX.Element {
+  return (
+    <div>
+      <dt class="quiet">{title}</dt>
+      <dd class="number">{children}</dd>
+    </div>
+  );
+}
+
+function NodeFigures({ node }: { node: NodeView }): JSX.Element {
+  const { link, slots, waits } = node;
+  return (
+    <dl class="figures small">
+      {link !== null && <Figure title="Round trip">{formatMilliseconds(link.roundTripMs)}</Figure>}
+      {link !== null && (
+        <Figure title="Sent, received">
+          {formatBytes(link.sentBytes)}, {formatBytes(link.receivedBytes)}
+        </Figure>
+      )}
+      {node.role === 'worker' && <WorkerFigures node={node} />}
+      {slots !== null && (
+        <Figure title="Slots in use">
+          {slots.inUse} of {slots.count}
+        </Figure>
+      )}
+      {waits !== null && <Figure title="Last to answer">{formatShare(waits.lastShare)}</Figure>}
+    </dl>
+  );
+}
+
+function WorkerFigures({ node }: { node: NodeView }): JSX.Element | null {
+  if (node.loads === 0) return null;
+  return (
+    <>
+      <Figure title="Loads">{formatCount(node.loads)}</Figure>
+      <Figure title="Reloads">{formatCount(node.reloads)}</Figure>
+      <Figure title="A load">{formatMilliseconds(node.loadMsMean)}</Figure>
+      <Figure title="An execution">{formatMilliseconds(node.executeMsMean)}</Figure>
+      <Figure title="Read from disk">{formatBytes(node.storageReadBytes)}</Figure>
+    </>
+  );
+}

@@ -1,0 +1,62 @@
+import type { ClusterView, NodeView } from '../../shared/cluster-events/cluster-events.js';
+import { formatLayers } from '../format/quantities.js';
+
+export interface NodeSection {
+  title: string;
+  note: string;
+  nodes: NodeView[];
+}
+
+type Placed = Pick<ClusterView, 'nodes' | 'groups' | 'expertLayers'>;
+
+/** The layers of a group: layer l is served by group l mod the number of groups. */
+export function layersOfGroup(group: number, groups: number, expertLayers: number): number[] {
+  return Array.from({ length: expertLayers }, (_, layer) => layer).filter((layer) => layer % groups === group);
+}
+
+function groupOf(node: NodeView, groups: readonly (readonly string[])[]): number | null {
+  const told = groups.findIndex((ids) => ids.includes(node.id));
+  if (told >= 0) return told;
+  return node.group !== null && node.group < groups.length ? node.group : null;
+}
+
+/** Every node once: main and shadow, each group, spares, and workers that were lost. Sections without a node are left out. */
+export function nodeSections({ nodes, groups, expertLayers }: Placed): NodeSection[] {
+  const workers = nodes.filter(({ role }) => role === 'worker');
+  const grouped = workers.map((node) => ({ node, group: groupOf(node, groups) }));
+  const without = grouped.filter(({ group }) => group === null).map(({ node }) => node);
+  const sections = [
+    {
+      title: 'Main and shadow',
+      note: 'Main runs attention and routers; shadow runs ahead and predicts experts',
+      nodes: ['main', 'shadow'].flatMap((role) => nodes.filter((node) => node.role === role)),
+    },
+    ...groups.map((_, index) => ({
+      title: `Group ${index + 1}`,
+      note: groupNote(index, groups.length, expertLayers),
+      nodes: grouped.filter(({ group }) => group === index).map(({ node }) => node),
+    })),
+    {
+      title: 'Spares',
+      note: 'They take over when a worker is lost',
+      nodes: without.filter(({ state }) => state === 'up'),
+    },
+    {
+      title: 'Fetching',
+      note: 'They join when their experts are there',
+      nodes: without.filter(({ state }) => state === 'fetching'),
+    },
+    {
+      title: 'Lost',
+      note: 'They were here, and are so no longer',
+      nodes: without.filter(({ state }) => state === 'lost'),
+    },
+  ];
+  return sections.filter((section) => section.nodes.length > 0);
+}
+
+function groupNote(group: number, groups: number, expertLayers: number): string {
+  const layers = layersOfGroup(group, groups, expertLayers);
+  if (groups === 1) return `Experts of all ${expertLayers} layers`;
+  return `Experts of layers ${formatLayers(layers)}`;
+}

@@ -1,0 +1,67 @@
+import type { JSX } from 'preact';
+import type { ClusterView, FigureSample } from '../../shared/cluster-events/cluster-events.js';
+import { formatCount, formatFigure, formatShare, NOTHING } from '../format/quantities.js';
+
+/** What the whole cluster does now. */
+export function Summary({ cluster, latest }: { cluster: ClusterView; latest: FigureSample | null }): JSX.Element {
+  const lost = cluster.nodes.filter(({ state }) => state === 'lost').length;
+  const recall = latest?.recall ?? null;
+  return (
+    <section class="summary" aria-label="Now">
+      <dl class="tiles">
+        <Tile title="Tokens/s" value={latest === null ? NOTHING : formatFigure(latest.tokensPerS)} />
+        <Tile
+          title="Requests"
+          value={formatCount(cluster.activeRequests)}
+          note={cluster.queuedRequests > 0 ? `${formatCount(cluster.queuedRequests)} waiting` : ''}
+        />
+        <Tile title="Recall" value={recall === null ? NOTHING : formatShare(recall)} />
+        <Tile
+          title="Nodes"
+          value={formatCount(cluster.nodes.length - lost)}
+          note={lost > 0 ? `${lost} lost` : ''}
+          isBad={lost > 0}
+        />
+      </dl>
+      <p class="model">
+        <span class="model-name">{cluster.model.name}</span>
+        <span class="quiet small">{modelFacts(cluster).join(' · ')}</span>
+      </p>
+    </section>
+  );
+}
+
+interface TileFacts {
+  title: string;
+  value: string;
+  note?: string;
+  isBad?: boolean;
+}
+
+function Tile({ title, value, note = '', isBad = false }: TileFacts): JSX.Element {
+  return (
+    <div class="tile">
+      <dt class="quiet small">{title}</dt>
+      <dd>
+        <span class="tile-value">{value}</span>
+        {note !== '' && <span class={isBad ? 'tile-note bad' : 'tile-note quiet'}>{note}</span>}
+      </dd>
+    </div>
+  );
+}
+
+function modelFacts({ model, experts, expertLayers, expertsPerToken, release }: ClusterView): string[] {
+  return [
+    `${formatParameters(model.parameters)} parameters`,
+    model.weightFormat,
+    `${experts} experts in ${expertLayers} layers, ${expertsPerToken} a token`,
+    `context ${formatCount(model.contextPositions)}`,
+    `odmoe ${release}`,
+  ];
+}
+
+/** "30.5 billion", "2.4 million". */
+function formatParameters(parameters: number): string {
+  if (parameters >= 1e9) return `${formatFigure(parameters / 1e9)} billion`;
+  return `${formatFigure(parameters / 1e6)} million`;
+}

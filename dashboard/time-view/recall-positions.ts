@@ -1,0 +1,26 @@
+import type { RecallView } from '../../shared/cluster-events/cluster-events.js';
+
+export interface RecallPositions {
+  /** In the answer, from 1; of several positions, their middle. */
+  positions: number[];
+  /** 0 to 1; null: nothing was activated there. */
+  recalls: (number | null)[];
+}
+
+/** Most points: of a longer answer, neighbours are put together, so that the line does not become a band. */
+const MOST_POINTS = 128;
+
+/** OD-MoE's equation 2 by position in the answer. */
+export function recallByPosition({ correct, activated }: RecallView): RecallPositions {
+  const width = Math.max(1, Math.ceil(activated.length / MOST_POINTS));
+  const begins = Array.from({ length: Math.ceil(activated.length / width) }, (_, index) => index * width);
+  const sum = (values: readonly number[], begin: number): number =>
+    values.slice(begin, begin + width).reduce((total, value) => total + value, 0);
+  return {
+    positions: begins.map((begin) => begin + 1 + (Math.min(width, activated.length - begin) - 1) / 2),
+    recalls: begins.map((begin) => {
+      const all = sum(activated, begin);
+      return all === 0 ? null : sum(correct, begin) / all;
+    }),
+  };
+}
