@@ -137,6 +137,8 @@ class Backend {
   virtual void release(DeviceBuffer& buffer) noexcept = 0;
   virtual void copy_to_device(void* device, const void* host, uint64_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* device, uint64_t bytes) = 0;
+  // The two do not overlap. Unless a backend says otherwise, device memory is host memory.
+  virtual void copy_on_device(void* to, const void* from, uint64_t bytes) { std::memcpy(to, from, bytes); }
   // One copy for rows that stand apart on the device; on the host they follow one another, piece by piece.
   virtual void scatter_to_device(std::span<const SpacedRows> pieces, const void* host);
   virtual void gather_to_host(void* host, std::span<const SpacedRows> pieces);

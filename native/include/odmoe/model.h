@@ -11,6 +11,7 @@
 #include "odmoe/device.h"
 #include "odmoe/expert.h"
 #include "odmoe/model_shape.h"
+#include "odmoe/sequence_memory.h"
 #include "odmoe/store.h"
 
 namespace odmoe {
@@ -48,6 +49,8 @@ class Model : public LiveCount<Model> {
   ResidentWeights resident_weights() const;
 
   const std::shared_ptr<Device>& device() const { return device_; }
+  // What its sequences hold.
+  const std::shared_ptr<SequenceMemory>& sequence_memory() const { return sequence_memory_; }
   Backend& backend() const { return *device_->backend(); }
   const ModelShape& shape() const { return shape_; }
   // The layer, of all layers, that is an expert layer.
@@ -70,6 +73,7 @@ class Model : public LiveCount<Model> {
   [[noreturn]] static void throw_missing(DenseRole role, int layer);
 
   std::shared_ptr<Device> device_;
+  std::shared_ptr<SequenceMemory> sequence_memory_;
   ModelShape shape_;
   DenseWeights own_;
   std::vector<DenseWeights> layers_;

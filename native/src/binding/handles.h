@@ -32,6 +32,7 @@ class ModelHandle : public Handle<ModelHandle, Model> {
   Napi::Value load_resident_expert(const Napi::CallbackInfo& info);
   Napi::Value resident_weights(const Napi::CallbackInfo& info);
   Napi::Value create_sequence(const Napi::CallbackInfo& info);
+  Napi::Value sequence_bytes(const Napi::CallbackInfo& info);
   Napi::Value create_pass(const Napi::CallbackInfo& info);
 };
 
@@ -44,6 +45,8 @@ class SequenceHandle : public Handle<SequenceHandle, Sequence> {
   Napi::Value read_rows(const Napi::CallbackInfo& info);
   Napi::Value write_rows(const Napi::CallbackInfo& info);
   Napi::Value truncate(const Napi::CallbackInfo& info);
+  Napi::Value fork(const Napi::CallbackInfo& info);
+  Napi::Value bytes_to_write(const Napi::CallbackInfo& info);
   Napi::Value length(const Napi::CallbackInfo& info);
   Napi::Value oldest_position(const Napi::CallbackInfo& info);
 };

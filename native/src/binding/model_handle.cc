@@ -11,7 +11,7 @@ Napi::Function ModelHandle::define(Napi::Env env) {
       {method_named<&ModelHandle::load_dense>("loadDense"), method_named<&ModelHandle::load_resident_expert>("loadResidentExpert"),
        method_named<&ModelHandle::resident_weights>("residentWeights"),
        method_named<&ModelHandle::create_sequence>("createSequence"), method_named<&ModelHandle::create_pass>("createPass"),
-       dispose_method()});
+       property_named<&ModelHandle::sequence_bytes>("sequenceBytes"), dispose_method()});
 }
 
 Napi::Value ModelHandle::load_dense(const Napi::CallbackInfo& info) {
@@ -42,6 +42,10 @@ Napi::Value ModelHandle::resident_weights(const Napi::CallbackInfo& info) {
 
 Napi::Value ModelHandle::create_sequence(const Napi::CallbackInfo& info) {
   return SequenceHandle::create(info.Env(), AddonData::of(info.Env()).sequence, std::make_shared<Sequence>(runtime()));
+}
+
+Napi::Value ModelHandle::sequence_bytes(const Napi::CallbackInfo& info) {
+  return Napi::Number::New(info.Env(), static_cast<double>(runtime()->sequence_memory()->held_bytes()));
 }
 
 Napi::Value ModelHandle::create_pass(const Napi::CallbackInfo& info) {

@@ -1,13 +1,16 @@
+#include "addon_data.h"
 #include "arguments.h"
 #include "handles.h"
 
 namespace odmoe {
 
 Napi::Function SequenceHandle::define(Napi::Env env) {
-  return DefineClass(env, "Sequence",
-                     {method_named<&SequenceHandle::read_rows>("readRows"), method_named<&SequenceHandle::write_rows>("writeRows"),
-                      method_named<&SequenceHandle::truncate>("truncate"), property_named<&SequenceHandle::length>("length"),
-                      property_named<&SequenceHandle::oldest_position>("oldestPosition"), dispose_method()});
+  return DefineClass(
+      env, "Sequence",
+      {method_named<&SequenceHandle::read_rows>("readRows"), method_named<&SequenceHandle::write_rows>("writeRows"),
+       method_named<&SequenceHandle::truncate>("truncate"), method_named<&SequenceHandle::fork>("fork"),
+       method_named<&SequenceHandle::bytes_to_write>("bytesToWrite"), property_named<&SequenceHandle::length>("length"),
+       property_named<&SequenceHandle::oldest_position>("oldestPosition"), dispose_method()});
 }
 
 Napi::Value SequenceHandle::read_rows(const Napi::CallbackInfo& info) {
@@ -28,6 +31,15 @@ Napi::Value SequenceHandle::write_rows(const Napi::CallbackInfo& info) {
 Napi::Value SequenceHandle::truncate(const Napi::CallbackInfo& info) {
   runtime()->truncate(to_int(info[0]));
   return info.Env().Undefined();
+}
+
+Napi::Value SequenceHandle::fork(const Napi::CallbackInfo& info) {
+  return create(info.Env(), AddonData::of(info.Env()).sequence, runtime()->fork(to_int(info[0])));
+}
+
+Napi::Value SequenceHandle::bytes_to_write(const Napi::CallbackInfo& info) {
+  const uint64_t bytes = runtime()->bytes_to_write(to_int(info[0]), to_int(info[1]));
+  return Napi::Number::New(info.Env(), static_cast<double>(bytes));
 }
 
 Napi::Value SequenceHandle::length(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), runtime()->length()); }

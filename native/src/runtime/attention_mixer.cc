@@ -8,6 +8,7 @@ namespace odmoe {
 namespace {
 
 void set_attention_rows(PassState& pass, int layer) {
+  for (const SequenceRun& run : pass.runs) run.sequence->check_own_cache(layer, run.position, run.position + run.rows);
   for (size_t i = 0; i < pass.attention_rows.size(); i++) {
     pass.attention_rows[i] = {pass.row_sequences[i]->cache(layer), pass.positions[i]};
   }

@@ -23,41 +23,73 @@ void for_each_run(int position, int rows, Visit visit) {
 
 }  // namespace
 
-KeyValueCache::KeyValueCache(std::shared_ptr<Backend> backend, const AttentionMixer& mixer, int max_positions)
-    : KeyValueCache(std::move(backend), 2 * int64_t{mixer.kv_heads}, mixer.head_dim, max_positions) {}
+KeyValueCache::KeyValueCache(std::shared_ptr<SequenceMemory> memory, const AttentionMixer& mixer, int max_positions)
+    : KeyValueCache(std::move(memory), 2 * int64_t{mixer.kv_heads}, mixer.head_dim, max_positions) {}
 
-KeyValueCache::KeyValueCache(std::shared_ptr<Backend> backend, const LatentMixer& mixer, int max_positions)
-    : KeyValueCache(std::move(backend), 1, mixer.key_size(), max_positions) {}
+KeyValueCache::KeyValueCache(std::shared_ptr<SequenceMemory> memory, const LatentMixer& mixer, int max_positions)
+    : KeyValueCache(std::move(memory), 1, mixer.key_size(), max_positions) {}
 
-KeyValueCache::KeyValueCache(std::shared_ptr<Backend> backend, int64_t vectors, int64_t vector_floats, int max_positions)
-    : backend_(std::move(backend)), vectors_(vectors), vector_floats_(vector_floats) {
+KeyValueCache::KeyValueCache(std::shared_ptr<SequenceMemory> memory, int64_t vectors, int64_t vector_floats, int max_positions)
+    : memory_(std::move(memory)), vectors_(vectors), vector_floats_(vector_floats) {
   const auto blocks = static_cast<size_t>((max_positions + kAttentionChunk - 1) / kAttentionChunk);
   blocks_.resize(blocks);
   keys_.resize(blocks);
   values_.resize(blocks);
 }
 
-std::vector<int> KeyValueCache::reserve(int end) {
-  std::vector<int> reserved;
-  try {
-    for (int block = 0; block * kAttentionChunk < end; block++) {
-      const auto index = static_cast<size_t>(block);
-      if (!blocks_[index].empty()) continue;
-      blocks_[index] = DeviceMemory(backend_, float_bytes(row_floats() * kAttentionChunk));
-      reserved.push_back(block);
-      keys_[index] = blocks_[index].floats();
-      // The values of a block lie behind its keys; one vector is key and value.
-      values_[index] = keys_[index] + vectors_ / 2 * vector_floats_ * kAttentionChunk;
-    }
-  } catch (...) {
-    drop(reserved);
-    throw;
-  }
-  return reserved;
+KeyValueCache KeyValueCache::fork(int length) const {
+  KeyValueCache fork(*this);
+  const auto kept = static_cast<size_t>((length + kAttentionChunk - 1) / kAttentionChunk);
+  for (size_t block = kept; block < blocks_.size(); block++) fork.set_block(static_cast<int>(block), {});
+  fork.written_ = length;
+  return fork;
 }
 
-void KeyValueCache::drop(const std::vector<int>& blocks) noexcept {
-  for (const int block : blocks) blocks_[static_cast<size_t>(block)] = {};
+std::vector<int> KeyValueCache::blocks_to_take(int position, int end) const {
+  std::vector<int> blocks;
+  if (position == end) return blocks;
+  for (int block = position / kAttentionChunk; block * kAttentionChunk < end; block++) {
+    const SequencePiece& piece = blocks_[static_cast<size_t>(block)];
+    if (piece.empty() || piece.shared()) blocks.push_back(block);
+  }
+  return blocks;
+}
+
+std::vector<ReplacedPiece> KeyValueCache::reserve(int position, int end) {
+  std::vector<ReplacedPiece> replaced;
+  const std::vector<int> blocks = blocks_to_take(position, end);
+  replaced.reserve(blocks.size());
+  try {
+    for (const int block : blocks) {
+      const SequencePiece& before = blocks_[static_cast<size_t>(block)];
+      const bool has_rows = block * kAttentionChunk < written_;
+      SequencePiece piece = has_rows ? memory_->copy(before) : memory_->allocate(block_bytes());
+      replaced.push_back({block, before});
+      set_block(block, std::move(piece));
+    }
+  } catch (...) {
+    put_back(replaced);
+    throw;
+  }
+  return replaced;
+}
+
+void KeyValueCache::put_back(std::vector<ReplacedPiece>& replaced) noexcept {
+  for (ReplacedPiece& piece : replaced) set_block(piece.place, std::move(piece.before));
+}
+
+uint64_t KeyValueCache::bytes_to_write(int position, int end) const {
+  return blocks_to_take(position, end).size() * memory_->backend().counted_bytes(block_bytes());
+}
+
+bool KeyValueCache::owns(int position, int end) const { return blocks_to_take(position, end).empty(); }
+
+void KeyValueCache::set_block(int block, SequencePiece piece) noexcept {
+  const auto index = static_cast<size_t>(block);
+  keys_[index] = piece.empty() ? nullptr : piece.floats();
+  // The values of a block lie behind its keys; one vector is key and value.
+  values_[index] = piece.empty() ? nullptr : keys_[index] + vectors_ / 2 * vector_floats_ * kAttentionChunk;
+  blocks_[index] = std::move(piece);
 }
 
 std::vector<SpacedRows> KeyValueCache::places(int position, int rows) const {
@@ -84,7 +116,7 @@ void KeyValueCache::for_each_vector(int position, int rows, Visit visit) const {
 void KeyValueCache::read(int position, int rows, std::span<uint8_t> out) const {
   const uint64_t vector_bytes = float_bytes(vector_floats_);
   const auto gathered = std::make_unique_for_overwrite<uint8_t[]>(out.size());
-  backend_->gather_to_host(gathered.get(), places(position, rows));
+  memory_->backend().gather_to_host(gathered.get(), places(position, rows));
   const uint8_t* from = gathered.get();
   for_each_vector(position, rows, [&](uint64_t at) {
     std::memcpy(out.data() + at, from, vector_bytes);
@@ -100,7 +132,7 @@ void KeyValueCache::write(int position, int rows, std::span<const uint8_t> in) {
     std::memcpy(to, in.data() + at, vector_bytes);
     to += vector_bytes;
   });
-  backend_->scatter_to_device(places(position, rows), scattered.get());
+  memory_->backend().scatter_to_device(places(position, rows), scattered.get());
 }
 
 }  // namespace odmoe

@@ -28,7 +28,10 @@ int64_t matrix_count(DenseRole role, int layer, const ModelShape& shape) {
 }  // namespace
 
 Model::Model(std::shared_ptr<Device> device, const ModelShape& shape)
-    : device_(std::move(device)), shape_(shape), own_(model_roles(shape)) {
+    : device_(std::move(device)),
+      sequence_memory_(std::make_shared<SequenceMemory>(device_->backend())),
+      shape_(shape),
+      own_(model_roles(shape)) {
   check_rotations(shape_);
   for (size_t layer = 0; layer < shape_.layers.size(); layer++) {
     layers_.emplace_back(layer_roles(shape_.layers[layer], shape_.norm));

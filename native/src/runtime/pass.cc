@@ -73,7 +73,7 @@ void Pass::begin(PassRows rows) {
   for (const SequenceRun& run : runs) {
     // A sequence that begins anew.
     if (run.turn == 0 && run.position < run.sequence->oldest_position()) run.sequence->restart_recurrences();
-    run.sequence->reserve(run.position + run.rows);
+    run.sequence->reserve(run.position, run.position + run.rows);
     pass.turns = std::max(pass.turns, run.turn + 1);
   }
   pass.runs = std::move(runs);

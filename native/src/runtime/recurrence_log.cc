@@ -5,59 +5,94 @@
 
 namespace odmoe {
 
-RecurrenceLog::RecurrenceLog(std::shared_ptr<Backend> backend, const DeltaMixer& mixer)
-    : RecurrenceLog(std::move(backend), mixer.channels() + 2 * int64_t{mixer.value_heads}, (mixer.taps - 1) * mixer.channels(),
+RecurrenceLog::RecurrenceLog(std::shared_ptr<SequenceMemory> memory, const DeltaMixer& mixer)
+    : RecurrenceLog(std::move(memory), mixer.channels() + 2 * int64_t{mixer.value_heads}, (mixer.taps - 1) * mixer.channels(),
                     mixer.value_size() * mixer.key_dim) {}
 
-RecurrenceLog::RecurrenceLog(std::shared_ptr<Backend> backend, const ConvolutionMixer& mixer, int64_t hidden_size)
-    : RecurrenceLog(std::move(backend), hidden_size, (mixer.taps - 1) * hidden_size, 0) {}
+RecurrenceLog::RecurrenceLog(std::shared_ptr<SequenceMemory> memory, const ConvolutionMixer& mixer, int64_t hidden_size)
+    : RecurrenceLog(std::move(memory), hidden_size, (mixer.taps - 1) * hidden_size, 0) {}
 
-RecurrenceLog::RecurrenceLog(std::shared_ptr<Backend> backend, int64_t row_floats, int64_t tail_floats, int64_t rule_floats)
-    : backend_(std::move(backend)), row_floats_(row_floats), tail_floats_(tail_floats), rule_floats_(rule_floats) {
+RecurrenceLog::RecurrenceLog(std::shared_ptr<SequenceMemory> memory, int64_t row_floats, int64_t tail_floats, int64_t rule_floats)
+    : memory_(std::move(memory)), row_floats_(row_floats), tail_floats_(tail_floats), rule_floats_(rule_floats) {
   spare_.reserve(kSpareLogBlocks);
 }
 
-std::vector<int> RecurrenceLog::reserve(int end) {
-  std::vector<int> reserved;
-  try {
-    if (states_.empty()) {
-      // A convolution of one tap has no state; memory of no bytes would count as none.
-      states_ = DeviceMemory(backend_, float_bytes(std::max<int64_t>(1, 2 * state_floats())));
-      reserved.push_back(kStates);
-    }
-    for (int block = checkpoint_ / kCheckpointStep; block * kCheckpointStep < end; block++) {
-      if (blocks_.contains(block)) continue;
-      if (spare_.empty()) {
-        blocks_.emplace(block, DeviceMemory(backend_, float_bytes(row_floats_ * kCheckpointStep)));
-      } else {
-        blocks_.emplace(block, std::move(spare_.back()));
-        spare_.pop_back();
-      }
-      reserved.push_back(block);
-    }
-  } catch (...) {
-    drop(reserved);
-    throw;
-  }
-  return reserved;
-}
-
-void RecurrenceLog::drop(const std::vector<int>& blocks) noexcept {
-  for (const int block : blocks) {
-    if (block == kStates) {
-      states_ = {};
-    } else {
-      blocks_.erase(block);
-    }
-  }
+RecurrenceLog RecurrenceLog::fork(int length) const {
+  RecurrenceLog fork(memory_, row_floats_, tail_floats_, rule_floats_);
+  if (length == 0) return fork;
+  fork.states_ = states_;
+  fork.blocks_ = blocks_;
+  fork.checkpoint_ = checkpoint_;
+  fork.state_position_ = state_position_;
+  fork.written_ = written_;
+  fork.truncate(length);
+  fork.blocks_.erase(fork.blocks_.lower_bound((length + kCheckpointStep - 1) / kCheckpointStep), fork.blocks_.end());
+  return fork;
 }
 
 bool RecurrenceLog::holds(int position, int end) const {
-  if (states_.empty() || position < checkpoint_ || position > written_) return false;
+  if (position < checkpoint_ || position > written_) return false;
+  return !states_to_take() && blocks_to_take(position, end).empty();
+}
+
+std::vector<int> RecurrenceLog::blocks_to_take(int position, int end) const {
+  std::vector<int> blocks;
+  if (position == end) return blocks;
   for (int block = checkpoint_ / kCheckpointStep; block * kCheckpointStep < end; block++) {
-    if (!blocks_.contains(block)) return false;
+    const auto found = blocks_.find(block);
+    const bool written_to = block >= position / kCheckpointStep;
+    if (found == blocks_.end() || (written_to && found->second.shared())) blocks.push_back(block);
   }
-  return true;
+  return blocks;
+}
+
+std::vector<ReplacedPiece> RecurrenceLog::reserve(int position, int end) {
+  std::vector<ReplacedPiece> replaced;
+  if (position == end) return replaced;
+  const std::vector<int> blocks = blocks_to_take(position, end);
+  replaced.reserve(blocks.size() + 1);
+  try {
+    if (states_to_take()) {
+      SequencePiece states = states_.empty() ? memory_->allocate(states_bytes()) : memory_->copy(states_);
+      replaced.push_back({kStates, std::exchange(states_, std::move(states))});
+    }
+    for (const int block : blocks) {
+      const bool from_spare = !spare_.empty();
+      SequencePiece taken = from_spare ? spare_.back() : memory_->allocate(block_bytes());
+      const auto shared = blocks_.find(block);
+      if (shared != blocks_.end()) memory_->backend().copy_on_device(taken.floats(), shared->second.floats(), block_bytes());
+      SequencePiece& piece = blocks_[block];
+      if (from_spare) spare_.pop_back();
+      replaced.push_back({block, std::exchange(piece, std::move(taken)), from_spare});
+    }
+  } catch (...) {
+    put_back(replaced);
+    throw;
+  }
+  return replaced;
+}
+
+void RecurrenceLog::put_back(std::vector<ReplacedPiece>& replaced) noexcept {
+  for (ReplacedPiece& piece : replaced) {
+    if (piece.place == kStates) {
+      states_ = std::move(piece.before);
+      continue;
+    }
+    const auto found = blocks_.find(piece.place);
+    if (piece.from_spare) spare_.push_back(std::move(found->second));
+    found->second = std::move(piece.before);
+    if (found->second.empty()) blocks_.erase(found);
+  }
+}
+
+uint64_t RecurrenceLog::bytes_to_write(int position, int end) const {
+  if (position == end) return 0;
+  const Backend& backend = memory_->backend();
+  const bool anew = position < checkpoint_;
+  const size_t blocks =
+      anew ? static_cast<size_t>((end + kCheckpointStep - 1) / kCheckpointStep) : blocks_to_take(position, end).size();
+  const uint64_t states = anew || states_to_take() ? backend.counted_bytes(states_bytes()) : 0;
+  return states + (blocks - std::min(blocks, spare_.size())) * backend.counted_bytes(block_bytes());
 }
 
 float* RecurrenceLog::row(int position) {
@@ -78,12 +113,12 @@ std::vector<SpacedRows> RecurrenceLog::places(int position, int rows) const {
 }
 
 void RecurrenceLog::read(int position, int rows, std::span<uint8_t> out) const {
-  backend_->gather_to_host(out.data(), places(position, rows));
+  memory_->backend().gather_to_host(out.data(), places(position, rows));
 }
 
 void RecurrenceLog::write(int position, int rows, std::span<const uint8_t> in) {
   if (position < state_position_) state_position_ = kUnknown;
-  backend_->scatter_to_device(places(position, rows), in.data());
+  memory_->backend().scatter_to_device(places(position, rows), in.data());
 }
 
 void RecurrenceLog::truncate(int length) {
@@ -100,7 +135,7 @@ void RecurrenceLog::truncate(int length) {
 
 void RecurrenceLog::move_checkpoint() {
   const auto passed = blocks_.find(checkpoint_ / kCheckpointStep);
-  if (spare_.size() < kSpareLogBlocks) spare_.push_back(std::move(passed->second));
+  if (spare_.size() < kSpareLogBlocks && !passed->second.shared()) spare_.push_back(std::move(passed->second));
   blocks_.erase(passed);
   checkpoint_ += kCheckpointStep;
 }

@@ -194,7 +194,7 @@ void prepare_states(PassState& pass, Recurrence& recurrence, int layer) {
     if (run.turn > 0) continue;
     if (!run.sequence->recurrence(layer).holds(run.position, run.position + run.rows)) {
       throw Error(ErrorCode::internal,
-                  "a sequence was cut back, or another pass ran on it, while a pass was under way; begin anew");
+                  "a sequence was cut back or forked, or another pass ran on it, while a pass was under way; begin anew");
     }
     advance_checkpoint(recurrence, *run.sequence, layer, run.position);
     restore_state(pass, recurrence, run.sequence->recurrence(layer), run.position);

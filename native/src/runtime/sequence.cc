@@ -10,20 +10,23 @@ namespace odmoe {
 
 Sequence::Sequence(std::shared_ptr<Model> model) : model_(std::move(model)) {
   const ModelShape& shape = model_->shape();
-  const std::shared_ptr<Backend>& backend = model_->device()->backend();
+  const std::shared_ptr<SequenceMemory>& memory = model_->sequence_memory();
   layers_.reserve(shape.layers.size());
   for (const LayerShape& layer : shape.layers) {
     if (const auto* attention = std::get_if<AttentionMixer>(&layer.mixer)) {
-      layers_.emplace_back(KeyValueCache(backend, *attention, shape.max_positions));
+      layers_.emplace_back(KeyValueCache(memory, *attention, shape.max_positions));
     } else if (const auto* latent = std::get_if<LatentMixer>(&layer.mixer)) {
-      layers_.emplace_back(KeyValueCache(backend, *latent, shape.max_positions));
+      layers_.emplace_back(KeyValueCache(memory, *latent, shape.max_positions));
     } else if (const auto* delta = std::get_if<DeltaMixer>(&layer.mixer)) {
-      layers_.emplace_back(RecurrenceLog(backend, *delta));
+      layers_.emplace_back(RecurrenceLog(memory, *delta));
     } else {
-      layers_.emplace_back(RecurrenceLog(backend, std::get<ConvolutionMixer>(layer.mixer), shape.hidden_size));
+      layers_.emplace_back(RecurrenceLog(memory, std::get<ConvolutionMixer>(layer.mixer), shape.hidden_size));
     }
   }
 }
+
+Sequence::Sequence(std::shared_ptr<Model> model, std::vector<Layer> layers)
+    : model_(std::move(model)), layers_(std::move(layers)) {}
 
 int Sequence::written_of(const Layer& layer) {
   return std::visit([](const auto& kept) { return kept.written(); }, layer);
@@ -72,18 +75,53 @@ int Sequence::oldest_position() const {
   return oldest;
 }
 
-void Sequence::reserve(int end) {
+std::shared_ptr<Sequence> Sequence::fork(int length) const {
+  check_unused("forked");
+  check_kept("forked at", length);
+  if (length > this->length()) {
+    throw Error(ErrorCode::internal,
+                "a sequence of " + std::to_string(this->length()) + " positions cannot be forked at " + std::to_string(length));
+  }
   const std::lock_guard lock(mutex_);
-  std::vector<std::pair<Layer*, std::vector<int>>> reserved;
+  std::vector<Layer> layers;
+  layers.reserve(layers_.size());
+  for (const Layer& layer : layers_) {
+    layers.push_back(std::visit([length](const auto& kept) { return Layer(kept.fork(length)); }, layer));
+  }
+  return std::shared_ptr<Sequence>(new Sequence(model_, std::move(layers)));
+}
+
+void Sequence::reserve(int position, int end) {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::pair<Layer*, std::vector<ReplacedPiece>>> reserved;
   reserved.reserve(layers_.size());
   try {
     for (Layer& layer : layers_) {
-      reserved.emplace_back(&layer, std::visit([end](auto& kept) { return kept.reserve(end); }, layer));
+      reserved.emplace_back(&layer, std::visit([&](auto& kept) { return kept.reserve(position, end); }, layer));
     }
   } catch (...) {
-    for (const auto& [layer, blocks] : reserved) std::visit([&blocks](auto& kept) { kept.drop(blocks); }, *layer);
+    for (auto& [layer, replaced] : reserved) std::visit([&replaced](auto& kept) { kept.put_back(replaced); }, *layer);
     throw;
   }
+}
+
+uint64_t Sequence::bytes_to_write(int position, int end) const {
+  if (position < 0 || end < position || end > model_->shape().max_positions) {
+    throw Error(ErrorCode::internal, "positions " + std::to_string(position) + " to " + std::to_string(end) +
+                                         " do not lie within the model's " + std::to_string(model_->shape().max_positions));
+  }
+  const std::lock_guard lock(mutex_);
+  uint64_t bytes = 0;
+  for (const Layer& layer : layers_) {
+    bytes += std::visit([&](const auto& kept) { return kept.bytes_to_write(position, end); }, layer);
+  }
+  return bytes;
+}
+
+void Sequence::check_own_cache(int layer, int position, int end) const {
+  const std::lock_guard lock(mutex_);
+  if (std::get<KeyValueCache>(layers_[static_cast<size_t>(layer)]).owns(position, end)) return;
+  throw Error(ErrorCode::internal, "a sequence was forked while a pass was under way; begin anew");
 }
 
 void Sequence::written(int layer, int end) {
@@ -103,14 +141,18 @@ void Sequence::restart_recurrences() {
   }
 }
 
-void Sequence::truncate(int length) {
-  check_unused("truncated");
+void Sequence::check_kept(const char* what, int length) const {
   if (length < 0) throw Error(ErrorCode::internal, "a sequence cannot have a negative length");
   const int oldest = oldest_position();
-  if (length > 0 && length < oldest) {
-    throw Error(ErrorCode::internal, "a sequence cannot be cut back to " + std::to_string(length) + " positions; its recurrent " +
-                                         "layers go back to " + std::to_string(oldest) + ", or to the start");
-  }
+  if (length == 0 || length >= oldest) return;
+  throw Error(ErrorCode::internal, std::string("a sequence cannot be ") + what + " " + std::to_string(length) +
+                                       " positions; its recurrent layers go back to " + std::to_string(oldest) +
+                                       ", or to the start");
+}
+
+void Sequence::truncate(int length) {
+  check_unused("truncated");
+  check_kept("cut back to", length);
   const std::lock_guard lock(mutex_);
   for (Layer& layer : layers_) {
     if (auto* log = std::get_if<RecurrenceLog>(&layer)) {
@@ -146,7 +188,7 @@ void Sequence::write_rows(int layer, int position, int rows, std::span<const uin
   check_not_older(kept, layer, position);
   std::visit(
       [&](auto& one) {
-        one.reserve(position + rows);
+        one.reserve(position, position + rows);
         one.write(position, rows, in);
         one.set_written(std::max(one.written(), position + rows));
       },

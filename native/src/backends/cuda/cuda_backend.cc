@@ -63,6 +63,11 @@ void CudaBackend::copy_to_host(void* host, const void* device, uint64_t bytes) {
   copies_.to_host(host, device, bytes);
 }
 
+void CudaBackend::copy_on_device(void* to, const void* from, uint64_t bytes) {
+  context_.enter();
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_), "copying on the device");
+}
+
 void CudaBackend::scatter_to_device(std::span<const SpacedRows> pieces, const void* host) {
   context_.enter();
   copies_.scatter(pieces, host);

@@ -37,6 +37,7 @@ class CudaBackend final : public Backend {
   void release(DeviceBuffer& buffer) noexcept override;
   void copy_to_device(void* device, const void* host, uint64_t bytes) override;
   void copy_to_host(void* host, const void* device, uint64_t bytes) override;
+  void copy_on_device(void* to, const void* from, uint64_t bytes) override;
   void scatter_to_device(std::span<const SpacedRows> pieces, const void* host) override;
   void gather_to_host(void* host, std::span<const SpacedRows> pieces) override;
   DeviceBuffer allocate_staging(uint64_t bytes) override;
