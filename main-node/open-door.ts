@@ -1,11 +1,14 @@
+import { join } from 'node:path';
 import type { CreateHttpServer, NodeEnvironment } from '../engine/environment/node-environment.js';
 import type { HttpSettings, NodeSettings } from '../shared/config/node-settings.js';
+import { packageRoot } from '../shared/config/package-root.js';
 import type { Logger } from '../shared/log/logger.js';
 import { validateGenerateRequest } from '../shared/rpc/generate-validation.js';
 import type { MainParts } from './assemble-main.js';
 import { type ApiKeys, readApiKeys } from './http/access/api-keys.js';
 import { prepareChatFor } from './http/conversation/served-chat.js';
 import { ROUTES } from './http/dialects/routes.js';
+import { readPageFiles } from './http/page-files.js';
 import { type Door, requireKeysForOthers, startDoor } from './http/start-door.js';
 import type { LoadedMain } from './load-main.js';
 
@@ -31,7 +34,7 @@ export async function planDoor(
 }
 
 /** Serves HTTP clients with what main has. Throws PORT_UNAVAILABLE. */
-export function openDoor(
+export async function openDoor(
   planned: PlannedDoor,
   parts: MainParts,
   loaded: LoadedMain & { environment: NodeEnvironment },
@@ -51,6 +54,7 @@ export function openDoor(
       tokenizeChat: (request, signal) => inference.tokenizeChat(request, signal),
       status: () => parts.status(),
       feed: parts.feed,
+      page: await readPageFiles(join(packageRoot(), 'dist', 'dashboard')),
       metrics: parts.metrics,
       ...{ runtime, log },
     },

@@ -23,7 +23,10 @@ export function servingAt(httpAddress: string, model: string, needsKey: boolean)
 
 /** For people, on stdout: where it is, and a line to try it with. */
 export function servingLines(serving: Serving): string[] {
-  return [`${serving.model} is served at ${serving.url} until Ctrl-C. Try:`, curlLine(serving)];
+  return [
+    `${serving.model} is served at ${serving.url} until Ctrl-C. Open that in a browser, or try:`,
+    curlLine(serving),
+  ];
 }
 
 export function servingJson({ url, model }: Serving): Record<string, unknown> {

@@ -59,7 +59,7 @@ const RATE_COLUMNS: readonly TableColumn[] = [
 export function statusLines(status: StatusReply, earlier: EarlierStatus | null): string[] {
   return [
     headline(status, earlier),
-    ...(status.httpAddress === '' ? [] : [`HTTP clients: http://${status.httpAddress}`]),
+    ...(status.httpAddress === '' ? [] : [`HTTP clients, and the page: http://${status.httpAddress}`]),
     '',
     ...tableLines(ROSTER_COLUMNS, status.nodes.map(rosterRow)),
     ...deviceLines(status.nodes),

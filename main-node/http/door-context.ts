@@ -6,8 +6,10 @@ import type { Runtime } from '../../shared/runtime/runtime.js';
 import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 import type { ClusterFeed } from '../events/cluster-feed.js';
 import type { GenerationWatch } from '../rpc/generation-watch.js';
+import type { KeySessions } from './access/key-sessions.js';
 import type { PrepareChat } from './conversation/chat-request.js';
 import type { DeliverBody, DeliverStream } from './delivery/dialect.js';
+import type { PageFile } from './page-files.js';
 
 /** The model that main serves, as clients see it. */
 export interface ServedModel {
@@ -62,6 +64,10 @@ export interface DoorContext {
   status(): StatusReply;
   /** What happens in the cluster. */
   readonly feed: Pick<ClusterFeed, 'listen'>;
+  /** The page's files, by name. */
+  readonly page: ReadonlyMap<string, PageFile>;
+  /** Browsers that have brought an API key. */
+  readonly sessions: KeySessions;
   readonly metrics: ServedMetrics;
   readonly deliverStream: DeliverStream;
   readonly deliverBody: DeliverBody;

@@ -4,25 +4,13 @@ import type { StatusReply } from '../../shared/rpc/messages.js';
 import { sendError } from './delivery/send-error.js';
 import type { DoorContext } from './door-context.js';
 
-/** GET /health, open to all, and a few words at /. `trouble`: why main itself serves nobody; null: it does. */
+/** GET /health, open to all. `trouble`: why main itself serves nobody; null: it does. */
 export function registerHealth(app: FastifyInstance, context: DoorContext, trouble: () => OdmoeError | null): void {
   app.get('/health', { config: { open: true, polled: true } }, (_request, reply) => {
     const error = trouble() ?? clusterTrouble(context.status());
     return error === null ? reply.send({ status: 'ok' }) : sendError(reply, error);
   });
-  app.get('/', { config: { open: true } }, (_request, reply) => reply.type('text/plain; charset=utf-8').send(GREETING));
 }
-
-const GREETING = `This is the HTTP door of an odmoe cluster.
-
-  /v1/chat/completions   OpenAI clients: use the base URL of this page with /v1
-  /v1/messages           Anthropic clients
-  /api/chat              Ollama clients
-  /health                whether the cluster can answer
-  /metrics               figures for Prometheus
-
-docs/http.md describes them all.
-`;
 
 /** Why the cluster can answer nobody; null: it can. */
 function clusterTrouble({ placement }: StatusReply): OdmoeError | null {

@@ -8,6 +8,7 @@ import { isLoopbackHost } from '../../shared/rpc/credentials.js';
 import { CLOSE_GRACE_MS } from '../../shared/rpc/limits.js';
 import type { ApiKeys } from './access/api-keys.js';
 import { servedHosts } from './access/host-check.js';
+import { KeySessions } from './access/key-sessions.js';
 import { buildApp } from './build-app.js';
 import { createDeliverBody } from './delivery/deliver-body.js';
 import { createDeliverStream } from './delivery/deliver-stream.js';
@@ -15,12 +16,15 @@ import { DELIVERY_LIMITS, type DeliveryLimits } from './delivery/delivery-limits
 import type { DoorContext, RegisterRoutes } from './door-context.js';
 import { createBoundServer, SERVER_BOUNDS, type ServerBounds } from './http-server.js';
 
+/** What the door makes itself of its context. */
+export type DoorsOwn = 'deliverStream' | 'deliverBody' | 'sessions';
+
 export interface DoorOptions {
   settings: HttpSettings;
   keys: ApiKeys;
   createServer: CreateHttpServer;
   /** All of DoorContext but what the door makes itself. */
-  context: Omit<DoorContext, 'deliverStream' | 'deliverBody'>;
+  context: Omit<DoorContext, DoorsOwn>;
   /** What is served beside /health. */
   routes: readonly RegisterRoutes[];
   /** Why main itself serves nobody; null: it does. */
@@ -45,12 +49,14 @@ export async function startDoor(options: DoorOptions): Promise<Door> {
     ...options.context,
     deliverStream: createDeliverStream(delivery),
     deliverBody: createDeliverBody(delivery),
+    sessions: new KeySessions(keys, runtime),
   };
   let closing: Promise<void> | null = null;
   const admission = {
     hosts: servedHosts(hostname(), [settings.host, ...settings.hosts]),
     origins: settings.origins,
     keys,
+    sessions: context.sessions,
   };
   const app = buildApp({
     ...{ context, admission, routes },

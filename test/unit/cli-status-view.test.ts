@@ -156,7 +156,7 @@ describe('the status of a cluster', () => {
   });
 
   it('says where HTTP clients are served, if anywhere', () => {
-    assert.ok(statusLines(STATUS, null).includes('HTTP clients: http://127.0.0.1:7680'));
+    assert.ok(statusLines(STATUS, null).includes('HTTP clients, and the page: http://127.0.0.1:7680'));
     assert.doesNotMatch(statusLines({ ...STATUS, httpAddress: '' }, null).join('\n'), /HTTP/);
   });
 

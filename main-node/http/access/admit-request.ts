@@ -2,13 +2,15 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { OdmoeError } from '../../../shared/errors/odmoe-error.js';
 import { keyOf, type ApiKeys } from './api-keys.js';
 import { isServedHost } from './host-check.js';
-import { isAdmittedOrigin, originHeaders, preflightHeaders } from './origins.js';
+import { type KeySessions, sessionTokenOf } from './key-sessions.js';
+import { isAdmittedOrigin, isOwnOrigin, originHeaders, preflightHeaders } from './origins.js';
 
 /** Whom a door lets in. */
 export interface Admission {
   hosts: ReadonlySet<string>;
   origins: readonly string[];
   keys: ApiKeys;
+  sessions: KeySessions;
 }
 
 /**
@@ -16,7 +18,7 @@ export interface Admission {
  * Throws REQUEST_INVALID, HOST_REFUSED, UNAUTHORIZED.
  */
 export async function admitRequest(
-  { hosts, origins, keys }: Admission,
+  { hosts, origins, keys, sessions }: Admission,
   request: FastifyRequest,
   reply: FastifyReply,
 ): Promise<void> {
@@ -31,7 +33,7 @@ export async function admitRequest(
       return;
     }
   }
-  if (request.routeOptions.config.open !== true) requireKey(request, keys);
+  if (request.routeOptions.config.open !== true) requireKey(request, { keys, sessions });
 }
 
 function requireHost({ raw }: FastifyRequest, hosts: ReadonlySet<string>): void {
@@ -57,9 +59,20 @@ function originRefused(): OdmoeError {
   );
 }
 
-function requireKey(request: FastifyRequest, keys: ApiKeys): void {
+function requireKey(request: FastifyRequest, { keys, sessions }: Pick<Admission, 'keys' | 'sessions'>): void {
   const key = keyOf(request.headers);
   if (keys.admits(key)) return;
+  if (key === null && mayUseCookie(request) && sessions.admits(sessionTokenOf(request.headers))) return;
   const what = key === null ? 'no API key came with the request' : 'the API key is none that this cluster knows';
   throw new OdmoeError('UNAUTHORIZED', `${what}: send one as "Authorization: Bearer KEY" or "x-api-key: KEY"`);
+}
+
+/**
+ * A cookie comes with all that a browser asks, also for pages of another port of this host. It counts for the page's own origin alone,
+ * which browsers name wherever something may be changed; what only looks may leave it out, and a page elsewhere cannot read it.
+ */
+function mayUseCookie({ method, headers }: FastifyRequest): boolean {
+  const { origin, host } = headers;
+  if (origin === undefined) return method === 'GET' || method === 'HEAD';
+  return isOwnOrigin(origin, host);
 }

@@ -8,7 +8,8 @@ export function isAdmittedOrigin(origin: string, host: string | undefined, liste
   return listed.includes('*') || listed.includes(origin) || isOwnOrigin(origin, host);
 }
 
-function isOwnOrigin(origin: string, host: string | undefined): boolean {
+/** Whether a page came from the server that it asks. */
+export function isOwnOrigin(origin: string, host: string | undefined): boolean {
   return host !== undefined && [`http://${host}`, `https://${host}`].includes(origin);
 }
 

@@ -3,10 +3,12 @@ import type { RegisterRoutes } from '../door-context.js';
 import { registerOllama } from '../ollama/ollama-routes.js';
 import { registerOpenAi } from '../openai/register-openai.js';
 import { registerEvents } from '../page/events-route.js';
+import { registerPage } from '../page/page-routes.js';
+import { registerSession } from '../page/session-routes.js';
 import { registerTokens } from '../tokens/token-routes.js';
 
-/** What the door serves beside /health: one entry a dialect, and what the page is fed with. */
+/** What the door serves beside /health: one entry a dialect, and the page with what it is fed. */
 export const ROUTES: readonly RegisterRoutes[] = [
   ...[registerOpenAi, registerAnthropic, registerOllama, registerTokens],
-  registerEvents,
+  ...[registerPage, registerSession, registerEvents],
 ];

@@ -6,7 +6,7 @@ import type { Dialect } from '../../../main-node/http/delivery/dialect.js';
 import type { DoorContext, RegisterRoutes } from '../../../main-node/http/door-context.js';
 import { openAiErrorBody } from '../../../main-node/http/errors/error-answer.js';
 import { SERVER_BOUNDS, type ServerBounds } from '../../../main-node/http/http-server.js';
-import { startDoor, type Door } from '../../../main-node/http/start-door.js';
+import { startDoor, type Door, type DoorsOwn } from '../../../main-node/http/start-door.js';
 import type { HttpSettings } from '../../../shared/config/node-settings.js';
 import type { OdmoeError } from '../../../shared/errors/odmoe-error.js';
 import type { Runtime } from '../../../shared/runtime/runtime.js';
@@ -58,7 +58,7 @@ export async function openTestDoor(routes: RegisterRoutes, options: TestDoorOpti
       servers.push(server);
       return server;
     },
-    context: context as unknown as Omit<DoorContext, 'deliverStream' | 'deliverBody'>,
+    context: context as unknown as Omit<DoorContext, DoorsOwn>,
     limits: { ...DELIVERY_LIMITS, ...limits },
     bounds: { ...SERVER_BOUNDS, ...bounds },
   });
