@@ -23,10 +23,13 @@ import { servedModel } from './http/served-model.js';
 import { arithmeticOf, type LoadedMain } from './load-main.js';
 import type { ClusterFigures } from './metrics/cluster-metrics.js';
 import { MainMetrics } from './metrics/main-metrics.js';
+import { miniBatchRowsFor } from './pass/expert-batches.js';
 import { ExpertDispatcher } from './pass/expert-dispatcher.js';
 import { LayerWaits } from './pass/layer-waits.js';
+import type { PassEngine } from './pass/pass-engine.js';
 import { PassPool } from './pass/pass-pool.js';
-import { miniBatchRowsFor } from './prefill/expert-batches.js';
+import { PassRunner } from './pass/run-pass.js';
+import { ToldPasses } from './pass/told-passes.js';
 import { contextPositionsOf, InferenceService } from './rpc/inference-service.js';
 import { nodeStatuses } from './rpc/node-statuses.js';
 import { observeAll } from './rpc/request-observer.js';
@@ -84,12 +87,25 @@ function createEngine(
   logWhatDiffers(settings, { rows: drafting.rows, spread }, log);
   const grouping = { groupSize: placement.groupSize, costs: nominalLayerCosts(shape, source.shippedFormat), homes };
   const roster = new Roster(shape, grouping, epoch, runtime, log, observer);
-  return {
-    model,
-    shape,
-    roster,
+  const draftCosts = new DraftCostMeter();
+  const passEngine: PassEngine = {
+    ...{ shape, roster, prediction, spread, prefillOverlap, runtime, observer: null },
     dispatcher: new ExpertDispatcher(roster, workerGraceMs, log),
-    predictionPost: new PredictionPost(roster),
+    toldPasses: new ToldPasses(),
+    miniBatchRows: miniBatchRowsFor(miniBatchRows, shape.hiddenSize),
+    firstLayerAhead:
+      isFirstLayerWorthAGuess(shape) &&
+      prediction.source === 'sep' &&
+      spread === 'all' &&
+      !drafting.optimistic &&
+      drafting.rows === 1,
+    draftCosts,
+    layerWaits: new LayerWaits(shape.expertLayers),
+  };
+  return {
+    ...{ ...passEngine, draftCosts, model, roster, runtime, log, drafting, align: settings.align, prefillRows },
+    runPass: new PassRunner(passEngine).run,
+    predictionPost: new PredictionPost(roster, passEngine.toldPasses),
     decodePasses: new PassPool(
       model,
       shape,
@@ -97,23 +113,6 @@ function createEngine(
       maxActiveSequences,
     ),
     prefillPasses: new PassPool(model, shape, prefillRows, PREFILL_PASSES),
-    prefillRows,
-    miniBatchRows: miniBatchRowsFor(miniBatchRows, shape.hiddenSize),
-    prefillOverlap,
-    align: settings.align,
-    prediction,
-    drafting,
-    spread,
-    firstLayerAhead:
-      isFirstLayerWorthAGuess(shape) &&
-      prediction.source === 'sep' &&
-      spread === 'all' &&
-      !drafting.optimistic &&
-      drafting.rows === 1,
-    draftCosts: new DraftCostMeter(),
-    layerWaits: new LayerWaits(shape.expertLayers),
-    runtime,
-    log,
   };
 }
 
@@ -144,9 +143,10 @@ function logWhatDiffers(
   }
 }
 
-function shadowListener({ roster, predictionPost, draftCosts }: ClusterEngine): ShadowListener {
+function shadowListener({ roster, predictionPost, draftCosts, observer }: ClusterEngine): ShadowListener {
   return {
     onPrediction: (prediction, by) => {
+      if (!prediction.restart) observer?.predictionArrived(prediction);
       predictionPost.arrive(prediction, by);
     },
     onDraft: (draft, by) => {

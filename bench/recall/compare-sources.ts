@@ -1,6 +1,6 @@
 import { ExpertRecall } from '../../engine/generation/expert-recall.js';
 import { loadDenseWeights, loadResidentExperts, type Quantized } from '../../engine/loading/load-weights.js';
-import { layersAskedAt } from '../../main-node/decode/router-ahead.js';
+import { layersAskedAt } from '../../main-node/pass/router-ahead.js';
 import { openDevice, type Device, type Model } from '../../native/index.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { assertInvariant } from '../../shared/errors/assert-invariant.js';

@@ -3,27 +3,26 @@ import type { NodeSettings } from '../../shared/config/node-settings.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
 import type { Roster } from '../cluster/roster.js';
-import type { LayerWaits } from '../pass/layer-waits.js';
+import type { PassEngine } from '../pass/pass-engine.js';
+import type { RunPass } from '../pass/pass-member.js';
 import type { PassPool } from '../pass/pass-pool.js';
-import type { PrefillEngine } from '../prefill/prompt-prefill.js';
 import type { ClusterCosts, DraftCostMeter } from './draft-costs.js';
 import type { PredictionPost } from './prediction-post.js';
 
 /** What all sequences of a main share. */
-export interface ClusterEngine extends PrefillEngine {
+export interface ClusterEngine extends PassEngine {
+  readonly runPass: RunPass;
   readonly model: Model;
   readonly roster: Roster;
   readonly predictionPost: PredictionPost;
   /** Passes of as many rows as a decode iteration may have. */
   readonly decodePasses: PassPool;
+  /** Passes of prefillRows. */
+  readonly prefillPasses: PassPool;
+  readonly prefillRows: number;
   readonly align: NodeSettings['align'];
-  readonly prediction: NodeSettings['prediction'];
   readonly drafting: NodeSettings['drafting'];
-  readonly spread: NodeSettings['placement']['spread'];
-  /** Workers that have nothing left to do for a token load the next one's first layer. */
-  readonly firstLayerAhead: boolean;
   readonly draftCosts: DraftCostMeter;
-  readonly layerWaits: LayerWaits;
   readonly runtime: Runtime;
   readonly log: Logger;
 }

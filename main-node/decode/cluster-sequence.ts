@@ -5,18 +5,12 @@ import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { requirePresent } from '../../shared/errors/assert-invariant.js';
 import type { DraftMetrics, SepMetrics } from '../../shared/rpc/messages.js';
 import type { SamplingOptions } from '../../shared/sampling/sampling-options.js';
-import { RequestCounters } from '../pass/pass-engine.js';
-import { PromptPrefill } from '../prefill/prompt-prefill.js';
+import { RequestCounters, type MemberRows, type PassMember } from '../pass/pass-member.js';
 import { alignedLayers } from './aligned-layers.js';
 import { clusterCosts, type ClusterEngine } from './cluster-engine.js';
-import { runDecodeIteration, type DecodeContext } from './decode-iteration.js';
-import { FirstLayerAhead } from './first-layer-ahead.js';
-import { RandomPrefetch } from './random-prefetch.js';
-import { RouterAhead } from './router-ahead.js';
 import { SequenceDrafting } from './sequence-drafting.js';
 import { type ActivationCounts, SequencePredictions } from './sequence-predictions.js';
 import { ShadowFeed } from './shadow-feed.js';
-import type { PredictionTargets } from './tell-predicted.js';
 
 /** How long the end of an answer waits for shadow's last predictions, so that recall counts them too. */
 const LAST_PREDICTIONS_LIMIT_MS = 250;
@@ -48,12 +42,11 @@ export interface AnswerCost {
 export class ClusterSequence implements SequenceRunner {
   readonly counters = new RequestCounters();
   private readonly id: number;
-  private readonly promptTokens: number;
   private readonly sequence: Sequence;
   private readonly predictions: SequencePredictions;
   private readonly feed: ShadowFeed;
   private readonly drafting: SequenceDrafting;
-  private readonly context: DecodeContext;
+  private readonly member: PassMember;
   private readonly tokenIds: number[] = [];
   private nextRows = 1;
   private ended = false;
@@ -65,9 +58,7 @@ export class ClusterSequence implements SequenceRunner {
     signal: AbortSignal,
   ) {
     const { id, promptTokens, maxPositions } = request;
-    const { roster } = engine;
     this.id = id;
-    this.promptTokens = promptTokens;
     const sequence = engine.model.createSequence();
     this.sequence = sequence;
     const predictions = new SequencePredictions(promptTokens, engine.shape.expertLayers, engine.runtime);
@@ -81,16 +72,8 @@ export class ClusterSequence implements SequenceRunner {
       () => engine.draftCosts.rows(clusterCosts(engine)),
       engine.runtime,
     );
-    const { source, layersAhead } = engine.prediction;
-    const targets: PredictionTargets = {
-      workers: roster,
-      onPrediction: (prediction) => predictions.arrive(prediction),
-    };
-    this.context = {
-      ...{ id, sequence, predictions, feed: this.feed, counters: this.counters, signal },
-      firstLayerAhead: engine.firstLayerAhead ? new FirstLayerAhead(id, lastPosition, roster) : null,
-      randomPrefetch: source === 'random' ? new RandomPrefetch(id, lastPosition, targets) : null,
-      routerAhead: source === 'router-ahead' ? new RouterAhead(engine.shape.expertLayers, layersAhead, targets) : null,
+    this.member = {
+      ...{ id, sequence, predictions, feed: this.feed, counters: this.counters, lastPosition, signal },
     };
     engine.predictionPost.open(id, { predictions, feed: this.feed, drafts: this.drafting });
   }
@@ -101,8 +84,8 @@ export class ClusterSequence implements SequenceRunner {
   }
 
   private get isPredicted(): boolean {
-    const { randomPrefetch, routerAhead } = this.context;
-    return this.feed.tookPart || randomPrefetch !== null || routerAhead !== null;
+    const { source } = this.engine.prediction;
+    return this.feed.tookPart || source === 'random' || source === 'router-ahead';
   }
 
   /** Null: the cluster is not to draft. */
@@ -123,13 +106,36 @@ export class ClusterSequence implements SequenceRunner {
   }
 
   /** Logits of the prompt's last token (vocabSize). */
-  prefill(tokenIds: readonly number[], onLogits?: PromptLogitsObserver): Promise<Float32Array> {
+  async prefill(tokenIds: readonly number[], onLogits?: PromptLogitsObserver): Promise<Float32Array> {
+    const { engine, request, member } = this;
     this.tokenIds.push(...tokenIds);
     this.feed.followShadow(this.tokenIds, 0);
-    return new PromptPrefill(this.engine, { ...this.context, onPrefill: this.request.onPrefill }).run(
-      tokenIds,
-      onLogits,
-    );
+    const last: Float32Array[] = [];
+    const observe: PromptLogitsObserver = (position, logits) => {
+      if (position < tokenIds.length - 1) onLogits?.(position, logits);
+      else last.push(logits);
+    };
+    return engine.prefillPasses.use(member.signal, async (slot) => {
+      request.onPrefill(0);
+      for (let start = 0; ; start += engine.prefillRows) {
+        const rows = this.chunk(tokenIds, start);
+        const end = start + rows.tokenIds.length;
+        const next = end < tokenIds.length ? [this.chunk(tokenIds, end)] : null;
+        const observed = onLogits === undefined ? {} : { logitsFrom: 0 };
+        await engine.runPass(slot, [{ ...rows, ...observed, onLogits: observe }], () => next);
+        request.onPrefill(end);
+        if (next === null) return requirePresent(last[0], 'a pass has logits of its last row.');
+      }
+    });
+  }
+
+  /** Some of the prompt's rows, from `start` on. */
+  private chunk(tokenIds: readonly number[], start: number): MemberRows {
+    const ofChunk = tokenIds.slice(start, start + this.engine.prefillRows);
+    const rows = ofChunk.length;
+    const isLast = start + rows === tokenIds.length;
+    const logitsFrom = isLast ? rows - 1 : rows;
+    return { member: this.member, position: start, tokenIds: ofChunk, decodeFrom: rows, logitsFrom };
   }
 
   /** Logits after the token at the next position (vocabSize): those that a pass has kept, or of a new pass that begins with it. */
@@ -147,7 +153,6 @@ export class ClusterSequence implements SequenceRunner {
       feed.rewind(position);
     }
     if (feed.followShadow(this.tokenIds, position)) drafting.forgetDrafts();
-    if (position === this.promptTokens) this.context.randomPrefetch?.begin(position);
     this.tokenIds.push(tokenId);
     const tokenIds = [tokenId, ...(await this.drafts(position, tokenId))];
     return this.runPass(position, tokenIds);
@@ -157,10 +162,10 @@ export class ClusterSequence implements SequenceRunner {
   async end(): Promise<void> {
     if (this.ended) return;
     this.ended = true;
-    if (this.feed.fed && !this.context.signal.aborted) {
+    if (this.feed.fed && !this.member.signal.aborted) {
       await this.predictions.waitUntilCaughtUp(LAST_PREDICTIONS_LIMIT_MS);
     }
-    const statuses = this.context.signal.aborted
+    const statuses = this.member.signal.aborted
       ? Promise.resolve()
       : this.engine.roster.nextStatuses(LAST_STATUSES_LIMIT_MS);
     this.feed.end();
@@ -171,25 +176,26 @@ export class ClusterSequence implements SequenceRunner {
 
   /** Drafts for the pass at `position`. A shadow that does not run ahead must have the token before it can draft what follows. */
   private async drafts(position: number, tokenId: number): Promise<number[]> {
-    const { drafting, feed, context } = this;
+    const { drafting, feed, member } = this;
     const rows = drafting.rowsAt(position);
     if (rows > 1 && feed.fed && !this.engine.drafting.optimistic) {
       feed.token({ position, tokenId, rows: 0, nextRows: rows, branch: drafting.branch });
-      await drafting.wait(position, rows, () => feed.fed, context.signal);
-      if (context.signal.aborted) throw new OdmoeError('CANCELLED', 'the request was cancelled');
+      await drafting.wait(position, rows, () => feed.fed, member.signal);
+      if (member.signal.aborted) throw new OdmoeError('CANCELLED', 'the request was cancelled');
     }
     return drafting.following(position, rows).tokenIds;
   }
 
   private async runPass(position: number, tokenIds: readonly number[]): Promise<Float32Array> {
-    const { drafting, engine, context } = this;
+    const { drafting, engine, member } = this;
     const rows = tokenIds.length;
     const tokenId = requirePresent(tokenIds[0], 'a pass has a first token.');
     this.nextRows = drafting.rowsAt(position + rows);
     this.feed.token({ position, tokenId, rows, nextRows: this.nextRows, branch: drafting.branch });
-    const logits = await engine.decodePasses.use(context.signal, (slot) =>
-      runDecodeIteration(engine, context, slot, { position, tokenIds }),
+    const ran = await engine.decodePasses.use(member.signal, (slot) =>
+      engine.runPass(slot, [{ member, position, tokenIds, decodeFrom: 0, logitsFrom: 0 }]),
     );
+    const logits = requirePresent(ran[0], 'a pass has logits of its member.');
     drafting.passed({ position, tokenIds, logits });
     return requirePresent(logits[0], 'a pass has logits of its first row.');
   }

@@ -4,7 +4,8 @@ import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import type { SequenceDrafting } from './sequence-drafting.js';
 import type { SequencePredictions } from './sequence-predictions.js';
 import type { FedShadow, ShadowFeed } from './shadow-feed.js';
-import { toldByPrediction } from './told-by-prediction.js';
+import { toldByPrediction } from '../pass/told-by-prediction.js';
+import type { ToldPasses } from '../pass/told-passes.js';
 
 interface Addressee {
   predictions: Pick<SequencePredictions, 'arrive' | 'restart'>;
@@ -16,7 +17,10 @@ interface Addressee {
 export class PredictionPost {
   private readonly sequences = new Map<number, Addressee>();
 
-  constructor(private readonly workers: Pick<PlacedWorkers, 'placement' | 'worker'>) {}
+  constructor(
+    private readonly workers: Pick<PlacedWorkers, 'placement' | 'worker'>,
+    private readonly passes: Pick<ToldPasses, 'arrived'>,
+  ) {}
 
   /** Sequences that are open. */
   get openCount(): number {
@@ -47,7 +51,9 @@ export class PredictionPost {
       addressee.drafts.restart(prediction.pass.position);
       return;
     }
-    if (!isFed || addressee.predictions.arrive(prediction) === 'late') this.release(prediction);
+    const arrival = isFed ? addressee.predictions.arrive(prediction) : 'late';
+    if (arrival === 'kept' && prediction.untold === true) this.passes.arrived(prediction);
+    if (arrival === 'late') this.release(prediction);
   }
 
   /** Drafts of a shadow that has dropped the sequence, or has been replaced, stand on what it knew of it. */

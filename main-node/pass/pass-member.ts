@@ -1,7 +1,6 @@
 import type { Sequence } from '../../native/index.js';
 import type { Prediction } from '../../shared/rpc/messages.js';
 import type { PromptLogitsObserver } from '../../engine/generation/prompt-logprobs.js';
-import type { RequestCounters } from './pass-engine.js';
 import type { PassSlot } from './pass-pool.js';
 
 /** What a pass tells whoever predicts a sequence's experts, and asks of it (decode/sequence-predictions.ts). */
@@ -26,6 +25,14 @@ export interface MemberFeed {
   layerWritten(expertLayer: number, written: number): void;
   allWritten(written: number): void;
   passEnded(): void;
+}
+
+/** What one request cost, for its Finished message. */
+export class RequestCounters {
+  /** Experts that a worker had to load after the router's choice, in decode, or that had to be sent again. */
+  reloads = 0;
+  /** Per layer the longest stall of the experts that ran side by side, summed. */
+  ioStallUs = 0;
 }
 
 /** A sequence as passes know it. */
@@ -59,8 +66,15 @@ export interface MemberRows {
 }
 
 /**
- * Runs the rows of all members through all layers, in a pass of the loop's pool that has room for them: per layer one Execute a worker with the union of their experts (several, where rows
- * are more than a mini-batch). Returns for each member the logits of its rows from logitsFrom on (vocabSize each). Rejects with CANCELLED
- * when no member is left; with what a worker answered; with NO_WORKERS. The members' sequences may then be cut back and run again.
+ * Runs the rows of all members through all layers, in a pass of the loop's pool that has room for them: per layer one Execute a worker
+ * with the union of their experts (several, where rows are more than a mini-batch). Returns for each member the logits of its rows from
+ * logitsFrom on (vocabSize each). Rejects with CANCELLED when no member is left; with what a worker answered; with NO_WORKERS. The
+ * members' sequences may then be cut back and run again.
+ * `following` is asked at the last layer for the rows of the pass that comes next, where these are certain, so that its first layer can
+ * load meanwhile; null: they are not. A pass that then begins otherwise costs those loads, and nothing else.
  */
-export type RunPass = (slot: PassSlot, rows: readonly MemberRows[]) => Promise<Float32Array[][]>;
+export type RunPass = (
+  slot: PassSlot,
+  rows: readonly MemberRows[],
+  following?: () => readonly MemberRows[] | null,
+) => Promise<Float32Array[][]>;

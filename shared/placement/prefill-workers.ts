@@ -30,11 +30,11 @@ export function workersForPrefillExpert(placement: Placement, layer: number, exp
 }
 
 /** Part of a layer's experts that a pass is expected to use where all of them are announced before its router has chosen. */
-export const NEARLY_ALL_EXPERTS = 0.9;
+export const NEARLY_ALL_EXPERTS = 0.89;
 
 /**
  * Whether a pass of so many rows is expected to use nearly all experts of a layer, so that hardly a load is in vain when all are loaded
- * before the router has chosen. With 8 experts and 2 a row 9 rows are, with 128 experts and 8 a row 36.
+ * before the router has chosen. With 8 experts and 2 a row 8 rows are, with 128 experts and 8 a row 35.
  */
 export function usesNearlyAllExperts(
   { experts, expertsPerToken }: Pick<Placement, 'experts' | 'expertsPerToken'>,
@@ -43,13 +43,16 @@ export function usesNearlyAllExperts(
   return distinctExperts(experts, expertsPerToken, rows) >= NEARLY_ALL_EXPERTS * experts;
 }
 
-/** Which worker is to hold which expert of a layer in prefill, experts rising. */
+/** Which worker is to hold which expert of a layer that is announced, experts rising; of the workers that an expert has `copies` at most. */
 export function prefillAssignment(
   placement: Placement,
   layer: number,
+  copies = Infinity,
 ): (readonly [expert: number, workerId: string])[] {
   const experts = Array.from({ length: placement.experts }, (_, expert) => expert);
   return experts.flatMap((expert) =>
-    workersForPrefillExpert(placement, layer, expert).map((workerId) => [expert, workerId] as const),
+    workersForPrefillExpert(placement, layer, expert)
+      .slice(0, copies)
+      .map((workerId) => [expert, workerId] as const),
   );
 }

@@ -6,13 +6,19 @@ export function rowCount(runs: readonly RowRun[]): number {
   return runs.reduce((sum, { rows }) => sum + rows, 0);
 }
 
+/** A pass is known by its first row: no two passes at work at a time run rows of one sequence. There is a run. */
+export function passOfRuns(rows: readonly RowRun[]): { pass: PassRow; rows: readonly RowRun[] } {
+  const { sequence, position } = requirePresent(rows[0], 'a pass has rows.');
+  return { pass: { sequence, position }, rows };
+}
+
 /** Rows of one sequence, and the pass that begins with the first of them. */
 export function passOfSequence(
   sequence: number,
   position: number,
   rows: number,
 ): { pass: PassRow; rows: readonly RowRun[] } {
-  return { pass: { sequence, position }, rows: [{ sequence, position, rows }] };
+  return passOfRuns([{ sequence, position, rows }]);
 }
 
 /** Some of the rows, by rising index. */

@@ -1,12 +1,10 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { plainExecute } from './wire-messages.js';
-import {
-  bundleBatches,
-  miniBatchRowsFor,
-  planExpertBatches,
-  splitLoadingRows,
-} from '../../main-node/prefill/expert-batches.js';
+import { activatedExperts } from '../../main-node/pass/activated-experts.js';
+import { bundleBatches, miniBatchRowsFor, splitLoadingRows } from '../../main-node/pass/expert-batches.js';
+import { planLayer, type LayerPlan } from '../../main-node/pass/layer-plan.js';
+import { planPlacement } from '../../shared/placement/plan-placement.js';
 import { WORKER_SERVE } from '../../shared/rpc/codecs.js';
 import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/rpc/limits.js';
 
@@ -40,10 +38,23 @@ function workersFor({ experts, workers }: Case, expert: number): string[] {
   return (ids.length === 0 ? [expert % workers] : ids).map((worker) => `worker-${worker}`);
 }
 
-const plan = (input: Case) =>
-  planExpertBatches(input.choice, input.k, input.experts, input.miniBatchRows, (expert) => workersFor(input, expert));
+/** Of a layer all of whose experts have been announced to their workers. */
+function plan(input: Case): LayerPlan {
+  const ids = [...Array(input.workers).keys()].map((worker) => ({ id: `worker-${worker}`, address: '', slots: 1 }));
+  const shape = { layers: 1, experts: input.experts, expertsPerToken: input.k };
+  const placement = planPlacement({ epoch: 1, workers: ids, ...shape, groupSize: 'auto' });
+  const experts = [...Array(input.experts).keys()];
+  const holders = new Map(experts.map((expert) => [expert, workersFor(input, expert)]));
+  return planLayer(
+    placement,
+    0,
+    { holders, superseded: [], announced: true },
+    activatedExperts(input.choice, input.k),
+    { spread: 'group', isAlone: false, batchRows: input.miniBatchRows },
+  );
+}
 
-describe('main: prefill batches', () => {
+describe('main: mini-batches', () => {
   it('send every row to each of its experts once, at its rank, in mini-batches of bounded size', () => {
     fc.assert(
       fc.property(cases, (input) => {
@@ -130,7 +141,7 @@ describe('main: prefill batches', () => {
   it('mark the last batch of each worker and expert, and name the workers an expert gives nothing', () => {
     fc.assert(
       fc.property(cases, (input) => {
-        const { batches, unused } = plan(input);
+        const { batches, releases } = plan(input);
         for (let expert = 0; expert < input.experts; expert++) {
           for (const workerId of workersFor(input, expert)) {
             const own = batches.filter((batch) => batch.workerId === workerId && batch.expert === expert);
@@ -138,7 +149,7 @@ describe('main: prefill batches', () => {
               own.map((batch) => batch.last),
               own.map((_, index) => index === own.length - 1),
             );
-            const named = unused.some((item) => item.workerId === workerId && item.expert === expert);
+            const named = releases.get(workerId)?.includes(expert) === true;
             assert.equal(named, own.length === 0);
           }
         }

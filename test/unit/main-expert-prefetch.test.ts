@@ -1,15 +1,16 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { activatedExperts } from '../../main-node/pass/activated-experts.js';
-import { FirstLayerAhead } from '../../main-node/decode/first-layer-ahead.js';
-import { RandomPrefetch, randomExperts } from '../../main-node/decode/random-prefetch.js';
-import { layersAskedAt, RouterAhead } from '../../main-node/decode/router-ahead.js';
-import { toldByPrediction } from '../../main-node/decode/told-by-prediction.js';
+import { FirstLayerAhead } from '../../main-node/pass/first-layer-ahead.js';
+import { randomExperts } from '../../main-node/pass/random-prefetch.js';
+import { layersAskedAt } from '../../main-node/pass/router-ahead.js';
+import { toldByPrediction } from '../../main-node/pass/told-by-prediction.js';
 import { assignPredictedExperts } from '../../shared/placement/assign-predicted-experts.js';
 import { planPlacement } from '../../shared/placement/plan-placement.js';
+import type { PredictionArrival } from '../../main-node/decode/sequence-predictions.js';
+import { answerRows, memberOf, PassCluster, type TestMember } from './pass-cluster.js';
 import { ToldWorkers } from './told-workers.js';
 import { plainPrediction } from './wire-messages.js';
-import { passOfSequence } from '../../shared/rpc/pass-rows.js';
 import type { Placement, Prediction } from '../../shared/rpc/messages.js';
 
 const LAYERS = 4;
@@ -79,33 +80,24 @@ describe('main: the first layer ahead', () => {
     ahead.afterRouter(10, []);
     assert.deepEqual(targets.predicted.slice(2), ['w0 11/0 0', 'w2 11/0 2']);
     assert.deepEqual(
-      ahead.merge(placementOf(4), 11, new Map([[6, 'w1']])),
+      ahead.take(placementOf(4), 11),
       new Map([
-        [0, 'w0'],
-        [1, 'w1'],
-        [2, 'w2'],
         [3, 'w3'],
-        [6, 'w1'],
+        [1, 'w1'],
+        [0, 'w0'],
+        [2, 'w2'],
       ]),
     );
-    assert.deepEqual(targets.released, []);
   });
 
-  it('releases an expert where shadow has told another worker of it', () => {
-    const targets = new ToldWorkers(placementOf(2));
-    const ahead = new FirstLayerAhead(7, 20, targets);
-    ahead.afterRouter(10, []);
-    assert.deepEqual(ahead.merge(placementOf(2), 11, new Map([[0, 'w1']]))?.get(0), 'w1');
-    assert.deepEqual(targets.released, ['w0 11/0 0']);
-  });
-
-  it('counts for its own token and placement only, and not behind the last token', () => {
+  it('counts for its own token and placement only, once, and not behind the last token', () => {
     const targets = new ToldWorkers(placementOf(2));
     const ahead = new FirstLayerAhead(7, 11, targets);
     ahead.afterRouter(10, []);
-    const told = new Map([[5, 'w1']]);
-    assert.equal(ahead.merge(placementOf(2, 2), 11, told), told);
-    assert.equal(ahead.merge(placementOf(2), 12, null), null);
+    assert.equal(ahead.take(placementOf(2, 2), 11).size, 0);
+    assert.equal(ahead.take(placementOf(2), 12).size, 0);
+    assert.equal(ahead.take(placementOf(2), 11).size, 2);
+    assert.equal(ahead.take(placementOf(2), 11).size, 0);
     const before = targets.predicted.length;
     ahead.afterRouter(11, []);
     assert.equal(targets.predicted.length, before);
@@ -130,32 +122,49 @@ describe('main: random prefetch', () => {
     assert.equal(randomExperts({ sequence: 9, position: 0, layer: 0 }, shape, 20).length, EXPERTS);
   });
 
-  it('tells each group its next layer, into the next token, and not behind the last', () => {
-    const targets = new ToldWorkers(placementOf(6));
-    const told: Prediction[] = [];
-    const prefetch = new RandomPrefetch(7, 11, {
-      workers: targets,
-      onPrediction: (prediction) => told.push(prediction),
-    });
-    const places = (): string[] => told.splice(0).map(({ pass, layer }) => `${pass.position}/${layer}`);
-    prefetch.begin(10);
-    assert.deepEqual(places(), ['10/0', '10/1', '10/2']);
-    for (let layer = 0; layer < LAYERS; layer++) prefetch.layerDone(10, layer);
-    assert.deepEqual(places(), ['10/3', '11/0', '11/1', '11/2']);
-    for (let layer = 0; layer < LAYERS; layer++) prefetch.layerDone(11, layer);
+  const random = { source: 'random', layersAhead: 1 } as const;
+
+  it('tells each group its next layer, into the next token, and not behind the last', async () => {
+    const cluster = new PassCluster({ workers: 6, experts: EXPERTS, layers: LAYERS, engine: { prediction: random } });
+    const member = memberOf(7, { promptTokens: 10, layers: LAYERS, lastPosition: 11 });
+    const places = (): string[] => {
+      const told = cluster.workers.predictions.splice(0);
+      return [...new Set(told.map(([, { pass, layer }]) => `${pass.position}/${layer}`))];
+    };
+    await cluster.run([answerRows(member, 10, [1])]);
+    assert.deepEqual(places(), ['10/0', '10/1', '10/2', '10/3', '11/0', '11/1', '11/2']);
+    await cluster.run([answerRows(member, 11, [1])]);
     assert.deepEqual(places(), ['11/3']);
   });
 
-  it('tells workers what it tells main', () => {
-    const targets = new ToldWorkers(placementOf(4));
-    const told: Prediction[] = [];
-    new RandomPrefetch(7, 20, { workers: targets, onPrediction: (prediction) => told.push(prediction) }).begin(10);
-    const expected = told.flatMap((prediction) =>
-      [...(toldByPrediction(placementOf(4), prediction) ?? [])].map(
-        ([expert, id]) => `${id} ${prediction.pass.position}/${prediction.layer} ${expert}`,
-      ),
-    );
-    assert.deepEqual(targets.predicted.sort(), expected.sort());
+  it('tells workers what it tells main, alone and with rows of another sequence', async () => {
+    for (const together of [false, true]) {
+      const heard: Prediction[] = [];
+      const cluster = new PassCluster({ experts: EXPERTS, layers: LAYERS, engine: { prediction: random } });
+      const members = [7, 8].map((id) => {
+        const member = memberOf(id, { layers: LAYERS, lastPosition: 10 });
+        const arrive = (prediction: Prediction): PredictionArrival => {
+          heard.push(prediction);
+          return member.predictions.arrive(prediction);
+        };
+        const { predictions } = member;
+        return {
+          ...member,
+          predictions: {
+            arrive,
+            expected: (position: number, layer: number) => predictions.expected(position, layer),
+            decide: (position: number, layer: number, experts: readonly number[]) =>
+              predictions.decide(position, layer, experts),
+            upcoming: (position: number, layer: number) => predictions.upcoming(position, layer),
+          },
+        };
+      });
+      await cluster.run(members.slice(0, together ? 2 : 1).map((member) => answerRows(member, 10, [1])));
+      const said = new Set(heard.flatMap(({ layer, experts }) => experts.map((expert) => `${layer} ${expert}`)));
+      const told = cluster.workers.toldOf.map((text) => text.replace(/^.*\//, ''));
+      assert.deepEqual([...told].sort(), [...said].sort());
+      assert.ok(heard.every(({ untold }) => (untold === true) === together));
+    }
   });
 });
 
@@ -168,30 +177,19 @@ describe('main: routers ahead', () => {
     assert.deepEqual(askedBy(8), [[1, 2, 3], [], [], []]);
   });
 
-  it('tells the group of the layer, and main, what that router would choose', async () => {
-    const targets = new ToldWorkers(placementOf(4));
-    const told: Prediction[] = [];
-    const ahead = new RouterAhead(LAYERS, 2, {
-      workers: targets,
-      onPrediction: (prediction) => told.push(prediction),
-    });
-    const asked: number[] = [];
-    const pass = {
-      chooseAhead: async (layer: number) => {
-        asked.push(layer);
-        // Two rows that share an expert.
-        return { experts: Int32Array.of(layer, 5, 5, layer + 1), weights: new Float32Array(4) };
-      },
-    };
-    await ahead.routerHasChosen(pass, { ...passOfSequence(7, 10, 2), layer: 1 });
-    assert.deepEqual(asked, [3]);
+  it('tells workers once what that router would choose for all rows, and each sequence what is its own', async () => {
+    const router = (token: number, layer: number): number[] => [layer, 4 + token];
+    const prediction = { source: 'router-ahead', layersAhead: 2 } as const;
+    const cluster = new PassCluster({ experts: EXPERTS, layers: LAYERS, router, engine: { prediction } });
+    const members = [memberOf(7, { layers: LAYERS }), memberOf(8, { layers: LAYERS })];
+    await cluster.run([answerRows(members[0] as TestMember, 10, [1, 2]), answerRows(members[1] as TestMember, 5, [3])]);
+    const layers = [1, 2, 3];
+    const told = layers.flatMap((layer) => [layer, 5, 6, 7].map((expert) => `10/${layer} ${expert}`));
+    assert.deepEqual(cluster.workers.toldOf.map((text) => text.slice(3)).sort(), told.sort());
+    assert.deepEqual(cluster.workers.releases, []);
     assert.deepEqual(
-      told.map(({ pass: { position }, layer, experts }) => ({ position, layer, experts })),
-      [{ position: 10, layer: 3, experts: [3, 5, 4] }],
+      members.map(({ predictions }) => predictions.metrics().predictedCorrectly),
+      [9, 6],
     );
-    // One message for each worker of the layer's group.
-    assert.equal(targets.predicted.length, 2);
-    await ahead.routerHasChosen(pass, { ...passOfSequence(7, 10, 2), layer: 2 });
-    assert.deepEqual(asked, [3]);
   });
 });

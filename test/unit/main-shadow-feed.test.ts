@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { ShadowLink } from '../../main-node/cluster/shadow-link.js';
 import type { AlignedLayers } from '../../main-node/decode/aligned-layers.js';
 import { PredictionPost } from '../../main-node/decode/prediction-post.js';
+import { ToldPasses } from '../../main-node/pass/told-passes.js';
 import {
   ROWS_BACKLOG_BYTES,
   MAX_SHADOW_BEGINS,
@@ -273,7 +274,7 @@ describe('main: what shadow is fed', () => {
   });
 
   it('hears of it when shadow says that it has dropped the sequence, or is lost, and a pass that waits is woken', () => {
-    const post = new PredictionPost({ placement: null, worker: () => null });
+    const post = new PredictionPost({ placement: null, worker: () => null }, new ToldPasses());
     const listener = {
       onPrediction: () => undefined,
       onDraft: () => undefined,

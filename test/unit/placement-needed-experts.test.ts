@@ -73,8 +73,8 @@ describe('placement: a pass that is expected to use nearly all experts of a laye
 
   it('has the more rows, the smaller the part is that a row uses', () => {
     assert.equal(rowsNeeded(4, 4), 1);
-    assert.equal(rowsNeeded(8, 2), 9);
-    assert.equal(rowsNeeded(128, 8), 36);
-    assert.equal(rowsNeeded(512, 10), 117);
+    assert.equal(rowsNeeded(8, 2), 8);
+    assert.equal(rowsNeeded(128, 8), 35);
+    assert.equal(rowsNeeded(512, 10), 112);
   });
 });

@@ -1,3 +1,4 @@
+import { miniBatchRowsFor } from '../../../main-node/pass/expert-batches.js';
 import { assignmentOf } from '../../../shared/placement/assignment-of.js';
 import { expertsByWorker } from '../../../shared/placement/experts-by-worker.js';
 import { prefillAssignment, usesNearlyAllExperts } from '../../../shared/placement/prefill-workers.js';
@@ -195,8 +196,8 @@ function reloadsOf({ account, promptTokens }: AnswerAccount, foreseen: ReadonlyS
 }
 
 /**
- * In prefill each worker is told once of each layer's experts: of all that it is to have where the pass is expected to use nearly all, else of
- * those that it is asked for; at the very positions that are executed.
+ * In prefill each worker is told once of each layer's experts: of all that it is to have where the pass is expected to use nearly all; else of
+ * those that it is asked for, where rows go out in several messages; at the very positions that are executed.
  */
 function checkAnnouncements({ account, settings, promptTokens, shape, maxTokens }: AnswerAccount): string[] {
   const placement = account.placement as Placement;
@@ -205,9 +206,12 @@ function checkAnnouncements({ account, settings, promptTokens, shape, maxTokens 
   for (const { position, tokenIds } of account.passes) {
     if (position >= promptTokens || !settings.main.prefillOverlap) continue;
     const all = usesNearlyAllExperts(placement, tokenIds.length);
+    const batchRows = miniBatchRowsFor(settings.main.miniBatchRows, shape.hiddenSize);
+    const batches = Math.ceil(tokenIds.length / batchRows);
+    if (!all && batches === 1) continue;
     for (let layer = 0; layer < shape.expertLayers; layer++)
       for (const [worker, experts] of expertsByWorker(
-        all ? prefillAssignment(placement, layer) : askedFor(account.events, position, layer),
+        all ? prefillAssignment(placement, layer, batches) : askedFor(account.events, position, layer),
       ))
         due.push(`${worker} of ${experts.join(' ')} at ${position} x ${tokenIds.length} layer ${layer}`);
   }

@@ -1,5 +1,4 @@
-import { requirePresent } from '../../shared/errors/assert-invariant.js';
-import type { ExpertTask, WorkerShare } from '../pass/layer-step.js';
+import type { ExpertTask, WorkerShare } from './layer-step.js';
 import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/rpc/limits.js';
 
 const FLOAT_BYTES = 4;
@@ -18,13 +17,6 @@ export function miniBatchRowsFor(wantedRows: number, hiddenSize: number): number
 /** Some rows of a pass that one worker runs through one expert at a time. */
 export interface ExpertBatch extends ExpertTask {
   workerId: string;
-}
-
-export interface ExpertBatchPlan {
-  /** By rising expert, as the workers were told to expect them. */
-  batches: ExpertBatch[];
-  /** Experts that workers were told to expect and that fall to them with no row. */
-  unused: { workerId: string; expert: number }[];
 }
 
 /**
@@ -50,7 +42,7 @@ export function splitLoadingRows(batches: readonly ExpertBatch[]): { loading: Ex
 
 /**
  * What each worker is sent in one message after another: its batches in order, as many at a time as together have no more than
- * miniBatchRows rows. An expert's batches stay next to one another, so that a worker with one slot loads each expert once.
+ * miniBatchRows rows; Infinity: all in one. An expert's batches stay next to one another, so that a worker with one slot loads each expert once.
  */
 export function bundleBatches(batches: readonly ExpertBatch[], miniBatchRows: number): Map<string, WorkerShare[]> {
   const byWorker = new Map<string, { workerId: string; tasks: ExpertTask[]; rows: number }[]>();
@@ -67,36 +59,4 @@ export function bundleBatches(batches: readonly ExpertBatch[], miniBatchRows: nu
     open.rows += task.rows.length;
   }
   return byWorker;
-}
-
-/**
- * Groups the rows of a pass by expert and cuts them into mini-batches (OD-MoE section 3.3). An expert with several workers has its
- * batches alternate among them. `experts` is the router's choice, rows x k by rank.
- */
-export function planExpertBatches(
-  experts: Int32Array,
-  expertsPerToken: number,
-  expertCount: number,
-  miniBatchRows: number,
-  workersFor: (expert: number) => readonly string[],
-): ExpertBatchPlan {
-  const plan: ExpertBatchPlan = { batches: [], unused: [] };
-  const rowsByExpert = Array.from({ length: expertCount }, (): { row: number; rank: number }[] => []);
-  experts.forEach((expert, index) => {
-    rowsByExpert[expert]?.push({ row: Math.floor(index / expertsPerToken), rank: index % expertsPerToken });
-  });
-  rowsByExpert.forEach((rows, expert) => {
-    const workers = workersFor(expert);
-    const batchCount = Math.ceil(rows.length / miniBatchRows);
-    for (let batch = 0; batch < batchCount; batch++) {
-      plan.batches.push({
-        workerId: requirePresent(workers[batch % workers.length], 'an expert with rows has a worker.'),
-        expert,
-        rows: rows.slice(batch * miniBatchRows, (batch + 1) * miniBatchRows),
-        last: batch + workers.length >= batchCount,
-      });
-    }
-    for (const workerId of workers.slice(batchCount)) plan.unused.push({ workerId, expert });
-  });
-  return plan;
 }

@@ -47,24 +47,13 @@ export class FirstLayerAhead {
   }
 
   /**
-   * The router of the first layer has chosen at `position`. Returns who has been told of which expert, with what shadow predicted
-   * (`predicted`), for matchExperts to release what is not wanted; where shadow has told another worker of an expert, this
-   * one's is released here. Null: nobody was told anything.
+   * The router of the first layer has chosen at `position`. Returns who has been told of which expert for it under this placement; nobody is
+   * from now on.
    */
-  merge(
-    placement: Placement,
-    position: number,
-    predicted: ReadonlyMap<number, string> | null,
-  ): ReadonlyMap<number, string> | null {
+  take(placement: Placement, position: number): ReadonlyMap<number, string> {
     const told = this.told;
-    if (told?.position !== position || told.placement.epoch !== placement.epoch) return predicted;
+    if (told?.position !== position || told.placement.epoch !== placement.epoch) return new Map();
     this.told = null;
-    const merged = new Map([...told.workers, ...(predicted ?? [])]);
-    for (const [expert, workerId] of told.workers) {
-      if (merged.get(expert) === workerId) continue;
-      const place = { ...passOfSequence(this.sequence, position, 1), layer: FIRST_LAYER };
-      this.workers.worker(workerId)?.sendRelease({ epoch: placement.epoch, ...place, experts: [expert] });
-    }
-    return merged;
+    return told.workers;
   }
 }

@@ -1,0 +1,71 @@
+import { requirePresent } from '../../shared/errors/assert-invariant.js';
+import { expertsByWorker } from '../../shared/placement/experts-by-worker.js';
+import { takersOf } from '../../shared/placement/joint-assignment.js';
+import { matchExperts } from '../../shared/placement/match-experts.js';
+import type { Placement } from '../../shared/rpc/messages.js';
+import type { ActivatedRow } from './activated-experts.js';
+import type { ExpertBatch } from './expert-batches.js';
+import type { ToldLayer } from './told-experts.js';
+
+/** What becomes of a layer's experts once its router has chosen. */
+export interface LayerPlan {
+  /** In the order in which they go out. */
+  batches: ExpertBatch[];
+  /** worker -> experts that it was told of and is not asked for. */
+  releases: ReadonlyMap<string, number[]>;
+  /** Experts that run where they were told of. */
+  foreseen: ReadonlySet<number>;
+}
+
+export interface LayerPlanOptions {
+  spread: 'group' | 'all';
+  /** Rows of a sequence's answer, and of no other: they stay with the layer's group however many experts they need. */
+  isAlone: boolean;
+  /** An expert's rows go out so many at a time; Infinity: all at once. */
+  batchRows: number;
+}
+
+/**
+ * Compares the router's choice with what the workers were told (matchExperts), and cuts the rows of each expert into mini-batches (OD-MoE
+ * section 3.3), which alternate among the workers that hold the expert. Pure.
+ */
+export function planLayer(
+  placement: Placement,
+  layer: number,
+  told: ToldLayer,
+  activated: ReadonlyMap<number, readonly ActivatedRow[]>,
+  { spread, isAlone, batchRows }: LayerPlanOptions,
+): LayerPlan {
+  const experts = [...activated.keys()];
+  const takers = isAlone ? placement : takersOf(placement, layer, spread === 'all' ? Infinity : experts.length);
+  const match = matchExperts(takers, layer, firstHolders(told), experts, isAlone ? spread : 'group');
+  const released = [...told.superseded];
+  for (const [expert, ids] of told.holders ?? [])
+    if (!activated.has(expert)) released.push(...ids.map((id) => [expert, id] as const));
+  const batches: ExpertBatch[] = [];
+  const foreseen = new Set<number>();
+  for (const { expert, workerId, predicted } of match.assignments) {
+    const rows = requirePresent(activated.get(expert), 'an expert that is assigned to a worker was activated.');
+    const workers = predicted ? (told.holders?.get(expert) ?? [workerId]) : [workerId];
+    if (predicted) foreseen.add(expert);
+    const count = Math.ceil(rows.length / batchRows) || 1;
+    for (let batch = 0; batch < count; batch++)
+      batches.push({
+        workerId: workers[batch % workers.length] ?? workerId,
+        expert,
+        rows: count === 1 ? rows : rows.slice(batch * batchRows, (batch + 1) * batchRows),
+        last: batch + workers.length >= count,
+      });
+    released.push(...workers.slice(count).map((id) => [expert, id] as const));
+  }
+  // As workers were told to expect them, so that one with one slot loads each once.
+  if (told.announced || batchRows < Infinity) batches.sort((left, right) => left.expert - right.expert);
+  return { batches, releases: expertsByWorker(released), foreseen };
+}
+
+function firstHolders({ holders }: ToldLayer): Map<number, string> | null {
+  if (holders === null) return null;
+  return new Map(
+    [...holders].flatMap(([expert, [worker]]) => (worker === undefined ? [] : [[expert, worker] as const])),
+  );
+}

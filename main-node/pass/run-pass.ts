@@ -1,0 +1,208 @@
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { usesNearlyAllExperts } from '../../shared/placement/prefill-workers.js';
+import { passOfRuns } from '../../shared/rpc/pass-rows.js';
+import { FirstLayerAhead } from './first-layer-ahead.js';
+import { JointSignal } from './joint-signal.js';
+import { ownersOf, type PassContext } from './pass-context.js';
+import { isPredicted, settleAll, type PassEngine } from './pass-engine.js';
+import { LayerExperts } from './layer-experts.js';
+import { readLogits } from './pass-logits.js';
+import type { MemberRows, PassMember, RunPass } from './pass-member.js';
+import type { PassSlot } from './pass-pool.js';
+import { RandomPrefetch } from './random-prefetch.js';
+import { RouterAhead } from './router-ahead.js';
+import { OwnPredictions } from './tell-predicted.js';
+import { ToldExperts } from './told-experts.js';
+import { decodePosition, expectedBy, runOf } from './told-passes.js';
+
+const FLOAT_BYTES = 4;
+const FIRST_LAYER = 0;
+const NOTHING_TO_DO = Promise.resolve();
+
+/**
+ * Runs passes of main: attention and router of all rows here, layer by layer, and their experts on the workers (OD-MoE sections 3.1 and
+ * 3.3). Prompts, answers and drafts are rows alike; each expert that the rows of a layer activate is loaded once for all of them.
+ */
+export class PassRunner {
+  private readonly firstLayers = new WeakMap<PassMember, FirstLayerAhead>();
+  /** By the first member of a pass that is to come: what was told for it. */
+  private readonly ahead = new WeakMap<PassMember, ToldExperts>();
+
+  constructor(private readonly engine: PassEngine) {}
+
+  readonly run: RunPass = async (slot, rows, following) => {
+    const joint = new JointSignal(rows.map(({ member }) => member.signal));
+    const observed = this.engine.observer?.begin(rows) ?? null;
+    const context = this.contextOf(rows, joint.signal, observed);
+    let failed = true;
+    try {
+      const logits = await this.runLayers(slot, context, following ?? (() => null));
+      failed = false;
+      return logits;
+    } finally {
+      this.engine.toldPasses.end(rows);
+      joint.dispose();
+      observed?.ended(failed);
+    }
+  };
+
+  private contextOf(
+    members: readonly MemberRows[],
+    signal: AbortSignal,
+    observed: PassContext['observed'],
+  ): PassContext {
+    const isAlone = isAnswerAlone(members);
+    return {
+      ...{ ...passOfRuns(members.map(runOf)), members, owners: ownersOf(members), isAlone, signal, observed },
+      told: this.toldOf(members),
+      firstLayers: (member) => this.firstLayers.get(member) ?? null,
+      stallUs: 0,
+    };
+  }
+
+  private toldOf(members: readonly MemberRows[]): ToldExperts {
+    const { miniBatchRows, spread, roster } = this.engine;
+    const rowCount = members.reduce((sum, { tokenIds }) => sum + tokenIds.length, 0);
+    return new ToldExperts(
+      {
+        ...passOfRuns(members.map(runOf)),
+        differentRows: differentRows(members),
+        copies: Math.ceil(rowCount / miniBatchRows),
+        toldByOthers: (layer) => members.flatMap((rows) => expectedBy(rows, layer) ?? []),
+        spread,
+      },
+      roster,
+    );
+  }
+
+  private async runLayers(
+    slot: PassSlot,
+    context: PassContext,
+    following: () => readonly MemberRows[] | null,
+  ): Promise<Float32Array[][]> {
+    const { engine } = this;
+    const { expertLayers, hiddenSize, expertsPerToken, vocabSize } = engine.shape;
+    const { members, observed } = context;
+    const rows = context.owners.length;
+    await this.beginTelling(context);
+    await beginPass(slot, members);
+    const hidden = slot.hidden.subarray(0, rows * hiddenSize * FLOAT_BYTES);
+    const outputs = slot.outputs.subarray(0, rows * expertsPerToken * hiddenSize * FLOAT_BYTES);
+    const layers = new LayerExperts(engine, context);
+    const { prefetch, router } = this.ownPredictions(context);
+    prefetch?.begin();
+    const begunMs = engine.runtime.nowMs();
+    for (let layer = 0; layer < expertLayers; layer++) {
+      if (context.signal.aborted) throw new OdmoeError('CANCELLED', 'the request was cancelled');
+      observed?.layerBegun(layer);
+      const choice = await slot.pass.attend(layer, hidden);
+      const step = layers.decide({ pass: context.pass, rows: context.rows, layer, hidden, outputs }, choice);
+      // The experts' messages leave first; then the workers learn of the next layer, routers further on are asked, and shadow gets this
+      // layer's rows.
+      await settleAll([
+        layers.run(step),
+        this.whileExpertsRun(context, layer, following),
+        router?.routerHasChosen(slot.pass, layer) ?? NOTHING_TO_DO,
+      ]);
+      prefetch?.layerDone(layer);
+      await slot.pass.combine(layer, outputs, choice.weights);
+      observed?.layerEnded(layer);
+    }
+    for (const { member, position, tokenIds } of members) member.feed.allWritten(position + tokenIds.length);
+    this.count(context, engine.runtime.nowMs() - begunMs);
+    const logits = await readLogits(slot.pass, members, vocabSize);
+    for (const { member, decodeFrom, tokenIds } of members) if (decodeFrom < tokenIds.length) member.feed.passEnded();
+    return logits;
+  }
+
+  /** The workers are told what is known before the first layer. */
+  private async beginTelling({ members, told, isAlone, signal }: PassContext): Promise<void> {
+    const { engine } = this;
+    for (const { member } of members) {
+      const ahead = this.ahead.get(member);
+      this.ahead.delete(member);
+      if (ahead?.of.pass.position === told.of.pass.position && member === members[0]?.member) told.adopt(ahead);
+      else ahead?.release();
+    }
+    if (isAlone) {
+      const member = members[0]?.member;
+      if (engine.firstLayerAhead && member !== undefined && !this.firstLayers.has(member))
+        this.firstLayers.set(member, new FirstLayerAhead(member.id, member.lastPosition, engine.roster));
+    } else await engine.dispatcher.placement(signal);
+    engine.toldPasses.begin(told, members, engine.shape.expertLayers);
+    this.announce(told, members, FIRST_LAYER);
+  }
+
+  private ownPredictions({ members, told, isAlone }: PassContext): {
+    prefetch: RandomPrefetch | null;
+    router: RouterAhead | null;
+  } {
+    const { prediction, roster, shape } = this.engine;
+    const { source, layersAhead } = prediction;
+    const own = new OwnPredictions(roster, told, isAlone);
+    const { expertLayers } = shape;
+    const predicts = members.some((rows) => decodePosition(rows) !== null);
+    return {
+      prefetch: predicts && source === 'random' ? new RandomPrefetch(roster, members, own) : null,
+      router:
+        predicts && source === 'router-ahead'
+          ? new RouterAhead({ expertLayers, layersAhead }, roster, members, told, own)
+          : null,
+    };
+  }
+
+  private async whileExpertsRun(
+    { members, told }: PassContext,
+    layer: number,
+    following: () => readonly MemberRows[] | null,
+  ): Promise<void> {
+    if (layer + 1 < this.engine.shape.expertLayers) this.announce(told, members, layer + 1);
+    else this.announceFollowing(following());
+    for (const { member, position, tokenIds } of members) member.feed.layerWritten(layer, position + tokenIds.length);
+  }
+
+  private announceFollowing(members: readonly MemberRows[] | null): void {
+    const first = members?.[0]?.member;
+    if (members === null || first === undefined) return;
+    const told = this.toldOf(members);
+    this.announce(told, members, FIRST_LAYER);
+    if (told.isAnnounced(FIRST_LAYER)) this.ahead.set(first, told);
+  }
+
+  /** Where nearly all experts of the layer are going to be used, and not all of them are foretold otherwise. */
+  private announce(told: ToldExperts, members: readonly MemberRows[], layer: number): void {
+    const { roster, prefillOverlap } = this.engine;
+    if (!prefillOverlap || roster.placement === null || isAnswerAlone(members)) return;
+    if (!usesNearlyAllExperts(roster.placement, told.of.differentRows)) return;
+    if (members.some((rows) => rows.decodeFrom > 0 || !isPredicted(this.engine, rows.member))) told.announce(layer);
+  }
+
+  private count({ members, owners, stallUs }: PassContext, durationMs: number): void {
+    const { draftCosts, shape } = this.engine;
+    if (owners.every(({ isAnswer }) => isAnswer))
+      draftCosts.passed(owners.length, shape.expertLayers, Math.max(0, durationMs - stallUs / 1000));
+    for (const { member } of members) member.counters.ioStallUs += stallUs;
+  }
+}
+
+/** Rows of one sequence's answer and nothing else: what a pass is where nobody else asks. */
+function isAnswerAlone(members: readonly MemberRows[]): boolean {
+  return members.length === 1 && members[0]?.decodeFrom === 0;
+}
+
+/** Rows of one token at one position are mostly of equal requests, and choose alike. */
+function differentRows(members: readonly MemberRows[]): number {
+  const [only] = members;
+  if (members.length === 1 && only !== undefined) return only.tokenIds.length;
+  const rows = members.flatMap(({ position, tokenIds }) => tokenIds.map((id, index) => `${position + index} ${id}`));
+  return new Set(rows).size;
+}
+
+async function beginPass({ pass }: PassSlot, members: readonly MemberRows[]): Promise<void> {
+  await pass.begin(
+    members.map(({ member }) => member.sequence),
+    Int32Array.from(members.flatMap(({ tokenIds }, index) => tokenIds.map(() => index))),
+    Int32Array.from(members.flatMap(({ position, tokenIds }) => tokenIds.map((_, index) => position + index))),
+    Int32Array.from(members.flatMap(({ tokenIds }) => tokenIds)),
+  );
+}

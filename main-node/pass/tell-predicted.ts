@@ -1,0 +1,60 @@
+import { assignPredictedExperts } from '../../shared/placement/assign-predicted-experts.js';
+import { expertsByWorker } from '../../shared/placement/experts-by-worker.js';
+import type { Placement } from '../../shared/rpc/messages.js';
+import type { PlacedWorkers } from '../cluster/placed-workers.js';
+import type { MemberRows } from './pass-member.js';
+import { decodePosition, runOf } from './told-passes.js';
+import type { ToldExperts } from './told-experts.js';
+
+/** Experts of a layer that main itself predicts for the rows of one sequence's answer. */
+export interface OwnPrediction {
+  rows: MemberRows;
+  /** Of the sequence's pass that they are for: this one, or its next. */
+  position: number;
+  layer: number;
+  experts: number[];
+}
+
+/**
+ * Main predicts experts itself. Of a sequence that runs alone whoever the layer's group has for them is told to load them, as if shadow had
+ * told them; with rows of others they are told with those of all.
+ */
+export class OwnPredictions {
+  constructor(
+    private readonly workers: Pick<PlacedWorkers, 'placement' | 'worker'>,
+    private readonly told: ToldExperts,
+    private readonly isAlone: boolean,
+  ) {}
+
+  /** All of one layer. */
+  tell(placement: Placement, predictions: readonly OwnPrediction[]): void {
+    const wishes = predictions.flatMap((prediction) => {
+      const { rows, position, layer, experts } = prediction;
+      const here = this.predict(placement, prediction);
+      return !this.isAlone && here ? [{ layer, experts, run: runOf(rows), position }] : [];
+    });
+    const [first] = wishes;
+    if (first !== undefined) this.told.tell(first.layer, wishes);
+  }
+
+  /** True: it is for the rows of this pass. */
+  private predict(placement: Placement, { rows, position, layer, experts }: OwnPrediction): boolean {
+    const { member, tokenIds, decodeFrom } = rows;
+    const isHere = decodePosition(rows) === position;
+    const run = { sequence: member.id, position, rows: isHere ? tokenIds.length - decodeFrom : 1 };
+    const { epoch } = placement;
+    const prediction = {
+      epoch,
+      pass: { sequence: member.id, position },
+      rows: [run],
+      layer,
+      workers: [],
+      restart: false,
+    };
+    member.predictions.arrive({ ...prediction, experts, ...(this.isAlone ? {} : { untold: true }) });
+    if (!this.isAlone) return isHere;
+    for (const [worker, ofWorker] of expertsByWorker(assignPredictedExperts(placement, layer, experts)))
+      this.workers.worker(worker)?.sendPrediction({ ...prediction, experts: ofWorker });
+    return isHere;
+  }
+}

@@ -1,0 +1,171 @@
+import { assignMoreExperts, neededBy, takersOf } from '../../shared/placement/joint-assignment.js';
+import { expertsByWorker } from '../../shared/placement/experts-by-worker.js';
+import { prefillAssignment } from '../../shared/placement/prefill-workers.js';
+import type { PassRow, Placement, Prediction, RowRun } from '../../shared/rpc/messages.js';
+import type { PlacedWorkers } from '../cluster/placed-workers.js';
+import { toldByPrediction } from './told-by-prediction.js';
+
+/** Experts of a layer that some rows of a pass are expected to need. */
+export interface ExpertWish {
+  experts: readonly number[];
+  run: RowRun;
+}
+
+/** What the workers have been told of a layer when its router chooses. */
+export interface ToldLayer {
+  /** expert -> workers that load it, the one that is to run it first; null: nobody was told anything. */
+  holders: ReadonlyMap<number, readonly string[]> | null;
+  /** Told by somebody else, too, who named another worker: to be released. */
+  superseded: readonly (readonly [expert: number, workerId: string])[];
+  /** All experts of the layer were. */
+  announced: boolean;
+}
+
+/** What main itself has told the workers of a layer under a placement. */
+interface OwnLayer {
+  placement: Placement;
+  holders: Map<number, string[]>;
+  announced: boolean;
+}
+
+export interface ToldPass {
+  pass: PassRow;
+  rows: readonly RowRun[];
+  /** Rows that differ in token or position: equal ones choose alike. */
+  differentRows: number;
+  /** Workers that an expert of a layer may be announced to: as many as may run mini-batches of it. */
+  copies: number;
+  /** Predictions of shadow's for rows of the pass that it has told workers of itself. */
+  toldByOthers(layer: number): readonly Prediction[];
+  /** Dealt to all workers, whatever the group of the layer. */
+  spread: 'group' | 'all';
+}
+
+/**
+ * What main tells the workers to load for one pass before its routers choose: what shadow has predicted for its rows and told main alone, each
+ * expert once, spread over workers; or all experts of a layer. Everything is told under the pass's own name.
+ */
+export class ToldExperts {
+  private readonly layers = new Map<number, OwnLayer>();
+  private decided = -1;
+
+  constructor(
+    readonly of: ToldPass,
+    private readonly workers: Pick<PlacedWorkers, 'placement' | 'worker'>,
+  ) {}
+
+  isAnnounced(layer: number): boolean {
+    return this.layers.get(layer)?.announced === true;
+  }
+
+  /** Tells the workers of those experts that nobody has told them of; none where the layer's router has chosen. */
+  tell(layer: number, wishes: readonly ExpertWish[]): void {
+    const { placement } = this.workers;
+    if (placement === null || layer <= this.decided) return;
+    const told = this.toldOf(layer, placement);
+    if (told.announced) return;
+    const held = this.heldWithOthers(layer, told);
+    const wanted = wishes.flatMap(({ experts }) => experts).filter((expert) => !held.has(expert));
+    if (wanted.length > 0)
+      this.give(layer, told, assignMoreExperts(this.takers(layer, told), layer, held, wanted), wishes);
+  }
+
+  /** Tells the workers of all experts of a layer that they have not been told of. */
+  announce(layer: number): void {
+    const { placement } = this.workers;
+    if (placement === null || layer <= this.decided) return;
+    const told = this.toldOf(layer, placement);
+    if (told.announced) return;
+    const held = this.heldWithOthers(layer, told);
+    const all = Array.from({ length: placement.experts }, (_, expert) => expert);
+    told.announced = true;
+    const assignment =
+      held.size === 0
+        ? prefillAssignment(placement, layer, this.of.copies)
+        : assignMoreExperts(takersOf(placement, layer, placement.experts), layer, held, all);
+    this.give(layer, told, assignment, null);
+  }
+
+  /**
+   * What the workers were told of a layer whose router has chosen, under this placement. `byOthers`: what shadow has told them, and what
+   * else; where two name a worker each for one expert, the first one's is asked.
+   */
+  settle(placement: Placement, layer: number, byOthers: readonly (ReadonlyMap<number, string> | null)[]): ToldLayer {
+    this.decided = Math.max(this.decided, layer);
+    const own = this.layers.get(layer);
+    this.layers.delete(layer);
+    const isValid = own?.placement.epoch === placement.epoch;
+    const holders = new Map<number, readonly string[]>(isValid ? own.holders : []);
+    const superseded: [number, string][] = [];
+    let isTold = isValid;
+    for (const told of byOthers) {
+      if (told === null) continue;
+      isTold = true;
+      for (const [expert, worker] of told) {
+        const held = holders.get(expert);
+        if (held === undefined) holders.set(expert, [worker]);
+        else if (!held.includes(worker)) superseded.push([expert, worker]);
+      }
+    }
+    return { holders: isTold ? holders : null, superseded, announced: isValid && own.announced };
+  }
+
+  /** Goes on from what was told ahead for this very pass. */
+  adopt(ahead: ToldExperts): void {
+    for (const [layer, told] of ahead.layers) this.layers.set(layer, told);
+  }
+
+  /** Nothing of all this will be asked for. */
+  release(): void {
+    const { pass, rows } = this.of;
+    for (const [layer, { placement, holders }] of this.layers) {
+      if (this.workers.placement?.epoch !== placement.epoch) continue;
+      const pairs = [...holders].flatMap(([expert, ids]) => ids.map((id) => [expert, id] as const));
+      for (const [worker, experts] of expertsByWorker(pairs))
+        this.workers.worker(worker)?.sendRelease({ epoch: placement.epoch, pass, rows, layer, experts });
+    }
+    this.layers.clear();
+  }
+
+  /** What was told under another placement the workers have forgotten. */
+  private toldOf(layer: number, placement: Placement): OwnLayer {
+    const known = this.layers.get(layer);
+    if (known?.placement.epoch === placement.epoch) return known;
+    const told = { placement, holders: new Map<number, string[]>(), announced: false };
+    this.layers.set(layer, told);
+    return told;
+  }
+
+  private heldWithOthers(layer: number, { placement, holders }: OwnLayer): Map<number, string> {
+    const held = new Map<number, string>();
+    for (const prediction of this.of.toldByOthers(layer))
+      for (const [expert, worker] of toldByPrediction(placement, prediction) ?? []) held.set(expert, worker);
+    for (const [expert, [worker]] of holders) if (worker !== undefined) held.set(expert, worker);
+    return held;
+  }
+
+  private takers(layer: number, { placement }: OwnLayer): Placement {
+    const { spread, differentRows } = this.of;
+    const needed = spread === 'all' ? Infinity : differentRows === 1 ? 0 : neededBy(placement, differentRows);
+    return takersOf(placement, layer, needed);
+  }
+
+  /** `wishes`: whose experts these are; null: they are for all rows. */
+  private give(
+    layer: number,
+    { placement, holders }: OwnLayer,
+    assignment: Iterable<readonly [expert: number, workerId: string]>,
+    wishes: readonly ExpertWish[] | null,
+  ): void {
+    const { pass } = this.of;
+    for (const [worker, experts] of expertsByWorker(assignment)) {
+      for (const expert of experts) holders.set(expert, [...(holders.get(expert) ?? []), worker]);
+      const asking = wishes?.filter((wish) => wish.experts.some((expert) => experts.includes(expert)));
+      const rows = asking?.map(({ run }) => run) ?? this.of.rows;
+      this.workers.worker(worker)?.sendPrediction({
+        ...{ epoch: placement.epoch, pass, rows, layer },
+        ...{ experts, workers: [], restart: false },
+      });
+    }
+  }
+}

@@ -1,0 +1,218 @@
+import assert from 'node:assert/strict';
+import type { PassObserver } from '../../main-node/pass/pass-observer.js';
+import { answerRows, memberOf, PassCluster, promptRows } from './pass-cluster.js';
+import { plainPrediction } from './wire-messages.js';
+import type { Prediction } from '../../shared/rpc/messages.js';
+
+/** A prediction that shadow has told main alone. */
+function untold(sequence: number, position: number, layer: number, experts: number[]): Prediction {
+  return { ...plainPrediction({ sequence, position, layer, experts }), untold: true };
+}
+
+/** So many rows are expected to use 15 of 16 experts; one row less, 7 of 8. */
+const NEARLY_ALL_ROWS = 4;
+
+describe('main: passes of prompts', () => {
+  async function prefill(tokens: number, prefillOverlap: boolean, passRows = NEARLY_ALL_ROWS) {
+    const cluster = new PassCluster({ engine: { prefillOverlap, miniBatchRows: 2 } });
+    const member = memberOf(7);
+    for (let start = 0; start < tokens; start += passRows) {
+      const rows = (from: number) => [promptRows(member, from, Math.min(passRows, tokens - from))];
+      await cluster.run(rows(start), () => (start + passRows < tokens ? rows(start + passRows) : null));
+    }
+    return { cluster, workers: cluster.workers, member };
+  }
+
+  it('announce each layer as they execute it, that of the pass that follows too, and nothing behind the last', async () => {
+    const { workers, member } = await prefill(9, true);
+    const announced = workers.predictions.map(([, { pass, rows, layer }]) => JSON.stringify([pass, rows, layer]));
+    assert.deepEqual(
+      [...new Set(announced)],
+      [0, 4].flatMap((position) =>
+        [0, 1].map((layer) => JSON.stringify([{ sequence: 7, position }, [{ sequence: 7, position, rows: 4 }], layer])),
+      ),
+    );
+    const [first] = workers.works.filter(([, { pass }]) => pass.position === 4);
+    const aheadOf = workers.predictions.findIndex(([, { pass }]) => pass.position === 4);
+    assert.ok(first !== undefined && aheadOf >= 0 && aheadOf < workers.predictions.length - 1);
+    assert.deepEqual(
+      member.written.filter((text) => text !== 'ended'),
+      [4, 8, 9].flatMap((end) => [`0 to ${end}`, `1 to ${end}`, `all to ${end}`]),
+    );
+  });
+
+  it('release what was announced and no row asks for, at the worker that was told', async () => {
+    const { workers } = await prefill(4, true);
+    const unused = workers.toldOf.filter((expert) => !workers.asked.includes(expert)).sort();
+    assert.ok(unused.length > 0);
+    assert.deepEqual([...workers.releasedExperts].sort(), unused);
+  });
+
+  it('announce what rows use, and that before it is asked for, where they are not expected to use nearly all experts', async () => {
+    const { workers } = await prefill(6, true, NEARLY_ALL_ROWS - 1);
+    assert.ok(workers.asked.length > 0);
+    assert.deepEqual([...workers.toldOf].sort(), [...new Set(workers.asked)].sort());
+    assert.deepEqual([workers.releases, workers.untold], [[], []]);
+  });
+
+  it('say with the last message for an expert that it is the last', async () => {
+    for (const overlap of [true, false]) {
+      const { workers } = await prefill(3, overlap);
+      const messages = workers.works.flatMap(([id, { layer, experts }]) =>
+        experts.map(({ expert, last }) => ({ key: `${id} ${layer} ${expert}`, last })),
+      );
+      for (const [index, { key, last }] of messages.entries()) {
+        const followed = messages.slice(index + 1).some((later) => later.key === key);
+        assert.equal(last, !followed, key);
+      }
+    }
+  });
+
+  it('announce nothing without overlap', async () => {
+    const { workers } = await prefill(7, false);
+    assert.deepEqual([workers.predictions, workers.releases], [[], []]);
+  });
+
+  it('go on from what was told ahead for them, and release it where another pass comes', async () => {
+    for (const comes of [true, false]) {
+      const cluster = new PassCluster();
+      const [member, other] = [memberOf(7), memberOf(8)];
+      await cluster.run([promptRows(member, 0, 4)], () => [promptRows(member, 4, 4)]);
+      const { workers } = cluster;
+      const ahead = workers.toldOf.filter((text) => text.includes(' 4/0 '));
+      assert.equal(ahead.length, 4);
+      const released = workers.releases.length;
+      await cluster.run(comes ? [promptRows(member, 4, 4)] : [answerRows(other, 3, [1]), promptRows(member, 4, 1)]);
+      const ofAhead = workers.releasedExperts.slice(released).filter((text) => text.includes(' 4/0 '));
+      assert.deepEqual(ofAhead.length, comes ? 2 : 4);
+      assert.deepEqual(
+        workers.toldOf.filter((text) => text.includes(' 4/0 ')),
+        ahead,
+      );
+    }
+  });
+});
+
+describe('main: passes of several sequences', () => {
+  it('ask each worker once a layer for the union of the experts, and give each sequence its logits', async () => {
+    const cluster = new PassCluster({ experts: 8, router: (token) => [token, token + 1] });
+    const [one, other, prompt] = [memberOf(7), memberOf(8), memberOf(9)];
+    const logits = await cluster.run([
+      answerRows(one, 10, [1, 2]),
+      answerRows(other, 5, [3]),
+      { ...promptRows(prompt, 0, 2), logitsFrom: 1 },
+    ]);
+    assert.deepEqual(
+      logits.map((rows) => rows.map((row) => row[0])),
+      [[1, 2], [3], [1]],
+    );
+    for (const layer of [0, 1]) {
+      const works = cluster.workers.works.filter(([, work]) => work.layer === layer);
+      assert.equal(new Set(works.map(([id]) => id)).size, works.length);
+      assert.deepEqual(works.flatMap(([, { experts }]) => experts.map(({ expert }) => expert)).sort(), [0, 1, 2, 3, 4]);
+      assert.ok(works.every(([, { pass }]) => pass.sequence === 7 && pass.position === 10));
+    }
+    assert.deepEqual(
+      [one.written, prompt.written],
+      [
+        ['0 to 12', '1 to 12', 'all to 12', 'ended'],
+        ['0 to 2', '1 to 2', 'all to 2'],
+      ],
+    );
+  });
+
+  it('cost as many messages and loads for eight equal rows as for one', async () => {
+    const cost = async (sequences: number, fed: boolean): Promise<number[]> => {
+      const cluster = new PassCluster({ experts: 8, router: (token) => [token, token + 1] });
+      const members = Array.from({ length: sequences }, (_, index) => memberOf(7 + index, { fed }));
+      await cluster.run(members.map((member) => answerRows(member, 10, [1])));
+      const { works, asked, toldOf } = cluster.workers;
+      return [works.length, asked.length, toldOf.length];
+    };
+    for (const fed of [true, false]) assert.deepEqual(await cost(8, fed), await cost(1, fed));
+  });
+
+  it('are announced where nobody predicts and nearly all experts will be used', async () => {
+    const run = async (fed: boolean): Promise<PassCluster> => {
+      const cluster = new PassCluster({ experts: 8, router: (token) => [token % 8, (token + 1) % 8] });
+      await cluster.run(Array.from({ length: 8 }, (_, index) => answerRows(memberOf(7 + index, { fed }), 10, [index])));
+      return cluster;
+    };
+    const { workers } = await run(false);
+    assert.equal(workers.toldOf.length, 16);
+    assert.deepEqual(workers.untold, []);
+    assert.deepEqual((await run(true)).workers.predictions, []);
+  });
+
+  it('count reloads for the sequences whose rows chose the expert, and stalls for all', async () => {
+    const cluster = new PassCluster({ experts: 8, router: (token) => [token, 7] });
+    const [one, other, prompt] = [memberOf(7), memberOf(8), memberOf(9)];
+    await cluster.run([answerRows(one, 10, [1]), answerRows(other, 5, [2]), promptRows(prompt, 0, 1)]);
+    assert.deepEqual(
+      [one, other, prompt].map(({ counters }) => counters.reloads),
+      [4, 4, 0],
+    );
+    assert.deepEqual(
+      [one, other, prompt].map(({ counters }) => counters.ioStallUs),
+      [2000, 2000, 2000],
+    );
+  });
+
+  it('run out with the rows of a sequence whose client has gone, and end when nobody is left', async () => {
+    const leavers = [new AbortController(), new AbortController()];
+    let abort = 1;
+    const cluster = new PassCluster({
+      onAttend: () => {
+        for (const leaver of leavers.slice(0, abort)) leaver.abort();
+      },
+    });
+    const members = leavers.map(({ signal }, index) => memberOf(7 + index, { signal }));
+    const rows = members.map((member) => answerRows(member, 10, [1]));
+    assert.equal((await cluster.run(rows)).length, 2);
+    abort = 2;
+    await assert.rejects(cluster.run(rows), { code: 'CANCELLED' });
+  });
+
+  it('count what was predicted for the rows of the answer alone, sequence by sequence', async () => {
+    const cluster = new PassCluster({ experts: 8, router: (token) => [token, 7] });
+    const again = memberOf(7, { promptTokens: 8 });
+    const other = memberOf(8);
+    again.predictions.arrive(untold(7, 10, 0, [3, 1]));
+    await cluster.run([
+      { member: again, position: 8, tokenIds: [1, 2, 3], decodeFrom: 2, logitsFrom: 2 },
+      answerRows(other, 5, [4]),
+    ]);
+    const { activated, predictedCorrectly } = again.predictions.metrics();
+    assert.deepEqual([activated, predictedCorrectly], [4, 1]);
+  });
+
+  it('are seen by an observer, which is told how each expert was foretold', async () => {
+    const seen: string[] = [];
+    const observer: PassObserver = {
+      begin: (rows) => {
+        seen.push(`begin ${rows.length}`);
+        return {
+          layerBegun: (layer) => void seen.push(`layer ${layer}`),
+          routed: (_, experts) => {
+            for (const { expert, rows: count, foretold, workerIds } of experts)
+              seen.push(`${expert} of ${count} ${foretold} ${workerIds.length}`);
+          },
+          sent: (_, __, experts) => void seen.push(`sent ${experts.join()}`),
+          received: (_, { task }) => void seen.push(`received ${task.expert}`),
+          answered: (layer) => void seen.push(`answered ${layer}`),
+          layerEnded: (layer) => void seen.push(`summed ${layer}`),
+          ended: (failed) => void seen.push(`ended ${failed}`),
+        };
+      },
+      predictionArrived: () => undefined,
+    };
+    const cluster = new PassCluster({ layers: 1, workers: 1, experts: 8, engine: { observer } });
+    const member = memberOf(7, { layers: 1 });
+    member.predictions.arrive(untold(7, 10, 0, [1]));
+    await cluster.run([answerRows(member, 10, [0]), promptRows(memberOf(8, { fed: false, layers: 1 }), 0, 1)]);
+    assert.deepEqual(seen, [
+      ...['begin 2', 'layer 0', '0 of 2 missed 1', '1 of 2 predicted 1', 'sent 0,1', 'received 0', 'received 1'],
+      ...['answered 0', 'summed 0', 'ended false'],
+    ]);
+  });
+});

@@ -1,0 +1,190 @@
+import type { Pass, RouterChoice, Sequence } from '../../native/index.js';
+import type { LayerWork, PlacedWorkers, WorkerOrders } from '../../main-node/cluster/placed-workers.js';
+import { SequencePredictions } from '../../main-node/decode/sequence-predictions.js';
+import { ExpertDispatcher } from '../../main-node/pass/expert-dispatcher.js';
+import { LayerWaits } from '../../main-node/pass/layer-waits.js';
+import type { PassEngine } from '../../main-node/pass/pass-engine.js';
+import { RequestCounters, type MemberRows, type PassMember } from '../../main-node/pass/pass-member.js';
+import type { PassSlot } from '../../main-node/pass/pass-pool.js';
+import { PassRunner } from '../../main-node/pass/run-pass.js';
+import { ToldPasses } from '../../main-node/pass/told-passes.js';
+import { planPlacement } from '../../shared/placement/plan-placement.js';
+import { rowCount } from '../../shared/rpc/pass-rows.js';
+import type { Placement } from '../../shared/rpc/messages.js';
+import { plainShape } from './plain-shape.js';
+import { ToldWorkers } from './told-workers.js';
+import { silentLog } from './worker-test-slots.js';
+
+/** What the router chooses for a token in a layer: expertsPerToken distinct experts. */
+export type Router = (tokenId: number, layer: number) => readonly number[];
+
+/** Experts that a worker has been told of, by pass and layer: it runs whatever it is sent, at once, and says whether that was loaded. */
+export class RunningWorkers extends ToldWorkers implements PlacedWorkers {
+  readonly works: [id: string, work: LayerWork][] = [];
+  /** "worker position/layer expert" of what a worker was asked for before it was told of it. */
+  readonly untold: string[] = [];
+
+  override worker(id: string): WorkerOrders {
+    return {
+      ...super.worker(id),
+      execute: async (work, _epoch, onPart) => {
+        this.works.push([id, work]);
+        const known = this.predictions.flatMap(([to, { pass, layer, experts }]) =>
+          to === id && pass.position === work.pass.position && layer === work.layer ? experts : [],
+        );
+        onPart(
+          work.experts.map(({ expert, rows: indexes }) => {
+            const wasLoaded = known.includes(expert);
+            if (!wasLoaded) this.untold.push(`${id} ${work.pass.position}/${work.layer} ${expert}`);
+            const rows = indexes.length === 0 ? rowCount(work.rows) : indexes.length;
+            const times = { wasLoaded, stallUs: wasLoaded ? 0 : 1000, executeUs: 0 };
+            return { expert, rows, ...times, output: new Uint8Array(4 * rows), failure: null };
+          }),
+        );
+      },
+    };
+  }
+
+  outstanding(): Map<string, number> {
+    return new Map();
+  }
+
+  waitForPlacement(): Promise<never> {
+    return Promise.reject(new Error('there is a placement'));
+  }
+
+  waitForChange(): Promise<void> {
+    return Promise.reject(new Error('no worker has failed'));
+  }
+
+  /** "worker position/layer expert" of each expert asked for, as often as it was. */
+  get asked(): string[] {
+    return this.works.flatMap(([id, { pass, layer, experts }]) =>
+      experts.map(({ expert }) => `${id} ${pass.position}/${layer} ${expert}`),
+    );
+  }
+
+  /** The same of each that was told of, and of each that was released. */
+  get toldOf(): string[] {
+    return this.predictions.flatMap(([id, { pass, layer, experts }]) =>
+      experts.map((expert) => `${id} ${pass.position}/${layer} ${expert}`),
+    );
+  }
+
+  get releasedExperts(): string[] {
+    return this.releases.flatMap(([id, { pass, layer, experts }]) =>
+      experts.map((expert) => `${id} ${pass.position}/${layer} ${expert}`),
+    );
+  }
+}
+
+export interface PassClusterOptions {
+  workers?: number;
+  experts?: number;
+  layers?: number;
+  router?: Router;
+  engine?: Partial<PassEngine>;
+  /** Is called while the pass attends at a layer. */
+  onAttend?: (layer: number) => void;
+}
+
+const VOCABULARY = 4;
+const ALL_ROWS = 64;
+
+/** A main that runs passes, over workers that answer at once. The logits of a row begin with its token. */
+export class PassCluster {
+  readonly workers: RunningWorkers;
+  readonly passes = new ToldPasses();
+  readonly runner: PassRunner;
+  readonly placement: Placement;
+  private readonly slot: PassSlot;
+  private tokens = new Int32Array();
+
+  constructor(private readonly options: PassClusterOptions = {}) {
+    const { workers = 4, experts = 4, layers = 2, engine = {} } = options;
+    const shape = plainShape({ expertLayers: layers, experts, vocabSize: VOCABULARY });
+    this.placement = planPlacement({
+      epoch: 1,
+      workers: Array.from({ length: workers }, (_, index) => ({ id: `w${index}`, address: '', slots: 1 })),
+      ...{ layers, experts, expertsPerToken: shape.expertsPerToken, groupSize: 'auto' },
+    });
+    this.workers = new RunningWorkers(this.placement);
+    this.slot = {
+      pass: this.pass(),
+      hidden: new Uint8Array(4 * ALL_ROWS),
+      outputs: new Uint8Array(4 * ALL_ROWS * shape.expertsPerToken),
+    };
+    this.runner = new PassRunner({
+      ...{ shape, roster: this.workers, dispatcher: new ExpertDispatcher(this.workers, 10, silentLog) },
+      ...{ toldPasses: this.passes, miniBatchRows: ALL_ROWS, prefillOverlap: true, spread: 'group', observer: null },
+      ...{ prediction: { source: 'sep', layersAhead: 1 }, firstLayerAhead: false },
+      ...{ draftCosts: { passed: () => undefined }, layerWaits: new LayerWaits(layers), runtime: { nowMs: () => 0 } },
+      ...engine,
+    });
+  }
+
+  run(rows: readonly MemberRows[], following?: () => readonly MemberRows[] | null): Promise<Float32Array[][]> {
+    return this.runner.run(this.slot, rows, following);
+  }
+
+  /** A pass whose router chooses experts 0 and 1 for every row, or what the options say. */
+  private pass(): Pass {
+    const router = this.options.router ?? (() => [0, 1]);
+    const choose = async (layer: number): Promise<RouterChoice> => {
+      const experts = Int32Array.from([...this.tokens].flatMap((token) => [...router(token, layer)]));
+      return { experts, weights: new Float32Array(experts.length) };
+    };
+    const pass: Partial<Pass> = {
+      begin: async (_sequences, _owners, _positions, tokenIds) => void (this.tokens = Int32Array.from(tokenIds)),
+      attend: (layer) => {
+        this.options.onAttend?.(layer);
+        return choose(layer);
+      },
+      chooseAhead: choose,
+      combine: async () => undefined,
+      logits: async (rows) =>
+        Float32Array.from(
+          [...rows].flatMap((row) => [this.tokens[row] ?? -1, ...Array<number>(VOCABULARY - 1).fill(0)]),
+        ),
+      dispose: () => undefined,
+    };
+    return pass as Pass;
+  }
+}
+
+export interface TestMember extends PassMember {
+  readonly predictions: SequencePredictions;
+  readonly written: string[];
+}
+
+export function memberOf(
+  id: number,
+  options: { promptTokens?: number; fed?: boolean; signal?: AbortSignal; layers?: number; lastPosition?: number } = {},
+): TestMember {
+  const { promptTokens = 1, fed = true, signal = new AbortController().signal, layers = 2 } = options;
+  const written: string[] = [];
+  return {
+    ...{ id, sequence: {} as Sequence, counters: new RequestCounters(), signal, written },
+    lastPosition: options.lastPosition ?? 1000,
+    predictions: new SequencePredictions(promptTokens, layers, {
+      after: () => ({ cancel: () => undefined, unref: () => undefined }),
+    }),
+    feed: {
+      fed,
+      layerWritten: (layer, end) => void written.push(`${layer} to ${end}`),
+      allWritten: (end) => void written.push(`all to ${end}`),
+      passEnded: () => void written.push('ended'),
+    },
+  };
+}
+
+/** Rows of a sequence's answer. */
+export function answerRows(member: PassMember, position: number, tokenIds: readonly number[]): MemberRows {
+  return { member, position, tokenIds, decodeFrom: 0, logitsFrom: 0 };
+}
+
+/** Rows of a prompt, without logits. */
+export function promptRows(member: PassMember, position: number, tokens: number): MemberRows {
+  const tokenIds = Array.from({ length: tokens }, (_, index) => position + index);
+  return { member, position, tokenIds, decodeFrom: tokens, logitsFrom: tokens };
+}
