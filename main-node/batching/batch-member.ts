@@ -16,12 +16,13 @@ export interface BatchMember extends PassMember {
   giveMemoryBack(): void;
 }
 
-/** Where memory for rows comes from (main-node/room): asked between passes, never while one runs. */
+/** Where memory for rows comes from (main-node/room): asked between passes. */
 export interface SequenceRoom {
   /**
    * Makes room for these rows, in the order in which they are named: drops prefixes that nobody uses, the least recently used first;
    * then the youngest sequences give their memory back, named or not. Returns those of the rows that can run now; one that has none waits.
-   * Rejects nobody: what can never fit was refused when it was admitted.
+   * Rejects nobody: what can never fit was refused when it was admitted. `isRunning`: passes that run side by side work on these, which keep
+   * their memory.
    */
-  prepare(rows: readonly MemberRows[]): MemberRows[];
+  prepare(rows: readonly MemberRows[], isRunning: (member: PassMember) => boolean): MemberRows[];
 }

@@ -1,0 +1,192 @@
+import type { Model, Sequence } from '../../native/index.js';
+import { formatByteSize } from '../../shared/config/byte-size.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { CACHE_BLOCK_POSITIONS } from '../../shared/model/sequence-memory.js';
+import type { BatchMember, SequenceRoom } from '../batching/batch-member.js';
+import type { MemberRows, PassMember } from '../pass/pass-member.js';
+import { planRoom, type RoomMember, type RoomState } from './plan-room.js';
+import { PrefixStore, type SharedRows } from './prefix-store.js';
+
+export interface ContextRoomOptions {
+  readonly model: Pick<Model, 'sequenceBytes'>;
+  /** For the rows of all sequences, and of kept prefixes. */
+  readonly limitBytes: number;
+  /** Most that a sequence of so many positions takes which shares nothing. */
+  readonly bytesOf: (positions: number) => number;
+  /** Of the model: a sequence cannot be forked far behind its end. */
+  readonly isRecurrent: boolean;
+  /** Rows are used again where a prompt begins as an earlier one did. */
+  readonly reusesPrefixes: boolean;
+}
+
+/** What the room has done and holds. */
+export interface RoomCounts {
+  /** Of sequences and prefixes together. */
+  readonly keyValueBytes: number;
+  readonly prefixBytes: number;
+  readonly prefixes: number;
+  /** Tokens of prompts that were not run. */
+  readonly cachedTokens: number;
+  /** Prefixes that were dropped because room was short. */
+  readonly droppedPrefixes: number;
+}
+
+interface Tenant {
+  readonly member: BatchMember;
+  /** Positions that it had when checkpoints were looked for last. */
+  seen: number;
+}
+
+/** Main's memory for rows: who has how much of it, and what of earlier requests is kept. */
+export class ContextRoom implements SequenceRoom {
+  private readonly prefixes = new PrefixStore();
+  /** In the order in which they were admitted. */
+  private readonly tenants = new Map<number, Tenant>();
+  private cachedTokens = 0;
+  private droppedPrefixes = 0;
+
+  constructor(private readonly options: ContextRoomOptions) {}
+
+  counts(): RoomCounts {
+    const { cachedTokens, droppedPrefixes, prefixes } = this;
+    const { keyValueBytes, prefixBytes } = this.held();
+    return { keyValueBytes, prefixBytes, prefixes: prefixes.size, cachedTokens, droppedPrefixes };
+  }
+
+  /** Most positions that a request can have at all. */
+  get mostPositions(): number {
+    const { bytesOf, limitBytes } = this.options;
+    let blocks = 0;
+    while (blocks < MOST_BLOCKS && bytesOf((blocks + 1) * CACHE_BLOCK_POSITIONS) <= limitBytes) blocks += 1;
+    return blocks * CACHE_BLOCK_POSITIONS;
+  }
+
+  /** @throws DEVICE_OUT_OF_MEMORY where a request of so many positions could not be answered though it were the only one */
+  requireFits(positions: number): void {
+    const { bytesOf, limitBytes } = this.options;
+    const neededBytes = bytesOf(positions);
+    if (neededBytes <= limitBytes) return;
+    throw new OdmoeError(
+      'DEVICE_OUT_OF_MEMORY',
+      `prompt and answer may take ${positions} positions, which need ${formatByteSize(neededBytes)} of main's memory for rows, and ` +
+        `it has ${formatByteSize(limitBytes)}: ask for fewer tokens (max_tokens) or shorten the prompt, or raise main.context_memory`,
+    );
+  }
+
+  /** Whether a request could begin now: its prompt's rows and a block more fit beside what others hold, and are going to. */
+  admits(promptTokens: number): boolean {
+    if (this.tenants.size === 0) return true;
+    const { bytesOf, limitBytes } = this.options;
+    const { keyValueBytes, prefixBytes } = this.held();
+    const dueBytes = [...this.tenants.values()].reduce((sum, { member }) => sum + this.dueBytes(member), 0);
+    const laterBytes = (this.tenants.size + 1) * this.blockBytes;
+    return keyValueBytes - prefixBytes + dueBytes + bytesOf(promptTokens) + laterBytes <= limitBytes;
+  }
+
+  /** It runs from now on. Members come in the order in which they were admitted. */
+  enter(member: BatchMember): void {
+    this.tenants.set(member.id, { member, seen: 0 });
+  }
+
+  /** It has ended, and no pass works on it: its rows are kept for others, where they are worth that. Takes the sequence over. */
+  leave({ id }: BatchMember, sequence: Sequence, tokenIds: readonly number[]): void {
+    this.tenants.delete(id);
+    if (this.options.reusesPrefixes) this.prefixes.keep(id, sequence, tokenIds);
+    else sequence.dispose();
+  }
+
+  /**
+   * Rows of others with which the member's first `most` tokens begin; null: nobody has any. `isRunning`: a pass works on it, and it is left
+   * alone.
+   */
+  share(wanting: BatchMember, most: number, isRunning: (member: PassMember) => boolean): SharedRows | null {
+    if (!this.options.reusesPrefixes) return null;
+    const others = [...this.tenants.values()].flatMap(({ member }) =>
+      member.id === wanting.id || isRunning(member) ? [] : [member],
+    );
+    const shared = this.prefixes.fork(wanting.tokenIds, most, others);
+    this.cachedTokens += shared?.positions ?? 0;
+    return shared;
+  }
+
+  prepare(rows: readonly MemberRows[], isRunning: (member: PassMember) => boolean): MemberRows[] {
+    const wanted = new Map(rows.map((row) => [row.member.id, row]));
+    for (const { member } of rows) this.passBy(member.id);
+    for (;;) {
+      const step = planRoom(this.state(wanted, isRunning));
+      if (step.kind === 'run')
+        return rows.filter(({ member }) => wanted.has(member.id) && step.ids.includes(member.id));
+      if (step.kind === 'drop') {
+        this.dropFirst();
+      } else {
+        wanted.delete(step.id);
+        this.tenants.get(step.id)?.member.giveMemoryBack();
+      }
+    }
+  }
+
+  /** The device has refused memory all the same: lets go of all prefixes. False: there were none. */
+  dropPrefixes(): boolean {
+    const { size } = this.prefixes;
+    while (this.dropFirst());
+    return size > 0;
+  }
+
+  dispose(): void {
+    this.prefixes.dispose();
+  }
+
+  /** Of a sequence that goes on. */
+  private get blockBytes(): number {
+    const { bytesOf } = this.options;
+    return bytesOf(2 * CACHE_BLOCK_POSITIONS) - bytesOf(CACHE_BLOCK_POSITIONS);
+  }
+
+  private dropFirst(): boolean {
+    if (!this.prefixes.dropFirst()) return false;
+    this.droppedPrefixes += 1;
+    return true;
+  }
+
+  private passBy(id: number): void {
+    const tenant = this.tenants.get(id);
+    if (tenant === undefined || !this.options.isRecurrent || !this.options.reusesPrefixes) return;
+    const { member, seen } = tenant;
+    tenant.seen = member.written;
+    if (member.written > seen) this.prefixes.passBy(id, member.sequence, member.tokenIds, seen);
+  }
+
+  private state(wanted: ReadonlyMap<number, MemberRows>, isRunning: (member: PassMember) => boolean): RoomState {
+    const { limitBytes } = this.options;
+    const { keyValueBytes: heldBytes, prefixBytes } = this.held();
+    const members = [...this.tenants.values()].map(({ member }): RoomMember => {
+      const rows = wanted.get(member.id);
+      return {
+        id: member.id,
+        holds: member.written > 0,
+        isBusy: isRunning(member),
+        needBytes:
+          rows === undefined ? null : member.sequence.bytesToWrite(rows.position, rows.position + rows.tokenIds.length),
+        dueBytes: this.dueBytes(member),
+      };
+    });
+    return { limitBytes, heldBytes, prefixBytes, prefixes: this.prefixes.size, blockBytes: this.blockBytes, members };
+  }
+
+  private dueBytes({ tokenIds, written }: BatchMember): number {
+    const { bytesOf } = this.options;
+    return bytesOf(tokenIds.length) - bytesOf(Math.min(written, tokenIds.length));
+  }
+
+  /** What sequences share counts for each of them, so that no less is said to be of sequences than is. */
+  private held(): { keyValueBytes: number; prefixBytes: number } {
+    const { model, bytesOf } = this.options;
+    const keyValueBytes = model.sequenceBytes;
+    if (this.prefixes.size === 0) return { keyValueBytes, prefixBytes: 0 };
+    const ofSequences = [...this.tenants.values()].reduce((sum, { member }) => sum + bytesOf(member.written), 0);
+    return { keyValueBytes, prefixBytes: Math.max(0, keyValueBytes - ofSequences) };
+  }
+}
+
+/** More than any model has. */
+const MOST_BLOCKS = 2 ** 20;

@@ -1,0 +1,203 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import type { BatchMember } from '../../main-node/batching/batch-member.js';
+import type { MemberRows } from '../../main-node/pass/pass-member.js';
+import { RequestCounters } from '../../main-node/pass/pass-engine.js';
+import { ContextRoom } from '../../main-node/room/context-room.js';
+import { PREFIX_BLOCK_TOKENS } from '../../main-node/room/prefix-index.js';
+import type { Device, Model, Pass, Sequence } from '../../native/index.js';
+import { isRecurrent, type ModelShape } from '../../shared/model/model-shape.js';
+import { sequenceMemoryBytes } from '../../shared/model/sequence-memory.js';
+import { RandomWeights } from './native-random-model.js';
+import { bits, openTestDevice } from './native-test-model.js';
+import { RANDOM_SHAPES } from './random-model-shapes.js';
+
+const PASS_ROWS = 64;
+
+/** A request whose answer is known. */
+class Member implements BatchMember {
+  readonly client = '';
+  readonly counters = new RequestCounters();
+  readonly signal = new AbortController().signal;
+  readonly predictions = { arrive: () => null, expected: () => null, decide: () => null, upcoming: () => null };
+  readonly feed = { fed: false, layerWritten: nothing, allWritten: nothing, passEnded: nothing };
+  readonly wantedFrom: number;
+  readonly decodeFrom: number;
+  readonly lastPosition: number;
+  sequence: Sequence;
+  logits: Float32Array | null = null;
+  preemptions = 0;
+
+  constructor(
+    readonly id: number,
+    readonly tokenIds: readonly number[],
+    private readonly model: Model,
+  ) {
+    this.sequence = model.createSequence();
+    this.wantedFrom = tokenIds.length - 1;
+    this.decodeFrom = tokenIds.length;
+    this.lastPosition = tokenIds.length - 1;
+  }
+
+  get written(): number {
+    return this.sequence.length;
+  }
+
+  giveMemoryBack(): void {
+    this.sequence.dispose();
+    this.sequence = this.model.createSequence();
+    this.preemptions += 1;
+  }
+
+  rows(most: number): MemberRows {
+    const { written: position, tokenIds } = this;
+    const count = Math.min(most, tokenIds.length - position);
+    const part = tokenIds.slice(position, position + count);
+    return { member: this, position, tokenIds: part, decodeFrom: count, logitsFrom: this.wantedFrom - position };
+  }
+}
+
+function nothing(): void {
+  // Nobody follows.
+}
+
+const nobody = (): boolean => false;
+
+async function run(pass: Pass, { member, position, tokenIds }: MemberRows): Promise<Float32Array> {
+  const row = (value: (index: number) => number): Int32Array => Int32Array.from(tokenIds, (_, i) => value(i));
+  await pass.begin(
+    [member.sequence],
+    row(() => 0),
+    row((i) => position + i),
+    Int32Array.from(tokenIds),
+  );
+  await pass.forward(null);
+  return pass.logits(Int32Array.of(tokenIds.length - 1));
+}
+
+/** Prompts that begin alike: blocks of one of two tokens. */
+const prompts = fc.array(
+  fc
+    .record({
+      blocks: fc.array(fc.integer({ min: 1, max: 2 }), { minLength: 1, maxLength: 20 }),
+      tail: fc.integer({ min: 3, max: 9 }),
+    })
+    .map(({ blocks, tail }) => [
+      ...blocks.flatMap((token) => Array.from({ length: PREFIX_BLOCK_TOKENS }, (_, i) => token + (i % 3))),
+      tail,
+    ]),
+  { minLength: 2, maxLength: 8 },
+);
+
+for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
+  describe(`room for sequences of a model with ${name}`, () => {
+    let device: Device;
+    let weights: RandomWeights;
+    let model: Model;
+    let pass: Pass;
+    const bytesOf = (positions: number): number => sequenceMemoryBytes(shape, positions, PASS_ROWS);
+    const roomOf = (limitBytes: number): ContextRoom =>
+      new ContextRoom({ model, limitBytes, bytesOf, isRecurrent: recurrent(shape), reusesPrefixes: true });
+
+    before(async () => {
+      device = openTestDevice();
+      weights = new RandomWeights(shape);
+      model = await weights.load(device, true);
+      pass = model.createPass(PASS_ROWS);
+    });
+
+    after(() => {
+      for (const handle of [pass, model, device, weights]) handle.dispose();
+    });
+
+    const begin = (room: ContextRoom, id: number, tokenIds: readonly number[]): { member: Member; shared: number } => {
+      const member = new Member(id, tokenIds, model);
+      const shared = room.share(member, member.wantedFrom, nobody);
+      if (shared !== null) {
+        member.sequence.dispose();
+        member.sequence = shared.sequence;
+      }
+      room.enter(member);
+      return { member, shared: shared?.positions ?? 0 };
+    };
+
+    it('gives each the logits that it would have alone, within the limit', async () => {
+      await fc.assert(
+        fc.asyncProperty(prompts, fc.integer({ min: 0, max: 600 }), async (drawn, sparePositions) => {
+          const longest = Math.max(...drawn.map(({ length }) => length));
+          const room = roomOf(bytesOf(longest) + bytesOf(sparePositions));
+          const waiting = drawn.map((tokenIds, id) => ({ tokenIds, id }));
+          const running: Member[] = [];
+          for (let passes = 0; waiting.length + running.length > 0; passes += 1) {
+            assert.ok(passes < 40 * drawn.length, 'somebody gets on');
+            for (const { id, tokenIds } of waiting.splice(0, 2)) running.push(begin(room, id, tokenIds).member);
+            for (const rows of room.prepare(
+              running.map((member) => member.rows(PASS_ROWS)),
+              nobody,
+            )) {
+              const member = running.find(({ id }) => id === rows.member.id);
+              assert.ok(member !== undefined);
+              const logits = await run(pass, rows);
+              if (member.written === member.tokenIds.length) member.logits = logits;
+            }
+            assert.ok(room.counts().keyValueBytes <= bytesOf(longest) + bytesOf(sparePositions));
+            for (const member of running.filter((one) => one.logits !== null)) {
+              running.splice(running.indexOf(member), 1);
+              room.leave(member, member.sequence, member.tokenIds);
+              const alone = new Member(99, member.tokenIds, model);
+              let logits = await run(pass, alone.rows(PASS_ROWS));
+              while (alone.written < alone.tokenIds.length) logits = await run(pass, alone.rows(PASS_ROWS));
+              alone.sequence.dispose();
+              assert.deepEqual(member.logits === null ? null : bits(member.logits), bits(logits));
+            }
+          }
+          room.dispose();
+          assert.equal(model.sequenceBytes, 0);
+        }),
+        { numRuns: 8 },
+      );
+    });
+
+    it('uses rows again: of what has ended, and of what runs', async () => {
+      const room = roomOf(bytesOf(640) * 6);
+      const tokenIds = Array.from({ length: 600 }, (_, i) => (i * 7) % 50);
+      const { member } = begin(room, 1, tokenIds);
+      while (member.written < 600) {
+        const [rows] = room.prepare([member.rows(PASS_ROWS)], nobody);
+        assert.ok(rows !== undefined);
+        await run(pass, rows);
+      }
+      const turn = [...tokenIds, 1, 2, 3];
+      assert.equal(begin(room, 2, turn).shared, 600);
+      room.leave(member, member.sequence, member.tokenIds);
+      assert.equal(begin(room, 3, turn).shared, 600);
+      // Further back only where it can be cut, or at the end of a block that went by.
+      const other = begin(room, 4, [...tokenIds.slice(0, 400), 5, 5]);
+      assert.equal(other.shared, recurrent(shape) ? 256 : 400);
+      assert.equal(begin(room, 5, tokenIds.slice(0, 10)).shared, 0);
+      const { cachedTokens, prefixes } = room.counts();
+      assert.equal(cachedTokens, 1200 + other.shared);
+      assert.ok(prefixes > 0);
+      room.dispose();
+    });
+
+    it('refuses what can never fit, and admits what fits beside the others', async () => {
+      const room = roomOf(bytesOf(600));
+      room.requireFits(600);
+      assert.throws(() => room.requireFits(2000), { code: 'DEVICE_OUT_OF_MEMORY' });
+      assert.ok(room.mostPositions >= 512 && bytesOf(room.mostPositions) <= bytesOf(600));
+      assert.ok(room.admits(600), 'alone');
+      const { member } = begin(
+        room,
+        1,
+        Array.from({ length: 500 }, (_, i) => i % 40),
+      );
+      assert.ok(!room.admits(600));
+      member.sequence.dispose();
+    });
+  });
+}
+
+function recurrent({ layers }: ModelShape): boolean {
+  return layers.some(({ mixer }) => isRecurrent(mixer));
+}
