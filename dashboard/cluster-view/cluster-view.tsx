@@ -22,6 +22,7 @@ export function ClusterView(): JSX.Element {
       <h1 class="unseen">Cluster {cluster.name}</h1>
       <Summary cluster={cluster} latest={latest ?? null} />
       <ProblemList problems={cluster.problems} />
+      {!hasWorkers && <JoinBox command={cluster.joinCommand} isFirst />}
       <MemoryLegend cluster={cluster} />
       <div class="node-sections">
         {nodeSections(cluster).map((section) => (
@@ -29,15 +30,15 @@ export function ClusterView(): JSX.Element {
         ))}
       </div>
       {cluster.groupReason !== '' && <p class="quiet small group-reason">Why these groups: {cluster.groupReason}.</p>}
-      <JoinBox command={cluster.joinCommand} hasWorkers={hasWorkers} />
+      {hasWorkers && <JoinBox command={cluster.joinCommand} isFirst={false} />}
     </>
   );
 }
 
 function Section({ section, release }: { section: NodeSection; release: string }): JSX.Element {
-  const span = Math.min(4, section.nodes.length);
+  const span = section.isWide ? 'wide' : `span-${Math.min(4, section.nodes.length)}`;
   return (
-    <section class={`node-section span-${span}`} aria-label={section.title}>
+    <section class={`node-section ${span}`} aria-label={section.title}>
       <header class="section-head">
         <h2>{section.title}</h2>
         <p class="quiet small">{section.note}</p>

@@ -34,7 +34,7 @@ function sumsOf(memory: MemoryView): [string, number][] {
     ['In use', memory.usedBytes],
     ['Most so far', memory.highWaterBytes],
     ['Budget', memory.budgetBytes],
-    ['Process on the host', memory.residentBytes],
+    ['Host memory', memory.residentBytes],
   ];
   return sums.filter(([, bytes]) => bytes > 0);
 }

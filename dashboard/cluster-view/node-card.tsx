@@ -1,7 +1,7 @@
 import type { ComponentChildren, JSX } from 'preact';
 import type { NodeView } from '../../shared/cluster-events/cluster-events.js';
 import { formatBytes, formatDuration } from '../../shared/terminal/units.js';
-import { formatCount, formatMilliseconds, formatShare } from '../format/quantities.js';
+import { formatCount, formatFigure, formatMilliseconds, formatShare } from '../format/quantities.js';
 import { MemoryMeter } from './memory-meter.js';
 
 interface NodeProps {
@@ -27,9 +27,13 @@ export function NodeCard({ node, release }: NodeProps): JSX.Element {
       ) : (
         <>
           {node.fetch !== null && <FetchProgress fetch={node.fetch} />}
-          <MemoryMeter memory={node.memory} />
-          <WaitMeter node={node} />
-          <NodeFigures node={node} />
+          <div class="node-body">
+            <div class="node-meters">
+              <MemoryMeter memory={node.memory} />
+              <WaitMeter node={node} />
+            </div>
+            <NodeFigures node={node} />
+          </div>
         </>
       )}
       <footer class="node-foot quiet small">
@@ -102,7 +106,7 @@ function WaitMeter({ node: { waits } }: { node: NodeView }): JSX.Element | null 
         {parts.map(({ name, title, durationMs }) => (
           <span key={name} class="number">
             <span class={`swatch waits-${name}`} />
-            <span title={title}>{name}</span> {formatMilliseconds(durationMs)}
+            <span title={title}>{name}</span> {formatFigure(durationMs)}
           </span>
         ))}
       </p>
@@ -119,35 +123,38 @@ function Figure({ title, children }: { title: string; children: ComponentChildre
   );
 }
 
+/** What a node does, a line each; what it has not done yet is left out. */
 function NodeFigures({ node }: { node: NodeView }): JSX.Element {
   const { link, slots, waits } = node;
   return (
     <dl class="figures small">
-      {link !== null && <Figure title="Round trip">{formatMilliseconds(link.roundTripMs)}</Figure>}
       {link !== null && (
-        <Figure title="Sent, received">
-          {formatBytes(link.sentBytes)}, {formatBytes(link.receivedBytes)}
-        </Figure>
+        <>
+          <Figure title="Round trip">{formatMilliseconds(link.roundTripMs)}</Figure>
+          <Figure title="Sent to it">{formatBytes(link.sentBytes)}</Figure>
+          <Figure title="Received">{formatBytes(link.receivedBytes)}</Figure>
+        </>
       )}
-      {node.role === 'worker' && <WorkerFigures node={node} />}
+      {waits !== null && <Figure title="Last to answer">{formatShare(waits.lastShare)}</Figure>}
       {slots !== null && (
         <Figure title="Slots in use">
           {slots.inUse} of {slots.count}
         </Figure>
       )}
-      {waits !== null && <Figure title="Last to answer">{formatShare(waits.lastShare)}</Figure>}
+      {node.role !== 'worker' && node.memory.residentBytes > 0 && (
+        <Figure title="Host memory">{formatBytes(node.memory.residentBytes)}</Figure>
+      )}
+      {node.loads > 0 && <LoadFigures node={node} />}
     </dl>
   );
 }
 
-function WorkerFigures({ node }: { node: NodeView }): JSX.Element | null {
-  if (node.loads === 0) return null;
+function LoadFigures({ node }: { node: NodeView }): JSX.Element {
   return (
     <>
       <Figure title="Loads">{formatCount(node.loads)}</Figure>
+      <Figure title="A load takes">{formatMilliseconds(node.loadMsMean)}</Figure>
       <Figure title="Reloads">{formatCount(node.reloads)}</Figure>
-      <Figure title="A load">{formatMilliseconds(node.loadMsMean)}</Figure>
-      <Figure title="An execution">{formatMilliseconds(node.executeMsMean)}</Figure>
       <Figure title="Read from disk">{formatBytes(node.storageReadBytes)}</Figure>
     </>
   );

@@ -4,6 +4,8 @@ import { formatLayers } from '../format/quantities.js';
 export interface NodeSection {
   title: string;
   note: string;
+  /** Main and shadow: few numbers, and their cards are wide. */
+  isWide: boolean;
   nodes: NodeView[];
 }
 
@@ -29,26 +31,31 @@ export function nodeSections({ nodes, groups, expertLayers }: Placed): NodeSecti
     {
       title: 'Main and shadow',
       note: 'Main runs attention and routers; shadow runs ahead and predicts experts',
+      isWide: true,
       nodes: ['main', 'shadow'].flatMap((role) => nodes.filter((node) => node.role === role)),
     },
     ...groups.map((_, index) => ({
       title: `Group ${index + 1}`,
       note: groupNote(index, groups.length, expertLayers),
+      isWide: false,
       nodes: grouped.filter(({ group }) => group === index).map(({ node }) => node),
     })),
     {
       title: 'Spares',
       note: 'They take over when a worker is lost',
+      isWide: false,
       nodes: without.filter(({ state }) => state === 'up'),
     },
     {
       title: 'Fetching',
       note: 'They join when their experts are there',
+      isWide: false,
       nodes: without.filter(({ state }) => state === 'fetching'),
     },
     {
       title: 'Lost',
       note: 'They were here, and are so no longer',
+      isWide: false,
       nodes: without.filter(({ state }) => state === 'lost'),
     },
   ];

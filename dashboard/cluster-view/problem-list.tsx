@@ -13,7 +13,7 @@ export function ProblemList({ problems }: { problems: readonly ProblemView[] }):
             <p class="problem-message">{problem.message}</p>
             {problem.advice !== '' && (
               <p class="problem-advice">
-                <span class="unseen">What to do: </span>
+                <span class="quiet">What to do: </span>
                 <WithCode text={problem.advice} />
               </p>
             )}

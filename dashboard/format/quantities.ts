@@ -18,10 +18,10 @@ export function formatMilliseconds(durationMs: number): string {
   return durationMs < 999.5 ? `${formatFigure(durationMs)} ms` : `${formatFigure(durationMs / 1000)} s`;
 }
 
-/** Of 0 to 1: "0 %", "4.2 %", "96 %", "100 %" for nothing less than all. */
+/** Of 0 to 1: "0 %", "4.2 %", "38 %", "96.4 %"; "100 %" for nothing less than all. */
 export function formatShare(share: number): string {
   const percent = share * 100;
-  const digits = percent >= 10 && percent < 99 ? 0 : 1;
+  const digits = percent >= 10 && percent < 90 ? 0 : 1;
   const shown = Number(percent.toFixed(digits));
   return `${shown === 100 && share < 1 ? '99.9' : String(shown)} %`;
 }

@@ -27,10 +27,21 @@ export function figureValues(samples: readonly FigureSample[], name: FigureName)
   return samples.map((sample) => figureOf(sample, name));
 }
 
-/** What the chart's head says while no cursor is in it: the latest that was measured; null: nothing was. */
-export function latestFigure(samples: readonly FigureSample[], name: FigureName): number | null {
-  const latest = samples.findLast((sample) => figureOf(sample, name) !== null);
-  return latest === undefined ? null : figureOf(latest, name);
+/** Seconds that a point of a line is the mean of: single seconds have few tokens, and would make a band of the line. */
+export const MEAN_SAMPLES = 5;
+
+/** Each value with those before it, `width` together, on the mean. What was not measured stays so, and counts for nothing. */
+export function smoothed(values: readonly (number | null)[], width: number): (number | null)[] {
+  return values.map((value, index) => {
+    if (value === null) return null;
+    const near = values.slice(Math.max(0, index - width + 1), index + 1).filter((other) => other !== null);
+    return near.reduce((sum, other) => sum + other, 0) / near.length;
+  });
+}
+
+/** The latest that was measured; null: nothing was. */
+export function latestOf(values: readonly (number | null)[]): number | null {
+  return values.findLast((value) => value !== null) ?? null;
 }
 
 /** Seconds that the charts show: from the oldest sample on, a minute at least, ten at most. */

@@ -16,7 +16,11 @@ export interface LineChartProps {
   /** Rising. */
   xs: readonly number[];
   xRange: [number, number];
+  /** In the head, and at the axis. */
   formatX: (x: number) => string;
+  formatTick: (x: number) => string;
+  /** Where the axis may have its ticks: every so much. */
+  tickSteps: number[];
   lines: readonly ChartLine[];
   format: (value: number) => string;
   /** What the head says while no cursor is in the chart, a line each; null: nothing was measured. */
@@ -55,7 +59,7 @@ function chartOptions(props: LineChartProps, width: number, onCursor: (index: nu
   return {
     width,
     height: HEIGHT,
-    padding: [8, 8, 0, 0],
+    padding: [8, 20, 0, 0],
     legend: { show: false },
     cursor: {
       y: false,
@@ -68,7 +72,11 @@ function chartOptions(props: LineChartProps, width: number, onCursor: (index: nu
       y: { range: (_, low, high) => yRange(props, low, high) },
     },
     axes: [
-      { ...axis(colours), size: 24, gap: 4, space: 70, values: (_, splits) => splits.map(props.formatX) },
+      {
+        ...axis(colours),
+        ...{ size: 20, gap: 4, space: 64, incrs: props.tickSteps },
+        values: (_, splits) => splits.map(props.formatTick),
+      },
       { ...axis(colours), size: 52, gap: 6, space: 34, values: (_, splits) => splits.map(props.format) },
     ],
     series: [{}, ...props.lines.map((line) => seriesOf(props, line))],

@@ -7,9 +7,11 @@ import { formatCount, formatFigure, formatMilliseconds, formatShare } from '../f
 import {
   figureValues,
   formatSecondsAgo,
-  latestFigure,
+  latestOf,
   secondsAgo,
+  MEAN_SAMPLES,
   shownSeconds,
+  smoothed,
   type FigureName,
 } from './figure-series.js';
 import { HeatMap } from './heat-map.js';
@@ -20,6 +22,8 @@ interface FigureChart {
   title: string;
   lines: { title: string; figure: FigureName; colour: string }[];
   format: (value: number) => string;
+  /** Whole numbers, or single measurements: no means are taken. */
+  isExact?: boolean;
   hasPoints?: boolean;
   isShare?: boolean;
 }
@@ -37,6 +41,7 @@ const CHARTS: readonly FigureChart[] = [
     lines: [line('ttftMs', 'Time to first token')],
     format: formatMilliseconds,
     hasPoints: true,
+    isExact: true,
   },
   { title: 'Recall of predictions', lines: [line('recall', 'Recall')], format: formatShare, isShare: true },
   { title: 'Drafts right', lines: [line('draftsRight', 'Drafts right')], format: formatShare, isShare: true },
@@ -50,6 +55,7 @@ const CHARTS: readonly FigureChart[] = [
     title: 'Requests',
     lines: [line('activeRequests', 'running'), line('queuedRequests', 'waiting', 'kind-4')],
     format: formatCount,
+    isExact: true,
   },
   { title: 'Rows a pass', lines: [line('rowsPerPass', 'Rows a pass')], format: formatFigure },
 ];
@@ -65,7 +71,7 @@ export function TimeView(): JSX.Element {
   return (
     <>
       <h1 class="unseen">Over time</h1>
-      <p class="quiet small time-note">The last ten minutes, a point a second.</p>
+      <p class="quiet small time-note">The last ten minutes; lines are means of {MEAN_SAMPLES} seconds.</p>
       <div class="charts">
         {CHARTS.map((chart) => (
           <FigureLineChart key={chart.title} chart={chart} samples={samples} />
@@ -83,10 +89,16 @@ interface FigureLineChartProps {
 }
 
 function FigureLineChart({ chart, samples }: FigureLineChartProps): JSX.Element {
-  const { lines, ...rest } = chart;
+  const { lines, isExact = false, ...rest } = chart;
+  const width = isExact ? 1 : MEAN_SAMPLES;
   const drawn = useMemo(
-    () => lines.map(({ title, figure, colour }) => ({ title, colour, values: figureValues(samples, figure) })),
-    [lines, samples],
+    () =>
+      lines.map(({ title, figure, colour }) => ({
+        title,
+        colour,
+        values: smoothed(figureValues(samples, figure), width),
+      })),
+    [lines, samples, width],
   );
   const xs = useMemo(() => secondsAgo(samples), [samples]);
   return (
@@ -95,8 +107,10 @@ function FigureLineChart({ chart, samples }: FigureLineChartProps): JSX.Element 
       xs={xs}
       xRange={[-shownSeconds(samples), 0]}
       formatX={formatSecondsAgo}
+      formatTick={formatSecondsAgo}
+      tickSteps={[10, 15, 30, 60, 120, 180, 300]}
       lines={drawn}
-      latest={lines.map(({ figure }) => latestFigure(samples, figure))}
+      latest={drawn.map(({ values }) => latestOf(values))}
       group="time"
     />
   );
@@ -111,9 +125,11 @@ function RecallChart({ recall }: { recall: RecallView }): JSX.Element {
       xs={positions}
       xRange={[1, Math.max(2, positions.at(-1) ?? 2)]}
       formatX={(position) => `token ${formatCount(position)}`}
+      formatTick={formatCount}
+      tickSteps={[1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000]}
       lines={lines}
       format={formatShare}
-      latest={[recalls.findLast((value) => value !== null) ?? null]}
+      latest={[latestOf(recalls)]}
       group="position"
       isShare
     />

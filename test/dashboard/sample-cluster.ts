@@ -101,6 +101,11 @@ function mainAndShadow(): NodeView[] {
   ];
 }
 
+/** On main's clock. */
+export function sampleMs(secondsOn: number): number {
+  return START_MS + secondsOn * 1000;
+}
+
 /** Main, shadow, and five workers in two groups: one has been lost, one fetches its experts. */
 export function sampleCluster(secondsOn: number): ClusterView {
   const heldBytes = Math.min(57 * GB, (21.4 + secondsOn * 0.11) * GB);
@@ -109,7 +114,7 @@ export function sampleCluster(secondsOn: number): ClusterView {
     slots: { count: 8, inUse: 0 },
   };
   return {
-    atMs: START_MS + secondsOn * 1000,
+    atMs: sampleMs(secondsOn),
     name: 'home',
     release: '0.1.0',
     model: {

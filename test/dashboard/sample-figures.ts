@@ -4,7 +4,7 @@ import {
   type FigureSample,
   type RecallView,
 } from '../../shared/cluster-events/cluster-events.js';
-import { SAMPLE_EXPERTS, SAMPLE_EXPERT_LAYERS, sampleCluster } from './sample-cluster.js';
+import { SAMPLE_EXPERTS, SAMPLE_EXPERT_LAYERS, sampleMs } from './sample-cluster.js';
 
 /** 0 to 1, the same for the same number: a sample looks alike at every run. */
 export function chanceOf(number: number): number {
@@ -22,7 +22,7 @@ export function sampleFigures(secondsOn: number): FigureSample {
   const passes = isIdle ? 0 : Math.round(7 + noise * 3);
   const hasFirstToken = !isIdle && chanceOf(secondsOn + 500) > 0.72;
   return {
-    atMs: sampleCluster(secondsOn).atMs,
+    atMs: sampleMs(secondsOn),
     tokensPerS,
     ttftMs: hasFirstToken ? 640 + 420 * chanceOf(secondsOn + 900) + 180 * activeRequests : null,
     recall: isIdle ? null : 0.955 + 0.02 * noise + 0.008 * wave,

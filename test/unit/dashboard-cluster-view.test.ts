@@ -1,0 +1,106 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { MEMORY_KINDS, memoryBar } from '../../dashboard/cluster-view/memory-parts.js';
+import { layersOfGroup, nodeSections } from '../../dashboard/cluster-view/node-sections.js';
+import type { MemoryView } from '../../shared/cluster-events/cluster-events.js';
+import { sampleCluster, sampleClusterAlone } from '../dashboard/sample-cluster.js';
+
+const bytes = fc.nat({ max: 1e12 });
+const memories: fc.Arbitrary<MemoryView> = fc.record({
+  contextBytes: bytes,
+  weightBytes: bytes,
+  keyValueBytes: bytes,
+  prefixBytes: bytes,
+  slotBytes: bytes,
+  cacheBytes: bytes,
+  otherBytes: bytes,
+  usedBytes: bytes,
+  highWaterBytes: bytes,
+  budgetBytes: fc.oneof(fc.constant(0), bytes),
+  residentBytes: bytes,
+});
+const NOTHING: MemoryView = {
+  ...{ contextBytes: 0, weightBytes: 0, keyValueBytes: 0, prefixBytes: 0, slotBytes: 0, cacheBytes: 0, otherBytes: 0 },
+  ...{ usedBytes: 0, highWaterBytes: 0, budgetBytes: 0, residentBytes: 0 },
+};
+
+describe('the bar of a memory', () => {
+  it('has its parts in order, side by side, within its length, as long as their bytes say', () => {
+    fc.assert(
+      fc.property(memories, (memory) => {
+        const { parts, scaleBytes, highWater } = memoryBar(memory);
+        let end = 0;
+        for (const { begin, length, bytes: partBytes } of parts) {
+          assert.equal(begin, end);
+          assert.ok(Math.abs(length * scaleBytes - partBytes) < 1);
+          end = begin + length;
+        }
+        assert.ok(end <= 1 + 1e-9 && highWater <= 1);
+        const places = parts.map(({ kind }) => MEMORY_KINDS.indexOf(kind));
+        assert.deepEqual(
+          places,
+          [...places].sort((one, other) => one - other),
+        );
+      }),
+    );
+  });
+
+  it('is as long as the budget, and is not full where there is none', () => {
+    const memory = { ...NOTHING, weightBytes: 60, cacheBytes: 20, usedBytes: 80, highWaterBytes: 90 };
+    assert.deepEqual(memoryBar({ ...memory, budgetBytes: 100 }), {
+      parts: [
+        { kind: 'weights', bytes: 60, begin: 0, length: 0.6 },
+        { kind: 'cache', bytes: 20, begin: 0.6, length: 0.2 },
+      ],
+      scaleBytes: 100,
+      highWater: 0.9,
+    });
+    assert.ok(memoryBar(memory).scaleBytes > 90);
+  });
+
+  it('of nothing is empty', () => {
+    assert.deepEqual(memoryBar(NOTHING), { parts: [], scaleBytes: 0, highWater: 0 });
+  });
+});
+
+describe('nodes in sections', () => {
+  const titlesAndNodes = (cluster: Parameters<typeof nodeSections>[0]): [string, string[]][] =>
+    nodeSections(cluster).map(({ title, nodes }) => [title, nodes.map(({ id }) => id)]);
+
+  it('are main and shadow, groups, and those without a group by what they do', () => {
+    const cluster = sampleCluster(0);
+    assert.deepEqual(titlesAndNodes(cluster), [
+      ['Main and shadow', ['desk', 'tower']],
+      ['Group 1', ['orin-1', 'orin-2']],
+      ['Group 2', ['orin-3', 'orin-4']],
+      ['Fetching', ['orin-5']],
+    ]);
+    const nodes = cluster.nodes.map((node) => ({ ...node, group: null }));
+    assert.deepEqual(titlesAndNodes({ ...cluster, nodes, groups: [['orin-1']] }), [
+      ['Main and shadow', ['desk', 'tower']],
+      ['Group 1', ['orin-1']],
+      ['Spares', ['orin-2', 'orin-3']],
+      ['Fetching', ['orin-5']],
+      ['Lost', ['orin-4']],
+    ]);
+    assert.deepEqual(titlesAndNodes(sampleClusterAlone()), [['Main and shadow', ['desk']]]);
+  });
+
+  it('are each there once, whatever the groups', () => {
+    const cluster = sampleCluster(0);
+    const ids = cluster.nodes.filter(({ role }) => role === 'worker').map(({ id }) => id);
+    fc.assert(
+      fc.property(fc.subarray(ids), fc.nat({ max: ids.length }), (grouped, split) => {
+        const groups = [grouped.slice(0, split), grouped.slice(split)];
+        const shown = nodeSections({ ...cluster, groups }).flatMap(({ nodes }) => nodes.map(({ id }) => id));
+        assert.deepEqual(shown.sort(), cluster.nodes.map(({ id }) => id).sort());
+      }),
+    );
+  });
+
+  it('of a group say its layers', () => {
+    assert.deepEqual(layersOfGroup(1, 3, 8), [1, 4, 7]);
+    const [, first] = nodeSections({ ...sampleCluster(0), expertLayers: 5 });
+    assert.equal(first?.note, 'Experts of layers 0, 2, 4');
+  });
+});

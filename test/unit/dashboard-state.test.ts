@@ -1,0 +1,65 @@
+import assert from 'node:assert/strict';
+import {
+  EMPTY_STATE,
+  PASSES_HELD,
+  pauseBeforeAttempt,
+  withEvent,
+  withOpenConnection,
+} from '../../dashboard/feed/dashboard-state.js';
+import { FIGURES_KEPT_S, type ClusterEvent, type PassTrace } from '../../shared/cluster-events/cluster-events.js';
+import { sampleCluster } from '../dashboard/sample-cluster.js';
+import { sampleFigures, sampleHeat, sampleHistory, sampleRecall } from '../dashboard/sample-figures.js';
+
+function pass(number: number): PassTrace {
+  return { number, atMs: 0, members: [], durationMs: 1, layers: [], predictions: [] };
+}
+
+const told = (events: readonly ClusterEvent[]) => events.reduce(withEvent, withOpenConnection(EMPTY_STATE));
+
+describe('what the page knows', () => {
+  it('is what main told last', () => {
+    const state = told([
+      { type: 'cluster', cluster: sampleCluster(0) },
+      { type: 'recall', recall: sampleRecall() },
+      { type: 'heat', heat: sampleHeat() },
+      { type: 'cluster', cluster: sampleCluster(7) },
+    ]);
+    assert.equal(state.connection, 'open');
+    assert.deepEqual(state.cluster, sampleCluster(7));
+    assert.deepEqual([state.recall, state.heat], [sampleRecall(), sampleHeat()]);
+  });
+
+  it('holds ten minutes of figures, the latest', () => {
+    const state = told([
+      { type: 'figures', samples: sampleHistory(0) },
+      { type: 'figures', samples: [sampleFigures(1)] },
+    ]);
+    assert.equal(state.samples.length, FIGURES_KEPT_S);
+    assert.deepEqual(state.samples.at(-1), sampleFigures(1));
+  });
+
+  it('holds the latest passes, and no more', () => {
+    const numbers = Array.from({ length: PASSES_HELD + 3 }, (_, number) => number);
+    const state = told(numbers.map((number) => ({ type: 'pass', pass: pass(number) })));
+    assert.deepEqual(
+      state.passes.map(({ number }) => number),
+      numbers.slice(3),
+    );
+  });
+
+  it('begins anew with a new connection, where the cluster stays to be looked at', () => {
+    const before = told([
+      { type: 'cluster', cluster: sampleCluster(0) },
+      { type: 'figures', samples: sampleHistory(0) },
+      { type: 'pass', pass: pass(1) },
+    ]);
+    const after = withOpenConnection({ ...before, connection: 'lost' });
+    assert.deepEqual(after, { ...EMPTY_STATE, connection: 'open', cluster: sampleCluster(0) });
+  });
+});
+
+describe('pauses before asking again', () => {
+  it('grow up to a bound', () => {
+    assert.deepEqual([1, 2, 3, 9, 40].map(pauseBeforeAttempt), [500, 1000, 2000, 15_000, 15_000]);
+  });
+});
