@@ -123,21 +123,39 @@ Cached latent_of(int latent_size, int rope_size) {
 class Mirrored {
  public:
   Mirrored(const std::shared_ptr<Model>& model, const Cached& cached, std::mt19937& random)
-      : random_(random()), cached_(cached), row_bytes_(float_bytes(cached.row_floats())), sequence_(model) {}
+      : random_(random()),
+        cached_(cached),
+        row_bytes_(float_bytes(cached.row_floats())),
+        sequence_(std::make_shared<Sequence>(model)) {}
 
+  Mirrored fork(int length) {
+    Mirrored fork = *this;
+    fork.random_.seed(static_cast<uint32_t>(random_()));
+    fork.sequence_ = sequence_->fork(length);
+    for (Bytes& held : fork.held_) held.resize(static_cast<size_t>(length) * row_bytes_);
+    return fork;
+  }
+
+  void truncate(int length) {
+    sequence_->truncate(length);
+    for (Bytes& held : held_) held.resize(std::min(held.size(), static_cast<size_t>(length) * row_bytes_));
+  }
+
+  Sequence& sequence() const { return *sequence_; }
   int written(int layer) const { return static_cast<int>(held_[layer].size() / row_bytes_); }
 
   void write(int layer, int position, int rows) {
     Bytes some = random_bytes(random_, rows * row_bytes_);
+    sequence_->write_rows(layer, position, rows, some);
     put(layer, position, some);
-    sequence_.write_rows(layer, position, rows, some);
     // The host's memory is the caller's again.
     std::fill(some.begin(), some.end(), uint8_t{0});
   }
 
   // As a pass does: rows of keys and values, of which some more floats are another's.
   void store(int layer, int position, int rows) {
-    const auto& backend = sequence_.model()->device()->backend();
+    const auto& backend = sequence_->model()->device()->backend();
+    sequence_->reserve(position, position + rows);
     const Bytes some = random_bytes(random_, rows * row_bytes_);
     put(layer, position, some);
     const int64_t stride = cached_.row_floats() + 3;
@@ -145,16 +163,15 @@ class Mirrored {
     for (int i = 0; i < rows; i++) std::copy_n(&some[i * row_bytes_], row_bytes_, &spread[float_bytes(i * stride)]);
     const DeviceMemory keys(backend, spread.size());
     backend->copy_to_device(keys.bytes(), spread.data(), spread.size());
-    sequence_.reserve(position + rows);
     std::vector<AttentionRow> cached;
-    for (int i = 0; i < rows; i++) cached.push_back({sequence_.cache(layer), position + i});
+    for (int i = 0; i < rows; i++) cached.push_back({sequence_->cache(layer), position + i});
     backend->store_key_values(cached.data(), keys.floats(), keys.floats() + cached_.key_floats(), stride, rows, cached_.attention);
-    sequence_.written(layer, position + rows);
+    sequence_->written(layer, position + rows);
   }
 
   void write_or_store_any(int layer, int most_rows) {
     const int position = drawn(random_, std::max(0, written(layer) - most_rows), written(layer));
-    const int rows = drawn(random_, 0, std::min(most_rows, sequence_.model()->shape().max_positions - position));
+    const int rows = drawn(random_, 0, std::min(most_rows, sequence_->model()->shape().max_positions - position));
     if (rows > 0 && drawn(random_, 0, 2) == 0) {
       store(layer, position, rows);
     } else {
@@ -164,7 +181,7 @@ class Mirrored {
 
   void check_read(int layer, int position, int rows) {
     Bytes read(rows * row_bytes_);
-    sequence_.read_rows(layer, position, rows, read);
+    sequence_->read_rows(layer, position, rows, read);
     const auto begin = held_[layer].begin() + static_cast<ptrdiff_t>(static_cast<size_t>(position) * row_bytes_);
     check(std::equal(read.begin(), read.end(), begin),
           std::to_string(cached_.attention.kv_heads) + " heads of " + std::to_string(cached_.attention.head_dim) +
@@ -187,7 +204,7 @@ class Mirrored {
   std::mt19937 random_;
   Cached cached_;
   size_t row_bytes_;
-  Sequence sequence_;
+  std::shared_ptr<Sequence> sequence_;
   Bytes held_[kLayers];
 };
 
@@ -200,7 +217,95 @@ std::shared_ptr<Model> model_of(const std::shared_ptr<Device>& device, const Cac
   return std::make_shared<Model>(device, shape);
 }
 
+// Sequences of one model that are forked, cut back, written and dropped in any order.
+class Forest {
+ public:
+  Forest(const std::shared_ptr<Model>& model, const Cached& cached, std::mt19937& random)
+      : random_(random()), model_(model), begun_(used_bytes()) {
+    branches_.emplace_back(model, cached, random_);
+  }
+
+  void step() {
+    Mirrored& branch = branches_[static_cast<size_t>(drawn(random_, 0, static_cast<int>(branches_.size()) - 1))];
+    const int length = branch.sequence().length();
+    switch (drawn(random_, 0, 5)) {
+      case 0: branch.truncate(drawn(random_, 0, length)); break;
+      case 1:
+        if (branches_.size() > 1) std::swap(branch, branches_.back()), branches_.pop_back();
+        break;
+      case 2:
+        if (branches_.size() < 6) fork(branch, drawn(random_, 0, length));
+        break;
+      default: write(branch);
+    }
+    check(model_->sequence_memory()->held_bytes() == used_bytes() - begun_, "sequences hold other memory than they say");
+  }
+
+  void check_all() {
+    for (Mirrored& branch : branches_) {
+      for (int layer = 0; layer < kLayers; layer++) branch.check_read(layer, 0, branch.written(layer));
+    }
+  }
+
+  int refused() const { return refused_; }
+
+ private:
+  uint64_t used_bytes() const { return model_->backend().info().used_bytes; }
+
+  void fork(Mirrored& branch, int length) {
+    const uint64_t before = used_bytes();
+    Mirrored fork = branch.fork(length);
+    branches_.push_back(std::move(fork));
+    check(used_bytes() == before, "a fork takes memory");
+  }
+
+  // Where memory is refused, what was foretold did not fit, and nothing has changed.
+  void write(Mirrored& branch) {
+    const int position = drawn(random_, 0, branch.sequence().length());
+    const int rows = drawn(random_, 0, std::min(300, model_->shape().max_positions - position));
+    const uint64_t before = used_bytes();
+    const uint64_t foretold = branch.sequence().bytes_to_write(position, position + rows);
+    try {
+      branch.sequence().reserve(position, position + rows);
+      check(used_bytes() == before + foretold, "a write takes other memory than was foretold");
+      for (int layer = 0; layer < kLayers; layer++) branch.write(layer, position, rows);
+      check(used_bytes() == before + foretold, "rows take memory that had been reserved");
+    } catch (const Error& error) {
+      const uint64_t budget = model_->backend().info().budget_bytes;
+      check(error.code() == ErrorCode::device_out_of_memory && budget > 0, error.what());
+      check(before + foretold > budget, "memory is refused that there is");
+      check(used_bytes() == before, "a write that was refused has taken memory");
+      refused_++;
+    }
+  }
+
+  std::mt19937 random_;
+  std::shared_ptr<Model> model_;
+  uint64_t begun_;
+  std::vector<Mirrored> branches_;
+  int refused_ = 0;
+};
+
 }  // namespace
+
+int check_forks(std::unique_ptr<Backend> backend, std::mt19937& random) {
+  const auto device = std::make_shared<Device>(std::move(backend));
+  int refused = 0;
+  for (const Cached& cached : {attention_of(2, 20), attention_of(8, 16), latent_of(17, 6)}) {
+    const std::shared_ptr<Model> model = model_of(device, cached);
+    {
+      Forest forest(model, cached, random);
+      for (int step = 0; step < 150; step++) {
+        forest.step();
+        if (step % 10 == 0) forest.check_all();
+      }
+      forest.check_all();
+      refused += forest.refused();
+    }
+    check(model->sequence_memory()->held_bytes() == 0, "sequences that are gone hold memory");
+  }
+  return refused;
+}
 
 void check_spaced_rows(const std::shared_ptr<Backend>& backend, std::mt19937& random) {
   for (int i = 0; i < 20; i++) {

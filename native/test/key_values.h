@@ -15,4 +15,8 @@ void check_key_values(std::unique_ptr<Backend> backend, std::mt19937& random);
 // Two sequences are written and read by two threads while operators run.
 void check_key_values_of_threads(std::unique_ptr<Backend> backend, std::mt19937& random);
 
+// Sequences that share blocks hold what they would hold alone, and no more memory than they say. Returns how often the backend's budget
+// refused some.
+int check_forks(std::unique_ptr<Backend> backend, std::mt19937& random);
+
 }  // namespace odmoe::test

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { nativeDenseRoles, openDevice, type Device, type Model } from '../../native/index.js';
+import { nativeDenseRoles, openDevice, type Device, type Model, type Sequence } from '../../native/index.js';
 import { DENSE_ROLES, densePlaces } from '../../shared/model/dense-roles.js';
 import {
   modelShapeSchema,
@@ -114,25 +114,33 @@ const anyShape: fc.Arbitrary<ModelShape> = fc
   .map((shape) => ({ ...shape, expertLayers: shape.layers.filter(({ routed }) => routed !== null).length }))
   .filter((shape) => modelShapeSchema.safeParse(shape).success && shapeProblem(shape) === null);
 
-async function logitsOf(model: Model, pieces: readonly number[]): Promise<number[]> {
-  const sequence = model.createSequence();
+async function runPiece(model: Model, sequence: Sequence, size: number, tokenFactor: number): Promise<Float32Array> {
+  const from = sequence.length;
+  const pass = model.createPass(size);
+  const positions = Int32Array.from({ length: size }, (_, i) => from + i);
+  const tokens = positions.map((position) => (position * tokenFactor) % model.shape.vocabSize);
+  await pass.begin([sequence], new Int32Array(size), positions, tokens);
+  await pass.forward(null);
+  const logits = await pass.logits(Int32Array.from({ length: size }, (_, i) => i));
+  pass.dispose();
+  return logits;
+}
+
+/** `forked`: each piece runs in a fork of the sequence that ran the one before, which has gone on with other tokens meanwhile. */
+async function logitsOf(model: Model, pieces: readonly number[], forked = false): Promise<number[]> {
+  const sequences = [model.createSequence()];
   const logits: number[] = [];
-  let from = 0;
   for (const size of pieces) {
-    const pass = model.createPass(size);
-    const positions = Int32Array.from({ length: size }, (_, i) => from + i);
-    await pass.begin(
-      [sequence],
-      new Int32Array(size),
-      positions,
-      positions.map((position) => (position * 7) % model.shape.vocabSize),
-    );
-    await pass.forward(null);
-    logits.push(...(await pass.logits(Int32Array.from({ length: size }, (_, i) => i))));
-    pass.dispose();
-    from += size;
+    const last = sequences.at(-1);
+    assert.ok(last !== undefined);
+    const sequence = forked ? last.fork(last.length) : last;
+    if (forked) {
+      sequences.push(sequence);
+      await runPiece(model, last, 3, 5);
+    }
+    logits.push(...(await runPiece(model, sequence, size, 7)));
   }
-  sequence.dispose();
+  for (const sequence of sequences) sequence.dispose();
   return logits;
 }
 
@@ -159,6 +167,7 @@ describe('any shape of a model', () => {
         try {
           const whole = Float32Array.from(await logitsOf(model, [LENGTH]));
           assert.deepEqual(bits(Float32Array.from(await logitsOf(model, [1, 33, 1, 40]))), bits(whole));
+          assert.deepEqual(bits(Float32Array.from(await logitsOf(model, [35, 1, 39], true))), bits(whole));
           assert.deepEqual(bits(Float32Array.from(await logitsOf(plain, [50, 25]))), bits(whole));
         } finally {
           for (const one of [model, plain, weights]) one.dispose();
