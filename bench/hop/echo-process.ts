@@ -2,6 +2,7 @@
  * The far side of `odmoe bench hop`, a process of its own: a worker's server that answers each Execute with its own hidden
  * states, and a plain TCP echo. Prints both ports as one line of JSON; ends when standard input does.
  */
+import { NO_TIMES } from '../../shared/rpc/layer-messages.js';
 import { avoidMarkingPauses } from '../../shared/daemon/collection-pauses.js';
 import { createLogger } from '../../shared/log/logger.js';
 import { GrpcTransport } from '../../shared/rpc/grpc-transport.js';
@@ -30,7 +31,7 @@ function echo(stream: PeerStream<WorkerReply, WorkerRequest>): void {
   stream.onMessage((message) => {
     if (message.kind !== 'execute') return;
     const { requestId, epoch, rows, hiddenSize, dtype, hidden } = message.execute;
-    const ran = { rows: rowCount(rows), wasLoaded: true, stallUs: 0, executeUs: 0, failure: null };
+    const ran = { rows: rowCount(rows), wasLoaded: true, stallUs: 0, executeUs: 0, ...NO_TIMES, failure: null };
     const experts = message.execute.experts.map(({ expert }) => ({ expert, ...ran, output: hidden }));
     stream.send({ kind: 'result', result: { requestId, epoch, hiddenSize, dtype, experts, last: true } });
   });

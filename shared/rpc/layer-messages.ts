@@ -65,7 +65,19 @@ export interface ExpertFailure {
   message: string;
 }
 
-export interface ExpertResult {
+/** When a worker did what it did with an expert, on its own clock. */
+export interface ExpertTimes {
+  /** What the load that brought the expert took; 0: it was there from an earlier use. */
+  loadUs: number;
+  /** How long before the request came that load had ended; 0: later (stallUs tells when), or there was none. */
+  loadedBeforeUs: number;
+  /** From the request's coming to the begin of the execution. */
+  begunUs: number;
+  /** From the request's coming to the leaving of the answer. */
+  answeredUs: number;
+}
+
+export interface ExpertResult extends ExpertTimes {
   expert: number;
   rows: number;
   wasLoaded: boolean;
@@ -87,3 +99,6 @@ export interface ExecuteResult {
   /** Nothing more comes for this request. */
   last: boolean;
 }
+
+/** Nothing was done. */
+export const NO_TIMES: ExpertTimes = { loadUs: 0, loadedBeforeUs: 0, begunUs: 0, answeredUs: 0 };

@@ -13,6 +13,7 @@ import type {
   RowRun,
   TensorType,
 } from './messages.js';
+import { NO_TIMES } from './layer-messages.js';
 import { FieldReader, MessageWriter, tagOf, WIRE_LENGTH_DELIMITED, WIRE_VARINT } from './wire-format.js';
 
 const TENSOR_TYPES: readonly TensorType[] = ['TENSOR_TYPE_UNSPECIFIED', 'TENSOR_TYPE_F32', 'TENSOR_TYPE_BF16'];
@@ -41,6 +42,10 @@ const EXPERT_RESULT = {
   executeUs: 5,
   output: 6,
   failure: 7,
+  loadUs: 8,
+  loadedBeforeUs: 9,
+  begunUs: 10,
+  answeredUs: 11,
 } as const;
 const FAILURE = { code: 1, message: 2 } as const;
 /** Of PassRow and RowRun. */
@@ -79,14 +84,19 @@ export function encodeResultReply(result: ExecuteResult): Buffer {
   return new MessageWriter().message(REPLY_RESULT, message).encode();
 }
 
-function expertResult({ expert, rows, wasLoaded, stallUs, executeUs, output, failure }: ExpertResult): MessageWriter {
+function expertResult(result: ExpertResult): MessageWriter {
+  const { expert, rows, wasLoaded, stallUs, executeUs, output, failure } = result;
   const message = new MessageWriter()
     .varint(EXPERT_RESULT.expert, expert)
     .varint(EXPERT_RESULT.rows, rows)
     .varint(EXPERT_RESULT.wasLoaded, wasLoaded ? 1 : 0)
     .varint(EXPERT_RESULT.stallUs, stallUs)
     .varint(EXPERT_RESULT.executeUs, executeUs)
-    .bytes(EXPERT_RESULT.output, output);
+    .bytes(EXPERT_RESULT.output, output)
+    .varint(EXPERT_RESULT.loadUs, result.loadUs)
+    .varint(EXPERT_RESULT.loadedBeforeUs, result.loadedBeforeUs)
+    .varint(EXPERT_RESULT.begunUs, result.begunUs)
+    .varint(EXPERT_RESULT.answeredUs, result.answeredUs);
   if (failure === null) return message;
   const { code, message: text } = failure;
   return message.message(
@@ -204,6 +214,10 @@ function readExpertResult(reader: FieldReader): ExpertResult {
     else if (tag === varint(EXPERT_RESULT.executeUs)) result.executeUs = reader.uint32();
     else if (tag === delimited(EXPERT_RESULT.output)) result.output = reader.lengthDelimited();
     else if (tag === delimited(EXPERT_RESULT.failure)) result.failure = readFailure(reader.message());
+    else if (tag === varint(EXPERT_RESULT.loadUs)) result.loadUs = reader.uint32();
+    else if (tag === varint(EXPERT_RESULT.loadedBeforeUs)) result.loadedBeforeUs = reader.uint32();
+    else if (tag === varint(EXPERT_RESULT.begunUs)) result.begunUs = reader.uint32();
+    else if (tag === varint(EXPERT_RESULT.answeredUs)) result.answeredUs = reader.uint32();
     else reader.skip(tag & 7);
   }
   return result;
@@ -211,7 +225,7 @@ function readExpertResult(reader: FieldReader): ExpertResult {
 
 const NOTHING: ExpertResult = {
   ...{ expert: 0, rows: 0, wasLoaded: false, stallUs: 0, executeUs: 0 },
-  ...{ output: Buffer.alloc(0), failure: null },
+  ...{ ...NO_TIMES, output: Buffer.alloc(0), failure: null },
 };
 
 function readFailure(reader: FieldReader): ExpertFailure {

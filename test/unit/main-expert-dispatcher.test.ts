@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { NO_TIMES } from '../../shared/rpc/layer-messages.js';
 import { TestLog } from '../integration/harness/test-log.js';
 import type { LayerWork, PlacedWorkers, WorkerOrders } from '../../main-node/cluster/placed-workers.js';
 import { ExpertDispatcher, MAX_ATTEMPTS, type ExpertOutcome } from '../../main-node/pass/expert-dispatcher.js';
@@ -106,7 +107,7 @@ class ScriptedCluster implements PlacedWorkers {
     if (code === 'WORKER_LOST' || code === 'STALE_EPOCH') throw new OdmoeError(code, 'scripted');
     const failure = code === null ? null : { code, message: 'scripted' };
     const output = new Uint8Array(8).fill(expert);
-    onPart([{ expert, rows: 1, wasLoaded: true, stallUs: 0, executeUs: 0, output, failure }]);
+    onPart([{ expert, rows: 1, wasLoaded: true, stallUs: 0, executeUs: 0, ...NO_TIMES, output, failure }]);
   }
 
   private plan(): void {

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { NO_TIMES } from '../../shared/rpc/layer-messages.js';
 import { mock } from 'node:test';
 import type { LayerWork } from '../../main-node/cluster/placed-workers.js';
 import { WorkerLink } from '../../main-node/cluster/worker-link.js';
@@ -98,7 +99,7 @@ describe('main: the link to a worker', () => {
     const { done, results } = run(link, work(3));
     assert.equal(link.outstanding, 3);
     const requestId = 1;
-    const ran = { rows: 1, wasLoaded: true, stallUs: 0, executeUs: 1, output: output(1), failure: null };
+    const ran = { rows: 1, wasLoaded: true, stallUs: 0, executeUs: 1, ...NO_TIMES, output: output(1), failure: null };
     const failed = { ...ran, output: new Uint8Array(), failure: { code: 'PACK_CORRUPT', message: 'bytes' } };
     const part = (experts: ExpertResult[], last: boolean): WorkerReply => ({
       kind: 'result',
@@ -122,7 +123,16 @@ describe('main: the link to a worker', () => {
       const { stream, link } = openLink();
       const { done } = run(link, work(3));
       for (const expert of experts) {
-        const ran = { expert, rows: 1, wasLoaded: true, stallUs: 0, executeUs: 1, output: output(1), failure: null };
+        const ran = {
+          expert,
+          rows: 1,
+          wasLoaded: true,
+          stallUs: 0,
+          executeUs: 1,
+          ...NO_TIMES,
+          output: output(1),
+          failure: null,
+        };
         const answer = { ...plainResult({ requestId: 1, hiddenSize: HIDDEN_SIZE }), experts: [ran], last };
         stream.arrive({ kind: 'result', result: answer });
       }

@@ -1,4 +1,5 @@
 import type { Pass, RouterChoice, Sequence } from '../../native/index.js';
+import { NO_TIMES } from '../../shared/rpc/layer-messages.js';
 import type { LayerWork, PlacedWorkers, WorkerOrders } from '../../main-node/cluster/placed-workers.js';
 import { SequencePredictions } from '../../main-node/decode/sequence-predictions.js';
 import { ExpertDispatcher } from '../../main-node/pass/expert-dispatcher.js';
@@ -37,7 +38,7 @@ export class RunningWorkers extends ToldWorkers implements PlacedWorkers {
             const wasLoaded = known.includes(expert);
             if (!wasLoaded) this.untold.push(`${id} ${work.pass.position}/${work.layer} ${expert}`);
             const rows = indexes.length === 0 ? rowCount(work.rows) : indexes.length;
-            const times = { wasLoaded, stallUs: wasLoaded ? 0 : 1000, executeUs: 0 };
+            const times = { wasLoaded, stallUs: wasLoaded ? 0 : 1000, executeUs: 0, ...NO_TIMES };
             return { expert, rows, ...times, output: new Uint8Array(4 * rows), failure: null };
           }),
         );

@@ -1,4 +1,5 @@
 import type { Execute, ExecuteResult, ExpertResult, Prediction, Release } from '../../shared/rpc/layer-messages.js';
+import { NO_TIMES } from '../../shared/rpc/layer-messages.js';
 import { passOfSequence } from '../../shared/rpc/pass-rows.js';
 
 /** Where a pass of one sequence is. */
@@ -45,7 +46,7 @@ export function plainResult(
   answer: Pick<ExecuteResult, 'requestId'> & Partial<ExecuteResult> & { expert?: Partial<ExpertResult> },
 ): ExecuteResult {
   const { expert, ...fields } = answer;
-  const ran = { expert: 0, rows: 1, wasLoaded: true, stallUs: 0, executeUs: 1, output: new Uint8Array(4) };
+  const ran = { expert: 0, rows: 1, wasLoaded: true, stallUs: 0, executeUs: 1, ...NO_TIMES, output: new Uint8Array(4) };
   const experts = [{ ...ran, failure: null, ...expert }];
   return { epoch: 1, hiddenSize: 1, dtype: 'TENSOR_TYPE_F32', experts, last: true, ...fields };
 }

@@ -86,6 +86,7 @@ describe('worker: the expert loader', () => {
       outcome: 'cancelled',
       exponentsKept: false,
       signMantissaKept: false,
+      loadMs: 0,
       error: null,
     });
     await slots.endLoad(0);

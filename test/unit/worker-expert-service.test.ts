@@ -58,6 +58,7 @@ describe('worker expert service', () => {
           experts: [
             {
               ...{ expert: 5, rows: 1, wasLoaded: false, stallUs: 15_000, executeUs: 1000 },
+              ...{ loadUs: 2000, loadedBeforeUs: 0, begunUs: 15_000, answeredUs: 15_000 },
               ...{ output: Buffer.from([6, 7, 8, 9]), failure: null },
             },
           ],
@@ -66,10 +67,12 @@ describe('worker expert service', () => {
     ]);
     predict(here, 1, [2]);
     await here.slots.endLoad(0);
+    here.clock.ms = 28;
     run(here, request(78, 1, 2));
     await settle();
     const second = only(here.replies[1]);
     assert.deepEqual([second.wasLoaded, second.stallUs], [true, 0]);
+    assert.deepEqual([second.loadUs, second.loadedBeforeUs], [2000, 3000]);
     const { loads, executions, evictions, reloads, storageReadBytes, loadMsMean, slotsInUse } = here.service.counters;
     assert.deepEqual(
       { loads, executions, evictions, reloads, storageReadBytes, loadMsMean, slotsInUse },

@@ -190,7 +190,7 @@ describe('worker: what an executor holds', () => {
       run: async (id) => {
         await ready;
         held.hold(id, plainExecute({ requestId: id, layer: 0, expert: 1 }), () => undefined);
-        await held.run(id, 0, true, 0);
+        await held.run(id, 0, true, { endedMs: 0, tookMs: 0 });
       },
     };
   };

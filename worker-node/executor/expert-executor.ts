@@ -2,6 +2,7 @@ import type { ExpertSlots } from '../../native/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
 import { RunningMean } from '../loader/running-mean.js';
+import { NO_TIMES } from '../../shared/rpc/layer-messages.js';
 import type { Execute, ExpertResult, ExpertRows, WorkerReply } from '../../shared/rpc/messages.js';
 import { rowCount } from '../../shared/rpc/pass-rows.js';
 
@@ -31,6 +32,13 @@ interface HeldRequest {
 interface HeldExpert extends ExpertRows {
   readonly of: HeldRequest;
   readonly rowCount: number;
+}
+
+/** The load that brought what is in a slot. */
+export interface SlotLoadTimes {
+  endedMs: number;
+  /** 0: an earlier execution has told it already. */
+  tookMs: number;
 }
 
 /** What bounds an executor. */
@@ -110,20 +118,24 @@ export class ExpertExecutor {
     this.heldBytes += byteLength;
   }
 
-  /** Runs the expert in the slot. `loadedMs`: when its load had ended. Never rejects. */
-  async run(ticket: number, slot: number, wasLoaded: boolean, loadedMs: number): Promise<void> {
+  /** Runs the expert in the slot. `load`: the one that brought it. Never rejects. */
+  async run(ticket: number, slot: number, wasLoaded: boolean, load: SlotLoadTimes): Promise<void> {
     const held = this.ownHeld.get(ticket);
     if (held === undefined) return;
     const { of, expert, rowCount: rows } = held;
     of.running += 1;
     try {
       const output = Buffer.allocUnsafe(rows * of.request.hiddenSize * FLOAT_BYTES);
-      const executeMs = await this.execute(slot, held, output);
+      const { executeMs, begunMs } = await this.execute(slot, held, output);
       this.ownExecutions += 1;
       this.executeMs.add(executeMs);
       this.rowMs.add(executeMs / rows);
-      const stallUs = wasLoaded ? 0 : wholeUs(loadedMs - of.arrivedMs);
-      const times = { wasLoaded, stallUs, executeUs: wholeUs(executeMs) };
+      const loadedAfterMs = load.endedMs - of.arrivedMs;
+      const times = {
+        ...{ wasLoaded, stallUs: wasLoaded ? 0 : wholeUs(loadedAfterMs), executeUs: wholeUs(executeMs) },
+        ...{ loadUs: wholeUs(load.tookMs), loadedBeforeUs: load.tookMs === 0 ? 0 : wholeUs(-loadedAfterMs) },
+        ...{ begunUs: wholeUs(begunMs - of.arrivedMs), answeredUs: 0 },
+      };
       of.running -= 1;
       this.finish(ticket, { expert, rows, ...times, output, failure: null });
     } catch (thrown) {
@@ -161,18 +173,25 @@ export class ExpertExecutor {
     this.heldBytes = 0;
   }
 
-  private async execute(slot: number, held: HeldExpert, output: Uint8Array): Promise<number> {
+  /** `begunMs`: when the device began with it, which may have had others to run before. */
+  private async execute(
+    slot: number,
+    held: HeldExpert,
+    output: Uint8Array,
+  ): Promise<{ executeMs: number; begunMs: number }> {
     const { hiddenSize } = held.of.request;
     const rowBytes = hiddenSize * FLOAT_BYTES;
     const hidden = gatherRows(held.of.request.hidden, held.rows, rowBytes);
+    let begunMs = this.nowMs();
     let executeMs = 0;
     for (let first = 0; first < held.rowCount; first += this.maxRows) {
       const end = Math.min(held.rowCount, first + this.maxRows);
       const piece = [first * rowBytes, end * rowBytes] as const;
       const outcome = await this.slots.execute(slot, end - first, hidden.subarray(...piece), output.subarray(...piece));
+      if (first === 0) begunMs = Math.max(begunMs, this.nowMs() - outcome.executeMs);
       executeMs += outcome.executeMs;
     }
-    return executeMs;
+    return { executeMs, begunMs };
   }
 
   /** The expert is done, or never will be. */
@@ -188,12 +207,14 @@ export class ExpertExecutor {
     if (of.running > 0 && result.failure === null && doneRows < BUNDLED_ROWS_LIMIT) return;
     const { requestId, epoch, hiddenSize, dtype } = of.request;
     const experts = of.done.splice(0);
+    const answeredUs = wholeUs(this.nowMs() - of.arrivedMs);
+    for (const answered of experts) answered.answeredUs = answeredUs;
     of.reply({ kind: 'result', result: { requestId, epoch, hiddenSize, dtype, experts, last: of.open === 0 } });
   }
 }
 
 const NOT_RUN: Omit<ExpertResult, 'expert' | 'failure'> = {
-  ...{ rows: 0, wasLoaded: false, stallUs: 0, executeUs: 0, output: new Uint8Array() },
+  ...{ rows: 0, wasLoaded: false, stallUs: 0, executeUs: 0, ...NO_TIMES, output: new Uint8Array() },
 };
 
 /** The rows behind one another; where all of them are meant, they are not copied. */

@@ -10,7 +10,7 @@ import type { WorkerSlots } from '../cache/make-slots.js';
 import { ExpertLoader, type ExpertSupply } from '../loader/expert-loader.js';
 import type { SlotAction, SlotEvent, SlotLoad } from '../loader/slot-events.js';
 import { SlotSchedule } from '../loader/slot-schedule.js';
-import { ExpertExecutor } from './expert-executor.js';
+import { ExpertExecutor, type SlotLoadTimes } from './expert-executor.js';
 
 /** How long an expert of the layer that main is at is kept for main's word on it while another one waits for its slot. */
 export const SAME_LAYER_GRACE_MS = 2;
@@ -54,7 +54,8 @@ export class ExpertService {
   private readonly executor: ExpertExecutor;
   private readonly log: Logger;
   private readonly runtime: Runtime;
-  private readonly loadedMs: number[];
+  /** The last load into each slot. */
+  private readonly slotLoads: SlotLoadTimes[];
   private readonly underWay = new Set<Promise<void>>();
   private readonly events: { event: SlotEvent; loadError: OdmoeError | null }[] = [];
   private handling = false;
@@ -84,7 +85,7 @@ export class ExpertService {
       },
     );
     this.runtime = runtime;
-    this.loadedMs = new Array<number>(slots.count).fill(0);
+    this.slotLoads = new Array<SlotLoadTimes>(slots.count).fill({ endedMs: 0, tookMs: 0 });
   }
 
   get counters(): ExpertCounters {
@@ -241,15 +242,17 @@ export class ExpertService {
   }
 
   private async load(load: SlotLoad): Promise<void> {
-    const { error, ...end } = await this.loader.load(load);
+    const { error, loadMs, ...end } = await this.loader.load(load);
     if (error?.code === 'DEVICE_LOST') this.loseDevice(error);
-    this.loadedMs[load.slot] = this.runtime.nowMs();
+    this.slotLoads[load.slot] = { endedMs: this.runtime.nowMs(), tookMs: loadMs };
     this.handle({ kind: 'loadSettled', slot: load.slot, ...end }, error);
   }
 
   private async runExpert(slot: number, ticket: number, wasLoaded: boolean): Promise<void> {
-    const loadedMs = requirePresent(this.loadedMs[slot], () => `slot ${slot} is one of the worker's.`);
-    await this.executor.run(ticket, slot, wasLoaded, loadedMs);
+    const load = requirePresent(this.slotLoads[slot], () => `slot ${slot} is one of the worker's.`);
+    // A later use of the same expert finds it there.
+    this.slotLoads[slot] = { ...load, tookMs: 0 };
+    await this.executor.run(ticket, slot, wasLoaded, load);
     this.handle({ kind: 'executeSettled', slot });
   }
 

@@ -18,8 +18,8 @@ export interface ExpertSupply {
   forget(layer: number, expert: number): Promise<void>;
 }
 
-/** `error`: why a load failed; null otherwise. */
-export type LoadResult = LoadEnd & { error: OdmoeError | null };
+/** `error`: why a load failed; null otherwise. `loadMs`: what it took, without waiting for its bytes to be fetched. */
+export type LoadResult = LoadEnd & { error: OdmoeError | null; loadMs: number };
 
 /** A load under way. Until its expert is on the disk it is only here, and then the loader's too. */
 interface LoadUnderWay {
@@ -94,19 +94,19 @@ export class ExpertLoader {
     this.underWay.set(slot, load);
     try {
       const outcome = await this.carryOut(slot, layer, expert, load);
-      if (outcome === null) return { outcome: 'cancelled', ...NOTHING_KEPT, error: null };
-      const { loaded, exponentsKept, signMantissaKept } = outcome;
+      if (outcome === null) return { outcome: 'cancelled', ...NOTHING_KEPT, error: null, loadMs: 0 };
+      const { loaded, exponentsKept, signMantissaKept, loadMs } = outcome;
       this.costs.add(request, outcome);
       this.readBytes += outcome.readBytes;
       if (loaded) this.succeeded(layer, expert, outcome);
-      return { outcome: loaded ? 'loaded' : 'cancelled', exponentsKept, signMantissaKept, error: null };
+      return { outcome: loaded ? 'loaded' : 'cancelled', exponentsKept, signMantissaKept, error: null, loadMs };
     } catch (thrown) {
       const { code, message } = toOdmoeError(thrown);
       const error = new OdmoeError(code, `Expert ${expert} of layer ${layer} could not be loaded: ${message}`, {
         cause: thrown,
       });
       this.report(layer, expert, error);
-      return { outcome: 'failed', ...NOTHING_KEPT, error };
+      return { outcome: 'failed', ...NOTHING_KEPT, error, loadMs: 0 };
     } finally {
       this.underWay.delete(slot);
     }
