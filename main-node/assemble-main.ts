@@ -152,6 +152,7 @@ function shadowListener({ roster, predictionPost, draftCosts, observer }: Cluste
     onDraft: (draft, by) => {
       predictionPost.draft(draft, by);
     },
+    onPrefixKept: (kept, by) => predictionPost.prefixKept(kept, by),
     onSequenceDropped: (sequence, by) => {
       predictionPost.dropped(sequence, by);
     },

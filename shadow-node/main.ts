@@ -14,6 +14,7 @@ import type { Logger } from '../shared/log/logger.js';
 import type { Pack } from '../packs/format/open-pack.js';
 import type { NodeIdentity } from '../shared/rpc/messages.js';
 import { openTokenizer } from '../shared/tokenizer/load-tokenizer.js';
+import { keptLimitsFor } from './predictor/kept-sequences.js';
 import { Predictor } from './predictor/predictor.js';
 import { loadShadowModel, SHADOW_PASS_ROWS } from './predictor/shadow-model.js';
 import { ShadowService } from './rpc/shadow-service.js';
@@ -125,7 +126,8 @@ async function serveShadow(
         workers: workers.counts,
       }),
     shape: model.shape,
-    createPredictor: (events) => new Predictor(model, pass, SHADOW_PASS_ROWS, events, runtime, formats),
+    createPredictor: (events) =>
+      new Predictor(model, pass, SHADOW_PASS_ROWS, events, runtime, formats, keptLimitsFor(device.info())),
     workers,
     runtime,
     log,

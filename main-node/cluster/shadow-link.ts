@@ -5,6 +5,7 @@ import type {
   NodeIdentity,
   NodeStatus,
   Prediction,
+  PrefixKept,
   ShadowReply,
   ShadowRequest,
 } from '../../shared/rpc/messages.js';
@@ -15,6 +16,8 @@ import { LatestStatus } from './latest-status.js';
 export interface ShadowListener {
   onPrediction(prediction: Prediction, by: ShadowLink): void;
   onDraft(draft: DraftToken, by: ShadowLink): void;
+  /** False: it was asked about fewer positions. */
+  onPrefixKept(kept: PrefixKept, by: ShadowLink): boolean;
   /** The shadow follows that sequence no longer. */
   onSequenceDropped(sequence: number, by: ShadowLink): void;
   /** Its stream has ended. Told before another shadow takes its place. */
@@ -69,6 +72,9 @@ export class ShadowLink {
       case 'draft':
         this.takeDraft(reply.draft);
         return;
+      case 'prefixKept':
+        this.takePrefixKept(reply.prefixKept);
+        return;
       case 'error':
         this.log.warn('shadow sent an error', {
           shadow: this.id,
@@ -108,6 +114,17 @@ export class ShadowLink {
         'PROTOCOL_VIOLATION',
         `shadow ${this.id} drafted token ${tokenId} at position ${position} of a pass that begins at ${passPosition}: a token below ` +
           `${this.shape.vocabSize} at or behind the pass's first position is expected`,
+      ),
+    );
+  }
+
+  private takePrefixKept(kept: PrefixKept): void {
+    if (this.listener.onPrefixKept(kept, this)) return;
+    this.close(
+      new OdmoeError(
+        'PROTOCOL_VIOLATION',
+        `shadow ${this.id} says that it has ${kept.positions} positions of what sequence ${kept.sequence} begins with: it was asked ` +
+          `about fewer`,
       ),
     );
   }

@@ -215,6 +215,6 @@ function createFeed(
     },
     () => (engine.prediction.source === 'sep' ? roster.shadow : null),
     () => roster.epoch,
-    cache,
+    () => cache,
   );
 }

@@ -1,5 +1,5 @@
 import { expertsByWorker } from '../../shared/placement/experts-by-worker.js';
-import type { DraftToken, Prediction } from '../../shared/rpc/messages.js';
+import type { DraftToken, Prediction, PrefixKept } from '../../shared/rpc/messages.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import type { SequenceDrafting } from './sequence-drafting.js';
 import type { SequencePredictions } from './sequence-predictions.js';
@@ -9,7 +9,7 @@ import type { ToldPasses } from '../pass/told-passes.js';
 
 interface Addressee {
   predictions: Pick<SequencePredictions, 'arrive' | 'restart'>;
-  feed: Pick<ShadowFeed, 'dropped' | 'isFedBy'>;
+  feed: Pick<ShadowFeed, 'dropped' | 'isFedBy' | 'prefixKept'>;
   drafts: Pick<SequenceDrafting, 'arrive' | 'restart' | 'shadowLost'>;
 }
 
@@ -60,6 +60,11 @@ export class PredictionPost {
   draft(draft: DraftToken, by: FedShadow): void {
     const addressee = this.sequences.get(draft.sequence);
     if (addressee?.feed.isFedBy(by) === true) addressee.drafts.arrive(draft);
+  }
+
+  /** Of a sequence that has ended, or that this shadow was not asked about, nobody wants to know. False: it cannot be. */
+  prefixKept({ sequence, positions }: PrefixKept, by: FedShadow): boolean {
+    return this.sequences.get(sequence)?.feed.prefixKept(positions, by) ?? true;
   }
 
   /** That shadow follows the sequence no longer. */

@@ -33,6 +33,12 @@ export interface ShadowFeedOptions {
   sampling: SamplingMessage;
 }
 
+/** A sequence begins with so many positions of another one. */
+export interface FeedPrefix {
+  sequence: number;
+  positions: number;
+}
+
 /** main's token at a position, and the pass that begins there (proto/odmoe/v1/shadow.proto, AlignToken). */
 export interface FedToken {
   position: number;
@@ -61,17 +67,30 @@ export class ShadowFeed {
   /** The one that was told of the sequence last, and how often. */
   private lastBegun: { shadow: FedShadow; times: number } | null = null;
   private everFed = false;
+  /** To be named where the sequence is told of for the first time: a shadow that comes later has nothing of it. */
+  private prefix: FeedPrefix | null = null;
+  /** Shadow is yet to say how much of so many positions it has. Until then it gets no rows. */
+  private askedPositions: number | null = null;
   private readonly due: number[];
   private readonly sent: number[];
+  /** As far as main's cache has rows, where a pass has last written them. */
+  private readonly written: number[];
 
   constructor(
     private readonly options: ShadowFeedOptions,
     private readonly currentShadow: () => FedShadow | null,
     private readonly currentEpoch: () => number,
-    private readonly cache: ReadableCache,
+    /** Another one once the sequence has given its memory back; what was sent of its rows stays sent: they are the same ones again. */
+    private readonly cache: () => ReadableCache,
   ) {
     this.due = options.layers.layers.map(() => 0);
     this.sent = options.layers.layers.map(() => 0);
+    this.written = options.layers.layers.map(() => 0);
+  }
+
+  /** Before followShadow is first called: main need not run so many positions, and perhaps neither need shadow. */
+  beginsAs(prefix: FeedPrefix): void {
+    this.prefix = prefix;
   }
 
   /** A shadow has been told of this sequence at some time. */
@@ -89,6 +108,8 @@ export class ShadowFeed {
    * know the sequence, or has dropped it, is told of it. True: that was so.
    */
   followShadow(tokenIds: readonly number[], written: number): boolean {
+    const { prefix } = this;
+    this.prefix = null;
     const shadow = this.currentShadow();
     if (shadow === null || !shadow.alive) {
       this.shadow = null;
@@ -113,10 +134,22 @@ export class ShadowFeed {
         optimistic: this.options.optimistic,
         spread: this.options.spread,
         sampling: this.options.sampling,
+        ...(prefix === null ? {} : { prefixSequence: prefix.sequence, prefixPositions: prefix.positions }),
       },
     });
+    this.askedPositions = prefix?.positions ?? null;
     this.sent.fill(0);
+    this.written.fill(written);
     this.due.fill(this.options.align.keyValuePeriod > 0 ? written : 0);
+    return true;
+  }
+
+  /** Shadow has so many positions of the prefix: it gets the rows behind them. False: it cannot, it was not asked about so many. */
+  prefixKept(positions: number, by: FedShadow): boolean {
+    if (by !== this.shadow || this.askedPositions === null) return true;
+    if (positions > this.askedPositions) return false;
+    this.askedPositions = null;
+    this.sent.fill(positions);
     return true;
   }
 
@@ -145,6 +178,7 @@ export class ShadowFeed {
     const iterations = written - promptTokens;
     const due = iterations <= 0 ? written : written - (iterations % period);
     for (const layer of layers.writtenBy[expertLayer] ?? []) {
+      this.written[layer] = written;
       this.due[layer] = Math.max(this.due[layer] ?? 0, due);
       if (align.streamKeyValues || iterations <= 0) this.sendDueRows(this.shadow, layer);
     }
@@ -175,16 +209,20 @@ export class ShadowFeed {
   }
 
   private sendDueRows(shadow: FedShadow, layer: number): void {
+    if (this.askedPositions !== null) return;
     const { sequence, layers } = this.options;
     const { rowBytes, recurrent } = requirePresent(layers.layers[layer], 'rows are of a layer of the model.');
     const rowsPerMessage = Math.max(1, Math.floor(ROWS_MESSAGE_BYTES / rowBytes));
-    const due = this.due[layer] ?? 0;
-    let position = this.sent[layer] ?? 0;
+    const due = Math.min(this.due[layer] ?? 0, this.written[layer] ?? 0);
+    const sent = this.sent[layer] ?? 0;
+    if (sent >= due) return;
+    const cache = this.cache();
+    let position = sent;
     // Older ones are in nobody's cache any more: shadow goes on from the state that its own rows have given it.
-    if (recurrent) position = Math.max(position, Math.min(due, this.cache.oldestPosition));
+    if (recurrent) position = Math.max(position, Math.min(due, cache.oldestPosition));
     while (position < due && shadow.alive && shadow.backlogBytes < ROWS_BACKLOG_BYTES) {
       const rows = Math.min(rowsPerMessage, due - position);
-      const values = this.cache.readRows(layer, position, rows);
+      const values = cache.readRows(layer, position, rows);
       const cacheRows = { epoch: this.currentEpoch(), sequence, layer, position, rows, values };
       shadow.send({ kind: 'cacheRows', cacheRows });
       position += rows;

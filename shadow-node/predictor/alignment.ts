@@ -83,7 +83,7 @@ export type AlignmentStep =
   | { kind: 'prefill'; position: number; tokenIds: number[] }
   /** One iteration, or several that main has already passed, whose tokens are all main's. */
   | { kind: 'iterate'; position: number; tokenIds: number[]; tokenFrom: 'main' | 'shadow' }
-  | { kind: 'wait'; reason: 'token' | 'keyValues' | 'lead' }
+  | { kind: 'wait'; reason: 'token' | 'keyValues' | 'lead' | 'prefix' }
   /** No position is left. */
   | { kind: 'full' };
 

@@ -4,6 +4,7 @@ import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { AlignRows, AlignToken, BeginSequence } from '../../shared/rpc/messages.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
 import type { RunnableStep } from './alignment.js';
+import { KeptSequences, NOTHING_KEPT, type KeptLimits } from './kept-sequences.js';
 import type { PassPrediction } from './pass-predictions.js';
 import { planPass } from './plan-pass.js';
 import { runPass, type PassMember } from './run-pass.js';
@@ -18,6 +19,8 @@ export interface PredictorEvents {
   onDraft(sequence: number, draft: Draft): void;
   /** A token was guessed wrong: what was predicted and drafted from `position` on is void. */
   onRestart(sequence: number, position: number): void;
+  /** Of a sequence that begins as another one: how many positions it has of it. */
+  onPrefixKept(sequence: number, positions: number): void;
   /** The sequence has been dropped. */
   onFailure(sequence: number, error: OdmoeError): void;
 }
@@ -46,6 +49,9 @@ export class Predictor {
   private bulkWasLeftOut = false;
   /** Those of a pass that has failed: each has its next one for itself, so that the failure is of one alone. */
   private readonly alone = new Set<number>();
+  private readonly kept: KeptSequences;
+  /** They have ended while a pass runs on them, and are kept after it. */
+  private readonly leaving = new Set<ShadowSequence>();
   private loop: Promise<void> | null = null;
   private stopped = false;
   private readonly ended: AlignmentCounts = {
@@ -60,7 +66,10 @@ export class Predictor {
     private readonly events: PredictorEvents,
     private readonly runtime: Pick<Runtime, 'nowMs'>,
     private readonly formats: FormatSource = NO_FORMATS,
-  ) {}
+    keptLimits: KeptLimits = NOTHING_KEPT,
+  ) {
+    this.kept = new KeptSequences(model, keptLimits);
+  }
 
   counts(): PredictorCounts {
     const counts = { ...this.ended };
@@ -80,17 +89,22 @@ export class Predictor {
       positions += openCounts.positions;
       drafts += openCounts.drafts;
     }
-    const { size: sequences } = this.sequences;
-    return { sequences, turns: this.turns.length, passes: Math.min(1, this.running.length), positions, drafts };
+    return {
+      ...{ sequences: this.sequences.size, turns: this.turns.length, passes: Math.min(1, this.running.length) },
+      ...{ positions, drafts, keptSequences: this.kept.size },
+    };
   }
 
   /** Begins a sequence, or begins it again. Throws PROTOCOL_VIOLATION, QUEUE_FULL or DEVICE_OUT_OF_MEMORY. */
   begin(begin: BeginSequence): void {
-    this.end(begin.sequence);
+    this.close(begin.sequence, false);
     if (this.sequences.size >= MAX_SEQUENCES) {
       throw new OdmoeError('QUEUE_FULL', `the shadow holds ${MAX_SEQUENCES} sequences already: end some first`);
     }
-    this.sequences.set(begin.sequence, this.createSequence(begin));
+    this.sequences.set(
+      begin.sequence,
+      this.withRoom(() => this.createSequence(begin)),
+    );
     this.turns.push(begin.sequence);
     this.wake();
   }
@@ -106,20 +120,16 @@ export class Predictor {
     this.wake();
   }
 
+  /** The sequence is over. What it has run is kept for others that begin alike. */
   end(id: number): void {
-    const sequence = this.sequences.get(id);
-    if (sequence === undefined) return;
-    this.sequences.delete(id);
-    this.turns = this.turns.filter((turn) => turn !== id);
-    this.alone.delete(id);
-    addCounts(this.ended, sequence);
-    if (this.running.some((runner) => runner.sequence === sequence)) sequence.cancel();
-    else sequence.dispose();
+    this.close(id, !this.kept.keepsNothing);
   }
 
-  /** Ends every sequence. */
+  /** Ends every sequence, and keeps nothing. */
   clear(): void {
-    for (const id of [...this.sequences.keys()]) this.end(id);
+    for (const id of [...this.sequences.keys()]) this.close(id, false);
+    this.leaving.clear();
+    this.kept.clear();
   }
 
   /** Ends everything and resolves when no pass runs any more; the pass and the model may then be disposed. */
@@ -128,6 +138,29 @@ export class Predictor {
     this.clear();
     // Where a pass has failed, its sequence has been told; here it only must be over.
     await this.loop?.catch(() => undefined);
+  }
+
+  private close(id: number, isKept: boolean): void {
+    const sequence = this.sequences.get(id);
+    if (sequence === undefined) return;
+    this.sequences.delete(id);
+    this.turns = this.turns.filter((turn) => turn !== id);
+    this.alone.delete(id);
+    addCounts(this.ended, sequence);
+    if (!this.running.some((runner) => runner.sequence === sequence)) return this.leave(id, sequence, isKept);
+    if (isKept) this.leaving.add(sequence);
+    sequence.cancel();
+  }
+
+  /** No pass runs on it. */
+  private leave(id: number, sequence: ShadowSequence, isKept: boolean): void {
+    if (!isKept || sequence.awaitedPrefix !== null) return sequence.dispose();
+    try {
+      this.kept.add(id, sequence.handOver());
+    } catch {
+      // Main's last rows could not be written: what is without them is worth no more trouble.
+      sequence.dispose();
+    }
   }
 
   /** One that has ended says nothing more, though its pass may still run. */
@@ -161,9 +194,22 @@ export class Predictor {
   private async runReady(): Promise<void> {
     // Messages that have arrived together are all taken in before the first decision.
     await Promise.resolve();
-    for (let next = this.takeTurns(); next.length > 0; next = this.takeTurns()) await this.runTogether(next);
+    for (let next = this.nextRunners(); next.length > 0; next = this.nextRunners()) await this.runTogether(next);
     // In the same turn of the event loop as the last look for work, so that no wake is lost.
     this.loop = null;
+  }
+
+  private nextRunners(): Runner[] {
+    for (const [id, sequence] of [...this.sequences]) {
+      const source = sequence.awaitedPrefix;
+      if (source !== null) this.guard(id, () => this.takePrefix(id, sequence, source));
+    }
+    return this.takeTurns();
+  }
+
+  private takePrefix(id: number, sequence: ShadowSequence, source: number): void {
+    const ran = this.sequences.get(source)?.ran ?? this.kept.use(source);
+    this.events.onPrefixKept(id, sequence.takePrefix(ran));
   }
 
   /** What the next pass runs; its sequences move to the end of the turns. Nothing: all of them wait. */
@@ -199,11 +245,33 @@ export class Predictor {
     this.running = runners;
     const failures = await runPass(this.pass, runners, () => this.runtime.nowMs());
     this.running = [];
-    for (const { sequence } of runners.filter((runner) => !this.isOpen(runner))) sequence.dispose();
+    for (const { id, sequence } of runners.filter((runner) => !this.isOpen(runner))) {
+      this.leave(id, sequence, this.leaving.delete(sequence));
+    }
+    this.kept.dropExcess();
     const failed = failures.filter(({ member }) => this.isOpen(member));
-    for (const { member, error } of failed) {
-      if (failed.length > 1) this.alone.add(member.id);
-      else this.fail(member.id, error);
+    const [first] = failed;
+    if (first === undefined) return;
+    const lackOfMemory = failed.find(({ error }) => isOutOfMemory(error));
+    if (lackOfMemory !== undefined) return this.makeRoom(lackOfMemory.error);
+    if (failed.length === 1) return this.fail(first.member.id, first.error);
+    for (const { member } of failed) this.alone.add(member.id);
+  }
+
+  /** What needs the memory is tried again: one sequence less holds some. */
+  private makeRoom(error: OdmoeError): void {
+    if (this.kept.dropOldest()) return;
+    const youngest = [...this.sequences.keys()].at(-1);
+    if (youngest !== undefined) this.fail(youngest, error);
+  }
+
+  private withRoom<Result>(action: () => Result): Result {
+    for (;;) {
+      try {
+        return action();
+      } catch (error) {
+        if (!isOutOfMemory(toOdmoeError(error)) || !this.kept.dropOldest()) throw error;
+      }
     }
   }
 
@@ -213,16 +281,20 @@ export class Predictor {
 
   private guard(id: number, action: () => void): void {
     try {
-      action();
+      this.withRoom(action);
     } catch (error) {
       this.fail(id, error);
     }
   }
 
   private fail(id: number, error: unknown): void {
-    this.end(id);
+    this.close(id, false);
     this.events.onFailure(id, toOdmoeError(error));
   }
+}
+
+function isOutOfMemory({ code }: OdmoeError): boolean {
+  return code === 'DEVICE_OUT_OF_MEMORY';
 }
 
 function firstRows(step: RunnableStep, rows: number): RunnableStep {

@@ -45,6 +45,11 @@ export class RowInbox {
     return taken;
   }
 
+  /** Rows that were taken, and not written after all. */
+  putBack(rows: readonly CacheRows[]): void {
+    this.keep([...rows, ...this.waiting]);
+  }
+
   /** Lets go of the rows of positions from `position` on; a stretch across it is cut. */
   dropFrom(position: number): void {
     const kept: CacheRows[] = [];

@@ -4,9 +4,16 @@ import type { AlignRows, BeginSequence } from '../../shared/rpc/messages.js';
 
 /** What the decoder cannot know: whether what main sends fits the model. These throw PROTOCOL_VIOLATION. */
 export function checkStart(
-  { tokenIds, promptTokens, maxPositions }: Pick<BeginSequence, 'tokenIds' | 'promptTokens' | 'maxPositions'>,
+  start: Pick<BeginSequence, 'tokenIds' | 'promptTokens' | 'maxPositions' | 'prefixPositions'>,
   shape: ModelShape,
 ): void {
+  const { tokenIds, promptTokens, maxPositions, prefixPositions = 0 } = start;
+  if (prefixPositions > tokenIds.length) {
+    throw new OdmoeError(
+      'PROTOCOL_VIOLATION',
+      `a sequence of ${tokenIds.length} tokens cannot begin with ${prefixPositions} positions of another one: name fewer`,
+    );
+  }
   const tokensFit = tokenIds.every((id) => isToken(id, shape));
   const promptFits = promptTokens >= 1 && promptTokens <= tokenIds.length;
   if (tokensFit && promptFits && tokenIds.length <= maxPositions && maxPositions <= shape.maxPositions) return;

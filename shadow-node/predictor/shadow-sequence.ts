@@ -1,5 +1,5 @@
 import type { Model, Sequence } from '../../native/index.js';
-import { isRecurrent, type ModelShape } from '../../shared/model/model-shape.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { AlignRows, BeginSequence, DraftToken } from '../../shared/rpc/messages.js';
 import { type FormatSource, NO_FORMATS } from '../../engine/sampling/output-formats.js';
 import { TokenSampler } from '../../engine/sampling/token-sampler.js';
@@ -22,8 +22,9 @@ import {
   type SequenceProgress,
   type TokenAnnouncement,
 } from './alignment.js';
+import { prefixPositions, type RanSequence } from './kept-sequences.js';
 import { PassPredictions, type PassPrediction } from './pass-predictions.js';
-import { cutRows, RowInbox, type CacheRows } from './row-inbox.js';
+import { RowAlignment } from './row-alignment.js';
 import { checkAlignedRows, checkStart, checkToken } from './sequence-checks.js';
 
 export type SequenceStart = Omit<BeginSequence, 'epoch' | 'sequence'>;
@@ -62,11 +63,10 @@ interface RunningStep {
 export class ShadowSequence {
   readonly counts: AlignmentCounts = { tokens: 0, cacheRows: 0, droppedRows: 0, predictedPositions: 0 };
   private readonly shape: ModelShape;
-  /** For passes. */
-  readonly cache: Sequence;
+  private sequence: Sequence;
   private readonly periods: AlignmentPeriods;
   private readonly sampler: TokenSampler;
-  private readonly inbox = new RowInbox();
+  private readonly rows: RowAlignment;
   private readonly predictions: PassPredictions;
   private readonly mainTokens: number[];
   /** Leading positions that are run without predictions. */
@@ -76,6 +76,8 @@ export class ShadowSequence {
   /** Guesses told to main, by position. */
   private readonly drafts = new Map<number, Draft>();
   private ownToken: number | null = null;
+  /** Nobody has said yet how much it can begin with of the sequence that its start names. */
+  private awaitsPrefix: boolean;
   private outlook: PassOutlook;
   private running: RunningStep | null = null;
   private disposed = false;
@@ -99,7 +101,25 @@ export class ShadowSequence {
     this.prefillTokens = start.tokenIds.length;
     this.outlook = firstOutlook(start.tokenIds.length);
     this.predictions = new PassPredictions(shape.expertLayers);
-    this.cache = model.createSequence();
+    this.awaitsPrefix = (start.prefixPositions ?? 0) > 0;
+    this.rows = new RowAlignment(shape);
+    this.sequence = model.createSequence();
+  }
+
+  /** For passes. */
+  get cache(): Sequence {
+    return this.sequence;
+  }
+
+  /** The sequence that this one begins as; null: it knows how much it has of it, or begins as none. */
+  get awaitedPrefix(): number | null {
+    return this.awaitsPrefix ? (this.start.prefixSequence ?? 0) : null;
+  }
+
+  /** What others may go on from. Not while a pass of this sequence runs. */
+  get ran(): RanSequence {
+    const { sequence: cache, ranTokens: tokenIds } = this;
+    return { cache, tokenIds, alignedBelow: this.rows.alignedBelow };
   }
 
   /** Positions whose choices are remembered, and drafts: bounded however long the answer is. */
@@ -125,7 +145,7 @@ export class ShadowSequence {
         this.counts.tokens += 1;
       }
     }
-    if (announced.branch > before.branch) this.inbox.dropFrom(position);
+    if (announced.branch > before.branch) this.rows.dropFrom(position);
     this.regroup(before, position);
   }
 
@@ -133,24 +153,40 @@ export class ShadowSequence {
   addRows(rows: AlignRows): void {
     checkAlignedRows(rows, this.shape, this.start.maxPositions);
     if (this.periods.keyValue === 0) return;
-    if (!this.inbox.add(rows)) this.counts.droppedRows += rows.rows;
+    if (!this.rows.add(rows)) this.counts.droppedRows += rows.rows;
   }
 
   /** Decides what to do next, for passes of up to maxRows rows. Not while a pass of this sequence runs. */
   nextStep(maxRows: number): AlignmentStep {
+    if (this.awaitsPrefix) return { kind: 'wait', reason: 'prefix' };
     return nextStep(this.progress(), this.periods, maxRows);
   }
 
   /** Writes main's rows that are due before the next position. Not while a pass of this sequence runs. */
   writeDueRows(): void {
     const next = this.ranTokens.length;
-    const below = Math.min(keyValuesDueBelow(next, this.start.promptTokens, this.periods), next);
-    for (const taken of this.inbox.takeBelow(below)) {
-      const { layer, position, rows, values } = this.writable(taken);
-      if (rows === 0) continue;
-      this.cache.writeRows(layer, position, rows, values);
-      if (layer === this.shape.layers.length - 1) this.counts.cacheRows += rows;
-    }
+    this.writeRows(Math.min(keyValuesDueBelow(next, this.start.promptTokens, this.periods), next));
+  }
+
+  /** Begins with what `source` has run of the same tokens, as far as that can be. Returns how many positions. Not while a pass runs on it. */
+  takePrefix(source: RanSequence | null): number {
+    this.awaitsPrefix = false;
+    const { tokenIds, alignKvPeriod, prefixPositions: most = 0 } = this.start;
+    const positions = source === null ? 0 : prefixPositions(source, { tokenIds, alignKvPeriod, prefixPositions: most });
+    if (source === null || positions === 0) return 0;
+    const fork = source.cache.fork(positions);
+    this.sequence.dispose();
+    this.sequence = fork;
+    this.ranTokens.push(...tokenIds.slice(0, positions));
+    this.rows.beginAt(Math.min(positions, source.alignedBelow));
+    return positions;
+  }
+
+  /** The sequence is over: what others may go on from, with all of main's rows that have come. Its cache is the caller's from now on. */
+  handOver(): RanSequence {
+    this.writeRows(this.ranTokens.length);
+    this.disposed = true;
+    return this.ran;
   }
 
   /** A pass is about to run the step. `onCancel` is told when nothing is to come of it any more. */
@@ -219,14 +255,11 @@ export class ShadowSequence {
   dispose(): void {
     if (this.disposed) return;
     this.disposed = true;
-    this.cache.dispose();
+    this.sequence.dispose();
   }
 
-  /** What of the rows the cache takes: of a recurrence only the latest; older ones have gone into a state that nobody takes apart. */
-  private writable(taken: CacheRows): CacheRows {
-    const mixer = this.shape.layers[taken.layer]?.mixer;
-    if (mixer === undefined || !isRecurrent(mixer)) return taken;
-    return cutRows(taken, Math.min(taken.rows, Math.max(0, this.cache.oldestPosition - taken.position)), taken.rows);
+  private writeRows(below: number): void {
+    this.counts.cacheRows += this.rows.write(this.sequence, below);
   }
 
   private tell(prediction: PassPrediction | null): void {
@@ -263,7 +296,7 @@ export class ShadowSequence {
   private restart(position: number): void {
     this.ranTokens.length = position;
     this.ownToken = null;
-    this.inbox.dropFrom(position);
+    this.rows.dropFrom(position);
     this.predictions.dropFrom(position);
     for (const drafted of [...this.drafts.keys()]) if (drafted >= position) this.drafts.delete(drafted);
     this.events.onRestart?.(position);
@@ -277,9 +310,11 @@ export class ShadowSequence {
    */
   private truncate(): void {
     const length = this.ranTokens.length;
-    if (this.cache.length < length) return;
-    if (length >= this.cache.oldestPosition) return this.cache.truncate(length);
-    this.cache.truncate(0);
+    this.rows.cutBack(length);
+    if (this.sequence.length < length) return;
+    if (length >= this.sequence.oldestPosition) return this.sequence.truncate(length);
+    this.sequence.truncate(0);
+    this.rows.cutBack(0);
     this.prefillTokens = Math.max(this.prefillTokens, length);
     this.ranTokens.length = 0;
     this.ownToken = null;

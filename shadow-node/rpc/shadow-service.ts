@@ -139,6 +139,10 @@ export class ShadowService implements PredictorEvents {
     this.main?.stream.send({ kind: 'prediction', prediction: message });
   }
 
+  onPrefixKept(sequence: number, positions: number): void {
+    this.main?.stream.send({ kind: 'prefixKept', prefixKept: { sequence, positions } });
+  }
+
   onFailure(sequence: number, error: OdmoeError): void {
     this.options.log.error('sequence dropped', { sequence, error });
     this.forgetSequence(sequence);

@@ -55,6 +55,7 @@ describe('main: the addresses that it knows', () => {
       shadowListener: {
         onPrediction: () => undefined,
         onDraft: () => undefined,
+        onPrefixKept: () => true,
         onSequenceDropped: () => undefined,
         onLost: () => undefined,
       },

@@ -64,6 +64,7 @@ function shadow(
   const listener = {
     onPrediction: () => undefined,
     onDraft: () => undefined,
+    onPrefixKept: () => true,
     onSequenceDropped: () => undefined,
     onLost: () => undefined,
   };

@@ -15,7 +15,7 @@ const PROMPT_TOKENS = 10;
 const predicted = (position: number, layer: number, experts: number[], epoch = 1): Prediction =>
   plainPrediction({ sequence: 7, position, layer, experts, epoch });
 
-const NO_FEED = { dropped: () => undefined, isFedBy: () => true };
+const NO_FEED = { dropped: () => undefined, prefixKept: () => true, isFedBy: () => true };
 const NO_DRAFTS = { arrive: () => undefined, restart: () => undefined, shadowLost: () => undefined };
 const FED = { id: 's', alive: true, backlogBytes: 0, send: () => undefined };
 
@@ -188,7 +188,7 @@ describe('main: the prediction post', () => {
         },
         restart: (position) => void heard.push(`predictions ${position}`),
       },
-      feed: { dropped: () => void heard.push('dropped'), isFedBy: (shadow) => shadow === FED },
+      feed: { prefixKept: () => true, dropped: () => void heard.push('dropped'), isFedBy: (shadow) => shadow === FED },
       drafts: {
         arrive: ({ tokenId }) => void heard.push(`draft ${tokenId}`),
         restart: (position) => void heard.push(`drafts ${position}`),

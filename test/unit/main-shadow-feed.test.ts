@@ -11,7 +11,7 @@ import {
   type FedToken,
   type ReadableCache,
 } from '../../main-node/decode/shadow-feed.js';
-import type { NodeIdentity, ShadowReply, ShadowRequest } from '../../shared/rpc/messages.js';
+import type { NodeIdentity, PrefixKept, ShadowReply, ShadowRequest } from '../../shared/rpc/messages.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 
 const LAYERS = 2;
@@ -89,7 +89,7 @@ function feedFor(
     },
     () => shadow.current,
     () => 3,
-    { oldestPosition: 0, readRows: (_layer, _position, count) => new Uint8Array(count * ROW_BYTES), ...cache },
+    () => ({ oldestPosition: 0, readRows: (_layer, _position, count) => new Uint8Array(count * ROW_BYTES), ...cache }),
   );
 }
 
@@ -226,6 +226,81 @@ describe('main: what shadow is fed', () => {
     assert.deepEqual(shadow.rows().slice(3), ['3:0-3']);
   });
 
+  it('names what another sequence had of it, and sends the rows behind what shadow has', () => {
+    const shadow = new RecordingShadow('s');
+    const current = { current: shadow };
+    const feed = feedFor(current, 1, 1);
+    feed.beginsAs({ sequence: 4, positions: 2 });
+    feed.followShadow(PROMPT, 2);
+    const begin = shadow.sent[0];
+    assert.ok(begin?.kind === 'begin');
+    assert.deepEqual([begin.begin.prefixSequence, begin.begin.prefixPositions], [4, 2]);
+    passOver(feed, 3);
+    assert.deepEqual(shadow.rows(), [], 'nobody knows yet which');
+    assert.equal(feed.prefixKept(1, new RecordingShadow('another')), true);
+    assert.equal(feed.prefixKept(3, shadow), false, 'it was not asked about so many');
+    assert.equal(feed.prefixKept(1, shadow), true);
+    assert.equal(feed.prefixKept(0, shadow), true, 'said twice');
+    passOver(feed, 4);
+    assert.deepEqual(shadow.rows(), ['0:1-4', '1:1-4']);
+    current.current = new RecordingShadow('next');
+    feed.followShadow([...PROMPT, 40], 4);
+    const again = current.current.sent[0];
+    assert.ok(again?.kind === 'begin');
+    assert.equal(again.begin.prefixPositions, undefined);
+    passOver(feed, 5);
+    assert.deepEqual(current.current.rows(), ['0:0-5', '1:0-5'], 'one that comes later has nothing of it');
+  });
+
+  it('names nothing at a shadow that comes when the sequence has begun', () => {
+    const shadow: { current: RecordingShadow | null } = { current: null };
+    const feed = feedFor(shadow, 1, 1);
+    feed.beginsAs({ sequence: 4, positions: 2 });
+    feed.followShadow(PROMPT, 2);
+    shadow.current = new RecordingShadow('late');
+    feed.followShadow(PROMPT, 3);
+    passOver(feed, 4);
+    assert.deepEqual(shadow.current.rows(), ['0:0-4', '1:0-4']);
+  });
+
+  it('sends nothing again where main computes rows again, and nothing that is not there yet', () => {
+    const shadow = new RecordingShadow('s');
+    const feed = feedFor({ current: shadow }, 1, 1);
+    feed.followShadow(PROMPT, 0);
+    passOver(feed, 3);
+    shadow.backlogBytes = ROWS_BACKLOG_BYTES;
+    passOver(feed, 6);
+    shadow.backlogBytes = 0;
+    passOver(feed, 2);
+    passOver(feed, 5);
+    assert.deepEqual(shadow.rows(), ['0:0-3', '1:0-3', '0:3-5', '1:3-5']);
+    passOver(feed, 7);
+    assert.deepEqual(shadow.rows().slice(4), ['0:5-7', '1:5-7']);
+  });
+
+  it('a shadow that says it has more of a prefix than it was asked about, or was not asked, is dropped, or not heard', () => {
+    const stream = new MemoryStream<ShadowRequest, ShadowReply>();
+    const post = new PredictionPost({ placement: null, worker: () => null });
+    const nothing = () => undefined;
+    const shape = { expertLayers: LAYERS, experts: 8, vocabSize: 300 };
+    const listener = {
+      ...{ onPrediction: nothing, onDraft: nothing, onSequenceDropped: nothing, onLost: nothing },
+      onPrefixKept: (kept: PrefixKept, by: ShadowLink) => post.prefixKept(kept, by),
+    };
+    const link = new ShadowLink(IDENTITY, 's:1', stream, shape, listener, SILENT);
+    const feed = feedFor({ current: link }, 1, 1);
+    post.open(9, { predictions: { arrive: () => 'ignored', restart: nothing }, feed, drafts: NO_DRAFTS });
+    const say = (sequence: number, positions: number) =>
+      link.receive({ kind: 'prefixKept', prefixKept: { sequence, positions } });
+    say(9, 1_000_000);
+    say(8, 2);
+    assert.equal(link.alive, true);
+    feed.beginsAs({ sequence: 4, positions: 2 });
+    feed.followShadow(PROMPT, 2);
+    say(9, 3);
+    assert.equal(stream.closedWith?.code, 'PROTOCOL_VIOLATION');
+  });
+
   it('holds rows back while too much is unsent, and sends them when there is room', () => {
     const shadow = new RecordingShadow('s');
     const feed = feedFor({ current: shadow }, 1, 1);
@@ -278,6 +353,7 @@ describe('main: what shadow is fed', () => {
     const listener = {
       onPrediction: () => undefined,
       onDraft: () => undefined,
+      onPrefixKept: () => true,
       onSequenceDropped: (sequence: number, by: ShadowLink) => {
         post.dropped(sequence, by);
       },

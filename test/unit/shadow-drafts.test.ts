@@ -29,6 +29,7 @@ function createPredictor(formats?: FormatSource) {
         ),
       onDraft: (_, draft) => drafts.push(draft),
       onRestart: (sequence, position) => told.push(`${sequence}@${position} restart`),
+      onPrefixKept: () => assert.fail('nobody has named a prefix'),
       onFailure: (sequence, error) => failures.push(`${sequence}: ${error.message}`),
     },
     // Rises as each layer's router chooses, and at the end.
@@ -328,6 +329,7 @@ describe('shadow drafts', () => {
               for (const key of sets.keys()) if (parseInt(key, 10) >= position) sets.delete(key);
             },
             onFailure: (_, error) => failures.push(error),
+            onPrefixKept: () => assert.fail('nobody has named a prefix'),
           },
           RUNTIME,
         );

@@ -24,6 +24,7 @@ function createPredictor(formats?: FormatSource) {
       },
       onDraft: (sequence, draft) => drafts.push([sequence, draft]),
       onRestart: (sequence, position) => told.push(`${sequence}@${position} restart`),
+      onPrefixKept: () => assert.fail('nobody has named a prefix'),
       onFailure: (sequence, error) => failures.push(`${sequence}: ${error.message}`),
     },
     RUNTIME,

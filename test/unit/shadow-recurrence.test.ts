@@ -23,6 +23,7 @@ function createPredictor(kept: number) {
       onPrediction: (_sequence, { position, layer }) => void told.push(`${position}/${layer}`),
       onDraft: () => undefined,
       onRestart: (_sequence, position) => void told.push(`restart ${position}`),
+      onPrefixKept: () => assert.fail('nobody has named a prefix'),
       onFailure: (_sequence, error) => assert.fail(error),
     },
     RUNTIME,

@@ -1,0 +1,232 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import type { Sequence } from '../../native/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { BeginSequence } from '../../shared/rpc/messages.js';
+import {
+  keptLimitsFor,
+  KeptSequences,
+  prefixPositions,
+  type KeptLimits,
+  type RanSequence,
+} from '../../shadow-node/predictor/kept-sequences.js';
+import { Predictor } from '../../shadow-node/predictor/predictor.js';
+import { begin, cacheRows, PASS_ROWS, ScriptedModel, SHAPE } from './scripted-shadow-model.js';
+import { RUNTIME } from '../wall.js';
+
+const settled = () => new Promise((resolve) => setImmediate(resolve));
+const ROOM: KeptLimits = { sequences: 4, bytes: 1000 };
+
+function createPredictor(limits: KeptLimits = ROOM) {
+  const model = new ScriptedModel();
+  const told: string[] = [];
+  const failures: string[] = [];
+  const predictor = new Predictor(
+    model,
+    model.createPass(),
+    PASS_ROWS,
+    {
+      onPrediction: (sequence, { position, layer }) => told.push(`${sequence}@${position}/${layer}`),
+      onDraft: () => undefined,
+      onRestart: (sequence, position) => told.push(`${sequence}@${position} restart`),
+      onPrefixKept: (sequence, positions) => told.push(`${sequence} has ${positions}`),
+      onFailure: (sequence, error) => failures.push(`${sequence}: ${error.code}`),
+    },
+    RUNTIME,
+    undefined,
+    limits,
+  );
+  const announce = (sequence: number, position: number, tokenId: number): void =>
+    predictor.announceToken({ epoch: 1, sequence, position, tokenId, rows: 1, nextRows: 1, branch: 0 });
+  /** Native sequence 0, of tokens 1, 2, 3 and 4; it has ended. */
+  const keepOne = async (changes: Partial<BeginSequence> = {}): Promise<void> => {
+    predictor.begin(begin(1, changes));
+    announce(1, 3, 4);
+    await settled();
+    predictor.end(1);
+    told.length = 0;
+    model.passes.length = 0;
+  };
+  return { model, predictor, told, failures, announce, keepOne };
+}
+
+const after = (sequence: number, tokenIds: number[], positions: number, changes: Partial<BeginSequence> = {}) =>
+  begin(sequence, {
+    ...{ tokenIds, promptTokens: tokenIds.length, prefixSequence: 1, prefixPositions: positions },
+    ...changes,
+  });
+
+describe('shadow: sequences that others go on from', () => {
+  it('an ended one is kept; one that begins as it has runs only what is new', async () => {
+    const { model, predictor, told, announce, keepOne } = createPredictor();
+    await keepOne();
+    assert.deepEqual(model.disposed, []);
+    predictor.begin(after(2, [1, 2, 3, 4, 9, 9], 4));
+    await settled();
+    assert.deepEqual(model.forked, ['0:4 -> 2']);
+    assert.deepEqual(told, ['2 has 4']);
+    assert.deepEqual(model.passes, ['2:4,5']);
+    announce(2, 6, 5);
+    await settled();
+    assert.deepEqual(told.slice(1), ['2@6/0', '2@6/1']);
+    predictor.end(2);
+    assert.equal(predictor.openCounts['keptSequences'], 2);
+  });
+
+  it('so is one that still runs, between two passes', async () => {
+    const { model, predictor, told, announce } = createPredictor();
+    predictor.begin(begin(1));
+    await settled();
+    model.held = true;
+    announce(1, 3, 4);
+    await settled();
+    predictor.begin(after(2, [1, 2, 3, 4, 9, 9], 4));
+    announce(2, 6, 5);
+    await settled();
+    assert.deepEqual(model.forked, [], 'a pass runs on it');
+    model.release();
+    await settled();
+    assert.deepEqual(model.forked, ['0:4 -> 2']);
+    assert.deepEqual(model.passes.slice(2), ['2:4,5', '2:6']);
+    assert.ok(told.includes('2 has 4'));
+  });
+
+  it('one that ends while a pass runs on it is kept after that, as long as before it', async () => {
+    const { model, predictor, announce } = createPredictor();
+    predictor.begin(begin(1));
+    await settled();
+    model.heldLayer = 1;
+    announce(1, 3, 4);
+    await settled();
+    predictor.end(1);
+    await settled();
+    assert.deepEqual([model.cancelled, model.disposed], [1, []]);
+    model.release();
+    predictor.begin(after(2, [1, 2, 3, 4, 9, 9], 4));
+    await settled();
+    assert.deepEqual(model.forked, ['0:3 -> 2']);
+  });
+
+  it('says that it has nothing of one that it does not know, and runs all', async () => {
+    const { model, predictor, told } = createPredictor();
+    predictor.begin(after(2, [1, 2, 3], 2));
+    predictor.begin(after(3, [1, 2, 3], 2, { prefixSequence: 3 }));
+    await settled();
+    assert.deepEqual(told, ['2 has 0', '3 has 0']);
+    assert.deepEqual([...model.passes].sort(), ['0:0,1,2 1:0', '1:1,2']);
+  });
+
+  it('begins again before rows that main has not aligned, and all that has come of them is written', async () => {
+    const { model, predictor, told, announce } = createPredictor();
+    predictor.begin(begin(1, { alignKvPeriod: 1 }));
+    for (const layer of [0, 1]) predictor.addRows(cacheRows(1, layer, 0, 3));
+    await settled();
+    announce(1, 3, 4);
+    await settled();
+    predictor.addRows(cacheRows(1, 0, 3, 1));
+    await settled();
+    model.held = true;
+    announce(1, 4, 4);
+    await settled();
+    predictor.addRows(cacheRows(1, 1, 3, 1));
+    model.release();
+    predictor.end(1);
+    await settled();
+    assert.ok(model.written.includes('0:1:3+1'));
+    told.length = 0;
+    predictor.begin(after(2, [1, 2, 3, 4, 4, 9], 5, { alignKvPeriod: 1 }));
+    predictor.begin(after(3, [1, 2, 3, 4, 4, 9], 5));
+    await settled();
+    assert.deepEqual(told.slice(0, 2), ['2 has 4', '3 has 4'], 'the last pass had been given up');
+  });
+
+  it('one that begins with more than it has is refused', () => {
+    const { predictor } = createPredictor();
+    assert.throws(() => predictor.begin(after(2, [1, 2, 3], 4)), { code: 'PROTOCOL_VIOLATION' });
+  });
+
+  it('gives kept ones up first where memory is short, then the youngest sequence', async () => {
+    const { model, predictor, failures, announce, keepOne } = createPredictor();
+    await keepOne();
+    for (const id of [2, 3]) predictor.begin(begin(id));
+    await settled();
+    await settled();
+    let most = 2;
+    model.failureOf = (ids) =>
+      model.disposed.length + most < 3 && ids.length > 0 ? new OdmoeError('DEVICE_OUT_OF_MEMORY', 'full') : null;
+    announce(2, 3, 4);
+    announce(3, 3, 4);
+    await settled();
+    assert.deepEqual([model.disposed, failures], [[0], []]);
+    most = 1;
+    announce(2, 4, 4);
+    announce(3, 4, 4);
+    await settled();
+    assert.deepEqual([model.disposed, failures], [[0, 2], ['3: DEVICE_OUT_OF_MEMORY']]);
+    assert.equal(model.passes.at(-1), '1:4');
+  });
+
+  it('forgets all of them when main goes', async () => {
+    const { model, predictor, keepOne } = createPredictor();
+    await keepOne();
+    predictor.clear();
+    assert.deepEqual(model.disposed, [0]);
+    assert.equal(predictor.openCounts['keptSequences'], 0);
+  });
+});
+
+describe('shadow: kept sequences', () => {
+  const cacheOf = (disposed: number[], id: number): Sequence =>
+    Object.assign(new ScriptedModel().createSequence(), { dispose: () => void disposed.push(id) });
+
+  it('are no more, and take no more, than the limits say: the least recently used goes first', () => {
+    const disposed: number[] = [];
+    const model = { sequenceBytes: 10 };
+    const kept = new KeptSequences(model, { sequences: 3, bytes: 100 });
+    for (const id of [1, 2, 3]) kept.add(id, { cache: cacheOf(disposed, id), tokenIds: [], alignedBelow: 0 });
+    assert.ok(kept.use(1) !== null);
+    kept.add(4, { cache: cacheOf(disposed, 4), tokenIds: [], alignedBelow: 0 });
+    assert.deepEqual(disposed, [2]);
+    assert.equal(kept.use(2), null);
+    model.sequenceBytes = 101;
+    kept.dropExcess();
+    assert.deepEqual([disposed, kept.size], [[2, 3, 1, 4], 0]);
+  });
+
+  it('may take half of what the device’s budget leaves beside the weights', () => {
+    assert.equal(keptLimitsFor({ budgetBytes: 1000, usedBytes: 800 }).bytes, 100);
+    assert.equal(keptLimitsFor({ budgetBytes: 1000, usedBytes: 1200 }).bytes, 0);
+    assert.ok(keptLimitsFor({ budgetBytes: 0, usedBytes: 800 }).bytes > 0);
+  });
+
+  it('can be begun with as far as tokens are the same, one is left, and the sequence can be cut back', () => {
+    const tokens = fc.array(fc.integer({ min: 1, max: 2 }), { minLength: 1, maxLength: 8 });
+    const numbers = fc.integer({ min: 0, max: 8 });
+    fc.assert(
+      fc.property(
+        tokens,
+        tokens,
+        numbers,
+        numbers,
+        numbers,
+        fc.boolean(),
+        (ran, tokenIds, most, aligned, old, aligns) => {
+          const oldest = Math.min(old, ran.length);
+          const cache = Object.assign(new ScriptedModel(SHAPE).createSequence(), { length: ran.length });
+          Object.defineProperty(cache, 'oldestPosition', { value: oldest });
+          const source: RanSequence = { cache, tokenIds: ran, alignedBelow: aligned };
+          const alignKvPeriod = aligns ? 1 : 0;
+          const positions = prefixPositions(source, { tokenIds, prefixPositions: most, alignKvPeriod });
+          assert.ok(positions <= most && positions < tokenIds.length && positions <= ran.length);
+          assert.deepEqual(ran.slice(0, positions), tokenIds.slice(0, positions));
+          assert.ok(positions === 0 || positions >= oldest);
+          if (aligns && positions > oldest) assert.ok(positions <= aligned);
+          const next = positions + 1;
+          const couldBeMore =
+            oldest <= next && next <= Math.min(most, tokenIds.length - 1, ran.length) && (!aligns || next <= aligned);
+          assert.ok(!couldBeMore || ran[positions] !== tokenIds[positions]);
+        },
+      ),
+    );
+  });
+});
