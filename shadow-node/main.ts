@@ -14,7 +14,7 @@ import type { Logger } from '../shared/log/logger.js';
 import type { Pack } from '../packs/format/open-pack.js';
 import type { NodeIdentity } from '../shared/rpc/messages.js';
 import { openTokenizer } from '../shared/tokenizer/load-tokenizer.js';
-import { keptLimitsFor } from './predictor/kept-sequences.js';
+import { keptLimitsFor, NOTHING_KEPT } from './predictor/kept-sequences.js';
 import { Predictor } from './predictor/predictor.js';
 import { loadShadowModel, SHADOW_PASS_ROWS } from './predictor/shadow-model.js';
 import { ShadowService } from './rpc/shadow-service.js';
@@ -103,36 +103,9 @@ async function serveShadow(
   log: Logger,
   giveUp: GiveUp,
 ): Promise<RunningNode> {
-  const { model, device, pass, formats } = loaded;
   const { runtime, transport, discovery } = loaded.environment;
-  const startedMs = runtime.nowMs();
   const identity = createNodeIdentity(settings, loaded.source, loaded.device.info(), runtime);
-  const workers = new WorkerLinks({
-    open: (address) => transport.openWorkerStream(address, settings.network),
-    identity: () => identity,
-    reconnectDelayMs: settings.network.reconnectDelayMs,
-    runtime,
-    log,
-  });
-  const service: ShadowService = new ShadowService({
-    identity: () => identity,
-    status: (epoch) =>
-      shadowStatus({
-        identity,
-        epoch,
-        figures: { uptimeMs: runtime.nowMs() - startedMs, memoryBytes: runtime.memoryBytes() },
-        ...{ device: device.info(), deviceReason: loaded.deviceReason, weightBytes: loaded.weightBytes },
-        predictor: service.predictor.counts(),
-        workers: workers.counts,
-      }),
-    shape: model.shape,
-    createPredictor: (events) =>
-      new Predictor(model, pass, SHADOW_PASS_ROWS, events, runtime, formats, keptLimitsFor(device.info())),
-    workers,
-    runtime,
-    log,
-    onDeviceLost: giveUp,
-  });
+  const service = createService(settings, loaded, identity, log, giveUp);
   const server = await transport.serve({
     host: settings.listenHost,
     port: settings.listenPort,
@@ -155,7 +128,52 @@ async function serveShadow(
     await server.stop();
     loaded.dispose();
   };
-  return { address: server.address, openCounts: () => service.openCounts, stop: () => (stopping ??= stop()) };
+  return {
+    address: server.address,
+    openCounts: () => service.openCounts,
+    keptSequences: () => service.predictor.keptCount,
+    stop: () => (stopping ??= stop()),
+  };
+}
+
+function createService(
+  settings: NodeSettings,
+  loaded: LoadedShadow,
+  identity: NodeIdentity,
+  log: Logger,
+  giveUp: GiveUp,
+): ShadowService {
+  const { model, device, pass, formats } = loaded;
+  const { runtime, transport } = loaded.environment;
+  const startedMs = runtime.nowMs();
+  const workers = new WorkerLinks({
+    open: (address) => transport.openWorkerStream(address, settings.network),
+    identity: () => identity,
+    reconnectDelayMs: settings.network.reconnectDelayMs,
+    runtime,
+    log,
+  });
+  const keptLimits = settings.main.reusePrefixes ? keptLimitsFor(device.info()) : NOTHING_KEPT;
+  const service: ShadowService = new ShadowService({
+    identity: () => identity,
+    status: (epoch) =>
+      shadowStatus({
+        identity,
+        epoch,
+        figures: { uptimeMs: runtime.nowMs() - startedMs, memoryBytes: runtime.memoryBytes() },
+        ...{ device: device.info(), deviceReason: loaded.deviceReason, weightBytes: loaded.weightBytes },
+        keyValueBytes: model.sequenceBytes,
+        predictor: service.predictor.counts(),
+        workers: workers.counts,
+      }),
+    shape: model.shape,
+    createPredictor: (events) => new Predictor(model, pass, SHADOW_PASS_ROWS, events, runtime, formats, keptLimits),
+    workers,
+    runtime,
+    log,
+    onDeviceLost: giveUp,
+  });
+  return service;
 }
 
 function startJoining(

@@ -66,6 +66,10 @@ export class KeptSequences {
     return this.kept.size;
   }
 
+  get positions(): number {
+    return [...this.kept.values()].reduce((sum, { tokenIds }) => sum + tokenIds.length, 0);
+  }
+
   get keepsNothing(): boolean {
     return this.limits.sequences === 0;
   }

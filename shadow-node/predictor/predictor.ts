@@ -30,6 +30,8 @@ export interface PredictorCounts {
   alignedTokens: number;
   alignedRows: number;
   droppedRows: number;
+  /** What sequences hold that have ended, reckoned by their positions. */
+  prefixBytes: number;
 }
 
 /** A sequence of the pass that runs. */
@@ -79,7 +81,15 @@ export class Predictor {
       alignedTokens: counts.tokens,
       alignedRows: counts.cacheRows,
       droppedRows: counts.droppedRows,
+      prefixBytes: this.prefixBytes(),
     };
+  }
+
+  private prefixBytes(): number {
+    const { positions: kept } = this.kept;
+    if (kept === 0) return 0;
+    const open = [...this.sequences.values()].reduce((sum, { cache }) => sum + cache.length, 0);
+    return Math.floor((this.model.sequenceBytes * kept) / (kept + open));
   }
 
   /** Sequences, their turns, and passes under way; positions and drafts that are remembered for the sequences. */
@@ -91,8 +101,13 @@ export class Predictor {
     }
     return {
       ...{ sequences: this.sequences.size, turns: this.turns.length, passes: Math.min(1, this.running.length) },
-      ...{ positions, drafts, keptSequences: this.kept.size },
+      ...{ positions, drafts },
     };
+  }
+
+  /** Sequences that have ended, and that others may go on from. */
+  get keptCount(): number {
+    return this.kept.size;
   }
 
   /** Begins a sequence, or begins it again. Throws PROTOCOL_VIOLATION, QUEUE_FULL or DEVICE_OUT_OF_MEMORY. */

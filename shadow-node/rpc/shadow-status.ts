@@ -12,6 +12,7 @@ export function shadowStatus(input: {
   device: DeviceInfo;
   deviceReason: string;
   weightBytes: number;
+  keyValueBytes: number;
   predictor: PredictorCounts;
   workers: WorkerLinkCounts;
 }): NodeStatus {
@@ -20,6 +21,8 @@ export function shadowStatus(input: {
     ...ownNodeStatus(input.identity, input.figures, device, input.deviceReason),
     epoch: input.epoch,
     weightBytes: input.weightBytes,
+    keyValueBytes: input.keyValueBytes,
+    prefixBytes: predictor.prefixBytes,
     staleMessages: workers.stale,
     droppedPredictions: workers.dropped,
     predictedPositions: predictor.predictedPositions,

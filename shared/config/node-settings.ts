@@ -164,6 +164,8 @@ export interface RunningNode {
   readonly httpAddress?: string | null;
   /** What it holds for requests, by name: all of it is 0 when nobody has asked for anything for a while. */
   openCounts(): Readonly<Record<string, number>>;
+  /** Of main and shadow: native sequences that no request uses, and that are kept for later ones that begin alike. */
+  keptSequences?(): number;
   /** Of main: its metrics in Prometheus' text format. */
   metrics?(): Promise<string>;
   /** Of main: what `GET /cluster/events` tells, from now on. */

@@ -69,6 +69,11 @@ export class SimulatedNode {
     return this.isReady ? (this.node?.openCounts() ?? null) : null;
   }
 
+  /** Native sequences that no request uses, and that are kept for later ones. */
+  keptSequences(): number {
+    return this.isReady ? (this.node?.keptSequences?.() ?? 0) : 0;
+  }
+
   /** Of a main: its metrics in Prometheus' text format. */
   async metrics(): Promise<string> {
     return (await this.node?.metrics?.()) ?? '';

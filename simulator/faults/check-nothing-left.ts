@@ -26,7 +26,7 @@ export function checkQuiet(
     const held = Object.entries(node.openCounts() ?? {}).filter(
       ([name, count]) => count > 0 && !mayStay(name, scenario),
     );
-    const sequences = (world.devices.get(node.id)?.handles.sequences ?? 0) - keptOnPurpose(node);
+    const sequences = (world.devices.get(node.id)?.handles.sequences ?? 0) - node.keptSequences();
     const { timers, turns, works } = node.runtime.openCounts;
     if (sequences > 0) held.push(['native sequences', sequences]);
     if (turns + works > 0) held.push(['turns', turns], ['works', works]);
@@ -61,14 +61,8 @@ function clientsLeft(cluster: SimulatedCluster): string[] {
   return timers + works > 0 ? [`clients have ${timers} timers and ${works} works`] : [];
 }
 
-/** Sequences that have ended, and that later ones may go on from: they are given back when memory is short, and at the stop. */
-function keptOnPurpose(node: SimulatedNode): number {
-  return node.openCounts()?.[KEPT_SEQUENCES] ?? 0;
-}
-
 /** A peer that talks nonsense may have told of placements that never come; how much of that waits is bounded. */
 function mayStay(name: string, { faults }: Scenario): boolean {
-  if (name === KEPT_SEQUENCES) return true;
   return name === 'earlyPredictions' && faults.some(({ kind }) => kind === 'nonsense');
 }
 
@@ -78,4 +72,3 @@ function timersAllowed({ id }: SimulatedNode, before: IdleTimers): number {
 }
 
 const TIMERS_OF_OTHERS = 0;
-const KEPT_SEQUENCES = 'keptSequences';

@@ -20,7 +20,8 @@ describe('a simulated cluster and its requests', () => {
 
   before(async () => {
     reference = await openReference('tiny');
-    const main = { maxActiveSequences: 2, maxQueuedRequests: 2 };
+    // Nothing is kept for later requests, so that what is left of one shows.
+    const main = { maxActiveSequences: 2, maxQueuedRequests: 2, reusePrefixes: false };
     cluster = await VirtualCluster.start({ workers: 3, shadow: 'int8', main: { main } });
   });
 

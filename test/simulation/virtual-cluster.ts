@@ -79,7 +79,8 @@ export class VirtualCluster {
       await cluster.add('main', 'main', plan.main);
       const indices = Array.from({ length: plan.workers }, (_, index) => index);
       await Promise.all(indices.map((index) => cluster.addWorker(`worker-${index}`, plan.worker?.(index))));
-      if (plan.shadow !== undefined) await cluster.addShadow('shadow', { precision: plan.shadow });
+      if (plan.shadow !== undefined)
+        await cluster.addShadow('shadow', { main: plan.main?.main ?? {}, precision: plan.shadow });
       await cluster.waitForRoster(plan.workers, plan.shadow === undefined ? 0 : 1);
       return cluster;
     } catch (thrown) {

@@ -70,7 +70,7 @@ describe('shadow: sequences that others go on from', () => {
     await settled();
     assert.deepEqual(told.slice(1), ['2@6/0', '2@6/1']);
     predictor.end(2);
-    assert.equal(predictor.openCounts['keptSequences'], 2);
+    assert.equal(predictor.keptCount, 2);
   });
 
   it('so is one that still runs, between two passes', async () => {
@@ -171,7 +171,7 @@ describe('shadow: sequences that others go on from', () => {
     await keepOne();
     predictor.clear();
     assert.deepEqual(model.disposed, [0]);
-    assert.equal(predictor.openCounts['keptSequences'], 0);
+    assert.equal(predictor.keptCount, 0);
   });
 });
 
