@@ -47,6 +47,17 @@ describe('worker: rows of several sequences in one pass', () => {
     assert.equal(schedule.counters.reloads, 0);
   });
 
+  it('are not loaded for again where one of them is predicted alone afterwards', () => {
+    const schedule = new SlotSchedule(2);
+    schedule.handle({ kind: 'predict', source: 'main', ...layerOf(0, run(2, 9)), experts: [3] });
+    const alone = { pass: { sequence: 2, position: 9 }, rows: [run(2, 9)], layer: 0 };
+    assert.deepEqual(schedule.handle({ kind: 'predict', source: 'shadow', ...alone, experts: [3] }), []);
+    assert.deepEqual(kinds(schedule.handle({ kind: 'predict', source: 'shadow', ...alone, experts: [3, 4] })), [
+      'load 1',
+    ]);
+    assert.deepEqual(schedule.openCounts, { expectations: 2, sequences: 2 });
+  });
+
   it('are taken back row by row: the expert goes with its last row', () => {
     const schedule = new SlotSchedule(1);
     schedule.handle({ kind: 'predict', source: 'shadow', ...layerOf(0, run(2, 9, 2)), experts: [3] });

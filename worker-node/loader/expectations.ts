@@ -108,6 +108,16 @@ export class Expectations {
     return undefined;
   }
 
+  /** What main has told of a pass of several sequences, the first row of this one among them: a prediction for that row alone adds nothing. */
+  findJoint({ pass, layer }: PassLayer, expert: number): Expectation | undefined {
+    for (const joint of this.ownJoined.get(pass.sequence) ?? []) {
+      const isIts = joint.layer === layer && joint.expert === expert;
+      if (isIts && joint.rows.some((run) => run.sequence === pass.sequence && run.position === pass.position))
+        return joint;
+    }
+    return undefined;
+  }
+
   /** Whose pass begins with the sequence. */
   ofSequence(sequence: number): Expectation[] {
     return [...(this.bySequence.get(sequence)?.values() ?? [])].flatMap((layer) => [...layer.values()]);

@@ -130,7 +130,7 @@ export class SlotSchedule {
     }
     if (source === 'shadow') this.dropReplaced(prediction);
     for (const expert of experts) {
-      const known = this.expectations.find(prediction, expert);
+      const known = this.expectations.find(prediction, expert) ?? this.expectations.findJoint(prediction, expert);
       if (known !== undefined) {
         if (source === 'main') known.source = 'main';
         this.expectations.addRows(known, rows);

@@ -1,0 +1,268 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { PredictionPost } from '../../main-node/decode/prediction-post.js';
+import { ToldExperts, type ToldPass } from '../../main-node/pass/told-experts.js';
+import { assignMoreExperts, takersOf } from '../../shared/placement/joint-assignment.js';
+import { groupForLayer, planPlacement } from '../../shared/placement/plan-placement.js';
+import { workersForPrefillExpert } from '../../shared/placement/prefill-workers.js';
+import { homesOf } from '../../shared/placement/strict-homes.js';
+import type { Placement, Prediction } from '../../shared/rpc/messages.js';
+import { answerRows, memberOf, PassCluster, promptRows } from './pass-cluster.js';
+import { ToldWorkers } from './told-workers.js';
+import { plainPrediction, restartAt } from './wire-messages.js';
+
+const EXPERTS = 8;
+const LAYERS = 4;
+const LAST = EXPERTS - 1;
+
+function placementOf(workers: number, changes: { epoch?: number; homes?: number; expertsPerToken?: number } = {}) {
+  return planPlacement({
+    ...{ epoch: 1, layers: LAYERS, experts: EXPERTS, expertsPerToken: 2, groupSize: 'auto' as const, ...changes },
+    workers: Array.from({ length: workers }, (_, index) => ({ id: `w${index}`, address: '', slots: 1 })),
+  });
+}
+
+const told = (
+  sequence: number,
+  position: number,
+  layer: number,
+  experts: number[],
+  workers: number[] = [],
+): Prediction => plainPrediction({ sequence, position, layer, experts, workers });
+const untold = (sequence: number, position: number, layer: number, experts: number[]): Prediction => ({
+  ...told(sequence, position, layer, experts),
+  untold: true,
+});
+
+describe('placement: experts that join those that workers have been told of', () => {
+  const situations = fc.record({
+    placement: fc
+      .tuple(fc.integer({ min: 1, max: 11 }), fc.integer({ min: 0, max: 2 }), fc.integer({ min: 1, max: 4 }))
+      .map(([workers, homes, expertsPerToken]) => placementOf(workers, { homes, expertsPerToken })),
+    layer: fc.nat(LAYERS - 1),
+    needed: fc.integer({ min: 1, max: EXPERTS }),
+    first: fc.uniqueArray(fc.nat(LAST)),
+    more: fc.uniqueArray(fc.nat(LAST)),
+  });
+
+  it('go to one worker each, by the sets alone, and to nobody in whose hands they are', () => {
+    fc.assert(
+      fc.property(situations, ({ placement, layer, needed, first, more }) => {
+        const takers = takersOf(placement, layer, needed);
+        const known = assignMoreExperts(takers, layer, new Map(), first);
+        const added = assignMoreExperts(takers, layer, known, more);
+        assert.deepEqual([...known.keys()].sort(), [...first].sort());
+        assert.deepEqual([...added.keys()].sort(), more.filter((expert) => !first.includes(expert)).sort());
+        assert.deepEqual(assignMoreExperts(takers, layer, known, [...more, ...more].reverse()), added);
+      }),
+    );
+  });
+
+  it('are spread evenly, at their homes where those have room', () => {
+    fc.assert(
+      fc.property(situations, ({ placement, layer, needed, first, more }) => {
+        const takers = takersOf(placement, layer, needed);
+        const isStrict = placement.homes > 0;
+        const workers = isStrict ? placement.workers.map(({ id }) => id) : groupForLayer(takers, layer);
+        const isWide = !isStrict && needed > groupForLayer(placement, layer).length;
+        assert.equal(workers.length, isWide ? placement.workers.length : workers.length);
+        const known = assignMoreExperts(takers, layer, new Map(), first);
+        const all = new Map([...known, ...assignMoreExperts(takers, layer, known, more)]);
+        const share = Math.ceil(all.size / workers.length);
+        const loads = new Map(workers.map((id) => [id, [...all.values()].filter((holder) => holder === id).length]));
+        for (const [expert, worker] of all) {
+          if (isStrict) assert.ok(homesOf(placement, layer, expert).includes(worker));
+          else assert.ok(workers.includes(worker) && (loads.get(worker) ?? 0) <= share);
+          const [home] = workersForPrefillExpert(placement, layer, expert);
+          if (isWide && worker !== home)
+            assert.ok((loads.get(home ?? '') ?? 0) >= Math.floor(all.size / workers.length));
+        }
+      }),
+    );
+  });
+
+  it('of all are where prefill has them', () => {
+    fc.assert(
+      fc.property(situations, ({ placement, layer }) => {
+        if (placement.homes > 0) return;
+        const everybody = takersOf(placement, layer, Infinity);
+        const all = Array.from({ length: EXPERTS }, (_, expert) => expert);
+        for (const [expert, worker] of assignMoreExperts(everybody, layer, new Map(), all))
+          assert.equal(worker, workersForPrefillExpert(placement, layer, expert)[0]);
+      }),
+    );
+  });
+});
+
+describe('main: what it tells workers for a pass of several sequences', () => {
+  function toldOf(workers: ToldWorkers, changes: Partial<ToldPass> = {}): ToldExperts {
+    const rows = [7, 8].map((sequence) => ({ sequence, position: 10, rows: 1 }));
+    return new ToldExperts(
+      {
+        ...{ pass: { sequence: 7, position: 10 }, rows, differentRows: 2, copies: 1, spread: 'group' as const },
+        toldByOthers: () => [],
+        ...changes,
+      },
+      workers,
+    );
+  }
+  const wish = (sequence: number, experts: number[]) => ({ experts, run: { sequence, position: 10, rows: 1 } });
+
+  it('names each expert once, under the name of the pass, with the rows that want it', () => {
+    const workers = new ToldWorkers(placementOf(4));
+    const pass = toldOf(workers);
+    pass.tell(1, [wish(7, [1, 2]), wish(8, [2, 3])]);
+    pass.tell(1, [wish(8, [1, 3, 4])]);
+    assert.deepEqual(workers.predicted.map((text) => text.slice(3)).sort(), ['10/1 1', '10/1 2', '10/1 3', '10/1 4']);
+    assert.equal(new Set(workers.predictions.map(([id]) => id)).size, 4);
+    const rowsOf = (expert: number): number[] | undefined =>
+      workers.predictions.find(([, { experts }]) => experts.includes(expert))?.[1].rows.map(({ sequence }) => sequence);
+    assert.deepEqual([1, 2, 3, 4].map(rowsOf), [[7], [7, 8], [8], [8]]);
+    assert.ok(
+      workers.predictions.every(
+        ([
+          ,
+          {
+            pass: { sequence },
+          },
+        ]) => sequence === 7,
+      ),
+    );
+    const { holders } = pass.settle(placementOf(4), 1, []);
+    assert.deepEqual([...(holders?.keys() ?? [])].sort(), [1, 2, 3, 4]);
+    pass.tell(1, [wish(7, [5])]);
+    assert.equal(workers.predictions.length, 4, 'the router has chosen');
+  });
+
+  it('leaves to shadow what that has told, and says who is asked where both name a worker', () => {
+    const workers = new ToldWorkers(placementOf(4));
+    const others = [told(8, 10, 0, [1, 2], [3, 2])];
+    const pass = toldOf(workers, { toldByOthers: () => others });
+    pass.tell(0, [wish(7, [1, 3])]);
+    assert.deepEqual(
+      workers.predictions.map(([, { experts }]) => experts),
+      [[3]],
+    );
+    const settled = pass.settle(placementOf(4), 0, [
+      new Map([
+        [1, 'w3'],
+        [2, 'w2'],
+      ]),
+      new Map([[1, 'w0']]),
+    ]);
+    assert.deepEqual([...(settled.holders?.keys() ?? [])].sort(), [1, 2, 3]);
+    assert.deepEqual(settled.superseded, [[1, 'w0']]);
+  });
+
+  it('forgets what was told under another placement', () => {
+    const workers = new ToldWorkers(placementOf(4));
+    const pass = toldOf(workers);
+    pass.tell(0, [wish(7, [1])]);
+    workers.placement = placementOf(3, { epoch: 2 });
+    assert.equal(pass.settle(workers.placement, 0, []).holders, null);
+    pass.tell(1, [wish(7, [1])]);
+    assert.equal(workers.predictions.at(-1)?.[1].epoch, 2);
+  });
+
+  it('announces what is left of a layer, each expert once', () => {
+    const workers = new ToldWorkers(placementOf(4));
+    const pass = toldOf(workers);
+    pass.tell(0, [wish(7, [1, 5])]);
+    pass.announce(0);
+    pass.announce(0);
+    pass.tell(0, [wish(8, [6])]);
+    const experts = workers.predictions.flatMap(([, prediction]) => prediction.experts);
+    assert.deepEqual(experts.sort(), [0, 1, 2, 3, 4, 5, 6, 7]);
+    const holders = [...(pass.settle(workers.placement as Placement, 0, []).holders?.values() ?? [])].flat();
+    for (const { id } of placementOf(4).workers) assert.equal(holders.filter((holder) => holder === id).length, 2);
+  });
+});
+
+describe('main: predictions that workers are not told of', () => {
+  const FED = { id: 's', alive: true, backlogBytes: 0, send: () => undefined };
+
+  function fixture(onAttend: (layer: number, post: PredictionPost) => void) {
+    const router = (token: number): number[] => [token, token + 1];
+    const cluster = new PassCluster({
+      ...{ experts: EXPERTS, layers: LAYERS, router },
+      onAttend: (layer) => {
+        onAttend(layer, post);
+      },
+    });
+    const members = [7, 8].map((id) => memberOf(id, { layers: LAYERS }));
+    const post = new PredictionPost(cluster.workers, cluster.passes);
+    for (const member of members)
+      post.open(member.id, {
+        predictions: member.predictions,
+        feed: { dropped: () => undefined, isFedBy: () => true },
+        drafts: { arrive: () => undefined, restart: () => undefined, shadowLost: () => undefined },
+      });
+    const run = () => cluster.run(members.map((member, index) => answerRows(member, 10, [1 + 2 * index])));
+    return { cluster, members, post, run };
+  }
+
+  it('are told when their pass begins, or when they come; those that are late, and of other passes, are not', async () => {
+    const { cluster, members, post, run } = fixture((layer, ownPost) => {
+      if (layer !== 1) return;
+      ownPost.arrive(untold(8, 10, 0, [3, 4]), FED);
+      ownPost.arrive(untold(8, 10, 2, [3, 4]), FED);
+      ownPost.arrive(untold(8, 11, 0, [3, 4]), FED);
+    });
+    post.arrive(untold(7, 10, 1, [1, 2]), FED);
+    assert.deepEqual(cluster.workers.predictions, [], 'no pass runs');
+    await run();
+    assert.deepEqual(cluster.workers.toldOf.map((text) => text.slice(3)).sort(), [
+      '10/1 1',
+      '10/1 2',
+      '10/2 3',
+      '10/2 4',
+    ]);
+    assert.deepEqual(cluster.workers.releases, []);
+    assert.deepEqual(
+      members.map(({ counters }) => counters.reloads),
+      [6, 6],
+    );
+    const figures = members.map(({ predictions }) => predictions.metrics());
+    assert.deepEqual(
+      figures.map(({ activated, predictedCorrectly, late }) => [activated, predictedCorrectly, late]),
+      [
+        [8, 2, 0],
+        [8, 4, 1],
+      ],
+    );
+  });
+
+  it('that prove wrong are released, one message a worker; what shadow told of a row alone, too', async () => {
+    const { cluster, post, run } = fixture(() => undefined);
+    post.arrive(untold(7, 10, 0, [1, 5, 6]), FED);
+    post.arrive(untold(8, 10, 0, [5, 7]), FED);
+    post.arrive(told(8, 10, 1, [3, 6], [0, 1]), FED);
+    await run();
+    const { releases, releasedExperts, asked } = cluster.workers;
+    assert.deepEqual(releasedExperts.map((text) => text.slice(3)).sort(), ['10/0 5', '10/0 6', '10/0 7', '10/1 6']);
+    assert.equal(new Set(releases.map(([id, { layer }]) => `${id} ${layer}`)).size, releases.length);
+    assert.ok(releases.every(([, { pass, rows }]) => pass.sequence === 7 && rows.length === 2));
+    assert.ok(asked.includes('w0 10/1 3'), 'it runs where shadow had told of it');
+  });
+
+  it('are void from where shadow starts again; what has been told is released if it is not chosen', async () => {
+    const { cluster, post, run } = fixture((layer, ownPost) => {
+      if (layer !== 0) return;
+      ownPost.arrive(restartAt({ sequence: 8, position: 10 }), FED);
+      ownPost.arrive(untold(8, 10, 3, [3, 4]), FED);
+    });
+    post.arrive(untold(8, 10, 3, [6, 7]), FED);
+    await run();
+    assert.deepEqual(cluster.workers.releasedExperts.map((text) => text.slice(3)).sort(), ['10/3 6', '10/3 7']);
+    assert.equal(cluster.workers.untold.filter((text) => text.includes('/3 ')).length, 2, 'experts 1 and 2');
+  });
+
+  it('are told nobody of prompts and rows that are computed again', async () => {
+    const { cluster, members, post } = fixture(() => undefined);
+    const [one, other] = members;
+    assert.ok(one !== undefined && other !== undefined);
+    post.arrive(untold(8, 10, 1, [3]), FED);
+    await cluster.run([answerRows(one, 10, [1]), promptRows(other, 9, 2)]);
+    assert.deepEqual(cluster.workers.predictions, []);
+  });
+});
