@@ -16,7 +16,7 @@ export interface Paint {
 const INK = '#1a1a1a';
 const KIND_PAINTS: Record<Exclude<BarKind, 'load'>, Paint> = {
   attention: { name: 'attention', colour: '#7cc5ee', pattern: 'plain', words: 'attention and router', ink: INK },
-  wait: { name: 'wait', colour: '#a3a9b2', pattern: 'hollow', words: 'main waits', ink: INK },
+  wait: { name: 'wait', colour: '#a3a9b2', pattern: 'hollow', words: 'waiting', ink: INK },
   sum: { name: 'sum', colour: '#0072b2', pattern: 'plain', words: 'sum', ink: '#ffffff' },
   head: { name: 'head', colour: '#3f8fc4', pattern: 'plain', words: 'H: LM head', ink: '#ffffff' },
   shadow: { name: 'shadow', colour: '#d79bbc', pattern: 'plain', words: 'shadow', ink: INK },

@@ -92,7 +92,8 @@ function barSvg({ bar, x, y, width, height, label }: PlacedBar): string {
   const box = `<rect x="${x}" y="${y}" width="${width}" height="${height}" fill="${fillOf(paint, '')}"${outline}>`;
   const shape = `${box}<title>${escaped(bar.text)}</title></rect>`;
   if (label === '') return shape;
-  const place = 'text-anchor="middle" font-size="10"';
+  const halo = `stroke="${paint.colour}" stroke-width="3" paint-order="stroke"`;
+  const place = `text-anchor="middle" font-size="10" ${halo}`;
   return shape + text(round(x + width / 2), y + 12, label, `${place} fill="${paint.ink}"`);
 }
 

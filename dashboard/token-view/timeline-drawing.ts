@@ -9,6 +9,8 @@ export const AXIS_PIXELS = 26;
 const LEAST_BAR_PIXELS = 1;
 const LETTER_PIXELS = 6.2;
 const TICK_PIXELS = 84;
+/** What each arrow needs beside others on the mean; where they are denser, they would hide the bars, and none is drawn. */
+const ARROW_PIXELS = 16;
 
 /** How time becomes pixels: `beginMs` is at 0. */
 export interface Scale {
@@ -79,7 +81,15 @@ export function drawTimeline(timeline: Timeline, scale: Scale, visible: VisibleP
       ...{ x2: toX(toMs), y2: laneEdge(lanes, toLane, fromLane) },
     }))
     .filter(({ x1, x2 }) => isVisible(x1, x2));
-  return { height: height + AXIS_PIXELS, lanes, bars, marks, arrows, ticks: placeTicks(scale, bounds, toX) };
+  const arrowsFit = arrows.length * ARROW_PIXELS <= bounds.to - bounds.from;
+  return {
+    height: height + AXIS_PIXELS,
+    lanes,
+    bars,
+    marks,
+    arrows: arrowsFit ? arrows : [],
+    ticks: placeTicks(scale, bounds, toX),
+  };
 }
 
 function placeLanes({ lanes }: Timeline): PlacedLane[] {

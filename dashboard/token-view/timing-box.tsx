@@ -1,0 +1,124 @@
+import type { JSX } from 'preact';
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { commonExtent, type TitledTimeline } from './svg-export.js';
+import { drawingWidth, drawTimeline, type VisiblePixels } from './timeline-drawing.js';
+import { TimingDiagram } from './timing-diagram.js';
+import type { Bar, Timeline } from './timeline.js';
+
+/** Pixels that a layer has at least where nobody has zoomed: bars can be told apart, and its number has room. */
+const LEAST_LAYER_PIXELS = 30;
+/** What lies beside the visible part is drawn, too, so that scrolling shows no gaps. */
+const BESIDE_PIXELS = 400;
+/** The widest diagram that every browser draws. */
+const MOST_PIXELS = 1_000_000;
+
+export interface TimingBoxProps {
+  diagrams: readonly TitledTimeline[];
+  /** Times as wide as it is by itself. */
+  zoom: number;
+  active: Bar | null;
+  onActive: (bar: Bar | null, chosen: boolean) => void;
+  /** How wide it is drawn, for those who save it. */
+  onScale: (pixelsPerMs: number) => void;
+}
+
+/** The diagrams below one another on one axis of time, in a box that scrolls by itself; the lanes' names stay. */
+export function TimingBox({ diagrams, zoom, active, onActive, onScale }: TimingBoxProps): JSX.Element {
+  const box = useRef<HTMLDivElement>(null);
+  const [visible, setVisible] = useState<VisiblePixels>({ from: 0, to: 2000 });
+  const [boxPixels, setBoxPixels] = useState(600);
+  const look = (): void => {
+    const { scrollLeft = 0, clientWidth = 600 } = box.current ?? {};
+    setVisible({ from: scrollLeft - BESIDE_PIXELS, to: scrollLeft + clientWidth + BESIDE_PIXELS });
+    setBoxPixels(clientWidth);
+  };
+  useEffect(() => {
+    if (box.current === null) return undefined;
+    const observer = new ResizeObserver(look);
+    observer.observe(box.current);
+    return () => observer.disconnect();
+  }, []);
+  const extent = commonExtent(diagrams.map(({ timeline }) => timeline));
+  const pixelsPerMs = scaleOf(diagrams, extent, boxPixels) * zoom;
+  useEffect(() => onScale(pixelsPerMs), [pixelsPerMs, onScale]);
+  useKeptCentre(box, zoom);
+  // One alone has its title above everything.
+  const isTitled = diagrams.length > 1;
+  const width = Math.max(1, drawingWidth(extent, pixelsPerMs));
+  return (
+    <div class="timing">
+      <div class="timing-names" aria-hidden="true">
+        {diagrams.map(({ title, timeline }) => (
+          <Names key={title} timeline={timeline} titled={isTitled} />
+        ))}
+      </div>
+      <div class="timing-scroll" ref={box} onScroll={look}>
+        {diagrams.map((diagram) => (
+          <div key={diagram.title}>
+            {isTitled && <p class="timing-title small">{diagram.title}</p>}
+            <Diagram {...{ diagram, width, pixelsPerMs, visible, active, onActive }} beginMs={extent.beginMs} />
+          </div>
+        ))}
+      </div>
+    </div>
+  );
+}
+
+/** So that all fits where layers keep their least width, else so that they have it. */
+function scaleOf(
+  diagrams: readonly TitledTimeline[],
+  { beginMs, endMs }: { beginMs: number; endMs: number },
+  boxPixels: number,
+): number {
+  const lengthMs = Math.max(1e-3, endMs - beginMs);
+  const layers = Math.max(
+    1,
+    ...diagrams.map(({ timeline }) => timeline.lanes[0]?.bars.filter(({ kind }) => kind === 'attention').length ?? 1),
+  );
+  return Math.min(MOST_PIXELS, Math.max(boxPixels - 2, layers * LEAST_LAYER_PIXELS)) / lengthMs;
+}
+
+/** What was in the middle stays there when the zoom changes. */
+function useKeptCentre(box: { current: HTMLDivElement | null }, zoom: number): void {
+  const before = useRef(zoom);
+  useLayoutEffect(() => {
+    const { current } = box;
+    if (current === null || before.current === zoom) return;
+    const half = current.clientWidth / 2;
+    current.scrollLeft = (current.scrollLeft + half) * (zoom / before.current) - half;
+    before.current = zoom;
+  }, [box, zoom]);
+}
+
+function Names({ timeline, titled }: { timeline: Timeline; titled: boolean }): JSX.Element {
+  const { lanes } = drawTimeline(timeline, { beginMs: 0, pixelsPerMs: 1 }, { from: 0, to: 0 });
+  return (
+    <ul class={titled ? 'timing-titled' : ''}>
+      {lanes.map(({ name, height }) => (
+        <li key={name} style={{ height: `${height}px` }} title={name}>
+          <span>{name}</span>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+interface DiagramProps {
+  diagram: TitledTimeline;
+  beginMs: number;
+  width: number;
+  pixelsPerMs: number;
+  visible: VisiblePixels;
+  active: Bar | null;
+  onActive: (bar: Bar | null, chosen: boolean) => void;
+}
+
+function Diagram(props: DiagramProps): JSX.Element {
+  const { diagram, beginMs, pixelsPerMs, visible } = props;
+  const { title, timeline } = diagram;
+  const drawing = useMemo(
+    () => drawTimeline(timeline, { beginMs, pixelsPerMs }, visible),
+    [timeline, beginMs, pixelsPerMs, visible],
+  );
+  return <TimingDiagram {...{ timeline, drawing, title }} {...props} />;
+}

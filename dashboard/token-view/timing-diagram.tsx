@@ -1,0 +1,182 @@
+import type { JSX } from 'preact';
+import { useId } from 'preact/hooks';
+import {
+  fillOf,
+  PAINTS,
+  paintOf,
+  PATTERN_PATHS,
+  PATTERN_PIXELS,
+  PREDICTION_COLOUR,
+  RELOADED_COLOUR,
+} from './bar-paint.js';
+import { nextBar, type Direction } from './bar-steps.js';
+import { AXIS_PIXELS, type PlacedBar, type TimelineDrawing } from './timeline-drawing.js';
+import type { Bar, Timeline } from './timeline.js';
+
+const KEYS: Record<string, Direction> = { ArrowLeft: 'left', ArrowRight: 'right', ArrowUp: 'up', ArrowDown: 'down' };
+
+export interface TimingDiagramProps {
+  timeline: Timeline;
+  drawing: TimelineDrawing;
+  width: number;
+  title: string;
+  /** The bar that is told about. */
+  active: Bar | null;
+  /** `chosen`: by a press or a key, not by the pointer passing over it. */
+  onActive: (bar: Bar | null, chosen: boolean) => void;
+}
+
+/** The bars of a pass as an SVG element. Arrow keys lead from bar to bar. */
+export function TimingDiagram({ timeline, drawing, width, title, active, onActive }: TimingDiagramProps): JSX.Element {
+  const prefix = useId();
+  const barOf = (event: Event): Bar | null => {
+    const index = event.target instanceof SVGElement ? event.target.dataset.bar : undefined;
+    return index === undefined ? null : (drawing.bars[Number(index)]?.bar ?? null);
+  };
+  const onKeyDown = (event: KeyboardEvent): void => {
+    const direction = KEYS[event.key];
+    if (direction === undefined) return;
+    event.preventDefault();
+    onActive(nextBar(timeline, active, direction), true);
+  };
+  const onPointerOver = (event: Event): void => {
+    const bar = barOf(event);
+    if (bar !== null) onActive(bar, false);
+  };
+  return (
+    <svg
+      class="timing-svg"
+      width={width}
+      height={drawing.height}
+      role="application"
+      aria-roledescription="timing diagram"
+      aria-label={`${title}. Arrow keys lead from bar to bar.`}
+      tabIndex={0}
+      onPointerOver={onPointerOver}
+      onClick={(event) => onActive(barOf(event), true)}
+      onKeyDown={onKeyDown}
+    >
+      <Patterns prefix={prefix} />
+      <Grid drawing={drawing} width={width} />
+      {drawing.arrows.map(({ x1, y1, x2, y2 }, index) => (
+        <line key={index} class="timing-arrow" x1={x1} y1={y1} x2={x2} y2={y2} />
+      ))}
+      {drawing.bars.map((placed, index) => (
+        <TimingBar key={index} placed={placed} index={index} prefix={prefix} isActive={placed.bar === active} />
+      ))}
+      {drawing.marks.map(({ mark, x, y }, index) => (
+        <path key={index} d={`M${x},${y - 5} l4,6 h-8 z`} fill={PREDICTION_COLOUR}>
+          <title>{mark.text}</title>
+        </path>
+      ))}
+    </svg>
+  );
+}
+
+function Grid({ drawing, width }: { drawing: TimelineDrawing; width: number }): JSX.Element {
+  const bottom = drawing.height - AXIS_PIXELS;
+  return (
+    <g>
+      {drawing.ticks.map(({ x, text }) => (
+        <g key={text}>
+          <line class="timing-rule" x1={x} y1={0} x2={x} y2={bottom + 4} />
+          <text class="timing-tick" x={x + 3} y={bottom + 17}>
+            {text}
+          </text>
+        </g>
+      ))}
+      {drawing.lanes.map(({ name, y, height }) => (
+        <line key={name} class="timing-rule" x1={0} y1={y + height} x2={width} y2={y + height} />
+      ))}
+    </g>
+  );
+}
+
+function TimingBar({
+  placed: { bar, x, y, width, height, label },
+  index,
+  prefix,
+  isActive,
+}: {
+  placed: PlacedBar;
+  index: number;
+  prefix: string;
+  isActive: boolean;
+}): JSX.Element {
+  const paint = paintOf(bar);
+  const isReloaded = bar.reloaded && bar.kind === 'load';
+  const outline = isReloaded ? RELOADED_COLOUR : paint.pattern === 'hollow' ? paint.colour : 'none';
+  return (
+    <g class={isActive ? 'timing-bar timing-bar-active' : 'timing-bar'}>
+      <rect
+        data-bar={index}
+        {...{ x, y, width, height }}
+        rx={Math.min(2, width / 4)}
+        fill={fillOf(paint, prefix)}
+        stroke={outline}
+        stroke-width={isReloaded ? 1.6 : 0.8}
+        stroke-dasharray={isReloaded ? '4 2' : '2 2'}
+        pointer-events="all"
+      />
+      {label !== '' && (
+        <text class="timing-label" x={x + width / 2} y={y + 12} fill={paint.ink} stroke={paint.colour}>
+          {label}
+        </text>
+      )}
+    </g>
+  );
+}
+
+function Patterns({ prefix }: { prefix: string }): JSX.Element {
+  return (
+    <defs>
+      {PAINTS.filter(({ pattern }) => PATTERN_PATHS[pattern] !== '').map(({ name, colour, pattern }) => (
+        <pattern
+          key={name}
+          id={`${prefix}${name}`}
+          width={PATTERN_PIXELS}
+          height={PATTERN_PIXELS}
+          patternUnits="userSpaceOnUse"
+        >
+          <rect width={PATTERN_PIXELS} height={PATTERN_PIXELS} fill={colour} />
+          <path d={PATTERN_PATHS[pattern]} stroke="#1a1a1a" stroke-opacity="0.45" stroke-width="1.4" />
+        </pattern>
+      ))}
+    </defs>
+  );
+}
+
+/** What the fills mean. */
+export function TimingLegend(): JSX.Element {
+  const prefix = useId();
+  const reloaded = paintOf({ kind: 'load', foretold: 'missed' });
+  const swatches = [
+    ...PAINTS.map((paint) => ({ paint, words: paint.words, isReloaded: false })),
+    { paint: reloaded, words: 'load, reloaded', isReloaded: true },
+  ];
+  return (
+    <ul class="timing-legend small quiet">
+      {swatches.map(({ paint, words, isReloaded }) => (
+        <li key={words}>
+          <svg width="20" height="14" aria-hidden="true">
+            <Patterns prefix={prefix} />
+            <rect
+              {...{ x: 1, y: 1, width: 18, height: 12, rx: 2 }}
+              fill={fillOf(paint, prefix)}
+              stroke={isReloaded ? RELOADED_COLOUR : paint.pattern === 'hollow' ? paint.colour : 'none'}
+              stroke-width={isReloaded ? 1.6 : 1}
+              stroke-dasharray={isReloaded ? '4 2' : '2 2'}
+            />
+          </svg>
+          {words}
+        </li>
+      ))}
+      <li>
+        <svg width="14" height="14" aria-hidden="true">
+          <path d="M7,3 l4,8 h-8 z" fill={PREDICTION_COLOUR} />
+        </svg>
+        a prediction reaches main
+      </li>
+    </ul>
+  );
+}
