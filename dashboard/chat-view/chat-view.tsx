@@ -1,5 +1,102 @@
-import type { JSX } from 'preact';
+import type { JSX, TargetedSubmitEvent } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { askQuestion, forgetConversation, stopAnswer, useChat } from './chat-store.js';
+import { questionOf, runningAnswer, type Conversation } from './conversation.js';
+import { SettingsForm } from './settings-form.js';
+import { AnswerTurn, QuestionTurn } from './turns.js';
 
 export function ChatView(): JSX.Element {
-  return <h1>Chat</h1>;
+  const { conversation, settings } = useChat();
+  const isRunning = runningAnswer(conversation) !== null;
+  const isEmpty = conversation.turns.length === 0;
+  return (
+    <section class="chat-view">
+      <div class="chat-head">
+        <h1>Chat</h1>
+        <button type="button" class="button" disabled={isEmpty} onClick={forgetConversation}>
+          New chat
+        </button>
+      </div>
+      <SettingsForm settings={settings} />
+      {isEmpty ? (
+        <p class="quiet chat-empty">
+          Ask the model something. The conversation is kept in this tab alone, and forgotten when the page is loaded
+          again.
+        </p>
+      ) : (
+        <Turns conversation={conversation} />
+      )}
+      <Composer isRunning={isRunning} />
+    </section>
+  );
+}
+
+function Turns({ conversation }: { conversation: Conversation }): JSX.Element {
+  useFollowedEnd(conversation);
+  return (
+    <ol class="turns" aria-label="Conversation">
+      {conversation.turns.map((turn) =>
+        turn.kind === 'question' ? (
+          <QuestionTurn key={turn.id} question={turn} />
+        ) : (
+          <AnswerTurn key={turn.id} answer={turn} question={questionOf(conversation, turn.id)} />
+        ),
+      )}
+    </ol>
+  );
+}
+
+/** Whoever is so near the page's end wants to see what comes. */
+const NEAR_END_PIXELS = 160;
+
+function useFollowedEnd(conversation: Conversation): void {
+  const count = useRef(0);
+  useEffect(() => {
+    const { scrollHeight, clientHeight, scrollTop } = document.documentElement;
+    const isNew = count.current !== conversation.turns.length;
+    count.current = conversation.turns.length;
+    const isNear = scrollHeight - clientHeight - scrollTop < NEAR_END_PIXELS;
+    if (isNew || (isNear && runningAnswer(conversation) !== null)) window.scrollTo({ top: scrollHeight });
+  }, [conversation]);
+}
+
+function Composer({ isRunning }: { isRunning: boolean }): JSX.Element {
+  const [text, setText] = useState('');
+  const send = (): void => {
+    if (isRunning || text.trim() === '') return;
+    askQuestion(text);
+    setText('');
+  };
+  const onSubmit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
+    event.preventDefault();
+    send();
+  };
+  const onKeyDown = (event: KeyboardEvent): void => {
+    // While letters are composed (Chinese, Japanese), Enter ends that alone.
+    if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    send();
+  };
+  return (
+    <form class="composer" onSubmit={onSubmit}>
+      <textarea
+        class="field"
+        rows={2}
+        value={text}
+        placeholder="Your question"
+        aria-label="Your question"
+        onInput={(event) => setText(event.currentTarget.value)}
+        onKeyDown={onKeyDown}
+      />
+      {isRunning ? (
+        <button type="button" class="button" onClick={stopAnswer}>
+          Stop
+        </button>
+      ) : (
+        <button type="submit" class="button button-main" disabled={text.trim() === ''}>
+          Ask
+        </button>
+      )}
+    </form>
+  );
 }

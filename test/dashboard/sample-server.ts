@@ -8,8 +8,10 @@ import { extname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import type { ClusterEvent } from '../../shared/cluster-events/cluster-events.js';
+import { sampleChat } from './sample-chat.js';
 import { sampleCluster, sampleClusterAlone } from './sample-cluster.js';
 import { sampleFigures, sampleHeat, sampleHistory, sampleRecall } from './sample-figures.js';
+import { samplePasses } from './sample-passes.js';
 
 export interface SampleOptions {
   /** Main without shadow and workers. */
@@ -36,6 +38,7 @@ export function sampleEvents(options: SampleOptions): ClusterEvent[] {
     { type: 'figures', samples: sampleHistory(0) },
     { type: 'recall', recall: sampleRecall() },
     { type: 'heat', heat: sampleHeat() },
+    ...samplePasses().map((pass): ClusterEvent => ({ type: 'pass', pass })),
   ];
 }
 
@@ -88,6 +91,7 @@ export function sampleServer(options: SampleOptions): Server {
       if (isKnown) feed(request, response, options);
       else response.writeHead(401).end();
     } else if (path === '/cluster/session') void logIn(request, response, options);
+    else if (path === '/v1/chat/completions') void sampleChat(response);
     else if (path === '/') sendFile(response, 'index.html');
     else if (/^\/assets\/[\w.-]+$/.test(path)) sendFile(response, path.slice('/assets/'.length));
     else response.writeHead(404).end();

@@ -3,7 +3,7 @@ import { chromeTrace } from '../../dashboard/token-view/chrome-trace.js';
 import { compare, LIVE, pause, passTitle, show, shownPasses, step } from '../../dashboard/token-view/pass-choice.js';
 import { timelineSvg } from '../../dashboard/token-view/svg-export.js';
 import { timelineOf } from '../../dashboard/token-view/timeline.js';
-import { samplePass } from './dashboard-sample-passes.js';
+import { samplePass } from '../dashboard/sample-passes.js';
 
 describe('the Chrome trace of a pass', () => {
   const pass = samplePass({ layers: 6, workers: 3, expertsPerLayer: 3 });

@@ -4,7 +4,7 @@ import { PAINTS, paintOf } from '../../dashboard/token-view/bar-paint.js';
 import { figureDifferences, passFigures } from '../../dashboard/token-view/pass-figures.js';
 import { drawingWidth, drawTimeline, roundStep } from '../../dashboard/token-view/timeline-drawing.js';
 import { timelineOf, type Bar } from '../../dashboard/token-view/timeline.js';
-import { samplePass } from './dashboard-sample-passes.js';
+import { samplePass } from '../dashboard/sample-passes.js';
 
 const EVERYTHING = { from: -1e9, to: 1e9 };
 

@@ -14,6 +14,24 @@ export interface SamplePlan {
   loadMs?: number;
 }
 
+/** Some in a row, with the workers of the made-up cluster. */
+export function samplePasses(): PassTrace[] {
+  return Array.from({ length: PASSES }, (_, index) => {
+    const pass = samplePass({
+      number: 100 + index,
+      layers: 24,
+      workers: 8,
+      expertsPerLayer: 4,
+      loadMs: 2 + (index % 3),
+    });
+    for (const expert of pass.layers.flatMap(({ experts }) => experts)) {
+      expert.worker = expert.worker.replace(/^worker-(\d+)$/, (_, number) => `orin-${Number(number) + 1}`);
+    }
+    return pass;
+  });
+}
+
+const PASSES = 12;
 const FORETOLD = ['predicted', 'predicted', 'late', 'predicted', 'missed'] as const;
 
 /** A decode pass as main tells it: every fifth expert was missed, every fifth predicted late, the others in time. */
