@@ -280,7 +280,7 @@ describe('main: what shadow is fed', () => {
 
   it('a shadow that says it has more of a prefix than it was asked about, or was not asked, is dropped, or not heard', () => {
     const stream = new MemoryStream<ShadowRequest, ShadowReply>();
-    const post = new PredictionPost({ placement: null, worker: () => null });
+    const post = new PredictionPost({ placement: null, worker: () => null }, new ToldPasses());
     const nothing = () => undefined;
     const shape = { expertLayers: LAYERS, experts: 8, vocabSize: 300 };
     const listener = {
