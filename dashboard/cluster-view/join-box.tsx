@@ -14,7 +14,7 @@ export function JoinBox({ command, isFirst }: { command: string; isFirst: boolea
         </p>
       </div>
       <div class="join-command">
-        <code>{command}</code>
+        <code>{command.split(' ').map((word, index) => [index > 0 && ' ', <span key={index}>{word}</span>])}</code>
         <CopyButton text={command} title="the command" />
       </div>
     </section>

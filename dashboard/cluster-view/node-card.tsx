@@ -15,7 +15,7 @@ export function NodeCard({ node, release }: NodeProps): JSX.Element {
     <li class={`card node node-${node.state}`} data-node={node.id} data-state={node.state}>
       <header class="node-head">
         <h3>{node.id}</h3>
-        <span class="node-role quiet small">{node.role}</span>
+        {node.role !== node.id && <span class="quiet small">{node.role}</span>}
         <NodeState node={node} />
       </header>
       <p class="quiet small node-device" title={node.deviceReason}>

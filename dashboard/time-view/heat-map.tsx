@@ -82,6 +82,7 @@ export function HeatMap({ heat }: { heat: ExpertHeat }): JSX.Element {
       >
         <canvas ref={canvas} />
         {cell !== null && <HeatTip heat={heat} cell={cell} />}
+        {strengths.every((strength) => strength === 0) && <p class="chart-empty quiet small">No token yet</p>}
       </div>
       <p class="heat-axis quiet small number" aria-hidden="true">
         <span>expert 0</span>

@@ -29,6 +29,8 @@ export interface LineChartProps {
   group: string;
   /** Single measurements, which no line joins. */
   hasPoints?: boolean;
+  /** Whole numbers, which change from one second to the next. */
+  hasSteps?: boolean;
   /** 1: the top of a scale of shares is never above it. */
   isShare?: boolean;
 }
@@ -84,13 +86,14 @@ function chartOptions(props: LineChartProps, width: number, onCursor: (index: nu
   };
 }
 
-function seriesOf({ hasPoints = false, lines }: LineChartProps, { colour }: ChartLine): uPlot.Series {
+function seriesOf({ hasPoints = false, hasSteps = false, lines }: LineChartProps, { colour }: ChartLine): uPlot.Series {
   const stroke = resolvedColour(colour);
   const isAlone = lines.length === 1 && !hasPoints;
   return {
     stroke,
     width: hasPoints ? 0 : 1.5,
     points: { show: hasPoints, size: 5, width: 0, fill: stroke },
+    ...(hasSteps && uPlot.paths.stepped ? { paths: uPlot.paths.stepped({ align: -1 }) } : {}),
     ...(isAlone ? { fill: resolvedColour('accent-soft') } : {}),
   };
 }
@@ -128,7 +131,9 @@ export function LineChart(props: LineChartProps): JSX.Element {
   return (
     <figure class="card chart" aria-label={sentenceOf(props)}>
       <ChartHead props={props} cursor={cursor} />
-      <div class="chart-place" ref={place} aria-hidden="true" />
+      <div class="chart-place" ref={place} aria-hidden="true">
+        {props.latest.every((value) => value === null) && <p class="chart-empty quiet small">Nothing measured yet</p>}
+      </div>
     </figure>
   );
 }

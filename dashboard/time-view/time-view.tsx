@@ -22,9 +22,9 @@ interface FigureChart {
   title: string;
   lines: { title: string; figure: FigureName; colour: string }[];
   format: (value: number) => string;
-  /** Whole numbers, or single measurements: no means are taken. */
-  isExact?: boolean;
+  /** Single measurements, and whole numbers: no means are taken. */
   hasPoints?: boolean;
+  hasSteps?: boolean;
   isShare?: boolean;
 }
 
@@ -41,7 +41,6 @@ const CHARTS: readonly FigureChart[] = [
     lines: [line('ttftMs', 'Time to first token')],
     format: formatMilliseconds,
     hasPoints: true,
-    isExact: true,
   },
   { title: 'Recall of predictions', lines: [line('recall', 'Recall')], format: formatShare, isShare: true },
   { title: 'Drafts right', lines: [line('draftsRight', 'Drafts right')], format: formatShare, isShare: true },
@@ -55,7 +54,7 @@ const CHARTS: readonly FigureChart[] = [
     title: 'Requests',
     lines: [line('activeRequests', 'running'), line('queuedRequests', 'waiting', 'kind-4')],
     format: formatCount,
-    isExact: true,
+    hasSteps: true,
   },
   { title: 'Rows a pass', lines: [line('rowsPerPass', 'Rows a pass')], format: formatFigure },
 ];
@@ -89,8 +88,8 @@ interface FigureLineChartProps {
 }
 
 function FigureLineChart({ chart, samples }: FigureLineChartProps): JSX.Element {
-  const { lines, isExact = false, ...rest } = chart;
-  const width = isExact ? 1 : MEAN_SAMPLES;
+  const { lines, ...rest } = chart;
+  const width = rest.hasPoints === true || rest.hasSteps === true ? 1 : MEAN_SAMPLES;
   const drawn = useMemo(
     () =>
       lines.map(({ title, figure, colour }) => ({
