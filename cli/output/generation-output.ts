@@ -117,6 +117,7 @@ export function generationJson({
     },
     drafts: finished.drafts && { proposed: finished.drafts.proposed, accepted: finished.drafts.accepted },
     reloads: finished.reloads,
+    cached_tokens: finished.cachedTokens ?? 0,
     nodes: finished.nodes.map(nodeJson),
   };
 }
@@ -132,8 +133,10 @@ export function residentSummary({ kinds, fellBack }: ResidentWeights): string {
 }
 
 /** For people, on one line: tokens, times, recall. */
-export function generationSummary({ tokens, finished }: GenerationResult): string {
+export function generationSummary({ started, tokens, finished }: GenerationResult): string {
   const parts = [`${tokens.length} tokens (${finished.finishReason})`];
+  const { cachedTokens = 0 } = finished;
+  if (cachedTokens > 0) parts.push(`${cachedTokens} of ${started.promptTokenIds.length} prompt tokens were there`);
   if (finished.timing !== null) {
     parts.push(`first after ${finished.timing.ttftMs.toFixed(0)} ms`);
     if (finished.timing.decodeTokensPerS > 0) {

@@ -32,6 +32,14 @@ describe('an answer on the terminal', () => {
     ]);
   });
 
+  it('tells how much of the prompt was not run', () => {
+    const cached = { ...ANSWER, finished: { ...ANSWER.finished, cachedTokens: 1 } };
+    assert.equal(generationJson(cached)['cached_tokens'], 1);
+    assert.match(generationSummary(cached), /1 of 2 prompt tokens were there/);
+    assert.equal(generationJson(ANSWER)['cached_tokens'], 0);
+    assert.doesNotMatch(generationSummary(ANSWER), /prompt tokens/);
+  });
+
   it('has null for drafts in its JSON, and not a word for people, where there were to be none', () => {
     assert.equal(generationJson(ANSWER)['drafts'], null);
     assert.doesNotMatch(generationSummary(ANSWER), /draft/);

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import type { BatchMember } from '../../main-node/batching/batch-member.js';
-import { RequestCounters, type MemberRows } from '../../main-node/pass/pass-member.js';
+import { type MemberRows, RequestCounters } from '../../main-node/pass/pass-member.js';
 import { ContextRoom } from '../../main-node/room/context-room.js';
 import { PREFIX_BLOCK_TOKENS } from '../../main-node/room/prefix-index.js';
 import type { Device, Model, Pass, Sequence } from '../../native/index.js';

@@ -259,7 +259,7 @@ const PLAIN: AnswerParser = {
 
 function repliesOf(end: { finishReason: string; stopString?: string }): GenerateReply[] {
   const token = { tokenId: 5, logprob: 0, top: [] };
-  const rest = { text: 'ab', timing: null, sep: null, reloads: 0, nodes: [], drafts: null };
+  const rest = { text: 'ab', timing: null, sep: null, reloads: 0, nodes: [], drafts: null, cachedTokens: 2 };
   return [
     { kind: 'started', started: { promptTokenIds: [1, 2, 3], seed: 0 } },
     { kind: 'token', token: { ...token, text: 'a' } },
@@ -299,7 +299,7 @@ describe("Anthropic's answers", () => {
         'message_stop',
       ],
     );
-    const usage = { output_tokens: 3, input_tokens: 3, cache_creation_input_tokens: 0, cache_read_input_tokens: 0 };
+    const usage = { output_tokens: 3, input_tokens: 1, cache_creation_input_tokens: 0, cache_read_input_tokens: 2 };
     assert.deepEqual(events.at(-2), {
       type: 'message_delta',
       delta: { stop_reason: 'end_turn', stop_sequence: null },

@@ -87,7 +87,7 @@ describe("OpenAI's answers, made of replies", () => {
     return [
       { kind: 'started', started: { promptTokenIds: [0, 2, 9], seed: 1 } },
       ...tokens,
-      { kind: 'finished', finished: { ...END, finishReason } },
+      { kind: 'finished', finished: { ...END, finishReason, cachedTokens: 2 } },
     ];
   }
 
@@ -118,7 +118,7 @@ describe("OpenAI's answers, made of replies", () => {
       prompt_tokens: 3,
       completion_tokens: ids.length,
       total_tokens: 3 + ids.length,
-      prompt_tokens_details: { cached_tokens: 0 },
+      prompt_tokens_details: { cached_tokens: 2 },
       completion_tokens_details: { reasoning_tokens: 0 },
     });
   });

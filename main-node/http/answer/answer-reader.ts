@@ -21,6 +21,8 @@ export interface AnswerEnd {
 
 export interface TokenCounts {
   prompt: number;
+  /** Of the prompt: not run, because an earlier request had the same ones. Known at the answer's end. */
+  cached: number;
   answer: number;
   /** Of the answer. */
   reasoning: number;
@@ -41,7 +43,7 @@ const PROMPT_END_TOKENS = 64;
 
 /** Reads one answer's replies: takes the text apart and says which token brought which part of the content. */
 export class AnswerReader {
-  readonly counts: TokenCounts = { prompt: 0, answer: 0, reasoning: 0 };
+  readonly counts: TokenCounts = { prompt: 0, cached: 0, answer: 0, reasoning: 0 };
   private parser: AnswerParser | null = null;
   private readonly spans = new TokenSpans<ScoredToken>();
   /** Tokens since the last piece. */
@@ -83,6 +85,7 @@ export class AnswerReader {
   }
 
   private takeEnd(finished: Finished): AnswerStep {
+    this.counts.cached = finished.cachedTokens ?? 0;
     const parser = this.requireParser();
     const pieces = parser.finish();
     const spans = [...this.spansOf(pieces), ...this.spans.finish()];

@@ -36,7 +36,7 @@ export class MessageStream {
 
   private eventsOf(reply: GenerateReply): MessageEvent[] {
     const step = this.reader.take(reply);
-    const { prompt, answer } = this.reader.counts;
+    const { prompt } = this.reader.counts;
     if (reply.kind === 'started') {
       return [{ type: 'message_start', message: emptyMessage(this.head.id, this.head.model, prompt) }];
     }
@@ -47,7 +47,7 @@ export class MessageStream {
     return [
       ...events,
       ...this.blocks.finish(),
-      { type: 'message_delta', delta, usage: usageOf(prompt, answer) },
+      { type: 'message_delta', delta, usage: usageOf(this.reader.counts) },
       { type: 'message_stop' },
     ];
   }
@@ -74,12 +74,12 @@ export class MessageBody {
   }
 
   body(): object {
-    const { prompt, answer } = this.reader.counts;
+    const { prompt } = this.reader.counts;
     return {
       ...emptyMessage(this.head.id, this.head.model, prompt),
       content: answerBlocks(this.pieces),
       ...this.stop,
-      usage: usageOf(prompt, answer),
+      usage: usageOf(this.reader.counts),
     };
   }
 }

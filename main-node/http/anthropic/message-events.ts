@@ -1,4 +1,4 @@
-import type { AnswerEnd } from '../answer/answer-reader.js';
+import type { AnswerEnd, TokenCounts } from '../answer/answer-reader.js';
 import type { AnswerPiece } from '../conversation/chat-request.js';
 
 /** What stands in place of a signature: clients send back thoughts only with one. */
@@ -24,16 +24,17 @@ export interface MessageEvent extends Record<string, unknown> {
 export function emptyMessage(id: string, model: string, inputTokens: number): Record<string, unknown> {
   return {
     ...{ id, type: 'message', role: 'assistant', model, content: [], stop_reason: null, stop_sequence: null },
-    usage: usageOf(inputTokens, 0),
+    usage: usageOf({ prompt: inputTokens, cached: 0, answer: 0 }),
   };
 }
 
-export function usageOf(inputTokens: number, outputTokens: number): MessageUsage {
+/** Anthropic counts a prompt's tokens that were read from a cache apart from the others. */
+export function usageOf({ prompt, cached, answer }: Omit<TokenCounts, 'reasoning'>): MessageUsage {
   return {
-    input_tokens: inputTokens,
-    output_tokens: outputTokens,
+    input_tokens: prompt - cached,
+    output_tokens: answer,
     cache_creation_input_tokens: 0,
-    cache_read_input_tokens: 0,
+    cache_read_input_tokens: cached,
   };
 }
 

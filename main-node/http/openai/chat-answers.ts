@@ -38,7 +38,7 @@ class ChatAnswers {
 
   usage(): Usage {
     const counts = this.readers.map((reader) => reader.counts);
-    return usageOf(Math.max(0, ...counts.map(({ prompt }) => prompt)), counts);
+    return usageOf(counts, counts.length);
   }
 }
 

@@ -131,15 +131,21 @@ export function chatBody({ id, ...rest }: AnswerHead, choices: readonly object[]
   return { id, object: 'chat.completion', ...rest, choices, usage };
 }
 
-/** `prompts`: tokens of the prompts, each counted once however many answers it has. */
-export function usageOf(promptTokens: number, answers: readonly TokenCounts[]): Usage {
-  const completionTokens = answers.reduce((sum, { answer }) => sum + answer, 0);
+/** `answersPerPrompt`: so many answers that follow one another are to one prompt, whose tokens are counted once. */
+export function usageOf(answers: readonly TokenCounts[], answersPerPrompt: number): Usage {
+  const prompts = answers.filter((_, index) => index % answersPerPrompt === 0);
+  const promptTokens = sumOf(prompts, ({ prompt }) => prompt);
+  const completionTokens = sumOf(answers, ({ answer }) => answer);
   return {
     prompt_tokens: promptTokens,
     completion_tokens: completionTokens,
     total_tokens: promptTokens + completionTokens,
-    // Nothing of a prompt is kept for the next one.
-    prompt_tokens_details: { cached_tokens: 0 },
-    completion_tokens_details: { reasoning_tokens: answers.reduce((sum, { reasoning }) => sum + reasoning, 0) },
+    // Later answers to a prompt use the first one's rows; what others had left is what the first one found.
+    prompt_tokens_details: { cached_tokens: sumOf(prompts, ({ cached }) => cached) },
+    completion_tokens_details: { reasoning_tokens: sumOf(answers, ({ reasoning }) => reasoning) },
   };
+}
+
+function sumOf(answers: readonly TokenCounts[], tokens: (counts: TokenCounts) => number): number {
+  return answers.reduce((sum, counts) => sum + tokens(counts), 0);
 }

@@ -14,9 +14,10 @@ function readersOf({ prompts, count, ...options }: CompletionAnswersOptions): Co
 }
 
 function usageOfReaders(readers: readonly CompletionReader[], count: number): Usage {
-  const counts = readers.map((reader) => reader.counts);
-  const promptTokens = counts.reduce((sum, { prompt }, index) => sum + (index % count === 0 ? prompt : 0), 0);
-  return usageOf(promptTokens, counts);
+  return usageOf(
+    readers.map((reader) => reader.counts),
+    count,
+  );
 }
 
 function bodyOf({ id, ...rest }: AnswerHead, members: object): object {

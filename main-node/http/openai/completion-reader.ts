@@ -23,7 +23,7 @@ export interface CompletionStep {
 
 /** Reads the replies of one text completion. */
 export class CompletionReader {
-  readonly counts: TokenCounts = { prompt: 0, answer: 0, reasoning: 0 };
+  readonly counts: TokenCounts = { prompt: 0, cached: 0, answer: 0, reasoning: 0 };
   private promptIds: readonly number[] = [];
   private readonly promptScores: PromptLogprobs['tokens'] = [];
   private echoed: boolean;
@@ -53,6 +53,7 @@ export class CompletionReader {
         return this.step(token.text, this.spans.push(token.text), null);
       }
       case 'finished':
+        this.counts.cached = reply.finished.cachedTokens ?? 0;
         return this.step('', this.spans.finish(), reply.finished.finishReason === 'length' ? 'length' : 'stop');
     }
   }

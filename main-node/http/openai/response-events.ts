@@ -72,10 +72,10 @@ export class ResponseAnswer {
 
   /** The answer as it is by now. */
   response(): object {
-    const { prompt, answer, reasoning } = this.reader.counts;
+    const { prompt, cached, answer, reasoning } = this.reader.counts;
     const usage = {
       input_tokens: prompt,
-      input_tokens_details: { cached_tokens: 0 },
+      input_tokens_details: { cached_tokens: cached },
       output_tokens: answer,
       output_tokens_details: { reasoning_tokens: reasoning },
       total_tokens: prompt + answer,
