@@ -10,7 +10,7 @@ import { nominalLayerCosts } from '../shared/placement/group-size.js';
 import type { NodeIdentity, StatusReply } from '../shared/rpc/messages.js';
 import { firstEpoch } from './cluster/first-epoch.js';
 import { Membership } from './cluster/membership.js';
-import { Roster, type RosterObserver } from './cluster/roster.js';
+import { Roster } from './cluster/roster.js';
 import type { ShadowListener } from './cluster/shadow-link.js';
 import type { ClusterEngine } from './decode/cluster-engine.js';
 import { DraftCostMeter } from './decode/draft-costs.js';
@@ -70,7 +70,7 @@ function createEngine(
   settings: NodeSettings,
   { source, model, environment }: LoadedMain & { environment: NodeEnvironment },
   epoch: number,
-  observer: RosterObserver,
+  events: Pick<MainEvents, 'nodes' | 'passes'>,
   log: Logger,
 ): ClusterEngine {
   const { shape } = source;
@@ -86,10 +86,10 @@ function createEngine(
   const spread = homes > 0 ? 'group' : spreadForDrafts(drafting.rows, placement.spread);
   logWhatDiffers(settings, { rows: drafting.rows, spread }, log);
   const grouping = { groupSize: placement.groupSize, costs: nominalLayerCosts(shape, source.shippedFormat), homes };
-  const roster = new Roster(shape, grouping, epoch, runtime, log, observer);
+  const roster = new Roster(shape, grouping, epoch, runtime, log, events.nodes);
   const draftCosts = new DraftCostMeter();
   const passEngine: PassEngine = {
-    ...{ shape, roster, prediction, spread, prefillOverlap, runtime, observer: null },
+    ...{ shape, roster, prediction, spread, prefillOverlap, runtime, observer: events.passes },
     dispatcher: new ExpertDispatcher(roster, workerGraceMs, log),
     toldPasses: new ToldPasses(),
     miniBatchRows: miniBatchRowsFor(miniBatchRows, shape.hiddenSize),
@@ -176,7 +176,7 @@ export function assemble(
   const model = modelOf(settings, loaded);
   const moment = { status: () => status(), peerCounts: () => engine.roster.peerCounts() };
   const events = new MainEvents(servedCluster(settings, loaded, model), moment, runtime, startedMs);
-  const engine = createEngine(settings, loaded, epoch, events.nodes, log);
+  const engine = createEngine(settings, loaded, epoch, events, log);
   const { roster, shape } = engine;
   const membership = new Membership({
     identity: () => identity,

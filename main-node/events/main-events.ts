@@ -1,8 +1,8 @@
-import type { PassTrace } from '../../shared/cluster-events/cluster-events.js';
 import type { StatusReply } from '../../shared/rpc/messages.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
 import type { RosterObserver } from '../cluster/roster.js';
 import type { PeerCounts } from '../cluster/peer-totals.js';
+import type { PassObserver } from '../pass/pass-observer.js';
 import type { RequestObserver } from '../rpc/request-observer.js';
 import { AnswerTotals } from './answer-totals.js';
 import { ClusterFeed } from './cluster-feed.js';
@@ -10,6 +10,8 @@ import { clusterView, type ServedCluster } from './cluster-view.js';
 import { ExpertHeatCounts } from './expert-heat.js';
 import { Figures } from './figures.js';
 import { LostNodes } from './lost-nodes.js';
+import { PassRecorder } from './pass-recorder.js';
+import { passTrace } from './pass-trace.js';
 
 /** What is asked of main as it is at present. */
 export interface MainMoment {
@@ -22,6 +24,7 @@ export class MainEvents {
   readonly feed: ClusterFeed;
   readonly requests: RequestObserver;
   readonly nodes: RosterObserver;
+  readonly passes: PassObserver;
 
   /** `moment`: asked from start() on. */
   constructor(served: ServedCluster, moment: MainMoment, runtime: Runtime, startedMs: number) {
@@ -29,7 +32,14 @@ export class MainEvents {
     const figures = new Figures();
     const lost = new LostNodes(() => runtime.nowMs());
     const heat = new ExpertHeatCounts(served);
-    const passes: PassTrace[] = [];
+    const passes = new PassRecorder(
+      () => runtime.nowMs(),
+      heat,
+      (record) => {
+        if (this.feed.wantsPass) this.feed.passEnded(passTrace(record, startedMs));
+      },
+    );
+    this.passes = passes;
     const view = () => {
       const status = moment.status();
       const connected = new Set(status.nodes.map(({ identity }) => identity.id));
@@ -38,9 +48,12 @@ export class MainEvents {
     const counts = () => {
       const { activeSequences: activeRequests, queuedRequests } = moment.status();
       const peers = moment.peerCounts();
-      return { answers: answers.counts(), peers, activeRequests, queuedRequests, passes: 0, rows: 0 };
+      return { answers: answers.counts(), peers, activeRequests, queuedRequests, ...passes.counts };
     };
-    const sources = { view, figures, counts, recall: () => answers.recall(), heat, passes: () => passes };
+    const sources = {
+      ...{ view, figures, counts, recall: () => answers.recall(), heat },
+      passes: () => passes.records.map((record) => passTrace(record, startedMs)),
+    };
     this.feed = new ClusterFeed(sources, runtime, startedMs);
     this.requests = {
       admitted: () => undefined,

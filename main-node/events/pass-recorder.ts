@@ -1,0 +1,143 @@
+import { PASSES_KEPT } from '../../shared/cluster-events/cluster-events.js';
+import type { Prediction } from '../../shared/rpc/messages.js';
+import type { ExpertOutcome } from '../pass/expert-dispatcher.js';
+import type { MemberRows } from '../pass/pass-member.js';
+import type { ObservedPass, PassObserver, RoutedExpert } from '../pass/pass-observer.js';
+import type { ExpertHeatCounts } from './expert-heat.js';
+import type { LayerRecord, PassRecord } from './pass-record.js';
+import { PredictionArrivals } from './prediction-arrivals.js';
+
+/** Results that are kept of one pass, and of all that are kept; of more, a pass leaves out its later ones, and the oldest pass goes. */
+export const MAX_RESULTS_OF_PASS = 8192;
+export const MAX_RESULTS_KEPT = 65_536;
+
+export interface PassCounts {
+  passes: number;
+  rows: number;
+}
+
+/** Writes down what passes do, a few numbers an expert, and keeps the last ones. */
+export class PassRecorder implements PassObserver {
+  private readonly kept: { record: PassRecord; results: number }[] = [];
+  private readonly arrivals = new PredictionArrivals();
+  private keptResults = 0;
+  private passes = 0;
+  private rows = 0;
+
+  /** `onPass`: a pass has come to its end. */
+  constructor(
+    private readonly nowMs: () => number,
+    private readonly heat: Pick<ExpertHeatCounts, 'chosen'>,
+    private readonly onPass: (record: PassRecord) => void,
+  ) {}
+
+  get counts(): PassCounts {
+    return { passes: this.passes, rows: this.rows };
+  }
+
+  /** The last passes that came to their end, the oldest first. */
+  get records(): readonly PassRecord[] {
+    return this.kept.map(({ record }) => record);
+  }
+
+  begin(members: readonly MemberRows[]): ObservedPass {
+    const record: PassRecord = {
+      ...{ number: 0, beginMs: this.nowMs(), endMs: 0, layers: [], predictions: [] },
+      members: members.map(({ member, position, tokenIds, decodeFrom }) => ({
+        ...{ sequence: member.id, position, rows: tokenIds.length },
+        kind: decodeFrom < tokenIds.length ? 'decode' : 'prompt',
+      })),
+    };
+    return new RecordedPass(record, this.nowMs, this.heat, (results) => this.ended(members, record, results));
+  }
+
+  predictionArrived({ pass, layer, experts, runUs = 0 }: Prediction): void {
+    this.arrivals.add({ ...pass, layer, experts, runUs, receivedMs: this.nowMs() });
+  }
+
+  /** `results`: how many the record has; null: the pass has failed. */
+  private ended(members: readonly MemberRows[], record: PassRecord, results: number | null): void {
+    for (const { member, position, tokenIds, decodeFrom } of members) {
+      const end = position + tokenIds.length;
+      record.predictions.push(...this.arrivals.take(member.id, position + decodeFrom, end));
+    }
+    if (results === null) return;
+    this.passes += 1;
+    record.number = this.passes;
+    for (const { rows } of record.members) this.rows += rows;
+    this.kept.push({ record, results });
+    this.keptResults += results;
+    while (this.kept.length > PASSES_KEPT || this.keptResults > MAX_RESULTS_KEPT) {
+      this.keptResults -= this.kept.shift()?.results ?? 0;
+    }
+    this.onPass(record);
+  }
+}
+
+/** One pass as it goes. */
+class RecordedPass implements ObservedPass {
+  /** When messages went that are not answered, by worker and expert, in their order. */
+  private readonly sentMs = new Map<string, number[]>();
+  private current: LayerRecord | null = null;
+  private results = 0;
+
+  constructor(
+    private readonly record: PassRecord,
+    private readonly nowMs: () => number,
+    private readonly heat: Pick<ExpertHeatCounts, 'chosen'>,
+    private readonly onEnd: (results: number | null) => void,
+  ) {}
+
+  layerBegun(layer: number): void {
+    const beginMs = this.nowMs();
+    const times = { beginMs, routedMs: beginMs, answeredMs: beginMs, endMs: beginMs };
+    this.current = { layer, ...times, foretold: new Map(), experts: [] };
+    this.sentMs.clear();
+    this.record.layers.push(this.current);
+  }
+
+  routed(layer: number, experts: readonly RoutedExpert[]): void {
+    const { current } = this;
+    if (current === null) return;
+    current.routedMs = this.nowMs();
+    for (const { expert, rows, foretold } of experts) {
+      current.foretold.set(expert, foretold);
+      this.heat.chosen(layer, expert, rows);
+    }
+  }
+
+  sent(_layer: number, workerId: string, experts: readonly number[]): void {
+    const nowMs = this.nowMs();
+    for (const expert of experts) {
+      const key = `${workerId} ${expert}`;
+      const before = this.sentMs.get(key);
+      if (before === undefined) this.sentMs.set(key, [nowMs]);
+      else before.push(nowMs);
+    }
+  }
+
+  received(_layer: number, { task, workerId, result, resent }: ExpertOutcome): void {
+    if (this.current === null || this.results >= MAX_RESULTS_OF_PASS) return;
+    this.results += 1;
+    const { expert } = task;
+    const { wasLoaded, stallUs, executeUs, loadUs, loadedBeforeUs, begunUs, answeredUs } = result;
+    const sentMs = resent ? null : (this.sentMs.get(`${workerId} ${expert}`)?.shift() ?? null);
+    this.current.experts.push({
+      ...{ expert, workerId, rows: task.rows.length, resent, sentMs, receivedMs: this.nowMs() },
+      ...{ wasLoaded, stallUs, executeUs, loadUs, loadedBeforeUs, begunUs, answeredUs },
+    });
+  }
+
+  answered(): void {
+    if (this.current !== null) this.current.answeredMs = this.nowMs();
+  }
+
+  layerEnded(): void {
+    if (this.current !== null) this.current.endMs = this.nowMs();
+  }
+
+  ended(failed: boolean): void {
+    this.record.endMs = this.nowMs();
+    this.onEnd(failed ? null : this.results);
+  }
+}
