@@ -61,6 +61,8 @@ export interface TokenAnnouncement {
   rows: number;
   nextRows: number;
   branch: number;
+  /** Main runs the position together with rows of other sequences. Left out: it does not. */
+  joint?: boolean;
 }
 
 export interface SequenceProgress {

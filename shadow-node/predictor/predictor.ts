@@ -13,6 +13,13 @@ import { ShadowSequence, type AlignmentCounts, type Draft } from './shadow-seque
 /** Sequences that main may have open at once. */
 export const MAX_SEQUENCES = 256;
 
+/**
+ * Main tells the tokens of a pass of several sequences one after another. The first ones wait for the others so long at most, and no longer
+ * than this share of what the last pass took: what comes later waits for the pass to end.
+ */
+export const GATHER_LIMIT_MS = 5;
+const GATHER_SHARE = 0.5;
+
 export interface PredictorEvents {
   /** `late`: main is past the pass, so that only its count of recall can use the prediction. */
   onPrediction(sequence: number, prediction: PassPrediction, late: boolean): void;
@@ -55,6 +62,11 @@ export class Predictor {
   /** They have ended while a pass runs on them, and are kept after it. */
   private readonly leaving = new Set<ShadowSequence>();
   private loop: Promise<void> | null = null;
+  private lastPassMs = 0;
+  /** Something has come while a pass waits for tokens. */
+  private onHeard: (() => void) | null = null;
+  /** A pass has waited for their tokens in vain. */
+  private readonly missed = new Set<number>();
   private stopped = false;
   private readonly ended: AlignmentCounts = {
     ...{ tokens: 0, cacheRows: 0, droppedRows: 0, predictedPositions: 0 },
@@ -66,7 +78,7 @@ export class Predictor {
     private readonly pass: Pass,
     private readonly maxRows: number,
     private readonly events: PredictorEvents,
-    private readonly runtime: Pick<Runtime, 'nowMs'>,
+    private readonly runtime: Pick<Runtime, 'nowMs' | 'after'>,
     private readonly formats: FormatSource = NO_FORMATS,
     keptLimits: KeptLimits = NOTHING_KEPT,
   ) {
@@ -127,6 +139,7 @@ export class Predictor {
   /** A token of a sequence that is not open (dropped after a failure, say) is of no use and ignored. */
   announceToken(token: AlignToken): void {
     this.sequences.get(token.sequence)?.announceToken(token);
+    this.missed.delete(token.sequence);
     this.wake();
   }
 
@@ -161,6 +174,8 @@ export class Predictor {
     this.sequences.delete(id);
     this.turns = this.turns.filter((turn) => turn !== id);
     this.alone.delete(id);
+    this.missed.delete(id);
+    this.onHeard?.();
     addCounts(this.ended, sequence);
     if (!this.running.some((runner) => runner.sequence === sequence)) return this.leave(id, sequence, isKept);
     if (isKept) this.leaving.add(sequence);
@@ -202,6 +217,7 @@ export class Predictor {
   }
 
   private wake(): void {
+    this.onHeard?.();
     if (this.loop !== null || this.stopped) return;
     this.loop = this.runReady();
   }
@@ -209,9 +225,46 @@ export class Predictor {
   private async runReady(): Promise<void> {
     // Messages that have arrived together are all taken in before the first decision.
     await Promise.resolve();
-    for (let next = this.nextRunners(); next.length > 0; next = this.nextRunners()) await this.runTogether(next);
+    for (;;) {
+      await this.gather();
+      const runners = this.nextRunners();
+      if (runners.length === 0) break;
+      await this.runTogether(runners);
+    }
     // In the same turn of the event loop as the last look for work, so that no wake is lost.
     this.loop = null;
+  }
+
+  /** Waits for the tokens of a pass of main's of which some have come. */
+  private async gather(): Promise<void> {
+    const endMs = this.runtime.nowMs() + Math.min(GATHER_LIMIT_MS, this.lastPassMs * GATHER_SHARE);
+    for (let late = this.lateJoiners(); late.length > 0; late = this.lateJoiners()) {
+      const limitMs = endMs - this.runtime.nowMs();
+      if (limitMs > 0) await this.heard(limitMs);
+      else for (const id of late) this.missed.add(id);
+    }
+  }
+
+  /** Sequences that main runs together with one that could run now, and whose tokens have yet to come. */
+  private lateJoiners(): number[] {
+    const joint = [...this.sequences].filter(([, sequence]) => sequence.isJoint);
+    const steps = joint.map(([id, sequence]) => ({ id, step: sequence.nextStep(this.maxRows) }));
+    if (!steps.some(({ step }) => step.kind === 'iterate')) return [];
+    const isLate = ({ id, step }: (typeof steps)[number]): boolean =>
+      step.kind === 'wait' && step.reason === 'token' && !this.missed.has(id);
+    return steps.filter(isLate).map(({ id }) => id);
+  }
+
+  /** Resolves when something has come, or after limitMs. */
+  private async heard(limitMs: number): Promise<void> {
+    await new Promise<void>((resolve) => {
+      const timer = this.runtime.after(limitMs, resolve);
+      this.onHeard = () => {
+        timer.cancel();
+        resolve();
+      };
+    });
+    this.onHeard = null;
   }
 
   private nextRunners(): Runner[] {
@@ -258,8 +311,10 @@ export class Predictor {
 
   private async runTogether(runners: readonly Runner[]): Promise<void> {
     this.running = runners;
+    const begunMs = this.runtime.nowMs();
     const failures = await runPass(this.pass, runners, () => this.runtime.nowMs());
     this.running = [];
+    this.lastPassMs = this.runtime.nowMs() - begunMs;
     for (const { id, sequence } of runners.filter((runner) => !this.isOpen(runner))) {
       this.leave(id, sequence, this.leaving.delete(sequence));
     }

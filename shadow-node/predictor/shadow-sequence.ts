@@ -79,6 +79,7 @@ export class ShadowSequence {
   /** Nobody has said yet how much it can begin with of the sequence that its start names. */
   private awaitsPrefix: boolean;
   private outlook: PassOutlook;
+  private joint = false;
   private running: RunningStep | null = null;
   private disposed = false;
 
@@ -111,6 +112,11 @@ export class ShadowSequence {
     return this.sequence;
   }
 
+  /** Main runs it together with others, as far as it has told. */
+  get isJoint(): boolean {
+    return this.joint;
+  }
+
   /** The sequence that this one begins as; null: it knows how much it has of it, or begins as none. */
   get awaitedPrefix(): number | null {
     return this.awaitsPrefix ? (this.start.prefixSequence ?? 0) : null;
@@ -136,6 +142,7 @@ export class ShadowSequence {
     const { mainTokens, shape } = this;
     const { maxPositions, promptTokens } = this.start;
     checkToken(announced, { mainTokens, prefillTokens: this.start.tokenIds.length, maxPositions, shape });
+    this.joint = announced.joint === true;
     const before = this.outlook;
     this.outlook = outlookAfter(before, announced);
     if (position === mainTokens.length) {

@@ -194,7 +194,7 @@ describe('main: predictions that workers are not told of', () => {
     for (const member of members)
       post.open(member.id, {
         predictions: member.predictions,
-        feed: { dropped: () => undefined, isFedBy: () => true },
+        feed: { dropped: () => undefined, prefixKept: () => true, isFedBy: () => true },
         drafts: { arrive: () => undefined, restart: () => undefined, shadowLost: () => undefined },
       });
     const run = () => cluster.run(members.map((member, index) => answerRows(member, 10, [1 + 2 * index])));

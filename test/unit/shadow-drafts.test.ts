@@ -33,7 +33,7 @@ function createPredictor(formats?: FormatSource) {
       onFailure: (sequence, error) => failures.push(`${sequence}: ${error.message}`),
     },
     // Rises as each layer's router chooses, and at the end.
-    { nowMs: () => (now += 1) },
+    { nowMs: () => (now += 1), after: (delayMs, run) => RUNTIME.after(delayMs, run) },
     formats,
   );
   const announce = async (position: number, tokenId: number, changes: Partial<AlignToken> = {}) => {

@@ -2,14 +2,15 @@ import assert from 'node:assert/strict';
 import type { FormatSource } from '../../engine/sampling/output-formats.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { AlignToken, BeginSequence } from '../../shared/rpc/messages.js';
-import { Predictor } from '../../shadow-node/predictor/predictor.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
+import { GATHER_LIMIT_MS, Predictor } from '../../shadow-node/predictor/predictor.js';
 import type { Draft } from '../../shadow-node/predictor/shadow-sequence.js';
 import { begin, PASS_ROWS, ScriptedModel } from './scripted-shadow-model.js';
 import { RUNTIME } from '../wall.js';
 
 const settled = () => new Promise((resolve) => setImmediate(resolve));
 
-function createPredictor(formats?: FormatSource) {
+function createPredictor(formats?: FormatSource, runtime: Pick<Runtime, 'nowMs' | 'after'> = RUNTIME) {
   const model = new ScriptedModel();
   const told: string[] = [];
   const drafts: [number, Draft][] = [];
@@ -27,7 +28,7 @@ function createPredictor(formats?: FormatSource) {
       onPrefixKept: () => assert.fail('nobody has named a prefix'),
       onFailure: (sequence, error) => failures.push(`${sequence}: ${error.message}`),
     },
-    RUNTIME,
+    runtime,
     formats,
   );
   const announce = (sequence: number, position: number, tokenId: number, changes: Partial<AlignToken> = {}): void => {
@@ -172,5 +173,76 @@ describe('shadow: passes of several sequences', () => {
     assert.deepEqual(failures, ['0: no format']);
     assert.deepEqual(model.disposed, [0]);
     assert.ok(drafts.length > 0 && drafts.every(([sequence]) => sequence === 1));
+  });
+
+  describe('where main runs sequences together', () => {
+    const joint = { joint: true };
+    let nowMs: number;
+    let waits: { delayMs: number; run: () => void; cancelled: boolean }[];
+    const runtime: Pick<Runtime, 'nowMs' | 'after'> = {
+      nowMs: () => (nowMs += 100),
+      after: (delayMs, run) => {
+        const wait = { delayMs, run, cancelled: false };
+        waits.push(wait);
+        return { cancel: () => void (wait.cancelled = true), unref: () => undefined };
+      },
+    };
+
+    beforeEach(() => {
+      [nowMs, waits] = [0, []];
+      Object.assign(runtime, { nowMs: () => (nowMs += 100) });
+    });
+
+    /** Three of them, whose first tokens have been run together. */
+    async function createJoint() {
+      const created = createPredictor(undefined, runtime);
+      await created.beginAll(3);
+      for (const id of [0, 1, 2]) created.announce(id, 3, 4, joint);
+      await settled();
+      created.model.passes.length = 0;
+      assert.equal(waits.length, 0);
+      // Each look at the clock is to take no time from now on.
+      Object.assign(runtime, { nowMs: () => nowMs });
+      return created;
+    }
+
+    it('the first tokens of its pass wait for the others', async () => {
+      const { model, announce } = await createJoint();
+      announce(0, 4, 4, joint);
+      await settled();
+      announce(2, 4, 4, joint);
+      await settled();
+      assert.deepEqual(model.passes, []);
+      assert.ok(waits.every(({ delayMs }) => delayMs > 0 && delayMs <= GATHER_LIMIT_MS));
+      announce(1, 4, 4, joint);
+      await settled();
+      assert.deepEqual(model.passes, ['0:4 1:4 2:4']);
+      assert.ok(waits.every(({ cancelled }) => cancelled));
+    });
+
+    it('not for long, and not again for one that was waited for in vain', async () => {
+      const { model, announce } = await createJoint();
+      for (const id of [0, 1]) announce(id, 4, 4, joint);
+      await settled();
+      assert.deepEqual([model.passes.length, waits.length], [0, 1]);
+      nowMs += GATHER_LIMIT_MS;
+      waits[0]?.run();
+      await settled();
+      assert.deepEqual(model.passes, ['0:4 1:4']);
+      for (const id of [0, 1]) announce(id, 5, 4, joint);
+      await settled();
+      assert.deepEqual(model.passes, ['0:4 1:4', '0:5 1:5']);
+      assert.equal(waits.length, 1);
+    });
+
+    it('not for one that ends, nor one that main runs alone', async () => {
+      const { model, predictor, announce } = await createJoint();
+      announce(0, 4, 4, joint);
+      await settled();
+      predictor.end(2);
+      announce(1, 4, 4);
+      await settled();
+      assert.deepEqual(model.passes, ['0:4 1:4']);
+    });
   });
 });
