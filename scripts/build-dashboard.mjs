@@ -1,5 +1,5 @@
 // Bundles the page that main serves (dashboard/) into dist/dashboard. Whoever installs odmoe from its package has the bundle and no sources.
-import { copyFileSync, mkdirSync } from 'node:fs';
+import { copyFileSync, mkdirSync, statSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { BuildError, doStep, filesBelow, inputState, installedVersion, isDone, packageRoot } from './build-state.mjs';
@@ -56,4 +56,6 @@ function bundle() {
   mkdirSync(join(packageRoot, 'dist/dashboard'), { recursive: true });
   for (const name of COPIED)
     copyFileSync(join(packageRoot, 'dashboard', name), join(packageRoot, 'dist/dashboard', name));
+  const { size } = statSync(join(packageRoot, 'dist/dashboard/app.js'));
+  process.stderr.write(`page: ${Math.round(size / 1000)} KB of JavaScript\n`);
 }

@@ -10,7 +10,11 @@ export function ProblemList({ problems }: { problems: readonly ProblemView[] }):
         <article class="problem" key={`${problem.node} ${problem.code} ${problem.message}`}>
           <AlertIcon />
           <div>
-            <p class="problem-message">{problem.message}</p>
+            <p class="problem-message">
+              {/* Many messages speak of "it". */}
+              {problem.node !== '' && !problem.message.includes(problem.node) && `${problem.node}: `}
+              {problem.message}
+            </p>
             {problem.advice !== '' && (
               <p class="problem-advice">
                 <span class="quiet">What to do: </span>

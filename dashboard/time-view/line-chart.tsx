@@ -77,7 +77,8 @@ function chartOptions(props: LineChartProps, width: number, onCursor: (index: nu
       {
         ...axis(colours),
         ...{ size: 20, gap: 4, space: 64, incrs: props.tickSteps },
-        values: (_, splits) => splits.map(props.formatTick),
+        // At the left edge, a tick's text would touch that of the other axis.
+        values: (_, splits) => splits.map((x) => (x > props.xRange[0] ? props.formatTick(x) : null)),
       },
       { ...axis(colours), size: 52, gap: 6, space: 34, values: (_, splits) => splits.map(props.format) },
     ],
