@@ -13,19 +13,18 @@ export function shareOf({ experts, counts }: ExpertHeat, { layer, expert }: Heat
 }
 
 /**
- * How strongly each cell is drawn: 0 (never chosen) to 1 (the most of all cells), row by row. The root of the share, so that the many
- * experts that are chosen seldom can be told from those that never are.
+ * How strongly each cell is drawn, row by row: 0 (never chosen) to 1 (all of its layer's choices, of very many experts). An even share is
+ * drawn half strong, whatever the number of experts; twice of it 0.8, and half of it 0.2.
  */
 export function heatStrengths({ expertLayers, experts, counts }: ExpertHeat): number[] {
   const totals = Array.from({ length: expertLayers }, (_, layer) =>
     counts.slice(layer * experts, (layer + 1) * experts).reduce((sum, count) => sum + count, 0),
   );
-  const shares = counts.map((count, index) => {
+  return counts.map((count, index) => {
     const total = totals[Math.floor(index / experts)] ?? 0;
-    return total === 0 ? 0 : count / total;
+    const timesEven = total === 0 ? 0 : (count * experts) / total;
+    return timesEven ** 2 / (1 + timesEven ** 2);
   });
-  const most = shares.reduce((highest, share) => Math.max(highest, share), 0);
-  return shares.map((share) => (most === 0 ? 0 : Math.sqrt(share / most)));
 }
 
 /** The cell at a point, each way 0 to 1 from the top left corner; null: outside. */

@@ -101,11 +101,12 @@ function HeatHead({ heat }: { heat: ExpertHeat }): JSX.Element {
       <div>
         <h2>Experts by layer</h2>
         <p class="quiet small">
-          How often tokens chose each of {heat.experts} experts, layers 0 to {heat.expertLayers - 1} from top to bottom
+          How often tokens choose each of {heat.experts} experts, against an even share; layers 0 to{' '}
+          {heat.expertLayers - 1} from top to bottom
         </p>
       </div>
       <p class="heat-scale quiet small" aria-hidden="true">
-        seldom <span class="heat-ramp" /> often
+        never <span class="heat-ramp" /> often
       </p>
     </div>
   );

@@ -83,12 +83,11 @@ describe('recall by position', () => {
 describe('the heat map of experts', () => {
   const heat = { expertLayers: 2, experts: 4, counts: [0, 1, 4, 5, 0, 0, 0, 0] };
 
-  it('draws the most chosen strongest, and those never chosen not at all', () => {
-    const strengths = heatStrengths(heat);
-    assert.equal(strengths[0], 0);
-    assert.equal(strengths[3], 1);
-    assert.ok((strengths[1] ?? 0) > 0 && (strengths[1] ?? 0) < (strengths[2] ?? 0));
-    assert.deepEqual(strengths.slice(4), [0, 0, 0, 0]);
+  it('draws what is chosen more stronger, an even share half strong, and what is never chosen not at all', () => {
+    assert.deepEqual(heatStrengths({ expertLayers: 2, experts: 2, counts: [1, 1, 0, 0] }), [0.5, 0.5, 0, 0]);
+    const [never = 1, seldom = 0, often = 0, most = 0] = heatStrengths(heat);
+    assert.equal(never, 0);
+    assert.ok(seldom > 0 && seldom < 0.5 && often > 0.5 && most > often && most < 1);
   });
 
   it('weighs each layer by itself: a layer with more rows is not stronger', () => {
