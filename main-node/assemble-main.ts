@@ -1,6 +1,6 @@
 import type { NodeEnvironment } from '../engine/environment/node-environment.js';
 import type { NodeSettings } from '../shared/config/node-settings.js';
-import { MAX_DRAFT_ROWS } from '../shared/config/setting-limits.js';
+import { MAX_DRAFT_ROWS, mostActiveSequences } from '../shared/config/setting-limits.js';
 import { machineAddress } from '../shared/daemon/advertised-address.js';
 import type { GiveUp } from '../shared/daemon/run-daemon.js';
 import type { Logger } from '../shared/log/logger.js';
@@ -8,6 +8,8 @@ import { spreadForDrafts, usableDraftRows } from '../shared/placement/draft-rows
 import { isFirstLayerWorthAGuess } from '../shared/placement/first-layer-workers.js';
 import { nominalLayerCosts } from '../shared/placement/group-size.js';
 import type { NodeIdentity, StatusReply } from '../shared/rpc/messages.js';
+import type { SequenceRoom } from './batching/batch-member.js';
+import { PassLoop, type PassLoopOptions } from './batching/pass-loop.js';
 import { firstEpoch } from './cluster/first-epoch.js';
 import { Membership } from './cluster/membership.js';
 import { Roster } from './cluster/roster.js';
@@ -34,8 +36,11 @@ import { contextPositionsOf, InferenceService } from './rpc/inference-service.js
 import { nodeStatuses } from './rpc/node-statuses.js';
 import { observeAll } from './rpc/request-observer.js';
 
-/** Prompts go through one at a time; answers go on meanwhile. */
-const PREFILL_PASSES = 1;
+/** One pass after another: their rows share the workers. */
+const JOINT_PASSES = 1;
+/** Where passes are not joint: prompts go through one at a time, and answers go on meanwhile. */
+const CHUNK_PASSES = 1;
+const ROOM_FOR_ALL: SequenceRoom = { prepare: (rows) => [...rows] };
 const RANDOM_SEED_LIMIT = 2 ** 48 - 1;
 
 /** What serves: the engine, who belongs to the cluster, and who asks. */
@@ -52,15 +57,14 @@ export interface MainParts {
 
 /** What requests hold here: sequences, passes, experts that workers owe, and whoever waits for something. */
 export function openCounts({ engine, inference }: MainParts): Record<string, number> {
-  const { roster, predictionPost, decodePasses, prefillPasses } = engine;
+  const { roster, predictionPost, passLoop } = engine;
   const { activeSequences, queuedRequests } = inference.counts();
   return {
     requests: inference.openCount,
     ...{ activeSequences, queuedRequests },
     sequences: predictionPost.openCount,
     ...inference.kept,
-    decodePasses: decodePasses.openCount,
-    prefillPasses: prefillPasses.openCount,
+    passes: passLoop.openCount,
     expertsOwed: [...roster.outstanding().values()].reduce((sum, experts) => sum + experts, 0),
     waiters: roster.waiterCount,
   };
@@ -75,7 +79,7 @@ function createEngine(
 ): ClusterEngine {
   const { shape } = source;
   const { runtime } = environment;
-  const { maxActiveSequences, prefillRows, miniBatchRows, prefillOverlap, workerGraceMs } = settings.main;
+  const { miniBatchRows, prefillOverlap, workerGraceMs } = settings.main;
   const { prediction, placement } = settings;
   const drafting = {
     ...settings.drafting,
@@ -103,17 +107,33 @@ function createEngine(
     layerWaits: new LayerWaits(shape.expertLayers),
   };
   return {
-    ...{ ...passEngine, draftCosts, model, roster, runtime, log, drafting, align: settings.align, prefillRows },
-    runPass: new PassRunner(passEngine).run,
+    ...{ ...passEngine, draftCosts, model, roster, runtime, log, drafting, align: settings.align },
+    passLoop: new PassLoop({
+      ...passLoopOptions(settings, { model, shape, runtime }, drafting.rows),
+      runPass: new PassRunner(passEngine).run,
+      room: ROOM_FOR_ALL,
+    }),
     predictionPost: new PredictionPost(roster, passEngine.toldPasses),
-    decodePasses: new PassPool(
-      model,
-      shape,
-      drafting.rows === 'auto' ? MAX_DRAFT_ROWS : drafting.rows,
-      maxActiveSequences,
-    ),
-    prefillPasses: new PassPool(model, shape, prefillRows, PREFILL_PASSES),
   };
+}
+
+/** How passes are made, and how many rows they have. */
+function passLoopOptions(
+  { batching, main }: NodeSettings,
+  { model, shape, runtime }: Pick<ClusterEngine, 'model' | 'shape' | 'runtime'>,
+  draftRows: number | 'auto',
+): Omit<PassLoopOptions, 'runPass' | 'room'> {
+  const { enabled: joint, maxDelayMs } = batching;
+  const { prefillRows: chunkRows } = main;
+  if (joint) {
+    const { maxRows } = batching;
+    const passes = new PassPool(model, shape, maxRows, JOINT_PASSES);
+    return { joint, maxRows, chunkRows, maxDelayMs, passes, chunkPasses: passes, runtime };
+  }
+  const maxRows = draftRows === 'auto' ? MAX_DRAFT_ROWS : draftRows;
+  const passes = new PassPool(model, shape, maxRows, mostActiveSequences(main.maxActiveSequences));
+  const chunkPasses = new PassPool(model, shape, chunkRows, CHUNK_PASSES);
+  return { joint, maxRows, chunkRows, maxDelayMs, passes, chunkPasses, runtime };
 }
 
 /** Workers that each expert has of its own; 0: none has. */

@@ -5,6 +5,7 @@ import { loadDenseWeights } from '../engine/loading/load-weights.js';
 import type { Device, Model } from '../native/index.js';
 import type { Pack } from '../packs/format/open-pack.js';
 import type { NodeSettings } from '../shared/config/node-settings.js';
+import { mostActiveSequences } from '../shared/config/setting-limits.js';
 import { requireWanted } from '../shared/daemon/run-daemon.js';
 import type { Logger } from '../shared/log/logger.js';
 import { openTokenizer } from '../shared/tokenizer/load-tokenizer.js';
@@ -32,7 +33,7 @@ export async function loadMain(
   const source = await environment.openPack(settings.modelPath);
   const tokenizer = await runtime.outside(() => openTokenizer(source.directory));
   const { maxActiveSequences, maxQueuedRequests } = settings.main;
-  const queueLimit = maxActiveSequences + maxQueuedRequests;
+  const queueLimit = mostActiveSequences(maxActiveSequences) + maxQueuedRequests;
   const prompts = environment.openPrompts({ directory: source.directory, tokenizer, queueLimit });
   try {
     return await loadDevice(settings, environment, { source, tokenizer, prompts }, log, abandoned);

@@ -111,8 +111,7 @@ async function stopMain(
   await Promise.all([door?.close(), inference.stop(), server.stop(), ...announced.map((part) => part.stop())]);
   engine.roster.stop();
   await membership.stop();
-  engine.decodePasses.dispose();
-  engine.prefillPasses.dispose();
+  engine.passLoop.dispose();
   await disposeLoaded(loaded);
 }
 

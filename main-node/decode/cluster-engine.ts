@@ -2,24 +2,19 @@ import type { Model } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
+import type { PassLoop } from '../batching/pass-loop.js';
 import type { Roster } from '../cluster/roster.js';
 import type { PassEngine } from '../pass/pass-engine.js';
-import type { RunPass } from '../pass/pass-member.js';
-import type { PassPool } from '../pass/pass-pool.js';
 import type { ClusterCosts, DraftCostMeter } from './draft-costs.js';
 import type { PredictionPost } from './prediction-post.js';
 
 /** What all sequences of a main share. */
 export interface ClusterEngine extends PassEngine {
-  readonly runPass: RunPass;
   readonly model: Model;
   readonly roster: Roster;
   readonly predictionPost: PredictionPost;
-  /** Passes of as many rows as a decode iteration may have. */
-  readonly decodePasses: PassPool;
-  /** Passes of prefillRows. */
-  readonly prefillPasses: PassPool;
-  readonly prefillRows: number;
+  /** Runs the rows of all sequences. */
+  readonly passLoop: PassLoop;
   readonly align: NodeSettings['align'];
   readonly drafting: NodeSettings['drafting'];
   readonly draftCosts: DraftCostMeter;

@@ -5,12 +5,13 @@ import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { requirePresent } from '../../shared/errors/assert-invariant.js';
 import type { DraftMetrics, SepMetrics } from '../../shared/rpc/messages.js';
 import type { SamplingOptions } from '../../shared/sampling/sampling-options.js';
-import { RequestCounters, type MemberRows, type PassMember } from '../pass/pass-member.js';
+import type { BatchMember } from '../batching/batch-member.js';
+import { RequestCounters } from '../pass/pass-member.js';
 import { alignedLayers } from './aligned-layers.js';
 import { clusterCosts, type ClusterEngine } from './cluster-engine.js';
 import { SequenceDrafting } from './sequence-drafting.js';
 import { type ActivationCounts, SequencePredictions } from './sequence-predictions.js';
-import { ShadowFeed } from './shadow-feed.js';
+import { type ReadableCache, ShadowFeed } from './shadow-feed.js';
 
 /** How long the end of an answer waits for shadow's last predictions, so that recall counts them too. */
 const LAST_PREDICTIONS_LIMIT_MS = 250;
@@ -20,6 +21,8 @@ const LAST_STATUSES_LIMIT_MS = 100;
 /** One answer that is to be made. */
 export interface SequenceRequest {
   id: number;
+  /** Who asks (BatchMember.client). */
+  client: string;
   promptTokens: number;
   /** Prompt and answer together. */
   maxPositions: number;
@@ -38,16 +41,22 @@ export interface AnswerCost {
   drafts: DraftMetrics | null;
 }
 
-/** One answer in the making on the cluster: what engine/generation's token loop runs on. */
-export class ClusterSequence implements SequenceRunner {
+/** One answer in the making on the cluster: what engine/generation's token loop runs on, and a member of the loop of passes. */
+export class ClusterSequence implements SequenceRunner, BatchMember {
   readonly counters = new RequestCounters();
-  private readonly id: number;
-  private readonly sequence: Sequence;
-  private readonly predictions: SequencePredictions;
-  private readonly feed: ShadowFeed;
+  readonly id: number;
+  readonly client: string;
+  readonly predictions: SequencePredictions;
+  readonly feed: ShadowFeed;
+  readonly lastPosition: number;
+  readonly tokenIds: number[] = [];
+  wantedFrom = 0;
+  decodeFrom: number;
+  private readonly promptTokens: number;
+  private memory: Sequence;
   private readonly drafting: SequenceDrafting;
-  private readonly member: PassMember;
-  private readonly tokenIds: number[] = [];
+  /** Tokens that are known; those behind them are drafts. */
+  private knownTokens = 0;
   private nextRows = 1;
   private ended = false;
 
@@ -55,27 +64,42 @@ export class ClusterSequence implements SequenceRunner {
   constructor(
     private readonly engine: ClusterEngine,
     private readonly request: SequenceRequest,
-    signal: AbortSignal,
+    readonly signal: AbortSignal,
   ) {
-    const { id, promptTokens, maxPositions } = request;
+    const { id, client, promptTokens, maxPositions } = request;
     this.id = id;
-    const sequence = engine.model.createSequence();
-    this.sequence = sequence;
+    this.client = client;
+    this.promptTokens = promptTokens;
+    this.decodeFrom = promptTokens;
+    this.memory = engine.model.createSequence();
     const predictions = new SequencePredictions(promptTokens, engine.shape.expertLayers, engine.runtime);
     this.predictions = predictions;
-    this.feed = createFeed(engine, request, sequence);
+    this.feed = createFeed(engine, request, () => this.memory);
     // The token sampled last is not run.
     const lastPosition = maxPositions - 2;
+    this.lastPosition = lastPosition;
     this.drafting = new SequenceDrafting(
       { ...engine.drafting, promptTokens, lastPosition },
       engine.draftCosts,
       () => engine.draftCosts.rows(clusterCosts(engine)),
       engine.runtime,
     );
-    this.member = {
-      ...{ id, sequence, predictions, feed: this.feed, counters: this.counters, lastPosition, signal },
-    };
     engine.predictionPost.open(id, { predictions, feed: this.feed, drafts: this.drafting });
+    engine.passLoop.join(this);
+  }
+
+  get sequence(): Sequence {
+    return this.memory;
+  }
+
+  get written(): number {
+    return this.memory.length;
+  }
+
+  giveMemoryBack(): void {
+    this.memory.dispose();
+    this.memory = this.engine.model.createSequence();
+    this.engine.passLoop.countPreemption();
   }
 
   /** How well experts were predicted; null when nobody did. */
@@ -107,96 +131,116 @@ export class ClusterSequence implements SequenceRunner {
 
   /** Logits of the prompt's last token (vocabSize). */
   async prefill(tokenIds: readonly number[], onLogits?: PromptLogitsObserver): Promise<Float32Array> {
-    const { engine, request, member } = this;
+    const { engine, promptTokens, feed } = this;
     this.tokenIds.push(...tokenIds);
-    this.feed.followShadow(this.tokenIds, 0);
-    const last: Float32Array[] = [];
-    const observe: PromptLogitsObserver = (position, logits) => {
-      if (position < tokenIds.length - 1) onLogits?.(position, logits);
-      else last.push(logits);
+    this.knownTokens = tokenIds.length;
+    feed.followShadow(this.tokenIds, this.written);
+    const last = promptTokens - 1;
+    let result: Float32Array | undefined;
+    const observe = (position: number, logits: Float32Array): void => {
+      // Rows that are run again, because their pass failed or their memory was given back, have been observed.
+      if (position < this.wantedFrom) return;
+      this.wantedFrom = position + 1;
+      if (position === last) result = logits.slice();
+      else onLogits?.(position, logits);
     };
-    return engine.prefillPasses.use(member.signal, async (slot) => {
-      request.onPrefill(0);
-      for (let start = 0; ; start += engine.prefillRows) {
-        const rows = this.chunk(tokenIds, start);
-        const end = start + rows.tokenIds.length;
-        const next = end < tokenIds.length ? [this.chunk(tokenIds, end)] : null;
-        const observed = onLogits === undefined ? {} : { logitsFrom: 0 };
-        await engine.runPass(slot, [{ ...rows, ...observed, onLogits: observe }], () => next);
-        request.onPrefill(end);
-        if (next === null) return requirePresent(last[0], 'a pass has logits of its last row.');
-      }
+    this.wantedFrom = onLogits === undefined ? last : 0;
+    this.request.onPrefill(this.written);
+    await engine.passLoop.run(this, {
+      until: promptTokens,
+      ...(onLogits === undefined ? {} : { onLogits: observe }),
+      ran: (logits) => {
+        if (onLogits === undefined) result = logits[0];
+        this.request.onPrefill(this.written);
+      },
     });
-  }
-
-  /** Some of the prompt's rows, from `start` on. */
-  private chunk(tokenIds: readonly number[], start: number): MemberRows {
-    const ofChunk = tokenIds.slice(start, start + this.engine.prefillRows);
-    const rows = ofChunk.length;
-    const isLast = start + rows === tokenIds.length;
-    const logitsFrom = isLast ? rows - 1 : rows;
-    return { member: this.member, position: start, tokenIds: ofChunk, decodeFrom: rows, logitsFrom };
+    return requirePresent(result, 'a prompt that has run has the logits of its last row.');
   }
 
   /** Logits after the token at the next position (vocabSize): those that a pass has kept, or of a new pass that begins with it. */
   async decode(tokenId: number): Promise<Float32Array> {
     const { drafting, feed } = this;
-    const position = this.tokenIds.length;
+    const position = this.knownTokens;
     const kept = drafting.settle(position, tokenId);
+    this.knownTokens += 1;
     if (kept !== null) {
-      this.tokenIds.push(tokenId);
-      feed.token({ position, tokenId, rows: 0, nextRows: this.nextRows, branch: drafting.branch });
+      this.tokenIds[position] = tokenId;
+      feed.token({ position, tokenId, rows: 0, nextRows: this.nextRows, branch: drafting.branch, joint: this.isJoint });
       return kept;
     }
-    if (this.sequence.length > position) {
-      this.sequence.truncate(position);
+    this.tokenIds.length = position;
+    if (this.written > position) {
+      this.memory.truncate(position);
       feed.rewind(position);
     }
-    if (feed.followShadow(this.tokenIds, position)) drafting.forgetDrafts();
+    if (feed.followShadow(this.tokenIds, this.written)) drafting.forgetDrafts();
     this.tokenIds.push(tokenId);
-    const tokenIds = [tokenId, ...(await this.drafts(position, tokenId))];
-    return this.runPass(position, tokenIds);
+    this.tokenIds.push(...(await this.drafts(position, tokenId)));
+    return this.runPass(position, tokenId);
   }
 
   /** Frees everything here and on the other nodes. Idempotent; called when neither prefill nor decode runs. */
   async end(): Promise<void> {
     if (this.ended) return;
     this.ended = true;
-    if (this.feed.fed && !this.member.signal.aborted) {
+    // A pass that others are in too runs out.
+    await this.engine.passLoop.leave(this);
+    if (this.feed.fed && !this.signal.aborted) {
       await this.predictions.waitUntilCaughtUp(LAST_PREDICTIONS_LIMIT_MS);
     }
-    const statuses = this.member.signal.aborted
-      ? Promise.resolve()
-      : this.engine.roster.nextStatuses(LAST_STATUSES_LIMIT_MS);
+    const statuses = this.signal.aborted ? Promise.resolve() : this.engine.roster.nextStatuses(LAST_STATUSES_LIMIT_MS);
     this.feed.end();
     this.engine.predictionPost.close(this.id);
-    this.sequence.dispose();
+    this.memory.dispose();
     await statuses;
+  }
+
+  private get isJoint(): boolean {
+    return this.engine.passLoop.isShared;
   }
 
   /** Drafts for the pass at `position`. A shadow that does not run ahead must have the token before it can draft what follows. */
   private async drafts(position: number, tokenId: number): Promise<number[]> {
-    const { drafting, feed, member } = this;
-    const rows = drafting.rowsAt(position);
-    if (rows > 1 && feed.fed && !this.engine.drafting.optimistic) {
-      feed.token({ position, tokenId, rows: 0, nextRows: rows, branch: drafting.branch });
-      await drafting.wait(position, rows, () => feed.fed, member.signal);
-      if (member.signal.aborted) throw new OdmoeError('CANCELLED', 'the request was cancelled');
+    const { drafting, feed, signal } = this;
+    const { optimistic } = this.engine.drafting;
+    const rows = Math.min(drafting.rowsAt(position), this.engine.passLoop.answerRowsLimit);
+    if (rows === 1 || !feed.fed) return drafting.following(position, rows).tokenIds;
+    if (!optimistic || this.isJoint) this.tellToken(position, tokenId, 0, rows);
+    if (!optimistic) {
+      await drafting.wait(position, rows, () => feed.fed, signal);
+      if (signal.aborted) throw new OdmoeError('CANCELLED', 'the request was cancelled');
     }
     return drafting.following(position, rows).tokenIds;
   }
 
-  private async runPass(position: number, tokenIds: readonly number[]): Promise<Float32Array> {
-    const { drafting, engine, member } = this;
-    const rows = tokenIds.length;
-    const tokenId = requirePresent(tokenIds[0], 'a pass has a first token.');
-    this.nextRows = drafting.rowsAt(position + rows);
-    this.feed.token({ position, tokenId, rows, nextRows: this.nextRows, branch: drafting.branch });
-    const ran = await engine.decodePasses.use(member.signal, (slot) =>
-      engine.runPass(slot, [{ member, position, tokenIds, decodeFrom: 0, logitsFrom: 0 }]),
-    );
-    const logits = requirePresent(ran[0], 'a pass has logits of its member.');
-    drafting.passed({ position, tokenIds, logits });
+  /** `rows`: of the pass that begins with the token; 0: none does yet. */
+  private tellToken(position: number, tokenId: number, rows: number, nextRows: number): void {
+    const { branch } = this.drafting;
+    this.feed.token({ position, tokenId, rows, nextRows, branch, joint: this.isJoint });
+  }
+
+  /** The pass may have room for the first of the drafts alone. */
+  private async runPass(position: number, tokenId: number): Promise<Float32Array> {
+    const { drafting, engine } = this;
+    this.decodeFrom = position;
+    this.wantedFrom = position;
+    const tell = (rows: number): void => {
+      this.nextRows = Math.min(drafting.rowsAt(position + rows), engine.passLoop.answerRowsLimit);
+      this.tellToken(position, tokenId, rows, this.nextRows);
+    };
+    const rows = this.tokenIds.length - position;
+    // A single row is never cut, so that shadow has the token before the pass begins.
+    if (rows === 1) tell(rows);
+    let logits: readonly Float32Array[] = [];
+    await engine.passLoop.run(this, {
+      until: position + 1,
+      begins: (rows) => {
+        if (this.tokenIds.length > position + 1) tell(rows);
+      },
+      ran: (ofRows) => (logits = ofRows),
+    });
+    this.tokenIds.length = this.written;
+    drafting.passed({ position, tokenIds: this.tokenIds.slice(position), logits });
     return requirePresent(logits[0], 'a pass has logits of its first row.');
   }
 }
@@ -204,7 +248,7 @@ export class ClusterSequence implements SequenceRunner {
 function createFeed(
   engine: ClusterEngine,
   { id, promptTokens, maxPositions, sampling }: SequenceRequest,
-  cache: Sequence,
+  cache: () => ReadableCache,
 ): ShadowFeed {
   const { shape, roster, align, drafting } = engine;
   return new ShadowFeed(
@@ -215,6 +259,6 @@ function createFeed(
     },
     () => (engine.prediction.source === 'sep' ? roster.shadow : null),
     () => roster.epoch,
-    () => cache,
+    cache,
   );
 }

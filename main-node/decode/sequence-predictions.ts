@@ -81,6 +81,8 @@ export class SequencePredictions {
    */
   decide(position: number, layer: number, activated: readonly number[]): Prediction | null {
     const place = this.place(position, layer);
+    // Rows that are run again, because their pass has failed, have been counted.
+    if (place <= this.lastDecided) return null;
     this.lastDecided = place;
     this.enterPass(position);
     this.recall.add(this.pass, activated.length, 0);

@@ -1,9 +1,22 @@
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 
-/** Lets a bounded number of requests run and a bounded number wait, first come first served. */
+interface WaitingRequest {
+  readonly client: string;
+  admit(): void;
+  /** What it was told last. */
+  place: number | null;
+  onPlace: (before: number) => void;
+}
+
+/**
+ * Lets a bounded number of requests run and a bounded number wait. The next one to run is of the client that has the fewest running; among
+ * these, first come first served.
+ */
 export class AdmissionQueue {
   private running = 0;
-  private readonly waiting: { admit(): void; onPlace: (before: number) => void }[] = [];
+  private readonly runningOf = new Map<string, number>();
+  /** In the order of their arrival. */
+  private readonly waiting: WaitingRequest[] = [];
 
   constructor(
     private readonly maxActive: number,
@@ -19,13 +32,13 @@ export class AdmissionQueue {
   }
 
   /**
-   * Resolves when it is the request's turn; leave() must follow. `onPlace` is told how many wait before it, whenever that changes. Rejects
-   * with QUEUE_FULL or CANCELLED.
+   * Resolves when it is the request's turn; leave() must follow. `client`: who asks. `onPlace` is told how many would be admitted before
+   * it, whenever that changes. Rejects with QUEUE_FULL or CANCELLED.
    */
-  async enter(signal: AbortSignal, onPlace: (before: number) => void = () => undefined): Promise<void> {
+  async enter(client: string, signal: AbortSignal, onPlace: (before: number) => void = () => undefined): Promise<void> {
     if (signal.aborted) throw cancelled();
     if (this.running < this.maxActive) {
-      this.running += 1;
+      this.begin(client);
       return;
     }
     if (this.waiting.length >= this.maxQueued) {
@@ -35,39 +48,76 @@ export class AdmissionQueue {
           'main.max_queued_requests in cluster.yaml',
       );
     }
-    await this.turn(signal, onPlace);
+    await this.turn(client, signal, onPlace);
   }
 
-  leave(): void {
-    const next = this.waiting.shift();
-    if (next === undefined) this.running -= 1;
-    else next.admit();
+  leave(client: string): void {
+    this.running -= 1;
+    const left = (this.runningOf.get(client) ?? 0) - 1;
+    if (left > 0) this.runningOf.set(client, left);
+    else this.runningOf.delete(client);
+    const [next] = admissionOrder(this.waiting, this.runningOf);
+    if (next !== undefined) {
+      this.waiting.splice(this.waiting.indexOf(next), 1);
+      this.begin(next.client);
+      next.admit();
+    }
     this.tellPlaces();
   }
 
-  private tellPlaces(): void {
-    for (const [before, { onPlace }] of this.waiting.entries()) onPlace(before);
+  private begin(client: string): void {
+    this.running += 1;
+    this.runningOf.set(client, (this.runningOf.get(client) ?? 0) + 1);
   }
 
-  private turn(signal: AbortSignal, onPlace: (before: number) => void): Promise<void> {
+  private tellPlaces(): void {
+    for (const [before, request] of admissionOrder(this.waiting, this.runningOf).entries()) {
+      if (request.place === before) continue;
+      request.place = before;
+      request.onPlace(before);
+    }
+  }
+
+  private turn(client: string, signal: AbortSignal, onPlace: (before: number) => void): Promise<void> {
     return new Promise((resolve, reject) => {
       const giveUp = (): void => {
         this.waiting.splice(this.waiting.indexOf(entry), 1);
         this.tellPlaces();
         reject(cancelled());
       };
-      const entry = {
-        admit: (): void => {
+      const entry: WaitingRequest = {
+        ...{ client, place: null },
+        admit: () => {
           signal.removeEventListener('abort', giveUp);
           resolve();
         },
         onPlace,
       };
       this.waiting.push(entry);
-      onPlace(this.waiting.length - 1);
+      this.tellPlaces();
       signal.addEventListener('abort', giveUp, { once: true });
     });
   }
+}
+
+/**
+ * In which order requests would be admitted if none that runs ended meanwhile: each time the first one of the client that has the fewest.
+ * Pure. `waiting`: in the order of arrival.
+ */
+export function admissionOrder<Request extends { readonly client: string }>(
+  waiting: readonly Request[],
+  runningOf: ReadonlyMap<string, number>,
+): Request[] {
+  const admitted = new Map(runningOf);
+  // A client's n-th request waits for as many others of it; equals stay in the order of arrival.
+  return waiting
+    .map((request) => {
+      const before = admitted.get(request.client) ?? 0;
+      admitted.set(request.client, before + 1);
+      return { request, before };
+    })
+    .sort((left, right) => left.before - right.before)
+    .map(({ request }) => request);
 }
 
 function cancelled(): OdmoeError {

@@ -1,5 +1,6 @@
 import { setMaxListeners } from 'node:events';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
+import { mostActiveSequences } from '../../shared/config/setting-limits.js';
 import { generateTokens, type GenerationOutcome } from '../../engine/generation/generate-tokens.js';
 import { OutputFormats } from '../../engine/sampling/output-formats.js';
 import { type ResolvedGeneration, resolveGeneration } from '../../engine/generation/resolve-generation.js';
@@ -49,7 +50,10 @@ export class InferenceService {
   private deviceLost: OdmoeError | null = null;
 
   constructor(private readonly options: InferenceOptions) {
-    this.admission = new AdmissionQueue(options.limits.maxActiveSequences, options.limits.maxQueuedRequests);
+    this.admission = new AdmissionQueue(
+      mostActiveSequences(options.limits.maxActiveSequences),
+      options.limits.maxQueuedRequests,
+    );
     this.nextSequence = options.firstSequence;
     const { tokenizer, engine, eosTokenIds } = options;
     this.formats = new OutputFormats(tokenizer, engine.shape.vocabSize, eosTokenIds);
@@ -81,11 +85,15 @@ export class InferenceService {
     return contextPositionsOf(this.options.limits, this.options.engine.shape);
   }
 
-  /** Everything a request holds is freed when the loop over the replies ends, however it ends. */
+  /**
+   * Everything a request holds is freed when the loop over the replies ends, however it ends. `client`: who asks, by a name that tells no key;
+   * clients share main fairly.
+   */
   async *generate(
     request: GenerateRequest,
     clientGone: AbortSignal,
     watch: GenerationWatch = NOBODY_WATCHES,
+    client = '',
   ): AsyncGenerator<GenerateReply, void, undefined> {
     if (this.stopping) throw this.deviceLost ?? stoppingError();
     const observed = new ObservedRequest(this.options.observer, () => this.options.runtime.nowMs());
@@ -103,13 +111,13 @@ export class InferenceService {
     try {
       const resolved = await this.resolve(request, abort.signal);
       this.requestCount += 1;
-      await this.admission.enter(abort.signal, (before) => watch.queued(before));
+      await this.admission.enter(client, abort.signal, (before) => watch.queued(before));
       try {
         observed.admitted(resolved.promptIds.length);
-        yield* this.answer(resolved, { observed, watch }, abort.signal);
+        yield* this.answer(resolved, { observed, watch, client }, abort.signal);
         observed.succeeded();
       } finally {
-        this.admission.leave();
+        this.admission.leave(client);
       }
     } catch (thrown) {
       const error = toOdmoeError(thrown);
@@ -180,7 +188,7 @@ export class InferenceService {
 
   private async *answer(
     { promptIds, options }: ResolvedGeneration,
-    { observed, watch }: { observed: ObservedRequest; watch: GenerationWatch },
+    { observed, watch, client }: { observed: ObservedRequest; watch: GenerationWatch; client: string },
     signal: AbortSignal,
   ): AsyncGenerator<GenerateReply, void, undefined> {
     yield { kind: 'started', started: { promptTokenIds: promptIds, seed: options.sampling.seed } };
@@ -188,7 +196,7 @@ export class InferenceService {
     const maxPositions = promptIds.length + options.maxTokens;
     const { sampling } = options;
     const request = {
-      ...{ id: this.nextSequence++, promptTokens: promptIds.length, maxPositions, sampling },
+      ...{ id: this.nextSequence++, client, promptTokens: promptIds.length, maxPositions, sampling },
       onPrefill: (doneTokens: number) => watch.prefill(doneTokens, promptIds.length),
     };
     const sequence = new ClusterSequence(engine, request, signal);

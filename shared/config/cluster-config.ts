@@ -1,7 +1,6 @@
 /** What cluster.yaml may hold: the schema, its defaults, and the types that follow from it. */
 import { z } from 'zod';
-import { THREADS_LIMIT } from './setting-limits.js';
-import { MAX_DRAFT_ROWS } from './setting-limits.js';
+import { MAX_ACTIVE_SEQUENCES, MAX_DRAFT_ROWS, PASS_ROWS_LIMIT, THREADS_LIMIT } from './setting-limits.js';
 import { CACHE_POLICIES } from '../planner/cache-decisions.js';
 import { parseByteSize, parseContextMemory } from './byte-size.js';
 import { DEVICE_NAME_ERROR, isDeviceName, type DeviceName } from './device-name.js';
@@ -128,7 +127,15 @@ const SLOTS_ERROR = 'auto or a whole number from 1 to 1024';
 const slots = z.union([z.literal('auto', { error: SLOTS_ERROR }), wholeNumber(1, 1024)], { error: SLOTS_ERROR });
 const SWITCH_ERROR = 'true or false';
 const poolSize = wholeNumber(0, 65_536);
-const maxActiveSequences = wholeNumber(1, 1024);
+const MAX_ACTIVE_ERROR = `auto or a whole number from 1 to ${MAX_ACTIVE_SEQUENCES}`;
+const maxActiveSequences = z.union(
+  [z.literal('auto', { error: MAX_ACTIVE_ERROR }), wholeNumber(1, MAX_ACTIVE_SEQUENCES)],
+  { error: MAX_ACTIVE_ERROR },
+);
+const MAX_DELAY_ERROR = `auto or a whole number from 0 to ${MILLISECONDS_LIMIT}`;
+const maxDelay = z.union([z.literal('auto', { error: MAX_DELAY_ERROR }), wholeNumber(0, MILLISECONDS_LIMIT)], {
+  error: MAX_DELAY_ERROR,
+});
 
 const nodeSchema = z.strictObject({
   id: identifier,
@@ -187,19 +194,26 @@ export const clusterConfigSchema = z.strictObject({
   main: z
     .strictObject({
       ...roleDevice,
-      max_active_sequences: maxActiveSequences.default(4),
+      max_active_sequences: maxActiveSequences.default('auto'),
       max_queued_requests: wholeNumber(0, 1_000_000).default(64),
       max_context_positions: wholeNumber(0, 2 ** 31 - 1).default(0),
       context_memory: contextMemory.default('auto'),
       reuse_prefixes: z.boolean({ error: SWITCH_ERROR }).default(true),
-      prefill_rows: wholeNumber(1, 16_384).default(256),
-      mini_batch_rows: wholeNumber(1, 16_384).default(32),
+      prefill_rows: wholeNumber(1, PASS_ROWS_LIMIT).default(256),
+      mini_batch_rows: wholeNumber(1, PASS_ROWS_LIMIT).default(32),
       prefill_overlap: z.boolean({ error: SWITCH_ERROR }).default(true),
       worker_grace_ms: wholeNumber(0, MILLISECONDS_LIMIT).default(2000),
       http: httpAddress.optional(),
       http_hosts: z.array(host, { error: 'a list of host names' }).max(1024).default([]),
       http_origins: z.array(origin, { error: 'a list of origins' }).max(1024).default([]),
       api_keys: text('a file of API keys, one a line').optional(),
+    })
+    .prefault({}),
+  batching: z
+    .strictObject({
+      enabled: z.boolean({ error: SWITCH_ERROR }).default(true),
+      max_rows: wholeNumber(1, PASS_ROWS_LIMIT).default(256),
+      max_delay_ms: maxDelay.default('auto'),
     })
     .prefault({}),
   worker: z

@@ -77,15 +77,23 @@ function staticWithoutNodes({ discovery, nodes }: ClusterConfig): Contradiction[
   return [];
 }
 
-function oversizedValues({ main }: ClusterConfig): Contradiction[] {
+function oversizedValues({ main, batching, drafting }: ClusterConfig): Contradiction[] {
+  if (batching.enabled && drafting.rows !== 'auto' && drafting.rows > batching.max_rows) {
+    const message = `a pass has ${batching.max_rows} rows (batching.max_rows), which a token and its drafts do not fit into`;
+    return [{ path: ['drafting', 'rows'], message }];
+  }
   if (main.mini_batch_rows <= main.prefill_rows) return [];
   const message = `a mini-batch of ${main.mini_batch_rows} rows is more than a prefill pass has (main.prefill_rows: ${main.prefill_rows})`;
   return [{ path: ['main', 'mini_batch_rows'], message }];
 }
 
 /** Values that another one makes mean nothing. */
-function uselessSettings({ placement, prediction }: ClusterConfig): Contradiction[] {
+function uselessSettings({ placement, prediction, batching }: ClusterConfig): Contradiction[] {
   const useless: Contradiction[] = [];
+  if (!batching.enabled && batching.max_delay_ms !== 'auto') {
+    const message = 'prompts delay no answers where each pass has one sequence (batching.enabled: false)';
+    useless.push({ path: ['batching', 'max_delay_ms'], message });
+  }
   if (placement.replicas > 1 && placement.homes !== 'strict') {
     useless.push({ path: ['placement', 'replicas'], message: 'only placement.homes: strict has copies of experts' });
   }

@@ -50,7 +50,8 @@ export interface NodeSettings {
     memoryBudgetBytes: number;
   };
   main: {
-    maxActiveSequences: number;
+    /** Answers in progress at a time; auto: as many as memory admits. */
+    maxActiveSequences: number | 'auto';
     maxQueuedRequests: number;
     /** Positions of prompt and answer together; 0: the model's own limit. */
     maxContextPositions: number;
@@ -68,6 +69,14 @@ export interface NodeSettings {
     workerGraceMs: number;
     /** The door for HTTP clients; null: off. */
     http: HttpSettings | null;
+  };
+  batching: {
+    /** One pass runs rows of all sequences; false: one sequence a pass. */
+    enabled: boolean;
+    /** Of one pass. */
+    maxRows: number;
+    /** How long rows of a prompt may delay others' tokens; auto: as long as a pass takes without them. */
+    maxDelayMs: number | 'auto';
   };
   /** The processor's arithmetic in the time and memory of profiled devices and network; null: this machine is what it is. */
   emulation: EmulationSettings | null;

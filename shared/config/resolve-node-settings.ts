@@ -44,7 +44,9 @@ export interface DaemonFlags {
   expertStorage?: ExpertStorage;
   precision?: NodeSettings['shadow']['precision'];
   quantize?: NodeSettings['shadow']['quantize'];
-  maxActive?: number;
+  maxActive?: number | 'auto';
+  batching?: boolean;
+  maxRows?: number;
   maxContext?: number;
   contextMemory?: number | 'auto';
   reusePrefixes?: boolean;
@@ -163,6 +165,7 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
       workerGraceMs: main.worker_grace_ms,
       http: httpSettings(config, flags),
     },
+    batching: batchingSettings(config, flags),
     emulation,
     prediction: predictionSettings(config, flags),
     align: {
@@ -189,6 +192,14 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
       reconnectDelayMs: network.reconnect_delay_ms,
     },
     log: { level: flags.logLevel ?? config.log.level, format: flags.logFormat ?? config.log.format },
+  };
+}
+
+function batchingSettings({ batching }: ClusterConfig, flags: DaemonFlags): NodeSettings['batching'] {
+  return {
+    enabled: flags.batching ?? batching.enabled,
+    maxRows: flags.maxRows ?? batching.max_rows,
+    maxDelayMs: batching.max_delay_ms,
   };
 }
 

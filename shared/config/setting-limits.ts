@@ -3,5 +3,16 @@
 /** Most threads that a device may be told to use. */
 export const THREADS_LIMIT = 1024;
 
+/** Most answers in progress at a time: shadow and workers remember the progress of so many sequences. */
+export const MAX_ACTIVE_SEQUENCES = 256;
+
+/** Most answers in progress at a time, of `main.max_active_sequences`; auto: as many as memory admits. */
+export function mostActiveSequences(setting: number | 'auto'): number {
+  return setting === 'auto' ? MAX_ACTIVE_SEQUENCES : setting;
+}
+
+/** Most rows of one pass. */
+export const PASS_ROWS_LIMIT = 16_384;
+
 /** Most positions of one pass: main's token and the drafts behind it. */
 export const MAX_DRAFT_ROWS = 16;

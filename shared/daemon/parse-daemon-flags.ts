@@ -36,7 +36,7 @@ import { EXPERT_STORAGES, type NodeSettings, type RoleSetting } from '../config/
 import { resolveNodeSettings, type DaemonFlags } from '../config/resolve-node-settings.js';
 
 import { wholeNumberFlag, wholeNumberOrAutoFlag } from './whole-number-flag.js';
-import { THREADS_LIMIT } from '../config/setting-limits.js';
+import { MAX_ACTIVE_SEQUENCES, PASS_ROWS_LIMIT, THREADS_LIMIT } from '../config/setting-limits.js';
 
 const HIGHEST_PORT = 65_535;
 
@@ -251,7 +251,17 @@ function addMainFlags(command: Command): void {
 /** How many answers main makes at a time, and what they may take. */
 function addContextFlags(command: Command): void {
   command
-    .option('--max-active <count>', 'answers in progress at a time', wholeNumberFlag(1, 1024))
+    .option(
+      '--max-active <count>',
+      'answers in progress at a time; auto: as many as memory admits',
+      wholeNumberOrAutoFlag(1, MAX_ACTIVE_SEQUENCES),
+    )
+    .option('--batching <on|off>', 'on: one pass runs rows of all sequences; off: one sequence a pass', switchFlag)
+    .option(
+      '--max-rows <count>',
+      'rows of one pass: of all answers, their drafts, and prompts',
+      wholeNumberFlag(1, PASS_ROWS_LIMIT),
+    )
     .option(
       '--max-context <positions>',
       "prompt and answer together; 0: the model's own limit",
@@ -311,6 +321,11 @@ function contextMemoryFlag(value: string): number | 'auto' {
   const bytes = parseContextMemory(value);
   if (bytes === null) throw new InvalidArgumentError('Give auto, or a size such as "4 GiB" or a number of bytes.');
   return bytes;
+}
+
+function switchFlag(value: string): boolean {
+  if (value === 'on' || value === 'off') return value === 'on';
+  throw new InvalidArgumentError('Give on or off.');
 }
 
 function identifier(value: string): string {

@@ -1,3 +1,4 @@
+import { mostActiveSequences } from '../../shared/config/setting-limits.js';
 import type { NodeSettings, RoleSetting } from '../../shared/config/node-settings.js';
 import type { DeviceBytes } from '../../shared/emulation/device-profile.js';
 import { assertInvariant } from '../../shared/errors/assert-invariant.js';
@@ -82,7 +83,7 @@ function leastBytes(role: RoleSetting, model: ScenarioModel, { worker }: Budgete
 function mostBytes(role: RoleSetting, model: ScenarioModel, { main, worker }: BudgetedSettings): number {
   if (role === 'worker')
     return DEVICE_BYTES.slotSharedBytes + drawnSlots(worker) * DEVICE_BYTES.slotBytes + poolBytes(worker.pools);
-  return modelBytes(role, model) + main.maxActiveSequences * sequenceBytes(model);
+  return modelBytes(role, model) + mostActiveSequences(main.maxActiveSequences) * sequenceBytes(model);
 }
 
 /** A scenario's workers say how many slots they have. */

@@ -1,3 +1,4 @@
+import { mostActiveSequences } from '../../shared/config/setting-limits.js';
 import { UNRESPONSIVE_PAUSE_MS } from '../../main-node/cluster/membership.js';
 import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import { isRecurrent, type ModelShape } from '../../shared/model/model-shape.js';
@@ -234,7 +235,7 @@ class ScenarioRun {
     };
     return (
       requests.every(({ cancelAfterMs }) => cancelAfterMs === null) &&
-      requests.length <= maxActiveSequences + maxQueuedRequests &&
+      requests.length <= mostActiveSequences(maxActiveSequences) + maxQueuedRequests &&
       nodes.every(({ startMs, fetches }) => startMs === 0 && !fetches)
     );
   }

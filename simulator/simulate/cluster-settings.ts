@@ -41,7 +41,7 @@ function roleSettings(role: RoleSetting, setUp: ClusterSetUp, directory: string,
     device: { ...defaults.device, backend: 'cpu', memoryBudgetBytes: 0 },
     main: {
       ...{ ...defaults.main, prefillRows, miniBatchRows, prefillOverlap },
-      maxActiveSequences: Math.max(requests, defaults.main.maxActiveSequences),
+      maxActiveSequences: requests,
       maxQueuedRequests: Math.max(requests, defaults.main.maxQueuedRequests),
     },
     worker: { ...defaults.worker, slots, cacheBytes },

@@ -49,7 +49,7 @@ describe('settings of a daemon', () => {
         ...{ instructionSet: 'auto', threads: 0, memoryBudgetBytes: 2 ** 30 },
       },
       main: {
-        maxActiveSequences: 4,
+        maxActiveSequences: 'auto',
         maxQueuedRequests: 64,
         maxContextPositions: 0,
         contextMemoryBytes: 'auto',
@@ -62,6 +62,7 @@ describe('settings of a daemon', () => {
           ...{ host: '127.0.0.1', port: 7680, isAddressGiven: false, hosts: [], origins: [], apiKeysPath: null },
         },
       },
+      batching: { enabled: true, maxRows: 256, maxDelayMs: 'auto' },
       emulation: null,
       prediction: { source: 'sep', layersAhead: 1 },
       align: { tokenPeriod: 1, keyValuePeriod: 1, streamKeyValues: true },
@@ -305,6 +306,7 @@ describe('flags of a daemon', () => {
       ...['--max-context', '99', '--execute-timeout', '1500', '--no-stream-kv', '--optimistic', '--draft-rows', '4'],
       ...['--context-memory', '4 GiB', '--no-reuse-prefixes'],
       ...['--spread', 'all', '--profile', '/lab.yaml', '--expert-storage', 'fixed4'],
+      ...['--batching', 'off', '--max-rows', '64'],
     ]);
     assert.ok(main.kind === 'run');
     assert.equal(main.settings.placement.groupSize, 3);
@@ -315,6 +317,7 @@ describe('flags of a daemon', () => {
     assert.deepEqual([main.settings.main.maxActiveSequences, main.settings.main.maxContextPositions], [2, 99]);
     assert.deepEqual([main.settings.main.contextMemoryBytes, main.settings.main.reusePrefixes], [4 * 2 ** 30, false]);
     assert.equal(main.settings.network.executeTimeoutMs, 1500);
+    assert.deepEqual(main.settings.batching, { enabled: false, maxRows: 64, maxDelayMs: 'auto' });
 
     const plain = parseDaemonFlags('main', ['--model', '/p', '--prediction', 'off', '--draft-rows', 'auto']);
     assert.ok(plain.kind === 'run');

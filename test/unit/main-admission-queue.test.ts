@@ -7,63 +7,63 @@ describe('main: the admission queue', () => {
   it('admits in the order of arrival as places get free', async () => {
     const queue = new AdmissionQueue(1, 8);
     const admitted: number[] = [];
-    await queue.enter(never);
-    const waits = [1, 2, 3].map((id) => queue.enter(never).then(() => admitted.push(id)));
+    await queue.enter('', never);
+    const waits = [1, 2, 3].map((id) => queue.enter('', never).then(() => admitted.push(id)));
     assert.deepEqual([queue.active, queue.queued], [1, 3]);
     for (const wait of waits) {
-      queue.leave();
+      queue.leave('');
       await wait;
     }
     assert.deepEqual(admitted, [1, 2, 3]);
-    queue.leave();
+    queue.leave('');
     assert.deepEqual([queue.active, queue.queued], [0, 0]);
   });
 
   it('refuses what exceeds the bound with QUEUE_FULL', async () => {
     const queue = new AdmissionQueue(1, 1);
-    await queue.enter(never);
-    const waiting = queue.enter(never);
-    await assert.rejects(queue.enter(never), { code: 'QUEUE_FULL' });
-    queue.leave();
+    await queue.enter('', never);
+    const waiting = queue.enter('', never);
+    await assert.rejects(queue.enter('', never), { code: 'QUEUE_FULL' });
+    queue.leave('');
     await waiting;
   });
 
   it('lets an abort of a request that runs disturb nobody who waits', async () => {
     const queue = new AdmissionQueue(1, 8);
-    await queue.enter(never);
+    await queue.enter('', never);
     const first = new AbortController();
-    const admitted = queue.enter(first.signal);
-    queue.leave();
+    const admitted = queue.enter('', first.signal);
+    queue.leave('');
     await admitted;
-    const waiting = queue.enter(never);
+    const waiting = queue.enter('', never);
     first.abort();
     assert.equal(queue.queued, 1);
-    queue.leave();
+    queue.leave('');
     await waiting;
     assert.deepEqual([queue.active, queue.queued], [1, 0]);
   });
 
   it('takes as many as may wait and not one more', async () => {
     const queue = new AdmissionQueue(2, 2);
-    await Promise.all([queue.enter(never), queue.enter(never)]);
-    const waits = [queue.enter(never), queue.enter(never)];
-    await assert.rejects(queue.enter(never), { code: 'QUEUE_FULL', message: /2 requests run and 2 wait/ });
-    queue.leave();
-    queue.leave();
+    await Promise.all([queue.enter('', never), queue.enter('', never)]);
+    const waits = [queue.enter('', never), queue.enter('', never)];
+    await assert.rejects(queue.enter('', never), { code: 'QUEUE_FULL', message: /2 requests run and 2 wait/ });
+    queue.leave('');
+    queue.leave('');
     await Promise.all(waits);
   });
 
   it('forgets a request that is cancelled while it waits', async () => {
     const queue = new AdmissionQueue(1, 2);
-    await queue.enter(never);
+    await queue.enter('', never);
     const gone = new AbortController();
-    const cancelled = queue.enter(gone.signal);
-    const patient = queue.enter(never);
+    const cancelled = queue.enter('', gone.signal);
+    const patient = queue.enter('', never);
     gone.abort();
     await assert.rejects(cancelled, { code: 'CANCELLED' });
     assert.equal(queue.queued, 1);
-    queue.leave();
+    queue.leave('');
     await patient;
-    await assert.rejects(queue.enter(gone.signal), { code: 'CANCELLED' });
+    await assert.rejects(queue.enter('', gone.signal), { code: 'CANCELLED' });
   });
 });

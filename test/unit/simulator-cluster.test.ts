@@ -88,7 +88,7 @@ describe('simulated cluster', () => {
       }
     });
 
-    it('answers several requests at once, each as fast as the others', async () => {
+    it('answers several equal requests in the passes of one, with its executes', async () => {
       const trace = new FlatTrace(2, 4);
       const alone = await simulate(times, { workers: 2 }, trace, 5);
       const together = await simulateCluster(times, setUp({ workers: 2 }), trace, { tokens: 5, requests: 3 });
@@ -96,7 +96,7 @@ describe('simulated cluster', () => {
         together.answers.map(({ tokens }) => tokens),
         [5, 5, 5],
       );
-      assert.equal(together.executions, 3 * alone.executions);
+      assert.equal(together.executions, alone.executions);
       assert.ok(together.tpotMs > alone.tpotMs);
       assert.ok(together.outputTokensPerS > 1.1 * alone.outputTokensPerS);
     });

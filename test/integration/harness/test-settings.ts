@@ -16,6 +16,7 @@ export interface SettingsChanges {
   packDirectory?: string | null;
   device?: Partial<NodeSettings['device']>;
   main?: Partial<NodeSettings['main']>;
+  batching?: Partial<NodeSettings['batching']>;
   align?: Partial<NodeSettings['align']>;
   groupSize?: number | 'auto';
   spread?: 'group' | 'all';
@@ -72,6 +73,7 @@ export function testSettings(role: RoleSetting, packDirectory: string, changes: 
     discovery: { ...defaults.discovery, peers: changes.peers ?? [] },
     device: { ...defaults.device, ...changes.device },
     main: { ...defaults.main, ...changes.main },
+    batching: { ...defaults.batching, ...changes.batching },
     align: { ...defaults.align, ...changes.align },
     placement: {
       groupSize: changes.groupSize ?? defaults.placement.groupSize,

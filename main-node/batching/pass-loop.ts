@@ -1,0 +1,298 @@
+import { assertInvariant } from '../../shared/errors/assert-invariant.js';
+import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/errors/registry.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
+import type { MemberRows, RunPass } from '../pass/pass-member.js';
+import type { PassPool } from '../pass/pass-pool.js';
+import type { BatchMember, SequenceRoom } from './batch-member.js';
+import { chunkRowsFor, PassTimes } from './chunk-rows.js';
+import { ClientShares } from './client-shares.js';
+import { LoopMember, type RowsWanted } from './loop-member.js';
+import { PassWait, type WaitFor } from './pass-wait.js';
+import { isAnswer, planPass, type PassBudget, type PlannedRows } from './plan-pass.js';
+
+/** Failures that concern everybody in a pass: running its members one by one would meet them again. */
+const COMMON_FAILURES: ReadonlySet<ErrorCode> = new Set(['NO_WORKERS', 'DEVICE_LOST', 'CANCELLED']);
+
+export interface PassLoopOptions {
+  /** One pass for all, one after another; false: one sequence a pass, passes side by side. */
+  readonly joint: boolean;
+  /** Rows of a pass: of a joint one; else of an answer's rows. */
+  readonly maxRows: number;
+  /** Rows of a chunk where nobody waits for the next token of an answer. */
+  readonly chunkRows: number;
+  /** How long a chunk may delay a token; `auto`: as long as the pass takes without it. */
+  readonly maxDelayMs: number | 'auto';
+  readonly runPass: RunPass;
+  readonly room: SequenceRoom;
+  /** Of maxRows rows: one where passes are joint, else as many as answers run at a time. */
+  readonly passes: PassPool;
+  /** Of chunks: the same where passes are joint, else one of chunkRows rows. */
+  readonly chunkPasses: PassPool;
+  readonly runtime: Runtime;
+}
+
+/** What the loop has done. */
+export interface LoopCounts {
+  passes: number;
+  /** Of these passes. */
+  passRows: number;
+  /** Times that a sequence gave its memory back. */
+  preemptions: number;
+}
+
+interface PlannedMember {
+  member: LoopMember;
+  rows: MemberRows;
+}
+
+/**
+ * Runs the rows of all sequences. Jointly: one pass after another, planned by planPass; the next one begins when all members of the last are
+ * back with their next token, or have ended, or after a short wait (PassWait). Who was not back then is not waited for again until it has
+ * been in time. Else: one sequence a pass, all answers side by side, and one chunk of a prompt at a time.
+ */
+export class PassLoop {
+  readonly counts: LoopCounts = { passes: 0, passRows: 0, preemptions: 0 };
+  private readonly members = new Map<number, LoopMember>();
+  private readonly shares = new ClientShares();
+  private readonly times = new PassTimes();
+  private readonly wait: PassWait;
+  private readonly never = new AbortController().signal;
+  private lastPass: readonly LoopMember[] = [];
+  private lastPassMs = 0;
+  private runningPasses = 0;
+  private runningChunks = 0;
+
+  constructor(private readonly options: PassLoopOptions) {
+    this.wait = new PassWait(options.runtime, () => this.consider());
+  }
+
+  /** Several sequences share passes at present. */
+  get isShared(): boolean {
+    return this.options.joint && this.members.size > 1;
+  }
+
+  /** Rows that an answer may have in a pass at present, its own token's among them. */
+  get answerRowsLimit(): number {
+    const { joint, maxRows } = this.options;
+    return joint ? Math.max(1, Math.floor(maxRows / Math.max(1, this.members.size))) : maxRows;
+  }
+
+  /** Members whose rows wait for a pass. */
+  get waitingCount(): number {
+    return this.ready().length;
+  }
+
+  /** Passes that run, and members that wait for one. */
+  get openCount(): number {
+    return this.runningPasses + this.waitingCount;
+  }
+
+  /** A member has given its memory back; passes fill it again. */
+  countPreemption(): void {
+    this.counts.preemptions += 1;
+  }
+
+  join(member: BatchMember): void {
+    this.members.set(member.id, new LoopMember(member));
+  }
+
+  /** Its rows are wanted no more. Resolves when no pass works on it. */
+  async leave({ id }: BatchMember): Promise<void> {
+    const member = this.members.get(id);
+    if (member === undefined) return;
+    this.members.delete(id);
+    if (this.members.size === 0) {
+      this.lastPass = [];
+      this.wait.end();
+    }
+    this.consider();
+    await member.idle();
+  }
+
+  /**
+   * Runs the member's rows, in as many passes as that takes. Rejects with what a pass of it alone failed with; with CANCELLED as soon as the
+   * member's signal aborts, though a pass may still work on it then.
+   */
+  run({ id }: BatchMember, wanted: RowsWanted): Promise<void> {
+    const member = this.members.get(id);
+    assertInvariant(member !== undefined, 'who wants rows has joined the loop.');
+    const done = member.want(wanted, () => this.consider());
+    this.consider();
+    return done;
+  }
+
+  dispose(): void {
+    this.wait.end();
+    this.options.passes.dispose();
+    this.options.chunkPasses.dispose();
+  }
+
+  private ready(): LoopMember[] {
+    return [...this.members.values()].filter(({ isReady }) => isReady);
+  }
+
+  /** Begins what can begin. */
+  private consider(): void {
+    if (this.options.joint) this.considerJoint();
+    else this.considerSingle();
+  }
+
+  private considerJoint(): void {
+    if (this.runningPasses > 0) return;
+    const ready = this.ready();
+    if (ready.length === 0) return;
+    const waitFor = this.wait.isOver ? null : this.waitFor();
+    if (waitFor !== null) {
+      this.wait.begin(waitFor, this.lastPassMs);
+      return;
+    }
+    this.wait.end();
+    for (const member of this.lastPass) member.isLate = !member.isReady;
+    const { maxRows } = this.options;
+    const planned = this.plan(ready, { maxRows, chunkRows: this.chunkRows(ready) });
+    const prepared = this.prepare(planned);
+    this.lastPass = prepared.map(({ member }) => member);
+    void this.runJoint(prepared);
+  }
+
+  private waitFor(): WaitFor | null {
+    if (this.lastPass.length === 0) return 'turn';
+    const away = this.lastPass.filter((member) => this.members.has(member.id) && !member.isReady);
+    if (away.length === 0) return null;
+    return away.every(({ isLate }) => isLate) ? 'turn' : 'return';
+  }
+
+  /** What of the next pass may be chunks. Answers whose next token is not there yet are delayed by it, too. */
+  private chunkRows(ready: readonly LoopMember[]): number {
+    const { maxRows, maxDelayMs, chunkRows } = this.options;
+    if (![...this.members.values()].some((member) => isAnswer(member))) return Math.min(maxRows, chunkRows);
+    const rows = ready.reduce((sum, member) => sum + (isAnswer(member) ? member.end - member.written : 0), 0);
+    const answerRows = Math.max(1, Math.min(rows, maxRows));
+    return chunkRowsFor(this.times.measured(), answerRows, { maxDelayMs, limit: maxRows });
+  }
+
+  private plan(ready: readonly LoopMember[], budget: PassBudget): PlannedRows<LoopMember>[] {
+    const prompts = ready.filter((member) => !isAnswer(member));
+    return planPass(ready, this.shares.enter(prompts.map(({ client }) => client)), budget);
+  }
+
+  /** Those that memory has room for; rows of prompts count as their clients' from now on. */
+  private prepare(planned: readonly PlannedRows<LoopMember>[]): PlannedMember[] {
+    const wanted = planned.map(({ member, rows }) => ({ member, rows: member.rows(rows) }));
+    const roomFor = new Set(
+      this.options.room
+        .prepare(
+          wanted.map(({ rows }) => rows),
+          ({ id }) => this.members.get(id)?.isBusy === true,
+        )
+        .map(({ member }) => member.id),
+    );
+    // Where nothing fits and nothing that runs will make room, the device itself says what is wrong.
+    const [first] = wanted;
+    if (roomFor.size === 0 && this.runningPasses === 0 && first !== undefined) roomFor.add(first.member.id);
+    const prepared = wanted.filter(({ member }) => roomFor.has(member.id));
+    for (const { member, rows } of prepared) {
+      if (rows.decodeFrom > 0) this.shares.took(member.client, rows.decodeFrom);
+    }
+    return prepared;
+  }
+
+  private async runJoint(prepared: readonly PlannedMember[]): Promise<void> {
+    const begunMs = this.options.runtime.nowMs();
+    this.runningPasses += 1;
+    this.begin(prepared);
+    try {
+      await this.runTogether(prepared);
+      this.lastPassMs = this.options.runtime.nowMs() - begunMs;
+      this.times.add(rowsOf(prepared), this.lastPassMs);
+    } catch (thrown) {
+      if (prepared.length === 1 || COMMON_FAILURES.has(toOdmoeError(thrown).code)) failAll(prepared, thrown);
+      else await this.runOneByOne(prepared);
+    }
+    this.runningPasses -= 1;
+    for (const { member } of prepared) member.release();
+    this.consider();
+  }
+
+  private begin(prepared: readonly PlannedMember[]): void {
+    this.counts.passes += 1;
+    this.counts.passRows += rowsOf(prepared);
+    for (const { member, rows } of prepared) member.begin(rows, this.counts.passes);
+  }
+
+  private async runTogether(prepared: readonly PlannedMember[], passes = this.options.passes): Promise<void> {
+    const rows = prepared.map((planned) => planned.rows);
+    const logits = await passes.use(this.never, (slot) =>
+      this.options.runPass(slot, rows, () => this.following(prepared)),
+    );
+    for (const [index, { member }] of prepared.entries()) member.ran(logits[index] ?? []);
+  }
+
+  /** The rest of a prompt that is alone in its pass, where nobody else waits; else it is not certain what comes next. */
+  private following(prepared: readonly PlannedMember[]): MemberRows[] | null {
+    const [only] = prepared;
+    const { joint, maxRows, chunkRows } = this.options;
+    if (only === undefined || prepared.length > 1 || this.waitingCount > 0) return null;
+    if (joint && this.members.size > 1) return null;
+    const { member, rows } = only;
+    const position = rows.position + rows.tokenIds.length;
+    if (position >= Math.min(member.end, member.decodeFrom)) return null;
+    return [member.rows(Math.min(member.end - position, chunkRows, joint ? maxRows : chunkRows), position)];
+  }
+
+  /** After a joint pass that one of its members may have failed: nobody's answer ends for what another one's rows met. */
+  private async runOneByOne(prepared: readonly PlannedMember[]): Promise<void> {
+    for (const planned of prepared) {
+      const { member, rows } = planned;
+      if (rows.member.signal.aborted) continue;
+      try {
+        rows.member.sequence.truncate(rows.position);
+        await this.runTogether([planned]);
+      } catch (thrown) {
+        member.fail(thrown);
+      }
+    }
+  }
+
+  private considerSingle(): void {
+    for (const member of this.ready()) {
+      if (isAnswer(member))
+        this.beginSingle({ member, rows: Math.min(member.end - member.written, this.options.maxRows) });
+    }
+    if (this.runningChunks > 0) return;
+    const prompts = this.ready().filter((member) => !isAnswer(member));
+    const { chunkRows } = this.options;
+    const [next] = this.plan(prompts, { maxRows: chunkRows, chunkRows });
+    if (next !== undefined) this.beginSingle(next);
+  }
+
+  private beginSingle(planned: PlannedRows<LoopMember>): void {
+    const isChunk = !isAnswer(planned.member);
+    const prepared = this.prepare([planned]);
+    if (prepared.length > 0) void this.runSingle(prepared, isChunk);
+  }
+
+  private async runSingle(prepared: readonly PlannedMember[], isChunk: boolean): Promise<void> {
+    this.runningPasses += 1;
+    if (isChunk) this.runningChunks += 1;
+    this.begin(prepared);
+    try {
+      await this.runTogether(prepared, isChunk ? this.options.chunkPasses : this.options.passes);
+    } catch (thrown) {
+      failAll(prepared, thrown);
+    }
+    this.runningPasses -= 1;
+    if (isChunk) this.runningChunks -= 1;
+    for (const { member } of prepared) member.release();
+    this.consider();
+  }
+}
+
+function rowsOf(prepared: readonly PlannedMember[]): number {
+  return prepared.reduce((sum, { rows }) => sum + rows.tokenIds.length, 0);
+}
+
+function failAll(prepared: readonly PlannedMember[], error: unknown): void {
+  for (const { member } of prepared) member.fail(error);
+}
