@@ -1,8 +1,7 @@
 import type { ClusterView } from '../../shared/cluster-events/cluster-events.js';
-import { clusterProblems, lostProblem } from '../../shared/diagnosis/cluster-problems.js';
-import { hostOf } from '../../shared/rpc/addresses.js';
+import { type ClusterProblem, clusterProblems, lostProblem } from '../../shared/diagnosis/cluster-problems.js';
 import { isLoopbackHost } from '../../shared/rpc/credentials.js';
-import { dialAddress } from '../../shared/rpc/addresses.js';
+import { dialAddress, hostOf } from '../../shared/rpc/addresses.js';
 import type { NodeIdentity, StatusReply } from '../../shared/rpc/messages.js';
 import type { LostNode } from './lost-nodes.js';
 import { lostNode, presentNode } from './node-view.js';
@@ -29,9 +28,6 @@ export interface ClusterMoment {
 /** The whole cluster as main knows it. `status.nodes` begins with main. */
 export function clusterView(served: ServedCluster, { atMs, status, lost }: ClusterMoment): ClusterView {
   const own = status.nodes.find(({ identity }) => identity.role === 'ROLE_MAIN')?.identity;
-  const lostProblems = lost.map(({ identity, reason }) =>
-    lostProblem(identity.id, identity.role === 'ROLE_SHADOW' ? 'shadow' : 'worker', `it is lost: ${reason}`),
-  );
   return {
     atMs,
     name: own?.cluster ?? '',
@@ -45,9 +41,20 @@ export function clusterView(served: ServedCluster, { atMs, status, lost }: Clust
     groupReason: status.groupReason,
     activeRequests: status.activeSequences,
     queuedRequests: status.queuedRequests,
-    problems: [...clusterProblems(status), ...lostProblems],
+    problems: problemsOf(status, lost),
     joinCommand: own === undefined ? '' : joinCommand(own, served),
   };
+}
+
+/** That a daemon which is lost cannot be dialled either is no news. */
+function problemsOf(status: StatusReply, lost: readonly LostNode[]): ClusterProblem[] {
+  const ids = new Set(lost.map(({ identity }) => identity.id));
+  return [
+    ...lost.map(({ identity, reason }) =>
+      lostProblem(identity.id, identity.role === 'ROLE_SHADOW' ? 'shadow' : 'worker', `it is lost: ${reason}`),
+    ),
+    ...clusterProblems(status).filter(({ node, code }) => code !== 'TIMEOUT' || !ids.has(node)),
+  ];
 }
 
 /** What makes another box a worker: it needs nothing but main's address, and fetches what it is going to run. */

@@ -1,0 +1,60 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import ts from 'typescript';
+import { packageRoot } from '../../shared/config/package-root.js';
+
+const document = readFileSync(join(packageRoot(), 'docs', 'http.md'), 'utf8');
+const SOURCE = join('shared', 'cluster-events', 'cluster-events.ts');
+const source = ts.createSourceFile(
+  SOURCE,
+  readFileSync(join(packageRoot(), SOURCE), 'utf8'),
+  ts.ScriptTarget.ES2022,
+  true,
+);
+
+/** Names of members; of an object that has no name of its own (or a list of such, or null) those within it: "link.sentBytes". */
+function membersOf(type: ts.TypeLiteralNode | ts.InterfaceDeclaration, prefix = ''): string[] {
+  return type.members.flatMap((member) => {
+    assert.ok(ts.isPropertySignature(member) && member.type !== undefined);
+    const name = `${prefix}${member.name.getText()}`;
+    const inner = literalWithin(member.type);
+    return inner === null ? [name] : membersOf(inner, `${name}.`);
+  });
+}
+
+function literalWithin(type: ts.TypeNode): ts.TypeLiteralNode | null {
+  if (ts.isTypeLiteralNode(type)) return type;
+  if (ts.isArrayTypeNode(type)) return literalWithin(type.elementType);
+  if (!ts.isUnionTypeNode(type)) return null;
+  return type.types.map(literalWithin).find((found) => found !== null) ?? null;
+}
+
+/** First cells of the table below a heading, without its head. */
+function documented(heading: string): string[] {
+  const [, section = ''] = document.split(`### ${heading}\n`);
+  const [text = ''] = section.split('\n#');
+  const rows = [...text.matchAll(/^\| `([\w.]+)` \|/gm)];
+  return rows.map(([, name = '']) => name);
+}
+
+describe('docs/http.md, the events', () => {
+  const interfaces = source.statements.filter((statement) => ts.isInterfaceDeclaration(statement));
+
+  it('has the types of all of them', () => assert.ok(interfaces.length >= 10));
+
+  for (const declared of interfaces) {
+    it(`says of each member of ${declared.name.text} what it means`, () => {
+      assert.deepEqual(documented(`\`${declared.name.text}\``), membersOf(declared));
+    });
+  }
+
+  it('names every type of event', () => {
+    const event = source.statements.find(
+      (statement) => ts.isTypeAliasDeclaration(statement) && statement.name.text === 'ClusterEvent',
+    );
+    const types = [...(event?.getText() ?? '').matchAll(/type: '(\w+)'/g)].map(([, type = '']) => type);
+    assert.ok(types.length > 0);
+    assert.deepEqual(documented('`GET /cluster/events`'), types);
+  });
+});
