@@ -99,4 +99,14 @@ describe('a simulated shadow that does not behave', () => {
     assertSameAnswer(await cluster.ask(REQUEST), expected);
     await cluster.waitUntil('the loss is logged', () => cluster.log.matching('drafted token 300').length > 0);
   });
+
+  it('has prefixes that nobody asked about, of sequences that are there and not: the answer is as without it', async () => {
+    await startRogue((stream, { sequence }) => {
+      for (const of of [sequence, 12345]) {
+        stream.send({ kind: 'prefixKept', prefixKept: { sequence: of, positions: 1_000_000 } });
+      }
+    });
+    assertSameAnswer(await cluster.ask(REQUEST), expected);
+    assert.equal((await cluster.status()).nodes.filter(({ identity }) => identity.role === 'ROLE_SHADOW').length, 1);
+  });
 });
