@@ -53,13 +53,13 @@ const FINISH_WORDS: Record<string, string> = {
 /** What there is to say of an answer that has ended, piece by piece. */
 export function usageWords(answer: Answer): string[] {
   const rate = tokensPerSecond(answer);
-  const { usage, finishReason, seed, fingerprint } = answer;
+  const { usage, finishReason, settings, fingerprint } = answer;
   return [
     ...(usage === null ? [] : [`${usage.answerTokens} tokens`]),
     ...(rate === null ? [] : [`${rate.toFixed(1)} tokens/s`]),
     ...(usage === null ? [] : [`prompt ${usage.promptTokens} tokens, ${usage.cachedTokens} of them reused`]),
     ...(finishReason === '' ? [] : [FINISH_WORDS[finishReason] ?? finishReason]),
-    `seed ${seed}`,
+    `seed ${settings.seed}`,
     ...(fingerprint === '' ? [] : [fingerprint]),
   ];
 }

@@ -9,6 +9,9 @@ export interface ChatSettings {
   seed: number | null;
 }
 
+/** With the seed that was drawn. */
+export type AskedSettings = ChatSettings & { seed: number };
+
 export const DEFAULT_SETTINGS: ChatSettings = { system: '', temperature: 0.7, topP: 1, maxTokens: 512, seed: null };
 
 export const SETTING_RANGES = {

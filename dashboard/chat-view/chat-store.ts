@@ -1,6 +1,6 @@
 import { useEffect, useState } from 'preact/hooks';
 import { withEnd, withFailure, withStreamEvent } from './answer-chunks.js';
-import { DEFAULT_SETTINGS, type ChatSettings } from './chat-settings.js';
+import { DEFAULT_SETTINGS, type AskedSettings, type ChatSettings } from './chat-settings.js';
 import {
   ask,
   askAgain,
@@ -57,26 +57,27 @@ export function forgetConversation(): void {
 }
 
 export function askQuestion(text: string): void {
-  begin(ask(state.conversation, text, seedOf(state.settings)));
+  begin(ask(state.conversation, text, askedSettings()));
 }
 
-/** `seed` null: what the settings say. What came after the question is forgotten. */
-export function askQuestionAgain(questionId: number, text: string, seed: number | null): void {
+/** `settings` null: those that are set now. What came after the question is forgotten. */
+export function askQuestionAgain(questionId: number, text: string, settings: AskedSettings | null): void {
   stopAnswer();
-  begin(askAgain(state.conversation, questionId, text, seed ?? seedOf(state.settings)));
+  begin(askAgain(state.conversation, questionId, text, settings ?? askedSettings()));
 }
 
 export function stopAnswer(): void {
   running?.abort();
 }
 
-/** The address and body that the answer was, or would be, asked for with. */
-export function requestOf(answerId: number): { url: string; body: object } {
-  return { url: location.origin + CHAT_URL, body: requestBody(state.conversation, answerId, state.settings) };
+/** The address and body that the answer was asked for with. */
+export function requestOf(answer: Answer): { url: string; body: object } {
+  return { url: location.origin + CHAT_URL, body: requestBody(state.conversation, answer) };
 }
 
-function seedOf({ seed }: ChatSettings): number {
-  return seed ?? crypto.getRandomValues(new Uint32Array(1))[0] ?? 0;
+function askedSettings(): AskedSettings {
+  const { settings } = state;
+  return { ...settings, seed: settings.seed ?? crypto.getRandomValues(new Uint32Array(1))[0] ?? 0 };
 }
 
 function begin(conversation: Conversation): void {
@@ -84,15 +85,15 @@ function begin(conversation: Conversation): void {
   update({ conversation });
   if (answer === null) return;
   running = new AbortController();
-  void receive(answer.id, running.signal);
+  void receive(answer, running.signal);
 }
 
 /** Never throws: what goes wrong stands in the answer. */
-async function receive(answerId: number, signal: AbortSignal): Promise<void> {
+async function receive(asked: Answer, signal: AbortSignal): Promise<void> {
   const change = (next: (answer: Answer) => Answer): void =>
-    update({ conversation: changeAnswer(state.conversation, answerId, next) });
+    update({ conversation: changeAnswer(state.conversation, asked.id, next) });
   try {
-    const { url, body } = requestOf(answerId);
+    const { url, body } = requestOf(asked);
     const headers = { 'content-type': 'application/json' };
     const reply = await fetch(url, { method: 'POST', headers, body: JSON.stringify(body), signal });
     if (!reply.ok || reply.body === null) throw new Error(await refusalOf(reply));

@@ -1,4 +1,4 @@
-import type { ChatSettings } from './chat-settings.js';
+import type { AskedSettings } from './chat-settings.js';
 
 /** A token of the answer, its text a part of the content. */
 export interface AnswerToken {
@@ -34,7 +34,8 @@ export interface Answer {
   error: string;
   finishReason: string;
   fingerprint: string;
-  seed: number;
+  /** What it was asked with. */
+  settings: AskedSettings;
   usage: AnswerUsage | null;
   /** When the first and the latest piece came, on the page's clock, in ms. */
   firstMs: number | null;
@@ -52,21 +53,26 @@ export interface Conversation {
 export const EMPTY_CONVERSATION: Conversation = { turns: [], nextId: 1 };
 
 /** A question more, and its answer that waits. */
-export function ask(conversation: Conversation, text: string, seed: number): Conversation {
+export function ask(conversation: Conversation, text: string, settings: AskedSettings): Conversation {
   const { turns, nextId } = conversation;
   const question: Question = { kind: 'question', id: nextId, text };
   const answer: Answer = {
     ...{ kind: 'answer', id: nextId + 1, state: 'waiting', text: '', reasoning: '', tokens: [], progress: '' },
-    ...{ error: '', finishReason: '', fingerprint: '', seed, usage: null, firstMs: null, lastMs: null },
+    ...{ error: '', finishReason: '', fingerprint: '', settings, usage: null, firstMs: null, lastMs: null },
   };
   return { turns: [...turns, question, answer], nextId: nextId + 2 };
 }
 
 /** The question with this id is asked in other words; whatever came after it is gone. */
-export function askAgain(conversation: Conversation, questionId: number, text: string, seed: number): Conversation {
+export function askAgain(
+  conversation: Conversation,
+  questionId: number,
+  text: string,
+  settings: AskedSettings,
+): Conversation {
   const index = conversation.turns.findIndex(({ id }) => id === questionId);
   if (index < 0) return conversation;
-  return ask({ ...conversation, turns: conversation.turns.slice(0, index) }, text, seed);
+  return ask({ ...conversation, turns: conversation.turns.slice(0, index) }, text, settings);
 }
 
 export function questionOf(conversation: Conversation, answerId: number): Question | null {
@@ -100,9 +106,9 @@ interface ChatMessage {
 const ALTERNATIVES = 5;
 
 /** Body of the request for an answer: everything that was said before it. Answers that failed with nothing said are left out. */
-export function requestBody(conversation: Conversation, answerId: number, settings: ChatSettings): object {
-  const index = conversation.turns.findIndex(({ id }) => id === answerId);
-  const answer = conversation.turns[index];
+export function requestBody(conversation: Conversation, answer: Answer): object {
+  const index = conversation.turns.findIndex(({ id }) => id === answer.id);
+  const { settings } = answer;
   const said = conversation.turns.slice(0, Math.max(0, index)).flatMap((turn): ChatMessage[] => {
     if (turn.kind === 'question') return [{ role: 'user', content: turn.text }];
     return turn.text === '' ? [] : [{ role: 'assistant', content: turn.text }];
@@ -116,7 +122,7 @@ export function requestBody(conversation: Conversation, answerId: number, settin
     temperature: settings.temperature,
     top_p: settings.topP,
     ...(settings.maxTokens !== null && { max_tokens: settings.maxTokens }),
-    ...(answer?.kind === 'answer' && { seed: answer.seed }),
+    seed: settings.seed,
     logprobs: true,
     top_logprobs: ALTERNATIVES,
   };

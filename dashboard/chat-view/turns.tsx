@@ -82,7 +82,7 @@ export function AnswerTurn({ answer, question }: { answer: Answer; question: Que
 function AnswerButtons({ answer, question }: { answer: Answer; question: Question | null }): JSX.Element {
   const [copied, setCopied] = useState('');
   const copy = async (): Promise<void> => {
-    const { url, body } = requestOf(answer.id);
+    const { url, body } = requestOf(answer);
     const command = curlCommand(url, body);
     try {
       await navigator.clipboard.writeText(command);
@@ -99,8 +99,8 @@ function AnswerButtons({ answer, question }: { answer: Answer; question: Questio
           <button
             type="button"
             class="button turn-button"
-            title="With the same seed: where the fingerprint is the same, too, so is the answer"
-            onClick={() => askQuestionAgain(question.id, question.text, answer.seed)}
+            title="With the same seed and settings: where the fingerprint is the same, too, so is the answer"
+            onClick={() => askQuestionAgain(question.id, question.text, answer.settings)}
           >
             Ask again
           </button>

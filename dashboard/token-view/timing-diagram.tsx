@@ -51,7 +51,7 @@ export function TimingDiagram({ timeline, drawing, width, title, active, onActiv
       role="application"
       aria-roledescription="timing diagram"
       aria-label={`${title}. Arrow keys lead from bar to bar.`}
-      tabIndex={0}
+      tabindex={0}
       onPointerOver={onPointerOver}
       onClick={(event) => onActive(barOf(event), true)}
       onKeyDown={onKeyDown}

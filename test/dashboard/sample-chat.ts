@@ -1,41 +1,15 @@
 import type { ServerResponse } from 'node:http';
 
 /** What the made-up model says: with the likelihood of each token, and markup that a page must not take for its own. */
-const TOKENS: readonly { text: string; probability: number }[] = (
-  [
-    ...[
-      ['Once', 0.93],
-      [' upon', 0.99],
-      [' a', 0.999],
-      [' time', 0.995],
-      [' a', 0.52],
-      [' fox', 0.31],
-    ],
-    ...[
-      [' wrote', 0.04],
-      [' <img src=x onerror="document.title=1">', 0.02],
-      [' on', 0.44],
-      [' a', 0.71],
-    ],
-    ...[
-      [' wall', 0.23],
-      [',', 0.68],
-      [' and', 0.81],
-      [' nobody', 0.09],
-      [' ran', 0.28],
-      [' it', 0.61],
-    ],
-    ...[
-      ['.', 0.92],
-      ['\n\n', 0.37],
-      ['The', 0.46],
-      [' end', 0.57],
-      ['.', 0.97],
-    ],
-  ] as [string, number][]
-).map(([text, probability]) => ({ text, probability }));
+const TEXTS =
+  'Once| upon| a| time| a| fox| wrote| <img src=x onerror="document.title=1">| on| a| wall|,| and| nobody| ran| it|.|\n\n|The| end|.';
+const PROBABILITIES = [
+  0.93, 0.99, 0.999, 0.995, 0.52, 0.31, 0.04, 0.02, 0.44, 0.71, 0.23, 0.68, 0.81, 0.09, 0.28, 0.61, 0.92, 0.37, 0.46,
+  0.57, 0.97,
+];
+const TOKENS = TEXTS.split('|').map((text, index) => ({ text, probability: PROBABILITIES[index] ?? 1 }));
 const OTHERS = [' the', ' owl', ' said', ' one', ' long'];
-export const SAMPLE_ANSWER = TOKENS.map(({ text }) => text).join('');
+export const SAMPLE_ANSWER = TEXTS.replaceAll('|', '');
 const HEAD = { id: 'chatcmpl-1', object: 'chat.completion.chunk', created: 1, model: 'sample' };
 const FINGERPRINT = 'odmoe-0.1.0-3f21c07be1a4-exact';
 const PAUSE_MS = 12;

@@ -31,7 +31,8 @@ function answerOf(conversation: Conversation): Answer {
   return last;
 }
 
-const WAITING = answerOf(ask(EMPTY_CONVERSATION, 'Hello', 7));
+const WITH_SEED = { ...DEFAULT_SETTINGS, seed: 5 };
+const WAITING = answerOf(ask(EMPTY_CONVERSATION, 'Hello', { ...DEFAULT_SETTINGS, seed: 7 }));
 
 function chunk(content: string, more: object = {}): StreamEvent {
   const entry = { token: content, logprob: -0.5, top_logprobs: [{ token: content, logprob: -0.5 }] };
@@ -127,14 +128,15 @@ describe('an answer, event by event', () => {
 });
 
 describe('a conversation', () => {
-  const said = changeAnswer(ask(EMPTY_CONVERSATION, 'One?', 1), 2, (answer) => ({
+  const said = changeAnswer(ask(EMPTY_CONVERSATION, 'One?', WITH_SEED), 2, (answer) => ({
     ...answer,
     state: 'done',
     text: '1',
   }));
 
   it('sends all that was said, with the settings', () => {
-    const body = requestBody(ask(said, 'Two?', 5), 4, { ...DEFAULT_SETTINGS, system: 'Be brief.', maxTokens: null });
+    const asked = ask(said, 'Two?', { ...WITH_SEED, system: 'Be brief.', maxTokens: null });
+    const body = requestBody(asked, answerOf(asked));
     assert.deepEqual(body, {
       messages: [
         { role: 'system', content: 'Be brief.' },
@@ -148,19 +150,19 @@ describe('a conversation', () => {
   });
 
   it('asked again from a question forgets what came after it', () => {
-    const again = askAgain(ask(said, 'Two?', 5), 1, 'Uno?', 9);
+    const again = askAgain(ask(said, 'Two?', WITH_SEED), 1, 'Uno?', { ...WITH_SEED, seed: 9 });
     assert.deepEqual(
       again.turns.map((turn) => (turn.kind === 'question' ? turn.text : turn.state)),
       ['Uno?', 'waiting'],
     );
     assert.equal(questionOf(again, answerOf(again).id)?.text, 'Uno?');
-    assert.equal(answerOf(again).seed, 9);
-    assert.equal(askAgain(said, 99, 'x', 1), said);
+    assert.equal(answerOf(again).settings.seed, 9);
+    assert.equal(askAgain(said, 99, 'x', WITH_SEED), said);
   });
 
   it('has one running answer, the last', () => {
     assert.equal(runningAnswer(said), null);
-    const running = ask(said, 'Two?', 5);
+    const running = ask(said, 'Two?', WITH_SEED);
     assert.equal(runningAnswer(running)?.id, 4);
     assert.equal(runningAnswer(changeAnswer(running, 4, (answer) => withFailure(answer, 'no'))), null);
   });

@@ -1,0 +1,158 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import type { Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { Page } from 'playwright-core';
+import { SAMPLE_ANSWER } from '../dashboard/sample-chat.js';
+import { samplePasses } from '../dashboard/sample-passes.js';
+import { sampleServer } from '../dashboard/sample-server.js';
+import { findBrowser, TestBrowser } from './harness/browser.js';
+
+const PHONE = { width: 390, height: 844 };
+const DESK = { width: 1440, height: 900 };
+const VIEWS = ['cluster', 'token', 'time', 'chat'];
+
+describe('the page in a browser, of a cluster that is made up', function () {
+  this.timeout(60_000);
+  let server: Server;
+  let browser: TestBrowser;
+  let url: string;
+  let page: Page;
+
+  before(async function () {
+    const path = findBrowser();
+    if (path === undefined) {
+      process.stdout.write('    skipped: no Chromium in the PATH, and CHROME_PATH names none\n');
+      return this.skip();
+    }
+    server = sampleServer({ alone: false, key: null });
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    browser = await TestBrowser.start(path, { viewport: DESK, permissions: ['clipboard-read', 'clipboard-write'] });
+    page = await browser.open(`${url}/`);
+  });
+
+  after(async () => {
+    if (browser === undefined) return;
+    await browser.close();
+    server.closeAllConnections();
+    server.close();
+  });
+
+  afterEach(() => browser.assertNothingWrong());
+
+  async function show(view: string): Promise<void> {
+    await page.goto(`${url}/#${view}`);
+    await page.waitForSelector(`.view-${view} h1, .view-${view} h2, .view-${view} .card`);
+  }
+
+  function groundColour(): Promise<string> {
+    return page.evaluate<string>('getComputedStyle(document.documentElement).backgroundColor');
+  }
+
+  for (const view of VIEWS) {
+    it(`${view}: has no sideways scroll on a phone, and follows the dark scheme`, async () => {
+      await page.setViewportSize(PHONE);
+      await page.emulateMedia({ colorScheme: 'light' });
+      await show(view);
+      const width = await page.evaluate<number>('document.documentElement.scrollWidth');
+      assert.ok(width <= PHONE.width, `${width} pixels are wide`);
+      const light = await groundColour();
+      await page.emulateMedia({ colorScheme: 'dark' });
+      assert.notEqual(await groundColour(), light);
+      await page.emulateMedia({ colorScheme: 'light' });
+      await page.setViewportSize(DESK);
+    });
+  }
+
+  it('a token: pauses, steps, compares and zooms', async () => {
+    await show('token');
+    const numbers = samplePasses().map(({ number }) => number);
+    const last = numbers.at(-1) ?? 0;
+    const heading = page.locator('.token-view h1');
+    assert.match((await heading.textContent()) ?? '', new RegExp(`^Pass ${last}:`));
+    await page.getByRole('button', { name: 'Pause' }).click();
+    await page.getByRole('button', { name: 'The pass before' }).click();
+    assert.match((await heading.textContent()) ?? '', new RegExp(`^Pass ${last - 1}:`));
+    assert.equal(await page.locator('.timing-svg').count(), 1);
+    await page.locator('.pass-select select').nth(1).selectOption(String(numbers[0]));
+    assert.equal(await page.locator('.timing-svg').count(), 2);
+    assert.ok((await page.locator('.difference-slower, .difference-faster').count()) > 0);
+    const before = Number(await page.locator('.timing-svg').first().getAttribute('width'));
+    await page.getByRole('button', { name: 'Wider' }).click();
+    assert.ok(Number(await page.locator('.timing-svg').first().getAttribute('width')) > before * 1.4);
+    await page.getByRole('button', { name: 'Live' }).click();
+    assert.match((await heading.textContent()) ?? '', new RegExp(`^Pass ${last}:`));
+  });
+
+  it('a token: tells of a bar that the pointer is over, and of the next one by a key', async () => {
+    await show('token');
+    const told = page.locator('.timing-told');
+    await page.locator('rect[data-bar]').first().hover();
+    const first = (await told.textContent()) ?? '';
+    assert.match(first, /^layer 1: attention and router, [\d.]+ ms$/);
+    await page.locator('.timing-svg').focus();
+    await page.keyboard.press('ArrowRight');
+    await told.filter({ hasText: 'layer 1: main waits for 4 experts' }).waitFor();
+  });
+
+  it('a token: saves an SVG that is XML, and a trace with events', async () => {
+    await show('token');
+    const saved = async (button: string): Promise<string> => {
+      const download = page.waitForEvent('download');
+      await page.getByRole('button', { name: button }).click();
+      return readFileSync(await (await download).path(), 'utf8');
+    };
+    const svg = await saved('Save SVG');
+    const parsed = `new DOMParser().parseFromString(${JSON.stringify(svg)}, 'image/svg+xml')`;
+    const wrong = await page.evaluate<string | null>(`${parsed}.querySelector('parsererror')?.textContent ?? null`);
+    assert.equal(wrong, null);
+    const trace = JSON.parse(await saved('Save Chrome trace')) as { traceEvents: { ph: string }[] };
+    assert.ok(trace.traceEvents.filter(({ ph }) => ph === 'X').length > 100);
+  });
+
+  it("chat: streams an answer, whose markup stays text, and tells tokens' alternatives", async () => {
+    await show('chat');
+    await page.getByLabel('Your question').fill('A story?');
+    await page.keyboard.press('Enter');
+    const answer = page.locator('.turn-answer[data-state="done"]');
+    await answer.waitFor();
+    assert.equal(await answer.locator('.token-text').textContent(), SAMPLE_ANSWER);
+    assert.equal(await page.locator('main img').count(), 0);
+    assert.notEqual(await page.title(), '1');
+    await answer.locator('[data-token="6"]').hover();
+    assert.match((await page.locator('.alternatives').textContent()) ?? '', /wrote.*4\.0 %.*48 %/);
+    assert.equal(await page.locator('.alternative-taken').count(), 1);
+    assert.equal(await answer.locator('.reasoning').getAttribute('open'), null);
+    assert.match((await answer.locator('.answer-foot').textContent()) ?? '', /21 tokens.*180 of them reused.*seed \d+/);
+  });
+
+  it('chat: copies the request as a command, and asks again from a question in other words', async () => {
+    await page.getByRole('button', { name: 'Copy as curl' }).click();
+    await page.getByRole('button', { name: 'Copied' }).waitFor();
+    const command = await page.evaluate<string>('navigator.clipboard.readText()');
+    assert.match(command, /^curl -N 'http:\/\/127\.0\.0\.1:\d+\/v1\/chat\/completions'/);
+    assert.match(command, /"content":"A story\?"/);
+    await page.getByRole('button', { name: 'Edit' }).click();
+    await page.getByLabel('The question').fill("Another's story?");
+    await page.getByRole('button', { name: 'Ask from here' }).click();
+    await page.locator('.turn-answer[data-state="done"]').waitFor();
+    assert.deepEqual(await page.locator('.turn-question .turn-text').allTextContents(), ["Another's story?"]);
+  });
+
+  it('chat: stops when it is told to, and goes on while another view is shown', async () => {
+    const ask = async (): Promise<void> => {
+      await page.getByLabel('Your question').fill('Once more?');
+      await page.keyboard.press('Enter');
+      await page.locator('.turn-answer[data-state="streaming"]').waitFor();
+    };
+    await ask();
+    await page.getByRole('button', { name: 'Stop' }).click();
+    await page.locator('.turn-answer[data-state="stopped"]').waitFor();
+    await ask();
+    await page.getByRole('link', { name: 'Cluster' }).click();
+    await page.getByRole('link', { name: 'Chat' }).click();
+    await page.locator('.turn-answer[data-state="done"]').nth(1).waitFor();
+  });
+});
