@@ -1,18 +1,17 @@
 /** Run as a program: prints a digest of the logits of every random shape's model on the CUDA device that the environment gives. */
 import { createHash } from 'node:crypto';
-import type { Device, Model } from '../../../native/index.js';
+import type { Device, Model, Sequence } from '../../../native/index.js';
 import { RandomWeights } from '../../unit/native-random-model.js';
 import { openTestDevice } from '../../unit/native-test-model.js';
 import { RANDOM_SHAPES } from '../../unit/random-model-shapes.js';
 
-/** Positions that are run, and those that are then taken back and run again. */
+/** Positions that are run, and those that are then taken back and run again, as they were in a fork and otherwise in the sequence. */
 const PIECES = [70, 1, 1, 40];
 const TAKEN_BACK = 20;
 
 async function run(model: Model, pieces: readonly number[]): Promise<Buffer[]> {
-  const sequence = model.createSequence();
   const logits: Buffer[] = [];
-  const runOn = async (rows: number): Promise<void> => {
+  const runOn = async (sequence: Sequence, rows: number, tokenFactor: number): Promise<void> => {
     const from = sequence.length;
     const pass = model.createPass(rows);
     const positions = Int32Array.from({ length: rows }, (_, i) => from + i);
@@ -20,17 +19,21 @@ async function run(model: Model, pieces: readonly number[]): Promise<Buffer[]> {
       [sequence],
       new Int32Array(rows),
       positions,
-      positions.map((position) => (position * 17 + 5) % 61),
+      positions.map((position) => (position * tokenFactor + 5) % 61),
     );
     await pass.forward(null);
     const given = await pass.logits(Int32Array.from({ length: rows }, (_, i) => i));
     logits.push(Buffer.from(given.buffer));
     pass.dispose();
   };
-  for (const rows of pieces) await runOn(rows);
-  sequence.truncate(sequence.length - TAKEN_BACK);
-  await runOn(TAKEN_BACK);
-  sequence.dispose();
+  const sequence = model.createSequence();
+  for (const rows of pieces) await runOn(sequence, rows, 17);
+  const fork = sequence.fork(sequence.length - TAKEN_BACK);
+  sequence.truncate(fork.length);
+  await runOn(sequence, TAKEN_BACK, 19);
+  await runOn(fork, TAKEN_BACK, 17);
+  await runOn(sequence, 1, 17);
+  for (const handle of [sequence, fork]) handle.dispose();
   return logits;
 }
 
