@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
-import type { AlignRows, BeginSequence } from '../../shared/rpc/messages.js';
+import type { Pass } from '../../native/index.js';
 import { isRecurrent } from '../../shared/model/model-shape.js';
+import type { AlignRows, BeginSequence } from '../../shared/rpc/messages.js';
 import type { KeptLimits } from '../../shadow-node/predictor/kept-sequences.js';
 import { Predictor } from '../../shadow-node/predictor/predictor.js';
 import { packOf, type TestModel } from './harness/test-models.js';
@@ -48,15 +49,17 @@ class Follower {
   readonly kept = new Map<number, number>();
   passes = 0;
   private readonly predictor: Predictor;
-  private readonly pass;
+  private readonly pass: Pass;
 
   constructor(shadow: ResidentModel) {
-    this.pass = shadow.model.createPass(PASS_ROWS);
-    const { forward } = this.pass;
-    this.pass.forward = (onRouter) => {
-      this.passes += 1;
-      return forward.call(this.pass, onRouter);
-    };
+    const pass = shadow.model.createPass(PASS_ROWS);
+    const forward = pass.forward.bind(pass);
+    this.pass = Object.assign(pass, {
+      forward: (onRouter: Parameters<typeof forward>[0]) => {
+        this.passes += 1;
+        return forward(onRouter);
+      },
+    });
     this.predictor = new Predictor(
       shadow.model,
       this.pass,
