@@ -19,7 +19,7 @@ import { DraftCostMeter } from './decode/draft-costs.js';
 import { PredictionPost } from './decode/prediction-post.js';
 import type { ClusterFeed } from './events/cluster-feed.js';
 import type { ServedCluster } from './events/cluster-view.js';
-import { MainEvents } from './events/main-events.js';
+import { MainEvents, type MainMoment } from './events/main-events.js';
 import type { ServedMetrics, ServedModel } from './http/door-context.js';
 import { servedModel } from './http/served-model.js';
 import { arithmeticOf, type LoadedMain } from './load-main.js';
@@ -194,7 +194,7 @@ export function assemble(
   const startedMs = runtime.nowMs();
   const epoch = firstEpoch(runtime.wallMs());
   const model = modelOf(settings, loaded);
-  const moment = { status: () => status(), peerCounts: () => engine.roster.peerCounts() };
+  const moment = (): MainMoment => ({ status, ...inference.counts(), peerCounts: roster.peerCounts() });
   const events = new MainEvents(servedCluster(settings, loaded, model), moment, runtime, startedMs);
   const engine = createEngine(settings, loaded, epoch, events, log);
   const { roster, shape } = engine;

@@ -13,10 +13,10 @@ import { LostNodes } from './lost-nodes.js';
 import { PassRecorder } from './pass-recorder.js';
 import { passTrace } from './pass-trace.js';
 
-/** What is asked of main as it is at present. */
-export interface MainMoment {
+/** Main as it is at present. */
+export interface MainMoment extends Pick<StatusReply, 'activeSequences' | 'queuedRequests'> {
   status(): StatusReply;
-  peerCounts(): ReadonlyMap<string, PeerCounts>;
+  peerCounts: ReadonlyMap<string, PeerCounts>;
 }
 
 /** Gathers what happens in main, for the feed that tells it. */
@@ -27,7 +27,7 @@ export class MainEvents {
   readonly passes: PassObserver;
 
   /** `moment`: asked from start() on. */
-  constructor(served: ServedCluster, moment: MainMoment, runtime: Runtime, startedMs: number) {
+  constructor(served: ServedCluster, moment: () => MainMoment, runtime: Runtime, startedMs: number) {
     const answers = new AnswerTotals();
     const figures = new Figures();
     const lost = new LostNodes(() => runtime.nowMs());
@@ -41,13 +41,12 @@ export class MainEvents {
     );
     this.passes = passes;
     const view = () => {
-      const status = moment.status();
+      const status = moment().status();
       const connected = new Set(status.nodes.map(({ identity }) => identity.id));
       return clusterView(served, { atMs: Math.round(runtime.nowMs() - startedMs), status, lost: lost.list(connected) });
     };
     const counts = () => {
-      const { activeSequences: activeRequests, queuedRequests } = moment.status();
-      const peers = moment.peerCounts();
+      const { activeSequences: activeRequests, queuedRequests, peerCounts: peers } = moment();
       return { answers: answers.counts(), peers, activeRequests, queuedRequests, ...passes.counts };
     };
     const sources = {
