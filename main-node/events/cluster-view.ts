@@ -63,7 +63,7 @@ export function joinCommand(
   { strictHomes, machineAddress }: Pick<ServedCluster, 'strictHomes' | 'machineAddress'>,
 ): string {
   const reachable = dialAddress(address, machineAddress);
-  const words = ['odmoe', 'worker', '--main', reachable, '--cluster', shellWord(cluster)];
+  const words = ['odmoe', 'worker', '--main', shellWord(reachable), '--cluster', shellWord(cluster)];
   if (strictHomes) words.push('--homes', 'strict');
   // Where only this machine can reach main, others of its workers are on it, too, and have the usual port.
   if (isLoopbackHost(hostOf(reachable))) words.push('--port', '0');

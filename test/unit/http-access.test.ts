@@ -3,6 +3,7 @@ import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { ApiKeys, keyOf, readApiKeys } from '../../main-node/http/access/api-keys.js';
+import { KeySessions, MAX_SESSIONS, SESSION_AGE_S, sessionTokenOf } from '../../main-node/http/access/key-sessions.js';
 import { isServedHost, servedHosts } from '../../main-node/http/access/host-check.js';
 import { isAdmittedOrigin, preflightHeaders } from '../../main-node/http/access/origins.js';
 import { requireKeysForOthers } from '../../main-node/http/start-door.js';
@@ -174,4 +175,40 @@ describe('origins of web pages', () => {
       preflightHeaders(undefined)['access-control-allow-headers'],
     );
   });
+});
+
+describe('sessions of browsers', () => {
+  const clock = { ms: 0, ids: 0 };
+  const runtime = { nowMs: () => clock.ms, randomId: () => `token-${(clock.ids += 1)}` };
+  const sessions = new KeySessions(new ApiKeys(['first-key-1']), runtime);
+  const begin = (): string => sessions.begin('first-key-1') ?? assert.fail('the key is right');
+
+  it('begin with a right key alone, and end when they are ended or old', () => {
+    assert.equal(sessions.begin('first-key-2'), null);
+    const [first, second] = [begin(), begin()];
+    for (const token of [first, second]) assert.equal(sessions.admits(token), true);
+    for (const token of ['token-0', '', null]) assert.equal(sessions.admits(token), false);
+    sessions.end(first);
+    sessions.end('token-0');
+    assert.deepEqual([sessions.admits(first), sessions.admits(second)], [false, true]);
+    clock.ms += SESSION_AGE_S * 1000;
+    assert.equal(sessions.admits(second), false);
+  });
+
+  it('are bounded: one more ends the oldest', () => {
+    const tokens = Array.from({ length: MAX_SESSIONS + 1 }, begin);
+    assert.deepEqual([sessions.admits(tokens[0] ?? ''), sessions.admits(tokens[1] ?? '')], [false, true]);
+  });
+
+  for (const [cookie, token] of [
+    ['odmoe_session=abc-1', 'abc-1'],
+    ['other=1; odmoe_session=abc; more=2', 'abc'],
+    ['xodmoe_session=abc', null],
+    ['odmoe_session=', null],
+    ['odmoe_session=a b', null],
+    [undefined, null],
+  ] as const) {
+    it(`reads ${cookie ?? 'no cookie'} as ${token}`, () =>
+      assert.equal(sessionTokenOf(cookie === undefined ? {} : { cookie }), token));
+  }
 });

@@ -1,0 +1,127 @@
+import assert from 'node:assert/strict';
+import { clusterView, joinCommand, type ServedCluster } from '../../main-node/events/cluster-view.js';
+import { LOST_KEPT_MS, LostNodes, MAX_LOST_NODES } from '../../main-node/events/lost-nodes.js';
+import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
+import type { NodeIdentity, NodeStatus, RoleName, StatusReply } from '../../shared/rpc/messages.js';
+
+function identity(id: string, role: RoleName = 'ROLE_WORKER'): NodeIdentity {
+  return {
+    ...{ id, role, cluster: 'home', protocolVersion: 5, modelName: 'm', packDigest: 'd' },
+    ...{ bootId: `boot of ${id}`, address: `${id}:7600`, device: 'cpu', release: '1.2.3' },
+  };
+}
+
+const node = (id: string, role: RoleName, status: Partial<NodeStatus> = {}): NodeStatus => ({
+  ...emptyNodeStatus(identity(id, role)),
+  ...status,
+});
+
+const SERVED: ServedCluster = {
+  model: { name: 'm', family: 'mixtral', parameters: 1, weightFormat: 'BF16', contextPositions: 10 },
+  ...{ expertLayers: 2, experts: 4, expertsPerToken: 2, strictHomes: false, machineAddress: '10.0.0.1' },
+};
+
+function status(changes: Partial<StatusReply> = {}): StatusReply {
+  const placement = { epoch: 1, workers: [], groups: [{ workerIds: ['b'] }, { workerIds: ['a'] }] };
+  return {
+    nodes: [node('main', 'ROLE_MAIN'), node('a', 'ROLE_WORKER')],
+    placement: { ...placement, layers: 2, experts: 4, expertsPerToken: 2, homes: 0 },
+    ...{ activeSequences: 1, queuedRequests: 2, problems: [], requests: 0, tokens: 0, groupReason: 'why' },
+    ...{ layerWaits: [], workerWaits: [], httpAddress: '' },
+    links: [{ peer: 'a', sentBytes: 1, receivedBytes: 2, roundTripMs: 0.5 }],
+    ...changes,
+  };
+}
+
+const view = (changes: Partial<StatusReply> = {}) =>
+  clusterView(SERVED, { atMs: 5, status: status(changes), lost: [] });
+
+describe('the view of a cluster', () => {
+  it('has each node with its group, link and waits', () => {
+    const workerWaits = [
+      { worker: 'a', executes: 9, waitMs: 4, stallMs: 1, executeMs: 2, otherMs: 1, lastShare: 0.5, costMs: 3 },
+    ];
+    const [main, worker] = view({ workerWaits }).nodes;
+    assert.deepEqual([main?.role, main?.group, main?.link, main?.waits, main?.slots], ['main', null, null, null, null]);
+    assert.deepEqual([worker?.state, worker?.group], ['up', 1]);
+    assert.deepEqual(worker?.link, { roundTripMs: 0.5, sentBytes: 1, receivedBytes: 2 });
+    assert.deepEqual(worker.waits, { waitMs: 4, stallMs: 1, executeMs: 2, otherMs: 1, lastShare: 0.5 });
+  });
+
+  it('has memory by kind, of which nothing is counted twice', () => {
+    const memory = { deviceMemoryUsedBytes: 100, deviceContextBytes: 5, slots: 3, slotBytes: 10 };
+    const [main, worker] = view({
+      nodes: [
+        node('main', 'ROLE_MAIN', { ...memory, slots: 0, weightBytes: 40, keyValueBytes: 30, prefixBytes: 20 }),
+        node('a', 'ROLE_WORKER', memory),
+      ],
+    }).nodes;
+    const { weightBytes, keyValueBytes, prefixBytes, otherBytes } = main?.memory ?? assert.fail();
+    assert.deepEqual([weightBytes, keyValueBytes, prefixBytes, otherBytes], [40, 30, 20, 25]);
+    assert.deepEqual([worker?.memory.slotBytes, worker?.memory.otherBytes, worker?.memory.usedBytes], [30, 65, 100]);
+  });
+
+  it('says who fetches, how far that is, and what hinders it', () => {
+    const fetching = { fetchNeededBytes: 2048, fetchHeldBytes: 1024, fetchReceivedBytes: 7, fetchProblem: 'no disk' };
+    const { nodes, problems } = view({ nodes: [node('main', 'ROLE_MAIN'), node('a', 'ROLE_WORKER', fetching)] });
+    assert.equal(nodes[1]?.state, 'fetching');
+    assert.deepEqual(nodes[1]?.fetch, { heldBytes: 1024, neededBytes: 2048, receivedBytes: 7, problem: 'no disk' });
+    assert.deepEqual(problems, [
+      { node: 'a', code: 'PACK_INCOMPLETE', message: 'a has fetched 1 KiB of 2 KiB', advice: 'no disk' },
+    ]);
+    assert.equal(view().nodes[1]?.fetch, null);
+  });
+
+  it('names what is wrong and what to do: no workers, peers that do not answer, a node that is lost', () => {
+    const silent = (id: string) => ({ address: `${id}:1`, id, code: 'TIMEOUT', message: 'no daemon answers' });
+    const lost = [{ identity: identity('b'), address: 'b:1', status: null, reason: 'it was silent', lostMs: 0 }];
+    const now = status({ nodes: [node('main', 'ROLE_MAIN')], problems: [silent('b'), silent('c')], placement: null });
+    const { problems, nodes, groups } = clusterView(SERVED, { atMs: 0, status: now, lost });
+    assert.deepEqual(
+      problems.map((problem) => `${problem.node} ${problem.code}`),
+      ['b WORKER_LOST', ' NO_WORKERS', 'c TIMEOUT'],
+    );
+    for (const { advice } of problems) assert.notEqual(advice, '');
+    assert.deepEqual(groups, []);
+    const gone = nodes[1];
+    assert.deepEqual([gone?.id, gone?.state, gone?.reason, gone?.link], ['b', 'lost', 'it was silent', null]);
+  });
+});
+
+describe('the command that joins another box', () => {
+  const command = (address: string, strictHomes = false, cluster = 'home'): string =>
+    joinCommand({ address, cluster }, { strictHomes, machineAddress: '192.168.1.10' });
+
+  it('names an address by which that box reaches main', () => {
+    assert.equal(command('10.0.0.5:7600'), 'odmoe worker --main 10.0.0.5:7600 --cluster home');
+    assert.equal(command(':7600'), 'odmoe worker --main 192.168.1.10:7600 --cluster home');
+    assert.equal(command('[fe80::1]:7600'), "odmoe worker --main '[fe80::1]:7600' --cluster home");
+  });
+
+  it('is of this box where no other one reaches main, and keeps what strict homes need', () => {
+    assert.equal(command('127.0.0.1:7600'), 'odmoe worker --main 127.0.0.1:7600 --cluster home --port 0');
+    assert.match(command('10.0.0.5:7600', true), / --homes strict$/);
+    assert.match(command('10.0.0.5:7600', false, "it's mine"), / --cluster 'it'\\''s mine'$/);
+  });
+});
+
+describe('nodes that were lost', () => {
+  it('are told of until they are back, or for ten minutes, and no more than some of them', () => {
+    const clock = { ms: 0 };
+    const nodes = new LostNodes(() => clock.ms);
+    const lose = (id: string): void => nodes.lost({ identity: identity(id), address: `${id}:1`, status: null }, 'gone');
+    const listed = (connected: string[] = []): string[] =>
+      nodes.list(new Set(connected)).map((lost) => lost.identity.id);
+    lose('a');
+    clock.ms = 1000;
+    lose('b');
+    lose('c');
+    assert.deepEqual(listed(['c']), ['a', 'b']);
+    assert.deepEqual(listed(), ['a', 'b'], 'once back, it was lost no more');
+    clock.ms = LOST_KEPT_MS;
+    assert.deepEqual(listed(), ['b']);
+    for (let index = 0; index < MAX_LOST_NODES; index++) lose(`n${index}`);
+    assert.equal(listed().length, MAX_LOST_NODES);
+    assert.equal(listed()[0], 'n0');
+  });
+});
