@@ -233,6 +233,7 @@ export function assemble(
     ...engine.layerWaits.told(roster.connectedWorkers()),
     links: roster.links(),
     ...inference.counts(),
+    passes: engine.passLoop.told(),
   });
   const figures = () => ({
     status: status(),

@@ -1,6 +1,7 @@
 import { assertInvariant } from '../../shared/errors/assert-invariant.js';
 import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/errors/registry.js';
+import type { PassCounts } from '../../shared/rpc/messages.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
 import type { MemberRows, RunPass } from '../pass/pass-member.js';
 import type { PassPool } from '../pass/pass-pool.js';
@@ -32,15 +33,6 @@ export interface PassLoopOptions {
   readonly runtime: Runtime;
 }
 
-/** What the loop has done. */
-export interface LoopCounts {
-  passes: number;
-  /** Of these passes. */
-  passRows: number;
-  /** Times that a sequence gave its memory back. */
-  preemptions: number;
-}
-
 interface PlannedMember {
   member: LoopMember;
   rows: MemberRows;
@@ -52,7 +44,7 @@ interface PlannedMember {
  * been in time. Else: one sequence a pass, all answers side by side, and one chunk of a prompt at a time.
  */
 export class PassLoop {
-  readonly counts: LoopCounts = { passes: 0, passRows: 0, preemptions: 0 };
+  private readonly counts = { passes: 0, rows: 0, preemptions: 0 };
   private readonly members = new Map<number, LoopMember>();
   private readonly shares = new ClientShares();
   private readonly times = new PassTimes();
@@ -81,6 +73,10 @@ export class PassLoop {
   /** Members whose rows wait for a pass. */
   get waitingCount(): number {
     return this.ready().length;
+  }
+
+  told(): PassCounts {
+    return { ...this.counts, waiting: this.waitingCount };
   }
 
   /** Passes that run, and members that wait for one. */
@@ -217,7 +213,7 @@ export class PassLoop {
 
   private begin(prepared: readonly PlannedMember[]): void {
     this.counts.passes += 1;
-    this.counts.passRows += rowsOf(prepared);
+    this.counts.rows += rowsOf(prepared);
     for (const { member, rows } of prepared) member.begin(rows, this.counts.passes);
   }
 

@@ -49,6 +49,7 @@ const GAUGES: readonly ClusterMetric[] = [
   },
   plainGauge('odmoe_requests_active', 'Requests that are being answered.', ({ activeSequences }) => activeSequences),
   plainGauge('odmoe_requests_queued', 'Requests that wait for their turn.', ({ queuedRequests }) => queuedRequests),
+  plainGauge('odmoe_sequences_waiting', 'Sequences whose rows wait for a pass.', ({ passes }) => passes?.waiting ?? 0),
   plainGauge('odmoe_placement_epoch', 'Epoch of the placement; 0: none.', ({ placement }) => placement?.epoch ?? 0),
   plainGauge(
     'odmoe_placed_workers',
@@ -117,6 +118,13 @@ const GAUGES: readonly ClusterMetric[] = [
 ];
 
 const COUNTERS: readonly ClusterMetric[] = [
+  plainCounter('odmoe_passes_total', 'Passes of main, each of rows of one or more sequences.', 'passes'),
+  plainCounter('odmoe_pass_rows_total', 'Rows (tokens) of these passes.', 'rows'),
+  plainCounter(
+    'odmoe_preemptions_total',
+    'Times that a sequence gave its memory back, and was computed again.',
+    'preemptions',
+  ),
   nodeCounter('odmoe_expert_loads_total', 'Experts that a worker has loaded.', 'loads', isWorker),
   nodeCounter('odmoe_expert_evictions_total', 'Experts that a worker has given up for others.', 'evictions', isWorker),
   nodeCounter(
@@ -209,6 +217,10 @@ function counterSetter(
 
 function plainGauge(name: string, help: string, value: (status: StatusReply) => number): ClusterMetric {
   return { name, help, labels: [], samples: ({ status }) => [[{}, value(status)]] };
+}
+
+function plainCounter(name: string, help: string, count: 'passes' | 'rows' | 'preemptions'): ClusterMetric {
+  return { name, help, labels: [], samples: ({ status }) => [[{}, status.passes?.[count] ?? 0]] };
 }
 
 function nodeGauge(name: string, help: string, value: (node: NodeStatus) => number): ClusterMetric {

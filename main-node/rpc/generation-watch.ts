@@ -1,5 +1,7 @@
-/** How far a request is. Called at every step; nothing may be thrown. */
+/** Who asks, and how far a request is. Called at every step; nothing may be thrown. */
 export interface GenerationWatch {
+  /** A name that tells no key; clients share main fairly. Empty: nobody in particular. */
+  readonly client: string;
   /** It waits for its turn; `before`: requests that wait before it. */
   queued(before: number): void;
   /** It runs; of its prompt's tokens so many are done. */
@@ -9,6 +11,7 @@ export interface GenerationWatch {
 }
 
 export const NOBODY_WATCHES: GenerationWatch = {
+  client: '',
   queued: () => undefined,
   prefill: () => undefined,
   token: () => undefined,

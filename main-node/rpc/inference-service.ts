@@ -85,15 +85,11 @@ export class InferenceService {
     return contextPositionsOf(this.options.limits, this.options.engine.shape);
   }
 
-  /**
-   * Everything a request holds is freed when the loop over the replies ends, however it ends. `client`: who asks, by a name that tells no key;
-   * clients share main fairly.
-   */
+  /** Everything a request holds is freed when the loop over the replies ends, however it ends. */
   async *generate(
     request: GenerateRequest,
     clientGone: AbortSignal,
     watch: GenerationWatch = NOBODY_WATCHES,
-    client = '',
   ): AsyncGenerator<GenerateReply, void, undefined> {
     if (this.stopping) throw this.deviceLost ?? stoppingError();
     const observed = new ObservedRequest(this.options.observer, () => this.options.runtime.nowMs());
@@ -111,13 +107,13 @@ export class InferenceService {
     try {
       const resolved = await this.resolve(request, abort.signal);
       this.requestCount += 1;
-      await this.admission.enter(client, abort.signal, (before) => watch.queued(before));
+      await this.admission.enter(watch.client, abort.signal, (before) => watch.queued(before));
       try {
         observed.admitted(resolved.promptIds.length);
-        yield* this.answer(resolved, { observed, watch, client }, abort.signal);
+        yield* this.answer(resolved, { observed, watch }, abort.signal);
         observed.succeeded();
       } finally {
-        this.admission.leave(client);
+        this.admission.leave(watch.client);
       }
     } catch (thrown) {
       const error = toOdmoeError(thrown);
@@ -188,7 +184,7 @@ export class InferenceService {
 
   private async *answer(
     { promptIds, options }: ResolvedGeneration,
-    { observed, watch, client }: { observed: ObservedRequest; watch: GenerationWatch; client: string },
+    { observed, watch }: { observed: ObservedRequest; watch: GenerationWatch },
     signal: AbortSignal,
   ): AsyncGenerator<GenerateReply, void, undefined> {
     yield { kind: 'started', started: { promptTokenIds: promptIds, seed: options.sampling.seed } };
@@ -196,7 +192,7 @@ export class InferenceService {
     const maxPositions = promptIds.length + options.maxTokens;
     const { sampling } = options;
     const request = {
-      ...{ id: this.nextSequence++, client, promptTokens: promptIds.length, maxPositions, sampling },
+      ...{ id: this.nextSequence++, client: watch.client, promptTokens: promptIds.length, maxPositions, sampling },
       onPrefill: (doneTokens: number) => watch.prefill(doneTokens, promptIds.length),
     };
     const sequence = new ClusterSequence(engine, request, signal);

@@ -102,3 +102,9 @@ export interface ExecuteResult {
 
 /** Nothing was done. */
 export const NO_TIMES: ExpertTimes = { loadUs: 0, loadedBeforeUs: 0, begunUs: 0, answeredUs: 0 };
+
+/** Of a sequence that was begun with a prefix: positions that shadow need not run. */
+export interface PrefixKept {
+  sequence: number;
+  positions: number;
+}

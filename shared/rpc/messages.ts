@@ -4,8 +4,8 @@
  * against the .proto files.
  */
 import type { SamplingMessage } from '../sampling/sampling-options.js';
-import type { Execute, ExecuteResult, Prediction, Release } from './layer-messages.js';
-import type { LayerWait, LinkBytes, WorkerWait } from './wait-messages.js';
+import type { Execute, ExecuteResult, Prediction, PrefixKept, Release } from './layer-messages.js';
+import type { LayerWait, LinkBytes, PassCounts, WorkerWait } from './wait-messages.js';
 
 export type * from './layer-messages.js';
 export type * from './wait-messages.js';
@@ -165,12 +165,6 @@ export interface BeginSequence {
   prefixSequence?: number;
   /** 0 or left out: of none. */
   prefixPositions?: number;
-}
-
-/** Of a sequence that was begun with a prefix: positions that shadow need not run. */
-export interface PrefixKept {
-  sequence: number;
-  positions: number;
 }
 
 export interface AlignToken {
@@ -396,6 +390,8 @@ export interface StatusReply {
   workerWaits: WorkerWait[];
   /** Of main with each peer that is connected. */
   links: LinkBytes[];
+  /** Left out: not known. */
+  passes?: PassCounts | null;
   /** "host:port" where main serves HTTP clients; empty: nowhere. */
   httpAddress: string;
 }

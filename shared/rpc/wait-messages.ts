@@ -34,3 +34,14 @@ export interface LinkBytes {
   /** Of the keepalive's questions, the latest weighing most; 0: none was answered on this connection yet. */
   roundTripMs: number;
 }
+
+/** Of main's passes since its start. */
+export interface PassCounts {
+  passes: number;
+  /** Of all of these. */
+  rows: number;
+  /** Times that a sequence gave its memory back, and was computed again. */
+  preemptions: number;
+  /** Sequences whose rows wait for a pass now. */
+  waiting: number;
+}

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { generateAll } from '../../main-node/http/openai/answer-requests.js';
 import type { DoorContext } from '../../main-node/http/door-context.js';
-import type { GenerationWatch } from '../../main-node/rpc/generation-watch.js';
+import { type GenerationWatch, NOBODY_WATCHES } from '../../main-node/rpc/generation-watch.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
 
@@ -15,6 +15,7 @@ const request = (text: string): GenerateRequest => ({
 async function toldOf(texts: readonly string[], answersPerPrompt: number): Promise<unknown[]> {
   const told: unknown[] = [];
   const watch: GenerationWatch = {
+    client: '',
     queued: (before) => told.push(['queued', before]),
     prefill: (...tokens) => told.push(tokens),
     token: () => told.push('token'),
@@ -53,8 +54,7 @@ describe('the progress of several answers', () => {
       throw new OdmoeError('PROMPT_TOO_LONG', 'text is too long', { field: 'text' });
     };
     const asked = { requests: [request('a')], answersPerPrompt: 1, names: { text: 'prompt' } };
-    const watch: GenerationWatch = { queued: () => undefined, prefill: () => undefined, token: () => undefined };
-    const replies = generateAll({ generate }, asked, new AbortController().signal, watch);
+    const replies = generateAll({ generate }, asked, new AbortController().signal, NOBODY_WATCHES);
     await assert.rejects(replies.next(), { code: 'PROMPT_TOO_LONG', field: 'prompt' });
   });
 });

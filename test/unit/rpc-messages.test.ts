@@ -288,6 +288,7 @@ const MEMBERS: Record<string, Record<string, true>> = {
     placement: true,
     activeSequences: true,
     queuedRequests: true,
+    passes: true,
     problems: true,
     requests: true,
     tokens: true,
@@ -304,6 +305,12 @@ const MEMBERS: Record<string, Record<string, true>> = {
     stallMs: true,
     slowestWorker: true,
   } satisfies Names<Messages.LayerWait>,
+  PassCounts: {
+    passes: true,
+    rows: true,
+    preemptions: true,
+    waiting: true,
+  } satisfies Names<Messages.PassCounts>,
   WorkerWait: {
     worker: true,
     executes: true,

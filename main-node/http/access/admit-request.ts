@@ -61,7 +61,10 @@ function originRefused(): OdmoeError {
 
 function requireKey(request: FastifyRequest, { keys, sessions }: Pick<Admission, 'keys' | 'sessions'>): void {
   const key = keyOf(request.headers);
-  if (keys.admits(key)) return;
+  if (keys.admits(key)) {
+    if (request.account) request.account.client = keys.clientOf(key);
+    return;
+  }
   if (key === null && mayUseCookie(request) && sessions.admits(sessionTokenOf(request.headers))) return;
   const what = key === null ? 'no API key came with the request' : 'the API key is none that this cluster knows';
   throw new OdmoeError('UNAUTHORIZED', `${what}: send one as "Authorization: Bearer KEY" or "x-api-key: KEY"`);

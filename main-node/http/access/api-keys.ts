@@ -8,6 +8,8 @@ export const KEYS_FILE_LIMIT_BYTES = 1024 * 1024;
 /** Characters of a key. */
 export const KEY_LENGTH_RANGE = { least: 8, most: 512 } as const;
 export const KEYS_LIMIT = 1024;
+/** Of a key's digest. */
+const CLIENT_NAME_BYTES = 6;
 const KEYS_VARIABLE = 'ODMOE_API_KEYS';
 
 /** Keys that open the door; no more is kept of each than its hash. Without any, everybody is let in. */
@@ -20,6 +22,11 @@ export class ApiKeys {
 
   get count(): number {
     return this.digests.length;
+  }
+
+  /** An opaque name of the key's owner, by which main shares itself fairly; empty where no keys are asked for, or none came. */
+  clientOf(key: string | null): string {
+    return this.count === 0 || key === null ? '' : digestOf(key).toString('hex', 0, CLIENT_NAME_BYTES);
   }
 
   /** Takes as long for a wrong key as for a right one, whichever of them it is. */

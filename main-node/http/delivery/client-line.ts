@@ -10,16 +10,7 @@ import type { AnswerProgress } from './dialect.js';
  * nothing. What is written past Fastify goes through `begin`, `write` and `end`.
  */
 export class ClientLine {
-  readonly watch: GenerationWatch = {
-    queued: (before) => (this.progress = { phase: 'queued', before }),
-    prefill: (doneTokens, promptTokens) => {
-      if (this.account !== null) this.account.promptTokens = promptTokens;
-      this.progress = doneTokens < promptTokens ? { phase: 'prefill', doneTokens, promptTokens } : { phase: 'decode' };
-    },
-    token: () => {
-      if (this.account !== null) this.account.tokens += 1;
-    },
-  };
+  readonly watch: GenerationWatch;
   progress: AnswerProgress = { phase: 'queued', before: 0 };
   private readonly gone = new AbortController();
   private readonly raw: ServerResponse;
@@ -34,6 +25,7 @@ export class ClientLine {
   ) {
     this.raw = reply.raw;
     this.account = request.account ?? null;
+    this.watch = this.watchFor(this.account);
     const { socket } = request.raw;
     // A process that dies ends its side first; a client that only ends its side of the connection looks the same.
     const onEnd = (): void => this.leave();
@@ -46,6 +38,21 @@ export class ClientLine {
     });
     this.raw.on('error', () => this.leave());
     if (socket.destroyed || socket.readableEnded) this.leave();
+  }
+
+  private watchFor(account: RequestAccount | null): GenerationWatch {
+    return {
+      client: account?.client ?? '',
+      queued: (before) => (this.progress = { phase: 'queued', before }),
+      prefill: (doneTokens, promptTokens) => {
+        if (account !== null) account.promptTokens = promptTokens;
+        this.progress =
+          doneTokens < promptTokens ? { phase: 'prefill', doneTokens, promptTokens } : { phase: 'decode' };
+      },
+      token: () => {
+        if (account !== null) account.tokens += 1;
+      },
+    };
   }
 
   /** Aborts when the client has gone or is given up. */

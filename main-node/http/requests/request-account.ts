@@ -18,6 +18,8 @@ declare module 'fastify' {
 /** What the log is told of a request when it has ended. Never a text. */
 export class RequestAccount {
   readonly trace: TraceContext | null;
+  /** Who asks (ApiKeys.clientOf). */
+  client = '';
   /** Of the prompt, and of all answers. */
   promptTokens = 0;
   tokens = 0;
