@@ -36,9 +36,11 @@ export function ClusterView(): JSX.Element {
 }
 
 function Section({ section, release }: { section: NodeSection; release: string }): JSX.Element {
-  const span = section.isWide ? 'wide' : `span-${Math.min(4, section.nodes.length)}`;
   return (
-    <section class={`node-section ${span}`} aria-label={section.title}>
+    <section
+      class={`node-section ${section.look} span-${Math.min(4, section.nodes.length)}`}
+      aria-label={section.title}
+    >
       <header class="section-head">
         <h2>{section.title}</h2>
         <p class="quiet small">{section.note}</p>

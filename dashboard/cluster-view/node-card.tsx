@@ -155,7 +155,7 @@ function LoadFigures({ node }: { node: NodeView }): JSX.Element {
       <Figure title="Loads">{formatCount(node.loads)}</Figure>
       <Figure title="A load takes">{formatMilliseconds(node.loadMsMean)}</Figure>
       <Figure title="Reloads">{formatCount(node.reloads)}</Figure>
-      <Figure title="Read from disk">{formatBytes(node.storageReadBytes)}</Figure>
+      <Figure title="Disk read">{formatBytes(node.storageReadBytes)}</Figure>
     </>
   );
 }

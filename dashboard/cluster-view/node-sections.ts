@@ -4,8 +4,8 @@ import { formatLayers } from '../format/quantities.js';
 export interface NodeSection {
   title: string;
   note: string;
-  /** Main and shadow: few numbers, and their cards are wide. */
-  isWide: boolean;
+  /** 'wide': main and shadow, which have few numbers. 'urgent': to be seen first where there is one column. */
+  look: 'wide' | 'plain' | 'urgent';
   nodes: NodeView[];
 }
 
@@ -27,35 +27,35 @@ export function nodeSections({ nodes, groups, expertLayers }: Placed): NodeSecti
   const workers = nodes.filter(({ role }) => role === 'worker');
   const grouped = workers.map((node) => ({ node, group: groupOf(node, groups) }));
   const without = grouped.filter(({ group }) => group === null).map(({ node }) => node);
-  const sections = [
+  const sections: NodeSection[] = [
     {
       title: 'Main and shadow',
       note: 'Main runs attention and routers; shadow runs ahead and predicts experts',
-      isWide: true,
+      look: 'wide',
       nodes: ['main', 'shadow'].flatMap((role) => nodes.filter((node) => node.role === role)),
     },
-    ...groups.map((_, index) => ({
+    ...groups.map((_, index): NodeSection => ({
       title: `Group ${index + 1}`,
       note: groupNote(index, groups.length, expertLayers),
-      isWide: false,
+      look: 'plain',
       nodes: grouped.filter(({ group }) => group === index).map(({ node }) => node),
     })),
     {
       title: 'Spares',
       note: 'They take over when a worker is lost',
-      isWide: false,
+      look: 'plain',
       nodes: without.filter(({ state }) => state === 'up'),
     },
     {
       title: 'Fetching',
       note: 'They join when their experts are there',
-      isWide: false,
+      look: 'plain',
       nodes: without.filter(({ state }) => state === 'fetching'),
     },
     {
       title: 'Lost',
       note: 'They were here, and are so no longer',
-      isWide: false,
+      look: 'urgent',
       nodes: without.filter(({ state }) => state === 'lost'),
     },
   ];

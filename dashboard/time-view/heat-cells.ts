@@ -14,7 +14,7 @@ export function shareOf({ experts, counts }: ExpertHeat, { layer, expert }: Heat
 
 /**
  * How strongly each cell is drawn, row by row: 0 (never chosen) to 1 (all of its layer's choices, of very many experts). An even share is
- * drawn half strong, whatever the number of experts; three times of it 0.75, a third of it 0.25.
+ * drawn half strong, whatever the number of experts; twice of it 0.74, half of it 0.26.
  */
 export function heatStrengths({ expertLayers, experts, counts }: ExpertHeat): number[] {
   const totals = Array.from({ length: expertLayers }, (_, layer) =>
@@ -23,7 +23,8 @@ export function heatStrengths({ expertLayers, experts, counts }: ExpertHeat): nu
   return counts.map((count, index) => {
     const total = totals[Math.floor(index / experts)] ?? 0;
     const timesEven = total === 0 ? 0 : (count * experts) / total;
-    return timesEven / (1 + timesEven);
+    const weight = timesEven * Math.sqrt(timesEven);
+    return weight / (1 + weight);
   });
 }
 

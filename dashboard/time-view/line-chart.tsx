@@ -55,6 +55,11 @@ function axis(colours: { quiet: string; line: string }): uPlot.Axis {
   };
 }
 
+/** At the left edge, a tick's text would touch that of the other axis. */
+function isNearEdge(x: number, [from, to]: [number, number]): boolean {
+  return x - from < 0.06 * (to - from);
+}
+
 function chartOptions(props: LineChartProps, width: number, onCursor: (index: number | null) => void): uPlot.Options {
   const colours = { quiet: resolvedColour('text-quiet'), line: resolvedColour('line') };
   const surface = resolvedColour('surface');
@@ -77,8 +82,7 @@ function chartOptions(props: LineChartProps, width: number, onCursor: (index: nu
       {
         ...axis(colours),
         ...{ size: 20, gap: 4, space: 64, incrs: props.tickSteps },
-        // At the left edge, a tick's text would touch that of the other axis.
-        values: (_, splits) => splits.map((x) => (x > props.xRange[0] ? props.formatTick(x) : null)),
+        values: (_, splits) => splits.map((x) => (isNearEdge(x, props.xRange) ? null : props.formatTick(x))),
       },
       { ...axis(colours), size: 52, gap: 6, space: 34, values: (_, splits) => splits.map(props.format) },
     ],

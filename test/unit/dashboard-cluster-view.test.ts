@@ -83,6 +83,10 @@ describe('nodes in sections', () => {
       ['Fetching', ['orin-5']],
       ['Lost', ['orin-4']],
     ]);
+    assert.deepEqual(
+      nodeSections({ ...cluster, nodes, groups: [['orin-1']] }).map(({ look }) => look),
+      ['wide', 'plain', 'plain', 'plain', 'urgent'],
+    );
     assert.deepEqual(titlesAndNodes(sampleClusterAlone()), [['Main and shadow', ['desk']]]);
   });
 
