@@ -25,8 +25,8 @@ const KIND_PAINTS: Record<Exclude<BarKind, 'load'>, Paint> = {
 };
 const LOAD_PAINTS: Record<Foretold, Paint> = {
   predicted: { name: 'predicted', colour: '#b9e3d3', pattern: 'plain', words: 'load, predicted', ink: INK },
-  late: { name: 'late', colour: '#e69f00', pattern: 'stripes', words: 'load, predicted late', ink: INK },
-  missed: { name: 'missed', colour: '#dd6a24', pattern: 'cross', words: 'load, missed', ink: INK },
+  late: { name: 'late', colour: '#f0b429', pattern: 'stripes', words: 'load, predicted late', ink: INK },
+  missed: { name: 'missed', colour: '#f0905a', pattern: 'cross', words: 'load, missed', ink: INK },
   announced: { name: 'announced', colour: '#c9d6ea', pattern: 'dots', words: 'load, announced', ink: INK },
   unpredicted: { name: 'unpredicted', colour: '#d5d7db', pattern: 'plain', words: 'load, nobody predicts', ink: INK },
 };
@@ -46,6 +46,9 @@ export const PAINTS: readonly Paint[] = [
 
 /** Side of the square in which a pattern repeats. */
 export const PATTERN_PIXELS = 6;
+/** Of the patterns' lines. */
+export const PATTERN_STROKE = '#1a1a1a';
+export const PATTERN_OPACITY = 0.32;
 /** Lines of the patterns, as SVG paths in that square. */
 export const PATTERN_PATHS: Record<Paint['pattern'], string> = {
   plain: '',

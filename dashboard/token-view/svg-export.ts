@@ -2,8 +2,10 @@ import { escaped, line, round, svgFile, text, type Drawing } from '../../shared/
 import {
   fillOf,
   PAINTS,
+  PATTERN_OPACITY,
   PATTERN_PATHS,
   PATTERN_PIXELS,
+  PATTERN_STROKE,
   PREDICTION_COLOUR,
   paintOf,
   RELOADED_COLOUR,
@@ -59,7 +61,7 @@ function patterns(): string {
     ({ name, colour, pattern }) =>
       `<pattern id="${name}" width="${PATTERN_PIXELS}" height="${PATTERN_PIXELS}" patternUnits="userSpaceOnUse">` +
       `<rect width="${PATTERN_PIXELS}" height="${PATTERN_PIXELS}" fill="${colour}"/>` +
-      `<path d="${PATTERN_PATHS[pattern]}" stroke="#1a1a1a" stroke-opacity="0.45" stroke-width="1.4"/></pattern>`,
+      `<path d="${PATTERN_PATHS[pattern]}" stroke="${PATTERN_STROKE}" stroke-opacity="${PATTERN_OPACITY}" stroke-width="1.4"/></pattern>`,
   );
   return `<defs>${tiles.join('')}</defs>`;
 }

@@ -4,8 +4,10 @@ import {
   fillOf,
   PAINTS,
   paintOf,
+  PATTERN_OPACITY,
   PATTERN_PATHS,
   PATTERN_PIXELS,
+  PATTERN_STROKE,
   PREDICTION_COLOUR,
   RELOADED_COLOUR,
 } from './bar-paint.js';
@@ -139,7 +141,12 @@ function Patterns({ prefix }: { prefix: string }): JSX.Element {
           patternUnits="userSpaceOnUse"
         >
           <rect width={PATTERN_PIXELS} height={PATTERN_PIXELS} fill={colour} />
-          <path d={PATTERN_PATHS[pattern]} stroke="#1a1a1a" stroke-opacity="0.45" stroke-width="1.4" />
+          <path
+            d={PATTERN_PATHS[pattern]}
+            stroke={PATTERN_STROKE}
+            stroke-opacity={PATTERN_OPACITY}
+            stroke-width="1.4"
+          />
         </pattern>
       ))}
     </defs>
