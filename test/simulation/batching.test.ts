@@ -1,0 +1,109 @@
+import assert from 'node:assert/strict';
+import type { LocalEngine } from '../../engine/generation/local-engine.js';
+import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import { assertSameAnswer, collect, requestFor } from '../integration/harness/answers.js';
+import { openReference } from '../integration/harness/test-models.js';
+import type { SettingsChanges } from '../integration/harness/test-settings.js';
+import { stopVirtualCluster, VirtualCluster } from './virtual-cluster.js';
+
+/** What workers tell of themselves has reached main after so long. */
+const TOLD_MS = 2500;
+const WORKERS = 2;
+
+/** Of different lengths, greedy and sampled; some ask for the log-probabilities of their prompts. */
+const REQUESTS: readonly GenerateRequest[] = [1, 2, 5, 9, 20, 40, 60, 90].map((promptTokens, index) => ({
+  ...requestFor(
+    Array.from({ length: promptTokens }, (_, position) => 1 + ((position * 7 + index * 31) % 250)),
+    { maxTokens: 4 + 2 * index, logprobs: 3 },
+  ),
+  ...(index % 2 === 0
+    ? {}
+    : { sampling: { temperature: 1, topK: 40, topP: 0, minP: 0, repetitionPenalty: 0, seed: index } }),
+  ...(index % 3 === 0 ? { promptLogprobs: true } : {}),
+}));
+
+describe('a simulated cluster that answers many at once', () => {
+  let reference: LocalEngine;
+  let cluster: VirtualCluster;
+
+  before(async () => {
+    reference = await openReference('tiny');
+  });
+
+  after(() => reference.dispose());
+
+  afterEach(async function () {
+    await stopVirtualCluster(this, cluster);
+  });
+
+  async function start(main: SettingsChanges, shadow?: 'int8'): Promise<void> {
+    cluster = await VirtualCluster.start({ workers: WORKERS, ...(shadow === undefined ? {} : { shadow }), main });
+  }
+
+  const clusters: readonly [what: string, main: SettingsChanges, shadow?: 'int8'][] = [
+    ['without a shadow', {}],
+    ['with a shadow', {}, 'int8'],
+    ['with drafts', { drafting: { optimistic: true, rows: 4 } }, 'int8'],
+    ['with drafts that are waited for', { drafting: { rows: 3 } }, 'int8'],
+    ['in passes of five rows', { batching: { maxRows: 5 }, drafting: { rows: 4 } }, 'int8'],
+    ['in passes of one row', { batching: { maxRows: 1 } }, 'int8'],
+    ['in passes of their own', { batching: { enabled: false }, main: { prefillRows: 16, miniBatchRows: 8 } }, 'int8'],
+  ];
+  for (const [what, main, shadow] of clusters) {
+    it(`gives each what it gives it alone, ${what}`, async () => {
+      await start(main, shadow);
+      const answers = await Promise.all(REQUESTS.map((request) => cluster.ask(request)));
+      for (const [index, request] of REQUESTS.entries()) {
+        const alone = await collect(reference.generate(request, new AbortController().signal));
+        const answer = answers[index];
+        assert.ok(answer !== undefined);
+        assertSameAnswer(answer, alone);
+      }
+    });
+  }
+
+  /** Passes of main, and what workers loaded and ran, for equal requests that come while another one's pass runs. */
+  async function costOf(equal: number): Promise<{ passes: number; rows: number; loads: number; executions: number }> {
+    await start({});
+    const ahead = cluster.ask(requestFor([9, 8, 7, 6], { maxTokens: 1 }));
+    const request = requestFor([1, 2, 3], { maxTokens: 12 });
+    await Promise.all([ahead, ...Array.from({ length: equal }, () => cluster.ask(request))]);
+    await cluster.sleep(TOLD_MS);
+    const { passes, nodes } = await cluster.status();
+    const sum = (of: 'loads' | 'executions'): number => nodes.reduce((total, node) => total + node[of], 0);
+    return { passes: passes?.passes ?? 0, rows: passes?.rows ?? 0, loads: sum('loads'), executions: sum('executions') };
+  }
+
+  it('runs eight equal requests with the executes and loads of one', async () => {
+    const one = await costOf(1);
+    await cluster.stop();
+    const eight = await costOf(8);
+    assert.ok(one.passes > 10 && one.executions > 0);
+    assert.deepEqual({ ...eight, rows: 0 }, { ...one, rows: 0 });
+    assert.equal(eight.rows - 4, 8 * (one.rows - 4));
+  });
+
+  /** Longest time between two tokens of an answer, in virtual milliseconds, while `beside` is asked for. */
+  async function longestGapMs(beside: readonly GenerateRequest[]): Promise<number> {
+    const { clock } = cluster.simulated;
+    let [lastMs, longestMs, tokens] = [0, 0, 0];
+    const answer = cluster.ask(requestFor([5, 6, 7], { maxTokens: 60 }), undefined, () => {
+      // The first ones are of an empty pipeline.
+      if (++tokens > 5) longestMs = Math.max(longestMs, clock.nowMs - lastMs);
+      lastMs = clock.nowMs;
+    });
+    await cluster.waitUntil('it decodes', () => tokens >= 10);
+    await Promise.all([answer, ...beside.map((request) => cluster.ask(request))]);
+    return longestMs;
+  }
+
+  it('delays a token by a long prompt by no more than some rows, and goes on with both', async () => {
+    await start({});
+    const aloneMs = await longestGapMs([]);
+    const prompt = Array.from({ length: 300 }, (_, index) => 1 + (index % 250));
+    const besideMs = await longestGapMs([requestFor(prompt, { maxTokens: 2 })]);
+    assert.ok(besideMs > aloneMs);
+    // The rows that prompts have in any case use nearly all experts of a layer, one row a quarter of them.
+    assert.ok(besideMs <= 3.5 * aloneMs, `${besideMs} ms beside a prompt, ${aloneMs} ms alone`);
+  });
+});

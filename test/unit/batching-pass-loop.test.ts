@@ -1,0 +1,204 @@
+import assert from 'node:assert/strict';
+import type { BatchMember, SequenceRoom } from '../../main-node/batching/batch-member.js';
+import { PassLoop, type PassLoopOptions } from '../../main-node/batching/pass-loop.js';
+import { RETURN_LEAST_MS } from '../../main-node/batching/pass-wait.js';
+import type { MemberRows } from '../../main-node/pass/pass-member.js';
+import type { PassPool, PassSlot } from '../../main-node/pass/pass-pool.js';
+import type { ErrorCode } from '../../shared/errors/registry.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import { onVirtualClock } from './virtual-run.js';
+
+const PASS_MS = 10;
+const ROOM: SequenceRoom = { prepare: (rows) => [...rows] };
+
+/** A sequence whose rows are counted, nothing else. */
+class CountedMember {
+  readonly tokenIds: number[] = [];
+  readonly abort = new AbortController();
+  written = 0;
+  wantedFrom = 0;
+  decodeFrom: number;
+  readonly sequence = { truncate: (length: number) => (this.written = length) };
+
+  constructor(
+    readonly id: number,
+    promptTokens: number,
+    readonly client = '',
+  ) {
+    this.tokenIds = Array.from({ length: promptTokens }, () => id);
+    this.decodeFrom = promptTokens;
+    this.wantedFrom = promptTokens - 1;
+  }
+
+  get signal(): AbortSignal {
+    return this.abort.signal;
+  }
+
+  get member(): BatchMember {
+    return this as unknown as BatchMember;
+  }
+}
+
+/** Passes as the loop ran them: for each its members' ids and rows. */
+class TestLoop {
+  readonly passes: string[] = [];
+  readonly loop: PassLoop;
+  /** What a row adds to a pass. */
+  rowMs = 0;
+  /** What a pass of these members fails with. */
+  failure: (ids: readonly number[]) => ErrorCode | null = () => null;
+
+  constructor(
+    private readonly runtime: VirtualRuntime,
+    changes: Partial<PassLoopOptions> = {},
+  ) {
+    const pool = {
+      use: (_signal: AbortSignal, use: (slot: PassSlot) => Promise<unknown>) => use({} as PassSlot),
+      dispose: () => undefined,
+    } as unknown as PassPool;
+    this.loop = new PassLoop({
+      ...{ joint: true, maxRows: 64, chunkRows: 16, maxDelayMs: 'auto', room: ROOM, passes: pool, chunkPasses: pool },
+      ...{ runPass: (_slot, rows) => this.run(rows), runtime },
+      ...changes,
+    });
+  }
+
+  /** The prompt, then so many tokens, each sampled after `sampleMs`. */
+  async answer(member: CountedMember, tokens: number, sampleMs = 0): Promise<void> {
+    this.loop.join(member.member);
+    try {
+      await this.loop.run(member.member, { until: member.tokenIds.length, ran: () => undefined });
+      for (let token = 1; token < tokens; token++) {
+        if (sampleMs > 0) await this.runtime.sleep(sampleMs);
+        member.decodeFrom = member.tokenIds.length;
+        member.wantedFrom = member.decodeFrom;
+        member.tokenIds.push(member.id);
+        let logits = 0;
+        await this.loop.run(member.member, {
+          until: member.tokenIds.length,
+          ran: (ofRows) => (logits += ofRows.length),
+        });
+        assert.equal(logits, 1);
+      }
+    } finally {
+      await this.loop.leave(member.member);
+    }
+  }
+
+  private async run(rows: readonly MemberRows[]): Promise<Float32Array[][]> {
+    this.passes.push(rows.map(({ member, tokenIds }) => `${member.id}:${tokenIds.length}`).join(' '));
+    const rowCount = rows.reduce((sum, { tokenIds }) => sum + tokenIds.length, 0);
+    await this.runtime.sleep(PASS_MS + this.rowMs * rowCount);
+    const code = this.failure(rows.map(({ member }) => member.id));
+    if (code !== null) throw new OdmoeError(code, 'a pass of the test');
+    if (rows.every(({ member }) => member.signal.aborted)) throw new OdmoeError('CANCELLED', 'nobody is left');
+    return rows.map(({ member, position, tokenIds, logitsFrom }) => {
+      (member as unknown as CountedMember).written = position + tokenIds.length;
+      return tokenIds.slice(logitsFrom).map(() => new Float32Array(1));
+    });
+  }
+}
+
+function withLoop(
+  body: (loop: TestLoop, runtime: VirtualRuntime) => Promise<void>,
+  changes: Partial<PassLoopOptions> = {},
+): Promise<void> {
+  return onVirtualClock(async (runtime) => {
+    const loop = new TestLoop(runtime, changes);
+    await body(loop, runtime);
+    assert.equal(loop.loop.openCount, 0);
+    assert.equal(loop.loop.isShared, false);
+  });
+}
+
+describe('batching: the loop of passes', () => {
+  it('runs who asks at one time in one pass, and waits until all are back', () =>
+    withLoop(async (test) => {
+      const [first, second] = [new CountedMember(1, 3), new CountedMember(2, 3)];
+      await Promise.all([test.answer(first, 4), test.answer(second, 3)]);
+      assert.deepEqual(test.passes, ['1:3 2:3', '1:1 2:1', '1:1 2:1', '1:1']);
+      const { waiting, ...counts } = test.loop.told();
+      assert.deepEqual([waiting, counts], [0, { passes: 4, rows: 11, preemptions: 0 }]);
+    }));
+
+  it('takes who comes meanwhile into the next pass, and runs a prompt on between the tokens of others', () =>
+    withLoop(async (test, runtime) => {
+      test.rowMs = PASS_MS / 2;
+      const late = runtime.sleep(3 * PASS_MS).then(() => test.answer(new CountedMember(2, 20), 1));
+      await Promise.all([test.answer(new CountedMember(1, 3), 6), late]);
+      assert.deepEqual(test.passes, ['1:3', '1:1', '1:1 2:8', '1:1 2:8', '1:1 2:4', '1:1']);
+    }));
+
+  it('waits a little for who is late, and not again until it has been in time', () =>
+    withLoop(async (test, runtime) => {
+      const begunMs = runtime.nowMs();
+      const slow = 3 * PASS_MS;
+      await Promise.all([test.answer(new CountedMember(1, 1), 9), test.answer(new CountedMember(2, 1), 3, slow)]);
+      assert.equal(test.passes.filter((pass) => pass.startsWith('1:1')).length, 9);
+      // Passes 2 and 3 of the slow one are shared; only the first pass of the quick one behind their common one waited.
+      assert.equal(test.passes.filter((pass) => pass === '1:1 2:1').length, 3);
+      const passesMs = test.passes.length * PASS_MS;
+      const waitedMs = runtime.nowMs() - begunMs - passesMs;
+      assert.ok(waitedMs > 0 && waitedMs <= RETURN_LEAST_MS + 0.01, `${waitedMs} ms`);
+    }));
+
+  it("runs a pass again member by member when it fails, so that nobody's answer ends for another one's rows", () =>
+    withLoop(async (test) => {
+      test.failure = (ids) => (ids.includes(2) ? 'PACK_CORRUPT' : null);
+      const [first, second] = [test.answer(new CountedMember(1, 3), 2), test.answer(new CountedMember(2, 3), 2)];
+      await assert.rejects(second, { code: 'PACK_CORRUPT' });
+      await first;
+      assert.deepEqual(test.passes, ['1:3 2:3', '1:3', '2:3', '1:1']);
+    }));
+
+  it('fails all members at once where no other pass would do better', () =>
+    withLoop(async (test) => {
+      test.failure = () => 'NO_WORKERS';
+      const answers = [1, 2].map((id) => test.answer(new CountedMember(id, 3), 2));
+      for (const answer of answers) await assert.rejects(answer, { code: 'NO_WORKERS' });
+      assert.deepEqual(test.passes, ['1:3 2:3']);
+    }));
+
+  it('tells who leaves at once, though a pass still works on it, and is left when the pass has ended', () =>
+    withLoop(async (test, runtime) => {
+      const gone = new CountedMember(1, 3);
+      let failedMs = 0;
+      const leaving = test.answer(gone, 4);
+      leaving.catch(() => (failedMs = runtime.nowMs()));
+      const staying = test.answer(new CountedMember(2, 3), 3);
+      const begunMs = runtime.nowMs();
+      await runtime.sleep(PASS_MS / 2);
+      gone.abort.abort();
+      await assert.rejects(leaving, { code: 'CANCELLED' });
+      assert.ok(Math.abs(failedMs - begunMs - PASS_MS) < 0.01, 'no pass works on it any more');
+      await staying;
+      assert.deepEqual(test.passes, ['1:3 2:3', '2:1', '2:1']);
+    }));
+
+  it('lets no client with many prompts hold up one with one', () =>
+    withLoop(async (test, runtime) => {
+      const ended: string[] = [];
+      const answers = Array.from({ length: 10 }, (_, index) =>
+        test.answer(new CountedMember(1 + index, 64, 'many'), 1).then(() => ended.push('many')),
+      );
+      await runtime.sleep(PASS_MS / 2);
+      answers.push(test.answer(new CountedMember(50, 64, 'one'), 1).then(() => ended.push('one')));
+      await Promise.all(answers);
+      assert.ok(ended.indexOf('one') <= 1, ended.join());
+    }));
+
+  it('runs passes of one sequence side by side where they are not to be joint, and one chunk of a prompt at a time', () =>
+    withLoop(
+      async (test, runtime) => {
+        const begunMs = runtime.nowMs();
+        await Promise.all([1, 2].map((id) => test.answer(new CountedMember(id, 20), 3)));
+        const chunks = test.passes.slice(0, 4).map((pass) => pass.split(':')[1]);
+        // The second prompt begins when the first has ended, whose answer goes on.
+        assert.deepEqual(chunks, ['16', '4', '1', '16']);
+        assert.ok(test.passes.every((pass) => !pass.includes(' ')));
+        assert.ok(runtime.nowMs() - begunMs < 7 * PASS_MS, 'eight passes take less than one after another');
+      },
+      { joint: false },
+    ));
+});
