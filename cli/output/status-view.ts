@@ -19,6 +19,7 @@ const ROSTER_COLUMNS: readonly TableColumn[] = [
   { title: 'peak', align: 'right' },
   { title: 'budget', align: 'right' },
   { title: 'process', align: 'right' },
+  { title: 'round trip', align: 'right' },
   { title: 'device', align: 'left' },
   { title: 'odmoe', align: 'left' },
 ];
@@ -61,7 +62,10 @@ export function statusLines(status: StatusReply, earlier: EarlierStatus | null):
     headline(status, earlier),
     ...(status.httpAddress === '' ? [] : [`HTTP clients, and the page: http://${status.httpAddress}`]),
     '',
-    ...tableLines(ROSTER_COLUMNS, status.nodes.map(rosterRow)),
+    ...tableLines(
+      ROSTER_COLUMNS,
+      status.nodes.map((node) => rosterRow(node, status)),
+    ),
     ...deviceLines(status.nodes),
     ...workerLines(status, earlier),
     ...cacheLines(status.nodes),
@@ -102,7 +106,8 @@ function headline(status: StatusReply, earlier: EarlierStatus | null): string {
   return parts.join(', ');
 }
 
-function rosterRow(node: NodeStatus): string[] {
+function rosterRow(node: NodeStatus, { links }: StatusReply): string[] {
+  const roundTripMs = links.find(({ peer }) => peer === node.identity.id)?.roundTripMs ?? 0;
   return [
     node.identity.id,
     shortRole(node.identity.role),
@@ -112,6 +117,7 @@ function rosterRow(node: NodeStatus): string[] {
     formatBytes(node.deviceMemoryHighWaterBytes),
     node.deviceMemoryBudgetBytes === 0 ? 'none' : formatBytes(node.deviceMemoryBudgetBytes),
     formatBytes(node.residentMemoryBytes),
+    roundTripMs === 0 ? '' : `${roundTripMs.toFixed(2)} ms`,
     node.identity.device,
     node.identity.release,
   ];
