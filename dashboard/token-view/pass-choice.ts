@@ -52,11 +52,19 @@ export function compare(choice: PassChoice, newest: readonly PassTrace[], number
   return shown === null ? choice : { paused: passes, shown: shown.number, compared: number };
 }
 
+/** Sequences' numbers are unique for main's life, and long; their ends tell those of one pass apart. */
+const NUMBER_DIGITS = 4;
+
+function shortNumber(sequence: number): string {
+  const digits = String(sequence);
+  return digits.length <= NUMBER_DIGITS ? digits : `…${digits.slice(-NUMBER_DIGITS)}`;
+}
+
 /** Which tokens a pass was of: "sequence 3, position 17", or how many of how many. */
 export function passTitle({ number, members }: PassTrace): string {
   const words = members.slice(0, 3).map(({ sequence, position, rows, kind }) => {
     const last = rows > 1 ? ` to ${position + rows - 1}` : '';
-    return `${kind === 'prompt' ? 'prompt of ' : ''}sequence ${sequence}, position ${position}${last}`;
+    return `${kind === 'prompt' ? 'prompt of ' : ''}sequence ${shortNumber(sequence)}, position ${position}${last}`;
   });
   const more = members.length > 3 ? [`and ${members.length - 3} more`] : [];
   return `Pass ${number}: ${[...words, ...more].join('; ')}`;

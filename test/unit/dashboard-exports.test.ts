@@ -119,6 +119,10 @@ describe('the choice of passes', () => {
     assert.ok(member !== undefined);
     const members = [{ ...member, kind: 'prompt' as const, rows: 8 }, ...Array.from({ length: 4 }, () => member)];
     const title = passTitle({ ...samplePass(), members });
+    assert.match(
+      passTitle({ ...samplePass(), members: [{ ...member, sequence: 222775956330541 }] }),
+      /sequence …0541,/,
+    );
     assert.match(title, /^Pass 7: prompt of sequence 3, position 41 to 48; .*; and 2 more$/);
   });
 });
