@@ -184,7 +184,7 @@ export class Predictor {
 
   /** No pass runs on it. */
   private leave(id: number, sequence: ShadowSequence, isKept: boolean): void {
-    if (!isKept || sequence.awaitedPrefix !== null) return sequence.dispose();
+    if (!isKept || sequence.ran.tokenIds.length === 0) return sequence.dispose();
     try {
       this.kept.add(id, sequence.handOver());
     } catch {
